@@ -1,0 +1,3 @@
+module github.com/hubrelay/hubrelay
+
+go 1.26

@@ -1,0 +1,125 @@
+package relay
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Code is a public error code: an HTTP status, a dot and a slug.
+type Code string
+
+// The codes of the public interface. They are a contract: none is renamed or removed.
+const (
+	CodeInvalidSyntax      Code = "400.invalid-syntax"
+	CodeAuthInvalid        Code = "401.auth-invalid"
+	CodeAuthExpired        Code = "401.auth-expired"
+	CodePermissions        Code = "403.permissions"
+	CodeWrongHub           Code = "403.wrong-hub"
+	CodeNoURI              Code = "404.uri"
+	CodeMethod             Code = "405.method"
+	CodeTooLarge           Code = "413.too-large"
+	CodeInvalidContentType Code = "415.invalid-content-type"
+	CodeMissingArgument    Code = "422.missing-argument"
+	CodeInvalidArgument    Code = "422.invalid-argument"
+	CodeUpgradeRequired    Code = "426.upgrade-required"
+	CodeUnknown            Code = "500.unknown"
+	CodeNotReady           Code = "503.not-ready"
+)
+
+type codeInfo struct {
+	status int
+	title  string
+}
+
+func infoOf(c Code) codeInfo {
+	switch c {
+	case CodeInvalidSyntax:
+		return codeInfo{http.StatusBadRequest, "The request cannot be read"}
+	case CodeAuthInvalid:
+		return codeInfo{http.StatusUnauthorized, "The credentials are missing or wrong"}
+	case CodeAuthExpired:
+		return codeInfo{http.StatusUnauthorized, "The credentials have expired"}
+	case CodePermissions:
+		return codeInfo{http.StatusForbidden, "The key may not do this"}
+	case CodeWrongHub:
+		return codeInfo{http.StatusForbidden, "The key does not open this hub"}
+	case CodeNoURI:
+		return codeInfo{http.StatusNotFound, "There is nothing at this address"}
+	case CodeMethod:
+		return codeInfo{http.StatusMethodNotAllowed, "The method is not allowed here"}
+	case CodeTooLarge:
+		return codeInfo{http.StatusRequestEntityTooLarge, "The request is too large"}
+	case CodeInvalidContentType:
+		return codeInfo{http.StatusUnsupportedMediaType, "The content type is not accepted here"}
+	case CodeMissingArgument:
+		return codeInfo{http.StatusUnprocessableEntity, "Something required is missing"}
+	case CodeInvalidArgument:
+		return codeInfo{http.StatusUnprocessableEntity, "A value is not acceptable"}
+	case CodeUpgradeRequired:
+		return codeInfo{http.StatusUpgradeRequired, "This needs a websocket upgrade over HTTP/1.1"}
+	case CodeNotReady:
+		return codeInfo{http.StatusServiceUnavailable, "The relay cannot do this right now"}
+	default:
+		return codeInfo{http.StatusInternalServerError, "Something went wrong inside the relay"}
+	}
+}
+
+// Error is an error that a user of the public interface may see. Its fields are those of the error envelope.
+type Error struct {
+	Code   Code
+	Detail string
+	// Source is a JSON pointer (RFC 6901) into the body, or empty.
+	Source string
+	// Extra holds further facts for programs, or nil.
+	Extra map[string]any
+}
+
+// NewError returns an Error without a source.
+func NewError(code Code, detail string) *Error { return &Error{Code: code, Detail: detail} }
+
+// At returns a copy of e whose source is pointer, a JSON pointer (RFC 6901).
+func (e *Error) At(pointer string) *Error {
+	c := *e
+	c.Source = pointer
+	return &c
+}
+
+// With returns a copy of e with one more fact in Extra.
+func (e *Error) With(key string, value any) *Error {
+	c := *e
+	c.Extra = make(map[string]any, len(e.Extra)+1)
+	for k, v := range e.Extra {
+		c.Extra[k] = v
+	}
+	c.Extra[key] = value
+	return &c
+}
+
+// Status is the HTTP status that belongs to the code.
+func (e *Error) Status() int { return infoOf(e.Code).status }
+
+// Title says in a few words what the code means; it is the same for every error of that code.
+func (e *Error) Title() string { return infoOf(e.Code).title }
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(string(e.Code))
+	if e.Source != "" {
+		b.WriteString(" at " + e.Source)
+	}
+	if e.Detail != "" {
+		b.WriteString(": " + e.Detail)
+	}
+	return b.String()
+}
+
+// JSONPointer joins the tokens to a JSON pointer (RFC 6901), escaping each.
+func JSONPointer(tokens ...string) string {
+	escape := strings.NewReplacer("~", "~0", "/", "~1")
+	var b strings.Builder
+	for _, t := range tokens {
+		b.WriteByte('/')
+		b.WriteString(escape.Replace(t))
+	}
+	return b.String()
+}

@@ -1,0 +1,59 @@
+package relay
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Notification is one event of a hub as it travels through the relay.
+//
+// Topic, Hub and Account repeat what stands in Data, so that nothing behind the ingest parses JSON to route. A
+// Notification is shared between goroutines once it has left the ingest: nobody may change it, Data included.
+type Notification struct {
+	// ID is given by the relay: 24 hexadecimal digits, unique, the same in every attempt and replay.
+	ID string
+	// Topic is one of the catalog's topics.
+	Topic string
+	// Hub is context.hub_id, never empty.
+	Hub string
+	// Account is context.account_id; empty for a notification that belongs to its hub alone.
+	Account string
+	// Cursor is the position in the log, empty before the notification was stored.
+	Cursor string
+	// Data is the exact JSON text that a client receives, without a final newline.
+	Data json.RawMessage
+}
+
+// Envelope is the decoded form of a notification's Data, for those who look inside. Members that spec.md does not
+// name stay in Data only.
+type Envelope struct {
+	Topic   string  `json:"topic"`
+	Object  Object  `json:"object"`
+	Context Context `json:"context"`
+}
+
+// Object identifies what a notification is about and carries its state and error, which may be empty.
+type Object struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Error string `json:"error"`
+}
+
+// Context says whom and what a notification concerns.
+type Context struct {
+	HubID        string   `json:"hub_id"`
+	AccountID    string   `json:"account_id"`
+	Environments []string `json:"environments"`
+	DNSZones     []string `json:"dns_zones"`
+	Clusters     []string `json:"clusters"`
+	Containers   []string `json:"containers"`
+}
+
+// Envelope decodes Data. It fails only for a Notification that did not come through the ingest.
+func (n Notification) Envelope() (Envelope, error) {
+	var e Envelope
+	if err := json.Unmarshal(n.Data, &e); err != nil {
+		return Envelope{}, fmt.Errorf("decode notification %s: %w", n.ID, err)
+	}
+	return e, nil
+}

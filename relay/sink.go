@@ -1,0 +1,148 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Sink delivers notifications to one destination outside the relay.
+//
+// Deliver makes one attempt and never retries: schedule, concurrency, dead letters and metrics belong to the caller.
+// It returns nil once the destination has taken responsibility, and honours ctx, whose deadline is the attempt's.
+// A plain error is retried; [Permanent], [RetryAfter] and [Gone] say otherwise. Deliver may be called concurrently
+// and must not change the Delivery. No error may carry a secret.
+//
+// Close releases what the sink holds. It may be called twice, and is called only after every Deliver returned.
+type Sink interface {
+	Deliver(ctx context.Context, d Delivery) error
+	Close() error
+}
+
+// Delivery is the unit of work of a sink: one id, one attempt at a time, one outcome.
+type Delivery struct {
+	// ID is stable over attempts, replays and restarts; receivers recognise repeats by it.
+	ID string
+	// Attempt counts from 1.
+	Attempt int
+	// Notifications holds at least one.
+	Notifications []Notification
+}
+
+// SinkKind is what the daemon knows of one type of sink. The list of kinds is explicit, in cmd.
+type SinkKind struct {
+	// Type is the value of "type" in the configuration.
+	Type string
+	// Config returns a pointer to a new struct with the kind's defaults, whose fields carry `koanf` tags.
+	Config func() SinkConfig
+	// Open builds the sink from what Config returned, filled and validated. It starts nothing and does not dial.
+	Open func(SinkSettings, SinkConfig) (Sink, error)
+}
+
+// SinkConfig is the part of a sink's configuration that belongs to its kind alone.
+type SinkConfig interface {
+	// Validate reports the first bad value as a [FieldError].
+	Validate() error
+}
+
+// SinkSettings is what the daemon hands to every sink, as opposed to what an operator writes in YAML.
+type SinkSettings struct {
+	// Name is the sink's name in the configuration.
+	Name string
+	// Log is the sink's own logger, never nil.
+	Log *slog.Logger
+	// UserAgent names the relay and its version to the far side.
+	UserAgent string
+}
+
+// FieldError says which field of a configuration is wrong, why, and what to do.
+type FieldError struct {
+	// Field is the path below the struct as its `koanf` tags spell it, with dots: "retry.schedule".
+	Field string
+	// Problem is a sentence part that follows the field's name.
+	Problem string
+}
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
+
+// Outcome says what follows from an attempt.
+type Outcome int
+
+// The outcomes of an attempt.
+const (
+	// OutcomeDelivered means that the destination has it.
+	OutcomeDelivered Outcome = iota
+	// OutcomeRetry means that a later attempt may succeed.
+	OutcomeRetry
+	// OutcomePermanent means that no attempt will ever succeed for this delivery.
+	OutcomePermanent
+	// OutcomeGone means that the destination wants nothing any more, this delivery included.
+	OutcomeGone
+)
+
+// String names the outcome as logs and metrics do.
+func (o Outcome) String() string {
+	switch o {
+	case OutcomeDelivered:
+		return "delivered"
+	case OutcomePermanent:
+		return "permanent"
+	case OutcomeGone:
+		return "gone"
+	default:
+		return "retry"
+	}
+}
+
+type outcomeError struct {
+	err     error
+	outcome Outcome
+	after   time.Duration
+}
+
+func (e *outcomeError) Error() string { return e.err.Error() }
+func (e *outcomeError) Unwrap() error { return e.err }
+
+// Permanent marks err as one that no retry will mend: the delivery becomes a dead letter. Permanent(nil) is nil.
+func Permanent(err error) error { return mark(err, OutcomePermanent, 0) }
+
+// RetryAfter marks err as one to retry no sooner than after d, because the far side named a time. RetryAfter(nil, d)
+// is nil.
+func RetryAfter(err error, d time.Duration) error { return mark(err, OutcomeRetry, d) }
+
+// Gone marks err as the far side's wish to receive nothing more: the sink is disabled and keeps its backlog. Gone(nil)
+// is nil.
+func Gone(err error) error { return mark(err, OutcomeGone, 0) }
+
+func mark(err error, o Outcome, after time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &outcomeError{err: err, outcome: o, after: after}
+}
+
+// Classify returns what follows from the error that Deliver returned, and for a retry the least time to wait (zero
+// where the far side named none).
+func Classify(err error) (Outcome, time.Duration) {
+	if err == nil {
+		return OutcomeDelivered, 0
+	}
+	var o *outcomeError
+	if errors.As(err, &o) {
+		return o.outcome, o.after
+	}
+	return OutcomeRetry, 0
+}
+
+// AnswerError is the answer of a destination that did not accept a delivery. Sinks return it, marked or not, so that
+// dead letters can show what the far side said.
+type AnswerError struct {
+	// Status is the protocol's status code, for HTTP the status.
+	Status int
+	// Body is the beginning of the answer, at most 1 KiB, valid UTF-8.
+	Body string
+}
+
+func (e *AnswerError) Error() string { return fmt.Sprintf("answered %d", e.Status) }
