@@ -1,0 +1,113 @@
+package backbone
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// idempotencyTime is how long a key is remembered (DESIGN, "Publishing").
+const idempotencyTime = 10 * time.Minute
+
+// Append is a request to store notifications of one hub.
+type Append struct {
+	// Hub decides the partition. Every notification must be of this hub.
+	Hub string
+	// Key, where not empty, makes a repeat safe for ten minutes. The caller scopes it to the publisher.
+	Key string
+	// Digest is a hash of the request's body; the same Key with another Digest is refused.
+	Digest string
+	// Notifications holds at least one, each with its ID.
+	Notifications []relay.Notification
+}
+
+// Append stores all notifications at the end of the hub's log in their order, or none, and returns their ids; for a
+// repeat those of the first time. The error is [ErrKeyReused], or [ErrUnavailable]: then nothing was stored, or, where
+// the reply was lost, all. It may be called concurrently.
+func (b *Backbone) Append(ctx context.Context, a Append) ([]string, error) {
+	if len(a.Notifications) == 0 {
+		return nil, errors.New("append: there is nothing to store")
+	}
+	for i := range a.Notifications {
+		if a.Notifications[i].Hub != a.Hub {
+			return nil, fmt.Errorf("append: notification %s belongs to another hub than its request", a.Notifications[i].ID)
+		}
+	}
+	p := b.keys.Partition(a.Hub)
+	var err error
+	switch {
+	case a.Key != "":
+		return b.appendOnce(ctx, p, a)
+	case len(a.Notifications) == 1:
+		err = b.single.do(ctx, entry{log: b.keys.Log(p), n: &a.Notifications[0]})
+	default:
+		err = b.appendAll(ctx, b.keys.Log(p), a.Notifications)
+	}
+	if err != nil {
+		return nil, explain("store notifications", err)
+	}
+	return idsOf(a.Notifications), nil
+}
+
+func idsOf(ns []relay.Notification) []string {
+	ids := make([]string, len(ns))
+	for i := range ns {
+		ids[i] = ns[i].ID
+	}
+	return ids
+}
+
+// addArgs is the XADD of one notification. The values go as strings and bytes, so that go-redis need not reflect.
+func addArgs(log string, n *relay.Notification) []any {
+	return []any{
+		"XADD", log, "*",
+		"id", n.ID, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", []byte(n.Data),
+	}
+}
+
+// appendAll stores several in one transaction. Redis refuses all of it when a command could not be queued, and what
+// it refuses then (OOM, READONLY, LOADING) it refuses before anything is executed.
+func (b *Backbone) appendAll(ctx context.Context, log string, ns []relay.Notification) error {
+	_, err := b.commands.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i := range ns {
+			pipe.Do(ctx, addArgs(log, &ns[i])...)
+		}
+		return nil
+	})
+	return err
+}
+
+// appendOnce stores notifications whose key is not known yet, and remembers the key with their ids.
+func (b *Backbone) appendOnce(ctx context.Context, partition int, a Append) ([]string, error) {
+	sum := sha256.Sum256([]byte(a.Key))
+	keys := []string{b.keys.Log(partition), b.keys.Idempotency(partition, hex.EncodeToString(sum[:16]))}
+	args := make([]any, 0, 3+5*len(a.Notifications))
+	args = append(args, a.Digest, idempotencyTime.Milliseconds(), len(a.Notifications))
+	for i := range a.Notifications {
+		n := &a.Notifications[i]
+		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
+	}
+	reply, err := appendScript.Run(ctx, b.commands, keys, args...).Slice()
+	if err != nil {
+		return nil, explain("store notifications once", err)
+	}
+	ids := make([]string, 0, len(reply))
+	for _, v := range reply {
+		id, ok := v.(string)
+		if !ok {
+			return nil, errors.New("store notifications once: redis answered something that is no id")
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return nil, ErrKeyReused
+	}
+	return ids, nil
+}

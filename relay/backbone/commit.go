@@ -1,0 +1,102 @@
+package backbone
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// maxFlights bounds the writes of single notifications that are on their way at once: a lone one never waits, and
+	// those that arrive while both are under way share the next, which is what lets a node publish thousands a second.
+	maxFlights = 2
+	// maxCommit bounds one shared write.
+	maxCommit = 256
+	// commitTime is how long a shared write may take; it serves many callers and so follows none of their contexts.
+	commitTime = 10 * time.Second
+)
+
+// entry is one notification on its way into a log.
+type entry struct {
+	log  string
+	n    *relay.Notification
+	done chan error
+}
+
+// commits gathers the single notifications of concurrent callers into shared writes.
+type commits struct {
+	flush func(context.Context, []entry)
+
+	mu      sync.Mutex
+	waiting []entry
+	flights int
+}
+
+// do returns when e is stored, with why it was not, or with ctx's error while that is still open.
+func (c *commits) do(ctx context.Context, e entry) error {
+	e.done = make(chan error, 1)
+	c.mu.Lock()
+	c.waiting = append(c.waiting, e)
+	if c.flights < maxFlights {
+		c.flights++
+		go c.run(context.WithoutCancel(ctx))
+	}
+	c.mu.Unlock()
+	select {
+	case err := <-e.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run writes until nothing waits.
+func (c *commits) run(ctx context.Context) {
+	for {
+		c.mu.Lock()
+		n := min(len(c.waiting), maxCommit)
+		if n == 0 {
+			c.flights--
+			c.mu.Unlock()
+			return
+		}
+		batch := c.waiting[:n:n]
+		c.waiting = c.waiting[n:]
+		if len(c.waiting) == 0 {
+			c.waiting = nil
+		}
+		c.mu.Unlock()
+		func() {
+			ctx, cancel := context.WithTimeout(ctx, commitTime)
+			defer cancel()
+			c.flush(ctx, batch)
+		}()
+	}
+}
+
+// flushSingles writes independent notifications in one go and tells each caller its own outcome.
+func (b *Backbone) flushSingles(ctx context.Context, batch []entry) {
+	cmds := make([]*redis.Cmd, len(batch))
+	if len(batch) == 1 {
+		batch[0].done <- b.commands.Do(ctx, addArgs(batch[0].log, batch[0].n)...).Err()
+		return
+	}
+	_, err := b.commands.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, e := range batch {
+			cmds[i] = pipe.Do(ctx, addArgs(e.log, e.n)...)
+		}
+		return nil
+	})
+	for i, e := range batch {
+		// The pipeline's own error is the first of its commands' unless it never got to run.
+		if cmds[i].Err() == nil && err != nil && cmds[i].Val() == nil {
+			e.done <- err
+			continue
+		}
+		e.done <- cmds[i].Err()
+	}
+}

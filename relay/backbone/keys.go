@@ -1,0 +1,168 @@
+package backbone
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// The bounds of the number of partitions.
+const (
+	MinPartitions = 1
+	MaxPartitions = 1024
+)
+
+const clusterSlots = 16384
+
+// Keys names everything that hubrelay keeps in Redis. Every name begins with the prefix, so that several relays can
+// share one Redis. A Keys is immutable and may be used concurrently.
+type Keys struct {
+	prefix  string
+	cluster bool
+	tags    []string
+}
+
+// NewKeys returns the names below prefix for a number of partitions between [MinPartitions] and [MaxPartitions]. In a
+// cluster all names of one sink outside its queues share a slot, which scripts over them need.
+func NewKeys(prefix string, partitions int, cluster bool) (Keys, error) {
+	if prefix == "" {
+		return Keys{}, fmt.Errorf("redis.prefix is empty: give it a name such as %q", "hubrelay")
+	}
+	for _, c := range prefix {
+		if c == '{' || c == '}' || c <= ' ' || c == 0x7f {
+			return Keys{}, fmt.Errorf("redis.prefix %q must not contain braces, white space or control characters", prefix)
+		}
+	}
+	if partitions < MinPartitions || partitions > MaxPartitions {
+		return Keys{}, fmt.Errorf("redis.partitions is %d: choose a number from %d to %d", partitions, MinPartitions, MaxPartitions)
+	}
+	return Keys{prefix: prefix + ":", cluster: cluster, tags: balancedTags(partitions)}, nil
+}
+
+// balancedTags returns for each of n partitions the smallest number whose cluster slot lies in that partition's n-th
+// of all slots. Counting tags through would pile partitions onto few nodes.
+func balancedTags(n int) []string {
+	if n == 1 {
+		return []string{"0"}
+	}
+	tags := make([]string, n)
+	for found, candidate := 0, 0; found < n; candidate++ {
+		tag := strconv.Itoa(candidate)
+		i := int(crc16(tag)%clusterSlots) * n / clusterSlots
+		if tags[i] == "" {
+			tags[i] = tag
+			found++
+		}
+	}
+	return tags
+}
+
+// crc16 is CRC-16/XMODEM, by which Redis Cluster maps a hash tag to a slot (Redis Cluster specification).
+func crc16(s string) uint16 {
+	var crc uint16
+	for i := range len(s) {
+		crc ^= uint16(s[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc
+}
+
+// Partitions is the number of partitions.
+func (k Keys) Partitions() int { return len(k.tags) }
+
+// Partition returns the partition of a hub, from 0. It is the same in every process and version: changing it would
+// break the order of a hub.
+func (k Keys) Partition(hub string) int {
+	if len(k.tags) == 1 {
+		return 0
+	}
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset)
+	for i := range len(hub) {
+		h = (h ^ uint64(hub[i])) * prime
+	}
+	// FNV's low bits mix badly; murmur3's finalizer makes up for that.
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	h ^= h >> 33
+	return int(h % uint64(len(k.tags)))
+}
+
+func (k Keys) tagged(name string, partition int) string {
+	return k.prefix + name + ":{" + k.tags[partition] + "}"
+}
+
+func (k Keys) ofSink(name, sink string) string {
+	if k.cluster {
+		return k.prefix + name + ":{" + sink + "}"
+	}
+	return k.prefix + name + ":" + sink
+}
+
+func (k Keys) grouped(group, name string) string {
+	if k.cluster {
+		return k.prefix + "{" + group + "}" + name
+	}
+	return k.prefix + group + name
+}
+
+// Log is the stream of a partition's notifications: id, topic, hub, account, data.
+func (k Keys) Log(partition int) string { return k.tagged("log", partition) }
+
+// Queue is the stream of what a sink still has to deliver out of one partition.
+func (k Keys) Queue(sink string, partition int) string { return k.tagged("queue:"+sink, partition) }
+
+// Dispatched is the hash that holds the dispatcher's position in a partition.
+func (k Keys) Dispatched(partition int) string { return k.tagged("dispatched", partition) }
+
+// Sinks is the hash of the position up to which each sink has been served from a partition's log.
+func (k Keys) Sinks(partition int) string { return k.tagged("sinks", partition) }
+
+// Idempotency is the memory of one Idempotency-Key, given as a hash.
+func (k Keys) Idempotency(partition int, hash string) string {
+	return k.tagged("idempotency", partition) + ":" + hash
+}
+
+// Inbox is the stream that producers write to: data, and optionally key.
+func (k Keys) Inbox() string { return k.prefix + "inbox" }
+
+// InboxPosition is the last inbox entry that was appended to a partition's log.
+func (k Keys) InboxPosition(partition int) string { return k.tagged("inbox:position", partition) }
+
+// Quarantine is the stream of inbox entries that were refused: data, reason.
+func (k Keys) Quarantine() string { return k.grouped("quarantine", "") }
+
+// QuarantinePosition is the last inbox entry that was moved to the quarantine.
+func (k Keys) QuarantinePosition() string { return k.grouped("quarantine", ":position") }
+
+// DeadLetters is the store of a sink's dead letters.
+func (k Keys) DeadLetters(sink string) string { return k.ofSink("deadletters", sink) }
+
+// Retry is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
+func (k Keys) Retry(sink string) string { return k.ofSink("retry", sink) }
+
+// Parked is the hash of the bodies of a sink's parked deliveries by their id.
+func (k Keys) Parked(sink string) string { return k.ofSink("parked", sink) }
+
+// Token is what a token, given as a hash, opens.
+func (k Keys) Token(hash string) string { return k.prefix + "token:" + hash }
+
+// Job is a job's state.
+func (k Keys) Job(id string) string { return k.prefix + "job:" + id }
+
+// Lease is the lock of that name.
+func (k Keys) Lease(name string) string { return k.prefix + "lease:" + name }
+
+// Node is the lock of a node's number.
+func (k Keys) Node(number int) string { return k.prefix + "node:" + strconv.Itoa(number) }
+
+// StoredPartitions holds the number of partitions that the data was written with.
+func (k Keys) StoredPartitions() string { return k.prefix + "partitions" }
+
+// Probe is the stream of readiness probes.
+func (k Keys) Probe() string { return k.prefix + "probe" }

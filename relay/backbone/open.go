@@ -1,0 +1,224 @@
+package backbone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Options says which Redis a [Backbone] uses and under which names.
+type Options struct {
+	// URL is the address; see parseAddress for its forms. It may hold a password, which never shows in errors or logs.
+	URL string
+	// Prefix is what every key begins with; empty means "hubrelay".
+	Prefix string
+	// Partitions is the number of partitions of the log, 1 where zero.
+	Partitions int
+	// Log may be nil.
+	Log *slog.Logger
+	// Exclusive promises that no other process uses this Redis and prefix, as the lock on an embedded server's folder
+	// does: leases that a killed process left behind are then taken at once instead of waited for.
+	Exclusive bool
+	// Dialer, where set, connects instead of URL.
+	Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Backbone is the relay's Redis. It may be used concurrently.
+type Backbone struct {
+	commands  redis.UniversalClient
+	readers   redis.UniversalClient
+	keys      Keys
+	log       *slog.Logger
+	boot      string // begins the value of every lease of this process
+	exclusive bool
+	single    commits
+}
+
+// MaxBlock is the longest time that a blocking read may wait: a cancelled context does not end it sooner.
+const MaxBlock = 2 * time.Second
+
+const (
+	retryMin = 50 * time.Millisecond
+	retryMax = time.Second
+)
+
+// Open connects to Redis, checks its version and the stored number of partitions, and returns when it answers. While
+// Redis is away or loads its data, Open waits until ctx ends. What waiting cannot mend (a bad address, refused
+// credentials, an old version, another number of partitions) is an error at once.
+func Open(ctx context.Context, o Options) (*Backbone, error) {
+	b, err := newBackbone(o)
+	if err != nil {
+		return nil, err
+	}
+	wait := retryMin
+	for {
+		err := b.check(ctx)
+		if err == nil {
+			return b, nil
+		}
+		if !isUnavailable(err) {
+			b.Close()
+			return nil, err
+		}
+		b.log.WarnContext(ctx, "waiting for redis", "error", err)
+		if !sleep(ctx, wait) {
+			b.Close()
+			return nil, unavailable("connect to redis", err)
+		}
+		wait = min(2*wait, retryMax)
+	}
+}
+
+func newBackbone(o Options) (*Backbone, error) {
+	if o.Prefix == "" {
+		o.Prefix = "hubrelay"
+	}
+	if o.Partitions == 0 {
+		o.Partitions = 1
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	address := &redis.UniversalOptions{Addrs: []string{"dialer"}}
+	if o.Dialer == nil {
+		var err error
+		if address, err = parseAddress(o.URL); err != nil {
+			return nil, err
+		}
+	}
+	keys, err := NewKeys(o.Prefix, o.Partitions, address.IsClusterMode)
+	if err != nil {
+		return nil, err
+	}
+	address.Dialer = o.Dialer
+	b := &Backbone{keys: keys, log: o.Log, exclusive: o.Exclusive, boot: randomHex() + ":"}
+	b.commands = redis.NewUniversalClient(settings(*address))
+	b.readers = redis.NewUniversalClient(settings(*address))
+	b.single.flush = b.flushSingles
+	return b, nil
+}
+
+// settings completes o with what we want of every client.
+func settings(o redis.UniversalOptions) *redis.UniversalOptions {
+	o.Protocol = 2 // we use nothing of 3, and every server and proxy knows 2
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	// A command whose reply was lost may have been executed: the caller decides what a repeat does. In a cluster
+	// MaxRedirects counts those repeats too.
+	o.MaxRetries, o.MaxRedirects = -1, -1
+	o.DialTimeout = 2 * time.Second
+	o.DialerRetries = 1
+	o.ReadTimeout, o.WriteTimeout = 5*time.Second, 5*time.Second
+	o.PoolTimeout = 5 * time.Second
+	o.PoolSize = 64
+	o.PipelinePoolSize = -1
+	o.ConnMaxIdleTime = time.Minute
+	return &o
+}
+
+// Commands is the client for everything that does not block. It never repeats a command by itself.
+func (b *Backbone) Commands() redis.UniversalClient { return b.commands }
+
+// Readers is the client for blocking reads, of at most [MaxBlock]. It has connections of its own, so that readers
+// never keep a command waiting.
+func (b *Backbone) Readers() redis.UniversalClient { return b.readers }
+
+// Keys names the keys.
+func (b *Backbone) Keys() Keys { return b.keys }
+
+// Close ends all connections. Whoever reads should have been stopped before. It may be called twice.
+func (b *Backbone) Close() {
+	_ = b.commands.Close()
+	_ = b.readers.Close()
+}
+
+func (b *Backbone) check(ctx context.Context) error {
+	if err := b.checkVersion(ctx); err != nil {
+		return err
+	}
+	want := strconv.Itoa(b.keys.Partitions())
+	if err := b.commands.Do(ctx, "SET", b.keys.StoredPartitions(), want, "NX").Err(); err != nil && !errors.Is(err, redis.Nil) {
+		return explain("store the number of partitions", err)
+	}
+	stored, err := b.commands.Get(ctx, b.keys.StoredPartitions()).Result()
+	if err != nil {
+		return explain("read the number of partitions", err)
+	}
+	if stored != want {
+		return fmt.Errorf("redis.partitions is %s but the data below prefix %q was written with %s: set redis.partitions to %s, or choose another redis.prefix to start anew",
+			want, strings.TrimSuffix(b.keys.prefix, ":"), stored, stored)
+	}
+	return nil
+}
+
+func (b *Backbone) checkVersion(ctx context.Context) error {
+	info, err := b.commands.Info(ctx, "server").Result()
+	switch {
+	case err == nil:
+	case strings.Contains(err.Error(), "not supported"): // miniredis
+		// miniredis answers no INFO server, but must answer at all.
+		return explain("ping redis", b.commands.Ping(ctx).Err())
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		b.log.WarnContext(ctx, "cannot see the version of redis; 6.2 or later is needed", "error", err)
+		return nil
+	default:
+		return explain("read the version of redis", err)
+	}
+	for line := range strings.Lines(info) {
+		v, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:")
+		if !ok {
+			continue
+		}
+		major, rest, _ := strings.Cut(v, ".")
+		minor, _, _ := strings.Cut(rest, ".")
+		m, err1 := strconv.Atoi(major)
+		n, err2 := strconv.Atoi(minor)
+		if err1 == nil && err2 == nil && (m < 6 || m == 6 && n < 2) {
+			return fmt.Errorf("redis is version %s but 6.2 or later is needed: upgrade it, or leave redis.url empty to use a server of our own", v)
+		}
+	}
+	return nil
+}
+
+// Ready proves that Redis takes writes and gives them back: an entry goes into a stream of its own and is read again.
+func (b *Backbone) Ready(ctx context.Context) error {
+	nonce := randomHex()
+	id, err := b.commands.XAdd(ctx, &redis.XAddArgs{Stream: b.keys.Probe(), MaxLen: 16, Values: []string{"nonce", nonce}}).Result()
+	if err != nil {
+		return explain("write a probe to redis", err)
+	}
+	back, err := b.commands.XRange(ctx, b.keys.Probe(), id, id).Result()
+	if err != nil {
+		return explain("read a probe from redis", err)
+	}
+	// Sixteen others may have probed in between.
+	if len(back) == 1 && back[0].Values["nonce"] != nonce {
+		return errors.New("redis gave back another probe than was written")
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// jittered spreads d by a fifth to both sides.
+func jittered(d time.Duration) time.Duration {
+	return d*4/5 + rand.N(d*2/5+1)
+}
