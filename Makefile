@@ -1,0 +1,71 @@
+# Building, testing and measuring hubrelay. `make help` lists the targets.
+# Needs Go (the version in go.mod); `make test` installs the rest from the system's packages and says what.
+
+SHELL := bash
+
+# Every tool is pinned here, built once into .bin/ under a name that carries its version.
+GOLANGCI_LINT_VERSION := v2.15.0
+GOVULNCHECK_VERSION   := v1.8.0
+
+BIN           := $(CURDIR)/.bin
+GOLANGCI_LINT := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+GOVULNCHECK   := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
+MODULES       := . relay/bench
+VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BENCH_FLAGS   ?=
+
+# $(call each,COMMAND) runs COMMAND in the folder of every module and stops at the first that fails.
+each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && $(1)) || exit 1; done
+
+.PHONY: help build run test check bench fmt clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build ./hubrelay, a static binary
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o hubrelay ./cmd/hubrelay
+
+run: build ## build and run the demo: events arriving at a websocket client and at a webhook
+	./hubrelay demo
+
+test: examples/node_modules/.package-lock.json ## install what the tests need, then run all of them with -race
+	@$(call each,go test -race -timeout 10m ./...)
+
+check: $(GOLANGCI_LINT) $(GOVULNCHECK) ## format, lint, vet, module files, known vulnerabilities
+	@$(call each,$(GOLANGCI_LINT) fmt --diff)
+	@$(call each,go vet ./...)
+	@$(call each,$(GOLANGCI_LINT) run)
+	@$(call each,go mod tidy -diff)
+	@$(call each,bash $(CURDIR)/.ci/vulncheck $(GOVULNCHECK))
+
+bench: build ## measure the promises about speed, each beside a floor of the same run
+	@bash .ci/need redis-server
+	cd relay/bench && go run . --daemon $(CURDIR)/hubrelay $(BENCH_FLAGS)
+
+fmt: $(GOLANGCI_LINT) ## rewrite the Go files as `make check` wants them
+	@$(call each,$(GOLANGCI_LINT) fmt)
+
+clean: ## remove what was built; data of a daemon (hubrelay-data) stays
+	rm -rf hubrelay $(BIN) examples/node_modules
+
+$(GOLANGCI_LINT):
+	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION) (once, about two minutes)"
+	@mkdir -p $(BIN)
+	GOBIN=$(BIN) GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	@mv $(BIN)/golangci-lint $@
+
+$(GOVULNCHECK):
+	@mkdir -p $(BIN)
+	GOBIN=$(BIN) GOFLAGS= go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	@mv $(BIN)/govulncheck $@
+
+# The system's packages first (npm is one of them), then what the examples need from npm.
+.PHONY: test-packages
+test-packages:
+	@bash .ci/need c-compiler redis-server redis-cli curl python-websockets node browser
+
+examples/node_modules/.package-lock.json: examples/package-lock.json | test-packages
+	@echo "installing the npm packages of examples/package.json"
+	@cd examples && npm ci --no-audit --no-fund
+	@touch $@
