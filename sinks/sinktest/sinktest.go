@@ -1,0 +1,197 @@
+package sinktest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Behaviour is how a destination treats a sink.
+type Behaviour int
+
+// The behaviours that the suite asks for.
+const (
+	// Accept takes everything at once.
+	Accept Behaviour = iota
+	// Fail refuses for now: a later attempt may succeed.
+	Fail
+	// Throttle refuses for now and names a time.
+	Throttle
+	// Reject refuses this very delivery for good.
+	Reject
+	// Leave wants nothing more, ever.
+	Leave
+	// Hang takes the request and never answers.
+	Hang
+	// Absent is not there at all.
+	Absent
+)
+
+func (b Behaviour) String() string {
+	return [...]string{"accept", "fail", "throttle", "reject", "leave", "hang", "absent"}[b]
+}
+
+// Harness is what the suite needs of a sink's test.
+type Harness struct {
+	// Open returns a new sink and a function that lists the ids of the deliveries that have arrived, in any order. The
+	// destination behaves as told until the test ends; the suite closes the sink.
+	Open func(t *testing.T, b Behaviour) (sink relay.Sink, arrived func() []string)
+	// RetryAfter is the time that a throttling destination names.
+	RetryAfter time.Duration
+	// Secrets are texts of the sink's configuration that no error may show.
+	Secrets []string
+}
+
+// Run checks everything that [relay.Sink] promises.
+func Run(t *testing.T, h Harness) {
+	for _, c := range []struct {
+		behaviour Behaviour
+		outcome   relay.Outcome
+		after     time.Duration
+	}{
+		{Accept, relay.OutcomeDelivered, 0},
+		{Fail, relay.OutcomeRetry, 0},
+		{Throttle, relay.OutcomeRetry, h.RetryAfter},
+		{Reject, relay.OutcomePermanent, 0},
+		{Leave, relay.OutcomeGone, 0},
+		{Absent, relay.OutcomeRetry, 0},
+	} {
+		t.Run(c.behaviour.String(), func(t *testing.T) { testOutcome(t, h, c.behaviour, c.outcome, c.after) })
+	}
+	t.Run("hang", func(t *testing.T) { testHang(t, h) })
+	t.Run("cancelled", func(t *testing.T) { testCancelled(t, h) })
+	t.Run("concurrency", func(t *testing.T) { testConcurrency(t, h) })
+	t.Run("close", func(t *testing.T) { testClose(t, h) })
+}
+
+// Sample returns a delivery of one notification with the given id.
+func Sample(id string) relay.Delivery {
+	data := fmt.Sprintf(`{"topic":"container.created","object":{"id":%q,"state":"","error":""},"context":{"hub_id":"hub1",`+
+		`"account_id":"acc1","environments":[],"dns_zones":[],"clusters":[],"containers":["c1"],"extra":12345678901234567890},"flags":null}`, id)
+	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
+		ID: id, Topic: "container.created", Hub: "hub1", Account: "acc1", Cursor: "1-0", Data: []byte(data),
+	}}}
+}
+
+func testOutcome(t *testing.T, h Harness, b Behaviour, want relay.Outcome, after time.Duration) {
+	sink, arrived := h.Open(t, b)
+	defer closeSink(t, sink)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	d := Sample("0123456789abcdef01234567")
+	before := bytes.Clone(d.Notifications[0].Data)
+	err := sink.Deliver(ctx, d)
+	checkSecrets(t, h, err)
+	got, wait := relay.Classify(err)
+	if got != want {
+		t.Fatalf("outcome %s (%v), want %s", got, err, want)
+	}
+	// A date as Retry-After has whole seconds.
+	if wait < after-2*time.Second || wait > after+time.Second {
+		t.Errorf("wait %s, want about %s", wait, after)
+	}
+	if !bytes.Equal(before, d.Notifications[0].Data) {
+		t.Error("Deliver changed the delivery")
+	}
+	if ids := arrived(); b != Absent && (len(ids) != 1 || ids[0] != d.ID) {
+		t.Errorf("arrived %v, want one attempt of %s", ids, d.ID)
+	}
+}
+
+func testHang(t *testing.T, h Harness) {
+	sink, _ := h.Open(t, Hang)
+	defer closeSink(t, sink)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	err := sink.Deliver(ctx, Sample("0123456789abcdef01234567"))
+	checkSecrets(t, h, err)
+	if got, _ := relay.Classify(err); got != relay.OutcomeRetry {
+		t.Errorf("outcome %s, want %s", got, relay.OutcomeRetry)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("Deliver took %s with a deadline of 50ms", took)
+	}
+}
+
+func testCancelled(t *testing.T, h Harness) {
+	sink, _ := h.Open(t, Accept)
+	defer closeSink(t, sink)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := sink.Deliver(ctx, Sample("0123456789abcdef01234567"))
+	checkSecrets(t, h, err)
+	if got, _ := relay.Classify(err); got != relay.OutcomeRetry {
+		t.Errorf("outcome %s of a cancelled attempt, want %s", got, relay.OutcomeRetry)
+	}
+}
+
+func testConcurrency(t *testing.T, h Harness) {
+	const workers, each = 16, 8
+	sink, arrived := h.Open(t, Accept)
+	defer closeSink(t, sink)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range each {
+				if err := sink.Deliver(ctx, Sample(fmt.Sprintf("%012x%012x", w, i))); err != nil {
+					t.Errorf("deliver: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	seen := map[string]int{}
+	for _, id := range arrived() {
+		seen[id]++
+	}
+	if len(seen) != workers*each {
+		t.Errorf("%d deliveries arrived, want %d", len(seen), workers*each)
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s arrived %d times, want once", id, n)
+		}
+	}
+}
+
+func testClose(t *testing.T, h Harness) {
+	unused, _ := h.Open(t, Accept)
+	closeSink(t, unused)
+	closeSink(t, unused)
+	used, _ := h.Open(t, Accept)
+	if err := used.Deliver(context.Background(), Sample("0123456789abcdef01234567")); err != nil {
+		t.Error(err)
+	}
+	closeSink(t, used)
+	closeSink(t, used)
+}
+
+func closeSink(t *testing.T, s relay.Sink) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func checkSecrets(t *testing.T, h Harness, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	for _, text := range []string{err.Error(), fmt.Sprintf("%+v", err)} {
+		for _, secret := range h.Secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("error %q shows the secret %q", text, secret)
+			}
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestValidate(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good := "https://example.com/hook"
+	for _, c := range []struct {
+		config  Config
+		field   string
+		problem string
+	}{
+		{Config{URL: good}, "", ""},
+		{Config{URL: good, Secrets: []string{secretA, secretB}, SecretFiles: []string{"testdata/secret"}}, "", ""},
+		{Config{URL: "http://10.0.0.1:8080/", AllowCIDRs: []string{"10.0.0.0/8"}}, "", ""},
+		{Config{}, "url", "is missing"},
+		{Config{URL: "example.com/hook"}, "url", "https://"},
+		{Config{URL: "ftp://example.com"}, "url", "https://"},
+		{Config{URL: "https://"}, "url", "host"},
+		{Config{URL: "https://u:s3cret@exa mple.com/s3cret"}, "url", "is not a URL"},
+		{Config{URL: good + "#s3cret"}, "url", "fragment"},
+		{Config{URL: good + "#"}, "url", "fragment"},
+		{Config{URL: "https://example.com:99999/"}, "url", "port"},
+		{Config{URL: "http://127.0.0.1/"}, "url", "add it to allow_cidrs"},
+		{Config{URL: "http://localhost:3000/"}, "url", "add it to allow_cidrs"},
+		{Config{URL: "http://[::ffff:169.254.169.254]/latest"}, "url", "add it to allow_cidrs"},
+		{Config{URL: good, AllowCIDRs: []string{"10.0.0.0/8", "10.0.0"}}, "allow_cidrs.1", "10.0.0"},
+		{Config{URL: good, Secrets: []string{secretA, "s3cret"}}, "secrets.1", "whsec_"},
+		{Config{URL: good, Secrets: []string{"whsec_s3cret!"}}, "secrets.0", "base64"},
+		{Config{URL: good, Secrets: []string{"whsec_c2hvcnQ="}}, "secrets.0", "5 bytes"},
+		{Config{URL: good, SecretFiles: []string{"testdata/missing"}}, "secret_files.0", "cannot be read"},
+		{Config{URL: good, SecretFiles: []string{"testdata/secret", "testdata/bad"}}, "secret_files.1", "line 2"},
+		{Config{URL: good, SecretFiles: []string{empty}}, "secret_files.0", "holds no secret"},
+	} {
+		err := c.config.Validate()
+		var f *relay.FieldError
+		switch {
+		case c.field == "":
+			if err != nil {
+				t.Errorf("%+v: %v", c.config, err)
+			}
+		case !errors.As(err, &f) || f.Field != c.field || !strings.Contains(f.Problem, c.problem):
+			t.Errorf("%+v: %v, want %s … %s", c.config, err, c.field, c.problem)
+		case strings.Contains(err.Error(), "s3cret"):
+			t.Errorf("%v shows a secret", err)
+		}
+	}
+}
+
+func FuzzParseSecret(f *testing.F) {
+	for _, s := range []string{secretA, secretB, "whsec_", "", " whsec_c2hvcnQ= "} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		key, err := parseSecret(s)
+		if err == nil && (len(key) < minSecret || len(key) > maxSecret) {
+			t.Errorf("parseSecret(%q) gave %d bytes", s, len(key))
+		}
+	})
+}
+
+var testTime = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+func FuzzRetryAfter(f *testing.F) {
+	for _, s := range []string{"120", "Mon, 02 Jan 2006 15:04:05 GMT", "-1", "9223372036854775807", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		d, _ := retryAfter(s, testTime)
+		if d < 0 || d > longestWait {
+			t.Errorf("retryAfter(%q) = %s", s, d)
+		}
+	})
+}
+
+func ExampleConfig_Validate() {
+	c := &Config{URL: "http://169.254.169.254/latest/meta-data"}
+	fmt.Println(c.Validate())
+	// Output: url cannot be dialled: 169.254.169.254 is a link-local or metadata address and refused; add it to allow_cidrs if it is meant
+}
