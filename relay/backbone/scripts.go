@@ -2,13 +2,20 @@ package backbone
 
 import (
 	_ "embed" // the scripts
+
 	"github.com/redis/go-redis/v9"
 )
 
-// Every script names all its keys in KEYS and they share a slot; it runs on miniredis too, whose Lua is gopher-lua.
+// Every script names all its keys in KEYS, which share a slot, and runs on miniredis too, whose Lua is gopher-lua.
 var (
 	//go:embed scripts/append.lua
 	appendSource string
+	//go:embed scripts/enqueue.lua
+	enqueueSource string
+	//go:embed scripts/serve.lua
+	serveSource string
 
-	appendScript = redis.NewScript(appendSource)
+	appendScript  = redis.NewScript(appendSource)
+	enqueueScript = redis.NewScript(enqueueSource)
+	serveScript   = redis.NewScript(serveSource)
 )

@@ -1,0 +1,73 @@
+-- Copy matched log entries into the queues of sinks under their own ids, and move a position, if it is where the
+-- caller believes it to be. Returns: 1 or 0 for committed, position, generation, missing, joined, dropped of each queue.
+-- KEYS: log, dispatched, sinks, then queues. ARGV: sink to backfill or '', from, to, generation or '', log entries
+-- covered or 0, then the backlog of each queue, then for each match: id, number of queues, their indexes from 1.
+local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]
+local backfill, from, to, generation, covered = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local queues = #KEYS - 3
+
+local function less(a, b)
+  local am, as = string.match(a, '^(%d+)-(%d+)$')
+  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
+  if am ~= bm then
+    if #am ~= #bm then return #am < #bm end
+    return am < bm
+  end
+  if #as ~= #bs then return #as < #bs end
+  return as < bs
+end
+
+local served = redis.call('HGET', dispatched, 'position') or '0-0'
+local current = redis.call('HGET', dispatched, 'generation') or '0'
+local position = served
+if backfill ~= '' then position = redis.call('HGET', sinks, backfill) or '' end
+if position ~= from or (generation ~= '' and generation ~= current) then
+  return {0, position, current, 0, 0}
+end
+
+local missing = 0
+local i = 6 + queues
+while i <= #ARGV do
+  local id, n = ARGV[i], tonumber(ARGV[i + 1])
+  local entry = redis.call('XRANGE', log, id, id)[1]
+  if entry then
+    for j = i + 2, i + 1 + n do
+      local added = redis.pcall('XADD', KEYS[3 + tonumber(ARGV[j])], id, unpack(entry[2]))
+      -- The queue has it already when it was written by a run that this position does not remember.
+      if type(added) == 'table' and added.err and not string.find(added.err, 'equal or smaller', 1, true) then
+        return redis.error_reply(added.err)
+      end
+    end
+  else
+    missing = missing + 1
+  end
+  i = i + 2 + n
+end
+
+local joined = 0
+if backfill == '' then
+  redis.call('HSET', dispatched, 'position', to)
+  if covered == 0 then
+    redis.call('HDEL', dispatched, 'added')
+  elseif redis.call('HEXISTS', dispatched, 'added') == 1 then
+    redis.call('HINCRBY', dispatched, 'added', covered)
+  end
+elseif less(to, served) then
+  redis.call('HSET', sinks, backfill, to)
+else
+  -- Caught up: from here on the dispatcher serves it, which a dispatcher at work has to learn first.
+  joined = 1
+  redis.call('HSET', sinks, backfill, '+' .. to)
+  current = tostring(redis.call('HINCRBY', dispatched, 'generation', 1))
+end
+
+local result = {1, to, current, missing, joined}
+for q = 1, queues do
+  local backlog = tonumber(ARGV[5 + q])
+  local dropped = 0
+  if backlog > 0 and redis.call('XLEN', KEYS[3 + q]) > backlog then
+    dropped = redis.call('XTRIM', KEYS[3 + q], 'MAXLEN', ARGV[5 + q])
+  end
+  result[5 + q] = dropped
+end
+return result
