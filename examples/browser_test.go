@@ -1,0 +1,110 @@
+package examples
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// testBrowser opens the page in a headless Chromium, through WebDriver, and reads what it shows.
+func testBrowser(t *testing.T, d *daemon) {
+	p := published{hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "<b>running</b>", object: rand.Text()}
+	server := start(t, append(d.env(p.hub), fmt.Sprintf("PORT=%d", d.pagePort)), "node", "listen-browser/server.mjs")
+	server.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
+
+	b := startBrowser(t)
+	b.call(t, "/url", map[string]any{"url": fmt.Sprintf("http://127.0.0.1:%d/", d.pagePort)})
+	b.shows(t, "listening")
+	publishers["curl"](t, d, p)
+	b.shows(t, p.topic)
+	b.shows(t, p.state) // as text, not as markup
+}
+
+// browser is one WebDriver session.
+type browser struct{ url string }
+
+func startBrowser(t *testing.T) *browser {
+	t.Helper()
+	driver := start(t, nil, "chromedriver", "--port=0")
+	ready := driver.line(t, "its port", func(l string) bool { return strings.Contains(l, "successfully on port") })
+	port := strings.Trim(ready[strings.LastIndexByte(ready, ' ')+1:], ".")
+	profile, err := os.MkdirTemp("", "hubrelay-chromium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(profile) })
+	options := map[string]any{"args": []string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--user-data-dir=" + profile,
+	}}
+	if path, err := exec.LookPath("chromium"); err == nil {
+		options["binary"] = path
+	}
+	b := &browser{url: "http://127.0.0.1:" + port + "/session"}
+	var session struct{ SessionID string }
+	b.decode(t, b.call(t, "", map[string]any{
+		"capabilities": map[string]any{"alwaysMatch": map[string]any{"goog:chromeOptions": options}},
+	}), &session)
+	b.url += "/" + session.SessionID
+	// The driver ends its browser when the session is deleted, not when it is killed.
+	t.Cleanup(func() {
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodDelete, b.url, http.NoBody)
+		if err != nil {
+			return
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	})
+	return b
+}
+
+// shows waits until the page's visible text holds the words.
+func (b *browser) shows(t *testing.T, words string) {
+	t.Helper()
+	eventually(t, "the page to show "+words, func() error {
+		var text string
+		b.decode(t, b.call(t, "/execute/sync", map[string]any{"script": "return document.body.innerText", "args": []any{}}), &text)
+		if !strings.Contains(text, words) {
+			return errors.New("it shows: " + text)
+		}
+		return nil
+	})
+}
+
+// call posts a command of WebDriver and returns the value of its answer.
+func (b *browser) call(t *testing.T, path string, body any) json.RawMessage {
+	t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post(b.url+path, "application/json", bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("WebDriver answered %s to %s: %v %s", resp.Status, path, err, answer)
+	}
+	var wrapped struct{ Value json.RawMessage }
+	b.decode(t, answer, &wrapped)
+	return wrapped.Value
+}
+
+func (b *browser) decode(t *testing.T, data []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(data, into); err != nil {
+		t.Fatalf("%v in %s", err, data)
+	}
+}

@@ -1,0 +1,177 @@
+package examples
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"text/template"
+	"time"
+)
+
+const (
+	notificationsPath = "/v1/hubs/current/notifications"
+	patience          = 30 * time.Second
+)
+
+// daemon is a hubrelay that runs for the length of a test, on its embedded Redis.
+type daemon struct {
+	binary        string
+	url, admin    string
+	key           string
+	dataDir       string
+	webhookPort   int
+	webhookSecret string
+	pagePort      int
+}
+
+var configuration = template.Must(template.New("").Parse(`
+server: {listen: "{{.Listen}}", allowed_origins: ["http://127.0.0.1:{{.PagePort}}"]}
+admin: {listen: "{{.Admin}}"}
+redis: {data_dir: "{{.DataDir}}"}
+auth:
+  keys:
+    - {name: examples, key: "{{.Key}}", account_id: account-1, hubs: ["*"], capabilities: [notifications-publish]}
+sinks:
+  receiver:
+    type: webhook
+    topics: ["container.*"]
+    url: "http://127.0.0.1:{{.WebhookPort}}/"
+    secrets: ["{{.WebhookSecret}}"]
+    allow_cidrs: [127.0.0.0/8]
+    retry: {schedule: [1s, 1s, 1s]}
+`))
+
+// startDaemon builds hubrelay, runs it until the test ends, and then demands that it stops in order.
+func startDaemon(t *testing.T) *daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hubrelay") // t.TempDir is too long for a unix socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	listen, admin := freeAddress(t), freeAddress(t)
+	d := &daemon{
+		binary:        filepath.Join(dir, "hubrelay"),
+		url:           "http://" + listen,
+		admin:         "http://" + admin,
+		key:           rand.Text(),
+		dataDir:       filepath.Join(dir, "data"),
+		webhookPort:   freePort(t),
+		webhookSecret: "whsec_" + base64.StdEncoding.EncodeToString([]byte(rand.Text()+rand.Text())),
+		pagePort:      freePort(t),
+	}
+	build := []string{"build", "-o", d.binary}
+	if raceEnabled {
+		build = append(build, "-race")
+	}
+	if out, err := exec.Command("go", append(build, "../cmd/hubrelay")...).CombinedOutput(); err != nil {
+		t.Fatalf("build the daemon: %v\n%s", err, out)
+	}
+	var text bytes.Buffer
+	err = configuration.Execute(&text, map[string]any{
+		"Listen": listen, "Admin": admin, "DataDir": d.dataDir, "Key": d.key, "PagePort": d.pagePort,
+		"WebhookPort": d.webhookPort, "WebhookSecret": d.webhookSecret,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "hubrelay.yaml")
+	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, nil, d.binary, "serve", "-c", file)
+	t.Cleanup(func() {
+		if err := p.stop(); err != nil {
+			t.Errorf("serve did not end with 0 after SIGTERM: %v\n%s", err, p.output())
+		}
+	})
+	eventually(t, "the daemon to be ready", func() error {
+		if p.ended() {
+			t.Fatalf("serve ended at once:\n%s", p.output())
+		}
+		resp, err := http.Get(d.admin + "/readyz")
+		if err != nil {
+			return err
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("readyz answers %s", resp.Status)
+		}
+		return nil
+	})
+	return d
+}
+
+// env is the environment in which an example finds the daemon.
+func (d *daemon) env(hub string) []string {
+	return []string{
+		"HUBRELAY_URL=" + d.url, "HUBRELAY_KEY=" + d.key, "HUBRELAY_HUB=" + hub,
+		"REDIS=-s " + filepath.Join(d.dataDir, "redis.sock"),
+	}
+}
+
+// token asks for a token as any HTTP client would.
+func (d *daemon) token(t *testing.T, hub string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, d.url+notificationsPath, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+d.key)
+	req.Header.Set("X-Hub-Id", hub)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var body struct{ Data struct{ Token string } }
+	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || body.Data.Token == "" {
+		t.Fatalf("the token request was answered %s without a token (%v)", resp.Status, err)
+	}
+	return body.Data.Token
+}
+
+// freePort returns a port of loopback that was free a moment ago.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port //nolint:errcheck,forcetypeassert // a TCP listener has a TCP address
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", freePort(t))
+}
+
+// eventually tries until probe succeeds, and fails the test with its last error when patience is at an end.
+func eventually(t *testing.T, what string, probe func() error) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := probe()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("waited %s for %s: %v", patience, what, err)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package examples
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// published is what a test sends and expects at the other end.
+type published struct{ hub, topic, state, object string }
+
+// publishers are the ways in. Each stores one notification.
+var publishers = map[string]func(t *testing.T, d *daemon, p published){
+	"curl": func(t *testing.T, d *daemon, p published) {
+		out := run(t, d.env(p.hub), "./publish.sh", p.topic, p.state, p.object)
+		var answer struct{ Data struct{ IDs []string } }
+		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Data.IDs) != 1 || len(answer.Data.IDs[0]) != 24 {
+			t.Errorf("the answer does not hold one id of 24 digits: %s", out)
+		}
+	},
+	"redis-cli": func(t *testing.T, d *daemon, p published) {
+		run(t, d.env(p.hub), "./publish-redis.sh", p.topic, p.state, p.object)
+	},
+	"command": func(t *testing.T, d *daemon, p published) {
+		file := filepath.Join(t.TempDir(), "one.json")
+		if err := os.WriteFile(file, []byte(fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q}}`, p.topic, p.object, p.state)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(t, d.env(p.hub), d.binary, "publish", file)
+	},
+}
+
+// listeners print each notification as a line of JSON, after a line that holds their word of readiness (wscat, which
+// is silent where its output is no terminal, has none).
+var listeners = []struct {
+	name, publisher, ready string
+	start                  func(t *testing.T, d *daemon, hub string) *process
+}{
+	{"python websockets", "redis-cli", "listening to hub", func(t *testing.T, d *daemon, hub string) *process {
+		return start(t, d.env(hub), pythonWithWebsockets(t), "listen-python/listen.py", "container.*")
+	}},
+	{"node ws", "curl", "listening to hub", func(t *testing.T, d *daemon, hub string) *process {
+		return start(t, d.env(hub), "node", "listen-node/listen.mjs", "container.*", "!*.error")
+	}},
+	{"wscat", "curl", "", func(t *testing.T, d *daemon, hub string) *process {
+		return start(t, nil, "node_modules/.bin/wscat", "--no-color", "-H", "x-service-token: "+d.token(t, hub),
+			"-c", strings.Replace(d.url, "http", "ws", 1)+notificationsPath)
+	}},
+	{"go client", "command", "listening to hub", func(t *testing.T, d *daemon, hub string) *process {
+		binary := filepath.Join(t.TempDir(), "listen")
+		run(t, nil, "go", "build", "-o", binary, "./listen-go")
+		return start(t, d.env(hub), binary, "container.*")
+	}},
+}
+
+func TestExamples(t *testing.T) {
+	d := startDaemon(t)
+	receiver := start(t, []string{"WEBHOOK_SECRET=" + d.webhookSecret, fmt.Sprintf("PORT=%d", d.webhookPort)},
+		"node", "webhook-receiver-node/receive.mjs")
+	receiver.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "receiving on") })
+
+	for _, l := range listeners {
+		t.Run(l.name+" and webhook hear "+l.publisher, func(t *testing.T) {
+			p := published{
+				hub: "hub-" + rand.Text(), topic: "container.instance.health.status.changed",
+				state: "unhealthy", object: rand.Text(),
+			}
+			listener := l.start(t, d, p.hub)
+			awaitReady(t, d, listener, p, l.ready)
+			publishers[l.publisher](t, d, p)
+			stream := p.wait(t, listener)
+			webhook := p.wait(t, receiver)
+			if stream != webhook {
+				t.Errorf("the two ends differ:\nstream  %s\nwebhook %s", stream, webhook)
+			}
+		})
+	}
+	t.Run("browser hears curl", func(t *testing.T) { testBrowser(t, d) })
+	t.Run("unsigned webhook is refused", func(t *testing.T) {
+		out := run(t, nil, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}",
+			fmt.Sprintf("http://127.0.0.1:%d/", d.webhookPort))
+		if out != "401" {
+			t.Errorf("the receiver answered %s", out)
+		}
+	})
+}
+
+// awaitReady returns once the listener listens: it says so, or hears one of the notifications sent for this alone.
+func awaitReady(t *testing.T, d *daemon, listener *process, p published, word string) {
+	t.Helper()
+	if word != "" {
+		listener.line(t, "that it is ready", func(line string) bool { return strings.Contains(line, word) })
+		return
+	}
+	p.object = "trial"
+	eventually(t, "the listener to hear something", func() error {
+		publishers["curl"](t, d, p)
+		if !strings.Contains(listener.output(), p.object) {
+			return errors.New("it printed: " + listener.output())
+		}
+		return nil
+	})
+}
+
+// wait returns the notification, checked and in one canonical form, once the process has printed it.
+func (p published) wait(t *testing.T, from *process) string {
+	t.Helper()
+	line := from.line(t, "the notification", func(l string) bool { return strings.Contains(l, p.object) })
+	var all map[string]any
+	var n struct {
+		Topic  string
+		Object struct{ ID, State, Error string }
+		Flags  *json.RawMessage
+
+		Context struct {
+			HubID      string `json:"hub_id"`
+			Containers []string
+		}
+	}
+	for _, target := range []any{&n, &all} {
+		if err := json.Unmarshal([]byte(line), target); err != nil {
+			t.Fatalf("%v in %q", err, line)
+		}
+	}
+	got := published{n.Context.HubID, n.Topic, n.Object.State, n.Object.ID}
+	if got != p {
+		t.Errorf("published %+v, got %+v", p, got)
+	}
+	if _, ok := all["flags"]; !ok || n.Flags != nil || n.Context.Containers == nil {
+		t.Errorf("flags must be there and null, and containers an array: %s", line)
+	}
+	canonical, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(canonical)
+}
+
+// pythonWithWebsockets returns a Python that has the package; the same places as in .ci/need.
+func pythonWithWebsockets(t *testing.T) string {
+	t.Helper()
+	for _, python := range []string{"/usr/bin/python3", "../.bin/python/bin/python3", "python3"} {
+		if exec.Command(python, "-c", "import websockets").Run() == nil {
+			return python
+		}
+	}
+	t.Fatal("no python3 has the package websockets: make test installs it")
+	return ""
+}

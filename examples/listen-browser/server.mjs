@@ -1,0 +1,46 @@
+#!/usr/bin/env node
+// Serves the page beside it, and hands it a fresh websocket address whenever it asks. The API key stays here: a page
+// never sees it, only a token that opens one websocket within a minute.
+//
+// Needs Node 18 or later. Reads HUBRELAY_URL, HUBRELAY_KEY, HUBRELAY_HUB, and PORT (8000). The relay must allow
+// this server's origin: server.allowed_origins: ["http://127.0.0.1:8000"]
+
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
+
+const relay = new URL("/v1/hubs/current/notifications", process.env.HUBRELAY_URL ?? "http://127.0.0.1:8080");
+const headers = {
+  Authorization: `Bearer ${process.env.HUBRELAY_KEY ?? ""}`,
+  "X-Hub-Id": process.env.HUBRELAY_HUB ?? "",
+};
+
+// streamAddress asks the relay for a token; the Link header of the answer is the whole websocket address.
+async function streamAddress() {
+  const answer = await fetch(relay, { headers, signal: AbortSignal.timeout(10_000) });
+  if (!answer.ok) throw new Error(`the relay answered ${answer.status}: ${await answer.text()}`);
+  const link = /<([^>]+)>;\s*rel="notifications"/.exec(answer.headers.get("link") ?? "");
+  if (!link) throw new Error("the relay's answer has no websocket address");
+  return link[1];
+}
+
+const server = createServer(async (request, response) => {
+  try {
+    if (request.url === "/") {
+      const page = await readFile(new URL("index.html", import.meta.url));
+      response.writeHead(200, { "Content-Type": "text/html; charset=utf-8" }).end(page);
+    } else if (request.url === "/stream-address") {
+      // In a real site: check first that this visitor may see the hub.
+      const body = JSON.stringify({ url: await streamAddress() });
+      response.writeHead(200, { "Content-Type": "application/json", "Cache-Control": "no-store" }).end(body);
+    } else {
+      response.writeHead(404).end();
+    }
+  } catch (error) {
+    console.error(error.message); // for you; the visitor learns only that it failed
+    response.writeHead(502).end();
+  }
+});
+
+server.listen(Number(process.env.PORT ?? 8000), "127.0.0.1", () => {
+  console.log(`open http://127.0.0.1:${server.address().port}`);
+});

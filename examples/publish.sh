@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Publishes one notification over HTTP with curl: publish.sh TOPIC [STATE [OBJECT_ID]]
+# Reads HUBRELAY_URL, HUBRELAY_KEY (needs the capability notifications-publish) and HUBRELAY_HUB.
+set -euo pipefail
+
+topic=${1:?usage: $0 TOPIC [STATE [OBJECT_ID]]}
+url=${HUBRELAY_URL:-http://127.0.0.1:8080}
+object="\"state\": \"${2:-}\""
+[ -z "${3:-}" ] || object+=", \"id\": \"$3\"" # without an id the relay gives one
+
+# An Idempotency-Key makes a repeat safe: whatever is sent again with it within ten minutes is stored once. So curl
+# may try again after a lost answer.
+curl --silent --show-error --fail-with-body --max-time 30 --retry 3 --retry-connrefused \
+	"$url/v1/hubs/current/notifications" \
+	--header "Authorization: Bearer ${HUBRELAY_KEY:?set HUBRELAY_KEY}" \
+	--header "X-Hub-Id: ${HUBRELAY_HUB:?set HUBRELAY_HUB}" \
+	--header "Content-Type: application/json" \
+	--header "Idempotency-Key: $(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" \
+	--data @- <<JSON
+{"topic": "$topic", "object": {$object}}
+JSON
+echo

@@ -1,0 +1,71 @@
+#!/usr/bin/env node
+// Receives webhooks, verifies their signature with the official library, and prints each notification once, as one
+// JSON line.
+//
+// Needs Node 18 or later and the package `standardwebhooks`. Reads WEBHOOK_SECRET (whsec_…) and PORT (9000).
+
+import { createServer } from "node:http";
+import { Webhook, WebhookVerificationError } from "standardwebhooks";
+
+if (!process.env.WEBHOOK_SECRET) {
+  console.error("set WEBHOOK_SECRET to the secret of the sink, whsec_…");
+  process.exit(2);
+}
+const webhook = new Webhook(process.env.WEBHOOK_SECRET);
+const MAX_BODY = 1 << 20;
+
+// A webhook may come more than once, with the same id. Keep the ids in your database, together with what you did.
+const seen = new Set();
+function isNew(id) {
+  if (seen.has(id)) return false;
+  seen.add(id);
+  if (seen.size > 10_000) seen.delete(seen.values().next().value); // the oldest
+  return true;
+}
+
+async function read(request) {
+  const chunks = [];
+  let size = 0;
+  for await (const chunk of request) {
+    size += chunk.length;
+    if (size > MAX_BODY) return undefined;
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks); // the very bytes: the signature is over them
+}
+
+// What the answer means to the relay: 2xx delivered, 400, 413 and 422 a dead letter at once, 410 stop for good,
+// everything else try again later.
+async function receive(request) {
+  if (request.method !== "POST") return 405;
+  const body = await read(request);
+  if (body === undefined) return 413;
+  try {
+    webhook.verify(body, request.headers);
+  } catch (error) {
+    if (!(error instanceof WebhookVerificationError)) throw error;
+    console.error(`refused: ${error.message}`);
+    return 401; // retried, so that a secret that was mistyped here loses nothing
+  }
+  if (isNew(request.headers["webhook-id"])) handle(JSON.parse(body.toString("utf8")));
+  return 204;
+}
+
+// handle is yours to change. What takes long belongs behind the answer: the relay waits 15 seconds.
+function handle(notification) {
+  console.log(JSON.stringify(notification));
+}
+
+const server = createServer(async (request, response) => {
+  let status = 500;
+  try {
+    status = await receive(request);
+  } catch (error) {
+    console.error(`failed: ${error.message}`);
+  }
+  response.writeHead(status).end();
+});
+
+server.listen(Number(process.env.PORT ?? 9000), "127.0.0.1", () => {
+  console.error(`receiving on http://127.0.0.1:${server.address().port}`);
+});
