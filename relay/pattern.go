@@ -1,0 +1,177 @@
+package relay
+
+import (
+	"fmt"
+	"strings"
+)
+
+// PatternError says which topic pattern of a list is wrong, why, and what was probably meant.
+type PatternError struct {
+	// Index is the pattern's place in the list, from 0.
+	Index   int
+	Pattern string
+	// Problem is a sentence part that follows the pattern.
+	Problem string
+	// Nearest is a topic that may have been meant, or empty.
+	Nearest string
+}
+
+func (e *PatternError) Error() string {
+	s := fmt.Sprintf("topic pattern %q %s", Clip(e.Pattern, 80), e.Problem)
+	if e.Nearest != "" {
+		s += "; the nearest topic is " + e.Nearest
+	}
+	return s
+}
+
+// Patterns selects topics. A topic passes if some pattern matches it and no pattern with a leading "!" does; a list of
+// exclusions alone starts from everything, and an empty list (the zero value) is everything. `*` stands for any run of
+// characters, dots included. The relay's own topics ("hubrelay.…") pass only by a pattern that itself begins with
+// "hubrelay.". Patterns does not change once parsed and may be used concurrently.
+type Patterns struct {
+	source  []string
+	include []pattern
+	exclude []pattern
+}
+
+// ParsePatterns reads a list of patterns, whose order does not matter. It refuses, with a [*PatternError], a pattern
+// that is empty, longer than 256 bytes or has a character outside [a-z0-9_.*-] behind its optional "!".
+func ParsePatterns(list []string) (Patterns, error) {
+	var p Patterns
+	for i, text := range list {
+		body, excluded := strings.CutPrefix(text, "!")
+		if problem := patternProblem(text, body); problem != "" {
+			return Patterns{}, &PatternError{Index: i, Pattern: text, Problem: problem}
+		}
+		p.source = append(p.source, text)
+		if excluded {
+			p.exclude = append(p.exclude, newPattern(body))
+		} else {
+			p.include = append(p.include, newPattern(body))
+		}
+	}
+	return p, nil
+}
+
+func patternProblem(text, body string) string {
+	if text == "" {
+		return "is empty; leave it out, or write * for every topic"
+	}
+	if body == "" {
+		return "excludes nothing; write the topic behind the !"
+	}
+	if len(text) > maxName {
+		return fmt.Sprintf("is longer than %d bytes", maxName)
+	}
+	for _, r := range body {
+		if r != '*' && !isTopicRune(r) {
+			return fmt.Sprintf("has the character %q; use a-z, 0-9, dot, underscore, hyphen, * and a leading !", r)
+		}
+	}
+	return ""
+}
+
+// Match reports whether topic passes. Its time is linear in the topic for each pattern.
+func (p Patterns) Match(topic string) bool {
+	return p.included(topic) && !matchAny(p.exclude, topic, false)
+}
+
+func (p Patterns) included(topic string) bool {
+	operational := strings.HasPrefix(topic, OperationalPrefix)
+	if len(p.include) == 0 {
+		return !operational
+	}
+	return matchAny(p.include, topic, operational)
+}
+
+func matchAny(list []pattern, topic string, operationalOnly bool) bool {
+	for i := range list {
+		if (!operationalOnly || list[i].operational) && list[i].match(topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// String returns the patterns joined by commas, "*" for an empty list.
+func (p Patterns) String() string {
+	if len(p.source) == 0 {
+		return "*"
+	}
+	return strings.Join(p.source, ",")
+}
+
+// CheckPatterns refuses what [ParsePatterns] refuses, and a pattern (or exclusion) that matches no topic of the
+// catalog, since it can only be a mistake. Patterns that begin with "hubrelay." are not compared.
+func (c *Catalog) CheckPatterns(list []string) error {
+	if _, err := ParsePatterns(list); err != nil {
+		return err
+	}
+	for i, text := range list {
+		body := strings.TrimPrefix(text, "!")
+		if strings.HasPrefix(body, OperationalPrefix) || c.matched(newPattern(body)) {
+			continue
+		}
+		return &PatternError{
+			Index: i, Pattern: text, Problem: "matches no topic", Nearest: c.nearest(body, patternDistance),
+		}
+	}
+	return nil
+}
+
+func (c *Catalog) matched(p pattern) bool {
+	if p.literal {
+		return c.Known(p.head)
+	}
+	for _, name := range c.names {
+		if p.match(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// pattern is cut at its stars once, so that a match is a few comparisons: head*middle*…*tail.
+type pattern struct {
+	literal     bool
+	operational bool
+	head, tail  string
+	middle      []string
+}
+
+func newPattern(text string) pattern {
+	p := pattern{operational: strings.HasPrefix(text, OperationalPrefix)}
+	parts := strings.Split(text, "*")
+	p.head = parts[0]
+	if len(parts) == 1 {
+		p.literal = true
+		return p
+	}
+	p.tail = parts[len(parts)-1]
+	for _, m := range parts[1 : len(parts)-1] {
+		if m != "" {
+			p.middle = append(p.middle, m)
+		}
+	}
+	return p
+}
+
+// match takes each middle part at its first place, which is right because a star takes anything: there is nothing to
+// go back to.
+func (p *pattern) match(topic string) bool {
+	if p.literal {
+		return topic == p.head
+	}
+	if len(topic) < len(p.head)+len(p.tail) || !strings.HasPrefix(topic, p.head) || !strings.HasSuffix(topic, p.tail) {
+		return false
+	}
+	topic = topic[len(p.head) : len(topic)-len(p.tail)]
+	for _, m := range p.middle {
+		at := strings.Index(topic, m)
+		if at < 0 {
+			return false
+		}
+		topic = topic[at+len(m):]
+	}
+	return true
+}
