@@ -1,0 +1,244 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/relay/httpd"
+)
+
+// DefaultMaxBody is the largest body of a request in bytes where Options name none: 1 MiB.
+const DefaultMaxBody = 1 << 20
+
+// Tokens issues one-time tokens and uses them up; [auth.Tokens] is the store. Methods may be called concurrently.
+type Tokens interface {
+	Issue(ctx context.Context, g auth.Grant) (string, error)
+	Peek(ctx context.Context, token string) (auth.Grant, error)
+	Use(ctx context.Context, token string) (auth.Grant, error)
+}
+
+// Publication is one request to publish.
+type Publication struct {
+	// KeyName names the key that publishes.
+	KeyName string
+	// Hub is X-Hub-Id, never empty.
+	Hub string
+	// Account is filled in where a notification names none; AnyAccount lets notifications name any.
+	Account    string
+	AnyAccount bool
+	// ContentType and IdempotencyKey are the request's headers, the latter at most 255 bytes, empty where absent.
+	ContentType    string
+	IdempotencyKey string
+	// Body is the publisher's until Publish returns, and not longer.
+	Body []byte
+}
+
+// Publisher stores what is published, all or nothing, and returns the notifications' ids in order. A *relay.Error
+// reaches the client as it is; any other error is logged and becomes 500.unknown. It is called concurrently.
+type Publisher interface {
+	Publish(ctx context.Context, p Publication) ([]string, error)
+}
+
+// Subscription is what one client of a stream may and wants to see.
+type Subscription struct {
+	Grant  auth.Grant
+	Topics relay.Patterns
+	// Admit uses up the token. It must be called when nothing else can refuse the upgrade any more, and its error
+	// returned before anything is written.
+	Admit func(ctx context.Context) error
+}
+
+// Match says whether the client is to receive n.
+func (s *Subscription) Match(n relay.Notification) bool {
+	return s.Grant.Allows(n.Hub, n.Account) && s.Topics.Match(n.Topic)
+}
+
+// Streams carries on with a websocket whose handshake has been found good. An error means that nothing was written; a
+// *relay.Error reaches the client as it is, any other is logged and becomes 500.unknown. Serve is called concurrently
+// and may return while the connection, hijacked, lives on.
+type Streams interface {
+	Serve(w http.ResponseWriter, r *http.Request, s Subscription) error
+}
+
+// Observer counts. Its methods are called concurrently and must not block.
+type Observer interface {
+	Refused(code relay.Code)
+}
+
+// Options are what the interface stands on. All but PublicURL, AllowedOrigins, MaxBody, Log and Observer are required.
+type Options struct {
+	Keyring   *auth.Keyring
+	Tokens    Tokens
+	Publisher Publisher
+	Streams   Streams
+	// Catalog is what topics= is checked against.
+	Catalog *relay.Catalog
+	// PublicURL is the relay's address as clients see it, for the Link header; empty to take it from each request.
+	PublicURL string
+	// AllowedOrigins are the origins of other hosts whose pages may connect, `https://host[:port]` or "*".
+	AllowedOrigins []string
+	// MaxBody bounds a request's body in bytes; zero means [DefaultMaxBody].
+	MaxBody  int64
+	Log      *slog.Logger
+	Observer Observer
+}
+
+// API answers public requests. It may be used concurrently.
+type API struct {
+	opt     Options
+	public  *url.URL // nil where PublicURL is empty
+	origins origins
+	routes  map[string]route
+	bodies  sync.Pool
+}
+
+// handler answers, or returns an error before it has written anything.
+type handler func(w http.ResponseWriter, r *http.Request) *relay.Error
+
+type route struct {
+	methods map[string]handler
+	allow   string
+}
+
+// The paths of the public interface.
+const (
+	pathNotifications = "/v1/hubs/current/notifications"
+	pathOpenAPI       = "/openapi.yaml"
+	pathAsyncAPI      = "/asyncapi.yaml"
+)
+
+// New checks the options and returns the handler. Wrap it with [httpd.Listen], which sets the time-outs and recovers
+// panics.
+func New(o Options) (*API, error) {
+	if o.MaxBody <= 0 {
+		o.MaxBody = DefaultMaxBody
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &API{opt: o}
+	a.bodies.New = func() any { return new(body) }
+	var err error
+	if a.public, err = parsePublicURL(o.PublicURL); err != nil {
+		return nil, err
+	}
+	if a.origins, err = newOrigins(o.AllowedOrigins, a.public); err != nil {
+		return nil, err
+	}
+	a.routes = map[string]route{
+		pathNotifications: newRoute(a.notifications, "GET", "HEAD").with(a.publish, "POST"),
+		pathOpenAPI:       newRoute(document(openAPI), "GET", "HEAD"),
+		pathAsyncAPI:      newRoute(document(asyncAPI), "GET", "HEAD"),
+	}
+	return a, nil
+}
+
+func newRoute(h handler, methods ...string) route {
+	return route{methods: map[string]handler{}}.with(h, methods...)
+}
+
+func (rt route) with(h handler, methods ...string) route {
+	for _, m := range methods {
+		rt.methods[m] = h
+		rt.allow += m + ", "
+	}
+	return rt
+}
+
+func (rt route) allowed() string { return rt.allow + http.MethodOptions }
+
+// ServeHTTP answers one request. Paths are taken as they come: nothing is cleaned or redirected.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rt, ok := a.routes[r.URL.Path]
+	if !ok {
+		a.fail(w, r, relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Clip(r.URL.Path, 200))))
+		return
+	}
+	cross := a.origins.share(w, r)
+	h, ok := rt.methods[r.Method]
+	switch {
+	case ok:
+		if err := h(w, r); err != nil {
+			a.fail(w, r, err)
+		}
+	case r.Method == http.MethodOptions:
+		w.Header().Set("Allow", rt.allowed())
+		if cross {
+			preflight(w, r, rt.allowed())
+		}
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.Header().Set("Allow", rt.allowed())
+		a.fail(w, r, relay.NewError(relay.CodeMethod,
+			strconv.Quote(relay.Clip(r.Method, 40))+" is not possible here, only "+rt.allowed()))
+	}
+}
+
+func (a *API) fail(w http.ResponseWriter, r *http.Request, e *relay.Error) {
+	if a.opt.Observer != nil {
+		a.opt.Observer.Refused(e.Code)
+	}
+	a.drain(r)
+	httpd.WriteError(w, r, e)
+}
+
+// public returns what a client may see of an error from another room.
+func (a *API) publicError(r *http.Request, err error) *relay.Error {
+	var e *relay.Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case r.Context().Err() != nil: // the client has gone away, nobody will read this
+		return relay.NewError(relay.CodeNotReady, "the request was cancelled")
+	default:
+		return httpd.Unknown(r, a.opt.Log, err)
+	}
+}
+
+// key returns the key of the Authorization header.
+func (a *API) key(r *http.Request) (*auth.Key, *relay.Error) {
+	values := r.Header["Authorization"]
+	if len(values) > 1 {
+		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is there more than once")
+	}
+	if len(values) == 0 {
+		return a.opt.Keyring.Authenticate("")
+	}
+	return a.opt.Keyring.Authenticate(values[0])
+}
+
+// hub returns X-Hub-Id; ok is false where there is none.
+func hub(r *http.Request) (id string, ok bool, err *relay.Error) {
+	switch values := r.Header["X-Hub-Id"]; len(values) {
+	case 0:
+		return "", false, nil
+	case 1:
+		return values[0], true, auth.CheckHubID(values[0])
+	default:
+		return "", false, relay.NewError(relay.CodeInvalidArgument, "the header X-Hub-Id is there more than once")
+	}
+}
+
+func parsePublicURL(s string) (*url.URL, error) {
+	if s == "" {
+		return nil, nil //nolint:nilnil // nothing is configured, which is no error
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, fmt.Errorf("public_url cannot be read: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, fmt.Errorf("public_url must be http(s)://host[:port][/path], not %q", u.Redacted())
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	return u, nil
+}

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/relay/httpd"
+)
+
+const (
+	// maxIdempotencyKey bounds the header Idempotency-Key, in bytes.
+	maxIdempotencyKey = 255
+	// firstRead is how much of a body of unknown length is read at first.
+	firstRead = 4 << 10
+	// maxDrain is how much of a refused body is read beyond MaxBody, so that a client that sends before it listens
+	// still gets to see the answer.
+	maxDrain = 4 << 20
+)
+
+// body is a buffer that goes from request to request.
+type body struct{ buf []byte }
+
+func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
+	key, refused := a.key(r)
+	if refused != nil {
+		return refused
+	}
+	if refused := key.Require(auth.CapabilityPublish); refused != nil {
+		return refused
+	}
+	id, given, refused := hub(r)
+	if refused != nil {
+		return refused
+	}
+	if !given {
+		return relay.NewError(relay.CodeMissingArgument, "the header X-Hub-Id is missing: it names the hub to publish in")
+	}
+	if refused := key.RequireHub(id); refused != nil {
+		return refused
+	}
+	repeat, refused := idempotencyKey(r)
+	if refused != nil {
+		return refused
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return relay.NewError(relay.CodeInvalidContentType, "the body must not be compressed: Content-Encoding is not supported")
+	}
+	b, _ := a.bodies.Get().(*body)
+	defer a.bodies.Put(b)
+	if refused := b.read(r, a.opt.MaxBody); refused != nil {
+		return refused
+	}
+	p := Publication{
+		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeat, Body: b.buf,
+	}
+	if key.AccountID == auth.Any {
+		p.AnyAccount = true
+	} else {
+		p.Account = key.AccountID
+	}
+	ids, err := a.opt.Publisher.Publish(r.Context(), p)
+	if err != nil {
+		return a.publicError(r, err)
+	}
+	b.buf = appendIDs(b.buf[:0], ids)
+	httpd.WriteJSON(w, http.StatusAccepted, b.buf)
+	return nil
+}
+
+// appendIDs writes the answer; ids are hexadecimal digits, so that nothing needs escaping.
+func appendIDs(b []byte, ids []string) []byte {
+	b = append(b, `{"data":{"ids":[`...)
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, id...)
+		b = append(b, '"')
+	}
+	return append(b, `]}}`...)
+}
+
+func idempotencyKey(r *http.Request) (string, *relay.Error) {
+	values := r.Header["Idempotency-Key"]
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := values[0]
+	if len(values) > 1 || key == "" || len(key) > maxIdempotencyKey {
+		return "", relay.NewError(relay.CodeInvalidArgument,
+			"the header Idempotency-Key must be there once, with 1 to "+strconv.Itoa(maxIdempotencyKey)+" bytes")
+	}
+	return key, nil
+}
+
+// read takes in the whole body of r, at most limit bytes, into b.buf.
+func (b *body) read(r *http.Request, limit int64) *relay.Error {
+	b.buf = b.buf[:0]
+	if r.ContentLength > limit {
+		return tooLarge(limit)
+	}
+	want := int64(firstRead)
+	if r.ContentLength >= 0 {
+		want = r.ContentLength + 1 // one more to see the end
+	}
+	for {
+		if int64(cap(b.buf)) < want {
+			grown := make([]byte, len(b.buf), want)
+			copy(grown, b.buf)
+			b.buf = grown
+		}
+		n, err := r.Body.Read(b.buf[len(b.buf):cap(b.buf)])
+		b.buf = b.buf[:len(b.buf)+n]
+		switch {
+		case int64(len(b.buf)) > limit:
+			return tooLarge(limit)
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return unreadable(err)
+		case len(b.buf) == cap(b.buf):
+			want = min(2*int64(cap(b.buf)), limit+1)
+		}
+	}
+}
+
+func tooLarge(limit int64) *relay.Error {
+	return relay.NewError(relay.CodeTooLarge,
+		"the body is larger than "+strconv.FormatInt(limit, 10)+" bytes").With("max_bytes", limit)
+}
+
+func unreadable(err error) *relay.Error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return relay.NewError(relay.CodeInvalidSyntax, "the body did not arrive in time")
+	}
+	return relay.NewError(relay.CodeInvalidSyntax, "the body ended early or is not encoded as its header says")
+}
+
+// drain reads what a refused request still sends, within bounds, before the answer is written: without that net/http
+// closes the connection, and a client that is still sending sees a reset in place of the answer.
+func (a *API) drain(r *http.Request) {
+	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Header.Get("Expect") != "" ||
+		r.ContentLength > a.opt.MaxBody+maxDrain {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, a.opt.MaxBody+maxDrain)
+}

@@ -1,0 +1,213 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/relay/httpd"
+)
+
+// maxPatterns bounds the patterns of one client, each of which costs on every notification of its hub.
+const maxPatterns = 128
+
+// streamRequest is what a GET says about a stream, unchecked.
+type streamRequest struct {
+	upgrade bool     // Upgrade: websocket
+	events  bool     // Accept: text/event-stream
+	tokens  []string // as presented in the query and the header
+	topics  []string
+}
+
+func (s *streamRequest) wanted() bool { return s.upgrade || s.events || len(s.tokens) > 0 }
+
+func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
+	s := &streamRequest{
+		upgrade: hasToken(r.Header, "Upgrade", "websocket"),
+		events:  strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream"),
+	}
+	if r.URL.RawQuery != "" {
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
+		}
+		s.tokens = query["token"]
+		for _, list := range query["topics"] {
+			if list = strings.TrimSpace(list); list != "" {
+				s.topics = append(s.topics, strings.Split(list, ",")...)
+			}
+		}
+	}
+	s.tokens = append(s.tokens[:len(s.tokens):len(s.tokens)], r.Header["X-Service-Token"]...)
+	return s, nil
+}
+
+// token returns the one token that was presented, without white space.
+func (s *streamRequest) token() (string, *relay.Error) {
+	token := ""
+	for _, presented := range s.tokens {
+		clean := auth.CleanToken(presented)
+		if token != "" && clean != "" && clean != token {
+			return "", relay.NewError(relay.CodeAuthInvalid, "the request presents two different tokens")
+		}
+		if clean != "" {
+			token = clean
+		}
+	}
+	if token == "" {
+		return "", relay.NewError(relay.CodeAuthInvalid,
+			"a stream needs a token, in token= or x-service-token; GET this path with an API key for one")
+	}
+	return token, nil
+}
+
+// stream refuses in this order: what is no upgrade at all, a missing token, a broken handshake, credentials, origin,
+// arguments. The token is used up last, by the hub.
+func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
+	if !req.upgrade || !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1 {
+		return relay.NewError(relay.CodeUpgradeRequired,
+			"the stream needs a websocket upgrade over HTTP/1.1 (Connection: Upgrade, Upgrade: websocket), this was "+r.Proto+
+				"; a proxy in between must pass both headers on")
+	}
+	token, refused := req.token()
+	if refused != nil {
+		return refused
+	}
+	if refused := checkHandshake(w, r); refused != nil {
+		return refused
+	}
+	grant, refused := a.admissible(r, token)
+	if refused != nil {
+		return refused
+	}
+	if refused := a.origins.check(r); refused != nil {
+		return refused
+	}
+	topics, refused := a.patterns(req.topics)
+	if refused != nil {
+		return refused
+	}
+	err := a.opt.Streams.Serve(httpd.Bare(w), r, Subscription{
+		Grant: grant, Topics: topics,
+		Admit: func(ctx context.Context) error {
+			if _, err := a.opt.Tokens.Use(ctx, token); err != nil {
+				return a.tokenError(r, err)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return a.publicError(r, err)
+	}
+	return nil
+}
+
+// admissible looks the token up without using it, and compares it with the other credentials that are presented.
+func (a *API) admissible(r *http.Request, token string) (auth.Grant, *relay.Error) {
+	var key *auth.Key
+	if len(r.Header["Authorization"]) > 0 {
+		var refused *relay.Error
+		if key, refused = a.key(r); refused != nil {
+			return auth.Grant{}, refused
+		}
+	}
+	id, given, refused := hub(r)
+	if refused != nil {
+		return auth.Grant{}, refused
+	}
+	grant, err := a.opt.Tokens.Peek(r.Context(), token)
+	if err != nil {
+		return auth.Grant{}, a.tokenError(r, err)
+	}
+	if refused := a.opt.Keyring.Check(grant); refused != nil {
+		return auth.Grant{}, refused
+	}
+	if given && id != grant.Hub {
+		return auth.Grant{}, relay.NewError(relay.CodeWrongHub,
+			"the token was issued for another pipeline than the header X-Hub-Id names")
+	}
+	if key == nil {
+		return grant, nil
+	}
+	if grant.Hub != "" {
+		return grant, key.RequireHub(grant.Hub)
+	}
+	if key.AccountID != grant.Account && key.AccountID != auth.Any {
+		return grant, relay.NewError(relay.CodeWrongHub, "the token is for the account pipeline of another account than the key's")
+	}
+	return grant, nil
+}
+
+func (a *API) patterns(list []string) (relay.Patterns, *relay.Error) {
+	if len(list) > maxPatterns {
+		return relay.Patterns{}, badTopics(fmt.Sprintf("has %d patterns, at most %d are allowed", len(list), maxPatterns))
+	}
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	if err := a.opt.Catalog.CheckPatterns(list); err != nil {
+		refused := badTopics("is not acceptable: " + err.Error())
+		var bad *relay.PatternError
+		if errors.As(err, &bad) && bad.Nearest != "" {
+			refused = refused.With("nearest", bad.Nearest)
+		}
+		return relay.Patterns{}, refused
+	}
+	patterns, err := relay.ParsePatterns(list)
+	if err != nil {
+		return relay.Patterns{}, badTopics("is not acceptable: " + err.Error())
+	}
+	return patterns, nil
+}
+
+func badTopics(problem string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+problem).With("parameter", "topics")
+}
+
+// checkHandshake checks what RFC 6455, 4.2.1 asks of a client, beyond Upgrade and HTTP/1.1.
+func checkHandshake(w http.ResponseWriter, r *http.Request) *relay.Error {
+	problem := ""
+	keys := r.Header["Sec-Websocket-Key"]
+	switch version := r.Header["Sec-Websocket-Version"]; {
+	case r.Method != http.MethodGet:
+		problem = "the method must be GET"
+	case !hasToken(r.Header, "Connection", "upgrade"):
+		problem = "the header Connection: Upgrade is missing; a proxy in between must pass it on"
+	case r.ContentLength != 0:
+		problem = "the request must not have a body"
+	case len(version) == 0:
+		problem = "the header Sec-WebSocket-Version is missing"
+	case len(version) > 1 || strings.TrimSpace(version[0]) != "13":
+		w.Header().Set("Sec-WebSocket-Version", "13")
+		return relay.NewError(relay.CodeUpgradeRequired, "Sec-WebSocket-Version must be 13")
+	case len(keys) != 1 || !validWebsocketKey(keys[0]):
+		problem = "the header Sec-WebSocket-Key must be there once, 16 bytes in base64"
+	}
+	if problem != "" {
+		return relay.NewError(relay.CodeInvalidSyntax, "the websocket handshake is broken: "+problem)
+	}
+	return nil
+}
+
+func validWebsocketKey(key string) bool {
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(key))
+	return err == nil && len(raw) == 16
+}
+
+// hasToken says whether a comma-separated header contains a token, in any case of letters.
+func hasToken(h http.Header, name, token string) bool {
+	for _, line := range h[name] {
+		for item := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(item), token) {
+				return true
+			}
+		}
+	}
+	return false
+}

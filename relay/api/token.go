@@ -1,0 +1,82 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/relay/httpd"
+)
+
+// notifications answers GET: a stream where one is asked for, else a token.
+func (a *API) notifications(w http.ResponseWriter, r *http.Request) *relay.Error {
+	req, err := parseStream(r)
+	if err != nil {
+		return err
+	}
+	if req.wanted() {
+		return a.stream(w, r, req)
+	}
+	return a.token(w, r)
+}
+
+// token issues a token. HEAD goes through the same checks and issues none.
+func (a *API) token(w http.ResponseWriter, r *http.Request) *relay.Error {
+	key, refused := a.key(r)
+	if refused != nil {
+		return refused
+	}
+	id, given, refused := hub(r)
+	if refused != nil {
+		return refused
+	}
+	if given {
+		if refused := key.RequireHub(id); refused != nil {
+			return refused
+		}
+	}
+	if r.Method == http.MethodHead {
+		httpd.WriteJSON(w, http.StatusOK, nil)
+		return nil
+	}
+	token, err := a.opt.Tokens.Issue(r.Context(), key.Grant(id))
+	if err != nil {
+		return a.tokenError(r, err)
+	}
+	if link := a.streamURL(r); link != "" {
+		w.Header().Set("Link", "<"+link+"?token="+token+`>; rel="notifications"`)
+	}
+	httpd.WriteJSON(w, http.StatusOK, []byte(`{"data":{"token":"`+token+`"}}`))
+	return nil
+}
+
+// streamURL is the websocket's address without its token, empty where neither configuration nor request name a host.
+func (a *API) streamURL(r *http.Request) string {
+	switch {
+	case a.public != nil:
+		return strings.Replace(a.public.String(), "http", "ws", 1) + pathNotifications
+	case r.Host == "":
+		return ""
+	case r.TLS != nil:
+		return "wss://" + r.Host + pathNotifications
+	default:
+		return "ws://" + r.Host + pathNotifications
+	}
+}
+
+func (a *API) tokenError(r *http.Request, err error) *relay.Error {
+	switch {
+	case errors.Is(err, auth.ErrTokenUnknown):
+		return relay.NewError(relay.CodeAuthInvalid,
+			"the token is not known, has expired or was used already; ask for another")
+	case errors.Is(err, auth.ErrKeyExpired):
+		return relay.NewError(relay.CodeAuthExpired, "the API key has expired")
+	case errors.Is(err, auth.ErrUnavailable):
+		a.opt.Log.Debug("the token store cannot be reached", "error", err)
+		return relay.NewError(relay.CodeNotReady, "the relay cannot reach its store right now; try again in a moment")
+	default:
+		return a.publicError(r, err)
+	}
+}

@@ -1,0 +1,143 @@
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The capabilities that a key may hold beside reading its hubs.
+const (
+	// CapabilityPublish lets a key publish notifications.
+	CapabilityPublish = "notifications-publish"
+	// CapabilityMigrate lets a key migrate instances; the name is spec.md's.
+	CapabilityMigrate = "containers-instances-migrate"
+)
+
+// Any stands for every hub in Key.Hubs and for every account in Key.AccountID.
+const Any = "*"
+
+// MaxHubID is the longest hub id in bytes that X-Hub-Id may carry.
+const MaxHubID = 256
+
+// keyPrefix lets secret scanners recognise a leaked key.
+const keyPrefix = "hrk_"
+
+// Key is one API key. A Key in a [Keyring] is shared between goroutines: nobody may change it.
+type Key struct {
+	// Name is what logs, metrics and tokens call the key; unique in a Keyring.
+	Name string
+	// AccountID is the account that the key belongs to; [Any] for a platform's key, empty for a key that sees only
+	// notifications without an account.
+	AccountID string
+	// Hash is the SHA-256 of the secret. The secret itself is not kept.
+	Hash [sha256.Size]byte
+	// Hubs are the hubs that the key opens; [Any] means all, none means none.
+	Hubs []string
+	// Capabilities are what the key may do beside reading.
+	Capabilities []string
+	// Expires is when the key stops working; zero means never.
+	Expires time.Time
+}
+
+// Opens says whether the key may read hub.
+func (k *Key) Opens(hub string) bool { return opens(k.Hubs, hub) }
+
+func opens(hubs []string, hub string) bool {
+	for _, h := range hubs {
+		if h == Any || h == hub {
+			return true
+		}
+	}
+	return false
+}
+
+// Can says whether the key holds the capability.
+func (k *Key) Can(capability string) bool { return slices.Contains(k.Capabilities, capability) }
+
+// Require returns nil where the key holds the capability, and 403.permissions with extra.capability where not.
+func (k *Key) Require(capability string) *relay.Error {
+	if k.Can(capability) {
+		return nil
+	}
+	return relay.NewError(relay.CodePermissions,
+		"the key "+strconv.Quote(k.Name)+" lacks the capability "+capability).With("capability", capability)
+}
+
+// RequireHub returns nil where the key opens hub, and 403.wrong-hub where not.
+func (k *Key) RequireHub(hub string) *relay.Error {
+	if k.Opens(hub) {
+		return nil
+	}
+	return relay.NewError(relay.CodeWrongHub,
+		"the key "+strconv.Quote(k.Name)+" does not open the hub "+strconv.Quote(hub))
+}
+
+// Expired says whether the key has stopped working at now.
+func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
+
+// Grant returns what a token of this key lets its bearer see: the pipeline of hub, or with an empty hub the account
+// pipeline. It does not check that the key opens hub; see RequireHub.
+func (k *Key) Grant(hub string) Grant {
+	return Grant{
+		KeyName: k.Name, KeyID: k.id(), Hub: hub, Account: k.AccountID, Hubs: k.Hubs, Expires: k.Expires,
+	}
+}
+
+// id tells a key from a later one of the same name. Half of the hash is enough for that and useless for guessing.
+func (k *Key) id() string { return hex.EncodeToString(k.Hash[:sha256.Size/2]) }
+
+// NewSecret returns a new random key as `keys new` prints it: 32 random bytes, base64url, behind "hrk_".
+func NewSecret() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	return keyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// HashSecret returns the SHA-256 of a key, as Key.Hash holds it.
+func HashSecret(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }
+
+// FormatHash writes a hash as key_sha256 takes it: 64 lower-case hexadecimal digits.
+func FormatHash(hash [sha256.Size]byte) string { return hex.EncodeToString(hash[:]) }
+
+// ParseHash reads a key_sha256: 64 hexadecimal digits.
+func ParseHash(s string) ([sha256.Size]byte, error) {
+	var hash [sha256.Size]byte
+	if len(s) != hex.EncodedLen(sha256.Size) {
+		return hash, fmt.Errorf("a SHA-256 has 64 hexadecimal digits, this has %d characters", len(s))
+	}
+	if _, err := hex.Decode(hash[:], []byte(s)); err != nil {
+		return hash, errors.New("a SHA-256 has only the digits 0-9 and a-f")
+	}
+	return hash, nil
+}
+
+// CheckHubID returns nil for a hub id that X-Hub-Id may carry: 1 to [MaxHubID] bytes of UTF-8 without control
+// characters. Otherwise 422.missing-argument (empty) or 422.invalid-argument.
+func CheckHubID(hub string) *relay.Error {
+	switch {
+	case hub == "":
+		return relay.NewError(relay.CodeMissingArgument, "the header X-Hub-Id is empty")
+	case len(hub) > MaxHubID:
+		return relay.NewError(relay.CodeInvalidArgument,
+			fmt.Sprintf("the header X-Hub-Id has %d bytes, at most %d are allowed", len(hub), MaxHubID))
+	case !utf8.ValidString(hub):
+		return relay.NewError(relay.CodeInvalidArgument, "the header X-Hub-Id is not valid UTF-8")
+	}
+	for _, r := range hub {
+		if unicode.IsControl(r) {
+			return relay.NewError(relay.CodeInvalidArgument, "the header X-Hub-Id contains a control character")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package httpd
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// plainListener puts the answers that net/http writes by itself (an unreadable request line, headers too large) into
+// the envelope. That is possible without TLS only: net/http must see a *tls.Conn where there is one.
+type plainListener struct{ net.Listener }
+
+func (l *plainListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // net/http looks at the error's type
+	}
+	return &plainConn{Conn: conn}, nil
+}
+
+// plainConn is a connection of net/http's. Whoever hijacks it gets at the bare one with NetConn.
+type plainConn struct{ net.Conn }
+
+// Every answer that net/http writes by itself begins with these, up to its body. No handler's answer lacks a Date.
+const (
+	ownAnswerStart  = "HTTP/1.1 "
+	ownAnswerHeader = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+	ownAnswerLimit  = 512
+)
+
+// NetConn returns the connection below, as tls.Conn's method does.
+func (c *plainConn) NetConn() net.Conn { return c.Conn }
+
+// SyscallConn lets code that wants the socket find it.
+func (c *plainConn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn() //nolint:wrapcheck // a pure pass-through
+	}
+	return nil, net.UnknownNetworkError("no socket below")
+}
+
+// CloseWrite half-closes, which net/http does so that a client still reads the answer.
+func (c *plainConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite() //nolint:wrapcheck // a pure pass-through
+	}
+	return nil
+}
+
+// Write passes b on, except where it is net/http's own 4xx or 5xx.
+func (c *plainConn) Write(b []byte) (int, error) {
+	if e := ownAnswer(b); e != nil {
+		body := Envelope(e)
+		answer := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n"+
+			"Cache-Control: no-store\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			e.Status(), http.StatusText(e.Status()), len(body), body)
+		if _, err := c.Conn.Write(answer); err != nil {
+			return 0, err //nolint:wrapcheck // a pure pass-through
+		}
+		return len(b), nil
+	}
+	return c.Conn.Write(b) //nolint:wrapcheck // a pure pass-through
+}
+
+func ownAnswer(b []byte) *relay.Error {
+	if len(b) > ownAnswerLimit || !bytes.HasPrefix(b, []byte(ownAnswerStart)) {
+		return nil
+	}
+	line, _, _ := bytes.Cut(b, []byte("\r\n"))
+	text, ok := bytes.CutPrefix(b[len(line):], []byte(ownAnswerHeader))
+	if !ok || len(line) < len(ownAnswerStart)+3 {
+		return nil
+	}
+	status, err := strconv.Atoi(string(line[len(ownAnswerStart) : len(ownAnswerStart)+3]))
+	switch {
+	case err != nil || status < http.StatusBadRequest:
+		return nil
+	case status == http.StatusRequestHeaderFieldsTooLarge:
+		return relay.NewError(relay.CodeTooLarge, "the request's header is too large")
+	default:
+		return relay.NewError(relay.CodeInvalidSyntax, "the request is not HTTP as it should be: "+string(text))
+	}
+}
+
+// bareHijacker hides plainConn from whoever takes a connection over.
+type bareHijacker struct{ http.ResponseWriter }
+
+// Bare returns w so that Hijack gives the bare TCP connection (or *tls.Conn) that net/http accepted, on which
+// net.Buffers is one writev.
+func Bare(w http.ResponseWriter) http.ResponseWriter { return bareHijacker{w} }
+
+// Unwrap lets http.ResponseController find the writer below.
+func (h bareHijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
+
+// Hijack takes the connection over, as http.Hijacker says.
+func (h bareHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if plain, ok := conn.(*plainConn); ok {
+		conn = plain.Conn
+	}
+	return conn, rw, err //nolint:wrapcheck // a pure pass-through
+}
