@@ -1,0 +1,156 @@
+package config
+
+import (
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The struct tags of a configuration, here and in the Config of a sink kind:
+//
+//	koanf:"name"     the key; "-" leaves the field out, ",squash" takes the keys of an embedded struct
+//	doc:"…"          one sentence for people, shown in the JSON Schema
+//	enum:"a,b"       the allowed values of a string
+//	secret:"true"    never printed, and ${NAME} in it is replaced from the environment
+//	secret:"url"     the same, but printed without its password only
+//
+// Some need no tag: a string beside NAME_file (or a list NAMEs beside NAME_files) is a secret, a string named url is
+// secret:"url", and a string whose key ends in _file or a list whose key ends in _files names existing files,
+// relative to the folder of the configuration file.
+
+// Config is the whole effective configuration. It is read-only once loaded.
+type Config struct {
+	Server        Server          `koanf:"server" doc:"The public listener: tokens, websockets and publishing."`
+	Admin         Admin           `koanf:"admin" doc:"The private listener: health, metrics and profiles."`
+	Redis         Redis           `koanf:"redis" doc:"Where all state lives."`
+	Notifications Notifications   `koanf:"notifications" doc:"What may be published."`
+	Auth          Auth            `koanf:"auth" doc:"Who may connect and publish."`
+	Sinks         map[string]Sink `koanf:"sinks" doc:"Destinations outside the relay, by name."`
+	Log           Log             `koanf:"log" doc:"The daemon's own log, on standard error."`
+
+	// Warnings are worth telling an operator and stop nothing.
+	Warnings []Problem `koanf:"-"`
+
+	origins origins
+	schema  *node
+}
+
+// Server is the public listener.
+type Server struct {
+	Listen         string        `koanf:"listen" doc:"Address host:port to listen on; :8080 is every address of the machine."`
+	PublicURL      string        `koanf:"public_url" doc:"How clients reach the relay from outside, http(s)://host; empty takes what the request says."`
+	MaxBody        Size          `koanf:"max_body" doc:"Largest body of a request, from 1KiB to 64MiB."`
+	TLS            TLS           `koanf:"tls" doc:"Certificate of the public listener; without it the listener speaks plain HTTP."`
+	AllowedOrigins []string      `koanf:"allowed_origins" doc:"Origins of browser pages that may open a websocket besides the same host: https://host[:port], or * for all."`
+	ShutdownGrace  time.Duration `koanf:"shutdown_grace" doc:"How long running work may take to end after SIGTERM."`
+}
+
+// TLS names the certificate and its key, both or none. The files are read again when they change.
+type TLS struct {
+	CertFile string `koanf:"cert_file" doc:"PEM file with the certificate chain."`
+	KeyFile  string `koanf:"key_file" doc:"PEM file with the private key of the certificate."`
+}
+
+// Enabled says whether the listener speaks TLS.
+func (t TLS) Enabled() bool { return t.CertFile != "" }
+
+// Admin is the private listener.
+type Admin struct {
+	Listen string `koanf:"listen" doc:"Address host:port of the admin listener; it has no login, so keep it on the loopback."`
+}
+
+// Redis says where the state lives.
+type Redis struct {
+	URL        string    `koanf:"url" secret:"url" doc:"redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or memory:; empty starts a redis-server of our own."`
+	DataDir    string    `koanf:"data_dir" doc:"Folder of our own redis-server, relative to the working directory; unused where url is set."`
+	Prefix     string    `koanf:"prefix" doc:"Beginning of every Redis key, so that several relays can share one Redis."`
+	Partitions int       `koanf:"partitions" doc:"Number of partitions of the log, 1 to 1024; fixed once there is data."`
+	Retention  Retention `koanf:"retention" doc:"How much of the log is kept for clients that come back; what a sink has not got is kept in its own queue."`
+}
+
+// Retention bounds the log; the first bound that is reached counts.
+type Retention struct {
+	History time.Duration `koanf:"history" doc:"Keep a notification for this long."`
+	MaxLen  int64         `koanf:"max_len" doc:"Keep at most this many notifications in a partition."`
+}
+
+// Notifications says what may be published.
+type Notifications struct {
+	ExtraTopics []string `koanf:"extra_topics" doc:"Topics of your own besides the built-in ones; hubrelay topics lists those."`
+}
+
+// Auth says who may connect and publish.
+type Auth struct {
+	TokenTTL time.Duration `koanf:"token_ttl" doc:"How long a token may wait for its websocket, 1s to 1h."`
+	Keys     []Key         `koanf:"keys" doc:"The API keys; make one with hubrelay keys new."`
+}
+
+// Key is one API key. Exactly one of Key, KeyFile and KeySHA256 is set.
+type Key struct {
+	Name         string    `koanf:"name" doc:"Name of the key in logs and metrics."`
+	Key          string    `koanf:"key" secret:"true" doc:"The key itself, at least 16 characters; ${NAME} takes it from the environment."`
+	KeyFile      string    `koanf:"key_file" doc:"File that holds the key, read again when it changes."`
+	KeySHA256    string    `koanf:"key_sha256" secret:"true" doc:"SHA-256 of the key as 64 hexadecimal digits, so that the key itself stands nowhere."`
+	AccountID    string    `koanf:"account_id" doc:"Account whose notifications the key sees; * sees all that its hubs hold, empty only what belongs to no account."`
+	Hubs         []string  `koanf:"hubs" doc:"Hubs that the key opens; * for all."`
+	Capabilities []string  `koanf:"capabilities" doc:"What else the key may do: notifications-publish, containers-instances-migrate."`
+	Expires      time.Time `koanf:"expires" doc:"When the key stops working: 2027-01-31 or 2027-01-31T12:00:00Z; empty for never."`
+}
+
+// Sink is one destination: what all kinds have in common, and the kind's own settings.
+type Sink struct {
+	Type        string        `koanf:"type" doc:"Kind of the sink."`
+	Topics      []string      `koanf:"topics" doc:"Patterns of the topics it wants, * for any run of characters, a leading ! excludes; empty for all."`
+	Hubs        []string      `koanf:"hubs" doc:"Hubs whose notifications it wants; empty for all."`
+	Accounts    []string      `koanf:"accounts" doc:"Accounts whose notifications it wants; empty for all."`
+	From        string        `koanf:"from" enum:"end,start" doc:"Where a new sink begins: at the end of the log or at its start."`
+	Timeout     time.Duration `koanf:"timeout" doc:"How long one attempt may take."`
+	Concurrency int           `koanf:"concurrency" doc:"How many attempts may run at once, 1 to 1024."`
+	Retry       Retry         `koanf:"retry" doc:"When a failed delivery is tried again."`
+	Backlog     int64         `koanf:"backlog" doc:"How many notifications wait for a slow sink before the oldest are dropped and counted."`
+	Ordering    string        `koanf:"ordering" doc:"Only none in this version: deliveries may overtake each other."`
+	When        string        `koanf:"when" doc:"Only empty in this version."`
+	Rate        string        `koanf:"rate" doc:"Only empty in this version."`
+
+	// Settings is what the kind's Config returned, filled and validated.
+	Settings relay.SinkConfig `koanf:"-"`
+}
+
+// Retry is the schedule of a sink's attempts after the first.
+type Retry struct {
+	Schedule []time.Duration `koanf:"schedule" doc:"Time to wait before each further attempt, with jitter; empty for no retry."`
+	MaxAge   time.Duration   `koanf:"max_age" doc:"A delivery older than this becomes a dead letter."`
+}
+
+// Log is the daemon's own log.
+type Log struct {
+	Level  string `koanf:"level" enum:"debug,info,warn,error" doc:"Least severity that is written."`
+	Format string `koanf:"format" enum:"auto,text,json" doc:"auto writes text to a terminal and JSON elsewhere."`
+}
+
+func defaults() Config {
+	return Config{
+		Server: Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second},
+		Admin:  Admin{Listen: "127.0.0.1:9090"},
+		Redis: Redis{
+			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
+			Retention: Retention{History: 24 * time.Hour, MaxLen: 1_000_000},
+		},
+		Auth: Auth{TokenTTL: time.Minute},
+		Log:  Log{Level: "info", Format: "auto"},
+	}
+}
+
+// defaultSink has the schedule of Standard Webhooks 1.0.
+func defaultSink() Sink {
+	return Sink{
+		From: "end", Timeout: 15 * time.Second, Concurrency: 16, Backlog: 1_000_000, Ordering: "none",
+		Retry: Retry{
+			Schedule: []time.Duration{
+				5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+				10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+			},
+			MaxAge: 96 * time.Hour,
+		},
+	}
+}

@@ -1,0 +1,124 @@
+package config
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/providers/env/v2"
+)
+
+const (
+	envPrefix = "HUBRELAY_"
+	envLevel  = "__"
+	// delim joins the keys of a path for koanf; no key can hold it.
+	delim = "\x1f"
+)
+
+// environment returns the variables that configure the daemon as a koanf provider.
+func (c *converter) environment(environ []string) *env.Env {
+	sorted := slices.Sorted(slices.Values(environ))
+	return env.Provider(delim, env.Opt{
+		Prefix:        envPrefix,
+		EnvironFunc:   func() []string { return sorted },
+		TransformFunc: c.variable,
+	})
+}
+
+// variable converts one environment variable to its path, joined by delim, and value; the path is empty for what is
+// ignored or wrong.
+func (c *converter) variable(name, text string) (string, any) {
+	rest := strings.TrimPrefix(name, envPrefix)
+	if !strings.Contains(rest, envLevel) {
+		return "", nil // belongs to the commands
+	}
+	at := position{variable: name}
+	keys, f := c.lookup(c.root, strings.Split(strings.ToLower(rest), envLevel))
+	if f == nil {
+		c.badAt(at, "", "there is no such setting", didYouMean(name, c.variables()))
+		return "", nil
+	}
+	path := strings.Join(keys, ".")
+	v := &value{shape: shapeString, text: text, at: at}
+	switch {
+	case f.node.kind == kindList && f.node.elem.kind != kindObject:
+		v = listOf(text, at)
+	case f.node.kind == kindList, f.node.kind == kindMap, f.node.kind == kindAny:
+		if v = c.parse([]byte(text), at); v == nil {
+			return "", nil
+		}
+	}
+	for known := range c.origins { // what the file said about it does not count any more
+		if strings.HasPrefix(known, path+"[") || strings.HasPrefix(known, path+".") {
+			delete(c.origins, known)
+		}
+	}
+	x, ok := c.convert(f.node, f, v, path)
+	if !ok {
+		return "", nil
+	}
+	return strings.Join(keys, delim), x
+}
+
+func listOf(text string, at position) *value {
+	list := &value{shape: shapeList, at: at}
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list.items = append(list.items, &value{shape: shapeString, text: item, at: at})
+		}
+	}
+	return list
+}
+
+// lookup walks down the schema and returns the keys as the configuration spells them, and the field they lead to.
+func (c *converter) lookup(n *node, keys []string) ([]string, *field) {
+	f := n.field(keys[0])
+	switch {
+	case f == nil:
+		return nil, nil
+	case len(keys) == 1 && f.node.kind != kindObject && f.node.kind != kindSinks:
+		return keys, f
+	case len(keys) > 1 && f.node.kind == kindObject:
+		rest, found := c.lookup(f.node, keys[1:])
+		return append([]string{keys[0]}, rest...), found
+	case len(keys) > 2 && f.node.kind == kindSinks:
+		name := c.sinkCalled(keys[1])
+		rest, found := c.lookup(c.sinkNode(f.node, name), keys[2:])
+		return append([]string{keys[0], name}, rest...), found
+	}
+	return nil, nil
+}
+
+// sinkCalled finds the sink that a variable means: variables cannot hold the - that names may have.
+func (c *converter) sinkCalled(name string) string {
+	for known := range c.types {
+		if strings.ReplaceAll(known, "-", "_") == name {
+			return known
+		}
+	}
+	return name
+}
+
+// variables lists the names of all variables that would be accepted.
+func (c *converter) variables() []string {
+	var names []string
+	var walk func(n *node, prefix string)
+	walk = func(n *node, prefix string) {
+		for _, f := range n.fields {
+			name := prefix + strings.ToUpper(f.name)
+			switch f.node.kind {
+			case kindObject:
+				walk(f.node, name+envLevel)
+			case kindSinks:
+				for sink := range c.types {
+					upper := strings.ToUpper(strings.ReplaceAll(sink, "-", "_"))
+					walk(c.sinkNode(f.node, sink), name+envLevel+upper+envLevel)
+				}
+			default:
+				names = append(names, name)
+			}
+		}
+	}
+	walk(c.root, envPrefix)
+	slices.Sort(names)
+	return names
+}

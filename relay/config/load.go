@@ -1,0 +1,172 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/v2"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Load reads the effective configuration: defaults, the YAML file at path, then the variables of environ (each
+// NAME=value, as os.Environ returns them). An empty path means that there is no file.
+//
+// What the user got wrong is returned as [Problems], all of it at once; any other error is a mistake in kinds.
+func Load(path string, environ []string, kinds []relay.SinkKind) (*Config, error) {
+	root, err := newSchema(kinds)
+	if err != nil {
+		return nil, err
+	}
+	l := &loader{
+		converter: &converter{
+			reporter: &reporter{file: path, origins: origins{}},
+			root:     root,
+			folder:   filepath.Dir(path),
+			environ:  environment(environ),
+			types:    map[string]string{},
+		},
+		kinds: make(map[string]relay.SinkKind, len(kinds)),
+	}
+	for _, k := range kinds {
+		l.kinds[k.Type] = k
+	}
+	cfg, err := l.load(path, environ)
+	if err != nil {
+		return nil, err
+	}
+	if len(l.problems) > 0 {
+		return nil, Problems(sortProblems(l.problems))
+	}
+	cfg.Warnings = sortProblems(l.warnings)
+	cfg.origins, cfg.schema = l.origins, root
+	return cfg, nil
+}
+
+func environment(environ []string) map[string]string {
+	m := make(map[string]string, len(environ))
+	for _, e := range environ {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			m[name] = value
+		}
+	}
+	return m
+}
+
+type loader struct {
+	*converter
+	kinds map[string]relay.SinkKind
+}
+
+func (l *loader) load(path string, environ []string) (*Config, error) {
+	file := &value{shape: shapeNull}
+	if path != "" {
+		if file = l.readFile(path); file == nil {
+			return nil, nil
+		}
+	}
+	l.findTypes(file)
+	k := koanf.New(delim)
+	if err := k.Load(confmap.Provider(fieldLayer(l.root.fields), ""), nil); err != nil {
+		return nil, fmt.Errorf("load the defaults: %w", err)
+	}
+	if m, ok := l.convert(l.root, nil, file, ""); ok {
+		if err := k.Load(confmap.Provider(m.(map[string]any), ""), nil); err != nil {
+			return nil, fmt.Errorf("load %s: %w", path, err)
+		}
+	}
+	if err := k.Load(l.environment(environ), nil); err != nil {
+		return nil, fmt.Errorf("load the environment: %w", err)
+	}
+	cfg := &Config{}
+	if err := decode(k, cfg); err != nil {
+		return nil, err
+	}
+	if err := l.loadSinks(cfg, k); err != nil {
+		return nil, err
+	}
+	l.validate(cfg)
+	return cfg, nil
+}
+
+// findTypes notes the type of each sink first, because it decides which keys the sink has.
+func (l *loader) findTypes(file *value) {
+	if sinks, ok := file.entry("sinks"); ok {
+		for _, s := range sinks.value.entries {
+			l.types[s.key] = ""
+			if t, ok := s.value.entry("type"); ok {
+				l.types[s.key] = t.value.text
+			}
+		}
+	}
+	for name, text := range l.environ {
+		rest, ok := strings.CutPrefix(name, envPrefix+"SINKS"+envLevel)
+		if sink, _, found := strings.Cut(rest, envLevel); ok && found {
+			called := l.sinkCalled(strings.ToLower(sink))
+			switch {
+			case strings.EqualFold(rest, sink+envLevel+"type"):
+				l.types[called] = text
+			case l.types[called] == "":
+				l.types[called] = ""
+			}
+		}
+	}
+}
+
+// loadSinks gives each sink the defaults of its type and decodes it twice: what all sinks have, and its own settings.
+func (l *loader) loadSinks(cfg *Config, k *koanf.Koanf) error {
+	schema := l.root.field("sinks").node
+	cfg.Sinks = make(map[string]Sink)
+	sinks, _ := k.Raw()["sinks"].(map[string]any)
+	for name, given := range sinks {
+		kind, known := l.kinds[l.types[name]]
+		if !known {
+			l.unknownType(schema, name)
+			continue
+		}
+		one := koanf.New(delim)
+		if err := one.Load(confmap.Provider(fieldLayer(schema.types[kind.Type].fields), ""), nil); err != nil {
+			return fmt.Errorf("load the defaults of sink type %s: %w", kind.Type, err)
+		}
+		m, _ := given.(map[string]any)
+		if err := one.Load(confmap.Provider(m, ""), nil); err != nil {
+			return fmt.Errorf("load sink %s: %w", name, err)
+		}
+		s := Sink{Settings: kind.Config()}
+		if err := decode(one, &s); err != nil {
+			return err
+		}
+		if err := decode(one, s.Settings); err != nil {
+			return err
+		}
+		cfg.Sinks[name] = s
+	}
+	return nil
+}
+
+func (l *loader) unknownType(schema *node, name string) {
+	path := "sinks." + name + ".type"
+	t := l.types[name]
+	switch {
+	case t == "":
+		l.bad(path, "is missing", "choose one of "+strings.Join(schema.sinkTypes(), ", "))
+	case didYouMean(t, schema.sinkTypes()) != "":
+		l.bad(path, fmt.Sprintf("there is no sink type %q", relay.Clip(t, clipAt)), didYouMean(t, schema.sinkTypes()))
+	default:
+		l.bad(path, fmt.Sprintf("there is no sink type %q", relay.Clip(t, clipAt)), "choose one of "+strings.Join(schema.sinkTypes(), ", "))
+	}
+}
+
+// decode fills a struct from values that were converted by its schema, so that a failure is a mistake of ours.
+func decode(k *koanf.Koanf, into any) error {
+	err := k.UnmarshalWithConf("", into, koanf.UnmarshalConf{
+		DecoderConfig: &mapstructure.DecoderConfig{ZeroFields: true},
+	})
+	if err != nil {
+		return fmt.Errorf("fill %T: %w", into, err)
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// kind is what a value must look like in YAML.
+type kind int
+
+const (
+	kindObject kind = iota // a map with known keys
+	kindMap                // a map with free keys
+	kindSinks              // the map of sinks, whose keys depend on the type
+	kindList
+	kindString
+	kindBool
+	kindInt
+	kindFloat
+	kindDuration
+	kindSize
+	kindTime
+	kindText // read by encoding.TextUnmarshaler
+	kindAny  // whatever YAML can say
+)
+
+// node is the schema of one value.
+type node struct {
+	kind   kind
+	typ    reflect.Type
+	fields []*field         // kindObject, in the order of the struct; kindSinks: the common keys
+	elem   *node            // kindMap, kindList
+	types  map[string]*node // kindSinks: common and own keys of each type
+}
+
+// secrecy says how much of a string may be printed.
+type secrecy int
+
+const (
+	public secrecy = iota
+	secret
+	secretURL
+)
+
+// field is one key of an object.
+type field struct {
+	name    string
+	doc     string
+	enum    []string
+	secrecy secrecy
+	file    bool // names existing files
+	index   []int
+	def     reflect.Value // the default
+	node    *node
+}
+
+func (n *node) field(name string) *field {
+	for _, f := range n.fields {
+		if f.name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+func (n *node) names() []string {
+	names := make([]string, len(n.fields))
+	for i, f := range n.fields {
+		names[i] = f.name
+	}
+	return names
+}
+
+// newSchema derives the schema of Config with these sink kinds.
+func newSchema(kinds []relay.SinkKind) (*node, error) {
+	root, err := objectNode(reflect.ValueOf(defaults()))
+	if err != nil {
+		return nil, err
+	}
+	common, err := objectNode(reflect.ValueOf(defaultSink()))
+	if err != nil {
+		return nil, err
+	}
+	sinks := root.field("sinks").node
+	sinks.kind, sinks.fields, sinks.types = kindSinks, common.fields, make(map[string]*node, len(kinds))
+	for _, k := range kinds {
+		own, err := objectNode(reflect.Indirect(reflect.ValueOf(k.Config())))
+		if err != nil {
+			return nil, fmt.Errorf("schema of sink type %s: %w", k.Type, err)
+		}
+		for _, f := range own.fields {
+			if common.field(f.name) != nil {
+				return nil, fmt.Errorf("schema of sink type %s: its key %s is one that all sinks have", k.Type, f.name)
+			}
+		}
+		sinks.types[k.Type] = &node{kind: kindObject, fields: slices.Concat(common.fields, own.fields)}
+	}
+	for _, f := range sinks.fields {
+		if f.name == "type" {
+			f.enum = sinks.sinkTypes()
+		}
+	}
+	return root, nil
+}
+
+// sinkTypes returns the known types of sinks in alphabetical order.
+func (n *node) sinkTypes() []string {
+	types := make([]string, 0, len(n.types))
+	for t := range n.types {
+		types = append(types, t)
+	}
+	slices.Sort(types)
+	return types
+}
+
+func objectNode(def reflect.Value) (*node, error) {
+	if def.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("%s is not a struct", def.Type())
+	}
+	n := &node{kind: kindObject, typ: def.Type()}
+	for i := range def.NumField() {
+		sf := def.Type().Field(i)
+		tag, options, _ := strings.Cut(sf.Tag.Get("koanf"), ",")
+		switch {
+		case !sf.IsExported() || tag == "-":
+			continue
+		case options == "squash":
+			inner, err := objectNode(def.Field(i))
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range inner.fields {
+				f.index = append([]int{i}, f.index...)
+			}
+			n.fields = append(n.fields, inner.fields...)
+			continue
+		case tag == "":
+			return nil, fmt.Errorf("field %s of %s has no koanf tag", sf.Name, def.Type())
+		}
+		f, err := newField(tag, sf, def.Field(i))
+		if err != nil {
+			return nil, err
+		}
+		n.fields = append(n.fields, f)
+	}
+	markSecrets(n)
+	return n, nil
+}
+
+func newField(name string, sf reflect.StructField, def reflect.Value) (*field, error) {
+	f := &field{name: name, doc: sf.Tag.Get("doc"), index: []int{sf.Index[0]}, def: def}
+	if enum := sf.Tag.Get("enum"); enum != "" {
+		f.enum = strings.Split(enum, ",")
+	}
+	switch sf.Tag.Get("secret") {
+	case "":
+	case "url":
+		f.secrecy = secretURL
+	default:
+		f.secrecy = secret
+	}
+	var err error
+	if f.node, err = typeNode(def); err != nil {
+		return nil, fmt.Errorf("key %s: %w", name, err)
+	}
+	f.file = isText(f.node) && (strings.HasSuffix(name, "_file") || strings.HasSuffix(name, "_files"))
+	return f, nil
+}
+
+func isText(n *node) bool {
+	return n.kind == kindString || n.kind == kindList && n.elem.kind == kindString
+}
+
+// markSecrets finds the strings that are secrets by their neighbours.
+func markSecrets(n *node) {
+	for _, f := range n.fields {
+		switch {
+		case f.secrecy != public || !isText(f.node):
+		case n.field(f.name+"_file") != nil, n.field(strings.TrimSuffix(f.name, "s")+"_files") != nil:
+			f.secrecy = secret
+		case f.name == "url":
+			f.secrecy = secretURL
+		}
+	}
+}
+
+func typeNode(def reflect.Value) (*node, error) {
+	t := def.Type()
+	n := &node{typ: t}
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		n.kind = kindDuration
+		return n, nil
+	case t == reflect.TypeFor[Size]():
+		n.kind = kindSize
+		return n, nil
+	case t == reflect.TypeFor[time.Time]():
+		n.kind = kindTime
+		return n, nil
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		n.kind = kindText
+		return n, nil
+	}
+	var err error
+	switch t.Kind() {
+	case reflect.String:
+		n.kind = kindString
+	case reflect.Bool:
+		n.kind = kindBool
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		n.kind = kindInt
+	case reflect.Float64:
+		n.kind = kindFloat
+	case reflect.Interface:
+		n.kind = kindAny
+	case reflect.Struct:
+		return objectNode(def)
+	case reflect.Slice:
+		n.kind = kindList
+		n.elem, err = typeNode(reflect.Zero(t.Elem()))
+	case reflect.Map:
+		n.kind = kindMap
+		n.elem, err = typeNode(reflect.Zero(t.Elem()))
+	default:
+		err = fmt.Errorf("a configuration cannot hold a %s", t)
+	}
+	return n, err
+}
+
+// layer turns a struct into the nested map that koanf merges; nil lists and maps are left out.
+func (n *node) layer(v reflect.Value) any {
+	switch n.kind {
+	case kindObject:
+		m := make(map[string]any, len(n.fields))
+		for _, f := range n.fields {
+			fv := v.FieldByIndex(f.index)
+			if (fv.Kind() == reflect.Slice || fv.Kind() == reflect.Map || fv.Kind() == reflect.Interface) && fv.IsNil() {
+				continue
+			}
+			m[f.name] = f.node.layer(fv)
+		}
+		return m
+	case kindList:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = n.elem.layer(v.Index(i))
+		}
+		return list
+	default:
+		return v.Interface()
+	}
+}
+
+// fieldLayer is the layer of the defaults of these fields.
+func fieldLayer(fields []*field) map[string]any {
+	m := make(map[string]any, len(fields))
+	for _, f := range fields {
+		if fv := f.def; (fv.Kind() == reflect.Slice || fv.Kind() == reflect.Map || fv.Kind() == reflect.Interface) && fv.IsNil() {
+			continue
+		}
+		m[f.name] = f.node.layer(f.def)
+	}
+	return m
+}

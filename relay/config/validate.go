@@ -1,0 +1,267 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// validate checks what each value means, after its form was checked on the way in.
+func (l *loader) validate(c *Config) {
+	l.server(&c.Server)
+	l.listen("admin.listen", c.Admin.Listen)
+	if c.Admin.Listen == c.Server.Listen && !strings.HasSuffix(c.Admin.Listen, ":0") {
+		l.bad("admin.listen", "is the same address as server.listen", "the admin listener must not be public")
+	} else if !isLoopback(c.Admin.Listen) {
+		l.warn("admin.listen", "is reachable from other machines and has no login", "keep it on 127.0.0.1 or behind a firewall")
+	}
+	l.redis(&c.Redis)
+	catalog := l.catalog(c.Notifications.ExtraTopics)
+	between(l, "auth.token_ttl", c.Auth.TokenTTL, time.Second, time.Hour)
+	l.keys(c.Auth.Keys)
+	names := make([]string, 0, len(c.Sinks))
+	for name := range c.Sinks {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		c.Sinks[name] = l.sink("sinks."+name, c.Sinks[name], catalog)
+	}
+}
+
+// between reports a number outside its bounds, both of which are allowed.
+func between[T interface {
+	~int | ~int64
+}](l *loader, path string, got, least, most T,
+) {
+	if got < least || got > most {
+		l.bad(path, fmt.Sprintf("%v is out of range", got), fmt.Sprintf("choose something from %v to %v", least, most))
+	}
+}
+
+func (l *loader) server(s *Server) {
+	l.listen("server.listen", s.Listen)
+	between(l, "server.max_body", s.MaxBody, 1<<10, 64<<20)
+	between(l, "server.shutdown_grace", s.ShutdownGrace, time.Millisecond, time.Hour)
+	if s.PublicURL != "" {
+		if problem := checkPublicURL(s.PublicURL); problem != "" {
+			l.bad("server.public_url", problem, "write https://host or https://host:port")
+		}
+		s.PublicURL = strings.TrimRight(s.PublicURL, "/")
+	}
+	for i, o := range s.AllowedOrigins {
+		path := fmt.Sprintf("server.allowed_origins[%d]", i)
+		u, err := url.Parse(o)
+		switch {
+		case o == "*":
+		case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || o != u.Scheme+"://"+u.Host:
+			l.bad(path, fmt.Sprintf("%q is not an origin", relay.Clip(o, clipAt)), "write https://host, https://host:port or *")
+		case u.Scheme == "http" && !isLoopback(net.JoinHostPort(u.Hostname(), "80")):
+			l.warn(path, "pages over plain http can be changed on their way", "use https")
+		}
+	}
+	l.tls(&s.TLS)
+}
+
+func checkPublicURL(s string) string {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return fmt.Sprintf("%q is not an absolute http or https URL", relay.Clip(s, clipAt))
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(s, "?#"):
+		return "must not hold a user, a query or a fragment"
+	case u.Path != "" && u.Path != "/":
+		return "must not hold a path"
+	}
+	return ""
+}
+
+func (l *loader) listen(path, address string) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		l.bad(path, fmt.Sprintf("%q is not an address", relay.Clip(address, clipAt)), "write host:port, such as 127.0.0.1:8080 or :8080")
+		return
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		l.bad(path, fmt.Sprintf("%q is not a port", relay.Clip(port, clipAt)), "choose a number from 1 to 65535, or 0 for any that is free")
+	} else if _, err := netip.ParseAddr(host); err != nil && host != "" && !hostName().MatchString(host) {
+		l.bad(path, fmt.Sprintf("%q is not a host (port %d)", relay.Clip(host, clipAt), n), "write a name or an IP address; IPv6 goes in brackets")
+	}
+}
+
+func hostName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`) }
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return true // reported elsewhere
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.IsLoopback()
+	}
+	return host == "localhost"
+}
+
+func (l *loader) tls(t *TLS) {
+	switch {
+	case l.failed("server.tls"), t.CertFile == "" && t.KeyFile == "":
+		return
+	case t.CertFile == "":
+		l.bad("server.tls.cert_file", "is missing beside key_file", "give both for TLS, or none for plain HTTP")
+		return
+	case t.KeyFile == "":
+		l.bad("server.tls.key_file", "is missing beside cert_file", "give both for TLS, or none for plain HTTP")
+		return
+	}
+	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		l.bad("server.tls", "certificate and key are no pair: "+strings.TrimPrefix(err.Error(), "tls: "), "")
+		return
+	}
+	if leaf, err := x509.ParseCertificate(pair.Certificate[0]); err == nil && time.Now().After(leaf.NotAfter) {
+		l.warn("server.tls.cert_file", "the certificate expired on "+leaf.NotAfter.Format(time.DateOnly), "renew it")
+	}
+}
+
+func (l *loader) redis(r *Redis) {
+	if r.URL == "" {
+		if r.DataDir == "" {
+			l.bad("redis.data_dir", "is empty", "our own redis-server needs a folder; or set redis.url")
+		}
+	} else if problem := checkRedisURL(r.URL); problem != "" {
+		l.bad("redis.url", problem, "write redis://host:6379, rediss://, unix:///path, redis+sentinel://, redis+cluster:// or memory:")
+	}
+	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$`).MatchString(r.Prefix) {
+		l.bad("redis.prefix", fmt.Sprintf("%q cannot begin the name of a key", relay.Clip(r.Prefix, clipAt)), "use 1 to 63 of A-Z, a-z, 0-9, _, ., : and -")
+	}
+	between(l, "redis.partitions", r.Partitions, 1, 1024)
+	between(l, "redis.retention.history", r.Retention.History, time.Second, 10*365*24*time.Hour)
+	between(l, "redis.retention.max_len", r.Retention.MaxLen, 1, 1<<40)
+}
+
+// checkRedisURL never repeats the URL, which may hold a password.
+func checkRedisURL(s string) string {
+	if s == "memory:" {
+		return ""
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return "is not a URL"
+	}
+	schemes := []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "memory"}
+	switch {
+	case !slices.Contains(schemes, u.Scheme):
+		if near := nearest(u.Scheme, schemes); near != "" {
+			return fmt.Sprintf("has the unknown scheme %q (did you mean %q?)", relay.Clip(u.Scheme, clipAt), near)
+		}
+		return "has no scheme that leads to a Redis"
+	case u.Scheme == "memory":
+		return "holds more than memory:"
+	case u.Scheme == "unix" && u.Path == "":
+		return "names no socket"
+	case u.Scheme != "unix" && u.Host == "":
+		return "names no host"
+	}
+	return ""
+}
+
+// catalog returns the topics that patterns may match. Bad extra names are reported and left out.
+func (l *loader) catalog(extra []string) *relay.Catalog {
+	var good []string
+	for i, t := range extra {
+		if _, err := relay.NewCatalog([]string{t}); err != nil {
+			l.bad(fmt.Sprintf("notifications.extra_topics[%d]", i), err.Error(), "")
+			continue
+		}
+		good = append(good, t)
+	}
+	c, err := relay.NewCatalog(good)
+	if err != nil {
+		l.bad("notifications.extra_topics", err.Error(), "")
+	}
+	return c
+}
+
+// sink checks one sink and returns it with its filters as relay.Filter wants them.
+func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
+	if catalog != nil {
+		for i, t := range s.Topics {
+			if err := catalog.CheckPatterns([]string{t}); err != nil {
+				l.bad(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
+			}
+		}
+	}
+	s.Hubs = l.identifiers(path+".hubs", s.Hubs)
+	s.Accounts = l.identifiers(path+".accounts", s.Accounts)
+	between(l, path+".timeout", s.Timeout, time.Millisecond, time.Hour)
+	between(l, path+".concurrency", s.Concurrency, 1, 1024)
+	between(l, path+".backlog", s.Backlog, 1, 1<<40)
+	between(l, path+".retry.max_age", s.Retry.MaxAge, time.Second, 10*365*24*time.Hour)
+	for i, d := range s.Retry.Schedule {
+		between(l, fmt.Sprintf("%s.retry.schedule[%d]", path, i), d, time.Millisecond, 365*24*time.Hour)
+	}
+	if s.Ordering != "none" {
+		l.bad(path+".ordering", "this version has no ordering but none", "leave it out")
+	}
+	if s.When != "" {
+		l.bad(path+".when", "this version does not have it", "leave it out and select by topics, hubs and accounts")
+	}
+	if s.Rate != "" {
+		l.bad(path+".rate", "this version does not have it", "leave it out and bound the sink by concurrency")
+	}
+	if l.failed(path) {
+		return s
+	}
+	if err := s.Settings.Validate(); err != nil {
+		var fe *relay.FieldError
+		if errors.As(err, &fe) {
+			l.bad(path+"."+bracketed(fe.Field), fe.Problem, "")
+		} else {
+			l.bad(path, err.Error(), "")
+		}
+	}
+	return s
+}
+
+// bracketed writes a.0.b as a[0].b, the way all paths here are written.
+func bracketed(field string) string {
+	return regexp.MustCompile(`\.(\d+)`).ReplaceAllString(field, "[$1]")
+}
+
+// identifiers checks a list of hubs or accounts and returns nil for "all", however that was said.
+func (l *loader) identifiers(path string, ids []string) []string {
+	for i, id := range ids {
+		if problem := checkIdentifier(id); problem != "" {
+			l.bad(fmt.Sprintf("%s[%d]", path, i), problem, "")
+		}
+	}
+	if slices.Contains(ids, "*") {
+		return nil
+	}
+	return ids
+}
+
+func checkIdentifier(id string) string {
+	switch {
+	case id == "":
+		return "is empty"
+	case len(id) > 256:
+		return "is longer than 256 bytes"
+	case id != "*" && strings.Contains(id, "*"):
+		return fmt.Sprintf("%q: a * stands for all only when it is alone", relay.Clip(id, clipAt))
+	case strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "holds white space or other characters that a header cannot carry"
+	}
+	return ""
+}
