@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,6 +42,8 @@ type Backbone struct {
 	boot      string // begins the value of every lease of this process
 	exclusive bool
 	single    commits
+	// connects counts the connections that readers made: behind a new one may be another server.
+	connects atomic.Int64
 }
 
 // MaxBlock is the longest time that a blocking read may wait: a cancelled context does not end it sooner.
@@ -102,7 +105,13 @@ func newBackbone(o Options) (*Backbone, error) {
 	address.Dialer = o.Dialer
 	b := &Backbone{keys: keys, log: o.Log, exclusive: o.Exclusive, boot: randomHex() + ":"}
 	b.commands = redis.NewUniversalClient(settings(*address))
-	b.readers = redis.NewUniversalClient(settings(*address))
+	readers := settings(*address)
+	readers.PoolSize += o.Partitions
+	readers.OnConnect = func(context.Context, *redis.Conn) error {
+		b.connects.Add(1)
+		return nil
+	}
+	b.readers = redis.NewUniversalClient(readers)
 	b.single.flush = b.flushSingles
 	return b, nil
 }

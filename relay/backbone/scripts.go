@@ -14,8 +14,23 @@ var (
 	enqueueSource string
 	//go:embed scripts/serve.lua
 	serveSource string
+	//go:embed scripts/inbox.lua
+	inboxSource string
+	//go:embed scripts/quarantine.lua
+	quarantineSource string
+	//go:embed scripts/trim.lua
+	trimSource string
+	//go:embed scripts/lease_take.lua
+	leaseTakeSource string
+	//go:embed scripts/lease_drop.lua
+	leaseDropSource string
 
-	appendScript  = redis.NewScript(appendSource)
-	enqueueScript = redis.NewScript(enqueueSource)
-	serveScript   = redis.NewScript(serveSource)
+	appendScript     = redis.NewScript(appendSource)
+	enqueueScript    = redis.NewScript(enqueueSource)
+	serveScript      = redis.NewScript(serveSource)
+	inboxScript      = redis.NewScript(inboxSource)
+	quarantineScript = redis.NewScript(quarantineSource)
+	trimScript       = redis.NewScript(trimSource)
+	leaseTakeScript  = redis.NewScript(leaseTakeSource)
+	leaseDropScript  = redis.NewScript(leaseDropSource)
 )

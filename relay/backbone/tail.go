@@ -1,15 +1,272 @@
 package backbone
 
-import "github.com/hubrelay/hubrelay/relay"
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	tailCount = 512
+	// tailBlock is also how long Tail may take to notice that its context has ended.
+	tailBlock = time.Second
+)
 
 // Batch is what one read of a partition's log brought.
 type Batch struct {
 	Partition int
-	// Prev is the position before the batch and Last that of its final notification, which the next batch has as Prev.
+	// Prev is the position before the batch and Last the one behind it, which the next batch has as Prev.
 	Prev, Last string
 	// Notifications are in log order, each with its Cursor. There may be none where Gap is set.
 	Notifications []relay.Notification
-	// Gap means that entries between Prev and the first notification were trimmed away unread, or that the log was
-	// reset (data lost by a restart or failover) and goes on from Last.
+	// Gap means that something between Prev and the first notification was never seen and never will be: it was trimmed
+	// away unread, or the log was set back (by a restart, a failover or a flush) and goes on from Last.
 	Gap bool
+}
+
+// tail is one reader of a partition's log.
+type tail struct {
+	b         *Backbone
+	partition int
+	key       string
+	fn        func(Batch)
+
+	pos string
+	// added is how many entries the log had seen up to pos, -1 where that is not known.
+	added int64
+	// gap waits for the next batch to be reported with.
+	gap bool
+	// deleted is the newest deletion that was reported.
+	deleted string
+	// connects is the number of reader connections when the position was checked last.
+	connects int64
+}
+
+// TailFrom returns the current end of a partition's log. A [Backbone.Tail] from there sees everything that is appended
+// from now on.
+func (b *Backbone) TailFrom(ctx context.Context, partition int) (string, error) {
+	info, err := b.streamInfo(ctx, b.keys.Log(partition))
+	return info.last, explain("find the end of the log", err)
+}
+
+// Tail calls fn with everything behind from, in order, one batch at a time, until ctx ends; then it returns ctx's
+// error within [MaxBlock]. An empty from means the end of the log at the time of the call: use [Backbone.TailFrom] to
+// know it. While Redis is away Tail waits and goes on behind its position; entries that are lost for good it reports
+// as a gap. fn owns the batch's slice, and what it takes long for makes this reader lag.
+func (b *Backbone) Tail(ctx context.Context, partition int, from string, fn func(Batch)) error {
+	t := &tail{b: b, partition: partition, key: b.keys.Log(partition), fn: fn, pos: from, added: -1, deleted: begin, connects: -1}
+	wait := retryMin
+	for ctx.Err() == nil {
+		err := t.step(ctx)
+		if err == nil {
+			wait = retryMin
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		b.log.WarnContext(ctx, "cannot read the log, will go on where it stopped", "partition", partition, "position", t.pos, "error", err)
+		t.connects = -1
+		if !sleep(ctx, wait) {
+			break
+		}
+		wait = min(2*wait, retryMax)
+	}
+	return ctx.Err()
+}
+
+// step makes sure that the position still means what it meant where there is doubt, and reads once.
+func (t *tail) step(ctx context.Context) error {
+	if t.pos == "" {
+		pos, err := t.b.TailFrom(ctx, t.partition)
+		if err != nil {
+			return err
+		}
+		t.pos = pos
+	}
+	// A new connection may lead to a server that has lost something, and a late reader may have been overtaken.
+	if now := t.b.connects.Load(); t.connects != now {
+		if err := t.check(ctx); err != nil {
+			return err
+		}
+		t.connects = now
+	}
+	entries, err := t.read(ctx)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if len(entries) > 0 {
+		prev := t.pos
+		t.pos = entries[len(entries)-1].id
+		if t.added >= 0 {
+			t.added += int64(len(entries))
+		}
+		t.report(Batch{Prev: prev, Last: t.pos, Notifications: notificationsOf(entries)})
+	}
+	if len(entries) == 0 || len(entries) == tailCount || time.Since(start) > tailBlock {
+		t.connects = -1
+	}
+	return nil
+}
+
+func (t *tail) report(batch Batch) {
+	batch.Partition, batch.Gap = t.partition, t.gap
+	t.gap = false
+	t.fn(batch)
+}
+
+func (t *tail) read(ctx context.Context) ([]streamEntry, error) {
+	cmd := redis.NewSliceCmd(ctx, "XREAD", "COUNT", tailCount, "BLOCK", tailBlock.Milliseconds(), "STREAMS", t.key, t.pos)
+	cmd.SetFirstKeyPos(6) // a cluster routes by it
+	_ = t.b.readers.Process(ctx, cmd)
+	reply, err := cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return onlyStream(reply)
+}
+
+// check compares the position with what the log is now.
+func (t *tail) check(ctx context.Context) error {
+	info, err := t.b.streamInfo(ctx, t.key)
+	if err != nil {
+		return err
+	}
+	switch order := CompareCursors(info.last, t.pos); {
+	case order < 0:
+		t.b.log.WarnContext(ctx, "the log was set back, entries are lost", "partition", t.partition, "position", t.pos, "last", info.last)
+		prev := t.pos
+		t.pos, t.added, t.gap, t.deleted = info.last, info.added, true, begin
+		t.report(Batch{Prev: prev, Last: t.pos})
+		return nil
+	case order == 0:
+		t.added = info.added
+		return nil
+	}
+	if !t.gap && t.lost(info) {
+		t.gap = true
+		t.b.log.WarnContext(ctx, "entries left the log unread", "partition", t.partition, "position", t.pos, "first", info.first)
+		t.added = -1
+		if info.added >= 0 {
+			t.added = info.added - info.length
+		}
+	}
+	if t.gap && info.length == 0 {
+		prev := t.pos
+		t.pos, t.added = info.last, info.added
+		t.report(Batch{Prev: prev, Last: t.pos})
+	}
+	return nil
+}
+
+// lost tells whether entries behind the position are gone, given a log that goes on behind it.
+func (t *tail) lost(info streamInfo) bool {
+	if t.added >= 0 && info.added >= 0 && info.added < t.added {
+		return true // the log was set back, and has been written to since
+	}
+	if CompareCursors(info.deleted, t.pos) > 0 && CompareCursors(info.deleted, t.deleted) > 0 {
+		t.deleted = info.deleted
+		return true
+	}
+	if info.length > 0 && CompareCursors(info.first, t.pos) <= 0 {
+		return false
+	}
+	if t.added >= 0 && info.added >= 0 {
+		return info.added-info.length > t.added
+	}
+	// The entry at the position has left the log: what followed it may have left too. From the very beginning nobody
+	// can have missed anything.
+	return t.pos != begin
+}
+
+// Range returns up to count notifications behind a position in a partition's log.
+func (b *Backbone) Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error) {
+	if after == "" {
+		after = begin
+	}
+	reply, err := b.commands.Do(ctx, "XRANGE", b.keys.Log(partition), "("+after, "+", "COUNT", count).Result()
+	if err != nil {
+		return nil, explain("read the log", err)
+	}
+	entries, err := entriesOf(reply)
+	if err != nil {
+		return nil, explain("read the log", err)
+	}
+	return notificationsOf(entries), nil
+}
+
+// Reach tells whether everything behind a position is still in a partition's log, for a reader that comes back with a
+// cursor. In doubt it says no: an entry that was trimmed away may have been followed by others.
+func (b *Backbone) Reach(ctx context.Context, partition int, after string) (bool, error) {
+	info, err := b.streamInfo(ctx, b.keys.Log(partition))
+	if err != nil {
+		return false, explain("find the beginning of the log", err)
+	}
+	switch order := CompareCursors(info.last, after); {
+	case order < 0:
+		return false, nil
+	case order == 0:
+		return true, nil
+	}
+	t := tail{pos: after, added: -1, deleted: begin}
+	return !t.lost(info), nil
+}
+
+// streamInfo is what XINFO STREAM knows. A stream that does not exist is empty.
+type streamInfo struct {
+	last, first, deleted string
+	length               int64
+	// added counts all entries ever added, -1 before Redis 7.
+	added int64
+}
+
+func (b *Backbone) streamInfo(ctx context.Context, key string) (streamInfo, error) {
+	info := streamInfo{last: begin, first: begin, deleted: begin, added: -1}
+	cmd := redis.NewSliceCmd(ctx, "XINFO", "STREAM", key)
+	cmd.SetFirstKeyPos(2)
+	_ = b.commands.Process(ctx, cmd)
+	reply, err := cmd.Result()
+	if err != nil {
+		if redis.HasErrorPrefix(err, "ERR no such key") {
+			info.added = 0
+			return info, nil
+		}
+		return info, err
+	}
+	known := false
+	for i := 0; i+1 < len(reply); i += 2 {
+		switch reply[i] {
+		case "length":
+			info.length, _ = reply[i+1].(int64)
+		case "last-generated-id":
+			info.last, _ = reply[i+1].(string)
+		case "max-deleted-entry-id":
+			info.deleted, _ = reply[i+1].(string)
+		case "entries-added":
+			info.added, _ = reply[i+1].(int64)
+		case "first-entry":
+			known = true
+			if pair, ok := reply[i+1].([]any); ok && len(pair) == 2 {
+				info.first, _ = pair[0].(string)
+			}
+		}
+	}
+	if !known && info.length > 0 { // miniredis
+		first, err := b.commands.XRangeN(ctx, key, "-", "+", 1).Result()
+		if err != nil {
+			return info, err
+		}
+		if len(first) == 1 {
+			info.first = first[0].ID
+		}
+	}
+	return info, nil
 }

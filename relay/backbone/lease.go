@@ -1,0 +1,142 @@
+package backbone
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ErrLeaseLost is the cause of the end of a context that a lease protected.
+var ErrLeaseLost = errors.New("the lease was lost")
+
+// Lease is a lock with a time to live: at most one process holds a name, as long as clocks run at the same speed. It
+// only saves work. What must not happen twice is safe without it, since a process may be paused beyond any lease.
+type Lease struct {
+	b    *Backbone
+	key  string
+	name string
+	ttl  time.Duration
+}
+
+// Lease returns the lease of that name, not yet taken. A node that dies frees it after ttl, at least 100 ms.
+func (b *Backbone) Lease(name string, ttl time.Duration) *Lease {
+	return &Lease{b: b, key: b.keys.Lease(name), name: name, ttl: max(ttl, 100*time.Millisecond)}
+}
+
+// Run waits for the lease and runs fn while holding it, again and again until ctx ends; then it returns ctx's error.
+// The context of fn ends before another process can hold the lease, with the cause [ErrLeaseLost]. When fn returns, the
+// lease is given back; its error is logged, and the next try waits a moment.
+func (l *Lease) Run(ctx context.Context, fn func(context.Context) error) error {
+	value := l.b.boot + randomHex()
+	for ctx.Err() == nil {
+		start := time.Now()
+		held, err := l.take(ctx, value)
+		if err != nil && ctx.Err() == nil {
+			l.b.log.WarnContext(ctx, "cannot take a lease", "lease", l.name, "error", err)
+		}
+		if held {
+			err := l.hold(ctx, value, start, fn)
+			if err != nil && ctx.Err() == nil {
+				l.b.log.ErrorContext(ctx, "work under a lease ended", "lease", l.name, "error", err)
+			}
+		}
+		sleep(ctx, jittered(l.ttl/3))
+	}
+	return ctx.Err()
+}
+
+// hold runs fn until it returns. since is when the lease was asked for, from which its time counts at the latest.
+func (l *Lease) hold(ctx context.Context, value string, since time.Time, fn func(context.Context) error) error {
+	work, lose := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	defer func() {
+		lose(nil)
+		<-done
+		l.drop(ctx, value)
+	}()
+	go func() {
+		defer close(done)
+		l.keep(work, value, since, lose)
+	}()
+	return fn(work)
+}
+
+// keep renews the lease every third of its time, and ends the work when it might expire before the work could stop.
+func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose context.CancelCauseFunc) {
+	// A tenth is left for the work to notice.
+	usable := l.ttl - l.ttl/10
+	for {
+		wait := l.ttl / 3
+		if left := time.Until(since.Add(usable)); left < wait {
+			wait = max(left, 0)
+		}
+		if !sleep(ctx, wait) {
+			return
+		}
+		left := time.Until(since.Add(usable))
+		if left <= 0 {
+			lose(ErrLeaseLost)
+			return
+		}
+		asked := time.Now()
+		held, err := l.renew(ctx, value, left)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			l.b.log.WarnContext(ctx, "cannot renew a lease", "lease", l.name, "error", err)
+			if !sleep(ctx, min(retryMin, l.ttl/20)) {
+				return
+			}
+		case !held:
+			lose(ErrLeaseLost)
+			return
+		default:
+			since = asked
+		}
+	}
+}
+
+// renew keeps a lease that is ours still, and gives up after limit: the client's own time-outs are longer than a lease may be.
+func (l *Lease) renew(ctx context.Context, value string, limit time.Duration) (bool, error) {
+	type answer struct {
+		held bool
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		held, err := l.set(ctx, value, false)
+		answers <- answer{held, err}
+	}()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case a := <-answers:
+		return a.held, a.err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-t.C:
+		return false, context.DeadlineExceeded
+	}
+}
+
+// take gets the lease where it is free or ours.
+func (l *Lease) take(ctx context.Context, value string) (bool, error) { return l.set(ctx, value, true) }
+
+// set renews the lease and tells whether it is ours. Only with take may it have been free.
+func (l *Lease) set(ctx context.Context, value string, take bool) (bool, error) {
+	sole := ""
+	if l.b.exclusive {
+		sole = l.b.boot
+	}
+	n, err := leaseTakeScript.Run(ctx, l.b.commands, []string{l.key}, value, l.ttl.Milliseconds(), sole, flag(take)).Int()
+	return n == 1, explain("take lease "+l.name, err)
+}
+
+func (l *Lease) drop(ctx context.Context, value string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := leaseDropScript.Run(ctx, l.b.commands, []string{l.key}, value).Err(); err != nil {
+		l.b.log.WarnContext(ctx, "cannot give a lease back, it will expire", "lease", l.name, "error", err)
+	}
+}

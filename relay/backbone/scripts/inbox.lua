@@ -1,0 +1,42 @@
+-- Append inbox entries that lie behind the partition's inbox position to its log, and move the position.
+-- Returns: position before, position after, appended, skipped, then the inbox ids of known keys.
+-- KEYS: log, position, then for each entry its idempotency key, or the position again where it has none.
+-- ARGV: milliseconds to remember, position to give up or '', then for each entry: inbox id, 1 or 0 for
+-- "has a key", id, topic, hub, account, data.
+local function less(a, b)
+  local am, as = string.match(a, '^(%d+)-(%d+)$')
+  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
+  if am ~= bm then
+    if #am ~= #bm then return #am < #bm end
+    return am < bm
+  end
+  if #as ~= #bs then return #as < #bs end
+  return as < bs
+end
+
+local before = redis.call('GET', KEYS[2]) or '0-0'
+local position = before
+if ARGV[2] ~= '' and ARGV[2] == before then position = '0-0' end
+local appended, skipped, repeats = 0, 0, {}
+for k = 3, #KEYS do
+  local a = 3 + 7 * (k - 3)
+  local id, keyed = ARGV[a], ARGV[a + 1] == '1'
+  if not less(position, id) then
+    skipped = skipped + 1
+  else
+    if keyed and redis.call('EXISTS', KEYS[k]) == 1 then
+      repeats[#repeats + 1] = id
+    else
+      redis.call('XADD', KEYS[1], '*', 'id', ARGV[a + 2], 'topic', ARGV[a + 3], 'hub', ARGV[a + 4], 'account', ARGV[a + 5], 'data', ARGV[a + 6])
+      appended = appended + 1
+      if keyed then
+        redis.call('SET', KEYS[k], 'inbox\n' .. ARGV[a + 2], 'PX', ARGV[1])
+      end
+    end
+    position = id
+  end
+end
+if position ~= before then redis.call('SET', KEYS[2], position) end
+local result = {before, position, appended, skipped}
+for _, id in ipairs(repeats) do result[#result + 1] = id end
+return result

@@ -1,0 +1,30 @@
+-- Move refused inbox entries that lie behind the quarantine's position into it, and move the position.
+-- Returns: position before, position after, added, skipped.
+-- KEYS: quarantine, position. ARGV: most entries to keep, position to give up or '', then for each entry: inbox id,
+-- data, reason.
+local function less(a, b)
+  local am, as = string.match(a, '^(%d+)-(%d+)$')
+  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
+  if am ~= bm then
+    if #am ~= #bm then return #am < #bm end
+    return am < bm
+  end
+  if #as ~= #bs then return #as < #bs end
+  return as < bs
+end
+
+local before = redis.call('GET', KEYS[2]) or '0-0'
+local position = before
+if ARGV[2] ~= '' and ARGV[2] == before then position = '0-0' end
+local added, skipped = 0, 0
+for a = 3, #ARGV, 3 do
+  if less(position, ARGV[a]) then
+    redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'data', ARGV[a + 1], 'reason', ARGV[a + 2], 'inbox', ARGV[a])
+    added = added + 1
+    position = ARGV[a]
+  else
+    skipped = skipped + 1
+  end
+end
+if position ~= before then redis.call('SET', KEYS[2], position) end
+return {before, position, added, skipped}

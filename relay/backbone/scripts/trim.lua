@@ -1,0 +1,54 @@
+-- Trim a log behind its dispatcher. Returns how many entries went, and the dispatcher's lag or -1.
+-- KEYS: log, dispatched. ARGV: milliseconds of history to keep or 0 for all, most entries to keep or 0 for no limit.
+local log, dispatched = KEYS[1], KEYS[2]
+local history, most = tonumber(ARGV[1]), tonumber(ARGV[2])
+if redis.call('EXISTS', log) == 0 then return {0, 0} end
+
+local function less(a, b)
+  local am, as = string.match(a, '^(%d+)-(%d+)$')
+  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
+  if am ~= bm then
+    if #am ~= #bm then return #am < #bm end
+    return am < bm
+  end
+  if #as ~= #bs then return #as < #bs end
+  return as < bs
+end
+
+local position = redis.call('HGET', dispatched, 'position') or '0-0'
+local total -- entries ever added, nil before Redis 7
+local info = redis.call('XINFO', 'STREAM', log)
+for i = 1, #info, 2 do
+  if info[i] == 'entries-added' then total = info[i + 1] end
+end
+
+-- The lag: by the dispatcher's own count where the server counts too, else by looking a little ahead.
+local lag = -1
+local counted = redis.call('HGET', dispatched, 'added')
+if total and counted then
+  lag = total - tonumber(counted)
+end
+if lag < 0 then
+  local ahead = #redis.call('XRANGE', log, '(' .. position, '+', 'COUNT', 1000)
+  if ahead < 1000 then
+    lag = ahead
+    if total then redis.call('HSET', dispatched, 'added', total - ahead) end
+  end
+end
+
+local removed = 0
+if history > 0 then
+  local now = redis.call('TIME')
+  local oldest = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) - history
+  if oldest > 0 then
+    local minid = string.format('%.0f-0', oldest)
+    if less(position, minid) then minid = position end
+    removed = redis.call('XTRIM', log, 'MINID', '~', minid)
+  end
+end
+if most > 0 and lag >= 0 then
+  local keep = most
+  if lag > keep then keep = lag end
+  removed = removed + redis.call('XTRIM', log, 'MAXLEN', '~', string.format('%.0f', keep))
+end
+return {removed, lag}

@@ -1,0 +1,41 @@
+package backbone
+
+import (
+	"context"
+	"time"
+)
+
+// trimRound is how many entries Redis removes at most in one approximate trim (100 nodes of 100 entries, its default),
+// so that a long backlog is taken away in small bites.
+const trimRound = 10_000
+
+// Trim removes the entries of a partition's log that are older than history and beyond the newest maxLen, but only
+// those that the dispatcher has left behind. Zero lifts either bound. Removal is by whole nodes of Redis, so up to
+// about a hundred entries more may stay.
+func (b *Backbone) Trim(ctx context.Context, partition int, history time.Duration, maxLen int64) error {
+	for {
+		removed, _, err := b.trim(ctx, partition, history, maxLen)
+		if err != nil || removed < trimRound {
+			return explain("trim the log", err)
+		}
+	}
+}
+
+func (b *Backbone) trim(ctx context.Context, partition int, history time.Duration, maxLen int64) (removed, lag int64, err error) {
+	keys := []string{b.keys.Log(partition), b.keys.Dispatched(partition)}
+	reply, err := trimScript.Run(ctx, b.commands, keys, history.Milliseconds(), maxLen).Int64Slice()
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(reply) != 2 {
+		return 0, 0, errReply
+	}
+	return reply[0], reply[1], nil
+}
+
+// Lag is how many entries of a partition's log the dispatcher has not reached yet, or -1 where the server cannot tell
+// (before Redis 7, when there are a thousand or more).
+func (b *Backbone) Lag(ctx context.Context, partition int) (int64, error) {
+	_, lag, err := b.trim(ctx, partition, 0, 0)
+	return lag, explain("measure the dispatcher's lag", err)
+}
