@@ -1,0 +1,141 @@
+package ingest
+
+import (
+	"bytes"
+	"mime"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// bodyKind is how a body is cut into notifications. Its value is part of the digest of a request.
+type bodyKind string
+
+const (
+	kindJSON   bodyKind = "json"
+	kindNDJSON bodyKind = "ndjson"
+)
+
+// kindOfBody reads a Content-Type.
+func kindOfBody(contentType string) (bodyKind, *relay.Error) {
+	switch contentType {
+	case "application/json":
+		return kindJSON, nil
+	case "application/x-ndjson":
+		return kindNDJSON, nil
+	}
+	const accepted = "send application/json or application/x-ndjson, in UTF-8"
+	media, params, err := mime.ParseMediaType(contentType)
+	if charset := params["charset"]; err == nil && (charset == "" || strings.EqualFold(charset, "utf-8")) {
+		switch media {
+		case "application/json":
+			return kindJSON, nil
+		case "application/x-ndjson":
+			return kindNDJSON, nil
+		}
+	}
+	if contentType == "" {
+		return "", relay.NewError(relay.CodeInvalidContentType, "the request has no Content-Type; "+accepted)
+	}
+	return "", relay.NewError(relay.CodeInvalidContentType, "the Content-Type "+relay.Clip(contentType, 80)+" is not accepted; "+accepted)
+}
+
+// DecodeBody reads the notifications of a request: one JSON object or an array of them (application/json), or one on
+// each line (application/x-ndjson, blank lines are skipped). It returns all in their order, at least one, or the error
+// of the first bad one, whose source and extra.index tell its place in the batch, from 0. It keeps nothing of body,
+// whose size the caller bounds.
+func (d *Decoder) DecodeBody(contentType string, body []byte, def Defaults) ([]relay.Notification, *relay.Error) {
+	kind, err := kindOfBody(contentType)
+	if err != nil {
+		return nil, err
+	}
+	f := d.frame(body, def)
+	defer d.release(f)
+	if kind == kindNDJSON {
+		return f.lines()
+	}
+	f.space()
+	switch {
+	case f.peek() == '[':
+		return f.batch()
+	case f.pos == len(f.data):
+		return nil, relay.NewError(relay.CodeInvalidSyntax, "the body is empty")
+	}
+	n, err := f.notification(noIndex)
+	if err == nil {
+		err = f.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []relay.Notification{n}, nil
+}
+
+// usualSize is a guess at one notification in bytes, to allocate a batch at once.
+const usualSize = 256
+
+func (f *frame) batch() ([]relay.Notification, *relay.Error) {
+	f.pos++
+	f.space()
+	if f.peek() == ']' {
+		f.pos++
+		if err := f.end(); err != nil {
+			return nil, err
+		}
+		return nil, relay.NewError(relay.CodeInvalidArgument, "the array is empty; send at least one notification")
+	}
+	ns := make([]relay.Notification, 0, len(f.data)/usualSize+1)
+	for {
+		n, err := f.notification(len(ns))
+		if err != nil {
+			return nil, err
+		}
+		ns = append(ns, n)
+		f.space()
+		switch f.peek() {
+		case ',':
+			f.pos++
+			f.space()
+		case ']':
+			f.pos++
+			if err := f.end(); err != nil {
+				return nil, err
+			}
+			return ns, nil
+		default:
+			f.syntax("expected ',' or ']' behind a notification, found " + f.found())
+			return nil, f.failed(noIndex)
+		}
+	}
+}
+
+// lines narrows data to one line after the other, from the front, so that positions stay those of the body.
+func (f *frame) lines() ([]relay.Notification, *relay.Error) {
+	body := f.data
+	ns := make([]relay.Notification, 0, len(body)/usualSize+1)
+	for start := 0; start < len(body); {
+		end := len(body)
+		if i := bytes.IndexByte(body[start:], '\n'); i >= 0 {
+			end = start + i
+		}
+		f.data, f.pos = body[:end], start
+		start = end + 1
+		f.space()
+		if f.pos == end {
+			continue
+		}
+		n, err := f.notification(len(ns))
+		if err != nil {
+			return nil, err
+		}
+		if f.space(); f.pos < end {
+			f.syntax("expected the end of the line behind the notification, found " + f.found())
+			return nil, f.failed(len(ns))
+		}
+		ns = append(ns, n)
+	}
+	if len(ns) == 0 {
+		return nil, relay.NewError(relay.CodeInvalidArgument, "the body has no notification; send one on each line")
+	}
+	return ns, nil
+}

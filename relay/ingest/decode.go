@@ -1,0 +1,449 @@
+package ingest
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// MaxNotification bounds one notification as it was sent, in bytes.
+	MaxNotification = 256 << 10
+	// MaxIdentifier bounds every identifier in a notification, in bytes.
+	MaxIdentifier = 256
+)
+
+// Defaults is what the surroundings of a notification say about it.
+type Defaults struct {
+	// Hub is filled in where context.hub_id is missing, and must equal it where it is not. Empty means that the
+	// notification must name its hub itself and may name any.
+	Hub string
+	// Account is filled in where context.account_id is missing or empty, and must equal it where it is not. "*" is the
+	// same as AnyAccount.
+	Account string
+	// AnyAccount allows every account_id and fills none in.
+	AnyAccount bool
+}
+
+// Decoder validates notifications and brings them into the normal form. It may be used concurrently. Its errors name
+// the place by line and column (400) or by a JSON pointer.
+type Decoder struct {
+	catalog *relay.Catalog
+	ids     *idSource
+	frames  sync.Pool
+}
+
+// NewDecoder returns a decoder that accepts the topics of catalog.
+func NewDecoder(catalog *relay.Catalog) *Decoder {
+	d := &Decoder{catalog: catalog, ids: newIDSource()}
+	d.frames.New = func() any { return &frame{decoder: d} }
+	return d
+}
+
+// NewID returns an id as every decoded notification gets one: 24 hexadecimal digits, unique, growing with time.
+func (d *Decoder) NewID() string { return d.ids.next() }
+
+// Decode reads one notification and gives it an ID. It keeps nothing of data.
+func (d *Decoder) Decode(data []byte, def Defaults) (relay.Notification, *relay.Error) {
+	f := d.frame(data, def)
+	defer d.release(f)
+	f.space()
+	n, err := f.notification(noIndex)
+	if err == nil {
+		err = f.end()
+	}
+	if err != nil {
+		return relay.Notification{}, err
+	}
+	return n, nil
+}
+
+func (d *Decoder) frame(data []byte, def Defaults) *frame {
+	f := d.frames.Get().(*frame)
+	f.data, f.pos, f.lastSpace, f.def = data, 0, -1, def
+	return f
+}
+
+// release keeps a frame for the next caller unless a large notification has blown it up.
+func (d *Decoder) release(f *frame) {
+	f.forget()
+	f.data, f.def = nil, Defaults{}
+	clear(f.names[:cap(f.names)])
+	if cap(f.out) <= 64<<10 && cap(f.scratch) <= 64<<10 && cap(f.names) <= 1<<10 {
+		d.frames.Put(f)
+	}
+}
+
+// word is a string that the envelope knows.
+type word struct {
+	span  span
+	value []byte
+	given bool
+}
+
+// frame is the working space for one notification after the other.
+type frame struct {
+	scanner
+	decoder *Decoder
+	def     Defaults
+	// problem is the first thing wrong that is no matter of syntax: the rest is still read, since text that is no JSON
+	// is worse.
+	problem *relay.Error
+
+	topic                    string
+	topicGiven, contextGiven bool
+	object                   [3]word // id, state, error
+	hub, account             word
+	lists                    [4]span // of an end of 0 where missing
+
+	restTop, restObject, restContext []span
+
+	out []byte
+}
+
+func (f *frame) forget() {
+	f.problem = nil
+	f.topic, f.topicGiven, f.contextGiven = "", false, false
+	f.object, f.hub, f.account, f.lists = [3]word{}, word{}, word{}, [4]span{}
+	f.restTop, f.restObject, f.restContext = f.restTop[:0], f.restObject[:0], f.restContext[:0]
+	f.names, f.scratch, f.out, f.depth, f.fault = f.names[:0], f.scratch[:0], f.out[:0], 0, fault{}
+}
+
+// noIndex stands for a notification that is not part of a batch.
+const noIndex = -1
+
+// notification reads the value at pos.
+func (f *frame) notification(index int) (relay.Notification, *relay.Error) {
+	f.forget()
+	start := f.pos
+	if c := f.peek(); c != '{' {
+		if !f.value() {
+			return relay.Notification{}, f.failed(index)
+		}
+		return relay.Notification{}, placed(wrongType("a notification", "an object", c), index)
+	}
+	if !f.members(f.topMember) {
+		return relay.Notification{}, f.failed(index)
+	}
+	if size := f.pos - start; size > MaxNotification {
+		err := relay.NewError(relay.CodeTooLarge, fmt.Sprintf("a notification may have %d bytes, this one has %d", MaxNotification, size))
+		return relay.Notification{}, placed(err, index)
+	}
+	if err := f.check(); err != nil {
+		return relay.Notification{}, placed(err, index)
+	}
+	return f.build(), nil
+}
+
+// end refuses anything behind the value.
+func (f *frame) end() *relay.Error {
+	f.space()
+	if f.pos == len(f.data) {
+		return nil
+	}
+	f.syntax("expected the end, found " + f.found() + "; send several notifications as a JSON array or as application/x-ndjson")
+	return f.failed(noIndex)
+}
+
+func (f *frame) topMember(name []byte, start int) bool {
+	switch string(name) {
+	case "topic":
+		return f.readTopic()
+	case "object":
+		return f.record("object", f.objectMember)
+	case "context":
+		f.contextGiven = f.peek() != 'n'
+		return f.record("context", f.contextMember)
+	case "flags", "cursor":
+		return f.value()
+	default:
+		return f.unknown(&f.restTop, start)
+	}
+}
+
+func (f *frame) objectMember(name []byte, start int) bool {
+	switch string(name) {
+	case "id":
+		return f.readIdentifier(&f.object[0], "/object/id")
+	case "state":
+		return f.readWord(&f.object[1], "/object/state")
+	case "error":
+		return f.readWord(&f.object[2], "/object/error")
+	default:
+		return f.unknown(&f.restObject, start)
+	}
+}
+
+func (f *frame) contextMember(name []byte, start int) bool {
+	switch string(name) {
+	case "hub_id":
+		return f.readIdentifier(&f.hub, "/context/hub_id")
+	case "account_id":
+		return f.readIdentifier(&f.account, "/context/account_id")
+	case "environments":
+		return f.readList(0, "/context/environments")
+	case "dns_zones":
+		return f.readList(1, "/context/dns_zones")
+	case "clusters":
+		return f.readList(2, "/context/clusters")
+	case "containers":
+		return f.readList(3, "/context/containers")
+	default:
+		return f.unknown(&f.restContext, start)
+	}
+}
+
+func (f *frame) unknown(rest *[]span, start int) bool {
+	if !f.value() {
+		return false
+	}
+	*rest = append(*rest, f.spanFrom(start))
+	return true
+}
+
+// record reads an object of the envelope, or null for a missing one.
+func (f *frame) record(name string, visit func([]byte, int) bool) bool {
+	c := f.peek()
+	if c == '{' {
+		return f.members(visit)
+	}
+	if !f.value() {
+		return false
+	}
+	if c != 'n' {
+		f.wrong(wrongType(name, "an object", c).At("/" + name))
+	}
+	return true
+}
+
+// readWord reads a string, or null for a missing one.
+func (f *frame) readWord(w *word, pointer string) bool {
+	start, c := f.pos, f.peek()
+	if c != '"' {
+		if !f.value() {
+			return false
+		}
+		if c != 'n' {
+			f.wrong(wrongType(pointer[1:], "a string", c).At(pointer))
+		}
+		return true
+	}
+	t, ok := f.str()
+	if !ok {
+		return false
+	}
+	value, ok := f.decoded(t)
+	if !ok {
+		f.wrong(relay.NewError(relay.CodeInvalidArgument, "the string has half of a surrogate pair").At(pointer))
+		return true
+	}
+	*w = word{span: f.spanFrom(start), value: value, given: true}
+	return true
+}
+
+func (f *frame) readTopic() bool {
+	var w word
+	if !f.readWord(&w, "/topic") {
+		return false
+	}
+	if !w.given {
+		return true
+	}
+	f.topicGiven = true
+	topic, ok := f.decoder.catalog.Lookup(w.value)
+	if ok {
+		f.topic = topic
+	} else {
+		f.wrong(f.decoder.unknownTopic(string(w.value)))
+	}
+	return true
+}
+
+// readIdentifier takes "" for missing where the envelope may fill it in; check refuses an empty hub.
+func (f *frame) readIdentifier(w *word, pointer string) bool {
+	if !f.readWord(w, pointer) {
+		return false
+	}
+	if problem := identifierProblem(w.value); w.given && len(w.value) > 0 && problem != "" {
+		f.wrong(relay.NewError(relay.CodeInvalidArgument, pointer[1:]+" "+problem).At(pointer))
+	}
+	return true
+}
+
+func identifierProblem(id []byte) string {
+	if len(id) == 0 {
+		return "is empty"
+	}
+	if len(id) > MaxIdentifier {
+		return "is longer than " + strconv.Itoa(MaxIdentifier) + " bytes"
+	}
+	for i := 0; i < len(id); {
+		if c := id[i]; c < utf8.RuneSelf {
+			if c < ' ' || c == 0x7f {
+				return "has a control character"
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(id[i:])
+		if unicode.IsControl(r) {
+			return "has a control character"
+		}
+		i += size
+	}
+	return ""
+}
+
+// readList reads an array of identifiers, or null for a missing one.
+func (f *frame) readList(which int, pointer string) bool {
+	start, c := f.pos, f.peek()
+	if c != '[' {
+		if !f.value() {
+			return false
+		}
+		if c != 'n' {
+			f.wrong(wrongType(pointer[1:], "an array of strings", c).At(pointer))
+		}
+		return true
+	}
+	ok := f.elements(func(i int) bool {
+		c := f.peek()
+		if c != '"' {
+			if !f.value() {
+				return false
+			}
+			f.wrongElement(pointer, i, "must be a string, not "+kindOf(c))
+			return true
+		}
+		t, ok := f.str()
+		if !ok {
+			return false
+		}
+		value, ok := f.decoded(t)
+		if !ok {
+			f.wrongElement(pointer, i, "has half of a surrogate pair")
+		} else if problem := identifierProblem(value); problem != "" {
+			f.wrongElement(pointer, i, problem)
+		}
+		return true
+	})
+	f.lists[which] = f.spanFrom(start)
+	return ok
+}
+
+func (f *frame) wrongElement(pointer string, index int, problem string) {
+	if f.problem != nil {
+		return
+	}
+	at := pointer + "/" + strconv.Itoa(index)
+	f.wrong(relay.NewError(relay.CodeInvalidArgument, at[1:]+" "+problem).At(at))
+}
+
+func (f *frame) wrong(err *relay.Error) {
+	if f.problem == nil {
+		f.problem = err
+	}
+}
+
+// check finishes hub and account and says what is wrong first.
+func (f *frame) check() *relay.Error {
+	switch {
+	case f.problem != nil:
+		return f.problem
+	case !f.topicGiven:
+		return relay.NewError(relay.CodeMissingArgument, "the notification has no topic").At("/topic")
+	case !f.contextGiven:
+		return relay.NewError(relay.CodeMissingArgument, "the notification has no context").At("/context")
+	case !f.hub.given && f.def.Hub == "":
+		return relay.NewError(relay.CodeMissingArgument, "the context has no hub_id").At("/context/hub_id")
+	case f.hub.given && len(f.hub.value) == 0:
+		return relay.NewError(relay.CodeInvalidArgument, "context/hub_id is empty").At("/context/hub_id")
+	case f.hub.given && f.def.Hub != "" && string(f.hub.value) != f.def.Hub:
+		return relay.NewError(relay.CodeInvalidArgument, fmt.Sprintf("context/hub_id is %q, but the request is for the hub %q",
+			relay.Clip(string(f.hub.value), 64), relay.Clip(f.def.Hub, 64))).At("/context/hub_id")
+	case len(f.account.value) > 0 && !f.anyAccount() && string(f.account.value) != f.def.Account:
+		return relay.NewError(relay.CodeInvalidArgument,
+			"context/account_id is not the account of the key; leave it out, or use a key for all accounts").At("/context/account_id")
+	}
+	return nil
+}
+
+func (f *frame) anyAccount() bool { return f.def.AnyAccount || f.def.Account == "*" }
+
+// build writes the normal form. Nothing can go wrong any more.
+func (f *frame) build() relay.Notification {
+	n := relay.Notification{ID: f.decoder.ids.next(), Topic: f.topic, Hub: f.def.Hub}
+	if f.hub.given && f.def.Hub == "" {
+		n.Hub = string(f.hub.value)
+	}
+	switch {
+	case f.anyAccount():
+		n.Account = string(f.account.value)
+	default:
+		n.Account = f.def.Account
+	}
+	b := append(f.out, `{"topic":"`...)
+	b = append(b, f.topic...) // a topic has no character to escape
+	b = append(b, `","object":{"id":`...)
+	b = f.appendWord(b, &f.object[0], n.ID)
+	b = append(b, `,"state":`...)
+	b = f.appendWord(b, &f.object[1], "")
+	b = append(b, `,"error":`...)
+	b = f.appendWord(b, &f.object[2], "")
+	b = f.appendRest(b, f.restObject)
+	b = append(b, `},"context":{"hub_id":`...)
+	b = f.appendWord(b, &f.hub, n.Hub)
+	b = append(b, `,"account_id":`...)
+	b = f.appendWord(b, &f.account, n.Account)
+	b = append(b, `,"environments":`...)
+	b = f.appendList(b, f.lists[0])
+	b = append(b, `,"dns_zones":`...)
+	b = f.appendList(b, f.lists[1])
+	b = append(b, `,"clusters":`...)
+	b = f.appendList(b, f.lists[2])
+	b = append(b, `,"containers":`...)
+	b = f.appendList(b, f.lists[3])
+	b = f.appendRest(b, f.restContext)
+	b = append(b, `},"flags":null`...)
+	b = f.appendRest(b, f.restTop)
+	b = append(b, '}')
+	f.out = b
+	n.Data = bytes.Clone(b)
+	return n
+}
+
+// appendWord appends the string as it came, or def where it is missing or empty.
+func (f *frame) appendWord(b []byte, w *word, def string) []byte {
+	if len(w.value) == 0 {
+		return appendQuoted(b, def)
+	}
+	return append(b, f.data[w.span.start:w.span.end]...)
+}
+
+func (f *frame) appendList(b []byte, list span) []byte {
+	if list.end == 0 {
+		return append(b, "[]"...)
+	}
+	return f.appendSpan(b, list)
+}
+
+func (f *frame) appendRest(b []byte, rest []span) []byte {
+	for _, member := range rest {
+		b = append(b, ',')
+		b = f.appendSpan(b, member)
+	}
+	return b
+}
+
+func (f *frame) appendSpan(b []byte, s span) []byte {
+	part := f.data[s.start:s.end]
+	if s.spaced {
+		return appendCompact(b, part)
+	}
+	return append(b, part...)
+}
