@@ -1,0 +1,4 @@
+package hub
+
+func benchClients() string   { return "" }
+func readAsClients(_ string) {}

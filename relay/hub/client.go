@@ -1,0 +1,254 @@
+package hub
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	// readLimit bounds a message of a client, which has nothing to say.
+	readLimit = 4 << 10
+	// maxMessages is how many messages and pings a client may send between two of our pings.
+	maxMessages = 1000
+	// lingerTimeout is how long a client may take to answer a close frame that its socket has accepted.
+	lingerTimeout = 2 * time.Second
+)
+
+type state uint8
+
+const (
+	live    state = iota
+	leaving       // a close frame is on its way and nothing may follow it
+	dead          // nothing is written any more
+)
+
+// client is one connection. Whoever sets writing owns the socket's sending side until he hands over or retires; only
+// the owner removes from the queue, anybody may add to it.
+type client struct {
+	hub    *Hub
+	allows func(hub, account string) bool
+
+	group          *group // guarded by the index, like inGroup
+	inGroup        int
+	spoke, onSpoke int // guarded by the wheel
+
+	pinged   atomic.Int64 // when the oldest unanswered ping was sent, in unix nanoseconds, or 0
+	messages atomic.Int32 // since the last ping
+
+	// conn and raw do not change once held is false. raw is nil where the socket cannot be written to directly (TLS).
+	conn net.Conn
+	raw  syscall.RawConn
+
+	mu       sync.Mutex
+	queue    queue
+	state    state
+	held     bool // the 101 has not been written: everything waits for it
+	writing  bool
+	cut      bool   // drop what is queued before the close frame
+	last     []byte // the close frame, until the owner queues it
+	aborted  bool
+	readDone bool
+	ending   Ending
+	killer   *time.Timer
+	expiry   *time.Timer
+}
+
+// closing says how a client is sent away.
+type closing struct {
+	code   uint16
+	reason string
+	frame  []byte // instead of code and reason
+	ending Ending
+	cut    bool // drop what is queued
+}
+
+// send gives the client a burst and reports whether it took it. It writes to an idle socket at once, never blocks, and
+// closes a client whose queue is full.
+func (c *client) send(b *burst, a *attempt) bool {
+	c.mu.Lock()
+	if c.state != live {
+		c.mu.Unlock()
+		return false
+	}
+	if c.queue.size > 0 && c.queue.size+b.size > c.hub.opts.QueueBytes {
+		c.mu.Unlock()
+		c.closeSlow()
+		return false
+	}
+	if c.writing || c.held || c.raw == nil {
+		for _, frame := range b.frames {
+			c.queue.push(frame)
+		}
+		c.start()
+		c.mu.Unlock()
+		return true
+	}
+	c.writing = true
+	c.mu.Unlock()
+	n, err := a.write(c.raw, b.bytes())
+	c.mu.Lock()
+	if n < b.size {
+		c.queue.putBack(b.frames, n)
+	}
+	c.handOver(err)
+	return true
+}
+
+// control queues a control frame behind what is queued, and writes at once where it can.
+func (c *client) control(frame []byte) {
+	c.mu.Lock()
+	switch {
+	case c.state != live:
+	case c.queue.size+len(frame) > c.hub.opts.QueueBytes:
+		c.mu.Unlock()
+		c.closeSlow()
+		return
+	case c.writing || c.held:
+		c.queue.push(frame)
+	default:
+		c.queue.push(frame)
+		c.writing = true
+		c.mu.Unlock()
+		c.flush()
+		return
+	}
+	c.mu.Unlock()
+}
+
+// ping sends a ping, or gives up a client that has not answered. A client for which something is queued is left alone:
+// the write timeout watches it.
+func (c *client) ping(now time.Time) {
+	c.messages.Store(0)
+	c.mu.Lock()
+	idle := c.state == live && c.queue.empty()
+	c.mu.Unlock()
+	if !idle {
+		return
+	}
+	if first := c.pinged.Load(); first != 0 && now.UnixNano()-first >= int64(c.hub.opts.PongTimeout) {
+		c.close(closing{code: CloseExpired, reason: "no answer to a ping", ending: EndedSilent, cut: true})
+		return
+	}
+	c.pinged.CompareAndSwap(0, now.UnixNano())
+	c.control([]byte{finPing, 0})
+}
+
+func (c *client) closeSlow() bool {
+	return c.close(closing{
+		code: CloseTooSlow, reason: "too slow: more was waiting than the relay keeps for a client; connect again",
+		ending: EndedSlow, cut: true,
+	})
+}
+
+// close sends a close frame and lets nothing follow it. It reports false where the client was leaving already.
+func (c *client) close(how closing) bool {
+	c.mu.Lock()
+	if c.state != live {
+		c.mu.Unlock()
+		return false
+	}
+	c.state, c.ending, c.cut, c.last = leaving, how.ending, how.cut, how.frame
+	if c.last == nil {
+		c.last = closeFrame(how.code, how.reason)
+	}
+	if how.ending != EndedDrain { // a drain has a time limit of its own
+		c.killer = time.AfterFunc(c.hub.opts.CloseTimeout, c.abort)
+	}
+	code := closeCode(c.last)
+	c.start()
+	c.mu.Unlock()
+	c.hub.silence(c)
+	c.hub.opts.Log.Debug("closing a client", "ending", string(how.ending), "code", code)
+	return true
+}
+
+// abort cuts the connection off.
+func (c *client) abort() {
+	c.mu.Lock()
+	c.aborted = true
+	conn := c.conn
+	c.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close()
+	}
+}
+
+// read takes what the client sends until the connection ends. Messages are ignored: browsers cannot send pings, and
+// many programs send "ping" as text instead.
+func (c *client) read(ws *websocket.Conn) {
+	ws.SetReadLimit(readLimit)
+	var err error
+	for err == nil {
+		_, _, err = ws.NextReader()
+		c.count()
+	}
+	var closed *websocket.CloseError
+	if !errors.As(err, &closed) {
+		c.linger()
+	}
+	c.endRead()
+}
+
+// count closes a client that sends more than anyone needs to.
+func (c *client) count() {
+	if c.messages.Add(1) > maxMessages {
+		c.close(closing{code: CloseExpired, reason: "too many messages; this stream is one way", ending: EndedProtocol, cut: true})
+	}
+}
+
+// linger throws away what still comes behind a close frame of ours: closing a socket with unread bytes resets it, and
+// the client would never see why.
+func (c *client) linger() {
+	c.mu.Lock()
+	wait := c.state == leaving
+	c.mu.Unlock()
+	if wait {
+		_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{c.conn}, make([]byte, 512))
+	}
+}
+
+// endRead is called once, when nothing will be read any more.
+func (c *client) endRead() {
+	c.mu.Lock()
+	c.readDone = true
+	if c.state == live {
+		c.state, c.ending = dead, EndedByClient
+	}
+	broken, idle, conn := c.state == dead, !c.writing, c.conn
+	c.mu.Unlock()
+	if conn != nil && (broken || idle) {
+		_ = conn.Close() // ends the writing, too
+	}
+	if idle {
+		c.finish()
+	}
+}
+
+// finish is called once, by the last of reader and writer.
+func (c *client) finish() {
+	c.mu.Lock()
+	c.queue.drop()
+	for _, t := range []*time.Timer{c.killer, c.expiry} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	ending, connected := c.ending, !c.held
+	c.mu.Unlock()
+	if connected {
+		c.hub.opts.Observer.Disconnected(ending)
+		c.hub.opts.Log.Debug("a client is gone", "ending", string(ending))
+	}
+	c.hub.remove(c)
+}
+
+// timedOut says whether a write error means that the socket accepted nothing for too long.
+func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -1,0 +1,67 @@
+package hub
+
+import (
+	"encoding/binary"
+	"unicode/utf8"
+)
+
+// The opcodes of RFC 6455 that a server sends, with the FIN bit.
+const (
+	finText  = 0x81
+	finClose = 0x88
+	finPing  = 0x89
+
+	opcodeMask  = 0x0f
+	opcodeClose = 0x08
+)
+
+// The close codes of RFC 6455 and the IANA registry that this package sends by itself.
+const (
+	CloseExpired  = 1008 // the key expired, or the client talks too much
+	CloseRestart  = 1012 // the node drains; connect again
+	CloseTooSlow  = 1013 // the client reads too slowly; connect again later
+	closeNoStatus = 1005
+)
+
+const maxControlPayload = 125
+
+// textFrame returns payload as one unmasked, final text frame.
+func textFrame(payload []byte) []byte {
+	var header [10]byte
+	header[0] = finText
+	n := 2
+	switch size := len(payload); {
+	case size <= maxControlPayload:
+		header[1] = byte(size)
+	case size <= 0xffff:
+		header[1] = 126
+		binary.BigEndian.PutUint16(header[2:], uint16(size))
+		n = 4
+	default:
+		header[1] = 127
+		binary.BigEndian.PutUint64(header[2:], uint64(size))
+		n = 10
+	}
+	frame := make([]byte, 0, n+len(payload))
+	return append(append(frame, header[:n]...), payload...)
+}
+
+// closeFrame returns a close frame; a reason too long for a control frame is cut between characters.
+func closeFrame(code uint16, reason string) []byte {
+	if most := maxControlPayload - 2; len(reason) > most {
+		for most > 0 && !utf8.RuneStart(reason[most]) {
+			most--
+		}
+		reason = reason[:most]
+	}
+	frame := []byte{finClose, byte(2 + len(reason)), byte(code >> 8), byte(code)}
+	return append(frame, reason...)
+}
+
+// closeCode reads the code of a close frame that a server sends.
+func closeCode(frame []byte) int {
+	if len(frame) < 4 {
+		return closeNoStatus
+	}
+	return int(binary.BigEndian.Uint16(frame[2:]))
+}

@@ -1,0 +1,92 @@
+package hub
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const version = "13"
+
+// IsUpgrade says whether the request asks for a websocket, well or badly: it names websocket in an Upgrade header.
+func IsUpgrade(r *http.Request) bool { return hasToken(r.Header, "Upgrade", "websocket") }
+
+// checkHandshake refuses whatever could fail later, so that nothing does once the token is used up.
+func checkHandshake(w http.ResponseWriter, r *http.Request) *relay.Error {
+	if r.Method != http.MethodGet {
+		return relay.NewError(relay.CodeMethod, "a websocket is opened with GET")
+	}
+	if !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1 {
+		return relay.NewError(relay.CodeUpgradeRequired, "a websocket is opened over HTTP/1.1, this request came over "+r.Proto)
+	}
+	if !IsUpgrade(r) {
+		w.Header().Set("Upgrade", "websocket")
+		w.Header().Set("Connection", "Upgrade")
+		return relay.NewError(relay.CodeUpgradeRequired, "send the headers Connection: Upgrade and Upgrade: websocket")
+	}
+	if !hasToken(r.Header, "Connection", "upgrade") {
+		return relay.NewError(relay.CodeInvalidSyntax, "the header Connection does not name Upgrade")
+	}
+	if got := r.Header.Values("Sec-WebSocket-Version"); len(got) != 1 || strings.TrimSpace(got[0]) != version {
+		w.Header().Set("Sec-WebSocket-Version", version)
+		return relay.NewError(relay.CodeUpgradeRequired, "the header Sec-WebSocket-Version must be 13")
+	}
+	if !validKey(r.Header) {
+		return relay.NewError(relay.CodeInvalidSyntax, "the header Sec-WebSocket-Key must be the base64 of 16 bytes")
+	}
+	if r.ContentLength != 0 {
+		return relay.NewError(relay.CodeInvalidSyntax, "the request for a websocket has a body")
+	}
+	if !canHijack(w) {
+		return relay.NewError(relay.CodeUnknown, "this connection cannot be upgraded")
+	}
+	return nil
+}
+
+// plainHandshake is the request as gorilla is certain to accept it, whatever else stands in r's headers.
+func plainHandshake(r *http.Request) *http.Request {
+	return &http.Request{Method: http.MethodGet, Host: r.Host, Header: http.Header{
+		"Connection":            {"Upgrade"},
+		"Upgrade":               {"websocket"},
+		"Sec-Websocket-Version": {version},
+		"Sec-Websocket-Key":     {strings.TrimSpace(r.Header.Get("Sec-WebSocket-Key"))},
+	}}
+}
+
+func validKey(header http.Header) bool {
+	keys := header.Values("Sec-WebSocket-Key")
+	if len(keys) != 1 {
+		return false
+	}
+	decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(keys[0]))
+	return err == nil && len(decoded) == 16
+}
+
+// hasToken says whether the header's comma-separated lists name token, in any case.
+func hasToken(header http.Header, name, token string) bool {
+	for _, list := range header.Values(name) {
+		for one := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.TrimSpace(one), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// canHijack looks through wrappers as [http.ResponseController] does.
+func canHijack(w http.ResponseWriter) bool {
+	for w != nil {
+		if _, ok := w.(http.Hijacker); ok {
+			return true
+		}
+		inner, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = inner.Unwrap()
+	}
+	return false
+}

@@ -1,0 +1,203 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// Options are the settings of a [Hub]. Zero values take the defaults.
+type Options struct {
+	// QueueBytes is how many bytes may wait for one client before it is closed as too slow (1 MiB). A single burst of a
+	// Broadcast (up to 128 KiB, or one larger notification) is always taken by an empty queue.
+	QueueBytes int
+	// PingInterval is the time between two pings to a client (25 s).
+	PingInterval time.Duration
+	// PongTimeout is how long a client may stay silent after a ping before it is taken for dead (50 s). It is looked at
+	// once each PingInterval.
+	PongTimeout time.Duration
+	// WriteTimeout is how long a socket may accept nothing while something is queued (10 s).
+	WriteTimeout time.Duration
+	// CloseTimeout is how long a client may take to accept a close frame and to answer it (5 s).
+	CloseTimeout time.Duration
+	// Log receives what happens to clients; nil discards.
+	Log *slog.Logger
+	// Observer counts; nil counts nothing.
+	Observer Observer
+}
+
+// Observer counts what the hub does, for metrics. Its methods are called concurrently, often, and from the path of a
+// broadcast: they must not block.
+type Observer interface {
+	// Connected is called once for each client that was upgraded.
+	Connected()
+	// Disconnected is called once for each Connected.
+	Disconnected(Ending)
+	// Queued counts frames given to clients, whether written at once or queued.
+	Queued(frames, bytes int)
+}
+
+// Ending says why a client's connection ended.
+type Ending string
+
+// The endings of a connection.
+const (
+	EndedByClient Ending = "client"   // it closed, or its connection broke
+	EndedProtocol Ending = "protocol" // it broke RFC 6455, sent too much, or too large a message
+	EndedSlow     Ending = "slow"     // it read too slowly
+	EndedSilent   Ending = "silent"   // it answered no ping
+	EndedExpired  Ending = "expired"  // its key expired
+	EndedDrain    Ending = "drain"    // the hub was closed
+)
+
+type noObserver struct{}
+
+func (noObserver) Connected()          {}
+func (noObserver) Disconnected(Ending) {}
+func (noObserver) Queued(int, int)     {}
+
+// Hub holds the websocket clients of one node. All its methods may be called concurrently.
+type Hub struct {
+	opts     Options
+	upgrader websocket.Upgrader
+	index    *index
+	wheel    *wheel
+	fanouts  sync.Pool // *fanout
+	attempts sync.Pool // *attempt
+
+	mu      sync.Mutex
+	closed  bool
+	clients map[*client]struct{}
+	// gone counts the clients and their writing goroutines.
+	gone sync.WaitGroup
+}
+
+// New returns a hub without clients. It starts nothing: call [Hub.Run] for the pings.
+func New(o Options) *Hub {
+	o.QueueBytes = cmp.Or(max(o.QueueBytes, 0), 1<<20)
+	o.PingInterval = cmp.Or(max(o.PingInterval, 0), 25*time.Second)
+	o.PongTimeout = cmp.Or(max(o.PongTimeout, 0), 50*time.Second)
+	o.WriteTimeout = cmp.Or(max(o.WriteTimeout, 0), 10*time.Second)
+	o.CloseTimeout = cmp.Or(max(o.CloseTimeout, 0), 5*time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
+	return &Hub{
+		opts:     o,
+		upgrader: newUpgrader(),
+		index:    newIndex(),
+		wheel:    newWheel(o.PingInterval),
+		fanouts:  sync.Pool{New: func() any { return newFanout() }},
+		attempts: sync.Pool{New: func() any { return newAttempt(gatherBytes) }},
+		clients:  make(map[*client]struct{}),
+	}
+}
+
+// Run sends the pings, and closes clients that do not answer, until ctx ends. It returns nil.
+func (h *Hub) Run(ctx context.Context) error {
+	ticker := time.NewTicker(h.wheel.tick)
+	defer ticker.Stop()
+	var due []*client
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-ticker.C:
+			due = h.wheel.turn(due[:0])
+			for i, c := range due {
+				c.ping(now)
+				due[i] = nil
+			}
+		}
+	}
+}
+
+// Clients returns how many clients are connected, those included that are being upgraded or closed.
+func (h *Hub) Clients() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.clients)
+}
+
+// Close drains the hub: it accepts no more clients, sends each what is queued for it and then a close frame with 1012,
+// and waits until all are gone. When ctx ends first, the rest is cut off and the error says how many that were. Close
+// may be called twice, and before Run.
+func (h *Hub) Close(ctx context.Context) error {
+	h.mu.Lock()
+	h.closed = true
+	all := make([]*client, 0, len(h.clients))
+	for c := range h.clients {
+		all = append(all, c)
+	}
+	h.mu.Unlock()
+	for _, c := range all {
+		c.close(closing{code: CloseRestart, reason: "the relay is restarting; connect again", ending: EndedDrain})
+	}
+	gone := make(chan struct{})
+	go func() {
+		h.gone.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+	}
+	left := h.abortAll()
+	select {
+	case <-gone: // at once, but for a client that the caller's Admit still holds
+	case <-time.After(abortGrace):
+	}
+	if left == 0 {
+		return nil
+	}
+	return fmt.Errorf("close the hub: %d clients did not take their last frames in time", left)
+}
+
+const abortGrace = time.Second
+
+// abortAll cuts off every client and returns how many that were.
+func (h *Hub) abortAll() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.clients {
+		c.abort()
+	}
+	return len(h.clients)
+}
+
+// add takes a client in, unless the hub is closed. Every client that was added is removed once.
+func (h *Hub) add(c *client, s *Subscription) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.clients[c] = struct{}{}
+	h.gone.Add(1)
+	h.index.join(c, s)
+	return true
+}
+
+// remove forgets a client whose goroutines have ended.
+func (h *Hub) remove(c *client) {
+	h.silence(c)
+	h.mu.Lock()
+	delete(h.clients, c)
+	h.mu.Unlock()
+	h.gone.Done()
+}
+
+// silence stops broadcasts and pings to a client. It may be called twice.
+func (h *Hub) silence(c *client) {
+	h.index.leave(c)
+	h.wheel.remove(c)
+}

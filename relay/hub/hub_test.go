@@ -1,0 +1,448 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestMain(m *testing.M) {
+	if address := benchClients(); address != "" {
+		readAsClients(address)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience bounds every wait of these tests; nothing waits that long unless it fails.
+const patience = 20 * time.Second
+
+// counter is an Observer that keeps how each connection ended.
+type counter struct {
+	connected chan struct{}
+	ended     chan Ending
+}
+
+func newCounter() *counter {
+	return &counter{connected: make(chan struct{}, 1000), ended: make(chan Ending, 1000)}
+}
+
+func (c *counter) Connected()            { c.connected <- struct{}{} }
+func (c *counter) Disconnected(e Ending) { c.ended <- e }
+func (c *counter) Queued(int, int)       {}
+
+func (c *counter) wantEnding(t *testing.T, want Ending) {
+	t.Helper()
+	select {
+	case got := <-c.ended:
+		if got != want {
+			t.Errorf("the connection ended with %q, want %q", got, want)
+		}
+	case <-time.After(patience):
+		t.Errorf("the connection did not end, want %q", want)
+	}
+}
+
+// node is a hub behind a real HTTP server. Query parameters hub, account and topics choose the subscription.
+type node struct {
+	*Hub
+	*counter
+	server *httptest.Server
+	// edit changes the subscription of requests to come.
+	edit func(*Subscription)
+}
+
+func startNode(t testing.TB, o Options, edit func(*Subscription)) *node {
+	return startNodeOver(t, o, edit, (*httptest.Server).Start)
+}
+
+func startNodeOver(t testing.TB, o Options, edit func(*Subscription), start func(*httptest.Server)) *node {
+	t.Helper()
+	n := &node{counter: newCounter(), edit: edit}
+	o.Observer = n.counter
+	n.Hub = New(o)
+	n.server = httptest.NewUnstartedServer(http.HandlerFunc(n.serve))
+	start(n.server)
+	ctx, cancel := context.WithCancel(t.Context())
+	running := make(chan error, 1)
+	go func() { running <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		stop, end := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer end()
+		_ = n.Close(stop)
+		n.server.Close()
+		cancel()
+		if err := <-running; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+	return n
+}
+
+func (n *node) serve(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	var topics []string
+	if q.Has("topics") {
+		topics = strings.Split(q.Get("topics"), ",")
+	}
+	patterns, err := relay.ParsePatterns(topics)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	hub, own := q.Get("hub"), q.Get("account")
+	s := Subscription{Hub: hub, Account: own, Topics: patterns, Allows: func(h, account string) bool {
+		return (hub == "" || hub == h) && h != "foreign" && (account == "" || own == "*" || own == account)
+	}}
+	if n.edit != nil {
+		n.edit(&s)
+	}
+	if problem := n.Serve(w, r, s); problem != nil {
+		http.Error(w, problem.Error(), problem.Status())
+	}
+}
+
+func (n *node) url(query string) string {
+	return "ws" + strings.TrimPrefix(n.server.URL, "http") + "/?" + query
+}
+
+func (n *node) dial(t testing.TB, query string) *websocket.Conn {
+	t.Helper()
+	d := websocket.Dialer{}
+	if n.server.TLS != nil {
+		transport, _ := n.server.Client().Transport.(*http.Transport)
+		d.TLSClientConfig = transport.TLSClientConfig.Clone()
+		d.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	}
+	conn, answer, err := d.Dial(n.url(query), nil)
+	if err != nil {
+		t.Fatalf("dial %s: %v", query, err)
+	}
+	_ = answer.Body.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func event(hub, account, topic string, number int) relay.Notification {
+	return sized(hub, account, topic, number, 0)
+}
+
+func sized(hub, account, topic string, number, padding int) relay.Notification {
+	data := fmt.Sprintf(`{"topic":%q,"n":%d,"hub":%q,"pad":%q}`, topic, number, hub, strings.Repeat("x", padding))
+	return relay.Notification{Hub: hub, Account: account, Topic: topic, Data: json.RawMessage(data)}
+}
+
+// numbers reads count messages and returns their numbers.
+func numbers(t testing.TB, conn *websocket.Conn, count int) []int {
+	t.Helper()
+	var list []int
+	for range count {
+		kind, data, err := conn.ReadMessage()
+		if err != nil {
+			t.Fatalf("after %v: %v", list, err)
+		}
+		if kind != websocket.TextMessage {
+			t.Fatalf("message of type %d", kind)
+		}
+		var m struct{ N int }
+		if err := json.Unmarshal(data, &m); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, m.N)
+	}
+	return list
+}
+
+// wantClose reads until the connection is closed, and checks code and reason.
+func wantClose(t testing.TB, conn *websocket.Conn, code int, reason string) {
+	t.Helper()
+	for {
+		_, _, err := conn.ReadMessage()
+		if err == nil {
+			continue
+		}
+		var closed *websocket.CloseError
+		if !errors.As(err, &closed) || closed.Code != code || !strings.Contains(closed.Text, reason) {
+			t.Errorf("the connection ended with %v, want %d %q", err, code, reason)
+		}
+		return
+	}
+}
+
+func TestBroadcastReachesThoseWhoWantIt(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, nil)
+	list := []relay.Notification{
+		event("h1", "a", "container.created", 1),
+		event("h1", "b", "container.error", 2),
+		event("h2", "a", "stack.created", 3),
+		event("h1", "", "container.instance.error", 4),
+		event("h3", "b", "stack.error", 5),
+		event("foreign", "a", "stack.error", 6),
+		event("h1", "a", "hubrelay.deadletter", 7),
+		event("h1", "a", "job.created", 8),
+	}
+	tests := []struct {
+		query string
+		want  []int
+	}{
+		{"hub=h1&account=*", []int{1, 2, 4, 8}},
+		{"hub=h1&account=a", []int{1, 4, 8}},
+		{"hub=h1&account=b", []int{2, 4}},
+		{"hub=h1", []int{4}},
+		{"hub=h2&account=a", []int{3}},
+		{"hub=h1&account=*&topics=*.error", []int{2, 4}},
+		{"hub=h1&account=*&topics=container.*,!*.error", []int{1}},
+		{"hub=h1&account=*&topics=hubrelay.*,job.*", []int{8}},
+		{"account=a", []int{1, 3, 4, 8}},
+		{"account=b", []int{2, 4, 5}},
+		{"account=*", []int{1, 2, 3, 4, 5, 8}},
+		{"account=", []int{4}},
+		{"account=*&topics=stack.*", []int{3, 5}},
+		{"hub=nobody&account=*", nil},
+	}
+	for _, singly := range []bool{true, false} {
+		conns := make([]*websocket.Conn, len(tests))
+		for i, test := range tests {
+			conns[i] = n.dial(t, test.query)
+		}
+		if singly {
+			for i := range list {
+				n.Broadcast(list[i : i+1])
+			}
+		} else {
+			n.Broadcast(list)
+		}
+		for _, hub := range []string{"h1", "h2", "h3", "nobody"} { // a last one for each, so that too many are seen
+			n.Broadcast([]relay.Notification{event(hub, "", "stack.container.job.error", 99)})
+		}
+		for i, test := range tests {
+			if got := numbers(t, conns[i], len(test.want)); !slices.Equal(got, test.want) {
+				t.Errorf("%s (singly %v): got %v, want %v", test.query, singly, got, test.want)
+			}
+			if strings.Contains(test.query, "topics") {
+				continue
+			}
+			if got := numbers(t, conns[i], 1); got[0] != 99 {
+				t.Errorf("%s (singly %v): got %d behind the last", test.query, singly, got[0])
+			}
+		}
+	}
+}
+
+func TestFramesArriveWhole(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := startNodeOver(t, Options{QueueBytes: 32 << 20}, nil, start)
+			conn := n.dial(t, "hub=h&account=*")
+			sizes := []int{0, 1, 80, 90, 100, 1000, 65_450, 65_480, 65_536, 200_000, 3}
+			var list []relay.Notification
+			for i := range 60 {
+				list = append(list, sized("h", "a", "job.created", i, sizes[i%len(sizes)]))
+			}
+			n.Broadcast(list)
+			for i := range list {
+				_, data, err := conn.ReadMessage()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if string(data) != string(list[i].Data) {
+					t.Fatalf("message %d differs: %d bytes, want %d", i, len(data), len(list[i].Data))
+				}
+			}
+		})
+	}
+}
+
+// Two partitions broadcast at once, clients come and go, pings run: each client sees each hub in order.
+func TestOrderHoldsPerHub(t *testing.T) {
+	t.Parallel()
+	const messages = 2000
+	n := startNode(t, Options{PingInterval: 20 * time.Millisecond, QueueBytes: 64 << 20}, nil)
+	queries := []string{"hub=h1&account=*", "hub=h2&account=*", "account=*", "account=a"}
+	var readers, writers sync.WaitGroup
+	for i := range 12 {
+		query := queries[i%len(queries)]
+		conn := n.dial(t, query)
+		expected := messages
+		if i%len(queries) > 1 {
+			expected *= 2
+		}
+		readers.Go(func() { checkOrder(t, conn, expected) })
+	}
+	done := make(chan struct{})
+	churn := make(chan struct{})
+	go func() {
+		defer close(churn)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				if conn, answer, err := websocket.DefaultDialer.Dial(n.url("account=*&topics=job.*"), nil); err == nil {
+					_ = answer.Body.Close()
+					_ = conn.Close()
+				}
+			}
+		}
+	}()
+	for _, hub := range []string{"h1", "h2"} {
+		writers.Go(func() {
+			for i := 0; i < messages; i += 1 + i%7 {
+				var batch []relay.Notification
+				for k := i; k < min(i+1+i%7, messages); k++ {
+					batch = append(batch, sized(hub, "a", "job.created", k, k%300))
+				}
+				n.Broadcast(batch)
+			}
+		})
+	}
+	writers.Wait()
+	readers.Wait()
+	close(done)
+	<-churn
+}
+
+func checkOrder(t *testing.T, conn *websocket.Conn, expected int) {
+	next := map[string]int{}
+	for range expected {
+		_, data, err := conn.ReadMessage()
+		if err != nil {
+			t.Errorf("read: %v", err)
+			return
+		}
+		var m struct {
+			N   int
+			Hub string
+		}
+		if err := json.Unmarshal(data, &m); err != nil {
+			t.Errorf("decode %q: %v", data, err)
+			return
+		}
+		if next[m.Hub] != m.N {
+			t.Errorf("hub %s: got %d, want %d", m.Hub, m.N, next[m.Hub])
+			return
+		}
+		next[m.Hub]++
+	}
+}
+
+func TestSubscribedBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	var n *node
+	admitted := 0
+	n = startNode(t, Options{}, func(s *Subscription) {
+		s.Admit = func(context.Context) *relay.Error {
+			admitted++
+			n.Broadcast([]relay.Notification{event("h", "", "job.created", 2*admitted)})
+			return nil
+		}
+	})
+	for i := range 200 {
+		conn := n.dial(t, "hub=h")
+		n.Broadcast([]relay.Notification{event("h", "", "job.created", 2*i+3)})
+		if got := numbers(t, conn, 2); !slices.Equal(got, []int{2*i + 2, 2*i + 3}) {
+			t.Fatalf("got %v", got)
+		}
+		_ = conn.Close()
+	}
+}
+
+func TestRefusedByAdmit(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, func(s *Subscription) {
+		s.Admit = func(context.Context) *relay.Error { return relay.NewError(relay.CodeAuthInvalid, "used") }
+	})
+	_, answer, err := websocket.DefaultDialer.Dial(n.url("hub=h"), nil)
+	if err == nil || answer.StatusCode != http.StatusUnauthorized {
+		t.Fatalf("got %v %v, want 401", answer, err)
+	}
+	_ = answer.Body.Close()
+	if n.Clients() != 0 || len(n.index.hubs) != 0 || len(n.index.filters) != 0 {
+		t.Error("a refused client stays in the hub")
+	}
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, nil)
+	var conns []*websocket.Conn
+	for range 5 {
+		conns = append(conns, n.dial(t, "account=*"))
+	}
+	n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+	var readers sync.WaitGroup
+	for _, conn := range conns {
+		readers.Go(func() {
+			numbers(t, conn, 1)
+			wantClose(t, conn, CloseRestart, "restarting")
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	readers.Wait()
+	for range conns {
+		n.wantEnding(t, EndedDrain)
+	}
+	_, answer, err := websocket.DefaultDialer.Dial(n.url("hub=h"), nil)
+	if err == nil || answer.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("after Close: %v %v, want 503", answer, err)
+	}
+	_ = answer.Body.Close()
+	if err := n.Close(ctx); err != nil {
+		t.Errorf("the second Close: %v", err)
+	}
+}
+
+func TestDrainCutsOffThoseWhoHang(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
+	n.dial(t, "hub=h")
+	fillSocket(n.Hub)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := n.Close(ctx); err == nil || !strings.Contains(err.Error(), "1 clients") {
+		t.Errorf("Close returned %v", err)
+	}
+	n.wantEnding(t, EndedDrain)
+}
+
+// fillSocket broadcasts more to hub h than the sockets' buffers take.
+func fillSocket(h *Hub) {
+	for i := range 200 {
+		h.Broadcast([]relay.Notification{sized("h", "", "job.created", i, 200_000)})
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, func(s *Subscription) { s.Expires = time.Now().Add(30 * time.Millisecond) })
+	wantClose(t, n.dial(t, "hub=h"), CloseExpired, "expired")
+	n.wantEnding(t, EndedExpired)
+}
+
+func TestCloseBeforeRun(t *testing.T) {
+	t.Parallel()
+	if err := New(Options{}).Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

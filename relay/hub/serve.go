@@ -1,0 +1,180 @@
+package hub
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Subscription is what one client is to receive.
+type Subscription struct {
+	// Hub is the hub whose pipeline is opened; empty for the account pipeline.
+	Hub string
+	// Account narrows the account pipeline before Allows is asked: the account whose notifications may be seen, "*" for
+	// every account, empty for none but the notifications without an account. A hub pipeline ignores it.
+	Account string
+	// Allows says whether a notification of hub and account may be seen. It must not be nil; it is called concurrently
+	// and for each notification, and must not block.
+	Allows func(hub, account string) bool
+	// Topics selects among what may be seen; the zero value is everything.
+	Topics relay.Patterns
+	// Expires is when the client is sent away with 1008; zero means never.
+	Expires time.Time
+	// Admit is called last, when nothing else can refuse the upgrade: it uses up the token. Its error is returned by
+	// Serve. Nil admits.
+	Admit func(context.Context) *relay.Error
+}
+
+// Serve upgrades the request to a websocket and returns; the client is served until it leaves. It checks the handshake
+// but neither origin nor credentials. What is broadcast after the client has seen the 101 reaches it.
+//
+// An error means that nothing was written: the caller answers, keeping the headers that Serve may have set
+// (Sec-WebSocket-Version, Upgrade). After nil the caller must not touch w.
+func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *relay.Error {
+	if problem := checkHandshake(w, r); problem != nil {
+		return problem
+	}
+	if s.Allows == nil {
+		return relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
+	}
+	c := &client{hub: h, allows: s.Allows, held: true}
+	if !h.add(c, &s) {
+		return relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
+	}
+	if s.Admit != nil {
+		if problem := s.Admit(r.Context()); problem != nil {
+			c.endRead()
+			return problem
+		}
+	}
+	door := &door{ResponseWriter: w, client: c}
+	ws, err := h.upgrader.Upgrade(door, plainHandshake(r), nil)
+	if err != nil {
+		c.endRead()
+		if !door.hijacked {
+			return relay.NewError(relay.CodeUnknown, "the connection cannot be upgraded")
+		}
+		h.opts.Log.Debug("an upgrade failed", "error", err)
+		return nil
+	}
+	h.wheel.add(c)
+	c.expireAt(s.Expires)
+	go c.read(ws)
+	return nil
+}
+
+func newUpgrader() websocket.Upgrader {
+	return websocket.Upgrader{
+		ReadBufferSize:  512,
+		WriteBufferPool: &sync.Pool{}, // unused: frames are written by the queue; without it each client gets a buffer
+		CheckOrigin:     func(*http.Request) bool { return true },
+	}
+}
+
+func (c *client) expireAt(t time.Time) {
+	if t.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expiry = time.AfterFunc(time.Until(t), func() {
+		c.close(closing{code: CloseExpired, reason: "the key has expired", ending: EndedExpired})
+	})
+}
+
+// door is the ResponseWriter that gorilla sees: what it hijacks is the client's wire, and what it would answer by
+// itself is dropped.
+type door struct {
+	http.ResponseWriter
+	client   *client
+	hijacked bool
+}
+
+func (d *door) Header() http.Header         { return http.Header{} }
+func (d *door) Write(p []byte) (int, error) { return len(p), nil }
+func (d *door) WriteHeader(int)             {}
+
+func (d *door) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(d.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	d.hijacked = true
+	if err := d.client.attach(conn); err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return (*wire)(d.client), rw, nil
+}
+
+var errAborted = errors.New("the hub was closed during the upgrade")
+
+func (c *client) attach(conn net.Conn) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.aborted {
+		return errAborted
+	}
+	c.conn, c.raw = conn, rawConn(conn)
+	return nil
+}
+
+// wire is the connection that gorilla sees. It reads from the socket; what it writes goes to the client's queue. The
+// first write is the 101 and each later one is a control frame.
+type wire client
+
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.conn.Read(p)
+	if n > 0 {
+		w.pinged.Store(0)
+	}
+	return n, err
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	c := (*client)(w)
+	frame := append(make([]byte, 0, len(p)), p...)
+	c.mu.Lock()
+	held := c.held
+	c.mu.Unlock()
+	switch {
+	case held:
+		c.open(frame)
+	case len(frame) > 0 && frame[0]&opcodeMask == opcodeClose:
+		ending := EndedByClient
+		if code := closeCode(frame); code == websocket.CloseProtocolError || code == websocket.CloseMessageTooBig {
+			ending = EndedProtocol
+		}
+		c.close(closing{frame: frame, ending: ending, cut: true})
+	default:
+		c.count()
+		c.control(frame)
+	}
+	return len(p), nil
+}
+
+// open writes the answer to the handshake, and behind it what was queued meanwhile.
+func (c *client) open(answer []byte) {
+	c.hub.opts.Observer.Connected()
+	c.mu.Lock()
+	c.arrange()
+	c.queue.putBack([][]byte{answer}, 0)
+	c.held, c.writing = false, true
+	c.mu.Unlock()
+	c.flush()
+}
+
+func (w *wire) Close() error                       { return w.conn.Close() }
+func (w *wire) LocalAddr() net.Addr                { return w.conn.LocalAddr() }
+func (w *wire) RemoteAddr() net.Addr               { return w.conn.RemoteAddr() }
+func (w *wire) SetDeadline(t time.Time) error      { return w.conn.SetDeadline(t) }
+func (w *wire) SetReadDeadline(t time.Time) error  { return w.conn.SetReadDeadline(t) }
+func (w *wire) SetWriteDeadline(_ time.Time) error { return nil } // the queue's owner has his own

@@ -1,0 +1,191 @@
+package hub
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// A client that never reads is closed as too slow; the others get everything, and at once.
+func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
+	t.Parallel()
+	const messages = 3000
+	n := startNode(t, Options{QueueBytes: 256 << 10, CloseTimeout: patience}, nil)
+	slow, quick := n.dial(t, "hub=h"), n.dial(t, "hub=h")
+	closed := false
+	for i := range messages {
+		n.Broadcast([]relay.Notification{sized("h", "", "job.created", i, 16_000)})
+		if got := numbers(t, quick, 1); got[0] != i {
+			t.Fatalf("the quick client got %d, want %d", got[0], i)
+		}
+		n.mu.Lock()
+		for c := range n.clients {
+			c.mu.Lock()
+			closed = closed || c.state == leaving
+			c.mu.Unlock()
+		}
+		n.mu.Unlock()
+		if closed {
+			break
+		}
+	}
+	if !closed {
+		t.Fatal("the slow client was not closed")
+	}
+	// What the sockets held still arrives, in order, and then the reason.
+	wantClose(t, slow, CloseTooSlow, "slow")
+	n.wantEnding(t, EndedSlow)
+	n.Broadcast([]relay.Notification{event("h", "", "job.created", messages)})
+	if got := numbers(t, quick, 1); got[0] != messages {
+		t.Errorf("the quick client got %d", got[0])
+	}
+}
+
+// A client whose socket accepts nothing is given up after the write timeout, though its queue is not full.
+func TestWriteTimeout(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond, CloseTimeout: 30 * time.Millisecond}, nil)
+	n.dial(t, "hub=h")
+	fillSocket(n.Hub)
+	n.wantEnding(t, EndedSlow)
+	if err := n.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that catches up in time stays, and is written to directly again.
+func TestCatchingUp(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
+	conn := n.dial(t, "hub=h")
+	for range 3 {
+		fillSocket(n.Hub)
+		for i, got := range numbers(t, conn, 200) {
+			if got != i {
+				t.Fatalf("got %d, want %d", got, i)
+			}
+		}
+	}
+	n.Broadcast([]relay.Notification{event("h", "", "job.created", 7)})
+	if got := numbers(t, conn, 1); got[0] != 7 {
+		t.Errorf("got %d", got[0])
+	}
+}
+
+func TestPingAndPong(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{PingInterval: 20 * time.Millisecond, PongTimeout: 200 * time.Millisecond}, nil)
+	answering, silent := n.dial(t, "hub=h"), n.dial(t, "hub=h")
+	pings := make(chan struct{}, 1000)
+	answer := answering.PingHandler()
+	answering.SetPingHandler(func(s string) error {
+		pings <- struct{}{}
+		return answer(s)
+	})
+	silent.SetPingHandler(func(string) error { return nil })
+	go func() { _, _, _ = answering.ReadMessage() }()
+	wantClose(t, silent, CloseExpired, "ping")
+	n.wantEnding(t, EndedSilent)
+	for range 30 {
+		select {
+		case <-pings:
+		case <-time.After(patience):
+			t.Fatal("no ping")
+		}
+	}
+	select {
+	case e := <-n.ended:
+		t.Errorf("the client that answers was closed: %s", e)
+	default:
+	}
+}
+
+func TestPingOfTheClientIsAnswered(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, nil)
+	conn := n.dial(t, "hub=h")
+	var got string
+	conn.SetPongHandler(func(s string) error {
+		got = s
+		n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+		return nil
+	})
+	if err := conn.WriteControl(websocket.PingMessage, []byte("here"), time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	numbers(t, conn, 1)
+	if got != "here" {
+		t.Errorf("pong %q", got)
+	}
+}
+
+func TestClientCloses(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, nil)
+	conn := n.dial(t, "hub=h")
+	message := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "bye")
+	if err := conn.WriteControl(websocket.CloseMessage, message, time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	wantClose(t, conn, websocket.CloseNormalClosure, "")
+	n.wantEnding(t, EndedByClient)
+	if n.Clients() != 0 && len(n.index.hubs) != 0 {
+		t.Error("the client stays in the index")
+	}
+}
+
+func TestClientVanishes(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, nil)
+	conn := n.dial(t, "hub=h")
+	tcp, _ := conn.NetConn().(*net.TCPConn)
+	_ = tcp.SetLinger(0) // a reset
+	_ = tcp.Close()
+	for range 10 {
+		n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+	}
+	n.wantEnding(t, EndedByClient)
+}
+
+func TestMessagesAreIgnored(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, nil)
+	conn := n.dial(t, "hub=h")
+	for range 10 {
+		if err := conn.WriteMessage(websocket.TextMessage, []byte("ping")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetPongHandler(func(string) error {
+		n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+		return nil
+	})
+	numbers(t, conn, 1)
+}
+
+func TestFloodIsClosed(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]int{"messages": websocket.TextMessage, "pings": websocket.PingMessage} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := startNode(t, Options{}, nil)
+			conn := n.dial(t, "hub=h")
+			for range maxMessages + 1 {
+				if kind == websocket.PingMessage {
+					_ = conn.WriteControl(kind, nil, time.Now().Add(patience))
+				} else {
+					_ = conn.WriteMessage(kind, []byte("x"))
+				}
+			}
+			wantClose(t, conn, CloseExpired, "one way")
+			n.wantEnding(t, EndedProtocol)
+		})
+	}
+}

@@ -1,0 +1,207 @@
+package hub
+
+import (
+	"syscall"
+	"time"
+)
+
+// gatherBytes is how much of a queue goes into one write: enough to make the system call's cost small, and one
+// maximal TLS record is 16 KiB.
+const gatherBytes = 64 << 10
+
+// start makes a goroutine the owner, unless there is an owner or the 101 has not been written. The caller holds mu.
+func (c *client) start() {
+	if c.writing || c.held {
+		return
+	}
+	c.writing = true
+	c.spawn()
+}
+
+// spawn starts the owner's goroutine. The caller holds mu, so the client has not finished.
+func (c *client) spawn() {
+	c.hub.gone.Add(1)
+	go c.drain()
+}
+
+// handOver is called by an owner that may not block, after his write: he retires, or a goroutine takes over what is
+// left. The caller holds mu, which is released.
+func (c *client) handOver(err error) {
+	if err == nil && c.pending() {
+		c.spawn()
+		c.mu.Unlock()
+		return
+	}
+	c.retire(err)
+}
+
+// retire ends the ownership. The caller holds mu, which is released.
+func (c *client) retire(err error) {
+	c.writing = false
+	if err != nil {
+		if c.state == live {
+			c.ending = EndedByClient
+			if timedOut(err) {
+				c.ending = EndedSlow
+			}
+		}
+		c.state = dead
+		c.queue.drop()
+	}
+	state, done := c.state, c.readDone
+	if state == leaving && !done {
+		if c.killer == nil {
+			c.killer = time.AfterFunc(lingerTimeout, c.abort)
+		} else {
+			c.killer.Reset(min(lingerTimeout, c.hub.opts.CloseTimeout))
+		}
+	}
+	c.mu.Unlock()
+	if state == live {
+		return
+	}
+	if state == dead || done {
+		_ = c.conn.Close()
+	}
+	if done {
+		c.finish()
+	} else if state == dead {
+		c.hub.silence(c)
+	}
+}
+
+// pending says whether there is something to write. The caller holds mu.
+func (c *client) pending() bool { return c.last != nil || !c.queue.empty() }
+
+// fill copies what is to be written next to p. Only the owner may call it.
+func (c *client) fill(p []byte) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.arrange()
+	return c.queue.fill(p)
+}
+
+// arrange puts the close frame where it belongs. Only the owner may call it, holding mu, and with no write under way:
+// what is cut may not be in the middle of being written.
+func (c *client) arrange() {
+	if c.last == nil {
+		return
+	}
+	if c.cut {
+		c.queue.cut()
+	}
+	c.queue.push(c.last)
+	c.last = nil
+}
+
+// flush is the owner's one attempt to write what is queued without blocking.
+func (c *client) flush() {
+	if c.raw == nil {
+		c.mu.Lock()
+		c.handOver(nil)
+		return
+	}
+	a, _ := c.hub.attempts.Get().(*attempt)
+	n, err := a.write(c.raw, a.buffer[:c.fill(a.buffer)])
+	c.hub.attempts.Put(a)
+	c.mu.Lock()
+	c.queue.advance(n)
+	c.handOver(err)
+}
+
+// drain owns the socket until the queue is empty or the connection broken.
+func (c *client) drain() {
+	defer c.hub.gone.Done()
+	step := c.writeBlocking
+	if c.raw != nil {
+		step = c.writeWhenReady
+	}
+	for {
+		_ = c.conn.SetWriteDeadline(time.Now().Add(c.hub.opts.WriteTimeout))
+		err := step()
+		if timedOut(err) && c.raw != nil && c.closeSlow() {
+			continue // once more, for the close frame
+		}
+		if err == nil {
+			c.mu.Lock()
+			more := c.pending()
+			c.mu.Unlock()
+			if more {
+				continue
+			}
+			// A deadline that stays would fail the next direct write.
+			_ = c.conn.SetWriteDeadline(time.Time{})
+		}
+		c.mu.Lock()
+		if err == nil && c.pending() {
+			c.mu.Unlock()
+			continue
+		}
+		c.retire(err)
+		return
+	}
+}
+
+// writeWhenReady waits until the socket takes something and writes once. It holds no buffer while it waits, so a
+// client that hangs costs its queue only.
+func (c *client) writeWhenReady() error {
+	var failed error
+	err := c.raw.Write(func(fd uintptr) bool {
+		a, _ := c.hub.attempts.Get().(*attempt)
+		defer c.hub.attempts.Put(a)
+		n, err := writeNow(fd, a.buffer[:c.fill(a.buffer)])
+		if n == 0 && err == nil {
+			return false
+		}
+		failed = err
+		c.mu.Lock()
+		c.queue.advance(n)
+		c.mu.Unlock()
+		return true
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
+}
+
+// writeBlocking writes once to a connection that we cannot write to directly.
+func (c *client) writeBlocking() error {
+	a, _ := c.hub.attempts.Get().(*attempt)
+	defer c.hub.attempts.Put(a)
+	n, err := c.conn.Write(a.buffer[:c.fill(a.buffer)])
+	c.mu.Lock()
+	c.queue.advance(n)
+	c.mu.Unlock()
+	return err
+}
+
+// attempt is a write that does not block, and its memory.
+type attempt struct {
+	buffer []byte
+	p      []byte
+	n      int
+	err    error
+	once   func(fd uintptr) bool // made once: a closure for each write would be garbage
+}
+
+// newAttempt returns an attempt whose buffer has size bytes.
+func newAttempt(size int) *attempt {
+	a := &attempt{buffer: make([]byte, size)}
+	a.once = func(fd uintptr) bool {
+		a.n, a.err = writeNow(fd, a.p)
+		return true
+	}
+	return a
+}
+
+// write writes what the socket takes at once, which may be nothing.
+func (a *attempt) write(raw syscall.RawConn, p []byte) (int, error) {
+	a.p, a.n, a.err = p, 0, nil
+	err := raw.Write(a.once)
+	a.p = nil
+	if err == nil {
+		err = a.err
+	}
+	return a.n, err
+}
