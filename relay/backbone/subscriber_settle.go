@@ -1,0 +1,260 @@
+package backbone
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// settler gathers acks and releases and stores them in Redis, in order of their coming, by one goroutine.
+type settler struct {
+	s *Subscriber
+	// outstanding counts the entries in memory that are neither acked nor given back.
+	outstanding atomic.Int64
+
+	mu       sync.Mutex
+	pending  settlement
+	started  bool
+	closing  bool
+	first    chan struct{} // something is pending
+	now      chan struct{} // and should not wait
+	finished chan struct{}
+	err      error // of the last flush, valid after finished
+}
+
+// settlement is what one flush stores.
+type settlement struct {
+	acks     []*queueEntry
+	releases []*queueEntry
+	drops    []dropped
+}
+
+type dropped struct {
+	src *source
+	ids []string
+}
+
+func (w *settlement) len() int { return len(w.acks) + len(w.releases) + len(w.drops) }
+
+func newSettler(s *Subscriber) *settler {
+	return &settler{
+		s:        s,
+		first:    make(chan struct{}, 1),
+		now:      make(chan struct{}, 1),
+		finished: make(chan struct{}),
+	}
+}
+
+// ack removes the entry from its stream soon.
+func (a *settler) ack(e *queueEntry) {
+	left := a.outstanding.Add(-1)
+	a.mu.Lock()
+	a.pending.acks = append(a.pending.acks, e)
+	n := a.pending.len()
+	a.startLocked()
+	a.mu.Unlock()
+	if n == 1 {
+		poke(a.first)
+	}
+	if left == 0 || n >= a.s.cfg.AckBatch {
+		poke(a.now)
+	}
+}
+
+// release makes the entries free for any consumer at once.
+func (a *settler) release(entries []*queueEntry) {
+	a.outstanding.Add(-int64(len(entries)))
+	a.mu.Lock()
+	a.pending.releases = append(a.pending.releases, entries...)
+	a.startLocked()
+	a.mu.Unlock()
+	poke(a.first)
+	poke(a.now)
+}
+
+// drop acks ids that are not in memory.
+func (a *settler) drop(src *source, ids []string) {
+	a.mu.Lock()
+	a.pending.drops = append(a.pending.drops, dropped{src, ids})
+	a.startLocked()
+	a.mu.Unlock()
+	poke(a.first)
+}
+
+func (a *settler) backlog() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pending.len()
+}
+
+func (a *settler) startLocked() {
+	if !a.started {
+		a.started = true
+		go a.run()
+	}
+}
+
+// close stores what is pending and returns when that is done, at the latest after flushTimeout.
+func (a *settler) close() error {
+	a.mu.Lock()
+	a.closing = true
+	started := a.started
+	a.mu.Unlock()
+	if !started {
+		return nil
+	}
+	poke(a.first)
+	poke(a.now)
+	<-a.finished
+	return a.err
+}
+
+func (a *settler) run() {
+	defer close(a.finished)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		<-a.first
+		if a.outstanding.Load() > 0 {
+			timer.Reset(a.s.cfg.AckEvery)
+			select {
+			case <-a.now:
+			case <-timer.C:
+			}
+		}
+		a.mu.Lock()
+		work := a.pending
+		a.pending = settlement{}
+		closing := a.closing
+		a.mu.Unlock()
+		a.flush(&work)
+		if closing {
+			return
+		}
+	}
+}
+
+// flush repeats until Redis has answered; while closing, for flushTimeout.
+func (a *settler) flush(work *settlement) {
+	if work.len() == 0 {
+		return
+	}
+	var wait backoff
+	deadline := time.Time{}
+	for {
+		err := a.store(work)
+		if err == nil {
+			a.err = nil
+			a.forget(work)
+			return
+		}
+		if wait.d == 0 {
+			a.s.cfg.Log.Warn("storing acks failed, trying again", "error", err, "entries", work.len())
+		}
+		if a.s.ctx.Err() != nil {
+			if deadline.IsZero() {
+				deadline = time.Now().Add(flushTimeout)
+			}
+			if time.Now().After(deadline) {
+				a.err = fmt.Errorf("%d acks were not stored, so their messages come again: %w", work.len(), err)
+				return
+			}
+		}
+		timer := time.NewTimer(wait.next())
+		<-timer.C
+	}
+}
+
+// store sends one pipeline. Every command of it may be repeated. An entry is deleted before it is acked: a crash in
+// between leaves a pending id without an entry, which is cleared away, and not an entry that nobody ever reads.
+func (a *settler) store(work *settlement) error {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	cfg := &a.s.cfg
+	pipe := cfg.Commands.Pipeline()
+	for src, ids := range bySource(work.acks) {
+		a.remove(ctx, pipe, src, ids)
+	}
+	for _, d := range work.drops {
+		a.remove(ctx, pipe, d.src, d.ids)
+	}
+	for src, ids := range bySource(work.releases) {
+		// A day of idleness makes the entry due for the next XAUTOCLAIM of any node.
+		args := append([]any{"XCLAIM", src.stream, cfg.Group, cfg.Consumer, 0}, anys(ids)...)
+		pipe.Do(ctx, append(args, "IDLE", (24*time.Hour).Milliseconds(), "JUSTID")...)
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err == nil {
+		return nil
+	}
+	for _, cmd := range cmds {
+		err := cmd.Err()
+		if err != nil && isTransient(err) {
+			return err
+		}
+		if err != nil && !redis.HasErrorPrefix(err, "NOGROUP") {
+			a.s.cfg.Log.Error("an ack was refused", "error", err, "command", cmd.Name())
+		}
+	}
+	return nil
+}
+
+func (a *settler) remove(ctx context.Context, pipe redis.Pipeliner, src *source, ids []string) {
+	if !a.s.cfg.KeepAcked {
+		pipe.XDel(ctx, src.stream, ids...)
+	}
+	pipe.XAck(ctx, src.stream, a.s.cfg.Group, ids...)
+}
+
+// forget lets go of what was stored. Released entries may now be read again, by this node too.
+func (a *settler) forget(work *settlement) {
+	forgetAll(work.acks)
+	forgetAll(work.releases)
+	seen := make(map[*source]bool)
+	for _, e := range work.releases {
+		if !seen[e.src] {
+			seen[e.src] = true
+			e.src.reread()
+			if r := e.src.reader.Load(); r != nil {
+				r.wake()
+			}
+		}
+	}
+}
+
+func forgetAll(entries []*queueEntry) {
+	for len(entries) > 0 {
+		n := 1
+		for n < len(entries) && entries[n].src == entries[0].src {
+			n++
+		}
+		entries[0].src.forget(entries[:n])
+		for _, e := range entries[:n] {
+			e.fields, e.msg = nil, nil
+		}
+		entries = entries[n:]
+	}
+}
+
+func bySource(entries []*queueEntry) map[*source][]string {
+	if len(entries) == 0 {
+		return nil
+	}
+	m := make(map[*source][]string, 1)
+	for _, e := range entries {
+		m[e.src] = append(m[e.src], e.id)
+	}
+	return m
+}
+
+func anys(ids []string) []any {
+	list := make([]any, len(ids), len(ids)+3)
+	for i, id := range ids {
+		list[i] = id
+	}
+	return list
+}
