@@ -62,6 +62,7 @@ type Admin struct {
 // Redis says where the state lives.
 type Redis struct {
 	URL        string    `koanf:"url" secret:"url" doc:"redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or memory:; empty starts a redis-server of our own."`
+	URLFile    string    `koanf:"url_file" doc:"File that holds the url, read when the daemon starts."`
 	DataDir    string    `koanf:"data_dir" doc:"Folder of our own redis-server, relative to the working directory; unused where url is set."`
 	Prefix     string    `koanf:"prefix" doc:"Beginning of every Redis key, so that several relays can share one Redis."`
 	Partitions int       `koanf:"partitions" doc:"Number of partitions of the log, 1 to 1024; fixed once there is data."`

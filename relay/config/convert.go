@@ -35,7 +35,7 @@ func (c *converter) convert(n *node, f *field, v *value, path string) (any, bool
 		}
 		return nil, false
 	}
-	if v.shape == shapeNull { // a key without a value: as if it were not there
+	if v.broken || v.shape == shapeNull { // a key without a value: as if it were not there
 		return nil, false
 	}
 	if _, known := c.origins[path]; !known || n.kind != kindObject && n.kind != kindSinks {
@@ -44,7 +44,7 @@ func (c *converter) convert(n *node, f *field, v *value, path string) (any, bool
 	switch n.kind {
 	case kindObject, kindSinks, kindMap:
 		if v.shape != shapeMap {
-			c.wrongShape(n, v, path)
+			c.wrongShape(n, f, v, path)
 			return nil, false
 		}
 		switch n.kind {
@@ -57,17 +57,17 @@ func (c *converter) convert(n *node, f *field, v *value, path string) (any, bool
 		}
 	case kindList:
 		if v.shape != shapeList {
-			c.wrongShape(n, v, path)
+			c.wrongShape(n, f, v, path)
 			return nil, false
 		}
 		list := make([]any, 0, len(v.items))
 		for i, item := range v.items {
 			below := fmt.Sprintf("%s[%d]", path, i)
-			if item.shape == shapeNull {
+			if item.shape == shapeNull && !item.broken {
 				c.badAt(item.at, below, "is empty", "write a value or leave the item out")
-			} else if x, ok := c.convert(n.elem, f, item, below); ok {
-				list = append(list, x)
 			}
+			x, _ := c.convert(n.elem, f, item, below)
+			list = append(list, x) // nil where it failed: later messages count the items too
 		}
 		return list, true
 	case kindAny:
@@ -200,12 +200,15 @@ func parseInt(s string) (int64, error) {
 	return strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
 }
 
-func (c *converter) wrongShape(n *node, v *value, path string) {
+func (c *converter) wrongShape(n *node, f *field, v *value, path string) {
 	want, hint := "a map", ""
 	if n.kind == kindList {
 		want = "a list"
-		if v.shape != shapeMap && isText(n) {
-			hint = "write [" + v.text + "]"
+		if v.shape != shapeMap && isText(n) && f != nil {
+			hint = "write it between [ and ]"
+			if f.secrecy == public {
+				hint = "write [" + scalarYAML(v.text) + "]"
+			}
 		}
 	}
 	c.badAt(v.at, path, fmt.Sprintf("must be %s, not %s", want, v.shape), hint)
@@ -226,6 +229,9 @@ func (c *converter) scalar(n *node, f *field, v *value, path string) (any, bool)
 		shown := strconv.Quote(relay.Clip(v.text, clipAt))
 		if f != nil && f.secrecy != public {
 			shown = "this"
+		}
+		if f != nil && f.secrecy != public && n.kind == kindText {
+			hint = "" // it comes from the type and may repeat the text
 		}
 		c.badAt(v.at, path, fmt.Sprintf("%s is not %s", shown, describe(n.kind)), hint)
 		return nil, false
@@ -299,7 +305,7 @@ func parseScalar(n *node, v *value) (any, string) {
 	if err := x.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(v.text)); err != nil {
 		return nil, err.Error()
 	}
-	return x.Elem().Interface(), ""
+	return v.text, "" // decode makes the value from it
 }
 
 func (c *converter) text(f *field, v *value, path string) (any, bool) {

@@ -52,6 +52,9 @@ func (c *converter) variable(name, text string) (string, any) {
 			delete(c.origins, known)
 		}
 	}
+	if sink := strings.Join(keys[:2], "."); keys[0] == "sinks" && c.origins[sink] == (position{}) {
+		c.origins[sink] = at
+	}
 	x, ok := c.convert(f.node, f, v, path)
 	if !ok {
 		return "", nil

@@ -107,6 +107,9 @@ func (c *converter) filePath(f *field, v *value, path string) (any, bool) {
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && !isCertificate(f.name) {
 		c.warnings = append(c.warnings, c.problem(v.at, path, name+" can be read by every user of this machine", "chmod 600 it"))
 	}
+	if abs, err := filepath.Abs(name); err == nil {
+		name = abs
+	}
 	return name, true
 }
 

@@ -73,10 +73,14 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 	if err := k.Load(confmap.Provider(fieldLayer(l.root.fields), ""), nil); err != nil {
 		return nil, fmt.Errorf("load the defaults: %w", err)
 	}
-	if m, ok := l.convert(l.root, nil, file, ""); ok {
+	m, ok := l.convert(l.root, nil, file, "")
+	switch {
+	case ok:
 		if err := k.Load(confmap.Provider(m.(map[string]any), ""), nil); err != nil {
 			return nil, fmt.Errorf("load %s: %w", path, err)
 		}
+	case file.shape != shapeNull:
+		return nil, nil
 	}
 	if err := k.Load(l.environment(environ), nil); err != nil {
 		return nil, fmt.Errorf("load the environment: %w", err)
@@ -163,7 +167,9 @@ func (l *loader) unknownType(schema *node, name string) {
 // decode fills a struct from values that were converted by its schema, so that a failure is a mistake of ours.
 func decode(k *koanf.Koanf, into any) error {
 	err := k.UnmarshalWithConf("", into, koanf.UnmarshalConf{
-		DecoderConfig: &mapstructure.DecoderConfig{ZeroFields: true},
+		DecoderConfig: &mapstructure.DecoderConfig{
+			ZeroFields: true, DecodeHook: mapstructure.TextUnmarshallerHookFunc(),
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("fill %T: %w", into, err)

@@ -252,6 +252,8 @@ func (n *node) layer(v reflect.Value) any {
 			list[i] = n.elem.layer(v.Index(i))
 		}
 		return list
+	case kindText:
+		return text(v)
 	default:
 		return v.Interface()
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -46,7 +47,8 @@ func between[T interface {
 }](l *loader, path string, got, least, most T,
 ) {
 	if got < least || got > most {
-		l.bad(path, fmt.Sprintf("%v is out of range", got), fmt.Sprintf("choose something from %v to %v", least, most))
+		l.bad(path, text(reflect.ValueOf(got))+" is out of range",
+			fmt.Sprintf("choose something from %s to %s", text(reflect.ValueOf(least)), text(reflect.ValueOf(most))))
 	}
 }
 
@@ -100,7 +102,9 @@ func (l *loader) listen(path, address string) {
 	}
 }
 
-func hostName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`) }
+func hostName() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+}
 
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
@@ -135,6 +139,13 @@ func (l *loader) tls(t *TLS) {
 }
 
 func (l *loader) redis(r *Redis) {
+	switch {
+	case r.URLFile == "" || l.failed("redis"):
+	case r.URL != "":
+		l.bad("redis.url_file", "is given beside redis.url", "give one of them")
+	default:
+		r.URL, _ = readSecret(r.URLFile) // filePath has read it before
+	}
 	if r.URL == "" {
 		if r.DataDir == "" {
 			l.bad("redis.data_dir", "is empty", "our own redis-server needs a folder; or set redis.url")

@@ -44,6 +44,7 @@ func (s shape) String() string {
 // value is one YAML value with its position. Aliases share values, so nobody changes one.
 type value struct {
 	shape   shape
+	broken  bool   // reported already
 	text    string // of a scalar, as written, quotes and escapes resolved
 	at      position
 	items   []*value
@@ -95,7 +96,7 @@ func (r *reporter) parse(data []byte, origin position) *value {
 			continue
 		}
 		if root != nil {
-			r.badAt(p.at(doc.Body.GetToken()), "", "a second YAML document begins here", "keep one document in the file")
+			r.badAt(p.at(firstToken(doc.Body)), "", "a second YAML document begins here", "keep one document in the file")
 			break
 		}
 		root = p.value(doc.Body, "", 0)
@@ -213,21 +214,58 @@ func (p *yamlParser) syntaxError(text string, err error) {
 	p.badAt(at, "", "is not valid YAML: "+message, hint)
 }
 
+// firstToken is where a reader sees n begin: a block map has the token of its first colon.
+func firstToken(n ast.Node) *token.Token {
+	switch m := n.(type) {
+	case *ast.MappingValueNode:
+		return m.Key.GetToken()
+	case *ast.MappingNode:
+		if !m.IsFlowStyle && len(m.Values) > 0 {
+			return m.Values[0].Key.GetToken()
+		}
+		return m.Start
+	}
+	return n.GetToken()
+}
+
+// hostPort mends a mistake of the parser, which takes the item http://host:80 of a list inside {} for a map. In YAML a
+// colon ends a plain key only before a space.
+func (p *yamlParser) hostPort(n ast.Node) *value {
+	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) == 1 && m.Start.Type != token.MappingStartType {
+		n = m.Values[0]
+	}
+	m, ok := n.(*ast.MappingValueNode)
+	if !ok {
+		return nil
+	}
+	key, isText := m.Key.(*ast.StringNode)
+	scalar, isScalar := m.Value.(ast.ScalarNode)
+	if !isText || !isScalar || key.Token.Type != token.StringType {
+		return nil
+	}
+	colon, rest := m.Start.Position, scalar.GetToken().Position
+	if rest.Line != colon.Line || rest.Column != colon.Column+1 {
+		return nil
+	}
+	return &value{shape: shapeString, text: key.Value + ":" + scalar.GetToken().Value, at: p.at(key.Token)}
+}
+
 // value converts a node and everything below it.
 func (p *yamlParser) value(n ast.Node, path string, depth int) *value {
 	if n == nil {
 		return &value{at: p.origin}
 	}
-	v := &value{at: p.at(n.GetToken())}
+	v := &value{at: p.at(firstToken(n))}
 	if p.count++; p.count > maxValues || depth > maxDepth {
 		if p.count <= maxValues || p.count == maxValues+1 {
 			p.badAt(v.at, path, fmt.Sprintf("is too much: %d values in %d levels are the limit", maxValues, maxDepth), "")
 		}
+		v.broken = true
 		return v
 	}
 	switch n := n.(type) {
 	case *ast.MappingNode:
-		v.shape, v.at = shapeMap, p.at(n.Start)
+		v.shape = shapeMap
 		p.entries(v, n.Values, path, depth)
 	case *ast.MappingValueNode:
 		v.shape = shapeMap
@@ -235,6 +273,10 @@ func (p *yamlParser) value(n ast.Node, path string, depth int) *value {
 	case *ast.SequenceNode:
 		v.shape = shapeList
 		for i, item := range n.Values {
+			if s := p.hostPort(item); s != nil {
+				v.items = append(v.items, s)
+				continue
+			}
 			v.items = append(v.items, p.value(item, fmt.Sprintf("%s[%d]", path, i), depth+1))
 		}
 	case *ast.AnchorNode:
@@ -247,6 +289,7 @@ func (p *yamlParser) value(n ast.Node, path string, depth int) *value {
 		return p.alias(n, v, path)
 	case *ast.TagNode:
 		p.badAt(v.at, path, "tags such as "+n.GetToken().Value+" have no meaning here", "leave the tag out")
+		v.broken = true
 	default:
 		p.scalar(v, n, path)
 	}
@@ -261,6 +304,7 @@ func (p *yamlParser) alias(n *ast.AliasNode, v *value, path string) *value {
 	target, ok := p.anchors[name]
 	if !ok {
 		p.badAt(v.at, path, fmt.Sprintf("there is no anchor %q above", name), "")
+		v.broken = true
 		return v
 	}
 	return target
@@ -286,6 +330,7 @@ func (p *yamlParser) scalar(v *value, n ast.Node, path string) {
 		v.shape = shapeBool
 	default:
 		p.badAt(v.at, path, "is not a value", "")
+		v.broken = true
 	}
 }
 

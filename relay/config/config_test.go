@@ -1,0 +1,391 @@
+package config_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// testSink has a field of every type that the Config of a sink kind may have.
+type testSink struct {
+	URL     string            `koanf:"url" doc:"u"`
+	Tokens  []string          `koanf:"tokens" secret:"true" doc:"t"`
+	Verify  bool              `koanf:"verify" doc:"v"`
+	Ratio   float64           `koanf:"ratio" doc:"r"`
+	CIDR    netip.Prefix      `koanf:"cidr" doc:"c"`
+	Wait    time.Duration     `koanf:"wait" doc:"w"`
+	Colours []string          `koanf:"colours" doc:"c"`
+	Headers map[string]string `koanf:"headers" doc:"h"`
+	Config  map[string]any    `koanf:"config" doc:"c"`
+	Shared  `koanf:",squash"`
+}
+
+type Shared struct {
+	Format string `koanf:"format" enum:"plain,fancy" doc:"f"`
+}
+
+func (s *testSink) Validate() error {
+	if s.URL == "" {
+		return &relay.FieldError{Field: "url", Problem: "is missing: give the address"}
+	}
+	for i, t := range s.Tokens {
+		if strings.Contains(t, " ") {
+			return &relay.FieldError{Field: fmt.Sprintf("tokens.%d", i), Problem: "holds a space"}
+		}
+	}
+	return nil
+}
+
+func kinds() []relay.SinkKind {
+	return []relay.SinkKind{{Type: "test", Config: func() relay.SinkConfig {
+		return &testSink{Verify: true, Ratio: 0.5, Wait: time.Second, Colours: []string{"red", "green", "blue"}, Shared: Shared{Format: "plain"}}
+	}}}
+}
+
+func environ(more ...string) []string {
+	return append([]string{"OPS_KEY=0123456789abcdef-ops", "REDIS_PASSWORD=hunter2", "HUBRELAY_KEY=ignored"}, more...)
+}
+
+func write(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hubrelay.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const keys = "auth: {keys: [{name: ops, key: 0123456789abcdef, hubs: ['*']}]}\n"
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got); run with -update if it is right:\n%s", path, diff)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no test data", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			_, err := config.Load(file, environ(), kinds())
+			var problems config.Problems
+			if !errors.As(err, &problems) {
+				t.Fatalf("got %v, want problems", err)
+			}
+			golden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
+			if strings.Contains(err.Error(), "hunter2hunter2") {
+				t.Error("an error shows a secret")
+			}
+		})
+	}
+}
+
+func TestEnvironmentErrors(t *testing.T) {
+	path := write(t, keys+"sinks: {my-sink: {type: test, url: u}}\n")
+	_, err := config.Load(path, environ(
+		"HUBRELAY_SERVER__LISTN=x",
+		"HUBRELAY_SERVER__SHUTDOWN_GRACE=soon",
+		"HUBRELAY_SINKS__MY_SINK__TOPIC=x",
+		"HUBRELAY_SINKS__NEW__URL=https://example.com",
+		"HUBRELAY_SERVER__MAX_BODY=1",
+		"HUBRELAY_SERVER__TLS__KEY_FILE=/no/such/file",
+		"HUBRELAY_NOTHING__LIKE__IT=1",
+		"HUBRELAY_SINKS__MY_SINK__CONFIG={",
+		"HUBRELAY_LOG__LEVEL=inof",
+	), kinds())
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	dir := filepath.Dir(path) + string(filepath.Separator)
+	golden(t, "testdata/environment.golden", strings.ReplaceAll(err.Error(), dir, "")+"\n")
+}
+
+func TestMissingFile(t *testing.T) {
+	_, err := config.Load("testdata/none/hubrelay.yaml", nil, kinds())
+	want := "testdata/none/hubrelay.yaml: cannot be read: no such file or directory; name a configuration file with -c, or begin with a copy of configs/minimal.yaml"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	got, err := config.Load(write(t, keys), nil, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &config.Config{
+		Server: config.Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second},
+		Admin:  config.Admin{Listen: "127.0.0.1:9090"},
+		Redis: config.Redis{
+			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
+			Retention: config.Retention{History: 24 * time.Hour, MaxLen: 1e6},
+		},
+		Auth:  config.Auth{TokenTTL: time.Minute, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}}},
+		Sinks: map[string]config.Sink{},
+		Log:   config.Log{Level: "info", Format: "auto"},
+	}
+	if diff := cmp.Diff(want, got, equal()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// equal compares what a configuration says, not where it came from.
+func equal() cmp.Option {
+	return cmp.Options{
+		cmpopts.IgnoreUnexported(config.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
+	}
+}
+
+func TestFull(t *testing.T) {
+	cfg, err := config.Load("testdata/full.yml", environ(), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := cfg.Server.PublicURL, "https://events.example.com"; got != want {
+		t.Errorf("public_url = %q, want %q", got, want)
+	}
+	if got, want := cfg.Redis.URL, "redis://user:hunter2@localhost:6379/1?db=2"; got != want {
+		t.Errorf("redis.url = %q, want %q", got, want)
+	}
+	if got := cfg.Auth.Keys[1].AccountID; got != "0123" {
+		t.Errorf("account_id = %q: an identifier keeps its digits", got)
+	}
+	alpha, zeta := cfg.Sinks["alpha"], cfg.Sinks["zeta"]
+	want := &testSink{
+		URL: "https://example.com", Tokens: []string{"first-token", "0123456789abcdef-ops"}, Verify: true, Ratio: 0.5,
+		CIDR: netip.MustParsePrefix("10.0.0.0/8"), Wait: time.Second, Colours: []string{"red", "green", "blue"},
+		Headers: map[string]string{"a": "x y", "b": "2"},
+		Config:  map[string]any{"n": int64(1), "list": []any{true, 1.5, "text"}},
+		Shared:  Shared{Format: "plain"},
+	}
+	if diff := cmp.Diff(want, alpha.Settings, equal()); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]time.Duration{time.Second}, alpha.Retry.Schedule); diff != "" {
+		t.Errorf("schedule: a list replaces the default (-want +got):\n%s", diff)
+	}
+	if zeta.Hubs != nil || len(zeta.Topics) != 2 {
+		t.Errorf("zeta: hubs %v, topics %v", zeta.Hubs, zeta.Topics)
+	}
+	var out bytes.Buffer
+	if err := cfg.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/full.print", strings.ReplaceAll(out.String(), here, "/here"))
+	for _, s := range []string{"hunter2", "0123456789abcdef", "first-token", "pass@", "/secret/path"} {
+		if strings.Contains(out.String(), s) {
+			t.Errorf("print shows %q", s)
+		}
+	}
+}
+
+// TestPrintLoads proves that what is printed is a configuration that means the same.
+func TestPrintLoads(t *testing.T) {
+	cfg, err := config.Load("testdata/full.yml", environ(), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := cfg.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(out.String(), `key: "(redacted)"`, "key: '${OPS_KEY}'")
+	text = strings.ReplaceAll(text, `"(redacted)", "(redacted)"`, "first-token, '${OPS_KEY}'")
+	again, err := config.Load(write(t, text), environ("HUBRELAY_REDIS__URL="+cfg.Redis.URL,
+		"HUBRELAY_SINKS__ZETA__URL="+cfg.Sinks["zeta"].Settings.(*testSink).URL), kinds())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	ignore := cmpopts.IgnoreFields(config.Config{}, "Warnings")
+	if diff := cmp.Diff(cfg, again, equal(), ignore); diff != "" {
+		t.Errorf("(-loaded +printed and loaded):\n%s", diff)
+	}
+}
+
+func TestEnvironmentWins(t *testing.T) {
+	cfg, err := config.Load(write(t, keys+`
+server: {listen: 127.0.0.1:1, allowed_origins: [https://a, https://b, https://c]}
+sinks: {my-sink: {type: test, url: https://a, topics: ["*"], colours: [black]}}
+`), environ(
+		"HUBRELAY_SERVER__LISTEN=127.0.0.1:2",
+		"HUBRELAY_SERVER__ALLOWED_ORIGINS=https://x, https://y",
+		"HUBRELAY_REDIS__PARTITIONS=4",
+		"HUBRELAY_SINKS__MY_SINK__URL=https://b",
+		"HUBRELAY_SINKS__MY_SINK__VERIFY=false",
+		"HUBRELAY_SINKS__MY_SINK__RETRY__SCHEDULE=1s,2s",
+		"HUBRELAY_SINKS__MY_SINK__HEADERS={X-Name: value}",
+		"HUBRELAY_SINKS__OTHER__TYPE=test",
+		"HUBRELAY_SINKS__OTHER__URL=https://c",
+		`HUBRELAY_AUTH__KEYS=[{name: env, key: "${OPS_KEY}", hubs: [h]}]`,
+	), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := cfg.Sinks["my-sink"]
+	own := mine.Settings.(*testSink)
+	got := []any{
+		cfg.Server.Listen, cfg.Server.AllowedOrigins, cfg.Redis.Partitions, own.URL, own.Verify, mine.Retry.Schedule, own.Headers,
+		cfg.Sinks["other"].Settings.(*testSink).URL, len(cfg.Sinks), cfg.Auth.Keys[0].Name, own.Colours,
+	}
+	want := []any{
+		"127.0.0.1:2", []string{"https://x", "https://y"}, 4, "https://b", false,
+		[]time.Duration{time.Second, 2 * time.Second}, map[string]string{"X-Name": "value"},
+		"https://c", 2, "env", []string{"black"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestNoFile(t *testing.T) {
+	cfg, err := config.Load("", []string{"HUBRELAY_AUTH__KEYS=[{name: env, key: 0123456789abcdef, hubs: [h]}]"}, nil)
+	if err != nil || cfg.Auth.Keys[0].Name != "env" {
+		t.Fatal(cfg, err)
+	}
+	if _, err := config.Load("", nil, nil); err == nil {
+		t.Error("no keys, and accepted")
+	}
+}
+
+func TestSecretText(t *testing.T) {
+	for text, want := range map[string]string{
+		"$${OPS_KEY}-0123456789":    "${OPS_KEY}-0123456789",
+		"${OPS_KEY}${OPS_KEY}":      "0123456789abcdef-ops0123456789abcdef-ops",
+		"$OPS_KEY-is-kept-as-it-is": "$OPS_KEY-is-kept-as-it-is",
+		"12345678901234567890":      "12345678901234567890",
+	} {
+		cfg, err := config.Load(write(t, "auth: {keys: [{name: ops, key: "+text+", hubs: [h]}]}"), environ(), nil)
+		if strings.HasPrefix(text, "$") {
+			cfg, err = config.Load(write(t, "auth: {keys: [{name: ops, key: '"+text+"', hubs: [h]}]}"), environ(), nil)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if got := cfg.Auth.Keys[0].Key; got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestDigest(t *testing.T) {
+	const text = "0123456789abcdef"
+	file := filepath.Join(t.TempDir(), "key")
+	put := func(s string) {
+		if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(text + "\r\n")
+	want := sha256.Sum256([]byte(text))
+	for _, k := range []config.Key{{Key: text}, {KeyFile: file}, {KeySHA256: fmt.Sprintf("%X", want)}} {
+		if got, err := k.Digest(); err != nil || got != want {
+			t.Errorf("%+v: %x, %v", k, got, err)
+		}
+	}
+	put("another-0123456789\n")
+	if got, err := (config.Key{KeyFile: file}).Digest(); err != nil || got == want {
+		t.Error("a changed file is not read again", err)
+	}
+	for _, s := range []string{"", "short", "a key with white space"} {
+		put(s)
+		if _, err := (config.Key{Name: "ops", KeyFile: file}).Digest(); err == nil {
+			t.Errorf("accepted %q", s)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	path := write(t, `admin: {listen: ":9090"}
+server: {allowed_origins: [http://example.com, http://localhost:3000]}
+auth: {keys: [{name: old, key_file: key, hubs: [h], expires: 2020-01-01}]}
+`)
+	key := filepath.Join(filepath.Dir(path), "key")
+	if err := os.WriteFile(key, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(key, 0o644); err != nil { //nolint:gosec // that is what the warning is about
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(path, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range cfg.Warnings {
+		got = append(got, fmt.Sprintf("%d %s", w.Line, w.Path))
+	}
+	want := []string{"1 admin.listen", "2 server.allowed_origins[0]", "3 auth.keys[0].key_file", "3 auth.keys[0].expires"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	for name, text := range map[string]string{
+		"size":     strings.Repeat("#\n", 6<<20),
+		"tokens":   strings.Repeat("a: 1\n", 100_000),
+		"flow":     "sinks: " + strings.Repeat("[", 100_000),
+		"dashes":   "sinks:\n" + strings.Repeat("- ", 50_000),
+		"mark":     "sinks: " + strings.Repeat("&a ", 50_000),
+		"question": strings.Repeat("? ", 50_000),
+		"text":     "\"" + strings.Repeat("\\n", 1<<20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			_, err := config.Load(write(t, text), nil, kinds())
+			if err == nil || len(err.Error()) > 4096 {
+				t.Errorf("got %v", err)
+			}
+			t.Log(time.Since(begin), err)
+		})
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]config.Size{"0": 0, "1MiB": 1 << 20, "1024": 1 << 10, "3 KiB": 3 << 10, "2MB": 2e6, "7B": 7, "1GiB": 1 << 30} {
+		got, err := config.ParseSize(text)
+		if err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+		if again, err := config.ParseSize(got.String()); err != nil || again != got {
+			t.Errorf("%s is written as %s, which reads as %d, %v", text, got, again, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "1.5MiB", "MiB", "1XB", "99999999999GiB", "1 M"} {
+		if got, err := config.ParseSize(text); err == nil {
+			t.Errorf("%q reads as %d", text, got)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package config_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/sinks/webhook"
+)
+
+const configs = "../../configs/"
+
+func shipped() []relay.SinkKind { return []relay.SinkKind{webhook.Kind()} }
+
+func shippedEnviron() []string {
+	return []string{
+		"HUBRELAY_KEY=0123456789abcdef",
+		"HUBRELAY_BILLING_SECRET=whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+	}
+}
+
+func TestShippedFilesLoad(t *testing.T) {
+	files, err := filepath.Glob(configs + "*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		cfg, err := config.Load(file, shippedEnviron(), shipped())
+		if err != nil {
+			t.Error(err)
+		} else if len(cfg.Warnings) > 0 {
+			t.Errorf("%s warns: %v", file, cfg.Warnings)
+		}
+	}
+}
+
+// commented finds the settings that configs/hubrelay.yaml shows switched off: no space behind the #.
+func commented() *regexp.Regexp { return regexp.MustCompile(`(?m)^( *)#([a-z0-9_]+:)`) }
+
+// TestReferenceStatesTheDefaults switches on everything that configs/hubrelay.yaml shows, which must change nothing.
+func TestReferenceStatesTheDefaults(t *testing.T) {
+	text, err := os.ReadFile(configs + "hubrelay.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := commented().ReplaceAllString(string(text), "$1$2")
+	if all == string(text) {
+		t.Fatal("nothing is commented")
+	}
+	off, err := config.Load(configs+"hubrelay.yaml", shippedEnviron(), shipped())
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := config.Load(write(t, all), shippedEnviron(), shipped())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(off, on, equal()); diff != "" {
+		t.Errorf("a stated default is not the real one (-real +stated):\n%s", diff)
+	}
+	var given map[string]any
+	if err := yaml.Unmarshal([]byte(all), &given); err != nil {
+		t.Fatal(err)
+	}
+	var stated []string
+	paths(given, "", &stated)
+	var known []string
+	schemaPaths(schema(t, shipped()), "", &known)
+	for _, p := range known {
+		if !slices.Contains(stated, p) {
+			t.Errorf("configs/hubrelay.yaml does not explain %s", p)
+		}
+	}
+	if len(known) < 40 {
+		t.Errorf("only %d keys in the schema: %v", len(known), known)
+	}
+}
+
+// paths lists the keys of a YAML value; items of lists and names of sinks become *.
+func paths(v any, path string, out *[]string) {
+	*out = append(*out, path)
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			if path == "/sinks" {
+				k = "*"
+			}
+			paths(x, path+"/"+k, out)
+		}
+	case []any:
+		for _, x := range v {
+			paths(x, path+"/*", out)
+		}
+	}
+}
+
+func schema(t testing.TB, kinds []relay.SinkKind) map[string]any {
+	t.Helper()
+	text, err := config.JSONSchema(kinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := config.JSONSchema(kinds)
+	if err != nil || !bytes.Equal(text, again) {
+		t.Fatal("the schema differs from one call to the next", err)
+	}
+	var s map[string]any
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// schemaPaths lists the keys that a JSON Schema allows, in the same form.
+func schemaPaths(s map[string]any, path string, out *[]string) {
+	if path != "" && !strings.HasSuffix(path, "/*") {
+		*out = append(*out, path)
+	}
+	if properties, ok := s["properties"].(map[string]any); ok {
+		for k, x := range properties {
+			schemaPaths(x.(map[string]any), path+"/"+k, out)
+		}
+	}
+	if items, ok := s["items"].(map[string]any); ok {
+		schemaPaths(items, path+"/*", out)
+	}
+	if more, ok := s["additionalProperties"].(map[string]any); ok {
+		kinds, _ := more["oneOf"].([]any)
+		for _, k := range kinds {
+			schemaPaths(k.(map[string]any), path+"/*", out)
+		}
+	}
+}
+
+func TestSchemaDescribesEveryKey(t *testing.T) {
+	var check func(s map[string]any, path string)
+	check = func(s map[string]any, path string) {
+		properties, _ := s["properties"].(map[string]any)
+		for k, x := range properties {
+			x := x.(map[string]any)
+			if d, _ := x["description"].(string); d == "" || strings.TrimSpace(d) != d {
+				t.Errorf("%s/%s has no description", path, k)
+			}
+			check(x, path+"/"+k)
+		}
+		if items, ok := s["items"].(map[string]any); ok {
+			check(items, path)
+		}
+		if more, ok := s["additionalProperties"].(map[string]any); ok {
+			kinds, _ := more["oneOf"].([]any)
+			for _, k := range kinds {
+				check(k.(map[string]any), path+"/*")
+			}
+		}
+	}
+	check(schema(t, shipped()), "")
+}
+
+func TestSchema(t *testing.T) {
+	text, err := config.JSONSchema(kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/schema.json", string(text))
+}
+
+func TestKindsMustFit(t *testing.T) {
+	type clash struct {
+		testSink
+		Timeout int `koanf:"timeout"`
+	}
+	type untagged struct {
+		testSink `koanf:",squash"`
+		Other    int
+	}
+	for _, c := range []relay.SinkConfig{&clash{}, &untagged{}} {
+		kind := relay.SinkKind{Type: "odd", Config: func() relay.SinkConfig { return c }}
+		_, err := config.Load(write(t, keys), nil, []relay.SinkKind{kind})
+		var problems config.Problems
+		if err == nil || errors.As(err, &problems) {
+			t.Errorf("%T: %v: a mistake of the kind is not the user's", c, err)
+		}
+	}
+}
+
+func TestWebhookSettings(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"hubrelay.yaml": keys + "sinks: {hook: {type: webhook, url: 'https://example.com/x?y', secret_files: [one]}}\n",
+		"one":           "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := config.Load(filepath.Join(dir, "hubrelay.yaml"), nil, shipped())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook := cfg.Sinks["hook"].Settings.(*webhook.Config)
+	if len(hook.SecretFiles) != 1 || hook.SecretFiles[0] != filepath.Join(dir, "one") {
+		t.Errorf("secret_files = %v: not beside the configuration", hook.SecretFiles)
+	}
+	_, err = config.Load(write(t, keys+"sinks:\n  hook:\n    type: webhook\n    url: https://example.com\n    secrets: [whsec_!, oops]\n"), nil, shipped())
+	if err == nil || !strings.Contains(err.Error(), ":6:15: sinks.hook.secrets[0]: ") || strings.Contains(err.Error(), "whsec_!") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	seeds, err := filepath.Glob("testdata/*.y*ml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	more, err := filepath.Glob(configs + "*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range append(seeds, more...) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text, "127.0.0.1:80")
+	}
+	for _, text := range []string{"a: &a [*a]", "<<: {}", "? [a]: b\n: c", "{a: http://l:80}", "a: |\n", "a: *b", "- &x\n- *x", "%TAG ! x\n---\n", "...", "a: [x:1, y:]"} {
+		f.Add([]byte(text), "{")
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text []byte, variable string) {
+		if strings.Contains(variable, "\x00") {
+			return
+		}
+		path := filepath.Join(dir, fmt.Sprint(os.Getpid())+".yaml")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := config.Load(path, environ("HUBRELAY_SERVER__LISTEN="+variable, "HUBRELAY_AUTH__KEYS="+variable,
+			"HUBRELAY_SINKS__X__CONFIG="+variable), kinds())
+		if err == nil {
+			if err := cfg.Print(&bytes.Buffer{}); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		var problems config.Problems
+		if !errors.As(err, &problems) {
+			t.Fatalf("not a list of problems: %v", err)
+		}
+		for _, p := range problems {
+			if p.Variable == "" && (p.Line < 1 || p.Column < 1 || p.File != path) || p.Text == "" {
+				t.Errorf("no position: %#v", p)
+			}
+			if strings.Contains(p.String(), "\n") {
+				t.Errorf("more than one line: %q", p.String())
+			}
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// JSONSchema returns the JSON Schema (draft 2020-12) of the configuration file, for editors and CI. It is the same
+// text for the same kinds.
+func JSONSchema(kinds []relay.SinkKind) ([]byte, error) {
+	root, err := newSchema(kinds)
+	if err != nil {
+		return nil, err
+	}
+	s := objectSchema(root.fields)
+	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["title"] = "hubrelay configuration"
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(s); err != nil {
+		return nil, fmt.Errorf("write the JSON Schema: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+type schemaObject = map[string]any
+
+// orNull allows a key without a value, which counts as not given.
+func orNull(s schemaObject) schemaObject {
+	if t, ok := s["type"].(string); ok {
+		s["type"] = []string{t, "null"}
+	}
+	return s
+}
+
+func objectSchema(fields []*field) schemaObject {
+	properties := make(schemaObject, len(fields))
+	for _, f := range fields {
+		properties[f.name] = fieldSchema(f)
+	}
+	return schemaObject{"type": "object", "properties": properties, "additionalProperties": false}
+}
+
+func fieldSchema(f *field) schemaObject {
+	s := nodeSchema(f.node)
+	if f.doc != "" {
+		s["description"] = f.doc
+	}
+	if len(f.enum) > 0 {
+		s["enum"] = f.enum
+		return s
+	}
+	switch f.node.kind {
+	case kindObject, kindSinks, kindAny, kindTime:
+	default:
+		if (f.def.Kind() != reflect.Slice && f.def.Kind() != reflect.Map) || !f.def.IsNil() {
+			s["default"] = defaultJSON(f.node, f.def)
+		} else if f.node.kind == kindList {
+			s["default"] = []any{}
+		}
+	}
+	return orNull(s)
+}
+
+func defaultJSON(n *node, v reflect.Value) any {
+	switch n.kind {
+	case kindList:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = defaultJSON(n.elem, v.Index(i))
+		}
+		return list
+	case kindDuration, kindSize, kindText:
+		return text(v)
+	default:
+		return v.Interface()
+	}
+}
+
+func nodeSchema(n *node) schemaObject {
+	switch n.kind {
+	case kindObject:
+		return objectSchema(n.fields)
+	case kindSinks:
+		return sinksSchema(n)
+	case kindMap:
+		return schemaObject{"type": "object", "additionalProperties": nodeSchema(n.elem)}
+	case kindList:
+		return schemaObject{"type": "array", "items": nodeSchema(n.elem)}
+	case kindBool:
+		return schemaObject{"type": "boolean"}
+	case kindInt:
+		return schemaObject{"type": "integer"}
+	case kindFloat:
+		return schemaObject{"type": "number"}
+	case kindDuration:
+		return schemaObject{"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`, "examples": []string{"15s"}}
+	case kindSize:
+		return schemaObject{"type": []string{"string", "integer", "null"}, "pattern": `^[0-9]+ *([KMG]iB|[kKMG]B|B)?$`, "examples": []string{"1MiB"}}
+	case kindAny:
+		return schemaObject{}
+	default:
+		return schemaObject{"type": "string"}
+	}
+}
+
+// sinksSchema tells the kinds apart by their type.
+func sinksSchema(n *node) schemaObject {
+	var kinds []any
+	for _, t := range n.sinkTypes() {
+		s := objectSchema(n.types[t].fields)
+		properties, _ := s["properties"].(schemaObject)
+		properties["type"] = schemaObject{"const": t, "description": n.fields[0].doc}
+		s["required"] = []string{"type"}
+		s["title"] = t
+		kinds = append(kinds, s)
+	}
+	s := schemaObject{"type": "object", "propertyNames": schemaObject{"pattern": sinkName().String()}}
+	if len(kinds) > 0 {
+		s["additionalProperties"] = schemaObject{"oneOf": kinds}
+	}
+	return s
+}

@@ -1,0 +1,202 @@
+package config
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Redacted stands for a secret in what [Config.Print] writes.
+const Redacted = "(redacted)"
+
+// Print writes the effective configuration as YAML, each value with where it came from. Secrets are redacted; of a URL
+// the user, the password and, for http, the path are.
+func (c *Config) Print(w io.Writer) error {
+	p := &printer{origins: c.origins}
+	p.object(c.schema.fields, reflect.ValueOf(*c), "", "")
+	_, err := p.out.WriteTo(w)
+	return err
+}
+
+type printer struct {
+	out     bytes.Buffer
+	origins origins
+}
+
+func (p *printer) object(fields []*field, v reflect.Value, indent, path string) {
+	for _, f := range fields {
+		below := join(path, f.name)
+		switch fv := v.FieldByIndex(f.index); {
+		case f.node.kind == kindObject:
+			p.printf("%s%s:\n", indent, f.name)
+			p.object(f.node.fields, fv, indent+"  ", below)
+		case f.node.kind == kindSinks:
+			p.sinks(f, fv, indent, below)
+		case f.node.kind == kindList && f.node.elem.kind == kindObject && fv.Len() > 0:
+			p.printf("%s%s:\n", indent, f.name)
+			for i := range fv.Len() {
+				p.item(f.node.elem, fv.Index(i), indent+"  ", fmt.Sprintf("%s[%d]", below, i))
+			}
+		default:
+			p.printf("%s%s: %s%s\n", indent, f.name, f.inline(f.node, fv), p.origin(below))
+		}
+	}
+}
+
+// item prints one object of a list; the dash takes the place of the first key's indentation.
+func (p *printer) item(n *node, v reflect.Value, indent, path string) {
+	begin := p.out.Len()
+	p.object(n.fields, v, indent+"  ", path)
+	p.out.Bytes()[begin+len(indent)] = '-'
+}
+
+func (p *printer) sinks(f *field, v reflect.Value, indent, path string) {
+	sinks, _ := v.Interface().(map[string]Sink)
+	if len(sinks) == 0 {
+		p.printf("%s%s: {}%s\n", indent, f.name, p.origin(path))
+		return
+	}
+	p.printf("%s%s:\n", indent, f.name)
+	names := make([]string, 0, len(sinks))
+	for name := range sinks {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		s := sinks[name]
+		p.printf("%s  %s:\n", indent, scalarYAML(name))
+		own := f.node.types[s.Type].fields[len(f.node.fields):]
+		p.object(f.node.fields, reflect.ValueOf(s), indent+"    ", path+"."+name)
+		p.object(own, reflect.Indirect(reflect.ValueOf(s.Settings)), indent+"    ", path+"."+name)
+	}
+}
+
+func (p *printer) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(&p.out, format, args...) // a buffer never fails
+}
+
+func (p *printer) origin(path string) string {
+	switch at, given := p.origins[path]; {
+	case !given:
+		return ""
+	case at.variable != "":
+		return "  # " + at.variable
+	default:
+		return fmt.Sprintf("  # line %d", at.line)
+	}
+}
+
+// inline writes a value in one line of YAML.
+func (f *field) inline(n *node, v reflect.Value) string {
+	switch n.kind {
+	case kindList:
+		items := make([]string, v.Len())
+		for i := range items {
+			items[i] = f.inline(n.elem, v.Index(i))
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	case kindMap:
+		var items []string
+		for _, k := range v.MapKeys() {
+			items = append(items, scalarYAML(k.String())+": "+f.inline(n.elem, v.MapIndex(k)))
+		}
+		slices.Sort(items)
+		return "{" + strings.Join(items, ", ") + "}"
+	case kindAny:
+		text, err := json.Marshal(v.Interface())
+		if err != nil || f.secrecy != public {
+			return scalarYAML(Redacted)
+		}
+		return string(text)
+	case kindBool, kindInt, kindFloat:
+		return fmt.Sprint(v.Interface())
+	default:
+		return scalarYAML(f.redact(text(v)))
+	}
+}
+
+// text writes a scalar as the file would.
+func text(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return shortDuration(x)
+	case time.Time:
+		if x.IsZero() {
+			return ""
+		}
+		return x.Format(time.RFC3339)
+	case encoding.TextMarshaler:
+		b, err := x.MarshalText()
+		if err != nil {
+			return ""
+		}
+		return string(b)
+	default:
+		return fmt.Sprint(x)
+	}
+}
+
+// shortDuration leaves out the zeros of 24h0m0s.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func (f *field) redact(s string) string {
+	switch {
+	case s == "" || f.secrecy == public:
+		return s
+	case f.secrecy == secret:
+		return Redacted
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return Redacted
+	}
+	shown := u.Scheme + ":"
+	if u.Host != "" || u.Path != "" {
+		shown += "//"
+	}
+	if u.User != nil {
+		shown += Redacted + "@"
+	}
+	shown += u.Host
+	if http := u.Scheme == "http" || u.Scheme == "https"; !http {
+		shown += u.Path
+	} else if u.Path != "" && u.Path != "/" {
+		shown += "/" + Redacted
+	}
+	if u.RawQuery != "" {
+		shown += "?" + Redacted
+	}
+	return shown
+}
+
+// scalarYAML quotes s unless it reads as the same string without quotes.
+func scalarYAML(s string) string {
+	plain := regexp.MustCompile(`^[A-Za-z./][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*$|^[0-9.]+:[0-9]+$|^([0-9.]+[a-zµ]+)+$|^[0-9]+[KMG]iB$`)
+	switch strings.ToLower(s) {
+	case "true", "false", "null", "yes", "no", "on", "off", ".nan", ".inf", "y", "n":
+		return strconv.Quote(s)
+	}
+	if plain.MatchString(s) {
+		return s
+	}
+	quoted, _ := json.Marshal(s) // a string always has a JSON form, which YAML reads
+	return string(quoted)
+}
