@@ -1,0 +1,17 @@
+// Package deliver does once, for every sink, what a sink must not do itself: it makes attempts with a time limit, says
+// what follows from each, parks failed deliveries in Redis until they are due again, and writes dead letters.
+//
+// A sink makes one attempt (relay.Sink). Where deliveries come from is not known here: relay/dispatch hands fresh ones
+// to [Pipeline.Handle], and [Retries] claims the due ones. No sink, no Watermill and no configuration may come in;
+// go-redis stays in store.go.
+//
+// What lives in Redis for a sink, all in one slot of a cluster but the state:
+//
+//	hubrelay:retry:<sink>        ZSET of delivery ids by due time in unix milliseconds; a claim raises the score
+//	hubrelay:parked:<sink>       HASH of their bodies by id
+//	hubrelay:deadletters:<sink>  STREAM of what will not be tried again
+//	hubrelay:sink:<sink>         HASH with state, reason, since, config; there only while the sink is disabled
+//
+// A sink whose receiver answered that it wants nothing more is disabled on all nodes and over restarts, and keeps its
+// backlog. It is enabled again when its configuration changes or when somebody deletes that last key.
+package deliver

@@ -1,0 +1,36 @@
+package deliver
+
+import (
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Why a delivery became a dead letter, as [Observer] and logs name it.
+const (
+	ReasonPermanent  = "permanent"
+	ReasonExhausted  = "exhausted"
+	ReasonUnreadable = "unreadable"
+)
+
+// Observer is told what happens, for metrics. Its methods may be called concurrently and must not block.
+type Observer interface {
+	// Attempted is called after every attempt; attempt counts from 1, so a higher one is a retry.
+	Attempted(sink string, attempt int, outcome relay.Outcome, took time.Duration)
+	// Parked is called when a delivery waits for another attempt.
+	Parked(sink string)
+	// DeadLettered is called with one of the Reason constants.
+	DeadLettered(sink, reason string)
+	// Disabled is called when the sink becomes disabled or enabled on this node.
+	Disabled(sink string, disabled bool)
+	// Lost is called for a parked delivery whose body is gone from Redis.
+	Lost(sink string)
+}
+
+type nobody struct{}
+
+func (nobody) Attempted(string, int, relay.Outcome, time.Duration) {}
+func (nobody) Parked(string)                                       {}
+func (nobody) DeadLettered(string, string)                         {}
+func (nobody) Disabled(string, bool)                               {}
+func (nobody) Lost(string)                                         {}

@@ -1,0 +1,293 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// What [Options] leave out.
+const (
+	DefaultTimeout     = 15 * time.Second
+	DefaultConcurrency = 16
+)
+
+// ErrDisabled is returned for a delivery that stays where it is, because its sink is disabled.
+var ErrDisabled = errors.New("the sink is disabled and keeps its backlog")
+
+// Options describe the pipeline of one sink.
+type Options struct {
+	// Name is the sink's name in the configuration.
+	Name string
+	// Sink makes the attempts. Close closes it.
+	Sink relay.Sink
+	// Store must be the same Redis that the queues are in.
+	Store *Store
+	// Schedule says when to try again; its zero value never does.
+	Schedule Schedule
+	// Timeout bounds one attempt; 15 s where zero.
+	Timeout time.Duration
+	// Concurrency bounds the attempts that run at once, fresh ones and retries together; 16 where zero.
+	Concurrency int
+	// Fingerprint stands for the sink's own configuration. A disabled sink whose fingerprint has changed is enabled
+	// again. Empty means that only deleting its state enables it.
+	Fingerprint string
+
+	// Log, Observer, Now and Random (in [0, 1)) may be nil.
+	Log      *slog.Logger
+	Observer Observer
+	Now      func() time.Time
+	Random   func() float64
+}
+
+func (o *Options) setDefaults() {
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = DefaultConcurrency
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Random == nil {
+		o.Random = rand.Float64
+	}
+}
+
+// Pipeline takes the deliveries of one sink through attempt, retry and dead letter. Handle may be called concurrently.
+// It starts no goroutine of its own; [Retries] makes it try again what it parked.
+type Pipeline struct {
+	o        Options
+	slots    *slots
+	attempts *attempts
+	warnings limiter
+	onPark   func(wait time.Duration) // set by Retries
+
+	mu       sync.Mutex
+	known    bool // whether the state was read
+	disabled bool
+	changed  chan struct{} // closed and replaced when known or disabled change
+	closed   bool
+}
+
+// New returns the pipeline of one sink. It talks to nobody yet.
+func New(o Options) (*Pipeline, error) {
+	if o.Name == "" || o.Sink == nil || o.Store == nil {
+		return nil, errors.New("a delivery pipeline needs a name, a sink and a store")
+	}
+	o.setDefaults()
+	p := &Pipeline{o: o, slots: newSlots(o.Concurrency), changed: make(chan struct{}), onPark: func(time.Duration) {}}
+	p.attempts = &attempts{
+		sink: o.Sink, timeout: o.Timeout, most: int64(o.Concurrency),
+		panics: func(value any, stack []byte) {
+			o.Log.Error("a sink panicked", "type", fmt.Sprintf("%T", value), "stack", string(stack))
+		},
+	}
+	p.warnings.now = o.Now
+	return p, nil
+}
+
+// Name is the sink's name.
+func (p *Pipeline) Name() string { return p.o.Name }
+
+// Handle makes the first attempt of a fresh delivery. Nil means that nothing of d is left to do where it came from: it
+// was delivered, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken
+// and while Redis takes no parked delivery; the end of ctx ends both.
+func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
+	if err := p.slots.acquire(ctx); err != nil {
+		return err
+	}
+	if off, known := p.isDisabled(); off && known {
+		p.slots.release(1)
+		return ErrDisabled
+	}
+	d.Attempt = 1
+	start := p.o.Now()
+	a, err := p.attempt(ctx, d)
+	p.slots.release(1)
+	outcome, named := relay.Classify(err)
+	switch {
+	case outcome == relay.OutcomeDelivered:
+		return nil
+	case outcome == relay.OutcomeGone:
+		p.disable(ctx, err)
+		return ErrDisabled
+	case outcome == relay.OutcomeRetry && ctx.Err() != nil:
+		return ctx.Err() // our end, not the sink's failure
+	}
+	r := newRecord(d, start)
+	r.add(a)
+	wait, more := p.o.Schedule.Next(1, 0, named, p.o.Random())
+	if outcome == relay.OutcomeRetry && more {
+		return p.park(ctx, d.ID, r, wait, err)
+	}
+	return p.kill(ctx, d.ID, r, outcome, err)
+}
+
+func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery) (Attempt, error) {
+	start := p.o.Now()
+	err := p.attempts.make(ctx, d)
+	took := p.o.Now().Sub(start)
+	outcome, _ := relay.Classify(err)
+	if outcome != relay.OutcomeRetry || ctx.Err() == nil {
+		p.o.Observer.Attempted(p.o.Name, d.Attempt, outcome, took)
+	}
+	if err == nil {
+		return Attempt{}, nil
+	}
+	return newAttempt(start, took, err), err
+}
+
+func (p *Pipeline) park(ctx context.Context, id string, r *record, wait time.Duration, cause error) error {
+	body, err := r.encode()
+	if err != nil {
+		return err
+	}
+	err = p.persist(ctx, func(ctx context.Context) error { return p.o.Store.park(ctx, p.o.Name, id, body, wait) })
+	if err != nil {
+		return err
+	}
+	p.parked(id, r, wait, cause)
+	return nil
+}
+
+func (p *Pipeline) parked(id string, r *record, wait time.Duration, cause error) {
+	p.o.Observer.Parked(p.o.Name)
+	p.onPark(wait)
+	if dropped, ok := p.warnings.allow(); ok {
+		p.o.Log.Warn("delivery failed and will be tried again", "id", id, "topic", r.Notifications[0].Topic,
+			"attempt", r.Made, "error", cause, "due", p.o.Now().Add(wait).UTC().Round(time.Second), "lines_left_out", dropped)
+	}
+}
+
+func (p *Pipeline) kill(ctx context.Context, id string, r *record, outcome relay.Outcome, cause error) error {
+	fields, err := r.deadLetter(id, why(outcome, cause), p.o.Now())
+	if err != nil {
+		return err
+	}
+	err = p.persist(ctx, func(ctx context.Context) error { return p.o.Store.addDead(ctx, p.o.Name, fields) })
+	if err != nil {
+		return err
+	}
+	p.killed(id, r, outcome, cause)
+	return nil
+}
+
+func reasonOf(outcome relay.Outcome) string {
+	if outcome == relay.OutcomePermanent {
+		return ReasonPermanent
+	}
+	return ReasonExhausted
+}
+
+func why(outcome relay.Outcome, cause error) string {
+	return clip(reasonOf(outcome)+": "+cause.Error(), keptError)
+}
+
+func (p *Pipeline) killed(id string, r *record, outcome relay.Outcome, cause error) {
+	reason := reasonOf(outcome)
+	p.o.Observer.DeadLettered(p.o.Name, reason)
+	if dropped, ok := p.warnings.allow(); ok {
+		p.o.Log.Warn("delivery became a dead letter", "id", id, "topic", r.Notifications[0].Topic, "attempt", r.Made,
+			"reason", reason, "error", cause, "lines_left_out", dropped)
+	}
+}
+
+const (
+	persistFor   = 30 * time.Second
+	persistFirst = 100 * time.Millisecond
+	persistMost  = 2 * time.Second
+	lastChance   = 2 * time.Second
+)
+
+// persist repeats a write to Redis, since giving the delivery back instead would send it to its receiver again. It
+// tries at least once even when ctx has ended: the attempt was made and its outcome should not get lost.
+func (p *Pipeline) persist(ctx context.Context, write func(context.Context) error) error {
+	deadline := time.NewTimer(persistFor)
+	defer deadline.Stop()
+	for wait := persistFirst; ; wait = min(2*wait, persistMost) {
+		err := func() error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastChance)
+			defer cancel()
+			return write(ctx)
+		}()
+		if err == nil {
+			return nil
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-pause.C:
+			continue
+		case <-deadline.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+		return err
+	}
+}
+
+// Close closes the sink once every attempt has returned or ctx has ended; in the latter case it leaves the sink open
+// and says so. It may be called twice.
+func (p *Pipeline) Close(ctx context.Context) error {
+	p.mu.Lock()
+	first := !p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if !first {
+		return nil
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for p.attempts.running.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("close sink %s: %d attempts have not returned", p.o.Name, p.attempts.running.Load())
+		case <-tick.C:
+		}
+	}
+	if err := p.o.Sink.Close(); err != nil {
+		return fmt.Errorf("close sink %s: %w", p.o.Name, err)
+	}
+	return nil
+}
+
+// limiter lets through a bounded number of log lines a second and counts the others.
+type limiter struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	second  int64
+	lines   int
+	dropped int
+}
+
+const linesPerSecond = 20
+
+func (l *limiter) allow() (dropped int, ok bool) {
+	second := l.now().Unix()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if second != l.second {
+		l.second, l.lines = second, 0
+	}
+	if l.lines >= linesPerSecond {
+		l.dropped++
+		return 0, false
+	}
+	l.lines++
+	dropped, l.dropped = l.dropped, 0
+	return dropped, true
+}

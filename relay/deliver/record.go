@@ -1,0 +1,140 @@
+package deliver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	keptError  = 512
+	keptAnswer = 1 << 10
+)
+
+// Attempt is one line of a delivery's history, as dead letters show it.
+type Attempt struct {
+	Time    time.Time `json:"time"`
+	Outcome string    `json:"outcome"`
+	// Status is the far side's status code, zero where there was no answer.
+	Status int `json:"status,omitempty"`
+	// Answer is the beginning of the far side's answer, at most 1 KiB.
+	Answer string `json:"answer,omitempty"`
+	// Error says what went wrong, at most 512 bytes, without secrets.
+	Error string `json:"error,omitempty"`
+	// Milliseconds is how long the attempt took.
+	Milliseconds int64 `json:"ms"`
+}
+
+func newAttempt(at time.Time, took time.Duration, err error) Attempt {
+	outcome, _ := relay.Classify(err)
+	a := Attempt{Time: at.UTC().Round(time.Millisecond), Outcome: outcome.String(), Milliseconds: took.Milliseconds()}
+	if err == nil {
+		return a
+	}
+	a.Error = clip(err.Error(), keptError)
+	var answer *relay.AnswerError
+	if errors.As(err, &answer) {
+		a.Status, a.Answer = answer.Status, clip(answer.Body, keptAnswer)
+	}
+	return a
+}
+
+// clip cuts s to at most n bytes without breaking a character.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// record is the body of a parked delivery.
+type record struct {
+	// Made is the number of attempts made so far.
+	Made          int       `json:"made"`
+	First         time.Time `json:"first"`
+	Attempts      []Attempt `json:"attempts"`
+	Notifications []parked  `json:"notifications"`
+}
+
+// parked has the data as a string: JSON inside JSON would be reformatted, and receivers get it byte for byte.
+type parked struct {
+	ID      string `json:"id"`
+	Topic   string `json:"topic"`
+	Hub     string `json:"hub"`
+	Account string `json:"account,omitempty"`
+	Cursor  string `json:"cursor,omitempty"`
+	Data    string `json:"data"`
+}
+
+func newRecord(d relay.Delivery, first time.Time) *record {
+	r := &record{First: first.UTC().Round(time.Millisecond)}
+	for _, n := range d.Notifications {
+		r.Notifications = append(r.Notifications, parked{
+			ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: string(n.Data),
+		})
+	}
+	return r
+}
+
+func (r *record) add(a Attempt) {
+	r.Made++
+	r.Attempts = append(r.Attempts, a)
+}
+
+// delivery is the next attempt's.
+func (r *record) delivery(id string) relay.Delivery {
+	d := relay.Delivery{ID: id, Attempt: r.Made + 1}
+	for _, n := range r.Notifications {
+		d.Notifications = append(d.Notifications, relay.Notification{
+			ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: []byte(n.Data),
+		})
+	}
+	return d
+}
+
+func (r *record) encode() (string, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("encode a parked delivery: %w", err)
+	}
+	return string(text), nil
+}
+
+func decodeRecord(text string) (*record, error) {
+	var r record
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil, fmt.Errorf("decode a parked delivery: %w", err)
+	}
+	if len(r.Notifications) == 0 || r.Made < 0 {
+		return nil, errors.New("decode a parked delivery: it holds no notification")
+	}
+	return &r, nil
+}
+
+// deadLetter is the stream entry of a delivery that will not be tried again.
+func (r *record) deadLetter(id, reason string, now time.Time) ([]any, error) {
+	attempts, err := json.Marshal(r.Attempts)
+	if err != nil {
+		return nil, fmt.Errorf("encode a dead letter: %w", err)
+	}
+	n := r.Notifications[0]
+	fields := []any{
+		"id", id, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", n.Data,
+		"reason", reason, "attempts", string(attempts), "time", now.UTC().Format(time.RFC3339Nano),
+	}
+	if len(r.Notifications) == 1 {
+		return fields, nil
+	}
+	all, err := json.Marshal(r.Notifications)
+	if err != nil {
+		return nil, fmt.Errorf("encode a dead letter: %w", err)
+	}
+	return append(fields, "notifications", string(all)), nil
+}

@@ -1,0 +1,317 @@
+package deliver
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// idleLook is how often a sink is looked at without a hint: for what another node parked, and for its state.
+	idleLook = 5 * time.Second
+	// lookGrid gathers idle looks, so that many sinks cost few wake-ups.
+	lookGrid = 250 * time.Millisecond
+	// errorLook is the pause after Redis did not answer.
+	errorLook = time.Second
+	// claimMargin is what a claim lasts longer than an attempt may take, to settle it.
+	claimMargin = 10 * time.Second
+	// sweepMost is how many sinks are asked about in one go.
+	sweepMost = 128
+	lookTime  = 5 * time.Second
+)
+
+// Retries tries again what pipelines have parked: one goroutine for all sinks of a node, however many there are. Other
+// nodes do the same; a delivery is claimed by one of them. A node that is killed gives up its claims by and by.
+type Retries struct {
+	o    RetriesOptions
+	wake chan struct{}
+
+	mu    sync.Mutex
+	sinks map[string]*due
+}
+
+// due is what is known of one sink's delay queue.
+type due struct {
+	p      *Pipeline
+	next   time.Time // when the sink is to be looked at
+	idle   time.Time // when its state is to be looked at
+	hinted bool      // next is a due time, not an idle look
+}
+
+// RetriesOptions describe a [Retries].
+type RetriesOptions struct {
+	Store *Store
+	// Grace is how long running attempts may go on after the context of Run has ended.
+	Grace time.Duration
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// NewRetries returns a Retries without sinks.
+func NewRetries(o RetriesOptions) *Retries {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Retries{o: o, wake: make(chan struct{}, 1), sinks: make(map[string]*due)}
+}
+
+// Add makes r responsible for p, whose Handle must not have been called yet. A pipeline of the same name is replaced.
+func (r *Retries) Add(p *Pipeline) {
+	d := &due{p: p, next: time.Now(), hinted: true}
+	p.onPark = func(wait time.Duration) { r.hint(d, wait) }
+	p.slots.ready = func() { r.hint(d, 0) }
+	r.mu.Lock()
+	r.sinks[p.Name()] = d
+	r.mu.Unlock()
+	r.poke()
+}
+
+// Remove ends r's responsibility for p. What runs goes on.
+func (r *Retries) Remove(p *Pipeline) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d, ok := r.sinks[p.Name()]; ok && d.p == p {
+		delete(r.sinks, p.Name())
+	}
+}
+
+func (r *Retries) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// hint says that something of the sink is due after wait.
+func (r *Retries) hint(d *due, wait time.Duration) {
+	at := time.Now().Add(wait)
+	r.mu.Lock()
+	sooner := at.Before(d.next) || !d.hinted && !at.After(d.next)
+	if sooner {
+		d.next, d.hinted = at, true
+	}
+	r.mu.Unlock()
+	if sooner {
+		r.poke()
+	}
+}
+
+// Run works until ctx ends and all claimed deliveries are settled or given back. It returns nil.
+func (r *Retries) Run(ctx context.Context) error {
+	// Attempts outlive ctx by the grace, lest a receiver that has it already gets it again.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(r.o.Grace):
+			stop()
+		case <-work.Done():
+		}
+	})()
+	var running sync.WaitGroup
+	defer running.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(time.Until(r.earliest()))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-r.wake:
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.sweep(ctx, func(p *Pipeline, c claim) { running.Go(func() { p.retry(work, c) }) })
+	}
+}
+
+func (r *Retries) earliest() time.Time {
+	at := time.Now().Add(time.Minute)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.sinks {
+		if d.next.Before(at) {
+			at = d.next
+		}
+	}
+	return at
+}
+
+// sweep looks at every sink whose time has come.
+func (r *Retries) sweep(ctx context.Context, start func(*Pipeline, claim)) {
+	now := time.Now()
+	var sinks []*due
+	var looks []*look
+	r.mu.Lock()
+	for _, d := range r.sinks {
+		if !d.next.After(now) {
+			sinks, looks = append(sinks, d), append(looks, d.ask(now))
+		}
+	}
+	r.mu.Unlock()
+	for len(looks) > 0 {
+		n := min(len(looks), sweepMost)
+		func() {
+			ctx, cancel := context.WithTimeout(ctx, lookTime)
+			defer cancel()
+			r.o.Store.look(ctx, looks[:n])
+		}()
+		for i, l := range looks[:n] {
+			r.answer(ctx, sinks[i], l, start)
+		}
+		sinks, looks = sinks[n:], looks[n:]
+	}
+}
+
+// ask takes the slots that claimed deliveries will need. The caller holds the lock of r.
+func (d *due) ask(now time.Time) *look {
+	p := d.p
+	l := &look{sink: p.Name(), lease: p.o.Timeout + abandonAfter + claimMargin, state: !now.Before(d.idle)}
+	if off, known := p.isDisabled(); known && !off && d.hinted {
+		l.claims = true
+		l.most = p.slots.take(p.o.Concurrency)
+	}
+	// Hints that come in meanwhile are kept: they can only be sooner.
+	d.next, d.hinted = now.Add(idleLook+rand.N(idleLook/5)).Truncate(lookGrid).Add(lookGrid), false
+	if l.state {
+		d.idle = d.next
+	}
+	return l
+}
+
+func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipeline, claim)) {
+	p := d.p
+	p.slots.release(l.most - len(l.claimed))
+	if l.err != nil {
+		if ctx.Err() == nil {
+			r.o.Log.Warn("cannot look for due deliveries; trying again soon", "sink", l.sink, "error", l.err)
+			r.hint(d, errorLook)
+		}
+		return
+	}
+	if l.state {
+		p.apply(ctx, l.stored)
+	}
+	for _, id := range l.lost {
+		p.o.Observer.Lost(l.sink)
+		p.o.Log.Error("a parked delivery has lost its body in Redis and was removed", "id", id)
+	}
+	for _, c := range l.claimed {
+		start(p, c)
+	}
+	if off, known := p.isDisabled(); off || !known || l.next < 0 {
+		return
+	}
+	if l.next > 0 {
+		r.hint(d, l.next)
+		return
+	}
+	if !l.claims || l.most > len(l.claimed) {
+		r.hint(d, 0)
+		return
+	}
+	p.slots.want() // more is due than there were slots
+}
+
+// retry makes the next attempt of a claimed delivery and settles it. It holds a slot already.
+func (p *Pipeline) retry(ctx context.Context, c claim) {
+	r, err := decodeRecord(c.body)
+	if err != nil {
+		p.slots.release(1)
+		p.discard(ctx, c, err)
+		return
+	}
+	d := r.delivery(c.id)
+	a, cause := p.attempt(ctx, d)
+	p.slots.release(1)
+	outcome, named := relay.Classify(cause)
+	if outcome == relay.OutcomeRetry && ctx.Err() != nil {
+		p.giveBack(ctx, c, c.body)
+		return
+	}
+	if outcome == relay.OutcomeDelivered {
+		if err := p.persist(ctx, func(ctx context.Context) error { return p.o.Store.done(ctx, c) }); err != nil {
+			p.unsettled(c, err)
+		}
+		return
+	}
+	r.add(a)
+	if outcome == relay.OutcomeGone {
+		p.disable(ctx, cause)
+		p.giveBack(ctx, c, c.body)
+		return
+	}
+	wait, more := p.o.Schedule.Next(r.Made, p.o.Now().Sub(r.First), named, p.o.Random())
+	if outcome == relay.OutcomeRetry && more {
+		p.parkAgain(ctx, c, r, wait, cause)
+		return
+	}
+	p.bury(ctx, c, r, outcome, cause)
+}
+
+func (p *Pipeline) parkAgain(ctx context.Context, c claim, r *record, wait time.Duration, cause error) {
+	body, err := r.encode()
+	if err != nil {
+		p.unsettled(c, err)
+		return
+	}
+	if p.settle(ctx, c, func(ctx context.Context) (bool, error) { return p.o.Store.again(ctx, c, body, wait) }) {
+		p.parked(c.id, r, wait, cause)
+	}
+}
+
+func (p *Pipeline) bury(ctx context.Context, c claim, r *record, outcome relay.Outcome, cause error) {
+	fields, err := r.deadLetter(c.id, why(outcome, cause), p.o.Now())
+	if err != nil {
+		p.unsettled(c, err)
+		return
+	}
+	if p.settle(ctx, c, func(ctx context.Context) (bool, error) { return p.o.Store.bury(ctx, c, fields) }) {
+		p.killed(c.id, r, outcome, cause)
+	}
+}
+
+// discard makes a dead letter of a body that nobody can read, as it is.
+func (p *Pipeline) discard(ctx context.Context, c claim, cause error) {
+	fields := []any{
+		"id", c.id, "topic", "", "hub", "", "account", "", "data", c.body,
+		"reason", clip(ReasonUnreadable+": "+cause.Error(), keptError), "attempts", "[]", "time", p.o.Now().UTC().Format(time.RFC3339Nano),
+	}
+	if p.settle(ctx, c, func(ctx context.Context) (bool, error) { return p.o.Store.bury(ctx, c, fields) }) {
+		p.o.Observer.DeadLettered(p.o.Name, ReasonUnreadable)
+		p.o.Log.Error("a parked delivery cannot be read and became a dead letter", "id", c.id, "error", cause)
+	}
+}
+
+// giveBack makes a claimed delivery due at once, for another node or a later day.
+func (p *Pipeline) giveBack(ctx context.Context, c claim, body string) {
+	p.settle(ctx, c, func(ctx context.Context) (bool, error) { return p.o.Store.again(ctx, c, body, 0) })
+}
+
+// settle reports whether the claim was still held and is settled now.
+func (p *Pipeline) settle(ctx context.Context, c claim, write func(context.Context) (bool, error)) bool {
+	var held bool
+	err := p.persist(ctx, func(ctx context.Context) error {
+		var err error
+		held, err = write(ctx)
+		return err
+	})
+	if err != nil {
+		p.unsettled(c, err)
+		return false
+	}
+	if !held {
+		p.o.Log.Warn("a claim on a parked delivery had ended before its attempt was settled", "id", c.id)
+	}
+	return held
+}
+
+func (p *Pipeline) unsettled(c claim, err error) {
+	p.o.Log.Warn("an attempt could not be settled; it will be made again", "id", c.id, "error", err)
+}

@@ -1,0 +1,273 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// park puts deliveries into the delay queue of "s", due at once.
+func (e *env) park(n int) {
+	e.t.Helper()
+	for i := range n {
+		r := newRecord(delivery(fmt.Sprint("p", i)), time.Now())
+		r.add(newAttempt(time.Now(), time.Millisecond, errFar))
+		body, err := r.encode()
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		if err := e.store.park(e.t.Context(), "s", fmt.Sprint("p", i), body, 0); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+// Two nodes share the delay queue of a sink: each delivery is attempted by one of them, once.
+func TestTwoNodesNeverDouble(t *testing.T) {
+	e := newEnv(t)
+	const n = 500
+	e.park(n)
+	a, b := &fakeSink{answer: answers(nil)}, &fakeSink{answer: answers(nil)}
+	e.retries(e.pipeline(a, nil))
+	e.retries(e.pipeline(b, nil))
+	eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 && a.attempts("")+b.attempts("") >= n })
+	seen := map[string]int{}
+	for _, d := range append(a.got, b.got...) {
+		seen[d.ID]++
+	}
+	for id, times := range seen {
+		if times != 1 {
+			t.Errorf("%s was attempted %d times", id, times)
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d attempted, want %d", len(seen), n)
+	}
+}
+
+// Fresh deliveries and retries share the limit, and neither has to wait for all of the other.
+func TestSharedConcurrency(t *testing.T) {
+	e := newEnv(t)
+	const n = 100
+	e.park(n)
+	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error {
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, func(o *Options) { o.Concurrency = 4 })
+	e.retries(p)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range n / 8 {
+				if err := p.Handle(t.Context(), delivery(fmt.Sprintf("f%d-%d", w, i))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "all retried", func() bool { return e.parkedCount() == 0 })
+	if sink.most > 4 {
+		t.Errorf("%d attempts at once, want at most 4", sink.most)
+	}
+	sink.mu.Lock()
+	defer sink.mu.Unlock()
+	half := map[bool]int{}
+	for _, d := range sink.got[:len(sink.got)/2] {
+		half[strings.HasPrefix(d.ID, "f")]++
+	}
+	if half[true] < n/8 || half[false] < n/8 {
+		t.Errorf("among the first half %d fresh and %d retries: one of them starved", half[true], half[false])
+	}
+}
+
+func TestInconsistentQueueIsCleared(t *testing.T) {
+	e := newEnv(t)
+	ctx := t.Context()
+	e.client.ZAdd(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "bodiless"}, redis.Z{Score: 2, Member: "garbled"})
+	e.client.HSet(ctx, "hubrelay:parked:s", "garbled", "not json")
+	e.park(1)
+	sink := &fakeSink{answer: answers(nil)}
+	obs := &counting{}
+	e.retries(e.pipeline(sink, func(o *Options) { o.Observer = obs }))
+	eventually(t, "all settled", func() bool { return e.parkedCount() == 0 && sink.attempts("p0") == 1 })
+	letters := e.deadLetters()
+	if len(letters) != 1 || letters[0]["id"] != "garbled" || letters[0]["data"] != "not json" ||
+		!strings.HasPrefix(letters[0]["reason"].(string), ReasonUnreadable) {
+		t.Errorf("dead letters %v", letters)
+	}
+	if obs.get("lost") != 1 || obs.get("dead "+ReasonUnreadable) != 1 {
+		t.Errorf("observed %v", obs.n)
+	}
+}
+
+// A node that is killed in an attempt gives up its claim by and by; one that was only slow changes nothing then.
+func TestLostClaim(t *testing.T) {
+	e := newEnv(t)
+	ctx := t.Context()
+	e.park(1)
+	first := &look{sink: "s", most: 10, lease: 20 * time.Millisecond}
+	e.store.look(ctx, []*look{first})
+	if first.err != nil || len(first.claimed) != 1 {
+		t.Fatalf("%+v", first)
+	}
+	second := &look{sink: "s", most: 10, lease: time.Minute}
+	e.store.look(ctx, []*look{second})
+	if len(second.claimed) != 0 || second.next <= 0 || second.next > 20*time.Millisecond {
+		t.Errorf("claimed twice: %+v", second)
+	}
+	eventually(t, "the claim is over", func() bool {
+		second = &look{sink: "s", most: 10, lease: time.Minute}
+		e.store.look(ctx, []*look{second})
+		return len(second.claimed) == 1
+	})
+	slow, quick := first.claimed[0], second.claimed[0]
+	if held, err := e.store.again(ctx, slow, "{}", time.Hour); held || err != nil {
+		t.Errorf("the old claim parked it again: %v %v", held, err)
+	}
+	if held, err := e.store.bury(ctx, slow, []any{"id", "p0"}); held || err != nil {
+		t.Errorf("the old claim buried it: %v %v", held, err)
+	}
+	if err := e.store.done(ctx, quick); err != nil {
+		t.Error(err)
+	}
+	if held, err := e.store.again(ctx, quick, "{}", 0); held || err != nil {
+		t.Errorf("a delivered one was parked again: %v %v", held, err)
+	}
+	if n := e.parkedCount(); n != 0 || len(e.deadLetters()) != 0 {
+		t.Errorf("%d parked, dead %v", n, e.deadLetters())
+	}
+}
+
+func TestRetriesSurviveRedis(t *testing.T) {
+	e := newEnv(t)
+	e.park(3)
+	sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
+	p := e.pipeline(sink, nil)
+	e.server.Kill()
+	r := NewRetries(RetriesOptions{Store: e.store})
+	r.Add(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	e.server.Restart()
+	eventually(t, "all delivered", func() bool { return sink.attempts("") >= 6 && e.parkedCount() == 0 })
+	cancel()
+	<-done
+}
+
+// At the end running attempts may finish; what does not is due again at once, unchanged.
+func TestShutdownGivesClaimsBack(t *testing.T) {
+	e := newEnv(t)
+	e.park(1)
+	entered := make(chan struct{})
+	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error { close(entered); <-ctx.Done(); return ctx.Err() }}
+	p := e.pipeline(sink, func(o *Options) { o.Timeout = time.Hour })
+	r := NewRetries(RetriesOptions{Store: e.store, Grace: time.Millisecond})
+	r.Add(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	<-entered
+	cancel()
+	<-done
+	l := &look{sink: "s", most: 1, lease: time.Minute}
+	e.store.look(t.Context(), []*look{l})
+	if len(l.claimed) != 1 {
+		t.Fatalf("not due again: %+v", l)
+	}
+	rec, err := decodeRecord(l.claimed[0].body)
+	if err != nil || rec.Made != 1 {
+		t.Errorf("record %+v, %v", rec, err)
+	}
+}
+
+func TestAThousandIdleSinks(t *testing.T) {
+	e := newEnv(t)
+	r := NewRetries(RetriesOptions{Store: e.store})
+	for i := range 1000 {
+		p, err := New(Options{Name: fmt.Sprint("s", i), Sink: &fakeSink{answer: answers(nil)}, Store: e.store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Add(p)
+	}
+	sink := &fakeSink{answer: answers(errFar, nil)}
+	p := e.pipeline(sink, func(o *Options) { o.Schedule.Waits = []time.Duration{100 * time.Millisecond} })
+	r.Add(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	if err := p.Handle(ctx, delivery("d1")); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	eventually(t, "retried", func() bool { return sink.attempts("d1") == 2 })
+	if late := time.Since(start) - 120*time.Millisecond; late > 500*time.Millisecond {
+		t.Errorf("the retry began %s late", late)
+	}
+	cancel()
+	<-done
+}
+
+type counting struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *counting) add(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[what]++
+}
+
+func (c *counting) get(what string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[what]
+}
+
+func (c *counting) Attempted(_ string, attempt int, o relay.Outcome, _ time.Duration) {
+	c.add(fmt.Sprintf("attempt %d %s", attempt, o))
+}
+func (c *counting) Parked(string)                 { c.add("parked") }
+func (c *counting) DeadLettered(_, reason string) { c.add("dead " + reason) }
+func (c *counting) Disabled(_ string, d bool)     { c.add(fmt.Sprint("disabled ", d)) }
+func (c *counting) Lost(string)                   { c.add("lost") }
+
+func TestObserver(t *testing.T) {
+	e := newEnv(t)
+	obs := &counting{}
+	sink := &fakeSink{answer: answers(errFar, relay.Permanent(errFar), relay.Gone(errFar))}
+	p := e.pipeline(sink, func(o *Options) { o.Observer = obs })
+	e.retries(p)
+	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a dead letter", func() bool { return obs.get("dead permanent") == 1 })
+	if err := p.Handle(t.Context(), delivery("d2")); !errors.Is(err, ErrDisabled) {
+		t.Fatal(err)
+	}
+	for what, want := range map[string]int{
+		"attempt 1 retry": 1, "attempt 2 permanent": 1, "attempt 1 gone": 1, "parked": 1, "disabled true": 1,
+	} {
+		if got := obs.get(what); got != want {
+			t.Errorf("%s: %d, want %d", what, got, want)
+		}
+	}
+}

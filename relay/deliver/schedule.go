@@ -1,0 +1,43 @@
+package deliver
+
+import "time"
+
+const (
+	// longestNamed bounds what a far side may ask us to wait.
+	longestNamed = 24 * time.Hour
+	jitter       = 0.2
+)
+
+// Schedule says when a failed delivery is tried again. Its zero value never does.
+type Schedule struct {
+	// Waits are the times before the second, third, … attempt; each varies by a fifth to both sides.
+	Waits []time.Duration
+	// MaxAge bounds the time from the first attempt to the last; zero is no bound.
+	MaxAge time.Duration
+}
+
+// DefaultSchedule is that of Standard Webhooks 1.0, ten attempts over about three days.
+func DefaultSchedule() Schedule {
+	return Schedule{
+		Waits: []time.Duration{
+			5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+			10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+		},
+		MaxAge: 96 * time.Hour,
+	}
+}
+
+// Next returns how long to wait after the failed attempt (counted from 1) of a delivery whose first attempt is age
+// ago, or false where there is to be no other. named is the least time that the far side asked for, at most a day of
+// which is honoured; random is in [0, 1).
+func (s Schedule) Next(attempt int, age, named time.Duration, random float64) (time.Duration, bool) {
+	if attempt < 1 || attempt > len(s.Waits) {
+		return 0, false
+	}
+	wait := time.Duration(float64(s.Waits[attempt-1]) * (1 - jitter + 2*jitter*random))
+	wait = max(wait, min(named, longestNamed), 0)
+	if s.MaxAge > 0 && age+wait > s.MaxAge {
+		return 0, false
+	}
+	return wait, true
+}

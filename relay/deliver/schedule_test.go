@@ -1,0 +1,118 @@
+package deliver
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestScheduleNext(t *testing.T) {
+	s := DefaultSchedule()
+	for _, c := range []struct {
+		name       string
+		attempt    int
+		age, named time.Duration
+		random     float64
+		want       time.Duration
+		more       bool
+	}{
+		{"first, in the middle", 1, 0, 0, 0.5, 5 * time.Second, true},
+		{"least jitter", 2, time.Minute, 0, 0, 4 * time.Minute, true},
+		{"most jitter", 2, time.Minute, 0, 1, 6 * time.Minute, true},
+		{"last", 9, 60 * time.Hour, 0, 0.5, 24 * time.Hour, true},
+		{"exhausted", 10, 60 * time.Hour, 0, 0.5, 0, false},
+		{"named is longer", 1, 0, time.Minute, 0.5, time.Minute, true},
+		{"named is shorter", 4, 0, time.Minute, 0.5, 2 * time.Hour, true},
+		{"named is capped", 1, 0, 1000 * time.Hour, 0.5, 24 * time.Hour, true},
+		{"named is negative", 1, 0, -time.Hour, 0.5, 5 * time.Second, true},
+		{"too old", 9, 73 * time.Hour, 0, 0.5, 0, false},
+		{"just not too old", 9, 72 * time.Hour, 0, 0.5, 24 * time.Hour, true},
+		{"named goes beyond the age", 1, 95 * time.Hour, 2 * time.Hour, 0.5, 0, false},
+		{"nonsense", 0, 0, 0, 0.5, 0, false},
+	} {
+		got, more := s.Next(c.attempt, c.age, c.named, c.random)
+		if (got-c.want).Abs() > time.Millisecond || more != c.more {
+			t.Errorf("%s: %s %v, want %s %v", c.name, got, more, c.want, c.more)
+		}
+	}
+	if _, more := (Schedule{}).Next(1, 0, 0, 0); more {
+		t.Error("the zero value tries again")
+	}
+	if got, more := (Schedule{Waits: []time.Duration{time.Hour}}).Next(1, 1000*time.Hour, 0, 0.5); !more || got != time.Hour {
+		t.Error("without a bound the age does not matter")
+	}
+	var total time.Duration
+	for i := range s.Waits {
+		wait, more := s.Next(i+1, total, 0, 1)
+		if !more {
+			t.Errorf("with most jitter attempt %d is too late for the age", i+2)
+		}
+		total += wait
+	}
+}
+
+func ExampleSchedule_Next() {
+	s := DefaultSchedule()
+	wait, more := s.Next(3, 6*time.Minute, 0, 0.5)
+	fmt.Println(wait, more)
+	// Output: 30m0s true
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	r := newRecord(delivery("a"), time.UnixMilli(1_700_000_000_000))
+	r.add(newAttempt(time.UnixMilli(1_700_000_000_000), time.Second, errFar))
+	text, err := r.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	for _, s := range []string{"", "{}", "null", `{"notifications":[{}]}`, `{"made":-1,"notifications":[{}]}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := decodeRecord(s)
+		if err != nil {
+			return
+		}
+		if d := r.delivery("x"); len(d.Notifications) == 0 || d.Attempt < 1 {
+			t.Errorf("%q became %+v", s, d)
+		}
+		if _, err := r.deadLetter("x", "r", time.Now()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRecordKeepsEveryByte(t *testing.T) {
+	d := delivery("a")
+	r := newRecord(d, time.UnixMilli(1_700_000_000_123))
+	r.add(newAttempt(time.UnixMilli(1_700_000_000_123), time.Second, errFar))
+	text, err := r.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decodeRecord(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := back.delivery("a")
+	if got.Attempt != 2 || string(got.Notifications[0].Data) != string(d.Notifications[0].Data) ||
+		got.Notifications[0].Cursor != "5-1" || !back.First.Equal(time.UnixMilli(1_700_000_000_123)) {
+		t.Errorf("came back as %+v", got)
+	}
+	if a := back.Attempts[0]; a.Status != 500 || a.Answer != errFar.Body || a.Outcome != "retry" || a.Milliseconds != 1000 {
+		t.Errorf("attempt %+v", a)
+	}
+}
+
+func TestClip(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		n    int
+		want string
+	}{{"abc", 5, "abc"}, {"abc", 2, "ab"}, {"a€b", 2, "a"}, {"a€b", 4, "a€"}, {"€", 1, ""}} {
+		if got := clip(c.in, c.n); got != c.want {
+			t.Errorf("clip(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
+		}
+	}
+}

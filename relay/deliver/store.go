@@ -1,0 +1,214 @@
+package deliver
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Keys names what a sink has in Redis. In a cluster the first three share a slot.
+type Keys interface {
+	Retry(sink string) string
+	Parked(sink string) string
+	DeadLetters(sink string) string
+	SinkState(sink string) string
+}
+
+// Store is the delay queues, dead letters and states of all sinks in Redis. All times are Redis' own, so that nodes
+// need not agree on the time. It may be used concurrently.
+type Store struct {
+	client redis.UniversalClient
+	keys   Keys
+}
+
+// NewStore returns a Store on client, which must not repeat commands by itself (MaxRetries -1).
+func NewStore(client redis.UniversalClient, keys Keys) *Store {
+	return &Store{client: client, keys: keys}
+}
+
+var (
+	//go:embed scripts/park.lua
+	parkSource string
+	//go:embed scripts/claim.lua
+	claimSource string
+	//go:embed scripts/again.lua
+	againSource string
+	//go:embed scripts/bury.lua
+	burySource string
+
+	parkScript  = redis.NewScript(parkSource)
+	againScript = redis.NewScript(againSource)
+	buryScript  = redis.NewScript(burySource)
+)
+
+// claim is a parked delivery that this node works on until ends, in unix milliseconds of Redis.
+type claim struct {
+	sink string
+	id   string
+	ends string
+	body string
+}
+
+// park stores a delivery that is due after wait. One that is parked already stays as it is.
+func (s *Store) park(ctx context.Context, sink, id, body string, wait time.Duration) error {
+	keys := []string{s.keys.Retry(sink), s.keys.Parked(sink)}
+	if err := parkScript.Run(ctx, s.client, keys, id, wait.Milliseconds(), body).Err(); err != nil {
+		return fmt.Errorf("park a delivery: %w", err)
+	}
+	return nil
+}
+
+// again parks a claimed delivery again. It reports false where the claim was lost, and then changes nothing.
+func (s *Store) again(ctx context.Context, c claim, body string, wait time.Duration) (bool, error) {
+	keys := []string{s.keys.Retry(c.sink), s.keys.Parked(c.sink)}
+	n, err := againScript.Run(ctx, s.client, keys, c.id, c.ends, wait.Milliseconds(), body).Int()
+	if err != nil {
+		return false, fmt.Errorf("park a delivery again: %w", err)
+	}
+	return n == 1, nil
+}
+
+// done removes a delivery from the delay queue.
+func (s *Store) done(ctx context.Context, c claim) error {
+	_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.ZRem(ctx, s.keys.Retry(c.sink), c.id)
+		pipe.HDel(ctx, s.keys.Parked(c.sink), c.id)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("remove a delivered delivery: %w", err)
+	}
+	return nil
+}
+
+// addDead writes the dead letter of a fresh delivery.
+func (s *Store) addDead(ctx context.Context, sink string, fields []any) error {
+	err := s.client.XAdd(ctx, &redis.XAddArgs{Stream: s.keys.DeadLetters(sink), Values: fields}).Err()
+	if err != nil {
+		return fmt.Errorf("write a dead letter: %w", err)
+	}
+	return nil
+}
+
+// bury turns a claimed delivery into a dead letter. It reports false where the claim was lost.
+func (s *Store) bury(ctx context.Context, c claim, fields []any) (bool, error) {
+	keys := []string{s.keys.Retry(c.sink), s.keys.Parked(c.sink), s.keys.DeadLetters(c.sink)}
+	n, err := buryScript.Run(ctx, s.client, keys, append([]any{c.id, c.ends}, fields...)...).Int()
+	if err != nil {
+		return false, fmt.Errorf("write a dead letter: %w", err)
+	}
+	return n == 1, nil
+}
+
+// look is a question about one sink, and look's answer.
+type look struct {
+	sink   string
+	most   int           // to claim
+	claims bool          // whether slots were asked for, even if there was none
+	lease  time.Duration // of the claims
+	state  bool          // whether the state is wanted too
+
+	claimed []claim
+	lost    []string
+	next    time.Duration // until the next is due, negative for none
+	stored  state
+	err     error
+}
+
+// look asks about all sinks in one go. An error of one sink is in its look.
+func (s *Store) look(ctx context.Context, looks []*look) {
+	claims := make([]*redis.Cmd, len(looks))
+	states := make([]*redis.MapStringStringCmd, len(looks))
+	// EVAL and not EVALSHA: a pipeline cannot fall back when a restarted Redis has forgotten the script.
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, l := range looks {
+			keys := []string{s.keys.Retry(l.sink), s.keys.Parked(l.sink)}
+			claims[i] = pipe.Eval(ctx, claimSource, keys, l.most, l.lease.Milliseconds())
+			if l.state {
+				states[i] = pipe.HGetAll(ctx, s.keys.SinkState(l.sink))
+			}
+		}
+		return nil
+	})
+	for i, l := range looks {
+		reply, e := claims[i].Slice()
+		if e == nil && reply == nil {
+			e = err
+		}
+		if e == nil {
+			e = l.read(reply)
+		}
+		if e == nil && l.state {
+			var fields map[string]string
+			fields, e = states[i].Result()
+			l.stored = stateOf(fields)
+		}
+		if e != nil {
+			l.err = fmt.Errorf("look for due deliveries: %w", e)
+		}
+	}
+}
+
+var errReply = errors.New("redis answered something unexpected")
+
+func (l *look) read(reply []any) error {
+	if len(reply) != 4 {
+		return errReply
+	}
+	ends, ok1 := reply[0].(string)
+	next, ok2 := reply[1].(int64)
+	lost, ok3 := reply[2].([]any)
+	claimed, ok4 := reply[3].([]any)
+	if !ok1 || !ok2 || !ok3 || !ok4 || len(claimed)%2 != 0 {
+		return errReply
+	}
+	l.next = time.Duration(next) * time.Millisecond
+	for _, id := range lost {
+		l.lost = append(l.lost, fmt.Sprint(id))
+	}
+	for i := 0; i < len(claimed); i += 2 {
+		l.claimed = append(l.claimed, claim{
+			sink: l.sink, ends: ends, id: fmt.Sprint(claimed[i]), body: fmt.Sprint(claimed[i+1]),
+		})
+	}
+	return nil
+}
+
+// state is what Redis remembers of a sink that is not simply enabled.
+type state struct {
+	disabled bool
+	reason   string
+	config   string
+}
+
+func stateOf(fields map[string]string) state {
+	return state{disabled: fields["state"] == "disabled", reason: fields["reason"], config: fields["config"]}
+}
+
+func (s *Store) state(ctx context.Context, sink string) (state, error) {
+	fields, err := s.client.HGetAll(ctx, s.keys.SinkState(sink)).Result()
+	if err != nil {
+		return state{}, fmt.Errorf("read a sink's state: %w", err)
+	}
+	return stateOf(fields), nil
+}
+
+func (s *Store) disable(ctx context.Context, sink, reason, config string, since time.Time) error {
+	err := s.client.HSet(ctx, s.keys.SinkState(sink), "state", "disabled", "reason", reason,
+		"since", since.UTC().Format(time.RFC3339), "config", config).Err()
+	if err != nil {
+		return fmt.Errorf("store that a sink is disabled: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) enable(ctx context.Context, sink string) error {
+	if err := s.client.Del(ctx, s.keys.SinkState(sink)).Err(); err != nil {
+		return fmt.Errorf("store that a sink is enabled: %w", err)
+	}
+	return nil
+}

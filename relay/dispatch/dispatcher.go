@@ -1,0 +1,268 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+)
+
+const (
+	// offered is how many live batches may wait; a dispatcher that is further behind reads for itself.
+	offered = 16
+	// rangeCount is how many entries are read at once when catching up.
+	rangeCount = 512
+	// mergeMost bounds how many waiting notifications are enqueued in one go.
+	mergeMost = 1024
+	// pairsMost bounds the copies that one script makes, since Redis does nothing else meanwhile.
+	pairsMost = 4096
+	// maintainEvery is the pause between trims, with jitter; then dropped entries are reported too, and the log is
+	// looked at in case the node's reader of the log hangs.
+	maintainEvery = 5 * time.Second
+	retryMin      = 100 * time.Millisecond
+	retryMax      = 5 * time.Second
+)
+
+// Log is the part of the backbone that a dispatcher works on.
+type Log interface {
+	Serve(ctx context.Context, partition int, fromStart map[string]bool) (backbone.Serving, error)
+	Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error)
+	Enqueue(ctx context.Context, e backbone.Enqueue) (backbone.EnqueueResult, error)
+	Trim(ctx context.Context, partition int, history time.Duration, maxLen int64) error
+}
+
+// Lease is held by at most one dispatcher of a partition, to save work; it is safe without.
+type Lease interface {
+	Run(ctx context.Context, fn func(context.Context) error) error
+}
+
+// Observer is told what happens, for metrics. Its methods may be called concurrently and must not block.
+type Observer interface {
+	// Enqueued counts what was copied into a sink's queue.
+	Enqueued(sink string, n int)
+	// Dropped counts the oldest entries of a sink's backlog that had to go.
+	Dropped(sink string, n int64)
+	// Missing counts matched entries that had left the log before they were enqueued.
+	Missing(partition, n int)
+}
+
+type nobody struct{}
+
+func (nobody) Enqueued(string, int)  {}
+func (nobody) Dropped(string, int64) {}
+func (nobody) Missing(int, int)      {}
+
+// Options describe the dispatcher of one partition.
+type Options struct {
+	Partition int
+	// Partitions is the number of all partitions, over which backlogs are divided.
+	Partitions int
+	Matcher    *Matcher
+	Log        Log
+	// Lease is the lease `dispatch:<partition>`.
+	Lease Lease
+	// History and MaxLen bound the log behind the dispatcher; zero lifts a bound.
+	History time.Duration
+	MaxLen  int64
+
+	// Logger and Observer may be nil.
+	Logger   *slog.Logger
+	Observer Observer
+}
+
+// Dispatcher matches the notifications of one partition and enqueues them. Only [Dispatcher.Offer] may be called
+// beside Run.
+type Dispatcher struct {
+	o         Options
+	sinks     []string
+	backlogs  []int64
+	fromStart map[string]bool
+	batches   chan backbone.Batch
+	leading   atomic.Bool
+	missed    atomic.Bool
+
+	// What follows belongs to lead.
+	position   string
+	generation int64
+	joined     []string       // by sink: its entries begin behind this; empty for one that is not served
+	plain      bool           // every sink is served and has joined before the position
+	behind     map[int]string // sinks that catch up, by place, with their position
+	dropped    []int64        // not yet reported
+	copied     []int          // of the running enqueue
+	scratch    []int
+}
+
+// NewDispatcher returns a dispatcher that does nothing before Run.
+func NewDispatcher(o Options) (*Dispatcher, error) {
+	if o.Matcher == nil || o.Log == nil || o.Lease == nil {
+		return nil, errors.New("a dispatcher needs a matcher, a log and a lease")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	list := o.Matcher.Sinks()
+	d := &Dispatcher{
+		o: o, batches: make(chan backbone.Batch, offered), fromStart: make(map[string]bool, len(list)),
+		dropped: make([]int64, len(list)), copied: make([]int, len(list)),
+	}
+	for _, s := range list {
+		d.sinks = append(d.sinks, s.Name)
+		d.backlogs = append(d.backlogs, share(s.Backlog, o.Partitions))
+		d.fromStart[s.Name] = s.FromStart
+	}
+	return d, nil
+}
+
+// share is a partition's part of a backlog, rounded up.
+func share(backlog int64, partitions int) int64 {
+	n := int64(max(partitions, 1))
+	return (backlog + n - 1) / n
+}
+
+// Offer hands over what the node has just read from the log. It never blocks: a dispatcher that does not keep up, or
+// does not hold the lease, reads the log for itself.
+func (d *Dispatcher) Offer(b backbone.Batch) {
+	if !d.leading.Load() {
+		return
+	}
+	select {
+	case d.batches <- b:
+	default:
+		d.missed.Store(true)
+	}
+}
+
+// Run dispatches whenever it holds the lease, until ctx ends; then it returns nil.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	err := d.o.Lease.Run(ctx, d.lead)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// lead dispatches until ctx ends. While Redis is away it waits and begins anew.
+func (d *Dispatcher) lead(ctx context.Context) error {
+	// Offers count from here on; what was written before is found by reading.
+	d.leading.Store(true)
+	defer func() {
+		d.leading.Store(false)
+		for len(d.batches) > 0 {
+			<-d.batches
+		}
+		d.report()
+	}()
+	wait := retryMin
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := d.work(ctx)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if time.Since(began) > retryMax {
+			wait = retryMin
+		}
+		d.o.Logger.Warn("cannot dispatch, will go on from the stored position", "partition", d.o.Partition, "error", err)
+		if !sleep(ctx, wait/2+rand.N(wait)) {
+			break
+		}
+		wait = min(2*wait, retryMax)
+	}
+	return nil
+}
+
+// work reads the state from Redis and dispatches until something fails (its error) or has to be read again (nil).
+func (d *Dispatcher) work(ctx context.Context) error {
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
+	if again, err := d.catchUp(ctx); again || err != nil {
+		return err
+	}
+	maintain := time.NewTimer(jittered(maintainEvery))
+	defer maintain.Stop()
+	for {
+		again, err := false, error(nil)
+		select {
+		case <-ctx.Done():
+			return nil
+		case b := <-d.batches:
+			again, err = d.live(ctx, b)
+		case <-maintain.C:
+			again, err = d.maintain(ctx)
+			maintain.Reset(jittered(maintainEvery))
+		case <-d.catchingUp():
+			again, err = d.backfill(ctx)
+		}
+		if again || err != nil {
+			return err
+		}
+		if len(d.batches) == 0 && d.missed.Swap(false) {
+			if again, err := d.catchUp(ctx); again || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (d *Dispatcher) begin(ctx context.Context) error {
+	s, err := d.o.Log.Serve(ctx, d.o.Partition, d.fromStart)
+	if err != nil {
+		return err
+	}
+	d.position, d.generation = s.Position, s.Generation
+	d.joined, d.behind, d.plain = make([]string, len(d.sinks)), make(map[int]string), true
+	for i, name := range d.sinks {
+		if at, ok := s.Served[name]; ok {
+			d.joined[i] = at
+			d.plain = d.plain && backbone.CompareCursors(at, d.position) <= 0
+			continue
+		}
+		d.plain = false
+		if at, ok := s.Behind[name]; ok {
+			d.behind[i] = at
+		}
+	}
+	return nil
+}
+
+// maintain does what is not urgent.
+func (d *Dispatcher) maintain(ctx context.Context) (again bool, err error) {
+	d.report()
+	if err := d.o.Log.Trim(ctx, d.o.Partition, d.o.History, d.o.MaxLen); err != nil {
+		return false, err
+	}
+	return d.catchUp(ctx)
+}
+
+// report says what was dropped since the last time.
+func (d *Dispatcher) report() {
+	for i, n := range d.dropped {
+		if n > 0 {
+			d.o.Logger.Error("the backlog of a sink is full, its oldest notifications were dropped",
+				"sink", d.sinks[i], "partition", d.o.Partition, "dropped", n, "limit", d.backlogs[i])
+			d.dropped[i] = 0
+		}
+	}
+}
+
+func jittered(t time.Duration) time.Duration { return t*4/5 + rand.N(t*2/5) }
+
+func sleep(ctx context.Context, t time.Duration) bool {
+	timer := time.NewTimer(t)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,111 @@
+package dispatch
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Sink is what dispatch needs to know of a sink.
+type Sink struct {
+	// Name is the sink's name in the configuration.
+	Name   string
+	Filter relay.Filter
+	// FromStart lets a new sink begin at the log's start rather than at its end.
+	FromStart bool
+	// Backlog bounds the entries that may wait for the sink, in all partitions together; zero is no bound.
+	Backlog int64
+}
+
+// maxTopics bounds the memory for topics. A catalog is far smaller; the bound is for logs that hold foreign topics.
+const maxTopics = 4096
+
+// Matcher finds the sinks that want a notification. What a topic's sinks are is found out once, and of those only the
+// ones that may want the notification's hub and account are looked at: a sink that does not match costs nothing. It is
+// safe for concurrent use.
+type Matcher struct {
+	sinks  []Sink
+	topics sync.Map // string to *candidates
+	count  atomic.Int64
+}
+
+// candidates are the sinks that want a topic, each in one place only.
+type candidates struct {
+	all       []int // no further condition
+	byHub     map[string][]int
+	byAccount map[string][]int // no condition on the hub
+}
+
+// NewMatcher indexes sinks. [Matcher.Match] answers with places in that list, which must not change any more.
+func NewMatcher(sinks []Sink) *Matcher { return &Matcher{sinks: sinks} }
+
+// Sinks is the list that the matcher was made of.
+func (m *Matcher) Sinks() []Sink { return m.sinks }
+
+// Match appends the places of the sinks that want n to dst, in ascending order.
+func (m *Matcher) Match(n *relay.Notification, dst []int) []int {
+	c := m.candidates(n.Topic)
+	before := len(dst)
+	dst = append(dst, c.all...)
+	parts := 0
+	if len(c.all) > 0 {
+		parts++
+	}
+	if len(c.byHub) > 0 {
+		for _, i := range c.byHub[n.Hub] {
+			if a := m.sinks[i].Filter.Accounts; len(a) == 0 || slices.Contains(a, n.Account) {
+				dst = append(dst, i)
+			}
+		}
+		parts++
+	}
+	if len(c.byAccount) > 0 {
+		dst = append(dst, c.byAccount[n.Account]...)
+		parts++
+	}
+	if parts > 1 {
+		slices.Sort(dst[before:])
+	}
+	return dst
+}
+
+func (m *Matcher) candidates(topic string) *candidates {
+	if c, ok := m.topics.Load(topic); ok {
+		return c.(*candidates)
+	}
+	c := m.index(topic)
+	if m.count.Load() < maxTopics {
+		if _, known := m.topics.LoadOrStore(topic, c); !known {
+			m.count.Add(1)
+		}
+	}
+	return c
+}
+
+func (m *Matcher) index(topic string) *candidates {
+	c := &candidates{byHub: map[string][]int{}, byAccount: map[string][]int{}}
+	for i := range m.sinks {
+		f := &m.sinks[i].Filter
+		switch {
+		case !f.Topics.Match(topic):
+		case len(f.Hubs) > 0:
+			addOnce(c.byHub, f.Hubs, i)
+		case len(f.Accounts) > 0:
+			addOnce(c.byAccount, f.Accounts, i)
+		default:
+			c.all = append(c.all, i)
+		}
+	}
+	return c
+}
+
+// addOnce puts sink i under every key, once even where a key is named twice.
+func addOnce(to map[string][]int, keys []string, i int) {
+	for _, k := range keys {
+		if list := to[k]; len(list) == 0 || list[len(list)-1] != i {
+			to[k] = append(list, i)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The metadata keys of a queue's messages.
+const (
+	metadataTopic   = "topic"
+	metadataHub     = "hub"
+	metadataAccount = "account"
+	metadataCursor  = "cursor"
+)
+
+// Handler takes the deliveries of one sink.
+type Handler interface {
+	// Name is the sink's name, which is the topic of its queue too.
+	Name() string
+	// Handle returns nil when nothing is left to do for d in the queue. After an error d comes again.
+	Handle(ctx context.Context, d relay.Delivery) error
+	// WaitEnabled blocks until the sink takes deliveries. The channel is closed when it takes no more.
+	WaitEnabled(ctx context.Context) (<-chan struct{}, error)
+}
+
+// RouterOptions describe the router of one sink.
+type RouterOptions struct {
+	Handler Handler
+	// Subscriber reads the queues; the handler's name is the topic. The router never closes it.
+	Subscriber message.Subscriber
+	// CloseTimeout bounds how long the router waits for running handlers when it stops; 30 s where zero.
+	CloseTimeout time.Duration
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// Router is a sink's Watermill router with one handler. Every time the sink is enabled it is a new one: Watermill keeps
+// the middlewares of handlers that were removed, and a handler whose subscription failed.
+type Router struct {
+	o RouterOptions
+}
+
+// NewRouter returns a router that does nothing before Run.
+func NewRouter(o RouterOptions) (*Router, error) {
+	if o.Handler == nil || o.Subscriber == nil {
+		return nil, errors.New("a router needs a handler and a subscriber")
+	}
+	if o.CloseTimeout <= 0 {
+		o.CloseTimeout = 30 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Router{o: o}, nil
+}
+
+// Run hands over deliveries while the sink is enabled, until ctx ends and the handlers have returned. It returns nil.
+func (r *Router) Run(ctx context.Context) error {
+	wait := retryMin
+	for ctx.Err() == nil {
+		disabled, err := r.o.Handler.WaitEnabled(ctx)
+		if err != nil {
+			continue // ctx has ended
+		}
+		err = r.generation(ctx, disabled)
+		if err == nil {
+			wait = retryMin
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		r.o.Log.Warn("a sink's queue cannot be read, trying again", "error", err)
+		if !sleep(ctx, wait) {
+			break
+		}
+		wait = min(2*wait, retryMax)
+	}
+	return nil
+}
+
+// generation runs one Watermill router until ctx ends or the sink is disabled.
+func (r *Router) generation(ctx context.Context, disabled <-chan struct{}) error {
+	logger := quiet{watermill.NewSlogLoggerWithLevelMapping(r.o.Log, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: r.o.CloseTimeout}, logger)
+	if err != nil {
+		return fmt.Errorf("make a router: %w", err)
+	}
+	// No middleware: the router itself turns a panic into a nack, and all else is deliver's business.
+	name := r.o.Handler.Name()
+	router.AddNoPublisherHandler(name, name, keepOpen{r.o.Subscriber}, func(m *message.Message) error {
+		return r.handle(m, disabled)
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stopped := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-disabled:
+			cancel()
+		case <-stopped:
+		}
+	}()
+	// The end of ctx ends the subscription, and that the router. Closing the router instead would leave messages that
+	// were handed over already without anybody to take them.
+	err = router.Run(ctx)
+	close(stopped)
+	<-watched
+	if err != nil {
+		return fmt.Errorf("run a router: %w", err)
+	}
+	return nil
+}
+
+func (r *Router) handle(m *message.Message, disabled <-chan struct{}) error {
+	err := r.o.Handler.Handle(m.Context(), delivery(m))
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-disabled:
+		// The message stays in the queue, which is as it should be and no error to log.
+		return errors.Join(context.Canceled, err)
+	default:
+		return err
+	}
+}
+
+func delivery(m *message.Message) relay.Delivery {
+	return relay.Delivery{ID: m.UUID, Attempt: 1, Notifications: []relay.Notification{{
+		ID: m.UUID, Topic: m.Metadata[metadataTopic], Hub: m.Metadata[metadataHub], Account: m.Metadata[metadataAccount],
+		Cursor: m.Metadata[metadataCursor], Data: []byte(m.Payload),
+	}}}
+}
+
+// keepOpen lets a router close its subscriber without closing that of all others.
+type keepOpen struct{ message.Subscriber }
+
+func (keepOpen) Close() error { return nil }
+
+// quiet leaves out the lines that a router writes about each message.
+type quiet struct{ watermill.LoggerAdapter }
+
+func (quiet) Trace(string, watermill.LogFields) {}
+
+func (q quiet) With(fields watermill.LogFields) watermill.LoggerAdapter {
+	return quiet{q.LoggerAdapter.With(fields)}
+}
