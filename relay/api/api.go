@@ -54,7 +54,7 @@ type Subscription struct {
 	Topics relay.Patterns
 	// Admit uses up the token. It must be called when nothing else can refuse the upgrade any more, and its error
 	// returned before anything is written.
-	Admit func(ctx context.Context) error
+	Admit func(ctx context.Context) *relay.Error
 }
 
 // Match says whether the client is to receive n.
@@ -62,11 +62,10 @@ func (s *Subscription) Match(n relay.Notification) bool {
 	return s.Grant.Allows(n.Hub, n.Account) && s.Topics.Match(n.Topic)
 }
 
-// Streams carries on with a websocket whose handshake has been found good. An error means that nothing was written; a
-// *relay.Error reaches the client as it is, any other is logged and becomes 500.unknown. Serve is called concurrently
-// and may return while the connection, hijacked, lives on.
+// Streams carries on with a websocket whose handshake has been found good. An error reaches the client as it is, and
+// means that nothing was written. Serve is called concurrently and may return while the connection, hijacked, lives on.
 type Streams interface {
-	Serve(w http.ResponseWriter, r *http.Request, s Subscription) error
+	Serve(w http.ResponseWriter, r *http.Request, s Subscription) *relay.Error
 }
 
 // Observer counts. Its methods are called concurrently and must not block.
@@ -191,7 +190,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, e *relay.Error) {
 	httpd.WriteError(w, r, e)
 }
 
-// public returns what a client may see of an error from another room.
+// publicError returns what a client may see of an error from another room.
 func (a *API) publicError(r *http.Request, err error) *relay.Error {
 	var e *relay.Error
 	switch {

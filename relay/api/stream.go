@@ -93,19 +93,15 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	if refused != nil {
 		return refused
 	}
-	err := a.opt.Streams.Serve(httpd.Bare(w), r, Subscription{
+	return a.opt.Streams.Serve(httpd.Bare(w), r, Subscription{
 		Grant: grant, Topics: topics,
-		Admit: func(ctx context.Context) error {
+		Admit: func(ctx context.Context) *relay.Error {
 			if _, err := a.opt.Tokens.Use(ctx, token); err != nil {
 				return a.tokenError(r, err)
 			}
 			return nil
 		},
 	})
-	if err != nil {
-		return a.publicError(r, err)
-	}
-	return nil
 }
 
 // admissible looks the token up without using it, and compares it with the other credentials that are presented.

@@ -1,0 +1,171 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/httpd"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func get(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(method, path, nil)
+	r.Host = host
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestPages(t *testing.T) {
+	a := New(Options{Metrics: NewMetrics("v0"), Listen: "127.0.0.1:9090"})
+	for _, tt := range []struct {
+		method, path string
+		status       int
+		contains     string
+	}{
+		{"GET", "/", 200, "/metrics"},
+		{"GET", "/healthz", 200, `{"status":"alive"}`},
+		{"GET", "/readyz", 200, `{"status":"ready"}`},
+		{"HEAD", "/healthz", 200, ""},
+		{"GET", "/metrics", 200, `hubrelay_build_info{version="v0"} 1`},
+		{"GET", "/debug/pprof/", 200, "goroutine"},
+		{"GET", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
+		{"GET", "/nothing", 404, `"code":"404.uri"`},
+		{"POST", "/healthz", 405, `"code":"405.method"`},
+	} {
+		w := get(a, tt.method, tt.path, "127.0.0.1:9090")
+		if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.contains) {
+			t.Errorf("%s %s: %d %.200s", tt.method, tt.path, w.Code, w.Body)
+		}
+	}
+}
+
+func TestHostGuard(t *testing.T) {
+	a := New(Options{Listen: "Relay-Admin.internal:9090"})
+	for host, status := range map[string]int{
+		"127.0.0.1:9090": 200, "10.1.2.3": 200, "[::1]:9090": 200, "[::1]": 200, "localhost:1": 200, "LOCALHOST": 200, "": 200,
+		"relay-admin.internal:9090": 200, "evil.test": 403, "evil.test:9090": 403, "127.0.0.1.evil.test": 403, "localhost.evil.test": 403,
+	} {
+		if w := get(a, "GET", "/healthz", host); w.Code != status {
+			t.Errorf("Host %q: %d, want %d", host, w.Code, status)
+		}
+	}
+}
+
+func TestReady(t *testing.T) {
+	var err error
+	a := New(Options{Ready: func(context.Context) error { return err }})
+	if w := get(a, "GET", "/readyz", ""); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	err = errors.New("redis does not answer")
+	w := get(a, "GET", "/readyz", "")
+	var body struct{ Status, Reason string }
+	if e := json.Unmarshal(w.Body.Bytes(), &body); e != nil || w.Code != 503 || body.Reason != "redis does not answer" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	err = nil
+	a.Drain()
+	if w := get(a, "GET", "/readyz", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "stopping") {
+		t.Errorf("draining: %d %s", w.Code, w.Body)
+	}
+	if w := get(a, "GET", "/healthz", ""); w.Code != 200 {
+		t.Errorf("a draining daemon is alive, not %d", w.Code)
+	}
+}
+
+func TestReadyHasADeadline(t *testing.T) {
+	leave := make(chan struct{})
+	a := New(Options{ReadyTimeout: 10 * time.Millisecond, Ready: func(context.Context) error { <-leave; return nil }})
+	w := get(a, "GET", "/readyz", "")
+	close(leave)
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "10ms") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestProfileMayOutlastTheWriteTimeout(t *testing.T) {
+	s, err := httpd.Listen(httpd.Options{Addr: "127.0.0.1:0", Handler: New(Options{}), WriteTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	transport := &http.Transport{}
+	res, err := (&http.Client{Transport: transport}).Get("http://" + s.Addr().String() + "/debug/pprof/profile?seconds=1")
+	if err != nil {
+		t.Error(err)
+	} else {
+		if res.StatusCode != 200 {
+			t.Errorf("status %d", res.StatusCode)
+		}
+		_ = res.Body.Close()
+	}
+	transport.CloseIdleConnections()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	m := NewMetrics("v1.2.3")
+	m.Accepted("container.instance.error")
+	m.Accepted("container.created")
+	m.Refused(relay.CodeTooLarge)
+	m.Quarantined(2)
+	m.Connected()
+	m.Connected()
+	m.Disconnected("slow")
+	m.Queued(7, 700)
+	m.Dispatched(3)
+	m.Gap()
+	m.Dropped("billing", 4)
+	m.Attempted("billing", relay.OutcomeGone, 20*time.Millisecond)
+	m.Parked("billing")
+	m.Dead("billing")
+	m.Backlog("billing", 12)
+	m.RedisUp(true)
+	m.RedisRestarted()
+	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
+	for _, want := range []string{
+		`hubrelay_notifications_accepted_total{family="container"} 2`,
+		`hubrelay_requests_refused_total{code="413.too-large"} 1`,
+		`hubrelay_quarantined_total 2`,
+		`hubrelay_stream_clients 1`,
+		`hubrelay_stream_endings_total{reason="slow"} 1`,
+		`hubrelay_stream_frames_total 7`,
+		`hubrelay_stream_bytes_total 700`,
+		`hubrelay_dispatched_total 3`,
+		`hubrelay_log_gaps_total 1`,
+		`hubrelay_queue_dropped_total{sink="billing"} 4`,
+		`hubrelay_delivery_attempt_seconds_bucket{outcome="gone",sink="billing",le="0.025"} 1`,
+		`hubrelay_deliveries_parked_total{sink="billing"} 1`,
+		`hubrelay_dead_letters_total{sink="billing"} 1`,
+		`hubrelay_sink_backlog{sink="billing"} 12`,
+		`hubrelay_redis_up 1`,
+		`hubrelay_embedded_redis_restarts_total 1`,
+		`hubrelay_build_info{version="v1.2.3"} 1`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(line, "# TYPE "); ok &&
+			!strings.HasPrefix(name, "hubrelay_") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			t.Errorf("a metric of another name: %s", line)
+		}
+	}
+}

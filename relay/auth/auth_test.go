@@ -1,0 +1,203 @@
+package auth
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func testRing(t *testing.T, keys ...Key) *Keyring {
+	t.Helper()
+	r, err := NewKeyring(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.now = func() time.Time { return noon }
+	return r
+}
+
+func code(e *relay.Error) relay.Code {
+	if e == nil {
+		return ""
+	}
+	return e.Code
+}
+
+func TestAuthenticate(t *testing.T) {
+	r := testRing(t,
+		Key{Name: "ops", Hash: HashSecret("secret-1")},
+		Key{Name: "old", Hash: HashSecret("secret-2"), Expires: noon},
+		Key{Name: "new", Hash: HashSecret("secret-3"), Expires: noon.Add(time.Second)},
+	)
+	for _, tt := range []struct {
+		header, name string
+		code         relay.Code
+	}{
+		{"Bearer secret-1", "ops", ""},
+		{"bearer  secret-1 ", "ops", ""},
+		{"BEARER secret-3", "new", ""},
+		{"Bearer secret-2", "", relay.CodeAuthExpired},
+		{"Bearer secret-9", "", relay.CodeAuthInvalid},
+		{"Bearer secret-1 x", "", relay.CodeAuthInvalid},
+		{"Bearer ", "", relay.CodeAuthInvalid},
+		{"Bearer", "", relay.CodeAuthInvalid},
+		{"Basic secret-1", "", relay.CodeAuthInvalid},
+		{"secret-1", "", relay.CodeAuthInvalid},
+		{"", "", relay.CodeAuthInvalid},
+		{"Bearer " + strings.Repeat("x", 100_000), "", relay.CodeAuthInvalid},
+	} {
+		k, err := r.Authenticate(tt.header)
+		if code(err) != tt.code || (k != nil && k.Name != tt.name) || (k == nil) != (tt.name == "") {
+			t.Errorf("Authenticate(%.40q) = %v, %v; want %q, %q", tt.header, k, err, tt.name, tt.code)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret-") {
+			t.Errorf("the error %q repeats the key", err)
+		}
+	}
+}
+
+func TestKeyringRefusesWhatIsAmbiguous(t *testing.T) {
+	for name, keys := range map[string][]Key{
+		"no name":     {{Hash: HashSecret("a")}},
+		"same name":   {{Name: "a", Hash: HashSecret("a")}, {Name: "a", Hash: HashSecret("b")}},
+		"same secret": {{Name: "a", Hash: HashSecret("a")}, {Name: "b", Hash: HashSecret("a")}},
+	} {
+		if _, err := NewKeyring(keys); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	r := testRing(t, Key{Name: "a", Hash: HashSecret("a")})
+	if err := r.Replace([]Key{{Name: ""}}); err == nil {
+		t.Error("Replace took a key without a name")
+	}
+	if _, err := r.Authenticate("Bearer a"); err != nil {
+		t.Errorf("a refused Replace lost the old keys: %v", err)
+	}
+}
+
+func TestCheckGrant(t *testing.T) {
+	key := Key{Name: "ops", Hash: HashSecret("a"), Hubs: []string{"h1"}}
+	g := key.Grant("h1")
+	changed := func(f func(*Key)) Key { k := key; f(&k); return k }
+	for name, tt := range map[string]struct {
+		keys []Key
+		code relay.Code
+	}{
+		"same":        {[]Key{{Name: "x"}, key}, ""},
+		"gone":        {[]Key{{Name: "x"}}, relay.CodeAuthInvalid},
+		"new secret":  {[]Key{changed(func(k *Key) { k.Hash = HashSecret("b") })}, relay.CodeAuthInvalid},
+		"expired":     {[]Key{changed(func(k *Key) { k.Expires = noon })}, relay.CodeAuthExpired},
+		"other hubs":  {[]Key{changed(func(k *Key) { k.Hubs = []string{"h2"} })}, relay.CodeWrongHub},
+		"all of them": {[]Key{changed(func(k *Key) { k.Hubs = []string{Any} })}, ""},
+	} {
+		if got := code(testRing(t, tt.keys...).Check(g)); got != tt.code {
+			t.Errorf("%s: Check = %q, want %q", name, got, tt.code)
+		}
+	}
+}
+
+func TestGrantAllows(t *testing.T) {
+	all, one := []string{Any}, []string{"h1"}
+	for _, tt := range []struct {
+		name         string
+		g            Grant
+		hub, account string
+		want         bool
+	}{
+		{"hub pipeline", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "a", true},
+		{"hub pipeline, other hub", Grant{Hub: "h1", Account: "a", Hubs: all}, "h2", "a", false},
+		{"hub pipeline, other account", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "b", false},
+		{"hub pipeline, no account", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "", true},
+		{"account pipeline", Grant{Account: "a", Hubs: all}, "h2", "a", true},
+		{"account pipeline, closed hub", Grant{Account: "a", Hubs: one}, "h2", "a", false},
+		{"account pipeline, other account", Grant{Account: "a", Hubs: all}, "h1", "b", false},
+		{"account pipeline, no account", Grant{Account: "a", Hubs: one}, "h1", "", true},
+		{"platform", Grant{Account: Any, Hubs: all}, "h7", "b", true},
+		{"platform, closed hub", Grant{Account: Any, Hubs: one}, "h7", "b", false},
+		{"key without account", Grant{Hub: "h1", Hubs: all}, "h1", "a", false},
+		{"key without account, no account", Grant{Hub: "h1", Hubs: all}, "h1", "", true},
+		{"no hubs", Grant{Account: "a"}, "h1", "a", false},
+		{"account named *", Grant{Account: "a", Hubs: all}, "h1", Any, false},
+	} {
+		if got := tt.g.Allows(tt.hub, tt.account); got != tt.want {
+			t.Errorf("%s: Allows(%q, %q) = %v", tt.name, tt.hub, tt.account, got)
+		}
+	}
+}
+
+func TestRequire(t *testing.T) {
+	k := Key{Name: "ops", Hubs: []string{"h1"}, Capabilities: []string{CapabilityPublish}}
+	if err := k.Require(CapabilityPublish); err != nil {
+		t.Error(err)
+	}
+	err := k.Require(CapabilityMigrate)
+	if code(err) != relay.CodePermissions || err.Extra["capability"] != CapabilityMigrate {
+		t.Errorf("Require = %v, %v", err, err.Extra)
+	}
+	if got := code(k.RequireHub("h2")); got != relay.CodeWrongHub {
+		t.Errorf("RequireHub = %q", got)
+	}
+	if !k.Opens("h1") || k.Opens("") || k.Opens(Any) {
+		t.Error("Opens is wrong for a key of one hub")
+	}
+}
+
+func TestCheckHubID(t *testing.T) {
+	for id, want := range map[string]relay.Code{
+		"":                       relay.CodeMissingArgument,
+		"h":                      "",
+		"Hub 1/ü":                "",
+		strings.Repeat("x", 256): "",
+		strings.Repeat("x", 257): relay.CodeInvalidArgument,
+		"a\x00b":                 relay.CodeInvalidArgument,
+		"a\nb":                   relay.CodeInvalidArgument,
+		"a\x7f":                  relay.CodeInvalidArgument,
+		"a\u0085b":               relay.CodeInvalidArgument,
+		"a\xff":                  relay.CodeInvalidArgument,
+	} {
+		if got := code(CheckHubID(id)); got != want {
+			t.Errorf("CheckHubID(%.20q) = %q, want %q", id, got, want)
+		}
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	a, b := NewSecret(), NewSecret()
+	if a == b || !strings.HasPrefix(a, "hrk_") || len(a) != 4+43 {
+		t.Errorf("NewSecret gave %d and %d characters", len(a), len(b))
+	}
+	hash := HashSecret(a)
+	back, err := ParseHash(strings.ToUpper(FormatHash(hash)))
+	if err != nil || back != hash {
+		t.Errorf("ParseHash(FormatHash) = %x, %v", back, err)
+	}
+	for _, bad := range []string{"", "ab", strings.Repeat("g", 64), strings.Repeat("a", 65)} {
+		if _, err := ParseHash(bad); err == nil {
+			t.Errorf("ParseHash(%q) gave no error", bad)
+		}
+	}
+}
+
+func FuzzAuthenticate(f *testing.F) {
+	for _, s := range []string{"Bearer a", "Bearer  a\t", "bearer", " Bearer a", "Bearer \xff", ""} {
+		f.Add(s)
+	}
+	r, err := NewKeyring([]Key{{Name: "k", Hash: HashSecret("a")}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		k, refused := r.Authenticate(header)
+		if (k == nil) == (refused == nil) {
+			t.Errorf("Authenticate(%q) = %v, %v", header, k, refused)
+		}
+		if k != nil && !slices.Equal(strings.Fields(strings.ToLower(header)), []string{"bearer", "a"}) {
+			t.Errorf("Authenticate(%q) found a key", header)
+		}
+	})
+}
