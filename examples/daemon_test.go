@@ -148,7 +148,7 @@ func freePort(t *testing.T) int {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port //nolint:errcheck,forcetypeassert // a TCP listener has a TCP address
+	return l.Addr().(*net.TCPAddr).Port //nolint:errcheck // a TCP listener has a TCP address
 }
 
 func freeAddress(t *testing.T) string {

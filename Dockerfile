@@ -1,0 +1,39 @@
+# syntax=docker/dockerfile:1
+# hubrelay and a redis-server for its embedded default, in one image that runs as a user without rights.
+#
+#   docker build --build-arg VERSION=v1.2.3 -t hubrelay .
+#   docker run -p 8080:8080 -v hubrelay-data:/data -v ./hubrelay.yaml:/etc/hubrelay/hubrelay.yaml:ro hubrelay
+
+FROM golang:1.26-bookworm AS build
+WORKDIR /src
+# The modules first: they change less often than the source.
+COPY go.mod go.sum ./
+RUN go mod download
+COPY cmd ./cmd
+COPY relay ./relay
+COPY sinks ./sinks
+ARG VERSION=devel
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /hubrelay ./cmd/hubrelay
+
+FROM debian:bookworm-slim
+# ca-certificates: webhooks are sent to https. A server that the package would start is not wanted.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates redis-server wget \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin hubrelay \
+ && install -d -o hubrelay -g hubrelay -m 0700 /data
+COPY --from=build /hubrelay /usr/local/bin/hubrelay
+COPY configs/hubrelay.yaml /etc/hubrelay/hubrelay.yaml
+# Inside the container the listener must be reachable from outside of it; admin stays on loopback. Both can be set
+# anew, like every key: HUBRELAY_ and the key, with __ between levels.
+ENV HUBRELAY_SERVER__LISTEN=0.0.0.0:8080 \
+    HUBRELAY_REDIS__DATA_DIR=/data
+USER hubrelay
+WORKDIR /data
+VOLUME /data
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
+  CMD ["wget", "-q", "-O", "/dev/null", "http://127.0.0.1:9090/readyz"]
+# docker stop sends SIGTERM, which drains; give it more than server.shutdown_grace: docker stop -t 30.
+ENTRYPOINT ["/usr/local/bin/hubrelay"]
+CMD ["serve", "-c", "/etc/hubrelay/hubrelay.yaml"]

@@ -1,0 +1,58 @@
+package examples
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The image cannot be built everywhere that tests run; what it copies can at least be there.
+func TestDockerfileCopiesWhatExists(t *testing.T) {
+	file := read(t, "../Dockerfile")
+	copies := regexp.MustCompile(`(?m)^COPY (?:--chown=\S+ )?([^-\n].*)$`).FindAllStringSubmatch(file, -1)
+	if len(copies) == 0 {
+		t.Fatal("the Dockerfile copies nothing")
+	}
+	ignore := read(t, "../.dockerignore")
+	for _, c := range copies {
+		paths := strings.Fields(c[1])
+		for _, path := range paths[:len(paths)-1] { // the last is the destination
+			if _, err := os.Stat("../" + path); err != nil {
+				t.Errorf("the Dockerfile copies %s: %v", path, err)
+			}
+			top, _, _ := strings.Cut(path, "/")
+			if !strings.Contains(ignore, "\n!"+top+"\n") {
+				t.Errorf(".dockerignore leaves %s out of the build", path)
+			}
+		}
+	}
+}
+
+// Lock files that name a registry tie everyone to it.
+func TestLockFilesNameNoRegistry(t *testing.T) {
+	if lock := read(t, "package-lock.json"); strings.Contains(lock, `"resolved"`) || strings.Contains(lock, "://") {
+		t.Error("package-lock.json names addresses: npm config set omit-lockfile-registry-resolved true, then npm install again")
+	}
+}
+
+func TestScriptsParse(t *testing.T) {
+	for _, script := range []string{"../.ci/run", "../.ci/need", "../.ci/vulncheck", "publish.sh", "publish-redis.sh"} {
+		if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", script, err, out)
+		}
+		if info, err := os.Stat(script); err != nil || info.Mode()&0o100 == 0 {
+			t.Errorf("%s cannot be executed (%v)", script, err)
+		}
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"slices"
+	"testing"
+)
+
+func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
+	var stream []byte
+	stream = append(stream, 0x81, 3, 'a', 'b', 'c')                                            // short
+	stream = append(stream, textFrame(300)...)                                                 // 16-bit length
+	stream = append(stream, 0x89, 0)                                                           // a ping does not count
+	stream = append(append(stream, 0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0), make([]byte, 1<<16)...) // 64-bit length
+	for _, size := range []int{1, 2, 7, 1000, len(stream)} {
+		c := client{header: make([]byte, 0, 10)}
+		for piece := range slices.Chunk(stream, size) {
+			if err := c.count(piece); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.frames != 3 || c.bytes != 5+300+10+1<<16 {
+			t.Errorf("in pieces of %d: %d frames of %d bytes", size, c.frames, c.bytes)
+		}
+	}
+	if err := (&client{}).count([]byte{0x88, 0}); err == nil {
+		t.Error("a close frame went unnoticed")
+	}
+}
+
+func TestPostReadsAnswersToTheirEnd(t *testing.T) {
+	answers := []string{
+		"HTTP/1.1 202 Accepted\r\nContent-Length: 5\r\n\r\nabcde",
+		"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n",
+	}
+	ours, theirs := net.Pipe()
+	defer func() { _ = ours.Close() }()
+	go func() {
+		defer func() { _ = theirs.Close() }()
+		in := make([]byte, 4)
+		for _, a := range append(answers, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno") {
+			if _, err := theirs.Read(in); err != nil {
+				return
+			}
+			_, _ = theirs.Write([]byte(a))
+		}
+	}()
+	c := &httpConn{conn: ours, in: bufio.NewReader(ours)}
+	for _, a := range answers {
+		if err := c.post([]byte("POST")); err != nil {
+			t.Errorf("%q: %v", a, err)
+		}
+	}
+	if err := c.post([]byte("POST")); err == nil {
+		t.Error("a refusal counted as accepted")
+	}
+}
+
+func TestTableSaysWhatWasMissed(t *testing.T) {
+	good := newRow("good", 12, "x", "floor", 6).ratioAtLeast(2)
+	bad := newRow("bad", 59_999, "x", "floor", 1).atLeast(60_000)
+	var out bytes.Buffer
+	printTable(&out, []row{good, bad})
+	if !bytes.Contains(out.Bytes(), []byte("59,999 x")) || !bytes.Contains(out.Bytes(), []byte("2.00")) {
+		t.Errorf("the table is\n%s", out.String())
+	}
+	if err := missed([]row{good}); err != nil {
+		t.Error(err)
+	}
+	if err := missed([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
+		t.Errorf("missed: %v", err)
+	}
+}

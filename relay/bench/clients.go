@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// playClients opens many connections and counts the frames that come, as cheaply as can be: the sockets stand outside
+// Go's poller, and are emptied twenty times a second. It prints "ready"; told anything, it prints "FRAMES BYTES".
+func playClients(lines *bufio.Scanner, args []string) error {
+	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
+	address := flags.String("address", "", "where to connect")
+	n := flags.Int("n", 0, "how many")
+	plain := flags.Bool("plain", false, "no websocket handshake")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	all := make([]*client, 0, *n)
+	for range *n {
+		c, err := connect(*address, *plain)
+		if err != nil {
+			return fmt.Errorf("client %d: %w", len(all)+1, err)
+		}
+		all = append(all, c)
+	}
+	fmt.Println("ready")
+
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		for lines.Scan() {
+			asked <- struct{}{}
+		}
+	}()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	buf := make([]byte, 256<<10)
+	for {
+		report := false
+		select {
+		case <-tick.C:
+		case _, more := <-asked:
+			if !more {
+				return nil
+			}
+			report = true
+		}
+		var frames, size int
+		for i, c := range all {
+			if err := c.empty(buf); err != nil {
+				return fmt.Errorf("client %d: %w", i+1, err)
+			}
+			frames += c.frames
+			size += c.bytes
+		}
+		if report {
+			fmt.Println(frames, size)
+		}
+	}
+}
+
+// client is one connection that counts complete text frames.
+type client struct {
+	fd            int
+	frames, bytes int
+
+	header []byte // of the frame that has begun, up to ten bytes
+	skip   int    // bytes of its payload that are still to come
+}
+
+func connect(address string, plain bool) (*client, error) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	var early []byte
+	if !plain {
+		if early, err = upgrade(conn, address); err != nil {
+			return nil, err
+		}
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil, errors.New("not a TCP connection")
+	}
+	file, err := tcp.File() // a second descriptor, outside the poller
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	fd, err := syscall.Dup(int(file.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	c := &client{fd: fd, header: make([]byte, 0, 10)}
+	return c, c.count(early)
+}
+
+// upgrade asks for a token and opens the websocket; it returns what came right behind the handshake.
+func upgrade(conn net.Conn, address string) ([]byte, error) {
+	token, err := askToken(address)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_, err = fmt.Fprintf(conn, "GET %s?token=%s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", path, token, address)
+	if err != nil {
+		return nil, err
+	}
+	var got []byte
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := conn.Read(buf)
+		got = append(got, buf[:n]...)
+		if head, rest, ok := bytes.Cut(got, []byte("\r\n\r\n")); ok {
+			if !bytes.HasPrefix(head, []byte("HTTP/1.1 101 ")) {
+				return nil, fmt.Errorf("the upgrade was answered %q", got)
+			}
+			return rest, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func askToken(address string) (string, error) {
+	req, err := http.NewRequest(http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+benchKey)
+	req.Header.Set("X-Hub-Id", benchHub)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	var answer struct{ Data struct{ Token string } }
+	if err := json.Unmarshal(body, &answer); err != nil || answer.Data.Token == "" {
+		return "", fmt.Errorf("the relay gave no token: %s %s", resp.Status, body)
+	}
+	return answer.Data.Token, nil
+}
+
+// empty reads all that has come.
+func (c *client) empty(buf []byte) error {
+	for {
+		n, _, err := syscall.Recvfrom(c.fd, buf, syscall.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			return nil
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		}
+		if err := c.count(buf[:n]); err != nil {
+			return err
+		}
+		if n < len(buf) {
+			return nil
+		}
+	}
+}
+
+// count follows the frames (RFC 6455, section 5.2; a server's are not masked).
+func (c *client) count(b []byte) error {
+	for len(b) > 0 {
+		if c.skip > 0 {
+			n := min(c.skip, len(b))
+			c.skip -= n
+			b = b[n:]
+			continue
+		}
+		c.header = append(c.header, b[0])
+		b = b[1:]
+		if len(c.header) < 2 {
+			continue
+		}
+		length, size := int(c.header[1]), 2
+		switch c.header[1] {
+		case 126:
+			size = 4
+		case 127:
+			size = 10
+		}
+		if len(c.header) < size {
+			continue
+		}
+		if size > 2 {
+			length = 0
+			for _, d := range c.header[2:] {
+				length = length<<8 | int(d)
+			}
+		}
+		switch c.header[0] {
+		case 0x81:
+			c.frames++
+			c.bytes += size + length
+		case 0x88:
+			return errors.New("the relay closed the connection")
+		}
+		c.skip, c.header = length, c.header[:0]
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	benchKey = "a-key-for-the-bench-on-loopback-only"
+	benchHub = "5f0c8a7e9d3b2a1c4e6f8a90"
+	path     = "/v1/hubs/current/notifications"
+)
+
+// event is the notification that is published and stored everywhere in the bench: of a usual size.
+const event = `{"topic":"container.instance.state.changed","object":{"id":"5f0c8a7e9d3b2a1c4e6f8a92","state":"running","error":""},` +
+	`"context":{"hub_id":"5f0c8a7e9d3b2a1c4e6f8a90","account_id":"5f0c8a7e9d3b2a1c4e6f8a91","environments":["5f0c8a7e9d3b2a1c4e6f8a93"],` +
+	`"dns_zones":[],"clusters":["production"],"containers":["5f0c8a7e9d3b2a1c4e6f8a94"]},"flags":null}`
+
+// daemon is a hubrelay on the bench's Redis.
+type daemon struct {
+	listen, admin string
+	started       time.Time
+	log           bytes.Buffer
+	cmd           *exec.Cmd
+	done          chan struct{}
+}
+
+func (r *rig) startDaemon(ctx context.Context) (*daemon, error) {
+	listen, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	admin, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(r.dir, "hubrelay.yaml")
+	err = writeFile(file, fmt.Sprintf(`
+server: {listen: %q}
+admin: {listen: %q}
+redis: {url: %q}
+auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}]}
+`, listen, admin, r.redis.url(), benchKey))
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{listen: listen, admin: admin, done: make(chan struct{})}
+	d.cmd = exec.CommandContext(ctx, r.daemon, "serve", "-c", file)
+	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
+	d.started = time.Now()
+	if err := d.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the daemon: %w", err)
+	}
+	go func() {
+		_ = d.cmd.Wait()
+		close(d.done)
+	}()
+	return d, nil
+}
+
+// ready waits for /readyz and returns how long after its start the daemon was ready.
+func (d *daemon) ready(ctx context.Context) (time.Duration, error) {
+	err := until(ctx, 10*time.Second, func() error {
+		select {
+		case <-d.done:
+			return fmt.Errorf("the daemon ended: %s", d.log.String())
+		default:
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+"/readyz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New("readyz answers " + resp.Status)
+		}
+		return nil
+	})
+	return time.Since(d.started), err
+}
+
+// stop asks the daemon to end and waits, at most ten seconds.
+func (d *daemon) stop() {
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-d.done:
+	case <-time.After(10 * time.Second):
+		_ = d.cmd.Process.Kill()
+		<-d.done
+	}
+}
+
+// withDaemon runs a measurement on a ready daemon and an empty Redis.
+func (r *rig) withDaemon(ctx context.Context, measure func(*daemon) error) error {
+	if err := r.redis.clear(); err != nil {
+		return err
+	}
+	d, err := r.startDaemon(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.stop()
+	if _, err := d.ready(ctx); err != nil {
+		return err
+	}
+	return measure(d)
+}
+
+// cpuTime is what a process has used so far, in user and kernel mode.
+func cpuTime(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the name in parentheses, and may hold anything. utime and stime are fields 14 and 15.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	var ticks int
+	for _, f := range fields[11:13] {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	const perSecond = 100 // USER_HZ, the same on every Linux that Go runs on
+	return time.Duration(ticks) * time.Second / perSecond, nil
+}
+
+// residentMiB is the memory that a process holds.
+func residentMiB(pid int) (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(data), "VmRSS:")
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return 0, errors.New("the system does not tell a process's memory")
+	}
+	kib, err := strconv.ParseFloat(fields[0], 64)
+	return kib / 1024, err
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const wholeRun = 170 * time.Second
+
+func main() {
+	// The program starts itself again for the parts that need a process of their own.
+	if role := os.Getenv(roleVariable); role != "" {
+		exit(play(role, os.Args[1:]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, wholeRun)
+	err := bench(ctx, os.Args[1:])
+	cancel()
+	stop()
+	exit(err)
+}
+
+func exit(err error) {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	}
+	fmt.Fprintln(os.Stderr, "bench:", err)
+	os.Exit(1)
+}
+
+// measurement is one part of the bench. It returns its rows of the table.
+type measurement struct {
+	name string
+	run  func(context.Context, *rig) ([]row, error)
+}
+
+var measurements = []measurement{
+	{"idle", measureIdle},
+	{"subscriber", measureSubscriber},
+	{"publish", measurePublish},
+	{"fanout", measureFanout},
+}
+
+func bench(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
+	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout (default: all)")
+	jsonFile := flags.String("json", "", "also write the table to this file as JSON")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *daemon == "" {
+		return errors.New("--daemon must name the hubrelay binary; make bench builds and names it")
+	}
+	r, err := newRig(ctx, *daemon)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	var rows []row
+	for _, m := range measurements {
+		if *only != "" && !strings.Contains(","+*only+",", ","+m.name+",") {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "measuring %s\n", m.name)
+		found, err := m.run(ctx, r)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", m.name, err)
+		}
+		rows = append(rows, found...)
+	}
+	printTable(os.Stdout, rows)
+	if *jsonFile != "" {
+		if err := writeJSON(*jsonFile, rows); err != nil {
+			return err
+		}
+	}
+	return missed(rows)
+}
+
+// rig is what every measurement needs: a Redis of the bench's own and a folder.
+type rig struct {
+	daemon string
+	dir    string
+	redis  *redisServer
+}
+
+func newRig(ctx context.Context, daemon string) (*rig, error) {
+	daemon, err := filepath.Abs(daemon)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "hubrelay-bench")
+	if err != nil {
+		return nil, err
+	}
+	server, err := startRedis(ctx, dir)
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	return &rig{daemon: daemon, dir: dir, redis: server}, nil
+}
+
+func (r *rig) close() {
+	r.redis.close()
+	_ = os.RemoveAll(r.dir)
+}

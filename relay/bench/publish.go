@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	publishFor   = 5 * time.Second
+	batchSize    = 100
+	batchConns   = 8
+	singleConns  = 64
+	floorConns   = 2
+	notification = "notifications/s"
+)
+
+// measurePublish loads the publish endpoint with prebuilt requests on kept-alive connections.
+func measurePublish(ctx context.Context, r *rig) ([]row, error) {
+	if err := r.redis.clear(); err != nil {
+		return nil, err
+	}
+	floor, err := r.pipelinedXADD(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("pipelined XADD: %w", err)
+	}
+	var batches, singles float64
+	err = r.withDaemon(ctx, func(d *daemon) error {
+		lines := repeat([]byte(event+"\n"), batchSize)
+		batches, err = d.load(ctx, batchConns, request("application/x-ndjson", lines))
+		batches *= batchSize
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("NDJSON: %w", err)
+	}
+	err = r.withDaemon(ctx, func(d *daemon) error {
+		singles, err = d.load(ctx, singleConns, request("application/json", []byte(event)))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("single POST: %w", err)
+	}
+	const beside = "pipelined XADD of the same"
+	return []row{
+		newRow("publish, NDJSON of 100 a request", batches, notification, beside, floor).atLeast(60_000),
+		newRow("publish, one a request", singles, notification, beside, floor).atLeast(8_000),
+	}, nil
+}
+
+func request(contentType string, body []byte) []byte {
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nX-Hub-Id: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
+		path, benchKey, benchHub, contentType, len(body))
+	return append([]byte(head), body...)
+}
+
+// load sends the request again and again on each connection and returns how many a second were accepted.
+func (d *daemon) load(ctx context.Context, conns int, request []byte) (float64, error) {
+	return hammer(ctx, conns, func() (func() error, func(), error) {
+		c, err := dialHTTP(d.listen)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func() error { return c.post(request) }, c.close, nil
+	})
+}
+
+// pipelinedXADD appends the same payload, with the fields of the log, in pipelines of a hundred.
+func (r *rig) pipelinedXADD(ctx context.Context) (float64, error) {
+	one := command(nil, "XADD", "bench:floor", "*", "id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed",
+		"hub", benchHub, "account", "5f0c8a7e9d3b2a1c4e6f8a91", "data", event)
+	commands := repeat(one, batchSize)
+	rate, err := hammer(ctx, floorConns, func() (func() error, func(), error) {
+		c, err := r.redis.dial()
+		if err != nil {
+			return nil, nil, err
+		}
+		return func() error { return c.pipeline(commands, batchSize) }, c.close, nil
+	})
+	return rate * batchSize, err
+}
+
+// hammer runs what open returns in n goroutines and returns the number of successes in a second.
+func hammer(ctx context.Context, n int, open func() (shot func() error, done func(), err error)) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishFor)
+	defer cancel()
+	var (
+		wg    sync.WaitGroup
+		count atomic.Int64
+	)
+	failures := make(chan error, n)
+	began := time.Now()
+	for range n {
+		wg.Go(func() {
+			shot, done, err := open()
+			if err != nil {
+				failures <- err
+				return
+			}
+			defer done()
+			for ctx.Err() == nil {
+				if err := shot(); err != nil {
+					failures <- err
+					return
+				}
+				count.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	rate := float64(count.Load()) / time.Since(began).Seconds()
+	select {
+	case err := <-failures:
+		return 0, err
+	default:
+		return rate, nil
+	}
+}
+
+// httpConn is the cheapest HTTP/1.1 client: it writes prebuilt bytes and skips the answer's body.
+type httpConn struct {
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dialHTTP(address string) (*httpConn, error) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &httpConn{conn: conn, in: bufio.NewReaderSize(conn, 8<<10)}, nil
+}
+
+func (c *httpConn) close() { _ = c.conn.Close() }
+
+func (c *httpConn) post(request []byte) error {
+	_ = c.conn.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.conn.Write(request); err != nil {
+		return err
+	}
+	status, length, err := c.head()
+	if err != nil {
+		return err
+	}
+	if status != "202" {
+		body, _ := io.ReadAll(io.LimitReader(c.in, max(0, length)))
+		return fmt.Errorf("the relay answered %s: %s", status, body)
+	}
+	if length >= 0 {
+		_, err = c.in.Discard(int(length))
+		return err
+	}
+	return c.skipChunks()
+}
+
+// head reads up to the empty line; the length is -1 for a chunked body.
+func (c *httpConn) head() (status string, length int64, err error) {
+	length = -1
+	for first := true; ; first = false {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return "", 0, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if first {
+			if len(line) < len("HTTP/1.1 202") {
+				return "", 0, errors.New("the relay did not answer in HTTP/1.1")
+			}
+			status = string(line[9:12])
+		}
+		if len(line) == 0 {
+			return status, length, nil
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			if length, err = strconv.ParseInt(string(value), 10, 64); err != nil {
+				return "", 0, err
+			}
+		}
+	}
+}
+
+func (c *httpConn) skipChunks() error {
+	for {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		size, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 16, 32)
+		if err != nil {
+			return err
+		}
+		if _, err := c.in.Discard(int(size) + len("\r\n")); err != nil || size == 0 {
+			return err
+		}
+	}
+}

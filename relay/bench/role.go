@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// A role is a part that this program plays in a process of its own, so that its CPU time is counted apart. It talks
+// with the program that started it in lines on its standard input and output.
+const (
+	roleVariable = "HUBRELAY_BENCH_ROLE"
+	roleFloor    = "floor"
+	roleClients  = "clients"
+)
+
+func play(role string, args []string) error {
+	lines := bufio.NewScanner(os.Stdin)
+	switch role {
+	case roleFloor:
+		return playFloor(lines)
+	case roleClients:
+		return playClients(lines, args)
+	default:
+		return fmt.Errorf("there is no role %q", role)
+	}
+}
+
+// part is a process that plays a role.
+type part struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func startRole(ctx context.Context, role string, args ...string) (*part, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &part{cmd: exec.CommandContext(ctx, self, args...)}
+	p.cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewScanner(out)
+	return p, p.cmd.Start()
+}
+
+// line waits for the next line that the part prints.
+func (p *part) line() (string, error) {
+	if !p.out.Scan() {
+		return "", errors.Join(errors.New("a part of the bench ended early"), p.out.Err())
+	}
+	return p.out.Text(), nil
+}
+
+// tell sends the part a line.
+func (p *part) tell(words ...any) error {
+	_, err := fmt.Fprintln(p.in, words...)
+	return err
+}
+
+// ask sends a line and waits for the answer.
+func (p *part) ask(words ...any) (string, error) {
+	if err := p.tell(words...); err != nil {
+		return "", err
+	}
+	return p.line()
+}
+
+// stop ends the part: closing its input is enough, the kill is for one that hangs.
+func (p *part) stop() {
+	_ = p.in.Close()
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// heard returns the next line from the other side, without its newline.
+func heard(lines *bufio.Scanner) (string, error) {
+	if !lines.Scan() {
+		return "", errors.Join(io.EOF, lines.Err())
+	}
+	return strings.TrimSpace(lines.Text()), nil
+}

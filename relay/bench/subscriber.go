@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone"
+)
+
+const (
+	ownMessages  = 300_000
+	peerMessages = 30_000
+	stream       = "bench:messages"
+	group        = "bench"
+)
+
+// measureSubscriber lets our Subscriber and its peer work off a full stream, acking each message at once.
+func measureSubscriber(ctx context.Context, r *rig) ([]row, error) {
+	var own, peer float64
+	for range 2 { // the better of two, taken in turns
+		o, err := r.consume(ctx, ownMessages, []string{"id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed", "data", event}, ownSubscriber)
+		if err != nil {
+			return nil, fmt.Errorf("our subscriber: %w", err)
+		}
+		p, err := r.consume(ctx, peerMessages, []string{"_watermill_message_uuid", "5f0c8a7e9d3b2a1c4e6f8a92", "metadata", "", "payload", event}, peerSubscriber)
+		if err != nil {
+			return nil, fmt.Errorf("watermill-redisstream: %w", err)
+		}
+		own, peer = max(own, o), max(peer, p)
+	}
+	return []row{newRow("Watermill Subscriber", own, "messages/s", "watermill-redisstream 1.4.5", peer).ratioAtLeast(10)}, nil
+}
+
+// consume fills the stream with n entries of these fields, and returns how many a second come out.
+func (r *rig) consume(ctx context.Context, n int, fields []string, open func(*rig) (message.Subscriber, func(), error)) (float64, error) {
+	if err := r.redis.clear(); err != nil {
+		return 0, err
+	}
+	if err := r.fill(n, fields); err != nil {
+		return 0, err
+	}
+	sub, done, err := open(r)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	began := time.Now()
+	messages, err := sub.Subscribe(ctx, stream)
+	if err != nil {
+		return 0, err
+	}
+	for got := range n {
+		m, ok := <-messages
+		if !ok {
+			return 0, fmt.Errorf("only %d of %d messages came: %w", got, n, context.Cause(ctx))
+		}
+		if len(m.Payload) != len(event) {
+			return 0, errors.New("a message came with another payload")
+		}
+		m.Ack()
+	}
+	return float64(n) / time.Since(began).Seconds(), nil
+}
+
+func (r *rig) fill(n int, fields []string) error {
+	c, err := r.redis.dial()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	// Both begin with a group that stands at the start of the stream.
+	if err := c.do("XGROUP", "CREATE", stream, group, "0", "MKSTREAM"); err != nil {
+		return err
+	}
+	const batch = 1000
+	one := command(nil, append([]string{"XADD", stream, "*"}, fields...)...)
+	for range n / batch {
+		if err := c.pipeline(repeat(one, batch), batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func repeat(b []byte, n int) []byte {
+	all := make([]byte, 0, n*len(b))
+	for range n {
+		all = append(all, b...)
+	}
+	return all
+}
+
+func ownSubscriber(r *rig) (message.Subscriber, func(), error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	b, err := backbone.Open(ctx, backbone.Options{URL: r.redis.url()})
+	if err != nil {
+		return nil, nil, err
+	}
+	sub, err := backbone.NewSubscriber(backbone.SubscriberConfig{
+		Commands: b.Commands(), Readers: b.Readers(), Group: group, Consumer: "bench",
+		Lanes: func(string) int { return 256 },
+	})
+	if err != nil {
+		b.Close()
+		return nil, nil, err
+	}
+	return sub, func() {
+		_ = sub.Close()
+		b.Close()
+	}, nil
+}
+
+func peerSubscriber(r *rig) (message.Subscriber, func(), error) {
+	client := redis.NewClient(&redis.Options{Addr: r.redis.address})
+	sub, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
+		Client: client, ConsumerGroup: group, Consumer: "bench", OldestId: "0",
+	}, watermill.NopLogger{})
+	if err != nil {
+		_ = client.Close()
+		return nil, nil, err
+	}
+	return sub, func() {
+		_ = sub.Close()
+		_ = client.Close()
+	}, nil
+}

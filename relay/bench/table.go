@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+)
+
+// row is one promise: what was measured, what stands beside it, and the bar.
+type row struct {
+	What     string  `json:"what"`
+	Measured float64 `json:"measured"`
+	Unit     string  `json:"unit"`
+	Beside   string  `json:"beside"`
+	Floor    float64 `json:"floor"`
+	Ratio    float64 `json:"ratio"`
+	Bar      string  `json:"bar"`
+	OK       bool    `json:"ok"`
+}
+
+// newRow returns a row whose verdict is still to be set.
+func newRow(what string, measured float64, unit, beside string, floor float64) row {
+	return row{What: what, Measured: measured, Unit: unit, Beside: beside, Floor: floor, Ratio: measured / floor}
+}
+
+func (r row) atLeast(bar float64) row {
+	r.Bar, r.OK = fmt.Sprintf("≥ %s %s", number(bar), r.Unit), r.Measured >= bar
+	return r
+}
+
+func (r row) atMost(bar float64) row {
+	r.Bar, r.OK = fmt.Sprintf("≤ %s %s", number(bar), r.Unit), r.Measured <= bar
+	return r
+}
+
+func (r row) ratioAtLeast(bar float64) row {
+	r.Bar, r.OK = fmt.Sprintf("ratio ≥ %g", bar), r.Ratio >= bar
+	return r
+}
+
+func (r row) ratioAtMost(bar float64) row {
+	r.Bar, r.OK = fmt.Sprintf("ratio ≤ %g", bar), r.Ratio <= bar
+	return r
+}
+
+func printTable(w io.Writer, rows []row) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "what\tmeasured\tbeside it, in the same run\tratio\tbar\tok")
+	for _, r := range rows {
+		verdict := "yes"
+		if !r.OK {
+			verdict = "NO"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s %s\t%s: %s %s\t%.2f\t%s\t%s\n",
+			r.What, number(r.Measured), r.Unit, r.Beside, number(r.Floor), r.Unit, r.Ratio, r.Bar, verdict)
+	}
+	_ = t.Flush()
+}
+
+func writeJSON(file string, rows []row) error {
+	data, err := json.MarshalIndent(rows, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(data, '\n'), 0o600)
+}
+
+func missed(rows []row) error {
+	var names []string
+	for _, r := range rows {
+		if !r.OK {
+			names = append(names, r.What)
+		}
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("missed the bar: %s", strings.Join(names, "; "))
+	}
+	return nil
+}
+
+// number prints large figures in whole thousands groups and small ones with two digits.
+func number(v float64) string {
+	if v < 100 {
+		return strings.TrimSuffix(fmt.Sprintf("%.2f", v), ".00")
+	}
+	s := fmt.Sprintf("%.0f", v)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
