@@ -1,0 +1,306 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	handshakeTimeout = 15 * time.Second
+	pingInterval     = 30 * time.Second
+	// silenceTimeout is how long a connection may bring nothing, pings and pongs included.
+	silenceTimeout = 75 * time.Second
+	controlTimeout = 5 * time.Second
+	goodbyeTimeout = time.Second
+	// maxRefusals is how often in a row a fresh token may be refused before that is believed.
+	maxRefusals = 3
+)
+
+// ListenOptions are the settings of [Client.Listen]. The zero value takes every topic.
+type ListenOptions struct {
+	// Topics are topic patterns.
+	Topics []string
+	// MaxMessage bounds one message in bytes (1 MiB); a larger one ends the connection.
+	MaxMessage int64
+	// LeastPause and MostPause bound the exponential pause between two attempts (500 ms, 30 s). A server that names a
+	// longer one (Retry-After, up to five minutes) is obeyed.
+	LeastPause, MostPause time.Duration
+	// Connected, where not nil, is called after each upgrade: what is accepted by the server from then on arrives.
+	Connected func()
+	// Disconnected, where not nil, is called with the reason whenever a connection or an attempt ended and another
+	// follows after pause.
+	Disconnected func(err error, pause time.Duration)
+}
+
+func (o *ListenOptions) defaults() {
+	o.MaxMessage = cmp.Or(max(o.MaxMessage, 0), 1<<20)
+	o.LeastPause = cmp.Or(max(o.LeastPause, 0), 500*time.Millisecond)
+	o.MostPause = max(cmp.Or(max(o.MostPause, 0), 30*time.Second), o.LeastPause)
+}
+
+// Listen yields the notifications of c.Hub, or of the account pipeline, as they come. It gets a token for every
+// connection and connects again, with growing pauses, until ctx ends; then the sequence ends without an error. What
+// happens while there is no connection is not seen.
+//
+// An error that no repetition mends (401, 403, 422; 4xx in general before the first connection) is the last thing that
+// is yielded. Nothing is read while the caller works on a notification, so one that works for longer than a minute at a
+// time loses its connection.
+//
+// ID is empty in what is yielded: the stream does not carry it. Data is the message as it came.
+func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.Notification, error] {
+	o.defaults()
+	return func(yield func(relay.Notification, error) bool) {
+		l := listener{client: c, options: o, yield: yield}
+		for ctx.Err() == nil {
+			err := l.stream(ctx)
+			if l.done || ctx.Err() != nil {
+				return
+			}
+			if l.permanent(err) {
+				yield(relay.Notification{}, err)
+				return
+			}
+			l.pause(ctx, err)
+		}
+	}
+}
+
+// listener is the state of one Listen over its connections.
+type listener struct {
+	client  *Client
+	options ListenOptions
+	yield   func(relay.Notification, error) bool
+
+	done      bool // the caller wants no more
+	connected bool // at least once
+	upgrading bool // the last attempt got its token
+	refusals  int  // of fresh tokens, in a row
+	failures  int  // attempts since something was received or a connection held
+}
+
+// stream makes one connection and yields from it. It returns why that ended.
+func (l *listener) stream(ctx context.Context) error {
+	ws, err := l.connect(ctx)
+	if err != nil {
+		return err
+	}
+	l.connected, l.refusals = true, 0
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		keepAlive(ctx, ws)
+	}()
+	defer func() {
+		cancel()
+		<-ended
+		_ = ws.Close()
+	}()
+	l.client.log().Info("connected to the notification stream", "hub", l.client.Hub)
+	if l.options.Connected != nil {
+		l.options.Connected()
+	}
+	since := time.Now()
+	err = l.read(ws)
+	if time.Since(since) > l.options.MostPause {
+		l.failures = 0
+	}
+	return err
+}
+
+// keepAlive sends pings until ctx ends, then says goodbye and lets the reading end.
+func keepAlive(ctx context.Context, ws *websocket.Conn) {
+	ticker := time.NewTicker(pingInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			_ = ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(controlTimeout))
+		case <-ctx.Done():
+			goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+			_ = ws.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(goodbyeTimeout))
+			_ = ws.NetConn().Close() // ends the reading
+			return
+		}
+	}
+}
+
+func (l *listener) read(ws *websocket.Conn) error {
+	ws.SetReadLimit(l.options.MaxMessage)
+	alive := func() { _ = ws.SetReadDeadline(time.Now().Add(silenceTimeout)) }
+	answer := ws.PingHandler()
+	ws.SetPingHandler(func(data string) error {
+		alive()
+		return answer(data)
+	})
+	ws.SetPongHandler(func(string) error {
+		alive()
+		return nil
+	})
+	for {
+		alive()
+		kind, data, err := ws.ReadMessage()
+		if err != nil {
+			return fmt.Errorf("read the stream: %w", err)
+		}
+		l.failures = 0
+		if kind != websocket.TextMessage {
+			continue
+		}
+		n, err := decode(data)
+		if err != nil {
+			l.client.log().Warn("a message that is not a notification was skipped", "error", err, "bytes", len(data))
+			continue
+		}
+		if !l.yield(n, nil) {
+			l.done = true
+			return nil
+		}
+	}
+}
+
+// connect gets a token and opens the websocket as spec.md shows it.
+func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
+	l.upgrading = false
+	token, err := l.client.Token(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.upgrading = true
+	address, err := l.client.endpoint()
+	if err != nil {
+		return nil, err
+	}
+	address.Scheme = "ws" + strings.TrimPrefix(address.Scheme, "http")
+	query := address.Query()
+	query.Set("token", token)
+	if len(l.options.Topics) > 0 {
+		query.Set("topics", strings.Join(l.options.Topics, ","))
+	}
+	address.RawQuery = query.Encode()
+	address.User = nil // gorilla would send it instead of the key
+	header := l.client.header()
+	if fits(token) {
+		header.Set("x-service-token", token)
+	}
+	ws, response, err := l.client.dialer().DialContext(ctx, address.String(), header)
+	if err == nil {
+		return ws, nil
+	}
+	if response == nil {
+		return nil, fmt.Errorf("open the stream: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, _ := io.ReadAll(response.Body) // of which gorilla keeps the first KiB
+	answer := answerError(response, text)
+	if answer.Status == http.StatusUnauthorized {
+		l.refusals++
+	}
+	return nil, fmt.Errorf("open the stream: %w", answer)
+}
+
+// fits says whether a header can carry the token, which is an opaque string.
+func fits(token string) bool {
+	return strings.IndexFunc(token, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+}
+
+// dialer dials as the HTTP client does.
+func (c *Client) dialer() *websocket.Dialer {
+	d := &websocket.Dialer{HandshakeTimeout: handshakeTimeout, Proxy: http.ProxyFromEnvironment, Jar: c.http().Jar}
+	from := c.http().Transport
+	if from == nil {
+		from = http.DefaultTransport
+	}
+	t, ok := from.(*http.Transport)
+	if !ok {
+		return d
+	}
+	d.Proxy, d.NetDialContext, d.NetDialTLSContext = t.Proxy, t.DialContext, t.DialTLSContext
+	if t.TLSClientConfig != nil {
+		d.TLSClientConfig = t.TLSClientConfig.Clone()
+		d.TLSClientConfig.NextProtos = []string{"http/1.1"} // the transport adds h2, which cannot upgrade
+	}
+	return d
+}
+
+// permanent says whether trying again is of no use. A fresh token that is refused may have expired on the way, so that
+// is believed only when it happens again and again.
+func (l *listener) permanent(err error) bool {
+	var answer *Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	switch status := answer.Status; status {
+	case http.StatusUnauthorized:
+		return !l.upgrading || l.refusals >= maxRefusals
+	case http.StatusForbidden, http.StatusUnprocessableEntity:
+		return true
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	default:
+		return status/100 == 4 && !l.connected
+	}
+}
+
+// pause waits before the next attempt.
+func (l *listener) pause(ctx context.Context, err error) {
+	wait := pauseAfter(l.failures, l.options.LeastPause, l.options.MostPause, rand.Float64())
+	l.failures++
+	var answer *Error
+	if errors.As(err, &answer) {
+		wait = max(wait, min(answer.RetryAfter, 5*time.Minute))
+	}
+	l.client.log().Warn("not connected to the notification stream; trying again", "error", err, "pause", wait)
+	if l.options.Disconnected != nil {
+		l.options.Disconnected(err, wait)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// pauseAfter doubles the pause with each failure and takes between half and all of it; at is between 0 and 1.
+func pauseAfter(failures int, least, most time.Duration, at float64) time.Duration {
+	full := most
+	if failures < 32 && least<<failures>>failures == least {
+		full = min(least<<failures, most)
+	}
+	return full/2 + time.Duration(at*float64(full/2))
+}
+
+// decode reads what routing needs and keeps the rest as it came.
+func decode(data []byte) (relay.Notification, error) {
+	var m struct {
+		Topic   string
+		Cursor  string
+		Context struct {
+			Hub     string `json:"hub_id"`
+			Account string `json:"account_id"`
+		}
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return relay.Notification{}, err
+	}
+	if m.Topic == "" {
+		return relay.Notification{}, errors.New("the message has no topic")
+	}
+	return relay.Notification{
+		Topic: m.Topic, Hub: m.Context.Hub, Account: m.Context.Account, Cursor: m.Cursor, Data: data,
+	}, nil
+}
