@@ -62,10 +62,11 @@ func (s *Subscription) Match(n relay.Notification) bool {
 	return s.Grant.Allows(n.Hub, n.Account) && s.Topics.Match(n.Topic)
 }
 
-// Streams carries on with a websocket whose handshake has been found good. An error reaches the client as it is, and
-// means that nothing was written. Serve is called concurrently and may return while the connection, hijacked, lives on.
+// Streams carries on with a websocket whose handshake has been found good. An error means that nothing was written; a
+// *relay.Error reaches the client as it is, any other is logged and becomes 500.unknown. Serve is called concurrently
+// and may return while the connection, hijacked, lives on.
 type Streams interface {
-	Serve(w http.ResponseWriter, r *http.Request, s Subscription) *relay.Error
+	Serve(w http.ResponseWriter, r *http.Request, s Subscription) error
 }
 
 // Observer counts. Its methods are called concurrently and must not block.
@@ -229,7 +230,7 @@ func hub(r *http.Request) (id string, ok bool, err *relay.Error) {
 
 func parsePublicURL(s string) (*url.URL, error) {
 	if s == "" {
-		return nil, nil //nolint:nilnil // nothing is configured, which is no error
+		return nil, nil
 	}
 	u, err := url.Parse(s)
 	if err != nil {

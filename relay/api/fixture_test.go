@@ -216,7 +216,7 @@ type notingStreams struct {
 }
 
 // Serve answers 101 and closes, as a hub might.
-func (s *notingStreams) Serve(w http.ResponseWriter, r *http.Request, sub Subscription) *relay.Error {
+func (s *notingStreams) Serve(w http.ResponseWriter, r *http.Request, sub Subscription) error {
 	if s.err != nil {
 		return s.err
 	}
@@ -226,7 +226,7 @@ func (s *notingStreams) Serve(w http.ResponseWriter, r *http.Request, sub Subscr
 	s.mu.Lock()
 	s.got = append(s.got, sub)
 	s.mu.Unlock()
-	conn, _, err := w.(http.Hijacker).Hijack()
+	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return relay.NewError(relay.CodeUnknown, err.Error())
 	}

@@ -93,7 +93,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	if refused != nil {
 		return refused
 	}
-	return a.opt.Streams.Serve(httpd.Bare(w), r, Subscription{
+	err := a.opt.Streams.Serve(httpd.Bare(w), r, Subscription{
 		Grant: grant, Topics: topics,
 		Admit: func(ctx context.Context) *relay.Error {
 			if _, err := a.opt.Tokens.Use(ctx, token); err != nil {
@@ -102,6 +102,10 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 			return nil
 		},
 	})
+	if err != nil {
+		return a.publicError(r, err)
+	}
+	return nil
 }
 
 // admissible looks the token up without using it, and compares it with the other credentials that are presented.

@@ -85,8 +85,8 @@ func Recover(next http.Handler, log *slog.Logger) http.Handler {
 			if cause == nil {
 				return
 			}
-			if cause == http.ErrAbortHandler { //nolint:errorlint // net/http compares the same way
-				panic(cause)
+			if cause == http.ErrAbortHandler { //nolint:errorlint // a panic's value, which nobody wraps
+				panic(cause) //nolint:forbidigo // net/http asks for this very panic to end a connection
 			}
 			WriteError(w, r, Unknown(r, log, fmt.Errorf("panic: %v\n%s", cause, debug.Stack())))
 		}()

@@ -223,7 +223,7 @@ func TestHTTP2OverTLSAndHTTP1(t *testing.T) {
 		protocols := new(http.Protocols)
 		protocols.SetHTTP2(h2)
 		protocols.SetHTTP1(!h2)
-		transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // self-signed
+		transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 		res, err := (&http.Client{Transport: transport}).Get("https://" + s.Addr().String())
 		if err != nil {
 			t.Fatal(err)

@@ -16,10 +16,11 @@ import (
 // the envelope. That is possible without TLS only: net/http must see a *tls.Conn where there is one.
 type plainListener struct{ net.Listener }
 
+// Accept returns a connection whose Write looks for net/http's own answers.
 func (l *plainListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // net/http looks at the error's type
+		return nil, err
 	}
 	return &plainConn{Conn: conn}, nil
 }
@@ -40,7 +41,7 @@ func (c *plainConn) NetConn() net.Conn { return c.Conn }
 // SyscallConn lets code that wants the socket find it.
 func (c *plainConn) SyscallConn() (syscall.RawConn, error) {
 	if s, ok := c.Conn.(syscall.Conn); ok {
-		return s.SyscallConn() //nolint:wrapcheck // a pure pass-through
+		return s.SyscallConn()
 	}
 	return nil, net.UnknownNetworkError("no socket below")
 }
@@ -48,7 +49,7 @@ func (c *plainConn) SyscallConn() (syscall.RawConn, error) {
 // CloseWrite half-closes, which net/http does so that a client still reads the answer.
 func (c *plainConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite() //nolint:wrapcheck // a pure pass-through
+		return half.CloseWrite()
 	}
 	return nil
 }
@@ -61,11 +62,11 @@ func (c *plainConn) Write(b []byte) (int, error) {
 			"Cache-Control: no-store\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 			e.Status(), http.StatusText(e.Status()), len(body), body)
 		if _, err := c.Conn.Write(answer); err != nil {
-			return 0, err //nolint:wrapcheck // a pure pass-through
+			return 0, err
 		}
 		return len(b), nil
 	}
-	return c.Conn.Write(b) //nolint:wrapcheck // a pure pass-through
+	return c.Conn.Write(b)
 }
 
 func ownAnswer(b []byte) *relay.Error {
@@ -104,5 +105,5 @@ func (h bareHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if plain, ok := conn.(*plainConn); ok {
 		conn = plain.Conn
 	}
-	return conn, rw, err //nolint:wrapcheck // a pure pass-through
+	return conn, rw, err
 }

@@ -142,7 +142,7 @@ func (s *Server) Run(ctx context.Context) error {
 		_ = s.http.Close()
 		err = fmt.Errorf("%s: requests were cut off after %s: %w", s.opt.Name, s.opt.Grace, err)
 	}
-	<-ended
+	<-ended //nolint:errcheck // http.ErrServerClosed, by Shutdown or Close
 	return err
 }
 
