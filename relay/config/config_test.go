@@ -71,6 +71,15 @@ func write(t testing.TB, text string) string {
 	return path
 }
 
+func settings(t testing.TB, cfg *config.Config, sink string) *testSink {
+	t.Helper()
+	s, ok := cfg.Sinks[sink].Settings.(*testSink)
+	if !ok {
+		t.Fatalf("the settings of %s are a %T", sink, cfg.Sinks[sink].Settings)
+	}
+	return s
+}
+
 const keys = "auth: {keys: [{name: ops, key: 0123456789abcdef, hubs: ['*']}]}\n"
 
 func golden(t *testing.T, path, got string) {
@@ -225,7 +234,7 @@ func TestPrintLoads(t *testing.T) {
 	text := strings.ReplaceAll(out.String(), `key: "(redacted)"`, "key: '${OPS_KEY}'")
 	text = strings.ReplaceAll(text, `"(redacted)", "(redacted)"`, "first-token, '${OPS_KEY}'")
 	again, err := config.Load(write(t, text), environ("HUBRELAY_REDIS__URL="+cfg.Redis.URL,
-		"HUBRELAY_SINKS__ZETA__URL="+cfg.Sinks["zeta"].Settings.(*testSink).URL), kinds())
+		"HUBRELAY_SINKS__ZETA__URL="+settings(t, cfg, "zeta").URL), kinds())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -255,15 +264,19 @@ sinks: {my-sink: {type: test, url: https://a, topics: ["*"], colours: [black]}}
 		t.Fatal(err)
 	}
 	mine := cfg.Sinks["my-sink"]
-	own := mine.Settings.(*testSink)
+	own := settings(t, cfg, "my-sink")
 	got := []any{
 		cfg.Server.Listen, cfg.Server.AllowedOrigins, cfg.Redis.Partitions, own.URL, own.Verify, mine.Retry.Schedule, own.Headers,
-		cfg.Sinks["other"].Settings.(*testSink).URL, len(cfg.Sinks), cfg.Auth.Keys[0].Name, own.Colours,
+		settings(t, cfg, "other").URL, len(cfg.Sinks), cfg.Auth.Keys[0].Name, own.Colours,
 	}
 	want := []any{
-		"127.0.0.1:2", []string{"https://x", "https://y"}, 4, "https://b", false,
-		[]time.Duration{time.Second, 2 * time.Second}, map[string]string{"X-Name": "value"},
-		"https://c", 2, "env", []string{"black"},
+		"127.0.0.1:2",
+		[]string{"https://x", "https://y"},
+		4, "https://b", false,
+		[]time.Duration{time.Second, 2 * time.Second},
+		map[string]string{"X-Name": "value"},
+		"https://c", 2, "env",
+		[]string{"black"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -301,9 +301,10 @@ func parseScalar(n *node, v *value) (any, string) {
 		}
 		return nil, "write 2027-01-31 or 2027-01-31T12:00:00Z"
 	}
-	x := reflect.New(n.typ)
-	if err := x.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(v.text)); err != nil {
-		return nil, err.Error()
+	if x, ok := reflect.New(n.typ).Interface().(encoding.TextUnmarshaler); ok {
+		if err := x.UnmarshalText([]byte(v.text)); err != nil {
+			return nil, err.Error()
+		}
 	}
 	return v.text, "" // decode makes the value from it
 }

@@ -15,7 +15,7 @@ func ExampleLoad() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // an example
+	defer func() { _ = os.RemoveAll(dir) }()
 	file := filepath.Join(dir, "hubrelay.yaml")
 	text := `server:
   listn: 0.0.0.0:8080

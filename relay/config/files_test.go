@@ -77,7 +77,7 @@ func TestReferenceStatesTheDefaults(t *testing.T) {
 	var stated []string
 	paths(given, "", &stated)
 	var known []string
-	schemaPaths(schema(t, shipped()), "", &known)
+	walkSchema(schema(t, shipped()), "", func(path string, _ map[string]any) { known = append(known, path) })
 	for _, p := range known {
 		if !slices.Contains(stated, p) {
 			t.Errorf("configs/hubrelay.yaml does not explain %s", p)
@@ -123,49 +123,33 @@ func schema(t testing.TB, kinds []relay.SinkKind) map[string]any {
 	return s
 }
 
-// schemaPaths lists the keys that a JSON Schema allows, in the same form.
-func schemaPaths(s map[string]any, path string, out *[]string) {
+// walkSchema calls visit with each key that a JSON Schema allows, its path in the form of paths.
+func walkSchema(s any, path string, visit func(path string, s map[string]any)) {
+	m, ok := s.(map[string]any)
+	if !ok {
+		return
+	}
 	if path != "" && !strings.HasSuffix(path, "/*") {
-		*out = append(*out, path)
+		visit(path, m)
 	}
-	if properties, ok := s["properties"].(map[string]any); ok {
-		for k, x := range properties {
-			schemaPaths(x.(map[string]any), path+"/"+k, out)
-		}
+	properties, _ := m["properties"].(map[string]any)
+	for k, x := range properties {
+		walkSchema(x, path+"/"+k, visit)
 	}
-	if items, ok := s["items"].(map[string]any); ok {
-		schemaPaths(items, path+"/*", out)
-	}
-	if more, ok := s["additionalProperties"].(map[string]any); ok {
-		kinds, _ := more["oneOf"].([]any)
-		for _, k := range kinds {
-			schemaPaths(k.(map[string]any), path+"/*", out)
-		}
+	walkSchema(m["items"], path+"/*", visit)
+	more, _ := m["additionalProperties"].(map[string]any)
+	kinds, _ := more["oneOf"].([]any)
+	for _, k := range kinds {
+		walkSchema(k, path+"/*", visit)
 	}
 }
 
 func TestSchemaDescribesEveryKey(t *testing.T) {
-	var check func(s map[string]any, path string)
-	check = func(s map[string]any, path string) {
-		properties, _ := s["properties"].(map[string]any)
-		for k, x := range properties {
-			x := x.(map[string]any)
-			if d, _ := x["description"].(string); d == "" || strings.TrimSpace(d) != d {
-				t.Errorf("%s/%s has no description", path, k)
-			}
-			check(x, path+"/"+k)
+	walkSchema(schema(t, shipped()), "", func(path string, s map[string]any) {
+		if d, _ := s["description"].(string); d == "" || strings.TrimSpace(d) != d {
+			t.Errorf("%s has no description", path)
 		}
-		if items, ok := s["items"].(map[string]any); ok {
-			check(items, path)
-		}
-		if more, ok := s["additionalProperties"].(map[string]any); ok {
-			kinds, _ := more["oneOf"].([]any)
-			for _, k := range kinds {
-				check(k.(map[string]any), path+"/*")
-			}
-		}
-	}
-	check(schema(t, shipped()), "")
+	})
 }
 
 func TestSchema(t *testing.T) {
@@ -209,8 +193,8 @@ func TestWebhookSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hook := cfg.Sinks["hook"].Settings.(*webhook.Config)
-	if len(hook.SecretFiles) != 1 || hook.SecretFiles[0] != filepath.Join(dir, "one") {
+	hook, ok := cfg.Sinks["hook"].Settings.(*webhook.Config)
+	if !ok || len(hook.SecretFiles) != 1 || hook.SecretFiles[0] != filepath.Join(dir, "one") {
 		t.Errorf("secret_files = %v: not beside the configuration", hook.SecretFiles)
 	}
 	_, err = config.Load(write(t, keys+"sinks:\n  hook:\n    type: webhook\n    url: https://example.com\n    secrets: [whsec_!, oops]\n"), nil, shipped())

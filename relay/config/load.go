@@ -73,13 +73,12 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 	if err := k.Load(confmap.Provider(fieldLayer(l.root.fields), ""), nil); err != nil {
 		return nil, fmt.Errorf("load the defaults: %w", err)
 	}
-	m, ok := l.convert(l.root, nil, file, "")
-	switch {
-	case ok:
-		if err := k.Load(confmap.Provider(m.(map[string]any), ""), nil); err != nil {
+	if m, ok := l.convert(l.root, nil, file, ""); ok {
+		given, _ := m.(map[string]any)
+		if err := k.Load(confmap.Provider(given, ""), nil); err != nil {
 			return nil, fmt.Errorf("load %s: %w", path, err)
 		}
-	case file.shape != shapeNull:
+	} else if file.shape != shapeNull {
 		return nil, nil
 	}
 	if err := k.Load(l.environment(environ), nil); err != nil {
