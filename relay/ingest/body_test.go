@@ -8,7 +8,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func item(i int) string { return fmt.Sprintf(`{"topic":"job.created","object":{"id":"%d"},"context":{}}`, i) }
+func item(i int) string {
+	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"%d"},"context":{}}`, i)
+}
 
 func TestDecodeBody(t *testing.T) {
 	d := newDecoder(t)

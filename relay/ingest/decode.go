@@ -3,10 +3,7 @@ package ingest
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -64,7 +61,7 @@ func (d *Decoder) Decode(data []byte, def Defaults) (relay.Notification, *relay.
 }
 
 func (d *Decoder) frame(data []byte, def Defaults) *frame {
-	f := d.frames.Get().(*frame)
+	f, _ := d.frames.Get().(*frame) // New gives nothing else
 	f.data, f.pos, f.lastSpace, f.def = data, 0, -1, def
 	return f
 }
@@ -148,206 +145,6 @@ func (f *frame) end() *relay.Error {
 	}
 	f.syntax("expected the end, found " + f.found() + "; send several notifications as a JSON array or as application/x-ndjson")
 	return f.failed(noIndex)
-}
-
-func (f *frame) topMember(name []byte, start int) bool {
-	switch string(name) {
-	case "topic":
-		return f.readTopic()
-	case "object":
-		return f.record("object", f.objectMember)
-	case "context":
-		f.contextGiven = f.peek() != 'n'
-		return f.record("context", f.contextMember)
-	case "flags", "cursor":
-		return f.value()
-	default:
-		return f.unknown(&f.restTop, start)
-	}
-}
-
-func (f *frame) objectMember(name []byte, start int) bool {
-	switch string(name) {
-	case "id":
-		return f.readIdentifier(&f.object[0], "/object/id")
-	case "state":
-		return f.readWord(&f.object[1], "/object/state")
-	case "error":
-		return f.readWord(&f.object[2], "/object/error")
-	default:
-		return f.unknown(&f.restObject, start)
-	}
-}
-
-func (f *frame) contextMember(name []byte, start int) bool {
-	switch string(name) {
-	case "hub_id":
-		return f.readIdentifier(&f.hub, "/context/hub_id")
-	case "account_id":
-		return f.readIdentifier(&f.account, "/context/account_id")
-	case "environments":
-		return f.readList(0, "/context/environments")
-	case "dns_zones":
-		return f.readList(1, "/context/dns_zones")
-	case "clusters":
-		return f.readList(2, "/context/clusters")
-	case "containers":
-		return f.readList(3, "/context/containers")
-	default:
-		return f.unknown(&f.restContext, start)
-	}
-}
-
-func (f *frame) unknown(rest *[]span, start int) bool {
-	if !f.value() {
-		return false
-	}
-	*rest = append(*rest, f.spanFrom(start))
-	return true
-}
-
-// record reads an object of the envelope, or null for a missing one.
-func (f *frame) record(name string, visit func([]byte, int) bool) bool {
-	c := f.peek()
-	if c == '{' {
-		return f.members(visit)
-	}
-	if !f.value() {
-		return false
-	}
-	if c != 'n' {
-		f.wrong(wrongType(name, "an object", c).At("/" + name))
-	}
-	return true
-}
-
-// readWord reads a string, or null for a missing one.
-func (f *frame) readWord(w *word, pointer string) bool {
-	start, c := f.pos, f.peek()
-	if c != '"' {
-		if !f.value() {
-			return false
-		}
-		if c != 'n' {
-			f.wrong(wrongType(pointer[1:], "a string", c).At(pointer))
-		}
-		return true
-	}
-	t, ok := f.str()
-	if !ok {
-		return false
-	}
-	value, ok := f.decoded(t)
-	if !ok {
-		f.wrong(relay.NewError(relay.CodeInvalidArgument, "the string has half of a surrogate pair").At(pointer))
-		return true
-	}
-	*w = word{span: f.spanFrom(start), value: value, given: true}
-	return true
-}
-
-func (f *frame) readTopic() bool {
-	var w word
-	if !f.readWord(&w, "/topic") {
-		return false
-	}
-	if !w.given {
-		return true
-	}
-	f.topicGiven = true
-	topic, ok := f.decoder.catalog.Lookup(w.value)
-	if ok {
-		f.topic = topic
-	} else {
-		f.wrong(f.decoder.unknownTopic(string(w.value)))
-	}
-	return true
-}
-
-// readIdentifier takes "" for missing where the envelope may fill it in; check refuses an empty hub.
-func (f *frame) readIdentifier(w *word, pointer string) bool {
-	if !f.readWord(w, pointer) {
-		return false
-	}
-	if problem := identifierProblem(w.value); w.given && len(w.value) > 0 && problem != "" {
-		f.wrong(relay.NewError(relay.CodeInvalidArgument, pointer[1:]+" "+problem).At(pointer))
-	}
-	return true
-}
-
-func identifierProblem(id []byte) string {
-	if len(id) == 0 {
-		return "is empty"
-	}
-	if len(id) > MaxIdentifier {
-		return "is longer than " + strconv.Itoa(MaxIdentifier) + " bytes"
-	}
-	for i := 0; i < len(id); {
-		if c := id[i]; c < utf8.RuneSelf {
-			if c < ' ' || c == 0x7f {
-				return "has a control character"
-			}
-			i++
-			continue
-		}
-		r, size := utf8.DecodeRune(id[i:])
-		if unicode.IsControl(r) {
-			return "has a control character"
-		}
-		i += size
-	}
-	return ""
-}
-
-// readList reads an array of identifiers, or null for a missing one.
-func (f *frame) readList(which int, pointer string) bool {
-	start, c := f.pos, f.peek()
-	if c != '[' {
-		if !f.value() {
-			return false
-		}
-		if c != 'n' {
-			f.wrong(wrongType(pointer[1:], "an array of strings", c).At(pointer))
-		}
-		return true
-	}
-	ok := f.elements(func(i int) bool {
-		c := f.peek()
-		if c != '"' {
-			if !f.value() {
-				return false
-			}
-			f.wrongElement(pointer, i, "must be a string, not "+kindOf(c))
-			return true
-		}
-		t, ok := f.str()
-		if !ok {
-			return false
-		}
-		value, ok := f.decoded(t)
-		if !ok {
-			f.wrongElement(pointer, i, "has half of a surrogate pair")
-		} else if problem := identifierProblem(value); problem != "" {
-			f.wrongElement(pointer, i, problem)
-		}
-		return true
-	})
-	f.lists[which] = f.spanFrom(start)
-	return ok
-}
-
-func (f *frame) wrongElement(pointer string, index int, problem string) {
-	if f.problem != nil {
-		return
-	}
-	at := pointer + "/" + strconv.Itoa(index)
-	f.wrong(relay.NewError(relay.CodeInvalidArgument, at[1:]+" "+problem).At(at))
-}
-
-func (f *frame) wrong(err *relay.Error) {
-	if f.problem == nil {
-		f.problem = err
-	}
 }
 
 // check finishes hub and account and says what is wrong first.
