@@ -52,7 +52,7 @@ var listeners = []struct {
 		return start(t, nil, "node_modules/.bin/wscat", "--no-color", "-H", "x-service-token: "+d.token(t, hub),
 			"-c", strings.Replace(d.url, "http", "ws", 1)+notificationsPath)
 	}},
-	{"go client", "command", "listening to hub", func(t *testing.T, d *daemon, hub string) *process {
+	{"go client", "command", "connected to the notification stream", func(t *testing.T, d *daemon, hub string) *process {
 		binary := filepath.Join(t.TempDir(), "listen")
 		run(t, nil, "go", "build", "-o", binary, "./listen-go")
 		return start(t, d.env(hub), binary, "container.*")

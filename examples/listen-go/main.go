@@ -1,0 +1,51 @@
+// Command listen-go prints the notifications of a hub as they come, each as one JSON line.
+//
+// It reads HUBRELAY_URL, HUBRELAY_KEY and HUBRELAY_HUB; arguments are topic patterns, such as 'container.*' '!*.error'.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := listen(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// listen returns when ctx ends, or with an error that no further try would mend, such as a wrong key. In between the
+// client connects again by itself and says so in its log.
+func listen(ctx context.Context, patterns []string) error {
+	relay := &client.Client{
+		URL: cmp.Or(os.Getenv("HUBRELAY_URL"), "http://127.0.0.1:8080"),
+		Key: os.Getenv("HUBRELAY_KEY"),
+		Hub: os.Getenv("HUBRELAY_HUB"),
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	for notification, err := range relay.Listen(ctx, client.ListenOptions{Topics: patterns}) {
+		if err != nil {
+			return err
+		}
+		handle(notification)
+	}
+	return nil
+}
+
+// handle is yours to change. Topic and Hub are there already; notification.Envelope() decodes the rest.
+func handle(notification relay.Notification) {
+	fmt.Println(string(notification.Data))
+}
