@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,7 +20,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := listen(ctx, os.Args[1:])
 	stop()
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -30,13 +29,13 @@ func main() {
 // listen returns when ctx ends, or with an error that no further try would mend, such as a wrong key. In between the
 // client connects again by itself and says so in its log.
 func listen(ctx context.Context, patterns []string) error {
-	relay := &client.Client{
+	c := &client.Client{
 		URL: cmp.Or(os.Getenv("HUBRELAY_URL"), "http://127.0.0.1:8080"),
 		Key: os.Getenv("HUBRELAY_KEY"),
 		Hub: os.Getenv("HUBRELAY_HUB"),
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
-	for notification, err := range relay.Listen(ctx, client.ListenOptions{Topics: patterns}) {
+	for notification, err := range c.Listen(ctx, client.ListenOptions{Topics: patterns}) {
 		if err != nil {
 			return err
 		}
