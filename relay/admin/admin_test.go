@@ -124,17 +124,22 @@ func TestMetrics(t *testing.T) {
 	m.Accepted("container.instance.error")
 	m.Accepted("container.created")
 	m.Refused(relay.CodeTooLarge)
-	m.Quarantined(2)
+	m.InboxStored(5)
+	m.InboxRepeated(1)
+	m.InboxQuarantined(2)
 	m.Connected()
 	m.Connected()
 	m.Disconnected("slow")
 	m.Queued(7, 700)
-	m.Dispatched(3)
+	m.Enqueued("billing", 3)
+	m.Missing(0, 6)
 	m.Gap()
 	m.Dropped("billing", 4)
-	m.Attempted("billing", relay.OutcomeGone, 20*time.Millisecond)
+	m.Attempted("billing", 2, relay.OutcomeGone, 20*time.Millisecond)
 	m.Parked("billing")
-	m.Dead("billing")
+	m.DeadLettered("billing", "permanent")
+	m.Lost("billing")
+	m.Disabled("billing", true)
 	m.Backlog("billing", 12)
 	m.RedisUp(true)
 	m.RedisRestarted()
@@ -142,17 +147,23 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{
 		`hubrelay_notifications_accepted_total{family="container"} 2`,
 		`hubrelay_requests_refused_total{code="413.too-large"} 1`,
-		`hubrelay_quarantined_total 2`,
+		`hubrelay_inbox_entries_total{outcome="stored"} 5`,
+		`hubrelay_inbox_entries_total{outcome="repeated"} 1`,
+		`hubrelay_inbox_entries_total{outcome="quarantined"} 2`,
 		`hubrelay_stream_clients 1`,
 		`hubrelay_stream_endings_total{reason="slow"} 1`,
 		`hubrelay_stream_frames_total 7`,
 		`hubrelay_stream_bytes_total 700`,
-		`hubrelay_dispatched_total 3`,
+		`hubrelay_enqueued_total{sink="billing"} 3`,
+		`hubrelay_log_missing_total 6`,
+		`hubrelay_delivery_retries_total{sink="billing"} 1`,
+		`hubrelay_deliveries_lost_total{sink="billing"} 1`,
+		`hubrelay_sink_disabled{sink="billing"} 1`,
 		`hubrelay_log_gaps_total 1`,
 		`hubrelay_queue_dropped_total{sink="billing"} 4`,
 		`hubrelay_delivery_attempt_seconds_bucket{outcome="gone",sink="billing",le="0.025"} 1`,
 		`hubrelay_deliveries_parked_total{sink="billing"} 1`,
-		`hubrelay_dead_letters_total{sink="billing"} 1`,
+		`hubrelay_dead_letters_total{reason="permanent",sink="billing"} 1`,
 		`hubrelay_sink_backlog{sink="billing"} 12`,
 		`hubrelay_redis_up 1`,
 		`hubrelay_embedded_redis_restarts_total 1`,

@@ -20,17 +20,21 @@ type Metrics struct {
 
 	accepted     *prometheus.CounterVec
 	refused      *prometheus.CounterVec
-	quarantined  prometheus.Counter
+	inbox        *prometheus.CounterVec
 	clients      prometheus.Gauge
 	endings      *prometheus.CounterVec
 	frames       prometheus.Counter
 	frameBytes   prometheus.Counter
-	dispatched   prometheus.Counter
-	gaps         prometheus.Counter
+	enqueued     *prometheus.CounterVec
 	dropped      *prometheus.CounterVec
+	missing      prometheus.Counter
+	gaps         prometheus.Counter
 	attempts     *prometheus.HistogramVec
+	retries      *prometheus.CounterVec
 	parked       *prometheus.CounterVec
 	dead         *prometheus.CounterVec
+	lost         *prometheus.CounterVec
+	disabled     *prometheus.GaugeVec
 	backlog      *prometheus.GaugeVec
 	redisUp      prometheus.Gauge
 	redisRestart prometheus.Counter
@@ -42,16 +46,21 @@ func NewMetrics(version string) *Metrics {
 		registry:     prometheus.NewRegistry(),
 		accepted:     counters("notifications_accepted_total", "Notifications stored in the log, by family of topic.", "family"),
 		refused:      counters("requests_refused_total", "Public requests answered with an error, by its code.", "code"),
-		quarantined:  counter("quarantined_total", "Inbox entries that went to the quarantine stream."),
+		inbox:        counters("inbox_entries_total", "Entries taken from the inbox, by outcome: stored, repeated, quarantined.", "outcome"),
 		clients:      gauge("stream_clients", "Clients that are connected to the stream now."),
 		endings:      counters("stream_endings_total", "Streams that ended, by reason (slow: the client read too slowly).", "reason"),
 		frames:       counter("stream_frames_total", "Notifications given to clients of the stream."),
 		frameBytes:   counter("stream_bytes_total", "Bytes of these frames."),
-		dispatched:   counter("dispatched_total", "Notifications put into the queues of sinks, one for each sink."),
+		enqueued:     counters("enqueued_total", "Notifications put into a sink's queue.", "sink"),
+		missing:      counter("log_missing_total", "Matched notifications that had left the log before they were enqueued."),
 		gaps:         counter("log_gaps_total", "Times the log had lost entries that were not read yet."),
 		dropped:      counters("queue_dropped_total", "Notifications dropped from a sink's full backlog, the oldest first.", "sink"),
 		parked:       counters("deliveries_parked_total", "Deliveries parked for a later attempt.", "sink"),
-		dead:         counters("dead_letters_total", "Deliveries that became dead letters.", "sink"),
+		retries:      counters("delivery_retries_total", "Attempts beyond a delivery's first.", "sink"),
+		dead:         counters("dead_letters_total", "Deliveries that became dead letters, by reason.", "sink", "reason"),
+		lost:         counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
+		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
+		backlog:      gauges("sink_backlog", "Notifications that wait in a sink's queue.", "sink"),
 		redisUp:      gauge("redis_up", "1 while Redis answers, else 0."),
 		redisRestart: counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -59,16 +68,12 @@ func NewMetrics(version string) *Metrics {
 			Help:    "Time of one attempt to deliver, by sink and outcome (delivered, retry, permanent, gone).",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30},
 		}, []string{"sink", "outcome"}),
-		backlog: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "sink_backlog", Help: "Notifications that wait in a sink's queue.",
-		}, []string{"sink"}),
 	}
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info", Help: "Always 1; the version is a label.",
-	}, []string{"version"})
+	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(build, m.accepted, m.refused, m.quarantined, m.clients, m.endings, m.frames, m.frameBytes,
-		m.dispatched, m.gaps, m.dropped, m.attempts, m.parked, m.dead, m.backlog, m.redisUp, m.redisRestart,
+	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.lost, m.disabled, m.backlog,
+		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -79,12 +84,16 @@ func counter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
 }
 
-func counters(name, help, label string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, []string{label})
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
 func gauge(name, help string) prometheus.Gauge {
 	return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
+}
+
+func gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
 // Registry is where others may add collectors, whose names must begin with "hubrelay_".
@@ -104,8 +113,14 @@ func (m *Metrics) Accepted(topic string) {
 // Refused counts a public request that was answered with an error.
 func (m *Metrics) Refused(code relay.Code) { m.refused.WithLabelValues(string(code)).Inc() }
 
-// Quarantined counts inbox entries that were not valid.
-func (m *Metrics) Quarantined(n int) { m.quarantined.Add(float64(n)) }
+// InboxStored counts entries of the inbox that became notifications.
+func (m *Metrics) InboxStored(n int) { m.inbox.WithLabelValues("stored").Add(float64(n)) }
+
+// InboxRepeated counts entries of the inbox whose key was known.
+func (m *Metrics) InboxRepeated(n int) { m.inbox.WithLabelValues("repeated").Add(float64(n)) }
+
+// InboxQuarantined counts entries of the inbox that were not valid.
+func (m *Metrics) InboxQuarantined(n int) { m.inbox.WithLabelValues("quarantined").Add(float64(n)) }
 
 // Connected counts a client of the stream in.
 func (m *Metrics) Connected() { m.clients.Inc() }
@@ -122,36 +137,51 @@ func (m *Metrics) Queued(frames, bytes int) {
 	m.frameBytes.Add(float64(bytes))
 }
 
-// Dispatched counts notifications put into sinks' queues, one for each sink.
-func (m *Metrics) Dispatched(n int) { m.dispatched.Add(float64(n)) }
-
-// Gap counts one loss of log entries that nobody had read.
-func (m *Metrics) Gap() { m.gaps.Inc() }
+// Enqueued counts notifications put into a sink's queue.
+func (m *Metrics) Enqueued(sink string, n int) { m.enqueued.WithLabelValues(sink).Add(float64(n)) }
 
 // Dropped counts notifications that left a sink's full queue unread.
 func (m *Metrics) Dropped(sink string, n int64) { m.dropped.WithLabelValues(sink).Add(float64(n)) }
 
-// Attempted counts one attempt to deliver and its time.
-func (m *Metrics) Attempted(sink string, outcome relay.Outcome, took time.Duration) {
+// Missing counts matched notifications that had left the log too early; partitions count together.
+func (m *Metrics) Missing(_, n int) { m.missing.Add(float64(n)) }
+
+// Gap counts one loss of log entries that nobody had read.
+func (m *Metrics) Gap() { m.gaps.Inc() }
+
+// Attempted counts one attempt to deliver and its time; attempt counts from 1.
+func (m *Metrics) Attempted(sink string, attempt int, outcome relay.Outcome, took time.Duration) {
 	m.attempts.WithLabelValues(sink, outcome.String()).Observe(took.Seconds())
+	if attempt > 1 {
+		m.retries.WithLabelValues(sink).Inc()
+	}
 }
 
 // Parked counts one delivery put aside for a later attempt.
 func (m *Metrics) Parked(sink string) { m.parked.WithLabelValues(sink).Inc() }
 
-// Dead counts one dead letter.
-func (m *Metrics) Dead(sink string) { m.dead.WithLabelValues(sink).Inc() }
+// DeadLettered counts one dead letter and its reason, one of a few.
+func (m *Metrics) DeadLettered(sink, reason string) { m.dead.WithLabelValues(sink, reason).Inc() }
+
+// Lost counts one parked delivery whose body was gone.
+func (m *Metrics) Lost(sink string) { m.lost.WithLabelValues(sink).Inc() }
+
+// Disabled says whether the sink is disabled on this node.
+func (m *Metrics) Disabled(sink string, disabled bool) {
+	m.disabled.WithLabelValues(sink).Set(number(disabled))
+}
 
 // Backlog sets how many notifications wait in a sink's queue.
 func (m *Metrics) Backlog(sink string, n int64) { m.backlog.WithLabelValues(sink).Set(float64(n)) }
 
 // RedisUp says whether Redis answered last time it was asked.
-func (m *Metrics) RedisUp(up bool) {
-	value := 0.0
-	if up {
-		value = 1
+func (m *Metrics) RedisUp(up bool) { m.redisUp.Set(number(up)) }
+
+func number(b bool) float64 {
+	if b {
+		return 1
 	}
-	m.redisUp.Set(value)
+	return 0
 }
 
 // RedisRestarted counts a restart of the embedded redis-server.
