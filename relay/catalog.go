@@ -84,7 +84,13 @@ func (c *Catalog) Names() []string { return slices.Clone(c.names) }
 // Nearest returns the known topic that topic was most likely meant to be, or "" when none is near. Its cost is bounded
 // whatever topic is.
 func (c *Catalog) Nearest(topic string) string {
-	return c.nearest(topic, editDistance)
+	return c.nearest(topic, func(a, b []byte) int {
+		// No fewer edits than the lengths differ by: most names need not be compared, however long topic is.
+		if apart := max(len(a), len(b)) - min(len(a), len(b)); apart > len(a)/3 {
+			return apart
+		}
+		return editDistance(a, b)
+	})
 }
 
 // nearest takes the pattern, too: distance decides whether `*` means something in it.

@@ -160,3 +160,21 @@ var errBroken = errors.New("broken")
 type brokenLog struct{}
 
 func (brokenLog) Append(context.Context, backbone.Append) ([]string, error) { return nil, errBroken }
+
+func BenchmarkPublish(b *testing.B) {
+	store := openBackbone(b, redistest.Start(b, "--appendfsync", "everysec"), 1)
+	pub := NewPublisher(newDecoder(b), store)
+	p := Publication{
+		KeyName: "ops", Hub: typicalHub, AnyAccount: true, ContentType: "application/x-ndjson",
+		Body: []byte(strings.Repeat(typical+"\n", 100)),
+	}
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := pub.Publish(b.Context(), p); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)*100/b.Elapsed().Seconds(), "notifications/s")
+}
