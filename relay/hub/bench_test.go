@@ -281,7 +281,7 @@ func BenchmarkIdle(b *testing.B) {
 		_ = h.Close(stop)
 		cancel()
 		_ = server.Close()
-		<-done
+		_ = <-done
 	}
 }
 

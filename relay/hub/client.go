@@ -1,8 +1,11 @@
 package hub
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -35,6 +38,8 @@ const (
 type client struct {
 	hub    *Hub
 	allows func(hub, account string) bool
+	key    string // whose it is, for logs
+	opened time.Time
 
 	group          *group // guarded by the index, like inGroup
 	inGroup        int
@@ -134,7 +139,7 @@ func (c *client) ping(now time.Time) {
 		return
 	}
 	if first := c.pinged.Load(); first != 0 && now.UnixNano()-first >= int64(c.hub.opts.PongTimeout) {
-		c.close(closing{code: CloseExpired, reason: "no answer to a ping", ending: EndedSilent, cut: true})
+		c.close(closing{code: ClosePolicy, reason: "no answer to a ping", ending: EndedSilent, cut: true})
 		return
 	}
 	c.pinged.CompareAndSwap(0, now.UnixNano())
@@ -162,11 +167,9 @@ func (c *client) close(how closing) bool {
 	if how.ending != EndedDrain { // a drain has a time limit of its own
 		c.killer = time.AfterFunc(c.hub.opts.CloseTimeout, c.abort)
 	}
-	code := closeCode(c.last)
 	c.start()
 	c.mu.Unlock()
 	c.hub.silence(c)
-	c.hub.opts.Log.Debug("closing a client", "ending", string(how.ending), "code", code)
 	return true
 }
 
@@ -176,6 +179,9 @@ func (c *client) abort() {
 	c.aborted = true
 	conn := c.conn
 	c.mu.Unlock()
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn() // closing the TLS side would write first, and might wait
+	}
 	if conn != nil {
 		_ = conn.Close()
 	}
@@ -200,7 +206,7 @@ func (c *client) read(ws *websocket.Conn) {
 // count closes a client that sends more than anyone needs to.
 func (c *client) count() {
 	if c.messages.Add(1) > maxMessages {
-		c.close(closing{code: CloseExpired, reason: "too many messages; this stream is one way", ending: EndedProtocol, cut: true})
+		c.close(closing{code: ClosePolicy, reason: "too many messages; this stream is one way", ending: EndedProtocol, cut: true})
 	}
 }
 
@@ -245,9 +251,20 @@ func (c *client) finish() {
 	c.mu.Unlock()
 	if connected {
 		c.hub.opts.Observer.Disconnected(ending)
-		c.hub.opts.Log.Debug("a client is gone", "ending", string(ending))
+		c.logEnding(ending)
 	}
 	c.hub.remove(c)
+}
+
+// logEnding says at level info what an operator may want to ask about.
+func (c *client) logEnding(ending Ending) {
+	level := slog.LevelDebug
+	if ending == EndedSlow || ending == EndedSilent || ending == EndedProtocol {
+		level = slog.LevelInfo
+	}
+	c.hub.opts.Log.LogAttrs(context.Background(), level, "a websocket client is gone",
+		slog.String("why", string(ending)), slog.String("key", c.key),
+		slog.String("remote", c.conn.RemoteAddr().String()), slog.Duration("connected", time.Since(c.opened)))
 }
 
 // timedOut says whether a write error means that the socket accepted nothing for too long.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -133,12 +135,8 @@ func (h *Hub) Clients() int {
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
-	all := make([]*client, 0, len(h.clients))
-	for c := range h.clients {
-		all = append(all, c)
-	}
 	h.mu.Unlock()
-	for _, c := range all {
+	for _, c := range h.everyone() {
 		c.close(closing{code: CloseRestart, reason: "the relay is restarting; connect again", ending: EndedDrain})
 	}
 	gone := make(chan struct{})
@@ -166,12 +164,17 @@ const abortGrace = time.Second
 
 // abortAll cuts off every client and returns how many that were.
 func (h *Hub) abortAll() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for c := range h.clients {
+	all := h.everyone()
+	for _, c := range all {
 		c.abort()
 	}
-	return len(h.clients)
+	return len(all)
+}
+
+func (h *Hub) everyone() []*client {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Keys(h.clients))
 }
 
 // add takes a client in, unless the hub is closed. Every client that was added is removed once.

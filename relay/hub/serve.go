@@ -26,6 +26,8 @@ type Subscription struct {
 	Allows func(hub, account string) bool
 	// Topics selects among what may be seen; the zero value is everything.
 	Topics relay.Patterns
+	// Key names the key that opened the stream, for logs.
+	Key string
 	// Expires is when the client is sent away with 1008; zero means never.
 	Expires time.Time
 	// Admit is called last, when nothing else can refuse the upgrade: it uses up the token. Its error is returned by
@@ -45,7 +47,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	if s.Allows == nil {
 		return relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
 	}
-	c := &client{hub: h, allows: s.Allows, held: true}
+	c := &client{hub: h, allows: s.Allows, key: s.Key, opened: time.Now(), held: true}
 	if !h.add(c, &s) {
 		return relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}
@@ -86,7 +88,7 @@ func (c *client) expireAt(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expiry = time.AfterFunc(time.Until(t), func() {
-		c.close(closing{code: CloseExpired, reason: "the key has expired", ending: EndedExpired})
+		c.close(closing{code: ClosePolicy, reason: "the key has expired", ending: EndedExpired})
 	})
 }
 

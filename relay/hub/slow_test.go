@@ -88,7 +88,7 @@ func TestPingAndPong(t *testing.T) {
 	})
 	silent.SetPingHandler(func(string) error { return nil })
 	go func() { _, _, _ = answering.ReadMessage() }()
-	wantClose(t, silent, CloseExpired, "ping")
+	wantClose(t, silent, ClosePolicy, "ping")
 	n.wantEnding(t, EndedSilent)
 	for range 30 {
 		select {
@@ -184,7 +184,7 @@ func TestFloodIsClosed(t *testing.T) {
 					_ = conn.WriteMessage(kind, []byte("x"))
 				}
 			}
-			wantClose(t, conn, CloseExpired, "one way")
+			wantClose(t, conn, ClosePolicy, "one way")
 			n.wantEnding(t, EndedProtocol)
 		})
 	}

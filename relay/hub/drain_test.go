@@ -1,0 +1,137 @@
+package hub
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, nil)
+	var conns []*websocket.Conn
+	for range 5 {
+		conns = append(conns, n.dial(t, "account=*"))
+	}
+	n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+	var readers sync.WaitGroup
+	for _, conn := range conns {
+		readers.Go(func() {
+			numbers(t, conn, 1)
+			wantClose(t, conn, CloseRestart, "restarting")
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	readers.Wait()
+	for range conns {
+		n.wantEnding(t, EndedDrain)
+	}
+	_, answer, err := websocket.DefaultDialer.Dial(n.url("hub=h"), nil)
+	if err == nil || answer.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("after Close: %v %v, want 503", answer, err)
+	}
+	_ = answer.Body.Close()
+	if err := n.Close(ctx); err != nil {
+		t.Errorf("the second Close: %v", err)
+	}
+}
+
+func TestDrainCutsOffThoseWhoHang(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
+	n.dial(t, "hub=h")
+	fillSocket(n.Hub)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := n.Close(ctx); err == nil || !strings.Contains(err.Error(), "1 clients") {
+		t.Errorf("Close returned %v", err)
+	}
+	n.wantEnding(t, EndedDrain)
+}
+
+// fillSocket broadcasts more to hub h than the sockets' buffers take.
+func fillSocket(h *Hub) {
+	for i := range 200 {
+		h.Broadcast([]relay.Notification{sized("h", "", "job.created", i, 200_000)})
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, func(s *Subscription) { s.Expires = time.Now().Add(30 * time.Millisecond) })
+	wantClose(t, n.dial(t, "hub=h"), ClosePolicy, "expired")
+	n.wantEnding(t, EndedExpired)
+}
+
+func TestCloseBeforeRun(t *testing.T) {
+	t.Parallel()
+	if err := New(Options{}).Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A hub that is closed in the middle of everything ends, and keeps nothing.
+func TestCloseWhileBusy(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{PingInterval: 5 * time.Millisecond}, nil)
+	stop := make(chan struct{})
+	var busy sync.WaitGroup
+	for range 2 {
+		busy.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 5000), event("h", "a", "job.created", 2)})
+				}
+			}
+		})
+	}
+	for i := range 8 {
+		busy.Go(func() {
+			for {
+				conn, answer, err := websocket.DefaultDialer.Dial(n.url([]string{"hub=h", "account=a"}[i%2]), nil)
+				if err != nil {
+					return // closed
+				}
+				_ = answer.Body.Close()
+				for range 20 {
+					if _, _, err := conn.ReadMessage(); err != nil {
+						break
+					}
+				}
+				_ = conn.Close()
+			}
+		})
+	}
+	for range 200 {
+		<-n.connected
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	close(stop)
+	busy.Wait()
+	if n.Clients() != 0 || len(n.index.hubs)+len(n.index.accounts)+len(n.index.filters) != 0 {
+		t.Error("something stays in the hub")
+	}
+	for _, slot := range n.wheel.slots {
+		if len(slot) != 0 {
+			t.Error("a client stays in the wheel")
+		}
+	}
+}
