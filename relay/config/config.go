@@ -38,7 +38,7 @@ type Config struct {
 // Server is the public listener.
 type Server struct {
 	Listen         string        `koanf:"listen" doc:"Address host:port to listen on; :8080 is every address of the machine."`
-	PublicURL      string        `koanf:"public_url" doc:"How clients reach the relay from outside, http(s)://host; empty takes what the request says."`
+	PublicURL      string        `koanf:"public_url" doc:"How clients reach the relay from outside, http(s)://host[:port][/path]; empty takes what the request says."`
 	MaxBody        Size          `koanf:"max_body" doc:"Largest body of a request, from 1KiB to 64MiB."`
 	TLS            TLS           `koanf:"tls" doc:"Certificate of the public listener; without it the listener speaks plain HTTP."`
 	AllowedOrigins []string      `koanf:"allowed_origins" doc:"Origins of browser pages that may open a websocket besides the same host: https://host[:port], or * for all."`

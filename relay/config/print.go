@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
@@ -164,24 +163,24 @@ func (f *field) redact(s string) string {
 	case f.secrecy == secret:
 		return Redacted
 	}
-	u, err := url.Parse(s)
-	if err != nil {
-		return Redacted
+	u, ok := splitAddress(s)
+	if !ok {
+		if strings.ContainsAny(s, "/@?") {
+			return Redacted
+		}
+		return s
 	}
-	shown := u.Scheme + ":"
-	if u.Host != "" || u.Path != "" {
-		shown += "//"
-	}
-	if u.User != nil {
+	shown := u.scheme + "://"
+	if u.user != "" {
 		shown += Redacted + "@"
 	}
-	shown += u.Host
-	if http := u.Scheme == "http" || u.Scheme == "https"; !http {
-		shown += u.Path
-	} else if u.Path != "" && u.Path != "/" {
+	shown += u.hosts
+	if web := u.scheme == "http" || u.scheme == "https"; web && len(u.path) > 1 {
 		shown += "/" + Redacted
+	} else {
+		shown += u.path
 	}
-	if u.RawQuery != "" {
+	if u.query != "" {
 		shown += "?" + Redacted
 	}
 	return shown

@@ -58,7 +58,7 @@ func (l *loader) server(s *Server) {
 	between(l, "server.shutdown_grace", s.ShutdownGrace, time.Millisecond, time.Hour)
 	if s.PublicURL != "" {
 		if problem := checkPublicURL(s.PublicURL); problem != "" {
-			l.bad("server.public_url", problem, "write https://host or https://host:port")
+			l.bad("server.public_url", problem, "write https://host, https://host:port or https://host/path")
 		}
 		s.PublicURL = strings.TrimRight(s.PublicURL, "/")
 	}
@@ -80,11 +80,9 @@ func checkPublicURL(s string) string {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Sprintf("%q is not an absolute http or https URL", relay.Clip(s, clipAt))
+		return "is not an absolute http or https URL"
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(s, "?#"):
 		return "must not hold a user, a query or a fragment"
-	case u.Path != "" && u.Path != "/":
-		return "must not hold a path"
 	}
 	return ""
 }
@@ -161,27 +159,44 @@ func (l *loader) redis(r *Redis) {
 	between(l, "redis.retention.max_len", r.Retention.MaxLen, 1, 1<<40)
 }
 
-// checkRedisURL never repeats the URL, which may hold a password.
+// address is a URL in parts. net/url knows one host only, and Redis has URLs with several.
+type address struct{ scheme, user, hosts, path, query string }
+
+func splitAddress(s string) (address, bool) {
+	scheme, rest, ok := strings.Cut(s, "://")
+	rest, query, _ := strings.Cut(rest, "?")
+	a := address{scheme: scheme, hosts: rest, query: query}
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		a.hosts, a.path = rest[:i], rest[i:]
+	}
+	if i := strings.LastIndexByte(a.hosts, '@'); i >= 0 {
+		a.user, a.hosts = a.hosts[:i], a.hosts[i+1:]
+	}
+	return a, ok
+}
+
+// checkRedisURL never repeats the URL, which may hold a password. What only some schemes know, backbone checks.
 func checkRedisURL(s string) string {
 	if s == "memory:" {
 		return ""
 	}
-	u, err := url.Parse(s)
-	if err != nil {
-		return "is not a URL"
-	}
-	schemes := []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "memory"}
+	schemes := []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster"}
+	a, ok := splitAddress(s)
 	switch {
-	case !slices.Contains(schemes, u.Scheme):
-		if near := nearest(u.Scheme, schemes); near != "" {
-			return fmt.Sprintf("has the unknown scheme %q (did you mean %q?)", relay.Clip(u.Scheme, clipAt), near)
+	case !ok:
+		return "is not a URL"
+	case !slices.Contains(schemes, a.scheme):
+		if near := nearest(a.scheme, schemes); near != "" {
+			return fmt.Sprintf("has the unknown scheme %q (did you mean %q?)", relay.Clip(a.scheme, clipAt), near)
 		}
 		return "has no scheme that leads to a Redis"
-	case u.Scheme == "memory":
-		return "holds more than memory:"
-	case u.Scheme == "unix" && u.Path == "":
+	case a.scheme == "unix" && (a.hosts != "" || len(a.path) < 2):
 		return "names no socket"
-	case u.Scheme != "unix" && u.Host == "":
+	case strings.Contains(a.hosts, ",") && !strings.HasPrefix(a.scheme, "redis+"):
+		return "names several hosts, which only redis+sentinel:// and redis+cluster:// can"
+	case a.scheme == "redis+sentinel" && len(a.path) < 2:
+		return "names no master behind its hosts"
+	case strings.HasPrefix(a.scheme, "redis+") && a.hosts == "":
 		return "names no host"
 	}
 	return ""
