@@ -72,7 +72,7 @@ func newFixture(t *testing.T, change func(*Options), changeServer func(*httpd.Op
 	return f
 }
 
-func keyring(t *testing.T) *auth.Keyring {
+func keyring(t testing.TB) *auth.Keyring {
 	t.Helper()
 	both := []string{auth.CapabilityPublish, auth.CapabilityMigrate}
 	ring, err := auth.NewKeyring([]auth.Key{
@@ -88,7 +88,7 @@ func keyring(t *testing.T) *auth.Keyring {
 	return ring
 }
 
-func serve(t *testing.T, o httpd.Options) (addr string) {
+func serve(t testing.TB, o httpd.Options) (addr string) {
 	t.Helper()
 	s, err := httpd.Listen(o)
 	if err != nil {

@@ -145,7 +145,7 @@ func TestSlowBodyEnds(t *testing.T) {
 }
 
 func BenchmarkPublish(b *testing.B) {
-	ring := keyring(&testing.T{})
+	ring := keyring(b)
 	a, err := New(Options{Keyring: ring, Publisher: discard{}})
 	if err != nil {
 		b.Fatal(err)
@@ -163,4 +163,37 @@ func BenchmarkPublish(b *testing.B) {
 			b.Fatal(w.status)
 		}
 	}
+}
+
+// BenchmarkPublishOverSockets measures everything but the publisher, with a client that costs little itself.
+func BenchmarkPublishOverSockets(b *testing.B) {
+	a, err := New(Options{Keyring: keyring(b), Publisher: discard{}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	addr := serve(b, httpd.Options{Addr: "127.0.0.1:0", Handler: a})
+	request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ops\r\nX-Hub-Id: h\r\n"+
+		"Content-Type: application/json\r\nContent-Length: 400\r\n\r\n%s", pathNotifications, strings.Repeat("x", 400))
+	b.SetParallelism(8)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		answer := make([]byte, 4096)
+		for pb.Next() {
+			if _, err := conn.Write(request); err != nil {
+				b.Error(err)
+				return
+			}
+			n, err := conn.Read(answer) // the whole answer leaves in one write
+			if err != nil || !strings.HasPrefix(string(answer[:n]), "HTTP/1.1 202") {
+				b.Errorf("%q %v", answer[:n], err)
+				return
+			}
+		}
+	})
 }
