@@ -1,0 +1,487 @@
+package backbone_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+const patience = 15 * time.Second
+
+// rig is one Redis and what a test does with it.
+type rig struct {
+	t      *testing.T
+	server *redistest.Server
+	redis  *redis.Client
+	pub    *backbone.Publisher
+}
+
+func newRig(t *testing.T, args ...string) *rig {
+	t.Helper()
+	server := redistest.Start(t, args...)
+	c := newClient(t, server.Socket)
+	pub, err := backbone.NewPublisher(backbone.PublisherConfig{Commands: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t: t, server: server, redis: c, pub: pub}
+}
+
+func (r *rig) subscriber(change func(*backbone.SubscriberConfig)) *backbone.Subscriber {
+	r.t.Helper()
+	cfg := backbone.SubscriberConfig{
+		Commands: r.redis, Readers: r.redis, Group: "sinks", Consumer: "node-0", NackDelay: time.Millisecond,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := backbone.NewSubscriber(cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (r *rig) subscribe(s *backbone.Subscriber, topic string) <-chan *message.Message {
+	r.t.Helper()
+	c, err := s.Subscribe(context.Background(), topic)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+// publish appends messages whose ids and payloads are the numbers from first up to before end.
+func (r *rig) publish(topic string, first, end int) {
+	r.t.Helper()
+	var list []*message.Message
+	for i := first; i < end; i++ {
+		list = append(list, message.NewMessage(strconv.Itoa(i), []byte(strconv.Itoa(i))))
+	}
+	if err := r.pub.Publish(topic, list...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func next(t *testing.T, c <-chan *message.Message) *message.Message {
+	t.Helper()
+	select {
+	case m, ok := <-c:
+		if !ok {
+			t.Fatal("the channel is closed")
+		}
+		return m
+	case <-time.After(patience):
+		t.Fatal("no message came")
+	}
+	return nil
+}
+
+// drain acks messages until each of the numbers came.
+func drain(t *testing.T, c <-chan *message.Message, first, end int) {
+	t.Helper()
+	missing := make(map[string]bool)
+	for i := first; i < end; i++ {
+		missing[strconv.Itoa(i)] = true
+	}
+	for len(missing) > 0 {
+		m := next(t, c)
+		delete(missing, m.UUID)
+		m.Ack()
+	}
+}
+
+func eventually(t *testing.T, what func() error) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for {
+		err := what()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal(err)
+		}
+	}
+}
+
+func (r *rig) expectEmpty(stream string) {
+	r.t.Helper()
+	eventually(r.t, func() error {
+		n, err := r.redis.XLen(context.Background(), stream).Result()
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d entries left in %s", n, stream)
+		}
+		return err
+	})
+}
+
+func TestSubscriberReadsWhatThePublisherWrote(t *testing.T) {
+	r := newRig(t)
+	m := message.NewMessage("id-1", []byte("{\"a\":\x00\"ü\"}"))
+	m.Metadata.Set("topic", "container.created")
+	m.Metadata.Set("cursor", "not written")
+	if err := r.pub.Publish("q", m); err != nil {
+		t.Fatal(err)
+	}
+	stored := r.redis.XRange(t.Context(), "q", "-", "+").Val()[0]
+	if len(stored.Values) != 3 || stored.Values["id"] != "id-1" || stored.Values["topic"] != "container.created" {
+		t.Errorf("stored %v", stored.Values)
+	}
+	got := next(t, r.subscribe(r.subscriber(nil), "q"))
+	if got.UUID != m.UUID || string(got.Payload) != string(m.Payload) || got.Metadata.Get("topic") != "container.created" {
+		t.Errorf("got %v %q", got, got.Payload)
+	}
+	if got.Metadata.Get("cursor") != stored.ID {
+		t.Errorf("the cursor is %q, want %q", got.Metadata.Get("cursor"), stored.ID)
+	}
+	for _, key := range []string{"id", "data"} {
+		bad := message.NewMessage("1", nil)
+		bad.Metadata.Set(key, "x")
+		if err := r.pub.Publish("q", bad); err == nil {
+			t.Errorf("metadata %q was accepted", key)
+		}
+	}
+}
+
+func TestCloseStoresTheAcks(t *testing.T) {
+	r := newRig(t)
+	r.publish("q", 0, 1000)
+	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.AckEvery = time.Minute; c.AckBatch = 1 << 20 })
+	drain(t, r.subscribe(s, "q"), 0, 1000)
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := r.redis.XLen(t.Context(), "q").Val(); n != 0 {
+		t.Errorf("%d entries left", n)
+	}
+	if n := r.redis.XPending(t.Context(), "q", "sinks").Val().Count; n != 0 {
+		t.Errorf("%d entries pending", n)
+	}
+	if _, err := s.Subscribe(t.Context(), "q"); !errors.Is(err, backbone.ErrClosed) {
+		t.Errorf("Subscribe after Close: %v", err)
+	}
+}
+
+func TestRestartedConsumerBeginsWithItsOwn(t *testing.T) {
+	r := newRig(t)
+	r.publish("q", 0, 300)
+	s := r.subscriber(nil)
+	next(t, r.subscribe(s, "q"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.publish("q", 300, 310)
+	c := r.subscribe(r.subscriber(nil), "q")
+	for i := range 310 {
+		m := next(t, c)
+		if m.UUID != strconv.Itoa(i) {
+			t.Fatalf("message %s in place of %d", m.UUID, i)
+		}
+		m.Ack()
+	}
+	r.expectEmpty("q")
+}
+
+func TestDeadConsumerIsRelieved(t *testing.T) {
+	r := newRig(t)
+	r.publish("q", 0, 500)
+	r.redis.XGroupCreate(t.Context(), "q", "sinks", "0")
+	if err := r.redis.XReadGroup(t.Context(), &redis.XReadGroupArgs{
+		Group: "sinks", Consumer: "dead", Streams: []string{"q", ">"}, Count: 400,
+	}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.redis.XDel(t.Context(), "q", r.redis.XRange(t.Context(), "q", "-", "+").Val()[0].ID) // a pending id without entry
+	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.ClaimIdle = 100 * time.Millisecond })
+	drain(t, r.subscribe(s, "q"), 1, 500)
+	r.expectEmpty("q")
+	eventually(t, func() error {
+		if n := r.redis.XPending(context.Background(), "q", "sinks").Val().Count; n != 0 {
+			return fmt.Errorf("%d entries pending", n)
+		}
+		return nil
+	})
+}
+
+func TestLiveConsumerKeepsItsOwn(t *testing.T) {
+	r := newRig(t)
+	r.publish("q", 0, 3)
+	quick := func(name string) func(*backbone.SubscriberConfig) {
+		return func(c *backbone.SubscriberConfig) {
+			c.Consumer, c.ClaimIdle, c.ClaimInterval = name, 600*time.Millisecond, 20*time.Millisecond
+		}
+	}
+	c := r.subscribe(r.subscriber(quick("slow")), "q")
+	m := next(t, c) // the others lie in memory
+	other := r.subscriber(quick("other"))
+	select {
+	case stolen := <-r.subscribe(other, "q"):
+		t.Fatalf("message %s was taken from a live consumer", stolen.UUID)
+	case <-time.After(2 * time.Second):
+	}
+	m.Ack()
+	drain(t, c, 1, 3)
+	r.expectEmpty("q")
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	r := newRig(t)
+	r.publish("q", 0, 5000)
+	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.ClaimInterval = 10 * time.Millisecond })
+	c := r.subscribe(s, "q")
+	next(t, c)
+	r.publish("other", 0, 1)
+	next(t, r.subscribe(s, "other")).Ack() // a full topic holds nobody up
+	if n := r.redis.XPending(t.Context(), "q", "sinks").Val().Count; n > 513 {
+		t.Errorf("%d entries in memory", n)
+	}
+}
+
+func TestSubscribeWakesABlockedRead(t *testing.T) {
+	r := newRig(t)
+	s := r.subscriber(nil)
+	for i := range 20 {
+		topic := fmt.Sprint("q", i)
+		r.publish(topic, 0, 1)
+		begin := time.Now()
+		next(t, r.subscribe(s, topic)).Ack()
+		if took := time.Since(begin); took > time.Second {
+			t.Fatalf("took %s", took)
+		}
+		r.expectEmpty(topic) // by then the reader blocks, or is about to
+	}
+}
+
+func TestKeysKeepTheirOrderAcrossLanes(t *testing.T) {
+	r := newRig(t)
+	const keys, each = 20, 50
+	var list []*message.Message
+	for i := range keys * each {
+		m := message.NewMessage(strconv.Itoa(i), nil)
+		m.Metadata.Set("hub", strconv.Itoa(i%keys))
+		list = append(list, m)
+	}
+	if err := r.pub.Publish("q", list...); err != nil {
+		t.Fatal(err)
+	}
+	s := r.subscriber(func(c *backbone.SubscriberConfig) {
+		c.Lanes = func(string) int { return 8 }
+		c.Key = func(m *message.Message) string { return m.Metadata.Get("hub") }
+	})
+	c := r.subscribe(s, "q")
+	var mu sync.Mutex
+	due, inFlight := make(map[string]int), make(map[string]bool)
+	var handlers sync.WaitGroup
+	for left := keys * each; left > 0; {
+		m := next(t, c)
+		key := m.Metadata.Get("hub")
+		mu.Lock()
+		if inFlight[key] {
+			t.Errorf("two messages of key %s at once", key)
+		}
+		inFlight[key] = true
+		if n, _ := strconv.Atoi(m.UUID); n/keys != due[key] {
+			t.Errorf("key %s: message %d in place of %d", key, n/keys, due[key])
+		}
+		ok := rand.IntN(4) > 0
+		if ok {
+			due[key]++
+			left--
+		}
+		mu.Unlock()
+		handlers.Go(func() {
+			mu.Lock()
+			inFlight[key] = false
+			mu.Unlock()
+			if ok {
+				m.Ack()
+			} else {
+				m.Nack()
+			}
+		})
+	}
+	handlers.Wait()
+	r.expectEmpty("q")
+}
+
+func TestNextSubscriptionWaitsForTheFormer(t *testing.T) {
+	r := newRig(t)
+	r.publish("q", 0, 100)
+	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.Grace = patience })
+	ctx, cancel := context.WithCancel(t.Context())
+	old, err := s.Subscribe(ctx, "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := next(t, old)
+	successor := r.subscribe(s, "q")
+	cancel()
+	select {
+	case m := <-successor:
+		t.Fatalf("message %s came while the former subscription holds one", m.UUID)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if first.Context().Err() != nil {
+		t.Error("the context ended before the grace")
+	}
+	first.Ack() // late, and honoured
+	for i := 1; i < 100; i++ {
+		m := next(t, successor)
+		if m.UUID != strconv.Itoa(i) {
+			t.Fatalf("message %s in place of %d", m.UUID, i)
+		}
+		m.Ack()
+	}
+	if _, open := <-old; open {
+		t.Error("the former channel is open")
+	}
+	r.expectEmpty("q")
+}
+
+func TestUndecodableEntriesGoToTheHook(t *testing.T) {
+	r := newRig(t)
+	for _, fields := range [][]string{{"data", "no id"}, {"id", "no data"}, {"id", "", "data", "x"}, {"garbage", "x"}} {
+		r.redis.XAdd(t.Context(), &redis.XAddArgs{Stream: "q", Values: fields})
+	}
+	r.publish("q", 0, 1)
+	var mu sync.Mutex
+	var stored []map[string]any
+	s := r.subscriber(func(c *backbone.SubscriberConfig) {
+		c.ClaimIdle = 50 * time.Millisecond
+		failed := false
+		c.OnUndecodable = func(_ context.Context, stream, id string, fields map[string]any) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if !failed {
+				failed = true
+				return errors.New("the quarantine is away")
+			}
+			if stream != "q" || id == "" {
+				t.Errorf("got stream %q, entry %q", stream, id)
+			}
+			stored = append(stored, fields)
+			return nil
+		}
+	})
+	drain(t, r.subscribe(s, "q"), 0, 1)
+	r.expectEmpty("q")
+	mu.Lock()
+	defer mu.Unlock()
+	if len(stored) != 4 {
+		t.Errorf("stored %v", stored)
+	}
+}
+
+func TestVanishedStreamIsMadeAnewAndReported(t *testing.T) {
+	r := newRig(t)
+	gaps := make(chan string, 10)
+	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.OnGap = func(stream string) { gaps <- stream } })
+	c := r.subscribe(s, "q")
+	r.publish("q", 0, 10)
+	drain(t, c, 0, 10)
+	if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.publish("q", 10, 20) // no group: nobody asked for it yet
+	drain(t, c, 10, 20)
+	select {
+	case stream := <-gaps:
+		if stream != "q" {
+			t.Errorf("a gap of %q", stream)
+		}
+	case <-time.After(patience):
+		t.Error("no gap was reported")
+	}
+}
+
+func TestKeyOfAnotherTypeHoldsNobodyUp(t *testing.T) {
+	r := newRig(t)
+	r.redis.Set(t.Context(), "bad", "x", 0)
+	s := r.subscriber(nil)
+	r.subscribe(s, "bad")
+	c := r.subscribe(s, "q")
+	r.publish("q", 0, 10)
+	drain(t, c, 0, 10)
+	r.redis.Del(t.Context(), "q")
+	r.redis.Set(t.Context(), "q", "x", 0) // while it is being read
+	good := r.subscribe(s, "good")
+	r.publish("good", 0, 10)
+	drain(t, good, 0, 10)
+}
+
+func TestKilledRedisLosesNothing(t *testing.T) {
+	r := newRig(t, "--appendfsync", "always")
+	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.Lanes = func(string) int { return 8 } })
+	c := r.subscribe(s, "q")
+	r.publish("q", 0, 2000)
+	missing := make(map[string]bool)
+	for i := range 2300 {
+		missing[strconv.Itoa(i)] = true
+	}
+	ack := func(m *message.Message) {
+		delete(missing, m.UUID)
+		m.Ack()
+	}
+	for i := range 3 {
+		for range 200 {
+			ack(next(t, c))
+		}
+		held := next(t, c)
+		r.server.Restart()
+		ack(held)
+		r.publish("q", 2000+i*100, 2100+i*100)
+	}
+	for len(missing) > 0 {
+		ack(next(t, c))
+	}
+	go func() {
+		for m := range c { // what comes twice
+			m.Ack()
+		}
+	}()
+	r.expectEmpty("q")
+}
+
+func TestSubscriberOnTheRedisInMemory(t *testing.T) {
+	server, err := embedded.Memory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	c := redis.NewClient(&redis.Options{Dialer: server.Dialer, Protocol: 2, DisableIdentity: true, MaxRetries: -1})
+	t.Cleanup(func() { _ = c.Close() })
+	pub, err := backbone.NewPublisher(backbone.PublisherConfig{Commands: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, redis: c, pub: pub}
+	s := r.subscriber(nil)
+	messages := r.subscribe(s, "q")
+	r.publish("q", 0, 600)
+	m := next(t, messages)
+	m.Nack()
+	drain(t, messages, 0, 600)
+	r.subscribe(s, "later")
+	r.publish("later", 0, 1)
+	r.expectEmpty("q")
+}
