@@ -3,6 +3,7 @@ package backbone
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // The bounds of the number of partitions.
@@ -117,6 +118,25 @@ func (k Keys) Log(partition int) string { return k.tagged("log", partition) }
 // Queue is the stream of what a sink still has to deliver out of one partition.
 func (k Keys) Queue(sink string, partition int) string { return k.tagged("queue:"+sink, partition) }
 
+// Queues are the queues of a sink in all partitions.
+func (k Keys) Queues(sink string) []string {
+	all := make([]string, len(k.tags))
+	for p := range all {
+		all[p] = k.Queue(sink, p)
+	}
+	return all
+}
+
+// Slot groups the names that carry a hash tag by what one command may name: in a cluster by their slot, else all.
+func (k Keys) Slot(name string) int {
+	if !k.cluster {
+		return 0
+	}
+	_, rest, _ := strings.Cut(name, "{")
+	tag, _, _ := strings.Cut(rest, "}")
+	return int(crc16(tag) % clusterSlots)
+}
+
 // Dispatched is the hash that holds the dispatcher's position in a partition.
 func (k Keys) Dispatched(partition int) string { return k.tagged("dispatched", partition) }
 
@@ -148,6 +168,9 @@ func (k Keys) Retry(sink string) string { return k.ofSink("retry", sink) }
 
 // Parked is the hash of the bodies of a sink's parked deliveries by their id.
 func (k Keys) Parked(sink string) string { return k.ofSink("parked", sink) }
+
+// SinkState is the hash that says why a sink is disabled; there is none for one that is not.
+func (k Keys) SinkState(sink string) string { return k.prefix + "sink:" + sink }
 
 // Token is what a token, given as a hash, opens.
 func (k Keys) Token(hash string) string { return k.prefix + "token:" + hash }

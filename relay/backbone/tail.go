@@ -235,7 +235,7 @@ func (b *Backbone) streamInfo(ctx context.Context, key string) (streamInfo, erro
 	_ = b.commands.Process(ctx, cmd)
 	reply, err := cmd.Result()
 	if err != nil {
-		if redis.HasErrorPrefix(err, "ERR no such key") {
+		if redis.HasErrorPrefix(err, "no such key") {
 			info.added = 0
 			return info, nil
 		}

@@ -28,7 +28,7 @@ type process struct {
 
 // launch starts redis-server and waits until it answers.
 func (s *Server) launch(ctx context.Context) (*process, error) {
-	binary, err := findBinary()
+	binary, err := FindBinary()
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,8 @@ func (s *Server) launch(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
-func findBinary() (string, error) {
+// FindBinary returns the server that Start would run, or [ErrNoBinary].
+func FindBinary() (string, error) {
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, nil

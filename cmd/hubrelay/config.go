@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+func newConfig(std streams) *cobra.Command {
+	return group("config", "Check and show configurations", newConfigCheck(std), newConfigPrint(std), newConfigSchema(std))
+}
+
+// loadConfig loads a configuration. What the user got wrong is printed one problem a line, like a compiler does.
+func loadConfig(std streams, file string) (*config.Config, error) {
+	cfg, err := config.Load(file, std.env, sinkKinds())
+	var problems config.Problems
+	if !errors.As(err, &problems) {
+		return cfg, err
+	}
+	for _, p := range problems {
+		_, _ = fmt.Fprintln(std.err, p)
+	}
+	return nil, errReported
+}
+
+func newConfigCheck(std streams) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "check -c FILE",
+		Short: "Say whether a configuration is good, and where it is not",
+		Long: `Reads the file and the environment as serve would, with every file they name, and prints each mistake with its
+place. Nothing is started and nothing dialled.`,
+		Args: checked(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := loadConfig(std, file)
+			if err != nil {
+				return err
+			}
+			for _, w := range cfg.Warnings {
+				_, _ = fmt.Fprintf(std.err, "warning: %s\n", w)
+			}
+			_, err = fmt.Fprintf(std.out, "%s is good: %d keys, %d sinks\n", file, len(cfg.Auth.Keys), len(cfg.Sinks))
+			return err
+		},
+	}
+	configFlag(cmd, &file)
+	return cmd
+}
+
+func newConfigPrint(std streams) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "print -c FILE",
+		Short: "Print the effective configuration, without its secrets",
+		Long:  "Prints what serve would run with: defaults, file and environment taken together, secrets left out.",
+		Args:  checked(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := loadConfig(std, file)
+			if err != nil {
+				return err
+			}
+			return cfg.Print(std.out)
+		},
+	}
+	configFlag(cmd, &file)
+	return cmd
+}
+
+func newConfigSchema(std streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the configuration, for editors",
+		Args:  checked(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			schema, err := config.JSONSchema(sinkKinds())
+			if err != nil {
+				return err
+			}
+			_, err = std.out.Write(schema)
+			return err
+		},
+	}
+}

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/app"
+	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
+	"github.com/hubrelay/hubrelay/relay/client"
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+const (
+	demoHub     = "demo"
+	demoAccount = "acme"
+)
+
+type demoFlags struct {
+	listen, admin string
+	interval      time.Duration
+}
+
+func newDemo(std streams) *cobra.Command {
+	var f demoFlags
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Start a relay with sample events, a listener and a webhook receiver, and watch what travels where",
+		Long: `Starts a relay on this machine with a throwaway key, a webhook receiver, a websocket listener and a steady stream
+of sample events, and prints what travels where. Nothing is left behind when it ends.`,
+		Args: checked(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.interval < time.Millisecond {
+				return newUsageError(cmd, errors.New("--every must be 1ms or more"))
+			}
+			return runDemo(cmd.Context(), std, f)
+		},
+	}
+	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8080", "public address; a free port where it is taken")
+	cmd.Flags().StringVar(&f.admin, "admin", "127.0.0.1:9090", "admin address; a free port where it is taken")
+	cmd.Flags().DurationVar(&f.interval, "every", 700*time.Millisecond, "time between two sample events")
+	return cmd
+}
+
+// demo is one run: the relay, and around it a producer, a listener and a receiver that know it only from outside.
+type demo struct {
+	flags  demoFlags
+	dir    string
+	memory bool
+	key    string
+	secret string
+	client *client.Client
+
+	mu    sync.Mutex
+	std   streams
+	paint palette
+}
+
+func runDemo(ctx context.Context, std streams, f demoFlags) error {
+	d := &demo{flags: f, std: std, paint: paletteFor(std.out, std.env)}
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(d.dir) }()
+
+	receiver, err := newReceiver(d.secret, d.received)
+	if err != nil {
+		return err
+	}
+	defer receiver.close()
+	cfg, err := d.config(receiver.url)
+	if err != nil {
+		return err
+	}
+	log := slog.New(newLineHandler(std.err, slog.LevelWarn, paletteFor(std.err, std.env)))
+	ready := make(chan app.Addresses, 1)
+	relayed, err := app.New(cfg, app.Settings{
+		Version: buildVersion(), Log: log, Kinds: sinkKinds(),
+		Ready: func(a app.Addresses) { ready <- a },
+	})
+	if err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- relayed.Run(ctx) }()
+	var around sync.WaitGroup
+	select {
+	case err := <-ended:
+		cancel()
+		return err
+	case addresses := <-ready:
+		d.client = &client.Client{URL: "http://" + addresses.Public.String(), Key: d.key, Hub: demoHub, Log: log}
+		d.welcome(addresses)
+		around.Go(func() { d.listen(ctx) })
+		around.Go(func() { d.produce(ctx) })
+	}
+	err = <-ended
+	cancel()
+	around.Wait()
+	d.say("%s", d.paint.dim("demo ended, its data is removed"))
+	return err
+}
+
+// prepare makes the key, the secret and the folder. A folder of a fixed name lets a demo take over the redis-server of
+// one that was killed, instead of leaving it behind for good.
+func (d *demo) prepare() error {
+	d.key, d.secret = auth.NewSecret(), newWebhookSecret()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	d.dir = filepath.Join(cache, fmt.Sprintf("hubrelay-demo-%d", os.Getuid()))
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return fmt.Errorf("make the demo's folder: %w", err)
+	}
+	if _, err := embedded.FindBinary(); err != nil {
+		d.memory = true
+	}
+	d.flags.listen = freeAddress(d.flags.listen)
+	d.flags.admin = freeAddress(d.flags.admin)
+	return nil
+}
+
+// freeAddress returns address, or its host with port 0 where somebody else listens there.
+func freeAddress(address string) string {
+	l, err := net.Listen("tcp", address)
+	if err == nil {
+		_ = l.Close()
+		return address
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return net.JoinHostPort(host, "0")
+}
+
+func (d *demo) redisURL() string {
+	if d.memory {
+		return "memory:"
+	}
+	return ""
+}
+
+// config writes the configuration as an operator would and loads it the way serve does.
+func (d *demo) config(receiver string) (*config.Config, error) {
+	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s}
+admin: {listen: %q}
+redis: {url: %q, data_dir: %q}
+auth:
+  keys:
+    - {name: demo, key: %q, account_id: %q, hubs: ["*"], capabilities: [notifications-publish]}
+sinks:
+  receiver: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8]}
+`, d.flags.listen, d.flags.admin, d.redisURL(), filepath.Join(d.dir, "data"), d.key, demoAccount, receiver, d.secret)
+	file := filepath.Join(d.dir, "hubrelay.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("write the demo's configuration: %w", err)
+	}
+	return config.Load(file, nil, sinkKinds())
+}
+
+func (d *demo) welcome(a app.Addresses) {
+	p := d.paint
+	url := "http://" + a.Public.String()
+	notification := `{"topic":"container.created","context":{"hub_id":"` + demoHub + `","containers":["mine"]}}`
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("%s %s", p.bold("hubrelay demo"), p.dim(buildVersion()))
+	line("  relay    %s", url)
+	line("  admin    http://%s  (/metrics, /healthz, /readyz)", a.Admin)
+	if d.memory {
+		line("  redis    %s", p.yellow("in this process: redis-server is not installed, so events end with the demo"))
+	} else {
+		line("  redis    unix://%s", filepath.Join(d.dir, "data", "redis.sock"))
+	}
+	line("\n%s", p.bold("In a second terminal:"))
+	line("  export HUBRELAY_URL=%s HUBRELAY_KEY=%s HUBRELAY_HUB=%s\n", url, d.key, demoHub)
+	line("  %s\n  %s listen --topics '*.error'\n", p.dim("# listen to what goes wrong"), self())
+	line("  %s", p.dim("# publish, and see it arrive here"))
+	line("  curl -sS $HUBRELAY_URL/v1/hubs/current/notifications -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
+	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' -d '%s'\n", notification)
+	if d.memory {
+		line("  %s\n  %s publish --topic container.error --container mine --error 'out of memory'\n", p.dim("# the same, shorter"), self())
+	} else {
+		line("  %s", p.dim("# publish with nothing but Redis"))
+		line("  redis-cli -s %s XADD hubrelay:inbox '*' data '%s'\n", filepath.Join(d.dir, "data", "redis.sock"), notification)
+	}
+	line("%s", p.dim("Ctrl-C ends the demo."))
+	d.say("%s", b.String())
+}
+
+// self is how the reader started this program, so that the printed commands work from the same folder.
+func self() string {
+	if strings.ContainsRune(os.Args[0], filepath.Separator) {
+		return os.Args[0]
+	}
+	return "hubrelay"
+}
+
+func (d *demo) say(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, _ = fmt.Fprintf(d.std.out, format+"\n", args...)
+}
+
+func (d *demo) produce(ctx context.Context) {
+	samples := newSampler(uint64(time.Now().UnixNano()), demoHub, demoAccount)
+	tick := time.NewTicker(d.flags.interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := d.publish(ctx, samples.nextSample()); err != nil && ctx.Err() == nil {
+			d.say("%s %s %v", d.now(), d.paint.red("refused    ▶"), err)
+		}
+	}
+}
+
+// publish says what it sends before it arrives anywhere.
+func (d *demo) publish(ctx context.Context, one sample) error {
+	body, err := json.Marshal(one)
+	if err != nil {
+		return err
+	}
+	d.say("%s %s %s", d.now(), d.paint.yellow("publish    ▶"), summary(d.paint, relay.Notification{Topic: one.Topic, Data: body}))
+	_, err = d.client.Publish(ctx, "application/json", "", body)
+	return err
+}
+
+func (d *demo) listen(ctx context.Context) {
+	for n, err := range d.client.Listen(ctx, client.ListenOptions{}) {
+		if err != nil {
+			if ctx.Err() == nil {
+				d.say("%s %s %v", d.now(), d.paint.red("websocket  ✗"), err)
+			}
+			return
+		}
+		d.say("%s %s %s", d.now(), d.paint.cyan("websocket  ◀"), summary(d.paint, n))
+	}
+}
+
+func (d *demo) received(id string, n relay.Notification, attempt error) {
+	if attempt != nil {
+		d.say("%s %s %v", d.now(), d.paint.red("webhook    ✗"), attempt)
+		return
+	}
+	d.say("%s %s %s %s", d.now(), d.paint.green("webhook    ◀"), summary(d.paint, n), d.paint.dim("signature ok, "+id))
+}
+
+func (d *demo) now() string { return d.paint.dim(time.Now().Format("15:04:05.000")) }
+
+// summary is a notification in few words.
+func summary(paint palette, n relay.Notification) string {
+	text := paint.topic(fmt.Sprintf("%-42s", printable(n.Topic)))
+	e, err := n.Envelope()
+	switch {
+	case err != nil:
+		return text
+	case e.Object.Error != "":
+		return text + " " + paint.red(printable(e.Object.Error))
+	case e.Object.State != "":
+		return text + " " + printable(e.Object.State)
+	default:
+		return text + " " + paint.dim(printable(e.Object.ID))
+	}
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// lookup returns the value of an environment variable, empty where it is not set.
+func (s streams) lookup(name string) string {
+	for _, v := range s.env {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// remote says which relay a client command talks to, from its flags or the environment.
+type remote struct{ url, key, hub string }
+
+func (r *remote) register(cmd *cobra.Command, std streams) {
+	cmd.Flags().StringVar(&r.url, "url", "", "address of the relay, or HUBRELAY_URL (default http://127.0.0.1:8080)")
+	cmd.Flags().StringVar(&r.key, "key", "", "API key, better given as HUBRELAY_KEY: other users of this machine can see flags")
+	cmd.Flags().StringVar(&r.hub, "hub", "", "hub id, or HUBRELAY_HUB")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		fill(&r.url, std.lookup("HUBRELAY_URL"), "http://127.0.0.1:8080")
+		fill(&r.key, std.lookup("HUBRELAY_KEY"))
+		fill(&r.hub, std.lookup("HUBRELAY_HUB"))
+		if r.key == "" {
+			return newUsageError(cmd, fmt.Errorf("an API key is needed: set HUBRELAY_KEY or give --key"))
+		}
+		if u, err := url.Parse(r.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return newUsageError(cmd, fmt.Errorf("%q is not an address such as http://127.0.0.1:8080: set HUBRELAY_URL or give --url", r.url))
+		}
+		return nil
+	}
+}
+
+// fill gives an empty value the first choice that is not empty.
+func fill(value *string, choices ...string) {
+	for _, c := range choices {
+		if *value == "" {
+			*value = c
+		}
+	}
+}

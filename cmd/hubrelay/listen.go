@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+func newListen(std streams) *cobra.Command {
+	var (
+		r      remote
+		topics []string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "listen",
+		Short: "Print the notifications of a hub as they come",
+		Long: `Opens the websocket stream and prints each notification as it comes, until interrupted. A lost connection is
+opened again. Without a hub it prints every hub that the key may read.`,
+		Example: `  hubrelay listen --hub 5f0c
+  hubrelay listen --topics 'container.*' --topics '!*.error' --json | jq .object`,
+		Args: checked(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := slog.New(newLineHandler(std.err, slog.LevelInfo, paletteFor(std.err, std.env)))
+			return listen(cmd.Context(), std, r.client(), log, topics, asJSON)
+		},
+	}
+	r.register(cmd, std)
+	cmd.Flags().StringSliceVar(&topics, "topics", nil, `topic patterns, such as 'container.*' or '!*.error'; may repeat`)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, as it came")
+	return cmd
+}
+
+func listen(ctx context.Context, std streams, c *client.Client, log *slog.Logger, topics []string, asJSON bool) error {
+	c.Log = log
+	paint := paletteFor(std.out, std.env)
+	out := bufio.NewWriter(std.out)
+	for n, err := range c.Listen(ctx, client.ListenOptions{Topics: topics}) {
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			_, _ = out.Write(append(n.Data, '\n'))
+		} else {
+			_, _ = fmt.Fprintln(out, describe(paint, time.Now(), n))
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describe is one notification on one line, for people.
+func describe(paint palette, at time.Time, n relay.Notification) string {
+	var b strings.Builder
+	b.WriteString(paint.dim(at.Format("15:04:05")) + " ")
+	b.WriteString(paint.topic(fmt.Sprintf("%-40s", printable(n.Topic))))
+	e, err := n.Envelope()
+	if err != nil {
+		return b.String()
+	}
+	part := func(name, value string) {
+		if value != "" {
+			b.WriteString(" " + paint.dim(name+"=") + printable(value))
+		}
+	}
+	part("state", e.Object.State)
+	if e.Object.Error != "" {
+		b.WriteString(" " + paint.dim("error=") + paint.red(printable(e.Object.Error)))
+	}
+	part("id", e.Object.ID)
+	part("hub", e.Context.HubID)
+	part("containers", strings.Join(e.Context.Containers, ","))
+	part("environments", strings.Join(e.Context.Environments, ","))
+	part("clusters", strings.Join(e.Context.Clusters, ","))
+	part("dns_zones", strings.Join(e.Context.DNSZones, ","))
+	return b.String()
+}

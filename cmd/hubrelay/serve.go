@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay/app"
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+// configFlag registers -c, which every command that reads a configuration takes.
+func configFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVarP(file, "config", "c", "", "configuration file")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if *file == "" {
+			return newUsageError(cmd, errors.New("a configuration is needed: give -c FILE"))
+		}
+		return nil
+	}
+}
+
+func newServe(std streams) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "serve -c FILE",
+		Short: "Run the relay",
+		Long: `Runs the relay until SIGTERM or an interrupt, then ends what is running within server.shutdown_grace.
+
+Without redis.url it runs a redis-server of its own in redis.data_dir.`,
+		Args: checked(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(std, file)
+			if err != nil {
+				return err
+			}
+			log := newLogger(std, cfg.Log)
+			for _, w := range cfg.Warnings {
+				log.Warn("configuration", "warning", w.String())
+			}
+			relayed, err := app.New(cfg, app.Settings{
+				Version: buildVersion(), Log: log, Kinds: sinkKinds(),
+				Ready: func(a app.Addresses) {
+					log.Info("serving", "public", a.Public.String(), "admin", a.Admin.String(), "version", buildVersion())
+				},
+			})
+			if err != nil {
+				return err
+			}
+			return relayed.Run(cmd.Context())
+		},
+	}
+	configFlag(cmd, &file)
+	return cmd
+}
+
+// newLogger writes for people on a terminal and JSON for machines elsewhere, unless the configuration says otherwise.
+func newLogger(std streams, cfg config.Log) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Level)) // the configuration allows only names that parse
+	return slog.New(logHandler(std.err, std.env, cfg.Format, level))
+}
+
+func logHandler(out io.Writer, env []string, format string, level slog.Level) slog.Handler {
+	options := &slog.HandlerOptions{Level: level}
+	paint := paletteFor(out, env)
+	switch {
+	case format == "text", format == "auto" && isTerminal(out):
+		return newLineHandler(out, level, paint)
+	default:
+		return slog.NewJSONHandler(out, options)
+	}
+}

@@ -1,0 +1,13 @@
+package main
+
+import (
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/sinks/webhook"
+)
+
+// sinkKinds is the list of every kind of sink that the daemon knows. A new kind is one folder and one line here.
+func sinkKinds() []relay.SinkKind {
+	return []relay.SinkKind{
+		webhook.Kind(),
+	}
+}

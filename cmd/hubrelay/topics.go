@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func newTopics(std streams) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "topics [PATTERN...]",
+		Short: "List the topics and their meaning",
+		Long: `Lists the topics of the hub and what each means, all of them or those that the patterns select.
+
+In a pattern "*" stands for any run of characters, dots included; a leading "!" excludes.`,
+		Example: `  hubrelay topics
+  hubrelay topics 'container.instance.*' '!*.error'`,
+		RunE: func(_ *cobra.Command, args []string) error { return listTopics(std, args, asJSON) },
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	return cmd
+}
+
+func listTopics(std streams, args []string, asJSON bool) error {
+	patterns, err := relay.ParsePatterns(args)
+	if err != nil {
+		return err
+	}
+	catalog, err := relay.NewCatalog(nil)
+	if err != nil {
+		return err
+	}
+	if err := catalog.CheckPatterns(args); err != nil {
+		return err
+	}
+	paint := paletteFor(std.out, std.env)
+	lines := json.NewEncoder(std.out)
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	for _, t := range relay.Topics() {
+		switch {
+		case !patterns.Match(t.Name):
+		case asJSON:
+			err = lines.Encode(map[string]string{"topic": t.Name, "meaning": t.Meaning})
+		default:
+			_, err = fmt.Fprintf(table, "%s\t%s\n", paint.topic(t.Name), t.Meaning)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}

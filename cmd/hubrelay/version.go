@@ -1,0 +1,41 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker in releases (-X main.version=v1.2.3).
+var version string
+
+// buildVersion names this build: the release, else what Go recorded of the source.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "devel"
+	}
+	return info.Main.Version
+}
+
+func newVersion(std streams) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version", Args: checked(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			if asJSON {
+				return json.NewEncoder(std.out).Encode(map[string]string{"version": buildVersion(), "go": runtime.Version()})
+			}
+			_, err := fmt.Fprintf(std.out, "hubrelay %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
+	return cmd
+}

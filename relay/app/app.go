@@ -1,0 +1,201 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/admin"
+	"github.com/hubrelay/hubrelay/relay/api"
+	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/httpd"
+	"github.com/hubrelay/hubrelay/relay/hub"
+	"github.com/hubrelay/hubrelay/relay/ingest"
+)
+
+// leaseTime is how long the work of a node that was killed waits before another takes it over.
+const leaseTime = 10 * time.Second
+
+// Settings is what the program hands to the daemon, as opposed to what an operator writes in the configuration.
+type Settings struct {
+	// Version is shown in metrics and to receivers.
+	Version string
+	// Log must not be nil.
+	Log *slog.Logger
+	// Kinds are the sinks that the configuration may name.
+	Kinds []relay.SinkKind
+	// Ready, where not nil, is called once, when everything has started.
+	Ready func(Addresses)
+}
+
+// Addresses are what the daemon listens on.
+type Addresses struct{ Public, Admin net.Addr }
+
+// App is one daemon.
+type App struct {
+	cfg     *config.Config
+	set     Settings
+	log     *slog.Logger
+	catalog *relay.Catalog
+	keyring *auth.Keyring
+	metrics *admin.Metrics
+	admin   *admin.Admin
+	sinks   []*sink
+	ready   readiness
+}
+
+// New checks what a configuration cannot know of itself, and starts nothing. Nobody may change cfg afterwards.
+func New(cfg *config.Config, s Settings) (*App, error) {
+	a := &App{cfg: cfg, set: s, log: s.Log, metrics: admin.NewMetrics(s.Version)}
+	var err error
+	if a.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {
+		return nil, fmt.Errorf("notifications.extra_topics: %w", err)
+	}
+	if a.keyring, err = newKeyring(cfg.Auth.Keys); err != nil {
+		return nil, err
+	}
+	if a.sinks, err = openSinks(cfg.Sinks, s); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Run runs the daemon until ctx ends, then stops it in order, and returns nil; or the error that made it stop. It can
+// be called once.
+func (a *App) Run(ctx context.Context) error {
+	p := newParts(a.log)
+	defer func() {
+		if err := closeAll(a.sinks); err != nil {
+			a.log.Warn("sinks did not close well", "error", err)
+		}
+	}()
+	// The admin listener goes last, so that health and metrics show the stop too.
+	err := a.start(ctx, p)
+	if err == nil {
+		err = p.wait(ctx)
+	}
+	if a.admin != nil {
+		a.admin.Drain()
+	}
+	if err == nil {
+		a.log.Info("stopping", "grace", a.cfg.Server.ShutdownGrace)
+	}
+	p.stop(a.cfg.Server.ShutdownGrace + stopMargin)
+	if ctx.Err() != nil && err == nil {
+		a.log.Info("stopped")
+	}
+	return err
+}
+
+// stopMargin is what closing Redis and the listeners may take beyond the grace of the work itself.
+const stopMargin = 5 * time.Second
+
+func (a *App) start(ctx context.Context, p *parts) error {
+	private, err := a.startAdmin(ctx, p)
+	if err != nil {
+		return err
+	}
+	b, err := a.openBackbone(ctx, p)
+	if err != nil {
+		return err
+	}
+	node, err := b.JoinNode(context.WithoutCancel(ctx))
+	if err != nil {
+		return fmt.Errorf("join the other nodes: %w", err)
+	}
+	p.start(ctx, "node", func(ctx context.Context) error {
+		defer node.Leave()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-node.Lost:
+			return fmt.Errorf("%s was taken by another process while Redis was out of reach; a restart joins anew", node.Name)
+		}
+	})
+	clients := hub.New(hub.Options{Log: a.log.With("room", "hub"), Observer: hubObserver{a.metrics}})
+	if err := a.startDelivery(ctx, p, b, node); err != nil {
+		return err
+	}
+	if err := a.startLog(ctx, p, b, clients); err != nil {
+		return err
+	}
+	a.startHub(ctx, p, clients)
+	public, err := a.startPublic(ctx, p, b, clients)
+	if err != nil {
+		return err
+	}
+	if a.set.Ready != nil {
+		a.set.Ready(Addresses{Public: public, Admin: private})
+	}
+	return nil
+}
+
+func (a *App) startAdmin(ctx context.Context, p *parts) (net.Addr, error) {
+	a.admin = admin.New(admin.Options{
+		Metrics: a.metrics, Ready: a.ready.ask, Listen: a.cfg.Admin.Listen, Log: a.log,
+	})
+	server, err := httpd.Listen(httpd.Options{
+		Name: "admin", Addr: a.cfg.Admin.Listen, Handler: a.admin, Log: a.log, Grace: time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.start(ctx, "admin listener", server.Run)
+	return server.Addr(), nil
+}
+
+// startHub pings the clients; at the stop it sends them away within the grace.
+func (a *App) startHub(ctx context.Context, p *parts, clients *hub.Hub) {
+	p.start(ctx, "websockets", func(ctx context.Context) error {
+		err := clients.Run(ctx)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Server.ShutdownGrace)
+		defer cancel()
+		if closeErr := clients.Close(grace); err == nil {
+			err = closeErr
+		}
+		return err
+	})
+}
+
+func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub) (net.Addr, error) {
+	cfg := a.cfg.Server
+	handler, err := api.New(api.Options{
+		Keyring:        a.keyring,
+		Tokens:         auth.NewTokens(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL),
+		Publisher:      publisher{ingest.NewPublisher(a.decoder(), countedLog{b, a.metrics})},
+		Streams:        streams{clients},
+		Catalog:        a.catalog,
+		PublicURL:      cfg.PublicURL,
+		AllowedOrigins: cfg.AllowedOrigins,
+		MaxBody:        int64(cfg.MaxBody),
+		Log:            a.log.With("room", "api"),
+		Observer:       a.metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	server, err := httpd.Listen(httpd.Options{
+		Name: "server", Addr: cfg.Listen, Handler: handler, Log: a.log, Grace: cfg.ShutdownGrace,
+		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.start(ctx, "API keys", func(ctx context.Context) error {
+		return followKeys(ctx, a.log, a.keyring, a.cfg.Auth.Keys)
+	})
+	a.ready.set(func(ctx context.Context) error {
+		err := b.Ready(ctx)
+		a.metrics.RedisUp(err == nil)
+		return err
+	})
+	p.start(ctx, "public listener", server.Run)
+	return server.Addr(), nil
+}
+
+func (a *App) decoder() *ingest.Decoder { return ingest.NewDecoder(a.catalog) }

@@ -1,0 +1,74 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/dispatch"
+	"github.com/hubrelay/hubrelay/relay/hub"
+	"github.com/hubrelay/hubrelay/relay/ingest"
+)
+
+// startLog starts what reads and fills the log: for each partition the dispatcher and the tail, and one inbox reader.
+func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub) error {
+	matcher := dispatch.NewMatcher(a.dispatchSinks())
+	for partition := range b.Keys().Partitions() {
+		d, err := dispatch.NewDispatcher(dispatch.Options{
+			Partition: partition, Partitions: b.Keys().Partitions(), Matcher: matcher, Log: b,
+			Lease:   b.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
+			History: a.cfg.Redis.Retention.History, MaxLen: a.cfg.Redis.Retention.MaxLen,
+			Logger: a.log.With("room", "dispatch"), Observer: a.metrics,
+		})
+		if err != nil {
+			return err
+		}
+		if err := a.joinSinks(ctx, b, partition); err != nil {
+			return err
+		}
+		from, err := b.TailFrom(ctx, partition)
+		if err != nil {
+			return fmt.Errorf("find the end of the log: %w", err)
+		}
+		p.start(ctx, "dispatcher "+strconv.Itoa(partition), d.Run)
+		p.start(ctx, "log reader "+strconv.Itoa(partition), func(ctx context.Context) error {
+			return b.Tail(ctx, partition, from, func(batch backbone.Batch) {
+				if batch.Gap {
+					a.metrics.Gap()
+					a.log.Error("the log has lost entries before they were read", "partition", partition, "after", batch.Prev)
+				}
+				clients.Broadcast(batch.Notifications)
+				d.Offer(batch)
+			})
+		})
+	}
+	inbox := ingest.NewInbox(ingest.InboxOptions{
+		Decoder: a.decoder(), Store: b, Lease: b.Lease("inbox", leaseTime),
+		Log: a.log.With("room", "inbox"), Observer: a.metrics,
+	})
+	p.start(ctx, "inbox", inbox.Run)
+	return nil
+}
+
+// joinSinks gives each new sink its place in the log before anything can be accepted through this node.
+func (a *App) joinSinks(ctx context.Context, b *backbone.Backbone, partition int) error {
+	fromStart := make(map[string]bool, len(a.sinks))
+	for _, s := range a.sinks {
+		fromStart[s.name] = s.cfg.From == "start"
+	}
+	if _, err := b.EnsureSinks(ctx, partition, fromStart); err != nil {
+		return fmt.Errorf("register the sinks: %w", err)
+	}
+	return nil
+}
+
+func (a *App) dispatchSinks() []dispatch.Sink {
+	list := make([]dispatch.Sink, 0, len(a.sinks))
+	for _, s := range a.sinks {
+		list = append(list, dispatch.Sink{
+			Name: s.name, Filter: s.filter, FromStart: s.cfg.From == "start", Backlog: s.cfg.Backlog,
+		})
+	}
+	return list
+}

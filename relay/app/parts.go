@@ -1,0 +1,87 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// parts is what runs in the daemon, in the order in which it was started. A part that ends by itself ends all; they
+// are stopped one after the other, the last first, so that nobody loses what it stands on.
+type parts struct {
+	log     *slog.Logger
+	running []*part
+	ended   chan error
+}
+
+type part struct {
+	name   string
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func newParts(log *slog.Logger) *parts {
+	return &parts{log: log, ended: make(chan error, 1)}
+}
+
+// start runs one part until its context ends. The context carries ctx's values but not its end: only stop ends it.
+func (p *parts) start(ctx context.Context, name string, run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	one := &part{name: name, cancel: cancel, done: make(chan struct{})}
+	p.running = append(p.running, one)
+	go func() {
+		defer close(one.done)
+		err := run(ctx)
+		if ctx.Err() != nil {
+			if err != nil && !errors.Is(err, context.Canceled) {
+				p.log.Warn("a part did not end well", "part", name, "error", err)
+			}
+			return
+		}
+		if err == nil {
+			err = errors.New("ended by itself")
+		}
+		select {
+		case p.ended <- fmt.Errorf("%s: %w", name, err):
+		default:
+		}
+	}()
+}
+
+// wait blocks until ctx ends (nil) or a part has ended by itself (its error).
+func (p *parts) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-p.ended:
+		return err
+	}
+}
+
+// stop ends every part, the last first, and waits for each. A part that takes longer than what is left of grace is
+// named and left behind.
+func (p *parts) stop(grace time.Duration) {
+	deadline := time.NewTimer(grace)
+	defer deadline.Stop()
+	expired := false
+	for i := len(p.running) - 1; i >= 0; i-- {
+		one := p.running[i]
+		one.cancel()
+		if !expired {
+			select {
+			case <-one.done:
+				continue
+			case <-deadline.C:
+				expired = true
+			}
+		}
+		select {
+		case <-one.done:
+		default:
+			p.log.Warn("a part did not stop in time", "part", one.name, "grace", grace)
+		}
+	}
+	p.running = nil
+}

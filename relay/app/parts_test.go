@@ -1,0 +1,79 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestPartsStopInReverse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts(slog.New(slog.DiscardHandler))
+		var stopped []string
+		for _, name := range []string{"redis", "dispatch", "http"} {
+			p.start(t.Context(), name, func(ctx context.Context) error {
+				<-ctx.Done()
+				stopped = append(stopped, name)
+				return nil
+			})
+		}
+		p.stop(time.Minute)
+		if want := []string{"http", "dispatch", "redis"}; !reflect.DeepEqual(stopped, want) {
+			t.Errorf("stopped in the order %v, want %v", stopped, want)
+		}
+	})
+}
+
+func TestPartsOneEndEndsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts(slog.New(slog.DiscardHandler))
+		broken := errors.New("broken")
+		p.start(t.Context(), "well", func(ctx context.Context) error { <-ctx.Done(); return nil })
+		p.start(t.Context(), "ill", func(context.Context) error { return broken })
+		if err := p.wait(t.Context()); !errors.Is(err, broken) {
+			t.Errorf("wait returned %v, want %v", err, broken)
+		}
+		p.stop(time.Minute)
+	})
+}
+
+func TestPartsOutliveTheSignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts(slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		alive := false
+		p.start(ctx, "one", func(inner context.Context) error {
+			<-ctx.Done()
+			alive = inner.Err() == nil
+			<-inner.Done()
+			return nil
+		})
+		cancel()
+		if err := p.wait(ctx); err != nil {
+			t.Errorf("wait returned %v after the signal", err)
+		}
+		synctest.Wait()
+		p.stop(time.Minute)
+		if !alive {
+			t.Error("the part ended with the signal instead of with stop")
+		}
+	})
+}
+
+func TestPartsGiveUpOnOneThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts(slog.New(slog.DiscardHandler))
+		release := make(chan struct{})
+		p.start(t.Context(), "hangs", func(context.Context) error { <-release; return nil })
+		begin := time.Now()
+		p.stop(3 * time.Second)
+		if took := time.Since(begin); took != 3*time.Second {
+			t.Errorf("stop took %v, want the grace of 3s", took)
+		}
+		close(release)
+	})
+}

@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
+)
+
+const memoryURL = "memory:"
+
+var errStarting = errors.New("the daemon is starting")
+
+// openBackbone connects to the configured Redis, or starts our own first. It returns when Redis answers.
+func (a *App) openBackbone(ctx context.Context, p *parts) (*backbone.Backbone, error) {
+	cfg := a.cfg.Redis
+	o := backbone.Options{
+		URL: cfg.URL, Prefix: cfg.Prefix, Partitions: cfg.Partitions, Log: a.log.With("room", "backbone"),
+	}
+	switch cfg.URL {
+	case "":
+		server, err := embedded.Start(ctx, embedded.Options{DataDir: cfg.DataDir, Log: a.log.With("room", "redis")})
+		if err != nil {
+			return nil, err
+		}
+		p.start(ctx, "redis-server", func(ctx context.Context) error {
+			err := server.Run(ctx)
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopMargin)
+			defer cancel()
+			return errors.Join(err, server.Close(closing))
+		})
+		o.URL, o.Exclusive = server.URL(), true
+	case memoryURL:
+		server, err := embedded.Memory(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.start(ctx, "memory", func(ctx context.Context) error {
+			<-ctx.Done()
+			server.Close()
+			return nil
+		})
+		o.URL, o.Exclusive, o.Dialer = "", true, server.Dialer
+	}
+	b, err := backbone.Open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	p.start(ctx, "backbone", func(ctx context.Context) error {
+		<-ctx.Done()
+		b.Close()
+		return nil
+	})
+	return b, nil
+}
+
+// readiness is what /readyz asks; it is set when the parts that it stands for have started.
+type readiness struct {
+	check atomic.Pointer[func(context.Context) error]
+}
+
+func (r *readiness) set(check func(context.Context) error) { r.check.Store(&check) }
+
+func (r *readiness) ask(ctx context.Context) error {
+	check := r.check.Load()
+	if check == nil {
+		return errStarting
+	}
+	return (*check)(ctx)
+}

@@ -1,0 +1,135 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/deliver"
+	"github.com/hubrelay/hubrelay/relay/dispatch"
+)
+
+// consumerGroup reads the queues of all sinks.
+const consumerGroup = "hubrelay"
+
+// sink is one configured sink, opened.
+type sink struct {
+	name   string
+	cfg    config.Sink
+	filter relay.Filter
+	sink   relay.Sink
+}
+
+// openSinks builds the sinks in the order of their names. Where one cannot be built, none is.
+func openSinks(configured map[string]config.Sink, s Settings) (opened []*sink, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(opened)
+			opened = nil
+		}
+	}()
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		cfg := configured[name]
+		i := slices.IndexFunc(s.Kinds, func(k relay.SinkKind) bool { return k.Type == cfg.Type })
+		if i < 0 {
+			return opened, fmt.Errorf("sink %s: there is no kind %q", name, cfg.Type)
+		}
+		patterns, err := relay.ParsePatterns(cfg.Topics)
+		if err != nil {
+			return opened, fmt.Errorf("sink %s: %w", name, err)
+		}
+		one, err := s.Kinds[i].Open(relay.SinkSettings{
+			Name: name, Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
+		}, cfg.Settings)
+		if err != nil {
+			return opened, fmt.Errorf("sink %s: %w", name, err)
+		}
+		opened = append(opened, &sink{
+			name: name, cfg: cfg, sink: one,
+			filter: relay.Filter{Topics: patterns, Hubs: cfg.Hubs, Accounts: cfg.Accounts},
+		})
+	}
+	return opened, nil
+}
+
+func closeAll(sinks []*sink) error {
+	var errs []error
+	for _, s := range sinks {
+		if err := s.sink.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close sink %s: %w", s.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fingerprint changes with the sink's own settings: a sink that its receiver disabled is enabled by changing them.
+func (s *sink) fingerprint() (string, error) {
+	text, err := json.Marshal(s.cfg.Settings)
+	if err != nil {
+		return "", fmt.Errorf("sink %s: %w", s.name, err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// startDelivery starts what takes deliveries out of the queues: the pipeline of each sink, its router, and the retries.
+func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone, node *backbone.Node) error {
+	if len(a.sinks) == 0 {
+		return nil
+	}
+	grace := a.cfg.Server.ShutdownGrace
+	store := deliver.NewStore(b.Commands(), b.Keys())
+	retries := deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: grace, Log: a.log.With("room", "deliver")})
+	lanes := make(map[string]int, len(a.sinks))
+	for _, s := range a.sinks {
+		lanes[s.name] = s.cfg.Concurrency
+	}
+	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
+		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: node.Name,
+		Streams: func(sink string) []string { return b.Keys().Queues(sink) },
+		Slot:    b.Keys().Slot,
+		Lanes:   func(sink string) int { return lanes[sink] },
+		Grace:   grace,
+		Log:     a.log.With("room", "queues"),
+	})
+	if err != nil {
+		return err
+	}
+	p.start(ctx, "queues", func(ctx context.Context) error {
+		<-ctx.Done()
+		return subscriber.Close()
+	})
+	p.start(ctx, "retries", retries.Run)
+	for _, s := range a.sinks {
+		print, err := s.fingerprint()
+		if err != nil {
+			return err
+		}
+		pipeline, err := deliver.New(deliver.Options{
+			Name: s.name, Sink: s.sink, Store: store, Fingerprint: print,
+			Schedule: deliver.Schedule{Waits: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge},
+			Timeout:  s.cfg.Timeout, Concurrency: s.cfg.Concurrency,
+			Log: a.log.With("sink", s.name), Observer: a.metrics,
+		})
+		if err != nil {
+			return err
+		}
+		retries.Add(pipeline)
+		router, err := dispatch.NewRouter(dispatch.RouterOptions{
+			Handler: pipeline, Subscriber: subscriber, CloseTimeout: grace, Log: a.log.With("sink", s.name),
+		})
+		if err != nil {
+			return err
+		}
+		p.start(ctx, "sink "+s.name, router.Run)
+	}
+	return nil
+}
