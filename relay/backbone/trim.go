@@ -5,17 +5,15 @@ import (
 	"time"
 )
 
-// trimRound is how many entries Redis removes at most in one approximate trim (100 nodes of 100 entries, its default),
-// so that a long backlog is taken away in small bites.
-const trimRound = 10_000
-
 // Trim removes the entries of a partition's log that are older than history and beyond the newest maxLen, but only
 // those that the dispatcher has left behind. Zero lifts either bound. Removal is by whole nodes of Redis, so up to
 // about a hundred entries more may stay.
 func (b *Backbone) Trim(ctx context.Context, partition int, history time.Duration, maxLen int64) error {
+	// One approximate trim removes at most some ten thousand entries (its default LIMIT), so that a long backlog goes in
+	// bites that hold nobody up.
 	for {
 		removed, _, err := b.trim(ctx, partition, history, maxLen)
-		if err != nil || removed < trimRound {
+		if err != nil || removed == 0 {
 			return explain("trim the log", err)
 		}
 	}

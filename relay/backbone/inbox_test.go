@@ -1,0 +1,88 @@
+package backbone
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+func produce(t testing.TB, b *Backbone, id string, fields ...string) string {
+	t.Helper()
+	id, err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: b.keys.Inbox(), ID: id, Values: fields}).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestInbox(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *Backbone) {
+		ctx := t.Context()
+		if entries, err := b.ReadInbox(ctx, "", 10, 10*time.Millisecond); err != nil || len(entries) != 0 {
+			t.Fatalf("an empty inbox: %v, %v", entries, err)
+		}
+		produce(t, b, "*", "data", "{}", "key", "k")
+		produce(t, b, "*", "dta", "{}")
+		entries, err := b.ReadInbox(ctx, "", 10, 0)
+		if err != nil || len(entries) != 2 || string(entries[0].Data) != "{}" || entries[0].Key != "k" || entries[1].Data != nil {
+			t.Fatalf("read %v, %v", entries, err)
+		}
+		store := []InboxAppend{{entries[0].ID, "k", note("h", 1)}}
+		refuse := []InboxRefusal{{entries[1].ID, entries[1].Data, "the field data is missing"}}
+		for _, want := range []InboxResult{{Stored: 1}, {Skipped: 1}} {
+			if r, err := b.AppendInbox(ctx, 0, store); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
+				t.Errorf("append: %+v, %v", r, err)
+			}
+			if r, err := b.Quarantine(ctx, refuse); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
+				t.Errorf("quarantine: %+v, %v", r, err)
+			}
+		}
+		if err := b.DropInbox(ctx, []string{entries[0].ID, entries[1].ID}); err != nil {
+			t.Error(err)
+		}
+		id := produce(t, b, "*", "data", "{}", "key", "k")
+		if r, err := b.AppendInbox(ctx, 0, []InboxAppend{{id, "k", note("h", 2)}}); err != nil || len(r.Repeats) != 1 || r.Repeats[0] != id {
+			t.Errorf("a repeat by key: %+v, %v", r, err)
+		}
+		if n := len(logOf(t, b, 0)); n != 1 {
+			t.Errorf("%d entries in the log", n)
+		}
+		bad, err := b.Commands().XRange(ctx, b.keys.Quarantine(), "-", "+").Result()
+		if err != nil || len(bad) != 1 || bad[0].Values["reason"] != refuse[0].Reason || bad[0].Values["inbox"] != entries[1].ID {
+			t.Errorf("quarantine holds %v, %v", bad, err)
+		}
+	})
+}
+
+func TestInboxBegunAnew(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *Backbone) {
+		ctx := t.Context()
+		produce(t, b, "1000-1", "data", "{}")
+		if _, err := b.AppendInbox(ctx, 0, []InboxAppend{{"1000-1", "", note("h", 1)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Commands().Del(ctx, b.keys.Inbox()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		produce(t, b, "5-1", "data", "{}")
+		for range 2 {
+			if _, err := b.AppendInbox(ctx, 0, []InboxAppend{{"5-1", "", note("h", 2)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(logOf(t, b, 0)); n != 2 {
+			t.Errorf("%d entries in the log, want 2", n)
+		}
+	})
+}
+
+func TestInboxOfAnotherPartition(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{Partitions: 2})
+	p := b.keys.Partition("h")
+	if _, err := b.AppendInbox(t.Context(), 1-p, []InboxAppend{{"1-1", "", note("h", 1)}}); err == nil {
+		t.Error("an entry of another partition was accepted")
+	}
+}

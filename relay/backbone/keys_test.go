@@ -1,0 +1,101 @@
+package backbone
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestTagsAreBalanced(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 7, 16, 100, 1000, MaxPartitions} {
+		k, err := NewKeys("hubrelay", n, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for i, tag := range k.tags {
+			if seen[tag] {
+				t.Errorf("%d partitions: tag %s twice", n, tag)
+			}
+			seen[tag] = true
+			slot := int(crc16(tag) % clusterSlots)
+			if n > 1 && slot*n/clusterSlots != i {
+				t.Errorf("%d partitions: tag %s of partition %d has slot %d", n, tag, i, slot)
+			}
+		}
+	}
+}
+
+// The values are those of the Redis Cluster specification and of `CLUSTER KEYSLOT`.
+func TestSlots(t *testing.T) {
+	for tag, want := range map[string]uint16{"123456789": 0x31c3, "": 0} {
+		if got := crc16(tag); got != want {
+			t.Errorf("crc16(%q) = %#x, want %#x", tag, got, want)
+		}
+	}
+}
+
+func TestPartitionsOfHubs(t *testing.T) {
+	k, err := NewKeys("hubrelay", 16, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// These must never change: the order of a hub hangs on them.
+	for hub, want := range map[string]int{"5f0c8a7e9d3b2a1c4e6f8a90": 8} {
+		if got := k.Partition(hub); got != want {
+			t.Errorf("Partition(%q) = %d, want %d", hub, got, want)
+		}
+	}
+	counts := make([]int, 16)
+	for i := range 16_000 {
+		counts[k.Partition(fmt.Sprintf("5f0c8a7e9d3b2a1c%08x", i))]++
+	}
+	for p, n := range counts {
+		if n < 800 || n > 1200 {
+			t.Errorf("partition %d has %d of 16000 hubs", p, n)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	single, _ := NewKeys("hubrelay", 1, false)
+	cluster, _ := NewKeys("hubrelay", 1, true)
+	for _, c := range []struct{ got, want string }{
+		{single.Log(0), "hubrelay:log:{0}"},
+		{single.Queue("billing", 0), "hubrelay:queue:billing:{0}"},
+		{single.Inbox(), "hubrelay:inbox"},
+		{single.Quarantine(), "hubrelay:quarantine"},
+		{single.DeadLetters("billing"), "hubrelay:deadletters:billing"},
+		{single.Retry("billing"), "hubrelay:retry:billing"},
+		{single.Job("7"), "hubrelay:job:7"},
+		{cluster.Log(0), "hubrelay:log:{0}"},
+		{cluster.Retry("billing"), "hubrelay:retry:{billing}"},
+		{cluster.Parked("billing"), "hubrelay:parked:{billing}"},
+		{cluster.Quarantine(), "hubrelay:{quarantine}"},
+		{cluster.QuarantinePosition(), "hubrelay:{quarantine}:position"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %s, want %s", c.got, c.want)
+		}
+	}
+}
+
+func TestNewKeysRefuses(t *testing.T) {
+	for _, c := range []struct {
+		prefix     string
+		partitions int
+	}{{"", 1}, {"a{b", 1}, {"a b", 1}, {"hubrelay", -1}, {"hubrelay", 1025}} {
+		if _, err := NewKeys(c.prefix, c.partitions, false); err == nil {
+			t.Errorf("NewKeys(%q, %d) was accepted", c.prefix, c.partitions)
+		}
+	}
+}
+
+func ExampleKeys() {
+	k, err := NewKeys("hubrelay", 1, false)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(k.Log(k.Partition("my-hub")))
+	// Output: hubrelay:log:{0}
+}

@@ -1,0 +1,236 @@
+package backbone
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// recorder collects what a tail reports.
+type recorder struct {
+	mu      sync.Mutex
+	ids     []string
+	gaps    int
+	last    string
+	batches []Batch
+}
+
+func (r *recorder) add(b Batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.batches = append(r.batches, b)
+	r.last = b.Last
+	if b.Gap {
+		r.gaps++
+	}
+	for _, n := range b.Notifications {
+		r.ids = append(r.ids, n.ID)
+	}
+}
+
+func (r *recorder) count() (ids, gaps int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ids), r.gaps
+}
+
+// follow starts a tail that ends with the test.
+func follow(t *testing.T, b *Backbone, from string) *recorder {
+	t.Helper()
+	r := &recorder{}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = b.Tail(ctx, 0, from, r.add)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return r
+}
+
+func (r *recorder) check(t *testing.T, from, to, gaps int) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, id := range r.ids {
+		if want := fmt.Sprintf("%024x", from+i); id != want {
+			t.Fatalf("entry %d is %s, want %s", i, id, want)
+		}
+	}
+	if len(r.ids) != to-from+1 || r.gaps != gaps {
+		t.Errorf("%d entries and %d gaps, want %d and %d", len(r.ids), r.gaps, to-from+1, gaps)
+	}
+	for i := 1; i < len(r.batches); i++ {
+		if r.batches[i].Prev != r.batches[i-1].Last {
+			t.Errorf("batch %d begins at %s, the one before ended at %s", i, r.batches[i].Prev, r.batches[i-1].Last)
+		}
+	}
+}
+
+func TestTailSeesEverything(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *Backbone) {
+		mustAppend(t, b, notes("h", 1, 700)...)
+		all := follow(t, b, "0-0")
+		from, err := b.TailFrom(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, b, notes("h", 701, 710)...)
+		late := follow(t, b, from)
+		eventually(t, "all seen", func() bool {
+			n, _ := all.count()
+			m, _ := late.count()
+			return n == 710 && m == 10
+		})
+		all.check(t, 1, 710, 0)
+		late.check(t, 701, 710, 0)
+	})
+}
+
+func TestTailOutlivesARestart(t *testing.T) {
+	s := redistest.Start(t, "--appendfsync", "always")
+	b := open(t, s, Options{})
+	r := follow(t, b, "0-0")
+	mustAppend(t, b, notes("h", 1, 10)...)
+	eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
+	s.Kill()
+	s.Restart()
+	eventually(t, "stored", func() bool {
+		_, err := b.Append(t.Context(), Append{Hub: "h", Notifications: notes("h", 11, 20)})
+		return err == nil
+	})
+	eventually(t, "the rest seen", func() bool { n, _ := r.count(); return n == 20 })
+	r.check(t, 1, 20, 0)
+}
+
+func TestTailNoticesALostTail(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		t.Run(fmt.Sprintf("written=%t", written), func(t *testing.T) {
+			// Nothing gets to the disk after the rewrite, so the restart loses it.
+			s := redistest.Start(t, "--appendfsync", "always")
+			b := open(t, s, Options{})
+			r := follow(t, b, "0-0")
+			mustAppend(t, b, notes("h", 1, 10)...)
+			if err := b.Commands().ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
+				t.Fatal(err)
+			}
+			mustAppend(t, b, notes("h", 101, 105)...)
+			eventually(t, "all seen", func() bool { n, _ := r.count(); return n == 15 })
+			s.Kill()
+			s.Restart()
+			if !written {
+				eventually(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
+			}
+			eventually(t, "stored", func() bool {
+				_, err := b.Append(t.Context(), Append{Hub: "h", Notifications: notes("h", 201, 201)})
+				return err == nil
+			})
+			eventually(t, "the gap and what follows seen", func() bool { n, g := r.count(); return n == 16 && g == 1 })
+		})
+	}
+}
+
+func TestTailNoticesAFlush(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{})
+	r := follow(t, b, "0-0")
+	mustAppend(t, b, notes("h", 1, 10)...)
+	eventually(t, "all seen", func() bool { n, _ := r.count(); return n == 10 })
+	if err := b.Commands().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
+	mustAppend(t, b, notes("h", 11, 12)...)
+	eventually(t, "the rest seen", func() bool { n, _ := r.count(); return n == 12 })
+}
+
+func TestGapAfterTrim(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{})
+	ctx := t.Context()
+	mustAppend(t, b, notes("h", 1, 10)...)
+	from := logOf(t, b, 0)[4].Cursor
+	trim := func(n int64) {
+		if err := b.Commands().XTrimMaxLen(ctx, b.keys.Log(0), n).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ok, err := b.Reach(ctx, 0, from); !ok || err != nil {
+		t.Errorf("in reach: %t, %v", ok, err)
+	}
+	trim(3)
+	r := follow(t, b, from)
+	eventually(t, "the rest seen", func() bool { n, _ := r.count(); return n == 3 })
+	r.check(t, 8, 10, 1)
+	if ok, err := b.Reach(ctx, 0, from); ok || err != nil {
+		t.Errorf("out of reach: %t, %v", ok, err)
+	}
+	// What was seen before it was trimmed is no gap.
+	mustAppend(t, b, notes("h", 11, 11)...)
+	eventually(t, "seen", func() bool { n, _ := r.count(); return n == 4 })
+	trim(0)
+	mustAppend(t, b, notes("h", 12, 12)...)
+	eventually(t, "seen", func() bool { n, _ := r.count(); return n == 5 })
+	r.check(t, 8, 12, 1)
+}
+
+func TestTailThatLags(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{})
+	mustAppend(t, b, notes("h", 1, 600)...)
+	r := &recorder{}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var once sync.Once
+	err := b.Tail(ctx, 0, "0-0", func(batch Batch) {
+		r.add(batch)
+		once.Do(func() {
+			if err := b.Commands().XTrimMaxLen(ctx, b.keys.Log(0), 10).Err(); err != nil {
+				t.Error(err)
+			}
+		})
+		if batch.Last == logOf(t, b, 0)[9].Cursor {
+			cancel()
+		}
+	})
+	if n, gaps := r.count(); n != 522 || gaps != 1 {
+		t.Errorf("%d entries and %d gaps (%v)", n, gaps, err)
+	}
+}
+
+func TestTailEndsInTime(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_ = b.Tail(ctx, 0, "", func(Batch) {})
+	if d := time.Since(start); d > MaxBlock {
+		t.Errorf("took %s", d)
+	}
+}
+
+func TestCompareCursors(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"1-0", "1-0", 0}, {"2-0", "10-0", -1}, {"1-10", "1-9", 1}, {"5", "5-0", 0}, {"x", "0-0", 0}, {"18446744073709551615-1", "1-1", 1}} {
+		if got := CompareCursors(c.a, c.b); got != c.want {
+			t.Errorf("CompareCursors(%s, %s) = %d", c.a, c.b, got)
+		}
+	}
+}
+
+func FuzzCursor(f *testing.F) {
+	for _, s := range []string{"1-2", "", "-", "1", "18446744073709551616-0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if CompareCursors(s, s) != 0 {
+			t.Errorf("%q differs from itself", s)
+		}
+	})
+}
