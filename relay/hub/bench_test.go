@@ -3,6 +3,7 @@ package hub
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -281,7 +282,9 @@ func BenchmarkIdle(b *testing.B) {
 		_ = h.Close(stop)
 		cancel()
 		_ = server.Close()
-		_ = <-done
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			b.Error(err)
+		}
 	}
 }
 

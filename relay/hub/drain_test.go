@@ -60,9 +60,12 @@ func TestDrainCutsOffThoseWhoHang(t *testing.T) {
 	n.wantEnding(t, EndedDrain)
 }
 
+// fillMessages of 200 kB are more than the buffers of a socket that nobody reads.
+const fillMessages = 80
+
 // fillSocket broadcasts more to hub h than the sockets' buffers take.
 func fillSocket(h *Hub) {
-	for i := range 200 {
+	for i := range fillMessages {
 		h.Broadcast([]relay.Notification{sized("h", "", "job.created", i, 200_000)})
 	}
 }

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,8 +143,9 @@ func event(hub, account, topic string, number int) relay.Notification {
 }
 
 func sized(hub, account, topic string, number, padding int) relay.Notification {
-	data := fmt.Sprintf(`{"topic":%q,"n":%d,"hub":%q,"pad":%q}`, topic, number, hub, strings.Repeat("x", padding))
-	return relay.Notification{Hub: hub, Account: account, Topic: topic, Data: json.RawMessage(data)}
+	data := fmt.Appendf(nil, `{"topic":%q,"n":%d,"hub":%q,"pad":"`, topic, number, hub)
+	data = append(append(data, bytes.Repeat([]byte("x"), padding)...), `"}`...)
+	return relay.Notification{Hub: hub, Account: account, Topic: topic, Data: data}
 }
 
 // numbers reads count messages and returns their numbers.

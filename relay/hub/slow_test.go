@@ -60,11 +60,11 @@ func TestWriteTimeout(t *testing.T) {
 // A client that catches up in time stays, and is written to directly again.
 func TestCatchingUp(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
+	n := startNode(t, Options{QueueBytes: 64 << 20, WriteTimeout: patience}, nil)
 	conn := n.dial(t, "hub=h")
 	for range 3 {
 		fillSocket(n.Hub)
-		for i, got := range numbers(t, conn, 200) {
+		for i, got := range numbers(t, conn, fillMessages) {
 			if got != i {
 				t.Fatalf("got %d, want %d", got, i)
 			}
