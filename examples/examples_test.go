@@ -29,7 +29,7 @@ var publishers = map[string]func(t *testing.T, d *daemon, p published){
 	},
 	"command": func(t *testing.T, d *daemon, p published) {
 		file := filepath.Join(t.TempDir(), "one.json")
-		if err := os.WriteFile(file, []byte(fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q}}`, p.topic, p.object, p.state)), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q},"context":{}}`, p.topic, p.object, p.state)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		run(t, d.env(p.hub), d.binary, "publish", file)

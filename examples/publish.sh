@@ -8,6 +8,8 @@ url=${HUBRELAY_URL:-http://127.0.0.1:8080}
 object="\"state\": \"${2:-}\""
 [ -z "${3:-}" ] || object+=", \"id\": \"$3\"" # without an id the relay gives one
 
+# The relay fills in context.hub_id, and account_id from the key.
+#
 # An Idempotency-Key makes a repeat safe: whatever is sent again with it within ten minutes is stored once. So curl
 # may try again after a lost answer.
 curl --silent --show-error --fail-with-body --max-time 30 --retry 3 --retry-connrefused \
@@ -17,6 +19,6 @@ curl --silent --show-error --fail-with-body --max-time 30 --retry 3 --retry-conn
 	--header "Content-Type: application/json" \
 	--header "Idempotency-Key: $(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" \
 	--data @- <<JSON
-{"topic": "$topic", "object": {$object}}
+{"topic": "$topic", "object": {$object}, "context": {}}
 JSON
 echo

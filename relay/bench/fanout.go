@@ -87,7 +87,7 @@ func floorCost(ctx context.Context, size int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := server.tell(fanClients, fanMessages, fanEvery, size); err != nil {
+	if err := server.tell(fanClients, fanMessages, fanEvery.Nanoseconds(), size); err != nil {
 		return 0, err
 	}
 	clients, err := startClients(ctx, address, "-plain")
