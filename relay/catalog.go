@@ -83,30 +83,7 @@ func (c *Catalog) Names() []string { return slices.Clone(c.names) }
 
 // Nearest returns the known topic that topic was most likely meant to be, or "" when none is near. Its cost is bounded
 // whatever topic is.
-func (c *Catalog) Nearest(topic string) string {
-	return c.nearest(topic, func(a, b []byte) int {
-		// No fewer edits than the lengths differ by: most names need not be compared, however long topic is.
-		if apart := max(len(a), len(b)) - min(len(a), len(b)); apart > len(a)/3 {
-			return apart
-		}
-		return editDistance(a, b)
-	})
-}
-
-// nearest takes the pattern, too: distance decides whether `*` means something in it.
-func (c *Catalog) nearest(want string, distance func(a, b []byte) int) string {
-	if len(want) > maxName {
-		return ""
-	}
-	folded := []byte(strings.ToLower(strings.TrimSpace(want)))
-	best, bestAt := "", len(folded)/3+1
-	for _, name := range c.names {
-		if d := distance(folded, []byte(name)); d < bestAt {
-			best, bestAt = name, d
-		}
-	}
-	return best
-}
+func (c *Catalog) Nearest(topic string) string { return Nearest(topic, c.names) }
 
 // Clip shortens s to at most limit bytes for showing it in a message, marking the cut and keeping characters whole.
 func Clip(s string, limit int) string {

@@ -1,5 +1,34 @@
 package relay
 
+import "strings"
+
+// Nearest returns the name that word was most likely meant to be, or "" when none is near: case does not count, and at
+// most a third of the word may be wrong. A word longer than any name may be costs nothing.
+func Nearest(word string, names []string) string {
+	return nearest(word, names, func(a, b []byte) int {
+		// No fewer edits than the lengths differ by: most names need not be compared.
+		if apart := max(len(a), len(b)) - min(len(a), len(b)); apart > max(1, len(a)/3) {
+			return apart
+		}
+		return editDistance(a, b)
+	})
+}
+
+// nearest takes distance, which decides whether a `*` means something.
+func nearest(word string, names []string, distance func(a, b []byte) int) string {
+	if len(word) > maxName {
+		return ""
+	}
+	folded := []byte(strings.ToLower(strings.TrimSpace(word)))
+	best, bestAt := "", max(1, len(folded)/3)+1
+	for _, name := range names {
+		if d := distance(folded, []byte(strings.ToLower(name))); d < bestAt {
+			best, bestAt = name, d
+		}
+	}
+	return best
+}
+
 // editDistance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b (optimal
 // string alignment).
 func editDistance(a, b []byte) int {

@@ -113,7 +113,7 @@ func (c *Catalog) CheckPatterns(list []string) error {
 			continue
 		}
 		return &PatternError{
-			Index: i, Pattern: text, Problem: "matches no topic", Nearest: c.nearest(body, patternDistance),
+			Index: i, Pattern: text, Problem: "matches no topic", Nearest: nearest(body, c.names, patternDistance),
 		}
 	}
 	return nil

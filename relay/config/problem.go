@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // Problem is one mistake in the configuration, or one warning about it.
@@ -127,45 +129,8 @@ func (r *reporter) failed(path string) bool {
 	})
 }
 
-// nearest returns the name that word was probably meant to be, or nothing.
-func nearest(word string, names []string) string {
-	best, limit := "", max(1, len(word)/3)+1
-	for _, n := range names {
-		if d := distance(word, n, limit); d < limit {
-			best, limit = n, d
-		}
-	}
-	return best
-}
-
-// distance is the optimal string alignment distance of a and b, or limit where it is not smaller.
-func distance(a, b string, limit int) int {
-	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return min(last[len(b)], limit)
-}
-
 func didYouMean(word string, names []string) string {
-	if n := nearest(word, names); n != "" {
+	if n := relay.Nearest(word, names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
 	return ""

@@ -186,7 +186,7 @@ func checkRedisURL(s string) string {
 	case !ok:
 		return "is not a URL"
 	case !slices.Contains(schemes, a.scheme):
-		if near := nearest(a.scheme, schemes); near != "" {
+		if near := relay.Nearest(a.scheme, schemes); near != "" {
 			return fmt.Sprintf("has the unknown scheme %q (did you mean %q?)", relay.Clip(a.scheme, clipAt), near)
 		}
 		return "has no scheme that leads to a Redis"
