@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -187,7 +188,7 @@ func (e *env) deadLetters() []map[string]any {
 func attemptsOf(t *testing.T, letter map[string]any) []Attempt {
 	t.Helper()
 	var list []Attempt
-	if err := json.Unmarshal([]byte(letter["attempts"].(string)), &list); err != nil {
+	if err := json.Unmarshal([]byte(fmt.Sprint(letter["attempts"])), &list); err != nil {
 		t.Fatal(err)
 	}
 	return list

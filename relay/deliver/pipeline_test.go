@@ -57,7 +57,7 @@ func TestHandle(t *testing.T) {
 			if a := attemptsOf(t, l); len(a) != 1 || a[0].Status != 500 || a[0].Answer != errFar.Body {
 				t.Errorf("attempts %+v", a)
 			}
-			if _, err := time.Parse(time.RFC3339Nano, l["time"].(string)); err != nil {
+			if _, err := time.Parse(time.RFC3339Nano, fmt.Sprint(l["time"])); err != nil {
 				t.Error(err)
 			}
 		})
@@ -96,7 +96,7 @@ func TestExhaustedBecomesDeadLetterWithItsHistory(t *testing.T) {
 	eventually(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	l := e.deadLetters()[0]
 	a := attemptsOf(t, l)
-	if len(a) != 4 || a[0].Status != 500 || a[1].Status != 0 || a[1].Error != "no route" || !strings.HasPrefix(l["reason"].(string), "exhausted") {
+	if len(a) != 4 || a[0].Status != 500 || a[1].Status != 0 || a[1].Error != "no route" || !strings.HasPrefix(fmt.Sprint(l["reason"]), "exhausted") {
 		t.Errorf("dead letter %v", l)
 	}
 	if n := e.parkedCount(); n != 0 {

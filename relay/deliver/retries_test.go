@@ -105,7 +105,7 @@ func TestInconsistentQueueIsCleared(t *testing.T) {
 	eventually(t, "all settled", func() bool { return e.parkedCount() == 0 && sink.attempts("p0") == 1 })
 	letters := e.deadLetters()
 	if len(letters) != 1 || letters[0]["id"] != "garbled" || letters[0]["data"] != "not json" ||
-		!strings.HasPrefix(letters[0]["reason"].(string), ReasonUnreadable) {
+		!strings.HasPrefix(fmt.Sprint(letters[0]["reason"]), ReasonUnreadable) {
 		t.Errorf("dead letters %v", letters)
 	}
 	if obs.get("lost") != 1 || obs.get("dead "+ReasonUnreadable) != 1 {

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -26,9 +25,10 @@ const maxTopics = 4096
 // ones that may want the notification's hub and account are looked at: a sink that does not match costs nothing. It is
 // safe for concurrent use.
 type Matcher struct {
-	sinks  []Sink
-	topics sync.Map // string to *candidates
-	count  atomic.Int64
+	sinks []Sink
+
+	mu     sync.RWMutex
+	topics map[string]*candidates
 }
 
 // candidates are the sinks that want a topic, each in one place only.
@@ -39,7 +39,9 @@ type candidates struct {
 }
 
 // NewMatcher indexes sinks. [Matcher.Match] answers with places in that list, which must not change any more.
-func NewMatcher(sinks []Sink) *Matcher { return &Matcher{sinks: sinks} }
+func NewMatcher(sinks []Sink) *Matcher {
+	return &Matcher{sinks: sinks, topics: make(map[string]*candidates)}
+}
 
 // Sinks is the list that the matcher was made of.
 func (m *Matcher) Sinks() []Sink { return m.sinks }
@@ -72,14 +74,17 @@ func (m *Matcher) Match(n *relay.Notification, dst []int) []int {
 }
 
 func (m *Matcher) candidates(topic string) *candidates {
-	if c, ok := m.topics.Load(topic); ok {
-		return c.(*candidates)
+	m.mu.RLock()
+	c, ok := m.topics[topic]
+	m.mu.RUnlock()
+	if ok {
+		return c
 	}
-	c := m.index(topic)
-	if m.count.Load() < maxTopics {
-		if _, known := m.topics.LoadOrStore(topic, c); !known {
-			m.count.Add(1)
-		}
+	c = m.index(topic)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.topics) < maxTopics {
+		m.topics[topic] = c
 	}
 	return c
 }

@@ -89,18 +89,23 @@ func (r *Router) Run(ctx context.Context) error {
 
 // generation runs one Watermill router until ctx ends or the sink is disabled.
 func (r *Router) generation(ctx context.Context, disabled <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	name := r.o.Handler.Name()
+	// Subscribed first: a router whose handler cannot subscribe leaves a goroutine behind.
+	messages, err := r.o.Subscriber.Subscribe(ctx, name)
+	if err != nil {
+		return fmt.Errorf("subscribe to a sink's queue: %w", err)
+	}
 	logger := quiet{watermill.NewSlogLoggerWithLevelMapping(r.o.Log, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})}
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: r.o.CloseTimeout}, logger)
 	if err != nil {
 		return fmt.Errorf("make a router: %w", err)
 	}
 	// No middleware: the router itself turns a panic into a nack, and all else is deliver's business.
-	name := r.o.Handler.Name()
-	router.AddNoPublisherHandler(name, name, keepOpen{r.o.Subscriber}, func(m *message.Message) error {
+	router.AddNoPublisherHandler(name, name, subscribed{messages}, func(m *message.Message) error {
 		return r.handle(m, disabled)
 	})
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	stopped := make(chan struct{})
 	watched := make(chan struct{})
 	go func() {
@@ -143,10 +148,14 @@ func delivery(m *message.Message) relay.Delivery {
 	}}}
 }
 
-// keepOpen lets a router close its subscriber without closing that of all others.
-type keepOpen struct{ message.Subscriber }
+// subscribed is a subscription that a router takes over. Closing it leaves alone the subscriber, which all sinks share.
+type subscribed struct{ messages <-chan *message.Message }
 
-func (keepOpen) Close() error { return nil }
+func (s subscribed) Subscribe(context.Context, string) (<-chan *message.Message, error) {
+	return s.messages, nil
+}
+
+func (subscribed) Close() error { return nil }
 
 // quiet leaves out the lines that a router writes about each message.
 type quiet struct{ watermill.LoggerAdapter }

@@ -1,0 +1,285 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/relay/deliver"
+	"github.com/hubrelay/hubrelay/relay/dispatch"
+	"github.com/hubrelay/hubrelay/sinks/sinktest"
+)
+
+// receiver is a subscriber's server. It answers what answer says for an id's n-th attempt.
+type receiver struct {
+	t      *testing.T
+	answer func(id string, attempt int) int
+
+	mu       sync.Mutex
+	attempts map[string]int
+	taken    map[string]int // answered with 2xx
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	id := req.Header.Get("webhook-id")
+	if !verify(r.t, secretA, req.Header, body) {
+		r.t.Error("a signature does not verify")
+	}
+	if want := string(sinktest.Sample(id).Notifications[0].Data); string(body) != want {
+		r.t.Errorf("body %s, want %s", body, want)
+	}
+	r.mu.Lock()
+	r.attempts[id]++
+	n := r.attempts[id]
+	r.mu.Unlock()
+	status := r.answer(id, n)
+	if status < 300 {
+		r.mu.Lock()
+		r.taken[id]++
+		r.mu.Unlock()
+	}
+	w.WriteHeader(status)
+}
+
+func (r *receiver) count() (attempts, taken int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.attempts {
+		attempts += n
+	}
+	return attempts, len(r.taken)
+}
+
+// newReceiver starts a receiver, with the URL that it is reached at.
+func newReceiver(t *testing.T, answer func(id string, attempt int) int) (*receiver, string) {
+	r := &receiver{t: t, answer: answer, attempts: map[string]int{}, taken: map[string]int{}}
+	srv := httptest.NewServer(r)
+	t.Cleanup(srv.Close)
+	return r, srv.URL + "/hook"
+}
+
+type sinkKeys struct{ backbone.Keys }
+
+func (sinkKeys) SinkState(name string) string { return "hubrelay:sink:" + name }
+
+func openBackbone(t *testing.T, server *redistest.Server) *backbone.Backbone {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	b, err := backbone.Open(ctx, backbone.Options{URL: server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func publish(t *testing.T, b *backbone.Backbone, from, n int) {
+	t.Helper()
+	var list []relay.Notification
+	for i := range n {
+		list = append(list, sinktest.Sample(fmt.Sprintf("%024x", from+i)).Notifications...)
+	}
+	if _, err := b.Append(context.Background(), backbone.Append{Hub: "hub1", Notifications: list}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startNode runs all that a daemon runs for one sink named "hook", on connections of its own. stop may be called twice.
+func startNode(t *testing.T, server *redistest.Server, number int, url string) (stop func()) {
+	t.Helper()
+	b := openBackbone(t, server)
+	sink := openTest(t, &Config{URL: url, Secrets: []string{secretA}})
+	store := deliver.NewStore(b.Commands(), sinkKeys{b.Keys()})
+	pipeline, err := deliver.New(deliver.Options{
+		Name: "hook", Sink: sink, Store: store, Timeout: 5 * time.Second,
+		Schedule: deliver.Schedule{Waits: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	retries := deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: 5 * time.Second})
+	retries.Add(pipeline)
+	dispatcher, err := dispatch.NewDispatcher(dispatch.Options{
+		Partitions: 1, Log: b, Lease: b.Lease("dispatch:0", time.Second),
+		Matcher: dispatch.NewMatcher([]dispatch.Sink{{Name: "hook", FromStart: true}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
+		Commands: b.Commands(), Readers: b.Readers(), Group: "hubrelay", Consumer: fmt.Sprint("node-", number),
+		Streams: func(sink string) []string { return []string{b.Keys().Queue(sink, 0)} },
+		Lanes:   func(string) int { return deliver.DefaultConcurrency }, Grace: 5 * time.Second,
+		ClaimIdle: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := dispatch.NewRouter(dispatch.RouterOptions{Handler: pipeline, Subscriber: subscriber, CloseTimeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = dispatcher.Run(ctx) })
+	wg.Go(func() { _ = b.Tail(ctx, 0, "0-0", dispatcher.Offer) })
+	wg.Go(func() { _ = retries.Run(ctx) })
+	wg.Go(func() { _ = router.Run(ctx) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+		if err := subscriber.Close(); err != nil {
+			t.Error(err)
+		}
+		closing, done := context.WithTimeout(context.Background(), 5*time.Second)
+		defer done()
+		if err := pipeline.Close(closing); err != nil {
+			t.Error(err)
+		}
+		b.Close()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// left is what Redis holds for the sink: in its queue and its delay queue.
+func left(b *backbone.Backbone) int64 {
+	queue, err := b.Commands().XLen(context.Background(), b.Keys().Queue("hook", 0)).Result()
+	parked, err2 := b.Commands().ZCard(context.Background(), b.Keys().Retry("hook")).Result()
+	if err != nil || err2 != nil {
+		return -1
+	}
+	return queue + parked
+}
+
+// From the log to the receiver: two nodes share the sink, some answers are bad at first, and all arrives once.
+func TestLogToReceiver(t *testing.T) {
+	server := redistest.Start(t)
+	b := openBackbone(t, server)
+	defer b.Close()
+	const n = 400
+	r, url := newReceiver(t, func(id string, attempt int) int {
+		if id[len(id)-1] == '0' && attempt < 3 {
+			return 500
+		}
+		return 204
+	})
+	startNode(t, server, 1, url)
+	startNode(t, server, 2, url)
+	publish(t, b, 0, n/2)
+	publish(t, b, n/2, n/2)
+	eventually(t, "all delivered and nothing left", func() bool { _, taken := r.count(); return taken == n && left(b) == 0 })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, attempts := range r.attempts {
+		want := 1
+		if id[len(id)-1] == '0' {
+			want = 3
+		}
+		if attempts != want {
+			t.Errorf("%s: %d attempts, want %d", id, attempts, want)
+		}
+	}
+}
+
+func TestDeadLetterOfARejection(t *testing.T) {
+	server := redistest.Start(t)
+	b := openBackbone(t, server)
+	defer b.Close()
+	r, url := newReceiver(t, func(string, int) int { return 422 })
+	startNode(t, server, 1, url)
+	publish(t, b, 0, 3)
+	dead := func() int64 {
+		n, _ := b.Commands().XLen(context.Background(), b.Keys().DeadLetters("hook")).Result()
+		return n
+	}
+	eventually(t, "three dead letters", func() bool { return dead() == 3 && left(b) == 0 })
+	if attempts, _ := r.count(); attempts != 3 {
+		t.Errorf("%d attempts, want 3", attempts)
+	}
+}
+
+// A receiver that is gone keeps its backlog; with the state deleted everything arrives after all.
+func TestGoneKeepsTheBacklog(t *testing.T) {
+	server := redistest.Start(t)
+	b := openBackbone(t, server)
+	defer b.Close()
+	var gone sync.Map
+	gone.Store("yes", true)
+	r, url := newReceiver(t, func(string, int) int {
+		if _, yes := gone.Load("yes"); yes {
+			return 410
+		}
+		return 200
+	})
+	const n = 100
+	publish(t, b, 0, n)
+	stop := startNode(t, server, 1, url)
+	disabled := func() bool {
+		state, err := b.Commands().HGet(context.Background(), "hubrelay:sink:hook", "state").Result()
+		return err == nil && state == "disabled"
+	}
+	eventually(t, "disabled", disabled)
+	eventually(t, "all kept", func() bool { return left(b) == n })
+	stop()
+	before, _ := r.count()
+	stop = startNode(t, server, 1, url)
+	publish(t, b, n, n)
+	eventually(t, "the new ones are kept too", func() bool { return left(b) == 2*n })
+	stop()
+	if after, taken := r.count(); after != before || taken != 0 || !disabled() {
+		t.Errorf("%d attempts after the restart, %d taken", after-before, taken)
+	}
+	gone.Delete("yes")
+	if err := b.Commands().Del(context.Background(), "hubrelay:sink:hook").Err(); err != nil {
+		t.Fatal(err)
+	}
+	startNode(t, server, 1, url)
+	eventually(t, "all delivered", func() bool { _, taken := r.count(); return taken == 2*n && left(b) == 0 })
+}
+
+// Redis dies under a busy node again and again: nothing that was accepted is lost.
+func TestRedisDiesUnderTheNode(t *testing.T) {
+	server := redistest.Start(t, "--appendfsync", "always")
+	b := openBackbone(t, server)
+	defer b.Close()
+	r, url := newReceiver(t, func(id string, attempt int) int {
+		if id[len(id)-1] == '7' && attempt == 1 {
+			return 503
+		}
+		return 200
+	})
+	startNode(t, server, 1, url)
+	startNode(t, server, 2, url)
+	const n, rounds = 300, 3
+	for round := range rounds {
+		publish(t, b, round*n, n)
+		eventually(t, "some arrived", func() bool { _, taken := r.count(); return taken > round*n+n/4 })
+		server.Restart()
+		eventually(t, "redis is back", func() bool { return b.Ready(context.Background()) == nil })
+	}
+	eventually(t, "all delivered", func() bool { _, taken := r.count(); return taken == n*rounds && left(b) == 0 })
+}
