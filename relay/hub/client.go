@@ -179,12 +179,17 @@ func (c *client) abort() {
 	c.aborted = true
 	conn := c.conn
 	c.mu.Unlock()
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn() // closing the TLS side would write first, and might wait
-	}
 	if conn != nil {
-		_ = conn.Close()
+		hangUp(conn)
 	}
+}
+
+// hangUp closes conn without waiting for the far side, as closing TLS may: it writes first.
+func hangUp(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	_ = conn.Close()
 }
 
 // read takes what the client sends until the connection ends. Messages are ignored: browsers cannot send pings, and
@@ -230,8 +235,12 @@ func (c *client) endRead() {
 	}
 	broken, idle, conn := c.state == dead, !c.writing, c.conn
 	c.mu.Unlock()
-	if conn != nil && (broken || idle) {
-		_ = conn.Close() // ends the writing, too
+	switch {
+	case conn == nil:
+	case broken:
+		hangUp(conn) // ends the writing, too
+	case idle:
+		_ = conn.Close()
 	}
 	if idle {
 		c.finish()

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,15 @@ import (
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, Options{}, nil)
+	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testDrain(t, startNodeOver(t, Options{}, nil, start))
+		})
+	}
+}
+
+func testDrain(t *testing.T, n *node) {
 	var conns []*websocket.Conn
 	for range 5 {
 		conns = append(conns, n.dial(t, "account=*"))
@@ -37,9 +46,9 @@ func TestDrain(t *testing.T) {
 	for range conns {
 		n.wantEnding(t, EndedDrain)
 	}
-	_, answer, err := websocket.DefaultDialer.Dial(n.url("hub=h"), nil)
+	_, answer, err := n.dialer().Dial(n.url("hub=h"), nil)
 	if err == nil || answer.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("after Close: %v %v, want 503", answer, err)
+		t.Fatalf("after Close: %v %v, want 503", answer, err)
 	}
 	_ = answer.Body.Close()
 	if err := n.Close(ctx); err != nil {

@@ -120,15 +120,19 @@ func (n *node) url(query string) string {
 	return "ws" + strings.TrimPrefix(n.server.URL, "http") + "/?" + query
 }
 
-func (n *node) dial(t testing.TB, query string) *websocket.Conn {
-	t.Helper()
-	d := websocket.Dialer{}
+func (n *node) dialer() *websocket.Dialer {
+	d := &websocket.Dialer{}
 	if n.server.TLS != nil {
 		transport, _ := n.server.Client().Transport.(*http.Transport)
 		d.TLSClientConfig = transport.TLSClientConfig.Clone()
 		d.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	}
-	conn, answer, err := d.Dial(n.url(query), nil)
+	return d
+}
+
+func (n *node) dial(t testing.TB, query string) *websocket.Conn {
+	t.Helper()
+	conn, answer, err := n.dialer().Dial(n.url(query), nil)
 	if err != nil {
 		t.Fatalf("dial %s: %v", query, err)
 	}

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"net"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -48,12 +49,18 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 // A client whose socket accepts nothing is given up after the write timeout, though its queue is not full.
 func TestWriteTimeout(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond, CloseTimeout: 30 * time.Millisecond}, nil)
-	n.dial(t, "hub=h")
-	fillSocket(n.Hub)
-	n.wantEnding(t, EndedSlow)
-	if err := n.Close(t.Context()); err != nil {
-		t.Error(err)
+	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond, CloseTimeout: 30 * time.Millisecond}
+			n := startNodeOver(t, o, nil, start)
+			n.dial(t, "hub=h")
+			fillSocket(n.Hub)
+			n.wantEnding(t, EndedSlow)
+			if err := n.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -78,7 +85,7 @@ func TestCatchingUp(t *testing.T) {
 
 func TestPingAndPong(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, Options{PingInterval: 20 * time.Millisecond, PongTimeout: 200 * time.Millisecond}, nil)
+	n := startNode(t, Options{PingInterval: 20 * time.Millisecond, PongTimeout: 1500 * time.Millisecond}, nil)
 	answering, silent := n.dial(t, "hub=h"), n.dial(t, "hub=h")
 	pings := make(chan struct{}, 1000)
 	answer := answering.PingHandler()

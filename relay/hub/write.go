@@ -60,13 +60,14 @@ func (c *client) retire(err error) {
 	if state == live {
 		return
 	}
-	if state == dead || done {
+	if state == dead {
+		hangUp(c.conn)
+		c.hub.silence(c)
+	} else if done {
 		_ = c.conn.Close()
 	}
 	if done {
 		c.finish()
-	} else if state == dead {
-		c.hub.silence(c)
 	}
 }
 
