@@ -113,3 +113,73 @@ func BenchmarkAppendBatch(b *testing.B) {
 		})
 	}
 }
+
+const benchEntries = 100_000
+
+// fillLog appends n notifications.
+func fillLog(b *testing.B, bb *Backbone, n int) {
+	for i := range n / 100 {
+		ns := batchOf(i, 100)
+		if _, err := bb.Append(b.Context(), Append{Hub: ns[0].Hub, Notifications: ns}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkTail(b *testing.B) {
+	bb := openBench(b)
+	fillLog(b, bb, benchEntries)
+	b.ResetTimer()
+	for range b.N {
+		ctx, cancel := context.WithCancel(b.Context())
+		seen := 0
+		_ = bb.Tail(ctx, 0, "0-0", func(batch Batch) {
+			if seen += len(batch.Notifications); seen == benchEntries {
+				cancel()
+			}
+		})
+		cancel()
+	}
+	perSecond(b, int64(b.N)*benchEntries)
+}
+
+func BenchmarkEnqueue(b *testing.B) {
+	for _, sinks := range []int{1, 4} {
+		b.Run(fmt.Sprintf("matching=%d", sinks), func(b *testing.B) {
+			bb := openBench(b)
+			fillLog(b, bb, benchEntries)
+			ns, err := bb.Range(b.Context(), 0, "", benchEntries)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var names []string
+			var all []int
+			for s := range sinks {
+				names, all = append(names, fmt.Sprint("sink", s)), append(all, s)
+			}
+			b.ResetTimer()
+			from, done := "0-0", 0
+			for range b.N {
+				if done+512 > len(ns) { // begin again, with empty queues
+					b.StopTimer()
+					for _, name := range names {
+						bb.Commands().Del(b.Context(), bb.keys.Queue(name, 0))
+					}
+					bb.Commands().HSet(b.Context(), bb.keys.Dispatched(0), "position", "0-0")
+					from, done = "0-0", 0
+					b.StartTimer()
+				}
+				e := Enqueue{From: from, Covered: 512, Sinks: names, Backlogs: make([]int64, sinks)}
+				for _, n := range ns[done : done+512] {
+					e.Matches, e.To = append(e.Matches, Match{n.Cursor, all}), n.Cursor
+				}
+				r, err := bb.Enqueue(b.Context(), e)
+				if err != nil || !r.Committed {
+					b.Fatal(r, err)
+				}
+				from, done = e.To, done+512
+			}
+			perSecond(b, int64(b.N)*512)
+		})
+	}
+}
