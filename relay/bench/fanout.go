@@ -18,7 +18,7 @@ const (
 // client. The loop runs before and after the daemon, so that a machine that gets busier weighs on both.
 func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 	var relay, size float64
-	before, err := floorCost(ctx, 500)
+	before, err := floorCost(ctx, len(event)+4)
 	if err != nil {
 		return nil, fmt.Errorf("one write each: %w", err)
 	}
