@@ -54,6 +54,9 @@ func (r *reader) mend(plan []reading, err error, wait *backoff) time.Duration {
 	if wait.d == 50*time.Millisecond || !isTransient(err) {
 		r.s.cfg.Log.Warn("reading queues failed, trying again", "error", err, "streams", len(plan))
 	}
+	if cluster, ok := r.s.cfg.Readers.(*redis.ClusterClient); ok {
+		cluster.ReloadState(r.s.ctx) // the slot may have moved
+	}
 	// The answer may have been lost after Redis had handed the entries over, so they are read again as pending.
 	r.disconnect()
 	r.mu.Lock()

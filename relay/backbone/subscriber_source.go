@@ -29,9 +29,8 @@ func (e *queueEntry) message() *message.Message {
 	if e.msg != nil {
 		return e.msg
 	}
-	var id, data string
-	id, _ = e.fields[fieldID].(string)
-	data, _ = e.fields[fieldData].(string)
+	id, _ := e.fields[fieldID].(string)
+	data, _ := e.fields[fieldData].(string)
 	m := message.NewMessage(id, message.Payload(data))
 	for k, v := range e.fields {
 		if k == fieldID || k == fieldData {
