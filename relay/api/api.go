@@ -14,6 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/auth"
 	"github.com/hubrelay/hubrelay/relay/httpd"
+	"github.com/hubrelay/hubrelay/relay/hub"
+	"github.com/hubrelay/hubrelay/relay/ingest"
 )
 
 // DefaultMaxBody is the largest body of a request in bytes where Options name none: 1 MiB.
@@ -26,47 +28,17 @@ type Tokens interface {
 	Use(ctx context.Context, token string) (auth.Grant, error)
 }
 
-// Publication is one request to publish.
-type Publication struct {
-	// KeyName names the key that publishes.
-	KeyName string
-	// Hub is X-Hub-Id, never empty.
-	Hub string
-	// Account is filled in where a notification names none; AnyAccount lets notifications name any.
-	Account    string
-	AnyAccount bool
-	// ContentType and IdempotencyKey are the request's headers, the latter at most 255 bytes, empty where absent.
-	ContentType    string
-	IdempotencyKey string
-	// Body is the publisher's until Publish returns, and not longer.
-	Body []byte
-}
-
 // Publisher stores what is published, all or nothing, and returns the notifications' ids in order. A *relay.Error
 // reaches the client as it is; any other error is logged and becomes 500.unknown. It is called concurrently.
+// [ingest.Publisher] is one.
 type Publisher interface {
-	Publish(ctx context.Context, p Publication) ([]string, error)
+	Publish(ctx context.Context, p ingest.Publication) ([]string, error)
 }
 
-// Subscription is what one client of a stream may and wants to see.
-type Subscription struct {
-	Grant  auth.Grant
-	Topics relay.Patterns
-	// Admit uses up the token. It must be called when nothing else can refuse the upgrade any more, and its error
-	// returned before anything is written.
-	Admit func(ctx context.Context) *relay.Error
-}
-
-// Match says whether the client is to receive n.
-func (s *Subscription) Match(n relay.Notification) bool {
-	return s.Grant.Allows(n.Hub, n.Account) && s.Topics.Match(n.Topic)
-}
-
-// Streams carries on with a websocket whose handshake has been found good. An error means that nothing was written; a
-// *relay.Error reaches the client as it is, any other is logged and becomes 500.unknown. Serve is called concurrently
-// and may return while the connection, hijacked, lives on.
+// Streams carries on with a websocket whose request has been found good; [hub.Hub] does. An error means that nothing was
+// written. Serve is called concurrently and may return while the connection, hijacked, lives on.
 type Streams interface {
-	Serve(w http.ResponseWriter, r *http.Request, s Subscription) error
+	Serve(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 }
 
 // Observer counts. Its methods are called concurrently and must not block.
@@ -216,8 +188,8 @@ func (a *API) key(r *http.Request) (*auth.Key, *relay.Error) {
 	return a.opt.Keyring.Authenticate(values[0])
 }
 
-// hub returns X-Hub-Id; ok is false where there is none.
-func hub(r *http.Request) (id string, ok bool, err *relay.Error) {
+// hubID returns X-Hub-Id; ok is false where there is none.
+func hubID(r *http.Request) (id string, ok bool, err *relay.Error) {
 	switch values := r.Header["X-Hub-Id"]; len(values) {
 	case 0:
 		return "", false, nil

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/hubrelay/hubrelay/relay/ingest"
 )
 
 type discard struct{}
 
-func (discard) Publish(context.Context, Publication) ([]string, error) {
+func (discard) Publish(context.Context, ingest.Publication) ([]string, error) {
 	return []string{"0123456789abcdef01234567"}, nil
 }
 

@@ -20,6 +20,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/auth"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 	"github.com/hubrelay/hubrelay/relay/httpd"
+	"github.com/hubrelay/hubrelay/relay/hub"
+	"github.com/hubrelay/hubrelay/relay/ingest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -191,13 +193,13 @@ func (a answer) envelope(t *testing.T) (code, source string, extra map[string]an
 
 type notingPublisher struct {
 	mu   sync.Mutex
-	got  []Publication
+	got  []ingest.Publication
 	body string
 	err  error
 	boom bool
 }
 
-func (p *notingPublisher) Publish(_ context.Context, pub Publication) ([]string, error) {
+func (p *notingPublisher) Publish(_ context.Context, pub ingest.Publication) ([]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.boom {
@@ -211,12 +213,12 @@ func (p *notingPublisher) Publish(_ context.Context, pub Publication) ([]string,
 
 type notingStreams struct {
 	mu  sync.Mutex
-	got []Subscription
+	got []hub.Subscription
 	err *relay.Error
 }
 
 // Serve answers 101 and closes, as a hub might.
-func (s *notingStreams) Serve(w http.ResponseWriter, r *http.Request, sub Subscription) error {
+func (s *notingStreams) Serve(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
 	if s.err != nil {
 		return s.err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/auth"
 	"github.com/hubrelay/hubrelay/relay/httpd"
+	"github.com/hubrelay/hubrelay/relay/ingest"
 )
 
 const (
@@ -34,7 +35,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if refused := key.Require(auth.CapabilityPublish); refused != nil {
 		return refused
 	}
-	id, given, refused := hub(r)
+	id, given, refused := hubID(r)
 	if refused != nil {
 		return refused
 	}
@@ -56,7 +57,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if refused := b.read(r, a.opt.MaxBody); refused != nil {
 		return refused
 	}
-	p := Publication{
+	p := ingest.Publication{
 		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeat, Body: b.buf,
 	}
 	if key.AccountID == auth.Any {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/httpd"
+	"github.com/hubrelay/hubrelay/relay/ingest"
 )
 
 func TestPublish(t *testing.T) {
@@ -20,17 +21,17 @@ func TestPublish(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		headers []string
-		want    Publication
+		want    ingest.Publication
 	}{
 		{
 			"account's key",
 			[]string{"Authorization", "Bearer one", "Content-Type", "application/x-ndjson", "Idempotency-Key", "k 1"},
-			Publication{KeyName: "one", Hub: "h1", Account: "acme", ContentType: "application/x-ndjson", IdempotencyKey: "k 1"},
+			ingest.Publication{KeyName: "one", Hub: "h1", Account: "acme", ContentType: "application/x-ndjson", IdempotencyKey: "k 1"},
 		},
 		{
 			"platform's key",
 			[]string{"Authorization", "Bearer platform"},
-			Publication{KeyName: "platform", Hub: "h1", AnyAccount: true},
+			ingest.Publication{KeyName: "platform", Hub: "h1", AnyAccount: true},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -40,7 +41,7 @@ func TestPublish(t *testing.T) {
 			if a.status != 202 || string(a.body) != want || a.header.Get("Content-Type") != "application/json; charset=utf-8" {
 				t.Errorf("%d %s %v", a.status, a.body, a.header)
 			}
-			if !reflect.DeepEqual(f.pub.got, []Publication{tt.want}) || f.pub.body != `{"topic":"x"}` {
+			if !reflect.DeepEqual(f.pub.got, []ingest.Publication{tt.want}) || f.pub.body != `{"topic":"x"}` {
 				t.Errorf("published %+v %q", f.pub.got, f.pub.body)
 			}
 		})

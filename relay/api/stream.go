@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/auth"
 	"github.com/hubrelay/hubrelay/relay/httpd"
+	"github.com/hubrelay/hubrelay/relay/hub"
 )
 
 // maxPatterns bounds the patterns of one client, each of which costs on every notification of its hub.
@@ -93,8 +94,8 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	if refused != nil {
 		return refused
 	}
-	err := a.opt.Streams.Serve(httpd.Bare(w), r, Subscription{
-		Grant: grant, Topics: topics,
+	return a.opt.Streams.Serve(httpd.Bare(w), r, hub.Subscription{
+		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Expires: grant.Expires,
 		Admit: func(ctx context.Context) *relay.Error {
 			if _, err := a.opt.Tokens.Use(ctx, token); err != nil {
 				return a.tokenError(r, err)
@@ -102,10 +103,6 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 			return nil
 		},
 	})
-	if err != nil {
-		return a.publicError(r, err)
-	}
-	return nil
 }
 
 // admissible looks the token up without using it, and compares it with the other credentials that are presented.
@@ -117,7 +114,7 @@ func (a *API) admissible(r *http.Request, token string) (auth.Grant, *relay.Erro
 			return auth.Grant{}, refused
 		}
 	}
-	id, given, refused := hub(r)
+	id, given, refused := hubID(r)
 	if refused != nil {
 		return auth.Grant{}, refused
 	}

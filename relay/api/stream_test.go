@@ -84,7 +84,7 @@ func TestUpgrade(t *testing.T) {
 			{relay.Notification{Topic: "job.created", Hub: "h9", Account: "other"}, false},
 			{relay.Notification{Topic: "stack.created", Hub: "h9", Account: "acme"}, false},
 		} {
-			if got := s.Match(tt.n); got != tt.want {
+			if got := s.Allows(tt.n.Hub, tt.n.Account) && s.Topics.Match(tt.n.Topic); got != tt.want {
 				t.Errorf("Match(%+v) = %v", tt.n, got)
 			}
 		}

@@ -28,7 +28,7 @@ func (a *API) token(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if refused != nil {
 		return refused
 	}
-	id, given, refused := hub(r)
+	id, given, refused := hubID(r)
 	if refused != nil {
 		return refused
 	}

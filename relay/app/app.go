@@ -83,7 +83,7 @@ func (a *App) Run(ctx context.Context) error {
 		a.admin.Drain()
 	}
 	if err == nil {
-		a.log.Info("stopping", "grace", a.cfg.Server.ShutdownGrace)
+		a.log.Info("stopping", "grace", a.cfg.Server.ShutdownGrace.String())
 	}
 	p.stop(a.cfg.Server.ShutdownGrace + stopMargin)
 	if ctx.Err() != nil && err == nil {
@@ -167,8 +167,8 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 	handler, err := api.New(api.Options{
 		Keyring:        a.keyring,
 		Tokens:         auth.NewTokens(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL),
-		Publisher:      publisher{ingest.NewPublisher(a.decoder(), countedLog{b, a.metrics})},
-		Streams:        streams{clients},
+		Publisher:      ingest.NewPublisher(a.decoder(), countedLog{b, a.metrics}),
+		Streams:        clients,
 		Catalog:        a.catalog,
 		PublicURL:      cfg.PublicURL,
 		AllowedOrigins: cfg.AllowedOrigins,

@@ -154,7 +154,7 @@ func (f *frame) check() *relay.Error {
 		return f.problem
 	case !f.topicGiven:
 		return relay.NewError(relay.CodeMissingArgument, "the notification has no topic").At("/topic")
-	case !f.contextGiven:
+	case !f.contextGiven && f.def.Hub == "":
 		return relay.NewError(relay.CodeMissingArgument, "the notification has no context").At("/context")
 	case !f.hub.given && f.def.Hub == "":
 		return relay.NewError(relay.CodeMissingArgument, "the context has no hub_id").At("/context/hub_id")

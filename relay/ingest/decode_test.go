@@ -74,6 +74,10 @@ func TestDecodeNormalises(t *testing.T) {
 			in: `{"topic":"job.created","object":{"id":"o"},"context":{}}`, def: Defaults{Hub: "h", Account: "*"},
 			want: normal(plainObject, plainHub, ""),
 		},
+		"a missing context is filled in like an empty one": {
+			in: `{"topic":"job.created","object":{"id":"o"}}`, def: Defaults{Hub: "h", Account: "a"},
+			want: normal(plainObject, `"hub_id":"h","account_id":"a",`+emptyLists, ""),
+		},
 		"a default that needs escapes": {
 			in: `{"topic":"job.created","object":{"id":"o"},"context":{}}`, def: Defaults{Hub: `h"\`},
 			want: normal(plainObject, `"hub_id":"h\"\\","account_id":"",`+emptyLists, ""),

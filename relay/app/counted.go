@@ -4,17 +4,9 @@ import (
 	"context"
 
 	"github.com/hubrelay/hubrelay/relay/admin"
-	"github.com/hubrelay/hubrelay/relay/api"
 	"github.com/hubrelay/hubrelay/relay/backbone"
-	"github.com/hubrelay/hubrelay/relay/ingest"
+	"github.com/hubrelay/hubrelay/relay/hub"
 )
-
-// publisher is the ingest as the public interface sees it.
-type publisher struct{ ingest *ingest.Publisher }
-
-func (p publisher) Publish(ctx context.Context, one api.Publication) ([]string, error) {
-	return p.ingest.Publish(ctx, ingest.Publication(one))
-}
 
 // countedLog counts what it stores.
 type countedLog struct {
@@ -35,3 +27,8 @@ func (l countedLog) Append(ctx context.Context, a backbone.Append) ([]string, er
 	}
 	return ids, nil
 }
+
+// hubObserver counts what the hub reports.
+type hubObserver struct{ *admin.Metrics }
+
+func (o hubObserver) Disconnected(e hub.Ending) { o.Metrics.Disconnected(string(e)) }
