@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -103,6 +104,7 @@ func newBackbone(o Options) (*Backbone, error) {
 		return nil, err
 	}
 	address.Dialer = o.Dialer
+	logging.Disable() // go-redis writes to standard error by itself, and all it says comes as an error too
 	b := &Backbone{keys: keys, log: o.Log, exclusive: o.Exclusive, boot: randomHex() + ":"}
 	b.commands = redis.NewUniversalClient(settings(*address))
 	readers := settings(*address)
