@@ -39,11 +39,12 @@ type SubscriberConfig struct {
 	// Slot groups streams: those with the same number are read by one command, so in a Redis Cluster they must hash to
 	// one slot. Nil puts all in one group.
 	Slot func(stream string) int
-	// Lanes is the number of messages of a topic in flight at once; 1 keeps strict order. Nil means 1.
+	// Lanes is the number of messages of a topic in flight at once; 1 keeps strict order. Nil means 1. It is asked at
+	// each Subscribe.
 	Lanes func(topic string) int
-	// Key is the ordering key: messages with the same key are in flight one at a time, in order. Nil means that any
-	// message may go beside any other. It must not keep the message.
-	Key func(*message.Message) string
+	// Key is the ordering key: messages of a topic with the same key are in flight one at a time, in order. Nil, or an
+	// empty key, means that a message may go beside any other. It must not keep the message.
+	Key func(topic string, m *message.Message) string
 
 	// ClaimIdle is how long an entry may lie with a consumer that gives no sign of life before another takes it over;
 	// default 15s. Entries in memory show life every third of it.

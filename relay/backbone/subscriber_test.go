@@ -286,7 +286,7 @@ func TestKeysKeepTheirOrderAcrossLanes(t *testing.T) {
 	}
 	s := r.subscriber(func(c *backbone.SubscriberConfig) {
 		c.Lanes = func(string) int { return 8 }
-		c.Key = func(m *message.Message) string { return m.Metadata.Get("hub") }
+		c.Key = func(_ string, m *message.Message) string { return m.Metadata.Get("hub") }
 	})
 	c := r.subscribe(s, "q")
 	var mu sync.Mutex

@@ -12,11 +12,11 @@ import (
 type topic struct {
 	s       *Subscriber
 	name    string
-	lanes   int
 	sources []*source
 
 	mu      sync.Mutex
 	active  *subscription
+	lanes   int // of the active subscription
 	standby []*subscription
 	ready   deque                    // entries a free lane may take
 	behind  map[string][]*queueEntry // by key: entries that wait for one of the same key; a present key is in flight or ready
@@ -26,12 +26,13 @@ type topic struct {
 }
 
 func newTopic(s *Subscriber, name string) *topic {
-	return &topic{s: s, name: name, lanes: max(1, s.cfg.Lanes(name)), behind: make(map[string][]*queueEntry)}
+	return &topic{s: s, name: name, lanes: 1, behind: make(map[string][]*queueEntry)}
 }
 
 // subscription is one call of Subscribe.
 type subscription struct {
 	t      *topic
+	lanes  int
 	out    chan *message.Message
 	ctx    context.Context // parent of the messages' contexts
 	cancel context.CancelFunc
@@ -43,6 +44,7 @@ type subscription struct {
 func (t *topic) subscribe(ctx context.Context) *subscription {
 	sub := &subscription{
 		t:      t,
+		lanes:  max(1, t.s.cfg.Lanes(t.name)),
 		out:    make(chan *message.Message),
 		ending: make(chan struct{}),
 		done:   make(chan struct{}),
@@ -55,7 +57,7 @@ func (t *topic) subscribe(ctx context.Context) *subscription {
 		t.standby = append(t.standby, sub)
 		return sub
 	}
-	t.active = sub
+	t.active, t.lanes = sub, sub.lanes
 	return sub
 }
 
@@ -107,7 +109,9 @@ func (t *topic) add(entries []*queueEntry) {
 
 func (t *topic) queueLocked(e *queueEntry) {
 	if t.s.cfg.Key != nil {
-		e.key = t.s.cfg.Key(e.message())
+		e.key = t.s.cfg.Key(t.name, e.message())
+	}
+	if e.key != "" {
 		if line, busy := t.behind[e.key]; busy {
 			t.behind[e.key] = append(line, e)
 			t.parked++
@@ -131,7 +135,7 @@ func (t *topic) startLanesLocked() {
 // next returns the entry that a lane works on next, after the lane has acked done (nil at first); nil ends the lane.
 func (t *topic) next(sub *subscription, done *queueEntry) *queueEntry {
 	t.mu.Lock()
-	if done != nil && t.s.cfg.Key != nil {
+	if done != nil && done.key != "" {
 		t.unblockLocked(done.key)
 	}
 	if sub.ended || t.ready.len() == 0 {
@@ -199,6 +203,7 @@ func (t *topic) finishLocked(sub *subscription) {
 	var left []*queueEntry
 	if len(t.standby) > 0 {
 		t.active, t.standby = t.standby[0], t.standby[1:]
+		t.lanes = t.active.lanes
 		t.startLanesLocked()
 	} else {
 		left = t.ready.drain()
