@@ -103,7 +103,7 @@ func (r *Router) generation(ctx context.Context, disabled <-chan struct{}) error
 		return fmt.Errorf("make a router: %w", err)
 	}
 	// No middleware: the router itself turns a panic into a nack, and all else is deliver's business.
-	router.AddNoPublisherHandler(name, name, subscribed{messages}, func(m *message.Message) error {
+	router.AddConsumerHandler(name, name, subscribed{messages}, func(m *message.Message) error {
 		return r.handle(m, disabled)
 	})
 	stopped := make(chan struct{})

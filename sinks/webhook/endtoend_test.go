@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,11 +68,7 @@ func newReceiver(t *testing.T, answer func(id string, attempt int) int) (*receiv
 	return r, srv.URL + "/hook"
 }
 
-type sinkKeys struct{ backbone.Keys }
-
-func (sinkKeys) SinkState(name string) string { return "hubrelay:sink:" + name }
-
-func openBackbone(t *testing.T, server *redistest.Server) *backbone.Backbone {
+func openBackbone(t testing.TB, server *redistest.Server) *backbone.Backbone {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -82,7 +79,7 @@ func openBackbone(t *testing.T, server *redistest.Server) *backbone.Backbone {
 	return b
 }
 
-func publish(t *testing.T, b *backbone.Backbone, from, n int) {
+func publish(t testing.TB, b *backbone.Backbone, from, n int) {
 	t.Helper()
 	var list []relay.Notification
 	for i := range n {
@@ -94,11 +91,11 @@ func publish(t *testing.T, b *backbone.Backbone, from, n int) {
 }
 
 // startNode runs all that a daemon runs for one sink named "hook", on connections of its own. stop may be called twice.
-func startNode(t *testing.T, server *redistest.Server, number int, url string) (stop func()) {
+func startNode(t testing.TB, server *redistest.Server, number int, url string) (stop func()) {
 	t.Helper()
 	b := openBackbone(t, server)
 	sink := openTest(t, &Config{URL: url, Secrets: []string{secretA}})
-	store := deliver.NewStore(b.Commands(), sinkKeys{b.Keys()})
+	store := deliver.NewStore(b.Commands(), b.Keys())
 	pipeline, err := deliver.New(deliver.Options{
 		Name: "hook", Sink: sink, Store: store, Timeout: 5 * time.Second,
 		Schedule: deliver.Schedule{Waits: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
@@ -151,7 +148,7 @@ func startNode(t *testing.T, server *redistest.Server, number int, url string) (
 	return stop
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -239,7 +236,7 @@ func TestGoneKeepsTheBacklog(t *testing.T) {
 	publish(t, b, 0, n)
 	stop := startNode(t, server, 1, url)
 	disabled := func() bool {
-		state, err := b.Commands().HGet(context.Background(), "hubrelay:sink:hook", "state").Result()
+		state, err := b.Commands().HGet(context.Background(), b.Keys().SinkState("hook"), "state").Result()
 		return err == nil && state == "disabled"
 	}
 	eventually(t, "disabled", disabled)
@@ -254,7 +251,7 @@ func TestGoneKeepsTheBacklog(t *testing.T) {
 		t.Errorf("%d attempts after the restart, %d taken", after-before, taken)
 	}
 	gone.Delete("yes")
-	if err := b.Commands().Del(context.Background(), "hubrelay:sink:hook").Err(); err != nil {
+	if err := b.Commands().Del(context.Background(), b.Keys().SinkState("hook")).Err(); err != nil {
 		t.Fatal(err)
 	}
 	startNode(t, server, 1, url)
@@ -282,4 +279,27 @@ func TestRedisDiesUnderTheNode(t *testing.T) {
 		eventually(t, "redis is back", func() bool { return b.Ready(context.Background()) == nil })
 	}
 	eventually(t, "all delivered", func() bool { _, taken := r.count(); return taken == n*rounds && left(b) == 0 })
+}
+
+// BenchmarkLogToReceiver measures a backlog on its way to a receiver that answers at once, in this process too.
+func BenchmarkLogToReceiver(b *testing.B) {
+	server := redistest.Start(b)
+	bb := openBackbone(b, server)
+	defer bb.Close()
+	var taken atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		taken.Add(1)
+	}))
+	defer srv.Close()
+	for from := 0; from < b.N; from += 1000 {
+		publish(b, bb, from, min(1000, b.N-from))
+	}
+	b.ResetTimer()
+	start := time.Now()
+	stop := startNode(b, server, 1, srv.URL)
+	eventually(b, "all delivered", func() bool { return taken.Load() >= int64(b.N) && left(bb) == 0 })
+	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "deliveries/s")
+	b.StopTimer()
+	stop()
 }
