@@ -192,7 +192,7 @@ func checkOnce(t *testing.T, b *Backbone) {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
-			out = append(out, e.Values[field].(string))
+			out = append(out, fmt.Sprint(e.Values[field]))
 		}
 		return out
 	}

@@ -1,6 +1,7 @@
 package backbone
 
 import (
+	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func queueOf(t testing.TB, b *Backbone, sink string) []string {
 	}
 	var ids []string
 	for _, e := range entries {
-		ids = append(ids, e.Values["id"].(string))
+		ids = append(ids, fmt.Sprint(e.Values["id"]))
 	}
 	return ids
 }

@@ -25,7 +25,7 @@ func TestOneHolderAtATime(t *testing.T) {
 					t.Errorf("%d holders", n)
 				}
 				sleep(ctx, 150*time.Millisecond) // longer than the lease, so that it is renewed
-				if ctx.Err() != nil && context.Cause(ctx) == ErrLeaseLost {
+				if ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrLeaseLost) {
 					t.Error("the lease was lost")
 				}
 				holders.Add(-1)
