@@ -95,7 +95,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 		return refused
 	}
 	return a.opt.Streams.Serve(httpd.Bare(w), r, hub.Subscription{
-		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Expires: grant.Expires,
+		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Key: grant.KeyName, Expires: grant.Expires,
 		Admit: func(ctx context.Context) *relay.Error {
 			if _, err := a.opt.Tokens.Use(ctx, token); err != nil {
 				return a.tokenError(r, err)
