@@ -221,6 +221,11 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 
 // retry makes the next attempt of a claimed delivery and settles it. It holds a slot already.
 func (p *Pipeline) retry(ctx context.Context, c claim) {
+	if off, _ := p.isDisabled(); off {
+		p.slots.release(1)
+		p.giveBack(ctx, c, c.body)
+		return
+	}
 	r, err := decodeRecord(c.body)
 	if err != nil {
 		p.slots.release(1)

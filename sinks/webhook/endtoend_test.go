@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 	"github.com/hubrelay/hubrelay/relay/deliver"
 	"github.com/hubrelay/hubrelay/relay/dispatch"
@@ -70,9 +71,14 @@ func newReceiver(t *testing.T, answer func(id string, attempt int) int) (*receiv
 
 func openBackbone(t testing.TB, server *redistest.Server) *backbone.Backbone {
 	t.Helper()
+	return openWith(t, backbone.Options{URL: server.URL()})
+}
+
+func openWith(t testing.TB, o backbone.Options) *backbone.Backbone {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	b, err := backbone.Open(ctx, backbone.Options{URL: server.URL()})
+	b, err := backbone.Open(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +99,12 @@ func publish(t testing.TB, b *backbone.Backbone, from, n int) {
 // startNode runs all that a daemon runs for one sink named "hook", on connections of its own. stop may be called twice.
 func startNode(t testing.TB, server *redistest.Server, number int, url string) (stop func()) {
 	t.Helper()
-	b := openBackbone(t, server)
+	return startOn(t, openBackbone(t, server), number, url)
+}
+
+// startOn is startNode on b, which it closes.
+func startOn(t testing.TB, b *backbone.Backbone, number int, url string) (stop func()) {
+	t.Helper()
 	sink := openTest(t, &Config{URL: url, Secrets: []string{secretA}})
 	store := deliver.NewStore(b.Commands(), b.Keys())
 	pipeline, err := deliver.New(deliver.Options{
@@ -200,6 +211,36 @@ func TestLogToReceiver(t *testing.T) {
 			t.Errorf("%s: %d attempts, want %d", id, attempts, want)
 		}
 	}
+}
+
+// The same without a redis-server, in memory.
+func TestInMemory(t *testing.T) {
+	m, err := embedded.Memory(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	b := openWith(t, backbone.Options{Dialer: m.Dialer})
+	defer b.Close()
+	r, url := newReceiver(t, func(id string, attempt int) int {
+		switch {
+		case id[len(id)-1] == '0' && attempt < 3:
+			return 500
+		case id[len(id)-1] == '1':
+			return 500
+		case id[len(id)-1] == '2':
+			return 400
+		}
+		return 200
+	})
+	stop := startOn(t, openWith(t, backbone.Options{Dialer: m.Dialer}), 1, url)
+	publish(t, b, 0, 32)
+	dead := func() int64 {
+		n, _ := b.Commands().XLen(context.Background(), b.Keys().DeadLetters("hook")).Result()
+		return n
+	}
+	eventually(t, "all settled", func() bool { _, taken := r.count(); return taken == 28 && dead() == 4 && left(b) == 0 })
+	stop()
 }
 
 func TestDeadLetterOfARejection(t *testing.T) {
