@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -21,21 +23,23 @@ const (
 	group        = "bench"
 )
 
-// measureSubscriber lets our Subscriber and its peer work off a full stream, acking each message at once.
+// measureSubscriber lets our Subscriber and its peer work off a full stream in turns, acking each message at once. Of
+// three rounds the median one counts: the peer waits for Redis most of the time, and how fast it is woken varies.
 func measureSubscriber(ctx context.Context, r *rig) ([]row, error) {
-	var own, peer float64
-	for range 3 { // the best of three, taken in turns
-		o, err := r.consume(ctx, ownMessages, []string{"id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed", "data", event}, ownSubscriber)
+	rounds := make([]row, 3)
+	for i := range rounds {
+		own, err := r.consume(ctx, ownMessages, []string{"id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed", "data", event}, ownSubscriber)
 		if err != nil {
 			return nil, fmt.Errorf("our subscriber: %w", err)
 		}
-		p, err := r.consume(ctx, peerMessages, []string{"_watermill_message_uuid", "5f0c8a7e9d3b2a1c4e6f8a92", "metadata", "", "payload", event}, peerSubscriber)
+		peer, err := r.consume(ctx, peerMessages, []string{"_watermill_message_uuid", "5f0c8a7e9d3b2a1c4e6f8a92", "metadata", "", "payload", event}, peerSubscriber)
 		if err != nil {
 			return nil, fmt.Errorf("watermill-redisstream: %w", err)
 		}
-		own, peer = max(own, o), max(peer, p)
+		rounds[i] = newRow("Watermill Subscriber", own, "messages/s", "watermill-redisstream 1.4.5", peer).ratioAtLeast(10)
 	}
-	return []row{newRow("Watermill Subscriber", own, "messages/s", "watermill-redisstream 1.4.5", peer).ratioAtLeast(10)}, nil
+	slices.SortFunc(rounds, func(a, b row) int { return cmp.Compare(a.Ratio, b.Ratio) })
+	return rounds[1:2], nil
 }
 
 // consume fills the stream with n entries of these fields, and returns how many a second come out.
