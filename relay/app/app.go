@@ -13,6 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/auth"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/deliver"
 	"github.com/hubrelay/hubrelay/relay/httpd"
 	"github.com/hubrelay/hubrelay/relay/hub"
 	"github.com/hubrelay/hubrelay/relay/ingest"
@@ -45,8 +46,10 @@ type App struct {
 	keyring *auth.Keyring
 	metrics *admin.Metrics
 	admin   *admin.Admin
-	sinks   []*sink
 	ready   readiness
+
+	sinks     []*sink
+	pipelines []*deliver.Pipeline // of sinks, once they have started
 }
 
 // New checks what a configuration cannot know of itself, and starts nothing. Nobody may change cfg afterwards.
@@ -69,26 +72,20 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 // be called once.
 func (a *App) Run(ctx context.Context) error {
 	p := newParts(a.log)
-	defer func() {
-		if err := closeAll(a.sinks); err != nil {
-			a.log.Warn("sinks did not close well", "error", err)
-		}
-	}()
+	defer a.closeSinks()
 	// The admin listener goes last, so that health and metrics show the stop too.
 	err := a.start(ctx, p)
 	if err == nil {
 		err = p.wait(ctx)
 	}
+	if ctx.Err() != nil {
+		err = nil // a start that was interrupted did not fail
+		a.log.Info("stopping", "grace", a.cfg.Server.ShutdownGrace.String())
+	}
 	if a.admin != nil {
 		a.admin.Drain()
 	}
-	if err == nil {
-		a.log.Info("stopping", "grace", a.cfg.Server.ShutdownGrace.String())
-	}
 	p.stop(a.cfg.Server.ShutdownGrace + stopMargin)
-	if ctx.Err() != nil && err == nil {
-		a.log.Info("stopped")
-	}
 	return err
 }
 
@@ -104,19 +101,10 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	if err != nil {
 		return err
 	}
-	node, err := b.JoinNode(context.WithoutCancel(ctx))
+	node, err := joinNode(ctx, p, b)
 	if err != nil {
-		return fmt.Errorf("join the other nodes: %w", err)
+		return err
 	}
-	p.start(ctx, "node", func(ctx context.Context) error {
-		defer node.Leave()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-node.Lost:
-			return fmt.Errorf("%s was taken by another process while Redis was out of reach; a restart joins anew", node.Name)
-		}
-	})
 	clients := hub.New(hub.Options{Log: a.log.With("room", "hub"), Observer: hubObserver{a.metrics}})
 	if err := a.startDelivery(ctx, p, b, node); err != nil {
 		return err
@@ -133,6 +121,33 @@ func (a *App) start(ctx context.Context, p *parts) error {
 		a.set.Ready(Addresses{Public: public, Admin: private})
 	}
 	return nil
+}
+
+// joinNode takes a node number. The end of ctx interrupts the wait for it and does not give it back: that is the part's
+// own end.
+func joinNode(ctx context.Context, p *parts, b *backbone.Backbone) (*backbone.Node, error) {
+	keep, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	interrupt := context.AfterFunc(ctx, cancel)
+	node, err := b.JoinNode(keep)
+	if err == nil && !interrupt() {
+		node.Leave()
+		err = ctx.Err()
+	}
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("join the other nodes: %w", err)
+	}
+	p.start(ctx, "node", func(ctx context.Context) error {
+		defer cancel()
+		defer node.Leave()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-node.Lost:
+			return fmt.Errorf("%s was taken by another process while Redis was out of reach; a restart joins anew", node.Name)
+		}
+	})
+	return node, nil
 }
 
 func (a *App) startAdmin(ctx context.Context, p *parts) (net.Addr, error) {

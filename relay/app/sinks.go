@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
@@ -32,7 +34,7 @@ type sink struct {
 func openSinks(configured map[string]config.Sink, s Settings) (opened []*sink, err error) {
 	defer func() {
 		if err != nil {
-			closeAll(opened)
+			err = errors.Join(err, closeAll(opened))
 			opened = nil
 		}
 	}()
@@ -86,8 +88,6 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		return nil
 	}
 	grace := a.cfg.Server.ShutdownGrace
-	store := deliver.NewStore(b.Commands(), b.Keys())
-	retries := deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: grace, Log: a.log.With("room", "deliver")})
 	lanes := make(map[string]int, len(a.sinks))
 	for _, s := range a.sinks {
 		lanes[s.name] = s.cfg.Concurrency
@@ -107,21 +107,15 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		<-ctx.Done()
 		return subscriber.Close()
 	})
-	p.start(ctx, "retries", retries.Run)
+	store := deliver.NewStore(b.Commands(), b.Keys())
+	retries := deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: grace, Log: a.log.With("room", "deliver")})
+	routers := make([]*dispatch.Router, 0, len(a.sinks))
 	for _, s := range a.sinks {
-		print, err := s.fingerprint()
+		pipeline, err := a.pipeline(s, store)
 		if err != nil {
 			return err
 		}
-		pipeline, err := deliver.New(deliver.Options{
-			Name: s.name, Sink: s.sink, Store: store, Fingerprint: print,
-			Schedule: deliver.Schedule{Waits: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge},
-			Timeout:  s.cfg.Timeout, Concurrency: s.cfg.Concurrency,
-			Log: a.log.With("sink", s.name), Observer: a.metrics,
-		})
-		if err != nil {
-			return err
-		}
+		a.pipelines = append(a.pipelines, pipeline)
 		retries.Add(pipeline)
 		router, err := dispatch.NewRouter(dispatch.RouterOptions{
 			Handler: pipeline, Subscriber: subscriber, CloseTimeout: grace, Log: a.log.With("sink", s.name),
@@ -129,7 +123,51 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		if err != nil {
 			return err
 		}
-		p.start(ctx, "sink "+s.name, router.Run)
+		routers = append(routers, router)
 	}
+	p.start(ctx, "retries", retries.Run)
+	p.start(ctx, "sinks", func(ctx context.Context) error { return runAll(ctx, routers) })
 	return nil
+}
+
+func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error) {
+	fingerprint, err := s.fingerprint()
+	if err != nil {
+		return nil, err
+	}
+	return deliver.New(deliver.Options{
+		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
+		Schedule: deliver.Schedule{Waits: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge},
+		Timeout:  s.cfg.Timeout, Concurrency: s.cfg.Concurrency,
+		Log: a.log.With("sink", s.name), Observer: a.metrics,
+	})
+}
+
+// runAll runs the routers side by side, so that they stop within one grace however many there are.
+func runAll(ctx context.Context, routers []*dispatch.Router) error {
+	errs := make([]error, len(routers))
+	var running sync.WaitGroup
+	for i, r := range routers {
+		running.Go(func() { errs[i] = r.Run(ctx) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// closeSinks closes what New has opened, once nothing delivers any more. A sink that still has an attempt running stays
+// open and is named.
+func (a *App) closeSinks() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var err error
+	if len(a.pipelines) == len(a.sinks) {
+		for _, p := range a.pipelines {
+			err = errors.Join(err, p.Close(ctx))
+		}
+	} else {
+		err = closeAll(a.sinks)
+	}
+	if err != nil {
+		a.log.Warn("sinks did not close well", "error", err)
+	}
 }
