@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -35,15 +37,14 @@ func measurePublish(ctx context.Context, r *rig) ([]row, error) {
 	var batches, singles float64
 	err = r.withDaemon(ctx, func(d *daemon) error {
 		lines := repeat([]byte(event+"\n"), batchSize)
-		batches, err = d.load(ctx, batchConns, request("application/x-ndjson", lines))
-		batches *= batchSize
+		batches, err = r.load(ctx, d, batchConns, request("application/x-ndjson", lines), batchSize)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("NDJSON: %w", err)
 	}
 	err = r.withDaemon(ctx, func(d *daemon) error {
-		singles, err = d.load(ctx, singleConns, request("application/json", []byte(event)))
+		singles, err = r.load(ctx, d, singleConns, request("application/json", []byte(event)), 1)
 		return err
 	})
 	if err != nil {
@@ -62,15 +63,29 @@ func request(contentType string, body []byte) []byte {
 	return append([]byte(head), body...)
 }
 
-// load sends the request again and again on each connection and returns how many a second were accepted.
-func (d *daemon) load(ctx context.Context, conns int, request []byte) (float64, error) {
-	return hammer(ctx, conns, func() (func() error, func(), error) {
+// load sends the request, of that many notifications, again and again on each connection, and returns how many
+// notifications a second were accepted. All that were accepted must be in the log.
+func (r *rig) load(ctx context.Context, d *daemon, conns int, request []byte, each int) (float64, error) {
+	requests, rate, err := hammer(ctx, conns, func() (func() error, func(), error) {
 		c, err := dialHTTP(d.listen)
 		if err != nil {
 			return nil, nil, err
 		}
 		return func() error { return c.post(request) }, c.close, nil
 	})
+	if err != nil {
+		return 0, err
+	}
+	client := redis.NewClient(&redis.Options{Addr: r.redis.address})
+	defer func() { _ = client.Close() }()
+	log, err := client.XInfoStream(ctx, "hubrelay:log:{0}").Result()
+	if err != nil {
+		return 0, fmt.Errorf("look at the log: %w", err)
+	}
+	if accepted := requests * int64(each); log.EntriesAdded != accepted {
+		return 0, fmt.Errorf("%d notifications were accepted, %d stored", accepted, log.EntriesAdded)
+	}
+	return rate * float64(each), nil
 }
 
 // pipelinedXADD appends the same payload, with the fields of the log, in pipelines of a hundred.
@@ -78,7 +93,7 @@ func (r *rig) pipelinedXADD(ctx context.Context) (float64, error) {
 	one := command(nil, "XADD", "bench:floor", "*", "id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed",
 		"hub", benchHub, "account", "5f0c8a7e9d3b2a1c4e6f8a91", "data", event)
 	commands := repeat(one, batchSize)
-	rate, err := hammer(ctx, floorConns, func() (func() error, func(), error) {
+	_, rate, err := hammer(ctx, floorConns, func() (func() error, func(), error) {
 		c, err := r.redis.dial()
 		if err != nil {
 			return nil, nil, err
@@ -88,8 +103,8 @@ func (r *rig) pipelinedXADD(ctx context.Context) (float64, error) {
 	return rate * batchSize, err
 }
 
-// hammer runs what open returns in n goroutines and returns the number of successes in a second.
-func hammer(ctx context.Context, n int, open func() (shot func() error, done func(), err error)) (float64, error) {
+// hammer runs what open returns in n goroutines, and returns the number of successes in all and in a second.
+func hammer(ctx context.Context, n int, open func() (shot func() error, done func(), err error)) (int64, float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishFor)
 	defer cancel()
 	var (
@@ -119,9 +134,9 @@ func hammer(ctx context.Context, n int, open func() (shot func() error, done fun
 	rate := float64(count.Load()) / time.Since(began).Seconds()
 	select {
 	case err := <-failures:
-		return 0, err
+		return 0, 0, err
 	default:
-		return rate, nil
+		return count.Load(), rate, nil
 	}
 }
 
