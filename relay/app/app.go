@@ -204,11 +204,8 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 	p.start(ctx, "API keys", func(ctx context.Context) error {
 		return followKeys(ctx, a.log, a.keyring, a.cfg.Auth.Keys)
 	})
-	a.ready.set(func(ctx context.Context) error {
-		err := b.Ready(ctx)
-		a.metrics.RedisUp(err == nil)
-		return err
-	})
+	p.start(ctx, "figures", func(ctx context.Context) error { return a.followFigures(ctx, b) })
+	a.ready.set(b.Ready)
 	p.start(ctx, "public listener", server.Run)
 	return server.Addr(), nil
 }

@@ -22,7 +22,9 @@ func (a *App) openBackbone(ctx context.Context, p *parts) (*backbone.Backbone, e
 	}
 	switch cfg.URL {
 	case "":
-		server, err := embedded.Start(ctx, embedded.Options{DataDir: cfg.DataDir, Log: a.log.With("room", "redis")})
+		server, err := embedded.Start(ctx, embedded.Options{
+			DataDir: cfg.DataDir, Log: a.log.With("room", "redis"), Restarted: a.metrics.RedisRestarted,
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bufio"
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -40,19 +41,21 @@ func FuzzReadReply(f *testing.F) {
 func TestParseLogLine(t *testing.T) {
 	for _, c := range []struct {
 		line, text string
-		warn       bool
+		level      slog.Level
 	}{
-		{"12:M 21 Nov 2026 02:00:00.000 * Ready to accept connections", "Ready to accept connections", false},
-		{"12:M 21 Nov 2026 02:00:00.000 # Error writing to the AOF file: No space left", "Error writing to the AOF file: No space left", true},
-		{"12:C 21 Nov 2026 02:00:00.000 # oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo", "oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo", false},
-		{"12:M 21 Nov 2026 02:00:00.000 # WARNING: a # b", "WARNING: a # b", true},
-		{"      _.-``__ ''-._", "", false},
-		{"", "", false},
-		{"*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***", "*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***", false},
+		{"12:M 21 Nov 2026 02:00:00.000 * Ready to accept connections", "Ready to accept connections", slog.LevelDebug},
+		{"12:M 21 Nov 2026 02:00:00.000 # Error writing to the AOF file: No space left", "Error writing to the AOF file: No space left", slog.LevelWarn},
+		{"12:C 21 Nov 2026 02:00:00.000 # oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo", "oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo", slog.LevelDebug},
+		{"12:M 21 Nov 2026 02:00:00.000 # WARNING: a # b", "WARNING: a # b", slog.LevelWarn},
+		{"12:M 21 Nov 2026 02:00:00.000 # WARNING Memory overcommit must be enabled!", "WARNING Memory overcommit must be enabled!", slog.LevelInfo},
+		{"12:M 21 Nov 2026 02:00:00.000 # User requested shutdown...", "User requested shutdown...", slog.LevelDebug},
+		{"      _.-``__ ''-._", "", slog.LevelDebug},
+		{"", "", slog.LevelDebug},
+		{"*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***", "*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***", slog.LevelDebug},
 	} {
-		text, warn := parseLogLine(c.line)
-		if text != c.text || warn != c.warn {
-			t.Errorf("%q: got %q, %v", c.line, text, warn)
+		text, level := parseLogLine(c.line)
+		if text != c.text || level != c.level {
+			t.Errorf("%q: got %q, %v", c.line, text, level)
 		}
 	}
 }

@@ -198,39 +198,43 @@ func (p *process) follow(out io.Reader, log *slog.Logger) {
 	scanner := bufio.NewScanner(out)
 	scanner.Buffer(make([]byte, 0, 4096), 1<<20)
 	for scanner.Scan() {
-		text, warn := parseLogLine(scanner.Text())
+		text, level := parseLogLine(scanner.Text())
 		if text == "" {
 			continue
 		}
 		p.tail.add(text)
-		level := slog.LevelDebug
-		if warn {
-			level = slog.LevelWarn
-		}
 		log.Log(context.Background(), level, "redis-server", "line", text)
 	}
 	_, _ = io.Copy(io.Discard, out) // a line beyond the buffer must not block the server
 }
 
 // parseLogLine splits "pid:role date time level text". Redis marks a warning with '#', which it also uses for what is
-// only notable at its start.
-func parseLogLine(line string) (text string, warn bool) {
+// only notable when it starts and ends; its advice on the kernel's settings is no event either.
+func parseLogLine(line string) (text string, level slog.Level) {
 	head, rest, ok := strings.Cut(line, " # ")
 	if ok && isLogHead(head) {
-		start := strings.HasPrefix(rest, "oO0") || strings.HasPrefix(rest, "Redis version") ||
-			strings.HasPrefix(rest, "Configuration loaded") || strings.HasPrefix(rest, "Server initialized")
-		return rest, !start
+		for _, usual := range []string{
+			"oO0", "Redis version", "Configuration loaded", "Server initialized", "User requested shutdown", "Redis is now ready to exit",
+		} {
+			if strings.HasPrefix(rest, usual) {
+				return rest, slog.LevelDebug
+			}
+		}
+		if strings.HasPrefix(rest, "WARNING ") {
+			return rest, slog.LevelInfo
+		}
+		return rest, slog.LevelWarn
 	}
 	for _, mark := range []string{" * ", " - ", " . "} {
 		if head, rest, ok := strings.Cut(line, mark); ok && isLogHead(head) {
-			return rest, false
+			return rest, slog.LevelDebug
 		}
 	}
 	line = strings.TrimSpace(line)
 	if strings.ContainsAny(line, "`|'_") && !strings.ContainsAny(line, ":") {
-		return "", false // the logo
+		return "", slog.LevelDebug // the logo
 	}
-	return line, false
+	return line, slog.LevelDebug
 }
 
 func isLogHead(s string) bool {

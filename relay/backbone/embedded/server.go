@@ -24,6 +24,8 @@ type Options struct {
 	DataDir string
 	// Log may be nil.
 	Log *slog.Logger
+	// Restarted, where not nil, is called by Run each time the server runs again.
+	Restarted func()
 }
 
 const (
@@ -38,7 +40,9 @@ const (
 
 // Server is a redis-server that belongs to this process. Its methods may be called concurrently.
 type Server struct {
-	log    *slog.Logger
+	log       *slog.Logger
+	restarted func()
+
 	dir    string // absolute, without symbolic links
 	socket string
 	lock   *os.File
@@ -71,7 +75,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{log: o.Log, dir: dir, lock: lock, gone: make(chan struct{})}
+	s := &Server{log: o.Log, restarted: o.Restarted, dir: dir, lock: lock, gone: make(chan struct{})}
 	s.life, s.stop = context.WithCancel(context.Background())
 	if s.socket, err = socketPath(dir); err == nil {
 		err = s.attach(ctx)
@@ -157,6 +161,9 @@ func (s *Server) restart(ctx context.Context, wait *time.Duration) bool {
 		err := s.attach(ctx)
 		if err == nil {
 			s.log.Info("the embedded redis-server runs again", "pid", s.PID())
+			if s.restarted != nil {
+				s.restarted()
+			}
 			return true
 		}
 		if s.life.Err() != nil || ctx.Err() != nil {
