@@ -26,7 +26,8 @@ const (
 type SubscriberConfig struct {
 	// Commands runs everything that does not block. Its MaxRetries should be -1.
 	Commands redis.UniversalClient
-	// Readers runs the blocking reads, one connection for each slot. It is not closed by the Subscriber.
+	// Readers says how to connect for the blocking reads, one connection for each slot beside its pool. Neither client
+	// is closed by the Subscriber.
 	Readers redis.UniversalClient
 	// Group is the consumer group, the same on every node.
 	Group string
@@ -73,9 +74,9 @@ type SubscriberConfig struct {
 }
 
 const (
-	readCount    = 256             // entries of one stream in one read
-	readBudget   = 4096            // entries of all streams in one read
-	readBlock    = 2 * time.Second // longest blocking read
+	readCount    = 256  // entries of one stream in one read
+	readBudget   = 4096 // entries of all streams in one read
+	readBlock    = MaxBlock
 	shortBlock   = 20 * time.Millisecond
 	flushTimeout = 5 * time.Second // of one flush, and of the last one in Close
 	wrongTypeFor = 30 * time.Second
@@ -146,6 +147,13 @@ var (
 func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if cfg.Commands == nil || cfg.Readers == nil {
 		return nil, errors.New("a subscriber needs a client for commands and one for blocking reads")
+	}
+	for _, c := range []redis.UniversalClient{cfg.Commands, cfg.Readers} {
+		switch c.(type) {
+		case *redis.Client, *redis.ClusterClient:
+		default:
+			return nil, fmt.Errorf("a subscriber cannot read through a %T", c)
+		}
 	}
 	if cfg.Group == "" || cfg.Consumer == "" {
 		return nil, errors.New("a subscriber needs the names of its group and of its consumer")

@@ -2,7 +2,7 @@ package backbone
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,9 +30,8 @@ type reader struct {
 
 // readSession is the connection of the blocking reads. Its client id lets another connection end a read at once.
 type readSession struct {
-	conn *redis.Conn
-	node redis.Cmdable // commands on the same server; nil where a blocked read cannot be ended
-	id   int64
+	wire *wire
+	node *redis.Client // commands on the same server; nil where a blocked read cannot be ended
 }
 
 // reading is one stream of a read, with the position it begins after.
@@ -104,7 +103,7 @@ func (r *reader) endRead(ctx context.Context) {
 		if session == nil || session.node == nil {
 			return
 		}
-		n, err := session.node.ClientUnblock(ctx, session.id).Result()
+		n, err := session.node.ClientUnblock(ctx, session.wire.id).Result()
 		if n == 1 || err != nil {
 			return
 		}
@@ -123,13 +122,11 @@ func (r *reader) run() {
 			r.rest(r.restFor())
 			continue
 		}
-		var streams []redis.XStream
 		if err == nil {
-			streams, err = r.read(plan)
+			err = r.read(plan)
 		}
 		if err == nil {
 			wait.reset()
-			r.distribute(plan, streams)
 			continue
 		}
 		if r.s.ctx.Err() == nil {
@@ -198,116 +195,83 @@ func (r *reader) plan() ([]reading, error) {
 	return plan, nil
 }
 
-// read runs one XREADGROUP. Own pending entries never block it.
-func (r *reader) read(plan []reading) ([]redis.XStream, error) {
+// read runs one XREADGROUP and hands what comes to the topics. Own pending entries never block it.
+func (r *reader) read(plan []reading) error {
 	session, err := r.connect(plan[0].src.stream)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	args := &redis.XReadGroupArgs{
-		Group:    r.s.cfg.Group,
-		Consumer: r.s.cfg.Consumer,
-		Streams:  make([]string, 2*len(plan)),
-		Count:    max(8, min(readCount, int64(readBudget/len(plan)))),
-		Block:    readBlock,
-	}
-	for i, p := range plan {
-		args.Streams[i] = p.src.stream
-		args.Streams[len(plan)+i] = p.from
-	}
+	count := max(8, min(readCount, readBudget/len(plan)))
+	block := readBlock
 	if session.node == nil {
-		args.Block = shortBlock
+		block = shortBlock
 	}
 	if len(r.hot) > 0 {
-		args.Block = -1
+		block = -1
 	}
+	r.hot = r.hot[:0]
 	r.blocking.Store(true)
 	select {
 	case <-r.signal: // whatever came before the store above shows here, what comes after it ends the read
-		args.Block = -1
+		block = -1
 	default:
 	}
-	var streams []redis.XStream
-	if session.conn != nil {
-		streams, err = session.conn.XReadGroup(r.s.ctx, args).Result()
-	} else {
-		streams, err = r.s.cfg.Readers.XReadGroup(r.s.ctx, args).Result()
-	}
+	err = session.wire.readGroup(r.s.cfg.Group, r.s.cfg.Consumer, count, block, plan, func(i int, entries []stored) {
+		p := plan[i]
+		p.src.advance(p.from, entries)
+		r.s.accept(p.src, entries)
+		if len(entries) >= 8 && r.total > 1 {
+			r.hot = append(r.hot, p.src)
+		}
+	})
 	r.blocking.Store(false)
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	return streams, err
+	return err
 }
 
 func (r *reader) connect(stream string) (*readSession, error) {
 	if session := r.session.Load(); session != nil {
 		return session, nil
 	}
-	session := &readSession{}
-	node := nodeOf(r.s.ctx, r.s.cfg.Readers, stream)
-	commands := nodeOf(r.s.ctx, r.s.cfg.Commands, stream)
-	if node != nil && commands != nil {
-		session.conn = node.Conn()
-		id, err := session.conn.ClientID(r.s.ctx).Result()
-		switch {
-		case err == nil:
-			session.id, session.node = id, commands
-		case isTransient(err):
-			_ = session.conn.Close()
-			return nil, err
-		}
-		// A server without CLIENT ID or UNBLOCK is read with short blocks instead.
-		if err := commands.ClientUnblock(r.s.ctx, 0).Err(); err != nil && !isTransient(err) {
-			session.node = nil
-		}
+	node, err := nodeOf(r.s.ctx, r.s.cfg.Readers, stream)
+	if err != nil {
+		return nil, err
+	}
+	commands, err := nodeOf(r.s.ctx, r.s.cfg.Commands, stream)
+	if err != nil {
+		return nil, err
+	}
+	w, err := dialWire(r.s.ctx, node.Options())
+	if err != nil {
+		return nil, err
+	}
+	session := &readSession{wire: w, node: commands}
+	// A server without CLIENT ID or UNBLOCK is read with short blocks instead.
+	if err := commands.ClientUnblock(r.s.ctx, 0).Err(); w.id == 0 || err != nil && !isTransient(err) {
+		session.node = nil
 	}
 	r.session.Store(session)
 	return session, nil
 }
 
 func (r *reader) disconnect() {
-	if session := r.session.Swap(nil); session != nil && session.conn != nil {
-		_ = session.conn.Close()
+	if session := r.session.Swap(nil); session != nil {
+		_ = session.wire.conn.Close()
 	}
 }
 
-// nodeOf returns the client of the one server that holds the stream, or nil for a client that does not tell.
-func nodeOf(ctx context.Context, c redis.UniversalClient, stream string) *redis.Client {
+// nodeOf returns the client of the one server that holds the stream.
+func nodeOf(ctx context.Context, c redis.UniversalClient, stream string) (*redis.Client, error) {
 	switch c := c.(type) {
 	case *redis.Client:
-		return c
+		return c, nil
 	case *redis.ClusterClient:
-		if node, err := c.MasterForKey(ctx, stream); err == nil {
-			return node
-		}
+		return c.MasterForKey(ctx, stream)
 	}
-	return nil
-}
-
-// distribute hands what was read to the topics.
-func (r *reader) distribute(plan []reading, streams []redis.XStream) {
-	r.hot = r.hot[:0]
-	i := 0
-	for _, stream := range streams {
-		// The answer keeps the order of the question.
-		for i < len(plan) && plan[i].src.stream != stream.Stream {
-			i++
-		}
-		if i == len(plan) {
-			return
-		}
-		p := plan[i]
-		p.src.advance(p.from, stream.Messages)
-		r.s.accept(p.src, stream.Messages)
-		if len(stream.Messages) >= 8 && r.total > 1 {
-			r.hot = append(r.hot, p.src)
-		}
-	}
+	return nil, fmt.Errorf("streams are not read through a %T", c)
 }
 
 // accept queues entries that were read or claimed, and settles those that cannot be worked on.
-func (s *Subscriber) accept(src *source, msgs []redis.XMessage) int {
+func (s *Subscriber) accept(src *source, msgs []stored) int {
 	if len(msgs) == 0 {
 		return 0
 	}
@@ -319,22 +283,22 @@ func (s *Subscriber) accept(src *source, msgs []redis.XMessage) int {
 	}
 	for _, m := range bad {
 		if s.quarantine(src, m) {
-			s.settle.drop(src, []string{m.ID})
+			s.settle.drop(src, []string{m.id})
 		}
 	}
 	return len(fresh)
 }
 
 // quarantine reports whether the entry may be removed from its stream.
-func (s *Subscriber) quarantine(src *source, m redis.XMessage) bool {
+func (s *Subscriber) quarantine(src *source, m stored) bool {
 	if s.cfg.OnUndecodable == nil {
-		s.cfg.Log.Warn("dropped a queue entry without id or data", "stream", src.stream, "entry", m.ID)
+		s.cfg.Log.Warn("dropped a queue entry without id or data", "stream", src.stream, "entry", m.id)
 		return true
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, flushTimeout)
 	defer cancel()
-	if err := s.cfg.OnUndecodable(ctx, src.stream, m.ID, m.Values); err != nil {
-		s.cfg.Log.Warn("a queue entry without id or data stays pending", "stream", src.stream, "entry", m.ID, "error", err)
+	if err := s.cfg.OnUndecodable(ctx, src.stream, m.id, m.values()); err != nil {
+		s.cfg.Log.Warn("a queue entry without id or data stays pending", "stream", src.stream, "entry", m.id, "error", err)
 		return false
 	}
 	return true

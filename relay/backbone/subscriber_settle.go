@@ -234,7 +234,7 @@ func forgetAll(entries []*queueEntry) {
 		}
 		entries[0].src.forget(entries[:n])
 		for _, e := range entries[:n] {
-			e.fields, e.msg = nil, nil
+			e.body, e.msg = nil, nil
 		}
 		entries = entries[n:]
 	}

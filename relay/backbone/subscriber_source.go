@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -16,12 +15,12 @@ const (
 
 // queueEntry is one entry of a stream from the moment it was read until its ack is stored or it was given back.
 type queueEntry struct {
-	src    *source
-	id     string
-	fields map[string]any
-	read   time.Time
-	key    string
-	msg    *message.Message // built ahead for the key, or nil
+	src  *source
+	id   string
+	body []byte // see stored
+	read time.Time
+	key  string
+	msg  *message.Message // built ahead for the key, or nil
 }
 
 // message returns a message that no handler has seen.
@@ -29,26 +28,41 @@ func (e *queueEntry) message() *message.Message {
 	if e.msg != nil {
 		return e.msg
 	}
-	id, _ := e.fields[fieldID].(string)
-	data, _ := e.fields[fieldData].(string)
-	m := message.NewMessage(id, message.Payload(data))
-	for k, v := range e.fields {
-		if k == fieldID || k == fieldData {
-			continue
+	m := message.NewMessage("", nil)
+	fields(e.body, func(key, value []byte) bool {
+		switch string(key) {
+		case fieldID:
+			m.UUID = string(value)
+		case fieldData:
+			m.Payload = value
+		case "topic": // a constant key costs no memory
+			m.Metadata["topic"] = string(value)
+		case "hub":
+			m.Metadata["hub"] = string(value)
+		case "account":
+			m.Metadata["account"] = string(value)
+		default:
+			m.Metadata[string(key)] = string(value)
 		}
-		if text, ok := v.(string); ok {
-			m.Metadata[k] = text
-		}
-	}
+		return true
+	})
 	m.Metadata[metadataCursor] = e.id
 	e.msg = m
 	return m
 }
 
-func decodable(fields map[string]any) bool {
-	id, _ := fields[fieldID].(string)
-	_, ok := fields[fieldData].(string)
-	return ok && id != ""
+func decodable(body []byte) bool {
+	var id, data bool
+	fields(body, func(key, value []byte) bool {
+		switch string(key) {
+		case fieldID:
+			id = len(value) > 0
+		case fieldData:
+			data = true
+		}
+		return !id || !data
+	})
+	return id && data
 }
 
 // source is one stream of a topic and what this node holds of it.
@@ -102,25 +116,25 @@ func (src *source) position() string {
 }
 
 // take keeps what was read or claimed, and sorts it: entries to work on, ids without an entry, and bad entries.
-func (src *source) take(msgs []redis.XMessage) (fresh []*queueEntry, dead []string, bad []redis.XMessage) {
+func (src *source) take(msgs []stored) (fresh []*queueEntry, dead []string, bad []stored) {
 	block := make([]queueEntry, len(msgs))
 	fresh = make([]*queueEntry, 0, len(msgs))
 	now := time.Now()
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	for i, m := range msgs {
-		if _, ok := src.held[m.ID]; ok {
+		if _, ok := src.held[m.id]; ok {
 			continue
 		}
 		switch {
-		case m.Values == nil: // pending, but trimmed away
-			dead = append(dead, m.ID)
-		case !decodable(m.Values):
+		case m.body == nil: // pending, but trimmed away
+			dead = append(dead, m.id)
+		case !decodable(m.body):
 			bad = append(bad, m)
 		default:
 			e := &block[i]
-			*e = queueEntry{src: src, id: m.ID, fields: m.Values, read: now}
-			src.held[m.ID] = e
+			*e = queueEntry{src: src, id: m.id, body: m.body, read: now}
+			src.held[m.id] = e
 			fresh = append(fresh, e)
 		}
 	}
@@ -128,12 +142,12 @@ func (src *source) take(msgs []redis.XMessage) (fresh []*queueEntry, dead []stri
 }
 
 // advance moves the position behind msgs, the answer to a read that began after from.
-func (src *source) advance(from string, msgs []redis.XMessage) {
+func (src *source) advance(from string, msgs []stored) {
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	if from == newOnly {
 		if len(msgs) > 0 {
-			src.last = msgs[len(msgs)-1].ID
+			src.last = msgs[len(msgs)-1].id
 		}
 		return
 	}
@@ -144,7 +158,7 @@ func (src *source) advance(from string, msgs []redis.XMessage) {
 		src.after = newOnly
 		return
 	}
-	src.after = msgs[len(msgs)-1].ID
+	src.after = msgs[len(msgs)-1].id
 }
 
 func (src *source) forget(entries []*queueEntry) {

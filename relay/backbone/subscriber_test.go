@@ -399,9 +399,18 @@ func TestVanishedStreamIsMadeAnewAndReported(t *testing.T) {
 	c := r.subscribe(s, "q")
 	r.publish("q", 0, 10)
 	drain(t, c, 0, 10)
+	r.expectEmpty("q")
 	if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
+	// A stream made anew within the same millisecond would use the same ids again.
+	flushed := time.Now().UnixMilli()
+	eventually(t, func() error {
+		if time.Now().UnixMilli() <= flushed {
+			return errors.New("the clock stands still")
+		}
+		return nil
+	})
 	r.publish("q", 10, 20) // no group: nobody asked for it yet
 	drain(t, c, 10, 20)
 	select {

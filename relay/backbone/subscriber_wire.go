@@ -1,0 +1,394 @@
+package backbone
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// wire is a connection of our own for blocking reads. go-redis would make a map and a dozen strings of each entry; here
+// an entry is one piece of memory, which is half of what a subscriber costs.
+type wire struct {
+	conn    net.Conn
+	r       *bufio.Reader
+	out     []byte // the command
+	scratch []byte // the entry being read
+	id      int64  // of CLIENT ID; 0 where the server does not know it
+}
+
+const (
+	wireTimeout = 5 * time.Second // for an answer, beyond the time that a read may block
+	maxBulk     = 512 << 20       // bytes in one string, Redis' own limit
+)
+
+// serverError is an error reply. go-redis recognises its prefix as it does in its own.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+
+// RedisError marks it as a reply, as opposed to a broken connection.
+func (serverError) RedisError() {}
+
+// stored is an entry as it was read. Its body is nil where only the pending id is left of it.
+type stored struct {
+	id   string
+	body []byte // fields and values in turn, each behind its length as a uvarint
+}
+
+// dialWire connects as the client o would.
+func dialWire(ctx context.Context, o *redis.Options) (*wire, error) {
+	ctx, cancel := context.WithTimeout(ctx, wireTimeout)
+	defer cancel()
+	conn, err := o.Dialer(ctx, o.Network, o.Addr)
+	if err != nil {
+		return nil, err
+	}
+	w := &wire{conn: conn, r: bufio.NewReaderSize(conn, 64<<10)}
+	if err := w.greet(ctx, o); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *wire) greet(ctx context.Context, o *redis.Options) error {
+	user, password, err := wireCredentials(ctx, o)
+	if err != nil {
+		return fmt.Errorf("get the credentials of redis: %w", err)
+	}
+	switch {
+	case user != "":
+		_, err = w.do("AUTH", user, password)
+	case password != "":
+		_, err = w.do("AUTH", password)
+	}
+	if err != nil {
+		return err
+	}
+	if o.DB != 0 {
+		if _, err := w.do("SELECT", strconv.Itoa(o.DB)); err != nil {
+			return err
+		}
+	}
+	id, err := w.do("CLIENT", "ID")
+	if err != nil && isTransient(err) {
+		return err
+	}
+	w.id = id
+	return nil
+}
+
+func wireCredentials(ctx context.Context, o *redis.Options) (user, password string, err error) {
+	switch {
+	case o.CredentialsProviderContext != nil:
+		return o.CredentialsProviderContext(ctx)
+	case o.CredentialsProvider != nil:
+		user, password = o.CredentialsProvider()
+		return user, password, nil
+	}
+	return o.Username, o.Password, nil
+}
+
+// do sends a command that answers with a status or a number.
+func (w *wire) do(args ...string) (int64, error) {
+	w.begin(len(args))
+	for _, a := range args {
+		w.arg(a)
+	}
+	if err := w.send(wireTimeout); err != nil {
+		return 0, err
+	}
+	kind, n, err := w.head()
+	if err == nil && kind == '$' {
+		err = errors.New("redis answered with a string where a number was due")
+	}
+	return n, err
+}
+
+// readGroup runs XREADGROUP and calls each for every stream of the answer, in the order of plan. A negative block does
+// not wait.
+func (w *wire) readGroup(group, consumer string, count int, block time.Duration, plan []reading, each func(i int, entries []stored)) error {
+	n := 7 + 2*len(plan)
+	if block >= 0 {
+		n += 2
+	}
+	w.begin(n)
+	w.arg("XREADGROUP")
+	w.arg("GROUP")
+	w.arg(group)
+	w.arg(consumer)
+	w.arg("COUNT")
+	w.arg(strconv.Itoa(count))
+	if block >= 0 {
+		w.arg("BLOCK")
+		w.arg(strconv.FormatInt(block.Milliseconds(), 10))
+	}
+	w.arg("STREAMS")
+	for _, p := range plan {
+		w.arg(p.src.stream)
+	}
+	for _, p := range plan {
+		w.arg(p.from)
+	}
+	if err := w.send(wireTimeout + max(block, 0)); err != nil {
+		return err
+	}
+	return w.streams(plan, each)
+}
+
+func (w *wire) begin(n int) {
+	w.out = append(w.out[:0], '*')
+	w.out = strconv.AppendInt(w.out, int64(n), 10)
+	w.out = append(w.out, '\r', '\n')
+}
+
+func (w *wire) arg(s string) {
+	w.out = append(w.out, '$')
+	w.out = strconv.AppendInt(w.out, int64(len(s)), 10)
+	w.out = append(w.out, '\r', '\n')
+	w.out = append(w.out, s...)
+	w.out = append(w.out, '\r', '\n')
+}
+
+func (w *wire) send(timeout time.Duration) error {
+	if err := w.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	_, err := w.conn.Write(w.out)
+	return err
+}
+
+func (w *wire) streams(plan []reading, each func(i int, entries []stored)) error {
+	n, err := w.array()
+	if err != nil {
+		return err
+	}
+	for i := 0; n > 0; n-- {
+		if _, err := w.arrayOf(2); err != nil {
+			return err
+		}
+		w.scratch, err = w.bulk(w.scratch[:0])
+		if err != nil {
+			return err
+		}
+		for i < len(plan) && plan[i].src.stream != string(w.scratch) {
+			i++
+		}
+		if i == len(plan) {
+			return fmt.Errorf("redis answered for the stream %.60q, which was not asked for", w.scratch)
+		}
+		entries, err := w.entries()
+		if err != nil {
+			return err
+		}
+		each(i, entries)
+	}
+	return nil
+}
+
+func (w *wire) entries() ([]stored, error) {
+	n, err := w.array()
+	if err != nil || n <= 0 {
+		return nil, err
+	}
+	list := make([]stored, 0, min(n, readCount))
+	for range n {
+		if _, err := w.arrayOf(2); err != nil {
+			return nil, err
+		}
+		w.scratch, err = w.bulk(w.scratch[:0])
+		if err != nil {
+			return nil, err
+		}
+		e := stored{id: string(w.scratch)}
+		fields, err := w.array()
+		if err != nil {
+			return nil, err
+		}
+		if fields >= 0 {
+			w.scratch = w.scratch[:0]
+			for range fields {
+				if w.scratch, err = w.field(w.scratch); err != nil {
+					return nil, err
+				}
+			}
+			e.body = bytes.Clone(w.scratch)
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// head reads the first line of a reply: its kind and its number.
+func (w *wire) head() (kind byte, n int64, err error) {
+	line, err := w.r.ReadSlice('\n')
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(line) < 3 {
+		return 0, 0, fmt.Errorf("redis answered %q", line)
+	}
+	kind, line = line[0], line[1:len(line)-2]
+	switch kind {
+	case '-':
+		return kind, 0, serverError(line)
+	case '+':
+		return kind, 0, nil
+	}
+	n, ok := parseInt(line)
+	if !ok || n > maxBulk {
+		return 0, 0, fmt.Errorf("redis answered %.40q", line)
+	}
+	return kind, n, nil
+}
+
+func parseInt(b []byte) (int64, bool) {
+	negative := len(b) > 0 && b[0] == '-'
+	if negative {
+		b = b[1:]
+	}
+	if len(b) == 0 || len(b) > 18 {
+		return 0, false
+	}
+	var n int64
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if negative {
+		n = -n
+	}
+	return n, true
+}
+
+// array reads the length of an array, -1 for none at all.
+func (w *wire) array() (int64, error) {
+	kind, n, err := w.head()
+	if err == nil && kind != '*' {
+		err = fmt.Errorf("redis answered with %q where a list was due", kind)
+	}
+	return n, err
+}
+
+func (w *wire) arrayOf(want int64) (int64, error) {
+	n, err := w.array()
+	if err == nil && n != want {
+		err = fmt.Errorf("redis answered with a list of %d where one of %d was due", n, want)
+	}
+	return n, err
+}
+
+// bulk appends a string to b.
+func (w *wire) bulk(b []byte) ([]byte, error) {
+	n, err := w.bulkLen()
+	if err != nil {
+		return b, err
+	}
+	return w.content(b, n)
+}
+
+// field appends a string to b behind its length.
+func (w *wire) field(b []byte) ([]byte, error) {
+	n, err := w.bulkLen()
+	if err != nil {
+		return b, err
+	}
+	return w.content(binary.AppendUvarint(b, uint64(n)), n)
+}
+
+func (w *wire) bulkLen() (int64, error) {
+	kind, n, err := w.head()
+	if err == nil && (kind != '$' || n < 0) {
+		err = fmt.Errorf("redis answered with %q where a string was due", kind)
+	}
+	return n, err
+}
+
+func (w *wire) content(b []byte, n int64) ([]byte, error) {
+	// Grown by what really comes, so that a false length costs no memory.
+	for n > 0 {
+		piece, err := w.r.Peek(int(min(n, int64(w.r.Size()))))
+		if err != nil {
+			return b, err
+		}
+		b = append(b, piece...)
+		n -= int64(len(piece))
+		if _, err := w.r.Discard(len(piece)); err != nil {
+			return b, err
+		}
+	}
+	end, err := w.r.Peek(2)
+	if err != nil {
+		return b, err
+	}
+	if end[0] != '\r' || end[1] != '\n' {
+		return b, io.ErrUnexpectedEOF
+	}
+	_, err = w.r.Discard(2)
+	return b, err
+}
+
+// cutField splits the first string off a body. A body that we made ourselves is always whole.
+func cutField(body []byte) (field, rest []byte, ok bool) {
+	n, size := binary.Uvarint(body)
+	if size <= 0 || n > uint64(len(body)-size) {
+		return nil, nil, false
+	}
+	end := size + int(n)
+	return body[size:end:end], body[end:], true
+}
+
+// fields calls each for every field of a body until it returns false.
+func fields(body []byte, each func(key, value []byte) bool) {
+	for len(body) > 0 {
+		key, rest, ok := cutField(body)
+		if !ok {
+			return
+		}
+		value, rest, ok := cutField(rest)
+		if !ok || !each(key, value) {
+			return
+		}
+		body = rest
+	}
+}
+
+// storedFrom is for the rare entries that go-redis has read.
+func storedFrom(msgs []redis.XMessage) []stored {
+	list := make([]stored, len(msgs))
+	for i, m := range msgs {
+		list[i].id = m.ID
+		if m.Values == nil {
+			continue
+		}
+		body := []byte{}
+		for k, v := range m.Values {
+			text, _ := v.(string)
+			body = append(binary.AppendUvarint(body, uint64(len(k))), k...)
+			body = append(binary.AppendUvarint(body, uint64(len(text))), text...)
+		}
+		list[i].body = body
+	}
+	return list
+}
+
+// values is for the rare entries that go to the quarantine.
+func (e stored) values() map[string]any {
+	m := make(map[string]any)
+	fields(e.body, func(key, value []byte) bool {
+		m[string(key)] = string(value)
+		return true
+	})
+	return m
+}
