@@ -14,6 +14,7 @@ import (
 // startLog starts what reads and fills the log: for each partition the dispatcher and the tail, and one inbox reader.
 func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub) error {
 	matcher := dispatch.NewMatcher(a.dispatchSinks())
+	var runs []run
 	for partition := range b.Keys().Partitions() {
 		d, err := dispatch.NewDispatcher(dispatch.Options{
 			Partition: partition, Partitions: b.Keys().Partitions(), Matcher: matcher, Log: b,
@@ -31,24 +32,28 @@ func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clie
 		if err != nil {
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
-		p.start(ctx, "dispatcher "+strconv.Itoa(partition), d.Run)
-		p.start(ctx, "log reader "+strconv.Itoa(partition), func(ctx context.Context) error {
-			return b.Tail(ctx, partition, from, func(batch backbone.Batch) {
-				if batch.Gap {
-					a.metrics.Gap()
-					a.log.Error("the log has lost entries before they were read", "partition", partition, "after", batch.Prev)
-				}
-				clients.Broadcast(batch.Notifications)
-				d.Offer(batch)
-			})
-		})
+		runs = append(runs,
+			run{"dispatcher " + strconv.Itoa(partition), d.Run},
+			run{"log reader " + strconv.Itoa(partition), func(ctx context.Context) error {
+				return b.Tail(ctx, partition, from, func(batch backbone.Batch) { a.read(batch, clients, d) })
+			}})
 	}
 	inbox := ingest.NewInbox(ingest.InboxOptions{
 		Decoder: a.decoder(), Store: b, Lease: b.Lease("inbox", leaseTime),
 		Log: a.log.With("room", "inbox"), Observer: a.metrics,
 	})
-	p.start(ctx, "inbox", inbox.Run)
+	p.start(ctx, "log", together(append(runs, run{"inbox", inbox.Run})))
 	return nil
+}
+
+// read hands what came out of the log to the clients of this node and to the dispatcher.
+func (a *App) read(batch backbone.Batch, clients *hub.Hub, d *dispatch.Dispatcher) {
+	if batch.Gap {
+		a.metrics.Gap()
+		a.log.Error("the log has lost entries before they were read", "partition", batch.Partition, "after", batch.Prev)
+	}
+	clients.Broadcast(batch.Notifications)
+	d.Offer(batch)
 }
 
 // joinSinks gives each new sink its place in the log before anything can be accepted through this node.

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
+
+var errEnded = errors.New("ended by itself")
 
 // parts is what runs in the daemon, in the order in which it was started. A part that ends by itself ends all; they
 // are stopped one after the other, the last first, so that nobody loses what it stands on.
@@ -41,13 +45,39 @@ func (p *parts) start(ctx context.Context, name string, run func(context.Context
 			return
 		}
 		if err == nil {
-			err = errors.New("ended by itself")
+			err = errEnded
 		}
 		select {
 		case p.ended <- fmt.Errorf("%s: %w", name, err):
 		default:
 		}
 	}()
+}
+
+// run is one of several that a part consists of.
+type run struct {
+	name string
+	run  func(context.Context) error
+}
+
+// together makes one part of several, which stop side by side. Where one ends by itself, all do.
+func together(runs []run) func(context.Context) error {
+	return func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, r := range runs {
+			group.Go(func() error {
+				err := r.run(ctx)
+				if err == nil && ctx.Err() == nil {
+					err = errEnded
+				}
+				if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
+					return nil
+				}
+				return fmt.Errorf("%s: %w", r.name, err)
+			})
+		}
+		return group.Wait()
+	}
 }
 
 // wait blocks until ctx ends (nil) or a part has ended by itself (its error).

@@ -77,3 +77,42 @@ func TestPartsGiveUpOnOneThatHangs(t *testing.T) {
 		close(release)
 	})
 }
+
+func TestTogetherStopsSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return ctx.Err()
+		}
+		p := newParts(slog.New(slog.DiscardHandler))
+		p.start(t.Context(), "log", together([]run{{"one", slow}, {"two", slow}, {"three", slow}}))
+		begin := time.Now()
+		p.stop(time.Minute)
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("stop took %v, want 1s", took)
+		}
+	})
+}
+
+func TestTogetherOneEndEndsAll(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  error
+		want string
+	}{
+		"an error":    {errors.New("broken"), "two: broken"},
+		"without one": {nil, "two: ended by itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				err := together([]run{
+					{"one", func(ctx context.Context) error { <-ctx.Done(); return nil }},
+					{"two", func(context.Context) error { return c.end }},
+				})(t.Context())
+				if err == nil || err.Error() != c.want {
+					t.Errorf("got %v, want %s", err, c.want)
+				}
+			})
+		})
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -109,7 +108,7 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 	})
 	store := deliver.NewStore(b.Commands(), b.Keys())
 	retries := deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: grace, Log: a.log.With("room", "deliver")})
-	routers := make([]*dispatch.Router, 0, len(a.sinks))
+	runs := []run{{"retries", retries.Run}}
 	for _, s := range a.sinks {
 		pipeline, err := a.pipeline(s, store)
 		if err != nil {
@@ -123,10 +122,9 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		if err != nil {
 			return err
 		}
-		routers = append(routers, router)
+		runs = append(runs, run{"sink " + s.name, router.Run})
 	}
-	p.start(ctx, "retries", retries.Run)
-	p.start(ctx, "sinks", func(ctx context.Context) error { return runAll(ctx, routers) })
+	p.start(ctx, "deliveries", together(runs))
 	return nil
 }
 
@@ -141,17 +139,6 @@ func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error)
 		Timeout:  s.cfg.Timeout, Concurrency: s.cfg.Concurrency,
 		Log: a.log.With("sink", s.name), Observer: a.metrics,
 	})
-}
-
-// runAll runs the routers side by side, so that they stop within one grace however many there are.
-func runAll(ctx context.Context, routers []*dispatch.Router) error {
-	errs := make([]error, len(routers))
-	var running sync.WaitGroup
-	for i, r := range routers {
-		running.Go(func() { errs[i] = r.Run(ctx) })
-	}
-	running.Wait()
-	return errors.Join(errs...)
 }
 
 // closeSinks closes what New has opened, once nothing delivers any more. A sink that still has an attempt running stays
