@@ -1,0 +1,277 @@
+package main_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// TestRedisAway kills the Redis below a daemon, and starts it again.
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendfsync", "always")
+	hooks := receive(t, nil)
+	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	conn, refused := d.upgrade(t, "?token="+d.token(t, opsKey, "hub-1"), nil)
+	if conn == nil {
+		t.Fatal(refused)
+	}
+	pongs := make(chan string, 1)
+	conn.SetPongHandler(func(data string) error { pongs <- data; return nil })
+	ws := listenOn(conn)
+	before := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	eventually(t, "the webhooks before", hooks.has(before))
+
+	server.Kill()
+	post := request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/x-ndjson", body: lines(5)}
+	wantError(t, d.do(t, post), "503.not-ready", "", "Idempotency-Key")
+	post.header = map[string]string{"Idempotency-Key": "away"}
+	wantError(t, d.do(t, post), "503.not-ready", "", "same Idempotency-Key")
+	wantError(t, d.do(t, request{method: "GET", key: opsKey, hub: "hub-1"}), "503.not-ready", "", "")
+	eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
+	if err := conn.WriteControl(websocket.PingMessage, []byte("there?"), time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-pongs:
+	case <-time.After(patience):
+		t.Fatal("the websocket does not answer while Redis is away")
+	}
+
+	server.Restart()
+	eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+	after := d.publish(t, "hub-1", "application/x-ndjson", lines(5), post.header) // the repeat is stored, once
+	if again := d.publish(t, "hub-1", "application/x-ndjson", lines(5), post.header); !slices.Equal(after, again) {
+		t.Errorf("the repeat was answered %v, want %v", again, after)
+	}
+	after = append(after, d.publish(t, "hub-1", "application/json", plain, nil)...)
+	all := append(slices.Clone(before), after...)
+	if got := objectIDs(ws.wait(t, len(all))); !slices.Equal(got, all) {
+		t.Errorf("the websocket got %v, want %v", got, all)
+	}
+	eventually(t, "the webhooks after", hooks.has(all))
+	if ids, _ := logged(t, redisAt(t, server.Socket)); !slices.Equal(ids, all) {
+		t.Errorf("the log holds %v, want %v and nothing of what was refused", ids, all)
+	}
+}
+
+// producer publishes one notification after the other until it is stopped, and keeps what was accepted.
+type producer struct {
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu       sync.Mutex
+	accepted []string
+	refused  int
+}
+
+func produce(t *testing.T, d *daemon) *producer {
+	t.Helper()
+	p := &producer{stop: make(chan struct{})}
+	post := request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/json", body: plain}
+	p.done.Go(func() {
+		for {
+			select {
+			case <-p.stop:
+				return
+			default:
+			}
+			r, err := d.try(context.Background(), post)
+			if err != nil {
+				t.Errorf("publish: %v", err)
+				return
+			}
+			p.mu.Lock()
+			switch r.status {
+			case http.StatusAccepted:
+				p.accepted = append(p.accepted, strings.Split(r.body, `"`)[5])
+			case http.StatusServiceUnavailable:
+				p.refused++
+			default:
+				t.Errorf("publish was answered %d %s", r.status, r.body)
+			}
+			p.mu.Unlock()
+		}
+	})
+	t.Cleanup(p.end)
+	return p
+}
+
+func (p *producer) end() {
+	select {
+	case <-p.stop:
+	default:
+		close(p.stop)
+	}
+	p.done.Wait()
+}
+
+func (p *producer) count() (accepted, refused int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.accepted), p.refused
+}
+
+// more is a probe: n more were accepted than now.
+func (p *producer) more(n int) func() error {
+	before, _ := p.count()
+	return func() error {
+		if now, _ := p.count(); now < before+n {
+			return fmt.Errorf("%d more were accepted, want %d", now-before, n)
+		}
+		return nil
+	}
+}
+
+// serverPID asks a Redis for its process.
+func serverPID(t *testing.T, c *redis.Client) int {
+	t.Helper()
+	info, err := c.Info(t.Context(), "server").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "process_id:")
+	pid := 0
+	if _, err := fmt.Sscanf(rest, "%d", &pid); err != nil || pid <= 1 {
+		t.Fatalf("redis-server does not tell its process id: %v", err)
+	}
+	return pid
+}
+
+// TestEmbeddedRedisKilled kills the daemon's own redis-server while somebody publishes.
+func TestEmbeddedRedisKilled(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	data := filepath.Join(dir, "data")
+	hooks := receive(t, nil)
+	text := setup{redis: fmt.Sprintf("data_dir: %q", data), sinks: webhookSink("hook", hooks.url+"/", "")}
+	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.yaml()))
+	store := redisAt(t, filepath.Join(data, "redis.sock"))
+	pid := serverPID(t, store)
+	// Accepted is to mean stored, whenever the kill comes.
+	if err := store.ConfigSet(t.Context(), "appendfsync", "always").Err(); err != nil {
+		t.Fatal(err)
+	}
+	ws := d.connect(t, opsKey, "hub-1", "")
+	p := produce(t, d)
+	eventually(t, "a few notifications", p.more(50))
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "notifications after the kill", func() error {
+		if _, refused := p.count(); refused == 0 {
+			return errors.New("none was refused, so that Redis cannot have been away")
+		}
+		return nil
+	})
+	eventually(t, "a few notifications more", p.more(50))
+	p.end()
+	if now := serverPID(t, store); now == pid {
+		t.Error("redis-server was not started again")
+	}
+	eventually(t, "all that was accepted, at the websocket", ws.has(p.accepted))
+	eventually(t, "all that was accepted, at the webhook", hooks.has(p.accepted))
+	eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+	frames, _ := ws.snapshot()
+	ids, _ := logged(t, store)
+	if got := objectIDs(frames); !slices.Equal(got, ids) {
+		t.Errorf("the websocket got %d frames that are not the %d of the log", len(got), len(ids))
+	}
+}
+
+// TestDaemonKilled kills a daemon with deliveries parked and in hand, and starts the next on its folder.
+func TestDaemonKilled(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	data := filepath.Join(dir, "data")
+	broken, hang := make(chan struct{}), make(chan struct{})
+	hooks := receive(t, func(w http.ResponseWriter, h hook) {
+		select {
+		case <-broken: // from now on it works
+			w.WriteHeader(http.StatusNoContent)
+			return
+		default:
+		}
+		if h.path == "/hangs" {
+			<-hang
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	release := sync.OnceFunc(func() { close(hang) })
+	t.Cleanup(release)
+	text := setup{
+		redis: fmt.Sprintf("data_dir: %q", data),
+		sinks: webhookSink("refusing", hooks.url+"/refuses", "") + webhookSink("hanging", hooks.url+"/hangs", ", concurrency: 2"),
+	}
+	file := write(t, dir, "hubrelay.yaml", text.yaml())
+	first := serveFile(t, file)
+	store := redisAt(t, filepath.Join(data, "redis.sock"))
+	pid := serverPID(t, store)
+	ids := first.publish(t, "hub-1", "application/x-ndjson", lines(20), nil)
+	eventually(t, "all to be parked by one sink and some to hang in the other", func() error {
+		parked, err := store.ZCard(t.Context(), "hubrelay:retry:refusing").Result()
+		if hanging := len(hooks.of("/hangs")); err == nil && (parked < 20 || hanging < 2) {
+			err = fmt.Errorf("%d are parked, %d hang", parked, hanging)
+		}
+		return err
+	})
+	first.kill()
+	release()
+	if gone(pid) {
+		t.Fatal("redis-server has ended with the daemon that was killed")
+	}
+	close(broken)
+
+	second := serveFile(t, file)
+	if now := serverPID(t, store); now != pid {
+		t.Errorf("the next daemon has the redis-server %d, want %d", now, pid)
+	}
+	_, errOut, code := call(t, nil, "", "serve", "-c", file)
+	if want := fmt.Sprintf("is in use by process %d", second.cmd.Process.Pid); code != 1 || !strings.Contains(errOut, want) ||
+		!strings.Contains(errOut, data) {
+		t.Errorf("a daemon beside it ended with %d, want 1 and %q:\n%s", code, want, errOut)
+	}
+	eventually(t, "what was in hand, in the queue and parked", func() error {
+		for _, path := range []string{"/refuses", "/hangs"} {
+			if err := hooks.took(path, ids)(); err != nil {
+				return err
+			}
+		}
+		left, err := store.ZCard(t.Context(), "hubrelay:retry:refusing").Result()
+		if err == nil && left > 0 {
+			err = fmt.Errorf("%d are parked", left)
+		}
+		return err
+	})
+	for _, h := range hooks.of("/refuses") {
+		if h.bad != nil {
+			t.Errorf("attempt %d of %s: %v", h.attempt, h.id, h.bad)
+		}
+	}
+	second.stop(t)
+	eventually(t, "redis-server to end with the daemon", func() error {
+		if !gone(pid) {
+			return fmt.Errorf("process %d is there", pid)
+		}
+		return nil
+	})
+	third := serveFile(t, file)
+	if kept, _ := logged(t, redisAt(t, filepath.Join(data, "redis.sock"))); !slices.Equal(kept, ids) {
+		t.Errorf("after a restart the log holds %v, want %v", kept, ids)
+	}
+	third.stop(t)
+}

@@ -1,0 +1,475 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/redis/go-redis/v9"
+)
+
+// patience bounds every wait for something that must happen. It is long for machines that do much besides.
+const patience = 60 * time.Second
+
+const notificationsPath = "/v1/hubs/current/notifications"
+
+// The keys of every daemon here: a platform's, and one that may only listen.
+const (
+	opsKey    = "ops-key-0123456789abcdef"
+	readerKey = "reader-key-0123456789abcdef"
+)
+
+// binary is the program under test, set by TestMain.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "hubrelay-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary = filepath.Join(dir, "hubrelay")
+	args := []string{"build", "-o", binary}
+	if underRace() {
+		args = append(args, "-race")
+	}
+	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// underRace says whether the tests run with -race; then the program does too.
+func underRace() bool {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return false
+	}
+	for _, s := range info.Settings {
+		if s.Key == "-race" {
+			return s.Value == "true"
+		}
+	}
+	return false
+}
+
+// eventually repeats probe until it returns nil, and fails with its last error when patience is at an end.
+func eventually(t *testing.T, what string, probe func() error) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := probe()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("waited %s for %s: %v", patience, what, err)
+		}
+	}
+}
+
+// output keeps what a process prints.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// contains is a probe for eventually.
+func (o *output) contains(part string) func() error {
+	return func() error {
+		if text := o.String(); !strings.Contains(text, part) {
+			return fmt.Errorf("%q is not in:\n%s", part, text)
+		}
+		return nil
+	}
+}
+
+// process is one run of the program.
+type process struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   output
+	err   output
+	ended chan struct{}
+}
+
+// start runs the program until the test ends. env is added to an environment without variables of ours.
+func start(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(binary, args...), ended: make(chan struct{})}
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "HUBRELAY_") {
+			p.cmd.Env = append(p.cmd.Env, v)
+		}
+	}
+	p.cmd.Env = append(p.cmd.Env, env...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	p.cmd.WaitDelay = 5 * time.Second
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		for _, bad := range []string{"WARNING: DATA RACE", "panic:", "fatal error:"} {
+			if strings.Contains(p.err.String(), bad) {
+				t.Errorf("%s in %v:\n%s", bad, args, p.err.String())
+			}
+		}
+		if t.Failed() {
+			t.Logf("%v printed:\n%s", args, tail(p.err.String(), 6000))
+		}
+	})
+	return p
+}
+
+func tail(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return "…" + s[len(s)-n:]
+}
+
+func (p *process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// kill ends the process as kill -9 does.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.ended
+}
+
+// exit waits for the end and returns the exit code.
+func (p *process) exit(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatalf("%v did not end within %s:\n%s", p.cmd.Args, patience, tail(p.err.String(), 6000))
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// call runs a command to its end and returns what it printed and its exit code.
+func call(t *testing.T, env []string, stdin string, args ...string) (out, errOut string, code int) {
+	t.Helper()
+	p := start(t, env, args...)
+	_, _ = io.WriteString(p.in, stdin)
+	_ = p.in.Close()
+	code = p.exit(t)
+	return p.out.String(), p.err.String(), code
+}
+
+// setup is what a test wants of a daemon. The parts are YAML: the first three go on in {…}, the others are lines.
+type setup struct {
+	server, redis, auth string
+	keys, sinks         string
+	env                 []string
+}
+
+func (s setup) yaml() string {
+	return fmt.Sprintf(`server: {listen: "127.0.0.1:0", shutdown_grace: 5s%s}
+admin: {listen: "127.0.0.1:0"}
+redis: {%s}
+auth:
+  %s
+  keys:
+    - {name: ops, key: %s, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}
+    - {name: reader, key: %s, account_id: acme, hubs: [hub-1, hub-2]}
+%s
+sinks:
+%s
+`, s.server, s.redis, s.auth, opsKey, readerKey, s.keys, s.sinks)
+}
+
+// folder is a new one with a path short enough for a unix socket. A redis-server that still works in it is killed
+// when the test ends.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if pid := redisPID(filepath.Join(dir, "data")); pid > 0 && !gone(pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return dir
+}
+
+// redisPID is the process that the pid file in a data folder names, 0 for none.
+func redisPID(data string) int {
+	text, err := os.ReadFile(filepath.Join(data, "redis.pid"))
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return pid
+}
+
+// gone says whether a process has ended; one that nobody has waited for is a zombie and counts as ended.
+func gone(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(stat), ") Z ")
+}
+
+func write(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// daemon is a hubrelay that serves.
+type daemon struct {
+	*process
+	public, admin string
+}
+
+// serve starts a daemon and waits until it is ready. When the test ends it must stop in order.
+func serve(t *testing.T, s setup) *daemon {
+	t.Helper()
+	return serveFile(t, write(t, folder(t), "hubrelay.yaml", s.yaml()), s.env...)
+}
+
+func serveFile(t *testing.T, file string, env ...string) *daemon {
+	t.Helper()
+	d := &daemon{process: start(t, env, "serve", "-c", file)}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			d.stop(t)
+		}
+	})
+	eventually(t, "the daemon to serve", func() error {
+		select {
+		case <-d.ended:
+			t.Fatalf("serve ended with %d:\n%s", d.cmd.ProcessState.ExitCode(), d.err.String())
+		default:
+		}
+		for line := range strings.Lines(d.err.String()) {
+			var record struct{ Msg, Public, Admin string }
+			if json.Unmarshal([]byte(line), &record) == nil && record.Msg == "serving" {
+				d.public, d.admin = record.Public, record.Admin
+				return nil
+			}
+		}
+		return errors.New(d.err.String())
+	})
+	return d
+}
+
+// stop asks the daemon to end and demands that it does with 0. One that has ended by the test's own doing is left alone.
+func (d *daemon) stop(t *testing.T) {
+	t.Helper()
+	select {
+	case <-d.ended:
+		return
+	default:
+	}
+	d.signal(syscall.SIGTERM)
+	if code := d.exit(t); code != 0 {
+		t.Errorf("serve ended with %d after SIGTERM:\n%s", code, tail(d.err.String(), 6000))
+	}
+}
+
+// request is an HTTP request to the public listener. Empty fields are left out.
+type request struct {
+	method, path, key, hub, contentType, body string
+	header                                    map[string]string
+}
+
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends a request, and fails the test where there is no answer.
+func (d *daemon) do(t *testing.T, r request) reply {
+	t.Helper()
+	answer, err := d.try(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+func (d *daemon) try(ctx context.Context, r request) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	path := notificationsPath
+	if r.path != "" {
+		path = r.path
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, "http://"+d.public+path, strings.NewReader(r.body))
+	if err != nil {
+		return reply{}, err
+	}
+	for name, value := range map[string]string{"X-Hub-Id": r.hub, "Content-Type": r.contentType} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	if r.key != "" {
+		req.Header.Set("Authorization", "Bearer "+r.key)
+	}
+	for name, value := range r.header {
+		req.Header.Set(name, value)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	return readReply(res)
+}
+
+func readReply(res *http.Response) (reply, error) {
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	return reply{status: res.StatusCode, header: res.Header, body: string(body)}, err
+}
+
+// publish demands 202 and returns the ids.
+func (d *daemon) publish(t *testing.T, hub, contentType, body string, header map[string]string) []string {
+	t.Helper()
+	r := d.do(t, request{method: "POST", key: opsKey, hub: hub, contentType: contentType, body: body, header: header})
+	var answer struct{ Data struct{ IDs []string } }
+	if err := json.Unmarshal([]byte(r.body), &answer); r.status != http.StatusAccepted || err != nil {
+		t.Fatalf("publish was answered %d %s", r.status, r.body)
+	}
+	return answer.Data.IDs
+}
+
+// token demands a token.
+func (d *daemon) token(t *testing.T, key, hub string) string {
+	t.Helper()
+	r := d.do(t, request{method: "GET", key: key, hub: hub})
+	var answer struct{ Data struct{ Token string } }
+	if err := json.Unmarshal([]byte(r.body), &answer); r.status != http.StatusOK || err != nil || answer.Data.Token == "" {
+		t.Fatalf("the token request was answered %d %s", r.status, r.body)
+	}
+	return answer.Data.Token
+}
+
+// readyz is the status that the admin listener answers.
+func (d *daemon) readyz(want int) func() error {
+	return func() error {
+		res, err := http.Get("http://" + d.admin + "/readyz")
+		if err != nil {
+			return err
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			return fmt.Errorf("readyz answers %d, want %d", res.StatusCode, want)
+		}
+		return nil
+	}
+}
+
+// redisAt connects to a Redis by the path of its socket.
+func redisAt(t *testing.T, socket string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: -1, DisableIdentity: true})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// upgrade tries to open a websocket; where it is refused, the reply holds the answer.
+func (d *daemon) upgrade(t *testing.T, query string, header http.Header) (*websocket.Conn, reply) {
+	t.Helper()
+	dialer := &websocket.Dialer{HandshakeTimeout: patience}
+	conn, res, err := dialer.Dial("ws://"+d.public+notificationsPath+query, header)
+	if err == nil {
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn, reply{status: res.StatusCode, header: res.Header}
+	}
+	if res == nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(res.Body)
+	return nil, reply{status: res.StatusCode, header: res.Header, body: string(body)}
+}
+
+// metric is the value of a line of /metrics, 0 where there is none.
+func metric(t *testing.T, d *daemon, name string) float64 {
+	t.Helper()
+	res, err := http.Get("http://" + d.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("metrics: %d %v", res.StatusCode, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			number, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return number
+		}
+	}
+	return 0
+}
+
+// hasAll returns an error for each part that is not in text.
+func hasAll(text string, parts ...string) []error {
+	var errs []error
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			errs = append(errs, fmt.Errorf("%q is not there", part))
+		}
+	}
+	return errs
+}

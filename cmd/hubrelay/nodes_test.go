@@ -1,0 +1,167 @@
+package main_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// TestTwoNodes runs two daemons on one Redis: everything arrives once, and when one of them is killed nothing is lost
+// and nothing comes twice but what it had in hand.
+func TestTwoNodes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := redisAt(t, server.Socket)
+	gate := newGate()
+	t.Cleanup(gate.open)
+	hooks := receive(t, func(w http.ResponseWriter, _ hook) {
+		gate.pass()
+		w.WriteHeader(http.StatusNoContent)
+	})
+	text := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
+	nodes := []*daemon{serve(t, text), serve(t, text)}
+	sockets := []*socket{nodes[0].connect(t, opsKey, "hub-1", ""), nodes[1].connect(t, opsKey, "hub-1", "")}
+
+	var ids []string
+	spread := func(requests int) {
+		t.Helper()
+		for i := range requests {
+			ids = append(ids, nodes[i%2].publish(t, "hub-1", "application/x-ndjson", lines(50), nil)...)
+		}
+	}
+	spread(44)
+	eventually(t, "every webhook", hooks.took("/", ids))
+	for id, n := range hooks.counts() {
+		if n != 1 {
+			t.Errorf("%s was delivered %d times", id, n)
+		}
+	}
+	for i, s := range sockets {
+		if got := objectIDs(s.wait(t, len(ids))); !slices.Equal(got, ids) {
+			t.Errorf("the socket of node %d got %d notifications that are not the %d published, in order", i, len(got), len(ids))
+		}
+	}
+
+	gate.shut()
+	spread(20)
+	inHand := settle(t, store, hooks)
+	nodes[0].kill()
+	gate.open()
+	ids = append(ids, nodes[1].publish(t, "hub-1", "application/x-ndjson", lines(50), nil)...)
+	eventually(t, "every webhook after the kill", hooks.took("/", ids))
+	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	twice := 0
+	for id, n := range hooks.counts() {
+		if n > 1 {
+			twice++
+		}
+		if n > 2 || n == 2 && !inHand[id] {
+			t.Errorf("%s was delivered %d times, in hand when the node was killed: %v", id, n, inHand[id])
+		}
+	}
+	if twice == 0 {
+		t.Error("nothing came twice, so the node that was killed had nothing in hand")
+	}
+	if got := objectIDs(sockets[1].wait(t, len(ids))); !slices.Equal(got, ids) {
+		t.Errorf("the socket of the other node got %d notifications that are not the %d published, in order", len(got), len(ids))
+	}
+}
+
+// settle waits until both nodes have as much in hand as they take, and everything answered before is out of the queue.
+// It returns the ids of what is in hand.
+func settle(t *testing.T, store *redis.Client, hooks *receiver) map[string]bool {
+	t.Helper()
+	var inHand map[string]bool
+	eventually(t, "both nodes to have their hands full", func() error {
+		inHand = hooks.unanswered()
+		if len(inHand) < 32 {
+			return fmt.Errorf("%d requests are in hand", len(inHand))
+		}
+		pending, err := store.XPending(t.Context(), "hubrelay:queue:hook:{0}", "hubrelay").Result()
+		if err == nil && len(pending.Consumers) != 2 {
+			err = fmt.Errorf("pending are %v", pending.Consumers)
+		}
+		return err
+	})
+	eventually(t, "the acks to be written", func() error {
+		answered := 0
+		for _, h := range hooks.of("/") {
+			if h.status != 0 {
+				answered++
+			}
+		}
+		ids, _ := logged(t, store)
+		return left(t, store, len(ids)-answered)
+	})
+	return inHand
+}
+
+// left is nil when n entries are in the sink's queue.
+func left(t *testing.T, store *redis.Client, n int) error {
+	t.Helper()
+	got, err := store.XLen(t.Context(), "hubrelay:queue:hook:{0}").Result()
+	if err == nil && got != int64(n) {
+		err = fmt.Errorf("%d entries are in the queue, want %d", got, n)
+	}
+	return err
+}
+
+// gate holds requests while it is shut.
+type gate struct {
+	mu   sync.Mutex
+	wait chan struct{}
+}
+
+func newGate() *gate {
+	g := &gate{wait: make(chan struct{})}
+	close(g.wait)
+	return g
+}
+
+func (g *gate) pass() {
+	g.mu.Lock()
+	wait := g.wait
+	g.mu.Unlock()
+	<-wait
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.wait = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.wait:
+	default:
+		close(g.wait)
+	}
+}
+
+// TestOnlyPartitionsThatWereStored refuses a daemon that would look for its data elsewhere.
+func TestOnlyPartitionsThatWereStored(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	one := serve(t, setup{redis: fmt.Sprintf("url: %q, partitions: 4", server.URL())})
+	ws := one.connect(t, opsKey, "", "")
+	var ids []string
+	for i := range 12 {
+		ids = append(ids, one.publish(t, fmt.Sprintf("hub-%d", i), "application/json", plain, nil)...)
+	}
+	eventually(t, "everything of all partitions", ws.has(ids))
+	file := write(t, folder(t), "hubrelay.yaml", setup{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.yaml())
+	_, errOut, code := call(t, nil, "", "serve", "-c", file)
+	if err := errors.Join(hasAll(errOut, "partitions", "4", "2")...); code != 1 || err != nil {
+		t.Errorf("it ended with %d, %v:\n%s", code, err, errOut)
+	}
+}

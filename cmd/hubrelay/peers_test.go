@@ -1,0 +1,316 @@
+package main_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// webhookSecret is what every sink here signs with.
+const webhookSecret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+// hook is one request that a receiver got.
+type hook struct {
+	path, id, body string
+	// attempt counts the requests with this id on this path, from 1.
+	attempt int
+	// status is what was answered, 0 before.
+	status int
+	// bad says what is wrong with the request by Standard Webhooks 1.0.
+	bad error
+}
+
+// receiver is a webhook subscriber.
+type receiver struct {
+	url string
+
+	mu       sync.Mutex
+	hooks    []hook
+	attempts map[string]int // by path and id
+	answer   func(w http.ResponseWriter, h hook)
+}
+
+// receive starts a receiver that answers with answer, which may block; nil answers 204.
+func receive(t *testing.T, answer func(w http.ResponseWriter, h hook)) *receiver {
+	t.Helper()
+	r := &receiver{answer: answer, attempts: make(map[string]int)}
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	r.url = server.URL
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return // the sender was killed
+	}
+	h := hook{path: req.URL.Path, id: req.Header.Get("webhook-id"), body: string(body), bad: signed(req, body)}
+	r.mu.Lock()
+	r.attempts[h.path+" "+h.id]++
+	h.attempt = r.attempts[h.path+" "+h.id]
+	at := len(r.hooks)
+	r.hooks = append(r.hooks, h)
+	answer := r.answer
+	r.mu.Unlock()
+	noted := &notedWriter{ResponseWriter: w, status: -1} // a handler that gives no status aborts
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.hooks[at].status = noted.status
+	}()
+	if answer == nil {
+		noted.WriteHeader(http.StatusNoContent)
+		return
+	}
+	answer(noted, h)
+}
+
+type notedWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *notedWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// signed checks a request as a subscriber that knows nothing but Standard Webhooks would.
+func signed(req *http.Request, body []byte) error {
+	id, stamp := req.Header.Get("webhook-id"), req.Header.Get("webhook-timestamp")
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if age := time.Since(time.Unix(seconds, 0)); err != nil || age > 2*time.Minute || age < -time.Minute {
+		return fmt.Errorf("webhook-timestamp is %q", stamp)
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(webhookSecret, "whsec_"))
+	if err != nil {
+		return err
+	}
+	mac := hmac.New(sha256.New, key)
+	_, _ = io.WriteString(mac, id+"."+stamp+".")
+	_, _ = mac.Write(body)
+	want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	switch {
+	case id == "":
+		return errors.New("there is no webhook-id")
+	case req.Method != http.MethodPost || req.Header.Get("Content-Type") != "application/json":
+		return fmt.Errorf("%s of %q", req.Method, req.Header.Get("Content-Type"))
+	case !slices.Contains(strings.Fields(req.Header.Get("webhook-signature")), want):
+		return fmt.Errorf("the signature is %q, want %q", req.Header.Get("webhook-signature"), want)
+	}
+	return nil
+}
+
+// of returns the requests on a path.
+func (r *receiver) of(path string) []hook {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []hook
+	for _, h := range r.hooks {
+		if h.path == path {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// counts returns how often each id came.
+func (r *receiver) counts() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counts := make(map[string]int, len(r.hooks))
+	for _, h := range r.hooks {
+		counts[h.id]++
+	}
+	return counts
+}
+
+// unanswered returns the ids of the requests in hand.
+func (r *receiver) unanswered() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	open := make(map[string]bool)
+	for _, h := range r.hooks {
+		if h.status == 0 {
+			open[h.id] = true
+		}
+	}
+	return open
+}
+
+// took is a probe: every id was answered 2xx on a path.
+func (r *receiver) took(path string, ids []string) func() error {
+	return func() error {
+		took := map[string]bool{}
+		for _, h := range r.of(path) {
+			if h.status/100 == 2 {
+				took[h.id] = true
+			}
+		}
+		if err := missing(ids, func(id string) bool { return took[id] }); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	}
+}
+
+// has is a probe: every id came at least once.
+func (r *receiver) has(ids []string) func() error {
+	return func() error {
+		counts := r.counts()
+		return missing(ids, func(id string) bool { return counts[id] > 0 })
+	}
+}
+
+func missing(ids []string, has func(string) bool) error {
+	count, first := 0, ""
+	for _, id := range ids {
+		if !has(id) {
+			count++
+			if first == "" {
+				first = id
+			}
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d have not come, the first is %s", count, len(ids), first)
+}
+
+// webhookSink is the YAML of a sink; more goes on in {…}.
+func webhookSink(name, url, more string) string {
+	return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], "+
+		"retry: {schedule: [100ms, 200ms, 300ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s]}%s}\n", name, url, webhookSecret, more)
+}
+
+// socket is a websocket client that reads all it gets.
+type socket struct {
+	conn *websocket.Conn
+
+	mu     sync.Mutex
+	frames []string
+	ended  error
+}
+
+// connect opens the stream of a hub, or with an empty one the account pipeline, and reads until it ends.
+func (d *daemon) connect(t *testing.T, key, hub, query string) *socket {
+	t.Helper()
+	conn, refused := d.upgrade(t, "?token="+d.token(t, key, hub)+query, nil)
+	if conn == nil {
+		t.Fatalf("the upgrade was answered %d %s", refused.status, refused.body)
+	}
+	return listenOn(conn)
+}
+
+func listenOn(conn *websocket.Conn) *socket {
+	s := &socket{conn: conn}
+	go func() {
+		for {
+			kind, data, err := conn.ReadMessage()
+			if err == nil && kind != websocket.TextMessage {
+				err = fmt.Errorf("a message of type %d came", kind)
+			}
+			s.mu.Lock()
+			if err != nil {
+				s.ended = err
+				s.mu.Unlock()
+				return
+			}
+			s.frames = append(s.frames, string(data))
+			s.mu.Unlock()
+		}
+	}()
+	return s
+}
+
+func (s *socket) snapshot() (frames []string, ended error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.frames), s.ended
+}
+
+// wait returns the first n frames once they have come; the stream must not end before.
+func (s *socket) wait(t *testing.T, n int) []string {
+	t.Helper()
+	var got []string
+	eventually(t, fmt.Sprintf("%d websocket frames", n), func() error {
+		frames, ended := s.snapshot()
+		got = frames
+		if len(frames) >= n {
+			return nil
+		}
+		if ended != nil {
+			t.Fatalf("the stream ended with %v after %d frames", ended, len(frames))
+		}
+		return fmt.Errorf("there are %d", len(frames))
+	})
+	return got
+}
+
+// has is a probe: a frame came for every object.id.
+func (s *socket) has(ids []string) func() error {
+	return func() error {
+		frames, _ := s.snapshot()
+		seen := make(map[string]bool, len(frames))
+		for _, f := range frames {
+			seen[objectID(f)] = true
+		}
+		return missing(ids, func(id string) bool { return seen[id] })
+	}
+}
+
+// closed waits for the end and demands this close code.
+func (s *socket) closed(t *testing.T, code int) *websocket.CloseError {
+	t.Helper()
+	var ended error
+	eventually(t, "the websocket to be closed", func() error {
+		if _, ended = s.snapshot(); ended == nil {
+			return errors.New("it is open")
+		}
+		return nil
+	})
+	var closed *websocket.CloseError
+	if !errors.As(ended, &closed) || closed.Code != code {
+		t.Fatalf("the stream ended with %v, want code %d", ended, code)
+	}
+	return closed
+}
+
+// objectID is the object.id of a notification, which for those without one of their own is the relay's id.
+func objectID(frame string) string {
+	var n struct{ Object struct{ ID string } }
+	if json.Unmarshal([]byte(frame), &n) != nil {
+		return "no JSON: " + frame
+	}
+	return n.Object.ID
+}
+
+func objectIDs(frames []string) []string {
+	ids := make([]string, len(frames))
+	for i, f := range frames {
+		ids[i] = objectID(f)
+	}
+	return ids
+}
+
+// plain is a notification without an object, so that its object.id becomes the relay's id.
+const plain = `{"topic":"container.created","context":{}}`
+
+// lines is n of them as NDJSON.
+func lines(n int) string { return strings.Repeat(plain+"\n", n) }
