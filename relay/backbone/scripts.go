@@ -8,6 +8,8 @@ import (
 
 // Every script names all its keys in KEYS, which share a slot, and runs on miniredis too, whose Lua is gopher-lua.
 var (
+	//go:embed scripts/less.lua
+	lessSource string
 	//go:embed scripts/append.lua
 	appendSource string
 	//go:embed scripts/enqueue.lua
@@ -26,11 +28,11 @@ var (
 	leaseDropSource string
 
 	appendScript     = redis.NewScript(appendSource)
-	enqueueScript    = redis.NewScript(enqueueSource)
-	serveScript      = redis.NewScript(serveSource)
-	inboxScript      = redis.NewScript(inboxSource)
-	quarantineScript = redis.NewScript(quarantineSource)
-	trimScript       = redis.NewScript(trimSource)
+	enqueueScript    = redis.NewScript(lessSource + enqueueSource)
+	serveScript      = redis.NewScript(lessSource + serveSource)
+	inboxScript      = redis.NewScript(lessSource + inboxSource)
+	quarantineScript = redis.NewScript(lessSource + quarantineSource)
+	trimScript       = redis.NewScript(lessSource + trimSource)
 	leaseTakeScript  = redis.NewScript(leaseTakeSource)
 	leaseDropScript  = redis.NewScript(leaseDropSource)
 )

@@ -6,17 +6,6 @@ local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]
 local backfill, from, to, generation, covered = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local queues = #KEYS - 3
 
-local function less(a, b)
-  local am, as = string.match(a, '^(%d+)-(%d+)$')
-  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
-  if am ~= bm then
-    if #am ~= #bm then return #am < #bm end
-    return am < bm
-  end
-  if #as ~= #bs then return #as < #bs end
-  return as < bs
-end
-
 local served = redis.call('HGET', dispatched, 'position') or '0-0'
 local current = redis.call('HGET', dispatched, 'generation') or '0'
 local position = served

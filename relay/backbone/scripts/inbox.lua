@@ -3,17 +3,6 @@
 -- KEYS: log, position, then for each entry its idempotency key, or the position again where it has none.
 -- ARGV: milliseconds to remember, position to give up or '', then for each entry: inbox id, 1 or 0 for
 -- "has a key", id, topic, hub, account, data.
-local function less(a, b)
-  local am, as = string.match(a, '^(%d+)-(%d+)$')
-  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
-  if am ~= bm then
-    if #am ~= #bm then return #am < #bm end
-    return am < bm
-  end
-  if #as ~= #bs then return #as < #bs end
-  return as < bs
-end
-
 local before = redis.call('GET', KEYS[2]) or '0-0'
 local position = before
 if ARGV[2] ~= '' and ARGV[2] == before then position = '0-0' end

@@ -2,17 +2,6 @@
 -- Returns: position before, position after, added, skipped.
 -- KEYS: quarantine, position. ARGV: most entries to keep, position to give up or '', then for each entry: inbox id,
 -- data, reason.
-local function less(a, b)
-  local am, as = string.match(a, '^(%d+)-(%d+)$')
-  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
-  if am ~= bm then
-    if #am ~= #bm then return #am < #bm end
-    return am < bm
-  end
-  if #as ~= #bs then return #as < #bs end
-  return as < bs
-end
-
 local before = redis.call('GET', KEYS[2]) or '0-0'
 local position = before
 if ARGV[2] ~= '' and ARGV[2] == before then position = '0-0' end

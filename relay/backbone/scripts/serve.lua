@@ -4,17 +4,6 @@
 -- KEYS: log, dispatched, sinks. ARGV: 1 or 0 for serve, then name and 1 or 0 for "from the start" of each sink.
 local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]
 
-local function less(a, b)
-  local am, as = string.match(a, '^(%d+)-(%d+)$')
-  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
-  if am ~= bm then
-    if #am ~= #bm then return #am < #bm end
-    return am < bm
-  end
-  if #as ~= #bs then return #as < #bs end
-  return as < bs
-end
-
 -- Where nothing was ever dispatched there is no past to skip: a log that was just begun is new to every sink.
 local stored = redis.call('HGET', dispatched, 'position')
 local position, last = stored or '0-0', '0-0'

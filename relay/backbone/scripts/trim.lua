@@ -4,17 +4,6 @@ local log, dispatched = KEYS[1], KEYS[2]
 local history, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 if redis.call('EXISTS', log) == 0 then return {0, 0} end
 
-local function less(a, b)
-  local am, as = string.match(a, '^(%d+)-(%d+)$')
-  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
-  if am ~= bm then
-    if #am ~= #bm then return #am < #bm end
-    return am < bm
-  end
-  if #as ~= #bs then return #as < #bs end
-  return as < bs
-end
-
 local position = redis.call('HGET', dispatched, 'position') or '0-0'
 local total -- entries ever added, nil before Redis 7
 local info = redis.call('XINFO', 'STREAM', log)
