@@ -192,7 +192,6 @@ func (s *Subscriber) Subscribe(ctx context.Context, topicName string) (<-chan *m
 	}
 	s.mu.Unlock()
 
-	s.keeper.kick()
 	stop := context.AfterFunc(ctx, sub.end)
 	context.AfterFunc(sub.ctx, func() { stop() })
 	return sub.out, nil

@@ -15,7 +15,7 @@ const (
 // keeper shows life for the entries in memory, and takes over those of consumers that show none.
 type keeper struct {
 	s    *Subscriber
-	news chan struct{} // a topic was subscribed
+	news chan struct{} // a stream's own pending entries have all been read
 }
 
 func newKeeper(s *Subscriber) *keeper { return &keeper{s: s, news: make(chan struct{}, 1)} }
@@ -94,7 +94,8 @@ func (k *keeper) claim() {
 func (k *keeper) due(sources []*source, now time.Time) []*source {
 	due := make([]*source, 0, len(sources))
 	for _, src := range sources {
-		if !src.claim.After(now) && src.topic.hasRoom() {
+		// Own pending entries come first, and with them those that this node gave back.
+		if !src.claim.After(now) && src.position() == newOnly && src.topic.hasRoom() {
 			due = append(due, src)
 		}
 	}
@@ -126,7 +127,7 @@ func (k *keeper) claimFrom(sources []*source) []*source {
 			src.cursor, src.claim = "", time.Now().Add(cfg.ClaimInterval/2)
 			continue
 		}
-		n := k.s.accept(src, storedFrom(msgs))
+		n := k.s.accept(src, storedFrom(msgs), true)
 		if n > 0 {
 			cfg.Log.Info("took over entries of another consumer", "stream", src.stream, "entries", n)
 		}

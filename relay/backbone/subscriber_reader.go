@@ -218,8 +218,10 @@ func (r *reader) read(plan []reading) error {
 	}
 	err = session.wire.readGroup(r.s.cfg.Group, r.s.cfg.Consumer, count, block, plan, func(i int, entries []stored) {
 		p := plan[i]
-		p.src.advance(p.from, entries)
-		r.s.accept(p.src, entries)
+		if p.src.advance(p.from, entries) {
+			r.s.keeper.kick()
+		}
+		r.s.accept(p.src, entries, false)
 		if len(entries) >= 8 && r.total > 1 {
 			r.hot = append(r.hot, p.src)
 		}
@@ -271,11 +273,11 @@ func nodeOf(ctx context.Context, c redis.UniversalClient, stream string) (*redis
 }
 
 // accept queues entries that were read or claimed, and settles those that cannot be worked on.
-func (s *Subscriber) accept(src *source, msgs []stored) int {
+func (s *Subscriber) accept(src *source, msgs []stored, claimed bool) int {
 	if len(msgs) == 0 {
 		return 0
 	}
-	fresh, dead, bad := src.take(msgs)
+	fresh, dead, bad := src.take(msgs, claimed)
 	s.settle.outstanding.Add(int64(len(fresh)))
 	src.topic.add(fresh)
 	if len(dead) > 0 {

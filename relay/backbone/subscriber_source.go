@@ -115,13 +115,18 @@ func (src *source) position() string {
 	return src.after
 }
 
-// take keeps what was read or claimed, and sorts it: entries to work on, ids without an entry, and bad entries.
-func (src *source) take(msgs []stored) (fresh []*queueEntry, dead []string, bad []stored) {
+// take keeps what was read or claimed, and sorts it: entries to work on, ids without an entry, and bad entries. While
+// own pending entries are being read, claimed ones join them instead, so that they come in order.
+func (src *source) take(msgs []stored, claimed bool) (fresh []*queueEntry, dead []string, bad []stored) {
 	block := make([]queueEntry, len(msgs))
 	fresh = make([]*queueEntry, 0, len(msgs))
 	now := time.Now()
 	src.mu.Lock()
 	defer src.mu.Unlock()
+	if claimed && src.after != newOnly {
+		src.after = fromStart
+		return nil, nil, nil
+	}
 	for i, m := range msgs {
 		if _, ok := src.held[m.id]; ok {
 			continue
@@ -141,24 +146,26 @@ func (src *source) take(msgs []stored) (fresh []*queueEntry, dead []string, bad 
 	return fresh, dead, bad
 }
 
-// advance moves the position behind msgs, the answer to a read that began after from.
-func (src *source) advance(from string, msgs []stored) {
+// advance moves the position behind msgs, the answer to a read that began after from. It returns true when the last of
+// this consumer's own pending entries has been read.
+func (src *source) advance(from string, msgs []stored) bool {
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	if from == newOnly {
 		if len(msgs) > 0 {
 			src.last = msgs[len(msgs)-1].id
 		}
-		return
+		return false
 	}
 	if src.after != from {
-		return // reread came between
+		return false // reread came between
 	}
 	if len(msgs) == 0 {
 		src.after = newOnly
-		return
+		return true
 	}
 	src.after = msgs[len(msgs)-1].id
+	return false
 }
 
 func (src *source) forget(entries []*queueEntry) {
