@@ -19,8 +19,8 @@ import (
 const (
 	// readLimit bounds a message of a client, which has nothing to say.
 	readLimit = 4 << 10
-	// maxMessages is how many messages and pings a client may send between two of our pings.
-	maxMessages = 1000
+	// maxHeard is how many bytes a client may send between two of our pings, control frames included.
+	maxHeard = 64 << 10
 	// lingerTimeout is how long a client may take to answer a close frame that its socket has accepted.
 	lingerTimeout = 2 * time.Second
 )
@@ -45,8 +45,8 @@ type client struct {
 	inGroup        int
 	spoke, onSpoke int // guarded by the wheel
 
-	pinged   atomic.Int64 // when the oldest unanswered ping was sent, in unix nanoseconds, or 0
-	messages atomic.Int32 // since the last ping
+	pinged atomic.Int64 // when the oldest unanswered ping was sent, in unix nanoseconds, or 0
+	heard  atomic.Int64 // bytes that the client sent since our last ping
 
 	// conn and raw do not change once held is false. raw is nil where the socket cannot be written to directly (TLS).
 	conn net.Conn
@@ -131,7 +131,7 @@ func (c *client) control(frame []byte) {
 // ping sends a ping, or gives up a client that has not answered. A client for which something is queued is left alone:
 // the write timeout watches it.
 func (c *client) ping(now time.Time) {
-	c.messages.Store(0)
+	c.heard.Store(0)
 	c.mu.Lock()
 	idle := c.state == live && c.queue.empty()
 	c.mu.Unlock()
@@ -199,7 +199,6 @@ func (c *client) read(ws *websocket.Conn) {
 	var err error
 	for err == nil {
 		_, _, err = ws.NextReader()
-		c.count()
 	}
 	var closed *websocket.CloseError
 	if !errors.As(err, &closed) {
@@ -208,10 +207,12 @@ func (c *client) read(ws *websocket.Conn) {
 	c.endRead()
 }
 
-// count closes a client that sends more than anyone needs to.
-func (c *client) count() {
-	if c.messages.Add(1) > maxMessages {
-		c.close(closing{code: ClosePolicy, reason: "too many messages; this stream is one way", ending: EndedProtocol, cut: true})
+// hear closes a client that sends more than anyone needs to. Bytes are counted, since gorilla takes pongs and empty
+// fragments in without telling us.
+func (c *client) hear(n int) {
+	c.pinged.Store(0)
+	if c.heard.Add(int64(n)) > maxHeard {
+		c.close(closing{code: ClosePolicy, reason: "you send too much; this stream is one way", ending: EndedProtocol, cut: true})
 	}
 }
 
@@ -222,7 +223,7 @@ func (c *client) linger() {
 	wait := c.state == leaving
 	c.mu.Unlock()
 	if wait {
-		_, _ = io.CopyBuffer(io.Discard, struct{ io.Reader }{c.conn}, make([]byte, 512))
+		_, _ = io.Copy(io.Discard, c.conn)
 	}
 }
 

@@ -136,7 +136,7 @@ type wire client
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.conn.Read(p)
 	if n > 0 {
-		w.pinged.Store(0)
+		(*client)(w).hear(n)
 	}
 	return n, err
 }
@@ -157,7 +157,6 @@ func (w *wire) Write(p []byte) (int, error) {
 		}
 		c.close(closing{frame: frame, ending: ending, cut: true})
 	default:
-		c.count()
 		c.control(frame)
 	}
 	return len(p), nil

@@ -1,8 +1,10 @@
 package hub
 
 import (
+	"io"
 	"net"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,21 +179,34 @@ func TestMessagesAreIgnored(t *testing.T) {
 	numbers(t, conn, 1)
 }
 
+// A client that talks without end is sent away, whatever kind of frame it sends.
 func TestFloodIsClosed(t *testing.T) {
 	t.Parallel()
-	for name, kind := range map[string]int{"messages": websocket.TextMessage, "pings": websocket.PingMessage} {
+	const mask = "\x00\x00\x00\x00"
+	for name, frame := range map[string]string{
+		"messages":        "\x81\x81" + mask + "x",
+		"pings":           "\x89\x80" + mask,
+		"pongs":           "\x8a\x80" + mask,
+		"empty fragments": "\x00\x80" + mask,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := startNode(t, Options{}, nil)
 			conn := n.dial(t, "hub=h")
-			for range maxMessages + 1 {
-				if kind == websocket.PingMessage {
-					_ = conn.WriteControl(kind, nil, time.Now().Add(patience))
-				} else {
-					_ = conn.WriteMessage(kind, []byte("x"))
-				}
+			if name == "empty fragments" {
+				_, _ = io.WriteString(conn.NetConn(), "\x01\x80"+mask)
 			}
+			go func() { // until the connection is cut
+				flood := strings.Repeat(frame, 100)
+				for {
+					if _, err := io.WriteString(conn.NetConn(), flood); err != nil {
+						return
+					}
+				}
+			}()
+			conn.SetPongHandler(func(string) error { return nil })
 			wantClose(t, conn, ClosePolicy, "one way")
+			_ = conn.Close()
 			n.wantEnding(t, EndedProtocol)
 		})
 	}
