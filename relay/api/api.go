@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/auth"
@@ -71,6 +73,8 @@ type API struct {
 	origins origins
 	routes  map[string]route
 	bodies  sync.Pool
+
+	complained atomic.Int64 // when, in unix nanoseconds; 0 is never
 }
 
 // handler answers, or returns an error before it has written anything.
@@ -168,11 +172,28 @@ func (a *API) publicError(r *http.Request, err error) *relay.Error {
 	var e *relay.Error
 	switch {
 	case errors.As(err, &e):
+		if e.Code == relay.CodeNotReady {
+			a.complain(r, err)
+		}
 		return e
 	case r.Context().Err() != nil: // the client has gone away, nobody will read this
 		return relay.NewError(relay.CodeNotReady, "the request was cancelled")
 	default:
 		return httpd.Unknown(r, a.opt.Log, err)
+	}
+}
+
+// complainEvery is the least time between two complaints: what is away fails every request for the same reason.
+const complainEvery = 10 * time.Second
+
+// complain logs why requests are answered with 503, which the answers do not tell.
+func (a *API) complain(r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the client has gone away, that is all
+	}
+	last, now := a.complained.Load(), time.Now().UnixNano()
+	if (last == 0 || now-last >= int64(complainEvery)) && a.complained.CompareAndSwap(last, now) {
+		a.opt.Log.Warn("requests are answered with 503", "error", err)
 	}
 }
 

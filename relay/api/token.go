@@ -74,7 +74,7 @@ func (a *API) tokenError(r *http.Request, err error) *relay.Error {
 	case errors.Is(err, auth.ErrKeyExpired):
 		return relay.NewError(relay.CodeAuthExpired, "the API key has expired")
 	case errors.Is(err, auth.ErrUnavailable):
-		a.opt.Log.Debug("the token store cannot be reached", "error", err)
+		a.complain(r, err)
 		return relay.NewError(relay.CodeNotReady, "the relay cannot reach its store right now; try again in a moment")
 	default:
 		return a.publicError(r, err)

@@ -174,6 +174,26 @@ func TestForeignErrorsStayInside(t *testing.T) {
 	}
 }
 
+// The client is told little of what is wrong with Redis, so that the log must say it: but once, not for each request.
+func TestCauseOfNotReadyIsLogged(t *testing.T) {
+	f := newFixture(t, nil, nil)
+	f.pub.err = fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady, "later"), errors.New("OOM command not allowed"))
+	for range 3 {
+		a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")
+		if code, _, _ := a.envelope(t); code != "503.not-ready" {
+			t.Errorf("%s", a.body)
+		}
+	}
+	if log := f.log.String(); strings.Count(log, "OOM command") != 1 || !strings.Contains(log, "level=WARN") {
+		t.Errorf("the log says %q", log)
+	}
+	f.pub.err = relay.NewError(relay.CodeInvalidArgument, "bad")
+	f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")
+	if log := f.log.String(); strings.Contains(log, "bad") {
+		t.Errorf("a client's mistake is in the log: %q", log)
+	}
+}
+
 func TestOptionsAndCORS(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.AllowedOrigins = []string{"https://App.example.com:443"} }, nil)
 	a := f.do("OPTIONS", pathNotifications, "", "Origin", "https://app.example.com", "Access-Control-Request-Method", "POST",
