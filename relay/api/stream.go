@@ -96,6 +96,10 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	}
 	return a.opt.Streams.Serve(httpd.Bare(w), r, hub.Subscription{
 		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Key: grant.KeyName, Expires: grant.Expires,
+		Stands: func() bool {
+			_, refused := a.opt.Keyring.Check(grant)
+			return refused == nil
+		},
 		Admit: func(ctx context.Context) *relay.Error {
 			if _, err := a.opt.Tokens.Use(ctx, token); err != nil {
 				return a.tokenError(r, err)
@@ -122,7 +126,7 @@ func (a *API) admissible(r *http.Request, token string) (auth.Grant, *relay.Erro
 	if err != nil {
 		return auth.Grant{}, a.tokenError(r, err)
 	}
-	if refused := a.opt.Keyring.Check(grant); refused != nil {
+	if grant, refused = a.opt.Keyring.Check(grant); refused != nil {
 		return auth.Grant{}, refused
 	}
 	if given && id != grant.Hub {

@@ -166,6 +166,9 @@ func TestUpgradeRefusals(t *testing.T) {
 
 func TestTokenDiesWithItsKey(t *testing.T) {
 	f := newFixture(t, nil, nil)
+	if a := f.raw(handshake(pathNotifications + "?token=" + f.token())); a.status != 101 || !f.streams.got[0].Stands() {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
 	token := f.token()
 	for name, tt := range map[string]struct {
 		keys []auth.Key
@@ -180,6 +183,9 @@ func TestTokenDiesWithItsKey(t *testing.T) {
 		a := f.raw(handshake(pathNotifications + "?token=" + token))
 		if code, _, _ := a.envelope(t); code != string(tt.code) {
 			t.Errorf("%s: %s", name, a.body)
+		}
+		if f.streams.got[0].Stands() {
+			t.Errorf("%s: the stream that was open stands", name)
 		}
 	}
 }

@@ -95,9 +95,21 @@ func TestCheckGrant(t *testing.T) {
 		"other hubs":  {[]Key{changed(func(k *Key) { k.Hubs = []string{"h2"} })}, relay.CodeWrongHub},
 		"all of them": {[]Key{changed(func(k *Key) { k.Hubs = []string{Any} })}, ""},
 	} {
-		if got := code(testRing(t, tt.keys...).Check(g)); got != tt.code {
-			t.Errorf("%s: Check = %q, want %q", name, got, tt.code)
+		now, refused := testRing(t, tt.keys...).Check(g)
+		if code(refused) != tt.code || (refused == nil) != (now.Hub == "h1") {
+			t.Errorf("%s: Check = %+v, %q, want %q", name, now, code(refused), tt.code)
 		}
+	}
+}
+
+// A token that was issued before the key was narrowed sees no more than the key does now.
+func TestCheckGrantsWhatTheKeyOpensNow(t *testing.T) {
+	key := Key{Name: "ops", Hash: HashSecret("a"), AccountID: Any, Hubs: []string{Any}}
+	g := key.Grant("")
+	key.AccountID, key.Hubs, key.Expires = "acme", []string{"h1"}, noon.Add(time.Hour)
+	now, refused := testRing(t, key).Check(g)
+	if refused != nil || now.Allows("h2", "acme") || now.Allows("h1", "other") || !now.Allows("h1", "acme") || now.Expires != key.Expires {
+		t.Errorf("Check = %+v, %v", now, refused)
 	}
 }
 

@@ -83,9 +83,10 @@ func (r *Keyring) find(hash [32]byte) *Key {
 	return &keys[found]
 }
 
-// Check says whether the key behind a token's grant still stands: 401.auth-invalid where it is gone or has another
-// secret now, 401.auth-expired where it has expired, 403.wrong-hub where it no longer opens the grant's hub.
-func (r *Keyring) Check(g Grant) *relay.Error {
+// Check says whether the key behind a token's grant still stands, and returns what the key grants on the same pipeline
+// now: an operator may have narrowed it since. The error is 401.auth-invalid where the key is gone or has another
+// secret, 401.auth-expired where it has expired, 403.wrong-hub where it no longer opens the grant's hub.
+func (r *Keyring) Check(g Grant) (Grant, *relay.Error) {
 	keys := *r.keys.Load()
 	for i := range keys {
 		k := &keys[i]
@@ -93,14 +94,14 @@ func (r *Keyring) Check(g Grant) *relay.Error {
 			continue
 		}
 		if k.Expired(r.now()) {
-			return expired(k)
+			return Grant{}, expired(k)
 		}
-		if g.Hub != "" {
-			return k.RequireHub(g.Hub)
+		if g.Hub != "" && !k.Opens(g.Hub) {
+			return Grant{}, k.RequireHub(g.Hub)
 		}
-		return nil
+		return k.Grant(g.Hub), nil
 	}
-	return relay.NewError(relay.CodeAuthInvalid, "the API key that asked for this token no longer exists")
+	return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the API key that asked for this token no longer exists")
 }
 
 func expired(k *Key) *relay.Error {

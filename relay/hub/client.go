@@ -38,7 +38,8 @@ const (
 type client struct {
 	hub    *Hub
 	allows func(hub, account string) bool
-	key    string // whose it is, for logs
+	stands func() bool // or nil
+	key    string      // whose it is, for logs
 	opened time.Time
 
 	group          *group // guarded by the index, like inGroup
@@ -128,10 +129,14 @@ func (c *client) control(frame []byte) {
 	c.mu.Unlock()
 }
 
-// ping sends a ping, or gives up a client that has not answered. A client for which something is queued is left alone:
+// ping sends a ping, or gives up a client that has not answered or whose key was withdrawn. A client for which something is queued is left alone:
 // the write timeout watches it.
 func (c *client) ping(now time.Time) {
 	c.heard.Store(0)
+	if c.stands != nil && !c.stands() {
+		c.close(closing{code: ClosePolicy, reason: "the key no longer opens this stream", ending: EndedExpired, cut: true})
+		return
+	}
 	c.mu.Lock()
 	idle := c.state == live && c.queue.empty()
 	c.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,6 +78,21 @@ func fillSocket(h *Hub) {
 	for i := range fillMessages {
 		h.Broadcast([]relay.Notification{sized("h", "", "job.created", i, 200_000)})
 	}
+}
+
+// A key that is taken away ends the streams that it opened, at the next ping.
+func TestWithdrawnKey(t *testing.T) {
+	t.Parallel()
+	var withdrawn atomic.Bool
+	n := startNode(t, Options{PingInterval: 20 * time.Millisecond}, func(s *Subscription) {
+		s.Stands = func() bool { return !withdrawn.Load() }
+	})
+	conn := n.dial(t, "hub=h")
+	n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+	numbers(t, conn, 1)
+	withdrawn.Store(true)
+	wantClose(t, conn, ClosePolicy, "no longer")
+	n.wantEnding(t, EndedExpired)
 }
 
 func TestExpiry(t *testing.T) {

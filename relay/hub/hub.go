@@ -53,7 +53,7 @@ const (
 	EndedProtocol Ending = "protocol" // it broke RFC 6455, sent too much, or too large a message
 	EndedSlow     Ending = "slow"     // it read too slowly
 	EndedSilent   Ending = "silent"   // it answered no ping
-	EndedExpired  Ending = "expired"  // its key expired
+	EndedExpired  Ending = "expired"  // its key expired or was withdrawn
 	EndedDrain    Ending = "drain"    // the hub was closed
 )
 

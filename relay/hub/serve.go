@@ -30,6 +30,9 @@ type Subscription struct {
 	Key string
 	// Expires is when the client is sent away with 1008; zero means never.
 	Expires time.Time
+	// Stands says whether the key still opens this stream. It is asked before each ping, by one goroutine for all
+	// clients, and must not block; false sends the client away with 1008. Nil means always.
+	Stands func() bool
 	// Admit is called last, when nothing else can refuse the upgrade: it uses up the token. Its error is returned by
 	// Serve. Nil admits.
 	Admit func(context.Context) *relay.Error
@@ -47,7 +50,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	if s.Allows == nil {
 		return relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
 	}
-	c := &client{hub: h, allows: s.Allows, key: s.Key, opened: time.Now(), held: true}
+	c := &client{hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, opened: time.Now(), held: true}
 	if !h.add(c, &s) {
 		return relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}
