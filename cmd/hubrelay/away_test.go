@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -134,6 +136,25 @@ func (p *producer) more(n int) func() error {
 		}
 		return nil
 	}
+}
+
+// redisPID is the process that the pid file in a data folder names, 0 for none.
+func redisPID(data string) int {
+	text, err := os.ReadFile(filepath.Join(data, "redis.pid"))
+	if err != nil {
+		return 0
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return pid
+}
+
+// gone says whether a process has ended; one that nobody has waited for is a zombie and counts as ended.
+func gone(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(stat), ") Z ")
 }
 
 // serverPID asks a Redis for its process.

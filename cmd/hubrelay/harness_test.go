@@ -12,15 +12,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/gorilla/websocket"
-	"github.com/redis/go-redis/v9"
 )
 
 // patience bounds every wait for something that must happen. It is long for machines that do much besides.
@@ -138,7 +134,8 @@ func start(t *testing.T, env []string, args ...string) *process {
 			p.cmd.Env = append(p.cmd.Env, v)
 		}
 	}
-	p.cmd.Env = append(p.cmd.Env, env...)
+	// A program built with -race sleeps for a second at its end unless told otherwise.
+	p.cmd.Env = append(append(p.cmd.Env, "GORACE=atexit_sleep_ms=0"), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
 	p.cmd.WaitDelay = 5 * time.Second
 	var err error
@@ -239,25 +236,6 @@ func folder(t *testing.T) string {
 		_ = os.RemoveAll(dir)
 	})
 	return dir
-}
-
-// redisPID is the process that the pid file in a data folder names, 0 for none.
-func redisPID(data string) int {
-	text, err := os.ReadFile(filepath.Join(data, "redis.pid"))
-	if err != nil {
-		return 0
-	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	return pid
-}
-
-// gone says whether a process has ended; one that nobody has waited for is a zombie and counts as ended.
-func gone(pid int) bool {
-	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-		return true
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && strings.Contains(string(stat), ") Z ")
 }
 
 func write(t *testing.T, dir, name, text string) string {
@@ -413,63 +391,4 @@ func (d *daemon) readyz(want int) func() error {
 		}
 		return nil
 	}
-}
-
-// redisAt connects to a Redis by the path of its socket.
-func redisAt(t *testing.T, socket string) *redis.Client {
-	t.Helper()
-	c := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: -1, DisableIdentity: true})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// upgrade tries to open a websocket; where it is refused, the reply holds the answer.
-func (d *daemon) upgrade(t *testing.T, query string, header http.Header) (*websocket.Conn, reply) {
-	t.Helper()
-	dialer := &websocket.Dialer{HandshakeTimeout: patience}
-	conn, res, err := dialer.Dial("ws://"+d.public+notificationsPath+query, header)
-	if err == nil {
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn, reply{status: res.StatusCode, header: res.Header}
-	}
-	if res == nil {
-		t.Fatal(err)
-	}
-	body, _ := io.ReadAll(res.Body)
-	return nil, reply{status: res.StatusCode, header: res.Header, body: string(body)}
-}
-
-// metric is the value of a line of /metrics, 0 where there is none.
-func metric(t *testing.T, d *daemon, name string) float64 {
-	t.Helper()
-	res, err := http.Get("http://" + d.admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("metrics: %d %v", res.StatusCode, err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
-			number, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return number
-		}
-	}
-	return 0
-}
-
-// hasAll returns an error for each part that is not in text.
-func hasAll(text string, parts ...string) []error {
-	var errs []error
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			errs = append(errs, fmt.Errorf("%q is not there", part))
-		}
-	}
-	return errs
 }

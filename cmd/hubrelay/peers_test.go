@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/redis/go-redis/v9"
 )
 
 // webhookSecret is what every sink here signs with.
@@ -208,6 +209,22 @@ type socket struct {
 	ended  error
 }
 
+// upgrade tries to open a websocket; where it is refused, the reply holds the answer.
+func (d *daemon) upgrade(t *testing.T, query string, header http.Header) (*websocket.Conn, reply) {
+	t.Helper()
+	dialer := &websocket.Dialer{HandshakeTimeout: patience}
+	conn, res, err := dialer.Dial("ws://"+d.public+notificationsPath+query, header)
+	if err == nil {
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn, reply{status: res.StatusCode, header: res.Header}
+	}
+	if res == nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(res.Body)
+	return nil, reply{status: res.StatusCode, header: res.Header, body: string(body)}
+}
+
 // connect opens the stream of a hub, or with an empty one the account pipeline, and reads until it ends.
 func (d *daemon) connect(t *testing.T, key, hub, query string) *socket {
 	t.Helper()
@@ -309,8 +326,51 @@ func objectIDs(frames []string) []string {
 	return ids
 }
 
+// redisAt connects to a Redis by the path of its socket.
+func redisAt(t *testing.T, socket string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: -1, DisableIdentity: true})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 // plain is a notification without an object, so that its object.id becomes the relay's id.
 const plain = `{"topic":"container.created","context":{}}`
 
 // lines is n of them as NDJSON.
 func lines(n int) string { return strings.Repeat(plain+"\n", n) }
+
+// metric is the value of a line of /metrics, 0 where there is none.
+func metric(t *testing.T, d *daemon, name string) float64 {
+	t.Helper()
+	res, err := http.Get("http://" + d.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("metrics: %d %v", res.StatusCode, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			number, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return number
+		}
+	}
+	return 0
+}
+
+// hasAll returns an error for each part that is not in text.
+func hasAll(text string, parts ...string) []error {
+	var errs []error
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			errs = append(errs, fmt.Errorf("%q is not there", part))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,155 @@
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// insistent publishes batches one after the other, each until it is accepted by whichever node answers, with an
+// Idempotency-Key as our answers advise.
+type insistent struct {
+	name  string
+	nodes []*atomic.Pointer[daemon]
+	done  sync.WaitGroup
+	stop  context.CancelFunc
+
+	mu       sync.Mutex
+	accepted map[string]string // object.id to the relay's id
+	doubts   int
+}
+
+const batchOf = 3
+
+func insist(t *testing.T, name string, nodes []*atomic.Pointer[daemon]) *insistent {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	p := &insistent{name: name, nodes: nodes, stop: stop, accepted: make(map[string]string)}
+	p.done.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			if err := p.batch(i); err != nil {
+				t.Errorf("batch %d of %s: %v", i, name, err)
+				return
+			}
+		}
+	})
+	t.Cleanup(p.end)
+	return p
+}
+
+func (p *insistent) end() {
+	p.stop()
+	p.done.Wait()
+}
+
+func (p *insistent) batch(i int) error {
+	var names []string
+	body := ""
+	for j := range batchOf {
+		names = append(names, fmt.Sprintf("%s-%d-%d", p.name, i, j))
+		body += fmt.Sprintf(`{"topic":"job.created","object":{"id":%q}}`+"\n", names[j])
+	}
+	post := request{
+		method: "POST", key: opsKey, hub: "hub-1", contentType: "application/x-ndjson", body: body,
+		header: map[string]string{"Idempotency-Key": fmt.Sprintf("%s-%d", p.name, i)},
+	}
+	for try, deadline := i, time.Now().Add(patience); time.Now().Before(deadline); try++ {
+		r, err := p.nodes[try%len(p.nodes)].Load().try(context.Background(), post)
+		if err != nil || r.status == http.StatusServiceUnavailable {
+			p.mu.Lock()
+			p.doubts++
+			p.mu.Unlock()
+			continue
+		}
+		var answer struct{ Data struct{ IDs []string } }
+		if err := json.Unmarshal([]byte(r.body), &answer); err != nil || r.status != http.StatusAccepted || len(answer.Data.IDs) != batchOf {
+			return fmt.Errorf("answered %d %s", r.status, r.body)
+		}
+		p.mu.Lock()
+		for j, id := range answer.Data.IDs {
+			p.accepted[names[j]] = id
+		}
+		p.mu.Unlock()
+		return nil
+	}
+	return fmt.Errorf("not accepted within %s", patience)
+}
+
+// more is a probe: n more batches were accepted than now.
+func (p *insistent) more(n int) func() error {
+	count := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.accepted)
+	}
+	before := count()
+	return func() error {
+		if now := count(); now < before+n*batchOf {
+			return fmt.Errorf("%s had %d accepted, now %d", p.name, before, now)
+		}
+		return nil
+	}
+}
+
+// TestEverythingIsKilled kills daemons and Redis in turn below producers that insist: each notification is stored once,
+// and reaches the webhook.
+func TestEverythingIsKilled(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendfsync", "always")
+	store := redisAt(t, server.Socket)
+	hooks := receive(t, nil)
+	text := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
+	nodes := []*atomic.Pointer[daemon]{{}, {}}
+	for _, n := range nodes {
+		n.Store(serve(t, text))
+	}
+	producers := []*insistent{insist(t, "a", nodes), insist(t, "b", nodes)}
+	for round := range 6 {
+		for _, p := range producers {
+			eventually(t, "more to be accepted", p.more(10))
+		}
+		if round%3 == 2 {
+			server.Kill()
+			server.Restart()
+			continue
+		}
+		nodes[round%2].Load().kill()
+		nodes[round%2].Store(serve(t, text))
+	}
+	accepted := map[string]string{}
+	for _, p := range producers {
+		eventually(t, "more to be accepted", p.more(10))
+		p.end()
+		if p.doubts == 0 {
+			t.Errorf("%s was never in doubt, so nothing was proved", p.name)
+		}
+		for name, id := range p.accepted {
+			accepted[name] = id
+		}
+	}
+	ids, data := logged(t, store)
+	stored := map[string]string{}
+	for i, name := range objectIDs(data) {
+		if other, twice := stored[name]; twice {
+			t.Errorf("%s is stored twice, as %s and %s", name, other, ids[i])
+		}
+		stored[name] = ids[i]
+	}
+	for name, id := range accepted {
+		if stored[name] != id {
+			t.Errorf("%s was accepted as %s, and is stored as %q", name, id, stored[name])
+		}
+	}
+	if len(stored) != len(accepted) {
+		t.Errorf("%d are stored, %d were accepted", len(stored), len(accepted))
+	}
+	eventually(t, "every webhook", hooks.took("/", ids))
+	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+}

@@ -1,0 +1,232 @@
+package main_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	good := write(t, dir, "good.yaml", setup{redis: `url: "memory:"`}.yaml())
+	for _, tc := range []struct {
+		args  string
+		code  int
+		parts []string // of standard error for a failure, else of standard output
+	}{
+		{"", 0, []string{"hubrelay demo"}},
+		{"--help", 0, []string{"serve", "listen"}},
+		{"version", 0, []string{"hubrelay"}},
+		{"version --json", 0, []string{`"version":`}},
+		{"topics container.instance.*", 0, []string{"container.instance.health.status.changed"}},
+		{"topics contaner.*", 1, []string{"contaner.*", "container.created"}},
+		{"config check -c " + good, 0, []string{"good", "2 keys"}},
+		{"config check -c " + dir + "/nothing.yaml", 1, []string{"nothing.yaml"}},
+		{"serve -c " + dir + "/nothing.yaml", 1, []string{"nothing.yaml"}},
+		{"config check", 2, []string{"-c FILE", "--help"}},
+		{"serve", 2, []string{"-c FILE"}},
+		{"serve -c", 2, []string{"--help"}},
+		{"sevre", 2, []string{"sevre", "serve"}},
+		{"config chek", 2, []string{"chek", "check"}},
+		{"version now", 2, []string{"--help"}},
+		{"topics --jsno", 2, []string{"--jsno"}},
+		{"publish", 2, []string{"HUBRELAY_KEY"}},
+		{"publish --key k", 2, []string{"--topic"}},
+		{"publish --key k --topic job.created file.json", 2, []string{"not both"}},
+		{"listen --key k --url localhost", 2, []string{"http://127.0.0.1:8080"}},
+		{"publish --key k nothing.json", 1, []string{"nothing.json"}},
+		{"publish --key k --url http://127.0.0.1:1 --topic job.created", 1, []string{"127.0.0.1:1"}},
+		{"demo --every 0s", 2, []string{"1ms"}},
+	} {
+		out, errOut, code := call(t, nil, "", strings.Fields(tc.args)...)
+		text := out
+		if tc.code != 0 {
+			text = errOut
+			if n := strings.Count(strings.TrimSpace(errOut), "\n"); n != 0 || out != "" {
+				t.Errorf("hubrelay %s printed %q and more than a line of errors:\n%s", tc.args, out, errOut)
+			}
+		}
+		if err := errors.Join(hasAll(text, tc.parts...)...); code != tc.code || err != nil {
+			t.Errorf("hubrelay %s ended with %d, want %d, %v:\n%s%s", tc.args, code, tc.code, err, out, errOut)
+		}
+	}
+}
+
+func TestConfigCommands(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	t.Run("check names the place of every mistake", func(t *testing.T) {
+		file := write(t, dir, "broken.yaml", `server:
+  listne: 127.0.0.1:8080
+auth:
+  keys:
+    - {name: ops, key: short, hubs: ["*"], capabilities: [notification-publish]}
+sinks:
+  billing: {type: webhook, url: "http://127.0.0.1:9/", topics: ["biling.*"], timeout: soon}
+  local: {type: webhook, url: "http://localhost:9/"}
+  typo: {type: webhok, url: "https://example.com/"}
+`)
+		out, errOut, code := call(t, nil, "", "config", "check", "-c", file)
+		err := errors.Join(hasAll(errOut, file+":2:3: ", `did you mean "listen"`, file+":5:", "notifications-publish",
+			file+":7:", "timeout", file+":8:", "loopback", "allow_cidrs", file+":9:", `"webhook"`)...)
+		if code != 1 || out != "" || err != nil {
+			t.Errorf("ended with %d, %v:\n%s%s", code, err, out, errOut)
+		}
+		_, served, code := call(t, nil, "", "serve", "-c", file)
+		if code != 1 || served != errOut {
+			t.Errorf("serve ended with %d and says\n%s", code, served)
+		}
+	})
+	t.Run("print shows no secret", func(t *testing.T) {
+		write(t, dir, "file.key", "from-a-file-0123456789abcdef\n")
+		file := write(t, dir, "secrets.yaml", setup{
+			redis: `url: "redis://user:hidden-password@127.0.0.1:1/0"`,
+			keys: `
+    - {name: file, key_file: file.key, hubs: ["*"]}
+    - {name: env, key: "${FROM_ENV}", hubs: ["*"]}`,
+			sinks: webhookSink("hook", "https://example.com/hidden-path?sig=hidden-query", ""),
+		}.yaml())
+		env := []string{"FROM_ENV=from-env-0123456789abcdef", "HUBRELAY_AUTH__TOKEN_TTL=7s"}
+		out, errOut, code := call(t, env, "", "config", "print", "-c", file)
+		if err := errors.Join(hasAll(out, "token_ttl: 7s", "name: env", "example.com", "data_dir")...); code != 0 || err != nil {
+			t.Fatalf("ended with %d, %v:\n%s%s", code, err, out, errOut)
+		}
+		for _, secret := range []string{
+			opsKey, readerKey, "from-a-file", "from-env", strings.TrimPrefix(webhookSecret, "whsec_"),
+			"hidden-password", "hidden-path", "hidden-query",
+		} {
+			if strings.Contains(out+errOut, secret) {
+				t.Errorf("%s is shown:\n%s%s", secret, out, errOut)
+			}
+		}
+	})
+	t.Run("schema is JSON Schema", func(t *testing.T) {
+		out, _, code := call(t, nil, "", "config", "schema")
+		var schema struct {
+			Schema     string         `json:"$schema"`
+			Properties map[string]any `json:"properties"`
+		}
+		if err := json.Unmarshal([]byte(out), &schema); code != 0 || err != nil || schema.Schema == "" || schema.Properties["sinks"] == nil {
+			t.Errorf("ended with %d, %v:\n%s", code, err, out)
+		}
+	})
+}
+
+func TestTopicsCommand(t *testing.T) {
+	t.Parallel()
+	out, _, code := call(t, nil, "", "topics", "--json")
+	seen := map[string]bool{}
+	for line := range strings.Lines(out) {
+		var topic struct{ Topic, Meaning string }
+		if err := json.Unmarshal([]byte(line), &topic); err != nil || topic.Meaning == "" {
+			t.Errorf("%q: %v", line, err)
+		}
+		seen[topic.Topic] = true
+	}
+	if code != 0 || len(seen) != 93 || !seen["dns.zone.certificate.ready"] {
+		t.Errorf("ended with %d and %d topics", code, len(seen))
+	}
+}
+
+// TestClientCommands publishes in every way and listens, with a key that keys new has made.
+func TestClientCommands(t *testing.T) {
+	t.Parallel()
+	out, _, code := call(t, nil, "", "keys", "new", "--name", "script", "--json")
+	var made struct {
+		Name, Key string
+		SHA256    string `json:"key_sha256"`
+	}
+	if err := json.Unmarshal([]byte(out), &made); code != 0 || err != nil || made.Name != "script" {
+		t.Fatalf("keys new ended with %d, %v: %s", code, err, out)
+	}
+	d := serve(t, setup{redis: `url: "memory:"`, keys: fmt.Sprintf(`
+    - {name: script, key_sha256: %s, hubs: [hub-1], capabilities: [notifications-publish]}`, made.SHA256)})
+	env := []string{"HUBRELAY_URL=http://" + d.public, "HUBRELAY_KEY=" + made.Key, "HUBRELAY_HUB=hub-1"}
+	all := start(t, env, "listen", "--json")
+	some := start(t, env, "listen", "--topics", "container.*,!*.error")
+	eventually(t, "both listeners to be connected", func() error {
+		return errors.Join(all.err.contains("connected")(), some.err.contains("connected")())
+	})
+
+	dir := folder(t)
+	array := write(t, dir, "array.json", "[\n"+plain+",\n"+everyKindFor("hub-1")+"\n]\n")
+	many := write(t, dir, "many.ndjson", lines(3))
+	var ids []string
+	for _, args := range [][]string{
+		{"publish", array},
+		{"publish", many, "--json"},
+		{"publish", "--topic", "container.error", "--container", "c1", "--error", "out of memory", "--cluster", "production"},
+	} {
+		out, errOut, code := call(t, env, "", args...)
+		if code != 0 {
+			t.Fatalf("%v ended with %d: %s", args, code, errOut)
+		}
+		for line := range strings.Lines(out) {
+			ids = append(ids, strings.NewReplacer(`{"id":"`, "", `"}`, "").Replace(strings.TrimSpace(line)))
+		}
+	}
+	ids = append(ids, publishStream(t, env)...)
+
+	eventually(t, "every notification", func() error {
+		if n := strings.Count(all.out.String(), "\n"); n != len(ids) {
+			return fmt.Errorf("%d lines were printed, want %d", n, len(ids))
+		}
+		return nil
+	})
+	frames := strings.Split(strings.TrimSpace(all.out.String()), "\n")
+	ids[1] = "5f9c2b1e8a3d4c0017e5a921"
+	if got := objectIDs(frames); !slices.Equal(got, ids) {
+		t.Errorf("listen printed %v, want %v", got, ids)
+	}
+	if want := `"object":{"id":"` + ids[5] + `","state":"","error":"out of memory"},"context":{"hub_id":"hub-1","account_id":"",` +
+		`"environments":[],"dns_zones":[],"clusters":["production"],"containers":["c1"]}`; !strings.Contains(frames[5], want) {
+		t.Errorf("the flags became %s, want %s", frames[5], want)
+	}
+	eventually(t, "the last at the second listener", some.out.contains(ids[len(ids)-1]))
+	if text := some.out.String(); strings.Contains(text, "container.error") || strings.Contains(text, "\x1b") {
+		t.Errorf("listen with topics printed\n%s", text)
+	}
+	_, errOut, code := call(t, env, "", "publish", "--topic", "container.craeted")
+	if err := errors.Join(hasAll(errOut, "422.invalid-argument", "container.created")...); code != 1 || err != nil {
+		t.Errorf("a typo ended with %d, %v: %s", code, err, errOut)
+	}
+	for _, p := range []*process{all, some} {
+		p.signal(syscall.SIGINT)
+		if code := p.exit(t); code != 0 {
+			t.Errorf("listen ended with %d after SIGINT: %s", code, p.err.String())
+		}
+	}
+}
+
+// everyKindFor is everyKind without the account, which the script's key does not have.
+func everyKindFor(hub string) string {
+	return strings.NewReplacer(`"account_id":"acme",`, "", `"hub_id":"hub-1"`, fmt.Sprintf(`"hub_id":%q`, hub)).Replace(everyKind)
+}
+
+// publishStream sends lines on standard input, and waits for the id of each before it sends the next.
+func publishStream(t *testing.T, env []string) []string {
+	t.Helper()
+	p := start(t, env, "publish", "-")
+	for i := range 3 {
+		if _, err := io.WriteString(p.in, plain+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the id of a line", func() error {
+			if n := strings.Count(p.out.String(), "\n"); n != i+1 {
+				return fmt.Errorf("there are %d", n)
+			}
+			return nil
+		})
+	}
+	_ = p.in.Close()
+	if code := p.exit(t); code != 0 {
+		t.Errorf("publish - ended with %d: %s", code, p.err.String())
+	}
+	return strings.Fields(p.out.String())
+}
