@@ -27,7 +27,7 @@ type Options struct {
 	Ready func(ctx context.Context) error
 	// ReadyTimeout bounds Ready; zero means [DefaultReadyTimeout].
 	ReadyTimeout time.Duration
-	// Listen is admin.listen, host:port; its host is accepted in the Host header beside addresses and localhost.
+	// Listen is admin.listen, host:port; its host is accepted in the Host header beside addresses and names without a dot.
 	Listen string
 	Log    *slog.Logger
 }
@@ -82,13 +82,14 @@ func (a *Admin) Handle(path string, h http.Handler) {
 // Drain makes /readyz say no from now on, so that a balancer sends nobody to a daemon that is about to stop.
 func (a *Admin) Drain() { a.draining.Store(true) }
 
-// ServeHTTP answers one request. A Host that is neither an address nor localhost nor the configured name is refused: it
-// would be a web page that has pointed its own name here (DNS rebinding).
+// ServeHTTP answers one request. A Host that is neither an address nor a name without a dot nor the configured name is
+// refused: it could be a web page that has pointed its own name here (DNS rebinding). Nobody can register a name
+// without a dot, and containers call each other by such.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !a.knownHost(r.Host) {
 		httpd.WriteError(w, r, relay.NewError(relay.CodePermissions,
-			"the admin listener answers to addresses, localhost and its configured name only, not to "+
-				strconv.Quote(relay.Clip(r.Host, 200))))
+			"the admin listener does not answer to the name "+strconv.Quote(relay.Clip(r.Host, 200))+
+				"; use its address or localhost, or write this name into admin.listen"))
 		return
 	}
 	a.mux.ServeHTTP(w, r)
@@ -99,8 +100,8 @@ func (a *Admin) knownHost(hostport string) bool {
 	if err != nil {
 		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 	}
-	host = strings.ToLower(host)
-	return host == "" || host == "localhost" || host == a.host || net.ParseIP(host) != nil
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	return host == a.host || !strings.Contains(host, ".") || net.ParseIP(host) != nil
 }
 
 func (a *Admin) index(w http.ResponseWriter, r *http.Request) {

@@ -54,7 +54,8 @@ func TestHostGuard(t *testing.T) {
 	a := New(Options{Listen: "Relay-Admin.internal:9090"})
 	for host, status := range map[string]int{
 		"127.0.0.1:9090": 200, "10.1.2.3": 200, "[::1]:9090": 200, "[::1]": 200, "localhost:1": 200, "LOCALHOST": 200, "": 200,
-		"relay-admin.internal:9090": 200, "evil.test": 403, "evil.test:9090": 403, "127.0.0.1.evil.test": 403, "localhost.evil.test": 403,
+		"relay-admin.internal:9090": 200, "hubrelay:9090": 200, "localhost.": 200, "evil.test.": 403, "evil..": 403,
+		"evil.test": 403, "evil.test:9090": 403, "127.0.0.1.evil.test": 403, "localhost.evil.test": 403,
 	} {
 		if w := get(a, "GET", "/healthz", host); w.Code != status {
 			t.Errorf("Host %q: %d, want %d", host, w.Code, status)
