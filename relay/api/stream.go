@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -30,7 +29,7 @@ func (s *streamRequest) wanted() bool { return s.upgrade || s.events || len(s.to
 
 func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 	s := &streamRequest{
-		upgrade: hasToken(r.Header, "Upgrade", "websocket"),
+		upgrade: hub.IsUpgrade(r),
 		events:  strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream"),
 	}
 	if r.URL.RawQuery != "" {
@@ -80,7 +79,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	if refused != nil {
 		return refused
 	}
-	if refused := checkHandshake(w, r); refused != nil {
+	if refused := hub.CheckHandshake(w, r); refused != nil {
 		return refused
 	}
 	grant, refused := a.admissible(r, token)
@@ -169,46 +168,4 @@ func (a *API) patterns(list []string) (relay.Patterns, *relay.Error) {
 
 func badTopics(problem string) *relay.Error {
 	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+problem).With("parameter", "topics")
-}
-
-// checkHandshake checks what RFC 6455, 4.2.1 asks of a client, beyond Upgrade and HTTP/1.1.
-func checkHandshake(w http.ResponseWriter, r *http.Request) *relay.Error {
-	problem := ""
-	keys := r.Header["Sec-Websocket-Key"]
-	switch version := r.Header["Sec-Websocket-Version"]; {
-	case r.Method != http.MethodGet:
-		problem = "the method must be GET"
-	case !hasToken(r.Header, "Connection", "upgrade"):
-		problem = "the header Connection: Upgrade is missing; a proxy in between must pass it on"
-	case r.ContentLength != 0:
-		problem = "the request must not have a body"
-	case len(version) == 0:
-		problem = "the header Sec-WebSocket-Version is missing"
-	case len(version) > 1 || strings.TrimSpace(version[0]) != "13":
-		w.Header().Set("Sec-WebSocket-Version", "13")
-		return relay.NewError(relay.CodeUpgradeRequired, "Sec-WebSocket-Version must be 13")
-	case len(keys) != 1 || !validWebsocketKey(keys[0]):
-		problem = "the header Sec-WebSocket-Key must be there once, 16 bytes in base64"
-	}
-	if problem != "" {
-		return relay.NewError(relay.CodeInvalidSyntax, "the websocket handshake is broken: "+problem)
-	}
-	return nil
-}
-
-func validWebsocketKey(key string) bool {
-	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(key))
-	return err == nil && len(raw) == 16
-}
-
-// hasToken says whether a comma-separated header contains a token, in any case of letters.
-func hasToken(h http.Header, name, token string) bool {
-	for _, line := range h[name] {
-		for item := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.TrimSpace(item), token) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -13,36 +13,42 @@ const version = "13"
 // IsUpgrade says whether the request asks for a websocket, well or badly: it names websocket in an Upgrade header.
 func IsUpgrade(r *http.Request) bool { return hasToken(r.Header, "Upgrade", "websocket") }
 
-// checkHandshake refuses whatever could fail later, so that nothing does once the token is used up.
-func checkHandshake(w http.ResponseWriter, r *http.Request) *relay.Error {
+// CheckHandshake refuses what RFC 6455, 4.2.1 does not allow, so that nothing fails later, when the token is used
+// up: 426 where no websocket is asked for, or not over HTTP/1.1 or in version 13, 405 for another
+// method than GET, 400 for what is broken. It sets the headers that go with the answer. [Hub.Serve] calls it too.
+func CheckHandshake(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
 		return relay.NewError(relay.CodeMethod, "a websocket is opened with GET")
 	}
 	if !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1 {
 		return relay.NewError(relay.CodeUpgradeRequired, "a websocket is opened over HTTP/1.1, this request came over "+r.Proto)
 	}
 	if !IsUpgrade(r) {
-		w.Header().Set("Upgrade", "websocket")
-		w.Header().Set("Connection", "Upgrade")
 		return relay.NewError(relay.CodeUpgradeRequired, "send the headers Connection: Upgrade and Upgrade: websocket")
 	}
 	if !hasToken(r.Header, "Connection", "upgrade") {
-		return relay.NewError(relay.CodeInvalidSyntax, "the header Connection does not name Upgrade")
+		return broken("the header Connection: Upgrade is missing; a proxy in between must pass it on")
 	}
-	if got := r.Header.Values("Sec-WebSocket-Version"); len(got) != 1 || strings.TrimSpace(got[0]) != version {
+	got := r.Header.Values("Sec-WebSocket-Version")
+	if len(got) == 0 {
+		return broken("the header Sec-WebSocket-Version is missing")
+	}
+	if len(got) > 1 || strings.TrimSpace(got[0]) != version {
 		w.Header().Set("Sec-WebSocket-Version", version)
 		return relay.NewError(relay.CodeUpgradeRequired, "the header Sec-WebSocket-Version must be 13")
 	}
 	if !validKey(r.Header) {
-		return relay.NewError(relay.CodeInvalidSyntax, "the header Sec-WebSocket-Key must be the base64 of 16 bytes")
+		return broken("the header Sec-WebSocket-Key must be there once, 16 bytes in base64")
 	}
 	if r.ContentLength != 0 {
-		return relay.NewError(relay.CodeInvalidSyntax, "the request for a websocket has a body")
-	}
-	if !canHijack(w) {
-		return relay.NewError(relay.CodeUnknown, "this connection cannot be upgraded")
+		return broken("the request must not have a body")
 	}
 	return nil
+}
+
+func broken(problem string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidSyntax, "the websocket handshake is broken: "+problem)
 }
 
 // plainHandshake is the request as gorilla is certain to accept it, whatever else stands in r's headers.

@@ -60,6 +60,7 @@ func TestHandshake(t *testing.T) {
 		{"no connection", "Connection: keep-alive, Upgrade", "Connection: keep-alive", 400},
 		{"old version", "Version: 13", "Version: 8", 426},
 		{"several versions", "Version: 13", "Version: 13, 8", 426},
+		{"no number", "Sec-WebSocket-Version: 13\r\n", "", 400},
 		{"no key", "Sec-WebSocket-Key", "X", 400},
 		{"short key", "dGhlIHNhbXBsZSBub25jZQ==", "dGhlIA==", 400},
 		{"bad key", "dGhlIHNhbXBsZSBub25jZQ==", "!!", 400},

@@ -42,10 +42,13 @@ type Subscription struct {
 // but neither origin nor credentials. What is broadcast after the client has seen the 101 reaches it.
 //
 // An error means that nothing was written: the caller answers, keeping the headers that Serve may have set
-// (Sec-WebSocket-Version, Upgrade). After nil the caller must not touch w.
+// (Sec-WebSocket-Version, Allow). After nil the caller must not touch w.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *relay.Error {
-	if problem := checkHandshake(w, r); problem != nil {
+	if problem := CheckHandshake(w, r); problem != nil {
 		return problem
+	}
+	if !canHijack(w) {
+		return relay.NewError(relay.CodeUnknown, "this connection cannot be upgraded")
 	}
 	if s.Allows == nil {
 		return relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
