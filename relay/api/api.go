@@ -73,6 +73,8 @@ type API struct {
 	origins origins
 	routes  map[string]route
 	bodies  sync.Pool
+	// drainTime bounds how long a refused request's body is read.
+	drainTime time.Duration
 
 	complained atomic.Int64 // when, in unix nanoseconds; 0 is never
 }
@@ -101,7 +103,7 @@ func New(o Options) (*API, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{opt: o}
+	a := &API{opt: o, drainTime: maxDrainTime}
 	a.bodies.New = func() any { return new(body) }
 	var err error
 	if a.public, err = parsePublicURL(o.PublicURL); err != nil {
@@ -163,7 +165,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, e *relay.Error) {
 	if a.opt.Observer != nil {
 		a.opt.Observer.Refused(e.Code)
 	}
-	a.drain(r)
+	a.drain(w, r)
 	httpd.WriteError(w, r, e)
 }
 

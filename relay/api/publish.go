@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/auth"
@@ -22,6 +23,8 @@ const (
 	// maxDrain is how much of a refused body is read beyond MaxBody, so that a client that sends before it listens
 	// still gets to see the answer.
 	maxDrain = 4 << 20
+	// maxDrainTime is how long that may take: a body that was announced may never come.
+	maxDrainTime = 5 * time.Second
 )
 
 // body is a buffer that goes from request to request.
@@ -146,10 +149,12 @@ func unreadable(err error) *relay.Error {
 
 // drain reads what a refused request still sends, within bounds, before the answer is written: without that net/http
 // closes the connection, and a client that is still sending sees a reset in place of the answer.
-func (a *API) drain(r *http.Request) {
+func (a *API) drain(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Header.Get("Expect") != "" ||
 		r.ContentLength > a.opt.MaxBody+maxDrain {
 		return
 	}
+	// Where it cannot be set, the listener's own time-out holds.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.drainTime))
 	_, _ = io.CopyN(io.Discard, r.Body, a.opt.MaxBody+maxDrain)
 }

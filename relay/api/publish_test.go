@@ -122,8 +122,19 @@ func TestRefusedBodyKeepsTheConnection(t *testing.T) {
 	}
 }
 
+// A refusal does not wait for ever for a body that was announced and never comes.
+func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
+	f := newFixture(t, nil, nil)
+	f.api.drainTime = 50 * time.Millisecond
+	a := f.raw("POST " + pathNotifications + " HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n") // raw waits 10 s, ReadTimeout is 30 s
+	if code, _, _ := a.envelope(t); code != "401.auth-invalid" {
+		t.Errorf("%s", a.body)
+	}
+}
+
 func TestSlowBodyEnds(t *testing.T) {
 	f := newFixture(t, nil, func(o *httpd.Options) { o.ReadTimeout = 200 * time.Millisecond })
+	f.api.drainTime = time.Millisecond
 	conn, err := net.Dial("tcp", f.addr)
 	if err != nil {
 		t.Fatal(err)
