@@ -70,6 +70,47 @@ func TestRedisAway(t *testing.T) {
 	}
 }
 
+// TestRedisForgets lets Redis lose everything: restarted without a file, and flushed.
+func TestRedisForgets(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "no")
+	hooks := receive(t, nil)
+	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	ws := d.connect(t, opsKey, "hub-1", "")
+	for _, loss := range []func(){
+		func() {},
+		server.Restart,
+		func() { redisAt(t, server.Socket).FlushAll(t.Context()) },
+	} {
+		loss()
+		eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+		ids := d.publish(t, "hub-1", "application/x-ndjson", lines(30), nil)
+		eventually(t, "the websocket to go on", ws.has(ids))
+		eventually(t, "the webhook to go on", hooks.took("/", ids))
+	}
+	if frames, _ := ws.snapshot(); len(frames) != 90 {
+		t.Errorf("the websocket got %d frames, want 90", len(frames))
+	}
+}
+
+// TestRedisHangs stops Redis without closing a connection.
+func TestRedisHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hooks := receive(t, nil)
+	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	ws := d.connect(t, opsKey, "hub-1", "")
+	server.Signal(syscall.SIGSTOP)
+	r := d.do(t, request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/json", body: plain})
+	wantError(t, r, "503.not-ready", "", "Idempotency-Key")
+	eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
+	server.Signal(syscall.SIGCONT)
+	eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
+	eventually(t, "the websocket to go on", ws.has(ids))
+	eventually(t, "the webhook to go on", hooks.took("/", ids))
+}
+
 // producer publishes one notification after the other until it is stopped, and keeps what was accepted.
 type producer struct {
 	stop chan struct{}

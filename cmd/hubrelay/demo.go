@@ -57,7 +57,8 @@ of sample events, and prints what travels where. Nothing is left behind when it 
 // demo is one run: the relay, and around it a producer, a listener and a receiver that know it only from outside.
 type demo struct {
 	flags  demoFlags
-	dir    string
+	folder *demoFolder
+	dir    string // the folder's path
 	memory bool
 	key    string
 	secret string
@@ -73,7 +74,7 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	if err := d.prepare(); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(d.dir) }()
+	defer d.folder.remove()
 
 	receiver, err := newReceiver(d.secret, d.received)
 	if err != nil {
@@ -115,18 +116,17 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	return err
 }
 
-// prepare makes the key, the secret and the folder. A folder of a fixed name lets a demo take over the redis-server of
-// one that was killed, instead of leaving it behind for good.
+// prepare makes the key and the secret, and takes a folder and free ports.
 func (d *demo) prepare() error {
 	d.key, d.secret = auth.NewSecret(), newWebhookSecret()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
 	}
-	d.dir = filepath.Join(cache, fmt.Sprintf("hubrelay-demo-%d", os.Getuid()))
-	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return fmt.Errorf("make the demo's folder: %w", err)
+	if d.folder, err = holdFolder(cache); err != nil {
+		return err
 	}
+	d.dir = d.folder.path
 	if _, err := embedded.FindBinary(); err != nil {
 		d.memory = true
 	}

@@ -3,6 +3,7 @@ package main_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,26 +12,38 @@ import (
 	"testing"
 )
 
-// TestDemo watches the demo, takes its own commands, and looks that nothing is left behind.
-func TestDemo(t *testing.T) {
-	t.Parallel()
-	home := folder(t)
-	p := start(t, []string{"XDG_CACHE_HOME=" + home, "HOME=" + home}, "demo", "--every", "50ms", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+func startDemo(t *testing.T, home, listen string, env ...string) *process {
+	t.Helper()
+	env = append(env, "XDG_CACHE_HOME="+home, "HOME="+home)
+	p := start(t, env, "demo", "--every", "50ms", "--listen", listen, "--admin", listen)
 	eventually(t, "an event at both ends", func() error { return atBothEnds(p.out.String()) })
-	dirs, err := filepath.Glob(filepath.Join(home, "hubrelay-demo-*"))
-	if err != nil || len(dirs) != 1 {
-		t.Fatalf("the demo's folder is %v, %v", dirs, err)
-	}
-	pid := redisPID(filepath.Join(dirs[0], "data"))
+	return p
+}
+
+// demoRedis is the process of a demo's redis-server.
+func demoRedis(t *testing.T, dir string) int {
+	t.Helper()
+	// A redis-server that failed the test before its end is not left behind either.
+	t.Cleanup(func() {
+		if pid := redisPID(filepath.Join(dir, "data")); pid > 0 && !gone(pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	pid := redisPID(filepath.Join(dir, "data"))
 	if pid == 0 || gone(pid) {
-		t.Errorf("the demo's redis-server is %d", pid)
+		t.Fatalf("the redis-server of the demo in %s is %d", dir, pid)
 	}
-	takeCommands(t, p)
+	return pid
+}
+
+// endDemo interrupts a demo, and looks that nothing is left behind.
+func endDemo(t *testing.T, p *process, dir string, pid int) {
+	t.Helper()
 	p.signal(syscall.SIGINT)
 	if code := p.exit(t); code != 0 {
 		t.Errorf("it ended with %d after SIGINT", code)
 	}
-	if _, err := os.Stat(dirs[0]); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the demo's folder is left: %v", err)
 	}
 	eventually(t, "its redis-server to end", func() error {
@@ -45,6 +58,29 @@ func TestDemo(t *testing.T) {
 	if text := p.err.String(); text != "" {
 		t.Errorf("it complained:\n%s", text)
 	}
+}
+
+// TestDemo watches the demo, takes the commands that it prints, and starts it again when it was killed.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	home := folder(t)
+	dir := filepath.Join(home, fmt.Sprintf("hubrelay-demo-%d", os.Getuid()))
+	killed := startDemo(t, home, "127.0.0.1:0")
+	pid := demoRedis(t, dir)
+	takeCommands(t, killed)
+
+	beside := startDemo(t, home, "127.0.0.1:0")
+	besidePID := demoRedis(t, dir+"-2")
+	if besidePID == pid {
+		t.Error("two demos share a redis-server")
+	}
+	killed.kill()
+	again := startDemo(t, home, "127.0.0.1:0")
+	if now := demoRedis(t, dir); now != pid {
+		t.Errorf("the demo after one that was killed has the redis-server %d, want %d", now, pid)
+	}
+	endDemo(t, again, dir, pid)
+	endDemo(t, beside, dir+"-2", besidePID)
 }
 
 // atBothEnds is nil when some event of the output was published and came to the websocket and to the webhook.
@@ -86,9 +122,14 @@ func takeCommands(t *testing.T, p *process) {
 func TestWithoutRedisServer(t *testing.T) {
 	t.Parallel()
 	home := folder(t)
-	env := []string{"PATH=" + filepath.Join(home, "empty"), "XDG_CACHE_HOME=" + home, "HOME=" + home}
-	p := start(t, env, "demo", "--every", "50ms", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	eventually(t, "an event at both ends", func() error { return atBothEnds(p.out.String()) })
+	env := []string{"PATH=" + filepath.Join(home, "empty")}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	// Ports that somebody else has are no reason not to start.
+	p := startDemo(t, home, taken.Addr().String(), env...)
 	if err := p.out.contains("redis-server is not installed")(); err != nil {
 		t.Error(err)
 	}
