@@ -138,7 +138,8 @@ func (rt route) allowed() string { return rt.allow + http.MethodOptions }
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rt, ok := a.routes[r.URL.Path]
 	if !ok {
-		a.fail(w, r, relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Clip(r.URL.Path, 200))))
+		a.fail(w, r, relay.NewError(relay.CodeNoURI,
+			"there is nothing at "+strconv.Quote(relay.Clip(r.URL.Path, 200))+"; GET "+pathOpenAPI+" lists what there is"))
 		return
 	}
 	cross := a.origins.share(w, r)

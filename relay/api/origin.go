@@ -100,7 +100,8 @@ func preflight(w http.ResponseWriter, r *http.Request, methods string) {
 
 func parseOrigin(s string) (*url.URL, bool) {
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil ||
+		strings.Contains(u.Host, "*") {
 		return nil, false
 	}
 	return u, true

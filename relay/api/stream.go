@@ -23,6 +23,7 @@ type streamRequest struct {
 	events  bool     // Accept: text/event-stream
 	tokens  []string // as presented in the query and the header
 	topics  []string
+	after   string
 }
 
 func (s *streamRequest) wanted() bool { return s.upgrade || s.events || len(s.tokens) > 0 }
@@ -37,7 +38,7 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 		if err != nil {
 			return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
 		}
-		s.tokens = query["token"]
+		s.tokens, s.after = query["token"], query.Get("after")
 		for _, list := range query["topics"] {
 			if list = strings.TrimSpace(list); list != "" {
 				s.topics = append(s.topics, strings.Split(list, ",")...)
@@ -46,6 +47,23 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 	}
 	s.tokens = append(s.tokens[:len(s.tokens):len(s.tokens)], r.Header["X-Service-Token"]...)
 	return s, nil
+}
+
+// upgradeRequired refuses what is no websocket at all.
+func (s *streamRequest) upgradeRequired(r *http.Request) *relay.Error {
+	problem := ""
+	switch {
+	case r.ProtoMajor != 1 || r.ProtoMinor < 1:
+		problem = "the stream is a websocket, which is opened over HTTP/1.1; this request came over " + r.Proto
+	case s.upgrade:
+		return nil
+	case s.events:
+		problem = "the stream is not offered as text/event-stream; get a token and open it with a websocket client"
+	default:
+		problem = "a token opens the stream: use a websocket client, which sends Connection: Upgrade and Upgrade: websocket; " +
+			"a proxy in between must pass both headers on"
+	}
+	return relay.NewError(relay.CodeUpgradeRequired, problem)
 }
 
 // token returns the one token that was presented, without white space.
@@ -70,10 +88,8 @@ func (s *streamRequest) token() (string, *relay.Error) {
 // stream refuses in this order: what is no upgrade at all, a missing token, a broken handshake, credentials, origin,
 // arguments. The token is used up last, by the hub.
 func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
-	if !req.upgrade || !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1 {
-		return relay.NewError(relay.CodeUpgradeRequired,
-			"the stream needs a websocket upgrade over HTTP/1.1 (Connection: Upgrade, Upgrade: websocket), this was "+r.Proto+
-				"; a proxy in between must pass both headers on")
+	if refused := req.upgradeRequired(r); refused != nil {
+		return refused
 	}
 	token, refused := req.token()
 	if refused != nil {
@@ -92,6 +108,11 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	topics, refused := a.patterns(req.topics)
 	if refused != nil {
 		return refused
+	}
+	// No message carries a cursor yet, so this is none of ours, and to ignore it would lose what it asks for.
+	if req.after != "" {
+		return relay.NewError(relay.CodeInvalidArgument,
+			"the parameter after is not a cursor of this relay, which cannot resume streams yet").With("parameter", "after")
 	}
 	return a.opt.Streams.Serve(httpd.Bare(w), r, hub.Subscription{
 		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Key: grant.KeyName, Expires: grant.Expires,

@@ -119,6 +119,7 @@ func TestUpgradeRefusals(t *testing.T) {
 		{"topic", ok + "&topics=container.craeted", nil, relay.CodeInvalidArgument},
 		{"pattern", ok + "&topics=container.*,,job.*", nil, relay.CodeInvalidArgument},
 		{"many patterns", ok + "&topics=" + strings.Repeat("*,", 200) + "*", nil, relay.CodeInvalidArgument},
+		{"cursor", ok + "&after=0-0", nil, relay.CodeInvalidArgument},
 		{"no connection", ok, []string{"Connection: keep-alive"}, relay.CodeInvalidSyntax},
 		{"no version", ok, []string{"Sec-WebSocket-Version:"}, relay.CodeInvalidSyntax},
 		{"no key", ok, []string{"Sec-WebSocket-Key:"}, relay.CodeInvalidSyntax},

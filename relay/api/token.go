@@ -57,7 +57,7 @@ func (a *API) streamURL(r *http.Request) string {
 	switch {
 	case a.public != nil:
 		return strings.Replace(a.public.String(), "http", "ws", 1) + pathNotifications
-	case r.Host == "":
+	case r.Host == "" || strings.ContainsAny(r.Host, `<>"`): // an absolute request line may name such a host
 		return ""
 	case r.TLS != nil:
 		return "wss://" + r.Host + pathNotifications

@@ -35,6 +35,15 @@ func TestToken(t *testing.T) {
 	}
 }
 
+// net/http checks the header Host but not the host of an absolute request line.
+func TestLinkCannotBeBrokenOutOf(t *testing.T) {
+	f := newFixture(t, nil, nil)
+	a := f.raw("GET http://a>;rel=x,<b" + pathNotifications + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ops\r\n\r\n")
+	if a.status != 200 || a.header.Get("Link") != "" {
+		t.Errorf("%d, Link: %s", a.status, a.header.Get("Link"))
+	}
+}
+
 func TestTokenLinkFromPublicURL(t *testing.T) {
 	for public, want := range map[string]string{
 		"https://relay.example.com/":     "<wss://relay.example.com/v1/hubs/current/notifications?token=",
@@ -174,6 +183,31 @@ func TestForeignErrorsStayInside(t *testing.T) {
 	}
 }
 
+// What the refusal of a stream says must fit what the client did.
+func TestUpgradeRequiredSaysWhatIsMissing(t *testing.T) {
+	f := newFixture(t, nil, nil)
+	token := f.token()
+	for name, tt := range map[string]struct {
+		a            answer
+		says, saysNo string
+	}{
+		"plain GET": {f.do("GET", pathNotifications+"?token=x", ""), "websocket client", "this request came over"},
+		"events":    {f.do("GET", pathNotifications, "", "Accept", "text/event-stream"), "text/event-stream", "this request came over"},
+		"HTTP/2":    {f.overHTTP2(pathNotifications + "?token=" + token), "this request came over HTTP/2.0", "Connection: Upgrade"},
+		"HTTP/1.0": {
+			f.raw(strings.Replace(handshake(pathNotifications+"?token="+token), "HTTP/1.1", "HTTP/1.0", 1)),
+			"this request came over HTTP/1.0", "Connection: Upgrade",
+		},
+	} {
+		if body := string(tt.a.body); !strings.Contains(body, tt.says) || strings.Contains(body, tt.saysNo) {
+			t.Errorf("%s: %s", name, body)
+		}
+	}
+	if a := f.do("GET", "/", ""); !strings.Contains(string(a.body), "/openapi.yaml") {
+		t.Errorf("a stranger learns nothing: %s", a.body)
+	}
+}
+
 // The client is told little of what is wrong with Redis, so that the log must say it: but once, not for each request.
 func TestCauseOfNotReadyIsLogged(t *testing.T) {
 	f := newFixture(t, nil, nil)
@@ -218,7 +252,7 @@ func TestOptionsAndCORS(t *testing.T) {
 	if a.status != 200 || a.header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Errorf("any origin: %d %v", a.status, a.header)
 	}
-	for _, bad := range []string{"app.example.com", "https://a/", "https://", "", "https://a/b"} {
+	for _, bad := range []string{"https://*.example.com", "app.example.com", "https://a/", "https://", "", "https://a/b"} {
 		if _, err := New(Options{AllowedOrigins: []string{bad}}); err == nil {
 			t.Errorf("allowed_origins %q was accepted", bad)
 		}
