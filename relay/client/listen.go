@@ -284,23 +284,30 @@ func pauseAfter(failures int, least, most time.Duration, at float64) time.Durati
 	return full/2 + time.Duration(at*float64(full/2))
 }
 
-// decode reads what routing needs and keeps the rest as it came.
+// decode reads what routing needs and keeps the rest as it came. Names are compared exactly, unlike encoding/json does
+// for a struct: an unknown member HUB_ID is not the hub.
 func decode(data []byte) (relay.Notification, error) {
-	var m struct {
-		Topic   string
-		Cursor  string
-		Context struct {
-			Hub     string `json:"hub_id"`
-			Account string `json:"account_id"`
+	var message, context map[string]json.RawMessage
+	n := relay.Notification{Data: data}
+	err := json.Unmarshal(data, &message)
+	if err == nil && message["context"] != nil {
+		err = json.Unmarshal(message["context"], &context)
+	}
+	for _, member := range []struct {
+		value json.RawMessage
+		into  *string
+	}{
+		{message["topic"], &n.Topic},
+		{message["cursor"], &n.Cursor},
+		{context["hub_id"], &n.Hub},
+		{context["account_id"], &n.Account},
+	} {
+		if err == nil && member.value != nil {
+			err = json.Unmarshal(member.value, member.into)
 		}
 	}
-	if err := json.Unmarshal(data, &m); err != nil {
-		return relay.Notification{}, err
+	if err == nil && n.Topic == "" {
+		err = errors.New("the message has no topic")
 	}
-	if m.Topic == "" {
-		return relay.Notification{}, errors.New("the message has no topic")
-	}
-	return relay.Notification{
-		Topic: m.Topic, Hub: m.Context.Hub, Account: m.Context.Account, Cursor: m.Cursor, Data: data,
-	}, nil
+	return n, err
 }
