@@ -28,6 +28,10 @@ const (
 	idleTimeout   = 90 * time.Second
 	// idleConns is more than any sensible concurrency, so that a busy sink does not dial for every request.
 	idleConns = 128
+	// A connection that is silent for pingAfter is asked for a sign of life, and left when none comes within pingWait: all
+	// attempts share one HTTP/2 connection, and the kernel takes a quarter of an hour to notice that it is dead.
+	pingAfter = 15 * time.Second
+	pingWait  = 10 * time.Second
 	// longestWait bounds what Retry-After may say before it is made a duration; deliver caps it further.
 	longestWait = 365 * 24 * time.Hour
 )
@@ -91,6 +95,7 @@ func newTransport(g *guard.Guard, tlsConfig *tls.Config) *http.Transport {
 		TLSClientConfig:        tlsConfig,
 		TLSHandshakeTimeout:    dialTimeout,
 		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
 		MaxIdleConnsPerHost:    idleConns,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -128,6 +133,10 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		// The receiver has taken it; whatever happens to the rest of the answer changes nothing.
 		_, _ = io.CopyN(io.Discard, resp.Body, keptAnswer+drainedAnswer)
 		return nil
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// Its body is the bare connection, and reading that would not end with ctx.
+		return fmt.Errorf("post to %s: %w", s.host, &relay.AnswerError{Status: resp.StatusCode})
 	}
 	return s.judge(resp)
 }
@@ -210,6 +219,10 @@ func (s *Sink) networkError(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
+	}
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		// It comes from this machine, and the far side has no say in it: the words it shares with the URL are chance.
+		return fmt.Errorf("post to %s: %w", s.host, err)
 	}
 	text := err.Error()
 	for _, part := range s.hidden {

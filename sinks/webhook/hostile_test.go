@@ -1,0 +1,189 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/sinks/sinktest"
+)
+
+// deliverWithin fails the test where an attempt outlives its deadline by far.
+func deliverWithin(t *testing.T, s *Sink, deadline time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.Deliver(ctx, sinktest.Sample("a")) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(deadline + 5*time.Second):
+		t.Fatal("the attempt does not end")
+		return nil
+	}
+}
+
+// rawServer answers every connection with the text and keeps it open.
+func rawServer(t *testing.T, answer string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop); _ = l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer func() { _ = conn.Close() }()
+				_, _ = conn.Read(make([]byte, 64<<10))
+				_, _ = io.WriteString(conn, answer)
+				<-stop
+			})
+		}
+	})
+	return "http://" + l.Addr().String()
+}
+
+// The body of a 101 is the bare connection, which no deadline ends.
+func TestAnswerThatSwitchesProtocols(t *testing.T) {
+	url := rawServer(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: anything\r\n\r\n")
+	err := deliverWithin(t, openTest(t, &Config{URL: url}), 500*time.Millisecond)
+	var answer *relay.AnswerError
+	if outcome, _ := relay.Classify(err); !errors.As(err, &answer) || answer.Status != 101 || outcome != relay.OutcomeRetry {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnswersThatDoNotEnd(t *testing.T) {
+	for name, answer := range map[string]string{
+		"half a body":        "HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nhalf",
+		"half a success":     "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
+		"half a header":      "HTTP/1.1 200 OK\r\nX: ",
+		"half a status line": "HTTP/1.",
+		"nothing":            "",
+		"100 for ever":       strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 10_000),
+		"a huge header":      "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := deliverWithin(t, openTest(t, &Config{URL: rawServer(t, answer)}), 300*time.Millisecond)
+			if outcome, _ := relay.Classify(err); (outcome == relay.OutcomeDelivered) != (name == "half a success") || outcome == relay.OutcomePermanent {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// What a dial fails with comes from this machine alone, so that a path made of common words need not hide it.
+func TestDialErrorsAreShown(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String() + "/connect?refused=dial"
+	_ = l.Close()
+	err = deliverWithin(t, openTest(t, &Config{URL: url}), 5*time.Second)
+	if err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("got %v", err)
+	}
+	s := openTest(t, &Config{URL: "http://hooks.invalid/hooks"})
+	if err := deliverWithin(t, s, 5*time.Second); err == nil || !strings.Contains(err.Error(), "lookup") {
+		t.Errorf("got %v", err)
+	}
+	echo := openTest(t, &Config{URL: rawServer(t, "HTTP/1.1 s3cretpath\r\n\r\n") + "/s3cretpath"})
+	if err := deliverWithin(t, echo, 5*time.Second); err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// tunnel forwards connections; those that are open when mute is called carry nothing any more, as behind a router that
+// forgot them.
+type tunnel struct {
+	mu    sync.Mutex
+	muted bool
+	old   []net.Conn
+}
+
+func (n *tunnel) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	near, far := net.Pipe()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	first := len(n.old) == 0
+	n.old = append(n.old, far, conn)
+	forward := func(to, from net.Conn) {
+		buf := make([]byte, 32<<10)
+		for {
+			k, err := from.Read(buf)
+			if err != nil {
+				_ = to.Close()
+				return
+			}
+			n.mu.Lock()
+			lost := n.muted && first
+			n.mu.Unlock()
+			if !lost {
+				_, _ = to.Write(buf[:k])
+			}
+		}
+	}
+	go forward(conn, far)
+	go forward(far, conn)
+	return near, nil
+}
+
+func (n *tunnel) mute() { n.mu.Lock(); n.muted = true; n.mu.Unlock() }
+
+func (n *tunnel) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.old {
+		_ = c.Close()
+	}
+}
+
+// All attempts share one HTTP/2 connection: when it is dead, later attempts must not wait for the kernel to notice.
+func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	c := &Config{URL: srv.URL, AllowCIDRs: []string{"127.0.0.0/8"}}
+	s, err := open(settings, c, srv.Client().Transport.(*http.Transport).TLSClientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &tunnel{}
+	defer n.close()
+	defer func() { _ = s.Close() }()
+	s.transport.DialContext = n.dial
+	s.transport.HTTP2.SendPingTimeout, s.transport.HTTP2.PingTimeout = 50*time.Millisecond, 50*time.Millisecond
+	if err := deliverWithin(t, s, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	n.mute()
+	if err := deliverWithin(t, s, 5*time.Second); err == nil {
+		t.Fatal("a dead connection delivered")
+	}
+	if err := deliverWithin(t, s, 5*time.Second); err != nil {
+		t.Errorf("the next attempt is still on the dead connection: %v", err)
+	}
+}
