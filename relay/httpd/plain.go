@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"syscall"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -25,7 +24,7 @@ func (l *plainListener) Accept() (net.Conn, error) {
 	return &plainConn{Conn: conn}, nil
 }
 
-// plainConn is a connection of net/http's. Whoever hijacks it gets at the bare one with NetConn.
+// plainConn is a connection of net/http's. [Bare] gives the one below to whoever hijacks it.
 type plainConn struct{ net.Conn }
 
 // Every answer that net/http writes by itself begins with these, up to its body. No handler's answer lacks a Date.
@@ -34,17 +33,6 @@ const (
 	ownAnswerHeader = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
 	ownAnswerLimit  = 512
 )
-
-// NetConn returns the connection below, as tls.Conn's method does.
-func (c *plainConn) NetConn() net.Conn { return c.Conn }
-
-// SyscallConn lets code that wants the socket find it.
-func (c *plainConn) SyscallConn() (syscall.RawConn, error) {
-	if s, ok := c.Conn.(syscall.Conn); ok {
-		return s.SyscallConn()
-	}
-	return nil, net.UnknownNetworkError("no socket below")
-}
 
 // CloseWrite half-closes, which net/http does so that a client still reads the answer.
 func (c *plainConn) CloseWrite() error {
