@@ -111,6 +111,38 @@ func TestRedisHangs(t *testing.T) {
 	eventually(t, "the webhook to go on", hooks.took("/", ids))
 }
 
+// TestRedisFull fills Redis to its limit: what was accepted arrives, the rest is refused and not half stored.
+func TestRedisFull(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxmemory", "16mb")
+	store := redisAt(t, server.Socket)
+	hooks := receive(t, nil)
+	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	ws := d.connect(t, opsKey, "hub-1", "")
+	large := fmt.Sprintf(`{"topic":"job.created","context":{"padding":%q}}`+"\n", strings.Repeat("x", 100_000))
+	post := request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/x-ndjson", body: large + large}
+	var refused reply
+	for range 500 {
+		if refused = d.do(t, post); refused.status != http.StatusAccepted {
+			break
+		}
+	}
+	wantError(t, refused, "503.not-ready", "", "")
+	if err := store.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+	d.publish(t, "hub-1", "application/json", plain, nil)
+	ids, _ := logged(t, store)
+	if len(ids)%2 != 1 {
+		t.Errorf("%d are stored, want pairs and one", len(ids))
+	}
+	eventually(t, "every webhook", hooks.took("/", ids))
+	if got := objectIDs(ws.wait(t, len(ids))); !slices.Equal(got, ids) {
+		t.Errorf("the websocket got %d that are not the %d of the log", len(got), len(ids))
+	}
+}
+
 // producer publishes one notification after the other until it is stopped, and keeps what was accepted.
 type producer struct {
 	stop chan struct{}

@@ -267,6 +267,13 @@ func serveFile(t *testing.T, file string, env ...string) *daemon {
 			d.stop(t)
 		}
 	})
+	d.await(t)
+	return d
+}
+
+// await waits until the daemon serves.
+func (d *daemon) await(t *testing.T) {
+	t.Helper()
 	eventually(t, "the daemon to serve", func() error {
 		select {
 		case <-d.ended:
@@ -282,7 +289,6 @@ func serveFile(t *testing.T, file string, env ...string) *daemon {
 		}
 		return errors.New(d.err.String())
 	})
-	return d
 }
 
 // stop asks the daemon to end and demands that it does with 0. One that has ended by the test's own doing is left alone.

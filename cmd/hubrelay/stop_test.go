@@ -2,15 +2,19 @@ package main_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // TestStop ends a daemon that has its hands full.
@@ -78,4 +82,58 @@ func TestKeyFileChanges(t *testing.T) {
 	_, refused := d.upgrade(t, "?token="+token, nil)
 	wantError(t, refused, "401.auth-invalid", "", "no longer exists")
 	d.token(t, opsKey, "hub-1")
+}
+
+// TestStartsBeforeRedis starts a daemon whose Redis comes later, and one whose Redis wants a password.
+func TestStartsBeforeRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Kill()
+	dir := folder(t)
+	file := write(t, dir, "hubrelay.yaml", setup{redis: fmt.Sprintf("url: %q", server.URL())}.yaml())
+	early := start(t, nil, "serve", "-c", file)
+	d := &daemon{process: start(t, nil, "serve", "-c", file)}
+	for _, p := range []*process{early, d.process} {
+		eventually(t, "the daemon to wait for Redis", p.err.contains("waiting for redis"))
+	}
+	early.signal(syscall.SIGTERM)
+	if code := early.exit(t); code != 0 {
+		t.Errorf("a daemon that waits for Redis ended with %d after SIGTERM", code)
+	}
+	server.Restart()
+	d.await(t)
+	ws := d.connect(t, opsKey, "hub-1", "")
+	d.publish(t, "hub-1", "application/json", plain, nil)
+	ws.wait(t, 1)
+	d.stop(t)
+
+	if err := redisAt(t, server.Socket).ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, errOut, code := call(t, nil, "", "serve", "-c", file); code != 1 || !strings.Contains(errOut, "redis") || !strings.Contains(errOut, "uthentication") {
+		t.Errorf("without the password it ended with %d:\n%s", code, errOut)
+	}
+}
+
+// TestPortTaken leaves no redis-server behind where the daemon cannot listen.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	dir := folder(t)
+	data := filepath.Join(dir, "data")
+	for _, key := range []string{"server", "admin"} {
+		text := setup{redis: fmt.Sprintf("data_dir: %q", data)}.yaml()
+		text = strings.Replace(text, key+`: {listen: "127.0.0.1:0"`, key+`: {listen: "`+taken.Addr().String()+`"`, 1)
+		_, errOut, code := call(t, nil, "", "serve", "-c", write(t, dir, "hubrelay.yaml", text))
+		if code != 1 || !strings.Contains(errOut, key+".listen") || !strings.Contains(errOut, taken.Addr().String()) {
+			t.Errorf("it ended with %d:\n%s", code, errOut)
+		}
+		if pid := redisPID(data); pid != 0 && !gone(pid) {
+			t.Errorf("redis-server %d is left behind", pid)
+		}
+	}
 }
