@@ -170,6 +170,9 @@ func (f *field) redact(s string) string {
 		}
 		return s
 	}
+	if u.misread() {
+		return u.scheme + "://" + Redacted
+	}
 	shown := u.scheme + "://"
 	if u.user != "" {
 		shown += Redacted + "@"

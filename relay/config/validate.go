@@ -175,6 +175,10 @@ func splitAddress(s string) (address, bool) {
 	return a, ok
 }
 
+// misread says whether an @ stands behind the hosts: then a password may hold / or ? as they are, and its end passes for
+// something else.
+func (a address) misread() bool { return a.scheme != "unix" && strings.Contains(a.path+a.query, "@") }
+
 // checkRedisURL never repeats the URL, which may hold a password. What only some schemes know, backbone checks.
 func checkRedisURL(s string) string {
 	if s == "memory:" {
@@ -190,6 +194,8 @@ func checkRedisURL(s string) string {
 			return fmt.Sprintf("has the unknown scheme %q (did you mean %q?)", relay.Clip(a.scheme, clipAt), near)
 		}
 		return "has no scheme that leads to a Redis"
+	case a.misread() && (strings.Contains(a.path, "@") || !strings.Contains(a.query, "=")):
+		return "has an @ behind its host: percent-encode the special characters of its password (/ is %2F, ? is %3F, @ is %40)"
 	case a.scheme == "unix" && (a.hosts != "" || len(a.path) < 2):
 		return "names no socket"
 	case strings.Contains(a.hosts, ",") && !strings.HasPrefix(a.scheme, "redis+"):
