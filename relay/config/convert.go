@@ -102,7 +102,7 @@ func (c *converter) unknown(n *node, e entry, path string) {
 	}
 	hint := didYouMean(e.key, n.names())
 	if hint == "" {
-		if home := c.home(c.root, e.key, ""); home != "" && home != path {
+		if home := c.home(c.root, e.key, ""); home != "" && home != path && !strings.HasPrefix(path, "sinks.") {
 			hint = "it belongs to " + home
 		} else {
 			hint = "the keys here are " + strings.Join(n.names(), ", ")
@@ -323,6 +323,9 @@ func (c *converter) text(f *field, v *value, path string) (any, bool) {
 		text = expanded
 	case f.file && text != "":
 		return c.filePath(f, v, path)
+	case strings.Contains(text, "${"):
+		c.warnings = append(c.warnings, c.problem(v.at, path, "${…} stands for itself here: only secrets are filled from the environment",
+			"write the value itself"))
 	}
 	if len(f.enum) > 0 && !slices.Contains(f.enum, text) {
 		hint := didYouMean(text, f.enum)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -29,12 +30,17 @@ func (c *converter) environment(environ []string) *env.Env {
 func (c *converter) variable(name, text string) (string, any) {
 	rest := strings.TrimPrefix(name, envPrefix)
 	if !strings.Contains(rest, envLevel) {
+		c.mentionLevels(name)
 		return "", nil // belongs to the commands
 	}
 	at := position{variable: name}
 	keys, f := c.lookup(c.root, strings.Split(strings.ToLower(rest), envLevel))
 	if f == nil {
-		c.badAt(at, "", "there is no such setting", didYouMean(name, c.variables()))
+		if known := c.variables(); slices.Contains(known, name) {
+			c.badAt(at, "", "may mean several sinks, since - and _ are the same in a variable", "set it in the file, or rename one of them")
+		} else {
+			c.badAt(at, "", "there is no such setting", didYouMean(name, known))
+		}
 		return "", nil
 	}
 	path := strings.Join(keys, ".")
@@ -62,6 +68,16 @@ func (c *converter) variable(name, text string) (string, any) {
 	return strings.Join(keys, delim), x
 }
 
+// mentionLevels warns of a variable that looks like a setting whose levels are joined by one _ only.
+func (c *converter) mentionLevels(name string) {
+	for _, known := range c.variables() {
+		if strings.ReplaceAll(known, envLevel, "_") == name {
+			c.warnings = append(c.warnings, c.problem(position{variable: name}, "", "is not read: levels are joined by "+envLevel,
+				fmt.Sprintf("did you mean %q?", known)))
+		}
+	}
+}
+
 func listOf(text string, at position) *value {
 	list := &value{shape: shapeList, at: at}
 	for item := range strings.SplitSeq(text, ",") {
@@ -85,20 +101,32 @@ func (c *converter) lookup(n *node, keys []string) ([]string, *field) {
 		return append([]string{keys[0]}, rest...), found
 	case len(keys) > 2 && f.node.kind == kindSinks:
 		name := c.sinkCalled(keys[1])
+		if name == "" {
+			return nil, nil
+		}
 		rest, found := c.lookup(c.sinkNode(f.node, name), keys[2:])
 		return append([]string{keys[0], name}, rest...), found
 	}
 	return nil, nil
 }
 
-// sinkCalled finds the sink that a variable means: variables cannot hold the - that names may have.
+// sinkCalled finds the sink that a variable means: variables cannot hold the - that names may have. It returns "" where
+// several sinks may be meant.
 func (c *converter) sinkCalled(name string) string {
-	for known := range c.types {
-		if strings.ReplaceAll(known, "-", "_") == name {
-			return known
-		}
+	if _, exact := c.types[name]; exact {
+		return name
 	}
-	return name
+	meant := name
+	for known := range c.types {
+		if strings.ReplaceAll(known, "-", "_") != name {
+			continue
+		}
+		if meant != name {
+			return ""
+		}
+		meant = known
+	}
+	return meant
 }
 
 // variables lists the names of all variables that would be accepted.

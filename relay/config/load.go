@@ -110,6 +110,7 @@ func (l *loader) findTypes(file *value) {
 		if sink, _, found := strings.Cut(rest, envLevel); ok && found {
 			called := l.sinkCalled(strings.ToLower(sink))
 			switch {
+			case called == "": // reported when the variable is read
 			case strings.EqualFold(rest, sink+envLevel+"type"):
 				l.types[called] = text
 			case l.types[called] == "":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -208,10 +209,35 @@ func (p *yamlParser) syntaxError(text string, err error) {
 		line := lines[at.line-1]
 		if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") {
 			message, hint = "the line begins with a tab", "YAML is indented with spaces"
+		} else {
+			hint = quoteHint(line)
+		}
+		if at.line >= 2 && hint == "" && strings.HasSuffix(strings.TrimSpace(lines[at.line-2]), " *") {
+			hint = quoteStar // a lone * takes what follows it for its name
 		}
 	}
 	message, _, _ = strings.Cut(message, "\n")
 	p.badAt(at, "", "is not valid YAML: "+message, hint)
+}
+
+// What YAML makes of the most common patterns and of ${NAME} is not what their author meant.
+const (
+	quoteStar      = `text that begins with * needs quotes, such as "*.error"`
+	quoteExclusion = `text that begins with ! needs quotes, such as "!*.error"`
+	quoteVariable  = "put ${NAME} between quotes inside { } and [ ]"
+)
+
+// quoteHint guesses from a line that is not YAML which quotes are missing, if any.
+func quoteHint(line string) string {
+	switch {
+	case regexp.MustCompile(`[-:,[]\s*\*`).MatchString(line):
+		return quoteStar
+	case regexp.MustCompile(`[-:,[]\s*!`).MatchString(line):
+		return quoteExclusion
+	case regexp.MustCompile(`[{[].*[:,[]\s*\$\{`).MatchString(line):
+		return quoteVariable
+	}
+	return ""
 }
 
 // reason says why a file could not be opened, without repeating its name.

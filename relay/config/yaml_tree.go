@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
@@ -81,7 +82,11 @@ func (p *yamlParser) value(n ast.Node, path string, depth int) *value {
 	case *ast.AliasNode:
 		return p.alias(n, v, path)
 	case *ast.TagNode:
-		p.badAt(v.at, path, "tags such as "+n.GetToken().Value+" have no meaning here", "leave the tag out")
+		hint := quoteExclusion
+		if strings.HasPrefix(n.GetToken().Value, "!!") {
+			hint = "leave the tag out"
+		}
+		p.badAt(v.at, path, "tags such as "+n.GetToken().Value+" have no meaning here", hint)
 		v.broken = true
 	default:
 		p.scalar(v, n, path)
@@ -96,7 +101,7 @@ func (p *yamlParser) alias(n *ast.AliasNode, v *value, path string) *value {
 	}
 	target, ok := p.anchors[name]
 	if !ok {
-		p.badAt(v.at, path, fmt.Sprintf("there is no anchor %q above", name), "")
+		p.badAt(v.at, path, fmt.Sprintf("there is no anchor %q above", name), quoteStar)
 		v.broken = true
 		return v
 	}
@@ -175,6 +180,9 @@ func (p *yamlParser) merge(v *value, merged []*value, seen map[string]position, 
 				}
 			}
 		default:
+			if from.broken {
+				continue
+			}
 			p.badAt(from.at, path, "only a map can be merged with <<", "")
 		}
 	}

@@ -1,0 +1,104 @@
+package config_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+// A password that was not percent-encoded moves the borders of the URL; no part of it may show all the same.
+func TestRedisURLWithRawPassword(t *testing.T) {
+	for _, url := range []string{
+		"redis://:hunter/two@host:6379/0", "redis://:hunter?two@host:6379/0", "redis://u:hunter@two/three@host", "redis://:12/hunter?two@host",
+	} {
+		_, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, nil)
+		if err == nil || !strings.Contains(err.Error(), "percent-encode") {
+			t.Errorf("%s: %v", url, err)
+		} else if strings.Contains(err.Error(), "hunter") || strings.Contains(err.Error(), "two") {
+			t.Errorf("%s shows in %v", url, err)
+		}
+	}
+	for _, url := range []string{"unix:///run/redis@main/redis.sock", "redis+sentinel://a:1/master?sentinel_password=x@y"} {
+		if _, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, nil); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	path := write(t, keys+"sinks: {a: {type: test, url: 'https://u:hunter@two/three@host/x'}}\n")
+	cfg, err := config.Load(path, nil, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := cfg.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "hunter") || strings.Contains(out.String(), "two") {
+		t.Errorf("printed:\n%s", out.String())
+	}
+}
+
+// The most common mistakes with patterns and secrets are YAML's doing, and its words for them help nobody.
+func TestQuotesAreAskedFor(t *testing.T) {
+	for text, want := range map[string]string{
+		"sinks: {a: {type: test, url: u, topics: [*.error]}}":          `text that begins with * needs quotes, such as "*.error"`,
+		"sinks: {a: {type: test, url: u, topics: [!container.error]}}": `text that begins with ! needs quotes, such as "!*.error"`,
+		"sinks: {a: {type: test, url: u, topics: [!*.error]}}":         `text that begins with ! needs quotes, such as "!*.error"`,
+		"sinks:\n  a:\n    type: test\n    topics: *\n":                `text that begins with * needs quotes, such as "*.error"`,
+		"sinks:\n  a:\n    topics:\n      - *\n      - b\n":            `text that begins with * needs quotes, such as "*.error"`,
+		"sinks:\n  a:\n    topics:\n      - !container.error\n":        `text that begins with ! needs quotes, such as "!*.error"`,
+		"redis: {url: ${REDIS_URL}, prefix: p}":                        `put ${NAME} between quotes inside { } and [ ]`,
+	} {
+		_, err := config.Load(write(t, keys+text+"\n"), environ(), kinds())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// Variables cannot hold the - of a name: one that could mean two sinks must not set either by chance.
+func TestVariableOfTwoSinks(t *testing.T) {
+	path := write(t, keys+"sinks: {a-b: {type: test, url: u}, a_b: {type: test, url: u}, c-d_e: {type: test, url: u}, c_d-e: {type: test, url: u}}\n")
+	for range 20 {
+		cfg, err := config.Load(path, []string{"HUBRELAY_SINKS__A_B__TIMEOUT=7s"}, kinds())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := cfg.Sinks["a_b"].Timeout.String(); text != "7s" {
+			t.Fatalf("the sink of that very name has a timeout of %s", text)
+		}
+		_, err = config.Load(path, []string{"HUBRELAY_SINKS__C_D_E__TIMEOUT=7s"}, kinds())
+		if err == nil || !strings.Contains(err.Error(), "HUBRELAY_SINKS__C_D_E__TIMEOUT") {
+			t.Fatalf("got %v", err)
+		}
+	}
+}
+
+func TestIgnoredVariablesAreMentioned(t *testing.T) {
+	path := write(t, "auth: {keys: [{name: ops, key: '${OPS_KEY}', account_id: '${ACCOUNT}', hubs: ['${HUB}']}]}\n")
+	cfg, err := config.Load(path, environ("HUBRELAY_SERVER_LISTEN=:1", "HUBRELAY_URL=x", "HUBRELAY_BILLING_SECRET=y"), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range cfg.Warnings {
+		got = append(got, w.String())
+	}
+	text := strings.Join(got, "\n")
+	for _, want := range []string{`"HUBRELAY_SERVER__LISTEN"`, "auth.keys[0].account_id: ", "auth.keys[0].hubs[0]: "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no warning has %s", want)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("warnings:\n%s", text)
+	}
+}
+
+func TestBrokenMergeIsReportedOnce(t *testing.T) {
+	_, err := config.Load(write(t, keys+"server: {<<: *nope}\n"), nil, kinds())
+	if err == nil || strings.Count(err.Error(), "\n") != 0 {
+		t.Errorf("got %v", err)
+	}
+}
