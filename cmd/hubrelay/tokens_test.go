@@ -104,7 +104,7 @@ func TestTokens(t *testing.T) {
 	}
 	t.Run("without an upgrade", func(t *testing.T) {
 		token := d.token(t, opsKey, "hub-1")
-		wantError(t, d.do(t, request{method: "GET", path: notificationsPath + "?token=" + token}), "426.upgrade-required", "", "upgrade")
+		wantError(t, d.do(t, request{method: "GET", path: notificationsPath + "?token=" + token}), "426.upgrade-required", "", "Upgrade")
 		wantError(t, d.do(t, request{method: "GET", header: map[string]string{"X-Service-Token": token}}), "426.upgrade-required", "", "")
 		if ws, refused := d.upgrade(t, "?token="+token, nil); ws == nil {
 			t.Errorf("the token was used up: %d %s", refused.status, refused.body)
