@@ -2,27 +2,15 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/relay/client"
-)
-
-// A batch on standard input leaves when it is full, or when nothing more has come for a moment: so a file goes out
-// in large requests, and the output of a running program at once.
-const (
-	publishBatch  = 500
-	publishBytes  = 768 << 10
-	publishLinger = 20 * time.Millisecond
-	maxLine       = 1 << 20
 )
 
 type publishFlags struct {
@@ -116,118 +104,4 @@ func printIDs(std streams, asJSON bool, ids []string) error {
 		}
 	}
 	return out.Flush()
-}
-
-// publishStream sends standard input. A first line that is no whole JSON value means that the input is one text over
-// several lines.
-func publishStream(ctx context.Context, std streams, f *publishFlags) error {
-	in := bufio.NewReaderSize(std.in, 64<<10)
-	first, err := readLine(in)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if trimmed := bytes.TrimSpace(first); len(trimmed) > 0 && (trimmed[0] != '{' || !json.Valid(trimmed)) {
-		rest, err := io.ReadAll(io.LimitReader(in, maxLine+1))
-		if err != nil {
-			return fmt.Errorf("read standard input: %w", err)
-		}
-		return publishBody(ctx, std, f, append(first, rest...))
-	}
-
-	// The reader cannot be interrupted: a signal leaves it behind in its last read, and the process ends.
-	lines := make(chan []byte, publishBatch)
-	failed := make(chan error, 1)
-	go func() {
-		defer close(lines)
-		for line := first; ; {
-			if len(bytes.TrimSpace(line)) > 0 {
-				select {
-				case lines <- line:
-				case <-ctx.Done():
-					return
-				}
-			}
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					failed <- err
-				}
-				return
-			}
-			line, err = readLine(in)
-		}
-	}()
-	if err := sendBatches(ctx, std, f, lines); err != nil {
-		return err
-	}
-	select {
-	case err := <-failed:
-		return fmt.Errorf("read standard input: %w", err)
-	default:
-		return nil
-	}
-}
-
-func readLine(in *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := in.ReadSlice('\n')
-		line = append(line, part...)
-		if len(line) > maxLine {
-			return nil, errors.New("a line is longer than 1 MiB")
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, err
-		}
-	}
-}
-
-func sendBatches(ctx context.Context, std streams, f *publishFlags, lines <-chan []byte) error {
-	c := f.client()
-	var body bytes.Buffer
-	count := 0
-	flush := func() error {
-		if count == 0 {
-			return nil
-		}
-		ids, err := c.Publish(ctx, "application/x-ndjson", "", body.Bytes())
-		if err != nil {
-			return err
-		}
-		body.Reset()
-		count = 0
-		return printIDs(std, f.asJSON, ids)
-	}
-	linger := time.NewTimer(publishLinger)
-	defer linger.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			if count > 0 {
-				return fmt.Errorf("interrupted: the last %d lines that were read have not been sent", count)
-			}
-			return nil
-		case <-linger.C:
-			if err := flush(); err != nil {
-				return err
-			}
-		case line, ok := <-lines:
-			if !ok {
-				return flush()
-			}
-			if body.Len()+len(line) > publishBytes {
-				if err := flush(); err != nil {
-					return err
-				}
-			}
-			body.Write(bytes.TrimRight(line, "\r\n"))
-			body.WriteByte('\n')
-			count++
-			if count == publishBatch {
-				if err := flush(); err != nil {
-					return err
-				}
-			}
-			linger.Reset(publishLinger)
-		}
-	}
 }
