@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +34,8 @@ func newServe(std streams) *cobra.Command {
 Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 		Args: checked(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Whoever reads the log may go away, as journald does when it restarts; that must not end the daemon.
+			signal.Ignore(syscall.SIGPIPE)
 			cfg, err := loadConfig(std, file)
 			if err != nil {
 				return err
