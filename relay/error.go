@@ -40,7 +40,7 @@ func infoOf(c Code) codeInfo {
 	case CodeAuthExpired:
 		return codeInfo{http.StatusUnauthorized, "The credentials have expired"}
 	case CodePermissions:
-		return codeInfo{http.StatusForbidden, "The key may not do this"}
+		return codeInfo{http.StatusForbidden, "This is not permitted"}
 	case CodeWrongHub:
 		return codeInfo{http.StatusForbidden, "The key does not open this hub"}
 	case CodeNoURI:

@@ -23,7 +23,7 @@ type streamRequest struct {
 	events  bool     // Accept: text/event-stream
 	tokens  []string // as presented in the query and the header
 	topics  []string
-	after   string
+	resume  string // the first parameter of those that ask for cursors
 }
 
 func (s *streamRequest) wanted() bool { return s.upgrade || s.events || len(s.tokens) > 0 }
@@ -38,7 +38,12 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 		if err != nil {
 			return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
 		}
-		s.tokens, s.after = query["token"], query.Get("after")
+		s.tokens = query["token"]
+		for _, name := range []string{"after", "cursor"} {
+			if value := query.Get(name); s.resume == "" && value != "" && value != "false" {
+				s.resume = name
+			}
+		}
 		for _, list := range query["topics"] {
 			if list = strings.TrimSpace(list); list != "" {
 				s.topics = append(s.topics, strings.Split(list, ",")...)
@@ -109,10 +114,10 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	if refused != nil {
 		return refused
 	}
-	// No message carries a cursor yet, so this is none of ours, and to ignore it would lose what it asks for.
-	if req.after != "" {
+	// To ignore it would lose what it asks for.
+	if req.resume != "" {
 		return relay.NewError(relay.CodeInvalidArgument,
-			"the parameter after is not a cursor of this relay, which cannot resume streams yet").With("parameter", "after")
+			"the parameter "+req.resume+" asks for cursors, which this version of the relay does not have; leave it out").With("parameter", req.resume)
 	}
 	return a.opt.Streams.Serve(httpd.Bare(w), r, hub.Subscription{
 		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Key: grant.KeyName, Expires: grant.Expires,
