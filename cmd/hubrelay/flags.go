@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay/client"
 )
 
 // lookup returns the value of an environment variable, empty where it is not set.
@@ -37,6 +40,12 @@ func (r *remote) register(cmd *cobra.Command, std streams) {
 		}
 		return nil
 	}
+}
+
+// client follows no redirect: a publication would arrive as a GET, whose answer looks like success.
+func (r *remote) client() *client.Client {
+	direct := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &client.Client{URL: r.url, Key: r.key, Hub: r.hub, HTTP: direct}
 }
 
 // fill gives an empty value the first choice that is not empty.

@@ -9,8 +9,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-
-	"github.com/hubrelay/hubrelay/relay/client"
 )
 
 type publishFlags struct {
@@ -91,8 +89,6 @@ func publishBody(ctx context.Context, std streams, f *publishFlags, body []byte)
 	}
 	return printIDs(std, f.asJSON, ids)
 }
-
-func (r *remote) client() *client.Client { return &client.Client{URL: r.url, Key: r.key, Hub: r.hub} }
 
 func printIDs(std streams, asJSON bool, ids []string) error {
 	out := bufio.NewWriter(std.out)
