@@ -51,7 +51,7 @@ For the configuration; the key itself is shown only here:
 
 auth:
   keys:
-    - {name: %q, key_sha256: %s, hubs: ["*"], capabilities: [notifications-publish]}
+    - {name: %q, key_sha256: %s, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}
 `, key, name, hash)
 	return err
 }
