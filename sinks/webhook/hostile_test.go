@@ -166,8 +166,12 @@ func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	defer srv.Close()
+	trusting, ok := srv.Client().Transport.(*http.Transport)
+	if !ok {
+		t.Fatal("the test server's client has another transport")
+	}
 	c := &Config{URL: srv.URL, AllowCIDRs: []string{"127.0.0.0/8"}}
-	s, err := open(settings, c, srv.Client().Transport.(*http.Transport).TLSClientConfig)
+	s, err := open(settings, c, trusting.TLSClientConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
