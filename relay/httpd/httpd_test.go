@@ -184,6 +184,41 @@ func TestRunFinishesRequestsInHand(t *testing.T) {
 	}
 }
 
+// Connections that were opened ahead of any request hold nothing up, with TLS or without.
+func TestSilentConnectionsDoNotDelayTheStop(t *testing.T) {
+	certFile, keyFile := writeCertificate(t, t.TempDir(), "one")
+	for name, o := range map[string]Options{"plain": {}, "tls": {CertFile: certFile, KeyFile: keyFile}} {
+		o.Addr, o.Handler, o.Grace = "127.0.0.1:0", http.NotFoundHandler(), 20*time.Second
+		s, err := Listen(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		for range 3 {
+			dial(t, s)
+		}
+		last := dial(t, s)
+		if name == "plain" { // the listener has taken all before it
+			if _, err := io.WriteString(last, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := http.ReadResponse(bufio.NewReader(last), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin := time.Now()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(begin); took > 4*time.Second {
+			t.Errorf("%s: the stop took %s", name, took)
+		}
+	}
+}
+
 func TestHijackIsBareAndWithoutDeadlines(t *testing.T) {
 	s := run(t, Options{ReadTimeout: 50 * time.Millisecond, WriteTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {

@@ -71,6 +71,7 @@ type Server struct {
 	opt      Options
 	listener net.Listener
 	http     *http.Server
+	silent   silent
 	close    sync.Once
 }
 
@@ -78,6 +79,7 @@ type Server struct {
 func Listen(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{opt: o, http: newHTTPServer(o)}
+	s.http.ConnState = s.silent.watch
 	if o.CertFile != "" || o.KeyFile != "" {
 		cert, err := OpenCertificate(o.CertFile, o.KeyFile, o.Log)
 		if err != nil {
@@ -137,6 +139,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.Grace)
 	defer cancel()
+	defer time.AfterFunc(silentGrace, s.silent.closeAll).Stop()
 	err := s.http.Shutdown(grace)
 	if err != nil {
 		_ = s.http.Close()

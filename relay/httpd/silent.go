@@ -1,0 +1,45 @@
+package httpd
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// silentGrace is how long a stop waits for the first byte of a connection. net/http waits for 5 s, which browsers and
+// Go's own client would cost us at every stop: both open connections that they then do not need.
+const silentGrace = 500 * time.Millisecond
+
+// silent is the connections on which nothing has come yet.
+type silent struct {
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	over  bool // none may stay silent any more
+}
+
+// watch is an http.Server's ConnState.
+func (s *silent) watch(conn net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(s.conns, conn)
+	case s.over:
+		_ = conn.Close()
+	default:
+		if s.conns == nil {
+			s.conns = make(map[net.Conn]struct{})
+		}
+		s.conns[conn] = struct{}{}
+	}
+}
+
+func (s *silent) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	for conn := range s.conns {
+		_ = conn.Close()
+	}
+}
