@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -71,6 +72,29 @@ func TestTwoNodes(t *testing.T) {
 	}
 	if got := objectIDs(sockets[1].wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the socket of the other node got %d notifications that are not the %d published, in order", len(got), len(ids))
+	}
+}
+
+// TestSlowReceiver takes longer for each request than a node may be silent before another takes over what it holds: the
+// nodes must keep showing that they live.
+func TestSlowReceiver(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hooks := receive(t, func(w http.ResponseWriter, _ hook) {
+		<-time.After(18 * time.Second)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	text := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 30s")}
+	nodes := []*daemon{serve(t, text), serve(t, text)}
+	ids := append(nodes[0].publish(t, "hub-1", "application/x-ndjson", lines(10), nil),
+		nodes[1].publish(t, "hub-1", "application/x-ndjson", lines(10), nil)...)
+	eventually(t, "every webhook", hooks.took("/", ids))
+	store := redisAt(t, server.Socket)
+	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	for id, n := range hooks.counts() {
+		if n != 1 {
+			t.Errorf("%s was delivered %d times", id, n)
+		}
 	}
 }
 

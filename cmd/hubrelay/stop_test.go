@@ -46,6 +46,7 @@ func TestStop(t *testing.T) {
 	if got := objectIDs(ws.wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the websocket got %v, want %v", got, ids)
 	}
+	eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
 	release() // within the grace: what was begun is finished
 	if code := d.exit(t); code != 0 {
 		t.Errorf("it ended with %d", code)
