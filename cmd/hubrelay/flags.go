@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -42,11 +41,7 @@ func (r *remote) register(cmd *cobra.Command, std streams) {
 	}
 }
 
-// client follows no redirect: a publication would arrive as a GET, whose answer looks like success.
-func (r *remote) client() *client.Client {
-	direct := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return &client.Client{URL: r.url, Key: r.key, Hub: r.hub, HTTP: direct}
-}
+func (r *remote) client() *client.Client { return &client.Client{URL: r.url, Key: r.key, Hub: r.hub} }
 
 // fill gives an empty value the first choice that is not empty.
 func fill(value *string, choices ...string) {

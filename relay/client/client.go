@@ -164,11 +164,12 @@ func (c *Client) header() http.Header {
 	return header
 }
 
+// http is the client for requests. It follows no redirect: a publication would arrive as a GET, whose answer looks like
+// success.
 func (c *Client) http() *http.Client {
-	if c.HTTP == nil {
-		return http.DefaultClient
-	}
-	return c.HTTP
+	direct := *cmp.Or(c.HTTP, http.DefaultClient)
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &direct
 }
 
 func (c *Client) log() *slog.Logger {

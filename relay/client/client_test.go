@@ -114,6 +114,18 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+func TestPublishFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, nil)
+	moved := httptest.NewServer(http.RedirectHandler(s.URL+"/base"+path, http.StatusMovedPermanently))
+	defer moved.Close()
+	_, err := (&Client{URL: moved.URL, Key: "secret", Hub: "h1"}).Publish(t.Context(), "application/json", "", []byte("{}"))
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusMovedPermanently {
+		t.Errorf("got %v, want an error of status 301", err)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	envelope := `{"error":{"status":422,"code":"422.invalid-argument","title":"T","detail":"D","source":"/1/topic","extra":{"k":"v"}},"data":null}`

@@ -67,7 +67,8 @@ func (l *loader) server(s *Server) {
 		u, err := url.Parse(o)
 		switch {
 		case o == "*":
-		case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || o != u.Scheme+"://"+u.Host:
+		case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || o != u.Scheme+"://"+u.Host,
+			strings.Contains(u.Host, "*"):
 			l.bad(path, fmt.Sprintf("%q is not an origin", relay.Clip(o, clipAt)), "write https://host, https://host:port or *")
 		case u.Scheme == "http" && !isLoopback(net.JoinHostPort(u.Hostname(), "80")):
 			l.warn(path, "pages over plain http can be changed on their way", "use https")
