@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,7 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Whoever reads the log may go away, as journald does when it restarts; that must not end the daemon.
 			signal.Ignore(syscall.SIGPIPE)
+			calmCollector(std)
 			cfg, err := loadConfig(std, file)
 			if err != nil {
 				return err
@@ -58,6 +60,17 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 	}
 	configFlag(cmd, &file)
 	return cmd
+}
+
+// gcPercent lets the heap grow to four times what is in use before it is collected. Little is in use and a notification
+// leaves more than a KiB of garbage: the queues are read a fifth faster than with Go's 100, for a few MiB.
+const gcPercent = 300
+
+// calmCollector sets gcPercent unless GOGC says otherwise.
+func calmCollector(std streams) {
+	if std.lookup("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 }
 
 // newLogger writes for people on a terminal and JSON for machines elsewhere, unless the configuration says otherwise.
