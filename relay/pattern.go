@@ -76,6 +76,30 @@ func (p Patterns) Match(topic string) bool {
 	return p.included(topic) && !matchAny(p.exclude, topic, false)
 }
 
+// Explain answers like [Patterns.Match] and names the pattern that decided.
+func (p Patterns) Explain(topic string) (passes bool, reason string) {
+	operational, shown := strings.HasPrefix(topic, OperationalPrefix), Clip(topic, maxName)
+	for i := range p.exclude {
+		if p.exclude[i].match(topic) {
+			return false, fmt.Sprintf("topics excludes %s by %q", shown, "!"+p.exclude[i].text)
+		}
+	}
+	for i := range p.include {
+		if (!operational || p.include[i].operational) && p.include[i].match(topic) {
+			return true, fmt.Sprintf("topics has %q", p.include[i].text)
+		}
+	}
+	switch {
+	case operational:
+		return false, fmt.Sprintf("topics has no pattern that begins with %q and matches %s", OperationalPrefix, shown)
+	case len(p.include) > 0:
+		return false, fmt.Sprintf("topics has no pattern that matches %s: %s", shown, Clip(p.String(), 200))
+	case len(p.exclude) > 0:
+		return true, "topics excludes only others"
+	}
+	return true, "topics is empty, which is all"
+}
+
 func (p Patterns) included(topic string) bool {
 	operational := strings.HasPrefix(topic, OperationalPrefix)
 	if len(p.include) == 0 {
@@ -133,6 +157,7 @@ func (c *Catalog) matched(p pattern) bool {
 
 // pattern is cut at its stars once, so that a match is a few comparisons: head*middle*…*tail.
 type pattern struct {
+	text        string
 	literal     bool
 	operational bool
 	head, tail  string
@@ -140,7 +165,7 @@ type pattern struct {
 }
 
 func newPattern(text string) pattern {
-	p := pattern{operational: strings.HasPrefix(text, OperationalPrefix)}
+	p := pattern{text: text, operational: strings.HasPrefix(text, OperationalPrefix)}
 	parts := strings.Split(text, "*")
 	p.head = parts[0]
 	if len(parts) == 1 {

@@ -9,34 +9,6 @@ import (
 	"time"
 )
 
-func TestFilterMatch(t *testing.T) {
-	errorsOnly, err := ParsePatterns([]string{"*.error"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := Notification{Topic: "job.error", Hub: "h1", Account: "a1"}
-	for name, tc := range map[string]struct {
-		filter Filter
-		want   bool
-	}{
-		"everything":    {Filter{}, true},
-		"topic":         {Filter{Topics: errorsOnly}, true},
-		"hub":           {Filter{Hubs: []string{"h0", "h1"}}, true},
-		"other hub":     {Filter{Hubs: []string{"h10"}}, false},
-		"account":       {Filter{Accounts: []string{"a1"}}, true},
-		"other account": {Filter{Hubs: []string{"h1"}, Accounts: []string{""}}, false},
-		"all three":     {Filter{Topics: errorsOnly, Hubs: []string{"h1"}, Accounts: []string{"a1"}}, true},
-	} {
-		if got := tc.filter.Match(n); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-	n.Topic = "job.created"
-	if (Filter{Topics: errorsOnly}).Match(n) {
-		t.Error("the topic was not looked at")
-	}
-}
-
 func TestErrorCodes(t *testing.T) {
 	for code, status := range map[Code]int{
 		CodeInvalidSyntax: 400, CodeAuthInvalid: 401, CodeAuthExpired: 401, CodePermissions: 403, CodeWrongHub: 403, CodeNoURI: 404,
