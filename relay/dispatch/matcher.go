@@ -22,10 +22,12 @@ type Sink struct {
 const maxTopics = 4096
 
 // Matcher finds the sinks that want a notification. What a topic's sinks are is found out once, and of those only the
-// ones that may want the notification's hub and account are looked at: a sink that does not match costs nothing. It is
-// safe for concurrent use.
+// ones that may want the notification's hub and account are looked at: a sink that does not match costs nothing. A
+// notification is decoded only where a sink that is left wants to look inside, and once for all of them. It is safe for
+// concurrent use.
 type Matcher struct {
-	sinks []Sink
+	sinks  []Sink
+	inside []bool // by sink: its filter looks inside
 
 	mu     sync.RWMutex
 	topics map[string]*candidates
@@ -36,11 +38,16 @@ type candidates struct {
 	all       []int // no further condition
 	byHub     map[string][]int
 	byAccount map[string][]int // no condition on the hub
+	inside    bool             // one of them looks inside
 }
 
 // NewMatcher indexes sinks. [Matcher.Match] answers with places in that list, which must not change any more.
 func NewMatcher(sinks []Sink) *Matcher {
-	return &Matcher{sinks: sinks, topics: make(map[string]*candidates)}
+	m := &Matcher{sinks: sinks, inside: make([]bool, len(sinks)), topics: make(map[string]*candidates)}
+	for i := range sinks {
+		m.inside[i] = sinks[i].Filter.LooksInside()
+	}
+	return m
 }
 
 // Sinks is the list that the matcher was made of.
@@ -70,7 +77,30 @@ func (m *Matcher) Match(n *relay.Notification, dst []int) []int {
 	if parts > 1 {
 		slices.Sort(dst[before:])
 	}
+	if c.inside {
+		dst = m.lookInside(n, dst, before)
+	}
 	return dst
+}
+
+// lookInside keeps, of what was found from a place on, the sinks that want what the notification says. What cannot be
+// decoded goes to all of them.
+func (m *Matcher) lookInside(n *relay.Notification, found []int, from int) []int {
+	first := slices.IndexFunc(found[from:], func(i int) bool { return m.inside[i] })
+	if first < 0 {
+		return found
+	}
+	e, err := n.Envelope()
+	if err != nil {
+		return found
+	}
+	kept := found[:from+first]
+	for _, i := range found[from+first:] {
+		if !m.inside[i] || m.sinks[i].Filter.MatchInside(&e) {
+			kept = append(kept, i)
+		}
+	}
+	return kept
 }
 
 func (m *Matcher) candidates(topic string) *candidates {
@@ -93,8 +123,11 @@ func (m *Matcher) index(topic string) *candidates {
 	c := &candidates{byHub: map[string][]int{}, byAccount: map[string][]int{}}
 	for i := range m.sinks {
 		f := &m.sinks[i].Filter
+		if !f.Topics.Match(topic) {
+			continue
+		}
+		c.inside = c.inside || m.inside[i]
 		switch {
-		case !f.Topics.Match(topic):
 		case len(f.Hubs) > 0:
 			addOnce(c.byHub, f.Hubs, i)
 		case len(f.Accounts) > 0:

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -35,6 +37,8 @@ func TestMatchIsWhatFiltersSay(t *testing.T) {
 		sinks = append(sinks, Sink{Name: fmt.Sprint("s", i), Filter: relay.Filter{
 			Topics: patterns(t, pick("*.error", "container.*", "!container.instance.*", "hubrelay.*", "*")...),
 			Hubs:   pick("h1", "h2", "h3"), Accounts: pick("a1", "a2", ""),
+			Environments: pick("e1", "e2", "e3"), Clusters: pick("c1"), Containers: pick("x"),
+			When: maybe(rng),
 		}})
 	}
 	m := NewMatcher(sinks)
@@ -42,7 +46,7 @@ func TestMatchIsWhatFiltersSay(t *testing.T) {
 	for _, topic := range []string{"container.error", "container.instance.error", "image.error", "hub.updated", "hubrelay.sink.disabled"} {
 		for _, hub := range []string{"h1", "h2", "h9"} {
 			for _, account := range []string{"", "a1", "a9"} {
-				n := relay.Notification{Topic: topic, Hub: hub, Account: account}
+				n := relay.Notification{Topic: topic, Hub: hub, Account: account, Data: inside(pick("e1", "e2"), pick("c1"), pick("x"))}
 				var want []int
 				for i, s := range sinks {
 					if s.Filter.Match(n) {
@@ -54,6 +58,49 @@ func TestMatchIsWhatFiltersSay(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// maybe returns a condition, or none.
+func maybe(rng *rand.Rand) relay.Condition {
+	switch rng.IntN(6) {
+	case 0:
+		return func(e *relay.Envelope) (bool, error) { return len(e.Context.Environments) > 1, nil }
+	case 1:
+		return func(*relay.Envelope) (bool, error) { return false, errors.New("no answer") }
+	}
+	return nil
+}
+
+// inside is the data of a notification with these values.
+func inside(environments, clusters, containers []string) []byte {
+	data, err := json.Marshal(relay.Envelope{Context: relay.Context{Environments: environments, Clusters: clusters, Containers: containers}})
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func TestMatchLooksInsideWhatIsLeft(t *testing.T) {
+	asked := 0
+	when := func(*relay.Envelope) (bool, error) { asked++; return true, nil }
+	m := NewMatcher([]Sink{
+		{Name: "topic", Filter: relay.Filter{Topics: patterns(t, "job.*"), When: when}},
+		{Name: "hub", Filter: relay.Filter{Hubs: []string{"h9"}, When: when}},
+		{Name: "all"},
+		{Name: "containers", Filter: relay.Filter{Containers: []string{"x"}}},
+	})
+	n := relay.Notification{Topic: "image.error", Hub: "h", Data: inside(nil, nil, []string{"x"})}
+	if got := m.Match(&n, nil); !slices.Equal(got, []int{2, 3}) || asked != 0 {
+		t.Errorf("%v after %d questions", got, asked)
+	}
+	n.Data = inside(nil, nil, []string{"y"})
+	if got := m.Match(&n, []int{3}); !slices.Equal(got, []int{3, 2}) {
+		t.Errorf("%v", got)
+	}
+	n.Data = []byte("what cannot be decoded goes to all")
+	if got := m.Match(&n, nil); !slices.Equal(got, []int{2, 3}) {
+		t.Errorf("%v", got)
 	}
 }
 
@@ -113,5 +160,28 @@ func BenchmarkMatch(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkMatchInside: the sinks of a topic look inside, and want something else. The notification is decoded once.
+func BenchmarkMatchInside(b *testing.B) {
+	n := relay.Notification{Topic: "container.created", Hub: "h", Account: "a", Data: inside(
+		[]string{"0123456789abcdef01234567"}, []string{"production"}, []string{"123456789abcdef012345678", "23456789abcdef0123456789"})}
+	for _, others := range []int{0, 1, 10, 100, 1000} {
+		sinks := []Sink{{Name: "one", Filter: relay.Filter{Topics: patterns(b, "container.*")}}}
+		for i := range others {
+			sinks = append(sinks, Sink{Name: fmt.Sprint("s", i), Filter: relay.Filter{Containers: []string{fmt.Sprint("c", i)}}})
+		}
+		m := NewMatcher(sinks)
+		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
+			var dst []int
+			b.ReportAllocs()
+			for b.Loop() {
+				dst = m.Match(&n, dst[:0])
+			}
+			if len(dst) != 1 {
+				b.Fatal(dst)
+			}
+		})
 	}
 }
