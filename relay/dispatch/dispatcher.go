@@ -21,8 +21,8 @@ const (
 	mergeMost = 1024
 	// pairsMost bounds the copies that one script makes, since Redis does nothing else meanwhile.
 	pairsMost = 4096
-	// maintainEvery is the pause between trims, with jitter; then dropped entries are reported too, and the log is
-	// looked at in case the node's reader of the log hangs.
+	// maintainEvery is the pause between trims, with jitter; then dropped entries are reported too, and the state is read
+	// again and the log looked at, in case the node's reader of the log hangs or Redis was set back unnoticed.
 	maintainEvery = 5 * time.Second
 	retryMin      = 100 * time.Millisecond
 	retryMax      = 5 * time.Second
@@ -197,8 +197,7 @@ func (d *Dispatcher) work(ctx context.Context) error {
 		case b := <-d.batches:
 			again, err = d.live(ctx, b)
 		case <-maintain.C:
-			again, err = d.maintain(ctx)
-			maintain.Reset(jittered(maintainEvery))
+			again, err = true, d.maintain(ctx)
 		case <-d.catchingUp():
 			again, err = d.backfill(ctx)
 		}
@@ -235,12 +234,9 @@ func (d *Dispatcher) begin(ctx context.Context) error {
 }
 
 // maintain does what is not urgent.
-func (d *Dispatcher) maintain(ctx context.Context) (again bool, err error) {
+func (d *Dispatcher) maintain(ctx context.Context) error {
 	d.report()
-	if err := d.o.Log.Trim(ctx, d.o.Partition, d.o.History, d.o.MaxLen); err != nil {
-		return false, err
-	}
-	return d.catchUp(ctx)
+	return d.o.Log.Trim(ctx, d.o.Partition, d.o.History, d.o.MaxLen)
 }
 
 // report says what was dropped since the last time.

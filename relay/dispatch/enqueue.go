@@ -10,10 +10,13 @@ import (
 // live dispatches an offered batch together with those that wait behind it. Where it does not follow the position,
 // the log is read instead.
 func (d *Dispatcher) live(ctx context.Context, b backbone.Batch) (again bool, err error) {
+	if b.Gap {
+		return true, nil // the log may have been set back, and the stored position with it
+	}
 	if backbone.CompareCursors(b.Last, d.position) <= 0 {
 		return false, nil
 	}
-	if b.Gap || b.Prev != d.position {
+	if b.Prev != d.position {
 		return d.catchUp(ctx)
 	}
 	list, last := b.Notifications, b.Last
@@ -22,8 +25,8 @@ func (d *Dispatcher) live(ctx context.Context, b backbone.Batch) (again bool, er
 		case next := <-d.batches:
 			if next.Gap || next.Prev != last {
 				// Something lies between: what we have first, then the log itself.
-				if again, err := d.dispatch(ctx, list); again || err != nil {
-					return again, err
+				if again, err := d.dispatch(ctx, list); again || err != nil || next.Gap {
+					return true, err
 				}
 				return d.catchUp(ctx)
 			}

@@ -1,0 +1,28 @@
+package dispatch
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A replica that took over may lack the newest entries and have a clock that is behind: what it stores then gets ids that
+// the dispatcher believes to have dispatched. The lease survives, so nothing else makes the dispatcher read its state.
+func TestLogSetBackWithLowerIDs(t *testing.T) {
+	e := newEnv(t)
+	e.run(e.options(Sink{Name: "a", FromStart: true}), true)
+	e.publish("x", "h1", 3)
+	eventually(t, "first enqueued", func() bool { return e.queueLength("a") == 3 })
+	c := e.b.Commands()
+	k := e.b.Keys()
+	if err := c.Del(t.Context(), k.Log(0), k.Dispatched(0), k.Sinks(0), k.Queue("a", 0)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	err := c.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: k.Log(0), ID: "5-1", Values: []string{"id", "late", "topic", "x", "hub", "h1", "account", "", "data", "1"},
+	}).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "enqueued what lies before the old position", func() bool { return e.queueLength("a") == 1 })
+}
