@@ -2,6 +2,7 @@ package backbone
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +37,8 @@ type commits struct {
 	flights int
 }
 
-// do returns when e is stored, with why it was not, or with ctx's error while that is still open.
+// do returns when e is stored, with why it was not, or with ctx's error while that is still open. What has not been sent
+// by then never is.
 func (c *commits) do(ctx context.Context, e entry) error {
 	e.done = make(chan error, 1)
 	c.mu.Lock()
@@ -50,8 +52,12 @@ func (c *commits) do(ctx context.Context, e entry) error {
 	case err := <-e.done:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	// Nobody waits for it any more: unless it is on its way it must not be stored.
+	c.mu.Lock()
+	c.waiting = slices.DeleteFunc(c.waiting, func(w entry) bool { return w.done == e.done })
+	c.mu.Unlock()
+	return ctx.Err()
 }
 
 // run writes until nothing waits.
