@@ -176,6 +176,8 @@ func (d *due) ask(now time.Time) *look {
 	if off, known := p.isDisabled(); known && !off && d.hinted {
 		l.claims = true
 		l.most = p.slots.take(p.o.Concurrency)
+	} else {
+		p.slots.forgo()
 	}
 	// Hints that come in meanwhile are kept: they can only be sooner.
 	d.next, d.hinted = now.Add(idleLook+rand.N(idleLook/5)).Truncate(lookGrid).Add(lookGrid), false

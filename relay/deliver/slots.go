@@ -74,6 +74,15 @@ func (s *slots) want() {
 	}
 }
 
+// forgo gives back what was set aside for retries, which do not claim after all.
+func (s *slots) forgo() {
+	s.mu.Lock()
+	n := s.reserved
+	s.reserved, s.wanted = 0, false
+	s.mu.Unlock()
+	s.release(n)
+}
+
 // release gives back n slots.
 func (s *slots) release(n int) {
 	s.mu.Lock()

@@ -1,0 +1,31 @@
+package deliver
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// A slot that was set aside for a retry must not stay so when the sink is disabled before the retry is claimed: where
+// another node settles what was due, nothing would ever ask for the slot again.
+func TestReservedSlotIsGivenBackWhenDisabled(t *testing.T) {
+	p, err := New(Options{Name: "s", Sink: &fakeSink{answer: answers(nil)}, Store: NewStore(nil, testKeys{}), Concurrency: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.set(false, "")
+	d := &due{p: p, hinted: true}
+	if err := p.slots.acquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.slots.want() // more was due than there were slots
+	p.slots.release(1)
+	p.set(true, "gone")
+	d.ask(time.Now())
+	p.set(false, "")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := p.slots.acquire(ctx); err != nil {
+		t.Errorf("a fresh delivery waits for a slot that nobody uses: %v", err)
+	}
+}
