@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -64,6 +65,9 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 	}
 	if a.sinks, err = openSinks(cfg.Sinks, s); err != nil {
 		return nil, err
+	}
+	if err := watchConditions(a.sinks, a.metrics.Registry(), a.log); err != nil {
+		return nil, errors.Join(err, closeAll(a.sinks))
 	}
 	return a, nil
 }

@@ -43,7 +43,7 @@ func openSinks(configured map[string]config.Sink, s Settings) (opened []*sink, e
 		if i < 0 {
 			return opened, fmt.Errorf("sink %s: there is no kind %q", name, cfg.Type)
 		}
-		patterns, err := relay.ParsePatterns(cfg.Topics)
+		filter, err := Filter(cfg)
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
@@ -54,8 +54,7 @@ func openSinks(configured map[string]config.Sink, s Settings) (opened []*sink, e
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
 		opened = append(opened, &sink{
-			name: name, cfg: cfg, sink: one,
-			filter: relay.Filter{Topics: patterns, Hubs: cfg.Hubs, Accounts: cfg.Accounts},
+			name: name, cfg: cfg, sink: one, filter: filter,
 		})
 	}
 	return opened, nil

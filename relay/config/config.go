@@ -100,18 +100,21 @@ type Key struct {
 
 // Sink is one destination: what all kinds have in common, and the kind's own settings.
 type Sink struct {
-	Type        string        `koanf:"type" doc:"Kind of the sink."`
-	Topics      []string      `koanf:"topics" doc:"Patterns of the topics it wants, * for any run of characters, a leading ! excludes; empty for all."`
-	Hubs        []string      `koanf:"hubs" doc:"Hubs whose notifications it wants; empty for all."`
-	Accounts    []string      `koanf:"accounts" doc:"Accounts whose notifications it wants; empty for all."`
-	From        string        `koanf:"from" enum:"end,start" doc:"Where a new sink begins: at the end of the log or at its start."`
-	Timeout     time.Duration `koanf:"timeout" doc:"How long one attempt may take."`
-	Concurrency int           `koanf:"concurrency" doc:"How many attempts may run at once, 1 to 1024."`
-	Retry       Retry         `koanf:"retry" doc:"When a failed delivery is tried again."`
-	Backlog     int64         `koanf:"backlog" doc:"How many notifications wait for a slow sink before the oldest are dropped and counted."`
-	Ordering    string        `koanf:"ordering" doc:"Only none in this version: deliveries may overtake each other."`
-	When        string        `koanf:"when" doc:"Only empty in this version."`
-	Rate        string        `koanf:"rate" doc:"Only empty in this version."`
+	Type         string        `koanf:"type" doc:"Kind of the sink."`
+	Topics       []string      `koanf:"topics" doc:"Patterns of the topics it wants, * for any run of characters, a leading ! excludes; empty for all."`
+	Hubs         []string      `koanf:"hubs" doc:"Hubs whose notifications it wants; empty for all."`
+	Accounts     []string      `koanf:"accounts" doc:"Accounts whose notifications it wants; empty for all."`
+	Environments []string      `koanf:"environments" doc:"Environments of which a notification must concern one; empty for all."`
+	Clusters     []string      `koanf:"clusters" doc:"Clusters of which a notification must concern one, by name; empty for all."`
+	Containers   []string      `koanf:"containers" doc:"Containers of which a notification must concern one; empty for all."`
+	When         string        `koanf:"when" doc:"Expression over topic, object and context that must be true, such as object.state == \"unhealthy\"; empty for all."`
+	From         string        `koanf:"from" enum:"end,start" doc:"Where a new sink begins: at the end of the log or at its start."`
+	Timeout      time.Duration `koanf:"timeout" doc:"How long one attempt may take."`
+	Concurrency  int           `koanf:"concurrency" doc:"How many attempts may run at once, 1 to 1024."`
+	Retry        Retry         `koanf:"retry" doc:"When a failed delivery is tried again."`
+	Backlog      int64         `koanf:"backlog" doc:"How many notifications wait for a slow sink before the oldest are dropped and counted."`
+	Ordering     string        `koanf:"ordering" doc:"Only none in this version: deliveries may overtake each other."`
+	Rate         string        `koanf:"rate" doc:"Only empty in this version."`
 
 	// Settings is what the kind's Config returned, filled and validated.
 	Settings relay.SinkConfig `koanf:"-"`

@@ -228,15 +228,7 @@ func (l *loader) catalog(extra []string) *relay.Catalog {
 
 // sink checks one sink and returns it with its filters as relay.Filter wants them.
 func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
-	if catalog != nil {
-		for i, t := range s.Topics {
-			if err := catalog.CheckPatterns([]string{t}); err != nil {
-				l.bad(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
-			}
-		}
-	}
-	s.Hubs = l.identifiers(path+".hubs", s.Hubs)
-	s.Accounts = l.identifiers(path+".accounts", s.Accounts)
+	l.filters(path, &s, catalog)
 	between(l, path+".timeout", s.Timeout, time.Millisecond, time.Hour)
 	between(l, path+".concurrency", s.Concurrency, 1, 1024)
 	between(l, path+".backlog", s.Backlog, 1, 1<<40)
@@ -246,9 +238,6 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 	}
 	if s.Ordering != "none" {
 		l.bad(path+".ordering", "this version has no ordering but none", "leave it out")
-	}
-	if s.When != "" {
-		l.bad(path+".when", "this version does not have it", "leave it out and select by topics, hubs and accounts")
 	}
 	if s.Rate != "" {
 		l.bad(path+".rate", "this version does not have it", "leave it out and bound the sink by concurrency")
@@ -270,31 +259,4 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 // bracketed writes a.0.b as a[0].b, the way all paths here are written.
 func bracketed(field string) string {
 	return regexp.MustCompile(`\.(\d+)`).ReplaceAllString(field, "[$1]")
-}
-
-// identifiers checks a list of hubs or accounts and returns nil for "all", however that was said.
-func (l *loader) identifiers(path string, ids []string) []string {
-	for i, id := range ids {
-		if problem := checkIdentifier(id); problem != "" {
-			l.bad(fmt.Sprintf("%s[%d]", path, i), problem, "")
-		}
-	}
-	if slices.Contains(ids, "*") {
-		return nil
-	}
-	return ids
-}
-
-func checkIdentifier(id string) string {
-	switch {
-	case id == "":
-		return "is empty"
-	case len(id) > 256:
-		return "is longer than 256 bytes"
-	case id != "*" && strings.Contains(id, "*"):
-		return fmt.Sprintf("%q: a * stands for all only when it is alone", relay.Clip(id, clipAt))
-	case strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "holds white space or other characters that a header cannot carry"
-	}
-	return ""
 }

@@ -1,0 +1,105 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+func TestFilter(t *testing.T) {
+	n := relay.Notification{
+		Topic: "job.error", Hub: "h", Account: "a",
+		Data: json.RawMessage(`{"topic":"job.error","object":{"id":"o","state":"x","error":"y"},"context":{"environments":["e"],"clusters":["c"],"containers":["k"]}}`),
+	}
+	all := config.Sink{
+		Topics: []string{"*.error"}, Hubs: []string{"h"}, Accounts: []string{"a"}, Environments: []string{"e"},
+		Clusters: []string{"c"}, Containers: []string{"k"}, When: `object.state == "x"`,
+	}
+	for name, change := range map[string]func(*config.Sink){
+		"":             func(*config.Sink) {},
+		"topics":       func(s *config.Sink) { s.Topics = []string{"hub.*"} },
+		"hubs":         func(s *config.Sink) { s.Hubs = []string{"other"} },
+		"accounts":     func(s *config.Sink) { s.Accounts = []string{"other"} },
+		"environments": func(s *config.Sink) { s.Environments = []string{"other"} },
+		"clusters":     func(s *config.Sink) { s.Clusters = []string{"other"} },
+		"containers":   func(s *config.Sink) { s.Containers = []string{"other"} },
+		"when":         func(s *config.Sink) { s.When = `object.state == "z"` },
+	} {
+		cfg := all
+		change(&cfg)
+		filter, err := Filter(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes, reason := filter.Explain(n)
+		if want := name == ""; passes != want || filter.Match(n) != want || !strings.HasPrefix(reason, name) {
+			t.Errorf("%s: %v, %s", name, passes, reason)
+		}
+	}
+	for _, bad := range []config.Sink{{When: "objct"}, {Topics: []string{"A"}}} {
+		if _, err := Filter(bad); err == nil {
+			t.Errorf("accepted %v", bad)
+		}
+	}
+}
+
+// A condition that fails lets its notification pass; every failure counts, and one line a minute says so.
+func TestWatchConditions(t *testing.T) {
+	var out bytes.Buffer
+	registry := prometheus.NewRegistry()
+	fails := func(e *relay.Envelope) (bool, error) {
+		if e.Topic == "job.error" {
+			return false, errors.New("no answer")
+		}
+		return e.Topic == "job.created", nil
+	}
+	sinks := []*sink{{name: "plain"}, {name: "picky", filter: relay.Filter{When: fails}}}
+	if err := watchConditions(sinks, registry, slog.New(slog.NewTextHandler(&out, nil))); err != nil {
+		t.Fatal(err)
+	}
+	if sinks[0].filter.LooksInside() {
+		t.Error("a sink without a condition got one")
+	}
+	for topic, want := range map[string]bool{"job.error": true, "job.created": true, "job.updated": false} {
+		for range 3 {
+			if got := sinks[1].filter.MatchInside(&relay.Envelope{Topic: topic}); got != want {
+				t.Errorf("%s: %v", topic, got)
+			}
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || families[0].GetMetric()[0].GetCounter().GetValue() != 3 {
+		t.Errorf("%v %v", families, err)
+	}
+	if strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), "sink=picky") {
+		t.Errorf("logged:\n%s", out.String())
+	}
+}
+
+func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(1000, 0)
+	w := &watched{
+		condition: func(*relay.Envelope) (bool, error) { return false, errors.New("no answer") },
+		count:     prometheus.NewCounter(prometheus.CounterOpts{Name: "x"}),
+		now:       func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&out, nil)),
+	}
+	for range 130 {
+		if _, err := w.ask(&relay.Envelope{}); err == nil {
+			t.Fatal("the error is gone")
+		}
+		now = now.Add(time.Second)
+	}
+	if got := strings.Count(out.String(), "failures=60"); got != 2 || strings.Count(out.String(), "\n") != 3 {
+		t.Errorf("logged:\n%s", out.String())
+	}
+}
