@@ -35,6 +35,7 @@ type Metrics struct {
 	dead         *prometheus.CounterVec
 	lost         *prometheus.CounterVec
 	disabled     *prometheus.GaugeVec
+	paused       *prometheus.GaugeVec
 	backlog      *prometheus.GaugeVec
 	redisUp      prometheus.Gauge
 	redisRestart prometheus.Counter
@@ -60,6 +61,7 @@ func NewMetrics(version string) *Metrics {
 		dead:         counters("dead_letters_total", "Deliveries that became dead letters, by reason.", "sink", "reason"),
 		lost:         counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
 		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
+		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
 		backlog:      gauges("sink_backlog", "Notifications that wait in a sink's queue.", "sink"),
 		redisUp:      gauge("redis_up", "1 while Redis answers, else 0."),
 		redisRestart: counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
@@ -72,7 +74,7 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.lost, m.disabled, m.backlog,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.lost, m.disabled, m.paused, m.backlog,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -169,6 +171,11 @@ func (m *Metrics) Lost(sink string) { m.lost.WithLabelValues(sink).Inc() }
 // Disabled says whether the sink is disabled on this node.
 func (m *Metrics) Disabled(sink string, disabled bool) {
 	m.disabled.WithLabelValues(sink).Set(number(disabled))
+}
+
+// Paused says whether the sink is paused on this node.
+func (m *Metrics) Paused(sink string, paused bool) {
+	m.paused.WithLabelValues(sink).Set(number(paused))
 }
 
 // Backlog sets how many notifications wait in a sink's queue.

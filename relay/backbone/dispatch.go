@@ -83,7 +83,7 @@ func (b *Backbone) ForgetSink(ctx context.Context, partition int, sink string) e
 	_, err := b.commands.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.HDel(ctx, b.keys.Sinks(partition), sink)
 		pipe.HIncrBy(ctx, b.keys.Dispatched(partition), "generation", 1)
-		pipe.Del(ctx, b.keys.Queue(sink, partition))
+		pipe.Unlink(ctx, b.keys.Queue(sink, partition))
 		return nil
 	})
 	return explain("forget sink "+sink, err)

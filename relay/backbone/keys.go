@@ -163,14 +163,20 @@ func (k Keys) QuarantinePosition() string { return k.grouped("quarantine", ":pos
 // DeadLetters is the store of a sink's dead letters.
 func (k Keys) DeadLetters(sink string) string { return k.ofSink("deadletters", sink) }
 
+// DeadIndex is the hash of the positions of a sink's dead letters by their delivery's id.
+func (k Keys) DeadIndex(sink string) string { return k.ofSink("deadindex", sink) }
+
 // Retry is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
 func (k Keys) Retry(sink string) string { return k.ofSink("retry", sink) }
 
 // Parked is the hash of the bodies of a sink's parked deliveries by their id.
 func (k Keys) Parked(sink string) string { return k.ofSink("parked", sink) }
 
-// SinkState is the hash that says why a sink is disabled; there is none for one that is not.
+// SinkState is the hash that says why a sink is paused or disabled; there is none for one that is not.
 func (k Keys) SinkState(sink string) string { return k.prefix + "sink:" + sink }
+
+// SinkChanges counts what was changed about sinks from outside, so that nodes notice it by one read.
+func (k Keys) SinkChanges() string { return k.prefix + "sinkchanges" }
 
 // Token is what a token, given as a hash, opens.
 func (k Keys) Token(hash string) string { return k.prefix + "token:" + hash }

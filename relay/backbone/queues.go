@@ -2,8 +2,19 @@ package backbone
 
 import (
 	"context"
+	_ "embed"
+	"errors"
+	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed scripts/queued.lua
+	queuedSource string
+
+	queuedScript = redis.NewScript(queuedSource)
 )
 
 // QueueLengths returns how many entries each sink's queues hold, those in flight included. It asks Redis even where
@@ -28,4 +39,65 @@ func (b *Backbone) QueueLengths(ctx context.Context, sinks []string) ([]int64, e
 		sums[i/partitions] += n.Val()
 	}
 	return sums, nil
+}
+
+// Reached is the position in a partition's log up to which a sink's queue was filled. What lies behind it is still to
+// come; of what lies before it, the sink may not have wanted everything.
+func (b *Backbone) Reached(ctx context.Context, partition int, sink string) (string, error) {
+	position, err := b.Position(ctx, partition)
+	if err != nil {
+		return "", err
+	}
+	at, err := b.commands.HGet(ctx, b.keys.Sinks(partition), sink).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", explain("read a sink's position", err)
+	}
+	at, served := strings.CutPrefix(at, "+")
+	if served && CompareCursors(at, position) < 0 || at == "" {
+		return position, nil
+	}
+	return at, nil
+}
+
+// Queued tells for each log cursor whether a sink's queue still holds that entry.
+func (b *Backbone) Queued(ctx context.Context, partition int, sink string, cursors []string) ([]bool, error) {
+	args := make([]any, len(cursors))
+	for i, c := range cursors {
+		args[i] = c
+	}
+	held, err := queuedScript.Run(ctx, b.commands, []string{b.keys.Queue(sink, partition)}, args...).Int64Slice()
+	if err == nil && len(held) != len(cursors) {
+		err = errReply
+	}
+	if err != nil {
+		return nil, explain("look into a sink's queue", err)
+	}
+	queued := make([]bool, len(held))
+	for i, n := range held {
+		queued[i] = n == 1
+	}
+	return queued, nil
+}
+
+// Behind tells whether a cursor lies behind a position.
+func (b *Backbone) Behind(cursor, position string) bool { return CompareCursors(cursor, position) > 0 }
+
+// KnownSinks returns the names of the sinks that the log has a position for, configured or not, in their order.
+func (b *Backbone) KnownSinks(ctx context.Context) ([]string, error) {
+	all := make([]*redis.StringSliceCmd, b.keys.Partitions())
+	_, err := b.commands.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for p := range all {
+			all[p] = pipe.HKeys(ctx, b.keys.Sinks(p))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, explain("list the sinks", err)
+	}
+	var names []string
+	for _, one := range all {
+		names = append(names, one.Val()...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }

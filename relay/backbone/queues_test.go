@@ -27,3 +27,49 @@ func TestQueueLengths(t *testing.T) {
 		t.Errorf("without Redis and sinks: %v, want ErrUnavailable", err)
 	}
 }
+
+func TestReachedQueuedAndKnown(t *testing.T) {
+	onBoth(t, func(t *testing.T, b *Backbone) {
+		ctx := t.Context()
+		mustAppend(t, b, notes("h", 1, 3)...)
+		if _, err := b.EnsureSinks(ctx, 0, map[string]bool{"old": true}); err != nil {
+			t.Fatal(err)
+		}
+		serving, err := b.Serve(ctx, 0, map[string]bool{"old": true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		enqueueAll(t, b, "", "0-0", serving.Generation, "old")
+		log := logOf(t, b, 0)
+		mustAppend(t, b, notes("h", 4, 5)...) // not dispatched yet
+		end := logOf(t, b, 0)[4].Cursor
+		if _, err := b.EnsureSinks(ctx, 0, map[string]bool{"new": false, "begin": true}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Serve(ctx, 0, map[string]bool{"old": true, "new": false, "begin": true}); err != nil {
+			t.Fatal(err)
+		}
+		for sink, want := range map[string]string{"old": log[2].Cursor, "new": end, "begin": "0-0", "unknown": log[2].Cursor} {
+			if got, err := b.Reached(ctx, 0, sink); err != nil || got != want {
+				t.Errorf("%s reached %s, want %s, %v", sink, got, want, err)
+			}
+		}
+		if err := b.Commands().XDel(ctx, b.keys.Queue("old", 0), log[1].Cursor).Err(); err != nil {
+			t.Fatal(err)
+		}
+		queued, err := b.Queued(ctx, 0, "old", []string{log[0].Cursor, log[1].Cursor, log[2].Cursor, end})
+		if diff := cmp.Diff([]bool{true, false, true, false}, queued); diff != "" || err != nil {
+			t.Errorf("queued (-want +got), error %v:\n%s", err, diff)
+		}
+		names, err := b.KnownSinks(ctx)
+		if diff := cmp.Diff([]string{"begin", "new", "old"}, names); diff != "" || err != nil {
+			t.Errorf("known (-want +got), error %v:\n%s", err, diff)
+		}
+		if err := b.ForgetSink(ctx, 0, "old"); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := b.KnownSinks(ctx); err != nil || len(names) != 2 {
+			t.Errorf("known after forgetting one: %v, %v", names, err)
+		}
+	})
+}

@@ -3,15 +3,19 @@
 //
 // A sink makes one attempt (relay.Sink). Where deliveries come from is not known here: relay/dispatch hands fresh ones
 // to [Pipeline.Handle], and [Retries] claims the due ones. No sink, no Watermill and no configuration may come in;
-// go-redis stays in store.go.
+// go-redis stays in the files of the Store.
 //
-// What lives in Redis for a sink, all in one slot of a cluster but the state:
+// What lives in Redis for a sink, all in one slot of a cluster but the last two:
 //
 //	hubrelay:retry:<sink>        ZSET of delivery ids by due time in unix milliseconds; a claim raises the score
 //	hubrelay:parked:<sink>       HASH of their bodies by id
 //	hubrelay:deadletters:<sink>  STREAM of what will not be tried again
-//	hubrelay:sink:<sink>         HASH with state, reason, since, config; there only while the sink is disabled
+//	hubrelay:deadindex:<sink>    HASH of the positions in that stream by delivery id; under the empty name, whether it
+//	                             holds all of them (those that were written before there was an index are added on demand)
+//	hubrelay:sink:<sink>         HASH with state, reason, since, config; there only while the sink is paused or disabled
+//	hubrelay:sinkchanges         counter for all sinks: nodes that see it change look at their sinks' states and queues
 //
 // A sink whose receiver answered that it wants nothing more is disabled on all nodes and over restarts, and keeps its
-// backlog. It is enabled again when its configuration changes or when somebody deletes that last key.
+// backlog. It is enabled again when its configuration changes or when an operator resumes it. A sink that an operator
+// paused stays paused until it is resumed, whatever the configuration says.
 package deliver

@@ -2,33 +2,34 @@ package deliver
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
 const stateRetry = time.Second
 
-// isDisabled reports the last known state.
+// isDisabled reports whether the sink takes no deliveries, by the last known state.
 func (p *Pipeline) isDisabled() (off, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.disabled, p.known
+	return p.state.off(), p.state != ""
 }
 
-// WaitEnabled returns when the sink is known to be enabled, or with the error of ctx. The returned channel is closed
-// when the sink is disabled.
+func (s State) off() bool { return s == StatePaused || s == StateDisabled }
+
+// WaitEnabled returns when the sink is known to be active, or with the error of ctx. The returned channel is closed
+// when the sink is paused or disabled.
 func (p *Pipeline) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
 	for {
 		p.mu.Lock()
-		changed, known, off := p.changed, p.known, p.disabled
+		changed, state := p.changed, p.state
 		p.mu.Unlock()
-		if known && !off {
+		if state == StateActive {
 			return changed, nil
 		}
 		var retry <-chan time.Time
-		if !known {
-			s, err := p.o.Store.state(ctx, p.o.Name)
-			if err == nil {
-				p.apply(ctx, s)
+		if state == "" {
+			if p.Refresh(ctx) == nil {
 				continue
 			}
 			retry = time.After(stateRetry)
@@ -42,45 +43,59 @@ func (p *Pipeline) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
 	}
 }
 
-// apply takes over what Redis says about the sink, and lifts what another configuration brought about.
-func (p *Pipeline) apply(ctx context.Context, s state) {
-	if s.disabled && s.config != "" && p.o.Fingerprint != "" && s.config != p.o.Fingerprint {
-		if err := p.o.Store.enable(ctx, p.o.Name); err != nil {
-			p.o.Log.Warn("cannot enable a sink whose configuration changed; trying again soon", "error", err)
-			return
-		}
-		s = state{}
-		p.o.Log.Info("sink enabled again, since its configuration changed")
+// Refresh reads the sink's state now, so that this node follows a change without waiting for its next look.
+func (p *Pipeline) Refresh(ctx context.Context) error {
+	s, err := p.o.Store.State(ctx, p.o.Name)
+	if err != nil {
+		return err
 	}
-	p.set(s.disabled, s.reason)
+	return p.apply(ctx, s)
 }
 
-func (p *Pipeline) set(disabled bool, reason string) {
+// apply takes over what Redis says about the sink, and lifts what another configuration brought about.
+func (p *Pipeline) apply(ctx context.Context, s SinkState) error {
+	if s.State == StateDisabled && s.config != "" && p.o.Fingerprint != "" && s.config != p.o.Fingerprint {
+		if err := p.o.Store.enable(ctx, p.o.Name, s.config); err != nil {
+			return fmt.Errorf("enable a sink whose configuration changed: %w", err)
+		}
+		s = SinkState{State: StateActive}
+		p.o.Log.Info("sink enabled again, since its configuration changed")
+	}
+	p.set(s.State, s.Reason)
+	return nil
+}
+
+func (p *Pipeline) set(state State, reason string) {
 	p.mu.Lock()
-	before, known := p.disabled, p.known
-	p.disabled, p.known = disabled, true
-	if !known || before != disabled {
+	before := p.state
+	p.state = state
+	if before != state {
 		close(p.changed)
 		p.changed = make(chan struct{})
 	}
 	p.mu.Unlock()
-	if before == disabled {
+	if before == state {
 		return
 	}
-	p.o.Observer.Disabled(p.o.Name, disabled)
-	if !disabled {
-		p.o.Log.Info("sink enabled again")
-		return
+	p.o.Observer.Disabled(p.o.Name, state == StateDisabled)
+	p.o.Observer.Paused(p.o.Name, state == StatePaused)
+	switch state {
+	case StatePaused:
+		p.o.Log.Info("sink paused; its backlog is kept until it is resumed")
+	case StateDisabled:
+		p.o.Log.Error("sink disabled: its receiver wants nothing more; its backlog is kept; to enable it, "+
+			"resume it, or change its configuration and restart", "reason", reason)
+	case StateActive:
+		if before != "" {
+			p.o.Log.Info("sink enabled again")
+		}
 	}
-	p.o.Log.Error("sink disabled: its receiver wants nothing more; its backlog is kept; to enable it, "+
-		"change its configuration and restart, or delete its state key in Redis",
-		"reason", reason, "key", p.o.Store.keys.SinkState(p.o.Name))
 }
 
 // disable is the consequence of a receiver that is gone. Where it cannot be stored the next attempt finds out again.
 func (p *Pipeline) disable(ctx context.Context, cause error) {
 	reason := clip(cause.Error(), keptError)
-	p.set(true, reason)
+	p.set(StateDisabled, reason)
 	err := p.persist(ctx, func(ctx context.Context) error {
 		return p.o.Store.disable(ctx, p.o.Name, reason, p.o.Fingerprint, p.o.Now())
 	})

@@ -23,6 +23,8 @@ type Observer interface {
 	DeadLettered(sink, reason string)
 	// Disabled is called when the sink becomes disabled or enabled on this node.
 	Disabled(sink string, disabled bool)
+	// Paused is called when the sink becomes paused or is no longer paused on this node.
+	Paused(sink string, paused bool)
 	// Lost is called for a parked delivery whose body is gone from Redis.
 	Lost(sink string)
 }
@@ -33,4 +35,5 @@ func (nobody) Attempted(string, int, relay.Outcome, time.Duration) {}
 func (nobody) Parked(string)                                       {}
 func (nobody) DeadLettered(string, string)                         {}
 func (nobody) Disabled(string, bool)                               {}
+func (nobody) Paused(string, bool)                                 {}
 func (nobody) Lost(string)                                         {}

@@ -18,8 +18,8 @@ const (
 	DefaultConcurrency = 16
 )
 
-// ErrDisabled is returned for a delivery that stays where it is, because its sink is disabled.
-var ErrDisabled = errors.New("the sink is disabled and keeps its backlog")
+// ErrDisabled is returned for a delivery that stays where it is, because its sink is disabled or paused.
+var ErrDisabled = errors.New("the sink is disabled or paused and keeps its backlog")
 
 // Options describe the pipeline of one sink.
 type Options struct {
@@ -36,7 +36,7 @@ type Options struct {
 	// Concurrency bounds the attempts that run at once, fresh ones and retries together; 16 where zero.
 	Concurrency int
 	// Fingerprint stands for the sink's own configuration. A disabled sink whose fingerprint has changed is enabled
-	// again. Empty means that only deleting its state enables it.
+	// again. Empty means that only [Store.Resume] enables it.
 	Fingerprint string
 
 	// Log, Observer, Now and Random (in [0, 1)) may be nil.
@@ -76,11 +76,10 @@ type Pipeline struct {
 	warnings limiter
 	onPark   func(wait time.Duration) // set by Retries
 
-	mu       sync.Mutex
-	known    bool // whether the state was read
-	disabled bool
-	changed  chan struct{} // closed and replaced when known or disabled change
-	closed   bool
+	mu      sync.Mutex
+	state   State         // empty before it was read
+	changed chan struct{} // closed and replaced when the state changes
+	closed  bool
 }
 
 // New returns the pipeline of one sink. It talks to nobody yet.
@@ -178,7 +177,7 @@ func (p *Pipeline) kill(ctx context.Context, id string, r *record, outcome relay
 	if err != nil {
 		return err
 	}
-	err = p.persist(ctx, func(ctx context.Context) error { return p.o.Store.addDead(ctx, p.o.Name, fields) })
+	err = p.persist(ctx, func(ctx context.Context) error { return p.o.Store.addDead(ctx, p.o.Name, id, fields) })
 	if err != nil {
 		return err
 	}

@@ -92,11 +92,15 @@ func (r *record) add(a Attempt) {
 func (r *record) delivery(id string) relay.Delivery {
 	d := relay.Delivery{ID: id, Attempt: r.Made + 1}
 	for _, n := range r.Notifications {
-		d.Notifications = append(d.Notifications, relay.Notification{
-			ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: []byte(n.Data),
-		})
+		d.Notifications = append(d.Notifications, n.notification())
 	}
 	return d
+}
+
+func (n parked) notification() relay.Notification {
+	return relay.Notification{
+		ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: []byte(n.Data),
+	}
 }
 
 func (r *record) encode() (string, error) {

@@ -17,6 +17,8 @@ const (
 	lookGrid = 250 * time.Millisecond
 	// errorLook is the pause after Redis did not answer.
 	errorLook = time.Second
+	// changesLook is how often a node asks whether anybody paused, resumed or replayed something.
+	changesLook = time.Second
 	// claimMargin is what a claim lasts longer than an attempt may take, to settle it.
 	claimMargin = 10 * time.Second
 	// sweepMost is how many sinks are asked about in one go.
@@ -29,6 +31,7 @@ const (
 type Retries struct {
 	o    RetriesOptions
 	wake chan struct{}
+	seen string // what Store.changes said last
 
 	mu    sync.Mutex
 	sinks map[string]*due
@@ -116,11 +119,15 @@ func (r *Retries) Run(ctx context.Context) error {
 	defer running.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	changes := time.NewTicker(changesLook)
+	defer changes.Stop()
 	for {
 		timer.Reset(time.Until(r.earliest()))
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-changes.C:
+			r.followChanges(ctx)
 		case <-timer.C:
 		case <-r.wake:
 		}
@@ -128,6 +135,24 @@ func (r *Retries) Run(ctx context.Context) error {
 			return nil
 		}
 		r.sweep(ctx, func(p *Pipeline, c claim) { running.Go(func() { p.retry(work, c) }) })
+	}
+}
+
+// followChanges looks at all sinks where something was changed from outside. Where Redis does not answer, idle looks
+// find the change later.
+func (r *Retries) followChanges(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	n, err := r.o.Store.changes(ctx)
+	if err != nil || n == r.seen {
+		return
+	}
+	r.seen = n
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.sinks {
+		d.idle, d.next = now, now
 	}
 }
 
@@ -198,7 +223,9 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 		return
 	}
 	if l.state {
-		p.apply(ctx, l.stored)
+		if err := p.apply(ctx, l.stored); err != nil {
+			p.o.Log.Warn("cannot follow the sink's state; trying again soon", "error", err)
+		}
 	}
 	for _, id := range l.lost {
 		p.o.Observer.Lost(l.sink)
@@ -235,6 +262,9 @@ func (p *Pipeline) retry(ctx context.Context, c claim) {
 		return
 	}
 	d := r.delivery(c.id)
+	if r.First.IsZero() { // it was taken back from the dead letters or the log
+		r.First = p.o.Now().UTC().Round(time.Millisecond)
+	}
 	a, cause := p.attempt(ctx, d)
 	p.slots.release(1)
 	outcome, named := relay.Classify(cause)

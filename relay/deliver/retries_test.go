@@ -249,6 +249,7 @@ func (c *counting) Parked(string)                 { c.add("parked") }
 func (c *counting) DeadLettered(_, reason string) { c.add("dead " + reason) }
 func (c *counting) Disabled(_ string, d bool)     { c.add(fmt.Sprint("disabled ", d)) }
 func (c *counting) Lost(string)                   { c.add("lost") }
+func (c *counting) Paused(_ string, p bool)       { c.add(fmt.Sprint("paused ", p)) }
 
 func TestObserver(t *testing.T) {
 	e := newEnv(t)

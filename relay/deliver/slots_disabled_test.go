@@ -13,16 +13,16 @@ func TestReservedSlotIsGivenBackWhenDisabled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.set(false, "")
+	p.set(StateActive, "")
 	d := &due{p: p, hinted: true}
 	if err := p.slots.acquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p.slots.want() // more was due than there were slots
 	p.slots.release(1)
-	p.set(true, "gone")
+	p.set(StateDisabled, "gone")
 	d.ask(time.Now())
-	p.set(false, "")
+	p.set(StateActive, "")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := p.slots.acquire(ctx); err != nil {

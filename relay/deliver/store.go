@@ -10,12 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Keys names what a sink has in Redis. In a cluster the first three share a slot.
+// Keys names what a sink has in Redis. In a cluster the first four share a slot.
 type Keys interface {
 	Retry(sink string) string
 	Parked(sink string) string
 	DeadLetters(sink string) string
+	DeadIndex(sink string) string
 	SinkState(sink string) string
+	// SinkChanges belongs to all sinks.
+	SinkChanges() string
 }
 
 // Store is the delay queues, dead letters and states of all sinks in Redis. All times are Redis' own, so that nodes
@@ -39,7 +42,10 @@ var (
 	againSource string
 	//go:embed scripts/bury.lua
 	burySource string
+	//go:embed scripts/dead.lua
+	deadSource string
 
+	deadScript  = redis.NewScript(deadSource)
 	parkScript  = redis.NewScript(parkSource)
 	againScript = redis.NewScript(againSource)
 	buryScript  = redis.NewScript(burySource)
@@ -86,9 +92,9 @@ func (s *Store) done(ctx context.Context, c claim) error {
 }
 
 // addDead writes the dead letter of a fresh delivery.
-func (s *Store) addDead(ctx context.Context, sink string, fields []any) error {
-	err := s.client.XAdd(ctx, &redis.XAddArgs{Stream: s.keys.DeadLetters(sink), Values: fields}).Err()
-	if err != nil {
+func (s *Store) addDead(ctx context.Context, sink, id string, fields []any) error {
+	keys := []string{s.keys.DeadLetters(sink), s.keys.DeadIndex(sink)}
+	if err := deadScript.Run(ctx, s.client, keys, append([]any{id}, fields...)...).Err(); err != nil {
 		return fmt.Errorf("write a dead letter: %w", err)
 	}
 	return nil
@@ -96,7 +102,7 @@ func (s *Store) addDead(ctx context.Context, sink string, fields []any) error {
 
 // bury turns a claimed delivery into a dead letter. It reports false where the claim was lost.
 func (s *Store) bury(ctx context.Context, c claim, fields []any) (bool, error) {
-	keys := []string{s.keys.Retry(c.sink), s.keys.Parked(c.sink), s.keys.DeadLetters(c.sink)}
+	keys := []string{s.keys.Retry(c.sink), s.keys.Parked(c.sink), s.keys.DeadLetters(c.sink), s.keys.DeadIndex(c.sink)}
 	n, err := buryScript.Run(ctx, s.client, keys, append([]any{c.id, c.ends}, fields...)...).Int()
 	if err != nil {
 		return false, fmt.Errorf("write a dead letter: %w", err)
@@ -115,7 +121,7 @@ type look struct {
 	claimed []claim
 	lost    []string
 	next    time.Duration // until the next is due, negative for none
-	stored  state
+	stored  SinkState
 	err     error
 }
 
@@ -145,7 +151,7 @@ func (s *Store) look(ctx context.Context, looks []*look) {
 		if e == nil && l.state {
 			var fields map[string]string
 			fields, e = states[i].Result()
-			l.stored = stateOf(fields)
+			l.stored = sinkStateOf(fields)
 		}
 		if e != nil {
 			l.err = fmt.Errorf("look for due deliveries: %w", e)
@@ -174,41 +180,6 @@ func (l *look) read(reply []any) error {
 		l.claimed = append(l.claimed, claim{
 			sink: l.sink, ends: ends, id: fmt.Sprint(claimed[i]), body: fmt.Sprint(claimed[i+1]),
 		})
-	}
-	return nil
-}
-
-// state is what Redis remembers of a sink that is not simply enabled.
-type state struct {
-	disabled bool
-	reason   string
-	config   string
-}
-
-func stateOf(fields map[string]string) state {
-	return state{disabled: fields["state"] == "disabled", reason: fields["reason"], config: fields["config"]}
-}
-
-func (s *Store) state(ctx context.Context, sink string) (state, error) {
-	fields, err := s.client.HGetAll(ctx, s.keys.SinkState(sink)).Result()
-	if err != nil {
-		return state{}, fmt.Errorf("read a sink's state: %w", err)
-	}
-	return stateOf(fields), nil
-}
-
-func (s *Store) disable(ctx context.Context, sink, reason, config string, since time.Time) error {
-	err := s.client.HSet(ctx, s.keys.SinkState(sink), "state", "disabled", "reason", reason,
-		"since", since.UTC().Format(time.RFC3339), "config", config).Err()
-	if err != nil {
-		return fmt.Errorf("store that a sink is disabled: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) enable(ctx context.Context, sink string) error {
-	if err := s.client.Del(ctx, s.keys.SinkState(sink)).Err(); err != nil {
-		return fmt.Errorf("store that a sink is enabled: %w", err)
 	}
 	return nil
 }

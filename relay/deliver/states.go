@@ -1,0 +1,177 @@
+package deliver
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// State says whether a sink takes deliveries.
+type State string
+
+// The states of a sink. A paused or disabled one keeps its backlog; a disabled one was disabled by the relay and is
+// enabled when its configuration changes, a paused one only by [Store.Resume].
+const (
+	StateActive   State = "active"
+	StatePaused   State = "paused"
+	StateDisabled State = "disabled"
+)
+
+// SinkState is the state of a sink as all nodes share it.
+type SinkState struct {
+	State State
+	// Reason says in a sentence why the sink is paused or disabled.
+	Reason string
+	// Since is zero for an active sink.
+	Since time.Time
+
+	config string // the fingerprint under which it was disabled
+}
+
+var (
+	//go:embed scripts/pause.lua
+	pauseSource string
+	//go:embed scripts/disable.lua
+	disableSource string
+	//go:embed scripts/enable.lua
+	enableSource string
+
+	pauseScript   = redis.NewScript(pauseSource)
+	disableScript = redis.NewScript(disableSource)
+	enableScript  = redis.NewScript(enableSource)
+)
+
+func sinkStateOf(fields map[string]string) SinkState {
+	s := SinkState{State: State(fields["state"]), Reason: fields["reason"], config: fields["config"]}
+	if s.State != StatePaused && s.State != StateDisabled {
+		return SinkState{State: StateActive}
+	}
+	s.Since, _ = time.Parse(time.RFC3339, fields["since"])
+	return s
+}
+
+// State returns the state of a sink; one that nobody knows is active.
+func (s *Store) State(ctx context.Context, sink string) (SinkState, error) {
+	fields, err := s.client.HGetAll(ctx, s.keys.SinkState(sink)).Result()
+	if err != nil {
+		return SinkState{}, fmt.Errorf("read a sink's state: %w", err)
+	}
+	return sinkStateOf(fields), nil
+}
+
+// Pause keeps all nodes from beginning deliveries of the sink until [Store.Resume], over restarts and changes of the
+// configuration. Nodes follow within about a second; what they have in hand they finish.
+func (s *Store) Pause(ctx context.Context, sink string) error {
+	keys := []string{s.keys.SinkState(sink)}
+	err := pauseScript.Run(ctx, s.client, keys, "paused by an operator", time.Now().UTC().Format(time.RFC3339)).Err()
+	if err != nil {
+		return fmt.Errorf("store that a sink is paused: %w", err)
+	}
+	return s.touch(ctx)
+}
+
+// Resume makes a paused or disabled sink active again on all nodes, within about a second.
+func (s *Store) Resume(ctx context.Context, sink string) error {
+	if err := s.client.Del(ctx, s.keys.SinkState(sink)).Err(); err != nil {
+		return fmt.Errorf("store that a sink is active: %w", err)
+	}
+	return s.touch(ctx)
+}
+
+// touch makes all nodes look at all sinks within [changesLook].
+func (s *Store) touch(ctx context.Context) error {
+	if err := s.client.Incr(ctx, s.keys.SinkChanges()).Err(); err != nil {
+		return fmt.Errorf("tell the nodes about a change: %w", err)
+	}
+	return nil
+}
+
+// changes returns something that differs after every touch.
+func (s *Store) changes(ctx context.Context) (string, error) {
+	n, err := s.client.Get(ctx, s.keys.SinkChanges()).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", fmt.Errorf("ask for changes of sinks: %w", err)
+	}
+	return n, nil
+}
+
+func (s *Store) disable(ctx context.Context, sink, reason, config string, since time.Time) error {
+	keys := []string{s.keys.SinkState(sink)}
+	err := disableScript.Run(ctx, s.client, keys, reason, since.UTC().Format(time.RFC3339), config).Err()
+	if err != nil {
+		return fmt.Errorf("store that a sink is disabled: %w", err)
+	}
+	return s.touch(ctx)
+}
+
+// enable lifts what another configuration brought about.
+func (s *Store) enable(ctx context.Context, sink, config string) error {
+	if err := enableScript.Run(ctx, s.client, []string{s.keys.SinkState(sink)}, config).Err(); err != nil {
+		return fmt.Errorf("store that a sink is enabled: %w", err)
+	}
+	return s.touch(ctx)
+}
+
+// Figures is what Redis knows of a sink.
+type Figures struct {
+	SinkState
+	// Parked deliveries wait for another attempt; Dead ones do not.
+	Parked, Dead int64
+}
+
+// Figures returns what Redis knows of each sink, in their order.
+func (s *Store) Figures(ctx context.Context, sinks []string) ([]Figures, error) {
+	if len(sinks) == 0 {
+		return nil, nil
+	}
+	list := make([]Figures, len(sinks))
+	states := make([]*redis.MapStringStringCmd, len(sinks))
+	parked, dead := make([]*redis.IntCmd, len(sinks)), make([]*redis.IntCmd, len(sinks))
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, sink := range sinks {
+			states[i] = pipe.HGetAll(ctx, s.keys.SinkState(sink))
+			parked[i] = pipe.ZCard(ctx, s.keys.Retry(sink))
+			dead[i] = pipe.XLen(ctx, s.keys.DeadLetters(sink))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the figures of sinks: %w", err)
+	}
+	for i := range list {
+		list[i] = Figures{SinkState: sinkStateOf(states[i].Val()), Parked: parked[i].Val(), Dead: dead[i].Val()}
+	}
+	return list, nil
+}
+
+// Remembers reports whether Redis holds a state, parked deliveries or dead letters of the sink.
+func (s *Store) Remembers(ctx context.Context, sink string) (bool, error) {
+	f, err := s.Figures(ctx, []string{sink})
+	if err != nil {
+		return false, err
+	}
+	return f[0].State != StateActive || f[0].Parked+f[0].Dead > 0, nil
+}
+
+// Forget removes the state and the delay queue of a sink that no node has in its configuration any more, and its dead
+// letters where asked to.
+func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error {
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, key := range []string{s.keys.SinkState(sink), s.keys.Retry(sink), s.keys.Parked(sink)} {
+			pipe.Unlink(ctx, key)
+		}
+		if deadLetters {
+			pipe.Unlink(ctx, s.keys.DeadLetters(sink))
+			pipe.Unlink(ctx, s.keys.DeadIndex(sink))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("forget a sink: %w", err)
+	}
+	return nil
+}
