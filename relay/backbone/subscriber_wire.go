@@ -3,7 +3,6 @@ package backbone
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,12 +22,12 @@ type wire struct {
 	out     []byte // the command
 	scratch []byte // the entry being read
 	id      int64  // of CLIENT ID; 0 where the server does not know it
+
+	patience time.Duration // how long the server may be silent, beyond the time that a read may block
+	block    time.Duration // how long the running command may block
 }
 
-const (
-	wireTimeout = 5 * time.Second // for an answer, beyond the time that a read may block
-	maxBulk     = 512 << 20       // bytes in one string, Redis' own limit
-)
+const maxBulk = 512 << 20 // bytes in one string, Redis' own limit
 
 // serverError is an error reply. go-redis recognises its prefix as it does in its own.
 type serverError string
@@ -44,67 +43,13 @@ type stored struct {
 	body []byte // fields and values in turn, each behind its length as a uvarint
 }
 
-// dialWire connects as the client o would.
-func dialWire(ctx context.Context, o *redis.Options) (*wire, error) {
-	ctx, cancel := context.WithTimeout(ctx, wireTimeout)
-	defer cancel()
-	conn, err := o.Dialer(ctx, o.Network, o.Addr)
-	if err != nil {
-		return nil, err
-	}
-	w := &wire{conn: conn, r: bufio.NewReaderSize(conn, 64<<10)}
-	if err := w.greet(ctx, o); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return w, nil
-}
-
-func (w *wire) greet(ctx context.Context, o *redis.Options) error {
-	user, password, err := wireCredentials(ctx, o)
-	if err != nil {
-		return fmt.Errorf("get the credentials of redis: %w", err)
-	}
-	switch {
-	case user != "":
-		_, err = w.do("AUTH", user, password)
-	case password != "":
-		_, err = w.do("AUTH", password)
-	}
-	if err != nil {
-		return err
-	}
-	if o.DB != 0 {
-		if _, err := w.do("SELECT", strconv.Itoa(o.DB)); err != nil {
-			return err
-		}
-	}
-	id, err := w.do("CLIENT", "ID")
-	if err != nil && isTransient(err) {
-		return err
-	}
-	w.id = id
-	return nil
-}
-
-func wireCredentials(ctx context.Context, o *redis.Options) (user, password string, err error) {
-	switch {
-	case o.CredentialsProviderContext != nil:
-		return o.CredentialsProviderContext(ctx)
-	case o.CredentialsProvider != nil:
-		user, password = o.CredentialsProvider()
-		return user, password, nil
-	}
-	return o.Username, o.Password, nil
-}
-
 // do sends a command that answers with a status or a number.
 func (w *wire) do(args ...string) (int64, error) {
 	w.begin(len(args))
 	for _, a := range args {
 		w.arg(a)
 	}
-	if err := w.send(wireTimeout); err != nil {
+	if err := w.send(0); err != nil {
 		return 0, err
 	}
 	kind, n, err := w.head()
@@ -139,7 +84,7 @@ func (w *wire) readGroup(group, consumer string, count int, block time.Duration,
 	for _, p := range plan {
 		w.arg(p.from)
 	}
-	if err := w.send(wireTimeout + max(block, 0)); err != nil {
+	if err := w.send(max(block, 0)); err != nil {
 		return err
 	}
 	return w.streams(plan, each)
@@ -159,8 +104,10 @@ func (w *wire) arg(s string) {
 	w.out = append(w.out, '\r', '\n')
 }
 
-func (w *wire) send(timeout time.Duration) error {
-	if err := w.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+// send sends the command, whose answer may block.
+func (w *wire) send(block time.Duration) error {
+	w.block = block
+	if err := w.conn.SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
 		return err
 	}
 	_, err := w.conn.Write(w.out)
