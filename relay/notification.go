@@ -1,9 +1,6 @@
 package relay
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "encoding/json"
 
 // Notification is one event of a hub as it travels through the relay.
 //
@@ -47,43 +44,4 @@ type Context struct {
 	DNSZones     []string `json:"dns_zones"`
 	Clusters     []string `json:"clusters"`
 	Containers   []string `json:"containers"`
-}
-
-// Envelope decodes Data. Names are compared exactly, unlike encoding/json does, so that an unknown member such as
-// "HUB_ID" cannot pose as another hub. It fails only for a Notification that did not come through the ingest.
-func (n Notification) Envelope() (Envelope, error) {
-	var e Envelope
-	var object, context json.RawMessage
-	err := pick(n.Data, map[string]any{"topic": &e.Topic, "object": &object, "context": &context})
-	if err == nil {
-		err = pick(object, map[string]any{"id": &e.Object.ID, "state": &e.Object.State, "error": &e.Object.Error})
-	}
-	if err == nil {
-		err = pick(context, map[string]any{
-			"hub_id": &e.Context.HubID, "account_id": &e.Context.AccountID, "environments": &e.Context.Environments,
-			"dns_zones": &e.Context.DNSZones, "clusters": &e.Context.Clusters, "containers": &e.Context.Containers,
-		})
-	}
-	if err != nil {
-		return Envelope{}, fmt.Errorf("decode notification %s: %w", n.ID, err)
-	}
-	return e, nil
-}
-
-// pick decodes the members of a JSON object that have exactly the names of into.
-func pick(data []byte, into map[string]any) error {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(data, &members); err != nil {
-		return err
-	}
-	for name, target := range into {
-		value, ok := members[name]
-		if !ok {
-			continue
-		}
-		if err := json.Unmarshal(value, target); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	return nil
 }
