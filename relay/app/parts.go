@@ -91,27 +91,20 @@ func (p *parts) wait(ctx context.Context) error {
 }
 
 // stop ends every part, the last first, and waits for each. A part that takes longer than what is left of grace is
-// named and left behind.
+// named and left behind; those that it stood on then get stopMargin, since they only have to let go.
 func (p *parts) stop(grace time.Duration) {
-	deadline := time.NewTimer(grace)
-	defer deadline.Stop()
-	expired := false
+	deadline := time.Now().Add(grace)
 	for i := len(p.running) - 1; i >= 0; i-- {
 		one := p.running[i]
 		one.cancel()
-		if !expired {
-			select {
-			case <-one.done:
-				continue
-			case <-deadline.C:
-				expired = true
-			}
-		}
+		timer := time.NewTimer(time.Until(deadline))
 		select {
 		case <-one.done:
-		default:
+		case <-timer.C:
 			p.log.Warn("a part did not stop in time", "part", one.name, "grace", grace)
+			deadline = time.Now().Add(stopMargin)
 		}
+		timer.Stop()
 	}
 	p.running = nil
 }

@@ -78,6 +78,30 @@ func TestPartsGiveUpOnOneThatHangs(t *testing.T) {
 	})
 }
 
+// A part that hangs uses up the grace. What stands below it, our own redis-server at last, must still be stopped in
+// order, and not left behind half-way because the time is over.
+func TestPartsBelowOneThatHangsAreStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts(slog.New(slog.DiscardHandler))
+		var stopped []string
+		for _, name := range []string{"redis", "backbone"} {
+			p.start(t.Context(), name, func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				stopped = append(stopped, name)
+				return nil
+			})
+		}
+		release := make(chan struct{})
+		p.start(t.Context(), "hangs", func(context.Context) error { <-release; return nil })
+		p.stop(3 * time.Second)
+		if want := []string{"backbone", "redis"}; !reflect.DeepEqual(stopped, want) {
+			t.Errorf("stopped %v, want %v", stopped, want)
+		}
+		close(release)
+	})
+}
+
 func TestTogetherStopsSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(ctx context.Context) error {
