@@ -122,8 +122,9 @@ type Sink struct {
 
 // Retry is the schedule of a sink's attempts after the first.
 type Retry struct {
-	Schedule []time.Duration `koanf:"schedule" doc:"Time to wait before each further attempt, with jitter; empty for no retry."`
-	MaxAge   time.Duration   `koanf:"max_age" doc:"A delivery older than this becomes a dead letter."`
+	Schedule    []time.Duration `koanf:"schedule" doc:"Time to wait before each further attempt, with jitter; empty for no retry."`
+	MaxAge      time.Duration   `koanf:"max_age" doc:"A delivery older than this becomes a dead letter."`
+	MaxAttempts int             `koanf:"max_attempts" doc:"How many attempts a delivery gets, the first included, up to 100; where the schedule has fewer its last wait repeats; 0 for as many as the schedule makes."`
 }
 
 // Log is the daemon's own log.

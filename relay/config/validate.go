@@ -233,6 +233,10 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 	between(l, path+".concurrency", s.Concurrency, 1, 1024)
 	between(l, path+".backlog", s.Backlog, 1, 1<<40)
 	between(l, path+".retry.max_age", s.Retry.MaxAge, time.Second, 10*365*24*time.Hour)
+	between(l, path+".retry.max_attempts", s.Retry.MaxAttempts, 0, 100)
+	if s.Retry.MaxAttempts > 1 && len(s.Retry.Schedule) == 0 {
+		l.bad(path+".retry.max_attempts", "asks for further attempts, and the schedule is empty", "give retry.schedule a wait, or leave it out")
+	}
 	for i, d := range s.Retry.Schedule {
 		between(l, fmt.Sprintf("%s.retry.schedule[%d]", path, i), d, time.Millisecond, 365*24*time.Hour)
 	}

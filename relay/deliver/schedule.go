@@ -14,6 +14,9 @@ type Schedule struct {
 	Waits []time.Duration
 	// MaxAge bounds the time from the first attempt to the last; zero is no bound.
 	MaxAge time.Duration
+	// MaxAttempts bounds the attempts, the first included. Where it is more than Waits make, the last of them repeats;
+	// zero is as many as Waits make.
+	MaxAttempts int
 }
 
 // DefaultSchedule is that of Standard Webhooks 1.0, ten attempts over about three days.
@@ -31,10 +34,14 @@ func DefaultSchedule() Schedule {
 // ago, or false where there is to be no other. named is the least time that the far side asked for, at most a day of
 // which is honoured; random is in [0, 1).
 func (s Schedule) Next(attempt int, age, named time.Duration, random float64) (time.Duration, bool) {
-	if attempt < 1 || attempt > len(s.Waits) {
+	last := len(s.Waits)
+	switch {
+	case attempt < 1 || last == 0,
+		s.MaxAttempts == 0 && attempt > last,
+		s.MaxAttempts > 0 && attempt >= s.MaxAttempts:
 		return 0, false
 	}
-	wait := time.Duration(float64(s.Waits[attempt-1]) * (1 - jitter + 2*jitter*random))
+	wait := time.Duration(float64(s.Waits[min(attempt, last)-1]) * (1 - jitter + 2*jitter*random))
 	wait = max(wait, min(named, longestNamed), 0)
 	if s.MaxAge > 0 && age+wait > s.MaxAge {
 		return 0, false

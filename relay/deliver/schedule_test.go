@@ -51,6 +51,37 @@ func TestScheduleNext(t *testing.T) {
 	}
 }
 
+func TestScheduleMaxAttempts(t *testing.T) {
+	waits := []time.Duration{time.Second, time.Minute}
+	for _, c := range []struct {
+		name         string
+		waits        []time.Duration
+		most, want   int
+		last, maxAge time.Duration
+	}{
+		{name: "none", waits: waits, want: 3, last: time.Minute},
+		{name: "fewer than the schedule", waits: waits, most: 2, want: 2, last: time.Second},
+		{name: "one", waits: waits, most: 1, want: 1},
+		{name: "as the schedule", waits: waits, most: 3, want: 3, last: time.Minute},
+		{name: "more: the last wait repeats", waits: waits, most: 20, want: 20, last: time.Minute},
+		{name: "more, but not beyond the age", waits: waits, most: 20, want: 6, last: time.Minute, maxAge: 5 * time.Minute},
+		{name: "no waits", most: 5, want: 1},
+	} {
+		s := Schedule{Waits: c.waits, MaxAttempts: c.most, MaxAge: c.maxAge}
+		made, age, last := 1, time.Duration(0), time.Duration(0)
+		for made < 1000 {
+			wait, more := s.Next(made, age, 0, 0.5)
+			if !more {
+				break
+			}
+			made, age, last = made+1, age+wait, wait
+		}
+		if made != c.want || last != c.last {
+			t.Errorf("%s: %d attempts, the last after %s; want %d after %s", c.name, made, last, c.want, c.last)
+		}
+	}
+}
+
 func ExampleSchedule_Next() {
 	s := DefaultSchedule()
 	wait, more := s.Next(3, 6*time.Minute, 0, 0.5)
