@@ -158,7 +158,7 @@ func (d *demo) redisURL() string {
 
 // config writes the configuration as an operator would and loads it the way serve does.
 func (d *demo) config(receiver string) (*config.Config, error) {
-	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s}
+	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s, allowed_origins: ["*"]}
 admin: {listen: %q}
 redis: {url: %q, data_dir: %q}
 auth:
@@ -177,7 +177,7 @@ sinks:
 func (d *demo) welcome(a app.Addresses) {
 	p := d.paint
 	url := "http://" + a.Public.String()
-	notification := `{"topic":"container.created","context":{"hub_id":"` + demoHub + `","containers":["mine"]}}`
+	notification := `{"topic":"container.created","object":{"id":"mine"},"context":{"hub_id":"` + demoHub + `","containers":["mine"]}}`
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("%s %s", p.bold("hubrelay demo"), p.dim(buildVersion()))

@@ -22,16 +22,15 @@ func newListen(std streams) *cobra.Command {
 		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:   "listen",
+		Use:   "listen [PATTERN...]",
 		Short: "Print the notifications of a hub as they come",
 		Long: `Opens the websocket stream and prints each notification as it comes, until interrupted. A lost connection is
-opened again. Without a hub it prints every hub that the key may read.`,
+opened again. Patterns select topics, as --topics does. Without a hub it prints every hub that the key may read.`,
 		Example: `  hubrelay listen --hub 5f0c
-  hubrelay listen --topics 'container.*' --topics '!*.error' --json | jq .object`,
-		Args: checked(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  hubrelay listen 'container.*' '!*.error' --json | jq .object`,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			log := slog.New(newLineHandler(std.err, slog.LevelInfo, paletteFor(std.err, std.env)))
-			return listen(cmd.Context(), std, r.client(), log, topics, asJSON)
+			return listen(cmd.Context(), std, r.client(), log, append(topics, args...), asJSON)
 		},
 	}
 	r.register(cmd, std)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -44,14 +46,24 @@ func run(ctx context.Context, args []string, std streams) int {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %v; see 'hubrelay %s--help'\n", usage.err, usage.command)
+		_, _ = fmt.Fprintf(std.err, "hubrelay: %v; 'hubrelay %s--help' explains\n", usage.err, usage.command)
 		return exitUsage
 	case errors.Is(err, errReported):
+		return exitFailure
+	case unreachable(err):
+		_, _ = fmt.Fprintf(std.err, "hubrelay: %v; is a relay running there? HUBRELAY_URL or --url names another\n", err)
 		return exitFailure
 	default:
 		_, _ = fmt.Fprintf(std.err, "hubrelay: %v\n", err)
 		return exitFailure
 	}
+}
+
+// unreachable says whether a request of a client command found nobody.
+func unreachable(err error) bool {
+	var request *url.Error
+	var network *net.OpError
+	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
 }
 
 // errReported ends a command that has already said on standard error what is wrong.
@@ -83,6 +95,7 @@ sinks such as signed webhooks that are retried until they arrive. Redis Streams 
 
 Try it:   hubrelay demo
 Run it:   hubrelay serve -c hubrelay.yaml`,
+		Version:       buildVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          unknownCommand,
@@ -96,6 +109,7 @@ Run it:   hubrelay serve -c hubrelay.yaml`,
 	root.AddCommand(
 		newServe(std), newDemo(std),
 		newPublish(std), newListen(std),
+		newSinksCommand(std), newDeadletters(std),
 		newConfig(std), newKeys(std), newTopics(std), newVersion(std),
 	)
 	return root
@@ -129,7 +143,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	hint := ""
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf(", did you mean %q?", near[0])
+		hint = fmt.Sprintf(", the nearest is %q", near[0])
 	}
 	return newUsageError(cmd, fmt.Errorf("unknown command %q%s", args[0], hint))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,9 +79,10 @@ func publishFile(ctx context.Context, std streams, f *publishFlags, name string)
 }
 
 func publishBody(ctx context.Context, std streams, f *publishFlags, body []byte) error {
-	// Anything that is not one JSON text is taken for NDJSON; the relay says which line is wrong where it is neither.
+	// A first line that goes on in the next means one JSON text over several lines, even where it is a broken one.
 	contentType := "application/x-ndjson"
-	if json.Valid(body) {
+	first, _, _ := bytes.Cut(bytes.TrimSpace(body), []byte("\n"))
+	if json.Valid(body) || isPartOfText(first) {
 		contentType = "application/json"
 	}
 	ids, err := f.client().Publish(ctx, contentType, f.idempotent, body)

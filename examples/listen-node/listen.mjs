@@ -43,6 +43,13 @@ function listen(url, opened) {
       alive.refresh();
       handle(JSON.parse(data));
     });
+    // An upgrade that is refused for what it asks, such as a misspelled pattern, will be refused again.
+    socket.on("unexpected-response", async (_, answer) => {
+      let text = "";
+      for await (const part of answer) text += part;
+      const problem = `${answer.statusCode}: ${text}`;
+      reject([403, 422].includes(answer.statusCode) ? new Refused(problem) : new Error(problem));
+    });
     socket.on("error", reject);
     socket.on("close", (code, reason) => {
       clearTimeout(alive);

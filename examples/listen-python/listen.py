@@ -53,6 +53,12 @@ async def listen(patterns: list[str]) -> None:
             if error.code in (401, 403):  # the key is wrong: trying again will not help
                 sys.exit(f"the relay refused: {problem}")
             print(f"the relay answered {error.code}: {problem}", file=sys.stderr)
+        except websockets.InvalidHandshake as error:
+            # What is refused for what it asks, such as a misspelled pattern, will be refused again.
+            answer = getattr(error, "response", error)  # from websockets 11 on it has the body too
+            if getattr(answer, "status_code", 0) in (403, 422):
+                sys.exit(f"the relay refused the stream: {error} {getattr(answer, 'body', b'').decode()}")
+            print(f"the connection was not opened: {error}", file=sys.stderr)
         except (OSError, websockets.WebSocketException) as error:
             print(f"the connection was lost: {error}", file=sys.stderr)
         # A new token for each try, and longer pauses, so that a relay that restarts is not run over.

@@ -126,6 +126,19 @@ func TestPublishFollowsNoRedirect(t *testing.T) {
 	}
 }
 
+func TestListenEndsAtOnceWithoutAnAddress(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"", "127.0.0.1:8080", "ftp://127.0.0.1"} {
+		var got error
+		for _, err := range (&Client{URL: address, Key: "secret"}).Listen(t.Context(), quick()) {
+			got = err
+		}
+		if got == nil || !strings.Contains(got.Error(), "https://relay.example") {
+			t.Errorf("%q: %v", address, got)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	envelope := `{"error":{"status":422,"code":"422.invalid-argument","title":"T","detail":"D","source":"/1/topic","extra":{"k":"v"}},"data":null}`

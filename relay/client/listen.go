@@ -55,7 +55,7 @@ func (o *ListenOptions) defaults() {
 // connection and connects again, with growing pauses, until ctx ends; then the sequence ends without an error. What
 // happens while there is no connection is not seen.
 //
-// An error that no repetition mends (401, 403, 422; 4xx in general before the first connection) is the last thing that
+// An error that no repetition mends (an address that is none, 401, 403, 422; 4xx in general before the first connection) is the last thing that
 // is yielded. Nothing is read while the caller works on a notification, so one that works for longer than a minute at a
 // time loses its connection.
 //
@@ -63,6 +63,10 @@ func (o *ListenOptions) defaults() {
 func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.Notification, error] {
 	o.defaults()
 	return func(yield func(relay.Notification, error) bool) {
+		if _, err := c.endpoint(); err != nil {
+			yield(relay.Notification{}, err)
+			return
+		}
 		l := listener{client: c, options: o, yield: yield}
 		for ctx.Err() == nil {
 			err := l.stream(ctx)

@@ -89,7 +89,7 @@ func Listen(o Options) (*Server, error) {
 	}
 	l, err := net.Listen("tcp", o.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s.listen: %w", o.Name, err)
+		return nil, fmt.Errorf("cannot listen, choose another %s.listen: %w", o.Name, err)
 	}
 	if s.http.TLSConfig == nil {
 		l = &plainListener{l}
