@@ -14,7 +14,10 @@ import (
 
 // lockDir holds the folder for this process. The kernel lets go of it when the process ends, however it ends.
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("the file lock in the data folder %s is a symbolic link: remove it", dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the data folder %s is not writable: %w", dir, err)
 	}
@@ -76,6 +79,19 @@ func ownFolder(dir string) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || int(stat.Uid) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("%s is not a folder of our own with mode 0700", dir)
+	}
+	return nil
+}
+
+// ownSocket refuses a socket that somebody else made in a folder that others may write to.
+func ownSocket(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(stat.Uid) != os.Getuid() || info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("the socket %s belongs to another user: stop what listens there, remove it, and keep others out of the folder (chmod 700)", path)
 	}
 	return nil
 }

@@ -117,6 +117,9 @@ func (s *Server) adopt(ctx context.Context) (*process, error) {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
 		return nil, s.endOrphan()
 	}
+	if err := ownSocket(s.socket); err != nil {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("something holds the socket %s but does not answer as redis-server does: %w", s.socket, err)
 	}

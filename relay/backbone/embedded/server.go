@@ -75,6 +75,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 {
+		o.Log.Warn("other users of this machine can read the data folder, which holds every notification: chmod 700 it",
+			"folder", dir, "mode", info.Mode().Perm().String())
+	}
 	s := &Server{log: o.Log, restarted: o.Restarted, dir: dir, lock: lock, gone: make(chan struct{})}
 	s.life, s.stop = context.WithCancel(context.Background())
 	if s.socket, err = socketPath(dir); err == nil {
