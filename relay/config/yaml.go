@@ -175,10 +175,19 @@ func (p *yamlParser) syntax(text string) (file *ast.File) {
 	return file
 }
 
-// tooDeep returns the token where nesting exceeds the bound, if one does.
+// tooDeep returns the token where nesting exceeds the bound, if one does. It counts indentation itself, because the
+// lexer's own level also grows with every comment that stands to the left of what came before.
 func tooDeep(tokens token.Tokens) *token.Token {
-	flow, run, line := 0, 0, 0
+	flow, run, line, begun := 0, 0, 0, 0
+	var indents []int // of the lines that are open
 	for _, t := range tokens {
+		if t.Type != token.CommentType && t.Position.Line != begun {
+			begun = t.Position.Line
+			for len(indents) > 0 && indents[len(indents)-1] >= t.Position.Column {
+				indents = indents[:len(indents)-1]
+			}
+			indents = append(indents, t.Position.Column)
+		}
 		switch t.Type {
 		case token.SequenceStartType, token.MappingStartType:
 			flow++
@@ -190,7 +199,7 @@ func tooDeep(tokens token.Tokens) *token.Token {
 			}
 			run++
 		}
-		if flow > maxDepth || run > maxDepth || t.Position.IndentLevel > maxDepth {
+		if flow > maxDepth || run > maxDepth || len(indents) > maxDepth {
 			return t
 		}
 	}
