@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/sinks/slack"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
@@ -9,5 +10,6 @@ import (
 func sinkKinds() []relay.SinkKind {
 	return []relay.SinkKind{
 		webhook.Kind(),
+		slack.Kind(),
 	}
 }

@@ -2,6 +2,9 @@ package config_test
 
 import (
 	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -100,5 +103,61 @@ func TestBrokenMergeIsReportedOnce(t *testing.T) {
 	_, err := config.Load(write(t, keys+"server: {<<: *nope}\n"), nil, kinds())
 	if err == nil || strings.Count(err.Error(), "\n") != 0 {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Comments and blank lines are no levels, however many sinks they explain; real levels are still bounded.
+func TestNestingIsCountedByIndentation(t *testing.T) {
+	long := strings.Repeat("# a\n\n  # b\n\n    # c\n\n", 100) + keys + "sinks:\n"
+	for i := range 100 {
+		long += fmt.Sprintf("  # one\n\n  s%d:\n    type: test\n    # its url\n    url: https://example.com\n    retry:\n      # how often\n      max_age: 1h\n", i)
+	}
+	if _, err := config.Load(write(t, long), environ(), kinds()); err != nil {
+		t.Error(err)
+	}
+	deep := keys
+	for i := range 40 {
+		deep += strings.Repeat(" ", i) + "a:\n"
+	}
+	for _, text := range []string{deep, keys + "a: " + strings.Repeat("[", 40), keys + "a:\n  " + strings.Repeat("- ", 40) + "x\n"} {
+		if _, err := config.Load(write(t, text), environ(), kinds()); err == nil || !strings.Contains(err.Error(), "levels deep") {
+			t.Errorf("%.60q…: %v", text, err)
+		}
+	}
+}
+
+// The address of an incoming webhook is a credential from its first letter to its last.
+func TestSlackAddressIsNeverShown(t *testing.T) {
+	const address = "https://hooks.slack.com/services/T0s3cret/B0s3cret/s3cret"
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"slack": address + "\n",
+		"hubrelay.yaml": keys + "sinks:\n  one: {type: slack, url: '${SLACK}', topics: ['*.error']}\n" +
+			"  two: {type: slack, url_file: slack}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := config.Load(filepath.Join(dir, "hubrelay.yaml"), []string{"SLACK=" + address}, shipped())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := cfg.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.Contains(text, "hooks.slack.com") || strings.Contains(text, "s3cret") ||
+		!strings.Contains(text, filepath.Join(dir, "slack")) {
+		t.Errorf("printed:\n%s", text)
+	}
+	for _, sink := range []string{
+		"{type: slack}", "{type: slack, url: s3cret}", "{type: slack, url: [s3cret]}", "{type: slack, url: 'http://10.0.0.1/s3cret'}",
+		"{type: slack, url: '" + address + "', url_file: good.key}", "{type: slack, url_file: /s3cret/missing}",
+	} {
+		_, err := config.Load(write(t, keys+"sinks: {a: "+sink+"}\n"), environ(), shipped())
+		if err == nil || strings.Contains(strings.ReplaceAll(err.Error(), "/s3cret/missing", ""), "s3cret") {
+			t.Errorf("%s: %v", sink, err)
+		}
 	}
 }

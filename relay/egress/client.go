@@ -1,0 +1,143 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/guard"
+)
+
+const (
+	// KeptAnswer is how much of an answer is kept, in bytes, as relay.AnswerError shows it.
+	KeptAnswer = 1 << 10
+	// drainedAnswer is how much more is read so that the connection can be used again; a longer answer closes it.
+	drainedAnswer = 64 << 10
+	dialTimeout   = 10 * time.Second
+	idleTimeout   = 90 * time.Second
+	// idleConns is more than any sensible concurrency, so that a busy sink does not dial for every request.
+	idleConns = 128
+	// A connection that is silent for pingAfter is asked for a sign of life, and left when none comes within pingWait: all
+	// attempts share one HTTP/2 connection, and the kernel takes a quarter of an hour to notice that it is dead.
+	pingAfter = 15 * time.Second
+	pingWait  = 10 * time.Second
+)
+
+// Client posts to targets through a guard. It may be used concurrently.
+type Client struct {
+	transport *http.Transport
+}
+
+// NewClient returns a Client that dials what g lets through. tlsConfig may be nil.
+func NewClient(g *guard.Guard, tlsConfig *tls.Config) *Client {
+	return &Client{transport: NewTransport(g, tlsConfig)}
+}
+
+// NewTransport returns a transport that judges each address after DNS, just before it is dialled. It asks no proxy,
+// since the guard must judge the target itself. tlsConfig may be nil.
+func NewTransport(g *guard.Guard, tlsConfig *tls.Config) *http.Transport {
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: g.Control}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        tlsConfig,
+		TLSHandshakeTimeout:    dialTimeout,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
+		MaxIdleConnsPerHost:    idleConns,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true,
+	}
+}
+
+// Answer is what the far side said.
+type Answer struct {
+	Status int
+	Header http.Header
+	// Body is the beginning of the answer, at most [KeptAnswer] bytes, valid UTF-8, without the target's secret parts.
+	Body string
+	// Cut says that the answer was longer than Body, or broke off.
+	Cut bool
+}
+
+// Post sends body once and returns the answer, whatever its status; redirects are not followed. It blocks until the
+// answer is there or ctx ends. Its errors name the target's host and nothing else of the URL.
+func (c *Client) Post(ctx context.Context, t *Target, header http.Header, body []byte) (*Answer, error) {
+	if header = header.Clone(); header == nil {
+		header = http.Header{}
+	}
+	req := (&http.Request{
+		Method: http.MethodPost, URL: t.URL(), Host: t.Host(), Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)),
+		Body: io.NopCloser(bytes.NewReader(body)),
+		// Lets the transport start over on a fresh connection when an idle one turned out closed before a byte was sent.
+		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
+	}).WithContext(ctx)
+	// RoundTrip rather than an http.Client: it follows no redirect, keeps no cookie and puts no URL in its errors.
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return nil, t.Error(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer := &Answer{Status: resp.StatusCode, Header: resp.Header}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// Its body is the bare connection, and reading that would not end with ctx.
+		return answer, nil
+	}
+	answer.Body, answer.Cut = t.read(resp.Body)
+	return answer, nil
+}
+
+// Close closes idle connections. It may be called twice.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+// read keeps the beginning of an answer, and reads on so that the connection can be used again.
+func (t *Target) read(body io.Reader) (kept string, cut bool) {
+	ahead := 0
+	if len(t.hidden) > 0 {
+		ahead = len(t.hidden[0])
+	}
+	// A secret that begins in what is kept is read to its end, so that it is recognised.
+	limit := KeptAnswer + ahead
+	raw, err := io.ReadAll(io.LimitReader(body, int64(limit)))
+	cut = err != nil || len(raw) > KeptAnswer
+	if err == nil && len(raw) == limit {
+		n, _ := io.CopyN(io.Discard, body, drainedAnswer)
+		cut = cut || n > 0
+	}
+	text := t.Scrub(strings.ToValidUTF8(string(raw), ""))
+	if cut {
+		text = t.scrubEnd(text)
+	}
+	if len(text) > KeptAnswer {
+		text = strings.ToValidUTF8(text[:KeptAnswer], "")
+	}
+	return text, cut
+}
+
+// Error makes of what RoundTrip returned an error that names the host and nothing else of the URL.
+func (t *Target) Error(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		// It comes from this machine, and the far side has no say in it: the words it shares with the URL are chance.
+		return fmt.Errorf("post to %s: %w", t.Host(), err)
+	}
+	if text := err.Error(); t.Scrub(text) != text {
+		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat the url)", t.Host())
+	}
+	return fmt.Errorf("post to %s: %w", t.Host(), err)
+}

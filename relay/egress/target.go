@@ -1,0 +1,117 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay/guard"
+)
+
+const (
+	// redacted stands where a part of a URL stood.
+	redacted = "(redacted)"
+	// shortestHidden keeps a path like /a from blotting out every a.
+	shortestHidden = 4
+)
+
+// Target is a URL that may be posted to. Its user, path and query count as secret. It is immutable.
+type Target struct {
+	url    url.URL
+	hidden []string
+}
+
+// ParseTarget reads an http or https URL and judges its host as far as that is possible without DNS. Its errors follow
+// the name of a configuration key and repeat nothing of the URL.
+func ParseTarget(text string, g *guard.Guard) (*Target, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("is not a URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("must begin with https:// or http://")
+	case u.Hostname() == "":
+		return nil, errors.New("names no host")
+	case strings.Contains(text, "#"):
+		return nil, errors.New("must not have a fragment (#…): it would never be sent")
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return nil, errors.New("has a port outside 1 to 65535")
+		}
+	}
+	if err := g.CheckHost(u.Hostname()); err != nil {
+		return nil, fmt.Errorf("cannot be dialled: %w", err)
+	}
+	return &Target{url: *u, hidden: hiddenParts(u)}, nil
+}
+
+// URL returns a copy of the URL, which is the caller's to keep secret.
+func (t *Target) URL() *url.URL {
+	u := t.url
+	return &u
+}
+
+// Host is the one part of the URL that errors and logs may show: host and, where given, port.
+func (t *Target) Host() string { return t.url.Host }
+
+// Scrub takes the secret parts of the URL out of text.
+func (t *Target) Scrub(text string) string {
+	for _, part := range t.hidden {
+		text = strings.ReplaceAll(text, part, redacted)
+	}
+	return text
+}
+
+// scrubEnd takes the beginning of a secret part off the end of a text that was cut there.
+func (t *Target) scrubEnd(text string) string {
+	for _, part := range t.hidden {
+		for n := len(part) - 1; n >= shortestHidden; n-- {
+			if strings.HasSuffix(text, part[:n]) {
+				return text[:len(text)-n] + redacted
+			}
+		}
+	}
+	return text
+}
+
+// hiddenParts are the parts of a URL that may be credentials, longest first.
+func hiddenParts(u *url.URL) []string {
+	parts := []string{u.RawQuery, u.EscapedPath(), u.Path}
+	for _, path := range []string{u.EscapedPath(), u.Path} {
+		path = strings.Trim(path, "/")
+		parts = append(parts, path)
+		for _, segment := range strings.Split(path, "/") {
+			if !plainSegment(segment) {
+				parts = append(parts, segment)
+			}
+		}
+	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		parts = append(parts, u.User.String(), u.User.Username(), password)
+	}
+	for _, values := range u.Query() {
+		parts = append(parts, values...)
+	}
+	parts = slices.DeleteFunc(parts, func(p string) bool { return len(p) < shortestHidden })
+	slices.SortFunc(parts, func(a, b string) int {
+		if len(a) != len(b) {
+			return len(b) - len(a)
+		}
+		return strings.Compare(a, b)
+	})
+	return slices.Compact(parts)
+}
+
+// plainSegment says whether a segment of a path is a word that addresses are made of, and so no secret.
+func plainSegment(s string) bool {
+	switch s {
+	case "services", "service", "hooks", "hook", "webhook", "webhooks", "http", "https":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+package slack
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// severity decides the colour. A greater one is more important.
+type severity int
+
+const (
+	quiet  severity = iota // details were edited
+	change                 // something moved to another state
+	good                   // something new, or healthy again
+	bad                    // an error, or unhealthy
+)
+
+// colour is the bar beside the message.
+func (s severity) colour() string {
+	switch s {
+	case bad:
+		return "#d72b3f"
+	case good:
+		return "#2eb67d"
+	case change:
+		return "#2f81d6"
+	default:
+		return "#8a8d91"
+	}
+}
+
+// event is a notification as it is shown.
+type event struct {
+	relay.Envelope
+	id string
+	// what says in plain words what happened, without a full stop.
+	what string
+	// before is the state that the object left, empty where it does not say.
+	before string
+	// at is when the relay stored the notification, zero where that is not known.
+	at       time.Time
+	severity severity
+}
+
+// newEvent never fails: what cannot be read of a notification is left out.
+func (r *renderer) newEvent(n relay.Notification) event {
+	e := event{id: n.ID, at: cursorTime(n.Cursor)}
+	if envelope, err := n.Envelope(); err == nil {
+		e.Envelope, e.before = envelope, previousState(n.Data)
+	}
+	if n.Topic != "" {
+		e.Topic = n.Topic
+	}
+	if e.Context.HubID == "" {
+		e.Context.HubID = n.Hub
+	}
+	if e.Context.AccountID == "" {
+		e.Context.AccountID = n.Account
+	}
+	e.what = r.meanings[e.Topic]
+	if e.what == "" {
+		e.what = clean(e.Topic)
+	}
+	if e.what == "" {
+		e.what = "A notification without a topic"
+	}
+	e.severity = judge(e.Topic, e.Object)
+	return e
+}
+
+// headline is what happened and, where there is one, the state that it led to.
+func (e *event) headline() string {
+	if state := clean(e.Object.State); state != "" {
+		return e.what + ": " + state
+	}
+	return e.what
+}
+
+// judge decides by the words of the topic and the object; the specification names no other states than these two for
+// health, and DESIGN only "error" besides.
+func judge(topic string, o relay.Object) severity {
+	segments := strings.Split(topic, ".")
+	last := segments[len(segments)-1]
+	state := strings.ToLower(strings.TrimSpace(o.State))
+	switch {
+	case last == "error", state == "error", state == "unhealthy", strings.TrimSpace(o.Error) != "",
+		topic == "hubrelay.sink.disabled", topic == "hubrelay.deadletter.created":
+		return bad
+	case last == "created", last == "new", state == "healthy", topic == "hubrelay.sink.recovered":
+		return good
+	case last == "updated", last == "reconfigured":
+		return quiet
+	}
+	return change
+}
+
+// previousState looks for a member of the object that says which state it left. The specification has none, but members
+// that it does not name are kept as they came.
+func previousState(data []byte) string {
+	var members struct {
+		Object map[string]json.RawMessage `json:"object"`
+	}
+	if json.Unmarshal(data, &members) != nil {
+		return ""
+	}
+	for _, name := range []string{"previous_state", "old_state", "state_before"} {
+		var state string
+		if json.Unmarshal(members.Object[name], &state) == nil && state != "" {
+			return state
+		}
+	}
+	return ""
+}
+
+// cursorTime reads the time from a position in the log, which Redis makes of its clock in milliseconds and a counter.
+func cursorTime(cursor string) time.Time {
+	text, _, _ := strings.Cut(cursor, "-")
+	ms, err := strconv.ParseInt(text, 10, 64)
+	at := time.UnixMilli(ms).UTC()
+	if err != nil || at.Year() < 2020 || at.Year() > 2200 {
+		return time.Time{}
+	}
+	return at
+}

@@ -1,0 +1,218 @@
+package slack
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	slackgo "github.com/slack-go/slack"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Slack's limits, from its reference of Block Kit. A message that breaks one is refused as a whole.
+const (
+	maxBlocks  = 50
+	maxHeader  = 150
+	maxSection = 3000
+	// maxTotal bounds the text of all blocks together. It stands in no reference: about 13,200 are refused with
+	// msg_blocks_too_long (slackapi/bolt-js#2509).
+	maxTotal = 12_000
+)
+
+// Our own bounds, for messages that are worth reading; together they keep one notification below maxTotal.
+const (
+	maxAlert  = 400  // the text of a phone's notification
+	maxDetail = 1000 // a field, of which Slack allows ten, of 2,000
+	maxShort  = 300  // a topic, a state
+	maxIDs    = 20   // the identifiers in one field
+)
+
+// renderer turns deliveries into messages. It is immutable.
+type renderer struct {
+	meanings map[string]string
+}
+
+func newRenderer() *renderer {
+	r := &renderer{meanings: map[string]string{
+		"hubrelay.sink.disabled":      "A sink was disabled and keeps its backlog",
+		"hubrelay.sink.recovered":     "A sink delivers again",
+		"hubrelay.deadletter.created": "A delivery was given up and became a dead letter",
+	}}
+	for _, t := range relay.Topics() {
+		r.meanings[t.Name] = strings.TrimSuffix(t.Meaning, ".")
+	}
+	return r
+}
+
+// message renders one notification, or several that were sealed into one delivery.
+func (r *renderer) message(d relay.Delivery) *slackgo.WebhookMessage {
+	events := make([]event, len(d.Notifications))
+	for i, n := range d.Notifications {
+		events[i] = r.newEvent(n)
+	}
+	switch len(events) {
+	case 0: // no caller makes one
+		return newMessage("Nothing happened", "Nothing happened", nil, nil)
+	case 1:
+		return single(&events[0])
+	}
+	return batch(d.ID, events)
+}
+
+// newMessage has the header outside the coloured bar. alert is what a phone shows; Slack leaves it out elsewhere.
+func newMessage(alert, header string, top []slackgo.Block, bars []slackgo.Attachment) *slackgo.WebhookMessage {
+	blocks := append([]slackgo.Block{
+		slackgo.NewHeaderBlock(slackgo.NewTextBlockObject(slackgo.PlainTextType, fit(header, maxHeader), false, false)),
+	}, top...)
+	no := false
+	return &slackgo.WebhookMessage{
+		Text: fit(alert, maxAlert), Parse: "none", UnfurlLinks: &no, UnfurlMedia: &no,
+		Blocks: &slackgo.Blocks{BlockSet: blocks}, Attachments: bars,
+	}
+}
+
+// bar is a run of blocks with a colour. The fallback keeps Slack from telling phones that there is no preview.
+func bar(s severity, fallback string, blocks ...slackgo.Block) slackgo.Attachment {
+	return slackgo.Attachment{
+		Color: s.colour(), Fallback: fit(fallback, maxAlert), Blocks: slackgo.Blocks{BlockSet: blocks},
+	}
+}
+
+func section(text string) slackgo.Block { return slackgo.NewSectionBlock(markdown(text), nil, nil) }
+
+func contextLine(text string) slackgo.Block { return slackgo.NewContextBlock("", markdown(text)) }
+
+func single(e *event) *slackgo.WebhookMessage {
+	blocks := []slackgo.Block{section("*Topic* " + code(or(e.Topic, "none"), maxShort) + stateLine(e, maxShort))}
+	if text := cleanLines(e.Object.Error); text != "" {
+		blocks = append(blocks, section("*Error*\n"+codeBlock(text, maxSection-len("*Error*\n"))))
+	}
+	if fields := fields(e); len(fields) > 0 {
+		blocks = append(blocks, slackgo.NewSectionBlock(nil, fields, nil))
+	}
+	foot := "Notification " + code(or(e.id, "none"), maxShort)
+	if !e.at.IsZero() {
+		foot += " · " + clock(e.at)
+	}
+	blocks = append(blocks, contextLine(foot))
+	return newMessage(alert(e), e.headline(), nil, []slackgo.Attachment{bar(e.severity, e.headline(), blocks...)})
+}
+
+// alert says on a phone what a glance needs, the error before the identifiers.
+func alert(e *event) string {
+	parts := []string{e.headline()}
+	if text := clean(e.Object.Error); text != "" {
+		parts = append(parts, shorten(text, maxAlert/2))
+	}
+	if e.Object.ID != "" {
+		parts = append(parts, clean(e.Object.ID))
+	}
+	if e.Context.HubID != "" {
+		parts = append(parts, "hub "+clean(e.Context.HubID))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// shorten cuts a text that is escaped later.
+func shorten(text string, limit int) string {
+	used := 0
+	for i := 0; i < len(text); {
+		n := cluster(text[i:])
+		if used += units(text[i : i+n]); used > limit {
+			return text[:i] + mark
+		}
+		i += n
+	}
+	return text
+}
+
+func stateLine(e *event, limit int) string {
+	state, before := code(e.Object.State, limit), code(e.before, limit)
+	switch {
+	case state == "" && before == "":
+		return ""
+	case before == "":
+		return "\n*State* " + state
+	case state == "":
+		return "\n*State before* " + before
+	}
+	return "\n*State* " + before + " → " + state
+}
+
+// fields are the identifiers that people search for, at most seven.
+func fields(e *event) []*slackgo.TextBlockObject {
+	var out []*slackgo.TextBlockObject
+	for _, f := range identifiers(e) {
+		if text := codes(f.values, maxIDs, maxDetail); text != "" {
+			out = append(out, markdown("*"+f.title()+"*\n"+text))
+		}
+	}
+	return out
+}
+
+type identifier struct {
+	one, many string
+	values    []string
+}
+
+func (i identifier) title() string {
+	if len(i.values) == 1 {
+		return i.one
+	}
+	return i.many
+}
+
+func identifiers(e *event) []identifier {
+	single := func(name, value string) identifier {
+		if clean(value) == "" {
+			return identifier{}
+		}
+		return identifier{name, name, []string{value}}
+	}
+	return []identifier{
+		single("Object", e.Object.ID),
+		single("Hub", e.Context.HubID),
+		single("Account", e.Context.AccountID),
+		{"Environment", "Environments", e.Context.Environments},
+		{"Cluster", "Clusters", e.Context.Clusters},
+		{"Container", "Containers", e.Context.Containers},
+		{"DNS zone", "DNS zones", e.Context.DNSZones},
+	}
+}
+
+// codes lists values in at most limit units, the first of at most most, and counts what does not fit.
+func codes(values []string, most, limit int) string {
+	const room = len(" and 1000000 more")
+	var out strings.Builder
+	shown, empty, used := 0, 0, 0
+	for _, v := range values {
+		text := code(v, limit-room)
+		if text == "" {
+			empty++
+			continue
+		}
+		if shown > 0 {
+			text = ", " + text
+		}
+		if shown == most || used+units(text) > limit-room {
+			break
+		}
+		used += units(text)
+		out.WriteString(text)
+		shown++
+	}
+	if rest := len(values) - shown - empty; rest > 0 {
+		fmt.Fprintf(&out, " and %d more", rest)
+	}
+	return out.String()
+}
+
+func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+func or(a, b string) string {
+	if clean(a) == "" {
+		return b
+	}
+	return a
+}

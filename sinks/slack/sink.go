@@ -1,0 +1,158 @@
+package slack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
+
+// Kind is Slack's entry in the list of kinds of sinks.
+func Kind() relay.SinkKind {
+	return relay.SinkKind{
+		Type:   "slack",
+		Config: func() relay.SinkConfig { return &Config{} },
+		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
+			cfg, ok := c.(*Config)
+			if !ok {
+				return nil, fmt.Errorf("open slack sink %s: its configuration is a %T", s.Name, c)
+			}
+			return open(s, cfg, time.Now)
+		},
+	}
+}
+
+// Sink posts to one incoming webhook. Deliver may be called concurrently.
+type Sink struct {
+	client   *egress.Client
+	target   func() *egress.Target
+	header   http.Header
+	renderer *renderer
+	now      func() time.Time
+}
+
+func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("open slack sink %s: %w", s.Name, err)
+	}
+	g, err := c.guard()
+	if err != nil {
+		return nil, fmt.Errorf("open slack sink %s: %w", s.Name, err)
+	}
+	sink := &Sink{client: egress.NewClient(g, nil), renderer: newRenderer(), now: now}
+	if c.URLFile != "" {
+		parse := func(text []byte) (*egress.Target, error) { return parseFile(text, g) }
+		file, err := egress.Follow(c.URLFile, parse, s.Log, now)
+		if err != nil {
+			return nil, fmt.Errorf("open slack sink %s: url_file %w", s.Name, err)
+		}
+		sink.target = file.Current
+	} else {
+		target, err := parseTarget(c.URL, g)
+		if err != nil {
+			return nil, fmt.Errorf("open slack sink %s: url %w", s.Name, err)
+		}
+		sink.target = func() *egress.Target { return target }
+	}
+	userAgent := s.UserAgent
+	if userAgent == "" {
+		userAgent = "hubrelay"
+	}
+	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {userAgent}}
+	if sink.target().URL().Scheme == "http" {
+		s.Log.Warn("the address of the incoming webhook is plain http, so whoever sees the traffic can post there too")
+	}
+	return sink, nil
+}
+
+// Deliver posts d once, as one message.
+func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
+	body, err := json.Marshal(s.renderer.message(d))
+	if err != nil {
+		return relay.Permanent(fmt.Errorf("render delivery %s: %w", d.ID, err))
+	}
+	target := s.target()
+	answer, err := s.client.Post(ctx, target, s.header, body)
+	if err != nil {
+		return err
+	}
+	if answer.Status == http.StatusOK && !answer.Cut && strings.TrimSpace(answer.Body) == "ok" {
+		return nil
+	}
+	return s.judge(target, answer)
+}
+
+// judge says what an answer other than 200 "ok" means.
+func (s *Sink) judge(target *egress.Target, answer *egress.Answer) error {
+	cause := &relay.AnswerError{Status: answer.Status, Body: answer.Body}
+	if answer.Status == http.StatusOK {
+		return fmt.Errorf("post to %s: %w, but not with ok", target.Host(), cause)
+	}
+	known := meaningOf(answer.Body)
+	err := fmt.Errorf("post to %s: %w", target.Host(), cause)
+	if known.problem != "" {
+		err = fmt.Errorf("post to %s: %w: %s", target.Host(), cause, known.problem)
+	}
+	if answer.Status < 400 || answer.Status >= 500 ||
+		answer.Status == http.StatusRequestTimeout || answer.Status == http.StatusTooManyRequests {
+		if wait, ok := egress.RetryAfter(answer.Header, s.now()); ok {
+			return relay.RetryAfter(err, wait)
+		}
+		return err
+	}
+	switch {
+	case known.outcome == relay.OutcomePermanent:
+		return relay.Permanent(err)
+	case known.outcome == relay.OutcomeGone,
+		answer.Status == http.StatusNotFound, answer.Status == http.StatusGone:
+		return relay.Gone(err)
+	}
+	return relay.Permanent(err)
+}
+
+// meaning is what one of Slack's words for an error says. The zero meaning belongs to a word that is not known.
+type meaning struct {
+	outcome relay.Outcome
+	problem string
+}
+
+// meaningOf reads the body of an error, which Slack makes a single word. See "Handling errors" in Slack's page on
+// incoming webhooks, and its change log of 17 May 2016.
+func meaningOf(body string) meaning {
+	gone := func(problem string) meaning { return meaning{relay.OutcomeGone, problem} }
+	bad := func(problem string) meaning { return meaning{relay.OutcomePermanent, problem} }
+	switch strings.TrimSpace(body) {
+	case "no_service", "no_service_id", "no_active_hooks":
+		return gone("the incoming webhook is disabled, removed or not valid; make a new one")
+	case "invalid_token":
+		return gone("the token in the incoming webhook's address is not valid; make a new one")
+	case "no_team", "team_disabled":
+		return gone("the workspace of the incoming webhook does not exist or is disabled")
+	case "channel_not_found":
+		return gone("the channel of the incoming webhook does not exist")
+	case "channel_is_archived":
+		return gone("the channel of the incoming webhook is archived")
+	case "user_not_found":
+		return gone("the user whom the incoming webhook writes to does not exist")
+	case "action_prohibited", "posting_to_general_channel_denied":
+		return gone("an administrator has forbidden the incoming webhook to post there")
+	case "invalid_payload", "invalid_blocks", "invalid_blocks_format", "invalid_attachments":
+		return bad("Slack cannot read this message")
+	case "no_text", "missing_text_or_fallback_or_attachments":
+		return bad("Slack finds no text in this message")
+	case "too_many_attachments", "msg_too_long", "msg_blocks_too_long":
+		return bad("this message is too long for Slack")
+	}
+	return meaning{}
+}
+
+// Close closes idle connections. It may be called twice.
+func (s *Sink) Close() error {
+	s.client.Close()
+	return nil
+}

@@ -1,0 +1,124 @@
+package slack
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	slackgo "github.com/slack-go/slack"
+)
+
+const (
+	// mark ends a text that was cut.
+	mark = "…"
+	// longestCluster bounds how many code points are taken for one character, so that a heap of accents can be cut.
+	longestCluster = 32
+)
+
+// units counts a text in UTF-16 code units. Slack does not say what its characters are; no way to count gives more.
+func units(s string) int {
+	n := 0
+	for _, r := range s {
+		n += max(utf16.RuneLen(r), 1)
+	}
+	return n
+}
+
+// fit makes text safe for Slack in at most limit units: &, < and > are escaped, which leaves nothing that could become a
+// link or call a channel, and what is too long ends with a mark. Neither a character of several code points nor an
+// escape is cut in two. limit is at least 1.
+func fit(text string, limit int) string {
+	var out strings.Builder
+	used, end := 0, 0 // end is where the mark still fits
+	for len(text) > 0 {
+		n := cluster(text)
+		piece := escape(text[:n])
+		text = text[n:]
+		if used += units(piece); used > limit {
+			return out.String()[:end] + mark
+		}
+		out.WriteString(piece)
+		if used < limit {
+			end = out.Len()
+		}
+	}
+	return out.String()
+}
+
+// escape does what https://docs.slack.dev/messaging/formatting-message-text#escaping asks for.
+func escape(s string) string {
+	if !strings.ContainsAny(s, "&<>") {
+		return s
+	}
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
+}
+
+// cluster returns the length in bytes of the first character as people see it: a letter with its accents, a flag, a
+// family. It is approximate, and errs towards keeping together.
+func cluster(s string) int {
+	first, n := utf8.DecodeRuneInString(s)
+	flags, joined := isFlag(first), false
+	for count := 1; n < len(s) && count < longestCluster; count++ {
+		r, size := utf8.DecodeRuneInString(s[n:])
+		switch {
+		case joined, unicode.Is(unicode.M, r), r >= 0x1F3FB && r <= 0x1F3FF, r >= 0xE0020 && r <= 0xE007F:
+			joined = false
+		case r == '\u200d':
+			joined = true
+		case flags && isFlag(r):
+			flags = false
+		default:
+			return n
+		}
+		n += size
+	}
+	return n
+}
+
+// isFlag says whether r is one half of a flag.
+func isFlag(r rune) bool { return r >= 0x1F1E6 && r <= 0x1F1FF }
+
+// clean takes out what has no place in a line of text: control characters, and those that turn its direction round.
+// White space of any kind becomes a single space.
+func clean(s string) string {
+	return strings.Join(strings.FieldsFunc(strings.Map(visible, s), unicode.IsSpace), " ")
+}
+
+// cleanLines is clean that leaves lines and their indentation.
+func cleanLines(s string) string {
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n").Replace(s)
+	return strings.Trim(strings.Map(visible, s), "\n ")
+}
+
+func visible(r rune) rune {
+	switch {
+	case r == '\n' || r == '\t':
+		return r
+	case unicode.IsControl(r), r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069, r == 0xFEFF:
+		return -1
+	}
+	return r
+}
+
+// ticks replaces backticks, which would end code, by their likes.
+func ticks(s string) string { return strings.ReplaceAll(s, "`", "ˋ") }
+
+// code renders a value literally, in at most limit units; nothing for nothing.
+func code(value string, limit int) string {
+	if value = clean(value); value == "" {
+		return ""
+	}
+	return "`" + fit(ticks(value), limit-2) + "`"
+}
+
+// codeBlock renders lines literally, in at most limit units.
+func codeBlock(lines string, limit int) string {
+	const fence = "```"
+	return fence + "\n" + fit(ticks(cleanLines(lines)), limit-2*len(fence)-2) + "\n" + fence
+}
+
+// markdown is a text that holds markup of ours; verbatim keeps Slack from finding links and names in it.
+func markdown(text string) *slackgo.TextBlockObject {
+	return slackgo.NewTextBlockObject(slackgo.MarkdownType, text, false, true)
+}
