@@ -45,15 +45,33 @@ func (p *Pipeline) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
 
 // Refresh reads the sink's state now, so that this node follows a change without waiting for its next look.
 func (p *Pipeline) Refresh(ctx context.Context) error {
+	asked := p.asking()
 	s, err := p.o.Store.State(ctx, p.o.Name)
 	if err != nil {
 		return err
 	}
-	return p.apply(ctx, s)
+	return p.apply(ctx, s, asked)
+}
+
+// asking must be called before Redis is asked for the state that apply takes over.
+func (p *Pipeline) asking() (asked int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.epoch
+}
+
+// outdated tells whether this node has disabled the sink since it asked, or is about to store it.
+func (p *Pipeline) outdated(asked int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.disabling > 0 || p.epoch != asked
 }
 
 // apply takes over what Redis says about the sink, and lifts what another configuration brought about.
-func (p *Pipeline) apply(ctx context.Context, s SinkState) error {
+func (p *Pipeline) apply(ctx context.Context, s SinkState, asked int) error {
+	if p.outdated(asked) {
+		return nil
+	}
 	if s.State == StateDisabled && s.config != "" && p.o.Fingerprint != "" && s.config != p.o.Fingerprint {
 		if err := p.o.Store.enable(ctx, p.o.Name, s.config); err != nil {
 			return fmt.Errorf("enable a sink whose configuration changed: %w", err)
@@ -83,7 +101,7 @@ func (p *Pipeline) set(state State, reason string) {
 	case StatePaused:
 		p.o.Log.Info("sink paused; its backlog is kept until it is resumed")
 	case StateDisabled:
-		p.o.Log.Error("sink disabled: its receiver wants nothing more; its backlog is kept; to enable it, "+
+		p.o.Log.Error("sink disabled; its backlog is kept; to enable it, "+
 			"resume it, or change its configuration and restart", "reason", reason)
 	case StateActive:
 		if before != "" {
@@ -92,9 +110,19 @@ func (p *Pipeline) set(state State, reason string) {
 	}
 }
 
-// disable is the consequence of a receiver that is gone. Where it cannot be stored the next attempt finds out again.
+// disable is the consequence of a receiver that is gone or has only failed for too long. Where it cannot be stored the next attempt finds out again.
 func (p *Pipeline) disable(ctx context.Context, cause error) {
 	reason := clip(cause.Error(), keptError)
+	p.mu.Lock()
+	p.disabling++
+	p.epoch++
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.disabling--
+		p.epoch++
+		p.mu.Unlock()
+	}()
 	p.set(StateDisabled, reason)
 	err := p.persist(ctx, func(ctx context.Context) error {
 		return p.o.Store.disable(ctx, p.o.Name, reason, p.o.Fingerprint, p.o.Now())

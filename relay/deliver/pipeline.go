@@ -76,10 +76,12 @@ type Pipeline struct {
 	warnings limiter
 	onPark   func(wait time.Duration) // set by Retries
 
-	mu      sync.Mutex
-	state   State         // empty before it was read
-	changed chan struct{} // closed and replaced when the state changes
-	closed  bool
+	mu        sync.Mutex
+	state     State         // empty before it was read
+	changed   chan struct{} // closed and replaced when the state changes
+	disabling int           // how many are storing that the sink is disabled
+	epoch     int           // counts what makes a state that was asked for before out of date
+	closed    bool
 }
 
 // New returns the pipeline of one sink. It talks to nobody yet.

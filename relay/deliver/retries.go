@@ -197,7 +197,7 @@ func (r *Retries) sweep(ctx context.Context, start func(*Pipeline, claim)) {
 // ask takes the slots that claimed deliveries will need. The caller holds the lock of r.
 func (d *due) ask(now time.Time) *look {
 	p := d.p
-	l := &look{sink: p.Name(), lease: p.o.Timeout + abandonAfter + claimMargin, state: !now.Before(d.idle)}
+	l := &look{sink: p.Name(), lease: p.o.Timeout + abandonAfter + claimMargin, state: !now.Before(d.idle), asked: p.asking()}
 	if off, known := p.isDisabled(); known && !off && d.hinted {
 		l.claims = true
 		l.most = p.slots.take(p.o.Concurrency)
@@ -223,7 +223,7 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 		return
 	}
 	if l.state {
-		if err := p.apply(ctx, l.stored); err != nil {
+		if err := p.apply(ctx, l.stored, l.asked); err != nil {
 			p.o.Log.Warn("cannot follow the sink's state; trying again soon", "error", err)
 		}
 	}

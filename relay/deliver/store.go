@@ -117,6 +117,7 @@ type look struct {
 	claims bool          // whether slots were asked for, even if there was none
 	lease  time.Duration // of the claims
 	state  bool          // whether the state is wanted too
+	asked  int           // when, as Pipeline.asking said
 
 	claimed []claim
 	lost    []string
