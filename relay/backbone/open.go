@@ -67,6 +67,7 @@ func Open(ctx context.Context, o Options) (*Backbone, error) {
 	for {
 		err := b.check(ctx)
 		if err == nil {
+			b.warnOfEviction(ctx)
 			return b, nil
 		}
 		if !isUnavailable(err) {
@@ -171,6 +172,29 @@ func (b *Backbone) check(ctx context.Context) error {
 	return nil
 }
 
+// warnOfEviction says so where Redis may throw keys away. A volatile policy takes only what has a time to live, which
+// includes leases, tokens and idempotency keys.
+func (b *Backbone) warnOfEviction(ctx context.Context) {
+	info, err := b.commands.Info(ctx, "memory").Result()
+	if err != nil {
+		return // a server that does not tell, miniredis among them
+	}
+	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" && infoField(info, "maxmemory") != "0" {
+		b.log.WarnContext(ctx, "redis may evict keys when its memory is full, and notifications with them: set maxmemory-policy noeviction",
+			"policy", policy)
+	}
+}
+
+// infoField returns a field of an answer to INFO, empty where there is none.
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {
+			return v
+		}
+	}
+	return ""
+}
+
 func (b *Backbone) checkVersion(ctx context.Context) error {
 	info, err := b.commands.Info(ctx, "server").Result()
 	switch {
@@ -184,18 +208,13 @@ func (b *Backbone) checkVersion(ctx context.Context) error {
 	default:
 		return explain("read the version of redis", err)
 	}
-	for line := range strings.Lines(info) {
-		v, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:")
-		if !ok {
-			continue
-		}
-		major, rest, _ := strings.Cut(v, ".")
-		minor, _, _ := strings.Cut(rest, ".")
-		m, err1 := strconv.Atoi(major)
-		n, err2 := strconv.Atoi(minor)
-		if err1 == nil && err2 == nil && (m < 6 || m == 6 && n < 2) {
-			return fmt.Errorf("redis is version %s but 6.2 or later is needed: upgrade it, or leave redis.url empty to use a server of our own", v)
-		}
+	v := infoField(info, "redis_version")
+	major, rest, _ := strings.Cut(v, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	m, err1 := strconv.Atoi(major)
+	n, err2 := strconv.Atoi(minor)
+	if err1 == nil && err2 == nil && (m < 6 || m == 6 && n < 2) {
+		return fmt.Errorf("redis is version %s but 6.2 or later is needed: upgrade it, or leave redis.url empty to use a server of our own", v)
 	}
 	return nil
 }
