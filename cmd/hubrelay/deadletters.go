@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// lettersPage is how many dead letters are listed in one request.
+const lettersPage = 500
+
+// letterInfo is what the admin API says of a dead letter in a list.
+type letterInfo struct {
+	ID       string `json:"id"`
+	Topic    string `json:"topic"`
+	Hub      string `json:"hub"`
+	Account  string `json:"account"`
+	Time     string `json:"time"`
+	Reason   string `json:"reason"`
+	Attempts int    `json:"attempts"`
+}
+
+// letterFilter chooses dead letters of a sink.
+type letterFilter struct {
+	topics     []string
+	hub, since string
+}
+
+func (f *letterFilter) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.topics, "topic", nil, "only these topics: a pattern such as '*.error', may repeat")
+	flags.StringVar(&f.hub, "hub", "", "only this hub")
+	flags.StringVar(&f.since, "since", "", "only what died since: how long ago (2h), or an RFC 3339 time")
+}
+
+func (f *letterFilter) given() bool { return len(f.topics) > 0 || f.hub != "" || f.since != "" }
+
+// query is the filter as the API takes it.
+func (f *letterFilter) query(cmd *cobra.Command) (url.Values, error) {
+	q := url.Values{}
+	for _, topic := range f.topics {
+		q.Add("topic", topic)
+	}
+	if f.hub != "" {
+		q.Set("hub", f.hub)
+	}
+	if f.since != "" {
+		at, err := parseSince(f.since, time.Now())
+		if err != nil {
+			return nil, newUsageError(cmd, err)
+		}
+		q.Set("since", at.UTC().Format(time.RFC3339Nano))
+	}
+	return q, nil
+}
+
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("--since %q is neither how long ago, such as 2h, nor a time such as 2026-11-20T08:00:00Z", text)
+	}
+	return at, nil
+}
+
+func newDeadletters(std streams) *cobra.Command {
+	cmd := group("deadletters", "See, replay and drop what a sink could not deliver",
+		newLettersList(std), newLettersShow(std),
+		newLettersChange(std, letterChange{
+			verb: "replay", done: "replayed", short: "Deliver dead letters again",
+			long: "Delivers dead letters again, under the same ids and with a schedule begun anew.",
+		}),
+		newLettersChange(std, letterChange{
+			verb: "drop", done: "dropped", short: "Remove dead letters for good", confirm: true,
+			long: "Removes dead letters for good. With --all it asks first on a terminal, and needs --yes elsewhere.",
+		}),
+	)
+	cmd.Long = `A dead letter is a delivery that the receiver rejected for good or that failed until its retries were used up. It is named
+by the id of its delivery, and kept until it is replayed or dropped. The daemon is found by --admin URL, by
+HUBRELAY_ADMIN, or by admin.listen in the file that -c names.`
+	return cmd
+}
+
+func newLettersList(std streams) *cobra.Command {
+	var f adminFlags
+	var filter letterFilter
+	cmd := &cobra.Command{
+		Use:   "list SINK",
+		Short: "List the dead letters of a sink, the oldest first",
+		Long: `Lists the dead letters of a sink, the oldest first. AGE is how long ago they died, TRIES how many attempts were made;
+'deadletters show' tells all about one.`,
+		Example: `  hubrelay deadletters list billing
+  hubrelay deadletters list billing --topic '*.error' --since 2h --json`,
+		Args: checked(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			query, err := filter.query(cmd)
+			if err != nil {
+				return err
+			}
+			client, err := f.client(std)
+			if err != nil {
+				return err
+			}
+			return listLetters(cmd.Context(), std, client, args[0], query, f.asJSON)
+		},
+	}
+	filter.register(cmd)
+	f.register(cmd, std)
+	return cmd
+}
+
+func listLetters(ctx context.Context, std streams, client *adminClient, sink string, query url.Values, asJSON bool) error {
+	paint := paletteFor(std.out, std.env)
+	found := false
+	err := eachPage(ctx, client, sink, query, func(page []json.RawMessage) error {
+		found = found || len(page) > 0
+		if asJSON {
+			return printRaw(std, page...)
+		}
+		var rows [][]string
+		for _, raw := range page {
+			var l letterInfo
+			if err := json.Unmarshal(raw, &l); err != nil {
+				return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+			}
+			rows = append(rows, []string{
+				printable(l.ID), ago(l.Time), printable(l.Topic), printable(l.Hub), strconv.Itoa(l.Attempts), printable(l.Reason),
+			})
+		}
+		if len(rows) == 0 {
+			return nil
+		}
+		return printTable(std.out, paint, []column{
+			{title: "ID"},
+			{title: "AGE", right: true},
+			{title: "TOPIC", most: 24, paint: func(cell, padded string) string {
+				return strings.Replace(paint.topic(cell), cell, padded, 1)
+			}},
+			{title: "HUB", most: 12},
+			{title: "TRIES", right: true},
+			{title: "REASON"},
+		}, rows)
+	})
+	if err == nil && !found && !asJSON {
+		_, err = fmt.Fprintln(std.out, "no dead letters")
+	}
+	return err
+}
+
+// eachPage lists the dead letters that the query chooses, page by page.
+func eachPage(ctx context.Context, client *adminClient, sink string, query url.Values, visit func([]json.RawMessage) error) error {
+	q := url.Values{"limit": {strconv.Itoa(lettersPage)}}
+	for name, values := range query {
+		q[name] = values
+	}
+	for {
+		var page struct {
+			Data []json.RawMessage
+			Next string
+		}
+		if err := client.get(ctx, sinkPath(sink, "deadletters"), q, &page); err != nil {
+			return err
+		}
+		if err := visit(page.Data); err != nil {
+			return err
+		}
+		if page.Next == "" || page.Next == q.Get("after") {
+			return nil
+		}
+		q.Set("after", page.Next)
+	}
+}
+
+func newLettersShow(std streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:     "show SINK ID",
+		Short:   "Show a dead letter with its notification and every attempt",
+		Example: "  hubrelay deadletters show billing 019aa0c2f4e17b3c00000001",
+		Args:    checked(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := f.client(std)
+			if err != nil {
+				return err
+			}
+			var answer struct{ Data json.RawMessage }
+			if err := client.get(cmd.Context(), sinkPath(args[0], "deadletters", args[1]), nil, &answer); err != nil {
+				return err
+			}
+			if f.asJSON {
+				return printRaw(std, answer.Data)
+			}
+			return showLetter(std, args[0], answer.Data)
+		},
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+// letterContent is a dead letter with all that is known of it.
+type letterContent struct {
+	letterInfo
+	// The notification of a delivery, several for a batch, or the text of one that cannot be read.
+	Notification  json.RawMessage   `json:"notification"`
+	Notifications []json.RawMessage `json:"notifications"`
+	Raw           string            `json:"raw"`
+	Attempts      []struct {
+		Time    string  `json:"time"`
+		Outcome string  `json:"outcome"`
+		Status  int     `json:"status"`
+		Answer  string  `json:"answer"`
+		Error   string  `json:"error"`
+		MS      float64 `json:"ms"`
+	} `json:"attempts"`
+}
+
+func showLetter(std streams, sink string, raw json.RawMessage) error {
+	var l letterContent
+	if err := json.Unmarshal(raw, &l); err != nil {
+		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+	}
+	p := paletteFor(std.out, std.env)
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%s %s\n", p.bold(fmt.Sprintf("%-9s", name)), printable(value))
+		}
+	}
+	line("id", l.ID)
+	line("sink", sink)
+	line("topic", l.Topic)
+	line("hub", l.Hub)
+	line("account", l.Account)
+	line("died", fmt.Sprintf("%s (%s ago)", l.Time, ago(l.Time)))
+	line("reason", l.Reason)
+	fmt.Fprintf(&b, "\n%s\n", p.bold(fmt.Sprintf("attempts: %d", len(l.Attempts))))
+	for i, a := range l.Attempts {
+		status := "-"
+		if a.Status != 0 {
+			status = strconv.Itoa(a.Status)
+		}
+		text := fmt.Sprintf("%3d  %s  %-9s  %3s  %6.0f ms  %s", i+1, a.Time, a.Outcome, status, a.MS, a.Error)
+		b.WriteString(strings.TrimRight(printable(text), " ") + "\n")
+		for answer := range strings.Lines(a.Answer) {
+			fmt.Fprintf(&b, "     %s %s\n", p.dim("|"), printable(strings.TrimRight(answer, "\r\n")))
+		}
+	}
+	if len(l.Notification) > 0 && string(l.Notification) != "null" && len(l.Notifications) == 0 {
+		l.Notifications = []json.RawMessage{l.Notification}
+	}
+	for _, n := range l.Notifications {
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, n, "", "  "); err != nil {
+			return fmt.Errorf("read the daemon's answer: %w", err)
+		}
+		fmt.Fprintf(&b, "\n%s\n", p.bold("notification"))
+		for text := range strings.Lines(pretty.String()) {
+			b.WriteString(printable(strings.TrimRight(text, "\n")) + "\n")
+		}
+	}
+	if l.Raw != "" {
+		fmt.Fprintf(&b, "\n%s\n%s\n", p.bold("stored, but no notification"), printable(l.Raw))
+	}
+	if b.Len() == 0 {
+		return errors.New("the daemon's answer says nothing: is it another version?")
+	}
+	_, err := std.out.Write([]byte(b.String()))
+	return err
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+const (
+	progressCells = 30
+	// A bar moves ten times a second at most; lines come once a second, so that a log stays readable.
+	progressBarEvery  = 100 * time.Millisecond
+	progressLineEvery = time.Second
+)
+
+// progress shows how far a long command is: a bar on a terminal, plain lines elsewhere. Work that is done at once shows
+// nothing. It is not safe for concurrent use.
+type progress struct {
+	out   io.Writer
+	bar   bool
+	verb  string // such as "replayed"
+	total int
+	now   func() time.Time
+
+	begun, shown time.Time
+	drawn        bool
+}
+
+func newProgress(out io.Writer, verb string, total int) *progress {
+	p := &progress{out: out, bar: isTerminal(out), verb: verb, total: total, now: time.Now}
+	p.begun = p.now()
+	p.shown = p.begun
+	return p
+}
+
+// at says that done of total are done.
+func (p *progress) at(done int) {
+	now := p.now()
+	every := progressLineEvery
+	if p.bar {
+		every = progressBarEvery
+	}
+	if now.Sub(p.shown) < every {
+		return
+	}
+	p.shown = now
+	if !p.bar {
+		_, _ = fmt.Fprintf(p.out, "%s %d of %d\n", p.verb, done, p.total)
+		return
+	}
+	p.drawn = true
+	share := float64(done) / float64(max(p.total, 1))
+	full := min(int(share*progressCells), progressCells)
+	rate := float64(done) / max(now.Sub(p.begun).Seconds(), 0.001)
+	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s [%s%s] %3.0f%%  %d of %d  %.0f/s", p.verb,
+		strings.Repeat("=", full), strings.Repeat(" ", progressCells-full), share*100, done, p.total, rate)
+}
+
+// end leaves the terminal's line to what is printed next.
+func (p *progress) end() {
+	if p.drawn {
+		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}

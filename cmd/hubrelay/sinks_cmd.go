@@ -1,0 +1,340 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// sinkInfo is what the admin API says of a sink.
+type sinkInfo struct {
+	Name          string   `json:"name"`
+	Type          string   `json:"type"`
+	Configured    *bool    `json:"configured"`
+	State         string   `json:"state"`
+	Reason        string   `json:"reason"`
+	Since         string   `json:"since"`
+	Topics        string   `json:"topics"`
+	Backlog       int64    `json:"backlog"`
+	Parked        int64    `json:"parked"`
+	Dead          int64    `json:"dead"`
+	OldestSeconds *float64 `json:"oldest_seconds"`
+	LastSuccess   string   `json:"last_success"`
+}
+
+func newSinksCommand(std streams) *cobra.Command {
+	cmd := group("sinks", "See and steer the sinks of a running daemon",
+		newSinksList(std), newSinksTest(std), newSinksExplain(std),
+		newSinksSwitch(std, "pause", "Stop delivering to a sink, and keep what comes for it",
+			"Stops deliveries to the sink on all nodes within about a second. Its backlog is kept, over restarts too, up to its limit."),
+		newSinksSwitch(std, "resume", "Deliver to a paused or disabled sink again",
+			"Goes on with the backlog of a sink that was paused, or that the relay disabled because its receiver wished so or failed for days."),
+		newSinksReplay(std), newSinksForget(std),
+	)
+	cmd.Long = `Shows the sinks of a running daemon and steers them. The daemon is found by --admin URL, by HUBRELAY_ADMIN, or by
+admin.listen in the file that -c names. 'sinks explain' needs no daemon.`
+	return cmd
+}
+
+func newSinksList(std streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the sinks with their state and figures",
+		Long: `Lists the sinks of a running daemon.
+
+BACKLOG waits for its first attempt, PARKED for another one, DEAD are dead letters. OLDEST is how long the oldest
+delivery has been waiting, LAST OK how long ago a delivery succeeded.`,
+		Example: `  hubrelay sinks list
+  hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
+		Args: checked(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return listSinks(cmd.Context(), std, &f) },
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func listSinks(ctx context.Context, std streams, f *adminFlags) error {
+	client, err := f.client(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data []json.RawMessage }
+	if err := client.get(ctx, "/api/sinks", nil, &answer); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printRaw(std, answer.Data...)
+	}
+	if len(answer.Data) == 0 {
+		_, err := fmt.Fprintln(std.out, "no sinks: give the daemon some under sinks: in its configuration")
+		return err
+	}
+	var rows [][]string
+	notes := ""
+	for _, raw := range answer.Data {
+		var s sinkInfo
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+		}
+		rows = append(rows, s.row())
+		if note := s.note(); note != "" {
+			notes += "\n" + printable(note)
+		}
+	}
+	if err := printSinks(std, rows); err != nil || notes == "" {
+		return err
+	}
+	_, err = fmt.Fprintln(std.out, notes)
+	return err
+}
+
+func (s *sinkInfo) row() []string {
+	oldest := "-"
+	if s.OldestSeconds != nil && s.Backlog+s.Parked > 0 {
+		oldest = age(time.Duration(*s.OldestSeconds * float64(time.Second)))
+	}
+	return []string{
+		printable(s.Name), orDash(s.Type), printable(s.State), count(s.Backlog), count(s.Parked), count(s.Dead),
+		oldest, ago(s.LastSuccess), orDash(s.Topics),
+	}
+}
+
+// note says what does not fit into the table, empty for a sink that is as it should be.
+func (s *sinkInfo) note() string {
+	switch {
+	case s.Configured != nil && !*s.Configured:
+		return s.Name + ": not in the configuration any more; 'hubrelay sinks forget' removes what is kept"
+	case s.State == "active" || s.Reason == "":
+		return ""
+	case s.State == "disabled":
+		return s.Name + ": " + s.Reason + "; 'hubrelay sinks resume' enables it"
+	}
+	return s.Name + ": " + s.Reason
+}
+
+func printSinks(std streams, rows [][]string) error {
+	paint := paletteFor(std.out, std.env)
+	state := func(cell, padded string) string {
+		switch cell {
+		case "active":
+			return paint.green(padded)
+		case "paused":
+			return paint.yellow(padded)
+		}
+		return paint.red(padded)
+	}
+	return printTable(std.out, paint, []column{
+		{title: "NAME", most: 20},
+		{title: "TYPE", most: 8},
+		{title: "STATE", most: 8, paint: state},
+		{title: "BACKLOG", right: true},
+		{title: "PARKED", right: true},
+		{title: "DEAD", right: true},
+		{title: "OLDEST", right: true},
+		{title: "LAST OK", right: true},
+		{title: "TOPICS"},
+	}, rows)
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return printable(text)
+}
+
+// printRaw prints each JSON text on a line of its own, as it came.
+func printRaw(std streams, texts ...json.RawMessage) error {
+	var b bytes.Buffer
+	for _, text := range texts {
+		if err := json.Compact(&b, text); err != nil {
+			return fmt.Errorf("read the daemon's answer: %w", err)
+		}
+		b.WriteByte('\n')
+	}
+	_, err := std.out.Write(b.Bytes())
+	return err
+}
+
+// newSinksSwitch is pause or resume.
+func newSinksSwitch(std streams, verb, short, long string) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use: verb + " NAME", Short: short, Long: long,
+		Example: "  hubrelay sinks " + verb + " billing",
+		Args:    checked(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := f.client(std)
+			if err != nil {
+				return err
+			}
+			var answer struct{ Data json.RawMessage }
+			if err := client.post(cmd.Context(), sinkPath(args[0], verb), nil, &answer); err != nil {
+				return err
+			}
+			if f.asJSON {
+				return printRaw(std, answer.Data)
+			}
+			var s sinkInfo
+			if err := json.Unmarshal(answer.Data, &s); err != nil {
+				return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+			}
+			_, err = fmt.Fprintln(std.out, printable(fmt.Sprintf("%s is %s, with %d in its backlog and %d parked", s.Name, s.State, s.Backlog, s.Parked)))
+			return err
+		},
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func newSinksTest(std streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "test NAME",
+		Short: "Send one sample to a sink's receiver",
+		Long: `Lets the running daemon send one sample through the real sink, with its address, secrets and limits, and prints what
+the receiver answered and how long it took. The sample is stored nowhere and not tried again. It ends with 1 unless the
+receiver took it.`,
+		Example: "  hubrelay sinks test billing",
+		Args:    checked(cobra.ExactArgs(1)),
+		RunE:    func(cmd *cobra.Command, args []string) error { return testSink(cmd.Context(), std, &f, args[0]) },
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func testSink(ctx context.Context, std streams, f *adminFlags, name string) error {
+	client, err := f.client(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data json.RawMessage }
+	if err := client.post(ctx, sinkPath(name, "test"), nil, &answer); err != nil {
+		return err
+	}
+	var result struct {
+		Outcome      string
+		Status       int
+		Milliseconds float64
+		Error        string
+	}
+	if err := json.Unmarshal(answer.Data, &result); err != nil {
+		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+	}
+	if f.asJSON {
+		if err := printRaw(std, answer.Data); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf("%s: %s", name, result.Outcome)
+	if result.Status != 0 {
+		text += fmt.Sprintf(", status %d", result.Status)
+	}
+	text += fmt.Sprintf(", %.0f ms", result.Milliseconds)
+	switch {
+	case result.Outcome != "delivered":
+		fill(&result.Error, "the receiver did not take it")
+		return errors.New(printable(text + ": " + result.Error + "; mend the receiver or the sink's settings and test again"))
+	case f.asJSON:
+		return nil
+	}
+	_, err = fmt.Fprintln(std.out, printable(text))
+	return err
+}
+
+func newSinksReplay(std streams) *cobra.Command {
+	var f adminFlags
+	var after string
+	cmd := &cobra.Command{
+		Use:   "replay NAME --after CURSOR|TIME",
+		Short: "Deliver again what is still in the log",
+		Long: `Delivers again, under the same ids, what the log still holds behind a cursor or since a time and what passes the
+sink's filter. TIME is RFC 3339, or how long ago: 2h. How far the log reaches back is redis.retention.`,
+		Example: `  hubrelay sinks replay billing --after 2h
+  hubrelay sinks replay billing --after 2026-11-20T08:00:00Z`,
+		Args: checked(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if after == "" {
+				return newUsageError(cmd, errors.New("say from where: --after CURSOR or --after TIME"))
+			}
+			return replaySink(cmd.Context(), std, &f, args[0], after)
+		},
+	}
+	cmd.Flags().StringVar(&after, "after", "", "cursor, RFC 3339 time, or how long ago (2h)")
+	f.register(cmd, std)
+	return cmd
+}
+
+func replaySink(ctx context.Context, std streams, f *adminFlags, name, after string) error {
+	if d, err := time.ParseDuration(after); err == nil && d > 0 {
+		after = time.Now().Add(-d).UTC().Format(time.RFC3339Nano)
+	}
+	client, err := f.client(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data json.RawMessage }
+	if err := client.post(ctx, sinkPath(name, "replay"), map[string]string{"after": after}, &answer); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printRaw(std, answer.Data)
+	}
+	var result struct {
+		Replayed, Waiting int64
+		Complete          *bool
+	}
+	if err := json.Unmarshal(answer.Data, &result); err != nil {
+		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+	}
+	text := fmt.Sprintf("%s gets %d notifications again", name, result.Replayed)
+	if result.Waiting > 0 {
+		text += fmt.Sprintf("; %d more wait for their delivery anyway", result.Waiting)
+	}
+	if result.Complete != nil && !*result.Complete {
+		text += "; the log no longer reaches back that far (redis.retention)"
+	}
+	_, err = fmt.Fprintln(std.out, printable(text))
+	return err
+}
+
+func newSinksForget(std streams) *cobra.Command {
+	var f adminFlags
+	var letters bool
+	cmd := &cobra.Command{
+		Use:   "forget NAME",
+		Short: "Remove what is kept for a sink that left the configuration",
+		Long: `Removes the backlog, the parked deliveries, the state and the position of a sink that is not in the configuration any
+more. Its dead letters stay unless --dead-letters is given.`,
+		Example: "  hubrelay sinks forget old-billing --dead-letters",
+		Args:    checked(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := f.client(std)
+			if err != nil {
+				return err
+			}
+			var answer struct{ Data json.RawMessage }
+			if err := client.post(cmd.Context(), sinkPath(args[0], "forget"), map[string]bool{"dead_letters": letters}, &answer); err != nil {
+				return err
+			}
+			if f.asJSON {
+				return printRaw(std, answer.Data)
+			}
+			text := "is forgotten; its dead letters stay (--dead-letters removes them too)"
+			if letters {
+				text = "is forgotten, with its dead letters"
+			}
+			_, err = fmt.Fprintln(std.out, printable(args[0]), text)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&letters, "dead-letters", false, "remove its dead letters too")
+	f.register(cmd, std)
+	return cmd
+}

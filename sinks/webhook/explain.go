@@ -1,0 +1,50 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// hiddenValue stands for a header's value that may be a credential.
+const hiddenValue = "(hidden)"
+
+// Explain returns the request that Deliver would send now: its signatures are valid, its time is now. The path and query
+// of the URL and the values of headers that operators set are hidden, since they may be credentials.
+func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+	req := s.request(context.Background(), d)
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return relay.Explanation{}, fmt.Errorf("read the request's body: %w", err)
+	}
+	e := relay.Explanation{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + "/", Payload: body}
+	if strings.Trim(req.URL.EscapedPath(), "/") != "" || req.URL.RawQuery != "" {
+		e.Target += "…"
+	}
+	e.Headers = append(e.Headers, relay.Header{Name: "Host", Value: req.Host})
+	for _, name := range slices.Sorted(maps.Keys(req.Header)) {
+		for _, value := range req.Header[name] {
+			if !ownHeader(name) {
+				value = hiddenValue
+			}
+			e.Headers = append(e.Headers, relay.Header{Name: name, Value: value})
+		}
+	}
+	e.Headers = append(e.Headers, relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(body))})
+	return e, nil
+}
+
+// ownHeader tells whether we make the value ourselves.
+func ownHeader(name string) bool {
+	switch strings.ToLower(name) {
+	case "content-type", "user-agent", "webhook-id", "webhook-timestamp", "webhook-signature":
+		return true
+	}
+	return false
+}
