@@ -115,7 +115,7 @@ func startDaemon(t *testing.T) *daemon {
 func (d *daemon) env(hub string) []string {
 	return []string{
 		"HUBRELAY_URL=" + d.url, "HUBRELAY_KEY=" + d.key, "HUBRELAY_HUB=" + hub,
-		"REDIS=-s " + filepath.Join(d.dataDir, "redis.sock"),
+		"HUBRELAY_SOCKET=" + filepath.Join(d.dataDir, "redis.sock"),
 	}
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Publishes one notification straight through Redis, with nothing but redis-cli: publish-redis.sh TOPIC [STATE [OBJECT_ID]]
-# Reads HUBRELAY_HUB, and REDIS (arguments of redis-cli; by default the daemon's own Redis in ./hubrelay-data).
+# Reads HUBRELAY_HUB, HUBRELAY_SOCKET (the daemon's own Redis; ./hubrelay-data/redis.sock by default), and REDIS (arguments
+# of redis-cli for any other Redis).
 # What the daemon cannot accept ends in the stream hubrelay:quarantine with its reason.
 set -euo pipefail
 
@@ -11,5 +12,5 @@ object="\"state\": \"${2:-}\""
 data="{\"topic\": \"$topic\", \"object\": {$object}, \"context\": {\"hub_id\": \"$hub\"}}"
 
 # -e: an error of Redis (out of memory, read-only replica) is a failure of this command.
-read -ra redis <<<"${REDIS:--s hubrelay-data/redis.sock}"
+read -ra redis <<<"${REDIS:--s ${HUBRELAY_SOCKET:-hubrelay-data/redis.sock}}"
 redis-cli -e "${redis[@]}" XADD hubrelay:inbox '*' data "$data"

@@ -189,7 +189,11 @@ func (d *demo) welcome(a app.Addresses) {
 		line("  redis    unix://%s", filepath.Join(d.dir, "data", "redis.sock"))
 	}
 	line("\n%s", p.bold("In a second terminal:"))
-	line("  export HUBRELAY_URL=%s HUBRELAY_KEY=%s HUBRELAY_HUB=%s\n", url, d.key, demoHub)
+	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + demoHub
+	if !d.memory {
+		exported += " HUBRELAY_SOCKET=" + filepath.Join(d.dir, "data", "redis.sock")
+	}
+	line("  export %s\n", exported)
 	line("  %s\n  %s listen --topics '*.error'\n", p.dim("# listen to what goes wrong"), self())
 	line("  %s", p.dim("# publish, and see it arrive here"))
 	line("  curl -sS $HUBRELAY_URL/v1/hubs/current/notifications -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
@@ -198,7 +202,7 @@ func (d *demo) welcome(a app.Addresses) {
 		line("  %s\n  %s publish --topic container.error --container mine --error 'out of memory'\n", p.dim("# the same, shorter"), self())
 	} else {
 		line("  %s", p.dim("# publish with nothing but Redis"))
-		line("  redis-cli -s %s XADD hubrelay:inbox '*' data '%s'\n", filepath.Join(d.dir, "data", "redis.sock"), notification)
+		line("  redis-cli -s $HUBRELAY_SOCKET XADD hubrelay:inbox '*' data '%s'\n", notification)
 	}
 	line("%s", p.dim("Ctrl-C ends the demo."))
 	d.say("%s", b.String())
