@@ -1,0 +1,80 @@
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// TestFilters publishes notifications that differ in what they say, to sinks that look at it, and then to one that is
+// new and begins at the log's start.
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hooks := receive(t, nil)
+	wanted := map[string][]int{ // by path, the places of what is published
+		"/environments": {0, 1}, "/clusters": {0, 2}, "/containers": {1}, "/when": {1}, "/both": {0}, "/fails": {0, 1, 3}, "/all": {0, 1, 2, 3},
+	}
+	more := map[string]string{
+		"/environments": `environments: [e1, e9]`, "/clusters": `clusters: [production]`, "/containers": `containers: [c2]`,
+		"/when": `when: 'object.state == "unhealthy" and any(context.containers, # endsWith "2")'`,
+		"/both": `environments: [e1], when: '"production" in context.clusters'`,
+		// The last has no first container, so that there is no answer.
+		"/fails": `when: 'context.containers[0] != "c3"'`, "/all": `when: ""`,
+	}
+	text := setup{redis: fmt.Sprintf("url: %q", server.URL())}
+	for path, filter := range more {
+		text.sinks += webhookSink(path[1:], hooks.url+path, ", "+filter)
+	}
+	d := serve(t, text)
+	ids := d.publish(t, "hub-1", "application/x-ndjson", strings.Join([]string{
+		`{"topic":"container.created","context":{"environments":["e1"],"clusters":["staging","production"],"containers":["c1"]}}`,
+		`{"topic":"container.instance.health.status.changed","object":{"state":"unhealthy"},"context":{"environments":["e9","e2"],"containers":["c1","c2"]}}`,
+		`{"topic":"container.error","object":{"state":"unhealthy"},"context":{"environments":["e3"],"clusters":["production"],"containers":["c3"]}}`,
+		`{"topic":"job.created"}`,
+	}, "\n"), nil)
+	exactly := func(path string, places []int) {
+		t.Helper()
+		var want []string
+		for _, i := range places {
+			want = append(want, ids[i])
+		}
+		eventually(t, path, hooks.took(path, want))
+		if got := hooks.of(path); len(got) != len(want) {
+			t.Errorf("%s got %d, want %d: %v", path, len(got), len(want), got)
+		}
+	}
+	for path, places := range wanted {
+		exactly(path, places)
+	}
+	if text := metrics(t, d); !strings.Contains(text, `hubrelay_sink_when_failures_total{sink="fails"} 1`) ||
+		!strings.Contains(text, `hubrelay_sink_when_failures_total{sink="when"} 0`) {
+		t.Error("the failure of the expression is not counted")
+	}
+	if log := d.err.String(); strings.Count(log, "the expression in when failed") != 1 || !strings.Contains(log, "index out of range") {
+		t.Errorf("the failure of the expression is not logged once:\n%s", tail(log, 2000))
+	}
+
+	d.stop(t)
+	text.sinks += webhookSink("late", hooks.url+"/late", `, from: start, clusters: [production], when: 'object.state == "unhealthy"'`)
+	serve(t, text)
+	exactly("/late", []int{2})
+}
+
+func metrics(t *testing.T, d *daemon) string {
+	t.Helper()
+	res, err := http.Get("http://" + d.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
