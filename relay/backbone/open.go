@@ -50,6 +50,8 @@ type Backbone struct {
 // MaxBlock is the longest time that a blocking read may wait: a cancelled context does not end it sooner.
 const MaxBlock = 2 * time.Second
 
+const dialTimeout = 2 * time.Second
+
 const (
 	retryMin = 50 * time.Millisecond
 	retryMax = time.Second
@@ -104,7 +106,10 @@ func newBackbone(o Options) (*Backbone, error) {
 	if err != nil {
 		return nil, err
 	}
-	address.Dialer = o.Dialer
+	if o.Dialer == nil {
+		o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: dialTimeout, TLSConfig: address.TLSConfig})
+	}
+	address.Dialer = patientDialer(o.Dialer)
 	logging.Disable() // go-redis writes to standard error by itself, and all it says comes as an error too
 	b := &Backbone{keys: keys, log: o.Log, exclusive: o.Exclusive, boot: randomHex() + ":"}
 	b.commands = redis.NewUniversalClient(settings(*address))
@@ -127,7 +132,7 @@ func settings(o redis.UniversalOptions) *redis.UniversalOptions {
 	// A command whose reply was lost may have been executed: the caller decides what a repeat does. In a cluster
 	// MaxRedirects counts those repeats too.
 	o.MaxRetries, o.MaxRedirects = -1, -1
-	o.DialTimeout = 2 * time.Second
+	o.DialTimeout = dialTimeout
 	o.DialerRetries = 1
 	o.ReadTimeout, o.WriteTimeout = 5*time.Second, 5*time.Second
 	o.PoolTimeout = 5 * time.Second

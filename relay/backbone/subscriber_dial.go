@@ -14,21 +14,8 @@ import (
 const wireTimeout = 5 * time.Second
 
 func newWire(conn net.Conn) *wire {
-	w := &wire{conn: conn, patience: wireTimeout}
-	w.r = bufio.NewReaderSize(patientReader{w}, 64<<10)
-	return w
-}
-
-// patientReader bounds silence and not the whole answer: a long one over a slow line would be cut off again and again.
-type patientReader struct{ w *wire }
-
-func (p patientReader) Read(b []byte) (int, error) {
-	if err := p.w.conn.SetReadDeadline(time.Now().Add(p.w.patience + p.w.block)); err != nil {
-		return 0, err
-	}
-	n, err := p.w.conn.Read(b)
-	p.w.block = 0 // what has begun to come does not block any more
-	return n, err
+	conn = patient(conn)
+	return &wire{conn: conn, r: bufio.NewReaderSize(conn, 64<<10), patience: wireTimeout}
 }
 
 // dialWire connects as the client o would.

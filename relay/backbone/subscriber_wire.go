@@ -24,7 +24,6 @@ type wire struct {
 	id      int64  // of CLIENT ID; 0 where the server does not know it
 
 	patience time.Duration // how long the server may be silent, beyond the time that a read may block
-	block    time.Duration // how long the running command may block
 }
 
 const maxBulk = 512 << 20 // bytes in one string, Redis' own limit
@@ -106,8 +105,7 @@ func (w *wire) arg(s string) {
 
 // send sends the command, whose answer may block.
 func (w *wire) send(block time.Duration) error {
-	w.block = block
-	if err := w.conn.SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
+	if err := w.conn.SetDeadline(time.Now().Add(w.patience + block)); err != nil {
 		return err
 	}
 	_, err := w.conn.Write(w.out)
