@@ -166,6 +166,9 @@ func (k Keys) DeadLetters(sink string) string { return k.ofSink("deadletters", s
 // DeadIndex is the hash of the positions of a sink's dead letters by their delivery's id.
 func (k Keys) DeadIndex(sink string) string { return k.ofSink("deadindex", sink) }
 
+// Failing is the time of a sink's first failure since its last success, in unix milliseconds.
+func (k Keys) Failing(sink string) string { return k.ofSink("failing", sink) }
+
 // Retry is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
 func (k Keys) Retry(sink string) string { return k.ofSink("retry", sink) }
 

@@ -69,6 +69,7 @@ func TestNames(t *testing.T) {
 		{single.Job("7"), "hubrelay:job:7"},
 		{cluster.Log(0), "hubrelay:log:{0}"},
 		{cluster.Retry("billing"), "hubrelay:retry:{billing}"},
+		{cluster.Failing("billing"), "hubrelay:failing:{billing}"},
 		{cluster.Parked("billing"), "hubrelay:parked:{billing}"},
 		{cluster.Quarantine(), "hubrelay:{quarantine}"},
 		{cluster.QuarantinePosition(), "hubrelay:{quarantine}:position"},

@@ -112,6 +112,7 @@ type Sink struct {
 	Timeout      time.Duration `koanf:"timeout" doc:"How long one attempt may take."`
 	Concurrency  int           `koanf:"concurrency" doc:"How many attempts may run at once, 1 to 1024."`
 	Retry        Retry         `koanf:"retry" doc:"When a failed delivery is tried again."`
+	DisableAfter time.Duration `koanf:"disable_after" doc:"A sink whose every attempt has failed for this long is disabled and keeps its backlog; 0 for never."`
 	Backlog      int64         `koanf:"backlog" doc:"How many notifications wait for a slow sink before the oldest are dropped and counted."`
 	Ordering     string        `koanf:"ordering" doc:"Only none in this version: deliveries may overtake each other."`
 	Rate         string        `koanf:"rate" doc:"Only empty in this version."`
@@ -150,6 +151,7 @@ func defaults() Config {
 func defaultSink() Sink {
 	return Sink{
 		From: "end", Timeout: 15 * time.Second, Concurrency: 16, Backlog: 1_000_000, Ordering: "none",
+		DisableAfter: 120 * time.Hour,
 		Retry: Retry{
 			Schedule: []time.Duration{
 				5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,

@@ -51,6 +51,7 @@ func TestQuotesAreAskedFor(t *testing.T) {
 		"sinks:\n  a:\n    type: test\n    topics: *\n":                `text that begins with * needs quotes, such as "*.error"`,
 		"sinks:\n  a:\n    topics:\n      - *\n      - b\n":            `text that begins with * needs quotes, such as "*.error"`,
 		"sinks:\n  a:\n    topics:\n      - !container.error\n":        `text that begins with ! needs quotes, such as "!*.error"`,
+		"sinks:\n  a:\n    when: \"x\" in context.clusters\n":          `text that begins with a quoted part needs quotes around all of it: '"production" in context.clusters'`,
 		"redis: {url: ${REDIS_URL}, prefix: p}":                        `put ${NAME} between quotes inside { } and [ ]`,
 	} {
 		_, err := config.Load(write(t, keys+text+"\n"), environ(), kinds())

@@ -233,6 +233,9 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 	between(l, path+".concurrency", s.Concurrency, 1, 1024)
 	between(l, path+".backlog", s.Backlog, 1, 1<<40)
 	between(l, path+".retry.max_age", s.Retry.MaxAge, time.Second, 10*365*24*time.Hour)
+	if s.DisableAfter != 0 {
+		between(l, path+".disable_after", s.DisableAfter, time.Minute, 10*365*24*time.Hour)
+	}
 	between(l, path+".retry.max_attempts", s.Retry.MaxAttempts, 0, 100)
 	if s.Retry.MaxAttempts > 1 && len(s.Retry.Schedule) == 0 {
 		l.bad(path+".retry.max_attempts", "asks for further attempts, and the schedule is empty", "give retry.schedule a wait, or leave it out")

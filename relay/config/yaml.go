@@ -234,6 +234,7 @@ const (
 	quoteStar      = `text that begins with * needs quotes, such as "*.error"`
 	quoteExclusion = `text that begins with ! needs quotes, such as "!*.error"`
 	quoteVariable  = "put ${NAME} between quotes inside { } and [ ]"
+	quoteWhole     = "text that begins with a quoted part needs quotes around all of it: '\"production\" in context.clusters'"
 )
 
 // quoteHint guesses from a line that is not YAML which quotes are missing, if any.
@@ -245,6 +246,8 @@ func quoteHint(line string) string {
 		return quoteExclusion
 	case regexp.MustCompile(`[{[].*[:,[]\s*\$\{`).MatchString(line):
 		return quoteVariable
+	case regexp.MustCompile(`:\s+("[^"]*"|'[^']*')\s+[^\s#,}]`).MatchString(line):
+		return quoteWhole
 	}
 	return ""
 }

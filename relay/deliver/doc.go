@@ -12,10 +12,11 @@
 //	hubrelay:deadletters:<sink>  STREAM of what will not be tried again
 //	hubrelay:deadindex:<sink>    HASH of the positions in that stream by delivery id; under the empty name, whether it
 //	                             holds all of them (those that were written before there was an index are added on demand)
+//	hubrelay:failing:<sink>      when the first failure since the last success was, in unix milliseconds
 //	hubrelay:sink:<sink>         HASH with state, reason, since, config; there only while the sink is paused or disabled
 //	hubrelay:sinkchanges         counter for all sinks: nodes that see it change look at their sinks' states and queues
 //
-// A sink whose receiver answered that it wants nothing more is disabled on all nodes and over restarts, and keeps its
+// A sink whose receiver answered that it wants nothing more, or that has only failed for too long, is disabled on all nodes and over restarts, and keeps its
 // backlog. It is enabled again when its configuration changes or when an operator resumes it. A sink that an operator
 // paused stays paused until it is resumed, whatever the configuration says.
 package deliver

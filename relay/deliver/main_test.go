@@ -25,6 +25,7 @@ func (testKeys) Retry(s string) string       { return "hubrelay:retry:" + s }
 func (testKeys) Parked(s string) string      { return "hubrelay:parked:" + s }
 func (testKeys) DeadLetters(s string) string { return "hubrelay:deadletters:" + s }
 func (testKeys) DeadIndex(s string) string   { return "hubrelay:deadindex:" + s }
+func (testKeys) Failing(s string) string     { return "hubrelay:failing:" + s }
 func (testKeys) SinkState(s string) string   { return "hubrelay:sink:" + s }
 func (testKeys) SinkChanges() string         { return "hubrelay:sinkchanges" }
 

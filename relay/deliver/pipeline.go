@@ -35,6 +35,9 @@ type Options struct {
 	Timeout time.Duration
 	// Concurrency bounds the attempts that run at once, fresh ones and retries together; 16 where zero.
 	Concurrency int
+	// DisableAfter is how long the sink may only fail, on all nodes together, before it is disabled as if its receiver
+	// were gone; never where zero.
+	DisableAfter time.Duration
 	// Fingerprint stands for the sink's own configuration. A disabled sink whose fingerprint has changed is enabled
 	// again. Empty means that only [Store.Resume] enables it.
 	Fingerprint string
@@ -74,6 +77,7 @@ type Pipeline struct {
 	slots    *slots
 	attempts *attempts
 	warnings limiter
+	failing  failing
 	onPark   func(wait time.Duration) // set by Retries
 
 	mu        sync.Mutex
@@ -122,12 +126,15 @@ func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	outcome, named := relay.Classify(err)
 	switch {
 	case outcome == relay.OutcomeDelivered:
+		p.judge(ctx, outcome, nil)
 		return nil
 	case outcome == relay.OutcomeGone:
 		p.disable(ctx, err)
 		return ErrDisabled
 	case outcome == relay.OutcomeRetry && ctx.Err() != nil:
 		return ctx.Err() // our end, not the sink's failure
+	case p.judge(ctx, outcome, err):
+		return ErrDisabled
 	}
 	r := newRecord(d, start)
 	r.add(a)

@@ -223,6 +223,7 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 		return
 	}
 	if l.state {
+		p.failing.heard(l.failing)
 		if err := p.apply(ctx, l.stored, l.asked); err != nil {
 			p.o.Log.Warn("cannot follow the sink's state; trying again soon", "error", err)
 		}
@@ -273,6 +274,7 @@ func (p *Pipeline) retry(ctx context.Context, c claim) {
 		return
 	}
 	if outcome == relay.OutcomeDelivered {
+		p.failing.over() // done tells Redis, whether this node knew of failures or not
 		if err := p.persist(ctx, func(ctx context.Context) error { return p.o.Store.done(ctx, c) }); err != nil {
 			p.unsettled(c, err)
 		}
@@ -281,6 +283,10 @@ func (p *Pipeline) retry(ctx context.Context, c claim) {
 	r.add(a)
 	if outcome == relay.OutcomeGone {
 		p.disable(ctx, cause)
+		p.giveBack(ctx, c, c.body)
+		return
+	}
+	if p.judge(ctx, outcome, cause) {
 		p.giveBack(ctx, c, c.body)
 		return
 	}

@@ -79,6 +79,10 @@ func (s *Store) Resume(ctx context.Context, sink string) error {
 	if err := s.client.Del(ctx, s.keys.SinkState(sink)).Err(); err != nil {
 		return fmt.Errorf("store that a sink is active: %w", err)
 	}
+	// What failed before counts no more, else the first failure would disable it again.
+	if err := s.succeeded(ctx, sink); err != nil {
+		return err
+	}
 	return s.touch(ctx)
 }
 
@@ -112,6 +116,9 @@ func (s *Store) disable(ctx context.Context, sink, reason, config string, since 
 func (s *Store) enable(ctx context.Context, sink, config string) error {
 	if err := enableScript.Run(ctx, s.client, []string{s.keys.SinkState(sink)}, config).Err(); err != nil {
 		return fmt.Errorf("store that a sink is enabled: %w", err)
+	}
+	if err := s.succeeded(ctx, sink); err != nil {
+		return err
 	}
 	return s.touch(ctx)
 }
@@ -161,7 +168,7 @@ func (s *Store) Remembers(ctx context.Context, sink string) (bool, error) {
 // letters where asked to.
 func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error {
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, key := range []string{s.keys.SinkState(sink), s.keys.Retry(sink), s.keys.Parked(sink)} {
+		for _, key := range []string{s.keys.SinkState(sink), s.keys.Retry(sink), s.keys.Parked(sink), s.keys.Failing(sink)} {
 			pipe.Unlink(ctx, key)
 		}
 		if deadLetters {

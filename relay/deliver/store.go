@@ -10,12 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Keys names what a sink has in Redis. In a cluster the first four share a slot.
+// Keys names what a sink has in Redis. In a cluster the first five share a slot.
 type Keys interface {
 	Retry(sink string) string
 	Parked(sink string) string
 	DeadLetters(sink string) string
 	DeadIndex(sink string) string
+	Failing(sink string) string
 	SinkState(sink string) string
 	// SinkChanges belongs to all sinks.
 	SinkChanges() string
@@ -83,6 +84,7 @@ func (s *Store) done(ctx context.Context, c claim) error {
 	_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.ZRem(ctx, s.keys.Retry(c.sink), c.id)
 		pipe.HDel(ctx, s.keys.Parked(c.sink), c.id)
+		pipe.Del(ctx, s.keys.Failing(c.sink)) // what was retried had failed before
 		return nil
 	})
 	if err != nil {
@@ -123,6 +125,7 @@ type look struct {
 	lost    []string
 	next    time.Duration // until the next is due, negative for none
 	stored  SinkState
+	failing bool // whether there was a failure since the last success
 	err     error
 }
 
@@ -130,6 +133,7 @@ type look struct {
 func (s *Store) look(ctx context.Context, looks []*look) {
 	claims := make([]*redis.Cmd, len(looks))
 	states := make([]*redis.MapStringStringCmd, len(looks))
+	failing := make([]*redis.IntCmd, len(looks))
 	// EVAL and not EVALSHA: a pipeline cannot fall back when a restarted Redis has forgotten the script.
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, l := range looks {
@@ -137,6 +141,7 @@ func (s *Store) look(ctx context.Context, looks []*look) {
 			claims[i] = pipe.Eval(ctx, claimSource, keys, l.most, l.lease.Milliseconds())
 			if l.state {
 				states[i] = pipe.HGetAll(ctx, s.keys.SinkState(l.sink))
+				failing[i] = pipe.Exists(ctx, s.keys.Failing(l.sink))
 			}
 		}
 		return nil
@@ -152,7 +157,7 @@ func (s *Store) look(ctx context.Context, looks []*look) {
 		if e == nil && l.state {
 			var fields map[string]string
 			fields, e = states[i].Result()
-			l.stored = sinkStateOf(fields)
+			l.stored, l.failing = sinkStateOf(fields), failing[i].Val() == 1
 		}
 		if e != nil {
 			l.err = fmt.Errorf("look for due deliveries: %w", e)
