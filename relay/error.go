@@ -16,7 +16,10 @@ const (
 	CodePermissions        Code = "403.permissions"
 	CodeWrongHub           Code = "403.wrong-hub"
 	CodeNoURI              Code = "404.uri"
+	CodeNoSink             Code = "404.sink"
+	CodeNoDeadLetter       Code = "404.deadletter"
 	CodeMethod             Code = "405.method"
+	CodeInvalidState       Code = "409.invalid-state"
 	CodeTooLarge           Code = "413.too-large"
 	CodeInvalidContentType Code = "415.invalid-content-type"
 	CodeMissingArgument    Code = "422.missing-argument"
@@ -45,6 +48,12 @@ func infoOf(c Code) codeInfo {
 		return codeInfo{http.StatusForbidden, "The key does not open this hub"}
 	case CodeNoURI:
 		return codeInfo{http.StatusNotFound, "There is nothing at this address"}
+	case CodeNoSink:
+		return codeInfo{http.StatusNotFound, "There is no such sink"}
+	case CodeNoDeadLetter:
+		return codeInfo{http.StatusNotFound, "There is no such dead letter"}
+	case CodeInvalidState:
+		return codeInfo{http.StatusConflict, "This is not possible in the present state"}
 	case CodeMethod:
 		return codeInfo{http.StatusMethodNotAllowed, "The method is not allowed here"}
 	case CodeTooLarge:

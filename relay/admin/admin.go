@@ -30,6 +30,8 @@ type Options struct {
 	// Listen is admin.listen, host:port; its host is accepted in the Host header beside addresses and names without a dot.
 	Listen string
 	Log    *slog.Logger
+	// Sinks is what /api/ works on; it returns nil while the daemon is starting. Where it is nil there is no /api/.
+	Sinks func() Sinks
 }
 
 // Admin answers on the admin listener. It may be used concurrently.
@@ -58,6 +60,9 @@ func New(o Options) *Admin {
 	a.Handle("/readyz", http.HandlerFunc(a.ready))
 	if o.Metrics != nil {
 		a.Handle("/metrics", o.Metrics.Handler())
+	}
+	if o.Sinks != nil {
+		a.mux.Handle("/api/", newOperations(o.Sinks, o.Log).mux)
 	}
 	a.mux.HandleFunc("/debug/pprof/", unhurried(pprof.Index))
 	a.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -111,7 +116,7 @@ func (a *Admin) index(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write([]byte("hubrelay admin\n\n/metrics\n/healthz\n/readyz\n/debug/pprof/\n"))
+	_, _ = w.Write([]byte("hubrelay admin\n\n/metrics\n/healthz\n/readyz\n/api/sinks\n/debug/pprof/\n"))
 }
 
 func alive(w http.ResponseWriter, _ *http.Request) { status(w, http.StatusOK, "alive", "") }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -51,6 +52,8 @@ type App struct {
 
 	sinks     []*sink
 	pipelines []*deliver.Pipeline // of sinks, once they have started
+
+	operations atomic.Pointer[operations]
 }
 
 // New checks what a configuration cannot know of itself, and starts nothing. Nobody may change cfg afterwards.
@@ -90,6 +93,9 @@ func (a *App) Run(ctx context.Context) error {
 		a.admin.Drain()
 	}
 	p.stop(a.cfg.Server.ShutdownGrace + stopMargin)
+	if err == nil {
+		a.log.Info("stopped")
+	}
 	return err
 }
 
@@ -116,6 +122,7 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	if err := a.startLog(ctx, p, b, clients); err != nil {
 		return err
 	}
+	a.operate(b)
 	a.startHub(ctx, p, clients)
 	public, err := a.startPublic(ctx, p, b, clients)
 	if err != nil {
@@ -157,6 +164,7 @@ func joinNode(ctx context.Context, p *parts, b *backbone.Backbone) (*backbone.No
 func (a *App) startAdmin(ctx context.Context, p *parts) (net.Addr, error) {
 	a.admin = admin.New(admin.Options{
 		Metrics: a.metrics, Ready: a.ready.ask, Listen: a.cfg.Admin.Listen, Log: a.log,
+		Sinks: a.operating,
 	})
 	server, err := httpd.Listen(httpd.Options{
 		Name: "admin", Addr: a.cfg.Admin.Listen, Handler: a.admin, Log: a.log, Grace: time.Second,

@@ -1,0 +1,163 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/deliver"
+	"github.com/hubrelay/hubrelay/relay/httpd"
+)
+
+// maxRequest bounds the body of a request to the API.
+const maxRequest = 1 << 20
+
+// operations answers /api/.
+type operations struct {
+	sinks  func() Sinks
+	log    *slog.Logger
+	mux    *http.ServeMux
+	origin *http.CrossOriginProtection
+}
+
+// operation returns what is answered under "data", and the status.
+type operation func(s Sinks, r *http.Request) (status int, data any, err error)
+
+func newOperations(sinks func() Sinks, log *slog.Logger) *operations {
+	o := &operations{sinks: sinks, log: log, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection()}
+	o.mux.HandleFunc("/", nowhere)
+	o.get("/api/sinks", listSinks)
+	o.get("/api/sinks/{name}", showSink)
+	o.post("/api/sinks/{name}/pause", pauseSink)
+	o.post("/api/sinks/{name}/resume", resumeSink)
+	o.post("/api/sinks/{name}/replay", replaySink)
+	o.post("/api/sinks/{name}/test", testSink)
+	o.post("/api/sinks/{name}/forget", forgetSink)
+	o.get("/api/sinks/{name}/deadletters", listDeadLetters)
+	o.get("/api/sinks/{name}/deadletters/{id}", showDeadLetter)
+	o.post("/api/sinks/{name}/deadletters/replay", replayDeadLetters)
+	o.post("/api/sinks/{name}/deadletters/drop", dropDeadLetters)
+	return o
+}
+
+func nowhere(w http.ResponseWriter, r *http.Request) {
+	httpd.WriteError(w, r, relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Clip(r.URL.Path, 200))))
+}
+
+func (o *operations) get(pattern string, op operation) {
+	o.handle(pattern, op, http.MethodGet, http.MethodHead)
+}
+
+func (o *operations) post(pattern string, op operation) { o.handle(pattern, op, http.MethodPost) }
+
+func (o *operations) handle(pattern string, op operation, methods ...string) {
+	o.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(methods, r.Method) {
+			allow := strings.Join(methods, ", ")
+			w.Header().Set("Allow", allow)
+			httpd.WriteError(w, r, relay.NewError(relay.CodeMethod, "possible here: "+allow))
+			return
+		}
+		o.answer(w, r, op)
+	})
+}
+
+func (o *operations) answer(w http.ResponseWriter, r *http.Request, op operation) {
+	if err := o.origin.Check(r); err != nil {
+		httpd.WriteError(w, r, relay.NewError(relay.CodePermissions, "a web page of another origin may not change anything here"))
+		return
+	}
+	s := o.sinks()
+	if s == nil {
+		httpd.WriteError(w, r, relay.NewError(relay.CodeNotReady, "the daemon is starting"))
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+	if r.Method == http.MethodPost {
+		// A replay of a million takes as long as it takes; it ends with the connection.
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Now().Add(time.Hour))
+		_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
+	}
+	status, data, err := op(s, r)
+	if err != nil {
+		httpd.WriteError(w, r, o.explain(r, err))
+		return
+	}
+	body := map[string]any{"data": data}
+	if page, ok := data.(pageOfLetters); ok {
+		body = map[string]any{"data": page.letters, "next": page.next}
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(body); err != nil {
+		httpd.WriteError(w, r, httpd.Unknown(r, o.log, err))
+		return
+	}
+	httpd.WriteJSON(w, status, text.Bytes())
+}
+
+// explain turns the error of an operation into what the caller sees. What is none of the known errors comes from Redis.
+func (o *operations) explain(r *http.Request, err error) *relay.Error {
+	var known *relay.Error
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, ErrNoSink):
+		return relay.NewError(relay.CodeNoSink, "there is no sink "+strconv.Quote(relay.Clip(r.PathValue("name"), 200))+
+			"; GET /api/sinks lists them")
+	case errors.Is(err, deliver.ErrNoDeadLetter):
+		return relay.NewError(relay.CodeNoDeadLetter, "the sink has no dead letter of the delivery "+
+			strconv.Quote(relay.Clip(r.PathValue("id"), 200)))
+	case errors.Is(err, ErrConfigured):
+		return relay.NewError(relay.CodeInvalidState, "the sink is configured; remove it from the configuration and restart first")
+	case errors.Is(err, ErrNotConfigured):
+		return relay.NewError(relay.CodeInvalidState, "the sink is not configured on this node any more")
+	case errors.Is(err, ErrAfter):
+		return relay.NewError(relay.CodeInvalidArgument,
+			"after is neither a cursor such as 1732153000123-0 nor a time such as 2026-11-21T04:00:00Z").At("/after")
+	case errors.Is(err, deliver.ErrSelection):
+		return relay.NewError(relay.CodeInvalidArgument, err.Error())
+	}
+	if r.Context().Err() == nil {
+		o.log.Warn("an operation failed", "path", r.URL.Path, "error", err)
+	}
+	return relay.NewError(relay.CodeNotReady, err.Error())
+}
+
+// read decodes the body, which may be empty, into request.
+func read(r *http.Request, request any) error {
+	body, err := io.ReadAll(r.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return relay.NewError(relay.CodeTooLarge, "the body may have "+strconv.Itoa(maxRequest)+" bytes")
+	case err != nil:
+		return relay.NewError(relay.CodeInvalidSyntax, "the body could not be read to its end")
+	case len(bytes.TrimSpace(body)) == 0:
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	err = dec.Decode(request)
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &syntax), errors.Is(err, io.ErrUnexpectedEOF):
+		return relay.NewError(relay.CodeInvalidSyntax, "the body is not JSON")
+	case err != nil:
+		return relay.NewError(relay.CodeInvalidArgument, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return relay.NewError(relay.CodeInvalidSyntax, "the body goes on behind the JSON text")
+	}
+	return nil
+}

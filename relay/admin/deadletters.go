@@ -1,0 +1,174 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/deliver"
+)
+
+// letter is a line in a list of dead letters.
+type letter struct {
+	ID       string    `json:"id"`
+	Topic    string    `json:"topic"`
+	Hub      string    `json:"hub"`
+	Account  string    `json:"account"`
+	Time     time.Time `json:"time"`
+	Reason   string    `json:"reason"`
+	Attempts int       `json:"attempts"`
+}
+
+func newLetter(l deliver.DeadLetter) letter {
+	return letter{l.ID, l.Topic, l.Hub, l.Account, l.Time, l.Reason, l.Attempts}
+}
+
+// pageOfLetters has its next beside its data.
+type pageOfLetters struct {
+	letters []letter
+	next    string
+}
+
+func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
+	query := r.URL.Query()
+	f := lettersFilter{
+		Topic: strings.Join(query["topic"], ","), Hub: query.Get("hub"), Since: query.Get("since"), After: query.Get("after"),
+	}
+	if text := query.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return 0, nil, relay.NewError(relay.CodeInvalidArgument, "limit is not a number from 1 to "+strconv.Itoa(deliver.MaxPage))
+		}
+		f.Limit = n
+	}
+	sel, err := f.selection(time.Now())
+	if err != nil {
+		return 0, nil, err
+	}
+	page, err := s.DeadLetters(r.Context(), r.PathValue("name"), sel)
+	if err != nil {
+		return 0, nil, err
+	}
+	answer := pageOfLetters{letters: make([]letter, len(page.Letters)), next: page.Next}
+	for i, l := range page.Letters {
+		answer.letters[i] = newLetter(l)
+	}
+	return http.StatusOK, answer, nil
+}
+
+func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
+	c, err := s.DeadLetter(r.Context(), r.PathValue("name"), r.PathValue("id"))
+	if err != nil {
+		return 0, nil, err
+	}
+	answer := struct {
+		letter
+		Attempts []deliver.Attempt `json:"attempts"`
+		// Notification is null where the delivery cannot be read; Raw is what is stored then.
+		Notification json.RawMessage `json:"notification"`
+		// Notifications are those of a delivery that holds several.
+		Notifications []json.RawMessage `json:"notifications,omitempty"`
+		Raw           string            `json:"raw,omitempty"`
+	}{letter: newLetter(c.DeadLetter), Attempts: c.History, Raw: c.Raw}
+	if answer.Attempts == nil {
+		answer.Attempts = []deliver.Attempt{}
+	}
+	for i, n := range c.Notifications {
+		if i == 0 {
+			answer.Notification = n.Data
+		}
+		if len(c.Notifications) > 1 {
+			answer.Notifications = append(answer.Notifications, n.Data)
+		}
+	}
+	return http.StatusOK, answer, nil
+}
+
+func replayDeadLetters(s Sinks, r *http.Request) (int, any, error) {
+	done, err := changeLetters(r, s.ReplayDead, s.ReplayAllDead)
+	return http.StatusOK, struct {
+		Replayed   int    `json:"replayed"`
+		Missing    int    `json:"missing"`
+		Unreadable int    `json:"unreadable"`
+		Next       string `json:"next,omitempty"`
+	}{done.Done, done.Missing, done.Unreadable, done.Next}, err
+}
+
+func dropDeadLetters(s Sinks, r *http.Request) (int, any, error) {
+	done, err := changeLetters(r, s.DropDead, s.DropAllDead)
+	return http.StatusOK, struct {
+		Dropped int    `json:"dropped"`
+		Missing int    `json:"missing"`
+		Next    string `json:"next,omitempty"`
+	}{done.Done, done.Missing, done.Next}, err
+}
+
+// lettersFilter chooses dead letters, in a query and in a body.
+type lettersFilter struct {
+	// Topic is one pattern or several, with commas between them.
+	Topic string `json:"topic"`
+	Hub   string `json:"hub"`
+	// Since is a time (RFC 3339) or an age such as 24h.
+	Since string `json:"since"`
+	After string `json:"after"`
+	Limit int    `json:"limit"`
+}
+
+func (f *lettersFilter) selection(now time.Time) (deliver.Selection, error) {
+	sel := deliver.Selection{Hub: f.Hub, After: f.After, Limit: f.Limit}
+	for topic := range strings.SplitSeq(f.Topic, ",") {
+		if topic = strings.TrimSpace(topic); topic != "" {
+			sel.Topics = append(sel.Topics, topic)
+		}
+	}
+	if f.Since == "" {
+		return sel, nil
+	}
+	if age, err := time.ParseDuration(f.Since); err == nil && age >= 0 {
+		sel.Since = now.Add(-age)
+		return sel, nil
+	}
+	var err error
+	if sel.Since, err = time.Parse(time.RFC3339, f.Since); err != nil {
+		return sel, relay.NewError(relay.CodeInvalidArgument,
+			"since is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h")
+	}
+	return sel, nil
+}
+
+func changeLetters(
+	r *http.Request, some func(context.Context, string, []string) (deliver.Changed, error),
+	all func(context.Context, string, deliver.Selection) (deliver.Changed, error),
+) (deliver.Changed, error) {
+	var request struct {
+		IDs []string `json:"ids"`
+		All bool     `json:"all"`
+		lettersFilter
+	}
+	if err := read(r, &request); err != nil {
+		return deliver.Changed{}, err
+	}
+	name := r.PathValue("name")
+	switch {
+	case request.Limit < 0:
+		return deliver.Changed{}, relay.NewError(relay.CodeInvalidArgument, "limit is negative").At("/limit")
+	case request.All && request.IDs != nil:
+		return deliver.Changed{}, relay.NewError(relay.CodeInvalidArgument, "give either ids or all").At("/ids")
+	case request.All:
+		sel, err := request.selection(time.Now())
+		if err != nil {
+			return deliver.Changed{}, err
+		}
+		return all(r.Context(), name, sel)
+	case len(request.IDs) == 0:
+		return deliver.Changed{}, relay.NewError(relay.CodeMissingArgument,
+			`name the dead letters in ids, or say "all": true`).At("/ids")
+	case request.lettersFilter != lettersFilter{}:
+		return deliver.Changed{}, relay.NewError(relay.CodeInvalidArgument, "filters go with all, not with ids")
+	}
+	return some(r.Context(), name, request.IDs)
+}

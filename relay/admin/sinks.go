@@ -1,0 +1,138 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/deliver"
+)
+
+// What [Sinks] refuse.
+var (
+	ErrNoSink        = errors.New("there is no such sink")
+	ErrConfigured    = errors.New("the sink is configured")
+	ErrNotConfigured = errors.New("the sink is not configured")
+	ErrAfter         = errors.New("after is neither a cursor nor a time")
+)
+
+// Sinks is what an operator can do with the sinks. Its methods may be called concurrently and honour their context; an
+// error is one of this package, of deliver, a *relay.Error, or means that Redis is away.
+type Sinks interface {
+	// List returns all sinks by name: those configured, and those that have left the configuration and are not
+	// forgotten.
+	List(ctx context.Context) ([]Sink, error)
+	// Show returns one, or ErrNoSink; so do all other methods.
+	Show(ctx context.Context, name string) (Sink, error)
+	Pause(ctx context.Context, name string) error
+	// Resume enables a disabled sink too.
+	Resume(ctx context.Context, name string) error
+	// Replay gives the sink again what it was given behind a cursor or since a time (RFC 3339).
+	Replay(ctx context.Context, name, after string) (deliver.Replayed, error)
+	// Test makes one attempt with a sample that is stored nowhere.
+	Test(ctx context.Context, name string) (deliver.Attempt, error)
+	// Forget removes everything about a sink that is not configured, or returns ErrConfigured.
+	Forget(ctx context.Context, name string, deadLetters bool) error
+
+	DeadLetters(ctx context.Context, name string, sel deliver.Selection) (deliver.Page, error)
+	DeadLetter(ctx context.Context, name, id string) (*deliver.DeadLetterContent, error)
+	ReplayDead(ctx context.Context, name string, ids []string) (deliver.Changed, error)
+	ReplayAllDead(ctx context.Context, name string, sel deliver.Selection) (deliver.Changed, error)
+	DropDead(ctx context.Context, name string, ids []string) (deliver.Changed, error)
+	DropAllDead(ctx context.Context, name string, sel deliver.Selection) (deliver.Changed, error)
+}
+
+// Sink is what the API says of a sink.
+type Sink struct {
+	Name string `json:"name"`
+	// Type is empty for a sink that is not configured.
+	Type string `json:"type"`
+	// Configured is false for one that has left the configuration of this node.
+	Configured bool          `json:"configured"`
+	State      deliver.State `json:"state"`
+	Reason     string        `json:"reason,omitempty"`
+	Since      *time.Time    `json:"since,omitempty"`
+	Topics     string        `json:"topics"`
+	// Backlog is what waits in the queue, Parked what waits for another attempt, Dead how many dead letters there are.
+	Backlog int64 `json:"backlog"`
+	Parked  int64 `json:"parked"`
+	Dead    int64 `json:"dead"`
+}
+
+func listSinks(s Sinks, r *http.Request) (int, any, error) {
+	list, err := s.List(r.Context())
+	if list == nil {
+		list = []Sink{}
+	}
+	return http.StatusOK, list, err
+}
+
+func showSink(s Sinks, r *http.Request) (int, any, error) {
+	one, err := s.Show(r.Context(), r.PathValue("name"))
+	return http.StatusOK, one, err
+}
+
+func pauseSink(s Sinks, r *http.Request) (int, any, error) {
+	return changeState(r, s, s.Pause)
+}
+
+func resumeSink(s Sinks, r *http.Request) (int, any, error) {
+	return changeState(r, s, s.Resume)
+}
+
+func changeState(r *http.Request, s Sinks, change func(context.Context, string) error) (int, any, error) {
+	if err := read(r, &struct{}{}); err != nil {
+		return 0, nil, err
+	}
+	if err := change(r.Context(), r.PathValue("name")); err != nil {
+		return 0, nil, err
+	}
+	return showSink(s, r)
+}
+
+func replaySink(s Sinks, r *http.Request) (int, any, error) {
+	var request struct {
+		After string `json:"after"`
+	}
+	if err := read(r, &request); err != nil {
+		return 0, nil, err
+	}
+	if request.After == "" {
+		return 0, nil, relay.NewError(relay.CodeMissingArgument, "after names the cursor or the time to begin behind").At("/after")
+	}
+	done, err := s.Replay(r.Context(), r.PathValue("name"), request.After)
+	return http.StatusAccepted, struct {
+		Replayed int `json:"replayed"`
+		// Waiting were left alone, since they are to be delivered anyway.
+		Waiting int `json:"waiting"`
+		// Complete is false where the log no longer reaches back to after.
+		Complete bool `json:"complete"`
+	}{done.Parked, done.Waiting, done.Complete}, err
+}
+
+func testSink(s Sinks, r *http.Request) (int, any, error) {
+	if err := read(r, &struct{}{}); err != nil {
+		return 0, nil, err
+	}
+	a, err := s.Test(r.Context(), r.PathValue("name"))
+	return http.StatusOK, struct {
+		Outcome      string `json:"outcome"`
+		Status       int    `json:"status,omitempty"`
+		Milliseconds int64  `json:"milliseconds"`
+		Error        string `json:"error,omitempty"`
+		Answer       string `json:"answer,omitempty"`
+	}{a.Outcome, a.Status, a.Milliseconds, a.Error, a.Answer}, err
+}
+
+func forgetSink(s Sinks, r *http.Request) (int, any, error) {
+	var request struct {
+		DeadLetters bool `json:"dead_letters"`
+	}
+	if err := read(r, &request); err != nil {
+		return 0, nil, err
+	}
+	err := s.Forget(r.Context(), r.PathValue("name"), request.DeadLetters)
+	return http.StatusOK, map[string]string{"forgotten": r.PathValue("name")}, err
+}

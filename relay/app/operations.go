@@ -1,0 +1,269 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/admin"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/deliver"
+	"github.com/hubrelay/hubrelay/relay/ingest"
+)
+
+// operations is what an operator can do with the sinks of this daemon.
+type operations struct {
+	backbone  *backbone.Backbone
+	store     *deliver.Store
+	sinks     []*sink
+	pipelines []*deliver.Pipeline // of sinks, in the same order
+	decoder   *ingest.Decoder
+	topics    []string
+}
+
+var _ admin.Sinks = (*operations)(nil)
+
+// operate opens the admin API. It is called when the pipelines have started.
+func (a *App) operate(b *backbone.Backbone) {
+	a.operations.Store(&operations{
+		backbone: b, store: deliver.NewStore(b.Commands(), b.Keys()),
+		sinks: a.sinks, pipelines: a.pipelines, decoder: a.decoder(), topics: a.catalog.Names(),
+	})
+}
+
+// operating is nil while the daemon is starting.
+func (a *App) operating() admin.Sinks {
+	if o := a.operations.Load(); o != nil {
+		return o
+	}
+	return nil
+}
+
+// configured is the place of a sink in o.sinks, or -1.
+func (o *operations) configured(name string) int {
+	return slices.IndexFunc(o.sinks, func(s *sink) bool { return s.name == name })
+}
+
+func (o *operations) List(ctx context.Context) ([]admin.Sink, error) {
+	names, err := o.backbone.KnownSinks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range o.sinks {
+		names = append(names, s.name)
+	}
+	slices.Sort(names)
+	return o.describe(ctx, slices.Compact(names))
+}
+
+func (o *operations) describe(ctx context.Context, names []string) ([]admin.Sink, error) {
+	figures, err := o.store.Figures(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	backlogs, err := o.backbone.QueueLengths(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]admin.Sink, len(names))
+	for i, name := range names {
+		f := figures[i]
+		list[i] = admin.Sink{
+			Name: name, State: f.State, Reason: f.Reason, Backlog: backlogs[i], Parked: f.Parked, Dead: f.Dead,
+		}
+		if !f.Since.IsZero() {
+			list[i].Since = &f.Since
+		}
+		if at := o.configured(name); at >= 0 {
+			cfg := o.sinks[at].cfg
+			list[i].Configured, list[i].Type, list[i].Topics = true, cfg.Type, strings.Join(cfg.Topics, ", ")
+		}
+	}
+	return list, nil
+}
+
+func (o *operations) Show(ctx context.Context, name string) (admin.Sink, error) {
+	if err := o.known(ctx, name); err != nil {
+		return admin.Sink{}, err
+	}
+	list, err := o.describe(ctx, []string{name})
+	if err != nil {
+		return admin.Sink{}, err
+	}
+	return list[0], nil
+}
+
+// known returns admin.ErrNoSink for a sink that is neither configured nor remembered.
+func (o *operations) known(ctx context.Context, name string) error {
+	if o.configured(name) >= 0 {
+		return nil
+	}
+	names, err := o.backbone.KnownSinks(ctx)
+	if err != nil || slices.Contains(names, name) {
+		return err
+	}
+	remembered, err := o.store.Remembers(ctx, name)
+	if err == nil && !remembered {
+		err = admin.ErrNoSink
+	}
+	return err
+}
+
+func (o *operations) Pause(ctx context.Context, name string) error {
+	return o.setState(ctx, name, o.store.Pause)
+}
+
+func (o *operations) Resume(ctx context.Context, name string) error {
+	return o.setState(ctx, name, o.store.Resume)
+}
+
+func (o *operations) setState(ctx context.Context, name string, set func(context.Context, string) error) error {
+	if err := o.known(ctx, name); err != nil {
+		return err
+	}
+	if err := set(ctx, name); err != nil {
+		return err
+	}
+	if at := o.configured(name); at >= 0 {
+		return o.pipelines[at].Refresh(ctx) // the other nodes follow within a second
+	}
+	return nil
+}
+
+// here returns the place of a configured sink.
+func (o *operations) here(ctx context.Context, name string) (int, error) {
+	at := o.configured(name)
+	if at >= 0 {
+		return at, nil
+	}
+	if err := o.known(ctx, name); err != nil {
+		return at, err
+	}
+	return at, admin.ErrNotConfigured
+}
+
+func (o *operations) Replay(ctx context.Context, name, after string) (deliver.Replayed, error) {
+	at, err := o.here(ctx, name)
+	if err != nil {
+		return deliver.Replayed{}, err
+	}
+	if t, err := time.Parse(time.RFC3339, after); err == nil {
+		after = deliver.CursorAt(t)
+	} else if !backbone.ValidCursor(after) {
+		return deliver.Replayed{}, admin.ErrAfter
+	}
+	return o.store.Replay(ctx, o.backbone, deliver.Replay{
+		Sink: name, Filter: o.sinks[at].filter, Partitions: o.backbone.Keys().Partitions(), After: after,
+	})
+}
+
+func (o *operations) Test(ctx context.Context, name string) (deliver.Attempt, error) {
+	at, err := o.here(ctx, name)
+	if err != nil {
+		return deliver.Attempt{}, err
+	}
+	sample, err := o.sample(o.sinks[at].filter)
+	if err != nil {
+		return deliver.Attempt{}, err
+	}
+	return o.pipelines[at].Try(ctx, sample), nil
+}
+
+// nobody is the identifier of what a sample says it is about.
+const nobody = "000000000000000000000000"
+
+// sample is a notification as the sink gets them, marked by a member "sample". Where the filter has a condition, the
+// sample need not meet it.
+func (o *operations) sample(f relay.Filter) (relay.Notification, error) {
+	topic := "container.created"
+	if !f.Topics.Match(topic) {
+		if i := slices.IndexFunc(o.topics, f.Topics.Match); i >= 0 {
+			topic = o.topics[i]
+		}
+	}
+	first := func(list []string) string {
+		if len(list) > 0 {
+			return list[0]
+		}
+		return nobody
+	}
+	text, err := json.Marshal(map[string]any{
+		"topic":  topic,
+		"object": map[string]string{"state": "", "error": ""},
+		"context": map[string]any{
+			"hub_id": first(f.Hubs), "account_id": first(f.Accounts), "environments": []string{first(f.Environments)},
+			"dns_zones": []string{}, "clusters": []string{first(append(f.Clusters[:len(f.Clusters):len(f.Clusters)], "sample"))},
+			"containers": []string{first(f.Containers)},
+		},
+		"sample": true,
+	})
+	if err != nil {
+		return relay.Notification{}, fmt.Errorf("make a sample: %w", err)
+	}
+	n, refused := o.decoder.Decode(text, ingest.Defaults{AnyAccount: true})
+	if refused != nil {
+		return n, fmt.Errorf("make a sample: %w", refused)
+	}
+	return n, nil
+}
+
+func (o *operations) Forget(ctx context.Context, name string, deadLetters bool) error {
+	if o.configured(name) >= 0 {
+		return admin.ErrConfigured
+	}
+	if err := o.known(ctx, name); err != nil {
+		return err
+	}
+	for partition := range o.backbone.Keys().Partitions() {
+		if err := o.backbone.ForgetSink(ctx, partition, name); err != nil {
+			return err
+		}
+	}
+	return o.store.Forget(ctx, name, deadLetters)
+}
+
+func (o *operations) DeadLetters(ctx context.Context, name string, sel deliver.Selection) (deliver.Page, error) {
+	if err := o.known(ctx, name); err != nil {
+		return deliver.Page{}, err
+	}
+	return o.store.DeadLetters(ctx, name, sel)
+}
+
+func (o *operations) DeadLetter(ctx context.Context, name, id string) (*deliver.DeadLetterContent, error) {
+	if err := o.known(ctx, name); err != nil {
+		return nil, err
+	}
+	return o.store.DeadLetter(ctx, name, id)
+}
+
+func (o *operations) ReplayDead(ctx context.Context, name string, ids []string) (deliver.Changed, error) {
+	if _, err := o.here(ctx, name); err != nil {
+		return deliver.Changed{}, err
+	}
+	return o.store.ReplayDead(ctx, name, ids)
+}
+
+func (o *operations) ReplayAllDead(ctx context.Context, name string, sel deliver.Selection) (deliver.Changed, error) {
+	if _, err := o.here(ctx, name); err != nil {
+		return deliver.Changed{}, err
+	}
+	return o.store.ReplayAllDead(ctx, name, sel)
+}
+
+func (o *operations) DropDead(ctx context.Context, name string, ids []string) (deliver.Changed, error) {
+	if err := o.known(ctx, name); err != nil {
+		return deliver.Changed{}, err
+	}
+	return o.store.DropDead(ctx, name, ids)
+}
+
+func (o *operations) DropAllDead(ctx context.Context, name string, sel deliver.Selection) (deliver.Changed, error) {
+	if err := o.known(ctx, name); err != nil {
+		return deliver.Changed{}, err
+	}
+	return o.store.DropAllDead(ctx, name, sel)
+}
