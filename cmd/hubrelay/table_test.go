@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func TestTableFits(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	long := strings.Repeat("long-", 30)
+	err := printTable(&out, palette{}, []column{{title: "NAME", most: 20}, {title: "N", right: true}, {title: "TOPICS"}}, [][]string{
+		{"a", "7", "x"}, {long, "12345", long}, {"für", "1", "·"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 4 || lines[1] != "a"+strings.Repeat(" ", 25)+"7  x" || !strings.HasSuffix(lines[2], "…") {
+		t.Errorf("printed\n%s", out.String())
+	}
+	for _, line := range lines {
+		if n := utf8.RuneCountInString(line); n > tableWidth || strings.Contains(line, long) {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+func TestShortFigures(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{
+		0: "0", 99_999: "99999", 100_000: "100k", 999_999: "999k", 1_000_000: "1.0M", 12_345_678: "12.3M", 123_456_789: "123M",
+	} {
+		if got := count(n); got != want {
+			t.Errorf("count(%d) is %q, want %q", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m", 47 * time.Hour: "47h", 72 * time.Hour: "3d",
+	} {
+		if got := age(d); got != want {
+			t.Errorf("age(%s) is %q, want %q", d, got, want)
+		}
+	}
+	if got := ago("never"); got != "-" {
+		t.Errorf("ago of no time is %q", got)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		bar  bool
+		want string
+	}{
+		{false, "replayed 600 of 1000\nreplayed 1000 of 1000\n"},
+		{true, "\r\x1b[Kreplayed [===============               ]  50%  500 of 1000  1000/s" +
+			"\r\x1b[Kreplayed [==================            ]  60%  600 of 1000  600/s" +
+			"\r\x1b[Kreplayed [==============================] 100%  1000 of 1000  500/s\r\x1b[K"},
+	} {
+		var out bytes.Buffer
+		now := time.Unix(0, 0)
+		p := &progress{out: &out, bar: tc.bar, verb: "replayed", total: 1000, now: func() time.Time { return now }, begun: now, shown: now}
+		for _, step := range []struct {
+			at   time.Duration
+			done int
+		}{{50, 100}, {500, 500}, {1000, 600}, {1050, 700}, {2000, 1000}} {
+			now = time.Unix(0, 0).Add(step.at * time.Millisecond)
+			p.at(step.done)
+		}
+		p.end()
+		if out.String() != tc.want {
+			t.Errorf("bar %v printed %q, want %q", tc.bar, out.String(), tc.want)
+		}
+	}
+}
+
+func TestAdminURL(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]string{
+		"127.0.0.1:9090": "http://127.0.0.1:9090", ":9090": "http://127.0.0.1:9090", "0.0.0.0:1": "http://127.0.0.1:1",
+		"[::]:1": "http://[::1]:1", "[::1]:1": "http://[::1]:1", "relay.internal:9090": "http://relay.internal:9090",
+	} {
+		if got := adminURL(listen); got != want {
+			t.Errorf("%s is reached at %s, want %s", listen, got, want)
+		}
+	}
+}
+
+func TestParseSince(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"2h": "2026-11-21T02:00:00Z", "90m": "2026-11-21T02:30:00Z", "2026-11-20T08:00:00+01:00": "2026-11-20T07:00:00Z",
+		"-2h": "", "yesterday": "", "2026-11-20": "",
+	} {
+		got, err := parseSince(text, now)
+		if (err == nil) != (want != "") || err == nil && got.UTC().Format(time.RFC3339) != want {
+			t.Errorf("%q is %s, %v, want %q", text, got, err, want)
+		}
+	}
+}
