@@ -101,15 +101,13 @@ func judge(topic string, o relay.Object) severity {
 // previousState looks for a member of the object that says which state it left. The specification has none, but members
 // that it does not name are kept as they came.
 func previousState(data []byte) string {
-	var members struct {
-		Object map[string]json.RawMessage `json:"object"`
-	}
-	if json.Unmarshal(data, &members) != nil {
+	var members, object map[string]json.RawMessage // maps, because structs do not tell Object from object
+	if json.Unmarshal(data, &members) != nil || json.Unmarshal(members["object"], &object) != nil {
 		return ""
 	}
 	for _, name := range []string{"previous_state", "old_state", "state_before"} {
 		var state string
-		if json.Unmarshal(members.Object[name], &state) == nil && state != "" {
+		if json.Unmarshal(object[name], &state) == nil && state != "" {
 			return state
 		}
 	}

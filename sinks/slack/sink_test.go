@@ -119,6 +119,37 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// What is explained is what is sent, but for the address.
+func TestExplain(t *testing.T) {
+	got := make(chan string, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- fmt.Sprint(r.Method, r.Host, r.Header.Get("Content-Type"), r.UserAgent(), r.ContentLength, string(body))
+		_, _ = io.WriteString(w, "ok")
+	}))
+	defer srv.Close()
+	s := openTest(t, &Config{URL: srv.URL + hookPath})
+	var x relay.Explainer = s
+	e, err := x.Explain(sinktest.Sample("a1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Deliver(t.Context(), sinktest.Sample("a1")); err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	for _, h := range e.Headers {
+		values[h.Name] = h.Value
+	}
+	want := e.Method + values["Host"] + values["Content-Type"] + values["User-Agent"] + values["Content-Length"] + string(e.Payload)
+	if sent := <-got; sent != want {
+		t.Errorf("sent %s, explained %s", sent, want)
+	}
+	if e.Target != srv.URL+"/…" || strings.Contains(fmt.Sprint(e), "s3cret") {
+		t.Errorf("explained %+v", e)
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	var status int
 	var body, after string

@@ -1,0 +1,27 @@
+package slack
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Explain returns the request that Deliver would send. The path of the address is hidden, since it is the credential.
+func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+	body, err := json.Marshal(s.renderer.message(d))
+	if err != nil {
+		return relay.Explanation{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
+	}
+	target := s.target()
+	e := relay.Explanation{Method: "POST", Target: target.URL().Scheme + "://" + target.Host() + "/…", Payload: body}
+	e.Headers = append(e.Headers, relay.Header{Name: "Host", Value: target.Host()})
+	for _, name := range slices.Sorted(maps.Keys(s.header)) {
+		e.Headers = append(e.Headers, relay.Header{Name: name, Value: s.header.Get(name)})
+	}
+	e.Headers = append(e.Headers, relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(body))})
+	return e, nil
+}
