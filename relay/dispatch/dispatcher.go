@@ -33,6 +33,7 @@ type Log interface {
 	Serve(ctx context.Context, partition int, fromStart map[string]bool) (backbone.Serving, error)
 	Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error)
 	Enqueue(ctx context.Context, e backbone.Enqueue) (backbone.EnqueueResult, error)
+	Reach(ctx context.Context, partition int, after string) (bool, error)
 	Trim(ctx context.Context, partition int, history time.Duration, maxLen int64) error
 }
 
@@ -228,9 +229,22 @@ func (d *Dispatcher) begin(ctx context.Context) error {
 		d.plain = false
 		if at, ok := s.Behind[name]; ok {
 			d.behind[i] = at
+			if err := d.nameLoss(ctx, name, at); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// nameLoss says so where a sink that comes back begins before what is left of the log.
+func (d *Dispatcher) nameLoss(ctx context.Context, sink, at string) error {
+	whole, err := d.o.Log.Reach(ctx, d.o.Partition, at)
+	if err == nil && !whole {
+		d.o.Logger.Error("a sink was away for longer than the log reaches back; what it wanted of the entries that left the log before is lost to it",
+			"sink", sink, "partition", d.o.Partition, "after", at)
+	}
+	return err
 }
 
 // maintain does what is not urgent.

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -25,4 +27,29 @@ func TestLogSetBackWithLowerIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "enqueued what lies before the old position", func() bool { return e.queueLength("a") == 1 })
+}
+
+// A sink that comes back after the log was trimmed beyond its place has lost something, which must not be silent.
+func TestSinkThatComesBackTooLateIsNamed(t *testing.T) {
+	e := newEnv(t)
+	a, b := Sink{Name: "a", FromStart: true}, Sink{Name: "b", FromStart: true}
+	stop := e.run(e.options(a, b), true)
+	e.publish("x", "h1", 1)
+	eventually(t, "both served", func() bool { return e.queueLength("a") == 1 && e.queueLength("b") == 1 })
+	stop()
+	stop = e.run(e.options(a), true)
+	e.publish("y", "h1", 3)
+	eventually(t, "one served", func() bool { return e.queueLength("a") == 4 })
+	stop()
+	if err := e.b.Commands().XTrimMaxLen(t.Context(), e.b.Keys().Log(0), 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var out lockedBuffer
+	o := e.options(a, b)
+	o.Logger = slog.New(slog.NewTextHandler(&out, nil))
+	e.run(o, true)
+	eventually(t, "caught up with what is left", func() bool { return e.queueLength("b") == 2 })
+	if !strings.Contains(out.String(), "sink=b") || !strings.Contains(out.String(), "left the log before") {
+		t.Errorf("nothing was said of the loss: %s", out.String())
+	}
 }
