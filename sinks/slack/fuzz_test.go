@@ -27,7 +27,7 @@ func FuzzMessage(f *testing.F) {
 			t.Skip()
 		}
 		d := relay.Delivery{ID: id}
-		for range 1 + n%120 {
+		for range 1 + n%60 {
 			d.Notifications = append(d.Notifications, relay.Notification{ID: id, Topic: topic, Hub: hub, Cursor: state, Data: data})
 		}
 		checkMessage(t, newRenderer().message(d))

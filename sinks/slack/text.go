@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	slackgo "github.com/slack-go/slack"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -14,6 +16,8 @@ const (
 	mark = "…"
 	// longestCluster bounds how many code points are taken for one character, so that a heap of accents can be cut.
 	longestCluster = 32
+	// longestText is far more than Slack shows of one text, in bytes; nothing behind it is looked at.
+	longestText = 32 << 10
 )
 
 // units counts a text in UTF-16 code units. Slack does not say what its characters are; no way to count gives more.
@@ -82,12 +86,12 @@ func isFlag(r rune) bool { return r >= 0x1F1E6 && r <= 0x1F1FF }
 // clean takes out what has no place in a line of text: control characters, and those that turn its direction round.
 // White space of any kind becomes a single space.
 func clean(s string) string {
-	return strings.Join(strings.FieldsFunc(strings.Map(visible, s), unicode.IsSpace), " ")
+	return strings.Join(strings.FieldsFunc(strings.Map(visible, relay.Clip(s, longestText)), unicode.IsSpace), " ")
 }
 
 // cleanLines is clean that leaves lines and their indentation.
 func cleanLines(s string) string {
-	s = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n").Replace(s)
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n").Replace(relay.Clip(s, longestText))
 	return strings.Trim(strings.Map(visible, s), "\n ")
 }
 
