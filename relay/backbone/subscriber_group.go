@@ -25,15 +25,7 @@ func isTransient(err error) bool {
 	if !errors.As(err, &fromRedis) {
 		return true
 	}
-	for _, prefix := range []string{
-		"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY ", "OOM", "NOREPLICAS",
-		"UNBLOCKED", "MISCONF", "EXECABORT", "ERR max number of clients",
-	} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return isPassing(fromRedis.Error())
 }
 
 // mend does what a failed read or group creation asks for, and returns how long to wait before the next.
