@@ -1,0 +1,93 @@
+package backbone
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// A cluster refuses a command over several slots even where one node holds them all.
+func startCluster(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_ = l.Close()
+	n, _ := strconv.Atoi(port)
+	bus := 10000 + n%50000
+	s := redistest.Start(t, "--port", port, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus))
+	admin := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
+	defer func() { _ = admin.Close() }()
+	for slot := 0; slot < clusterSlots; slot += 1024 {
+		args := []any{"CLUSTER", "ADDSLOTS"}
+		for i := range 1024 {
+			args = append(args, slot+i)
+		}
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return "redis+cluster://127.0.0.1:" + port
+}
+
+func TestClusterFromLogToSubscriber(t *testing.T) {
+	const partitions = 3
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	b, err := Open(ctx, Options{URL: startCluster(t), Partitions: partitions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	sub, err := NewSubscriber(SubscriberConfig{
+		Commands: b.Commands(), Readers: b.Readers(), Group: "g", Consumer: "c",
+		Streams: b.Keys().Queues, Slot: b.Keys().Slot,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Close() }()
+	messages, err := sub.Subscribe(ctx, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range partitions {
+		hub := ""
+		for i := 0; hub == "" || b.Keys().Partition(hub) != p; i++ {
+			hub = fmt.Sprint("h", i)
+		}
+		mustAppend(t, b, note(hub, 2*p))
+		if _, err := b.Append(ctx, Append{Hub: hub, Key: "k", Digest: "d", Notifications: notes(hub, 2*p+1, 2*p+1)}); err != nil {
+			t.Fatal(err)
+		}
+		serving, err := b.Serve(ctx, p, map[string]bool{"s": true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := logOf(t, b, p)
+		e := Enqueue{Partition: p, From: serving.Position, To: log[1].Cursor, Sinks: []string{"s"}, Backlogs: []int64{0}, Covered: 2}
+		e.Matches = []Match{{ID: log[0].Cursor, Sinks: []int{0}}, {ID: log[1].Cursor, Sinks: []int{0}}}
+		if r, err := b.Enqueue(ctx, e); err != nil || !r.Committed {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	seen := map[string]bool{}
+	for len(seen) < 2*partitions {
+		select {
+		case m := <-messages:
+			seen[m.UUID] = true
+			m.Ack()
+		case <-ctx.Done():
+			t.Fatalf("only %d came", len(seen))
+		}
+	}
+}
