@@ -134,7 +134,7 @@ func listLetters(ctx context.Context, std streams, client *adminClient, sink str
 				return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
 			}
 			rows = append(rows, []string{
-				printable(l.ID), ago(l.Time), printable(l.Topic), printable(l.Hub), strconv.Itoa(l.Attempts), printable(l.Reason),
+				printable(l.ID), ago(l.Time), printable(l.Topic), printable(l.Hub), strconv.Itoa(l.Attempts), shortReason(l.Reason),
 			})
 		}
 		if len(rows) == 0 {
@@ -155,6 +155,16 @@ func listLetters(ctx context.Context, std streams, client *adminClient, sink str
 		_, err = fmt.Fprintln(std.out, "no dead letters")
 	}
 	return err
+}
+
+// shortReason leaves out where it was posted to, which is the same for all of a sink and would fill the column.
+func shortReason(reason string) string {
+	if kind, rest, ok := strings.Cut(reason, "post to "); ok {
+		if _, why, found := strings.Cut(rest, ": "); found {
+			reason = kind + why
+		}
+	}
+	return printable(reason)
 }
 
 // eachPage lists the dead letters that the query chooses, page by page.

@@ -99,9 +99,13 @@ func (s *sinkInfo) row() []string {
 	if s.OldestSeconds != nil && s.Backlog+s.Parked > 0 {
 		oldest = age(time.Duration(*s.OldestSeconds * float64(time.Second)))
 	}
+	topics := orDash(s.Topics)
+	if s.Topics == "" && s.Configured != nil && *s.Configured {
+		topics = "*"
+	}
 	return []string{
 		printable(s.Name), orDash(s.Type), printable(s.State), count(s.Backlog), count(s.Parked), count(s.Dead),
-		oldest, ago(s.LastSuccess), orDash(s.Topics),
+		oldest, ago(s.LastSuccess), topics,
 	}
 }
 
