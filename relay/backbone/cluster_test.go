@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strconv"
 	"testing"
 	"time"
 
@@ -16,15 +15,8 @@ import (
 // A cluster refuses a command over several slots even where one node holds them all.
 func startCluster(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
-	n, _ := strconv.Atoi(port)
-	bus := 10000 + n%50000
-	s := redistest.Start(t, "--port", port, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus))
+	port, bus := freePort(t), freePort(t)
+	s := redistest.Start(t, "--port", port, "--cluster-enabled", "yes", "--cluster-port", bus)
 	admin := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
 	defer func() { _ = admin.Close() }()
 	for slot := 0; slot < clusterSlots; slot += 1024 {
@@ -37,6 +29,17 @@ func startCluster(t *testing.T) string {
 		}
 	}
 	return "redis+cluster://127.0.0.1:" + port
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
 }
 
 func TestClusterFromLogToSubscriber(t *testing.T) {
