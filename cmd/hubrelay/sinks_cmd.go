@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,7 +50,7 @@ func newSinksList(std streams) *cobra.Command {
 		Long: `Lists the sinks of a running daemon.
 
 BACKLOG waits for its first attempt, PARKED for another one, DEAD are dead letters. OLDEST is how long the oldest
-delivery has been waiting, LAST OK how long ago a delivery succeeded.`,
+delivery has been waiting, LAST OK how long ago a delivery succeeded; they are left out where the daemon does not say.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: checked(cobra.NoArgs),
@@ -133,7 +134,7 @@ func printSinks(std streams, rows [][]string) error {
 		}
 		return paint.red(padded)
 	}
-	return printTable(std.out, paint, []column{
+	columns := []column{
 		{title: "NAME", most: 20},
 		{title: "TYPE", most: 8},
 		{title: "STATE", most: 8, paint: state},
@@ -143,7 +144,18 @@ func printSinks(std streams, rows [][]string) error {
 		{title: "OLDEST", right: true},
 		{title: "LAST OK", right: true},
 		{title: "TOPICS"},
-	}, rows)
+	}
+	for i := len(columns) - 1; i >= 0; i-- {
+		said := slices.ContainsFunc(rows, func(row []string) bool { return row[i] != "-" })
+		if said || columns[i].title != "OLDEST" && columns[i].title != "LAST OK" {
+			continue
+		}
+		columns = slices.Delete(columns, i, i+1)
+		for r := range rows {
+			rows[r] = slices.Delete(rows[r], i, i+1)
+		}
+	}
+	return printTable(std.out, paint, columns, rows)
 }
 
 func orDash(text string) string {
