@@ -36,6 +36,7 @@ type Metrics struct {
 	lost         *prometheus.CounterVec
 	disabled     *prometheus.GaugeVec
 	paused       *prometheus.GaugeVec
+	broken       *prometheus.GaugeVec
 	backlog      *prometheus.GaugeVec
 	redisUp      prometheus.Gauge
 	redisRestart prometheus.Counter
@@ -62,6 +63,7 @@ func NewMetrics(version string) *Metrics {
 		lost:         counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
 		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
 		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
+		broken:       gauges("sink_breaker_open", "1 while this node holds a sink's deliveries back, since its destination is down, else 0.", "sink"),
 		backlog:      gauges("sink_backlog", "Notifications that wait in a sink's queue.", "sink"),
 		redisUp:      gauge("redis_up", "1 while Redis answers, else 0."),
 		redisRestart: counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
@@ -74,7 +76,7 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.lost, m.disabled, m.paused, m.backlog,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.lost, m.disabled, m.paused, m.broken, m.backlog,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -177,6 +179,9 @@ func (m *Metrics) Disabled(sink string, disabled bool) {
 func (m *Metrics) Paused(sink string, paused bool) {
 	m.paused.WithLabelValues(sink).Set(number(paused))
 }
+
+// Broken says whether this node holds the sink's deliveries back, since its destination is down.
+func (m *Metrics) Broken(sink string, down bool) { m.broken.WithLabelValues(sink).Set(number(down)) }
 
 // Backlog sets how many notifications wait in a sink's queue.
 func (m *Metrics) Backlog(sink string, n int64) { m.backlog.WithLabelValues(sink).Set(float64(n)) }

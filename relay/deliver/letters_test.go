@@ -256,7 +256,7 @@ type fakeLog struct {
 	entries []relay.Notification
 	reached string
 	queued  map[string]bool
-	reach   bool
+	covers  bool
 }
 
 func (l *fakeLog) Range(_ context.Context, _ int, after string, count int) ([]relay.Notification, error) {
@@ -268,7 +268,7 @@ func (l *fakeLog) Range(_ context.Context, _ int, after string, count int) ([]re
 	}
 	return list, nil
 }
-func (l *fakeLog) Reach(context.Context, int, string) (bool, error)     { return l.reach, nil }
+func (l *fakeLog) Covers(context.Context, int, string) (bool, error)    { return l.covers, nil }
 func (l *fakeLog) Reached(context.Context, int, string) (string, error) { return l.reached, nil }
 func (l *fakeLog) Queued(_ context.Context, _ int, _ string, cursors []string) ([]bool, error) {
 	held := make([]bool, len(cursors))
@@ -288,7 +288,7 @@ func (l *fakeLog) Behind(cursor, position string) bool {
 func TestReplayFromTheLog(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
-	log := &fakeLog{reached: "240-0", queued: map[string]bool{"200-0": true}, reach: true}
+	log := &fakeLog{reached: "240-0", queued: map[string]bool{"200-0": true}, covers: true}
 	for i := 1; i <= 250; i++ {
 		n := delivery(fmt.Sprintf("n%d", i)).Notifications[0]
 		n.Cursor = fmt.Sprintf("%d-0", i)
@@ -324,7 +324,7 @@ func TestReplayFromTheLog(t *testing.T) {
 	if sink.attempts("") != 113 || sink.attempts("n12") != 1 {
 		t.Errorf("%d attempts", sink.attempts(""))
 	}
-	log.reach, replay.After = false, "0-0"
+	log.covers, replay.After = false, "0-0"
 	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Complete {
 		t.Errorf("%+v, %v", got, err)
 	}

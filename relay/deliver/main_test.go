@@ -111,6 +111,7 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	p.breaker.first = time.Millisecond
 	e.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

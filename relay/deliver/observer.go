@@ -25,6 +25,8 @@ type Observer interface {
 	Disabled(sink string, disabled bool)
 	// Paused is called when the sink becomes paused or is no longer paused on this node.
 	Paused(sink string, paused bool)
+	// Broken is called with false at first, and when the sink's destination is found to be down or up again by this node.
+	Broken(sink string, down bool)
 	// Lost is called for a parked delivery whose body is gone from Redis.
 	Lost(sink string)
 }
@@ -36,4 +38,5 @@ func (nobody) Parked(string)                                       {}
 func (nobody) DeadLettered(string, string)                         {}
 func (nobody) Disabled(string, bool)                               {}
 func (nobody) Paused(string, bool)                                 {}
+func (nobody) Broken(string, bool)                                 {}
 func (nobody) Lost(string)                                         {}

@@ -78,6 +78,9 @@ type Pipeline struct {
 	attempts *attempts
 	warnings limiter
 	failing  failing
+	breaker  *breaker
+	stopping context.Context // ends when nothing more is to be begun
+	stop     context.CancelFunc
 	onPark   func(wait time.Duration) // set by Retries
 
 	mu        sync.Mutex
@@ -95,6 +98,10 @@ func New(o Options) (*Pipeline, error) {
 	}
 	o.setDefaults()
 	p := &Pipeline{o: o, slots: newSlots(o.Concurrency), changed: make(chan struct{}), onPark: func(time.Duration) {}}
+	p.stopping, p.stop = context.WithCancel(context.Background())
+	p.breaker = newBreaker(o.Now)
+	p.breaker.turned = p.turned
+	p.o.Observer.Broken(o.Name, false)
 	p.attempts = &attempts{
 		sink: o.Sink, timeout: o.Timeout, most: int64(o.Concurrency),
 		panics: func(value any, stack []byte) {
@@ -109,19 +116,16 @@ func New(o Options) (*Pipeline, error) {
 func (p *Pipeline) Name() string { return p.o.Name }
 
 // Handle makes the first attempt of a fresh delivery. Nil means that nothing of d is left to do where it came from: it
-// was delivered, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken
-// and while Redis takes no parked delivery; the end of ctx ends both.
+// was delivered, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken,
+// while the destination is down and while Redis takes no parked delivery; the end of ctx ends all of it.
 func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
-	if err := p.slots.acquire(ctx); err != nil {
+	probe, err := p.enter(ctx)
+	if err != nil {
 		return err
-	}
-	if off, known := p.isDisabled(); off && known {
-		p.slots.release(1)
-		return ErrDisabled
 	}
 	d.Attempt = 1
 	start := p.o.Now()
-	a, err := p.attempt(ctx, d)
+	a, err := p.attempt(ctx, d, probe)
 	p.slots.release(1)
 	outcome, named := relay.Classify(err)
 	switch {
@@ -145,14 +149,16 @@ func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	return p.kill(ctx, d.ID, r, outcome, err)
 }
 
-func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery) (Attempt, error) {
+func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (Attempt, error) {
 	start := p.o.Now()
 	err := p.attempts.make(ctx, d)
 	took := p.o.Now().Sub(start)
 	outcome, _ := relay.Classify(err)
-	if outcome != relay.OutcomeRetry || ctx.Err() == nil {
+	counts := outcome != relay.OutcomeRetry || ctx.Err() == nil
+	if counts {
 		p.o.Observer.Attempted(p.o.Name, d.Attempt, outcome, took)
 	}
+	p.breaker.leave(probe, counts, err)
 	if err == nil {
 		return Attempt{}, nil
 	}
@@ -257,6 +263,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	if !first {
 		return nil
 	}
+	p.stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for p.attempts.running.Load() > 0 {

@@ -25,8 +25,8 @@ const replayStep = 100
 type Log interface {
 	// Range returns up to count notifications behind a position, each with its Cursor.
 	Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error)
-	// Reach tells whether everything behind a position is still there.
-	Reach(ctx context.Context, partition int, after string) (bool, error)
+	// Covers tells whether everything that ever lay behind a position is still there.
+	Covers(ctx context.Context, partition int, after string) (bool, error)
 	// Reached is the position up to which the sink's queue was filled.
 	Reached(ctx context.Context, partition int, sink string) (string, error)
 	// Queued tells for each cursor whether the sink's queue still holds that notification.
@@ -81,11 +81,11 @@ func (s *Store) replay(ctx context.Context, log Log, r Replay, partition int, re
 	if err != nil || !log.Behind(end, r.After) {
 		return err
 	}
-	reach, err := log.Reach(ctx, partition, r.After)
+	covers, err := log.Covers(ctx, partition, r.After)
 	if err != nil {
 		return err
 	}
-	result.Complete = result.Complete && reach
+	result.Complete = result.Complete && covers
 	for after := r.After; ; {
 		start := time.Now()
 		list, err := log.Range(ctx, partition, after, replayStep)

@@ -67,6 +67,7 @@ func (r *Retries) Add(p *Pipeline) {
 	d := &due{p: p, next: time.Now(), hinted: true}
 	p.onPark = func(wait time.Duration) { r.hint(d, wait) }
 	p.slots.ready = func() { r.hint(d, 0) }
+	p.breaker.changed = func(wait time.Duration) { r.hint(d, wait) }
 	r.mu.Lock()
 	r.sinks[p.Name()] = d
 	r.mu.Unlock()
@@ -105,6 +106,8 @@ func (r *Retries) hint(d *due, wait time.Duration) {
 
 // Run works until ctx ends and all claimed deliveries are settled or given back. It returns nil.
 func (r *Retries) Run(ctx context.Context) error {
+	// What waits for a destination that is down need not wait for the grace.
+	defer context.AfterFunc(ctx, r.stopAll)()
 	// Attempts outlive ctx by the grace, lest a receiver that has it already gets it again.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -135,6 +138,14 @@ func (r *Retries) Run(ctx context.Context) error {
 			return nil
 		}
 		r.sweep(ctx, func(p *Pipeline, c claim) { running.Go(func() { p.retry(work, c) }) })
+	}
+}
+
+func (r *Retries) stopAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.sinks {
+		d.p.stop()
 	}
 }
 
@@ -199,8 +210,13 @@ func (d *due) ask(now time.Time) *look {
 	p := d.p
 	l := &look{sink: p.Name(), lease: p.o.Timeout + abandonAfter + claimMargin, state: !now.Before(d.idle), asked: p.asking()}
 	if off, known := p.isDisabled(); known && !off && d.hinted {
-		l.claims = true
-		l.most = p.slots.take(p.o.Concurrency)
+		most, wait := p.breaker.room(p.o.Concurrency)
+		if l.claims = most > 0; l.claims {
+			l.most = p.slots.take(most)
+		} else {
+			l.held, l.again = true, wait
+			p.slots.forgo()
+		}
 	} else {
 		p.slots.forgo()
 	}
@@ -238,8 +254,14 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 	if off, known := p.isDisabled(); off || !known || l.next < 0 {
 		return
 	}
-	if l.next > 0 {
+	switch {
+	case l.next > 0:
 		r.hint(d, l.next)
+		return
+	case l.held:
+		if l.again > 0 {
+			r.hint(d, l.again)
+		}
 		return
 	}
 	if !l.claims || l.most > len(l.claimed) {
@@ -262,11 +284,17 @@ func (p *Pipeline) retry(ctx context.Context, c claim) {
 		p.discard(ctx, c, err)
 		return
 	}
+	probe, ok := p.breaker.enter()
+	if !ok {
+		p.slots.release(1)
+		p.giveBack(ctx, c, c.body)
+		return
+	}
 	d := r.delivery(c.id)
 	if r.First.IsZero() { // it was taken back from the dead letters or the log
 		r.First = p.o.Now().UTC().Round(time.Millisecond)
 	}
-	a, cause := p.attempt(ctx, d)
+	a, cause := p.attempt(ctx, d, probe)
 	p.slots.release(1)
 	outcome, named := relay.Classify(cause)
 	if outcome == relay.OutcomeRetry && ctx.Err() != nil {

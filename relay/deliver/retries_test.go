@@ -248,6 +248,7 @@ func (c *counting) Attempted(_ string, attempt int, o relay.Outcome, _ time.Dura
 func (c *counting) Parked(string)                 { c.add("parked") }
 func (c *counting) DeadLettered(_, reason string) { c.add("dead " + reason) }
 func (c *counting) Disabled(_ string, d bool)     { c.add(fmt.Sprint("disabled ", d)) }
+func (c *counting) Broken(_ string, down bool)    { c.add(fmt.Sprint("broken ", down)) }
 func (c *counting) Lost(string)                   { c.add("lost") }
 func (c *counting) Paused(_ string, p bool)       { c.add(fmt.Sprint("paused ", p)) }
 

@@ -120,6 +120,8 @@ type look struct {
 	lease  time.Duration // of the claims
 	state  bool          // whether the state is wanted too
 	asked  int           // when, as Pipeline.asking said
+	held   bool          // the breaker lets nothing begin
+	again  time.Duration // when it may, zero where it will say so
 
 	claimed []claim
 	lost    []string

@@ -1,0 +1,194 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestBreakerSteps(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := newBreaker(func() time.Time { return now })
+	var turns []bool
+	b.turned = func(open bool, _ error) { turns = append(turns, open) }
+	attempt := func(err error) (probe bool) {
+		t.Helper()
+		probe, ok := b.enter()
+		if !ok {
+			t.Fatal("no attempt may begin")
+		}
+		b.leave(probe, true, err)
+		return probe
+	}
+	refused := func() bool { _, ok := b.enter(); return !ok }
+
+	for range breakAfter - 1 {
+		attempt(errFar)
+	}
+	attempt(nil) // a success in between starts the count anew
+	for range breakAfter - 1 {
+		attempt(errFar)
+	}
+	if refused() {
+		t.Fatal("open too early")
+	}
+	attempt(errFar)
+	for pause := time.Second; pause <= 4*time.Minute; pause *= 2 {
+		pause := min(pause, time.Minute)
+		if most, wait := b.room(16); most != 0 || wait != pause || !refused() {
+			t.Fatalf("room for %d, pause %s, want %s", most, wait, pause)
+		}
+		now = now.Add(pause)
+		if most, _ := b.room(16); most != 1 {
+			t.Fatalf("room for %d, want for the probe", most)
+		}
+		if probe, ok := b.enter(); !probe || !ok || !refused() {
+			t.Fatal("want one probe at a time")
+		}
+		b.leave(true, true, errFar)
+	}
+	now = now.Add(time.Minute)
+	probe, _ := b.enter()
+	b.leave(probe, false, context.Canceled) // broken off: another may try at once
+	if !attempt(nil) || refused() {
+		t.Error("a good probe closes it")
+	}
+	if most, _ := b.room(16); most != 16 {
+		t.Errorf("room for %d, want 16", most)
+	}
+	for range breakAfter {
+		attempt(errFar)
+	}
+	if _, wait := b.room(1); wait != time.Second {
+		t.Errorf("the pauses begin at %s again, want 1s", wait)
+	}
+	if got := fmt.Sprint(turns); got != "[true false true]" {
+		t.Errorf("turned %s", got)
+	}
+}
+
+func TestWhatIsDown(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{errors.New("connection refused"), true},
+		{context.DeadlineExceeded, true},
+		{fmt.Errorf("deliver: %w", &relay.AnswerError{Status: 503}), true},
+		{relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Second), true},
+		{&relay.AnswerError{Status: 404}, false},
+		{relay.Permanent(&relay.AnswerError{Status: 400}), false},
+		{relay.Gone(&relay.AnswerError{Status: 410}), false},
+	} {
+		if got := isDown(c.err); got != c.want {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
+// While the destination is down, fresh deliveries wait without an attempt or a slot, and all come through afterwards.
+func TestBreakerHoldsAndLetsGo(t *testing.T) {
+	e := newEnv(t)
+	var up atomic.Bool
+	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
+		if up.Load() {
+			return nil
+		}
+		return errFar
+	}}
+	obs := &counting{}
+	p := e.pipeline(sink, func(o *Options) {
+		o.Concurrency, o.Observer = 2, obs
+		o.Schedule = Schedule{Waits: []time.Duration{50 * time.Millisecond}, MaxAttempts: 100}
+	})
+	p.breaker.first = 20 * time.Millisecond
+	e.retries(p)
+	for i := range breakAfter - 1 {
+		if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "open", func() bool { return obs.get("broken true") == 1 })
+	before := sink.attempts("")
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if err := p.Handle(t.Context(), delivery(fmt.Sprint("b", i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "some probes", func() bool { return sink.attempts("") >= before+3 })
+	if n := sink.attempts(""); n > before+6 {
+		t.Errorf("%d attempts while it was open", n-before)
+	}
+	up.Store(true)
+	wg.Wait()
+	eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	if obs.get("broken true") != 1 || obs.get("broken false") != 2 || len(e.deadLetters()) != 0 {
+		t.Errorf("observed %v, dead %v", obs.n, e.deadLetters())
+	}
+}
+
+// Parked deliveries alone find out that the destination is up again, and lose no attempt while it is down.
+func TestBreakerProbesWithRetries(t *testing.T) {
+	e := newEnv(t)
+	const n = 40
+	e.park(n)
+	var down atomic.Int64
+	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
+		if down.Add(1) <= breakAfter+4 {
+			return errFar
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, func(o *Options) { o.Concurrency = 2 })
+	p.breaker.first = 5 * time.Millisecond
+	e.retries(p)
+	eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	if got := sink.attempts(""); got != n+breakAfter+4 || len(e.deadLetters()) != 0 {
+		t.Errorf("%d attempts, dead %v", got, e.deadLetters())
+	}
+}
+
+// What waits for a destination that is down holds up neither the end nor a change of the sink's state.
+func TestBreakerLetsGoAtTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(e *env, p *Pipeline, stop func())
+		want error
+	}{
+		{"stop", func(_ *env, _ *Pipeline, stop func()) { stop() }, context.Canceled},
+		{"pause", func(e *env, _ *Pipeline, _ func()) {
+			if err := e.store.Pause(context.Background(), "s"); err != nil {
+				e.t.Error(err)
+			}
+		}, ErrDisabled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEnv(t)
+			sink := &fakeSink{answer: answers(errFar)}
+			p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Waits: []time.Duration{time.Hour}} })
+			p.breaker.first = time.Hour
+			stop := e.retries(p)
+			for i := range breakAfter {
+				if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			done := make(chan error, 1)
+			go func() { done <- p.Handle(t.Context(), delivery("held")) }()
+			c.end(e, p, stop)
+			if err := <-done; !errors.Is(err, c.want) || sink.attempts("held") != 0 {
+				t.Errorf("Handle = %v after %d attempts, want %v after none", err, sink.attempts("held"), c.want)
+			}
+		})
+	}
+}
