@@ -191,7 +191,7 @@ func (r *running) pauses(sink *moodySink) {
 	ids := r.publish("job.created", "image.updated", "job.state.changed")
 	eventually(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 2.0 })
 	// What waits anyway is not replayed.
-	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`); got["replayed"] != 0.0 || got["waiting"] != 2.0 || got["complete"] != true {
+	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`); got["replayed"] != 0.0 || got["waiting"] != 2.0 {
 		t.Errorf("replayed while paused: %v", got)
 	}
 	if sink.count() != 0 {
@@ -252,7 +252,8 @@ func (r *running) deadLetters(sink *moodySink) {
 
 func (r *running) replays(sink *moodySink) {
 	t := r.t
-	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"2020-01-01T00:00:00Z"}`); got["replayed"] != 5.0 {
+	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"2020-01-01T00:00:00Z"}`); got["replayed"] != 5.0 ||
+		got["complete"] != (r.app.cfg.Redis.URL != memoryURL) { // which does not count what was added
 		t.Errorf("replayed: %v", got)
 	}
 	eventually(t, "all delivered again", func() bool { return sink.count() == 5 })

@@ -79,6 +79,22 @@ func (b *Backbone) Queued(ctx context.Context, partition int, sink string, curso
 	return queued, nil
 }
 
+// Covers tells whether everything that a partition's log ever held behind a position is still there. Unlike [Backbone.Reach]
+// it takes any time for a position, also one before the log began. Where the server does not count what was added
+// (before Redis 7) it says no in doubt.
+func (b *Backbone) Covers(ctx context.Context, partition int, after string) (bool, error) {
+	info, err := b.streamInfo(ctx, b.keys.Log(partition))
+	switch {
+	case err != nil:
+		return false, explain("find the beginning of the log", err)
+	case CompareCursors(info.deleted, after) > 0:
+		return false, nil
+	case CompareCursors(info.last, after) <= 0, info.length > 0 && CompareCursors(info.first, after) <= 0:
+		return true, nil
+	}
+	return info.added == info.length, nil
+}
+
 // Behind tells whether a cursor lies behind a position.
 func (b *Backbone) Behind(cursor, position string) bool { return CompareCursors(cursor, position) > 0 }
 

@@ -73,3 +73,37 @@ func TestReachedQueuedAndKnown(t *testing.T) {
 		}
 	})
 }
+
+func TestCovers(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{})
+	ctx := t.Context()
+	covers := func(after string) bool {
+		t.Helper()
+		ok, err := b.Covers(ctx, 0, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	const old, late = "1577836799999-18446744073709551615", "99999999999999-0"
+	if !covers(old) || !covers("0-0") {
+		t.Error("an empty log lacks something")
+	}
+	mustAppend(t, b, notes("h", 1, 3)...)
+	log := logOf(t, b, 0)
+	if !covers(old) || !covers("0-0") || !covers(late) || !covers(log[1].Cursor) {
+		t.Error("a whole log lacks something")
+	}
+	if err := b.Commands().XTrimMaxLen(ctx, b.keys.Log(0), 2).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if covers(old) || covers("0-0") || !covers(late) || !covers(log[1].Cursor) {
+		t.Error("a trimmed log")
+	}
+	if err := b.Commands().XTrimMaxLen(ctx, b.keys.Log(0), 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if covers(old) || covers(log[0].Cursor) || !covers(log[2].Cursor) {
+		t.Error("an emptied log")
+	}
+}
