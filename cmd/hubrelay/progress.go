@@ -45,6 +45,7 @@ func (p *progress) at(done int) {
 		return
 	}
 	p.shown = now
+	p.total = max(p.total, done) // it is an estimate where there is more by the minute
 	if !p.bar {
 		_, _ = fmt.Fprintf(p.out, "%s %d of %d\n", p.verb, done, p.total)
 		return
