@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
 // A password that was not percent-encoded moves the borders of the URL; no part of it may show all the same.
@@ -159,6 +160,38 @@ func TestSlackAddressIsNeverShown(t *testing.T) {
 		_, err := config.Load(write(t, keys+"sinks: {a: "+sink+"}\n"), environ(), shipped())
 		if err == nil || strings.Contains(strings.ReplaceAll(err.Error(), "/s3cret/missing", ""), "s3cret") {
 			t.Errorf("%s: %v", sink, err)
+		}
+	}
+}
+
+// What a webhook sends as credentials is filled from the environment and never printed.
+func TestWebhookCredentialsAreNeverShown(t *testing.T) {
+	text := keys + "sinks:\n  one: {type: webhook, url: 'https://example.com/${PART}', headers: {X-Key: '${PART}', authorization: s3cret-2},\n" +
+		"    proxy: 'http://me:${PART}@proxy:3128', format: standard, tls: {server_name: other.example}}\n" +
+		"  two: {type: webhook, url: 'https://example.com', bearer: '${PART}'}\n"
+	cfg, err := config.Load(write(t, text), []string{"PART=s3cret-1", "HUBRELAY_SINKS__TWO__HEADERS={X-A: s3cret-3}"}, shipped())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, ok := cfg.Sinks["one"].Settings.(*webhook.Config)
+	if !ok || one.Headers["X-Key"] != "s3cret-1" || one.Proxy != "http://me:s3cret-1@proxy:3128" || one.TLS.ServerName != "other.example" {
+		t.Errorf("loaded %T", cfg.Sinks["one"].Settings)
+	}
+	var out bytes.Buffer
+	if err := cfg.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	if printed := out.String(); strings.Contains(printed, "s3cret") || !strings.Contains(printed, "X-A: \"(redacted)\"") ||
+		!strings.Contains(printed, "http://(redacted)@proxy:3128") {
+		t.Errorf("printed:\n%s", printed)
+	}
+	for _, bad := range []string{
+		"headers: {X-A: \"s3cret\\n\"}", "headers: {webhook-id: s3cret}", "headers: {X-A: [s3cret]}", "headers: s3cret", "bearer: [s3cret]",
+		"bearer: 's3cret s3cret'", "proxy: s3cret", "proxy: 'http://me:s3cret@proxy/s3cret'", "format: other",
+	} {
+		_, err := config.Load(write(t, keys+"sinks: {a: {type: webhook, url: 'https://example.com', "+bad+"}}\n"), environ(), shipped())
+		if err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", bad, err)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -23,23 +22,49 @@ const (
 // Config is what an operator writes for one webhook.
 type Config struct {
 	// URL is where notifications are posted: http or https. Its user, path and query count as secret.
-	URL string `koanf:"url" doc:"Where notifications are posted: https:// or http://."`
+	URL string `koanf:"url" secret:"url" doc:"Where notifications are posted: https:// or http://. Exactly one of url and url_file is given."`
+	// URLFile holds the URL; a file that changes is read again within a second or two.
+	URLFile string `koanf:"url_file" doc:"A file that holds the url, read again when it changes."`
+	// Format is the form of the body: "notification" or empty for the notification as clients see it, "standard" for
+	// {"type", "timestamp", "data"} as Standard Webhooks recommends.
+	Format string `koanf:"format" enum:"notification,standard" doc:"The body: the notification as it is, or standard: {type, timestamp, data} as Standard Webhooks recommends."`
 	// Secrets sign every request, each with a signature of its own, so that a receiver can change over. A secret is
 	// "whsec_" and 24 to 64 bytes in base64. Without any, requests are not signed.
 	Secrets []string `koanf:"secrets" secret:"true" doc:"Secrets (whsec_…) that sign every request, one signature each; make one with hubrelay keys new --webhook."`
 	// SecretFiles hold further secrets, one on a line; a file that changes is read again within a second or two.
 	SecretFiles []string `koanf:"secret_files" doc:"Files with further secrets, one on a line, read again when they change."`
+	// Headers are sent with every request. Each value may be a secret.
+	Headers map[string]string `koanf:"headers" secret:"true" doc:"Further headers of every request; their values are never shown."`
+	// Bearer and BearerFile give the header Authorization, at most one of them and none beside a user in the URL.
+	Bearer     string `koanf:"bearer" secret:"true" doc:"A token that is sent as Authorization: Bearer …."`
+	BearerFile string `koanf:"bearer_file" doc:"A file that holds the bearer token, read again when it changes."`
+	// TLS is for https URLs alone.
+	TLS TLS `koanf:"tls" doc:"Client certificate and authorities for an https url."`
+	// Proxy is asked for the target's address, once that was judged. No proxy is ever taken from the environment.
+	Proxy string `koanf:"proxy" secret:"url" doc:"A proxy to go through: http://, https:// or socks5://. It is asked for the target's address, not its name; the environment names none."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
 }
 
-// Validate reports the first bad value as a [relay.FieldError]. It reads the secret files, and asks no DNS.
+// Validate reports the first bad value as a [relay.FieldError]. It reads the files, and asks no DNS.
 func (c *Config) Validate() error {
 	g, err := c.guard()
 	if err != nil {
 		return err
 	}
-	if _, err := c.target(g); err != nil {
+	if err := c.checkEndpoint(g); err != nil {
+		return err
+	}
+	if f := c.Format; f != "" && f != formatNotification && f != formatStandard {
+		return &relay.FieldError{Field: "format", Problem: "is not known: choose notification or standard"}
+	}
+	if err := c.checkAuthorization(); err != nil {
+		return err
+	}
+	if err := c.TLS.validate(); err != nil {
+		return err
+	}
+	if _, err := c.parsedProxy(); err != nil {
 		return err
 	}
 	for i, s := range c.Secrets {
@@ -64,34 +89,6 @@ func (c *Config) guard() (*guard.Guard, error) {
 		}
 	}
 	return guard.New(c.AllowCIDRs)
-}
-
-// target returns the parsed URL. No problem repeats the URL, since it may hold a secret.
-func (c *Config) target(g *guard.Guard) (*url.URL, error) {
-	bad := func(problem string) error { return &relay.FieldError{Field: "url", Problem: problem} }
-	if c.URL == "" {
-		return nil, bad("is missing: give the address that notifications are posted to, like https://example.com/hook")
-	}
-	u, err := url.Parse(c.URL)
-	switch {
-	case err != nil:
-		return nil, bad("is not a URL")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, bad("must begin with https:// or http://")
-	case u.Hostname() == "":
-		return nil, bad("names no host")
-	case u.Fragment != "" || strings.Contains(c.URL, "#"):
-		return nil, bad("must not have a fragment (#…): it would never be sent")
-	}
-	if p := u.Port(); p != "" {
-		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return nil, bad("has a port outside 1 to 65535")
-		}
-	}
-	if err := g.CheckHost(u.Hostname()); err != nil {
-		return nil, bad("cannot be dialled: " + err.Error())
-	}
-	return u, nil
 }
 
 // parseSecret returns the bytes of a secret. Its errors do not repeat it.

@@ -3,6 +3,7 @@ package webhook
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
 func TestValidate(t *testing.T) {
@@ -44,6 +46,37 @@ func TestValidate(t *testing.T) {
 		{Config{URL: good, SecretFiles: []string{"testdata/missing"}}, "secret_files.0", "cannot be read"},
 		{Config{URL: good, SecretFiles: []string{"testdata/secret", "testdata/bad"}}, "secret_files.1", "line 2"},
 		{Config{URL: good, SecretFiles: []string{empty}}, "secret_files.0", "holds no secret"},
+		{Config{URL: good, URLFile: "testdata/secret"}, "url_file", "beside url"},
+		{Config{URLFile: "testdata/missing"}, "url_file", "cannot be read"},
+		{Config{URLFile: "testdata/secret"}, "url_file", "names a file"},
+		{Config{URLFile: empty}, "url_file", "empty"},
+		{Config{URL: good, Format: "xml"}, "format", "standard"},
+		{Config{URL: good, Format: "standard", Headers: map[string]string{"X-Key": "a b", "user-agent": "me"}}, "", ""},
+		{Config{URL: good, Headers: map[string]string{"WebHook-Id": "s3cret"}}, "headers.WebHook-Id", "Standard Webhooks"},
+		{Config{URL: good, Headers: map[string]string{"connection": "close"}}, "headers.connection", "connection"},
+		{Config{URL: good, Headers: map[string]string{"Transfer-Encoding": "chunked"}}, "headers.Transfer-Encoding", "connection"},
+		{Config{URL: good, Headers: map[string]string{"proxy-authorization": "s3cret"}}, "headers.proxy-authorization", "proxy"},
+		{Config{URL: good, Headers: map[string]string{"Host": "s3cret"}}, "headers.Host", "url"},
+		{Config{URL: good, Headers: map[string]string{"X-A": "s3cret\r\nX-B: 1"}}, "headers.X-A", "line break"},
+		{Config{URL: good, Headers: map[string]string{"X-A\r\n": "1"}}, "headers", "name of a header"},
+		{Config{URL: good, Headers: map[string]string{"X-A": "1", "x-a": "2"}}, "headers.x-a", "twice"},
+		{Config{URL: good, Bearer: "s3cret s3cret"}, "bearer", "white space"},
+		{Config{URL: good, Bearer: "a", BearerFile: "testdata/secret"}, "bearer_file", "beside bearer"},
+		{Config{URL: good, Bearer: "a", Headers: map[string]string{"authorization": "s3cret"}}, "bearer", "headers.authorization"},
+		{Config{URL: "https://u:s3cret@example.com/", Bearer: "a"}, "url", "bearer"},
+		{Config{URL: good, BearerFile: empty}, "bearer_file", "no token"},
+		{Config{URL: good, TLS: TLS{CertFile: "testdata/secret"}}, "tls.key_file", "missing beside"},
+		{Config{URL: good, TLS: TLS{KeyFile: "testdata/secret"}}, "tls.cert_file", "missing beside"},
+		{Config{URL: good, TLS: TLS{CAFile: "testdata/secret"}}, "tls.ca_file", "not PEM"},
+		{Config{URL: good, TLS: TLS{ServerName: "a:1"}}, "tls.server_name", "name of a host"},
+		{Config{URL: "http://example.com", TLS: TLS{ServerName: "a"}}, "url", "https://"},
+		{Config{URL: good, Proxy: "http://u:s3cret@10.0.0.1:3128"}, "", ""},
+		{Config{URL: good, Proxy: "ftp://u:s3cret@proxy"}, "proxy", "socks5://"},
+		{Config{URL: good, Proxy: "socks5h://u:s3cret@proxy"}, "proxy", "socks5://"},
+		{Config{URL: good, Proxy: "http://proxy/s3cret"}, "proxy", "nothing behind"},
+		{Config{URL: good, Proxy: "http://:s3cret@"}, "proxy", "names no host"},
+		{Config{URL: good, Proxy: "http://proxy:0"}, "proxy", "port"},
+		{Config{URL: "http://127.0.0.1/", Proxy: "http://10.0.0.1:3128"}, "url", "add it to allow_cidrs"},
 	} {
 		err := c.config.Validate()
 		var f *relay.FieldError
@@ -79,7 +112,7 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		d, _ := retryAfter(s, testTime)
+		d, _ := egress.RetryAfter(http.Header{"Retry-After": {s}}, testTime)
 		if d < 0 || d > longestWait {
 			t.Errorf("retryAfter(%q) = %s", s, d)
 		}

@@ -18,7 +18,10 @@ const hiddenValue = "(hidden)"
 // Explain returns the request that Deliver would send now: its signatures are valid, its time is now. The path and query
 // of the URL and the values of headers that operators set are hidden, since they may be credentials.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	req := s.request(context.Background(), d)
+	req, err := s.request(context.Background(), d)
+	if err != nil {
+		return relay.Explanation{}, err
+	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return relay.Explanation{}, fmt.Errorf("read the request's body: %w", err)
@@ -30,7 +33,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	e.Headers = append(e.Headers, relay.Header{Name: "Host", Value: req.Host})
 	for _, name := range slices.Sorted(maps.Keys(req.Header)) {
 		for _, value := range req.Header[name] {
-			if !ownHeader(name) {
+			if !ownHeader(name) || s.operators[name] {
 				value = hiddenValue
 			}
 			e.Headers = append(e.Headers, relay.Header{Name: name, Value: value})

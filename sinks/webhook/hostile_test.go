@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/guard"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
@@ -178,8 +179,9 @@ func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
 	n := &tunnel{}
 	defer n.close()
 	defer func() { _ = s.Close() }()
-	s.transport.DialContext = n.dial
-	s.transport.HTTP2.SendPingTimeout, s.transport.HTTP2.PingTimeout = 50*time.Millisecond, 50*time.Millisecond
+	tr := s.transports.current()
+	tr.DialContext = n.dial
+	tr.HTTP2.SendPingTimeout, tr.HTTP2.PingTimeout = 50*time.Millisecond, 50*time.Millisecond
 	if err := deliverWithin(t, s, 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -190,4 +192,13 @@ func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
 	if err := deliverWithin(t, s, 5*time.Second); err != nil {
 		t.Errorf("the next attempt is still on the dead connection: %v", err)
 	}
+}
+
+func mustGuard(t testing.TB, allow ...string) *guard.Guard {
+	t.Helper()
+	g, err := guard.New(allow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

@@ -4,43 +4,38 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/base64"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
 	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 const (
 	// keptAnswer is how much of an answer a dead letter shows.
-	keptAnswer = 1 << 10
+	keptAnswer = egress.KeptAnswer
 	// drainedAnswer is how much more is read so that the connection can be used again; a longer answer closes it.
 	drainedAnswer = 64 << 10
-	dialTimeout   = 10 * time.Second
-	idleTimeout   = 90 * time.Second
-	// idleConns is more than any sensible concurrency, so that a busy sink does not dial for every request.
-	idleConns = 128
-	// A connection that is silent for pingAfter is asked for a sign of life, and left when none comes within pingWait: all
-	// attempts share one HTTP/2 connection, and the kernel takes a quarter of an hour to notice that it is dead.
-	pingAfter = 15 * time.Second
-	pingWait  = 10 * time.Second
-	// longestWait bounds what Retry-After may say before it is made a duration; deliver caps it further.
-	longestWait = 365 * 24 * time.Hour
+	longestWait   = egress.LongestWait
+	// shortestHidden keeps a header like "1" from blotting out every 1.
+	shortestHidden = 4
 )
 
 // Kind is the webhook's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "webhook",
-		Config: func() relay.SinkConfig { return &Config{} },
+		Config: func() relay.SinkConfig { return &Config{Format: formatNotification} },
 		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
 			cfg, ok := c.(*Config)
 			if !ok {
@@ -53,80 +48,102 @@ func Kind() relay.SinkKind {
 
 // Sink posts to one URL. Deliver may be called concurrently.
 type Sink struct {
-	host      string
-	template  *http.Request
-	transport *http.Transport
-	secrets   *secrets
-	now       func() time.Time
-	// hidden are parts of the URL that no error may show.
+	endpoint   func() *endpoint
+	bearer     func() string
+	header     http.Header
+	operators  map[string]bool // the canonical names of headers whose values the operator gave
+	format     string
+	transports *transports
+	secrets    *secrets
+	now        func() time.Time
+	// hidden are texts besides the URL and the bearer token that no error may show.
 	hidden []string
 }
 
-func open(s relay.SinkSettings, c *Config, tlsConfig *tls.Config) (*Sink, error) {
+// open dials nothing. base may be nil.
+func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
+	fail := func(err error) (*Sink, error) { return nil, fmt.Errorf("open webhook %s: %w", s.Name, err) }
 	g, err := c.guard()
 	if err != nil {
-		return nil, fmt.Errorf("open webhook %s: %w", s.Name, err)
+		return fail(err)
 	}
-	u, err := c.target(g)
-	if err != nil {
-		return nil, fmt.Errorf("open webhook %s: %w", s.Name, err)
+	sink := &Sink{format: c.Format, now: time.Now, bearer: func() string { return "" }}
+	if err := c.checkEndpoint(g); err != nil {
+		return fail(err)
 	}
-	keys, err := newSecrets(c, s.Log, time.Now)
+	parse := func(text []byte) (*endpoint, error) { return c.parseEndpointFile(text, g) }
+	if sink.endpoint, err = follow(c.URL, c.URLFile, parse, s.Log); err != nil {
+		return fail(fmt.Errorf("url %w", err))
+	}
+	if _, err := c.authorization(); err != nil {
+		return fail(err)
+	}
+	if c.Bearer != "" || c.BearerFile != "" {
+		if sink.bearer, err = follow(c.Bearer, c.BearerFile, parseBearer, s.Log); err != nil {
+			return fail(fmt.Errorf("bearer %w", err))
+		}
+	}
+	if sink.header, err = c.headers(); err != nil {
+		return fail(err)
+	}
+	through, err := c.parsedProxy()
 	if err != nil {
-		return nil, fmt.Errorf("open webhook %s: %w", s.Name, err)
+		return fail(err)
+	}
+	sink.hidden = hiddenTexts(sink.header, through)
+	sink.operators = make(map[string]bool, len(sink.header))
+	for name := range sink.header {
+		sink.operators[name] = true
+	}
+	ourHeaders(sink.header, s.UserAgent)
+	if sink.transports, err = newTransports(c, s.Log, base, builder(g, through)); err != nil {
+		return fail(err)
+	}
+	if sink.secrets, err = newSecrets(c, s.Log, time.Now); err != nil {
+		return fail(err)
 	}
 	if len(c.Secrets)+len(c.SecretFiles) == 0 {
 		s.Log.Warn("webhook has no secrets, so its requests are not signed and receivers cannot tell who sent them")
 	}
-	return &Sink{
-		host: u.Host, template: template(u, s.UserAgent), transport: newTransport(g, tlsConfig),
-		secrets: keys, now: time.Now, hidden: hiddenParts(u),
-	}, nil
+	return sink, nil
 }
 
-// newTransport has no proxy: the guard must judge the target itself.
-func newTransport(g *guard.Guard, tlsConfig *tls.Config) *http.Transport {
-	if tlsConfig == nil {
-		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: g.Control}
-	return &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSClientConfig:        tlsConfig,
-		TLSHandshakeTimeout:    dialTimeout,
-		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
-		MaxIdleConnsPerHost:    idleConns,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true,
-	}
-}
-
-func template(u *url.URL, userAgent string) *http.Request {
+// ourHeaders adds what the operator did not set.
+func ourHeaders(h http.Header, userAgent string) {
 	if userAgent == "" {
 		userAgent = "hubrelay"
 	}
-	h := http.Header{"Content-Type": {"application/json"}, "User-Agent": {userAgent}}
-	target := *u
-	if u.User != nil {
-		password, _ := u.User.Password()
-		pair := u.User.Username() + ":" + password
-		h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(pair)))
-		target.User = nil
-	}
-	return &http.Request{
-		Method: http.MethodPost, URL: &target, Host: target.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	for name, value := range map[string]string{"Content-Type": "application/json", "User-Agent": userAgent} {
+		if h[name] == nil {
+			h[name] = []string{value}
+		}
 	}
 }
 
-// Deliver posts d once. The body is the notification as clients see it; several are sent as a JSON array.
+// builder returns what makes a transport. Without a proxy each address is judged as it is dialled, with one before the
+// proxy is asked for it; neither asks a proxy that the environment names.
+func builder(g *guard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool) *http.Transport {
+	return func(c *tls.Config, roots *x509.CertPool) *http.Transport {
+		t := egress.NewTransport(g, c)
+		if through != nil {
+			p := &proxy{url: through, guard: g, resolver: net.DefaultResolver, roots: roots}
+			t.DialContext = p.DialContext
+		}
+		return t
+	}
+}
+
+// Deliver posts d once. It refuses a delivery of several notifications.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	// RoundTrip rather than a Client: it follows no redirect, keeps no cookie and puts no URL in its errors.
-	resp, err := s.transport.RoundTrip(s.request(ctx, d))
+	payload, err := body(s.format, d)
 	if err != nil {
-		return s.networkError(err)
+		return relay.Permanent(err)
+	}
+	to := s.endpoint()
+	// RoundTrip rather than a Client: it follows no redirect, keeps no cookie and puts no URL in its errors.
+	resp, err := s.transports.current().RoundTrip(s.requestTo(ctx, to, d.ID, payload))
+	if err != nil {
+		return s.networkError(to, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
@@ -136,52 +153,55 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		// Its body is the bare connection, and reading that would not end with ctx.
-		return fmt.Errorf("post to %s: %w", s.host, &relay.AnswerError{Status: resp.StatusCode})
+		return fmt.Errorf("post to %s: %w", to.Host(), &relay.AnswerError{Status: resp.StatusCode})
 	}
-	return s.judge(resp)
+	return s.judge(to, resp)
 }
 
-func (s *Sink) request(ctx context.Context, d relay.Delivery) *http.Request {
-	body := payload(d)
-	req := s.template.WithContext(ctx)
-	h := make(http.Header, len(s.template.Header)+3)
-	for k, v := range s.template.Header {
+// request is what Deliver would send for d.
+func (s *Sink) request(ctx context.Context, d relay.Delivery) (*http.Request, error) {
+	payload, err := body(s.format, d)
+	if err != nil {
+		return nil, err
+	}
+	return s.requestTo(ctx, s.endpoint(), d.ID, payload), nil
+}
+
+func (s *Sink) requestTo(ctx context.Context, to *endpoint, id string, payload []byte) *http.Request {
+	h := make(http.Header, len(s.header)+4)
+	for k, v := range s.header {
 		h[k] = v
+	}
+	if to.basic != "" {
+		h["Authorization"] = []string{to.basic}
+	} else if token := s.bearer(); token != "" {
+		h["Authorization"] = []string{"Bearer " + token}
 	}
 	// Written in lower case as Standard Webhooks spells them, for receivers that compare byte for byte.
 	now := s.now().Unix()
-	h["webhook-id"] = []string{d.ID}
+	h["webhook-id"] = []string{id}
 	h["webhook-timestamp"] = []string{strconv.FormatInt(now, 10)}
 	if keys := s.secrets.current(); len(keys) > 0 {
-		h["webhook-signature"] = []string{sign(keys, d.ID, now, body)}
+		h["webhook-signature"] = []string{sign(keys, id, now, payload)}
 	}
-	req.Header = h
-	req.ContentLength = int64(len(body))
-	req.Body = io.NopCloser(bytes.NewReader(body))
-	// Lets the transport start over on a fresh connection when an idle one turned out closed before a byte was sent.
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	return req
-}
-
-func payload(d relay.Delivery) []byte {
-	if len(d.Notifications) == 1 {
-		return d.Notifications[0].Data
+	req := &http.Request{
+		Method: http.MethodPost, URL: to.url, Host: to.url.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		ContentLength: int64(len(payload)), Body: io.NopCloser(bytes.NewReader(payload)),
+		// Lets the transport start over on a fresh connection when an idle one turned out closed before a byte was sent.
+		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(payload)), nil },
 	}
-	parts := make([][]byte, len(d.Notifications))
-	for i, n := range d.Notifications {
-		parts[i] = n.Data
-	}
-	return append(append([]byte{'['}, bytes.Join(parts, []byte{','})...), ']')
+	return req.WithContext(ctx)
 }
 
 // judge says what an answer other than 2xx means.
-func (s *Sink) judge(resp *http.Response) error {
+func (s *Sink) judge(to *endpoint, resp *http.Response) error {
 	kept, _ := io.ReadAll(io.LimitReader(resp.Body, keptAnswer))
 	if len(kept) == keptAnswer {
 		_, _ = io.CopyN(io.Discard, resp.Body, drainedAnswer)
 	}
-	err := fmt.Errorf("post to %s: %w", s.host, &relay.AnswerError{
-		Status: resp.StatusCode, Body: strings.ToValidUTF8(string(kept), ""),
+	err := fmt.Errorf("post to %s: %w", to.Host(), &relay.AnswerError{
+		Status: resp.StatusCode, Body: s.scrub(to, strings.ToValidUTF8(string(kept), "")),
 	})
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
@@ -189,71 +209,67 @@ func (s *Sink) judge(resp *http.Response) error {
 	case http.StatusGone:
 		return relay.Gone(err)
 	}
-	if wait, ok := retryAfter(resp.Header.Get("Retry-After"), s.now()); ok {
+	if wait, ok := egress.RetryAfter(resp.Header, s.now()); ok {
 		return relay.RetryAfter(err, wait)
 	}
 	return err
 }
 
-// retryAfter reads seconds or an HTTP date (RFC 9110, 10.2.3).
-func retryAfter(value string, now time.Time) (time.Duration, bool) {
-	value = strings.TrimSpace(value)
-	if value == "" {
-		return 0, false
-	}
-	if seconds, err := strconv.ParseUint(value, 10, 63); err == nil {
-		if seconds > uint64(longestWait/time.Second) {
-			return longestWait, true
-		}
-		return time.Duration(seconds) * time.Second, true
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0, false
-	}
-	return min(max(at.Sub(now), 0), longestWait), true
-}
-
-// networkError names the host and nothing else of the URL.
-func (s *Sink) networkError(err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		err = wrapped.Err
-	}
+// networkError names the host and nothing else of the URL, and no header.
+func (s *Sink) networkError(to *endpoint, err error) error {
+	err = to.Error(err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		// It comes from this machine, and the far side has no say in it: the words it shares with the URL are chance.
-		return fmt.Errorf("post to %s: %w", s.host, err)
+		return err
 	}
-	text := err.Error()
-	for _, part := range s.hidden {
-		if strings.Contains(text, part) {
-			return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat the url)", s.host)
-		}
+	if text := err.Error(); s.scrubOwn(text) != text {
+		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)", to.Host())
 	}
-	return fmt.Errorf("post to %s: %w", s.host, err)
+	return err
 }
 
-// hiddenParts are the parts of a URL that may be credentials; very short ones hide nothing.
-func hiddenParts(u *url.URL) []string {
-	parts := []string{u.RawQuery, strings.Trim(u.EscapedPath(), "/"), strings.Trim(u.Path, "/")}
-	if u.User != nil {
-		password, _ := u.User.Password()
-		parts = append(parts, u.User.Username(), password)
+const redacted = "(redacted)"
+
+// scrub takes secrets out of what a far side said that repeats our request.
+func (s *Sink) scrub(to *endpoint, text string) string {
+	text = to.Scrub(text)
+	if _, encoded, ok := strings.Cut(to.basic, " "); ok {
+		text = strings.ReplaceAll(text, encoded, redacted)
 	}
-	for _, values := range u.Query() {
-		parts = append(parts, values...)
+	text = s.scrubOwn(text)
+	if len(text) > keptAnswer {
+		text = strings.ToValidUTF8(text[:keptAnswer], "")
 	}
-	var out []string
-	for _, p := range parts {
-		if len(p) >= 4 {
-			out = append(out, p)
+	return text
+}
+
+func (s *Sink) scrubOwn(text string) string {
+	for _, part := range append([]string{s.bearer()}, s.hidden...) {
+		if len(part) >= shortestHidden {
+			text = strings.ReplaceAll(text, part, redacted)
 		}
 	}
-	return out
+	return text
+}
+
+// hiddenTexts are the values of the operator's headers, and who we are to the proxy.
+func hiddenTexts(h http.Header, through *url.URL) []string {
+	var texts []string
+	for _, values := range h {
+		texts = append(texts, values...)
+		for _, v := range values {
+			texts = append(texts, strings.Fields(v)...) // "Bearer" and the token alone
+		}
+	}
+	if through != nil && through.User != nil {
+		password, _ := through.User.Password()
+		texts = append(texts, password)
+	}
+	slices.SortFunc(texts, func(a, b string) int { return len(b) - len(a) })
+	return slices.DeleteFunc(texts, func(t string) bool { return len(t) < shortestHidden || t == "Bearer" || t == "Basic" })
 }
 
 // Close closes idle connections. It may be called twice.
 func (s *Sink) Close() error {
-	s.transport.CloseIdleConnections()
+	s.transports.close()
 	return nil
 }

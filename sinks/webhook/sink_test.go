@@ -316,13 +316,18 @@ func TestGuardAtDialTime(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	t.Setenv("HTTP_PROXY", "http://"+l.Addr().String())
+	loopback := mustGuard(t, "127.0.0.0/8")
 	strict, err := open(settings, &Config{URL: "http://example.com/"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = strict.Close() }()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	strict.template.URL.Host = net.JoinHostPort("localhost", port)
+	inwards, err := (&Config{}).parseEndpoint("http://localhost:"+port+"/", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict.endpoint = func() *endpoint { return inwards }
 	err = strict.Deliver(context.Background(), sinktest.Sample("a"))
 	if err == nil || !strings.Contains(err.Error(), "allow_cidrs") {
 		t.Errorf("dialling inwards gave %v", err)

@@ -1,0 +1,142 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
+
+// headers returns the operator's headers by their canonical names. No problem repeats a value, since it may be a secret.
+func (c *Config) headers() (http.Header, error) {
+	names := make([]string, 0, len(c.Headers))
+	for name := range c.Headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	h := make(http.Header, len(names))
+	for _, name := range names {
+		if !isToken(name) {
+			return nil, &relay.FieldError{Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header", relay.Clip(name, 60))}
+		}
+		bad := func(problem string) error { return &relay.FieldError{Field: "headers." + name, Problem: problem} }
+		canonical := http.CanonicalHeaderKey(name)
+		if reason := reserved(canonical); reason != "" {
+			return nil, bad(reason)
+		}
+		if _, twice := h[canonical]; twice {
+			return nil, bad("is given twice, since case does not matter in the names of headers")
+		}
+		if err := checkValue(c.Headers[name]); err != nil {
+			return nil, bad(err.Error())
+		}
+		h[canonical] = []string{c.Headers[name]}
+	}
+	return h, nil
+}
+
+// reserved says why a header cannot be the operator's, and nothing where it can.
+func reserved(canonical string) string {
+	switch canonical {
+	case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return "belongs to the connection and cannot be set"
+	case "Host", "Content-Length", "Content-Encoding", "Expect":
+		return "follows from the url and the body and cannot be set"
+	}
+	switch {
+	case strings.HasPrefix(canonical, "Proxy-"):
+		return "belongs to the connection and cannot be set; a proxy's user and password stand in its URL"
+	case strings.HasPrefix(canonical, "Webhook-"):
+		return "belongs to Standard Webhooks and is set by the relay"
+	}
+	return ""
+}
+
+// isToken follows RFC 9110, 5.6.2.
+func isToken(s string) bool {
+	for _, c := range []byte(s) {
+		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func checkValue(s string) error {
+	for _, c := range []byte(s) {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return errors.New("holds a line break or another control character, which no header can carry")
+		}
+	}
+	if strings.TrimSpace(s) != s {
+		return errors.New("begins or ends with white space")
+	}
+	return nil
+}
+
+// parseBearer checks a bearer token. Its errors do not repeat it.
+func parseBearer(text []byte) (string, error) {
+	s := strings.TrimSpace(string(text))
+	if s == "" {
+		return "", errors.New("holds no token")
+	}
+	for _, c := range []byte(s) {
+		if c <= ' ' || c >= 0x7f {
+			return "", errors.New("holds white space or other characters that a token cannot have")
+		}
+	}
+	return s, nil
+}
+
+// checkAuthorization reports what is wrong with headers, bearer and bearer_file.
+func (c *Config) checkAuthorization() error {
+	if _, err := c.headers(); err != nil {
+		return err
+	}
+	if _, err := c.authorization(); err != nil {
+		return err
+	}
+	if c.Bearer != "" {
+		if _, err := parseBearer([]byte(c.Bearer)); err != nil {
+			return &relay.FieldError{Field: "bearer", Problem: err.Error()}
+		}
+	}
+	if c.BearerFile == "" {
+		return nil
+	}
+	text, err := egress.ReadFile(c.BearerFile)
+	if err == nil {
+		_, err = parseBearer(text)
+	}
+	if err != nil {
+		return &relay.FieldError{Field: "bearer_file", Problem: err.Error()}
+	}
+	return nil
+}
+
+// authorization says by which key the header Authorization is given, and objects to several.
+func (c *Config) authorization() (string, error) {
+	key := ""
+	for name := range c.Headers {
+		if strings.EqualFold(name, "Authorization") {
+			key = "headers." + name
+		}
+	}
+	for _, other := range []struct {
+		key   string
+		given bool
+	}{{"bearer", c.Bearer != ""}, {"bearer_file", c.BearerFile != ""}} {
+		switch {
+		case !other.given:
+		case key != "":
+			return "", &relay.FieldError{Field: other.key, Problem: "is given beside " + key + ": give one of them, since both make the header Authorization"}
+		default:
+			key = other.key
+		}
+	}
+	return key, nil
+}

@@ -1,0 +1,253 @@
+package webhook
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/guard"
+)
+
+const (
+	dialTimeout = 10 * time.Second
+	// maxProxyAnswer bounds the header of a proxy's answer, in bytes.
+	maxProxyAnswer = 64 << 10
+	// maxTries bounds how many addresses of a target a proxy is asked for.
+	maxTries = 4
+)
+
+// proxy reaches targets through a proxy that the operator named. The guard judges the target's address after DNS, and
+// that very address is what the proxy is asked for: a proxy that resolved the name once more could be led inwards. The
+// proxy's own address is not judged, since only the configuration can name it; that opens nothing as a target.
+type proxy struct {
+	url      *url.URL
+	guard    *guard.Guard
+	resolver guard.Resolver
+	roots    *x509.CertPool
+}
+
+// parseProxy checks the URL of a proxy. Its errors follow the name of the key and repeat nothing of the URL.
+func parseProxy(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("is not a URL")
+	}
+	port := map[string]string{"http": "80", "https": "443", "socks5": "1080"}[u.Scheme]
+	switch {
+	case u.Scheme == "socks5h":
+		return nil, errors.New("must begin with socks5:// here: names are resolved before the proxy is asked, since the addresses are judged")
+	case port == "":
+		return nil, errors.New("must begin with http://, https:// or socks5://")
+	case u.Hostname() == "":
+		return nil, errors.New("names no host")
+	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
+		return nil, errors.New("must hold nothing behind host and port")
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return nil, errors.New("has a port outside 1 to 65535")
+		}
+		port = p
+	}
+	if password, _ := u.User.Password(); u.Scheme == "socks5" && (len(u.User.Username()) > 255 || len(password) > 255) {
+		return nil, errors.New("has a user or a password of more than 255 bytes")
+	}
+	u.Host = net.JoinHostPort(u.Hostname(), port)
+	return u, nil
+}
+
+func (c *Config) parsedProxy() (*url.URL, error) {
+	if c.Proxy == "" {
+		return nil, nil
+	}
+	u, err := parseProxy(c.Proxy)
+	if err != nil {
+		return nil, &relay.FieldError{Field: "proxy", Problem: err.Error()}
+	}
+	return u, nil
+}
+
+// DialContext is a transport's: address is the target's host and port.
+func (p *proxy) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := p.dial(ctx, address)
+	if err != nil {
+		// A dial's error is made on this machine: what the far side says is not in it.
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	return conn, nil
+}
+
+func (p *proxy) dial(ctx context.Context, address string) (net.Conn, error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, errors.New("the target has no port")
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, errors.New("the target's port is no number")
+	}
+	addrs, err := p.guard.Resolve(ctx, p.resolver, host)
+	if err != nil {
+		return nil, err
+	}
+	for _, addr := range addrs[:min(len(addrs), maxTries)] {
+		var conn net.Conn
+		if conn, err = p.through(ctx, netip.AddrPortFrom(addr, uint16(port))); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, fmt.Errorf("proxy %s: %w", p.url.Host, err)
+}
+
+// through connects to the proxy and has it connect to one address.
+func (p *proxy) through(ctx context.Context, target netip.AddrPort) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", p.url.Host)
+	if err != nil {
+		return nil, err
+	}
+	// Reads and writes below know no ctx: its end is their deadline.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	ready, err := p.ask(ctx, conn, target)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return ready, nil
+}
+
+func (p *proxy) ask(ctx context.Context, conn net.Conn, target netip.AddrPort) (net.Conn, error) {
+	if p.url.Scheme == "socks5" {
+		return conn, p.socks(conn, target)
+	}
+	if p.url.Scheme == "https" {
+		secure := tls.Client(conn, &tls.Config{MinVersion: tls.VersionTLS12, ServerName: p.url.Hostname(), RootCAs: p.roots, NextProtos: []string{"http/1.1"}})
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return nil, fmt.Errorf("handshake: %w", err)
+		}
+		conn = secure
+	}
+	return conn, p.connect(conn, target)
+}
+
+// connect asks an HTTP proxy (RFC 9110, 9.3.6). Nothing of its answer but the status is shown.
+func (p *proxy) connect(conn net.Conn, target netip.AddrPort) error {
+	text := "CONNECT " + target.String() + " HTTP/1.1\r\nHost: " + target.String() + "\r\n"
+	if user := p.url.User; user != nil {
+		password, _ := user.Password()
+		text += "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)) + "\r\n"
+	}
+	if _, err := io.WriteString(conn, text+"\r\n"); err != nil {
+		return err
+	}
+	answer := bufio.NewReader(io.LimitReader(conn, maxProxyAnswer))
+	resp, err := http.ReadResponse(answer, &http.Request{Method: http.MethodConnect})
+	switch {
+	case err != nil:
+		return errors.New("its answer to CONNECT is not HTTP, or did not come")
+	case resp.StatusCode/100 != 2:
+		_ = resp.Body.Close()
+		return fmt.Errorf("it answered CONNECT with %d", resp.StatusCode)
+	case answer.Buffered() > 0:
+		return errors.New("it sent something ahead of the target")
+	}
+	return nil
+}
+
+// socks asks a SOCKS5 proxy (RFC 1928, and RFC 1929 for user and password).
+func (p *proxy) socks(conn net.Conn, target netip.AddrPort) error {
+	const none, byPassword = 0, 2
+	methods := []byte{5, 1, none}
+	if p.url.User != nil {
+		methods = []byte{5, 2, none, byPassword}
+	}
+	if _, err := conn.Write(methods); err != nil {
+		return err
+	}
+	var chosen [2]byte
+	if _, err := io.ReadFull(conn, chosen[:]); err != nil || chosen[0] != 5 {
+		return errors.New("it does not speak SOCKS5")
+	}
+	switch {
+	case chosen[1] == byPassword && p.url.User != nil:
+		if err := p.socksLogin(conn); err != nil {
+			return err
+		}
+	case chosen[1] != none:
+		return errors.New("it wants to know who we are in a way we do not have: give user and password in its URL")
+	}
+	request := []byte{5, 1, 0, 1}
+	if target.Addr().Is6() {
+		request[3] = 4
+	}
+	request = append(request, target.Addr().AsSlice()...)
+	request = append(request, byte(target.Port()>>8), byte(target.Port()))
+	if _, err := conn.Write(request); err != nil {
+		return err
+	}
+	return socksReply(conn)
+}
+
+func (p *proxy) socksLogin(conn net.Conn) error {
+	password, _ := p.url.User.Password()
+	name := p.url.User.Username()
+	login := append([]byte{1, byte(len(name))}, name...)
+	login = append(append(login, byte(len(password))), password...)
+	if _, err := conn.Write(login); err != nil {
+		return err
+	}
+	var verdict [2]byte
+	if _, err := io.ReadFull(conn, verdict[:]); err != nil || verdict[1] != 0 {
+		return errors.New("it refused user and password")
+	}
+	return nil
+}
+
+func socksReply(conn io.Reader) error {
+	var head [4]byte
+	if _, err := io.ReadFull(conn, head[:]); err != nil || head[0] != 5 {
+		return errors.New("it did not answer by SOCKS5")
+	}
+	if head[1] != 0 {
+		return fmt.Errorf("it refused with SOCKS5's code %d", head[1])
+	}
+	size := 0
+	switch head[3] {
+	case 1:
+		size = 4
+	case 4:
+		size = 16
+	case 3:
+		var n [1]byte
+		if _, err := io.ReadFull(conn, n[:]); err != nil {
+			return errors.New("its answer broke off")
+		}
+		size = int(n[0])
+	default:
+		return errors.New("it did not answer by SOCKS5")
+	}
+	if _, err := io.CopyN(io.Discard, conn, int64(size)+2); err != nil {
+		return errors.New("its answer broke off")
+	}
+	return nil
+}

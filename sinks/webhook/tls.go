@@ -1,0 +1,215 @@
+package webhook
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
+
+// TLS says how a webhook proves who it is and whom it trusts. The files are PEM and read again when they change.
+type TLS struct {
+	// CertFile and KeyFile are the client's certificate chain and private key, both or none.
+	CertFile string `koanf:"cert_file" doc:"The client certificate (chain) that is shown to the receiver, PEM, together with key_file; read again when it changes."`
+	KeyFile  string `koanf:"key_file" doc:"The private key of cert_file, PEM, read again when it changes."`
+	// CAFile holds the authorities that may vouch for the receiver, instead of the system's.
+	CAFile string `koanf:"ca_file" doc:"The authorities that may vouch for the receiver, PEM, instead of the system's; read again when it changes."`
+	// ServerName is the name that the receiver's certificate must bear; empty for the host of the URL.
+	ServerName string `koanf:"server_name" doc:"The name that the receiver's certificate must bear, where it is not the host of the url."`
+}
+
+func (t *TLS) validate() error {
+	switch {
+	case t.CertFile == "" && t.KeyFile != "":
+		return &relay.FieldError{Field: "tls.cert_file", Problem: "is missing beside key_file: give both, or none"}
+	case t.CertFile != "" && t.KeyFile == "":
+		return &relay.FieldError{Field: "tls.key_file", Problem: "is missing beside cert_file: give both, or none"}
+	case strings.ContainsAny(t.ServerName, " /:@\r\n\t"):
+		return &relay.FieldError{Field: "tls.server_name", Problem: "is not the name of a host"}
+	}
+	var p [3]*pemFile
+	for i, f := range t.files() {
+		if f.name == "" {
+			continue
+		}
+		text, err := egress.ReadFile(f.name)
+		if err == nil {
+			p[i], err = parsePEM(text)
+		}
+		if err != nil {
+			return &relay.FieldError{Field: "tls." + f.key, Problem: err.Error()}
+		}
+	}
+	if _, err := t.config(nil, p); err != nil {
+		field := "tls.cert_file"
+		if errors.Is(err, errNoAuthority) {
+			field = "tls.ca_file"
+		}
+		return &relay.FieldError{Field: field, Problem: err.Error()}
+	}
+	return nil
+}
+
+type keyedFile struct{ key, name string }
+
+func (t *TLS) files() [3]keyedFile {
+	return [3]keyedFile{{"cert_file", t.CertFile}, {"key_file", t.KeyFile}, {"ca_file", t.CAFile}}
+}
+
+// pemFile is the content of one of the files; another pointer is another content.
+type pemFile struct{ text []byte }
+
+func parsePEM(text []byte) (*pemFile, error) {
+	if !bytes.Contains(text, []byte("-----BEGIN ")) {
+		return nil, errors.New("names a file that is not PEM")
+	}
+	return &pemFile{text: text}, nil
+}
+
+var errNoAuthority = errors.New("names a file that holds no certificate")
+
+// config adds the contents of cert_file, key_file and ca_file, each nil where not given, to a copy of base. Its errors
+// follow the name of a key and repeat nothing of the files.
+func (t *TLS) config(base *tls.Config, p [3]*pemFile) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if base != nil {
+		c = base.Clone()
+	}
+	if t.ServerName != "" {
+		c.ServerName = t.ServerName
+	}
+	if p[0] != nil && p[1] != nil {
+		pair, err := tls.X509KeyPair(p[0].text, p[1].text)
+		if err != nil {
+			return nil, fmt.Errorf("and key_file are no pair: %s", strings.TrimPrefix(err.Error(), "tls: "))
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	if p[2] != nil {
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(p[2].text) {
+			return nil, errNoAuthority
+		}
+	}
+	return c, nil
+}
+
+// keptTransports bounds how many former transports are remembered; the connections of older ones have long run out.
+const keptTransports = 8
+
+// transports gives the transport that fits the present content of the files. Safe for concurrent use.
+type transports struct {
+	make  func(*tls.Config, [3]*pemFile) (*http.Transport, error)
+	base  *tls.Config
+	files [3]*egress.File[*pemFile]
+	log   *slog.Logger
+
+	now atomic.Pointer[generation]
+	mu  sync.Mutex
+	old []*http.Transport // the last few, whose connections may not have ended
+}
+
+// generation is a transport and the contents it was made for. Contents that make none keep the transport before.
+type generation struct {
+	*http.Transport
+	made [3]*pemFile
+}
+
+func newTransports(c *Config, log *slog.Logger, base *tls.Config, build func(*tls.Config, *x509.CertPool) *http.Transport) (*transports, error) {
+	t := &transports{base: base, log: log}
+	t.make = func(base *tls.Config, p [3]*pemFile) (*http.Transport, error) {
+		config, err := c.TLS.config(base, p)
+		if err != nil {
+			return nil, err
+		}
+		return build(config, proxyRoots(p[2])), nil
+	}
+	for i, f := range c.TLS.files() {
+		if f.name == "" {
+			continue
+		}
+		file, err := egress.Follow(f.name, parsePEM, log, time.Now)
+		if err != nil {
+			return nil, fmt.Errorf("tls.%s %w", f.key, err)
+		}
+		t.files[i] = file
+	}
+	contents := t.contents()
+	first, err := t.make(base, contents)
+	if err != nil {
+		return nil, fmt.Errorf("tls.cert_file %w", err)
+	}
+	t.now.Store(&generation{first, contents})
+	return t, nil
+}
+
+func (t *transports) contents() [3]*pemFile {
+	var p [3]*pemFile
+	for i, f := range t.files {
+		if f != nil {
+			p[i] = f.Current()
+		}
+	}
+	return p
+}
+
+// current makes a new transport when a file has changed: connections of the old one end once they are idle. A
+// certificate whose key has not come yet is not usable, and the old pair stays.
+func (t *transports) current() *http.Transport {
+	g := t.now.Load()
+	contents := t.contents()
+	if contents == g.made {
+		return g.Transport
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g = t.now.Load()
+	if contents == g.made {
+		return g.Transport
+	}
+	next, err := t.make(t.base, contents)
+	if err != nil {
+		t.log.Error("the files of tls changed and do not fit each other; the last good ones stay in use", "error", err)
+		t.now.Store(&generation{g.Transport, contents})
+		return g.Transport
+	}
+	t.now.Store(&generation{next, contents})
+	g.CloseIdleConnections()
+	if t.old = append(t.old, g.Transport); len(t.old) > keptTransports {
+		t.old = t.old[1:]
+	}
+	return next
+}
+
+// close ends the connections that are idle.
+func (t *transports) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, old := range t.old {
+		old.CloseIdleConnections()
+	}
+	t.now.Load().CloseIdleConnections()
+}
+
+// proxyRoots are whom a proxy's own certificate may come from: the system's authorities and those of ca_file.
+func proxyRoots(ca *pemFile) *x509.CertPool {
+	if ca == nil {
+		return nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	roots.AppendCertsFromPEM(ca.text)
+	return roots
+}
