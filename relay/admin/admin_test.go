@@ -141,7 +141,7 @@ func TestMetrics(t *testing.T) {
 	m.DeadLettered("billing", "permanent")
 	m.Lost("billing")
 	m.Disabled("billing", true)
-	m.Backlog("billing", 12)
+	m.Backlog("billing", 12, 3, 1)
 	m.RedisUp(true)
 	m.RedisRestarted()
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
@@ -166,6 +166,8 @@ func TestMetrics(t *testing.T) {
 		`hubrelay_deliveries_parked_total{sink="billing"} 1`,
 		`hubrelay_dead_letters_total{reason="permanent",sink="billing"} 1`,
 		`hubrelay_sink_backlog{sink="billing"} 12`,
+		`hubrelay_sink_parked{sink="billing"} 3`,
+		`hubrelay_sink_dead_letters{sink="billing"} 1`,
 		`hubrelay_redis_up 1`,
 		`hubrelay_embedded_redis_restarts_total 1`,
 		`hubrelay_build_info{version="v1.2.3"} 1`,

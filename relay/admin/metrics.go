@@ -38,6 +38,8 @@ type Metrics struct {
 	paused       *prometheus.GaugeVec
 	broken       *prometheus.GaugeVec
 	backlog      *prometheus.GaugeVec
+	waiting      *prometheus.GaugeVec
+	letters      *prometheus.GaugeVec
 	redisUp      prometheus.Gauge
 	redisRestart prometheus.Counter
 }
@@ -64,7 +66,9 @@ func NewMetrics(version string) *Metrics {
 		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
 		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
 		broken:       gauges("sink_breaker_open", "1 while this node holds a sink's deliveries back, since its destination is down, else 0.", "sink"),
-		backlog:      gauges("sink_backlog", "Notifications that wait in a sink's queue.", "sink"),
+		backlog:      gauges("sink_backlog", "Notifications that wait in a sink's queue for their first attempt.", "sink"),
+		waiting:      gauges("sink_parked", "Deliveries that failed and wait for another attempt.", "sink"),
+		letters:      gauges("sink_dead_letters", "Dead letters that are kept for a sink.", "sink"),
 		redisUp:      gauge("redis_up", "1 while Redis answers, else 0."),
 		redisRestart: counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -76,7 +80,7 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.lost, m.disabled, m.paused, m.broken, m.backlog,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.lost, m.disabled, m.paused, m.broken, m.backlog, m.waiting, m.letters,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -183,8 +187,12 @@ func (m *Metrics) Paused(sink string, paused bool) {
 // Broken says whether this node holds the sink's deliveries back, since its destination is down.
 func (m *Metrics) Broken(sink string, down bool) { m.broken.WithLabelValues(sink).Set(number(down)) }
 
-// Backlog sets how many notifications wait in a sink's queue.
-func (m *Metrics) Backlog(sink string, n int64) { m.backlog.WithLabelValues(sink).Set(float64(n)) }
+// Backlog sets how many notifications a sink has not got yet: in its queue, parked after a failure, and dead.
+func (m *Metrics) Backlog(sink string, queued, parked, dead int64) {
+	m.backlog.WithLabelValues(sink).Set(float64(queued))
+	m.waiting.WithLabelValues(sink).Set(float64(parked))
+	m.letters.WithLabelValues(sink).Set(float64(dead))
+}
 
 // RedisUp says whether Redis answered last time it was asked.
 func (m *Metrics) RedisUp(up bool) { m.redisUp.Set(number(up)) }

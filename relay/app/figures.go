@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/deliver"
 )
 
 // figuresEvery is how often what is only known by asking Redis is asked.
@@ -16,16 +17,21 @@ func (a *App) followFigures(ctx context.Context, b *backbone.Backbone) error {
 	for i, s := range a.sinks {
 		names[i] = s.name
 	}
+	store := deliver.NewStore(b.Commands(), b.Keys())
 	tick := time.NewTicker(figuresEvery)
 	defer tick.Stop()
 	for {
-		lengths, err := b.QueueLengths(ctx, names)
+		queued, err := b.QueueLengths(ctx, names)
+		figures, figuresErr := store.Figures(ctx, names)
 		if ctx.Err() != nil {
 			return nil
 		}
-		a.metrics.RedisUp(err == nil)
-		for i, n := range lengths {
-			a.metrics.Backlog(names[i], n)
+		up := err == nil && figuresErr == nil
+		a.metrics.RedisUp(up)
+		if up {
+			for i, name := range names {
+				a.metrics.Backlog(name, queued[i], figures[i].Parked, figures[i].Dead)
+			}
 		}
 		select {
 		case <-ctx.Done():
