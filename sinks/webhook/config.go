@@ -4,11 +4,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
 	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
@@ -73,7 +73,11 @@ func (c *Config) Validate() error {
 		}
 	}
 	for i, name := range c.SecretFiles {
-		if _, err := readSecretFile(name); err != nil {
+		text, err := egress.ReadFile(name)
+		if err == nil {
+			_, err = parseSecrets(text)
+		}
+		if err != nil {
 			return &relay.FieldError{Field: index("secret_files", i), Problem: err.Error()}
 		}
 	}
@@ -110,11 +114,8 @@ func parseSecret(s string) ([]byte, error) {
 	return key, nil
 }
 
-func readSecretFile(name string) ([][]byte, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("cannot be read: %w", err)
-	}
+// parseSecrets reads what a secret file holds: one secret on a line.
+func parseSecrets(text []byte) ([][]byte, error) {
 	var keys [][]byte
 	for i, line := range strings.Split(string(text), "\n") {
 		if strings.TrimSpace(line) == "" {

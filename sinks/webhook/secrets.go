@@ -5,39 +5,22 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"log/slog"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-)
 
-// checkEvery bounds how often secret files are looked at.
-const checkEvery = time.Second
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
 
 // secrets holds the keys that sign, and follows the files they come from. Safe for concurrent use.
 type secrets struct {
 	fixed [][]byte
-	files []string
-	log   *slog.Logger
-	now   func() time.Time
-
-	keys    atomic.Pointer[[][]byte]
-	checked atomic.Int64
-
-	mu     sync.Mutex
-	states []fileState
-}
-
-type fileState struct {
-	modified time.Time
-	size     int64
-	keys     [][]byte
+	files []*egress.File[[][]byte]
 }
 
 func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, error) {
-	s := &secrets{files: c.SecretFiles, log: log, now: now, states: make([]fileState, len(c.SecretFiles))}
+	s := &secrets{}
 	for _, text := range c.Secrets {
 		key, err := parseSecret(text)
 		if err != nil {
@@ -45,74 +28,26 @@ func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, er
 		}
 		s.fixed = append(s.fixed, key)
 	}
-	for i, name := range c.SecretFiles {
-		state, err := readState(name)
+	for _, name := range c.SecretFiles {
+		file, err := egress.Follow(name, parseSecrets, log, now)
 		if err != nil {
 			return nil, err
 		}
-		s.states[i] = state
+		s.files = append(s.files, file)
 	}
-	s.publish()
-	s.checked.Store(now().UnixNano())
 	return s, nil
 }
 
-// readState notes the file's time before it reads, so that a change in between is seen the next time.
-func readState(name string) (fileState, error) {
-	var st fileState
-	if info, err := os.Stat(name); err == nil {
-		st.modified, st.size = info.ModTime(), info.Size()
-	}
-	keys, err := readSecretFile(name)
-	st.keys = keys
-	return st, err
-}
-
-func (s *secrets) publish() {
-	all := append([][]byte(nil), s.fixed...)
-	for _, st := range s.states {
-		all = append(all, st.keys...)
-	}
-	s.keys.Store(&all)
-}
-
+// current returns all keys. The caller must not change them.
 func (s *secrets) current() [][]byte {
-	if len(s.files) > 0 {
-		s.refresh()
+	if len(s.files) == 0 {
+		return s.fixed
 	}
-	return *s.keys.Load()
-}
-
-// refresh looks at the files at most once in checkEvery. A file that became bad keeps its last good keys: an editor
-// that writes in two steps must not send unsigned requests.
-func (s *secrets) refresh() {
-	now, last := s.now().UnixNano(), s.checked.Load()
-	if now-last < int64(checkEvery) || !s.checked.CompareAndSwap(last, now) {
-		return
+	all := slices.Clone(s.fixed)
+	for _, f := range s.files {
+		all = append(all, f.Current()...)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	changed := false
-	for i, name := range s.files {
-		info, err := os.Stat(name)
-		if err == nil && info.ModTime().Equal(s.states[i].modified) && info.Size() == s.states[i].size {
-			continue
-		}
-		next, err := readState(name)
-		if err != nil {
-			if !next.modified.Equal(s.states[i].modified) || next.size != s.states[i].size {
-				s.log.Error("secret file changed and is not usable; its last good secrets stay in use",
-					"file", name, "error", err)
-			}
-			next.keys = s.states[i].keys
-		} else {
-			s.log.Info("secret file read again", "file", name, "secrets", len(next.keys))
-		}
-		s.states[i], changed = next, true
-	}
-	if changed {
-		s.publish()
-	}
+	return all
 }
 
 // sign returns the value of webhook-signature: one v1 signature for each key, separated by spaces.
