@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -184,14 +186,8 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("NewSecret gave %d and %d characters", len(a), len(b))
 	}
 	hash := HashSecret(a)
-	back, err := ParseHash(strings.ToUpper(FormatHash(hash)))
-	if err != nil || back != hash {
-		t.Errorf("ParseHash(FormatHash) = %x, %v", back, err)
-	}
-	for _, bad := range []string{"", "ab", strings.Repeat("g", 64), strings.Repeat("a", 65)} {
-		if _, err := ParseHash(bad); err == nil {
-			t.Errorf("ParseHash(%q) gave no error", bad)
-		}
+	if got, want := FormatHash(hash), fmt.Sprintf("%x", sha256.Sum256([]byte(a))); got != want {
+		t.Errorf("FormatHash gave %s, want %s", got, want)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -109,18 +108,6 @@ func HashSecret(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(s
 
 // FormatHash writes a hash as key_sha256 takes it: 64 lower-case hexadecimal digits.
 func FormatHash(hash [sha256.Size]byte) string { return hex.EncodeToString(hash[:]) }
-
-// ParseHash reads a key_sha256: 64 hexadecimal digits.
-func ParseHash(s string) ([sha256.Size]byte, error) {
-	var hash [sha256.Size]byte
-	if len(s) != hex.EncodedLen(sha256.Size) {
-		return hash, fmt.Errorf("a SHA-256 has 64 hexadecimal digits, this has %d characters", len(s))
-	}
-	if _, err := hex.Decode(hash[:], []byte(s)); err != nil {
-		return hash, errors.New("a SHA-256 has only the digits 0-9 and a-f")
-	}
-	return hash, nil
-}
 
 // CheckHubID returns nil for a hub id that X-Hub-Id may carry: 1 to [MaxHubID] bytes of UTF-8 without control
 // characters. Otherwise 422.missing-argument (empty) or 422.invalid-argument.

@@ -74,15 +74,6 @@ func (r *Retries) Add(p *Pipeline) {
 	r.poke()
 }
 
-// Remove ends r's responsibility for p. What runs goes on.
-func (r *Retries) Remove(p *Pipeline) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if d, ok := r.sinks[p.Name()]; ok && d.p == p {
-		delete(r.sinks, p.Name())
-	}
-}
-
 func (r *Retries) poke() {
 	select {
 	case r.wake <- struct{}{}:

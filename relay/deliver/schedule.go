@@ -19,17 +19,6 @@ type Schedule struct {
 	MaxAttempts int
 }
 
-// DefaultSchedule is that of Standard Webhooks 1.0, ten attempts over about three days.
-func DefaultSchedule() Schedule {
-	return Schedule{
-		Waits: []time.Duration{
-			5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
-			10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
-		},
-		MaxAge: 96 * time.Hour,
-	}
-}
-
 // Next returns how long to wait after the failed attempt (counted from 1) of a delivery whose first attempt is age
 // ago, or false where there is to be no other. named is the least time that the far side asked for, at most a day of
 // which is honoured; random is in [0, 1).

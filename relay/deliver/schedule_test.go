@@ -6,8 +6,19 @@ import (
 	"time"
 )
 
+// standardWebhooks is the schedule of Standard Webhooks 1.0, ten attempts over about three days.
+func standardWebhooks() Schedule {
+	return Schedule{
+		Waits: []time.Duration{
+			5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+			10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+		},
+		MaxAge: 96 * time.Hour,
+	}
+}
+
 func TestScheduleNext(t *testing.T) {
-	s := DefaultSchedule()
+	s := standardWebhooks()
 	for _, c := range []struct {
 		name       string
 		attempt    int
@@ -83,7 +94,7 @@ func TestScheduleMaxAttempts(t *testing.T) {
 }
 
 func ExampleSchedule_Next() {
-	s := DefaultSchedule()
+	s := Schedule{Waits: []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute}, MaxAge: 96 * time.Hour}
 	wait, more := s.Next(3, 6*time.Minute, 0, 0.5)
 	fmt.Println(wait, more)
 	// Output: 30m0s true
