@@ -47,6 +47,12 @@ type SinkConfig interface {
 	Validate() error
 }
 
+// SinkWarner is a [SinkConfig] that has something to tell the operator which stops nothing.
+type SinkWarner interface {
+	// Warnings is called after Validate found nothing wrong.
+	Warnings() []FieldError
+}
+
 // SinkSettings is what the daemon hands to every sink, as opposed to what an operator writes in YAML.
 type SinkSettings struct {
 	// Name is the sink's name in the configuration.

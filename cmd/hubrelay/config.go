@@ -42,12 +42,19 @@ place. Nothing is started and nothing dialled.`,
 			for _, w := range cfg.Warnings {
 				_, _ = fmt.Fprintf(std.err, "warning: %s\n", w)
 			}
-			_, err = fmt.Fprintf(std.out, "%s is good: %d keys, %d sinks\n", file, len(cfg.Auth.Keys), len(cfg.Sinks))
+			_, err = fmt.Fprintf(std.out, "%s is good: %s, %s\n", file, counted(len(cfg.Auth.Keys), "key"), counted(len(cfg.Sinks), "sink"))
 			return err
 		},
 	}
 	configFlag(cmd, &file)
 	return cmd
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func newConfigPrint(std streams) *cobra.Command {

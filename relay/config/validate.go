@@ -259,6 +259,12 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 		} else {
 			l.bad(path, err.Error(), "")
 		}
+		return s
+	}
+	if w, ok := s.Settings.(relay.SinkWarner); ok {
+		for _, f := range w.Warnings() {
+			l.warn(path+"."+bracketed(f.Field), f.Problem, "")
+		}
 	}
 	return s
 }

@@ -84,6 +84,16 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// Warnings says that requests go unsigned where there is no secret.
+func (c *Config) Warnings() []relay.FieldError {
+	if len(c.Secrets)+len(c.SecretFiles) > 0 {
+		return nil
+	}
+	return []relay.FieldError{{
+		Field: "secrets", Problem: "is empty, so requests are not signed and receivers cannot tell who sent them",
+	}}
+}
+
 func index(field string, i int) string { return field + "." + strconv.Itoa(i) }
 
 func (c *Config) guard() (*guard.Guard, error) {

@@ -93,6 +93,22 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+func TestUnsignedRequestsAreMentioned(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   int
+	}{
+		{Config{URL: "https://example.com/"}, 1},
+		{Config{URL: "https://example.com/", Secrets: []string{secretA}}, 0},
+		{Config{URL: "https://example.com/", SecretFiles: []string{"testdata/secret"}}, 0},
+	} {
+		got := c.config.Warnings()
+		if len(got) != c.want || len(got) == 1 && got[0].Field != "secrets" {
+			t.Errorf("%+v warns %v", c.config, got)
+		}
+	}
+}
+
 func FuzzParseSecret(f *testing.F) {
 	for _, s := range []string{secretA, secretB, "whsec_", "", " whsec_c2hvcnQ= "} {
 		f.Add(s)

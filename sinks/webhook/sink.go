@@ -102,9 +102,6 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	if sink.secrets, err = newSecrets(c, s.Log, time.Now); err != nil {
 		return fail(err)
 	}
-	if len(c.Secrets)+len(c.SecretFiles) == 0 {
-		s.Log.Warn("webhook has no secrets, so its requests are not signed and receivers cannot tell who sent them")
-	}
 	return sink, nil
 }
 
