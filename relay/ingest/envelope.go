@@ -70,11 +70,16 @@ func (f *frame) record(name string, visit func([]byte, int) bool) bool {
 	if c == '{' {
 		return f.members(visit)
 	}
+	return f.missing("/"+name, "an object", c)
+}
+
+// missing reads a value of another type than is wanted, which begins with c: null for a missing one, else it is wrong.
+func (f *frame) missing(pointer, wanted string, c byte) bool {
 	if !f.value() {
 		return false
 	}
 	if c != 'n' {
-		f.wrong(wrongType(name, "an object", c).At("/" + name))
+		f.wrong(wrongType(pointer[1:], wanted, c).At(pointer))
 	}
 	return true
 }
@@ -83,13 +88,7 @@ func (f *frame) record(name string, visit func([]byte, int) bool) bool {
 func (f *frame) readWord(w *word, pointer string) bool {
 	start, c := f.pos, f.peek()
 	if c != '"' {
-		if !f.value() {
-			return false
-		}
-		if c != 'n' {
-			f.wrong(wrongType(pointer[1:], "a string", c).At(pointer))
-		}
-		return true
+		return f.missing(pointer, "a string", c)
 	}
 	t, ok := f.str()
 	if !ok {
@@ -161,13 +160,7 @@ func identifierProblem(id []byte) string {
 func (f *frame) readList(which int, pointer string) bool {
 	start, c := f.pos, f.peek()
 	if c != '[' {
-		if !f.value() {
-			return false
-		}
-		if c != 'n' {
-			f.wrong(wrongType(pointer[1:], "an array of strings", c).At(pointer))
-		}
-		return true
+		return f.missing(pointer, "an array of strings", c)
 	}
 	ok := f.elements(func(i int) bool {
 		c := f.peek()
