@@ -143,14 +143,7 @@ func (t *topic) next(sub *subscription, done *queueEntry) *queueEntry {
 		return nil
 	}
 	e := t.ready.popFront()
-	wake := t.starved && t.roomLocked()
-	if wake {
-		t.starved = false
-	}
-	t.mu.Unlock()
-	if wake {
-		t.wakeReaders()
-	}
+	t.unlockAndRefill()
 	return e
 }
 
@@ -187,6 +180,11 @@ func (t *topic) leaveLocked(sub *subscription) {
 		t.finishLocked(sub)
 		return
 	}
+	t.unlockAndRefill()
+}
+
+// unlockAndRefill unlocks, and wakes the readers where they left the topic out and it has room again.
+func (t *topic) unlockAndRefill() {
 	wake := t.starved && t.roomLocked()
 	if wake {
 		t.starved = false
