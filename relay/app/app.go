@@ -116,13 +116,15 @@ func (a *App) start(ctx context.Context, p *parts) error {
 		return err
 	}
 	clients := hub.New(hub.Options{Log: a.log.With("room", "hub"), Observer: hubObserver{a.metrics}})
-	if err := a.startDelivery(ctx, p, b, node); err != nil {
+	store := deliver.NewStore(b.Commands(), b.Keys())
+	if err := a.startDelivery(ctx, p, b, store, node); err != nil {
 		return err
 	}
 	if err := a.startLog(ctx, p, b, clients); err != nil {
 		return err
 	}
-	a.operate(b)
+	a.operate(b, store)
+	p.start(ctx, "figures", func(ctx context.Context) error { return a.followFigures(ctx, b, store) })
 	a.startHub(ctx, p, clients)
 	public, err := a.startPublic(ctx, p, b, clients)
 	if err != nil {
@@ -216,7 +218,6 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 	p.start(ctx, "API keys", func(ctx context.Context) error {
 		return followKeys(ctx, a.log, a.keyring, a.cfg.Auth.Keys)
 	})
-	p.start(ctx, "figures", func(ctx context.Context) error { return a.followFigures(ctx, b) })
 	a.ready.set(b.Ready)
 	p.start(ctx, "public listener", server.Run)
 	return server.Addr(), nil

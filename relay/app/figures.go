@@ -12,12 +12,11 @@ import (
 const figuresEvery = 5 * time.Second
 
 // followFigures keeps the metrics that describe Redis up to date until ctx ends.
-func (a *App) followFigures(ctx context.Context, b *backbone.Backbone) error {
+func (a *App) followFigures(ctx context.Context, b *backbone.Backbone, store *deliver.Store) error {
 	names := make([]string, len(a.sinks))
 	for i, s := range a.sinks {
 		names[i] = s.name
 	}
-	store := deliver.NewStore(b.Commands(), b.Keys())
 	tick := time.NewTicker(figuresEvery)
 	defer tick.Stop()
 	for {

@@ -28,9 +28,9 @@ type operations struct {
 var _ admin.Sinks = (*operations)(nil)
 
 // operate opens the admin API. It is called when the pipelines have started.
-func (a *App) operate(b *backbone.Backbone) {
+func (a *App) operate(b *backbone.Backbone, store *deliver.Store) {
 	a.operations.Store(&operations{
-		backbone: b, store: deliver.NewStore(b.Commands(), b.Keys()),
+		backbone: b, store: store,
 		sinks: a.sinks, pipelines: a.pipelines, decoder: a.decoder(), topics: a.catalog.Names(),
 	})
 }

@@ -81,7 +81,7 @@ func (s *sink) fingerprint() (string, error) {
 }
 
 // startDelivery starts what takes deliveries out of the queues: the pipeline of each sink, its router, and the retries.
-func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone, node *backbone.Node) error {
+func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone, store *deliver.Store, node *backbone.Node) error {
 	if len(a.sinks) == 0 {
 		return nil
 	}
@@ -105,7 +105,6 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		<-ctx.Done()
 		return subscriber.Close()
 	})
-	store := deliver.NewStore(b.Commands(), b.Keys())
 	retries := deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: grace, Log: a.log.With("room", "deliver")})
 	runs := []run{{"retries", retries.Run}}
 	for _, s := range a.sinks {
