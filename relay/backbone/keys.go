@@ -175,6 +175,9 @@ func (k Keys) Retry(sink string) string { return k.ofSink("retry", sink) }
 // Parked is the hash of the bodies of a sink's parked deliveries by their id.
 func (k Keys) Parked(sink string) string { return k.ofSink("parked", sink) }
 
+// Since is the sorted set of when a sink's parked deliveries came, in unix milliseconds.
+func (k Keys) Since(sink string) string { return k.ofSink("since", sink) }
+
 // SinkState is the hash that says why a sink is paused or disabled; there is none for one that is not.
 func (k Keys) SinkState(sink string) string { return k.prefix + "sink:" + sink }
 

@@ -193,7 +193,7 @@ func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
 	e.bury(t, "d1")
-	if err := e.store.park(ctx, "s", "d1", "as it is", time.Hour); err != nil {
+	if err := e.store.park(ctx, "s", "d1", "as it is", time.Hour, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := e.store.ReplayDead(ctx, "s", []string{"d1"}); err != nil || got.Done != 1 {
@@ -297,7 +297,7 @@ func TestReplayFromTheLog(t *testing.T) {
 		}
 		log.entries = append(log.entries, n)
 	}
-	if err := e.store.park(ctx, "s", "n100", "as it is", time.Hour); err != nil {
+	if err := e.store.park(ctx, "s", "n100", "as it is", time.Hour, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	topics, err := relay.ParsePatterns([]string{"*.error"})
@@ -319,6 +319,7 @@ func TestReplayFromTheLog(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	e.client.HDel(ctx, "hubrelay:parked:s", "n100")
 	e.client.ZRem(ctx, "hubrelay:retry:s", "n100")
+	e.client.ZRem(ctx, "hubrelay:since:s", "n100")
 	e.retries(e.pipeline(sink, nil))
 	eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 })
 	if sink.attempts("") != 113 || sink.attempts("n12") != 1 {

@@ -23,6 +23,7 @@ type testKeys struct{}
 
 func (testKeys) Retry(s string) string       { return "hubrelay:retry:" + s }
 func (testKeys) Parked(s string) string      { return "hubrelay:parked:" + s }
+func (testKeys) Since(s string) string       { return "hubrelay:since:" + s }
 func (testKeys) DeadLetters(s string) string { return "hubrelay:deadletters:" + s }
 func (testKeys) DeadIndex(s string) string   { return "hubrelay:deadindex:" + s }
 func (testKeys) Failing(s string) string     { return "hubrelay:failing:" + s }
@@ -168,13 +169,11 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func (e *env) parkedCount() int64 {
 	n, err := e.client.ZCard(context.Background(), "hubrelay:retry:s").Result()
 	m, err2 := e.client.HLen(context.Background(), "hubrelay:parked:s").Result()
-	if err = errors.Join(err, err2); err != nil {
+	k, err3 := e.client.ZCard(context.Background(), "hubrelay:since:s").Result()
+	if err = errors.Join(err, err2, err3); err != nil {
 		e.t.Fatal(err)
 	}
-	if n != m {
-		return max(n, m)
-	}
-	return n
+	return max(n, m, k)
 }
 
 func (e *env) deadLetters() []map[string]any {

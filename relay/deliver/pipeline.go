@@ -170,7 +170,9 @@ func (p *Pipeline) park(ctx context.Context, id string, r *record, wait time.Dur
 	if err != nil {
 		return err
 	}
-	err = p.persist(ctx, func(ctx context.Context) error { return p.o.Store.park(ctx, p.o.Name, id, body, wait) })
+	err = p.persist(ctx, func(ctx context.Context) error {
+		return p.o.Store.park(ctx, p.o.Name, id, body, wait, r.came(p.o.Now()))
+	})
 	if err != nil {
 		return err
 	}

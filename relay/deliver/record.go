@@ -83,6 +83,17 @@ func newRecord(d relay.Delivery, first time.Time) *record {
 	return r
 }
 
+// came is when the oldest of the notifications was stored in the log, or now where that is not known.
+func (r *record) came(now time.Time) time.Time {
+	at := now
+	for _, n := range r.Notifications {
+		if t := n.notification().Stored(); !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
 func (r *record) add(a Attempt) {
 	r.Made++
 	r.Attempts = append(r.Attempts, a)

@@ -15,7 +15,7 @@ var (
 	//go:embed scripts/park_all.lua
 	parkAllSource string
 
-	parkAllScript = redis.NewScript(parkAllSource)
+	parkAllScript = redis.NewScript(delaySource + parkAllSource)
 )
 
 // replayStep is how many log entries are read and parked in one go.
@@ -139,8 +139,7 @@ func (s *Store) parkAll(ctx context.Context, log Log, sink string, partition int
 	}
 	parked := 0
 	if len(args) > 0 {
-		keys := []string{s.keys.Retry(sink), s.keys.Parked(sink)}
-		if parked, err = parkAllScript.Run(ctx, s.client, keys, args...).Int(); err != nil {
+		if parked, err = parkAllScript.Run(ctx, s.client, s.delay(sink), args...).Int(); err != nil {
 			return fmt.Errorf("park deliveries: %w", err)
 		}
 	}

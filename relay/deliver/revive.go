@@ -15,7 +15,7 @@ var (
 	//go:embed scripts/drop.lua
 	dropSource string
 
-	reviveScript = redis.NewScript(reviveSource)
+	reviveScript = redis.NewScript(delaySource + reviveSource)
 	dropScript   = redis.NewScript(dropSource)
 )
 
@@ -44,7 +44,7 @@ func (s *Store) DropAllDead(ctx context.Context, sink string, sel Selection) (Ch
 type change func(ctx context.Context, sink string, pairs []any) (done, unreadable int, err error)
 
 func (s *Store) revive(ctx context.Context, sink string, pairs []any) (done, unreadable int, err error) {
-	keys := []string{s.keys.Retry(sink), s.keys.Parked(sink), s.keys.DeadLetters(sink), s.keys.DeadIndex(sink)}
+	keys := s.delay(sink, s.keys.DeadLetters(sink), s.keys.DeadIndex(sink))
 	reply, err := reviveScript.Run(ctx, s.client, keys, pairs...).Int64Slice()
 	if err == nil && len(reply) != 2 {
 		err = errReply

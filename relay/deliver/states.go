@@ -168,7 +168,7 @@ func (s *Store) Remembers(ctx context.Context, sink string) (bool, error) {
 // letters where asked to.
 func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error {
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, key := range []string{s.keys.SinkState(sink), s.keys.Retry(sink), s.keys.Parked(sink), s.keys.Failing(sink)} {
+		for _, key := range s.delay(sink, s.keys.SinkState(sink), s.keys.Failing(sink)) {
 			pipe.Unlink(ctx, key)
 		}
 		if deadLetters {

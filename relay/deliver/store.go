@@ -10,10 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Keys names what a sink has in Redis. In a cluster the first five share a slot.
+// Keys names what a sink has in Redis. In a cluster the first six share a slot.
 type Keys interface {
 	Retry(sink string) string
 	Parked(sink string) string
+	Since(sink string) string
 	DeadLetters(sink string) string
 	DeadIndex(sink string) string
 	Failing(sink string) string
@@ -35,21 +36,28 @@ func NewStore(client redis.UniversalClient, keys Keys) *Store {
 }
 
 var (
+	//go:embed scripts/delay.lua
+	delaySource string
+	//go:embed scripts/letter.lua
+	letterSource string
 	//go:embed scripts/park.lua
 	parkSource string
 	//go:embed scripts/claim.lua
 	claimSource string
 	//go:embed scripts/again.lua
 	againSource string
+	//go:embed scripts/done.lua
+	doneSource string
 	//go:embed scripts/bury.lua
 	burySource string
 	//go:embed scripts/dead.lua
 	deadSource string
 
-	deadScript  = redis.NewScript(deadSource)
-	parkScript  = redis.NewScript(parkSource)
-	againScript = redis.NewScript(againSource)
-	buryScript  = redis.NewScript(burySource)
+	deadScript  = redis.NewScript(letterSource + deadSource)
+	parkScript  = redis.NewScript(delaySource + parkSource)
+	againScript = redis.NewScript(delaySource + againSource)
+	doneScript  = redis.NewScript(delaySource + doneSource)
+	buryScript  = redis.NewScript(delaySource + letterSource + burySource)
 )
 
 // claim is a parked delivery that this node works on until ends, in unix milliseconds of Redis.
@@ -60,10 +68,15 @@ type claim struct {
 	body string
 }
 
-// park stores a delivery that is due after wait. One that is parked already stays as it is.
-func (s *Store) park(ctx context.Context, sink, id, body string, wait time.Duration) error {
-	keys := []string{s.keys.Retry(sink), s.keys.Parked(sink)}
-	if err := parkScript.Run(ctx, s.client, keys, id, wait.Milliseconds(), body).Err(); err != nil {
+// delay are the keys of a sink's delay queue as its scripts expect them, and those that follow.
+func (s *Store) delay(sink string, more ...string) []string {
+	return append([]string{s.keys.Retry(sink), s.keys.Parked(sink), s.keys.Since(sink)}, more...)
+}
+
+// park stores a delivery that is due after wait and came at since. One that is parked already stays as it is.
+func (s *Store) park(ctx context.Context, sink, id, body string, wait time.Duration, since time.Time) error {
+	err := parkScript.Run(ctx, s.client, s.delay(sink), id, wait.Milliseconds(), since.UnixMilli(), body).Err()
+	if err != nil {
 		return fmt.Errorf("park a delivery: %w", err)
 	}
 	return nil
@@ -71,8 +84,7 @@ func (s *Store) park(ctx context.Context, sink, id, body string, wait time.Durat
 
 // again parks a claimed delivery again. It reports false where the claim was lost, and then changes nothing.
 func (s *Store) again(ctx context.Context, c claim, body string, wait time.Duration) (bool, error) {
-	keys := []string{s.keys.Retry(c.sink), s.keys.Parked(c.sink)}
-	n, err := againScript.Run(ctx, s.client, keys, c.id, c.ends, wait.Milliseconds(), body).Int()
+	n, err := againScript.Run(ctx, s.client, s.delay(c.sink), c.id, c.ends, wait.Milliseconds(), body).Int()
 	if err != nil {
 		return false, fmt.Errorf("park a delivery again: %w", err)
 	}
@@ -81,12 +93,7 @@ func (s *Store) again(ctx context.Context, c claim, body string, wait time.Durat
 
 // done removes a delivery from the delay queue.
 func (s *Store) done(ctx context.Context, c claim) error {
-	_, err := s.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.ZRem(ctx, s.keys.Retry(c.sink), c.id)
-		pipe.HDel(ctx, s.keys.Parked(c.sink), c.id)
-		pipe.Del(ctx, s.keys.Failing(c.sink)) // what was retried had failed before
-		return nil
-	})
+	err := doneScript.Run(ctx, s.client, s.delay(c.sink, s.keys.Failing(c.sink)), c.id).Err()
 	if err != nil {
 		return fmt.Errorf("remove a delivered delivery: %w", err)
 	}
@@ -104,7 +111,7 @@ func (s *Store) addDead(ctx context.Context, sink, id string, fields []any) erro
 
 // bury turns a claimed delivery into a dead letter. It reports false where the claim was lost.
 func (s *Store) bury(ctx context.Context, c claim, fields []any) (bool, error) {
-	keys := []string{s.keys.Retry(c.sink), s.keys.Parked(c.sink), s.keys.DeadLetters(c.sink), s.keys.DeadIndex(c.sink)}
+	keys := s.delay(c.sink, s.keys.DeadLetters(c.sink), s.keys.DeadIndex(c.sink))
 	n, err := buryScript.Run(ctx, s.client, keys, append([]any{c.id, c.ends}, fields...)...).Int()
 	if err != nil {
 		return false, fmt.Errorf("write a dead letter: %w", err)
@@ -139,8 +146,7 @@ func (s *Store) look(ctx context.Context, looks []*look) {
 	// EVAL and not EVALSHA: a pipeline cannot fall back when a restarted Redis has forgotten the script.
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, l := range looks {
-			keys := []string{s.keys.Retry(l.sink), s.keys.Parked(l.sink)}
-			claims[i] = pipe.Eval(ctx, claimSource, keys, l.most, l.lease.Milliseconds())
+			claims[i] = pipe.Eval(ctx, delaySource+claimSource, s.delay(l.sink), l.most, l.lease.Milliseconds())
 			if l.state {
 				states[i] = pipe.HGetAll(ctx, s.keys.SinkState(l.sink))
 				failing[i] = pipe.Exists(ctx, s.keys.Failing(l.sink))

@@ -2,7 +2,6 @@ package slack
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +47,7 @@ type event struct {
 
 // newEvent never fails: what cannot be read of a notification is left out.
 func (r *renderer) newEvent(n relay.Notification) event {
-	e := event{id: n.ID, at: cursorTime(n.Cursor)}
+	e := event{id: n.ID, at: n.Stored()}
 	if envelope, err := n.Envelope(); err == nil {
 		e.Envelope, e.before = envelope, previousState(n.Data)
 	}
@@ -112,15 +111,4 @@ func previousState(data []byte) string {
 		}
 	}
 	return ""
-}
-
-// cursorTime reads the time from a position in the log, which Redis makes of its clock in milliseconds and a counter.
-func cursorTime(cursor string) time.Time {
-	text, _, _ := strings.Cut(cursor, "-")
-	ms, err := strconv.ParseInt(text, 10, 64)
-	at := time.UnixMilli(ms).UTC()
-	if err != nil || at.Year() < 2020 || at.Year() > 2200 {
-		return time.Time{}
-	}
-	return at
 }

@@ -1,11 +1,9 @@
 package webhook
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -37,17 +35,11 @@ func body(format string, d relay.Delivery) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// occurred is when the relay took n in, from its id, which is the same in every attempt and replay; where the id tells
-// no time, from its place in the log.
+// occurred is when the relay took n in; where nothing tells, the beginning of the Unix time, since the body must be the
+// same in every attempt.
 func occurred(n relay.Notification) time.Time {
-	if raw, err := hex.DecodeString(n.ID); err == nil && len(raw) == 12 {
-		seconds := int64(raw[0])<<24 | int64(raw[1])<<16 | int64(raw[2])<<8 | int64(raw[3])
-		return time.Unix(seconds, 0).UTC()
-	}
-	text, _, _ := strings.Cut(n.Cursor, "-")
-	const lastYear = 253402300799999 // RFC 3339 ends with the year 9999
-	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms > 0 && ms <= lastYear {
-		return time.UnixMilli(ms).UTC()
+	if at := n.Stored(); !at.IsZero() {
+		return at
 	}
 	return time.Unix(0, 0).UTC()
 }

@@ -1,14 +1,13 @@
 -- Claim due deliveries by raising their score to the end of the claim.
--- KEYS: retry, parked. ARGV: most to claim, milliseconds of the claim.
+-- KEYS: retry, parked, since. ARGV: most to claim, milliseconds of the claim.
 -- Returns the end of the claim, milliseconds until the next is due (-1 for none), the ids without a body (now removed),
 -- and id and body of each claimed.
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local ends = string.format('%.0f', now + tonumber(ARGV[2]))
+local at = now()
+local ends = string.format('%.0f', at + tonumber(ARGV[2]))
 local lost, claimed = {}, {}
 local most = tonumber(ARGV[1])
 if most > 0 then
-  local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now), 'LIMIT', 0, most)
+  local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', at), 'LIMIT', 0, most)
   for _, id in ipairs(ids) do
     local body = redis.call('HGET', KEYS[2], id)
     if body then
@@ -16,7 +15,7 @@ if most > 0 then
       claimed[#claimed + 1] = id
       claimed[#claimed + 1] = body
     else
-      redis.call('ZREM', KEYS[1], id)
+      leave(id)
       lost[#lost + 1] = id
     end
   end
@@ -24,6 +23,6 @@ end
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local wait = -1
 if head[2] then
-  wait = math.max(0, tonumber(head[2]) - now)
+  wait = math.max(0, tonumber(head[2]) - at)
 end
 return {ends, wait, lost, claimed}

@@ -1,12 +1,11 @@
 -- Take dead letters back into the delay queue, due at once and with their history, but counted anew.
--- KEYS: retry, parked, deadletters, index. ARGV: id and position of each.
+-- KEYS: retry, parked, since, deadletters, index. ARGV: id and position of each.
 -- Returns how many were taken back and how many cannot be read. One that is parked already stays parked as it is.
-local t = redis.call('TIME')
-local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
+local due = now()
 local taken, unreadable = 0, 0
 for a = 1, #ARGV, 2 do
   local id, at = ARGV[a], ARGV[a + 1]
-  local entry = redis.call('XRANGE', KEYS[3], at, at)[1]
+  local entry = redis.call('XRANGE', KEYS[4], at, at)[1]
   local f = {}
   if entry then
     for i = 1, #entry[2], 2 do
@@ -22,13 +21,12 @@ for a = 1, #ARGV, 2 do
         list = '[{"id":' .. cjson.encode(id) .. ',"topic":' .. cjson.encode(f.topic) .. ',"hub":' .. cjson.encode(f.hub or '')
           .. ',"account":' .. cjson.encode(f.account or '') .. ',"data":' .. cjson.encode(f.data or '') .. '}]'
       end
-      redis.call('HSETNX', KEYS[2], id, '{"made":0,"attempts":' .. (f.attempts or '[]') .. ',"notifications":' .. list .. '}')
-      redis.call('ZADD', KEYS[1], 'NX', now, id)
-      redis.call('XDEL', KEYS[3], at)
+      enter(id, '{"made":0,"attempts":' .. (f.attempts or '[]') .. ',"notifications":' .. list .. '}', due, due)
+      redis.call('XDEL', KEYS[4], at)
       taken = taken + 1
     end
-    if redis.call('HGET', KEYS[4], id) == at then
-      redis.call('HDEL', KEYS[4], id)
+    if redis.call('HGET', KEYS[5], id) == at then
+      redis.call('HDEL', KEYS[5], id)
     end
   end
 end
