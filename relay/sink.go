@@ -29,6 +29,29 @@ type Delivery struct {
 	Attempt int
 	// Notifications holds at least one.
 	Notifications []Notification
+	// Digest is nil for the delivery of one notification as it came.
+	Digest *Digest
+}
+
+// Digest says what a delivery was gathered from. Of many notifications the delivery holds only the first; all are counted
+// here.
+type Digest struct {
+	// Count is how many were gathered, at least as many as the delivery holds.
+	Count int `json:"count"`
+	// First and Last are when the earliest and the latest of them were stored.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	// By is what they have in common: values under "topic", "hub" or "cluster". It may be empty.
+	By map[string]string `json:"by,omitempty"`
+	// Topics counts them by topic.
+	Topics map[string]int `json:"topics"`
+}
+
+// RateKeyer is a [Sink] whose destination has a rate of its own, whichever sinks of the configuration lead there. Sinks
+// with equal keys share one rate.
+type RateKeyer interface {
+	// RateKey must not show a secret: it becomes part of a name in Redis. It may change when a file is read again.
+	RateKey() string
 }
 
 // SinkKind is what the daemon knows of one type of sink. The list of kinds is explicit, in cmd.
@@ -37,6 +60,10 @@ type SinkKind struct {
 	Type string
 	// Config returns a pointer to a new struct with the kind's defaults, whose fields carry `koanf` tags.
 	Config func() SinkConfig
+	// Rate is the limit of a sink for which the operator gives none.
+	Rate Rate
+	// Gathers says that deliveries which must wait for the rate are better sent together, as a digest.
+	Gathers bool
 	// Open builds the sink from what Config returned, filled and validated. It starts nothing and does not dial.
 	Open func(SinkSettings, SinkConfig) (Sink, error)
 }

@@ -114,8 +114,10 @@ type Sink struct {
 	Retry        Retry         `koanf:"retry" doc:"When a failed delivery is tried again."`
 	DisableAfter time.Duration `koanf:"disable_after" doc:"A sink whose every attempt has failed for this long is disabled and keeps its backlog; 0 for never."`
 	Backlog      int64         `koanf:"backlog" doc:"How many notifications wait for a slow sink before the oldest are dropped and counted."`
-	Ordering     string        `koanf:"ordering" doc:"Only none in this version: deliveries may overtake each other."`
-	Rate         string        `koanf:"rate" doc:"Only empty in this version."`
+	Ordering     string        `koanf:"ordering" enum:"none,hub,container" doc:"What is delivered one after the other, in order: nothing, what concerns one hub, or what concerns one container."`
+	Rate         relay.Rate    `koanf:"rate" doc:"How many attempts may be made, by all nodes together: 10/s, 90/m or 1000/h; empty for no limit."`
+	Burst        int           `koanf:"burst" doc:"How many attempts may be made at once after a pause, where there is a rate; 0 for as many as the rate allows in a second."`
+	Digest       Digest        `koanf:"digest" doc:"Gathers notifications and delivers many at once."`
 
 	// Settings is what the kind's Config returned, filled and validated.
 	Settings relay.SinkConfig `koanf:"-"`
@@ -126,6 +128,13 @@ type Retry struct {
 	Schedule    []time.Duration `koanf:"schedule" doc:"Time to wait before each further attempt, with jitter; empty for no retry."`
 	MaxAge      time.Duration   `koanf:"max_age" doc:"A delivery older than this becomes a dead letter."`
 	MaxAttempts int             `koanf:"max_attempts" doc:"How many attempts a delivery gets, the first included, up to 100; where the schedule has fewer its last wait repeats; 0 for as many as the schedule makes."`
+}
+
+// Digest gathers notifications. A zero Wait is no digest, but for kinds of sinks that gather what waits for their rate.
+type Digest struct {
+	Wait time.Duration `koanf:"wait" doc:"How long to gather before a delivery, 100ms to 24h; 0 for no digest."`
+	Max  int           `koanf:"max" doc:"How many notifications a delivery holds, 1 to 1000; what comes beyond that is counted."`
+	By   []string      `koanf:"by" enum:"topic,hub,cluster" doc:"What the notifications of one delivery have in common; empty for nothing."`
 }
 
 // Log is the daemon's own log.
@@ -151,7 +160,7 @@ func defaults() Config {
 func defaultSink() Sink {
 	return Sink{
 		From: "end", Timeout: 15 * time.Second, Concurrency: 16, Backlog: 1_000_000, Ordering: "none",
-		DisableAfter: 120 * time.Hour,
+		DisableAfter: 120 * time.Hour, Digest: Digest{Max: 20},
 		Retry: Retry{
 			Schedule: []time.Duration{
 				5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,

@@ -25,7 +25,7 @@ type converter struct {
 }
 
 // laterKeys are names of the design that this version does not have.
-func laterKeys() []string { return []string{"sources", "migration", "digest"} }
+func laterKeys() []string { return []string{"sources", "migration"} }
 
 // convert returns the value for the schema n. The second result is false where nothing usable was given.
 func (c *converter) convert(n *node, f *field, v *value, path string) (any, bool) {

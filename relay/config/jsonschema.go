@@ -52,7 +52,9 @@ func fieldSchema(f *field) schemaObject {
 	if f.doc != "" {
 		s["description"] = f.doc
 	}
-	if len(f.enum) > 0 {
+	if items, ok := s["items"].(schemaObject); ok && len(f.enum) > 0 {
+		items["enum"] = f.enum
+	} else if len(f.enum) > 0 {
 		s["enum"] = f.enum
 		return s
 	}

@@ -99,7 +99,15 @@ func newSchema(kinds []relay.SinkKind) (*node, error) {
 				return nil, fmt.Errorf("schema of sink type %s: its key %s is one that all sinks have", k.Type, f.name)
 			}
 		}
-		sinks.types[k.Type] = &node{kind: kindObject, fields: slices.Concat(common.fields, own.fields)}
+		fields := slices.Concat(common.fields, own.fields)
+		for i, f := range fields {
+			if f.name == "rate" {
+				mine := *f
+				mine.def = reflect.ValueOf(k.Rate)
+				fields[i] = &mine
+			}
+		}
+		sinks.types[k.Type] = &node{kind: kindObject, fields: fields}
 	}
 	for _, f := range sinks.fields {
 		if f.name == "type" {

@@ -243,12 +243,7 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 	for i, d := range s.Retry.Schedule {
 		between(l, fmt.Sprintf("%s.retry.schedule[%d]", path, i), d, time.Millisecond, 365*24*time.Hour)
 	}
-	if s.Ordering != "none" {
-		l.bad(path+".ordering", "this version has no ordering but none", "leave it out")
-	}
-	if s.Rate != "" {
-		l.bad(path+".rate", "this version does not have it", "leave it out and bound the sink by concurrency")
-	}
+	l.pace(path, &s)
 	if l.failed(path) {
 		return s
 	}
@@ -267,6 +262,30 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 		}
 	}
 	return s
+}
+
+// pace checks how deliveries are spread over time, and what is gathered or kept in order.
+func (l *loader) pace(path string, s *Sink) {
+	between(l, path+".burst", s.Burst, 0, 100_000)
+	if s.Burst > 0 && !s.Rate.Limited() {
+		l.bad(path+".burst", "says nothing without a rate", "give rate, or leave it out")
+	}
+	d := s.Digest
+	if d.Wait != 0 {
+		between(l, path+".digest.wait", d.Wait, 100*time.Millisecond, 24*time.Hour)
+	}
+	between(l, path+".digest.max", d.Max, 1, 1000)
+	if d.Wait == 0 && !l.kinds[s.Type].Gathers {
+		if d.Max != defaultSink().Digest.Max {
+			l.bad(path+".digest.max", "says nothing without wait", "give digest.wait, such as 10s")
+		}
+		if len(d.By) > 0 {
+			l.bad(path+".digest.by", "says nothing without wait", "give digest.wait, such as 10s")
+		}
+	}
+	if d.Wait != 0 && s.Ordering != "none" {
+		l.bad(path+".ordering", "cannot be kept beside a digest, which gathers", "leave out one of ordering and digest")
+	}
 }
 
 // bracketed writes a.0.b as a[0].b, the way all paths here are written.

@@ -1,6 +1,8 @@
 package egress
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -57,6 +59,12 @@ func (t *Target) URL() *url.URL {
 
 // Host is the one part of the URL that errors and logs may show: host and, where given, port.
 func (t *Target) Host() string { return t.url.Host }
+
+// Key is the same for equal URLs and shows nothing of them.
+func (t *Target) Key() string {
+	sum := sha256.Sum256([]byte(t.url.String()))
+	return hex.EncodeToString(sum[:12])
+}
 
 // Scrub takes the secret parts of the URL out of text.
 func (t *Target) Scrub(text string) string {

@@ -17,6 +17,9 @@ func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "slack",
 		Config: func() relay.SinkConfig { return &Config{} },
+		// "Rate limits" in Slack's documentation: one message a second and webhook, short bursts aside.
+		Rate:    relay.Rate{Count: 1, Per: time.Second},
+		Gathers: true,
 		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
 			cfg, ok := c.(*Config)
 			if !ok {
@@ -150,6 +153,9 @@ func meaningOf(body string) meaning {
 	}
 	return meaning{}
 }
+
+// RateKey stands for the incoming webhook, which Slack limits whoever uses it.
+func (s *Sink) RateKey() string { return s.target().Key() }
 
 // Close closes idle connections. It may be called twice.
 func (s *Sink) Close() error {

@@ -1,0 +1,77 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rate is how many attempts a sink may make in a span of time. Its zero value is no limit.
+type Rate struct {
+	Count int
+	Per   time.Duration
+}
+
+// maxRate keeps the time between two attempts above a microsecond.
+const maxRate = 100_000
+
+var errRate = errors.New("write a number and a unit of time, such as 10/s, 90/m or 1000/h")
+
+// ParseRate reads "10/s", "90/m" or "1000/h", with a count from 1 to 100000. An empty text is no limit. The error says what
+// to do, as the second half of a sentence.
+func ParseRate(text string) (Rate, error) {
+	if text == "" {
+		return Rate{}, nil
+	}
+	number, unit, ok := strings.Cut(text, "/")
+	count, err := strconv.Atoi(strings.TrimSpace(number))
+	if !ok || err != nil {
+		return Rate{}, errRate
+	}
+	if count < 1 || count > maxRate {
+		return Rate{}, fmt.Errorf("choose a number from 1 to %d before the unit of time", maxRate)
+	}
+	switch strings.TrimSpace(unit) {
+	case "s":
+		return Rate{count, time.Second}, nil
+	case "m":
+		return Rate{count, time.Minute}, nil
+	case "h":
+		return Rate{count, time.Hour}, nil
+	}
+	return Rate{}, errRate
+}
+
+// Limited tells whether there is a limit.
+func (r Rate) Limited() bool { return r.Count > 0 && r.Per > 0 }
+
+// Interval is the time between two attempts at an even pace; zero where there is no limit.
+func (r Rate) Interval() time.Duration {
+	if !r.Limited() {
+		return 0
+	}
+	return r.Per / time.Duration(r.Count)
+}
+
+// String writes the rate as [ParseRate] reads it.
+func (r Rate) String() string {
+	if !r.Limited() {
+		return ""
+	}
+	unit := map[time.Duration]string{time.Second: "s", time.Minute: "m", time.Hour: "h"}[r.Per]
+	if unit == "" {
+		unit = r.Per.String()
+	}
+	return strconv.Itoa(r.Count) + "/" + unit
+}
+
+// MarshalText is String.
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText is [ParseRate].
+func (r *Rate) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRate(string(text))
+	return err
+}
