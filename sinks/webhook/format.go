@@ -2,8 +2,7 @@ package webhook
 
 import (
 	"encoding/json"
-	"errors"
-	"strconv"
+	"fmt"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -16,23 +15,35 @@ const (
 
 // body is what is sent for d: the same bytes in every attempt, since receivers compare and sign by them.
 func body(format string, d relay.Delivery) ([]byte, error) {
-	if len(d.Notifications) != 1 {
-		return nil, errors.New("a webhook sends one notification at a time, and this delivery holds " + strconv.Itoa(len(d.Notifications)))
+	switch {
+	case d.Digest != nil:
+		return digestBody(format, d)
+	case len(d.Notifications) != 1:
+		return nil, fmt.Errorf("a webhook sends one notification at a time or a digest, and delivery %s holds %d and is no digest",
+			d.ID, len(d.Notifications))
 	}
 	n := d.Notifications[0]
 	if format != formatStandard {
 		return n.Data, nil
 	}
-	topic, err := json.Marshal(n.Topic)
+	out, err := standardHead(len(n.Data), n.Topic, occurred(n))
 	if err != nil {
 		return nil, err
 	}
-	out := make([]byte, 0, len(n.Data)+len(topic)+64)
-	out = append(append(out, `{"type":`...), topic...)
+	return append(append(out, n.Data...), '}'), nil
+}
+
+// standardHead begins a body as Standard Webhooks recommends, up to its data of the given length.
+func standardHead(length int, kind string, at time.Time) ([]byte, error) {
+	text, err := json.Marshal(kind)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, 0, length+len(text)+64)
+	out = append(append(out, `{"type":`...), text...)
 	out = append(out, `,"timestamp":"`...)
-	out = occurred(n).AppendFormat(out, time.RFC3339Nano)
-	out = append(append(out, `","data":`...), n.Data...)
-	return append(out, '}'), nil
+	out = at.AppendFormat(out, time.RFC3339Nano)
+	return append(out, `","data":`...), nil
 }
 
 // occurred is when the relay took n in; where nothing tells, the beginning of the Unix time, since the body must be the

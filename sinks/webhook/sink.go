@@ -130,7 +130,7 @@ func builder(g *guard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool)
 	}
 }
 
-// Deliver posts d once. It refuses a delivery of several notifications.
+// Deliver posts d once. It refuses a delivery of several notifications that is no digest.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	payload, err := body(s.format, d)
 	if err != nil {
