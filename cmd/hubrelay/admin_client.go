@@ -91,6 +91,10 @@ type apiError struct {
 	Code   string `json:"code"`
 	Title  string `json:"title"`
 	Detail string `json:"detail"`
+	Extra  struct {
+		// Replayed is how many were taken before a replay had to end.
+		Replayed int `json:"replayed"`
+	} `json:"extra"`
 }
 
 func (e *apiError) Error() string {

@@ -135,6 +135,10 @@ func inBatches(ctx context.Context, std streams, client *adminClient, path, verb
 		part := ids[sent:min(sent+changeBatch, len(ids))]
 		var answer struct{ Data map[string]any }
 		if err := client.post(ctx, path, map[string]any{"ids": part}, &answer); err != nil {
+			var refused *apiError
+			if errors.As(err, &refused) {
+				done += refused.Extra.Replayed
+			}
 			return done, err
 		}
 		changed, ok := answer.Data[verb].(float64)

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -90,6 +91,9 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 
 func replayDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 	done, err := changeLetters(r, s.ReplayDead, s.ReplayAllDead)
+	if errors.Is(err, deliver.ErrFull) {
+		err = full(done.Done, "mend the receiver and wait until there is room, or raise backlog, then repeat it")
+	}
 	return http.StatusOK, struct {
 		Replayed   int    `json:"replayed"`
 		Missing    int    `json:"missing"`

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -103,6 +104,12 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 		return 0, nil, relay.NewError(relay.CodeMissingArgument, "after names the cursor or the time to begin behind").At("/after")
 	}
 	done, err := s.Replay(r.Context(), r.PathValue("name"), request.After)
+	if errors.Is(err, deliver.ErrFull) {
+		err = full(done.Parked, "raise backlog and repeat it")
+		if done.Next != "" {
+			err = full(done.Parked, "mend the receiver and wait until there is room, or raise backlog, then go on behind "+done.Next)
+		}
+	}
 	return http.StatusAccepted, struct {
 		Replayed int `json:"replayed"`
 		// Waiting were left alone, since they are to be delivered anyway.
@@ -110,6 +117,12 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 		// Complete is false where the log no longer reaches back to after.
 		Complete bool `json:"complete"`
 	}{done.Parked, done.Waiting, done.Complete}, err
+}
+
+// full says how far a replay came where the delay queue took no more, and what to do.
+func full(done int, then string) error {
+	return relay.NewError(relay.CodeInvalidState, fmt.Sprintf("the sink's delay queue holds as many deliveries as its "+
+		"backlog allows; %d were taken before: %s", done, then)).With("replayed", done)
 }
 
 func testSink(s Sinks, r *http.Request) (int, any, error) {

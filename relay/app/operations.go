@@ -158,6 +158,7 @@ func (o *operations) Replay(ctx context.Context, name, after string) (deliver.Re
 	}
 	return o.store.Replay(ctx, o.backbone, deliver.Replay{
 		Sink: name, Filter: o.sinks[at].filter, Partitions: o.backbone.Keys().Partitions(), After: after,
+		Backlog: o.sinks[at].cfg.Backlog,
 	})
 }
 
@@ -241,17 +242,19 @@ func (o *operations) DeadLetter(ctx context.Context, name, id string) (*deliver.
 }
 
 func (o *operations) ReplayDead(ctx context.Context, name string, ids []string) (deliver.Changed, error) {
-	if _, err := o.here(ctx, name); err != nil {
+	at, err := o.here(ctx, name)
+	if err != nil {
 		return deliver.Changed{}, err
 	}
-	return o.store.ReplayDead(ctx, name, ids)
+	return o.store.ReplayDead(ctx, name, ids, o.sinks[at].cfg.Backlog)
 }
 
 func (o *operations) ReplayAllDead(ctx context.Context, name string, sel deliver.Selection) (deliver.Changed, error) {
-	if _, err := o.here(ctx, name); err != nil {
+	at, err := o.here(ctx, name)
+	if err != nil {
 		return deliver.Changed{}, err
 	}
-	return o.store.ReplayAllDead(ctx, name, sel)
+	return o.store.ReplayAllDead(ctx, name, sel, o.sinks[at].cfg.Backlog)
 }
 
 func (o *operations) DropDead(ctx context.Context, name string, ids []string) (deliver.Changed, error) {

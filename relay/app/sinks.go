@@ -134,8 +134,8 @@ func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error)
 	return deliver.New(deliver.Options{
 		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
 		Schedule:     deliver.Schedule{Waits: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts},
-		DisableAfter: s.cfg.DisableAfter,
-		Timeout:      s.cfg.Timeout, Concurrency: s.cfg.Concurrency,
+		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog,
+		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency,
 		Log: a.log.With("sink", s.name), Observer: a.metrics,
 	})
 }

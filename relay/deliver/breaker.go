@@ -156,7 +156,7 @@ func isDown(err error) bool {
 	return answer.Status == 0 || answer.Status == http.StatusTooManyRequests || answer.Status >= http.StatusInternalServerError
 }
 
-// enter waits for the breaker and for a slot. It holds a slot where there is no error.
+// enter waits for room in the delay queue, for the breaker and for a slot. It holds a slot where there is no error.
 func (p *Pipeline) enter(ctx context.Context) (probe bool, err error) {
 	for {
 		p.mu.Lock()
@@ -172,24 +172,29 @@ func (p *Pipeline) enter(ctx context.Context) (probe bool, err error) {
 			p.slots.release(1)
 			return false, ErrDisabled
 		}
-		if probe, ok := p.breaker.enter(); ok {
-			return probe, nil
+		if !p.capacity.full() {
+			if probe, ok := p.breaker.enter(); ok {
+				return probe, nil
+			}
 		}
 		p.slots.release(1)
 	}
 }
 
-// held waits for the breaker until the sink's state changes, the pipeline stops or ctx ends.
+// held waits for room and for the breaker until the sink's state changes, the pipeline stops or ctx ends.
 func (p *Pipeline) held(ctx context.Context, changed <-chan struct{}) error {
 	if off, known := p.isDisabled(); off && known {
 		return ErrDisabled
 	}
-	if most, _ := p.breaker.room(1); most > 0 {
+	if most, _ := p.breaker.room(1); most > 0 && !p.capacity.full() {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.stopping, cancel)()
+	if err := p.capacity.wait(ctx, changed); err != nil {
+		return err
+	}
 	return p.breaker.wait(ctx, changed)
 }
 

@@ -17,6 +17,9 @@
 //	hubrelay:sink:<sink>         HASH with state, reason, since, config; there only while the sink is paused or disabled
 //	hubrelay:sinkchanges         counter for all sinks: nodes that see it change look at their sinks' states and queues
 //
+// What failed deliveries take of Redis is bounded: while as many are parked as [Options] allow, fresh ones are not attempted
+// and stay in their queue, which has a bound of its own. Nothing that is parked is dropped.
+//
 // A sink whose receiver answered that it wants nothing more, or that has only failed for too long, is disabled on all
 // nodes and over restarts, and keeps its backlog. It is enabled again when its configuration changes or when an operator resumes it. A sink that an operator
 // paused stays paused until it is resumed, whatever the configuration says.

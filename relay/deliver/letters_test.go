@@ -131,7 +131,7 @@ func TestDeadLettersWithoutIndex(t *testing.T) {
 	if err != nil || got != (Changed{Done: 120, Missing: 1}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	got, err = e.store.ReplayDead(t.Context(), "s", ids[120:])
+	got, err = e.store.ReplayDead(t.Context(), "s", ids[120:], 0)
 	if err != nil || got != (Changed{Done: 110}) || e.parkedCount() != 110 {
 		t.Errorf("%+v, %v, %d parked", got, err, e.parkedCount())
 	}
@@ -143,7 +143,7 @@ func TestDeadLettersWithoutIndex(t *testing.T) {
 func TestReplayOfADeadLetterBeginsAnew(t *testing.T) {
 	e := newEnv(t)
 	e.bury(t, "d1")
-	got, err := e.store.ReplayDead(t.Context(), "s", []string{"d1", "d1", "nobody"})
+	got, err := e.store.ReplayDead(t.Context(), "s", []string{"d1", "d1", "nobody"}, 0)
 	if err != nil || got.Done != 1 || got.Missing != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -179,7 +179,7 @@ func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
 	if err != nil || len(c.Notifications) != 2 || c.Notifications[1].ID != "x" {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	got, err := e.store.ReplayAllDead(ctx, "s", Selection{})
+	got, err := e.store.ReplayAllDead(ctx, "s", Selection{}, 0)
 	if err != nil || got != (Changed{Done: 1, Unreadable: 1}) || len(e.deadLetters()) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -193,10 +193,10 @@ func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
 	e.bury(t, "d1")
-	if err := e.store.park(ctx, "s", "d1", "as it is", time.Hour, time.Now()); err != nil {
+	if _, err := e.store.park(ctx, "s", "d1", "as it is", time.Hour, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.store.ReplayDead(ctx, "s", []string{"d1"}); err != nil || got.Done != 1 {
+	if got, err := e.store.ReplayDead(ctx, "s", []string{"d1"}, 0); err != nil || got.Done != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if body := e.client.HGet(ctx, "hubrelay:parked:s", "d1").Val(); body != "as it is" || len(e.deadLetters()) != 0 {
@@ -297,7 +297,7 @@ func TestReplayFromTheLog(t *testing.T) {
 		}
 		log.entries = append(log.entries, n)
 	}
-	if err := e.store.park(ctx, "s", "n100", "as it is", time.Hour, time.Now()); err != nil {
+	if _, err := e.store.park(ctx, "s", "n100", "as it is", time.Hour, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	topics, err := relay.ParsePatterns([]string{"*.error"})

@@ -38,6 +38,9 @@ type Options struct {
 	// DisableAfter is how long the sink may only fail, on all nodes together, before it is disabled as if its receiver
 	// were gone; never where zero.
 	DisableAfter time.Duration
+	// Backlog bounds how many deliveries may be parked: while there are as many, fresh ones are not attempted. What is
+	// parked is never dropped for it. Zero is no bound.
+	Backlog int64
 	// Fingerprint stands for the sink's own configuration. A disabled sink whose fingerprint has changed is enabled
 	// again. Empty means that only [Store.Resume] enables it.
 	Fingerprint string
@@ -77,6 +80,8 @@ type Pipeline struct {
 	slots    *slots
 	attempts *attempts
 	warnings limiter
+	capacity *capacity
+	filled   limiter
 	failing  failing
 	breaker  *breaker
 	stopping context.Context // ends when nothing more is to be begun
@@ -100,6 +105,7 @@ func New(o Options) (*Pipeline, error) {
 	p := &Pipeline{o: o, slots: newSlots(o.Concurrency), changed: make(chan struct{}), onPark: func(time.Duration) {}}
 	p.stopping, p.stop = context.WithCancel(context.Background())
 	p.breaker = newBreaker(o.Now)
+	p.capacity = newCapacity(o.Backlog)
 	p.breaker.turned = p.turned
 	p.o.Observer.Broken(o.Name, false)
 	p.attempts = &attempts{
@@ -108,7 +114,8 @@ func New(o Options) (*Pipeline, error) {
 			o.Log.Error("a sink panicked", "type", fmt.Sprintf("%T", value), "stack", string(stack))
 		},
 	}
-	p.warnings.now = o.Now
+	p.warnings = limiter{now: o.Now, every: time.Second, most: linesPerSecond}
+	p.filled = limiter{now: o.Now, every: seldom, most: 1}
 	return p, nil
 }
 
@@ -117,7 +124,8 @@ func (p *Pipeline) Name() string { return p.o.Name }
 
 // Handle makes the first attempt of a fresh delivery. Nil means that nothing of d is left to do where it came from: it
 // was delivered, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken,
-// while the destination is down and while Redis takes no parked delivery; the end of ctx ends all of it.
+// while the destination is down, while the delay queue is full and while Redis takes no parked delivery; the end of ctx
+// ends all of it.
 func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	probe, err := p.enter(ctx)
 	if err != nil {
@@ -170,12 +178,15 @@ func (p *Pipeline) park(ctx context.Context, id string, r *record, wait time.Dur
 	if err != nil {
 		return err
 	}
+	var parked int64
 	err = p.persist(ctx, func(ctx context.Context) error {
-		return p.o.Store.park(ctx, p.o.Name, id, body, wait, r.came(p.o.Now()))
+		parked, err = p.o.Store.park(ctx, p.o.Name, id, body, wait, r.came(p.o.Now()))
+		return err
 	})
 	if err != nil {
 		return err
 	}
+	p.heardParked(parked)
 	p.parked(id, r, wait, cause)
 	return nil
 }
@@ -281,12 +292,14 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	return nil
 }
 
-// limiter lets through a bounded number of log lines a second and counts the others.
+// limiter lets through a bounded number of log lines in a span of time and counts the others.
 type limiter struct {
-	now func() time.Time
+	now   func() time.Time
+	every time.Duration
+	most  int
 
 	mu      sync.Mutex
-	second  int64
+	began   time.Time
 	lines   int
 	dropped int
 }
@@ -294,13 +307,13 @@ type limiter struct {
 const linesPerSecond = 20
 
 func (l *limiter) allow() (dropped int, ok bool) {
-	second := l.now().Unix()
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if second != l.second {
-		l.second, l.lines = second, 0
+	if l.lines == 0 || now.Sub(l.began).Abs() >= l.every {
+		l.began, l.lines = now, 0
 	}
-	if l.lines >= linesPerSecond {
+	if l.lines >= l.most {
 		l.dropped++
 		return 0, false
 	}

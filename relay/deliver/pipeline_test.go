@@ -289,7 +289,7 @@ func TestNewAndClose(t *testing.T) {
 
 func TestLimiter(t *testing.T) {
 	now := time.Unix(100, 0)
-	l := limiter{now: func() time.Time { return now }}
+	l := limiter{now: func() time.Time { return now }, every: time.Second, most: linesPerSecond}
 	for range linesPerSecond {
 		if _, ok := l.allow(); !ok {
 			t.Fatal("refused too early")

@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"time"
 
@@ -42,6 +43,8 @@ type Replay struct {
 	Partitions int
 	// After is a position in the log: what lies behind it is replayed.
 	After string
+	// Backlog bounds how many deliveries may be parked; zero is no bound.
+	Backlog int64
 }
 
 // Replayed says what a replay did.
@@ -52,6 +55,8 @@ type Replayed struct {
 	Waiting int
 	// Complete is false where the log no longer reaches back to where the replay was to begin.
 	Complete bool
+	// Next is the position behind which a replay that ended with [ErrFull] can go on, where the log has one partition.
+	Next string
 }
 
 // CursorAt is the position in a log behind which lies what was stored at t or later.
@@ -65,7 +70,8 @@ func CursorAt(t time.Time) string {
 
 // Replay parks everything that the sink was given once and that passes its filter, due at once under the same ids. What
 // the sink still has to get stays as it is. It reads a bounded part of the log at a time and leaves Redis to the others
-// for half of the time. After an error, what was done before it is done, and a repeat does no harm.
+// for half of the time. After an error, what was done before it is done, and a repeat does no harm. With [ErrFull] it ends where
+// the delay queue takes no more.
 func (s *Store) Replay(ctx context.Context, log Log, r Replay) (Replayed, error) {
 	result := Replayed{Complete: true}
 	for partition := range r.Partitions {
@@ -93,6 +99,7 @@ func (s *Store) replay(ctx context.Context, log Log, r Replay, partition int, re
 			return err
 		}
 		more := len(list) == replayStep
+		before := after
 		after = list[len(list)-1].Cursor
 		var wanted []relay.Notification
 		for _, n := range list {
@@ -104,7 +111,13 @@ func (s *Store) replay(ctx context.Context, log Log, r Replay, partition int, re
 				wanted = append(wanted, n)
 			}
 		}
-		if err := s.parkAll(ctx, log, r.Sink, partition, wanted, result); err != nil || !more {
+		taken, err := s.parkAll(ctx, log, r, partition, wanted, result)
+		if errors.Is(err, ErrFull) && r.Partitions == 1 {
+			if result.Next = before; taken > 0 {
+				result.Next = wanted[taken-1].Cursor
+			}
+		}
+		if err != nil || !more {
 			return err
 		}
 		if err := rest(ctx, time.Since(start)); err != nil {
@@ -113,40 +126,63 @@ func (s *Store) replay(ctx context.Context, log Log, r Replay, partition int, re
 	}
 }
 
-func (s *Store) parkAll(ctx context.Context, log Log, sink string, partition int, list []relay.Notification, result *Replayed) error {
+// parkAll parks what the sink's queue does not hold, and returns how many of the list it came to.
+func (s *Store) parkAll(
+	ctx context.Context, log Log, r Replay, partition int, list []relay.Notification, result *Replayed,
+) (taken int, err error) {
 	if len(list) == 0 {
-		return nil
+		return 0, nil
 	}
 	cursors := make([]string, len(list))
 	for i, n := range list {
 		cursors[i] = n.Cursor
 	}
-	queued, err := log.Queued(ctx, partition, sink, cursors)
+	queued, err := log.Queued(ctx, partition, r.Sink, cursors)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var args []any
+	args := []any{r.Backlog}
+	var places []int
 	for i, n := range list {
 		if queued[i] {
 			continue
 		}
-		r := newRecord(relay.Delivery{Notifications: []relay.Notification{n}}, time.Time{})
-		body, err := r.encode()
+		body, err := newRecord(relay.Delivery{Notifications: []relay.Notification{n}}, time.Time{}).encode()
 		if err != nil {
-			return err
+			return 0, err
 		}
-		args = append(args, n.ID, body)
+		args, places = append(args, n.ID, body), append(places, i)
 	}
-	parked := 0
-	if len(args) > 0 {
-		if parked, err = parkAllScript.Run(ctx, s.client, s.delay(sink), args...).Int(); err != nil {
-			return fmt.Errorf("park deliveries: %w", err)
-		}
+	parked, seen, err := s.parkNow(ctx, r.Sink, args)
+	if err != nil {
+		return 0, err
+	}
+	if taken = len(list); seen < len(places) {
+		taken = places[seen]
 	}
 	result.Parked += parked
-	result.Waiting += len(list) - parked
+	result.Waiting += taken - parked
 	if result.Parked == parked && parked > 0 {
-		return s.touch(ctx) // the first ones are due
+		err = s.touch(ctx) // the first ones are due
 	}
-	return nil
+	if err == nil && taken < len(list) {
+		err = ErrFull
+	}
+	return taken, err
+}
+
+// parkNow parks deliveries that are due at once. It returns how many were not parked before, and how many of them there
+// was room for.
+func (s *Store) parkNow(ctx context.Context, sink string, args []any) (parked, seen int, err error) {
+	if len(args) < 2 {
+		return 0, 0, nil
+	}
+	reply, err := parkAllScript.Run(ctx, s.client, s.delay(sink), args...).Int64Slice()
+	if err == nil && len(reply) != 2 {
+		err = errReply
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("park deliveries: %w", err)
+	}
+	return int(reply[0]), int(reply[1]), nil
 }

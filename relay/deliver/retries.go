@@ -229,6 +229,7 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 		}
 		return
 	}
+	p.heardParked(l.parked)
 	if l.state {
 		p.failing.heard(l.failing)
 		if err := p.apply(ctx, l.stored, l.asked); err != nil {
@@ -296,7 +297,9 @@ func (p *Pipeline) retry(ctx context.Context, c claim) {
 		p.failing.over() // done tells Redis, whether this node knew of failures or not
 		if err := p.persist(ctx, func(ctx context.Context) error { return p.o.Store.done(ctx, c) }); err != nil {
 			p.unsettled(c, err)
+			return
 		}
+		p.capacity.left()
 		return
 	}
 	r.add(a)
@@ -335,6 +338,7 @@ func (p *Pipeline) bury(ctx context.Context, c claim, r *record, outcome relay.O
 		return
 	}
 	if p.settle(ctx, c, func(ctx context.Context) (bool, error) { return p.o.Store.bury(ctx, c, fields) }) {
+		p.capacity.left()
 		p.killed(c.id, r, outcome, cause)
 	}
 }
@@ -346,6 +350,7 @@ func (p *Pipeline) discard(ctx context.Context, c claim, cause error) {
 		"reason", clip(ReasonUnreadable+": "+cause.Error(), keptError), "attempts", "[]", "time", p.o.Now().UTC().Format(time.RFC3339Nano),
 	}
 	if p.settle(ctx, c, func(ctx context.Context) (bool, error) { return p.o.Store.bury(ctx, c, fields) }) {
+		p.capacity.left()
 		p.o.Observer.DeadLettered(p.o.Name, ReasonUnreadable)
 		p.o.Log.Error("a parked delivery cannot be read and became a dead letter", "id", c.id, "error", cause)
 	}

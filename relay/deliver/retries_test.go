@@ -24,7 +24,7 @@ func (e *env) park(n int) {
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		if err := e.store.park(e.t.Context(), "s", fmt.Sprint("p", i), body, 0, time.Now()); err != nil {
+		if _, err := e.store.park(e.t.Context(), "s", fmt.Sprint("p", i), body, 0, time.Now()); err != nil {
 			e.t.Fatal(err)
 		}
 	}

@@ -20,14 +20,15 @@ var (
 )
 
 // ReplayDead takes dead letters back into the delay queue, due at once, with the schedule begun anew and their history
-// kept. Each is moved by one script: it is never in both places or in none.
-func (s *Store) ReplayDead(ctx context.Context, sink string, ids []string) (Changed, error) {
-	return s.changeByID(ctx, sink, ids, s.revive)
+// kept. Each is moved by one script: it is never in both places or in none. With [ErrFull] it ends where the delay queue
+// holds backlog deliveries (zero is no bound); the rest stays as it is.
+func (s *Store) ReplayDead(ctx context.Context, sink string, ids []string, backlog int64) (Changed, error) {
+	return s.changeByID(ctx, sink, ids, s.revive(backlog))
 }
 
 // ReplayAllDead does so with every dead letter that there is now and that sel chooses.
-func (s *Store) ReplayAllDead(ctx context.Context, sink string, sel Selection) (Changed, error) {
-	return s.changeAll(ctx, sink, sel, s.revive)
+func (s *Store) ReplayAllDead(ctx context.Context, sink string, sel Selection, backlog int64) (Changed, error) {
+	return s.changeAll(ctx, sink, sel, s.revive(backlog))
 }
 
 // DropDead removes dead letters for good.
@@ -43,16 +44,21 @@ func (s *Store) DropAllDead(ctx context.Context, sink string, sel Selection) (Ch
 // change does something to at most lettersStep dead letters, given as id and position of each.
 type change func(ctx context.Context, sink string, pairs []any) (done, unreadable int, err error)
 
-func (s *Store) revive(ctx context.Context, sink string, pairs []any) (done, unreadable int, err error) {
-	keys := s.delay(sink, s.keys.DeadLetters(sink), s.keys.DeadIndex(sink))
-	reply, err := reviveScript.Run(ctx, s.client, keys, pairs...).Int64Slice()
-	if err == nil && len(reply) != 2 {
-		err = errReply
+func (s *Store) revive(backlog int64) change {
+	return func(ctx context.Context, sink string, pairs []any) (done, unreadable int, err error) {
+		keys := s.delay(sink, s.keys.DeadLetters(sink), s.keys.DeadIndex(sink))
+		reply, err := reviveScript.Run(ctx, s.client, keys, append([]any{backlog}, pairs...)...).Int64Slice()
+		if err == nil && len(reply) != 3 {
+			err = errReply
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("replay dead letters: %w", err)
+		}
+		if err = s.touch(ctx); err == nil && reply[2] == 1 {
+			err = ErrFull
+		}
+		return int(reply[0]), int(reply[1]), err
 	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("replay dead letters: %w", err)
-	}
-	return int(reply[0]), int(reply[1]), s.touch(ctx)
 }
 
 func (s *Store) drop(ctx context.Context, sink string, pairs []any) (done, unreadable int, err error) {

@@ -74,12 +74,13 @@ func (s *Store) delay(sink string, more ...string) []string {
 }
 
 // park stores a delivery that is due after wait and came at since. One that is parked already stays as it is.
-func (s *Store) park(ctx context.Context, sink, id, body string, wait time.Duration, since time.Time) error {
-	err := parkScript.Run(ctx, s.client, s.delay(sink), id, wait.Milliseconds(), since.UnixMilli(), body).Err()
+// It returns how many are parked now.
+func (s *Store) park(ctx context.Context, sink, id, body string, wait time.Duration, since time.Time) (int64, error) {
+	n, err := parkScript.Run(ctx, s.client, s.delay(sink), id, wait.Milliseconds(), since.UnixMilli(), body).Int64()
 	if err != nil {
-		return fmt.Errorf("park a delivery: %w", err)
+		return 0, fmt.Errorf("park a delivery: %w", err)
 	}
-	return nil
+	return n, nil
 }
 
 // again parks a claimed delivery again. It reports false where the claim was lost, and then changes nothing.
@@ -133,6 +134,7 @@ type look struct {
 	claimed []claim
 	lost    []string
 	next    time.Duration // until the next is due, negative for none
+	parked  int64         // how many there are
 	stored  SinkState
 	failing bool // whether there was a failure since the last success
 	err     error
@@ -176,16 +178,18 @@ func (s *Store) look(ctx context.Context, looks []*look) {
 var errReply = errors.New("redis answered something unexpected")
 
 func (l *look) read(reply []any) error {
-	if len(reply) != 4 {
+	if len(reply) != 5 {
 		return errReply
 	}
 	ends, ok1 := reply[0].(string)
 	next, ok2 := reply[1].(int64)
 	lost, ok3 := reply[2].([]any)
 	claimed, ok4 := reply[3].([]any)
-	if !ok1 || !ok2 || !ok3 || !ok4 || len(claimed)%2 != 0 {
+	parked, ok5 := reply[4].(int64)
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || len(claimed)%2 != 0 {
 		return errReply
 	}
+	l.parked = parked
 	l.next = time.Duration(next) * time.Millisecond
 	for _, id := range lost {
 		l.lost = append(l.lost, fmt.Sprint(id))

@@ -1,7 +1,7 @@
 -- Claim due deliveries by raising their score to the end of the claim.
 -- KEYS: retry, parked, since. ARGV: most to claim, milliseconds of the claim.
 -- Returns the end of the claim, milliseconds until the next is due (-1 for none), the ids without a body (now removed),
--- and id and body of each claimed.
+-- id and body of each claimed, and how many are parked.
 local at = now()
 local ends = string.format('%.0f', at + tonumber(ARGV[2]))
 local lost, claimed = {}, {}
@@ -25,4 +25,4 @@ local wait = -1
 if head[2] then
   wait = math.max(0, tonumber(head[2]) - at)
 end
-return {ends, wait, lost, claimed}
+return {ends, wait, lost, claimed, parked()}

@@ -12,6 +12,16 @@ local function enter(id, body, due, since)
   return new
 end
 
+-- parked is how many deliveries there are.
+local function parked()
+  return redis.call('ZCARD', KEYS[1])
+end
+
+-- full tells whether there is no room for another; most is 0 for no bound.
+local function full(most)
+  return most > 0 and parked() >= most
+end
+
 -- held tells whether the claim on a delivery lasts.
 local function held(id, ends)
   local score = redis.call('ZSCORE', KEYS[1], id)

@@ -1,10 +1,15 @@
 -- Take dead letters back into the delay queue, due at once and with their history, but counted anew.
--- KEYS: retry, parked, since, deadletters, index. ARGV: id and position of each.
--- Returns how many were taken back and how many cannot be read. One that is parked already stays parked as it is.
+-- KEYS: retry, parked, since, deadletters, index. ARGV: most to be parked in all (0: no bound), then id
+-- and position of each. Returns how many were taken back, how many cannot be read, and 1 where there was no more room.
+-- One that is parked already stays parked as it is.
 local due = now()
+local most = tonumber(ARGV[1])
 local taken, unreadable = 0, 0
-for a = 1, #ARGV, 2 do
+for a = 2, #ARGV, 2 do
   local id, at = ARGV[a], ARGV[a + 1]
+  if full(most) and not redis.call('ZSCORE', KEYS[1], id) then
+    return {taken, unreadable, 1}
+  end
   local entry = redis.call('XRANGE', KEYS[4], at, at)[1]
   local f = {}
   if entry then
@@ -30,4 +35,4 @@ for a = 1, #ARGV, 2 do
     end
   end
 end
-return {taken, unreadable}
+return {taken, unreadable, 0}

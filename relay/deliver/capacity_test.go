@@ -1,0 +1,135 @@
+package deliver
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func bounded(o *Options) {
+	o.Backlog = 3
+	o.Schedule = Schedule{Waits: []time.Duration{time.Hour}}
+}
+
+// While the delay queue is full fresh deliveries stay where they are, and nothing that is parked goes.
+func TestFullDelayQueueHoldsFreshDeliveriesBack(t *testing.T) {
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
+	p := e.pipeline(sink, bounded)
+	for i := range 3 {
+		if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.retries(p)
+	done := make(chan error, 1)
+	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
+	e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d0"})
+	if err := e.store.touch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	order := ""
+	for _, d := range sink.got {
+		order += d.ID + " "
+	}
+	if order != "d0 d1 d2 d0 d3 " || e.parkedCount() != 2 {
+		t.Errorf("attempts %s, %d parked", order, e.parkedCount())
+	}
+}
+
+// A node that has parked nothing learns from the first look that there is no room; a pause ends the wait.
+func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
+	e := newEnv(t)
+	first := e.pipeline(&fakeSink{answer: answers(errFar)}, bounded)
+	for i := range 3 {
+		if err := first.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, bounded)
+	e.retries(p)
+	eventually(t, "full", p.capacity.full)
+	done := make(chan error, 1)
+	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
+	if err := e.store.Pause(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, ErrDisabled) || sink.attempts("") != 0 {
+		t.Errorf("Handle = %v after %d attempts", err, sink.attempts(""))
+	}
+}
+
+func TestReplaysEndWhereTheDelayQueueIsFull(t *testing.T) {
+	e := newEnv(t)
+	ctx := t.Context()
+	log := &fakeLog{reached: "300-0", covers: true, queued: map[string]bool{"2-0": true}}
+	for i := 1; i <= 250; i++ {
+		n := delivery(fmt.Sprintf("n%d", i)).Notifications[0]
+		n.Cursor = fmt.Sprintf("%d-0", i)
+		log.entries = append(log.entries, n)
+	}
+	replay := Replay{Sink: "s", Partitions: 1, After: "0-0", Backlog: 120}
+	got, err := e.store.Replay(ctx, log, replay)
+	if !errors.Is(err, ErrFull) || got.Parked != 120 || got.Waiting != 1 || got.Next != "121-0" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	// What is parked already needs no room.
+	got, err = e.store.Replay(ctx, log, replay)
+	if !errors.Is(err, ErrFull) || got.Parked != 0 || got.Waiting != 121 || got.Next != "121-0" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	replay.After, replay.Backlog = got.Next, 0
+	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Parked != 129 || e.parkedCount() != 249 {
+		t.Errorf("%+v, %v, %d parked", got, err, e.parkedCount())
+	}
+}
+
+func TestDeadLettersStayWhereTheDelayQueueIsFull(t *testing.T) {
+	e := newEnv(t)
+	e.park(1)
+	e.bury(t, "d1", "d2", "d3", "d4")
+	for _, c := range []struct {
+		backlog int64
+		replay  func(backlog int64) (Changed, error)
+		done    int
+		left    int
+		full    bool
+	}{
+		{2, func(n int64) (Changed, error) { return e.store.ReplayDead(t.Context(), "s", []string{"d1", "d2"}, n) }, 1, 3, true},
+		{3, func(n int64) (Changed, error) { return e.store.ReplayAllDead(t.Context(), "s", Selection{}, n) }, 1, 2, true},
+		{9, func(n int64) (Changed, error) { return e.store.ReplayAllDead(t.Context(), "s", Selection{}, n) }, 2, 0, false},
+	} {
+		got, err := c.replay(c.backlog)
+		if errors.Is(err, ErrFull) != c.full || err != nil && !c.full || got.Done != c.done || len(e.deadLetters()) != c.left {
+			t.Errorf("backlog %d: %+v, %v, %d left", c.backlog, got, err, len(e.deadLetters()))
+		}
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	c := newCapacity(2)
+	for _, step := range []struct {
+		parked       int64
+		filled, full bool
+	}{{1, false, false}, {2, true, true}, {3, false, true}, {1, false, false}} {
+		if got := c.heard(step.parked); got != step.filled || c.full() != step.full {
+			t.Errorf("%d: filled %v, full %v", step.parked, got, c.full())
+		}
+	}
+	c.heard(2)
+	c.left()
+	if c.full() || c.wait(t.Context(), nil) != nil {
+		t.Error("no room though one has left")
+	}
+	unbounded := newCapacity(0)
+	if unbounded.heard(1e12) || unbounded.full() || unbounded.wait(t.Context(), nil) != nil {
+		t.Error("full without a bound")
+	}
+}
