@@ -33,6 +33,7 @@ type Metrics struct {
 	retries      *prometheus.CounterVec
 	parked       *prometheus.CounterVec
 	dead         *prometheus.CounterVec
+	deadDropped  *prometheus.CounterVec
 	lost         *prometheus.CounterVec
 	disabled     *prometheus.GaugeVec
 	paused       *prometheus.GaugeVec
@@ -62,6 +63,7 @@ func NewMetrics(version string) *Metrics {
 		parked:       counters("deliveries_parked_total", "Deliveries parked for a later attempt.", "sink"),
 		retries:      counters("delivery_retries_total", "Attempts beyond a delivery's first.", "sink"),
 		dead:         counters("dead_letters_total", "Deliveries that became dead letters, by reason.", "sink", "reason"),
+		deadDropped:  counters("dead_letters_dropped_total", "Dead letters dropped since there were too many, the oldest first.", "sink"),
 		lost:         counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
 		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
 		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
@@ -80,7 +82,7 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.lost, m.disabled, m.paused, m.broken, m.backlog, m.waiting, m.letters,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.deadDropped, m.lost, m.disabled, m.paused, m.broken, m.backlog, m.waiting, m.letters,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -170,6 +172,11 @@ func (m *Metrics) Parked(sink string) { m.parked.WithLabelValues(sink).Inc() }
 
 // DeadLettered counts one dead letter and its reason, one of a few.
 func (m *Metrics) DeadLettered(sink, reason string) { m.dead.WithLabelValues(sink, reason).Inc() }
+
+// DeadLettersDropped counts dead letters that had to go.
+func (m *Metrics) DeadLettersDropped(sink string, n int64) {
+	m.deadDropped.WithLabelValues(sink).Add(float64(n))
+}
 
 // Lost counts one parked delivery whose body was gone.
 func (m *Metrics) Lost(sink string) { m.lost.WithLabelValues(sink).Inc() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -87,5 +88,24 @@ func (p *Pipeline) heardParked(n int64) {
 	if _, ok := p.filled.allow(); ok {
 		p.o.Log.Error("the sink's delay queue is full; fresh deliveries wait in its queue, whose oldest are dropped when that "+
 			"is full too; mend the receiver, raise backlog, or remove the sink", "parked", n, "backlog", p.o.Backlog)
+	}
+}
+
+// lettersDropped counts dead letters that had to go, for lines in the log that are bounded.
+type lettersDropped struct {
+	limiter
+	n atomic.Int64
+}
+
+// lettersGone says that the oldest dead letters had to go.
+func (p *Pipeline) lettersGone(n int64) {
+	if n == 0 {
+		return
+	}
+	p.o.Observer.DeadLettersDropped(p.o.Name, n)
+	p.gone.n.Add(n)
+	if _, ok := p.gone.allow(); ok {
+		p.o.Log.Error("the sink has as many dead letters as its backlog allows, the oldest were dropped; look at them, "+
+			"then replay or drop them, or raise backlog", "dropped", p.gone.n.Swap(0), "backlog", p.o.Backlog)
 	}
 }

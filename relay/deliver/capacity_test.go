@@ -3,10 +3,13 @@ package deliver
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 func bounded(o *Options) {
@@ -131,5 +134,54 @@ func TestCapacity(t *testing.T) {
 	unbounded := newCapacity(0)
 	if unbounded.heard(1e12) || unbounded.full() || unbounded.wait(t.Context(), nil) != nil {
 		t.Error("full without a bound")
+	}
+}
+
+// Beyond the bound the oldest dead letters go, with their place in the index, whichever way the newest came.
+func TestDeadLettersAreBounded(t *testing.T) {
+	e := newEnv(t)
+	obs := &counting{}
+	reject := &fakeSink{answer: answers(relay.Permanent(errFar))}
+	p := e.pipeline(reject, func(o *Options) { o.Backlog, o.Observer = 3, obs })
+	for i := range 5 {
+		if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.park(2)
+	e.retries(p)
+	eventually(t, "buried", func() bool { return e.parkedCount() == 0 })
+	var ids []string
+	for _, l := range e.deadLetters() {
+		ids = append(ids, fmt.Sprint(l["id"]))
+	}
+	slices.Sort(ids)
+	if !slices.Equal(ids, []string{"d4", "p0", "p1"}) || obs.get("dropped") != 4 {
+		t.Errorf("kept %v, %d dropped", ids, obs.get("dropped"))
+	}
+	index := e.client.HKeys(t.Context(), "hubrelay:deadindex:s").Val()
+	slices.Sort(index)
+	if !slices.Equal(index, ids) {
+		t.Errorf("index %v", index)
+	}
+	if _, err := e.store.DeadLetter(t.Context(), "s", "d0"); !errors.Is(err, ErrNoDeadLetter) {
+		t.Error(err)
+	}
+}
+
+// A bound that was lowered is reached by and by, so that no script works for long.
+func TestLoweredBoundOfDeadLetters(t *testing.T) {
+	e := newEnv(t)
+	for i := range 25 {
+		e.write(t, fmt.Sprintf("old%d", i), "job.created", "h1")
+	}
+	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, func(o *Options) { o.Backlog = 2 })
+	for i, want := range []int{16, 7, 2, 2} {
+		if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(e.deadLetters()); got != want {
+			t.Errorf("%d left, want %d", got, want)
+		}
 	}
 }

@@ -18,7 +18,8 @@
 //	hubrelay:sinkchanges         counter for all sinks: nodes that see it change look at their sinks' states and queues
 //
 // What failed deliveries take of Redis is bounded: while as many are parked as [Options] allow, fresh ones are not attempted
-// and stay in their queue, which has a bound of its own. Nothing that is parked is dropped.
+// and stay in their queue, which has a bound of its own. Nothing that is parked is dropped;
+// of dead letters the oldest are, beyond the same number.
 //
 // A sink whose receiver answered that it wants nothing more, or that has only failed for too long, is disabled on all
 // nodes and over restarts, and keeps its backlog. It is enabled again when its configuration changes or when an operator resumes it. A sink that an operator

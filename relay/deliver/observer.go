@@ -21,6 +21,8 @@ type Observer interface {
 	Parked(sink string)
 	// DeadLettered is called with one of the Reason constants.
 	DeadLettered(sink, reason string)
+	// DeadLettersDropped is called when the oldest dead letters had to go, since there were too many.
+	DeadLettersDropped(sink string, n int64)
 	// Disabled is called when the sink becomes disabled or enabled on this node.
 	Disabled(sink string, disabled bool)
 	// Paused is called when the sink becomes paused or is no longer paused on this node.
@@ -36,6 +38,7 @@ type nobody struct{}
 func (nobody) Attempted(string, int, relay.Outcome, time.Duration) {}
 func (nobody) Parked(string)                                       {}
 func (nobody) DeadLettered(string, string)                         {}
+func (nobody) DeadLettersDropped(string, int64)                    {}
 func (nobody) Disabled(string, bool)                               {}
 func (nobody) Paused(string, bool)                                 {}
 func (nobody) Broken(string, bool)                                 {}

@@ -38,8 +38,8 @@ type Options struct {
 	// DisableAfter is how long the sink may only fail, on all nodes together, before it is disabled as if its receiver
 	// were gone; never where zero.
 	DisableAfter time.Duration
-	// Backlog bounds how many deliveries may be parked: while there are as many, fresh ones are not attempted. What is
-	// parked is never dropped for it. Zero is no bound.
+	// Backlog bounds how many deliveries may be parked: while there are as many, fresh ones are not attempted, and nothing
+	// that is parked is dropped. It also bounds the dead letters, of which the oldest go. Zero is no bound.
 	Backlog int64
 	// Fingerprint stands for the sink's own configuration. A disabled sink whose fingerprint has changed is enabled
 	// again. Empty means that only [Store.Resume] enables it.
@@ -82,6 +82,7 @@ type Pipeline struct {
 	warnings limiter
 	capacity *capacity
 	filled   limiter
+	gone     lettersDropped
 	failing  failing
 	breaker  *breaker
 	stopping context.Context // ends when nothing more is to be begun
@@ -116,6 +117,7 @@ func New(o Options) (*Pipeline, error) {
 	}
 	p.warnings = limiter{now: o.Now, every: time.Second, most: linesPerSecond}
 	p.filled = limiter{now: o.Now, every: seldom, most: 1}
+	p.gone.limiter = limiter{now: o.Now, every: seldom, most: 1}
 	return p, nil
 }
 
@@ -205,10 +207,15 @@ func (p *Pipeline) kill(ctx context.Context, id string, r *record, outcome relay
 	if err != nil {
 		return err
 	}
-	err = p.persist(ctx, func(ctx context.Context) error { return p.o.Store.addDead(ctx, p.o.Name, id, fields) })
+	var gone int64
+	err = p.persist(ctx, func(ctx context.Context) error {
+		gone, err = p.o.Store.addDead(ctx, p.o.Name, id, p.o.Backlog, fields)
+		return err
+	})
 	if err != nil {
 		return err
 	}
+	p.lettersGone(gone)
 	p.killed(id, r, outcome, cause)
 	return nil
 }

@@ -337,8 +337,7 @@ func (p *Pipeline) bury(ctx context.Context, c claim, r *record, outcome relay.O
 		p.unsettled(c, err)
 		return
 	}
-	if p.settle(ctx, c, func(ctx context.Context) (bool, error) { return p.o.Store.bury(ctx, c, fields) }) {
-		p.capacity.left()
+	if p.entomb(ctx, c, fields) {
 		p.killed(c.id, r, outcome, cause)
 	}
 }
@@ -349,11 +348,24 @@ func (p *Pipeline) discard(ctx context.Context, c claim, cause error) {
 		"id", c.id, "topic", "", "hub", "", "account", "", "data", c.body,
 		"reason", clip(ReasonUnreadable+": "+cause.Error(), keptError), "attempts", "[]", "time", p.o.Now().UTC().Format(time.RFC3339Nano),
 	}
-	if p.settle(ctx, c, func(ctx context.Context) (bool, error) { return p.o.Store.bury(ctx, c, fields) }) {
-		p.capacity.left()
+	if p.entomb(ctx, c, fields) {
 		p.o.Observer.DeadLettered(p.o.Name, ReasonUnreadable)
 		p.o.Log.Error("a parked delivery cannot be read and became a dead letter", "id", c.id, "error", cause)
 	}
+}
+
+// entomb writes the dead letter of a claimed delivery, and reports whether it did.
+func (p *Pipeline) entomb(ctx context.Context, c claim, fields []any) bool {
+	var gone int64
+	held := p.settle(ctx, c, func(ctx context.Context) (held bool, err error) {
+		gone, held, err = p.o.Store.bury(ctx, c, p.o.Backlog, fields)
+		return held, err
+	})
+	if held {
+		p.capacity.left()
+		p.lettersGone(gone)
+	}
+	return held
 }
 
 // giveBack makes a claimed delivery due at once, for another node or a later day.

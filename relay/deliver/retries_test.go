@@ -137,7 +137,7 @@ func TestLostClaim(t *testing.T) {
 	if held, err := e.store.again(ctx, slow, "{}", time.Hour); held || err != nil {
 		t.Errorf("the old claim parked it again: %v %v", held, err)
 	}
-	if held, err := e.store.bury(ctx, slow, []any{"id", "p0"}); held || err != nil {
+	if _, held, err := e.store.bury(ctx, slow, 0, []any{"id", "p0"}); held || err != nil {
 		t.Errorf("the old claim buried it: %v %v", held, err)
 	}
 	if err := e.store.done(ctx, quick); err != nil {
@@ -247,10 +247,15 @@ func (c *counting) Attempted(_ string, attempt int, o relay.Outcome, _ time.Dura
 }
 func (c *counting) Parked(string)                 { c.add("parked") }
 func (c *counting) DeadLettered(_, reason string) { c.add("dead " + reason) }
-func (c *counting) Disabled(_ string, d bool)     { c.add(fmt.Sprint("disabled ", d)) }
-func (c *counting) Broken(_ string, down bool)    { c.add(fmt.Sprint("broken ", down)) }
-func (c *counting) Lost(string)                   { c.add("lost") }
-func (c *counting) Paused(_ string, p bool)       { c.add(fmt.Sprint("paused ", p)) }
+func (c *counting) DeadLettersDropped(_ string, n int64) {
+	for range n {
+		c.add("dropped")
+	}
+}
+func (c *counting) Disabled(_ string, d bool)  { c.add(fmt.Sprint("disabled ", d)) }
+func (c *counting) Broken(_ string, down bool) { c.add(fmt.Sprint("broken ", down)) }
+func (c *counting) Lost(string)                { c.add("lost") }
+func (c *counting) Paused(_ string, p bool)    { c.add(fmt.Sprint("paused ", p)) }
 
 func TestObserver(t *testing.T) {
 	e := newEnv(t)

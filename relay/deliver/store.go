@@ -101,23 +101,25 @@ func (s *Store) done(ctx context.Context, c claim) error {
 	return nil
 }
 
-// addDead writes the dead letter of a fresh delivery.
-func (s *Store) addDead(ctx context.Context, sink, id string, fields []any) error {
+// addDead writes the dead letter of a fresh delivery. Beyond most, where that is not zero, the oldest go: it returns how
+// many did.
+func (s *Store) addDead(ctx context.Context, sink, id string, most int64, fields []any) (gone int64, err error) {
 	keys := []string{s.keys.DeadLetters(sink), s.keys.DeadIndex(sink)}
-	if err := deadScript.Run(ctx, s.client, keys, append([]any{id}, fields...)...).Err(); err != nil {
-		return fmt.Errorf("write a dead letter: %w", err)
+	gone, err = deadScript.Run(ctx, s.client, keys, append([]any{id, most}, fields...)...).Int64()
+	if err != nil {
+		return 0, fmt.Errorf("write a dead letter: %w", err)
 	}
-	return nil
+	return gone, nil
 }
 
-// bury turns a claimed delivery into a dead letter. It reports false where the claim was lost.
-func (s *Store) bury(ctx context.Context, c claim, fields []any) (bool, error) {
+// bury turns a claimed delivery into a dead letter, and is like addDead else. It reports false where the claim was lost.
+func (s *Store) bury(ctx context.Context, c claim, most int64, fields []any) (gone int64, held bool, err error) {
 	keys := s.delay(c.sink, s.keys.DeadLetters(c.sink), s.keys.DeadIndex(c.sink))
-	n, err := buryScript.Run(ctx, s.client, keys, append([]any{c.id, c.ends}, fields...)...).Int()
+	gone, err = buryScript.Run(ctx, s.client, keys, append([]any{c.id, c.ends, most}, fields...)...).Int64()
 	if err != nil {
-		return false, fmt.Errorf("write a dead letter: %w", err)
+		return 0, false, fmt.Errorf("write a dead letter: %w", err)
 	}
-	return n == 1, nil
+	return max(gone, 0), gone >= 0, nil
 }
 
 // look is a question about one sink, and look's answer.
