@@ -27,6 +27,12 @@ func (b *Backbone) Lease(name string, ttl time.Duration) *Lease {
 // The context of fn ends before another process can hold the lease, with the cause [ErrLeaseLost]. When fn returns, the
 // lease is given back; its error is logged, and the next try waits a moment.
 func (l *Lease) Run(ctx context.Context, fn func(context.Context) error) error {
+	return l.RunHeld(ctx, func(work, _ context.Context) error { return fn(work) })
+}
+
+// RunHeld is Run for work that takes a while to end: the lease is kept until fn has returned. work ends with ctx or with
+// the lease, held with the lease alone.
+func (l *Lease) RunHeld(ctx context.Context, fn func(work, held context.Context) error) error {
 	value := l.b.boot + randomHex()
 	for ctx.Err() == nil {
 		start := time.Now()
@@ -46,19 +52,24 @@ func (l *Lease) Run(ctx context.Context, fn func(context.Context) error) error {
 }
 
 // hold runs fn until it returns. since is when the lease was asked for, from which its time counts at the latest.
-func (l *Lease) hold(ctx context.Context, value string, since time.Time, fn func(context.Context) error) error {
-	work, lose := context.WithCancelCause(ctx)
+func (l *Lease) hold(ctx context.Context, value string, since time.Time, fn func(work, held context.Context) error) error {
+	work, stop := context.WithCancelCause(ctx)
+	held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
+	end := func(cause error) {
+		stop(cause)
+		lose(cause)
+	}
 	done := make(chan struct{})
 	defer func() {
-		lose(nil)
+		end(nil)
 		<-done
 		l.drop(ctx, value)
 	}()
 	go func() {
 		defer close(done)
-		l.keep(work, value, since, lose)
+		l.keep(held, value, since, end)
 	}()
-	return fn(work)
+	return fn(work, held)
 }
 
 // keep renews the lease every third of its time, and ends the work when it might expire before the work could stop.

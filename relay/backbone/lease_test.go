@@ -89,6 +89,33 @@ func TestLeaseTakenAway(t *testing.T) {
 	})
 }
 
+// Work that winds down after the end of its context keeps the lease meanwhile, and learns when it is lost even then.
+func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{})
+	const ttl = 200 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	_ = b.Lease("work", ttl).RunHeld(ctx, func(work, held context.Context) error {
+		cancel()
+		<-work.Done()
+		if errors.Is(context.Cause(work), ErrLeaseLost) {
+			t.Error("the end of the caller's context counts as a lost lease")
+		}
+		for end := time.Now().Add(3 * ttl); time.Now().Before(end); sleep(t.Context(), ttl/20) {
+			if n, err := b.Commands().Exists(t.Context(), b.keys.Lease("work")).Result(); n != 1 || err != nil || held.Err() != nil {
+				t.Fatalf("the lease was given up while the work went on: %d, %v, %v", n, err, held.Err())
+			}
+		}
+		if err := b.Commands().Set(t.Context(), b.keys.Lease("work"), "another", 0).Err(); err != nil {
+			t.Error(err)
+		}
+		<-held.Done()
+		if !errors.Is(context.Cause(held), ErrLeaseLost) {
+			t.Errorf("ended by %v", context.Cause(held))
+		}
+		return nil
+	})
+}
+
 func TestNodes(t *testing.T) {
 	s := redistest.Start(t)
 	join := func(b *Backbone, want int) *Node {
