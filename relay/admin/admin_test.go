@@ -120,6 +120,25 @@ func TestProfileMayOutlastTheWriteTimeout(t *testing.T) {
 	}
 }
 
+// Every line of a configured sink is there before anything happens, since rate() misses what a line begins with.
+func TestMetricsOfExpectedSinks(t *testing.T) {
+	m := NewMetrics("v1.2.3")
+	m.Expect("billing")
+	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
+	for _, want := range []string{
+		`enqueued_total{`, `queue_dropped_total{`, `deliveries_parked_total{`, `delivery_retries_total{`, `deliveries_lost_total{`,
+		`dead_letters_total{reason="permanent",`, `dead_letters_total{reason="exhausted",`, `dead_letters_total{reason="unreadable",`,
+		`dead_letters_dropped_total{`, `delivery_failures_total{reason="dns",`, `delivery_failures_total{reason="other",`,
+		`delivery_attempt_seconds_count{outcome="delivered",`, `delivery_attempt_seconds_count{outcome="retry",`,
+		`delivery_attempt_seconds_count{outcome="permanent",`, `delivery_attempt_seconds_count{outcome="gone",`,
+		`sink_disabled{`, `sink_paused{`, `sink_breaker_open{`, `sink_backlog{`, `sink_parked{`, `sink_dead_letters{`,
+	} {
+		if !strings.Contains(text, "hubrelay_"+want+`sink="billing"} 0`+"\n") {
+			t.Errorf("missing: %s", want)
+		}
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	m := NewMetrics("v1.2.3")
 	m.Accepted("container.instance.error")
@@ -137,6 +156,7 @@ func TestMetrics(t *testing.T) {
 	m.Gap()
 	m.Dropped("billing", 4)
 	m.Attempted("billing", 2, relay.OutcomeGone, 20*time.Millisecond)
+	m.Failed("billing", "tls")
 	m.Parked("billing")
 	m.DeadLettered("billing", "permanent")
 	m.Lost("billing")
@@ -164,6 +184,7 @@ func TestMetrics(t *testing.T) {
 		`hubrelay_queue_dropped_total{sink="billing"} 4`,
 		`hubrelay_delivery_attempt_seconds_bucket{outcome="gone",sink="billing",le="0.025"} 1`,
 		`hubrelay_deliveries_parked_total{sink="billing"} 1`,
+		`hubrelay_delivery_failures_total{reason="tls",sink="billing"} 1`,
 		`hubrelay_dead_letters_total{reason="permanent",sink="billing"} 1`,
 		`hubrelay_sink_backlog{sink="billing"} 12`,
 		`hubrelay_sink_parked{sink="billing"} 3`,

@@ -30,6 +30,7 @@ type Metrics struct {
 	missing      prometheus.Counter
 	gaps         prometheus.Counter
 	attempts     *prometheus.HistogramVec
+	failures     *prometheus.CounterVec
 	retries      *prometheus.CounterVec
 	parked       *prometheus.CounterVec
 	dead         *prometheus.CounterVec
@@ -61,6 +62,7 @@ func NewMetrics(version string) *Metrics {
 		gaps:         counter("log_gaps_total", "Times the log had lost entries that were not read yet."),
 		dropped:      counters("queue_dropped_total", "Notifications dropped from a sink's full backlog, the oldest first.", "sink"),
 		parked:       counters("deliveries_parked_total", "Deliveries parked for a later attempt.", "sink"),
+		failures:     counters("delivery_failures_total", "Failed attempts to deliver, by reason.", "sink", "reason"),
 		retries:      counters("delivery_retries_total", "Attempts beyond a delivery's first.", "sink"),
 		dead:         counters("dead_letters_total", "Deliveries that became dead letters, by reason.", "sink", "reason"),
 		deadDropped:  counters("dead_letters_dropped_total", "Dead letters dropped since there were too many, the oldest first.", "sink"),
@@ -82,7 +84,7 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.retries, m.parked, m.dead, m.deadDropped, m.lost, m.disabled, m.paused, m.broken, m.backlog, m.waiting, m.letters,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.lost, m.disabled, m.paused, m.broken, m.backlog, m.waiting, m.letters,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -166,6 +168,9 @@ func (m *Metrics) Attempted(sink string, attempt int, outcome relay.Outcome, too
 		m.retries.WithLabelValues(sink).Inc()
 	}
 }
+
+// Failed counts one failed attempt and its reason, one of a few.
+func (m *Metrics) Failed(sink, reason string) { m.failures.WithLabelValues(sink, reason).Inc() }
 
 // Parked counts one delivery put aside for a later attempt.
 func (m *Metrics) Parked(sink string) { m.parked.WithLabelValues(sink).Inc() }

@@ -69,6 +69,9 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 	if a.sinks, err = openSinks(cfg.Sinks, s); err != nil {
 		return nil, err
 	}
+	for _, s := range a.sinks {
+		a.metrics.Expect(s.name)
+	}
 	if err := watchConditions(a.sinks, a.metrics.Registry(), a.log); err != nil {
 		return nil, errors.Join(err, closeAll(a.sinks))
 	}

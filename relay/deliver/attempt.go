@@ -15,8 +15,9 @@ import (
 const abandonAfter = time.Second
 
 var (
-	errIgnored = errors.New("the sink did not return when its time was over")
-	errStuck   = errors.New("too many earlier attempts have not returned yet")
+	errIgnored  = errors.New("the sink did not return when its time was over")
+	errPanicked = errors.New("the sink panicked")
+	errStuck    = errors.New("too many earlier attempts have not returned yet")
 )
 
 // attempts calls one sink, whatever it does: it may panic, and it may never return.
@@ -73,7 +74,7 @@ func (a *attempts) call(ctx context.Context, d relay.Delivery) (err error) {
 		if v := recover(); v != nil {
 			a.panics(v, debug.Stack())
 			// The value stays out of the error, since it may hold anything.
-			err = fmt.Errorf("the sink panicked (%T)", v)
+			err = fmt.Errorf("%w (%T)", errPanicked, v)
 		}
 	}()
 	return a.sink.Deliver(ctx, d)

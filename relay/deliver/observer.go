@@ -17,6 +17,8 @@ const (
 type Observer interface {
 	// Attempted is called after every attempt; attempt counts from 1, so a higher one is a retry.
 	Attempted(sink string, attempt int, outcome relay.Outcome, took time.Duration)
+	// Failed is called after every failed attempt, with one of [FailureReasons].
+	Failed(sink, reason string)
 	// Parked is called when a delivery waits for another attempt.
 	Parked(sink string)
 	// DeadLettered is called with one of the Reason constants.
@@ -36,6 +38,7 @@ type Observer interface {
 type nobody struct{}
 
 func (nobody) Attempted(string, int, relay.Outcome, time.Duration) {}
+func (nobody) Failed(string, string)                               {}
 func (nobody) Parked(string)                                       {}
 func (nobody) DeadLettered(string, string)                         {}
 func (nobody) DeadLettersDropped(string, int64)                    {}

@@ -167,6 +167,9 @@ func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (A
 	counts := outcome != relay.OutcomeRetry || ctx.Err() == nil
 	if counts {
 		p.o.Observer.Attempted(p.o.Name, d.Attempt, outcome, took)
+		if err != nil {
+			p.o.Observer.Failed(p.o.Name, FailureReason(err))
+		}
 	}
 	p.breaker.leave(probe, counts, err)
 	if err == nil {

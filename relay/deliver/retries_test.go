@@ -245,6 +245,7 @@ func (c *counting) get(what string) int {
 func (c *counting) Attempted(_ string, attempt int, o relay.Outcome, _ time.Duration) {
 	c.add(fmt.Sprintf("attempt %d %s", attempt, o))
 }
+func (c *counting) Failed(_, reason string)       { c.add("failed " + reason) }
 func (c *counting) Parked(string)                 { c.add("parked") }
 func (c *counting) DeadLettered(_, reason string) { c.add("dead " + reason) }
 func (c *counting) DeadLettersDropped(_ string, n int64) {
@@ -271,7 +272,7 @@ func TestObserver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, want := range map[string]int{
-		"attempt 1 retry": 1, "attempt 2 permanent": 1, "attempt 1 gone": 1, "parked": 1, "disabled true": 1,
+		"attempt 1 retry": 1, "attempt 2 permanent": 1, "attempt 1 gone": 1, "failed status_5xx": 3, "parked": 1, "disabled true": 1,
 	} {
 		if got := obs.get(what); got != want {
 			t.Errorf("%s: %d, want %d", what, got, want)
