@@ -1,82 +1,92 @@
 package slack
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	slackgo "github.com/slack-go/slack"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // Bounds of a batch, so that it can list many.
 const (
 	maxTopics    = 10  // topics that the summary counts by name
+	maxMore      = 4   // topics that what is not listed is counted by
 	maxLineText  = 120 // an identifier, a state, a topic
 	maxLineError = 240 // an error
 	maxLineList  = 300 // the identifiers of one kind
 	maxLineItems = 3   // how many of them
+	maxRest      = 700 // the line about the rest
 )
 
-// batch renders several notifications: counts and times, then a line for each in the order that they came. Where not all
-// fit, errors come before the rest, and what is left out is counted.
-func batch(id string, events []event) *slackgo.WebhookMessage {
-	header := batchHeader(events)
-	summary, foot := summary(events), batchFoot(id, events)
-	lines := make([]string, len(events))
-	for i := range events {
-		lines[i] = line(&events[i])
-	}
+// batch renders a digest, or several notifications without one: counts, what all have in common and when, then a line for
+// each that is listed, problems before the rest. What all have in common stands in no line, and what is not listed is
+// counted.
+func (r *renderer) batch(d relay.Delivery, events []event) *slackgo.WebhookMessage {
+	t := newTally(d, events)
+	header, summary := t.header(r), t.summary()
+	order := problemsFirst(events)
 	const above = 3 // header, summary and foot
 	most := maxBlocks - above
-	if len(events) > most {
+	if t.count > most {
 		most-- // the line about the rest
 	}
-	const rest = 100 // its text
-	shown := choose(events, lines, most, maxTotal-maxHeader-units(summary)-units(foot)-rest)
+	left := maxTotal - maxHeader - units(summary) - units(t.foot(d.ID, 0)) - maxRest
+	shown, lines := t.choose(events, order, most, left)
 	bars := bars(events, lines, shown)
-	if n := len(events) - len(shown); n > 0 {
-		bars = append(bars, bar(quiet, "and more", contextLine(fmt.Sprintf("*and %d more*, which did not fit into this message", n))))
+	if rest := t.more(events, shown); rest != "" {
+		bars = append(bars, bar(quiet, "and more", contextLine(rest)))
 	}
-	return newMessage(header+" · "+alert(first(events)), header, []slackgo.Block{section(summary), contextLine(foot)}, bars)
+	text := header
+	if len(order) > 0 {
+		text += " · " + t.alert(&events[order[0]])
+	}
+	return newMessage(text, header, []slackgo.Block{section(summary), contextLine(t.foot(d.ID, len(shown)))}, bars)
 }
 
-// first is the first error, or else the first of all.
-func first(events []event) *event {
-	for i := range events {
-		if events[i].severity == bad {
-			return &events[i]
+// alert is what a phone shows behind the header, of the first that is listed.
+func (t *tally) alert(e *event) string {
+	if t.oneTopic() == "" {
+		return alert(e)
+	}
+	// The header said what happened.
+	return strings.Join(append(nonEmpty(clean(e.Object.State)), alertDetails(e)...), " · ")
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}
+
+// problemsFirst returns the indices of the events, those of problems first, else in the order that they came.
+func problemsFirst(events []event) []int {
+	order := make([]int, 0, len(events))
+	for _, wanted := range []bool{true, false} {
+		for i := range events {
+			if (events[i].severity == bad) == wanted {
+				order = append(order, i)
+			}
 		}
 	}
-	return &events[0]
+	return order
 }
 
-// choose returns the indices, in order, of the lines that fit: at most most, of at most left units together.
-func choose(events []event, lines []string, most, left int) []int {
-	order := make([]int, len(lines))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(btoi(events[b].severity == bad), btoi(events[a].severity == bad))
-	})
-	var shown []int
+// choose returns those of order whose lines fit, and the lines: at most most, of at most left units together.
+func (t *tally) choose(events []event, order []int, most, left int) (shown []int, lines []string) {
+	const shortest = 40 // no line is shorter, so that the rest need not be rendered
 	for _, i := range order {
-		if n := units(lines[i]); len(shown) < most && n <= left {
+		if len(shown) == most || left < shortest {
+			break
+		}
+		line := t.line(&events[i])
+		if n := units(line); n <= left {
 			left -= n
-			shown = append(shown, i)
+			shown, lines = append(shown, i), append(lines, line)
 		}
 	}
-	slices.Sort(shown)
-	return shown
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+	return shown, lines
 }
 
 // bars puts neighbours of one severity beside one bar.
@@ -90,102 +100,44 @@ func bars(events []event, lines []string, shown []int) []slackgo.Attachment {
 			previous = e.severity
 		}
 		blocks := &out[len(out)-1].Blocks
-		blocks.BlockSet = append(blocks.BlockSet, section(lines[i]))
+		blocks.BlockSet = append(blocks.BlockSet, section(lines[n]))
 	}
 	return out
 }
 
-func batchHeader(events []event) string {
-	topics, trouble := countTopics(events), 0
-	for _, e := range events {
-		if e.severity == bad {
-			trouble++
-		}
+// line says about one notification what its message would, in short, and without what the summary says of all. Its bounds
+// keep it below maxSection.
+func (t *tally) line(e *event) string {
+	var what, ids []string
+	if e.Topic != t.oneTopic() || e.Topic == "" {
+		what = append(what, "*"+fit(e.what, maxLineText)+"* "+code(or(e.Topic, "none"), maxLineText))
 	}
-	header := fmt.Sprintf("%d notifications of %d topics", len(events), len(topics))
-	if len(topics) == 1 {
-		header = fmt.Sprintf("%d × %s", len(events), events[0].what)
-	} else if trouble > 0 {
-		header += fmt.Sprintf(", %d in trouble", trouble)
+	if text := stateChange(e, maxLineText); text != "" {
+		what = append(what, text)
 	}
-	return header
-}
-
-type topicCount struct {
-	topic string
-	count int
-}
-
-// countTopics counts in the order of counts, then of appearance.
-func countTopics(events []event) []topicCount {
-	var out []topicCount
-	at := map[string]int{}
-	for _, e := range events {
-		i, seen := at[e.Topic]
-		if !seen {
-			i = len(out)
-			at[e.Topic] = i
-			out = append(out, topicCount{topic: e.Topic})
-		}
-		out[i].count++
+	if text := code(e.Object.Error, maxLineError); text != "" {
+		what = append(what, "*Error* "+text)
 	}
-	slices.SortStableFunc(out, func(a, b topicCount) int { return cmp.Compare(b.count, a.count) })
-	return out
-}
-
-func summary(events []event) string {
-	topics := countTopics(events)
-	var lines []string
-	for _, t := range topics[:min(len(topics), maxTopics)] {
-		lines = append(lines, fmt.Sprintf("%d × %s", t.count, code(or(t.topic, "none"), maxLineText)))
-	}
-	if rest := len(topics) - len(lines); rest > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more topics", rest))
-	}
-	return strings.Join(lines, "\n")
-}
-
-func batchFoot(id string, events []event) string {
-	var from, to time.Time
-	for _, e := range events {
-		if e.at.IsZero() {
+	for _, f := range identifiers(e) {
+		if t.shared(f) {
 			continue
 		}
-		if from.IsZero() || e.at.Before(from) {
-			from = e.at
-		}
-		if e.at.After(to) {
-			to = e.at
-		}
-	}
-	foot := "Delivery " + code(or(id, "none"), maxLineText)
-	switch {
-	case from.IsZero():
-	case clock(from) == clock(to):
-		foot += " · " + clock(from)
-	default:
-		foot += " · " + clock(from) + " to " + clock(to)
-	}
-	return foot
-}
-
-// line says about one notification what its message would, in short. Its bounds keep it below maxSection.
-func line(e *event) string {
-	var out strings.Builder
-	out.WriteString("*" + fit(e.what, maxLineText) + "* " + code(or(e.Topic, "none"), maxLineText) + stateLine(e, maxLineText))
-	if text := code(e.Object.Error, maxLineError); text != "" {
-		out.WriteString("\n*Error* " + text)
-	}
-	var ids []string
-	for _, f := range identifiers(e) {
 		if text := codes(f.values, maxLineItems, maxLineList); text != "" {
 			ids = append(ids, f.title()+" "+text)
 		}
 	}
-	ids = append(ids, "Notification "+code(or(e.id, "none"), maxLineText))
-	if !e.at.IsZero() {
-		ids = append(ids, clock(e.at))
+	text := strings.Join(append(ids, "Notification "+code(or(e.id, "none"), maxLineText)), " · ")
+	if len(what) > 0 {
+		text = strings.Join(what, " · ") + "\n" + text
 	}
-	out.WriteString("\n" + strings.Join(ids, " · "))
-	return out.String()
+	if at := t.time(e.at); at != "" {
+		text = at + " · " + text
+	}
+	return text
+}
+
+// shared tells whether the summary says of all what f says of one.
+func (t *tally) shared(f identifier) bool {
+	value, ok := t.by[strings.ToLower(f.one)]
+	return ok && len(f.values) == 1 && f.values[0] == value && (f.one == "Hub" || f.one == "Cluster")
 }

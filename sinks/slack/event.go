@@ -38,8 +38,7 @@ type event struct {
 	id string
 	// what says in plain words what happened, without a full stop.
 	what string
-	// before is the state that the object left, empty where it does not say.
-	before string
+	data []byte
 	// at is when the relay stored the notification, zero where that is not known.
 	at       time.Time
 	severity severity
@@ -47,9 +46,9 @@ type event struct {
 
 // newEvent never fails: what cannot be read of a notification is left out.
 func (r *renderer) newEvent(n relay.Notification) event {
-	e := event{id: n.ID, at: n.Stored()}
+	e := event{id: n.ID, at: n.Stored(), data: n.Data}
 	if envelope, err := n.Envelope(); err == nil {
-		e.Envelope, e.before = envelope, previousState(n.Data)
+		e.Envelope = envelope
 	}
 	if n.Topic != "" {
 		e.Topic = n.Topic
@@ -60,13 +59,7 @@ func (r *renderer) newEvent(n relay.Notification) event {
 	if e.Context.AccountID == "" {
 		e.Context.AccountID = n.Account
 	}
-	e.what = r.meanings[e.Topic]
-	if e.what == "" {
-		e.what = clean(e.Topic)
-	}
-	if e.what == "" {
-		e.what = "A notification without a topic"
-	}
+	e.what = r.meaning(e.Topic)
 	e.severity = judge(e.Topic, e.Object)
 	return e
 }

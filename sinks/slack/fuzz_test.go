@@ -31,6 +31,15 @@ func FuzzMessage(f *testing.F) {
 			d.Notifications = append(d.Notifications, relay.Notification{ID: id, Topic: topic, Hub: hub, Cursor: state, Data: data})
 		}
 		checkMessage(t, newRenderer().message(d))
+		d.Digest = &relay.Digest{
+			Count: int(n) * 100, By: map[string]string{"topic": state, "hub": hub, "cluster": topic},
+			Topics: map[string]int{topic: int(n), id: int(n) - 30, problem: 1, before: 7, container: 3, "container.error": len(hub), hub: 2},
+		}
+		if n%2 == 0 {
+			d.Digest.By = nil
+		}
+		checkMessage(t, newRenderer().message(d))
+		d.Digest = nil
 		d.Notifications = []relay.Notification{{ID: id, Topic: topic, Hub: hub, Data: []byte(problem)}}
 		checkMessage(t, newRenderer().message(d))
 	})

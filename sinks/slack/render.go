@@ -45,19 +45,29 @@ func newRenderer() *renderer {
 	return r
 }
 
-// message renders one notification, or several that were sealed into one delivery.
+// meaning says in words what a topic says.
+func (r *renderer) meaning(topic string) string {
+	text := r.meanings[topic]
+	if text == "" {
+		text = clean(topic)
+	}
+	return or(text, "A notification without a topic")
+}
+
+// message renders one notification, or a digest; a digest of one reads like the one.
 func (r *renderer) message(d relay.Delivery) *slackgo.WebhookMessage {
 	events := make([]event, len(d.Notifications))
 	for i, n := range d.Notifications {
 		events[i] = r.newEvent(n)
 	}
-	switch len(events) {
-	case 0: // no caller makes one
+	more := d.Digest != nil && d.Digest.Count > len(events)
+	switch {
+	case len(events) == 0 && !more: // no caller makes one
 		return newMessage("Nothing happened", "Nothing happened", nil, nil)
-	case 1:
+	case len(events) == 1 && !more:
 		return single(&events[0])
 	}
-	return batch(d.ID, events)
+	return r.batch(d, events)
 }
 
 // newMessage has the header outside the coloured bar. alert is what a phone shows; Slack leaves it out elsewhere.
@@ -101,7 +111,11 @@ func single(e *event) *slackgo.WebhookMessage {
 
 // alert says on a phone what a glance needs, the error before the identifiers.
 func alert(e *event) string {
-	parts := []string{e.headline()}
+	return strings.Join(append([]string{e.headline()}, alertDetails(e)...), " · ")
+}
+
+func alertDetails(e *event) []string {
+	var parts []string
 	if text := clean(e.Object.Error); text != "" {
 		parts = append(parts, shorten(text, maxAlert/2))
 	}
@@ -111,7 +125,7 @@ func alert(e *event) string {
 	if e.Context.HubID != "" {
 		parts = append(parts, "hub "+clean(e.Context.HubID))
 	}
-	return strings.Join(parts, " · ")
+	return parts
 }
 
 // shorten cuts a text that is escaped later.
@@ -128,16 +142,23 @@ func shorten(text string, limit int) string {
 }
 
 func stateLine(e *event, limit int) string {
-	state, before := code(e.Object.State, limit), code(e.before, limit)
+	if text := stateChange(e, limit); text != "" {
+		return "\n" + text
+	}
+	return ""
+}
+
+func stateChange(e *event, limit int) string {
+	state, before := code(e.Object.State, limit), code(previousState(e.data), limit)
 	switch {
 	case state == "" && before == "":
 		return ""
 	case before == "":
-		return "\n*State* " + state
+		return "*State* " + state
 	case state == "":
-		return "\n*State before* " + before
+		return "*State before* " + before
 	}
-	return "\n*State* " + before + " → " + state
+	return "*State* " + before + " → " + state
 }
 
 // fields are the identifiers that people search for, at most seven.

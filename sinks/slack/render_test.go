@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,7 +61,8 @@ func quoted(s string) string { b, _ := json.Marshal(s); return string(b) }
 
 func goldens() map[string]relay.Delivery {
 	nasty := quoted(hostile + strings.Repeat(" & and more", 600))
-	return map[string]relay.Delivery{
+	all := digestGoldens()
+	maps.Copy(all, map[string]relay.Delivery{
 		"state": one(note("0123456789abcdef01234567", "container.instance.state.changed",
 			`{"id":"inst-7","state":"running","error":"","previous_state":"starting"}`, fullContext)),
 		"error": one(note("0123456789abcdef01234567", "container.instance.error",
@@ -75,7 +77,8 @@ func goldens() map[string]relay.Delivery {
 				strings.TrimSuffix(strings.Repeat(`"0123456789abcdef01234567",`, 57), ",")+`]}`)),
 		"batch_small": many(6),
 		"batch_large": many(84),
-	}
+	})
+	return all
 }
 
 func TestGolden(t *testing.T) {

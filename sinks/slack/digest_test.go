@@ -1,0 +1,146 @@
+package slack
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// gather makes a digest that lists the first most of count, one a second from begin; make gives topic and object of each.
+func gather(count, most int, begin time.Time, by map[string]string, kind func(i int) (topic, object string)) relay.Delivery {
+	d := relay.Delivery{ID: "6560c2a0fedcba9876543210", Attempt: 1, Digest: &relay.Digest{
+		Count: count, First: begin, Last: begin.Add(time.Duration(count-1) * time.Second), By: by, Topics: map[string]int{},
+	}}
+	for i := range count {
+		topic, object := kind(i)
+		d.Digest.Topics[topic]++
+		if i >= most {
+			continue
+		}
+		at := begin.Add(time.Duration(i) * time.Second)
+		cluster, ok := by["cluster"]
+		if !ok {
+			cluster = "production"
+		}
+		n := note(fmt.Sprintf("%08x%016x", at.Unix(), i), topic, object,
+			fmt.Sprintf(`{"hub_id":"hub1","account_id":"acc1","clusters":[%q],"containers":["c%d"]}`, cluster, i%3))
+		d.Notifications = append(d.Notifications, n)
+	}
+	return d
+}
+
+var evening = time.Date(2026, 11, 20, 22, 14, 3, 0, time.UTC)
+
+func digestGoldens() map[string]relay.Delivery {
+	errors := func(i int) (string, string) {
+		return "container.instance.error", fmt.Sprintf(`{"id":"inst-%d","state":"failed","error":"pull: image app:1.%d not found"}`, i%7, i)
+	}
+	mixed := func(i int) (string, string) {
+		switch {
+		case i%9 == 4:
+			return "container.instance.error", fmt.Sprintf(`{"id":"inst-%d","state":"","error":"exited with code %d"}`, i, i)
+		case i%9 == 7:
+			return "container.instance.health.status.changed", fmt.Sprintf(`{"id":"inst-%d","state":"unhealthy","error":""}`, i)
+		case i%2 == 0:
+			return "container.instances.reconfigured", fmt.Sprintf(`{"id":"inst-%d","state":"","error":""}`, i)
+		}
+		return "container.instance.state.changed", fmt.Sprintf(`{"id":"inst-%d","state":"running","previous_state":"starting","error":""}`, i)
+	}
+	huge := func(i int) (string, string) {
+		text := quoted(strings.Repeat(fmt.Sprintf("<&%d> 👩\u200d👧 ", i), 60))
+		return fmt.Sprintf("acme.%s.%d", strings.Repeat("x", 200), i), `{"id":` + text + `,"state":` + text + `,"previous_state":` + text + `,"error":` + text + `}`
+	}
+	created := func(i int) (string, string) {
+		return "dns.zone.created", fmt.Sprintf(`{"id":"zone-%d","state":"","error":""}`, i)
+	}
+	one := one(note("0123456789abcdef01234567", "container.instance.error", `{"id":"inst-7","state":"failed","error":"oops"}`, fullContext))
+	one.Digest = &relay.Digest{Count: 1}
+	return map[string]relay.Delivery{
+		"digest":          gather(57, 20, evening, map[string]string{"topic": "container.instance.error", "hub": "hub1"}, errors),
+		"digest_trouble":  gather(40, 20, evening, map[string]string{"cluster": "production"}, mixed),
+		"digest_huge":     gather(5000, 300, evening, nil, huge),
+		"digest_midnight": gather(4, 20, time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC), map[string]string{"hub": "hub1", "cluster": ""}, created),
+		"digest_one":      one,
+	}
+}
+
+// A person at night sees the worst first, how much it is, and that nothing is left out unsaid.
+func TestDigestHeaders(t *testing.T) {
+	d := func(count int, topics map[string]int, by map[string]string, listed ...relay.Notification) relay.Delivery {
+		return relay.Delivery{ID: "d1", Notifications: listed, Digest: &relay.Digest{Count: count, Topics: topics, By: by}}
+	}
+	sick := note("n1", "container.instance.health.status.changed", `{"id":"i1","state":"unhealthy","error":""}`, emptyContext)
+	well := note("n2", "container.instance.health.status.changed", `{"id":"i1","state":"healthy","error":""}`, emptyContext)
+	oops := note("n3", "container.error", `{"id":"c1","state":"","error":"oops"}`, emptyContext)
+	for _, c := range []struct {
+		d    relay.Delivery
+		want string
+	}{
+		{d(2, map[string]int{sick.Topic: 2}, nil, well, sick), "1 problem among 2 × The health check of an instance turned healthy or unhealthy"},
+		{d(9, map[string]int{sick.Topic: 9}, nil, sick, sick), "At least 2 problems among 9 × The health check of an instance turned healthy or unhealthy"},
+		{d(9, map[string]int{sick.Topic: 9}, nil, well), "9 × The health check of an instance turned healthy or unhealthy"},
+		{d(9, map[string]int{oops.Topic: 9}, nil, oops), "9 × Something went wrong with a container as a whole"},
+		{d(9, map[string]int{oops.Topic: 8, "acme.x": 1}, nil, oops), "At least 8 problems among 9 notifications"},
+		{d(2, map[string]int{oops.Topic: 1, well.Topic: 1}, nil, well, oops), "1 problem among 2 notifications"},
+		{d(2, map[string]int{oops.Topic: 1, sick.Topic: 1}, nil, sick, oops), "2 problems of 2 topics"},
+		{d(9, map[string]int{"acme.x": 5, "acme.y": 4}, nil, well), "9 notifications of 2 topics"},
+		{d(9, nil, nil, well, oops), "At least 1 problem among 9 notifications"},
+		{d(9, nil, map[string]string{"topic": "acme.x"}, well), "9 × acme.x"},
+		{d(1, nil, nil, well), "The health check of an instance turned healthy or unhealthy: healthy"},
+		{d(0, nil, nil, well), "The health check of an instance turned healthy or unhealthy: healthy"},
+		{d(5, nil, nil), "5 notifications of 0 topics"},
+	} {
+		m := newRenderer().message(c.d)
+		checkMessage(t, m)
+		if got := texts(m.Blocks.BlockSet)[0].Text; got != c.want {
+			t.Errorf("header %q, want %q", got, c.want)
+		}
+		if !strings.HasPrefix(m.Text, c.want) {
+			t.Errorf("a phone shows %q, want %q first", m.Text, c.want)
+		}
+	}
+}
+
+// What the digest counted and the message does not list is counted, whether max or a limit left it out.
+func TestDigestCountsTheRest(t *testing.T) {
+	for name, d := range digestGoldens() {
+		m := newRenderer().message(d)
+		text, _ := json.Marshal(m)
+		shown := 0
+		for _, n := range d.Notifications {
+			if strings.Contains(string(text), n.ID) {
+				shown++
+			}
+		}
+		more := d.Digest.Count - shown
+		if got := strings.Contains(string(text), fmt.Sprintf("*and %d more*", more)); got != (more > 0) || shown == 0 {
+			t.Errorf("%s: %d of %d shown, the rest counted: %v", name, shown, d.Digest.Count, got)
+		}
+		if d.Digest.Count > 1 && more > 0 && !strings.Contains(string(text), fmt.Sprintf("%d of %d listed", shown, d.Digest.Count)) {
+			t.Errorf("%s: the foot does not say that %d are listed", name, shown)
+		}
+	}
+}
+
+// Numbers that do not fit together, which no digest of ours has, break no limit.
+func TestDigestOfNonsense(t *testing.T) {
+	base := many(3)
+	for _, g := range []relay.Digest{
+		{},
+		{Count: -4, Topics: map[string]int{"container.error": -1, "": 0}},
+		{Count: math.MaxInt, Topics: map[string]int{"a": math.MaxInt / 2, "b": 1, "": 3}, First: evening},
+		{Count: 4, First: evening, Last: evening.Add(-time.Hour), By: map[string]string{"topic": "\x00", "hub": "", "cluster": hostile, "x": hostile}},
+		{Count: 4, Topics: map[string]int{"container.error": 900}},
+	} {
+		for n := range len(base.Notifications) + 1 {
+			d := base
+			d.Digest, d.Notifications = &g, base.Notifications[:n]
+			checkMessage(t, newRenderer().message(d))
+		}
+	}
+}
