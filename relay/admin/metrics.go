@@ -39,6 +39,7 @@ type Metrics struct {
 	disabled     *prometheus.GaugeVec
 	paused       *prometheus.GaugeVec
 	broken       *prometheus.GaugeVec
+	held         *prometheus.GaugeVec
 	backlog      *prometheus.GaugeVec
 	waiting      *prometheus.GaugeVec
 	letters      *prometheus.GaugeVec
@@ -70,6 +71,7 @@ func NewMetrics(version string) *Metrics {
 		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
 		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
 		broken:       gauges("sink_breaker_open", "1 while this node holds a sink's deliveries back, since its destination is down, else 0.", "sink"),
+		held:         gauges("sink_held", "1 while this node leaves a sink's destination alone, which said that it gets too much (429), else 0.", "sink"),
 		backlog:      gauges("sink_backlog", "Notifications that wait in a sink's queue for their first attempt.", "sink"),
 		waiting:      gauges("sink_parked", "Deliveries that failed and wait for another attempt.", "sink"),
 		letters:      gauges("sink_dead_letters", "Dead letters that are kept for a sink.", "sink"),
@@ -84,7 +86,7 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.lost, m.disabled, m.paused, m.broken, m.backlog, m.waiting, m.letters,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.lost, m.disabled, m.paused, m.broken, m.held, m.backlog, m.waiting, m.letters,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -198,6 +200,9 @@ func (m *Metrics) Paused(sink string, paused bool) {
 
 // Broken says whether this node holds the sink's deliveries back, since its destination is down.
 func (m *Metrics) Broken(sink string, down bool) { m.broken.WithLabelValues(sink).Set(number(down)) }
+
+// Held says whether this node leaves the sink's destination alone, since that said that it gets too much.
+func (m *Metrics) Held(sink string, held bool) { m.held.WithLabelValues(sink).Set(number(held)) }
 
 // Backlog sets how many notifications a sink has not got yet: in its queue, parked after a failure, and dead.
 func (m *Metrics) Backlog(sink string, queued, parked, dead int64) {

@@ -134,7 +134,7 @@ func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error)
 	return deliver.New(deliver.Options{
 		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
 		Schedule:     deliver.Schedule{Waits: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts},
-		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog,
+		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
 		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency,
 		Log: a.log.With("sink", s.name), Observer: a.metrics,
 	})

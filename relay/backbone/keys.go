@@ -184,6 +184,9 @@ func (k Keys) SinkState(sink string) string { return k.prefix + "sink:" + sink }
 // SinkChanges counts what was changed about sinks from outside, so that nodes notice it by one read.
 func (k Keys) SinkChanges() string { return k.prefix + "sinkchanges" }
 
+// Rate is the state of a rate, which is named after its sink or by what several sinks share.
+func (k Keys) Rate(name string) string { return k.prefix + "rate:" + name }
+
 // Token is what a token, given as a hash, opens.
 func (k Keys) Token(hash string) string { return k.prefix + "token:" + hash }
 

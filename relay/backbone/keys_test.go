@@ -66,6 +66,7 @@ func TestNames(t *testing.T) {
 		{single.Quarantine(), "hubrelay:quarantine"},
 		{single.DeadLetters("billing"), "hubrelay:deadletters:billing"},
 		{single.Retry("billing"), "hubrelay:retry:billing"},
+		{single.Rate("billing"), "hubrelay:rate:billing"},
 		{single.Job("7"), "hubrelay:job:7"},
 		{cluster.Log(0), "hubrelay:log:{0}"},
 		{cluster.Retry("billing"), "hubrelay:retry:{billing}"},

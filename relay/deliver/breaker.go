@@ -156,7 +156,8 @@ func isDown(err error) bool {
 	return answer.Status == 0 || answer.Status == http.StatusTooManyRequests || answer.Status >= http.StatusInternalServerError
 }
 
-// enter waits for room in the delay queue, for the breaker and for a slot. It holds a slot where there is no error.
+// enter waits for room in the delay queue, for the breaker, for the gate and for a slot. It holds a slot where there is no
+// error.
 func (p *Pipeline) enter(ctx context.Context) (probe bool, err error) {
 	for {
 		p.mu.Lock()
@@ -165,19 +166,26 @@ func (p *Pipeline) enter(ctx context.Context) (probe bool, err error) {
 		if err := p.held(ctx, changed); err != nil {
 			return false, err
 		}
+		if ok, err := p.pass(ctx, changed); err != nil {
+			return false, err
+		} else if !ok {
+			continue
+		}
 		if err := p.slots.acquire(ctx); err != nil {
+			p.gate.back(1)
 			return false, err
 		}
-		if off, known := p.isDisabled(); off && known {
-			p.slots.release(1)
-			return false, ErrDisabled
-		}
-		if !p.capacity.full() {
+		off, known := p.isDisabled()
+		if (!off || !known) && p.gate.rests() == 0 && !p.capacity.full() {
 			if probe, ok := p.breaker.enter(); ok {
 				return probe, nil
 			}
 		}
 		p.slots.release(1)
+		p.gate.back(1)
+		if off && known {
+			return false, ErrDisabled
+		}
 	}
 }
 

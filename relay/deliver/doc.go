@@ -5,7 +5,7 @@
 // to [Pipeline.Handle], and [Retries] claims the due ones. No sink, no Watermill and no configuration may come in;
 // go-redis stays in the files of the Store.
 //
-// What lives in Redis for a sink, all in one slot of a cluster but the last two:
+// What lives in Redis for a sink, all in one slot of a cluster but the last three:
 //
 //	hubrelay:retry:<sink>        ZSET of delivery ids by due time in unix milliseconds; a claim raises the score
 //	hubrelay:parked:<sink>       HASH of their bodies by id
@@ -15,11 +15,18 @@
 //	                             holds all of them (those that were written before there was an index are added on demand)
 //	hubrelay:failing:<sink>      when the first failure since the last success was, in unix milliseconds
 //	hubrelay:sink:<sink>         HASH with state, reason, since, config; there only while the sink is paused or disabled
+//	hubrelay:rate:<name>         HASH with tat and rest in microseconds: when the next attempt would begin at an even pace, and
+//	                             until when none may; for each sink with a rate, or all that share one (relay.RateKeyer);
+//	                             it expires when it says nothing any more
 //	hubrelay:sinkchanges         counter for all sinks: nodes that see it change look at their sinks' states and queues
 //
 // What failed deliveries take of Redis is bounded: while as many are parked as [Options] allow, fresh ones are not attempted
 // and stay in their queue, which has a bound of its own. Nothing that is parked is dropped;
 // of dead letters the oldest are, beyond the same number.
+//
+// A sink with a rate makes no attempt, fresh or retried, that the rate does not allow on all nodes together. A destination
+// that answers 429, or 503 with a time, is left alone by the whole sink: for the time it named, an hour at most, or else
+// for a second, doubling up to a minute.
 //
 // A sink whose receiver answered that it wants nothing more, or that has only failed for too long, is disabled on all
 // nodes and over restarts, and keeps its backlog. It is enabled again when its configuration changes or when an operator resumes it. A sink that an operator

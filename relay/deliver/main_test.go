@@ -28,6 +28,7 @@ func (testKeys) DeadLetters(s string) string { return "hubrelay:deadletters:" + 
 func (testKeys) DeadIndex(s string) string   { return "hubrelay:deadindex:" + s }
 func (testKeys) Failing(s string) string     { return "hubrelay:failing:" + s }
 func (testKeys) SinkState(s string) string   { return "hubrelay:sink:" + s }
+func (testKeys) Rate(n string) string        { return "hubrelay:rate:" + n }
 func (testKeys) SinkChanges() string         { return "hubrelay:sinkchanges" }
 
 // fakeSink answers what its function says and remembers the attempts.

@@ -31,6 +31,9 @@ type Observer interface {
 	Paused(sink string, paused bool)
 	// Broken is called with false at first, and when the sink's destination is found to be down or up again by this node.
 	Broken(sink string, down bool)
+	// Held is called with false at first, and when this node begins or ends to leave the sink's destination alone, which said
+	// that it gets too much.
+	Held(sink string, held bool)
 	// Lost is called for a parked delivery whose body is gone from Redis.
 	Lost(sink string)
 }
@@ -45,4 +48,5 @@ func (nobody) DeadLettersDropped(string, int64)                    {}
 func (nobody) Disabled(string, bool)                               {}
 func (nobody) Paused(string, bool)                                 {}
 func (nobody) Broken(string, bool)                                 {}
+func (nobody) Held(string, bool)                                   {}
 func (nobody) Lost(string)                                         {}

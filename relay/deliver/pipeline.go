@@ -35,6 +35,10 @@ type Options struct {
 	Timeout time.Duration
 	// Concurrency bounds the attempts that run at once, fresh ones and retries together; 16 where zero.
 	Concurrency int
+	// Rate bounds the attempts of all nodes together, and of all sinks of one relay.RateKeyer's key; its zero value does
+	// not. Burst is how many may begin at once after a pause; where zero, what the rate allows in a second, at least one.
+	Rate  relay.Rate
+	Burst int
 	// DisableAfter is how long the sink may only fail, on all nodes together, before it is disabled as if its receiver
 	// were gone; never where zero.
 	DisableAfter time.Duration
@@ -85,6 +89,7 @@ type Pipeline struct {
 	gone     lettersDropped
 	failing  failing
 	breaker  *breaker
+	gate     *gate
 	stopping context.Context // ends when nothing more is to be begun
 	stop     context.CancelFunc
 	onPark   func(wait time.Duration) // set by Retries
@@ -109,6 +114,9 @@ func New(o Options) (*Pipeline, error) {
 	p.capacity = newCapacity(o.Backlog)
 	p.breaker.turned = p.turned
 	p.o.Observer.Broken(o.Name, false)
+	p.gate = newGate(o.Store, &p.o)
+	p.gate.resting = p.rests
+	p.o.Observer.Held(o.Name, false)
 	p.attempts = &attempts{
 		sink: o.Sink, timeout: o.Timeout, most: int64(o.Concurrency),
 		panics: func(value any, stack []byte) {
@@ -126,8 +134,8 @@ func (p *Pipeline) Name() string { return p.o.Name }
 
 // Handle makes the first attempt of a fresh delivery. Nil means that nothing of d is left to do where it came from: it
 // was delivered, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken,
-// while the destination is down, while the delay queue is full and while Redis takes no parked delivery; the end of ctx
-// ends all of it.
+// while the destination is down or rests, while the rate allows no more, while the delay queue is full and while Redis takes
+// no parked delivery; the end of ctx ends all of it.
 func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	probe, err := p.enter(ctx)
 	if err != nil {
@@ -171,6 +179,7 @@ func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (A
 			p.o.Observer.Failed(p.o.Name, FailureReason(err))
 		}
 	}
+	p.gate.heard(ctx, counts, err)
 	p.breaker.leave(probe, counts, err)
 	if err == nil {
 		return Attempt{}, nil
@@ -287,6 +296,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 		return nil
 	}
 	p.stop()
+	p.gate.close()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for p.attempts.running.Load() > 0 {

@@ -67,6 +67,7 @@ func (r *Retries) Add(p *Pipeline) {
 	d := &due{p: p, next: time.Now(), hinted: true}
 	p.onPark = func(wait time.Duration) { r.hint(d, wait) }
 	p.slots.ready = func() { r.hint(d, 0) }
+	p.gate.ready = func() { r.hint(d, 0) }
 	p.breaker.changed = func(wait time.Duration) { r.hint(d, wait) }
 	r.mu.Lock()
 	r.sinks[p.Name()] = d
@@ -202,6 +203,10 @@ func (d *due) ask(now time.Time) *look {
 	l := &look{sink: p.Name(), lease: p.o.Timeout + abandonAfter + claimMargin, state: !now.Before(d.idle), asked: p.asking()}
 	if off, known := p.isDisabled(); known && !off && d.hinted {
 		most, wait := p.breaker.room(p.o.Concurrency)
+		if most > 0 {
+			most, wait = p.gate.room(most)
+			l.gated = most == 0
+		}
 		if l.claims = most > 0; l.claims {
 			l.most = p.slots.take(most)
 		} else {
@@ -210,6 +215,9 @@ func (d *due) ask(now time.Time) *look {
 		}
 	} else {
 		p.slots.forgo()
+	}
+	if !l.claims && !l.gated {
+		p.gate.forgo()
 	}
 	// Hints that come in meanwhile are kept: they can only be sooner.
 	d.next, d.hinted = now.Add(idleLook+rand.N(idleLook/5)).Truncate(lookGrid).Add(lookGrid), false
@@ -240,20 +248,28 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 		p.o.Observer.Lost(l.sink)
 		p.o.Log.Error("a parked delivery has lost its body in Redis and was removed", "id", id)
 	}
+	p.gate.used(len(l.claimed))
 	for _, c := range l.claimed {
 		start(p, c)
 	}
-	if off, known := p.isDisabled(); off || !known || l.next < 0 {
+	off, known := p.isDisabled()
+	if l.next != 0 {
+		p.gate.forgo()
+	}
+	if off || !known || l.next < 0 {
 		return
 	}
 	switch {
 	case l.next > 0:
 		r.hint(d, l.next)
 		return
+	case l.held && l.again > 0:
+		r.hint(d, l.again)
+		return
+	case l.gated || l.claims && p.gate.short():
+		p.gate.want() // more is due than may begin
+		return
 	case l.held:
-		if l.again > 0 {
-			r.hint(d, l.again)
-		}
 		return
 	}
 	if !l.claims || l.most > len(l.claimed) {
@@ -265,20 +281,19 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 
 // retry makes the next attempt of a claimed delivery and settles it. It holds a slot already.
 func (p *Pipeline) retry(ctx context.Context, c claim) {
-	if off, _ := p.isDisabled(); off {
-		p.slots.release(1)
-		p.giveBack(ctx, c, c.body)
-		return
-	}
+	off, _ := p.isDisabled()
 	r, err := decodeRecord(c.body)
-	if err != nil {
-		p.slots.release(1)
-		p.discard(ctx, c, err)
-		return
+	probe, ok := false, false
+	if !off && err == nil && p.gate.rests() == 0 {
+		probe, ok = p.breaker.enter()
 	}
-	probe, ok := p.breaker.enter()
 	if !ok {
 		p.slots.release(1)
+		p.gate.back(1)
+		if !off && err != nil {
+			p.discard(ctx, c, err)
+			return
+		}
 		p.giveBack(ctx, c, c.body)
 		return
 	}

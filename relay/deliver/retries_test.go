@@ -257,6 +257,7 @@ func (c *counting) Disabled(_ string, d bool)  { c.add(fmt.Sprint("disabled ", d
 func (c *counting) Broken(_ string, down bool) { c.add(fmt.Sprint("broken ", down)) }
 func (c *counting) Lost(string)                { c.add("lost") }
 func (c *counting) Paused(_ string, p bool)    { c.add(fmt.Sprint("paused ", p)) }
+func (c *counting) Held(_ string, held bool)   { c.add(fmt.Sprint("held ", held)) }
 
 func TestObserver(t *testing.T) {
 	e := newEnv(t)

@@ -19,6 +19,8 @@ type Keys interface {
 	DeadIndex(sink string) string
 	Failing(sink string) string
 	SinkState(sink string) string
+	// Rate is of a sink, or of several that share a rate.
+	Rate(name string) string
 	// SinkChanges belongs to all sinks.
 	SinkChanges() string
 }
@@ -131,6 +133,7 @@ type look struct {
 	state  bool          // whether the state is wanted too
 	asked  int           // when, as Pipeline.asking said
 	held   bool          // the breaker lets nothing begin
+	gated  bool          // the gate is why
 	again  time.Duration // when it may, zero where it will say so
 
 	claimed []claim
