@@ -67,6 +67,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("hang", func(t *testing.T) { testHang(t, h) })
 	t.Run("cancelled", func(t *testing.T) { testCancelled(t, h) })
 	t.Run("concurrency", func(t *testing.T) { testConcurrency(t, h) })
+	t.Run("digest", func(t *testing.T) { testDigest(t, h) })
 	t.Run("close", func(t *testing.T) { testClose(t, h) })
 }
 

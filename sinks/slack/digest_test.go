@@ -59,7 +59,7 @@ func digestGoldens() map[string]relay.Delivery {
 		return "dns.zone.created", fmt.Sprintf(`{"id":"zone-%d","state":"","error":""}`, i)
 	}
 	one := one(note("0123456789abcdef01234567", "container.instance.error", `{"id":"inst-7","state":"failed","error":"oops"}`, fullContext))
-	one.Digest = &relay.Digest{Count: 1}
+	one.ID, one.Digest = "6560c2a0fedcba9876543210", &relay.Digest{Count: 1}
 	return map[string]relay.Delivery{
 		"digest":          gather(57, 20, evening, map[string]string{"topic": "container.instance.error", "hub": "hub1"}, errors),
 		"digest_trouble":  gather(40, 20, evening, map[string]string{"cluster": "production"}, mixed),

@@ -65,7 +65,7 @@ func (r *renderer) message(d relay.Delivery) *slackgo.WebhookMessage {
 	case len(events) == 0 && !more: // no caller makes one
 		return newMessage("Nothing happened", "Nothing happened", nil, nil)
 	case len(events) == 1 && !more:
-		return single(&events[0])
+		return single(d.ID, &events[0])
 	}
 	return r.batch(d, events)
 }
@@ -93,7 +93,8 @@ func section(text string) slackgo.Block { return slackgo.NewSectionBlock(markdow
 
 func contextLine(text string) slackgo.Block { return slackgo.NewContextBlock("", markdown(text)) }
 
-func single(e *event) *slackgo.WebhookMessage {
+// single names the delivery too where that has an id of its own, since dead letters are found by it.
+func single(delivery string, e *event) *slackgo.WebhookMessage {
 	blocks := []slackgo.Block{section("*Topic* " + code(or(e.Topic, "none"), maxShort) + stateLine(e, maxShort))}
 	if text := cleanLines(e.Object.Error); text != "" {
 		blocks = append(blocks, section("*Error*\n"+codeBlock(text, maxSection-len("*Error*\n"))))
@@ -104,6 +105,9 @@ func single(e *event) *slackgo.WebhookMessage {
 	foot := "Notification " + code(or(e.id, "none"), maxShort)
 	if !e.at.IsZero() {
 		foot += " · " + clock(e.at)
+	}
+	if delivery != e.id && clean(delivery) != "" {
+		foot += " · Delivery " + code(delivery, maxShort)
 	}
 	blocks = append(blocks, contextLine(foot))
 	return newMessage(alert(e), e.headline(), nil, []slackgo.Attachment{bar(e.severity, e.headline(), blocks...)})

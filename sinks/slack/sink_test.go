@@ -65,7 +65,11 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.mu.Lock()
-	f.ids = append(f.ids, regexp.MustCompile("Notification `([0-9a-f]+)`").FindStringSubmatch(string(body))[1])
+	id := regexp.MustCompile("Delivery `([0-9a-f]+)`").FindStringSubmatch(string(body))
+	if id == nil {
+		id = regexp.MustCompile("Notification `([0-9a-f]+)`").FindStringSubmatch(string(body))
+	}
+	f.ids = append(f.ids, id[1])
 	f.mu.Unlock()
 	switch f.behaviour {
 	case sinktest.Fail:
