@@ -62,6 +62,7 @@ func (g *gate) heard(ctx context.Context, counts bool, err error) {
 	defer cancel()
 	// Where Redis is away this node keeps the rest, and nobody passes anyway.
 	_ = g.store.rest(ctx, g.name(), g.pace, named)
+	g.note(named) // Redis' rest began later than ours: without this it would seem to begin twice
 }
 
 // note remembers a rest and reports whether it is longer than the one that is known.
