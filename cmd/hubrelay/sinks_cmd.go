@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +29,10 @@ type sinkInfo struct {
 	Dead          int64    `json:"dead"`
 	OldestSeconds *float64 `json:"oldest_seconds"`
 	LastSuccess   string   `json:"last_success"`
+	InFlight      *int64   `json:"in_flight"`
+	Delivered     *int64   `json:"delivered"`
+
+	Failed map[string]int64 `json:"failed"`
 }
 
 func newSinksCommand(std streams) *cobra.Command {
@@ -49,8 +56,10 @@ func newSinksList(std streams) *cobra.Command {
 		Short: "List the sinks with their state and figures",
 		Long: `Lists the sinks of a running daemon.
 
-BACKLOG waits for its first attempt, PARKED for another one, DEAD are dead letters. OLDEST is how long the oldest
-delivery has been waiting, LAST OK how long ago a delivery succeeded; they are left out where the daemon does not say.`,
+WAITING have not been tried yet, RETRYING have failed and wait for another attempt, DEAD were given up and are dead
+letters. NOW is how many attempts this node is making. OLDEST is how long the oldest delivery has waited that is neither
+delivered nor dead, LAST OK how long ago one was delivered. SENT and FAILED count attempts on all nodes, since the sink
+exists. Where the table would be wider than 100 columns some are left out; --json has everything, failures by reason too.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: checked(cobra.NoArgs),
@@ -104,10 +113,35 @@ func (s *sinkInfo) row() []string {
 	if s.Topics == "" && s.Configured != nil && *s.Configured {
 		topics = "*"
 	}
+	sent, failed, now := "-", "-", "-"
+	if s.Delivered != nil {
+		sent, failed = count(*s.Delivered), count(s.failures())
+	}
+	if s.InFlight != nil {
+		now = count(*s.InFlight)
+	}
 	return []string{
 		printable(s.Name), orDash(s.Type), printable(s.State), count(s.Backlog), count(s.Parked), count(s.Dead),
-		oldest, ago(s.LastSuccess), topics,
+		now, oldest, ago(s.LastSuccess), sent, failed, topics,
 	}
+}
+
+func (s *sinkInfo) failures() (all int64) {
+	for _, n := range s.Failed {
+		all += n
+	}
+	return all
+}
+
+// failed says why attempts failed, the most frequent reason first.
+func (s *sinkInfo) failed() string {
+	reasons := slices.SortedFunc(maps.Keys(s.Failed), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.Failed[b], s.Failed[a]), cmp.Compare(a, b))
+	})
+	for i, reason := range reasons {
+		reasons[i] = fmt.Sprintf("%s %s", reason, count(s.Failed[reason]))
+	}
+	return strings.Join(reasons, ", ")
 }
 
 // note says what does not fit into the table, empty for a sink that is as it should be.
@@ -115,6 +149,8 @@ func (s *sinkInfo) note() string {
 	switch {
 	case s.Configured != nil && !*s.Configured:
 		return s.Name + ": not in the configuration any more; 'hubrelay sinks forget' removes what is kept"
+	case s.State == "active" && s.Parked > 0 && len(s.Failed) > 0:
+		return s.Name + ": attempts failed so far: " + s.failed()
 	case s.State == "active" || s.Reason == "":
 		return ""
 	case s.State == "disabled":
@@ -136,23 +172,22 @@ func printSinks(std streams, rows [][]string) error {
 	}
 	columns := []column{
 		{title: "NAME", most: 20},
-		{title: "TYPE", most: 8},
+		{title: "TYPE", most: 8, spare: 2},
 		{title: "STATE", most: 8, paint: state},
-		{title: "BACKLOG", right: true},
-		{title: "PARKED", right: true},
+		{title: "WAITING", right: true},
+		{title: "RETRYING", right: true},
 		{title: "DEAD", right: true},
+		{title: "NOW", right: true, spare: 1},
 		{title: "OLDEST", right: true},
 		{title: "LAST OK", right: true},
-		{title: "TOPICS"},
+		{title: "SENT", right: true},
+		{title: "FAILED", right: true},
+		{title: "TOPICS", spare: 3},
 	}
+	// What the daemon says of no sink is left out.
 	for i := len(columns) - 1; i >= 0; i-- {
-		said := slices.ContainsFunc(rows, func(row []string) bool { return row[i] != "-" })
-		if said || columns[i].title != "OLDEST" && columns[i].title != "LAST OK" {
-			continue
-		}
-		columns = slices.Delete(columns, i, i+1)
-		for r := range rows {
-			rows[r] = slices.Delete(rows[r], i, i+1)
+		if !slices.ContainsFunc(rows, func(row []string) bool { return row[i] != "-" }) {
+			columns, rows = without(columns, rows, i)
 		}
 	}
 	return printTable(std.out, paint, columns, rows)

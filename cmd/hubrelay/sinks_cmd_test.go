@@ -121,6 +121,7 @@ func (f *fakeAdmin) hold(n int) {
 func adminAnswers() map[string]string {
 	billing := `{"name":"billing","type":"webhook","state":"paused","reason":"paused by an operator","since":"2026-11-20T08:00:00Z",` +
 		`"topics":"billing.*, container.*, environment.*, infrastructure.*","backlog":1234567,"parked":12,"dead":7,"oldest_seconds":7300.5,` +
+		`"in_flight":3,"delivered":98765,"retried":5,"failed":{"timeout":2,"status_5xx":40},` +
 		`"last_success":"` + time.Now().Add(-5*time.Minute).UTC().Format(time.RFC3339) + `"}`
 	return map[string]string{
 		"GET /api/sinks": `{"data":[` + billing +
@@ -150,7 +151,7 @@ func TestSteeringCommands(t *testing.T) {
 		parts []string // of standard output, and of standard error for a failure
 		asked string   // the last request
 	}{
-		{"sinks list", 0, []string{"BACKLOG", "billing", "paused", "1.2M", "12", "2h", "5m", "billing.*, c", "by an operator", "sinks forget"}, "GET /api/sinks"},
+		{"sinks list", 0, []string{"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "sinks forget"}, "GET /api/sinks"},
 		{"sinks list --json", 0, []string{`"backlog":1234567`}, "GET /api/sinks"},
 		{"sinks pause billing", 0, []string{"billing is paused", "1234567"}, "POST /api/sinks/billing/pause"},
 		{"sinks pause a/b?c", 0, []string{"a/b?c is paused"}, "POST /api/sinks/a%2Fb%3Fc/pause"},

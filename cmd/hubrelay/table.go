@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,23 +18,36 @@ type column struct {
 	// most is the greatest width; longer values are clipped. 0 is no bound, and for the last column what is left.
 	most  int
 	right bool
+	// spare is not zero for a column that may be left out where the table is too wide, the highest first.
+	spare int
 	// paint colours a cell and may be nil.
 	paint func(cell, padded string) string
 }
 
-// printTable prints rows under their titles. Every column is as wide as its values need, and the last is clipped so that
-// the table fits. What came over the network must have passed printable.
+// lastWidth is what the last column gets at least, before others are left out for it.
+const lastWidth = 12
+
+// printTable prints rows under their titles. Every column is as wide as its values need; where that is too much, columns
+// that can be spared are left out, and the last is clipped. What came over the network must have passed printable.
 func printTable(w io.Writer, p palette, columns []column, rows [][]string) error {
-	widths := make([]int, len(columns))
+	widths := widthsOf(columns, rows)
+	for {
+		total := -2
+		for i, width := range widths {
+			if i == len(widths)-1 {
+				width = min(width, lastWidth)
+			}
+			total += width + 2
+		}
+		at := sparest(columns)
+		if total <= tableWidth || at < 0 {
+			break
+		}
+		columns, rows = without(columns, rows, at)
+		widths = slices.Delete(widths, at, at+1)
+	}
 	left := tableWidth
 	for i, c := range columns {
-		widths[i] = utf8.RuneCountInString(c.title)
-		for _, row := range rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-		}
-		if c.most > 0 {
-			widths[i] = min(widths[i], c.most)
-		}
 		if i == len(columns)-1 {
 			widths[i] = min(widths[i], max(left, len(c.title)))
 		}
@@ -56,6 +70,40 @@ func printTable(w io.Writer, p palette, columns []column, rows [][]string) error
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func widthsOf(columns []column, rows [][]string) []int {
+	widths := make([]int, len(columns))
+	for i, c := range columns {
+		widths[i] = utf8.RuneCountInString(c.title)
+		for _, row := range rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+		if c.most > 0 {
+			widths[i] = min(widths[i], c.most)
+		}
+	}
+	return widths
+}
+
+// sparest is the place of the column that is missed least, or -1 where none can be left out.
+func sparest(columns []column) int {
+	at := -1
+	for i, c := range columns {
+		if c.spare > 0 && (at < 0 || c.spare > columns[at].spare) {
+			at = i
+		}
+	}
+	return at
+}
+
+// without returns the table without a column, and leaves what it was given as it is.
+func without(columns []column, rows [][]string, at int) ([]column, [][]string) {
+	fewer := make([][]string, len(rows))
+	for i, row := range rows {
+		fewer[i] = slices.Delete(slices.Clone(row), at, at+1)
+	}
+	return slices.Delete(slices.Clone(columns), at, at+1), fewer
 }
 
 func cell(b *strings.Builder, text string, i int) {

@@ -29,6 +29,62 @@ func TestTableFits(t *testing.T) {
 	}
 }
 
+// What can be spared goes, the highest first, until the rest fits.
+func TestTableLeavesColumnsOut(t *testing.T) {
+	t.Parallel()
+	columns := []column{{title: "NAME"}, {title: "TYPE", spare: 1}, {title: "NOTE", spare: 2}, {title: "TOPICS", spare: 3}}
+	for _, c := range []struct {
+		name, note, want string
+	}{
+		{"a", "b", "NAME  TYPE  NOTE  TOPICS"},
+		{strings.Repeat("a", 50), strings.Repeat("b", 20), "NAME  TYPE  NOTE  TOPICS"},
+		{strings.Repeat("a", 50), strings.Repeat("b", 40), "NAME  TYPE  NOTE"},
+		{strings.Repeat("a", 80), strings.Repeat("b", 60), "NAME  TYPE"},
+		{strings.Repeat("a", 110), "b", "NAME"},
+	} {
+		var out bytes.Buffer
+		row := []string{c.name, "webhook", c.note, strings.Repeat("topic,", 20)}
+		if err := printTable(&out, palette{}, columns, [][]string{row}); err != nil {
+			t.Fatal(err)
+		}
+		head, _, _ := strings.Cut(out.String(), "\n")
+		if got := strings.Join(strings.Fields(head), "  "); got != c.want || row[3] == "" {
+			t.Errorf("%d and %d wide: %s, want %s", len(c.name), len(c.note), got, c.want)
+		}
+	}
+}
+
+func TestSinksTable(t *testing.T) {
+	t.Parallel()
+	one, five := int64(1), int64(123456789)
+	old := 90000.0
+	var rows [][]string
+	for _, s := range []sinkInfo{
+		{
+			Name: "a-sink-of-twenty-characters", Type: "webhook", State: "disabled", Backlog: five, Parked: five, Dead: five,
+			InFlight: &one, Delivered: &five, OldestSeconds: &old, LastSuccess: "2020-01-01T00:00:00Z", Topics: "*.error",
+			Failed: map[string]int64{"dns": 7, "tls": 123456},
+		},
+		{Name: "alerts", Type: "slack", State: "active", InFlight: &one, Delivered: &one},
+	} {
+		rows = append(rows, s.row())
+	}
+	var out bytes.Buffer
+	if err := printSinks(streams{out: &out}, rows); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > tableWidth {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	for _, want := range []string{"NAME", "STATE", "WAITING", "RETRYING", "DEAD", "NOW", "OLDEST", "LAST OK", "SENT", "FAILED", "25h", "123k"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, out.String())
+		}
+	}
+}
+
 func TestShortFigures(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{

@@ -131,7 +131,8 @@ func TestMetricsOfExpectedSinks(t *testing.T) {
 		`dead_letters_dropped_total{`, `delivery_failures_total{reason="dns",`, `delivery_failures_total{reason="other",`,
 		`delivery_attempt_seconds_count{outcome="delivered",`, `delivery_attempt_seconds_count{outcome="retry",`,
 		`delivery_attempt_seconds_count{outcome="permanent",`, `delivery_attempt_seconds_count{outcome="gone",`,
-		`sink_disabled{`, `sink_paused{`, `sink_breaker_open{`, `sink_backlog{`, `sink_parked{`, `sink_dead_letters{`,
+		`sink_disabled{`, `sink_paused{`, `sink_breaker_open{`, `sink_held{`, `sink_backlog{`, `sink_parked{`, `sink_dead_letters{`,
+		`sink_oldest_undelivered_seconds{`, `sink_last_success_timestamp_seconds{`, `sink_in_flight{`,
 	} {
 		if !strings.Contains(text, "hubrelay_"+want+`sink="billing"} 0`+"\n") {
 			t.Errorf("missing: %s", want)
@@ -162,6 +163,9 @@ func TestMetrics(t *testing.T) {
 	m.Lost("billing")
 	m.Disabled("billing", true)
 	m.Backlog("billing", 12, 3, 1)
+	m.Oldest("billing", 90*time.Second)
+	m.LastSuccess("billing", time.Unix(1732153000, 5e8))
+	m.InFlight("billing", func() int64 { return 5 })
 	m.RedisUp(true)
 	m.RedisRestarted()
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
@@ -189,6 +193,9 @@ func TestMetrics(t *testing.T) {
 		`hubrelay_sink_backlog{sink="billing"} 12`,
 		`hubrelay_sink_parked{sink="billing"} 3`,
 		`hubrelay_sink_dead_letters{sink="billing"} 1`,
+		`hubrelay_sink_oldest_undelivered_seconds{sink="billing"} 90`,
+		`hubrelay_sink_last_success_timestamp_seconds{sink="billing"} 1.7321530005e+09`,
+		`hubrelay_sink_in_flight{sink="billing"} 5`,
 		`hubrelay_redis_up 1`,
 		`hubrelay_embedded_redis_restarts_total 1`,
 		`hubrelay_build_info{version="v1.2.3"} 1`,

@@ -43,6 +43,9 @@ type Metrics struct {
 	backlog      *prometheus.GaugeVec
 	waiting      *prometheus.GaugeVec
 	letters      *prometheus.GaugeVec
+	oldest       *prometheus.GaugeVec
+	lastSuccess  *prometheus.GaugeVec
+	inFlight     *inFlight
 	redisUp      prometheus.Gauge
 	redisRestart prometheus.Counter
 }
@@ -75,6 +78,9 @@ func NewMetrics(version string) *Metrics {
 		backlog:      gauges("sink_backlog", "Notifications that wait in a sink's queue for their first attempt.", "sink"),
 		waiting:      gauges("sink_parked", "Deliveries that failed and wait for another attempt.", "sink"),
 		letters:      gauges("sink_dead_letters", "Dead letters that are kept for a sink.", "sink"),
+		oldest:       gauges("sink_oldest_undelivered_seconds", "How long the oldest delivery of a sink has waited that is neither delivered nor dead; 0 where none waits.", "sink"),
+		lastSuccess:  gauges("sink_last_success_timestamp_seconds", "When a sink's receiver took something last, on any node; 0 for never.", "sink"),
+		inFlight:     newInFlight(),
 		redisUp:      gauge("redis_up", "1 while Redis answers, else 0."),
 		redisRestart: counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -86,7 +92,8 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.lost, m.disabled, m.paused, m.broken, m.held, m.backlog, m.waiting, m.letters,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.lost,
+		m.disabled, m.paused, m.broken, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -209,6 +216,20 @@ func (m *Metrics) Backlog(sink string, queued, parked, dead int64) {
 	m.backlog.WithLabelValues(sink).Set(float64(queued))
 	m.waiting.WithLabelValues(sink).Set(float64(parked))
 	m.letters.WithLabelValues(sink).Set(float64(dead))
+}
+
+// Oldest sets how long the oldest delivery of a sink has waited.
+func (m *Metrics) Oldest(sink string, age time.Duration) {
+	m.oldest.WithLabelValues(sink).Set(age.Seconds())
+}
+
+// LastSuccess sets when a sink's receiver took something last; the zero time is never.
+func (m *Metrics) LastSuccess(sink string, at time.Time) {
+	seconds := 0.0
+	if !at.IsZero() {
+		seconds = float64(at.UnixMilli()) / 1000
+	}
+	m.lastSuccess.WithLabelValues(sink).Set(seconds)
 }
 
 // RedisUp says whether Redis answered last time it was asked.

@@ -60,6 +60,17 @@ type Sink struct {
 	Backlog int64 `json:"backlog"`
 	Parked  int64 `json:"parked"`
 	Dead    int64 `json:"dead"`
+	// InFlight is how many attempts this node is making.
+	InFlight int64 `json:"in_flight"`
+	// OldestSeconds is how long the oldest delivery that is not dead has waited, zero where none waits.
+	OldestSeconds float64 `json:"oldest_seconds"`
+	// LastSuccess is left out where nothing was delivered yet.
+	LastSuccess *time.Time `json:"last_success,omitempty"`
+	// Delivered and Failed (by reason) count attempts, Retried those beyond a delivery's first: on all nodes, since Redis
+	// knows the sink.
+	Delivered int64            `json:"delivered"`
+	Retried   int64            `json:"retried"`
+	Failed    map[string]int64 `json:"failed"`
 }
 
 func listSinks(s Sinks, r *http.Request) (int, any, error) {

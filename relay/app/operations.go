@@ -61,24 +61,28 @@ func (o *operations) List(ctx context.Context) ([]admin.Sink, error) {
 }
 
 func (o *operations) describe(ctx context.Context, names []string) ([]admin.Sink, error) {
-	figures, err := o.store.Figures(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	backlogs, err := o.backbone.QueueLengths(ctx, names)
+	all, err := figuresOf(ctx, o.backbone, o.store, names)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]admin.Sink, len(names))
 	for i, name := range names {
-		f := figures[i]
+		f := all[i]
 		list[i] = admin.Sink{
-			Name: name, State: f.State, Reason: f.Reason, Backlog: backlogs[i], Parked: f.Parked, Dead: f.Dead,
+			Name: name, State: f.State, Reason: f.Reason, Backlog: f.Queued, Parked: f.Parked, Dead: f.Dead,
+			OldestSeconds: f.Undelivered.Seconds(), Delivered: f.Delivered, Retried: f.Retried, Failed: f.Failed,
 		}
 		if !f.Since.IsZero() {
 			list[i].Since = &f.Since
 		}
+		if !f.LastSuccess.IsZero() {
+			list[i].LastSuccess = &f.LastSuccess
+		}
+		if list[i].Failed == nil {
+			list[i].Failed = map[string]int64{}
+		}
 		if at := o.configured(name); at >= 0 {
+			list[i].InFlight = o.pipelines[at].InFlight()
 			cfg := o.sinks[at].cfg
 			list[i].Configured, list[i].Type, list[i].Topics = true, cfg.Type, strings.Join(cfg.Topics, ", ")
 		}

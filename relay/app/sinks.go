@@ -113,6 +113,7 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 			return err
 		}
 		a.pipelines = append(a.pipelines, pipeline)
+		a.metrics.InFlight(s.name, pipeline.InFlight)
 		retries.Add(pipeline)
 		router, err := dispatch.NewRouter(dispatch.RouterOptions{
 			Handler: pipeline, Subscriber: subscriber, CloseTimeout: grace, Log: a.log.With("sink", s.name),
@@ -122,7 +123,10 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		}
 		runs = append(runs, run{"sink " + s.name, router.Run})
 	}
-	p.start(ctx, "deliveries", together(runs))
+	p.start(ctx, "deliveries", func(ctx context.Context) error {
+		err := together(runs)(ctx)
+		return errors.Join(err, retries.Tell(context.WithoutCancel(ctx)))
+	})
 	return nil
 }
 

@@ -169,6 +169,9 @@ func (k Keys) DeadIndex(sink string) string { return k.ofSink("deadindex", sink)
 // Failing is the time of a sink's first failure since its last success, in unix milliseconds.
 func (k Keys) Failing(sink string) string { return k.ofSink("failing", sink) }
 
+// Figures is the hash of what happened to a sink over all nodes and restarts.
+func (k Keys) Figures(sink string) string { return k.ofSink("figures", sink) }
+
 // Retry is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
 func (k Keys) Retry(sink string) string { return k.ofSink("retry", sink) }
 

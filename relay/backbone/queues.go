@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,19 +15,29 @@ var (
 	//go:embed scripts/queued.lua
 	queuedSource string
 
+	//go:embed scripts/queue.lua
+	queueSource string
+
 	queuedScript = redis.NewScript(queuedSource)
 )
 
-// QueueLengths returns how many entries each sink's queues hold, those in flight included. It asks Redis even where
-// there are no sinks, so that an error always means that Redis is away.
-func (b *Backbone) QueueLengths(ctx context.Context, sinks []string) ([]int64, error) {
+// Queue is what a sink's queues hold, those in flight included.
+type Queue struct {
+	Length int64
+	// Oldest is how long its oldest entry has been in the log, by the clock of Redis; zero for an empty queue.
+	Oldest time.Duration
+}
+
+// Queues returns what the queues of each sink hold, in all partitions together. It asks Redis even where there are no
+// sinks, so that an error always means that Redis is away.
+func (b *Backbone) Queues(ctx context.Context, sinks []string) ([]Queue, error) {
 	partitions := b.keys.Partitions()
-	lengths := make([]*redis.IntCmd, 0, len(sinks)*partitions)
+	replies := make([]*redis.Cmd, 0, len(sinks)*partitions)
 	_, err := b.commands.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.Exists(ctx, b.keys.StoredPartitions())
 		for _, sink := range sinks {
 			for _, queue := range b.keys.Queues(sink) {
-				lengths = append(lengths, pipe.XLen(ctx, queue))
+				replies = append(replies, pipe.Eval(ctx, queueSource, []string{queue}))
 			}
 		}
 		return nil
@@ -34,11 +45,20 @@ func (b *Backbone) QueueLengths(ctx context.Context, sinks []string) ([]int64, e
 	if err != nil {
 		return nil, explain("measure the queues", err)
 	}
-	sums := make([]int64, len(sinks))
-	for i, n := range lengths {
-		sums[i/partitions] += n.Val()
+	list := make([]Queue, len(sinks))
+	for i, reply := range replies {
+		n, err := reply.Int64Slice()
+		if err == nil && len(n) != 2 {
+			err = errReply
+		}
+		if err != nil {
+			return nil, explain("measure the queues", err)
+		}
+		q := &list[i/partitions]
+		q.Length += n[0]
+		q.Oldest = max(q.Oldest, time.Duration(n[1])*time.Millisecond, 0)
 	}
-	return sums, nil
+	return list, nil
 }
 
 // Reached is the position in a partition's log up to which a sink's queue was filled. What lies behind it is still to

@@ -2,28 +2,44 @@ package backbone
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
-func TestQueueLengths(t *testing.T) {
+func TestQueues(t *testing.T) {
 	server := redistest.Start(t)
 	b := open(t, server, Options{Partitions: 2})
 	ctx := t.Context()
-	for _, queue := range append(b.Keys().Queues("a"), b.Keys().Queue("a", 1), b.Keys().Queue("c", 0)) {
-		if err := b.Commands().Do(ctx, "XADD", queue, "*", "id", "1").Err(); err != nil {
+	now := b.Commands().Time(ctx).Val()
+	ago := func(d time.Duration) string { return fmt.Sprintf("%d-0", now.Add(-d).UnixMilli()) }
+	for _, add := range [][2]string{
+		{b.Keys().Queue("a", 0), ago(time.Hour)},
+		{b.Keys().Queue("a", 1), ago(2 * time.Hour)},
+		{b.Keys().Queue("a", 1), ago(time.Minute)},
+		{b.Keys().Queue("c", 0), ago(-time.Hour)},
+	} {
+		if err := b.Commands().Do(ctx, "XADD", add[0], add[1], "id", "1").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := b.QueueLengths(ctx, []string{"a", "b", "c"})
-	if diff := cmp.Diff([]int64{3, 0, 1}, got); diff != "" || err != nil {
-		t.Errorf("lengths (-want +got), error %v:\n%s", err, diff)
+	got, err := b.Queues(ctx, []string{"a", "b", "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0].Oldest < 2*time.Hour || got[0].Oldest > 3*time.Hour {
+		t.Errorf("the oldest of a is %s", got[0].Oldest)
+	}
+	got[0].Oldest = 0
+	if diff := cmp.Diff([]Queue{{Length: 3}, {}, {Length: 1}}, got); diff != "" {
+		t.Errorf("queues (-want +got):\n%s", diff)
 	}
 	server.Kill()
-	if _, err := b.QueueLengths(ctx, nil); !errors.Is(err, ErrUnavailable) {
+	if _, err := b.Queues(ctx, nil); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("without Redis and sinks: %v, want ErrUnavailable", err)
 	}
 }

@@ -109,3 +109,17 @@ func (p *Pipeline) lettersGone(n int64) {
 			"then replay or drop them, or raise backlog", "dropped", p.gone.n.Swap(0), "backlog", p.o.Backlog)
 	}
 }
+
+// entomb writes the dead letter of a claimed delivery, and reports whether it did.
+func (p *Pipeline) entomb(ctx context.Context, c claim, fields []any) bool {
+	var gone int64
+	held := p.settle(ctx, c, func(ctx context.Context) (held bool, err error) {
+		gone, held, err = p.o.Store.bury(ctx, c, p.o.Backlog, fields)
+		return held, err
+	})
+	if held {
+		p.capacity.left()
+		p.lettersGone(gone)
+	}
+	return held
+}

@@ -14,6 +14,7 @@
 //	hubrelay:deadindex:<sink>    HASH of the positions in that stream by delivery id; under the empty name, whether it
 //	                             holds all of them (those that were written before there was an index are added on demand)
 //	hubrelay:failing:<sink>      when the first failure since the last success was, in unix milliseconds
+//	hubrelay:figures:<sink>      HASH of what happened, on all nodes: delivered, retried, failed:<reason>, last_success
 //	hubrelay:sink:<sink>         HASH with state, reason, since, config; there only while the sink is paused or disabled
 //	hubrelay:rate:<name>         HASH with tat and rest in microseconds: when the next attempt would begin at an even pace, and
 //	                             until when none may; for each sink with a rate, or all that share one (relay.RateKeyer);
@@ -21,8 +22,8 @@
 //	hubrelay:sinkchanges         counter for all sinks: nodes that see it change look at their sinks' states and queues
 //
 // What failed deliveries take of Redis is bounded: while as many are parked as [Options] allow, fresh ones are not attempted
-// and stay in their queue, which has a bound of its own. Nothing that is parked is dropped;
-// of dead letters the oldest are, beyond the same number.
+// and stay in their queue, which has a bound of its own. Nothing that is parked is dropped; of
+// dead letters the oldest are, beyond the same number.
 //
 // A sink with a rate makes no attempt, fresh or retried, that the rate does not allow on all nodes together. A destination
 // that answers 429, or 503 with a time, is left alone by the whole sink: for the time it named, an hour at most, or else

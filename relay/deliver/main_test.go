@@ -27,6 +27,7 @@ func (testKeys) Since(s string) string       { return "hubrelay:since:" + s }
 func (testKeys) DeadLetters(s string) string { return "hubrelay:deadletters:" + s }
 func (testKeys) DeadIndex(s string) string   { return "hubrelay:deadindex:" + s }
 func (testKeys) Failing(s string) string     { return "hubrelay:failing:" + s }
+func (testKeys) Figures(s string) string     { return "hubrelay:figures:" + s }
 func (testKeys) SinkState(s string) string   { return "hubrelay:sink:" + s }
 func (testKeys) Rate(n string) string        { return "hubrelay:rate:" + n }
 func (testKeys) SinkChanges() string         { return "hubrelay:sinkchanges" }

@@ -87,6 +87,7 @@ type Pipeline struct {
 	capacity *capacity
 	filled   limiter
 	gone     lettersDropped
+	tally    tally
 	failing  failing
 	breaker  *breaker
 	gate     *gate
@@ -175,9 +176,12 @@ func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (A
 	counts := outcome != relay.OutcomeRetry || ctx.Err() == nil
 	if counts {
 		p.o.Observer.Attempted(p.o.Name, d.Attempt, outcome, took)
+		reason := ""
 		if err != nil {
-			p.o.Observer.Failed(p.o.Name, FailureReason(err))
+			reason = FailureReason(err)
+			p.o.Observer.Failed(p.o.Name, reason)
 		}
+		p.tally.count(d.Attempt, reason)
 	}
 	p.gate.heard(ctx, counts, err)
 	p.breaker.leave(probe, counts, err)

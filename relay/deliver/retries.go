@@ -123,6 +123,9 @@ func (r *Retries) Run(ctx context.Context) error {
 			return nil
 		case <-changes.C:
 			r.followChanges(ctx)
+			if err := r.Tell(ctx); err != nil && ctx.Err() == nil {
+				r.o.Log.Warn("cannot store the figures of sinks; trying again soon", "error", err)
+			}
 		case <-timer.C:
 		case <-r.wake:
 		}
@@ -367,20 +370,6 @@ func (p *Pipeline) discard(ctx context.Context, c claim, cause error) {
 		p.o.Observer.DeadLettered(p.o.Name, ReasonUnreadable)
 		p.o.Log.Error("a parked delivery cannot be read and became a dead letter", "id", c.id, "error", cause)
 	}
-}
-
-// entomb writes the dead letter of a claimed delivery, and reports whether it did.
-func (p *Pipeline) entomb(ctx context.Context, c claim, fields []any) bool {
-	var gone int64
-	held := p.settle(ctx, c, func(ctx context.Context) (held bool, err error) {
-		gone, held, err = p.o.Store.bury(ctx, c, p.o.Backlog, fields)
-		return held, err
-	})
-	if held {
-		p.capacity.left()
-		p.lettersGone(gone)
-	}
-	return held
 }
 
 // giveBack makes a claimed delivery due at once, for another node or a later day.

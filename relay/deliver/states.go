@@ -128,6 +128,14 @@ type Figures struct {
 	SinkState
 	// Parked deliveries wait for another attempt; Dead ones do not.
 	Parked, Dead int64
+	// Oldest is how long the parked delivery that came first has waited, by the clock of Redis; zero where none is.
+	Oldest time.Duration
+	// Since Redis knows the sink, on all nodes; a node that is killed takes about a second of it along.
+	Delivered, Retried int64
+	// Failed counts failed attempts by reason, those of [FailureReasons]; nil where there was none.
+	Failed map[string]int64
+	// LastSuccess is when something was delivered last, zero for never.
+	LastSuccess time.Time
 }
 
 // Figures returns what Redis knows of each sink, in their order.
@@ -137,13 +145,19 @@ func (s *Store) Figures(ctx context.Context, sinks []string) ([]Figures, error) 
 	}
 	list := make([]Figures, len(sinks))
 	states := make([]*redis.MapStringStringCmd, len(sinks))
+	happened := make([]*redis.MapStringStringCmd, len(sinks))
 	parked, dead := make([]*redis.IntCmd, len(sinks)), make([]*redis.IntCmd, len(sinks))
+	since := make([]*redis.ZSliceCmd, len(sinks))
+	var now *redis.TimeCmd
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, sink := range sinks {
 			states[i] = pipe.HGetAll(ctx, s.keys.SinkState(sink))
 			parked[i] = pipe.ZCard(ctx, s.keys.Retry(sink))
 			dead[i] = pipe.XLen(ctx, s.keys.DeadLetters(sink))
+			since[i] = pipe.ZRangeWithScores(ctx, s.keys.Since(sink), 0, 0)
+			happened[i] = pipe.HGetAll(ctx, s.keys.Figures(sink))
 		}
+		now = pipe.Time(ctx)
 		return nil
 	})
 	if err != nil {
@@ -151,6 +165,10 @@ func (s *Store) Figures(ctx context.Context, sinks []string) ([]Figures, error) 
 	}
 	for i := range list {
 		list[i] = Figures{SinkState: sinkStateOf(states[i].Val()), Parked: parked[i].Val(), Dead: dead[i].Val()}
+		list[i].read(happened[i].Val())
+		for _, first := range since[i].Val() {
+			list[i].Oldest = max(0, now.Val().Sub(time.UnixMilli(int64(first.Score))))
+		}
 	}
 	return list, nil
 }
@@ -168,7 +186,7 @@ func (s *Store) Remembers(ctx context.Context, sink string) (bool, error) {
 // letters where asked to.
 func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error {
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, key := range s.delay(sink, s.keys.SinkState(sink), s.keys.Failing(sink)) {
+		for _, key := range s.delay(sink, s.keys.SinkState(sink), s.keys.Failing(sink), s.keys.Figures(sink)) {
 			pipe.Unlink(ctx, key)
 		}
 		if deadLetters {

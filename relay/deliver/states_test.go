@@ -132,8 +132,8 @@ func TestFiguresAndForget(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, err := e.store.Figures(ctx, []string{"other", "s"})
-	if err != nil || len(f) != 2 || f[0] != (Figures{SinkState: SinkState{State: StateActive}}) ||
-		f[1].State != StatePaused || f[1].Parked != 3 || f[1].Dead != 1 {
+	if err != nil || len(f) != 2 || f[0].SinkState != (SinkState{State: StateActive}) ||
+		f[0].Parked+f[0].Dead != 0 || f[1].State != StatePaused || f[1].Parked != 3 || f[1].Dead != 1 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	for _, step := range []struct {

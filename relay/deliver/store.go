@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Keys names what a sink has in Redis. In a cluster the first six share a slot.
+// Keys names what a sink has in Redis. In a cluster the first seven share a slot.
 type Keys interface {
 	Retry(sink string) string
 	Parked(sink string) string
@@ -18,6 +18,7 @@ type Keys interface {
 	DeadLetters(sink string) string
 	DeadIndex(sink string) string
 	Failing(sink string) string
+	Figures(sink string) string
 	SinkState(sink string) string
 	// Rate is of a sink, or of several that share a rate.
 	Rate(name string) string
