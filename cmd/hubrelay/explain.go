@@ -30,7 +30,8 @@ func newSinksExplain(std streams) *cobra.Command {
 		Use:   "explain -c FILE --event FILE",
 		Short: "Say which sinks would get an event, why, and what they would send",
 		Long: `Takes an event as a producer writes it, validates it as the relay would, and says for each sink of the configuration
-whether it gets the event and by which rule, and what its receiver would see. Nothing is sent, and no daemon is needed.
+whether it gets the event and by which rule, when, and what its receiver would see. Nothing is sent, and no daemon is
+needed. Where a sink gathers, a digest of this one event is shown.
 
 The id is one that the relay might give; signatures are valid. Parts of addresses and headers that may be credentials are
 hidden.`,
@@ -57,6 +58,7 @@ type explained struct {
 	Type    string            `json:"type"`
 	Matched bool              `json:"matched"`
 	Reason  string            `json:"reason"`
+	Timing  []string          `json:"timing,omitempty"`
 	Request *explainedRequest `json:"request,omitempty"`
 	Error   string            `json:"error,omitempty"`
 }
@@ -152,6 +154,7 @@ func explainSink(name string, cfg config.Sink, n relay.Notification) (explained,
 	if i < 0 {
 		return e, fmt.Errorf("there is no kind %q", cfg.Type)
 	}
+	e.Timing = timing(cfg, kinds[i].Gathers, n)
 	sink, err := kinds[i].Open(relay.SinkSettings{
 		Name: name, Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/" + buildVersion(),
 	}, cfg.Settings)
@@ -164,7 +167,7 @@ func explainSink(name string, cfg config.Sink, n relay.Notification) (explained,
 	if !ok {
 		return e, nil
 	}
-	shown, err := explainer.Explain(relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}})
+	shown, err := explainer.Explain(deliveryOf(cfg, n))
 	if err != nil {
 		e.Error = err.Error()
 		return e, nil
@@ -185,6 +188,9 @@ func printExplained(w io.Writer, p palette, e explained) error {
 		verdict = p.green("matches")
 	}
 	fmt.Fprintf(&b, "\n%s (%s) %s: %s\n", p.bold(e.Sink), e.Type, verdict, printable(e.Reason))
+	for _, text := range e.Timing {
+		fmt.Fprintf(&b, "  %s\n", printable(text))
+	}
 	switch r := e.Request; {
 	case e.Error != "":
 		fmt.Fprintf(&b, "  %s: %s\n", p.red("cannot be shown"), printable(e.Error))

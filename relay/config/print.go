@@ -127,7 +127,7 @@ func (f *field) inline(n *node, v reflect.Value) string {
 func text(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case time.Duration:
-		return shortDuration(x)
+		return ShortDuration(x)
 	case time.Time:
 		if x.IsZero() {
 			return ""
@@ -144,8 +144,8 @@ func text(v reflect.Value) string {
 	}
 }
 
-// shortDuration leaves out the zeros of 24h0m0s.
-func shortDuration(d time.Duration) string {
+// ShortDuration leaves out the zeros of 24h0m0s.
+func ShortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")

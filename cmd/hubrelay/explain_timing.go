@@ -1,0 +1,76 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+// timing says in a line each what keeps n from being sent alone and at once.
+func timing(cfg config.Sink, gathers bool, n relay.Notification) []string {
+	var lines []string
+	digest := cfg.Digest
+	if digest.Wait > 0 {
+		text := "gathered for " + config.ShortDuration(digest.Wait)
+		if len(digest.By) > 0 {
+			text += " by " + strings.Join(digest.By, " and ")
+		}
+		lines = append(lines, text+" into a digest that lists up to "+strconv.Itoa(digest.Max)+"; shown as a digest of one")
+	}
+	if cfg.Rate.Limited() {
+		text := "at most " + cfg.Rate.String()
+		if cfg.Burst > 0 {
+			text += ", up to " + strconv.Itoa(cfg.Burst) + " at once after a pause"
+		}
+		if gathers && digest.Wait == 0 {
+			text += "; what has to wait for that is gathered into a digest"
+		}
+		lines = append(lines, text)
+	}
+	switch cfg.Ordering {
+	case "hub":
+		lines = append(lines, "in order of its hub")
+	case "container":
+		lines = append(lines, containerOrder(n))
+	}
+	return lines
+}
+
+func containerOrder(n relay.Notification) string {
+	e, err := n.Envelope()
+	switch {
+	case err != nil || len(e.Context.Containers) == 0:
+		return "in order of its hub, since it names no container"
+	case len(e.Context.Containers) > 1:
+		return "in order of its hub, since it names several containers"
+	}
+	return "in order of its container"
+}
+
+// deliveryOf is how n would reach the sink: alone, or as a digest that nothing else came into.
+func deliveryOf(cfg config.Sink, n relay.Notification) relay.Delivery {
+	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
+	if cfg.Digest.Wait == 0 {
+		return d
+	}
+	d.Digest = &relay.Digest{Count: 1, First: n.Stored(), Last: n.Stored(), Topics: map[string]int{n.Topic: 1}}
+	for _, name := range cfg.Digest.By {
+		if d.Digest.By == nil {
+			d.Digest.By = map[string]string{}
+		}
+		switch name {
+		case "topic":
+			d.Digest.By[name] = n.Topic
+		case "hub":
+			d.Digest.By[name] = n.Hub
+		case "cluster":
+			d.Digest.By[name] = ""
+			if e, err := n.Envelope(); err == nil && len(e.Context.Clusters) == 1 {
+				d.Digest.By[name] = e.Context.Clusters[0]
+			}
+		}
+	}
+	return d
+}
