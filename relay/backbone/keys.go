@@ -181,6 +181,12 @@ func (k Keys) Parked(sink string) string { return k.ofSink("parked", sink) }
 // Since is the sorted set of when a sink's parked deliveries came, in unix milliseconds.
 func (k Keys) Since(sink string) string { return k.ofSink("since", sink) }
 
+// Line is the sorted set of a sink's parked deliveries by ordering key and the order in which they came.
+func (k Keys) Line(sink string) string { return k.ofSink("line", sink) }
+
+// Lined is the hash of the members of Line by their delivery's id.
+func (k Keys) Lined(sink string) string { return k.ofSink("lined", sink) }
+
 // SinkState is the hash that says why a sink is paused or disabled; there is none for one that is not.
 func (k Keys) SinkState(sink string) string { return k.prefix + "sink:" + sink }
 

@@ -72,6 +72,9 @@ func TestNames(t *testing.T) {
 		{cluster.Retry("billing"), "hubrelay:retry:{billing}"},
 		{cluster.Failing("billing"), "hubrelay:failing:{billing}"},
 		{cluster.Parked("billing"), "hubrelay:parked:{billing}"},
+		{single.Line("billing"), "hubrelay:line:billing"},
+		{cluster.Line("billing"), "hubrelay:line:{billing}"},
+		{cluster.Lined("billing"), "hubrelay:lined:{billing}"},
 		{cluster.Quarantine(), "hubrelay:{quarantine}"},
 		{cluster.QuarantinePosition(), "hubrelay:{quarantine}:position"},
 	} {

@@ -119,6 +119,7 @@ func (p *Pipeline) entomb(ctx context.Context, c claim, fields []any) bool {
 	})
 	if held {
 		p.capacity.left()
+		p.onPark(0) // the next of its ordering key may be due now
 		p.lettersGone(gone)
 	}
 	return held

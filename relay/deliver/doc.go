@@ -10,6 +10,9 @@
 //	hubrelay:retry:<sink>        ZSET of delivery ids by due time in unix milliseconds; a claim raises the score
 //	hubrelay:parked:<sink>       HASH of their bodies by id
 //	hubrelay:since:<sink>        ZSET of their ids by when the delivery came, in unix milliseconds
+//	hubrelay:line:<sink>         ZSET, all with the score 0, of those that keep an order: a member is the ordering key, a
+//	                             number that counts up, and the id, so that all of a key are one range, in order
+//	hubrelay:lined:<sink>        HASH of those members by id; under the empty name, the last number
 //	hubrelay:deadletters:<sink>  STREAM of what will not be tried again
 //	hubrelay:deadindex:<sink>    HASH of the positions in that stream by delivery id; under the empty name, whether it
 //	                             holds all of them (those that were written before there was an index are added on demand)

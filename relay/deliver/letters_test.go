@@ -193,7 +193,7 @@ func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
 	e.bury(t, "d1")
-	if _, err := e.store.park(ctx, "s", "d1", "as it is", time.Hour, time.Now()); err != nil {
+	if _, err := e.store.park(ctx, "s", "d1", "as it is", time.Hour, time.Now(), ""); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := e.store.ReplayDead(ctx, "s", []string{"d1"}, 0); err != nil || got.Done != 1 {
@@ -297,7 +297,7 @@ func TestReplayFromTheLog(t *testing.T) {
 		}
 		log.entries = append(log.entries, n)
 	}
-	if _, err := e.store.park(ctx, "s", "n100", "as it is", time.Hour, time.Now()); err != nil {
+	if _, err := e.store.park(ctx, "s", "n100", "as it is", time.Hour, time.Now(), ""); err != nil {
 		t.Fatal(err)
 	}
 	topics, err := relay.ParsePatterns([]string{"*.error"})

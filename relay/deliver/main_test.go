@@ -24,6 +24,8 @@ type testKeys struct{}
 func (testKeys) Retry(s string) string       { return "hubrelay:retry:" + s }
 func (testKeys) Parked(s string) string      { return "hubrelay:parked:" + s }
 func (testKeys) Since(s string) string       { return "hubrelay:since:" + s }
+func (testKeys) Line(s string) string        { return "hubrelay:line:" + s }
+func (testKeys) Lined(s string) string       { return "hubrelay:lined:" + s }
 func (testKeys) DeadLetters(s string) string { return "hubrelay:deadletters:" + s }
 func (testKeys) DeadIndex(s string) string   { return "hubrelay:deadindex:" + s }
 func (testKeys) Failing(s string) string     { return "hubrelay:failing:" + s }

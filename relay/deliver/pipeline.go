@@ -45,6 +45,9 @@ type Options struct {
 	// Backlog bounds how many deliveries may be parked: while there are as many, fresh ones are not attempted, and nothing
 	// that is parked is dropped. It also bounds the dead letters, of which the oldest go. Zero is no bound.
 	Backlog int64
+	// Ordering is what keeps the order of the log among its deliveries. With one, only the node that has called
+	// [Pipeline.Lead] makes attempts, and Handle parks what is behind another delivery of its key.
+	Ordering Ordering
 	// Fingerprint stands for the sink's own configuration. A disabled sink whose fingerprint has changed is enabled
 	// again. Empty means that only [Store.Resume] enables it.
 	Fingerprint string
@@ -91,6 +94,7 @@ type Pipeline struct {
 	failing  failing
 	breaker  *breaker
 	gate     *gate
+	order    *order          // nil where there is none
 	stopping context.Context // ends when nothing more is to be begun
 	stop     context.CancelFunc
 	onPark   func(wait time.Duration) // set by Retries
@@ -113,6 +117,8 @@ func New(o Options) (*Pipeline, error) {
 	p.stopping, p.stop = context.WithCancel(context.Background())
 	p.breaker = newBreaker(o.Now)
 	p.capacity = newCapacity(o.Backlog)
+	p.order = newOrder(o.Ordering)
+	o.Store.orders.Store(o.Name, o.Ordering)
 	p.breaker.turned = p.turned
 	p.o.Observer.Broken(o.Name, false)
 	p.gate = newGate(o.Store, &p.o)
@@ -138,6 +144,13 @@ func (p *Pipeline) Name() string { return p.o.Name }
 // while the destination is down or rests, while the rate allows no more, while the delay queue is full and while Redis takes
 // no parked delivery; the end of ctx ends all of it.
 func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
+	if p.order != nil {
+		return p.handleInOrder(ctx, d)
+	}
+	return p.handle(ctx, d)
+}
+
+func (p *Pipeline) handle(ctx context.Context, d relay.Delivery) error {
 	probe, err := p.enter(ctx)
 	if err != nil {
 		return err
@@ -197,10 +210,14 @@ func (p *Pipeline) park(ctx context.Context, id string, r *record, wait time.Dur
 		return err
 	}
 	var parked int64
+	key := p.keyOf(r)
 	err = p.persist(ctx, func(ctx context.Context) error {
-		parked, err = p.o.Store.park(ctx, p.o.Name, id, body, wait, r.came(p.o.Now()))
+		parked, err = p.o.Store.park(ctx, p.o.Name, id, body, wait, r.came(p.o.Now()), key)
 		return err
 	})
+	if key != "" {
+		p.order.block(key) // after an error too: Redis may have done it
+	}
 	if err != nil {
 		return err
 	}
@@ -219,7 +236,7 @@ func (p *Pipeline) parked(id string, r *record, wait time.Duration, cause error)
 }
 
 func (p *Pipeline) kill(ctx context.Context, id string, r *record, outcome relay.Outcome, cause error) error {
-	fields, err := r.deadLetter(id, why(outcome, cause), p.o.Now())
+	fields, err := r.deadLetter(id, why(outcome, cause), p.keyOf(r), p.o.Now())
 	if err != nil {
 		return err
 	}

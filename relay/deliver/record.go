@@ -133,8 +133,9 @@ func decodeRecord(text string) (*record, error) {
 	return &r, nil
 }
 
-// deadLetter is the stream entry of a delivery that will not be tried again.
-func (r *record) deadLetter(id, reason string, now time.Time) ([]any, error) {
+// deadLetter is the stream entry of a delivery that will not be tried again. It keeps the ordering key, if there is one,
+// for when it is taken back.
+func (r *record) deadLetter(id, reason, key string, now time.Time) ([]any, error) {
 	attempts, err := json.Marshal(r.Attempts)
 	if err != nil {
 		return nil, fmt.Errorf("encode a dead letter: %w", err)
@@ -143,6 +144,9 @@ func (r *record) deadLetter(id, reason string, now time.Time) ([]any, error) {
 	fields := []any{
 		"id", id, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", n.Data,
 		"reason", reason, "attempts", string(attempts), "time", now.UTC().Format(time.RFC3339Nano),
+	}
+	if key != "" {
+		fields = append(fields, "key", key)
 	}
 	if len(r.Notifications) == 1 {
 		return fields, nil

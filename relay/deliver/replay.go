@@ -141,7 +141,7 @@ func (s *Store) parkAll(
 	if err != nil {
 		return 0, err
 	}
-	args := []any{r.Backlog}
+	args, order := []any{r.Backlog}, s.ordering(r.Sink)
 	var places []int
 	for i, n := range list {
 		if queued[i] {
@@ -151,7 +151,7 @@ func (s *Store) parkAll(
 		if err != nil {
 			return 0, err
 		}
-		args, places = append(args, n.ID, body), append(places, i)
+		args, places = append(args, n.ID, body, order.lineKey(n)), append(places, i)
 	}
 	parked, seen, err := s.parkNow(ctx, r.Sink, args)
 	if err != nil {

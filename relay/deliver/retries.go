@@ -159,6 +159,7 @@ func (r *Retries) followChanges(ctx context.Context) {
 	defer r.mu.Unlock()
 	for _, d := range r.sinks {
 		d.idle, d.next = now, now
+		d.p.order.changed()
 	}
 }
 
@@ -204,7 +205,7 @@ func (r *Retries) sweep(ctx context.Context, start func(*Pipeline, claim)) {
 func (d *due) ask(now time.Time) *look {
 	p := d.p
 	l := &look{sink: p.Name(), lease: p.o.Timeout + abandonAfter + claimMargin, state: !now.Before(d.idle), asked: p.asking()}
-	if off, known := p.isDisabled(); known && !off && d.hinted {
+	if off, known := p.isDisabled(); known && !off && d.hinted && p.order.leads() {
 		most, wait := p.breaker.room(p.o.Concurrency)
 		if most > 0 {
 			most, wait = p.gate.room(most)
@@ -259,7 +260,7 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 	if l.next != 0 {
 		p.gate.forgo()
 	}
-	if off || !known || l.next < 0 {
+	if off || !known || l.next < 0 || !p.order.leads() {
 		return
 	}
 	switch {
@@ -284,8 +285,16 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 
 // retry makes the next attempt of a claimed delivery and settles it. It holds a slot already.
 func (p *Pipeline) retry(ctx context.Context, c claim) {
-	off, _ := p.isDisabled()
 	r, err := decodeRecord(c.body)
+	if p.order != nil && err == nil {
+		p.retryInOrder(ctx, c, r)
+		return
+	}
+	p.retryRecord(ctx, c, r, err)
+}
+
+func (p *Pipeline) retryRecord(ctx context.Context, c claim, r *record, err error) {
+	off, _ := p.isDisabled()
 	probe, ok := false, false
 	if !off && err == nil && p.gate.rests() == 0 {
 		probe, ok = p.breaker.enter()
@@ -313,11 +322,7 @@ func (p *Pipeline) retry(ctx context.Context, c claim) {
 	}
 	if outcome == relay.OutcomeDelivered {
 		p.failing.over() // done tells Redis, whether this node knew of failures or not
-		if err := p.persist(ctx, func(ctx context.Context) error { return p.o.Store.done(ctx, c) }); err != nil {
-			p.unsettled(c, err)
-			return
-		}
-		p.capacity.left()
+		p.finish(ctx, c)
 		return
 	}
 	r.add(a)
@@ -350,7 +355,7 @@ func (p *Pipeline) parkAgain(ctx context.Context, c claim, r *record, wait time.
 }
 
 func (p *Pipeline) bury(ctx context.Context, c claim, r *record, outcome relay.Outcome, cause error) {
-	fields, err := r.deadLetter(c.id, why(outcome, cause), p.o.Now())
+	fields, err := r.deadLetter(c.id, why(outcome, cause), p.keyOf(r), p.o.Now())
 	if err != nil {
 		p.unsettled(c, err)
 		return
@@ -370,31 +375,4 @@ func (p *Pipeline) discard(ctx context.Context, c claim, cause error) {
 		p.o.Observer.DeadLettered(p.o.Name, ReasonUnreadable)
 		p.o.Log.Error("a parked delivery cannot be read and became a dead letter", "id", c.id, "error", cause)
 	}
-}
-
-// giveBack makes a claimed delivery due at once, for another node or a later day.
-func (p *Pipeline) giveBack(ctx context.Context, c claim, body string) {
-	p.settle(ctx, c, func(ctx context.Context) (bool, error) { return p.o.Store.again(ctx, c, body, 0) })
-}
-
-// settle reports whether the claim was still held and is settled now.
-func (p *Pipeline) settle(ctx context.Context, c claim, write func(context.Context) (bool, error)) bool {
-	var held bool
-	err := p.persist(ctx, func(ctx context.Context) error {
-		var err error
-		held, err = write(ctx)
-		return err
-	})
-	if err != nil {
-		p.unsettled(c, err)
-		return false
-	}
-	if !held {
-		p.o.Log.Warn("a claim on a parked delivery had ended before its attempt was settled", "id", c.id)
-	}
-	return held
-}
-
-func (p *Pipeline) unsettled(c claim, err error) {
-	p.o.Log.Warn("an attempt could not be settled; it will be made again", "id", c.id, "error", err)
 }

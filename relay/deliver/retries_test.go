@@ -24,7 +24,7 @@ func (e *env) park(n int) {
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		if _, err := e.store.park(e.t.Context(), "s", fmt.Sprint("p", i), body, 0, time.Now()); err != nil {
+		if _, err := e.store.park(e.t.Context(), "s", fmt.Sprint("p", i), body, 0, time.Now(), ""); err != nil {
 			e.t.Fatal(err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestLostClaim(t *testing.T) {
 	if _, held, err := e.store.bury(ctx, slow, 0, []any{"id", "p0"}); held || err != nil {
 		t.Errorf("the old claim buried it: %v %v", held, err)
 	}
-	if err := e.store.done(ctx, quick); err != nil {
+	if _, err := e.store.done(ctx, quick); err != nil {
 		t.Error(err)
 	}
 	if held, err := e.store.again(ctx, quick, "{}", 0); held || err != nil {

@@ -1,9 +1,12 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -47,7 +50,7 @@ type change func(ctx context.Context, sink string, pairs []any) (done, unreadabl
 func (s *Store) revive(backlog int64) change {
 	return func(ctx context.Context, sink string, pairs []any) (done, unreadable int, err error) {
 		keys := s.delay(sink, s.keys.DeadLetters(sink), s.keys.DeadIndex(sink))
-		reply, err := reviveScript.Run(ctx, s.client, keys, append([]any{backlog}, pairs...)...).Int64Slice()
+		reply, err := reviveScript.Run(ctx, s.client, keys, append([]any{backlog, s.ordering(sink).hubs()}, pairs...)...).Int64Slice()
 		if err == nil && len(reply) != 3 {
 			err = errReply
 		}
@@ -85,12 +88,30 @@ func (s *Store) changeByID(ctx context.Context, sink string, ids []string, do ch
 				pairs = append(pairs, id, at[i])
 			}
 		}
+		asTheyDied(pairs)
 		if err := s.step(ctx, sink, pairs, do, &result); err != nil {
 			return result, err
 		}
 		result.Missing += len(step) - len(pairs)/2
 	}
 	return result, nil
+}
+
+// asTheyDied sorts pairs of id and position: where an order is kept, replayed ones come in that of their deaths, which
+// was the log's.
+func asTheyDied(pairs []any) {
+	sorted := slices.SortedFunc(slices.Chunk(pairs, 2), func(a, b []any) int {
+		return comparePositions(fmt.Sprint(a[1]), fmt.Sprint(b[1]))
+	})
+	copy(pairs, slices.Concat(sorted...))
+}
+
+// comparePositions compares two ids of entries of a stream.
+func comparePositions(a, b string) int {
+	aTime, aSeq, _ := strings.Cut(a, "-")
+	bTime, bSeq, _ := strings.Cut(b, "-")
+	return cmp.Or(cmp.Compare(len(aTime), len(bTime)), cmp.Compare(aTime, bTime),
+		cmp.Compare(len(aSeq), len(bSeq)), cmp.Compare(aSeq, bSeq))
 }
 
 func (s *Store) step(ctx context.Context, sink string, pairs []any, do change, result *Changed) error {

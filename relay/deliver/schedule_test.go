@@ -119,7 +119,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		if d := r.delivery("x"); len(d.Notifications) == 0 || d.Attempt < 1 {
 			t.Errorf("%q became %+v", s, d)
 		}
-		if _, err := r.deadLetter("x", "r", time.Now()); err != nil {
+		if _, err := r.deadLetter("x", "r", "", time.Now()); err != nil {
 			t.Error(err)
 		}
 	})

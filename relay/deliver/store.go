@@ -5,16 +5,19 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Keys names what a sink has in Redis. In a cluster the first seven share a slot.
+// Keys names what a sink has in Redis. In a cluster the first nine share a slot.
 type Keys interface {
 	Retry(sink string) string
 	Parked(sink string) string
 	Since(sink string) string
+	Line(sink string) string
+	Lined(sink string) string
 	DeadLetters(sink string) string
 	DeadIndex(sink string) string
 	Failing(sink string) string
@@ -31,6 +34,8 @@ type Keys interface {
 type Store struct {
 	client redis.UniversalClient
 	keys   Keys
+
+	orders sync.Map // the Ordering of this node's sinks by name
 }
 
 // NewStore returns a Store on client, which must not repeat commands by itself (MaxRetries -1).
@@ -71,15 +76,16 @@ type claim struct {
 	body string
 }
 
-// delay are the keys of a sink's delay queue as its scripts expect them, and those that follow.
+// delay are the keys of a sink's delay queue as its scripts expect them, around those of a script's own.
 func (s *Store) delay(sink string, more ...string) []string {
-	return append([]string{s.keys.Retry(sink), s.keys.Parked(sink), s.keys.Since(sink)}, more...)
+	keys := append([]string{s.keys.Retry(sink), s.keys.Parked(sink), s.keys.Since(sink)}, more...)
+	return append(keys, s.keys.Line(sink), s.keys.Lined(sink))
 }
 
-// park stores a delivery that is due after wait and came at since. One that is parked already stays as it is.
-// It returns how many are parked now.
-func (s *Store) park(ctx context.Context, sink, id, body string, wait time.Duration, since time.Time) (int64, error) {
-	n, err := parkScript.Run(ctx, s.client, s.delay(sink), id, wait.Milliseconds(), since.UnixMilli(), body).Int64()
+// park stores a delivery that is due after wait, behind those of its ordering key where it has one, and that came at
+// since. One that is parked already stays as it is. It returns how many are parked now.
+func (s *Store) park(ctx context.Context, sink, id, body string, wait time.Duration, since time.Time, key string) (int64, error) {
+	n, err := parkScript.Run(ctx, s.client, s.delay(sink), id, wait.Milliseconds(), since.UnixMilli(), body, key).Int64()
 	if err != nil {
 		return 0, fmt.Errorf("park a delivery: %w", err)
 	}
@@ -95,13 +101,13 @@ func (s *Store) again(ctx context.Context, c claim, body string, wait time.Durat
 	return n == 1, nil
 }
 
-// done removes a delivery from the delay queue.
-func (s *Store) done(ctx context.Context, c claim) error {
-	err := doneScript.Run(ctx, s.client, s.delay(c.sink, s.keys.Failing(c.sink)), c.id).Err()
+// done removes a delivery from the delay queue, and tells whether the next of its ordering key became due by that.
+func (s *Store) done(ctx context.Context, c claim) (next bool, err error) {
+	n, err := doneScript.Run(ctx, s.client, s.delay(c.sink, s.keys.Failing(c.sink)), c.id).Int()
 	if err != nil {
-		return fmt.Errorf("remove a delivered delivery: %w", err)
+		return false, fmt.Errorf("remove a delivered delivery: %w", err)
 	}
-	return nil
+	return n == 1, nil
 }
 
 // addDead writes the dead letter of a fresh delivery. Beyond most, where that is not zero, the oldest go: it returns how

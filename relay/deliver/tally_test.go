@@ -80,7 +80,7 @@ func withoutTime(fields map[string]string) map[string]string {
 func TestOldestParked(t *testing.T) {
 	e := newEnv(t)
 	for id, age := range map[string]time.Duration{"young": time.Minute, "old": 2 * time.Hour, "ahead": -time.Hour} {
-		if _, err := e.store.park(t.Context(), "s", id, "{}", time.Hour, time.Now().Add(-age)); err != nil {
+		if _, err := e.store.park(t.Context(), "s", id, "{}", time.Hour, time.Now().Add(-age), ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,5 +1,5 @@
 -- Park a claimed delivery again, unless the claim was lost.
--- KEYS: retry, parked, since. ARGV: id, end of the claim, milliseconds to wait, body.
+-- KEYS: retry, parked, since, line, lined. ARGV: id, end of the claim, milliseconds to wait, body.
 if not held(ARGV[1], ARGV[2]) then
   return 0
 end

@@ -1,5 +1,5 @@
 -- Turn a claimed delivery into a dead letter, unless the claim was lost.
--- KEYS: retry, parked, since, deadletters, index. ARGV: id, end of the claim, most dead letters to keep (0: no
+-- KEYS: retry, parked, since, deadletters, index, line, lined. ARGV: id, end of the claim, most dead letters to keep (0: no
 -- bound), then fields and values of the dead letter. Returns how many of the oldest had to go, or -1 where nothing was done.
 if not held(ARGV[1], ARGV[2]) then
   return -1

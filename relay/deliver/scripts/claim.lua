@@ -1,5 +1,5 @@
 -- Claim due deliveries by raising their score to the end of the claim.
--- KEYS: retry, parked, since. ARGV: most to claim, milliseconds of the claim.
+-- KEYS: retry, parked, since, line, lined. ARGV: most to claim, milliseconds of the claim.
 -- Returns the end of the claim, milliseconds until the next is due (-1 for none), the ids without a body (now removed),
 -- id and body of each claimed, and how many are parked.
 local at = now()

@@ -1,11 +1,11 @@
 -- Take dead letters back into the delay queue, due at once and with their history, but counted anew.
--- KEYS: retry, parked, since, deadletters, index. ARGV: most to be parked in all (0: no bound), then id
--- and position of each. Returns how many were taken back, how many cannot be read, and 1 where there was no more room.
+-- KEYS: retry, parked, since, deadletters, index, line, lined. ARGV: most to be parked in all (0: no bound), what comes
+-- before the hub in the ordering key of what died without one, or '' for no order, then id and position of each. Returns how many were taken back, how many cannot be read, and 1 where there was no more room.
 -- One that is parked already stays parked as it is.
 local due = now()
 local most = tonumber(ARGV[1])
 local taken, unreadable = 0, 0
-for a = 2, #ARGV, 2 do
+for a = 3, #ARGV, 2 do
   local id, at = ARGV[a], ARGV[a + 1]
   if full(most) and not redis.call('ZSCORE', KEYS[1], id) then
     return {taken, unreadable, 1}
@@ -26,7 +26,11 @@ for a = 2, #ARGV, 2 do
         list = '[{"id":' .. cjson.encode(id) .. ',"topic":' .. cjson.encode(f.topic) .. ',"hub":' .. cjson.encode(f.hub or '')
           .. ',"account":' .. cjson.encode(f.account or '') .. ',"data":' .. cjson.encode(f.data or '') .. '}]'
       end
-      enter(id, '{"made":0,"attempts":' .. (f.attempts or '[]') .. ',"notifications":' .. list .. '}', due, due)
+      local key = f.key or ''
+      if key == '' and ARGV[2] ~= '' then
+        key = string.sub(redis.sha1hex(ARGV[2] .. (f.hub or '')), 1, 24)
+      end
+      enter(id, '{"made":0,"attempts":' .. (f.attempts or '[]') .. ',"notifications":' .. list .. '}', due, due, key)
       redis.call('XDEL', KEYS[4], at)
       taken = taken + 1
     end
