@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -126,18 +127,20 @@ func (p Patterns) String() string {
 }
 
 // CheckPatterns refuses what [ParsePatterns] refuses, and a pattern (or exclusion) that matches no topic of the
-// catalog, since it can only be a mistake. Patterns that begin with "hubrelay." are not compared.
+// catalog and none of [OperationalTopics], since it can only be a mistake.
 func (c *Catalog) CheckPatterns(list []string) error {
 	if _, err := ParsePatterns(list); err != nil {
 		return err
 	}
 	for i, text := range list {
 		body := strings.TrimPrefix(text, "!")
-		if strings.HasPrefix(body, OperationalPrefix) || c.matched(newPattern(body)) {
+		p, operational := newPattern(body), operationalNames()
+		if c.matched(p) || p.operational && slices.ContainsFunc(operational, p.match) {
 			continue
 		}
 		return &PatternError{
-			Index: i, Pattern: text, Problem: "matches no topic", Nearest: nearest(body, c.names, patternDistance),
+			Index: i, Pattern: text, Problem: "matches no topic",
+			Nearest: nearest(body, append(operational, c.names...), patternDistance),
 		}
 	}
 	return nil

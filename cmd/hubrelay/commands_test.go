@@ -25,6 +25,8 @@ func TestExitCodes(t *testing.T) {
 		{"version", 0, []string{"hubrelay"}},
 		{"version --json", 0, []string{`"version":`}},
 		{"topics container.instance.*", 0, []string{"container.instance.health.status.changed"}},
+		{"topics hubrelay.*", 0, []string{"hubrelay.sink.disabled", "hubrelay.deadletter.created"}},
+		{"topics hubrelay.sink.disabeld", 1, []string{"hubrelay.sink.disabled"}},
 		{"topics contaner.*", 1, []string{"contaner.*", "container.created"}},
 		{"config check -c " + good, 0, []string{"good", "2 keys"}},
 		{"config check -c " + dir + "/nothing.yaml", 1, []string{"nothing.yaml"}},

@@ -17,9 +17,11 @@ func newTopics(std streams) *cobra.Command {
 		Short: "List the topics and their meaning",
 		Long: `Lists the topics of the hub and what each means, all of them or those that the patterns select.
 
-In a pattern "*" stands for any run of characters, dots included; a leading "!" excludes.`,
+In a pattern "*" stands for any run of characters, dots included; a leading "!" excludes. The relay's own topics, which only
+sinks get, are listed and passed by patterns that begin with "hubrelay.".`,
 		Example: `  hubrelay topics
-  hubrelay topics 'container.instance.*' '!*.error'`,
+  hubrelay topics 'container.instance.*' '!*.error'
+  hubrelay topics 'hubrelay.*'`,
 		RunE: func(_ *cobra.Command, args []string) error { return listTopics(std, args, asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
@@ -41,7 +43,7 @@ func listTopics(std streams, args []string, asJSON bool) error {
 	paint := paletteFor(std.out, std.env)
 	lines := json.NewEncoder(std.out)
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	for _, t := range relay.Topics() {
+	for _, t := range append(relay.Topics(), relay.OperationalTopics()...) {
 		switch {
 		case !patterns.Match(t.Name):
 		case asJSON:

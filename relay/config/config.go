@@ -113,7 +113,7 @@ type Sink struct {
 	Concurrency  int           `koanf:"concurrency" doc:"How many attempts may run at once, 1 to 1024."`
 	Retry        Retry         `koanf:"retry" doc:"When a failed delivery is tried again."`
 	DisableAfter time.Duration `koanf:"disable_after" doc:"A sink whose every attempt has failed for this long is disabled and keeps its backlog; 0 for never."`
-	Backlog      int64         `koanf:"backlog" doc:"How many notifications wait for a slow sink before the oldest are dropped and counted."`
+	Backlog      int64         `koanf:"backlog" doc:"How many notifications wait for a slow sink before the oldest are dropped and counted; how many deliveries may be parked before fresh ones wait; and how many dead letters are kept."`
 	Ordering     string        `koanf:"ordering" enum:"none,hub,container" doc:"What is delivered one after the other, in order: nothing, what concerns one hub, or what concerns one container."`
 	Rate         relay.Rate    `koanf:"rate" doc:"How many attempts may be made, by all nodes together: 10/s, 90/m or 1000/h; empty for no limit."`
 	Burst        int           `koanf:"burst" doc:"How many attempts may be made at once after a pause, where there is a rate; 0 for as many as the rate allows in a second."`
