@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,18 +96,24 @@ func (c *Client) Post(ctx context.Context, t *Target, header http.Header, body [
 		// Its body is the bare connection, and reading that would not end with ctx.
 		return answer, nil
 	}
-	answer.Body, answer.Cut = t.read(resp.Body)
+	answer.Body, answer.Cut = t.ReadAnswer(resp.Body)
 	return answer, nil
 }
 
 // Close closes idle connections. It may be called twice.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// read keeps the beginning of an answer, and reads on so that the connection can be used again.
-func (t *Target) read(body io.Reader) (kept string, cut bool) {
+// ReadAnswer keeps the beginning of an answer, as [Answer] shows it, without the target's secret parts and without the
+// others, and reads on so that the connection can be used again.
+func (t *Target) ReadAnswer(body io.Reader, others ...string) (kept string, cut bool) {
+	hidden := t.hidden
+	if len(others) > 0 {
+		// The longest first, whosever it is: a short part must not break up a long one.
+		hidden = longestFirst(append(slices.Clone(hidden), others...))
+	}
 	ahead := 0
-	if len(t.hidden) > 0 {
-		ahead = len(t.hidden[0])
+	if len(hidden) > 0 {
+		ahead = len(hidden[0])
 	}
 	// A secret that begins in what is kept is read to its end, so that it is recognised.
 	limit := KeptAnswer + ahead
@@ -116,9 +123,9 @@ func (t *Target) read(body io.Reader) (kept string, cut bool) {
 		n, _ := io.CopyN(io.Discard, body, drainedAnswer)
 		cut = cut || n > 0
 	}
-	text := t.Scrub(strings.ToValidUTF8(string(raw), ""))
+	text := scrub(strings.ToValidUTF8(string(raw), ""), hidden)
 	if cut {
-		text = t.scrubEnd(text)
+		text = scrubEnd(text, hidden)
 	}
 	if len(text) > KeptAnswer {
 		text = strings.ToValidUTF8(text[:KeptAnswer], "")

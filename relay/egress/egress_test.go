@@ -76,7 +76,7 @@ func TestScrub(t *testing.T) {
 			t.Errorf("Scrub(%q) = %q, want %q", in, got, want)
 		}
 	}
-	if got := target.scrubEnd("see /services/T0000/a"); got != "see "+redacted {
+	if got := scrubEnd("see /services/T0000/a", target.hidden); got != "see "+redacted {
 		t.Errorf("scrubEnd gave %q", got)
 	}
 }
@@ -197,7 +197,7 @@ func FuzzScrub(f *testing.F) {
 			return
 		}
 		body := strings.Repeat("-", int(uint(pad)%2000)) + answer + target.URL().Path
-		kept, _ := target.read(strings.NewReader(body))
+		kept, _ := target.ReadAnswer(strings.NewReader(body))
 		if len(kept) > KeptAnswer || !utf8.ValidString(kept) {
 			t.Errorf("kept %d bytes", len(kept))
 		}

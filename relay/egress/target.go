@@ -67,16 +67,18 @@ func (t *Target) Key() string {
 }
 
 // Scrub takes the secret parts of the URL out of text.
-func (t *Target) Scrub(text string) string {
-	for _, part := range t.hidden {
+func (t *Target) Scrub(text string) string { return scrub(text, t.hidden) }
+
+func scrub(text string, hidden []string) string {
+	for _, part := range hidden {
 		text = strings.ReplaceAll(text, part, redacted)
 	}
 	return text
 }
 
-// scrubEnd takes the beginning of a secret part off the end of a text that was cut there.
-func (t *Target) scrubEnd(text string) string {
-	for _, part := range t.hidden {
+// scrubEnd takes the beginning of a hidden part off the end of a text that was cut there.
+func scrubEnd(text string, hidden []string) string {
+	for _, part := range hidden {
 		for n := len(part) - 1; n >= shortestHidden; n-- {
 			if strings.HasSuffix(text, part[:n]) {
 				return text[:len(text)-n] + redacted
@@ -105,6 +107,11 @@ func hiddenParts(u *url.URL) []string {
 	for _, values := range u.Query() {
 		parts = append(parts, values...)
 	}
+	return longestFirst(parts)
+}
+
+// longestFirst leaves out what is too short to hide, and what comes twice.
+func longestFirst(parts []string) []string {
 	parts = slices.DeleteFunc(parts, func(p string) bool { return len(p) < shortestHidden })
 	slices.SortFunc(parts, func(a, b string) int {
 		if len(a) != len(b) {

@@ -90,6 +90,34 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 	}
 }
 
+// An answer that repeats our secrets, cut in the middle of one or one inside another, shows no part of them.
+func TestAnswerThatRepeatsSecrets(t *testing.T) {
+	for _, body := range []string{
+		strings.Repeat("x", 1015) + "s3crettoken",
+		strings.Repeat("x", 1010) + "s3crettoken-and-Wh4t-follows",
+		strings.Repeat("x", 1020) + "s3cretheader",
+		"no Bearer s3crettoken-and-Wh4t-follows, nor s3crettoken",
+		strings.Repeat("s3cretheader ", 500),
+	} {
+		srv, _ := capture(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = io.WriteString(w, body)
+		})
+		s := openTest(t, &Config{URL: srv.URL + "/s3crettoken", Headers: map[string]string{"X-Key": "s3cretheader"}})
+		tokens := []string{"another", "s3crettoken-and-Wh4t-follows"}
+		s.bearer = func() string { // its file changes while the request is under way
+			token := tokens[len(tokens)-1]
+			tokens = tokens[:max(1, len(tokens)-1)]
+			return token
+		}
+		err := s.Deliver(t.Context(), sinktest.Sample("a"))
+		var answer *relay.AnswerError
+		if !errors.As(err, &answer) || answer.Body == "" || strings.Contains(answer.Body, "s3cr") || strings.Contains(answer.Body, "Wh4t") {
+			t.Errorf("%.60s…: the dead letter would show %q", body, answer.Body[max(0, len(answer.Body)-60):])
+		}
+	}
+}
+
 // What a dial fails with comes from this machine alone, so that a path made of common words need not hide it.
 func TestDialErrorsAreShown(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

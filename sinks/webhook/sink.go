@@ -56,7 +56,7 @@ type Sink struct {
 	transports *transports
 	secrets    *secrets
 	now        func() time.Time
-	// hidden are texts besides the URL and the bearer token that no error may show.
+	// hidden are texts besides the URL and the header Authorization that no error may show.
 	hidden []string
 }
 
@@ -138,9 +138,10 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	}
 	to := s.endpoint()
 	// RoundTrip rather than a Client: it follows no redirect, keeps no cookie and puts no URL in its errors.
-	resp, err := s.transports.current().RoundTrip(s.requestTo(ctx, to, d.ID, payload))
+	req := s.requestTo(ctx, to, d.ID, payload)
+	resp, err := s.transports.current().RoundTrip(req)
 	if err != nil {
-		return s.networkError(to, err)
+		return s.networkError(to, req.Header, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
@@ -152,7 +153,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		// Its body is the bare connection, and reading that would not end with ctx.
 		return fmt.Errorf("post to %s: %w", to.Host(), &relay.AnswerError{Status: resp.StatusCode})
 	}
-	return s.judge(to, resp)
+	return s.judge(to, req.Header, resp)
 }
 
 // request is what Deliver would send for d.
@@ -192,14 +193,9 @@ func (s *Sink) requestTo(ctx context.Context, to *endpoint, id string, payload [
 }
 
 // judge says what an answer other than 2xx means.
-func (s *Sink) judge(to *endpoint, resp *http.Response) error {
-	kept, _ := io.ReadAll(io.LimitReader(resp.Body, keptAnswer))
-	if len(kept) == keptAnswer {
-		_, _ = io.CopyN(io.Discard, resp.Body, drainedAnswer)
-	}
-	err := fmt.Errorf("post to %s: %w", to.Host(), &relay.AnswerError{
-		Status: resp.StatusCode, Body: s.scrub(to, strings.ToValidUTF8(string(kept), "")),
-	})
+func (s *Sink) judge(to *endpoint, sent http.Header, resp *http.Response) error {
+	kept, _ := to.ReadAnswer(resp.Body, s.secretsOf(sent)...)
+	err := fmt.Errorf("post to %s: %w", to.Host(), &relay.AnswerError{Status: resp.StatusCode, Body: kept})
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return relay.Permanent(err)
@@ -213,39 +209,26 @@ func (s *Sink) judge(to *endpoint, resp *http.Response) error {
 }
 
 // networkError names the host and nothing else of the URL, and no header.
-func (s *Sink) networkError(to *endpoint, err error) error {
+func (s *Sink) networkError(to *endpoint, sent http.Header, err error) error {
 	err = to.Error(err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return err
 	}
-	if text := err.Error(); s.scrubOwn(text) != text {
+	text := err.Error()
+	if slices.ContainsFunc(s.secretsOf(sent), func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
 		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)", to.Host())
 	}
 	return err
 }
 
-const redacted = "(redacted)"
-
-// scrub takes secrets out of what a far side said that repeats our request.
-func (s *Sink) scrub(to *endpoint, text string) string {
-	text = to.Scrub(text)
-	if _, encoded, ok := strings.Cut(to.basic, " "); ok {
-		text = strings.ReplaceAll(text, encoded, redacted)
+// secretsOf are the secrets besides the URL's that a request was sent with, for what repeats it. The bearer token may be
+// another by now.
+func (s *Sink) secretsOf(sent http.Header) []string {
+	texts := slices.Clone(s.hidden)
+	if _, token, ok := strings.Cut(sent.Get("Authorization"), " "); ok {
+		texts = append(texts, token)
 	}
-	text = s.scrubOwn(text)
-	if len(text) > keptAnswer {
-		text = strings.ToValidUTF8(text[:keptAnswer], "")
-	}
-	return text
-}
-
-func (s *Sink) scrubOwn(text string) string {
-	for _, part := range append([]string{s.bearer()}, s.hidden...) {
-		if len(part) >= shortestHidden {
-			text = strings.ReplaceAll(text, part, redacted)
-		}
-	}
-	return text
+	return texts
 }
 
 // hiddenTexts are the values of the operator's headers, and who we are to the proxy.
