@@ -115,6 +115,10 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		a.pipelines = append(a.pipelines, pipeline)
 		a.metrics.InFlight(s.name, pipeline.InFlight)
 		retries.Add(pipeline)
+		if pipeline.Ordered() {
+			runs = append(runs, run{"sink " + s.name, a.inOrder(b, s, pipeline)})
+			continue
+		}
 		router, err := dispatch.NewRouter(dispatch.RouterOptions{
 			Handler: pipeline, Subscriber: subscriber, CloseTimeout: grace, Log: a.log.With("sink", s.name),
 		})
@@ -139,7 +143,7 @@ func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error)
 		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
 		Schedule:     deliver.Schedule{Waits: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts},
 		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
-		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency,
+		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: deliver.Ordering(s.cfg.Ordering),
 		Log: a.log.With("sink", s.name), Observer: a.metrics,
 	})
 }

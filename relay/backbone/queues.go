@@ -99,6 +99,32 @@ func (b *Backbone) Queued(ctx context.Context, partition int, sink string, curso
 	return queued, nil
 }
 
+// takeCount is how many pending entries change hands in one go.
+const takeCount = 1000
+
+// TakePending makes everything that a sink's queues have handed out the consumer's, whoever had it and however long it
+// is ago. A Subscriber of that name then begins with it in the order of the queue, where claimed bit by bit it would come
+// behind what is newer. It is for those that know that nobody else works on it.
+func (b *Backbone) TakePending(ctx context.Context, sink, group, consumer string) error {
+	for _, queue := range b.keys.Queues(sink) {
+		for from := "0-0"; from != ""; {
+			_, next, err := b.commands.XAutoClaimJustID(ctx, &redis.XAutoClaimArgs{
+				Stream: queue, Group: group, Consumer: consumer, Start: from, Count: takeCount,
+			}).Result()
+			if redis.HasErrorPrefix(err, "NOGROUP") { // nothing was handed out yet
+				break
+			}
+			if err != nil {
+				return explain("take over what a queue has handed out", err)
+			}
+			if from = next; next == "0-0" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
 // Covers tells whether everything that a partition's log ever held behind a position is still there. Unlike [Backbone.Reach]
 // it takes any time for a position, also one before the log began. Where the server does not count what was added
 // (before Redis 7) it says no in doubt.

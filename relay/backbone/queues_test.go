@@ -3,10 +3,12 @@ package backbone
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -121,5 +123,49 @@ func TestCovers(t *testing.T) {
 	}
 	if covers(old) || covers(log[0].Cursor) || !covers(log[2].Cursor) {
 		t.Error("an emptied log")
+	}
+}
+
+// A consumer that takes everything over begins with it, in the order of the queue.
+func TestTakePending(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{})
+	ctx := t.Context()
+	if err := b.TakePending(ctx, "s", "g", "sole"); err != nil {
+		t.Fatalf("of a queue that is not there: %v", err)
+	}
+	queue := b.keys.Queue("s", 0)
+	const n = 2500
+	for i := range n {
+		b.Commands().XAdd(ctx, &redis.XAddArgs{Stream: queue, Values: []any{"id", strconv.Itoa(i), "data", "{}"}})
+	}
+	if err := b.Commands().XGroupCreate(ctx, queue, "g", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 24 { // the last hundred nobody has read
+		read := &redis.XReadGroupArgs{Group: "g", Consumer: fmt.Sprint("node-", i%3), Streams: []string{queue, ">"}, Count: 100, Block: -1}
+		if err := b.Commands().XReadGroup(ctx, read).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.TakePending(ctx, "s", "g", "sole"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSubscriber(SubscriberConfig{
+		Commands: b.Commands(), Readers: b.Readers(), Group: "g", Consumer: "sole", Streams: b.keys.Queues,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	messages, err := s.Subscribe(ctx, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		m := <-messages
+		if m.UUID != strconv.Itoa(i) {
+			t.Fatalf("%s came in place of %d", m.UUID, i)
+		}
+		m.Ack()
 	}
 }

@@ -32,6 +32,10 @@
 // that answers 429, or 503 with a time, is left alone by the whole sink: for the time it named, an hour at most, or else
 // for a second, doubling up to a minute.
 //
+// A sink may keep the order of the log among the deliveries of a hub or a container ([Ordering]). Then one node leads
+// ([Pipeline.Lead]) and makes all attempts; what is behind a parked delivery of its key is parked in line behind it, is
+// never due before it is the first, and becomes due when the one before it leaves, whatever became of that.
+//
 // A sink whose receiver answered that it wants nothing more, or that has only failed for too long, is disabled on all
 // nodes and over restarts, and keeps its backlog. It is enabled again when its configuration changes or when an operator resumes it. A sink that an operator
 // paused stays paused until it is resumed, whatever the configuration says.

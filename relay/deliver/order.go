@@ -177,6 +177,9 @@ func (o *order) resign() {
 	o.running.Wait()
 }
 
+// Ordered tells whether the sink keeps an order, and needs a node that leads.
+func (p *Pipeline) Ordered() bool { return p.order != nil }
+
 // Lead makes this node the one that works the queue of an ordered sink while work runs, which is to hand the queue's
 // deliveries to Handle, those of one key one after the other. Whoever calls it holds a lease: when ctx ends the work
 // may wind down, and when held ends too, what is running is cut short. Lead returns when nothing is running any more.
@@ -190,6 +193,7 @@ func (p *Pipeline) Lead(ctx, held context.Context, work func(context.Context) er
 	}
 	o.lead(held)
 	p.onPark(0)
+	p.o.Log.Info("this node works the queue of the sink, which keeps an order")
 	follow, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	following.Go(func() { p.followLines(follow) })

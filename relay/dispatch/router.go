@@ -148,6 +148,11 @@ func delivery(m *message.Message) relay.Delivery {
 	}}}
 }
 
+// Key is the ordering key of a queue's messages for a Subscriber, by what of says of their notification.
+func Key(of func(relay.Notification) string) func(topic string, m *message.Message) string {
+	return func(_ string, m *message.Message) string { return of(delivery(m).Notifications[0]) }
+}
+
 // subscribed is a subscription that a router takes over. Closing it leaves alone the subscriber, which all sinks share.
 type subscribed struct{ messages <-chan *message.Message }
 

@@ -1,0 +1,127 @@
+package main_test
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// TestOrderOverNodes keeps the order of each hub through failures, the kill of the node that works the queue, and a
+// replay of the log.
+func TestOrderOverNodes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hooks := receive(t, func(w http.ResponseWriter, h hook) {
+		hash := fnv.New32a()
+		_, _ = fmt.Fprintf(hash, "%s/%d", h.id, h.attempt)
+		if hash.Sum32()%20 == 0 && h.attempt < 5 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	text := setup{
+		redis: fmt.Sprintf("url: %q", server.URL()),
+		sinks: webhookSink("hook", hooks.url+"/", ", ordering: hub, timeout: 2s"),
+	}
+	nodes := []*daemon{serve(t, text), serve(t, text)}
+	ids := make(map[string][]string)
+	var all []string
+	publish := func(through ...*daemon) {
+		t.Helper()
+		for i := range 100 {
+			hub := fmt.Sprint("hub-", i%4)
+			batch := through[i%len(through)].publish(t, hub, "application/x-ndjson", lines(5), nil)
+			ids[hub], all = append(ids[hub], batch...), append(all, batch...)
+		}
+	}
+	leader := -1
+	eventually(t, "a node to lead", func() error {
+		leader = slices.IndexFunc(nodes, func(d *daemon) bool { return d.err.contains("works the queue of the sink")() == nil })
+		if leader < 0 {
+			return errors.New("none does")
+		}
+		return nil
+	})
+	publish(nodes...)
+	eventually(t, "a part of the webhooks", func() error {
+		if n := len(hooks.of("/")); n < len(all)/3 {
+			return fmt.Errorf("%d requests came", n)
+		}
+		return nil
+	})
+	nodes[leader].kill()
+	other := nodes[1-leader]
+	publish(other)
+	eventually(t, "every webhook", delivered(hooks, all, 1))
+	const inFlight = 16
+	inOrder(t, hooks, ids, 0, inFlight)
+	store := redisAt(t, server.Socket)
+	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+
+	before := len(hooks.of("/"))
+	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin", "http://"+other.admin); code != 0 {
+		t.Fatalf("the replay ended with %d:\n%s%s", code, out, errOut)
+	}
+	eventually(t, "everything once more", func() error {
+		if err := delivered(hooks, all, 2)(); err != nil {
+			return err
+		}
+		if n, err := store.ZCard(t.Context(), "hubrelay:retry:hook").Result(); err != nil || n != 0 {
+			return fmt.Errorf("%d are parked, %w", n, err)
+		}
+		return nil
+	})
+	inOrder(t, hooks, ids, before, 0)
+}
+
+// delivered is a probe: each of ids was accepted so often or more.
+func delivered(r *receiver, ids []string, times int) func() error {
+	return func() error {
+		accepted := make(map[string]int)
+		for _, h := range r.of("/") {
+			if h.status == http.StatusNoContent {
+				accepted[h.id]++
+			}
+		}
+		for i, id := range ids {
+			if accepted[id] < times {
+				return fmt.Errorf("number %d of %d was accepted %d times, want %d", i, len(ids), accepted[id], times)
+			}
+		}
+		return nil
+	}
+}
+
+// inOrder demands that what was accepted of the requests behind the first ones is each hub's notifications in their
+// order, and that at most so many came again.
+func inOrder(t *testing.T, r *receiver, ids map[string][]string, first, again int) {
+	t.Helper()
+	twice := 0
+	seen := make(map[string]bool)
+	var accepted []string
+	for _, h := range r.of("/")[first:] {
+		switch {
+		case h.status != http.StatusNoContent:
+		case seen[h.id]:
+			twice++
+		default:
+			seen[h.id] = true
+			accepted = append(accepted, h.id)
+		}
+	}
+	if twice > again {
+		t.Errorf("%d came twice, want at most %d", twice, again)
+	}
+	for hub, want := range ids {
+		got := slices.DeleteFunc(slices.Clone(accepted), func(id string) bool { return !slices.Contains(want, id) })
+		if !slices.Equal(got, want) {
+			t.Errorf("%s got %d notifications that are not its %d in order", hub, len(got), len(want))
+		}
+	}
+}

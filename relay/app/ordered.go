@@ -1,0 +1,54 @@
+package app
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/deliver"
+	"github.com/hubrelay/hubrelay/relay/dispatch"
+)
+
+// orderedConsumer reads the queue of an ordered sink on whichever node holds its lease. What the former holder had in
+// hand belongs to it as well, and so comes before what is newer.
+const orderedConsumer = "ordered"
+
+// inOrder works the queue of an ordered sink while this node holds its lease.
+func (a *App) inOrder(b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline) func(context.Context) error {
+	lease := b.Lease("ordered:"+s.name, leaseTime)
+	return func(ctx context.Context) error {
+		return lease.RunHeld(ctx, func(work, held context.Context) error {
+			return pipeline.Lead(work, held, func(ctx context.Context) error { return a.readInOrder(ctx, b, s, pipeline) })
+		})
+	}
+}
+
+// readInOrder hands over the sink's queue until ctx ends and nothing of it is in hand. It has a Subscriber of its own:
+// once that is closed, this node reads no more and its acks are stored, so that the next holder finds everything that is
+// left in order.
+func (a *App) readInOrder(ctx context.Context, b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline) error {
+	// Before the sink kept an order, any node may have had a part of the queue in hand.
+	if err := b.TakePending(ctx, s.name, consumerGroup, orderedConsumer); err != nil {
+		return err
+	}
+	grace := a.cfg.Server.ShutdownGrace
+	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
+		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: orderedConsumer,
+		Streams: func(sink string) []string { return b.Keys().Queues(sink) },
+		Slot:    b.Keys().Slot,
+		Lanes:   func(string) int { return s.cfg.Concurrency },
+		Key:     dispatch.Key(deliver.Ordering(s.cfg.Ordering).Key),
+		Grace:   grace,
+		Log:     a.log.With("room", "queues"),
+	})
+	if err != nil {
+		return err
+	}
+	router, err := dispatch.NewRouter(dispatch.RouterOptions{
+		Handler: pipeline, Subscriber: subscriber, CloseTimeout: grace, Log: a.log.With("sink", s.name),
+	})
+	if err == nil {
+		err = router.Run(ctx)
+	}
+	return errors.Join(err, subscriber.Close())
+}
