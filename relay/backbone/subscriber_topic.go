@@ -34,11 +34,12 @@ type subscription struct {
 	t      *topic
 	lanes  int
 	out    chan *message.Message
-	ctx    context.Context // parent of the messages' contexts
+	ctx    context.Context // ends when messages in handlers' hands are given back
 	cancel context.CancelFunc
-	ending chan struct{} // closed when no more messages are to be handed out
-	done   chan struct{} // closed when nothing of it is left
-	ended  bool          // ending is closed; guarded by t.mu
+	base   context.Context // parent of the messages' contexts, without an end: to link each to ctx costs more
+	ending chan struct{}   // closed when no more messages are to be handed out
+	done   chan struct{}   // closed when nothing of it is left
+	ended  bool            // ending is closed; guarded by t.mu
 }
 
 func (t *topic) subscribe(ctx context.Context) *subscription {
@@ -50,7 +51,8 @@ func (t *topic) subscribe(ctx context.Context) *subscription {
 		done:   make(chan struct{}),
 	}
 	// The end of ctx starts the Grace; only after that do the messages' contexts end.
-	sub.ctx, sub.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	sub.base = context.WithoutCancel(ctx)
+	sub.ctx, sub.cancel = context.WithCancel(sub.base)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.active != nil {
@@ -273,7 +275,7 @@ func (sub *subscription) hand(e *queueEntry) bool {
 	for {
 		msg := e.message()
 		e.msg = nil // a handler may change it: the next time gets a new one
-		ctx, cancel := context.WithCancel(sub.ctx)
+		ctx, cancel := context.WithCancel(sub.base)
 		msg.SetContext(ctx)
 		select {
 		case sub.out <- msg:

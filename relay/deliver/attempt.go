@@ -28,6 +28,7 @@ type attempts struct {
 
 	running atomic.Int64 // goroutines inside the sink
 	stuck   atomic.Int64 // those of them that were left behind
+	callers callers
 	panics  func(value any, stack []byte)
 }
 
@@ -36,37 +37,53 @@ func (a *attempts) make(ctx context.Context, d relay.Delivery) error {
 	if a.stuck.Load() >= a.most {
 		return errStuck
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	// The end of ctx is passed on below: to link the two for every attempt costs more.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.timeout)
 	defer cancel()
-	// A goroutine for each attempt costs a microsecond and lets us walk away.
-	result := make(chan error, 1)
-	var left atomic.Bool
+	c := a.callers.take()
+	if c == nil {
+		c = newCaller()
+		go a.serve(c)
+	}
 	a.running.Add(1)
-	go func() {
-		defer a.running.Add(-1)
-		result <- a.call(ctx, d)
-		if !left.CompareAndSwap(false, true) {
-			a.stuck.Add(-1)
-		}
-	}()
+	c.calls <- call{limited, d}
 	select {
-	case err := <-result:
+	case err := <-c.result:
+		a.callers.put(c)
 		return err
+	case <-limited.Done():
 	case <-ctx.Done():
+		cancel()
 	}
 	last := time.NewTimer(abandonAfter)
 	defer last.Stop()
 	select {
-	case err := <-result:
+	case err := <-c.result:
+		a.callers.put(c)
 		return err
 	case <-last.C:
 	}
 	a.stuck.Add(1)
-	if !left.CompareAndSwap(false, true) {
+	if !c.over.CompareAndSwap(false, true) {
 		a.stuck.Add(-1)
-		return <-result
+		err := <-c.result
+		a.callers.put(c)
+		return err
 	}
 	return errIgnored
+}
+
+// serve is the caller's goroutine. It ends with its calls, or when an attempt of it was left behind.
+func (a *attempts) serve(c *caller) {
+	for next := range c.calls {
+		err := a.call(next.ctx, next.d)
+		a.running.Add(-1)
+		if !c.over.CompareAndSwap(false, true) {
+			a.stuck.Add(-1)
+			return
+		}
+		c.result <- err
+	}
 }
 
 func (a *attempts) call(ctx context.Context, d relay.Delivery) (err error) {

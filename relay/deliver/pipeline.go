@@ -156,14 +156,20 @@ func (p *Pipeline) handle(ctx context.Context, d relay.Delivery) error {
 		return err
 	}
 	d.Attempt = 1
-	start := p.o.Now()
-	a, err := p.attempt(ctx, d, probe)
+	made, err := p.attempt(ctx, d, probe)
 	p.slots.release(1)
+	if err == nil {
+		p.judge(ctx, relay.OutcomeDelivered, nil)
+		return nil
+	}
+	return p.failed(ctx, d, made, err)
+}
+
+// failed draws the consequence of a first attempt. It stands apart so that the stack of a goroutine whose delivery
+// succeeds need not grow.
+func (p *Pipeline) failed(ctx context.Context, d relay.Delivery, made timing, err error) error {
 	outcome, named := relay.Classify(err)
 	switch {
-	case outcome == relay.OutcomeDelivered:
-		p.judge(ctx, outcome, nil)
-		return nil
 	case outcome == relay.OutcomeGone:
 		p.disable(ctx, err)
 		return ErrDisabled
@@ -172,8 +178,8 @@ func (p *Pipeline) handle(ctx context.Context, d relay.Delivery) error {
 	case p.judge(ctx, outcome, err):
 		return ErrDisabled
 	}
-	r := newRecord(d, start)
-	r.add(a)
+	r := newRecord(d, made.began)
+	r.add(newAttempt(made.began, made.took, err))
 	wait, more := p.o.Schedule.Next(1, 0, named, p.o.Random())
 	if outcome == relay.OutcomeRetry && more {
 		return p.park(ctx, d.ID, r, wait, err)
@@ -181,14 +187,20 @@ func (p *Pipeline) handle(ctx context.Context, d relay.Delivery) error {
 	return p.kill(ctx, d.ID, r, outcome, err)
 }
 
-func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (Attempt, error) {
-	start := p.o.Now()
-	err := p.attempts.make(ctx, d)
-	took := p.o.Now().Sub(start)
+// timing says when an attempt was made.
+type timing struct {
+	began time.Time
+	took  time.Duration
+}
+
+func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (made timing, err error) {
+	made.began = p.o.Now()
+	err = p.attempts.make(ctx, d)
+	made.took = p.o.Now().Sub(made.began)
 	outcome, _ := relay.Classify(err)
 	counts := outcome != relay.OutcomeRetry || ctx.Err() == nil
 	if counts {
-		p.o.Observer.Attempted(p.o.Name, d.Attempt, outcome, took)
+		p.o.Observer.Attempted(p.o.Name, d.Attempt, outcome, made.took)
 		reason := ""
 		if err != nil {
 			reason = FailureReason(err)
@@ -198,10 +210,7 @@ func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (A
 	}
 	p.gate.heard(ctx, counts, err)
 	p.breaker.leave(probe, counts, err)
-	if err == nil {
-		return Attempt{}, nil
-	}
-	return newAttempt(start, took, err), err
+	return made, err
 }
 
 func (p *Pipeline) park(ctx context.Context, id string, r *record, wait time.Duration, cause error) error {
@@ -327,6 +336,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+	p.attempts.callers.close()
 	if err := p.o.Sink.Close(); err != nil {
 		return fmt.Errorf("close sink %s: %w", p.o.Name, err)
 	}

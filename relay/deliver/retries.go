@@ -313,7 +313,7 @@ func (p *Pipeline) retryRecord(ctx context.Context, c claim, r *record, err erro
 	if r.First.IsZero() { // it was taken back from the dead letters or the log
 		r.First = p.o.Now().UTC().Round(time.Millisecond)
 	}
-	a, cause := p.attempt(ctx, d, probe)
+	made, cause := p.attempt(ctx, d, probe)
 	p.slots.release(1)
 	outcome, named := relay.Classify(cause)
 	if outcome == relay.OutcomeRetry && ctx.Err() != nil {
@@ -325,7 +325,7 @@ func (p *Pipeline) retryRecord(ctx context.Context, c claim, r *record, err erro
 		p.finish(ctx, c)
 		return
 	}
-	r.add(a)
+	r.add(newAttempt(made.began, made.took, cause))
 	if outcome == relay.OutcomeGone {
 		p.disable(ctx, cause)
 		p.giveBack(ctx, c, c.body)

@@ -39,8 +39,9 @@ func (h *fakeHandler) Name() string { return h.name }
 func (h *fakeHandler) Handle(ctx context.Context, d relay.Delivery) error {
 	h.mu.Lock()
 	h.got = append(h.got, d)
+	handle := h.handle
 	h.mu.Unlock()
-	return h.handle(ctx, d)
+	return handle(ctx, d)
 }
 
 func (h *fakeHandler) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
@@ -173,8 +174,11 @@ func TestRouterFollowsTheSink(t *testing.T) {
 	h = newHandler("a", func(context.Context, relay.Delivery) error {
 		err := error(nil)
 		once.Do(func() { h.enable(false) })
+		h.mu.Lock()
+		off := h.off
+		h.mu.Unlock()
 		select {
-		case <-h.off:
+		case <-off:
 			err = gone
 		default:
 		}

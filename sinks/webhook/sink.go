@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -146,7 +147,9 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		// The receiver has taken it; whatever happens to the rest of the answer changes nothing.
-		_, _ = io.CopyN(io.Discard, resp.Body, keptAnswer+drainedAnswer)
+		if resp.Body != http.NoBody {
+			_, _ = io.CopyN(io.Discard, resp.Body, keptAnswer+drainedAnswer)
+		}
 		return nil
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -166,10 +169,7 @@ func (s *Sink) request(ctx context.Context, d relay.Delivery) (*http.Request, er
 }
 
 func (s *Sink) requestTo(ctx context.Context, to *endpoint, id string, payload []byte) *http.Request {
-	h := make(http.Header, len(s.header)+4)
-	for k, v := range s.header {
-		h[k] = v
-	}
+	h := maps.Clone(s.header)
 	if to.basic != "" {
 		h["Authorization"] = []string{to.basic}
 	} else if token := s.bearer(); token != "" {
@@ -177,10 +177,11 @@ func (s *Sink) requestTo(ctx context.Context, to *endpoint, id string, payload [
 	}
 	// Written in lower case as Standard Webhooks spells them, for receivers that compare byte for byte.
 	now := s.now().Unix()
-	h["webhook-id"] = []string{id}
-	h["webhook-timestamp"] = []string{strconv.FormatInt(now, 10)}
+	ours := [...]string{id, strconv.FormatInt(now, 10), ""} // one piece of memory for all
+	h["webhook-id"], h["webhook-timestamp"] = ours[0:1:1], ours[1:2:2]
 	if keys := s.secrets.current(); len(keys) > 0 {
-		h["webhook-signature"] = []string{sign(keys, id, now, payload)}
+		ours[2] = sign(keys, id, now, payload)
+		h["webhook-signature"] = ours[2:3:3]
 	}
 	req := &http.Request{
 		Method: http.MethodPost, URL: to.url, Host: to.url.Host, Header: h,

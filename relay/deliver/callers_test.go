@@ -1,0 +1,114 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func (s *callers) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.idle)
+}
+
+func newAttempts(answer func(ctx context.Context, d relay.Delivery) error) *attempts {
+	return &attempts{
+		sink: &fakeSink{answer: answer}, timeout: 10 * time.Second, most: 2,
+		panics: func(any, []byte) {},
+	}
+}
+
+func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		enough := make(chan struct{})
+		a := newAttempts(func(_ context.Context, d relay.Delivery) error {
+			switch d.ID {
+			case "panics":
+				panic("in a test")
+			case "waits":
+				<-enough
+			}
+			return nil
+		})
+		for _, id := range []string{"1", "panics", "2"} {
+			if err := a.make(t.Context(), relay.Delivery{ID: id}); (err != nil) != (id == "panics") {
+				t.Errorf("%s: %v", id, err)
+			}
+			if n := a.callers.count(); n != 1 {
+				t.Errorf("%d callers after %s, want one for all", n, id)
+			}
+		}
+		done := make(chan error)
+		for range 3 {
+			go func() { done <- a.make(t.Context(), relay.Delivery{ID: "waits"}) }()
+		}
+		synctest.Wait()
+		close(enough)
+		for range 3 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := a.callers.count(); n != 3 {
+			t.Errorf("%d callers, want 3", n)
+		}
+		// One of them is used again and again, the others are not needed.
+		for range 5 {
+			time.Sleep(keptIdle / 2)
+			_ = a.make(t.Context(), relay.Delivery{ID: "3"})
+		}
+		if n := a.callers.count(); n != 1 {
+			t.Errorf("%d callers, want the one that has work", n)
+		}
+		time.Sleep(2 * keptIdle)
+		synctest.Wait()
+		if n := a.callers.count(); n != 0 {
+			t.Errorf("%d callers, and nothing to do", n)
+		}
+	})
+}
+
+func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		enough := make(chan struct{})
+		a := newAttempts(func(ctx context.Context, d relay.Delivery) error {
+			if d.ID == "stuck" {
+				<-enough
+				return errors.New("too late")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if err := a.make(t.Context(), relay.Delivery{ID: "stuck"}); !errors.Is(err, errIgnored) {
+			t.Errorf("a sink that never returns: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := a.make(ctx, relay.Delivery{ID: "slow"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an attempt that takes too long: %v", err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := a.make(ended, relay.Delivery{ID: "slow"}); !errors.Is(err, context.Canceled) {
+			t.Errorf("an attempt whose caller has no time: %v", err)
+		}
+		if n := a.stuck.Load(); n != 1 {
+			t.Errorf("%d are stuck", n)
+		}
+		close(enough)
+		synctest.Wait()
+		if a.stuck.Load() != 0 || a.running.Load() != 0 {
+			t.Errorf("%d stuck, %d running", a.stuck.Load(), a.running.Load())
+		}
+		a.callers.close()
+		synctest.Wait()
+		if n := a.callers.count(); n != 0 {
+			t.Errorf("%d callers after the end", n)
+		}
+	})
+}
