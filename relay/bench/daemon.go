@@ -35,7 +35,8 @@ type daemon struct {
 	done          chan struct{}
 }
 
-func (r *rig) startDaemon(ctx context.Context) (*daemon, error) {
+// startDaemon starts a daemon whose configuration has these further lines.
+func (r *rig) startDaemon(ctx context.Context, more string) (*daemon, error) {
 	listen, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -50,7 +51,8 @@ server: {listen: %q}
 admin: {listen: %q}
 redis: {url: %q}
 auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}]}
-`, listen, admin, r.redis.url(), benchKey))
+%s
+`, listen, admin, r.redis.url(), benchKey, more))
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +107,11 @@ func (d *daemon) stop() {
 }
 
 // withDaemon runs a measurement on a ready daemon and an empty Redis.
-func (r *rig) withDaemon(ctx context.Context, measure func(*daemon) error) error {
+func (r *rig) withDaemon(ctx context.Context, more string, measure func(*daemon) error) error {
 	if err := r.redis.clear(); err != nil {
 		return err
 	}
-	d, err := r.startDaemon(ctx)
+	d, err := r.startDaemon(ctx, more)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("one write each: %w", err)
 	}
-	err = r.withDaemon(ctx, func(d *daemon) error {
+	err = r.withDaemon(ctx, "", func(d *daemon) error {
 		relay, size, err = d.fanoutCost(ctx)
 		return err
 	})

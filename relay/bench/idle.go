@@ -45,7 +45,7 @@ func measureIdle(ctx context.Context, r *rig) ([]row, error) {
 
 // startOnce returns how long the daemon took to be ready and, where asked to weigh it, what it holds when idle.
 func (r *rig) startOnce(ctx context.Context, weigh bool) (time.Duration, float64, error) {
-	d, err := r.startDaemon(ctx)
+	d, err := r.startDaemon(ctx, "")
 	if err != nil {
 		return 0, 0, err
 	}

@@ -35,7 +35,7 @@ func measurePublish(ctx context.Context, r *rig) ([]row, error) {
 		return nil, fmt.Errorf("pipelined XADD: %w", err)
 	}
 	var batches, singles float64
-	err = r.withDaemon(ctx, func(d *daemon) error {
+	err = r.withDaemon(ctx, "", func(d *daemon) error {
 		lines := repeat([]byte(event+"\n"), batchSize)
 		batches, err = r.load(ctx, d, batchConns, request("application/x-ndjson", lines), batchSize)
 		return err
@@ -43,7 +43,7 @@ func measurePublish(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("NDJSON: %w", err)
 	}
-	err = r.withDaemon(ctx, func(d *daemon) error {
+	err = r.withDaemon(ctx, "", func(d *daemon) error {
 		singles, err = r.load(ctx, d, singleConns, request("application/json", []byte(event)), 1)
 		return err
 	})

@@ -17,6 +17,8 @@ const (
 	roleVariable = "HUBRELAY_BENCH_ROLE"
 	roleFloor    = "floor"
 	roleClients  = "clients"
+	roleReceiver = "receiver"
+	roleLoop     = "loop"
 )
 
 func play(role string, args []string) error {
@@ -26,6 +28,10 @@ func play(role string, args []string) error {
 		return playFloor(lines)
 	case roleClients:
 		return playClients(lines, args)
+	case roleReceiver:
+		return playReceiver(lines)
+	case roleLoop:
+		return playLoop(lines, args)
 	default:
 		return fmt.Errorf("there is no role %q", role)
 	}

@@ -49,7 +49,7 @@ func (r *rig) consume(ctx context.Context, n int, fields []string, open func(*ri
 	if err := r.redis.clear(); err != nil {
 		return 0, err
 	}
-	if err := r.fill(n, fields); err != nil {
+	if err := r.fill(stream, n, fields); err != nil {
 		return 0, err
 	}
 	sub, done, err := open(r)
@@ -77,13 +77,13 @@ func (r *rig) consume(ctx context.Context, n int, fields []string, open func(*ri
 	return float64(n) / time.Since(began).Seconds(), nil
 }
 
-func (r *rig) fill(n int, fields []string) error {
+// fill appends n entries to a stream, whose group stands at its start.
+func (r *rig) fill(stream string, n int, fields []string) error {
 	c, err := r.redis.dial()
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	// Both begin with a group that stands at the start of the stream.
 	if err := c.do("XGROUP", "CREATE", stream, group, "0", "MKSTREAM"); err != nil {
 		return err
 	}
