@@ -224,7 +224,12 @@ type letterContent struct {
 	Notification  json.RawMessage   `json:"notification"`
 	Notifications []json.RawMessage `json:"notifications"`
 	Raw           string            `json:"raw"`
-	Attempts      []struct {
+	Digest        *struct {
+		Count int    `json:"count"`
+		First string `json:"first"`
+		Last  string `json:"last"`
+	} `json:"digest"`
+	Attempts []struct {
 		Time    string  `json:"time"`
 		Outcome string  `json:"outcome"`
 		Status  int     `json:"status"`
@@ -251,6 +256,9 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 	line("topic", l.Topic)
 	line("hub", l.Hub)
 	line("account", l.Account)
+	if d := l.Digest; d != nil {
+		line("digest", fmt.Sprintf("of %d, the first %s, the last %s; lists %d", d.Count, d.First, d.Last, max(1, len(l.Notifications))))
+	}
 	line("died", fmt.Sprintf("%s (%s ago)", l.Time, ago(l.Time)))
 	line("reason", l.Reason)
 	fmt.Fprintf(&b, "\n%s\n", p.bold(fmt.Sprintf("attempts: %d", len(l.Attempts))))

@@ -25,6 +25,7 @@ type sinkInfo struct {
 	Since         string   `json:"since"`
 	Topics        string   `json:"topics"`
 	Backlog       int64    `json:"backlog"`
+	Gathering     int64    `json:"gathering"`
 	Parked        int64    `json:"parked"`
 	Dead          int64    `json:"dead"`
 	OldestSeconds *float64 `json:"oldest_seconds"`
@@ -56,8 +57,8 @@ func newSinksList(std streams) *cobra.Command {
 		Short: "List the sinks with their state and figures",
 		Long: `Lists the sinks of a running daemon.
 
-WAITING have not been tried yet, RETRYING have failed and wait for another attempt, DEAD were given up and are dead
-letters. NOW is how many attempts this node is making. OLDEST is how long the oldest delivery has waited that is neither
+WAITING have not been tried yet, those that a digest gathers included, RETRYING have failed and wait for another
+attempt, DEAD were given up and are dead letters. NOW is how many attempts this node is making. OLDEST is how long the oldest delivery has waited that is neither
 delivered nor dead, LAST OK how long ago one was delivered. SENT and FAILED count attempts on all nodes, since the sink
 exists. Where the table would be wider than 100 columns some are left out; --json has everything, failures by reason too.`,
 		Example: `  hubrelay sinks list
@@ -106,7 +107,7 @@ func listSinks(ctx context.Context, std streams, f *adminFlags) error {
 
 func (s *sinkInfo) row() []string {
 	oldest := "-"
-	if s.OldestSeconds != nil && s.Backlog+s.Parked > 0 {
+	if s.OldestSeconds != nil && s.Backlog+s.Gathering+s.Parked > 0 {
 		oldest = age(time.Duration(*s.OldestSeconds * float64(time.Second)))
 	}
 	topics := orDash(s.Topics)
@@ -121,7 +122,7 @@ func (s *sinkInfo) row() []string {
 		now = count(*s.InFlight)
 	}
 	return []string{
-		printable(s.Name), orDash(s.Type), printable(s.State), count(s.Backlog), count(s.Parked), count(s.Dead),
+		printable(s.Name), orDash(s.Type), printable(s.State), count(s.Backlog + s.Gathering), count(s.Parked), count(s.Dead),
 		now, oldest, ago(s.LastSuccess), sent, failed, topics,
 	}
 }

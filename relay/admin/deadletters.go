@@ -73,8 +73,10 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 		Notification json.RawMessage `json:"notification"`
 		// Notifications are those of a delivery that holds several.
 		Notifications []json.RawMessage `json:"notifications,omitempty"`
-		Raw           string            `json:"raw,omitempty"`
-	}{letter: newLetter(c.DeadLetter), Attempts: c.History, Raw: c.Raw}
+		// Digest says what a digest was gathered from.
+		Digest *relay.Digest `json:"digest,omitempty"`
+		Raw    string        `json:"raw,omitempty"`
+	}{letter: newLetter(c.DeadLetter), Attempts: c.History, Digest: c.Digest, Raw: c.Raw}
 	if answer.Attempts == nil {
 		answer.Attempts = []deliver.Attempt{}
 	}

@@ -75,7 +75,7 @@ func NewMetrics(version string) *Metrics {
 		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
 		broken:       gauges("sink_breaker_open", "1 while this node holds a sink's deliveries back, since its destination is down, else 0.", "sink"),
 		held:         gauges("sink_held", "1 while this node leaves a sink's destination alone, which said that it gets too much (429), else 0.", "sink"),
-		backlog:      gauges("sink_backlog", "Notifications that wait in a sink's queue for their first attempt.", "sink"),
+		backlog:      gauges("sink_backlog", "Notifications that wait for their first attempt, in a sink's queue or in a digest that gathers.", "sink"),
 		waiting:      gauges("sink_parked", "Deliveries that failed and wait for another attempt.", "sink"),
 		letters:      gauges("sink_dead_letters", "Dead letters that are kept for a sink.", "sink"),
 		oldest:       gauges("sink_oldest_undelivered_seconds", "How long the oldest delivery of a sink has waited that is neither delivered nor dead; 0 where none waits.", "sink"),
@@ -211,7 +211,7 @@ func (m *Metrics) Broken(sink string, down bool) { m.broken.WithLabelValues(sink
 // Held says whether this node leaves the sink's destination alone, since that said that it gets too much.
 func (m *Metrics) Held(sink string, held bool) { m.held.WithLabelValues(sink).Set(number(held)) }
 
-// Backlog sets how many notifications a sink has not got yet: in its queue, parked after a failure, and dead.
+// Backlog sets how many notifications a sink has not got yet: in its queue or a digest that gathers, parked after a failure, and dead.
 func (m *Metrics) Backlog(sink string, queued, parked, dead int64) {
 	m.backlog.WithLabelValues(sink).Set(float64(queued))
 	m.waiting.WithLabelValues(sink).Set(float64(parked))

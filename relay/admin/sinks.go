@@ -56,10 +56,12 @@ type Sink struct {
 	Reason     string        `json:"reason,omitempty"`
 	Since      *time.Time    `json:"since,omitempty"`
 	Topics     string        `json:"topics"`
-	// Backlog is what waits in the queue, Parked what waits for another attempt, Dead how many dead letters there are.
-	Backlog int64 `json:"backlog"`
-	Parked  int64 `json:"parked"`
-	Dead    int64 `json:"dead"`
+	// Backlog is what waits in the queue, Gathering what waits for its digest, Parked what waits for another attempt, Dead how
+	// many dead letters there are.
+	Backlog   int64 `json:"backlog"`
+	Gathering int64 `json:"gathering"`
+	Parked    int64 `json:"parked"`
+	Dead      int64 `json:"dead"`
 	// InFlight is how many attempts this node is making.
 	InFlight int64 `json:"in_flight"`
 	// OldestSeconds is how long the oldest delivery that is not dead has waited, zero where none waits.

@@ -54,7 +54,7 @@ func (a *App) followFigures(ctx context.Context, b *backbone.Backbone, store *de
 		}
 		a.metrics.RedisUp(err == nil)
 		for i, f := range list {
-			a.metrics.Backlog(names[i], f.Queued, f.Parked, f.Dead)
+			a.metrics.Backlog(names[i], f.Queued+f.Gathering, f.Parked, f.Dead)
 			a.metrics.Oldest(names[i], f.Undelivered)
 			a.metrics.LastSuccess(names[i], f.LastSuccess)
 		}

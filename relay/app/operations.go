@@ -69,7 +69,7 @@ func (o *operations) describe(ctx context.Context, names []string) ([]admin.Sink
 	for i, name := range names {
 		f := all[i]
 		list[i] = admin.Sink{
-			Name: name, State: f.State, Reason: f.Reason, Backlog: f.Queued, Parked: f.Parked, Dead: f.Dead,
+			Name: name, State: f.State, Reason: f.Reason, Backlog: f.Queued, Parked: f.Parked, Gathering: f.Gathering, Dead: f.Dead,
 			OldestSeconds: f.Undelivered.Seconds(), Delivered: f.Delivered, Retried: f.Retried, Failed: f.Failed,
 		}
 		if !f.Since.IsZero() {

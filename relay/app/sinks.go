@@ -25,6 +25,7 @@ const consumerGroup = "hubrelay"
 type sink struct {
 	name   string
 	cfg    config.Sink
+	kind   relay.SinkKind
 	filter relay.Filter
 	sink   relay.Sink
 }
@@ -54,7 +55,7 @@ func openSinks(configured map[string]config.Sink, s Settings) (opened []*sink, e
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
 		opened = append(opened, &sink{
-			name: name, cfg: cfg, sink: one, filter: filter,
+			name: name, cfg: cfg, kind: s.Kinds[i], sink: one, filter: filter,
 		})
 	}
 	return opened, nil
@@ -143,6 +144,8 @@ func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error)
 		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
 		Schedule:     deliver.Schedule{Waits: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts},
 		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
+		Digest:  deliver.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
+		Gathers: s.kind.Gathers,
 		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: deliver.Ordering(s.cfg.Ordering),
 		Log: a.log.With("sink", s.name), Observer: a.metrics,
 	})

@@ -187,6 +187,15 @@ func (k Keys) Line(sink string) string { return k.ofSink("line", sink) }
 // Lined is the hash of the members of Line by their delivery's id.
 func (k Keys) Lined(sink string) string { return k.ofSink("lined", sink) }
 
+// Digests is the sorted set of what a sink gathers: groups, by when their digest is sealed in unix milliseconds.
+func (k Keys) Digests(sink string) string { return k.ofSink("digests", sink) }
+
+// Digest is the hash of what a sink gathers for one group.
+func (k Keys) Digest(sink, group string) string { return k.ofSink("digest", sink) + ":" + group }
+
+// Gathering is how many notifications a sink has gathered in all of its open digests.
+func (k Keys) Gathering(sink string) string { return k.ofSink("gathering", sink) }
+
 // SinkState is the hash that says why a sink is paused or disabled; there is none for one that is not.
 func (k Keys) SinkState(sink string) string { return k.prefix + "sink:" + sink }
 

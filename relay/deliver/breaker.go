@@ -157,19 +157,24 @@ func isDown(err error) bool {
 }
 
 // enter waits for room in the delay queue, for the breaker, for the gate and for a slot. It holds a slot where there is no
-// error.
-func (p *Pipeline) enter(ctx context.Context) (probe bool, err error) {
-	for {
+// error. granted says that the gate was passed already.
+func (p *Pipeline) enter(ctx context.Context, granted bool) (probe bool, err error) {
+	for ; ; granted = false {
 		p.mu.Lock()
 		changed := p.changed
 		p.mu.Unlock()
 		if err := p.held(ctx, changed); err != nil {
+			if granted {
+				p.gate.back(1)
+			}
 			return false, err
 		}
-		if ok, err := p.pass(ctx, changed); err != nil {
-			return false, err
-		} else if !ok {
-			continue
+		if !granted {
+			if ok, err := p.pass(ctx, changed); err != nil {
+				return false, err
+			} else if !ok {
+				continue
+			}
 		}
 		if err := p.slots.acquire(ctx); err != nil {
 			p.gate.back(1)

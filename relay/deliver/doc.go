@@ -13,6 +13,9 @@
 //	hubrelay:line:<sink>         ZSET, all with the score 0, of those that keep an order: a member is the ordering key, a
 //	                             number that counts up, and the id, so that all of a key are one range, in order
 //	hubrelay:lined:<sink>        HASH of those members by id; under the empty name, the last number
+//	hubrelay:digests:<sink>      ZSET of groups that gather, by when their digest is to be sealed in unix milliseconds
+//	hubrelay:digest:<sink>:<group>  HASH of an open digest: id, by, count, first, last, what it lists, the last ids
+//	hubrelay:gathering:<sink>    how many notifications the open digests hold together
 //	hubrelay:deadletters:<sink>  STREAM of what will not be tried again
 //	hubrelay:deadindex:<sink>    HASH of the positions in that stream by delivery id; under the empty name, whether it
 //	                             holds all of them (those that were written before there was an index are added on demand)
@@ -35,6 +38,11 @@
 // A sink may keep the order of the log among the deliveries of a hub or a container ([Ordering]). Then one node leads
 // ([Pipeline.Lead]) and makes all attempts; what is behind a parked delivery of its key is parked in line behind it, is
 // never due before it is the first, and becomes due when the one before it leaves, whatever became of that.
+//
+// A sink with a digest attempts nothing that is fresh: [Pipeline.Handle] gathers it in Redis. When its time has come one
+// script makes a parked delivery of an open digest, with an id of its own, which is never changed again: attempts, other
+// nodes, dead letters and replays have the same. While the destination is down or rests nothing is sealed. A kind of sink
+// that gathers attempts alone what its rate allows at once, and gathers what would have to wait.
 //
 // A sink whose receiver answered that it wants nothing more, or that has only failed for too long, is disabled on all
 // nodes and over restarts, and keeps its backlog. It is enabled again when its configuration changes or when an operator resumes it. A sink that an operator

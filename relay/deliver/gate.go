@@ -2,9 +2,12 @@ package deliver
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -80,6 +83,34 @@ func (g *gate) take(ctx context.Context, stop <-chan struct{}) (bool, error) {
 		g.back(1) // it was given in the same moment
 	}
 	return false, err
+}
+
+// once asks whether an attempt may begin now, without waiting: not while others wait. Where none may it returns how long
+// that takes at least. Where Redis refuses to count it waits as take does.
+func (g *gate) once(ctx context.Context) (bool, time.Duration, error) {
+	if wait := g.rests(); wait > 0 || !g.limited() {
+		return wait == 0, wait, nil
+	}
+	g.mu.Lock()
+	waiting := len(g.line)+g.wanted > 0
+	g.mu.Unlock()
+	if waiting {
+		return false, 0, nil
+	}
+	asking, cancel := context.WithTimeout(ctx, lastChance)
+	defer cancel()
+	granted, err := g.store.begin(asking, g.name(), g.pace, 1)
+	var refused redis.Error
+	switch {
+	case errors.As(err, &refused):
+		ok, err := g.take(ctx, nil)
+		return ok, 0, err
+	case err != nil:
+		return false, 0, err
+	case granted.rest:
+		g.note(granted.next)
+	}
+	return granted.n == 1, granted.next, nil
 }
 
 // sleep waits for the end of the rest.

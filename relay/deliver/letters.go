@@ -57,7 +57,9 @@ type DeadLetterContent struct {
 	// Notifications is empty where the delivery cannot be read; Raw is what is stored then.
 	Notifications []relay.Notification
 	Raw           string
-	History       []Attempt
+	// Digest is nil where the delivery is no digest.
+	Digest  *relay.Digest
+	History []Attempt
 }
 
 // Selection chooses dead letters of one sink. Its zero value chooses all.
@@ -241,6 +243,9 @@ func contentOf(fields map[string]any) *DeadLetterContent {
 		c.History = nil
 	}
 	c.Attempts = len(c.History)
+	if json.Unmarshal([]byte(text("digest")), &c.Digest) != nil {
+		c.Digest = nil
+	}
 	list := []parked{{ID: c.ID, Topic: c.Topic, Hub: c.Hub, Account: c.Account, Data: text("data")}}
 	if all := text("notifications"); all != "" {
 		list = nil

@@ -31,6 +31,9 @@ func (testKeys) DeadIndex(s string) string   { return "hubrelay:deadindex:" + s 
 func (testKeys) Failing(s string) string     { return "hubrelay:failing:" + s }
 func (testKeys) Figures(s string) string     { return "hubrelay:figures:" + s }
 func (testKeys) SinkState(s string) string   { return "hubrelay:sink:" + s }
+func (testKeys) Digests(s string) string     { return "hubrelay:digests:" + s }
+func (testKeys) Gathering(s string) string   { return "hubrelay:gathering:" + s }
+func (testKeys) Digest(s, g string) string   { return "hubrelay:digest:" + s + ":" + g }
 func (testKeys) Rate(n string) string        { return "hubrelay:rate:" + n }
 func (testKeys) SinkChanges() string         { return "hubrelay:sinkchanges" }
 

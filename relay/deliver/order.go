@@ -246,7 +246,7 @@ func (p *Pipeline) handleInOrder(ctx context.Context, d relay.Delivery) error {
 		since, flying, ok := p.order.begin(key)
 		if ok {
 			defer p.order.end(key)
-			return p.handle(ctx, d)
+			return p.handle(ctx, d, false)
 		}
 		if held, err := p.hold(ctx, d, key); held || err != nil {
 			return err

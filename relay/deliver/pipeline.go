@@ -39,6 +39,10 @@ type Options struct {
 	// not. Burst is how many may begin at once after a pause; where zero, what the rate allows in a second, at least one.
 	Rate  relay.Rate
 	Burst int
+	// Digest gathers notifications into one delivery. A sink that keeps an order gathers nothing.
+	Digest Digest
+	// Gathers says that without a Digest what the rate makes wait is gathered too.
+	Gathers bool
 	// DisableAfter is how long the sink may only fail, on all nodes together, before it is disabled as if its receiver
 	// were gone; never where zero.
 	DisableAfter time.Duration
@@ -65,6 +69,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Concurrency <= 0 {
 		o.Concurrency = DefaultConcurrency
+	}
+	if o.Digest.Max <= 0 {
+		o.Digest.Max = DefaultDigestMax
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -139,19 +146,28 @@ func New(o Options) (*Pipeline, error) {
 // Name is the sink's name.
 func (p *Pipeline) Name() string { return p.o.Name }
 
-// Handle makes the first attempt of a fresh delivery. Nil means that nothing of d is left to do where it came from: it
-// was delivered, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken,
+// Handle makes the first attempt of a fresh delivery, or gathers it. Nil means that nothing of d is left to do where it came
+// from: it was delivered, gathered, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken,
 // while the destination is down or rests, while the rate allows no more, while the delay queue is full and while Redis takes
 // no parked delivery; the end of ctx ends all of it.
 func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	if p.order != nil {
 		return p.handleInOrder(ctx, d)
 	}
-	return p.handle(ctx, d)
+	granted := false
+	if p.gathers() {
+		var done bool
+		var err error
+		if done, granted, err = p.gather(ctx, d); done || err != nil {
+			return err
+		}
+	}
+	return p.handle(ctx, d, granted)
 }
 
-func (p *Pipeline) handle(ctx context.Context, d relay.Delivery) error {
-	probe, err := p.enter(ctx)
+// handle attempts d. granted says that the gate was passed already.
+func (p *Pipeline) handle(ctx context.Context, d relay.Delivery, granted bool) error {
+	probe, err := p.enter(ctx, granted)
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,8 @@ type record struct {
 	First         time.Time `json:"first"`
 	Attempts      []Attempt `json:"attempts"`
 	Notifications []parked  `json:"notifications"`
+	// Digest is nil for a notification that was not gathered.
+	Digest *relay.Digest `json:"digest,omitempty"`
 }
 
 // parked has the data as a string: JSON inside JSON would be reformatted, and receivers get it byte for byte.
@@ -74,13 +76,15 @@ type parked struct {
 }
 
 func newRecord(d relay.Delivery, first time.Time) *record {
-	r := &record{First: first.UTC().Round(time.Millisecond)}
+	r := &record{First: first.UTC().Round(time.Millisecond), Digest: d.Digest}
 	for _, n := range d.Notifications {
-		r.Notifications = append(r.Notifications, parked{
-			ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: string(n.Data),
-		})
+		r.Notifications = append(r.Notifications, newParked(n))
 	}
 	return r
+}
+
+func newParked(n relay.Notification) parked {
+	return parked{ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: string(n.Data)}
 }
 
 // came is when the oldest of the notifications was stored in the log, or now where that is not known.
@@ -101,7 +105,7 @@ func (r *record) add(a Attempt) {
 
 // delivery is the next attempt's.
 func (r *record) delivery(id string) relay.Delivery {
-	d := relay.Delivery{ID: id, Attempt: r.Made + 1}
+	d := relay.Delivery{ID: id, Attempt: r.Made + 1, Digest: r.Digest}
 	for _, n := range r.Notifications {
 		d.Notifications = append(d.Notifications, n.notification())
 	}
@@ -147,6 +151,13 @@ func (r *record) deadLetter(id, reason, key string, now time.Time) ([]any, error
 	}
 	if key != "" {
 		fields = append(fields, "key", key)
+	}
+	if r.Digest != nil {
+		digest, err := json.Marshal(r.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("encode a dead letter: %w", err)
+		}
+		fields = append(fields, "digest", string(digest))
 	}
 	if len(r.Notifications) == 1 {
 		return fields, nil

@@ -252,6 +252,12 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipel
 		p.o.Observer.Lost(l.sink)
 		p.o.Log.Error("a parked delivery has lost its body in Redis and was removed", "id", id)
 	}
+	if len(l.groups) > 0 {
+		if err := r.o.Store.seal(ctx, l.sink, l.groups); err != nil && ctx.Err() == nil {
+			r.o.Log.Warn("cannot seal what was gathered; trying again soon", "sink", l.sink, "error", err)
+			l.next = errorLook
+		}
+	}
 	p.gate.used(len(l.claimed))
 	for _, c := range l.claimed {
 		start(p, c)

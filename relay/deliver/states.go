@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -136,6 +137,8 @@ type Figures struct {
 	Failed map[string]int64
 	// LastSuccess is when something was delivered last, zero for never.
 	LastSuccess time.Time
+	// Gathering notifications wait for the digest that they are a part of to be sealed.
+	Gathering int64
 }
 
 // Figures returns what Redis knows of each sink, in their order.
@@ -149,9 +152,11 @@ func (s *Store) Figures(ctx context.Context, sinks []string) ([]Figures, error) 
 	parked, dead := make([]*redis.IntCmd, len(sinks)), make([]*redis.IntCmd, len(sinks))
 	since := make([]*redis.ZSliceCmd, len(sinks))
 	var now *redis.TimeCmd
+	gathering := make([]*redis.SliceCmd, len(sinks))
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, sink := range sinks {
 			states[i] = pipe.HGetAll(ctx, s.keys.SinkState(sink))
+			gathering[i] = pipe.MGet(ctx, s.keys.Gathering(sink))
 			parked[i] = pipe.ZCard(ctx, s.keys.Retry(sink))
 			dead[i] = pipe.XLen(ctx, s.keys.DeadLetters(sink))
 			since[i] = pipe.ZRangeWithScores(ctx, s.keys.Since(sink), 0, 0)
@@ -169,22 +174,28 @@ func (s *Store) Figures(ctx context.Context, sinks []string) ([]Figures, error) 
 		for _, first := range since[i].Val() {
 			list[i].Oldest = max(0, now.Val().Sub(time.UnixMilli(int64(first.Score))))
 		}
+		if values := gathering[i].Val(); len(values) == 1 && values[0] != nil {
+			list[i].Gathering, _ = strconv.ParseInt(fmt.Sprint(values[0]), 10, 64)
+		}
 	}
 	return list, nil
 }
 
-// Remembers reports whether Redis holds a state, parked deliveries or dead letters of the sink.
+// Remembers reports whether Redis holds a state, parked or gathered deliveries, or dead letters of the sink.
 func (s *Store) Remembers(ctx context.Context, sink string) (bool, error) {
 	f, err := s.Figures(ctx, []string{sink})
 	if err != nil {
 		return false, err
 	}
-	return f[0].State != StateActive || f[0].Parked+f[0].Dead > 0, nil
+	return f[0].State != StateActive || f[0].Parked+f[0].Gathering+f[0].Dead > 0, nil
 }
 
-// Forget removes the state and the delay queue of a sink that no node has in its configuration any more, and its dead
-// letters where asked to.
+// Forget removes the state, the delay queue and the open digests of a sink that no node has in its configuration any more,
+// and its dead letters where asked to.
 func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error {
+	if err := s.forgetDigests(ctx, sink); err != nil {
+		return err
+	}
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, key := range s.delay(sink, s.keys.SinkState(sink), s.keys.Failing(sink), s.keys.Figures(sink)) {
 			pipe.Unlink(ctx, key)

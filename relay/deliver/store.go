@@ -23,6 +23,10 @@ type Keys interface {
 	Failing(sink string) string
 	Figures(sink string) string
 	SinkState(sink string) string
+	// Digests, Gathering and all that Digest returns share the slot too.
+	Digests(sink string) string
+	Gathering(sink string) string
+	Digest(sink, group string) string
 	// Rate is of a sink, or of several that share a rate.
 	Rate(name string) string
 	// SinkChanges belongs to all sinks.
@@ -144,6 +148,7 @@ type look struct {
 	again  time.Duration // when it may, zero where it will say so
 
 	claimed []claim
+	groups  []string // whose digests are to be sealed
 	lost    []string
 	next    time.Duration // until the next is due, negative for none
 	parked  int64         // how many there are
@@ -157,10 +162,12 @@ func (s *Store) look(ctx context.Context, looks []*look) {
 	claims := make([]*redis.Cmd, len(looks))
 	states := make([]*redis.MapStringStringCmd, len(looks))
 	failing := make([]*redis.IntCmd, len(looks))
+	digests := make([]*redis.ZSliceCmd, len(looks))
 	// EVAL and not EVALSHA: a pipeline cannot fall back when a restarted Redis has forgotten the script.
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, l := range looks {
 			claims[i] = pipe.Eval(ctx, delaySource+claimSource, s.delay(l.sink), l.most, l.lease.Milliseconds())
+			digests[i] = pipe.ZRangeWithScores(ctx, s.keys.Digests(l.sink), 0, int64(l.most))
 			if l.state {
 				states[i] = pipe.HGetAll(ctx, s.keys.SinkState(l.sink))
 				failing[i] = pipe.Exists(ctx, s.keys.Failing(l.sink))
@@ -175,6 +182,12 @@ func (s *Store) look(ctx context.Context, looks []*look) {
 		}
 		if e == nil {
 			e = l.read(reply)
+		}
+		if e == nil {
+			var open []redis.Z
+			if open, e = digests[i].Result(); e == nil {
+				e = l.open(open, fmt.Sprint(reply[0]))
+			}
 		}
 		if e == nil && l.state {
 			var fields map[string]string

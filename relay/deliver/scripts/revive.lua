@@ -30,7 +30,12 @@ for a = 3, #ARGV, 2 do
       if key == '' and ARGV[2] ~= '' then
         key = string.sub(redis.sha1hex(ARGV[2] .. (f.hub or '')), 1, 24)
       end
-      enter(id, '{"made":0,"attempts":' .. (f.attempts or '[]') .. ',"notifications":' .. list .. '}', due, due, key)
+      local digest = ''
+      if f.digest then
+        digest = ',"digest":' .. f.digest
+      end
+      enter(id, '{"made":0,"attempts":' .. (f.attempts or '[]') .. ',"notifications":' .. list .. digest .. '}', due, due,
+        key)
       redis.call('XDEL', KEYS[4], at)
       taken = taken + 1
     end

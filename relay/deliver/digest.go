@@ -1,0 +1,96 @@
+package deliver
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// What the notifications of one digest can have in common.
+const (
+	ByTopic   = "topic"
+	ByHub     = "hub"
+	ByCluster = "cluster"
+)
+
+// DefaultDigestMax is how many notifications a digest lists where [Digest] leaves it out.
+const DefaultDigestMax = 20
+
+// Digest says how notifications are gathered into one delivery.
+type Digest struct {
+	// Wait is how long a digest gathers from its first notification on; zero is no digest.
+	Wait time.Duration
+	// Max is how many notifications it lists, and 4 MiB of them at most; the rest are counted. 20 where zero.
+	Max int
+	// By are ByTopic, ByHub and ByCluster, or fewer: there is a digest for each combination of their values.
+	By []string
+}
+
+// gathers tells whether notifications may be gathered at all: every one where a digest was asked for, else what the rate
+// makes wait, if the sink is better off with that.
+func (p *Pipeline) gathers() bool {
+	return p.o.Digest.Wait > 0 || p.o.Gathers && p.gate.limited()
+}
+
+// gather reports whether d became a part of a digest, and else whether the gate was passed by an attempt at d alone.
+//
+// What is gathered waits in Redis until its time has come, and longer while the destination is down or rests, or while the
+// rate allows nothing: then it goes on gathering, so that people read one message about all of it.
+func (p *Pipeline) gather(ctx context.Context, d relay.Delivery) (done, granted bool, err error) {
+	for p.capacity.full() {
+		if err := p.ready(ctx); err != nil {
+			return false, false, err
+		}
+	}
+	if off, known := p.isDisabled(); off && known {
+		return false, false, ErrDisabled
+	}
+	if p.o.Digest.Wait > 0 {
+		done, err = p.put(ctx, d, p.o.Digest.Wait, false)
+		return done, false, err
+	}
+	pause := p.gate.rate.Interval()
+	if done, err = p.put(ctx, d, pause, true); done || err != nil {
+		return done, false, err
+	}
+	most, wait := p.breaker.room(1)
+	if most > 0 {
+		if granted, wait, err = p.gate.once(ctx); granted || err != nil {
+			return false, granted, err
+		}
+	}
+	done, err = p.put(ctx, d, max(pause, wait), false)
+	return done, false, err
+}
+
+// put gathers d. With join it reports false where nothing of the sink waits that d could wait with; else only where Redis
+// is full, since only deliveries make room.
+func (p *Pipeline) put(ctx context.Context, d relay.Delivery, wait time.Duration, join bool) (done bool, err error) {
+	for _, n := range d.Notifications {
+		g := gathered{n: n, max: p.o.Digest.Max, wait: wait, came: n.Stored()}
+		if g.came.IsZero() {
+			g.came = p.o.Now()
+		}
+		g.by, g.key = group(n, p.o.Digest.By)
+		var left time.Duration
+		var fresh bool
+		// It is safe to repeat: a digest counts an id once.
+		err = p.persist(ctx, func(ctx context.Context) error {
+			var err error
+			left, fresh, done, err = p.o.Store.gather(ctx, p.o.Name, g, join)
+			if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {
+				return nil
+			}
+			return err
+		})
+		if err != nil || !done {
+			return false, err
+		}
+		if fresh {
+			p.onPark(left)
+		}
+	}
+	return done, nil
+}

@@ -1,0 +1,167 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// A sink that rather gathers than waits sends what its rate allows alone, and the rest as one.
+func TestGathersWhatTheRateMakesWait(t *testing.T) {
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, func(o *Options) {
+		// A minute's rate lets the test take its time.
+		o.Rate, o.Burst, o.Gathers = relay.Rate{Count: 1, Per: time.Minute}, 1, true
+	})
+	e.retries(p)
+	var wg sync.WaitGroup
+	for i := range 30 {
+		wg.Go(func() {
+			if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := e.gatheredCount(); n != 29 || sink.attempts("") != 1 {
+		t.Fatalf("%d gathered, %d sent", n, sink.attempts(""))
+	}
+	// As if the minute were over.
+	e.client.Del(t.Context(), "hubrelay:rate:s")
+	e.due()
+	eventually(t, "all delivered", func() bool { return len(sink.deliveries()) == 2 && e.parkedCount() == 0 })
+	alone, rest := sink.deliveries()[0], sink.deliveries()[1]
+	if alone.Digest != nil || rest.Digest == nil || rest.Digest.Count != 29 || len(rest.Notifications) != DefaultDigestMax {
+		t.Errorf("%+v, %+v", alone, rest.Digest)
+	}
+	if keys := e.left(); !slices.Equal(keys, []string{"hubrelay:rate:s"}) {
+		t.Errorf("left in Redis: %v", keys)
+	}
+}
+
+// By the clock: what a burst leaves over follows as one message, and what comes later goes alone again.
+func TestGathersAtItsRate(t *testing.T) {
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.Gathers = perSec(1), 1, true })
+	e.retries(p)
+	handle(t, p, "d", 30).Wait()
+	total := func() (n int) {
+		for _, d := range sink.deliveries() {
+			if n++; d.Digest != nil {
+				n += d.Digest.Count - 1
+			}
+		}
+		return n
+	}
+	eventually(t, "all delivered", func() bool { return total() == 30 })
+	if n := len(sink.deliveries()); n > 4 {
+		t.Errorf("%d messages for a burst of 30", n)
+	}
+	eventually(t, "nothing waits", func() bool { return len(e.left()) == 0 })
+	if err := p.Handle(t.Context(), delivery("late")); err != nil || sink.attempts("late") != 1 {
+		t.Errorf("%v after %d attempts", err, sink.attempts("late"))
+	}
+}
+
+// What is parked and due goes first, and what comes meanwhile is gathered behind it.
+func TestGathersBehindWhatIsDue(t *testing.T) {
+	e := newEnv(t)
+	e.park(1)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Gathers = perSec(100), true })
+	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.gatheredCount(); n != 1 || sink.attempts("") != 0 {
+		t.Errorf("%d gathered, %d sent", n, sink.attempts(""))
+	}
+	e.retries(p)
+	eventually(t, "both delivered", func() bool { return sink.attempts("") == 2 && len(e.left()) == 0 })
+}
+
+func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, gathering(time.Hour, 20))
+	e.retries(p)
+	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.store.Pause(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Handle(t.Context(), event(1, "a.b", "h1")); !errors.Is(err, ErrDisabled) {
+		t.Errorf("Handle = %v", err)
+	}
+	e.due()
+	scripts := e.scripts()
+	eventually(t, "looked at", func() bool { return e.scripts() > scripts })
+	if n := e.gatheredCount(); n != 1 || e.parkedCount() != 0 {
+		t.Errorf("%d gathered, %d parked", n, e.parkedCount())
+	}
+	if err := e.store.Resume(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+}
+
+// While the destination rests or is down a digest goes on gathering, however late it is.
+func TestHeldSinkGoesOnGathering(t *testing.T) {
+	for name, hold := range map[string]func(p *Pipeline){
+		"rest": func(p *Pipeline) {
+			p.gate.heard(context.Background(), true, relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Hour))
+		},
+		"down": func(p *Pipeline) {
+			p.breaker.first = time.Hour
+			for range breakAfter {
+				probe, _ := p.breaker.enter()
+				p.breaker.leave(probe, true, errFar)
+			}
+		},
+	} {
+		for _, rate := range []relay.Rate{{}, perSec(100)} {
+			t.Run(name+rate.String(), func(t *testing.T) {
+				e := newEnv(t)
+				sink := &fakeSink{answer: answers(nil)}
+				p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20)(o); o.Rate = rate })
+				hold(p)
+				e.retries(p)
+				for i := range 3 {
+					if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+						t.Fatal(err)
+					}
+					e.due()
+					scripts := e.scripts()
+					eventually(t, "looked at", func() bool { return e.scripts() > scripts })
+				}
+				if n := e.gatheredCount(); n != 3 || e.parkedCount() != 0 || sink.attempts("") != 0 {
+					t.Errorf("%d gathered, %d parked, %d attempts", n, e.parkedCount(), sink.attempts(""))
+				}
+			})
+		}
+	}
+}
+
+// What Redis has no room for goes alone, since only deliveries make room.
+func TestFullRedisGathersNothing(t *testing.T) {
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, gathering(time.Hour, 20))
+	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	d := event(0, "a.b", "h1")
+	if err := p.Handle(t.Context(), d); err != nil || sink.attempts(d.ID) != 1 {
+		t.Errorf("%v after %d attempts", err, sink.attempts(d.ID))
+	}
+}

@@ -1,0 +1,179 @@
+package deliver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestRateOfTwoNodes(t *testing.T) {
+	for _, c := range []struct {
+		rate  relay.Rate
+		burst int
+		n     int
+	}{{perSec(50), 5, 100}, {perSec(1000), 0, 2500}, {perSec(3), 1, 4}} {
+		t.Run(fmt.Sprint(c.rate, " ", c.burst), func(t *testing.T) {
+			e := newEnv(t)
+			burst := newPace(c.rate, c.burst).burst
+			var mu sync.Mutex
+			var began []span
+			// Two nodes have clients of their own.
+			var nodes sync.WaitGroup
+			for node := range 2 {
+				p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
+					o.Rate, o.Burst = c.rate, c.burst
+				})
+				p.gate.store = NewStore(&timed{UniversalClient: e.client, granted: func(n int, at span) {
+					mu.Lock()
+					defer mu.Unlock()
+					for range n {
+						began = append(began, at)
+					}
+				}}, testKeys{})
+				nodes.Go(func() { handle(t, p, fmt.Sprint("n", node, "-"), c.n/2).Wait() })
+			}
+			nodes.Wait()
+			if len(began) < c.n {
+				t.Fatalf("%d of %d granted", len(began), c.n)
+			}
+			slices.SortFunc(began, func(a, b span) int { return int(a.from - b.from) })
+			for i := range began {
+				for j := i; j < len(began); j++ {
+					window := float64(began[j].to-began[i].from) / 1e6
+					most := float64(burst) + float64(c.rate.Count)*window + 0.01
+					if got := j - i + 1; float64(got) > most {
+						t.Fatalf("%d began within %.4fs, want at most %.2f", got, window, most)
+					}
+				}
+			}
+		})
+	}
+}
+
+// span is when something happened at the earliest and at the latest, in microseconds of Redis.
+type span struct{ from, to int64 }
+
+// timed tells how many attempts each script granted and when it ran.
+type timed struct {
+	redis.UniversalClient
+	granted func(n int, at span)
+}
+
+func (c *timed) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return c.together(ctx, "EVALSHA", sha, keys, args)
+}
+
+func (c *timed) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return c.together(ctx, "EVAL", script, keys, args)
+}
+
+func (c *timed) together(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
+	words := []any{name, script, len(keys)}
+	for _, k := range keys {
+		words = append(words, k)
+	}
+	var cmd *redis.Cmd
+	var before, after *redis.TimeCmd
+	_, _ = c.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		before = pipe.Time(ctx)
+		cmd = pipe.Do(ctx, append(words, args...)...)
+		after = pipe.Time(ctx)
+		return nil
+	})
+	if reply, err := cmd.Int64Slice(); err == nil && len(reply) == 3 && reply[0] > 0 {
+		c.granted(int(reply[0]), span{before.Val().UnixMicro(), after.Val().UnixMicro()})
+	}
+	return cmd
+}
+
+func TestGrants(t *testing.T) {
+	e := newEnv(t)
+	ctx := t.Context()
+	p := newPace(relay.Rate{Count: 10, Per: time.Hour}, 3)
+	begin := func(n, want int) time.Duration {
+		t.Helper()
+		g, err := e.store.begin(ctx, "r", p, n)
+		if err != nil || g.n != want || g.rest {
+			t.Fatalf("%+v, %v, want %d", g, err, want)
+		}
+		return g.next
+	}
+	begin(2, 2)
+	if next := begin(2, 1); next <= 5*time.Minute || next > 6*time.Minute {
+		t.Errorf("the next in %s", next)
+	}
+	begin(1, 0)
+	// What did not begin can begin later.
+	if err := e.store.unbegin(ctx, "r", p, 2); err != nil {
+		t.Fatal(err)
+	}
+	begin(5, 2)
+	if ttl := e.client.PTTL(ctx, "hubrelay:rate:r").Val(); ttl <= 17*time.Minute || ttl > 19*time.Minute {
+		t.Errorf("kept for %s", ttl)
+	}
+	// During a rest nothing begins, and giving back does not shorten it; a shorter one does neither.
+	for _, wait := range []time.Duration{2 * time.Hour, time.Minute} {
+		if err := e.store.rest(ctx, "r", p, wait); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.store.unbegin(ctx, "r", p, 3); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := e.store.begin(ctx, "r", p, 3); err != nil || g.n != 0 || !g.rest || g.next <= time.Hour {
+		t.Errorf("%+v, %v", g, err)
+	}
+	// All of it given back leaves nothing behind.
+	if g, err := e.store.begin(ctx, "q", p, 3); err != nil || g.n != 3 {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if err := e.store.unbegin(ctx, "q", p, 3); err != nil || e.client.Exists(ctx, "hubrelay:rate:q").Val() != 0 {
+		t.Error("the state is still there", err)
+	}
+}
+
+func TestAfterARestThereIsNoBurst(t *testing.T) {
+	e := newEnv(t)
+	p := newPace(perSec(2), 10)
+	if err := e.store.rest(t.Context(), "r", p, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	var g grant
+	eventually(t, "the first begins", func() bool {
+		var err error
+		if g, err = e.store.begin(t.Context(), "r", p, 10); err != nil {
+			t.Fatal(err)
+		}
+		return g.n > 0
+	})
+	if g.n != 1 || g.next <= 0 {
+		t.Errorf("%+v, want one", g)
+	}
+}
+
+func TestBurstAndBatch(t *testing.T) {
+	for _, c := range []struct {
+		rate         relay.Rate
+		burst        int
+		wantBurst, b int
+	}{
+		{perSec(1), 0, 1, 1},
+		{perSec(50), 0, 50, 5},
+		{perSec(50), 2, 2, 2},
+		{relay.Rate{Count: 90, Per: time.Minute}, 0, 1, 1},
+		{relay.Rate{Count: 10, Per: time.Hour}, 0, 1, 1},
+		{relay.Rate{}, 0, 1, 1},
+	} {
+		p := newPace(c.rate, c.burst)
+		if p.burst != c.wantBurst || p.batch() != c.b {
+			t.Errorf("%s, %d: burst %d, batch %d", c.rate, c.burst, p.burst, p.batch())
+		}
+	}
+}
