@@ -73,7 +73,7 @@ gathered (webhook) matches: topics is empty, which is all
 `, `
 lined (webhook) matches: topics is empty, which is all
   at most 10/s
-  in order of its hub, since it names no container
+  in order of its hub, since it concerns no container or several
   POST http://HOST/
   Host: HOST
 ` + hook + "  " + data + "\n", `

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/deliver"
 )
 
 // timing says in a line each what keeps n from being sent alone and at once.
@@ -29,24 +30,16 @@ func timing(cfg config.Sink, gathers bool, n relay.Notification) []string {
 		}
 		lines = append(lines, text)
 	}
-	switch cfg.Ordering {
-	case "hub":
+	switch key := deliver.Ordering(cfg.Ordering).Key(n); {
+	case key == "":
+	case strings.HasPrefix(key, "container:"):
+		lines = append(lines, "in order of its container")
+	case cfg.Ordering == string(deliver.OrderingContainer):
+		lines = append(lines, "in order of its hub, since it concerns no container or several")
+	default:
 		lines = append(lines, "in order of its hub")
-	case "container":
-		lines = append(lines, containerOrder(n))
 	}
 	return lines
-}
-
-func containerOrder(n relay.Notification) string {
-	e, err := n.Envelope()
-	switch {
-	case err != nil || len(e.Context.Containers) == 0:
-		return "in order of its hub, since it names no container"
-	case len(e.Context.Containers) > 1:
-		return "in order of its hub, since it names several containers"
-	}
-	return "in order of its container"
 }
 
 // deliveryOf is how n would reach the sink: alone, or as a digest that nothing else came into.

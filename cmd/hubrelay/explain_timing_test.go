@@ -26,8 +26,8 @@ func TestTiming(t *testing.T) {
 		{config.Sink{Ordering: "none"}, true, one, nil},
 		{config.Sink{Ordering: "hub"}, false, one, []string{"in order of its hub"}},
 		{config.Sink{Ordering: "container"}, false, one, []string{"in order of its container"}},
-		{config.Sink{Ordering: "container"}, false, two, []string{"in order of its hub, since it names several containers"}},
-		{config.Sink{Ordering: "container"}, false, data(""), []string{"in order of its hub, since it names no container"}},
+		{config.Sink{Ordering: "container"}, false, two, []string{"in order of its hub, since it concerns no container or several"}},
+		{config.Sink{Ordering: "container"}, false, data(""), []string{"in order of its hub, since it concerns no container or several"}},
 		{config.Sink{Rate: relay.Rate{Count: 10, Per: time.Second}}, false, one, []string{"at most 10/s"}},
 		{
 			config.Sink{Rate: relay.Rate{Count: 5, Per: time.Hour}, Burst: 3, Digest: config.Digest{Wait: time.Hour, Max: 7}},
