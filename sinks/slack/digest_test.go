@@ -63,7 +63,7 @@ func digestGoldens() map[string]relay.Delivery {
 	return map[string]relay.Delivery{
 		"digest":          gather(57, 20, evening, map[string]string{"topic": "container.instance.error", "hub": "hub1"}, errors),
 		"digest_trouble":  gather(40, 20, evening, map[string]string{"cluster": "production"}, mixed),
-		"digest_huge":     gather(5000, 300, evening, nil, huge),
+		"digest_huge":     gather(5000, 60, evening, nil, huge),
 		"digest_midnight": gather(4, 20, time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC), map[string]string{"hub": "hub1", "cluster": ""}, created),
 		"digest_one":      one,
 	}

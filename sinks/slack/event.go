@@ -80,9 +80,9 @@ func judge(topic string, o relay.Object) severity {
 	state := strings.ToLower(strings.TrimSpace(o.State))
 	switch {
 	case last == "error", state == "error", state == "unhealthy", strings.TrimSpace(o.Error) != "",
-		topic == "hubrelay.sink.disabled", topic == "hubrelay.deadletter.created":
+		topic == relay.TopicSinkDisabled, topic == relay.TopicDeadLetterCreated:
 		return bad
-	case last == "created", last == "new", state == "healthy", topic == "hubrelay.sink.recovered":
+	case last == "created", last == "new", state == "healthy", topic == relay.TopicSinkRecovered:
 		return good
 	case last == "updated", last == "reconfigured":
 		return quiet

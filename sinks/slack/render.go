@@ -2,6 +2,7 @@ package slack
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,12 +35,8 @@ type renderer struct {
 }
 
 func newRenderer() *renderer {
-	r := &renderer{meanings: map[string]string{
-		"hubrelay.sink.disabled":      "A sink was disabled and keeps its backlog",
-		"hubrelay.sink.recovered":     "A sink delivers again",
-		"hubrelay.deadletter.created": "A delivery was given up and became a dead letter",
-	}}
-	for _, t := range relay.Topics() {
+	r := &renderer{meanings: map[string]string{}}
+	for _, t := range slices.Concat(relay.Topics(), relay.OperationalTopics()) {
 		r.meanings[t.Name] = strings.TrimSuffix(t.Meaning, ".")
 	}
 	return r

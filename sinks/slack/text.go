@@ -83,7 +83,8 @@ func cluster(s string) int {
 // isFlag says whether r is one half of a flag.
 func isFlag(r rune) bool { return r >= 0x1F1E6 && r <= 0x1F1FF }
 
-// clean takes out what has no place in a line of text: control characters, and those that turn its direction round.
+// clean takes out what has no place in a line of text: control characters, those that turn its direction round, and those
+// that nobody sees, by which two identifiers could look the same.
 // White space of any kind becomes a single space.
 func clean(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.Map(visible, relay.Clip(s, longestText)), unicode.IsSpace), " ")
@@ -99,7 +100,9 @@ func visible(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t':
 		return r
-	case unicode.IsControl(r), r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069, r == 0xFEFF:
+	case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r):
+		return -1
+	case r == 0x200B, r >= 0x2060 && r <= 0x2064, r == 0xFEFF, r >= 0xFFF9 && r <= 0xFFFB:
 		return -1
 	}
 	return r
@@ -110,10 +113,22 @@ func ticks(s string) string { return strings.ReplaceAll(s, "`", "ˋ") }
 
 // code renders a value literally, in at most limit units; nothing for nothing.
 func code(value string, limit int) string {
-	if value = clean(value); value == "" {
+	switch value = clean(value); {
+	case value == "":
 		return ""
+	case leftwards(value):
+		// Set apart, since "before → after" would else read from the right.
+		return "\u2068`" + fit(ticks(value), limit-4) + "`\u2069"
 	}
 	return "`" + fit(ticks(value), limit-2) + "`"
+}
+
+// leftwards tells whether a text holds letters that are written from right to left.
+func leftwards(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool {
+		return r >= 0x590 && r <= 0x8FF || r >= 0xFB1D && r <= 0xFDFF || r >= 0xFE70 && r <= 0xFEFE ||
+			r >= 0x10800 && r <= 0x10FFF || r >= 0x1E800 && r <= 0x1EFFF
+	})
 }
 
 // codeBlock renders lines literally, in at most limit units.

@@ -1,0 +1,59 @@
+package slack
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// What looks like one identifier is one, and a state does not read as the one before it.
+func TestHiddenCharacters(t *testing.T) {
+	for in, want := range map[string]string{
+		"a\u200bb\u2060c\ufeffd":                "`abcd`",
+		"a\u200eb\u200fc\u061cd":                "`abcd`",
+		"txt\u202egpj.exe\u202c\u2066x\u2069":   "`txtgpj.exex`",
+		"x\ufff9y\ufffaz\ufffb":                 "`xyz`",
+		"👩\u200d👧":                              "`👩\u200d👧`",
+		"\u200b\u200f\u2060":                    "",
+		"\u05e9\u05d5\u05de":                    "\u2068`\u05e9\u05d5\u05de`\u2069",
+		"\u2069`\u0645\u202e":                   "\u2068`ˋ\u0645`\u2069",
+		strings.Repeat("\u05d0", 30):            "\u2068`" + strings.Repeat("\u05d0", 15) + mark + "`\u2069",
+		"a`<!channel>`" + "\xff" + "\x00\x1b[0": "`aˋ&lt;!channel…`",
+	} {
+		if got := code(in, 20); got != want {
+			t.Errorf("code(%q) = %q, want %q", in, got, want)
+		}
+	}
+	n := note("n1", "container.state.changed", `{"id":"x","state":"\u05d1","error":"","previous_state":"\u05d0"}`, emptyContext)
+	m := newRenderer().message(one(n))
+	checkMessage(t, m)
+	if data, _ := json.Marshal(m); !strings.Contains(string(data), "\u2068`\u05d0`\u2069 → \u2068`\u05d1`\u2069") {
+		t.Errorf("the states are not set apart: %s", data)
+	}
+}
+
+// However large and deep a notification is, a digest of them is a message that Slack takes.
+func TestHugeNotifications(t *testing.T) {
+	long := quoted(strings.Repeat("<!here> `\u202e\u0301 ", 2_000))
+	list := "[" + strings.TrimSuffix(strings.Repeat(`"",`, 5_000), ",") + "]"
+	deep := strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000)
+	for name, n := range map[string]relay.Notification{
+		"texts": note("n1", "container.error", `{"id":`+long+`,"state":`+long+`,"error":`+long+`,"old_state":`+long+`}`,
+			`{"hub_id":`+long+`,"account_id":`+long+`,"containers":[`+long+`]}`),
+		"empty identifiers": note("n1", "container.error", `{"id":"","state":"","error":""}`, `{"hub_id":"h","containers":`+list+`,"clusters":`+list+`}`),
+		"depth":             note("n1", "container.error", `{"id":"i","state":"","error":"","x":`+deep+`}`, emptyContext),
+		"invalid UTF-8":     {ID: "n\xff1", Topic: "container.\xfe", Hub: "h\xc0", Data: []byte("{\"object\":{\"id\":\"\xff\",\"state\":\"\xed\xa0\x80\",\"error\":\"\xf0\x9f\"},\"context\":{}}")},
+		"topic":             {ID: "n1", Topic: strings.Repeat("*_~`<!channel>\n", 20_000), Hub: "h", Data: []byte("{}")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkMessage(t, newRenderer().message(one(n)))
+			d := relay.Delivery{ID: strings.Repeat("d<&>", 10_000), Digest: &relay.Digest{Count: 900, By: map[string]string{"hub": n.Hub, "cluster": n.Topic}}}
+			for range 6 {
+				d.Notifications = append(d.Notifications, n)
+			}
+			checkMessage(t, newRenderer().message(d))
+		})
+	}
+}
