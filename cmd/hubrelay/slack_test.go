@@ -6,11 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -105,4 +108,57 @@ func TestSlack(t *testing.T) {
 			t.Errorf("the %s shows an address:\n%s", what, shown)
 		}
 	}
+}
+
+// TestDigests publishes a burst: a webhook with a digest gets it at once, a channel what its rate allows and the rest as one.
+func TestDigests(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := &channel{messages: map[string][]string{}, asked: map[string]int{}}
+	far := httptest.NewServer(c)
+	t.Cleanup(far.Close)
+	bodies := make(chan []byte, 100)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies <- body
+	}))
+	t.Cleanup(hook.Close)
+	sinks := fmt.Sprintf("  channel: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8]}\n", far.URL+"/services/T0000/B0000/burst") +
+		fmt.Sprintf("  hook: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], digest: {wait: 1s, max: 5, by: [hub]}}\n", hook.URL)
+	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
+	const n = 30
+	line := `{"topic":"container.error","object":{"id":"web-1","error":"no such image"},"context":{"account_id":"acme"}}` + "\n"
+	ids := d.publish(t, "hub-1", "application/x-ndjson", strings.Repeat(line, n), nil)
+
+	var got struct {
+		Digest        relay.Digest
+		Notifications []json.RawMessage
+	}
+	if err := json.Unmarshal(<-bodies, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Digest.Count != n || got.Digest.By["hub"] != "hub-1" || got.Digest.Topics["container.error"] != n || len(got.Notifications) != 5 {
+		t.Errorf("%+v with %d notifications", got.Digest, len(got.Notifications))
+	}
+	told := regexp.MustCompile(`"(\d+) × `)
+	eventually(t, "all told in the channel", func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		total := 0
+		for _, m := range c.messages["burst"] {
+			if count := told.FindStringSubmatch(m); count != nil {
+				more, _ := strconv.Atoi(count[1])
+				total += more
+			} else {
+				total++
+			}
+		}
+		if len(c.messages["burst"]) > 5 {
+			t.Fatalf("%d messages for a burst of %d", len(c.messages["burst"]), n)
+		}
+		if total != len(ids) {
+			return fmt.Errorf("%d of %d told: %s", total, len(ids), c.messages["burst"])
+		}
+		return nil
+	})
 }

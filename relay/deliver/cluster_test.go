@@ -1,0 +1,80 @@
+package deliver
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// newClusterEnv has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
+func newClusterEnv(t *testing.T) *env {
+	t.Helper()
+	args := []string{"--bind", "127.0.0.1", "--cluster-enabled", "yes"}
+	for _, name := range []string{"--port", "--cluster-port"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		_ = l.Close()
+		args = append(args, name, port)
+	}
+	e := &env{t: t, server: redistest.Start(t, args...)}
+	e.client = redis.NewClient(&redis.Options{
+		Network: "unix", Addr: e.server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
+	})
+	t.Cleanup(func() { _ = e.client.Close() })
+	if err := e.client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := backbone.NewKeys("hubrelay", 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.store = NewStore(e.client, keys)
+	eventually(t, "the cluster is up", func() bool { return e.client.Set(t.Context(), "x", "", time.Second).Err() == nil })
+	return e
+}
+
+// The whole life of a digest, its dead letter and its replay, at a rate, in a cluster.
+func TestDigestInACluster(t *testing.T) {
+	e := newClusterEnv(t)
+	sink := &fakeSink{answer: answers(errFar, relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Millisecond), relay.Permanent(errFar), nil)}
+	p := e.pipeline(sink, func(o *Options) {
+		gathering(50*time.Millisecond, 2, ByHub)(o)
+		o.Rate = perSec(1000)
+	})
+	e.retries(p)
+	for i := range 3 {
+		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	figures := func() Figures {
+		f, err := e.store.Figures(t.Context(), []string{"s"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f[0]
+	}
+	eventually(t, "a dead letter", func() bool { f := figures(); return f.Dead == 1 && f.Parked+f.Gathering == 0 })
+	if got, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || got.Done != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	eventually(t, "delivered", func() bool { f := figures(); return sink.attempts("") == 4 && f.Parked+f.Dead == 0 })
+	if d := sink.deliveries()[3]; d.Digest == nil || d.Digest.Count != 3 || len(d.Notifications) != 2 {
+		t.Errorf("%+v", d.Digest)
+	}
+	if err := p.Handle(t.Context(), event(9, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.store.Forget(t.Context(), "s", true); err != nil {
+		t.Error(err)
+	}
+}
