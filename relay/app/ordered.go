@@ -34,12 +34,13 @@ func (a *App) readInOrder(ctx context.Context, b *backbone.Backbone, s *sink, pi
 	grace := a.cfg.Server.ShutdownGrace
 	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: orderedConsumer,
-		Streams: func(sink string) []string { return b.Keys().Queues(sink) },
-		Slot:    b.Keys().Slot,
-		Lanes:   func(string) int { return s.cfg.Concurrency },
-		Key:     dispatch.Key(deliver.Ordering(s.cfg.Ordering).Key),
-		Grace:   grace,
-		Log:     a.log.With("room", "queues"),
+		Streams:  func(sink string) []string { return b.Keys().Queues(sink) },
+		Slot:     b.Keys().Slot,
+		Lanes:    func(string) int { return s.cfg.Concurrency },
+		Unstored: func(string) int { return s.cfg.Concurrency },
+		Key:      dispatch.Key(deliver.Ordering(s.cfg.Ordering).Key),
+		Grace:    grace,
+		Log:      a.log.With("room", "queues"),
 	})
 	if err != nil {
 		return err

@@ -96,8 +96,10 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		Streams: func(sink string) []string { return b.Keys().Queues(sink) },
 		Slot:    b.Keys().Slot,
 		Lanes:   func(sink string) int { return lanes[sink] },
-		Grace:   grace,
-		Log:     a.log.With("room", "queues"),
+		// A kill repeats what is in flight anyway, so as much again may wait to be stored.
+		Unstored: func(sink string) int { return lanes[sink] },
+		Grace:    grace,
+		Log:      a.log.With("room", "queues"),
 	})
 	if err != nil {
 		return err

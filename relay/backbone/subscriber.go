@@ -57,10 +57,10 @@ type SubscriberConfig struct {
 	// Grace is how long an ended subscription waits for messages in handlers' hands before it cancels their contexts
 	// and gives them back; default none.
 	Grace time.Duration
-	// AckEvery and AckBatch bound how long and how many acks are gathered; default 5ms and 256. The last message in
-	// hand does not wait.
-	AckEvery time.Duration
-	AckBatch int
+	// Unstored is how many acks of a topic may be on their way to Redis before its lanes take no further message: after
+	// a kill, these and what is in the lanes come again. Acks are stored at once, so that only lanes that are faster
+	// than Redis wait. Nil means 256. It is asked at each Subscribe.
+	Unstored func(topic string) int
 	// KeepAcked leaves acked entries in the stream, for streams that several groups read.
 	KeepAcked bool
 
@@ -77,6 +77,7 @@ const (
 	readCount    = 256  // entries of one stream in one read
 	readBudget   = 4096 // entries of all streams in one read
 	readBlock    = MaxBlock
+	lull         = 5 * time.Millisecond // between two looks at what is idle, or full, beside a backlog
 	shortBlock   = 20 * time.Millisecond
 	flushTimeout = 5 * time.Second // of one flush, and of the last one in Close
 	wrongTypeFor = 30 * time.Second
@@ -102,11 +103,8 @@ func (c *SubscriberConfig) setDefaults() {
 	if c.NackDelay <= 0 {
 		c.NackDelay = 250 * time.Millisecond
 	}
-	if c.AckEvery <= 0 {
-		c.AckEvery = 5 * time.Millisecond
-	}
-	if c.AckBatch <= 0 {
-		c.AckBatch = 256
+	if c.Unstored == nil {
+		c.Unstored = func(string) int { return readCount }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -12,14 +12,14 @@ import (
 
 // BenchmarkSubscriber reads a queue that was filled before, acking each message as it comes.
 func BenchmarkSubscriber(b *testing.B) {
-	for _, c := range []struct{ lanes, idle int }{{1, 0}, {16, 0}, {256, 0}, {16, 1000}} {
-		b.Run(fmt.Sprintf("lanes=%d/idle-topics=%d", c.lanes, c.idle), func(b *testing.B) {
-			benchmarkSubscriber(b, c.lanes, c.idle)
+	for _, c := range []struct{ lanes, unstored, idle int }{{1, 256, 0}, {16, 256, 0}, {16, 16, 0}, {256, 256, 0}, {16, 256, 1000}} {
+		b.Run(fmt.Sprintf("lanes=%d/unstored=%d/idle-topics=%d", c.lanes, c.unstored, c.idle), func(b *testing.B) {
+			benchmarkSubscriber(b, c.lanes, c.unstored, c.idle)
 		})
 	}
 }
 
-func benchmarkSubscriber(b *testing.B, lanes, idle int) {
+func benchmarkSubscriber(b *testing.B, lanes, unstored, idle int) {
 	server := redistest.Start(b, "--appendfsync", "everysec")
 	commands, readers := newClient(b, server.Socket), newClient(b, server.Socket)
 	ctx, cancel := context.WithCancel(b.Context())
@@ -28,7 +28,7 @@ func benchmarkSubscriber(b *testing.B, lanes, idle int) {
 
 	sub, err := backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: commands, Readers: readers, Group: "sinks", Consumer: "node-0",
-		Lanes: func(string) int { return lanes },
+		Lanes: func(string) int { return lanes }, Unstored: func(string) int { return unstored },
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -152,7 +152,7 @@ func (r *reader) rest(d time.Duration) {
 // restFor is how long to wait when no stream has room: streams with a backlog will have some soon.
 func (r *reader) restFor() time.Duration {
 	if len(r.hot) > 0 {
-		return r.s.cfg.AckEvery
+		return lull
 	}
 	return time.Second
 }
@@ -160,7 +160,7 @@ func (r *reader) restFor() time.Duration {
 // plan lists the streams with room and makes sure that each has its group.
 func (r *reader) plan() ([]reading, error) {
 	if r.s.settle.backlog() > maxUnflushed {
-		r.rest(r.s.cfg.AckEvery)
+		r.rest(lull)
 		if r.s.settle.backlog() > maxUnflushed {
 			return nil, nil
 		}
@@ -171,7 +171,7 @@ func (r *reader) plan() ([]reading, error) {
 	r.total = len(sources)
 	now := time.Now()
 	// While a few streams have a backlog, most reads leave the many idle ones out.
-	if len(r.hot) > 0 && now.Sub(r.lastFull) < r.s.cfg.AckEvery {
+	if len(r.hot) > 0 && now.Sub(r.lastFull) < lull {
 		sources = r.hot
 	} else {
 		r.lastFull = now
@@ -278,7 +278,6 @@ func (s *Subscriber) accept(src *source, msgs []stored, claimed bool) int {
 		return 0
 	}
 	fresh, dead, bad := src.take(msgs, claimed)
-	s.settle.outstanding.Add(int64(len(fresh)))
 	src.topic.add(fresh)
 	if len(dead) > 0 {
 		s.settle.drop(src, dead)

@@ -4,24 +4,21 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// settler gathers acks and releases and stores them in Redis, in order of their coming, by one goroutine.
+// settler stores acks and releases in Redis, in order of their coming, by one goroutine. What comes first is stored at
+// once; what comes while that is under way goes together in the next pipeline.
 type settler struct {
 	s *Subscriber
-	// outstanding counts the entries in memory that are neither acked nor given back.
-	outstanding atomic.Int64
 
 	mu       sync.Mutex
 	pending  settlement
 	started  bool
 	closing  bool
 	first    chan struct{} // something is pending
-	now      chan struct{} // and should not wait
 	finished chan struct{}
 	err      error // of the last flush, valid after finished
 }
@@ -44,36 +41,26 @@ func newSettler(s *Subscriber) *settler {
 	return &settler{
 		s:        s,
 		first:    make(chan struct{}, 1),
-		now:      make(chan struct{}, 1),
 		finished: make(chan struct{}),
 	}
 }
 
 // ack removes the entry from its stream soon.
 func (a *settler) ack(e *queueEntry) {
-	left := a.outstanding.Add(-1)
 	a.mu.Lock()
 	a.pending.acks = append(a.pending.acks, e)
-	n := a.pending.len()
 	a.startLocked()
 	a.mu.Unlock()
-	if n == 1 {
-		poke(a.first)
-	}
-	if left == 0 || n >= a.s.cfg.AckBatch {
-		poke(a.now)
-	}
+	poke(a.first)
 }
 
 // release makes the entries free for any consumer at once.
 func (a *settler) release(entries []*queueEntry) {
-	a.outstanding.Add(-int64(len(entries)))
 	a.mu.Lock()
 	a.pending.releases = append(a.pending.releases, entries...)
 	a.startLocked()
 	a.mu.Unlock()
 	poke(a.first)
-	poke(a.now)
 }
 
 // drop acks ids that are not in memory.
@@ -108,24 +95,14 @@ func (a *settler) close() error {
 		return nil
 	}
 	poke(a.first)
-	poke(a.now)
 	<-a.finished
 	return a.err
 }
 
 func (a *settler) run() {
 	defer close(a.finished)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	for {
 		<-a.first
-		if a.outstanding.Load() > 0 {
-			timer.Reset(a.s.cfg.AckEvery)
-			select {
-			case <-a.now:
-			case <-timer.C:
-			}
-		}
 		a.mu.Lock()
 		work := a.pending
 		a.pending = settlement{}
@@ -212,8 +189,8 @@ func (a *settler) remove(ctx context.Context, pipe redis.Pipeliner, src *source,
 
 // forget lets go of what was stored. Released entries may now be read again, by this node too.
 func (a *settler) forget(work *settlement) {
-	forgetAll(work.acks)
-	forgetAll(work.releases)
+	forgetAll(work.acks, (*topic).stored)
+	forgetAll(work.releases, nil)
 	seen := make(map[*source]bool)
 	for _, e := range work.releases {
 		if !seen[e.src] {
@@ -226,7 +203,8 @@ func (a *settler) forget(work *settlement) {
 	}
 }
 
-func forgetAll(entries []*queueEntry) {
+// forgetAll tells each topic how many of its entries were forgotten, where it is to be told.
+func forgetAll(entries []*queueEntry, tell func(*topic, int)) {
 	for len(entries) > 0 {
 		n := 1
 		for n < len(entries) && entries[n].src == entries[0].src {
@@ -235,6 +213,9 @@ func forgetAll(entries []*queueEntry) {
 		entries[0].src.forget(entries[:n])
 		for _, e := range entries[:n] {
 			e.body, e.msg = nil, nil
+		}
+		if tell != nil {
+			tell(entries[0].src.topic, n)
 		}
 		entries = entries[n:]
 	}

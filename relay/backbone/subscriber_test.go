@@ -164,7 +164,7 @@ func TestSubscriberReadsWhatThePublisherWrote(t *testing.T) {
 func TestCloseStoresTheAcks(t *testing.T) {
 	r := newRig(t)
 	r.publish("q", 0, 1000)
-	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.AckEvery = time.Minute; c.AckBatch = 1 << 20 })
+	s := r.subscriber(nil)
 	drain(t, r.subscribe(s, "q"), 0, 1000)
 	for range 2 {
 		if err := s.Close(); err != nil {

@@ -17,11 +17,13 @@ type topic struct {
 	mu      sync.Mutex
 	active  *subscription
 	lanes   int // of the active subscription
+	most    int // acks that may be unstored before its lanes take no more
 	standby []*subscription
 	ready   deque                    // entries a free lane may take
 	behind  map[string][]*queueEntry // by key: entries that wait for one of the same key; a present key is in flight or ready
 	parked  int                      // entries in behind
 	running int                      // lanes of the active subscription
+	acked   int                      // entries that lanes have acked, less those whose ack is stored
 	starved bool                     // the reader left this topic out for want of room
 }
 
@@ -33,6 +35,7 @@ func newTopic(s *Subscriber, name string) *topic {
 type subscription struct {
 	t      *topic
 	lanes  int
+	most   int
 	out    chan *message.Message
 	ctx    context.Context // ends when messages in handlers' hands are given back
 	cancel context.CancelFunc
@@ -46,6 +49,7 @@ func (t *topic) subscribe(ctx context.Context) *subscription {
 	sub := &subscription{
 		t:      t,
 		lanes:  max(1, t.s.cfg.Lanes(t.name)),
+		most:   max(1, t.s.cfg.Unstored(t.name)),
 		out:    make(chan *message.Message),
 		ending: make(chan struct{}),
 		done:   make(chan struct{}),
@@ -59,7 +63,7 @@ func (t *topic) subscribe(ctx context.Context) *subscription {
 		t.standby = append(t.standby, sub)
 		return sub
 	}
-	t.active, t.lanes = sub, sub.lanes
+	t.active, t.lanes, t.most = sub, sub.lanes, sub.most
 	return sub
 }
 
@@ -125,7 +129,7 @@ func (t *topic) queueLocked(e *queueEntry) {
 }
 
 func (t *topic) startLanesLocked() {
-	if t.active == nil || t.active.ended {
+	if t.active == nil || t.active.ended || t.acked > t.most {
 		return
 	}
 	for n := min(t.lanes-t.running, t.ready.len()); n > 0; n-- {
@@ -137,16 +141,27 @@ func (t *topic) startLanesLocked() {
 // next returns the entry that a lane works on next, after the lane has acked done (nil at first); nil ends the lane.
 func (t *topic) next(sub *subscription, done *queueEntry) *queueEntry {
 	t.mu.Lock()
-	if done != nil && done.key != "" {
-		t.unblockLocked(done.key)
+	if done != nil {
+		t.acked++
+		if done.key != "" {
+			t.unblockLocked(done.key)
+		}
 	}
-	if sub.ended || t.ready.len() == 0 {
+	if sub.ended || t.ready.len() == 0 || t.acked > t.most {
 		t.leaveLocked(sub)
 		return nil
 	}
 	e := t.ready.popFront()
 	t.unlockAndRefill()
 	return e
+}
+
+// stored tells that the acks of n entries are in Redis, and lets lanes go on that ended because too many were not.
+func (t *topic) stored(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.acked -= n
+	t.startLanesLocked()
 }
 
 func (t *topic) unblockLocked(key string) {
@@ -203,7 +218,7 @@ func (t *topic) finishLocked(sub *subscription) {
 	var left []*queueEntry
 	if len(t.standby) > 0 {
 		t.active, t.standby = t.standby[0], t.standby[1:]
-		t.lanes = t.active.lanes
+		t.lanes, t.most = t.active.lanes, t.active.most
 		t.startLanesLocked()
 	} else {
 		left = t.ready.drain()
