@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -280,14 +279,7 @@ func (d *daemon) await(t *testing.T) {
 			t.Fatalf("serve ended with %d:\n%s", d.cmd.ProcessState.ExitCode(), d.err.String())
 		default:
 		}
-		for line := range strings.Lines(d.err.String()) {
-			var record struct{ Msg, Public, Admin string }
-			if json.Unmarshal([]byte(line), &record) == nil && record.Msg == "serving" {
-				d.public, d.admin = record.Public, record.Admin
-				return nil
-			}
-		}
-		return errors.New(d.err.String())
+		return d.serving()
 	})
 }
 

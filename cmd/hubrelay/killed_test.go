@@ -1,0 +1,252 @@
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	killedDeliveries = 5000
+	killedRefused    = 200  // of them are answered 503 at first
+	killedAhead      = 1000 // are published beyond what was received
+	killedBatch      = 50
+	killedTimes      = 20
+)
+
+// TestKilledInTheMiddle kills the daemon 20 times in the middle of 5,000 deliveries, each time when a random number of
+// requests has come to the receiver, and starts the next on the Redis that stays. Nothing that was accepted is lost,
+// and little comes again that the receiver had taken: of each sink what was in flight, and as much on its way to Redis.
+// HUBRELAY_TEST_SEED and HUBRELAY_TEST_KILLS choose other points and more of them.
+func TestKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
+	t.Run("one at a time", func(t *testing.T) {
+		t.Parallel()
+		k := newKilled(t, 1)
+		k.run(t)
+		if most := killedDeliveries / 100; k.twice >= most {
+			t.Errorf("%d of %d came again, want less than %d", k.twice, killedDeliveries, most)
+		}
+	})
+	t.Run("sixteen at a time", func(t *testing.T) {
+		t.Parallel()
+		k := newKilled(t, 16)
+		k.run(t)
+		if most := len(k.points) * 2 * 16; k.twice > most {
+			t.Errorf("%d of %d came again, want at most %d", k.twice, killedDeliveries, most)
+		}
+	})
+}
+
+// killed is a daemon that is killed over and over, what is published to it, and what its webhook gets.
+type killed struct {
+	file, data string
+	points     []int           // numbers of requests after which the daemon is killed
+	refused    map[string]bool // object.ids whose first request is answered 503
+
+	hooks    *receiver
+	received atomic.Int64
+	due      chan struct{} // a point was reached
+	current  atomic.Pointer[daemon]
+	accepted chan map[string]bool // the relay's ids, once all were accepted
+	twice    int                  // ids that the receiver took more than once
+}
+
+func newKilled(t *testing.T, concurrency int) *killed {
+	t.Helper()
+	seed, kills := fromEnv(t, "HUBRELAY_TEST_SEED", 1), int(fromEnv(t, "HUBRELAY_TEST_KILLS", killedTimes))
+	dir := folder(t)
+	k := &killed{
+		data: filepath.Join(dir, "data"), refused: make(map[string]bool),
+		due: make(chan struct{}, kills), accepted: make(chan map[string]bool, 1),
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
+	for _, n := range random.Perm(killedDeliveries)[:kills] {
+		k.points = append(k.points, n+1)
+	}
+	slices.Sort(k.points)
+	for _, n := range random.Perm(killedDeliveries)[:killedRefused] {
+		k.refused[strconv.Itoa(n)] = true
+	}
+	t.Logf("HUBRELAY_TEST_SEED=%d: killed after %v requests", seed, k.points)
+	k.hooks = receive(t, k.answer)
+	// What a killed daemon had claimed for another attempt is free again when its attempt must have ended: the sooner
+	// the shorter its timeout.
+	sink := webhookSink("hook", k.hooks.url+"/", fmt.Sprintf(", timeout: 5s, concurrency: %d", concurrency))
+	k.file = write(t, dir, "hubrelay.yaml", setup{redis: fmt.Sprintf("data_dir: %q", k.data), sinks: sink}.yaml())
+	return k
+}
+
+func fromEnv(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (k *killed) answer(w http.ResponseWriter, h hook) {
+	if n := int(k.received.Add(1)); slices.Contains(k.points, n) {
+		k.due <- struct{}{}
+	}
+	if h.attempt == 1 && k.refused[objectID(h.body)] {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (k *killed) run(t *testing.T) {
+	t.Helper()
+	var publishing sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer publishing.Wait()
+	defer stop()
+	publishing.Go(func() { k.publish(ctx, t) })
+	for range k.points {
+		d := k.start(t)
+		select {
+		case <-k.due:
+			d.kill()
+		case <-d.ended:
+			t.Fatalf("serve ended with %d", d.cmd.ProcessState.ExitCode())
+		case <-time.After(patience):
+			t.Fatalf("%d requests came, and no more within %s", k.received.Load(), patience)
+		}
+	}
+	last := k.start(t)
+	var accepted map[string]bool
+	select {
+	case accepted = <-k.accepted:
+	case <-time.After(patience):
+		t.Fatal("not all was accepted")
+	}
+	eventually(t, "all that was accepted", k.hooks.took("/", slices.Collect(maps.Keys(accepted))))
+	store := redisAt(t, filepath.Join(k.data, "redis.sock"))
+	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	eventually(t, "nothing to be parked", func() error {
+		n, err := store.ZCard(t.Context(), "hubrelay:retry:hook").Result()
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d are parked", n)
+		}
+		return err
+	})
+	if dead := deadLetters(t, store, "hook"); len(dead) > 0 {
+		t.Errorf("%d are dead letters, the first is %v", len(dead), dead[0])
+	}
+	last.stop(t)
+	k.judge(t, accepted)
+}
+
+// start does not wait until the daemon is ready, since it may have to be killed before.
+func (k *killed) start(t *testing.T) *daemon {
+	t.Helper()
+	d := &daemon{process: start(t, nil, "serve", "-c", k.file)}
+	k.current.Store(d)
+	return d
+}
+
+// judge counts what the receiver took more than once.
+func (k *killed) judge(t *testing.T, accepted map[string]bool) {
+	t.Helper()
+	taken, refused := map[string]int{}, 0
+	for _, h := range k.hooks.of("/") {
+		switch {
+		case h.bad != nil:
+			t.Errorf("attempt %d of %s: %v", h.attempt, h.id, h.bad)
+		case !accepted[h.id]:
+			t.Errorf("%s came and was never accepted", h.id)
+		case h.status == http.StatusServiceUnavailable:
+			refused++
+		default:
+			taken[h.id]++
+		}
+	}
+	for _, n := range taken {
+		if n > 1 {
+			k.twice++
+		}
+	}
+	t.Logf("of %d accepted all came, %d were refused at first, %d were taken more than once: %.2f %%",
+		len(accepted), refused, k.twice, 100*float64(k.twice)/killedDeliveries)
+}
+
+// publish gets all accepted while the daemon is being killed, not far ahead of the receiver, so that no kill finds
+// everything dispatched. A batch is repeated with its Idempotency-Key until it is accepted.
+func (k *killed) publish(ctx context.Context, t *testing.T) {
+	accepted := make(map[string]bool, killedDeliveries)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for at := 0; at < killedDeliveries; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		d := k.current.Load()
+		if d == nil || d.serving() != nil || at > int(k.received.Load())+killedAhead {
+			continue
+		}
+		ids, err := d.publishNumbered(ctx, at)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, id := range ids {
+			accepted[id] = true
+		}
+		at += len(ids)
+	}
+	k.accepted <- accepted
+}
+
+// publishNumbered publishes a batch whose object.ids are numbers, and returns the relay's ids, none where the batch may
+// not have been accepted.
+func (d *daemon) publishNumbered(ctx context.Context, first int) ([]string, error) {
+	var body strings.Builder
+	for n := range killedBatch {
+		fmt.Fprintf(&body, `{"topic":"job.created","object":{"id":"%d"}}`+"\n", first+n)
+	}
+	r, err := d.try(ctx, request{
+		method: "POST", key: opsKey, hub: "hub-1", contentType: "application/x-ndjson", body: body.String(),
+		header: map[string]string{"Idempotency-Key": strconv.Itoa(first)},
+	})
+	if err != nil || r.status == http.StatusServiceUnavailable {
+		return nil, nil
+	}
+	var answer struct{ Data struct{ IDs []string } }
+	if err := json.Unmarshal([]byte(r.body), &answer); err != nil || r.status != http.StatusAccepted || len(answer.Data.IDs) != killedBatch {
+		return nil, fmt.Errorf("publish was answered %d %s", r.status, r.body)
+	}
+	return answer.Data.IDs, nil
+}
+
+// serving returns nil once the daemon has said where it listens.
+func (d *daemon) serving() error {
+	for line := range strings.Lines(d.err.String()) {
+		var record struct{ Msg, Public, Admin string }
+		if json.Unmarshal([]byte(line), &record) == nil && record.Msg == "serving" {
+			d.public, d.admin = record.Public, record.Admin
+			return nil
+		}
+	}
+	return errors.New(d.err.String())
+}
