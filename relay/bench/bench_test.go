@@ -3,9 +3,11 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"net"
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
@@ -72,5 +74,34 @@ func TestTableSaysWhatWasMissed(t *testing.T) {
 	}
 	if err := missed([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
 		t.Errorf("missed: %v", err)
+	}
+}
+
+func TestReceiverTakesRequestsHoweverTheyAreCut(t *testing.T) {
+	r := &receiver{}
+	published := time.Now().Add(-time.Second)
+	request := stamped(published)
+	for n := range request {
+		if _, _, ok := wholeRequest(request[:n]); ok {
+			t.Fatalf("%d of %d bytes passed for a request", n, len(request))
+		}
+	}
+	head, body, ok := wholeRequest(request)
+	if !ok || !json.Valid(body) {
+		t.Fatalf("%v: %s", ok, body)
+	}
+	r.tally(head, body, published.Add(time.Second))
+	r.tally([]byte("POST / HTTP/1.1\r\nwebhook-signature: v1,x"), []byte(event), published.Add(3*time.Second))
+	if r.count != 2 || r.signed != 1 || r.last.Sub(r.first) != 2*time.Second || len(r.latencies) != 1 || r.latencies[0] != time.Second {
+		t.Errorf("%+v", r)
+	}
+	for n, want := range map[int]time.Duration{0: 0, 1: 1, 100: 99, 1000: 990} {
+		var values []time.Duration
+		for i := range n {
+			values = append(values, time.Duration(n-i))
+		}
+		if got := percentile(values, 99); got != want {
+			t.Errorf("the 99th percentile of %d is %d, want %d", n, got, want)
+		}
 	}
 }

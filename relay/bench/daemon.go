@@ -143,12 +143,15 @@ func cpuTime(pid int) (time.Duration, error) {
 }
 
 // residentMiB is the memory that a process holds.
-func residentMiB(pid int) (float64, error) {
+func residentMiB(pid int) (float64, error) { return memoryMiB(pid, "VmRSS") }
+
+// memoryMiB is a line of a process's status: VmRSS for what it holds, VmHWM for the most it ever held.
+func memoryMiB(pid int, line string) (float64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(data), "VmRSS:")
+	_, rest, _ := strings.Cut(string(data), line+":")
 	fields := strings.Fields(rest)
 	if len(fields) == 0 {
 		return 0, errors.New("the system does not tell a process's memory")

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-const wholeRun = 170 * time.Second
+const wholeRun = 260 * time.Second
 
 func main() {
 	// The program starts itself again for the parts that need a process of their own.
@@ -48,12 +48,15 @@ var measurements = []measurement{
 	{"publish", measurePublish},
 	{"fanout", measureFanout},
 	{"webhook", measureWebhook},
+	{"many", measureMany},
+	{"hang", measureHang},
+	{"parked", measureParked},
 }
 
 func bench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, webhook (default: all)")
+	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, webhook, many, hang, parked (default: all)")
 	jsonFile := flags.String("json", "", "also write the table to this file as JSON")
 	if err := flags.Parse(args); err != nil {
 		return err

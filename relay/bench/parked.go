@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/deliver"
+)
+
+const (
+	parkedRetries = 1_000_000
+	parkedDue     = 100 // of them are due now, the others in days
+	parkedStep    = 10_000
+	parkedSettle  = 6 * time.Second // the daemon looks at its figures every five
+)
+
+// measureParked weighs a daemon while Redis holds a million parked deliveries of its sink: its peak from the start, over
+// attempts at those that are due, and over a look at its figures.
+func measureParked(ctx context.Context, r *rig) ([]row, error) {
+	client := redis.NewClient(&redis.Options{Addr: r.redis.address, ReadTimeout: 20 * time.Second})
+	defer func() { _ = client.Close() }()
+	// What is measured does not depend on the append-only file, which would grow by a GiB.
+	if err := client.ConfigSet(ctx, "appendonly", "no").Err(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = r.redis.clear()
+		_ = client.ConfigSet(context.WithoutCancel(ctx), "appendonly", "yes").Err()
+	}()
+	if err := r.park(ctx, client); err != nil {
+		return nil, fmt.Errorf("park a million: %w", err)
+	}
+	held, err := client.InfoMap(ctx, "memory").Result()
+	if err != nil {
+		return nil, err
+	}
+	var inRedis float64
+	if _, err := fmt.Sscan(held["Memory"]["used_memory"], &inRedis); err != nil {
+		return nil, err
+	}
+	to, err := startReceiver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer to.stop()
+	d, err := r.startDaemon(ctx, webhooks(to.webhook("hook", hookTopics)))
+	if err != nil {
+		return nil, err
+	}
+	defer d.stop()
+	if _, err := to.ask("await", parkedDue); err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, parkedSettle); err != nil {
+		return nil, err
+	}
+	peak, err := memoryMiB(d.cmd.Process.Pid, "VmHWM")
+	return []row{newRow("1,000,000 parked retries, peak resident", peak, "MiB", "Redis", inRedis/(1<<20)).atMost(50)}, err
+}
+
+// park parks one delivery as a replay does, and lets Redis repeat it.
+func (r *rig) park(ctx context.Context, client *redis.Client) error {
+	if err := r.redis.clear(); err != nil {
+		return err
+	}
+	keys, err := backbone.NewKeys("hubrelay", 1, false)
+	if err != nil {
+		return err
+	}
+	const sink = "hook"
+	if _, err := deliver.NewStore(client, keys).Replay(ctx, oneEntry{}, deliver.Replay{Sink: sink, Partitions: 1, After: "0-0"}); err != nil {
+		return err
+	}
+	repeat := redis.NewScript(`
+local body = redis.call('HGET', KEYS[2], ARGV[1])
+for i = ARGV[2], ARGV[2] + ARGV[3] - 1 do
+  local id = string.format('%024x', i)
+  local due = ARGV[5]
+  if i < tonumber(ARGV[6]) then due = ARGV[4] end
+  redis.call('HSET', KEYS[2], id, body)
+  redis.call('ZADD', KEYS[1], due, id)
+  redis.call('ZADD', KEYS[3], ARGV[4], id)
+end`)
+	now := time.Now()
+	for first := 1; first < parkedRetries; first += parkedStep {
+		err := repeat.Run(ctx, client, []string{keys.Retry(sink), keys.Parked(sink), keys.Since(sink)},
+			entryID, first, min(parkedStep, parkedRetries-first), now.UnixMilli(), now.Add(10*24*time.Hour).UnixMilli(), parkedDue).Err()
+		if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
+			return err
+		}
+	}
+	n, err := client.ZCard(ctx, keys.Retry(sink)).Result()
+	if err == nil && n != parkedRetries {
+		err = fmt.Errorf("%d are parked", n)
+	}
+	return err
+}
+
+const entryID = "5f0c8a7e9d3b2a1c4e6f8a92"
+
+// oneEntry is a log with one entry.
+type oneEntry struct{}
+
+func (oneEntry) Range(context.Context, int, string, int) ([]relay.Notification, error) {
+	return []relay.Notification{{
+		ID: entryID, Topic: "container.instance.state.changed", Hub: benchHub, Account: "5f0c8a7e9d3b2a1c4e6f8a91",
+		Cursor: "1763740000000-0", Data: []byte(event),
+	}}, nil
+}
+
+func (oneEntry) Covers(context.Context, int, string) (bool, error) { return true, nil }
+
+func (oneEntry) Reached(context.Context, int, string) (string, error) { return "1763740000000-0", nil }
+
+func (oneEntry) Queued(context.Context, int, string, []string) ([]bool, error) {
+	return []bool{false}, nil
+}
+
+func (oneEntry) Behind(_, position string) bool { return position == "0-0" }

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	manyMessages = 10_000
+	manyRounds   = 2
+
+	steadyEvery  = 2 * time.Millisecond // 500 notifications a second
+	steadyFor    = 500                  // of them, so a second
+	steadyRounds = 6
+)
+
+// measureMany compares what a notification for one sink costs the daemon, from being published to being delivered, when
+// there is only that sink and when there are others that do not want it. Of each the best round counts.
+func measureMany(ctx context.Context, r *rig) ([]row, error) {
+	to, err := startReceiver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer to.stop()
+	numbers := []int{1, 100, 1000}
+	costs := []float64{math.Inf(1), math.Inf(1), math.Inf(1)}
+	for range manyRounds {
+		for i, n := range numbers {
+			lines := []string{to.webhook("hook", hookTopics)}
+			for other := 1; other < n; other++ {
+				lines = append(lines, to.webhook("other"+strconv.Itoa(other), "billing.*"))
+			}
+			err := r.withDaemon(ctx, webhooks(lines...), func(d *daemon) error {
+				if err := pause(ctx, time.Second); err != nil { // what it does at its start is not part of it
+					return err
+				}
+				got, err := r.deliver(ctx, d, to, manyMessages, func() error { return d.publish(manyMessages) })
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(os.Stderr, "%d sinks: %.1f us CPU/notification\n", n, got.cost)
+				costs[i] = min(costs[i], got.cost)
+				return nil
+			})
+			if err != nil {
+				return nil, fmt.Errorf("%d sinks: %w", n, err)
+			}
+		}
+	}
+	const unit = "us CPU/notification"
+	return []row{
+		newRow("100 sinks of which one matches", costs[1], unit, "one sink", costs[0]).ratioAtMost(1.15),
+		newRow("1,000 sinks of which one matches", costs[2], unit, "one sink", costs[0]).ratioAtMost(1.5),
+	}, nil
+}
+
+// measureHang compares how late notifications come, at a steady rate, while another sink is paused and while that sink's
+// receiver has stopped to answer. Of each the best round counts.
+func measureHang(ctx context.Context, r *rig) ([]row, error) {
+	to, err := startReceiver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer to.stop()
+	hung, err := startReceiver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer hung.stop()
+	without, beside := math.Inf(1), math.Inf(1)
+	err = r.withDaemon(ctx, webhooks(to.webhook("steady", hookTopics), hung.webhook("hung", hookTopics)), func(d *daemon) error {
+		if err := d.operate(ctx, "sinks/hung/pause"); err != nil {
+			return err
+		}
+		if _, err := d.steady(to); err != nil { // connections and caches
+			return err
+		}
+		for range steadyRounds {
+			late, err := d.steady(to)
+			if err != nil {
+				return err
+			}
+			without = min(without, late)
+			if late, err = d.hanging(ctx, to, hung); err != nil {
+				return err
+			}
+			beside = min(beside, late)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []row{
+		newRow("p99 while another sink hangs", beside, "ms from published to received", "without it", without).ratioAtMost(1.3),
+	}, nil
+}
+
+// hanging returns how late notifications come to one receiver while the other does not answer.
+func (d *daemon) hanging(ctx context.Context, to, hung target) (late float64, err error) {
+	if _, err := hung.ask("forget"); err != nil {
+		return 0, err
+	}
+	if _, err := hung.ask("hold"); err != nil {
+		return 0, err
+	}
+	if err := d.operate(ctx, "sinks/hung/resume"); err != nil {
+		return 0, err
+	}
+	if _, err := hung.ask("await", hookConcurrency); err != nil { // all that it may have in flight
+		return 0, err
+	}
+	if late, err = d.steady(to); err != nil {
+		return 0, err
+	}
+	if err := d.operate(ctx, "sinks/hung/pause"); err != nil {
+		return 0, err
+	}
+	_, err = hung.ask("answer", 0*time.Second)
+	return late, err
+}
+
+// steady publishes at a steady rate, and returns the 99th percentile of how late the notifications came, in milliseconds.
+func (d *daemon) steady(to target) (float64, error) {
+	c, err := dialHTTP(d.listen)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	if _, err := to.ask("forget"); err != nil {
+		return 0, err
+	}
+	err = paced(steadyFor, steadyEvery, func() error { return c.post(stamped(time.Now())) })
+	if err != nil {
+		return 0, err
+	}
+	if _, err := to.ask("await", steadyFor); err != nil {
+		return 0, err
+	}
+	answer, err := to.ask("p99")
+	if err != nil {
+		return 0, err
+	}
+	ns, err := strconv.ParseFloat(answer, 64)
+	return ns / float64(time.Millisecond), err
+}
+
+// stamped is the request that publishes the event with its time as the id of its object.
+func stamped(at time.Time) []byte {
+	_, rest, _ := strings.Cut(event, eventObject)
+	return request("application/json", []byte(eventStart+publishedAt+strconv.FormatInt(at.UnixNano(), 10)+rest))
+}
+
+const (
+	eventStart  = `{"topic":"container.instance.state.changed","object":{"id":`
+	eventObject = eventStart + `"5f0c8a7e9d3b2a1c4e6f8a92`
+)
