@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"slices"
 	"strings"
 
 	slackgo "github.com/slack-go/slack"
@@ -138,6 +139,13 @@ func (t *tally) line(e *event) string {
 
 // shared tells whether the summary says of all what f says of one.
 func (t *tally) shared(f identifier) bool {
-	value, ok := t.by[strings.ToLower(f.one)]
-	return ok && len(f.values) == 1 && f.values[0] == value && (f.one == "Hub" || f.one == "Cluster")
+	switch f.one {
+	case "Hub":
+		return f.values[0] == t.by["hub"]
+	case "Cluster":
+		// Several are one text, in their order, with each of them once.
+		by := t.by["cluster"]
+		return by != "" && strings.Join(slices.Compact(slices.Sorted(slices.Values(f.values))), ", ") == by
+	}
+	return false
 }

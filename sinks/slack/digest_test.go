@@ -23,12 +23,12 @@ func gather(count, most int, begin time.Time, by map[string]string, kind func(i 
 			continue
 		}
 		at := begin.Add(time.Duration(i) * time.Second)
-		cluster, ok := by["cluster"]
-		if !ok {
-			cluster = "production"
+		clusters := "production"
+		if by["cluster"] != "" {
+			clusters = strings.ReplaceAll(by["cluster"], ", ", `","`)
 		}
 		n := note(fmt.Sprintf("%08x%016x", at.Unix(), i), topic, object,
-			fmt.Sprintf(`{"hub_id":"hub1","account_id":"acc1","clusters":[%q],"containers":["c%d"]}`, cluster, i%3))
+			fmt.Sprintf(`{"hub_id":"hub1","account_id":"acc1","clusters":["%s"],"containers":["c%d"]}`, clusters, i%3))
 		d.Notifications = append(d.Notifications, n)
 	}
 	return d
@@ -64,7 +64,7 @@ func digestGoldens() map[string]relay.Delivery {
 		"digest":          gather(57, 20, evening, map[string]string{"topic": "container.instance.error", "hub": "hub1"}, errors),
 		"digest_trouble":  gather(40, 20, evening, map[string]string{"cluster": "production"}, mixed),
 		"digest_huge":     gather(5000, 60, evening, nil, huge),
-		"digest_midnight": gather(4, 20, time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC), map[string]string{"hub": "hub1", "cluster": ""}, created),
+		"digest_midnight": gather(4, 20, time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC), map[string]string{"hub": "hub1", "cluster": "eu, us"}, created),
 		"digest_one":      one,
 	}
 }

@@ -151,10 +151,7 @@ func (t *tally) summary() string {
 		add("topic", one)
 	}
 	for _, name := range []string{"hub", "cluster"} {
-		switch value, ok := t.by[name]; {
-		case ok && clean(value) == "":
-			common = append(common, "no "+name)
-		case ok:
+		if value := t.by[name]; clean(value) != "" {
 			add(name, value)
 		}
 	}
