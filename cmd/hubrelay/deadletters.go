@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -225,9 +227,11 @@ type letterContent struct {
 	Notifications []json.RawMessage `json:"notifications"`
 	Raw           string            `json:"raw"`
 	Digest        *struct {
-		Count int    `json:"count"`
-		First string `json:"first"`
-		Last  string `json:"last"`
+		Count  int               `json:"count"`
+		First  string            `json:"first"`
+		Last   string            `json:"last"`
+		By     map[string]string `json:"by"`
+		Topics map[string]int    `json:"topics"`
 	} `json:"digest"`
 	Attempts []struct {
 		Time    string  `json:"time"`
@@ -244,6 +248,9 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &l); err != nil {
 		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
 	}
+	if len(l.Notification) > 0 && string(l.Notification) != "null" && len(l.Notifications) == 0 {
+		l.Notifications = []json.RawMessage{l.Notification}
+	}
 	p := paletteFor(std.out, std.env)
 	var b strings.Builder
 	line := func(name, value string) {
@@ -257,7 +264,9 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 	line("hub", l.Hub)
 	line("account", l.Account)
 	if d := l.Digest; d != nil {
-		line("digest", fmt.Sprintf("of %d, the first %s, the last %s; lists %d", d.Count, d.First, d.Last, max(1, len(l.Notifications))))
+		line("digest", fmt.Sprintf("of %d, the first %s, the last %s; lists %d", d.Count, d.First, d.Last, len(l.Notifications)))
+		line("by", commonText(d.By))
+		line("topics", topicsText(d.Topics))
 	}
 	line("died", fmt.Sprintf("%s (%s ago)", l.Time, ago(l.Time)))
 	line("reason", l.Reason)
@@ -273,15 +282,16 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 			fmt.Fprintf(&b, "     %s %s\n", p.dim("|"), printable(strings.TrimRight(answer, "\r\n")))
 		}
 	}
-	if len(l.Notification) > 0 && string(l.Notification) != "null" && len(l.Notifications) == 0 {
-		l.Notifications = []json.RawMessage{l.Notification}
-	}
-	for _, n := range l.Notifications {
+	for i, n := range l.Notifications {
 		var pretty bytes.Buffer
 		if err := json.Indent(&pretty, n, "", "  "); err != nil {
 			return fmt.Errorf("read the daemon's answer: %w", err)
 		}
-		fmt.Fprintf(&b, "\n%s\n", p.bold("notification"))
+		title := "notification"
+		if len(l.Notifications) > 1 {
+			title = fmt.Sprintf("notification %d of %d", i+1, len(l.Notifications))
+		}
+		fmt.Fprintf(&b, "\n%s\n", p.bold(title))
 		for text := range strings.Lines(pretty.String()) {
 			b.WriteString(printable(strings.TrimRight(text, "\n")) + "\n")
 		}
@@ -294,4 +304,23 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 	}
 	_, err := std.out.Write([]byte(b.String()))
 	return err
+}
+
+// commonText says what all of a digest have in common.
+func commonText(by map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, name+" "+by[name])
+	}
+	return strings.Join(parts, ", ")
+}
+
+// topicsText counts the topics of a digest, the most frequent first.
+func topicsText(topics map[string]int) string {
+	names := slices.Sorted(maps.Keys(topics))
+	slices.SortStableFunc(names, func(a, b string) int { return topics[b] - topics[a] })
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%d × %s", topics[name], name)
+	}
+	return strings.Join(names, ", ")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,20 +51,26 @@ func deliveryOf(cfg config.Sink, n relay.Notification) relay.Delivery {
 	}
 	d.Digest = &relay.Digest{Count: 1, First: n.Stored(), Last: n.Stored(), Topics: map[string]int{n.Topic: 1}}
 	for _, name := range cfg.Digest.By {
-		if d.Digest.By == nil {
-			d.Digest.By = map[string]string{}
-		}
-		switch name {
-		case "topic":
-			d.Digest.By[name] = n.Topic
-		case "hub":
-			d.Digest.By[name] = n.Hub
-		case "cluster":
-			d.Digest.By[name] = ""
-			if e, err := n.Envelope(); err == nil && len(e.Context.Clusters) == 1 {
-				d.Digest.By[name] = e.Context.Clusters[0]
+		if value := commonValue(name, n); value != "" {
+			if d.Digest.By == nil {
+				d.Digest.By = map[string]string{}
 			}
+			d.Digest.By[name] = value
 		}
 	}
 	return d
+}
+
+// commonValue is what a digest by that name has in common when n is in it, as the digests that are gathered have it.
+func commonValue(name string, n relay.Notification) string {
+	switch name {
+	case deliver.ByTopic:
+		return n.Topic
+	case deliver.ByHub:
+		return n.Hub
+	case deliver.ByCluster:
+		e, _ := n.Envelope() // one that cannot be decoded names no cluster
+		return strings.Join(slices.Compact(slices.Sorted(slices.Values(e.Context.Clusters))), ", ")
+	}
+	return ""
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -38,5 +39,24 @@ func TestTiming(t *testing.T) {
 		if got := timing(tc.cfg, tc.gathers, relay.Notification{Data: []byte(tc.data)}); !slices.Equal(got, tc.want) {
 			t.Errorf("%+v: %q, want %q", tc.cfg, got, tc.want)
 		}
+	}
+}
+
+// What is shown has in common what a digest that is gathered would.
+func TestDeliveryOf(t *testing.T) {
+	t.Parallel()
+	n := relay.Notification{ID: "65f0c2a00123456789abcdef", Topic: "a.b", Hub: "h", Data: []byte(`{"topic":"a.b","object":{"id":"","state":"","error":""},` +
+		`"context":{"hub_id":"h","account_id":"","environments":[],"dns_zones":[],"clusters":["us","eu","us"],"containers":[]},"flags":null}`)}
+	if d := deliveryOf(config.Sink{Digest: config.Digest{Max: 20, By: []string{"hub"}}}, n); d.Digest != nil {
+		t.Errorf("a digest without a wait: %+v", d.Digest)
+	}
+	d := deliveryOf(config.Sink{Digest: config.Digest{Wait: time.Second, By: []string{"topic", "hub", "cluster"}}}, n).Digest
+	if d == nil || d.Count != 1 || !maps.Equal(d.By, map[string]string{"topic": "a.b", "hub": "h", "cluster": "eu, us"}) ||
+		d.Topics["a.b"] != 1 || d.First.Unix() != 0x65f0c2a0 || !d.Last.Equal(d.First) {
+		t.Errorf("%+v", d)
+	}
+	n.Data = []byte(`{}`)
+	if d := deliveryOf(config.Sink{Digest: config.Digest{Wait: time.Second, By: []string{"cluster"}}}, n).Digest; d == nil || d.By != nil {
+		t.Errorf("without a cluster: %+v", d)
 	}
 }

@@ -139,6 +139,10 @@ func adminAnswers() map[string]string {
 			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[{"time":"2026-11-20T07:59:59Z","outcome":"permanent","status":400,` +
 			`"answer":"no such\nhook \u001b[2J","error":"post to example.com: answered 400","ms":31}],` +
 			`"notification":{"topic":"container.error","object":{"id":"x"}}}}`,
+		"GET /api/sinks/billing/deadletters/many": `{"data":{"id":"many","topic":"container.error","hub":"hub-1","account":"acme",` +
+			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[],"digest":{"count":57,"first":"2026-11-20T07:58:03Z",` +
+			`"last":"2026-11-20T07:59:00Z","by":{"hub":"hub-1","cluster":"eu\u001b[2J"},"topics":{"container.created":2,"container.error":43,"acme.x":12}},` +
+			`"notification":{"object":{"id":"x"}},"notifications":[{"object":{"id":"x"}},{"object":{"id":"y"}}]}}`,
 	}
 }
 
@@ -177,6 +181,10 @@ func TestSteeringCommands(t *testing.T) {
 		{"deadletters show billing one", 0, []string{
 			"container.error", "hub-1", "attempts: 1", "permanent", "400", "31 ms", "| no such\n", "| hook", `"id": "x"`,
 		}, "GET /api/sinks/billing/deadletters/one"},
+		{"deadletters show billing many", 0, []string{
+			"digest    of 57, the first 2026-11-20T07:58:03Z, the last 2026-11-20T07:59:00Z; lists 2\n", "by        cluster eu", ", hub hub-1\n",
+			"topics    43 × container.error, 12 × acme.x, 2 × container.created\n", "notification 1 of 2\n", "notification 2 of 2\n", `"id": "y"`,
+		}, "GET /api/sinks/billing/deadletters/many"},
 		{"deadletters show billing two", 1, []string{"404."}, "GET /api/sinks/billing/deadletters/two"},
 		{"deadletters list", 2, []string{"--help"}, ""},
 		{"deadletters list billing --since soon", 2, []string{"2h"}, ""},
