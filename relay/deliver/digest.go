@@ -65,32 +65,63 @@ func (p *Pipeline) gather(ctx context.Context, d relay.Delivery) (done, granted 
 	return done, false, err
 }
 
+// gatherParked gathers a claimed delivery that was never attempted, as a replay of the log parks them, and reports whether
+// it did. It holds a slot and an attempt then, which it gives back.
+func (p *Pipeline) gatherParked(ctx context.Context, c claim, r *record) bool {
+	off, _ := p.isDisabled()
+	if off || !p.gathers() || r.Digest != nil || len(r.Attempts) > 0 || len(r.Notifications) != 1 {
+		return false
+	}
+	g := p.gathered(r.Notifications[0].notification(), max(p.o.Digest.Wait, p.gate.rate.Interval()))
+	g.ends = c.ends
+	done, err := p.store(ctx, g, false)
+	if err == nil && !done {
+		return false // Redis is full
+	}
+	p.slots.release(1)
+	p.gate.back(1)
+	if err != nil {
+		p.unsettled(c, err)
+		return true
+	}
+	p.capacity.left()
+	return true
+}
+
 // put gathers d. With join it reports false where nothing of the sink waits that d could wait with; else only where Redis
 // is full, since only deliveries make room.
 func (p *Pipeline) put(ctx context.Context, d relay.Delivery, wait time.Duration, join bool) (done bool, err error) {
 	for _, n := range d.Notifications {
-		g := gathered{n: n, max: p.o.Digest.Max, wait: wait, came: n.Stored()}
-		if g.came.IsZero() {
-			g.came = p.o.Now()
-		}
-		g.by, g.key = group(n, p.o.Digest.By)
-		var left time.Duration
-		var fresh bool
-		// It is safe to repeat: a digest counts an id once.
-		err = p.persist(ctx, func(ctx context.Context) error {
-			var err error
-			left, fresh, done, err = p.o.Store.gather(ctx, p.o.Name, g, join)
-			if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {
-				return nil
-			}
-			return err
-		})
-		if err != nil || !done {
+		if done, err = p.store(ctx, p.gathered(n, wait), join); err != nil || !done {
 			return false, err
-		}
-		if fresh {
-			p.onPark(left)
 		}
 	}
 	return done, nil
+}
+
+func (p *Pipeline) gathered(n relay.Notification, wait time.Duration) gathered {
+	g := gathered{n: n, max: p.o.Digest.Max, wait: wait, came: n.Stored()}
+	if g.came.IsZero() {
+		g.came = p.o.Now()
+	}
+	g.by, g.key = group(n, p.o.Digest.By)
+	return g
+}
+
+func (p *Pipeline) store(ctx context.Context, g gathered, join bool) (done bool, err error) {
+	var left time.Duration
+	var fresh bool
+	// It is safe to repeat: a digest counts an id once.
+	err = p.persist(ctx, func(ctx context.Context) error {
+		var err error
+		left, fresh, done, err = p.o.Store.gather(ctx, p.o.Name, g, join)
+		if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {
+			return nil
+		}
+		return err
+	})
+	if err == nil && fresh {
+		p.onPark(left)
+	}
+	return done, err
 }

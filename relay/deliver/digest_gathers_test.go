@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -163,5 +164,56 @@ func TestFullRedisGathersNothing(t *testing.T) {
 	d := event(0, "a.b", "h1")
 	if err := p.Handle(t.Context(), d); err != nil || sink.attempts(d.ID) != 1 {
 		t.Errorf("%v after %d attempts", err, sink.attempts(d.ID))
+	}
+}
+
+// What a replay of the log parks is gathered too, whatever the rate; what has a history goes alone.
+func TestReplaysAreGathered(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"digest": gathering(300*time.Millisecond, 20),
+		"rate": func(o *Options) {
+			o.Rate, o.Burst, o.Gathers = relay.Rate{Count: 30, Per: time.Minute}, 1, true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			log := &fakeLog{reached: "300-0", covers: true, queued: map[string]bool{}}
+			for i := 1; i <= 50; i++ {
+				n := event(i, "a.b", "h1").Notifications[0]
+				n.Cursor = fmt.Sprintf("%d-0", i)
+				log.entries = append(log.entries, n)
+			}
+			if got, err := e.store.Replay(t.Context(), log, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || got.Parked != 50 {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			sink := &fakeSink{answer: answers(nil)}
+			e.retries(e.pipeline(sink, change))
+			total := func() (n int) {
+				for _, d := range sink.deliveries() {
+					if n++; d.Digest != nil {
+						n += d.Digest.Count - 1
+					}
+				}
+				return n
+			}
+			eventually(t, "all delivered", func() bool { return total() == 50 && e.parkedCount() == 0 })
+			if n := len(sink.deliveries()); n > 5 {
+				t.Errorf("%d messages for a replay of 50", n)
+			}
+		})
+	}
+}
+
+func TestGatheringALostClaimChangesNothing(t *testing.T) {
+	e := newEnv(t)
+	e.park(1)
+	n := event(0, "a.b", "h1").Notifications[0]
+	n.ID = "p0"
+	g := gathered{n: n, key: "k", max: 1, wait: time.Hour, came: n.Stored(), ends: "1"}
+	if _, _, done, err := e.store.gather(t.Context(), "s", g, false); err != nil || !done {
+		t.Fatal(done, err)
+	}
+	if e.gatheredCount() != 0 || e.parkedCount() != 1 {
+		t.Errorf("%d gathered, %d parked", e.gatheredCount(), e.parkedCount())
 	}
 }

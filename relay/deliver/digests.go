@@ -25,6 +25,8 @@ const (
 	// digestRemembers is how many ids an open digest knows, to count nothing twice. Only what was not acked comes again,
 	// which is what the nodes have in hand.
 	digestRemembers = 4096
+	// lostClaim is gather.lua's answer where somebody else has the parked delivery by now.
+	lostClaim = -2
 )
 
 var (
@@ -49,10 +51,11 @@ type gathered struct {
 	max  int
 	wait time.Duration
 	came time.Time
+	ends string // of the claim of a parked one, empty for a fresh one
 }
 
 // gather appends to the open digest of a group. With join it does so only where something of the sink is due or gathers
-// already, and says whether it did. It returns how long the digest goes on gathering, and whether it is a new one.
+// already. done says that nothing is left to do for g: it was gathered, or the claim of a parked one was lost. It returns how long the digest goes on gathering, and whether it is a new one.
 func (s *Store) gather(ctx context.Context, sink string, g gathered, join bool) (wait time.Duration, fresh, done bool, err error) {
 	by, err := json.Marshal(g.by)
 	if err != nil {
@@ -64,7 +67,7 @@ func (s *Store) gather(ctx context.Context, sink string, g gathered, join bool) 
 	}
 	reply, err := gatherScript.Run(ctx, s.client, s.digest(sink, g.key), flag(join), g.key, g.wait.Milliseconds(),
 		newID(g.came), by, g.max, digestBytes, digestRemembers,
-		g.n.ID, g.n.Topic, g.came.UnixMilli(), g.came.UTC().Format(time.RFC3339Nano), item).Int64Slice()
+		g.n.ID, g.n.Topic, g.came.UnixMilli(), g.came.UTC().Format(time.RFC3339Nano), item, g.ends).Int64Slice()
 	if err == nil && len(reply) != 2 {
 		err = errReply
 	}
@@ -72,7 +75,7 @@ func (s *Store) gather(ctx context.Context, sink string, g gathered, join bool) 
 		return 0, false, false, fmt.Errorf("gather a notification: %w", err)
 	}
 	if reply[0] < 0 {
-		return 0, false, false, nil
+		return 0, false, reply[0] == lostClaim, nil
 	}
 	return time.Duration(reply[0]) * time.Millisecond, reply[1] == 1, true, nil
 }

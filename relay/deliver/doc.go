@@ -42,7 +42,8 @@
 // A sink with a digest attempts nothing that is fresh: [Pipeline.Handle] gathers it in Redis. When its time has come one
 // script makes a parked delivery of an open digest, with an id of its own, which is never changed again: attempts, other
 // nodes, dead letters and replays have the same. While the destination is down or rests nothing is sealed. A kind of sink
-// that gathers attempts alone what its rate allows at once, and gathers what would have to wait.
+// that gathers attempts alone what its rate allows at once, and gathers what would have to wait. What a replay of the log
+// parks is gathered likewise; a dead letter that is taken back goes as it was.
 //
 // A sink whose receiver answered that it wants nothing more, or that has only failed for too long, is disabled on all
 // nodes and over restarts, and keeps its backlog. It is enabled again when its configuration changes or when an operator resumes it. A sink that an operator

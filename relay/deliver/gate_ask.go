@@ -131,7 +131,10 @@ func (g *gate) pause(wait time.Duration) {
 // close ends the goroutine that asks. Nobody passes any more where there is a rate.
 func (g *gate) close() {
 	g.mu.Lock()
-	g.closed = true
+	if g.spare += g.reserved; g.spare > 0 {
+		g.ask() // gives it back
+	}
+	g.reserved, g.wanted, g.closed = 0, 0, true
 	asker := g.asker
 	if g.timer != nil {
 		g.timer.Stop()

@@ -225,3 +225,17 @@ func TestTryPassesTheGate(t *testing.T) {
 		t.Error("a trial counts")
 	}
 }
+
+// What was set aside for retries that never came is there for the next start.
+func TestClosingGivesBack(t *testing.T) {
+	e := newEnv(t)
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Rate = relay.Rate{Count: 10, Per: time.Hour} })
+	p.gate.want()
+	eventually(t, "set aside", func() bool { return !p.gate.short() })
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.client.Exists(t.Context(), "hubrelay:rate:s").Val(); n != 0 {
+		t.Error("it is lost")
+	}
+}

@@ -296,6 +296,9 @@ func (p *Pipeline) retry(ctx context.Context, c claim) {
 		p.retryInOrder(ctx, c, r)
 		return
 	}
+	if err == nil && p.gatherParked(ctx, c, r) {
+		return
+	}
 	p.retryRecord(ctx, c, r, err)
 }
 

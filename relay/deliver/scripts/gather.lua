@@ -1,14 +1,22 @@
 -- Gather a notification into the open digest of its group. A repeat changes nothing while that digest is open.
--- KEYS: retry, parked, since, digests, digest, gathering, line, lined. ARGV: 1 to gather only where something of the sink waits already
--- (0: in any case), group, milliseconds until a new digest is sealed, id of a new digest, what its notifications have in
+-- KEYS: retry, parked, since, digests, digest, gathering, line, lined. ARGV: 1 to gather only where something of the sink
+-- waits already (0: in any case), group, milliseconds until a new digest is sealed, id of a new digest, what its notifications have in
 -- common (JSON), how many it lists, how many bytes of them, how many ids it remembers; then of the notification: id, topic,
--- when it came (unix milliseconds, and as text), how it is parked (JSON).
--- Returns milliseconds until the digest is sealed, or -1 where nothing was gathered; and 1 for a new digest.
+-- when it came (unix milliseconds, and as text), how it is parked (JSON), end of the claim where it is parked, or ''. A
+-- parked one leaves the delay queue, unless the claim was lost.
+-- Returns milliseconds until the digest is sealed, -1 where nothing was gathered, -2 where the claim was
+-- lost; and 1 for a new digest.
 local at = now()
-local open = KEYS[5]
+local open, id = KEYS[5], ARGV[9]
 if ARGV[1] == '1' and redis.call('ZCARD', KEYS[4]) == 0
   and redis.call('ZCOUNT', KEYS[1], '-inf', string.format('%.0f', at)) == 0 then
   return {-1, 0}
+end
+if ARGV[14] ~= '' then
+  if not held(id, ARGV[14]) then
+    return {-2, 0}
+  end
+  leave(id)
 end
 local new = redis.call('HSETNX', open, 'id', ARGV[4])
 if new == 1 then
@@ -16,7 +24,6 @@ if new == 1 then
 end
 redis.call('ZADD', KEYS[4], 'NX', string.format('%.0f', at + tonumber(ARGV[3])), ARGV[2])
 local wait = math.max(0, tonumber(redis.call('ZSCORE', KEYS[4], ARGV[2])) - at)
-local id = ARGV[9]
 if redis.call('HEXISTS', open, 'seen:' .. id) == 1 then
   return {wait, 0}
 end
