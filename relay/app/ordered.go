@@ -18,15 +18,15 @@ func (a *App) inOrder(b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline)
 	lease := b.Lease("ordered:"+s.name, leaseTime)
 	return func(ctx context.Context) error {
 		return lease.RunHeld(ctx, func(work, held context.Context) error {
-			return pipeline.Lead(work, held, func(ctx context.Context) error { return a.readInOrder(ctx, b, s, pipeline) })
+			return pipeline.Lead(work, held, func(ctx context.Context) error { return a.readInOrder(ctx, held, b, s, pipeline) })
 		})
 	}
 }
 
-// readInOrder hands over the sink's queue until ctx ends and nothing of it is in hand. It has a Subscriber of its own:
+// readInOrder hands over the sink's queue until ctx ends and nothing of it is in hand; the end of held cuts that short. It has a Subscriber of its own:
 // once that is closed, this node reads no more and its acks are stored, so that the next holder finds everything that is
 // left in order.
-func (a *App) readInOrder(ctx context.Context, b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline) error {
+func (a *App) readInOrder(ctx, held context.Context, b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline) error {
 	// Before the sink kept an order, any node may have had a part of the queue in hand.
 	if err := b.TakePending(ctx, s.name, consumerGroup, orderedConsumer); err != nil {
 		return err
@@ -45,6 +45,7 @@ func (a *App) readInOrder(ctx context.Context, b *backbone.Backbone, s *sink, pi
 	if err != nil {
 		return err
 	}
+	defer context.AfterFunc(held, subscriber.Abort)()
 	router, err := dispatch.NewRouter(dispatch.RouterOptions{
 		Handler: pipeline, Subscriber: subscriber, CloseTimeout: grace, Log: a.log.With("sink", s.name),
 	})

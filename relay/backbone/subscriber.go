@@ -206,6 +206,20 @@ func (s *Subscriber) SubscribeInitialize(topicName string) error {
 	return nil
 }
 
+// Abort ends all subscriptions and the contexts of their messages, without the Grace. It does not wait.
+func (s *Subscriber) Abort() {
+	s.mu.Lock()
+	var subs []*subscription
+	for _, t := range s.topics {
+		subs = append(subs, t.subscriptions()...)
+	}
+	s.mu.Unlock()
+	for _, sub := range subs {
+		sub.end()
+		sub.cancel()
+	}
+}
+
 // Close ends all subscriptions, gives back what was not acked, and returns when the acks are stored in Redis or after
 // the Grace and five seconds. It may be called twice.
 func (s *Subscriber) Close() error {

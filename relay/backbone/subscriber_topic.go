@@ -100,6 +100,11 @@ func (t *topic) add(entries []*queueEntry) {
 	if len(entries) == 0 {
 		return
 	}
+	if t.s.cfg.Key != nil { // before the lock, which every lane wants
+		for _, e := range entries {
+			e.key = t.s.cfg.Key(t.name, e.message())
+		}
+	}
 	t.mu.Lock()
 	if t.active == nil || t.active.ended && len(t.standby) == 0 {
 		t.mu.Unlock()
@@ -114,9 +119,6 @@ func (t *topic) add(entries []*queueEntry) {
 }
 
 func (t *topic) queueLocked(e *queueEntry) {
-	if t.s.cfg.Key != nil {
-		e.key = t.s.cfg.Key(t.name, e.message())
-	}
 	if e.key != "" {
 		if line, busy := t.behind[e.key]; busy {
 			t.behind[e.key] = append(line, e)

@@ -68,21 +68,15 @@ func (o *order) changed() {
 	}
 }
 
-// join counts what is about to be done as running. Its context ends with the lease too; leave must be called.
-func (o *order) join(ctx context.Context) (_ context.Context, leave func(), err error) {
+// join counts what is about to be done as running until running.Done. It returns the context of the lease, or nil where
+// this node does not lead and nothing may begin.
+func (o *order) join() (held context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.held == nil {
-		return ctx, nil, errNotLeading
+	if o.held != nil {
+		o.running.Add(1)
 	}
-	o.running.Add(1)
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(o.held, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-		o.running.Done()
-	}, nil
+	return o.held
 }
 
 // begin takes the turn of a key. Where the key is blocked or in flight it returns false, since when it is blocked, and
@@ -182,7 +176,8 @@ func (p *Pipeline) Ordered() bool { return p.order != nil }
 
 // Lead makes this node the one that works the queue of an ordered sink while work runs, which is to hand the queue's
 // deliveries to Handle, those of one key one after the other. Whoever calls it holds a lease: when ctx ends the work
-// may wind down, and when held ends too, what is running is cut short. Lead returns when nothing is running any more.
+// may wind down; when held ends too, running retries are cut short, as the work is to do with the contexts of Handle.
+// Lead returns when nothing is running any more.
 func (p *Pipeline) Lead(ctx, held context.Context, work func(context.Context) error) error {
 	o := p.order
 	if o == nil {
@@ -236,11 +231,10 @@ func (p *Pipeline) followLines(ctx context.Context) {
 
 // handleInOrder attempts a fresh delivery where nothing of its key is parked, and parks it behind the others else.
 func (p *Pipeline) handleInOrder(ctx context.Context, d relay.Delivery) error {
-	ctx, leave, err := p.order.join(ctx)
-	if err != nil {
-		return err
+	if p.order.join() == nil {
+		return errNotLeading
 	}
-	defer leave()
+	defer p.order.running.Done()
 	key := p.order.of.lineKey(d.Notifications[0])
 	for {
 		since, flying, ok := p.order.begin(key)
@@ -308,14 +302,17 @@ func (p *Pipeline) keyOf(r *record) string {
 
 // retryInOrder retries a claimed delivery unless another of its key is in flight.
 func (p *Pipeline) retryInOrder(ctx context.Context, c claim, r *record) {
-	ctx, leave, err := p.order.join(ctx)
-	if err != nil {
+	lease := p.order.join()
+	if lease == nil {
 		p.slots.release(1)
 		p.gate.back(1)
 		p.giveBack(ctx, c, c.body)
 		return
 	}
-	defer leave()
+	defer p.order.running.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(lease, cancel)()
 	key := p.keyOf(r)
 	if !p.order.beginParked(ctx, key) {
 		p.slots.release(1)

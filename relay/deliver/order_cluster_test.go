@@ -1,0 +1,55 @@
+package deliver
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// A cluster refuses a script whose keys are in several slots, even where one node holds them all.
+func TestOrderInACluster(t *testing.T) {
+	server := redistest.Start(t, "--cluster-enabled", "yes")
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
+	defer func() { _ = client.Close() }()
+	if err := client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cluster is up", func() bool { return client.Set(t.Context(), "up", 1, 0).Err() == nil })
+	keys, err := backbone.NewKeys("hubrelay", 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &env{t: t, server: server, client: client, store: NewStore(client, keys)}
+	const hubs, each = 3, 30
+	var got successes
+	rejects := func(d relay.Delivery) bool { return d.ID == "hub1-000007" && got.count() < hubs*each-1 }
+	p := e.pipeline(got.around(func(_ context.Context, d relay.Delivery) error {
+		if rejects(d) {
+			return relay.Permanent(errFar)
+		}
+		return flaky(t.Context(), d)
+	}), ordered(OrderingHub))
+	q := newQueue(hubs, each)
+	e.lead(p, q)
+	eventually(t, "all but one arrived", func() bool { return got.count() == hubs*each-1 && q.length() == 0 })
+	if c, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
+		t.Fatal(c, err)
+	}
+	eventually(t, "the last one too", func() bool { return got.count() == hubs*each })
+	if _, _, err := e.store.parkNow(t.Context(), "s", []any{0, "x", "{}", fmt.Sprintf("%024d", 1)}); err != nil {
+		t.Error(err)
+	}
+	if err := e.store.Forget(t.Context(), "s", true); err != nil {
+		t.Error(err)
+	}
+	left, err := client.Keys(t.Context(), "hubrelay:*{s}*").Result()
+	if err != nil || len(left) != 0 {
+		t.Errorf("%v is left after the sink was forgotten, %v", left, err)
+	}
+}
