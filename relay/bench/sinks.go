@@ -15,8 +15,9 @@ const (
 	manyRounds   = 2
 
 	steadyEvery  = 2 * time.Millisecond // 500 notifications a second
-	steadyFor    = 500                  // of them, so a second
-	steadyRounds = 6
+	steadyFor    = 200                  // of them, so 0.4 seconds: short rounds, of which some meet no neighbour
+	steadyRounds = 15
+	steadyAfter  = 100 * time.Millisecond // of a change, which is not part of it
 )
 
 // measureMany compares what a notification for one sink costs the daemon, from being published to being delivered, when
@@ -115,14 +116,19 @@ func (d *daemon) hanging(ctx context.Context, to, hung target) (late float64, er
 	if _, err := hung.ask("await", hookConcurrency); err != nil { // all that it may have in flight
 		return 0, err
 	}
+	if err := pause(ctx, steadyAfter); err != nil {
+		return 0, err
+	}
 	if late, err = d.steady(to); err != nil {
 		return 0, err
 	}
 	if err := d.operate(ctx, "sinks/hung/pause"); err != nil {
 		return 0, err
 	}
-	_, err = hung.ask("answer", 0*time.Second)
-	return late, err
+	if _, err := hung.ask("answer", 0*time.Second); err != nil {
+		return 0, err
+	}
+	return late, pause(ctx, steadyAfter)
 }
 
 // steady publishes at a steady rate, and returns the 99th percentile of how late the notifications came, in milliseconds.
