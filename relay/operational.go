@@ -11,9 +11,9 @@ const (
 // and no client of the stream gets them.
 func OperationalTopics() []TopicInfo {
 	return []TopicInfo{
-		{TopicSinkDisabled, "A sink was disabled, since its receiver is gone or only failed for too long; it keeps its backlog."},
-		{TopicSinkRecovered, "A sink that was disabled delivers again, since it was resumed or its configuration changed."},
-		{TopicDeadLetterCreated, "A sink gave up one or more deliveries, which became dead letters."},
+		{TopicSinkDisabled, "A sink was disabled and keeps its backlog."},
+		{TopicSinkRecovered, "A sink that was disabled delivers again."},
+		{TopicDeadLetterCreated, "A delivery was given up and became a dead letter."},
 	}
 }
 

@@ -42,6 +42,8 @@ type event struct {
 	// at is when the relay stored the notification, zero where that is not known.
 	at       time.Time
 	severity severity
+	// own is nil but for the relay's own notifications.
+	own *operational
 }
 
 // newEvent never fails: what cannot be read of a notification is left out.
@@ -60,12 +62,16 @@ func (r *renderer) newEvent(n relay.Notification) event {
 		e.Context.AccountID = n.Account
 	}
 	e.what = r.meaning(e.Topic)
+	e.own = operationalOf(&e)
 	e.severity = judge(e.Topic, e.Object)
 	return e
 }
 
 // headline is what happened and, where there is one, the state that it led to.
 func (e *event) headline() string {
+	if e.own != nil {
+		return e.own.headline(e)
+	}
 	if state := clean(e.Object.State); state != "" {
 		return e.what + ": " + state
 	}

@@ -120,7 +120,7 @@ func alertDetails(e *event) []string {
 	if text := clean(e.Object.Error); text != "" {
 		parts = append(parts, shorten(text, maxAlert/2))
 	}
-	if e.Object.ID != "" {
+	if e.Object.ID != "" && (e.own == nil || e.own.Sink != e.Object.ID) { // the headline names the sink
 		parts = append(parts, clean(e.Object.ID))
 	}
 	if e.Context.HubID != "" {
@@ -185,22 +185,27 @@ func (i identifier) title() string {
 	return i.many
 }
 
-func identifiers(e *event) []identifier {
-	single := func(name, value string) identifier {
-		if clean(value) == "" {
-			return identifier{}
-		}
-		return identifier{name, name, []string{value}}
+// named is an identifier of one value, which may be empty.
+func named(name, value string) identifier {
+	if clean(value) == "" {
+		return identifier{}
 	}
-	return []identifier{
-		single("Object", e.Object.ID),
-		single("Hub", e.Context.HubID),
-		single("Account", e.Context.AccountID),
+	return identifier{name, name, []string{value}}
+}
+
+func identifiers(e *event) []identifier {
+	object := []identifier{named("Object", e.Object.ID)}
+	if e.own != nil {
+		object = e.own.identifiers(e)
+	}
+	return append(object, []identifier{
+		named("Hub", e.Context.HubID),
+		named("Account", e.Context.AccountID),
 		{"Environment", "Environments", e.Context.Environments},
 		{"Cluster", "Clusters", e.Context.Clusters},
 		{"Container", "Containers", e.Context.Containers},
 		{"DNS zone", "DNS zones", e.Context.DNSZones},
-	}
+	}...)
 }
 
 // codes lists values in at most limit units, the first of at most most, and counts what does not fit.

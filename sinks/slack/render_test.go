@@ -71,6 +71,13 @@ func goldens() map[string]relay.Delivery {
 			`{"id":"inst-7","state":"unhealthy","error":""}`, fullContext)),
 		"created":     one(note("0123456789abcdef01234567", "dns.zone.created", `{"id":"z1","state":"","error":""}`, emptyContext)),
 		"extra_topic": one(note("0123456789abcdef01234567", "acme.backup.done", `{"id":"b1","state":"","error":""}`, emptyContext)),
+		"sink_disabled": one(relay.Notification{ID: "6b01cc5f000000d3e258604f", Topic: relay.TopicSinkDisabled, Data: []byte(
+			`{"topic":"hubrelay.sink.disabled","object":{"id":"billing","state":"disabled","error":"post to hooks.example.com: ` +
+				`answered 410"},"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],"clusters":[],` +
+				`"containers":[]},"flags":null}`)}),
+		"dead_letter": one(note("0123456789abcdef01234567", relay.TopicDeadLetterCreated,
+			`{"id":"765432100123456789abcdef","state":"permanent","error":"post to hooks.example.com: answered 400",`+
+				`"sink":"billing","topic":"billing.credit.error","attempts":1,"count":38}`, emptyContext)),
 		"hostile": one(note("0123456789abcdef01234567", "container.error",
 			`{"id":`+quoted(hostile)+`,"state":`+quoted(hostile)+`,"error":`+nasty+`}`,
 			`{"hub_id":"hub1","account_id":"a","environments":[`+nasty+`],"dns_zones":[],"clusters":[],"containers":[`+
