@@ -126,7 +126,7 @@ func TestMetricsOfExpectedSinks(t *testing.T) {
 	m.Expect("billing")
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
 	for _, want := range []string{
-		`enqueued_total{`, `queue_dropped_total{`, `deliveries_parked_total{`, `delivery_retries_total{`, `deliveries_lost_total{`,
+		`enqueued_total{`, `queue_dropped_total{`, `deliveries_parked_total{`, `delivery_retries_total{`, `deliveries_lost_total{`, `operational_dropped_total{`,
 		`dead_letters_total{reason="permanent",`, `dead_letters_total{reason="exhausted",`, `dead_letters_total{reason="unreadable",`,
 		`dead_letters_dropped_total{`, `delivery_failures_total{reason="dns",`, `delivery_failures_total{reason="other",`,
 		`delivery_attempt_seconds_count{outcome="delivered",`, `delivery_attempt_seconds_count{outcome="retry",`,

@@ -29,6 +29,7 @@ func (m *Metrics) Expect(sink string) {
 	m.retries.WithLabelValues(sink)
 	m.parked.WithLabelValues(sink)
 	m.lost.WithLabelValues(sink)
+	m.notices.WithLabelValues(sink)
 	m.DeadLettersDropped(sink, 0)
 	m.Disabled(sink, false)
 	m.Paused(sink, false)

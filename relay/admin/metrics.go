@@ -35,6 +35,7 @@ type Metrics struct {
 	parked       *prometheus.CounterVec
 	dead         *prometheus.CounterVec
 	deadDropped  *prometheus.CounterVec
+	notices      *prometheus.CounterVec
 	lost         *prometheus.CounterVec
 	disabled     *prometheus.GaugeVec
 	paused       *prometheus.GaugeVec
@@ -70,6 +71,7 @@ func NewMetrics(version string) *Metrics {
 		retries:      counters("delivery_retries_total", "Attempts beyond a delivery's first.", "sink"),
 		dead:         counters("dead_letters_total", "Deliveries that became dead letters, by reason.", "sink", "reason"),
 		deadDropped:  counters("dead_letters_dropped_total", "Dead letters dropped since there were too many, the oldest first.", "sink"),
+		notices:      counters("operational_dropped_total", "Notifications of the relay's own (hubrelay.*) that a sink's full delay queue did not take.", "sink"),
 		lost:         counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
 		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
 		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
@@ -92,7 +94,7 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.lost,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.notices, m.lost,
 		m.disabled, m.paused, m.broken, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -191,6 +193,9 @@ func (m *Metrics) DeadLettered(sink, reason string) { m.dead.WithLabelValues(sin
 func (m *Metrics) DeadLettersDropped(sink string, n int64) {
 	m.deadDropped.WithLabelValues(sink).Add(float64(n))
 }
+
+// NoticeDropped counts one notification of the relay's own that a sink could not take.
+func (m *Metrics) NoticeDropped(sink string) { m.notices.WithLabelValues(sink).Inc() }
 
 // Lost counts one parked delivery whose body was gone.
 func (m *Metrics) Lost(sink string) { m.lost.WithLabelValues(sink).Inc() }

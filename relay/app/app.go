@@ -52,6 +52,7 @@ type App struct {
 
 	sinks     []*sink
 	pipelines []*deliver.Pipeline // of sinks, once they have started
+	notices   *deliver.Notices    // nil before, and without sinks
 
 	operations atomic.Pointer[operations]
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ type operations struct {
 	store     *deliver.Store
 	sinks     []*sink
 	pipelines []*deliver.Pipeline // of sinks, in the same order
+	notices   *deliver.Notices
 	decoder   *ingest.Decoder
 	topics    []string
 }
@@ -31,7 +33,7 @@ var _ admin.Sinks = (*operations)(nil)
 func (a *App) operate(b *backbone.Backbone, store *deliver.Store) {
 	a.operations.Store(&operations{
 		backbone: b, store: store,
-		sinks: a.sinks, pipelines: a.pipelines, decoder: a.decoder(), topics: a.catalog.Names(),
+		sinks: a.sinks, pipelines: a.pipelines, notices: a.notices, decoder: a.decoder(), topics: a.catalog.Names(),
 	})
 }
 
@@ -122,7 +124,13 @@ func (o *operations) Pause(ctx context.Context, name string) error {
 }
 
 func (o *operations) Resume(ctx context.Context, name string) error {
-	return o.setState(ctx, name, o.store.Resume)
+	return o.setState(ctx, name, func(ctx context.Context, name string) error {
+		recovered, err := o.store.Resume(ctx, name)
+		if recovered {
+			err = errors.Join(err, o.notices.Recovered(ctx, name))
+		}
+		return err
+	})
 }
 
 func (o *operations) setState(ctx context.Context, name string, set func(context.Context, string) error) error {

@@ -110,6 +110,7 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 	})
 	retries := deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: grace, Log: a.log.With("room", "deliver")})
 	runs := []run{{"retries", retries.Run}}
+	a.notices = a.newNotices(store)
 	for _, s := range a.sinks {
 		pipeline, err := a.pipeline(s, store)
 		if err != nil {
@@ -132,9 +133,21 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 	}
 	p.start(ctx, "deliveries", func(ctx context.Context) error {
 		err := together(runs)(ctx)
-		return errors.Join(err, retries.Tell(context.WithoutCancel(ctx)))
+		retries.Finish(ctx)
+		return err
 	})
 	return nil
+}
+
+// newNotices returns what tells sinks about each other.
+func (a *App) newNotices(store *deliver.Store) *deliver.Notices {
+	o := deliver.NoticesOptions{
+		Store: store, NewID: a.decoder().NewID, Dropped: a.metrics.NoticeDropped, Log: a.log.With("room", "deliver"),
+	}
+	for _, s := range a.sinks {
+		o.Listeners = append(o.Listeners, deliver.Listener{Sink: s.name, Filter: s.filter, Backlog: s.cfg.Backlog})
+	}
+	return deliver.NewNotices(o)
 }
 
 func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error) {
@@ -149,7 +162,7 @@ func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error)
 		Digest:  deliver.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
 		Gathers: s.kind.Gathers,
 		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: deliver.Ordering(s.cfg.Ordering),
-		Log: a.log.With("sink", s.name), Observer: a.metrics,
+		Log: a.log.With("sink", s.name), Observer: a.metrics, Notices: a.notices,
 	})
 }
 

@@ -112,7 +112,7 @@ func (p *Pipeline) store(ctx context.Context, g gathered, join bool) (done bool,
 	var left time.Duration
 	var fresh bool
 	// It is safe to repeat: a digest counts an id once.
-	err = p.persist(ctx, func(ctx context.Context) error {
+	err = persist(ctx, func(ctx context.Context) error {
 		var err error
 		left, fresh, done, err = p.o.Store.gather(ctx, p.o.Name, g, join)
 		if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {

@@ -110,7 +110,7 @@ func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
 	if n := e.gatheredCount(); n != 1 || e.parkedCount() != 0 {
 		t.Errorf("%d gathered, %d parked", n, e.parkedCount())
 	}
-	if err := e.store.Resume(t.Context(), "s"); err != nil {
+	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })

@@ -45,6 +45,8 @@
 // that gathers attempts alone what its rate allows at once, and gathers what would have to wait. What a replay of the log
 // parks is gathered likewise; a dead letter that is taken back goes as it was.
 //
+// What happens to a sink ([Notices]) is told to other sinks that name the relay's own topics, by parking it for them.
+//
 // A sink whose receiver answered that it wants nothing more, or that has only failed for too long, is disabled on all
 // nodes and over restarts, and keeps its backlog. It is enabled again when its configuration changes or when an operator resumes it. A sink that an operator
 // paused stays paused until it is resumed, whatever the configuration says.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const stateRetry = time.Second
@@ -73,7 +75,11 @@ func (p *Pipeline) apply(ctx context.Context, s SinkState, asked int) error {
 		return nil
 	}
 	if s.State == StateDisabled && s.config != "" && p.o.Fingerprint != "" && s.config != p.o.Fingerprint {
-		if err := p.o.Store.enable(ctx, p.o.Name, s.config); err != nil {
+		recovered, err := p.o.Store.enable(ctx, p.o.Name, s.config)
+		if recovered {
+			p.told(p.o.Notices.Recovered(ctx, p.o.Name))
+		}
+		if err != nil {
 			return fmt.Errorf("enable a sink whose configuration changed: %w", err)
 		}
 		s = SinkState{State: StateActive}
@@ -124,10 +130,26 @@ func (p *Pipeline) disable(ctx context.Context, cause error) {
 		p.mu.Unlock()
 	}()
 	p.set(StateDisabled, reason)
-	err := p.persist(ctx, func(ctx context.Context) error {
-		return p.o.Store.disable(ctx, p.o.Name, reason, p.o.Fingerprint, p.o.Now())
+	since, tries, found := p.o.Now(), 0, 0
+	err := persist(ctx, func(ctx context.Context) error {
+		tries++
+		n, err := p.o.Store.disable(ctx, p.o.Name, reason, p.o.Fingerprint, since)
+		if n == disabledNow || n == disabledBefore && tries > 1 {
+			found = disabledNow
+		}
+		return err
 	})
 	if err != nil {
 		p.o.Log.Warn("cannot store that the sink is disabled", "error", err)
+	}
+	if found == disabledNow {
+		p.told(p.o.Notices.ofSink(ctx, relay.TopicSinkDisabled, p.o.Name, StateDisabled, reason))
+	}
+}
+
+// told logs where other sinks could not be told what happened to this one.
+func (p *Pipeline) told(err error) {
+	if err != nil {
+		p.o.Log.Warn("cannot tell other sinks what happened to this one", "error", err)
 	}
 }

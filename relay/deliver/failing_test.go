@@ -59,7 +59,7 @@ func TestOnlyFailuresDisable(t *testing.T) {
 	}
 
 	// Once it is enabled, what failed before counts no more.
-	if err := e.store.Resume(t.Context(), "s"); err != nil {
+	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	fourth := e.pipeline(&fakeSink{answer: answers(errFar)}, week)

@@ -183,6 +183,11 @@ func (e *env) parkedCount() int64 {
 	return max(n, m, k)
 }
 
+func (e *env) resume() error {
+	_, err := e.store.Resume(e.t.Context(), "s")
+	return err
+}
+
 func (e *env) deadLetters() []map[string]any {
 	list, err := e.client.XRange(context.Background(), "hubrelay:deadletters:s", "-", "+").Result()
 	if err != nil {

@@ -267,7 +267,7 @@ func (p *Pipeline) hold(ctx context.Context, d relay.Delivery, key string) (held
 		return false, err
 	}
 	var parked int64
-	err = p.persist(ctx, func(ctx context.Context) error {
+	err = persist(ctx, func(ctx context.Context) error {
 		parked, held, err = p.o.Store.hold(ctx, p.o.Name, d.ID, body, r.came(p.o.Now()), key)
 		return err
 	})

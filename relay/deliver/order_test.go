@@ -174,7 +174,7 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 		if q.length() > 0 && got.count() != before {
 			t.Error("attempts were made while it was paused")
 		}
-		if err := errors.Join(e.store.Resume(t.Context(), "s"), p.Refresh(t.Context())); err != nil {
+		if err := errors.Join(e.resume(), p.Refresh(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 	}

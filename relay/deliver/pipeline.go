@@ -56,6 +56,8 @@ type Options struct {
 	// again. Empty means that only [Store.Resume] enables it.
 	Fingerprint string
 
+	// Notices tells other sinks what happens to this one, and may be nil.
+	Notices *Notices
 	// Log, Observer, Now and Random (in [0, 1)) may be nil.
 	Log      *slog.Logger
 	Observer Observer
@@ -98,6 +100,7 @@ type Pipeline struct {
 	filled   limiter
 	gone     lettersDropped
 	tally    tally
+	deaths   deaths
 	failing  failing
 	breaker  *breaker
 	gate     *gate
@@ -236,7 +239,7 @@ func (p *Pipeline) park(ctx context.Context, id string, r *record, wait time.Dur
 	}
 	var parked int64
 	key := p.keyOf(r)
-	err = p.persist(ctx, func(ctx context.Context) error {
+	err = persist(ctx, func(ctx context.Context) error {
 		parked, err = p.o.Store.park(ctx, p.o.Name, id, body, wait, r.came(p.o.Now()), key)
 		return err
 	})
@@ -266,7 +269,7 @@ func (p *Pipeline) kill(ctx context.Context, id string, r *record, outcome relay
 		return err
 	}
 	var gone int64
-	err = p.persist(ctx, func(ctx context.Context) error {
+	err = persist(ctx, func(ctx context.Context) error {
 		gone, err = p.o.Store.addDead(ctx, p.o.Name, id, p.o.Backlog, fields)
 		return err
 	})
@@ -274,7 +277,7 @@ func (p *Pipeline) kill(ctx context.Context, id string, r *record, outcome relay
 		return err
 	}
 	p.lettersGone(gone)
-	p.killed(id, r, outcome, cause)
+	p.killed(ctx, id, r, outcome, cause)
 	return nil
 }
 
@@ -289,13 +292,14 @@ func why(outcome relay.Outcome, cause error) string {
 	return clip(reasonOf(outcome)+": "+cause.Error(), keptError)
 }
 
-func (p *Pipeline) killed(id string, r *record, outcome relay.Outcome, cause error) {
+func (p *Pipeline) killed(ctx context.Context, id string, r *record, outcome relay.Outcome, cause error) {
 	reason := reasonOf(outcome)
 	p.o.Observer.DeadLettered(p.o.Name, reason)
 	if dropped, ok := p.warnings.allow(); ok {
 		p.o.Log.Warn("delivery became a dead letter", "id", id, "topic", r.Notifications[0].Topic, "attempt", r.Made,
 			"reason", reason, "error", cause, "lines_left_out", dropped)
 	}
+	p.died(ctx, id, reason, r, cause)
 }
 
 const (
@@ -307,7 +311,7 @@ const (
 
 // persist repeats a write to Redis, since giving the delivery back instead would send it to its receiver again. It
 // tries at least once even when ctx has ended: the attempt was made and its outcome should not get lost.
-func (p *Pipeline) persist(ctx context.Context, write func(context.Context) error) error {
+func persist(ctx context.Context, write func(context.Context) error) error {
 	deadline := time.NewTimer(persistFor)
 	defer deadline.Stop()
 	for wait := persistFirst; ; wait = min(2*wait, persistMost) {

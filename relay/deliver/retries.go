@@ -123,9 +123,7 @@ func (r *Retries) Run(ctx context.Context) error {
 			return nil
 		case <-changes.C:
 			r.followChanges(ctx)
-			if err := r.Tell(ctx); err != nil && ctx.Err() == nil {
-				r.o.Log.Warn("cannot store the figures of sinks; trying again soon", "error", err)
-			}
+			r.tell(ctx, false)
 		case <-timer.C:
 		case <-r.wake:
 		}
@@ -370,7 +368,7 @@ func (p *Pipeline) bury(ctx context.Context, c claim, r *record, outcome relay.O
 		return
 	}
 	if p.entomb(ctx, c, fields) {
-		p.killed(c.id, r, outcome, cause)
+		p.killed(ctx, c.id, r, outcome, cause)
 	}
 }
 
@@ -383,5 +381,6 @@ func (p *Pipeline) discard(ctx context.Context, c claim, cause error) {
 	if p.entomb(ctx, c, fields) {
 		p.o.Observer.DeadLettered(p.o.Name, ReasonUnreadable)
 		p.o.Log.Error("a parked delivery cannot be read and became a dead letter", "id", c.id, "error", cause)
+		p.died(ctx, c.id, ReasonUnreadable, &record{Notifications: []parked{{}}}, cause)
 	}
 }

@@ -5,7 +5,7 @@ import "context"
 // finish removes a claimed delivery that was delivered.
 func (p *Pipeline) finish(ctx context.Context, c claim) {
 	var next bool
-	err := p.persist(ctx, func(ctx context.Context) (err error) {
+	err := persist(ctx, func(ctx context.Context) (err error) {
 		next, err = p.o.Store.done(ctx, c)
 		return err
 	})
@@ -27,7 +27,7 @@ func (p *Pipeline) giveBack(ctx context.Context, c claim, body string) {
 // settle reports whether the claim was still held and is settled now.
 func (p *Pipeline) settle(ctx context.Context, c claim, write func(context.Context) (bool, error)) bool {
 	var held bool
-	err := p.persist(ctx, func(ctx context.Context) error {
+	err := persist(ctx, func(ctx context.Context) error {
 		var err error
 		held, err = write(ctx)
 		return err

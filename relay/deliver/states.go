@@ -40,10 +40,13 @@ var (
 	disableSource string
 	//go:embed scripts/enable.lua
 	enableSource string
+	//go:embed scripts/resume.lua
+	resumeSource string
 
 	pauseScript   = redis.NewScript(pauseSource)
 	disableScript = redis.NewScript(disableSource)
 	enableScript  = redis.NewScript(enableSource)
+	resumeScript  = redis.NewScript(resumeSource)
 )
 
 func sinkStateOf(fields map[string]string) SinkState {
@@ -75,16 +78,18 @@ func (s *Store) Pause(ctx context.Context, sink string) error {
 	return s.touch(ctx)
 }
 
-// Resume makes a paused or disabled sink active again on all nodes, within about a second.
-func (s *Store) Resume(ctx context.Context, sink string) error {
-	if err := s.client.Del(ctx, s.keys.SinkState(sink)).Err(); err != nil {
-		return fmt.Errorf("store that a sink is active: %w", err)
+// Resume makes a paused or disabled sink active again on all nodes, within about a second. It reports whether the sink
+// was disabled.
+func (s *Store) Resume(ctx context.Context, sink string) (recovered bool, err error) {
+	n, err := resumeScript.Run(ctx, s.client, []string{s.keys.SinkState(sink)}).Int()
+	if err != nil {
+		return false, fmt.Errorf("store that a sink is active: %w", err)
 	}
 	// What failed before counts no more, else the first failure would disable it again.
 	if err := s.succeeded(ctx, sink); err != nil {
-		return err
+		return n == 1, err
 	}
-	return s.touch(ctx)
+	return n == 1, s.touch(ctx)
 }
 
 // touch makes all nodes look at all sinks within [changesLook].
@@ -104,24 +109,32 @@ func (s *Store) changes(ctx context.Context) (string, error) {
 	return n, nil
 }
 
-func (s *Store) disable(ctx context.Context, sink, reason, config string, since time.Time) error {
+// What disable found.
+const (
+	disabledNow    = 1
+	disabledBefore = 2 // by the same words, so perhaps by a try whose reply was lost
+)
+
+// disable stores that a sink is disabled, and returns neither of the constants where it was paused or disabled already.
+func (s *Store) disable(ctx context.Context, sink, reason, config string, since time.Time) (int, error) {
 	keys := []string{s.keys.SinkState(sink)}
-	err := disableScript.Run(ctx, s.client, keys, reason, since.UTC().Format(time.RFC3339), config).Err()
+	n, err := disableScript.Run(ctx, s.client, keys, reason, since.UTC().Format(time.RFC3339), config).Int()
 	if err != nil {
-		return fmt.Errorf("store that a sink is disabled: %w", err)
+		return 0, fmt.Errorf("store that a sink is disabled: %w", err)
 	}
-	return s.touch(ctx)
+	return n, s.touch(ctx)
 }
 
-// enable lifts what another configuration brought about.
-func (s *Store) enable(ctx context.Context, sink, config string) error {
-	if err := enableScript.Run(ctx, s.client, []string{s.keys.SinkState(sink)}, config).Err(); err != nil {
-		return fmt.Errorf("store that a sink is enabled: %w", err)
+// enable lifts what another configuration brought about. It reports whether it did, and not another node.
+func (s *Store) enable(ctx context.Context, sink, config string) (bool, error) {
+	n, err := enableScript.Run(ctx, s.client, []string{s.keys.SinkState(sink)}, config).Int()
+	if err != nil {
+		return false, fmt.Errorf("store that a sink is enabled: %w", err)
 	}
 	if err := s.succeeded(ctx, sink); err != nil {
-		return err
+		return n == 1, err
 	}
-	return s.touch(ctx)
+	return n == 1, s.touch(ctx)
 }
 
 // Figures is what Redis knows of a sink.

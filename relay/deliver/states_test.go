@@ -43,7 +43,7 @@ func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
 		t.Errorf("Handle while paused: %v", err)
 	}
 	e.park(2) // due at once, and held back
-	if err := e.store.Resume(t.Context(), "s"); err != nil {
+	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the parked are delivered", func() bool { return e.parkedCount() == 0 })
@@ -68,7 +68,7 @@ func TestPauseSurvives(t *testing.T) {
 	if err := p.Refresh(ctx); err != nil || e.stateOf(p) != StatePaused {
 		t.Errorf("%v, %v", e.stateOf(p), err)
 	}
-	if err := e.store.enable(ctx, "s", "old"); err != nil {
+	if _, err := e.store.enable(ctx, "s", "old"); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.store.Pause(ctx, "s"); err != nil {
@@ -77,7 +77,7 @@ func TestPauseSurvives(t *testing.T) {
 	if after, err := e.store.State(ctx, "s"); err != nil || after != before {
 		t.Errorf("%+v became %+v, %v", before, after, err)
 	}
-	if err := e.store.Resume(ctx, "s"); err != nil {
+	if _, err := e.store.Resume(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := e.store.State(ctx, "s"); err != nil || after.State != StateActive || !after.Since.IsZero() {
@@ -88,7 +88,7 @@ func TestPauseSurvives(t *testing.T) {
 func TestPauseOfADisabledSinkStays(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
-	if err := e.store.disable(ctx, "s", "gone", "old", time.Now()); err != nil {
+	if _, err := e.store.disable(ctx, "s", "gone", "old", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.store.Pause(ctx, "s"); err != nil {

@@ -116,9 +116,9 @@ func (s *Store) tell(ctx context.Context, pipelines []*Pipeline) error {
 	return nil
 }
 
-// Tell stores what happened since it was stored last. Run does so every second, and leaves the rest to whoever ends what
-// delivers.
-func (r *Retries) Tell(ctx context.Context) error {
+// tell stores what happened since it was stored last, and tells other sinks about dead letters; about those too that
+// were to wait where force is set.
+func (r *Retries) tell(ctx context.Context, force bool) {
 	r.mu.Lock()
 	pipelines := make([]*Pipeline, 0, len(r.sinks))
 	for _, d := range r.sinks {
@@ -127,8 +127,20 @@ func (r *Retries) Tell(ctx context.Context) error {
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	return r.o.Store.tell(ctx, pipelines)
+	if err := r.o.Store.tell(ctx, pipelines); err != nil {
+		if ctx.Err() == nil {
+			r.o.Log.Warn("cannot store the figures of sinks; trying again soon", "error", err)
+		}
+		return
+	}
+	for _, p := range pipelines {
+		p.tellDeaths(ctx, force)
+	}
 }
+
+// Finish stores and tells what Run, which does so every second, has left over. It is for whoever has ended all that
+// delivers.
+func (r *Retries) Finish(ctx context.Context) { r.tell(context.WithoutCancel(ctx), true) }
 
 // InFlight is how many attempts are being made on this node now.
 func (p *Pipeline) InFlight() int64 { return p.attempts.running.Load() }

@@ -1,0 +1,154 @@
+package deliver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Listener is a sink that may want the relay's own notifications.
+type Listener struct {
+	Sink   string
+	Filter relay.Filter
+	// Backlog bounds its delay queue; zero is no bound.
+	Backlog int64
+}
+
+// NoticesOptions describe [Notices].
+type NoticesOptions struct {
+	Store *Store
+	// Listeners are all sinks; those that want none of the relay's own notifications cost nothing.
+	Listeners []Listener
+	// NewID returns an id as every notification has one.
+	NewID func() string
+
+	// Dropped is called for a notice that a listener's full delay queue did not take. It and Log may be nil.
+	Dropped func(sink string)
+	Log     *slog.Logger
+}
+
+// Notices brings the relay's own notifications to the sinks that name them, and to none about itself. They are in no
+// log: the node where something happened parks them for each of these sinks, due at once. A nil Notices tells nobody.
+// It may be used concurrently.
+type Notices struct {
+	o       NoticesOptions
+	refused limiter
+}
+
+// NewNotices returns the notices of a daemon. It talks to nobody yet.
+func NewNotices(o NoticesOptions) *Notices {
+	o.Listeners = slices.DeleteFunc(slices.Clone(o.Listeners), func(l Listener) bool {
+		return !slices.ContainsFunc(relay.OperationalTopics(), func(t relay.TopicInfo) bool { return l.Filter.Topics.Match(t.Name) })
+	})
+	if o.Dropped == nil {
+		o.Dropped = func(string) {}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Notices{o: o, refused: limiter{now: time.Now, every: seldom, most: 1}}
+}
+
+// heeded tells whether some sink may want a topic about another sink.
+func (n *Notices) heeded(topic, about string) bool {
+	return n != nil && slices.ContainsFunc(n.o.Listeners, func(l Listener) bool {
+		return l.Sink != about && l.Filter.Topics.Match(topic)
+	})
+}
+
+// notice is what the relay's own notifications say, in the form of all others.
+type notice struct {
+	Topic   string          `json:"topic"`
+	Object  noticeObject    `json:"object"`
+	Context relay.Context   `json:"context"`
+	Flags   json.RawMessage `json:"flags"`
+}
+
+type noticeObject struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Error string `json:"error"`
+	*noticeOfDead
+}
+
+// noticeOfDead is what is told of a dead letter besides.
+type noticeOfDead struct {
+	Sink     string `json:"sink"`
+	Topic    string `json:"topic"`
+	Attempts int    `json:"attempts"`
+	// Count is how many there were since the last notice, this one included.
+	Count int `json:"count"`
+}
+
+// make makes the notification.
+func (n *Notices) make(what notice) (relay.Notification, error) {
+	what.Flags = json.RawMessage("null")
+	c := &what.Context
+	c.Environments, c.DNSZones, c.Clusters, c.Containers = []string{}, []string{}, []string{}, []string{}
+	text, err := json.Marshal(what)
+	if err != nil {
+		return relay.Notification{}, fmt.Errorf("make a notification of our own: %w", err)
+	}
+	return relay.Notification{
+		ID: n.o.NewID(), Topic: what.Topic, Hub: c.HubID, Account: c.AccountID, Data: text,
+	}, nil
+}
+
+// send parks a notification for every sink that wants it, but the one that it is about. A repeat after an error parks
+// nothing twice.
+func (n *Notices) send(ctx context.Context, about string, note relay.Notification) error {
+	body, err := newRecord(relay.Delivery{Notifications: []relay.Notification{note}}, time.Time{}).encode()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	told := false
+	for _, l := range n.o.Listeners {
+		if l.Sink == about || !l.Filter.Match(note) {
+			continue
+		}
+		_, room, err := n.o.Store.parkNow(ctx, l.Sink, []any{l.Backlog, note.ID, body, ""})
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case room == 0:
+			n.drop(l.Sink, note)
+		default:
+			told = true
+		}
+	}
+	if told {
+		errs = append(errs, n.o.Store.touch(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Notices) drop(sink string, note relay.Notification) {
+	n.o.Dropped(sink)
+	if more, ok := n.refused.allow(); ok {
+		n.o.Log.Warn("the delay queue of a sink is full and takes none of the relay's own notifications", "sink", sink,
+			"topic", note.Topic, "data", string(note.Data), "lines_left_out", more)
+	}
+}
+
+// Recovered tells that a sink which was disabled is active again. Where Redis is away it tries for a while.
+func (n *Notices) Recovered(ctx context.Context, sink string) error {
+	return n.ofSink(ctx, relay.TopicSinkRecovered, sink, StateActive, "")
+}
+
+func (n *Notices) ofSink(ctx context.Context, topic, sink string, state State, cause string) error {
+	if !n.heeded(topic, sink) {
+		return nil
+	}
+	note, err := n.make(notice{Topic: topic, Object: noticeObject{ID: sink, State: string(state), Error: cause}})
+	if err != nil {
+		return err
+	}
+	return persist(ctx, func(ctx context.Context) error { return n.send(ctx, sink, note) })
+}
