@@ -184,8 +184,7 @@ func (p *Pipeline) handle(ctx context.Context, d relay.Delivery, granted bool) e
 	return p.failed(ctx, d, made, err)
 }
 
-// failed draws the consequence of a first attempt. It stands apart so that the stack of a goroutine whose delivery
-// succeeds need not grow.
+// failed draws the consequence of a first attempt.
 func (p *Pipeline) failed(ctx context.Context, d relay.Delivery, made timing, err error) error {
 	outcome, named := relay.Classify(err)
 	switch {
