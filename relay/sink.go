@@ -70,7 +70,8 @@ type SinkKind struct {
 
 // SinkConfig is the part of a sink's configuration that belongs to its kind alone.
 type SinkConfig interface {
-	// Validate reports the first bad value as a [FieldError].
+	// Validate reports each bad value as a [FieldError], several of them joined by [errors.Join], so that an operator
+	// sees all at once.
 	Validate() error
 }
 

@@ -41,15 +41,19 @@ type Shared struct {
 }
 
 func (s *testSink) Validate() error {
+	var errs []error
 	if s.URL == "" {
-		return &relay.FieldError{Field: "url", Problem: "is missing: give the address"}
+		errs = append(errs, &relay.FieldError{Field: "url", Problem: "is missing: give the address"})
 	}
 	for i, t := range s.Tokens {
 		if strings.Contains(t, " ") {
-			return &relay.FieldError{Field: fmt.Sprintf("tokens.%d", i), Problem: "holds a space"}
+			errs = append(errs, &relay.FieldError{Field: fmt.Sprintf("tokens.%d", i), Problem: "holds a space"})
 		}
 	}
-	return nil
+	if s.Ratio < 0 {
+		errs = append(errs, errors.New("the ratio does not fit the rest"))
+	}
+	return errors.Join(errs...)
 }
 
 func kinds() []relay.SinkKind {

@@ -228,6 +228,7 @@ func (l *loader) catalog(extra []string) *relay.Catalog {
 
 // sink checks one sink and returns it with its filters as relay.Filter wants them.
 func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
+	read := !l.failed(path) // a setting that could not be read would seem to be missing
 	l.filters(path, &s, catalog)
 	between(l, path+".timeout", s.Timeout, time.Millisecond, time.Hour)
 	between(l, path+".concurrency", s.Concurrency, 1, 1024)
@@ -244,16 +245,11 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 		between(l, fmt.Sprintf("%s.retry.schedule[%d]", path, i), d, time.Millisecond, 365*24*time.Hour)
 	}
 	l.pace(path, &s)
-	if l.failed(path) {
+	if !read {
 		return s
 	}
 	if err := s.Settings.Validate(); err != nil {
-		var fe *relay.FieldError
-		if errors.As(err, &fe) {
-			l.bad(path+"."+bracketed(fe.Field), fe.Problem, "")
-		} else {
-			l.bad(path, err.Error(), "")
-		}
+		l.invalid(path, err)
 		return s
 	}
 	if w, ok := s.Settings.(relay.SinkWarner); ok {
@@ -262,6 +258,23 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 		}
 	}
 	return s
+}
+
+// invalid reports what Validate of a sink's own settings returned.
+func (l *loader) invalid(path string, err error) {
+	var several interface{ Unwrap() []error }
+	var field *relay.FieldError
+	switch {
+	case errors.As(err, &several):
+		for _, one := range several.Unwrap() {
+			l.invalid(path, one)
+		}
+	case errors.As(err, &field):
+		path += "." + bracketed(field.Field)
+		l.badAt(l.origins.of(path), path, field.Problem, "")
+	default:
+		l.badAt(l.origins.of(path), path, err.Error(), "")
+	}
 }
 
 // pace checks how deliveries are spread over time, and what is gathered or kept in order.

@@ -77,6 +77,28 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
+// TestAllOfASinkAtOnce has mistakes in what every sink has and in what is this kind's own.
+func TestAllOfASinkAtOnce(t *testing.T) {
+	path := write(t, keys+`sinks:
+  a:
+    type: test
+    timeout: 0s
+    tokens: ["x y", fine, "z z"]
+    ratio: -1
+  b: {type: test, ulr: u}
+`)
+	_, err := config.Load(path, nil, kinds())
+	want := strings.ReplaceAll(`FILE:3:3: sinks.a: the ratio does not fit the rest
+FILE:3:3: sinks.a.url: is missing: give the address
+FILE:5:14: sinks.a.timeout: 0s is out of range; choose something from 1ms to 1h
+FILE:6:14: sinks.a.tokens[0]: holds a space
+FILE:6:27: sinks.a.tokens[2]: holds a space
+FILE:8:19: sinks.b.ulr: unknown key; did you mean "url"?`, "FILE", path)
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
 func TestTLS(t *testing.T) {
 	path := write(t, keys+"server: {tls: {cert_file: cert.pem, key_file: key.pem}}\n")
 	dir := filepath.Dir(path)

@@ -20,17 +20,22 @@ type Config struct {
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
 }
 
-// Validate reports the first bad value as a [relay.FieldError]. It reads the file, and asks no DNS.
+// Validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
 func (c *Config) Validate() error {
 	g, err := c.guard()
-	if err != nil {
-		return err
-	}
+	return errors.Join(err, c.checkAddress(g))
+}
+
+// checkAddress reports what is wrong with url and url_file. Without a guard it is not known what may be dialled, and only
+// whether there is an address is looked at.
+func (c *Config) checkAddress(g *guard.Guard) error {
 	switch {
 	case c.URL == "" && c.URLFile == "":
 		return &relay.FieldError{Field: "url", Problem: "is missing: give the incoming webhook's address here, or in a file that url_file names"}
 	case c.URL != "" && c.URLFile != "":
 		return &relay.FieldError{Field: "url_file", Problem: "is given beside url: give one of the two"}
+	case g == nil:
+		return nil
 	case c.URL != "":
 		if _, err := parseTarget(c.URL, g); err != nil {
 			return &relay.FieldError{Field: "url", Problem: err.Error()}
@@ -47,11 +52,16 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// guard is nil where an entry of allow_cidrs is bad; the error names each.
 func (c *Config) guard() (*guard.Guard, error) {
+	var errs []error
 	for i, s := range c.AllowCIDRs {
 		if _, err := guard.ParseCIDR(s); err != nil {
-			return nil, &relay.FieldError{Field: "allow_cidrs." + strconv.Itoa(i), Problem: "is not usable: " + err.Error()}
+			errs = append(errs, &relay.FieldError{Field: "allow_cidrs." + strconv.Itoa(i), Problem: "is not usable: " + err.Error()})
 		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	return guard.New(c.AllowCIDRs)
 }

@@ -46,30 +46,18 @@ type Config struct {
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
 }
 
-// Validate reports the first bad value as a [relay.FieldError]. It reads the files, and asks no DNS.
+// Validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
 func (c *Config) Validate() error {
 	g, err := c.guard()
-	if err != nil {
-		return err
-	}
-	if err := c.checkEndpoint(g); err != nil {
-		return err
-	}
+	errs := []error{err, c.checkEndpoint(g)}
 	if f := c.Format; f != "" && f != formatNotification && f != formatStandard {
-		return &relay.FieldError{Field: "format", Problem: "is not known: choose notification or standard"}
+		errs = append(errs, &relay.FieldError{Field: "format", Problem: "is not known: choose notification or standard"})
 	}
-	if err := c.checkAuthorization(); err != nil {
-		return err
-	}
-	if err := c.TLS.validate(); err != nil {
-		return err
-	}
-	if _, err := c.parsedProxy(); err != nil {
-		return err
-	}
+	_, proxy := c.parsedProxy()
+	errs = append(errs, c.checkAuthorization(), c.TLS.validate(), proxy)
 	for i, s := range c.Secrets {
 		if _, err := parseSecret(s); err != nil {
-			return &relay.FieldError{Field: index("secrets", i), Problem: err.Error()}
+			errs = append(errs, &relay.FieldError{Field: index("secrets", i), Problem: err.Error()})
 		}
 	}
 	for i, name := range c.SecretFiles {
@@ -78,10 +66,10 @@ func (c *Config) Validate() error {
 			_, err = parseSecrets(text)
 		}
 		if err != nil {
-			return &relay.FieldError{Field: index("secret_files", i), Problem: err.Error()}
+			errs = append(errs, &relay.FieldError{Field: index("secret_files", i), Problem: err.Error()})
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Warnings says that requests go unsigned where there is no secret.
@@ -96,11 +84,16 @@ func (c *Config) Warnings() []relay.FieldError {
 
 func index(field string, i int) string { return field + "." + strconv.Itoa(i) }
 
+// guard is nil where an entry of allow_cidrs is bad; the error names each.
 func (c *Config) guard() (*guard.Guard, error) {
+	var errs []error
 	for i, s := range c.AllowCIDRs {
 		if _, err := guard.ParseCIDR(s); err != nil {
-			return nil, &relay.FieldError{Field: index("allow_cidrs", i), Problem: "is not usable: " + err.Error()}
+			errs = append(errs, &relay.FieldError{Field: index("allow_cidrs", i), Problem: "is not usable: " + err.Error()})
 		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	return guard.New(c.AllowCIDRs)
 }

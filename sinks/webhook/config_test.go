@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,27 @@ func TestValidate(t *testing.T) {
 		case strings.Contains(err.Error(), "s3cret"):
 			t.Errorf("%v shows a secret", err)
 		}
+	}
+}
+
+func TestValidateReportsAllAtOnce(t *testing.T) {
+	c := Config{
+		AllowCIDRs: []string{"10.0.0", "10.0.0.0/8", "x"}, Format: "xml",
+		Headers: map[string]string{"Host": "a", "X-A": "1", "x-a": "2"}, Bearer: "a b", BearerFile: "testdata/secret",
+		TLS: TLS{CertFile: "testdata/missing", ServerName: "a:1"}, Proxy: "ftp://proxy",
+		Secrets: []string{secretA, "s3cret"}, SecretFiles: []string{"testdata/missing"},
+	}
+	var fields []string
+	for line := range strings.Lines(c.Validate().Error()) {
+		field, _, _ := strings.Cut(line, " ")
+		fields = append(fields, field)
+	}
+	want := []string{
+		"allow_cidrs.0", "allow_cidrs.2", "url", "format", "headers.Host", "headers.x-a", "bearer_file", "bearer",
+		"tls.key_file", "tls.server_name", "tls.cert_file", "proxy", "secrets.1", "secret_files.0",
+	}
+	if !slices.Equal(fields, want) {
+		t.Errorf("got  %v\nwant %v", fields, want)
 	}
 }
 

@@ -19,24 +19,36 @@ func (c *Config) headers() (http.Header, error) {
 	}
 	slices.Sort(names)
 	h := make(http.Header, len(names))
+	var errs []error
 	for _, name := range names {
 		if !isToken(name) {
-			return nil, &relay.FieldError{Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header", relay.Clip(name, 60))}
+			errs = append(errs, &relay.FieldError{Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header", relay.Clip(name, 60))})
+			continue
 		}
-		bad := func(problem string) error { return &relay.FieldError{Field: "headers." + name, Problem: problem} }
 		canonical := http.CanonicalHeaderKey(name)
-		if reason := reserved(canonical); reason != "" {
-			return nil, bad(reason)
-		}
-		if _, twice := h[canonical]; twice {
-			return nil, bad("is given twice, since case does not matter in the names of headers")
-		}
-		if err := checkValue(c.Headers[name]); err != nil {
-			return nil, bad(err.Error())
+		_, twice := h[canonical]
+		if problem := headerProblem(canonical, c.Headers[name], twice); problem != "" {
+			errs = append(errs, &relay.FieldError{Field: "headers." + name, Problem: problem})
 		}
 		h[canonical] = []string{c.Headers[name]}
 	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
 	return h, nil
+}
+
+func headerProblem(canonical, value string, twice bool) string {
+	if reason := reserved(canonical); reason != "" {
+		return reason
+	}
+	if twice {
+		return "is given twice, since case does not matter in the names of headers"
+	}
+	if err := checkValue(value); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // reserved says why a header cannot be the operator's, and nothing where it can.
@@ -94,28 +106,24 @@ func parseBearer(text []byte) (string, error) {
 
 // checkAuthorization reports what is wrong with headers, bearer and bearer_file.
 func (c *Config) checkAuthorization() error {
-	if _, err := c.headers(); err != nil {
-		return err
-	}
-	if _, err := c.authorization(); err != nil {
-		return err
-	}
+	_, headers := c.headers()
+	_, several := c.authorization()
+	errs := []error{headers, several}
 	if c.Bearer != "" {
 		if _, err := parseBearer([]byte(c.Bearer)); err != nil {
-			return &relay.FieldError{Field: "bearer", Problem: err.Error()}
+			errs = append(errs, &relay.FieldError{Field: "bearer", Problem: err.Error()})
 		}
 	}
-	if c.BearerFile == "" {
-		return nil
+	if c.BearerFile != "" {
+		text, err := egress.ReadFile(c.BearerFile)
+		if err == nil {
+			_, err = parseBearer(text)
+		}
+		if err != nil {
+			errs = append(errs, &relay.FieldError{Field: "bearer_file", Problem: err.Error()})
+		}
 	}
-	text, err := egress.ReadFile(c.BearerFile)
-	if err == nil {
-		_, err = parseBearer(text)
-	}
-	if err != nil {
-		return &relay.FieldError{Field: "bearer_file", Problem: err.Error()}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // authorization says by which key the header Authorization is given, and objects to several.

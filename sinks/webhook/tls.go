@@ -29,13 +29,18 @@ type TLS struct {
 }
 
 func (t *TLS) validate() error {
+	var errs []error
+	bad := func(field, problem string) {
+		errs = append(errs, &relay.FieldError{Field: "tls." + field, Problem: problem})
+	}
 	switch {
 	case t.CertFile == "" && t.KeyFile != "":
-		return &relay.FieldError{Field: "tls.cert_file", Problem: "is missing beside key_file: give both, or none"}
+		bad("cert_file", "is missing beside key_file: give both, or none")
 	case t.CertFile != "" && t.KeyFile == "":
-		return &relay.FieldError{Field: "tls.key_file", Problem: "is missing beside cert_file: give both, or none"}
-	case strings.ContainsAny(t.ServerName, " /:@\r\n\t"):
-		return &relay.FieldError{Field: "tls.server_name", Problem: "is not the name of a host"}
+		bad("key_file", "is missing beside cert_file: give both, or none")
+	}
+	if strings.ContainsAny(t.ServerName, " /:@\r\n\t") {
+		bad("server_name", "is not the name of a host")
 	}
 	var p [3]*pemFile
 	for i, f := range t.files() {
@@ -47,17 +52,20 @@ func (t *TLS) validate() error {
 			p[i], err = parsePEM(text)
 		}
 		if err != nil {
-			return &relay.FieldError{Field: "tls." + f.key, Problem: err.Error()}
+			bad(f.key, err.Error())
 		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...) // what belongs together is not all there
 	}
 	if _, err := t.config(nil, p); err != nil {
-		field := "tls.cert_file"
 		if errors.Is(err, errNoAuthority) {
-			field = "tls.ca_file"
+			bad("ca_file", err.Error())
+		} else {
+			bad("cert_file", err.Error())
 		}
-		return &relay.FieldError{Field: field, Problem: err.Error()}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 type keyedFile struct{ key, name string }
