@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,10 +54,11 @@ func (d *deaths) take(now time.Time, force bool) (notice, int) {
 
 // died tells about a dead letter, now or later. That of a notice of our own is told to nobody: it would go round.
 func (p *Pipeline) died(ctx context.Context, id, reason string, r *record, cause error) {
-	n := r.Notifications[0]
-	if strings.HasPrefix(n.Topic, relay.OperationalPrefix) || !p.o.Notices.heeded(relay.TopicDeadLetterCreated, p.o.Name) {
+	at := slices.IndexFunc(r.Notifications, func(n parked) bool { return !strings.HasPrefix(n.Topic, relay.OperationalPrefix) })
+	if at < 0 || !p.o.Notices.heeded(relay.TopicDeadLetterCreated, p.o.Name) {
 		return
 	}
+	n := r.Notifications[at]
 	p.deaths.add(notice{
 		Topic: relay.TopicDeadLetterCreated,
 		Object: noticeObject{

@@ -193,8 +193,10 @@ func TestNoticesMakeNoNotices(t *testing.T) {
 	if got := append(e.told("s"), e.told("watch")...); len(got) != 0 {
 		t.Errorf("told %v", got)
 	}
-	// What is no notice is told, but not to the sink itself.
-	if err := p.Handle(t.Context(), delivery("d2")); err != nil {
+	// What is no notice is told, but not to the sink itself; so is a digest that holds both.
+	both := delivery("d2")
+	both.Notifications = append(notice.Notifications, both.Notifications...)
+	if err := p.Handle(t.Context(), both); err != nil {
 		t.Fatal(err)
 	}
 	if len(e.told("s")) != 1 || len(e.told("watch")) != 0 {

@@ -142,7 +142,8 @@ type Figures struct {
 	SinkState
 	// Parked deliveries wait for another attempt; Dead ones do not.
 	Parked, Dead int64
-	// Oldest is how long the parked delivery that came first has waited, by the clock of Redis; zero where none is.
+	// Oldest is how long the parked delivery that came first has waited, by the clock of Redis, or for how long a digest
+	// should have been sealed; zero where there is neither.
 	Oldest time.Duration
 	// Since Redis knows the sink, on all nodes; a node that is killed takes about a second of it along.
 	Delivered, Retried int64
@@ -163,7 +164,7 @@ func (s *Store) Figures(ctx context.Context, sinks []string) ([]Figures, error) 
 	states := make([]*redis.MapStringStringCmd, len(sinks))
 	happened := make([]*redis.MapStringStringCmd, len(sinks))
 	parked, dead := make([]*redis.IntCmd, len(sinks)), make([]*redis.IntCmd, len(sinks))
-	since := make([]*redis.ZSliceCmd, len(sinks))
+	since, digests := make([]*redis.ZSliceCmd, len(sinks)), make([]*redis.ZSliceCmd, len(sinks))
 	var now *redis.TimeCmd
 	gathering := make([]*redis.SliceCmd, len(sinks))
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -173,6 +174,7 @@ func (s *Store) Figures(ctx context.Context, sinks []string) ([]Figures, error) 
 			parked[i] = pipe.ZCard(ctx, s.keys.Retry(sink))
 			dead[i] = pipe.XLen(ctx, s.keys.DeadLetters(sink))
 			since[i] = pipe.ZRangeWithScores(ctx, s.keys.Since(sink), 0, 0)
+			digests[i] = pipe.ZRangeWithScores(ctx, s.keys.Digests(sink), 0, 0)
 			happened[i] = pipe.HGetAll(ctx, s.keys.Figures(sink))
 		}
 		now = pipe.Time(ctx)
@@ -184,8 +186,8 @@ func (s *Store) Figures(ctx context.Context, sinks []string) ([]Figures, error) 
 	for i := range list {
 		list[i] = Figures{SinkState: sinkStateOf(states[i].Val()), Parked: parked[i].Val(), Dead: dead[i].Val()}
 		list[i].read(happened[i].Val())
-		for _, first := range since[i].Val() {
-			list[i].Oldest = max(0, now.Val().Sub(time.UnixMilli(int64(first.Score))))
+		for _, first := range append(since[i].Val(), digests[i].Val()...) {
+			list[i].Oldest = max(list[i].Oldest, now.Val().Sub(time.UnixMilli(int64(first.Score))))
 		}
 		if values := gathering[i].Val(); len(values) == 1 && values[0] != nil {
 			list[i].Gathering, _ = strconv.ParseInt(fmt.Sprint(values[0]), 10, 64)

@@ -63,18 +63,20 @@ func (t *tally) add(field string, n int64) {
 
 // take returns what there is and begins anew; it is empty where nothing happened.
 func (t *tally) take() map[string]int64 {
-	all := make(map[string]int64)
-	for field, n := range map[string]int64{fieldDelivered: t.delivered.Swap(0), fieldRetried: t.retried.Swap(0)} {
-		if n > 0 {
-			all[field] = n
-		}
-	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for field, n := range t.failed {
-		all[field] = n
-	}
+	all := t.failed
 	t.failed = nil
+	t.mu.Unlock()
+	delivered, retried := t.delivered.Swap(0), t.retried.Swap(0)
+	if all == nil && delivered+retried > 0 {
+		all = make(map[string]int64, 2)
+	}
+	if delivered > 0 {
+		all[fieldDelivered] = delivered
+	}
+	if retried > 0 {
+		all[fieldRetried] = retried
+	}
 	return all
 }
 

@@ -82,8 +82,10 @@ func TestOldestParked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := e.store.Figures(t.Context(), []string{"s", "other"})
-	if err != nil || f[0].Oldest < 2*time.Hour || f[0].Oldest > 3*time.Hour || f[1].Oldest != 0 {
+	e.client.ZAdd(t.Context(), "hubrelay:digests:late", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "g"})
+	e.client.ZAdd(t.Context(), "hubrelay:digests:other", redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "g"})
+	f, err := e.store.Figures(t.Context(), []string{"s", "other", "late"})
+	if err != nil || f[2].Oldest < time.Hour || f[0].Oldest < 2*time.Hour || f[0].Oldest > 3*time.Hour || f[1].Oldest != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
