@@ -49,7 +49,8 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			relayed, err := app.New(cfg, app.Settings{
 				Version: buildVersion(), Log: log, Kinds: sinkKinds(),
 				Ready: func(a app.Addresses) {
-					log.Info("serving", "public", a.Public.String(), "admin", a.Admin.String(), "version", buildVersion())
+					log.Info("serving", "public", a.Public.String(), "admin", a.Admin.String(),
+						"redis", cfg.Redis.Address(), "version", buildVersion())
 				},
 			})
 			if err != nil {

@@ -76,7 +76,8 @@ type API struct {
 	// drainTime bounds how long a refused request's body is read.
 	drainTime time.Duration
 
-	complained atomic.Int64 // when, in unix nanoseconds; 0 is never
+	complained seldom // of what is away
+	turnedAway seldom // pages of other origins
 }
 
 // handler answers, or returns an error before it has written anything.
@@ -189,13 +190,20 @@ func (a *API) publicError(r *http.Request, err error) *relay.Error {
 // complainEvery is the least time between two complaints: what is away fails every request for the same reason.
 const complainEvery = 10 * time.Second
 
+// seldom says yes once in complainEvery. Its zero value is ready.
+type seldom struct{ last atomic.Int64 } // when it said yes, in unix nanoseconds; 0 is never
+
+func (s *seldom) now() bool {
+	last, now := s.last.Load(), time.Now().UnixNano()
+	return (last == 0 || now-last >= int64(complainEvery)) && s.last.CompareAndSwap(last, now)
+}
+
 // complain logs why requests are answered with 503, which the answers do not tell.
 func (a *API) complain(r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the client has gone away, that is all
 	}
-	last, now := a.complained.Load(), time.Now().UnixNano()
-	if (last == 0 || now-last >= int64(complainEvery)) && a.complained.CompareAndSwap(last, now) {
+	if a.complained.now() {
 		a.opt.Log.Warn("requests are answered with 503", "error", err)
 	}
 }

@@ -108,6 +108,10 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 		return refused
 	}
 	if refused := a.origins.check(r); refused != nil {
+		if a.turnedAway.now() {
+			a.opt.Log.Info("a page of another origin may not connect; server.allowed_origins can name it",
+				"origin", relay.Clip(r.Header.Get("Origin"), 200), "key", grant.KeyName)
+		}
 		return refused
 	}
 	topics, refused := a.patterns(req.topics)

@@ -145,6 +145,9 @@ func TestUpgradeRefusals(t *testing.T) {
 			}
 		})
 	}
+	if got := strings.Count(f.log.String(), "server.allowed_origins"); got != 1 {
+		t.Errorf("%d lines tell of a foreign origin, want one for all:\n%s", got, f.log.String())
+	}
 	t.Run("HTTP/1.0", func(t *testing.T) {
 		a := f.raw(strings.Replace(handshake(ok), "HTTP/1.1", "HTTP/1.0", 1))
 		if code, _, _ := a.envelope(t); code != "426.upgrade-required" {

@@ -156,6 +156,14 @@ func ShortDuration(d time.Duration) string {
 	return s
 }
 
+// Address is where Redis is, for logs: without user, password and parameters.
+func (r Redis) Address() string {
+	if r.URL == "" {
+		return "our own in " + r.DataDir
+	}
+	return (&field{secrecy: secretURL}).redact(r.URL)
+}
+
 func (f *field) redact(s string) string {
 	switch {
 	case s == "" || f.secrecy == public:

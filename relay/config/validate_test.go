@@ -35,6 +35,9 @@ func TestRedisURL(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
+		if got := cfg.Redis.Address(); got != want && (url != "" || got != "our own in ./hubrelay-data") {
+			t.Errorf("logs show %s as %s", url, got)
+		}
 		var out bytes.Buffer
 		if err := cfg.Print(&out); err != nil {
 			t.Fatal(err)
