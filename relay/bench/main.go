@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-const wholeRun = 260 * time.Second
+const wholeRun = 300 * time.Second
 
 func main() {
 	// The program starts itself again for the parts that need a process of their own.
