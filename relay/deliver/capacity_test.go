@@ -150,7 +150,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	}
 	e.park(2)
 	e.retries(p)
-	eventually(t, "buried", func() bool { return e.parkedCount() == 0 })
+	eventually(t, "buried", func() bool { return e.parkedCount() == 0 && obs.get("dropped") >= 4 })
 	var ids []string
 	for _, l := range e.deadLetters() {
 		ids = append(ids, fmt.Sprint(l["id"]))
