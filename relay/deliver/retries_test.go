@@ -53,6 +53,30 @@ func TestTwoNodesNeverDouble(t *testing.T) {
 	}
 }
 
+// Redis has no room left: what is parked must go on, since only that makes room.
+func TestFullRedisWorksOffWhatIsParked(t *testing.T) {
+	e := newEnv(t)
+	e.park(3)
+	again := answers(errFar, nil)
+	sink := &fakeSink{answer: func(ctx context.Context, d relay.Delivery) error {
+		switch d.ID {
+		case "p1":
+			return again(ctx, d)
+		case "p2":
+			return relay.Permanent(errFar)
+		}
+		return nil
+	}}
+	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	e.retries(e.pipeline(sink, nil))
+	eventually(t, "all went", func() bool { return e.parkedCount() == 0 })
+	if n := sink.attempts(""); n != 4 || len(e.deadLetters()) != 1 {
+		t.Errorf("%d attempts, dead %v", n, e.deadLetters())
+	}
+}
+
 // Fresh deliveries and retries share the limit, and neither has to wait for all of the other.
 func TestSharedConcurrency(t *testing.T) {
 	e := newEnv(t)

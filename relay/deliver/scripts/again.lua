@@ -3,6 +3,7 @@
 if not held(ARGV[1], ARGV[2]) then
   return 0
 end
+redis.call('ZREM', KEYS[1], ARGV[1]) -- see delay.lua
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[4])
 redis.call('ZADD', KEYS[1], string.format('%.0f', now() + tonumber(ARGV[3])), ARGV[1])
 return 1

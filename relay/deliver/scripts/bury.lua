@@ -4,6 +4,5 @@
 if not held(ARGV[1], ARGV[2]) then
   return -1
 end
-local gone = letter(KEYS[4], KEYS[5], ARGV[1], tonumber(ARGV[3]), {unpack(ARGV, 4)})
 leave(ARGV[1])
-return gone
+return letter(KEYS[4], KEYS[5], ARGV[1], tonumber(ARGV[3]), {unpack(ARGV, 4)})

@@ -1,5 +1,7 @@
 -- The delay queue of a sink, in front of every script that changes it. KEYS[1..3]: retry, parked, since; the last two:
 -- line, lined.
+-- A Redis that is full refuses a script's first write, unless that can only make room, and none after it. What works off the
+-- queue therefore begins by removing.
 local line, lined = KEYS[#KEYS - 1], KEYS[#KEYS]
 
 -- never is the due time, in the year 2255, of what waits behind another delivery of its ordering key.
