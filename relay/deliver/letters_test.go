@@ -189,6 +189,33 @@ func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
 	}
 }
 
+// What died while the sink kept an order goes without one where the sink keeps none any more.
+func TestReplayKeepsNoOrderWhereThereIsNone(t *testing.T) {
+	e := newEnv(t)
+	for i := range 2 {
+		d := ofHub("h1", i)
+		fields, err := newRecord(d, time.Now()).deadLetter(d.ID, "it died", OrderingHub.lineKey(d.Notifications[0]), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.store.addDead(t.Context(), "s", d.ID, 0, fields); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		if d.ID == ofHub("h1", 0).ID {
+			return relay.RetryAfter(errFar, time.Hour)
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, nil)
+	if c, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 2 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	e.retries(p)
+	eventually(t, "the second was attempted", func() bool { return sink.attempts(ofHub("h1", 1).ID) == 1 })
+}
+
 func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()

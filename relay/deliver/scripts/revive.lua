@@ -26,9 +26,9 @@ for a = 3, #ARGV, 2 do
         list = '[{"id":' .. cjson.encode(id) .. ',"topic":' .. cjson.encode(f.topic) .. ',"hub":' .. cjson.encode(f.hub or '')
           .. ',"account":' .. cjson.encode(f.account or '') .. ',"data":' .. cjson.encode(f.data or '') .. '}]'
       end
-      local key = f.key or ''
-      if key == '' and ARGV[2] ~= '' then
-        key = string.sub(redis.sha1hex(ARGV[2] .. (f.hub or '')), 1, 24)
+      local key = ''
+      if ARGV[2] ~= '' then
+        key = f.key or string.sub(redis.sha1hex(ARGV[2] .. (f.hub or '')), 1, 24)
       end
       local digest = ''
       if f.digest then
