@@ -139,6 +139,22 @@ func TestGrants(t *testing.T) {
 	}
 }
 
+// What a lower rate, or a clock that ran ahead, has put off holds nobody up.
+func TestRaisedRateBeginsSoon(t *testing.T) {
+	e := newEnv(t)
+	low, high := newPace(relay.Rate{Count: 1, Per: time.Hour}, 10), newPace(perSec(1000), 1)
+	if g, err := e.store.begin(t.Context(), "r", low, 10); err != nil || g.n != 10 {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	eventually(t, "one begins", func() bool {
+		g, err := e.store.begin(t.Context(), "r", high, 1)
+		if err != nil || g.next > time.Second {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		return g.n == 1
+	})
+}
+
 func TestAfterARestThereIsNoBurst(t *testing.T) {
 	e := newEnv(t)
 	p := newPace(perSec(2), 10)

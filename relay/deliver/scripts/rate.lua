@@ -9,6 +9,12 @@ local tat, rest = tonumber(state[1]) or 0, tonumber(state[2]) or 0
 if rest > now then
   return {0, math.ceil(rest - now), 1}
 end
+-- No attempt of this pace was put off that far: the rate was lower before, or the clock ran ahead. Less than a minute is
+-- let be, since sinks that share a rate may name it differently.
+local far = tat > now + burst * pace + 60e6
+if far then
+  tat = now + burst * pace
+end
 local granted = wanted
 if wanted > 0 then
   tat = math.max(tat, now)
@@ -16,7 +22,7 @@ if wanted > 0 then
   granted = math.max(0, math.min(wanted, math.floor((burst * pace - (tat - now)) / pace + 0.001)))
 end
 tat = tat + granted * pace
-if granted ~= 0 then
+if granted ~= 0 or far then
   if tat > now then
     redis.call('HSET', KEYS[1], 'tat', string.format('%.2f', tat))
     redis.call('PEXPIRE', KEYS[1], math.ceil((tat - now) / 1000) + 1)
