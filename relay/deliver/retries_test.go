@@ -142,14 +142,14 @@ func TestLostClaim(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
 	e.park(1)
-	first := &look{sink: "s", most: 10, lease: 20 * time.Millisecond}
+	first := &look{sink: "s", most: 10, lease: time.Second}
 	e.store.look(ctx, []*look{first})
 	if first.err != nil || len(first.claimed) != 1 {
 		t.Fatalf("%+v", first)
 	}
 	second := &look{sink: "s", most: 10, lease: time.Minute}
 	e.store.look(ctx, []*look{second})
-	if len(second.claimed) != 0 || second.next <= 0 || second.next > 20*time.Millisecond {
+	if len(second.claimed) != 0 || second.next <= 0 || second.next > time.Second {
 		t.Errorf("claimed twice: %+v", second)
 	}
 	eventually(t, "the claim is over", func() bool {
@@ -239,8 +239,9 @@ func TestAThousandIdleSinks(t *testing.T) {
 	}
 	start := time.Now()
 	eventually(t, "retried", func() bool { return sink.attempts("d1") == 2 })
-	if late := time.Since(start) - 120*time.Millisecond; late > 500*time.Millisecond {
-		t.Errorf("the retry began %s late", late)
+	// An idle look would have found it later.
+	if took := time.Since(start); took >= idleLook {
+		t.Errorf("the retry began after %s", took)
 	}
 	cancel()
 	<-done
