@@ -179,7 +179,7 @@ func (r *reader) plan() ([]reading, error) {
 	plan := make([]reading, 0, len(sources))
 	var lacking []*source
 	for _, src := range sources {
-		if src.reader.Load() != r || now.Before(src.retry) || !src.topic.hasRoom() {
+		if src.reader.Load() != r || now.Before(src.retry) || src.isLeaving() || !src.topic.hasRoom() {
 			continue
 		}
 		if !src.grouped {
@@ -218,7 +218,11 @@ func (r *reader) read(plan []reading) error {
 	}
 	err = session.wire.readGroup(r.s.cfg.Group, r.s.cfg.Consumer, count, block, plan, func(i int, entries []stored) {
 		p := plan[i]
-		if p.src.advance(p.from, entries) {
+		own, ok := p.src.advance(p.from, entries)
+		if !ok {
+			return
+		}
+		if own {
 			r.s.keeper.kick()
 		}
 		r.s.accept(p.src, entries, false)

@@ -54,7 +54,7 @@ func (a *settler) ack(e *queueEntry) {
 	poke(a.first)
 }
 
-// release makes the entries free for any consumer at once.
+// release makes the entries, which are leaving, free for any consumer at once.
 func (a *settler) release(entries []*queueEntry) {
 	a.mu.Lock()
 	a.pending.releases = append(a.pending.releases, entries...)
@@ -189,33 +189,29 @@ func (a *settler) remove(ctx context.Context, pipe redis.Pipeliner, src *source,
 
 // forget lets go of what was stored. Released entries may now be read again, by this node too.
 func (a *settler) forget(work *settlement) {
-	forgetAll(work.acks, (*topic).stored)
-	forgetAll(work.releases, nil)
-	seen := make(map[*source]bool)
-	for _, e := range work.releases {
-		if !seen[e.src] {
-			seen[e.src] = true
-			e.src.reread()
-			if r := e.src.reader.Load(); r != nil {
-				r.wake()
-			}
+	forgetAll(work.acks, true)
+	forgetAll(work.releases, false)
+	for src, ids := range bySource(work.releases) {
+		src.left(len(ids))
+		if r := src.reader.Load(); r != nil {
+			r.wake()
 		}
 	}
 }
 
-// forgetAll tells each topic how many of its entries were forgotten, where it is to be told.
-func forgetAll(entries []*queueEntry, tell func(*topic, int)) {
+// forgetAll tells each topic how many of its acks were stored.
+func forgetAll(entries []*queueEntry, acked bool) {
 	for len(entries) > 0 {
 		n := 1
 		for n < len(entries) && entries[n].src == entries[0].src {
 			n++
 		}
-		entries[0].src.forget(entries[:n])
+		entries[0].src.forget(entries[:n], acked)
 		for _, e := range entries[:n] {
 			e.body, e.msg = nil, nil
 		}
-		if tell != nil {
-			tell(entries[0].src.topic, n)
+		if acked {
+			entries[0].src.topic.stored(n)
 		}
 		entries = entries[n:]
 	}

@@ -76,6 +76,10 @@ type source struct {
 	// after is where the next read begins: an id while this consumer's own pending entries are read, then newOnly.
 	after string
 	last  string // last new id, for streams that keep what was acked
+	// leaving counts the entries that are being given back: until that is stored nothing is read, since they come first.
+	leaving int
+	// gone are ids whose ack was stored while own pending entries are read: the answer under way may still hold them.
+	gone map[string]bool
 
 	// These belong to the reader.
 	grouped bool      // the group was seen
@@ -87,7 +91,7 @@ type source struct {
 }
 
 func newSource(stream string, t *topic) *source {
-	return &source{stream: stream, topic: t, held: make(map[string]*queueEntry), after: fromStart, last: fromStart}
+	return &source{stream: stream, topic: t, held: make(map[string]*queueEntry), after: fromStart, last: fromStart, gone: make(map[string]bool)}
 }
 
 func (src *source) attach(r *reader) {
@@ -128,7 +132,7 @@ func (src *source) take(msgs []stored, claimed bool) (fresh []*queueEntry, dead 
 		return nil, nil, nil
 	}
 	for i, m := range msgs {
-		if _, ok := src.held[m.id]; ok {
+		if _, ok := src.held[m.id]; ok || src.gone[m.id] {
 			continue
 		}
 		switch {
@@ -143,36 +147,65 @@ func (src *source) take(msgs []stored, claimed bool) (fresh []*queueEntry, dead 
 			fresh = append(fresh, e)
 		}
 	}
+	if !claimed {
+		clear(src.gone)
+	}
 	return fresh, dead, bad
 }
 
-// advance moves the position behind msgs, the answer to a read that began after from. It returns true when the last of
-// this consumer's own pending entries has been read.
-func (src *source) advance(from string, msgs []stored) bool {
+// advance moves the position behind msgs, the answer to a read that began after from. own is true when the last of this
+// consumer's own pending entries has been read. Where ok is false, reread came between: msgs come again, in order.
+func (src *source) advance(from string, msgs []stored) (own, ok bool) {
 	src.mu.Lock()
 	defer src.mu.Unlock()
-	if from == newOnly {
-		if len(msgs) > 0 {
-			src.last = msgs[len(msgs)-1].id
-		}
-		return false
-	}
-	if src.after != from {
-		return false // reread came between
-	}
-	if len(msgs) == 0 {
+	switch {
+	case src.after != from || src.leaving > 0:
+		src.after = fromStart
+		clear(src.gone)
+		return false, false
+	case len(msgs) == 0:
 		src.after = newOnly
-		return true
+		clear(src.gone)
+		return from != newOnly, true
+	case from == newOnly:
+		src.last = msgs[len(msgs)-1].id
+	default:
+		src.after = msgs[len(msgs)-1].id
 	}
-	src.after = msgs[len(msgs)-1].id
-	return false
+	return false, true
 }
 
-func (src *source) forget(entries []*queueEntry) {
+// leave says that entries are being given back. It is called before a next subscription may begin.
+func leave(entries []*queueEntry) {
+	for _, e := range entries {
+		e.src.mu.Lock()
+		e.src.leaving++
+		e.src.mu.Unlock()
+	}
+}
+
+// left says that n entries were given back, and must be read before what is newer.
+func (src *source) left(n int) {
+	src.mu.Lock()
+	src.leaving -= n
+	src.after = fromStart
+	src.mu.Unlock()
+}
+
+func (src *source) isLeaving() bool {
+	src.mu.Lock()
+	defer src.mu.Unlock()
+	return src.leaving > 0
+}
+
+func (src *source) forget(entries []*queueEntry, acked bool) {
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	for _, e := range entries {
 		delete(src.held, e.id)
+		if acked && src.after != newOnly {
+			src.gone[e.id] = true
+		}
 	}
 }
 

@@ -106,7 +106,9 @@ func (t *topic) add(entries []*queueEntry) {
 		}
 	}
 	t.mu.Lock()
-	if t.active == nil || t.active.ended && len(t.standby) == 0 {
+	// What comes behind entries that are being given back is given back as well, and read after them.
+	if t.active == nil || t.active.ended && len(t.standby) == 0 || entries[0].src.isLeaving() {
+		leave(entries)
 		t.mu.Unlock()
 		t.s.settle.release(entries)
 		return
@@ -229,6 +231,7 @@ func (t *topic) finishLocked(sub *subscription) {
 		}
 		clear(t.behind)
 		t.parked = 0
+		leave(left)
 	}
 	t.mu.Unlock()
 
