@@ -113,7 +113,8 @@ func (n *Notices) send(ctx context.Context, about string, note relay.Notificatio
 		if l.Sink == about || !l.Filter.Match(note) {
 			continue
 		}
-		_, room, err := n.o.Store.parkNow(ctx, l.Sink, []any{l.Backlog, note.ID, body, ""})
+		key := n.o.Store.ordering(l.Sink).lineKey(note)
+		_, room, err := n.o.Store.parkNow(ctx, l.Sink, []any{l.Backlog, note.ID, body, key})
 		switch {
 		case err != nil:
 			errs = append(errs, err)

@@ -106,6 +106,29 @@ func TestDisabledAndRecoveredAreTold(t *testing.T) {
 	}
 }
 
+// A sink that keeps an order is not told that another recovered before it took that it was disabled.
+func TestNoticesKeepTheOrder(t *testing.T) {
+	e := newEnv(t)
+	n := e.notices(NoticesOptions{})
+	sink := &fakeSink{answer: answers(errFar, nil)}
+	p := e.pipeline(sink, func(o *Options) { ordered(OrderingHub)(o); o.Name = "watch" })
+	if err := n.ofSink(t.Context(), relay.TopicSinkDisabled, "s", StateDisabled, "it is gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Recovered(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	e.lead(p, newQueue(1, 0))
+	eventually(t, "both are told", func() bool { return len(e.told("watch")) == 0 })
+	var topics []string
+	for _, d := range sink.deliveries() {
+		topics = append(topics, d.Notifications[0].Topic)
+	}
+	if want := []string{relay.TopicSinkDisabled, relay.TopicSinkDisabled, relay.TopicSinkRecovered}; !slices.Equal(topics, want) {
+		t.Errorf("told %v", topics)
+	}
+}
+
 // A pause in between does not hide that the sink was disabled.
 func TestResumeTellsWhatRecovered(t *testing.T) {
 	e := newEnv(t)
