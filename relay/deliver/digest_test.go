@@ -218,6 +218,24 @@ func TestDigestListsABoundedNumberOfBytes(t *testing.T) {
 	}
 }
 
+// What was gathered while the wait was longer goes with the next that comes.
+func TestShorterWaitOfAnOpenDigest(t *testing.T) {
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	if err := e.pipeline(sink, gathering(time.Hour, 20)).Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	p := e.pipeline(sink, gathering(100*time.Millisecond, 20))
+	e.retries(p)
+	if err := p.Handle(t.Context(), event(1, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	if d := sink.deliveries()[0]; d.Digest == nil || d.Digest.Count != 2 {
+		t.Errorf("%+v", d.Digest)
+	}
+}
+
 // A sealed digest is the same in every attempt, as a dead letter, and after its replay.
 func TestSealedDigestStaysAsItIs(t *testing.T) {
 	e := newEnv(t)

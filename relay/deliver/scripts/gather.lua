@@ -5,7 +5,7 @@
 -- when it came (unix milliseconds, and as text), how it is parked (JSON), end of the claim where it is parked, or ''. A
 -- parked one leaves the delay queue, unless the claim was lost.
 -- Returns milliseconds until the digest is sealed, -1 where nothing was gathered, -2 where the claim was
--- lost; and 1 for a new digest.
+-- lost; and 1 where that time is new.
 local at = now()
 local open, id = KEYS[5], ARGV[9]
 if ARGV[1] == '1' and redis.call('ZCARD', KEYS[4]) == 0
@@ -22,8 +22,13 @@ local new = redis.call('HSETNX', open, 'id', ARGV[4])
 if new == 1 then
   redis.call('HSET', open, 'by', ARGV[5])
 end
-redis.call('ZADD', KEYS[4], 'NX', string.format('%.0f', at + tonumber(ARGV[3])), ARGV[2])
-local wait = math.max(0, tonumber(redis.call('ZSCORE', KEYS[4], ARGV[2])) - at)
+-- An open digest keeps its time, unless that was chosen when the wait was longer.
+local due, soonest = tonumber(redis.call('ZSCORE', KEYS[4], ARGV[2])), at + tonumber(ARGV[3])
+if not due or due > soonest then
+  due, new = soonest, 1
+  redis.call('ZADD', KEYS[4], string.format('%.0f', due), ARGV[2])
+end
+local wait = math.max(0, due - at)
 if redis.call('HEXISTS', open, 'seen:' .. id) == 1 then
   return {wait, 0}
 end
