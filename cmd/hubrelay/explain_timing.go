@@ -26,7 +26,7 @@ func timing(cfg config.Sink, gathers bool, n relay.Notification) []string {
 		if cfg.Burst > 0 {
 			text += ", up to " + strconv.Itoa(cfg.Burst) + " at once after a pause"
 		}
-		if gathers && digest.Wait == 0 {
+		if gathers && digest.Wait == 0 && deliver.Ordering(cfg.Ordering).Key(n) == "" {
 			text += "; what has to wait for that is gathered into a digest"
 		}
 		lines = append(lines, text)

@@ -31,6 +31,14 @@ func TestTiming(t *testing.T) {
 		{config.Sink{Ordering: "container"}, false, data(""), []string{"in order of its hub, since it concerns no container or several"}},
 		{config.Sink{Rate: relay.Rate{Count: 10, Per: time.Second}}, false, one, []string{"at most 10/s"}},
 		{
+			config.Sink{Rate: relay.Rate{Count: 1, Per: time.Second}, Ordering: "none"},
+			true, one, []string{"at most 1/s; what has to wait for that is gathered into a digest"},
+		},
+		{
+			config.Sink{Rate: relay.Rate{Count: 1, Per: time.Second}, Ordering: "hub"},
+			true, one, []string{"at most 1/s", "in order of its hub"},
+		},
+		{
 			config.Sink{Rate: relay.Rate{Count: 5, Per: time.Hour}, Burst: 3, Digest: config.Digest{Wait: time.Hour, Max: 7}},
 			true, one,
 			[]string{"gathered for 1h into a digest that lists up to 7; shown as a digest of one", "at most 5/h, up to 3 at once after a pause"},

@@ -254,3 +254,18 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// What Slack gathers by itself takes settings only where it does gather.
+func TestDigestOfAKindThatGathers(t *testing.T) {
+	for setting, want := range map[string]string{
+		"":                "",
+		", rate: ''":      "digest.max: says nothing without wait",
+		", ordering: hub": "digest.max: says nothing beside an ordering",
+	} {
+		_, err := config.Load(write(t, keys+"sinks: {a: {type: slack, topics: ['*'], url: 'https://hooks.slack.com/services/T/B/x', "+
+			"digest: {max: 5}"+setting+"}}\n"), environ(), shipped())
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+}

@@ -288,12 +288,18 @@ func (l *loader) pace(path string, s *Sink) {
 		between(l, path+".digest.wait", d.Wait, 100*time.Millisecond, 24*time.Hour)
 	}
 	between(l, path+".digest.max", d.Max, 1, 1000)
-	if d.Wait == 0 && !l.kinds[s.Type].Gathers {
+	// A kind that gathers without a wait gathers what its rate makes wait, and where an order is kept, nothing.
+	waits := l.kinds[s.Type].Gathers && s.Rate.Limited()
+	if d.Wait == 0 && (!waits || s.Ordering != "none") {
+		problem, fix := "says nothing without wait", "give digest.wait, such as 10s"
+		if waits {
+			problem, fix = "says nothing beside an ordering, which gathers nothing", "leave out one of ordering and digest"
+		}
 		if d.Max != defaultSink().Digest.Max {
-			l.bad(path+".digest.max", "says nothing without wait", "give digest.wait, such as 10s")
+			l.bad(path+".digest.max", problem, fix)
 		}
 		if len(d.By) > 0 {
-			l.bad(path+".digest.by", "says nothing without wait", "give digest.wait, such as 10s")
+			l.bad(path+".digest.by", problem, fix)
 		}
 	}
 	if d.Wait != 0 && s.Ordering != "none" {
