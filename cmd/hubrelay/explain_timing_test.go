@@ -32,11 +32,13 @@ func TestTiming(t *testing.T) {
 		{config.Sink{Rate: relay.Rate{Count: 10, Per: time.Second}}, false, one, []string{"at most 10/s"}},
 		{
 			config.Sink{Rate: relay.Rate{Count: 1, Per: time.Second}, Ordering: "none"},
-			true, one, []string{"at most 1/s; what has to wait for that is gathered into a digest"},
+			true, one,
+			[]string{"at most 1/s; what has to wait for that is gathered into a digest"},
 		},
 		{
 			config.Sink{Rate: relay.Rate{Count: 1, Per: time.Second}, Ordering: "hub"},
-			true, one, []string{"at most 1/s", "in order of its hub"},
+			true, one,
+			[]string{"at most 1/s", "in order of its hub"},
 		},
 		{
 			config.Sink{Rate: relay.Rate{Count: 5, Per: time.Hour}, Burst: 3, Digest: config.Digest{Wait: time.Hour, Max: 7}},
