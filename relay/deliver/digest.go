@@ -57,7 +57,7 @@ func (p *Pipeline) gather(ctx context.Context, d relay.Delivery) (done, granted 
 	}
 	most, wait := p.breaker.room(1)
 	if most > 0 {
-		if granted, wait, err = p.gate.once(ctx); granted || err != nil {
+		if granted, wait, err = p.passAtOnce(ctx); granted || err != nil {
 			return false, granted, err
 		}
 	}

@@ -167,6 +167,35 @@ func TestFullRedisGathersNothing(t *testing.T) {
 	}
 }
 
+// Where Redis is full too, what waits for the rate waits no longer than the sink takes deliveries.
+func TestPausedSinkOfAFullRedis(t *testing.T) {
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.Gathers = relay.Rate{Count: 1, Per: time.Hour}, 1, true })
+	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan error)
+	go func() { second <- p.Handle(t.Context(), event(1, "a.b", "h1")) }()
+	eventually(t, "the second waits", func() bool {
+		p.gate.mu.Lock()
+		defer p.gate.mu.Unlock()
+		return len(p.gate.line) == 1
+	})
+	p.set(StatePaused, "")
+	select {
+	case err := <-second:
+		if !errors.Is(err, ErrDisabled) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits on")
+	}
+}
+
 // What a replay of the log parks is gathered too, whatever the rate; what has a history goes alone.
 func TestReplaysAreGathered(t *testing.T) {
 	for name, change := range map[string]func(*Options){

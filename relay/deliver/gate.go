@@ -87,7 +87,7 @@ func (g *gate) take(ctx context.Context, stop <-chan struct{}) (bool, error) {
 
 // once asks whether an attempt may begin now, without waiting: not while others wait. Where none may it returns how long
 // that takes at least. Where Redis refuses to count it waits as take does.
-func (g *gate) once(ctx context.Context) (bool, time.Duration, error) {
+func (g *gate) once(ctx context.Context, stop <-chan struct{}) (bool, time.Duration, error) {
 	if wait := g.rests(); wait > 0 || !g.limited() {
 		return wait == 0, wait, nil
 	}
@@ -103,7 +103,7 @@ func (g *gate) once(ctx context.Context) (bool, time.Duration, error) {
 	var refused redis.Error
 	switch {
 	case errors.As(err, &refused):
-		ok, err := g.take(ctx, nil)
+		ok, err := g.take(ctx, stop)
 		return ok, 0, err
 	case err != nil:
 		return false, 0, err
@@ -235,6 +235,17 @@ func (g *gate) hand(n int) {
 	if notify {
 		g.ready()
 	}
+}
+
+// passAtOnce is once, until the sink's state changes, the pipeline stops or ctx ends.
+func (p *Pipeline) passAtOnce(ctx context.Context) (ok bool, wait time.Duration, err error) {
+	p.mu.Lock()
+	changed := p.changed
+	p.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.stopping, cancel)()
+	return p.gate.once(ctx, changed)
 }
 
 // pass waits for the gate until the sink's state changes, which it reports as false, the pipeline stops or ctx ends.
