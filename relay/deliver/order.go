@@ -212,22 +212,27 @@ func (p *Pipeline) readLines(ctx context.Context) error {
 }
 
 func (p *Pipeline) followLines(ctx context.Context) {
-	tick := time.NewTicker(linesLook)
-	defer tick.Stop()
+	look := time.NewTimer(linesLook)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-look.C:
 		case <-p.order.stale:
 		}
+		began := time.Now()
 		if err := p.readLines(ctx); err != nil && ctx.Err() == nil {
 			p.o.Log.Warn("cannot read which keys have deliveries parked; trying again soon", "error", err)
-			timer := time.AfterFunc(errorLook, p.order.changed)
-			defer timer.Stop()
+			look.Reset(errorLook)
+			continue
 		}
+		look.Reset(lookAfter(time.Since(began)))
 	}
 }
+
+// lookAfter is when to read the blocked keys anew after that took so long: a million of them must not keep Redis busy.
+func lookAfter(took time.Duration) time.Duration { return max(linesLook, 20*took) }
 
 // handleInOrder attempts a fresh delivery where nothing of its key is parked, and parks it behind the others else.
 func (p *Pipeline) handleInOrder(ctx context.Context, d relay.Delivery) error {

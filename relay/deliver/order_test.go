@@ -263,3 +263,12 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// However many keys are blocked, reading them costs Redis a twentieth of its time at most.
+func TestManyBlockedKeysAreReadSeldom(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: linesLook, time.Second: linesLook, 10 * time.Second: 200 * time.Second} {
+		if got := lookAfter(took); got != want {
+			t.Errorf("after %s: %s, want %s", took, got, want)
+		}
+	}
+}
