@@ -127,7 +127,7 @@ func (k *keeper) claimFrom(sources []*source) []*source {
 			src.cursor, src.claim = "", time.Now().Add(cfg.ClaimInterval/2)
 			continue
 		}
-		n := k.s.accept(src, storedFrom(msgs), true)
+		n := k.s.accept(src, storedFrom(msgs), true, src.returned())
 		if n > 0 {
 			cfg.Log.Info("took over entries of another consumer", "stream", src.stream, "entries", n)
 		}

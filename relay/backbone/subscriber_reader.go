@@ -218,6 +218,7 @@ func (r *reader) read(plan []reading) error {
 	}
 	err = session.wire.readGroup(r.s.cfg.Group, r.s.cfg.Consumer, count, block, plan, func(i int, entries []stored) {
 		p := plan[i]
+		returns := p.src.returned()
 		own, ok := p.src.advance(p.from, entries)
 		if !ok {
 			return
@@ -225,7 +226,7 @@ func (r *reader) read(plan []reading) error {
 		if own {
 			r.s.keeper.kick()
 		}
-		r.s.accept(p.src, entries, false)
+		r.s.accept(p.src, entries, false, returns)
 		if len(entries) >= 8 && r.total > 1 {
 			r.hot = append(r.hot, p.src)
 		}
@@ -276,13 +277,14 @@ func nodeOf(ctx context.Context, c redis.UniversalClient, stream string) (*redis
 	return nil, fmt.Errorf("streams are not read through a %T", c)
 }
 
-// accept queues entries that were read or claimed, and settles those that cannot be worked on.
-func (s *Subscriber) accept(src *source, msgs []stored, claimed bool) int {
+// accept queues entries that were read or claimed, and settles those that cannot be worked on. returns is what the source
+// said before.
+func (s *Subscriber) accept(src *source, msgs []stored, claimed bool, returns int) int {
 	if len(msgs) == 0 {
 		return 0
 	}
 	fresh, dead, bad := src.take(msgs, claimed)
-	src.topic.add(fresh)
+	src.topic.add(fresh, returns)
 	if len(dead) > 0 {
 		s.settle.drop(src, dead)
 	}

@@ -78,6 +78,8 @@ type source struct {
 	last  string // last new id, for streams that keep what was acked
 	// leaving counts the entries that are being given back: until that is stored nothing is read, since they come first.
 	leaving int
+	// returns counts how often entries were given back, so that what was read before is noticed.
+	returns int
 	// gone are ids whose ack was stored while own pending entries are read: the answer under way may still hold them.
 	gone map[string]bool
 
@@ -188,6 +190,7 @@ func leave(entries []*queueEntry) {
 func (src *source) left(n int) {
 	src.mu.Lock()
 	src.leaving -= n
+	src.returns++
 	src.after = fromStart
 	src.mu.Unlock()
 }
@@ -196,6 +199,20 @@ func (src *source) isLeaving() bool {
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	return src.leaving > 0
+}
+
+// returned is what overtaken compares.
+func (src *source) returned() int {
+	src.mu.Lock()
+	defer src.mu.Unlock()
+	return src.returns
+}
+
+// overtaken tells whether entries are being given back, or were since returned: those come before what was read then.
+func (src *source) overtaken(returns int) bool {
+	src.mu.Lock()
+	defer src.mu.Unlock()
+	return src.leaving > 0 || src.returns != returns
 }
 
 func (src *source) forget(entries []*queueEntry, acked bool) {

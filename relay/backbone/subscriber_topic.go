@@ -96,7 +96,7 @@ func (t *topic) hasRoom() bool {
 func (t *topic) roomLocked() bool { return t.ready.len()+t.parked < max(t.lanes, readCount) }
 
 // add queues entries that were just read, and starts lanes for them.
-func (t *topic) add(entries []*queueEntry) {
+func (t *topic) add(entries []*queueEntry, returns int) {
 	if len(entries) == 0 {
 		return
 	}
@@ -107,7 +107,7 @@ func (t *topic) add(entries []*queueEntry) {
 	}
 	t.mu.Lock()
 	// What comes behind entries that are being given back is given back as well, and read after them.
-	if t.active == nil || t.active.ended && len(t.standby) == 0 || entries[0].src.isLeaving() {
+	if t.active == nil || t.active.ended && len(t.standby) == 0 || entries[0].src.overtaken(returns) {
 		leave(entries)
 		t.mu.Unlock()
 		t.s.settle.release(entries)

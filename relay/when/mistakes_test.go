@@ -88,7 +88,7 @@ func TestBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := once(many(60_000)); !got || err != nil {
+	if got, err := once(many(20_000)); !got || err != nil {
 		t.Errorf("one loop: %v, %v", got, err)
 	}
 	for _, text := range []string{
