@@ -77,7 +77,10 @@ func (p *Pipeline) apply(ctx context.Context, s SinkState, asked int) error {
 	if s.State == StateDisabled && s.config != "" && p.o.Fingerprint != "" && s.config != p.o.Fingerprint {
 		recovered, err := p.o.Store.enable(ctx, p.o.Name, s.config)
 		if recovered {
-			p.told(p.o.Notices.Recovered(ctx, p.o.Name))
+			// All sinks wait for what looks after them.
+			telling, cancel := context.WithTimeout(ctx, lastChance)
+			p.told(p.o.Notices.Recovered(telling, p.o.Name))
+			cancel()
 		}
 		if err != nil {
 			return fmt.Errorf("enable a sink whose configuration changed: %w", err)

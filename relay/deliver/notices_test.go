@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -127,6 +128,31 @@ func TestNoticesKeepTheOrder(t *testing.T) {
 	if want := []string{relay.TopicSinkDisabled, relay.TopicSinkDisabled, relay.TopicSinkRecovered}; !slices.Equal(topics, want) {
 		t.Errorf("told %v", topics)
 	}
+}
+
+// Where Redis takes no notice, the retries of other sinks do not wait until it does.
+func TestNoticesHoldNobodyUp(t *testing.T) {
+	e := newEnv(t)
+	if _, err := e.store.disable(t.Context(), "gone", "it is gone", "v1", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	e.park(1)
+	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	n := e.notices(NoticesOptions{})
+	other := e.pipeline(&fakeSink{answer: answers(errFar, errFar, nil)}, nil)
+	recovered := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
+		o.Name, o.Fingerprint, o.Notices = "gone", "v2", n
+	})
+	r := NewRetries(RetriesOptions{Store: e.store})
+	r.Add(other)
+	r.Add(recovered)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	eventually(t, "the other's delivery is tried again", func() bool { return e.parkedCount() == 0 })
 }
 
 // A pause in between does not hide that the sink was disabled.
