@@ -6,10 +6,14 @@ SHELL := bash
 # Every tool is pinned here, built once into .bin/ under a name that carries its version.
 GOLANGCI_LINT_VERSION := v2.15.0
 GOVULNCHECK_VERSION   := v1.8.0
+PROTOC_GO_VERSION     := v1.36.12
+PROTOC_GRPC_VERSION   := v1.6.2
 
 BIN           := $(CURDIR)/.bin
 GOLANGCI_LINT := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOVULNCHECK   := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
+PROTOC_GO     := $(BIN)/protoc-gen-go-$(PROTOC_GO_VERSION)
+PROTOC_GRPC   := $(BIN)/protoc-gen-go-grpc-$(PROTOC_GRPC_VERSION)
 MODULES       := . relay/bench
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 BENCH_FLAGS   ?=
@@ -17,7 +21,7 @@ BENCH_FLAGS   ?=
 # $(call each,COMMAND) runs COMMAND in the folder of every module and stops at the first that fails.
 each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && $(1)) || exit 1; done
 
-.PHONY: help build run test check bench fmt clean
+.PHONY: help build run test check bench fmt generate clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -46,6 +50,11 @@ bench: build ## measure the promises about speed, each beside a floor of the sam
 fmt: $(GOLANGCI_LINT) ## rewrite the Go files as `make check` wants them
 	@$(call each,$(GOLANGCI_LINT) fmt)
 
+generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the Go code of plugins/proto anew
+	@bash .ci/need protoc
+	cd plugins/proto && protoc --plugin=protoc-gen-go=$(PROTOC_GO) --plugin=protoc-gen-go-grpc=$(PROTOC_GRPC) \
+		--go_out=paths=source_relative:. --go-grpc_out=paths=source_relative:. $$(find . -name '*.proto' | sed 's,^\./,,')
+
 clean: ## remove what was built; data of a daemon (hubrelay-data) stays
 	rm -rf hubrelay $(BIN) examples/node_modules
 
@@ -59,6 +68,16 @@ $(GOVULNCHECK):
 	@mkdir -p $(BIN)
 	GOBIN=$(BIN) GOFLAGS= go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
 	@mv $(BIN)/govulncheck $@
+
+$(PROTOC_GO):
+	@mkdir -p $(BIN)
+	GOBIN=$(BIN) GOFLAGS= go install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GO_VERSION)
+	@mv $(BIN)/protoc-gen-go $@
+
+$(PROTOC_GRPC):
+	@mkdir -p $(BIN)
+	GOBIN=$(BIN) GOFLAGS= go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GRPC_VERSION)
+	@mv $(BIN)/protoc-gen-go-grpc $@
 
 # The system's packages first (npm is one of them), then what the examples need from npm.
 .PHONY: test-packages

@@ -1,0 +1,156 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// FromDelivery turns d into its message. The notifications' data is shared, not copied. Timeout is zero for none.
+func FromDelivery(d relay.Delivery, timeout time.Duration) *sinkv1.Delivery {
+	m := &sinkv1.Delivery{Id: d.ID, Attempt: uint32(max(0, d.Attempt)), Digest: fromDigest(d.Digest)}
+	if timeout > 0 {
+		m.TimeoutMs = max(1, timeout.Milliseconds())
+	}
+	list := make([]sinkv1.Notification, len(d.Notifications))
+	m.Notifications = make([]*sinkv1.Notification, len(d.Notifications))
+	for i := range d.Notifications {
+		n, to := &d.Notifications[i], &list[i]
+		to.Id, to.Topic, to.Hub, to.Account, to.Cursor, to.Data = n.ID, n.Topic, n.Hub, n.Account, n.Cursor, n.Data
+		m.Notifications[i] = to
+	}
+	return m
+}
+
+// ToDelivery is the opposite of FromDelivery.
+func ToDelivery(m *sinkv1.Delivery) (d relay.Delivery, timeout time.Duration) {
+	d = relay.Delivery{ID: m.GetId(), Attempt: int(m.GetAttempt()), Digest: toDigest(m.GetDigest())}
+	d.Notifications = make([]relay.Notification, len(m.GetNotifications()))
+	for i, n := range m.GetNotifications() {
+		d.Notifications[i] = relay.Notification{
+			ID: n.GetId(), Topic: n.GetTopic(), Hub: n.GetHub(), Account: n.GetAccount(), Cursor: n.GetCursor(), Data: n.GetData(),
+		}
+	}
+	return d, time.Duration(m.GetTimeoutMs()) * time.Millisecond
+}
+
+func fromDigest(d *relay.Digest) *sinkv1.Digest {
+	if d == nil {
+		return nil
+	}
+	m := &sinkv1.Digest{Count: int64(d.Count), FirstNs: fromTime(d.First), LastNs: fromTime(d.Last), By: d.By}
+	m.Topics = make(map[string]int64, len(d.Topics))
+	for topic, n := range d.Topics {
+		m.Topics[topic] = int64(n)
+	}
+	return m
+}
+
+func toDigest(m *sinkv1.Digest) *relay.Digest {
+	if m == nil {
+		return nil
+	}
+	d := &relay.Digest{Count: int(m.GetCount()), First: toTime(m.GetFirstNs()), Last: toTime(m.GetLastNs()), By: m.GetBy()}
+	d.Topics = make(map[string]int, len(m.GetTopics()))
+	for topic, n := range m.GetTopics() {
+		d.Topics[topic] = int(n)
+	}
+	return d
+}
+
+func fromTime(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func toTime(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+// FromOutcome turns what a handler returned for an attempt into its ack.
+func FromOutcome(id string, attempt int, err error) *sinkv1.Ack {
+	m := &sinkv1.Ack{DeliveryId: id, Attempt: uint32(max(0, attempt)), Outcome: sinkv1.Outcome_OUTCOME_OK}
+	if err == nil {
+		return m
+	}
+	m.Error = clip(err.Error())
+	switch outcome, after := relay.Classify(err); {
+	case outcome == relay.OutcomePermanent:
+		m.Outcome = sinkv1.Outcome_OUTCOME_PERMANENT
+	case outcome == relay.OutcomeGone:
+		m.Outcome = sinkv1.Outcome_OUTCOME_GONE
+	case after > 0:
+		m.Outcome, m.RetryAfterMs = sinkv1.Outcome_OUTCOME_RETRY_AFTER, max(1, after.Milliseconds())
+	default:
+		m.Outcome = sinkv1.Outcome_OUTCOME_RETRY
+	}
+	var answer *relay.AnswerError
+	if errors.As(err, &answer) {
+		m.Answer = &sinkv1.Answer{Status: int32(answer.Status), Body: clip(answer.Body)}
+	}
+	return m
+}
+
+// ToOutcome returns the error that an ack stands for, nil for one that says ok. The text may be anything: it is cut to
+// maxText and made valid.
+func ToOutcome(m *sinkv1.Ack) error {
+	if m.GetOutcome() == sinkv1.Outcome_OUTCOME_OK {
+		return nil
+	}
+	failed := &Error{text: clip(m.GetError())}
+	if failed.text == "" {
+		failed.text = "the plugin gave no reason"
+	}
+	if a := m.GetAnswer(); a != nil {
+		failed.answer = &relay.AnswerError{Status: int(a.GetStatus()), Body: clip(a.GetBody())}
+	}
+	switch m.GetOutcome() {
+	case sinkv1.Outcome_OUTCOME_RETRY:
+		return failed
+	case sinkv1.Outcome_OUTCOME_RETRY_AFTER:
+		return relay.RetryAfter(failed, time.Duration(max(0, m.GetRetryAfterMs()))*time.Millisecond)
+	case sinkv1.Outcome_OUTCOME_PERMANENT:
+		return relay.Permanent(failed)
+	case sinkv1.Outcome_OUTCOME_GONE:
+		return relay.Gone(failed)
+	}
+	return fmt.Errorf("the plugin's ack has the outcome %d, which is not known: %w", m.GetOutcome(), failed)
+}
+
+// Error is what a plugin says of an attempt that failed.
+type Error struct {
+	text   string
+	answer *relay.AnswerError
+}
+
+func (e *Error) Error() string { return e.text }
+
+// Unwrap returns the destination's answer, if there is one.
+func (e *Error) Unwrap() error {
+	if e.answer == nil {
+		return nil
+	}
+	return e.answer
+}
+
+// maxText bounds what a plugin says of an attempt, in bytes.
+const maxText = 1 << 10
+
+func clip(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText] // before it is looked at, since it may be of any length
+	}
+	if s = strings.ToValidUTF8(s, "�"); len(s) > maxText {
+		s = relay.Clip(s, maxText-len("…"))
+	}
+	return s
+}
