@@ -17,3 +17,11 @@ const (
 	// MaxCredits bounds how many deliveries a plugin may have at once.
 	MaxCredits = math.MaxUint16
 )
+
+// The members of a line on a plugin's standard error that is a log record: a JSON object that has LogMessage. Its level
+// is one of slog's names; every other member is an attribute.
+const (
+	LogMessage = "@message"
+	LogLevel   = "level"
+	LogTime    = "time"
+)

@@ -1,0 +1,96 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+type limits struct {
+	Most int `json:"most"`
+}
+
+type settings struct {
+	Report string            `json:"report"`
+	Names  []string          `json:"names"`
+	Limits limits            `json:"limits"`
+	Labels map[string]string `json:"labels"`
+}
+
+func (s *settings) Validate() error {
+	if s.Report == "" {
+		return errors.New("report is missing: name a file")
+	}
+	return nil
+}
+
+func TestDecode(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"report":"x","names":["a"],"limits":{"most":3},"labels":{"a":"b"}}`: "",
+		`{"report":"x"} `:                "",
+		`{"report":"x"} {}`:              "something behind",
+		``:                               "report is missing: name a file",
+		`{}`:                             "config: report is missing: name a file",
+		`{"reprot":"x"}`:                 `config: unknown key "reprot"; did you mean report?`,
+		`{"zzz":1}`:                      `config: unknown key "zzz"; the keys are labels, limits, most, names, report`,
+		`{"report":7}`:                   "config: report must be a string, not a number",
+		`{"report":"x","limits":[]}`:     "config: limits must be a map, not a list",
+		`{"limits":{"most":"x"}}`:        "config: limits.most must be a number, not a string",
+		`{"report":"x","names":["a",1]}`: "config: names must be a string, not a number",
+		`[`:                              "config: ",
+	} {
+		var into settings
+		err := newOptions([]Option{Config(&into)}).decode([]byte(text))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", text, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	none := newOptions(nil)
+	if err := none.decode([]byte(`{"a":1}`)); err == nil || !strings.Contains(err.Error(), "takes no configuration") {
+		t.Errorf("without a configuration: %v", err)
+	}
+	if err := none.decode([]byte(`{}`)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestJSONKeys(t *testing.T) {
+	type node struct {
+		Next   *node `json:"next"`
+		hidden int
+		Plain  string
+		Out    string `json:"-"`
+		Many   []struct {
+			Deep bool `json:"deep,omitempty"`
+		} `json:"many"`
+	}
+	_ = node{hidden: 1}.hidden
+	if got, want := jsonKeys(reflect.TypeFor[node]()), []string{"Plain", "deep", "many", "next"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestMistakesOfTheAuthor(t *testing.T) {
+	handler := func(context.Context, relay.Notification) error { return nil }
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"no handler":   {ServeSink(nil), "needs a handler"},
+		"no handler 2": {ServeDeliveries(nil), "needs a handler"},
+		"concurrency":  {ServeSink(handler, Concurrency(0)), "sdk.Concurrency(0) is not from 1 to 65535"},
+		"config":       {ServeSink(handler, Config(limits{})), "sdk.Config takes a pointer to a struct, not a sdk.limits"},
+		"by hand":      {ServeSink(handler), "this program is a plugin of hubrelay"},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("%s: %v", name, c.err)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Configure decodes the configuration and starts what the author wants started.
+func (s *sinkServer) Configure(ctx context.Context, r *sinkv1.ConfigureRequest) (*sinkv1.ConfigureResponse, error) {
+	if !s.configured.CompareAndSwap(false, true) {
+		return nil, status.Error(codes.FailedPrecondition, "the plugin is configured already")
+	}
+	if err := s.o.decode(r.GetConfig()); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if s.o.start != nil {
+		if err := s.o.start(ctx); err != nil {
+			return nil, status.Error(codes.Unavailable, err.Error())
+		}
+	}
+	s.started.Store(true)
+	return &sinkv1.ConfigureResponse{Version: s.o.version}, nil
+}
+
+// Deliver handles what comes until the daemon closes its side.
+func (s *sinkServer) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse]) error {
+	if !s.started.Load() {
+		return status.Error(codes.FailedPrecondition, "the plugin is not configured")
+	}
+	if !s.opened.CompareAndSwap(false, true) {
+		return status.Error(codes.FailedPrecondition, "deliveries flow already")
+	}
+	defer close(s.handled)
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	w := &work{handler: s.handler, log: s.log, running: make(map[attemptKey]context.CancelFunc), wake: make(chan struct{}, 1)}
+	sent := make(chan error, 1)
+	go func() { sent <- w.send(stream, s.o.concurrency) }()
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				cancel() // nobody waits for the answers
+			}
+			w.handlers.Wait()
+			w.finish()
+			return <-sent
+		}
+		for _, c := range r.GetCancellations() {
+			w.cancel(attemptKey{c.GetDeliveryId(), c.GetAttempt()})
+		}
+		for _, m := range r.GetDeliveries() {
+			w.begin(ctx, m)
+		}
+	}
+}
+
+type attemptKey struct {
+	id      string
+	attempt uint32
+}
+
+// work is what one stream has in hand.
+type work struct {
+	handler  func(context.Context, relay.Delivery) error
+	log      *slog.Logger
+	handlers sync.WaitGroup
+	wake     chan struct{} // holds one where there is something to send
+
+	mu      sync.Mutex
+	running map[attemptKey]context.CancelFunc
+	acks    []*sinkv1.Ack
+	ended   bool
+}
+
+func (w *work) begin(ctx context.Context, m *sinkv1.Delivery) {
+	d, timeout := wire.ToDelivery(m)
+	var cancel context.CancelFunc
+	if timeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+	} else {
+		ctx, cancel = context.WithCancel(ctx)
+	}
+	key := attemptKey{m.GetId(), m.GetAttempt()}
+	w.mu.Lock()
+	w.running[key] = cancel
+	w.mu.Unlock()
+	w.handlers.Go(func() {
+		defer cancel()
+		ack := wire.FromOutcome(d.ID, d.Attempt, w.call(ctx, d))
+		w.mu.Lock()
+		delete(w.running, key)
+		w.acks = append(w.acks, ack)
+		w.mu.Unlock()
+		w.poke()
+	})
+}
+
+func (w *work) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// call makes a panic the failure of this attempt.
+func (w *work) call(ctx context.Context, d relay.Delivery) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			w.log.Error("the plugin's handler panicked", "id", d.ID, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
+			// The value stays out of the error, since it may hold anything.
+			err = fmt.Errorf("the plugin's handler panicked (%T)", v)
+		}
+	}()
+	return w.handler(ctx, d)
+}
+
+func (w *work) cancel(key attemptKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if cancel, ok := w.running[key]; ok {
+		cancel()
+	}
+}
+
+func (w *work) finish() {
+	w.mu.Lock()
+	w.ended = true
+	w.mu.Unlock()
+	w.poke()
+}
+
+// maxAcks bounds one message.
+const maxAcks = 1024
+
+// send gives the first credits, then sends what has been acknowledged, and gives a credit for each.
+func (w *work) send(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse], credits int) error {
+	if err := stream.Send(&sinkv1.DeliverResponse{Credits: uint32(credits)}); err != nil {
+		return err
+	}
+	for {
+		w.mu.Lock()
+		acks, ended := w.acks, w.ended
+		if len(acks) > maxAcks {
+			acks = acks[:maxAcks]
+		}
+		w.acks = w.acks[len(acks):]
+		w.mu.Unlock()
+		if len(acks) > 0 {
+			if err := stream.Send(&sinkv1.DeliverResponse{Acks: acks, Credits: uint32(len(acks))}); err != nil {
+				return err
+			}
+			continue
+		}
+		if ended {
+			return nil
+		}
+		select {
+		case <-w.wake:
+		case <-stream.Context().Done():
+			return context.Cause(stream.Context())
+		}
+	}
+}
