@@ -1,0 +1,347 @@
+package plugins
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/plugins/sdk"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The test binary runs itself as the plugin; its first argument says how that behaves.
+func TestMain(m *testing.M) {
+	if os.Getenv(wire.CookieName) == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err := runPlugin(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func runPlugin(mode string) error {
+	switch mode {
+	case "sdk":
+		return runSDK()
+	case "garbage":
+		fmt.Println("Hello, I am a plugin!")
+		time.Sleep(time.Minute)
+	case "silent":
+		time.Sleep(time.Minute)
+	case "exit":
+		fmt.Fprintln(os.Stderr, "no database")
+		os.Exit(3)
+	case "version":
+		fmt.Println("1|7|unix|/tmp/x|grpc")
+		time.Sleep(time.Minute)
+	case "elsewhere":
+		fmt.Println("1|1|unix|/run/docker.sock|grpc")
+		time.Sleep(time.Minute)
+	case "strange":
+		serveStrange()
+	case "environment":
+		fmt.Fprintln(os.Stderr, "environment:", os.Environ())
+		os.Exit(1)
+	case "parent":
+		return runParent()
+	}
+	return nil
+}
+
+type settings struct {
+	Report string `json:"report"`
+	Level  int    `json:"level"`
+}
+
+// runSDK does what the topic says.
+func runSDK() error {
+	var c settings
+	var mu sync.Mutex
+	append1 := func(line string) error {
+		if c.Report == "" {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		f, err := os.OpenFile(c.Report, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(f, line)
+		return errors.Join(err, f.Close())
+	}
+	return sdk.ServeDeliveries(func(ctx context.Context, d relay.Delivery) error {
+		topic := d.Notifications[0].Topic
+		if err := append1(fmt.Sprintf("%s %d %s", d.ID, d.Attempt, topic)); err != nil {
+			return err
+		}
+		return behave(ctx, topic)
+	}, sdk.Config(&c), sdk.Version("1.2.3"), sdk.OnStop(func(context.Context) error { return append1("stopped") }))
+}
+
+func behave(ctx context.Context, topic string) error {
+	switch topic {
+	case "fail":
+		return &relay.AnswerError{Status: 503, Body: "later"}
+	case "throttle":
+		return relay.RetryAfter(errors.New("slowly"), 2*time.Minute)
+	case "reject":
+		return relay.Permanent(errors.New("bad"))
+	case "leave":
+		return relay.Gone(errors.New("go away"))
+	case "hang":
+		<-ctx.Done()
+		return ctx.Err()
+	case "slow":
+		time.Sleep(400 * time.Millisecond)
+	case "deaf":
+		time.Sleep(time.Minute)
+	case "panic":
+		panic("a secret")
+	case "die":
+		os.Exit(4)
+	case "crash":
+		go func() { panic("outside of the handler") }()
+		<-ctx.Done()
+	case "log":
+		slog.Warn("from the plugin", "answer", 42, "sink", "forged")
+		fmt.Println("on stdout")
+	case "flood":
+		for i := range 20_000 {
+			fmt.Fprintln(os.Stderr, strings.Repeat("x", 100), i)
+		}
+		slog.Info("long", "text", strings.Repeat("y", 100_000))
+	case "grow":
+		var all [][]byte
+		for range 400 {
+			all = append(all, bytes.Repeat([]byte{1}, 16<<20))
+		}
+		runtime.KeepAlive(all)
+	}
+	return nil
+}
+
+// strange acknowledges what it does not have, twice, and names no credit but the first ones.
+type strange struct {
+	sinkv1.UnimplementedSinkServer
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+func (s strange) GRPCServer(_ *goplugin.GRPCBroker, server *grpc.Server) error {
+	sinkv1.RegisterSinkServer(server, s)
+	return nil
+}
+
+func (strange) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("no")
+}
+
+func (strange) Configure(context.Context, *sinkv1.ConfigureRequest) (*sinkv1.ConfigureResponse, error) {
+	return &sinkv1.ConfigureResponse{}, nil
+}
+
+func (strange) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse]) error {
+	if err := stream.Send(&sinkv1.DeliverResponse{Credits: 1 << 31}); err != nil {
+		return err
+	}
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		for _, d := range r.GetDeliveries() {
+			ok := func(id string, attempt uint32) *sinkv1.Ack {
+				return &sinkv1.Ack{DeliveryId: id, Attempt: attempt, Outcome: sinkv1.Outcome_OUTCOME_OK}
+			}
+			wrong := &sinkv1.Ack{DeliveryId: d.GetId(), Attempt: d.GetAttempt(), Outcome: sinkv1.Outcome_OUTCOME_PERMANENT, Error: "the one that counts"}
+			err := stream.Send(&sinkv1.DeliverResponse{Acks: []*sinkv1.Ack{
+				ok("unknown", 1), ok(d.GetId(), d.GetAttempt()+1), wrong, ok(d.GetId(), d.GetAttempt()), {},
+			}})
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func serveStrange() {
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig: handshake(), Logger: hclog.NewNullLogger(), GRPCServer: goplugin.DefaultGRPCServer,
+		Plugins: goplugin.PluginSet{wire.KindSink: strange{}},
+	})
+}
+
+// runParent is a daemon that is killed: it starts a plugin, tells its process id, and waits.
+func runParent() error {
+	h, err := New(Options{Name: "child", Command: []string{os.Args[0], "sdk"}, SocketRoot: os.Args[2]})
+	if err != nil {
+		return err
+	}
+	if err := h.Deliver(context.Background(), one("1", 1, "ok")); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(os.Args[2], "pid.part"), fmt.Append(nil, h.Status().PID), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(os.Args[2], "pid.part"), filepath.Join(os.Args[2], "pid")); err != nil {
+		return err
+	}
+	time.Sleep(time.Minute)
+	return nil
+}
+
+func one(id string, attempt int, topic string) relay.Delivery {
+	return relay.Delivery{ID: id, Attempt: attempt, Notifications: []relay.Notification{{
+		ID: id, Topic: topic, Hub: "h", Data: []byte(`{"topic":"` + topic + `"}`),
+	}}}
+}
+
+// rig is a host with what it has said.
+type rig struct {
+	*Host
+	t      *testing.T
+	log    *safeBuffer
+	report string
+
+	mu     sync.Mutex
+	events map[Event]int
+}
+
+func newRig(t *testing.T, mode string, change func(*Options)) *rig {
+	t.Helper()
+	r := &rig{t: t, log: &safeBuffer{}, report: filepath.Join(t.TempDir(), "report"), events: map[Event]int{}}
+	o := Options{
+		Name: "watcher", Command: []string{os.Args[0], mode}, SocketRoot: shortFolder(t),
+		Config:         fmt.Appendf(nil, `{"report":%q}`, r.report),
+		Env:            []string{"GORACE=atexit_sleep_ms=0"},
+		StartupTimeout: 30 * time.Second, // machines may be busy
+		Backoff:        10 * time.Millisecond, MostBackoff: 20 * time.Millisecond,
+		Log: slog.New(slog.NewJSONHandler(r.log, nil)).With("sink", "watcher"),
+		Observe: func(e Event) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.events[e]++
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	h, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = h
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(relay.Clip(r.log.String(), 5000))
+		}
+	})
+	return r
+}
+
+// shortFolder is a temporary folder whose name is short enough for sockets.
+func shortFolder(t *testing.T) string {
+	t.Helper()
+	path, err := os.MkdirTemp("/tmp", "hr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(path) })
+	return path
+}
+
+// deliver makes one attempt that must end in time.
+func (r *rig) deliver(id string, attempt int, topic string, timeout time.Duration) error {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return r.Deliver(ctx, one(id, attempt, topic))
+}
+
+func (r *rig) mustDeliver(id string) {
+	r.t.Helper()
+	if err := r.deliver(id, 1, "ok", 20*time.Second); err != nil {
+		r.t.Fatalf("deliver %s: %v", id, err)
+	}
+}
+
+func (r *rig) count(e Event) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.events[e]
+}
+
+// until waits for a condition.
+func (r *rig) until(what string, holds func() bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("not within 20 s: %s; the plugin is %+v", what, r.Status())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (r *rig) lines() []string {
+	text, err := os.ReadFile(r.report)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.t.Fatal(err)
+	}
+	return strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), " ", "_"))
+}
+
+// wants fails unless err says all of it, in one line.
+func wants(t *testing.T, err error, outcome relay.Outcome, texts ...string) {
+	t.Helper()
+	got, _ := relay.Classify(err)
+	if err == nil || got != outcome {
+		t.Fatalf("outcome %s (%v), want %s", got, err, outcome)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%q does not say %q", err, text)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("%q has more than one line", err)
+	}
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}

@@ -1,0 +1,246 @@
+package plugins
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// open starts the plugin and returns when it takes deliveries.
+func open(ctx context.Context, o *Options, out *output) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.StartupTimeout)
+	defer cancel()
+	program, args, err := resolve(o.Command)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPins(program, o.SHA256, o.Files); err != nil {
+		return nil, err
+	}
+	folder, err := newSocketFolder(o.SocketRoot)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{o: o, folder: folder, output: out}
+	out.lastWords() // of the run before
+	s.process = &process{
+		cmd: exec.Command(program, args...), limit: o.MemoryLimit, folder: folder.path, output: out,
+		exited: make(chan struct{}),
+	}
+	s.process.cmd.Dir = o.Dir
+	if err := s.connect(ctx); err != nil {
+		if s.process.pid.Load() == 0 {
+			folder.remove()
+			return nil, startError(program, err)
+		}
+		err = s.explain(ctx, err)
+		s.abandon()
+		return nil, err
+	}
+	return s, nil
+}
+
+func startError(program string, err error) error {
+	if errors.Is(err, exec.ErrNotFound) || strings.Contains(err.Error(), "exec format error") {
+		return fmt.Errorf("%s is no program for this machine: %w", program, err)
+	}
+	return err
+}
+
+// connect takes the plugin from its start to its first credit.
+func (s *session) connect(ctx context.Context) error {
+	s.client = goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig:  handshake(),
+		Plugins:          goplugin.PluginSet{wire.KindSink: connection{}},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         !s.o.PlainSocket,
+		SkipHostEnv:      true,
+		StartTimeout:     s.o.StartupTimeout + endTime, // ctx ends first
+		Logger:           hclog.NewNullLogger(),
+		SyncStdout:       s.output,
+		SyncStderr:       s.output,
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: s.folder.path},
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithInitialWindowSize(wire.Window), grpc.WithInitialConnWindowSize(wire.Window),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage), grpc.MaxCallSendMsgSize(wire.MaxMessage)),
+		},
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+			s.process.cmd.Env = append(append([]string{}, s.o.Env...), cmd.Env...)
+			return s.process, nil
+		},
+	})
+	if err := s.dial(ctx); err != nil {
+		return err
+	}
+	if err := s.waitServing(ctx); err != nil {
+		return fmt.Errorf("the plugin's health check says no: %w", err)
+	}
+	service := sinkv1.NewSinkClient(s.conn)
+	answer, err := service.Configure(ctx, &sinkv1.ConfigureRequest{Name: s.o.Name, Config: s.o.Config})
+	if err != nil {
+		return configureError(err)
+	}
+	streaming, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	w, err := service.Deliver(streaming)
+	if err != nil {
+		return fmt.Errorf("open the stream of deliveries: %w", err)
+	}
+	s.stream = newStream(w, s.o.Observe)
+	go s.stream.run()
+	select {
+	case <-s.stream.ready:
+	case <-s.stream.over:
+		return fmt.Errorf("the plugin ended the stream of deliveries: %s", status.Convert(s.stream.ending()).Message())
+	case <-ctx.Done():
+		return errors.New("the plugin gave no credit for deliveries")
+	}
+	s.o.Log.Info("the plugin runs", "pid", s.process.pid.Load(), "version", relay.Clip(answer.GetVersion(), 60))
+	return nil
+}
+
+// dial runs go-plugin's part, which does not know ctx.
+func (s *session) dial(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() {
+		protocol, err := s.client.Client()
+		if err != nil {
+			done <- err
+			return
+		}
+		raw, err := protocol.Dispense(wire.KindSink)
+		if err == nil {
+			s.conn, _ = raw.(*grpc.ClientConn)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		_ = s.process.Kill(context.Background())
+		return errors.Join(ctx.Err(), <-done)
+	}
+}
+
+// waitServing asks until the plugin is healthy: some say that they listen before they do.
+func (s *session) waitServing(ctx context.Context) error {
+	health := grpc_health_v1.NewHealthClient(s.conn)
+	for {
+		err := serving(ctx, health, s.o.StartupTimeout)
+		if err == nil {
+			return nil
+		}
+		pause := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-s.process.exited:
+			pause.Stop()
+			return err
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
+}
+
+func configureError(err error) error {
+	answer := status.Convert(err)
+	text := relay.Clip(strings.ToValidUTF8(answer.Message(), "�"), 1<<10)
+	switch answer.Code() {
+	case codes.InvalidArgument:
+		return fmt.Errorf("the plugin refuses its configuration: %s", text)
+	case codes.Unimplemented:
+		return errors.New("the plugin does not serve hubrelay.plugin.sink.v1.Sink: it is a plugin for something else")
+	}
+	return fmt.Errorf("the plugin cannot start: %s", text)
+}
+
+// explain says what a failed start means, from what the process did.
+func (s *session) explain(ctx context.Context, err error) error {
+	line, said := s.process.spoke()
+	if ctx.Err() == nil {
+		// An exit shows at the connection first.
+		s.await(s.process.exited, 200*time.Millisecond)
+	}
+	parts := strings.Split(line, "|")
+	ended, byUs := s.process.ended()
+	if refused := s.process.refusal(); refused != nil {
+		return refused
+	}
+	switch {
+	case said && !isHandshake(parts):
+		return fmt.Errorf("the plugin wrote %q to its standard output where the handshake must be (1|1|unix|…|grpc): print nothing before it",
+			relay.Clip(strings.ToValidUTF8(line, "�"), 80))
+	case said && parts[1] != strconv.Itoa(wire.Version):
+		return fmt.Errorf("the plugin speaks version %s of the protocol and this daemon version %d: build it with the SDK of this version",
+			relay.Clip(parts[1], 20), wire.Version)
+	case ended != "" && !byUs:
+		return &endError{EventExited, "the plugin exited " + ended + " before it was ready" + s.words()}
+	case !said && ctx.Err() != nil:
+		return fmt.Errorf("the plugin did not write its handshake within %s (startup_timeout)", s.o.StartupTimeout)
+	case said && !s.o.PlainSocket && (len(parts) < 6 || parts[5] == ""):
+		return errors.New("the plugin offers no certificate: where it cannot do TLS, set tls: false")
+	case ctx.Err() != nil:
+		return fmt.Errorf("the plugin was not ready within %s (startup_timeout): %w", s.o.StartupTimeout, err)
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(relay.Clip(first, 300))
+}
+
+func isHandshake(parts []string) bool {
+	if len(parts) < 4 || parts[0] != strconv.Itoa(goplugin.CoreProtocolVersion) {
+		return false
+	}
+	_, err := strconv.Atoi(parts[1])
+	return err == nil
+}
+
+// abandon ends a process that did not get ready.
+func (s *session) abandon() {
+	_ = s.process.Kill(context.Background())
+	s.await(s.process.exited, endTime)
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.release()
+}
+
+func isMemory(line string) bool {
+	for _, word := range []string{"out of memory", "MemoryError", "annot allocate memory", "failed to allocate"} {
+		if bytes.Contains([]byte(line), []byte(word)) {
+			return true
+		}
+	}
+	return false
+}
+
+// connection makes go-plugin hand out the plain connection.
+type connection struct {
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+func (connection) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return conn, nil
+}
+
+func (connection) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("the host serves no plugin")
+}

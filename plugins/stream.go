@@ -1,0 +1,300 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// maxBatch and maxBatchBytes bound one message to the plugin; a delivery that is larger alone goes alone.
+	maxBatch      = 256
+	maxBatchBytes = 512 << 10
+	// overhead is what a notification takes besides its data, generously.
+	overhead = 2 << 10
+)
+
+type deliverStream = grpc.BidiStreamingClient[sinkv1.DeliverRequest, sinkv1.DeliverResponse]
+
+type attemptKey struct {
+	id      string
+	attempt uint32
+}
+
+// call is one attempt on its way.
+type call struct {
+	key      attemptKey
+	message  *sinkv1.Delivery
+	size     int
+	deadline time.Time  // zero for none
+	answer   chan error // holds one
+	sent     bool
+	left     bool // nobody waits for the answer
+}
+
+// stream carries the deliveries of one run of a plugin: many attempts at once, as many as the plugin has given credit
+// for.
+type stream struct {
+	wire    deliverStream
+	observe func(Event)
+	now     func() time.Time
+	wake    chan struct{} // holds one where there may be something to send
+	over    chan struct{} // closed when nothing more is received
+	ready   chan struct{} // closed with the first credit
+
+	mu       sync.Mutex
+	calls    map[attemptKey]*call // queued, sent, and left but not yet acknowledged
+	queue    []*call
+	cancels  []*sinkv1.Cancellation
+	credits  int
+	closing  bool
+	failed   error // why nothing can be delivered any more
+	received error // what ended the stream
+	lastAck  time.Time
+}
+
+func newStream(w deliverStream, observe func(Event)) *stream {
+	return &stream{
+		wire: w, observe: observe, now: time.Now,
+		wake: make(chan struct{}, 1), over: make(chan struct{}), ready: make(chan struct{}),
+		calls: make(map[attemptKey]*call),
+	}
+}
+
+// run sends and receives until the plugin or the connection ends.
+func (s *stream) run() {
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		s.send()
+	}()
+	err := s.receive()
+	s.mu.Lock()
+	s.received = err
+	s.mu.Unlock()
+	close(s.over)
+	<-sent
+}
+
+// deliver makes one attempt. It returns when the plugin has answered, ctx has ended or the stream was failed.
+func (s *stream) deliver(ctx context.Context, d relay.Delivery) error {
+	c := &call{answer: make(chan error, 1)}
+	var timeout time.Duration
+	if at, ok := ctx.Deadline(); ok {
+		c.deadline, timeout = at, at.Sub(s.now())
+	}
+	for i := range d.Notifications {
+		c.size += len(d.Notifications[i].Data) + overhead
+	}
+	if c.size > wire.MaxMessage {
+		return relay.Permanent(fmt.Errorf("the delivery is too large for a plugin: about %d bytes, of %d at most", c.size, wire.MaxMessage))
+	}
+	c.message = wire.FromDelivery(d, timeout)
+	c.key = attemptKey{d.ID, c.message.GetAttempt()}
+	if err := s.enqueue(c); err != nil {
+		return err
+	}
+	select {
+	case err := <-c.answer:
+		return err
+	case <-ctx.Done():
+		return s.leave(c, ctx.Err())
+	}
+}
+
+var errRunning = errors.New("the plugin has not answered an earlier try of the same attempt yet")
+
+func (s *stream) enqueue(c *call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return s.failed
+	}
+	if _, ok := s.calls[c.key]; ok {
+		return errRunning
+	}
+	s.calls[c.key] = c
+	s.queue = append(s.queue, c)
+	s.poke()
+	return nil
+}
+
+// leave stops waiting for an answer, unless there is one.
+func (s *stream) leave(c *call, cause error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case err := <-c.answer:
+		return err
+	default:
+	}
+	c.left = true
+	if !c.sent {
+		delete(s.calls, c.key) // send drops it from the queue
+		return fmt.Errorf("wait for the plugin to take the delivery: %w", cause)
+	}
+	s.cancels = append(s.cancels, &sinkv1.Cancellation{DeliveryId: c.key.id, Attempt: c.key.attempt})
+	s.poke()
+	return fmt.Errorf("wait for the plugin's answer: %w", cause)
+}
+
+func (s *stream) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *stream) send() {
+	for {
+		request, closing := s.next()
+		if request != nil {
+			if s.wire.Send(request) != nil {
+				return // receive learns why
+			}
+			continue
+		}
+		if closing {
+			_ = s.wire.CloseSend()
+			return
+		}
+		select {
+		case <-s.wake:
+		case <-s.over:
+			return
+		}
+	}
+}
+
+// next returns what may be sent now, nil for nothing.
+func (s *stream) next() (request *sinkv1.DeliverRequest, closing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var deliveries []*sinkv1.Delivery
+	taken, size := 0, 0
+	for _, c := range s.queue {
+		if c.left {
+			taken++
+			continue
+		}
+		if len(deliveries) >= min(maxBatch, s.credits) || len(deliveries) > 0 && size+c.size > maxBatchBytes {
+			break
+		}
+		if deliveries == nil {
+			deliveries = make([]*sinkv1.Delivery, 0, min(maxBatch, s.credits, len(s.queue)))
+		}
+		deliveries = append(deliveries, c.message)
+		size += c.size
+		c.sent, c.message = true, nil
+		taken++
+	}
+	s.queue = s.queue[taken:]
+	if len(s.queue) == 0 {
+		s.queue = nil
+	}
+	s.credits -= len(deliveries)
+	cancels := s.cancels
+	s.cancels = nil
+	if len(deliveries)+len(cancels) == 0 {
+		return nil, s.closing
+	}
+	return &sinkv1.DeliverRequest{Deliveries: deliveries, Cancellations: cancels}, s.closing
+}
+
+func (s *stream) receive() error {
+	for {
+		response, err := s.wire.Recv()
+		if err != nil {
+			return err
+		}
+		s.settle(response)
+	}
+}
+
+// settle ends the attempts that the plugin acknowledges, each exactly once: an ack settles nothing but the attempt that
+// it names, and only where the plugin has it.
+func (s *stream) settle(r *sinkv1.DeliverResponse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(r.GetAcks()) > 0 {
+		s.lastAck = s.now()
+	}
+	for _, ack := range r.GetAcks() {
+		key := attemptKey{ack.GetDeliveryId(), ack.GetAttempt()}
+		c, ok := s.calls[key]
+		switch {
+		case !ok || !c.sent:
+			s.observe(EventUnknownAck)
+			continue
+		case c.left:
+			s.observe(EventLateAck)
+		default:
+			c.answer <- wire.ToOutcome(ack)
+		}
+		delete(s.calls, key)
+	}
+	if more := int(min(r.GetCredits(), wire.MaxCredits)); more > 0 {
+		s.credits = min(s.credits+more, wire.MaxCredits)
+		select {
+		case <-s.ready:
+		default:
+			close(s.ready)
+		}
+		s.poke()
+	}
+}
+
+// hung tells whether some attempt should have ended before a time and nothing has been acknowledged since then.
+func (s *stream) hung(before time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lastAck.After(before) {
+		return false
+	}
+	for _, c := range s.calls {
+		if c.sent && !c.deadline.IsZero() && c.deadline.Before(before) {
+			return true
+		}
+	}
+	return false
+}
+
+// close lets the plugin answer what it has, and take nothing more.
+func (s *stream) close() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.poke()
+}
+
+// fail ends every attempt with err, and every later one.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return
+	}
+	s.failed = err
+	for _, c := range s.calls {
+		if !c.left {
+			c.answer <- err
+		}
+	}
+	clear(s.calls)
+	s.queue = nil
+}
+
+// ending is what ended the stream.
+func (s *stream) ending() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.received
+}
