@@ -87,3 +87,9 @@ func checkPin(name, want, key string) (err error) {
 	}
 	return nil
 }
+
+// CheckCommand tells whether the program of a command could be started now.
+func CheckCommand(command []string) error {
+	_, _, err := resolve(command)
+	return err
+}

@@ -47,6 +47,18 @@ type Digest struct {
 	Topics map[string]int `json:"topics"`
 }
 
+// Starter is a [Sink] that has something to start before the first delivery needs it. Start is called once the daemon
+// delivers; it must not block, and Deliver works without it. Close ends what it started.
+type Starter interface {
+	Start()
+}
+
+// Ailing is a [Sink] that can tell why it delivers nothing for now, although nobody has stopped it.
+type Ailing interface {
+	// Ailment is nil where the sink can deliver, as far as it knows. It may be called concurrently and must not block.
+	Ailment() error
+}
+
 // RateKeyer is a [Sink] whose destination has a rate of its own, whichever sinks of the configuration lead there. Sinks
 // with equal keys share one rate.
 type RateKeyer interface {
@@ -81,6 +93,12 @@ type SinkWarner interface {
 	Warnings() []FieldError
 }
 
+// FolderConfig is a [SinkConfig] that has paths of its own which are relative to the configuration file.
+type FolderConfig interface {
+	// InFolder is called with the folder of the configuration file, before Validate.
+	InFolder(folder string)
+}
+
 // SinkSettings is what the daemon hands to every sink, as opposed to what an operator writes in YAML.
 type SinkSettings struct {
 	// Name is the sink's name in the configuration.
@@ -89,6 +107,9 @@ type SinkSettings struct {
 	Log *slog.Logger
 	// UserAgent names the relay and its version to the far side.
 	UserAgent string
+	// Observe counts something that has happened inside the sink, for metrics; nil where nobody counts. There are few
+	// different events, it may be called concurrently, and it does not block.
+	Observe func(event string)
 }
 
 // FieldError says which field of a configuration is wrong, why, and what to do.

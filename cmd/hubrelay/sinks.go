@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/sinks/plugin"
 	"github.com/hubrelay/hubrelay/sinks/slack"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
@@ -11,5 +12,6 @@ func sinkKinds() []relay.SinkKind {
 	return []relay.SinkKind{
 		webhook.Kind(),
 		slack.Kind(),
+		plugin.Kind(),
 	}
 }

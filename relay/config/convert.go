@@ -71,7 +71,7 @@ func (c *converter) convert(n *node, f *field, v *value, path string) (any, bool
 		}
 		return list, true
 	case kindAny:
-		return c.anything(v, path)
+		return c.anything(f, v, path)
 	default:
 		return c.scalar(n, f, v, path)
 	}
@@ -176,12 +176,14 @@ func (c *converter) freeMap(n *node, f *field, v *value, path string) map[string
 	return m
 }
 
-func (c *converter) anything(v *value, path string) (any, bool) {
+func (c *converter) anything(f *field, v *value, path string) (any, bool) {
 	switch v.shape {
 	case shapeMap:
-		return c.freeMap(&node{kind: kindMap, elem: &node{kind: kindAny}}, nil, v, path), true
+		return c.freeMap(&node{kind: kindMap, elem: &node{kind: kindAny}}, f, v, path), true
 	case shapeList:
-		return c.convert(&node{kind: kindList, elem: &node{kind: kindAny}}, nil, v, path)
+		return c.convert(&node{kind: kindList, elem: &node{kind: kindAny}}, f, v, path)
+	case shapeString:
+		return c.text(f, v, path)
 	case shapeBool:
 		return v.text == "true", true
 	case shapeInt:

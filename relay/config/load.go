@@ -146,6 +146,9 @@ func (l *loader) loadSinks(cfg *Config, k *koanf.Koanf) error {
 		if err := decode(one, s.Settings); err != nil {
 			return err
 		}
+		if c, ok := s.Settings.(relay.FolderConfig); ok {
+			c.InFolder(l.folder)
+		}
 		cfg.Sinks[name] = s
 	}
 	return nil

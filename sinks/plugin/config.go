@@ -1,0 +1,179 @@
+package plugin
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Config is what an operator writes for one plugin.
+type Config struct {
+	// Command is the program and its first arguments. ./x and ../x are beside the configuration file, a name without a
+	// slash is looked up in the daemon's PATH, builtin:NAME is a plugin that comes with the daemon.
+	Command []string `koanf:"command" doc:"The plugin's program and its arguments; ./x is beside the configuration file, x in the daemon's PATH, builtin:NAME comes with hubrelay."`
+	// Args follow the command.
+	Args []string `koanf:"args" doc:"Further arguments."`
+	// Env is the plugin's whole environment.
+	Env []string `koanf:"env" secret:"true" doc:"The plugin's environment: NAME passes the daemon's variable on, NAME=value sets one; nothing else of the daemon's is passed on."`
+	// SHA256 pins the program, Files pin whatever else it consists of. They are looked at before every start.
+	SHA256 string            `koanf:"sha256" doc:"SHA-256 of the program, 64 hexadecimal digits; another program is not started."`
+	Files  map[string]string `koanf:"files" doc:"SHA-256 of further files by name, such as the script that an interpreter runs; checked before every start."`
+	// Config is for the plugin alone. It may hold secrets.
+	Config map[string]any `koanf:"config" secret:"true" doc:"What the plugin itself is configured with; see its own documentation. Not shown."`
+	// TLS is false for plugins that cannot do it.
+	TLS            bool          `koanf:"tls" doc:"Encrypts the connection to the plugin; false for a plugin that cannot, whose socket is in a folder that only the daemon's user can enter."`
+	StartupTimeout time.Duration `koanf:"startup_timeout" doc:"How long the plugin may take to start, 100ms to 10m."`
+	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"How long the plugin may answer nothing after the end of an attempt before it is killed, 100ms to 1h."`
+	MemoryLimit    Size          `koanf:"memory_limit" doc:"How much memory the plugin may allocate, such as 256MiB, at least 16MiB; empty for no limit (Linux only)."`
+	MaxCrashes     int           `koanf:"max_crashes" doc:"How many crashes disable the sink, 1 to 1000; half of them are forgotten every five minutes."`
+
+	folder   string
+	builtins []string
+}
+
+func newConfig(builtins []string) *Config {
+	return &Config{
+		TLS: true, StartupTimeout: plugins.DefaultStartupTimeout, HangTimeout: plugins.DefaultHangTimeout,
+		MaxCrashes: plugins.DefaultMaxCrashes, builtins: builtins,
+	}
+}
+
+// InFolder says where the configuration file is.
+func (c *Config) InFolder(folder string) { c.folder = folder }
+
+// Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
+// without.
+func (c *Config) Validate() error {
+	errs := []error{c.checkCommand()}
+	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
+	for i, entry := range c.Env {
+		if name, _, _ := strings.Cut(entry, "="); name == "" || strings.ContainsRune(entry, 0) {
+			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
+		}
+	}
+	if err := checkSum(c.SHA256); err != nil && c.SHA256 != "" {
+		bad("sha256", err.Error())
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
+		if err := checkSum(c.Files[name]); err != nil {
+			bad("files."+name, err.Error())
+		}
+	}
+	for _, d := range []struct {
+		field    string
+		is, most time.Duration
+	}{{"startup_timeout", c.StartupTimeout, 10 * time.Minute}, {"hang_timeout", c.HangTimeout, time.Hour}} {
+		if d.is < 100*time.Millisecond || d.is > d.most {
+			bad(d.field, fmt.Sprintf("is %s: choose from 100ms to %s", d.is, d.most))
+		}
+	}
+	if c.MemoryLimit != 0 && c.MemoryLimit < minMemory {
+		bad("memory_limit", "is too little for any program: give it at least 16MiB, or leave it out")
+	}
+	if c.MaxCrashes < 1 || c.MaxCrashes > 1000 {
+		bad("max_crashes", fmt.Sprintf("is %d: choose from 1 to 1000", c.MaxCrashes))
+	}
+	return errors.Join(errs...)
+}
+
+const minMemory = 16 << 20
+
+func (c *Config) checkCommand() error {
+	if len(c.Command) == 0 || c.Command[0] == "" {
+		return &relay.FieldError{Field: "command", Problem: "is missing: name the plugin's program, such as [./watcher]"}
+	}
+	name, builtin := strings.CutPrefix(c.Command[0], plugins.Builtin)
+	if !builtin || slices.Contains(c.builtins, name) {
+		return nil
+	}
+	hint := "there are " + strings.Join(c.builtins, ", ")
+	if near := relay.Nearest(name, c.builtins); near != "" {
+		hint = "did you mean " + plugins.Builtin + near + "?"
+	}
+	return &relay.FieldError{Field: "command", Problem: fmt.Sprintf("names %q, which does not come with hubrelay: %s", relay.Clip(c.Command[0], 60), hint)}
+}
+
+// Warnings tells of a program that is not there yet.
+func (c *Config) Warnings() []relay.FieldError {
+	if err := plugins.CheckCommand(c.command()); err != nil {
+		return []relay.FieldError{{Field: "command", Problem: "cannot be started now: " + err.Error()}}
+	}
+	return nil
+}
+
+func checkSum(text string) error {
+	if sum, err := hex.DecodeString(text); err != nil || len(sum) != 32 {
+		return errors.New("is not 64 hexadecimal digits: sha256sum prints them")
+	}
+	return nil
+}
+
+// command is the whole command, its program beside the configuration where the operator says so.
+func (c *Config) command() []string {
+	list := slices.Concat(c.Command, c.Args)
+	if p := list[0]; strings.HasPrefix(p, "./") || strings.HasPrefix(p, "../") {
+		list[0] = c.path(p)
+	}
+	return list
+}
+
+// path is where a name of the configuration leads. It begins with a slash wherever the daemon runs.
+func (c *Config) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	path := filepath.Join(c.folder, name)
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return path
+}
+
+// Size is a number of bytes.
+type Size int64
+
+// UnmarshalText reads 268435456 or 256MiB.
+func (s *Size) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*s = 0
+		return nil
+	}
+	digits, unit := string(text), int64(1)
+	for name, value := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
+		if before, ok := strings.CutSuffix(digits, name); ok {
+			digits, unit = strings.TrimSpace(before), value
+			break
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/unit {
+		return errors.New("write a number of bytes, or one with KiB, MiB or GiB, such as 256MiB")
+	}
+	*s = Size(n * unit)
+	return nil
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (s Size) MarshalText() ([]byte, error) {
+	switch {
+	case s == 0:
+		return nil, nil
+	case s%(1<<30) == 0:
+		return fmt.Appendf(nil, "%dGiB", s>>30), nil
+	case s%(1<<20) == 0:
+		return fmt.Appendf(nil, "%dMiB", s>>20), nil
+	case s%(1<<10) == 0:
+		return fmt.Appendf(nil, "%dKiB", s>>10), nil
+	}
+	return strconv.AppendInt(nil, int64(s), 10), nil
+}

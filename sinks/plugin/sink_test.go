@@ -1,0 +1,122 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/plugins/sdk"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/sinks/sinktest"
+)
+
+// The test binary runs itself as the plugin.
+func TestMain(m *testing.M) {
+	if os.Getenv("HUBRELAY_PLUGIN") == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// serve behaves as its configuration says.
+func serve() error {
+	var c struct {
+		Behaviour sinktest.Behaviour `json:"behaviour"`
+		Report    string             `json:"report"`
+		Secret    string             `json:"secret"`
+	}
+	var mu sync.Mutex
+	return sdk.ServeDeliveries(func(ctx context.Context, d relay.Delivery) error {
+		mu.Lock()
+		f, err := os.OpenFile(c.Report, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = fmt.Fprintln(f, d.ID)
+			err = errors.Join(err, f.Close())
+		}
+		mu.Unlock()
+		if err != nil {
+			return relay.Permanent(err)
+		}
+		switch c.Behaviour {
+		case sinktest.Fail:
+			return errors.New("not now")
+		case sinktest.Throttle:
+			return relay.RetryAfter(errors.New("not now"), retryAfter)
+		case sinktest.Reject:
+			return relay.Permanent(errors.New("never this"))
+		case sinktest.Leave:
+			return relay.Gone(errors.New("never anything"))
+		case sinktest.Hang:
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}, sdk.Config(&c))
+}
+
+const retryAfter = 2 * time.Minute
+
+func TestConformance(t *testing.T) {
+	sinktest.Run(t, sinktest.Harness{RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor})
+}
+
+func openFor(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+	report := filepath.Join(t.TempDir(), "report")
+	c := newConfig(nil)
+	c.Command = []string{os.Args[0]}
+	if b == sinktest.Absent {
+		c.Command = []string{filepath.Join(t.TempDir(), "absent")}
+	}
+	c.Env = []string{"GORACE=atexit_sleep_ms=0", "PASSWORD=s3cret"}
+	c.StartupTimeout = time.Minute
+	c.Config = map[string]any{"behaviour": int(b), "report": report, "secret": "s3cret"}
+	sink, err := open(relay.SinkSettings{Name: "watcher", Log: slog.New(slog.DiscardHandler)}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sink.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sink, func() []string {
+		text, err := os.ReadFile(report)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+		return strings.Fields(string(text))
+	}
+}
+
+// The daemon asks for both by type assertion.
+var (
+	_ relay.Starter = (*Sink)(nil)
+	_ relay.Ailing  = (*Sink)(nil)
+)
+
+func TestAilment(t *testing.T) {
+	sink, _ := openFor(t, sinktest.Absent)
+	ailing, ok := sink.(relay.Ailing)
+	if !ok || ailing.Ailment() != nil {
+		t.Fatal("the sink ails before it was started")
+	}
+	if err := sink.Deliver(context.Background(), sinktest.Sample("1")); err == nil {
+		t.Error("delivered to nobody")
+	}
+	if err := ailing.Ailment(); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("ailment: %v", err)
+	}
+}
