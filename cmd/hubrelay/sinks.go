@@ -12,6 +12,6 @@ func sinkKinds() []relay.SinkKind {
 	return []relay.SinkKind{
 		webhook.Kind(),
 		slack.Kind(),
-		plugin.Kind(),
+		plugin.Kind(builtinNames()...),
 	}
 }

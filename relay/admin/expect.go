@@ -39,38 +39,48 @@ func (m *Metrics) Expect(sink string) {
 	m.Oldest(sink, 0)
 	m.LastSuccess(sink, time.Time{})
 	m.InFlight(sink, func() int64 { return 0 })
+	m.Ailing(sink, func() bool { return false })
 }
 
-// inFlight asks, at each scrape, how many attempts every sink has running.
-type inFlight struct {
+// asked is a figure of every sink that is asked for at each scrape.
+type asked struct {
 	desc *prometheus.Desc
 
 	mu    sync.Mutex
-	sinks map[string]func() int64
+	sinks map[string]func() float64
 }
 
-func newInFlight() *inFlight {
-	return &inFlight{
-		desc:  prometheus.NewDesc(namespace+"_sink_in_flight", "Attempts to deliver that this node is making.", []string{"sink"}, nil),
-		sinks: make(map[string]func() int64),
+func newAsked(name, help string) *asked {
+	return &asked{
+		desc:  prometheus.NewDesc(namespace+"_"+name, help, []string{"sink"}, nil),
+		sinks: make(map[string]func() float64),
 	}
+}
+
+func (a *asked) set(sink string, ask func() float64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sinks[sink] = ask
 }
 
 // InFlight lets ask, which must not block, say how many attempts a sink has running on this node.
 func (m *Metrics) InFlight(sink string, ask func() int64) {
-	m.inFlight.mu.Lock()
-	defer m.inFlight.mu.Unlock()
-	m.inFlight.sinks[sink] = ask
+	m.inFlight.set(sink, func() float64 { return float64(ask()) })
+}
+
+// Ailing lets ask, which must not block, say whether this node can deliver nothing to a sink that nobody has stopped.
+func (m *Metrics) Ailing(sink string, ask func() bool) {
+	m.failed.set(sink, func() float64 { return number(ask()) })
 }
 
 // Describe is Prometheus' business.
-func (f *inFlight) Describe(to chan<- *prometheus.Desc) { to <- f.desc }
+func (a *asked) Describe(to chan<- *prometheus.Desc) { to <- a.desc }
 
 // Collect is Prometheus' business.
-func (f *inFlight) Collect(to chan<- prometheus.Metric) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for sink, ask := range f.sinks {
-		to <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, float64(ask()), sink)
+func (a *asked) Collect(to chan<- prometheus.Metric) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for sink, ask := range a.sinks {
+		to <- prometheus.MustNewConstMetric(a.desc, prometheus.GaugeValue, ask(), sink)
 	}
 }

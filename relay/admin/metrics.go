@@ -40,13 +40,15 @@ type Metrics struct {
 	disabled     *prometheus.GaugeVec
 	paused       *prometheus.GaugeVec
 	broken       *prometheus.GaugeVec
+	events       *prometheus.CounterVec
+	failed       *asked
 	held         *prometheus.GaugeVec
 	backlog      *prometheus.GaugeVec
 	waiting      *prometheus.GaugeVec
 	letters      *prometheus.GaugeVec
 	oldest       *prometheus.GaugeVec
 	lastSuccess  *prometheus.GaugeVec
-	inFlight     *inFlight
+	inFlight     *asked
 	redisUp      prometheus.Gauge
 	redisRestart prometheus.Counter
 }
@@ -75,6 +77,8 @@ func NewMetrics(version string) *Metrics {
 		lost:         counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
 		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
 		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
+		events:       counters("sink_events_total", "What happened inside a sink, by event; for a plugin: started, not_started, exited, hung, gave_up, unknown_ack, late_ack, output_cut.", "sink", "event"),
+		failed:       newAsked("sink_failed", "1 while this node can deliver nothing to a sink that is active, such as a plugin that does not start, else 0."),
 		broken:       gauges("sink_breaker_open", "1 while this node holds a sink's deliveries back, since its destination is down, else 0.", "sink"),
 		held:         gauges("sink_held", "1 while this node leaves a sink's destination alone, which said that it gets too much (429), else 0.", "sink"),
 		backlog:      gauges("sink_backlog", "Notifications that wait for their first attempt, in a sink's queue or in a digest that gathers.", "sink"),
@@ -82,7 +86,7 @@ func NewMetrics(version string) *Metrics {
 		letters:      gauges("sink_dead_letters", "Dead letters that are kept for a sink.", "sink"),
 		oldest:       gauges("sink_oldest_undelivered_seconds", "How long the oldest delivery of a sink has waited that is neither delivered nor dead; 0 where none waits.", "sink"),
 		lastSuccess:  gauges("sink_last_success_timestamp_seconds", "When a sink's receiver took something last, on any node; 0 for never.", "sink"),
-		inFlight:     newInFlight(),
+		inFlight:     newAsked("sink_in_flight", "Attempts to deliver that this node is making."),
 		redisUp:      gauge("redis_up", "1 while Redis answers, else 0."),
 		redisRestart: counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -95,7 +99,7 @@ func NewMetrics(version string) *Metrics {
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
 		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.notices, m.lost,
-		m.disabled, m.paused, m.broken, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
+		m.disabled, m.paused, m.broken, m.events, m.failed, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -209,6 +213,9 @@ func (m *Metrics) Disabled(sink string, disabled bool) {
 func (m *Metrics) Paused(sink string, paused bool) {
 	m.paused.WithLabelValues(sink).Set(number(paused))
 }
+
+// SinkEvent counts something that happened inside a sink, one of a few.
+func (m *Metrics) SinkEvent(sink, event string) { m.events.WithLabelValues(sink, event).Inc() }
 
 // Broken says whether this node holds the sink's deliveries back, since its destination is down.
 func (m *Metrics) Broken(sink string, down bool) { m.broken.WithLabelValues(sink).Set(number(down)) }

@@ -45,6 +45,10 @@ type Sinks interface {
 	DropAllDead(ctx context.Context, name string, sel deliver.Selection) (deliver.Changed, error)
 }
 
+// StateFailed is the state of a sink that is active and that this node cannot deliver to, such as a plugin that does not
+// start. It is tried again all the time, and keeps its backlog.
+const StateFailed deliver.State = "failed"
+
 // Sink is what the API says of a sink.
 type Sink struct {
 	Name string `json:"name"`

@@ -67,7 +67,7 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 	if a.keyring, err = newKeyring(cfg.Auth.Keys); err != nil {
 		return nil, err
 	}
-	if a.sinks, err = openSinks(cfg.Sinks, s); err != nil {
+	if a.sinks, err = openSinks(cfg.Sinks, s, a.metrics); err != nil {
 		return nil, err
 	}
 	for _, s := range a.sinks {

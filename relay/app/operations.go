@@ -87,9 +87,20 @@ func (o *operations) describe(ctx context.Context, names []string) ([]admin.Sink
 			list[i].InFlight = o.pipelines[at].InFlight()
 			cfg := o.sinks[at].cfg
 			list[i].Configured, list[i].Type, list[i].Topics = true, cfg.Type, strings.Join(cfg.Topics, ", ")
+			if err := ailment(o.sinks[at].sink); err != nil && f.State == deliver.StateActive {
+				list[i].State, list[i].Reason = admin.StateFailed, err.Error()
+			}
 		}
 	}
 	return list, nil
+}
+
+// ailment is why a sink delivers nothing on this node, although nobody has stopped it; nil where it does.
+func ailment(s relay.Sink) error {
+	if a, ok := s.(relay.Ailing); ok {
+		return a.Ailment()
+	}
+	return nil
 }
 
 func (o *operations) Show(ctx context.Context, name string) (admin.Sink, error) {

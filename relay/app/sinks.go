@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/deliver"
@@ -31,7 +33,7 @@ type sink struct {
 }
 
 // openSinks builds the sinks in the order of their names. Where one cannot be built, none is.
-func openSinks(configured map[string]config.Sink, s Settings) (opened []*sink, err error) {
+func openSinks(configured map[string]config.Sink, s Settings, metrics *admin.Metrics) (opened []*sink, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, closeAll(opened))
@@ -50,6 +52,7 @@ func openSinks(configured map[string]config.Sink, s Settings) (opened []*sink, e
 		}
 		one, err := s.Kinds[i].Open(relay.SinkSettings{
 			Name: name, Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
+			Observe: func(event string) { metrics.SinkEvent(name, event) },
 		}, cfg.Settings)
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
@@ -62,12 +65,22 @@ func openSinks(configured map[string]config.Sink, s Settings) (opened []*sink, e
 }
 
 func closeAll(sinks []*sink) error {
-	var errs []error
-	for _, s := range sinks {
-		if err := s.sink.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("close sink %s: %w", s.name, err))
+	return each(len(sinks), func(i int) error {
+		if err := sinks[i].sink.Close(); err != nil {
+			return fmt.Errorf("close sink %s: %w", sinks[i].name, err)
 		}
+		return nil
+	})
+}
+
+// each does n things at once: a sink that takes its time to close, such as a plugin, holds up no other.
+func each(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = do(i) })
 	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 
@@ -118,6 +131,7 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		}
 		a.pipelines = append(a.pipelines, pipeline)
 		a.metrics.InFlight(s.name, pipeline.InFlight)
+		a.metrics.Ailing(s.name, func() bool { return ailment(s.sink) != nil })
 		retries.Add(pipeline)
 		if pipeline.Ordered() {
 			runs = append(runs, run{"sink " + s.name, a.inOrder(b, s, pipeline)})
@@ -130,6 +144,11 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 			return err
 		}
 		runs = append(runs, run{"sink " + s.name, router.Run})
+	}
+	for _, s := range a.sinks {
+		if starter, ok := s.sink.(relay.Starter); ok {
+			starter.Start()
+		}
 	}
 	p.start(ctx, "deliveries", func(ctx context.Context) error {
 		err := together(runs)(ctx)
@@ -173,9 +192,7 @@ func (a *App) closeSinks() {
 	defer cancel()
 	var err error
 	if len(a.pipelines) == len(a.sinks) {
-		for _, p := range a.pipelines {
-			err = errors.Join(err, p.Close(ctx))
-		}
+		err = each(len(a.pipelines), func(i int) error { return a.pipelines[i].Close(ctx) })
 	} else {
 		err = closeAll(a.sinks)
 	}

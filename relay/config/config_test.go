@@ -18,6 +18,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/sinks/plugin"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -174,7 +175,7 @@ func TestDefaults(t *testing.T) {
 // equal compares what a configuration says, not where it came from.
 func equal() cmp.Option {
 	return cmp.Options{
-		cmpopts.IgnoreUnexported(config.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
+		cmpopts.IgnoreUnexported(config.Config{}, plugin.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
 	}
 }
 

@@ -17,13 +17,16 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/sinks/plugin"
 	"github.com/hubrelay/hubrelay/sinks/slack"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
 const configs = "../../configs/"
 
-func shipped() []relay.SinkKind { return []relay.SinkKind{webhook.Kind(), slack.Kind()} }
+func shipped() []relay.SinkKind {
+	return []relay.SinkKind{webhook.Kind(), slack.Kind(), plugin.Kind("print")}
+}
 
 func shippedEnviron() []string {
 	return []string{

@@ -1,0 +1,110 @@
+package main_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// A plugin that comes with the daemon works. One that is missing is said to have failed, keeps its backlog, and gets it
+// once it is there; nothing else is touched.
+func TestPluginSinks(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := folder(t)
+	file := write(t, dir, "hubrelay.yaml", setup{
+		redis: fmt.Sprintf("url: %q", server.URL()),
+		sinks: `  shown: {type: plugin, command: ["builtin:print"], config: {data: true}, env: ["GORACE=atexit_sleep_ms=0"]}
+  later: {type: plugin, command: [./later, builtin-plugin], args: [print], env: [GORACE], retry: {schedule: [100ms, 200ms, 200ms, 200ms], max_attempts: 100}}
+`,
+	}.yaml())
+	d := serveFile(t, file)
+	ids := d.publish(t, "hub-1", "application/x-ndjson", `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
+
+	eventually(t, "the notification in the log", func() error {
+		for line := range strings.Lines(d.err.String()) {
+			if strings.Contains(line, `"msg":"notification"`) && strings.Contains(line, `"sink":"shown"`) && strings.Contains(line, ids[0]) && strings.Contains(line, "web-1") {
+				return nil
+			}
+		}
+		return errors.New("it is not there")
+	})
+	listed := func(want ...string) func() error {
+		return func() error {
+			out, errOut, code := call(t, nil, "", "sinks", "list", "--admin", "http://"+d.admin)
+			for _, part := range want {
+				if code != 0 || !strings.Contains(out, part) {
+					return fmt.Errorf("%q is not in:\n%s%s", part, out, errOut)
+				}
+			}
+			return nil
+		}
+	}
+	eventually(t, "the failed sink to be shown", listed("failed", "does not exist: build it"))
+	eventually(t, "its figures", func() error {
+		answer, err := http.Get("http://" + d.admin + "/metrics")
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(answer.Body)
+		if err = errors.Join(err, answer.Body.Close()); err != nil {
+			return err
+		}
+		text := string(body)
+		for _, part := range []string{`hubrelay_sink_failed{sink="later"} 1`, `hubrelay_sink_failed{sink="shown"} 0`, `hubrelay_sink_events_total{event="started",sink="shown"} 1`, `hubrelay_sink_events_total{event="not_started",sink="later"}`} {
+			if !strings.Contains(text, part) {
+				return fmt.Errorf("%s is not there", part)
+			}
+		}
+		return nil
+	})
+	if err := os.Symlink(binary, filepath.Join(dir, "later")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what the failed sink kept", func() error {
+		if n := strings.Count(d.err.String(), `"msg":"notification"`); n < 2 {
+			return fmt.Errorf("%d notifications were shown", n)
+		}
+		return nil
+	})
+	eventually(t, "the sink to be well", func() error {
+		if err := listed("failed")(); err == nil {
+			return errors.New("it is still shown as failed")
+		}
+		return nil
+	})
+}
+
+// No plugin outlives a daemon that was killed.
+func TestPluginsEndWithTheDaemon(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"]}`})
+		var pid int
+		eventually(t, "the plugin to run", func() error {
+			_, after, found := strings.Cut(d.err.String(), `"msg":"the plugin runs","sink":"shown","pid":`)
+			if !found {
+				return errors.New("it does not")
+			}
+			_, err := fmt.Sscan(strings.ReplaceAll(after, ",", " "), &pid)
+			return err
+		})
+		d.signal(how)
+		d.exit(t)
+		eventually(t, "the plugin to end", func() error {
+			if !gone(pid) {
+				return fmt.Errorf("%d lives after %s", pid, how)
+			}
+			return nil
+		})
+	}
+}
