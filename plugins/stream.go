@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	// maxBatch and maxBatchBytes bound one message to the plugin; a delivery that is larger alone goes alone.
+	// maxBatch and maxBatchBytes bound one message to the plugin; a delivery that is larger alone goes alone. Larger
+	// messages save nothing, and gRPC has buffers of this size to use again; of the next size it clears a MiB each time.
 	maxBatch      = 256
-	maxBatchBytes = 512 << 10
+	maxBatchBytes = 30 << 10
 	// overhead is what a notification takes besides its data, generously.
-	overhead = 2 << 10
+	overhead = 256
 )
 
 type deliverStream = grpc.BidiStreamingClient[sinkv1.DeliverRequest, sinkv1.DeliverResponse]
@@ -92,7 +93,8 @@ func (s *stream) deliver(ctx context.Context, d relay.Delivery) error {
 		c.deadline, timeout = at, at.Sub(s.now())
 	}
 	for i := range d.Notifications {
-		c.size += len(d.Notifications[i].Data) + overhead
+		n := &d.Notifications[i]
+		c.size += len(n.Data) + len(n.Topic) + len(n.Hub) + len(n.Account) + overhead
 	}
 	if c.size > wire.MaxMessage {
 		return relay.Permanent(fmt.Errorf("the delivery is too large for a plugin: about %d bytes, of %d at most", c.size, wire.MaxMessage))

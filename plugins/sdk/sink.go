@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 	maxConcurrency = wire.MaxCredits
 	// stopTime is what OnStop may take; the daemon kills a plugin a second later.
 	stopTime = 2 * time.Second
+	// gcPercent is for programs that hold little and handle much: the daemon's own, for the same reason.
+	gcPercent = 300
 )
 
 // ErrNotAPlugin is returned where the program was not started by hubrelay.
@@ -31,7 +34,8 @@ var ErrNotAPlugin = errors.New("this program is a plugin of hubrelay, which star
 // ServeSink handles notifications, one by one, until the daemon has no more, and returns then. The notifications of one
 // delivery (several where the sink has a digest) come one after the other; the first error ends it and is the delivery's.
 //
-// It sets slog's default logger. A program calls it once, and nothing else may read the standard input.
+// It sets slog's default logger, and collects garbage a third as often unless GOGC is set. A program calls it once, and
+// nothing else may read the standard input.
 func ServeSink(handler func(context.Context, relay.Notification) error, opts ...Option) error {
 	if handler == nil {
 		return errors.New("sdk.ServeSink needs a handler")
@@ -60,6 +64,9 @@ func ServeDeliveries(handler func(context.Context, relay.Delivery) error, opts .
 	}
 	log := slog.New(newLogHandler(os.Stderr)) // before Serve puts something else in its place
 	slog.SetDefault(log)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	s := newSinkServer(handler, o, log)
 	defer s.cancel()
 	go s.followDaemon(os.Stdin)

@@ -12,16 +12,27 @@ import (
 
 // FromDelivery turns d into its message. The notifications' data is shared, not copied. Timeout is zero for none.
 func FromDelivery(d relay.Delivery, timeout time.Duration) *sinkv1.Delivery {
-	m := &sinkv1.Delivery{Id: d.ID, Attempt: uint32(max(0, d.Attempt)), Digest: fromDigest(d.Digest)}
+	// Nearly all deliveries are of one: those take one allocation.
+	single := &struct {
+		delivery sinkv1.Delivery
+		first    sinkv1.Notification
+		list     [1]*sinkv1.Notification
+	}{}
+	m := &single.delivery
+	m.Id, m.Attempt, m.Digest = d.ID, uint32(max(0, d.Attempt)), fromDigest(d.Digest)
 	if timeout > 0 {
 		m.TimeoutMs = max(1, timeout.Milliseconds())
 	}
-	list := make([]sinkv1.Notification, len(d.Notifications))
-	m.Notifications = make([]*sinkv1.Notification, len(d.Notifications))
+	if m.Notifications = single.list[:0]; len(d.Notifications) > 1 {
+		m.Notifications = make([]*sinkv1.Notification, 0, len(d.Notifications))
+	}
 	for i := range d.Notifications {
-		n, to := &d.Notifications[i], &list[i]
+		n, to := &d.Notifications[i], &single.first
+		if i > 0 {
+			to = &sinkv1.Notification{}
+		}
 		to.Id, to.Topic, to.Hub, to.Account, to.Cursor, to.Data = n.ID, n.Topic, n.Hub, n.Account, n.Cursor, n.Data
-		m.Notifications[i] = to
+		m.Notifications = append(m.Notifications, to)
 	}
 	return m
 }
