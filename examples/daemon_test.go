@@ -27,7 +27,7 @@ type daemon struct {
 	binary        string
 	url, admin    string
 	key           string
-	dataDir       string
+	dir, dataDir  string
 	webhookPort   int
 	webhookSecret string
 	pagePort      int
@@ -48,6 +48,12 @@ sinks:
     secrets: ["{{.WebhookSecret}}"]
     allow_cidrs: [127.0.0.0/8]
     retry: {schedule: [1s, 1s, 1s]}
+  watcher-go:
+    type: plugin
+    command: [./watcher]
+    env: ["GORACE=atexit_sleep_ms=0"]
+    topics: ["container.instance.*"]
+    config: {report: watcher-go.jsonl}
 `))
 
 // startDaemon builds hubrelay, runs it until the test ends, and then demands that it stops in order.
@@ -64,18 +70,14 @@ func startDaemon(t *testing.T) *daemon {
 		url:           "http://" + listen,
 		admin:         "http://" + admin,
 		key:           rand.Text(),
+		dir:           dir,
 		dataDir:       filepath.Join(dir, "data"),
 		webhookPort:   freePort(t),
 		webhookSecret: "whsec_" + base64.StdEncoding.EncodeToString([]byte(rand.Text()+rand.Text())),
 		pagePort:      freePort(t),
 	}
-	build := []string{"build", "-o", d.binary}
-	if raceEnabled {
-		build = append(build, "-race")
-	}
-	if out, err := exec.Command("go", append(build, "../cmd/hubrelay")...).CombinedOutput(); err != nil {
-		t.Fatalf("build the daemon: %v\n%s", err, out)
-	}
+	build(t, d.binary, "../cmd/hubrelay")
+	build(t, filepath.Join(dir, "watcher"), "./plugin-go-instance-watch")
 	var text bytes.Buffer
 	err = configuration.Execute(&text, map[string]any{
 		"Listen": listen, "Admin": admin, "DataDir": d.dataDir, "Key": d.key, "PagePort": d.pagePort,
@@ -109,6 +111,17 @@ func startDaemon(t *testing.T) *daemon {
 		return nil
 	})
 	return d
+}
+
+func build(t *testing.T, binary, folder string) {
+	t.Helper()
+	args := []string{"build", "-o", binary}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	if out, err := exec.Command("go", append(args, folder)...).CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", folder, err, out)
+	}
 }
 
 // env is the environment in which an example finds the daemon.
