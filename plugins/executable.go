@@ -13,7 +13,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 )
 
 // Builtin begins the name of a plugin that is part of the daemon's own binary.
@@ -22,8 +25,8 @@ const Builtin = "builtin:"
 // BuiltinCommand is the argument that makes the daemon's own binary run a plugin; the plugin's name follows.
 const BuiltinCommand = "builtin-plugin"
 
-// resolve returns the program's path and its arguments.
-func resolve(command []string) (path string, args []string, err error) {
+// Resolve returns the path of a command's program and its arguments, or why it cannot be started now.
+func Resolve(command []string) (path string, args []string, err error) {
 	program, args := command[0], command[1:]
 	if name, builtin := strings.CutPrefix(program, Builtin); builtin {
 		self, err := os.Executable()
@@ -88,8 +91,11 @@ func checkPin(name, want, key string) (err error) {
 	return nil
 }
 
-// CheckCommand tells whether the program of a command could be started now.
-func CheckCommand(command []string) error {
-	_, _, err := resolve(command)
-	return err
+// Environment is what a plugin finds in its environment to know that it is one, where there is no TLS; its socket must be
+// in folder.
+func Environment(folder string) []string {
+	return []string{
+		wire.CookieName + "=" + wire.KindSink, "PLUGIN_PROTOCOL_VERSIONS=" + strconv.Itoa(wire.Version),
+		"PLUGIN_UNIX_SOCKET_DIR=" + folder,
+	}
 }

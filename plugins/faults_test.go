@@ -229,6 +229,9 @@ func TestCloseStopped(t *testing.T) {
 	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("the process is still there: %v", err)
 	}
+	if r.count(EventKilled) != 1 {
+		t.Errorf("events %v", r.events)
+	}
 }
 
 func TestMemoryLimit(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -152,6 +153,13 @@ func (h *Host) Close() error {
 		<-h.done
 	}
 	return nil
+}
+
+// Answered tells whether the error of a Deliver, or its absence, is the plugin's own answer, rather than the host's word
+// that there was none.
+func Answered(err error) bool {
+	var said *wire.Error
+	return err == nil || errors.As(err, &said)
 }
 
 func (h *Host) set(s Status, current *session) {

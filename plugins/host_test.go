@@ -44,7 +44,7 @@ func TestDeliver(t *testing.T) {
 	if err := r.deliver("f", 1, "ok", time.Second); !errors.Is(err, errClosed) {
 		t.Errorf("after the end: %v", err)
 	}
-	if r.count(EventStarted) != 1 || r.count(EventExited) != 0 || !strings.Contains(r.log.String(), `"version":"1.2.3"`) {
+	if r.count(EventStarted) != 1 || r.count(EventExited)+r.count(EventKilled) != 0 || !strings.Contains(r.log.String(), `"version":"1.2.3"`) {
 		t.Errorf("events %v", r.events)
 	}
 }

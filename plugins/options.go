@@ -67,6 +67,7 @@ const (
 	EventNotStarted Event = "not_started" // a start failed
 	EventExited     Event = "exited"      // it ended without being asked
 	EventHung       Event = "hung"        // it was killed because it did not answer
+	EventKilled     Event = "killed"      // it was asked to end and did not
 	EventGaveUp     Event = "gave_up"     // it crashed too often
 	EventUnknownAck Event = "unknown_ack" // it acknowledged what it did not have
 	EventLateAck    Event = "late_ack"    // it acknowledged what is no longer waited for

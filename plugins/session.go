@@ -154,6 +154,10 @@ func (s *session) end(cause error, graceful bool) {
 		go s.ask(asking)
 		s.await(s.process.exited, askTime)
 		stop()
+		if how, _ := s.process.ended(); how == "" {
+			s.o.Observe(EventKilled)
+			s.o.Log.Warn("the plugin did not end when it was asked to, and is killed", "after", askTime)
+		}
 	}
 	_ = s.process.Kill(context.Background())
 	s.await(s.process.exited, endTime)

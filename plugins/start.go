@@ -27,7 +27,7 @@ import (
 func open(ctx context.Context, o *Options, out *output) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.StartupTimeout)
 	defer cancel()
-	program, args, err := resolve(o.Command)
+	program, args, err := Resolve(o.Command)
 	if err != nil {
 		return nil, err
 	}

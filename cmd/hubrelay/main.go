@@ -110,7 +110,7 @@ Run it:   hubrelay serve -c hubrelay.yaml`,
 		newServe(std), newDemo(std),
 		newPublish(std), newListen(std),
 		newSinksCommand(std), newDeadletters(std),
-		newConfig(std), newKeys(std), newTopics(std), newVersion(std), newBuiltinPlugin(),
+		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(),
 	)
 	return root
 }

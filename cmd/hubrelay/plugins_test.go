@@ -108,3 +108,22 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 		})
 	}
 }
+
+// The plugins that come with the daemon pass what is asked of every plugin; a program that is none does not.
+func TestPluginsCheck(t *testing.T) {
+	t.Parallel()
+	out, errOut, code := call(t, nil, "", "plugins", "check", "--timeout", "30s", "--env", "GORACE=atexit_sleep_ms=0", "builtin:print")
+	if code != 0 || strings.Contains(out, "failed") || strings.Contains(out, "advice") || strings.Count(out, "ok ") != 9 {
+		t.Errorf("%d:\n%s%s", code, out, errOut)
+	}
+	out, errOut, code = call(t, nil, "", "plugins", "check", "--json", "sleep", "60", "--timeout")
+	if code != 1 || !strings.Contains(out, `"result":"failed"`) || !strings.Contains(errOut, "the plugin did not pass") {
+		t.Errorf("%d:\n%s%s", code, out, errOut)
+	}
+	if _, errOut, code = call(t, nil, "", "plugins", "check", "--config", "7", "x"); code != 2 || !strings.Contains(errOut, "--config is not a JSON object") {
+		t.Errorf("%d: %s", code, errOut)
+	}
+	if _, errOut, code = call(t, nil, "", "plugins", "check"); code != 2 {
+		t.Errorf("%d: %s", code, errOut)
+	}
+}

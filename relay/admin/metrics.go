@@ -77,7 +77,7 @@ func NewMetrics(version string) *Metrics {
 		lost:         counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
 		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
 		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
-		events:       counters("sink_events_total", "What happened inside a sink, by event; for a plugin: started, not_started, exited, hung, gave_up, unknown_ack, late_ack, output_cut.", "sink", "event"),
+		events:       counters("sink_events_total", "What happened inside a sink, by event; for a plugin: started, not_started, exited, hung, killed, gave_up, unknown_ack, late_ack, output_cut.", "sink", "event"),
 		failed:       newAsked("sink_failed", "1 while this node can deliver nothing to a sink that is active, such as a plugin that does not start, else 0."),
 		broken:       gauges("sink_breaker_open", "1 while this node holds a sink's deliveries back, since its destination is down, else 0.", "sink"),
 		held:         gauges("sink_held", "1 while this node leaves a sink's destination alone, which said that it gets too much (429), else 0.", "sink"),

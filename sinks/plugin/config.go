@@ -105,7 +105,7 @@ func (c *Config) checkCommand() error {
 
 // Warnings tells of a program that is not there yet.
 func (c *Config) Warnings() []relay.FieldError {
-	if err := plugins.CheckCommand(c.command()); err != nil {
+	if _, _, err := plugins.Resolve(c.command()); err != nil {
 		return []relay.FieldError{{Field: "command", Problem: "cannot be started now: " + err.Error()}}
 	}
 	return nil

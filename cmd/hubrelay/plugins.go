@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/plugins/plugintest"
+)
+
+func newPlugins(std streams) *cobra.Command {
+	return group("plugins", "Work on plugins", newPluginsCheck(std))
+}
+
+type pluginsCheck struct {
+	config  string
+	env     []string
+	noTLS   bool
+	timeout time.Duration
+	verbose bool
+	asJSON  bool
+}
+
+func newPluginsCheck(std streams) *cobra.Command {
+	var o pluginsCheck
+	cmd := &cobra.Command{
+		Use:   "check [flags] COMMAND [ARGUMENT...]",
+		Short: "Check that a program is a good plugin",
+		Long: `Starts a program as the daemon would, in any language, and checks all that is asked of a plugin that is a sink: its start,
+its answers, its end. It delivers samples, so give it a configuration that does no harm.
+
+What is behind the command is the program's own, also what looks like a flag.`,
+		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
+  hubrelay plugins check --no-tls python3 plugin.py`,
+		Args: checked(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, std, args) },
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.StringVar(&o.config, "config", "{}", "what the plugin is configured with, a JSON object")
+	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the plugin's environment, which is empty otherwise; may repeat")
+	flags.BoolVar(&o.noTLS, "no-tls", false, "for a plugin that cannot do TLS, as tls: false in the configuration")
+	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long the start and each answer may take")
+	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print what the plugin writes to standard error")
+	flags.BoolVar(&o.asJSON, "json", false, "print JSON lines")
+	return cmd
+}
+
+func (o *pluginsCheck) run(cmd *cobra.Command, std streams, command []string) error {
+	var config map[string]any
+	if err := json.Unmarshal([]byte(o.config), &config); err != nil {
+		return newUsageError(cmd, fmt.Errorf("--config is not a JSON object: %w", err))
+	}
+	log := slog.DiscardHandler
+	if o.verbose {
+		log = slog.NewTextHandler(std.err, nil)
+	}
+	var failed error
+	paint, lines := paletteFor(std.out, std.env), json.NewEncoder(std.out)
+	good := plugintest.Check(cmd.Context(), plugintest.Plugin{
+		Command: command, Env: o.env, Config: json.RawMessage(o.config), PlainSocket: o.noTLS, StartupTimeout: o.timeout, Timeout: o.timeout, Log: slog.New(log),
+	}, func(r plugintest.Result) {
+		verdict, why := "ok", ""
+		switch {
+		case r.Err != nil && r.Advice:
+			verdict, why = "advice", r.Err.Error()
+		case r.Err != nil:
+			verdict, why = "failed", r.Err.Error()
+		}
+		var err error
+		if o.asJSON {
+			err = lines.Encode(map[string]string{"check": r.Name, "result": verdict, "reason": why})
+		} else {
+			err = printCheck(std, paint, verdict, r.Name, why)
+		}
+		failed = errors.Join(failed, err)
+	})
+	if failed != nil {
+		return failed
+	}
+	if !good {
+		return errors.New("the plugin did not pass; --verbose shows what it writes, and plugins/proto/sink/v1/sink.proto what is asked of it")
+	}
+	return nil
+}
+
+func printCheck(std streams, paint palette, verdict, name, why string) error {
+	mark := paint.green("ok    ")
+	switch verdict {
+	case "advice":
+		mark = paint.yellow("advice")
+	case "failed":
+		mark = paint.red("failed")
+	}
+	_, err := fmt.Fprintf(std.out, "%s  %s\n", mark, name)
+	if why != "" && err == nil {
+		_, err = fmt.Fprintf(std.out, "        %s\n", printable(why))
+	}
+	return err
+}

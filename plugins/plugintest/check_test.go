@@ -1,0 +1,120 @@
+package plugintest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/plugins/plugintest"
+	"github.com/hubrelay/hubrelay/plugins/sdk"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The test binary runs itself as the plugin; its first argument says how that behaves.
+func TestMain(m *testing.M) {
+	if os.Getenv("HUBRELAY_PLUGIN") == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err := serve(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+type anything map[string]any
+
+// UnmarshalJSON takes whatever there is.
+func (a *anything) UnmarshalJSON([]byte) error { return nil }
+
+func serve(mode string) error {
+	var lax struct{ anything }
+	options := []sdk.Option{}
+	if mode == "lax" {
+		options = append(options, sdk.Config(&lax))
+	}
+	err := sdk.ServeSink(func(ctx context.Context, n relay.Notification) error {
+		switch {
+		case mode == "fails":
+			return errors.New("not now")
+		case mode == "dies" && strings.HasPrefix(n.ID, "many"):
+			os.Exit(1)
+		case mode == "forgets" && n.ID == "2":
+			<-make(chan struct{})
+		}
+		return nil
+	}, options...)
+	if mode == "stays" {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		time.Sleep(time.Minute)
+	}
+	return err
+}
+
+func check(t *testing.T, mode string, timeout time.Duration) (failed, advice []string) {
+	t.Helper()
+	good := plugintest.Check(context.Background(), plugintest.Plugin{
+		Command: []string{os.Args[0], mode}, Env: []string{"GORACE=atexit_sleep_ms=0"}, StartupTimeout: time.Minute, Timeout: timeout,
+	}, func(r plugintest.Result) {
+		switch {
+		case r.Err == nil:
+		case r.Advice:
+			advice = append(advice, r.Name+": "+r.Err.Error())
+		default:
+			failed = append(failed, r.Name+": "+r.Err.Error())
+		}
+	})
+	if good != (len(failed) == 0) {
+		t.Errorf("good is %v with %v", good, failed)
+	}
+	return failed, advice
+}
+
+func TestCheck(t *testing.T) {
+	for mode, want := range map[string]struct{ failed, advice string }{
+		"good":    {},
+		"fails":   {}, // which is an answer
+		"lax":     {"", "refuses an unknown key"},
+		"dies":    {"the plugin exited with status 1", ""},
+		"stays":   {"it had to be killed", ""},
+		"forgets": {"no ack that names the delivery \"2\" and the attempt 1", ""},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			timeout := 30 * time.Second
+			if mode == "forgets" {
+				timeout = 3 * time.Second
+			}
+			failed, advice := check(t, mode, timeout)
+			for _, c := range []struct {
+				got  []string
+				want string
+			}{{failed, want.failed}, {advice, want.advice}} {
+				if (len(c.got) > 0) != (c.want != "") || !strings.Contains(strings.Join(c.got, "\n"), c.want) {
+					t.Errorf("got %q, want %q", c.got, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckOfNoProgram(t *testing.T) {
+	var results []plugintest.Result
+	good := plugintest.Check(context.Background(), plugintest.Plugin{Command: []string{"/no/such/program"}}, func(r plugintest.Result) { results = append(results, r) })
+	if good || len(results) != 1 || !strings.Contains(results[0].Err.Error(), "does not exist") {
+		t.Errorf("%v, %v", good, results)
+	}
+}
+
+func TestRun(t *testing.T) {
+	plugintest.Run(t, plugintest.Plugin{
+		Command: []string{os.Args[0], "good"}, Env: []string{"GORACE=atexit_sleep_ms=0"}, StartupTimeout: time.Minute, Timeout: 30 * time.Second,
+	})
+}

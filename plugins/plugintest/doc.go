@@ -1,0 +1,5 @@
+// Package plugintest is the suite that every plugin passes, in any language: what the protocol asks of a plugin, checked
+// on its program. `hubrelay plugins check` prints it, [Run] makes a test of it.
+//
+// It knows no plugin, and nothing of what one does with a notification: any answer will do.
+package plugintest
