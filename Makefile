@@ -50,10 +50,13 @@ bench: build ## measure the promises about speed, each beside a floor of the sam
 fmt: $(GOLANGCI_LINT) ## rewrite the Go files as `make check` wants them
 	@$(call each,$(GOLANGCI_LINT) fmt)
 
-generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the Go code of plugins/proto anew
-	@bash .ci/need protoc
+PROTOS := sink/v1/sink.proto
+generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew, in Go and for the example in Python
+	@bash .ci/need protoc grpc-python-plugin
 	cd plugins/proto && protoc --plugin=protoc-gen-go=$(PROTOC_GO) --plugin=protoc-gen-go-grpc=$(PROTOC_GRPC) \
-		--go_out=paths=source_relative:. --go-grpc_out=paths=source_relative:. $$(find . -name '*.proto' | sed 's,^\./,,')
+		--go_out=paths=source_relative:. --go-grpc_out=paths=source_relative:. $(PROTOS)
+	cd examples/plugin-python && protoc -I. -I../../plugins/proto/sink/v1 --plugin=protoc-gen-grpc=$$(command -v grpc_python_plugin) \
+		--python_out=. --grpc_out=. health.proto sink.proto
 
 clean: ## remove what was built; data of a daemon (hubrelay-data) stays
 	rm -rf hubrelay $(BIN) examples/node_modules
@@ -82,7 +85,7 @@ $(PROTOC_GRPC):
 # The system's packages first (npm is one of them), then what the examples need from npm.
 .PHONY: test-packages
 test-packages:
-	@bash .ci/need c-compiler redis-server redis-cli curl python-websockets node browser
+	@bash .ci/need c-compiler redis-server redis-cli curl python-websockets python-grpc node browser
 
 examples/node_modules/.package-lock.json: examples/package-lock.json | test-packages
 	@echo "installing the npm packages of examples/package.json"

@@ -54,6 +54,13 @@ sinks:
     env: ["GORACE=atexit_sleep_ms=0"]
     topics: ["container.instance.*"]
     config: {report: watcher-go.jsonl}
+  watcher-python:
+    type: plugin
+    command: ["{{.Python}}", "{{.Examples}}/plugin-python/plugin.py"]
+    tls: false
+    startup_timeout: 30s
+    topics: ["container.instance.*"]
+    config: {report: watcher-python.jsonl}
 `))
 
 // startDaemon builds hubrelay, runs it until the test ends, and then demands that it stops in order.
@@ -78,10 +85,15 @@ func startDaemon(t *testing.T) *daemon {
 	}
 	build(t, d.binary, "../cmd/hubrelay")
 	build(t, filepath.Join(dir, "watcher"), "./plugin-go-instance-watch")
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var text bytes.Buffer
 	err = configuration.Execute(&text, map[string]any{
 		"Listen": listen, "Admin": admin, "DataDir": d.dataDir, "Key": d.key, "PagePort": d.pagePort,
 		"WebhookPort": d.webhookPort, "WebhookSecret": d.webhookSecret,
+		"Python": pythonWith(t, "grpc"), "Examples": here,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ var listeners = []struct {
 	start                  func(t *testing.T, d *daemon, hub string) *process
 }{
 	{"python websockets", "redis-cli", "listening to hub", func(t *testing.T, d *daemon, hub string) *process {
-		return start(t, d.env(hub), pythonWithWebsockets(t), "listen-python/listen.py", "container.*")
+		return start(t, d.env(hub), pythonWith(t, "websockets"), "listen-python/listen.py", "container.*")
 	}},
 	{"node ws", "curl", "listening to hub", func(t *testing.T, d *daemon, hub string) *process {
 		return start(t, d.env(hub), "node", "listen-node/listen.mjs", "container.*", "!*.error")
@@ -142,14 +142,14 @@ func (p published) wait(t *testing.T, from *process) string {
 	return string(canonical)
 }
 
-// pythonWithWebsockets returns a Python that has the package; the same places as in .ci/need.
-func pythonWithWebsockets(t *testing.T) string {
+// pythonWith returns a Python that has the package; the same places as in .ci/need.
+func pythonWith(t *testing.T, name string) string {
 	t.Helper()
 	for _, python := range []string{"/usr/bin/python3", "../.bin/python/bin/python3", "python3"} {
-		if exec.Command(python, "-c", "import websockets").Run() == nil {
+		if exec.Command(python, "-c", "import "+name).Run() == nil {
 			return python
 		}
 	}
-	t.Fatal("no python3 has the package websockets: make test installs it")
+	t.Fatalf("no python3 has the package %s: make test installs it", name)
 	return ""
 }

@@ -9,9 +9,26 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
-// The plugins of the daemon append a line for each notification that they have handled, with the id that the publisher was told.
+// What is asked of every plugin is asked of those that others copy.
+func TestPluginsPassTheirCheck(t *testing.T) {
+	report := fmt.Appendf(nil, `{"report":%q}`, filepath.Join(t.TempDir(), "report.jsonl"))
+	watcher := filepath.Join(t.TempDir(), "watcher")
+	build(t, watcher, "./plugin-go-instance-watch")
+	for _, p := range []plugintest.Plugin{
+		{Command: []string{watcher}, Env: []string{"GORACE=atexit_sleep_ms=0"}},
+		{Command: []string{pythonWith(t, "grpc"), "plugin-python/plugin.py"}, PlainSocket: true},
+	} {
+		p.Config, p.StartupTimeout, p.Timeout = report, patience, patience
+		t.Run(filepath.Base(p.Command[0]), func(t *testing.T) { plugintest.Run(t, p) })
+	}
+}
+
+// The plugins of the daemon append a line for each notification that they have handled, with the id that the publisher
+// was told.
 func TestPlugins(t *testing.T) {
 	d := startDaemon(t)
 	file := filepath.Join(t.TempDir(), "one.json")
@@ -21,7 +38,7 @@ func TestPlugins(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := strings.TrimSpace(run(t, d.env("hub-plugins"), d.binary, "publish", file))
-	for _, report := range []string{"watcher-go.jsonl"} {
+	for _, report := range []string{"watcher-go.jsonl", "watcher-python.jsonl"} {
 		var got struct {
 			Topic, ID, Instance, State string
 			Containers                 []string

@@ -1,0 +1,71 @@
+"""A plugin of hubrelay: keeps the state and health of every instance, says which one is flapping, and appends a JSON line
+to a report for each notification. The command of a sink of type plugin, with tls: false and config: {report: FILE}."""
+import collections
+import json
+import os
+import sys
+import time
+from concurrent import futures
+
+import grpc
+import health_pb2
+import health_pb2_grpc
+import sink_pb2
+import sink_pb2_grpc
+
+instances = collections.defaultdict(lambda: {"state": "", "health": "", "changes": collections.deque(maxlen=4)})
+
+
+def handle(n, report):  # an exception makes the daemon try again later
+    event = json.loads(n.data)
+    known = instances[event["object"]["id"]]
+    what = "health" if n.topic == "container.instance.health.status.changed" else "state"
+    if n.topic.endswith((".state.changed", ".health.status.changed")):
+        if known[what] not in ("", event["object"]["state"]):
+            known["changes"].append(time.monotonic())
+        known[what] = event["object"]["state"]
+    if flapping := len(known["changes"]) == 4 and time.monotonic() - known["changes"][0] < 600:
+        print(event["object"]["id"], "is flapping", file=sys.stderr, flush=True)  # into the daemon's log
+    line = {"topic": n.topic, "id": n.id, "containers": event["context"]["containers"], "instance": event["object"]["id"],
+            "state": known["state"], "health": known["health"], "flapping": flapping}
+    with open(report, "a", encoding="utf-8") as f:
+        f.write(json.dumps(line) + "\n")
+
+
+class Sink(sink_pb2_grpc.SinkServicer):
+    def Configure(self, request, context):
+        config = json.loads(request.config)
+        if set(config) != {"report"}:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "config must be {report: FILE} and nothing else")
+        self.report = config["report"]
+        return sink_pb2.ConfigureResponse()
+
+    def Deliver(self, requests, context):
+        yield sink_pb2.DeliverResponse(credits=100)  # so many may wait here
+        for request in requests:
+            for d in request.deliveries:
+                ack = sink_pb2.Ack(delivery_id=d.id, attempt=d.attempt, outcome=sink_pb2.OUTCOME_OK)
+                try:
+                    for n in d.notifications:
+                        handle(n, self.report)
+                except Exception as e:
+                    ack.outcome, ack.error = sink_pb2.OUTCOME_RETRY, repr(e)
+                yield sink_pb2.DeliverResponse(acks=[ack], credits=1)
+
+
+class Health(health_pb2_grpc.HealthServicer):
+    def Check(self, request, context):
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+
+if os.environ.get("HUBRELAY_PLUGIN") != "sink":
+    sys.exit("this program is a plugin of hubrelay, which starts it")
+server = grpc.server(futures.ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", 64 << 20)])
+sink_pb2_grpc.add_SinkServicer_to_server(Sink(), server)
+health_pb2_grpc.add_HealthServicer_to_server(Health(), server)
+socket = os.environ["PLUGIN_UNIX_SOCKET_DIR"] + "/plugin.sock"
+server.add_insecure_port("unix:" + socket)
+server.start()
+print(f"1|1|unix|{socket}|grpc", flush=True)
+sys.stdin.read()  # ends when the daemon is gone, or wants us to end
+server.stop(grace=1).wait()
