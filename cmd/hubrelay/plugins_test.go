@@ -83,6 +83,48 @@ func TestPluginSinks(t *testing.T) {
 	})
 }
 
+// What a plugin had not acknowledged when it was killed comes again.
+func TestPluginKilled(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	d := serve(t, setup{
+		redis: fmt.Sprintf("url: %q", server.URL()),
+		sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], retry: {schedule: [100ms, 100ms, 200ms], max_attempts: 100}}`,
+	})
+	var ids []string
+	for round := range 4 {
+		var pid int
+		eventually(t, "the plugin to run", func() (err error) {
+			pid, err = d.plugin(round + 1)
+			return err
+		})
+		one := `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}` + "\n"
+		ids = append(ids, d.publish(t, "hub-1", "application/x-ndjson", strings.Repeat(one, 50), nil)...)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all notifications", func() error {
+		log := d.err.String()
+		return missing(ids, func(id string) bool {
+			return strings.Contains(log, `"msg":"notification","sink":"shown","hub":"hub-1","id":"`+id)
+		})
+	})
+	if text := d.err.String(); !strings.Contains(text, "the plugin exited by signal 9 (killed)") {
+		t.Error("the log does not say that the plugin was killed")
+	}
+}
+
+// plugin is the process id of a plugin that was started for the nth time.
+func (d *daemon) plugin(n int) (pid int, err error) {
+	parts := strings.Split(d.err.String(), `"msg":"the plugin runs","sink":"shown","pid":`)
+	if len(parts) <= n {
+		return 0, fmt.Errorf("it was started %d times", len(parts)-1)
+	}
+	_, err = fmt.Sscan(strings.ReplaceAll(parts[n], ",", " "), &pid)
+	return pid, err
+}
+
 // No plugin outlives a daemon that was killed.
 func TestPluginsEndWithTheDaemon(t *testing.T) {
 	t.Parallel()
@@ -90,12 +132,8 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"]}`})
 		var pid int
-		eventually(t, "the plugin to run", func() error {
-			_, after, found := strings.Cut(d.err.String(), `"msg":"the plugin runs","sink":"shown","pid":`)
-			if !found {
-				return errors.New("it does not")
-			}
-			_, err := fmt.Sscan(strings.ReplaceAll(after, ",", " "), &pid)
+		eventually(t, "the plugin to run", func() (err error) {
+			pid, err = d.plugin(1)
 			return err
 		})
 		d.signal(how)
