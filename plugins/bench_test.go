@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -27,9 +29,9 @@ func benchmarkDeliver(b *testing.B, callers int) {
 	}
 	defer func() { _ = h.Close() }()
 	data := []byte(`{"topic":"ok","more":"` + strings.Repeat("x", 430) + `"}`)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
 	deliver := func(id string) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
 		d := relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{ID: id, Topic: "ok", Hub: "h", Account: "a", Cursor: "1-1", Data: data}}}
 		if err := h.Deliver(ctx, d); err != nil {
 			b.Error(err)
@@ -43,7 +45,7 @@ func benchmarkDeliver(b *testing.B, callers int) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			deliver(fmt.Sprintf("%024d", next.Add(1)))
+			deliver(strconv.FormatInt(1e15+next.Add(1), 10))
 		}
 	})
 	b.StopTimer()
@@ -51,6 +53,55 @@ func benchmarkDeliver(b *testing.B, callers int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	_ = h.Close()
 	b.ReportMetric(float64((cpu(syscall.RUSAGE_CHILDREN)-earlier).Nanoseconds())/1e3/float64(b.N), "plugin-us/op")
+}
+
+// BenchmarkRestart measures from a kill -9 of the plugin to the next ack.
+func BenchmarkRestart(b *testing.B) {
+	h, err := New(Options{Name: "bench", Command: []string{os.Args[0], "sdk"}, MaxCrashes: 1 << 20, MostBackoff: DefaultBackoff})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = h.Close() }()
+	deliver := func(id string) error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return h.Deliver(ctx, one(id, 1, "ok"))
+	}
+	if err := deliver("first"); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := syscall.Kill(h.Status().PID, syscall.SIGKILL); err != nil {
+			b.Fatal(err)
+		}
+		for deliver("again") != nil {
+			runtime.Gosched()
+		}
+	}
+}
+
+// BenchmarkIdle measures what an idle plugin costs the host.
+func BenchmarkIdle(b *testing.B) {
+	const n = 20
+	held := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	before := held()
+	for range n {
+		h, err := New(Options{Name: "bench", Command: []string{os.Args[0], "sdk"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = h.Close() }()
+		if err := h.Deliver(context.Background(), one("1", 1, "ok")); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(held()-before)/n/1024, "KiB/plugin")
+	b.ReportMetric(0, "ns/op")
 }
 
 // cpu is what this process has used, or its children that have ended.

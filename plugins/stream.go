@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -170,6 +171,7 @@ func (s *stream) send() {
 		}
 		select {
 		case <-s.wake:
+			runtime.Gosched() // what comes now goes into the same message
 		case <-s.over:
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"sync"
 
@@ -171,6 +172,7 @@ func (w *work) send(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv
 		}
 		select {
 		case <-w.wake:
+			runtime.Gosched() // what can answer now goes into the same message
 		case <-stream.Context().Done():
 			return context.Cause(stream.Context())
 		}
