@@ -115,6 +115,37 @@ func TestPluginKilled(t *testing.T) {
 	}
 }
 
+// A plugin that crashes again and again disables its sink, which keeps its backlog and says so; others go on.
+func TestPluginCrashLoop(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	d := serve(t, setup{
+		redis: fmt.Sprintf("url: %q", server.URL()),
+		sinks: `  loop: {type: plugin, command: ["/bin/sh", "-c", "echo no database >&2; exit 3"], max_crashes: 2}
+  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"]}`,
+	})
+	ids := d.publish(t, "hub-1", "application/x-ndjson", strings.Repeat(`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", 5), nil)
+	eventually(t, "the sink to be disabled", func() error {
+		out, errOut, code := call(t, nil, "", "sinks", "list", "--json", "--admin", "http://"+d.admin)
+		for line := range strings.Lines(out) {
+			if code == 0 && strings.Contains(line, `"loop"`) && strings.Contains(line, `"state":"disabled"`) &&
+				strings.Contains(line, "crashed too often") && strings.Contains(line, "no database") {
+				return nil
+			}
+		}
+		return errors.New(out + errOut)
+	})
+	eventually(t, "the other sink to go on", func() error {
+		return missing(ids, func(id string) bool {
+			return strings.Contains(d.err.String(), `"sink":"shown","hub":"hub-1","id":"`+id)
+		})
+	})
+	letters, errOut, code := call(t, nil, "", "deadletters", "list", "--json", "--admin", "http://"+d.admin, "loop")
+	if code != 0 || strings.TrimSpace(letters) != "" {
+		t.Errorf("dead letters: %s%s", letters, errOut)
+	}
+}
+
 // plugin is the process id of a plugin that was started for the nth time.
 func (d *daemon) plugin(n int) (pid int, err error) {
 	parts := strings.Split(d.err.String(), `"msg":"the plugin runs","sink":"shown","pid":`)
