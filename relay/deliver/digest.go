@@ -89,7 +89,7 @@ func (p *Pipeline) gatherParked(ctx context.Context, c claim, r *record) bool {
 }
 
 // put gathers d. With join it reports false where nothing of the sink waits that d could wait with; else only where Redis
-// is full, since only deliveries make room.
+// is full, or so many digests are open as deliveries may be parked, since only deliveries make room.
 func (p *Pipeline) put(ctx context.Context, d relay.Delivery, wait time.Duration, join bool) (done bool, err error) {
 	for _, n := range d.Notifications {
 		if done, err = p.store(ctx, p.gathered(n, wait), join); err != nil || !done {
@@ -100,7 +100,7 @@ func (p *Pipeline) put(ctx context.Context, d relay.Delivery, wait time.Duration
 }
 
 func (p *Pipeline) gathered(n relay.Notification, wait time.Duration) gathered {
-	g := gathered{n: n, max: p.o.Digest.Max, wait: wait, came: n.Stored()}
+	g := gathered{n: n, max: p.o.Digest.Max, wait: wait, came: n.Stored(), most: p.o.Backlog}
 	if g.came.IsZero() {
 		g.came = p.o.Now()
 	}

@@ -236,6 +236,21 @@ func TestShorterWaitOfAnOpenDigest(t *testing.T) {
 	}
 }
 
+// A producer that names ever new hubs opens no more digests than deliveries may be parked; the rest goes alone.
+func TestOpenDigestsAreBounded(t *testing.T) {
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20, ByHub)(o); o.Backlog = 2 })
+	for i := range 6 {
+		if err := p.Handle(t.Context(), event(i, "a.b", fmt.Sprint("h", i%3))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := e.gatheredCount(); n != 4 || sink.attempts("") != 2 {
+		t.Errorf("%d gathered, %d sent alone", n, sink.attempts(""))
+	}
+}
+
 // A sealed digest is the same in every attempt, as a dead letter, and after its replay.
 func TestSealedDigestStaysAsItIs(t *testing.T) {
 	e := newEnv(t)

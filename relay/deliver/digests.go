@@ -52,6 +52,7 @@ type gathered struct {
 	wait time.Duration
 	came time.Time
 	ends string // of the claim of a parked one, empty for a fresh one
+	most int64  // of open digests and parked deliveries before another digest is opened; zero is no bound
 }
 
 // gather appends to the open digest of a group. With join it does so only where something of the sink is due or gathers
@@ -67,7 +68,7 @@ func (s *Store) gather(ctx context.Context, sink string, g gathered, join bool) 
 	}
 	reply, err := gatherScript.Run(ctx, s.client, s.digest(sink, g.key), flag(join), g.key, g.wait.Milliseconds(),
 		newID(g.came), by, g.max, digestBytes, digestRemembers,
-		g.n.ID, g.n.Topic, g.came.UnixMilli(), g.came.UTC().Format(time.RFC3339Nano), item, g.ends).Int64Slice()
+		g.n.ID, g.n.Topic, g.came.UnixMilli(), g.came.UTC().Format(time.RFC3339Nano), item, g.ends, g.most).Int64Slice()
 	if err == nil && len(reply) != 2 {
 		err = errReply
 	}

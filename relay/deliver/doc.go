@@ -41,7 +41,8 @@
 //
 // A sink with a digest attempts nothing that is fresh: [Pipeline.Handle] gathers it in Redis. When its time has come one
 // script makes a parked delivery of an open digest, with an id of its own, which is never changed again: attempts, other
-// nodes, dead letters and replays have the same. While the destination is down or rests nothing is sealed. A kind of sink
+// nodes, dead letters and replays have the same. While the destination is down or rests nothing is sealed. As
+// many digests are open, and deliveries parked, as [Options] allow; what would open another is attempted alone. A kind of sink
 // that gathers attempts alone what its rate allows at once, and gathers what would have to wait. What a replay of the log
 // parks is gathered likewise; a dead letter that is taken back goes as it was.
 //

@@ -2,8 +2,9 @@
 -- KEYS: retry, parked, since, digests, digest, gathering, line, lined. ARGV: 1 to gather only where something of the sink
 -- waits already (0: in any case), group, milliseconds until a new digest is sealed, id of a new digest, what its notifications have in
 -- common (JSON), how many it lists, how many bytes of them, how many ids it remembers; then of the notification: id, topic,
--- when it came (unix milliseconds, and as text), how it is parked (JSON), end of the claim where it is parked, or ''. A
--- parked one leaves the delay queue, unless the claim was lost.
+-- when it came (unix milliseconds, and as text), how it is parked (JSON), end of the claim where it is parked, or '', and how
+-- many open digests and parked deliveries there may be before another digest is opened (0: no bound). A parked one leaves
+-- the delay queue, unless the claim was lost.
 -- Returns milliseconds until the digest is sealed, -1 where nothing was gathered, -2 where the claim was
 -- lost; and 1 where that time is new.
 local at = now()
@@ -17,6 +18,9 @@ if ARGV[14] ~= '' then
     return {-2, 0}
   end
   leave(id)
+elseif tonumber(ARGV[15]) > 0 and redis.call('ZCARD', KEYS[4]) + parked() >= tonumber(ARGV[15])
+  and redis.call('EXISTS', open) == 0 then
+  return {-1, 0}
 end
 local new = redis.call('HSETNX', open, 'id', ARGV[4])
 if new == 1 then
@@ -30,7 +34,7 @@ if not due or due > soonest then
 end
 local wait = math.max(0, due - at)
 if redis.call('HEXISTS', open, 'seen:' .. id) == 1 then
-  return {wait, 0}
+  return {wait, new}
 end
 local count = redis.call('HINCRBY', open, 'count', 1)
 redis.call('INCR', KEYS[6])
