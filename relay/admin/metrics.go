@@ -57,7 +57,7 @@ type Metrics struct {
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry:     prometheus.NewRegistry(),
-		accepted:     counters("notifications_accepted_total", "Notifications stored in the log, by family of topic.", "family"),
+		accepted:     counters("notifications_accepted_total", "Notifications accepted over HTTP and stored in the log, by family of topic; inbox_entries_total has the others.", "family"),
 		refused:      counters("requests_refused_total", "Public requests answered with an error, by its code.", "code"),
 		inbox:        counters("inbox_entries_total", "Entries taken from the inbox, by outcome: stored, repeated, quarantined.", "outcome"),
 		clients:      gauge("stream_clients", "Clients that are connected to the stream now."),

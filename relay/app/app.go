@@ -73,6 +73,7 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 	for _, s := range a.sinks {
 		a.metrics.Expect(s.name)
 	}
+	warnOfRates(a.log, a.sinks)
 	if err := watchConditions(a.sinks, a.metrics.Registry(), a.log); err != nil {
 		return nil, errors.Join(err, closeAll(a.sinks))
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -64,6 +65,26 @@ func openSinks(configured map[string]config.Sink, s Settings, metrics *admin.Met
 	return opened, nil
 }
 
+// warnOfRates names sinks that share one rate and disagree about it: the slowest holds for all, and gets the least.
+func warnOfRates(log *slog.Logger, sinks []*sink) {
+	first := make(map[string]*sink, len(sinks))
+	for _, s := range sinks {
+		keyer, ok := s.sink.(relay.RateKeyer)
+		if !ok || !s.cfg.Rate.Limited() {
+			continue
+		}
+		other, seen := first[keyer.RateKey()]
+		if !seen {
+			first[keyer.RateKey()] = s
+			continue
+		}
+		if other.cfg.Rate != s.cfg.Rate || other.cfg.Burst != s.cfg.Burst {
+			log.Warn("two sinks lead to one destination and have different rates, which the slower one's attempts use up for both; give them one rate and burst",
+				"sinks", []string{other.name, s.name}, "rates", []string{other.cfg.Rate.String(), s.cfg.Rate.String()})
+		}
+	}
+}
+
 func closeAll(sinks []*sink) error {
 	return each(len(sinks), func(i int) error {
 		if err := sinks[i].sink.Close(); err != nil {
@@ -100,9 +121,12 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		return nil
 	}
 	grace := a.cfg.Server.ShutdownGrace
-	lanes := make(map[string]int, len(a.sinks))
+	lanes, concurrency := make(map[string]int, len(a.sinks)), make(map[string]int, len(a.sinks))
 	for _, s := range a.sinks {
-		lanes[s.name] = s.cfg.Concurrency
+		lanes[s.name], concurrency[s.name] = s.cfg.Concurrency, s.cfg.Concurrency
+		if s.cfg.Digest.Wait > 0 {
+			lanes[s.name] = 1 // gathering is quick, and a digest holds the first that came
+		}
 	}
 	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: node.Name,
@@ -110,7 +134,7 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		Slot:    b.Keys().Slot,
 		Lanes:   func(sink string) int { return lanes[sink] },
 		// A kill repeats what is in flight anyway, so as much again may wait to be stored.
-		Unstored: func(sink string) int { return lanes[sink] },
+		Unstored: func(sink string) int { return concurrency[sink] },
 		Grace:    grace,
 		Log:      a.log.With("room", "queues"),
 	})

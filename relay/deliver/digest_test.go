@@ -117,6 +117,21 @@ func TestDigestOfTwoNodes(t *testing.T) {
 	}
 }
 
+// What several lanes gathered side by side is listed in the order of the log.
+func TestDigestListsInOrder(t *testing.T) {
+	r := &record{Digest: &relay.Digest{Count: 5}}
+	for _, cursor := range []string{"5-10", "12-0", "5-2", "", "5-2"} {
+		r.Notifications = append(r.Notifications, parked{ID: fmt.Sprint(len(r.Notifications)), Cursor: cursor})
+	}
+	got := ""
+	for _, n := range r.delivery("d").Notifications {
+		got += n.ID
+	}
+	if got != "32401" {
+		t.Errorf("listed as %s", got)
+	}
+}
+
 func TestGroups(t *testing.T) {
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}

@@ -1,9 +1,13 @@
 package deliver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -109,7 +113,23 @@ func (r *record) delivery(id string) relay.Delivery {
 	for _, n := range r.Notifications {
 		d.Notifications = append(d.Notifications, n.notification())
 	}
+	if d.Digest != nil {
+		// Several lanes and nodes gather side by side.
+		slices.SortStableFunc(d.Notifications, func(a, b relay.Notification) int {
+			ms1, n1 := position(a.Cursor)
+			ms2, n2 := position(b.Cursor)
+			return cmp.Or(cmp.Compare(ms1, ms2), cmp.Compare(n1, n2))
+		})
+	}
 	return d
+}
+
+// position takes a cursor apart; it is zero for one that is none.
+func position(cursor string) (ms, n uint64) {
+	first, second, _ := strings.Cut(cursor, "-")
+	ms, _ = strconv.ParseUint(first, 10, 64)
+	n, _ = strconv.ParseUint(second, 10, 64)
+	return ms, n
 }
 
 func (n parked) notification() relay.Notification {

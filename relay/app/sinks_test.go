@@ -1,0 +1,41 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+// keyed leads to the destination that it is named after.
+type keyed string
+
+func (keyed) Deliver(context.Context, relay.Delivery) error { return nil }
+func (keyed) Close() error                                  { return nil }
+func (k keyed) RateKey() string                             { return string(k) }
+
+func TestWarnOfRates(t *testing.T) {
+	named := func(name, key string, count int) *sink {
+		return &sink{name: name, sink: keyed(key), cfg: config.Sink{Rate: relay.Rate{Count: count, Per: time.Minute}}}
+	}
+	for _, c := range []struct {
+		name  string
+		sinks []*sink
+		warns bool
+	}{
+		{"one rate", []*sink{named("a", "x", 5), named("b", "x", 5)}, false},
+		{"two rates", []*sink{named("a", "x", 5), named("b", "y", 6), named("c", "x", 6)}, true},
+		{"no rate", []*sink{named("a", "x", 5), named("b", "x", 0)}, false},
+	} {
+		var out bytes.Buffer
+		warnOfRates(slog.New(slog.NewTextHandler(&out, nil)), c.sinks)
+		if got := strings.Contains(out.String(), "[a c]"); got != c.warns || !c.warns && out.Len() > 0 {
+			t.Errorf("%s: %s", c.name, out.String())
+		}
+	}
+}
