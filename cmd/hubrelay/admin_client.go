@@ -32,11 +32,13 @@ type adminFlags struct {
 
 func (f *adminFlags) register(cmd *cobra.Command, std streams) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.url, "admin", "", "address of the daemon's admin listener, or HUBRELAY_ADMIN (default http://127.0.0.1:9090)")
-	flags.StringVarP(&f.file, "config", "c", "", "configuration file whose admin.listen is taken where neither is given")
+	flags.StringVar(&f.url, "admin", "", "address of the daemon's admin listener (default: what -c says, else HUBRELAY_ADMIN, else http://127.0.0.1:9090)")
+	flags.StringVarP(&f.file, "config", "c", "", "configuration file whose admin.listen is taken where --admin is not given")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		fill(&f.url, std.lookup("HUBRELAY_ADMIN"))
+		if f.file == "" { // which was given for this command, and the environment for many
+			fill(&f.url, std.lookup("HUBRELAY_ADMIN"))
+		}
 		if f.url == "" {
 			return nil
 		}
@@ -162,7 +164,7 @@ func (c *adminClient) call(ctx context.Context, method, path string, body []byte
 	if json.Unmarshal(text, &failed) == nil && failed.Error != nil && failed.Error.Code != "" {
 		return failed.Error
 	}
-	return fmt.Errorf("%s answered %d and is not the admin listener of a hubrelay that knows this command: check --admin, HUBRELAY_ADMIN or -c FILE",
+	return fmt.Errorf("%s answered %d and is not the admin listener of a hubrelay that knows this command: check --admin, -c FILE or HUBRELAY_ADMIN",
 		c.base, res.StatusCode)
 }
 

@@ -88,8 +88,8 @@ func newDeadletters(std streams) *cobra.Command {
 		}),
 	)
 	cmd.Long = `A dead letter is a delivery that the receiver rejected for good or that failed until its retries were used up. It is named
-by the id of its delivery, and kept until it is replayed or dropped. The daemon is found by --admin URL, by
-HUBRELAY_ADMIN, or by admin.listen in the file that -c names.`
+by the id of its delivery, and kept until it is replayed or dropped. The daemon is found by --admin URL,
+else by admin.listen in the file that -c names, else by HUBRELAY_ADMIN.`
 	return cmd
 }
 
@@ -154,7 +154,11 @@ func listLetters(ctx context.Context, std streams, client *adminClient, sink str
 		}, rows)
 	})
 	if err == nil && !found && !asJSON {
-		_, err = fmt.Fprintln(std.out, "no dead letters")
+		none := "no dead letters"
+		if len(query) > 0 {
+			none += " match"
+		}
+		_, err = fmt.Fprintln(std.out, none)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,7 +79,7 @@ func changeLetters(ctx context.Context, std streams, client *adminClient, f *cha
 			return err
 		}
 		if c.confirm && !f.yes && len(ids) > 0 {
-			if err := confirm(ctx, std, fmt.Sprintf("%s %d dead letters of %s for good?", c.verb, len(ids), sink)); err != nil {
+			if err := confirm(ctx, std, fmt.Sprintf("%s %s of %s for good?", c.verb, plural(len(ids), "dead letter"), sink)); err != nil {
 				return err
 			}
 		}
@@ -93,13 +94,21 @@ func changeLetters(ctx context.Context, std streams, client *adminClient, f *cha
 	if f.asJSON {
 		err = json.NewEncoder(std.out).Encode(map[string]any{"sink": sink, c.done: done, "missing": len(ids) - done})
 	} else {
-		_, err = fmt.Fprintln(std.out, printable(fmt.Sprintf("%s %d dead letters of %s", c.done, done, sink)))
+		_, err = fmt.Fprintln(std.out, printable(fmt.Sprintf("%s %s of %s", c.done, plural(done, "dead letter"), sink)))
 	}
 	if missing := len(ids) - done; err == nil && missing > 0 && !f.all {
 		return fmt.Errorf("%d of %d are no dead letters of %s, or none that can be %s: 'hubrelay deadletters list' shows those there are",
 			missing, len(ids), printable(sink), c.done)
 	}
 	return err
+}
+
+// plural is n things.
+func plural(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return strconv.Itoa(n) + " " + thing
 }
 
 func letterIDs(ctx context.Context, std streams, client *adminClient, sink string, query url.Values) ([]string, error) {

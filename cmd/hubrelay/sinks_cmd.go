@@ -45,8 +45,8 @@ func newSinksCommand(std streams) *cobra.Command {
 			"Goes on with the backlog of a sink that was paused, or that the relay disabled because its receiver wished so or failed for days."),
 		newSinksReplay(std), newSinksForget(std),
 	)
-	cmd.Long = `Shows the sinks of a running daemon and steers them. The daemon is found by --admin URL, by HUBRELAY_ADMIN, or by
-admin.listen in the file that -c names. 'sinks explain' needs no daemon.`
+	cmd.Long = `Shows the sinks of a running daemon and steers them. The daemon is found by --admin URL, else by
+admin.listen in the file that -c names, else by HUBRELAY_ADMIN. 'sinks explain' needs no daemon.`
 	return cmd
 }
 
@@ -57,10 +57,11 @@ func newSinksList(std streams) *cobra.Command {
 		Short: "List the sinks with their state and figures",
 		Long: `Lists the sinks of a running daemon.
 
-WAITING have not been tried yet, those that a digest gathers included, RETRYING have failed and wait for another
-attempt, DEAD were given up and are dead letters. NOW is how many attempts this node is making. OLDEST is how long the oldest delivery has waited that is neither
-delivered nor dead, LAST OK how long ago one was delivered. SENT and FAILED count attempts on all nodes, since the sink
-exists. Where the table would be wider than 100 columns some are left out; --json has everything, failures by reason too.`,
+WAITING have not been tried yet, those that a digest gathers included. RETRYING wait for another attempt, or for their
+turn behind one, or were replayed. DEAD were given up and are dead letters. NOW is how many attempts this node is making.
+OLDEST is how long the oldest delivery has waited that is neither delivered nor dead, LAST OK how long ago one was
+delivered. SENT and FAILED count attempts on all nodes, since the sink exists. Where the table would be wider than 100
+columns some are left out; --json has everything, failures by reason too.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: checked(cobra.NoArgs),
@@ -333,6 +334,9 @@ func replaySink(ctx context.Context, std streams, f *adminFlags, name, after str
 	}
 	var answer struct{ Data json.RawMessage }
 	if err := client.post(ctx, sinkPath(name, "replay"), map[string]string{"after": after}, &answer); err != nil {
+		if refused := (*apiError)(nil); errors.As(err, &refused) && refused.Code == "422.invalid-argument" {
+			refused.Detail += ", nor how long ago such as 2h"
+		}
 		return err
 	}
 	if f.asJSON {
@@ -345,12 +349,12 @@ func replaySink(ctx context.Context, std streams, f *adminFlags, name, after str
 	if err := json.Unmarshal(answer.Data, &result); err != nil {
 		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
 	}
-	text := fmt.Sprintf("%s gets %d notifications again", name, result.Replayed)
+	text := fmt.Sprintf("%s gets %s again", name, plural(int(result.Replayed), "notification"))
 	if result.Waiting > 0 {
 		text += fmt.Sprintf("; %d more wait for their delivery anyway", result.Waiting)
 	}
 	if result.Complete != nil && !*result.Complete {
-		text += "; the log no longer reaches back that far (redis.retention)"
+		text += "; the log may no longer reach back that far (redis.retention)"
 	}
 	_, err = fmt.Fprintln(std.out, printable(text))
 	return err

@@ -167,7 +167,7 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks test broken", 1, []string{"retry", "500", "12 ms"}, "POST /api/sinks/broken/test"},
 		{
 			"sinks replay billing --after 1732153000123-0", 0,
-			[]string{"42", "3 more", "redis.retention"},
+			[]string{"42 notifications again", "3 more", "may no longer", "redis.retention"},
 			"POST /api/sinks/billing/replay map[after:1732153000123-0]",
 		},
 		{"sinks replay billing", 2, []string{"--after"}, ""},
@@ -262,6 +262,56 @@ func TestManyDeadLetters(t *testing.T) {
 	out, _, code = call(t, admin.env(), "", "deadletters", "list", "billing")
 	if code != 0 || out != "no dead letters\n" {
 		t.Errorf("list of none ended with %d: %s", code, out)
+	}
+	out, _, code = call(t, admin.env(), "", "deadletters", "list", "billing", "--topic", "nosuch")
+	if code != 0 || out != "no dead letters match\n" {
+		t.Errorf("list of none that match ended with %d: %s", code, out)
+	}
+	admin.hold(1)
+	out, _, code = call(t, admin.env(), "", "deadletters", "replay", "billing", "--all")
+	if code != 0 || out != "replayed 1 dead letter of billing\n" {
+		t.Errorf("replay of one ended with %d: %s", code, out)
+	}
+}
+
+// What is given for one command goes before what the environment says for all.
+func TestWhichDaemon(t *testing.T) {
+	t.Parallel()
+	named := func(name string) *fakeAdmin {
+		return startFakeAdmin(t, map[string]string{"GET /api/sinks": `{"data":[{"name":"` + name + `","state":"active"}]}`})
+	}
+	env, file, flag := named("from-env"), named("from-file"), named("from-flag")
+	config := write(t, folder(t), "hubrelay.yaml", strings.ReplaceAll(setup{redis: `url: "memory:"`}.yaml(),
+		`127.0.0.1:0"}`, strings.TrimPrefix(file.URL, "http://")+`"}`))
+	for _, tc := range []struct {
+		env  []string
+		args []string
+		want string
+	}{
+		{env.env(), nil, "from-env"},
+		{env.env(), []string{"-c", config}, "from-file"},
+		{[]string{"HUBRELAY_ADMIN=nonsense"}, []string{"-c", config}, "from-file"},
+		{env.env(), []string{"-c", config, "--admin", flag.URL}, "from-flag"},
+	} {
+		out, errOut, code := call(t, tc.env, "", append([]string{"sinks", "list"}, tc.args...)...)
+		if code != 0 || !strings.Contains(out, tc.want) {
+			t.Errorf("sinks list %v ended with %d, want %s: %s%s", tc.args, code, tc.want, out, errOut)
+		}
+	}
+}
+
+func TestHelpFits(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"sinks", "list"}, {"sinks"}, {"sinks", "replay"}, {"deadletters"}} {
+		out, _, _ := call(t, nil, "", append(args, "--help")...)
+		for line := range strings.Lines(out) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 125 && !strings.HasPrefix(line, "  -") && !strings.HasPrefix(line, "      --") {
+				t.Errorf("hubrelay %v --help has a line of %d columns: %s", args, n, line)
+			}
+		}
+		if args[len(args)-1] == "list" && (strings.Contains(out, "RETRYING have failed") || !strings.Contains(out, "were replayed")) {
+			t.Errorf("the help of sinks list says\n%s", out)
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func NewMetrics(version string) *Metrics {
 		broken:       gauges("sink_breaker_open", "1 while this node holds a sink's deliveries back, since its destination is down, else 0.", "sink"),
 		held:         gauges("sink_held", "1 while this node leaves a sink's destination alone, which said that it gets too much (429), else 0.", "sink"),
 		backlog:      gauges("sink_backlog", "Notifications that wait for their first attempt, in a sink's queue or in a digest that gathers.", "sink"),
-		waiting:      gauges("sink_parked", "Deliveries that failed and wait for another attempt.", "sink"),
+		waiting:      gauges("sink_parked", "Deliveries that wait for another attempt, or for their turn behind one, or were replayed.", "sink"),
 		letters:      gauges("sink_dead_letters", "Dead letters that are kept for a sink.", "sink"),
 		oldest:       gauges("sink_oldest_undelivered_seconds", "How long the oldest delivery of a sink has waited that is neither delivered nor dead; 0 where none waits.", "sink"),
 		lastSuccess:  gauges("sink_last_success_timestamp_seconds", "When a sink's receiver took something last, on any node; 0 for never.", "sink"),
