@@ -12,7 +12,7 @@ const (
 func OperationalTopics() []TopicInfo {
 	return []TopicInfo{
 		{TopicSinkDisabled, "A sink was disabled and keeps its backlog."},
-		{TopicSinkRecovered, "A sink that was disabled delivers again."},
+		{TopicSinkRecovered, "A sink that was disabled is enabled again."},
 		{TopicDeadLetterCreated, "A delivery was given up and became a dead letter."},
 	}
 }

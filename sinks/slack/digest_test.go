@@ -34,6 +34,14 @@ func gather(count, most int, begin time.Time, by map[string]string, kind func(i 
 	return d
 }
 
+// dead tells of count dead letters of the sink billing, given up for a reason.
+func dead(reason string, count int) relay.Notification {
+	return note(fmt.Sprintf("6b00c62b0000000000000%03x", count), relay.TopicDeadLetterCreated,
+		fmt.Sprintf(`{"id":"6b00c6200000000000000%03x","state":%q,"error":"post to hooks.example.com: answered 400",`+
+			`"sink":"billing","topic":"billing.credit.error","attempts":1,"count":%d}`, count, reason, count),
+		`{"hub_id":"hub1","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]}`)
+}
+
 var evening = time.Date(2026, 11, 20, 22, 14, 3, 0, time.UTC)
 
 func digestGoldens() map[string]relay.Delivery {
@@ -60,7 +68,10 @@ func digestGoldens() map[string]relay.Delivery {
 	}
 	one := one(note("0123456789abcdef01234567", "container.instance.error", `{"id":"inst-7","state":"failed","error":"oops"}`, fullContext))
 	one.ID, one.Digest = "6560c2a0fedcba9876543210", &relay.Digest{Count: 1}
+	death := one
+	death.Notifications = []relay.Notification{dead("permanent", 3)}
 	return map[string]relay.Delivery{
+		"digest_one_dead": death,
 		"digest":          gather(57, 20, evening, map[string]string{"topic": "container.instance.error", "hub": "hub1"}, errors),
 		"digest_trouble":  gather(40, 20, evening, map[string]string{"cluster": "production"}, mixed),
 		"digest_huge":     gather(5000, 60, evening, nil, huge),
@@ -91,8 +102,8 @@ func TestDigestHeaders(t *testing.T) {
 		{d(9, map[string]int{"acme.x": 5, "acme.y": 4}, nil, well), "9 notifications of 2 topics"},
 		{d(9, nil, nil, well, oops), "At least 1 problem among 9 notifications"},
 		{d(9, nil, map[string]string{"topic": "acme.x"}, well), "9 × acme.x"},
-		{d(1, nil, nil, well), "The health check of an instance turned healthy or unhealthy: healthy"},
-		{d(0, nil, nil, well), "The health check of an instance turned healthy or unhealthy: healthy"},
+		{d(1, nil, nil, well), "An instance's health check says healthy"},
+		{d(0, nil, nil, well), "An instance's health check says healthy"},
 		{d(5, nil, nil), "5 notifications of 0 topics"},
 	} {
 		m := newRenderer().message(c.d)

@@ -62,6 +62,9 @@ func (r *renderer) newEvent(n relay.Notification) event {
 		e.Context.AccountID = n.Account
 	}
 	e.what = r.meaning(e.Topic)
+	if e.Topic == topicHealth && clean(e.Object.State) != "" {
+		e.what = "An instance's health check" // its meaning leaves open what the state tells
+	}
 	e.own = operationalOf(&e)
 	e.severity = judge(e.Topic, e.Object)
 	return e
@@ -72,20 +75,26 @@ func (e *event) headline() string {
 	if e.own != nil {
 		return e.own.headline(e)
 	}
-	if state := clean(e.Object.State); state != "" {
+	switch state := clean(e.Object.State); {
+	case state == "":
+		return e.what
+	case e.Topic == topicHealth:
+		return e.what + " says " + state
+	default:
 		return e.what + ": " + state
 	}
-	return e.what
 }
 
-// judge decides by the words of the topic and the object; the specification names no other states than these two for
-// health, and DESIGN only "error" besides.
+// topicHealth has a meaning that names both states which it may tell of.
+const topicHealth = "container.instance.health.status.changed"
+
+// judge decides by the words of the topic and the object.
 func judge(topic string, o relay.Object) severity {
 	segments := strings.Split(topic, ".")
 	last := segments[len(segments)-1]
 	state := strings.ToLower(strings.TrimSpace(o.State))
 	switch {
-	case last == "error", state == "error", state == "unhealthy", strings.TrimSpace(o.Error) != "",
+	case last == "error", troubling(topic, state), strings.TrimSpace(o.Error) != "",
 		topic == relay.TopicSinkDisabled, topic == relay.TopicDeadLetterCreated:
 		return bad
 	case last == "created", last == "new", state == "healthy", topic == relay.TopicSinkRecovered:
@@ -94,6 +103,18 @@ func judge(topic string, o relay.Object) severity {
 		return quiet
 	}
 	return change
+}
+
+// troubling tells whether a state is trouble. The specification names no states but those of health; some others mean
+// nothing else where something moved to them by itself.
+func troubling(topic, state string) bool {
+	switch state {
+	case "error", "unhealthy":
+		return true
+	case "failed", "crashed", "dead", "offline", "degraded":
+		return strings.HasSuffix(topic, ".state.changed")
+	}
+	return false
 }
 
 // previousState looks for a member of the object that says which state it left. The specification has none, but members

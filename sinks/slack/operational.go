@@ -49,7 +49,7 @@ func (o *operational) headline(e *event) string {
 func (o *operational) identifiers(e *event) []identifier {
 	list := []identifier{named("Sink", o.Sink)}
 	if o.Sink != e.Object.ID {
-		list = append(list, named("Delivery", e.Object.ID), named("Its topic", o.Topic))
+		list = append(list, named("Dead delivery", e.Object.ID), named("Its topic", o.Topic))
 	}
 	return list
 }

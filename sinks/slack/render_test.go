@@ -75,6 +75,8 @@ func goldens() map[string]relay.Delivery {
 			`{"topic":"hubrelay.sink.disabled","object":{"id":"billing","state":"disabled","error":"post to hooks.example.com: ` +
 				`answered 410"},"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],"clusters":[],` +
 				`"containers":[]},"flags":null}`)}),
+		"sink_recovered": one(note("0123456789abcdef01234567", relay.TopicSinkRecovered,
+			`{"id":"billing","state":"active","error":""}`, emptyContext)),
 		"dead_letter": one(note("0123456789abcdef01234567", relay.TopicDeadLetterCreated,
 			`{"id":"765432100123456789abcdef","state":"permanent","error":"post to hooks.example.com: answered 400",`+
 				`"sink":"billing","topic":"billing.credit.error","attempts":1,"count":38}`, emptyContext)),
@@ -244,6 +246,13 @@ func TestSeverity(t *testing.T) {
 		{"container.state.changed", "running", "oops", bad},
 		{"container.instance.health.status.changed", "unhealthy", "", bad},
 		{"container.instance.health.status.changed", "healthy", "", good},
+		{"container.instance.state.changed", "failed", "", bad},
+		{"container.state.changed", "Crashed", "", bad},
+		{"job.state.changed", "dead", "", bad},
+		{"infrastructure.server.state.changed", "offline", "", bad},
+		{"stack.state.changed", "degraded", "", bad},
+		{"container.desired_state.changed", "offline", "", change},
+		{"container.updated", "offline", "", quiet},
 		{"container.created", "", "", good},
 		{"infrastructure.server.new", "", "", good},
 		{"container.created", "", "no space", bad},
@@ -266,7 +275,11 @@ func TestHeadlines(t *testing.T) {
 	for _, topic := range relay.Topics() {
 		m := r.message(one(note("a", topic.Name, `{"id":"x","state":"ready","error":""}`, emptyContext)))
 		header := texts(m.Blocks.BlockSet)[0].Text
-		if want := strings.TrimSuffix(topic.Meaning, ".") + ": ready"; header != want && !strings.HasSuffix(header, mark) {
+		want := strings.TrimSuffix(topic.Meaning, ".") + ": ready"
+		if topic.Name == topicHealth {
+			want = "An instance's health check says ready"
+		}
+		if header != want && !strings.HasSuffix(header, mark) {
 			t.Errorf("%s: header %q, want %q", topic.Name, header, want)
 		}
 		checkMessage(t, m)
