@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -40,7 +41,9 @@ func (r *renderer) batch(d relay.Delivery, events []event) *slackgo.WebhookMessa
 	}
 	text := header
 	if len(order) > 0 {
-		text += " · " + t.alert(&events[order[0]])
+		if first := t.alert(&events[order[0]]); first != "" {
+			text += ", among them: " + first // the details are of one, not of all
+		}
 	}
 	return newMessage(text, header, []slackgo.Block{section(summary), contextLine(t.foot(d.ID, len(shown)))}, bars)
 }
@@ -51,7 +54,14 @@ func (t *tally) alert(e *event) string {
 		return alert(e)
 	}
 	// The header said what happened.
-	return strings.Join(append(nonEmpty(clean(e.Object.State)), alertDetails(e)...), " · ")
+	first := clean(e.Object.State)
+	if e.own != nil {
+		first = clean(e.own.Sink)
+		if n := e.deaths(); n > 0 {
+			first = strings.TrimSuffix(fmt.Sprintf("%d of %s", n, first), " of ")
+		}
+	}
+	return strings.Join(append(nonEmpty(first), alertDetails(e)...), " · ")
 }
 
 func nonEmpty(s string) []string {
@@ -110,8 +120,11 @@ func bars(events []event, lines []string, shown []int) []slackgo.Attachment {
 // keep it below maxSection.
 func (t *tally) line(e *event) string {
 	var what, ids []string
-	if e.Topic != t.oneTopic() || e.Topic == "" {
-		what = append(what, "*"+fit(e.what, maxLineText)+"* "+code(or(e.Topic, "none"), maxLineText))
+	switch {
+	case e.Topic != t.oneTopic() || e.Topic == "":
+		what = append(what, "*"+fit(e.happened(), maxLineText)+"* "+code(or(e.Topic, "none"), maxLineText))
+	case e.deaths() > 0: // the header has the sum
+		what = append(what, "*"+fit(e.happened(), maxLineText)+"*")
 	}
 	if text := stateChange(e, maxLineText); text != "" {
 		what = append(what, text)

@@ -42,6 +42,13 @@ func dead(reason string, count int) relay.Notification {
 		`{"hub_id":"hub1","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]}`)
 }
 
+// deaths is a digest of count notices about dead letters that lists these.
+func deaths(count int, listed ...relay.Notification) relay.Delivery {
+	return relay.Delivery{ID: "6560c2a0fedcba9876543210", Attempt: 1, Notifications: listed, Digest: &relay.Digest{
+		Count: count, First: evening, Last: evening, Topics: map[string]int{relay.TopicDeadLetterCreated: count},
+	}}
+}
+
 var evening = time.Date(2026, 11, 20, 22, 14, 3, 0, time.UTC)
 
 func digestGoldens() map[string]relay.Delivery {
@@ -72,6 +79,7 @@ func digestGoldens() map[string]relay.Delivery {
 	death.Notifications = []relay.Notification{dead("permanent", 3)}
 	return map[string]relay.Delivery{
 		"digest_one_dead": death,
+		"digest_dead":     deaths(2, dead("permanent", 11), dead("expired", 1)),
 		"digest":          gather(57, 20, evening, map[string]string{"topic": "container.instance.error", "hub": "hub1"}, errors),
 		"digest_trouble":  gather(40, 20, evening, map[string]string{"cluster": "production"}, mixed),
 		"digest_huge":     gather(5000, 60, evening, nil, huge),
@@ -113,6 +121,60 @@ func TestDigestHeaders(t *testing.T) {
 		}
 		if !strings.HasPrefix(m.Text, c.want) {
 			t.Errorf("a phone shows %q, want %q first", m.Text, c.want)
+		}
+	}
+}
+
+// A notice about dead letters stands for as many as it says, in a digest and in a batch.
+func TestDeathsAreAddedUp(t *testing.T) {
+	other := dead("permanent", 4)
+	other.Data = []byte(strings.ReplaceAll(string(other.Data), "billing", "audit"))
+	disabled := note("n9", relay.TopicSinkDisabled, `{"id":"gone","state":"disabled","error":"answered 410"}`, emptyContext)
+	batch := relay.Delivery{ID: "d1", Notifications: []relay.Notification{dead("permanent", 11), dead("expired", 12)}}
+	mixed := deaths(2, dead("permanent", 11), dead("expired", 11))
+	mixed.Notifications = append(mixed.Notifications, disabled)
+	mixed.Digest.Count, mixed.Digest.Topics[disabled.Topic] = 3, 1
+	for name, c := range map[string]struct {
+		d    relay.Delivery
+		want []string // the beginning of a phone's text, and what the message says besides
+	}{
+		"one sink": {deaths(2, dead("permanent", 11), dead("expired", 11)), []string{
+			"22 deliveries were given up and became dead letters: billing, among them: 11 of billing · post to",
+			"*11 deliveries were given up and became dead letters*", "Sink `billing`",
+		}},
+		"no digest": {batch, []string{"23 deliveries were given up and became dead letters: billing, ", "*12 deliveries were", "*11 deliveries were"}},
+		"two sinks": {deaths(2, dead("permanent", 1), other), []string{
+			"5 deliveries were given up and became dead letters, among them: 1 of billing",
+			"*A delivery was given up and became a dead letter*", "*4 deliveries were",
+		}},
+		"not all listed": {deaths(5, dead("permanent", 11)), []string{"At least 15 deliveries were given up and became dead letters, among them: "}},
+		"mixed": {mixed, []string{
+			"3 problems of 2 topics, among them: 11 deliveries were given up and became dead letters: billing · ",
+			"2 × `hubrelay.deadletter.created` · 22 deliveries were", "*11 deliveries were", "*A sink was disabled",
+		}},
+		"one of each": {relay.Delivery{ID: "d1", Notifications: []relay.Notification{dead("permanent", 1), disabled}}, []string{
+			"2 problems of 2 topics", "1 × `hubrelay.deadletter.created`\n",
+		}},
+		"two disabled": {relay.Delivery{ID: "d1", Notifications: []relay.Notification{disabled, disabled}}, []string{
+			"2 × A sink was disabled and keeps its backlog, among them: gone · answered 410",
+		}},
+	} {
+		m := newRenderer().message(c.d)
+		checkMessage(t, m)
+		if !strings.HasPrefix(m.Text, c.want[0]) {
+			t.Errorf("%s: a phone shows %q, want %q first", name, m.Text, c.want[0])
+		}
+		var all strings.Builder
+		for _, o := range texts(m.Attachments[0].Blocks.BlockSet) {
+			all.WriteString(o.Text + "\n")
+		}
+		for _, o := range texts(m.Blocks.BlockSet) {
+			all.WriteString(o.Text + "\n")
+		}
+		for _, want := range c.want[1:] {
+			if !strings.Contains(all.String(), want) {
+				t.Errorf("%s: %q is not in\n%s", name, want, all.String())
+			}
 		}
 	}
 }

@@ -33,12 +33,30 @@ func operationalOf(e *event) *operational {
 	return o
 }
 
+// deaths is how many dead letters e stands for, zero where it tells of none.
+func (e *event) deaths() int {
+	if e.own == nil || e.Topic != relay.TopicDeadLetterCreated {
+		return 0
+	}
+	return max(e.own.Count, 1)
+}
+
+// givenUp is what is said of so many dead letters, of more than one.
+func givenUp(count int) string {
+	return fmt.Sprintf("%d deliveries were given up and became dead letters", count)
+}
+
+// happened is what happened, without the sink, and how often where one notification stands for many.
+func (e *event) happened() string {
+	if n := e.deaths(); n > 1 {
+		return givenUp(n)
+	}
+	return e.what
+}
+
 // headline names the sink, which says more than the state.
 func (o *operational) headline(e *event) string {
-	text := e.what
-	if o.Count > 1 && e.Topic == relay.TopicDeadLetterCreated {
-		text = fmt.Sprintf("%d deliveries were given up and became dead letters", o.Count)
-	}
+	text := e.happened()
 	if sink := clean(o.Sink); sink != "" {
 		text += ": " + sink
 	}

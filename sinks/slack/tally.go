@@ -18,6 +18,11 @@ type tally struct {
 	// problems is how many are known to be trouble; more may be where some says so.
 	problems int
 	some     bool
+	// deaths is how many dead letters the notices about them stand for, at least where not all are listed, and sink whose
+	// they are where it is one's.
+	deaths      int
+	deathsKnown bool
+	sink        string
 	// by is what all have in common.
 	by          map[string]string
 	first, last time.Time
@@ -45,6 +50,7 @@ func newTally(d relay.Delivery, events []event) *tally {
 	}
 	t.countTopics(counts)
 	t.countProblems(events, listed)
+	t.countDeaths(events, listed[relay.TopicDeadLetterCreated])
 	t.span(events)
 	return t
 }
@@ -81,6 +87,40 @@ func (t *tally) countProblems(events []event, listed map[string]int) {
 	t.problems = min(t.problems, t.count)
 }
 
+// countDeaths takes a notice that is not listed for one dead letter, which is the least.
+func (t *tally) countDeaths(events []event, listed int) {
+	sinks := map[string]bool{}
+	for i := range events {
+		if n := events[i].deaths(); n > 0 {
+			t.deaths += n
+			t.sink = clean(events[i].own.Sink)
+			sinks[t.sink] = true
+		}
+	}
+	all := listed
+	if t.oneTopic() == relay.TopicDeadLetterCreated {
+		all = t.count
+	}
+	for _, c := range t.topics {
+		if c.topic == relay.TopicDeadLetterCreated {
+			all = max(all, c.count)
+		}
+	}
+	t.deaths += all - listed
+	t.deathsKnown = all == listed
+	if !t.deathsKnown || len(sinks) != 1 {
+		t.sink = ""
+	}
+}
+
+// died says how many dead letters there were.
+func (t *tally) died() string {
+	if t.deathsKnown {
+		return givenUp(t.deaths)
+	}
+	return "at least " + givenUp(t.deaths)
+}
+
 // troubled tells whether a topic is trouble whatever its notification says.
 func troubled(topic string) bool { return judge(topic, relay.Object{}) == bad }
 
@@ -111,6 +151,12 @@ func (t *tally) span(events []event) {
 func (t *tally) header(r *renderer) string {
 	all := fmt.Sprintf("%d notifications", t.count)
 	switch one := t.oneTopic(); {
+	case one == relay.TopicDeadLetterCreated:
+		text := t.died()
+		if t.sink != "" {
+			text += ": " + t.sink
+		}
+		return strings.ToUpper(text[:1]) + text[1:]
 	case one != "" && (t.problems == 0 || t.problems == t.count):
 		return fmt.Sprintf("%d × %s", t.count, r.meaning(one))
 	case one != "":
@@ -171,7 +217,11 @@ func (t *tally) topicLines() []string {
 	var lines []string
 	rest, others := t.count, len(t.topics)
 	for _, c := range t.topics[:min(len(t.topics), maxTopics)] {
-		lines = append(lines, fmt.Sprintf("%d × %s", c.count, code(or(c.topic, "none"), maxLineText)))
+		line := fmt.Sprintf("%d × %s", c.count, code(or(c.topic, "none"), maxLineText))
+		if c.topic == relay.TopicDeadLetterCreated && t.deaths > c.count {
+			line += " · " + t.died()
+		}
+		lines = append(lines, line)
 		rest -= c.count
 		others--
 	}
