@@ -32,6 +32,7 @@ type sinkInfo struct {
 	LastSuccess   string   `json:"last_success"`
 	InFlight      *int64   `json:"in_flight"`
 	Delivered     *int64   `json:"delivered"`
+	Dropped       int64    `json:"dropped"`
 
 	Failed map[string]int64 `json:"failed"`
 }
@@ -95,7 +96,7 @@ func listSinks(ctx context.Context, std streams, f *adminFlags) error {
 			return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
 		}
 		rows = append(rows, s.row())
-		if note := s.note(); note != "" {
+		for _, note := range s.notes() {
 			notes += "\n" + printable(note)
 		}
 	}
@@ -146,8 +147,19 @@ func (s *sinkInfo) failed() string {
 	return strings.Join(reasons, ", ")
 }
 
-// note says what does not fit into the table, empty for a sink that is as it should be.
-func (s *sinkInfo) note() string {
+// notes say what does not fit into the table; there are none for a sink that is as it should be.
+func (s *sinkInfo) notes() (list []string) {
+	if note := s.trouble(); note != "" {
+		list = append(list, note)
+	}
+	if s.Dropped > 0 {
+		list = append(list, fmt.Sprintf("%s: %s dropped so far, the oldest of what its backlog has no room for; mend the receiver, or raise backlog",
+			s.Name, count(s.Dropped)))
+	}
+	return list
+}
+
+func (s *sinkInfo) trouble() string {
 	switch {
 	case s.Configured != nil && !*s.Configured:
 		return s.Name + ": not in the configuration any more; 'hubrelay sinks forget' removes what is kept"

@@ -85,6 +85,20 @@ func TestSinksTable(t *testing.T) {
 	}
 }
 
+func TestSinkNotes(t *testing.T) {
+	t.Parallel()
+	s := sinkInfo{Name: "billing", State: "disabled", Reason: "answered 410", Dropped: 50}
+	got := strings.Join(s.notes(), "\n")
+	want := "billing: answered 410; 'hubrelay sinks resume' enables it\n" +
+		"billing: 50 dropped so far, the oldest of what its backlog has no room for; mend the receiver, or raise backlog"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if s = (sinkInfo{Name: "billing", State: "active"}); len(s.notes()) != 0 {
+		t.Errorf("%q of a sink that is as it should be", s.notes())
+	}
+}
+
 func TestShortFigures(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{

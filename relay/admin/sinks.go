@@ -77,6 +77,8 @@ type Sink struct {
 	Delivered int64            `json:"delivered"`
 	Retried   int64            `json:"retried"`
 	Failed    map[string]int64 `json:"failed"`
+	// Dropped counts what its backlog had no room for, likewise: the oldest of its queue and of its dead letters.
+	Dropped int64 `json:"dropped"`
 }
 
 func listSinks(s Sinks, r *http.Request) (int, any, error) {

@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"slices"
 
 	"github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/deliver"
 	"github.com/hubrelay/hubrelay/relay/hub"
 )
 
@@ -32,3 +34,17 @@ func (l countedLog) Append(ctx context.Context, a backbone.Append) ([]string, er
 type hubObserver struct{ *admin.Metrics }
 
 func (o hubObserver) Disconnected(e hub.Ending) { o.Metrics.Disconnected(string(e)) }
+
+// dispatchObserver counts what dispatchers report.
+type dispatchObserver struct {
+	*admin.Metrics
+	pipelines []*deliver.Pipeline
+}
+
+// Dropped counts in the sink's own figures too, which all nodes and operators see.
+func (o dispatchObserver) Dropped(sink string, n int64) {
+	o.Metrics.Dropped(sink, n)
+	if i := slices.IndexFunc(o.pipelines, func(p *deliver.Pipeline) bool { return p.Name() == sink }); i >= 0 {
+		o.pipelines[i].Dropped(n)
+	}
+}

@@ -20,7 +20,7 @@ func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clie
 			Partition: partition, Partitions: b.Keys().Partitions(), Matcher: matcher, Log: b,
 			Lease:   b.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
 			History: a.cfg.Redis.Retention.History, MaxLen: a.cfg.Redis.Retention.MaxLen,
-			Logger: a.log.With("room", "dispatch"), Observer: a.metrics,
+			Logger: a.log.With("room", "dispatch"), Observer: dispatchObserver{a.metrics, a.pipelines},
 		})
 		if err != nil {
 			return err

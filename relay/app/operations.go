@@ -73,6 +73,7 @@ func (o *operations) describe(ctx context.Context, names []string) ([]admin.Sink
 		list[i] = admin.Sink{
 			Name: name, State: f.State, Reason: f.Reason, Backlog: f.Queued, Parked: f.Parked, Gathering: f.Gathering, Dead: f.Dead,
 			OldestSeconds: f.Undelivered.Seconds(), Delivered: f.Delivered, Retried: f.Retried, Failed: f.Failed,
+			Dropped: f.Dropped,
 		}
 		if !f.Since.IsZero() {
 			list[i].Since = &f.Since

@@ -103,6 +103,7 @@ func (p *Pipeline) lettersGone(n int64) {
 		return
 	}
 	p.o.Observer.DeadLettersDropped(p.o.Name, n)
+	p.Dropped(n)
 	p.gone.n.Add(n)
 	if _, ok := p.gone.allow(); ok {
 		p.o.Log.Error("the sink has as many dead letters as its backlog allows, the oldest were dropped; look at them, "+

@@ -147,6 +147,8 @@ type Figures struct {
 	Oldest time.Duration
 	// Since Redis knows the sink, on all nodes; a node that is killed takes about a second of it along.
 	Delivered, Retried int64
+	// Dropped counts what the sink's backlog had no room for: notifications of its queue, and dead letters.
+	Dropped int64
 	// Failed counts failed attempts by reason, those of [FailureReasons]; nil where there was none.
 	Failed map[string]int64
 	// LastSuccess is when something was delivered last, zero for never.

@@ -20,6 +20,7 @@ var tallySource string
 const (
 	fieldDelivered   = "delivered"
 	fieldRetried     = "retried"
+	fieldDropped     = "dropped"
 	fieldFailed      = "failed:" // and the reason
 	fieldLastSuccess = "last_success"
 )
@@ -30,7 +31,7 @@ type tally struct {
 	delivered, retried atomic.Int64
 
 	mu     sync.Mutex
-	failed map[string]int64 // by reason
+	others map[string]int64 // by field
 }
 
 // count takes in one attempt; reason is empty where it delivered.
@@ -53,10 +54,10 @@ func (t *tally) add(field string, n int64) {
 		t.retried.Add(n)
 	default:
 		t.mu.Lock()
-		if t.failed == nil {
-			t.failed = make(map[string]int64)
+		if t.others == nil {
+			t.others = make(map[string]int64)
 		}
-		t.failed[field] += n
+		t.others[field] += n
 		t.mu.Unlock()
 	}
 }
@@ -64,8 +65,8 @@ func (t *tally) add(field string, n int64) {
 // take returns what there is and begins anew; it is empty where nothing happened.
 func (t *tally) take() map[string]int64 {
 	t.mu.Lock()
-	all := t.failed
-	t.failed = nil
+	all := t.others
+	t.others = nil
 	t.mu.Unlock()
 	delivered, retried := t.delivered.Swap(0), t.retried.Swap(0)
 	if all == nil && delivered+retried > 0 {
@@ -144,6 +145,9 @@ func (r *Retries) tell(ctx context.Context, force bool) {
 // delivers.
 func (r *Retries) Finish(ctx context.Context) { r.tell(context.WithoutCancel(ctx), true) }
 
+// Dropped counts notifications that left the sink's full queue undelivered, in its figures.
+func (p *Pipeline) Dropped(n int64) { p.tally.add(fieldDropped, n) }
+
 // InFlight is how many attempts are being made on this node now.
 func (p *Pipeline) InFlight() int64 { return p.attempts.running.Load() }
 
@@ -159,6 +163,8 @@ func (f *Figures) read(fields map[string]string) {
 			f.Delivered = n
 		case field == fieldRetried:
 			f.Retried = n
+		case field == fieldDropped:
+			f.Dropped = n
 		case field == fieldLastSuccess:
 			f.LastSuccess = time.UnixMilli(n).UTC()
 		case failed:

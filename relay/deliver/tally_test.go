@@ -27,6 +27,7 @@ func TestFiguresOfAllNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	one.Dropped(5)
 	stop := e.retries(one)
 	e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d2"})
 	eventually(t, "tried again", func() bool { return one.tally.retried.Load() == 1 || e.figures()["retried"] == "1" })
@@ -38,7 +39,7 @@ func TestFiguresOfAllNodes(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	want := map[string]int64{Failed5xx: 1, FailedOther: 1, Failed4xx: 2}
-	if diff := cmp.Diff(want, got[0].Failed); diff != "" || got[0].Delivered != 3 || got[0].Retried != 1 {
+	if diff := cmp.Diff(want, got[0].Failed); diff != "" || got[0].Delivered != 3 || got[0].Retried != 1 || got[0].Dropped != 5 {
 		t.Errorf("%+v\n%s", got[0], diff)
 	}
 }
