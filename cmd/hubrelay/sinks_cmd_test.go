@@ -126,12 +126,14 @@ func adminAnswers() map[string]string {
 	return map[string]string{
 		"GET /api/sinks": `{"data":[` + billing +
 			`,{"name":"left","type":"","configured":false,"state":"active","topics":"","backlog":0,"parked":0,"dead":1}]}`,
-		"GET /api/sinks/billing":          `{"data":` + billing + `}`,
-		"POST /api/sinks/billing/pause":   `{"data":` + billing + `}`,
-		"POST /api/sinks/billing/resume":  `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
-		"POST /api/sinks/billing/replay":  `{"data":{"replayed":42,"waiting":3,"complete":false}}`,
-		"POST /api/sinks/billing/test":    `{"data":{"outcome":"delivered","status":204,"milliseconds":31}}`,
-		"POST /api/sinks/broken/test":     `{"data":{"outcome":"retry","status":500,"milliseconds":12,"error":"post to example.com: answered 500"}}`,
+		"GET /api/sinks/billing":         `{"data":` + billing + `}`,
+		"POST /api/sinks/billing/pause":  `{"data":` + billing + `}`,
+		"POST /api/sinks/billing/resume": `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
+		"POST /api/sinks/billing/replay": `{"data":{"replayed":42,"waiting":3,"complete":false}}`,
+		"POST /api/sinks/billing/test":   `{"data":{"outcome":"delivered","status":204,"milliseconds":31}}`,
+		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"milliseconds":12,"error":"post to example.com: answered 500",` +
+			`"answer":"\n  out of \u001b[2Jorder\nat line 1"}}`,
+		"POST /api/sinks/moved/test":      `{"data":{"outcome":"retry","status":302,"milliseconds":1,"error":"post to example.com: answered 302"}}`,
 		"POST /api/sinks/left/forget":     `{"data":{"forgotten":"left"}}`,
 		"POST /api/sinks/a%2Fb%3Fc/pause": `{"data":` + strings.Replace(billing, "billing", "a/b?c", 1) + `}`,
 		"POST /api/sinks/strange/pause":   `<html>`,
@@ -164,7 +166,8 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks resume biling", 1, []string{"404.sink", "sinks list"}, "POST /api/sinks/biling/resume"},
 		{"sinks pause strange", 1, []string{admin.URL, "--admin"}, "POST /api/sinks/strange/pause"},
 		{"sinks test billing", 0, []string{"delivered", "204", "31 ms"}, "POST /api/sinks/billing/test"},
-		{"sinks test broken", 1, []string{"retry", "500", "12 ms"}, "POST /api/sinks/broken/test"},
+		{"sinks test broken", 1, []string{"retry", "500", "12 ms", "out of ", "order"}, "POST /api/sinks/broken/test"},
+		{"sinks test moved", 1, []string{"302", "redirects are never followed"}, "POST /api/sinks/moved/test"},
 		{
 			"sinks replay billing --after 1732153000123-0", 0,
 			[]string{"42 notifications again", "3 more", "may no longer", "redis.retention"},

@@ -20,10 +20,17 @@ var (
 	errStuck    = errors.New("too many earlier attempts have not returned yet")
 )
 
+// lateError is a context.DeadlineExceeded that says for people what happened.
+type lateError time.Duration
+
+func (e lateError) Error() string { return "no answer within " + time.Duration(e).String() }
+func (e lateError) Unwrap() error { return context.DeadlineExceeded }
+
 // attempts calls one sink, whatever it does: it may panic, and it may never return.
 type attempts struct {
 	sink    relay.Sink
 	timeout time.Duration
+	late    error // why an attempt ends after the timeout
 	most    int64 // how many may be left behind at once
 
 	running atomic.Int64 // goroutines inside the sink
@@ -38,7 +45,7 @@ func (a *attempts) make(ctx context.Context, d relay.Delivery) error {
 		return errStuck
 	}
 	// The end of ctx is passed on below: to link the two for every attempt costs more.
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.timeout)
+	limited, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), a.timeout, a.late)
 	defer cancel()
 	c := a.callers.take()
 	if c == nil {

@@ -135,7 +135,7 @@ func New(o Options) (*Pipeline, error) {
 	p.gate.resting = p.rests
 	p.o.Observer.Held(o.Name, false)
 	p.attempts = &attempts{
-		sink: o.Sink, timeout: o.Timeout, most: int64(o.Concurrency),
+		sink: o.Sink, timeout: o.Timeout, late: lateError(o.Timeout), most: int64(o.Concurrency),
 		panics: func(value any, stack []byte) {
 			o.Log.Error("a sink panicked", "type", fmt.Sprintf("%T", value), "stack", string(stack))
 		},

@@ -41,6 +41,7 @@ func TestFailureReason(t *testing.T) {
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "x"}}, FailedDNS},
 		{&net.DNSError{Err: "i/o timeout", IsTimeout: true}, FailedDNS},
 		{context.DeadlineExceeded, FailedTimeout},
+		{fmt.Errorf("post to h: %w", lateError(time.Second)), FailedTimeout},
 		{errIgnored, FailedTimeout},
 		{errStuck, FailedTimeout},
 		{&net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, FailedTimeout},

@@ -88,7 +88,7 @@ func (c *Client) Post(ctx context.Context, t *Target, header http.Header, body [
 	// RoundTrip rather than an http.Client: it follows no redirect, keeps no cookie and puts no URL in its errors.
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
-		return nil, t.Error(err)
+		return nil, t.Error(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer := &Answer{Status: resp.StatusCode, Header: resp.Header}
@@ -133,8 +133,8 @@ func (t *Target) ReadAnswer(body io.Reader, others ...string) (kept string, cut 
 	return text, cut
 }
 
-// Error makes of what RoundTrip returned an error that names the host and nothing else of the URL.
-func (t *Target) Error(err error) error {
+// Error makes of what RoundTrip returned an error that names the host and nothing else of the URL. ctx is the request's.
+func (t *Target) Error(ctx context.Context, err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
@@ -143,8 +143,28 @@ func (t *Target) Error(err error) error {
 		// It comes from this machine, and the far side has no say in it: the words it shares with the URL are chance.
 		return fmt.Errorf("post to %s: %w", t.Host(), err)
 	}
+	switch {
+	// What replaces these is ours and has no secret in it.
+	case errors.Is(err, context.DeadlineExceeded):
+		said := &saidError{"no answer in time", err}
+		if late := context.Cause(ctx); errors.Is(late, context.DeadlineExceeded) && late.Error() != context.DeadlineExceeded.Error() {
+			said.text = late.Error()
+		}
+		return fmt.Errorf("post to %s: %w", t.Host(), said)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("post to %s: %w", t.Host(), &saidError{"closed the connection without an answer", err})
+	}
 	if text := err.Error(); t.Scrub(text) != text {
 		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat the url)", t.Host())
 	}
 	return fmt.Errorf("post to %s: %w", t.Host(), err)
 }
+
+// saidError says for people what a library says in its own words, and still is what it was.
+type saidError struct {
+	text string
+	err  error
+}
+
+func (e *saidError) Error() string { return e.text }
+func (e *saidError) Unwrap() error { return e.err }

@@ -90,6 +90,14 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 	}
 }
 
+// Silence is said in words of ours, which are shown whatever a secret looks like.
+func TestNoAnswer(t *testing.T) {
+	err := deliverWithin(t, openTest(t, &Config{URL: rawServer(t, ""), Headers: map[string]string{"X-Key": "answer"}}), 100*time.Millisecond)
+	if err == nil || !strings.HasSuffix(err.Error(), ": no answer in time") || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // An answer that repeats our secrets, cut in the middle of one or one inside another, shows no part of them.
 func TestAnswerThatRepeatsSecrets(t *testing.T) {
 	for _, body := range []string{

@@ -142,7 +142,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	req := s.requestTo(ctx, to, d.ID, payload)
 	resp, err := s.transports.current().RoundTrip(req)
 	if err != nil {
-		return s.networkError(to, req.Header, err)
+		return s.networkError(req, to, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
@@ -210,10 +210,14 @@ func (s *Sink) judge(to *endpoint, sent http.Header, resp *http.Response) error 
 }
 
 // networkError names the host and nothing else of the URL, and no header.
-func (s *Sink) networkError(to *endpoint, sent http.Header, err error) error {
-	err = to.Error(err)
+func (s *Sink) networkError(req *http.Request, to *endpoint, err error) error {
+	sent := req.Header
+	err = to.Error(req.Context(), err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) {
+		return err // in words of ours
 	}
 	text := err.Error()
 	if slices.ContainsFunc(s.secretsOf(sent), func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
