@@ -201,13 +201,17 @@ func (o *operations) Test(ctx context.Context, name string) (deliver.Attempt, er
 // nobody is the identifier of what a sample says it is about.
 const nobody = "000000000000000000000000"
 
-// sample is a notification as the sink gets them, marked by a member "sample". Where the filter has a condition, the
-// sample need not meet it.
+// sample is a notification as the sink gets them, marked by a member "sample"; one of the relay's own where it wants no
+// others. Where the filter has a condition, the sample need not meet it.
 func (o *operations) sample(f relay.Filter) (relay.Notification, error) {
 	topic := "container.created"
 	if !f.Topics.Match(topic) {
+		own := relay.OperationalTopics()
+		at := slices.IndexFunc(own, func(t relay.TopicInfo) bool { return f.Topics.Match(t.Name) })
 		if i := slices.IndexFunc(o.topics, f.Topics.Match); i >= 0 {
 			topic = o.topics[i]
+		} else if at >= 0 {
+			return o.notices.Sample(own[at].Name)
 		}
 	}
 	first := func(list []string) string {

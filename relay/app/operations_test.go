@@ -284,6 +284,26 @@ func (r *running) tests(sink *moodySink) {
 	r.dead(0)
 }
 
+// A sink that wants only the relay's own notifications is tested with one.
+func TestSampleOfOurOwn(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	for topics, want := range map[string]string{
+		`"hubrelay.*"`:                relay.TopicSinkDisabled,
+		`"hubrelay.deadletter.*"`:     relay.TopicDeadLetterCreated,
+		`"hubrelay.*", "job.created"`: "job.created",
+		`"hubrelay.*", "*"`:           "container.created",
+	} {
+		sink := &moodySink{}
+		r := runWith(t, sink, memoryURL, `one: {type: memory, topics: [`+topics+`]}`)
+		if got := r.data("POST", "/api/sinks/one/test", ""); got["outcome"] != "delivered" {
+			t.Errorf("%s: %v", topics, got)
+		} else if n := sink.accepted[0]; n.Topic != want || !strings.Contains(string(n.Data), `"sample":true`) {
+			t.Errorf("%s: %s", topics, n.Data)
+		}
+		r.stop()
+	}
+}
+
 func TestPauseAndForgetOverRestarts(t *testing.T) {
 	url := redistest.Start(t).URL()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())

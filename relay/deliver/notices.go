@@ -68,6 +68,8 @@ type notice struct {
 	Object  noticeObject    `json:"object"`
 	Context relay.Context   `json:"context"`
 	Flags   json.RawMessage `json:"flags"`
+	// Sample says that nothing happened.
+	Sample bool `json:"sample,omitempty"`
 }
 
 type noticeObject struct {
@@ -152,4 +154,32 @@ func (n *Notices) ofSink(ctx context.Context, topic, sink string, state State, c
 		return err
 	}
 	return persist(ctx, func(ctx context.Context) error { return n.send(ctx, sink, note) })
+}
+
+// What a sample is about is nobody's.
+const (
+	sampleSink  = "sample"
+	sampleID    = "000000000000000000000000"
+	sampleError = "a sample; nothing happened"
+)
+
+// Sample makes a notification of one of [relay.OperationalTopics] that looks like a real one, marked by a member "sample".
+// Nothing happened, and nobody is told.
+func (n *Notices) Sample(topic string) (relay.Notification, error) {
+	what := notice{Topic: topic, Sample: true}
+	switch topic {
+	case relay.TopicSinkDisabled:
+		what.Object = noticeObject{ID: sampleSink, State: string(StateDisabled), Error: sampleError}
+	case relay.TopicSinkRecovered:
+		what.Object = noticeObject{ID: sampleSink, State: string(StateActive)}
+	case relay.TopicDeadLetterCreated:
+		what.Object = noticeObject{
+			ID: sampleID, State: ReasonPermanent, Error: sampleError,
+			noticeOfDead: &noticeOfDead{Sink: sampleSink, Topic: "container.created", Attempts: 1, Count: 1},
+		}
+		what.Context.HubID = sampleID
+	default:
+		return relay.Notification{}, fmt.Errorf("make a sample: %s is no topic of our own", topic)
+	}
+	return n.make(what)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -290,5 +291,45 @@ func TestDeathsOutliveRedis(t *testing.T) {
 	})
 	if o := objectOf(t, e.told("watch")[0]); o.Count != 2 || o.ID != "d2" {
 		t.Errorf("%+v", o)
+	}
+}
+
+// A sample of each topic has the members that the real ones have, says that it is one, and is parked for nobody.
+func TestSamplesOfNotices(t *testing.T) {
+	e := newEnv(t)
+	notices := e.notices(NoticesOptions{})
+	for topic, object := range map[string]string{
+		relay.TopicSinkDisabled:  `{"id":"sample","state":"disabled","error":"a sample; nothing happened"}`,
+		relay.TopicSinkRecovered: `{"id":"sample","state":"active","error":""}`,
+		relay.TopicDeadLetterCreated: `{"id":"000000000000000000000000","state":"permanent","error":"a sample; nothing happened",` +
+			`"sink":"sample","topic":"container.created","attempts":1,"count":1}`,
+	} {
+		n, err := notices.Sample(topic)
+		if err != nil || n.Topic != topic || len(n.ID) != 24 || n.Cursor != "" {
+			t.Errorf("%s: %+v, %v", topic, n, err)
+		}
+		var got struct {
+			Topic  string
+			Object json.RawMessage
+			Sample bool
+		}
+		if err := json.Unmarshal(n.Data, &got); err != nil || got.Topic != topic || string(got.Object) != object || !got.Sample {
+			t.Errorf("%s: %s, %v", topic, n.Data, err)
+		}
+	}
+	for _, topic := range relay.OperationalTopics() {
+		if _, err := notices.Sample(topic.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := notices.Sample("container.created"); err == nil {
+		t.Error("a sample of a topic that is not our own")
+	}
+	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		t.Errorf("stored %v", keys)
+	}
+	note, err := notices.make(notice{Topic: relay.TopicSinkDisabled})
+	if err != nil || strings.Contains(string(note.Data), "sample") {
+		t.Errorf("a real one: %s, %v", note.Data, err)
 	}
 }

@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -162,6 +163,37 @@ func TestTryStoresNothing(t *testing.T) {
 		p := e.pipeline(&fakeSink{answer: answers(c.err)}, nil)
 		if a := p.Try(t.Context(), delivery("d1").Notifications[0]); a.Outcome != c.want || a.Status != c.status {
 			t.Errorf("%+v, want %s", a, c.want)
+		}
+	}
+	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		t.Errorf("stored %v", keys)
+	}
+}
+
+// A receiver of digests is tried with what it would get.
+func TestTryADigest(t *testing.T) {
+	e := newEnv(t)
+	n := event(0, "container.error", "h1").Notifications[0]
+	for _, c := range []struct {
+		wait time.Duration
+		by   []string
+		want *relay.Digest
+	}{
+		{0, nil, nil},
+		{time.Hour, nil, &relay.Digest{Count: 1, First: n.Stored(), Last: n.Stored(), Topics: map[string]int{n.Topic: 1}}},
+		{time.Hour, []string{ByHub}, &relay.Digest{
+			Count: 1, First: n.Stored(), Last: n.Stored(), By: map[string]string{"hub": "h1"}, Topics: map[string]int{n.Topic: 1},
+		}},
+	} {
+		sink := &fakeSink{answer: answers(nil)}
+		p := e.pipeline(sink, gathering(c.wait, 20, c.by...))
+		if a := p.Try(t.Context(), n); a.Outcome != "delivered" {
+			t.Errorf("%+v", a)
+		}
+		got := sink.deliveries()
+		if len(got) != 1 || !reflect.DeepEqual(got[0].Digest, c.want) || got[0].Attempt != 1 || len(got[0].Notifications) != 1 ||
+			(got[0].ID == n.ID) != (c.want == nil) || len(got[0].ID) != 24 && c.want != nil {
+			t.Errorf("%s %v: %+v", c.wait, c.by, got)
 		}
 	}
 	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {

@@ -2,14 +2,32 @@ package deliver
 
 import (
 	"context"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Try makes one attempt with a notification that is stored nowhere, and says what came of it. It takes no slot, counts
-// in no figure and changes no state, and works while the sink is paused or disabled.
+// Try makes one attempt with a notification that is stored nowhere, as a digest of one where the sink has digests, and
+// says what came of it. It takes no slot, counts in no figure and changes no state, and works while the sink is paused or
+// disabled.
 func (p *Pipeline) Try(ctx context.Context, n relay.Notification) Attempt {
 	start := p.o.Now()
-	err := p.attempts.make(ctx, relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}})
+	err := p.attempts.make(ctx, p.trial(n, start))
 	return newAttempt(start, p.o.Now().Sub(start), err)
+}
+
+// trial is the delivery of n as the sink would get it. An id of its own tells a digest from what it holds.
+func (p *Pipeline) trial(n relay.Notification, now time.Time) relay.Delivery {
+	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
+	if p.o.Digest.Wait <= 0 || p.order != nil {
+		return d
+	}
+	g := p.gathered(n, p.o.Digest.Wait)
+	came := g.came.UTC()
+	d.ID = newID(now)
+	d.Digest = &relay.Digest{Count: 1, First: came, Last: came, Topics: map[string]int{n.Topic: 1}}
+	if len(g.by) > 0 {
+		d.Digest.By = g.by
+	}
+	return d
 }

@@ -44,6 +44,8 @@ type event struct {
 	severity severity
 	// own is nil but for the relay's own notifications.
 	own *operational
+	// sample says that nothing happened: a sink is tested.
+	sample bool
 }
 
 // newEvent never fails: what cannot be read of a notification is left out.
@@ -67,11 +69,30 @@ func (r *renderer) newEvent(n relay.Notification) event {
 	}
 	e.own = operationalOf(&e)
 	e.severity = judge(e.Topic, e.Object)
+	if e.sample = isSample(n); e.sample {
+		e.severity = quiet
+	}
 	return e
 }
 
-// headline is what happened and, where there is one, the state that it led to.
+// isSample tells the notification of a test. A producer may use the member for something else, but what it published has a
+// place in the log.
+func isSample(n relay.Notification) bool {
+	var members struct {
+		Sample any `json:"sample"`
+	}
+	return n.Cursor == "" && json.Unmarshal(n.Data, &members) == nil && members.Sample == true
+}
+
+// headline is what happened and, where there is one, the state that it led to, or that none of it did.
 func (e *event) headline() string {
+	if e.sample {
+		return "Test: " + e.outcome()
+	}
+	return e.outcome()
+}
+
+func (e *event) outcome() string {
 	if e.own != nil {
 		return e.own.headline(e)
 	}

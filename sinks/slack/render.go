@@ -107,7 +107,11 @@ func single(delivery string, e *event) *slackgo.WebhookMessage {
 		foot += " · Delivery " + code(delivery, maxShort)
 	}
 	blocks = append(blocks, contextLine(foot))
-	return newMessage(alert(e), e.headline(), nil, []slackgo.Attachment{bar(e.severity, e.headline(), blocks...)})
+	var top []slackgo.Block
+	if e.sample {
+		top = []slackgo.Block{contextLine("A sample sent by `hubrelay sinks test`; nothing happened")}
+	}
+	return newMessage(alert(e), e.headline(), top, []slackgo.Attachment{bar(e.severity, e.headline(), blocks...)})
 }
 
 // alert says on a phone what a glance needs, the error before the identifiers.

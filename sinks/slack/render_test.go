@@ -30,6 +30,14 @@ func note(id, topic, object, context string) relay.Notification {
 	return n
 }
 
+// sampleOf is what a sink gets that is tested.
+func sampleOf(topic, object string) relay.Notification {
+	n := note("0123456789abcdef01234567", topic, object, emptyContext)
+	n.Data = append(n.Data[:len(n.Data)-1:len(n.Data)-1], `,"sample":true}`...)
+	n.Cursor = ""
+	return n
+}
+
 const fullContext = `{"hub_id":"5f1b0c2d3e4f5a6b7c8d9e0f","account_id":"5e0a1b2c3d4e5f6a7b8c9d0e","environments":["env-a"],` +
 	`"dns_zones":["zone-1"],"clusters":["production","staging"],"containers":["c1","c2","c3"]}`
 
@@ -77,6 +85,9 @@ func goldens() map[string]relay.Delivery {
 				`"containers":[]},"flags":null}`)}),
 		"sink_recovered": one(note("0123456789abcdef01234567", relay.TopicSinkRecovered,
 			`{"id":"billing","state":"active","error":""}`, emptyContext)),
+		"sample": one(sampleOf("container.error", `{"state":"","error":""}`)),
+		"sample_dead": one(sampleOf(relay.TopicDeadLetterCreated, `{"id":"000000000000000000000000","state":"permanent","error":"answered 400",`+
+			`"sink":"sample","topic":"container.created","attempts":1,"count":1}`)),
 		"dead_letter": one(note("0123456789abcdef01234567", relay.TopicDeadLetterCreated,
 			`{"id":"765432100123456789abcdef","state":"permanent","error":"post to hooks.example.com: answered 400",`+
 				`"sink":"billing","topic":"billing.credit.error","attempts":1,"count":38}`, emptyContext)),
@@ -283,6 +294,36 @@ func TestHeadlines(t *testing.T) {
 			t.Errorf("%s: header %q, want %q", topic.Name, header, want)
 		}
 		checkMessage(t, m)
+	}
+}
+
+// Only what a test sends is called one.
+func TestSample(t *testing.T) {
+	test := sampleOf("container.error", `{"state":"","error":"oops"}`)
+	published, untrue, odd := test, test, test
+	published.Cursor = "1795235000123-0"
+	untrue.Data = bytes.Replace(test.Data, []byte(`:true`), []byte(`:false`), 1)
+	odd.Data = bytes.Replace(test.Data, []byte(`:true`), []byte(`:["true"]`), 1)
+	digest := one(test)
+	digest.ID, digest.Digest = "6560c2a0fedcba9876543210", &relay.Digest{Count: 1, Topics: map[string]int{test.Topic: 1}}
+	for name, c := range map[string]struct {
+		d    relay.Delivery
+		want bool
+	}{
+		"a test": {one(test), true}, "a test of a digest": {digest, true},
+		"published": {one(published), false}, "false": {one(untrue), false}, "odd": {one(odd), false},
+	} {
+		m := newRenderer().message(c.d)
+		checkMessage(t, m)
+		all := texts(m.Blocks.BlockSet)
+		said := len(all) == 2 && strings.HasPrefix(all[1].Text, "A sample sent by `hubrelay sinks test`")
+		if strings.HasPrefix(m.Text, "Test: ") != c.want || strings.HasPrefix(all[0].Text, "Test: ") != c.want ||
+			strings.HasPrefix(m.Attachments[0].Fallback, "Test: ") != c.want || said != c.want {
+			t.Errorf("%s: %q, %q", name, m.Text, all[0].Text)
+		}
+		if neutral := m.Attachments[0].Color == quiet.colour(); neutral != c.want {
+			t.Errorf("%s: colour %s", name, m.Attachments[0].Color)
+		}
 	}
 }
 
