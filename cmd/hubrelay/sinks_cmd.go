@@ -23,6 +23,8 @@ type sinkInfo struct {
 	State         string   `json:"state"`
 	Reason        string   `json:"reason"`
 	Since         string   `json:"since"`
+	DownUntil     string   `json:"down_until"`
+	RestingUntil  string   `json:"resting_until"`
 	Topics        string   `json:"topics"`
 	Backlog       int64    `json:"backlog"`
 	Gathering     int64    `json:"gathering"`
@@ -43,7 +45,8 @@ func newSinksCommand(std streams) *cobra.Command {
 		newSinksSwitch(std, "pause", "Stop delivering to a sink, and keep what comes for it",
 			"Stops deliveries to the sink on all nodes within about a second. Its backlog is kept, over restarts too, up to its limit."),
 		newSinksSwitch(std, "resume", "Deliver to a paused or disabled sink again",
-			"Goes on with the backlog of a sink that was paused, or that the relay disabled because its receiver wished so or failed for days."),
+			`Goes on with the backlog of a sink that was paused, or that the relay disabled because its receiver wished so or failed
+for days. Where the sink is down, the next probe of its destination may begin at once; so it may after 'sinks test'.`),
 		newSinksReplay(std), newSinksForget(std),
 	)
 	cmd.Long = `Shows the sinks of a running daemon and steers them. The daemon is found by --admin URL, else by
@@ -57,6 +60,9 @@ func newSinksList(std streams) *cobra.Command {
 		Use:   "list",
 		Short: "List the sinks with their state and figures",
 		Long: `Lists the sinks of a running daemon.
+
+STATE is down while the destination failed many times in a row and this node makes one attempt at a time as a probe, and
+resting while the destination asked to be left alone.
 
 WAITING have not been tried yet, those that a digest gathers included. RETRYING wait for another attempt, or for their
 turn behind one, or were replayed. DEAD were given up and are dead letters. NOW is how many attempts this node is making.
@@ -123,11 +129,18 @@ func (s *sinkInfo) row() []string {
 	if s.InFlight != nil {
 		now = count(*s.InFlight)
 	}
+	state := s.State
+	if s.removed() {
+		state = "removed"
+	}
 	return []string{
-		printable(s.Name), orDash(s.Type), printable(s.State), count(s.Backlog + s.Gathering), count(s.Parked), count(s.Dead),
+		printable(s.Name), orDash(s.Type), printable(state), count(s.Backlog + s.Gathering), count(s.Parked), count(s.Dead),
 		now, oldest, ago(s.LastSuccess), sent, failed, topics,
 	}
 }
+
+// removed tells whether the sink has left the configuration.
+func (s *sinkInfo) removed() bool { return s.Configured != nil && !*s.Configured }
 
 func (s *sinkInfo) failures() (all int64) {
 	for _, n := range s.Failed {
@@ -161,7 +174,7 @@ func (s *sinkInfo) notes() (list []string) {
 
 func (s *sinkInfo) trouble() string {
 	switch {
-	case s.Configured != nil && !*s.Configured:
+	case s.removed():
 		return s.Name + ": not in the configuration any more; 'hubrelay sinks forget' removes what is kept"
 	case s.State == "active" && s.Parked > 0 && len(s.Failed) > 0:
 		return s.Name + ": attempts failed so far: " + s.failed()
@@ -169,6 +182,10 @@ func (s *sinkInfo) trouble() string {
 		return ""
 	case s.State == "disabled":
 		return s.Name + ": " + s.Reason + "; 'hubrelay sinks resume' enables it"
+	case s.State == "down":
+		return s.Name + ": " + s.Reason + ", the next from " + s.DownUntil + " on; 'hubrelay sinks resume' lets it begin at once"
+	case s.State == "resting":
+		return s.Name + ": " + s.Reason + ", until " + s.RestingUntil
 	}
 	return s.Name + ": " + s.Reason
 }
@@ -179,7 +196,7 @@ func printSinks(std streams, rows [][]string) error {
 		switch cell {
 		case "active":
 			return paint.green(padded)
-		case "paused":
+		case "paused", "resting", "removed":
 			return paint.yellow(padded)
 		}
 		return paint.red(padded)

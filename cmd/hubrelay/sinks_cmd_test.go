@@ -125,7 +125,9 @@ func adminAnswers() map[string]string {
 		`"last_success":"` + time.Now().Add(-5*time.Minute).UTC().Format(time.RFC3339) + `"}`
 	return map[string]string{
 		"GET /api/sinks": `{"data":[` + billing +
-			`,{"name":"left","type":"","configured":false,"state":"active","topics":"","backlog":0,"parked":0,"dead":1}]}`,
+			`,{"name":"left","type":"","configured":false,"state":"active","topics":"","backlog":0,"parked":0,"dead":1}` +
+			`,{"name":"far","type":"webhook","configured":true,"state":"down","reason":"it failed","down_until":"2026-11-20T08:00:07Z"}` +
+			`,{"name":"busy","type":"webhook","configured":true,"state":"resting","reason":"it rests","resting_until":"2026-11-20T08:00:09Z"}]}`,
 		"GET /api/sinks/billing":         `{"data":` + billing + `}`,
 		"POST /api/sinks/billing/pause":  `{"data":` + billing + `}`,
 		"POST /api/sinks/billing/resume": `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
@@ -157,7 +159,10 @@ func TestSteeringCommands(t *testing.T) {
 		parts []string // of standard output, and of standard error for a failure
 		asked string   // the last request
 	}{
-		{"sinks list", 0, []string{"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "sinks forget"}, "GET /api/sinks"},
+		{"sinks list", 0, []string{
+			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed", "sinks forget",
+			" down ", "it failed, the next from 2026-11-20T08:00:07Z on", " resting ", "it rests, until 2026-11-20T08:00:09Z",
+		}, "GET /api/sinks"},
 		{"sinks list --json", 0, []string{`"backlog":1234567`}, "GET /api/sinks"},
 		{"sinks pause billing", 0, []string{"billing is paused", "1234567"}, "POST /api/sinks/billing/pause"},
 		{"sinks pause a/b?c", 0, []string{"a/b?c is paused"}, "POST /api/sinks/a%2Fb%3Fc/pause"},

@@ -121,7 +121,8 @@ func (o *operations) explain(r *http.Request, err error) *relay.Error {
 	case errors.Is(err, ErrConfigured):
 		return relay.NewError(relay.CodeInvalidState, "the sink is configured; remove it from the configuration and restart first")
 	case errors.Is(err, ErrNotConfigured):
-		return relay.NewError(relay.CodeInvalidState, "the sink is not configured on this node any more")
+		return relay.NewError(relay.CodeInvalidState, "the sink is not configured on this node any more: forget it, or "+
+			"put it back into the configuration and restart")
 	case errors.Is(err, ErrAfter):
 		return relay.NewError(relay.CodeInvalidArgument,
 			"after is neither a cursor such as 1732153000123-0 nor a time such as 2026-11-21T04:00:00Z").At("/after")

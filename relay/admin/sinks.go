@@ -27,8 +27,9 @@ type Sinks interface {
 	List(ctx context.Context) ([]Sink, error)
 	// Show returns one, or ErrNoSink; so do all other methods.
 	Show(ctx context.Context, name string) (Sink, error)
+	// Pause, Resume, Replay and Test return ErrNotConfigured for a sink that has left the configuration.
 	Pause(ctx context.Context, name string) error
-	// Resume enables a disabled sink too.
+	// Resume enables a disabled sink too, and lets one that is down be probed at once.
 	Resume(ctx context.Context, name string) error
 	// Replay gives the sink again what it was given behind a cursor or since a time (RFC 3339).
 	Replay(ctx context.Context, name, after string) (deliver.Replayed, error)
@@ -49,6 +50,14 @@ type Sinks interface {
 // start. It is tried again all the time, and keeps its backlog.
 const StateFailed deliver.State = "failed"
 
+// The states of a sink that is active and whose destination this node leaves alone for a while.
+const (
+	// StateDown is that of one whose destination failed many times in a row. One attempt at a time is made as a probe.
+	StateDown deliver.State = "down"
+	// StateResting is that of one whose destination asked for a rest.
+	StateResting deliver.State = "resting"
+)
+
 // Sink is what the API says of a sink.
 type Sink struct {
 	Name string `json:"name"`
@@ -59,7 +68,10 @@ type Sink struct {
 	State      deliver.State `json:"state"`
 	Reason     string        `json:"reason,omitempty"`
 	Since      *time.Time    `json:"since,omitempty"`
-	Topics     string        `json:"topics"`
+	// DownUntil is when this node's next probe may begin, RestingUntil when the rest ends. They are left out otherwise.
+	DownUntil    *time.Time `json:"down_until,omitempty"`
+	RestingUntil *time.Time `json:"resting_until,omitempty"`
+	Topics       string     `json:"topics"`
 	// Backlog is what waits in the queue, Gathering what waits for its digest, Parked what waits for another attempt, Dead how
 	// many dead letters there are.
 	Backlog   int64 `json:"backlog"`

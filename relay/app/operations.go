@@ -88,8 +88,8 @@ func (o *operations) describe(ctx context.Context, names []string) ([]admin.Sink
 			list[i].InFlight = o.pipelines[at].InFlight()
 			cfg := o.sinks[at].cfg
 			list[i].Configured, list[i].Type, list[i].Topics = true, cfg.Type, strings.Join(cfg.Topics, ", ")
-			if err := ailment(o.sinks[at].sink); err != nil && f.State == deliver.StateActive {
-				list[i].State, list[i].Reason = admin.StateFailed, err.Error()
+			if f.State == deliver.StateActive {
+				halted(&list[i], o.sinks[at].sink, o.pipelines[at])
 			}
 		}
 	}
@@ -102,6 +102,24 @@ func ailment(s relay.Sink) error {
 		return a.Ailment()
 	}
 	return nil
+}
+
+// halted says of an active sink why this node delivers nothing to it, where that is so.
+func halted(s *admin.Sink, sink relay.Sink, p *deliver.Pipeline) {
+	h := p.Halted()
+	if !h.Down.IsZero() {
+		at := h.Down.UTC().Truncate(time.Millisecond)
+		s.State, s.DownUntil = admin.StateDown, &at
+		s.Reason = "the destination failed many times in a row: one attempt at a time is made as a probe"
+	}
+	if !h.Rest.IsZero() {
+		at := h.Rest.UTC().Truncate(time.Millisecond)
+		s.State, s.RestingUntil = admin.StateResting, &at
+		s.Reason = "the destination asked to be left alone for a while"
+	}
+	if err := ailment(sink); err != nil {
+		s.State, s.Reason = admin.StateFailed, err.Error()
+	}
 }
 
 func (o *operations) Show(ctx context.Context, name string) (admin.Sink, error) {
@@ -136,26 +154,28 @@ func (o *operations) Pause(ctx context.Context, name string) error {
 }
 
 func (o *operations) Resume(ctx context.Context, name string) error {
-	return o.setState(ctx, name, func(ctx context.Context, name string) error {
+	err := o.setState(ctx, name, func(ctx context.Context, name string) error {
 		recovered, err := o.store.Resume(ctx, name)
 		if recovered {
 			err = errors.Join(err, o.notices.Recovered(ctx, name))
 		}
 		return err
 	})
+	if err == nil {
+		o.pipelines[o.configured(name)].Hurry()
+	}
+	return err
 }
 
 func (o *operations) setState(ctx context.Context, name string, set func(context.Context, string) error) error {
-	if err := o.known(ctx, name); err != nil {
+	at, err := o.here(ctx, name)
+	if err != nil {
 		return err
 	}
 	if err := set(ctx, name); err != nil {
 		return err
 	}
-	if at := o.configured(name); at >= 0 {
-		return o.pipelines[at].Refresh(ctx) // the other nodes follow within a second
-	}
-	return nil
+	return o.pipelines[at].Refresh(ctx) // the other nodes follow within a second
 }
 
 // here returns the place of a configured sink.
@@ -195,7 +215,11 @@ func (o *operations) Test(ctx context.Context, name string) (deliver.Attempt, er
 	if err != nil {
 		return deliver.Attempt{}, err
 	}
-	return o.pipelines[at].Try(ctx, sample), nil
+	tried := o.pipelines[at].Try(ctx, sample)
+	if tried.Outcome == relay.OutcomeDelivered.String() {
+		o.pipelines[at].Hurry()
+	}
+	return tried, nil
 }
 
 // nobody is the identifier of what a sample says it is about.

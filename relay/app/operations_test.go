@@ -24,6 +24,7 @@ import (
 type moodySink struct {
 	mu       sync.Mutex
 	reject   string // a topic
+	err      error  // for all
 	accepted []relay.Notification
 }
 
@@ -31,6 +32,9 @@ func (s *moodySink) Deliver(_ context.Context, d relay.Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := d.Notifications[0]
+	if s.err != nil {
+		return s.err
+	}
 	if n.Topic == s.reject {
 		return relay.Permanent(&relay.AnswerError{Status: 422, Body: "no, thanks"})
 	}
@@ -333,6 +337,11 @@ func TestPauseAndForgetOverRestarts(t *testing.T) {
 		t.Errorf("listed: %v", list)
 	}
 	r.call(409, "POST", "/api/sinks/one/replay", `{"after":"0-0"}`)
+	r.call(409, "POST", "/api/sinks/one/pause", "")
+	if got := fmt.Sprint(r.call(409, "POST", "/api/sinks/one/resume", "")); !strings.Contains(got, "forget it") {
+		t.Errorf("resuming what left the configuration: %s", got)
+	}
+	r.call(200, "GET", "/api/sinks/one/deadletters", "")
 	r.data("POST", "/api/sinks/one/forget", "")
 	if got := r.data("GET", "/api/sinks/one", ""); got["backlog"] != 0.0 || got["state"] != "active" || got["dead"] != 1.0 {
 		t.Errorf("forgotten but for its dead letters: %v", got)

@@ -143,6 +143,33 @@ func (b *breaker) leave(probe, counts bool, err error) {
 	}
 }
 
+// next is when the next probe may begin, zero while the breaker is closed.
+func (b *breaker) next() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open {
+		return time.Time{}
+	}
+	return b.until
+}
+
+// hurry lets the next probe begin at once, and the pauses grow from the first again.
+func (b *breaker) hurry() {
+	b.mu.Lock()
+	if !b.open {
+		b.mu.Unlock()
+		return
+	}
+	b.pause, b.until = b.first, b.now()
+	close(b.waiters)
+	b.waiters = make(chan struct{})
+	probing := b.probing
+	b.mu.Unlock()
+	if !probing {
+		b.changed(0)
+	}
+}
+
 // isDown tells whether an attempt's error says something about the destination as a whole: that it cannot be reached,
 // does not answer in time, is broken or overloaded. Any other answer shows that it is there.
 func isDown(err error) bool {

@@ -73,6 +73,49 @@ func TestBreakerSteps(t *testing.T) {
 	}
 }
 
+// Somebody who knows that the destination was mended need not wait for the pause.
+func TestBreakerHurried(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := newBreaker(func() time.Time { return now })
+	var changes []time.Duration
+	b.changed = func(wait time.Duration) { changes = append(changes, wait) }
+	b.hurry()
+	if !b.next().IsZero() || len(changes) != 0 {
+		t.Error("it is closed, and there is nothing to hurry")
+	}
+	for range breakAfter {
+		b.leave(false, true, errFar)
+	}
+	for range 3 {
+		now = now.Add(time.Minute)
+		b.enter()
+		b.leave(true, true, errFar)
+	}
+	if got := b.next().Sub(now); got != 8*time.Second {
+		t.Errorf("the next probe is in %s", got)
+	}
+	waited := make(chan error, 1)
+	waiting := make(chan struct{})
+	go func() { close(waiting); waited <- b.wait(t.Context(), nil) }()
+	<-waiting
+	b.hurry()
+	if err := <-waited; err != nil || changes[len(changes)-1] != 0 {
+		t.Errorf("wait returned %v, changes %v", err, changes)
+	}
+	probe, ok := b.enter()
+	if !probe || !ok {
+		t.Fatal("no probe may begin")
+	}
+	b.hurry() // changes nothing for the one that is under way
+	if _, ok := b.enter(); ok {
+		t.Error("two probes at once")
+	}
+	b.leave(true, true, errFar)
+	if got := b.next().Sub(now); got != 2*time.Second {
+		t.Errorf("the pauses begin with %s", got)
+	}
+}
+
 func TestWhatIsDown(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -31,3 +31,24 @@ func (p *Pipeline) trial(n relay.Notification, now time.Time) relay.Delivery {
 	}
 	return d
 }
+
+// Halted is until when this node leaves a sink's destination alone; the zero value says that it does not.
+type Halted struct {
+	// Down is when the next probe of a destination that is down may begin. It may lie in the past.
+	Down time.Time
+	// Rest is the end of a rest that the destination asked for.
+	Rest time.Time
+}
+
+// Halted tells whether the destination is left alone.
+func (p *Pipeline) Halted() (h Halted) {
+	if wait := p.gate.rests(); wait > 0 {
+		h.Rest = p.o.Now().Add(wait)
+	}
+	h.Down = p.breaker.next()
+	return h
+}
+
+// Hurry lets the next probe of a destination that is down begin at once, for somebody who knows more than the breaker. A
+// rest that the destination asked for goes on.
+func (p *Pipeline) Hurry() { p.breaker.hurry() }
