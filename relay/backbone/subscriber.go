@@ -58,8 +58,8 @@ type SubscriberConfig struct {
 	// and gives them back; default none.
 	Grace time.Duration
 	// Unstored is how many acks of a topic may be on their way to Redis before its lanes take no further message: after
-	// a kill, these and what is in the lanes come again. Acks are stored at once, so that only lanes that are faster
-	// than Redis wait. Nil means 256. It is asked at each Subscribe.
+	// a kill, these and what is in the lanes come again. Acks are gathered for a millisecond at most, and only while
+	// lanes have something to do. Nil means 1024. It is asked at each Subscribe.
 	Unstored func(topic string) int
 	// KeepAcked leaves acked entries in the stream, for streams that several groups read.
 	KeepAcked bool
@@ -104,7 +104,7 @@ func (c *SubscriberConfig) setDefaults() {
 		c.NackDelay = 250 * time.Millisecond
 	}
 	if c.Unstored == nil {
-		c.Unstored = func(string) int { return readCount }
+		c.Unstored = func(string) int { return 4 * readCount }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -9,8 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// settler stores acks and releases in Redis, in order of their coming, by one goroutine. What comes first is stored at
-// once; what comes while that is under way goes together in the next pipeline.
+const (
+	// gatherFor and gatherMost bound how long and how many acks are gathered for one pipeline, unless a lane waits for
+	// them to be stored.
+	gatherFor  = time.Millisecond
+	gatherMost = 256
+)
+
+// settler stores acks and releases in Redis, in order of their coming, by one goroutine. What comes while that is under
+// way goes together in the next pipeline.
 type settler struct {
 	s *Subscriber
 
@@ -19,6 +26,7 @@ type settler struct {
 	started  bool
 	closing  bool
 	first    chan struct{} // something is pending
+	now      chan struct{} // and should not wait
 	finished chan struct{}
 	err      error // of the last flush, valid after finished
 }
@@ -41,6 +49,7 @@ func newSettler(s *Subscriber) *settler {
 	return &settler{
 		s:        s,
 		first:    make(chan struct{}, 1),
+		now:      make(chan struct{}, 1),
 		finished: make(chan struct{}),
 	}
 }
@@ -49,10 +58,19 @@ func newSettler(s *Subscriber) *settler {
 func (a *settler) ack(e *queueEntry) {
 	a.mu.Lock()
 	a.pending.acks = append(a.pending.acks, e)
+	n := a.pending.len()
 	a.startLocked()
 	a.mu.Unlock()
-	poke(a.first)
+	if n == 1 {
+		poke(a.first)
+	}
+	if n >= gatherMost {
+		a.hurry()
+	}
 }
+
+// hurry says that what is pending should be stored now, since somebody waits for it.
+func (a *settler) hurry() { poke(a.now) }
 
 // release makes the entries, which are leaving, free for any consumer at once.
 func (a *settler) release(entries []*queueEntry) {
@@ -61,6 +79,7 @@ func (a *settler) release(entries []*queueEntry) {
 	a.startLocked()
 	a.mu.Unlock()
 	poke(a.first)
+	a.hurry()
 }
 
 // drop acks ids that are not in memory.
@@ -95,14 +114,22 @@ func (a *settler) close() error {
 		return nil
 	}
 	poke(a.first)
+	a.hurry()
 	<-a.finished
 	return a.err
 }
 
 func (a *settler) run() {
 	defer close(a.finished)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		<-a.first
+		timer.Reset(gatherFor)
+		select {
+		case <-a.now:
+		case <-timer.C:
+		}
 		a.mu.Lock()
 		work := a.pending
 		a.pending = settlement{}

@@ -153,6 +153,7 @@ func (t *topic) next(sub *subscription, done *queueEntry) *queueEntry {
 	}
 	if sub.ended || t.ready.len() == 0 || t.acked > t.most {
 		t.leaveLocked(sub)
+		t.s.settle.hurry() // there is nothing to gather for, or too much was
 		return nil
 	}
 	e := t.ready.popFront()
