@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -13,7 +12,7 @@ import (
 // timing says in a line each what keeps n from being sent alone and at once.
 func timing(cfg config.Sink, gathers bool, n relay.Notification) []string {
 	var lines []string
-	digest := cfg.Digest
+	digest, key := cfg.Digest, deliver.Ordering(cfg.Ordering).Key(n)
 	if digest.Wait > 0 {
 		text := "gathered for " + config.ShortDuration(digest.Wait)
 		if len(digest.By) > 0 {
@@ -26,12 +25,12 @@ func timing(cfg config.Sink, gathers bool, n relay.Notification) []string {
 		if cfg.Burst > 0 {
 			text += ", up to " + strconv.Itoa(cfg.Burst) + " at once after a pause"
 		}
-		if gathers && digest.Wait == 0 && deliver.Ordering(cfg.Ordering).Key(n) == "" {
+		if gathers && digest.Wait == 0 && key == "" {
 			text += "; what has to wait for that is gathered into a digest"
 		}
 		lines = append(lines, text)
 	}
-	switch key := deliver.Ordering(cfg.Ordering).Key(n); {
+	switch {
 	case key == "":
 	case strings.HasPrefix(key, "container:"):
 		lines = append(lines, "in order of its container")
@@ -50,27 +49,8 @@ func deliveryOf(cfg config.Sink, n relay.Notification) relay.Delivery {
 		return d
 	}
 	d.Digest = &relay.Digest{Count: 1, First: n.Stored(), Last: n.Stored(), Topics: map[string]int{n.Topic: 1}}
-	for _, name := range cfg.Digest.By {
-		if value := commonValue(name, n); value != "" {
-			if d.Digest.By == nil {
-				d.Digest.By = map[string]string{}
-			}
-			d.Digest.By[name] = value
-		}
+	if common := deliver.Common(n, cfg.Digest.By); len(common) > 0 {
+		d.Digest.By = common
 	}
 	return d
-}
-
-// commonValue is what a digest by that name has in common when n is in it, as the digests that are gathered have it.
-func commonValue(name string, n relay.Notification) string {
-	switch name {
-	case deliver.ByTopic:
-		return n.Topic
-	case deliver.ByHub:
-		return n.Hub
-	case deliver.ByCluster:
-		e, _ := n.Envelope() // one that cannot be decoded names no cluster
-		return strings.Join(slices.Compact(slices.Sorted(slices.Values(e.Context.Clusters))), ", ")
-	}
-	return ""
 }

@@ -23,9 +23,9 @@ func (a *App) inOrder(b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline)
 	}
 }
 
-// readInOrder hands over the sink's queue until ctx ends and nothing of it is in hand; the end of held cuts that short. It has a Subscriber of its own:
-// once that is closed, this node reads no more and its acks are stored, so that the next holder finds everything that is
-// left in order.
+// readInOrder hands over the sink's queue until ctx ends and nothing of it is in hand; the end of held cuts that short.
+// It has a Subscriber of its own: once that is closed, this node reads no more and its acks are stored, so that the next
+// holder finds everything that is left in order.
 func (a *App) readInOrder(ctx, held context.Context, b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline) error {
 	// Before the sink kept an order, any node may have had a part of the queue in hand.
 	if err := b.TakePending(ctx, s.name, consumerGroup, orderedConsumer); err != nil {

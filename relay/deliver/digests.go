@@ -154,10 +154,9 @@ func newID(at time.Time) string {
 	return hex.EncodeToString(raw[:])
 }
 
-// group returns what the digest of a notification has in common and a name for it that is short.
-func group(n relay.Notification, by []string) (common map[string]string, key string) {
-	common = make(map[string]string, len(by))
-	hash := sha256.New()
+// Common is what a digest by these names has in common when n is in it: values by name, without those that n lacks.
+func Common(n relay.Notification, by []string) map[string]string {
+	common := make(map[string]string, len(by))
 	for _, what := range by {
 		value := ""
 		switch what {
@@ -172,10 +171,19 @@ func group(n relay.Notification, by []string) (common map[string]string, key str
 			slices.Sort(clusters)
 			value = strings.Join(slices.Compact(clusters), ", ")
 		}
-		_, _ = fmt.Fprintf(hash, "%s=%q\n", what, value) // never fails, by its documentation
 		if value != "" {
 			common[what] = value
 		}
+	}
+	return common
+}
+
+// group returns what the digest of a notification has in common and a name for it that is short.
+func group(n relay.Notification, by []string) (common map[string]string, key string) {
+	common = Common(n, by)
+	hash := sha256.New()
+	for _, what := range by {
+		_, _ = fmt.Fprintf(hash, "%s=%q\n", what, common[what]) // never fails, by its documentation
 	}
 	return common, hex.EncodeToString(hash.Sum(nil)[:8])
 }
