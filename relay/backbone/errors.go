@@ -40,6 +40,10 @@ func unavailable(doing string, cause error) error {
 	return &unavailableError{doing: doing, cause: cause}
 }
 
+// Explain returns err with what was being done, as all methods of a [Backbone] do: it is [ErrUnavailable] where another
+// moment may mend it. It is for the stores beside this package.
+func Explain(doing string, err error) error { return explain(doing, err) }
+
 // explain says what was being done, and marks with ErrUnavailable what another moment may mend.
 func explain(doing string, err error) error {
 	if err == nil {

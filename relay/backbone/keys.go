@@ -211,6 +211,34 @@ func (k Keys) Token(hash string) string { return k.prefix + "token:" + hash }
 // Job is a job's state.
 func (k Keys) Job(id string) string { return k.prefix + "job:" + id }
 
+// Servers is the hash of all servers of the inventory by their id, as JSON: cluster, settings. What belongs to the
+// inventory and to no hub shares a slot with it.
+func (k Keys) Servers() string { return k.grouped("inventory", ":servers") }
+
+// InventoryVersion counts the imports that changed the inventory.
+func (k Keys) InventoryVersion() string { return k.grouped("inventory", ":version") }
+
+// InventoryImports is the hash of how many imports were begun and what the last of them is.
+func (k Keys) InventoryImports() string { return k.grouped("inventory", ":imports") }
+
+// InventorySeed is the digest of the inventory file that a daemon imported last when it started.
+func (k Keys) InventorySeed() string { return k.grouped("inventory", ":seed") }
+
+// Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment, stateful.
+func (k Keys) Containers(partition int) string { return k.tagged("inventory:containers", partition) }
+
+// Instances is the hash of the servers that the inventory names for <container>/<instance>.
+func (k Keys) Instances(partition int) string { return k.tagged("inventory:instances", partition) }
+
+// Imported is the number of the last import that came to a partition.
+func (k Keys) Imported(partition int) string { return k.tagged("inventory:imported", partition) }
+
+// Moved is the hash of the servers to which jobs have moved <container>/<instance>; they win over Instances.
+func (k Keys) Moved(partition int) string { return k.tagged("moved", partition) }
+
+// Migrating is the hash of the jobs that move <container>/<instance> now.
+func (k Keys) Migrating(partition int) string { return k.tagged("migrating", partition) }
+
 // Lease is the lock of that name.
 func (k Keys) Lease(name string) string { return k.prefix + "lease:" + name }
 

@@ -79,6 +79,12 @@ func TestNames(t *testing.T) {
 		{single.Line("billing"), "hubrelay:line:billing"},
 		{cluster.Line("billing"), "hubrelay:line:{billing}"},
 		{cluster.Lined("billing"), "hubrelay:lined:{billing}"},
+		{single.Servers(), "hubrelay:inventory:servers"},
+		{single.InventoryVersion(), "hubrelay:inventory:version"},
+		{cluster.InventoryImports(), "hubrelay:{inventory}:imports"},
+		{cluster.Servers(), "hubrelay:{inventory}:servers"},
+		{cluster.Containers(0), "hubrelay:inventory:containers:{0}"},
+		{single.Moved(0), "hubrelay:moved:{0}"},
 		{cluster.Quarantine(), "hubrelay:{quarantine}"},
 		{cluster.QuarantinePosition(), "hubrelay:{quarantine}:position"},
 	} {

@@ -1,0 +1,301 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the scripts
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone"
+)
+
+// ErrOvertaken is returned by an import after which another one was begun, of something else: that one counts.
+var ErrOvertaken = errors.New("another import was begun after this one and has taken its place: look with hubrelay inventory list, and import again if need be")
+
+// RefusedError says why an inventory cannot be imported now, although there is nothing wrong with it.
+type RefusedError struct {
+	// Reason is a sentence that says what to do.
+	Reason string
+	// Instances are those that stand in the way, each as <container>/<instance>.
+	Instances []string
+}
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+// Changes is what an import has changed.
+type Changes struct {
+	Servers    Change
+	Containers Change
+	Instances  Change
+	// Forgotten counts the instances of which it was forgotten that a job has moved them, since the file says the same, or
+	// the server to which they were moved is gone.
+	Forgotten int
+}
+
+// Change counts what has changed of one sort of things.
+type Change struct {
+	Added, Changed, Removed int
+}
+
+func (c Change) any() bool { return c != Change{} }
+
+// Any tells whether anything has changed.
+func (c Changes) Any() bool {
+	return c.Servers.any() || c.Containers.any() || c.Instances.any() || c.Forgotten > 0
+}
+
+var (
+	//go:embed scripts/begin.lua
+	beginSource string
+	//go:embed scripts/servers.lua
+	serversSource string
+	//go:embed scripts/import.lua
+	importSource string
+	//go:embed scripts/finish.lua
+	finishSource string
+
+	beginScript   = redis.NewScript(beginSource)
+	serversScript = redis.NewScript(serversSource)
+	importScript  = redis.NewScript(importSource)
+	finishScript  = redis.NewScript(finishSource)
+)
+
+// Import makes the inventory what the file says; what the file does not name is removed. An instance that a job has moved
+// stays where it is, until the file says the same or that server is gone.
+//
+// It is refused with a [RefusedError] where it would remove or move an instance of a container that a job is moving
+// instances of. Of imports at the same time the one that was begun last counts, and the others return [ErrOvertaken]
+// unless they import the same. One that was broken off is completed by importing the same again.
+func (v *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
+	return v.change(ctx, f, false)
+}
+
+// Seed is Import for a daemon that starts: it does nothing where the same was seeded last, so that it does not undo an
+// Import from then on.
+func (v *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
+	return v.change(ctx, f, true)
+}
+
+func (v *Inventory) change(ctx context.Context, f *File, seed bool) (Changes, error) {
+	i, err := v.newImport(f)
+	if err != nil {
+		return Changes{}, err
+	}
+	begun, err := beginScript.Run(ctx, v.client, []string{v.keys.InventoryImports(), v.keys.InventorySeed()}, i.digest, flag(seed)).Int64Slice()
+	if err == nil && len(begun) != 2 {
+		err = errReply
+	}
+	if err != nil {
+		return Changes{}, backbone.Explain("begin to import an inventory", err)
+	}
+	if i.number = begun[0]; i.number == 0 {
+		return Changes{}, nil
+	}
+	changes, err := i.run(ctx, begun[1] == 1, seed)
+	if errors.Is(err, ErrOvertaken) {
+		// Another node that imports the same does our work too.
+		last, e := v.client.HGet(ctx, v.keys.InventoryImports(), "digest").Result()
+		if e == nil && last == i.digest {
+			return changes, nil
+		}
+	}
+	return changes, err
+}
+
+// importing is one import.
+type importing struct {
+	*Inventory
+	file   *File
+	digest string
+	number int64
+
+	servers    []any   // id and value of each
+	serverIDs  []any   // in the same order
+	containers [][]any // id and value of each, by partition
+	instances  [][]any // field and server of each, by partition
+}
+
+func (v *Inventory) newImport(f *File) (*importing, error) {
+	n := v.keys.Partitions()
+	i := &importing{Inventory: v, file: f, containers: make([][]any, n), instances: make([][]any, n)}
+	var err error
+	if i.digest, err = f.digest(); err != nil {
+		return nil, err
+	}
+	for _, s := range f.Servers {
+		value, err := json.Marshal(storedServer{Cluster: s.Cluster, Settings: s.Settings})
+		if err != nil {
+			return nil, fmt.Errorf("encode the server %q of the inventory: %w", s.ID, err)
+		}
+		i.servers, i.serverIDs = append(i.servers, s.ID, value), append(i.serverIDs, s.ID)
+	}
+	for _, c := range f.Containers {
+		value, err := json.Marshal(storedContainer{Hub: c.Hub, Account: c.Account, Environment: c.Environment, Stateful: c.Stateful})
+		if err != nil {
+			return nil, fmt.Errorf("encode the container %q of the inventory: %w", c.ID, err)
+		}
+		p := v.keys.Partition(c.Hub)
+		i.containers[p] = append(i.containers[p], c.ID, value)
+		for _, instance := range c.Instances {
+			i.instances[p] = append(i.instances[p], Field(c.ID, instance.ID), instance.Server)
+		}
+	}
+	return i, nil
+}
+
+// run looks first whether anything forbids the import, so that it is done as a whole or not at all. A job that begins
+// between the look and the change may still refuse a part; importing again completes it then.
+func (i *importing) run(ctx context.Context, unfinished, seed bool) (Changes, error) {
+	is, err := i.read(ctx)
+	if err != nil {
+		return Changes{}, err
+	}
+	if err := i.forbidden(is); err != nil {
+		return Changes{}, err
+	}
+	servers := i.serverChanges(is)
+	changes, err := i.partitions(ctx, false)
+	if err != nil {
+		return Changes{}, err
+	}
+	if changes.Servers = servers; unfinished || changes.Any() {
+		keys := []string{i.keys.InventoryImports(), i.keys.Servers()}
+		if err := i.global(ctx, serversScript, keys, append([]any{i.number}, i.servers...)); err != nil {
+			return Changes{}, err
+		}
+		if changes, err = i.partitions(ctx, true); err != nil {
+			return Changes{}, err
+		}
+		changes.Servers = servers
+	}
+	stored := ""
+	if seed {
+		stored = i.digest
+	}
+	keys := []string{i.keys.InventoryImports(), i.keys.Servers(), i.keys.InventoryVersion(), i.keys.InventorySeed()}
+	return changes, i.global(ctx, finishScript, keys, append([]any{i.number, stored}, i.serverIDs...))
+}
+
+func (i *importing) serverChanges(is *stored) Change {
+	var c Change
+	for _, s := range i.file.Servers {
+		old, ok := is.servers[s.ID]
+		switch {
+		case !ok:
+			c.Added++
+		case old.Cluster != s.Cluster || !bytes.Equal(old.Settings, s.Settings):
+			c.Changed++
+		}
+	}
+	c.Removed = len(is.servers) + c.Added - len(i.file.Servers)
+	return c
+}
+
+// forbidden refuses to give a container to another hub while it is only known here where one of its instances is: its hub
+// decides in which partition that is kept.
+func (i *importing) forbidden(is *stored) error {
+	known := map[string]bool{}
+	for _, s := range i.file.Servers {
+		known[s.ID] = true
+	}
+	for _, c := range i.file.Containers {
+		old, ok := is.containers[c.ID]
+		if !ok || old.Hub == c.Hub {
+			continue
+		}
+		for _, instance := range c.Instances {
+			field := Field(c.ID, instance.ID)
+			if moved := is.moved[field]; moved != "" && moved != instance.Server && known[moved] {
+				return &RefusedError{Instances: []string{field}, Reason: fmt.Sprintf(
+					"the container %s gets another hub, and a job has moved its instance %s to %s: name that server in the file", c.ID, instance.ID, moved)}
+			}
+		}
+	}
+	return nil
+}
+
+// global runs a script on what belongs to no partition.
+func (i *importing) global(ctx context.Context, script *redis.Script, keys []string, args []any) error {
+	n, err := script.Run(ctx, i.client, keys, args...).Int()
+	if err == nil && n == 0 {
+		return ErrOvertaken
+	}
+	return backbone.Explain("import the servers of an inventory", err)
+}
+
+// partitions changes all partitions, or only tells what that would change.
+func (i *importing) partitions(ctx context.Context, apply bool) (Changes, error) {
+	var sum Changes
+	var busy []string
+	for p := range i.keys.Partitions() {
+		keys := []string{i.keys.Containers(p), i.keys.Instances(p), i.keys.Moved(p), i.keys.Migrating(p), i.keys.Imported(p)}
+		args := append([]any{i.number, flag(apply), len(i.serverIDs)}, i.serverIDs...)
+		args = append(append(args, len(i.containers[p])/2), i.containers[p]...)
+		reply, err := importScript.Run(ctx, i.client, keys, append(args, i.instances[p]...)...).Slice()
+		if err == nil {
+			busy, err = sum.add(reply, busy)
+		}
+		if err != nil {
+			return Changes{}, backbone.Explain("import an inventory", err)
+		}
+	}
+	if len(busy) > 0 {
+		slices.Sort(busy)
+		return Changes{}, &RefusedError{Instances: busy, Reason: "the file removes or moves instances of containers that a job is at work on (" +
+			listed(busy) + "): import it again when the job is over"}
+	}
+	return sum, nil
+}
+
+var errReply = errors.New("redis answered something unexpected")
+
+// add adds what a partition's script replied, and to busy the instances that forbid the import.
+func (c *Changes) add(reply []any, busy []string) ([]string, error) {
+	const counts = 8
+	n := make([]int, 0, counts)
+	for _, r := range reply {
+		switch r := r.(type) {
+		case int64:
+			n = append(n, int(r))
+		case string:
+			busy = append(busy, r)
+		}
+	}
+	switch {
+	case len(n) == 1 && n[0] == 0:
+		return busy, ErrOvertaken
+	case len(n) != counts:
+		return busy, errReply
+	}
+	c.Containers.add(n[1:4])
+	c.Instances.add(n[4:7])
+	c.Forgotten += n[7]
+	return busy, nil
+}
+
+func (c *Change) add(n []int) {
+	c.Added, c.Changed, c.Removed = c.Added+n[0], c.Changed+n[1], c.Removed+n[2]
+}
+
+// listed names the first few.
+func listed(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
+}
+
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}

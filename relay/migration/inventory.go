@@ -1,0 +1,166 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+)
+
+// Errors of [Inventory.Find].
+var (
+	// ErrNoContainer says that the hub has no such container; another hub may have one.
+	ErrNoContainer = errors.New("the hub has no such container")
+	// ErrNoInstance says that the container has no such instance.
+	ErrNoInstance = errors.New("the container has no such instance")
+)
+
+// Inventory is which servers, containers and instances there are. It may be used concurrently. Its errors are
+// [backbone.ErrUnavailable] where another moment may mend them.
+type Inventory struct {
+	client redis.UniversalClient
+	keys   backbone.Keys
+}
+
+// NewInventory returns the inventory in client, which must not repeat commands by itself (MaxRetries -1).
+func NewInventory(client redis.UniversalClient, keys backbone.Keys) *Inventory {
+	return &Inventory{client: client, keys: keys}
+}
+
+// Field names an instance in the hashes of Redis. Ids hold no slash.
+func Field(container, instance string) string { return container + "/" + instance }
+
+// validID tells whether a container, an instance or a server may be called so: folders and containers are.
+func validID(id string) bool {
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case i > 0 && (c == '.' || c == '_' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return 0 < len(id) && len(id) <= maxID
+}
+
+const maxID = 128
+
+// storedServer and storedContainer are the values in Redis; the ids are the fields.
+type storedServer struct {
+	Cluster  string          `json:"cluster"`
+	Settings json.RawMessage `json:"settings"`
+}
+
+type storedContainer struct {
+	Hub         string `json:"hub"`
+	Account     string `json:"account,omitempty"`
+	Environment string `json:"environment,omitempty"`
+	Stateful    bool   `json:"stateful,omitempty"`
+}
+
+func serverOf(id, value string) (relay.Server, error) {
+	var s storedServer
+	if err := json.Unmarshal([]byte(value), &s); err != nil {
+		return relay.Server{}, fmt.Errorf("the server %q of the inventory cannot be read: %w", id, err)
+	}
+	return relay.Server{ID: id, Cluster: s.Cluster, Settings: s.Settings}, nil
+}
+
+func containerOf(id, value string) (Container, error) {
+	var c storedContainer
+	if err := json.Unmarshal([]byte(value), &c); err != nil {
+		return Container{}, fmt.Errorf("the container %q of the inventory cannot be read: %w", id, err)
+	}
+	return Container{ID: id, Hub: c.Hub, Account: c.Account, Environment: c.Environment, Stateful: c.Stateful}, nil
+}
+
+// Found is what the inventory knows of an instance and of where it is to go.
+type Found struct {
+	Container Container
+	// Source is where the instance is now. It has no cluster where that server is not in the inventory any more.
+	Source relay.Server
+	// Destination has no id where the inventory has no such server.
+	Destination relay.Server
+}
+
+// Find looks for an instance of a hub's container and for the server that it is to be moved to. It returns
+// [ErrNoContainer] or [ErrNoInstance] where there is none.
+//
+// What it found may be changed at any time: who acts on it compares where the instance is once more, in the transaction.
+func (v *Inventory) Find(ctx context.Context, hub, container, instance, destination string) (Found, error) {
+	if !validID(container) {
+		return Found{}, ErrNoContainer
+	}
+	p, field := v.keys.Partition(hub), Field(container, instance)
+	// An import that forgets where a job has moved it makes the file say so at the same time: moved goes first.
+	values, err := v.fields(ctx, [][2]string{
+		{v.keys.Moved(p), field}, {v.keys.Instances(p), field}, {v.keys.Containers(p), container}, {v.keys.Servers(), destination},
+	})
+	if err != nil {
+		return Found{}, err
+	}
+	moved, placed, value, to := values[0], values[1], values[2], values[3]
+	if value == "" {
+		return Found{}, ErrNoContainer
+	}
+	var f Found
+	if f.Container, err = containerOf(container, value); err != nil {
+		return Found{}, err
+	}
+	if f.Container.Hub != hub {
+		return Found{}, ErrNoContainer
+	}
+	if placed == "" || !validID(instance) {
+		return Found{}, ErrNoInstance
+	}
+	if to != "" {
+		if f.Destination, err = serverOf(destination, to); err != nil {
+			return Found{}, err
+		}
+	}
+	f.Source.ID = cmp.Or(moved, placed)
+	if f.Source.ID == f.Destination.ID {
+		f.Source = f.Destination
+		return f, nil
+	}
+	values, err = v.fields(ctx, [][2]string{{v.keys.Servers(), f.Source.ID}})
+	if err != nil || values[0] == "" {
+		return f, err
+	}
+	f.Source, err = serverOf(f.Source.ID, values[0])
+	return f, err
+}
+
+// fields reads fields of hashes, each given with its key, in this order and in one round trip. What is missing is empty.
+func (v *Inventory) fields(ctx context.Context, of [][2]string) ([]string, error) {
+	commands := make([]*redis.StringCmd, len(of))
+	_, _ = v.client.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its error
+		for i, f := range of {
+			commands[i] = pipe.HGet(ctx, f[0], f[1])
+		}
+		return nil
+	})
+	values := make([]string, len(of))
+	for i, c := range commands {
+		var err error
+		if values[i], err = c.Result(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, backbone.Explain("look into the inventory", err)
+		}
+	}
+	return values, nil
+}
+
+// Version is another number after each import that changed something.
+func (v *Inventory) Version(ctx context.Context) (int64, error) {
+	n, err := v.client.Get(ctx, v.keys.InventoryVersion()).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, backbone.Explain("read the version of the inventory", err)
+	}
+	return n, nil
+}

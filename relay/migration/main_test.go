@@ -1,0 +1,52 @@
+package migration
+
+import (
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newBackbone has a Redis of its own with several partitions.
+func newBackbone(t *testing.T) *backbone.Backbone {
+	t.Helper()
+	return open(t, redistest.Start(t).URL())
+}
+
+// newClusterBackbone has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
+func newClusterBackbone(t *testing.T) *backbone.Backbone {
+	t.Helper()
+	var ports []string
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		ports = append(ports, port)
+		_ = l.Close()
+	}
+	s := redistest.Start(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--port", ports[0], "--cluster-port", ports[1])
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
+	defer func() { _ = client.Close() }()
+	if err := client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, "redis+cluster://127.0.0.1:"+ports[0])
+}
+
+func open(t *testing.T, url string) *backbone.Backbone {
+	t.Helper()
+	b, err := backbone.Open(t.Context(), backbone.Options{URL: url, Partitions: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
