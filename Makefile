@@ -50,7 +50,7 @@ bench: build ## measure the promises about speed, each beside a floor of the sam
 fmt: $(GOLANGCI_LINT) ## rewrite the Go files as `make check` wants them
 	@$(call each,$(GOLANGCI_LINT) fmt)
 
-PROTOS := sink/v1/sink.proto
+PROTOS := sink/v1/sink.proto driver/v1/driver.proto
 generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew, in Go and for the example in Python
 	@bash .ci/need protoc grpc-python-plugin
 	cd plugins/proto && protoc --plugin=protoc-gen-go=$(PROTOC_GO) --plugin=protoc-gen-go-grpc=$(PROTOC_GRPC) \

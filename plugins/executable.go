@@ -91,11 +91,11 @@ func checkPin(name, want, key string) (err error) {
 	return nil
 }
 
-// Environment is what a plugin finds in its environment to know that it is one, where there is no TLS; its socket must be
-// in folder.
-func Environment(folder string) []string {
+// Environment is what a plugin of a kind finds in its environment to know that it is one, where there is no TLS; its socket
+// must be in folder.
+func Environment(kind, folder string) []string {
 	return []string{
-		wire.CookieName + "=" + wire.KindSink, "PLUGIN_PROTOCOL_VERSIONS=" + strconv.Itoa(wire.Version),
+		wire.CookieName + "=" + kind, "PLUGIN_PROTOCOL_VERSIONS=" + strconv.Itoa(wire.Version),
 		"PLUGIN_UNIX_SOCKET_DIR=" + folder,
 	}
 }

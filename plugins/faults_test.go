@@ -155,7 +155,7 @@ func TestPanic(t *testing.T) {
 		t.Errorf("%q shows what was panicked with", err)
 	}
 	r.mustDeliver("b")
-	if r.count(EventStarted) != 1 || !strings.Contains(r.log.String(), "the plugin's handler panicked") {
+	if r.count(EventStarted) != 1 || !strings.Contains(r.log.String(), `"the plugin panicked"`) {
 		t.Errorf("events %v", r.events)
 	}
 }
@@ -205,9 +205,7 @@ func TestStopped(t *testing.T) {
 	answer := make(chan error)
 	go func() { answer <- r.deliver("b", 1, "hang", time.Minute) }()
 	r.until("b has arrived", func() bool { return len(r.lines()) == 2 })
-	if err := syscall.Kill(r.Status().PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	r.signal(syscall.SIGSTOP)
 	wants(t, <-answer, relay.OutcomeRetry, "did not answer 2 health checks in 300ms each and was killed")
 	r.mustDeliver("c")
 	if r.count(EventHung) != 1 {
@@ -219,10 +217,7 @@ func TestStopped(t *testing.T) {
 func TestCloseStopped(t *testing.T) {
 	r := newRig(t, "sdk", nil)
 	r.mustDeliver("a")
-	pid := r.Status().PID
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	pid := r.signal(syscall.SIGSTOP)
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}

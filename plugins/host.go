@@ -4,260 +4,86 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// State says what a plugin does.
-type State string
+// Host runs one plugin that is a sink: it starts the process with the first delivery or by Start, and again whenever it
+// has died, until Close. Its methods may be called concurrently. A delivery is tried once; what the plugin had in hand
+// when it died fails, and may be tried again.
+type Host struct{ *supervisor }
 
-// The states of a plugin.
-const (
-	StateIdle     State = "idle"     // nothing was delivered yet
-	StateStarting State = "starting" // the first deliveries wait for it
-	StateRunning  State = "running"
-	StateFailed   State = "failed" // it is started again after a while
-	StateGaveUp   State = "gave_up"
-	StateClosed   State = "closed"
-)
-
-// Status is what is known of a plugin.
-type Status struct {
-	State State
-	// Reason is why it does not run, nil where it does.
-	Reason error
-	// Next is when it is started again, where it has failed.
-	Next time.Time
-	// PID is the process id of a running plugin.
-	PID int
-}
-
-// soon tells whether it is worth waiting for a plugin that has crashed: an attempt is not to be used up by every crash.
-func (s Status) soon(now time.Time) bool {
-	var ended *endError
-	return errors.As(s.Reason, &ended) && s.Next.Sub(now) < time.Second
-}
-
-// reviveAfter is how long a plugin that was given up is left alone before a delivery may start it again: the attempts
-// that were on their way must not.
-const reviveAfter = 5 * time.Second
-
-var errClosed = errors.New("the plugin was ended")
-
-// Host runs one plugin: it starts the process with the first delivery or by Start, and again whenever it has died, until
-// Close. Its methods may be called concurrently. A delivery is tried once; what the plugin had in hand when it died
-// fails, and may be tried again.
-type Host struct {
-	o      Options
-	output *output
-	budget budget
-
-	mu      sync.Mutex
-	started bool
-	status  Status
-	gaveUp  time.Time
-	current *session
-	changed chan struct{} // closed and replaced when the state changes
-	revive  chan struct{} // holds one when a plugin that was given up shall be started
-	stop    context.CancelFunc
-	done    chan struct{} // closed when nothing runs any more
-}
-
-// New returns the host of one plugin. It starts nothing, and does not look at the program.
+// New returns the host of one sink. It starts nothing, and does not look at the program.
 func New(o Options) (*Host, error) {
-	if err := o.setDefaults(); err != nil {
+	s, err := newSupervisor(o, sinkKind{})
+	if err != nil {
 		return nil, err
 	}
-	h := &Host{
-		o: o, output: newOutput(o.Log, o.Observe), budget: budget{most: o.MaxCrashes},
-		status: Status{State: StateIdle}, changed: make(chan struct{}), revive: make(chan struct{}, 1), done: make(chan struct{}),
-	}
-	return h, nil
-}
-
-// Start starts the plugin in the background, if it was not. Deliver does so too.
-func (h *Host) Start() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.started || h.status.State == StateClosed {
-		return
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	h.started, h.stop = true, stop
-	h.status = Status{State: StateStarting}
-	go func() {
-		defer close(h.done)
-		h.supervise(ctx)
-	}()
-}
-
-// Status tells what the plugin does.
-func (h *Host) Status() Status {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.status
+	return &Host{s}, nil
 }
 
 // Deliver makes one attempt. It waits for a plugin that is being started, or again in a moment, and fails at once where it
 // could not be started; an error marked by [relay.Gone] says that it has crashed too often.
 func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("deliver to the plugin: %w", err)
+	s, err := h.running(ctx)
+	var gaveUp *gaveUpError
+	switch {
+	case errors.As(err, &gaveUp):
+		return relay.Gone(err)
+	case err != nil:
+		return err
 	}
-	h.Start()
-	for {
-		h.mu.Lock()
-		status, current, changed, gaveUp := h.status, h.current, h.changed, h.gaveUp
-		h.mu.Unlock()
-		switch status.State {
-		case StateRunning:
-			return current.stream.deliver(ctx, d)
-		case StateClosed:
-			return errClosed
-		case StateFailed:
-			if status.soon(time.Now()) {
-				break
-			}
-			return fmt.Errorf("the plugin does not run, next start %s: %w", status.Next.UTC().Format(time.TimeOnly), status.Reason)
-		case StateGaveUp:
-			if time.Since(gaveUp) < reviveAfter {
-				return relay.Gone(status.Reason)
-			}
-			select {
-			case h.revive <- struct{}{}:
-			default:
-			}
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the plugin to start: %w", ctx.Err())
-		}
+	stream, ok := s.link.(*stream)
+	if !ok {
+		return fmt.Errorf("the plugin takes no deliveries, but has a %T", s.link)
 	}
+	return stream.deliver(ctx, d)
 }
 
-// Close ends the plugin: it may answer what it has, is asked to end, and is killed after some seconds. It may be called
-// twice.
-func (h *Host) Close() error {
-	h.mu.Lock()
-	started, stop := h.started, h.stop
-	if !started {
-		h.status = Status{State: StateClosed}
-	}
-	h.mu.Unlock()
-	if started {
-		stop()
-		<-h.done
-	}
-	return nil
-}
-
-// Answered tells whether the error of a Deliver, or its absence, is the plugin's own answer, rather than the host's word
-// that there was none.
+// Answered tells whether the error of a Deliver or a Migrate, or its absence, is the plugin's own answer, rather than the
+// host's word that there was none.
 func Answered(err error) bool {
 	var said *wire.Error
 	return err == nil || errors.As(err, &said)
 }
 
-func (h *Host) set(s Status, current *session) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.status, h.current = s, current
-	if s.State == StateGaveUp {
-		h.gaveUp = time.Now()
-	}
-	close(h.changed)
-	h.changed = make(chan struct{})
-}
+// sinkKind makes a plugin a sink.
+type sinkKind struct{}
 
-// supervise keeps the plugin running until ctx ends.
-func (h *Host) supervise(ctx context.Context) {
-	defer h.set(Status{State: StateClosed}, nil)
-	failures := 0
-	for {
-		took, err := h.once(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if took > h.o.MostBackoff {
-			failures = 0 // it ran for a while
-		}
-		failures++
-		var ended *endError
-		crashed := errors.As(err, &ended)
-		if crashed {
-			h.o.Observe(ended.event)
-		} else {
-			h.o.Observe(EventNotStarted)
-		}
-		if crashed && !h.budget.spend(time.Now()) {
-			if !h.giveUp(ctx, err) {
-				return
-			}
-			failures = 0
-			continue
-		}
-		wait := jitter(backoff(failures, h.o.Backoff, h.o.MostBackoff))
-		h.o.Log.Error("the plugin does not run; it is started again", "error", err, "in", wait.Round(time.Millisecond))
-		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
-		if !sleep(ctx, wait) {
-			return
-		}
-		h.set(Status{State: StateStarting}, nil)
-	}
-}
+func (sinkKind) name() string { return wire.KindSink }
 
-// once starts the plugin and watches over it until it ends, and tells how long it ran.
-func (h *Host) once(ctx context.Context) (time.Duration, error) {
-	s, err := open(ctx, &h.o, h.output)
+func (sinkKind) service() string { return sinkv1.Sink_ServiceDesc.ServiceName }
+
+// begin opens the stream of deliveries, and returns when the plugin has given its first credit.
+func (sinkKind) begin(ctx context.Context, o *Options, conn *grpc.ClientConn) (link, string, error) {
+	service := sinkv1.NewSinkClient(conn)
+	answer, err := service.Configure(ctx, &sinkv1.ConfigureRequest{Name: o.Name, Config: o.Config})
 	if err != nil {
-		return 0, err
+		return nil, "", err
 	}
-	began := time.Now()
-	h.o.Observe(EventStarted)
-	h.set(Status{State: StateRunning, PID: int(s.process.pid.Load())}, s)
-	err = s.run(ctx)
-	// Nobody may be handed a plugin that ends; those who wait for its answer get the reason below.
+	streaming, cancel := context.WithCancel(context.Background())
+	w, err := service.Deliver(streaming)
 	if err != nil {
-		h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
-		s.end(err, false)
-	} else {
-		h.set(Status{State: StateClosed}, nil)
-		s.end(errClosed, true)
+		cancel()
+		return nil, "", fmt.Errorf("open the stream of deliveries: %w", err)
 	}
-	return time.Since(began), err
+	s := newStream(w, cancel, o)
+	go s.run()
+	select {
+	case <-s.ready:
+		return s, answer.GetVersion(), nil
+	case err = <-s.end:
+	case <-ctx.Done():
+		err = errors.New("the plugin gave no credit for deliveries")
+	}
+	cancel()
+	return nil, "", err
 }
 
-// giveUp waits until somebody wants the plugin again, false where ctx ends before.
-func (h *Host) giveUp(ctx context.Context, err error) bool {
-	h.o.Observe(EventGaveUp)
-	err = fmt.Errorf("the plugin crashed too often and is not started any more: mend it, then resume the sink: %w", err)
-	h.o.Log.Error("the plugin crashed too often; its sink is disabled and keeps its backlog", "error", err)
-	select {
-	case <-h.revive: // of an earlier time
-	default:
-	}
-	h.set(Status{State: StateGaveUp, Reason: err}, nil)
-	select {
-	case <-ctx.Done():
-		return false
-	case <-h.revive:
-	}
-	h.budget.last(time.Now())
-	h.set(Status{State: StateStarting}, nil)
-	return true
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+func (sinkKind) lost() (remedy, consequence string) {
+	return "mend it, then resume the sink", "its sink is disabled and keeps its backlog"
 }

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,6 +43,8 @@ func runPlugin(mode string) error {
 	switch mode {
 	case "sdk":
 		return runSDK()
+	case "driver":
+		return runDriver()
 	case "garbage":
 		fmt.Println("Hello, I am a plugin!")
 		time.Sleep(time.Minute)
@@ -184,7 +188,7 @@ func (strange) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, si
 
 func serveStrange() {
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: handshake(), Logger: hclog.NewNullLogger(), GRPCServer: goplugin.DefaultGRPCServer,
+		HandshakeConfig: handshake(os.Getenv(wire.CookieName)), Logger: hclog.NewNullLogger(), GRPCServer: goplugin.DefaultGRPCServer,
 		Plugins: goplugin.PluginSet{wire.KindSink: strange{}},
 	})
 }
@@ -214,10 +218,10 @@ func one(id string, attempt int, topic string) relay.Delivery {
 	}}}
 }
 
-// rig is a host with what it has said.
-type rig struct {
-	*Host
+// watch is what a host has said.
+type watch struct {
 	t      *testing.T
+	status func() Status
 	log    *safeBuffer
 	report string
 
@@ -225,39 +229,57 @@ type rig struct {
 	events map[Event]int
 }
 
-func newRig(t *testing.T, mode string, change func(*Options)) *rig {
+// newWatch returns the options of a plugin that is watched.
+func newWatch(t *testing.T, mode string, change func(*Options)) (*watch, Options) {
 	t.Helper()
-	r := &rig{t: t, log: &safeBuffer{}, report: filepath.Join(t.TempDir(), "report"), events: map[Event]int{}}
+	w := &watch{t: t, log: &safeBuffer{}, report: filepath.Join(t.TempDir(), "report"), events: map[Event]int{}}
 	o := Options{
 		Name: "watcher", Command: []string{os.Args[0], mode}, SocketRoot: shortFolder(t),
-		Config:         fmt.Appendf(nil, `{"report":%q}`, r.report),
+		Config:         fmt.Appendf(nil, `{"report":%q}`, w.report),
 		Env:            []string{"GORACE=atexit_sleep_ms=0"},
 		StartupTimeout: 30 * time.Second, // machines may be busy
 		Backoff:        10 * time.Millisecond, MostBackoff: 20 * time.Millisecond,
-		Log: slog.New(slog.NewJSONHandler(r.log, nil)).With("sink", "watcher"),
+		Log: slog.New(slog.NewJSONHandler(w.log, nil)).With("sink", "watcher"),
 		Observe: func(e Event) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.events[e]++
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events[e]++
 		},
 	}
 	if change != nil {
 		change(&o)
 	}
+	return w, o
+}
+
+// closes ends the host with the test.
+func (w *watch) closes(host io.Closer, status func() Status) {
+	w.status = status
+	w.t.Cleanup(func() {
+		if err := host.Close(); err != nil {
+			w.t.Error(err)
+		}
+		if w.t.Failed() {
+			w.t.Log(relay.Clip(w.log.String(), 5000))
+		}
+	})
+}
+
+// rig is the host of a sink.
+type rig struct {
+	*Host
+	*watch
+}
+
+func newRig(t *testing.T, mode string, change func(*Options)) *rig {
+	t.Helper()
+	w, o := newWatch(t, mode, change)
 	h, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Host = h
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Log(relay.Clip(r.log.String(), 5000))
-		}
-	})
-	return r
+	w.closes(h, h.Status)
+	return &rig{h, w}
 }
 
 // shortFolder is a temporary folder whose name is short enough for sockets.
@@ -286,28 +308,41 @@ func (r *rig) mustDeliver(id string) {
 	}
 }
 
-func (r *rig) count(e Event) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.events[e]
+func (w *watch) count(e Event) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events[e]
 }
 
 // until waits for a condition.
-func (r *rig) until(what string, holds func() bool) {
-	r.t.Helper()
+func (w *watch) until(what string, holds func() bool) {
+	w.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !holds() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("not within 20 s: %s; the plugin is %+v", what, r.Status())
+			w.t.Fatalf("not within 20 s: %s; the plugin is %+v", what, w.status())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-func (r *rig) lines() []string {
-	text, err := os.ReadFile(r.report)
+// signal sends a signal to the plugin, which must run: 0 would be ourselves.
+func (w *watch) signal(s syscall.Signal) (pid int) {
+	w.t.Helper()
+	pid = w.status().PID
+	if pid == 0 {
+		w.t.Fatalf("nothing runs that could get %s; the plugin is %+v", s, w.status())
+	}
+	if err := syscall.Kill(pid, s); err != nil {
+		w.t.Fatal(err)
+	}
+	return pid
+}
+
+func (w *watch) lines() []string {
+	text, err := os.ReadFile(w.report)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		r.t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	return strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), " ", "_"))
 }

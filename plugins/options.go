@@ -21,7 +21,7 @@ const (
 
 // Options describe one plugin.
 type Options struct {
-	// Name is the sink's name.
+	// Name is the sink's name, or a driver's for the log.
 	Name string
 	// Command is the program and its arguments. A program without a slash is looked up in the daemon's PATH.
 	Command []string
@@ -37,12 +37,13 @@ type Options struct {
 	Config json.RawMessage
 	// PlainSocket is for plugins that cannot do TLS: the socket, in a folder only we can enter, is then all protection.
 	PlainSocket bool
-	// StartupTimeout bounds the time from the start until the plugin takes deliveries.
+	// StartupTimeout bounds the time from the start until the plugin is ready.
 	StartupTimeout time.Duration
 	// HangTimeout is how long after its end an attempt may go without an answer, while no other is answered either,
-	// before the plugin is killed.
+	// before the plugin is killed; of a driver, how long a migration may go on that was told to stop.
 	HangTimeout time.Duration
-	// MemoryLimit bounds what the process may allocate, in bytes, where the system can; zero for no limit.
+	// MemoryLimit bounds what the process may allocate, in bytes, where the system can; zero for no limit. So it does for
+	// each process that the plugin starts.
 	MemoryLimit int64
 	// MaxCrashes is how many crashes in a short time are too many; they are forgotten by half in [crashHalfLife].
 	MaxCrashes int

@@ -27,8 +27,9 @@ const (
 	lastWords = 100 * time.Millisecond
 )
 
-// process is one run of a plugin's program. It is what go-plugin calls a runner. The process has a group of its own, and
-// a standard input that ends with us.
+// process is one run of a plugin's program. It is what go-plugin calls a runner. The process has a group of its own, which
+// is killed as a whole, and a standard input that ends with us. What the plugin has started in another session or group
+// lives on, without the plugin's output.
 type process struct {
 	cmd    *exec.Cmd
 	limit  int64

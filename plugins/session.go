@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	goplugin "github.com/hashicorp/go-plugin"
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -29,16 +27,39 @@ const (
 	missedHealth = 2
 )
 
-// session is one run of a plugin that was started and takes deliveries.
+// session is one run of a plugin that was started and is ready.
 type session struct {
 	o       *Options
+	kind    kind
 	process *process
 	client  *goplugin.Client
 	conn    *grpc.ClientConn
-	stream  *stream
-	cancel  context.CancelFunc // of the stream
+	link    link
 	folder  *socketFolder
 	output  *output
+}
+
+// kind is what distinguishes the kinds of plugins.
+type kind interface {
+	// name is the kind's name in the handshake, service the full name of what such a plugin serves.
+	name() string
+	service() string
+	// begin makes a plugin that has started ready for use, and returns its own version.
+	begin(ctx context.Context, o *Options, conn *grpc.ClientConn) (link, string, error)
+	// lost says what to do when the plugin has crashed too often, and what that means until then.
+	lost() (remedy, consequence string)
+}
+
+// link is what goes on between the host and a plugin while it runs.
+type link interface {
+	// ended gives one error when the plugin has ended the link by itself; it is nil where that cannot be.
+	ended() <-chan error
+	// hung says why the plugin must be taken for hung, nil where it need not.
+	hung(now time.Time) error
+	// drain lets the plugin finish what it has and take nothing more. What it returns is closed when that is done.
+	drain() <-chan struct{}
+	// fail ends what is left with err, and everything later.
+	fail(err error)
 }
 
 // endError says why a session ended.
@@ -63,20 +84,20 @@ func (s *session) run(ctx context.Context) error {
 			return nil
 		case <-s.process.exited:
 			return s.exit()
-		case <-s.stream.over:
-			return s.broken()
+		case err := <-s.link.ended():
+			return s.broken(err)
 		case err := <-unhealthy:
 			return &endError{EventHung, fmt.Sprintf("the plugin did not answer %d health checks in %s each and was killed: %v", missedHealth, s.o.HealthTimeout, err)}
 		case now := <-hang.C:
-			if s.stream.hung(now.Add(-s.o.HangTimeout)) {
-				return &endError{EventHung, fmt.Sprintf("the plugin answered nothing for %s after an attempt's time was over and was killed (hang_timeout)", s.o.HangTimeout)}
+			if err := s.link.hung(now); err != nil {
+				return &endError{EventHung, err.Error()}
 			}
 		}
 	}
 }
 
-// broken waits a moment for the exit that may be behind the end of the stream.
-func (s *session) broken() error {
+// broken waits a moment for the exit that may be behind the end of the link.
+func (s *session) broken(err error) error {
 	last := time.NewTimer(endTime)
 	defer last.Stop()
 	select {
@@ -84,11 +105,7 @@ func (s *session) broken() error {
 		return s.exit()
 	case <-last.C:
 	}
-	err := s.stream.ending()
-	if err == nil || errors.Is(err, io.EOF) {
-		return &endError{EventExited, "the plugin ended the stream of deliveries by itself"}
-	}
-	return &endError{EventExited, "the plugin broke the stream of deliveries: " + relay.Clip(status.Convert(err).Message(), 300)}
+	return &endError{EventExited, err.Error()}
 }
 
 func (s *session) exit() error {
@@ -148,8 +165,7 @@ func serving(ctx context.Context, health grpc_health_v1.HealthClient, timeout ti
 // then fails with cause. After a crash nothing is asked.
 func (s *session) end(cause error, graceful bool) {
 	if graceful {
-		s.stream.close()
-		s.await(s.stream.over, drainTime)
+		s.await(s.link.drain(), drainTime)
 		asking, stop := context.WithTimeout(context.Background(), askTime)
 		go s.ask(asking)
 		s.await(s.process.exited, askTime)
@@ -161,8 +177,7 @@ func (s *session) end(cause error, graceful bool) {
 	}
 	_ = s.process.Kill(context.Background())
 	s.await(s.process.exited, endTime)
-	s.stream.fail(cause)
-	s.cancel()
+	s.link.fail(cause)
 	s.release()
 }
 
@@ -200,6 +215,6 @@ func (s *session) release() {
 }
 
 // handshake is what go-plugin compares.
-func handshake() goplugin.HandshakeConfig {
-	return goplugin.HandshakeConfig{ProtocolVersion: wire.Version, MagicCookieKey: wire.CookieName, MagicCookieValue: wire.KindSink}
+func handshake(kind string) goplugin.HandshakeConfig {
+	return goplugin.HandshakeConfig{ProtocolVersion: wire.Version, MagicCookieKey: wire.CookieName, MagicCookieValue: kind}
 }

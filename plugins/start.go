@@ -19,12 +19,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
-	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// open starts the plugin and returns when it takes deliveries.
-func open(ctx context.Context, o *Options, out *output) (*session, error) {
+// open starts the plugin and returns when it is ready.
+func open(ctx context.Context, o *Options, k kind, out *output) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.StartupTimeout)
 	defer cancel()
 	program, args, err := Resolve(o.Command)
@@ -38,7 +37,7 @@ func open(ctx context.Context, o *Options, out *output) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{o: o, folder: folder, output: out}
+	s := &session{o: o, kind: k, folder: folder, output: out}
 	out.lastWords() // of the run before
 	s.process = &process{
 		cmd: exec.Command(program, args...), limit: o.MemoryLimit, folder: folder.path, output: out,
@@ -64,11 +63,11 @@ func startError(program string, err error) error {
 	return err
 }
 
-// connect takes the plugin from its start to its first credit.
+// connect takes the plugin from its start to where it can be used.
 func (s *session) connect(ctx context.Context) error {
 	s.client = goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig:  handshake(),
-		Plugins:          goplugin.PluginSet{wire.KindSink: connection{}},
+		HandshakeConfig:  handshake(s.kind.name()),
+		Plugins:          goplugin.PluginSet{s.kind.name(): connection{}},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:         !s.o.PlainSocket,
 		SkipHostEnv:      true,
@@ -92,27 +91,12 @@ func (s *session) connect(ctx context.Context) error {
 	if err := s.waitServing(ctx); err != nil {
 		return fmt.Errorf("the plugin's health check says no: %w", err)
 	}
-	service := sinkv1.NewSinkClient(s.conn)
-	answer, err := service.Configure(ctx, &sinkv1.ConfigureRequest{Name: s.o.Name, Config: s.o.Config})
+	l, version, err := s.kind.begin(ctx, s.o, s.conn)
 	if err != nil {
-		return configureError(err)
+		return s.beginError(err)
 	}
-	streaming, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	w, err := service.Deliver(streaming)
-	if err != nil {
-		return fmt.Errorf("open the stream of deliveries: %w", err)
-	}
-	s.stream = newStream(w, s.o.Observe)
-	go s.stream.run()
-	select {
-	case <-s.stream.ready:
-	case <-s.stream.over:
-		return fmt.Errorf("the plugin ended the stream of deliveries: %s", status.Convert(s.stream.ending()).Message())
-	case <-ctx.Done():
-		return errors.New("the plugin gave no credit for deliveries")
-	}
-	s.o.Log.Info("the plugin runs", "pid", s.process.pid.Load(), "version", relay.Clip(answer.GetVersion(), 60))
+	s.link = l
+	s.o.Log.Info("the plugin runs", "pid", s.process.pid.Load(), "version", relay.Clip(version, 60))
 	return nil
 }
 
@@ -125,7 +109,7 @@ func (s *session) dial(ctx context.Context) error {
 			done <- err
 			return
 		}
-		raw, err := protocol.Dispense(wire.KindSink)
+		raw, err := protocol.Dispense(s.kind.name())
 		if err == nil {
 			s.conn, _ = raw.(*grpc.ClientConn)
 		}
@@ -161,17 +145,31 @@ func (s *session) waitServing(ctx context.Context) error {
 	}
 }
 
-func configureError(err error) error {
-	answer := status.Convert(err)
-	text := relay.Clip(strings.ToValidUTF8(answer.Message(), "�"), 1<<10)
-	switch answer.Code() {
-	case codes.InvalidArgument:
-		return fmt.Errorf("the plugin refuses its configuration: %s", text)
-	case codes.Unimplemented:
-		return errors.New("the plugin does not serve hubrelay.plugin.sink.v1.Sink: it is a plugin for something else")
+// beginError says what a plugin's answer to the first calls means. Other errors say it themselves.
+func (s *session) beginError(err error) error {
+	answer, ok := status.FromError(err)
+	text := statusText(answer)
+	switch {
+	case !ok:
+		return err
+	case answer.Code() == codes.InvalidArgument:
+		return &refusedError{text}
+	case answer.Code() == codes.Unimplemented:
+		return fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.service())
 	}
 	return fmt.Errorf("the plugin cannot start: %s", text)
 }
+
+// statusText is what a plugin says in a status, in one line.
+func statusText(answer *status.Status) string {
+	text := strings.ToValidUTF8(relay.Clip(answer.Message(), 1<<10), "�")
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+}
+
+// refusedError says that the plugin has no use for what it was configured with.
+type refusedError struct{ text string }
+
+func (e *refusedError) Error() string { return "the plugin refuses its configuration: " + e.text }
 
 // explain says what a failed start means, from what the process did.
 func (s *session) explain(ctx context.Context, err error) error {
@@ -201,6 +199,10 @@ func (s *session) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the plugin was not ready within %s (startup_timeout): %w", s.o.StartupTimeout, err)
 	}
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return refused
+	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	return errors.New(relay.Clip(first, 300))
 }
@@ -217,9 +219,6 @@ func isHandshake(parts []string) bool {
 func (s *session) abandon() {
 	_ = s.process.Kill(context.Background())
 	s.await(s.process.exited, endTime)
-	if s.cancel != nil {
-		s.cancel()
-	}
 	s.release()
 }
 

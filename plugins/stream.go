@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
@@ -45,28 +47,29 @@ type call struct {
 // stream carries the deliveries of one run of a plugin: many attempts at once, as many as the plugin has given credit
 // for.
 type stream struct {
-	wire    deliverStream
-	observe func(Event)
-	now     func() time.Time
-	wake    chan struct{} // holds one where there may be something to send
-	over    chan struct{} // closed when nothing more is received
-	ready   chan struct{} // closed with the first credit
+	wire   deliverStream
+	cancel context.CancelFunc // of wire
+	o      *Options
+	now    func() time.Time
+	wake   chan struct{} // holds one where there may be something to send
+	over   chan struct{} // closed when nothing more is received
+	end    chan error    // holds one by then: why
+	ready  chan struct{} // closed with the first credit
 
-	mu       sync.Mutex
-	calls    map[attemptKey]*call // queued, sent, and left but not yet acknowledged
-	queue    []*call
-	cancels  []*sinkv1.Cancellation
-	credits  int
-	closing  bool
-	failed   error // why nothing can be delivered any more
-	received error // what ended the stream
-	lastAck  time.Time
+	mu      sync.Mutex
+	calls   map[attemptKey]*call // queued, sent, and left but not yet acknowledged
+	queue   []*call
+	cancels []*sinkv1.Cancellation
+	credits int
+	closing bool
+	failed  error // why nothing can be delivered any more
+	lastAck time.Time
 }
 
-func newStream(w deliverStream, observe func(Event)) *stream {
+func newStream(w deliverStream, cancel context.CancelFunc, o *Options) *stream {
 	return &stream{
-		wire: w, observe: observe, now: time.Now,
-		wake: make(chan struct{}, 1), over: make(chan struct{}), ready: make(chan struct{}),
+		wire: w, cancel: cancel, o: o, now: time.Now,
+		wake: make(chan struct{}, 1), over: make(chan struct{}), end: make(chan error, 1), ready: make(chan struct{}),
 		calls: make(map[attemptKey]*call),
 	}
 }
@@ -79,9 +82,7 @@ func (s *stream) run() {
 		s.send()
 	}()
 	err := s.receive()
-	s.mu.Lock()
-	s.received = err
-	s.mu.Unlock()
+	s.end <- broken(err)
 	close(s.over)
 	<-sent
 }
@@ -236,10 +237,10 @@ func (s *stream) settle(r *sinkv1.DeliverResponse) {
 		c, ok := s.calls[key]
 		switch {
 		case !ok || !c.sent:
-			s.observe(EventUnknownAck)
+			s.o.Observe(EventUnknownAck)
 			continue
 		case c.left:
-			s.observe(EventLateAck)
+			s.o.Observe(EventLateAck)
 		default:
 			c.answer <- wire.ToOutcome(ack)
 		}
@@ -256,31 +257,44 @@ func (s *stream) settle(r *sinkv1.DeliverResponse) {
 	}
 }
 
-// hung tells whether some attempt should have ended before a time and nothing has been acknowledged since then.
-func (s *stream) hung(before time.Time) bool {
+// hung tells that some attempt should have ended a while ago and nothing has been acknowledged since then.
+func (s *stream) hung(now time.Time) error {
+	before := now.Add(-s.o.HangTimeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lastAck.After(before) {
-		return false
+		return nil
 	}
 	for _, c := range s.calls {
 		if c.sent && !c.deadline.IsZero() && c.deadline.Before(before) {
-			return true
+			return fmt.Errorf("the plugin answered nothing for %s after an attempt's time was over and was killed (hang_timeout)", s.o.HangTimeout)
 		}
 	}
-	return false
+	return nil
 }
 
-// close lets the plugin answer what it has, and take nothing more.
-func (s *stream) close() {
+func (s *stream) ended() <-chan error { return s.end }
+
+// broken says what the end of the stream means.
+func broken(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("the plugin ended the stream of deliveries by itself")
+	}
+	return fmt.Errorf("the plugin broke the stream of deliveries: %s", statusText(status.Convert(err)))
+}
+
+// drain lets the plugin answer what it has, and take nothing more.
+func (s *stream) drain() <-chan struct{} {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
 	s.poke()
+	return s.over
 }
 
 // fail ends every attempt with err, and every later one.
 func (s *stream) fail(err error) {
+	defer s.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != nil {
@@ -294,11 +308,4 @@ func (s *stream) fail(err error) {
 	}
 	clear(s.calls)
 	s.queue = nil
-}
-
-// ending is what ended the stream.
-func (s *stream) ending() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.received
 }

@@ -1,5 +1,5 @@
 // Package sdk is what the author of a plugin needs besides package relay: a plugin is a main function that calls
-// [ServeSink] with a handler.
+// [ServeSink] with a handler, or [ServeDriver] with a driver.
 //
 //	func main() {
 //		err := sdk.ServeSink(func(ctx context.Context, n relay.Notification) error {
@@ -12,7 +12,7 @@
 //		}
 //	}
 //
-// # Errors
+// # Errors of a sink
 //
 // A handler makes one attempt and never retries. It returns nil once it has taken responsibility for the notification. A
 // plain error is retried on the sink's schedule; relay.RetryAfter names the earliest time, relay.Permanent makes a dead
@@ -21,13 +21,41 @@
 //
 // What was delivered may come again, with the same id, after a crash or where an answer came too late.
 //
-// # Concurrency
+// # Concurrency of a sink
 //
 // The handler is called concurrently, as often as the sink's `concurrency` allows (16 unless configured) and at most as
 // [Concurrency] says. Concurrency(1) calls it once at a time; `ordering` in the sink's configuration keeps what belongs
 // to one container or hub in order. The handler's context ends with the attempt's time (the sink's `timeout`) and when
 // the daemon wants the answer no more: a handler that goes on nevertheless is taken for hung some seconds later, and the
 // plugin is killed and started anew.
+//
+// # Drivers
+//
+// A driver is a relay.Driver, whose comments say what is asked of it. What Migrate returns is all that the daemon knows of
+// the instance: nil says that it is on the destination alone, a plain error that it is on the source as before, with a
+// sentence on which a person can act. Everything between is marked by relay.Unsettled, and Migrate is called again later,
+// to undo. A Migrate that panics is unsettled, and the plugin lives on. The error of a Configure names the server that is of
+// no use; it is shown to the operator, and what was configured before stays.
+//
+// Methods are called concurrently, Migrate once at a time for each instance. Configure comes while migrations run; each
+// Migration brings its own two servers with it.
+//
+// The process may be killed at any moment, and the next one gets the same job again. So a driver looks at both servers
+// before it does anything, and takes Migration.Done for a hint: a report may be missing, so a step that was done already is
+// no mistake. Reports are sent as fast as the daemon takes them, of each step the latest.
+//
+// Several daemons may have a driver each, and one that stood still for an hour goes on where it was. Only the lease tells
+// them apart: keep the highest one at both servers, beside the instance (a file, a label), set it by compare-and-swap
+// before each step that cannot be undone, and return relay.ErrSuperseded where there is a higher one.
+//
+// The context of a Migrate ends when the daemon ends or wants to hand the job over. Return its error then, within ten
+// seconds (hang_timeout) and in a state from which another call goes on; the plugin is killed otherwise, with all of its
+// migrations. At the end of the daemon there is one second for that, and two more with Close and [OnStop].
+//
+// The plugin's process group is killed with it. What has to outlive the driver, such as an instance, is started in a
+// session of its own (syscall.SysProcAttr{Setsid: true}), with its standard input, output and error elsewhere: those of the
+// plugin end with it. It inherits the plugin's memory_limit. A service manager may still end it with the daemon; systemd
+// does unless the unit says KillMode=process.
 //
 // # Configuration
 //
@@ -43,7 +71,8 @@
 //
 // When the daemon ends, or the sink is taken away, no more deliveries come; those under way may end, then what [OnStop]
 // named is called, and ServeSink returns. All of it may take three seconds, then the process is killed. When the daemon
-// is killed, the handlers' contexts end and ServeSink returns, so that no plugin is left behind.
+// is killed, the handlers' contexts end and ServeSink returns, so that no plugin is left behind. A driver's migrations are
+// stopped before, and its Close is called last.
 //
 // Nothing of the daemon may come in here: what is imported here, every plugin is built with.
 package sdk

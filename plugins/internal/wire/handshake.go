@@ -6,8 +6,9 @@ import "math"
 const (
 	// CookieName is the environment variable by which a program knows that it runs as a plugin; its value is the kind.
 	CookieName = "HUBRELAY_PLUGIN"
-	// KindSink is the kind of plugins that are sinks.
-	KindSink = "sink"
+	// KindSink is the kind of plugins that are sinks, KindDriver of those that move instances.
+	KindSink   = "sink"
+	KindDriver = "driver"
 	// Version is the version of the protocol that this code speaks.
 	Version = 1
 	// MaxMessage is the longest message that either side takes, in bytes.

@@ -117,13 +117,11 @@ func ToOutcome(m *sinkv1.Ack) error {
 	if m.GetOutcome() == sinkv1.Outcome_OUTCOME_OK {
 		return nil
 	}
-	failed := &Error{text: clip(m.GetError())}
-	if failed.text == "" {
-		failed.text = "the plugin gave no reason"
-	}
+	var answer *relay.AnswerError
 	if a := m.GetAnswer(); a != nil {
-		failed.answer = &relay.AnswerError{Status: int(a.GetStatus()), Body: clip(a.GetBody())}
+		answer = &relay.AnswerError{Status: int(a.GetStatus()), Body: clip(a.GetBody())}
 	}
+	failed := said(m.GetError(), answer)
 	switch m.GetOutcome() {
 	case sinkv1.Outcome_OUTCOME_RETRY:
 		return failed
@@ -137,7 +135,14 @@ func ToOutcome(m *sinkv1.Ack) error {
 	return fmt.Errorf("the plugin's ack has the outcome %d, which is not known: %w", m.GetOutcome(), failed)
 }
 
-// Error is what a plugin says of an attempt that failed.
+func said(text string, answer *relay.AnswerError) *Error {
+	if text = clip(text); text == "" {
+		text = "the plugin gave no reason"
+	}
+	return &Error{text: text, answer: answer}
+}
+
+// Error is what a plugin says of an attempt or a migration that failed.
 type Error struct {
 	text   string
 	answer *relay.AnswerError
@@ -153,7 +158,7 @@ func (e *Error) Unwrap() error {
 	return e.answer
 }
 
-// maxText bounds what a plugin says of an attempt, in bytes.
+// maxText bounds what a plugin says of a failure, in bytes.
 const maxText = 1 << 10
 
 func clip(s string) string {

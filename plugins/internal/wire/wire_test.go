@@ -31,8 +31,10 @@ func fill(t *testing.T, v reflect.Value, next *int) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(fmt.Sprint("text", *next))
-	case reflect.Int:
+	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(*next))
+	case reflect.Bool:
+		v.SetBool(true)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(t, v.Elem(), next)
@@ -175,7 +177,7 @@ func unset(t *testing.T, m protoreflect.Message) {
 		switch {
 		case !m.Has(f):
 			t.Errorf("%s is not set", f.FullName())
-		case f.IsList():
+		case f.IsList() && f.Message() != nil:
 			unset(t, m.Get(f).List().Get(0).Message())
 		case f.Message() != nil && !f.IsMap():
 			unset(t, m.Get(f).Message())

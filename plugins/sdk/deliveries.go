@@ -3,11 +3,8 @@ package sdk
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"runtime"
-	"runtime/debug"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -18,23 +15,6 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
 	"github.com/hubrelay/hubrelay/relay"
 )
-
-// Configure decodes the configuration and starts what the author wants started.
-func (s *sinkServer) Configure(ctx context.Context, r *sinkv1.ConfigureRequest) (*sinkv1.ConfigureResponse, error) {
-	if !s.configured.CompareAndSwap(false, true) {
-		return nil, status.Error(codes.FailedPrecondition, "the plugin is configured already")
-	}
-	if err := s.o.decode(r.GetConfig()); err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
-	}
-	if s.o.start != nil {
-		if err := s.o.start(ctx); err != nil {
-			return nil, status.Error(codes.Unavailable, err.Error())
-		}
-	}
-	s.started.Store(true)
-	return &sinkv1.ConfigureResponse{Version: s.o.version}, nil
-}
 
 // Deliver handles what comes until the daemon closes its side.
 func (s *sinkServer) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse]) error {
@@ -48,7 +28,7 @@ func (s *sinkServer) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverReque
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	w := &work{handler: s.handler, log: s.log, running: make(map[attemptKey]context.CancelFunc), wake: make(chan struct{}, 1)}
+	w := &work{server: s, running: make(map[attemptKey]context.CancelFunc), wake: make(chan struct{}, 1)}
 	sent := make(chan error, 1)
 	go func() { sent <- w.send(stream, s.o.concurrency) }()
 	for {
@@ -77,8 +57,7 @@ type attemptKey struct {
 
 // work is what one stream has in hand.
 type work struct {
-	handler  func(context.Context, relay.Delivery) error
-	log      *slog.Logger
+	server   *sinkServer
 	handlers sync.WaitGroup
 	wake     chan struct{} // holds one where there is something to send
 
@@ -122,12 +101,10 @@ func (w *work) poke() {
 func (w *work) call(ctx context.Context, d relay.Delivery) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			w.log.Error("the plugin's handler panicked", "id", d.ID, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
-			// The value stays out of the error, since it may hold anything.
-			err = fmt.Errorf("the plugin's handler panicked (%T)", v)
+			err = w.server.panicked(v, "handler", d.ID)
 		}
 	}()
-	return w.handler(ctx, d)
+	return w.server.handler(ctx, d)
 }
 
 func (w *work) cancel(key attemptKey) {

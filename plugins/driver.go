@@ -1,0 +1,155 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Driver runs one plugin that is a driver, and is a [relay.Driver]: it starts the process when it is needed or by Start,
+// and again whenever it has died, until Close. Its methods may be called concurrently.
+//
+// What the plugin itself did not answer, because it died, hung or does not run, is an error marked by [relay.Unsettled]:
+// nobody knows how far it came, and Migrate has to be called again.
+type Driver struct {
+	*supervisor
+	inventory *inventory
+
+	configuring sync.Mutex // held by one Configure
+}
+
+var _ relay.Driver = (*Driver)(nil)
+
+// NewDriver returns the host of one driver. It starts nothing, and does not look at the program.
+func NewDriver(o Options) (*Driver, error) {
+	d := &Driver{inventory: &inventory{}}
+	s, err := newSupervisor(o, driverKind{d.inventory})
+	if err != nil {
+		return nil, err
+	}
+	d.supervisor = s
+	return d, nil
+}
+
+// Describe tells what the driver is. It starts the plugin where it does not run.
+func (d *Driver) Describe(ctx context.Context) (relay.DriverDescription, error) {
+	l, err := d.link(ctx)
+	if err != nil {
+		return relay.DriverDescription{}, err
+	}
+	return l.description, nil
+}
+
+// Configure tells the driver which servers there are, now and whenever it is started again. Where it refuses them, those
+// of before stay; where it cannot be told now, it is told at its next start.
+func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
+	d.configuring.Lock()
+	defer d.configuring.Unlock()
+	list := wire.FromServers(servers)
+	before := d.inventory.set(&list)
+	d.hurry() // perhaps it could not start with those of before
+	l, err := d.link(ctx)
+	if err == nil {
+		err = l.configure(ctx, &list, d.o.Config)
+	}
+	var refused *refusedError
+	if errors.As(err, &refused) && before != nil {
+		d.inventory.set(before)
+	}
+	return err
+}
+
+// Migrate moves an instance, as [relay.Driver] says. When ctx ends, the driver is told to stop; one that does not within
+// HangTimeout is killed.
+func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
+	l, err := d.link(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return err
+	case err != nil:
+		return relay.Unsettled(err)
+	}
+	return l.migrate(ctx, m, report)
+}
+
+// Cancel tells the driver to stop a migration. One that does not run, any more or at all, is no mistake. Whoever has called
+// Migrate ends its context instead.
+func (d *Driver) Cancel(ctx context.Context, jobID string, lease int64) error {
+	l, err := d.link(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := l.service.Cancel(ctx, &driverv1.CancelRequest{JobId: jobID, Lease: lease}); err != nil {
+		return fmt.Errorf("cancel a migration: %w", err)
+	}
+	return nil
+}
+
+func (d *Driver) link(ctx context.Context) (*migrations, error) {
+	s, err := d.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, ok := s.link.(*migrations)
+	if !ok {
+		return nil, fmt.Errorf("the plugin moves nothing, but has a %T", s.link)
+	}
+	return l, nil
+}
+
+// inventory is what every start of a driver is configured with, nil until there is something.
+type inventory struct {
+	mu      sync.Mutex
+	servers *[]*driverv1.Server
+}
+
+func (i *inventory) set(servers *[]*driverv1.Server) (before *[]*driverv1.Server) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	before, i.servers = i.servers, servers
+	return before
+}
+
+func (i *inventory) get() *[]*driverv1.Server {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.servers
+}
+
+// driverKind makes a plugin a driver.
+type driverKind struct{ inventory *inventory }
+
+func (driverKind) name() string { return wire.KindDriver }
+
+func (driverKind) service() string { return driverv1.Driver_ServiceDesc.ServiceName }
+
+// begin asks what the driver is and, once there is an inventory, tells it.
+func (k driverKind) begin(ctx context.Context, o *Options, conn *grpc.ClientConn) (link, string, error) {
+	service := driverv1.NewDriverClient(conn)
+	answer, err := service.Describe(ctx, &driverv1.DescribeRequest{})
+	if err != nil {
+		return nil, "", err
+	}
+	description, err := wire.ToDescription(answer)
+	if err != nil {
+		return nil, "", fmt.Errorf("the driver's description of itself is of no use: %w", err)
+	}
+	l := newMigrations(service, description, o)
+	if servers := k.inventory.get(); servers != nil {
+		if err := l.configure(ctx, servers, o.Config); err != nil {
+			return nil, "", err
+		}
+	}
+	return l, description.Version, nil
+}
+
+func (driverKind) lost() (remedy, consequence string) {
+	return "mend it, then try again", "its migrations wait"
+}

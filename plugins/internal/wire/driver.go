@@ -1,0 +1,174 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// MaxNote is how long the note of a driver's progress may be, in bytes.
+const MaxNote = 64 << 10
+
+// FromDescription turns d into its message.
+func FromDescription(d relay.DriverDescription) *driverv1.DescribeResponse {
+	m := &driverv1.DescribeResponse{Name: d.Name, Version: d.Version}
+	for _, s := range d.Steps {
+		m.Steps = append(m.Steps, &driverv1.Step{Id: s.ID, Caption: s.Caption})
+	}
+	return m
+}
+
+// ToDescription is the opposite of FromDescription. An error says what is wrong with the description.
+func ToDescription(m *driverv1.DescribeResponse) (relay.DriverDescription, error) {
+	d := relay.DriverDescription{Name: m.GetName(), Version: m.GetVersion()}
+	for _, s := range m.GetSteps() {
+		d.Steps = append(d.Steps, relay.MigrationStep{ID: s.GetId(), Caption: s.GetCaption()})
+	}
+	return d, checkDescription(d)
+}
+
+const (
+	maxSteps   = 32
+	maxCaption = 100
+)
+
+var (
+	driverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+	stepID     = regexp.MustCompile(`^[a-z]{1,32}$`)
+)
+
+func checkDescription(d relay.DriverDescription) error {
+	if !driverName.MatchString(d.Name) {
+		return fmt.Errorf("its name is %q, and must be up to 32 lower-case letters, digits and hyphens", relay.Clip(d.Name, 60))
+	}
+	if d.Version != clip(d.Version) || len(d.Version) > maxCaption {
+		return fmt.Errorf("its version is not a text of at most %d bytes", maxCaption)
+	}
+	if len(d.Steps) == 0 || len(d.Steps) > maxSteps {
+		return fmt.Errorf("it has %d steps, and must have from 1 to %d", len(d.Steps), maxSteps)
+	}
+	seen := map[string]bool{}
+	for _, s := range d.Steps {
+		switch {
+		case !stepID.MatchString(s.ID):
+			return fmt.Errorf("the step %q must have an id of up to 32 lower-case letters, such as \"copy\"", relay.Clip(s.ID, 60))
+		case seen[s.ID]:
+			return fmt.Errorf("two steps have the id %q", s.ID)
+		case strings.TrimSpace(s.Caption) == "" || s.Caption != clip(s.Caption) || len(s.Caption) > maxCaption:
+			return fmt.Errorf("the step %q must have a caption of at most %d bytes, such as \"Copy volumes\"", s.ID, maxCaption)
+		}
+		seen[s.ID] = true
+	}
+	return nil
+}
+
+// FromServers turns a list of servers into its messages.
+func FromServers(list []relay.Server) []*driverv1.Server {
+	servers := make([]*driverv1.Server, 0, len(list))
+	for i := range list {
+		servers = append(servers, fromServer(&list[i]))
+	}
+	return servers
+}
+
+// ToServers is the opposite of FromServers.
+func ToServers(list []*driverv1.Server) []relay.Server {
+	servers := make([]relay.Server, 0, len(list))
+	for _, m := range list {
+		servers = append(servers, toServer(m))
+	}
+	return servers
+}
+
+func fromServer(s *relay.Server) *driverv1.Server {
+	return &driverv1.Server{Id: s.ID, Cluster: s.Cluster, Settings: s.Settings, Instances: s.Instances}
+}
+
+func toServer(m *driverv1.Server) relay.Server {
+	return relay.Server{ID: m.GetId(), Cluster: m.GetCluster(), Settings: m.GetSettings(), Instances: m.GetInstances()}
+}
+
+// FromMigration turns m into its message.
+func FromMigration(m relay.Migration) *driverv1.MigrateRequest {
+	r := &driverv1.MigrateRequest{
+		JobId: m.JobID, Lease: m.Lease, Container: m.Container, Instance: m.Instance,
+		Hub: m.Hub, Account: m.Account, Environment: m.Environment,
+		Stateful: m.Stateful, CopyVolumes: m.CopyVolumes,
+		Source: fromServer(&m.Source), Destination: fromServer(&m.Destination), Undo: m.Undo,
+	}
+	for i := range m.Done {
+		r.Done = append(r.Done, FromProgress(m.Done[i]))
+	}
+	return r
+}
+
+// ToMigration is the opposite of FromMigration.
+func ToMigration(r *driverv1.MigrateRequest) relay.Migration {
+	m := relay.Migration{
+		JobID: r.GetJobId(), Lease: r.GetLease(), Container: r.GetContainer(), Instance: r.GetInstance(),
+		Hub: r.GetHub(), Account: r.GetAccount(), Environment: r.GetEnvironment(),
+		Stateful: r.GetStateful(), CopyVolumes: r.GetCopyVolumes(),
+		Source: toServer(r.GetSource()), Destination: toServer(r.GetDestination()), Undo: r.GetUndo(),
+	}
+	for _, p := range r.GetDone() {
+		m.Done = append(m.Done, ToProgress(p))
+	}
+	return m
+}
+
+// FromProgress turns p into its message.
+func FromProgress(p relay.Progress) *driverv1.Progress {
+	return &driverv1.Progress{
+		Step: p.Step, Completed: p.Completed, Bytes: p.Bytes, Total: p.Total, Note: p.Note, TimeNs: fromTime(p.Time),
+	}
+}
+
+// ToProgress is the opposite of FromProgress.
+func ToProgress(m *driverv1.Progress) relay.Progress {
+	return relay.Progress{
+		Step: m.GetStep(), Completed: m.GetCompleted(), Bytes: m.GetBytes(), Total: m.GetTotal(), Note: m.GetNote(),
+		Time: toTime(m.GetTimeNs()),
+	}
+}
+
+// ErrCancelled is what a driver says of a migration that was stopped on the way.
+var ErrCancelled = errors.New("the migration was stopped on the way")
+
+// FromResult turns what a driver's Migrate returned into its message. Ctx is the one that Migrate had.
+func FromResult(ctx context.Context, err error) *driverv1.Result {
+	switch {
+	case err == nil:
+		return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_MOVED}
+	case relay.IsUnsettled(err):
+		return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_UNSETTLED, Error: clip(err.Error())}
+	case errors.Is(err, relay.ErrSuperseded):
+		return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_SUPERSEDED}
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_CANCELLED}
+	}
+	return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_FAILED, Error: clip(err.Error())}
+}
+
+// ToResult returns the error that a result stands for, nil for one that says moved. The text may be anything, as in
+// ToOutcome.
+func ToResult(m *driverv1.Result) error {
+	failed := said(m.GetError(), nil)
+	switch m.GetOutcome() {
+	case driverv1.Outcome_OUTCOME_MOVED:
+		return nil
+	case driverv1.Outcome_OUTCOME_FAILED:
+		return failed
+	case driverv1.Outcome_OUTCOME_UNSETTLED:
+		return relay.Unsettled(failed)
+	case driverv1.Outcome_OUTCOME_SUPERSEDED:
+		return relay.ErrSuperseded
+	case driverv1.Outcome_OUTCOME_CANCELLED:
+		return ErrCancelled
+	}
+	return relay.Unsettled(fmt.Errorf("the driver's result has the outcome %d, which is not known: %w", m.GetOutcome(), failed))
+}

@@ -1,0 +1,126 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+)
+
+// stopTime is what the end may take; the daemon kills a plugin a second later.
+const stopTime = 2 * time.Second
+
+// ErrNotAPlugin is returned where the program was not started by hubrelay.
+var ErrNotAPlugin = errors.New("this program is a plugin of hubrelay, which starts it: name it as the command of a sink of type plugin or of the migration's driver, or try it with `hubrelay plugins check PROGRAM`")
+
+// server is what plugins of every kind have in common.
+type server struct {
+	kind   string
+	o      *options
+	log    *slog.Logger
+	ctx    context.Context // of all that the author's code does
+	cancel context.CancelFunc
+	grpc   atomic.Pointer[grpc.Server]
+
+	started atomic.Bool // configured, and OnStart has returned
+}
+
+// newServer makes the process a plugin of a kind, unless it was started as something else.
+func newServer(kind string, o *options) (*server, error) {
+	switch wanted := os.Getenv(wire.CookieName); wanted {
+	case kind:
+	case wire.KindSink, wire.KindDriver:
+		return nil, fmt.Errorf("this program is a plugin of the kind %s, and was started as a %s", kind, wanted)
+	default:
+		return nil, ErrNotAPlugin
+	}
+	s := &server{kind: kind, o: o, log: slog.New(newLogHandler(os.Stderr))} // before Serve puts something else in its place
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	slog.SetDefault(s.log)
+	return s, nil
+}
+
+// serve answers the daemon until it has no more, and returns when wait does, which is when the author's code is done or
+// its context ends.
+func (s *server) serve(register func(*grpc.Server), wait func(context.Context)) error {
+	go s.followDaemon(os.Stdin)
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig:  goplugin.HandshakeConfig{MagicCookieKey: wire.CookieName, MagicCookieValue: s.kind},
+		VersionedPlugins: map[int]goplugin.PluginSet{wire.Version: {s.kind: adapter{register: register}}},
+		Logger:           hclog.NewNullLogger(),
+		GRPCServer: func(list []grpc.ServerOption) *grpc.Server {
+			server := grpc.NewServer(append(list, grpc.MaxRecvMsgSize(wire.MaxMessage), grpc.MaxSendMsgSize(wire.MaxMessage),
+				grpc.InitialWindowSize(wire.Window), grpc.InitialConnWindowSize(wire.Window))...)
+			s.grpc.Store(server)
+			return server
+		},
+	})
+	s.cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	wait(ctx)
+	if s.o.stop == nil || !s.started.Load() {
+		return nil
+	}
+	if err := s.o.stop(ctx); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	return nil
+}
+
+// start decodes the configuration and starts what the author wants started.
+func (s *server) start(ctx context.Context, config []byte) error {
+	if err := s.o.decode(config); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	if s.o.start != nil {
+		if err := s.o.start(ctx); err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+	}
+	s.started.Store(true)
+	return nil
+}
+
+// followDaemon stops the server when the pipe to the daemon is closed, which is when the daemon is no more.
+func (s *server) followDaemon(pipe io.Reader) {
+	_, _ = io.Copy(io.Discard, pipe)
+	s.cancel()
+	if server := s.grpc.Load(); server != nil {
+		server.Stop()
+	}
+}
+
+// panicked makes an error of what recover has returned. The value stays out of it, since it may hold anything.
+func (s *server) panicked(v any, what, id string) error {
+	s.log.Error("the plugin panicked", "in", what, "id", id, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
+	return fmt.Errorf("the plugin's %s panicked (%T)", what, v)
+}
+
+// adapter registers the service with go-plugin's server.
+type adapter struct {
+	goplugin.NetRPCUnsupportedPlugin
+	register func(*grpc.Server)
+}
+
+func (a adapter) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
+	a.register(s)
+	return nil
+}
+
+func (adapter) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("a plugin has no client")
+}
