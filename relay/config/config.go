@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/document"
 )
 
 // The struct tags of a configuration, here and in the Config of a sink kind:
@@ -18,6 +19,12 @@ import (
 // secret:"url", and a string whose key ends in _file or a list whose key ends in _files names existing files,
 // relative to the folder of the configuration file.
 
+// Problem is one mistake in the configuration, or one warning about it.
+type Problem = document.Problem
+
+// Problems is the error of [Load]: everything that is wrong, by place, one line each.
+type Problems = document.Problems
+
 // Config is the whole effective configuration. It is read-only once loaded.
 type Config struct {
 	Server        Server          `koanf:"server" doc:"The public listener: tokens, websockets and publishing."`
@@ -31,7 +38,7 @@ type Config struct {
 	// Warnings are worth telling an operator and stop nothing.
 	Warnings []Problem `koanf:"-"`
 
-	origins origins
+	origins document.Origins
 	schema  *node
 }
 

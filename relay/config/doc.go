@@ -6,5 +6,5 @@
 //
 // The package starts nothing and opens no socket: it turns text into values. What the values mean for Redis, HTTP or a
 // sink belongs to those rooms, and none of them imports this one: app and cmd carry the values over. It is the only
-// package that knows koanf and YAML.
+// package that knows koanf.
 package config

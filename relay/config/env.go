@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/knadh/koanf/providers/env/v2"
+
+	"github.com/hubrelay/hubrelay/relay/document"
 )
 
 const (
@@ -33,33 +35,33 @@ func (c *converter) variable(name, text string) (string, any) {
 		c.mentionLevels(name)
 		return "", nil // belongs to the commands
 	}
-	at := position{variable: name}
+	at := document.Position{Variable: name}
 	keys, f := c.lookup(c.root, strings.Split(strings.ToLower(rest), envLevel))
 	if f == nil {
 		if known := c.variables(); slices.Contains(known, name) {
-			c.badAt(at, "", "may mean several sinks, since - and _ are the same in a variable", "set it in the file, or rename one of them")
+			c.BadAt(at, "", "may mean several sinks, since - and _ are the same in a variable", "set it in the file, or rename one of them")
 		} else {
-			c.badAt(at, "", "there is no such setting", didYouMean(name, known))
+			c.BadAt(at, "", "there is no such setting", document.DidYouMean(name, known))
 		}
 		return "", nil
 	}
 	path := strings.Join(keys, ".")
-	v := &value{shape: shapeString, text: text, at: at}
+	v := &document.Value{Shape: document.String, Text: text, At: at}
 	switch {
 	case f.node.kind == kindList && f.node.elem.kind != kindObject:
 		v = listOf(text, at)
 	case f.node.kind == kindList, f.node.kind == kindMap, f.node.kind == kindAny:
-		if v = c.parse([]byte(text), at); v == nil {
+		if v = c.Parse([]byte(text), at); v == nil {
 			return "", nil
 		}
 	}
-	for known := range c.origins { // what the file said about it does not count any more
+	for known := range c.Origins { // what the file said about it does not count any more
 		if strings.HasPrefix(known, path+"[") || strings.HasPrefix(known, path+".") {
-			delete(c.origins, known)
+			delete(c.Origins, known)
 		}
 	}
-	if sink := strings.Join(keys[:2], "."); keys[0] == "sinks" && c.origins[sink] == (position{}) {
-		c.origins[sink] = at
+	if sink := strings.Join(keys[:2], "."); keys[0] == "sinks" && c.Origins[sink] == (document.Position{}) {
+		c.Origins[sink] = at
 	}
 	x, ok := c.convert(f.node, f, v, path)
 	if !ok {
@@ -72,17 +74,17 @@ func (c *converter) variable(name, text string) (string, any) {
 func (c *converter) mentionLevels(name string) {
 	for _, known := range c.variables() {
 		if strings.ReplaceAll(known, envLevel, "_") == name {
-			c.warnings = append(c.warnings, c.problem(position{variable: name}, "", "is not read: levels are joined by "+envLevel,
+			c.Warnings = append(c.Warnings, c.Problem(document.Position{Variable: name}, "", "is not read: levels are joined by "+envLevel,
 				fmt.Sprintf("did you mean %q?", known)))
 		}
 	}
 }
 
-func listOf(text string, at position) *value {
-	list := &value{shape: shapeList, at: at}
+func listOf(text string, at document.Position) *document.Value {
+	list := &document.Value{Shape: document.List, At: at}
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
-			list.items = append(list.items, &value{shape: shapeString, text: item, at: at})
+			list.Items = append(list.Items, &document.Value{Shape: document.String, Text: item, At: at})
 		}
 	}
 	return list

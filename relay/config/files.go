@@ -5,34 +5,21 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/relay/document"
 )
 
 const maxSecretFile = 1 << 20
 
-// readBounded reads a file of at most limit bytes.
-func readBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	err = errors.Join(err, f.Close())
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("it is larger than %s", Size(limit))
-	}
-	return data, err
-}
-
 // readSecret reads a secret from a file, without the newline at its end.
 func readSecret(path string) (string, error) {
-	data, err := readBounded(path, maxSecretFile)
+	data, err := document.ReadBounded(path, maxSecretFile)
 	if err != nil {
-		return "", fmt.Errorf("%s cannot be read: %s", path, reason(err))
+		return "", fmt.Errorf("%s cannot be read: %s", path, document.Reason(err))
 	}
 	s := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	if s == "" {
@@ -82,30 +69,30 @@ func checkKey(text string) error {
 }
 
 // filePath makes a file name absolute to where it was written, and checks that the file can be read.
-func (c *converter) filePath(f *field, v *value, path string) (any, bool) {
-	name := v.text
-	if !filepath.IsAbs(name) && v.at.variable == "" {
+func (c *converter) filePath(f *field, v *document.Value, path string) (any, bool) {
+	name := v.Text
+	if !filepath.IsAbs(name) && v.At.Variable == "" {
 		name = filepath.Join(c.folder, name)
 	}
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
 		hint := ""
-		if !filepath.IsAbs(v.text) && v.at.variable == "" {
+		if !filepath.IsAbs(v.Text) && v.At.Variable == "" {
 			hint = "file names are relative to the folder of the configuration file"
 		}
-		c.badAt(v.at, path, fmt.Sprintf("%s cannot be read: %s", name, reason(err)), hint)
+		c.BadAt(v.At, path, fmt.Sprintf("%s cannot be read: %s", name, document.Reason(err)), hint)
 		return nil, false
 	case info.IsDir():
-		c.badAt(v.at, path, name+" is a folder, not a file", "")
+		c.BadAt(v.At, path, name+" is a folder, not a file", "")
 		return nil, false
 	}
 	if _, err := readSecret(name); err != nil {
-		c.badAt(v.at, path, err.Error(), "")
+		c.BadAt(v.At, path, err.Error(), "")
 		return nil, false
 	}
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && !isCertificate(f.name) {
-		c.warnings = append(c.warnings, c.problem(v.at, path, name+" can be read by every user of this machine", "chmod 600 it"))
+		c.Warnings = append(c.Warnings, c.Problem(v.At, path, name+" can be read by every user of this machine", "chmod 600 it"))
 	}
 	if abs, err := filepath.Abs(name); err == nil {
 		name = abs
@@ -118,21 +105,21 @@ func isCertificate(key string) bool {
 }
 
 // expand replaces ${NAME} in a secret from the environment; $${ stands for ${ itself.
-func (c *converter) expand(v *value, path string) (string, bool) {
+func (c *converter) expand(v *document.Value, path string) (string, bool) {
 	ok := true
-	text := regexp.MustCompile(`\$?\$\{[^}]*\}?`).ReplaceAllStringFunc(v.text, func(m string) string {
+	text := regexp.MustCompile(`\$?\$\{[^}]*\}?`).ReplaceAllStringFunc(v.Text, func(m string) string {
 		if rest, escaped := strings.CutPrefix(m, "$$"); escaped {
 			return "$" + rest
 		}
 		name := strings.TrimSuffix(m[2:], "}")
 		if !strings.HasSuffix(m, "}") || !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name) {
-			c.badAt(v.at, path, "holds a ${ that is no ${NAME}", "write $${ where ${ itself is meant")
+			c.BadAt(v.At, path, "holds a ${ that is no ${NAME}", "write $${ where ${ itself is meant")
 			ok = false
 			return ""
 		}
 		value, set := c.environ[name]
 		if !set || value == "" {
-			c.badAt(v.at, path, fmt.Sprintf("the environment variable %s is not set", name), "export it before the start, or name a file instead")
+			c.BadAt(v.At, path, fmt.Sprintf("the environment variable %s is not set", name), "export it before the start, or name a file instead")
 			ok = false
 		}
 		return value

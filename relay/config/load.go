@@ -10,6 +10,7 @@ import (
 	"github.com/knadh/koanf/v2"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/document"
 )
 
 // Load reads the effective configuration: defaults, the YAML file at path, then the variables of environ (each
@@ -23,7 +24,7 @@ func Load(path string, environ []string, kinds []relay.SinkKind) (*Config, error
 	}
 	l := &loader{
 		converter: &converter{
-			reporter: &reporter{file: path, origins: origins{}},
+			Reporter: &document.Reporter{File: path, Origins: document.Origins{}},
 			root:     root,
 			folder:   filepath.Dir(path),
 			environ:  environment(environ),
@@ -38,11 +39,11 @@ func Load(path string, environ []string, kinds []relay.SinkKind) (*Config, error
 	if err != nil {
 		return nil, err
 	}
-	if len(l.problems) > 0 {
-		return nil, Problems(sortProblems(l.problems))
+	if len(l.Problems) > 0 {
+		return nil, Problems(document.Sorted(l.Problems))
 	}
-	cfg.Warnings = sortProblems(l.warnings)
-	cfg.origins, cfg.schema = l.origins, root
+	cfg.Warnings = document.Sorted(l.Warnings)
+	cfg.origins, cfg.schema = l.Origins, root
 	return cfg, nil
 }
 
@@ -62,9 +63,9 @@ type loader struct {
 }
 
 func (l *loader) load(path string, environ []string) (*Config, error) {
-	file := &value{shape: shapeNull}
+	file := &document.Value{Shape: document.Null}
 	if path != "" {
-		if file = l.readFile(path); file == nil {
+		if file = l.Read(path, "name a configuration file with -c, or begin with a copy of configs/minimal.yaml"); file == nil {
 			return nil, nil
 		}
 	}
@@ -78,7 +79,7 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 		if err := k.Load(confmap.Provider(given, ""), nil); err != nil {
 			return nil, fmt.Errorf("load %s: %w", path, err)
 		}
-	} else if file.shape != shapeNull {
+	} else if file.Shape != document.Null {
 		return nil, nil
 	}
 	if err := k.Load(l.environment(environ), nil); err != nil {
@@ -96,12 +97,12 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 }
 
 // findTypes notes the type of each sink first, because it decides which keys the sink has.
-func (l *loader) findTypes(file *value) {
-	if sinks, ok := file.entry("sinks"); ok {
-		for _, s := range sinks.value.entries {
-			l.types[s.key] = ""
-			if t, ok := s.value.entry("type"); ok {
-				l.types[s.key] = t.value.text
+func (l *loader) findTypes(file *document.Value) {
+	if sinks, ok := file.Entry("sinks"); ok {
+		for _, s := range sinks.Value.Entries {
+			l.types[s.Key] = ""
+			if t, ok := s.Value.Entry("type"); ok {
+				l.types[s.Key] = t.Value.Text
 			}
 		}
 	}
@@ -159,11 +160,11 @@ func (l *loader) unknownType(schema *node, name string) {
 	t := l.types[name]
 	switch {
 	case t == "":
-		l.bad(path, "is missing", "choose one of "+strings.Join(schema.sinkTypes(), ", "))
-	case didYouMean(t, schema.sinkTypes()) != "":
-		l.bad(path, fmt.Sprintf("there is no sink type %q", relay.Clip(t, clipAt)), didYouMean(t, schema.sinkTypes()))
+		l.Bad(path, "is missing", "choose one of "+strings.Join(schema.sinkTypes(), ", "))
+	case document.DidYouMean(t, schema.sinkTypes()) != "":
+		l.Bad(path, fmt.Sprintf("there is no sink type %q", relay.Clip(t, clipAt)), document.DidYouMean(t, schema.sinkTypes()))
 	default:
-		l.bad(path, fmt.Sprintf("there is no sink type %q", relay.Clip(t, clipAt)), "choose one of "+strings.Join(schema.sinkTypes(), ", "))
+		l.Bad(path, fmt.Sprintf("there is no sink type %q", relay.Clip(t, clipAt)), "choose one of "+strings.Join(schema.sinkTypes(), ", "))
 	}
 }
 

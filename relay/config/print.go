@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/document"
 )
 
 // Redacted stands for a secret in what [Config.Print] writes.
@@ -28,12 +30,12 @@ func (c *Config) Print(w io.Writer) error {
 
 type printer struct {
 	out     bytes.Buffer
-	origins origins
+	origins document.Origins
 }
 
 func (p *printer) object(fields []*field, v reflect.Value, indent, path string) {
 	for _, f := range fields {
-		below := join(path, f.name)
+		below := document.Join(path, f.name)
 		switch fv := v.FieldByIndex(f.index); {
 		case f.node.kind == kindObject:
 			p.printf("%s%s:\n", indent, f.name)
@@ -87,10 +89,10 @@ func (p *printer) origin(path string) string {
 	switch at, given := p.origins[path]; {
 	case !given:
 		return ""
-	case at.variable != "":
-		return "  # " + at.variable
+	case at.Variable != "":
+		return "  # " + at.Variable
 	default:
-		return fmt.Sprintf("  # line %d", at.line)
+		return fmt.Sprintf("  # line %d", at.Line)
 	}
 }
 

@@ -23,9 +23,9 @@ func (l *loader) validate(c *Config) {
 	l.server(&c.Server)
 	l.listen("admin.listen", c.Admin.Listen)
 	if c.Admin.Listen == c.Server.Listen && !strings.HasSuffix(c.Admin.Listen, ":0") {
-		l.bad("admin.listen", "is the same address as server.listen", "the admin listener must not be public")
+		l.Bad("admin.listen", "is the same address as server.listen", "the admin listener must not be public")
 	} else if !isLoopback(c.Admin.Listen) {
-		l.warn("admin.listen", "is reachable from other machines and has no login", "keep it on 127.0.0.1 or behind a firewall")
+		l.Warn("admin.listen", "is reachable from other machines and has no login", "keep it on 127.0.0.1 or behind a firewall")
 	}
 	l.redis(&c.Redis)
 	catalog := l.catalog(c.Notifications.ExtraTopics)
@@ -47,7 +47,7 @@ func between[T interface {
 }](l *loader, path string, got, least, most T,
 ) {
 	if got < least || got > most {
-		l.bad(path, text(reflect.ValueOf(got))+" is out of range",
+		l.Bad(path, text(reflect.ValueOf(got))+" is out of range",
 			fmt.Sprintf("choose something from %s to %s", text(reflect.ValueOf(least)), text(reflect.ValueOf(most))))
 	}
 }
@@ -58,7 +58,7 @@ func (l *loader) server(s *Server) {
 	between(l, "server.shutdown_grace", s.ShutdownGrace, time.Millisecond, time.Hour)
 	if s.PublicURL != "" {
 		if problem := checkPublicURL(s.PublicURL); problem != "" {
-			l.bad("server.public_url", problem, "write https://host, https://host:port or https://host/path")
+			l.Bad("server.public_url", problem, "write https://host, https://host:port or https://host/path")
 		}
 		s.PublicURL = strings.TrimRight(s.PublicURL, "/")
 	}
@@ -69,9 +69,9 @@ func (l *loader) server(s *Server) {
 		case o == "*":
 		case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || o != u.Scheme+"://"+u.Host,
 			strings.Contains(u.Host, "*"):
-			l.bad(path, fmt.Sprintf("%q is not an origin", relay.Clip(o, clipAt)), "write https://host, https://host:port or *")
+			l.Bad(path, fmt.Sprintf("%q is not an origin", relay.Clip(o, clipAt)), "write https://host, https://host:port or *")
 		case u.Scheme == "http" && !isLoopback(net.JoinHostPort(u.Hostname(), "80")):
-			l.warn(path, "pages over plain http can be changed on their way", "use https")
+			l.Warn(path, "pages over plain http can be changed on their way", "use https")
 		}
 	}
 	l.tls(&s.TLS)
@@ -91,13 +91,13 @@ func checkPublicURL(s string) string {
 func (l *loader) listen(path, address string) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		l.bad(path, fmt.Sprintf("%q is not an address", relay.Clip(address, clipAt)), "write host:port, such as 127.0.0.1:8080 or :8080")
+		l.Bad(path, fmt.Sprintf("%q is not an address", relay.Clip(address, clipAt)), "write host:port, such as 127.0.0.1:8080 or :8080")
 		return
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-		l.bad(path, fmt.Sprintf("%q is not a port", relay.Clip(port, clipAt)), "choose a number from 1 to 65535, or 0 for any that is free")
+		l.Bad(path, fmt.Sprintf("%q is not a port", relay.Clip(port, clipAt)), "choose a number from 1 to 65535, or 0 for any that is free")
 	} else if _, err := netip.ParseAddr(host); err != nil && host != "" && !hostName().MatchString(host) {
-		l.bad(path, fmt.Sprintf("%q is not a host (port %d)", relay.Clip(host, clipAt), n), "write a name or an IP address; IPv6 goes in brackets")
+		l.Bad(path, fmt.Sprintf("%q is not a host (port %d)", relay.Clip(host, clipAt), n), "write a name or an IP address; IPv6 goes in brackets")
 	}
 }
 
@@ -118,42 +118,42 @@ func isLoopback(address string) bool {
 
 func (l *loader) tls(t *TLS) {
 	switch {
-	case l.failed("server.tls"), t.CertFile == "" && t.KeyFile == "":
+	case l.Failed("server.tls"), t.CertFile == "" && t.KeyFile == "":
 		return
 	case t.CertFile == "":
-		l.bad("server.tls.cert_file", "is missing beside key_file", "give both for TLS, or none for plain HTTP")
+		l.Bad("server.tls.cert_file", "is missing beside key_file", "give both for TLS, or none for plain HTTP")
 		return
 	case t.KeyFile == "":
-		l.bad("server.tls.key_file", "is missing beside cert_file", "give both for TLS, or none for plain HTTP")
+		l.Bad("server.tls.key_file", "is missing beside cert_file", "give both for TLS, or none for plain HTTP")
 		return
 	}
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
-		l.bad("server.tls", "certificate and key are no pair: "+strings.TrimPrefix(err.Error(), "tls: "), "")
+		l.Bad("server.tls", "certificate and key are no pair: "+strings.TrimPrefix(err.Error(), "tls: "), "")
 		return
 	}
 	if leaf, err := x509.ParseCertificate(pair.Certificate[0]); err == nil && time.Now().After(leaf.NotAfter) {
-		l.warn("server.tls.cert_file", "the certificate expired on "+leaf.NotAfter.Format(time.DateOnly), "renew it")
+		l.Warn("server.tls.cert_file", "the certificate expired on "+leaf.NotAfter.Format(time.DateOnly), "renew it")
 	}
 }
 
 func (l *loader) redis(r *Redis) {
 	switch {
-	case r.URLFile == "" || l.failed("redis"):
+	case r.URLFile == "" || l.Failed("redis"):
 	case r.URL != "":
-		l.bad("redis.url_file", "is given beside redis.url", "give one of them")
+		l.Bad("redis.url_file", "is given beside redis.url", "give one of them")
 	default:
 		r.URL, _ = readSecret(r.URLFile) // filePath has read it before
 	}
 	if r.URL == "" {
 		if r.DataDir == "" {
-			l.bad("redis.data_dir", "is empty", "our own redis-server needs a folder; or set redis.url")
+			l.Bad("redis.data_dir", "is empty", "our own redis-server needs a folder; or set redis.url")
 		}
 	} else if problem := checkRedisURL(r.URL); problem != "" {
-		l.bad("redis.url", problem, "write redis://host:6379, rediss://, unix:///path, redis+sentinel://, redis+cluster:// or memory:")
+		l.Bad("redis.url", problem, "write redis://host:6379, rediss://, unix:///path, redis+sentinel://, redis+cluster:// or memory:")
 	}
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$`).MatchString(r.Prefix) {
-		l.bad("redis.prefix", fmt.Sprintf("%q cannot begin the name of a key", relay.Clip(r.Prefix, clipAt)), "use 1 to 63 of A-Z, a-z, 0-9, _, ., : and -")
+		l.Bad("redis.prefix", fmt.Sprintf("%q cannot begin the name of a key", relay.Clip(r.Prefix, clipAt)), "use 1 to 63 of A-Z, a-z, 0-9, _, ., : and -")
 	}
 	between(l, "redis.partitions", r.Partitions, 1, 1024)
 	between(l, "redis.retention.history", r.Retention.History, time.Second, 10*365*24*time.Hour)
@@ -214,21 +214,21 @@ func (l *loader) catalog(extra []string) *relay.Catalog {
 	var good []string
 	for i, t := range extra {
 		if _, err := relay.NewCatalog([]string{t}); err != nil {
-			l.bad(fmt.Sprintf("notifications.extra_topics[%d]", i), err.Error(), "")
+			l.Bad(fmt.Sprintf("notifications.extra_topics[%d]", i), err.Error(), "")
 			continue
 		}
 		good = append(good, t)
 	}
 	c, err := relay.NewCatalog(good)
 	if err != nil {
-		l.bad("notifications.extra_topics", err.Error(), "")
+		l.Bad("notifications.extra_topics", err.Error(), "")
 	}
 	return c
 }
 
 // sink checks one sink and returns it with its filters as relay.Filter wants them.
 func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
-	read := !l.failed(path) // a setting that could not be read would seem to be missing
+	read := !l.Failed(path) // a setting that could not be read would seem to be missing
 	l.filters(path, &s, catalog)
 	between(l, path+".timeout", s.Timeout, time.Millisecond, time.Hour)
 	between(l, path+".concurrency", s.Concurrency, 1, 1024)
@@ -239,7 +239,7 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 	}
 	between(l, path+".retry.max_attempts", s.Retry.MaxAttempts, 0, 100)
 	if s.Retry.MaxAttempts > 1 && len(s.Retry.Schedule) == 0 {
-		l.bad(path+".retry.max_attempts", "asks for further attempts, and the schedule is empty", "give retry.schedule a wait, or leave it out")
+		l.Bad(path+".retry.max_attempts", "asks for further attempts, and the schedule is empty", "give retry.schedule a wait, or leave it out")
 	}
 	for i, d := range s.Retry.Schedule {
 		between(l, fmt.Sprintf("%s.retry.schedule[%d]", path, i), d, time.Millisecond, 365*24*time.Hour)
@@ -254,7 +254,7 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 	}
 	if w, ok := s.Settings.(relay.SinkWarner); ok {
 		for _, f := range w.Warnings() {
-			l.warn(path+"."+bracketed(f.Field), f.Problem, "")
+			l.Warn(path+"."+bracketed(f.Field), f.Problem, "")
 		}
 	}
 	return s
@@ -271,9 +271,9 @@ func (l *loader) invalid(path string, err error) {
 		}
 	case errors.As(err, &field):
 		path += "." + bracketed(field.Field)
-		l.badAt(l.origins.of(path), path, field.Problem, "")
+		l.BadAt(l.Origins.Of(path), path, field.Problem, "")
 	default:
-		l.badAt(l.origins.of(path), path, err.Error(), "")
+		l.BadAt(l.Origins.Of(path), path, err.Error(), "")
 	}
 }
 
@@ -281,7 +281,7 @@ func (l *loader) invalid(path string, err error) {
 func (l *loader) pace(path string, s *Sink) {
 	between(l, path+".burst", s.Burst, 0, 100_000)
 	if s.Burst > 0 && !s.Rate.Limited() {
-		l.bad(path+".burst", "says nothing without a rate", "give rate, or leave it out")
+		l.Bad(path+".burst", "says nothing without a rate", "give rate, or leave it out")
 	}
 	d := s.Digest
 	if d.Wait != 0 {
@@ -296,14 +296,14 @@ func (l *loader) pace(path string, s *Sink) {
 			problem, fix = "says nothing beside an ordering, which gathers nothing", "leave out one of ordering and digest"
 		}
 		if d.Max != defaultSink().Digest.Max {
-			l.bad(path+".digest.max", problem, fix)
+			l.Bad(path+".digest.max", problem, fix)
 		}
 		if len(d.By) > 0 {
-			l.bad(path+".digest.by", problem, fix)
+			l.Bad(path+".digest.by", problem, fix)
 		}
 	}
 	if d.Wait != 0 && s.Ordering != "none" {
-		l.bad(path+".ordering", "cannot be kept beside a digest, which gathers", "leave out one of ordering and digest")
+		l.Bad(path+".ordering", "cannot be kept beside a digest, which gathers", "leave out one of ordering and digest")
 	}
 }
 

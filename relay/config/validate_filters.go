@@ -15,7 +15,7 @@ func (l *loader) filters(path string, s *Sink, catalog *relay.Catalog) {
 	if catalog != nil {
 		for i, t := range s.Topics {
 			if err := catalog.CheckPatterns([]string{t}); err != nil {
-				l.bad(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
+				l.Bad(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
 			}
 		}
 	}
@@ -36,11 +36,11 @@ func (l *loader) when(path, text string) {
 	var e *when.Error
 	switch {
 	case !errors.As(err, &e):
-		l.bad(path, err.Error(), "")
+		l.Bad(path, err.Error(), "")
 	case e.Place() == "":
-		l.bad(path, e.Text, e.Hint)
+		l.Bad(path, e.Text, e.Hint)
 	default:
-		l.bad(path, e.Place()+": "+e.Text, e.Hint)
+		l.Bad(path, e.Place()+": "+e.Text, e.Hint)
 	}
 }
 
@@ -48,7 +48,7 @@ func (l *loader) when(path, text string) {
 func (l *loader) wanted(path string, list []string, check func(string) string) []string {
 	for i, value := range list {
 		if problem := check(value); problem != "" {
-			l.bad(fmt.Sprintf("%s[%d]", path, i), problem, "")
+			l.Bad(fmt.Sprintf("%s[%d]", path, i), problem, "")
 		}
 	}
 	if slices.Contains(list, "*") {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/document"
 )
 
 // capabilities are what a key may be allowed to do besides reading its hubs.
@@ -19,7 +20,7 @@ func capabilities() []string {
 // keys checks each API key, and that no name and no key stands for two.
 func (l *loader) keys(keys []Key) {
 	if len(keys) == 0 {
-		l.bad("auth.keys", "is empty: nobody could connect", "make a key with hubrelay keys new")
+		l.Bad("auth.keys", "is empty: nobody could connect", "make a key with hubrelay keys new")
 		return
 	}
 	names, digests := map[string]int{}, map[[32]byte]int{}
@@ -27,20 +28,20 @@ func (l *loader) keys(keys []Key) {
 		path := fmt.Sprintf("auth.keys[%d]", i)
 		l.key(path, k)
 		if first, twice := names[k.Name]; twice && k.Name != "" {
-			l.bad(path+".name", fmt.Sprintf("%q is the name of auth.keys[%d] already", k.Name, first), "give each key its own")
+			l.Bad(path+".name", fmt.Sprintf("%q is the name of auth.keys[%d] already", k.Name, first), "give each key its own")
 		} else {
 			names[k.Name] = i
 		}
-		if l.failed(path) {
+		if l.Failed(path) {
 			continue
 		}
 		digest, err := k.Digest()
 		if err != nil {
-			l.bad(path+".key_file", err.Error(), "make a key with hubrelay keys new")
+			l.Bad(path+".key_file", err.Error(), "make a key with hubrelay keys new")
 			continue
 		}
 		if first, twice := digests[digest]; twice {
-			l.bad(path, fmt.Sprintf("is the same key as auth.keys[%d]", first), "a key can have one meaning only")
+			l.Bad(path, fmt.Sprintf("is the same key as auth.keys[%d]", first), "a key can have one meaning only")
 			continue
 		}
 		digests[digest] = i
@@ -48,41 +49,41 @@ func (l *loader) keys(keys []Key) {
 }
 
 func (l *loader) key(path string, k Key) {
-	broken := l.failed(path) // then what seems to be missing may be the thing that was misspelled
+	broken := l.Failed(path) // then what seems to be missing may be the thing that was misspelled
 	switch {
 	case k.Name == "" && !broken:
-		l.bad(path+".name", "is missing", "name the key: it shows in logs and metrics")
+		l.Bad(path+".name", "is missing", "name the key: it shows in logs and metrics")
 	case k.Name != "" && !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`).MatchString(k.Name):
-		l.bad(path+".name", fmt.Sprintf("%q is no name for a key", relay.Clip(k.Name, clipAt)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
+		l.Bad(path+".name", fmt.Sprintf("%q is no name for a key", relay.Clip(k.Name, clipAt)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}
 	if !broken {
 		l.keySource(path, k)
 	}
 	if len(k.Hubs) == 0 && !broken {
-		l.bad(path+".hubs", "is empty: the key opens nothing", `list its hubs, or write ["*"] for all`)
+		l.Bad(path+".hubs", "is empty: the key opens nothing", `list its hubs, or write ["*"] for all`)
 	}
 	for i, h := range k.Hubs {
 		if problem := checkIdentifier(h); problem != "" {
-			l.bad(fmt.Sprintf("%s.hubs[%d]", path, i), problem, "")
+			l.Bad(fmt.Sprintf("%s.hubs[%d]", path, i), problem, "")
 		}
 	}
 	if k.AccountID != "" {
 		if problem := checkIdentifier(k.AccountID); problem != "" {
-			l.bad(path+".account_id", problem, "")
+			l.Bad(path+".account_id", problem, "")
 		}
 	}
 	for i, c := range k.Capabilities {
 		if slices.Contains(capabilities(), c) {
 			continue
 		}
-		hint := didYouMean(c, capabilities())
+		hint := document.DidYouMean(c, capabilities())
 		if hint == "" {
 			hint = "there are " + strings.Join(capabilities(), " and ")
 		}
-		l.bad(fmt.Sprintf("%s.capabilities[%d]", path, i), fmt.Sprintf("%q is no capability", relay.Clip(c, clipAt)), hint)
+		l.Bad(fmt.Sprintf("%s.capabilities[%d]", path, i), fmt.Sprintf("%q is no capability", relay.Clip(c, clipAt)), hint)
 	}
 	if !k.Expires.IsZero() && time.Now().After(k.Expires) {
-		l.warn(path+".expires", "the key has expired", "remove it or give it more time")
+		l.Warn(path+".expires", "the key has expired", "remove it or give it more time")
 	}
 }
 
@@ -96,16 +97,16 @@ func (l *loader) keySource(path string, k Key) {
 	}
 	switch {
 	case given == 0:
-		l.bad(path, "has no key", "give one of key, key_file and key_sha256; make a key with hubrelay keys new")
+		l.Bad(path, "has no key", "give one of key, key_file and key_sha256; make a key with hubrelay keys new")
 	case given > 1:
-		l.bad(path, "has more than one of key, key_file and key_sha256", "give exactly one")
+		l.Bad(path, "has more than one of key, key_file and key_sha256", "give exactly one")
 	case k.Key != "":
 		if err := checkKey(k.Key); err != nil {
-			l.bad(path+".key", err.Error(), "make a key with hubrelay keys new")
+			l.Bad(path+".key", err.Error(), "make a key with hubrelay keys new")
 		}
 	case k.KeySHA256 != "":
 		if b, err := hex.DecodeString(k.KeySHA256); err != nil || len(b) != 32 {
-			l.bad(path+".key_sha256", "is not 64 hexadecimal digits", "printf %s KEY | sha256sum")
+			l.Bad(path+".key_sha256", "is not 64 hexadecimal digits", "printf %s KEY | sha256sum")
 		}
 	}
 }

@@ -1,7 +1,9 @@
-package config
+package document
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -24,7 +26,7 @@ func firstToken(n ast.Node) *token.Token {
 
 // hostPort mends a mistake of the parser, which takes the item http://host:80 of a list inside {} for a map. In YAML a
 // colon ends a plain key only before a space.
-func (p *yamlParser) hostPort(n ast.Node) *value {
+func (p *yamlParser) hostPort(n ast.Node) *Value {
 	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) == 1 && m.Start.Type != token.MappingStartType {
 		n = m.Values[0]
 	}
@@ -41,37 +43,37 @@ func (p *yamlParser) hostPort(n ast.Node) *value {
 	if rest.Line != colon.Line || rest.Column != colon.Column+1 {
 		return nil
 	}
-	return &value{shape: shapeString, text: key.Value + ":" + scalar.GetToken().Value, at: p.at(key.Token)}
+	return &Value{Shape: String, Text: key.Value + ":" + scalar.GetToken().Value, At: p.at(key.Token)}
 }
 
 // value converts a node and everything below it.
-func (p *yamlParser) value(n ast.Node, path string, depth int) *value {
+func (p *yamlParser) value(n ast.Node, path string, depth int) *Value {
 	if n == nil {
-		return &value{at: p.origin}
+		return &Value{At: p.origin}
 	}
-	v := &value{at: p.at(firstToken(n))}
-	if p.count++; p.count > maxValues || depth > maxDepth {
-		if p.count <= maxValues || p.count == maxValues+1 {
-			p.badAt(v.at, path, fmt.Sprintf("is too much: %d values in %d levels are the limit", maxValues, maxDepth), "")
+	v := &Value{At: p.at(firstToken(n))}
+	if p.count++; p.count > MaxValues || depth > maxDepth {
+		if p.count <= MaxValues || p.count == MaxValues+1 {
+			p.BadAt(v.At, path, fmt.Sprintf("is too much: %d values in %d levels are the limit", MaxValues, maxDepth), "")
 		}
-		v.broken = true
+		v.Broken = true
 		return v
 	}
 	switch n := n.(type) {
 	case *ast.MappingNode:
-		v.shape = shapeMap
+		v.Shape = Map
 		p.entries(v, n.Values, path, depth)
 	case *ast.MappingValueNode:
-		v.shape = shapeMap
+		v.Shape = Map
 		p.entries(v, []*ast.MappingValueNode{n}, path, depth)
 	case *ast.SequenceNode:
-		v.shape = shapeList
+		v.Shape = List
 		for i, item := range n.Values {
 			if s := p.hostPort(item); s != nil {
-				v.items = append(v.items, s)
+				v.Items = append(v.Items, s)
 				continue
 			}
-			v.items = append(v.items, p.value(item, fmt.Sprintf("%s[%d]", path, i), depth+1))
+			v.Items = append(v.Items, p.value(item, fmt.Sprintf("%s[%d]", path, i), depth+1))
 		}
 	case *ast.AnchorNode:
 		inner := p.value(n.Value, path, depth+1)
@@ -86,56 +88,56 @@ func (p *yamlParser) value(n ast.Node, path string, depth int) *value {
 		if strings.HasPrefix(n.GetToken().Value, "!!") {
 			hint = "leave the tag out"
 		}
-		p.badAt(v.at, path, "tags such as "+n.GetToken().Value+" have no meaning here", hint)
-		v.broken = true
+		p.BadAt(v.At, path, "tags such as "+n.GetToken().Value+" have no meaning here", hint)
+		v.Broken = true
 	default:
 		p.scalar(v, n, path)
 	}
 	return v
 }
 
-func (p *yamlParser) alias(n *ast.AliasNode, v *value, path string) *value {
+func (p *yamlParser) alias(n *ast.AliasNode, v *Value, path string) *Value {
 	name := ""
 	if n.Value != nil {
 		name = n.Value.GetToken().Value
 	}
 	target, ok := p.anchors[name]
 	if !ok {
-		p.badAt(v.at, path, fmt.Sprintf("there is no anchor %q above", name), quoteStar)
-		v.broken = true
+		p.BadAt(v.At, path, fmt.Sprintf("there is no anchor %q above", name), quoteStar)
+		v.Broken = true
 		return v
 	}
 	return target
 }
 
-func (p *yamlParser) scalar(v *value, n ast.Node, path string) {
-	v.text = n.GetToken().Value
+func (p *yamlParser) scalar(v *Value, n ast.Node, path string) {
+	v.Text = n.GetToken().Value
 	switch n := n.(type) {
 	case *ast.NullNode:
-		v.text = ""
+		v.Text = ""
 	case *ast.StringNode:
-		v.shape, v.text = shapeString, n.Value
+		v.Shape, v.Text = String, n.Value
 	case *ast.LiteralNode:
-		v.shape, v.text = shapeString, ""
+		v.Shape, v.Text = String, ""
 		if n.Value != nil {
-			v.text = n.Value.Value
+			v.Text = n.Value.Value
 		}
 	case *ast.IntegerNode:
-		v.shape = shapeInt
+		v.Shape = Int
 	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		v.shape = shapeFloat
+		v.Shape = Float
 	case *ast.BoolNode:
-		v.shape = shapeBool
+		v.Shape = Bool
 	default:
-		p.badAt(v.at, path, "is not a value", "")
-		v.broken = true
+		p.BadAt(v.At, path, "is not a value", "")
+		v.Broken = true
 	}
 }
 
 // entries fills the map v: own keys first, then those that merge keys (<<) bring.
-func (p *yamlParser) entries(v *value, nodes []*ast.MappingValueNode, path string, depth int) {
-	seen := make(map[string]position, len(nodes))
-	var merged []*value
+func (p *yamlParser) entries(v *Value, nodes []*ast.MappingValueNode, path string, depth int) {
+	seen := make(map[string]Position, len(nodes))
+	var merged []*Value
 	for _, n := range nodes {
 		if n.Key == nil {
 			continue
@@ -149,41 +151,41 @@ func (p *yamlParser) entries(v *value, nodes []*ast.MappingValueNode, path strin
 			continue
 		}
 		at := p.at(n.Key.GetToken())
-		below := join(path, key)
+		below := Join(path, key)
 		child := p.value(n.Value, below, depth+1)
 		if first, twice := seen[key]; twice {
-			p.badAt(at, below, "is given twice", fmt.Sprintf("the first is in line %d", first.line))
+			p.BadAt(at, below, "is given twice", fmt.Sprintf("the first is in line %d", first.Line))
 			continue
 		}
 		seen[key] = at
-		v.entries = append(v.entries, entry{key: key, at: at, value: child})
+		v.Entries = append(v.Entries, Entry{Key: key, At: at, Value: child})
 	}
 	p.merge(v, merged, seen, path)
 }
 
-func (p *yamlParser) merge(v *value, merged []*value, seen map[string]position, path string) {
+func (p *yamlParser) merge(v *Value, merged []*Value, seen map[string]Position, path string) {
 	for len(merged) > 0 {
 		from := merged[0]
 		merged = merged[1:]
-		if p.count += len(from.items) + len(from.entries); p.count > maxValues {
-			p.badAt(from.at, path, fmt.Sprintf("is too much: %d values are the limit", maxValues), "")
+		if p.count += len(from.Items) + len(from.Entries); p.count > MaxValues {
+			p.BadAt(from.At, path, fmt.Sprintf("is too much: %d values are the limit", MaxValues), "")
 			return
 		}
-		switch from.shape {
-		case shapeList:
-			merged = append(append([]*value{}, from.items...), merged...)
-		case shapeMap:
-			for _, e := range from.entries {
-				if _, own := seen[e.key]; !own {
-					seen[e.key] = e.at
-					v.entries = append(v.entries, e)
+		switch from.Shape {
+		case List:
+			merged = append(append([]*Value{}, from.Items...), merged...)
+		case Map:
+			for _, e := range from.Entries {
+				if _, own := seen[e.Key]; !own {
+					seen[e.Key] = e.At
+					v.Entries = append(v.Entries, e)
 				}
 			}
 		default:
-			if from.broken {
+			if from.Broken {
 				continue
 			}
-			p.badAt(from.at, path, "only a map can be merged with <<", "")
+			p.BadAt(from.At, path, "only a map can be merged with <<", "")
 		}
 	}
 }
@@ -194,17 +196,40 @@ func (p *yamlParser) key(n ast.MapKeyNode, path string) (string, bool) {
 		node = k.Value
 	}
 	if s, ok := node.(ast.ScalarNode); ok {
-		v := &value{at: p.at(s.GetToken())}
+		v := &Value{At: p.at(s.GetToken())}
 		p.scalar(v, s, path)
-		return v.text, !v.broken
+		return v.Text, !v.Broken
 	}
-	p.badAt(p.at(n.GetToken()), path, "a key must be a plain word", "")
+	p.BadAt(p.at(n.GetToken()), path, "a key must be a plain word", "")
 	return "", false
 }
 
-func join(path, key string) string {
+// Join is the path of a key below another.
+func Join(path, key string) string {
 	if path == "" {
 		return key
 	}
 	return path + "." + key
+}
+
+// Scalar is the value of a scalar as YAML reads it: a bool, an int64, a float64, or else its text.
+func (v *Value) Scalar() any {
+	switch v.Shape {
+	case Bool:
+		return v.Text == "true"
+	case Int:
+		if i, err := ParseInt(v.Text); err == nil {
+			return i
+		}
+	case Float:
+		if x, err := strconv.ParseFloat(v.Text, 64); err == nil && !math.IsInf(x, 0) && !math.IsNaN(x) {
+			return x
+		}
+	}
+	return v.Text
+}
+
+// ParseInt reads a whole number, perhaps with _ between its digits.
+func ParseInt(s string) (int64, error) {
+	return strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
 }

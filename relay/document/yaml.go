@@ -1,10 +1,9 @@
-package config
+package document
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -16,118 +15,121 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds of a configuration file; no real one comes near. The parser's time grows with the square of the keys of one
+// Bounds of a document; no real one comes near. The parser's time grows with the square of the keys of one
 // map, so the tokens are bounded before it runs (4,000 sinks of 15 keys each fit).
 const (
-	maxFile   = 10 << 20
+	MaxSize   = 10 << 20 // in bytes
 	maxTokens = 200_000
 	maxDepth  = 32
-	maxValues = 200_000
+	MaxValues = 200_000
 )
 
-// shape is what a YAML value is before the schema has its say.
-type shape int
+// Shape is what a YAML value is before the schema has its say.
+type Shape int
 
+// What a value may be.
 const (
-	shapeNull shape = iota
-	shapeString
-	shapeInt
-	shapeFloat
-	shapeBool
-	shapeList
-	shapeMap
+	Null Shape = iota
+	String
+	Int
+	Float
+	Bool
+	List
+	Map
 )
 
-func (s shape) String() string {
+// String is how a message names it.
+func (s Shape) String() string {
 	return [...]string{"nothing", "a string", "a number", "a number", "true or false", "a list", "a map"}[s]
 }
 
-// value is one YAML value with its position. Aliases share values, so nobody changes one.
-type value struct {
-	shape   shape
-	broken  bool   // reported already
-	text    string // of a scalar, as written, quotes and escapes resolved
-	at      position
-	items   []*value
-	entries []entry
+// Value is one YAML value with its position. Aliases share values, so nobody changes one.
+type Value struct {
+	Shape   Shape
+	Broken  bool   // reported already
+	Text    string // of a scalar, as written, quotes and escapes resolved
+	At      Position
+	Items   []*Value
+	Entries []Entry
 }
 
-// entry is one key of a map.
-type entry struct {
-	key   string
-	at    position
-	value *value
+// Entry is one key of a map.
+type Entry struct {
+	Key   string
+	At    Position
+	Value *Value
 }
 
-func (v *value) entry(key string) (entry, bool) {
-	for _, e := range v.entries {
-		if e.key == key {
+// Entry returns the entry of a map with that key.
+func (v *Value) Entry(key string) (Entry, bool) {
+	for _, e := range v.Entries {
+		if e.Key == key {
 			return e, true
 		}
 	}
-	return entry{}, false
+	return Entry{}, false
 }
 
-// readFile reads and parses the file; it reports what is wrong and then returns nil.
-func (r *reporter) readFile(path string) *value {
-	data, err := readBounded(path, maxFile)
+// Read reads and parses the file; it reports what is wrong and then returns nil. Hint is for a file that cannot be read.
+func (r *Reporter) Read(path, hint string) *Value {
+	data, err := ReadBounded(path, MaxSize)
 	if err != nil {
-		r.badAt(position{}, "", "cannot be read: "+reason(err), "name a configuration file with -c, or begin with a copy of configs/minimal.yaml")
+		r.BadAt(Position{}, "", "cannot be read: "+Reason(err), hint)
 		return nil
 	}
-	return r.parse(data, position{line: 1, column: 1})
+	return r.Parse(data, Position{Line: 1, Column: 1})
 }
 
-// parse parses one YAML document. origin is the position to report for what has no line of its own; a position with a
-// variable stands for all of the document.
-func (r *reporter) parse(data []byte, origin position) *value {
+// Parse parses one YAML document, which JSON is too, and returns nil for one that is none. Origin is the position to
+// report for what has no line of its own; a position with a variable stands for all of the document.
+func (r *Reporter) Parse(data []byte, origin Position) *Value {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if at, ok := invalidText(data); !ok {
-		r.badAt(origin.within(at), "", "is not UTF-8 text", "save the file as UTF-8")
+		r.BadAt(origin.within(at), "", "is not UTF-8 text", "save the file as UTF-8")
 		return nil
 	}
-	p := &yamlParser{reporter: r, origin: origin, anchors: map[string]*value{}}
+	p := &yamlParser{Reporter: r, origin: origin, anchors: map[string]*Value{}}
 	file := p.syntax(string(data))
 	if file == nil {
 		return nil
 	}
-	var root *value
+	var root *Value
 	for _, doc := range file.Docs {
 		if _, directive := doc.Body.(*ast.DirectiveNode); directive || doc.Body == nil {
 			continue
 		}
 		if root != nil {
-			r.badAt(p.at(firstToken(doc.Body)), "", "a second YAML document begins here", "keep one document in the file")
+			r.BadAt(p.at(firstToken(doc.Body)), "", "a second YAML document begins here", "keep one document in the file")
 			break
 		}
 		root = p.value(doc.Body, "", 0)
 	}
 	if root == nil {
-		root = &value{shape: shapeNull, at: origin}
+		root = &Value{Shape: Null, At: origin}
 	}
 	return root
 }
 
 // within returns at, or the origin itself where that is an environment variable.
-func (p position) within(at position) position {
-	if p.variable != "" {
+func (p Position) within(at Position) Position {
+	if p.Variable != "" {
 		return p
 	}
 	return at
 }
 
-func invalidText(data []byte) (position, bool) {
+func invalidText(data []byte) (Position, bool) {
 	if utf8.Valid(data) {
-		return position{}, true
+		return Position{}, true
 	}
-	at := position{line: 1, column: 1}
+	at := Position{Line: 1, Column: 1}
 	for len(data) > 0 {
 		c, size := utf8.DecodeRune(data)
 		if c == utf8.RuneError && size == 1 {
 			break
 		}
-		if at.column++; c == '\n' {
-			at = position{line: at.line + 1, column: 1}
+		if at.Column++; c == '\n' {
+			at = Position{Line: at.Line + 1, Column: 1}
 		}
 		data = data[size:]
 	}
@@ -136,17 +138,17 @@ func invalidText(data []byte) (position, bool) {
 
 // yamlParser turns the syntax tree into values.
 type yamlParser struct {
-	*reporter
-	origin  position
-	anchors map[string]*value
+	*Reporter
+	origin  Position
+	anchors map[string]*Value
 	count   int
 }
 
-func (p *yamlParser) at(t *token.Token) position {
+func (p *yamlParser) at(t *token.Token) Position {
 	if t == nil || t.Position == nil {
 		return p.origin
 	}
-	return p.origin.within(position{line: max(1, t.Position.Line), column: max(1, t.Position.Column)})
+	return p.origin.within(Position{Line: max(1, t.Position.Line), Column: max(1, t.Position.Column)})
 }
 
 // syntax parses text. Nesting is bounded before the parser, which recurses, sees it; the recover is there because the
@@ -154,17 +156,17 @@ func (p *yamlParser) at(t *token.Token) position {
 func (p *yamlParser) syntax(text string) (file *ast.File) {
 	defer func() {
 		if bad := recover(); bad != nil {
-			p.badAt(p.origin, "", "is not valid YAML", "")
+			p.BadAt(p.origin, "", "is not valid YAML", "")
 			file = nil
 		}
 	}()
 	tokens := lexer.Tokenize(text)
 	if len(tokens) > maxTokens {
-		p.badAt(p.at(tokens[maxTokens]), "", fmt.Sprintf("is longer than %d words and marks", maxTokens), "")
+		p.BadAt(p.at(tokens[maxTokens]), "", fmt.Sprintf("is longer than %d words and marks", maxTokens), "")
 		return nil
 	}
 	if t := tooDeep(tokens); t != nil {
-		p.badAt(p.at(t), "", fmt.Sprintf("is nested more than %d levels deep", maxDepth), "")
+		p.BadAt(p.at(t), "", fmt.Sprintf("is nested more than %d levels deep", maxDepth), "")
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -214,19 +216,19 @@ func (p *yamlParser) syntaxError(text string, err error) {
 	}
 	hint := ""
 	lines := strings.Split(text, "\n")
-	if at.line >= 1 && at.line <= len(lines) {
-		line := lines[at.line-1]
+	if at.Line >= 1 && at.Line <= len(lines) {
+		line := lines[at.Line-1]
 		if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") {
 			message, hint = "the line begins with a tab", "YAML is indented with spaces"
 		} else {
 			hint = quoteHint(line)
 		}
-		if at.line >= 2 && hint == "" && strings.HasSuffix(strings.TrimSpace(lines[at.line-2]), " *") {
+		if at.Line >= 2 && hint == "" && strings.HasSuffix(strings.TrimSpace(lines[at.Line-2]), " *") {
 			hint = quoteStar // a lone * takes what follows it for its name
 		}
 	}
 	message, _, _ = strings.Cut(message, "\n")
-	p.badAt(at, "", "is not valid YAML: "+message, hint)
+	p.BadAt(at, "", "is not valid YAML: "+message, hint)
 }
 
 // What YAML makes of the most common patterns and of ${NAME} is not what their author meant.
@@ -250,13 +252,4 @@ func quoteHint(line string) string {
 		return quoteWhole
 	}
 	return ""
-}
-
-// reason says why a file could not be opened, without repeating its name.
-func reason(err error) string {
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		return pe.Err.Error()
-	}
-	return err.Error()
 }
