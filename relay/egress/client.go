@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hubrelay/hubrelay/relay/guard"
 )
@@ -22,44 +21,16 @@ const (
 	KeptAnswer = 1 << 10
 	// drainedAnswer is how much more is read so that the connection can be used again; a longer answer closes it.
 	drainedAnswer = 64 << 10
-	dialTimeout   = 10 * time.Second
-	idleTimeout   = 90 * time.Second
-	// idleConns is more than any sensible concurrency, so that a busy sink does not dial for every request.
-	idleConns = 128
-	// A connection that is silent for pingAfter is asked for a sign of life, and left when none comes within pingWait: all
-	// attempts share one HTTP/2 connection, and the kernel takes a quarter of an hour to notice that it is dead.
-	pingAfter = 15 * time.Second
-	pingWait  = 10 * time.Second
 )
 
 // Client posts to targets through a guard. It may be used concurrently.
 type Client struct {
-	transport *http.Transport
+	transport *Transport
 }
 
 // NewClient returns a Client that dials what g lets through. tlsConfig may be nil.
 func NewClient(g *guard.Guard, tlsConfig *tls.Config) *Client {
 	return &Client{transport: NewTransport(g, tlsConfig)}
-}
-
-// NewTransport returns a transport that judges each address after DNS, just before it is dialled. It asks no proxy,
-// since the guard must judge the target itself. tlsConfig may be nil.
-func NewTransport(g *guard.Guard, tlsConfig *tls.Config) *http.Transport {
-	if tlsConfig == nil {
-		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: g.Control}
-	return &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSClientConfig:        tlsConfig,
-		TLSHandshakeTimeout:    dialTimeout,
-		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
-		MaxIdleConnsPerHost:    idleConns,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true,
-	}
 }
 
 // Answer is what the far side said.

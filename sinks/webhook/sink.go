@@ -120,8 +120,8 @@ func ourHeaders(h http.Header, userAgent string) {
 
 // builder returns what makes a transport. Without a proxy each address is judged as it is dialled, with one before the
 // proxy is asked for it; neither asks a proxy that the environment names.
-func builder(g *guard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool) *http.Transport {
-	return func(c *tls.Config, roots *x509.CertPool) *http.Transport {
+func builder(g *guard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool) *egress.Transport {
+	return func(c *tls.Config, roots *x509.CertPool) *egress.Transport {
 		t := egress.NewTransport(g, c)
 		if through != nil {
 			p := &proxy{url: through, guard: g, resolver: net.DefaultResolver, roots: roots}

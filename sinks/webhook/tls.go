@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,25 +116,25 @@ const keptTransports = 8
 
 // transports gives the transport that fits the present content of the files. Safe for concurrent use.
 type transports struct {
-	make  func(*tls.Config, [3]*pemFile) (*http.Transport, error)
+	make  func(*tls.Config, [3]*pemFile) (*egress.Transport, error)
 	base  *tls.Config
 	files [3]*egress.File[*pemFile]
 	log   *slog.Logger
 
 	now atomic.Pointer[generation]
 	mu  sync.Mutex
-	old []*http.Transport // the last few, whose connections may not have ended
+	old []*egress.Transport // the last few, whose connections may not have ended
 }
 
 // generation is a transport and the contents it was made for. Contents that make none keep the transport before.
 type generation struct {
-	*http.Transport
+	*egress.Transport
 	made [3]*pemFile
 }
 
-func newTransports(c *Config, log *slog.Logger, base *tls.Config, build func(*tls.Config, *x509.CertPool) *http.Transport) (*transports, error) {
+func newTransports(c *Config, log *slog.Logger, base *tls.Config, build func(*tls.Config, *x509.CertPool) *egress.Transport) (*transports, error) {
 	t := &transports{base: base, log: log}
-	t.make = func(base *tls.Config, p [3]*pemFile) (*http.Transport, error) {
+	t.make = func(base *tls.Config, p [3]*pemFile) (*egress.Transport, error) {
 		config, err := c.TLS.config(base, p)
 		if err != nil {
 			return nil, err
@@ -173,7 +172,7 @@ func (t *transports) contents() [3]*pemFile {
 
 // current makes a new transport when a file has changed: connections of the old one end once they are idle. A
 // certificate whose key has not come yet is not usable, and the old pair stays.
-func (t *transports) current() *http.Transport {
+func (t *transports) current() *egress.Transport {
 	g := t.now.Load()
 	contents := t.contents()
 	if contents == g.made {

@@ -1,0 +1,113 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// secure is an https server that speaks HTTP/2 as long as modern says so, a client that trusts it, and its address.
+func secure(t *testing.T, modern *atomic.Bool, serve http.HandlerFunc) (*Client, *Target) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(serve)
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	srv.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := srv.TLS.Clone()
+		if c.GetConfigForClient = nil; !modern.Load() {
+			c.NextProtos = []string{"http/1.1"}
+		}
+		return c, nil
+	}
+	trusting, ok := srv.Client().Transport.(*http.Transport)
+	if !ok {
+		t.Fatal("the test server's client has another transport")
+	}
+	c := NewClient(local(t), trusting.TLSClientConfig)
+	t.Cleanup(c.Close)
+	target, err := ParseTarget(srv.URL+"/s3cret", local(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, target
+}
+
+// Which protocol is spoken is the server's choice, whenever it changes its mind.
+func TestProtocols(t *testing.T) {
+	var modern atomic.Bool
+	var proto, from atomic.Value
+	c, target := secure(t, &modern, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+		proto.Store(r.Proto)
+		from.Store(r.RemoteAddr)
+	})
+	post := func() string {
+		t.Helper()
+		answer, err := c.Post(t.Context(), target, nil, []byte("body"))
+		if err != nil || answer.Body != "body" {
+			t.Fatalf("got %+v, %v", answer, err)
+		}
+		return proto.Load().(string) //nolint:errcheck // only strings are stored
+	}
+	if got := post(); got != "HTTP/1.1" {
+		t.Errorf("the first post went by %s", got)
+	}
+	var conns []any
+	for range 3 {
+		if got := post(); got != "HTTP/1.1" || c.transport.http1.Load() == nil {
+			t.Errorf("another went by %s", got)
+		}
+		conns = append(conns, from.Load())
+	}
+	if conns[0] != conns[2] {
+		t.Error("the connection was not used again")
+	}
+	c.Close()
+	modern.Store(true)
+	for range 2 {
+		if got := post(); got != "HTTP/2.0" || c.transport.http1.Load() != nil {
+			t.Errorf("after the server has learned HTTP/2, a post went by %s", got)
+		}
+	}
+}
+
+// A server whose certificate nobody vouches for is refused on every way to it, and a handshake may not take for ever.
+func TestHandshakes(t *testing.T) {
+	var modern atomic.Bool
+	c, target := secure(t, &modern, func(http.ResponseWriter, *http.Request) {})
+	c.transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	host := target.Host()
+	for _, known := range []*string{nil, &host} {
+		c.transport.http1.Store(known)
+		var unknown *tls.CertificateVerificationError
+		if _, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.As(err, &unknown) {
+			t.Errorf("got %v", err)
+		}
+	}
+	c.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _ = far.Close() })
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		return near, nil
+	}
+	c.transport.TLSHandshakeTimeout = 20 * time.Millisecond
+	if _, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "no TLS handshake within 20ms") {
+		t.Errorf("got %v", err)
+	}
+	c.transport.TLSHandshakeTimeout = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := c.Post(ctx, target, nil, []byte("{}")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
