@@ -18,15 +18,20 @@ const (
 	CodeNoURI              Code = "404.uri"
 	CodeNoSink             Code = "404.sink"
 	CodeNoDeadLetter       Code = "404.deadletter"
+	CodeNoContainer        Code = "404.container"
+	CodeNoInstance         Code = "404.instance"
+	CodeNoJob              Code = "404.job"
 	CodeMethod             Code = "405.method"
 	CodeInvalidState       Code = "409.invalid-state"
 	CodeTooLarge           Code = "413.too-large"
 	CodeInvalidContentType Code = "415.invalid-content-type"
 	CodeMissingArgument    Code = "422.missing-argument"
 	CodeInvalidArgument    Code = "422.invalid-argument"
+	CodeNotCompatible      Code = "422.not-compatible"
 	CodeUpgradeRequired    Code = "426.upgrade-required"
 	CodeUnknown            Code = "500.unknown"
 	CodeNotReady           Code = "503.not-ready"
+	CodeNotEnabled         Code = "503.not-enabled"
 )
 
 type codeInfo struct {
@@ -52,6 +57,12 @@ func infoOf(c Code) codeInfo {
 		return codeInfo{http.StatusNotFound, "There is no such sink"}
 	case CodeNoDeadLetter:
 		return codeInfo{http.StatusNotFound, "There is no such dead letter"}
+	case CodeNoContainer:
+		return codeInfo{http.StatusNotFound, "There is no such container"}
+	case CodeNoInstance:
+		return codeInfo{http.StatusNotFound, "There is no such instance"}
+	case CodeNoJob:
+		return codeInfo{http.StatusNotFound, "There is no such job"}
 	case CodeInvalidState:
 		return codeInfo{http.StatusConflict, "This is not possible in the present state"}
 	case CodeMethod:
@@ -64,8 +75,12 @@ func infoOf(c Code) codeInfo {
 		return codeInfo{http.StatusUnprocessableEntity, "Something required is missing"}
 	case CodeInvalidArgument:
 		return codeInfo{http.StatusUnprocessableEntity, "A value is not acceptable"}
+	case CodeNotCompatible:
+		return codeInfo{http.StatusUnprocessableEntity, "These two do not go together"}
 	case CodeUpgradeRequired:
 		return codeInfo{http.StatusUpgradeRequired, "This needs a websocket upgrade over HTTP/1.1"}
+	case CodeNotEnabled:
+		return codeInfo{http.StatusServiceUnavailable, "This relay is not configured to do this"}
 	case CodeNotReady:
 		return codeInfo{http.StatusServiceUnavailable, "The relay cannot do this right now"}
 	default:

@@ -48,12 +48,15 @@ type Observer interface {
 	Refused(code relay.Code)
 }
 
-// Options are what the interface stands on. All but PublicURL, AllowedOrigins, MaxBody, Log and Observer are required.
+// Options are what the interface stands on. All but Migrations, PublicURL, AllowedOrigins, MaxBody, Log and
+// Observer are required.
 type Options struct {
 	Keyring   *auth.Keyring
 	Tokens    Tokens
 	Publisher Publisher
 	Streams   Streams
+	// Migrations is nil where this relay has no driver.
+	Migrations Migrations
 	// Catalog is what topics= is checked against.
 	Catalog *relay.Catalog
 	// PublicURL is the relay's address as clients see it, for the Link header; empty to take it from each request.
@@ -71,7 +74,8 @@ type API struct {
 	opt     Options
 	public  *url.URL // nil where PublicURL is empty
 	origins origins
-	routes  map[string]route
+	routes  map[string]route // by path
+	named   []route          // those with names in their path
 	bodies  sync.Pool
 	// drainTime bounds how long a refused request's body is read.
 	drainTime time.Duration
@@ -80,10 +84,17 @@ type API struct {
 	turnedAway seldom // pages of other origins
 }
 
-// handler answers, or returns an error before it has written anything.
-type handler func(w http.ResponseWriter, r *http.Request) *relay.Error
+// handler answers, or returns an error before it has written anything. Names are what stands in the path for those of
+// the route's pattern.
+type handler func(w http.ResponseWriter, r *http.Request, names []string) *relay.Error
+
+// plain is the handler of a path without names.
+func plain(h func(http.ResponseWriter, *http.Request) *relay.Error) handler {
+	return func(w http.ResponseWriter, r *http.Request, _ []string) *relay.Error { return h(w, r) }
+}
 
 type route struct {
+	pattern string
 	methods map[string]handler
 	allow   string
 }
@@ -114,9 +125,13 @@ func New(o Options) (*API, error) {
 		return nil, err
 	}
 	a.routes = map[string]route{
-		pathNotifications: newRoute(a.notifications, "GET", "HEAD").with(a.publish, "POST"),
-		pathOpenAPI:       newRoute(document(openAPI), "GET", "HEAD"),
-		pathAsyncAPI:      newRoute(document(asyncAPI), "GET", "HEAD"),
+		pathNotifications: newRoute(plain(a.notifications), "GET", "HEAD").with(plain(a.publish), "POST"),
+		pathOpenAPI:       newRoute(plain(document(openAPI)), "GET", "HEAD"),
+		pathAsyncAPI:      newRoute(plain(document(asyncAPI)), "GET", "HEAD"),
+	}
+	a.named = []route{
+		newRoute(a.tasks, "GET", "HEAD").with(a.migrate, "POST").at(pathTasks),
+		newRoute(a.job, "GET", "HEAD").at(pathJob),
 	}
 	return a, nil
 }
@@ -133,11 +148,30 @@ func (rt route) with(h handler, methods ...string) route {
 	return rt
 }
 
+func (rt route) at(pattern string) route {
+	rt.pattern = pattern
+	return rt
+}
+
+// route finds what is at a path, and what stands in it for the names of its pattern.
+func (a *API) route(r *http.Request) (route, []string, bool) {
+	if rt, ok := a.routes[r.URL.Path]; ok {
+		return rt, nil, true
+	}
+	path := r.URL.EscapedPath()
+	for _, rt := range a.named {
+		if names, ok := match(rt.pattern, path); ok {
+			return rt, names, true
+		}
+	}
+	return route{}, nil, false
+}
+
 func (rt route) allowed() string { return rt.allow + http.MethodOptions }
 
 // ServeHTTP answers one request. Paths are taken as they come: nothing is cleaned or redirected.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rt, ok := a.routes[r.URL.Path]
+	rt, names, ok := a.route(r)
 	if !ok {
 		a.fail(w, r, relay.NewError(relay.CodeNoURI,
 			"there is nothing at "+strconv.Quote(relay.Clip(r.URL.Path, 200))+"; GET "+pathOpenAPI+" lists what there is"))
@@ -147,7 +181,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h, ok := rt.methods[r.Method]
 	switch {
 	case ok:
-		if err := h(w, r); err != nil {
+		if err := h(w, r, names); err != nil {
 			a.fail(w, r, err)
 		}
 	case r.Method == http.MethodOptions:

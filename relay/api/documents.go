@@ -13,7 +13,7 @@ var openAPI string
 //go:embed asyncapi.yaml
 var asyncAPI string
 
-func document(text string) handler {
+func document(text string) func(http.ResponseWriter, *http.Request) *relay.Error {
 	return func(w http.ResponseWriter, _ *http.Request) *relay.Error {
 		h := w.Header()
 		h.Set("Content-Type", "application/yaml; charset=utf-8")

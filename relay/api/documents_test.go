@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -41,7 +42,11 @@ func TestOpenAPIHasEveryRouteAndNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, rt := range a.routes {
+	routes := maps.Clone(a.routes)
+	for _, rt := range a.named {
+		routes[rt.pattern] = rt
+	}
+	for path, rt := range routes {
 		for method := range rt.methods {
 			if doc.Paths[path][strings.ToLower(method)] == nil {
 				t.Errorf("%s %s is not in the document", method, path)
@@ -50,7 +55,7 @@ func TestOpenAPIHasEveryRouteAndNoOther(t *testing.T) {
 	}
 	for path, methods := range doc.Paths {
 		for method := range methods {
-			if a.routes[path].methods[strings.ToUpper(method)] == nil {
+			if method != "parameters" && routes[path].methods[strings.ToUpper(method)] == nil {
 				t.Errorf("the document has %s %s, which does not exist", method, path)
 			}
 		}

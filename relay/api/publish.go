@@ -38,28 +38,19 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if refused := key.Require(auth.CapabilityPublish); refused != nil {
 		return refused
 	}
-	id, given, refused := hubID(r)
+	id, refused := namedHub(r, key, "the hub to publish in")
 	if refused != nil {
-		return refused
-	}
-	if !given {
-		return relay.NewError(relay.CodeMissingArgument, "the header X-Hub-Id is missing: it names the hub to publish in")
-	}
-	if refused := key.RequireHub(id); refused != nil {
 		return refused
 	}
 	repeat, refused := idempotencyKey(r)
 	if refused != nil {
 		return refused
 	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return relay.NewError(relay.CodeInvalidContentType, "the body must not be compressed: Content-Encoding is not supported")
-	}
-	b, _ := a.bodies.Get().(*body)
-	defer a.bodies.Put(b)
-	if refused := b.read(r, a.opt.MaxBody); refused != nil {
+	b, done, refused := a.body(r)
+	if refused != nil {
 		return refused
 	}
+	defer done()
 	p := ingest.Publication{
 		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeat, Body: b.buf,
 	}
@@ -102,6 +93,20 @@ func idempotencyKey(r *http.Request) (string, *relay.Error) {
 			"the header Idempotency-Key must be there once, with 1 to "+strconv.Itoa(maxIdempotencyKey)+" bytes")
 	}
 	return key, nil
+}
+
+// body reads the whole body of a request into a buffer that is the caller's until it calls done.
+func (a *API) body(r *http.Request) (b *body, done func(), refused *relay.Error) {
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return nil, nil, relay.NewError(relay.CodeInvalidContentType, "the body must not be compressed: Content-Encoding is not supported")
+	}
+	b, _ = a.bodies.Get().(*body)
+	done = func() { a.bodies.Put(b) }
+	if refused := b.read(r, a.opt.MaxBody); refused != nil {
+		done()
+		return nil, nil, refused
+	}
+	return b, done, nil
 }
 
 // read takes in the whole body of r, at most limit bytes, into b.buf.

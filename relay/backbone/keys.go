@@ -208,9 +208,6 @@ func (k Keys) Rate(name string) string { return k.prefix + "rate:" + name }
 // Token is what a token, given as a hash, opens.
 func (k Keys) Token(hash string) string { return k.prefix + "token:" + hash }
 
-// Job is a job's state.
-func (k Keys) Job(id string) string { return k.prefix + "job:" + id }
-
 // Servers is the hash of all servers of the inventory by their id, as JSON: cluster, settings. What belongs to the
 // inventory and to no hub shares a slot with it.
 func (k Keys) Servers() string { return k.grouped("inventory", ":servers") }
@@ -250,3 +247,25 @@ func (k Keys) StoredPartitions() string { return k.prefix + "partitions" }
 
 // Probe is the stream of readiness probes.
 func (k Keys) Probe() string { return k.prefix + "probe" }
+
+// Job is the hash of a migration job. It lies in the slot of its hub's partition, as all that follows but Turns.
+func (k Keys) Job(id string, partition int) string {
+	if k.cluster {
+		return k.tagged("job:"+id, partition)
+	}
+	return k.prefix + "job:" + id
+}
+
+// Jobs is the stream of a partition's jobs that are not over; its one group is that of the workers.
+func (k Keys) Jobs(partition int) string { return k.tagged("jobs", partition) }
+
+// InstanceJobs is the list of the jobs of an instance, the newest first.
+func (k Keys) InstanceJobs(partition int, instance string) string {
+	return k.tagged("jobs", partition) + ":" + instance
+}
+
+// MigrationLeases is the hash of the last lease of each instance that was ever migrated.
+func (k Keys) MigrationLeases(partition int) string { return k.tagged("migrating:leases", partition) }
+
+// Turns is the hash of the jobs that wait for their servers or have their turn.
+func (k Keys) Turns() string { return k.prefix + "turns" }

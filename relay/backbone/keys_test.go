@@ -67,7 +67,7 @@ func TestNames(t *testing.T) {
 		{single.DeadLetters("billing"), "hubrelay:deadletters:billing"},
 		{single.Retry("billing"), "hubrelay:retry:billing"},
 		{single.Rate("billing"), "hubrelay:rate:billing"},
-		{single.Job("7"), "hubrelay:job:7"},
+		{single.Job("7", 0), "hubrelay:job:7"},
 		{single.Digest("billing", "7f"), "hubrelay:digest:billing:7f"},
 		{cluster.Digest("billing", "7f"), "hubrelay:digest:{billing}:7f"},
 		{cluster.Digests("billing"), "hubrelay:digests:{billing}"},

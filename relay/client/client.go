@@ -12,14 +12,13 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
-	path           = "/v1/hubs/current/notifications"
+	notifications  = "/v1/hubs/current/notifications"
 	requestTimeout = 30 * time.Second
 	// maxAnswer bounds an answer: the ids of a body of 1 MiB stay far below it.
 	maxAnswer = 8 << 20
@@ -77,7 +76,7 @@ func (e *Error) Error() string {
 // Token returns a new token, which opens one stream of c.Hub. The error is an [*Error] where the server answered one.
 func (c *Client) Token(ctx context.Context) (string, error) {
 	var answer struct{ Token string }
-	if err := c.call(ctx, http.MethodGet, nil, nil, &answer); err != nil {
+	if err := c.call(ctx, http.MethodGet, notifications, nil, nil, &answer); err != nil {
 		return "", fmt.Errorf("get a token: %w", err)
 	}
 	if answer.Token == "" {
@@ -96,15 +95,15 @@ func (c *Client) Publish(ctx context.Context, contentType, idempotencyKey string
 		header.Set("Idempotency-Key", idempotencyKey)
 	}
 	var answer struct{ IDs []string }
-	if err := c.call(ctx, http.MethodPost, header, body, &answer); err != nil {
+	if err := c.call(ctx, http.MethodPost, notifications, header, body, &answer); err != nil {
 		return nil, fmt.Errorf("publish: %w", err)
 	}
 	return answer.IDs, nil
 }
 
 // call makes one request and decodes the member data of its answer.
-func (c *Client) call(ctx context.Context, method string, header http.Header, body []byte, data any) error {
-	address, err := c.endpoint()
+func (c *Client) call(ctx context.Context, method, path string, header http.Header, body []byte, data any) error {
+	address, err := c.endpoint(path)
 	if err != nil {
 		return err
 	}
@@ -142,15 +141,14 @@ func (c *Client) call(ctx context.Context, method string, header http.Header, bo
 	return nil
 }
 
-// endpoint is the address of the notifications.
-func (c *Client) endpoint() (*url.URL, error) {
+// endpoint is the address of a path, which is escaped as far as need be.
+func (c *Client) endpoint(path string) (*url.URL, error) {
 	address, err := url.Parse(c.URL)
 	if err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https" {
 		return nil, errors.New("the server's address must look like https://relay.example")
 	}
-	address.Path = strings.TrimSuffix(address.Path, "/") + path
-	address.RawPath, address.RawQuery, address.Fragment = "", "", ""
-	return address, nil
+	address.RawQuery, address.Fragment = "", ""
+	return address.JoinPath(path), nil
 }
 
 func (c *Client) header() http.Header {

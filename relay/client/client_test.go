@@ -58,7 +58,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch {
-	case r.Header.Get("Authorization") != "Bearer secret" || r.URL.Path != "/base"+path:
+	case r.Header.Get("Authorization") != "Bearer secret" || r.URL.Path != "/base"+notifications:
 		fail(w, relay.NewError(relay.CodeAuthInvalid, "the key is wrong"))
 	case r.Method == http.MethodPost:
 		body, _ := io.ReadAll(r.Body)
@@ -117,7 +117,7 @@ func TestPublish(t *testing.T) {
 func TestPublishFollowsNoRedirect(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
-	moved := httptest.NewServer(http.RedirectHandler(s.URL+"/base"+path, http.StatusMovedPermanently))
+	moved := httptest.NewServer(http.RedirectHandler(s.URL+"/base"+notifications, http.StatusMovedPermanently))
 	defer moved.Close()
 	_, err := (&Client{URL: moved.URL, Key: "secret", Hub: "h1"}).Publish(t.Context(), "application/json", "", []byte("{}"))
 	var refused *Error

@@ -63,7 +63,7 @@ func (o *ListenOptions) defaults() {
 func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.Notification, error] {
 	o.defaults()
 	return func(yield func(relay.Notification, error) bool) {
-		if _, err := c.endpoint(); err != nil {
+		if _, err := c.endpoint(notifications); err != nil {
 			yield(relay.Notification{}, err)
 			return
 		}
@@ -184,7 +184,7 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 		return nil, err
 	}
 	l.upgrading = true
-	address, err := l.client.endpoint()
+	address, err := l.client.endpoint(notifications)
 	if err != nil {
 		return nil, err
 	}

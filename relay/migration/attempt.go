@@ -1,0 +1,124 @@
+package migration
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// maxNote bounds what a driver notes of a step, in bytes.
+const maxNote = 64 << 10
+
+// attempt calls the driver once, and stores what it reports meanwhile. The error is the driver's, or says why its call
+// was ended.
+func (h *hand) attempt(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	reports := newReports(h.j)
+	done := make(chan error, 1)
+	m := h.j.migration()
+	go func() { done <- h.w.o.Driver.Migrate(ctx, m, reports.take) }()
+	tick := time.NewTicker(h.w.pace.tell)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if ctx.Err() == nil {
+				_ = h.tell(ctx, reports) // where that fails, the end is told all the same
+			}
+			return err
+		case <-reports.urgent:
+		case <-tick.C:
+		}
+		if err := h.tell(ctx, reports); err != nil {
+			cancel(err)
+			_ = <-done // it was told to end, and why
+			return err
+		}
+	}
+}
+
+// tell stores the progress that was reported, and tells of it.
+func (h *hand) tell(ctx context.Context, r *reports) error {
+	var u update
+	e := h.events()
+	for _, p := range r.news() {
+		text, err := encodeProgress(p)
+		if err != nil {
+			h.log.Error("the progress of a migration cannot be stored", "error", err)
+			continue
+		}
+		h.j.Progress[p.Step] = p
+		u.fields = append(u.fields, stepField+p.Step, text)
+		for _, s := range h.j.Steps {
+			if s.ID == p.Step {
+				e.step(h.j.task(s, false))
+			}
+		}
+	}
+	if len(u.fields) == 0 {
+		return nil
+	}
+	u.events = e.list
+	return h.apply(ctx, u)
+}
+
+// reports is what a driver has reported and nobody has stored yet.
+type reports struct {
+	urgent chan struct{} // holds one where a step has begun or is done
+
+	mu    sync.Mutex
+	known map[string]bool // the driver's steps: whether one has begun
+	order []string
+	fresh map[string]relay.Progress
+}
+
+func newReports(j *job) *reports {
+	r := &reports{urgent: make(chan struct{}, 1), known: make(map[string]bool), fresh: make(map[string]relay.Progress)}
+	for _, s := range j.Steps {
+		_, begun := j.Progress[s.ID]
+		r.known[s.ID] = begun
+	}
+	return r
+}
+
+// take takes a report of the driver. One of a step that the driver did not name is worth nothing.
+func (r *reports) take(p relay.Progress) {
+	if p.Time.IsZero() {
+		p.Time = time.Now().UTC()
+	}
+	if len(p.Note) > maxNote {
+		p.Note = nil
+	}
+	p.Bytes, p.Total = max(0, p.Bytes), max(0, p.Total)
+	r.mu.Lock()
+	begun, known := r.known[p.Step]
+	if known {
+		if _, waits := r.fresh[p.Step]; !waits {
+			r.order = append(r.order, p.Step)
+		}
+		r.fresh[p.Step], r.known[p.Step] = p, true
+	}
+	r.mu.Unlock()
+	if known && (!begun || p.Completed) {
+		select {
+		case r.urgent <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// news returns the latest report of each step that has one, in the order in which they came.
+func (r *reports) news() []relay.Progress {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]relay.Progress, len(r.order))
+	for i, step := range r.order {
+		list[i] = r.fresh[step]
+	}
+	r.order = nil
+	clear(r.fresh)
+	return list
+}

@@ -1,0 +1,36 @@
+-- Store a new job with its events, unless the instance is being moved, or is not where the caller saw it.
+-- KEYS: job, log, jobs, the instance's jobs, migrating, moved, instances and, with an idempotency key, its memory.
+-- ARGV: the instance's field, where it was seen, the job's id, its order, digest of the request, milliseconds to remember
+-- the idempotency key, milliseconds to keep the instance's jobs, how many, then id, topic, hub, account, data of each event.
+-- Returns what came of it, and the id of the job that this is about.
+local known = KEYS[8] and redis.call('GET', KEYS[8])
+if known then
+  local cut = string.find(known, '\n', 1, true)
+  if string.sub(known, 1, cut - 1) ~= ARGV[5] then
+    return {'reused', ''}
+  end
+  return {'created', string.sub(known, cut + 1)}
+end
+local other = redis.call('HGET', KEYS[5], ARGV[1])
+if other then
+  return {'migrating', other}
+end
+local placed = redis.call('HGET', KEYS[7], ARGV[1])
+if not placed then
+  return {'gone', ''}
+end
+if (redis.call('HGET', KEYS[6], ARGV[1]) or placed) ~= ARGV[2] then
+  return {'elsewhere', ''}
+end
+local entry = redis.call('XADD', KEYS[3], '*', 'job', ARGV[3])
+redis.call('HSET', KEYS[1], 'order', ARGV[4], 'field', ARGV[1], 'entry', entry,
+  'state', 'queued', 'queued', now(), 'changed', now())
+redis.call('HSET', KEYS[5], ARGV[1], ARGV[3])
+redis.call('LPUSH', KEYS[4], ARGV[3])
+redis.call('LTRIM', KEYS[4], 0, tonumber(ARGV[8]) - 1)
+redis.call('PEXPIRE', KEYS[4], ARGV[7])
+tell(KEYS[2], 9)
+if KEYS[8] then
+  redis.call('SET', KEYS[8], ARGV[5] .. '\n' .. ARGV[3], 'PX', ARGV[6])
+end
+return {'created', ARGV[3]}

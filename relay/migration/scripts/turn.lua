@@ -1,0 +1,42 @@
+-- Ask for a job's turn at its two servers, or keep the turn that it has. Whoever came first goes first at each server.
+-- KEYS: turns, a hash of "source destination since expires running" by job, separated by line feeds.
+-- ARGV: job, source, destination, most at once on a server, milliseconds until an entry that is not renewed is void.
+-- Returns 1 where the job may run.
+local at = tonumber(now())
+local function parse(text)
+  local parts = {}
+  for part in string.gmatch(text, '[^\n]+') do
+    parts[#parts + 1] = part
+  end
+  return {source = parts[1], destination = parts[2], since = tonumber(parts[3]), expires = tonumber(parts[4]), running = parts[5] == '1'}
+end
+local mine = {source = ARGV[2], destination = ARGV[3], since = at, running = false}
+local others = {}
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local turn = parse(all[i + 1])
+  if all[i] == ARGV[1] then
+    mine.since, mine.running = turn.since, turn.running
+  elseif turn.expires < at then
+    redis.call('HDEL', KEYS[1], all[i])
+  else
+    turn.job = all[i]
+    others[#others + 1] = turn
+  end
+end
+local function free(server)
+  local taken = 0
+  for _, turn in ipairs(others) do
+    local before = turn.running or turn.since < mine.since or (turn.since == mine.since and turn.job < ARGV[1])
+    if before and (turn.source == server or turn.destination == server) then
+      taken = taken + 1
+    end
+  end
+  return taken < tonumber(ARGV[4])
+end
+if not mine.running then
+  mine.running = free(mine.source) and free(mine.destination)
+end
+redis.call('HSET', KEYS[1], ARGV[1], table.concat({mine.source, mine.destination, string.format('%.0f', mine.since),
+  string.format('%.0f', at + tonumber(ARGV[5])), mine.running and '1' or '0'}, '\n'))
+return mine.running and 1 or 0

@@ -1,0 +1,196 @@
+package migration
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+)
+
+// Caller is who asks.
+type Caller struct {
+	// KeyName names the key. Idempotency keys are its own.
+	KeyName string
+	// Hub is the hub that the key opens and the request names.
+	Hub string
+	// Sees tells whether what belongs to an account may be shown to the caller.
+	Sees func(account string) bool
+}
+
+// Request asks for an instance to be migrated.
+type Request struct {
+	Caller
+	Container string
+	Instance  string
+	// ContentType and IdempotencyKey are the request's headers, empty where absent.
+	ContentType    string
+	IdempotencyKey string
+	Body           []byte
+}
+
+// Service answers requests for migrations. It may be used concurrently.
+type Service struct {
+	store     *store
+	inventory *Inventory
+	newID     func() string
+}
+
+// NewService returns the service on what a backbone holds. NewID returns an id as every notification has one.
+func NewService(b *backbone.Backbone, inventory *Inventory, newID func() string) *Service {
+	return &Service{store: newStore(b), inventory: inventory, newID: newID}
+}
+
+func newStore(b *backbone.Backbone) *store {
+	return &store{client: b.Commands(), readers: b.Readers(), keys: b.Keys()}
+}
+
+// maxTries bounds how often a request is looked at anew because its instance has just moved.
+const maxTries = 3
+
+// Migrate checks a request and stores its job. What it refuses is a *relay.Error; once it returns a descriptor, the job
+// is as safe as everything in Redis.
+func (s *Service) Migrate(ctx context.Context, r Request) (relay.TaskDescriptor, error) {
+	in, refused := parseInstruction(r.ContentType, r.Body)
+	if refused != nil {
+		return relay.TaskDescriptor{}, refused
+	}
+	key, digest := "", ""
+	if r.IdempotencyKey != "" {
+		key, digest = hashed("migrate", r.KeyName, r.Hub, r.IdempotencyKey), hashed(r.Container, r.Instance, string(r.Body))
+		known, err := s.store.known(ctx, r.Hub, key, digest)
+		if err != nil || known != "" {
+			return relay.TaskDescriptor{Action: actionMigrate, JobID: known}, s.explain(err)
+		}
+	}
+	for range maxTries {
+		o, err := s.order(ctx, r, in)
+		if err != nil {
+			return relay.TaskDescriptor{}, err
+		}
+		id, err := s.store.create(ctx, creation{order: o, events: s.created(&o), key: key, digest: digest})
+		switch {
+		case err == nil:
+			return relay.TaskDescriptor{Action: actionMigrate, JobID: id}, nil
+		case errors.Is(err, errMigrating):
+			return relay.TaskDescriptor{}, relay.NewError(relay.CodeInvalidState,
+				"the instance is being migrated already, by the job "+id+"; wait until it is over").With("job_id", id)
+		case !errors.Is(err, errElsewhere):
+			return relay.TaskDescriptor{}, s.explain(err)
+		}
+	}
+	return relay.TaskDescriptor{}, relay.NewError(relay.CodeNotReady, "the instance moves all the time; try again")
+}
+
+// order checks a request against the inventory.
+func (s *Service) order(ctx context.Context, r Request, in instruction) (order, error) {
+	found, err := s.find(ctx, r.Caller, r.Container, r.Instance, in.destination)
+	if err != nil {
+		return order{}, err
+	}
+	const at = "/value/destination_server_id"
+	name := strconv.Quote(relay.Clip(in.destination, 60))
+	switch {
+	case found.Destination.ID == "":
+		return order{}, relay.NewError(relay.CodeInvalidArgument, "there is no server "+name).At(at)
+	case found.Destination.ID == found.Source.ID:
+		return order{}, relay.NewError(relay.CodeInvalidState, "the instance is on the server "+name+" already").At(at)
+	case found.Source.Cluster == "":
+		return order{}, relay.NewError(relay.CodeInvalidState, "the server "+strconv.Quote(found.Source.ID)+
+			" that the instance is on has left the inventory; name it there again")
+	case found.Destination.Cluster != found.Source.Cluster:
+		return order{}, relay.NewError(relay.CodeNotCompatible, "the server "+name+" is in another cluster than the instance, which is in "+
+			strconv.Quote(found.Source.Cluster)).At(at)
+	}
+	c := found.Container
+	return order{
+		ID: s.newID(), Hub: c.Hub, Account: c.Account, Environment: c.Environment, Cluster: found.Source.Cluster,
+		Container: c.ID, Instance: r.Instance, Source: found.Source.ID, Destination: found.Destination.ID,
+		Stateful: c.Stateful, CopyVolumes: in.copyVolumes, Options: in.options, Key: r.KeyName,
+		SourceSettings: found.Source.Settings, DestinationSettings: found.Destination.Settings,
+	}, nil
+}
+
+// find looks an instance up. What the caller may not see does not exist.
+func (s *Service) find(ctx context.Context, c Caller, container, instance, destination string) (Found, error) {
+	found, err := s.inventory.Find(ctx, c.Hub, container, instance, destination)
+	switch {
+	case errors.Is(err, ErrNoContainer) || err == nil && !c.Sees(found.Container.Account):
+		return Found{}, relay.NewError(relay.CodeNoContainer, "the hub has no container "+strconv.Quote(relay.Clip(container, 60)))
+	case errors.Is(err, ErrNoInstance):
+		return Found{}, relay.NewError(relay.CodeNoInstance, "the container has no instance "+strconv.Quote(relay.Clip(instance, 60)))
+	}
+	return found, s.explain(err)
+}
+
+func (s *Service) created(o *order) []relay.Notification {
+	e := &events{of: o, newID: s.newID}
+	return e.job(topicJobCreated, relay.JobNew, "", o.Source).job(topicJobChanged, relay.JobQueued, "", o.Source).list
+}
+
+// Jobs lists the migrations of an instance, the newest first.
+func (s *Service) Jobs(ctx context.Context, c Caller, container, instance string) ([]relay.TaskDescriptor, error) {
+	if _, err := s.find(ctx, c, container, instance, ""); err != nil {
+		return nil, err
+	}
+	ids, err := s.store.ofInstance(ctx, c.Hub, container, instance)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	list := make([]relay.TaskDescriptor, len(ids))
+	for i, id := range ids {
+		list[i] = relay.TaskDescriptor{Action: actionMigrate, JobID: id}
+	}
+	return list, nil
+}
+
+// Job shows a job.
+func (s *Service) Job(ctx context.Context, c Caller, id string) (relay.Job, error) {
+	none := relay.NewError(relay.CodeNoJob, "the hub has no job "+strconv.Quote(relay.Clip(id, 60))+", or it was over too long ago")
+	if !isID(id) {
+		return relay.Job{}, none
+	}
+	j, err := s.store.job(ctx, c.Hub, id)
+	switch {
+	case err != nil:
+		return relay.Job{}, s.explain(err)
+	case j == nil || !c.Sees(j.Account):
+		return relay.Job{}, none
+	}
+	return j.view(), nil
+}
+
+// isID tells whether a job may have this id.
+func isID(id string) bool {
+	return len(id) == 24 && strings.Trim(id, "0123456789abcdef") == ""
+}
+
+// explain says what the sender can do about an error, and keeps its cause for our own logs.
+func (s *Service) explain(err error) error {
+	var answer *relay.Error
+	switch {
+	case err == nil || errors.As(err, &answer) || errors.Is(err, errDamaged):
+		return err
+	case errors.Is(err, errReused):
+		return relay.NewError(relay.CodeInvalidArgument,
+			"this Idempotency-Key was used for another request within ten minutes; use a new key for every new request")
+	case errors.Is(err, errGone):
+		return relay.NewError(relay.CodeNoInstance, "the instance has just left the inventory")
+	}
+	return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
+		"the relay's Redis does not answer; it may be that the job was stored. Send an Idempotency-Key to make repeats safe"), err)
+}
+
+// hashed makes one key of several parts, so that no two lists of parts give the same.
+func hashed(parts ...string) string {
+	h := sha256.New()
+	for _, part := range parts {
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash takes everything
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}

@@ -1,0 +1,241 @@
+package migration
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+)
+
+const (
+	// rememberJob is how long a job that is over can be looked at.
+	rememberJob = 30 * 24 * time.Hour
+	// rememberKey is how long an idempotency key is remembered (DESIGN, "Publishing").
+	rememberKey = 10 * time.Minute
+	// keptJobs is how many jobs of an instance are listed.
+	keptJobs = 100
+	// workers is the consumer group of the jobs' streams.
+	workers = "workers"
+)
+
+var (
+	//go:embed scripts/common.lua
+	commonSource string
+	//go:embed scripts/create.lua
+	createSource string
+	//go:embed scripts/take.lua
+	takeSource string
+	//go:embed scripts/change.lua
+	changeSource string
+	//go:embed scripts/beat.lua
+	beatSource string
+	//go:embed scripts/turn.lua
+	turnSource string
+
+	createScript = redis.NewScript(commonSource + createSource)
+	takeScript   = redis.NewScript(commonSource + takeSource)
+	changeScript = redis.NewScript(commonSource + changeSource)
+	beatScript   = redis.NewScript(beatSource)
+	turnScript   = redis.NewScript(commonSource + turnSource)
+)
+
+var (
+	errSuperseded = errors.New("another worker has taken the job over")
+	errMigrating  = errors.New("the instance is being migrated already")
+	errElsewhere  = errors.New("the instance has moved meanwhile")
+	errGone       = errors.New("the instance has left the inventory")
+	errReused     = errors.New("the idempotency key was used before with another request")
+)
+
+// store is the jobs in Redis. All times are Redis' own. It may be used concurrently.
+type store struct {
+	client  redis.UniversalClient
+	readers redis.UniversalClient
+	keys    backbone.Keys
+}
+
+// creation is a job that is to be stored.
+type creation struct {
+	order  order
+	events []relay.Notification
+	// key is a hash of the idempotency key with its owner, empty for none; digest tells the request from others.
+	key, digest string
+}
+
+// create stores a job and returns its id, for a repeat that of the first time. Where the instance is being migrated
+// already, it returns errMigrating and the id of that job.
+func (s *store) create(ctx context.Context, c creation) (string, error) {
+	text, err := json.Marshal(c.order)
+	if err != nil {
+		return "", fmt.Errorf("encode a job: %w", err)
+	}
+	o := &c.order
+	p := s.keys.Partition(o.Hub)
+	keys := []string{
+		s.keys.Job(o.ID, p), s.keys.Log(p), s.keys.Jobs(p), s.keys.InstanceJobs(p, Field(o.Container, o.Instance)), s.keys.Migrating(p),
+		s.keys.Moved(p), s.keys.Instances(p),
+	}
+	if c.key != "" {
+		keys = append(keys, s.keys.Idempotency(p, c.key))
+	}
+	args := []any{
+		Field(o.Container, o.Instance), o.Source, o.ID, text, c.digest, rememberKey.Milliseconds(), rememberJob.Milliseconds(), keptJobs,
+	}
+	reply, err := createScript.Run(ctx, s.client, keys, appendEvents(args, c.events)...).StringSlice()
+	if err != nil {
+		return "", fmt.Errorf("store a job: %w", err)
+	}
+	if len(reply) != 2 {
+		return "", errors.New("store a job: redis answered something else than was asked")
+	}
+	switch reply[0] {
+	case "created":
+		return reply[1], nil
+	case "migrating":
+		return reply[1], errMigrating
+	case "elsewhere":
+		return "", errElsewhere
+	case "reused":
+		return "", errReused
+	}
+	return "", errGone
+}
+
+func appendEvents(args []any, events []relay.Notification) []any {
+	for i := range events {
+		n := &events[i]
+		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
+	}
+	return args
+}
+
+// known returns the job that a request with this idempotency key has made, "" for none.
+func (s *store) known(ctx context.Context, hub, key, digest string) (string, error) {
+	text, err := s.client.Get(ctx, s.keys.Idempotency(s.keys.Partition(hub), key)).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for an earlier request: %w", err)
+	}
+	if len(text) <= len(digest) || text[:len(digest)+1] != digest+"\n" {
+		return "", errReused
+	}
+	return text[len(digest)+1:], nil
+}
+
+// job returns a job of a hub, nil where there is none.
+func (s *store) job(ctx context.Context, hub, id string) (*job, error) {
+	fields, err := s.client.HGetAll(ctx, s.keys.Job(id, s.keys.Partition(hub))).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read a job: %w", err)
+	}
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	j, err := decodeJob(fields)
+	if err != nil || j.Hub != hub {
+		return nil, err
+	}
+	return j, nil
+}
+
+// ofInstance returns the ids of an instance's jobs, the newest first.
+func (s *store) ofInstance(ctx context.Context, hub, container, instance string) ([]string, error) {
+	ids, err := s.client.LRange(ctx, s.keys.InstanceJobs(s.keys.Partition(hub), Field(container, instance)), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read the jobs of an instance: %w", err)
+	}
+	return ids, nil
+}
+
+// take takes a job up for a worker, nil where there is nothing left to do.
+func (s *store) take(ctx context.Context, partition int, entry, id, worker string) (*job, error) {
+	keys := []string{s.keys.Job(id, partition), s.keys.MigrationLeases(partition), s.keys.Jobs(partition)}
+	reply, err := takeScript.Run(ctx, s.client, keys, worker, entry).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("take up a job: %w", err)
+	}
+	if len(reply) == 0 {
+		return nil, nil
+	}
+	pairs, ok := reply[len(reply)-1].([]any)
+	if !ok {
+		return nil, errors.New("take up a job: redis answered something else than was asked")
+	}
+	fields := make(map[string]string, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		fields[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
+	}
+	return decodeJob(fields)
+}
+
+// update is a change of a job that a worker holds.
+type update struct {
+	// fields are names and values; the value "@now" is the time.
+	fields []string
+	events []relay.Notification
+	// over is set where nothing follows; the instance has moved to movedTo then, or, where that is empty, has not.
+	over    bool
+	movedTo string
+}
+
+// apply makes the change, once for a mark. It returns errSuperseded where the job has another worker by now.
+func (s *store) apply(ctx context.Context, j *job, mark string, u update) error {
+	p := s.keys.Partition(j.Hub)
+	keys := []string{
+		s.keys.Job(j.ID, p), s.keys.Log(p), s.keys.Jobs(p), s.keys.Migrating(p), s.keys.Moved(p), s.keys.Instances(p),
+	}
+	keep := ""
+	if u.over {
+		keep = strconv.FormatInt(rememberJob.Milliseconds(), 10)
+	}
+	args := []any{j.lease, mark, keep, u.movedTo, len(u.fields)}
+	for _, f := range u.fields {
+		args = append(args, f)
+	}
+	return mine(changeScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "change a job")
+}
+
+// beat shows that a job is being worked on; with an idle of more than zero it seems to have been left alone for so long.
+func (s *store) beat(ctx context.Context, j *job, worker string, idle time.Duration) error {
+	p := s.keys.Partition(j.Hub)
+	keys := []string{s.keys.Job(j.ID, p), s.keys.Jobs(p)}
+	return mine(beatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds()), "hold a job")
+}
+
+func mine(cmd *redis.Cmd, doing string) error {
+	held, err := cmd.Int()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", doing, err)
+	case held == 0:
+		return fmt.Errorf("%s: %w", doing, errSuperseded)
+	}
+	return nil
+}
+
+// turn asks for a job's turn at its servers, or keeps it for ttl, and tells whether the job may run.
+func (s *store) turn(ctx context.Context, o *order, most int, ttl time.Duration) (bool, error) {
+	n, err := turnScript.Run(ctx, s.client, []string{s.keys.Turns()}, o.ID, o.Source, o.Destination, most, ttl.Milliseconds()).Int()
+	if err != nil {
+		return false, fmt.Errorf("ask for a job's turn: %w", err)
+	}
+	return n == 1, nil
+}
+
+// yield gives a job's turn up.
+func (s *store) yield(ctx context.Context, id string) error {
+	if err := s.client.HDel(ctx, s.keys.Turns(), id).Err(); err != nil {
+		return fmt.Errorf("give up a job's turn: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package migration
+
+import (
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// view shows a job to those who asked for it.
+func (j *job) view() relay.Job {
+	v := relay.Job{ID: j.ID, HubID: j.Hub, Caption: j.Caption(), Tasks: make([]relay.JobTask, 0, len(j.Steps))}
+	v.State.Current, v.State.Changed, v.State.Error = j.State, j.Changed, j.Error
+	v.Events.Queued, v.Events.Started, v.Events.Completed = unlessZero(j.Queued), unlessZero(j.Started), unlessZero(j.Completed)
+	current := j.current()
+	for i, s := range j.Steps {
+		v.Tasks = append(v.Tasks, j.task(s, i == current))
+	}
+	return v
+}
+
+// current is the index of the step that runs or has failed, -1 for none.
+func (j *job) current() int {
+	if j.State != relay.JobRunning && j.State != relay.JobError {
+		return -1
+	}
+	current := -1
+	for i, s := range j.Steps {
+		if p, begun := j.Progress[s.ID]; begun && !p.Completed {
+			current = i
+		}
+	}
+	return current
+}
+
+func (j *job) task(s relay.MigrationStep, current bool) relay.JobTask {
+	t := relay.JobTask{ID: s.ID, Caption: s.Caption}
+	p, begun := j.Progress[s.ID]
+	t.State.Current, t.Bytes, t.Total = relay.JobNew, p.Bytes, p.Total
+	if begun {
+		t.State.Current, t.State.Changed, t.Progress = relay.JobRunning, unlessZero(p.Time), percent(p)
+	}
+	switch {
+	case p.Completed:
+		t.State.Current = relay.JobCompleted
+	case current:
+		if t.Error = j.Error; j.State == relay.JobError {
+			t.State.Current = relay.JobError
+		}
+	}
+	return t
+}
+
+// percent is how far a step is. Only one that is done has 100.
+func percent(p relay.Progress) int {
+	switch {
+	case p.Completed:
+		return 100
+	case p.Total <= 0 || p.Bytes <= 0:
+		return 0
+	}
+	return min(99, int(100*float64(p.Bytes)/float64(p.Total)))
+}
+
+func unlessZero(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
