@@ -12,6 +12,7 @@ RUN go mod download
 COPY cmd ./cmd
 COPY relay ./relay
 COPY sinks ./sinks
+COPY plugins ./plugins
 ARG VERSION=devel
 RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /hubrelay ./cmd/hubrelay
 

@@ -15,6 +15,14 @@ func TestDockerfileCopiesWhatExists(t *testing.T) {
 	if len(copies) == 0 {
 		t.Fatal("the Dockerfile copies nothing")
 	}
+	// Everything that the program is built from is copied.
+	packages := run(t, nil, "go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}", "../cmd/hubrelay")
+	for path := range strings.Lines(packages) {
+		top, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(path), "github.com/hubrelay/hubrelay/"), "/")
+		if !strings.Contains(file, "\nCOPY "+top+" ./"+top+"\n") {
+			t.Errorf("the Dockerfile does not copy %s, which %s is in", top, strings.TrimSpace(path))
+		}
+	}
 	ignore := read(t, "../.dockerignore")
 	for _, c := range copies {
 		paths := strings.Fields(c[1])
