@@ -59,8 +59,7 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	if err == nil {
 		err = l.configure(ctx, &list, d.o.Config)
 	}
-	var refused *refusedError
-	if errors.As(err, &refused) && before != nil {
+	if Refused(err) && before != nil {
 		d.inventory.set(before)
 	}
 	return err
@@ -90,6 +89,13 @@ func (d *Driver) Cancel(ctx context.Context, jobID string, lease int64) error {
 		return fmt.Errorf("cancel a migration: %w", err)
 	}
 	return nil
+}
+
+// Refused tells whether the error of a Configure is the driver's own word that it has no use for its configuration or its
+// servers.
+func Refused(err error) bool {
+	var refused *refusedError
+	return errors.As(err, &refused)
 }
 
 func (d *Driver) link(ctx context.Context) (*migrations, error) {

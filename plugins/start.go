@@ -199,9 +199,8 @@ func (s *session) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the plugin was not ready within %s (startup_timeout): %w", s.o.StartupTimeout, err)
 	}
-	var refused *refusedError
-	if errors.As(err, &refused) {
-		return refused
+	if Refused(err) {
+		return err
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	return errors.New(relay.Clip(first, 300))

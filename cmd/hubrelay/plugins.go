@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/plugins"
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
@@ -17,6 +18,7 @@ func newPlugins(std streams) *cobra.Command {
 }
 
 type pluginsCheck struct {
+	kind    string
 	config  string
 	env     []string
 	noTLS   bool
@@ -30,8 +32,9 @@ func newPluginsCheck(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags] COMMAND [ARGUMENT...]",
 		Short: "Check that a program is a good plugin",
-		Long: `Starts a program as the daemon would, in any language, and checks all that is asked of a plugin that is a sink: its start,
-its answers, its end. It delivers samples, so give it a configuration that does no harm.
+		Long: `Starts a program as the daemon would, in any language, and checks all that is asked of a plugin: its start, its answers,
+its end. It finds out whether it is a sink or a driver of migrations. A sink gets samples, so give it a configuration that
+does no harm; a driver is asked for migrations between servers that do not exist.
 
 What is behind the command is the program's own, also what looks like a flag.`,
 		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
@@ -41,6 +44,7 @@ What is behind the command is the program's own, also what looks like a flag.`,
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
+	flags.StringVar(&o.kind, "kind", "", "what the plugin must be, sink or driver; otherwise it is started once more to find out")
 	flags.StringVar(&o.config, "config", "{}", "what the plugin is configured with, a JSON object")
 	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the plugin's environment, which is empty otherwise; may repeat")
 	flags.BoolVar(&o.noTLS, "no-tls", false, "for a plugin that cannot do TLS, as tls: false in the configuration")
@@ -55,15 +59,24 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std streams, command []string) er
 	if err := json.Unmarshal([]byte(o.config), &config); err != nil {
 		return newUsageError(cmd, fmt.Errorf("--config is not a JSON object: %w", err))
 	}
+	if o.kind != "" && o.kind != plugins.KindSink && o.kind != plugins.KindDriver {
+		return newUsageError(cmd, fmt.Errorf("--kind %s is not known: choose %s or %s", o.kind, plugins.KindSink, plugins.KindDriver))
+	}
 	log := slog.DiscardHandler
 	if o.verbose {
 		log = slog.NewTextHandler(std.err, nil)
 	}
 	var failed error
 	paint, lines := paletteFor(std.out, std.env), json.NewEncoder(std.out)
-	good := plugintest.Check(cmd.Context(), plugintest.Plugin{
-		Command: command, Env: o.env, Config: json.RawMessage(o.config), PlainSocket: o.noTLS, StartupTimeout: o.timeout, Timeout: o.timeout, Log: slog.New(log),
-	}, func(r plugintest.Result) {
+	plugin := plugintest.Plugin{
+		Kind: o.kind, Command: command, Env: o.env, Config: json.RawMessage(o.config), PlainSocket: o.noTLS,
+		StartupTimeout: o.timeout, Timeout: o.timeout, Log: slog.New(log),
+	}
+	var err error
+	if plugin.Kind, err = plugintest.KindOf(cmd.Context(), plugin); err != nil {
+		return err
+	}
+	good := plugintest.Check(cmd.Context(), plugin, func(r plugintest.Result) {
 		verdict, why := "ok", ""
 		switch {
 		case r.Err != nil && r.Advice:
@@ -83,7 +96,7 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std streams, command []string) er
 		return failed
 	}
 	if !good {
-		return errors.New("the plugin did not pass; --verbose shows what it writes, and plugins/proto/sink/v1/sink.proto what is asked of it")
+		return fmt.Errorf("the plugin did not pass as a %[1]s; --verbose shows what it writes, and plugins/proto/%[1]s/v1/%[1]s.proto what is asked of it", plugin.Kind)
 	}
 	return nil
 }

@@ -192,6 +192,13 @@ func TestPluginsCheck(t *testing.T) {
 	if _, errOut, code = call(t, nil, "", "plugins", "check", "--config", "7", "x"); code != 2 || !strings.Contains(errOut, "--config is not a JSON object") {
 		t.Errorf("%d: %s", code, errOut)
 	}
+	if _, errOut, code = call(t, nil, "", "plugins", "check", "--kind", "source", "x"); code != 2 || !strings.Contains(errOut, "choose sink or driver") {
+		t.Errorf("%d: %s", code, errOut)
+	}
+	out, errOut, code = call(t, nil, "", "plugins", "check", "--timeout", "30s", "--kind", "driver", "--env", "GORACE=atexit_sleep_ms=0", "builtin:print")
+	if code != 1 || !strings.Contains(out, "of the kind sink, and was started as a driver") || !strings.Contains(errOut, "as a driver; --verbose") {
+		t.Errorf("%d:\n%s%s", code, out, errOut)
+	}
 	if _, errOut, code = call(t, nil, "", "plugins", "check"); code != 2 {
 		t.Errorf("%d: %s", code, errOut)
 	}

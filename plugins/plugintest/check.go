@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/plugins"
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 // Plugin is the program to check.
 type Plugin struct {
+	// Kind is plugins.KindSink or plugins.KindDriver. Where it is empty, the program is started once more to find out.
+	Kind string
 	// Command is the program and its arguments.
 	Command []string
 	// Env is its environment, NAME=value.
@@ -43,66 +44,109 @@ type Result struct {
 // run is a plugin that is being checked.
 type run struct {
 	p    Plugin
-	host *plugins.Host
+	host host
 
 	mu     sync.Mutex
 	events map[plugins.Event]int
 }
 
+// host is what the hosts of all kinds have in common.
+type host interface {
+	Status() plugins.Status
+	Close() error
+}
+
+// check is one thing that is asked of a plugin.
+type check struct {
+	name string
+	do   func(context.Context) error
+}
+
 // Check checks everything and calls report after each check. After a check without which the others mean nothing it stops. It
 // tells whether no rule was broken.
 func Check(ctx context.Context, p Plugin, report func(Result)) bool {
-	for _, d := range []*time.Duration{&p.StartupTimeout, &p.Timeout} {
-		if *d <= 0 {
-			*d = 10 * time.Second
-		}
-	}
+	p.setDefaults()
 	good := true
 	say := func(name string, advice bool, err error) bool {
 		report(Result{Name: name, Err: err, Advice: advice})
 		good = good && (err == nil || advice)
 		return err == nil
 	}
-	r, err := newRun(p, p.Config)
+	if err := p.findKind(ctx); err != nil {
+		say("the command can be used", false, err)
+		return false
+	}
+	open := openSink
+	if p.Kind == plugins.KindDriver {
+		open = openDriver
+	}
+	k, err := open(p)
 	if err != nil {
 		say("the command can be used", false, err)
 		return false
 	}
-	defer func() { _ = r.host.Close() }()
-	if !say("starts, is healthy, takes its configuration and answers", false, r.answers(ctx, sample("1", 100), 1)) {
+	defer func() { _ = k.host.Close() }()
+	if !say(k.first.name, false, k.first.do(ctx)) {
 		return false
 	}
-	for _, c := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"answers the next attempt of the same delivery", func(ctx context.Context) error { return r.answers(ctx, sample("1", 100), 2) }},
-		{"answers a notification of 256 KiB", func(ctx context.Context) error { return r.answers(ctx, sample("2", 256<<10-1000), 1) }},
-		{"answers a digest of 100", func(ctx context.Context) error { return r.answers(ctx, digest(100), 1) }},
-		{"answers 1,000 at once, each exactly once", r.many},
-		{"still runs, as the same process", r.alive},
-		{"ends within 3 s of being asked", r.ends},
-		{"ends when the daemon is killed (end of its standard input)", func(ctx context.Context) error { return orphan(ctx, p) }},
-	} {
+	for _, c := range append(k.checks,
+		check{"still runs, as the same process", k.alive},
+		check{"ends within 3 s of being asked", k.ends},
+		check{"ends when the daemon is killed (end of its standard input)", func(ctx context.Context) error { return orphan(ctx, p) }},
+	) {
 		say(c.name, false, c.do(ctx))
 	}
-	say("refuses an unknown key in its configuration", true, refuses(ctx, p))
+	say("refuses an unknown key in its configuration", true, refuses(ctx, p, open))
 	return good
 }
 
-func newRun(p Plugin, config json.RawMessage) (*run, error) {
-	r := &run{p: p, events: map[plugins.Event]int{}}
-	host, err := plugins.New(plugins.Options{
-		Name: "check", Command: p.Command, Env: p.Env, Config: config, PlainSocket: p.PlainSocket,
-		StartupTimeout: p.StartupTimeout, MaxCrashes: 1, Log: p.Log,
+// checked is a plugin of some kind, and what is asked of that.
+type checked struct {
+	*run
+	first  check // without which the others mean nothing
+	checks []check
+}
+
+func (p *Plugin) setDefaults() {
+	for _, d := range []*time.Duration{&p.StartupTimeout, &p.Timeout} {
+		if *d <= 0 {
+			*d = 10 * time.Second
+		}
+	}
+}
+
+// KindOf finds out what kind of plugin it is; what is no driver is taken for a sink.
+func KindOf(ctx context.Context, p Plugin) (string, error) {
+	p.setDefaults()
+	err := p.findKind(ctx)
+	return p.Kind, err
+}
+
+func (p *Plugin) findKind(ctx context.Context) (err error) {
+	switch p.Kind {
+	case plugins.KindSink, plugins.KindDriver:
+		return nil
+	case "":
+		o := newRun(*p).options(p.Config)
+		o.Log = nil // it is started again, and says it then
+		p.Kind, err = plugins.KindOf(ctx, o)
+		return err
+	}
+	return fmt.Errorf("there is no kind of plugins %q: choose %s or %s", p.Kind, plugins.KindSink, plugins.KindDriver)
+}
+
+func newRun(p Plugin) *run { return &run{p: p, events: map[plugins.Event]int{}} }
+
+func (r *run) options(config json.RawMessage) plugins.Options {
+	return plugins.Options{
+		Name: "check", Command: r.p.Command, Env: r.p.Env, Config: config, PlainSocket: r.p.PlainSocket,
+		StartupTimeout: r.p.StartupTimeout, MaxCrashes: 1, Log: r.p.Log,
 		Observe: func(e plugins.Event) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.events[e]++
 		},
-	})
-	r.host = host
-	return r, err
+	}
 }
 
 func (r *run) count(e plugins.Event) int {
@@ -111,49 +155,12 @@ func (r *run) count(e plugins.Event) int {
 	return r.events[e]
 }
 
-// answers wants any answer of the plugin's own.
-func (r *run) answers(ctx context.Context, d relay.Delivery, attempt int) error {
-	timeout := r.p.Timeout
+// timeout is how long an answer may take.
+func (r *run) timeout() time.Duration {
 	if r.host.Status().State != plugins.StateRunning {
-		timeout += r.p.StartupTimeout
+		return r.p.Timeout + r.p.StartupTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	d.Attempt = attempt
-	err := r.host.Deliver(ctx, d)
-	switch {
-	case plugins.Answered(err):
-		return nil
-	case errors.Is(err, context.DeadlineExceeded) && r.host.Status().State == plugins.StateRunning:
-		return fmt.Errorf("no ack that names the delivery %q and the attempt %d came within %s", d.ID, attempt, timeout)
-	}
-	return err
-}
-
-func (r *run) many(ctx context.Context) error {
-	const n = 1000
-	before := r.count(plugins.EventUnknownAck)
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { errs[i] = r.answers(ctx, sample(fmt.Sprintf("many-%d", i), 100), 1) })
-	}
-	wg.Wait()
-	failed := 0
-	var first error
-	for _, err := range errs {
-		if err != nil {
-			failed++
-			first = err
-		}
-	}
-	switch strange := r.count(plugins.EventUnknownAck) - before; {
-	case failed > 0:
-		return fmt.Errorf("%d of %d got no answer: %w; is a credit given with each ack?", failed, n, first)
-	case strange > 0:
-		return fmt.Errorf("%d acks named a delivery and attempt that the plugin did not have", strange)
-	}
-	return nil
+	return r.p.Timeout
 }
 
 func (r *run) alive(context.Context) error {
@@ -177,7 +184,7 @@ func (r *run) ends(context.Context) error {
 }
 
 // refuses starts the plugin with a key that nobody can know.
-func refuses(ctx context.Context, p Plugin) error {
+func refuses(ctx context.Context, p Plugin, open func(Plugin) (*checked, error)) error {
 	var config map[string]any
 	if len(p.Config) > 0 {
 		if err := json.Unmarshal(p.Config, &config); err != nil {
@@ -192,13 +199,13 @@ func refuses(ctx context.Context, p Plugin) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRun(p, text)
+	p.Config = text
+	k, err := open(p)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = r.host.Close() }()
-	err = r.answers(ctx, sample("1", 100), 1)
-	switch {
+	defer func() { _ = k.host.Close() }()
+	switch err = k.first.do(ctx); {
 	case err == nil:
 		return errors.New("it starts with the key a_key_that_hubrelay_made_up: refuse what you do not know with INVALID_ARGUMENT, so that typing errors are found")
 	case !strings.Contains(err.Error(), "refuses its configuration"):

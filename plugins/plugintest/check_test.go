@@ -23,6 +23,10 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 		return
 	}
+	serve := serveSink
+	if strings.HasPrefix(os.Args[1], "driver ") {
+		serve = serveDriver
+	}
 	if err := serve(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -34,7 +38,7 @@ type anything map[string]any
 // UnmarshalJSON takes whatever there is.
 func (a *anything) UnmarshalJSON([]byte) error { return nil }
 
-func serve(mode string) error {
+func serveSink(mode string) error {
 	var lax struct{ anything }
 	options := []sdk.Option{}
 	if mode == "lax" {
@@ -58,10 +62,58 @@ func serve(mode string) error {
 	return err
 }
 
+// driver does what its mode says.
+type driver string
+
+func serveDriver(mode string) error {
+	var lax struct{ anything }
+	options := []sdk.Option{}
+	if mode == "driver lax" {
+		options = append(options, sdk.Config(&lax))
+	}
+	return sdk.ServeDriver(driver(mode), options...)
+}
+
+func (d driver) Describe(context.Context) (relay.DriverDescription, error) {
+	id := "copy"
+	if d == "driver shouts" {
+		id = "Copy"
+	}
+	return relay.DriverDescription{Name: "check", Steps: []relay.MigrationStep{{ID: id, Caption: "Copy"}}}, nil
+}
+
+func (d driver) Configure(_ context.Context, servers []relay.Server) error {
+	switch {
+	case d == "driver picky" && len(servers) > 0:
+		return fmt.Errorf("server %s: path is missing", servers[0].ID)
+	case d == "driver needy" && len(servers) == 0:
+		return errors.New("server is missing")
+	}
+	return nil
+}
+
+func (d driver) Migrate(context.Context, relay.Migration, func(relay.Progress)) error {
+	switch d {
+	case "driver moves":
+		return nil
+	case "driver unsettled":
+		return relay.Unsettled(errors.New("who knows"))
+	case "driver dies":
+		os.Exit(1)
+	}
+	return errors.New("server server-1: path is missing")
+}
+
+func (d driver) Close() error { return nil }
+
 func check(t *testing.T, mode string, timeout time.Duration) (failed, advice []string) {
 	t.Helper()
+	kind := ""
+	if mode == "stays" {
+		kind = "sink" // to find that out would take as long as it stays
+	}
 	good := plugintest.Check(context.Background(), plugintest.Plugin{
-		Command: []string{os.Args[0], mode}, Env: []string{"GORACE=atexit_sleep_ms=0"}, StartupTimeout: time.Minute, Timeout: timeout,
+		Kind: kind, Command: []string{os.Args[0], mode}, Env: []string{"GORACE=atexit_sleep_ms=0"}, StartupTimeout: time.Minute, Timeout: timeout,
 	}, func(r plugintest.Result) {
 		switch {
 		case r.Err == nil:
@@ -85,6 +137,15 @@ func TestCheck(t *testing.T) {
 		"dies":    {"the plugin exited with status 1", ""},
 		"stays":   {"it had to be killed", ""},
 		"forgets": {"no ack that names the delivery \"2\" and the attempt 1", ""},
+
+		"driver good":      {},
+		"driver picky":     {}, // refuses the servers
+		"driver lax":       {"", "refuses an unknown key"},
+		"driver moves":     {"it says that it has moved an instance that nobody has", ""},
+		"driver unsettled": {"it says that the migration is not settled", ""},
+		"driver dies":      {"the plugin exited with status 1", ""},
+		"driver shouts":    {"the step \"Copy\" must have an id", ""},
+		"driver needy":     {"server is missing", ""},
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -109,6 +170,11 @@ func TestCheckOfNoProgram(t *testing.T) {
 	var results []plugintest.Result
 	good := plugintest.Check(context.Background(), plugintest.Plugin{Command: []string{"/no/such/program"}}, func(r plugintest.Result) { results = append(results, r) })
 	if good || len(results) != 1 || !strings.Contains(results[0].Err.Error(), "does not exist") {
+		t.Errorf("%v, %v", good, results)
+	}
+	results = nil
+	good = plugintest.Check(context.Background(), plugintest.Plugin{Command: []string{"x"}, Kind: "source"}, func(r plugintest.Result) { results = append(results, r) })
+	if good || len(results) != 1 || !strings.Contains(results[0].Err.Error(), `no kind of plugins "source"`) {
 		t.Errorf("%v, %v", good, results)
 	}
 }

@@ -50,7 +50,7 @@ func orphan(ctx context.Context, p Plugin) (err error) {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(append([]string{}, p.Env...), plugins.Environment("sink", folder)...)
+	cmd.Env = append(append([]string{}, p.Env...), plugins.Environment(p.Kind, folder)...)
 	cmd.WaitDelay = time.Second
 	in, err := cmd.StdinPipe()
 	if err != nil {

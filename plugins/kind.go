@@ -1,0 +1,52 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The kinds of plugins, as a program finds them in its environment.
+const (
+	KindSink   = wire.KindSink
+	KindDriver = wire.KindDriver
+)
+
+// KindOf starts a plugin to find out what it is, and ends it. What is no driver is taken for a sink, so that whoever runs
+// it as one learns what is wrong with it.
+func KindOf(ctx context.Context, o Options) (string, error) {
+	o.MaxCrashes = 1
+	s, err := newSupervisor(o, probe{})
+	if err != nil {
+		return "", err
+	}
+	_, err = s.running(ctx)
+	if closed := s.Close(); closed != nil {
+		return "", closed
+	}
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil:
+		return KindSink, nil
+	}
+	return KindDriver, nil
+}
+
+// probe takes whatever serves drivers for one, however it describes itself.
+type probe struct{ driverKind }
+
+func (probe) begin(ctx context.Context, o *Options, conn *grpc.ClientConn) (link, string, error) {
+	service := driverv1.NewDriverClient(conn)
+	if _, err := service.Describe(ctx, &driverv1.DescribeRequest{}); status.Code(err) == codes.Unimplemented {
+		return nil, "", errors.New("the plugin is no driver")
+	}
+	return newMigrations(service, relay.DriverDescription{}, o), "", nil
+}

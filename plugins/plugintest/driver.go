@@ -1,0 +1,108 @@
+package plugintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// driver is a driver that is being checked.
+type driver struct {
+	*run
+	*plugins.Driver
+}
+
+func openDriver(p Plugin) (*checked, error) {
+	r := newRun(p)
+	d, err := plugins.NewDriver(r.options(p.Config))
+	if err != nil {
+		return nil, err
+	}
+	r.host = d
+	c := &driver{r, d}
+	return &checked{
+		run:   r,
+		first: check{"starts, is healthy, describes itself, and takes its configuration without any servers", c.begins},
+		checks: []check{
+			{"takes servers whose settings it cannot know, or refuses them with INVALID_ARGUMENT", c.strangers},
+			{"fails a migration between such servers, and says why", func(ctx context.Context) error { return c.fails(ctx, "1") }},
+			{"answers 20 such migrations at once", c.many},
+			{"takes the cancel of a migration that is over, and of one that never was", c.late},
+		},
+	}, nil
+}
+
+func (d *driver) begins(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	defer cancel()
+	if _, err := d.Describe(ctx); err != nil {
+		return err
+	}
+	return d.Configure(ctx, nil)
+}
+
+// stranger is a server that no driver can know.
+func stranger(id string) relay.Server {
+	return relay.Server{ID: id, Cluster: "check", Settings: []byte(`{"a_key_that_hubrelay_made_up":true}`)}
+}
+
+func (d *driver) strangers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	defer cancel()
+	err := d.Configure(ctx, []relay.Server{stranger("server-1"), stranger("server-2")})
+	if err == nil || plugins.Refused(err) {
+		return nil
+	}
+	return fmt.Errorf("it neither takes nor refuses them: %w", err)
+}
+
+// fails wants the driver's own word that nothing was moved.
+func (d *driver) fails(ctx context.Context, job string) error {
+	timeout := d.timeout()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := d.Migrate(ctx, relay.Migration{
+		JobID: "check-" + job, Lease: 1, Container: "check", Instance: "check-" + job, Hub: "check",
+		Source: stranger("server-1"), Destination: stranger("server-2"),
+	}, func(relay.Progress) {})
+	switch {
+	case err == nil:
+		return errors.New("it says that it has moved an instance that nobody has, between servers that it cannot know")
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no result came within %s", timeout)
+	case !plugins.Answered(err):
+		return fmt.Errorf("it gave no result: %w", err)
+	case relay.IsUnsettled(err):
+		return fmt.Errorf("it says that the migration is not settled, so that it is asked again for ever; nothing was changed, so say failed: %w", err)
+	}
+	return nil
+}
+
+func (d *driver) many(ctx context.Context) error {
+	const n = 20
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = d.fails(ctx, fmt.Sprint("many-", i)) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *driver) late(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	defer cancel()
+	if err := d.Cancel(ctx, "check-1", 1); err != nil {
+		return err
+	}
+	return d.Cancel(ctx, "check-never", 7)
+}

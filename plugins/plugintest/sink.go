@@ -1,0 +1,81 @@
+package plugintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// sink is a sink that is being checked.
+type sink struct {
+	*run
+	deliver func(context.Context, relay.Delivery) error
+}
+
+func openSink(p Plugin) (*checked, error) {
+	r := &sink{run: newRun(p)}
+	h, err := plugins.New(r.options(p.Config))
+	if err != nil {
+		return nil, err
+	}
+	r.host, r.deliver = h, h.Deliver
+	return &checked{
+		run: r.run,
+		first: check{
+			"starts, is healthy, takes its configuration and answers",
+			func(ctx context.Context) error { return r.answers(ctx, sample("1", 100), 1) },
+		},
+		checks: []check{
+			{"answers the next attempt of the same delivery", func(ctx context.Context) error { return r.answers(ctx, sample("1", 100), 2) }},
+			{"answers a notification of 256 KiB", func(ctx context.Context) error { return r.answers(ctx, sample("2", 256<<10-1000), 1) }},
+			{"answers a digest of 100", func(ctx context.Context) error { return r.answers(ctx, digest(100), 1) }},
+			{"answers 1,000 at once, each exactly once", r.many},
+		},
+	}, nil
+}
+
+// answers wants any answer of the plugin's own.
+func (r *sink) answers(ctx context.Context, d relay.Delivery, attempt int) error {
+	timeout := r.timeout()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	d.Attempt = attempt
+	err := r.deliver(ctx, d)
+	switch {
+	case plugins.Answered(err):
+		return nil
+	case errors.Is(err, context.DeadlineExceeded) && r.host.Status().State == plugins.StateRunning:
+		return fmt.Errorf("no ack that names the delivery %q and the attempt %d came within %s", d.ID, attempt, timeout)
+	}
+	return err
+}
+
+func (r *sink) many(ctx context.Context) error {
+	const n = 1000
+	before := r.count(plugins.EventUnknownAck)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = r.answers(ctx, sample(fmt.Sprintf("many-%d", i), 100), 1) })
+	}
+	wg.Wait()
+	failed := 0
+	var first error
+	for _, err := range errs {
+		if err != nil {
+			failed++
+			first = err
+		}
+	}
+	switch strange := r.count(plugins.EventUnknownAck) - before; {
+	case failed > 0:
+		return fmt.Errorf("%d of %d got no answer: %w; is a credit given with each ack?", failed, n, first)
+	case strange > 0:
+		return fmt.Errorf("%d acks named a delivery and attempt that the plugin did not have", strange)
+	}
+	return nil
+}
