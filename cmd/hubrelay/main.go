@@ -109,6 +109,7 @@ Run it:   hubrelay serve -c hubrelay.yaml`,
 	root.AddCommand(
 		newServe(std), newDemo(std),
 		newPublish(std), newListen(std),
+		newMigrate(std), newJobs(std),
 		newSinksCommand(std), newDeadletters(std),
 		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(),
 	)

@@ -52,10 +52,9 @@ func (p *progress) at(done int) {
 	}
 	p.drawn = true
 	share := float64(done) / float64(max(p.total, 1))
-	full := min(int(share*progressCells), progressCells)
 	rate := float64(done) / max(now.Sub(p.begun).Seconds(), 0.001)
-	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s [%s%s] %3.0f%%  %d of %d  %.0f/s", p.verb,
-		strings.Repeat("=", full), strings.Repeat(" ", progressCells-full), share*100, done, p.total, rate)
+	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s %s %3.0f%%  %d of %d  %.0f/s", p.verb,
+		bar(share), share*100, done, p.total, rate)
 }
 
 // end leaves the terminal's line to what is printed next.
@@ -63,4 +62,10 @@ func (p *progress) end() {
 	if p.drawn {
 		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
 	}
+}
+
+// bar is a bar of progress from 0 to 1.
+func bar(share float64) string {
+	full := max(0, min(int(share*progressCells), progressCells))
+	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", progressCells-full) + "]"
 }

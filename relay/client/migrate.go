@@ -48,9 +48,8 @@ func (c *Client) Migrate(ctx context.Context, m Migration) (string, error) {
 	if m.IdempotencyKey != "" {
 		header.Set("Idempotency-Key", m.IdempotencyKey)
 	}
-	path := "/v1/containers/" + url.PathEscape(m.Container) + "/instances/" + url.PathEscape(m.Instance) + "/tasks"
 	var answer relay.TaskDescriptor
-	if err := c.call(ctx, http.MethodPost, path, header, body, &answer); err != nil {
+	if err := c.call(ctx, http.MethodPost, tasks(m.Container, m.Instance), header, body, &answer); err != nil {
 		return "", fmt.Errorf("migrate: %w", err)
 	}
 	if answer.JobID == "" {
@@ -66,4 +65,22 @@ func (c *Client) Job(ctx context.Context, id string) (relay.Job, error) {
 		return relay.Job{}, fmt.Errorf("look at the job %s: %w", relay.Clip(id, 60), err)
 	}
 	return j, nil
+}
+
+// Jobs returns the ids of the jobs of an instance of c.Hub, the newest first. The error is an [*Error] where the server
+// answered one.
+func (c *Client) Jobs(ctx context.Context, container, instance string) ([]string, error) {
+	var list []relay.TaskDescriptor
+	if err := c.call(ctx, http.MethodGet, tasks(container, instance), nil, nil, &list); err != nil {
+		return nil, fmt.Errorf("list the jobs of an instance: %w", err)
+	}
+	ids := make([]string, len(list))
+	for i, d := range list {
+		ids[i] = d.JobID
+	}
+	return ids, nil
+}
+
+func tasks(container, instance string) string {
+	return "/v1/containers/" + url.PathEscape(container) + "/instances/" + url.PathEscape(instance) + "/tasks"
 }

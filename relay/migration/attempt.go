@@ -34,7 +34,7 @@ func (h *hand) attempt(ctx context.Context) error {
 		}
 		if err := h.tell(ctx, reports); err != nil {
 			cancel(err)
-			_ = <-done // it was told to end, and why
+			h.log.Info("a call of the driver was ended", "reason", err, "answer", <-done)
 			return err
 		}
 	}

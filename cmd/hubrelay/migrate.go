@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+// jobTopic is what tells of a job's state and of its steps.
+const jobTopic = "job.state.changed"
+
+// refreshEvery is how often a job is looked at beside the pipeline, which may miss something while it is not connected.
+const refreshEvery = 10 * time.Second
+
+func newMigrate(std streams) *cobra.Command {
+	var r remote
+	var m client.Migration
+	var wait, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "migrate CONTAINER INSTANCE --to SERVER",
+		Short: "Move a container instance to another server of its cluster",
+		Long: `Asks for an instance to be moved to another server of the same cluster and prints the id of the job that does it. The key
+needs the capability containers-instances-migrate. With --wait it shows how far the job is until that is over, and ends with 1
+unless the instance has moved; an interrupt leaves the job running, and 'hubrelay jobs show' tells how it went on.`,
+		Example: `  hubrelay migrate web web-1 --to server-b --wait
+  hubrelay migrate db db-1 --to server-b --copy-volumes --json`,
+		Args: checked(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if m.Destination == "" {
+				return newUsageError(cmd, errors.New("where to? Give the id of a server with --to"))
+			}
+			m.Container, m.Instance = args[0], args[1]
+			id, err := r.client().Migrate(cmd.Context(), m)
+			if err != nil {
+				return err
+			}
+			if !wait {
+				return printJobID(std, id, asJSON)
+			}
+			return waitForJob(cmd.Context(), std, r.client(), id, asJSON)
+		},
+	}
+	r.register(cmd, std)
+	flags := cmd.Flags()
+	flags.StringVar(&m.Destination, "to", "", "id of the server to move the instance to")
+	flags.BoolVar(&m.CopyVolumes, "copy-volumes", false, "move what is in its volumes too; without it they are empty at first, and the old ones are kept")
+	flags.StringVar(&m.IdempotencyKey, "idempotency-key", "", "makes a repeat of this call within 10 minutes safe")
+	flags.BoolVar(&wait, "wait", false, "show how far it is until it is over")
+	flags.BoolVar(&asJSON, "json", false, "print JSON lines")
+	return cmd
+}
+
+func printJobID(std streams, id string, asJSON bool) error {
+	text := printable(id)
+	if asJSON {
+		text = fmt.Sprintf("{\"job_id\":%q}", id)
+	}
+	_, err := fmt.Fprintln(std.out, text)
+	return err
+}
+
+// waitForJob shows how far a job is until it is over.
+func waitForJob(ctx context.Context, std streams, c *client.Client, id string, asJSON bool) error {
+	if !asJSON {
+		if err := printJobID(std, id, false); err != nil {
+			return err
+		}
+	}
+	show := newJobProgress(std)
+	j, err := followJob(ctx, c, id, show.at)
+	show.end()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("interrupted: the job goes on; see it with: hubrelay jobs show %s --wait", printable(id))
+	case err != nil:
+		return err
+	}
+	if asJSON {
+		if err := printJob(std, j, true); err != nil {
+			return err
+		}
+	}
+	if j.State.Current != relay.JobCompleted {
+		return fmt.Errorf("the instance was not moved (%s): %s", printable(string(j.State.Current)), printable(j.State.Error))
+	}
+	if asJSON {
+		return nil
+	}
+	_, err = fmt.Fprintln(std.out, "completed")
+	return err
+}
+
+// jobEvent is what the pipeline tells of a job.
+type jobEvent struct {
+	Object struct {
+		JobID string         `json:"job_id"`
+		State relay.JobState `json:"state"`
+		Task  *relay.JobTask `json:"task"`
+	} `json:"object"`
+}
+
+// followJob calls show whenever something is known of a job, and returns it when it is over. The pipeline tells most of
+// it; the job itself is looked at when the pipeline begins, when its state changes, and now and then.
+func followJob(ctx context.Context, c *client.Client, id string, show func(relay.Job)) (relay.Job, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	look := make(chan struct{}, 1) // holds one where the job is to be looked at
+	poke := func() {
+		select {
+		case look <- struct{}{}:
+		default:
+		}
+	}
+	poke()
+	tasks, failed := make(chan relay.JobTask, 16), make(chan error, 1)
+	go func() {
+		failed <- hearOfJob(ctx, c, id, poke, tasks)
+	}()
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	var j relay.Job
+	for {
+		select {
+		case <-ctx.Done():
+			return j, ctx.Err()
+		case err := <-failed:
+			return j, err
+		case t := <-tasks:
+			for i := range j.Tasks {
+				if j.Tasks[i].ID == t.ID {
+					j.Tasks[i] = t
+				}
+			}
+		case <-tick.C:
+			poke()
+			continue
+		case <-look:
+			now, err := c.Job(ctx, id)
+			var answer *client.Error
+			if err != nil && (errors.As(err, &answer) && answer.Status/100 == 4 || ctx.Err() != nil) {
+				return j, errors.Join(err, ctx.Err())
+			}
+			if err != nil {
+				continue // the pipeline, which ends too, says so and connects again
+			}
+			j = now
+		}
+		if show(j); j.State.Current.Over() {
+			return j, nil
+		}
+	}
+}
+
+// hearOfJob listens to the pipeline until ctx ends, or that is not possible.
+func hearOfJob(ctx context.Context, c *client.Client, id string, changed func(), tasks chan<- relay.JobTask) error {
+	quiet := *c
+	quiet.Log = slog.New(slog.DiscardHandler)
+	for n, err := range quiet.Listen(ctx, client.ListenOptions{Topics: []string{jobTopic}, Connected: changed}) {
+		if err != nil {
+			return err
+		}
+		var e jobEvent
+		if json.Unmarshal(n.Data, &e) != nil || e.Object.JobID != id {
+			continue
+		}
+		if e.Object.Task == nil {
+			changed()
+			continue
+		}
+		select {
+		case tasks <- *e.Object.Task:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// jobProgress shows how far a job is: the step that runs as a bar on a terminal, a line for each change elsewhere.
+type jobProgress struct {
+	std   streams
+	bar   bool
+	last  string
+	drawn bool
+}
+
+func newJobProgress(std streams) *jobProgress {
+	return &jobProgress{std: std, bar: isTerminal(std.err)}
+}
+
+func (p *jobProgress) at(j relay.Job) {
+	text, line := describeJob(j)
+	if !p.bar {
+		if line != "" && line != p.last {
+			_, _ = fmt.Fprintln(p.std.err, line)
+			p.last = line
+		}
+		return
+	}
+	p.drawn = true
+	_, _ = fmt.Fprintf(p.std.err, "\r\x1b[K%s", text)
+}
+
+func (p *jobProgress) end() {
+	if p.drawn {
+		_, _ = fmt.Fprint(p.std.err, "\r\x1b[K")
+	}
+}
+
+// describeJob says where a job is: with all that changes, and with what is worth a line of its own.
+func describeJob(j relay.Job) (text, line string) {
+	state := printable(string(j.State.Current))
+	if j.State.Current != relay.JobRunning {
+		return state, state
+	}
+	line = state
+	done := 0
+	for _, t := range j.Tasks {
+		switch t.State.Current {
+		case relay.JobCompleted:
+			done++
+			line = printable(t.Caption) + ": done"
+		case relay.JobRunning:
+			line = printable(t.Caption)
+			text = fmt.Sprintf("%d/%d %s", done+1, len(j.Tasks), line)
+			if t.Total > 0 {
+				text += fmt.Sprintf(" %s %3d%%  %s of %s", bar(float64(t.Progress)/100), t.Progress, byteCount(t.Bytes), byteCount(t.Total))
+			}
+		}
+	}
+	if text == "" {
+		text = fmt.Sprintf("%d/%d %s", done, len(j.Tasks), line)
+	}
+	if j.State.Error != "" {
+		trouble := "  trouble: " + printable(j.State.Error)
+		return text + relay.Clip(trouble, 60), line + trouble
+	}
+	return text, line
+}
+
+// byteCount says how much n bytes are.
+func byteCount(n int64) string {
+	const units = "KMGTPE"
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/(1<<10), 0
+	for value >= 1<<10 && unit < len(units)-1 {
+		value, unit = value/(1<<10), unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[unit])
+}
