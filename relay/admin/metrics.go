@@ -51,6 +51,7 @@ type Metrics struct {
 	inFlight     *asked
 	redisUp      prometheus.Gauge
 	redisRestart prometheus.Counter
+	jobs         jobMetrics
 }
 
 // NewMetrics returns metrics at zero; version is the daemon's.
@@ -102,6 +103,7 @@ func NewMetrics(version string) *Metrics {
 		m.disabled, m.paused, m.broken, m.events, m.failed, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.jobs = newJobMetrics(m.registry)
 	return m
 }
 
