@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -32,6 +33,30 @@ type Driver interface {
 	Migrate(ctx context.Context, m Migration, report func(Progress)) error
 	// Close releases what the driver holds; instances run on. It may be called twice.
 	Close() error
+}
+
+// DriverKind is how the daemon comes to its driver; cmd says which there is.
+type DriverKind struct {
+	// Config returns a pointer to a new struct with the defaults, whose fields carry `koanf` tags.
+	Config func() DriverConfig
+	// Open builds the driver from what Config returned, filled and validated. It starts nothing and does not dial.
+	Open func(DriverSettings, DriverConfig) (Driver, error)
+}
+
+// DriverConfig is what an operator writes for a driver. It may be a [FolderConfig] and a [SinkWarner] too.
+type DriverConfig interface {
+	// Validate is as that of a [SinkConfig], and is called where something was given.
+	Validate() error
+	// Given tells whether the operator wants a driver at all.
+	Given() bool
+}
+
+// DriverSettings is what the daemon hands to its driver, as opposed to what an operator writes in YAML.
+type DriverSettings struct {
+	// Log is the driver's own logger, never nil.
+	Log *slog.Logger
+	// Observe counts something that has happened inside the driver, as that of [SinkSettings] does.
+	Observe func(event string)
 }
 
 // DriverDescription is what a driver says of itself.

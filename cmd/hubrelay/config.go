@@ -15,7 +15,7 @@ func newConfig(std streams) *cobra.Command {
 
 // loadConfig loads a configuration. What the user got wrong is printed one problem a line, like a compiler does.
 func loadConfig(std streams, file string) (*config.Config, error) {
-	cfg, err := config.Load(file, std.env, sinkKinds())
+	cfg, err := config.Load(file, std.env, kinds())
 	var problems config.Problems
 	if !errors.As(err, &problems) {
 		return cfg, err
@@ -82,7 +82,7 @@ func newConfigSchema(std streams) *cobra.Command {
 		Short: "Print the JSON Schema of the configuration, for editors",
 		Args:  checked(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			schema, err := config.JSONSchema(sinkKinds())
+			schema, err := config.JSONSchema(kinds())
 			if err != nil {
 				return err
 			}

@@ -171,7 +171,7 @@ sinks:
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("write the demo's configuration: %w", err)
 	}
-	return config.Load(file, nil, sinkKinds())
+	return config.Load(file, nil, kinds())
 }
 
 func (d *demo) welcome(a app.Addresses) {

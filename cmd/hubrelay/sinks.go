@@ -1,7 +1,9 @@
 package main
 
 import (
+	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/sinks/plugin"
 	"github.com/hubrelay/hubrelay/sinks/slack"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
@@ -14,4 +16,9 @@ func sinkKinds() []relay.SinkKind {
 		slack.Kind(),
 		plugin.Kind(builtinNames()...),
 	}
+}
+
+// kinds is what a configuration may lead to.
+func kinds() config.Kinds {
+	return config.Kinds{Sinks: sinkKinds(), Driver: settings.DriverKind(builtinNames()...)}
 }

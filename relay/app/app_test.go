@@ -85,7 +85,7 @@ sinks: {%s}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := config.Load(file, nil, []relay.SinkKind{kind})
+	cfg, err := config.Load(file, nil, config.Kinds{Sinks: []relay.SinkKind{kind}})
 	if err != nil {
 		t.Fatal(err)
 	}

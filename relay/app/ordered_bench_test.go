@@ -83,7 +83,7 @@ sinks: {one: {type: memory, %s}}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	cfg, err := config.Load(file, nil, []relay.SinkKind{kind})
+	cfg, err := config.Load(file, nil, config.Kinds{Sinks: []relay.SinkKind{kind}})
 	if err != nil {
 		b.Fatal(err)
 	}

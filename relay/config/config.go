@@ -33,6 +33,7 @@ type Config struct {
 	Notifications Notifications   `koanf:"notifications" doc:"What may be published."`
 	Auth          Auth            `koanf:"auth" doc:"Who may connect and publish."`
 	Sinks         map[string]Sink `koanf:"sinks" doc:"Destinations outside the relay, by name."`
+	Migration     Migration       `koanf:"migration" doc:"Moving container instances between servers."`
 	Log           Log             `koanf:"log" doc:"The daemon's own log, on standard error."`
 
 	// Warnings are worth telling an operator and stop nothing.
@@ -144,6 +145,23 @@ type Digest struct {
 	By   []string      `koanf:"by" enum:"topic,hub,cluster" doc:"What the notifications of one delivery have in common; empty for nothing."`
 }
 
+// Migration says which instances there are, and what moves them.
+type Migration struct {
+	Driver            Driver        `koanf:"driver" doc:"The plugin that moves instances; without it the relay does not migrate."`
+	InventoryFile     string        `koanf:"inventory_file" doc:"YAML file with the servers, containers and instances; imported when the daemon starts, once for each change of it."`
+	ServerConcurrency int           `koanf:"server_concurrency" doc:"How many migrations may run at once from or to one server, on all nodes together, 1 to 1024."`
+	ExpireAfter       time.Duration `koanf:"expire_after" doc:"A migration that could not begin within this time expires, 1s to 8760h."`
+}
+
+// Driver is what moves instances.
+type Driver struct {
+	// Settings is what the kind's Config returned, filled and validated; nil where there is no kind.
+	Settings relay.DriverConfig `koanf:"-"`
+}
+
+// Given is false where there is no driver.
+func (d Driver) Given() bool { return d.Settings != nil && d.Settings.Given() }
+
 // Log is the daemon's own log.
 type Log struct {
 	Level  string `koanf:"level" enum:"debug,info,warn,error" doc:"Least severity that is written."`
@@ -158,8 +176,9 @@ func defaults() Config {
 			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
 			Retention: Retention{History: 24 * time.Hour, MaxLen: 1_000_000},
 		},
-		Auth: Auth{TokenTTL: time.Minute},
-		Log:  Log{Level: "info", Format: "auto"},
+		Auth:      Auth{TokenTTL: time.Minute},
+		Migration: Migration{ServerConcurrency: 2, ExpireAfter: 24 * time.Hour},
+		Log:       Log{Level: "info", Format: "auto"},
 	}
 }
 

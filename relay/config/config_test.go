@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
-	"github.com/hubrelay/hubrelay/sinks/plugin"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -57,10 +57,10 @@ func (s *testSink) Validate() error {
 	return errors.Join(errs...)
 }
 
-func kinds() []relay.SinkKind {
-	return []relay.SinkKind{{Type: "test", Config: func() relay.SinkConfig {
+func kinds() config.Kinds {
+	return config.Kinds{Driver: pluginsettings.DriverKind("directory"), Sinks: []relay.SinkKind{{Type: "test", Config: func() relay.SinkConfig {
 		return &testSink{Verify: true, Ratio: 0.5, Wait: time.Second, Colours: []string{"red", "green", "blue"}, Shared: Shared{Format: "plain"}}
-	}}}
+	}}}}
 }
 
 func environ(more ...string) []string {
@@ -165,7 +165,10 @@ func TestDefaults(t *testing.T) {
 		},
 		Auth:  config.Auth{TokenTTL: time.Minute, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}}},
 		Sinks: map[string]config.Sink{},
-		Log:   config.Log{Level: "info", Format: "auto"},
+		Migration: config.Migration{
+			Driver: config.Driver{Settings: pluginsettings.New()}, ServerConcurrency: 2, ExpireAfter: 24 * time.Hour,
+		},
+		Log: config.Log{Level: "info", Format: "auto"},
 	}
 	if diff := cmp.Diff(want, got, equal()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -175,7 +178,7 @@ func TestDefaults(t *testing.T) {
 // equal compares what a configuration says, not where it came from.
 func equal() cmp.Option {
 	return cmp.Options{
-		cmpopts.IgnoreUnexported(config.Config{}, plugin.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
+		cmpopts.IgnoreUnexported(config.Config{}, pluginsettings.Plugin{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
 	}
 }
 
@@ -289,11 +292,11 @@ sinks: {my-sink: {type: test, url: https://a, topics: ["*"], colours: [black]}}
 }
 
 func TestNoFile(t *testing.T) {
-	cfg, err := config.Load("", []string{"HUBRELAY_AUTH__KEYS=[{name: env, key: 0123456789abcdef, hubs: [h]}]"}, nil)
+	cfg, err := config.Load("", []string{"HUBRELAY_AUTH__KEYS=[{name: env, key: 0123456789abcdef, hubs: [h]}]"}, config.Kinds{})
 	if err != nil || cfg.Auth.Keys[0].Name != "env" {
 		t.Fatal(cfg, err)
 	}
-	if _, err := config.Load("", nil, nil); err == nil {
+	if _, err := config.Load("", nil, config.Kinds{}); err == nil {
 		t.Error("no keys, and accepted")
 	}
 }
@@ -305,9 +308,9 @@ func TestSecretText(t *testing.T) {
 		"$OPS_KEY-is-kept-as-it-is": "$OPS_KEY-is-kept-as-it-is",
 		"12345678901234567890":      "12345678901234567890",
 	} {
-		cfg, err := config.Load(write(t, "auth: {keys: [{name: ops, key: "+text+", hubs: [h]}]}"), environ(), nil)
+		cfg, err := config.Load(write(t, "auth: {keys: [{name: ops, key: "+text+", hubs: [h]}]}"), environ(), config.Kinds{})
 		if strings.HasPrefix(text, "$") {
-			cfg, err = config.Load(write(t, "auth: {keys: [{name: ops, key: '"+text+"', hubs: [h]}]}"), environ(), nil)
+			cfg, err = config.Load(write(t, "auth: {keys: [{name: ops, key: '"+text+"', hubs: [h]}]}"), environ(), config.Kinds{})
 		}
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -356,7 +359,7 @@ auth: {keys: [{name: old, key_file: key, hubs: [h], expires: 2020-01-01}]}
 	if err := os.Chmod(key, 0o644); err != nil { //nolint:gosec // that is what the warning is about
 		t.Fatal(err)
 	}
-	cfg, err := config.Load(path, nil, nil)
+	cfg, err := config.Load(path, nil, config.Kinds{})
 	if err != nil {
 		t.Fatal(err)
 	}

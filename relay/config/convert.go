@@ -26,7 +26,7 @@ type converter struct {
 }
 
 // laterKeys are names of the design that this version does not have.
-func laterKeys() []string { return []string{"sources", "migration"} }
+func laterKeys() []string { return []string{"sources"} }
 
 // convert returns the value for the schema n. The second result is false where nothing usable was given.
 func (c *converter) convert(n *node, f *field, v *document.Value, path string) (any, bool) {

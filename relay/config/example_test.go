@@ -27,7 +27,7 @@ auth:
 		fmt.Println(err)
 		return
 	}
-	_, err = config.Load(file, os.Environ(), nil)
+	_, err = config.Load(file, os.Environ(), config.Kinds{})
 	fmt.Println(strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), ""))
 	// Output:
 	// hubrelay.yaml:2:3: server.listn: unknown key; did you mean "listen"?

@@ -87,11 +87,13 @@ func (c *converter) filePath(f *field, v *document.Value, path string) (any, boo
 		c.BadAt(v.At, path, name+" is a folder, not a file", "")
 		return nil, false
 	}
-	if _, err := readSecret(name); err != nil {
-		c.BadAt(v.At, path, err.Error(), "")
-		return nil, false
+	if !isInventory(f.name) { // which is read by the room that understands it
+		if _, err := readSecret(name); err != nil {
+			c.BadAt(v.At, path, err.Error(), "")
+			return nil, false
+		}
 	}
-	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && !isCertificate(f.name) {
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && !isCertificate(f.name) && !isInventory(f.name) {
 		c.Warnings = append(c.Warnings, c.Problem(v.At, path, name+" can be read by every user of this machine", "chmod 600 it"))
 	}
 	if abs, err := filepath.Abs(name); err == nil {
@@ -99,6 +101,8 @@ func (c *converter) filePath(f *field, v *document.Value, path string) (any, boo
 	}
 	return name, true
 }
+
+func isInventory(key string) bool { return key == "inventory_file" }
 
 func isCertificate(key string) bool {
 	return strings.Contains(key, "cert") || strings.HasPrefix(key, "ca_")

@@ -15,8 +15,10 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 
+	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/migration"
 	"github.com/hubrelay/hubrelay/sinks/plugin"
 	"github.com/hubrelay/hubrelay/sinks/slack"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
@@ -24,8 +26,11 @@ import (
 
 const configs = "../../configs/"
 
-func shipped() []relay.SinkKind {
-	return []relay.SinkKind{webhook.Kind(), slack.Kind(), plugin.Kind("print")}
+func shipped() config.Kinds {
+	return config.Kinds{
+		Sinks:  []relay.SinkKind{webhook.Kind(), slack.Kind(), plugin.Kind("print")},
+		Driver: pluginsettings.DriverKind("directory"),
+	}
 }
 
 func shippedEnviron() []string {
@@ -41,6 +46,12 @@ func TestShippedFilesLoad(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
+		if filepath.Base(file) == "inventory.yaml" {
+			if _, err := migration.ReadFile(file); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
 		cfg, err := config.Load(file, shippedEnviron(), shipped())
 		if err != nil {
 			t.Error(err)
@@ -110,7 +121,7 @@ func paths(v any, path string, out *[]string) {
 	}
 }
 
-func schema(t testing.TB, kinds []relay.SinkKind) map[string]any {
+func schema(t testing.TB, kinds config.Kinds) map[string]any {
 	t.Helper()
 	text, err := config.JSONSchema(kinds)
 	if err != nil {
@@ -175,7 +186,7 @@ func TestKindsMustFit(t *testing.T) {
 	}
 	for _, c := range []relay.SinkConfig{&clash{}, &untagged{}} {
 		kind := relay.SinkKind{Type: "odd", Config: func() relay.SinkConfig { return c }}
-		_, err := config.Load(write(t, keys), nil, []relay.SinkKind{kind})
+		_, err := config.Load(write(t, keys), nil, config.Kinds{Sinks: []relay.SinkKind{kind}})
 		var problems config.Problems
 		if err == nil || errors.As(err, &problems) {
 			t.Errorf("%T: %v: a mistake of the kind is not the user's", c, err)

@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 // JSONSchema returns the JSON Schema (draft 2020-12) of the configuration file, for editors and CI. It is the same
 // text for the same kinds.
-func JSONSchema(kinds []relay.SinkKind) ([]byte, error) {
+func JSONSchema(kinds Kinds) ([]byte, error) {
 	root, err := newSchema(kinds)
 	if err != nil {
 		return nil, err

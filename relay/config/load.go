@@ -13,11 +13,18 @@ import (
 	"github.com/hubrelay/hubrelay/relay/document"
 )
 
+// Kinds is what the sections of a configuration may lead to that belongs to no room.
+type Kinds struct {
+	Sinks []relay.SinkKind
+	// Driver may be nil, where no driver can be configured.
+	Driver *relay.DriverKind
+}
+
 // Load reads the effective configuration: defaults, the YAML file at path, then the variables of environ (each
 // NAME=value, as os.Environ returns them). An empty path means that there is no file.
 //
 // What the user got wrong is returned as [Problems], all of it at once; any other error is a mistake in kinds.
-func Load(path string, environ []string, kinds []relay.SinkKind) (*Config, error) {
+func Load(path string, environ []string, kinds Kinds) (*Config, error) {
 	root, err := newSchema(kinds)
 	if err != nil {
 		return nil, err
@@ -30,9 +37,10 @@ func Load(path string, environ []string, kinds []relay.SinkKind) (*Config, error
 			environ:  environment(environ),
 			types:    map[string]string{},
 		},
-		kinds: make(map[string]relay.SinkKind, len(kinds)),
+		kinds:  make(map[string]relay.SinkKind, len(kinds.Sinks)),
+		driver: kinds.Driver,
 	}
-	for _, k := range kinds {
+	for _, k := range kinds.Sinks {
 		l.kinds[k.Type] = k
 	}
 	cfg, err := l.load(path, environ)
@@ -59,7 +67,8 @@ func environment(environ []string) map[string]string {
 
 type loader struct {
 	*converter
-	kinds map[string]relay.SinkKind
+	kinds  map[string]relay.SinkKind
+	driver *relay.DriverKind
 }
 
 func (l *loader) load(path string, environ []string) (*Config, error) {
@@ -90,6 +99,9 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 		return nil, err
 	}
 	if err := l.loadSinks(cfg, k); err != nil {
+		return nil, err
+	}
+	if err := l.loadDriver(cfg, k); err != nil {
 		return nil, err
 	}
 	l.validate(cfg)
@@ -152,6 +164,22 @@ func (l *loader) loadSinks(cfg *Config, k *koanf.Koanf) error {
 		}
 		cfg.Sinks[name] = s
 	}
+	return nil
+}
+
+// loadDriver fills the settings of the driver.
+func (l *loader) loadDriver(cfg *Config, k *koanf.Koanf) error {
+	if l.driver == nil {
+		return nil
+	}
+	settings := l.driver.Config()
+	if err := decode(k.Cut("migration"+delim+"driver"), settings); err != nil {
+		return err
+	}
+	if c, ok := settings.(relay.FolderConfig); ok {
+		c.InFolder(l.folder)
+	}
+	cfg.Migration.Driver.Settings = settings
 	return nil
 }
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay/config"
-	"github.com/hubrelay/hubrelay/sinks/plugin"
 )
 
 // What a plugin is configured with can be any YAML, may take secrets from the environment, and is never printed.
@@ -31,7 +31,7 @@ sinks:
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings, ok := cfg.Sinks["watcher"].Settings.(*plugin.Config)
+	settings, ok := cfg.Sinks["watcher"].Settings.(*pluginsettings.Plugin)
 	if !ok {
 		t.Fatalf("the settings are a %T", cfg.Sinks["watcher"].Settings)
 	}

@@ -39,7 +39,7 @@ func (p *printer) object(fields []*field, v reflect.Value, indent, path string) 
 		switch fv := v.FieldByIndex(f.index); {
 		case f.node.kind == kindObject:
 			p.printf("%s%s:\n", indent, f.name)
-			p.object(f.node.fields, fv, indent+"  ", below)
+			p.object(f.node.fields, unwrapped(fv), indent+"  ", below)
 		case f.node.kind == kindSinks:
 			p.sinks(f, fv, indent, below)
 		case f.node.kind == kindList && f.node.elem.kind == kindObject && fv.Len() > 0:

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 // kind is what a value must look like in YAML.
@@ -77,9 +75,13 @@ func (n *node) names() []string {
 	return names
 }
 
-// newSchema derives the schema of Config with these sink kinds.
-func newSchema(kinds []relay.SinkKind) (*node, error) {
-	root, err := objectNode(reflect.ValueOf(defaults()))
+// newSchema derives the schema of Config with these kinds.
+func newSchema(kinds Kinds) (*node, error) {
+	def := defaults()
+	if kinds.Driver != nil {
+		def.Migration.Driver.Settings = kinds.Driver.Config()
+	}
+	root, err := objectNode(reflect.ValueOf(def))
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +90,8 @@ func newSchema(kinds []relay.SinkKind) (*node, error) {
 		return nil, err
 	}
 	sinks := root.field("sinks").node
-	sinks.kind, sinks.fields, sinks.types = kindSinks, common.fields, make(map[string]*node, len(kinds))
-	for _, k := range kinds {
+	sinks.kind, sinks.fields, sinks.types = kindSinks, common.fields, make(map[string]*node, len(kinds.Sinks))
+	for _, k := range kinds.Sinks {
 		own, err := objectNode(reflect.Indirect(reflect.ValueOf(k.Config())))
 		if err != nil {
 			return nil, fmt.Errorf("schema of sink type %s: %w", k.Type, err)
@@ -115,6 +117,14 @@ func newSchema(kinds []relay.SinkKind) (*node, error) {
 		}
 	}
 	return root, nil
+}
+
+// unwrapped is what has the keys of v: of the driver, its own settings.
+func unwrapped(v reflect.Value) reflect.Value {
+	if d, ok := v.Interface().(Driver); ok && d.Settings != nil {
+		return reflect.Indirect(reflect.ValueOf(d.Settings))
+	}
+	return v
 }
 
 // sinkTypes returns the known types of sinks in alphabetical order.
@@ -228,7 +238,7 @@ func typeNode(def reflect.Value) (*node, error) {
 	case reflect.Interface:
 		n.kind = kindAny
 	case reflect.Struct:
-		return objectNode(def)
+		return objectNode(unwrapped(def))
 	case reflect.Slice:
 		n.kind = kindList
 		n.elem, err = typeNode(reflect.Zero(t.Elem()))
@@ -245,6 +255,7 @@ func typeNode(def reflect.Value) (*node, error) {
 func (n *node) layer(v reflect.Value) any {
 	switch n.kind {
 	case kindObject:
+		v = unwrapped(v)
 		m := make(map[string]any, len(n.fields))
 		for _, f := range n.fields {
 			fv := v.FieldByIndex(f.index)

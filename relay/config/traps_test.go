@@ -17,7 +17,7 @@ func TestRedisURLWithRawPassword(t *testing.T) {
 	for _, url := range []string{
 		"redis://:hunter/two@host:6379/0", "redis://:hunter?two@host:6379/0", "redis://u:hunter@two/three@host", "redis://:12/hunter?two@host",
 	} {
-		_, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, nil)
+		_, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{})
 		if err == nil || !strings.Contains(err.Error(), "percent-encode") {
 			t.Errorf("%s: %v", url, err)
 		} else if strings.Contains(err.Error(), "hunter") || strings.Contains(err.Error(), "two") {
@@ -25,7 +25,7 @@ func TestRedisURLWithRawPassword(t *testing.T) {
 		}
 	}
 	for _, url := range []string{"unix:///run/redis@main/redis.sock", "redis+sentinel://a:1/master?sentinel_password=x@y"} {
-		if _, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, nil); err != nil {
+		if _, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{}); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

@@ -39,6 +39,7 @@ func (l *loader) validate(c *Config) {
 	for _, name := range names {
 		c.Sinks[name] = l.sink("sinks."+name, c.Sinks[name], catalog)
 	}
+	l.migration(&c.Migration)
 }
 
 // between reports a number outside its bounds, both of which are allowed.
@@ -248,19 +249,24 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 	if !read {
 		return s
 	}
-	if err := s.Settings.Validate(); err != nil {
+	l.settings(path, s.Settings)
+	return s
+}
+
+// settings checks what belongs to the kind of a sink, or to the driver, alone.
+func (l *loader) settings(path string, c interface{ Validate() error }) {
+	if err := c.Validate(); err != nil {
 		l.invalid(path, err)
-		return s
+		return
 	}
-	if w, ok := s.Settings.(relay.SinkWarner); ok {
+	if w, ok := c.(relay.SinkWarner); ok {
 		for _, f := range w.Warnings() {
 			l.Warn(path+"."+bracketed(f.Field), f.Problem, "")
 		}
 	}
-	return s
 }
 
-// invalid reports what Validate of a sink's own settings returned.
+// invalid reports what Validate of a kind's own settings returned.
 func (l *loader) invalid(path string, err error) {
 	var several interface{ Unwrap() []error }
 	var field *relay.FieldError

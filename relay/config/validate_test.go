@@ -30,7 +30,7 @@ func TestRedisURL(t *testing.T) {
 		"redis+sentinel://u:p@a:1,b:2/mymaster?sentinel_password=x": "redis+sentinel://(redacted)@a:1,b:2/mymaster?(redacted)",
 	}
 	for url, want := range shown {
-		cfg, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, nil)
+		cfg, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{})
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
@@ -49,7 +49,7 @@ func TestRedisURL(t *testing.T) {
 	for _, url := range []string{
 		"localhost:6379", "http://localhost", "unix://", "unix://x/y", "redis://a,b", "redis+sentinel://a:1", "redis+cluster://", "memory:x",
 	} {
-		if _, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, nil); err == nil {
+		if _, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{}); err == nil {
 			t.Errorf("accepted %s", url)
 		}
 	}
@@ -61,11 +61,11 @@ func TestRedisURLFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("redis://u:p@host\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := config.Load(path, nil, nil)
+	cfg, err := config.Load(path, nil, config.Kinds{})
 	if err != nil || cfg.Redis.URL != "redis://u:p@host" {
 		t.Fatal(cfg, err)
 	}
-	_, err = config.Load(path, []string{"HUBRELAY_REDIS__URL=redis://other"}, nil)
+	_, err = config.Load(path, []string{"HUBRELAY_REDIS__URL=redis://other"}, config.Kinds{})
 	if err == nil || !strings.Contains(err.Error(), "redis.url_file: is given beside redis.url") {
 		t.Error(err)
 	}
@@ -75,7 +75,7 @@ func TestRedisURLFile(t *testing.T) {
 func TestCapabilities(t *testing.T) {
 	text := "auth: {keys: [{name: ops, key: 0123456789abcdef, hubs: [h], capabilities: [" +
 		auth.CapabilityPublish + ", " + auth.CapabilityMigrate + "]}]}"
-	if _, err := config.Load(write(t, text), nil, nil); err != nil {
+	if _, err := config.Load(write(t, text), nil, config.Kinds{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -113,17 +113,17 @@ func TestTLS(t *testing.T) {
 	}
 	put("cert.pem", cert)
 	put("key.pem", key)
-	cfg, err := config.Load(path, nil, nil)
+	cfg, err := config.Load(path, nil, config.Kinds{})
 	if err != nil || !cfg.Server.TLS.Enabled() || len(cfg.Warnings) != 0 {
 		t.Fatal(cfg, err)
 	}
 	old, oldKey := certificate(t, time.Now().Add(-time.Hour))
 	put("cert.pem", old)
-	if _, err := config.Load(path, nil, nil); err == nil || !strings.Contains(err.Error(), "are no pair") {
+	if _, err := config.Load(path, nil, config.Kinds{}); err == nil || !strings.Contains(err.Error(), "are no pair") {
 		t.Error("the wrong key:", err)
 	}
 	put("key.pem", oldKey)
-	if cfg, err := config.Load(path, nil, nil); err != nil || len(cfg.Warnings) != 1 {
+	if cfg, err := config.Load(path, nil, config.Kinds{}); err != nil || len(cfg.Warnings) != 1 {
 		t.Error("an expired certificate is worth a warning:", cfg, err)
 	}
 }

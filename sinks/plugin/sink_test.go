@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hubrelay/hubrelay/plugins/sdk"
+	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
@@ -75,7 +76,7 @@ func TestConformance(t *testing.T) {
 
 func openFor(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
 	report := filepath.Join(t.TempDir(), "report")
-	c := newConfig(nil)
+	c := settings.New()
 	c.Command = []string{os.Args[0]}
 	if b == sinktest.Absent {
 		c.Command = []string{filepath.Join(t.TempDir(), "absent")}

@@ -1,11 +1,13 @@
-package plugin
+package settings
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,8 +18,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Config is what an operator writes for one plugin.
-type Config struct {
+// Plugin is what an operator writes for one plugin, be it a sink or a driver.
+type Plugin struct {
 	// Command is the program and its first arguments. ./x and ../x are beside the configuration file, a name without a
 	// slash is looked up in the daemon's PATH, builtin:NAME is a plugin that comes with the daemon.
 	Command []string `koanf:"command" doc:"The plugin's program and its arguments; ./x is beside the configuration file, x in the daemon's PATH, builtin:NAME comes with hubrelay."`
@@ -33,27 +35,33 @@ type Config struct {
 	// TLS is false for plugins that cannot do it.
 	TLS            bool          `koanf:"tls" doc:"Encrypts the connection to the plugin; false for a plugin that cannot, whose socket is in a folder that only the daemon's user can enter."`
 	StartupTimeout time.Duration `koanf:"startup_timeout" doc:"How long the plugin may take to start, 100ms to 10m."`
-	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"How long the plugin may answer nothing after the end of an attempt before it is killed, 100ms to 1h."`
+	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"How long the plugin may answer nothing after an attempt has ended, or go on after it was told to stop, before it is killed, 100ms to 1h."`
 	MemoryLimit    Size          `koanf:"memory_limit" doc:"How much memory the plugin may allocate, such as 256MiB, at least 16MiB; empty for no limit (Linux only)."`
-	MaxCrashes     int           `koanf:"max_crashes" doc:"How many crashes disable the sink, 1 to 1000; half of them are forgotten every five minutes."`
+	MaxCrashes     int           `koanf:"max_crashes" doc:"How many crashes are too many, 1 to 1000: a sink is disabled then, and half of them are forgotten every five minutes."`
 
 	folder   string
 	builtins []string
 }
 
-func newConfig(builtins []string) *Config {
-	return &Config{
+// New returns the defaults. The daemon comes with the plugins that builtins names.
+func New(builtins ...string) *Plugin {
+	return &Plugin{
 		TLS: true, StartupTimeout: plugins.DefaultStartupTimeout, HangTimeout: plugins.DefaultHangTimeout,
 		MaxCrashes: plugins.DefaultMaxCrashes, builtins: builtins,
 	}
 }
 
 // InFolder says where the configuration file is.
-func (c *Config) InFolder(folder string) { c.folder = folder }
+func (c *Plugin) InFolder(folder string) { c.folder = folder }
+
+// Given tells whether there is anything of a plugin; a number alone is none.
+func (c *Plugin) Given() bool {
+	return len(c.Command)+len(c.Args)+len(c.Env)+len(c.SHA256)+len(c.Files)+len(c.Config) > 0
+}
 
 // Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
 // without.
-func (c *Config) Validate() error {
+func (c *Plugin) Validate() error {
 	errs := []error{c.checkCommand()}
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	for i, entry := range c.Env {
@@ -88,7 +96,7 @@ func (c *Config) Validate() error {
 
 const minMemory = 16 << 20
 
-func (c *Config) checkCommand() error {
+func (c *Plugin) checkCommand() error {
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return &relay.FieldError{Field: "command", Problem: "is missing: name the plugin's program, such as [./watcher]"}
 	}
@@ -104,7 +112,7 @@ func (c *Config) checkCommand() error {
 }
 
 // Warnings tells of a program that is not there yet.
-func (c *Config) Warnings() []relay.FieldError {
+func (c *Plugin) Warnings() []relay.FieldError {
 	if _, _, err := plugins.Resolve(c.command()); err != nil {
 		return []relay.FieldError{{Field: "command", Problem: "cannot be started now: " + err.Error()}}
 	}
@@ -118,8 +126,45 @@ func checkSum(text string) error {
 	return nil
 }
 
+// Options are what the plugin is started with; the caller adds what is not the operator's business.
+func (c *Plugin) Options(name string) (plugins.Options, error) {
+	var config []byte
+	if len(c.Config) > 0 {
+		var err error
+		if config, err = json.Marshal(c.Config); err != nil {
+			return plugins.Options{}, fmt.Errorf("config: %w", err)
+		}
+	}
+	files := make(map[string]string, len(c.Files))
+	for name, sum := range c.Files {
+		files[c.path(name)] = sum
+	}
+	return plugins.Options{
+		Name: name, Command: c.command(), Dir: c.path("."), Env: environment(c.Env, os.LookupEnv),
+		SHA256: c.SHA256, Files: files, Config: config, PlainSocket: !c.TLS,
+		StartupTimeout: c.StartupTimeout, HangTimeout: c.HangTimeout,
+		MemoryLimit: int64(c.MemoryLimit), MaxCrashes: c.MaxCrashes,
+	}, nil
+}
+
+// environment resolves an allow-list: NAME is taken from the daemon's environment, if it is there.
+func environment(allowed []string, lookup func(string) (string, bool)) []string {
+	var list []string
+	for _, entry := range allowed {
+		if !strings.Contains(entry, "=") {
+			value, ok := lookup(entry)
+			if !ok {
+				continue
+			}
+			entry += "=" + value
+		}
+		list = append(list, entry)
+	}
+	return list
+}
+
 // command is the whole command, its program beside the configuration where the operator says so.
-func (c *Config) command() []string {
+func (c *Plugin) command() []string {
 	list := slices.Concat(c.Command, c.Args)
 	if p := list[0]; strings.HasPrefix(p, "./") || strings.HasPrefix(p, "../") {
 		list[0] = c.path(p)
@@ -128,7 +173,7 @@ func (c *Config) command() []string {
 }
 
 // path is where a name of the configuration leads. It begins with a slash wherever the daemon runs.
-func (c *Config) path(name string) string {
+func (c *Plugin) path(name string) string {
 	if filepath.IsAbs(name) {
 		return name
 	}

@@ -1,4 +1,4 @@
-package plugin
+package settings
 
 import (
 	"encoding/json"
@@ -17,26 +17,26 @@ import (
 func TestValidate(t *testing.T) {
 	sum := strings.Repeat("0a", 32)
 	for name, c := range map[string]struct {
-		change func(*Config)
+		change func(*Plugin)
 		field  string
 		want   string
 	}{
-		"good":            {func(c *Config) { c.SHA256, c.Files = sum, map[string]string{"x.py": sum} }, "", ""},
-		"builtin":         {func(c *Config) { c.Command = []string{"builtin:log"} }, "", ""},
-		"no command":      {func(c *Config) { c.Command = nil }, "command", "is missing"},
-		"empty command":   {func(c *Config) { c.Command = []string{""} }, "command", "is missing"},
-		"unknown builtin": {func(c *Config) { c.Command = []string{"builtin:lgo"} }, "command", "did you mean builtin:log?"},
-		"other builtin":   {func(c *Config) { c.Command = []string{"builtin:something"} }, "command", "there are log"},
-		"sha256":          {func(c *Config) { c.SHA256 = "abc" }, "sha256", "64 hexadecimal digits"},
-		"files":           {func(c *Config) { c.Files = map[string]string{"x.py": sum + "00"} }, "files.x.py", "64 hexadecimal digits"},
-		"env":             {func(c *Config) { c.Env = []string{"HOME", "=x"} }, "env.1", "NAME=value"},
-		"startup":         {func(c *Config) { c.StartupTimeout = 0 }, "startup_timeout", "100ms to 10m"},
-		"hang":            {func(c *Config) { c.HangTimeout = 2 * time.Hour }, "hang_timeout", "to 1h"},
-		"memory":          {func(c *Config) { c.MemoryLimit = 1000 }, "memory_limit", "at least 16MiB"},
-		"crashes":         {func(c *Config) { c.MaxCrashes = 0 }, "max_crashes", "1 to 1000"},
+		"good":            {func(c *Plugin) { c.SHA256, c.Files = sum, map[string]string{"x.py": sum} }, "", ""},
+		"builtin":         {func(c *Plugin) { c.Command = []string{"builtin:log"} }, "", ""},
+		"no command":      {func(c *Plugin) { c.Command = nil }, "command", "is missing"},
+		"empty command":   {func(c *Plugin) { c.Command = []string{""} }, "command", "is missing"},
+		"unknown builtin": {func(c *Plugin) { c.Command = []string{"builtin:lgo"} }, "command", "did you mean builtin:log?"},
+		"other builtin":   {func(c *Plugin) { c.Command = []string{"builtin:something"} }, "command", "there are log"},
+		"sha256":          {func(c *Plugin) { c.SHA256 = "abc" }, "sha256", "64 hexadecimal digits"},
+		"files":           {func(c *Plugin) { c.Files = map[string]string{"x.py": sum + "00"} }, "files.x.py", "64 hexadecimal digits"},
+		"env":             {func(c *Plugin) { c.Env = []string{"HOME", "=x"} }, "env.1", "NAME=value"},
+		"startup":         {func(c *Plugin) { c.StartupTimeout = 0 }, "startup_timeout", "100ms to 10m"},
+		"hang":            {func(c *Plugin) { c.HangTimeout = 2 * time.Hour }, "hang_timeout", "to 1h"},
+		"memory":          {func(c *Plugin) { c.MemoryLimit = 1000 }, "memory_limit", "at least 16MiB"},
+		"crashes":         {func(c *Plugin) { c.MaxCrashes = 0 }, "max_crashes", "1 to 1000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := newConfig([]string{"log"})
+			cfg := New("log")
 			cfg.Command = []string{"./watcher"}
 			c.change(cfg)
 			err := cfg.Validate()
@@ -55,7 +55,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestValidateReportsAll(t *testing.T) {
-	c := newConfig(nil)
+	c := New()
 	c.SHA256, c.MaxCrashes = "abc", 0
 	err := c.Validate()
 	for _, field := range []string{"command", "sha256", "max_crashes"} {
@@ -68,7 +68,7 @@ func TestValidateReportsAll(t *testing.T) {
 // Paths of the configuration begin at its file, wherever the daemon was started.
 func TestPaths(t *testing.T) {
 	folder := t.TempDir()
-	c := newConfig(nil)
+	c := New()
 	c.InFolder(folder)
 	for from, want := range map[string]string{
 		"./watcher": filepath.Join(folder, "watcher"), "../watcher": filepath.Join(filepath.Dir(folder), "watcher"),
@@ -132,7 +132,7 @@ func TestSize(t *testing.T) {
 
 // The daemon enables a disabled sink when the fingerprint of its settings changes.
 func TestFingerprintSeesTheConfig(t *testing.T) {
-	a, b := newConfig(nil), newConfig(nil)
+	a, b := New(), New()
 	a.Config, b.Config = map[string]any{"x": 1}, map[string]any{"x": 2}
 	textA, errA := json.Marshal(a)
 	textB, errB := json.Marshal(b)

@@ -1,0 +1,36 @@
+package settings
+
+import (
+	"fmt"
+
+	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// DriverKind is how the daemon comes to its driver of migrations. It comes with the drivers that builtins names.
+func DriverKind(builtins ...string) *relay.DriverKind {
+	return &relay.DriverKind{
+		Config: func() relay.DriverConfig { return New(builtins...) },
+		Open: func(s relay.DriverSettings, c relay.DriverConfig) (relay.Driver, error) {
+			cfg, ok := c.(*Plugin)
+			if !ok {
+				return nil, fmt.Errorf("open the driver: its configuration is a %T", c)
+			}
+			return openDriver(s, cfg)
+		},
+	}
+}
+
+func openDriver(s relay.DriverSettings, c *Plugin) (relay.Driver, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("open the driver: %w", err)
+	}
+	o, err := c.Options("driver")
+	if err != nil {
+		return nil, fmt.Errorf("open the driver: %w", err)
+	}
+	if o.Log = s.Log; s.Observe != nil {
+		o.Observe = func(e plugins.Event) { s.Observe(string(e)) }
+	}
+	return plugins.NewDriver(o)
+}

@@ -1,0 +1,40 @@
+package settings
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestDriverKind(t *testing.T) {
+	kind := DriverKind("directory")
+	c, ok := kind.Config().(*Plugin)
+	if !ok || c.Given() {
+		t.Fatalf("%T is given", kind.Config())
+	}
+	set := relay.DriverSettings{Log: slog.New(slog.DiscardHandler)}
+	if _, err := kind.Open(set, c); err == nil || !strings.Contains(err.Error(), "command is missing") {
+		t.Error(err)
+	}
+	c.Command = []string{filepath.Join(t.TempDir(), "absent")}
+	events := make(chan string, 8)
+	set.Observe = func(event string) { events <- event }
+	d, err := kind.Open(set, c)
+	if err != nil || !c.Given() {
+		t.Fatal(err)
+	}
+	if _, err := d.Describe(t.Context()); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Error(err)
+	}
+	if got := <-events; got != "not_started" {
+		t.Error(got)
+	}
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

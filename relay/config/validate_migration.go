@@ -1,0 +1,20 @@
+package config
+
+import "time"
+
+func (l *loader) migration(m *Migration) {
+	between(l, "migration.server_concurrency", m.ServerConcurrency, 1, 1024)
+	between(l, "migration.expire_after", m.ExpireAfter, time.Second, 365*24*time.Hour)
+	switch {
+	case !m.Driver.Given():
+		if m.InventoryFile != "" {
+			l.Warn("migration.inventory_file", "is of no use without a driver", "give migration.driver a command")
+		}
+		return
+	case m.InventoryFile == "":
+		l.Warn("migration.driver", "has no inventory_file beside it", "name one, or fill the inventory with hubrelay inventory import")
+	}
+	if !l.Failed("migration.driver") { // a setting that could not be read would seem to be missing
+		l.settings("migration.driver", m.Driver.Settings)
+	}
+}
