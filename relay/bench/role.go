@@ -19,6 +19,9 @@ const (
 	roleClients  = "clients"
 	roleReceiver = "receiver"
 	roleLoop     = "loop"
+	roleHost     = "host"
+	rolePlugin   = "plugin"
+	roleEcho     = "echo"
 )
 
 func play(role string, args []string) error {
@@ -32,6 +35,12 @@ func play(role string, args []string) error {
 		return playReceiver(lines)
 	case roleLoop:
 		return playLoop(lines, args)
+	case roleHost:
+		return playHost(lines)
+	case rolePlugin:
+		return playPlugin()
+	case roleEcho:
+		return playEcho(args)
 	default:
 		return fmt.Errorf("there is no role %q", role)
 	}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+)
+
+const (
+	pluginEvents     = 200_000
+	pluginRounds     = 4
+	pluginMessages   = 40_000
+	pluginSteady     = 2_000 // events, one each millisecond
+	pluginIdle       = 20
+	pluginRestarts   = 5
+	pluginConcurrent = 1024
+)
+
+// measurePlugin lets a host hand events to a plugin in another process. What the host costs is counted in a process of
+// its own, and what the same bytes cost over a bare unix socket stands beside it.
+func measurePlugin(ctx context.Context, r *rig) ([]row, error) {
+	host, err := startRole(ctx, roleHost)
+	if err != nil {
+		return nil, err
+	}
+	defer host.stop()
+	var rate, echo float64
+	cost, echoCost := math.Inf(1), math.Inf(1)
+	for range pluginRounds {
+		var events, each float64
+		if err := host.figures("echo", &events, &each); err != nil {
+			return nil, err
+		}
+		echo, echoCost = max(echo, events), min(echoCost, each)
+		if err := host.figures("events", &events, &each); err != nil {
+			return nil, err
+		}
+		rate, cost = max(rate, events), min(cost, each)
+		fmt.Fprintf(os.Stderr, "plugin: %.0f events/s, %.1f us of the host's CPU each\n", events, each)
+	}
+	late, echoLate, restart, idle := math.Inf(1), math.Inf(1), math.Inf(1), 0.0
+	for range pluginRounds {
+		var p99, beside float64
+		if err := host.figures("late", &p99, &beside); err != nil {
+			return nil, err
+		}
+		late, echoLate = min(late, p99), min(echoLate, beside)
+	}
+	var bare float64
+	if err := host.figures("restart", &restart, &bare); err != nil {
+		return nil, err
+	}
+	var weight float64
+	if err := host.figures("idle", &idle, &weight); err != nil {
+		return nil, err
+	}
+	through, err := r.throughPlugin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	const socket = "the same bytes over a bare unix socket"
+	return []row{
+		newRow("plugin, from Deliver to the ack", rate, "events/s", socket, echo).atLeast(100_000),
+		newRow("the same, CPU of the host", cost, "us CPU/event", socket, echoCost).atMost(10),
+		newRow("plugin with Redis and the daemon", through, "deliveries/s", "without them", rate).atLeast(15_000),
+		newRow("p99 at 1,000 events/s", late, "ms from Deliver to the ack", socket, echoLate).atMost(2),
+		newRow("plugin killed with -9 answers again", restart, "ms", "a process started and asked", bare).atMost(1000),
+		newRow("20 idle plugins, each", idle, "MiB of the host", "the host without them", weight).atMost(1),
+	}, nil
+}
+
+// figures asks a part for numbers.
+func (p *part) figures(what string, into ...*float64) error {
+	answer, err := p.ask(what)
+	if err != nil {
+		return err
+	}
+	list := make([]any, len(into))
+	for i := range into {
+		list[i] = into[i]
+	}
+	if _, err := fmt.Sscan(answer, list...); err != nil {
+		return fmt.Errorf("%s was answered %q: %w", what, answer, err)
+	}
+	return nil
+}
+
+// throughPlugin returns how many notifications a second go out of a backlog through a daemon into a plugin.
+func (r *rig) throughPlugin(ctx context.Context) (float64, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	sink := fmt.Sprintf("  hook: {type: plugin, command: [%q], env: [%q], concurrency: 256, backlog: %d, topics: [%q]}\n",
+		self, roleVariable+"="+rolePlugin, hookBacklog, hookTopics)
+	best := 0.0
+	err = r.withDaemon(ctx, "sinks:\n"+sink, func(d *daemon) error {
+		for range 3 {
+			if err := d.operate(ctx, "sinks/hook/pause"); err != nil {
+				return err
+			}
+			if err := d.publish(pluginMessages); err != nil {
+				return err
+			}
+			if err := r.queued(ctx, pluginMessages); err != nil {
+				return err
+			}
+			took, err := timeOf(func() error {
+				if err := d.operate(ctx, "sinks/hook/resume"); err != nil {
+					return err
+				}
+				return r.queued(ctx, 0)
+			})
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, strings.TrimSpace(d.log.String()))
+			}
+			best = max(best, pluginMessages/took.Seconds())
+		}
+		return nil
+	})
+	return best, err
+}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/sdk"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// playPlugin is a plugin that takes everything and does nothing.
+func playPlugin() error {
+	return sdk.ServeSink(func(context.Context, relay.Notification) error { return nil }, sdk.Concurrency(pluginConcurrent))
+}
+
+// playHost hosts plugins, and answers what it is asked to measure in a line of numbers.
+func playHost(lines *bufio.Scanner) error {
+	debug.SetGCPercent(300) // as `serve` does
+	ctx := context.Background()
+	h, err := newPluginHost(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = h.Close() }()
+	for {
+		told, err := heard(lines)
+		if err != nil {
+			return nil //nolint:nilerr // its input has ended, and so does it
+		}
+		var a, b float64
+		switch told {
+		case "events":
+			a, b, err = flood(pluginEvents, func(id string) error { return h.Deliver(ctx, eventOf(id)) })
+		case "echo":
+			a, b, err = withEcho(func(e *echo) (float64, float64, error) {
+				return flood(pluginEvents, func(string) error { return e.send() })
+			})
+		case "late":
+			a, b, err = lateness(ctx, h)
+		case "restart":
+			a, b, err = restart(ctx)
+		case "idle":
+			a, b, err = idlePlugins(ctx)
+		default:
+			err = fmt.Errorf("nobody knows how to measure %q", told)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println(a, b)
+	}
+}
+
+func newPluginHost(ctx context.Context) (*plugins.Host, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	h, err := plugins.New(plugins.Options{
+		Name: "bench", Command: []string{self}, Env: []string{roleVariable + "=" + rolePlugin}, MaxCrashes: 1000,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return h, h.Deliver(ctx, eventOf("first"))
+}
+
+func eventOf(id string) relay.Delivery {
+	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
+		ID: id, Topic: "container.instance.state.changed", Hub: benchHub, Account: "5f0c8a7e9d3b2a1c4e6f8a91", Cursor: "1-1", Data: []byte(event),
+	}}}
+}
+
+// flood makes n calls, many at once, and returns how many there were a second and what each cost this process in
+// microseconds.
+func flood(n int, call func(id string) error) (rate, cost float64, err error) {
+	var next, failed atomic.Int64
+	var wg sync.WaitGroup
+	runtime.GC()
+	before, began := ownCPU(), time.Now()
+	for range pluginConcurrent {
+		wg.Go(func() {
+			for i := next.Add(1); i <= int64(n) && failed.Load() == 0; i = next.Add(1) {
+				if call(strconv.FormatInt(1e15+i, 10)) != nil {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if failed.Load() > 0 {
+		return 0, 0, errors.New("a call failed")
+	}
+	return float64(n) / time.Since(began).Seconds(), float64((ownCPU() - before).Nanoseconds()) / 1e3 / float64(n), nil
+}
+
+// lateness returns the 99th percentile of the time of a call, at a steady rate, in milliseconds: of the plugin and of a
+// bare socket.
+func lateness(ctx context.Context, h *plugins.Host) (late, beside float64, err error) {
+	if late, err = steadily(func(i int) error { return h.Deliver(ctx, eventOf(strconv.Itoa(i))) }); err != nil {
+		return 0, 0, err
+	}
+	beside, _, err = withEcho(func(e *echo) (float64, float64, error) {
+		late, err := steadily(func(int) error { return e.send() })
+		return late, 0, err
+	})
+	return late, beside, err
+}
+
+func steadily(call func(i int) error) (p99 float64, err error) {
+	times := make([]time.Duration, pluginSteady)
+	var failed atomic.Bool
+	var wg sync.WaitGroup
+	i := 0
+	err = paced(pluginSteady, time.Millisecond, func() error {
+		at := i
+		i++
+		wg.Go(func() {
+			began := time.Now()
+			if call(at) != nil {
+				failed.Store(true)
+			}
+			times[at] = time.Since(began)
+		})
+		return nil
+	})
+	wg.Wait()
+	if failed.Load() {
+		err = errors.New("a call failed")
+	}
+	slices.Sort(times)
+	return times[pluginSteady*99/100].Seconds() * 1e3, err
+}
+
+// restart returns the longest time from a kill of a plugin until it has taken an event again, and beside it what a
+// process takes that is started and answers. Each is a plugin's first crash: after others it waits longer on purpose.
+func restart(ctx context.Context) (longest, bare float64, err error) {
+	for range pluginRestarts {
+		h, err := newPluginHost(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		took, err := timeOf(func() error {
+			pid := h.Status().PID
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				return err
+			}
+			for h.Status().PID == pid || h.Deliver(ctx, eventOf("again")) != nil {
+				runtime.Gosched()
+			}
+			return nil
+		})
+		if err := errors.Join(err, h.Close()); err != nil {
+			return 0, 0, err
+		}
+		longest = max(longest, took.Seconds()*1e3)
+	}
+	took, err := timeOf(func() error {
+		_, err := withEchoProcess(func(e *echo) error { return e.send() })
+		return err
+	})
+	return longest, took.Seconds() * 1e3, err
+}
+
+// idlePlugins returns what each of some plugins that do nothing adds to what this process holds, and what that was, in MiB.
+func idlePlugins(ctx context.Context) (each, before float64, err error) {
+	weigh := func() (float64, error) {
+		debug.FreeOSMemory()
+		return residentMiB(os.Getpid())
+	}
+	if before, err = weigh(); err != nil {
+		return 0, 0, err
+	}
+	for range pluginIdle {
+		h, err := newPluginHost(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer func() { _ = h.Close() }()
+	}
+	after, err := weigh()
+	return (after - before) / pluginIdle, before, err
+}
+
+func timeOf(do func() error) (time.Duration, error) {
+	began := time.Now()
+	err := do()
+	return time.Since(began), err
+}
+
+// ownCPU is what this process has used.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// echo is another process that writes back a byte for each event it reads.
+type echo struct {
+	conn  net.Conn
+	queue chan chan struct{} // who waits, in the order of what was sent
+	mu    sync.Mutex
+	out   *bufio.Writer
+	wake  chan struct{}
+}
+
+func withEcho(use func(*echo) (float64, float64, error)) (a, b float64, err error) {
+	_, err = withEchoProcess(func(e *echo) error {
+		var err error
+		a, b, err = use(e)
+		return err
+	})
+	return a, b, err
+}
+
+func withEchoProcess(use func(*echo) error) (*echo, error) {
+	dir, err := os.MkdirTemp("", "hubrelay-echo")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	listener, err := net.Listen("unix", dir+"/s")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = listener.Close() }()
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, dir+"/s")
+	cmd.Env = append(os.Environ(), roleVariable+"="+roleEcho)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	defer func() { _ = cmd.Wait() }()
+	conn, err := listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	e := &echo{conn: conn, queue: make(chan chan struct{}, 2*pluginConcurrent), out: bufio.NewWriterSize(conn, 64<<10), wake: make(chan struct{}, 1)}
+	var wg sync.WaitGroup
+	wg.Go(e.flush)
+	wg.Go(e.read)
+	err = use(e)
+	close(e.wake)
+	_ = conn.Close()
+	wg.Wait()
+	return e, err
+}
+
+// send hands one event over and waits for its byte.
+func (e *echo) send() error {
+	done := make(chan struct{})
+	e.mu.Lock()
+	e.queue <- done
+	_, err := e.out.WriteString(event)
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+	<-done
+	return nil
+}
+
+func (e *echo) flush() {
+	for range e.wake {
+		e.mu.Lock()
+		_ = e.out.Flush()
+		e.mu.Unlock()
+	}
+}
+
+func (e *echo) read() {
+	in := bufio.NewReader(e.conn)
+	for {
+		if _, err := in.ReadByte(); err != nil {
+			return
+		}
+		close(<-e.queue)
+	}
+}
+
+// playEcho is the other process.
+func playEcho(args []string) error {
+	conn, err := net.Dial("unix", args[0])
+	if err != nil {
+		return err
+	}
+	in, out, buf := bufio.NewReaderSize(conn, 64<<10), bufio.NewWriter(conn), make([]byte, len(event))
+	for {
+		if _, err := io.ReadFull(in, buf); err != nil {
+			return nil //nolint:nilerr // the other side has all that it wanted
+		}
+		if err := out.WriteByte(1); err != nil {
+			return err
+		}
+		if in.Buffered() < len(event) {
+			if err := out.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
