@@ -51,12 +51,13 @@ fmt: $(GOLANGCI_LINT) ## rewrite the Go files as `make check` wants them
 	@$(call each,$(GOLANGCI_LINT) fmt)
 
 PROTOS := sink/v1/sink.proto driver/v1/driver.proto
-generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew, in Go and for the example in Python
+generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew, in Go, and in Python for the example and plugins new
 	@bash .ci/need protoc grpc-python-plugin
 	cd plugins/proto && protoc --plugin=protoc-gen-go=$(PROTOC_GO) --plugin=protoc-gen-go-grpc=$(PROTOC_GRPC) \
 		--go_out=paths=source_relative:. --go-grpc_out=paths=source_relative:. $(PROTOS)
 	cd examples/plugin-python && protoc -I. -I../../plugins/proto/sink/v1 --plugin=protoc-gen-grpc=$$(command -v grpc_python_plugin) \
 		--python_out=. --grpc_out=. health.proto sink.proto
+	cp examples/plugin-python/*_pb2*.py plugins/skeleton/templates/python/
 
 clean: ## remove what was built; data of a daemon (hubrelay-data) stays
 	rm -rf hubrelay $(BIN) examples/node_modules

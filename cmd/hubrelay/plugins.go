@@ -14,7 +14,7 @@ import (
 )
 
 func newPlugins(std streams) *cobra.Command {
-	return group("plugins", "Work on plugins", newPluginsCheck(std))
+	return group("plugins", "Work on plugins", newPluginsNew(std), newPluginsCheck(std))
 }
 
 type pluginsCheck struct {

@@ -1,0 +1,116 @@
+package main_test
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// inFolder runs a program in a folder to its end.
+func inFolder(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+// checkPlugin demands that a program passes the checks without even an advice.
+func checkPlugin(t *testing.T, args ...string) {
+	t.Helper()
+	out, errOut, code := call(t, nil, "", append([]string{"plugins", "check", "--timeout", "30s"}, args...)...)
+	if code != 0 || strings.Contains(out, "advice") || !strings.Contains(out, "ok ") {
+		t.Errorf("check %v: %d\n%s%s", args, code, out, errOut)
+	}
+}
+
+// A new plugin in Go passes its own test and the check, and the daemon runs it, with the commands of its README.
+func TestPluginsNewInGo(t *testing.T) {
+	source, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(folder(t))
+	out, errOut, code := call(t, nil, "", "plugins", "new", "first-go", "--lang", "go", "--replace", source)
+	if code != 0 {
+		t.Fatalf("%d: %s", code, errOut)
+	}
+	_, commands, _ := strings.Cut(out, "cd first-go\n")
+	ran := 0
+	for line := range strings.Lines(commands) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != "go" {
+			continue
+		}
+		inFolder(t, "first-go", words[0], words[1:]...)
+		ran++
+	}
+	if ran != 3 || !strings.Contains(commands, "hubrelay plugins check ./first-go") {
+		t.Errorf("what is next is %s", out)
+	}
+	inFolder(t, "first-go", "go", "vet", "./...")
+	checkPlugin(t, "--kind", "sink", "first-go/first-go")
+
+	d := serveFile(t, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_ADMIN__LISTEN=127.0.0.1:0")
+	d.do(t, request{method: "POST", key: "a-key-for-trying-it", hub: "hub-1", contentType: "application/json", body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`})
+	eventually(t, "the plugin's line in the log", func() error {
+		for line := range strings.Lines(d.err.String()) {
+			if strings.Contains(line, "hello") && strings.Contains(line, "first-go") && strings.Contains(line, "web-1") {
+				return nil
+			}
+		}
+		return errors.New("it is not there")
+	})
+}
+
+// So does one in Python, with nothing but packages of the system.
+func TestPluginsNewInPython(t *testing.T) {
+	python := pythonWithGRPC(t)
+	t.Chdir(folder(t))
+	out, errOut, code := call(t, nil, "", "plugins", "new", "first-python", "--lang", "python")
+	if code != 0 || !strings.Contains(out, "cd first-python\n  /usr/bin/python3 -m unittest\n") {
+		t.Fatalf("%d: %s%s", code, out, errOut)
+	}
+	inFolder(t, "first-python", python, "-m", "unittest")
+	checkPlugin(t, "--no-tls", "--config", `{"greeting":"hello"}`, python, "first-python/plugin.py")
+	if out, errOut, code := call(t, nil, "", "config", "check", "-c", "first-python/hubrelay.yaml"); code != 0 {
+		t.Errorf("%d: %s%s", code, out, errOut)
+	}
+	if _, errOut, code = call(t, nil, "", "plugins", "new", "first-python", "--lang", "python"); code != 1 || !strings.Contains(errOut, "first-python is there already and not empty") {
+		t.Errorf("a second time: %d: %s", code, errOut)
+	}
+}
+
+func TestPluginsNewRefuses(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"--lang is needed: go or python":      {"watch"},
+		`no skeleton in "rust"`:               {"watch", "--lang", "rust"},
+		`"Watch" is no name for a plugin`:     {"Watch", "--lang", "python"},
+		"name a folder with its source (--re": {"watch", "--lang", "go"},
+		"accepts 1 arg(s), received 0":        {"--lang", "go"},
+	} {
+		if _, errOut, code := call(t, nil, "", append([]string{"plugins", "new"}, args...)...); code != 2 || !strings.Contains(errOut, want) {
+			t.Errorf("%v: %d: %s", args, code, errOut)
+		}
+	}
+}
+
+// pythonWithGRPC is a python3 that has the package grpc.
+func pythonWithGRPC(t *testing.T) string {
+	t.Helper()
+	own, err := filepath.Abs("../../.bin/python/bin/python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, python := range []string{"/usr/bin/python3", own, "python3"} {
+		if exec.Command(python, "-c", "import grpc").Run() == nil {
+			return python
+		}
+	}
+	t.Fatal("no python3 has the package grpc: make test installs it")
+	return ""
+}

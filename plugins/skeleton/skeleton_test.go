@@ -1,0 +1,121 @@
+package skeleton
+
+import (
+	"bytes"
+	"errors"
+	"go/format"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestValidate(t *testing.T) {
+	root := filepath.Join("..", "..")
+	for name, c := range map[string]struct {
+		p    Plugin
+		want string
+	}{
+		"go":            {Plugin{Name: "a-1", Language: "go", Version: "v1.2.3"}, ""},
+		"pre-release":   {Plugin{Name: "a", Language: "go", Version: "v1.2.3-rc.1"}, ""},
+		"pseudo":        {Plugin{Name: "a", Language: "go", Version: "v0.0.0-20261121185543-12876e9aabbc"}, ""},
+		"source":        {Plugin{Name: "a", Language: "go", Version: "devel", Replace: root}, ""},
+		"python":        {Plugin{Name: "a", Language: "python", Version: "devel"}, ""},
+		"devel":         {Plugin{Name: "a", Language: "go", Version: "devel"}, "not a release"},
+		"commit":        {Plugin{Name: "a", Language: "go", Version: "12876e9"}, "not a release"},
+		"behind a tag":  {Plugin{Name: "a", Language: "go", Version: "v1.2.3-5-g12876e9"}, "not a release"},
+		"dirty":         {Plugin{Name: "a", Language: "go", Version: "v1.2.3-dirty"}, "not a release"},
+		"dirty module":  {Plugin{Name: "a", Language: "go", Version: "v1.2.4-0.20261121185543-12876e9aabbc+dirty"}, "not a release"},
+		"no source":     {Plugin{Name: "a", Language: "go", Replace: filepath.Join(root, "nowhere")}, "look for the source of hubrelay"},
+		"other source":  {Plugin{Name: "a", Language: "go", Replace: filepath.Join(root, "relay", "bench")}, "is not that of github.com/hubrelay/hubrelay"},
+		"source, snake": {Plugin{Name: "a", Language: "python", Replace: root}, "not built with the source"},
+		"no language":   {Plugin{Name: "a", Language: "cobol"}, `no skeleton in "cobol": choose go or python`},
+		"no name":       {Plugin{Language: "python"}, `"" is no name`},
+		"upper case":    {Plugin{Name: "Watch", Language: "python"}, `"Watch" is no name`},
+		"elsewhere":     {Plugin{Name: "../a", Language: "python"}, `"../a" is no name`},
+		"long":          {Plugin{Name: strings.Repeat("a", 64), Language: "python"}, "is no name"},
+	} {
+		err := c.p.Validate()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if errors.Is(err, ErrNoRelease) != (c.want == "not a release") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Templates are filled in whatever they are filled with, and the Go code is formatted.
+func TestWrite(t *testing.T) {
+	for _, p := range []Plugin{
+		{Name: "a", Language: "go", Version: "v1.2.3"},
+		{Name: "instance-watch", Language: "go", Version: "devel", Replace: filepath.Join("..", "..")},
+		{Name: "b", Language: "python"},
+	} {
+		dir := t.TempDir()
+		if err := p.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, p.Name, "*"))
+		if err != nil || len(files) < 5 {
+			t.Fatal(files, err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, p.Name, ".gitignore")); err != nil {
+			t.Error(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Contains(text, []byte("{{")) && !strings.HasSuffix(file, ".py") || bytes.Contains(text, []byte("<no value>")) {
+				t.Errorf("%s is not filled in:\n%s", file, text)
+			}
+			if filepath.Ext(file) != ".go" {
+				continue
+			}
+			if formatted, err := format.Source(text); err != nil || !bytes.Equal(formatted, text) {
+				t.Errorf("%s is not formatted (%v)", file, err)
+			}
+		}
+	}
+}
+
+func TestFolderInUse(t *testing.T) {
+	dir := t.TempDir()
+	p := Plugin{Name: "a", Language: "python"}
+	if err := os.Mkdir(filepath.Join(dir, "a"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Write(dir); err != nil {
+		t.Errorf("into an empty folder: %v", err)
+	}
+	if err := p.Write(dir); err == nil || !strings.Contains(err.Error(), "there already and not empty") {
+		t.Errorf("a second time: %v", err)
+	}
+	p.Name = "b"
+	if err := os.WriteFile(filepath.Join(dir, "b"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Write(dir); err == nil || !strings.Contains(err.Error(), "look into the plugin's folder") {
+		t.Errorf("onto a file: %v", err)
+	}
+}
+
+// What protoc has made for the example is what a new plugin gets.
+func TestGeneratedCode(t *testing.T) {
+	made, err := filepath.Glob(filepath.Join("..", "..", "examples", "plugin-python", "*_pb2*.py"))
+	if err != nil || len(made) != 4 {
+		t.Fatal(made, err)
+	}
+	for _, file := range made {
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := templates.ReadFile("templates/python/" + filepath.Base(file))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is another one here (%v): make generate", filepath.Base(file), err)
+		}
+	}
+}
