@@ -1,6 +1,7 @@
 package backbone
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,21 +29,35 @@ func (e *queueEntry) message() *message.Message {
 	if e.msg != nil {
 		return e.msg
 	}
+	size := 0
+	fields(e.body, func(key, value []byte) bool {
+		if string(key) != fieldData {
+			size += len(value)
+		}
+		return true
+	})
 	m := message.NewMessage("", nil)
+	var all strings.Builder // one piece of memory for all texts
+	all.Grow(size)
+	text := func(value []byte) string {
+		n := all.Len()
+		_, _ = all.Write(value)
+		return all.String()[n:]
+	}
 	fields(e.body, func(key, value []byte) bool {
 		switch string(key) {
 		case fieldID:
-			m.UUID = string(value)
+			m.UUID = text(value)
 		case fieldData:
 			m.Payload = value
 		case "topic": // a constant key costs no memory
-			m.Metadata["topic"] = string(value)
+			m.Metadata["topic"] = text(value)
 		case "hub":
-			m.Metadata["hub"] = string(value)
+			m.Metadata["hub"] = text(value)
 		case "account":
-			m.Metadata["account"] = string(value)
+			m.Metadata["account"] = text(value)
 		default:
-			m.Metadata[string(key)] = string(value)
+			m.Metadata[string(key)] = text(value)
 		}
 		return true
 	})

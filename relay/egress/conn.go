@@ -100,7 +100,7 @@ func (t *Transport) exchange(c *conn, req *http.Request) (*http.Response, error)
 		_ = c.Close()
 		return nil, ended(ctx, err)
 	}
-	keep := !resp.Close && !req.Close
+	keep := !resp.Close
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		// Nothing of HTTP follows, and nobody here speaks anything else.
@@ -126,11 +126,7 @@ func (t *Transport) release(c *conn, stop func() bool, keep bool) {
 
 func (c *conn) roundTrip(req *http.Request) (*http.Response, error) {
 	c.room, c.sent = headerAnswer, 0
-	err := req.Write(c.w)
-	if err == nil {
-		err = c.w.Flush()
-	}
-	if err != nil {
+	if err := c.send(req); err != nil {
 		if c.sent == 0 && !c.since.IsZero() && req.Context().Err() == nil {
 			err = errNothingSent
 		}

@@ -103,29 +103,8 @@ func (t *Transport) suits(req *http.Request) bool {
 	if host := t.http1.Load(); host != nil && req.URL.Scheme == "https" {
 		known = *host == req.URL.Host
 	}
-	return known && 0 <= req.ContentLength && req.ContentLength <= sentAtOnce && (req.Body == nil || req.GetBody != nil) &&
-		plain(req.URL.Host) && plainValues(req.Header)
-}
-
-// plainValues tells whether the header can be sent; net/http says what is wrong with one that cannot.
-func plainValues(h http.Header) bool {
-	for _, values := range h {
-		for _, v := range values {
-			if !plain(v) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func plain(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return true
+	counted := req.ContentLength > 0 && req.GetBody != nil || req.ContentLength == 0 && (req.Body == nil || req.Body == http.NoBody)
+	return known && counted && req.ContentLength <= sentAtOnce && sendable(req)
 }
 
 // leave lets net/http do it, and remembers a server that it had to speak HTTP/1.1 to.

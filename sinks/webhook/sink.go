@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -183,14 +182,7 @@ func (s *Sink) requestTo(ctx context.Context, to *endpoint, id string, payload [
 		ours[2] = sign(keys, id, now, payload)
 		h["webhook-signature"] = ours[2:3:3]
 	}
-	req := &http.Request{
-		Method: http.MethodPost, URL: to.url, Host: to.url.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		ContentLength: int64(len(payload)), Body: io.NopCloser(bytes.NewReader(payload)),
-		// Lets the transport start over on a fresh connection when an idle one turned out closed before a byte was sent.
-		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(payload)), nil },
-	}
-	return req.WithContext(ctx)
+	return egress.NewPost(ctx, to.url, h, payload)
 }
 
 // judge says what an answer other than 2xx means.
