@@ -88,7 +88,7 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	log := slog.New(newLineHandler(std.err, slog.LevelWarn, paletteFor(std.err, std.env)))
 	ready := make(chan app.Addresses, 1)
 	relayed, err := app.New(cfg, app.Settings{
-		Version: buildVersion(), Log: log, Kinds: sinkKinds(),
+		Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver,
 		Ready: func(a app.Addresses) { ready <- a },
 	})
 	if err != nil {

@@ -47,7 +47,7 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 				log.Warn("configuration", "warning", w.String())
 			}
 			relayed, err := app.New(cfg, app.Settings{
-				Version: buildVersion(), Log: log, Kinds: sinkKinds(),
+				Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver,
 				Ready: func(a app.Addresses) {
 					log.Info("serving", "public", a.Public.String(), "admin", a.Admin.String(),
 						"redis", cfg.Redis.Address(), "version", buildVersion())

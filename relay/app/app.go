@@ -32,6 +32,8 @@ type Settings struct {
 	Log *slog.Logger
 	// Kinds are the sinks that the configuration may name.
 	Kinds []relay.SinkKind
+	// Driver is how the daemon comes to a driver of migrations; nil where it knows none.
+	Driver *relay.DriverKind
 	// Ready, where not nil, is called once, when everything has started.
 	Ready func(Addresses)
 }
@@ -50,6 +52,7 @@ type App struct {
 	admin   *admin.Admin
 	ready   readiness
 
+	driver    relay.Driver // nil where none is configured
 	sinks     []*sink
 	pipelines []*deliver.Pipeline // of sinks, once they have started
 	notices   *deliver.Notices    // nil before, and without sinks
@@ -65,6 +68,9 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 		return nil, fmt.Errorf("notifications.extra_topics: %w", err)
 	}
 	if a.keyring, err = newKeyring(cfg.Auth.Keys); err != nil {
+		return nil, err
+	}
+	if a.driver, err = openDriver(cfg.Migration.Driver, s, a.metrics); err != nil {
 		return nil, err
 	}
 	if a.sinks, err = openSinks(cfg.Sinks, s, a.metrics); err != nil {
@@ -131,7 +137,7 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	a.operate(b, store)
 	p.start(ctx, "figures", func(ctx context.Context) error { return a.followFigures(ctx, b, store) })
 	a.startHub(ctx, p, clients)
-	public, err := a.startPublic(ctx, p, b, clients)
+	public, err := a.startPublic(ctx, p, b, clients, a.startMigrations(ctx, p, b, node))
 	if err != nil {
 		return err
 	}
@@ -196,13 +202,14 @@ func (a *App) startHub(ctx context.Context, p *parts, clients *hub.Hub) {
 	})
 }
 
-func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub) (net.Addr, error) {
+func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub, migrations api.Migrations) (net.Addr, error) {
 	cfg := a.cfg.Server
 	handler, err := api.New(api.Options{
 		Keyring:        a.keyring,
 		Tokens:         auth.NewTokens(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL),
 		Publisher:      ingest.NewPublisher(a.decoder(), countedLog{b, a.metrics}),
 		Streams:        clients,
+		Migrations:     migrations,
 		Catalog:        a.catalog,
 		PublicURL:      cfg.PublicURL,
 		AllowedOrigins: cfg.AllowedOrigins,

@@ -1,0 +1,50 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/admin"
+	"github.com/hubrelay/hubrelay/relay/api"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/migration"
+)
+
+// openDriver builds what moves instances; there is none where none is configured.
+func openDriver(cfg config.Driver, s Settings, metrics *admin.Metrics) (relay.Driver, error) {
+	if !cfg.Given() {
+		return nil, nil
+	}
+	if s.Driver == nil {
+		return nil, errors.New("migration.driver: this program knows no drivers")
+	}
+	driver, err := s.Driver.Open(relay.DriverSettings{
+		Log: s.Log.With("room", "driver"), Observe: metrics.DriverEvent,
+	}, cfg.Settings)
+	if err != nil {
+		return nil, fmt.Errorf("migration.driver: %w", err)
+	}
+	return driver, nil
+}
+
+// startMigrations works on migrations, and returns what answers requests for them; nothing does where there is no driver.
+func (a *App) startMigrations(ctx context.Context, p *parts, b *backbone.Backbone, node *backbone.Node) api.Migrations {
+	log := a.log.With("room", "migration")
+	if a.driver == nil {
+		log.Info("no migration.driver is configured: requests for migrations are answered with 503")
+		return nil
+	}
+	inventory, newID := migration.NewInventory(b.Commands(), b.Keys()), a.decoder().NewID
+	worker := migration.NewWorker(migration.WorkerOptions{
+		Backbone: b, Inventory: inventory, Driver: a.driver, Name: node.Name,
+		ServerConcurrency: a.cfg.Migration.ServerConcurrency, ExpireAfter: a.cfg.Migration.ExpireAfter,
+		NewID: newID, Observer: a.metrics, Log: log,
+	})
+	p.start(ctx, "migrations", func(ctx context.Context) error {
+		return errors.Join(worker.Run(ctx), a.driver.Close())
+	})
+	return migration.NewService(b, inventory, newID)
+}
