@@ -124,7 +124,7 @@ func (c *adminClient) get(ctx context.Context, path string, query url.Values, an
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	return c.call(ctx, http.MethodGet, path, nil, answer)
+	return c.call(ctx, http.MethodGet, path, "", nil, answer)
 }
 
 func (c *adminClient) post(ctx context.Context, path string, body, answer any) error {
@@ -135,18 +135,18 @@ func (c *adminClient) post(ctx context.Context, path string, body, answer any) e
 			return fmt.Errorf("encode the request: %w", err)
 		}
 	}
-	return c.call(ctx, http.MethodPost, path, text, answer)
+	return c.call(ctx, http.MethodPost, path, "application/json", text, answer)
 }
 
-// call sends one request and decodes the whole answer into answer.
-func (c *adminClient) call(ctx context.Context, method, path string, body []byte, answer any) error {
+// call sends one request, whose body is of some content type, and decodes the whole answer into answer.
+func (c *adminClient) call(ctx context.Context, method, path, kind string, body []byte, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("make the request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", kind)
 	}
 	res, err := c.http.Do(req)
 	if err != nil {

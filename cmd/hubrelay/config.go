@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/document"
+	"github.com/hubrelay/hubrelay/relay/migration"
 )
 
 func newConfig(std streams) *cobra.Command {
@@ -16,14 +18,29 @@ func newConfig(std streams) *cobra.Command {
 // loadConfig loads a configuration. What the user got wrong is printed one problem a line, like a compiler does.
 func loadConfig(std streams, file string) (*config.Config, error) {
 	cfg, err := config.Load(file, std.env, kinds())
-	var problems config.Problems
+	return cfg, reported(std, err)
+}
+
+// loadInventory reads the inventory that a configuration names; it is nil where there is none. Mistakes are printed as those
+// of the configuration are.
+func loadInventory(std streams, file string) (*migration.File, error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := migration.ReadFile(file)
+	return f, reported(std, err)
+}
+
+// reported prints what the user got wrong in a file, and returns every other error as it is.
+func reported(std streams, err error) error {
+	var problems document.Problems
 	if !errors.As(err, &problems) {
-		return cfg, err
+		return err
 	}
 	for _, p := range problems {
 		_, _ = fmt.Fprintln(std.err, p)
 	}
-	return nil, errReported
+	return errReported
 }
 
 func newConfigCheck(std streams) *cobra.Command {
@@ -39,10 +56,18 @@ place. Nothing is started and nothing dialled.`,
 			if err != nil {
 				return err
 			}
+			inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
+			if err != nil {
+				return err
+			}
 			for _, w := range cfg.Warnings {
 				_, _ = fmt.Fprintf(std.err, "warning: %s\n", w)
 			}
-			_, err = fmt.Fprintf(std.out, "%s is good: %s, %s\n", file, counted(len(cfg.Auth.Keys), "key"), counted(len(cfg.Sinks), "sink"))
+			known := counted(len(cfg.Auth.Keys), "key") + ", " + counted(len(cfg.Sinks), "sink")
+			if inventory != nil {
+				known += ", " + counted(len(inventory.Servers), "server") + ", " + counted(len(inventory.Containers), "container")
+			}
+			_, err = fmt.Fprintf(std.out, "%s is good: %s\n", file, known)
 			return err
 		},
 	}

@@ -110,7 +110,7 @@ Run it:   hubrelay serve -c hubrelay.yaml`,
 		newServe(std), newDemo(std),
 		newPublish(std), newListen(std),
 		newMigrate(std), newJobs(std),
-		newSinksCommand(std), newDeadletters(std),
+		newSinksCommand(std), newDeadletters(std), newInventory(std),
 		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(),
 	)
 	return root

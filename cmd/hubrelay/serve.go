@@ -42,12 +42,16 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			if err != nil {
 				return err
 			}
+			inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
+			if err != nil {
+				return err
+			}
 			log := newLogger(std, cfg.Log)
 			for _, w := range cfg.Warnings {
 				log.Warn("configuration", "warning", w.String())
 			}
 			relayed, err := app.New(cfg, app.Settings{
-				Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver,
+				Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver, Inventory: inventory,
 				Ready: func(a app.Addresses) {
 					log.Info("serving", "public", a.Public.String(), "admin", a.Admin.String(),
 						"redis", cfg.Redis.Address(), "version", buildVersion())

@@ -32,6 +32,9 @@ type Options struct {
 	Log    *slog.Logger
 	// Sinks is what /api/ works on; it returns nil while the daemon is starting. Where it is nil there is no /api/.
 	Sinks func() Sinks
+	// Inventory is what /api/inventory works on; it returns nil while the daemon is starting, and is nil where the daemon
+	// does not migrate.
+	Inventory func() Inventory
 }
 
 // Admin answers on the admin listener. It may be used concurrently.
@@ -62,7 +65,7 @@ func New(o Options) *Admin {
 		a.Handle("/metrics", o.Metrics.Handler())
 	}
 	if o.Sinks != nil {
-		a.mux.Handle("/api/", newOperations(o.Sinks, o.Log).mux)
+		a.mux.Handle("/api/", newOperations(o).mux)
 	}
 	a.mux.HandleFunc("/debug/pprof/", unhurried(pprof.Index))
 	a.mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

@@ -22,17 +22,24 @@ const maxRequest = 1 << 20
 
 // operations answers /api/.
 type operations struct {
-	sinks  func() Sinks
-	log    *slog.Logger
-	mux    *http.ServeMux
-	origin *http.CrossOriginProtection
+	sinks     func() Sinks
+	inventory func() Inventory // nil where the daemon does not migrate
+	log       *slog.Logger
+	mux       *http.ServeMux
+	origin    *http.CrossOriginProtection
 }
 
-// operation returns what is answered under "data", and the status.
+// answerer returns what is answered under "data", and the status.
+type answerer func(r *http.Request) (status int, data any, err error)
+
+// operation is an answerer that works on the sinks.
 type operation func(s Sinks, r *http.Request) (status int, data any, err error)
 
-func newOperations(sinks func() Sinks, log *slog.Logger) *operations {
-	o := &operations{sinks: sinks, log: log, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection()}
+func newOperations(opt Options) *operations {
+	o := &operations{
+		sinks: opt.Sinks, inventory: opt.Inventory,
+		log: opt.Log, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
+	}
 	o.mux.HandleFunc("/", nowhere)
 	o.get("/api/sinks", listSinks)
 	o.get("/api/sinks/{name}", showSink)
@@ -45,6 +52,7 @@ func newOperations(sinks func() Sinks, log *slog.Logger) *operations {
 	o.get("/api/sinks/{name}/deadletters/{id}", showDeadLetter)
 	o.post("/api/sinks/{name}/deadletters/replay", replayDeadLetters)
 	o.post("/api/sinks/{name}/deadletters/drop", dropDeadLetters)
+	o.handleInventory("/api/inventory")
 	return o
 }
 
@@ -53,12 +61,28 @@ func nowhere(w http.ResponseWriter, r *http.Request) {
 }
 
 func (o *operations) get(pattern string, op operation) {
-	o.handle(pattern, op, http.MethodGet, http.MethodHead)
+	o.handle(pattern, maxRequest, o.onSinks(op), http.MethodGet, http.MethodHead)
 }
 
-func (o *operations) post(pattern string, op operation) { o.handle(pattern, op, http.MethodPost) }
+func (o *operations) post(pattern string, op operation) {
+	o.handle(pattern, maxRequest, o.onSinks(op), http.MethodPost)
+}
 
-func (o *operations) handle(pattern string, op operation, methods ...string) {
+// onSinks gives a request the sinks, if there are any yet.
+func (o *operations) onSinks(op operation) answerer {
+	return func(r *http.Request) (int, any, error) {
+		s := o.sinks()
+		if s == nil {
+			return 0, nil, errStarting()
+		}
+		return op(s, r)
+	}
+}
+
+func errStarting() error { return relay.NewError(relay.CodeNotReady, "the daemon is starting") }
+
+// handle answers requests whose body has at most so many bytes.
+func (o *operations) handle(pattern string, most int64, op answerer, methods ...string) {
 	o.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
 			allow := strings.Join(methods, ", ")
@@ -66,28 +90,23 @@ func (o *operations) handle(pattern string, op operation, methods ...string) {
 			httpd.WriteError(w, r, relay.NewError(relay.CodeMethod, "possible here: "+allow))
 			return
 		}
-		o.answer(w, r, op)
+		o.answer(w, r, most, op)
 	})
 }
 
-func (o *operations) answer(w http.ResponseWriter, r *http.Request, op operation) {
+func (o *operations) answer(w http.ResponseWriter, r *http.Request, most int64, op answerer) {
 	if err := o.origin.Check(r); err != nil {
 		httpd.WriteError(w, r, relay.NewError(relay.CodePermissions, "a web page of another origin may not change anything here"))
 		return
 	}
-	s := o.sinks()
-	if s == nil {
-		httpd.WriteError(w, r, relay.NewError(relay.CodeNotReady, "the daemon is starting"))
-		return
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
-	if r.Method == http.MethodPost {
+	r.Body = http.MaxBytesReader(w, r.Body, most)
+	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		// A replay of a million takes as long as it takes; it ends with the connection.
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Now().Add(time.Hour))
 		_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
 	}
-	status, data, err := op(s, r)
+	status, data, err := op(r)
 	if err != nil {
 		httpd.WriteError(w, r, o.explain(r, err))
 		return
@@ -135,15 +154,23 @@ func (o *operations) explain(r *http.Request, err error) *relay.Error {
 	return relay.NewError(relay.CodeNotReady, err.Error())
 }
 
+func tooLarge(most int) error {
+	return relay.NewError(relay.CodeTooLarge, "the body may have "+strconv.Itoa(most)+" bytes")
+}
+
+func unfinished() error {
+	return relay.NewError(relay.CodeInvalidSyntax, "the body could not be read to its end")
+}
+
 // read decodes the body, which may be empty, into request.
 func read(r *http.Request, request any) error {
 	body, err := io.ReadAll(r.Body)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return relay.NewError(relay.CodeTooLarge, "the body may have "+strconv.Itoa(maxRequest)+" bytes")
+		return tooLarge(maxRequest)
 	case err != nil:
-		return relay.NewError(relay.CodeInvalidSyntax, "the body could not be read to its end")
+		return unfinished()
 	case len(bytes.TrimSpace(body)) == 0:
 		return nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/httpd"
 	"github.com/hubrelay/hubrelay/relay/hub"
 	"github.com/hubrelay/hubrelay/relay/ingest"
+	"github.com/hubrelay/hubrelay/relay/migration"
 )
 
 // leaseTime is how long the work of a node that was killed waits before another takes it over.
@@ -34,6 +35,8 @@ type Settings struct {
 	Kinds []relay.SinkKind
 	// Driver is how the daemon comes to a driver of migrations; nil where it knows none.
 	Driver *relay.DriverKind
+	// Inventory is what the file of migration.inventory_file says, or nil.
+	Inventory *migration.File
 	// Ready, where not nil, is called once, when everything has started.
 	Ready func(Addresses)
 }
@@ -58,6 +61,7 @@ type App struct {
 	notices   *deliver.Notices    // nil before, and without sinks
 
 	operations atomic.Pointer[operations]
+	inventory  atomic.Pointer[migration.Inventory] // nil until it is filled, and without a driver
 }
 
 // New checks what a configuration cannot know of itself, and starts nothing. Nobody may change cfg afterwards.
@@ -122,6 +126,9 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	if err != nil {
 		return err
 	}
+	if err := a.openInventory(ctx, b); err != nil {
+		return err
+	}
 	node, err := joinNode(ctx, p, b)
 	if err != nil {
 		return err
@@ -177,7 +184,7 @@ func joinNode(ctx context.Context, p *parts, b *backbone.Backbone) (*backbone.No
 func (a *App) startAdmin(ctx context.Context, p *parts) (net.Addr, error) {
 	a.admin = admin.New(admin.Options{
 		Metrics: a.metrics, Ready: a.ready.ask, Listen: a.cfg.Admin.Listen, Log: a.log,
-		Sinks: a.operating,
+		Sinks: a.operating, Inventory: a.adminInventory(),
 	})
 	server, err := httpd.Listen(httpd.Options{
 		Name: "admin", Addr: a.cfg.Admin.Listen, Handler: a.admin, Log: a.log, Grace: time.Second,

@@ -37,7 +37,7 @@ func (a *App) startMigrations(ctx context.Context, p *parts, b *backbone.Backbon
 		log.Info("no migration.driver is configured: requests for migrations are answered with 503")
 		return nil
 	}
-	inventory, newID := migration.NewInventory(b.Commands(), b.Keys()), a.decoder().NewID
+	inventory, newID := a.inventory.Load(), a.decoder().NewID
 	worker := migration.NewWorker(migration.WorkerOptions{
 		Backbone: b, Inventory: inventory, Driver: a.driver, Name: node.Name,
 		ServerConcurrency: a.cfg.Migration.ServerConcurrency, ExpireAfter: a.cfg.Migration.ExpireAfter,

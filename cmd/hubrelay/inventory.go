@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay/document"
+	"github.com/hubrelay/hubrelay/relay/migration"
+)
+
+const inventoryPath = "/api/inventory"
+
+func newInventory(std streams) *cobra.Command {
+	cmd := group("inventory", "See and set which servers and container instances there are",
+		newInventoryImport(std), newInventoryList(std))
+	cmd.Long = `Shows the servers and container instances that a running daemon migrates between and moves, and sets them. The daemon
+is found by --admin URL, else by admin.listen in the file that -c names, else by HUBRELAY_ADMIN. It must have a driver under
+migration.driver in its configuration.`
+	return cmd
+}
+
+// changeInfo counts what an import has changed of one sort of things.
+type changeInfo struct {
+	Added, Changed, Removed int
+}
+
+// words say what has changed, such as "servers 2 added, 1 removed"; nothing where nothing has.
+func (c changeInfo) words(of string) string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{c.Added, "added"}, {c.Changed, "changed"}, {c.Removed, "removed"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return of + " " + strings.Join(parts, ", ")
+}
+
+func newInventoryImport(std streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Make the inventory what a file says",
+		Long: `Makes the inventory of all nodes what the file says, and removes what it does not name. The file is YAML or JSON;
+configs/inventory.yaml shows it.
+
+An instance that a migration has moved stays where it is, until the file says the same or that server is gone. As long as a
+migration is at work on an instance, an import that removes or moves an instance of the same container is refused.`,
+		Example: "  hubrelay inventory import inventory.yaml",
+		Args:    checked(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return importInventory(cmd.Context(), std, &f, args[0])
+		},
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func importInventory(ctx context.Context, std streams, f *adminFlags, file string) error {
+	data, err := document.ReadBounded(file, migration.MaxFile)
+	if err != nil {
+		return fmt.Errorf("%s cannot be read: %s", file, document.Reason(err))
+	}
+	if _, err := migration.ParseFile(file, data); err != nil { // the daemon does not know its name
+		return reported(std, err)
+	}
+	client, err := f.client(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data json.RawMessage }
+	if err := client.call(ctx, http.MethodPut, inventoryPath, "application/yaml", data, &answer); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printRaw(std, answer.Data)
+	}
+	var done struct {
+		Changed                        bool
+		Servers, Containers, Instances changeInfo
+		Forgotten                      int `json:"moves_forgotten"`
+	}
+	if err := json.Unmarshal(answer.Data, &done); err != nil {
+		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+	}
+	if !done.Changed {
+		_, err := fmt.Fprintln(std.out, "the inventory says the same already: nothing was changed")
+		return err
+	}
+	var parts []string
+	for _, words := range []string{done.Servers.words("servers"), done.Containers.words("containers"), done.Instances.words("instances")} {
+		if words != "" {
+			parts = append(parts, words)
+		}
+	}
+	if done.Forgotten > 0 {
+		parts = append(parts, counted(done.Forgotten, "move")+" forgotten")
+	}
+	_, err = fmt.Fprintln(std.out, "imported: "+strings.Join(parts, "; "))
+	return err
+}
+
+// inventoryInfo is what the admin API says of the inventory.
+type inventoryInfo struct {
+	Servers    []serverInfo
+	Containers []containerInfo
+}
+
+type serverInfo struct {
+	ID        string   `json:"id"`
+	Cluster   string   `json:"cluster"`
+	Instances []string `json:"instances"`
+}
+
+type containerInfo struct {
+	ID          string         `json:"id"`
+	Hub         string         `json:"hub_id"`
+	Account     string         `json:"account_id,omitempty"`
+	Environment string         `json:"environment_id,omitempty"`
+	Stateful    bool           `json:"stateful"`
+	Instances   []instanceInfo `json:"instances"`
+}
+
+type instanceInfo struct {
+	ID        string `json:"id"`
+	Server    string `json:"server_id"`
+	MovedFrom string `json:"moved_from,omitempty"`
+	Job       string `json:"job_id,omitempty"`
+}
+
+func newInventoryList(std streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the servers, and where the container instances are now",
+		Long: `Lists the clusters with their servers, and the containers with where their instances are now. An instance that a
+migration has moved is marked with the server that the inventory file names.
+
+--json prints a line for each server and each container, with "kind".`,
+		Example: `  hubrelay inventory list
+  hubrelay inventory list --json | jq 'select(.kind == "container") | .instances[]'`,
+		Args: checked(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return listInventory(cmd.Context(), std, &f) },
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func listInventory(ctx context.Context, std streams, f *adminFlags) error {
+	client, err := f.client(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data inventoryInfo }
+	if err := client.get(ctx, inventoryPath, nil, &answer); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return answer.Data.lines(std)
+	}
+	if len(answer.Data.Servers) == 0 {
+		_, err := fmt.Fprintln(std.out, "the inventory is empty: fill it with 'hubrelay inventory import FILE'")
+		return err
+	}
+	return answer.Data.tables(std)
+}
+
+func (i *inventoryInfo) lines(std streams) error {
+	enc := json.NewEncoder(std.out)
+	enc.SetEscapeHTML(false)
+	for _, s := range i.Servers {
+		if err := enc.Encode(struct {
+			Kind string `json:"kind"`
+			serverInfo
+		}{"server", s}); err != nil {
+			return err
+		}
+	}
+	for _, c := range i.Containers {
+		if err := enc.Encode(struct {
+			Kind string `json:"kind"`
+			containerInfo
+		}{"container", c}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *inventoryInfo) tables(std streams) error {
+	paint := paletteFor(std.out, std.env)
+	clusters := map[string]string{} // of servers
+	var servers, instances [][]string
+	for _, s := range i.Servers {
+		clusters[s.ID] = s.Cluster
+		servers = append(servers, []string{printable(s.ID), printable(s.Cluster), count(int64(len(s.Instances)))})
+	}
+	for _, c := range i.Containers {
+		rows := c.Instances
+		if len(rows) == 0 {
+			rows = []instanceInfo{{}}
+		}
+		for _, one := range rows {
+			instances = append(instances, []string{
+				printable(c.ID), orDash(one.ID), orDash(one.Server), orDash(clusters[one.Server]), printable(c.Hub), orDash(one.note()),
+			})
+		}
+	}
+	if err := printTable(std.out, paint, []column{{title: "SERVER"}, {title: "CLUSTER"}, {title: "INSTANCES", right: true}}, servers); err != nil {
+		return err
+	}
+	if len(instances) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(std.out); err != nil {
+		return err
+	}
+	return printTable(std.out, paint, []column{
+		{title: "CONTAINER", most: 40},
+		{title: "INSTANCE", most: 40},
+		{title: "SERVER", most: 40},
+		{title: "CLUSTER", most: 20, spare: 1},
+		{title: "HUB", most: 24, spare: 2},
+		{title: "NOTE"},
+	}, instances)
+}
+
+// note says what is special about an instance.
+func (i *instanceInfo) note() string {
+	switch {
+	case i.Job != "":
+		return "migrating (job " + i.Job + ")"
+	case i.MovedFrom != "":
+		return "moved; the file says " + i.MovedFrom
+	}
+	return ""
+}

@@ -1,0 +1,101 @@
+package main_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+)
+
+const twoServers = `clusters:
+  production: {servers: {server-1: {path: /srv/1, password: s3cret}, server-2: {path: /srv/2}}}
+containers:
+  shop: {hub_id: hub-1, account_id: acme, stateful: true, instances: {shop-1: {server_id: server-1}, shop-2: {server_id: server-2}}}
+  idle: {hub_id: hub-2}
+`
+
+// migrating is a configuration with a driver, which need not be there for the inventory.
+func migrating(inventory string) string {
+	return setup{redis: `url: "memory:"`}.yaml() + "migration: {driver: {command: [./driver]}, inventory_file: " + inventory + "}\n"
+}
+
+// TestInventory lists what the daemon was started with, and imports other files.
+func TestInventory(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	file := write(t, dir, "inventory.yaml", twoServers)
+	d := serveFile(t, write(t, dir, "hubrelay.yaml", migrating("inventory.yaml")))
+	o := operator{t, []string{"HUBRELAY_ADMIN=http://" + d.admin}}
+	out := o.does("inventory list", "server-1  production          1\n", "shop       shop-2    server-2  production  hub-1  -\n", "idle       -         -         -           hub-2  -\n")
+	if strings.Contains(out, "s3cret") {
+		t.Errorf("settings are shown:\n%s", out)
+	}
+	lines := strings.Split(strings.TrimSpace(o.does("inventory list --json")), "\n")
+	var shop struct {
+		Kind      string
+		Hub       string `json:"hub_id"`
+		Stateful  bool
+		Instances []struct {
+			ID     string
+			Server string `json:"server_id"`
+		}
+	}
+	if len(lines) != 4 || json.Unmarshal([]byte(lines[3]), &shop) != nil || shop.Kind != "container" || shop.Hub != "hub-1" ||
+		!shop.Stateful || len(shop.Instances) != 2 || shop.Instances[1].Server != "server-2" {
+		t.Errorf("%q became %+v", lines, shop)
+	}
+	o.does("inventory import "+file, "the inventory says the same already: nothing was changed")
+	other := write(t, dir, "other.json", `{"clusters": {"production": {"servers": {"server-2": {}, "server-3": {}}}},
+		"containers": {"shop": {"hub_id": "hub-1", "instances": {"shop-1": {"server_id": "server-3"}}}}}`)
+	o.does("inventory import --json "+other, `"servers":{"added":1,"changed":1,"removed":1}`, `"changed":true`)
+	o.does("inventory list", "shop       shop-1    server-3")
+	o.does("inventory import "+file, "imported: servers 1 added, 1 changed, 1 removed; containers 1 added, 1 changed; instances 1 added, 1 changed")
+	o.does("inventory import "+write(t, dir, "none.yaml", "clusters: {}"), "servers 2 removed; containers 2 removed; instances 2 removed")
+	o.does("inventory list", "the inventory is empty: fill it with 'hubrelay inventory import FILE'")
+	for _, tc := range []struct{ args, part string }{
+		{dir + "/nothing.yaml", "nothing.yaml cannot be read: no such file or directory"},
+		{write(t, dir, "bad.yaml", twoServers+"x: y\n"), dir + "/bad.yaml:6:1: x: unknown key; the keys here are clusters, containers"},
+		{file + " --admin http://127.0.0.1:1", "--admin"},
+	} {
+		out, errOut, code := call(t, o.env, "", append([]string{"inventory", "import"}, strings.Fields(tc.args)...)...)
+		if code != 1 || out != "" || !strings.Contains(errOut, tc.part) || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("import %s ended with %d: %s%s", tc.args, code, out, errOut)
+		}
+	}
+	if _, errOut, code := call(t, o.env, "", "inventory", "import"); code != 2 || !strings.Contains(errOut, "--help") {
+		t.Errorf("without a file: %d, %s", code, errOut)
+	}
+}
+
+// A wrong inventory stops the start, and config check tells it.
+func TestWrongInventory(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	wrong := write(t, dir, "inventory.yaml", strings.ReplaceAll(twoServers, "server_id: server-2", "server_id: srver-2"))
+	file := write(t, dir, "hubrelay.yaml", migrating("inventory.yaml"))
+	for _, command := range []string{"serve", "config check"} {
+		out, errOut, code := call(t, nil, "", append(strings.Fields(command), "-c", file)...)
+		err := errors.Join(hasAll(errOut, wrong+":4:122: containers.shop.instances.shop-2.server_id: there is no server \"srver-2\" in clusters; did you mean \"server-2\"?")...)
+		if code != 1 || out != "" || err != nil || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%s ended with %d, %v:\n%s%s", command, code, err, out, errOut)
+		}
+	}
+	write(t, dir, "inventory.yaml", twoServers)
+	if out, errOut, code := call(t, nil, "", "config", "check", "-c", file); code != 0 || !strings.Contains(out, "2 servers, 2 containers") ||
+		!strings.Contains(errOut, "warning: ") {
+		t.Errorf("%d: %s%s", code, out, errOut)
+	}
+}
+
+func TestInventoryWithoutADriver(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	file := write(t, dir, "inventory.yaml", twoServers)
+	d := serve(t, setup{redis: `url: "memory:"`})
+	for _, args := range []string{"list", "import " + file} {
+		_, errOut, code := call(t, []string{"HUBRELAY_ADMIN=http://" + d.admin}, "", append([]string{"inventory"}, strings.Fields(args)...)...)
+		if code != 1 || !strings.Contains(errOut, "migration.driver") || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("inventory %s ended with %d: %s", args, code, errOut)
+		}
+	}
+}

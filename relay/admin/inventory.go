@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/document"
+	"github.com/hubrelay/hubrelay/relay/migration"
+)
+
+// Inventory is what an operator can do with the inventory of servers and instances. Its methods may be called concurrently
+// and honour their context.
+type Inventory interface {
+	List(ctx context.Context) (migration.Listing, error)
+	Import(ctx context.Context, f *migration.File) (migration.Changes, error)
+}
+
+// mostProblems is how many mistakes in an inventory an answer names.
+const mostProblems = 100
+
+// onInventory gives a request the inventory, if there is one.
+func (o *operations) onInventory(op func(v Inventory, r *http.Request) (int, any, error)) answerer {
+	return func(r *http.Request) (int, any, error) {
+		if o.inventory == nil {
+			return 0, nil, relay.NewError(relay.CodeNotEnabled,
+				"this daemon has no driver for migrations, and so no inventory: give it one under migration.driver in its configuration, and restart it")
+		}
+		v := o.inventory()
+		if v == nil {
+			return 0, nil, errStarting()
+		}
+		return op(v, r)
+	}
+}
+
+type shownServer struct {
+	ID        string   `json:"id"`
+	Cluster   string   `json:"cluster"`
+	Instances []string `json:"instances"`
+}
+
+type shownContainer struct {
+	ID          string          `json:"id"`
+	Hub         string          `json:"hub_id"`
+	Account     string          `json:"account_id,omitempty"`
+	Environment string          `json:"environment_id,omitempty"`
+	Stateful    bool            `json:"stateful"`
+	Instances   []shownInstance `json:"instances"`
+}
+
+type shownInstance struct {
+	ID     string `json:"id"`
+	Server string `json:"server_id"`
+	// MovedFrom is the server that the file names, where a job has moved the instance to another since.
+	MovedFrom string `json:"moved_from,omitempty"`
+	// Job is the job that moves the instance now.
+	Job string `json:"job_id,omitempty"`
+}
+
+// showInventory leaves out the settings of the servers, which may hold secrets.
+func showInventory(v Inventory, r *http.Request) (int, any, error) {
+	list, err := v.List(r.Context())
+	servers := make([]shownServer, 0, len(list.Servers))
+	for _, s := range list.Servers {
+		servers = append(servers, shownServer{s.ID, s.Cluster, append([]string{}, s.Instances...)})
+	}
+	containers := make([]shownContainer, 0, len(list.Containers))
+	for _, c := range list.Containers {
+		shown := shownContainer{c.ID, c.Hub, c.Account, c.Environment, c.Stateful, make([]shownInstance, 0, len(c.Instances))}
+		for _, i := range c.Instances {
+			shown.Instances = append(shown.Instances, shownInstance{ID: i.ID, Server: i.Server, MovedFrom: i.Moved, Job: i.Job})
+		}
+		containers = append(containers, shown)
+	}
+	return http.StatusOK, struct {
+		Version    int64            `json:"version"`
+		Servers    []shownServer    `json:"servers"`
+		Containers []shownContainer `json:"containers"`
+	}{list.Version, servers, containers}, err
+}
+
+type shownChange struct {
+	Added   int `json:"added"`
+	Changed int `json:"changed"`
+	Removed int `json:"removed"`
+}
+
+// importInventory takes the body as the whole inventory, YAML or JSON.
+func importInventory(v Inventory, r *http.Request) (int, any, error) {
+	body, err := io.ReadAll(r.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return 0, nil, tooLarge(migration.MaxFile)
+	case err != nil:
+		return 0, nil, unfinished()
+	}
+	file, err := migration.ParseFile("inventory", body)
+	if err != nil {
+		return 0, nil, mistakes(err)
+	}
+	c, err := v.Import(r.Context(), file)
+	var refused *migration.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return 0, nil, relay.NewError(relay.CodeInvalidState, refused.Reason).With("instances", refused.Instances)
+	case errors.Is(err, migration.ErrOvertaken):
+		return 0, nil, relay.NewError(relay.CodeInvalidState, err.Error())
+	}
+	return http.StatusOK, struct {
+		Changed    bool        `json:"changed"`
+		Servers    shownChange `json:"servers"`
+		Containers shownChange `json:"containers"`
+		Instances  shownChange `json:"instances"`
+		Forgotten  int         `json:"moves_forgotten"`
+	}{c.Any(), shownChange(c.Servers), shownChange(c.Containers), shownChange(c.Instances), c.Forgotten}, err
+}
+
+// mistakes says what is wrong in an inventory: the first mistake in words, all in a list for programs.
+func mistakes(err error) error {
+	var problems document.Problems
+	if !errors.As(err, &problems) || len(problems) == 0 {
+		return err
+	}
+	detail := problems[0].String()
+	if more := len(problems) - 1; more > 0 {
+		detail += ", and " + strconv.Itoa(more) + " more"
+	}
+	lines := make([]string, min(len(problems), mostProblems))
+	for i := range lines {
+		lines[i] = problems[i].String()
+	}
+	return relay.NewError(relay.CodeInvalidArgument, detail).With("problems", lines)
+}
+
+// handleInventory is one address with two operations.
+func (o *operations) handleInventory(pattern string) {
+	show, change := o.onInventory(showInventory), o.onInventory(importInventory)
+	o.handle(pattern, migration.MaxFile, func(r *http.Request) (int, any, error) {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			return show(r)
+		}
+		return change(r)
+	}, http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost)
+}

@@ -1,0 +1,73 @@
+package app
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/migration"
+)
+
+type anyDriver struct{}
+
+func (anyDriver) Validate() error { return nil }
+func (anyDriver) Given() bool     { return true }
+
+// A start fills the inventory with a new file, undoes no import, and is not stopped by a job.
+func TestTheInventoryFile(t *testing.T) {
+	b, err := backbone.Open(t.Context(), backbone.Options{URL: redistest.Start(t).URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	file := func(servers string) *migration.File {
+		f, err := migration.ParseFile("x", []byte("clusters: {p: {servers: {"+servers+"}}}\ncontainers: {c: {hub_id: h, instances: {i: {server_id: a}}}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	opens := func(cfg *config.Config, f *migration.File) (*App, string) {
+		var log bytes.Buffer
+		a := &App{cfg: cfg, set: Settings{Inventory: f}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		if err := a.openInventory(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		return a, log.String()
+	}
+	cfg := &config.Config{Migration: config.Migration{InventoryFile: "inv.yaml", Driver: config.Driver{Settings: anyDriver{}}}}
+	servers := func(a *App) int {
+		list, err := a.adminInventory()().List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Servers)
+	}
+
+	a, log := opens(cfg, file("a: , b: "))
+	if servers(a) != 2 || !strings.Contains(log, "was imported") {
+		t.Errorf("%d servers: %s", servers(a), log)
+	}
+	if _, err := a.inventory.Load().Import(t.Context(), file("a: , b: , c: ")); err != nil {
+		t.Fatal(err)
+	}
+	if a, log := opens(cfg, file("a: , b: ")); servers(a) != 3 || log != "" {
+		t.Errorf("the import was undone: %s", log)
+	}
+	if err := b.Commands().HSet(t.Context(), b.Keys().Migrating(0), "c/i", "job").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if a, log := opens(cfg, &migration.File{}); servers(a) != 3 || !strings.Contains(log, "was not imported") || !strings.Contains(log, "c/i") {
+		t.Errorf("%d servers: %s", servers(a), log)
+	}
+	if a, _ := opens(cfg, nil); servers(a) != 3 {
+		t.Error("without a file the inventory stays")
+	}
+	if a, _ := opens(&config.Config{}, file("a: ")); a.adminInventory() != nil || a.inventory.Load() != nil {
+		t.Error("without a driver there is none")
+	}
+}
