@@ -27,9 +27,10 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
+require github.com/cespare/xxhash/v2 v2.3.0
+
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
-	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/fatih/color v1.13.0 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/uuid v1.6.0 // indirect

@@ -1,0 +1,135 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Name is what the driver is called behind "builtin:".
+const Name = "directory"
+
+// The steps of a migration.
+const (
+	stepClaim  = "claim"
+	stepStop   = "stop"
+	stepCopy   = "copy"
+	stepVerify = "verify"
+	stepSwitch = "switch"
+	stepStart  = "start"
+	stepClean  = "clean"
+)
+
+// Options are what the driver needs of the program that it is part of.
+type Options struct {
+	// Keeper is how a keeper is started: a program and its first arguments, such as /usr/bin/hubrelay keeper. Three
+	// arguments are put behind it, which are those of [Keep]. Without it only instances that run nothing can be moved.
+	Keeper []string
+	// Log gets what goes wrong outside of a migration.
+	Log *slog.Logger
+}
+
+// Driver moves instances between folders. See the package's comment.
+type Driver struct {
+	keepers keepers
+	log     *slog.Logger
+	between func(point string) // for tests: called between any two steps
+}
+
+var _ relay.Driver = (*Driver)(nil)
+
+// New makes a driver.
+func New(o Options) *Driver {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Driver{
+		keepers: keepers{argv: o.Keeper, pids: map[int]struct{}{}},
+		log:     o.Log, between: func(string) {},
+	}
+}
+
+// Describe tells the steps.
+func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
+	version := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	return relay.DriverDescription{Name: Name, Version: version, Steps: []relay.MigrationStep{
+		{ID: stepClaim, Caption: "Claim both servers"},
+		{ID: stepStop, Caption: "Stop on the source"},
+		{ID: stepCopy, Caption: "Copy files"},
+		{ID: stepVerify, Caption: "Verify checksums"},
+		{ID: stepSwitch, Caption: "Switch to the destination"},
+		{ID: stepStart, Caption: "Start on the destination"},
+		{ID: stepClean, Caption: "Clean up the source"},
+	}}, nil
+}
+
+// Configure checks the servers and starts what ought to run on them and does not.
+func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
+	paths, err := checkServers(servers)
+	if err != nil {
+		return err
+	}
+	for _, s := range servers {
+		for _, instance := range s.Instances {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			p := place{server: s.ID, path: paths[s.ID], instance: instance}
+			if err := d.keepers.resume(p); err != nil {
+				d.log.Warn("an instance could not be started; its folder's instance.json or output.log tell more",
+					"server", s.ID, "instance", instance, "folder", filepath.Clean(p.home()), "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// Close has nothing to release: instances and their keepers run on.
+func (d *Driver) Close() error {
+	d.keepers.alive(0)
+	return nil
+}
+
+// Migrate moves an instance, as relay.Driver says. What is done shows on the disks, so that m.Done is not needed.
+func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
+	v, err := d.newMove(m, report)
+	if err != nil {
+		return err
+	}
+	return v.run(ctx)
+}
+
+func (d *Driver) newMove(m relay.Migration, report func(relay.Progress)) (*move, error) {
+	for what, id := range map[string]string{"instance": m.Instance, "job": m.JobID} {
+		if err := checkElement(what, id); err != nil {
+			return nil, err
+		}
+	}
+	if m.Lease <= 0 {
+		return nil, fmt.Errorf("lease %d is not above zero", m.Lease)
+	}
+	from, err := serverPath(m.Source)
+	if err != nil {
+		return nil, err
+	}
+	to, err := serverPath(m.Destination)
+	if err != nil {
+		return nil, err
+	}
+	if within(from, to) || within(to, from) {
+		return nil, fmt.Errorf("servers %s and %s must be folders apart: %s, %s", m.Source.ID, m.Destination.ID, from, to)
+	}
+	v := &move{
+		Migration: m, driver: d, report: report,
+		src: place{server: m.Source.ID, path: from, instance: m.Instance, lease: m.Lease},
+		dst: place{server: m.Destination.ID, path: to, instance: m.Instance, lease: m.Lease},
+	}
+	return v, nil
+}

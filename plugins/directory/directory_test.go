@@ -1,0 +1,77 @@
+package directory
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "/bin/sh", "-c", ticker)
+	r.configure()
+	r.running(r.a)
+	want := listing(t, filepath.Join(r.a, "i"))
+	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
+		t.Fatal(err)
+	}
+	r.running(r.b)
+	if got := listing(t, filepath.Join(r.b, "i")); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	r.nothingLeft(r.a)
+	log, err := os.ReadFile(filepath.Join(r.b, "i/volumes/data/log"))
+	if err != nil || string(log) != "started i green\nstopped\nstarted i green\n" {
+		t.Errorf("%q %v", log, err)
+	}
+	var steps []string
+	for _, p := range r.reports {
+		if p.Completed {
+			steps = append(steps, p.Step)
+		}
+	}
+	if got := strings.Join(steps, " "); got != "claim stop copy verify switch start clean" {
+		t.Errorf("steps %s", got)
+	}
+	// And again, by somebody who does not know that it is over.
+	r.m.Lease = 2
+	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
+		t.Error(err)
+	}
+	r.m.Lease, r.m.Undo = 3, true
+	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
+		t.Error(err)
+	}
+	r.running(r.b)
+	// And back.
+	r.m = relay.Migration{JobID: "back", Lease: 4, Instance: "i", CopyVolumes: true, Source: r.m.Destination, Destination: r.m.Source}
+	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
+		t.Fatal(err)
+	}
+	r.running(r.a)
+	r.nothingLeft(r.b)
+	r.workEmpty(r.a)
+}
+
+func TestMigrateWithoutVolumes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "/bin/sh", "-c", ticker)
+	r.configure()
+	r.running(r.a)
+	r.m.CopyVolumes = false
+	want := listing(t, filepath.Join(r.a, "i", dirVolumes))
+	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
+		t.Fatal(err)
+	}
+	r.running(r.b)
+	r.nothingLeft(r.a)
+	if got := listing(t, filepath.Join(r.b, "i", dirVolumes)); got != ". d---------\ndata d---------\nother d---------" {
+		t.Errorf("the volumes hold\n%s", got)
+	}
+	if got := listing(t, filepath.Join(r.a, keptFolder, "i/job-1", dirVolumes)); got != want {
+		t.Errorf("kept is\n%s\nwant\n%s", got, want)
+	}
+}

@@ -1,0 +1,2 @@
+// Package directory is the driver.
+package directory

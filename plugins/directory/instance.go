@@ -1,0 +1,94 @@
+package directory
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	fileInstance = "instance.json"
+	dirVolumes   = "volumes"
+	// mostSmallFile bounds instance.json and what keepers write, in bytes.
+	mostSmallFile = 1 << 20
+)
+
+// instanceFile is what instance.json says.
+type instanceFile struct {
+	Command []string          `json:"command"`
+	Env     map[string]string `json:"env"`
+}
+
+// readInstance reads instance.json of a folder. An instance without one, or without a command, runs nothing.
+func readInstance(home string) (instanceFile, error) {
+	var c instanceFile
+	path := filepath.Join(home, fileInstance)
+	data, err := readSmall(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return c, fmt.Errorf(`%s must be {"command": [PROGRAM, …], "env": {NAME: VALUE}}: %w`, path, err)
+	}
+	if len(c.Command) > 0 && c.Command[0] == "" {
+		return c, fmt.Errorf("%s: command begins with an empty word", path)
+	}
+	return c, nil
+}
+
+// readSmall reads a file from a folder in which the instance may have put anything.
+func readSmall(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	var data []byte
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%s is not a file", path)
+	case info.Size() > mostSmallFile:
+		err = fmt.Errorf("%s is longer than %d bytes", path, mostSmallFile)
+	default:
+		data, err = io.ReadAll(io.LimitReader(f, mostSmallFile))
+	}
+	return data, errors.Join(err, f.Close())
+}
+
+// environment is all that an instance's command gets to see: what any program needs of ours, and its own.
+func (c instanceFile) environment(instance string) []string {
+	env := inherited()
+	for name, value := range c.Env {
+		env = append(env, name+"="+value)
+	}
+	slices.Sort(env[len(env)-len(c.Env):])
+	return append(env, "HUBRELAY_INSTANCE="+instance)
+}
+
+// inherited are the variables that name the surroundings and hold no secret.
+func inherited() []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	if _, ok := os.LookupEnv("PATH"); !ok {
+		env = append(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	}
+	return env
+}

@@ -1,0 +1,50 @@
+package directory
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// The keeper's own files in the instance's folder; they do not move with the instance.
+const (
+	fileLock   = ".keeper.lock"
+	fileKeeper = ".keeper.json"
+)
+
+// A record lock, unlike flock's, can be asked about without being taken, is not handed on to children, and works over NFS.
+func wholeFile() *unix.Flock_t { return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart} }
+
+// takeLock takes the keeper's lock, or says that another has it. The lock is gone when the file is closed.
+func takeLock(path string) (f *os.File, taken bool, err error) {
+	f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, false, err
+	}
+	err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, wholeFile())
+	if err == nil {
+		return f, true, nil
+	}
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		err = nil
+	}
+	return nil, false, errors.Join(err, f.Close())
+}
+
+// kept tells whether a keeper works in the folder of an instance.
+func kept(home string) (bool, error) {
+	f, err := os.OpenFile(filepath.Join(home, fileLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	l := wholeFile()
+	err = unix.FcntlFlock(f.Fd(), unix.F_GETLK, l)
+	return err == nil && l.Type != unix.F_UNLCK, errors.Join(err, f.Close())
+}

@@ -1,0 +1,239 @@
+package directory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The test binary runs itself as a keeper, and as a driver that can be killed.
+const roleVariable = "HUBRELAY_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	var err error
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "keeper":
+		err = Keep(context.Background(), os.Args[2:])
+	case os.Getenv(roleVariable) == "driver":
+		err = runDriver()
+	default:
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// order is what a driver in another process has to do.
+type order struct {
+	Migration relay.Migration
+	DieAt     string
+}
+
+// runDriver obeys an order, and kills itself where that says.
+func runDriver() error {
+	var o order
+	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
+		return err
+	}
+	d := newDriver()
+	d.between = func(point string) {
+		if point == o.DieAt {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	return d.Migrate(context.Background(), o.Migration, func(relay.Progress) {})
+}
+
+func newDriver() *Driver { return New(Options{Keeper: []string{os.Args[0], "keeper"}}) }
+
+// rig is two servers and an instance i on the first, a.
+type rig struct {
+	t    testing.TB
+	a, b string
+	m    relay.Migration
+	d    *Driver
+
+	mu      sync.Mutex
+	reports []relay.Progress
+}
+
+// ticker writes a line into a volume now and then.
+const ticker = `trap 'echo stopped >> volumes/data/log; exit 0' TERM
+echo "started $HUBRELAY_INSTANCE $COLOUR" >> volumes/data/log
+while :; do date +%s%N > volumes/data/now; sleep 0.05; done`
+
+func newRig(t testing.TB, command ...string) *rig {
+	t.Helper()
+	root := t.TempDir()
+	r := &rig{t: t, a: filepath.Join(root, "a"), b: filepath.Join(root, "b"), d: newDriver()}
+	for _, folder := range []string{r.a, r.b, filepath.Join(r.a, "i/volumes/data/deep/empty"), filepath.Join(r.a, "i/volumes/other")} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.write("i/volumes/data/file", "contents")
+	r.write("i/volumes/data/deep/file", strings.Repeat("deep", 1000))
+	r.write("i/volumes/other/file", "other")
+	r.write("i/notes.txt", "beside")
+	if len(command) > 0 {
+		data, err := json.Marshal(instanceFile{Command: command, Env: map[string]string{"COLOUR": "green"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.write("i/instance.json", string(data))
+	}
+	r.m = relay.Migration{
+		JobID: "job", Lease: 1, Container: "c", Instance: "i", Hub: "h", Stateful: true, CopyVolumes: true,
+		Source: server("a", r.a), Destination: server("b", r.b),
+	}
+	t.Cleanup(r.stopAll)
+	return r
+}
+
+func server(id, path string, instances ...string) relay.Server {
+	return relay.Server{ID: id, Cluster: "production", Settings: fmt.Appendf(nil, `{"path":%q}`, path), Instances: instances}
+}
+
+func (r *rig) write(path, contents string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.a, path), []byte(contents), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stopAll ends the keepers of the test, wherever the instance is.
+func (r *rig) stopAll() {
+	homes, _ := filepath.Glob(filepath.Join(filepath.Dir(r.a), "*", "*"))
+	for _, home := range homes {
+		running, _ := kept(home)
+		if !running {
+			continue
+		}
+		if err := os.Rename(home, home+".gone"); err != nil {
+			r.t.Error(err)
+		}
+		r.until("the keeper ends", func() bool { running, _ := kept(home + ".gone"); return !running })
+	}
+	r.until("keepers are reaped", func() bool { r.d.keepers.alive(0); return len(r.d.keepers.pids) == 0 })
+}
+
+func (r *rig) until(what string, holds func() bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			r.t.Errorf("not within 30 s: %s", what)
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (r *rig) report(p relay.Progress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reports = append(r.reports, p)
+}
+
+func (r *rig) configure(servers ...relay.Server) {
+	r.t.Helper()
+	if len(servers) == 0 {
+		servers = []relay.Server{server("a", r.a, "i"), server("b", r.b)}
+	}
+	if err := r.d.Configure(r.t.Context(), servers); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// running waits until a server's instance runs, and is the only one that does.
+func (r *rig) running(path string) {
+	r.t.Helper()
+	r.until("a keeper works in "+path, func() bool { ok, err := kept(filepath.Join(path, "i")); return ok && err == nil })
+	other := r.a
+	if path == r.a {
+		other = r.b
+	}
+	if ok, _ := kept(filepath.Join(other, "i")); ok {
+		r.t.Errorf("a keeper works in %s too", other)
+	}
+	before, _ := os.ReadFile(filepath.Join(path, "i/volumes/data/now"))
+	r.until("the command works in "+path, func() bool {
+		now, _ := os.ReadFile(filepath.Join(path, "i/volumes/data/now"))
+		return len(now) > 0 && string(now) != string(before)
+	})
+}
+
+// listing is all that a folder holds, but for what keepers and commands write.
+func listing(t testing.TB, root string) string {
+	t.Helper()
+	var lines []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		switch filepath.Base(rel) {
+		case fileLock, fileKeeper, "output.log", "log", "now":
+			return nil
+		}
+		line := rel + " " + d.Type().String()
+		if d.Type().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			line += " " + strconv.Quote(string(data[:min(len(data), 60)])) + strconv.Itoa(len(data))
+		}
+		lines = append(lines, line)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// nothingLeft checks that a server has nothing of the instance but the lease.
+func (r *rig) nothingLeft(path string) {
+	r.t.Helper()
+	if ok, _ := exists(filepath.Join(path, "i")); ok {
+		r.t.Errorf("%s/i is still there", path)
+	}
+	r.workEmpty(path)
+}
+
+func (r *rig) workEmpty(path string) {
+	r.t.Helper()
+	leases, err := os.ReadDir(filepath.Join(path, fenceFolder, "i"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(leases) > 1 {
+		r.t.Errorf("%v %v", leases, err)
+	}
+	for _, l := range leases {
+		left, _ := os.ReadDir(filepath.Join(path, fenceFolder, "i", l.Name()))
+		for _, e := range left {
+			if e.Name() != fileJob && e.Name() != fileStop {
+				r.t.Errorf("%s/%s: %s is left in the work folder", path, l.Name(), e.Name())
+			}
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package directory
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stamp tells whether something changed: as long as it is the same, so are the contents.
+type stamp struct {
+	ino          uint64
+	size         int64
+	mtime, ctime int64
+}
+
+func stampOf(st *unix.Stat_t) stamp {
+	s := stamp{ino: st.Ino, size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		s.size = 0
+	}
+	return s
+}
+
+// record says of one path below the instance what was copied.
+type record struct {
+	kind byte // f: a file, complete at the destination; d: a folder, all of whose entries are
+	stamp
+	sum  uint64
+	path string
+}
+
+func (r record) line() []byte {
+	b := fmt.Appendf(nil, "%c %d %d %d %d %016x ", r.kind, r.ino, r.size, r.mtime, r.ctime, r.sum)
+	return append(strconv.AppendQuote(b, r.path), '\n') // a name may hold any byte
+}
+
+func parseRecord(line []byte) (record, error) {
+	var r record
+	var quoted string
+	fields := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(" "), 7)
+	if len(fields) != 7 || !bytes.HasSuffix(line, []byte("\n")) {
+		return r, io.ErrUnexpectedEOF
+	}
+	quoted = string(fields[6])
+	_, err := fmt.Sscanf(string(bytes.Join(fields[:6], []byte(" "))), "%c %d %d %d %d %x", &r.kind, &r.ino, &r.size, &r.mtime, &r.ctime, &r.sum)
+	if err != nil {
+		return r, err
+	}
+	r.path, err = strconv.Unquote(quoted)
+	return r, err
+}
+
+// manifest is the list of what is complete, written while the copy goes on. It may be used concurrently.
+type manifest struct {
+	mu      sync.Mutex
+	file    *os.File
+	w       *bufio.Writer
+	flushed time.Time
+}
+
+func newManifest(path string) (*manifest, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &manifest{file: f, w: bufio.NewWriterSize(f, 64<<10)}, nil
+}
+
+// add is called when what r names is complete. A crash costs what was added within the last moments.
+func (m *manifest) add(r record) error {
+	line := r.line()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, err := m.w.Write(line); err != nil {
+		return err
+	}
+	if r.size < 16<<20 && time.Since(m.flushed) < 100*time.Millisecond {
+		return nil
+	}
+	m.flushed = time.Now()
+	return m.w.Flush()
+}
+
+func (m *manifest) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return errors.Join(m.w.Flush(), m.file.Close())
+}
+
+// readManifest calls each for every record, and stops at a torn one, which is the last.
+func readManifest(path string, each func(record) error) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(f, 64<<10)
+	for {
+		line, err := r.ReadBytes('\n')
+		if err == nil {
+			var rec record
+			if rec, err = parseRecord(line); err == nil {
+				err = each(rec)
+			} else {
+				err = io.EOF
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return f.Close()
+		}
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+}

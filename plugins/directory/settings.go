@@ -1,0 +1,99 @@
+package directory
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// settings are what the inventory says of a server.
+type settings struct {
+	Path string `json:"path"`
+}
+
+// serverPath reads the settings of a server.
+func serverPath(s relay.Server) (string, error) {
+	var c settings
+	d := json.NewDecoder(bytes.NewReader(s.Settings))
+	d.DisallowUnknownFields()
+	switch err := d.Decode(&c); {
+	case err != nil:
+		return "", fmt.Errorf("server %s: its settings must be {path: FOLDER}: %w", s.ID, err)
+	case d.More():
+		return "", fmt.Errorf("server %s: its settings must be {path: FOLDER} and nothing behind it", s.ID)
+	case c.Path == "":
+		return "", fmt.Errorf("server %s: path is missing, it names the folder that holds the instances", s.ID)
+	case !filepath.IsAbs(c.Path):
+		return "", fmt.Errorf("server %s: path %q must begin with /", s.ID, c.Path)
+	}
+	return filepath.Clean(c.Path), nil
+}
+
+// checkElement refuses an id that is anything but the name of one folder.
+func checkElement(what, id string) error {
+	switch {
+	case id == "" || len(id) > 128 || strings.ContainsAny(id, "/\\\x00") || !filepath.IsLocal(id):
+		return fmt.Errorf("%s %.80q cannot be the name of a folder", what, id)
+	case strings.HasPrefix(id, "."):
+		return fmt.Errorf("%s %.80q begins with a dot, which is kept for the driver's own folders", what, id)
+	}
+	return nil
+}
+
+// checkServers proves that every server is a folder of its own in which the driver may work.
+func checkServers(servers []relay.Server) (map[string]string, error) {
+	paths := make(map[string]string, len(servers))
+	seen := make(map[string]os.FileInfo, len(servers))
+	for _, s := range servers {
+		path, err := serverPath(s)
+		if err != nil {
+			return nil, err
+		}
+		info, err := checkFolder(path)
+		if err != nil {
+			return nil, fmt.Errorf("server %s: %w", s.ID, err)
+		}
+		for other, known := range seen {
+			if os.SameFile(info, known) || within(path, paths[other]) || within(paths[other], path) {
+				return nil, fmt.Errorf("server %s: path %s is that of server %s, or one lies in the other; give each a folder of its own", s.ID, path, other)
+			}
+		}
+		seen[s.ID], paths[s.ID] = info, path
+		for _, instance := range s.Instances {
+			if err := checkElement("instance", instance); err != nil {
+				return nil, fmt.Errorf("server %s: %w", s.ID, err)
+			}
+		}
+	}
+	return paths, nil
+}
+
+func within(path, other string) bool {
+	return strings.HasPrefix(path+"/", strings.TrimSuffix(other, "/")+"/")
+}
+
+func checkFolder(path string) (os.FileInfo, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("path %s does not exist; make the folder, or mount it", path)
+	case err != nil:
+		return nil, fmt.Errorf("path: %w", err)
+	case !info.IsDir():
+		return nil, fmt.Errorf("path %s is not a folder", path)
+	}
+	if err := os.Mkdir(filepath.Join(path, fenceFolder), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("path %s cannot be written to: %w", path, err)
+	}
+	probe, err := os.MkdirTemp(filepath.Join(path, fenceFolder), temporary)
+	if err != nil {
+		return nil, fmt.Errorf("path %s cannot be written to: %w", path, err)
+	}
+	return info, os.Remove(probe)
+}

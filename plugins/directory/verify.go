@@ -1,0 +1,75 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+// verify makes the copy durable, reads all of it again and compares it with the checksums of what was read from the
+// source, and compares the source with what it was.
+func (t *tree) verify(ctx context.Context) error {
+	return t.reporting(stepVerify, func() error {
+		root, err := os.Open(t.root)
+		if err != nil {
+			return t.v.dst.overtaken(err)
+		}
+		if err := errors.Join(syncAll(root), root.Close()); err != nil {
+			return fmt.Errorf("write the copy to the disk of server %s: %w", t.v.dst.server, err)
+		}
+		return t.compare(ctx)
+	})
+}
+
+func (t *tree) compare(ctx context.Context) error {
+	records := make(chan record, 256)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(records)
+		return readManifest(t.list, func(r record) error {
+			select {
+			case records <- r:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	})
+	for range 2 {
+		g.Go(func() error {
+			c := newCopier(t)
+			for r := range records {
+				if err := c.compare(ctx, r); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (c *copier) compare(ctx context.Context, r record) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(c.t.from, r.path), &st); err != nil || stampOf(&st) != r.stamp {
+		return changed(r.path, errors.Join(err, errors.New("its size or time is another now")))
+	}
+	if r.kind != 'f' {
+		return nil
+	}
+	sum, size, err := c.sumOf(ctx, filepath.Join(c.t.root, r.path), func(n int) { c.t.bytes.Add(int64(n)) })
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("read the copy of %s: %w", r.path, err)
+	case sum != r.sum || size != r.size:
+		return fmt.Errorf("the copy of %s on server %s is not what was written; check its disk before migrating again", r.path, c.t.v.dst.server)
+	}
+	return nil
+}
