@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -42,7 +43,7 @@ func (c *copier) file(ctx context.Context, f file) error {
 		return changed(f.path, err)
 	}
 	err = c.opened(ctx, f, src)
-	return errors.Join(err, src.Close())
+	return cmp.Or(err, src.Close())
 }
 
 func (c *copier) opened(ctx context.Context, f file, src *os.File) error {
@@ -75,14 +76,15 @@ func (c *copier) opened(ctx context.Context, f file, src *os.File) error {
 	if err == nil {
 		err = finish(dst, int(f.in.dst.Fd()), f.name, f.path, &before)
 	}
-	if err = errors.Join(err, dst.Close()); err != nil {
+	if err = cmp.Or(err, dst.Close()); err != nil {
 		return err
 	}
 	if err := unix.Fstat(int(src.Fd()), &after); err != nil || stampOf(&after) != r.stamp {
-		return changed(f.path, errors.Join(err, errors.New("its size or time is another now")))
+		return changed(f.path, err)
 	}
-	c.t.copied.Add(1)
-	return c.t.manifest.add(r)
+	err = c.t.manifest.add(r)
+	c.t.v.driver.between("file")
+	return err
 }
 
 // takeOver moves a file that an earlier lease has completed into our folder, if it is still what it was.
@@ -251,7 +253,7 @@ func (c *copier) sumOf(ctx context.Context, path string, each func(n int)) (sum 
 			return nil
 		})
 	}
-	return sum, size, errors.Join(err, f.Close())
+	return sum, size, cmp.Or(err, f.Close())
 }
 
 // zero tells whether there are only zeros. Most blocks show with their first word that there are not.

@@ -1,11 +1,13 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"runtime/debug"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -26,9 +28,11 @@ const (
 
 // Options are what the driver needs of the program that it is part of.
 type Options struct {
-	// Keeper is how a keeper is started: a program and its first arguments, such as /usr/bin/hubrelay keeper. Three
-	// arguments are put behind it, which are those of [Keep]. Without it only instances that run nothing can be moved.
+	// Keeper is how a keeper is started: a program and its first arguments, such as /usr/bin/hubrelay keeper. What
+	// [Keep] takes is put behind it. Without it only instances that run nothing can be moved.
 	Keeper []string
+	// Steady is how long a command has to run on the destination before the source is given up; one second if it is zero.
+	Steady time.Duration
 	// Log gets what goes wrong outside of a migration.
 	Log *slog.Logger
 }
@@ -48,7 +52,7 @@ func New(o Options) *Driver {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Driver{
-		keepers: keepers{argv: o.Keeper, pids: map[int]struct{}{}},
+		keepers: keepers{argv: o.Keeper, steady: cmp.Or(o.Steady, time.Second), pids: map[int]struct{}{}},
 		log:     o.Log, between: func(string) {},
 	}
 }

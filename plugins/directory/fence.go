@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -115,7 +116,7 @@ func (p place) claimFirst() error {
 		err = os.Rename(made, p.fence())
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(made))
+		return cmp.Or(err, os.RemoveAll(made))
 	}
 	return syncFolder(parent)
 }
@@ -160,7 +161,7 @@ func (p place) mark(name string) error {
 	if err != nil {
 		return p.overtaken(err)
 	}
-	return errors.Join(f.Close(), p.overtaken(syncFolder(p.work())))
+	return cmp.Or(f.Close(), p.overtaken(syncFolder(p.work())))
 }
 
 // unmark removes a file from the work folder; it need not be there.
@@ -226,22 +227,22 @@ func syncFolder(path string) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) { // there is no such thing on this file system
 		err = nil
 	}
-	return errors.Join(err, f.Close())
+	return cmp.Or(err, f.Close())
 }
 
 // replaceFile writes a file in one step: it has its old contents or the new ones, after a power cut too.
 func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), temporary)
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
+	err = cmp.Or(err, f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		return cmp.Or(err, os.Remove(f.Name()))
 	}
 	return syncFolder(filepath.Dir(path))
 }

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func readSmall(path string) ([]byte, error) {
 	default:
 		data, err = io.ReadAll(io.LimitReader(f, mostSmallFile))
 	}
-	return data, errors.Join(err, f.Close())
+	return data, cmp.Or(err, f.Close())
 }
 
 // environment is all that an instance's command gets to see: what any program needs of ours, and its own.

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,8 +18,6 @@ import (
 )
 
 const (
-	// steadyAfter is how long a command has to run to count as started.
-	steadyAfter = time.Second
 	// stopGrace is what a command gets between SIGTERM and SIGKILL.
 	stopGrace = 10 * time.Second
 	// lookEvery is how often a keeper looks whether it has to end.
@@ -53,17 +52,19 @@ func readState(home string) (keeperState, error) {
 // keeper runs the command of one instance. Its working directory is the instance's folder, wherever that is moved.
 type keeper struct {
 	place
-	state keeperState
-	out   *output
+	steady time.Duration
+	state  keeperState
+	out    *output
 }
 
 // Keep is the main function of a keeper, a process that keeps the command of one instance running. The arguments are those
-// that the driver puts behind Options.Keeper: the server's path, the instance and the lease. It returns when it was told to
+// that the driver puts behind Options.Keeper: the server's path, the instance, the lease and how long a command runs to count
+// as started. It returns when it was told to
 // end, when ctx ends, and at once where another keeper works in the folder or the lease is no longer the one that counts
 // there. It changes the working directory of the process.
 func Keep(ctx context.Context, args []string) error {
-	if len(args) != 3 {
-		return errors.New("the driver of migrations starts keepers, nobody else: they take PATH INSTANCE LEASE")
+	if len(args) != 4 {
+		return errors.New("the driver of migrations starts keepers, nobody else: they take PATH INSTANCE LEASE STEADY")
 	}
 	lease, err := strconv.ParseInt(args[2], 10, 64)
 	if err != nil || lease < 0 {
@@ -72,7 +73,11 @@ func Keep(ctx context.Context, args []string) error {
 	if err := checkElement("instance", args[1]); err != nil {
 		return err
 	}
-	k := &keeper{place: place{path: args[0], instance: args[1], lease: lease}}
+	steady, err := time.ParseDuration(args[3])
+	if err != nil {
+		return err
+	}
+	k := &keeper{place: place{path: args[0], instance: args[1], lease: lease}, steady: steady}
 	if err := os.Chdir(k.home()); err != nil {
 		return err
 	}
@@ -83,7 +88,7 @@ func Keep(ctx context.Context, args []string) error {
 	defer func() { _ = lock.Close() }()
 	// The lock is held, so whoever moves the folder away from now on asks us first, and what was claimed before shows here.
 	if n, err := k.current(); err != nil || n != lease || k.mustEnd() {
-		return errors.Join(err, fmt.Errorf("the instance %s is being migrated, or was", k.instance))
+		return cmp.Or(err, fmt.Errorf("the instance %s is being migrated, or was", k.instance))
 	}
 	if k.out, err = openOutput(fileOutput, mostOutput); err != nil {
 		return err
@@ -181,7 +186,7 @@ func (k *keeper) once(ctx context.Context) (mustEnd bool, how string) {
 		defer close(done)
 		_ = cmd.Wait() // how it ended shows in its state
 	}()
-	steady := time.NewTimer(steadyAfter)
+	steady := time.NewTimer(k.steady)
 	defer steady.Stop()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()

@@ -17,13 +17,15 @@ const (
 	pollEvery = 25 * time.Millisecond
 	// stopWithin bounds how long a keeper may take to stop its command: the grace, and a busy machine.
 	stopWithin = stopGrace + 20*time.Second
-	// startWithin bounds how long a keeper and its command may take to start.
-	startWithin = steadyAfter + 20*time.Second
+	// startWithin bounds how long a keeper may take to start a command, on a busy machine.
+	startWithin = 20 * time.Second
 )
 
 // keepers starts and stops keepers. They are sessions of their own, and are found again by the locks that they hold.
 type keepers struct {
 	argv []string
+	// steady is how long a command has to run to count as started.
+	steady time.Duration
 
 	mu   sync.Mutex
 	pids map[int]struct{}
@@ -34,11 +36,11 @@ func (ks *keepers) spawn(p place) (int, error) {
 	if len(ks.argv) == 0 {
 		return 0, errors.New("this driver has no program to keep commands running")
 	}
-	args := append(ks.argv[1:len(ks.argv):len(ks.argv)], p.path, p.instance, strconv.FormatInt(p.lease, 10))
+	args := append(ks.argv[1:len(ks.argv):len(ks.argv)], p.path, p.instance, strconv.FormatInt(p.lease, 10), ks.steady.String())
 	cmd := exec.Command(ks.argv[0], args...)
 	cmd.Env = inherited()
 	cmd.Dir = "/"
-	// Nothing of the driver's goes along: Go closes every other file in a new program.
+	keepFiles()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -97,7 +99,7 @@ func (ks *keepers) stop(ctx context.Context, p place) error {
 	if err == nil && !stopped {
 		err = fmt.Errorf("the keeper of instance %s on server %s does not stop; look for a process that holds %s/%s", p.instance, p.server, p.home(), fileLock)
 	}
-	return errors.Join(err, p.check())
+	return p.overtakenOr(err)
 }
 
 // start sees to it that a keeper works in a place whose instance has a command. Where steady is set, it waits until the
@@ -117,7 +119,7 @@ func (ks *keepers) start(ctx context.Context, p place, steady bool) error {
 			return fmt.Errorf("start the keeper: %w", err)
 		}
 	}
-	started, err := poll(ctx, startWithin, func() (bool, error) {
+	started, err := poll(ctx, ks.steady+startWithin, func() (bool, error) {
 		// Whether it lives is asked first: what it did before its end shows in the answers to the other questions.
 		alive := pid == 0 || ks.alive(pid)
 		running, err := kept(p.home())
@@ -138,7 +140,7 @@ func (ks *keepers) start(ctx context.Context, p place, steady bool) error {
 		return state.Steady && (pid == 0 || state.Lease == p.lease), nil
 	})
 	if err == nil && !started {
-		err = fmt.Errorf("its command was not running within %v", startWithin)
+		err = fmt.Errorf("its command was not running within %v", ks.steady+startWithin)
 	}
 	return p.overtakenOr(err)
 }

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -10,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The keeper's own files in the instance's folder; they do not move with the instance.
+// The keeper's own files in the instance's folder, which do not move with the instance.
 const (
-	fileLock   = ".keeper.lock"
-	fileKeeper = ".keeper.json"
+	ofKeeper   = ".keeper."
+	fileLock   = ofKeeper + "lock"
+	fileKeeper = ofKeeper + "json"
 )
 
 // A record lock, unlike flock's, can be asked about without being taken, is not handed on to children, and works over NFS.
@@ -32,7 +34,7 @@ func takeLock(path string) (f *os.File, taken bool, err error) {
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		err = nil
 	}
-	return nil, false, errors.Join(err, f.Close())
+	return nil, false, cmp.Or(err, f.Close())
 }
 
 // kept tells whether a keeper works in the folder of an instance.
@@ -46,5 +48,5 @@ func kept(home string) (bool, error) {
 	}
 	l := wholeFile()
 	err = unix.FcntlFlock(f.Fd(), unix.F_GETLK, l)
-	return err == nil && l.Type != unix.F_UNLCK, errors.Join(err, f.Close())
+	return err == nil && l.Type != unix.F_UNLCK, cmp.Or(err, f.Close())
 }

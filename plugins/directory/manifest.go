@@ -3,6 +3,7 @@ package directory
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -93,7 +94,7 @@ func (m *manifest) add(r record) error {
 func (m *manifest) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return errors.Join(m.w.Flush(), m.file.Close())
+	return cmp.Or(m.w.Flush(), m.file.Close())
 }
 
 // readManifest calls each for every record, and stops at a torn one, which is the last.
@@ -120,7 +121,7 @@ func readManifest(path string, each func(record) error) error {
 			return f.Close()
 		}
 		if err != nil {
-			return errors.Join(err, f.Close())
+			return cmp.Or(err, f.Close())
 		}
 	}
 }

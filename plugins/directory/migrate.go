@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -156,7 +157,7 @@ func (v *move) forward(ctx context.Context) error {
 		}
 		f, err := v.look()
 		if err == nil && f.lost {
-			err = fmt.Errorf("the folder of server %s has vanished, is it mounted?", v.dst.server)
+			err = cmp.Or(v.dst.check(), fs.ErrNotExist)
 		}
 		if err == nil {
 			err = step.do(ctx, f)
@@ -229,7 +230,7 @@ func (v *move) copy(ctx context.Context, f found) error {
 		return nil
 	}
 	if leaving, err := exists(v.dst.in(dirInstance)); leaving || err != nil {
-		return errors.Join(err, fmt.Errorf("another job has begun to move the instance away from server %s and is not over: %s", v.dst.server, v.dst.in(dirInstance)))
+		return cmp.Or(err, fmt.Errorf("another job has begun to move the instance away from server %s and is not over: %s", v.dst.server, v.dst.in(dirInstance)))
 	}
 	if err := v.dst.sweep(func(name string) bool {
 		return leftover(name) && (note != v.note || name != dirReady && !isIncoming(name))
@@ -249,7 +250,7 @@ func (v *move) copy(ctx context.Context, f found) error {
 func isIncoming(name string) bool { return strings.HasPrefix(name, dirIncoming) }
 
 func leftover(name string) bool {
-	return name == dirReady || isIncoming(name) || strings.HasPrefix(name, dirTrash) || strings.HasPrefix(name, temporary)
+	return name == dirReady || isIncoming(name) || strings.HasPrefix(name, dirTrash) || strings.HasPrefix(name, fileJob+".")
 }
 
 // verify compares the copy with the checksums of what was read, and both with what is there now.
@@ -340,6 +341,9 @@ func (v *move) giveUpSource() error {
 func (v *move) explain(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w", v.dst.server, err)
+	}
+	if e := v.dst.check(); e != nil {
+		return fmt.Errorf("the folder of server %s has vanished, is it mounted? %w", v.dst.server, e)
 	}
 	return err
 }

@@ -2,7 +2,7 @@ package directory
 
 import (
 	"bufio"
-	"errors"
+	"cmp"
 	"fmt"
 	"os"
 	"sync"
@@ -39,7 +39,7 @@ func openOutput(path string, most int64) (*output, error) {
 	}
 	o := &output{pipe: w, path: path, most: most, read: r, done: make(chan struct{})}
 	if err := o.open(); err != nil {
-		return nil, errors.Join(err, r.Close(), w.Close())
+		return nil, cmp.Or(err, r.Close(), w.Close())
 	}
 	go o.follow()
 	return o, nil
@@ -52,7 +52,7 @@ func (o *output) open() error {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return errors.Join(err, f.Close())
+		return cmp.Or(err, f.Close())
 	}
 	o.file, o.size = f, info.Size()
 	return nil
@@ -99,14 +99,14 @@ func (o *output) note(format string, args ...any) {
 func (o *output) Close() error {
 	err := o.pipe.Close()
 	if e := o.read.SetReadDeadline(time.Now().Add(time.Second)); e != nil {
-		err = errors.Join(err, e)
+		err = cmp.Or(err, e)
 	}
 	<-o.done
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	err = errors.Join(err, o.read.Close())
+	err = cmp.Or(err, o.read.Close())
 	if o.file != nil {
-		err = errors.Join(err, o.file.Close())
+		err = cmp.Or(err, o.file.Close())
 		o.file = nil
 	}
 	return err

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +46,6 @@ type tree struct {
 	folders  []folderMeta
 	links    []link
 	first    map[inode]string
-	copied   atomic.Int64 // files that were not taken over; tests count them
 }
 
 type inode struct{ dev, ino uint64 }
@@ -145,7 +146,7 @@ func (t *tree) copy(ctx context.Context) error {
 		return t.v.dst.overtaken(err)
 	}
 	err = t.reporting(stepCopy, func() error { return t.copyAll(ctx) })
-	return errors.Join(err, t.manifest.Close())
+	return cmp.Or(err, t.manifest.Close())
 }
 
 // reporting tells about progress while do works.
@@ -227,7 +228,7 @@ func openPair(in *pair, src, dst string) (*pair, error) {
 	}
 	b, err := openAt(to, dst, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil, errors.Join(err, a.Close())
+		return nil, cmp.Or(err, a.Close())
 	}
 	p := &pair{src: a, dst: b}
 	p.users.Store(1)
@@ -267,7 +268,7 @@ func (t *tree) folder(ctx context.Context, p *pair, path string, files chan<- fi
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if path == "" && (name == fileLock || name == fileKeeper) {
+			if path == "" && strings.HasPrefix(name, ofKeeper) {
 				continue
 			}
 			if err := t.entry(ctx, p, name, filepath.Join(path, name), files); err != nil {
@@ -346,7 +347,11 @@ func (t *tree) finishFolders() error {
 	return nil
 }
 
+// changed says that something is not what it was when it was copied; err may be nil.
 func changed(path string, err error) error {
+	if err == nil {
+		err = errors.New("its size or its time is another now")
+	}
 	return fmt.Errorf("%s cannot be read, or changed while it was copied although the instance is stopped; end what uses the instance's folder and migrate again: %w", path, err)
 }
 

@@ -1,8 +1,8 @@
 package directory
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,7 +19,7 @@ func (t *tree) verify(ctx context.Context) error {
 		if err != nil {
 			return t.v.dst.overtaken(err)
 		}
-		if err := errors.Join(syncAll(root), root.Close()); err != nil {
+		if err := cmp.Or(syncAll(root), root.Close()); err != nil {
 			return fmt.Errorf("write the copy to the disk of server %s: %w", t.v.dst.server, err)
 		}
 		return t.compare(ctx)
@@ -57,7 +57,7 @@ func (t *tree) compare(ctx context.Context) error {
 func (c *copier) compare(ctx context.Context, r record) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(filepath.Join(c.t.from, r.path), &st); err != nil || stampOf(&st) != r.stamp {
-		return changed(r.path, errors.Join(err, errors.New("its size or time is another now")))
+		return changed(r.path, err)
 	}
 	if r.kind != 'f' {
 		return nil
