@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/directory"
 	"github.com/hubrelay/hubrelay/plugins/print"
 )
 
@@ -15,7 +17,8 @@ import (
 // one line here.
 func builtinPlugins() map[string]func() error {
 	return map[string]func() error{
-		print.Name: print.Serve,
+		directory.Name: serveDirectory,
+		print.Name:     print.Serve,
 	}
 }
 
@@ -32,5 +35,24 @@ func newBuiltinPlugin() *cobra.Command {
 			}
 			return serve()
 		},
+	}
+}
+
+// keeperCommand begins the call of a keeper.
+const keeperCommand = "keeper"
+
+func serveDirectory() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the program's own file, which keeps instances running: %w", err)
+	}
+	return directory.Serve(directory.Options{Keeper: []string{self, keeperCommand}})
+}
+
+// newKeeper is how builtin:directory runs the command of an instance. Nobody else calls it.
+func newKeeper() *cobra.Command {
+	return &cobra.Command{
+		Use: keeperCommand + " PATH INSTANCE LEASE STEADY", Hidden: true, Args: checked(cobra.ExactArgs(4)),
+		RunE: func(cmd *cobra.Command, args []string) error { return directory.Keep(cmd.Context(), args) },
 	}
 }

@@ -111,7 +111,7 @@ Run it:   hubrelay serve -c hubrelay.yaml`,
 		newPublish(std), newListen(std),
 		newMigrate(std), newJobs(std),
 		newSinksCommand(std), newDeadletters(std), newInventory(std),
-		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(),
+		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(), newKeeper(),
 	)
 	return root
 }

@@ -33,14 +33,11 @@ type Options struct {
 	Keeper []string
 	// Steady is how long a command has to run on the destination before the source is given up; one second if it is zero.
 	Steady time.Duration
-	// Log gets what goes wrong outside of a migration.
-	Log *slog.Logger
 }
 
 // Driver moves instances between folders. See the package's comment.
 type Driver struct {
 	keepers keepers
-	log     *slog.Logger
 	between func(point string) // for tests: called between any two steps
 }
 
@@ -48,12 +45,9 @@ var _ relay.Driver = (*Driver)(nil)
 
 // New makes a driver.
 func New(o Options) *Driver {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	return &Driver{
 		keepers: keepers{argv: o.Keeper, steady: cmp.Or(o.Steady, time.Second), pids: map[int]struct{}{}},
-		log:     o.Log, between: func(string) {},
+		between: func(string) {},
 	}
 }
 
@@ -87,7 +81,7 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 			}
 			p := place{server: s.ID, path: paths[s.ID], instance: instance}
 			if err := d.keepers.resume(p); err != nil {
-				d.log.Warn("an instance could not be started; its folder's instance.json or output.log tell more",
+				slog.Default().Warn("an instance could not be started; its folder's instance.json or output.log tell more",
 					"server", s.ID, "instance", instance, "folder", filepath.Clean(p.home()), "error", err)
 			}
 		}

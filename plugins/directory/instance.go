@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 
@@ -90,6 +91,11 @@ func inherited() []string {
 	}
 	if _, ok := os.LookupEnv("PATH"); !ok {
 		env = append(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	}
+	if _, ok := os.LookupEnv("HOME"); !ok {
+		if u, err := user.Current(); err == nil {
+			env = append(env, "HOME="+u.HomeDir)
+		}
 	}
 	return env
 }

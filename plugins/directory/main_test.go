@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -32,6 +33,11 @@ func TestMain(m *testing.M) {
 	case os.Getenv(roleVariable) == "driver":
 		err = runDriver()
 	default:
+		// The tests wait for processes most of the time.
+		flag.Parse()
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
 		goleak.VerifyTestMain(m)
 		return
 	}

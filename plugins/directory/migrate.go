@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -292,7 +293,7 @@ func (v *move) start(ctx context.Context, f found) error {
 	case err == nil || errors.Is(err, relay.ErrSuperseded) || ctx.Err() != nil:
 		return err
 	case !f.srcInstance: // there is nothing to go back to; its keeper goes on trying
-		v.driver.log.Warn("an instance was moved and does not start", "instance", v.Instance, "server", v.dst.server, "error", err)
+		slog.Default().Warn("an instance was moved and does not start", "instance", v.Instance, "server", v.dst.server, "error", err)
 		return nil
 	}
 	return fmt.Errorf("the instance does not start on server %s: %w", v.dst.server, err)
