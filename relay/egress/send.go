@@ -18,11 +18,11 @@ var framing = [...]string{
 func sendable(req *http.Request) bool {
 	u := req.URL
 	if u.Opaque != "" || u.Path != "" && u.Path[0] != '/' || req.Host != u.Host || !isHost(u.Host) || !plain(u.RawQuery) ||
-		!isToken(req.Method) || req.Close || len(req.TransferEncoding)+len(req.Trailer) > 0 {
+		!IsToken(req.Method) || req.Close || len(req.TransferEncoding)+len(req.Trailer) > 0 {
 		return false
 	}
 	for name, values := range req.Header {
-		if !isToken(name) || slices.ContainsFunc(framing[:], func(f string) bool { return len(f) == len(name) && strings.EqualFold(f, name) }) {
+		if !IsToken(name) || slices.ContainsFunc(framing[:], func(f string) bool { return len(f) == len(name) && strings.EqualFold(f, name) }) {
 			return false
 		}
 		for _, v := range values {
@@ -54,7 +54,7 @@ func isHost(s string) bool {
 	return s != ""
 }
 
-// tokens are the bytes that names of headers and methods are made of, RFC 9110, 5.6.2.
+// tokens are the bytes of which IsToken speaks.
 var tokens = func() (set [256]bool) {
 	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
 		set[c] = true
@@ -62,7 +62,8 @@ var tokens = func() (set [256]bool) {
 	return set
 }()
 
-func isToken(s string) bool {
+// IsToken tells whether s can be the name of a header or a method, RFC 9110, 5.6.2.
+func IsToken(s string) bool {
 	for i := range len(s) {
 		if !tokens[s[i]] {
 			return false

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -15,25 +16,29 @@ import (
 	"time"
 )
 
-// secure is an https server that speaks HTTP/2 as long as modern says so, a client that trusts it, and its address.
-func secure(t *testing.T, modern *atomic.Bool, serve http.HandlerFunc) (*Client, *Target) {
+// server is an http or https server that speaks HTTP/2 as long as modern says so, a client that trusts it, and its address.
+func server(t testing.TB, scheme string, modern *atomic.Bool, serve http.HandlerFunc) (*Client, *Target) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(serve)
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	srv.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		c := srv.TLS.Clone()
-		if c.GetConfigForClient = nil; !modern.Load() {
-			c.NextProtos = []string{"http/1.1"}
+	var config *tls.Config
+	if scheme == "http" {
+		srv.Start()
+	} else {
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+		srv.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			c := srv.TLS.Clone()
+			if c.GetConfigForClient = nil; !modern.Load() {
+				c.NextProtos = []string{"http/1.1"}
+			}
+			return c, nil
 		}
-		return c, nil
+		roots := x509.NewCertPool()
+		roots.AddCert(srv.Certificate())
+		config = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
-	trusting, ok := srv.Client().Transport.(*http.Transport)
-	if !ok {
-		t.Fatal("the test server's client has another transport")
-	}
-	c := NewClient(local(t), trusting.TLSClientConfig)
+	t.Cleanup(srv.Close)
+	c := NewClient(local(t), config)
 	t.Cleanup(c.Close)
 	target, err := ParseTarget(srv.URL+"/s3cret", local(t))
 	if err != nil {
@@ -46,7 +51,7 @@ func secure(t *testing.T, modern *atomic.Bool, serve http.HandlerFunc) (*Client,
 func TestProtocols(t *testing.T) {
 	var modern atomic.Bool
 	var proto, from atomic.Value
-	c, target := secure(t, &modern, func(w http.ResponseWriter, r *http.Request) {
+	c, target := server(t, "https", &modern, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 		proto.Store(r.Proto)
 		from.Store(r.RemoteAddr)
@@ -84,7 +89,7 @@ func TestProtocols(t *testing.T) {
 // A server whose certificate nobody vouches for is refused on every way to it, and a handshake may not take for ever.
 func TestHandshakes(t *testing.T) {
 	var modern atomic.Bool
-	c, target := secure(t, &modern, func(http.ResponseWriter, *http.Request) {})
+	c, target := server(t, "https", &modern, func(http.ResponseWriter, *http.Request) {})
 	c.transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	host := target.Host()
 	for _, known := range []*string{nil, &host} {

@@ -21,7 +21,7 @@ func (c *Config) headers() (http.Header, error) {
 	h := make(http.Header, len(names))
 	var errs []error
 	for _, name := range names {
-		if !isToken(name) {
+		if !egress.IsToken(name) {
 			errs = append(errs, &relay.FieldError{Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header", relay.Clip(name, 60))})
 			continue
 		}
@@ -66,16 +66,6 @@ func reserved(canonical string) string {
 		return "belongs to Standard Webhooks and is set by the relay"
 	}
 	return ""
-}
-
-// isToken follows RFC 9110, 5.6.2.
-func isToken(s string) bool {
-	for _, c := range []byte(s) {
-		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
-	}
-	return s != ""
 }
 
 func checkValue(s string) error {
