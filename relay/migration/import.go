@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed" // the scripts
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 )
 
@@ -71,14 +73,14 @@ var (
 // stays where it is, until the file says the same or that server is gone.
 //
 // It is refused with a [RefusedError] where it would remove or move an instance of a container that a job is moving
-// instances of. Of imports at the same time the one that was begun last counts, and the others return [ErrOvertaken]
-// unless they import the same. One that was broken off is completed by importing the same again.
+// instances of, or a server that a job is moving an instance to. Of imports at the same time the one that was begun last
+// counts, and the others return [ErrOvertaken]. One that was broken off is completed by importing the same again.
 func (v *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 	return v.change(ctx, f, false)
 }
 
 // Seed is Import for a daemon that starts: it does nothing where the same was seeded last, so that it does not undo an
-// Import from then on.
+// Import from then on. Several nodes may seed the same at once.
 func (v *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
 	return v.change(ctx, f, true)
 }
@@ -99,8 +101,8 @@ func (v *Inventory) change(ctx context.Context, f *File, seed bool) (Changes, er
 		return Changes{}, nil
 	}
 	changes, err := i.run(ctx, begun[1] == 1, seed)
-	if errors.Is(err, ErrOvertaken) {
-		// Another node that imports the same does our work too.
+	if seed && errors.Is(err, ErrOvertaken) {
+		// Another node that starts with the same does our work too.
 		last, e := v.client.HGet(ctx, v.keys.InventoryImports(), "digest").Result()
 		if e == nil && last == i.digest {
 			return changes, nil
@@ -157,7 +159,7 @@ func (i *importing) run(ctx context.Context, unfinished, seed bool) (Changes, er
 	if err != nil {
 		return Changes{}, err
 	}
-	if err := i.forbidden(is); err != nil {
+	if err := errors.Join(i.keepsPlaces(is), i.keepsDestinations(ctx, is)); err != nil {
 		return Changes{}, err
 	}
 	servers := i.serverChanges(is)
@@ -198,13 +200,9 @@ func (i *importing) serverChanges(is *stored) Change {
 	return c
 }
 
-// forbidden refuses to give a container to another hub while it is only known here where one of its instances is: its hub
+// keepsPlaces refuses to give a container to another hub while it is only known here where one of its instances is: its hub
 // decides in which partition that is kept.
-func (i *importing) forbidden(is *stored) error {
-	known := map[string]bool{}
-	for _, s := range i.file.Servers {
-		known[s.ID] = true
-	}
+func (i *importing) keepsPlaces(is *stored) error {
 	for _, c := range i.file.Containers {
 		old, ok := is.containers[c.ID]
 		if !ok || old.Hub == c.Hub {
@@ -212,13 +210,47 @@ func (i *importing) forbidden(is *stored) error {
 		}
 		for _, instance := range c.Instances {
 			field := Field(c.ID, instance.ID)
-			if moved := is.moved[field]; moved != "" && moved != instance.Server && known[moved] {
+			if moved := is.moved[field]; moved != "" && moved != instance.Server && i.names(moved) {
 				return &RefusedError{Instances: []string{field}, Reason: fmt.Sprintf(
 					"the container %s gets another hub, and a job has moved its instance %s to %s: name that server in the file", c.ID, instance.ID, moved)}
 			}
 		}
 	}
 	return nil
+}
+
+// keepsDestinations refuses to remove a server to which a job is moving an instance.
+func (i *importing) keepsDestinations(ctx context.Context, is *stored) error {
+	var busy []string
+	var orders [][2]string
+	for field, id := range is.migrating {
+		name, _, _ := strings.Cut(field, "/")
+		if c, ok := is.containers[name]; ok {
+			busy = append(busy, field)
+			orders = append(orders, [2]string{i.keys.Job(id, i.keys.Partition(c.Hub)), "order"})
+		}
+	}
+	if len(orders) == 0 {
+		return nil
+	}
+	texts, err := i.fields(ctx, orders)
+	if err != nil {
+		return err
+	}
+	for n, text := range texts {
+		var o order
+		if json.Unmarshal([]byte(text), &o) == nil && !i.names(o.Destination) {
+			return &RefusedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
+				"the file removes the server %s, to which a job is moving %s: import it again when the job is over", o.Destination, busy[n])}
+		}
+	}
+	return nil
+}
+
+// names tells whether the file has a server.
+func (i *importing) names(server string) bool {
+	_, found := slices.BinarySearchFunc(i.file.Servers, server, func(s relay.Server, id string) int { return cmp.Compare(s.ID, id) })
+	return found
 }
 
 // global runs a script on what belongs to no partition.

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 func TestImportChanges(t *testing.T) {
@@ -96,6 +98,28 @@ func TestImportIsRefusedWhileAJobIsAtWork(t *testing.T) {
 	}
 	v.migrates("h1", "c1/i1", "")
 	v.imports(&File{})
+}
+
+func TestADestinationIsNotRemoved(t *testing.T) {
+	v := newInventory(t)
+	v.imports(sample())
+	p := v.keys.Partition("h1")
+	v.must(v.client.HSet(t.Context(), v.keys.Job("job", p), "order", `{"id":"job","destination":"s2"}`).Err())
+	v.migrates("h1", "c1/i1", "job")
+	f := sample()
+	f.Servers = []relay.Server{f.Servers[0], f.Servers[2]}
+	f.Containers[0].Instances = f.Containers[0].Instances[:1]
+	var refused *RefusedError
+	if _, err := v.Import(t.Context(), f); !errors.As(err, &refused) || !reflect.DeepEqual(refused.Instances, []string{"c1/i1"}) ||
+		!strings.Contains(err.Error(), "the server s2") {
+		t.Error(err)
+	}
+	f.Servers = sample().Servers[:2]
+	f.Containers = append(sample().Containers[:3], container("c4", "h4", "k1@s1"))
+	v.imports(f) // of others any may go
+	if got := v.where(); got != "c1/i1@s1 c1/i2@s2 c2/j1@s1 c4/k1@s1" {
+		t.Error(got)
+	}
 }
 
 func TestAHubIsNotChangedUnderAMovedInstance(t *testing.T) {
