@@ -90,17 +90,15 @@ func (v *Inventory) change(ctx context.Context, f *File, seed bool) (Changes, er
 	if err != nil {
 		return Changes{}, err
 	}
-	begun, err := beginScript.Run(ctx, v.client, []string{v.keys.InventoryImports(), v.keys.InventorySeed()}, i.digest, flag(seed)).Int64Slice()
-	if err == nil && len(begun) != 2 {
-		err = errReply
-	}
+	keys := []string{v.keys.InventoryImports(), v.keys.InventorySeed()}
+	i.number, err = beginScript.Run(ctx, v.client, keys, i.digest, flag(seed)).Int64()
 	if err != nil {
 		return Changes{}, backbone.Explain("begin to import an inventory", err)
 	}
-	if i.number = begun[0]; i.number == 0 {
+	if i.number == 0 {
 		return Changes{}, nil
 	}
-	changes, err := i.run(ctx, begun[1] == 1, seed)
+	changes, err := i.run(ctx, seed)
 	if seed && errors.Is(err, ErrOvertaken) {
 		// Another node that starts with the same does our work too.
 		last, e := v.client.HGet(ctx, v.keys.InventoryImports(), "digest").Result()
@@ -154,7 +152,7 @@ func (v *Inventory) newImport(f *File) (*importing, error) {
 
 // run looks first whether anything forbids the import, so that it is done as a whole or not at all. A job that begins
 // between the look and the change may still refuse a part; importing again completes it then.
-func (i *importing) run(ctx context.Context, unfinished, seed bool) (Changes, error) {
+func (i *importing) run(ctx context.Context, seed bool) (Changes, error) {
 	is, err := i.read(ctx)
 	if err != nil {
 		return Changes{}, err
@@ -167,7 +165,7 @@ func (i *importing) run(ctx context.Context, unfinished, seed bool) (Changes, er
 	if err != nil {
 		return Changes{}, err
 	}
-	if changes.Servers = servers; unfinished || changes.Any() {
+	if changes.Servers = servers; changes.Any() {
 		keys := []string{i.keys.InventoryImports(), i.keys.Servers()}
 		if err := i.global(ctx, serversScript, keys, append([]any{i.number}, i.servers...)); err != nil {
 			return Changes{}, err

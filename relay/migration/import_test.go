@@ -196,6 +196,25 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
+// A job that begins behind the first look refuses its partition as a whole.
+func TestAJobThatBeginsMeanwhile(t *testing.T) {
+	v := newInventory(t)
+	v.imports(sample())
+	v.migrates("h1", "c1/i1", "job")
+	f := sample()
+	f.Containers = nil
+	i, err := v.newImport(f)
+	v.must(err)
+	i.number = 9
+	var refused *RefusedError
+	if _, err := i.partitions(t.Context(), true); !errors.As(err, &refused) || !reflect.DeepEqual(refused.Instances, []string{"c1/i1"}) {
+		t.Error(err)
+	}
+	if got := v.found("h1", "c1", "i2", ""); got.Source.ID != "s2" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A slow import changes nothing after a later one was begun, in no partition.
 func TestOvertaken(t *testing.T) {
 	v := newInventory(t)
@@ -204,7 +223,7 @@ func TestOvertaken(t *testing.T) {
 	slow.number = 1
 	v.must(v.client.HSet(t.Context(), v.keys.InventoryImports(), "begun", 1).Err())
 	v.imports(sample())
-	if _, err := slow.run(t.Context(), true, false); !errors.Is(err, ErrOvertaken) {
+	if _, err := slow.run(t.Context(), false); !errors.Is(err, ErrOvertaken) {
 		t.Error(err)
 	}
 	for _, apply := range []bool{false, true} {

@@ -1,4 +1,5 @@
--- End an import: remove the servers that it does not name, and raise the version where it has changed something.
+-- End an import: remove the servers that it does not name, and raise the version where it has changed something, or
+-- one before it that was broken off.
 -- KEYS: imports, servers, version, seed. ARGV: the import's number, the digest to store as the seed or '', then the id of
 -- each server that stays. Returns 0 for an overtaken import.
 if redis.call('HGET', KEYS[1], 'begun') ~= ARGV[1] then
