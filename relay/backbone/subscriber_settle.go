@@ -184,11 +184,11 @@ func (a *settler) store(work *settlement) error {
 		a.remove(ctx, pipe, src, ids)
 	}
 	for _, d := range work.drops {
-		a.remove(ctx, pipe, d.src, d.ids)
+		a.remove(ctx, pipe, d.src, pointers(d.ids))
 	}
 	for src, ids := range bySource(work.releases) {
 		// A day of idleness makes the entry due for the next XAUTOCLAIM of any node.
-		args := append([]any{"XCLAIM", src.stream, cfg.Group, cfg.Consumer, 0}, anys(ids)...)
+		args := appendIDs([]any{"XCLAIM", src.stream, cfg.Group, cfg.Consumer, 0}, ids)
 		pipe.Do(ctx, append(args, "IDLE", (24*time.Hour).Milliseconds(), "JUSTID")...)
 	}
 	cmds, err := pipe.Exec(ctx)
@@ -207,11 +207,15 @@ func (a *settler) store(work *settlement) error {
 	return nil
 }
 
-func (a *settler) remove(ctx context.Context, pipe redis.Pipeliner, src *source, ids []string) {
+func (a *settler) remove(ctx context.Context, pipe redis.Pipeliner, src *source, ids []*string) {
+	args := make([]any, 0, 5+2*len(ids))
 	if !a.s.cfg.KeepAcked {
-		pipe.XDel(ctx, src.stream, ids...)
+		args = appendIDs(append(args, "XDEL", src.stream), ids)
+		pipe.Do(ctx, args...)
 	}
-	pipe.XAck(ctx, src.stream, a.s.cfg.Group, ids...)
+	from := len(args)
+	args = appendIDs(append(args, "XACK", src.stream, a.s.cfg.Group), ids)
+	pipe.Do(ctx, args[from:]...)
 }
 
 // forget lets go of what was stored. Released entries may now be read again, by this node too.
@@ -244,21 +248,29 @@ func forgetAll(entries []*queueEntry, acked bool) {
 	}
 }
 
-func bySource(entries []*queueEntry) map[*source][]string {
+func bySource(entries []*queueEntry) map[*source][]*string {
 	if len(entries) == 0 {
 		return nil
 	}
-	m := make(map[*source][]string, 1)
+	m := make(map[*source][]*string, 1)
 	for _, e := range entries {
-		m[e.src] = append(m[e.src], e.id)
+		m[e.src] = append(m[e.src], &e.id)
 	}
 	return m
 }
 
-func anys(ids []string) []any {
-	list := make([]any, len(ids), len(ids)+3)
-	for i, id := range ids {
-		list[i] = id
+// appendIDs appends pointers, which unlike strings are no memory of their own in an interface.
+func appendIDs(args []any, ids []*string) []any {
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return args
+}
+
+func pointers(ids []string) []*string {
+	list := make([]*string, len(ids))
+	for i := range ids {
+		list[i] = &ids[i]
 	}
 	return list
 }
