@@ -74,14 +74,15 @@ type SubscriberConfig struct {
 }
 
 const (
-	readCount    = 256  // entries of one stream in one read
+	readCount    = 128  // entries of one stream in one read
+	roomCount    = 256  // entries of a topic in memory, or as many as it has lanes, beyond which it is not read
 	readBudget   = 4096 // entries of all streams in one read
 	readBlock    = MaxBlock
 	lull         = 5 * time.Millisecond // between two looks at what is idle, or full, beside a backlog
 	shortBlock   = 20 * time.Millisecond
 	flushTimeout = 5 * time.Second // of one flush, and of the last one in Close
 	wrongTypeFor = 30 * time.Second
-	maxUnflushed = 16 * readCount
+	maxUnflushed = 16 * roomCount
 )
 
 func (c *SubscriberConfig) setDefaults() {
@@ -104,7 +105,7 @@ func (c *SubscriberConfig) setDefaults() {
 		c.NackDelay = 250 * time.Millisecond
 	}
 	if c.Unstored == nil {
-		c.Unstored = func(string) int { return 4 * readCount }
+		c.Unstored = func(string) int { return 4 * roomCount }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -56,7 +56,7 @@ func (k *keeper) heartbeat() {
 	for _, src := range sources {
 		ids := src.heldBefore(before)
 		for len(ids) > 0 {
-			n := min(len(ids), readCount)
+			n := min(len(ids), roomCount)
 			pipe.XClaimJustID(k.s.ctx, &redis.XClaimArgs{
 				Stream: src.stream, Group: cfg.Group, Consumer: cfg.Consumer, Messages: ids[:n],
 			})

@@ -49,15 +49,21 @@ func (r *reader) mend(plan []reading, err error, wait *backoff) time.Duration {
 	if cluster, ok := r.s.cfg.Readers.(*redis.ClusterClient); ok {
 		cluster.ReloadState(r.s.ctx) // the slot may have moved
 	}
-	// The answer may have been lost after Redis had handed the entries over, so they are read again as pending.
+	r.startOver()
+	return pause
+}
+
+// startOver gives up the connection. The answer may have been lost after Redis had handed the entries over, so they are
+// read again as pending.
+func (r *reader) startOver() {
 	r.disconnect()
+	r.ahead = nil
 	r.mu.Lock()
 	sources := r.sources
 	r.mu.Unlock()
 	for _, src := range sources {
 		src.reread()
 	}
-	return pause
 }
 
 // ensureGroups creates what is missing, and reports a gap where a group existed before. It returns only errors that

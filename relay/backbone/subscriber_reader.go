@@ -26,6 +26,8 @@ type reader struct {
 	hot      []*source // gave many entries in the last read
 	total    int       // streams to read
 	lastFull time.Time // last read of all streams
+	full     []*source // gave as many entries as they could in the last read
+	ahead    []reading // asked for already, not yet answered
 }
 
 // readSession is the connection of the blocking reads. Its client id lets another connection end a read at once.
@@ -116,8 +118,12 @@ func (r *reader) run() {
 	defer r.s.wg.Done()
 	defer r.disconnect()
 	var wait backoff
-	for r.s.ctx.Err() == nil {
-		plan, err := r.plan()
+	// What was asked ahead is still taken, to be given back with the rest.
+	for r.s.ctx.Err() == nil || len(r.ahead) > 0 {
+		plan, err := r.ahead, error(nil)
+		if len(plan) == 0 {
+			plan, err = r.plan()
+		}
 		if err == nil && len(plan) == 0 {
 			r.rest(r.restFor())
 			continue
@@ -129,9 +135,10 @@ func (r *reader) run() {
 			wait.reset()
 			continue
 		}
-		if r.s.ctx.Err() == nil {
-			r.rest(r.mend(plan, err, &wait))
+		if r.s.ctx.Err() != nil {
+			return
 		}
+		r.rest(r.mend(plan, err, &wait))
 	}
 }
 
@@ -195,32 +202,36 @@ func (r *reader) plan() ([]reading, error) {
 	return plan, nil
 }
 
-// read runs one XREADGROUP and hands what comes to the topics. Own pending entries never block it.
+// read runs one XREADGROUP, where that was not asked ahead, and hands what comes to the topics.
 func (r *reader) read(plan []reading) error {
 	session, err := r.connect(plan[0].src.stream)
 	if err != nil {
 		return err
 	}
-	count := max(8, min(readCount, readBudget/len(plan)))
-	block := readBlock
-	if session.node == nil {
-		block = shortBlock
-	}
-	if len(r.hot) > 0 {
-		block = -1
-	}
-	r.hot = r.hot[:0]
 	r.blocking.Store(true)
-	select {
-	case <-r.signal: // whatever came before the store above shows here, what comes after it ends the read
-		block = -1
-	default:
+	defer r.blocking.Store(false)
+	if len(r.ahead) == 0 {
+		if err := r.ask(session, plan); err != nil {
+			return err
+		}
 	}
-	err = session.wire.readGroup(r.s.cfg.Group, r.s.cfg.Consumer, count, block, plan, func(i int, entries []stored) {
+	if err := session.wire.arrives(); err != nil {
+		return err
+	}
+	if err := r.askAhead(session); err != nil {
+		return err
+	}
+	r.hot, r.full = r.hot[:0], r.full[:0]
+	return session.wire.streams(plan, func(i int, entries []stored) {
 		p := plan[i]
 		returns := p.src.returned()
 		own, ok := p.src.advance(p.from, entries)
 		if !ok {
+			if p.from == newOnly && p.src.topic.over() { // else they come again
+				fresh, _, _ := p.src.take(entries, false)
+				leave(fresh)
+				r.s.settle.release(fresh)
+			}
 			return
 		}
 		if own {
@@ -230,9 +241,55 @@ func (r *reader) read(plan []reading) error {
 		if len(entries) >= 8 && r.total > 1 {
 			r.hot = append(r.hot, p.src)
 		}
+		if len(entries) == countFor(plan) && p.from == newOnly {
+			r.full = append(r.full, p.src)
+		}
 	})
-	r.blocking.Store(false)
-	return err
+}
+
+func countFor(plan []reading) int { return max(8, min(readCount, readBudget/len(plan))) }
+
+// ask sends the read. Own pending entries never block it.
+func (r *reader) ask(session *readSession, plan []reading) error {
+	block := readBlock
+	if session.node == nil {
+		block = shortBlock
+	}
+	if len(r.hot) > 0 {
+		block = -1
+	}
+	select {
+	case <-r.signal: // whatever came before blocking was set shows here, what comes after it ends the read
+		block = -1
+	default:
+	}
+	return session.wire.ask(r.s.cfg.Group, r.s.cfg.Consumer, countFor(plan), block, plan)
+}
+
+// askAhead sends the next read while the answer to this one is under way, so that Redis works on it while we take that
+// apart. It is for streams with a backlog, and leaves a read out where others are due.
+func (r *reader) askAhead(session *readSession) error {
+	r.ahead = nil
+	if len(r.full) == 0 || r.s.ctx.Err() != nil || r.s.settle.backlog() > maxUnflushed {
+		return nil
+	}
+	r.mu.Lock()
+	total := len(r.sources)
+	r.mu.Unlock()
+	if total > len(r.full) && time.Since(r.lastFull) >= lull {
+		return nil
+	}
+	plan := make([]reading, 0, len(r.full))
+	for _, src := range r.full {
+		if src.reader.Load() == r && !src.isLeaving() && src.position() == newOnly && src.topic.hasRoom() {
+			plan = append(plan, reading{src, newOnly})
+		}
+	}
+	if len(plan) == 0 {
+		return nil
+	}
+	r.ahead = plan
+	return session.wire.ask(r.s.cfg.Group, r.s.cfg.Consumer, countFor(plan), -1, plan)
 }
 
 func (r *reader) connect(stream string) (*readSession, error) {

@@ -82,6 +82,15 @@ func (t *topic) idle() bool {
 	return t.active == nil
 }
 
+// over says whether nobody will take what is read now.
+func (t *topic) over() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.overLocked()
+}
+
+func (t *topic) overLocked() bool { return t.active == nil || t.active.ended && len(t.standby) == 0 }
+
 // hasRoom says whether the reader may fetch more, and remembers a no so that the next free lane wakes the reader.
 func (t *topic) hasRoom() bool {
 	t.mu.Lock()
@@ -93,7 +102,7 @@ func (t *topic) hasRoom() bool {
 	return ok
 }
 
-func (t *topic) roomLocked() bool { return t.ready.len()+t.parked < max(t.lanes, readCount) }
+func (t *topic) roomLocked() bool { return t.ready.len()+t.parked < max(t.lanes, roomCount) }
 
 // add queues entries that were just read, and starts lanes for them.
 func (t *topic) add(entries []*queueEntry, returns int) {
@@ -107,7 +116,7 @@ func (t *topic) add(entries []*queueEntry, returns int) {
 	}
 	t.mu.Lock()
 	// What comes behind entries that are being given back is given back as well, and read after them.
-	if t.active == nil || t.active.ended && len(t.standby) == 0 || entries[0].src.overtaken(returns) {
+	if t.overLocked() || entries[0].src.overtaken(returns) {
 		leave(entries)
 		t.mu.Unlock()
 		t.s.settle.release(entries)
@@ -304,6 +313,10 @@ func (sub *subscription) hand(e *queueEntry) bool {
 			cancel()
 			return false
 		}
+		if sub.t.ackedAlready(e, msg) {
+			cancel()
+			return true
+		}
 		select {
 		case <-msg.Acked():
 			cancel()
@@ -313,7 +326,7 @@ func (sub *subscription) hand(e *queueEntry) bool {
 			cancel()
 		case <-sub.ctx.Done():
 			cancel()
-			return sub.lastWord(e, msg)
+			return sub.t.ackedAlready(e, msg)
 		}
 		if !sub.pause(sub.t.s.cfg.NackDelay) {
 			return false
@@ -321,11 +334,11 @@ func (sub *subscription) hand(e *queueEntry) bool {
 	}
 }
 
-// lastWord honours an ack that came together with the end.
-func (sub *subscription) lastWord(e *queueEntry, msg *message.Message) bool {
+// ackedAlready honours an ack without waiting for one: a quick handler's, or one that came together with the end.
+func (t *topic) ackedAlready(e *queueEntry, msg *message.Message) bool {
 	select {
 	case <-msg.Acked():
-		sub.t.s.settle.ack(e)
+		t.s.settle.ack(e)
 		return true
 	default:
 		return false

@@ -58,9 +58,16 @@ func (w *wire) do(args ...string) (int64, error) {
 	return n, err
 }
 
-// readGroup runs XREADGROUP and calls each for every stream of the answer, in the order of plan. A negative block does
-// not wait.
+// readGroup runs XREADGROUP and calls each for every stream of the answer, in the order of plan.
 func (w *wire) readGroup(group, consumer string, count int, block time.Duration, plan []reading, each func(i int, entries []stored)) error {
+	if err := w.ask(group, consumer, count, block, plan); err != nil {
+		return err
+	}
+	return w.streams(plan, each)
+}
+
+// ask sends XREADGROUP, whose answer streams reads. A negative block does not wait.
+func (w *wire) ask(group, consumer string, count int, block time.Duration, plan []reading) error {
 	n := 7 + 2*len(plan)
 	if block >= 0 {
 		n += 2
@@ -83,10 +90,13 @@ func (w *wire) readGroup(group, consumer string, count int, block time.Duration,
 	for _, p := range plan {
 		w.arg(p.from)
 	}
-	if err := w.send(max(block, 0)); err != nil {
-		return err
-	}
-	return w.streams(plan, each)
+	return w.send(max(block, 0))
+}
+
+// arrives waits until an answer begins.
+func (w *wire) arrives() error {
+	_, err := w.r.Peek(1)
+	return err
 }
 
 func (w *wire) begin(n int) {
@@ -261,6 +271,18 @@ func (w *wire) bulkLen() (int64, error) {
 }
 
 func (w *wire) content(b []byte, n int64) ([]byte, error) {
+	if whole := int(n) + 2; whole <= w.r.Buffered() { // as nearly always
+		piece, err := w.r.Peek(whole)
+		if err != nil {
+			return b, err
+		}
+		if piece[n] != '\r' || piece[n+1] != '\n' {
+			return b, io.ErrUnexpectedEOF
+		}
+		b = append(b, piece[:n]...)
+		_, err = w.r.Discard(whole)
+		return b, err
+	}
 	// Grown by what really comes, so that a false length costs no memory.
 	for n > 0 {
 		piece, err := w.r.Peek(int(min(n, int64(w.r.Size()))))
