@@ -48,18 +48,14 @@ func (d *Driver) Describe(ctx context.Context) (relay.DriverDescription, error) 
 }
 
 // Configure tells the driver which servers there are, now and whenever it is started again. Where it refuses them, those
-// of before stay; where it cannot be told now, it is told at its next start.
+// of before stay; where it cannot be told now, it is told once it can.
 func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	d.configuring.Lock()
 	defer d.configuring.Unlock()
 	list := wire.FromServers(servers)
 	before := d.inventory.set(&list)
-	d.hurry() // perhaps it could not start with those of before
-	l, err := d.link(ctx)
-	if err == nil {
-		err = l.configure(ctx, &list, d.o.Config)
-	}
-	if Refused(err) && before != nil {
+	err := d.ask(ctx, func(l *migrations) error { return l.configure(ctx) })
+	if Refused(err) {
 		d.inventory.set(before)
 	}
 	return err
@@ -68,14 +64,29 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 // Migrate moves an instance, as [relay.Driver] says. When ctx ends, the driver is told to stop; one that does not within
 // HangTimeout is killed.
 func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
-	l, err := d.link(ctx)
+	err := d.ask(ctx, func(l *migrations) error { return l.migrate(ctx, m, report) })
+	var unheard *unheardError
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case !errors.As(err, &unheard):
 		return err
-	case err != nil:
-		return relay.Unsettled(err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("wait for the driver: %w", ctx.Err())
 	}
-	return l.migrate(ctx, m, report)
+	return relay.Unsettled(err)
+}
+
+// ask has do ask the plugin that runs, and once more where that has ended before it heard of anything.
+func (d *Driver) ask(ctx context.Context, do func(*migrations) error) error {
+	for again := true; ; again = false {
+		l, err := d.link(ctx)
+		if err != nil {
+			return &unheardError{err}
+		}
+		var unheard *unheardError
+		if err = do(l); !again || !errors.As(err, &unheard) {
+			return err
+		}
+	}
 }
 
 // Cancel tells the driver to stop a migration. One that does not run, any more or at all, is no mistake. Whoever has called
@@ -110,7 +121,7 @@ func (d *Driver) link(ctx context.Context) (*migrations, error) {
 	return l, nil
 }
 
-// inventory is what every start of a driver is configured with, nil until there is something.
+// inventory is what a driver is configured with, nil until there is something.
 type inventory struct {
 	mu      sync.Mutex
 	servers *[]*driverv1.Server
@@ -136,7 +147,7 @@ func (driverKind) name() string { return wire.KindDriver }
 
 func (driverKind) service() string { return driverv1.Driver_ServiceDesc.ServiceName }
 
-// begin asks what the driver is and, once there is an inventory, tells it.
+// begin asks what the driver is. Of its servers it is told afterwards, so that one that they make fail can be told of others.
 func (k driverKind) begin(ctx context.Context, o *Options, conn *grpc.ClientConn) (link, string, error) {
 	service := driverv1.NewDriverClient(conn)
 	answer, err := service.Describe(ctx, &driverv1.DescribeRequest{})
@@ -147,12 +158,8 @@ func (k driverKind) begin(ctx context.Context, o *Options, conn *grpc.ClientConn
 	if err != nil {
 		return nil, "", fmt.Errorf("the driver's description of itself is of no use: %w", err)
 	}
-	l := newMigrations(service, description, o)
-	if servers := k.inventory.get(); servers != nil {
-		if err := l.configure(ctx, servers, o.Config); err != nil {
-			return nil, "", err
-		}
-	}
+	l := newMigrations(service, description, k.inventory, o)
+	go l.remind()
 	return l, description.Version, nil
 }
 

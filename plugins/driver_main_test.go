@@ -45,8 +45,18 @@ func (a *actor) Describe(context.Context) (relay.DriverDescription, error) {
 func (a *actor) Configure(_ context.Context, servers []relay.Server) error {
 	var ids []string
 	for _, s := range servers {
-		if string(s.Settings) != "{}" {
+		switch {
+		case string(s.Settings) != "{}":
 			return fmt.Errorf("server %s: path is missing:\nname a folder", s.ID)
+		case s.ID == "deadly":
+			os.Exit(5)
+		case s.ID == "once":
+			if _, err := os.Stat(a.config.Report + ".once"); err == nil {
+				return errors.New("server once: it is not there any more")
+			}
+			if err := os.WriteFile(a.config.Report+".once", nil, 0o600); err != nil {
+				return err
+			}
 		}
 		ids = append(ids, s.ID)
 	}

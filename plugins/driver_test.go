@@ -147,20 +147,26 @@ func TestDriverDies(t *testing.T) {
 	}
 }
 
-// A driver that stands still, or that does not stop, is killed.
-func TestDriverHangs(t *testing.T) {
-	r := configured(t, func(o *Options) {
-		o.HealthInterval, o.HealthTimeout, o.HangTimeout = 50*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
-	})
+// A driver that stands still is killed.
+func TestDriverStandsStill(t *testing.T) {
+	r := configured(t, func(o *Options) { o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, time.Second })
 	ended := r.begin(t.Context(), "slow", "job-1")
 	r.signal(syscall.SIGSTOP)
-	says(t, <-ended, true, "did not answer 2 health checks in 300ms each and was killed")
+	says(t, <-ended, true, "did not answer 2 health checks in 1s each and was killed")
+	r.until("it was noticed", func() bool { return r.count(EventHung) == 1 })
+}
+
+// So is one that does not stop a migration, and with it every other that it has in hand.
+func TestDriverDoesNotStop(t *testing.T) {
+	r := configured(t, func(o *Options) { o.HangTimeout = 300 * time.Millisecond })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended = r.begin(ctx, "deaf", "job-2")
+	deaf, other := r.begin(ctx, "deaf", "job-1"), r.begin(t.Context(), "slow", "job-2")
 	cancel()
-	says(t, <-ended, true, "did not stop a migration within 300ms", "hang_timeout")
-	r.until("both were noticed", func() bool { return r.count(EventHung) == 2 })
+	for _, ended := range []<-chan error{deaf, other} {
+		says(t, <-ended, true, "did not stop a migration within 300ms", "hang_timeout")
+	}
+	r.until("it was noticed", func() bool { return r.count(EventHung) == 1 })
 }
 
 func TestDriverCannotStart(t *testing.T) {
@@ -194,19 +200,43 @@ func TestDriverCannotStart(t *testing.T) {
 	}
 }
 
-// What the driver refuses does not take the place of what it has. Where it has nothing, it cannot start, and is mended by
-// another inventory.
+// What the driver refuses does not take the place of what it has.
 func TestRefusedServers(t *testing.T) {
 	r := newDriverRig(t, "driver", nil)
-	const want = "the plugin refuses its configuration: server bad: path is missing:; name a folder"
-	wants(t, r.configure("a", "bad"), relay.OutcomeRetry, want)
-	r.until("it cannot start", func() bool { return r.count(EventNotStarted) > 0 })
-	says(t, r.migrate("move", "job-1"), true, want)
+	wants(t, r.configure("a", "bad"), relay.OutcomeRetry, "the plugin refuses its configuration: server bad: path is missing:; name a folder")
+	says(t, r.migrate("move", "job-1"), true, "has not been told of any servers yet")
 	if err := r.configure("a", "b"); err != nil {
 		t.Fatal(err)
 	}
 	wants(t, r.configure("bad"), relay.OutcomeRetry, "server bad")
 	says(t, r.migrate("die", "job-2"), true, "status 4")
+	if err := r.migrate("move", "job-3"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A driver that its servers make die, or that refuses after its restart what it took before, still hears of others.
+func TestServersThatHarm(t *testing.T) {
+	r := configured(t, nil)
+	wants(t, r.configure("deadly"), relay.OutcomeRetry, "the plugin exited with status 5")
+	r.until("it was told again", func() bool { return r.count(EventStarted) > 2 })
+	if err := r.configure("a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.configure("a", "once"); err != nil {
+		t.Fatal(err)
+	}
+	says(t, r.migrate("die", "job-1"), true, "status 4")
+	says(t, r.migrate("move", "job-2"), true, "server once: it is not there any more")
+	r.until("that was said", func() bool {
+		return strings.Contains(r.log.String(), "the driver runs, but does not take its servers; it is told again")
+	})
+	if _, err := r.Describe(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := r.configure("a", "b"); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.migrate("move", "job-3"); err != nil {
 		t.Error(err)
 	}

@@ -48,5 +48,5 @@ func (probe) begin(ctx context.Context, o *Options, conn *grpc.ClientConn) (link
 	if _, err := service.Describe(ctx, &driverv1.DescribeRequest{}); status.Code(err) == codes.Unimplemented {
 		return nil, "", errors.New("the plugin is no driver")
 	}
-	return newMigrations(service, relay.DriverDescription{}, o), "", nil
+	return newMigrations(service, relay.DriverDescription{}, &inventory{}, o), "", nil
 }

@@ -59,6 +59,8 @@ func runPlugin(mode string) error {
 	case "elsewhere":
 		fmt.Println("1|1|unix|/run/docker.sock|grpc")
 		time.Sleep(time.Minute)
+	case "odd":
+		serveOdd()
 	case "strange":
 		serveStrange()
 	case "environment":

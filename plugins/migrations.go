@@ -25,10 +25,13 @@ type migrations struct {
 	description relay.DriverDescription
 	steps       map[string]bool
 	o           *Options
-	over        chan struct{} // closed by fail
+	inventory   *inventory
+	ctx         context.Context // until fail
+	stop        context.CancelFunc
+	turn        chan struct{} // held by one who configures
 
 	mu      sync.Mutex
-	told    *[]*driverv1.Server // what it was last configured with
+	told    *[]*driverv1.Server // what it is configured with
 	running map[*migration]struct{}
 	idle    chan struct{} // closed when it drains and nothing runs
 	closing bool
@@ -39,36 +42,55 @@ type migrations struct {
 type migration struct {
 	name      *driverv1.CancelRequest
 	ctx       context.Context // of its stream
-	stop      context.CancelFunc
-	cancelled time.Time // zero until the driver is told to stop
-	strange   bool      // it was logged that a report was of no use
+	cancelled time.Time       // zero until the driver is told to stop
+	strange   bool            // it was logged that a report was of no use
 }
 
-func newMigrations(service driverv1.DriverClient, d relay.DriverDescription, o *Options) *migrations {
+func newMigrations(service driverv1.DriverClient, d relay.DriverDescription, i *inventory, o *Options) *migrations {
 	l := &migrations{
-		service: service, description: d, o: o, over: make(chan struct{}), idle: make(chan struct{}),
+		service: service, description: d, inventory: i, o: o, turn: make(chan struct{}, 1), idle: make(chan struct{}),
 		steps: make(map[string]bool, len(d.Steps)), running: make(map[*migration]struct{}),
 	}
+	l.ctx, l.stop = context.WithCancel(context.Background())
 	for _, s := range d.Steps {
 		l.steps[s.ID] = true
 	}
 	return l
 }
 
-// configure tells the driver of its servers, unless it knows them.
-func (l *migrations) configure(ctx context.Context, servers *[]*driverv1.Server, config []byte) error {
+// unheardError says why the driver has not heard of a call.
+type unheardError struct{ error }
+
+func (e *unheardError) Unwrap() error { return e.error }
+
+var errNoServers = errors.New("the driver has not been told of any servers yet")
+
+// configure tells the driver of the latest servers, unless it knows them.
+func (l *migrations) configure(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the driver to be configured: %w", ctx.Err())
+	}
+	servers := l.inventory.get()
 	l.mu.Lock()
 	known := l.told == servers
 	l.mu.Unlock()
-	if known {
+	switch {
+	case l.ctx.Err() != nil:
+		return l.ended()
+	case servers == nil:
+		return errNoServers
+	case known:
 		return nil
 	}
-	_, err := l.service.Configure(ctx, &driverv1.ConfigureRequest{Config: config, Servers: *servers})
+	_, err := l.service.Configure(ctx, &driverv1.ConfigureRequest{Config: l.o.Config, Servers: *servers})
 	switch answer := status.Convert(err); {
 	case answer.Code() == codes.InvalidArgument:
 		return &refusedError{statusText(answer)}
 	case err != nil:
-		return fmt.Errorf("configure the driver: %w", err)
+		return l.why(err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,24 +98,62 @@ func (l *migrations) configure(ctx context.Context, servers *[]*driverv1.Server,
 	return nil
 }
 
-// migrate makes one call and returns its result.
-func (l *migrations) migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
-	r := &migration{name: &driverv1.CancelRequest{JobId: m.JobID, Lease: m.Lease}}
-	r.ctx, r.stop = context.WithCancel(context.Background())
-	defer r.stop()
-	if err := l.begin(r); err != nil {
+// remind tells a driver that was started again of the servers that the one before knew, until it takes them.
+func (l *migrations) remind() {
+	for failures := 1; ; failures++ {
+		ctx, cancel := context.WithTimeout(l.ctx, l.o.StartupTimeout)
+		err := l.configure(ctx)
+		cancel()
+		if err == nil || errors.Is(err, errNoServers) || l.ctx.Err() != nil {
+			return
+		}
+		l.o.Log.Error("the driver runs, but does not take its servers; it is told again", "error", err)
+		if !sleep(l.ctx, jitter(backoff(failures, l.o.Backoff, l.o.MostBackoff))) {
+			return
+		}
+	}
+}
+
+// configured makes sure that the driver knows some servers; a migration brings its own two with it.
+func (l *migrations) configured(ctx context.Context) error {
+	l.mu.Lock()
+	told := l.told != nil
+	l.mu.Unlock()
+	if told {
+		return nil
+	}
+	err := l.configure(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("configure the driver: %w", ctx.Err())
+	case err != nil:
 		return relay.Unsettled(err)
+	}
+	return nil
+}
+
+// migrate makes one call and returns its result. After an unheardError the driver has not heard of it.
+func (l *migrations) migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
+	if err := l.configured(ctx); err != nil {
+		return err
+	}
+	r := &migration{name: &driverv1.CancelRequest{JobId: m.JobID, Lease: m.Lease}}
+	var stop context.CancelFunc
+	r.ctx, stop = context.WithCancel(l.ctx)
+	defer stop()
+	if !l.begin(r) {
+		return l.ended()
 	}
 	defer l.end(r)
 	stream, err := l.service.Migrate(r.ctx, wire.FromMigration(m))
 	if err != nil {
-		return l.broken(err)
+		return relay.Unsettled(l.why(err))
 	}
 	defer context.AfterFunc(ctx, func() { l.cancel(r) })()
 	for {
 		answer, err := stream.Recv()
 		if err != nil {
-			return l.broken(err)
+			return relay.Unsettled(l.why(err))
 		}
 		if p := answer.GetProgress(); p != nil {
 			l.tell(r, p, report)
@@ -110,17 +170,24 @@ func (l *migrations) migrate(ctx context.Context, m relay.Migration, report func
 	}
 }
 
-func (l *migrations) begin(r *migration) error {
+// begin counts a call, unless it is too late.
+func (l *migrations) begin(r *migration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.failed != nil:
-		return l.failed
-	case l.closing:
-		return errClosed
+	if l.failed != nil || l.closing {
+		return false
 	}
 	l.running[r] = struct{}{}
-	return nil
+	return true
+}
+
+func (l *migrations) ended() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed == nil {
+		return &unheardError{errClosed}
+	}
+	return &unheardError{l.failed}
 }
 
 func (l *migrations) end(r *migration) {
@@ -152,29 +219,29 @@ func (l *migrations) tell(r *migration, p *driverv1.Progress, report func(relay.
 	}
 	progress := wire.ToProgress(p)
 	if progress.Time.IsZero() {
-		progress.Time = time.Now()
+		progress.Time = time.Now().UTC()
 	}
 	report(progress)
 }
 
-// broken says why a migration has ended without a result. Where the plugin is about to be found dead, that is why.
-func (l *migrations) broken(err error) error {
+// why says why a call has failed. Where the plugin is about to be found dead, that is why.
+func (l *migrations) why(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("the driver ended a migration without a result")
+	}
 	answer := status.Convert(err)
 	if code := answer.Code(); code == codes.Unavailable || code == codes.Canceled {
 		last := time.NewTimer(2 * endTime)
 		defer last.Stop()
 		select {
-		case <-l.over:
+		case <-l.ctx.Done():
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return relay.Unsettled(l.failed)
+			return l.failed
 		case <-last.C:
 		}
 	}
-	if errors.Is(err, io.EOF) {
-		return relay.Unsettled(errors.New("the driver ended the migration without a result"))
-	}
-	return relay.Unsettled(fmt.Errorf("the driver broke the migration off: %s", statusText(answer)))
+	return fmt.Errorf("the driver broke a call off: %s", statusText(answer))
 }
 
 // cancel tells the driver to stop a migration, until it has ended.
@@ -200,8 +267,8 @@ func (l *migrations) cancel(r *migration) {
 	}
 }
 
-// ended is nil: calls come and go, and the connection belongs to the process.
-func (l *migrations) ended() <-chan error { return nil }
+// over is nil: calls come and go, and the connection belongs to the process.
+func (l *migrations) over() <-chan error { return nil }
 
 // hung tells of a migration that should have stopped a while ago.
 func (l *migrations) hung(now time.Time) error {
@@ -235,8 +302,5 @@ func (l *migrations) fail(err error) {
 		return
 	}
 	l.failed = err
-	close(l.over)
-	for r := range l.running {
-		r.stop()
-	}
+	l.stop()
 }

@@ -52,8 +52,8 @@ type kind interface {
 
 // link is what goes on between the host and a plugin while it runs.
 type link interface {
-	// ended gives one error when the plugin has ended the link by itself; it is nil where that cannot be.
-	ended() <-chan error
+	// over gives one error when the plugin has ended the link by itself; it is nil where that cannot be.
+	over() <-chan error
 	// hung says why the plugin must be taken for hung, nil where it need not.
 	hung(now time.Time) error
 	// drain lets the plugin finish what it has and take nothing more. What it returns is closed when that is done.
@@ -84,7 +84,7 @@ func (s *session) run(ctx context.Context) error {
 			return nil
 		case <-s.process.exited:
 			return s.exit()
-		case err := <-s.link.ended():
+		case err := <-s.link.over():
 			return s.broken(err)
 		case err := <-unhealthy:
 			return &endError{EventHung, fmt.Sprintf("the plugin did not answer %d health checks in %s each and was killed: %v", missedHealth, s.o.HealthTimeout, err)}

@@ -52,7 +52,7 @@ type stream struct {
 	o      *Options
 	now    func() time.Time
 	wake   chan struct{} // holds one where there may be something to send
-	over   chan struct{} // closed when nothing more is received
+	done   chan struct{} // closed when nothing more is received
 	end    chan error    // holds one by then: why
 	ready  chan struct{} // closed with the first credit
 
@@ -69,7 +69,7 @@ type stream struct {
 func newStream(w deliverStream, cancel context.CancelFunc, o *Options) *stream {
 	return &stream{
 		wire: w, cancel: cancel, o: o, now: time.Now,
-		wake: make(chan struct{}, 1), over: make(chan struct{}), end: make(chan error, 1), ready: make(chan struct{}),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), end: make(chan error, 1), ready: make(chan struct{}),
 		calls: make(map[attemptKey]*call),
 	}
 }
@@ -83,7 +83,7 @@ func (s *stream) run() {
 	}()
 	err := s.receive()
 	s.end <- broken(err)
-	close(s.over)
+	close(s.done)
 	<-sent
 }
 
@@ -173,7 +173,7 @@ func (s *stream) send() {
 		select {
 		case <-s.wake:
 			runtime.Gosched() // what comes now goes into the same message
-		case <-s.over:
+		case <-s.done:
 			return
 		}
 	}
@@ -273,7 +273,7 @@ func (s *stream) hung(now time.Time) error {
 	return nil
 }
 
-func (s *stream) ended() <-chan error { return s.end }
+func (s *stream) over() <-chan error { return s.end }
 
 // broken says what the end of the stream means.
 func broken(err error) error {
@@ -289,7 +289,7 @@ func (s *stream) drain() <-chan struct{} {
 	s.closing = true
 	s.mu.Unlock()
 	s.poke()
-	return s.over
+	return s.done
 }
 
 // fail ends every attempt with err, and every later one.

@@ -58,7 +58,7 @@ type supervisor struct {
 	gaveUp  time.Time
 	current *session
 	changed chan struct{} // closed and replaced when the state changes
-	revive  chan struct{} // holds one when a plugin that does not run shall be started at once
+	revive  chan struct{} // holds one when a plugin that was given up shall be started
 	stop    context.CancelFunc
 	done    chan struct{} // closed when nothing runs any more
 }
@@ -121,31 +121,16 @@ func (h *supervisor) running(ctx context.Context) (*session, error) {
 			if time.Since(gaveUp) < reviveAfter {
 				return nil, &gaveUpError{status.Reason}
 			}
-			h.startNow()
+			select {
+			case h.revive <- struct{}{}:
+			default:
+			}
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for the plugin to start: %w", ctx.Err())
 		}
-	}
-}
-
-// hurry starts a plugin that rests after a failure at once. Whoever needs it then waits for that.
-func (h *supervisor) hurry() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.status.State == StateFailed {
-		h.status = Status{State: StateStarting}
-		h.startNow()
-	}
-}
-
-// startNow ends what rest and giveUp wait for.
-func (h *supervisor) startNow() {
-	select {
-	case h.revive <- struct{}{}:
-	default:
 	}
 }
 
@@ -211,7 +196,7 @@ func (h *supervisor) supervise(ctx context.Context) {
 		wait := jitter(backoff(failures, h.o.Backoff, h.o.MostBackoff))
 		h.o.Log.Error("the plugin does not run; it is started again", "error", err, "in", wait.Round(time.Millisecond))
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
-		if !h.rest(ctx, wait) {
+		if !sleep(ctx, wait) {
 			return
 		}
 		h.set(Status{State: StateStarting}, nil)
@@ -260,14 +245,11 @@ func (h *supervisor) giveUp(ctx context.Context, err error) bool {
 	return true
 }
 
-// rest waits until it is time to start the plugin again, false where ctx ends before.
-func (h *supervisor) rest(ctx context.Context, d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
-	case <-h.revive:
 		return true
 	case <-ctx.Done():
 		return false

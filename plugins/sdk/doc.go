@@ -38,7 +38,8 @@
 // no use; it is shown to the operator, and what was configured before stays.
 //
 // Methods are called concurrently, Migrate once at a time for each instance. Configure comes while migrations run; each
-// Migration brings its own two servers with it.
+// Migration brings its own two servers with it. Describe comes first and Configure later, perhaps much later: until then
+// the driver does nothing.
 //
 // The process may be killed at any moment, and the next one gets the same job again. So a driver looks at both servers
 // before it does anything, and takes Migration.Done for a hint: a report may be missing, so a step that was done already is
