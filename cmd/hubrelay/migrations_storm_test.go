@@ -1,0 +1,152 @@
+package main_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// storm is how many migrations are struck. `go test ./cmd/hubrelay -run MigrationStorm -storm 175` strikes each step five
+// times in each way.
+var storm = flag.Int("storm", 10, "how many migrations TestMigrationStorm strikes")
+
+// blow is something that befalls a migration in one of its steps.
+type blow struct{ what, step string }
+
+func blows(n int, random *rand.Rand) []blow {
+	var list []blow
+	for len(list) < n {
+		var round []blow
+		for _, what := range []string{"a node is killed", "all nodes are killed", "the drivers are killed", "redis is killed", "a node is stopped"} {
+			for _, step := range []string{"", "claim", "stop", "copy", "verify", "switch", "start"} {
+				round = append(round, blow{what, step})
+			}
+		}
+		random.Shuffle(len(round), func(i, j int) { round[i], round[j] = round[j], round[i] })
+		list = append(list, round...)
+	}
+	return list[:n]
+}
+
+// TestMigrationStorm strikes migrations in the middle: each ends completed, or with an error and the instance where it
+// was, never in two places, and with all that was in its volumes.
+func TestMigrationStorm(t *testing.T) {
+	t.Parallel()
+	const seed = 1
+	random := rand.New(rand.NewPCG(seed, 0))
+	m := newMigrations(t, 2)
+	ends := map[relay.JobState]int{}
+	for i, b := range blows(*storm, random) {
+		from := m.where()
+		to := map[string]string{"a": "b", "b": "a"}[from]
+		began := time.Now()
+		id := m.migrate(random.IntN(len(m.nodes)), to)
+		m.await(id, b.step)
+		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond) // any moment will do, and they shall differ
+		mend := m.strike(b.what, random)
+		j := m.over(id)
+		mend()
+		ends[j.State.Current]++
+		t.Logf("%d: %s after %q: %s, %s, %.1f s", i, b.what, b.step, j.State.Current, j.State.Error, time.Since(began).Seconds())
+		want := to
+		if j.State.Current != relay.JobCompleted {
+			want = from
+			if j.State.Current != relay.JobError || j.State.Error == "" {
+				t.Errorf("the job ended as %+v", j.State)
+			}
+		}
+		if now := m.where(); now != want {
+			t.Errorf("the inventory says %s, want %s", now, want)
+		}
+		m.runsOn(want)
+		if t.Failed() {
+			t.Fatalf("migration %d, from %s to %s: %s after %q, job %s", i, from, to, b.what, b.step, id)
+		}
+	}
+	if ends[relay.JobCompleted] == 0 {
+		t.Errorf("no migration was completed: %v", ends)
+	}
+}
+
+// await waits until the log tells that a step of the job is done, or, without one, that the job runs; or that it is over.
+func (m *migrations) await(id, step string) {
+	m.t.Helper()
+	after := "0-0"
+	eventually(m.t, "step "+step+" of "+id, func() error {
+		entries, err := m.store.XRangeN(m.t.Context(), "hubrelay:log:{0}", "("+after, "+", 1000).Result()
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			after = entry.ID
+			var e struct {
+				Object struct {
+					Job   string `json:"job_id"`
+					State relay.JobState
+					Task  *relay.JobTask
+				}
+			}
+			text, _ := entry.Values["data"].(string)
+			if err := json.Unmarshal([]byte(text), &e); err != nil || e.Object.Job != id {
+				continue
+			}
+			o := e.Object
+			if o.State.Over() || step == "" && o.State == relay.JobRunning ||
+				o.Task != nil && o.Task.ID == step && o.Task.State.Current == relay.JobCompleted {
+				return nil
+			}
+		}
+		return fmt.Errorf("not told up to %s", after)
+	})
+}
+
+// strike does what a blow says. The function that it returns puts everything right again.
+func (m *migrations) strike(what string, random *rand.Rand) (mend func()) {
+	m.t.Helper()
+	one := random.IntN(len(m.nodes))
+	restart := func(nodes ...int) func() {
+		for _, i := range nodes {
+			m.nodes[i].kill()
+		}
+		for _, i := range nodes {
+			m.nodes[i] = serveFile(m.t, filepath.Join(m.dir, "hubrelay.yaml"))
+		}
+		return func() {}
+	}
+	switch what {
+	case "a node is killed":
+		return restart(one)
+	case "all nodes are killed":
+		return restart(0, 1)
+	case "redis is killed":
+		m.redis.Restart()
+	case "the drivers are killed":
+		for _, pid := range m.drivers() {
+			if pid > 0 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	case "a node is stopped":
+		// The worker's, with its driver; it wakes up when another has done its work.
+		stopped := []int{m.nodes[one].cmd.Process.Pid, m.drivers()[one]}
+		stopped = slices.DeleteFunc(stopped, func(pid int) bool { return pid == 0 })
+		for _, pid := range stopped {
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+		}
+		return func() {
+			for _, pid := range stopped {
+				_ = syscall.Kill(pid, syscall.SIGCONT)
+			}
+			eventually(m.t, "the node that was stopped", m.nodes[one].readyz(200))
+		}
+	}
+	return func() {}
+}

@@ -1,0 +1,306 @@
+package main_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// migrations is two clusters of folders with one instance, web-1 of the container web, which never may run twice.
+type migrations struct {
+	t     *testing.T
+	dir   string
+	redis *redistest.Server
+	store *redis.Client
+	nodes []*daemon
+	files map[string]string // of the volume, with their checksums
+}
+
+const tasksPath = "/v1/containers/web/instances/web-1/tasks"
+
+func newMigrations(t *testing.T, nodes int) *migrations {
+	t.Helper()
+	m := &migrations{t: t, dir: folder(t), redis: redistest.Start(t, "--appendfsync", "always")}
+	m.store = redisAt(t, m.redis.Socket)
+	for _, server := range []string{"a", "b", "c"} {
+		if err := os.Mkdir(filepath.Join(m.dir, server), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.instance()
+	// Registered first, so that it runs when the daemons have ended: keepers outlive them.
+	t.Cleanup(func() { endKeepers(t, m.dir) })
+	write(t, m.dir, "inventory.yaml", fmt.Sprintf(`clusters:
+  one: {servers: {a: {path: %[1]s/a}, b: {path: %[1]s/b}}}
+  two: {servers: {c: {path: %[1]s/c}}}
+containers:
+  web: {hub_id: hub-1, account_id: acme, environment_id: env, stateful: true, instances: {web-1: {server_id: a}}}
+`, m.dir))
+	text := setup{redis: fmt.Sprintf("url: %q", m.redis.URL())}.yaml() + `migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}` + "\n"
+	text = strings.Replace(text, "capabilities: [notifications-publish]", "capabilities: [notifications-publish, containers-instances-migrate]", 1)
+	file := write(t, m.dir, "hubrelay.yaml", text)
+	for range nodes {
+		m.nodes = append(m.nodes, serveFile(t, file))
+	}
+	return m
+}
+
+// instance makes web-1 at the server a. Its command holds a lock, and says so where another holds it.
+func (m *migrations) instance() {
+	m.t.Helper()
+	home := filepath.Join(m.dir, "a", "web-1")
+	data := filepath.Join(home, "volumes", "data")
+	if err := os.MkdirAll(filepath.Join(data, "deep"), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	random := rand.NewChaCha8([32]byte{})
+	for _, name := range []string{"1", "2", "deep/3", "deep/4"} {
+		content := make([]byte, 4<<20)
+		_, _ = random.Read(content)
+		write(m.t, data, name, string(content))
+	}
+	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c 'while :; do date +%%s%%N >> volumes/beat/at; sleep 0.02; done'; [ $? = 9 ] && echo twice >> %[1]s/twice`, m.dir)
+	text, err := json.Marshal(map[string]any{"command": []string{"sh", "-c", command}})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	write(m.t, home, "instance.json", string(text))
+	if err := os.Mkdir(filepath.Join(home, "volumes", "beat"), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	m.files = checksums(m.t, data)
+}
+
+func checksums(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	sums := map[string]string{}
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(dir, path))
+		sums[path] = fmt.Sprintf("%x", sha256.Sum256(content))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return sums
+}
+
+// endKeepers kills what still runs instances below a folder.
+func endKeepers(t *testing.T, dir string) {
+	t.Helper()
+	for pid, args := range processes(t) {
+		if strings.Contains(args, dir) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// processes is the command lines of all that run.
+func processes(t *testing.T) map[int]string {
+	t.Helper()
+	found := map[int]string{}
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil && len(text) > 0 { // one that has ended meanwhile is none
+			found[pid] = strings.ReplaceAll(string(text), "\x00", " ")
+		}
+	}
+	return found
+}
+
+// drivers is the process ids of the driver of each node, 0 where it does not run.
+func (m *migrations) drivers() []int {
+	m.t.Helper()
+	pids := make([]int, len(m.nodes))
+	for pid, args := range processes(m.t) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || !strings.Contains(args, " directory") {
+			continue
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		parent, _ := strconv.Atoi(fields[1])
+		for i, n := range m.nodes {
+			if n.cmd.Process.Pid == parent {
+				pids[i] = pid
+			}
+		}
+	}
+	return pids
+}
+
+// migrate asks one node, and returns the id of the job.
+func (m *migrations) migrate(node int, to string) string {
+	m.t.Helper()
+	r := m.nodes[node].do(m.t, m.request(to))
+	var answer struct{ Data relay.TaskDescriptor }
+	if err := json.Unmarshal([]byte(r.body), &answer); err != nil || r.status != http.StatusAccepted || answer.Data.Action != "migrate" {
+		m.t.Fatalf("migrate to %s was answered %d %s", to, r.status, r.body)
+	}
+	return answer.Data.JobID
+}
+
+func (m *migrations) request(to string) request {
+	return request{
+		method: "POST", path: tasksPath, key: opsKey, hub: "hub-1", contentType: "application/json",
+		body: `{"action":"migrate","value":{"destination_server_id":"` + to + `","stateful":{"copy_volumes":true}}}`,
+	}
+}
+
+// job is a job as some node shows it.
+func (m *migrations) job(id string) (relay.Job, error) {
+	var err error
+	for _, n := range m.nodes {
+		var r reply
+		r, err = n.try(m.t.Context(), request{method: "GET", path: "/v1/jobs/" + id, key: opsKey, hub: "hub-1"})
+		if err != nil {
+			continue
+		}
+		var answer struct{ Data relay.Job }
+		if err = json.Unmarshal([]byte(r.body), &answer); err == nil && r.status == http.StatusOK {
+			return answer.Data, nil
+		}
+		err = fmt.Errorf("job %s: %d %s", id, r.status, r.body)
+	}
+	return relay.Job{}, err
+}
+
+func (m *migrations) over(id string) relay.Job {
+	m.t.Helper()
+	var j relay.Job
+	eventually(m.t, "the job "+id+" to be over", func() (err error) {
+		if j, err = m.job(id); err == nil && !j.State.Current.Over() {
+			err = fmt.Errorf("it is %s: %s, %+v", j.State.Current, j.State.Error, j.Tasks)
+		}
+		return err
+	})
+	return j
+}
+
+// runsOn demands that the instance is whole and alive on a server, and nowhere else.
+func (m *migrations) runsOn(server string) {
+	m.t.Helper()
+	other := map[string]string{"a": "b", "b": "a"}[server]
+	home := filepath.Join(m.dir, server, "web-1")
+	if _, err := os.Lstat(filepath.Join(m.dir, other, "web-1")); err == nil {
+		m.t.Errorf("the instance is on %s too", other)
+	}
+	if sums := checksums(m.t, filepath.Join(home, "volumes", "data")); !maps.Equal(sums, m.files) {
+		m.t.Errorf("the volume on %s has %v, want %v", server, sums, m.files)
+	}
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(home, "volumes", "beat", "at"))
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	before := size()
+	eventually(m.t, "the command to run on "+server, func() error {
+		if now := size(); now <= before {
+			return fmt.Errorf("it has written %d bytes, and now %d", before, now)
+		}
+		return nil
+	})
+	if _, err := os.Stat(filepath.Join(m.dir, "twice")); err == nil {
+		m.t.Error("the instance ran twice at once")
+	}
+}
+
+// where is the server that the inventory names.
+func (m *migrations) where() string {
+	m.t.Helper()
+	server, err := m.store.HGet(m.t.Context(), "hubrelay:moved:{0}", "web/web-1").Result()
+	if err != nil {
+		return "a"
+	}
+	return server
+}
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	m := newMigrations(t, 1)
+	m.runsOn("a")
+	socket := m.nodes[0].connect(t, opsKey, "hub-1", "")
+	env := []string{"HUBRELAY_URL=http://" + m.nodes[0].public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
+	out, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", "b", "--copy-volumes", "--wait")
+	if code != 0 || !strings.HasSuffix(out, "\ncompleted\n") || !strings.Contains(errOut, "Copy files: done") {
+		t.Errorf("migrate --wait ended with %d:\n%s%s", code, out, errOut)
+	}
+	m.runsOn("b")
+	id, _, _ := strings.Cut(out, "\n")
+	var told []string
+	eventually(t, "the end of the job on the socket", func() error {
+		told = told[:0]
+		frames, _ := socket.snapshot()
+		for _, f := range frames {
+			var e struct {
+				Topic  string
+				Object struct {
+					State string
+					Task  *relay.JobTask
+				}
+			}
+			if err := json.Unmarshal([]byte(f), &e); err != nil {
+				return err
+			}
+			if e.Object.Task == nil {
+				told = append(told, e.Topic+" "+e.Object.State)
+			}
+		}
+		if len(told) < 7 {
+			return fmt.Errorf("it told %q", told)
+		}
+		return nil
+	})
+	want := []string{
+		"job.created new", "job.state.changed queued", "job.state.changed scheduled", "job.state.changed running",
+		"container.instance.state.changed migrating", "container.instance.state.changed running", "job.state.changed completed",
+	}
+	if fmt.Sprint(told) != fmt.Sprint(want) {
+		t.Errorf("the socket told %q, want %q", told, want)
+	}
+	if out, errOut, code := call(t, env, "", "jobs", "show", id); code != 0 || !strings.Contains(out, "completed") || !strings.Contains(out, "Verify checksums") {
+		t.Errorf("jobs show ended with %d:\n%s%s", code, out, errOut)
+	}
+	if out, _, code := call(t, env, "", "jobs", "list", "web", "web-1"); code != 0 || out != id+"\n" {
+		t.Errorf("jobs list ended with %d: %s", code, out)
+	}
+	for to, want := range map[string]string{"b": "409.invalid-state", "c": "422.not-compatible", "nowhere": "422.invalid-argument"} {
+		if _, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", to); code != 1 || !strings.Contains(errOut, want) {
+			t.Errorf("migrate to %s ended with %d: %s", to, code, errOut)
+		}
+	}
+	// What the job says when it fails is what a person reads.
+	write(t, filepath.Join(m.dir, "a"), "web-1", "in the way")
+	_, errOut, code = call(t, env, "", "migrate", "web", "web-1", "--to", "a", "--copy-volumes", "--wait")
+	if code != 1 || !strings.Contains(errOut, "has something in the place of the instance") {
+		t.Errorf("migrate to an occupied place ended with %d: %s", code, errOut)
+	}
+	if err := os.Remove(filepath.Join(m.dir, "a", "web-1")); err != nil {
+		t.Fatal(err)
+	}
+	m.runsOn("b")
+}
