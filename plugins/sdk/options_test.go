@@ -77,6 +77,8 @@ func TestJSONKeys(t *testing.T) {
 	}
 }
 
+type still struct{ relay.Driver }
+
 func TestMistakesOfTheAuthor(t *testing.T) {
 	handler := func(context.Context, relay.Notification) error { return nil }
 	for name, c := range map[string]struct {
@@ -88,6 +90,9 @@ func TestMistakesOfTheAuthor(t *testing.T) {
 		"concurrency":  {ServeSink(handler, Concurrency(0)), "sdk.Concurrency(0) is not from 1 to 65535"},
 		"config":       {ServeSink(handler, Config(limits{})), "sdk.Config takes a pointer to a struct, not a sdk.limits"},
 		"by hand":      {ServeSink(handler), "this program is a plugin of hubrelay"},
+		"no driver":    {ServeDriver(nil), "needs a driver"},
+		"concurrency2": {ServeDriver(still{}, Concurrency(1)), "sdk.Concurrency is for sinks"},
+		"by hand 2":    {ServeDriver(still{}), "this program is a plugin of hubrelay"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("%s: %v", name, c.err)
