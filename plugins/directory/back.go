@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -71,6 +75,7 @@ func (v *move) restore(ctx context.Context) (completed bool, err error) {
 			return false, err
 		}
 		v.driver.between("stopped again")
+		v.keepOutput()
 		if err := v.dst.discard(v.dst.home()); err != nil {
 			return false, err
 		}
@@ -85,6 +90,39 @@ func (v *move) restore(ctx context.Context) (completed bool, err error) {
 	v.driver.between("restored")
 	return false, v.restart(ctx)
 }
+
+// keepOutput puts the end of what the command printed at the destination behind what it printed at the source: it is the
+// only one to know why it did not run.
+func (v *move) keepOutput() {
+	flags := unix.O_NOFOLLOW | unix.O_NONBLOCK
+	from, err := os.OpenFile(filepath.Join(v.dst.home(), fileOutput), os.O_RDONLY|flags, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = from.Close() }()
+	to, err := os.OpenFile(filepath.Join(v.src.in(dirInstance), fileOutput), os.O_CREATE|os.O_APPEND|os.O_WRONLY|flags, 0o640)
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	printed, err := from.Stat()
+	if err != nil || !printed.Mode().IsRegular() {
+		return
+	}
+	before, err := to.Stat()
+	if err != nil || !before.Mode().IsRegular() {
+		return
+	}
+	// It moved along, so that it begins with what is here already.
+	if _, err := from.Seek(max(min(before.Size(), printed.Size()), printed.Size()-keptOutput), io.SeekStart); err != nil {
+		return
+	}
+	_, _ = fmt.Fprintf(to, "hubrelay: job %s did not succeed; the end of what was printed on server %s:\n", v.JobID, v.dst.server)
+	_, _ = io.Copy(to, io.LimitReader(from, keptOutput))
+}
+
+// keptOutput is how much that is, in bytes.
+const keptOutput = 8 << 10
 
 // sweepDestination leaves nothing on the destination, where it can be reached and nothing else went wrong with it.
 func (v *move) sweepDestination(f found) error {

@@ -40,7 +40,8 @@
 // our mistakes and other writers, and a disk that does not keep what it was given where the system reads from it again: what
 // is still in the page cache is read from there. Then the copy takes its place, the command starts, and once it has run for a
 // second the source is removed. Modes, owners, times, symbolic links (never followed), hard links within the instance, holes, extended
-// attributes and FIFOs are kept, sockets are left out, and a device makes the migration fail. Keeping owners needs root.
+// attributes and FIFOs are kept, sockets are left out, and a device makes the migration fail. Keeping
+// owners needs root. A path below an instance may have up to 3,900 bytes.
 //
 // Without copy_volumes the instance starts with empty volumes of the same names, and the source's folder is kept as
 // <path>/.hubrelay-kept/<instance>/<job>-<lease>, volumes included. Nothing removes it but you.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -52,6 +55,21 @@ func (r *rig) killAt(point string) {
 	if status, ok := exit.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		r.t.Fatalf("at %s: %v %s", point, err, out)
 	}
+	r.m.Lease++
+}
+
+// killAfter does so after a time, if it is not over by then.
+func (r *rig) killAfter(d time.Duration) {
+	r.t.Helper()
+	data, err := json.Marshal(order{Migration: r.m})
+	must(r.t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleVariable+"=driver", atOnce)
+	cmd.Stdin = bytes.NewReader(data)
+	must(r.t, cmd.Start())
+	kill := time.AfterFunc(d, func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait() // it may have ended in any way
+	kill.Stop()
 	r.m.Lease++
 }
 
@@ -114,6 +132,29 @@ func (r *rig) settled(err error, forward bool, want string) {
 	}
 	r.nothingLeft(from)
 	r.workEmpty(to)
+}
+
+// Wherever it is killed, the next goes on, or back.
+func TestKilledAnytime(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			rnd := rand.New(rand.NewPCG(seed, 5))
+			r := newRig(t, "/bin/sh", "-c", ticker)
+			fill(t, filepath.Join(r.a, "i/volumes/data/many"), 500, 10_000)
+			r.configure()
+			r.running(r.a)
+			want := r.contents(r.a)
+			for range 3 {
+				r.killAfter(time.Duration(rnd.IntN(700)) * time.Millisecond)
+				r.m.Undo = r.m.Undo || rnd.IntN(6) == 0
+			}
+			err := r.d.Migrate(t.Context(), r.m, r.report)
+			t.Log(err)
+			r.settled(err, err == nil, want)
+		})
+	}
 }
 
 // What is undone can be killed as well.

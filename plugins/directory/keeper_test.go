@@ -109,7 +109,7 @@ func TestStartFails(t *testing.T) {
 		command []string
 		says    string
 	}{
-		"the command ends":    {[]string{"/bin/sh", "-c", `test "$PWD" = "$(cat volumes/other/file)" || exit 7; ` + ticker}, "ended with exit status 7"},
+		"the command ends":    {[]string{"/bin/sh", "-c", `test "$PWD" = "$(cat volumes/other/file)" || { echo "I do not like it here"; exit 7; }; ` + ticker}, "ended with exit status 7"},
 		"the program is gone": {[]string{"./run"}, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +123,9 @@ func TestStartFails(t *testing.T) {
 			r.running(r.a)
 			want := r.contents(r.a)
 			r.failed(r.d.Migrate(t.Context(), r.m, r.report), want, "does not start on server b", c.says)
+			if log := r.read("i/output.log"); name == "the command ends" && !strings.Contains(log, "printed on server b:\nI do not like it here\n") {
+				t.Errorf("output.log holds %q", log)
+			}
 		})
 	}
 }

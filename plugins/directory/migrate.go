@@ -296,7 +296,7 @@ func (v *move) start(ctx context.Context, f found) error {
 		slog.Default().Warn("an instance was moved and does not start", "instance", v.Instance, "server", v.dst.server, "error", err)
 		return nil
 	}
-	return fmt.Errorf("the instance does not start on server %s: %w", v.dst.server, err)
+	return fmt.Errorf("the instance does not start on server %s: %w; the end of its output.log says what it printed there", v.dst.server, err)
 }
 
 // clean gives the source up. Its first rename is the point of no return.

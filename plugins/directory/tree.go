@@ -24,8 +24,8 @@ import (
 const (
 	// reportEvery is how often progress is told.
 	reportEvery = 250 * time.Millisecond
-	// filesAhead bounds how many files the walk may be ahead of their copying.
-	filesAhead = 4096
+	// filesAhead bounds how many files the walk may be ahead of their copying, each of which may hold two folders open.
+	filesAhead = 256
 )
 
 // tree copies an instance into a new folder of the destination's work folder.
