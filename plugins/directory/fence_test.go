@@ -1,0 +1,95 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Whatever an overtaken process tries at the source or the destination fails, and changes nothing.
+func TestOvertakenPlace(t *testing.T) {
+	t.Parallel()
+	for name, try := range map[string]func(late place, v *move) error{
+		"claim":   func(late place, _ *move) error { return late.claim() },
+		"mark":    func(late place, _ *move) error { return late.mark(fileStop) },
+		"unmark":  func(late place, _ *move) error { return late.unmark(fileSwitched) },
+		"discard": func(late place, _ *move) error { return late.discard(late.home()) },
+		"sweep":   func(late place, _ *move) error { return late.sweep(leftover) },
+		"note":    func(late place, _ *move) error { return jobNote{Job: "late"}.write(late) },
+		"stop":    func(late place, v *move) error { return v.driver.keepers.stop(context.Background(), late) },
+		"in":      func(late place, _ *move) error { return late.rename(late.home(), late.in(dirInstance)) },
+		"out":     func(late place, _ *move) error { return late.rename(late.in(dirReady), late.home()) },
+		"tree":    func(_ place, v *move) error { _, err := newTree(v); return err },
+		"source":  func(_ place, v *move) error { return v.giveUpSource() },
+		"keeper": func(late place, v *move) error {
+			_, err := v.driver.keepers.spawn(late)
+			return errors.Join(err, v.driver.keepers.start(context.Background(), late, true))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "/bin/sh", "-c", ticker)
+			v, err := r.d.newMove(r.m, r.report)
+			must(t, err, v.src.claim())
+			v.dst = v.src
+			now := v.src
+			now.lease = 2
+			must(t, now.claim(), now.mark(fileSwitched), os.Mkdir(now.in(dirReady), 0o700))
+			before := listing(t, r.a)
+			if err := try(v.src, v); !errors.Is(err, relay.ErrSuperseded) {
+				t.Errorf("it returned %v", err)
+			}
+			if after := listing(t, r.a); after != before {
+				t.Errorf("got\n%s\nwas\n%s", after, before)
+			}
+		})
+	}
+}
+
+// The rename alone is the fence, also where the process was stopped just before it.
+func TestRenameIsTheFence(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	late := place{path: r.a, instance: "i", lease: 7}
+	must(t, late.claim())
+	from, to := late.home(), late.in(dirInstance)
+	now := late
+	now.lease = 8
+	must(t, now.claim())
+	if err := os.Rename(from, to); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// Of all that claim a place at once, the highest has it in the end, and there is one entry.
+func TestClaimsAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var wg sync.WaitGroup
+	for lease := range int64(40) {
+		wg.Go(func() {
+			p := place{path: r.a, instance: "i", lease: lease + 1}
+			err := p.claim()
+			if err == nil && p.lease < 40 || errors.Is(err, relay.ErrSuperseded) {
+				return
+			}
+			if err != nil {
+				t.Error(lease, err)
+			}
+		})
+	}
+	wg.Wait()
+	entries, err := os.ReadDir(filepath.Join(r.a, fenceFolder, "i"))
+	if err != nil || len(entries) != 1 || entries[0].Name() != strconv.Itoa(40) {
+		t.Error(entries, err)
+	}
+	if all, err := os.ReadDir(filepath.Join(r.a, fenceFolder)); err != nil || len(all) != 1 {
+		t.Error("left over: ", all, err)
+	}
+}
