@@ -201,3 +201,19 @@ type AnswerError struct {
 }
 
 func (e *AnswerError) Error() string { return fmt.Sprintf("answered %d", e.Status) }
+
+type answered struct{}
+
+// WithAnswer returns a context for a Deliver of which somebody wants to know what the destination answered when it took
+// the delivery. Tell is called with the protocol's status, at most once, and perhaps never.
+func WithAnswer(ctx context.Context, tell func(status int)) context.Context {
+	return context.WithValue(ctx, answered{}, tell)
+}
+
+// Answered is called by a [Sink] whose destination has taken the delivery, with the status of its answer. It costs next to
+// nothing where nobody asks.
+func Answered(ctx context.Context, status int) {
+	if tell, ok := ctx.Value(answered{}).(func(int)); ok {
+		tell(status)
+	}
+}

@@ -71,7 +71,7 @@ func TestSteering(t *testing.T) {
 		return hooks.took("/steady", ids)()
 	})
 	o.does("sinks list", "steady", "picky", "webhook", "active")
-	o.does("sinks test steady", "delivered", " ms")
+	o.does("sinks test steady", "delivered, status 204", " ms")
 	if _, errOut, code := call(t, o.env, "", "sinks", "test", "picky"); code != 1 || !strings.Contains(errOut, "422") {
 		t.Errorf("the test of picky ended with %d: %s", code, errOut)
 	}

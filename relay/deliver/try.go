@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -11,9 +12,15 @@ import (
 // says what came of it. It takes no slot, counts in no figure and changes no state, and works while the sink is paused or
 // disabled.
 func (p *Pipeline) Try(ctx context.Context, n relay.Notification) Attempt {
+	var status atomic.Int64 // it may come after the attempt was given up
+	ctx = relay.WithAnswer(ctx, func(s int) { status.Store(int64(s)) })
 	start := p.o.Now()
 	err := p.attempts.make(ctx, p.trial(n, start))
-	return newAttempt(start, p.o.Now().Sub(start), err)
+	a := newAttempt(start, p.o.Now().Sub(start), err)
+	if err == nil {
+		a.Status = int(status.Load())
+	}
+	return a
 }
 
 // trial is the delivery of n as the sink would get it. An id of its own tells a digest from what it holds.

@@ -85,6 +85,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		return err
 	}
 	if answer.Status == http.StatusOK && !answer.Cut && strings.TrimSpace(answer.Body) == "ok" {
+		relay.Answered(ctx, answer.Status)
 		return nil
 	}
 	return s.judge(target, answer)

@@ -145,6 +145,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		relay.Answered(ctx, resp.StatusCode)
 		// The receiver has taken it; whatever happens to the rest of the answer changes nothing.
 		if resp.Body != http.NoBody {
 			_, _ = io.CopyN(io.Discard, resp.Body, keptAnswer+drainedAnswer)
