@@ -21,29 +21,44 @@ import (
 
 const (
 	killedDeliveries = 5000
-	killedRefused    = 200  // of them are answered 503 at first
-	killedAhead      = 1000 // are published beyond what was received
-	killedBatch      = 50
+	killedRefused    = 200 // of them are answered 503 at first
 	killedTimes      = 20
+)
+
+// flow is how notifications are published: so many at once, a batch each so often, and no further than so many beyond
+// what was received.
+type flow struct {
+	batch int
+	every time.Duration
+	ahead int
+}
+
+// flood keeps all lanes of a sink busy; steady is 500 a second, as they happen.
+var (
+	flood  = flow{batch: 50, every: time.Millisecond, ahead: 1000}
+	steady = flow{batch: 1, every: 2 * time.Millisecond, ahead: killedDeliveries}
 )
 
 // TestKilledInTheMiddle kills the daemon 20 times in the middle of 5,000 deliveries, each time when a random number of
 // requests has come to the receiver, and starts the next on the Redis that stays. Nothing that was accepted is lost,
-// and little comes again that the receiver had taken: of each sink what was in flight, and as much on its way to Redis.
+// and little comes again that the receiver had taken: of each sink what was in flight, and as much on its way to Redis. In
+// a flood that is all that the sink may have in flight, 16 unless configured.
 // HUBRELAY_TEST_SEED and HUBRELAY_TEST_KILLS choose other points and more of them.
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
-	t.Run("one at a time", func(t *testing.T) {
+	few := func(t *testing.T, concurrency int, f flow) {
 		t.Parallel()
-		k := newKilled(t, 1)
+		k := newKilled(t, concurrency, f)
 		k.run(t)
 		if most := killedDeliveries / 100; k.twice >= most {
 			t.Errorf("%d of %d came again, want less than %d", k.twice, killedDeliveries, most)
 		}
-	})
-	t.Run("sixteen at a time", func(t *testing.T) {
+	}
+	t.Run("steadily", func(t *testing.T) { few(t, 16, steady) })
+	t.Run("a flood, one at a time", func(t *testing.T) { few(t, 1, flood) })
+	t.Run("a flood, sixteen at a time", func(t *testing.T) {
 		t.Parallel()
-		k := newKilled(t, 16)
+		k := newKilled(t, 16, flood)
 		k.run(t)
 		if most := len(k.points) * 2 * 16; k.twice > most {
 			t.Errorf("%d of %d came again, want at most %d", k.twice, killedDeliveries, most)
@@ -53,6 +68,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 
 // killed is a daemon that is killed over and over, what is published to it, and what its webhook gets.
 type killed struct {
+	flow
 	file, data string
 	points     []int           // numbers of requests after which the daemon is killed
 	refused    map[string]bool // object.ids whose first request is answered 503
@@ -65,12 +81,12 @@ type killed struct {
 	twice    int                  // ids that the receiver took more than once
 }
 
-func newKilled(t *testing.T, concurrency int) *killed {
+func newKilled(t *testing.T, concurrency int, f flow) *killed {
 	t.Helper()
 	seed, kills := fromEnv(t, "HUBRELAY_TEST_SEED", 1), int(fromEnv(t, "HUBRELAY_TEST_KILLS", killedTimes))
 	dir := folder(t)
 	k := &killed{
-		data: filepath.Join(dir, "data"), refused: make(map[string]bool),
+		flow: f, data: filepath.Join(dir, "data"), refused: make(map[string]bool),
 		due: make(chan struct{}, kills), accepted: make(chan map[string]bool, 1),
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -193,7 +209,7 @@ func (k *killed) judge(t *testing.T, accepted map[string]bool) {
 // everything dispatched. A batch is repeated with its Idempotency-Key until it is accepted.
 func (k *killed) publish(ctx context.Context, t *testing.T) {
 	accepted := make(map[string]bool, killedDeliveries)
-	tick := time.NewTicker(time.Millisecond)
+	tick := time.NewTicker(k.every)
 	defer tick.Stop()
 	for at := 0; at < killedDeliveries; {
 		select {
@@ -202,10 +218,10 @@ func (k *killed) publish(ctx context.Context, t *testing.T) {
 			return
 		}
 		d := k.current.Load()
-		if d == nil || d.serving() != nil || at > int(k.received.Load())+killedAhead {
+		if d == nil || d.serving() != nil || at > int(k.received.Load())+k.ahead {
 			continue
 		}
-		ids, err := d.publishNumbered(ctx, at)
+		ids, err := d.publishNumbered(ctx, at, k.batch)
 		if err != nil {
 			t.Error(err)
 			return
@@ -220,9 +236,9 @@ func (k *killed) publish(ctx context.Context, t *testing.T) {
 
 // publishNumbered publishes a batch whose object.ids are numbers, and returns the relay's ids, none where the batch may
 // not have been accepted.
-func (d *daemon) publishNumbered(ctx context.Context, first int) ([]string, error) {
+func (d *daemon) publishNumbered(ctx context.Context, first, many int) ([]string, error) {
 	var body strings.Builder
-	for n := range killedBatch {
+	for n := range many {
 		fmt.Fprintf(&body, `{"topic":"job.created","object":{"id":"%d"}}`+"\n", first+n)
 	}
 	r, err := d.try(ctx, request{
@@ -233,7 +249,7 @@ func (d *daemon) publishNumbered(ctx context.Context, first int) ([]string, erro
 		return nil, nil
 	}
 	var answer struct{ Data struct{ IDs []string } }
-	if err := json.Unmarshal([]byte(r.body), &answer); err != nil || r.status != http.StatusAccepted || len(answer.Data.IDs) != killedBatch {
+	if err := json.Unmarshal([]byte(r.body), &answer); err != nil || r.status != http.StatusAccepted || len(answer.Data.IDs) != many {
 		return nil, fmt.Errorf("publish was answered %d %s", r.status, r.body)
 	}
 	return answer.Data.IDs, nil
