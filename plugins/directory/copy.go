@@ -71,10 +71,7 @@ func (c *copier) opened(ctx context.Context, f file, src *os.File) error {
 		err = fmt.Errorf("copy %s: %w", f.path, err)
 	}
 	if err == nil {
-		err = copyAttributes(src, dst, f.path)
-	}
-	if err == nil {
-		err = finish(dst, int(f.in.dst.Fd()), f.name, f.path, &before)
+		err = finish(src, dst, int(f.in.dst.Fd()), f.name, f.path, &before)
 	}
 	if err = cmp.Or(err, dst.Close()); err != nil {
 		return err

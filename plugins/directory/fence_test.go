@@ -45,6 +45,7 @@ func TestOvertakenPlace(t *testing.T) {
 			if err := try(v.src, v); !errors.Is(err, relay.ErrSuperseded) {
 				t.Errorf("it returned %v", err)
 			}
+			r.until("no keeper is left", func() bool { r.d.keepers.alive(0); return len(r.d.keepers.pids) == 0 })
 			if after := listing(t, r.a); after != before {
 				t.Errorf("got\n%s\nwas\n%s", after, before)
 			}

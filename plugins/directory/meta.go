@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// finish gives an open file or folder the owner, the mode and the time of what it is a copy of. It is called name in folder.
-func finish(dst *os.File, folder int, name, path string, st *unix.Stat_t) error {
+// finish gives an open file or folder all but the contents of what it is a copy of. It is called name in folder. The order
+// matters: a new owner takes capabilities and set-user-id bits away, and what is read-only takes no attributes.
+func finish(src, dst *os.File, folder int, name, path string, st *unix.Stat_t) error {
 	fd := int(dst.Fd())
 	var now unix.Stat_t
 	if err := unix.Fstat(fd, &now); err != nil {
@@ -21,6 +22,9 @@ func finish(dst *os.File, folder int, name, path string, st *unix.Stat_t) error 
 		if err := unix.Fchown(fd, int(st.Uid), int(st.Gid)); err != nil {
 			return owner(path, st, err)
 		}
+	}
+	if err := copyAttributes(src, dst, path); err != nil {
+		return err
 	}
 	if err := unix.Fchmod(fd, uint32(st.Mode)&0o7777); err != nil { //nolint:unconvert // it has 16 bits on other systems
 		return wrote(path, err)

@@ -123,8 +123,11 @@ func (v *move) run(ctx context.Context) error {
 
 // claimSource claims a source at which the instance is or was: an empty folder, over which nothing is mounted now, is none.
 func (v *move) claimSource() error {
-	n, err := v.src.current()
-	if err == nil && n == 0 {
+	_, err := os.Stat(v.src.path)
+	n, e := v.src.current()
+	err = cmp.Or(err, e)
+	never := err == nil && n == 0 // as far as one can see, nothing was ever begun here
+	if never {
 		_, err = os.Lstat(v.src.home())
 	}
 	if err == nil {
@@ -134,10 +137,10 @@ func (v *move) claimSource() error {
 		return err
 	}
 	err = fmt.Errorf("the instance %s cannot be found on server %s, is its folder mounted? %w", v.Instance, v.src.server, err)
-	if v.Undo || len(v.Done) > 0 {
-		return relay.Unsettled(err)
+	if never && !v.Undo && len(v.Done) == 0 {
+		return err
 	}
-	return err
+	return relay.Unsettled(err)
 }
 
 func (v *move) forward(ctx context.Context) error {
@@ -205,7 +208,11 @@ func (v *move) stop(ctx context.Context, f found) error {
 		return err
 	}
 	v.driver.between("stopped")
-	return v.src.rename(v.src.home(), v.src.in(dirInstance))
+	err = v.src.rename(v.src.home(), v.src.in(dirInstance))
+	if errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EBUSY) {
+		return fmt.Errorf("%s on server %s is a mount of its own and cannot be taken away; mount the folder above it: %w", v.src.home(), v.src.server, err)
+	}
+	return err
 }
 
 // sameJob refuses an instance that somebody else has stopped to move it elsewhere.

@@ -334,10 +334,7 @@ func (t *tree) finishFolders() error {
 		if err != nil {
 			return changed(f.path, err)
 		}
-		err = copyAttributes(p.src, p.dst, f.path)
-		if err == nil {
-			err = finish(p.dst, unix.AT_FDCWD, path, f.path, &f.st)
-		}
+		err = finish(p.src, p.dst, unix.AT_FDCWD, path, f.path, &f.st)
 		p.release()
 		if err != nil {
 			return err

@@ -54,6 +54,9 @@ func traits(t *testing.T, root string) []string {
 		if n, err := unix.Lgetxattr(path, "user.colour", value); err == nil {
 			line += " " + string(value[:n])
 		}
+		if n, err := unix.Lgetxattr(path, "security.capability", value); err == nil {
+			line += fmt.Sprintf(" %x", value[:n])
+		}
 		lines = append(lines, line)
 		return nil
 	})
@@ -86,6 +89,8 @@ func TestCopyKeepsEverything(t *testing.T) {
 	})
 	if os.Geteuid() == 0 {
 		must(t, os.Lchown(in("empty"), 1234, 2345), os.Lchown(in("dangling"), 1234, 1), os.Lchown(in("deep"), 77, 78))
+		capability := []byte("\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00") // cap_net_bind_service
+		_ = unix.Setxattr(in("empty"), "security.capability", capability, 0)                                     // where there are any
 	}
 	_ = unix.Setxattr(in("file"), "user.colour", []byte("green"), 0) // where there are any
 	_ = unix.Setxattr(in("deep"), "user.colour", []byte("blue"), 0)
