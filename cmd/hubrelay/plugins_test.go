@@ -181,11 +181,13 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 // The plugins that come with the daemon pass what is asked of every plugin; a program that is none does not.
 func TestPluginsCheck(t *testing.T) {
 	t.Parallel()
-	out, errOut, code := call(t, nil, "", "plugins", "check", "--timeout", "30s", "--env", "GORACE=atexit_sleep_ms=0", "builtin:print")
-	if code != 0 || strings.Contains(out, "failed") || strings.Contains(out, "advice") || strings.Count(out, "ok ") != 9 {
-		t.Errorf("%d:\n%s%s", code, out, errOut)
+	for _, plugin := range []string{"builtin:print", "builtin:directory"} {
+		out, errOut, code := call(t, nil, "", "plugins", "check", "--timeout", "30s", "--env", "GORACE=atexit_sleep_ms=0", plugin)
+		if code != 0 || strings.Contains(out, "failed") || strings.Contains(out, "advice") || strings.Count(out, "ok ") != 9 {
+			t.Errorf("%s: %d:\n%s%s", plugin, code, out, errOut)
+		}
 	}
-	out, errOut, code = call(t, nil, "", "plugins", "check", "--json", "sleep", "60", "--timeout")
+	out, errOut, code := call(t, nil, "", "plugins", "check", "--json", "sleep", "60", "--timeout")
 	if code != 1 || !strings.Contains(out, `"result":"failed"`) || !strings.Contains(errOut, "the plugin did not pass") {
 		t.Errorf("%d:\n%s%s", code, out, errOut)
 	}

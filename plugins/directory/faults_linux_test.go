@@ -2,6 +2,7 @@ package directory
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,4 +28,23 @@ func TestDestinationFull(t *testing.T) {
 	want := r.contents(r.a)
 	err := r.d.Migrate(t.Context(), r.m, r.report)
 	r.failed(err, want, "server b has no room left", "volumes/data/large")
+}
+
+func TestInstanceIsAMount(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	r := newRig(t)
+	home := filepath.Join(r.a, "i")
+	if err := syscall.Mount("tmpfs", home, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skip("mount: ", err)
+	}
+	t.Cleanup(func() { must(t, syscall.Unmount(home, 0)) })
+	r.write("i/file", "contents")
+	err := r.d.Migrate(t.Context(), r.m, r.report)
+	if err == nil || !strings.Contains(err.Error(), "is a mount of its own") || r.read("i/file") != "contents" {
+		t.Error(err)
+	}
+	r.nothingLeft(r.b)
 }
