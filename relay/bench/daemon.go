@@ -50,7 +50,7 @@ func (r *rig) startDaemon(ctx context.Context, more string) (*daemon, error) {
 server: {listen: %q}
 admin: {listen: %q}
 redis: {url: %q}
-auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}]}
+auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}]}
 %s
 `, listen, admin, r.redis.url(), benchKey, more))
 	if err != nil {

@@ -52,12 +52,13 @@ var measurements = []measurement{
 	{"hang", measureHang},
 	{"parked", measureParked},
 	{"plugin", measurePlugin},
+	{"migrate", measureMigrate},
 }
 
 func bench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, webhook, many, hang, parked, plugin (default: all)")
+	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, webhook, many, hang, parked, plugin, migrate (default: all)")
 	jsonFile := flags.String("json", "", "also write the table to this file as JSON")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -57,7 +57,9 @@ func measurePublish(ctx context.Context, r *rig) ([]row, error) {
 	}, nil
 }
 
-func request(contentType string, body []byte) []byte {
+func request(contentType string, body []byte) []byte { return requestTo(path, contentType, body) }
+
+func requestTo(path, contentType string, body []byte) []byte {
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nX-Hub-Id: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
 		path, benchKey, benchHub, contentType, len(body))
 	return append([]byte(head), body...)

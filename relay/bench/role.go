@@ -22,6 +22,7 @@ const (
 	roleHost     = "host"
 	rolePlugin   = "plugin"
 	roleEcho     = "echo"
+	roleDriver   = "driver"
 )
 
 func play(role string, args []string) error {
@@ -41,6 +42,8 @@ func play(role string, args []string) error {
 		return playPlugin()
 	case roleEcho:
 		return playEcho(args)
+	case roleDriver:
+		return playDriver()
 	default:
 		return fmt.Errorf("there is no role %q", role)
 	}
