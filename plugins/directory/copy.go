@@ -67,7 +67,10 @@ func (c *copier) opened(ctx context.Context, f file, src *os.File) error {
 		return wrote(f.path, err)
 	}
 	r.sum, err = c.contents(ctx, src, dst, &before)
-	if err != nil {
+	switch {
+	case errors.Is(err, errGrows):
+		err = changed(f.path, err)
+	case err != nil:
 		err = fmt.Errorf("copy %s: %w", f.path, err)
 	}
 	if err == nil {
@@ -115,11 +118,17 @@ type chunk struct {
 	at   int64
 }
 
-// contents copies what is in a file and returns its checksum. Holes stay holes.
+// contents copies what is in a file of st.Size bytes and returns its checksum. Holes stay holes.
 func (c *copier) contents(ctx context.Context, src, dst *os.File, st *unix.Stat_t) (uint64, error) {
 	sparse := st.Blocks*512 < st.Size
+	var counted int64
 	write := func(k chunk) error {
-		c.t.bytes.Add(int64(len(k.data)))
+		n := int64(len(k.data))
+		if k.at+n > st.Size { // it could go on for ever
+			return errGrows
+		}
+		counted += n
+		c.t.bytes.Add(n)
 		if sparse && zero(k.data) {
 			return nil
 		}
@@ -136,8 +145,11 @@ func (c *copier) contents(ctx context.Context, src, dst *os.File, st *unix.Stat_
 	if err == nil && sparse {
 		err = dst.Truncate(st.Size)
 	}
+	c.t.bytes.Add(st.Size - counted) // holes are as good as copied
 	return sum, err
 }
+
+var errGrows = errors.New("it grows")
 
 // overlapped writes one block while the next is read.
 func (c *copier) overlapped(ctx context.Context, src *os.File, sparse bool, write func(chunk) error) (uint64, error) {

@@ -121,6 +121,15 @@ func TestCopyKeepsEverything(t *testing.T) {
 	if st.Blocks*512 > 2*block {
 		t.Errorf("the hole was filled: %d bytes on the disk", st.Blocks*512)
 	}
+	counted := 0
+	for _, p := range r.reports {
+		if p.Total > 0 && p.Bytes == p.Total {
+			counted++
+		}
+	}
+	if counted < 2 {
+		t.Errorf("copying and verifying never came to their ends: %+v", r.reports)
+	}
 	middle := make([]byte, 13)
 	f, err := os.Open(filepath.Join(moved, "sparse"))
 	must(t, err)
@@ -143,6 +152,27 @@ func TestDeviceIsRefused(t *testing.T) {
 	r.nothingLeft(r.b)
 	if ok, _ := exists(filepath.Join(r.a, "i/volumes/data/null")); !ok {
 		t.Error("the source is not back")
+	}
+}
+
+func TestFileThatGrows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	v, err := r.d.newMove(r.m, r.report)
+	must(t, err)
+	for _, size := range []int{100, pipelined + 100} {
+		r.write("grows", strings.Repeat("x", size))
+		src, err := os.Open(filepath.Join(r.a, "grows"))
+		must(t, err)
+		dst, err := os.Create(filepath.Join(r.b, "grows"))
+		must(t, err)
+		var st unix.Stat_t
+		must(t, unix.Fstat(int(src.Fd()), &st))
+		st.Size -= 50
+		if _, err := newCopier(&tree{v: v}).contents(t.Context(), src, dst, &st); !errors.Is(err, errGrows) {
+			t.Error(err)
+		}
+		must(t, src.Close(), dst.Close())
 	}
 }
 

@@ -62,7 +62,9 @@ func (c *copier) compare(ctx context.Context, r record) error {
 	if r.kind != 'f' {
 		return nil
 	}
-	sum, size, err := c.sumOf(ctx, filepath.Join(c.t.root, r.path), func(n int) { c.t.bytes.Add(int64(n)) })
+	counted := int64(0)
+	sum, size, err := c.sumOf(ctx, filepath.Join(c.t.root, r.path), func(n int) { counted += int64(n); c.t.bytes.Add(int64(n)) })
+	c.t.bytes.Add(r.size - counted)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
