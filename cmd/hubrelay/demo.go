@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,7 +40,8 @@ func newDemo(std streams) *cobra.Command {
 		Use:   "demo",
 		Short: "Start a relay with sample events, a listener and a webhook receiver, and watch what travels where",
 		Long: `Starts a relay on this machine with a throwaway key, a webhook receiver, a websocket listener and a steady stream
-of sample events, and prints what travels where. Nothing is left behind when it ends.`,
+of sample events, and prints what travels where. Now and then it moves an instance between servers, which are folders here.
+Nothing is left behind when it ends; where it was killed, the next demo clears up.`,
 		Args: checked(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.interval < time.Millisecond {
@@ -63,6 +65,7 @@ type demo struct {
 	key    string
 	secret string
 	client *client.Client
+	told   string // the step that was printed last
 
 	mu    sync.Mutex
 	std   streams
@@ -71,10 +74,12 @@ type demo struct {
 
 func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	d := &demo{flags: f, std: std, paint: paletteFor(std.out, std.env)}
-	if err := d.prepare(); err != nil {
+	log := slog.New(newLineHandler(std.err, slog.LevelWarn, paletteFor(std.err, std.env)))
+	if err := d.prepare(ctx, log); err != nil {
 		return err
 	}
 	defer d.folder.remove()
+	defer d.endServers(log)
 
 	receiver, err := newReceiver(d.secret, d.received)
 	if err != nil {
@@ -85,10 +90,13 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(newLineHandler(std.err, slog.LevelWarn, paletteFor(std.err, std.env)))
+	inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
+	if err != nil {
+		return err
+	}
 	ready := make(chan app.Addresses, 1)
 	relayed, err := app.New(cfg, app.Settings{
-		Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver,
+		Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver, Inventory: inventory,
 		Ready: func(a app.Addresses) { ready <- a },
 	})
 	if err != nil {
@@ -108,16 +116,18 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 		d.welcome(addresses)
 		around.Go(func() { d.listen(ctx) })
 		around.Go(func() { d.produce(ctx) })
+		around.Go(func() { d.migrate(ctx) })
 	}
 	err = <-ended
 	cancel()
 	around.Wait()
+	d.endServers(log)
 	d.say("%s", d.paint.dim("demo ended, its data is removed"))
 	return err
 }
 
-// prepare makes the key and the secret, and takes a folder and free ports.
-func (d *demo) prepare() error {
+// prepare makes the key and the secret, takes a folder and free ports, and puts instances on servers.
+func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
 	d.key, d.secret = auth.NewSecret(), newWebhookSecret()
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -127,6 +137,14 @@ func (d *demo) prepare() error {
 		return err
 	}
 	d.dir = d.folder.path
+	if err := d.clear(ctx, log); err != nil {
+		d.folder.remove()
+		return err
+	}
+	if err := d.makeServers(); err != nil {
+		d.folder.remove()
+		return fmt.Errorf("make the demo's servers: %w", err)
+	}
 	if _, err := embedded.FindBinary(); err != nil {
 		d.memory = true
 	}
@@ -163,7 +181,8 @@ admin: {listen: %q}
 redis: {url: %q, data_dir: %q}
 auth:
   keys:
-    - {name: demo, key: %q, account_id: %q, hubs: ["*"], capabilities: [notifications-publish]}
+    - {name: demo, key: %q, account_id: %q, hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}
+migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}
 sinks:
   receiver: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8]}
 `, d.flags.listen, d.flags.admin, d.redisURL(), filepath.Join(d.dir, "data"), d.key, demoAccount, receiver, d.secret)
@@ -172,48 +191,6 @@ sinks:
 		return nil, fmt.Errorf("write the demo's configuration: %w", err)
 	}
 	return config.Load(file, nil, kinds())
-}
-
-func (d *demo) welcome(a app.Addresses) {
-	p := d.paint
-	url := "http://" + a.Public.String()
-	notification := `{"topic":"container.created","object":{"id":"mine"},"context":{"hub_id":"` + demoHub + `","containers":["mine"]}}`
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("%s %s", p.bold("hubrelay demo"), p.dim(buildVersion()))
-	line("  relay    %s", url)
-	line("  admin    http://%s  (/metrics, /healthz, /readyz)", a.Admin)
-	if d.memory {
-		line("  redis    %s", p.yellow("in this process: redis-server is not installed, so events end with the demo"))
-	} else {
-		line("  redis    unix://%s", filepath.Join(d.dir, "data", "redis.sock"))
-	}
-	line("\n%s", p.bold("In a second terminal:"))
-	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + demoHub
-	if !d.memory {
-		exported += " HUBRELAY_SOCKET=" + filepath.Join(d.dir, "data", "redis.sock")
-	}
-	line("  export %s\n", exported)
-	line("  %s\n  %s listen --topics '*.error'\n", p.dim("# listen to what goes wrong"), self())
-	line("  %s", p.dim("# publish, and see it arrive here"))
-	line("  curl -sS $HUBRELAY_URL/v1/hubs/current/notifications -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
-	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' -d '%s'\n", notification)
-	if d.memory {
-		line("  %s\n  %s publish --topic container.error --container mine --error 'out of memory'\n", p.dim("# the same, shorter"), self())
-	} else {
-		line("  %s", p.dim("# publish with nothing but Redis"))
-		line("  redis-cli -s $HUBRELAY_SOCKET XADD hubrelay:inbox '*' data '%s'\n", notification)
-	}
-	line("%s", p.dim("Ctrl-C ends the demo."))
-	d.say("%s", b.String())
-}
-
-// self is how the reader started this program, so that the printed commands work from the same folder.
-func self() string {
-	if strings.ContainsRune(os.Args[0], filepath.Separator) {
-		return os.Args[0]
-	}
-	return "hubrelay"
 }
 
 func (d *demo) say(format string, args ...any) {
@@ -257,14 +234,31 @@ func (d *demo) listen(ctx context.Context) {
 			}
 			return
 		}
-		d.say("%s %s %s", d.now(), d.paint.cyan("websocket  ◀"), summary(d.paint, n))
+		if d.worthALine(n) {
+			d.say("%s %s %s", d.now(), d.paint.cyan("websocket  ◀"), summary(d.paint, n))
+		}
 	}
+}
+
+// worthALine tells whether an event says something new. The end of a step whose begin was printed does not.
+func (d *demo) worthALine(n relay.Notification) bool {
+	job := readJobEvent(n)
+	if job == nil || job.Object.Task == nil {
+		return true
+	}
+	step := job.Object.JobID + " " + job.Object.Task.ID
+	again := step == d.told && job.Object.Task.State.Current == relay.JobCompleted
+	d.told = step
+	return !again
 }
 
 func (d *demo) received(id string, n relay.Notification, attempt error) {
 	if attempt != nil {
 		d.say("%s %s %v", d.now(), d.paint.red("webhook    ✗"), attempt)
 		return
+	}
+	if job := readJobEvent(n); job != nil && job.Object.Task != nil {
+		return // steps are many; what came by the websocket shows them
 	}
 	d.say("%s %s %s %s", d.now(), d.paint.green("webhook    ◀"), summary(d.paint, n), d.paint.dim("signature ok, "+id))
 }
@@ -275,14 +269,19 @@ func (d *demo) now() string { return d.paint.dim(time.Now().Format("15:04:05.000
 func summary(paint palette, n relay.Notification) string {
 	text := paint.topic(fmt.Sprintf("%-42s", printable(n.Topic)))
 	e, err := n.Envelope()
-	switch {
-	case err != nil:
+	if err != nil {
 		return text
-	case e.Object.Error != "":
-		return text + " " + paint.red(printable(e.Object.Error))
-	case e.Object.State != "":
-		return text + " " + printable(e.Object.State)
-	default:
-		return text + " " + paint.dim(printable(e.Object.ID))
 	}
+	words := []string{printable(e.Object.State)}
+	if job := readJobEvent(n); job != nil {
+		words = append(words, printable(job.Object.InstanceID), printable(job.way()), printable(job.step()))
+	}
+	if e.Object.Error != "" {
+		words = append(words, paint.red(printable(e.Object.Error)))
+	}
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
+	if len(words) == 0 {
+		words = []string{paint.dim(printable(e.Object.ID))}
+	}
+	return text + " " + strings.Join(words, "  ")
 }

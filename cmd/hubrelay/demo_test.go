@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 func startDemo(t *testing.T, home, listen string, env ...string) *process {
 	t.Helper()
+	t.Cleanup(func() { endKeepers(t, home) }) // where the test has failed; it runs when the demo has ended
 	env = append(env, "XDG_CACHE_HOME="+home, "HOME="+home)
 	p := start(t, env, "demo", "--every", "50ms", "--listen", listen, "--admin", listen)
 	eventually(t, "an event at both ends", func() error { return atBothEnds(p.out.String()) })
@@ -46,17 +49,51 @@ func endDemo(t *testing.T, p *process, dir string, pid int) {
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the demo's folder is left: %v", err)
 	}
-	eventually(t, "its redis-server to end", func() error {
-		if !gone(pid) {
-			return fmt.Errorf("process %d is there", pid)
-		}
-		return nil
-	})
+	if !gone(pid) {
+		t.Errorf("its redis-server, process %d, is left", pid)
+	}
+	leavesNothing(t, dir)
 	if strings.Contains(p.out.String()+p.err.String(), "\x1b") {
 		t.Error("there are escape codes in what is no terminal")
 	}
 	if text := p.err.String(); text != "" {
 		t.Errorf("it complained:\n%s", text)
+	}
+}
+
+// worksIn lists the processes that name a folder or work in it.
+func worksIn(t *testing.T, dir string) []string {
+	t.Helper()
+	var list []string
+	for pid, args := range processes(t) {
+		cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)) // of one that has ended meanwhile there is none
+		if strings.Contains(args, dir+"/") || strings.HasPrefix(cwd, dir+"/") {
+			list = append(list, fmt.Sprintf("%d %s", pid, args))
+		}
+	}
+	return list
+}
+
+// leavesNothing waits for the last breath of what has ended: a keeper gives its lock back a little before.
+func leavesNothing(t *testing.T, dir string) {
+	t.Helper()
+	eventually(t, "nothing to be left", func() error {
+		if left := worksIn(t, dir); len(left) > 0 {
+			return fmt.Errorf("there are %v", left)
+		}
+		return nil
+	})
+}
+
+// movesByItself waits until the demo has moved an instance.
+func movesByItself(t *testing.T, p *process, dir string) {
+	t.Helper()
+	eventually(t, "the demo to move an instance", p.out.contains("completed  worker-1  server-1\n"))
+	if err := errors.Join(hasAll(p.out.String(), "migrate    ▶ worker-1 to server-1\n", "running  worker-1  server-3 → server-1  Copy files")...); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "servers", "server-1", "worker-1", "volumes", "data", "times.txt")); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -68,6 +105,7 @@ func TestDemo(t *testing.T) {
 	killed := startDemo(t, home, "127.0.0.1:0")
 	pid := demoRedis(t, dir)
 	takeCommands(t, killed)
+	movesByItself(t, killed, dir)
 
 	beside := startDemo(t, home, "127.0.0.1:0")
 	besidePID := demoRedis(t, dir+"-2")
@@ -75,11 +113,18 @@ func TestDemo(t *testing.T) {
 		t.Error("two demos share a redis-server")
 	}
 	killed.kill()
-	again := startDemo(t, home, "127.0.0.1:0")
-	if now := demoRedis(t, dir); now != pid {
-		t.Errorf("the demo after one that was killed has the redis-server %d, want %d", now, pid)
+	left := worksIn(t, dir)
+	if len(left) < 5 {
+		t.Errorf("a demo that is killed leaves its redis-server and its instances, not %v", left)
 	}
-	endDemo(t, again, dir, pid)
+	again := startDemo(t, home, "127.0.0.1:0")
+	eventually(t, "the next demo to end what was left", func() error {
+		if now := slices.DeleteFunc(worksIn(t, dir), func(one string) bool { return !slices.Contains(left, one) }); len(now) > 0 {
+			return fmt.Errorf("there are %v", now)
+		}
+		return nil
+	})
+	endDemo(t, again, dir, demoRedis(t, dir))
 	endDemo(t, beside, dir+"-2", besidePID)
 }
 
@@ -116,6 +161,32 @@ func takeCommands(t *testing.T, p *process) {
 		}
 		return nil
 	})
+	takeMigrations(t, p, exported[1:])
+}
+
+// takeMigrations pastes what the demo suggests about migrations into a shell.
+func takeMigrations(t *testing.T, p *process, env []string) {
+	t.Helper()
+	_, script, _ := strings.Cut(p.out.String(), "# move an instance")
+	script, _, ok := strings.Cut("#"+script, "Ctrl-C")
+	if !ok {
+		t.Fatal("it suggests no migration")
+	}
+	listener := start(t, env, "listen", "job.*", "container.instance.*")
+	eventually(t, "the listener to be connected", listener.err.contains("connected"))
+	shell := exec.Command("sh", "-eu", "-c", script)
+	shell.Env = append(os.Environ(), env...)
+	out, err := shell.CombinedOutput()
+	if err := errors.Join(append(hasAll(string(out), "Copy files", "completed", `"action":"migrate"`,
+		"Migrate instance shop-2 of container shop from server-2 to server-3", "shop       shop-1     server-2"), err)...); err != nil {
+		t.Errorf("%v:\n%s\n%s", err, script, out)
+	}
+	for _, part := range []string{
+		"state=new server=server-1 → server-2 instance=shop-1 id=", "step=Copy files: done server=server-1 → server-2 instance=shop-1",
+		"state=migrating server=server-2 job=", "state=running server=server-3 job=",
+	} {
+		eventually(t, "what listen says of it", listener.out.contains(part))
+	}
 }
 
 // TestWithoutRedisServer runs on a machine that has none.
@@ -136,10 +207,13 @@ func TestWithoutRedisServer(t *testing.T) {
 	if err := p.out.contains("redis-cli")(); err == nil {
 		t.Error("it suggests redis-cli for a Redis that nobody can reach")
 	}
+	dir := filepath.Join(home, fmt.Sprintf("hubrelay-demo-%d", os.Getuid()))
+	movesByItself(t, p, dir)
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(t); code != 0 {
 		t.Errorf("the demo ended with %d after SIGTERM", code)
 	}
+	leavesNothing(t, dir)
 
 	file := write(t, home, "hubrelay.yaml", setup{redis: fmt.Sprintf("data_dir: %q", filepath.Join(home, "data"))}.yaml())
 	_, errOut, code := call(t, env, "", "serve", "-c", file)

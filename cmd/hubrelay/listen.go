@@ -80,6 +80,16 @@ func describe(paint palette, at time.Time, n relay.Notification) string {
 	if e.Object.Error != "" {
 		b.WriteString(" " + paint.dim("error=") + paint.red(printable(e.Object.Error)))
 	}
+	if job := readJobEvent(n); job != nil {
+		part("step", job.step())
+		part("server", job.way())
+		if e.Object.ID != job.Object.InstanceID {
+			part("instance", job.Object.InstanceID)
+		}
+		if e.Object.ID != job.Object.JobID {
+			part("job", job.Object.JobID)
+		}
+	}
 	part("id", e.Object.ID)
 	part("hub", e.Context.HubID)
 	part("containers", strings.Join(e.Context.Containers, ","))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -98,15 +97,6 @@ func waitForJob(ctx context.Context, std streams, c *client.Client, id string, a
 	return err
 }
 
-// jobEvent is what the pipeline tells of a job.
-type jobEvent struct {
-	Object struct {
-		JobID string         `json:"job_id"`
-		State relay.JobState `json:"state"`
-		Task  *relay.JobTask `json:"task"`
-	} `json:"object"`
-}
-
 // followJob calls show whenever something is known of a job, and returns it when it is over. The pipeline tells most of
 // it; the job itself is looked at when the pipeline begins, when its state changes, and now and then.
 func followJob(ctx context.Context, c *client.Client, id string, show func(relay.Job)) (relay.Job, error) {
@@ -167,8 +157,8 @@ func hearOfJob(ctx context.Context, c *client.Client, id string, changed func(),
 		if err != nil {
 			return err
 		}
-		var e jobEvent
-		if json.Unmarshal(n.Data, &e) != nil || e.Object.JobID != id {
+		e := readJobEvent(n)
+		if e == nil || e.Object.JobID != id {
 			continue
 		}
 		if e.Object.Task == nil {

@@ -92,7 +92,7 @@ func (ks *keepers) stop(ctx context.Context, p place) error {
 		return err
 	}
 	stopped, err := poll(ctx, stopWithin, func() (bool, error) {
-		running, err := kept(p.home())
+		running, err := Kept(p.home())
 		return !running, err
 	})
 	ks.alive(0)
@@ -109,7 +109,7 @@ func (ks *keepers) start(ctx context.Context, p place, steady bool) error {
 	if err != nil || len(c.Command) == 0 {
 		return p.overtaken(err)
 	}
-	running, err := kept(p.home())
+	running, err := Kept(p.home())
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (ks *keepers) start(ctx context.Context, p place, steady bool) error {
 	started, err := poll(ctx, ks.steady+startWithin, func() (bool, error) {
 		// Whether it lives is asked first: what it did before its end shows in the answers to the other questions.
 		alive := pid == 0 || ks.alive(pid)
-		running, err := kept(p.home())
+		running, err := Kept(p.home())
 		if err != nil || running && !steady {
 			return running, err
 		}
@@ -167,7 +167,7 @@ func (ks *keepers) resume(p place) error {
 			return err
 		}
 	}
-	if running, err := kept(p.home()); running || err != nil {
+	if running, err := Kept(p.home()); running || err != nil {
 		return err
 	}
 	_, err = ks.spawn(p)

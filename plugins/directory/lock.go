@@ -37,8 +37,8 @@ func takeLock(path string) (f *os.File, taken bool, err error) {
 	return nil, false, cmp.Or(err, f.Close())
 }
 
-// kept tells whether a keeper works in the folder of an instance.
-func kept(home string) (bool, error) {
+// Kept tells whether a keeper works in the folder of an instance, wherever that has been moved.
+func Kept(home string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(home, fileLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -135,14 +135,14 @@ func (r *rig) write(path, contents string) {
 func (r *rig) stopAll() {
 	homes, _ := filepath.Glob(filepath.Join(filepath.Dir(r.a), "*", "*"))
 	for _, home := range homes {
-		running, _ := kept(home)
+		running, _ := Kept(home)
 		if !running {
 			continue
 		}
 		if err := os.Rename(home, home+".gone"); err != nil {
 			r.t.Error(err)
 		}
-		r.until("the keeper ends", func() bool { running, _ := kept(home + ".gone"); return !running })
+		r.until("the keeper ends", func() bool { running, _ := Kept(home + ".gone"); return !running })
 	}
 	r.until("keepers are reaped", func() bool { r.d.keepers.alive(0); return len(r.d.keepers.pids) == 0 })
 }
@@ -178,12 +178,12 @@ func (r *rig) configure(servers ...relay.Server) {
 // running waits until a server's instance runs, and is the only one that does.
 func (r *rig) running(path string) {
 	r.t.Helper()
-	r.until("a keeper works in "+path, func() bool { ok, err := kept(filepath.Join(path, "i")); return ok && err == nil })
+	r.until("a keeper works in "+path, func() bool { ok, err := Kept(filepath.Join(path, "i")); return ok && err == nil })
 	other := r.a
 	if path == r.a {
 		other = r.b
 	}
-	if ok, _ := kept(filepath.Join(other, "i")); ok {
+	if ok, _ := Kept(filepath.Join(other, "i")); ok {
 		r.t.Errorf("a keeper works in %s too", other)
 	}
 	before, _ := os.ReadFile(filepath.Join(path, "i/volumes/data/now"))

@@ -204,6 +204,7 @@ func (v *move) stop(ctx context.Context, f found) error {
 	if err := v.note.write(v.src); err != nil {
 		return err
 	}
+	v.report(relay.Progress{Step: stepStop})
 	if err := v.driver.keepers.stop(ctx, v.src); err != nil {
 		return err
 	}
@@ -295,6 +296,7 @@ func (v *move) start(ctx context.Context, f found) error {
 	if err := v.dst.unmark(fileStop); err != nil {
 		return err
 	}
+	v.report(relay.Progress{Step: stepStart})
 	err := v.driver.keepers.start(ctx, v.dst, f.srcInstance)
 	switch {
 	case err == nil || errors.Is(err, relay.ErrSuperseded) || ctx.Err() != nil:

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hubrelay/hubrelay/plugins/directory"
+	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+// demoServers are folders below one of the demo's.
+var demoServers = []string{"server-1", "server-2", "server-3", "server-4", "server-5"}
+
+// demoInventory is what a reader finds in the demo's folder. It takes the folders of the servers.
+const demoInventory = `clusters:
+  production:
+    servers:
+      server-1: {path: %[1]q}
+      server-2: {path: %[2]q}
+      server-3: {path: %[3]q}
+  staging:
+    servers:
+      server-4: {path: %[4]q}
+      server-5: {path: %[5]q}
+containers:
+  shop: {hub_id: demo, account_id: acme, environment_id: live, stateful: true, instances: {shop-1: {server_id: server-1}, shop-2: {server_id: server-2}}}
+  worker: {hub_id: demo, account_id: acme, environment_id: live, stateful: true, instances: {worker-1: {server_id: server-3}}}
+  preview: {hub_id: demo, account_id: acme, environment_id: test, stateful: true, instances: {preview-1: {server_id: server-4}}}
+`
+
+// demoInstance makes the instances: each writes the time once a second.
+const demoInstance = `{
+  "command": ["/bin/sh", "-c", "while sleep 1; do date >> volumes/data/times.txt; done"],
+  "env": {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+}
+`
+
+// demoVolume is how much an instance brings along, in bytes.
+const demoVolume = 4 << 20
+
+// demoMoves are the instances that the demo moves by itself, each around its servers. Those of the shop are the reader's.
+var demoMoves = []struct {
+	container, instance string
+	servers             []string
+}{
+	{"worker", "worker-1", []string{"server-1", "server-2", "server-3"}},
+	{"preview", "preview-1", []string{"server-5", "server-4"}},
+}
+
+const (
+	demoFirstMove = 5 * time.Second
+	demoNextMove  = 20 * time.Second
+	// demoEnding bounds how long instances may take to end.
+	demoEnding = 20 * time.Second
+)
+
+func (d *demo) servers() string { return filepath.Join(d.dir, "servers") }
+
+// makeServers makes the folders of the servers with the instances, and the inventory that names them.
+func (d *demo) makeServers() error {
+	paths := make([]any, len(demoServers))
+	for i, server := range demoServers {
+		path := filepath.Join(d.servers(), server)
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return err
+		}
+		paths[i] = path
+	}
+	if err := os.WriteFile(filepath.Join(d.dir, "inventory.yaml"), fmt.Appendf(nil, demoInventory, paths...), 0o600); err != nil {
+		return err
+	}
+	for _, at := range []string{"server-1/shop-1", "server-2/shop-2", "server-3/worker-1", "server-4/preview-1"} {
+		home := filepath.Join(d.servers(), at)
+		if err := os.MkdirAll(filepath.Join(home, "volumes", "data"), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(home, "volumes", "data", "ballast"), make([]byte, demoVolume), 0o600); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(home, "instance.json"), []byte(demoInstance), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clear ends what a demo that was killed has left in the folder.
+func (d *demo) clear(ctx context.Context, log *slog.Logger) error {
+	d.endServers(log)
+	data := filepath.Join(d.dir, "data")
+	if _, err := os.Stat(data); err != nil {
+		return nil // there is none, or starting in it says why not
+	}
+	server, err := embedded.Start(ctx, embedded.Options{DataDir: data})
+	if err == nil {
+		err = server.Close(ctx)
+	}
+	if err != nil && !errors.Is(err, embedded.ErrNoBinary) {
+		return fmt.Errorf("end the redis-server of an earlier demo: %w", err)
+	}
+	return os.RemoveAll(data)
+}
+
+// endServers ends the instances and removes them. Keepers end, and none starts, where the folder of an instance is no more.
+func (d *demo) endServers(log *slog.Logger) {
+	ended, err := os.MkdirTemp(d.dir, "ended-")
+	if err == nil {
+		err = os.Rename(d.servers(), filepath.Join(ended, "servers"))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	homes, e := filepath.Glob(filepath.Join(ended, "servers", "*", "*"))
+	err = cmp.Or(err, e)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(demoEnding); len(homes) > 0 && err == nil; {
+		kept, e := directory.Kept(homes[0])
+		switch {
+		case e != nil:
+			err = e
+		case !kept:
+			homes = homes[1:]
+			continue
+		case time.Now().After(late):
+			err = errors.New("a keeper does not end")
+		default:
+			<-tick.C
+		}
+	}
+	if err = cmp.Or(err, os.RemoveAll(ended)); err != nil {
+		log.Warn("instances of the demo were not removed", "folder", ended, "error", err)
+	}
+}
+
+// migrate moves an instance now and then, as an operator of the platform would.
+func (d *demo) migrate(ctx context.Context) {
+	timer := time.NewTimer(demoFirstMove)
+	defer timer.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		one := demoMoves[n%len(demoMoves)]
+		to := one.servers[n/len(demoMoves)%len(one.servers)]
+		d.say("%s %s %s to %s", d.now(), d.paint.yellow("migrate    ▶"), d.paint.bold(one.instance), d.paint.bold(to))
+		_, err := d.client.Migrate(ctx, client.Migration{Container: one.container, Instance: one.instance, Destination: to, CopyVolumes: true})
+		if err != nil && ctx.Err() == nil {
+			d.say("%s %s %v", d.now(), d.paint.red("refused    ▶"), err)
+		}
+		timer.Reset(demoNextMove)
+	}
+}
