@@ -23,6 +23,7 @@ const (
 	rolePlugin   = "plugin"
 	roleEcho     = "echo"
 	roleDriver   = "driver"
+	roleMover    = "mover"
 )
 
 func play(role string, args []string) error {
@@ -44,6 +45,8 @@ func play(role string, args []string) error {
 		return playEcho(args)
 	case roleDriver:
 		return playDriver()
+	case roleMover:
+		return playMover(lines, args)
 	default:
 		return fmt.Errorf("there is no role %q", role)
 	}

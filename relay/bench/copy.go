@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/hubrelay/hubrelay/plugins/directory"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	copyRounds = 3
+	copyHuge   = 4 << 30
+)
+
+// measureCopy lets the directory driver move an instance to and fro, and `cp -a` copy the same files in turns. Of each the
+// best round counts. The driver's time is from the beginning of its copy to the end, checksums included.
+func measureCopy(ctx context.Context, r *rig) ([]row, error) {
+	var rows []row
+	for _, volume := range []struct {
+		name        string
+		files, size int
+		bar         float64
+	}{
+		{"1 GiB in 8 files", 8, 128 << 20, 0.8},
+		{"1 GiB in 8,000 files", 8000, 128 << 10, 0.8},
+	} {
+		ours, cp, _, err := r.copies(ctx, copyRounds, volume.files, volume.size)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, newRow("volume copied, "+volume.name, ours, "MB/s", "cp -a", cp).ratioAtLeast(volume.bar))
+	}
+	ours, cp, memory, err := r.copies(ctx, 1, 1, copyHuge)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(os.Stderr, "copy: 4 GiB at %.0f MB/s, cp %.0f\n", ours, cp)
+	return append(rows, newRow("most memory of the driver, a volume of 4 GiB", memory, "MiB", "the volume", copyHuge>>20).atMost(64)), nil
+}
+
+// copies returns the throughput of the driver and of cp in MB/s, and the most memory that the driver held in MiB.
+func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, memory float64, err error) {
+	dir, err := os.MkdirTemp(r.dir, "copy")
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o700), os.Mkdir(filepath.Join(dir, "b"), 0o700)); err != nil {
+		return 0, 0, 0, err
+	}
+	if err := fillVolume(filepath.Join(dir, "a", "i", "volumes", "data"), files, size); err != nil {
+		return 0, 0, 0, err
+	}
+	mover, err := startRole(ctx, roleMover, dir)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer mover.stop()
+	megabytes := float64(files) * float64(size) / 1e6
+	from, to := "a", "b"
+	for range rounds {
+		target := filepath.Join(dir, "cp")
+		took, err := timeOf(func() error {
+			return exec.CommandContext(ctx, "cp", "-a", filepath.Join(dir, from, "i"), target).Run()
+		})
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		cp = max(cp, megabytes/took.Seconds())
+		if err := os.RemoveAll(target); err != nil {
+			return 0, 0, 0, err
+		}
+		answer, err := mover.ask(from, to)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		seconds, err := strconv.ParseFloat(answer, 64)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		ours = max(ours, megabytes/seconds)
+		from, to = to, from
+	}
+	memory, err = memoryMiB(mover.cmd.Process.Pid, "VmHWM")
+	return ours, cp, memory, err
+}
+
+// fillVolume writes files of random bytes, a hundred in a folder.
+func fillVolume(dir string, files, size int) error {
+	for i := range files {
+		folder := filepath.Join(dir, strconv.Itoa(i/100))
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return err
+		}
+		f, err := os.Create(filepath.Join(folder, strconv.Itoa(i)))
+		if err != nil {
+			return err
+		}
+		_, err = io.CopyN(f, rand.Reader, int64(size))
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// playMover moves an instance between two folders as it is told, and prints how long the copy took in seconds.
+func playMover(lines *bufio.Scanner, args []string) error {
+	driver := directory.New(directory.Options{})
+	for lease := int64(1); ; lease++ {
+		told, err := heard(lines)
+		if err != nil {
+			return nil //nolint:nilerr // its input has ended, and so does it
+		}
+		var from, to string
+		if _, err := fmt.Sscan(told, &from, &to); err != nil {
+			return err
+		}
+		server := func(name string) relay.Server {
+			return relay.Server{ID: name, Settings: []byte(`{"path":"` + filepath.Join(args[0], name) + `"}`)}
+		}
+		var began, ended time.Time
+		err = driver.Migrate(context.Background(), relay.Migration{
+			JobID: "job", Lease: lease, Instance: "i", Stateful: true, CopyVolumes: true, Source: server(from), Destination: server(to),
+		}, func(p relay.Progress) {
+			switch {
+			case p.Step == "copy" && p.Completed:
+				ended = time.Now()
+			case p.Step == "stop" && p.Completed:
+				began = time.Now()
+			}
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Println(ended.Sub(began).Seconds())
+	}
+}
