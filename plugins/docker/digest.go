@@ -1,0 +1,104 @@
+package docker
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// summer passes a tar stream on and works out the digest of what is in it: of every entry its name, kind, owner, mode,
+// time, target, attributes and contents.
+type summer struct {
+	io.Reader
+	pipe   *io.PipeWriter
+	result chan summed
+}
+
+type summed struct {
+	digest string
+	err    error
+}
+
+func newSummer(r io.Reader) *summer {
+	in, out := io.Pipe()
+	s := &summer{Reader: io.TeeReader(r, out), pipe: out, result: make(chan summed, 1)}
+	go func() {
+		digest, err := digestOf(in)
+		_ = in.CloseWithError(err) // a reader that goes on is told, or reads in vain
+		s.result <- summed{digest, err}
+	}()
+	return s
+}
+
+// end returns the digest once nothing more is read, or because of why reading ended.
+func (s *summer) end(why error) (string, error) {
+	_ = s.pipe.CloseWithError(why) // it never fails
+	r := <-s.result
+	return r.digest, r.err
+}
+
+func digestOf(r io.Reader) (string, error) {
+	tail := &tailReader{Reader: r}
+	entries, sum := tar.NewReader(tail), sha256.New()
+	for {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		addHeader(sum, h)
+		if _, err := io.Copy(sum, entries); err != nil {
+			return "", err
+		}
+	}
+	if _, err := io.Copy(io.Discard, tail); err != nil {
+		return "", err
+	}
+	if !tail.complete() {
+		return "", errors.New("the files ended before their end") // Docker ends its answer like that when it cannot go on
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+func addHeader(sum hash.Hash, h *tar.Header) {
+	_, _ = fmt.Fprintf(sum, "%q %c %o %d:%d %d %q %d %d,%d\n", path.Clean(h.Name), h.Typeflag, h.Mode, h.Uid, h.Gid,
+		h.ModTime.Unix(), h.Linkname, h.Size, h.Devmajor, h.Devminor)
+	for _, key := range slices.Sorted(maps.Keys(h.PAXRecords)) {
+		if strings.HasPrefix(key, "SCHILY.xattr.") {
+			_, _ = fmt.Fprintf(sum, "%q=%q\n", key, h.PAXRecords[key])
+		}
+	}
+}
+
+// tailReader tells whether what it has read ends as a tar archive does, with two blocks of zeros.
+type tailReader struct {
+	io.Reader
+	zeros int
+}
+
+func (t *tailReader) Read(p []byte) (int, error) {
+	n, err := t.Reader.Read(p)
+	for i := n - 1; ; i-- {
+		if i < 0 {
+			t.zeros += n
+			break
+		}
+		if p[i] != 0 {
+			t.zeros = n - 1 - i
+			break
+		}
+	}
+	return n, err
+}
+
+func (t *tailReader) complete() bool { return t.zeros >= 1024 }

@@ -1,0 +1,153 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Name is what the driver calls itself.
+const Name = "docker"
+
+// The steps of a migration.
+const (
+	stepClaim   = "claim"
+	stepCheck   = "check"
+	stepImage   = "image"
+	stepPrepare = "prepare"
+	stepStop    = "stop"
+	stepCopy    = "copy"
+	stepVerify  = "verify"
+	stepStart   = "start"
+	stepSwitch  = "switch"
+	stepClean   = "clean"
+)
+
+// Config is what an operator writes for the driver.
+type Config struct {
+	// HealthTimeout bounds how long an instance may take to become healthy at the destination.
+	HealthTimeout Duration `json:"health_timeout"`
+	// Settle is for how long an instance without a health check must run there to be taken for healthy.
+	Settle Duration `json:"settle"`
+	// KeepSourceVolumes leaves the volumes at the source after their contents were moved.
+	KeepSourceVolumes bool `json:"keep_source_volumes"`
+}
+
+// DefaultConfig is what holds for keys that are not written.
+func DefaultConfig() Config {
+	return Config{HealthTimeout: Duration(2 * time.Minute), Settle: Duration(3 * time.Second)}
+}
+
+// Validate refuses times that make no sense.
+func (c Config) Validate() error {
+	for _, d := range []struct {
+		key   string
+		value Duration
+	}{{"health_timeout", c.HealthTimeout}, {"settle", c.Settle}} {
+		if d.value <= 0 || d.value > Duration(24*time.Hour) {
+			return fmt.Errorf("%s must be above zero and at most 24h", d.key)
+		}
+	}
+	if c.Settle > c.HealthTimeout {
+		return errors.New("settle must not be above health_timeout")
+	}
+	return nil
+}
+
+// Duration is a time.Duration that is written as "90s" or "2m".
+type Duration time.Duration
+
+// UnmarshalJSON reads it.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	var s string
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("%s is not a time such as \"90s\"", data)
+	}
+	v, err := time.ParseDuration(s)
+	*d = Duration(v)
+	return err
+}
+
+// Driver moves instances between Docker hosts. See the package's comment.
+type Driver struct {
+	config  *Config
+	between func(point string) // for tests: called between any two steps
+}
+
+var _ relay.Driver = (*Driver)(nil)
+
+// New makes a driver. The configuration is read when a migration begins.
+func New(config *Config) *Driver {
+	return &Driver{config: config, between: func(string) {}}
+}
+
+// Describe tells the steps.
+func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
+	return relay.DriverDescription{Name: Name, Steps: []relay.MigrationStep{
+		{ID: stepClaim, Caption: "Claim both servers"},
+		{ID: stepCheck, Caption: "Check what the destination has"},
+		{ID: stepImage, Caption: "Copy the image"},
+		{ID: stepPrepare, Caption: "Create on the destination"},
+		{ID: stepStop, Caption: "Stop on the source"},
+		{ID: stepCopy, Caption: "Copy volumes"},
+		{ID: stepVerify, Caption: "Verify checksums"},
+		{ID: stepStart, Caption: "Start and wait for health"},
+		{ID: stepSwitch, Caption: "Switch to the destination"},
+		{ID: stepClean, Caption: "Remove from the source"},
+	}}, nil
+}
+
+// Configure checks the servers' settings. It does not ask the hosts: one that is down concerns its own migrations alone.
+func (d *Driver) Configure(_ context.Context, servers []relay.Server) error {
+	hosts := make(map[string]string, len(servers))
+	for _, s := range servers {
+		c, err := readSettings(s)
+		if err != nil {
+			return err
+		}
+		if other, ok := hosts[c.Host]; ok {
+			return fmt.Errorf("server %s: host %q is that of server %s already", s.ID, c.Host, other)
+		}
+		hosts[c.Host] = s.ID
+		for _, instance := range s.Instances {
+			if err := checkInstance(instance); err != nil {
+				return fmt.Errorf("server %s: %w", s.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Close has nothing to release.
+func (d *Driver) Close() error { return nil }
+
+// Migrate moves an instance, as relay.Driver says.
+func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) (err error) {
+	if err := checkInstance(m.Instance); err != nil {
+		return err
+	}
+	if m.Lease <= 0 {
+		return fmt.Errorf("lease %d is not above zero", m.Lease)
+	}
+	v := &move{
+		Migration: m, config: *d.config, driver: d, report: report,
+		log: slog.Default().With("instance", m.Instance, "job", m.JobID), // the daemon's log
+	}
+	for _, side := range []struct {
+		server relay.Server
+		to     **host
+	}{{m.Source, &v.src}, {m.Destination, &v.dst}} {
+		h, err := openHost(side.server, m.Instance, m.Lease)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = h.api.Close() }() // there is nothing left to be written
+		*side.to = h
+	}
+	return oneLine(v.run(ctx))
+}

@@ -1,0 +1,60 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+)
+
+// healthy waits until the instance is what its health check calls healthy or, where it has none, has run for a while.
+func (v *move) healthy(ctx context.Context, name string) error {
+	deadline := time.Now().Add(time.Duration(v.config.HealthTimeout))
+	var runs time.Time // since when it was seen to run
+	for {
+		c, err := v.dst.inspect(ctx, name)
+		if err != nil {
+			return v.at(v.dst, err)
+		}
+		s := c.State
+		checked := s.Health != nil && s.Health.Status != container.NoHealthcheck
+		switch {
+		case !s.Running || s.Restarting || c.RestartCount > 0:
+			return fmt.Errorf("the instance does not stay up on server %s: its command has ended with status %d%s", v.dst.server, s.ExitCode, quoted(s.Error))
+		case checked && s.Health.Status == container.Healthy:
+			return nil
+		case checked && s.Health.Status == container.Unhealthy:
+			return fmt.Errorf("the instance is unhealthy on server %s%s", v.dst.server, lastCheck(s.Health))
+		case runs.IsZero():
+			runs = time.Now()
+		case !checked && time.Since(runs) >= time.Duration(v.config.Settle):
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s", v.dst.server, time.Duration(v.config.HealthTimeout), lastCheck(s.Health))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// lastCheck is what the health check has said last.
+func lastCheck(h *container.Health) string {
+	if h == nil || len(h.Log) == 0 || h.Log[len(h.Log)-1] == nil {
+		return ""
+	}
+	return quoted(h.Log[len(h.Log)-1].Output)
+}
+
+// quoted appends what a program has said, in one short line.
+func quoted(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf(": %.200q", text)
+}

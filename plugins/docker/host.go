@@ -1,0 +1,300 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// patience bounds every request that is no stream. Docker does nothing to a container while files are copied from or to
+// it: a request may have to wait until the connection of an overtaken process has ended.
+const patience = 2 * time.Minute
+
+// host is a Docker host as one lease of an instance sees it.
+type host struct {
+	server   string
+	instance string
+	lease    int64
+	api      *client.Client
+}
+
+func openHost(s relay.Server, instance string, lease int64) (*host, error) {
+	c, err := readSettings(s)
+	if err != nil {
+		return nil, err
+	}
+	api, err := c.open()
+	if err != nil {
+		return nil, fmt.Errorf("server %s: %w", s.ID, err)
+	}
+	return &host{server: s.ID, instance: instance, lease: lease, api: api}, nil
+}
+
+// Labels of the volumes that the driver makes.
+const (
+	labelClaim = "hubrelay.claim" // the instance
+	labelLease = "hubrelay.lease"
+	labelJob   = "hubrelay.job"
+)
+
+// marker is the name of the volume that says that a lease has claimed the instance.
+func (h *host) marker(lease int64) string {
+	return fmt.Sprintf("hubrelay.lease.%s.%d", h.instance, lease)
+}
+
+// claim makes the host that of the lease, for as long as no higher one comes. Claims are only ever added, and the highest
+// counts, so that no two of them can undo each other.
+func (h *host) claim(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	labels := map[string]string{labelClaim: h.instance, labelLease: strconv.FormatInt(h.lease, 10)}
+	if _, err := h.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: h.marker(h.lease), Labels: labels}); err != nil {
+		return err
+	}
+	leases, err := h.leases(ctx)
+	if err != nil {
+		return err
+	}
+	highest := max(slices.Max(append(leases, 0)), h.lease)
+	for _, n := range leases {
+		if n < highest { // what cannot be removed now does no harm
+			_, _ = h.api.VolumeRemove(ctx, h.marker(n), client.VolumeRemoveOptions{})
+		}
+	}
+	if highest > h.lease {
+		return relay.ErrSuperseded
+	}
+	return nil
+}
+
+func (h *host) leases(ctx context.Context) ([]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	list, err := h.api.VolumeList(ctx, client.VolumeListOptions{Filters: client.Filters{}.Add("label", labelClaim+"="+h.instance)})
+	if err != nil {
+		return nil, err
+	}
+	var leases []int64
+	for _, v := range list.Items {
+		if n, err := strconv.ParseInt(v.Labels[labelLease], 10, 64); err == nil && v.Name == h.marker(n) {
+			leases = append(leases, n)
+		}
+	}
+	return leases, nil
+}
+
+// check returns ErrSuperseded if there is a higher lease.
+func (h *host) check(ctx context.Context) error {
+	leases, err := h.leases(ctx)
+	if err == nil && slices.Max(append(leases, 0)) > h.lease {
+		return relay.ErrSuperseded
+	}
+	return err
+}
+
+// The kinds of containers that are on their way, by what stands behind the instance in their names.
+const (
+	kindLeaving  = "leaving"  // at the source: stopped, or about to be; the destination has not been started
+	kindLeft     = "left"     // at the source: stopped; the destination may run
+	kindArriving = "arriving" // at the destination: what the instance will be
+	kindCarrier  = "carrier"  // at both: never started, has the volumes for copying
+)
+
+// work is the name of a container on its way. It carries the lease, and a higher lease takes the container over by
+// renaming it, so that what an overtaken process asks for by its own name fails.
+func (h *host) work(kind string) string { return fmt.Sprintf("%s.%s-%d", h.instance, kind, h.lease) }
+
+// ticket is what has to be known of a source to put it back. It is part of the name, since nothing else can be changed
+// together with that.
+type ticket struct {
+	job     string // see jobTag
+	arrival string // the first digits of the id of the container at the destination
+	up      bool
+	policy  container.RestartPolicy
+}
+
+func (t ticket) String() string {
+	state, policy := "down", cmp.Or(string(t.policy.Name), "no")
+	if t.up {
+		state = "up"
+	}
+	if t.policy.MaximumRetryCount > 0 {
+		policy += "-" + strconv.Itoa(t.policy.MaximumRetryCount)
+	}
+	return strings.Join([]string{t.job, t.arrival, state, policy}, ".")
+}
+
+func jobTag(job string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(job)))[:8] }
+
+func shortID(id string) string { return id[:min(12, len(id))] }
+
+// box is a container as a list shows it.
+type box struct {
+	id, name, kind string
+	lease          int64
+	ticket         ticket
+	suffix         string
+}
+
+var workForm = regexp.MustCompile(`^(leaving|left|arriving|carrier)-([0-9]{1,18})` +
+	`(\.([0-9a-f]{8})\.([0-9a-f]{12})\.(up|down)\.(no|always|unless-stopped|on-failure)(?:-([0-9]{1,9}))?)?$`)
+
+// read tells what a container of this name is to the instance, if anything.
+func (h *host) read(id, name string) (box, bool) {
+	b := box{id: id, name: name}
+	if name == h.instance {
+		return b, true
+	}
+	rest, ok := strings.CutPrefix(name, h.instance+".")
+	m := workForm.FindStringSubmatch(rest)
+	if !ok || m == nil {
+		return b, false
+	}
+	b.kind, b.suffix = m[1], m[3]
+	if away := b.kind == kindLeaving || b.kind == kindLeft; away != (b.suffix != "") {
+		return b, false
+	}
+	b.lease, _ = strconv.ParseInt(m[2], 10, 64) // the form leaves digits only
+	count, _ := strconv.Atoi(m[8])
+	b.ticket = ticket{job: m[4], arrival: m[5], up: m[6] == "up", policy: container.RestartPolicy{
+		Name: container.RestartPolicyMode(m[7]), MaximumRetryCount: count,
+	}}
+	return b, true
+}
+
+// boxes are the containers of the instance at a host; nil where there is none.
+type boxes struct{ home, away, arriving, carrier *box }
+
+func (b *boxes) of(kind string) **box {
+	switch kind {
+	case kindArriving:
+		return &b.arriving
+	case kindCarrier:
+		return &b.carrier
+	case "":
+		return &b.home
+	}
+	return &b.away
+}
+
+// look finds the containers of the instance, and takes over what lower leases have left.
+func (h *host) look(ctx context.Context) (boxes, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var err error
+	for range 5 {
+		if err = h.check(ctx); err != nil {
+			return boxes{}, err
+		}
+		var found boxes
+		if found, err = h.takeOver(ctx); err == nil || !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+			return found, err
+		}
+	}
+	return boxes{}, err
+}
+
+func (h *host) takeOver(ctx context.Context) (boxes, error) {
+	var found boxes
+	list, err := h.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("name", h.instance)})
+	if err != nil {
+		return found, err
+	}
+	var all []box
+	for _, c := range list.Items {
+		for _, name := range c.Names { // links give a container more names
+			if b, ok := h.read(c.ID, strings.TrimPrefix(name, "/")); ok {
+				all = append(all, b)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b box) int { return cmp.Compare(b.lease, a.lease) })
+	for _, b := range all {
+		at := found.of(b.kind)
+		switch {
+		case b.lease > h.lease:
+			return found, relay.ErrSuperseded
+		case *at != nil && *at == found.away:
+			return found, fmt.Errorf("server %s has the instance twice, as %s and as %s; remove the one that is wrong", h.server, found.away.name, b.name)
+		case *at != nil: // made by an overtaken process that did not know it yet
+			if err := h.remove(ctx, b.name, true); err != nil {
+				return found, err
+			}
+			continue
+		case b.kind != "" && b.lease < h.lease:
+			name := h.work(b.kind) + b.suffix
+			if err := h.rename(ctx, b.name, name); err != nil {
+				return found, err
+			}
+			b.name, b.lease = name, h.lease
+		}
+		*at = &b
+	}
+	return found, nil
+}
+
+func (h *host) rename(ctx context.Context, from, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := h.api.ContainerRename(ctx, from, client.ContainerRenameOptions{NewName: to})
+	return err
+}
+
+// remove removes a container, if it is there, and asks for its anonymous volumes to go with it.
+func (h *host) remove(ctx context.Context, name string, anonymous bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := h.api.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: anonymous})
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (h *host) inspect(ctx context.Context, name string) (container.InspectResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	r, err := h.api.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+	if err == nil && (r.Container.State == nil || r.Container.Config == nil || r.Container.HostConfig == nil) {
+		err = fmt.Errorf("server %s says too little of container %s", h.server, name)
+	}
+	return r.Container, err
+}
+
+// oneLine makes a sentence of an error; its kind stays.
+func oneLine(err error) error {
+	if err == nil || !strings.ContainsAny(err.Error(), "\r\n") {
+		return err
+	}
+	flat := lineError{err: err, text: strings.Join(strings.Fields(err.Error()), " ")}
+	if relay.IsUnsettled(err) {
+		return relay.Unsettled(flat)
+	}
+	return flat
+}
+
+type lineError struct {
+	err  error
+	text string
+}
+
+func (e lineError) Error() string { return e.text }
+func (e lineError) Unwrap() error { return e.err }
+
+// isStopped tells whether ctx, not the error of a request within it, is why there is an error.
+func isStopped(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && !errors.Is(err, relay.ErrSuperseded)
+}

@@ -1,0 +1,127 @@
+package docker
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// copyImage gives the destination the image of the instance. It stays there, whatever becomes of the migration.
+func (v *move) copyImage(ctx context.Context, f found) error {
+	if f.src.home == nil {
+		return nil
+	}
+	c, err := v.src.inspect(ctx, v.Instance)
+	if err != nil {
+		return v.at(v.src, err)
+	}
+	id := c.Image
+	_, err = v.dst.api.ImageInspect(ctx, id)
+	if errdefs.IsNotFound(err) {
+		id, err = v.sendImage(ctx, id)
+	}
+	if err != nil {
+		return fmt.Errorf("the image %s cannot be had on server %s: %w", c.Config.Image, v.dst.server, err)
+	}
+	v.image, err = v.nameImage(ctx, id, c.Config.Image)
+	return v.at(v.dst, err)
+}
+
+// nameImage returns what the image is called at the destination: by its name, where that is free or means this image.
+func (v *move) nameImage(ctx context.Context, id, name string) (string, error) {
+	if strings.HasPrefix(name, "sha256:") || strings.Contains(name, "@") {
+		return id, nil
+	}
+	there, err := v.dst.api.ImageInspect(ctx, name)
+	switch {
+	case errdefs.IsNotFound(err):
+		if _, err := v.dst.api.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name}); err != nil {
+			return "", err
+		}
+	case err != nil:
+		return "", err
+	case there.ID != id:
+		return id, nil
+	}
+	return name, nil
+}
+
+// sendImage saves the image at the source and loads it at the destination, and returns its id there.
+func (v *move) sendImage(ctx context.Context, id string) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	at, err := v.src.api.ImageInspect(ctx, id)
+	if err != nil {
+		return "", v.at(v.src, err)
+	}
+	saved, err := v.src.api.ImageSave(ctx, []string{id})
+	if err != nil {
+		return "", v.at(v.src, err)
+	}
+	counted := &meter{reader: saved, step: stepImage, total: at.Size, report: v.report}
+	loaded, err := v.dst.api.ImageLoad(ctx, counted)
+	if err == nil {
+		id, err = readLoaded(loaded, id)
+		err = errors.Join(err, loaded.Close())
+	}
+	_ = saved.Close() // what matters has been read
+	if counted.err != nil {
+		return "", v.at(v.src, counted.err)
+	}
+	return id, err
+}
+
+// readLoaded reads what Docker says while it loads an image, and returns the image's id.
+func readLoaded(r io.Reader, id string) (string, error) {
+	d := json.NewDecoder(bufio.NewReader(r))
+	for {
+		var line struct {
+			Stream string `json:"stream"`
+			Error  string `json:"error"`
+		}
+		switch err := d.Decode(&line); {
+		case errors.Is(err, io.EOF):
+			return id, nil
+		case err != nil:
+			return id, err
+		case line.Error != "":
+			return id, errors.New(line.Error)
+		}
+		if loaded, ok := strings.CutPrefix(line.Stream, "Loaded image ID: "); ok {
+			id = strings.TrimSpace(loaded)
+		}
+	}
+}
+
+// meter reports how much was read, and remembers why reading has failed.
+type meter struct {
+	reader io.Reader
+	step   string
+	done   int64
+	total  int64
+	shown  int64
+	report func(relay.Progress)
+	err    error
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.reader.Read(p)
+	m.done += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		m.err = err
+	}
+	if m.done-m.shown >= 1<<20 || err != nil {
+		m.shown = m.done
+		m.report(relay.Progress{Step: m.step, Bytes: m.done, Total: max(m.total, m.done)})
+	}
+	return n, err
+}

@@ -1,0 +1,284 @@
+//go:build linux
+
+package docker
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The tests that need Docker run where this is set, as `make test-docker` does. They start two dockerd of their own.
+const dockerVariable = "HUBRELAY_TEST_DOCKER"
+
+// The test binary runs itself as a driver that can be killed.
+const roleVariable = "HUBRELAY_TEST_ROLE"
+
+// The two Docker hosts of all tests; nil where the variable is not set.
+var hostA, hostB *daemon
+
+// archive is the file from which the tests' images are imported.
+var archive string
+
+func TestMain(m *testing.M) {
+	if os.Getenv(roleVariable) == "driver" {
+		if err := runDriver(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (code int, err error) {
+	if os.Getenv(dockerVariable) != "" {
+		code, err = withHosts(m.Run)
+	} else {
+		code = m.Run()
+	}
+	if code != 0 || err != nil {
+		return code, err
+	}
+	return 0, goleak.Find()
+}
+
+// withHosts starts the two hosts for as long as run takes.
+func withHosts(run func() int) (code int, err error) {
+	runtime.LockOSThread() // see daemon.start
+	folder, err := os.MkdirTemp("", "hubrelay-docker")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	if err := makeCertificates(folder); err != nil {
+		return 0, err
+	}
+	if archive, err = buildImage(folder); err != nil {
+		return 0, err
+	}
+	for name, at := range map[string]**daemon{"a": &hostA, "b": &hostB} {
+		d, err := startDaemon(folder, name)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, d.stop(syscall.SIGTERM)) }()
+		*at = d
+	}
+	if err := hostA.load(imageName, "CMD [\"/app\",\"serve\"]"); err != nil {
+		return 0, err
+	}
+	return run(), nil
+}
+
+// daemon is a dockerd of the tests.
+type daemon struct {
+	folder  string
+	socket  string
+	tcp     string
+	process *exec.Cmd
+	api     *client.Client
+}
+
+func startDaemon(folder, name string) (*daemon, error) {
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("%s is set, but dockerd needs root; run `sudo make test-docker`", dockerVariable)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{folder: filepath.Join(folder, name), tcp: l.Addr().String()}
+	d.socket = filepath.Join(d.folder, "docker.sock")
+	if err := errors.Join(l.Close(), os.MkdirAll(d.folder, 0o700)); err != nil {
+		return nil, err
+	}
+	if d.api, err = client.New(client.WithHost("unix://" + d.socket)); err != nil {
+		return nil, err
+	}
+	return d, d.start()
+}
+
+// start wants the thread to live as long as dockerd, which ends with it: so it ends with tests that are killed.
+func (d *daemon) start() error {
+	file := func(name string) string { return filepath.Join(filepath.Dir(d.folder), name) }
+	d.process = exec.Command("dockerd", "--data-root", filepath.Join(d.folder, "data"), "--exec-root", filepath.Join(d.folder, "exec"),
+		"--pidfile", filepath.Join(d.folder, "pid"), "-H", "unix://"+d.socket, "-H", "tcp://"+d.tcp,
+		"--tlsverify", "--tlscacert", file("ca.pem"), "--tlscert", file("cert.pem"), "--tlskey", file("key.pem"),
+		"--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs")
+	d.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	log, err := os.OpenFile(filepath.Join(d.folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	d.process.Stdout, d.process.Stderr = log, log
+	if err := errors.Join(d.process.Start(), log.Close()); err != nil {
+		return fmt.Errorf("dockerd cannot be started: %w; it is in Debian's package docker.io", err)
+	}
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := d.api.Ping(context.Background(), client.PingOptions{}); err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(filepath.Join(d.folder, "log"))
+			return errors.Join(fmt.Errorf("dockerd does not come up: %s", text[max(0, len(text)-2000):]), d.stop(syscall.SIGKILL))
+		}
+	}
+}
+
+// stop ends dockerd, what it has started, and what is mounted below its folder.
+func (d *daemon) stop(signal syscall.Signal) error {
+	if signal == syscall.SIGTERM {
+		_ = d.api.Close()
+	}
+	_ = d.process.Process.Signal(signal)
+	_ = d.process.Wait() // the status is that of the signal
+	for _, pid := range processesOf(d.folder) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	// The next dockerd would wait for this one, which is a zombie where nobody reaps orphans.
+	if err := os.Remove(filepath.Join(d.folder, "exec/containerd/containerd.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(mounts), "\n")
+	for i := len(lines) - 1; i >= 0; i-- { // what was mounted last is unmounted first
+		if fields := strings.Fields(lines[i]); len(fields) > 1 && strings.HasPrefix(fields[1], d.folder) {
+			_ = syscall.Unmount(fields[1], syscall.MNT_DETACH)
+		}
+	}
+	return nil
+}
+
+// processesOf lists the containerd and the shims that name a folder in their arguments, and what runs in containers below them.
+func processesOf(folder string) []int {
+	var pids []int
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		line, err := os.ReadFile(f)
+		program, _, _ := strings.Cut(string(line), "\x00")
+		if err != nil || !strings.Contains(string(line), folder) || !strings.HasPrefix(filepath.Base(program), "containerd") {
+			continue
+		}
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+		for _, child := range strings.Fields(string(children)) {
+			if n, err := strconv.Atoi(child); err == nil && strings.Contains(program, "shim") {
+				pids = append(pids, n)
+			}
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// buildImage writes the archive from which an image of the tests' app is imported.
+func buildImage(folder string) (string, error) {
+	app, archive := filepath.Join(folder, "app"), filepath.Join(folder, "app.tar")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", app, "./testdata/app")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the app of the tests: %w %s", err, out)
+	}
+	data, err := os.ReadFile(app)
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Create(archive)
+	if err != nil {
+		return "", err
+	}
+	w := tar.NewWriter(f)
+	for _, h := range []tar.Header{
+		{Name: "data/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "app", Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(data))},
+	} {
+		err = errors.Join(err, w.WriteHeader(&h))
+	}
+	_, werr := w.Write(data)
+	return archive, errors.Join(err, werr, w.Close(), f.Close())
+}
+
+const imageName = "hubrelay/app:1"
+
+// load imports the image under a name.
+func (d *daemon) load(name string, changes ...string) error {
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	r, err := d.api.ImageImport(ctx, client.ImageImportSource{Source: f, SourceName: "-"}, name, client.ImageImportOptions{Changes: changes})
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+		err = errors.Join(err, r.Close())
+	}
+	_ = f.Close() // the client may have done that
+	return err
+}
+
+// order is what a driver in another process has to do.
+type order struct {
+	Migration relay.Migration
+	At        string // where it sends itself Signal
+	Freeze    bool   // SIGSTOP instead of SIGKILL
+	Config    Config
+}
+
+// runDriver obeys an order, and says at the end how much memory it has taken.
+func runDriver() error {
+	var o order
+	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
+		return err
+	}
+	reached := func(point string) {
+		if point != o.At {
+			return
+		}
+		if o.Freeze {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			return
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	d := New(&o.Config)
+	d.between = reached
+	err := d.Migrate(context.Background(), o.Migration, func(p relay.Progress) {
+		if p.Bytes > 0 {
+			reached(p.Step + " under way")
+		}
+	})
+	status, _ := os.ReadFile("/proc/self/status")
+	_, _ = os.Stdout.Write(status)
+	return err
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }

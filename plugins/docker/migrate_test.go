@@ -1,0 +1,314 @@
+//go:build linux
+
+package docker
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestMove(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	want, before := r.listing(r.a), r.inspect(r.a)
+	if err := r.migrate(); err != nil {
+		t.Fatal(err)
+	}
+	r.alone(r.b, want)
+	after := r.inspect(r.b)
+	for _, c := range []*container.InspectResponse{&before, &after} {
+		c.Config.Hostname = ""
+		c.HostConfig.Mounts[0].VolumeOptions = nil // nocopy
+	}
+	if diff := cmp.Diff(before.Config, after.Config); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(before.HostConfig, after.HostConfig); diff != "" {
+		t.Error(diff)
+	}
+	var completed []string
+	var bytes int64
+	for _, p := range r.reports {
+		if p.Completed {
+			completed = append(completed, p.Step)
+		}
+		if p.Step == stepCopy {
+			bytes = max(bytes, p.Bytes)
+		}
+	}
+	if diff := cmp.Diff([]string{"claim", "check", "image", "prepare", "stop", "copy", "verify", "start", "switch", "clean"}, completed); diff != "" {
+		t.Error(diff)
+	}
+	if bytes < 3_200_000 {
+		t.Errorf("%d bytes were reported", bytes)
+	}
+
+	// And back again: the claims of the first migration are in nobody's way.
+	r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, 2, "back-"+r.m.JobID
+	if err := r.migrate(); err != nil {
+		t.Fatal(err)
+	}
+	r.alone(r.a, want)
+}
+
+func TestMoveWithoutCopying(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.m.CopyVolumes = false
+	before := r.inspect(r.a)
+	if err := r.migrate(); err != nil {
+		t.Fatal(err)
+	}
+	r.running(r.b)
+	after := r.inspect(r.b)
+	before.Config.Hostname, after.Config.Hostname = "", ""
+	if diff := cmp.Diff(before.Config, after.Config); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(before.HostConfig, after.HostConfig); diff != "" {
+		t.Error(diff)
+	}
+	if files, err := os.ReadDir(r.b.volume(r.volume)); err != nil || len(files) != 1 {
+		t.Errorf("the new volume has %v, %v", files, err)
+	}
+	if left := r.left(r.a); len(left) != 1 || !strings.Contains(r.listing(r.a), "blessed") {
+		t.Errorf("the source has %q", left)
+	}
+
+	// What was kept is not overwritten, nor taken for empty.
+	r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, 2, "back-"+r.m.JobID
+	err := r.migrate()
+	if err == nil || !strings.Contains(err.Error(), "has a volume "+r.volume+" already") {
+		t.Errorf("error %v", err)
+	}
+	r.running(r.b)
+}
+
+func TestVolumesAreKeptWhereConfigured(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.d.config.KeepSourceVolumes = true
+	want := r.listing(r.a)
+	if err := r.migrate(); err != nil {
+		t.Fatal(err)
+	}
+	r.running(r.b)
+	if left := r.left(r.a); len(left) != 1 || r.listing(r.a) != want || r.listing(r.b) != want {
+		t.Errorf("the source has %q", left)
+	}
+}
+
+// Volumes that Docker has named, read-only ones, and one that lies in another.
+func TestMoveOddVolumes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *client.ContainerCreateOptions) {
+		o.HostConfig.Binds = []string{o.HostConfig.Mounts[0].Source + ":/data", o.Name + "-inner:/data/inner", o.Name + "-fixed:/fixed:ro"}
+		o.HostConfig.Mounts = nil
+		o.Config.Volumes = map[string]struct{}{"/anonymous": {}}
+	})
+	unnamed := ""
+	for _, m := range r.inspect(r.a).Mounts {
+		if m.Destination == "/anonymous" {
+			unnamed = m.Name
+		}
+	}
+	files := []string{r.instance + "-inner", r.instance + "-fixed", unnamed}
+	for _, name := range files {
+		if err := os.WriteFile(filepath.Join(r.a.volume(name), "file"), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := r.listing(r.a)
+	if err := r.migrate(); err != nil {
+		t.Fatal(err)
+	}
+	r.running(r.b)
+	if got := r.listing(r.b); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for _, name := range files {
+		if data, err := os.ReadFile(filepath.Join(r.b.volume(name), "file")); err != nil || string(data) != name {
+			t.Errorf("volume %s has %q, %v", name, data, err)
+		}
+		if _, err := os.Stat(r.a.volume(name)); err == nil {
+			t.Errorf("volume %s is still at the source", name)
+		}
+	}
+	if left := r.left(r.a); len(left) != 0 {
+		t.Errorf("the source has %q", left)
+	}
+}
+
+func TestStoppedStaysStopped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	if _, err := r.a.api.ContainerStop(t.Context(), r.instance, client.ContainerStopOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want := r.listing(r.a)
+	if err := r.migrate(); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.inspect(r.b); c.State.Status != container.StateCreated || c.HostConfig.RestartPolicy.Name != container.RestartPolicyAlways {
+		t.Errorf("it is %s, with the policy %q", c.State.Status, c.HostConfig.RestartPolicy.Name)
+	}
+	if got := r.listing(r.b); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if left := r.left(r.a); len(left) != 0 {
+		t.Errorf("the source has %q", left)
+	}
+}
+
+func TestImage(t *testing.T) {
+	t.Parallel()
+	if hostA == nil {
+		t.Skipf("%s is not set: make test-docker", dockerVariable)
+	}
+	const name = "hubrelay/other:1"
+	if err := hostA.load(name, `CMD ["/app","serve"]`, "LABEL other=yes"); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, func(o *client.ContainerCreateOptions) { o.Config.Image = name })
+	r.m.CopyVolumes, r.m.Stateful = false, false
+	for i, bytes := range []bool{true, false, false} { // there, back, and there again
+		r.reports = nil
+		if err := r.migrate(); err != nil {
+			t.Fatal(err)
+		}
+		copied := false
+		for _, p := range r.reports {
+			copied = copied || p.Step == stepImage && p.Bytes > 0
+		}
+		if copied != bytes {
+			t.Errorf("migration %d: the image was copied: %t", i, copied)
+		}
+		if _, err := hostB.api.ImageInspect(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+		r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, r.m.Lease+1, r.m.JobID+"x"
+	}
+	if got := r.inspect(hostB).Config.Image; got != name {
+		t.Errorf("the image is called %s", got)
+	}
+}
+
+// The source is reached by a program ssh that does what the real one would on that host, the destination by TLS.
+func TestSSHAndTLS(t *testing.T) {
+	r := newRig(t, nil)
+	folder := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s/calls\nexec docker -H unix://%s system dial-stdio\n", folder, r.a.socket)
+	if err := os.WriteFile(filepath.Join(folder, "ssh"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
+	file := func(name string) string { return filepath.Join(filepath.Dir(r.b.folder), name) }
+	r.m.Source = server("a", "ssh://ops@host-a")
+	r.m.Destination.Settings = fmt.Appendf(nil, `{"host":"tcp://%s","tls":{"ca_file":%q,"cert_file":%q,"key_file":%q}}`,
+		r.b.tcp, file("ca.pem"), file("cert.pem"), file("key.pem"))
+	if err := r.d.Configure(t.Context(), []relay.Server{r.m.Source, r.m.Destination}); err != nil {
+		t.Fatal(err)
+	}
+	want := r.listing(r.a)
+	if err := r.migrate(); err != nil {
+		t.Fatal(err)
+	}
+	r.alone(r.b, want)
+	if calls, err := os.ReadFile(filepath.Join(folder, "calls")); err != nil || !strings.Contains(string(calls), "-- host-a docker system dial-stdio") {
+		t.Errorf("ssh was called with %q, %v", calls, err)
+	}
+}
+
+// A large volume takes no more memory than a small one.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	const size = 1 << 30
+	if err := os.Truncate(filepath.Join(r.a.volume(r.volume), "large"), size); err != nil {
+		t.Fatal(err)
+	}
+	out := r.inProcess("", true)
+	peak := 0
+	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
+			peak, _ = strconv.Atoi(strings.Fields(value)[0])
+		}
+	}
+	t.Logf("the driver has used %d KiB for a volume of %d KiB", peak, size>>10)
+	if peak == 0 || peak > 200<<10 {
+		t.Errorf("the driver has used %d KiB", peak)
+	}
+	if info, err := os.Stat(filepath.Join(r.b.volume(r.volume), "large")); err != nil || info.Size() != size {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// The instance is in two networks, and its address in one of them means nothing at the destination.
+func TestNetworks(t *testing.T) {
+	t.Parallel()
+	if hostA == nil {
+		t.Skipf("%s is not set: make test-docker", dockerVariable)
+	}
+	sharedNetwork(t, "net-first", 10)
+	sharedNetwork(t, "net-second", 20)
+	r := newRig(t, func(o *client.ContainerCreateOptions) {
+		o.HostConfig.NetworkMode = "net-first"
+		o.NetworkingConfig = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+			"net-first": {Aliases: []string{"database"}, IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: netip.MustParseAddr("10.231.10.77")}},
+		}}
+	})
+	if _, err := r.a.api.NetworkConnect(t.Context(), "net-second", client.NetworkConnectOptions{
+		Container: r.instance, EndpointConfig: &network.EndpointSettings{Aliases: []string{"db2"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := r.listing(r.a)
+	if err := r.migrate(); err != nil {
+		t.Fatal(err)
+	}
+	r.alone(r.b, want)
+	c := r.inspect(r.b)
+	for name, alias := range map[string]string{"net-first": "database", "net-second": "db2"} {
+		e := c.NetworkSettings.Networks[name]
+		if e == nil || !slices.Contains(e.Aliases, alias) || len(e.Aliases) > 2 || !e.IPAddress.IsValid() {
+			t.Errorf("in network %s it is %+v", name, e)
+		}
+	}
+	if c.Config.Hostname != shortID(c.ID) {
+		t.Errorf("its host name is %s", c.Config.Hostname)
+	}
+	r.removeAll() // before the networks
+}
+
+// sharedNetwork makes a network at both hosts, the subnet of which is another at each.
+func sharedNetwork(t *testing.T, name string, n int) {
+	t.Helper()
+	for i, d := range []*daemon{hostA, hostB} {
+		_, err := d.api.NetworkCreate(context.Background(), name, client.NetworkCreateOptions{Driver: "bridge", IPAM: &network.IPAM{
+			Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix(fmt.Sprintf("10.231.%d.0/24", n+i))}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if _, err := d.api.NetworkRemove(context.Background(), name, client.NetworkRemoveOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package docker
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/docker/cli/cli/connhelper"
+	"github.com/moby/moby/client"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// settings are what the inventory says of a server.
+type settings struct {
+	// Host is unix:///path, tcp://host:port or ssh://user@host; empty is Docker's own default.
+	Host string `json:"host"`
+	TLS  *struct {
+		CAFile   string `json:"ca_file"`
+		CertFile string `json:"cert_file"`
+		KeyFile  string `json:"key_file"`
+	} `json:"tls"`
+}
+
+const settingsForm = "its settings must be {host: unix:///…, tcp://… or ssh://…, tls: {ca_file, cert_file, key_file}}"
+
+// readSettings reads and checks the settings of a server. Its errors name the server.
+func readSettings(s relay.Server) (settings, error) {
+	var c settings
+	d := json.NewDecoder(bytes.NewReader(s.Settings))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return c, fmt.Errorf("server %s: %s: %w", s.ID, settingsForm, err)
+	}
+	if d.More() {
+		return c, fmt.Errorf("server %s: %s and nothing behind it", s.ID, settingsForm)
+	}
+	if c.Host == "" {
+		c.Host = client.DefaultDockerHost
+	}
+	if err := c.check(); err != nil {
+		return c, fmt.Errorf("server %s: %w", s.ID, err)
+	}
+	return c, nil
+}
+
+func (c settings) check() error {
+	u, err := url.Parse(c.Host)
+	if err != nil {
+		return fmt.Errorf("host %q: %w", c.Host, errors.Unwrap(err)) // a *url.Error repeats the address
+	}
+	if _, set := u.User.Password(); set {
+		return errors.New("host must hold no password; use ssh's keys or tls")
+	}
+	if c.TLS != nil && u.Scheme != "tcp" {
+		return fmt.Errorf("tls is for a host that begins with tcp://, not for %s", c.Host)
+	}
+	switch u.Scheme {
+	case "unix":
+		if !filepath.IsAbs(u.Path) || u.Host != "" {
+			return fmt.Errorf("host %q must name the socket with three slashes, such as unix:///run/docker.sock", c.Host)
+		}
+	case "tcp":
+		return c.checkTCP(u)
+	case "ssh":
+		if _, err := connhelper.GetConnectionHelper(c.Host); err != nil {
+			return fmt.Errorf("host %q: %w", c.Host, err)
+		}
+		if strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-") {
+			return fmt.Errorf("host %q: no name begins with a dash", c.Host)
+		}
+	default:
+		return fmt.Errorf("host %q must begin with unix://, tcp:// or ssh://", c.Host)
+	}
+	return nil
+}
+
+func (c settings) checkTCP(u *url.URL) error {
+	if u.Hostname() == "" || u.Port() == "" || u.Path != "" || u.User != nil {
+		return fmt.Errorf("host %q must be tcp://HOST:PORT", c.Host)
+	}
+	if c.TLS == nil {
+		if ip := net.ParseIP(u.Hostname()); ip == nil || !ip.IsLoopback() {
+			return fmt.Errorf("host %q needs tls: whoever reaches a Docker port without it is root on that host", c.Host)
+		}
+		return nil
+	}
+	for _, f := range []struct{ key, path string }{{"ca_file", c.TLS.CAFile}, {"cert_file", c.TLS.CertFile}, {"key_file", c.TLS.KeyFile}} {
+		if f.path == "" {
+			return fmt.Errorf("tls.%s is missing", f.key)
+		}
+		if _, err := os.Stat(f.path); err != nil {
+			return fmt.Errorf("tls.%s: %w", f.key, err)
+		}
+	}
+	if _, err := tls.LoadX509KeyPair(c.TLS.CertFile, c.TLS.KeyFile); err != nil {
+		return fmt.Errorf("tls.cert_file and tls.key_file: %w", err)
+	}
+	return nil
+}
+
+// open makes a client, which connects when it is used.
+func (c settings) open() (*client.Client, error) {
+	opts := []client.Opt{client.WithHost(c.Host)}
+	switch {
+	case strings.HasPrefix(c.Host, "ssh://"):
+		helper, err := connhelper.GetConnectionHelper(c.Host)
+		if err != nil {
+			return nil, err
+		}
+		opts = []client.Opt{client.WithHost(helper.Host), client.WithDialContext(helper.Dialer)}
+	case c.TLS != nil:
+		opts = append(opts, client.WithTLSClientConfig(c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile))
+	}
+	return client.New(opts...)
+}
+
+var (
+	instanceName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,127}$`)
+	workName     = regexp.MustCompile(`\.(leaving|left|arriving|carrier)-[0-9]+(\.|$)`)
+)
+
+// checkInstance refuses an id that cannot be the name of a container, or is what the driver itself would choose.
+func checkInstance(id string) error {
+	switch {
+	case !instanceName.MatchString(id):
+		return fmt.Errorf("instance %.80q cannot be the name of a container: two or more letters, digits, '_', '.' and '-'", id)
+	case workName.MatchString(id):
+		return fmt.Errorf("instance %.80q has a name that the driver gives to what is on its way", id)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package docker
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestConfigure(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := makeCertificates(folder); err != nil {
+		t.Fatal(err)
+	}
+	tls := strings.NewReplacer("ca.pem", filepath.Join(folder, "ca.pem"), "cert.pem", filepath.Join(folder, "cert.pem"),
+		"key.pem", filepath.Join(folder, "key.pem"), "none.pem", filepath.Join(folder, "none.pem"))
+	if err := os.WriteFile(filepath.Join(folder, "none"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ settings, says string }{
+		{`{}`, ""},
+		{`{"host":""}`, ""},
+		{`{"host":"unix:///run/docker.sock"}`, ""},
+		{`{"host":"ssh://ops@host-b:2222"}`, ""},
+		{`{"host":"tcp://127.0.0.1:2375"}`, ""},
+		{`{"host":"tcp://host-b:2376","tls":{"ca_file":"ca.pem","cert_file":"cert.pem","key_file":"key.pem"}}`, ""},
+
+		{``, "its settings must be"},
+		{`[]`, "its settings must be"},
+		{`{} {}`, "nothing behind it"},
+		{`{"hots":""}`, `unknown field "hots"`},
+		{`{"host":5}`, "its settings must be"},
+		{`{"host":"/run/docker.sock"}`, "must begin with unix://"},
+		{`{"host":"unix://run/docker.sock"}`, "three slashes"},
+		{`{"host":"http://host-b"}`, "must begin with unix://"},
+		{`{"host":"tcp://host-b:2375"}`, "needs tls"},
+		{`{"host":"tcp://host-b","tls":{}}`, "tcp://HOST:PORT"},
+		{`{"host":"tcp://host-b:2376","tls":{"ca_file":"ca.pem"}}`, "tls.cert_file is missing"},
+		{`{"host":"tcp://host-b:2376","tls":{"ca_file":"none.pem","cert_file":"cert.pem","key_file":"key.pem"}}`, "tls.ca_file"},
+		{`{"host":"tcp://host-b:2376","tls":{"ca_file":"ca.pem","cert_file":"key.pem","key_file":"cert.pem"}}`, "tls.cert_file and tls.key_file"},
+		{`{"host":"unix:///run/docker.sock","tls":{}}`, "tls is for a host"},
+		{`{"host":"ssh://ops:secret@host-b"}`, "no password"},
+		{`{"host":"ssh://-oProxyCommand=x"}`, "dash"},
+		{`{"host":"tcp://host b"}`, "host"},
+	} {
+		server := relay.Server{ID: "b7", Settings: []byte(tls.Replace(c.settings))}
+		config := DefaultConfig()
+		err := New(&config).Configure(t.Context(), []relay.Server{server})
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%s: %v", c.settings, err)
+		case c.says == "":
+		case err == nil || !strings.Contains(err.Error(), "server b7: ") || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret"):
+			t.Errorf("%s: error %v", c.settings, err)
+		}
+	}
+}
+
+func TestConfigureComparesServers(t *testing.T) {
+	t.Parallel()
+	config := DefaultConfig()
+	d := New(&config)
+	err := d.Configure(t.Context(), []relay.Server{server("a", ""), server("b", "unix:///var/run/docker.sock")})
+	if err == nil || !strings.Contains(err.Error(), "that of server a already") {
+		t.Errorf("error %v", err)
+	}
+	bad := server("a", "")
+	bad.Instances = []string{"good", "no good"}
+	if err := d.Configure(t.Context(), []relay.Server{bad}); err == nil || !strings.Contains(err.Error(), `server a: instance "no good"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []Config{{}, {HealthTimeout: 1}, {HealthTimeout: 1, Settle: 2}, {HealthTimeout: 1 << 62, Settle: 1}} {
+		if c.Validate() == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+	var d Duration
+	if err := d.UnmarshalJSON([]byte(`"90s"`)); err != nil || d != Duration(90e9) {
+		t.Error(d, err)
+	}
+	for _, bad := range []string{`5`, `"5"`, `"x"`} {
+		if d.UnmarshalJSON([]byte(bad)) == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+}
+
+func server(id, host string) relay.Server {
+	return relay.Server{ID: id, Cluster: "production", Settings: fmt.Appendf(nil, `{"host":%q}`, host)}
+}
