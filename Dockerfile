@@ -14,16 +14,16 @@ COPY relay ./relay
 COPY sinks ./sinks
 COPY plugins ./plugins
 ARG VERSION=devel
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /hubrelay ./cmd/hubrelay
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/hubrelay ./cmd/hubrelay-docker
 
 FROM debian:bookworm-slim
-# ca-certificates: webhooks are sent to https. A server that the package would start is not wanted.
+# ca-certificates: webhooks are sent to https. openssh-client: hubrelay-docker reaches hosts by ssh. A server that the package would start is not wanted.
 RUN apt-get update \
- && apt-get install -y --no-install-recommends ca-certificates redis-server wget \
+ && apt-get install -y --no-install-recommends ca-certificates openssh-client redis-server wget \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin hubrelay \
  && install -d -o hubrelay -g hubrelay -m 0700 /data
-COPY --from=build /hubrelay /usr/local/bin/hubrelay
+COPY --from=build /out/ /usr/local/bin/
 COPY configs/hubrelay.yaml /etc/hubrelay/hubrelay.yaml
 # Inside the container the listener must be reachable from outside of it; admin stays on loopback. Both can be set
 # anew, like every key: HUBRELAY_ and the key, with __ between levels.

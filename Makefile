@@ -21,20 +21,25 @@ BENCH_FLAGS   ?=
 # $(call each,COMMAND) runs COMMAND in the folder of every module and stops at the first that fails.
 each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && $(1)) || exit 1; done
 
-.PHONY: help build run test check bench fmt generate clean
+.PHONY: help build run test test-docker check bench fmt generate clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build ./hubrelay, a static binary
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o hubrelay ./cmd/hubrelay
+build: ## build ./hubrelay, a static binary, and ./hubrelay-docker, its plugin for Docker hosts
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o . ./cmd/hubrelay ./cmd/hubrelay-docker
 
 run: build ## build and run the demo: events arriving at a websocket client and at a webhook
 	./hubrelay demo
 
 test: examples/node_modules/.package-lock.json ## install what the tests need, then run all of them with -race
 	@$(call each,go test -race -timeout 10m ./...)
+
+test-docker: ## install Docker, then move containers between two dockerd of the tests' own; needs Linux and root
+	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, such as by sudo, in a virtual machine or a privileged container" >&2; exit 1; }
+	@bash .ci/need c-compiler docker
+	HUBRELAY_TEST_DOCKER=1 go test -race -count=1 -parallel 8 -timeout 5m ./plugins/docker
 
 check: $(GOLANGCI_LINT) $(GOVULNCHECK) ## format, lint, vet, module files, known vulnerabilities
 	@$(call each,$(GOLANGCI_LINT) fmt --diff)
@@ -60,7 +65,7 @@ generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew
 	cp examples/plugin-python/*_pb2*.py plugins/skeleton/templates/python/
 
 clean: ## remove what was built; data of a daemon (hubrelay-data) stays
-	rm -rf hubrelay $(BIN) examples/node_modules
+	rm -rf hubrelay hubrelay-docker $(BIN) examples/node_modules
 
 $(GOLANGCI_LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION) (once, about two minutes)"

@@ -57,6 +57,11 @@ func (v *move) restore(ctx context.Context) (completed bool, err error) {
 		return false, fmt.Errorf("another job has begun to move it and is not over, see container %s on server %s", away.name, v.src.server)
 	case away.kind == kindLeft && f.lost != nil:
 		return false, fmt.Errorf("it may run on server %s, which does not answer: %w", v.dst.server, f.lost)
+	case away.kind == kindLeft && f.arrived() && v.serves(ctx, f.dst.arriving.name):
+		// What was written there since is not at the source. If its name cannot be had there is no other way than back.
+		if err := v.switchOver(ctx, f); err == nil {
+			return v.restore(ctx)
+		}
 	}
 	if err := v.discard(ctx, f); err != nil {
 		return false, err

@@ -44,10 +44,11 @@
 // where not. MAC addresses, the container's own writable layer and its logs stay behind. Not moved at all: containers of
 // --rm, of a swarm, paused ones, and those that use another container's volumes, namespaces or links.
 //
-// Whatever goes wrong before the new container has its name, it and its volumes are removed and the old one runs again. A
+// Whatever goes wrong before the new container is healthy, it and its volumes are removed and the old one runs again. From then on
+// a migration that is to be undone is completed, since what was written there is not at the source. A
 // port that a program outside of Docker has is such a case. When the destination does not answer, what was begun there stays, never
-// starts, and is removed by the next migration of the instance to it. When it may run the instance, the source stays stopped and
-// the job is undone once it answers.
+// starts, and is removed by the next migration of the instance to it. When it may run the instance, the source stays stopped until
+// it answers.
 //
 // # Two nodes at once
 //

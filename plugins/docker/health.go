@@ -42,6 +42,18 @@ func (v *move) healthy(ctx context.Context, name string) error {
 	}
 }
 
+// serves tells whether the instance is healthy at the destination already.
+func (v *move) serves(ctx context.Context, name string) bool {
+	c, err := v.dst.inspect(ctx, name)
+	if err != nil || !c.State.Running {
+		return false
+	}
+	if h := c.State.Health; h != nil && h.Status != container.NoHealthcheck {
+		return h.Status == container.Healthy
+	}
+	return v.healthy(ctx, name) == nil
+}
+
 // lastCheck is what the health check has said last.
 func lastCheck(h *container.Health) string {
 	if h == nil || len(h.Log) == 0 || h.Log[len(h.Log)-1] == nil {

@@ -29,8 +29,8 @@ import (
 // The tests that need Docker run where this is set, as `make test-docker` does. They start two dockerd of their own.
 const dockerVariable = "HUBRELAY_TEST_DOCKER"
 
-// The test binary runs itself as a driver that can be killed.
-const roleVariable = "HUBRELAY_TEST_ROLE"
+// The test binary runs itself as a driver that can be killed, and as what ssh starts on a host.
+const roleVariable, socketVariable = "HUBRELAY_TEST_ROLE", "HUBRELAY_TEST_SOCKET"
 
 // The two Docker hosts of all tests; nil where the variable is not set.
 var hostA, hostB *daemon
@@ -39,14 +39,16 @@ var hostA, hostB *daemon
 var archive string
 
 func TestMain(m *testing.M) {
-	if os.Getenv(roleVariable) == "driver" {
-		if err := runDriver(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	var code int
+	var err error
+	switch os.Getenv(roleVariable) {
+	case "driver":
+		err = runDriver()
+	case "ssh":
+		err = dialStdio()
+	default:
+		code, err = runTests(m)
 	}
-	code, err := runTests(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -277,6 +279,22 @@ func runDriver() error {
 	})
 	status, _ := os.ReadFile("/proc/self/status")
 	_, _ = os.Stdout.Write(status)
+	return err
+}
+
+// dialStdio is docker system dial-stdio.
+func dialStdio() error {
+	c, err := net.Dial("unix", os.Getenv(socketVariable))
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(c, os.Stdin)
+		if half, ok := c.(*net.UnixConn); ok {
+			_ = half.CloseWrite()
+		}
+	}()
+	_, err = io.Copy(os.Stdout, c)
 	return err
 }
 

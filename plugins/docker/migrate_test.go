@@ -212,7 +212,7 @@ func TestImage(t *testing.T) {
 func TestSSHAndTLS(t *testing.T) {
 	r := newRig(t, nil)
 	folder := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s/calls\nexec docker -H unix://%s system dial-stdio\n", folder, r.a.socket)
+	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s/calls\nexec env %s=ssh %s=%s %s\n", folder, roleVariable, socketVariable, r.a.socket, os.Args[0])
 	if err := os.WriteFile(filepath.Join(folder, "ssh"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestSSHAndTLS(t *testing.T) {
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	const size = 1 << 30
+	const size = 512 << 20
 	if err := os.Truncate(filepath.Join(r.a.volume(r.volume), "large"), size); err != nil {
 		t.Fatal(err)
 	}
