@@ -147,3 +147,21 @@ func JSONPointer(tokens ...string) string {
 	}
 	return b.String()
 }
+
+// JSONKind says in an error what a JSON value is that begins with c: "an object", "null" and so on.
+func JSONKind(c byte) string {
+	switch c {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	default:
+		return "a number"
+	}
+}

@@ -168,7 +168,7 @@ func (f *frame) readList(which int, pointer string) bool {
 			if !f.value() {
 				return false
 			}
-			f.wrongElement(pointer, i, "must be a string, not "+kindOf(c))
+			f.wrongElement(pointer, i, "must be a string, not "+relay.JSONKind(c))
 			return true
 		}
 		t, ok := f.str()

@@ -39,24 +39,7 @@ func placed(err *relay.Error, index int) *relay.Error {
 
 // wrongType is about a value that begins with c.
 func wrongType(what, want string, c byte) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+want+", not "+kindOf(c))
-}
-
-func kindOf(c byte) string {
-	switch c {
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
-	case '"':
-		return "a string"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	default:
-		return "a number"
-	}
+	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+want+", not "+relay.JSONKind(c))
 }
 
 func (d *Decoder) unknownTopic(topic string) *relay.Error {

@@ -173,23 +173,7 @@ func wrongType(at, wanted string, text []byte) *relay.Error {
 	if at != "" {
 		what = at[strings.LastIndexByte(at, '/')+1:]
 	}
-	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+wanted+", not "+kindOf(text)).At(at)
-}
-
-func kindOf(text []byte) string {
-	switch text = bytes.TrimSpace(text); text[0] {
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
-	case '"':
-		return "a string"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	}
-	return "a number"
+	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+wanted+", not "+relay.JSONKind(bytes.TrimSpace(text)[0])).At(at)
 }
 
 // twice returns the pointer of the first member that an object of valid JSON has twice, "" for none.
