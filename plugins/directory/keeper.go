@@ -245,7 +245,8 @@ func (k *keeper) end(cmd *exec.Cmd, done <-chan struct{}) {
 		case <-look.C:
 			select {
 			case <-done:
-				if syscall.Kill(group, 0) != nil {
+				if !groupRuns(cmd.Process.Pid) {
+					_ = syscall.Kill(group, syscall.SIGKILL) // what was born while we looked
 					return
 				} // else children of the command are still at work
 			default:

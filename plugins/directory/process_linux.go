@@ -1,7 +1,10 @@
 package directory
 
 import (
+	"bytes"
 	"math"
+	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -12,3 +15,40 @@ func dieWithKeeper(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL
 
 // keepFiles sees to it that a program we start gets no file of ours, those included that we were started with.
 func keepFiles() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
+
+// groupRuns tells whether a process of the group is at work. Those that have ended and were not waited for are not: whose
+// parent is gone waits for process 1, which takes seconds in some containers, and for ever in others.
+func groupRuns(group int) bool {
+	if syscall.Kill(-group, 0) != nil {
+		return false
+	}
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return true
+	}
+	defer func() { _ = proc.Close() }()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return true
+	}
+	seen := false
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue // it is gone
+		}
+		// Behind the program's name, which may hold anything: its state, its parent and its group.
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) < 3 || string(fields[2]) != strconv.Itoa(group) {
+			continue
+		}
+		seen = true
+		if state := fields[0][0]; state != 'Z' && state != 'X' {
+			return true
+		}
+	}
+	return !seen && syscall.Kill(-group, 0) == nil // a /proc that hides processes tells nothing
+}
