@@ -75,3 +75,30 @@ func TestMigrateWithoutVolumes(t *testing.T) {
 		t.Errorf("kept is\n%s\nwant\n%s", got, want)
 	}
 }
+
+// What is called volumes need not be a folder, and may be a symbolic link to anywhere.
+func TestVolumesIsNoFolder(t *testing.T) {
+	t.Parallel()
+	for name, put := range map[string]func(path string) error{
+		"a file": func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
+		"a loop": func(path string) error { return os.Symlink(dirVolumes, path) },
+		"a link": func(path string) error { return os.Symlink(filepath.Dir(filepath.Dir(path)), path) },
+	} {
+		for _, all := range []bool{true, false} {
+			r := newRig(t)
+			volumes := filepath.Join(r.a, "i/volumes")
+			must(t, os.RemoveAll(volumes), put(volumes))
+			r.m.CopyVolumes = all
+			if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if there, err := exists(filepath.Join(r.b, "i/volumes")); !there || err != nil {
+				t.Errorf("%s: it is not on the destination: %v", name, err)
+			}
+			r.nothingLeft(r.a)
+			if there, _ := exists(filepath.Join(r.a, keptFolder)); there {
+				t.Errorf("%s: kept although there is nothing to keep", name)
+			}
+		}
+	}
+}

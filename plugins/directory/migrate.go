@@ -330,11 +330,11 @@ func (v *move) clean(_ context.Context, f found) error {
 }
 
 func (v *move) giveUpSource() error {
-	volumes, err := os.ReadDir(filepath.Join(v.src.in(dirInstance), dirVolumes))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return v.src.overtaken(err)
+	keep, err := v.leavesVolumes()
+	if err != nil {
+		return err
 	}
-	if v.CopyVolumes || len(volumes) == 0 {
+	if !keep {
 		return v.src.discard(v.src.in(dirInstance))
 	}
 	folder := filepath.Join(v.src.path, keptFolder, v.Instance)
@@ -345,6 +345,24 @@ func (v *move) giveUpSource() error {
 		return err
 	}
 	return v.src.rename(v.src.in(dirInstance), filepath.Join(folder, fmt.Sprintf("%s-%d", v.JobID, v.Lease)))
+}
+
+// leavesVolumes tells whether the source has something that the destination did not get. What is called volumes and is no
+// folder was copied.
+func (v *move) leavesVolumes() (bool, error) {
+	if v.CopyVolumes {
+		return false, nil
+	}
+	path := filepath.Join(v.src.in(dirInstance), dirVolumes)
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, v.src.check()
+	}
+	if err != nil || !info.IsDir() {
+		return false, err
+	}
+	volumes, err := os.ReadDir(path)
+	return len(volumes) > 0, v.src.overtaken(err)
 }
 
 // explain makes a sentence for people of an error that says too little.
