@@ -57,7 +57,7 @@ func (v *move) restore(ctx context.Context) (completed bool, err error) {
 	case !f.srcInstance:
 		return false, fmt.Errorf("it is in none of its places, %s, %s and %s", v.src.home(), v.src.in(dirInstance), v.dst.home())
 	}
-	if err := v.sameJob(); err != nil {
+	if err := v.sameJob(f); err != nil {
 		return false, err
 	}
 	if f.switched && f.lost {

@@ -346,20 +346,20 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// An instance that one job has stopped on its way to a server is not taken elsewhere by another.
+// An instance that one job may have put in its place at a server is not taken elsewhere by another.
 func TestAnotherJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	want := r.contents(r.a)
 	c := filepath.Join(filepath.Dir(r.a), "c")
 	must(t, os.Mkdir(c, 0o755))
-	r.killAt("switch")
+	r.killAt("marked")
 	first := r.m
 	r.m.JobID, r.m.Destination = "another", server("c", c)
 	for _, undo := range []bool{false, true} {
 		r.m.Undo = undo
 		err := r.d.Migrate(t.Context(), r.m, r.report)
-		if !relay.IsUnsettled(err) || !strings.Contains(err.Error(), "job job has begun") {
+		if !relay.IsUnsettled(err) || !strings.Contains(err.Error(), "job job may have moved") {
 			t.Error(err)
 		}
 		r.m.Lease++

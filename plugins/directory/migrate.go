@@ -184,7 +184,7 @@ func (v *move) stop(ctx context.Context, f found) error {
 	case f.dstHome && !f.moved():
 		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away", v.dst.server, v.dst.home())
 	case f.srcInstance:
-		return v.sameJob()
+		return v.goOn(f)
 	case f.moved():
 		return nil
 	case !f.srcHome:
@@ -216,13 +216,26 @@ func (v *move) stop(ctx context.Context, f found) error {
 	return err
 }
 
-// sameJob refuses an instance that somebody else has stopped to move it elsewhere.
-func (v *move) sameJob() (err error) {
+// goOn takes up an instance that is stopped already. Where that was done to move it elsewhere, by a job that was lost with a
+// part of Redis, it is ours now: that job has no way to the source's work folder any more.
+func (v *move) goOn(f found) error {
+	if err := v.sameJob(f); err != nil {
+		return err
+	}
+	if v.note.Destination == v.dst.path {
+		return nil
+	}
+	v.note = jobNote{Job: v.JobID, Destination: v.dst.path, Stop: rand.Text()}
+	return v.note.write(v.src)
+}
+
+// sameJob refuses an instance that another job may have put in its place somewhere else.
+func (v *move) sameJob(f found) (err error) {
 	if v.note, err = readNote(v.src); err != nil {
 		return err
 	}
-	if v.note.Destination != v.dst.path {
-		return relay.Unsettled(fmt.Errorf("job %s has begun to move the instance to %s and is not over; let that job end first", v.note.Job, v.note.Destination))
+	if v.note.Destination != v.dst.path && f.switched {
+		return relay.Unsettled(fmt.Errorf("job %s may have moved the instance to %s; if it is not there, remove %s", v.note.Job, v.note.Destination, v.src.in(fileSwitched)))
 	}
 	return nil
 }

@@ -1,0 +1,47 @@
+package directory
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// A job is lost in the middle, with the end of Redis' data: the next one of the instance, to wherever, takes it up.
+func TestJobIsLost(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"stopped", "copy", "verify", "switch", "marked"} {
+		for _, undo := range []bool{false, true} {
+			r := newRig(t, "/bin/sh", "-c", ticker)
+			c := filepath.Join(filepath.Dir(r.a), "c")
+			must(t, os.Mkdir(c, 0o755))
+			r.configure()
+			r.running(r.a)
+			r.killAt(point)
+			m := r.m
+			m.JobID, m.Destination, m.Undo = "next", server("c", c), undo
+			err := r.d.Migrate(t.Context(), m, r.report)
+			switch {
+			case point == "marked": // it may be in its place there, for all that we know
+				if !relay.IsUnsettled(err) || !strings.Contains(err.Error(), r.b) {
+					t.Errorf("%s: %v", point, err)
+				}
+				must(t, os.Remove(filepath.Join(r.a, fenceFolder, "i/2", fileSwitched)))
+				if err := r.d.Migrate(t.Context(), m, r.report); undo == (err == nil) {
+					t.Errorf("%s, after what the error says: %v", point, err)
+				}
+			case undo == (err == nil) || relay.IsUnsettled(err) || errors.Is(err, relay.ErrSuperseded):
+				t.Errorf("%s: %v", point, err)
+			}
+			if r.b = c; undo {
+				r.running(r.a)
+				continue
+			}
+			r.running(c)
+			r.nothingLeft(r.a)
+		}
+	}
+}
