@@ -9,9 +9,13 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
 )
 
 func main() {
@@ -53,6 +57,9 @@ func run(ctx context.Context, args []string, std streams) int {
 	case unreachable(err):
 		_, _ = fmt.Fprintf(std.err, "hubrelay: %v; is a relay running there? HUBRELAY_URL or --url names another\n", err)
 		return exitFailure
+	case withoutHub(err):
+		_, _ = fmt.Fprintf(std.err, "hubrelay: %v; HUBRELAY_HUB or --hub gives it\n", err)
+		return exitFailure
 	default:
 		_, _ = fmt.Fprintf(std.err, "hubrelay: %v\n", err)
 		return exitFailure
@@ -64,6 +71,12 @@ func unreachable(err error) bool {
 	var request *url.Error
 	var network *net.OpError
 	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
+}
+
+// withoutHub says whether a request of a client command should have named a hub.
+func withoutHub(err error) bool {
+	var answer *client.Error
+	return errors.As(err, &answer) && answer.Code == relay.CodeMissingArgument && strings.Contains(answer.Detail, "X-Hub-Id")
 }
 
 // errReported ends a command that has already said on standard error what is wrong.

@@ -293,6 +293,9 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("migrate to %s ended with %d: %s", to, code, errOut)
 		}
 	}
+	if _, errOut, code := call(t, env[:2], "", "jobs", "list", "web", "web-1"); code != 1 || !strings.Contains(errOut, "HUBRELAY_HUB or --hub gives it") {
+		t.Errorf("jobs list without a hub ended with %d: %s", code, errOut)
+	}
 	// What the job says when it fails is what a person reads.
 	write(t, filepath.Join(m.dir, "a"), "web-1", "in the way")
 	_, errOut, code = call(t, env, "", "migrate", "web", "web-1", "--to", "a", "--copy-volumes", "--wait")

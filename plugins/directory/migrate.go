@@ -109,7 +109,7 @@ func (v *move) run(ctx context.Context) error {
 		return err
 	}
 	if err := v.dst.claim(); err != nil {
-		return v.back(ctx, fmt.Errorf("server %s cannot be used: %w", v.dst.server, err))
+		return v.back(ctx, fmt.Errorf("server %s cannot be used, is its folder mounted, and may it be written to? %w", v.dst.server, err))
 	}
 	v.completed(stepClaim)
 	if v.Undo {

@@ -97,7 +97,7 @@ func (s *Service) order(ctx context.Context, r Request, in instruction) (order, 
 	name := strconv.Quote(relay.Clip(in.destination, 60))
 	switch {
 	case found.Destination.ID == "":
-		return order{}, relay.NewError(relay.CodeInvalidArgument, "there is no server "+name).At(at)
+		return order{}, relay.NewError(relay.CodeInvalidArgument, "the inventory has no server "+name).At(at)
 	case found.Destination.ID == found.Source.ID:
 		return order{}, relay.NewError(relay.CodeInvalidState, "the instance is on the server "+name+" already").At(at)
 	case found.Source.Cluster == "":
