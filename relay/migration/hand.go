@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ const (
 var (
 	errHoldLost  = errors.New("redis did not answer for so long that another worker may have taken the job over")
 	errOvertaken = errors.New("the driver has seen a higher lease")
+	errPutOff    = errors.New("others come first")
 )
 
 // hand is a job that this worker holds.
@@ -63,6 +65,7 @@ func (h *hand) work(ctx context.Context) {
 	case errors.Is(err, errOvertaken):
 		// Left alone it is taken up again in a while, with a higher lease.
 		h.log.Warn("a migration is left to another worker", "error", err)
+	case errors.Is(err, errPutOff):
 	default:
 		h.log.Info("a migration is handed over", "reason", err)
 		if err := h.w.store.beat(last, h.j, h.w.o.Name, forgotten); err != nil && !errors.Is(err, errSuperseded) {
@@ -100,7 +103,7 @@ func (h *hand) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 }
 
 func (h *hand) turn(ctx context.Context) (bool, error) {
-	return h.w.store.turn(ctx, &h.j.order, h.w.o.ServerConcurrency, h.w.pace.hold)
+	return h.w.store.turn(ctx, h.j, h.w.o.ServerConcurrency, h.w.pace.hold)
 }
 
 // run returns nil when the job is over.
@@ -119,7 +122,8 @@ func (h *hand) run(ctx context.Context) error {
 
 // awaitTurn returns when the job may run, and does; or it has expired.
 func (h *hand) awaitTurn(ctx context.Context) error {
-	for {
+	h.w.queue(h.j.ID, h.j.Queued)
+	for began := time.Now(); ; {
 		if h.j.State == relay.JobScheduled && time.Since(h.j.Queued) > h.w.o.ExpireAfter {
 			cause := fmt.Sprintf("the servers did not have time for the migration within %s; nothing was touched, ask again", h.w.o.ExpireAfter)
 			return h.end(ctx, relay.JobExpired, cause, "", h.events())
@@ -129,9 +133,16 @@ func (h *hand) awaitTurn(ctx context.Context) error {
 		stop()
 		if err == nil {
 			mine, err := h.turn(ctx)
-			if err == nil && mine {
+			switch {
+			case err == nil && mine:
+				h.w.queue(h.j.ID, time.Time{})
 				h.running.Store(true)
 				return h.start(ctx, steps)
+			case err == nil && h.j.State == relay.JobScheduled && time.Since(began) > h.w.pace.beat && h.w.tooMany(h.j.ID):
+				err = h.w.store.putOff(ctx, h.j)
+				if err == nil || errors.Is(err, errSuperseded) {
+					return cmp.Or(err, errPutOff)
+				}
 			}
 		}
 		if !sleep(ctx, h.w.pace.turn) {

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,19 +71,25 @@ func (s *store) read(ctx context.Context, partitions []int, worker string, block
 
 // abandoned hands jobs to the worker whose own worker has shown no life for idle.
 func (s *store) abandoned(ctx context.Context, worker string, idle time.Duration, most int64) ([]waiting, error) {
+	args := func(p int, start string) *redis.XAutoClaimArgs {
+		return &redis.XAutoClaimArgs{Stream: s.keys.Jobs(p), Group: workers, Consumer: worker, MinIdle: idle, Start: start, Count: most}
+	}
 	claims := make([]*redis.XAutoClaimCmd, s.keys.Partitions())
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for p := range claims {
-			claims[p] = pipe.XAutoClaim(ctx, &redis.XAutoClaimArgs{
-				Stream: s.keys.Jobs(p), Group: workers, Consumer: worker, MinIdle: idle, Start: "0-0", Count: most,
-			})
+			claims[p] = pipe.XAutoClaim(ctx, args(p, "0-0"))
 		}
 		return nil
 	})
 	var list []waiting
 	for p, claim := range claims {
-		messages, _, _ := claim.Result() // what failed is in err
+		messages, next, e := claim.Result() // what failed first is in err
 		list = append(list, waitingOf(p, messages)...)
+		// Redis looks at ten times as many as it may claim: those that others work on may fill that.
+		for e == nil && next != "0-0" && int64(len(list)) < most {
+			messages, next, e = s.client.XAutoClaim(ctx, args(p, next)).Result()
+			list, err = append(list, waitingOf(p, messages)...), cmp.Or(err, e)
+		}
 	}
 	if err != nil {
 		return list, fmt.Errorf("look for abandoned jobs: %w", err)

@@ -52,7 +52,7 @@ func (d *fakeDriver) called() []relay.Migration {
 
 const hubA = "hub-a"
 
-// site is a Redis with an inventory: cluster one has the servers s1 to s3, two has t1; each container c0 to c9 of hub-a has
+// site is a Redis with an inventory: cluster one has the servers s1 to s4, two has t1; each container c0 to c9 of hub-a has
 // an instance i0 to i9 on s1, and x of hub-b has y on t1.
 type site struct {
 	t   *testing.T
@@ -60,13 +60,15 @@ type site struct {
 	inv *Inventory
 	svc *Service
 	ids atomic.Int64
+	// room is how many jobs a worker has in hand, as usual where it is zero.
+	room int
 }
 
 func newSite(t *testing.T, b *backbone.Backbone) *site {
 	t.Helper()
 	s := &site{t: t, b: b, inv: NewInventory(b.Commands(), b.Keys())}
 	f := &File{}
-	for _, id := range []string{"s1", "s2", "s3"} {
+	for _, id := range []string{"s1", "s2", "s3", "s4"} {
 		f.Servers = append(f.Servers, relay.Server{ID: id, Cluster: "one", Settings: []byte(`{"path":"/` + id + `"}`)})
 	}
 	f.Servers = append(f.Servers, relay.Server{ID: "t1", Cluster: "two", Settings: []byte(`{}`)})
@@ -100,6 +102,9 @@ func (s *site) work(b *backbone.Backbone, name string, d relay.Driver, change fu
 	w.pace = pace{
 		hold: 400 * time.Millisecond, beat: 50 * time.Millisecond, turn: 10 * time.Millisecond, tell: 20 * time.Millisecond,
 		againMin: 10 * time.Millisecond, againMax: 50 * time.Millisecond,
+	}
+	if s.room > 0 {
+		w.room, w.ahead = make(chan struct{}, s.room), s.room/2
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -39,12 +39,15 @@ var (
 	beatSource string
 	//go:embed scripts/turn.lua
 	turnSource string
+	//go:embed scripts/putoff.lua
+	putOffSource string
 
 	createScript = redis.NewScript(commonSource + createSource)
 	takeScript   = redis.NewScript(commonSource + takeSource)
 	changeScript = redis.NewScript(commonSource + changeSource)
 	beatScript   = redis.NewScript(beatSource)
 	turnScript   = redis.NewScript(commonSource + turnSource)
+	putOffScript = redis.NewScript(putOffSource)
 )
 
 var (
@@ -212,6 +215,13 @@ func (s *store) beat(ctx context.Context, j *job, worker string, idle time.Durat
 	return mine(beatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds()), "hold a job")
 }
 
+// putOff puts a job behind all that are queued.
+func (s *store) putOff(ctx context.Context, j *job) error {
+	p := s.keys.Partition(j.Hub)
+	keys := []string{s.keys.Job(j.ID, p), s.keys.Jobs(p)}
+	return mine(putOffScript.Run(ctx, s.client, keys, j.lease, j.ID), "put a job off")
+}
+
 func mine(cmd *redis.Cmd, doing string) error {
 	held, err := cmd.Int()
 	switch {
@@ -224,8 +234,9 @@ func mine(cmd *redis.Cmd, doing string) error {
 }
 
 // turn asks for a job's turn at its servers, or keeps it for ttl, and tells whether the job may run.
-func (s *store) turn(ctx context.Context, o *order, most int, ttl time.Duration) (bool, error) {
-	n, err := turnScript.Run(ctx, s.client, []string{s.keys.Turns()}, o.ID, o.Source, o.Destination, most, ttl.Milliseconds()).Int()
+func (s *store) turn(ctx context.Context, j *job, most int, ttl time.Duration) (bool, error) {
+	n, err := turnScript.Run(ctx, s.client, []string{s.keys.Turns()},
+		j.ID, j.Source, j.Destination, most, ttl.Milliseconds(), j.Queued.UnixMilli()).Int()
 	if err != nil {
 		return false, fmt.Errorf("ask for a job's turn: %w", err)
 	}

@@ -38,6 +38,9 @@ func usualPace() pace {
 const (
 	// mostInHand bounds the jobs of a worker that run or wait for their servers' turn.
 	mostInHand = 64
+	// mostAhead bounds how many of them run or are older than one that waits: any more, and it is put off, so that there is room
+	// for those whose servers are idle, and for those of workers that have died.
+	mostAhead = mostInHand / 2
 	// readBlock is how long a read for new jobs waits.
 	readBlock = time.Second
 	// settleTime bounds how long the end of a job is tried to be stored once the worker shall end.
@@ -82,10 +85,12 @@ type Worker struct {
 	store *store
 	pace  pace
 	room  chan struct{} // holds one for each job in hand
+	ahead int           // mostAhead, but in tests
 	jobs  sync.WaitGroup
 
 	mu      sync.Mutex
 	inHand  map[string]bool
+	line    map[string]time.Time // when those in hand were queued, zero for those that run
 	steps   []relay.MigrationStep
 	driving chan struct{} // closed when the driver knows the servers
 }
@@ -99,8 +104,8 @@ func NewWorker(o WorkerOptions) *Worker {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Worker{
-		o: o, store: newStore(o.Backbone), pace: usualPace(), room: make(chan struct{}, mostInHand),
-		inHand: make(map[string]bool), driving: make(chan struct{}),
+		o: o, store: newStore(o.Backbone), pace: usualPace(), room: make(chan struct{}, mostInHand), ahead: mostAhead,
+		inHand: make(map[string]bool), line: make(map[string]time.Time), driving: make(chan struct{}),
 	}
 }
 
@@ -204,10 +209,8 @@ func (w *Worker) follow(ctx context.Context, partitions []int) error {
 // takeOver takes the jobs of workers that have died.
 func (w *Worker) takeOver(ctx context.Context) error {
 	for sleep(ctx, w.pace.beat) {
-		free := int64(cap(w.room) - len(w.room))
-		if free == 0 {
-			continue
-		}
+		// Where there is no room, one waits for it in front of the new jobs.
+		free := max(1, int64(cap(w.room)-len(w.room)))
 		list, err := w.store.abandoned(ctx, w.o.Name, w.pace.hold, free)
 		if err != nil && !groupMissing(err) && ctx.Err() == nil {
 			w.o.Log.Warn("cannot look for abandoned jobs", "error", err)
@@ -260,7 +263,28 @@ func (w *Worker) drop(job string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.inHand, job)
+	delete(w.line, job)
 	w.o.Observer.JobsInHand(len(w.inHand))
+}
+
+// queue puts a job into the line of those in hand, with the time when it was queued, or none if it runs.
+func (w *Worker) queue(job string, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.line[job] = at
+}
+
+// tooMany tells whether too many of those in hand go before a job.
+func (w *Worker) tooMany(job string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := 0
+	for _, at := range w.line {
+		if at.Before(w.line[job]) {
+			before++
+		}
+	}
+	return before >= w.ahead
 }
 
 // driver returns the driver's steps once it can work.

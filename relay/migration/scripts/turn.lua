@@ -1,6 +1,8 @@
--- Ask for a job's turn at its two servers, or keep the turn that it has. Whoever came first goes first at each server.
+-- Ask for a job's turn at its two servers, or keep the turn that it has. Of those that ask, what was queued first goes first at
+-- each server.
 -- KEYS: turns, a hash of "source destination since expires running" by job, separated by line feeds.
--- ARGV: job, source, destination, most at once on a server, milliseconds until an entry that is not renewed is void.
+-- ARGV: job, source, destination, most at once on a server, milliseconds until an entry that is not renewed is void,
+-- when the job was queued.
 -- Returns 1 where the job may run.
 local at = tonumber(now())
 local function parse(text)
@@ -10,13 +12,13 @@ local function parse(text)
   end
   return {source = parts[1], destination = parts[2], since = tonumber(parts[3]), expires = tonumber(parts[4]), running = parts[5] == '1'}
 end
-local mine = {source = ARGV[2], destination = ARGV[3], since = at, running = false}
+local mine = {source = ARGV[2], destination = ARGV[3], since = tonumber(ARGV[6]), running = false}
 local others = {}
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local turn = parse(all[i + 1])
   if all[i] == ARGV[1] then
-    mine.since, mine.running = turn.since, turn.running
+    mine.running = turn.running
   elseif turn.expires < at then
     redis.call('HDEL', KEYS[1], all[i])
   else
