@@ -90,7 +90,7 @@ type Found struct {
 }
 
 // Find looks for an instance of a hub's container and for the server that it is to be moved to. It returns
-// [ErrNoContainer] or [ErrNoInstance] where there is none.
+// [ErrNoContainer] or, with the container, [ErrNoInstance] where there is none.
 //
 // What it found may be changed at any time: who acts on it compares where the instance is once more, in the transaction.
 func (v *Inventory) Find(ctx context.Context, hub, container, instance, destination string) (Found, error) {
@@ -117,7 +117,7 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 		return Found{}, ErrNoContainer
 	}
 	if placed == "" || !validID(instance) {
-		return Found{}, ErrNoInstance
+		return f, ErrNoInstance
 	}
 	if to != "" {
 		if f.Destination, err = serverOf(destination, to); err != nil {

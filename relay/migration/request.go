@@ -100,7 +100,7 @@ func checkSyntax(body []byte) *relay.Error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return relay.NewError(relay.CodeInvalidSyntax, `the body is empty; it must be an object such as {"action":"migrate","value":{"destination_server_id":"…"}}`)
 	}
-	var anything any
+	var anything json.RawMessage // its numbers may be larger than ours
 	err := json.Unmarshal(body, &anything)
 	var syntax *json.SyntaxError
 	switch {
@@ -109,8 +109,10 @@ func checkSyntax(body []byte) *relay.Error {
 	case err != nil:
 		return relay.NewError(relay.CodeInvalidSyntax, "the body is not JSON: "+err.Error())
 	}
-	if name := twice(json.NewDecoder(bytes.NewReader(body))); name != "" {
-		return relay.NewError(relay.CodeInvalidArgument, "a member stands there twice: it is not known which one is meant").At(name)
+	tokens := json.NewDecoder(bytes.NewReader(body))
+	tokens.UseNumber()
+	if name := twice(tokens); name != "" {
+		return relay.NewError(relay.CodeInvalidArgument, "a member stands there twice: it is not known which one is meant").At(relay.Clip(name, 300))
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func (s *Service) order(ctx context.Context, r Request, in instruction) (order, 
 func (s *Service) find(ctx context.Context, c Caller, container, instance, destination string) (Found, error) {
 	found, err := s.inventory.Find(ctx, c.Hub, container, instance, destination)
 	switch {
-	case errors.Is(err, ErrNoContainer) || err == nil && !c.Sees(found.Container.Account):
+	case errors.Is(err, ErrNoContainer) || found.Container.ID != "" && !c.Sees(found.Container.Account):
 		return Found{}, relay.NewError(relay.CodeNoContainer, "the hub has no container "+strconv.Quote(relay.Clip(container, 60)))
 	case errors.Is(err, ErrNoInstance):
 		return Found{}, relay.NewError(relay.CodeNoInstance, "the container has no instance "+strconv.Quote(relay.Clip(instance, 60)))

@@ -40,6 +40,7 @@ func TestParseInstruction(t *testing.T) {
 		`{"action":"migrate","value":{` + server + `,"stateful":true}}`:                             "422.invalid-argument at /value/stateful: stateful must be an object, not a boolean",
 		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":"yes"}}}`:           "422.invalid-argument at /value/stateful/copy_volumes: copy_volumes must be true or false, not a string",
 		`{"action":"migrate","value":{` + server + `,"stateful":{"a":1,"a":2}}}`:                    "422.invalid-argument at /value/stateful/a",
+		`{"action":"migrate","value":{` + server + `,"stateful":{"b":1e999,"a":1,"a":2}}}`: "422.invalid-argument at /value/stateful/a",
 	} {
 		_, err := parseInstruction("application/json", []byte(body))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -47,6 +48,7 @@ func TestParseInstruction(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]instruction{
+		`{"action":"migrate","value":{` + server + `,"stateful":{"a":-1e999}}}`: {destination: "s2", options: []byte(`{"a":-1e999}`)},
 		`{"action":"migrate","value":{` + server + `}}`:                                                      {destination: "s2"},
 		` {"value":{"stateful":null,` + server + `},"action":"migrate"} `:                                    {destination: "s2"},
 		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":true}}}`:                     {destination: "s2", copyVolumes: true},
@@ -57,6 +59,10 @@ func TestParseInstruction(t *testing.T) {
 			t.Errorf("%s: %v", body, err)
 		}
 		same(t, body, got, want)
+	}
+	long := strings.Repeat("x", 100<<10)
+	if _, err := parseInstruction("application/json", []byte(`{"`+long+`":1,"`+long+`":2}`)); err == nil || len(err.Error()) > 500 {
+		t.Error("the pointer of a long member is not cut")
 	}
 	for _, kind := range []string{"", "text/plain", "application/x-ndjson", "application/json; charset=latin1", "application/json;;"} {
 		if _, err := parseInstruction(kind, []byte(`{}`)); err == nil || err.Code != relay.CodeInvalidContentType {
@@ -87,6 +93,9 @@ func TestRefusals(t *testing.T) {
 		"unknown container":      {func(r *Request) { r.Container = "c99" }, "s2", "404.container"},
 		"container of another":   {func(r *Request) { r.Container, r.Instance = "x", "y" }, "s2", "404.container"},
 		"account of another":     {func(r *Request) { r.Sees = func(string) bool { return false } }, "s2", "404.container"},
+		"its account, no such instance": {
+			func(r *Request) { r.Instance, r.Sees = "i99", func(string) bool { return false } }, "s2", "404.container",
+		},
 		"a slash":                {func(r *Request) { r.Container = "c0/i0" }, "s2", "404.container"},
 		"dots":                   {func(r *Request) { r.Instance = ".." }, "s2", "404.instance"},
 		"unicode":                {func(r *Request) { r.Instance = "ｉ0" }, "s2", "404.instance"},
