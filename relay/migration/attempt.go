@@ -70,16 +70,19 @@ type reports struct {
 	urgent chan struct{} // holds one where a step has begun or is done
 
 	mu    sync.Mutex
-	known map[string]bool // the driver's steps: whether one has begun
+	known map[string]told // the driver's steps
 	order []string
 	fresh map[string]relay.Progress
 }
 
+// told is what was reported of a step: what comes again is not urgent.
+type told struct{ begun, completed bool }
+
 func newReports(j *job) *reports {
-	r := &reports{urgent: make(chan struct{}, 1), known: make(map[string]bool), fresh: make(map[string]relay.Progress)}
+	r := &reports{urgent: make(chan struct{}, 1), known: make(map[string]told), fresh: make(map[string]relay.Progress)}
 	for _, s := range j.Steps {
-		_, begun := j.Progress[s.ID]
-		r.known[s.ID] = begun
+		p, begun := j.Progress[s.ID]
+		r.known[s.ID] = told{begun, p.Completed}
 	}
 	return r
 }
@@ -94,15 +97,15 @@ func (r *reports) take(p relay.Progress) {
 	}
 	p.Bytes, p.Total = max(0, p.Bytes), max(0, p.Total)
 	r.mu.Lock()
-	begun, known := r.known[p.Step]
+	before, known := r.known[p.Step]
 	if known {
 		if _, waits := r.fresh[p.Step]; !waits {
 			r.order = append(r.order, p.Step)
 		}
-		r.fresh[p.Step], r.known[p.Step] = p, true
+		r.fresh[p.Step], r.known[p.Step] = p, told{true, before.completed || p.Completed}
 	}
 	r.mu.Unlock()
-	if known && (!begun || p.Completed) {
+	if known && (!before.begun || p.Completed && !before.completed) {
 		select {
 		case r.urgent <- struct{}{}:
 		default:

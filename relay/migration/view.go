@@ -40,12 +40,13 @@ func (j *job) task(s relay.MigrationStep, current bool) relay.JobTask {
 		t.State.Current, t.State.Changed, t.Progress = relay.JobRunning, unlessZero(p.Time), percent(p)
 	}
 	switch {
-	case p.Completed:
-		t.State.Current = relay.JobCompleted
-	case current:
-		if t.Error = j.Error; j.State == relay.JobError {
-			t.State.Current = relay.JobError
-		}
+	case p.Completed, j.State == relay.JobCompleted: // a driver may have been killed before it said so
+		t.State.Current, t.Progress = relay.JobCompleted, 100
+	case begun && j.State.Over():
+		t.State.Current = relay.JobError
+	}
+	if current {
+		t.Error = j.Error
 	}
 	return t
 }
