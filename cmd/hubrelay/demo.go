@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,6 +68,7 @@ type demo struct {
 	secret string
 	client *client.Client
 	told   string // the step that was printed last
+	end    context.CancelFunc
 
 	mu    sync.Mutex
 	std   streams
@@ -103,7 +106,8 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 		return err
 	}
 
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := whileWatched(ctx)
+	d.end = cancel
 	ended := make(chan error, 1)
 	go func() { ended <- relayed.Run(ctx) }()
 	var around sync.WaitGroup
@@ -124,6 +128,15 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	d.endServers(log)
 	d.say("%s", d.paint.dim("demo ended, its data is removed"))
 	return err
+}
+
+// whileWatched ends when the terminal is closed. A reader that goes away, such as head, is noticed by who writes to it.
+func whileWatched(ctx context.Context) (context.Context, context.CancelFunc) {
+	signal.Ignore(syscall.SIGPIPE)
+	if signal.Ignored(syscall.SIGHUP) { // by nohup
+		return context.WithCancel(ctx)
+	}
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
 // prepare makes the key and the secret, takes a folder and free ports, and puts instances on servers.
@@ -196,7 +209,9 @@ sinks:
 func (d *demo) say(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, _ = fmt.Fprintf(d.std.out, format+"\n", args...)
+	if _, err := fmt.Fprintf(d.std.out, format+"\n", args...); err != nil {
+		d.end() // nobody reads it
+	}
 }
 
 func (d *demo) produce(ctx context.Context) {

@@ -39,12 +39,12 @@ func demoRedis(t *testing.T, dir string) int {
 	return pid
 }
 
-// endDemo interrupts a demo, and looks that nothing is left behind.
-func endDemo(t *testing.T, p *process, dir string, pid int) {
+// endDemo ends a demo by a signal, and looks that nothing is left behind.
+func endDemo(t *testing.T, p *process, dir string, pid int, by syscall.Signal) {
 	t.Helper()
-	p.signal(syscall.SIGINT)
+	p.signal(by)
 	if code := p.exit(t); code != 0 {
-		t.Errorf("it ended with %d after SIGINT", code)
+		t.Errorf("it ended with %d after %v", code, by)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the demo's folder is left: %v", err)
@@ -124,8 +124,24 @@ func TestDemo(t *testing.T) {
 		}
 		return nil
 	})
-	endDemo(t, again, dir, demoRedis(t, dir))
-	endDemo(t, beside, dir+"-2", besidePID)
+	endDemo(t, again, dir, demoRedis(t, dir), syscall.SIGINT)
+	endDemo(t, beside, dir+"-2", besidePID, syscall.SIGHUP)
+}
+
+// TestDemoWithoutReader ends when nobody reads what it prints, and leaves nothing either.
+func TestDemoWithoutReader(t *testing.T) {
+	t.Parallel()
+	home := folder(t)
+	t.Cleanup(func() { endKeepers(t, home) })
+	shell := exec.Command("sh", "-c", binary+" demo --every 50ms --listen 127.0.0.1:0 --admin 127.0.0.1:0 | head -n 1")
+	shell.Env = append(os.Environ(), "XDG_CACHE_HOME="+home, "HOME="+home)
+	if out, err := shell.Output(); err != nil || !strings.HasPrefix(string(out), "hubrelay demo") {
+		t.Errorf("%v: %s", err, out)
+	}
+	leavesNothing(t, home)
+	if left, _ := filepath.Glob(filepath.Join(home, "hubrelay-demo-*")); len(left) > 0 {
+		t.Errorf("there are %v", left)
+	}
 }
 
 // atBothEnds is nil when some event of the output was published and came to the websocket and to the webhook.
