@@ -20,8 +20,8 @@ import (
 
 // Plugin is what an operator writes for one plugin, be it a sink or a driver.
 type Plugin struct {
-	// Command is the program and its first arguments. ./x and ../x are beside the configuration file, a name without a
-	// slash is looked up in the daemon's PATH, builtin:NAME is a plugin that comes with the daemon.
+	// Command is the program and its first arguments. A path such as ./x or bin/x begins at the configuration file, a name
+	// without a slash is looked up in the daemon's PATH, builtin:NAME is a plugin that comes with the daemon.
 	Command []string `koanf:"command" doc:"The plugin's program and its arguments; ./x is beside the configuration file, x in the daemon's PATH, builtin:NAME comes with hubrelay."`
 	// Args follow the command.
 	Args []string `koanf:"args" doc:"Further arguments."`
@@ -163,10 +163,11 @@ func environment(allowed []string, lookup func(string) (string, bool)) []string 
 	return list
 }
 
-// command is the whole command, its program beside the configuration where the operator says so.
+// command is the whole command, its program below the configuration's folder where it is a relative path.
 func (c *Plugin) command() []string {
 	list := slices.Concat(c.Command, c.Args)
-	if p := list[0]; strings.HasPrefix(p, "./") || strings.HasPrefix(p, "../") {
+	// What is looked at here, and compared with the pin, must be what the process finds from its own folder.
+	if p := list[0]; strings.ContainsRune(p, filepath.Separator) && !strings.HasPrefix(p, plugins.Builtin) {
 		list[0] = c.path(p)
 	}
 	return list

@@ -72,7 +72,7 @@ func TestPaths(t *testing.T) {
 	c.InFolder(folder)
 	for from, want := range map[string]string{
 		"./watcher": filepath.Join(folder, "watcher"), "../watcher": filepath.Join(filepath.Dir(folder), "watcher"),
-		"/bin/watcher": "/bin/watcher", "watcher": "watcher", "builtin:log": "builtin:log",
+		"bin/watcher": filepath.Join(folder, "bin/watcher"), "/bin/watcher": "/bin/watcher", "watcher": "watcher", "builtin:log": "builtin:log",
 	} {
 		c.Command, c.Args = []string{from, "./a"}, []string{"b"}
 		if got := c.command(); !reflect.DeepEqual(got, []string{want, "./a", "b"}) {
