@@ -56,8 +56,8 @@ func Resolve(command []string) (path string, args []string, err error) {
 	return program, args, nil
 }
 
-// checkPins compares the program and the files with what the operator has pinned. It is called before every start.
-func checkPins(program, sum string, files map[string]string) error {
+// CheckPins compares the program and the files with what the operator has pinned. It is called before every start.
+func CheckPins(program, sum string, files map[string]string) error {
 	if sum != "" {
 		if err := checkPin(program, sum, "sha256"); err != nil {
 			return err

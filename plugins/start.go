@@ -30,7 +30,7 @@ func open(ctx context.Context, o *Options, k kind, out *output) (*session, error
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPins(program, o.SHA256, o.Files); err != nil {
+	if err := CheckPins(program, o.SHA256, o.Files); err != nil {
 		return nil, err
 	}
 	folder, err := newSocketFolder(o.SocketRoot)

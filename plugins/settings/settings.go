@@ -111,9 +111,13 @@ func (c *Plugin) checkCommand() error {
 	return &relay.FieldError{Field: "command", Problem: fmt.Sprintf("names %q, which does not come with hubrelay: %s", relay.Clip(c.Command[0], 60), hint)}
 }
 
-// Warnings tells of a program that is not there yet.
+// Warnings tells of a program that is not there yet, or is another than the one that is pinned.
 func (c *Plugin) Warnings() []relay.FieldError {
-	if _, _, err := plugins.Resolve(c.command()); err != nil {
+	program, _, err := plugins.Resolve(c.command())
+	if err == nil {
+		err = plugins.CheckPins(program, c.SHA256, c.files())
+	}
+	if err != nil {
 		return []relay.FieldError{{Field: "command", Problem: "cannot be started now: " + err.Error()}}
 	}
 	return nil
@@ -135,13 +139,9 @@ func (c *Plugin) Options(name string) (plugins.Options, error) {
 			return plugins.Options{}, fmt.Errorf("config: %w", err)
 		}
 	}
-	files := make(map[string]string, len(c.Files))
-	for name, sum := range c.Files {
-		files[c.path(name)] = sum
-	}
 	return plugins.Options{
 		Name: name, Command: c.command(), Dir: c.path("."), Env: environment(c.Env, os.LookupEnv),
-		SHA256: c.SHA256, Files: files, Config: config, PlainSocket: !c.TLS,
+		SHA256: c.SHA256, Files: c.files(), Config: config, PlainSocket: !c.TLS,
 		StartupTimeout: c.StartupTimeout, HangTimeout: c.HangTimeout,
 		MemoryLimit: int64(c.MemoryLimit), MaxCrashes: c.MaxCrashes,
 	}, nil
@@ -171,6 +171,15 @@ func (c *Plugin) command() []string {
 		list[0] = c.path(p)
 	}
 	return list
+}
+
+// files are the pinned files by their paths.
+func (c *Plugin) files() map[string]string {
+	files := make(map[string]string, len(c.Files))
+	for name, sum := range c.Files {
+		files[c.path(name)] = sum
+	}
+	return files
 }
 
 // path is where a name of the configuration leads. It begins with a slash wherever the daemon runs.

@@ -89,6 +89,14 @@ func TestPaths(t *testing.T) {
 	if w := c.Warnings(); w != nil {
 		t.Errorf("warnings %+v", w)
 	}
+	c.SHA256 = strings.Repeat("0", 64)
+	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "sha256 pins 000") {
+		t.Errorf("another program than the pinned one: warnings %+v", w)
+	}
+	c.SHA256, c.Files = "", map[string]string{"watcher": strings.Repeat("0", 64)}
+	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "files pins 000") {
+		t.Errorf("another file than the pinned one: warnings %+v", w)
+	}
 	c.InFolder(".")
 	if got := c.path("x"); !filepath.IsAbs(got) {
 		t.Errorf("%s is relative", got)
