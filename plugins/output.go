@@ -71,19 +71,23 @@ func (o *output) Write(text []byte) (int, error) {
 }
 
 func (o *output) line(text []byte, stream string, cut bool) {
-	o.remember(text)
 	dropped, ok := o.allow()
 	if cut || !ok {
 		o.observe(EventOutputCut)
 	}
 	if !ok {
+		o.remember(text)
 		return
 	}
 	log := o.log
 	if dropped > 0 {
 		log = log.With("lines_left_out", dropped)
 	}
-	if r, ok := record(text); ok && !cut {
+	r, structured := record(text)
+	if !structured || r.Level >= slog.LevelError { // what it logs while all is well says nothing of its end
+		o.remember(text)
+	}
+	if structured && !cut {
 		if ctx := context.Background(); log.Enabled(ctx, r.Level) {
 			_ = log.Handler().Handle(ctx, r)
 		}

@@ -82,6 +82,15 @@ func TestLastWords(t *testing.T) {
 	if got := o.lastWords(); got != "" {
 		t.Errorf("got %q again", got)
 	}
+	const failure = `{"@message":"no database","level":"ERROR"}`
+	fmt.Fprintln(o, `{"@message":"handled","level":"INFO"}`)
+	if got := o.lastWords(); got != "" {
+		t.Errorf("got %q, which was logged while all was well", got)
+	}
+	fmt.Fprintf(o, "%s\n%s\n", failure, `{"@message":"handled","level":"INFO"}`)
+	if got := o.lastWords(); got != failure {
+		t.Errorf("got %q", got)
+	}
 }
 
 func FuzzRecord(f *testing.F) {

@@ -194,7 +194,7 @@ func (h *supervisor) supervise(ctx context.Context) {
 			continue
 		}
 		wait := jitter(backoff(failures, h.o.Backoff, h.o.MostBackoff))
-		h.o.Log.Error("the plugin does not run; it is started again", "error", err, "in", wait.Round(time.Millisecond))
+		h.o.Log.Error("the plugin does not run; it is started again", "error", err, "in", wait.Round(time.Millisecond).String())
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
 		if !sleep(ctx, wait) {
 			return
