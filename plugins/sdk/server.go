@@ -107,7 +107,7 @@ func (s *server) followDaemon(pipe io.Reader) {
 // panicked makes an error of what recover has returned. The value stays out of it, since it may hold anything.
 func (s *server) panicked(v any, what, id string) error {
 	s.log.Error("the plugin panicked", "in", what, "id", id, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
-	return fmt.Errorf("the plugin's %s panicked (%T)", what, v)
+	return fmt.Errorf("the plugin's %s panicked (%T): the daemon's log says where", what, v)
 }
 
 // adapter registers the service with go-plugin's server.
