@@ -171,6 +171,9 @@ type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return "the plugin refuses its configuration: " + e.text }
 
+// ErrNoCertificate is why a plugin without TLS does not start where that is wanted.
+var ErrNoCertificate = errors.New("the plugin offers no certificate: where it cannot do TLS, set tls: false")
+
 // explain says what a failed start means, from what the process did.
 func (s *session) explain(ctx context.Context, err error) error {
 	line, said := s.process.spoke()
@@ -195,7 +198,7 @@ func (s *session) explain(ctx context.Context, err error) error {
 	case !said && ctx.Err() != nil:
 		return fmt.Errorf("the plugin did not write its handshake within %s (startup_timeout)", s.o.StartupTimeout)
 	case said && !s.o.PlainSocket && (len(parts) < 6 || parts[5] == ""):
-		return errors.New("the plugin offers no certificate: where it cannot do TLS, set tls: false")
+		return ErrNoCertificate
 	case ctx.Err() != nil:
 		return fmt.Errorf("the plugin was not ready within %s (startup_timeout): %w", s.o.StartupTimeout, err)
 	}

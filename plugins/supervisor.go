@@ -116,7 +116,7 @@ func (h *supervisor) running(ctx context.Context) (*session, error) {
 			if status.soon(time.Now()) {
 				break
 			}
-			return nil, fmt.Errorf("the plugin does not run, next start %s: %w", status.Next.UTC().Format(time.TimeOnly), status.Reason)
+			return nil, &awayError{status}
 		case StateGaveUp:
 			if time.Since(gaveUp) < reviveAfter {
 				return nil, &gaveUpError{status.Reason}
@@ -134,10 +134,32 @@ func (h *supervisor) running(ctx context.Context) (*session, error) {
 	}
 }
 
+// awayError says that the plugin does not run for now.
+type awayError struct{ Status }
+
+func (e *awayError) Error() string {
+	return fmt.Sprintf("the plugin does not run, next start %s: %v", e.Next.UTC().Format(time.TimeOnly), e.Reason)
+}
+
+func (e *awayError) Unwrap() error { return e.Reason }
+
 // gaveUpError says that the plugin has crashed too often.
 type gaveUpError struct{ error }
 
 func (e *gaveUpError) Unwrap() error { return e.error }
+
+// Cause returns why the plugin does not run, without what a daemon does about it; any other error as it is.
+func Cause(err error) error {
+	var away *awayError
+	var gaveUp *gaveUpError
+	switch {
+	case errors.As(err, &away):
+		return away.Reason
+	case errors.As(err, &gaveUp):
+		return errors.Unwrap(gaveUp.error)
+	}
+	return err
+}
 
 // Close ends the plugin: it may answer what it has, is asked to end, and is killed after some seconds. It may be called
 // twice.

@@ -82,7 +82,7 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std streams, command []string) er
 		case r.Err != nil && r.Advice:
 			verdict, why = "advice", r.Err.Error()
 		case r.Err != nil:
-			verdict, why = "failed", r.Err.Error()
+			verdict, why = "failed", r.Err.Error()+hintFor(r.Err)
 		}
 		var err error
 		if o.asJSON {
@@ -99,6 +99,17 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std streams, command []string) er
 		return fmt.Errorf("the plugin did not pass as a %[1]s; --verbose shows what it writes, and plugins/proto/%[1]s/v1/%[1]s.proto what is asked of it", plugin.Kind)
 	}
 	return nil
+}
+
+// hintFor names the flag that stands for the daemon's setting.
+func hintFor(err error) string {
+	switch {
+	case plugins.Refused(err):
+		return " (here: --config)"
+	case errors.Is(err, plugins.ErrNoCertificate):
+		return " (here: --no-tls)"
+	}
+	return ""
 }
 
 func printCheck(std streams, paint palette, verdict, name, why string) error {

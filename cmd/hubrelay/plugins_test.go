@@ -201,7 +201,24 @@ func TestPluginsCheck(t *testing.T) {
 	if code != 1 || !strings.Contains(out, "of the kind sink, and was started as a driver") || !strings.Contains(errOut, "as a driver; --verbose") {
 		t.Errorf("%d:\n%s%s", code, out, errOut)
 	}
+	if strings.Contains(out, "crashed too often") {
+		t.Errorf("it speaks of a daemon:\n%s", out)
+	}
 	if _, errOut, code = call(t, nil, "", "plugins", "check"); code != 2 {
 		t.Errorf("%d: %s", code, errOut)
+	}
+}
+
+// What a daemon would be told to set is said with the flag, and nothing of what a daemon would do.
+func TestPluginsCheckNamesFlags(t *testing.T) {
+	t.Parallel()
+	for flag, command := range map[string][]string{
+		"--config": {"--timeout", "30s", "--config", `{"typo":1}`, "builtin:print"},
+		"--no-tls": {"--timeout", "1s", "sh", "-c", `echo "1|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc"; exec sleep 60`},
+	} {
+		out, errOut, code := call(t, nil, "", append([]string{"plugins", "check", "--kind", "sink"}, command...)...)
+		if code != 1 || !strings.Contains(out, "(here: "+flag+")") || strings.Contains(out, "next start") {
+			t.Errorf("%v: %d:\n%s%s", command, code, out, errOut)
+		}
 	}
 }

@@ -86,7 +86,7 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 		return false
 	}
 	defer func() { _ = k.host.Close() }()
-	if !say(k.first.name, false, k.first.do(ctx)) {
+	if !say(k.first.name, false, plugins.Cause(k.first.do(ctx))) {
 		return false
 	}
 	for _, c := range append(k.checks,
