@@ -23,7 +23,8 @@ type Driver interface {
 	// Migrate moves an instance, or goes on with what an earlier call began, and returns when that is over:
 	//
 	//   - nil: the instance is on the destination and no longer on the source;
-	//   - an error marked by [Unsettled]: neither that nor the opposite; Migrate is called again later, with Undo;
+	//   - an error marked by [Unsettled]: neither that nor the opposite; Migrate is called again later, to go on at first and
+	//     after a few times with Undo;
 	//   - [ErrSuperseded]: a call with a higher lease has taken over, and this one has changed nothing since;
 	//   - the error of ctx: the call was stopped on the way, in a state from which another goes on;
 	//   - any other error: the instance is on the source as before, nothing is left on the destination, and the error is a

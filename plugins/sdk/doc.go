@@ -33,9 +33,10 @@
 //
 // A driver is a relay.Driver, whose comments say what is asked of it. What Migrate returns is all that the daemon knows of
 // the instance: nil says that it is on the destination alone, a plain error that it is on the source as before, with a
-// sentence on which a person can act. Everything between is marked by relay.Unsettled, and Migrate is called again later,
-// to undo. A Migrate that panics is unsettled, and the plugin lives on. The error of a Configure names the server that is of
-// no use; it is shown to the operator, and what was configured before stays.
+// sentence on which a person can act. Everything between is marked by relay.Unsettled, and Migrate is called again later:
+// the same at first, so that it may go on, and with Migration.Undo after it has failed so three times. A Migrate that panics
+// is unsettled, and the plugin lives on. The error of a Configure names the server that is of no use; it is shown to the
+// operator, and what was configured before stays.
 //
 // Methods are called concurrently, Migrate once at a time for each instance. Configure comes while migrations run; each
 // Migration brings its own two servers with it. Describe comes first and Configure later, perhaps much later: until then
@@ -61,7 +62,11 @@
 // # Configuration
 //
 // What the operator writes under `config` is decoded into the struct that [Config] names, by its `json` tags. Unknown keys are
-// refused, and so is what the struct's Validate method (func() error) refuses: the operator reads the error in the daemon's log.
+// refused, and so is what the struct's Validate method (func() error) refuses: the operator reads the error in the daemon's log
+// and in `hubrelay sinks list`. What needs the configuration, such as a file to open, is for [OnStart].
+//
+// The plugin runs in the folder of the daemon's configuration file, where relative paths begin, and its environment has
+// nothing of the daemon's but what the setting `env` names.
 //
 // # Log
 //
@@ -74,6 +79,11 @@
 // named is called, and ServeSink returns. All of it may take three seconds, then the process is killed. When the daemon
 // is killed, the handlers' contexts end and ServeSink returns, so that no plugin is left behind. A driver's migrations are
 // stopped before, and its Close is called last.
+//
+// # Test
+//
+// `hubrelay plugins check PROGRAM` says whether a program does all that is asked of a plugin, and package plugins/plugintest
+// makes a test of the same. `hubrelay plugins new` writes the beginning of a plugin with such a test.
 //
 // Nothing of the daemon may come in here: what is imported here, every plugin is built with.
 package sdk

@@ -11,6 +11,13 @@
 // a plugin that has no TLS is configured with `tls: false`. The plugin serves this service and grpc.health.v1.Health,
 // where the service named "plugin" is SERVING. Messages may be up to 64 MiB long. Calls come concurrently.
 //
+// It runs in the folder of the daemon's configuration file, and its environment has nothing of the daemon's but what `env`
+// names.
+//
+// Log: what it writes to standard error comes out in the daemon's log, line by line. A JSON object with a text "@message" is
+// a record of its own, with its "level" (DEBUG, INFO, WARN, ERROR) and "time" (RFC 3339), both of which may be missing, and
+// with all its other members. Of a process that ends unasked, the last line is shown that is no record below ERROR.
+//
 // Leases: several daemons may run a driver each, and a process that was stopped may wake up late. So each Migrate has a
 // lease number, which grows with every daemon that takes up a migration of the instance. The driver keeps the highest that
 // it has seen where the instance is, at both servers (a marker file, a label), and compares and sets that before each step
@@ -53,7 +60,7 @@ const (
 	Outcome_OUTCOME_MOVED Outcome = 1
 	// The instance is on the source as before, and nothing is left on the destination.
 	Outcome_OUTCOME_FAILED Outcome = 2
-	// Neither that nor the opposite. Migrate is called again later, with undo.
+	// Neither that nor the opposite. Migrate is called again later, to go on at first and after a few times with undo.
 	Outcome_OUTCOME_UNSETTLED Outcome = 3
 	// A call with a higher lease has taken over, and this one has changed nothing since.
 	Outcome_OUTCOME_SUPERSEDED Outcome = 4

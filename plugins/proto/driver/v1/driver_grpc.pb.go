@@ -11,6 +11,13 @@
 // a plugin that has no TLS is configured with `tls: false`. The plugin serves this service and grpc.health.v1.Health,
 // where the service named "plugin" is SERVING. Messages may be up to 64 MiB long. Calls come concurrently.
 //
+// It runs in the folder of the daemon's configuration file, and its environment has nothing of the daemon's but what `env`
+// names.
+//
+// Log: what it writes to standard error comes out in the daemon's log, line by line. A JSON object with a text "@message" is
+// a record of its own, with its "level" (DEBUG, INFO, WARN, ERROR) and "time" (RFC 3339), both of which may be missing, and
+// with all its other members. Of a process that ends unasked, the last line is shown that is no record below ERROR.
+//
 // Leases: several daemons may run a driver each, and a process that was stopped may wake up late. So each Migrate has a
 // lease number, which grows with every daemon that takes up a migration of the instance. The driver keeps the highest that
 // it has seen where the instance is, at both servers (a marker file, a label), and compares and sets that before each step
@@ -60,7 +67,7 @@ type DriverClient interface {
 	// configured before stays. An empty list of servers is no mistake.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureResponse, error)
 	// Migrate moves an instance, or goes on with what an earlier call began. The last message is the result, and the
-	// status is OK whatever the result is. Any other end leaves the daemon to ask again later, with undo.
+	// status is OK whatever the result is. Any other end is taken for OUTCOME_UNSETTLED.
 	Migrate(ctx context.Context, in *MigrateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MigrateResponse], error)
 	// Cancel stops the Migrate of a job and lease: soon it ends, in a state from which another goes on, with
 	// OUTCOME_CANCELLED, or with what came first. A Cancel of anything that does not run does nothing, and succeeds.
@@ -135,7 +142,7 @@ type DriverServer interface {
 	// configured before stays. An empty list of servers is no mistake.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureResponse, error)
 	// Migrate moves an instance, or goes on with what an earlier call began. The last message is the result, and the
-	// status is OK whatever the result is. Any other end leaves the daemon to ask again later, with undo.
+	// status is OK whatever the result is. Any other end is taken for OUTCOME_UNSETTLED.
 	Migrate(*MigrateRequest, grpc.ServerStreamingServer[MigrateResponse]) error
 	// Cancel stops the Migrate of a job and lease: soon it ends, in a state from which another goes on, with
 	// OUTCOME_CANCELLED, or with what came first. A Cancel of anything that does not run does nothing, and succeeds.

@@ -10,6 +10,13 @@
 // a plugin that has no TLS is configured with `tls: false`. The plugin serves this service and grpc.health.v1.Health,
 // where the service named "plugin" is SERVING. Messages may be up to 64 MiB long.
 //
+// It runs in the folder of the daemon's configuration file, and its environment has nothing of the daemon's but what `env`
+// names.
+//
+// Log: what it writes to standard error comes out in the daemon's log, line by line. A JSON object with a text "@message" is
+// a record of its own, with its "level" (DEBUG, INFO, WARN, ERROR) and "time" (RFC 3339), both of which may be missing, and
+// with all its other members. Of a process that ends unasked, the last line is shown that is no record below ERROR.
+//
 // End: the daemon closes its side of Deliver, waits for the acks, and ends the process. End of file on the standard
 // input means that the daemon is gone: the plugin must exit.
 
