@@ -19,6 +19,7 @@ func newPluginsNew(std streams) *cobra.Command {
 with, and a README that says how. A plugin in Go needs the module of this hubrelay's version; where this one is not a
 release, --replace names a folder with its source.`,
 		Example: `  hubrelay plugins new instance-watch --lang go
+  hubrelay plugins new instance-watch --lang go --replace ~/src/hubrelay
   hubrelay plugins new instance-watch --lang python`,
 		Args: checked(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -37,7 +38,7 @@ func runPluginsNew(cmd *cobra.Command, std streams, p *skeleton.Plugin) error {
 		return newUsageError(cmd, fmt.Errorf("--lang is needed: %s", strings.Join(skeleton.Languages(), " or ")))
 	}
 	if err := p.Validate(); errors.Is(err, skeleton.ErrNoRelease) {
-		return newUsageError(cmd, fmt.Errorf("%w (--replace DIR)", err))
+		return newUsageError(cmd, fmt.Errorf("%w (--replace DIR; the clone that it was built from will do)", err))
 	} else if err != nil {
 		return newUsageError(cmd, err)
 	}
