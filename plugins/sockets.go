@@ -35,15 +35,19 @@ func newSocketFolder(root string) (*socketFolder, error) {
 		return nil, err
 	}
 	sweep(parent)
-	path, err := os.MkdirTemp(parent, "") // 0700
-	if err != nil {
-		return nil, fmt.Errorf("make a folder for the plugin's socket: %w", err)
+	for {
+		path, err := os.MkdirTemp(parent, "") // 0700
+		if err != nil {
+			return nil, fmt.Errorf("make a folder for the plugin's socket: %w", err)
+		}
+		lock, err := tryLock(path)
+		if err == nil {
+			return &socketFolder{path: path, lock: lock}, nil
+		}
+		if err = errors.Join(err, os.RemoveAll(path)); !errors.Is(err, errSwept) {
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
 	}
-	lock, err := tryLock(path)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), os.RemoveAll(path))
-	}
-	return &socketFolder{path: path, lock: lock}, nil
 }
 
 // ownFolder makes the folder, or makes sure that it is ours alone: somebody else may have made it before.
@@ -84,15 +88,36 @@ func sweep(parent string) {
 	}
 }
 
+// errSwept says that somebody else's sweep has found the lock before it was held, and removes the folder.
+var errSwept = errors.New("the folder was removed by another start")
+
 func tryLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	name := filepath.Join(path, lockName)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) || err == nil && !isThere(f, name) {
+		err = errSwept
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// isThere tells whether f is still the file of that name.
+func isThere(f *os.File, name string) bool {
+	held, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(name)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return os.SameFile(held, there)
 }
 
 func (s *socketFolder) remove() {
