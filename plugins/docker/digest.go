@@ -2,16 +2,16 @@ package docker
 
 import (
 	"archive/tar"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // summer passes a tar stream on and works out the digest of what is in it: of every entry its name, kind, owner, mode,
@@ -47,7 +47,7 @@ func (s *summer) end(why error) (string, error) {
 
 func digestOf(r io.Reader) (string, error) {
 	tail := &tailReader{Reader: r}
-	entries, sum := tar.NewReader(tail), sha256.New()
+	entries, sum := tar.NewReader(tail), xxhash.New()
 	for {
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {
@@ -67,10 +67,10 @@ func digestOf(r io.Reader) (string, error) {
 	if !tail.complete() {
 		return "", errors.New("the files ended before their end") // Docker ends its answer like that when it cannot go on
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return strconv.FormatUint(sum.Sum64(), 16), nil
 }
 
-func addHeader(sum hash.Hash, h *tar.Header) {
+func addHeader(sum *xxhash.Digest, h *tar.Header) {
 	_, _ = fmt.Fprintf(sum, "%q %c %o %d:%d %d %q %d %d,%d\n", path.Clean(h.Name), h.Typeflag, h.Mode, h.Uid, h.Gid,
 		h.ModTime.Unix(), h.Linkname, h.Size, h.Devmajor, h.Devminor)
 	for _, key := range slices.Sorted(maps.Keys(h.PAXRecords)) {

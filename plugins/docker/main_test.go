@@ -219,6 +219,7 @@ func buildImage(folder string) (string, error) {
 	w := tar.NewWriter(f)
 	for _, h := range []tar.Header{
 		{Name: "data/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "data/seed", Typeflag: tar.TypeReg, Mode: 0o644}, // what Docker puts into new volumes
 		{Name: "app", Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(data))},
 	} {
 		err = errors.Join(err, w.WriteHeader(&h))

@@ -83,7 +83,7 @@ func TestMoveWithoutCopying(t *testing.T) {
 	if diff := cmp.Diff(before.HostConfig, after.HostConfig); diff != "" {
 		t.Error(diff)
 	}
-	if files, err := os.ReadDir(r.b.volume(r.volume)); err != nil || len(files) != 1 {
+	if files, err := os.ReadDir(r.b.volume(r.volume)); err != nil || len(files) != 2 || files[1].Name() != "seed" {
 		t.Errorf("the new volume has %v, %v", files, err)
 	}
 	if left := r.left(r.a); len(left) != 1 || !strings.Contains(r.listing(r.a), "blessed") {

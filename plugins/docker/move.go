@@ -23,6 +23,7 @@ type move struct {
 	report   func(relay.Progress)
 	src, dst *host
 	image    string            // of the container at the destination
+	size     int64             // of what is to be copied, where that is known
 	digests  map[string]string // of the contents of volumes
 	arrival  string            // the container at the destination that has them
 }

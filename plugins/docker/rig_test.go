@@ -106,6 +106,7 @@ func (r *rig) fill(d *daemon) {
 	root := d.volume(r.volume)
 	at := func(name string) string { return filepath.Join(root, name) }
 	err := errors.Join(
+		os.Remove(at("seed")), // which must not come again
 		os.Chmod(root, 0o751),
 		os.WriteFile(at("blessed"), []byte("yes"), 0o640),
 		os.WriteFile(at("large"), bytes.Repeat([]byte("0123456789abcdef"), 200_000), 0o600),

@@ -31,6 +31,9 @@ func (v *move) prepare(ctx context.Context, f found) error {
 	}
 	v.driver.between("create")
 	c, err := v.src.inspect(ctx, v.Instance)
+	if err == nil && v.CopyVolumes {
+		v.size = v.volumeSizes(ctx, volumeNames(c))
+	}
 	if err == nil {
 		err = v.probe(ctx, c)
 	}
@@ -200,8 +203,7 @@ func (v *move) copyVolumes(ctx context.Context, f found) error {
 		return nil
 	}
 	v.digests = map[string]string{}
-	sizes := v.volumeSizes(ctx, names)
-	progress := &meter{step: stepCopy, total: sizes, report: v.report}
+	progress := &meter{step: stepCopy, total: v.size, report: v.report}
 	for i, name := range names {
 		v.driver.between("copy volume")
 		if v.digests[name], err = v.copyVolume(ctx, i, progress); err != nil {
@@ -247,7 +249,7 @@ func (v *move) verify(ctx context.Context, f found) error {
 	if err != nil {
 		return err
 	}
-	progress := &meter{step: stepVerify, report: v.report}
+	progress := &meter{step: stepVerify, total: v.size, report: v.report}
 	for i, name := range names {
 		from, err := v.dst.api.CopyFromContainer(ctx, v.dst.work(kindCarrier), client.CopyFromContainerOptions{SourcePath: place(i)})
 		if err != nil {
