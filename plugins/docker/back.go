@@ -90,8 +90,8 @@ func (v *move) sweep(ctx context.Context, b boxes) error {
 	var orphans []string
 	if b.arriving != nil {
 		c, err := v.dst.inspect(ctx, b.arriving.name)
-		if err != nil {
-			return ignoreNotFound(err)
+		if ignoreNotFound(err) != nil {
+			return err
 		}
 		orphans = volumeNames(c)
 	}

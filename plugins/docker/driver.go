@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -134,8 +135,10 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 	if m.Lease <= 0 {
 		return fmt.Errorf("lease %d is not above zero", m.Lease)
 	}
+	r := &reporter{report: report}
+	defer r.end()
 	v := &move{
-		Migration: m, config: *d.config, driver: d, report: report,
+		Migration: m, config: *d.config, driver: d, report: r.add,
 		log: slog.Default().With("instance", m.Instance, "job", m.JobID), // the daemon's log
 	}
 	for _, side := range []struct {
@@ -150,4 +153,24 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 		*side.to = h
 	}
 	return oneLine(v.run(ctx))
+}
+
+// reporter passes reports on until the migration is over, though somebody still reads.
+type reporter struct {
+	mu     sync.Mutex
+	report func(relay.Progress)
+}
+
+func (r *reporter) add(p relay.Progress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.report != nil {
+		r.report(p)
+	}
+}
+
+func (r *reporter) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report = nil
 }

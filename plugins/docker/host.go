@@ -149,7 +149,7 @@ type box struct {
 	suffix         string
 }
 
-var workForm = regexp.MustCompile(`^(leaving|left|arriving|carrier)-([0-9]{1,18})` +
+var workForm = regexp.MustCompile(`^(leaving|left|arriving|carrier)-([0-9]{1,19})` +
 	`(\.([0-9a-f]{8})\.([0-9a-f]{12})\.(up|down)\.(no|always|unless-stopped|on-failure)(?:-([0-9]{1,9}))?)?$`)
 
 // read tells what a container of this name is to the instance, if anything.
@@ -167,8 +167,11 @@ func (h *host) read(id, name string) (box, bool) {
 	if away := b.kind == kindLeaving || b.kind == kindLeft; away != (b.suffix != "") {
 		return b, false
 	}
-	b.lease, _ = strconv.ParseInt(m[2], 10, 64) // the form leaves digits only
-	count, _ := strconv.Atoi(m[8])
+	var err error
+	if b.lease, err = strconv.ParseInt(m[2], 10, 64); err != nil {
+		return b, false
+	}
+	count, _ := strconv.Atoi(m[8]) // the form leaves digits or nothing
 	b.ticket = ticket{job: m[4], arrival: m[5], up: m[6] == "up", policy: container.RestartPolicy{
 		Name: container.RestartPolicyMode(m[7]), MaximumRetryCount: count,
 	}}

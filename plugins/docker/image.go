@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -74,8 +75,8 @@ func (v *move) sendImage(ctx context.Context, id string) (string, error) {
 		err = errors.Join(err, loaded.Close())
 	}
 	_ = saved.Close() // what matters has been read
-	if counted.err != nil {
-		return "", v.at(v.src, counted.err)
+	if failed := counted.failure(); failed != nil {
+		return "", v.at(v.src, failed)
 	}
 	return id, err
 }
@@ -102,7 +103,7 @@ func readLoaded(r io.Reader, id string) (string, error) {
 	}
 }
 
-// meter reports how much was read, and remembers why reading has failed.
+// meter reports how much was read, and remembers why reading has failed. HTTP may go on reading when the answer is there.
 type meter struct {
 	reader io.Reader
 	step   string
@@ -110,14 +111,24 @@ type meter struct {
 	total  int64
 	shown  int64
 	report func(relay.Progress)
-	err    error
+
+	mu  sync.Mutex
+	err error
+}
+
+func (m *meter) failure() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
 }
 
 func (m *meter) Read(p []byte) (int, error) {
 	n, err := m.reader.Read(p)
 	m.done += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
+		m.mu.Lock()
 		m.err = err
+		m.mu.Unlock()
 	}
 	if m.done-m.shown >= 1<<20 || err != nil {
 		m.shown = m.done

@@ -154,6 +154,22 @@ func TestMoveOddVolumes(t *testing.T) {
 	}
 }
 
+// Docker refuses a host name beside that of the host, which it shows nevertheless.
+func TestHostNamespaces(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(o *client.ContainerCreateOptions) {
+		o.HostConfig.NetworkMode, o.HostConfig.UTSMode = "host", "host"
+	})
+	want := r.listing(r.a)
+	if err := r.migrate(); err != nil {
+		t.Fatal(err)
+	}
+	r.alone(r.b, want)
+	if c := r.inspect(r.b); !c.HostConfig.NetworkMode.IsHost() || !c.HostConfig.UTSMode.IsHost() {
+		t.Errorf("%+v", c.HostConfig)
+	}
+}
+
 func TestStoppedStaysStopped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -69,7 +69,9 @@ type recipe struct {
 func (v *move) recipe(ctx context.Context, c container.InspectResponse) (recipe, error) {
 	config, host := *c.Config, *c.HostConfig
 	config.Image = v.image
-	if config.Hostname == shortID(c.ID) { // Docker's choice, not the operator's
+	if chosen, err := v.hostname(ctx, c); err != nil {
+		return recipe{}, err
+	} else if config.Hostname == chosen {
 		config.Hostname = ""
 	}
 	host.ContainerIDFile = ""
@@ -102,6 +104,15 @@ func (v *move) recipe(ctx context.Context, c container.InspectResponse) (recipe,
 		}
 	}
 	return r, nil
+}
+
+// hostname is what Docker calls a container's host where the operator has said nothing.
+func (v *move) hostname(ctx context.Context, c container.InspectResponse) (string, error) {
+	if !c.HostConfig.NetworkMode.IsHost() {
+		return shortID(c.ID), nil
+	}
+	info, err := v.src.api.Info(ctx, client.InfoOptions{})
+	return info.Info.Name, v.at(v.src, err)
 }
 
 // withoutCopyUp names every volume in a container's configuration, and keeps Docker from filling empty ones with what the

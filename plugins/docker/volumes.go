@@ -228,13 +228,13 @@ func (v *move) copyVolume(ctx context.Context, i int, progress *meter) (string, 
 		DestinationPath: places, Content: sum, AllowOverwriteDirWithFile: true,
 	})
 	digest, read := sum.end(err)
-	if progress.err != nil { // it is why the destination has complained
-		return "", v.at(v.src, progress.err)
+	switch failed := progress.failure(); {
+	case failed != nil: // it is why the destination has complained
+		return "", v.at(v.src, failed)
+	case read != nil && !errors.Is(read, err):
+		return "", v.at(v.src, read)
 	}
-	if err != nil {
-		return "", v.at(v.dst, err)
-	}
-	return digest, v.at(v.src, read)
+	return digest, v.at(v.dst, err)
 }
 
 // verify reads back what the destination has.
