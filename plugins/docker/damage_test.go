@@ -3,15 +3,21 @@
 package docker
 
 import (
+	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/client"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // What has become of the copy before it is verified.
@@ -100,4 +106,35 @@ func TestNameIsTakenMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.alone(r.a, want)
+}
+
+// Drivers are killed at any time, one after the other, until one is left alone.
+func TestKilledAtAnyTime(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(8) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, nil)
+			random, want := rand.New(rand.NewPCG(seed, 1)), r.listing(r.a)
+			for range 4 {
+				r.m.Undo = r.m.Undo || random.IntN(5) == 0
+				driver := r.process("", false)
+				if err := driver.Start(); err != nil {
+					t.Fatal(err)
+				}
+				end := time.AfterFunc(time.Duration(random.IntN(2500))*time.Millisecond, func() { _ = driver.Process.Kill() })
+				err := driver.Wait()
+				end.Stop()
+				if !isKilled(err) {
+					break // it was over before, and another call would be of another job
+				}
+				r.m.Lease++
+			}
+			err := r.migrate()
+			if errors.Is(err, relay.ErrSuperseded) || relay.IsUnsettled(err) || err != nil && !r.m.Undo {
+				t.Errorf("error %v", err)
+			}
+			r.settled(err, err == nil, want)
+		})
+	}
 }
