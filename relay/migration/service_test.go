@@ -40,7 +40,7 @@ func TestParseInstruction(t *testing.T) {
 		`{"action":"migrate","value":{` + server + `,"stateful":true}}`:                             "422.invalid-argument at /value/stateful: stateful must be an object, not a boolean",
 		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":"yes"}}}`:           "422.invalid-argument at /value/stateful/copy_volumes: copy_volumes must be true or false, not a string",
 		`{"action":"migrate","value":{` + server + `,"stateful":{"a":1,"a":2}}}`:                    "422.invalid-argument at /value/stateful/a",
-		`{"action":"migrate","value":{` + server + `,"stateful":{"b":1e999,"a":1,"a":2}}}`: "422.invalid-argument at /value/stateful/a",
+		`{"action":"migrate","value":{` + server + `,"stateful":{"b":1e999,"a":1,"a":2}}}`:          "422.invalid-argument at /value/stateful/a",
 	} {
 		_, err := parseInstruction("application/json", []byte(body))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -48,7 +48,7 @@ func TestParseInstruction(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]instruction{
-		`{"action":"migrate","value":{` + server + `,"stateful":{"a":-1e999}}}`: {destination: "s2", options: []byte(`{"a":-1e999}`)},
+		`{"action":"migrate","value":{` + server + `,"stateful":{"a":-1e999}}}`:                              {destination: "s2", options: []byte(`{"a":-1e999}`)},
 		`{"action":"migrate","value":{` + server + `}}`:                                                      {destination: "s2"},
 		` {"value":{"stateful":null,` + server + `},"action":"migrate"} `:                                    {destination: "s2"},
 		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":true}}}`:                     {destination: "s2", copyVolumes: true},
@@ -90,9 +90,9 @@ func TestRefusals(t *testing.T) {
 		to     string
 		want   string
 	}{
-		"unknown container":      {func(r *Request) { r.Container = "c99" }, "s2", "404.container"},
-		"container of another":   {func(r *Request) { r.Container, r.Instance = "x", "y" }, "s2", "404.container"},
-		"account of another":     {func(r *Request) { r.Sees = func(string) bool { return false } }, "s2", "404.container"},
+		"unknown container":    {func(r *Request) { r.Container = "c99" }, "s2", "404.container"},
+		"container of another": {func(r *Request) { r.Container, r.Instance = "x", "y" }, "s2", "404.container"},
+		"account of another":   {func(r *Request) { r.Sees = func(string) bool { return false } }, "s2", "404.container"},
 		"its account, no such instance": {
 			func(r *Request) { r.Instance, r.Sees = "i99", func(string) bool { return false } }, "s2", "404.container",
 		},
