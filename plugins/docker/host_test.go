@@ -165,3 +165,35 @@ func TestRefusedAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestReadLoaded(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		"": "sha256:1",
+		`{"stream":"Loading layer"}{"stream":"Loaded image ID: sha256:2\n"}`: "sha256:2",
+		`{"stream":"Loaded image: shop:1\n"}`:                                "shop:1",
+	} {
+		if got, err := readLoaded(strings.NewReader(said), "sha256:1"); err != nil || got != want {
+			t.Errorf("%s: %q, %v", said, got, err)
+		}
+	}
+	for _, said := range []string{`{"error":"no space left on device"}`, `{"stream":`} {
+		if _, err := readLoaded(strings.NewReader(said), "sha256:1"); err == nil {
+			t.Errorf("%s is no error", said)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	v := &move{src: &host{server: "a"}, dst: &host{server: "b"}}
+	for text, prefix := range map[string]string{
+		"server b: write /x: no space left on device": "server b has no room left",
+		"server a: write /x: no space left on device": "server a: write",
+		"other": "other",
+	} {
+		if got := v.explain(errors.New(text)).Error(); !strings.HasPrefix(got, prefix) {
+			t.Errorf("%s is explained by %s", text, got)
+		}
+	}
+}

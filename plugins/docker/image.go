@@ -78,10 +78,15 @@ func (v *move) sendImage(ctx context.Context, id string) (string, error) {
 	if failed := counted.failure(); failed != nil {
 		return "", v.at(v.src, failed)
 	}
-	return id, err
+	if err != nil {
+		return "", err
+	}
+	there, err := v.dst.api.ImageInspect(ctx, id)
+	return there.ID, err
 }
 
-// readLoaded reads what Docker says while it loads an image, and returns the image's id.
+// readLoaded reads what Docker says while it loads an image, and returns what the image is called there: hosts that keep
+// images in different ways have different ids for the same one.
 func readLoaded(r io.Reader, id string) (string, error) {
 	d := json.NewDecoder(bufio.NewReader(r))
 	for {
@@ -97,8 +102,10 @@ func readLoaded(r io.Reader, id string) (string, error) {
 		case line.Error != "":
 			return id, errors.New(line.Error)
 		}
-		if loaded, ok := strings.CutPrefix(line.Stream, "Loaded image ID: "); ok {
-			id = strings.TrimSpace(loaded)
+		for _, prefix := range []string{"Loaded image ID: ", "Loaded image: "} { // the latter is followed by a name
+			if loaded, ok := strings.CutPrefix(line.Stream, prefix); ok {
+				id = strings.TrimSpace(loaded)
+			}
 		}
 	}
 }

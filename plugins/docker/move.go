@@ -324,7 +324,11 @@ func (v *move) dropSourceVolumes(ctx context.Context, home *box) error {
 
 // explain makes a sentence for people of an error that says too little.
 func (v *move) explain(err error) error {
-	if text := err.Error(); strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded") {
+	text := err.Error()
+	if strings.HasPrefix(text, "server "+v.src.server+": ") {
+		return err
+	}
+	if strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded") {
 		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w", v.dst.server, err)
 	}
 	return err
