@@ -168,7 +168,11 @@ func TestFindNothing(t *testing.T) {
 		"control":               {"h1", "c1", "i1\x00", ErrNoInstance},
 		"long":                  {"h1", strings.Repeat("c", 10_000), "i1", ErrNoContainer},
 	} {
-		if got, err := v.Find(t.Context(), c.hub, c.container, c.instance, "s1"); !errors.Is(err, c.want) || !reflect.DeepEqual(got, Found{}) {
+		got, err := v.Find(t.Context(), c.hub, c.container, c.instance, "s1")
+		if errors.Is(c.want, ErrNoInstance) && got.Container.ID == c.container && got.Container.Hub == c.hub {
+			got.Container = Container{} // which there is
+		}
+		if !errors.Is(err, c.want) || !reflect.DeepEqual(got, Found{}) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
