@@ -26,6 +26,7 @@ var (
 	errHoldLost  = errors.New("redis did not answer for so long that another worker may have taken the job over")
 	errOvertaken = errors.New("the driver has seen a higher lease")
 	errPutOff    = errors.New("others come first")
+	errNowhere   = errors.New("the driver gets nowhere here, perhaps it does on another node")
 )
 
 // hand is a job that this worker holds.
@@ -59,6 +60,8 @@ func (h *hand) work(ctx context.Context) {
 	case err == nil:
 		h.w.o.Observer.JobEnded(h.j.State, time.Since(h.j.Queued))
 		h.log.Info("a migration is over", "state", string(h.j.State), "error", h.j.Error, "from", h.j.Source, "to", h.j.Destination)
+	case errors.Is(err, errVanished):
+		h.bringBack(ctx)
 	case errors.Is(err, errSuperseded):
 		h.log.Warn("another worker has taken a migration over")
 		return // its turn is the other's now
@@ -74,6 +77,33 @@ func (h *hand) work(ctx context.Context) {
 	}
 	if err := h.w.store.yield(last, h.j.ID); err != nil {
 		h.log.Warn("cannot give up a turn, it will expire", "error", err)
+	}
+}
+
+// bringBack brings the instance back where Redis has lost the job in the middle: nobody else knows of it, and its instance may
+// be stopped. Where the job's successor is at work already, the driver refuses.
+func (h *hand) bringBack(ctx context.Context) {
+	if !h.running.Load() {
+		h.log.Error("Redis has lost a migration that had not begun; ask for it again")
+		return
+	}
+	h.log.Error("Redis has lost a migration in the middle; its instance is brought back", "to", h.j.Source)
+	m := h.j.migration()
+	m.Undo = true
+	for n := 1; ; n++ {
+		err := h.w.o.Driver.Migrate(ctx, m, func(relay.Progress) {})
+		switch {
+		case err == nil:
+			h.log.Error("an instance was too far to be brought back: correct the inventory", "is_on", h.j.Destination)
+			return
+		case !relay.IsUnsettled(err):
+			h.log.Warn("a migration that Redis has lost is left", "outcome", err)
+			return
+		}
+		h.log.Error("the driver could not bring an instance back; it is called again", "error", err)
+		if !sleep(ctx, h.w.pace.again(n)) {
+			return
+		}
 	}
 }
 
@@ -93,7 +123,7 @@ func (h *hand) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, errSuperseded):
-			cancel(errSuperseded)
+			cancel(err)
 			return
 		case time.Since(last) > h.w.pace.hold:
 			cancel(errHoldLost)
@@ -168,14 +198,16 @@ func (h *hand) start(ctx context.Context, steps []relay.MigrationStep) error {
 
 // migrate calls the driver until the migration is settled.
 func (h *hand) migrate(ctx context.Context) error {
-	for wait := h.w.pace.againMin; ; wait = min(2*wait, h.w.pace.againMax) {
+	for {
 		err := h.attempt(ctx)
 		switch {
 		case err == nil:
 			e := h.events().instance(topicInstance, instanceRunning, "", h.j.Destination)
 			return h.end(ctx, relay.JobCompleted, "", h.j.Destination, e)
-		case errors.Is(err, errSuperseded), errors.Is(context.Cause(ctx), errSuperseded):
-			return errSuperseded
+		case errors.Is(err, errSuperseded):
+			return err
+		case errors.Is(context.Cause(ctx), errSuperseded):
+			return context.Cause(ctx)
 		case errors.Is(err, relay.ErrSuperseded):
 			return errOvertaken
 		case ctx.Err() != nil:
@@ -186,8 +218,11 @@ func (h *hand) migrate(ctx context.Context) error {
 		if err := h.unsettled(ctx, err); err != nil {
 			return err
 		}
-		if !sleep(ctx, wait) {
+		if !sleep(ctx, h.w.pace.again(h.j.attempts)) {
 			return context.Cause(ctx)
+		}
+		if h.j.attempts > mostFailures {
+			return errNowhere
 		}
 	}
 }
@@ -221,7 +256,7 @@ func (h *hand) fail(ctx context.Context, err error) error {
 func (h *hand) end(ctx context.Context, state relay.JobState, cause, movedTo string, e *events) error {
 	e.job(topicJobChanged, state, cause, at(movedTo, h.j.Source))
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), errSuperseded) {
-		return errSuperseded
+		return context.Cause(ctx)
 	}
 	ending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -52,6 +52,7 @@ var (
 
 var (
 	errSuperseded = errors.New("another worker has taken the job over")
+	errVanished   = fmt.Errorf("the job is gone from Redis, so that %w", errSuperseded)
 	errMigrating  = errors.New("the instance is being migrated already")
 	errElsewhere  = errors.New("the instance has moved meanwhile")
 	errGone       = errors.New("the instance has left the inventory")
@@ -229,6 +230,8 @@ func mine(cmd *redis.Cmd, doing string) error {
 		return fmt.Errorf("%s: %w", doing, err)
 	case held == 0:
 		return fmt.Errorf("%s: %w", doing, errSuperseded)
+	case held < 0:
+		return fmt.Errorf("%s: %w", doing, errVanished)
 	}
 	return nil
 }

@@ -28,6 +28,9 @@ type pace struct {
 	againMin, againMax time.Duration
 }
 
+// again is how long to wait after so many calls that left it unsettled.
+func (p pace) again(calls int) time.Duration { return min(p.againMin<<min(calls-1, 10), p.againMax) }
+
 func usualPace() pace {
 	return pace{
 		hold: 5 * time.Second, beat: time.Second, turn: 200 * time.Millisecond, tell: time.Second,
@@ -177,6 +180,9 @@ func (w *Worker) configure(ctx context.Context) error {
 
 // follow takes new jobs.
 func (w *Worker) follow(ctx context.Context, partitions []int) error {
+	if !w.ready(ctx) {
+		return ctx.Err()
+	}
 	err := w.store.ensure(ctx, partitions)
 	for {
 		var list []waiting
@@ -208,7 +214,7 @@ func (w *Worker) follow(ctx context.Context, partitions []int) error {
 
 // takeOver takes the jobs of workers that have died.
 func (w *Worker) takeOver(ctx context.Context) error {
-	for sleep(ctx, w.pace.beat) {
+	for w.ready(ctx) && sleep(ctx, w.pace.beat) {
 		// Where there is no room, one waits for it in front of the new jobs.
 		free := max(1, int64(cap(w.room)-len(w.room)))
 		list, err := w.store.abandoned(ctx, w.o.Name, w.pace.hold, free)
@@ -265,6 +271,19 @@ func (w *Worker) drop(job string) {
 	delete(w.inHand, job)
 	delete(w.line, job)
 	w.o.Observer.JobsInHand(len(w.inHand))
+}
+
+// ready waits until the driver can work: until then other nodes shall have the jobs. After as long as a job may wait it gives
+// that up, since somebody has to tell that jobs have expired.
+func (w *Worker) ready(ctx context.Context) bool {
+	late := time.NewTimer(w.o.ExpireAfter)
+	defer late.Stop()
+	select {
+	case <-w.driving:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 // queue puts a job into the line of those in hand, with the time when it was queued, or none if it runs.

@@ -2,10 +2,11 @@
 -- KEYS: job, log, jobs, migrating, moved, instances.
 -- ARGV: lease, mark of this change, milliseconds to keep a job that is over ('' where it goes on), where the instance has
 -- moved ('' where it has not), how many fields and values, these, then id, topic, hub, account, data of each event.
--- Returns 1; 0 where the lease is no longer the caller's. A change that was made already is not made again.
+-- Returns 1; 0 where the lease is no longer the caller's, -1 where there is no such job. A change that was made already is not made again.
 local job = KEYS[1]
-if redis.call('HGET', job, 'lease') ~= ARGV[1] then
-  return 0
+local lease = redis.call('HGET', job, 'lease')
+if lease ~= ARGV[1] then
+  return lease and 0 or -1
 end
 if redis.call('HGET', job, 'mark') == ARGV[2] then
   return 1

@@ -1,8 +1,9 @@
 -- Put a job that is the caller's behind all that are queued. Its lease stays until somebody takes it up.
 -- KEYS: job, jobs. ARGV: lease, the job's id.
--- Returns 1; 0 where the lease is no longer the caller's.
-if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then
-  return 0
+-- Returns 1; 0 where the lease is no longer the caller's, -1 where there is no such job.
+local lease = redis.call('HGET', KEYS[1], 'lease')
+if lease ~= ARGV[1] then
+  return lease and 0 or -1
 end
 local before = redis.call('HGET', KEYS[1], 'entry')
 redis.call('HSET', KEYS[1], 'entry', redis.call('XADD', KEYS[2], '*', 'job', ARGV[2]))

@@ -1,0 +1,102 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func completes(context.Context, relay.Migration, func(relay.Progress)) error { return nil }
+
+// refusingDriver has no use for its servers.
+type refusingDriver struct{ *fakeDriver }
+
+func (refusingDriver) Configure(context.Context, []relay.Server) error {
+	return errors.New("path /s1 does not exist")
+}
+
+// A node whose driver cannot work leaves the jobs to others.
+func TestNodeWithoutADriver(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	s.work(b, "w1", refusingDriver{&fakeDriver{migrate: completes}}, nil)
+	var ids []string
+	for i := range 10 {
+		ids = append(ids, s.migrate(i, "s2"))
+	}
+	s.work(b, "w2", &fakeDriver{migrate: completes}, nil)
+	for _, id := range ids {
+		if j := s.over(id); j.State != relay.JobCompleted {
+			t.Errorf("%s %s", j.State, j.Error)
+		}
+	}
+}
+
+// A node whose driver settles nothing does not keep a job for itself for ever.
+func TestNodeThatGetsNowhere(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	broken := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error {
+		return relay.Unsettled(errors.New("the program of the driver is gone"))
+	}}
+	s.work(b, "w1", broken, nil)
+	id := s.migrate(0, "s2")
+	s.await(id, "to be undone", func(j *job) bool { return j.undo })
+	s.work(b, "w2", &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error {
+		return errors.New("undone")
+	}}, nil)
+	if j := s.over(id); j.State != relay.JobError || j.Error != "the program of the driver is gone; the instance is back on s1" {
+		t.Errorf("%s %s", j.State, j.Error)
+	}
+}
+
+// Jobs that no node can begin expire all the same.
+func TestNoDriverAnywhere(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	s.work(b, "w1", refusingDriver{&fakeDriver{}}, func(o *WorkerOptions) { o.ExpireAfter = 1 })
+	if j := s.over(s.migrate(0, "s2")); j.State != relay.JobExpired {
+		t.Errorf("%s %s", j.State, j.Error)
+	}
+}
+
+// Where Redis forgets a job that runs, its instance is brought back.
+func TestRedisForgets(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	back := make(chan relay.Migration, 10)
+	s.work(b, "w1", &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, _ func(relay.Progress)) error {
+		switch {
+		case !m.Undo:
+			<-ctx.Done()
+			return ctx.Err()
+		case len(back) == 0:
+			back <- m
+			return relay.Unsettled(errors.New("not yet"))
+		}
+		back <- m
+		return errors.New("it is back")
+	}}, nil)
+	id := s.migrate(0, "s2")
+	j := s.await(id, "running", func(j *job) bool { return j.State == relay.JobRunning })
+	if err := b.Commands().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		select {
+		case m := <-back:
+			if m.JobID != id || m.Instance != "i0" || m.Lease < j.lease {
+				t.Errorf("undone as %+v", m)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("it is not brought back")
+		}
+	}
+}
