@@ -58,7 +58,7 @@ func (h *hand) work(ctx context.Context) {
 	defer stop()
 	switch {
 	case err == nil:
-		h.w.o.Observer.JobEnded(h.j.State, time.Since(h.j.Queued))
+		h.w.o.Observer.JobEnded(h.j.State, time.Since(h.j.queuedHere))
 		h.log.Info("a migration is over", "state", string(h.j.State), "error", h.j.Error, "from", h.j.Source, "to", h.j.Destination)
 	case errors.Is(err, errVanished):
 		h.bringBack(ctx)
@@ -138,6 +138,9 @@ func (h *hand) turn(ctx context.Context) (bool, error) {
 
 // run returns nil when the job is over.
 func (h *hand) run(ctx context.Context) error {
+	if h.j.damaged {
+		return h.spoiled(ctx)
+	}
 	if h.j.State == relay.JobQueued {
 		e := h.events().job(topicJobChanged, relay.JobScheduled, "", h.j.Source)
 		if err := h.to(ctx, relay.JobScheduled, e, update{}); err != nil {
@@ -150,11 +153,23 @@ func (h *hand) run(ctx context.Context) error {
 	return h.migrate(ctx)
 }
 
+// spoiled ends a job of which nobody knows any more what it was to do.
+func (h *hand) spoiled(ctx context.Context) error {
+	text, err := json.Marshal(h.j.order)
+	if err != nil {
+		return fmt.Errorf("encode a job: %w", err)
+	}
+	if err := h.apply(ctx, update{fields: []string{"order", string(text)}}); err != nil {
+		return err
+	}
+	return h.end(ctx, relay.JobError, "the record of the job in Redis was damaged; look where the instance is, and ask again", "", h.events())
+}
+
 // awaitTurn returns when the job may run, and does; or it has expired.
 func (h *hand) awaitTurn(ctx context.Context) error {
 	h.w.queue(h.j.ID, h.j.Queued)
 	for began := time.Now(); ; {
-		if h.j.State == relay.JobScheduled && time.Since(h.j.Queued) > h.w.o.ExpireAfter {
+		if h.j.State == relay.JobScheduled && time.Since(h.j.queuedHere) > h.w.o.ExpireAfter {
 			cause := fmt.Sprintf("the servers did not have time for the migration within %s; nothing was touched, ask again", h.w.o.ExpireAfter)
 			return h.end(ctx, relay.JobExpired, cause, "", h.events())
 		}

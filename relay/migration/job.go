@@ -53,6 +53,17 @@ type job struct {
 	lease    int64
 	attempts int
 	undo     bool
+	damaged  bool // its order is lost
+	// queuedHere is when it was queued by this node's clock, whatever that shows; only what was taken up has it.
+	queuedHere time.Time
+}
+
+// taken notes what Redis' clock and ours say at once. A job of which nobody knows since when it waits begins to wait now.
+func (j *job) taken(redis, here time.Time) {
+	j.queuedHere = here
+	if !j.Queued.IsZero() {
+		j.queuedHere = here.Add(-redis.Sub(j.Queued))
+	}
 }
 
 // Caption says in a line what the job does.
@@ -83,7 +94,8 @@ func encodeProgress(p relay.Progress) (string, error) {
 // errDamaged means that what Redis holds of a job cannot be read.
 var errDamaged = errors.New("the record of the job cannot be read")
 
-// decodeJob reads the fields of a job's hash.
+// decodeJob reads the fields of a job's hash. What cannot be read of how far it is counts as not there, since the driver looks
+// for itself.
 func decodeJob(fields map[string]string) (*job, error) {
 	j := &job{
 		State: relay.JobState(fields["state"]), Error: fields["error"], undo: fields["undo"] == "1",
@@ -92,13 +104,11 @@ func decodeJob(fields map[string]string) (*job, error) {
 	if err := json.Unmarshal([]byte(fields["order"]), &j.order); err != nil {
 		return nil, fmt.Errorf("%w: its order: %w", errDamaged, err)
 	}
-	var errs []error
 	number := func(name string) int64 {
-		if fields[name] == "" {
+		n, err := strconv.ParseInt(fields[name], 10, 64)
+		if err != nil {
 			return 0
 		}
-		n, err := strconv.ParseInt(fields[name], 10, 64)
-		errs = append(errs, err)
 		return n
 	}
 	at := func(name string) time.Time {
@@ -109,8 +119,8 @@ func decodeJob(fields map[string]string) (*job, error) {
 	}
 	j.Changed, j.Queued, j.Started, j.Completed = at("changed"), at("queued"), at("started"), at("completed")
 	j.lease, j.attempts = number("lease"), int(number("attempts"))
-	if text := fields["steps"]; text != "" {
-		errs = append(errs, json.Unmarshal([]byte(text), &j.Steps))
+	if json.Unmarshal([]byte(fields["steps"]), &j.Steps) != nil {
+		j.Steps = nil
 	}
 	for name, text := range fields {
 		step, ok := strings.CutPrefix(name, stepField)
@@ -118,11 +128,10 @@ func decodeJob(fields map[string]string) (*job, error) {
 			continue
 		}
 		var p progressRecord
-		errs = append(errs, json.Unmarshal([]byte(text), &p))
+		if json.Unmarshal([]byte(text), &p) != nil {
+			continue
+		}
 		j.Progress[step] = relay.Progress{Step: step, Completed: p.Completed, Bytes: p.Bytes, Total: p.Total, Note: p.Note, Time: p.Time}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", errDamaged, j.ID, err)
 	}
 	return j, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -172,14 +173,51 @@ func (s *store) take(ctx context.Context, partition int, entry, id, worker strin
 		return nil, nil
 	}
 	pairs, ok := reply[len(reply)-1].([]any)
-	if !ok {
+	if !ok || len(reply) != 3 {
 		return nil, errors.New("take up a job: redis answered something else than was asked")
+	}
+	at, err := strconv.ParseInt(fmt.Sprint(reply[1]), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("take up a job: redis' time: %w", err)
 	}
 	fields := make(map[string]string, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		fields[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
 	}
-	return decodeJob(fields)
+	j, err := decodeJob(fields)
+	if errors.Is(err, errDamaged) {
+		j, err = s.salvage(ctx, partition, id, fields)
+	}
+	if err != nil {
+		return nil, err
+	}
+	j.taken(time.UnixMilli(at), time.Now())
+	return j, nil
+}
+
+// salvage makes as much of a job whose order cannot be read as it takes to end it.
+func (s *store) salvage(ctx context.Context, partition int, id string, fields map[string]string) (*job, error) {
+	container, instance, _ := strings.Cut(fields["field"], "/")
+	value, err := s.client.HGet(ctx, s.keys.Containers(partition), container).Result()
+	if err != nil {
+		return nil, fmt.Errorf("%w, and its container %q is not in the inventory: %w", errDamaged, relay.Clip(container, 60), err)
+	}
+	c, err := containerOf(container, value)
+	if err != nil {
+		return nil, err
+	}
+	o := order{ID: id, Hub: c.Hub, Account: c.Account, Environment: c.Environment, Container: container, Instance: instance, Stateful: c.Stateful}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("encode a job: %w", err)
+	}
+	fields["order"] = string(text)
+	j, err := decodeJob(fields)
+	if err != nil {
+		return nil, err
+	}
+	j.damaged = true
+	return j, nil
 }
 
 // update is a change of a job that a worker holds.
