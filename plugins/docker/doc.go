@@ -4,7 +4,7 @@
 //	migration:
 //	  driver:
 //	    command: [hubrelay-docker]
-//	    env: [PATH, HOME, SSH_AUTH_SOCK]        # for ssh:// alone
+//	    env: [PATH, SSH_AUTH_SOCK]              # for ssh:// alone
 //	    config: {health_timeout: 2m, settle: 3s, keep_source_volumes: false}
 //	  inventory_file: inventory.yaml
 //
@@ -13,7 +13,8 @@
 // The inventory says of each server how its Docker daemon is reached:
 //
 //	{host: "unix:///var/run/docker.sock"}       Docker's own default, also of {}
-//	{host: "ssh://user@host"}                   by the program ssh, which must ask nothing; docker is installed there
+//	{host: "ssh://user@host"}                   by the program ssh, with what the daemon's user has in ~/.ssh; it must
+//	                                            ask nothing, and docker is installed there
 //	{host: "tcp://host:2376", tls: {ca_file: …, cert_file: …, key_file: …}}
 //
 // tcp without tls is taken for loopback only. Paths are those of the node, and every node needs them, since any may carry out a
