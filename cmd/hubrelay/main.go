@@ -133,7 +133,7 @@ Run it:   hubrelay serve -c hubrelay.yaml`,
 func checked(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return newUsageError(cmd, err)
+			return newUsageError(cmd, fmt.Errorf("%w: write %s", err, cmd.UseLine()))
 		}
 		return nil
 	}

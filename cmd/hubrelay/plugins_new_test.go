@@ -87,11 +87,11 @@ func TestPluginsNewInPython(t *testing.T) {
 func TestPluginsNewRefuses(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"--lang is needed: go or python":      {"watch"},
-		`no skeleton in "rust"`:               {"watch", "--lang", "rust"},
-		`"Watch" is no name for a plugin`:     {"Watch", "--lang", "python"},
-		"name a folder with its source (--re": {"watch", "--lang", "go"},
-		"accepts 1 arg(s), received 0":        {"--lang", "go"},
+		"--lang is needed: go or python":              {"watch"},
+		`no skeleton in "rust"`:                       {"watch", "--lang", "rust"},
+		`"Watch" is no name for a plugin`:             {"Watch", "--lang", "python"},
+		"name a folder with its source (--re":         {"watch", "--lang", "go"},
+		"received 0: write hubrelay plugins new NAME": {"--lang", "go"},
 	} {
 		if _, errOut, code := call(t, nil, "", append([]string{"plugins", "new"}, args...)...); code != 2 || !strings.Contains(errOut, want) {
 			t.Errorf("%v: %d: %s", args, code, errOut)
