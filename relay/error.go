@@ -29,6 +29,7 @@ const (
 	CodeInvalidArgument    Code = "422.invalid-argument"
 	CodeNotCompatible      Code = "422.not-compatible"
 	CodeUpgradeRequired    Code = "426.upgrade-required"
+	CodeRateLimiting       Code = "429.rate-limiting"
 	CodeUnknown            Code = "500.unknown"
 	CodeNotReady           Code = "503.not-ready"
 	CodeNotEnabled         Code = "503.not-enabled"
@@ -79,6 +80,8 @@ func infoOf(c Code) codeInfo {
 		return codeInfo{http.StatusUnprocessableEntity, "These two do not go together"}
 	case CodeUpgradeRequired:
 		return codeInfo{http.StatusUpgradeRequired, "This needs a websocket upgrade over HTTP/1.1"}
+	case CodeRateLimiting:
+		return codeInfo{http.StatusTooManyRequests, "This is more than is allowed"}
 	case CodeNotEnabled:
 		return codeInfo{http.StatusServiceUnavailable, "This relay is not configured to do this"}
 	case CodeNotReady:

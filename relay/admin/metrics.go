@@ -23,6 +23,7 @@ type Metrics struct {
 	inbox        *prometheus.CounterVec
 	clients      prometheus.Gauge
 	endings      *prometheus.CounterVec
+	turnedAway   *prometheus.CounterVec
 	frames       prometheus.Counter
 	frameBytes   prometheus.Counter
 	enqueued     *prometheus.CounterVec
@@ -63,6 +64,7 @@ func NewMetrics(version string) *Metrics {
 		inbox:        counters("inbox_entries_total", "Entries taken from the inbox, by outcome: stored, repeated, quarantined.", "outcome"),
 		clients:      gauge("stream_clients", "Clients that are connected to the stream now."),
 		endings:      counters("stream_endings_total", "Streams that ended, by reason (slow: the client read too slowly).", "reason"),
+		turnedAway:   counters("stream_turned_away_total", "Clients of the stream that were refused since a limit was reached: of the node, their hub or their key.", "limit"),
 		frames:       counter("stream_frames_total", "Notifications given to clients of the stream."),
 		frameBytes:   counter("stream_bytes_total", "Bytes of these frames."),
 		enqueued:     counters("enqueued_total", "Notifications put into a sink's queue.", "sink"),
@@ -98,11 +100,14 @@ func NewMetrics(version string) *Metrics {
 	}
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.frames, m.frameBytes,
+	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.turnedAway, m.frames, m.frameBytes,
 		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.notices, m.lost,
 		m.disabled, m.paused, m.broken, m.events, m.failed, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
 		m.redisUp, m.redisRestart,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, limit := range []string{"node", "hub", "key"} { // shown at zero, as Expect does
+		m.turnedAway.WithLabelValues(limit)
+	}
 	m.jobs = newJobMetrics(m.registry)
 	return m
 }
@@ -159,6 +164,9 @@ func (m *Metrics) Disconnected(reason string) {
 	m.clients.Dec()
 	m.endings.WithLabelValues(reason).Inc()
 }
+
+// TurnedAway counts a client of the stream that was refused, and the limit that it found reached.
+func (m *Metrics) TurnedAway(limit string) { m.turnedAway.WithLabelValues(limit).Inc() }
 
 // Queued counts frames given to clients of the stream.
 func (m *Metrics) Queued(frames, bytes int) {

@@ -34,6 +34,7 @@ func (l countedLog) Append(ctx context.Context, a backbone.Append) ([]string, er
 type hubObserver struct{ *admin.Metrics }
 
 func (o hubObserver) Disconnected(e hub.Ending) { o.Metrics.Disconnected(string(e)) }
+func (o hubObserver) TurnedAway(l hub.Limit)    { o.Metrics.TurnedAway(string(l)) }
 
 // dispatchObserver counts what dispatchers report.
 type dispatchObserver struct {

@@ -30,6 +30,7 @@ type Config struct {
 	Server        Server          `koanf:"server" doc:"The public listener: tokens, websockets and publishing."`
 	Admin         Admin           `koanf:"admin" doc:"The private listener: health, metrics and profiles."`
 	Redis         Redis           `koanf:"redis" doc:"Where all state lives."`
+	Websocket     Websocket       `koanf:"websocket" doc:"Clients of the stream: what one may cost, and how many there may be."`
 	Notifications Notifications   `koanf:"notifications" doc:"What may be published."`
 	Auth          Auth            `koanf:"auth" doc:"Who may connect and publish."`
 	Sinks         map[string]Sink `koanf:"sinks" doc:"Destinations outside the relay, by name."`
@@ -81,6 +82,16 @@ type Redis struct {
 type Retention struct {
 	History time.Duration `koanf:"history" doc:"Keep a notification for this long."`
 	MaxLen  int64         `koanf:"max_len" doc:"Keep at most this many notifications in a partition."`
+}
+
+// Websocket bounds what clients of the stream cost.
+type Websocket struct {
+	Queue          Size          `koanf:"queue" doc:"How much may wait for one client before it is closed as too slow, 64KiB to 1GiB."`
+	PingInterval   time.Duration `koanf:"ping_interval" doc:"Time between two pings to a client, 1s to 1h; below what proxies in between allow a connection to be idle."`
+	PongTimeout    time.Duration `koanf:"pong_timeout" doc:"How long a client may stay silent after a ping before it is taken for dead, 1s to 1h; looked at with each ping."`
+	MaxConnections int           `koanf:"max_connections" doc:"How many clients this node serves at once; 0 for as many as the limit of open files allows, less a reserve."`
+	MaxPerHub      int           `koanf:"max_per_hub" doc:"How many clients one hub may have on this node; 0 for no limit."`
+	MaxPerKey      int           `koanf:"max_per_key" doc:"How many clients one key may have on this node; 0 for no limit."`
 }
 
 // Notifications says what may be published.
@@ -176,6 +187,7 @@ func defaults() Config {
 			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
 			Retention: Retention{History: 24 * time.Hour, MaxLen: 1_000_000},
 		},
+		Websocket: Websocket{Queue: 1 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second},
 		Auth:      Auth{TokenTTL: time.Minute},
 		Migration: Migration{ServerConcurrency: 2, ExpireAfter: 24 * time.Hour},
 		Log:       Log{Level: "info", Format: "auto"},

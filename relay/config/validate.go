@@ -28,6 +28,7 @@ func (l *loader) validate(c *Config) {
 		l.Warn("admin.listen", "is reachable from other machines and has no login", "keep it on 127.0.0.1 or behind a firewall")
 	}
 	l.redis(&c.Redis)
+	l.websocket(&c.Websocket)
 	catalog := l.catalog(c.Notifications.ExtraTopics)
 	between(l, "auth.token_ttl", c.Auth.TokenTTL, time.Second, time.Hour)
 	l.keys(c.Auth.Keys)

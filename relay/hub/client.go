@@ -40,6 +40,7 @@ type client struct {
 	allows func(hub, account string) bool
 	stands func() bool // or nil
 	key    string      // whose it is, for logs
+	place  *Place
 	opened time.Time
 
 	group          *group // guarded by the index, like inGroup

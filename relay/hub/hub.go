@@ -27,6 +27,8 @@ type Options struct {
 	WriteTimeout time.Duration
 	// CloseTimeout is how long a client may take to accept a close frame and to answer it (5 s).
 	CloseTimeout time.Duration
+	// Limits bound how many clients there may be; the zero value bounds nothing.
+	Limits Limits
 	// Log receives what happens to clients; nil discards.
 	Log *slog.Logger
 	// Observer counts; nil counts nothing.
@@ -40,6 +42,8 @@ type Observer interface {
 	Connected()
 	// Disconnected is called once for each Connected.
 	Disconnected(Ending)
+	// TurnedAway is called for each client that found a limit reached, before it was connected.
+	TurnedAway(Limit)
 	// Queued counts frames given to clients, whether written at once or queued.
 	Queued(frames, bytes int)
 }
@@ -61,6 +65,7 @@ type noObserver struct{}
 
 func (noObserver) Connected()          {}
 func (noObserver) Disconnected(Ending) {}
+func (noObserver) TurnedAway(Limit)    {}
 func (noObserver) Queued(int, int)     {}
 
 // Hub holds the websocket clients of one node. All its methods may be called concurrently.
@@ -69,6 +74,7 @@ type Hub struct {
 	upgrader websocket.Upgrader
 	index    *index
 	wheel    *wheel
+	places   *places
 	fanouts  sync.Pool // *fanout
 	attempts sync.Pool // *attempt
 
@@ -97,6 +103,7 @@ func New(o Options) *Hub {
 		upgrader: newUpgrader(),
 		index:    newIndex(),
 		wheel:    newWheel(o.PingInterval),
+		places:   newPlaces(o.Limits),
 		fanouts:  sync.Pool{New: func() any { return newFanout() }},
 		attempts: sync.Pool{New: func() any { return newAttempt(gatherBytes) }},
 		clients:  make(map[*client]struct{}),
@@ -196,6 +203,7 @@ func (h *Hub) remove(c *client) {
 	h.mu.Lock()
 	delete(h.clients, c)
 	h.mu.Unlock()
+	c.place.Release()
 	h.gone.Done()
 }
 

@@ -35,15 +35,17 @@ const patience = 20 * time.Second
 type counter struct {
 	connected chan struct{}
 	ended     chan Ending
+	away      chan Limit
 }
 
 func newCounter() *counter {
-	return &counter{connected: make(chan struct{}, 1000), ended: make(chan Ending, 1000)}
+	return &counter{connected: make(chan struct{}, 1000), ended: make(chan Ending, 1000), away: make(chan Limit, 1000)}
 }
 
 func (c *counter) Connected()            { c.connected <- struct{}{} }
 func (c *counter) Disconnected(e Ending) { c.ended <- e }
 func (c *counter) Queued(int, int)       {}
+func (c *counter) TurnedAway(l Limit)    { c.away <- l }
 
 func (c *counter) wantEnding(t *testing.T, want Ending) {
 	t.Helper()
@@ -105,7 +107,7 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	hub, own := q.Get("hub"), q.Get("account")
-	s := Subscription{Hub: hub, Account: own, Topics: patterns, Allows: func(h, account string) bool {
+	s := Subscription{Hub: hub, Account: own, Key: q.Get("key"), Topics: patterns, Allows: func(h, account string) bool {
 		return (hub == "" || hub == h) && h != "foreign" && (account == "" || own == "*" || own == account)
 	}}
 	if n.edit != nil {
@@ -156,6 +158,7 @@ func sized(hub, account, topic string, number, padding int) relay.Notification {
 func numbers(t testing.TB, conn *websocket.Conn, count int) []int {
 	t.Helper()
 	var list []int
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	for range count {
 		kind, data, err := conn.ReadMessage()
 		if err != nil {

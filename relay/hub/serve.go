@@ -26,7 +26,7 @@ type Subscription struct {
 	Allows func(hub, account string) bool
 	// Topics selects among what may be seen; the zero value is everything.
 	Topics relay.Patterns
-	// Key names the key that opened the stream, for logs.
+	// Key names the key that opened the stream, for logs and limits.
 	Key string
 	// Expires is when the client is sent away with 1008; zero means never.
 	Expires time.Time
@@ -42,7 +42,7 @@ type Subscription struct {
 // but neither origin nor credentials. What is broadcast after the client has seen the 101 reaches it.
 //
 // An error means that nothing was written: the caller answers, keeping the headers that Serve may have set
-// (Sec-WebSocket-Version, Allow). After nil the caller must not touch w.
+// (Sec-WebSocket-Version, Allow, Retry-After). After nil the caller must not touch w.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *relay.Error {
 	if problem := CheckHandshake(w, r); problem != nil {
 		return problem
@@ -53,8 +53,13 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	if s.Allows == nil {
 		return relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
 	}
-	c := &client{hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, opened: time.Now(), held: true}
+	place, problem := h.Reserve(w.Header(), s.Hub, s.Key)
+	if problem != nil {
+		return problem
+	}
+	c := &client{hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, place: place, opened: time.Now(), held: true}
 	if !h.add(c, &s) {
+		place.Release()
 		return relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}
 	if s.Admit != nil {

@@ -1,0 +1,34 @@
+package app
+
+import "github.com/hubrelay/hubrelay/relay/hub"
+
+// hubOptions are the configuration's settings of the stream's clients.
+func (a *App) hubOptions() hub.Options {
+	cfg := a.cfg.Websocket
+	node := mostClients(cfg.MaxConnections, openFiles())
+	if node < cfg.MaxConnections {
+		a.log.Warn("fewer clients can be served than websocket.max_connections says; raise the limit of open files (ulimit -n, LimitNOFILE=)",
+			"wanted", cfg.MaxConnections, "clients", node)
+	}
+	return hub.Options{
+		QueueBytes: int(cfg.Queue), PingInterval: cfg.PingInterval, PongTimeout: cfg.PongTimeout,
+		Limits: hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
+		Log:    a.log.With("room", "hub"), Observer: hubObserver{a.metrics},
+	}
+}
+
+// leastReserve is how many files are kept for what is no client: Redis, sinks, requests that are being answered.
+const leastReserve = 256
+
+// mostClients returns how many clients a node takes that may open so many files (0 is no limit), asked for wanted (0 for
+// as many as can be).
+func mostClients(wanted, files int) int {
+	if files == 0 {
+		return wanted
+	}
+	can := files - min(max(files/10, leastReserve), files/2)
+	if wanted == 0 {
+		return can
+	}
+	return min(wanted, can)
+}

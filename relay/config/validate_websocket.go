@@ -1,0 +1,12 @@
+package config
+
+import "time"
+
+func (l *loader) websocket(w *Websocket) {
+	between(l, "websocket.queue", w.Queue, 64<<10, 1<<30)
+	between(l, "websocket.ping_interval", w.PingInterval, time.Second, time.Hour)
+	between(l, "websocket.pong_timeout", w.PongTimeout, time.Second, time.Hour)
+	between(l, "websocket.max_connections", w.MaxConnections, 0, 1<<24)
+	between(l, "websocket.max_per_hub", w.MaxPerHub, 0, 1<<24)
+	between(l, "websocket.max_per_key", w.MaxPerKey, 0, 1<<24)
+}
