@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,9 @@ const jobTopic = "job.state.changed"
 
 // refreshEvery is how often a job is looked at beside the pipeline, which may miss something while it is not connected.
 const refreshEvery = 10 * time.Second
+
+// askEvery is how often a job is looked at where the pipeline cannot be had, as behind a proxy that knows no websockets.
+const askEvery = time.Second
 
 func newMigrate(std streams) *cobra.Command {
 	var r remote
@@ -110,9 +114,10 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 		}
 	}
 	poke()
-	tasks, failed := make(chan relay.JobTask, 16), make(chan error, 1)
+	tasks, failed := make(chan relay.JobTask, 16), make(chan struct{}, 1)
 	go func() {
-		failed <- hearOfJob(ctx, c, id, poke, tasks)
+		hearOfJob(ctx, c, id, poke, tasks)
+		failed <- struct{}{}
 	}()
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
@@ -121,8 +126,9 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 		select {
 		case <-ctx.Done():
 			return j, ctx.Err()
-		case err := <-failed:
-			return j, err
+		case <-failed:
+			tick.Reset(askEvery)
+			continue
 		case t := <-tasks:
 			for i := range j.Tasks {
 				if j.Tasks[i].ID == t.ID {
@@ -134,12 +140,13 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 			continue
 		case <-look:
 			now, err := c.Job(ctx, id)
-			var answer *client.Error
-			if err != nil && (errors.As(err, &answer) && answer.Status/100 == 4 || ctx.Err() != nil) {
+			switch {
+			case ctx.Err() != nil:
 				return j, errors.Join(err, ctx.Err())
-			}
-			if err != nil {
-				continue // the pipeline, which ends too, says so and connects again
+			case refused(err):
+				return j, err
+			case err != nil:
+				continue // it is looked at again when the pipeline is back, and now and then
 			}
 			j = now
 		}
@@ -149,13 +156,20 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 	}
 }
 
-// hearOfJob listens to the pipeline until ctx ends, or that is not possible.
-func hearOfJob(ctx context.Context, c *client.Client, id string, changed func(), tasks chan<- relay.JobTask) error {
+// refused tells whether an error is an answer that no repetition mends.
+func refused(err error) bool {
+	var answer *client.Error
+	return errors.As(err, &answer) && answer.Status/100 == 4 &&
+		answer.Status != http.StatusRequestTimeout && answer.Status != http.StatusTooManyRequests
+}
+
+// hearOfJob listens to the pipeline until ctx ends, or that is not possible. Whoever may look at the job is told why not then.
+func hearOfJob(ctx context.Context, c *client.Client, id string, changed func(), tasks chan<- relay.JobTask) {
 	quiet := *c
 	quiet.Log = slog.New(slog.DiscardHandler)
 	for n, err := range quiet.Listen(ctx, client.ListenOptions{Topics: []string{jobTopic}, Connected: changed}) {
 		if err != nil {
-			return err
+			return
 		}
 		e := readJobEvent(n)
 		if e == nil || e.Object.JobID != id {
@@ -170,7 +184,6 @@ func hearOfJob(ctx context.Context, c *client.Client, id string, changed func(),
 		case <-ctx.Done():
 		}
 	}
-	return ctx.Err()
 }
 
 // jobProgress shows how far a job is: the step that runs as a bar on a terminal, a line for each change elsewhere.
