@@ -68,10 +68,14 @@ func TestKeyFileChanges(t *testing.T) {
 	dir := folder(t)
 	write(t, dir, "key", first+"\n")
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", setup{redis: `url: "memory:"`, keys: `
-    - {name: file, key_file: key, hubs: ["*"]}`}.yaml()))
+    - {name: file, key_file: key, hubs: ["*"]}`}.yaml()), "HUBRELAY_WEBSOCKET__PING_INTERVAL=1h")
+	hub, account, other := d.connect(t, first, "hub-1", ""), d.connect(t, first, "", ""), d.connect(t, opsKey, "hub-1", "")
 	token := d.token(t, first, "hub-1")
 	if err := os.Rename(write(t, dir, "key.new", second+"\n"), filepath.Join(dir, "key")); err != nil {
 		t.Fatal(err)
+	}
+	for _, ws := range []*socket{hub, account} {
+		ws.closed(t, websocket.ClosePolicyViolation)
 	}
 	eventually(t, "the new key to work", func() error {
 		if r := d.do(t, request{method: "GET", key: second, hub: "hub-1"}); r.status != http.StatusOK {
@@ -82,7 +86,8 @@ func TestKeyFileChanges(t *testing.T) {
 	wantError(t, d.do(t, request{method: "GET", key: first, hub: "hub-1"}), "401.auth-invalid", "", "")
 	_, refused := d.upgrade(t, "?token="+token, nil)
 	wantError(t, refused, "401.auth-invalid", "", "no longer exists")
-	d.token(t, opsKey, "hub-1")
+	d.publish(t, "hub-1", "application/json", plain, nil)
+	other.wait(t, 1)
 }
 
 // TestStartsBeforeRedis starts a daemon whose Redis comes later, and one whose Redis wants a password.

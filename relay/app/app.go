@@ -235,7 +235,7 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 		return nil, err
 	}
 	p.start(ctx, "API keys", func(ctx context.Context) error {
-		return followKeys(ctx, a.log, a.keyring, a.cfg.Auth.Keys)
+		return followKeys(ctx, a.log, a.keyring, a.cfg.Auth.Keys, clients.Recheck)
 	})
 	a.ready.set(b.Ready)
 	p.start(ctx, "public listener", server.Run)

@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/config"
 )
 
-// keysEvery is how often the keys' files are looked at.
-const keysEvery = 2 * time.Second
+// keysEvery is how often the keys' files are looked at: a key that is taken away shall close its streams within a second.
+const keysEvery = 500 * time.Millisecond
 
 func newKeyring(keys []config.Key) (*auth.Keyring, error) {
 	list, err := authKeys(keys)
@@ -36,8 +36,9 @@ func authKeys(keys []config.Key) ([]auth.Key, error) {
 	return list, nil
 }
 
-// followKeys puts new keys into the ring when their files change. A file that became unreadable changes nothing.
-func followKeys(ctx context.Context, log *slog.Logger, ring *auth.Keyring, keys []config.Key) error {
+// followKeys puts new keys into the ring when their files change, and calls changed behind that. A file that became
+// unreadable changes nothing.
+func followKeys(ctx context.Context, log *slog.Logger, ring *auth.Keyring, keys []config.Key, changed func()) error {
 	inFiles := slices.ContainsFunc(keys, func(k config.Key) bool { return k.KeyFile != "" })
 	if !inFiles {
 		<-ctx.Done()
@@ -68,6 +69,7 @@ func followKeys(ctx context.Context, log *slog.Logger, ring *auth.Keyring, keys 
 			}
 			continue
 		}
+		changed()
 		last, complained = now, ""
 		log.Info("the API keys were read again")
 	}

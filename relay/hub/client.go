@@ -134,8 +134,7 @@ func (c *client) control(frame []byte) {
 // the write timeout watches it.
 func (c *client) ping(now time.Time) {
 	c.heard.Store(0)
-	if c.stands != nil && !c.stands() {
-		c.close(closing{code: ClosePolicy, reason: "the key no longer opens this stream", ending: EndedExpired, cut: true})
+	if c.dismissed() {
 		return
 	}
 	c.mu.Lock()

@@ -95,6 +95,29 @@ func TestWithdrawnKey(t *testing.T) {
 	n.wantEnding(t, EndedExpired)
 }
 
+// Recheck does not wait for a ping, and leaves the streams of other keys alone, whatever pipeline they are on.
+func TestRecheck(t *testing.T) {
+	t.Parallel()
+	var withdrawn atomic.Bool
+	n := startNode(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
+		if s.Key == "gone" {
+			s.Stands = func() bool { return !withdrawn.Load() }
+		}
+	})
+	hub, account, other := n.dial(t, "hub=h&key=gone"), n.dial(t, "account=a&key=gone"), n.dial(t, "hub=h&key=stays")
+	withdrawn.Store(true)
+	n.Recheck()
+	for _, conn := range []*websocket.Conn{hub, account} {
+		wantClose(t, conn, ClosePolicy, "no longer")
+		n.wantEnding(t, EndedExpired)
+	}
+	if status, _ := n.refusal(t, "hub=h&key=gone"); status != http.StatusUnauthorized {
+		t.Errorf("one that was checked before the key went is answered %d", status)
+	}
+	n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+	numbers(t, other, 1)
+}
+
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{}, func(s *Subscription) { s.Expires = time.Now().Add(30 * time.Millisecond) })

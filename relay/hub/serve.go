@@ -30,8 +30,9 @@ type Subscription struct {
 	Key string
 	// Expires is when the client is sent away with 1008; zero means never.
 	Expires time.Time
-	// Stands says whether the key still opens this stream. It is asked before each ping, by one goroutine for all
-	// clients, and must not block; false sends the client away with 1008. Nil means always.
+	// Stands says whether the key still opens this stream. It is asked at the beginning, before each ping and by
+	// [Hub.Recheck], may be called concurrently and must not block; false sends the client away with 1008. Nil means
+	// always.
 	Stands func() bool
 	// Admit is called last, when nothing else can refuse the upgrade: it uses up the token. Its error is returned by
 	// Serve. Nil admits.
@@ -61,6 +62,10 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	if !h.add(c, &s) {
 		place.Release()
 		return relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
+	}
+	if s.Stands != nil && !s.Stands() { // it was checked before, when a Recheck would have missed this client
+		c.endRead()
+		return relay.NewError(relay.CodeAuthInvalid, "the API key was taken away just now")
 	}
 	if s.Admit != nil {
 		if problem := s.Admit(r.Context()); problem != nil {
