@@ -130,9 +130,7 @@ func (k *keeper) run(ctx context.Context) error {
 	k.state = keeperState{Lease: k.lease, Steady: former.Steady}
 	pause := leastPause
 	for {
-		if err := k.save(); err != nil {
-			return err
-		}
+		k.tell()
 		began := time.Now()
 		mustEnd, how := k.once(ctx)
 		if mustEnd {
@@ -178,9 +176,7 @@ func (k *keeper) once(ctx context.Context) (mustEnd bool, how string) {
 		return false, "could not be started: " + err.Error()
 	}
 	k.state.PID = cmd.Process.Pid
-	if err := k.save(); err != nil {
-		k.out.note("its state cannot be written: %v", err)
-	}
+	k.tell()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -197,9 +193,7 @@ func (k *keeper) once(ctx context.Context) (mustEnd bool, how string) {
 			return false, "ended with " + cmd.ProcessState.String()
 		case <-steady.C:
 			k.state.Steady, k.state.Failure = true, ""
-			if err := k.save(); err != nil {
-				k.out.note("its state cannot be written: %v", err)
-			}
+			k.tell()
 		case <-ctx.Done():
 			k.end(cmd, done)
 			return true, ""
@@ -256,6 +250,13 @@ func (k *keeper) end(cmd *exec.Cmd, done <-chan struct{}) {
 			<-done
 			return
 		}
+	}
+}
+
+// tell writes the state where others read it. On a full disk the command runs all the same.
+func (k *keeper) tell() {
+	if err := k.save(); err != nil {
+		k.out.note("its state cannot be written: %v", err)
 	}
 }
 

@@ -90,6 +90,15 @@ func TestCommandSeesItsOwnOnly(t *testing.T) {
 	}
 }
 
+// A keeper that cannot write its state, as on a full disk, keeps the command running.
+func TestKeeperWithoutItsState(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "/bin/sh", "-c", ticker)
+	must(t, os.Mkdir(filepath.Join(r.a, "i", fileKeeper), 0o700))
+	r.configure()
+	r.running(r.a)
+}
+
 func TestStubbornProcessesAreStopped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", `trap '' TERM; (while :; do date +%s%N > volumes/data/now; sleep 0.05; done) & echo $$ > volumes/data/pid; while :; do sleep 1; done`)
