@@ -75,7 +75,9 @@ func TestKeyFileChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ws := range []*socket{hub, account} {
-		ws.closed(t, websocket.ClosePolicyViolation)
+		if closed := ws.closed(t, websocket.ClosePolicyViolation); closed.Text == "" {
+			t.Error("the websocket was closed without a reason")
+		}
 	}
 	eventually(t, "the new key to work", func() error {
 		if r := d.do(t, request{method: "GET", key: second, hub: "hub-1"}); r.status != http.StatusOK {

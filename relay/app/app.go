@@ -143,7 +143,6 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	}
 	a.operate(b, store)
 	p.start(ctx, "figures", func(ctx context.Context) error { return a.followFigures(ctx, b, store) })
-	a.startHub(ctx, p, clients)
 	public, err := a.startPublic(ctx, p, b, clients, a.startMigrations(ctx, p, b, node))
 	if err != nil {
 		return err
@@ -196,17 +195,15 @@ func (a *App) startAdmin(ctx context.Context, p *parts) (net.Addr, error) {
 	return server.Addr(), nil
 }
 
-// startHub pings the clients; at the stop it sends them away within the grace.
-func (a *App) startHub(ctx context.Context, p *parts, clients *hub.Hub) {
-	p.start(ctx, "websockets", func(ctx context.Context) error {
-		err := clients.Run(ctx)
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Server.ShutdownGrace)
-		defer cancel()
-		if closeErr := clients.Close(grace); err == nil {
-			err = closeErr
-		}
-		return err
-	})
+// serveClients pings the clients; at the stop it sends them away within the grace.
+func (a *App) serveClients(ctx context.Context, clients *hub.Hub) error {
+	err := clients.Run(ctx)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Server.ShutdownGrace)
+	defer cancel()
+	if closeErr := clients.Close(grace); err == nil {
+		err = closeErr
+	}
+	return err
 }
 
 func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub, migrations api.Migrations) (net.Addr, error) {
@@ -238,7 +235,11 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 		return followKeys(ctx, a.log, a.keyring, a.cfg.Auth.Keys, clients.Recheck)
 	})
 	a.ready.set(b.Ready)
-	p.start(ctx, "public listener", server.Run)
+	// They stop side by side: nobody may connect any more, and who is connected is told to go.
+	p.start(ctx, "clients", together([]run{
+		{"public listener", server.Run},
+		{"websockets", func(ctx context.Context) error { return a.serveClients(ctx, clients) }},
+	}))
 	return server.Addr(), nil
 }
 

@@ -57,6 +57,86 @@ func testDrain(t *testing.T, n *node) {
 	}
 }
 
+// Hundreds are told to go one after the other: when the first knows, others still get what comes, and all get 1012.
+func TestDrainIsSpread(t *testing.T) {
+	t.Parallel()
+	const clients = 300
+	n := startNode(t, Options{DrainPace: 10 * time.Millisecond}, nil)
+	told := make(chan bool, clients) // whether the last notification came before the close frame
+	for range clients {
+		conn := n.dial(t, "hub=h")
+		go func() {
+			last := false
+			for {
+				_, _, err := conn.ReadMessage()
+				if err != nil {
+					if !websocket.IsCloseError(err, CloseRestart) {
+						t.Errorf("the connection ended with %v", err)
+					}
+					told <- last
+					return
+				}
+				last = true
+			}
+		}()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close(ctx) }()
+	if <-told {
+		t.Error("the first got something that had not been sent")
+	}
+	n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+	later := 0
+	for range clients - 1 {
+		if <-told {
+			later++
+		}
+	}
+	if later == 0 {
+		t.Error("all were told at once")
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// A drain does not wait for its pace where everybody leaves by himself.
+func TestDrainEndsEarly(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{DrainPace: time.Hour}, nil)
+	conns := []*websocket.Conn{n.dial(t, "hub=h"), n.dial(t, "hub=h")}
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close(context.Background()) }()
+	for _, conn := range conns {
+		_ = conn.Close()
+		n.wantEnding(t, EndedByClient)
+	}
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("the drain goes on though nobody is left")
+	}
+}
+
+func TestDrainDue(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		passed, spread time.Duration
+		want           int
+	}{
+		{0, 0, 100}, {0, time.Second, 0}, {time.Second / 2, time.Second, 50}, {time.Second, time.Second, 100}, {time.Hour, time.Second, 100}, {0, -time.Second, 100},
+	} {
+		if got := drainDue(100, tt.passed, tt.spread); got != tt.want {
+			t.Errorf("%+v: %d", tt, got)
+		}
+	}
+}
+
 func TestDrainCutsOffThoseWhoHang(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)

@@ -27,6 +27,9 @@ type Options struct {
 	WriteTimeout time.Duration
 	// CloseTimeout is how long a client may take to accept a close frame and to answer it (5 s).
 	CloseTimeout time.Duration
+	// DrainPace is the time between two clients that are told to go when the hub is closed (5 ms), so that their next node
+	// gets them one after the other. Many are told faster where Close has little time.
+	DrainPace time.Duration
 	// Limits bound how many clients there may be; the zero value bounds nothing.
 	Limits Limits
 	// Log receives what happens to clients; nil discards.
@@ -92,6 +95,7 @@ func New(o Options) *Hub {
 	o.PongTimeout = cmp.Or(max(o.PongTimeout, 0), 50*time.Second)
 	o.WriteTimeout = cmp.Or(max(o.WriteTimeout, 0), 10*time.Second)
 	o.CloseTimeout = cmp.Or(max(o.CloseTimeout, 0), 5*time.Second)
+	o.DrainPace = cmp.Or(max(o.DrainPace, 0), 5*time.Millisecond)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -137,20 +141,18 @@ func (h *Hub) Clients() int {
 }
 
 // Close drains the hub: it accepts no more clients, sends each what is queued for it and then a close frame with 1012,
-// and waits until all are gone. When ctx ends first, the rest is cut off and the error says how many that were. Close
-// may be called twice, and before Run.
+// in random order over up to half of the time that ctx has, and waits until all are gone. When ctx ends first, the
+// rest is cut off and the error says how many that were. Close may be called twice, and before Run.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
-	for _, c := range h.everyone() {
-		c.close(closing{code: CloseRestart, reason: "the relay is restarting; connect again", ending: EndedDrain})
-	}
 	gone := make(chan struct{})
 	go func() {
 		h.gone.Wait()
 		close(gone)
 	}()
+	h.sendAway(ctx, gone)
 	select {
 	case <-gone:
 		return nil

@@ -1,0 +1,49 @@
+package main_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gorilla/websocket"
+)
+
+// TestStopWithManyClients stops a daemon that serves hundreds: it takes no more, says so, and tells everybody to go.
+func TestStopWithManyClients(t *testing.T) {
+	t.Parallel()
+	const clients = 300
+	d := serve(t, setup{redis: `url: "memory:"`})
+	sockets := make([]*socket, clients)
+	for i := range sockets {
+		sockets[i] = d.connect(t, opsKey, []string{"hub-1", "hub-2", ""}[i%3], "")
+	}
+	d.signal(syscall.SIGTERM)
+	eventually(t, "the listener to be closed", func() error {
+		conn, err := net.Dial("tcp", d.public)
+		if err != nil {
+			return nil
+		}
+		_ = conn.Close()
+		return fmt.Errorf("%s takes connections", d.public)
+	})
+	// With so many the drain takes more than a second, so the admin listener is still there.
+	if res, err := http.Get("http://" + d.admin + "/readyz"); err != nil {
+		t.Logf("the daemon has ended: %v", err)
+	} else if _ = res.Body.Close(); res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("readyz says %s while the daemon stops", res.Status)
+	}
+	for _, ws := range sockets {
+		if closed := ws.closed(t, websocket.CloseServiceRestart); closed.Text == "" {
+			t.Fatal("a websocket was closed without a reason")
+		}
+	}
+	if code := d.exit(t); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+	if log := d.err.String(); strings.Contains(log, "did not") {
+		t.Errorf("the stop was not in order:\n%s", log)
+	}
+}
