@@ -35,7 +35,9 @@ func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clie
 		runs = append(runs,
 			run{"dispatcher " + strconv.Itoa(partition), d.Run},
 			run{"log reader " + strconv.Itoa(partition), func(ctx context.Context) error {
-				return b.Tail(ctx, partition, from, func(batch backbone.Batch) { a.read(batch, clients, d) })
+				gathered := hub.NewGatherer(a.cfg.Websocket.Gather, clients.Broadcast)
+				defer gathered.Close()
+				return b.Tail(ctx, partition, from, func(batch backbone.Batch) { a.read(batch, gathered, d) })
 			}})
 	}
 	inbox := ingest.NewInbox(ingest.InboxOptions{
@@ -47,7 +49,7 @@ func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clie
 }
 
 // read hands what came out of the log to the clients of this node and to the dispatcher.
-func (a *App) read(batch backbone.Batch, clients *hub.Hub, d *dispatch.Dispatcher) {
+func (a *App) read(batch backbone.Batch, clients *hub.Gatherer, d *dispatch.Dispatcher) {
 	if batch.Gap {
 		a.metrics.Gap()
 		a.log.Error("the log has lost entries before they were read", "partition", batch.Partition, "after", batch.Prev)

@@ -87,6 +87,7 @@ type Retention struct {
 // Websocket bounds what clients of the stream cost.
 type Websocket struct {
 	Queue          Size          `koanf:"queue" doc:"How much may wait for one client before it is closed as too slow, 64KiB to 1GiB."`
+	Gather         time.Duration `koanf:"gather" doc:"Least time between two writes to the clients, 0 to 50ms: what comes meanwhile waits and leaves together, which costs less CPU where much comes; 0 for no waiting."`
 	PingInterval   time.Duration `koanf:"ping_interval" doc:"Time between two pings to a client, 1s to 1h; below what proxies in between allow a connection to be idle."`
 	PongTimeout    time.Duration `koanf:"pong_timeout" doc:"How long a client may stay silent after a ping before it is taken for dead, 1s to 1h; looked at with each ping."`
 	MaxConnections int           `koanf:"max_connections" doc:"How many clients this node serves at once; 0 for as many as the limit of open files allows, less a reserve."`
