@@ -23,7 +23,8 @@ type streamRequest struct {
 	events  bool     // Accept: text/event-stream
 	tokens  []string // as presented in the query and the header
 	topics  []string
-	resume  string // the first parameter of those that ask for cursors
+	cursor  string // whether messages are to carry cursors, as it was asked for
+	after   string // the cursor to resume behind
 }
 
 func (s *streamRequest) wanted() bool { return s.upgrade || s.events || len(s.tokens) > 0 }
@@ -39,11 +40,7 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 			return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
 		}
 		s.tokens = query["token"]
-		for _, name := range []string{"after", "cursor"} {
-			if value := query.Get(name); s.resume == "" && value != "" && value != "false" {
-				s.resume = name
-			}
-		}
+		s.cursor, s.after = query.Get("cursor"), query.Get("after")
 		for _, list := range query["topics"] {
 			if list = strings.TrimSpace(list); list != "" {
 				s.topics = append(s.topics, strings.Split(list, ",")...)
@@ -90,6 +87,24 @@ func (s *streamRequest) token() (string, *relay.Error) {
 	return token, nil
 }
 
+// cursors says whether messages are to carry cursors. Who resumes once will want to again, so after brings them along.
+func (s *streamRequest) cursors() (bool, *relay.Error) {
+	switch s.cursor {
+	case "":
+		return s.after != "", nil
+	case "true":
+		return true, nil
+	case "false":
+		if s.after == "" {
+			return false, nil
+		}
+		return false, relay.NewError(relay.CodeInvalidArgument,
+			"the parameter after brings a cursor with each message; leave cursor=false out").With("parameter", "cursor")
+	default:
+		return false, relay.NewError(relay.CodeInvalidArgument, "the parameter cursor is true or false").With("parameter", "cursor")
+	}
+}
+
 // stream refuses in this order: what is no upgrade at all, a missing token, a broken handshake, credentials, origin,
 // arguments. The token is used up last, by the hub.
 func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
@@ -118,13 +133,13 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	if refused != nil {
 		return refused
 	}
-	// To ignore it would lose what it asks for.
-	if req.resume != "" {
-		return relay.NewError(relay.CodeInvalidArgument,
-			"the parameter "+req.resume+" asks for cursors, which this version of the relay does not have; leave it out").With("parameter", req.resume)
+	cursors, refused := req.cursors()
+	if refused != nil {
+		return refused
 	}
 	return a.opt.Streams.Serve(httpd.Bare(w), r, hub.Subscription{
-		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Key: grant.KeyName, Expires: grant.Expires,
+		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Cursor: cursors, After: req.after,
+		Key: grant.KeyName, Expires: grant.Expires,
 		Stands: func() bool {
 			_, refused := a.opt.Keyring.Check(grant)
 			return refused == nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/relay/hub"
 )
 
 // handshake is a good upgrade request for target; lines replace or add header lines, "Name:" alone removes one.
@@ -91,6 +92,27 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
+func TestCursorParameters(t *testing.T) {
+	f := newFixture(t, nil, nil)
+	for query, want := range map[string]hub.Subscription{
+		"":                       {},
+		"&cursor=":               {},
+		"&cursor=false":          {},
+		"&cursor=false&after=":   {},
+		"&cursor=true":           {Cursor: true},
+		"&after=EQ-_x":           {Cursor: true, After: "EQ-_x"},
+		"&cursor=true&after=EQx": {Cursor: true, After: "EQx"},
+	} {
+		if a := f.raw(handshake(pathNotifications + "?token=" + f.token() + query)); a.status != 101 {
+			t.Errorf("%s: %d %s", query, a.status, a.body)
+			continue
+		}
+		if got := f.streams.got[len(f.streams.got)-1]; got.Cursor != want.Cursor || got.After != want.After {
+			t.Errorf("%s: %t %q", query, got.Cursor, got.After)
+		}
+	}
+}
+
 func TestUpgradeRefusals(t *testing.T) {
 	f := newFixture(t, nil, nil)
 	const n = pathNotifications
@@ -119,8 +141,8 @@ func TestUpgradeRefusals(t *testing.T) {
 		{"topic", ok + "&topics=container.craeted", nil, relay.CodeInvalidArgument},
 		{"pattern", ok + "&topics=container.*,,job.*", nil, relay.CodeInvalidArgument},
 		{"many patterns", ok + "&topics=" + strings.Repeat("*,", 200) + "*", nil, relay.CodeInvalidArgument},
-		{"resume", ok + "&after=0-0", nil, relay.CodeInvalidArgument},
-		{"cursors", ok + "&cursor=true", nil, relay.CodeInvalidArgument},
+		{"cursors, perhaps", ok + "&cursor=1", nil, relay.CodeInvalidArgument},
+		{"resume without cursors", ok + "&after=x&cursor=false", nil, relay.CodeInvalidArgument},
 		{"no connection", ok, []string{"Connection: keep-alive"}, relay.CodeInvalidSyntax},
 		{"no version", ok, []string{"Sec-WebSocket-Version:"}, relay.CodeInvalidSyntax},
 		{"no key", ok, []string{"Sec-WebSocket-Key:"}, relay.CodeInvalidSyntax},

@@ -133,7 +133,7 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	if err != nil {
 		return err
 	}
-	clients := hub.New(a.hubOptions())
+	clients := hub.New(a.hubOptions(b))
 	store := deliver.NewStore(b.Commands(), b.Keys())
 	if err := a.startDelivery(ctx, p, b, store, node); err != nil {
 		return err

@@ -1,9 +1,12 @@
 package app
 
-import "github.com/hubrelay/hubrelay/relay/hub"
+import (
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/hub"
+)
 
-// hubOptions are the configuration's settings of the stream's clients.
-func (a *App) hubOptions() hub.Options {
+// hubOptions are the configuration's settings of the stream's clients, and the log that they resume from.
+func (a *App) hubOptions(b *backbone.Backbone) hub.Options {
 	cfg := a.cfg.Websocket
 	node := mostClients(cfg.MaxConnections, openFiles())
 	if node < cfg.MaxConnections {
@@ -12,6 +15,7 @@ func (a *App) hubOptions() hub.Options {
 	}
 	return hub.Options{
 		QueueBytes: int(cfg.Queue), PingInterval: cfg.PingInterval, PongTimeout: cfg.PongTimeout,
+		Partitions: b.Keys().Partitions(), Partition: b.Keys().Partition, History: b,
 		Limits: hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
 		Log:    a.log.With("room", "hub"), Observer: hubObserver{a.metrics},
 	}

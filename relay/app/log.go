@@ -32,6 +32,7 @@ func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clie
 		if err != nil {
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
+		clients.Start(partition, from)
 		runs = append(runs,
 			run{"dispatcher " + strconv.Itoa(partition), d.Run},
 			run{"log reader " + strconv.Itoa(partition), func(ctx context.Context) error {
@@ -54,7 +55,9 @@ func (a *App) read(batch backbone.Batch, clients *hub.Gatherer, d *dispatch.Disp
 		a.metrics.Gap()
 		a.log.Error("the log has lost entries before they were read", "partition", batch.Partition, "after", batch.Prev)
 	}
-	clients.Broadcast(batch.Notifications)
+	clients.Broadcast(hub.Batch{
+		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, Last: batch.Last,
+	})
 	d.Offer(batch)
 }
 

@@ -205,7 +205,7 @@ func TestListen(t *testing.T) {
 	number := 0
 	o.Connected = func() {
 		number++
-		s.hub.Broadcast([]relay.Notification{notification(number)})
+		s.hub.Broadcast(hub.Batch{Notifications: []relay.Notification{notification(number)}})
 	}
 	got := 0
 	for n, err := range s.client().Listen(t.Context(), o) {
@@ -242,11 +242,11 @@ func TestListenConnectsAgain(t *testing.T) {
 		connections++
 		bad := notification(0)
 		bad.Data = json.RawMessage(`{"topic":7}`)
-		s.hub.Broadcast([]relay.Notification{bad, notification(connections)})
+		s.hub.Broadcast(hub.Batch{Notifications: []relay.Notification{bad, notification(connections)}})
 		if connections < 3 { // too large: the client ends this connection
 			big := notification(0)
 			big.Data = json.RawMessage(`{"topic":"` + strings.Repeat("x", 400) + `"}`)
-			s.hub.Broadcast([]relay.Notification{big})
+			s.hub.Broadcast(hub.Batch{Notifications: []relay.Notification{big}})
 		}
 	}
 	var reasons []string

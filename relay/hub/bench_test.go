@@ -221,7 +221,7 @@ func BenchmarkFanOut(b *testing.B) {
 	b.Run("hub", func(b *testing.B) {
 		h, c := benchHub(b, benchCount)
 		list := []relay.Notification{n}
-		paced(b, c, len(frame), func() { h.Broadcast(list) })
+		paced(b, c, len(frame), func() { h.Broadcast(Batch{Notifications: list}) })
 	})
 }
 
@@ -238,7 +238,7 @@ func BenchmarkBurst(b *testing.B) {
 	b.ResetTimer()
 	for i := range b.N {
 		for left := messages; left > 0; left -= len(list) {
-			h.Broadcast(list[:min(left, len(list))])
+			h.Broadcast(Batch{Notifications: list[:min(left, len(list))]})
 		}
 		c.wait(b, int64(i+1)*messages*benchCount*frame)
 	}

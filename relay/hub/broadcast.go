@@ -4,34 +4,65 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/cursor"
 )
 
 // burstBytes bounds what Broadcast hands to each client in one go, so that nobody's turn takes long.
 const burstBytes = 128 << 10
 
-// Broadcast gives the notifications, in their order, to every client that wants them. It never waits for a client. The
-// order of one hub holds as long as only one goroutine at a time broadcasts that hub's notifications. The relay's own
-// notifications ("hubrelay.…") never reach a client.
-func (h *Hub) Broadcast(list []relay.Notification) {
+// Batch is what came out of one partition of the log.
+type Batch struct {
+	Partition int
+	// Notifications are in the order of the log. Nobody may change them afterwards.
+	Notifications []relay.Notification
+	// Gap says that something before the notifications was lost: whoever is connected is told.
+	Gap bool
+	// Last is the position behind the batch. It is looked at where there is a Gap and no notification.
+	Last string
+}
+
+// Broadcast gives the notifications, in their order, to every client that wants them. It never waits for a client. Only
+// one goroutine at a time may broadcast a partition. The relay's own notifications ("hubrelay.…") never reach a client.
+func (h *Hub) Broadcast(b Batch) {
 	f, _ := h.fanouts.Get().(*fanout)
 	defer h.fanouts.Put(f)
-	for len(list) > 0 {
+	if b.Gap {
+		h.resync(f, b)
+	}
+	for list := b.Notifications; len(list) > 0; {
 		n, size := 1, len(list[0].Data)
 		for n < len(list) && size+len(list[n].Data) <= burstBytes {
 			size += len(list[n].Data)
 			n++
 		}
-		f.run(h, list[:n])
+		own := h.lines[b.Partition]
+		if h.merged == own {
+			f.run(h, own, b.Partition, list[:n], everyone)
+		} else {
+			f.run(h, own, b.Partition, list[:n], hubRooms)
+			f.run(h, h.merged, b.Partition, list[:n], accountRooms)
+		}
 		list = list[n:]
 	}
 }
 
+// audience says which rooms follow a line.
+type audience uint8
+
+const (
+	hubRooms audience = 1 << iota
+	accountRooms
+
+	everyone = hubRooms | accountRooms
+)
+
 // fanout is the working memory of one Broadcast, kept for the next.
 type fanout struct {
-	list    []relay.Notification
-	frames  [][]byte // of list, built when the first client wants it
+	line    *line
+	at      []cursor.Position // scratch: the positions of the line behind one entry
+	batch   []entry
 	touched []*room
-	wanted  map[*room][]int // indexes into list
+	wanted  map[*room][]int // indexes into batch
 	jobs    []job
 	all     burst // what a whole group gets
 	part    burst // what one client gets whose grant covers only some of that
@@ -44,7 +75,7 @@ type fanout struct {
 
 type job struct {
 	clients []*client
-	filter  *filter
+	manner
 }
 
 // burst is consecutive frames for one client.
@@ -73,36 +104,41 @@ func (f *fanout) touch(r *room) {
 	f.wanted[r] = append(indexes, f.current)
 }
 
-// run broadcasts one burst. All rooms are found under one short lock; sockets are written to without any.
-func (f *fanout) run(h *Hub, list []relay.Notification) {
-	f.list = list
-	for range list {
-		f.frames = append(f.frames, nil)
-	}
+// run broadcasts one burst to those who follow the line, under its lock: sockets are written to without waiting. All
+// rooms are found under one short lock of the index.
+func (f *fanout) run(h *Hub, l *line, partition int, list []relay.Notification, who audience) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.line, f.batch = l, l.extend(partition, list)
+	f.at = append(f.at[:0], l.at...)
 	h.index.mu.RLock()
 	for i := range list {
 		if strings.HasPrefix(list[i].Topic, relay.OperationalPrefix) {
 			continue
 		}
 		f.current = i
-		h.index.visit(&list[i], f.visit)
+		if who&hubRooms != 0 {
+			h.index.visitHub(&list[i], f.visit)
+		}
+		if who&accountRooms != 0 {
+			h.index.visitAccounts(&list[i], f.visit)
+		}
 	}
 	h.index.mu.RUnlock()
 	for _, r := range f.touched {
 		f.deliver(r, f.wanted[r])
 	}
+	f.reset(h)
+}
+
+// reset counts what was queued, lets go of everything that belongs to notifications and clients, and keeps the memory.
+func (f *fanout) reset(h *Hub) {
 	if f.queuedFrames > 0 {
 		h.opts.Observer.Queued(f.queuedFrames, f.queuedBytes)
 	}
-	f.reset()
-}
-
-// reset lets go of everything that belongs to notifications and clients, and keeps the memory.
-func (f *fanout) reset() {
-	clear(f.frames)
 	clear(f.touched)
 	clear(f.wanted)
-	f.list, f.frames, f.touched = nil, f.frames[:0], f.touched[:0]
+	f.line, f.batch, f.touched = nil, nil, f.touched[:0]
 	f.all.reset()
 	f.part.reset()
 	f.queuedFrames, f.queuedBytes = 0, 0
@@ -113,8 +149,8 @@ func (f *fanout) deliver(r *room, indexes []int) {
 	r.mu.Lock()
 	for _, g := range r.groups {
 		for _, i := range indexes {
-			if g.filter.match(f.list[i].Topic) {
-				f.jobs = append(f.jobs, job{clients: g.audience(), filter: g.filter})
+			if g.filter.match(f.batch[i].n.Topic) {
+				f.jobs = append(f.jobs, job{g.audience(), g.manner})
 				break
 			}
 		}
@@ -123,26 +159,30 @@ func (f *fanout) deliver(r *room, indexes []int) {
 	for _, j := range f.jobs {
 		f.all.reset()
 		for _, i := range indexes {
-			if j.filter.match(f.list[i].Topic) {
-				f.all.add(f.frame(i), &f.list[i])
+			if n := f.batch[i].n; j.filter.match(n.Topic) {
+				f.all.add(f.frame(i, j.form), n)
 			}
 		}
 		for _, c := range j.clients {
-			f.give(c, j.filter, indexes)
+			f.give(c, j.manner, indexes)
 		}
 	}
 	clear(f.jobs)
 	f.jobs = f.jobs[:0]
 }
 
-func (f *fanout) give(c *client, filter *filter, indexes []int) {
+func (f *fanout) give(c *client, as manner, indexes []int) {
 	b := &f.all
 	for i := range b.who {
 		if !c.allows(b.who[i].hub, b.who[i].account) {
-			b = f.cut(c, filter, indexes)
+			b = f.cut(c, as, indexes)
 			break
 		}
 	}
+	f.send(c, b)
+}
+
+func (f *fanout) send(c *client, b *burst) {
 	if len(b.frames) > 0 && c.send(b, f.attempt) {
 		f.queuedFrames += len(b.frames)
 		f.queuedBytes += b.size
@@ -150,26 +190,29 @@ func (f *fanout) give(c *client, filter *filter, indexes []int) {
 }
 
 // cut returns the part of the burst that c's grant covers.
-func (f *fanout) cut(c *client, filter *filter, indexes []int) *burst {
+func (f *fanout) cut(c *client, as manner, indexes []int) *burst {
 	f.part.reset()
 	for _, i := range indexes {
-		if n := &f.list[i]; filter.match(n.Topic) && c.allows(n.Hub, n.Account) {
-			f.part.add(f.frame(i), n)
+		if n := f.batch[i].n; as.filter.match(n.Topic) && c.allows(n.Hub, n.Account) {
+			f.part.add(f.frame(i, as.form), n)
 		}
 	}
 	return &f.part
 }
 
-func (f *fanout) frame(i int) []byte {
-	if f.frames[i] == nil {
-		f.frames[i] = textFrame(f.list[i].Data)
+// frame is an entry in one form. Only the entry's own partition moves during a run, so the cursor behind it has the
+// line's other positions.
+func (f *fanout) frame(i int, as form) []byte {
+	e := &f.batch[i]
+	if e.frames[as] == nil {
+		f.at[e.slot] = e.at
+		e.frames[as] = f.line.frame(e, as, f.at)
 	}
-	return f.frames[i]
+	return e.frames[as]
 }
 
 func (b *burst) add(frame []byte, n *relay.Notification) {
-	b.frames = append(b.frames, frame)
-	b.size += len(frame)
+	b.push(frame)
 	s := scope{n.Hub, n.Account}
 	for _, known := range b.who {
 		if known == s {
@@ -177,6 +220,11 @@ func (b *burst) add(frame []byte, n *relay.Notification) {
 		}
 	}
 	b.who = append(b.who, s)
+}
+
+func (b *burst) push(frame []byte) {
+	b.frames = append(b.frames, frame)
+	b.size += len(frame)
 }
 
 func (b *burst) reset() {

@@ -41,7 +41,9 @@ type client struct {
 	stands func() bool // or nil
 	key    string      // whose it is, for logs
 	place  *Place
+	form   form
 	opened time.Time
+	replay *replay // nil for one that came without a cursor
 
 	group          *group // guarded by the index, like inGroup
 	inGroup        int
@@ -107,6 +109,34 @@ func (c *client) send(b *burst, a *attempt) bool {
 	}
 	c.handOver(err)
 	return true
+}
+
+// feed queues what a replay has for an idle client, and writes at once what the socket takes. It reports false where
+// the client is leaving. Only the replay may call it, after [client.idle].
+func (c *client) feed(frames [][]byte) bool {
+	c.mu.Lock()
+	if c.state != live {
+		c.mu.Unlock()
+		return false
+	}
+	for _, frame := range frames {
+		c.queue.push(frame)
+	}
+	if c.writing || c.queue.empty() {
+		c.mu.Unlock()
+		return true
+	}
+	c.writing = true
+	c.mu.Unlock()
+	c.flush()
+	return true
+}
+
+// idle says whether everything that was queued has been written, and whether the client stays.
+func (c *client) idle() (idle, stays bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queue.empty() && !c.writing, c.state == live
 }
 
 // control queues a control frame behind what is queued, and writes at once where it can.
@@ -241,6 +271,7 @@ func (c *client) endRead() {
 	}
 	broken, idle, conn := c.state == dead, !c.writing, c.conn
 	c.mu.Unlock()
+	c.replay.poke()
 	switch {
 	case conn == nil:
 	case broken:

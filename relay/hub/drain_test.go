@@ -156,7 +156,7 @@ const fillMessages = 80
 // fillSocket broadcasts more to hub h than the sockets' buffers take.
 func fillSocket(h *Hub) {
 	for i := range fillMessages {
-		h.Broadcast([]relay.Notification{sized("h", "", "job.created", i, 200_000)})
+		h.Broadcast(Batch{Notifications: []relay.Notification{sized("h", "", "job.created", i, 200_000)}})
 	}
 }
 

@@ -25,12 +25,35 @@ const (
 
 const maxControlPayload = 125
 
-// textFrame returns payload as one unmasked, final text frame.
-func textFrame(payload []byte) []byte {
+// form is how a client gets notifications. Clients of one form share frames.
+type form uint8
+
+const (
+	withCursor form = 1 << iota // each message has a member "cursor"
+
+	forms = 1 << iota // how many there are
+)
+
+// newFrame returns a notification in one form, with the cursor that is its position.
+func newFrame(data []byte, f form, cursor []byte) []byte {
+	if end := len(data) - 1; f&withCursor != 0 && end > 0 && data[end] == '}' {
+		return textFrame(data[:end], beforeCursor, cursor, behindCursor)
+	}
+	return textFrame(data)
+}
+
+// A cursor is made of letters, digits, - and _, so that it needs no escaping.
+var beforeCursor, behindCursor = []byte(`,"cursor":"`), []byte(`"}`)
+
+// textFrame returns a payload, given in parts, as one unmasked, final text frame.
+func textFrame(parts ...[]byte) []byte {
 	var header [10]byte
 	header[0] = finText
-	n := 2
-	switch size := len(payload); {
+	n, size := 2, 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	switch {
 	case size <= maxControlPayload:
 		header[1] = byte(size)
 	case size <= 0xffff:
@@ -42,8 +65,11 @@ func textFrame(payload []byte) []byte {
 		binary.BigEndian.PutUint64(header[2:], uint64(size))
 		n = 10
 	}
-	frame := make([]byte, 0, n+len(payload))
-	return append(append(frame, header[:n]...), payload...)
+	frame := append(make([]byte, 0, n+size), header[:n]...)
+	for _, part := range parts {
+		frame = append(frame, part...)
+	}
+	return frame
 }
 
 // closeFrame returns a close frame; a reason too long for a control frame is cut between characters.

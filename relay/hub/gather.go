@@ -9,31 +9,40 @@ import (
 
 // Gatherer stands before [Hub.Broadcast] and hands on what comes within a short time together, so that a client gets
 // it in one write: the write is what a delivery costs. What comes after a pause is handed on at once; what follows it
-// waits until the time since then is over, and a burst does not wait at all. Its methods may be called concurrently.
+// waits until the time since then is over, and neither a burst nor a gap waits at all. It is for one partition. Its methods
+// may be called concurrently.
 type Gatherer struct {
 	wait time.Duration
-	give func([]relay.Notification)
+	give func(Batch)
 
 	mu    sync.Mutex // held while it gives, so that the order stays
 	held  []relay.Notification
+	of    int // their partition
 	size  int
 	gave  time.Time
 	timer *time.Timer // runs while something is held
 }
 
 // NewGatherer returns a gatherer that gives at most once in wait, but for bursts; zero passes everything on.
-func NewGatherer(wait time.Duration, give func([]relay.Notification)) *Gatherer {
+func NewGatherer(wait time.Duration, give func(Batch)) *Gatherer {
 	return &Gatherer{wait: wait, give: give}
 }
 
-// Broadcast takes notifications, which nobody may change afterwards.
-func (g *Gatherer) Broadcast(list []relay.Notification) {
+// Broadcast takes a batch, which nobody may change afterwards.
+func (g *Gatherer) Broadcast(b Batch) {
 	if g.wait <= 0 {
-		g.give(list)
+		g.give(b)
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if b.Gap {
+		g.flush()
+		g.give(b)
+		return
+	}
+	list := b.Notifications
+	g.of = b.Partition
 	for i := range list {
 		g.size += len(list[i].Data)
 	}
@@ -75,6 +84,6 @@ func (g *Gatherer) flush() {
 	}
 	list := g.held
 	g.held, g.size = nil, 0
-	g.give(list)
+	g.give(Batch{Partition: g.of, Notifications: list})
 	g.gave = time.Now()
 }

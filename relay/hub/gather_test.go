@@ -21,10 +21,16 @@ func gathering(t *testing.T, wait time.Duration, play func(*Gatherer, func(...st
 	var got []given
 	synctest.Test(t, func(*testing.T) {
 		began := time.Now()
-		g := NewGatherer(wait, func(list []relay.Notification) {
+		g := NewGatherer(wait, func(b Batch) {
 			one := given{at: time.Since(began)}
-			for i := range list {
-				one.topics = append(one.topics, list[i].Topic)
+			for i := range b.Notifications {
+				one.topics = append(one.topics, b.Notifications[i].Topic)
+			}
+			if b.Gap {
+				one.topics = append(one.topics, "gap")
+			}
+			if b.Partition != 3 {
+				t.Errorf("partition %d", b.Partition)
 			}
 			got = append(got, one)
 		})
@@ -33,7 +39,7 @@ func gathering(t *testing.T, wait time.Duration, play func(*Gatherer, func(...st
 			for _, topic := range topics {
 				list = append(list, relay.Notification{Topic: topic, Data: make([]byte, len(topic))})
 			}
-			g.Broadcast(list)
+			g.Broadcast(Batch{Partition: 3, Notifications: list})
 		})
 		g.Close()
 		g.Close()
@@ -88,12 +94,29 @@ func TestGathererPassesOn(t *testing.T) {
 	}
 }
 
+// A gap stays between what came before it and what comes after.
+func TestGathererKeepsGapsInOrder(t *testing.T) {
+	got := gathering(t, 20*time.Millisecond, func(g *Gatherer, send func(...string)) {
+		send("first")
+		send("held")
+		g.Broadcast(Batch{Partition: 3, Gap: true})
+		send("later")
+	})
+	var topics []string
+	for _, one := range got {
+		topics = append(topics, one.topics...)
+	}
+	if want := []string{"first", "held", "gap", "later"}; !slices.Equal(topics, want) {
+		t.Errorf("handed on %v, want %v", topics, want)
+	}
+}
+
 // What is held is never written behind: the caller's slice may go on.
 func TestGathererLeavesTheCallersSliceAlone(t *testing.T) {
 	list := []relay.Notification{{Topic: "a"}, {Topic: "b"}, {Topic: "not yours"}}
 	got := gathering(t, 20*time.Millisecond, func(g *Gatherer, send func(...string)) {
 		send("first")
-		g.Broadcast(list[:2])
+		g.Broadcast(Batch{Partition: 3, Notifications: list[:2]})
 		send("c")
 	})
 	if list[2].Topic != "not yours" || len(got) != 2 || !slices.Equal(got[1].topics, []string{"a", "b", "c"}) {

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/cursor"
 )
 
 // Options are the settings of a [Hub]. Zero values take the defaults.
@@ -32,6 +36,15 @@ type Options struct {
 	DrainPace time.Duration
 	// Limits bound how many clients there may be; the zero value bounds nothing.
 	Limits Limits
+	// Partitions is how many partitions the log has (1), and Partition says in which a hub's notifications are; nil where
+	// there is one.
+	Partitions int
+	Partition  func(hub string) int
+	// HistoryBytes bounds what is kept of the recent broadcasts, for clients that come back with a cursor (16 MiB; as much
+	// again for account pipelines over several partitions, and half of it for what was read from History).
+	HistoryBytes int
+	// History is the log, for what is not kept any more; nil has nothing.
+	History History
 	// Log receives what happens to clients; nil discards.
 	Log *slog.Logger
 	// Observer counts; nil counts nothing.
@@ -64,6 +77,14 @@ const (
 	EndedDrain    Ending = "drain"    // the hub was closed
 )
 
+// History reads the log. Its method is called concurrently, a bounded number of times at once; it may block, but not
+// for ever.
+type History interface {
+	// Since returns up to count notifications of a partition behind a position, in order and each with its cursor. Where
+	// lost, some of what was behind the position is gone: list then begins behind from, which is else the same position.
+	Since(ctx context.Context, partition int, after string, count int) (from string, lost bool, list []relay.Notification, err error)
+}
+
 type noObserver struct{}
 
 func (noObserver) Connected()          {}
@@ -80,6 +101,15 @@ type Hub struct {
 	places   *places
 	fanouts  sync.Pool // *fanout
 	attempts sync.Pool // *attempt
+	// lines are the orders of the partitions, and merged is that of all together.
+	lines   []*line
+	merged  *line
+	history *history
+	// turns bounds how many replays work at once, so that they never outnumber the broadcasts.
+	turns chan struct{}
+	// ctx ends when the hub is closed.
+	ctx  context.Context
+	stop context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool
@@ -102,7 +132,12 @@ func New(o Options) *Hub {
 	if o.Observer == nil {
 		o.Observer = noObserver{}
 	}
-	return &Hub{
+	o.Partitions = max(o.Partitions, 1)
+	if o.Partition == nil {
+		o.Partition = func(string) int { return 0 }
+	}
+	o.HistoryBytes = cmp.Or(max(o.HistoryBytes, 0), 16<<20)
+	h := &Hub{
 		opts:     o,
 		upgrader: newUpgrader(),
 		index:    newIndex(),
@@ -111,7 +146,36 @@ func New(o Options) *Hub {
 		fanouts:  sync.Pool{New: func() any { return newFanout() }},
 		attempts: sync.Pool{New: func() any { return newAttempt(gatherBytes) }},
 		clients:  make(map[*client]struct{}),
+		history:  newHistory(o.History, o.HistoryBytes/2),
+		turns:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	for p := range o.Partitions {
+		h.lines = append(h.lines, newLine(o.Partitions, p, 1, o.HistoryBytes))
+	}
+	h.merged = h.lines[0]
+	if o.Partitions > 1 {
+		h.merged = newLine(o.Partitions, 0, o.Partitions, o.HistoryBytes)
+	}
+	return h
+}
+
+// Start says at which position the broadcasts of a partition begin. It is called before anybody broadcasts or connects.
+func (h *Hub) Start(partition int, position string) {
+	at, _ := cursor.ParsePosition(position)
+	for _, l := range []*line{h.lines[partition], h.merged} {
+		l.mu.Lock()
+		l.at[partition-l.first], l.floor[partition-l.first] = at, at
+		l.mu.Unlock()
+	}
+}
+
+// line is the order that a subscription follows.
+func (h *Hub) line(s *Subscription) *line {
+	if s.Hub == "" {
+		return h.merged
+	}
+	return h.lines[h.opts.Partition(s.Hub)]
 }
 
 // Run sends the pings, and closes clients that do not answer, until ctx ends. It returns nil.
@@ -147,6 +211,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
+	defer h.stop() // not before: replays go on until their clients are told to go
 	gone := make(chan struct{})
 	go func() {
 		h.gone.Wait()
@@ -158,6 +223,7 @@ func (h *Hub) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
+	h.stop()
 	left := h.abortAll()
 	select {
 	case <-gone: // at once, but for a client that the caller's Admit still holds
@@ -186,7 +252,8 @@ func (h *Hub) everyone() []*client {
 	return slices.Collect(maps.Keys(h.clients))
 }
 
-// add takes a client in, unless the hub is closed. Every client that was added is removed once.
+// add takes a client in, unless the hub is closed. Every client that was added is removed once. One that comes back with
+// a cursor gets no broadcasts yet: see replay.
 func (h *Hub) add(c *client, s *Subscription) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,7 +262,9 @@ func (h *Hub) add(c *client, s *Subscription) bool {
 	}
 	h.clients[c] = struct{}{}
 	h.gone.Add(1)
-	h.index.join(c, s)
+	if c.replay == nil {
+		h.index.join(c, s)
+	}
 	return true
 }
 

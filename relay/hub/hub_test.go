@@ -107,9 +107,10 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	hub, own := q.Get("hub"), q.Get("account")
-	s := Subscription{Hub: hub, Account: own, Key: q.Get("key"), Topics: patterns, Allows: func(h, account string) bool {
+	s := Subscription{Hub: hub, Account: own, Key: q.Get("key"), Topics: patterns, Cursor: q.Get("cursor") == "true", After: q.Get("after")}
+	s.Allows = func(h, account string) bool {
 		return (hub == "" || hub == h) && h != "foreign" && (account == "" || own == "*" || own == account)
-	}}
+	}
 	if n.edit != nil {
 		n.edit(&s)
 	}
@@ -117,6 +118,9 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, problem.Error(), problem.Status())
 	}
 }
+
+// Broadcast takes what has no place in a log.
+func (n *node) Broadcast(list []relay.Notification) { n.Hub.Broadcast(Batch{Notifications: list}) }
 
 func (n *node) url(query string) string {
 	return "ws" + strings.TrimPrefix(n.server.URL, "http") + "/?" + query

@@ -25,17 +25,24 @@ func newIndex() *index {
 
 // room is the clients of one hub, or of the account pipeline of one account.
 type room struct {
-	key  string
-	home map[string]*room // the map of the index that holds it
+	key     string
+	account bool             // whether the key is an account, or a hub
+	home    map[string]*room // the map of the index that holds it
 
 	mu     sync.Mutex
-	groups map[*filter]*group
+	groups map[manner]*group
 }
 
-// group is the clients of one room with the same topic patterns.
-type group struct {
-	room   *room
+// manner is what the clients of a group have in common: topic patterns, and how they get what passes.
+type manner struct {
 	filter *filter
+	form   form
+}
+
+// group is the clients of one room that get the same, but for their grants.
+type group struct {
+	manner
+	room *room
 	// members and snapshot are guarded by the room's mutex. The snapshot is never changed once made, so a broadcast
 	// walks it without the lock; it is made anew only for the first broadcast after somebody came or left.
 	members  []*client
@@ -46,7 +53,7 @@ type group struct {
 type filter struct {
 	name     string
 	patterns relay.Patterns
-	users    int // groups; guarded by the index's mutex
+	users    int // groups and replays; guarded by the index's mutex
 	verdicts atomic.Pointer[map[string]bool]
 }
 
@@ -81,25 +88,52 @@ func (x *index) join(c *client, s *Subscription) {
 	}
 	r := home[key]
 	if r == nil {
-		r = &room{key: key, home: home, groups: make(map[*filter]*group, 1)}
+		r = &room{key: key, account: s.Hub == "", home: home, groups: make(map[manner]*group, 1)}
 		home[key] = r
 	}
-	name := s.Topics.String()
-	f := x.filters[name]
-	if f == nil {
-		f = &filter{name: name, patterns: s.Topics}
-		x.filters[name] = f
-	}
+	as := manner{x.filter(s.Topics), c.form}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.groups[f]
+	g := r.groups[as]
 	if g == nil {
-		g = &group{room: r, filter: f}
-		r.groups[f] = g
-		f.users++
+		g = &group{room: r, manner: as}
+		r.groups[as] = g
+		as.filter.users++
 	}
 	c.group, c.inGroup = g, len(g.members)
 	g.members, g.snapshot = append(g.members, c), nil
+}
+
+// filter returns the one filter of these patterns. The caller holds mu.
+func (x *index) filter(patterns relay.Patterns) *filter {
+	name := patterns.String()
+	f := x.filters[name]
+	if f == nil {
+		f = &filter{name: name, patterns: patterns}
+		x.filters[name] = f
+	}
+	return f
+}
+
+// borrow returns the filter of these patterns for somebody outside the rooms, who gives it back.
+func (x *index) borrow(patterns relay.Patterns) *filter {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f := x.filter(patterns)
+	f.users++
+	return f
+}
+
+func (x *index) giveBack(f *filter) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.release(f)
+}
+
+func (x *index) release(f *filter) {
+	if f.users--; f.users == 0 {
+		delete(x.filters, f.name)
+	}
 }
 
 // leave removes c, and what nobody uses any more. Nothing happens where c is not in.
@@ -121,10 +155,8 @@ func (x *index) leave(c *client) {
 	if len(g.members) > 0 {
 		return
 	}
-	delete(r.groups, g.filter)
-	if g.filter.users--; g.filter.users == 0 {
-		delete(x.filters, g.filter.name)
-	}
+	delete(r.groups, g.manner)
+	x.release(g.filter)
 	if len(r.groups) == 0 {
 		delete(r.home, r.key)
 	}
@@ -139,12 +171,16 @@ func (g *group) audience() []*client {
 	return g.snapshot
 }
 
-// visit calls f for each room that may hold clients who want n. An account room sees the notifications of its account,
-// and all those without one, since these belong to their hub.
-func (x *index) visit(n *relay.Notification, f func(*room)) {
+// visitHub calls f for the room of n's hub, where there is one.
+func (x *index) visitHub(n *relay.Notification, f func(*room)) {
 	if r := x.hubs[n.Hub]; r != nil {
 		f(r)
 	}
+}
+
+// visitAccounts calls f for each account's room that may hold clients who want n: that of its account, and for one
+// without an account all, since it belongs to its hub.
+func (x *index) visitAccounts(n *relay.Notification, f func(*room)) {
 	if n.Account == "" {
 		for _, r := range x.accounts {
 			f(r)
@@ -157,4 +193,23 @@ func (x *index) visit(n *relay.Notification, f func(*room)) {
 	if r := x.accounts[anyAccount]; r != nil {
 		f(r)
 	}
+}
+
+// rooms appends to list those of an audience, and of the hubs those that in chooses.
+func (x *index) rooms(list []*room, who audience, in func(hub string) bool) []*room {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if who&hubRooms != 0 {
+		for hub, r := range x.hubs {
+			if in(hub) {
+				list = append(list, r)
+			}
+		}
+	}
+	if who&accountRooms != 0 {
+		for _, r := range x.accounts {
+			list = append(list, r)
+		}
+	}
+	return list
 }

@@ -26,6 +26,10 @@ type Subscription struct {
 	Allows func(hub, account string) bool
 	// Topics selects among what may be seen; the zero value is everything.
 	Topics relay.Patterns
+	// Cursor asks for a member "cursor" in each message.
+	Cursor bool
+	// After is the cursor behind which the client comes back; empty for one that wants what comes. It implies Cursor.
+	After string
 	// Key names the key that opened the stream, for logs and limits.
 	Key string
 	// Expires is when the client is sent away with 1008; zero means never.
@@ -40,7 +44,8 @@ type Subscription struct {
 }
 
 // Serve upgrades the request to a websocket and returns; the client is served until it leaves. It checks the handshake
-// but neither origin nor credentials. What is broadcast after the client has seen the 101 reaches it.
+// but neither origin nor credentials. What is broadcast after the client has seen the 101 reaches it, and with a cursor
+// what was behind that before.
 //
 // An error means that nothing was written: the caller answers, keeping the headers that Serve may have set
 // (Sec-WebSocket-Version, Allow, Retry-After). After nil the caller must not touch w.
@@ -54,13 +59,22 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	if s.Allows == nil {
 		return relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
 	}
-	place, problem := h.Reserve(w.Header(), s.Hub, s.Key)
-	if problem != nil {
+	c := &client{hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, opened: time.Now(), held: true}
+	var problem *relay.Error
+	if s.After != "" {
+		s.Cursor = true
+		if c.replay, problem = h.newReplay(c, &s); problem != nil {
+			return problem
+		}
+	}
+	if s.Cursor {
+		c.form |= withCursor
+	}
+	if c.place, problem = h.Reserve(w.Header(), s.Hub, s.Key); problem != nil {
 		return problem
 	}
-	c := &client{hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, place: place, opened: time.Now(), held: true}
 	if !h.add(c, &s) {
-		place.Release()
+		c.place.Release()
 		return relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}
 	if s.Stands != nil && !s.Stands() { // it was checked before, when a Recheck would have missed this client
@@ -85,6 +99,10 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	}
 	h.wheel.add(c)
 	c.expireAt(s.Expires)
+	if c.replay != nil {
+		h.gone.Add(1) // the client is still counted: nothing reads yet
+		go c.replay.run()
+	}
 	go c.read(ws)
 	return nil
 }

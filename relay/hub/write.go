@@ -57,6 +57,7 @@ func (c *client) retire(err error) {
 		}
 	}
 	c.mu.Unlock()
+	c.replay.poke()
 	if state == live {
 		return
 	}

@@ -1,0 +1,136 @@
+package cursor
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+)
+
+// What a cursor begins with: the version of the format, and what it holds.
+const (
+	formatOne = 0x10 // the position of one partition
+	formatAll = 0x11 // the positions of all
+)
+
+// most bounds the number of partitions that is believed.
+const most = 1 << 16
+
+// ErrMalformed is returned for what is no cursor.
+var ErrMalformed = errors.New("this is no cursor of this relay: use one exactly as a message carried it")
+
+// Cursor is what Parse has read. Nobody may change what it returns.
+type Cursor struct {
+	first int // the partition of the first position
+	at    []Position
+}
+
+// Append appends the text of a cursor: of partitions in all, those from first on have the positions at, which are one
+// or all. It is safe in URLs and headers.
+func Append(text []byte, partitions, first int, at []Position) []byte {
+	var space [128]byte
+	b := space[:0]
+	if len(at) == partitions {
+		b = append(b, formatAll)
+		b = binary.AppendUvarint(b, uint64(partitions))
+	} else {
+		b = append(b, formatOne)
+		b = binary.AppendUvarint(b, uint64(partitions))
+		b = binary.AppendUvarint(b, uint64(first))
+	}
+	// The newest is the base, and the others are told by how much older they are. The beginning is a single zero.
+	var base uint64
+	for _, p := range at {
+		base = max(base, p.MS)
+	}
+	b = binary.AppendUvarint(b, base)
+	for _, p := range at {
+		if p == (Position{}) {
+			b = append(b, 0)
+			continue
+		}
+		b = binary.AppendUvarint(b, base-p.MS+1)
+		b = binary.AppendUvarint(b, p.Seq)
+	}
+	b = binary.BigEndian.AppendUint16(b, check(b))
+	return base64.RawURLEncoding.AppendEncode(text, b)
+}
+
+// check finds what was cut off or changed by accident.
+func check(b []byte) uint16 { return uint16(crc32.ChecksumIEEE(b)) }
+
+// Parse reads a cursor for a log of so many partitions. The error is a sentence for whoever sent it.
+func Parse(text string, partitions int) (Cursor, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) < 3 {
+		return Cursor{}, ErrMalformed
+	}
+	end := len(b) - 2
+	if binary.BigEndian.Uint16(b[end:]) != check(b[:end]) {
+		return Cursor{}, ErrMalformed
+	}
+	r := reader{b: b[1:end]}
+	count, known := r.number(), true
+	c, n := Cursor{}, count
+	switch b[0] {
+	case formatOne:
+		c.first, n = int(min(r.number(), most)), 1
+	case formatAll:
+	default:
+		known = false
+	}
+	if !known || r.bad || count == 0 || count > most || c.first >= int(count) {
+		return Cursor{}, ErrMalformed
+	}
+	if int(count) != partitions {
+		return Cursor{}, fmt.Errorf("the cursor is of a log of %d partitions and this one has %d: begin without it", count, partitions)
+	}
+	base := r.number()
+	for range n {
+		c.at = append(c.at, r.position(base))
+	}
+	if r.bad || len(r.b) > 0 {
+		return Cursor{}, ErrMalformed
+	}
+	return c, nil
+}
+
+// At returns the position of a partition, and false where the cursor has none.
+func (c Cursor) At(partition int) (Position, bool) {
+	if partition < c.first || partition-c.first >= len(c.at) {
+		return Position{}, false
+	}
+	return c.at[partition-c.first], true
+}
+
+// reader takes numbers off bytes until one is bad.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) number() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.b, r.bad = nil, true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) position(base uint64) Position {
+	age := r.number()
+	if age == 0 {
+		return Position{}
+	}
+	if age-1 > base {
+		r.bad = true
+		return Position{}
+	}
+	p := Position{base - (age - 1), r.number()}
+	r.bad = r.bad || p.MS == math.MaxUint64 // no entry has it
+	return p
+}

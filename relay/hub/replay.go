@@ -1,0 +1,312 @@
+package hub
+
+import (
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/cursor"
+)
+
+const (
+	// chunkBytes is about how much a replay hands to its client before it waits until all of that is written.
+	chunkBytes = 64 << 10
+	// chunkEntries bounds what a replay looks at in one go, wanted or not.
+	chunkEntries = 4096
+
+	replayRetryMin = 100 * time.Millisecond
+	replayRetryMax = 2 * time.Second
+)
+
+// replay brings one client from its cursor to the broadcasts: from the log, then from what its line has kept, and where
+// nothing is left it joins the index under the line's lock. It waits for its client's socket after each chunk, so what
+// is queued for the client stays small, however slowly that reads.
+type replay struct {
+	hub          *Hub
+	client       *client
+	subscription *Subscription
+	filter       *filter // borrowed while it runs
+	line         *line
+	wake         chan struct{} // the client may be idle, or leaving
+
+	at     []cursor.Position // up to where the client has been given everything
+	found  bool              // mark is where that is
+	mark   mark
+	proved int // the line's breaks when the positions were proved to be in the log
+
+	frames [][]byte // the chunk
+	size   int
+	pause  time.Duration
+}
+
+// newReplay reads the subscription's cursor.
+func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
+	read, err := cursor.Parse(s.After, h.opts.Partitions)
+	if err != nil {
+		return nil, badCursor(err.Error())
+	}
+	r := &replay{hub: h, client: c, subscription: s, line: h.line(s), wake: make(chan struct{}, 1), proved: -1}
+	r.at = make([]cursor.Position, len(r.line.at))
+	for slot := range r.at {
+		at, ok := read.At(r.line.first + slot)
+		switch {
+		case ok:
+			r.at[slot] = at
+		case s.Hub == "":
+			return nil, badCursor("the cursor is of a hub's pipeline and cannot resume the one of an account over several partitions: begin without it")
+		default:
+			return nil, badCursor("the cursor is of another hub, in another partition: begin without it")
+		}
+	}
+	return r, nil
+}
+
+func badCursor(problem string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, "the parameter after cannot be used: "+problem).With("parameter", "after")
+}
+
+// poke makes the replay look at its client again. A nil replay does nothing.
+func (r *replay) poke() {
+	if r == nil {
+		return
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run ends when the client has joined the broadcasts or leaves.
+func (r *replay) run() {
+	defer r.hub.gone.Done()
+	r.filter = r.hub.index.borrow(r.subscription.Topics)
+	defer r.hub.index.giveBack(r.filter)
+	for r.ready() {
+		if r.step() {
+			return
+		}
+	}
+}
+
+// ready waits until the client is idle, and reports false when it leaves.
+func (r *replay) ready() bool {
+	for {
+		idle, stays := r.client.idle()
+		if idle || !stays {
+			return stays
+		}
+		<-r.wake
+	}
+}
+
+// step does one chunk and reports whether the client has joined.
+func (r *replay) step() (joined bool) {
+	l := r.line
+	r.frames, r.size = nil, 0
+	r.hub.turns <- struct{}{}
+	l.mu.Lock()
+	if !r.found || r.mark.next < l.base || r.proved != l.breaks {
+		r.mark, r.found = l.find(r.at), true
+	}
+	breaks, missing := l.breaks, r.mark.missing
+	if r.proved != breaks || missing >= 0 {
+		var floor cursor.Position
+		if missing >= 0 {
+			floor = l.floor[missing]
+		}
+		l.mu.Unlock()
+		<-r.hub.turns
+		r.found = false
+		if r.proved == breaks {
+			r.fromLog(missing, floor)
+		} else if r.prove() {
+			r.proved = breaks
+		}
+		return false
+	}
+	end := r.fromLine()
+	if joined = end && r.mark.ahead == 0; joined {
+		r.join()
+	}
+	var moved <-chan struct{}
+	if end && !joined {
+		moved = l.wait()
+	}
+	l.mu.Unlock()
+	if !joined {
+		r.feed()
+	}
+	<-r.hub.turns
+	if moved != nil {
+		select {
+		case <-moved:
+		case <-r.wake:
+		}
+	}
+	return joined
+}
+
+// join gives the client the last chunk and makes it one of those who get broadcasts. The caller holds the line's lock.
+func (r *replay) join() {
+	r.feed()
+	c := r.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == live { // else nobody would take it out
+		r.hub.index.join(c, r.subscription)
+	}
+}
+
+func (r *replay) feed() {
+	if len(r.frames) > 0 && r.client.feed(r.frames) {
+		r.hub.opts.Observer.Queued(len(r.frames), r.size)
+	}
+	r.frames = nil
+}
+
+func (r *replay) add(frame []byte) {
+	r.frames = append(r.frames, frame)
+	r.size += len(frame)
+}
+
+// fromLine takes a chunk from what the line has kept and reports whether nothing is left. The caller holds the line's
+// lock. Frames are those of the line as soon as the client has seen just what the line holds up to there; before, as
+// where it was at another node, whose merge of the partitions differs, they are its own.
+func (r *replay) fromLine() (end bool) {
+	l, end := r.line, false
+	for range chunkEntries {
+		if end = r.mark.next == l.end(); end || r.size >= chunkBytes {
+			break
+		}
+		e := l.entry(r.mark.next)
+		r.mark.next++
+		at := &r.at[e.slot]
+		wasAhead, fresh := e.prev.Compare(*at) < 0, e.at.Compare(*at) > 0
+		if wasAhead && e.at.Compare(*at) >= 0 {
+			r.mark.ahead--
+		}
+		if !fresh {
+			continue
+		}
+		*at = e.at
+		if r.wants(e.n) {
+			r.add(r.frame(e))
+		}
+	}
+	return end
+}
+
+// frame is an entry of the line as the client gets it.
+func (r *replay) frame(e *entry) []byte {
+	as := r.client.form
+	if r.mark.ahead > 0 {
+		return r.line.frame(e, as, r.at)
+	}
+	if e.frames[as] == nil {
+		e.frames[as] = r.line.frame(e, as, r.at)
+	}
+	return e.frames[as]
+}
+
+// prove asks the log about the positions that the line has not met, tells the client where something was lost, and
+// reports whether the log answered.
+func (r *replay) prove() bool {
+	lost := false
+	for _, slot := range r.mark.unproved {
+		s, gone, err := r.hub.history.since(r.hub.ctx, r.line.first+slot, r.at[slot])
+		if err != nil {
+			r.rest(err)
+			return false
+		}
+		if gone {
+			r.at[slot], lost = s.after, true
+		}
+	}
+	r.pause = 0
+	if lost {
+		r.resync()
+	}
+	return true
+}
+
+// fromLog takes a chunk of one partition from the log, up to what the line has kept.
+func (r *replay) fromLog(slot int, floor cursor.Position) {
+	s, lost, err := r.hub.history.since(r.hub.ctx, r.line.first+slot, r.at[slot])
+	if err != nil {
+		r.rest(err)
+		return
+	}
+	r.hub.turns <- struct{}{}
+	defer func() { <-r.hub.turns }()
+	r.pause = 0
+	if lost { // it was trimmed while the client read
+		r.at[slot] = s.after
+		r.resync()
+		return
+	}
+	list := s.behind(r.at[slot])
+	if len(list) == 0 || list[0].at.Compare(floor) > 0 {
+		r.at[slot] = floor
+		return
+	}
+	for i := range list {
+		e := &list[i]
+		if r.size >= chunkBytes || e.at.Compare(floor) > 0 {
+			break
+		}
+		r.at[slot] = e.at
+		if r.wants(e.n) {
+			r.add(r.frameOf(s, e))
+		}
+	}
+	r.feed()
+}
+
+// frameOf is an entry of the log as the client gets it. With one position all clients have the same cursor there.
+func (r *replay) frameOf(s *stretch, e *entry) []byte {
+	as := r.client.form
+	text := func() []byte { return cursor.Append(nil, r.hub.opts.Partitions, r.line.first, r.at) }
+	if len(r.at) > 1 {
+		return newFrame(e.n.Data, as, text())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.frames[as] == nil {
+		e.frames[as] = newFrame(e.n.Data, as, text())
+	}
+	return e.frames[as]
+}
+
+// wants says whether the client is to get a notification, as index and broadcasts decide it.
+func (r *replay) wants(n *relay.Notification) bool {
+	s := r.subscription
+	switch {
+	case strings.HasPrefix(n.Topic, relay.OperationalPrefix):
+		return false
+	case s.Hub != "" && s.Hub != n.Hub:
+		return false
+	case s.Hub == "" && n.Account != "" && s.Account != n.Account && s.Account != anyAccount:
+		return false
+	}
+	return r.filter.match(n.Topic) && s.Allows(n.Hub, n.Account)
+}
+
+// resync tells the client that something was lost, and from where it goes on.
+func (r *replay) resync() {
+	text := cursor.Append(nil, r.hub.opts.Partitions, r.line.first, r.at)
+	r.frames, r.size = nil, 0
+	r.add(newFrame(resyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.form, text))
+	r.feed()
+}
+
+// rest waits after the log could not be read.
+func (r *replay) rest(err error) {
+	r.pause = min(max(2*r.pause, replayRetryMin), replayRetryMax)
+	r.hub.opts.Log.Debug("cannot read the log for a client that comes back, will try again", "key", r.client.key, "error", err)
+	timer := time.NewTimer(r.pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.wake:
+	}
+}

@@ -1,0 +1,87 @@
+package hub
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/cursor"
+)
+
+// Why a client gets a resync.
+const (
+	lostBehindCursor = "some of what followed the cursor is no longer in the log; what still is comes next"
+	lostLive         = "the log has lost notifications before this node read them"
+)
+
+// resyncMessage is the notification that tells a client that it may have missed something: it should look at how things
+// are now.
+func resyncMessage(hub, account, why string) []byte {
+	if account == anyAccount || hub != "" {
+		account = ""
+	}
+	var id [12]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	none := []string{}
+	data, _ := json.Marshal(struct {
+		Topic   string       `json:"topic"`
+		Object  relay.Object `json:"object"`
+		Context any          `json:"context"`
+		Flags   any          `json:"flags"`
+	}{
+		Topic:  "hubrelay.resync",
+		Object: relay.Object{ID: hex.EncodeToString(id[:]), State: "gap", Error: why},
+		Context: relay.Context{
+			HubID: hub, AccountID: account, Environments: none, DNSZones: none, Clusters: none, Containers: none,
+		},
+	}) // strings only
+	return data
+}
+
+// resync tells everybody whom a gap in a partition concerns, and moves the lines to where it ends.
+func (h *Hub) resync(f *fanout, b Batch) {
+	at, _ := cursor.ParsePosition(b.Last)
+	if len(b.Notifications) > 0 {
+		first, _ := cursor.ParsePosition(b.Notifications[0].Cursor)
+		at = first.Before()
+	}
+	h.history.forget(b.Partition)
+	own := h.lines[b.Partition]
+	if own == h.merged {
+		f.resync(h, own, b.Partition, at, everyone)
+		return
+	}
+	f.resync(h, own, b.Partition, at, hubRooms)
+	f.resync(h, h.merged, b.Partition, at, accountRooms)
+}
+
+func (f *fanout) resync(h *Hub, l *line, partition int, at cursor.Position, who audience) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.restart(partition, at)
+	f.touched = h.index.rooms(f.touched, who, func(hub string) bool { return h.opts.Partition(hub) == partition })
+	for _, r := range f.touched {
+		var message []byte
+		if r.account {
+			message = resyncMessage("", r.key, lostLive)
+		} else {
+			message = resyncMessage(r.key, "", lostLive)
+		}
+		r.mu.Lock()
+		for _, g := range r.groups {
+			f.jobs = append(f.jobs, job{g.audience(), g.manner})
+		}
+		r.mu.Unlock()
+		for _, j := range f.jobs {
+			f.all.reset()
+			f.all.push(newFrame(message, j.form, l.cursor(l.at)))
+			for _, c := range j.clients {
+				f.send(c, &f.all)
+			}
+		}
+		clear(f.jobs)
+		f.jobs = f.jobs[:0]
+	}
+	f.reset(h)
+}
