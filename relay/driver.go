@@ -103,7 +103,7 @@ type Migration struct {
 	// CopyVolumes asks for the contents of the volumes to be moved too. Without it a stateful instance starts with empty
 	// volumes, and those of the source are kept there.
 	CopyVolumes bool
-	// Source and Destination are as the inventory had them when the migration was asked for.
+	// Source and Destination are as the inventory had them when the migration began.
 	Source      Server
 	Destination Server
 	// Done is what earlier calls for this job have reported, the latest of each step. A report may be missing although the

@@ -205,10 +205,17 @@ func (h *hand) start(ctx context.Context, steps []relay.MigrationStep) error {
 	if err != nil {
 		return fmt.Errorf("encode the driver's steps: %w", err)
 	}
+	// It may have waited for these to be mended. From here on they stay what they are.
+	h.j.SourceSettings = h.w.settings(h.j.Source, h.j.SourceSettings)
+	h.j.DestinationSettings = h.w.settings(h.j.Destination, h.j.DestinationSettings)
+	order, err := json.Marshal(h.j.order)
+	if err != nil {
+		return fmt.Errorf("encode a job: %w", err)
+	}
 	e := h.events().job(topicJobChanged, relay.JobRunning, "", h.j.Source).
 		instance(topicInstance, instanceMigrating, "", h.j.Source)
 	h.j.Steps = steps
-	return h.to(ctx, relay.JobRunning, e, update{fields: []string{"steps", string(text), "started", "@now"}})
+	return h.to(ctx, relay.JobRunning, e, update{fields: []string{"steps", string(text), "order", string(order), "started", "@now"}})
 }
 
 // migrate calls the driver until the migration is settled.

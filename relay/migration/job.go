@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// order is what a job is to do. It never changes.
+// order is what a job is to do. But for the settings it never changes.
 type order struct {
 	ID          string `json:"id"`
 	Hub         string `json:"hub"`
@@ -24,7 +24,8 @@ type order struct {
 	Destination string `json:"destination"`
 	Stateful    bool   `json:"stateful,omitempty"`
 	CopyVolumes bool   `json:"copy_volumes,omitempty"`
-	// SourceSettings and DestinationSettings are what the driver knows of the servers, as it was when the job was made.
+	// SourceSettings and DestinationSettings are what the inventory said of the servers when the job began to run, and
+	// before that, when it was made.
 	SourceSettings      json.RawMessage `json:"source_settings,omitempty"`
 	DestinationSettings json.RawMessage `json:"destination_settings,omitempty"`
 	// Options are the other members of value.stateful, as they came.

@@ -68,6 +68,27 @@ func TestJobRunsAndTells(t *testing.T) {
 	}
 }
 
+// What was mended in the inventory while a job waited holds for it.
+func TestJobBeginsWithPresentSettings(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, newBackbone(t))
+	id := s.migrate(0, "s2")
+	f := inventoryOfSite()
+	for i := range f.Servers {
+		f.Servers[i].Settings = []byte(`{"path":"/mended"}`)
+	}
+	if _, err := s.inv.Import(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
+	s.work(s.b, "w1", d, nil)
+	s.over(id)
+	m := d.called()[0]
+	if string(m.Source.Settings) != `{"path":"/mended"}` || string(m.Destination.Settings) != `{"path":"/mended"}` {
+		t.Errorf("the driver got %s and %s", m.Source.Settings, m.Destination.Settings)
+	}
+}
+
 func TestFailureLeavesTheInstance(t *testing.T) {
 	t.Parallel()
 	b := newBackbone(t)

@@ -67,6 +67,14 @@ type site struct {
 func newSite(t *testing.T, b *backbone.Backbone) *site {
 	t.Helper()
 	s := &site{t: t, b: b, inv: NewInventory(b.Commands(), b.Keys())}
+	if _, err := s.inv.Import(t.Context(), inventoryOfSite()); err != nil {
+		t.Fatal(err)
+	}
+	s.svc = NewService(b, s.inv, s.newID)
+	return s
+}
+
+func inventoryOfSite() *File {
 	f := &File{}
 	for _, id := range []string{"s1", "s2", "s3", "s4"} {
 		f.Servers = append(f.Servers, relay.Server{ID: id, Cluster: "one", Settings: []byte(`{"path":"/` + id + `"}`)})
@@ -79,11 +87,7 @@ func newSite(t *testing.T, b *backbone.Backbone) *site {
 		})
 	}
 	f.Containers = append(f.Containers, FileContainer{Container{ID: "x", Hub: "hub-b"}, []FileInstance{{"y", "t1"}}})
-	if _, err := s.inv.Import(t.Context(), f); err != nil {
-		t.Fatal(err)
-	}
-	s.svc = NewService(b, s.inv, s.newID)
-	return s
+	return f
 }
 
 func (s *site) newID() string { return fmt.Sprintf("%024x", s.ids.Add(1)) }

@@ -95,7 +95,8 @@ type Worker struct {
 	inHand  map[string]bool
 	line    map[string]time.Time // when those in hand were queued, zero for those that run
 	steps   []relay.MigrationStep
-	driving chan struct{} // closed when the driver knows the servers
+	servers map[string]relay.Server // as the driver knows them
+	driving chan struct{}           // closed when the driver knows the servers
 }
 
 // NewWorker returns a worker, which does nothing before Run.
@@ -175,6 +176,10 @@ func (w *Worker) configure(ctx context.Context) error {
 		close(w.driving)
 	}
 	w.steps = append([]relay.MigrationStep{}, about.Steps...)
+	w.servers = make(map[string]relay.Server, len(servers))
+	for _, s := range servers {
+		w.servers[s.ID] = s
+	}
 	return nil
 }
 
@@ -316,6 +321,16 @@ func (w *Worker) driver(ctx context.Context) ([]relay.MigrationStep, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.steps, nil
+}
+
+// settings returns what the driver knows of a server, or what was known when a job was made and the server has left since.
+func (w *Worker) settings(server string, before []byte) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s, ok := w.servers[server]; ok {
+		return s.Settings
+	}
+	return before
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
