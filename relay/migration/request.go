@@ -19,6 +19,9 @@ const actionMigrate = "migrate"
 // maxServerID bounds what is looked up, in bytes.
 const maxServerID = 256
 
+// maxOptions bounds what is kept of value.stateful, in bytes.
+const maxOptions = 16 << 10
+
 // instruction is the body of a request.
 type instruction struct {
 	destination string
@@ -79,6 +82,10 @@ func (in *instruction) stateful(text []byte) *relay.Error {
 		}
 	}
 	delete(members, "copy_volumes")
+	if len(text) > maxOptions {
+		return relay.NewError(relay.CodeInvalidArgument,
+			fmt.Sprintf("stateful has %d bytes, at most %d are kept with a job", len(text), maxOptions)).At("/value/stateful")
+	}
 	if len(members) > 0 {
 		in.options, _ = json.Marshal(members) // of what was decoded
 	}

@@ -33,14 +33,15 @@ func TestParseInstruction(t *testing.T) {
 		`{"action":"migrate","value":null}`: "422.invalid-argument at /value: value must be an object, not null",
 		`{"action":"migrate","value":"s2"}`: "422.invalid-argument at /value: value must be an object, not a string",
 		`{"action":"migrate","value":{}}`:   "422.missing-argument at /value/destination_server_id",
-		`{"action":"migrate","value":{"destination_server_id":""}}`:                                 "422.missing-argument at /value/destination_server_id: destination_server_id is empty",
-		`{"action":"migrate","value":{"destination_server_id":["s2"]}}`:                             "422.invalid-argument at /value/destination_server_id: destination_server_id must be a string, not an array",
-		`{"action":"migrate","value":{"destination_server_id":"` + strings.Repeat("s", 300) + `"}}`: "422.invalid-argument at /value/destination_server_id: destination_server_id has 300 bytes",
-		`{"action":"migrate","value":{` + server + `,"x":1}}`:                                       `422.invalid-argument at /value/x: the member "x" is not known`,
-		`{"action":"migrate","value":{` + server + `,"stateful":true}}`:                             "422.invalid-argument at /value/stateful: stateful must be an object, not a boolean",
-		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":"yes"}}}`:           "422.invalid-argument at /value/stateful/copy_volumes: copy_volumes must be true or false, not a string",
-		`{"action":"migrate","value":{` + server + `,"stateful":{"a":1,"a":2}}}`:                    "422.invalid-argument at /value/stateful/a",
-		`{"action":"migrate","value":{` + server + `,"stateful":{"b":1e999,"a":1,"a":2}}}`:          "422.invalid-argument at /value/stateful/a",
+		`{"action":"migrate","value":{"destination_server_id":""}}`:                                            "422.missing-argument at /value/destination_server_id: destination_server_id is empty",
+		`{"action":"migrate","value":{"destination_server_id":["s2"]}}`:                                        "422.invalid-argument at /value/destination_server_id: destination_server_id must be a string, not an array",
+		`{"action":"migrate","value":{"destination_server_id":"` + strings.Repeat("s", 300) + `"}}`:            "422.invalid-argument at /value/destination_server_id: destination_server_id has 300 bytes",
+		`{"action":"migrate","value":{` + server + `,"x":1}}`:                                                  `422.invalid-argument at /value/x: the member "x" is not known`,
+		`{"action":"migrate","value":{` + server + `,"stateful":true}}`:                                        "422.invalid-argument at /value/stateful: stateful must be an object, not a boolean",
+		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":"yes"}}}`:                      "422.invalid-argument at /value/stateful/copy_volumes: copy_volumes must be true or false, not a string",
+		`{"action":"migrate","value":{` + server + `,"stateful":{"a":"` + strings.Repeat("a", 16<<10) + `"}}}`: "422.invalid-argument at /value/stateful: stateful has 163",
+		`{"action":"migrate","value":{` + server + `,"stateful":{"a":1,"a":2}}}`:                               "422.invalid-argument at /value/stateful/a",
+		`{"action":"migrate","value":{` + server + `,"stateful":{"b":1e999,"a":1,"a":2}}}`:                     "422.invalid-argument at /value/stateful/a",
 	} {
 		_, err := parseInstruction("application/json", []byte(body))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {

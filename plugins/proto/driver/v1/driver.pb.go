@@ -445,7 +445,7 @@ type MigrateRequest struct {
 	// Their contents are to be moved too. Without it a stateful instance starts with empty volumes, and those of the source
 	// are kept there.
 	CopyVolumes bool `protobuf:"varint,9,opt,name=copy_volumes,json=copyVolumes,proto3" json:"copy_volumes,omitempty"`
-	// Both servers are as the inventory had them when the migration was asked for.
+	// Both servers are as the inventory had them when the migration began.
 	Source      *Server `protobuf:"bytes,10,opt,name=source,proto3" json:"source,omitempty"`
 	Destination *Server `protobuf:"bytes,11,opt,name=destination,proto3" json:"destination,omitempty"`
 	// What earlier calls for this job have reported, the latest of each step. A report may be missing although the step was
