@@ -173,6 +173,9 @@ func (p place) unmark(name string) error {
 	return err
 }
 
+// discardTries bounds how often a folder is removed that another process still fills.
+const discardTries = 100
+
 // discard removes a folder of any size: it gets a name that nobody will use again, and is removed under that name, so
 // that a process which is overtaken meanwhile removes nothing of its successor's. What cannot be removed stays in the work
 // folder for the next claim.
@@ -187,7 +190,12 @@ func (p place) discard(path string) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	_ = os.RemoveAll(trash)
+	// An overtaken process that still copies into it finds no folder to do so soon.
+	for range discardTries {
+		if err := os.RemoveAll(trash); !errors.Is(err, syscall.ENOTEMPTY) {
+			break
+		}
+	}
 	return nil
 }
 

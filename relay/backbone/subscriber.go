@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -254,8 +256,46 @@ func (s *Subscriber) Close() error {
 	}
 	s.wg.Wait()
 	s.err = s.settle.close()
+	s.giveBackRest()
 	close(s.done)
 	return s.err
+}
+
+// given is the idle time of an entry that was given back, by which it is due for the next XAUTOCLAIM of any node.
+const given = 24 * time.Hour
+
+// giveBackRest gives back what the last reads brought between two give-backs, of which nobody here knows. Where Redis does
+// not answer, another node takes it over a little later.
+func (s *Subscriber) giveBackRest() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	s.mu.Lock()
+	streams := slices.Collect(maps.Keys(s.sources))
+	s.mu.Unlock()
+	pending := make([]*redis.XPendingExtCmd, len(streams))
+	_, _ = s.cfg.Commands.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its error
+		for i, stream := range streams {
+			pending[i] = pipe.XPendingExt(ctx, &redis.XPendingExtArgs{
+				Stream: stream, Group: s.cfg.Group, Consumer: s.cfg.Consumer, Start: "-", End: "+", Count: maxUnflushed,
+			})
+		}
+		return nil
+	})
+	for i, stream := range streams {
+		args := []any{"XCLAIM", stream, s.cfg.Group, s.cfg.Consumer, 0}
+		before := len(args)
+		for _, p := range pending[i].Val() {
+			if p.Idle < given/2 {
+				args = append(args, p.ID)
+			}
+		}
+		if len(args) == before {
+			continue
+		}
+		if err := s.cfg.Commands.Do(ctx, append(args, "IDLE", given.Milliseconds(), "JUSTID")...).Err(); err != nil {
+			s.cfg.Log.Warn("entries were not given back; another node takes them over in a while", "stream", stream, "error", err)
+		}
+	}
 }
 
 func (s *Subscriber) topicLocked(name string) (*topic, error) {

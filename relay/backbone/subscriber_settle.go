@@ -187,9 +187,8 @@ func (a *settler) store(work *settlement) error {
 		a.remove(ctx, pipe, d.src, pointers(d.ids))
 	}
 	for src, ids := range bySource(work.releases) {
-		// A day of idleness makes the entry due for the next XAUTOCLAIM of any node.
 		args := appendIDs([]any{"XCLAIM", src.stream, cfg.Group, cfg.Consumer, 0}, ids)
-		pipe.Do(ctx, append(args, "IDLE", (24*time.Hour).Milliseconds(), "JUSTID")...)
+		pipe.Do(ctx, append(args, "IDLE", given.Milliseconds(), "JUSTID")...)
 	}
 	cmds, err := pipe.Exec(ctx)
 	if err == nil {
