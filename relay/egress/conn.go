@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"syscall"
 	"time"
 )
@@ -80,7 +81,22 @@ func (c *conn) cut() { _ = c.raw.Close() }
 // asked for. Of a connection that it cannot look at it says no.
 func (c *conn) isQuiet() bool {
 	c.quiet = false
-	return c.peek != nil && c.peek.Read(c.look) == nil && c.quiet
+	return c.peek != nil && c.peek.Read(c.look) == nil && c.quiet && c.holdsNothing()
+}
+
+// holdsNothing tells whether no layer above the socket has something that came: TLS reads ahead, and hands out one record at
+// a time.
+func (c *conn) holdsNothing() bool {
+	if _, bare := c.Conn.(syscall.Conn); bare {
+		return true
+	}
+	// Nothing is read of a socket behind its deadline, only what is there already.
+	if c.SetReadDeadline(time.Unix(1, 0)) != nil {
+		return false
+	}
+	var b [1]byte
+	_, err := c.Conn.Read(b[:])
+	return errors.Is(err, os.ErrDeadlineExceeded) && c.SetReadDeadline(time.Time{}) == nil
 }
 
 func (c *conn) lookAt(fd uintptr) bool {
@@ -100,7 +116,7 @@ func (t *Transport) exchange(c *conn, req *http.Request) (*http.Response, error)
 		_ = c.Close()
 		return nil, ended(ctx, err)
 	}
-	keep := !resp.Close
+	keep := !resp.Close && resp.StatusCode >= 200
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		// Nothing of HTTP follows, and nobody here speaks anything else.
@@ -140,7 +156,7 @@ func (c *conn) roundTrip(req *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the answer: %w", err)
 		}
-		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
+		if resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols {
 			c.room = math.MaxInt
 			return resp, nil
 		}

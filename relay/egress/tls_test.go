@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -82,6 +83,65 @@ func TestProtocols(t *testing.T) {
 	for range 2 {
 		if got := post(); got != "HTTP/2.0" || c.transport.http1.Load() != nil {
 			t.Errorf("after the server has learned HTTP/2, a post went by %s", got)
+		}
+	}
+}
+
+// corked is a connection that holds back what is written until it is told.
+type corked struct {
+	net.Conn
+	held  []byte
+	holds bool
+}
+
+func (c *corked) Write(p []byte) (int, error) {
+	if c.holds {
+		c.held = append(c.held, p...)
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *corked) pull() {
+	_, _ = c.Conn.Write(c.held)
+	c.held, c.holds = nil, false
+}
+
+// A second answer that nobody asked for may have come with the first, in a record of its own: TLS holds it then, where
+// neither the buffer nor the socket shows it. It is not the answer to the next post.
+func TestUnaskedRecord(t *testing.T) {
+	srv := httptest.NewUnstartedServer(nil)
+	srv.StartTLS()
+	certificate, roots := srv.TLS.Certificates[0], x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	srv.Close()
+	for _, second := range []string{"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", ""} {
+		target, conns := script(t, func(_ int, conn net.Conn, _ *bufio.Reader) {
+			cork := &corked{Conn: conn}
+			secure := tls.Server(cork, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+			for in := bufio.NewReader(secure); taken(in); {
+				cork.holds = true
+				_, _ = io.WriteString(secure, fine)
+				_, _ = io.WriteString(secure, second)
+				cork.pull()
+			}
+		})
+		target, err := ParseTarget("https://"+target.Host(), local(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := NewClient(local(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+		host := target.Host()
+		c.transport.http1.Store(&host)
+		for n := 1; n <= 3; n++ {
+			answer, err := c.Post(t.Context(), target, nil, []byte("{}"))
+			if err != nil || answer.Status != http.StatusOK {
+				t.Errorf("%q, post %d: %+v, %v", second, n, answer, err)
+			}
+		}
+		c.Close()
+		if want := map[bool]int{true: 3, false: 1}[second != ""]; conns() != want {
+			t.Errorf("%q: %d connections, want %d", second, conns(), want)
 		}
 	}
 }

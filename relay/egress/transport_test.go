@@ -91,6 +91,7 @@ func TestAnswers(t *testing.T) {
 		"a long body":         {text: "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 1_000_000), status: 200, body: strings.Repeat("x", KeptAnswer), cut: true},
 		"nothing":             {shut: true, problem: "closed the connection without an answer"},
 		"half a header":       {text: "HTTP/1.1 200 OK\r\nX: y\r\n", shut: true, problem: "unexpected EOF"},
+		"no status":           {text: "HTTP/1.1 099 Odd\r\nContent-Length: 38\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", status: 99, body: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
 		"garbage":             {text: "220 smtp.example.com ESMTP\r\n\r\n", problem: "malformed HTTP"},
 		"two lengths":         {text: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nokk", problem: "Content-Length"},
 		"a huge header":       {text: "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 10<<20) + "\r\n\r\n", problem: "longer than 65536 bytes"},
