@@ -177,6 +177,17 @@ func TestFile(t *testing.T) {
 	if got := f.Current(); got != "two" {
 		t.Errorf("after the change: %s", got)
 	}
+	// A clock that is set back by a day must not keep the file from being read for a day.
+	now = now.Add(-24 * time.Hour)
+	write("three", 0)
+	if got := f.Current(); got != "three" {
+		t.Errorf("after the clock was set back: %s", got)
+	}
+	write("two", time.Second)
+	now = now.Add(checkEvery)
+	if got := f.Current(); got != "two" {
+		t.Errorf("after another change: %s", got)
+	}
 	write("", 0)
 	for range 3 {
 		now = now.Add(checkEvery)

@@ -87,7 +87,8 @@ func (f *File[T]) read() (stamp, T, error) {
 // in two steps, or a secret that is just being replaced, costs no delivery.
 func (f *File[T]) Current() T {
 	now, last := f.now().UnixNano(), f.checked.Load()
-	if now-last >= int64(checkEvery) && f.checked.CompareAndSwap(last, now) {
+	// A clock that was set back would keep the file from being looked at until it is as late as before.
+	if since := now - last; (since >= int64(checkEvery) || since < 0) && f.checked.CompareAndSwap(last, now) {
 		f.refresh()
 	}
 	return *f.value.Load()
