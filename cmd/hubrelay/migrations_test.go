@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -174,7 +176,9 @@ func (m *migrations) job(id string) (relay.Job, error) {
 	var err error
 	for _, n := range m.nodes {
 		var r reply
-		r, err = n.try(m.t.Context(), request{method: "GET", path: "/v1/jobs/" + id, key: opsKey, hub: "hub-1"})
+		ctx, cancel := context.WithTimeout(m.t.Context(), time.Second) // the node may be stopped
+		defer cancel()
+		r, err = n.try(ctx, request{method: "GET", path: "/v1/jobs/" + id, key: opsKey, hub: "hub-1"})
 		if err != nil {
 			continue
 		}
