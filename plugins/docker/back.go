@@ -105,8 +105,8 @@ func (v *move) sweep(ctx context.Context, b boxes) error {
 	}
 	for _, name := range orphans { // of another job, perhaps, that could not remove them
 		r, err := v.dst.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
-		if err != nil || r.Volume.Labels[labelJob] == "" {
-			continue
+		if err != nil || jobTag(r.Volume.Labels[labelJob]) != b.arriving.ticket.job {
+			continue // it was there before
 		}
 		if err := v.guard(ctx); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/api/types/volume"
 	"github.com/moby/moby/client"
 )
 
@@ -172,12 +173,16 @@ func (v *move) checkFree(ctx context.Context, r client.VolumeInspectResult) erro
 		return nil
 	case err != nil:
 		return v.at(v.dst, err)
-	case there.Volume.Labels[labelJob] == v.JobID: // an earlier call has made it
-		return nil
-	case shared(r.Volume, there.Volume), !v.Stateful && !v.CopyVolumes:
+	case v.usable(r.Volume, there.Volume):
 		return nil
 	}
 	return fmt.Errorf("server %s has a volume %s already; if nobody needs what is in it, remove it there (docker volume rm)", v.dst.server, r.Volume.Name)
+}
+
+// usable tells whether the instance may have a volume of the destination in place of its own: this job has made it, or its
+// contents do not matter.
+func (v *move) usable(own, there volume.Volume) bool {
+	return there.Labels[labelJob] == v.JobID || shared(own, there) || !v.Stateful && !v.CopyVolumes
 }
 
 // probe makes and removes a container that mounts the paths of the host that the instance needs: Docker refuses those

@@ -39,7 +39,7 @@
 //
 // Without copy_volumes the instance starts with new volumes. Those of a stateful one stay at the source under their names, since Docker
 // cannot rename volumes, and keep the instance from coming back there until somebody removes them (docker volume rm). An
-// instance that is not stateful uses a volume that is there already. So does any instance whose volume has a driver or
+// instance that is not stateful uses a volume that is there already, which stays whatever happens. So does any instance whose volume has a driver or
 // options of its own, such as NFS, if they are the same at both ends; copy_volumes refuses such a volume.
 //
 // Kept from the networks are aliases, and fixed addresses where the destination's subnet has them and nobody else; the log says
@@ -59,7 +59,7 @@
 //
 //   - A lease claims both hosts by an empty volume, hubrelay.lease.<instance>.<lease>. The highest that exists counts; lower
 //     ones are removed. One stays at each host: leave it there.
-//   - Containers on their way carry the lease: <instance>.arriving-<lease> is the new one and <instance>.carrier-<lease> has the volumes
+//   - Containers on their way carry the lease: <instance>.arriving-<lease>.<job> is the new one and <instance>.carrier-<lease> has the volumes
 //     for copying and is never started; <instance>.leaving-<lease>.… is the old one, and is called left instead of leaving before
 //     the new one is started. A higher lease takes them over by renaming them. The driver addresses them by name, so
 //     that everything which an overtaken process still asks for fails.

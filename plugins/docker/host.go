@@ -117,6 +117,9 @@ const (
 // renaming it, so that what an overtaken process asks for by its own name fails.
 func (h *host) work(kind string) string { return fmt.Sprintf("%s.%s-%d", h.instance, kind, h.lease) }
 
+// arriving is the name of the container at the destination, which says whose volumes go with it.
+func (h *host) arriving(job string) string { return h.work(kindArriving) + "." + jobTag(job) }
+
 // ticket is what has to be known of a source to put it back. It is part of the name, since nothing else can be changed
 // together with that.
 type ticket struct {
@@ -150,7 +153,7 @@ type box struct {
 }
 
 var workForm = regexp.MustCompile(`^(leaving|left|arriving|carrier)-([0-9]{1,19})` +
-	`(\.([0-9a-f]{8})\.([0-9a-f]{12})\.(up|down)\.(no|always|unless-stopped|on-failure)(?:-([0-9]{1,9}))?)?$`)
+	`(\.([0-9a-f]{8})(?:\.([0-9a-f]{12})\.(up|down)\.(no|always|unless-stopped|on-failure)(?:-([0-9]{1,9}))?)?)?$`)
 
 // read tells what a container of this name is to the instance, if anything.
 func (h *host) read(id, name string) (box, bool) {
@@ -164,7 +167,8 @@ func (h *host) read(id, name string) (box, bool) {
 		return b, false
 	}
 	b.kind, b.suffix = m[1], m[3]
-	if away := b.kind == kindLeaving || b.kind == kindLeft; away != (b.suffix != "") {
+	away := b.kind == kindLeaving || b.kind == kindLeft
+	if away != (m[5] != "") || b.kind == kindCarrier && b.suffix != "" {
 		return b, false
 	}
 	var err error

@@ -30,14 +30,14 @@ func TestNames(t *testing.T) {
 			t.Errorf("%+v was read as %+v", want, b)
 		}
 	}
-	for name, kind := range map[string]string{"web.1": "", "web.1.arriving-3": kindArriving, "web.1.carrier-99": kindCarrier} {
+	for name, kind := range map[string]string{"web.1": "", "web.1.arriving-3": kindArriving, h.arriving("job"): kindArriving, "web.1.carrier-99": kindCarrier} {
 		if b, ok := h.read("id", name); !ok || b.kind != kind {
 			t.Errorf("%s was read as %+v, %t", name, b, ok)
 		}
 	}
 	for _, name := range []string{
 		"web", "web.10", "web.1.", "web.1.other", "web.1.arriving-", "web.1.arriving-x", "web.1.arriving-3.4", "web.1.leaving-3",
-		"web.1.leaving-3.0.0.up.no", "xweb.1", "web.1.carrier-12345678901234567890", "web-1.arriving-3",
+		"web.1.leaving-3.0.0.up.no", "web.1.leaving-3.01234567", "web.1.carrier-3.01234567", "xweb.1", "web.1.carrier-12345678901234567890", "web-1.arriving-3",
 	} {
 		if b, ok := h.read("id", name); ok {
 			t.Errorf("%s was read as %+v", name, b)

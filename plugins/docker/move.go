@@ -277,7 +277,7 @@ func (v *move) clean(ctx context.Context, f found) error {
 	if !f.moved() {
 		return fmt.Errorf("container %s on server %s is not the one that was moved", v.Instance, v.dst.server)
 	}
-	kept := v.Stateful && !v.CopyVolumes
+	kept := v.Stateful && !v.CopyVolumes || v.config.KeepSourceVolumes
 	for _, b := range []*box{f.src.carrier, f.src.away} {
 		if b == nil {
 			continue

@@ -78,7 +78,7 @@ func (v *move) recipe(ctx context.Context, c container.InspectResponse) (recipe,
 	if v.CopyVolumes {
 		withoutCopyUp(c, &host)
 	}
-	r := recipe{create: client.ContainerCreateOptions{Config: &config, HostConfig: &host, Name: v.dst.work(kindArriving)}}
+	r := recipe{create: client.ContainerCreateOptions{Config: &config, HostConfig: &host, Name: v.dst.arriving(v.JobID)}}
 	first := string(host.NetworkMode)
 	for name, e := range networksOf(c) {
 		if e.NetworkID == first { // an id means nothing elsewhere

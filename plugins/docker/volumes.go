@@ -49,8 +49,8 @@ func (v *move) prepare(ctx context.Context, f found) error {
 	}
 	// A process that was overtaken meanwhile takes back what it has made; Docker keeps what is in use.
 	if superseded := v.guard(ctx); errors.Is(superseded, relay.ErrSuperseded) {
-		for _, kind := range []string{kindArriving, kindCarrier} {
-			_ = v.dst.remove(ctx, v.dst.work(kind), true)
+		for _, name := range []string{v.dst.arriving(v.JobID), v.dst.work(kindCarrier)} {
+			_ = v.dst.remove(ctx, name, true)
 		}
 		_ = v.dropArrivingVolumes(ctx, labelLease+"="+strconv.FormatInt(v.Lease, 10))
 		return superseded
@@ -72,10 +72,15 @@ func (v *move) createVolumes(ctx context.Context, c container.InspectResponse) e
 			labels = map[string]string{}
 		}
 		labels[labelJob], labels[labelLease] = v.JobID, strconv.FormatInt(v.Lease, 10)
-		if _, err := v.dst.api.VolumeCreate(ctx, client.VolumeCreateOptions{
+		made, err := v.dst.api.VolumeCreate(ctx, client.VolumeCreateOptions{
 			Name: m.Name, Driver: at.Volume.Driver, DriverOpts: at.Volume.Options, Labels: labels,
-		}); err != nil {
+		})
+		if err != nil {
 			return fmt.Errorf("the volume %s cannot be made on server %s: %w", m.Name, v.dst.server, err)
+		}
+		// Docker says nothing where somebody has made one since the check.
+		if !v.usable(at.Volume, made.Volume) {
+			return fmt.Errorf("server %s has got a volume %s meanwhile; if nobody needs what is in it, remove it there (docker volume rm)", v.dst.server, m.Name)
 		}
 	}
 	return nil
