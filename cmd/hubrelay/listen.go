@@ -19,31 +19,33 @@ func newListen(std streams) *cobra.Command {
 	var (
 		r      remote
 		topics []string
+		after  string
 		asJSON bool
 	)
 	cmd := &cobra.Command{
 		Use:   "listen [PATTERN...]",
 		Short: "Print the notifications of a hub as they come",
 		Long: `Opens the websocket stream and prints each notification as it comes, until interrupted. A lost connection is
-opened again. Patterns select topics, as --topics does. Without a hub it prints every hub that the key may read.`,
+opened again, behind what was printed last; hubrelay.resync says that some of it is no longer kept. Patterns select topics, as --topics does. Without a hub it prints every hub that the key may read.`,
 		Example: `  hubrelay listen --hub 5f0c
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log := slog.New(newLineHandler(std.err, slog.LevelInfo, paletteFor(std.err, std.env)))
-			return listen(cmd.Context(), std, r.client(), log, append(topics, args...), asJSON)
+			return listen(cmd.Context(), std, r.client(), log, client.ListenOptions{Topics: append(topics, args...), After: after}, asJSON)
 		},
 	}
 	r.register(cmd, std)
 	cmd.Flags().StringSliceVar(&topics, "topics", nil, `topic patterns, such as 'container.*' or '!*.error'; may repeat`)
+	cmd.Flags().StringVar(&after, "after", "", "begin behind this cursor, which --json shows of each notification")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, as it came")
 	return cmd
 }
 
-func listen(ctx context.Context, std streams, c *client.Client, log *slog.Logger, topics []string, asJSON bool) error {
+func listen(ctx context.Context, std streams, c *client.Client, log *slog.Logger, o client.ListenOptions, asJSON bool) error {
 	c.Log = log
 	paint := paletteFor(std.out, std.env)
 	out := bufio.NewWriter(std.out)
-	for n, err := range c.Listen(ctx, client.ListenOptions{Topics: topics}) {
+	for n, err := range c.Listen(ctx, o) {
 		if errors.Is(err, context.Canceled) {
 			return nil
 		}

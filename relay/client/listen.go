@@ -33,6 +33,8 @@ const (
 type ListenOptions struct {
 	// Topics are topic patterns.
 	Topics []string
+	// After is the cursor of the last notification that the caller has seen, to begin behind it; empty to begin now.
+	After string
 	// MaxMessage bounds one message in bytes (1 MiB); a larger one ends the connection.
 	MaxMessage int64
 	// LeastPause and MostPause bound the exponential pause between two attempts (500 ms, 30 s). A server that names a
@@ -52,14 +54,16 @@ func (o *ListenOptions) defaults() {
 }
 
 // Listen yields the notifications of c.Hub, or of the account pipeline, as they come. It gets a token for every
-// connection and connects again, with growing pauses, until ctx ends; then the sequence ends without an error. What
-// happens while there is no connection is not seen.
+// connection and connects again, with growing pauses, until ctx ends; then the sequence ends without an error. Each
+// connection begins behind the last notification that was yielded, so that nothing is missed or comes twice while the server
+// has it still; where it has not, a notification of the topic hubrelay.resync comes in place of what is lost. Before
+// the first notification there is nothing to begin behind, unless After names it.
 //
 // An error that no repetition mends (an address that is none, 401, 403, 422; 4xx in general before the first connection) is the last thing that
 // is yielded. Nothing is read while the caller works on a notification, so one that works for longer than a minute at a
 // time loses its connection.
 //
-// ID is empty in what is yielded: the stream does not carry it. Data is the message as it came.
+// ID is empty in what is yielded: the stream does not carry it. Data is the message as it came, its cursor included.
 func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.Notification, error] {
 	o.defaults()
 	return func(yield func(relay.Notification, error) bool) {
@@ -67,13 +71,15 @@ func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.No
 			yield(relay.Notification{}, err)
 			return
 		}
-		l := listener{client: c, options: o, yield: yield}
+		l := listener{client: c, options: o, yield: yield, cursor: o.After}
 		for ctx.Err() == nil {
 			err := l.stream(ctx)
 			if l.done || ctx.Err() != nil {
 				return
 			}
-			if l.permanent(err) {
+			if l.stale(err) {
+				l.cursor = ""
+			} else if l.permanent(err) {
 				yield(relay.Notification{}, err)
 				return
 			}
@@ -88,11 +94,12 @@ type listener struct {
 	options ListenOptions
 	yield   func(relay.Notification, error) bool
 
-	done      bool // the caller wants no more
-	connected bool // at least once
-	upgrading bool // the last attempt got its token
-	refusals  int  // of fresh tokens, in a row
-	failures  int  // attempts since something was received or a connection held
+	cursor    string // of the last notification, empty for none
+	done      bool   // the caller wants no more
+	connected bool   // at least once
+	upgrading bool   // the last attempt got its token
+	refusals  int    // of fresh tokens, in a row
+	failures  int    // attempts since something was received or a connection held
 }
 
 // stream makes one connection and yields from it. It returns why that ended.
@@ -169,6 +176,9 @@ func (l *listener) read(ws *websocket.Conn) error {
 			l.client.log().Warn("a message that is not a notification was skipped", "error", err, "bytes", len(data))
 			continue
 		}
+		if n.Cursor != "" {
+			l.cursor = n.Cursor
+		}
 		if !l.yield(n, nil) {
 			l.done = true
 			return nil
@@ -191,6 +201,10 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	address.Scheme = "ws" + strings.TrimPrefix(address.Scheme, "http")
 	query := address.Query()
 	query.Set("token", token)
+	query.Set("cursor", "true")
+	if l.cursor != "" {
+		query.Set("after", l.cursor)
+	}
 	if len(l.options.Topics) > 0 {
 		query.Set("topics", strings.Join(l.options.Topics, ","))
 	}
@@ -238,6 +252,13 @@ func (c *Client) dialer() *websocket.Dialer {
 		d.TLSClientConfig.NextProtos = []string{"http/1.1"} // the transport adds h2, which cannot upgrade
 	}
 	return d
+}
+
+// stale tells whether the server refuses the cursor that it gave itself, since it was set up anew meanwhile.
+func (l *listener) stale(err error) bool {
+	var answer *Error
+	return errors.As(err, &answer) && answer.Status == http.StatusUnprocessableEntity && answer.Extra["parameter"] == "after" &&
+		l.cursor != l.options.After
 }
 
 // permanent says whether trying again is of no use. A fresh token that is refused may have expired on the way, so that
