@@ -41,7 +41,8 @@
 // is still in the page cache is read from there. Then the copy takes its place, the command starts, and once it has run for a
 // second the source is removed. Modes, owners, times, symbolic links (never followed), hard links within the instance, holes, extended
 // attributes and FIFOs are kept, sockets are left out, and a device makes the migration fail. Keeping
-// owners needs root. A path below an instance may have up to 3,900 bytes.
+// owners needs root. A path below an instance may have up to 3,900 bytes. An instance that something is mounted in is not
+// moved (Linux): whoever else that is for, it would be emptied with the source.
 //
 // Without copy_volumes the instance starts with empty volumes of the same names, and the source's folder is kept as
 // <path>/.hubrelay-kept/<instance>/<job>-<lease>, volumes included. Nothing removes it but you.

@@ -48,3 +48,67 @@ func TestInstanceIsAMount(t *testing.T) {
 	}
 	r.nothingLeft(r.b)
 }
+
+// shared is a folder of the operator's that is mounted at path, below server a's.
+func shared(t *testing.T, r *rig, path string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, []byte("precious"), 0o600))
+	at := filepath.Join(r.a, path)
+	must(t, os.MkdirAll(at, 0o700))
+	if err := syscall.Mount(filepath.Dir(file), at, "", syscall.MS_BIND, ""); err != nil {
+		t.Skip("mount: ", err)
+	}
+	return file
+}
+
+// What is mounted inside an instance is not the instance's: it is not emptied when the source is given up.
+func TestMountInsideInstance(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	r := newRig(t, "/bin/sh", "-c", ticker)
+	r.configure()
+	r.running(r.a)
+	file := shared(t, r, "i/volumes/data/of all")
+	t.Cleanup(func() { must(t, syscall.Unmount(filepath.Join(r.a, "i/volumes/data/of all"), 0)) })
+	err := r.d.Migrate(t.Context(), r.m, r.report)
+	if err == nil || !strings.Contains(err.Error(), "of all on server a is a mount of its own") {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "precious" {
+		t.Errorf("the mounted folder holds %q, %v", text, err)
+	}
+	r.running(r.a)
+	r.nothingLeft(r.b)
+}
+
+// One that was mounted while the instance was copied keeps the source from being removed.
+func TestMountedMeanwhile(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	r := newRig(t)
+	r.write("i/file", "contents")
+	var file string
+	r.d.between = func(p string) {
+		if p == stepClean {
+			file = shared(t, r, ".hubrelay/i/1/instance/late")
+		}
+	}
+	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
+		t.Error(err)
+	}
+	kept, err := filepath.Glob(filepath.Join(r.a, ".hubrelay-kept/i/*/late"))
+	if err != nil || len(kept) != 1 {
+		t.Errorf("kept %q, %v", kept, err)
+	}
+	for _, path := range kept {
+		must(t, syscall.Unmount(path, 0))
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "precious" {
+		t.Errorf("the mounted folder holds %q, %v", text, err)
+	}
+}

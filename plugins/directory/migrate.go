@@ -197,6 +197,10 @@ func (v *move) stop(ctx context.Context, f found) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s on server %s is not a folder", v.src.home(), v.src.server)
 	}
+	// It would be emptied with the instance's folder, whoever else it is for.
+	if mount, err := mountBelow(v.src.home()); mount != "" || err != nil {
+		return cmp.Or(err, fmt.Errorf("%s on server %s is a mount of its own inside the instance; unmount it, or mount it outside and link to it", mount, v.src.server))
+	}
 	if err := v.src.unmark(fileSwitched); err != nil {
 		return err
 	}
@@ -347,7 +351,11 @@ func (v *move) giveUpSource() error {
 	if err != nil {
 		return err
 	}
-	if !keep {
+	mount, err := mountBelow(v.src.in(dirInstance)) // since it was stopped
+	if err != nil {
+		return v.src.overtaken(err)
+	}
+	if !keep && mount == "" {
 		return v.src.discard(v.src.in(dirInstance))
 	}
 	folder := filepath.Join(v.src.path, keptFolder, v.Instance)

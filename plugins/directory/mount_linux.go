@@ -1,0 +1,50 @@
+package directory
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// mountBelow names something that is mounted below a folder, or nothing.
+func mountBelow(folder string) (string, error) {
+	folder, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return "", err
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // there is no /proc
+	}
+	if err != nil {
+		return "", err
+	}
+	for line := range bytes.Lines(mounts) {
+		if fields := bytes.Fields(line); len(fields) > 4 {
+			if path := mountPath(string(fields[4])); strings.HasPrefix(path, folder+"/") {
+				return path, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// mountPath reads a path as the kernel writes it: white space and backslashes by three octal digits.
+func mountPath(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				_ = b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		_ = b.WriteByte(s[i])
+	}
+	return b.String()
+}
