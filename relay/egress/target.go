@@ -110,8 +110,13 @@ func hiddenParts(u *url.URL) []string {
 	return longestFirst(parts)
 }
 
-// longestFirst leaves out what is too short to hide, and what comes twice.
+// longestFirst leaves out what is too short to hide, and what comes twice. It adds what is spelled another way in quotes.
 func longestFirst(parts []string) []string {
+	for _, p := range parts {
+		if quoted := strconv.Quote(p); len(quoted) > len(p)+2 {
+			parts = append(parts, quoted[1:len(quoted)-1])
+		}
+	}
 	parts = slices.DeleteFunc(parts, func(p string) bool { return len(p) < shortestHidden })
 	slices.SortFunc(parts, func(a, b string) int {
 		if len(a) != len(b) {

@@ -127,6 +127,25 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// What no HTTP server says is shown in quotes, in which a secret is spelled another way.
+func TestEcho(t *testing.T) {
+	target, _ := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+		line, _ := in.ReadString('\n')
+		_, _ = io.WriteString(conn, line)
+	})
+	target, err := ParseTarget(target.URL().String()+`?key=ab"cd\ef`, local(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client(t).Post(t.Context(), target, nil, []byte("{}"))
+	if err == nil || strings.Contains(err.Error(), "cd") {
+		t.Errorf("got %v", err)
+	}
+	if said := target.Scrub(`{"url": "/hook?key=ab\"cd\\ef"}`); strings.Contains(said, "cd") {
+		t.Errorf("scrubbed to %s", said)
+	}
+}
+
 // A hundred MiB cost what is read of them: the server can not get rid of the rest.
 func TestAnswerOf100MiB(t *testing.T) {
 	const size = 100 << 20
