@@ -49,3 +49,11 @@ func TestWireGivesUpOnSilence(t *testing.T) {
 		t.Error("read something out of silence")
 	}
 }
+
+// readGroup runs XREADGROUP and calls each for every stream of the answer, in the order of plan.
+func (w *wire) readGroup(group, consumer string, count int, block time.Duration, plan []reading, each func(i int, entries []stored)) error {
+	if err := w.ask(group, consumer, count, block, plan); err != nil {
+		return err
+	}
+	return w.streams(plan, each)
+}

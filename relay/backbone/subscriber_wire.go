@@ -58,14 +58,6 @@ func (w *wire) do(args ...string) (int64, error) {
 	return n, err
 }
 
-// readGroup runs XREADGROUP and calls each for every stream of the answer, in the order of plan.
-func (w *wire) readGroup(group, consumer string, count int, block time.Duration, plan []reading, each func(i int, entries []stored)) error {
-	if err := w.ask(group, consumer, count, block, plan); err != nil {
-		return err
-	}
-	return w.streams(plan, each)
-}
-
 // ask sends XREADGROUP, whose answer streams reads. A negative block does not wait.
 func (w *wire) ask(group, consumer string, count int, block time.Duration, plan []reading) error {
 	n := 7 + 2*len(plan)
