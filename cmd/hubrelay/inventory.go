@@ -112,8 +112,9 @@ func importInventory(ctx context.Context, std streams, f *adminFlags, file strin
 
 // inventoryInfo is what the admin API says of the inventory.
 type inventoryInfo struct {
-	Servers    []serverInfo
-	Containers []containerInfo
+	Servers     []serverInfo
+	Containers  []containerInfo
+	DriverError string `json:"driver_error"`
 }
 
 type serverInfo struct {
@@ -164,6 +165,9 @@ func listInventory(ctx context.Context, std streams, f *adminFlags) error {
 	var answer struct{ Data inventoryInfo }
 	if err := client.get(ctx, inventoryPath, nil, &answer); err != nil {
 		return err
+	}
+	if trouble := answer.Data.DriverError; trouble != "" {
+		_, _ = fmt.Fprintln(std.err, "the driver cannot work, and migrations wait until it can: "+printable(trouble))
 	}
 	if f.asJSON {
 		return answer.Data.lines(std)

@@ -30,6 +30,10 @@ func TestInventory(t *testing.T) {
 	if strings.Contains(out, "s3cret") {
 		t.Errorf("settings are shown:\n%s", out)
 	}
+	eventually(t, "what is wrong with the driver", func() error {
+		_, errOut, _ := call(t, o.env, "", "inventory", "list")
+		return errors.Join(hasAll(errOut, "the driver cannot work, and migrations wait until it can: start the driver:", "driver")...)
+	})
 	lines := strings.Split(strings.TrimSpace(o.does("inventory list --json")), "\n")
 	var shop struct {
 		Kind      string

@@ -17,6 +17,8 @@ import (
 type Inventory interface {
 	List(ctx context.Context) (migration.Listing, error)
 	Import(ctx context.Context, f *migration.File) (migration.Changes, error)
+	// Ailment is why the driver of this node cannot work with it, nil where it can.
+	Ailment() error
 }
 
 // mostProblems is how many mistakes in an inventory an answer names.
@@ -76,11 +78,17 @@ func showInventory(v Inventory, r *http.Request) (int, any, error) {
 		}
 		containers = append(containers, shown)
 	}
+	trouble := ""
+	if ailment := v.Ailment(); ailment != nil {
+		trouble = ailment.Error()
+	}
 	return http.StatusOK, struct {
 		Version    int64            `json:"version"`
 		Servers    []shownServer    `json:"servers"`
 		Containers []shownContainer `json:"containers"`
-	}{list.Version, servers, containers}, err
+		// DriverError is why the driver of this node cannot work; jobs wait until it can.
+		DriverError string `json:"driver_error,omitempty"`
+	}{list.Version, servers, containers, trouble}, err
 }
 
 type shownChange struct {

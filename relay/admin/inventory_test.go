@@ -32,6 +32,8 @@ func (f *fakeInventory) Import(_ context.Context, file *migration.File) (migrati
 	return migration.Changes{Servers: migration.Change{Added: 1}, Forgotten: 2}, f.err
 }
 
+func (f *fakeInventory) Ailment() error { return errors.New("no program ./driver") }
+
 func TestInventoryAPI(t *testing.T) {
 	const good = "clusters: {p: {servers: {s: {}}}}"
 	for _, c := range []struct {
@@ -42,7 +44,7 @@ func TestInventoryAPI(t *testing.T) {
 	}{
 		{"GET", "", nil, 200, `{"data":{"version":7,"servers":[{"id":"s1","cluster":"p","instances":["i1"]},{"id":"s2","cluster":"p","instances":[]}],` +
 			`"containers":[{"id":"c","hub_id":"h","stateful":false,"instances":[{"id":"i1","server_id":"s1","moved_from":"s2","job_id":"j"}]},` +
-			`{"id":"d","hub_id":"h","account_id":"a","environment_id":"e","stateful":true,"instances":[]}]}}`},
+			`{"id":"d","hub_id":"h","account_id":"a","environment_id":"e","stateful":true,"instances":[]}],"driver_error":"no program ./driver"}}`},
 		{"HEAD", "", nil, 200, ""},
 		{"GET", "", errors.New("redis is away"), 503, `"code":"503.not-ready"`},
 		{"DELETE", "", nil, 405, "GET, HEAD, PUT, POST"},

@@ -61,6 +61,7 @@ type App struct {
 	notices   *deliver.Notices    // nil before, and without sinks
 
 	operations atomic.Pointer[operations]
+	worker     atomic.Pointer[migration.Worker]
 	inventory  atomic.Pointer[migration.Inventory] // nil until it is filled, and without a driver
 }
 

@@ -41,8 +41,21 @@ func (a *App) adminInventory() func() admin.Inventory {
 	}
 	return func() admin.Inventory {
 		if v := a.inventory.Load(); v != nil {
-			return v
+			return nodeInventory{v, a}
 		}
 		return nil
 	}
+}
+
+// nodeInventory is the inventory with what this node's driver says to it.
+type nodeInventory struct {
+	*migration.Inventory
+	app *App
+}
+
+func (n nodeInventory) Ailment() error {
+	if worker := n.app.worker.Load(); worker != nil {
+		return worker.Ailment()
+	}
+	return nil
 }

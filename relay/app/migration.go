@@ -43,6 +43,7 @@ func (a *App) startMigrations(ctx context.Context, p *parts, b *backbone.Backbon
 		ServerConcurrency: a.cfg.Migration.ServerConcurrency, ExpireAfter: a.cfg.Migration.ExpireAfter,
 		NewID: newID, Observer: a.metrics, Log: log,
 	})
+	a.worker.Store(worker)
 	p.start(ctx, "migrations", func(ctx context.Context) error {
 		return errors.Join(worker.Run(ctx), a.driver.Close())
 	})

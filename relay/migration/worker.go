@@ -97,6 +97,7 @@ type Worker struct {
 	steps   []relay.MigrationStep
 	servers map[string]relay.Server // as the driver knows them
 	driving chan struct{}           // closed when the driver knows the servers
+	ailment error                   // why the driver cannot work, or knows only servers of before
 }
 
 // NewWorker returns a worker, which does nothing before Run.
@@ -151,10 +152,21 @@ func (w *Worker) followInventory(ctx context.Context) error {
 			}
 			wait = min(2*wait, w.pace.againMax)
 		}
+		w.mu.Lock()
+		w.ailment = err
+		w.mu.Unlock()
 		if !sleep(ctx, wait) {
 			return ctx.Err()
 		}
 	}
+}
+
+// Ailment is why the driver of this node cannot work, or has refused the present inventory; nil where all is well, as far
+// as is known.
+func (w *Worker) Ailment() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ailment
 }
 
 func (w *Worker) configure(ctx context.Context) error {
