@@ -4,8 +4,9 @@ package hub
 // an empty queue holds no memory.
 type queue struct {
 	frames  [][]byte
-	written int // bytes of the first frame
-	size    int // bytes that are left
+	written int  // bytes of the first frame
+	size    int  // bytes that are left
+	pinned  bool // the first frame is not to be cut
 }
 
 func (q *queue) empty() bool { return len(q.frames) == 0 }
@@ -32,6 +33,13 @@ func (q *queue) putBack(frames [][]byte, n int) {
 	q.size -= n
 }
 
+// pin puts the answer to the handshake before everything else, where no cut reaches it: a client that gets another first
+// frame cannot even say what was wrong.
+func (q *queue) pin(answer []byte) {
+	q.putBack([][]byte{answer}, 0)
+	q.pinned = true
+}
+
 // fill copies as much as fits to p and returns how much that is. It removes nothing: see advance.
 func (q *queue) fill(p []byte) int {
 	n, skip := 0, q.written
@@ -56,14 +64,15 @@ func (q *queue) advance(n int) {
 		done++
 	}
 	q.frames, q.written = q.frames[done:], n
+	q.pinned = q.pinned && done == 0
 	if q.empty() {
 		q.drop()
 	}
 }
 
-// cut removes every frame of which nothing has been written.
+// cut removes every frame of which nothing has been written, but for the answer to the handshake.
 func (q *queue) cut() {
-	if q.written == 0 {
+	if q.written == 0 && !q.pinned {
 		q.drop()
 		return
 	}

@@ -60,3 +60,25 @@ func FuzzQueue(f *testing.F) {
 		}
 	})
 }
+
+// Whatever is cut, the answer to the handshake comes whole and first.
+func TestCutLeavesTheAnswer(t *testing.T) {
+	t.Parallel()
+	for written := range len("answer") + 2 {
+		var q queue
+		q.push([]byte("xy"))
+		q.pin([]byte("answer"))
+		q.advance(written)
+		q.cut()
+		q.push([]byte("end"))
+		p := make([]byte, 20)
+		got := "answerxy"[:written] + string(p[:q.fill(p)])
+		want := "answerend"
+		if written > len("answer") {
+			want = "answerxyend"
+		}
+		if got != want || q.size != len(want)-written {
+			t.Errorf("after %d bytes: %q, want %q; size %d", written, got, want, q.size)
+		}
+	}
+}

@@ -201,7 +201,7 @@ func (c *client) open(answer []byte) {
 	c.hub.opts.Observer.Connected()
 	c.mu.Lock()
 	c.arrange()
-	c.queue.putBack([][]byte{answer}, 0)
+	c.queue.pin(answer)
 	c.held, c.writing = false, true
 	c.mu.Unlock()
 	c.flush()

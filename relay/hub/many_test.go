@@ -1,0 +1,144 @@
+package hub
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// footprint is what a process holds: goroutines and descriptors.
+type footprint struct{ goroutines, files int }
+
+func takeFootprint(t *testing.T) footprint {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("no /proc here:", err)
+	}
+	return footprint{runtime.NumGoroutine(), len(files)}
+}
+
+// A thousand clients come and go in every way there is, and leave neither a goroutine nor a descriptor. Not parallel: other
+// tests' would count.
+func TestThousandClientsLeaveNothing(t *testing.T) {
+	const rounds, each = 10, 100
+	n := startNode(t, Options{QueueBytes: 64 << 10, CloseTimeout: 100 * time.Millisecond}, nil)
+	comeAndGo(t, n, 10)
+	before := takeFootprint(t)
+	for range rounds {
+		comeAndGo(t, n, each)
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		now := takeFootprint(t)
+		if now.goroutines <= before.goroutines && now.files <= before.files {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("before %+v, after %+v", before, now)
+		}
+		time.Sleep(10 * time.Millisecond) // the system closes sockets behind our back
+	}
+}
+
+// comeAndGo connects clients, of which each leaves in its own way once all are there, and waits until the hub has
+// forgotten them.
+func comeAndGo(t *testing.T, n *node, clients int) {
+	t.Helper()
+	var all []*websocket.Conn
+	for i := range clients {
+		all = append(all, n.dial(t, fmt.Sprintf("hub=h%d", i%4)))
+	}
+	var leaving sync.WaitGroup
+	for i, conn := range all {
+		leaving.Go(func() {
+			tcp, _ := conn.NetConn().(*net.TCPConn)
+			defer func() { _ = tcp.Close() }()
+			switch i % 4 {
+			case 0: // in order
+				_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
+				_, _, _ = conn.ReadMessage()
+			case 1: // by a reset
+				_ = tcp.SetLinger(0)
+			case 2: // against the protocol
+				_, _ = tcp.Write([]byte{0xff, 0xff})
+				_, _, _ = conn.ReadMessage()
+			default: // reads nothing, until it is cut off
+				n.flood("h3")
+			}
+		})
+	}
+	leaving.Wait()
+	for range clients {
+		<-n.connected
+		select {
+		case <-n.ended:
+		case <-time.After(patience):
+			t.Fatal("a client does not end")
+		}
+	}
+	for deadline := time.Now().Add(patience); n.taken() > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if left := n.taken(); left > 0 || n.Clients() > 0 {
+		t.Fatalf("%d clients and %d places are left", n.Clients(), left)
+	}
+}
+
+// taken is how many places are.
+func (n *node) taken() int {
+	n.places.mu.Lock()
+	defer n.places.mu.Unlock()
+	return n.places.taken
+}
+
+// flood broadcasts to a hub until nobody is left in it.
+func (n *node) flood(hub string) {
+	for {
+		n.index.mu.RLock()
+		_, there := n.index.hubs[hub]
+		n.index.mu.RUnlock()
+		if !there {
+			return
+		}
+		n.Broadcast([]relay.Notification{sized(hub, "", "job.created", 0, 100_000)})
+	}
+}
+
+// What waits for a client that reads nothing stays within its bound, and goes when the client is sent away.
+func TestQueueStaysWithinItsBound(t *testing.T) {
+	t.Parallel()
+	const bound, size = 256 << 10, 10_000
+	n := startNode(t, Options{QueueBytes: bound, CloseTimeout: patience}, nil)
+	conn := n.dial(t, "hub=h")
+	most := 0
+	for {
+		n.Broadcast([]relay.Notification{sized("h", "", "job.created", 0, size)})
+		n.mu.Lock()
+		var c *client
+		for one := range n.clients {
+			c = one
+		}
+		n.mu.Unlock()
+		c.mu.Lock()
+		waiting, gone := c.queue.size, c.state != live
+		c.mu.Unlock()
+		if gone {
+			break
+		}
+		most = max(most, waiting)
+	}
+	if most > bound || most < bound-2*size {
+		t.Errorf("%d bytes waited, the bound is %d", most, bound)
+	}
+	wantClose(t, conn, CloseTooSlow, "slow")
+	n.wantEnding(t, EndedSlow)
+}
