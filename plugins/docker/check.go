@@ -132,6 +132,9 @@ func publisher(list []container.Summary, port network.Port, b network.PortBindin
 
 func (v *move) checkVolumes(ctx context.Context, c container.InspectResponse) error {
 	for _, name := range volumeNames(c) {
+		if strings.HasPrefix(name, claims) { // moving it would take a claim away
+			return fmt.Errorf("volume %s is the driver's own; give the instance another one", name)
+		}
 		r, err := v.src.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 		if err != nil {
 			return v.at(v.src, err)

@@ -60,6 +60,12 @@ func TestRefused(t *testing.T) {
 			},
 			says: []string{"-tmp has a driver or options of its own"},
 		},
+		"a volume is a claim": {
+			change: func(o *client.ContainerCreateOptions) {
+				o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{Type: mount.TypeVolume, Source: "hubrelay.lease." + o.Name + "-other.7", Target: "/claim"})
+			},
+			says: []string{"hubrelay.lease.", "is the driver's own"},
+		},
 		"--rm": {
 			change: func(o *client.ContainerCreateOptions) {
 				o.HostConfig.AutoRemove, o.HostConfig.RestartPolicy = true, container.RestartPolicy{}

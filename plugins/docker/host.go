@@ -43,6 +43,9 @@ func openHost(s relay.Server, instance string, lease int64) (*host, error) {
 	return &host{server: s.ID, instance: instance, lease: lease, api: api}, nil
 }
 
+// claims begins the names of the volumes by which leases claim instances.
+const claims = "hubrelay.lease."
+
 // Labels of the volumes that the driver makes.
 const (
 	labelClaim = "hubrelay.claim" // the instance
@@ -52,7 +55,7 @@ const (
 
 // marker is the name of the volume that says that a lease has claimed the instance.
 func (h *host) marker(lease int64) string {
-	return fmt.Sprintf("hubrelay.lease.%s.%d", h.instance, lease)
+	return fmt.Sprintf("%s%s.%d", claims, h.instance, lease)
 }
 
 // claim makes the host that of the lease, for as long as no higher one comes. Claims are only ever added, and the highest
