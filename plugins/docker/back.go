@@ -1,10 +1,12 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -82,11 +84,16 @@ func (v *move) discard(ctx context.Context, f found) error {
 			"server", v.dst.server, "error", f.lost)
 		return nil
 	}
-	return v.at(v.dst, v.sweep(ctx, f.dst))
+	err := v.sweep(ctx, f.dst)
+	if errors.Is(err, errInUse) { // no reason for the instance not to run at the source
+		v.log.Warn("a volume that was made for the instance stays at the destination", "server", v.dst.server, "error", err)
+		return nil
+	}
+	return v.at(v.dst, err)
 }
 
-// sweep removes what an unfinished migration has made at the destination.
-func (v *move) sweep(ctx context.Context, b boxes) error {
+// sweep removes what an unfinished migration has made at the destination. errInUse says that no more than volumes are left.
+func (v *move) sweep(ctx context.Context, b boxes) (used error) {
 	var orphans []string
 	if b.arriving != nil {
 		c, err := v.dst.inspect(ctx, b.arriving.name)
@@ -111,26 +118,43 @@ func (v *move) sweep(ctx context.Context, b boxes) error {
 		if err := v.guard(ctx); err != nil {
 			return err
 		}
-		if _, err := v.dst.api.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); ignoreNotFound(err) != nil {
+		switch err := v.dropArrivingVolume(ctx, name); {
+		case errors.Is(err, errInUse):
+			used = err
+		case err != nil:
 			return err
 		}
 	}
-	return v.dropArrivingVolumes(ctx, labelJob+"="+v.JobID)
+	return cmp.Or(v.dropArrivingVolumes(ctx, labelJob+"="+v.JobID), used)
 }
 
 // dropArrivingVolumes removes the volumes with a label that this job has made at the destination.
-func (v *move) dropArrivingVolumes(ctx context.Context, label string) error {
+func (v *move) dropArrivingVolumes(ctx context.Context, label string) (used error) {
 	filters := client.Filters{}.Add("label", labelJob+"="+v.JobID, label)
 	list, err := v.dst.api.VolumeList(ctx, client.VolumeListOptions{Filters: filters})
 	if err != nil {
 		return err
 	}
 	for _, volume := range list.Items {
-		if _, err := v.dst.api.VolumeRemove(ctx, volume.Name, client.VolumeRemoveOptions{}); ignoreNotFound(err) != nil {
+		switch err := v.dropArrivingVolume(ctx, volume.Name); {
+		case errors.Is(err, errInUse):
+			used = err
+		case err != nil:
 			return err
 		}
 	}
-	return nil
+	return used
+}
+
+// errInUse says that a volume cannot be removed because somebody uses it.
+var errInUse = errors.New("volume is in use")
+
+func (v *move) dropArrivingVolume(ctx context.Context, name string) error {
+	_, err := v.dst.api.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
+	if errdefs.IsConflict(err) {
+		return fmt.Errorf("%w: %w", errInUse, err)
+	}
+	return ignoreNotFound(err)
 }
 
 // putBack lets the instance run at the source again. Its name comes last: who finds it in its place finds it restored.

@@ -19,7 +19,8 @@
 //
 // tcp without tls is taken for loopback only. Paths are those of the node, and every node needs them, since any may carry out a
 // job. Who reaches a Docker daemon is root on its host, and so is the daemon that runs this driver: in a container it
-// needs the socket, or better a key for ssh. The tests run Docker 20.10 (API 1.41), the oldest
+// needs the socket, or better a key for ssh. A container moves with all that it may do, such as
+// --privileged and paths of the host, and its image with it: who is root at a source is root where its instances move. The tests run Docker 20.10 (API 1.41), the oldest
 // that will do; each host is spoken to in its own version.
 //
 // # A migration

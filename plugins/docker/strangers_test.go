@@ -120,3 +120,29 @@ func TestLeftoverOfAnotherJob(t *testing.T) {
 	}
 	r.alone(r.b, want)
 }
+
+// Who uses a volume at the destination that is to be removed again does not keep the instance from coming back.
+func TestVolumeIsUsedMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.d.between = func(p string) {
+		if p == stepStart {
+			r.other(r.b, func(o *client.ContainerCreateOptions) {
+				o.HostConfig.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: r.volume, Target: "/data"}}
+			})
+			cancel()
+		}
+	}
+	if err := r.d.Migrate(ctx, r.m, r.report); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	r.m.Undo, r.m.Lease = true, 2
+	if err := r.migrate(); err == nil || relay.IsUnsettled(err) {
+		t.Errorf("error %v", err)
+	}
+	r.running(r.a)
+	if left := r.left(r.b); len(left) != 2 {
+		t.Errorf("the destination has %q", left)
+	}
+}
