@@ -36,8 +36,8 @@ var publishers = map[string]func(t *testing.T, d *daemon, p published){
 	},
 }
 
-// listeners print each notification as a line of JSON, after a line that holds their word of readiness (wscat, which
-// is silent where its output is no terminal, has none).
+// listeners print each notification as a line of JSON, after a line that holds their word of readiness (curl and wscat,
+// which is silent where its output is no terminal, have none).
 var listeners = []struct {
 	name, publisher, ready string
 	start                  func(t *testing.T, d *daemon, hub string) *process
@@ -51,6 +51,9 @@ var listeners = []struct {
 	{"wscat", "curl", "", func(t *testing.T, d *daemon, hub string) *process {
 		return start(t, nil, "node_modules/.bin/wscat", "--no-color", "-H", "x-service-token: "+d.token(t, hub),
 			"-c", strings.Replace(d.url, "http", "ws", 1)+notificationsPath)
+	}},
+	{"curl", "redis-cli", "", func(t *testing.T, d *daemon, hub string) *process {
+		return start(t, d.env(hub), "./listen-events.sh", "container.*")
 	}},
 	{"go client", "command", "connected to the notification stream", func(t *testing.T, d *daemon, hub string) *process {
 		binary := filepath.Join(t.TempDir(), "listen")
@@ -82,6 +85,7 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	t.Run("browser hears curl", func(t *testing.T) { testBrowser(t, d) })
+	t.Run("browser's EventSource misses nothing", func(t *testing.T) { testEventSource(t, d) })
 	t.Run("unsigned webhook is refused", func(t *testing.T) {
 		out := run(t, nil, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}",
 			fmt.Sprintf("http://127.0.0.1:%d/", d.webhookPort))

@@ -46,7 +46,7 @@ func TestLockFilesNameNoRegistry(t *testing.T) {
 }
 
 func TestScriptsParse(t *testing.T) {
-	for _, script := range []string{"../.ci/run", "../.ci/need", "../.ci/vulncheck", "publish.sh", "publish-redis.sh"} {
+	for _, script := range []string{"../.ci/run", "../.ci/need", "../.ci/vulncheck", "publish.sh", "publish-redis.sh", "listen-events.sh"} {
 		if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", script, err, out)
 		}

@@ -23,11 +23,13 @@ import (
 // DefaultMaxBody is the largest body of a request in bytes where Options name none: 1 MiB.
 const DefaultMaxBody = 1 << 20
 
-// Tokens issues one-time tokens and uses them up; [auth.Tokens] is the store. Methods may be called concurrently.
+// Tokens issues tokens, uses them up for websockets and holds them for event streams; [auth.Tokens] is the store. Methods
+// may be called concurrently.
 type Tokens interface {
 	Issue(ctx context.Context, g auth.Grant) (string, error)
 	Peek(ctx context.Context, token string) (auth.Grant, error)
 	Use(ctx context.Context, token string) (auth.Grant, error)
+	Hold(ctx context.Context, token string) (g auth.Grant, release func(), err error)
 }
 
 // Publisher stores what is published, all or nothing, and returns the notifications' ids in order. A *relay.Error
@@ -37,10 +39,11 @@ type Publisher interface {
 	Publish(ctx context.Context, p ingest.Publication) ([]string, error)
 }
 
-// Streams carries on with a websocket whose request has been found good; [hub.Hub] does. An error means that nothing was
-// written. Serve is called concurrently and may return while the connection, hijacked, lives on.
+// Streams carries on with a websocket or an event stream whose request has been found good; [hub.Hub] does. An error means
+// that nothing was written. Both are called concurrently and may return while the connection, hijacked, lives on.
 type Streams interface {
 	Serve(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
+	ServeEvents(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 }
 
 // Observer counts. Its methods are called concurrently and must not block.

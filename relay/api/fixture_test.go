@@ -237,6 +237,24 @@ func (s *notingStreams) Serve(w http.ResponseWriter, r *http.Request, sub hub.Su
 	return nil
 }
 
+// ServeEvents answers with one comment.
+func (s *notingStreams) ServeEvents(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
+	if sub.Admit != nil {
+		if err := sub.Admit(r.Context()); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.got = append(s.got, sub)
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, ":\n\n")
+	if sub.Ended != nil {
+		sub.Ended()
+	}
+	return nil
+}
+
 type refusals struct {
 	mu    sync.Mutex
 	codes []relay.Code

@@ -24,6 +24,10 @@ func (noTokens) Use(context.Context, string) (auth.Grant, error) {
 	return auth.Grant{}, auth.ErrTokenUnknown
 }
 
+func (noTokens) Hold(context.Context, string) (auth.Grant, func(), error) {
+	return auth.Grant{}, nil, auth.ErrTokenUnknown
+}
+
 // FuzzRequest: whatever comes, the answer is one of the interface's, and an error is the envelope.
 func FuzzRequest(f *testing.F) {
 	f.Add("GET", pathNotifications, "token=a%20b&topics=*.error,!x", "Bearer ops", "h1", "websocket", "https://a.test", "13")

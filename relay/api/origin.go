@@ -94,7 +94,7 @@ func preflight(w http.ResponseWriter, r *http.Request, methods string) {
 	}
 	h := w.Header()
 	h.Set("Access-Control-Allow-Methods", methods)
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, X-Hub-Id, X-Service-Token")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Hub-Id, X-Service-Token")
 	h.Set("Access-Control-Max-Age", "600")
 }
 

@@ -27,6 +27,9 @@ type streamRequest struct {
 	after   string // the cursor to resume behind
 }
 
+// asEvents says that an event stream is asked for: a websocket is what it says first.
+func (s *streamRequest) asEvents() bool { return s.events && !s.upgrade }
+
 func (s *streamRequest) wanted() bool { return s.upgrade || s.events || len(s.tokens) > 0 }
 
 func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
@@ -48,22 +51,27 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 		}
 	}
 	s.tokens = append(s.tokens[:len(s.tokens):len(s.tokens)], r.Header["X-Service-Token"]...)
+	// A browser that comes back asks for the same address, and says here where it is.
+	if id := r.Header.Get("Last-Event-ID"); id != "" && s.asEvents() {
+		s.after = id
+	}
 	return s, nil
 }
 
-// upgradeRequired refuses what is no websocket at all.
+// upgradeRequired refuses what is neither a websocket nor an event stream.
 func (s *streamRequest) upgradeRequired(r *http.Request) *relay.Error {
 	problem := ""
 	switch {
+	case s.asEvents():
+		return nil
 	case r.ProtoMajor != 1 || r.ProtoMinor < 1:
-		problem = "the stream is a websocket, which is opened over HTTP/1.1; this request came over " + r.Proto
+		problem = "the stream is a websocket, which is opened over HTTP/1.1; this request came over " + r.Proto +
+			"; an event stream (Accept: text/event-stream) needs no upgrade"
 	case s.upgrade:
 		return nil
-	case s.events:
-		problem = "the stream is not offered as text/event-stream; get a token and open it with a websocket client"
 	default:
-		problem = "a token opens the stream: use a websocket client, which sends Connection: Upgrade and Upgrade: websocket; " +
-			"a proxy in between must pass both headers on"
+		problem = "a token opens the stream: use a websocket client, which sends Connection: Upgrade and Upgrade: websocket, " +
+			"or send Accept: text/event-stream; a proxy in between must pass these headers on"
 	}
 	return relay.NewError(relay.CodeUpgradeRequired, problem)
 }
@@ -80,6 +88,10 @@ func (s *streamRequest) token() (string, *relay.Error) {
 			token = clean
 		}
 	}
+	if token == "" && s.asEvents() {
+		return "", relay.NewError(relay.CodeAuthInvalid,
+			"an event stream needs an API key in Authorization, or a token in token= or x-service-token")
+	}
 	if token == "" {
 		return "", relay.NewError(relay.CodeAuthInvalid,
 			"a stream needs a token, in token= or x-service-token; GET this path with an API key for one")
@@ -87,15 +99,16 @@ func (s *streamRequest) token() (string, *relay.Error) {
 	return token, nil
 }
 
-// cursors says whether messages are to carry cursors. Who resumes once will want to again, so after brings them along.
+// cursors says whether messages are to carry cursors. Who resumes once will want to again, so after brings them along;
+// an event carries one anyway.
 func (s *streamRequest) cursors() (bool, *relay.Error) {
 	switch s.cursor {
 	case "":
-		return s.after != "", nil
+		return s.after != "" && !s.asEvents(), nil
 	case "true":
 		return true, nil
 	case "false":
-		if s.after == "" {
+		if s.after == "" || s.asEvents() {
 			return false, nil
 		}
 		return false, relay.NewError(relay.CodeInvalidArgument,
@@ -111,14 +124,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	if refused := req.upgradeRequired(r); refused != nil {
 		return refused
 	}
-	token, refused := req.token()
-	if refused != nil {
-		return refused
-	}
-	if refused := hub.CheckHandshake(w, r); refused != nil {
-		return refused
-	}
-	grant, refused := a.admissible(r, token)
+	grant, token, refused := a.opener(w, r, req)
 	if refused != nil {
 		return refused
 	}
@@ -137,20 +143,62 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 	if refused != nil {
 		return refused
 	}
-	return a.opt.Streams.Serve(httpd.Bare(w), r, hub.Subscription{
+	s := hub.Subscription{
 		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Cursor: cursors, After: req.after,
 		Key: grant.KeyName, Expires: grant.Expires,
 		Stands: func() bool {
 			_, refused := a.opt.Keyring.Check(grant)
 			return refused == nil
 		},
-		Admit: func(ctx context.Context) *relay.Error {
-			if _, err := a.opt.Tokens.Use(ctx, token); err != nil {
-				return a.tokenError(r, err)
-			}
-			return nil
-		},
-	})
+	}
+	if req.asEvents() {
+		if token != "" {
+			a.hold(r, token, &s)
+		}
+		return a.opt.Streams.ServeEvents(httpd.Bare(w), r, s)
+	}
+	s.Admit = func(ctx context.Context) *relay.Error {
+		if _, err := a.opt.Tokens.Use(ctx, token); err != nil {
+			return a.tokenError(r, err)
+		}
+		return nil
+	}
+	return a.opt.Streams.Serve(httpd.Bare(w), r, s)
+}
+
+// opener finds out who opens the stream: the bearer of a token or, of an event stream, of a key.
+func (a *API) opener(w http.ResponseWriter, r *http.Request, req *streamRequest) (auth.Grant, string, *relay.Error) {
+	if req.asEvents() && len(req.tokens) == 0 && len(r.Header["Authorization"]) > 0 {
+		key, hub, refused := a.pipeline(r)
+		if refused != nil {
+			return auth.Grant{}, "", refused
+		}
+		return key.Grant(hub), "", nil
+	}
+	token, refused := req.token()
+	if refused != nil {
+		return auth.Grant{}, "", refused
+	}
+	if !req.asEvents() {
+		if refused := hub.CheckHandshake(w, r); refused != nil {
+			return auth.Grant{}, "", refused
+		}
+	}
+	grant, refused := a.admissible(r, token)
+	return grant, token, refused
+}
+
+// hold keeps the token of an event stream alive while that is open, since its client comes back by itself with the same.
+func (a *API) hold(r *http.Request, token string, s *hub.Subscription) {
+	var release func()
+	s.Admit = func(ctx context.Context) *relay.Error {
+		var err error
+		if _, release, err = a.opt.Tokens.Hold(ctx, token); err != nil {
+			return a.tokenError(r, err)
+		}
+		return nil
+	}
+	s.Ended = func() { release() }
 }
 
 // admissible looks the token up without using it, and compares it with the other credentials that are presented.

@@ -238,7 +238,7 @@ func TestOneOfManyUpgradesWins(t *testing.T) {
 }
 
 // overHTTP2 asks without TLS, by prior knowledge.
-func (f *fixture) overHTTP2(path string) answer {
+func (f *fixture) overHTTP2(path string, headers ...string) answer {
 	f.t.Helper()
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -247,6 +247,9 @@ func (f *fixture) overHTTP2(path string) answer {
 	req, err := http.NewRequestWithContext(context.Background(), "GET", "http://"+f.addr+path, nil)
 	if err != nil {
 		f.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
 	}
 	res, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {

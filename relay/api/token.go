@@ -24,18 +24,9 @@ func (a *API) notifications(w http.ResponseWriter, r *http.Request) *relay.Error
 
 // token issues a token. HEAD goes through the same checks and issues none.
 func (a *API) token(w http.ResponseWriter, r *http.Request) *relay.Error {
-	key, refused := a.key(r)
+	key, id, refused := a.pipeline(r)
 	if refused != nil {
 		return refused
-	}
-	id, given, refused := hubID(r)
-	if refused != nil {
-		return refused
-	}
-	if given {
-		if refused := key.RequireHub(id); refused != nil {
-			return refused
-		}
 	}
 	if r.Method == http.MethodHead {
 		httpd.WriteJSON(w, http.StatusOK, nil)
@@ -50,6 +41,24 @@ func (a *API) token(w http.ResponseWriter, r *http.Request) *relay.Error {
 	}
 	httpd.WriteJSON(w, http.StatusOK, []byte(`{"data":{"token":"`+token+`"}}`))
 	return nil
+}
+
+// pipeline returns the key that the request presents and the hub whose pipeline it asks for; empty for the account's.
+func (a *API) pipeline(r *http.Request) (*auth.Key, string, *relay.Error) {
+	key, refused := a.key(r)
+	if refused != nil {
+		return nil, "", refused
+	}
+	id, given, refused := hubID(r)
+	if refused != nil {
+		return nil, "", refused
+	}
+	if given {
+		if refused := key.RequireHub(id); refused != nil {
+			return nil, "", refused
+		}
+	}
+	return key, id, nil
 }
 
 // streamURL is the websocket's address without its token, empty where neither configuration nor request name a host.

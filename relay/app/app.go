@@ -209,9 +209,10 @@ func (a *App) serveClients(ctx context.Context, clients *hub.Hub) error {
 
 func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub, migrations api.Migrations) (net.Addr, error) {
 	cfg := a.cfg.Server
+	tokens := auth.NewTokens(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL)
 	handler, err := api.New(api.Options{
 		Keyring:        a.keyring,
-		Tokens:         auth.NewTokens(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL),
+		Tokens:         tokens,
 		Publisher:      ingest.NewPublisher(a.decoder(), countedLog{b, a.metrics}),
 		Streams:        clients,
 		Migrations:     migrations,
@@ -235,6 +236,7 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 	p.start(ctx, "API keys", func(ctx context.Context) error {
 		return followKeys(ctx, a.log, a.keyring, a.cfg.Auth.Keys, clients.Recheck)
 	})
+	p.start(ctx, "tokens", tokens.Run)
 	a.ready.set(b.Ready)
 	// They stop side by side: nobody may connect any more, and who is connected is told to go.
 	p.start(ctx, "clients", together([]run{

@@ -61,19 +61,23 @@ func (g *Grant) Allows(hub, account string) bool {
 	return opens(g.Hubs, hub)
 }
 
-// Tokens is the store of one-time tokens in Redis. Only a token's SHA-256 is stored. All methods may be called
+// Tokens is the store of tokens in Redis. Only a token's SHA-256 is stored. All methods may be called
 // concurrently and from several nodes.
 type Tokens struct {
 	client redis.Cmdable
 	name   func(hash string) string
 	ttl    time.Duration
 	now    func() time.Time
+	holds  holds
 }
 
 // NewTokens returns a store whose tokens live for ttl. name returns the Redis key for the hexadecimal SHA-256 of a
 // token. The client must not retry by itself (MaxRetries -1): a retried Use would find the token gone.
 func NewTokens(client redis.Cmdable, name func(hash string) string, ttl time.Duration) *Tokens {
-	return &Tokens{client: client, name: name, ttl: ttl, now: time.Now}
+	return &Tokens{
+		client: client, name: name, ttl: ttl, now: time.Now,
+		holds: holds{open: make(map[string]int), wake: make(chan struct{}, 1)},
+	}
 }
 
 // Issue stores the grant under a new random token (32 bytes, base64url) and returns the token. It lives for the
@@ -110,7 +114,7 @@ func (t *Tokens) Use(ctx context.Context, token string) (Grant, error) {
 	return t.read(ctx, t.client.GetDel, token)
 }
 
-// command is GET or GETDEL.
+// command is GET, GETDEL or GETEX.
 type command func(ctx context.Context, key string) *redis.StringCmd
 
 func (t *Tokens) read(ctx context.Context, get command, token string) (Grant, error) {

@@ -42,6 +42,7 @@ type client struct {
 	key    string      // whose it is, for logs
 	place  *Place
 	form   form
+	line   *line
 	opened time.Time
 	replay *replay // nil for one that came without a cursor
 
@@ -68,6 +69,8 @@ type client struct {
 	ending   Ending
 	killer   *time.Timer
 	expiry   *time.Timer
+	ended    func()        // called when the client is gone, or nil
+	finished chan struct{} // closed then, where somebody waits
 }
 
 // closing says how a client is sent away.
@@ -173,6 +176,10 @@ func (c *client) ping(now time.Time) {
 	if !idle {
 		return
 	}
+	if c.form&asEvent != 0 {
+		c.beat() // who is gone is noticed by the writes
+		return
+	}
 	if first := c.pinged.Load(); first != 0 && now.UnixNano()-first >= int64(c.hub.opts.PongTimeout) {
 		c.close(closing{code: ClosePolicy, reason: "no answer to a ping", ending: EndedSilent, cut: true})
 		return
@@ -196,7 +203,11 @@ func (c *client) close(how closing) bool {
 		return false
 	}
 	c.state, c.ending, c.cut, c.last = leaving, how.ending, how.cut, how.frame
-	if c.last == nil {
+	switch {
+	case c.last != nil:
+	case c.form&asEvent != 0:
+		c.last = eventClose(how.code, how.reason)
+	default:
 		c.last = closeFrame(how.code, how.reason)
 	}
 	if how.ending != EndedDrain { // a drain has a time limit of its own
@@ -293,8 +304,14 @@ func (c *client) finish() {
 			t.Stop()
 		}
 	}
-	ending, connected := c.ending, !c.held
+	ending, connected, ended, finished := c.ending, !c.held, c.ended, c.finished
 	c.mu.Unlock()
+	if ended != nil {
+		ended()
+	}
+	if finished != nil {
+		defer close(finished)
+	}
 	if connected {
 		c.hub.opts.Observer.Disconnected(ending)
 		c.logEnding(ending)
@@ -308,7 +325,7 @@ func (c *client) logEnding(ending Ending) {
 	if ending == EndedSlow || ending == EndedSilent || ending == EndedProtocol {
 		level = slog.LevelInfo
 	}
-	c.hub.opts.Log.LogAttrs(context.Background(), level, "a websocket client is gone",
+	c.hub.opts.Log.LogAttrs(context.Background(), level, "a client is gone",
 		slog.String("why", string(ending)), slog.String("key", c.key),
 		slog.String("remote", c.conn.RemoteAddr().String()), slog.Duration("connected", time.Since(c.opened)))
 }

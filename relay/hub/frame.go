@@ -30,16 +30,21 @@ type form uint8
 
 const (
 	withCursor form = 1 << iota // each message has a member "cursor"
+	asEvent                     // an event of an event stream, whose id is the cursor
 
 	forms = 1 << iota // how many there are
 )
 
 // newFrame returns a notification in one form, with the cursor that is its position.
-func newFrame(data []byte, f form, cursor []byte) []byte {
-	if end := len(data) - 1; f&withCursor != 0 && end > 0 && data[end] == '}' {
-		return textFrame(data[:end], beforeCursor, cursor, behindCursor)
+func newFrame(data []byte, as form, cursor []byte) []byte {
+	frame := textFrame
+	if as&asEvent != 0 {
+		frame = func(parts ...[]byte) []byte { return eventFrame(cursor, parts...) }
 	}
-	return textFrame(data)
+	if end := len(data) - 1; as&withCursor != 0 && end > 0 && data[end] == '}' {
+		return frame(data[:end], beforeCursor, cursor, behindCursor)
+	}
+	return frame(data)
 }
 
 // A cursor is made of letters, digits, - and _, so that it needs no escaping.

@@ -114,7 +114,11 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 	if n.edit != nil {
 		n.edit(&s)
 	}
-	if problem := n.Serve(w, r, s); problem != nil {
+	serve := n.Serve
+	if r.Header.Get("Accept") == "text/event-stream" {
+		serve = n.ServeEvents
+	}
+	if problem := serve(w, r, s); problem != nil {
 		http.Error(w, problem.Error(), problem.Status())
 	}
 }

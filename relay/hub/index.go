@@ -162,6 +162,13 @@ func (x *index) leave(c *client) {
 	}
 }
 
+// holds says whether c gets broadcasts.
+func (x *index) holds(c *client) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return c.group != nil
+}
+
 // audience returns the group's clients as they are now. The caller holds the room's mutex and must not change what it
 // gets.
 func (g *group) audience() []*client {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,6 +33,11 @@ func (r *relayed) Since(ctx context.Context, partition int, after string, count 
 
 func startRelayed(t testing.TB, redis *redistest.Server, partitions int, o Options) *relayed {
 	t.Helper()
+	return startRelayedOver(t, redis, partitions, o, (*httptest.Server).Start)
+}
+
+func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o Options, start func(*httptest.Server)) *relayed {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	b, err := backbone.Open(ctx, backbone.Options{URL: redis.URL(), Partitions: partitions})
 	if err != nil {
@@ -39,7 +45,7 @@ func startRelayed(t testing.TB, redis *redistest.Server, partitions int, o Optio
 	}
 	r := &relayed{log: b}
 	o.Partitions, o.Partition, o.History = partitions, b.Keys().Partition, r
-	r.node = startNode(t, o, nil)
+	r.node = startNodeOver(t, o, nil, start)
 	var tails sync.WaitGroup
 	for p := range partitions {
 		from, err := b.TailFrom(ctx, p)

@@ -45,7 +45,7 @@ func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
 	if err != nil {
 		return nil, badCursor(err.Error())
 	}
-	r := &replay{hub: h, client: c, subscription: s, line: h.line(s), wake: make(chan struct{}, 1), proved: -1}
+	r := &replay{hub: h, client: c, subscription: s, line: c.line, wake: make(chan struct{}, 1), proved: -1}
 	r.at = make([]cursor.Position, len(r.line.at))
 	for slot := range r.at {
 		at, ok := read.At(r.line.first + slot)

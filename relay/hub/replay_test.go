@@ -144,10 +144,10 @@ func TestCursorsThatCannotBeUsed(t *testing.T) {
 // published as fast as they can be.
 func TestResumeWhilePublishing(t *testing.T) {
 	t.Parallel()
-	const batches, size = 60, 25
+	const batches, size = 25, 20
 	for _, tt := range []struct {
 		partitions, most int
-	}{{1, 0}, {1, 100_000}, {1, 1}, {2, 0}, {2, 100_000}, {2, 1}} {
+	}{{1, 0}, {1, 1}, {2, 0}, {2, 50_000}, {2, 1}} {
 		t.Run(fmt.Sprintf("%d partitions, %d bytes kept", tt.partitions, tt.most), func(t *testing.T) {
 			t.Parallel()
 			redis, o := redistest.Start(t), Options{HistoryBytes: tt.most}
@@ -244,7 +244,7 @@ func TestSplice(t *testing.T) {
 		conn := n.dial(t, "hub=h&cursor=true")
 		clients.Go(func() {
 			last := 0
-			for i := range 6000 {
+			for i := range 3000 {
 				m, err := read(conn)
 				if err != nil || last != 0 && m.N != last+1 {
 					t.Errorf("got %s behind %d: %v", m.text, last, err)

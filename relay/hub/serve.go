@@ -41,6 +41,8 @@ type Subscription struct {
 	// Admit is called last, when nothing else can refuse the upgrade: it uses up the token. Its error is returned by
 	// Serve. Nil admits.
 	Admit func(context.Context) *relay.Error
+	// Ended is called when a client is gone that was admitted; nil does nothing.
+	Ended func()
 }
 
 // Serve upgrades the request to a websocket and returns; the client is served until it leaves. It checks the handshake
@@ -56,36 +58,9 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	if !canHijack(w) {
 		return relay.NewError(relay.CodeUnknown, "this connection cannot be upgraded")
 	}
-	if s.Allows == nil {
-		return relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
-	}
-	c := &client{hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, opened: time.Now(), held: true}
-	var problem *relay.Error
-	if s.After != "" {
-		s.Cursor = true
-		if c.replay, problem = h.newReplay(c, &s); problem != nil {
-			return problem
-		}
-	}
-	if s.Cursor {
-		c.form |= withCursor
-	}
-	if c.place, problem = h.Reserve(w.Header(), s.Hub, s.Key); problem != nil {
+	c, _, problem := h.enter(w, r, &s, 0)
+	if problem != nil {
 		return problem
-	}
-	if !h.add(c, &s) {
-		c.place.Release()
-		return relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
-	}
-	if s.Stands != nil && !s.Stands() { // it was checked before, when a Recheck would have missed this client
-		c.endRead()
-		return relay.NewError(relay.CodeAuthInvalid, "the API key was taken away just now")
-	}
-	if s.Admit != nil {
-		if problem := s.Admit(r.Context()); problem != nil {
-			c.endRead()
-			return problem
-		}
 	}
 	door := &door{ResponseWriter: w, client: c}
 	ws, err := h.upgrader.Upgrade(door, plainHandshake(r), nil)
@@ -97,14 +72,58 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 		h.opts.Log.Debug("an upgrade failed", "error", err)
 		return nil
 	}
-	h.wheel.add(c)
-	c.expireAt(s.Expires)
-	if c.replay != nil {
-		h.gone.Add(1) // the client is still counted: nothing reads yet
-		go c.replay.run()
-	}
+	h.live(c, s)
 	go c.read(ws)
 	return nil
+}
+
+// enter takes a client in whose request may be answered, up to the answer itself. It returns what an event stream begins
+// with.
+func (h *Hub) enter(w http.ResponseWriter, r *http.Request, s *Subscription, as form) (c *client, begin []byte, problem *relay.Error) {
+	if s.Allows == nil {
+		return nil, nil, relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
+	}
+	c = &client{
+		hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, form: as, line: h.line(s), opened: time.Now(), held: true,
+	}
+	if s.Cursor || s.After != "" && as&asEvent == 0 { // an event has its id
+		c.form |= withCursor
+	}
+	if s.After != "" {
+		if c.replay, problem = h.newReplay(c, s); problem != nil {
+			return nil, nil, problem
+		}
+	}
+	if c.place, problem = h.Reserve(w.Header(), s.Hub, s.Key); problem != nil {
+		return nil, nil, problem
+	}
+	added := false
+	if as&asEvent != 0 {
+		c.line.mu.Lock() // so that what follows the cursor is what is broadcast to the client
+		added = h.add(c, s)
+		begin = eventBegin(c.cursor())
+		c.line.mu.Unlock()
+	} else {
+		added = h.add(c, s)
+	}
+	if !added {
+		c.place.Release()
+		return nil, nil, relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
+	}
+	if s.Stands != nil && !s.Stands() { // it was checked before, when a Recheck would have missed this client
+		c.endRead()
+		return nil, nil, relay.NewError(relay.CodeAuthInvalid, "the API key was taken away just now")
+	}
+	if s.Admit != nil {
+		if problem := s.Admit(r.Context()); problem != nil {
+			c.endRead()
+			return nil, nil, problem
+		}
+	}
+	c.mu.Lock()
+	c.ended = s.Ended
+	c.mu.Unlock()
+	return c, begin, nil
 }
 
 func newUpgrader() websocket.Upgrader {

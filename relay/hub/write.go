@@ -66,6 +66,8 @@ func (c *client) retire(err error) {
 		c.hub.silence(c)
 	} else if done {
 		_ = c.conn.Close()
+	} else if c.form&asEvent != 0 {
+		halfClose(c.conn) // nothing else tells that this is the end
 	}
 	if done {
 		c.finish()
