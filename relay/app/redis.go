@@ -18,7 +18,8 @@ var errStarting = errors.New("the daemon is starting")
 func (a *App) openBackbone(ctx context.Context, p *parts) (*backbone.Backbone, error) {
 	cfg := a.cfg.Redis
 	o := backbone.Options{
-		URL: cfg.URL, Prefix: cfg.Prefix, Partitions: cfg.Partitions, Log: a.log.With("room", "backbone", "redis", cfg.Address()),
+		URL: cfg.URL, Prefix: cfg.Prefix, Partitions: cfg.Partitions, MinReplicas: cfg.MinReplicas,
+		Log: a.log.With("room", "backbone", "redis", cfg.Address()),
 	}
 	switch cfg.URL {
 	case "":

@@ -30,7 +30,7 @@ type Append struct {
 
 // Append stores all notifications at the end of the hub's log in their order, or none, and returns their ids; for a
 // repeat those of the first time. The error is [ErrKeyReused], or [ErrUnavailable]: then nothing was stored, or, where
-// the reply was lost, all. It may be called concurrently.
+// the reply was lost or it is [ErrTooFewReplicas] too, all. It may be called concurrently.
 func (b *Backbone) Append(ctx context.Context, a Append) ([]string, error) {
 	if len(a.Notifications) == 0 {
 		return nil, errors.New("append: there is nothing to store")
@@ -75,13 +75,15 @@ func addArgs(log string, n *relay.Notification) []any {
 // appendAll stores several in one transaction. Redis refuses all of it when a command could not be queued, and what
 // it refuses then (OOM, READONLY, LOADING) it refuses before anything is executed.
 func (b *Backbone) appendAll(ctx context.Context, log string, ns []relay.Notification) error {
-	_, err := b.commands.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i := range ns {
-			pipe.Do(ctx, addArgs(log, &ns[i])...)
-		}
-		return nil
+	return b.replicated(ctx, log, func(w writer) error {
+		_, err := w.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i := range ns {
+				pipe.Do(ctx, addArgs(log, &ns[i])...)
+			}
+			return nil
+		})
+		return err
 	})
-	return err
 }
 
 // appendOnce stores notifications whose key is not known yet, and remembers the key with their ids.
@@ -94,7 +96,11 @@ func (b *Backbone) appendOnce(ctx context.Context, partition int, a Append) ([]s
 		n := &a.Notifications[i]
 		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
 	}
-	reply, err := appendScript.Run(ctx, b.commands, keys, args...).Slice()
+	var reply []any
+	err := b.replicated(ctx, keys[0], func(w writer) (err error) {
+		reply, err = appendScript.Run(ctx, w, keys, args...).Slice()
+		return err
+	})
 	if err != nil {
 		return nil, explain("store notifications once", err)
 	}

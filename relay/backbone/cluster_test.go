@@ -17,8 +17,7 @@ func startCluster(t *testing.T) string {
 	t.Helper()
 	port, bus := freePort(t), freePort(t)
 	s := redistest.Start(t, "--port", port, "--cluster-enabled", "yes", "--cluster-port", bus)
-	admin := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
-	defer func() { _ = admin.Close() }()
+	admin := adminOf(t, s)
 	for slot := 0; slot < clusterSlots; slot += 1024 {
 		args := []any{"CLUSTER", "ADDSLOTS"}
 		for i := range 1024 {
@@ -29,6 +28,14 @@ func startCluster(t *testing.T) string {
 		}
 	}
 	return "redis+cluster://127.0.0.1:" + port
+}
+
+// adminOf is a client of that very server, which is closed with the test.
+func adminOf(t *testing.T, s *redistest.Server) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func freePort(t *testing.T) string {

@@ -1,6 +1,7 @@
 package backbone
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -86,23 +87,56 @@ func (c *commits) run(ctx context.Context) {
 
 // flushSingles writes independent notifications in one go and tells each caller its own outcome.
 func (b *Backbone) flushSingles(ctx context.Context, batch []entry) {
-	cmds := make([]*redis.Cmd, len(batch))
-	if len(batch) == 1 {
-		batch[0].done <- b.commands.Do(ctx, addArgs(batch[0].log, batch[0].n)...).Err()
+	if b.minReplicas == 0 {
+		for i, err := range writeSingles(ctx, b.commands, batch) {
+			batch[i].done <- err
+		}
 		return
 	}
-	_, err := b.commands.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	// Logs may lie on several servers, and one connection waits for the replicas of one.
+	byLog := make(map[string][]entry)
+	for _, e := range batch {
+		byLog[e.log] = append(byLog[e.log], e)
+	}
+	var all sync.WaitGroup
+	for log, list := range byLog {
+		all.Go(func() {
+			errs := make([]error, len(list))
+			err := b.replicated(ctx, log, func(w writer) error {
+				errs = writeSingles(ctx, w, list)
+				if slices.Contains(errs, nil) {
+					return nil
+				}
+				return errs[0]
+			})
+			for i := range list {
+				list[i].done <- cmp.Or(errs[i], err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// writeSingles returns the outcome of each.
+func writeSingles(ctx context.Context, w writer, batch []entry) []error {
+	errs := make([]error, len(batch))
+	if len(batch) == 1 {
+		errs[0] = w.Process(ctx, redis.NewCmd(ctx, addArgs(batch[0].log, batch[0].n)...))
+		return errs
+	}
+	cmds := make([]*redis.Cmd, len(batch))
+	_, err := w.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, e := range batch {
 			cmds[i] = pipe.Do(ctx, addArgs(e.log, e.n)...)
 		}
 		return nil
 	})
-	for i, e := range batch {
+	for i := range batch {
+		errs[i] = cmds[i].Err()
 		// The pipeline's own error is the first of its commands' unless it never got to run.
-		if cmds[i].Err() == nil && err != nil && cmds[i].Val() == nil {
-			e.done <- err
-			continue
+		if errs[i] == nil && err != nil && cmds[i].Val() == nil {
+			errs[i] = err
 		}
-		e.done <- cmds[i].Err()
 	}
+	return errs
 }

@@ -18,6 +18,9 @@ var (
 	// ErrUnavailable means that Redis is away or takes no writes for now. Whether the operation took place is in doubt
 	// unless Redis itself refused it; a repeat with the same Key is safe.
 	ErrUnavailable = errors.New("redis is not available")
+	// ErrTooFewReplicas means that everything was stored, but that fewer replicas than [Options.MinReplicas] had got it in
+	// time. It comes with ErrUnavailable; a repeat with the same Key waits again and stores nothing twice.
+	ErrTooFewReplicas = errors.New("too few replicas have it")
 	// ErrKeyReused means that an idempotency key was used before with another body.
 	ErrKeyReused = errors.New("the idempotency key was used before with a different body")
 )

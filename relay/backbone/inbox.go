@@ -158,7 +158,11 @@ func (b *Backbone) moveInbox(ctx context.Context, script *redis.Script, keys []s
 }
 
 func (b *Backbone) runInbox(ctx context.Context, script *redis.Script, keys []string, args []any) (r InboxResult, before string, err error) {
-	reply, err := script.Run(ctx, b.commands, keys, args...).Slice()
+	var reply []any
+	err = b.replicated(ctx, keys[0], func(w writer) (err error) {
+		reply, err = script.Run(ctx, w, keys, args...).Slice()
+		return err
+	})
 	if err != nil {
 		return r, "", err
 	}

@@ -27,6 +27,9 @@ type Options struct {
 	Partitions int
 	// Log may be nil.
 	Log *slog.Logger
+	// MinReplicas is how many replicas must have what [Backbone.Append] and [Backbone.AppendInbox] stored before they
+	// return; 0 waits for none.
+	MinReplicas int
 	// Exclusive promises that no other process uses this Redis and prefix, as the lock on an embedded server's folder
 	// does: leases that a killed process left behind are then taken at once instead of waited for.
 	Exclusive bool
@@ -43,6 +46,8 @@ type Backbone struct {
 	boot      string // begins the value of every lease of this process
 	exclusive bool
 	single    commits
+
+	minReplicas int
 	// connects counts the connections that readers made: behind a new one may be another server.
 	connects atomic.Int64
 }
@@ -111,15 +116,15 @@ func newBackbone(o Options) (*Backbone, error) {
 	}
 	address.Dialer = patientDialer(o.Dialer)
 	logging.Disable() // go-redis writes to standard error by itself, and all it says comes as an error too
-	b := &Backbone{keys: keys, log: o.Log, exclusive: o.Exclusive, boot: randomHex() + ":"}
-	b.commands = redis.NewUniversalClient(settings(*address))
+	b := &Backbone{keys: keys, log: o.Log, exclusive: o.Exclusive, boot: randomHex() + ":", minReplicas: o.MinReplicas}
+	b.commands = rerouted(redis.NewUniversalClient(settings(*address)))
 	readers := settings(*address)
 	readers.PoolSize += o.Partitions
 	readers.OnConnect = func(context.Context, *redis.Conn) error {
 		b.connects.Add(1)
 		return nil
 	}
-	b.readers = redis.NewUniversalClient(readers)
+	b.readers = rerouted(redis.NewUniversalClient(readers))
 	b.single.flush = b.flushSingles
 	return b, nil
 }

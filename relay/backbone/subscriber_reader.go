@@ -306,6 +306,7 @@ func (r *reader) connect(stream string) (*readSession, error) {
 	}
 	w, err := dialWire(r.s.ctx, node.Options())
 	if err != nil {
+		reroute(r.s.ctx, r.s.cfg.Readers)
 		return nil, err
 	}
 	session := &readSession{wire: w, node: commands}
@@ -320,6 +321,7 @@ func (r *reader) connect(stream string) (*readSession, error) {
 func (r *reader) disconnect() {
 	if session := r.session.Swap(nil); session != nil {
 		_ = session.wire.conn.Close()
+		reroute(r.s.ctx, r.s.cfg.Readers) // a slot may have moved
 	}
 }
 

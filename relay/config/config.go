@@ -70,12 +70,13 @@ type Admin struct {
 
 // Redis says where the state lives.
 type Redis struct {
-	URL        string    `koanf:"url" secret:"url" doc:"redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or memory:; empty starts a redis-server of our own."`
-	URLFile    string    `koanf:"url_file" doc:"File that holds the url, read when the daemon starts."`
-	DataDir    string    `koanf:"data_dir" doc:"Folder of our own redis-server, relative to the working directory; unused where url is set."`
-	Prefix     string    `koanf:"prefix" doc:"Beginning of every Redis key, so that several relays can share one Redis."`
-	Partitions int       `koanf:"partitions" doc:"Number of partitions of the log, 1 to 1024; fixed once there is data."`
-	Retention  Retention `koanf:"retention" doc:"How much of the log is kept for clients that come back; what a sink has not got is kept in its own queue."`
+	URL         string    `koanf:"url" secret:"url" doc:"redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or memory:; empty starts a redis-server of our own."`
+	URLFile     string    `koanf:"url_file" doc:"File that holds the url, read when the daemon starts."`
+	DataDir     string    `koanf:"data_dir" doc:"Folder of our own redis-server, relative to the working directory; unused where url is set."`
+	Prefix      string    `koanf:"prefix" doc:"Beginning of every Redis key, so that several relays can share one Redis."`
+	Partitions  int       `koanf:"partitions" doc:"Number of partitions of the log, 1 to 1024; fixed once there is data."`
+	MinReplicas int       `koanf:"min_replicas" doc:"How many replicas of Redis must have what is published before it is accepted, 0 to 16; with fewer after a second, publishing answers 503."`
+	Retention   Retention `koanf:"retention" doc:"How much of the log is kept for clients that come back; what a sink has not got is kept in its own queue."`
 }
 
 // Retention bounds the log; the first bound that is reached counts.

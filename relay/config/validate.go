@@ -158,6 +158,10 @@ func (l *loader) redis(r *Redis) {
 		l.Bad("redis.prefix", fmt.Sprintf("%q cannot begin the name of a key", relay.Clip(r.Prefix, clipAt)), "use 1 to 63 of A-Z, a-z, 0-9, _, ., : and -")
 	}
 	between(l, "redis.partitions", r.Partitions, 1, 1024)
+	between(l, "redis.min_replicas", r.MinReplicas, 0, 16)
+	if r.MinReplicas > 0 && (r.URL == "" || r.URL == "memory:") {
+		l.Bad("redis.min_replicas", "can never be reached, since a Redis of the relay's own has no replicas", "set redis.url, or redis.min_replicas to 0")
+	}
 	between(l, "redis.retention.history", r.Retention.History, time.Second, 10*365*24*time.Hour)
 	between(l, "redis.retention.max_len", r.Retention.MaxLen, 1, 1<<40)
 }

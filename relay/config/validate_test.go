@@ -55,6 +55,19 @@ func TestRedisURL(t *testing.T) {
 	}
 }
 
+// A Redis of the relay's own has no replicas: every publish would be refused.
+func TestMinReplicasNeedsARedisThatMayHaveSome(t *testing.T) {
+	for url, want := range map[string]string{"": "redis.min_replicas", "memory:": "redis.min_replicas", "redis://localhost": ""} {
+		cfg, err := config.Load(write(t, keys+"redis: {min_replicas: 1}\n"), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{})
+		switch {
+		case want == "" && (err != nil || cfg.Redis.MinReplicas != 1):
+			t.Errorf("%s: %v", url, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+}
+
 func TestRedisURLFile(t *testing.T) {
 	path := write(t, keys+"redis: {url_file: url}\n")
 	file := filepath.Join(filepath.Dir(path), "url")

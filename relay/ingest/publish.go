@@ -80,6 +80,12 @@ func explain(err error, keyed bool) error {
 	case errors.Is(err, backbone.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
 			"this Idempotency-Key was used for other content within ten minutes; use a new key for every new request")
+	case errors.Is(err, backbone.ErrTooFewReplicas) && keyed:
+		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
+			"everything was stored, but on fewer replicas than redis.min_replicas asks for; repeat the request with the same Idempotency-Key, that waits for them again and stores nothing twice"), err)
+	case errors.Is(err, backbone.ErrTooFewReplicas):
+		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
+			"everything was stored, but on fewer replicas than redis.min_replicas asks for; a repeat would store it twice. Send an Idempotency-Key to make repeats safe"), err)
 	case errors.Is(err, backbone.ErrUnavailable) && keyed:
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
 			"the relay's Redis does not answer, and it may be that everything was stored; repeat the request with the same Idempotency-Key, that stores it once"), err)

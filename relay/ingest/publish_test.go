@@ -178,3 +178,22 @@ func BenchmarkPublish(b *testing.B) {
 	})
 	b.ReportMetric(float64(b.N)*100/b.Elapsed().Seconds(), "notifications/s")
 }
+
+// shortLog stores on too few replicas.
+type shortLog struct{}
+
+func (shortLog) Append(context.Context, backbone.Append) ([]string, error) {
+	return nil, errors.Join(backbone.ErrUnavailable, backbone.ErrTooFewReplicas)
+}
+
+func TestPublishOnTooFewReplicas(t *testing.T) {
+	pub := NewPublisher(newDecoder(t), shortLog{})
+	for key, want := range map[string]string{"": "Send an Idempotency-Key", "k": "same Idempotency-Key"} {
+		_, err := pub.Publish(t.Context(), publication(key, item(0)))
+		var refused *relay.Error
+		if !errors.As(err, &refused) || refused.Code != relay.CodeNotReady || !strings.Contains(refused.Detail, want) ||
+			!strings.Contains(refused.Detail, "everything was stored, but on fewer replicas") {
+			t.Errorf("key %q: got %v", key, err)
+		}
+	}
+}

@@ -7,6 +7,8 @@ if known then
   if string.sub(known, 1, cut - 1) ~= ARGV[1] then
     return {}
   end
+  -- A write, so that whoever waits for replicas waits for what was stored the first time too.
+  redis.call('PEXPIRE', KEYS[2], math.max(redis.call('PTTL', KEYS[2]), 1))
   for id in string.gmatch(string.sub(known, cut + 1), '[^\n]+') do
     ids[#ids + 1] = id
   end

@@ -25,7 +25,8 @@ for k = 3, #KEYS do
     position = id
   end
 end
-if position ~= before then redis.call('SET', KEYS[2], position) end
+-- Always a write, so that whoever waits for replicas waits for what was stored before too.
+redis.call('SET', KEYS[2], position)
 local result = {before, position, appended, skipped}
 for _, id in ipairs(repeats) do result[#result + 1] = id end
 return result

@@ -1,0 +1,114 @@
+package backbone
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// startPair starts a primary and a replica that has caught up.
+func startPair(t *testing.T) (primary, replica *redistest.Server) {
+	t.Helper()
+	port := freePort(t)
+	primary = redistest.Start(t, "--port", port, "--repl-diskless-sync-delay", "0")
+	replica = redistest.Start(t, "--replicaof", "127.0.0.1", port)
+	c := adminOf(t, replica)
+	eventually(t, "the replica follows", func() bool {
+		info, err := c.Info(t.Context(), "replication").Result()
+		return err == nil && infoField(info, "master_link_status") == "up"
+	})
+	return primary, replica
+}
+
+func TestMinReplicas(t *testing.T) {
+	t.Parallel()
+	primary, replica := startPair(t)
+	b := open(t, primary, Options{MinReplicas: 1})
+	lone := Append{Hub: "h", Notifications: notes("h", 1, 1)}
+	batch := Append{Hub: "h", Notifications: notes("h", 2, 3)}
+	keyed := Append{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", 4, 5)}
+	inbox := []InboxAppend{{InboxID: "1-1", Notification: note("h", 6)}}
+	store := func() map[string]error {
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		errs := make(map[string]error)
+		for name, a := range map[string]Append{"lone": lone, "batch": batch, "keyed": keyed} {
+			all.Go(func() {
+				_, err := b.Append(t.Context(), a)
+				mu.Lock()
+				defer mu.Unlock()
+				errs[name] = err
+			})
+		}
+		_, err := b.AppendInbox(t.Context(), 0, inbox)
+		all.Wait()
+		errs["inbox"] = err
+		return errs
+	}
+	replica.Signal(syscall.SIGSTOP)
+	for range 2 { // a repeat stores nothing, and still its replicas are too few
+		for name, err := range store() {
+			if !errors.Is(err, ErrTooFewReplicas) || !errors.Is(err, ErrUnavailable) {
+				t.Errorf("%s with a replica that hangs: %v", name, err)
+			}
+		}
+	}
+	if n := len(logOf(t, b, 0)); n != 9 { // one and two twice, three once
+		t.Errorf("%d are stored, want 9", n)
+	}
+	replica.Signal(syscall.SIGCONT)
+	for name, err := range store() {
+		if err != nil {
+			t.Errorf("%s with a replica that answers: %v", name, err)
+		}
+	}
+	if n := len(logOf(t, b, 0)); n != 12 {
+		t.Errorf("%d are stored, want 12", n)
+	}
+}
+
+// Of what is written together each caller hears of its own write, and all wait for the replica.
+func TestMinReplicasOfSharedWrites(t *testing.T) {
+	t.Parallel()
+	primary, replica := startPair(t)
+	b := open(t, primary, Options{MinReplicas: 1, Partitions: 3})
+	write := func() (short, stored int) {
+		errs := make(chan error)
+		for i := range 40 {
+			go func() {
+				hub := string(rune('a' + i))
+				_, err := b.Append(t.Context(), Append{Hub: hub, Notifications: notes(hub, i, i)})
+				errs <- err
+			}()
+		}
+		for range 40 {
+			switch err := <-errs; {
+			case err == nil:
+				stored++
+			case errors.Is(err, ErrTooFewReplicas):
+				short++
+			default:
+				t.Error(err)
+			}
+		}
+		return short, stored
+	}
+	if short, stored := write(); short != 0 || stored != 40 {
+		t.Errorf("with a replica %d of 40 were stored on too few", short)
+	}
+	replica.Signal(syscall.SIGSTOP)
+	defer replica.Signal(syscall.SIGCONT)
+	if short, stored := write(); short != 40 || stored != 0 {
+		t.Errorf("without a replica %d of 40 were accepted", stored)
+	}
+	n := 0
+	for p := range 3 {
+		n += len(logOf(t, b, p))
+	}
+	if n != 80 {
+		t.Errorf("%d are stored, want 80", n)
+	}
+}
