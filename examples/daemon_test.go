@@ -39,7 +39,8 @@ admin: {listen: "{{.Admin}}"}
 redis: {data_dir: "{{.DataDir}}"}
 auth:
   keys:
-    - {name: examples, key: "{{.Key}}", account_id: account-1, hubs: ["*"], capabilities: [notifications-publish]}
+    - {name: examples, key: "{{.Key}}", account_id: account-1, hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}
+migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}
 sinks:
   receiver:
     type: webhook
@@ -62,6 +63,11 @@ sinks:
     topics: ["container.instance.*"]
     config: {report: watcher-python.jsonl}
 `))
+
+const inventory = `
+clusters: {production: {servers: {a: {path: %[1]s/a}, b: {path: %[1]s/b}}}}
+containers: {shop: {hub_id: hub-moved, account_id: account-1, stateful: true, instances: {shop-1: {server_id: a}}}}
+`
 
 // startDaemon builds hubrelay, runs it until the test ends, and then demands that it stops in order.
 func startDaemon(t *testing.T) *daemon {
@@ -96,6 +102,15 @@ func startDaemon(t *testing.T) *daemon {
 		"Python": pythonWith(t, "grpc"), "Examples": here,
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	servers := filepath.Join(dir, "servers")
+	for _, folder := range []string{"a/shop-1/volumes/data", "b"} {
+		if err := os.MkdirAll(filepath.Join(servers, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "inventory.yaml"), fmt.Appendf(nil, inventory, servers), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "hubrelay.yaml")

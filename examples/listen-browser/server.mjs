@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Serves the page beside it, and hands it a fresh websocket address whenever it asks. The API key stays here: a page
+// Serves the page beside it with the client, ../hubrelay.js, and hands it a fresh websocket address whenever it asks. The API key stays here: a page
 // never sees it, only a token that opens one websocket within a minute.
 //
 // Needs Node 18 or later. Reads HUBRELAY_URL, HUBRELAY_KEY, HUBRELAY_HUB, and PORT (8000). The relay must allow
@@ -14,6 +14,11 @@ const headers = {
   "X-Hub-Id": process.env.HUBRELAY_HUB ?? "",
 };
 
+const files = {
+  "/": { path: "index.html", type: "text/html" },
+  "/hubrelay.js": { path: "../hubrelay.js", type: "text/javascript" },
+};
+
 // streamAddress asks the relay for a token; the Link header of the answer is the whole websocket address.
 async function streamAddress() {
   const answer = await fetch(relay, { headers, signal: AbortSignal.timeout(10_000) });
@@ -25,9 +30,10 @@ async function streamAddress() {
 
 const server = createServer(async (request, response) => {
   try {
-    if (request.url === "/") {
-      const page = await readFile(new URL("index.html", import.meta.url));
-      response.writeHead(200, { "Content-Type": "text/html; charset=utf-8" }).end(page);
+    const file = files[request.url];
+    if (file) {
+      const content = await readFile(new URL(file.path, import.meta.url));
+      response.writeHead(200, { "Content-Type": `${file.type}; charset=utf-8` }).end(content);
     } else if (request.url === "/stream-address") {
       // In a real site: check first that this visitor may see the hub.
       const body = JSON.stringify({ url: await streamAddress() });

@@ -1,0 +1,220 @@
+package examples
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// setting is what testdata/scenario.mjs is told.
+type setting struct {
+	URL     string `json:"url"`    // through connections that are cut
+	Direct  string `json:"direct"` // the daemon's own
+	Key     string `json:"key"`
+	Hub     string `json:"hub"`
+	Cut     string `json:"cut"`
+	Batches int    `json:"batches"`
+}
+
+// refusal is what the module throws.
+type refusal struct {
+	Name, Code, Source, Message string
+	Status                      int
+	Extra                       map[string]any
+}
+
+// seen is what the scenario returns.
+type seen struct {
+	Numbered struct {
+		End         string
+		Heard       []string
+		Connections int
+	}
+	WrongKey, WrongPublish, WrongJob, WrongTopics, WrongAfter refusal
+
+	Aborted   string
+	Unreached []bool
+	Moved     *struct {
+		Same         bool
+		State, Error string
+	}
+}
+
+// TestModule runs one program against hubrelay.js in Node and in a page.
+func TestModule(t *testing.T) {
+	d := startDaemon(t)
+	way := newCuttable(t, strings.TrimPrefix(d.url, "http://"))
+	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { way.cut() }))
+	defer cut.Close()
+	for name, run := range map[string]func(*testing.T, *daemon, []byte) []byte{
+		"node with ws":       nodeWithPackage,
+		"node with built-in": nodeBuiltIn,
+		"browser":            inBrowser,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := setting{URL: "http://" + way.Addr().String(), Direct: d.url, Key: d.key, Hub: "hub-" + rand.Text(), Cut: cut.URL, Batches: 16}
+			if name == "node with ws" {
+				s.Hub = "hub-moved"
+			}
+			text, err := json.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := run(t, d, text)
+			var got seen
+			if err := json.Unmarshal(out, &got); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			got.check(t, s)
+		})
+	}
+}
+
+func (s *seen) check(t *testing.T, told setting) {
+	t.Helper()
+	var want []string
+	for i := range told.Batches * 50 {
+		want = append(want, fmt.Sprint(i))
+	}
+	if want = append(want, "last"); !slices.Equal(s.Numbered.Heard, want) {
+		t.Errorf("of %d came %d: %q", len(want), len(s.Numbered.Heard), s.Numbered.Heard)
+	}
+	if s.Numbered.End != "ended" || s.Aborted != "ended" {
+		t.Errorf("an abort: %q and %q", s.Numbered.End, s.Aborted)
+	}
+	if s.Numbered.Connections <= told.Batches/3 {
+		t.Errorf("%d connections", s.Numbered.Connections)
+	}
+	for code, got := range map[string]refusal{
+		"401.auth-invalid": s.WrongKey, "422.invalid-argument": s.WrongPublish, "404.job": s.WrongJob,
+	} {
+		if got.Name != "HubrelayError" || got.Code != code || got.Message == "" || !strings.HasPrefix(code, fmt.Sprint(got.Status)) {
+			t.Errorf("want %s, got %+v", code, got)
+		}
+	}
+	if s.WrongPublish.Source != "/topic" {
+		t.Errorf("the source of %+v", s.WrongPublish)
+	}
+	for parameter, got := range map[string]refusal{"topics": s.WrongTopics, "after": s.WrongAfter} {
+		if got.Code != "422.invalid-argument" || got.Extra["parameter"] != parameter {
+			t.Errorf("wrong %s: %+v", parameter, got)
+		}
+	}
+	if !slices.Equal(s.Unreached, []bool{true, true, true}) {
+		t.Errorf("the pauses do not grow: %v", s.Unreached)
+	}
+	if s.Moved != nil && (!s.Moved.Same || s.Moved.State != "completed") || (s.Moved == nil) != (told.Hub != "hub-moved") {
+		t.Errorf("the migration: %+v", s.Moved)
+	}
+}
+
+const scenarioScript = `
+import { scenario } from "./testdata/scenario.mjs";
+const WebSocket = process.argv[2] === "ws" ? (await import("ws")).default : undefined;
+console.log("seen " + JSON.stringify(await scenario({ ...JSON.parse(process.argv[1]), WebSocket })));`
+
+// inNode also demands that the program ends: nothing goes on behind the loop.
+func inNode(t *testing.T, from string, told []byte, flags ...string) []byte {
+	t.Helper()
+	out := run(t, nil, "node", append(flags, "--input-type=module", "-e", scenarioScript, string(told), from)...)
+	_, result, _ := strings.Cut(out, "seen ")
+	return []byte(result)
+}
+
+func nodeWithPackage(t *testing.T, _ *daemon, told []byte) []byte {
+	return inNode(t, "ws", told)
+}
+
+func nodeBuiltIn(t *testing.T, _ *daemon, told []byte) []byte {
+	const flag = "--experimental-websocket" // which Node 22 has by default
+	if exec.Command("node", flag, "-e", "WebSocket.name").Run() != nil {
+		t.Skip("this Node has no WebSocket built in")
+	}
+	return inNode(t, "built-in", told, flag, "--no-warnings")
+}
+
+func inBrowser(t *testing.T, d *daemon, told []byte) []byte {
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", d.pagePort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := httptest.NewUnstartedServer(http.FileServer(http.Dir(".")))
+	_ = page.Listener.Close()
+	page.Listener = listener
+	page.Start()
+	t.Cleanup(page.Close)
+	b := startBrowser(t)
+	b.call(t, "/url", map[string]any{"url": page.URL + "/testdata/"})
+	script := `const [told, done] = arguments;
+		import("/testdata/scenario.mjs").then((module) => module.scenario(told)).then(done, (error) => done(String(error)));`
+	return b.call(t, "/execute/async", map[string]any{"script": script, "args": []any{json.RawMessage(told)}})
+}
+
+// cuttable passes connections on to a daemon, until they are cut.
+type cuttable struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newCuttable(t *testing.T, to string) *cuttable {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cuttable{Listener: listener, to: to}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { c.pass(near) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		c.cut()
+		wg.Wait()
+	})
+	return c
+}
+
+func (c *cuttable) pass(near net.Conn) {
+	defer func() { _ = near.Close() }()
+	far, err := net.Dial("tcp", c.to)
+	if err != nil {
+		return
+	}
+	defer func() { _ = far.Close() }()
+	c.mu.Lock()
+	c.conns = append(c.conns, near, far)
+	c.mu.Unlock()
+	go func() {
+		_, _ = io.Copy(far, near)
+		_ = far.Close()
+	}()
+	_, _ = io.Copy(near, far)
+}
+
+func (c *cuttable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}

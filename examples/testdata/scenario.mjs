@@ -1,0 +1,112 @@
+// What the module promises, as a program that runs in Node and in a page. It returns what it saw.
+
+import { Hubrelay, HubrelayError } from "../hubrelay.js";
+
+const EACH = 50;
+
+// numbered publishes batches of notifications and hears them, while the connections are cut after every third batch.
+async function numbered(client, cut, batches) {
+  const abort = new AbortController();
+  const heard = [];
+  let connections = 0;
+  let closed = () => {};
+  let first = () => {};
+  let opened = () => {};
+  const isOpen = new Promise((resolve) => (opened = resolve));
+  const begun = new Promise((resolve) => (first = resolve));
+  const options = {
+    topics: ["container.*", "!*.error"],
+    signal: abort.signal,
+    leastPause: 1,
+    mostPause: 1,
+    onopen: () => opened(++connections),
+    onclose: () => closed(),
+  };
+  const listening = (async () => {
+    for await (const { object, cursor } of client.listen(options)) {
+      heard.push(cursor ? object.id : `${object.id} without a cursor`);
+      first();
+      if (object.id === "last") abort.abort();
+    }
+    return "ended";
+  })();
+  await Promise.race([isOpen, listening]);
+  for (let batch = 0; batch < batches; batch++) {
+    const lines = Array.from({ length: EACH }, (_, n) => ({ topic: "container.created", object: { id: `${batch * EACH + n}` } }));
+    await again(() => client.publish(lines, { idempotencyKey: `batch-${batch}` }));
+    await begun; // from here on there is something to begin behind
+    if (batch % 3 !== 0) continue;
+    const lost = new Promise((resolve) => (closed = resolve));
+    await fetch(cut, { mode: "no-cors" });
+    await lost;
+  }
+  await again(() => client.publish([{ topic: "container.error" }, { topic: "container.created", object: { id: "last" } }], { idempotencyKey: "last" }));
+  return { end: await listening, heard, connections };
+}
+
+// again publishes until an answer comes.
+async function again(publish) {
+  for (;;) {
+    try {
+      return await publish();
+    } catch (error) {
+      if (error instanceof HubrelayError) throw error;
+    }
+  }
+}
+
+// moved migrates and follows the job.
+async function moved(client) {
+  const id = await client.migrate("shop", "shop-1", { to: "b", copyVolumes: true, idempotencyKey: "move" });
+  const twice = await client.migrate("shop", "shop-1", { to: "b", copyVolumes: true, idempotencyKey: "move" });
+  for (;;) {
+    const job = await client.job(id);
+    if (["completed", "error", "expired"].includes(job.state.current)) {
+      return { same: id === twice && id === job.id, state: job.state.current, error: job.state.error };
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+async function first(notifications) {
+  for await (const notification of notifications) return notification;
+}
+
+// refused returns what is thrown.
+async function refused(doing) {
+  try {
+    await doing;
+    return { code: "none" };
+  } catch (error) {
+    const { name, status, code, source, extra, message } = error;
+    return { name, status, code, source, extra, message };
+  }
+}
+
+export async function scenario({ url, direct, key, hub, cut, batches, WebSocket }) {
+  const client = new Hubrelay({ url, key, hub, WebSocket });
+  const plain = new Hubrelay({ url: direct, key, hub, WebSocket });
+  const stranger = new Hubrelay({ url: direct, key: "wrong", hub, WebSocket });
+  const early = AbortSignal.abort();
+  return {
+    numbered: await numbered(client, cut, batches),
+    wrongKey: await refused(first(stranger.listen())),
+    wrongPublish: await refused(plain.publish({ topic: "container.craeted" })),
+    wrongJob: await refused(plain.job("no/job")),
+    wrongTopics: await refused(first(plain.listen({ topics: ["contaner.created"] }))),
+    wrongAfter: await refused(first(plain.listen({ after: "nonsense" }))),
+    aborted: (await first(plain.listen({ signal: early }))) ?? "ended",
+    unreached: await unreached(WebSocket),
+    moved: hub === "hub-moved" ? await moved(plain) : undefined,
+  };
+}
+
+// unreached listens where nobody is, until it has tried three times, and aborts while it waits for an answer or a pause.
+async function unreached(WebSocket) {
+  const abort = new AbortController();
+  const nobody = new Hubrelay({ url: "http://127.0.0.1:9", WebSocket });
+  const pauses = [];
+  const onclose = (_, pause) => pauses.push(pause) === 3 && setTimeout(() => abort.abort());
+  await first(nobody.listen({ signal: abort.signal, onclose, leastPause: 4, mostPause: 8 }));
+  return pauses.map((pause, n) => pause >= [2, 4, 4][n] && pause <= [4, 8, 8][n]);
+}
