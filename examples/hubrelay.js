@@ -260,7 +260,8 @@ class Connection {
       this.#take(data);
     };
     socket.on?.("ping", alive);
-    socket.onerror = () => {}; // says nothing, and is followed by a close
+    // A browser does not say why; Node 20 lets no close follow.
+    socket.onerror = (/** @type {{ message?: string }} */ { message }) => this.end(new Error(message || "the connection failed"));
     socket.onclose = (/** @type {{ code: number, reason: string }} */ { code, reason }) =>
       this.end(new Error(`the connection was closed: ${code} ${reason}`.trim()));
     this.#socket = socket;

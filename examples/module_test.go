@@ -41,6 +41,7 @@ type seen struct {
 	}
 	WrongKey, WrongPublish, WrongJob, WrongTopics, WrongAfter refusal
 
+	Forgotten []string
 	Aborted   string
 	Unreached []bool
 	Moved     *struct {
@@ -93,6 +94,9 @@ func (s *seen) check(t *testing.T, told setting) {
 	}
 	if s.Numbered.Connections <= told.Batches/3 {
 		t.Errorf("%d connections", s.Numbered.Connections)
+	}
+	if want := []string{"container.created", "hubrelay.resync", "container.created"}; !slices.Equal(s.Forgotten, want) {
+		t.Errorf("with a cursor that is forgotten came %q", s.Forgotten)
 	}
 	for code, got := range map[string]refusal{
 		"401.auth-invalid": s.WrongKey, "422.invalid-argument": s.WrongPublish, "404.job": s.WrongJob,

@@ -68,6 +68,22 @@ async function moved(client) {
   }
 }
 
+// forgotten listens at a relay that does not know its own cursor, as one that was set up anew, when the connection was lost.
+async function forgotten({ url, key, hub, cut, WebSocket = globalThis.WebSocket }, publisher) {
+  class Forgetful extends WebSocket {
+    set onmessage(take) {
+      super.onmessage = ({ data }) => take({ data: data.replace(/"cursor":"[^"]*"/, '"cursor":"forgotten"') });
+    }
+  }
+  const topics = [];
+  const onopen = () => publisher.publish({ topic: "container.created" });
+  const client = new Hubrelay({ url, key, hub, WebSocket: Forgetful });
+  for await (const { topic } of client.listen({ onopen, leastPause: 1, mostPause: 1 })) {
+    if (topics.push(topic) === 1) await fetch(cut, { mode: "no-cors" });
+    if (topics.length === 3) return topics;
+  }
+}
+
 async function first(notifications) {
   for await (const notification of notifications) return notification;
 }
@@ -83,19 +99,20 @@ async function refused(doing) {
   }
 }
 
-export async function scenario({ url, direct, key, hub, cut, batches, WebSocket }) {
+export async function scenario(setting) {
+  const { url, direct, key, hub, cut, batches, WebSocket } = setting;
   const client = new Hubrelay({ url, key, hub, WebSocket });
   const plain = new Hubrelay({ url: direct, key, hub, WebSocket });
   const stranger = new Hubrelay({ url: direct, key: "wrong", hub, WebSocket });
-  const early = AbortSignal.abort();
   return {
     numbered: await numbered(client, cut, batches),
+    forgotten: await forgotten(setting, plain),
     wrongKey: await refused(first(stranger.listen())),
     wrongPublish: await refused(plain.publish({ topic: "container.craeted" })),
     wrongJob: await refused(plain.job("no/job")),
     wrongTopics: await refused(first(plain.listen({ topics: ["contaner.created"] }))),
     wrongAfter: await refused(first(plain.listen({ after: "nonsense" }))),
-    aborted: (await first(plain.listen({ signal: early }))) ?? "ended",
+    aborted: (await first(plain.listen({ signal: AbortSignal.abort() }))) ?? "ended",
     unreached: await unreached(WebSocket),
     moved: hub === "hub-moved" ? await moved(plain) : undefined,
   };
