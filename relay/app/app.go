@@ -238,6 +238,7 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 	})
 	p.start(ctx, "tokens", tokens.Run)
 	a.ready.set(b.Ready)
+	p.start(ctx, "memory", func(ctx context.Context) error { return followWaves(ctx, clients) })
 	// They stop side by side: nobody may connect any more, and who is connected is told to go.
 	p.start(ctx, "clients", together([]run{
 		{"public listener", server.Run},
