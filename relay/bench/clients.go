@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -10,8 +11,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // playClients opens many connections and counts the frames that come, as cheaply as can be: the sockets stand outside
@@ -21,16 +25,25 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	address := flags.String("address", "", "where to connect")
 	n := flags.Int("n", 0, "how many")
 	plain := flags.Bool("plain", false, "no websocket handshake")
+	hubs := flags.Int("hubs", 1, "over how many hubs they are spread")
+	often := flags.Duration("often", 50*time.Millisecond, "how often the sockets are emptied")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	all := make([]*client, 0, *n)
-	for range *n {
-		c, err := connect(*address, *plain)
-		if err != nil {
-			return fmt.Errorf("client %d: %w", len(all)+1, err)
-		}
-		all = append(all, c)
+	all := make([]*client, *n)
+	connecting, _ := errgroup.WithContext(context.Background())
+	connecting.SetLimit(connectAtOnce)
+	for i := range all {
+		connecting.Go(func() error {
+			var err error
+			if all[i], err = connect(*address, hubOf(i%*hubs), *plain); err != nil {
+				return fmt.Errorf("client %d: %w", i+1, err)
+			}
+			return nil
+		})
+	}
+	if err := connecting.Wait(); err != nil {
+		return err
 	}
 	fmt.Println("ready")
 
@@ -41,7 +54,7 @@ func playClients(lines *bufio.Scanner, args []string) error {
 			asked <- struct{}{}
 		}
 	}()
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(*often)
 	defer tick.Stop()
 	buf := make([]byte, 256<<10)
 	for {
@@ -68,6 +81,17 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	}
 }
 
+// connectAtOnce is how many clients connect at a time.
+const connectAtOnce = 16
+
+// hubOf names the hubs that clients are spread over; the first is the bench's own.
+func hubOf(i int) string {
+	if i == 0 {
+		return benchHub
+	}
+	return "hub-" + strconv.Itoa(i)
+}
+
 // client is one connection that counts complete text frames.
 type client struct {
 	fd            int
@@ -77,7 +101,7 @@ type client struct {
 	skip   int    // bytes of its payload that are still to come
 }
 
-func connect(address string, plain bool) (*client, error) {
+func connect(address, hub string, plain bool) (*client, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil, err
@@ -85,7 +109,7 @@ func connect(address string, plain bool) (*client, error) {
 	defer func() { _ = conn.Close() }()
 	var early []byte
 	if !plain {
-		if early, err = upgrade(conn, address); err != nil {
+		if early, err = upgrade(conn, address, hub); err != nil {
 			return nil, err
 		}
 	}
@@ -107,8 +131,8 @@ func connect(address string, plain bool) (*client, error) {
 }
 
 // upgrade asks for a token and opens the websocket; it returns what came right behind the handshake.
-func upgrade(conn net.Conn, address string) ([]byte, error) {
-	token, err := askToken(address)
+func upgrade(conn net.Conn, address, hub string) ([]byte, error) {
+	token, err := askToken(address, hub)
 	if err != nil {
 		return nil, err
 	}
@@ -135,13 +159,13 @@ func upgrade(conn net.Conn, address string) ([]byte, error) {
 	}
 }
 
-func askToken(address string) (string, error) {
+func askToken(address, hub string) (string, error) {
 	req, err := http.NewRequest(http.MethodGet, "http://"+address+path, http.NoBody)
 	if err != nil {
 		return "", err
 	}
 	req.Header.Set("Authorization", "Bearer "+benchKey)
-	req.Header.Set("X-Hub-Id", benchHub)
+	req.Header.Set("X-Hub-Id", hub)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return "", err

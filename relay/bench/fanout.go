@@ -8,115 +8,152 @@ import (
 	"time"
 )
 
-const (
-	fanClients  = 500
-	fanEvery    = 5 * time.Millisecond // 200 messages a second
-	fanMessages = 2000                 // so ten seconds
-)
+const fanClients = 500
 
-// measureFanout compares the CPU time of a delivery with that of a loop that does one write for each message and
-// client. The loop runs before and after the daemon, so that a machine that gets busier weighs on both.
+// load is what is sent to how many clients.
+type load struct {
+	clients, messages int
+	every             time.Duration
+}
+
+func (l load) deliveries() int { return l.clients * l.messages }
+
+// perDelivery is CPU microseconds.
+func (l load) perDelivery(cpu time.Duration) float64 {
+	return float64(cpu) / float64(time.Microsecond) / float64(l.deliveries())
+}
+
+// measureFanout compares the CPU time of a delivery with that of a loop that does one write for each message and client.
 func measureFanout(ctx context.Context, r *rig) ([]row, error) {
-	var relay, size float64
-	before, err := floorCost(ctx, len(event)+4)
-	if err != nil {
-		return nil, fmt.Errorf("one write each: %w", err)
-	}
-	err = r.withDaemon(ctx, "", func(d *daemon) error {
-		relay, size, err = d.fanoutCost(ctx)
-		return err
-	})
+	seldom := load{fanClients, 200, 50 * time.Millisecond}
+	often := load{fanClients, 2000, 5 * time.Millisecond}
+	few, err := r.fanout(ctx, "fan-out, 500 clients, 20 messages/s", seldom)
 	if err != nil {
 		return nil, err
 	}
-	after, err := floorCost(ctx, int(size))
+	many, err := r.fanout(ctx, "fan-out, 500 clients, 200 messages/s", often)
 	if err != nil {
-		return nil, fmt.Errorf("one write each: %w", err)
+		return nil, err
 	}
-	fmt.Fprintf(os.Stderr, "fan-out: frames of %.0f bytes, %d clients, %d messages; the bare loop took %.2f and %.2f us\n",
-		size, fanClients, fanMessages, before, after)
-	floor := (before + after) / 2
-	return []row{
-		newRow("fan-out, 500 clients, 200 messages/s", relay, "us CPU/delivery", "one write each", floor).ratioAtMost(1.3),
-	}, nil
+	rows := []row{few.ratioAtMost(1.25), many.ratioAtMost(1.25)}
+	gathered, _, err := r.fanoutCost(ctx, "websocket: {gather: 20ms}", often)
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, newRow("the same, websocket.gather 20ms", gathered, many.Unit, "without", many.Measured).ratioAtMost(0.8))
+	return rows, nil
 }
 
-// fanoutCost returns the daemon's CPU microseconds for each delivery, and the size of a frame.
-func (d *daemon) fanoutCost(ctx context.Context) (cost, size float64, err error) {
-	clients, err := startClients(ctx, d.listen)
+// fanout runs the loop before and after the daemon, so that a machine that gets busier weighs on both.
+func (r *rig) fanout(ctx context.Context, what string, l load) (row, error) {
+	before, err := floorCost(ctx, l, len(event)+4)
 	if err != nil {
-		return 0, 0, err
+		return row{}, fmt.Errorf("one write each: %w", err)
 	}
-	defer clients.stop()
+	relay, size, err := r.fanoutCost(ctx, "", l)
+	if err != nil {
+		return row{}, err
+	}
+	after, err := floorCost(ctx, l, size)
+	if err != nil {
+		return row{}, fmt.Errorf("one write each: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "%s: frames of %d bytes; the bare loop took %.2f and %.2f us\n", what, size, before, after)
+	return newRow(what, relay, "us CPU/delivery", "one write each", (before+after)/2), nil
+}
+
+// fanoutCost returns a daemon's CPU microseconds for each delivery, and the size of a frame.
+func (r *rig) fanoutCost(ctx context.Context, more string, l load) (cost float64, size int, err error) {
+	err = r.withDaemon(ctx, more, func(d *daemon) error {
+		clients, err := startClients(ctx, d.listen, l.clients)
+		if err != nil {
+			return err
+		}
+		defer clients.stop()
+		var bytes int
+		used, err := cpuOf(d.cmd.Process.Pid, func() error {
+			if err := d.publishPaced(l); err != nil {
+				return err
+			}
+			bytes, err = clients.arrived(ctx, l.deliveries())
+			return err
+		})
+		cost, size = l.perDelivery(used), bytes/l.deliveries()
+		return err
+	})
+	return cost, size, err
+}
+
+func (d *daemon) publishPaced(l load) error {
 	publisher, err := dialHTTP(d.listen)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer publisher.close()
 	one := request("application/json", []byte(event))
-	before, err := cpuTime(d.cmd.Process.Pid)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := paced(fanMessages, fanEvery, func() error { return publisher.post(one) }); err != nil {
-		return 0, 0, err
-	}
-	bytes, err := clients.arrived(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	after, err := cpuTime(d.cmd.Process.Pid)
-	if err != nil {
-		return 0, 0, err
-	}
-	return perDelivery(after - before), float64(bytes) / (fanClients * fanMessages), nil
+	return paced(l.messages, l.every, func() error { return publisher.post(one) })
 }
 
-func perDelivery(cpu time.Duration) float64 {
-	return float64(cpu) / float64(time.Microsecond) / (fanClients * fanMessages)
+// cpuOf is what a process used while do ran.
+func cpuOf(pid int, do func() error) (time.Duration, error) {
+	before, err := cpuTime(pid)
+	if err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	after, err := cpuTime(pid)
+	return after - before, err
 }
 
 // floorCost is the same for the bare loop, with frames of that size.
-func floorCost(ctx context.Context, size int) (float64, error) {
+func floorCost(ctx context.Context, l load, size int) (float64, error) {
+	var used time.Duration
+	err := withFloor(ctx, l, size, func(server *part, clients listeners) error {
+		var err error
+		used, err = cpuOf(server.cmd.Process.Pid, func() error {
+			if _, err := server.ask("go"); err != nil {
+				return err
+			}
+			_, err := clients.arrived(ctx, l.deliveries())
+			return err
+		})
+		return err
+	})
+	return l.perDelivery(used), err
+}
+
+// withFloor connects clients to the bare loop, which waits for "go".
+func withFloor(ctx context.Context, l load, size int, measure func(*part, listeners) error) error {
 	server, err := startRole(ctx, roleFloor)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer server.stop()
 	address, err := server.line()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if err := server.tell(fanClients, fanMessages, fanEvery.Nanoseconds(), size); err != nil {
-		return 0, err
+	if err := server.tell(l.clients, l.messages, l.every.Nanoseconds(), size); err != nil {
+		return err
 	}
-	clients, err := startClients(ctx, address, "-plain")
+	clients, err := startClients(ctx, address, l.clients, "-plain")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer clients.stop()
 	if _, err := server.line(); err != nil { // connected
-		return 0, err
+		return err
 	}
-	before, err := cpuTime(server.cmd.Process.Pid)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := server.ask("go"); err != nil {
-		return 0, err
-	}
-	if _, err := clients.arrived(ctx); err != nil {
-		return 0, err
-	}
-	after, err := cpuTime(server.cmd.Process.Pid)
-	return perDelivery(after - before), err
+	return measure(server, clients)
 }
 
 // listeners is the process that holds the clients.
 type listeners struct{ *part }
 
-func startClients(ctx context.Context, address string, more ...string) (listeners, error) {
-	p, err := startRole(ctx, roleClients, append([]string{"-address", address, "-n", strconv.Itoa(fanClients)}, more...)...)
+func startClients(ctx context.Context, address string, n int, more ...string) (listeners, error) {
+	p, err := startRole(ctx, roleClients, append([]string{"-address", address, "-n", strconv.Itoa(n)}, more...)...)
 	if err != nil {
 		return listeners{}, err
 	}
@@ -127,9 +164,9 @@ func startClients(ctx context.Context, address string, more ...string) (listener
 	return listeners{p}, nil
 }
 
-// arrived waits until every message has come to every client, and returns their bytes.
-func (l listeners) arrived(ctx context.Context) (bytes int, err error) {
-	err = until(ctx, 10*time.Second, func() error {
+// arrived waits until so many frames have come in all, and returns their bytes.
+func (l listeners) arrived(ctx context.Context, want int) (bytes int, err error) {
+	err = until(ctx, 20*time.Second, func() error {
 		answer, err := l.ask("report")
 		if err != nil {
 			return err
@@ -138,8 +175,8 @@ func (l listeners) arrived(ctx context.Context) (bytes int, err error) {
 		if _, err := fmt.Sscan(answer, &frames, &bytes); err != nil {
 			return err
 		}
-		if frames != fanClients*fanMessages {
-			return fmt.Errorf("%d of %d deliveries have arrived", frames, fanClients*fanMessages)
+		if frames != want {
+			return fmt.Errorf("%d of %d deliveries have arrived", frames, want)
 		}
 		return nil
 	})

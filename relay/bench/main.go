@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-const wholeRun = 420 * time.Second
+const wholeRun = 540 * time.Second
 
 func main() {
 	// The program starts itself again for the parts that need a process of their own.
@@ -47,6 +47,8 @@ var measurements = []measurement{
 	{"subscriber", measureSubscriber},
 	{"publish", measurePublish},
 	{"fanout", measureFanout},
+	{"burst", measureBurst},
+	{"crowd", measureCrowd},
 	{"webhook", measureWebhook},
 	{"many", measureMany},
 	{"hang", measureHang},
@@ -59,7 +61,7 @@ var measurements = []measurement{
 func bench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, webhook, many, hang, parked, plugin, migrate, copy (default: all)")
+	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, burst, crowd, webhook, many, hang, parked, plugin, migrate, copy (default: all)")
 	jsonFile := flags.String("json", "", "also write the table to this file as JSON")
 	if err := flags.Parse(args); err != nil {
 		return err
