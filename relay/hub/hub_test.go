@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait of these tests; nothing waits that long unless it fails.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // counter is an Observer that keeps how each connection ended.
 type counter struct {
