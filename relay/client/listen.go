@@ -78,7 +78,9 @@ func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.No
 				return
 			}
 			if l.stale(err) {
-				l.cursor = ""
+				if l.cursor = ""; !yield(c.resync(), nil) {
+					return
+				}
 			} else if l.permanent(err) {
 				yield(relay.Notification{}, err)
 				return
@@ -252,6 +254,17 @@ func (c *Client) dialer() *websocket.Dialer {
 		d.TLSClientConfig.NextProtos = []string{"http/1.1"} // the transport adds h2, which cannot upgrade
 	}
 	return d
+}
+
+// resync is what a server sends where it cannot go on behind a cursor that it knows.
+func (c *Client) resync() relay.Notification {
+	n := relay.Notification{Topic: "hubrelay.resync", Hub: c.Hub}
+	n.Data, _ = json.Marshal(relay.Envelope{
+		Topic:   n.Topic,
+		Object:  relay.Object{State: "gap", Error: "the relay does not know the cursor any more; look at how things are now"},
+		Context: relay.Context{HubID: c.Hub, Environments: []string{}, DNSZones: []string{}, Clusters: []string{}, Containers: []string{}},
+	}) // plain strings never fail
+	return n
 }
 
 // stale tells whether the server refuses the cursor that it gave itself, since it was set up anew meanwhile.
