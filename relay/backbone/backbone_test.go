@@ -13,7 +13,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// A pool whose server is gone looks each second whether it was closed.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // open connects to s and closes with the test.
 func open(t testing.TB, s *redistest.Server, o Options) *Backbone {

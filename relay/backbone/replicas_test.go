@@ -2,6 +2,7 @@ package backbone
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -12,13 +13,18 @@ import (
 // startPair starts a primary and a replica that has caught up.
 func startPair(t *testing.T) (primary, replica *redistest.Server) {
 	t.Helper()
-	port := freePort(t)
+	return startPairOn(t, freePort(t))
+}
+
+// startPairOn is startPair with the primary's port.
+func startPairOn(t *testing.T, port string) (primary, replica *redistest.Server) {
+	t.Helper()
 	primary = redistest.Start(t, "--port", port, "--repl-diskless-sync-delay", "0")
-	replica = redistest.Start(t, "--replicaof", "127.0.0.1", port)
-	c := adminOf(t, replica)
-	eventually(t, "the replica follows", func() bool {
+	replica = redistest.Start(t, "--port", freePort(t), "--replicaof", "127.0.0.1", port)
+	c := adminOf(t, primary)
+	eventually(t, "the replica follows", func() bool { // WAIT counts it from its first acknowledgement on
 		info, err := c.Info(t.Context(), "replication").Result()
-		return err == nil && infoField(info, "master_link_status") == "up"
+		return err == nil && strings.Contains(info, "state=online")
 	})
 	return primary, replica
 }

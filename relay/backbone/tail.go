@@ -42,6 +42,10 @@ type tail struct {
 	gap bool
 	// deleted is the newest deletion that was reported.
 	deleted string
+	// last is the id of the notification at pos, empty where that is not known, and server the history it was read from.
+	last, server string
+	// checked is when the position was compared with the log last.
+	checked time.Time
 	// connects is the number of reader connections when the position was checked last.
 	connects int64
 }
@@ -89,15 +93,20 @@ func (t *tail) step(ctx context.Context) error {
 		t.pos = pos
 	}
 	// A new connection may lead to a server that has lost something, and a late reader may have been overtaken.
-	if now := t.b.connects.Load(); t.connects != now {
+	if now := t.b.connects.Load(); t.connects != now || time.Since(t.checked) > tailBlock {
 		if err := t.check(ctx); err != nil {
 			return err
 		}
-		t.connects = now
+		t.connects, t.checked = now, time.Now()
 	}
+	before := t.b.connects.Load()
 	entries, err := t.read(ctx)
 	if err != nil {
 		return err
+	}
+	if t.b.connects.Load() != before {
+		t.connects = -1
+		return nil // they may come from another server: first see whether it has our position
 	}
 	start := time.Now()
 	if len(entries) > 0 {
@@ -106,7 +115,9 @@ func (t *tail) step(ctx context.Context) error {
 		if t.added >= 0 {
 			t.added += int64(len(entries))
 		}
-		t.report(Batch{Prev: prev, Last: t.pos, Notifications: notificationsOf(entries)})
+		list := notificationsOf(entries)
+		t.last = list[len(list)-1].ID
+		t.report(Batch{Prev: prev, Last: t.pos, Notifications: list})
 	}
 	if len(entries) == 0 || len(entries) == tailCount || time.Since(start) > tailBlock {
 		t.connects = -1
@@ -132,59 +143,6 @@ func (t *tail) read(ctx context.Context) ([]streamEntry, error) {
 		return nil, err
 	}
 	return onlyStream(reply)
-}
-
-// check compares the position with what the log is now.
-func (t *tail) check(ctx context.Context) error {
-	info, err := t.b.streamInfo(ctx, t.key)
-	if err != nil {
-		return err
-	}
-	switch order := CompareCursors(info.last, t.pos); {
-	case order < 0:
-		t.b.log.WarnContext(ctx, "the log was set back, entries are lost", "partition", t.partition, "position", t.pos, "last", info.last)
-		prev := t.pos
-		t.pos, t.added, t.gap, t.deleted = info.last, info.added, true, begin
-		t.report(Batch{Prev: prev, Last: t.pos})
-		return nil
-	case order == 0:
-		t.added = info.added
-		return nil
-	}
-	if !t.gap && t.lost(info) {
-		t.gap = true
-		t.b.log.WarnContext(ctx, "entries left the log unread", "partition", t.partition, "position", t.pos, "first", info.first)
-		t.added = -1
-		if info.added >= 0 {
-			t.added = info.added - info.length
-		}
-	}
-	if t.gap && info.length == 0 {
-		prev := t.pos
-		t.pos, t.added = info.last, info.added
-		t.report(Batch{Prev: prev, Last: t.pos})
-	}
-	return nil
-}
-
-// lost tells whether entries behind the position are gone, given a log that goes on behind it.
-func (t *tail) lost(info streamInfo) bool {
-	if t.added >= 0 && info.added >= 0 && info.added < t.added {
-		return true // the log was set back, and has been written to since
-	}
-	if CompareCursors(info.deleted, t.pos) > 0 && CompareCursors(info.deleted, t.deleted) > 0 {
-		t.deleted = info.deleted
-		return true
-	}
-	if info.length > 0 && CompareCursors(info.first, t.pos) <= 0 {
-		return false
-	}
-	if t.added >= 0 && info.added >= 0 {
-		return info.added-info.length > t.added
-	}
-	// The entry at the position has left the log: what followed it may have left too. From the very beginning nobody
-	// can have missed anything.
-	return t.pos != begin
 }
 
 // Range returns up to count notifications behind a position in a partition's log.
@@ -229,10 +187,14 @@ type streamInfo struct {
 }
 
 func (b *Backbone) streamInfo(ctx context.Context, key string) (streamInfo, error) {
+	return streamInfoFrom(ctx, b.commands, key)
+}
+
+func streamInfoFrom(ctx context.Context, c writer, key string) (streamInfo, error) {
 	info := streamInfo{last: begin, first: begin, deleted: begin, added: -1}
 	cmd := redis.NewSliceCmd(ctx, "XINFO", "STREAM", key)
 	cmd.SetFirstKeyPos(2)
-	_ = b.commands.Process(ctx, cmd)
+	_ = c.Process(ctx, cmd)
 	reply, err := cmd.Result()
 	if err != nil {
 		if redis.HasErrorPrefix(err, "no such key") {
@@ -260,7 +222,7 @@ func (b *Backbone) streamInfo(ctx context.Context, key string) (streamInfo, erro
 		}
 	}
 	if !known && info.length > 0 { // miniredis
-		first, err := b.commands.XRangeN(ctx, key, "-", "+", 1).Result()
+		first, err := c.XRangeN(ctx, key, "-", "+", 1).Result()
 		if err != nil {
 			return info, err
 		}

@@ -3,9 +3,13 @@ package backbone
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -232,5 +236,73 @@ func FuzzCursor(f *testing.F) {
 		if CompareCursors(s, s) != 0 {
 			t.Errorf("%q differs from itself", s)
 		}
+	})
+}
+
+// A replica that took over may lack what was read, and be beyond that place again by the time anybody looks: only the
+// entry at the position tells.
+func TestTailNoticesAPromotedReplicaThatWasBehind(t *testing.T) {
+	t.Parallel()
+	for _, behind := range []bool{false, true} {
+		t.Run(fmt.Sprintf("behind=%t", behind), func(t *testing.T) {
+			t.Parallel()
+			primary, replica := startPair(t)
+			var target atomic.Pointer[redistest.Server]
+			target.Store(primary)
+			b := openURL(t, Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", target.Load().Socket)
+			}})
+			r := follow(t, b, begin)
+			mustAppend(t, b, notes("h", 1, 10)...)
+			eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
+			promoted := adminOf(t, replica)
+			eventually(t, "the first replicated", func() bool { return promoted.XLen(t.Context(), b.keys.Log(0)).Val() == 10 })
+			seen, gaps := 10, 0
+			if behind {
+				if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+					t.Fatal(err)
+				}
+				mustAppend(t, b, notes("h", 11, 15)...)
+				seen, gaps = 15, 1
+				eventually(t, "what is lost seen", func() bool { n, _ := r.count(); return n == 15 })
+			} else if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+				t.Fatal(err)
+			}
+			for i := 101; i <= 120; i++ { // more than was lost, and later
+				if err := promoted.Do(t.Context(), addArgs(b.keys.Log(0), new(note("h", i)))...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			target.Store(replica)
+			primary.Kill()
+			eventually(t, "the rest seen", func() bool { n, _ := r.count(); return n == seen+20 })
+			mustAppend(t, b, note("h", 121))
+			eventually(t, "all seen", func() bool { n, g := r.count(); return n == seen+21 && g == gaps })
+		})
+	}
+}
+
+// Traffic that never stops must not hide that the log was begun anew.
+func TestTailNoticesAFlushBelowTraffic(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{})
+	r := follow(t, b, "0-0")
+	mustAppend(t, b, notes("h", 1, 10)...)
+	eventually(t, "all seen", func() bool { n, _ := r.count(); return n == 10 })
+	_, err := b.Commands().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.FlushAll(t.Context())
+		for i := range 30 {
+			p.Do(t.Context(), addArgs(b.keys.Log(0), new(note("h", 11+i)))...)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 100
+	eventually(t, "the gap seen", func() bool {
+		i++
+		mustAppend(t, b, note("h", i))
+		_, g := r.count()
+		return g == 1
 	})
 }
