@@ -103,7 +103,7 @@ type Notifications struct {
 
 // Auth says who may connect and publish.
 type Auth struct {
-	TokenTTL time.Duration `koanf:"token_ttl" doc:"How long a token may wait for its websocket, 1s to 1h."`
+	TokenTTL time.Duration `koanf:"token_ttl" doc:"How long a token may wait for its stream, 1s to 1h; that of an event stream is good for as long after its end."`
 	Keys     []Key         `koanf:"keys" doc:"The API keys; make one with hubrelay keys new."`
 }
 

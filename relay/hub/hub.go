@@ -92,7 +92,7 @@ func (noObserver) Disconnected(Ending) {}
 func (noObserver) TurnedAway(Limit)    {}
 func (noObserver) Queued(int, int)     {}
 
-// Hub holds the websocket clients of one node. All its methods may be called concurrently.
+// Hub holds the clients of one node. All its methods may be called concurrently.
 type Hub struct {
 	opts     Options
 	upgrader websocket.Upgrader
