@@ -17,8 +17,8 @@ func TestDestinationFull(t *testing.T) {
 	if err := syscall.Mount("tmpfs", r.b, "tmpfs", 0, "size=8m"); err != nil {
 		t.Skip("mount: ", err)
 	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(r.b, 0); err != nil {
+	t.Cleanup(func() { // detached, since a process that another test is starting has our files open for a moment
+		if err := syscall.Unmount(r.b, syscall.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
@@ -40,7 +40,7 @@ func TestInstanceIsAMount(t *testing.T) {
 	if err := syscall.Mount("tmpfs", home, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skip("mount: ", err)
 	}
-	t.Cleanup(func() { must(t, syscall.Unmount(home, 0)) })
+	t.Cleanup(func() { must(t, syscall.Unmount(home, syscall.MNT_DETACH)) })
 	r.write("i/file", "contents")
 	err := r.d.Migrate(t.Context(), r.m, r.report)
 	if err == nil || !strings.Contains(err.Error(), "is a mount of its own") || r.read("i/file") != "contents" {
@@ -106,7 +106,7 @@ func TestMountedMeanwhile(t *testing.T) {
 		t.Errorf("kept %q, %v", kept, err)
 	}
 	for _, path := range kept {
-		must(t, syscall.Unmount(path, 0))
+		must(t, syscall.Unmount(path, syscall.MNT_DETACH))
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "precious" {
 		t.Errorf("the mounted folder holds %q, %v", text, err)
