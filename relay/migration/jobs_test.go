@@ -211,8 +211,9 @@ func TestServersHaveTurns(t *testing.T) {
 	for i := range ids {
 		ids[i] = s.migrate(i, "s2")
 	}
+	var stops []func()
 	for _, name := range []string{"w1", "w2"} {
-		s.work(b, name, d, nil)
+		stops = append(stops, s.work(b, name, d, nil))
 	}
 	for _, id := range ids {
 		if j := s.over(id); j.State != relay.JobCompleted {
@@ -221,6 +222,9 @@ func TestServersHaveTurns(t *testing.T) {
 	}
 	if most != 2 {
 		t.Errorf("%d ran at once, want 2", most)
+	}
+	for _, stop := range stops { // a turn is given up behind the end of its job
+		stop()
 	}
 	if n := b.Commands().HLen(t.Context(), b.Keys().Turns()).Val(); n != 0 {
 		t.Errorf("%d turns are left", n)
