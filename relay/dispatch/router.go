@@ -167,6 +167,16 @@ type quiet struct{ watermill.LoggerAdapter }
 
 func (quiet) Trace(string, watermill.LogFields) {}
 
+// Error takes it for no error that the subscription has ended: at a stop that may be a moment before the router's context
+// ends, and else the Router subscribes anew.
+func (q quiet) Error(msg string, err error, fields watermill.LogFields) {
+	if err != nil && err.Error() == "all router handlers stopped" {
+		q.Debug(msg, fields)
+		return
+	}
+	q.LoggerAdapter.Error(msg, err, fields)
+}
+
 func (q quiet) With(fields watermill.LogFields) watermill.LoggerAdapter {
 	return quiet{q.LoggerAdapter.With(fields)}
 }
