@@ -1,5 +1,14 @@
 package relay
 
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+)
+
+// TopicResync is of the message that a client of the stream gets where it may have missed something; see [Resync].
+const TopicResync = OperationalPrefix + "resync"
+
 // The relay's own topics.
 const (
 	TopicSinkDisabled      = OperationalPrefix + "sink.disabled"
@@ -15,6 +24,29 @@ func OperationalTopics() []TopicInfo {
 		{TopicSinkRecovered, "A sink that was disabled is enabled again."},
 		{TopicDeadLetterCreated, "A delivery was given up and became a dead letter."},
 	}
+}
+
+// Resync returns the notification that tells a client of the stream that it may have missed something: it should look at
+// how things are now. It concerns the hub or, where that is empty, the account; both are empty, or the account is *, for a
+// client that reads them all.
+func Resync(hub, account, why string) []byte {
+	if hub != "" || account == "*" {
+		account = ""
+	}
+	var id [12]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	none := []string{}
+	data, _ := json.Marshal(struct {
+		Envelope
+		Flags any `json:"flags"`
+	}{
+		Envelope: Envelope{
+			Topic:   TopicResync,
+			Object:  Object{ID: hex.EncodeToString(id[:]), State: "gap", Error: why},
+			Context: Context{HubID: hub, AccountID: account, Environments: none, DNSZones: none, Clusters: none, Containers: none},
+		},
+	}) // strings only
+	return data
 }
 
 func operationalNames() []string {

@@ -28,14 +28,7 @@ const (
 )
 
 func (a *API) migrate(w http.ResponseWriter, r *http.Request, names []string) *relay.Error {
-	key, refused := a.key(r)
-	if refused != nil {
-		return refused
-	}
-	if refused := key.Require(auth.CapabilityMigrate); refused != nil {
-		return refused
-	}
-	c, refused := caller(r, key, "the hub of the instance")
+	key, hub, refused := a.writer(r, auth.CapabilityMigrate, "the hub of the instance")
 	if refused != nil {
 		return refused
 	}
@@ -52,7 +45,7 @@ func (a *API) migrate(w http.ResponseWriter, r *http.Request, names []string) *r
 	}
 	defer done()
 	task, err := a.opt.Migrations.Migrate(r.Context(), migration.Request{
-		Caller: c, Container: names[0], Instance: names[1],
+		Caller: caller(key, hub), Container: names[0], Instance: names[1],
 		ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeat, Body: b.buf,
 	})
 	return a.data(w, r, http.StatusAccepted, task, err)
@@ -82,11 +75,11 @@ func (a *API) reader(r *http.Request) (migration.Caller, *relay.Error) {
 	if refused != nil {
 		return migration.Caller{}, refused
 	}
-	c, refused := caller(r, key, "the hub to look in")
+	hub, refused := namedHub(r, key, "the hub to look in")
 	if refused != nil {
 		return migration.Caller{}, refused
 	}
-	return c, a.enabled()
+	return caller(key, hub), a.enabled()
 }
 
 func (a *API) enabled() *relay.Error {
@@ -96,12 +89,22 @@ func (a *API) enabled() *relay.Error {
 	return nil
 }
 
-func caller(r *http.Request, key *auth.Key, what string) (migration.Caller, *relay.Error) {
+// writer returns the key, which must have the capability, and the hub in which it is to be used.
+func (a *API) writer(r *http.Request, capability, what string) (*auth.Key, string, *relay.Error) {
+	key, refused := a.key(r)
+	if refused != nil {
+		return nil, "", refused
+	}
+	if refused := key.Require(capability); refused != nil {
+		return nil, "", refused
+	}
 	hub, refused := namedHub(r, key, what)
+	return key, hub, refused
+}
+
+func caller(key *auth.Key, hub string) migration.Caller {
 	grant := key.Grant(hub)
-	return migration.Caller{
-		KeyName: key.Name, Hub: hub, Sees: func(account string) bool { return grant.Allows(hub, account) },
-	}, refused
+	return migration.Caller{KeyName: key.Name, Hub: hub, Sees: func(account string) bool { return grant.Allows(hub, account) }}
 }
 
 // namedHub returns X-Hub-Id, which must be there and be of a hub that the key opens.

@@ -31,14 +31,7 @@ const (
 type body struct{ buf []byte }
 
 func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
-	key, refused := a.key(r)
-	if refused != nil {
-		return refused
-	}
-	if refused := key.Require(auth.CapabilityPublish); refused != nil {
-		return refused
-	}
-	id, refused := namedHub(r, key, "the hub to publish in")
+	key, id, refused := a.writer(r, auth.CapabilityPublish, "the hub to publish in")
 	if refused != nil {
 		return refused
 	}

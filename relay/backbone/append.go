@@ -3,6 +3,7 @@ package backbone
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,8 +14,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// idempotencyTime is how long a key is remembered (DESIGN, "Publishing").
-const idempotencyTime = 10 * time.Minute
+// IdempotencyTime is how long an idempotency key is remembered (DESIGN, "Publishing").
+const IdempotencyTime = 10 * time.Minute
+
+// ScopedKey makes one idempotency key of several parts, its owner among them, so that no two lists of parts give the same.
+func ScopedKey(parts ...string) string {
+	h := sha256.New()
+	var size [8]byte
+	for _, part := range parts {
+		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
+		h.Write(size[:])
+		h.Write([]byte(part))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
 
 // Append is a request to store notifications of one hub.
 type Append struct {
@@ -91,7 +104,7 @@ func (b *Backbone) appendOnce(ctx context.Context, partition int, a Append) ([]s
 	sum := sha256.Sum256([]byte(a.Key))
 	keys := []string{b.keys.Log(partition), b.keys.Idempotency(partition, hex.EncodeToString(sum[:16]))}
 	args := make([]any, 0, 3+5*len(a.Notifications))
-	args = append(args, a.Digest, idempotencyTime.Milliseconds(), len(a.Notifications))
+	args = append(args, a.Digest, IdempotencyTime.Milliseconds(), len(a.Notifications))
 	for i := range a.Notifications {
 		n := &a.Notifications[i]
 		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))

@@ -97,7 +97,7 @@ func (b *Backbone) AppendInbox(ctx context.Context, partition int, entries []Inb
 	}
 	position := b.keys.InboxPosition(partition)
 	keys := []string{b.keys.Log(partition), position}
-	args := []any{idempotencyTime.Milliseconds(), ""}
+	args := []any{IdempotencyTime.Milliseconds(), ""}
 	for i := range entries {
 		e := &entries[i]
 		n := &e.Notification

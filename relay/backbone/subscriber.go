@@ -264,6 +264,12 @@ func (s *Subscriber) Close() error {
 // given is the idle time of an entry that was given back, by which it is due for the next XAUTOCLAIM of any node.
 const given = 24 * time.Hour
 
+// giveBack is the command that gives entries of a stream back.
+func (s *Subscriber) giveBack(stream string, ids []*string) []any {
+	args := appendIDs([]any{"XCLAIM", stream, s.cfg.Group, s.cfg.Consumer, 0}, ids)
+	return append(args, "IDLE", given.Milliseconds(), "JUSTID")
+}
+
 // giveBackRest gives back what the last reads brought between two give-backs, of which nobody here knows. Where Redis does
 // not answer, another node takes it over a little later.
 func (s *Subscriber) giveBackRest() {
@@ -282,17 +288,16 @@ func (s *Subscriber) giveBackRest() {
 		return nil
 	})
 	for i, stream := range streams {
-		args := []any{"XCLAIM", stream, s.cfg.Group, s.cfg.Consumer, 0}
-		before := len(args)
+		var ids []string
 		for _, p := range pending[i].Val() {
 			if p.Idle < given/2 {
-				args = append(args, p.ID)
+				ids = append(ids, p.ID)
 			}
 		}
-		if len(args) == before {
+		if len(ids) == 0 {
 			continue
 		}
-		if err := s.cfg.Commands.Do(ctx, append(args, "IDLE", given.Milliseconds(), "JUSTID")...).Err(); err != nil {
+		if err := s.cfg.Commands.Do(ctx, s.giveBack(stream, pointers(ids))...).Err(); err != nil {
 			s.cfg.Log.Warn("entries were not given back; another node takes them over in a while", "stream", stream, "error", err)
 		}
 	}

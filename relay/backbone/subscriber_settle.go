@@ -178,8 +178,7 @@ func (a *settler) flush(work *settlement) {
 func (a *settler) store(work *settlement) error {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	cfg := &a.s.cfg
-	pipe := cfg.Commands.Pipeline()
+	pipe := a.s.cfg.Commands.Pipeline()
 	for src, ids := range bySource(work.acks) {
 		a.remove(ctx, pipe, src, ids)
 	}
@@ -187,8 +186,7 @@ func (a *settler) store(work *settlement) error {
 		a.remove(ctx, pipe, d.src, pointers(d.ids))
 	}
 	for src, ids := range bySource(work.releases) {
-		args := appendIDs([]any{"XCLAIM", src.stream, cfg.Group, cfg.Consumer, 0}, ids)
-		pipe.Do(ctx, append(args, "IDLE", given.Milliseconds(), "JUSTID")...)
+		pipe.Do(ctx, a.s.giveBack(src.stream, ids)...)
 	}
 	cmds, err := pipe.Exec(ctx)
 	if err == nil {

@@ -258,13 +258,10 @@ func (c *Client) dialer() *websocket.Dialer {
 
 // resync is what a server sends where it cannot go on behind a cursor that it knows.
 func (c *Client) resync() relay.Notification {
-	n := relay.Notification{Topic: "hubrelay.resync", Hub: c.Hub}
-	n.Data, _ = json.Marshal(relay.Envelope{
-		Topic:   n.Topic,
-		Object:  relay.Object{State: "gap", Error: "the relay does not know the cursor any more; look at how things are now"},
-		Context: relay.Context{HubID: c.Hub, Environments: []string{}, DNSZones: []string{}, Clusters: []string{}, Containers: []string{}},
-	}) // plain strings never fail
-	return n
+	return relay.Notification{
+		Topic: relay.TopicResync, Hub: c.Hub,
+		Data: relay.Resync(c.Hub, "", "the relay does not know the cursor any more; look at how things are now"),
+	}
 }
 
 // stale tells whether the server refuses the cursor that it gave itself, since it was set up anew meanwhile.

@@ -295,7 +295,7 @@ func (r *replay) wants(n *relay.Notification) bool {
 func (r *replay) resync() {
 	text := cursor.Append(nil, r.hub.opts.Partitions, r.line.first, r.at)
 	r.frames, r.size = nil, 0
-	r.add(newFrame(resyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.form, text))
+	r.add(newFrame(relay.Resync(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.form, text))
 	r.feed()
 }
 

@@ -1,10 +1,6 @@
 package hub
 
 import (
-	"crypto/rand"
-	"encoding/hex"
-	"encoding/json"
-
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/cursor"
 )
@@ -14,30 +10,6 @@ const (
 	lostBehindCursor = "some of what followed the cursor is no longer in the log; what still is comes next"
 	lostLive         = "the log has lost notifications before this node read them"
 )
-
-// resyncMessage is the notification that tells a client that it may have missed something: it should look at how things
-// are now.
-func resyncMessage(hub, account, why string) []byte {
-	if account == anyAccount || hub != "" {
-		account = ""
-	}
-	var id [12]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
-	none := []string{}
-	data, _ := json.Marshal(struct {
-		Topic   string       `json:"topic"`
-		Object  relay.Object `json:"object"`
-		Context any          `json:"context"`
-		Flags   any          `json:"flags"`
-	}{
-		Topic:  "hubrelay.resync",
-		Object: relay.Object{ID: hex.EncodeToString(id[:]), State: "gap", Error: why},
-		Context: relay.Context{
-			HubID: hub, AccountID: account, Environments: none, DNSZones: none, Clusters: none, Containers: none,
-		},
-	}) // strings only
-	return data
-}
 
 // resync tells everybody whom a gap in a partition concerns, and moves the lines to where it ends.
 func (h *Hub) resync(f *fanout, b Batch) {
@@ -64,9 +36,9 @@ func (f *fanout) resync(h *Hub, l *line, partition int, at cursor.Position, who 
 	for _, r := range f.touched {
 		var message []byte
 		if r.account {
-			message = resyncMessage("", r.key, lostLive)
+			message = relay.Resync("", r.key, lostLive)
 		} else {
-			message = resyncMessage(r.key, "", lostLive)
+			message = relay.Resync(r.key, "", lostLive)
 		}
 		r.mu.Lock()
 		for _, g := range r.groups {

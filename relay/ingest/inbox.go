@@ -150,7 +150,7 @@ func (in *Inbox) sort(entries []backbone.InboxEntry) (good map[int][]backbone.In
 		}
 		a := backbone.InboxAppend{InboxID: e.ID, Notification: n}
 		if e.Key != "" {
-			a.Key = scopedKey("inbox", n.Hub, e.Key)
+			a.Key = backbone.ScopedKey("inbox", n.Hub, e.Key)
 		}
 		p := keys.Partition(n.Hub)
 		good[p] = append(good[p], a)

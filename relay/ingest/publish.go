@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -64,7 +63,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	}
 	a := backbone.Append{Hub: p.Hub, Notifications: ns}
 	if p.IdempotencyKey != "" {
-		a.Key = scopedKey("http", p.KeyName, p.Hub, p.IdempotencyKey)
+		a.Key = backbone.ScopedKey("http", p.KeyName, p.Hub, p.IdempotencyKey)
 		a.Digest = digest(p)
 	}
 	ids, err := pub.log.Append(ctx, a)
@@ -108,18 +107,6 @@ func keyProblem(key string) string {
 		}
 	}
 	return ""
-}
-
-// scopedKey makes one key of several parts, so that no two lists of parts give the same.
-func scopedKey(parts ...string) string {
-	h := sha256.New()
-	var size [8]byte
-	for _, part := range parts {
-		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
-		h.Write(size[:])
-		h.Write([]byte(part))
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }
 
 // digest tells one request's content from another's. A charset makes no difference.

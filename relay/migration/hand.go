@@ -155,11 +155,11 @@ func (h *hand) run(ctx context.Context) error {
 
 // spoiled ends a job of which nobody knows any more what it was to do.
 func (h *hand) spoiled(ctx context.Context) error {
-	text, err := json.Marshal(h.j.order)
+	text, err := h.j.encode()
 	if err != nil {
-		return fmt.Errorf("encode a job: %w", err)
+		return err
 	}
-	if err := h.apply(ctx, update{fields: []string{"order", string(text)}}); err != nil {
+	if err := h.apply(ctx, update{fields: []string{"order", text}}); err != nil {
 		return err
 	}
 	return h.end(ctx, relay.JobError, "the record of the job in Redis was damaged; look where the instance is, and ask again", "", h.events())
@@ -208,14 +208,14 @@ func (h *hand) start(ctx context.Context, steps []relay.MigrationStep) error {
 	// It may have waited for these to be mended. From here on they stay what they are.
 	h.j.SourceSettings = h.w.settings(h.j.Source, h.j.SourceSettings)
 	h.j.DestinationSettings = h.w.settings(h.j.Destination, h.j.DestinationSettings)
-	order, err := json.Marshal(h.j.order)
+	order, err := h.j.encode()
 	if err != nil {
-		return fmt.Errorf("encode a job: %w", err)
+		return err
 	}
 	e := h.events().job(topicJobChanged, relay.JobRunning, "", h.j.Source).
 		instance(topicInstance, instanceMigrating, "", h.j.Source)
 	h.j.Steps = steps
-	return h.to(ctx, relay.JobRunning, e, update{fields: []string{"steps", string(text), "order", string(order), "started", "@now"}})
+	return h.to(ctx, relay.JobRunning, e, update{fields: []string{"steps", string(text), "order", order, "started", "@now"}})
 }
 
 // migrate calls the driver until the migration is settled.
@@ -276,7 +276,7 @@ func (h *hand) fail(ctx context.Context, err error) error {
 
 // end stores that the job is over. It tries so for a while even where ctx has ended: what the driver has done is done.
 func (h *hand) end(ctx context.Context, state relay.JobState, cause, movedTo string, e *events) error {
-	e.job(topicJobChanged, state, cause, at(movedTo, h.j.Source))
+	e.job(topicJobChanged, state, cause, cmp.Or(movedTo, h.j.Source))
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), errSuperseded) {
 		return context.Cause(ctx)
 	}
@@ -285,13 +285,6 @@ func (h *hand) end(ctx context.Context, state relay.JobState, cause, movedTo str
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(settleTime, stop) })()
 	h.j.Error = cause
 	return h.to(ending, state, e, update{fields: []string{"error", cause, "completed", "@now"}, over: true, movedTo: movedTo})
-}
-
-func at(movedTo, source string) string {
-	if movedTo != "" {
-		return movedTo
-	}
-	return source
 }
 
 // to brings the job into another state, together with its events.

@@ -34,6 +34,14 @@ type order struct {
 	Key string `json:"key,omitempty"`
 }
 
+func (o *order) encode() (string, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return "", fmt.Errorf("encode a job: %w", err)
+	}
+	return string(text), nil
+}
+
 // job is one migration, as it stands.
 type job struct {
 	order

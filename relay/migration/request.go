@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -134,7 +135,7 @@ func object(text []byte, at string, known ...string) (map[string]json.RawMessage
 		return members, nil
 	}
 	for name := range members {
-		if !contains(known, name) {
+		if !slices.Contains(known, name) {
 			hint := "possible are " + strings.Join(known, " and ")
 			if near := relay.Nearest(name, known); near != "" {
 				hint = "did you mean " + near + "?"
@@ -144,15 +145,6 @@ func object(text []byte, at string, known ...string) (map[string]json.RawMessage
 		}
 	}
 	return members, nil
-}
-
-func contains(list []string, name string) bool {
-	for _, s := range list {
-		if s == name {
-			return true
-		}
-	}
-	return false
 }
 
 // str decodes a string that must be there and not be empty.

@@ -2,8 +2,6 @@ package migration
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -62,7 +60,7 @@ func (s *Service) Migrate(ctx context.Context, r Request) (relay.TaskDescriptor,
 	}
 	key, digest := "", ""
 	if r.IdempotencyKey != "" {
-		key, digest = hashed("migrate", r.KeyName, r.Hub, r.IdempotencyKey), hashed(r.Container, r.Instance, string(r.Body))
+		key, digest = backbone.ScopedKey("migrate", r.KeyName, r.Hub, r.IdempotencyKey), backbone.ScopedKey(r.Container, r.Instance, string(r.Body))
 		known, err := s.store.known(ctx, r.Hub, key, digest)
 		if err != nil || known != "" {
 			return relay.TaskDescriptor{Action: actionMigrate, JobID: known}, s.explain(err)
@@ -176,7 +174,7 @@ func (s *Service) explain(err error) error {
 	switch {
 	case err == nil || errors.As(err, &answer) || errors.Is(err, errDamaged):
 		return err
-	case errors.Is(err, errReused):
+	case errors.Is(err, backbone.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
 			"this Idempotency-Key was used for another request within ten minutes; use a new key for every new request")
 	case errors.Is(err, errGone):
@@ -184,13 +182,4 @@ func (s *Service) explain(err error) error {
 	}
 	return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
 		"the relay's Redis does not answer; it may be that the job was stored. Send an Idempotency-Key to make repeats safe"), err)
-}
-
-// hashed makes one key of several parts, so that no two lists of parts give the same.
-func hashed(parts ...string) string {
-	h := sha256.New()
-	for _, part := range parts {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash takes everything
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
 }

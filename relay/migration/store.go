@@ -3,7 +3,6 @@ package migration
 import (
 	"context"
 	_ "embed" // the scripts
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -19,8 +18,6 @@ import (
 const (
 	// rememberJob is how long a job that is over can be looked at.
 	rememberJob = 30 * 24 * time.Hour
-	// rememberKey is how long an idempotency key is remembered (DESIGN, "Publishing").
-	rememberKey = 10 * time.Minute
 	// keptJobs is how many jobs of an instance are listed.
 	keptJobs = 100
 	// workers is the consumer group of the jobs' streams.
@@ -57,7 +54,6 @@ var (
 	errMigrating  = errors.New("the instance is being migrated already")
 	errElsewhere  = errors.New("the instance has moved meanwhile")
 	errGone       = errors.New("the instance has left the inventory")
-	errReused     = errors.New("the idempotency key was used before with another request")
 )
 
 // store is the jobs in Redis. All times are Redis' own. It may be used concurrently.
@@ -78,9 +74,9 @@ type creation struct {
 // create stores a job and returns its id, for a repeat that of the first time. Where the instance is being migrated
 // already, it returns errMigrating and the id of that job.
 func (s *store) create(ctx context.Context, c creation) (string, error) {
-	text, err := json.Marshal(c.order)
+	text, err := c.order.encode()
 	if err != nil {
-		return "", fmt.Errorf("encode a job: %w", err)
+		return "", err
 	}
 	o := &c.order
 	p := s.keys.Partition(o.Hub)
@@ -92,7 +88,7 @@ func (s *store) create(ctx context.Context, c creation) (string, error) {
 		keys = append(keys, s.keys.Idempotency(p, c.key))
 	}
 	args := []any{
-		Field(o.Container, o.Instance), o.Source, o.ID, text, c.digest, rememberKey.Milliseconds(), rememberJob.Milliseconds(), keptJobs,
+		Field(o.Container, o.Instance), o.Source, o.ID, text, c.digest, backbone.IdempotencyTime.Milliseconds(), rememberJob.Milliseconds(), keptJobs,
 	}
 	reply, err := createScript.Run(ctx, s.client, keys, appendEvents(args, c.events)...).StringSlice()
 	if err != nil {
@@ -109,7 +105,7 @@ func (s *store) create(ctx context.Context, c creation) (string, error) {
 	case "elsewhere":
 		return "", errElsewhere
 	case "reused":
-		return "", errReused
+		return "", backbone.ErrKeyReused
 	}
 	return "", errGone
 }
@@ -132,7 +128,7 @@ func (s *store) known(ctx context.Context, hub, key, digest string) (string, err
 		return "", fmt.Errorf("look for an earlier request: %w", err)
 	}
 	if len(text) <= len(digest) || text[:len(digest)+1] != digest+"\n" {
-		return "", errReused
+		return "", backbone.ErrKeyReused
 	}
 	return text[len(digest)+1:], nil
 }
@@ -207,11 +203,9 @@ func (s *store) salvage(ctx context.Context, partition int, id string, fields ma
 		return nil, err
 	}
 	o := order{ID: id, Hub: c.Hub, Account: c.Account, Environment: c.Environment, Container: container, Instance: instance, Stateful: c.Stateful}
-	text, err := json.Marshal(o)
-	if err != nil {
-		return nil, fmt.Errorf("encode a job: %w", err)
+	if fields["order"], err = o.encode(); err != nil {
+		return nil, err
 	}
-	fields["order"] = string(text)
 	j, err := decodeJob(fields)
 	if err != nil {
 		return nil, err
