@@ -40,7 +40,7 @@ func (a *App) startMigrations(ctx context.Context, p *parts, b *backbone.Backbon
 	inventory, newID := a.inventory.Load(), a.decoder().NewID
 	worker := migration.NewWorker(migration.WorkerOptions{
 		Backbone: b, Inventory: inventory, Driver: a.driver, Name: node.Name,
-		ServerConcurrency: a.cfg.Migration.ServerConcurrency, ExpireAfter: a.cfg.Migration.ExpireAfter,
+		ServerConcurrency: a.cfg.Migration.ServerConcurrency, ExpireAfter: a.cfg.Migration.ExpireAfter, StallTimeout: a.cfg.Migration.StallTimeout,
 		NewID: newID, Observer: a.metrics, Log: log,
 	})
 	a.worker.Store(worker)

@@ -164,6 +164,7 @@ type Migration struct {
 	InventoryFile     string        `koanf:"inventory_file" doc:"YAML file with the servers, containers and instances; imported when the daemon starts, once for each change of it."`
 	ServerConcurrency int           `koanf:"server_concurrency" doc:"How many migrations may run at once from or to one server, on all nodes together, 1 to 1024."`
 	ExpireAfter       time.Duration `koanf:"expire_after" doc:"A migration that could not begin within this time expires, 1s to 8760h."`
+	StallTimeout      time.Duration `koanf:"stall_timeout" doc:"A driver that reports nothing new of a migration for this long is stopped and called again, 10s to 8760h. It must be above the longest time in which the driver has nothing to tell, such as a health check's."`
 }
 
 // Driver is what moves instances.
@@ -191,7 +192,7 @@ func defaults() Config {
 		},
 		Websocket: Websocket{Queue: 1 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second},
 		Auth:      Auth{TokenTTL: time.Minute},
-		Migration: Migration{ServerConcurrency: 2, ExpireAfter: 24 * time.Hour},
+		Migration: Migration{ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute},
 		Log:       Log{Level: "info", Format: "auto"},
 	}
 }

@@ -167,7 +167,7 @@ func TestDefaults(t *testing.T) {
 		Auth:  config.Auth{TokenTTL: time.Minute, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}}},
 		Sinks: map[string]config.Sink{},
 		Migration: config.Migration{
-			Driver: config.Driver{Settings: pluginsettings.New()}, ServerConcurrency: 2, ExpireAfter: 24 * time.Hour,
+			Driver: config.Driver{Settings: pluginsettings.New()}, ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute,
 		},
 		Log: config.Log{Level: "info", Format: "auto"},
 	}

@@ -5,6 +5,7 @@ import "time"
 func (l *loader) migration(m *Migration) {
 	between(l, "migration.server_concurrency", m.ServerConcurrency, 1, 1024)
 	between(l, "migration.expire_after", m.ExpireAfter, time.Second, 365*24*time.Hour)
+	between(l, "migration.stall_timeout", m.StallTimeout, 10*time.Second, 365*24*time.Hour)
 	switch {
 	case !m.Driver.Given():
 		if m.InventoryFile != "" {

@@ -1,7 +1,10 @@
 package migration
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,15 +14,19 @@ import (
 // maxNote bounds what a driver notes of a step, in bytes.
 const maxNote = 64 << 10
 
+var errStalled = errors.New("the driver gets no further")
+
 // attempt calls the driver once, and stores what it reports meanwhile. The error is the driver's, or says why its call
-// was ended.
+// was ended. A driver that gets no further for StallTimeout is stopped, and has left the migration unsettled.
 func (h *hand) attempt(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+	driving, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	reports := newReports(h.j)
+	stall := time.AfterFunc(h.w.o.StallTimeout, func() { cancel(errStalled) })
+	defer stall.Stop()
+	reports := newReports(h.j, func() { stall.Reset(h.w.o.StallTimeout) })
 	done := make(chan error, 1)
 	m := h.j.migration()
-	go func() { done <- h.w.o.Driver.Migrate(ctx, m, reports.take) }()
+	go func() { done <- h.w.o.Driver.Migrate(driving, m, reports.take) }()
 	tick := time.NewTicker(h.w.pace.tell)
 	defer tick.Stop()
 	for {
@@ -27,6 +34,10 @@ func (h *hand) attempt(ctx context.Context) error {
 		case err := <-done:
 			if ctx.Err() == nil {
 				_ = h.tell(ctx, reports) // where that fails, the end is told all the same
+			}
+			if errors.Is(context.Cause(driving), errStalled) && (errors.Is(err, context.Canceled) || relay.IsUnsettled(err)) {
+				return relay.Unsettled(fmt.Errorf("the driver got no further within %s and was stopped (migration.stall_timeout): %w",
+					h.w.o.StallTimeout, err))
 			}
 			return err
 		case <-reports.urgent:
@@ -68,6 +79,7 @@ func (h *hand) tell(ctx context.Context, r *reports) error {
 // reports is what a driver has reported and nobody has stored yet.
 type reports struct {
 	urgent chan struct{} // holds one where a step has begun or is done
+	moved  func()        // called for each report that says something new
 
 	mu    sync.Mutex
 	known map[string]told // the driver's steps
@@ -75,14 +87,21 @@ type reports struct {
 	fresh map[string]relay.Progress
 }
 
-// told is what was reported of a step: what comes again is not urgent.
-type told struct{ begun, completed bool }
+// told is what was reported of a step: what comes again is neither urgent nor news.
+type told struct {
+	begun, completed bool // at any time
+	last             relay.Progress
+}
 
-func newReports(j *job) *reports {
-	r := &reports{urgent: make(chan struct{}, 1), known: make(map[string]told), fresh: make(map[string]relay.Progress)}
+func (t *told) repeats(p relay.Progress) bool {
+	return t.begun && t.last.Completed == p.Completed && t.last.Bytes == p.Bytes && t.last.Total == p.Total && bytes.Equal(t.last.Note, p.Note)
+}
+
+func newReports(j *job, moved func()) *reports {
+	r := &reports{urgent: make(chan struct{}, 1), moved: moved, known: make(map[string]told), fresh: make(map[string]relay.Progress)}
 	for _, s := range j.Steps {
 		p, begun := j.Progress[s.ID]
-		r.known[s.ID] = told{begun, p.Completed}
+		r.known[s.ID] = told{begun, p.Completed, p}
 	}
 	return r
 }
@@ -102,7 +121,10 @@ func (r *reports) take(p relay.Progress) {
 		if _, waits := r.fresh[p.Step]; !waits {
 			r.order = append(r.order, p.Step)
 		}
-		r.fresh[p.Step], r.known[p.Step] = p, told{true, before.completed || p.Completed}
+		r.fresh[p.Step], r.known[p.Step] = p, told{true, before.completed || p.Completed, p}
+		if !before.repeats(p) {
+			r.moved()
+		}
 	}
 	r.mu.Unlock()
 	if known && (!before.begun || p.Completed && !before.completed) {

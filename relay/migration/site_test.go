@@ -97,7 +97,7 @@ func (s *site) work(b *backbone.Backbone, name string, d relay.Driver, change fu
 	s.t.Helper()
 	o := WorkerOptions{
 		Backbone: b, Inventory: NewInventory(b.Commands(), b.Keys()), Driver: d, Name: name,
-		ServerConcurrency: 2, ExpireAfter: time.Hour, NewID: s.newID,
+		ServerConcurrency: 2, ExpireAfter: time.Hour, StallTimeout: time.Hour, NewID: s.newID,
 	}
 	if change != nil {
 		change(&o)

@@ -63,6 +63,8 @@ type WorkerOptions struct {
 	ServerConcurrency int
 	// ExpireAfter is how long a job may wait for its turn.
 	ExpireAfter time.Duration
+	// StallTimeout is how long a driver may report nothing new of a migration before it is stopped and called again.
+	StallTimeout time.Duration
 	// NewID returns an id as every notification has one.
 	NewID    func() string
 	Observer Observer
