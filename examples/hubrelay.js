@@ -137,15 +137,15 @@ export class Hubrelay {
 
   /**
    * Yields notifications as they come. It gets a token for every connection and connects again, with growing pauses, until
-   * the signal aborts. Each connection begins behind the last notification that was yielded, so that nothing is missed or
-   * comes twice while the relay has it still; where it has not, a notification of the topic hubrelay.resync comes in place
-   * of what is lost. It throws only what no repetition mends, such as a wrong key or pattern.
+   * the signal aborts. Each connection begins behind the last notification that was yielded, or where the first one began, so
+   * that nothing is missed or comes twice while the relay has it still; where it has not, a notification of the topic
+   * hubrelay.resync comes in place of what is lost. It throws only what no repetition mends, such as a wrong key or pattern.
    * @param {ListenOptions} [options]
    * @returns {AsyncGenerator<Notification, void, undefined>}
    */
   async *listen({ topics = [], after = "", signal = NEVER, onopen, onclose, leastPause = 500, mostPause = 30_000 } = {}) {
     if (!this.#WebSocket) throw new TypeError("there is no WebSocket here; give one: new Hubrelay({ …, WebSocket })");
-    let cursor = after; // of the last notification
+    let cursor = after; // of the last notification, or of where the stream began
     let lost = false; // the relay no longer knows the cursor that it gave
     let connected = false; // at least once
     let failures = 0; // attempts since something was received or a connection held
@@ -162,6 +162,7 @@ export class Hubrelay {
         for await (const notification of connection) {
           failures = 0;
           cursor = notification.cursor ?? cursor;
+          if (notification.topic === "hubrelay.cursor") continue; // where the stream begins, and nothing else
           yield notification;
           if (signal.aborted) return;
         }
@@ -187,7 +188,7 @@ export class Hubrelay {
   async #connect(topics, cursor, signal) {
     const address = new URL(await bounded(signal, REQUEST_TIMEOUT, this.#address));
     address.searchParams.set("cursor", "true");
-    if (cursor) address.searchParams.set("after", cursor);
+    address.searchParams.set("after", cursor || "now");
     if (topics.length > 0) address.searchParams.set("topics", topics.join(","));
     const connection = new Connection(this.#WebSocket, address, signal);
     try {

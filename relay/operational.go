@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 )
 
-// TopicResync is of the message that a client of the stream gets where it may have missed something; see [Resync].
-const TopicResync = OperationalPrefix + "resync"
+// The topics of what a client of the stream is told about that stream; see [Resync] and [Begin].
+const (
+	TopicResync = OperationalPrefix + "resync"
+	TopicCursor = OperationalPrefix + "cursor"
+)
 
 // The relay's own topics.
 const (
@@ -30,6 +33,14 @@ func OperationalTopics() []TopicInfo {
 // how things are now. It concerns the hub or, where that is empty, the account; both are empty, or the account is *, for a
 // client that reads them all.
 func Resync(hub, account, why string) []byte {
+	return ofStream(TopicResync, hub, account, "gap", why)
+}
+
+// Begin returns the first message for a client of the stream that has no cursor yet and wants one, so that it can come
+// back to where it began although nothing has come. It says nothing but the cursor that is added to it.
+func Begin(hub, account string) []byte { return ofStream(TopicCursor, hub, account, "", "") }
+
+func ofStream(topic, hub, account, state, problem string) []byte {
 	if hub != "" || account == "*" {
 		account = ""
 	}
@@ -41,8 +52,8 @@ func Resync(hub, account, why string) []byte {
 		Flags any `json:"flags"`
 	}{
 		Envelope: Envelope{
-			Topic:   TopicResync,
-			Object:  Object{ID: hex.EncodeToString(id[:]), State: "gap", Error: why},
+			Topic:   topic,
+			Object:  Object{ID: hex.EncodeToString(id[:]), State: state, Error: problem},
 			Context: Context{HubID: hub, AccountID: account, Environments: none, DNSZones: none, Clusters: none, Containers: none},
 		},
 	}) // strings only

@@ -4,16 +4,15 @@ import { Hubrelay, HubrelayError } from "../hubrelay.js";
 
 const EACH = 50;
 
-// numbered publishes batches of notifications and hears them, while the connections are cut after every third batch.
+// numbered publishes batches of notifications and hears them, while the connections are cut before the first and after every
+// third batch.
 async function numbered(client, cut, batches) {
   const abort = new AbortController();
   const heard = [];
   let connections = 0;
   let closed = () => {};
-  let first = () => {};
   let opened = () => {};
   const isOpen = new Promise((resolve) => (opened = resolve));
-  const begun = new Promise((resolve) => (first = resolve));
   const options = {
     topics: ["container.*", "!*.error"],
     signal: abort.signal,
@@ -25,20 +24,21 @@ async function numbered(client, cut, batches) {
   const listening = (async () => {
     for await (const { object, cursor } of client.listen(options)) {
       heard.push(cursor ? object.id : `${object.id} without a cursor`);
-      first();
       if (object.id === "last") abort.abort();
     }
     return "ended";
   })();
-  await Promise.race([isOpen, listening]);
-  for (let batch = 0; batch < batches; batch++) {
-    const lines = Array.from({ length: EACH }, (_, n) => ({ topic: "container.created", object: { id: `${batch * EACH + n}` } }));
-    await again(() => client.publish(lines, { idempotencyKey: `batch-${batch}` }));
-    await begun; // from here on there is something to begin behind
-    if (batch % 3 !== 0) continue;
+  const loseConnection = async () => {
     const lost = new Promise((resolve) => (closed = resolve));
     await fetch(cut, { mode: "no-cors" });
     await lost;
+  };
+  await Promise.race([isOpen, listening]);
+  await loseConnection();
+  for (let batch = 0; batch < batches; batch++) {
+    const lines = Array.from({ length: EACH }, (_, n) => ({ topic: "container.created", object: { id: `${batch * EACH + n}` } }));
+    await again(() => client.publish(lines, { idempotencyKey: `batch-${batch}` }));
+    if (batch % 3 === 2) await loseConnection();
   }
   await again(() => client.publish([{ topic: "container.error" }, { topic: "container.created", object: { id: "last" } }], { idempotencyKey: "last" }));
   return { end: await listening, heard, connections };

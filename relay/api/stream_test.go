@@ -14,6 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/relay/cursor"
 	"github.com/hubrelay/hubrelay/relay/hub"
 )
 
@@ -101,6 +102,7 @@ func TestCursorParameters(t *testing.T) {
 		"&cursor=false&after=":   {},
 		"&cursor=true":           {Cursor: true},
 		"&after=EQ-_x":           {Cursor: true, After: "EQ-_x"},
+		"&after=now":             {Cursor: true, After: cursor.Now},
 		"&cursor=true&after=EQx": {Cursor: true, After: "EQx"},
 	} {
 		if a := f.raw(handshake(pathNotifications + "?token=" + f.token() + query)); a.status != 101 {

@@ -25,6 +25,8 @@ const (
 	silenceTimeout = 75 * time.Second
 	controlTimeout = 5 * time.Second
 	goodbyeTimeout = time.Second
+	// now stands in place of a cursor for a stream that begins now, whose first message says nothing but its own.
+	now = "now"
 	// maxRefusals is how often in a row a fresh token may be refused before that is believed.
 	maxRefusals = 3
 )
@@ -55,9 +57,9 @@ func (o *ListenOptions) defaults() {
 
 // Listen yields the notifications of c.Hub, or of the account pipeline, as they come. It gets a token for every
 // connection and connects again, with growing pauses, until ctx ends; then the sequence ends without an error. Each
-// connection begins behind the last notification that was yielded, so that nothing is missed or comes twice while the server
-// has it still; where it has not, a notification of the topic hubrelay.resync comes in place of what is lost. Before
-// the first notification there is nothing to begin behind, unless After names it.
+// connection begins behind the last notification that was yielded, or where the first connection began, so that nothing is
+// missed or comes twice while the server has it still; where it has not, a notification of the topic hubrelay.resync comes
+// in place of what is lost.
 //
 // An error that no repetition mends (an address that is none, 401, 403, 422; 4xx in general before the first connection) is the last thing that
 // is yielded. Nothing is read while the caller works on a notification, so one that works for longer than a minute at a
@@ -96,7 +98,7 @@ type listener struct {
 	options ListenOptions
 	yield   func(relay.Notification, error) bool
 
-	cursor    string // of the last notification, empty for none
+	cursor    string // of the last notification or, before that, of the beginning; empty where that is not known
 	done      bool   // the caller wants no more
 	connected bool   // at least once
 	upgrading bool   // the last attempt got its token
@@ -181,6 +183,9 @@ func (l *listener) read(ws *websocket.Conn) error {
 		if n.Cursor != "" {
 			l.cursor = n.Cursor
 		}
+		if n.Topic == relay.TopicCursor {
+			continue
+		}
 		if !l.yield(n, nil) {
 			l.done = true
 			return nil
@@ -204,9 +209,7 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	query := address.Query()
 	query.Set("token", token)
 	query.Set("cursor", "true")
-	if l.cursor != "" {
-		query.Set("after", l.cursor)
-	}
+	query.Set("after", cmp.Or(l.cursor, now))
 	if len(l.options.Topics) > 0 {
 		query.Set("topics", strings.Join(l.options.Topics, ","))
 	}

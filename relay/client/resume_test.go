@@ -22,7 +22,7 @@ func TestListenWithoutItsCursor(t *testing.T) {
 			_, _ = fmt.Fprint(w, `{"data":{"token":"t"}}`)
 			return
 		}
-		if after := r.URL.Query().Get("after"); after != "" {
+		if after := r.URL.Query().Get("after"); after != "now" {
 			fail(w, relay.NewError(relay.CodeInvalidArgument, after+" is not known here").With("parameter", "after"))
 			return
 		}
@@ -55,5 +55,42 @@ func TestListenWithoutItsCursor(t *testing.T) {
 			t.Error("a cursor of the caller's own was left out without a word")
 		}
 		break
+	}
+}
+
+// A connection that ends before anything has come is gone on with where it began: the caller misses nothing of what was
+// published meanwhile, and sees no message that is not a notification.
+func TestListenBeginsOnce(t *testing.T) {
+	t.Parallel()
+	var connections atomic.Int64
+	asked := make(chan string, 10)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !websocket.IsWebSocketUpgrade(r) {
+			_, _ = fmt.Fprint(w, `{"data":{"token":"t"}}`)
+			return
+		}
+		asked <- r.URL.Query().Get("after")
+		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		n := connections.Add(1)
+		if topic := map[int64]string{1: "hubrelay.cursor", 3: "job.created"}[n]; topic != "" {
+			_ = ws.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"topic":%q,"context":{"hub_id":"h1"},"cursor":"c%d"}`, topic, n))
+		}
+		_ = ws.Close()
+	}))
+	defer s.Close()
+	for n, err := range (&Client{URL: s.URL, Key: "secret", Hub: "h1"}).Listen(t.Context(), quick()) {
+		if err != nil || n.Topic != "job.created" || n.Cursor != "c3" {
+			t.Errorf("got %+v, %v", n, err)
+		}
+		break
+	}
+	for _, want := range []string{"now", "c1", "c1"} {
+		if got := <-asked; got != want {
+			t.Errorf("asked for what is behind %q, want %q", got, want)
+		}
 	}
 }

@@ -15,6 +15,10 @@ const (
 	formatAll = 0x11 // the positions of all
 )
 
+// Now is what stands in place of a cursor for whoever has none yet and wants one at once: the stream begins with the cursor
+// of that moment. No cursor is as short.
+const Now = "now"
+
 // most bounds the number of partitions that is believed.
 const most = 1 << 16
 

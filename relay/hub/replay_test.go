@@ -34,6 +34,63 @@ func TestMessagesCarryCursors(t *testing.T) {
 	}
 }
 
+// Who begins now is told the cursor of that moment before anything else, and whoever comes back with it gets all that
+// followed, at another node too.
+func TestBeginNow(t *testing.T) {
+	t.Parallel()
+	for _, partitions := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			r, other := startRelayed(t, redis, partitions, Options{}), startRelayed(t, redis, partitions, Options{})
+			hub := hubsInEach(r)[partitions-1]
+			for round, pipeline := range []string{"account=a&hub=" + hub, "account=a", "account=a&topics=image.*,job.*&hub=" + hub} {
+				stop := make(chan struct{})
+				var traffic sync.WaitGroup
+				traffic.Go(func() { // up to the moment, so that it is one in between
+					for i := 1; ; i++ {
+						select {
+						case <-stop:
+							return
+						default:
+							r.publish(t, hub, i, 1, 0)
+						}
+					}
+				})
+				conn := r.dial(t, pipeline+"&after=now")
+				m := next(t, conn)
+				if m.Topic != "hubrelay.cursor" || m.Cursor == "" || m.Object.State != "" || m.Object.Error != "" || len(m.Object.ID) != 24 {
+					t.Fatalf("%s: it begins with %s", pipeline, m.text)
+				}
+				first := next(t, conn)
+				close(stop)
+				traffic.Wait()
+				r.publish(t, hub, 1_000_000+round, 1, 0)
+				var live []string
+				for got := first; ; got = next(t, conn) {
+					if live = append(live, got.text); got.N == 1_000_000+round {
+						break
+					}
+				}
+				for _, node := range []*relayed{r, other} {
+					again := node.dial(t, pipeline+"&after="+m.Cursor)
+					for i, want := range live {
+						if got := next(t, again).text; withoutCursor(got) != withoutCursor(want) {
+							t.Fatalf("%s: message %d is %s, it was %s", pipeline, i, got, want)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// withoutCursor leaves out what nodes may differ in.
+func withoutCursor(text string) string {
+	before, _, _ := strings.Cut(text, `,"cursor":`)
+	return before
+}
+
 // From every position of a batch everything behind it comes, once, whether the node has kept it or reads the log.
 func TestResumeFromEveryPosition(t *testing.T) {
 	t.Parallel()

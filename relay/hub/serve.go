@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/cursor"
 )
 
 // Subscription is what one client is to receive.
@@ -28,7 +29,8 @@ type Subscription struct {
 	Topics relay.Patterns
 	// Cursor asks for a member "cursor" in each message.
 	Cursor bool
-	// After is the cursor behind which the client comes back; empty for one that wants what comes. It implies Cursor.
+	// After is the cursor behind which the client comes back; empty for one that wants what comes, and [cursor.Now] for one
+	// that is to be told the cursor of that moment first (an event stream always is). It implies Cursor.
 	After string
 	// Key names the key that opened the stream, for logs and limits.
 	Key string
@@ -89,7 +91,7 @@ func (h *Hub) enter(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 	if s.Cursor || s.After != "" && as&asEvent == 0 { // an event has its id
 		c.form |= withCursor
 	}
-	if s.After != "" {
+	if s.After != "" && s.After != cursor.Now {
 		if c.replay, problem = h.newReplay(c, s); problem != nil {
 			return nil, nil, problem
 		}
@@ -97,15 +99,7 @@ func (h *Hub) enter(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 	if c.place, problem = h.Reserve(w.Header(), s.Hub, s.Key); problem != nil {
 		return nil, nil, problem
 	}
-	added := false
-	if as&asEvent != 0 {
-		c.line.mu.Lock() // so that what follows the cursor is what is broadcast to the client
-		added = h.add(c, s)
-		begin = eventBegin(c.cursor())
-		c.line.mu.Unlock()
-	} else {
-		added = h.add(c, s)
-	}
+	begin, added := h.addAt(c, s)
 	if !added {
 		c.place.Release()
 		return nil, nil, relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
@@ -124,6 +118,26 @@ func (h *Hub) enter(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 	c.ended = s.Ended
 	c.mu.Unlock()
 	return c, begin, nil
+}
+
+// addAt takes a client in, at a place in its line that it is told where it wants to know: that returns what an event stream
+// begins with, and queues the first message of a websocket.
+func (h *Hub) addAt(c *client, s *Subscription) (begin []byte, added bool) {
+	if c.form&asEvent == 0 && s.After != cursor.Now {
+		return nil, h.add(c, s)
+	}
+	c.line.mu.Lock() // so that what follows the cursor is what is broadcast to the client
+	defer c.line.mu.Unlock()
+	if !h.add(c, s) {
+		return nil, false
+	}
+	if c.form&asEvent != 0 {
+		return eventBegin(c.cursor()), true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue.push(newFrame(relay.Begin(s.Hub, s.Account), c.form, c.cursor()))
+	return nil, true
 }
 
 func newUpgrader() websocket.Upgrader {
