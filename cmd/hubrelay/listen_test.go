@@ -16,13 +16,13 @@ import (
 // cuttable passes connections on to a daemon, until they are cut.
 type cuttable struct {
 	net.Listener
-	to string
+	to func() string
 
 	mu    sync.Mutex
 	conns []net.Conn
 }
 
-func newCuttable(t *testing.T, to string) *cuttable {
+func newCuttable(t *testing.T, to func() string) *cuttable {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +49,7 @@ func newCuttable(t *testing.T, to string) *cuttable {
 
 func (c *cuttable) pass(near net.Conn) {
 	defer func() { _ = near.Close() }()
-	far, err := net.Dial("tcp", c.to)
+	far, err := net.Dial("tcp", c.to())
 	if err != nil {
 		return
 	}
@@ -77,7 +77,7 @@ func (c *cuttable) cut() {
 func TestListenMissesNothing(t *testing.T) {
 	t.Parallel()
 	d := serve(t, setup{redis: fmt.Sprintf("data_dir: %q", folder(t)+"/data")})
-	way := newCuttable(t, d.public)
+	way := newCuttable(t, func() string { return d.public })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const batches, each = 60, 50

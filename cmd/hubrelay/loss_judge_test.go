@@ -1,0 +1,166 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// judgeLog waits for the inbox to be empty, and returns the numbers of each hub as the log has them.
+func (l *losses) judgeLog() map[string][]int {
+	l.t.Helper()
+	var found map[string][]int
+	eventually(l.t, "the inbox to be in the log", func() error {
+		found = l.inLog()
+		hub := lossHubs[len(lossHubs)-1]
+		if n := int(l.accepted[hub].Load()); len(found[hub]) < n {
+			return fmt.Errorf("%d of %d are", len(found[hub]), n)
+		}
+		return nil
+	})
+	for _, hub := range lossHubs {
+		if err := countsTo(found[hub], 1, int(l.accepted[hub].Load())); err != nil {
+			l.t.Errorf("the log of %s: %v", hub, err)
+		}
+	}
+	return found
+}
+
+func (l *losses) inLog() map[string][]int {
+	l.t.Helper()
+	found := make(map[string][]int)
+	for _, key := range l.store.Keys(l.t.Context(), "hubrelay:log:*").Val() {
+		entries, err := l.store.XRange(l.t.Context(), key, "-", "+").Result()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, e := range entries {
+			hub, n, err := numberOf(objectID(fmt.Sprint(e.Values["data"])))
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			found[hub] = append(found[hub], n)
+		}
+	}
+	return found
+}
+
+func numberOf(id string) (hub string, n int, err error) {
+	hub, text, _ := strings.Cut(id, "/")
+	n, err = strconv.Atoi(text)
+	return hub, n, err
+}
+
+// countsTo says what is wrong with a list that is to have every number from first to last, in order.
+func countsTo(list []int, first, last int) error {
+	for i, n := range list {
+		if n != first+i {
+			return fmt.Errorf("%d comes where %d belongs, behind %v", n, first+i, list[max(0, i-3):i])
+		}
+	}
+	if len(list) != last-first+1 {
+		return fmt.Errorf("it ends with %d and not with %d", first+len(list)-1, last)
+	}
+	return nil
+}
+
+func total(lists map[string][]int) (n int) {
+	for _, list := range lists {
+		n += len(list)
+	}
+	return n
+}
+
+// judgeHooks waits until the webhook has everything, at least once.
+func (l *losses) judgeHooks() {
+	l.t.Helper()
+	eventually(l.t, "every webhook", func() error {
+		came := make(map[string]bool)
+		for _, h := range l.hooks.of("/") {
+			came[objectID(h.body)] = true
+		}
+		for _, hub := range lossHubs {
+			for n := 1; n <= int(l.accepted[hub].Load()); n++ {
+				if !came[fmt.Sprintf("%s/%d", hub, n)] {
+					return fmt.Errorf("%s/%d has not come", hub, n)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// rest is what a node holds when nothing happens.
+type rest struct {
+	goroutines int
+	files      int // but for connections to Redis and to the webhook, of which pools keep some
+	profile    string
+}
+
+// atRest measures the node that nobody kills.
+func (l *losses) atRest() rest {
+	l.t.Helper()
+	l.way.cut()
+	http.DefaultClient.CloseIdleConnections()
+	d := l.nodes[0].Load()
+	of := func(file string) string { return fmt.Sprintf("/proc/%d/%s", d.cmd.Process.Pid, file) }
+	pooled := make(map[string]bool) // inodes
+	port, _ := strconv.Atoi(l.hooks.url[strings.LastIndexByte(l.hooks.url, ':')+1:])
+	for line := range strings.Lines(l.read(of("net/tcp"))) {
+		if f := strings.Fields(line); strings.HasSuffix(f[2], fmt.Sprintf(":%04X", port)) {
+			pooled[f[9]] = true
+		}
+	}
+	for line := range strings.Lines(l.read(of("net/unix"))) {
+		pooled[strings.Fields(line)[6]] = true
+	}
+	names, err := filepath.Glob(of("fd/*"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	r := rest{profile: l.get(d, "/debug/pprof/goroutine?debug=1")}
+	for _, name := range names {
+		to, err := os.Readlink(name)
+		inode, isSocket := strings.CutPrefix(strings.TrimSuffix(to, "]"), "socket:[")
+		if err == nil && (!isSocket || !pooled[inode]) {
+			r.files++
+		}
+	}
+	if _, err := fmt.Sscanf(r.profile, "goroutine profile: total %d", &r.goroutines); err != nil {
+		l.t.Fatal(err)
+	}
+	return r
+}
+
+func (l *losses) read(file string) string {
+	l.t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (l *losses) get(d *daemon, path string) string {
+	l.t.Helper()
+	res, err := http.Get("http://" + d.admin + path)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	r, err := readReply(res)
+	if err != nil || r.status != http.StatusOK {
+		l.t.Fatal(r.status, err)
+	}
+	return r.body
+}
+
+func (r rest) restored(now rest) error {
+	if now.goroutines <= r.goroutines && now.files <= r.files {
+		return nil
+	}
+	return fmt.Errorf("it holds %d files and had %d, and %d goroutines and had %d:\n%s\nand before:\n%s",
+		now.files, r.files, now.goroutines, r.goroutines, now.profile, r.profile)
+}

@@ -1,0 +1,306 @@
+package main_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// loss is how long TestNothingIsLost strikes. `HUBRELAY_TEST_SEED=7 go test ./cmd/hubrelay -run NothingIsLost -loss 60s`
+// strikes otherwise and for longer.
+var loss = flag.Duration("loss", 8*time.Second, "how long TestNothingIsLost kills nodes and Redis")
+
+// lossHubs are published to, the last of them through the inbox.
+var lossHubs = []string{"hub-a", "hub-b", "hub-c", "hub-d", "hub-e"}
+
+// losses is three nodes on one Redis, of which all but the first are killed, and Redis too.
+type losses struct {
+	t      *testing.T
+	random *rand.Rand
+	redis  *redistest.Server
+	store  *redis.Client
+	text   setup
+	nodes  []*atomic.Pointer[daemon]
+	way    *cuttable // to any of the nodes
+	hooks  *receiver
+
+	begun     map[string]*atomic.Int64 // by hub, the last number that somebody tries to publish
+	accepted  map[string]*atomic.Int64
+	publishes sync.WaitGroup
+	stop      context.CancelFunc
+}
+
+// TestNothingIsLost publishes numbers into several hubs while followers of every kind come and go with their cursors, and
+// kills nodes and Redis below them. In the log every number that was accepted is there once and in its order, and each
+// follower gets what the log has from where it began: no gap, no repeat, no resync. A node that nobody killed then has as
+// many goroutines and connections as before.
+func TestNothingIsLost(t *testing.T) {
+	t.Parallel()
+	seed := fromEnv(t, "HUBRELAY_TEST_SEED", 1)
+	t.Logf("HUBRELAY_TEST_SEED=%d for %s", seed, *loss)
+	l := newLosses(t, seed)
+	before := l.warmUp()
+	followers := l.follow(seed)
+	l.publish()
+	blows := l.storm(*loss)
+	l.stop()
+	l.publishes.Wait()
+	want := l.judgeLog()
+	connections, heard := 0, 0
+	for _, f := range followers {
+		eventually(t, f.name+" to have heard everything", func() error { return f.complete(want, l.accepted) })
+		c, n := f.figures()
+		connections, heard = connections+c, heard+n
+	}
+	for _, f := range followers {
+		f.end()
+	}
+	for _, f := range followers { // what came too much may have come last
+		if err := f.complete(want, l.accepted); err != nil {
+			t.Error(err)
+		}
+	}
+	l.judgeHooks()
+	t.Logf("%d published, %d followers connected %d times and heard %d; blows: %v", total(want), len(followers), connections, heard, blows)
+	if connections < 2*len(followers) {
+		t.Error("hardly anybody came back, so nothing was proved")
+	}
+	eventually(t, "the node that was not killed to be at rest", func() error { return before.restored(l.atRest()) })
+}
+
+func newLosses(t *testing.T, seed uint64) *losses {
+	t.Helper()
+	l := &losses{
+		t: t, random: rand.New(rand.NewPCG(seed, 0)), redis: redistest.Start(t, "--appendfsync", "always"),
+		begun: make(map[string]*atomic.Int64), accepted: make(map[string]*atomic.Int64),
+	}
+	l.store = redisAt(t, l.redis.Socket)
+	l.hooks = receive(t, nil)
+	// What a killed node had in hand is free again when its attempt must have ended.
+	l.text = setup{
+		redis: fmt.Sprintf("url: %q, partitions: %d", l.redis.URL(), 1+l.random.IntN(3)),
+		sinks: webhookSink("hook", l.hooks.url+"/", ", timeout: 5s"),
+	}
+	for range 3 {
+		l.nodes = append(l.nodes, &atomic.Pointer[daemon]{})
+	}
+	l.way = newCuttable(t, func() string {
+		for {
+			if d := l.nodes[rand.IntN(len(l.nodes))].Load(); d != nil { // only while they start
+				return d.public
+			}
+		}
+	})
+	for _, hub := range lossHubs {
+		l.begun[hub], l.accepted[hub] = new(atomic.Int64), new(atomic.Int64)
+	}
+	return l
+}
+
+// warmUp starts the nodes, the first of which does some of everything alone, and returns what that holds then.
+func (l *losses) warmUp() rest {
+	l.t.Helper()
+	for _, node := range l.nodes {
+		node.Store(serve(l.t, l.text))
+		if node != l.nodes[0] {
+			continue
+		}
+		for i, hub := range lossHubs {
+			if err := l.batch(hub, 3, l.through(i)); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+		l.judgeHooks()
+	}
+	return l.atRest()
+}
+
+// through is how a hub is published to.
+func (l *losses) through(hub int) func(hub string, first, many int) (bool, error) {
+	if hub == len(lossHubs)-1 {
+		return l.add
+	}
+	return l.post
+}
+
+// follow starts followers of every kind, the second half of them a while later.
+func (l *losses) follow(seed uint64) []*follower {
+	var all []*follower
+	late := make(chan struct{})
+	timer := time.AfterFunc(*loss/3, func() { close(late) })
+	l.t.Cleanup(func() { timer.Stop() })
+	for round := range 2 {
+		for kind := range followerKinds {
+			for _, hub := range append(slices.Clone(lossHubs), "") {
+				f := newFollower(l, kind, hub, rand.New(rand.NewPCG(seed, uint64(1+len(all)))))
+				all = append(all, f)
+				if round == 0 {
+					f.start(nil)
+				} else {
+					f.start(late)
+				}
+			}
+		}
+	}
+	l.t.Cleanup(func() {
+		for _, f := range all {
+			f.end()
+		}
+	})
+	return all
+}
+
+// publish numbers what it publishes into each hub, one batch after the other, each until it is accepted.
+func (l *losses) publish() {
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.t.Cleanup(stop)
+	for i, hub := range lossHubs {
+		random := rand.New(rand.NewPCG(l.random.Uint64(), 0))
+		l.publishes.Go(func() {
+			for ctx.Err() == nil {
+				if err := l.batch(hub, 1+random.IntN(4), l.through(i)); err != nil {
+					l.t.Errorf("publish to %s: %v", hub, err)
+					return
+				}
+				pause(ctx, time.Duration(random.IntN(40))*time.Millisecond)
+			}
+		})
+	}
+}
+
+// batch publishes the next numbers of a hub until they are accepted.
+func (l *losses) batch(hub string, many int, through func(hub string, first, many int) (bool, error)) error {
+	first := int(l.begun[hub].Load()) + 1
+	l.begun[hub].Store(int64(first + many - 1))
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		stored, err := through(hub, first, many)
+		if err != nil {
+			return err
+		}
+		if stored {
+			l.accepted[hub].Store(int64(first + many - 1))
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return fmt.Errorf("%d was not accepted within %s", first, patience)
+}
+
+// numbered is a notification with a number of its hub, by which its topic goes.
+func numbered(hub string, n int) string {
+	topic := "job.created"
+	if n%3 == 0 {
+		topic = "container.updated"
+	}
+	return fmt.Sprintf(`{"topic":%q,"object":{"id":"%s/%d"},"context":{"hub_id":%q,"account_id":"acme"}}`, topic, hub, n, hub)
+}
+
+// post reports false where the batch may or may not be in the log.
+func (l *losses) post(hub string, first, many int) (bool, error) {
+	var body strings.Builder
+	for i := range many {
+		body.WriteString(numbered(hub, first+i) + "\n")
+	}
+	d := &daemon{public: l.way.Addr().String()}
+	r, err := d.try(context.Background(), request{
+		method: "POST", key: opsKey, hub: hub, contentType: "application/x-ndjson", body: body.String(),
+		header: map[string]string{"Idempotency-Key": fmt.Sprintf("%s-%d", hub, first)},
+	})
+	switch {
+	case err != nil || r.status == 503:
+		return false, nil
+	case r.status == 202:
+		return true, nil
+	default:
+		return false, fmt.Errorf("answered %d %s", r.status, r.body)
+	}
+}
+
+// add is a producer that knows nothing but Redis.
+func (l *losses) add(hub string, first, many int) (bool, error) {
+	for n := first; n < first+many; n++ {
+		args := &redis.XAddArgs{Stream: "hubrelay:inbox", Values: []string{"data", numbered(hub, n), "key", fmt.Sprintf("%s-%d", hub, n)}}
+		if err := l.store.XAdd(context.Background(), args).Err(); err != nil {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// pause reports false when ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// storm strikes for so long, and says how often it did what.
+func (l *losses) storm(long time.Duration) map[string]int {
+	l.t.Helper()
+	done := make(map[string]int)
+	for end := time.Now().Add(long); time.Now().Before(end); {
+		time.Sleep(time.Duration(200+l.random.IntN(600)) * time.Millisecond) // any moment will do, and they shall differ
+		done[l.strike()]++
+	}
+	return done
+}
+
+// strike does one of the things that happen, and puts it right again.
+func (l *losses) strike() (what string) {
+	l.t.Helper()
+	one := 1 + l.random.IntN(2)
+	moment := time.Duration(l.random.IntN(2000)) * time.Millisecond
+	switch l.random.IntN(8) {
+	case 0, 1:
+		l.nodes[one].Load().kill()
+		l.nodes[one].Store(serve(l.t, l.text))
+		return "a node killed"
+	case 2:
+		l.nodes[1].Load().kill()
+		l.nodes[2].Load().kill()
+		l.nodes[1].Store(serve(l.t, l.text))
+		l.nodes[2].Store(serve(l.t, l.text))
+		return "two nodes killed"
+	case 3:
+		l.nodes[one].Load().stop(l.t)
+		l.nodes[one].Store(serve(l.t, l.text))
+		return "a node stopped"
+	case 4:
+		pid := l.nodes[one].Load().cmd.Process.Pid
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		time.Sleep(moment)
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+		return "a node hung"
+	case 5:
+		l.redis.Kill()
+		time.Sleep(moment / 2)
+		l.redis.Restart()
+		return "redis killed"
+	case 6:
+		l.redis.Signal(syscall.SIGSTOP)
+		time.Sleep(moment)
+		l.redis.Signal(syscall.SIGCONT)
+		return "redis hung"
+	default:
+		l.way.cut()
+		return "connections cut"
+	}
+}
