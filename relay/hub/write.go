@@ -9,6 +9,10 @@ import (
 // maximal TLS record is 16 KiB.
 const gatherBytes = 64 << 10
 
+// blockingBytes is how much goes into one write that may block. Such a write does not tell how far it has come, so that all
+// of it has to be taken within the write timeout: a maximal TLS record, the least that costs no more.
+const blockingBytes = 16 << 10
+
 // start makes a goroutine the owner, unless there is an owner or the 101 has not been written. The caller holds mu.
 func (c *client) start() {
 	if c.writing || c.held {
@@ -173,7 +177,7 @@ func (c *client) writeWhenReady() error {
 func (c *client) writeBlocking() error {
 	a, _ := c.hub.attempts.Get().(*attempt)
 	defer c.hub.attempts.Put(a)
-	n, err := c.conn.Write(a.buffer[:c.fill(a.buffer)])
+	n, err := c.conn.Write(a.buffer[:c.fill(a.buffer[:blockingBytes])])
 	c.mu.Lock()
 	c.queue.advance(n)
 	c.mu.Unlock()
