@@ -72,7 +72,7 @@ func (p *process) Start(context.Context) error {
 	if err = errors.Join(err, err2, err3); err == nil {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, failed
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		dieWithUs(p.cmd.SysProcAttr)
+		DieWithUs(p.cmd.SysProcAttr)
 		err = p.launch()
 	}
 	for _, f := range theirs {
@@ -89,7 +89,7 @@ func (p *process) launch() error {
 	started := make(chan error, 1)
 	exited := make(chan *os.ProcessState, 1)
 	go func() {
-		// What dieWithUs asks for happens when the thread ends that has started the process.
+		// What DieWithUs asks for happens when the thread ends that has started the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()

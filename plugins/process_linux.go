@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithUs kills the plugin when we are killed, also one that does not look at its standard input.
-func dieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+// DieWithUs kills the plugin when we are killed, also one that does not look at its standard input.
+func DieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // limitMemory bounds what a process may allocate. Address space alone, of which Go and others reserve much, is free.
 func limitMemory(pid int, limit int64) error {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// dieWithUs can do nothing here: the end of the standard input has to suffice.
-func dieWithUs(*syscall.SysProcAttr) {}
+// DieWithUs can do nothing here: the end of the standard input has to suffice.
+func DieWithUs(*syscall.SysProcAttr) {}
 
 func limitMemory(_ int, limit int64) error {
 	if limit <= 0 {

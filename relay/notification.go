@@ -45,6 +45,14 @@ func (n Notification) Stored() time.Time {
 	return time.Time{}
 }
 
+// Occurred is Stored; where nothing tells, the beginning of the Unix time, for what must be the same in every attempt.
+func (n Notification) Occurred() time.Time {
+	if at := n.Stored(); !at.IsZero() {
+		return at
+	}
+	return time.Unix(0, 0).UTC()
+}
+
 // plausible tells times from numbers that only look like one.
 func plausible(t time.Time) bool { return t.Year() >= 2020 && t.Year() < 2100 }
 

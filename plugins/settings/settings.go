@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,7 +35,7 @@ type Plugin struct {
 	TLS            bool          `koanf:"tls" doc:"Encrypts the connection to the plugin; false for a plugin that cannot, whose socket is in a folder that only the daemon's user can enter."`
 	StartupTimeout time.Duration `koanf:"startup_timeout" doc:"How long the plugin may take to start, 100ms to 10m."`
 	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"How long the plugin may answer nothing after an attempt has ended, or go on after it was told to stop, before it is killed, 100ms to 1h."`
-	MemoryLimit    Size          `koanf:"memory_limit" doc:"How much memory the plugin may allocate, such as 256MiB, at least 16MiB; empty for no limit (Linux only)."`
+	MemoryLimit    relay.Size    `koanf:"memory_limit" doc:"How much memory the plugin may allocate, such as 256MiB, at least 16MiB; empty for no limit (Linux only)."`
 	MaxCrashes     int           `koanf:"max_crashes" doc:"How many crashes are too many, 1 to 1000: a sink is disabled then, and half of them are forgotten every five minutes."`
 
 	folder   string
@@ -140,15 +139,15 @@ func (c *Plugin) Options(name string) (plugins.Options, error) {
 		}
 	}
 	return plugins.Options{
-		Name: name, Command: c.command(), Dir: c.path("."), Env: environment(c.Env, os.LookupEnv),
+		Name: name, Command: c.command(), Dir: c.path("."), Env: Environment(c.Env, os.LookupEnv),
 		SHA256: c.SHA256, Files: c.files(), Config: config, PlainSocket: !c.TLS,
 		StartupTimeout: c.StartupTimeout, HangTimeout: c.HangTimeout,
 		MemoryLimit: int64(c.MemoryLimit), MaxCrashes: c.MaxCrashes,
 	}, nil
 }
 
-// environment resolves an allow-list: NAME is taken from the daemon's environment, if it is there.
-func environment(allowed []string, lookup func(string) (string, bool)) []string {
+// Environment resolves an allow-list: NAME is taken from the daemon's environment, if it is there.
+func Environment(allowed []string, lookup func(string) (string, bool)) []string {
 	var list []string
 	for _, entry := range allowed {
 		if !strings.Contains(entry, "=") {
@@ -192,43 +191,4 @@ func (c *Plugin) path(name string) string {
 		path = absolute
 	}
 	return path
-}
-
-// Size is a number of bytes.
-type Size int64
-
-// UnmarshalText reads 268435456 or 256MiB.
-func (s *Size) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*s = 0
-		return nil
-	}
-	digits, unit := string(text), int64(1)
-	for name, value := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
-		if before, ok := strings.CutSuffix(digits, name); ok {
-			digits, unit = strings.TrimSpace(before), value
-			break
-		}
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64/unit {
-		return errors.New("write a number of bytes, or one with KiB, MiB or GiB, such as 256MiB")
-	}
-	*s = Size(n * unit)
-	return nil
-}
-
-// MarshalText writes what UnmarshalText reads.
-func (s Size) MarshalText() ([]byte, error) {
-	switch {
-	case s == 0:
-		return nil, nil
-	case s%(1<<30) == 0:
-		return fmt.Appendf(nil, "%dGiB", s>>30), nil
-	case s%(1<<20) == 0:
-		return fmt.Appendf(nil, "%dMiB", s>>20), nil
-	case s%(1<<10) == 0:
-		return fmt.Appendf(nil, "%dKiB", s>>10), nil
-	}
-	return strconv.AppendInt(nil, int64(s), 10), nil
 }

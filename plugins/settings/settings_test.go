@@ -114,27 +114,9 @@ func TestEnvironment(t *testing.T) {
 		value, ok := map[string]string{"HOME": "/root", "SECRET": "x"}[name]
 		return value, ok
 	}
-	got := environment([]string{"HOME", "ABSENT", "A=b=c", "EMPTY="}, lookup)
+	got := Environment([]string{"HOME", "ABSENT", "A=b=c", "EMPTY="}, lookup)
 	if want := []string{"HOME=/root", "A=b=c", "EMPTY="}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
-	}
-}
-
-func TestSize(t *testing.T) {
-	for text, want := range map[string]Size{"": 0, "1000": 1000, "64KiB": 64 << 10, "256MiB": 256 << 20, "2 GiB": 2 << 30} {
-		var s Size
-		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
-			t.Errorf("%q is %d, %v", text, s, err)
-		}
-		again, err := s.MarshalText()
-		if err != nil || string(again) != strings.ReplaceAll(text, " ", "") {
-			t.Errorf("%q became %q, %v", text, again, err)
-		}
-	}
-	for _, text := range []string{"-1", "x", "1MB", "99999999999GiB", "1.5GiB"} {
-		if err := new(Size).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q was accepted", text)
-		}
 	}
 }
 

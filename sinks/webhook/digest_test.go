@@ -101,7 +101,7 @@ func TestDigestAsSent(t *testing.T) {
 				t.Errorf("%s: notification %d is %s, want %s", format, i, list[i], n.Data)
 			}
 		}
-		if got.Topic+got.Type != digestTopic || format == formatStandard && !got.Timestamp.Equal(d.Digest.Last) {
+		if got.Topic+got.Type != relay.TopicDigest || format == formatStandard && !got.Timestamp.Equal(d.Digest.Last) {
 			t.Errorf("%s: sent %s", format, sent)
 		}
 	}

@@ -383,7 +383,7 @@ func TestStandardFormat(t *testing.T) {
 	if got.Type != "container.created" || string(got.Data) != string(d.Notifications[0].Data) || got.Timestamp.Unix() != 0x65f0c2a0 {
 		t.Errorf("sent %s", first)
 	}
-	byCursor := occurred(relay.Notification{ID: "a", Cursor: "1763700000123-4"})
+	byCursor := relay.Notification{ID: "a", Cursor: "1763700000123-4"}.Occurred()
 	if byCursor.UnixMilli() != 1763700000123 {
 		t.Errorf("the cursor's time is %s", byCursor)
 	}
