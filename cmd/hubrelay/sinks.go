@@ -1,9 +1,12 @@
 package main
 
 import (
+	"os"
+
 	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/sinks/file"
 	"github.com/hubrelay/hubrelay/sinks/plugin"
 	"github.com/hubrelay/hubrelay/sinks/slack"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
@@ -14,6 +17,8 @@ func sinkKinds() []relay.SinkKind {
 	return []relay.SinkKind{
 		webhook.Kind(),
 		slack.Kind(),
+		file.Kind(),
+		file.Stdout(os.Stdout),
 		plugin.Kind(builtinNames()...),
 	}
 }

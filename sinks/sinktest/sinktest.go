@@ -46,6 +46,8 @@ type Harness struct {
 	RetryAfter time.Duration
 	// Secrets are texts of the sink's configuration that no error may show.
 	Secrets []string
+	// Cannot says why destinations of this kind never behave in some way. Nobody can decline Accept, Hang and Absent.
+	Cannot map[Behaviour]string
 }
 
 // Run checks everything that [relay.Sink] promises.
@@ -62,7 +64,12 @@ func Run(t *testing.T, h Harness) {
 		{Leave, relay.OutcomeGone, 0},
 		{Absent, relay.OutcomeRetry, 0},
 	} {
-		t.Run(c.behaviour.String(), func(t *testing.T) { testOutcome(t, h, c.behaviour, c.outcome, c.after) })
+		t.Run(c.behaviour.String(), func(t *testing.T) {
+			if why, ok := h.Cannot[c.behaviour]; ok && c.behaviour != Accept && c.behaviour != Absent {
+				t.Skip(why)
+			}
+			testOutcome(t, h, c.behaviour, c.outcome, c.after)
+		})
 	}
 	t.Run("hang", func(t *testing.T) { testHang(t, h) })
 	t.Run("cancelled", func(t *testing.T) { testCancelled(t, h) })

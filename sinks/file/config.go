@@ -1,0 +1,117 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	smallest = 64 << 10
+	day      = 24 * time.Hour
+)
+
+// Config is what an operator writes for one file.
+type Config struct {
+	// Path is the file that lines are appended to. Its folder must be there.
+	Path string `koanf:"path" doc:"The file that lines are appended to; a relative path begins at the configuration file. Its folder must be there."`
+	// MaxSize is how large the file may become before it is renamed and a new one begun; zero is no limit.
+	MaxSize relay.Size `koanf:"max_size" doc:"How large the file may become before it is renamed and a new one begun, such as 100MiB, at least 64KiB; 0 for no limit."`
+	// MaxAge and MaxBackups bound what is kept of renamed files; zero is no limit.
+	MaxAge     time.Duration `koanf:"max_age" doc:"How long renamed files are kept, in whole days such as 168h; 0 for as long as max_backups allows. Looked at when a file is renamed."`
+	MaxBackups int           `koanf:"max_backups" doc:"How many renamed files are kept, 0 for all of them."`
+	// Compress makes renamed files smaller by gzip.
+	Compress bool `koanf:"compress" doc:"Compresses renamed files by gzip."`
+	// Fsync waits for the disk with each line.
+	Fsync bool `koanf:"fsync" doc:"Waits with each line until the disk has it, so that a power failure loses none."`
+
+	folder string
+}
+
+func defaults() *Config { return &Config{MaxSize: 100 << 20, MaxBackups: 10} }
+
+// InFolder says where the configuration file is.
+func (c *Config) InFolder(folder string) { c.folder = folder }
+
+// Validate reports every bad value as a [relay.FieldError], joined. It does not look at the file.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
+	switch {
+	case c.Path == "":
+		bad("path", "is missing: name the file that lines are appended to")
+	case os.IsPathSeparator(c.Path[len(c.Path)-1]):
+		bad("path", "names a folder: add the name of a file")
+	}
+	if c.MaxSize != 0 && c.MaxSize < smallest {
+		bad("max_size", "is too small: choose 64KiB or more, or 0 for no limit")
+	}
+	if c.MaxAge < 0 || c.MaxAge%day != 0 || c.MaxAge > 36500*day {
+		bad("max_age", fmt.Sprintf("is %s: choose whole days, such as 24h or 168h, or 0 for no limit", c.MaxAge))
+	}
+	if c.MaxBackups < 0 {
+		bad("max_backups", fmt.Sprintf("is %d: choose 0 for all files, or how many are kept", c.MaxBackups))
+	}
+	return errors.Join(errs...)
+}
+
+// Warnings tells of a file that cannot be written now: a daemon starts without, and its attempts fail meanwhile.
+func (c *Config) Warnings() []relay.FieldError {
+	var list []relay.FieldError
+	if err := c.look(); err != nil {
+		list = append(list, relay.FieldError{Field: "path", Problem: "cannot be written now: " + err.Error()})
+	}
+	if c.MaxSize == 0 && (c.MaxAge != 0 || c.Compress) {
+		list = append(list, relay.FieldError{Field: "max_size", Problem: "is 0, so no file is ever renamed, and max_age, max_backups and compress do nothing"})
+	}
+	return list
+}
+
+// look opens the file as Deliver would, but makes none.
+func (c *Config) look() error {
+	path := c.file()
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		folder, err := os.Stat(filepath.Dir(path))
+		switch {
+		case err != nil:
+			return said(path, err)
+		case !folder.IsDir():
+			return fmt.Errorf("%s is no folder", filepath.Dir(path))
+		}
+		return nil
+	}
+	if err == nil {
+		err = regular(path, info)
+	}
+	if err != nil {
+		return said(path, err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return said(path, err)
+	}
+	return f.Close()
+}
+
+// settings are how lines are written, wherever that is.
+func (c *Config) settings() settings {
+	return settings{int64(c.MaxSize), int(c.MaxAge / day), c.MaxBackups, c.Compress, c.Fsync}
+}
+
+// file is where the path leads.
+func (c *Config) file() string {
+	if filepath.IsAbs(c.Path) {
+		return filepath.Clean(c.Path)
+	}
+	path := filepath.Join(c.folder, c.Path)
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return path
+}

@@ -1,0 +1,94 @@
+package file
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Kind is the file's entry in the list of kinds of sinks. Its sinks share the files that they write to.
+func Kind() relay.SinkKind {
+	shared := &files{byPath: map[string]*log{}}
+	return relay.SinkKind{
+		Type:   "file",
+		Config: func() relay.SinkConfig { return defaults() },
+		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
+			cfg, ok := c.(*Config)
+			if !ok {
+				return nil, fmt.Errorf("open file sink %s: its configuration is a %T", s.Name, c)
+			}
+			if err := cfg.Validate(); err != nil {
+				return nil, fmt.Errorf("open file sink %s: %w", s.Name, err)
+			}
+			return &Sink{files: shared, log: shared.open(cfg, s.Log)}, nil
+		},
+	}
+}
+
+// Sink appends to one file, which is opened with the first delivery. Deliver may be called concurrently. Several sinks may
+// write to one file, as may several daemons of one machine where one of them alone rotates it.
+type Sink struct {
+	files *files
+	log   *log
+	once  sync.Once
+}
+
+// Deliver appends d as one line, in one write.
+func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
+	text, err := line(d)
+	if err != nil {
+		return relay.Permanent(err)
+	}
+	return s.log.write(ctx, text)
+}
+
+// Explain shows the line.
+func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+	text, err := line(d)
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	return relay.Explanation{Method: "append to", Target: s.log.path, Payload: text}, nil
+}
+
+// Close closes the file, unless another sink writes to it, and waits until renamed ones are compressed. It may be called
+// twice.
+func (s *Sink) Close() (err error) {
+	s.once.Do(func() { err = s.files.release(s.log) })
+	return err
+}
+
+// files are those that sinks have opened, by their paths.
+type files struct {
+	mu     sync.Mutex
+	byPath map[string]*log
+}
+
+func (f *files) open(c *Config, out *slog.Logger) *log {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.byPath[c.file()]
+	switch {
+	case l == nil:
+		l = newLog(c.file())
+		f.byPath[l.path] = l
+	case l.settings() != c.settings():
+		out.Warn("another sink writes to this file with other settings; from now on those of this sink count", "path", l.path)
+	}
+	l.users++
+	l.set(c.settings())
+	return l
+}
+
+func (f *files) release(l *log) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if l.users--; l.users > 0 {
+		return nil
+	}
+	delete(f.byPath, l.path)
+	return l.close()
+}

@@ -1,0 +1,134 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Stdout is the entry of the daemon's standard output in the list of kinds of sinks. All sinks of the kind share out,
+// whose descriptor stays the caller's.
+func Stdout(out *os.File) relay.SinkKind {
+	shared := &stream{of: out, turn: make(chan struct{}, 1)}
+	shared.turn <- struct{}{}
+	return relay.SinkKind{
+		Type:   "stdout",
+		Config: func() relay.SinkConfig { return &StdoutConfig{} },
+		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
+			if _, ok := c.(*StdoutConfig); !ok {
+				return nil, fmt.Errorf("open stdout sink %s: its configuration is a %T", s.Name, c)
+			}
+			return &StdoutSink{stream: shared}, nil
+		},
+	}
+}
+
+// StdoutConfig is empty: there is one standard output.
+type StdoutConfig struct{}
+
+// Validate finds nothing.
+func (*StdoutConfig) Validate() error { return nil }
+
+// StdoutSink writes to the daemon's standard output. Deliver may be called concurrently.
+type StdoutSink struct {
+	stream *stream
+}
+
+// Deliver writes d as one line. Where nobody reads it ends with ctx, and the line is written once somebody does.
+func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
+	text, err := line(d)
+	if err != nil {
+		return relay.Permanent(err)
+	}
+	return s.stream.write(ctx, text)
+}
+
+// Explain shows the line.
+func (*StdoutSink) Explain(d relay.Delivery) (relay.Explanation, error) {
+	text, err := line(d)
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	return relay.Explanation{Method: "write to", Target: "standard output", Payload: text}, nil
+}
+
+// Close does nothing: others write there, too.
+func (*StdoutSink) Close() error { return nil }
+
+// stream is a file that is written to in the way that it is open, whatever it is: a pipe, a terminal, a socket, a file.
+// Setting a deadline would need to change it for other processes.
+type stream struct {
+	of   *os.File
+	turn chan struct{} // holds a token while nobody writes
+
+	file *os.File // a copy of the descriptor, nil before the first line
+	torn bool     // the last line was cut
+}
+
+// write leaves the write behind when ctx ends: nothing else ends it.
+func (s *stream) write(ctx context.Context, line []byte) error {
+	if ctx.Err() != nil {
+		return late(ctx, "write to standard output")
+	}
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return late(ctx, "nobody reads the standard output")
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer func() { s.turn <- struct{}{} }()
+		done <- s.writeNow(line)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return late(ctx, "nobody reads the standard output")
+	}
+}
+
+func (s *stream) writeNow(line []byte) error {
+	if s.file == nil {
+		// Go ends the process where descriptor 1 itself is a pipe that nobody reads any more.
+		var fd int
+		err := control(s.of, func(of int) (err error) {
+			fd, err = duplicate(of)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("open standard output: %w", err)
+		}
+		s.file = os.NewFile(uintptr(fd), "standard output")
+	}
+	if s.torn {
+		line = append([]byte{'\n'}, line...)
+	}
+	n, err := s.file.Write(line)
+	if n > 0 {
+		s.torn = n < len(line)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("whoever read the standard output has closed it: start the daemon with its output connected again: %w", err)
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("the disk that the standard output is written to is full: make room: %w", err)
+	}
+	return fmt.Errorf("write to standard output: %w", err)
+}
+
+func duplicate(fd int) (int, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	copied, err := syscall.Dup(fd)
+	if err == nil {
+		syscall.CloseOnExec(copied)
+	}
+	return copied, err
+}
