@@ -33,7 +33,7 @@
 // Healthy is what its health check says within health_timeout; without one it must run for settle. A container
 // that was not running is moved and not started.
 //
-// With copy_volumes the volumes are streamed from host to host, read back, and compared by a checksum (xxHash64) of every entry: names, types,
+// With copy_volumes the volumes are streamed from host to host, not packed (for slow lines there is Compression of ssh), read back, and compared by a checksum (xxHash64) of every entry: names, types,
 // contents, modes, owners, times to the second, links, devices and file capabilities. Docker's archives leave out other extended
 // attributes, ACLs and sockets, and fill holes. Then the volumes at the source are removed, unless keep_source_volumes is set or another container
 // uses them. The new container's volumes are marked nocopy, so that Docker does not fill empty ones from the image.

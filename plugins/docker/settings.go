@@ -109,16 +109,19 @@ func (c settings) checkTCP(u *url.URL) error {
 
 // open makes a client, which connects when it is used.
 func (c settings) open() (*client.Client, error) {
-	opts := []client.Opt{client.WithHost(c.Host)}
+	// Docker packs what is copied for whoever takes gzip, as Go's client does by itself: that is a twentieth of the speed.
+	opts := []client.Opt{client.WithHTTPHeaders(map[string]string{"Accept-Encoding": "identity"})}
 	switch {
 	case strings.HasPrefix(c.Host, "ssh://"):
 		helper, err := connhelper.GetConnectionHelper(c.Host)
 		if err != nil {
 			return nil, err
 		}
-		opts = []client.Opt{client.WithHost(helper.Host), client.WithDialContext(helper.Dialer)}
+		opts = append(opts, client.WithHost(helper.Host), client.WithDialContext(helper.Dialer))
 	case c.TLS != nil:
-		opts = append(opts, client.WithTLSClientConfig(c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile))
+		opts = append(opts, client.WithHost(c.Host), client.WithTLSClientConfig(c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile))
+	default:
+		opts = append(opts, client.WithHost(c.Host))
 	}
 	return client.New(opts...)
 }

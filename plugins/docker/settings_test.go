@@ -1,11 +1,16 @@
 package docker
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/moby/moby/client"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -98,4 +103,32 @@ func TestConfig(t *testing.T) {
 
 func server(id, host string) relay.Server {
 	return relay.Server{ID: id, Cluster: "production", Settings: fmt.Appendf(nil, `{"host":%q}`, host)}
+}
+
+// Docker would pack what is copied for a client that takes gzip, at a twentieth of the speed.
+func TestNothingIsPacked(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 1)
+	docker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Api-Version", "1.41")
+		if strings.HasSuffix(r.URL.Path, "/archive") {
+			w.Header().Set("X-Docker-Container-Path-Stat", "e30=")
+			asked <- r.Header.Get("Accept-Encoding")
+		}
+	}))
+	t.Cleanup(docker.Close)
+	h, err := openHost(server("a", "tcp://"+docker.Listener.Addr().String()), "web", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := h.api.CopyFromContainer(t.Context(), "web", client.CopyFromContainerOptions{SourcePath: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(from.Content.Close(), h.api.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-asked; got != "identity" {
+		t.Errorf("the driver takes %q", got)
+	}
 }
