@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/hubrelay/hubrelay/plugins/directory"
@@ -22,8 +24,8 @@ const (
 	copyHuge   = 4 << 30
 )
 
-// measureCopy lets the directory driver move an instance to and fro, and `cp -a` copy the same files in turns. Of each the
-// best round counts. The driver's time is from the beginning of its copy to the end, checksums included.
+// measureCopy lets the directory driver move an instance to and fro, and `cp -a` copy the same files. Of each the best
+// round counts. The driver's time is from the beginning of its copy to the end, checksums included.
 func measureCopy(ctx context.Context, r *rig) ([]row, error) {
 	var rows []row
 	for _, volume := range []struct {
@@ -68,31 +70,55 @@ func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, me
 	defer mover.stop()
 	megabytes := float64(files) * float64(size) / 1e6
 	from, to := "a", "b"
-	for range rounds {
-		target := filepath.Join(dir, "cp")
-		took, err := timeOf(func() error {
-			return exec.CommandContext(ctx, "cp", "-a", filepath.Join(dir, from, "i"), target).Run()
-		})
-		if err != nil {
+	for round := range rounds {
+		copied := func() error {
+			target := filepath.Join(dir, "cp"+strconv.Itoa(round))
+			took, err := timeOf(func() error {
+				return exec.CommandContext(ctx, "cp", "-a", filepath.Join(dir, from, "i"), target).Run()
+			})
+			cp = max(cp, megabytes/took.Seconds())
+			return errors.Join(err, emptyFiles(target))
+		}
+		moved := func() error {
+			answer, err := mover.ask(from, to)
+			if err != nil {
+				return err
+			}
+			from, to = to, from
+			seconds, err := strconv.ParseFloat(answer, 64)
+			ours = max(ours, megabytes/seconds)
+			return err
+		}
+		if err := inTurn(round, copied, moved); err != nil {
 			return 0, 0, 0, err
 		}
-		cp = max(cp, megabytes/took.Seconds())
-		if err := os.RemoveAll(target); err != nil {
-			return 0, 0, 0, err
-		}
-		answer, err := mover.ask(from, to)
-		if err != nil {
-			return 0, 0, 0, err
-		}
-		seconds, err := strconv.ParseFloat(answer, 64)
-		if err != nil {
-			return 0, 0, 0, err
-		}
-		ours = max(ours, megabytes/seconds)
-		from, to = to, from
 	}
 	memory, err = memoryMiB(mover.cmd.Process.Pid, "VmHWM")
 	return ours, cp, memory, err
+}
+
+// inTurn lets another one go first in every other round, each on disks that have nothing left to write.
+func inTurn(round int, one, other func() error) error {
+	if round%2 == 1 {
+		one, other = other, one
+	}
+	syscall.Sync()
+	if err := one(); err != nil {
+		return err
+	}
+	syscall.Sync()
+	return other()
+}
+
+// emptyFiles gives the room back that the files of a folder take, without removing them: ext4 passes over each inode that was
+// removed within the last minutes, so that whoever makes files after that is several times slower.
+func emptyFiles(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		return os.Truncate(path, 0)
+	})
 }
 
 // fillVolume writes files of random bytes, a hundred in a folder.
