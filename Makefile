@@ -50,7 +50,8 @@ check: $(GOLANGCI_LINT) $(GOVULNCHECK) ## format, lint, vet, module files, known
 
 bench: build ## measure the promises about speed, each beside a floor of the same run
 	@bash .ci/need redis-server
-	cd relay/bench && go run . --daemon $(CURDIR)/hubrelay $(BENCH_FLAGS)
+	@if bash .ci/can-docker >/dev/null; then bash .ci/need docker; fi
+	cd relay/bench && go run . --daemon $(CURDIR)/hubrelay --no-docker "$$(bash ../../.ci/can-docker)" $(BENCH_FLAGS)
 
 fmt: $(GOLANGCI_LINT) ## rewrite the Go files as `make check` wants them
 	@$(call each,$(GOLANGCI_LINT) fmt)

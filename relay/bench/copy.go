@@ -8,13 +8,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/hubrelay/hubrelay/plugins"
 	"github.com/hubrelay/hubrelay/plugins/directory"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -22,6 +25,7 @@ import (
 const (
 	copyRounds = 3
 	copyHuge   = 4 << 30
+	moved      = "moved" // the instance
 )
 
 // measureCopy lets the directory driver move an instance to and fro, and `cp -a` copy the same files. Of each the best
@@ -60,10 +64,10 @@ func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, me
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o700), os.Mkdir(filepath.Join(dir, "b"), 0o700)); err != nil {
 		return 0, 0, 0, err
 	}
-	if err := fillVolume(filepath.Join(dir, "a", "i", "volumes", "data"), files, size); err != nil {
+	if err := fillVolume(filepath.Join(dir, "a", moved, "volumes", "data"), files, size); err != nil {
 		return 0, 0, 0, err
 	}
-	mover, err := startRole(ctx, roleMover, dir)
+	mover, err := startRole(ctx, roleMover, directory.Name, filepath.Join(dir, "a"), filepath.Join(dir, "b"))
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -71,25 +75,21 @@ func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, me
 	megabytes := float64(files) * float64(size) / 1e6
 	from, to := "a", "b"
 	for round := range rounds {
-		copied := func() error {
+		peer := func() error {
 			target := filepath.Join(dir, "cp"+strconv.Itoa(round))
 			took, err := timeOf(func() error {
-				return exec.CommandContext(ctx, "cp", "-a", filepath.Join(dir, from, "i"), target).Run()
+				return exec.CommandContext(ctx, "cp", "-a", filepath.Join(dir, from, moved), target).Run()
 			})
 			cp = max(cp, megabytes/took.Seconds())
 			return errors.Join(err, emptyFiles(target))
 		}
-		moved := func() error {
-			answer, err := mover.ask(from, to)
-			if err != nil {
-				return err
-			}
+		driver := func() error {
+			seconds, err := mover.move(from, to)
 			from, to = to, from
-			seconds, err := strconv.ParseFloat(answer, 64)
 			ours = max(ours, megabytes/seconds)
 			return err
 		}
-		if err := inTurn(round, copied, moved); err != nil {
+		if err := inTurn(round, peer, driver); err != nil {
 			return 0, 0, 0, err
 		}
 	}
@@ -97,17 +97,24 @@ func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, me
 	return ours, cp, memory, err
 }
 
-// inTurn lets another one go first in every other round, each on disks that have nothing left to write.
-func inTurn(round int, one, other func() error) error {
-	if round%2 == 1 {
-		one, other = other, one
+// inTurn lets another one go first in every round, each on disks that have nothing left to write.
+func inTurn(round int, all ...func() error) error {
+	for i := range all {
+		syscall.Sync()
+		if err := all[(round+i)%len(all)](); err != nil {
+			return err
+		}
 	}
-	syscall.Sync()
-	if err := one(); err != nil {
-		return err
+	return nil
+}
+
+// move has a mover move the instance, and returns how long the copy took in seconds.
+func (p *part) move(from, to string) (float64, error) {
+	answer, err := p.ask(from, to)
+	if err != nil {
+		return 0, err
 	}
-	syscall.Sync()
-	return other()
+	return strconv.ParseFloat(answer, 64)
 }
 
 // emptyFiles gives the room back that the files of a folder take, without removing them: ext4 passes over each inode that was
@@ -140,24 +147,37 @@ func fillVolume(dir string, files, size int) error {
 	return nil
 }
 
-// playMover moves an instance between two folders as it is told, and prints how long the copy took in seconds.
+// playMover moves an instance between two servers, a and b, as it is told, and prints how long the copy took in seconds. Its
+// arguments are the driver, builtin or a program, and where the servers are.
 func playMover(lines *bufio.Scanner, args []string) error {
-	driver := directory.New(directory.Options{})
+	setting, driver := "path", relay.Driver(directory.New(directory.Options{}))
+	if args[0] != directory.Name {
+		plugin, err := plugins.NewDriver(plugins.Options{Name: "bench", Command: args[:1]})
+		if err != nil {
+			return err
+		}
+		setting, driver = "host", plugin
+	}
+	servers := map[string]relay.Server{}
+	for i, name := range []string{"a", "b"} {
+		servers[name] = relay.Server{ID: name, Settings: fmt.Appendf(nil, "{%q:%q}", setting, args[1+i])}
+	}
+	if err := driver.Configure(context.Background(), slices.Collect(maps.Values(servers))); err != nil {
+		return err
+	}
 	for lease := int64(1); ; lease++ {
 		told, err := heard(lines)
 		if err != nil {
-			return nil //nolint:nilerr // its input has ended, and so does it
+			return driver.Close() // its input has ended, and so does it
 		}
 		var from, to string
 		if _, err := fmt.Sscan(told, &from, &to); err != nil {
 			return err
 		}
-		server := func(name string) relay.Server {
-			return relay.Server{ID: name, Settings: []byte(`{"path":"` + filepath.Join(args[0], name) + `"}`)}
-		}
 		var began, ended time.Time
 		err = driver.Migrate(context.Background(), relay.Migration{
-			JobID: "job", Lease: lease, Instance: "i", Stateful: true, CopyVolumes: true, Source: server(from), Destination: server(to),
+			JobID: "job" + strconv.FormatInt(lease, 10), Lease: lease, Instance: moved, Stateful: true, CopyVolumes: true,
+			Source: servers[from], Destination: servers[to],
 		}, func(p relay.Progress) {
 			switch {
 			case p.Step == "copy" && p.Completed:

@@ -2,7 +2,7 @@
 // peer that is measured in the same run, on the same machine, with the same bytes.
 //
 // It is a module of its own, so that the peers it compares with stay out of hubrelay's go.mod. It runs on Linux, on
-// loopback and unix sockets only, starts everything it needs and stops it again, and takes about three minutes; on a busy
+// loopback and unix sockets only, starts everything it needs and stops it again, and takes some minutes; on a busy
 // machine more. While it measures parked retries its Redis holds a GiB.
 //
 // Load generators share the machine with what they load, so they are as cheap as they can be: requests are prebuilt

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+const (
+	dockerFiles = 8
+	dockerSize  = 128 << 20
+)
+
+// dockerPair is two Docker hosts between which a container with a volume moves.
+type dockerPair struct {
+	at, other *dockerd // where it is, and where not
+	mover     *part
+	best      map[string]float64 // MB/s
+}
+
+// measureDocker lets the Docker driver move a container to and fro, `tar | tar` copy its volume's files from folder to
+// folder, and Docker alone read them out and put them in again, by the same requests as the driver. Of each the best round
+// counts. The driver's time is from the beginning of its copy to the end, checksums included.
+func measureDocker(ctx context.Context, r *rig) ([]row, error) {
+	dir, err := os.MkdirTemp(r.dir, "")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	p := &dockerPair{best: map[string]float64{}}
+	for i, host := range []**dockerd{&p.at, &p.other} {
+		if *host, err = startDockerd(ctx, filepath.Join(dir, "ab"[i:i+1])); err != nil {
+			return nil, err
+		}
+		defer (*host).stop()
+	}
+	if err := p.at.create(ctx, moved); err != nil {
+		return nil, err
+	}
+	if err := fillVolume(p.at.volume(moved), dockerFiles, dockerSize); err != nil {
+		return nil, err
+	}
+	program := filepath.Join(filepath.Dir(r.daemon), "hubrelay-docker")
+	if p.mover, err = startRole(ctx, roleMover, program, "unix://"+p.at.socket, "unix://"+p.other.socket); err != nil {
+		return nil, err
+	}
+	defer p.mover.stop()
+	for round := range copyRounds {
+		if err := p.round(ctx, round); err != nil {
+			return nil, err
+		}
+	}
+	child, err := childOf(p.mover.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := memoryMiB(child, "VmHWM")
+	if err != nil {
+		return nil, err
+	}
+	const what = "Docker volume copied, 1 GiB in 8 files"
+	return []row{
+		newRow(what, p.best["driver"], "MB/s", "tar | tar", p.best["tar"]).ratioAtLeast(0.8),
+		newRow(what, p.best["driver"], "MB/s", "Docker's archives alone", p.best["archives"]).ratioAtLeast(0.8),
+		newRow("most memory of the Docker driver", memory, "MiB", "the volume", dockerFiles*dockerSize>>20).atMost(64),
+	}, nil
+}
+
+// round has each copy the volume once, from where it is to the other host.
+func (p *dockerPair) round(ctx context.Context, round int) error {
+	record := func(name string, seconds float64) {
+		p.best[name] = max(p.best[name], dockerFiles*dockerSize/1e6/seconds)
+	}
+	timed := func(name string, do func() error) func() error {
+		return func() error {
+			took, err := timeOf(do)
+			record(name, took.Seconds())
+			return err
+		}
+	}
+	return inTurn(round,
+		timed("tar", func() error {
+			script := `mkdir "$2" && tar -C "$1" -c . | tar -C "$2" -x`
+			target := filepath.Join(p.other.dir, "tar"+strconv.Itoa(round))
+			return exec.CommandContext(ctx, "sh", "-c", script, "sh", p.at.volume(moved), target).Run()
+		}),
+		func() error {
+			seconds, err := p.mover.move(filepath.Base(p.at.dir), filepath.Base(p.other.dir))
+			p.at, p.other = p.other, p.at
+			record("driver", seconds)
+			return err
+		},
+		timed("archives", func() error { return p.at.pipe(ctx, moved, p.other) }),
+	)
+}
+
+// childOf finds the one process that a process has started.
+func childOf(pid int) (int, error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil && len(text) > 0 {
+			return strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+	}
+	return 0, fmt.Errorf("process %d has no child", pid)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	dockerImage = "bench:1"
+	sink        = "sink" // a container that takes archives
+)
+
+// dockerd is a Docker host of the bench's own. It runs nothing: its containers are made and never started.
+type dockerd struct {
+	dir     string
+	socket  string
+	process *exec.Cmd
+	client  *http.Client
+}
+
+// startDockerd wants a short path, since those of sockets are limited.
+func startDockerd(ctx context.Context, dir string) (*dockerd, error) {
+	d := &dockerd{dir: dir, socket: filepath.Join(dir, "s")}
+	d.client = &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+	}}}
+	d.process = exec.CommandContext(ctx, "dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+		"--pidfile", filepath.Join(dir, "pid"), "-H", "unix://"+d.socket,
+		"--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs")
+	d.process.Cancel = func() error { return d.process.Process.Signal(syscall.SIGTERM) } // so that it ends its containerd
+	d.process.WaitDelay = 20 * time.Second
+	var log bytes.Buffer
+	d.process.Stdout, d.process.Stderr = &log, &log
+	if err := errors.Join(os.Mkdir(dir, 0o700), d.process.Start()); err != nil {
+		return nil, err
+	}
+	err := d.comeUp(ctx)
+	if err == nil {
+		err = d.create(ctx, sink)
+	}
+	if err != nil {
+		d.stop()
+		return nil, fmt.Errorf("dockerd: %w: %s", err, log.Bytes()[max(0, log.Len()-2000):])
+	}
+	return d, nil
+}
+
+// comeUp waits for dockerd, and gives it an image.
+func (d *dockerd) comeUp(ctx context.Context) error {
+	var image bytes.Buffer
+	w := tar.NewWriter(&image)
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "none", Typeflag: tar.TypeReg, Mode: 0o755}), w.Close()); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := d.run(ctx, nil, "version")
+		if err == nil {
+			return d.run(ctx, &image, "import", "-", dockerImage)
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// run runs docker's command line.
+func (d *dockerd) run(ctx context.Context, in io.Reader, args ...string) error {
+	cmd := exec.CommandContext(ctx, "docker", append([]string{"-H", "unix://" + d.socket}, args...)...)
+	cmd.Stdin = in
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("docker %s: %w: %s", args[0], err, out)
+	}
+	return nil
+}
+
+// create makes a container with a volume of its name.
+func (d *dockerd) create(ctx context.Context, name string) error {
+	return d.run(ctx, nil, "create", "--name", name, "--network", "none", "-v", name+":/volume", dockerImage, "/none")
+}
+
+// volume is where a volume's files are.
+func (d *dockerd) volume(name string) string {
+	return filepath.Join(d.dir, "data", "volumes", name, "_data")
+}
+
+// pipe sends what a container's volume has, as Docker packs it, to where the other host unpacks it.
+func (d *dockerd) pipe(ctx context.Context, name string, to *dockerd) error {
+	out, err := d.do(ctx, http.MethodGet, name, "/volume", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }()
+	in, err := to.do(ctx, http.MethodPut, sink, "/", out)
+	if err != nil {
+		return err
+	}
+	return in.Close()
+}
+
+func (d *dockerd) do(ctx context.Context, method, name, path string, body io.Reader) (io.ReadCloser, error) {
+	q, err := http.NewRequestWithContext(ctx, method, "http://docker/v1.41/containers/"+name+"/archive?path="+path, body)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := d.client.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
+		return nil, errors.Join(fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, text), answer.Body.Close())
+	}
+	return answer.Body, nil
+}
+
+// stop waits until dockerd has ended.
+func (d *dockerd) stop() {
+	d.client.CloseIdleConnections()
+	_ = d.process.Process.Signal(syscall.SIGTERM)
+	_ = d.process.Wait() // the status is that of the signal
+}
