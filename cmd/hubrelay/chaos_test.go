@@ -16,6 +16,7 @@ import (
 // insistent publishes batches one after the other, each until it is accepted by whichever node answers, with an
 // Idempotency-Key as our answers advise.
 type insistent struct {
+	hub   string
 	name  string
 	nodes []*atomic.Pointer[daemon]
 	done  sync.WaitGroup
@@ -30,8 +31,13 @@ const batchOf = 3
 
 func insist(t *testing.T, name string, nodes []*atomic.Pointer[daemon]) *insistent {
 	t.Helper()
+	return insistOn(t, "hub-1", name, nodes)
+}
+
+func insistOn(t *testing.T, hub, name string, nodes []*atomic.Pointer[daemon]) *insistent {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	p := &insistent{name: name, nodes: nodes, stop: stop, accepted: make(map[string]string)}
+	p := &insistent{hub: hub, name: name, nodes: nodes, stop: stop, accepted: make(map[string]string)}
 	p.done.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			if err := p.batch(i); err != nil {
@@ -57,7 +63,7 @@ func (p *insistent) batch(i int) error {
 		body += fmt.Sprintf(`{"topic":"job.created","object":{"id":%q}}`+"\n", names[j])
 	}
 	post := request{
-		method: "POST", key: opsKey, hub: "hub-1", contentType: "application/x-ndjson", body: body,
+		method: "POST", key: opsKey, hub: p.hub, contentType: "application/x-ndjson", body: body,
 		header: map[string]string{"Idempotency-Key": fmt.Sprintf("%s-%d", p.name, i)},
 	}
 	for try, deadline := i, time.Now().Add(patience); time.Now().Before(deadline); try++ {

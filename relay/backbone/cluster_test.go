@@ -3,11 +3,8 @@ package backbone
 import (
 	"context"
 	"fmt"
-	"net"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -15,9 +12,9 @@ import (
 // A cluster refuses a command over several slots even where one node holds them all.
 func startCluster(t *testing.T) string {
 	t.Helper()
-	port, bus := freePort(t), freePort(t)
+	port, bus := redistest.FreePort(t), redistest.FreePort(t)
 	s := redistest.Start(t, "--port", port, "--cluster-enabled", "yes", "--cluster-port", bus)
-	admin := adminOf(t, s)
+	admin := s.Client()
 	for slot := 0; slot < clusterSlots; slot += 1024 {
 		args := []any{"CLUSTER", "ADDSLOTS"}
 		for i := range 1024 {
@@ -28,25 +25,6 @@ func startCluster(t *testing.T) string {
 		}
 	}
 	return "redis+cluster://127.0.0.1:" + port
-}
-
-// adminOf is a client of that very server, which is closed with the test.
-func adminOf(t *testing.T, s *redistest.Server) *redis.Client {
-	t.Helper()
-	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 func TestClusterFromLogToSubscriber(t *testing.T) {

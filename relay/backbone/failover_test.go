@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -140,73 +137,22 @@ func openURL(t *testing.T, o Options) *Backbone {
 	return b
 }
 
-// member is one server of a cluster.
-type member struct {
-	*redistest.Server
-	admin         *redis.Client
-	port, bus, id string
-}
-
-// startMasters starts a cluster of three masters, each with a replica.
-func startMasters(t *testing.T) (masters, replicas []member, url string) {
-	t.Helper()
-	all := make([]member, 6)
-	for i := range all {
-		m := &all[i]
-		m.port, m.bus = freePort(t), freePort(t)
-		m.Server = redistest.Start(t, "--port", m.port, "--cluster-enabled", "yes", "--cluster-port", m.bus,
-			"--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0")
-		m.admin = adminOf(t, m.Server)
-		m.id = must(m.admin.ClusterMyID(t.Context()).Result())
-	}
-	for i := range 3 {
-		must(all[i].admin.ClusterAddSlotsRange(t.Context(), i*clusterSlots/3, (i+1)*clusterSlots/3-1).Result())
-	}
-	for _, m := range all[1:] {
-		must(m.admin.Do(t.Context(), "CLUSTER", "MEET", "127.0.0.1", all[0].port, all[0].bus).Result())
-	}
-	for i, m := range all[3:] {
-		eventually(t, "a replica is told whose it is", func() bool { return m.admin.ClusterReplicate(t.Context(), all[i].id).Err() == nil })
-	}
-	for _, m := range all {
-		eventually(t, "the cluster is whole", func() bool {
-			return strings.Contains(m.admin.ClusterInfo(t.Context()).Val(), "cluster_state:ok") &&
-				strings.Count(m.admin.ClusterNodes(t.Context()).Val(), "slave") == 3
-		})
-	}
-	for _, m := range all[:3] {
-		eventually(t, "the replica follows", func() bool {
-			return strings.Contains(m.admin.Info(t.Context(), "replication").Val(), "state=online")
-		})
-	}
-	return all[:3], all[3:], "redis+cluster://127.0.0.1:" + all[0].port + ",127.0.0.1:" + all[1].port
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 func TestClusterLosesAMasterAndMovesASlot(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	masters, replicas, url := startMasters(t)
+	masters, replicas, url := redistest.StartCluster(t)
 	safe := openURL(t, Options{URL: url, Partitions: 3, MinReplicas: 1})
 	plain := openURL(t, Options{URL: url, Partitions: 3})
 	tr, stop := startTraffic(ctx, t, safe, plain)
 	tr.goesOn("three masters", 30)
 
 	masters[2].Kill()
-	eventually(t, "the replica takes over", func() bool {
-		return infoField(replicas[2].admin.Info(ctx, "replication").Val(), "role") == "master"
-	})
+	replicas[2].AwaitMaster()
 	tr.through(plain) // the new master has no replica
 	tr.goesOn("the new master", 30)
 
-	moveSlot(ctx, t, masters[0], masters[1], plain.Keys().Slot(plain.Keys().Log(0)))
+	redistest.MoveSlot(t, &masters[0], &masters[1], plain.Keys().Slot(plain.Keys().Log(0)))
 	tr.goesOn("a moved slot", 30)
 	stop()
 	tr.check(plain)
@@ -215,26 +161,5 @@ func TestClusterLosesAMasterAndMovesASlot(t *testing.T) {
 	}
 	if _, gaps := tr.tails[1].count(); gaps != 0 {
 		t.Errorf("nothing happened to partition 1, and %d gaps were told", gaps)
-	}
-}
-
-// moveSlot does what redis-cli --cluster reshard does.
-func moveSlot(ctx context.Context, t *testing.T, from, to member, slot int) {
-	t.Helper()
-	must(to.admin.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.id).Result())
-	must(from.admin.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.id).Result())
-	for {
-		keys := must(from.admin.ClusterGetKeysInSlot(ctx, slot, 1000).Result())
-		if len(keys) == 0 {
-			break
-		}
-		args := []any{"MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS"}
-		for _, k := range keys {
-			args = append(args, k)
-		}
-		must(from.admin.Do(ctx, args...).Result())
-	}
-	for _, m := range []member{to, from} {
-		must(m.admin.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", to.id).Result())
 	}
 }

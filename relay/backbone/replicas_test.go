@@ -2,7 +2,6 @@ package backbone
 
 import (
 	"errors"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -10,28 +9,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
-// startPair starts a primary and a replica that has caught up.
-func startPair(t *testing.T) (primary, replica *redistest.Server) {
-	t.Helper()
-	return startPairOn(t, freePort(t))
-}
-
-// startPairOn is startPair with the primary's port.
-func startPairOn(t *testing.T, port string) (primary, replica *redistest.Server) {
-	t.Helper()
-	primary = redistest.Start(t, "--port", port, "--repl-diskless-sync-delay", "0")
-	replica = redistest.Start(t, "--port", freePort(t), "--replicaof", "127.0.0.1", port)
-	c := adminOf(t, primary)
-	eventually(t, "the replica follows", func() bool { // WAIT counts it from its first acknowledgement on
-		info, err := c.Info(t.Context(), "replication").Result()
-		return err == nil && strings.Contains(info, "state=online")
-	})
-	return primary, replica
-}
-
 func TestMinReplicas(t *testing.T) {
 	t.Parallel()
-	primary, replica := startPair(t)
+	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
 	b := open(t, primary, Options{MinReplicas: 1})
 	lone := Append{Hub: "h", Notifications: notes("h", 1, 1)}
 	batch := Append{Hub: "h", Notifications: notes("h", 2, 3)}
@@ -79,7 +59,7 @@ func TestMinReplicas(t *testing.T) {
 // Of what is written together each caller hears of its own write, and all wait for the replica.
 func TestMinReplicasOfSharedWrites(t *testing.T) {
 	t.Parallel()
-	primary, replica := startPair(t)
+	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
 	b := open(t, primary, Options{MinReplicas: 1, Partitions: 3})
 	write := func() (short, stored int) {
 		errs := make(chan error)

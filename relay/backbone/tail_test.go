@@ -246,7 +246,7 @@ func TestTailNoticesAPromotedReplicaThatWasBehind(t *testing.T) {
 	for _, behind := range []bool{false, true} {
 		t.Run(fmt.Sprintf("behind=%t", behind), func(t *testing.T) {
 			t.Parallel()
-			primary, replica := startPair(t)
+			primary, replica := redistest.StartPair(t, redistest.FreePort(t))
 			var target atomic.Pointer[redistest.Server]
 			target.Store(primary)
 			b := openURL(t, Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -255,7 +255,7 @@ func TestTailNoticesAPromotedReplicaThatWasBehind(t *testing.T) {
 			r := follow(t, b, begin)
 			mustAppend(t, b, notes("h", 1, 10)...)
 			eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
-			promoted := adminOf(t, replica)
+			promoted := replica.Client()
 			eventually(t, "the first replicated", func() bool { return promoted.XLen(t.Context(), b.keys.Log(0)).Val() == 10 })
 			gaps := 0
 			if behind {

@@ -1,0 +1,132 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const slots = 16384
+
+// Member is one server of a cluster.
+type Member struct {
+	*Server
+	// Admin speaks to this very server.
+	Admin *redis.Client
+	// Port is that of its clients, and ID its name in the cluster.
+	Port, ID string
+
+	bus string
+}
+
+// StartCluster starts three masters, each with a replica that follows it, until the test ends. The URL is what redis.url
+// takes.
+func StartCluster(tb testing.TB) (masters, replicas []Member, url string) {
+	tb.Helper()
+	all := make([]Member, 6)
+	for i := range all {
+		m := &all[i]
+		m.Port, m.bus = FreePort(tb), FreePort(tb)
+		m.Server = Start(tb, "--port", m.Port, "--cluster-enabled", "yes", "--cluster-port", m.bus,
+			"--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0")
+		m.Admin = m.Client()
+		m.ID = fmt.Sprint(do(tb, m, "CLUSTER", "MYID"))
+	}
+	for i := range 3 {
+		do(tb, &all[i], "CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
+	}
+	for i := range all[1:] {
+		do(tb, &all[1+i], "CLUSTER", "MEET", "127.0.0.1", all[0].Port, all[0].bus)
+	}
+	for i, m := range all[3:] {
+		eventually(tb, "a replica is told whose it is", func() bool { return m.Admin.ClusterReplicate(tb.Context(), all[i].ID).Err() == nil })
+	}
+	for _, m := range all {
+		eventually(tb, "the cluster is whole", func() bool {
+			return strings.Contains(m.Admin.ClusterInfo(tb.Context()).Val(), "cluster_state:ok") &&
+				strings.Count(m.Admin.ClusterNodes(tb.Context()).Val(), "slave") == 3
+		})
+	}
+	for _, m := range all[:3] {
+		m.AwaitReplica()
+	}
+	return all[:3], all[3:], "redis+cluster://127.0.0.1:" + all[0].Port + ",127.0.0.1:" + all[1].Port
+}
+
+// MoveSlot does what redis-cli --cluster reshard does.
+func MoveSlot(tb testing.TB, from, to *Member, slot int) {
+	tb.Helper()
+	do(tb, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ID)
+	do(tb, from, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.ID)
+	for {
+		keys, _ := do(tb, from, "CLUSTER", "GETKEYSINSLOT", slot, 1000).([]any)
+		if len(keys) == 0 {
+			break
+		}
+		do(tb, from, append([]any{"MIGRATE", "127.0.0.1", to.Port, "", 0, 5000, "KEYS"}, keys...)...)
+	}
+	for _, m := range []*Member{to, from} {
+		do(tb, m, "CLUSTER", "SETSLOT", slot, "NODE", to.ID)
+	}
+}
+
+// Client is a client of this very server, whatever cluster it is in, which is closed with the test.
+func (s *Server) Client() *redis.Client {
+	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
+	s.tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// AwaitReplica returns when a replica follows: WAIT counts it from its first acknowledgement on.
+func (s *Server) AwaitReplica() {
+	s.tb.Helper()
+	c := s.Client()
+	eventually(s.tb, "the replica follows", func() bool {
+		return strings.Contains(c.Info(s.tb.Context(), "replication").Val(), "state=online")
+	})
+}
+
+// AwaitMaster returns when the server takes writes, as a replica does that has taken over.
+func (s *Server) AwaitMaster() {
+	s.tb.Helper()
+	c := s.Client()
+	eventually(s.tb, "the replica takes over", func() bool {
+		return strings.Contains(c.Info(s.tb.Context(), "replication").Val(), "role:master")
+	})
+}
+
+// FreePort is one that nobody used a moment ago.
+func FreePort(tb testing.TB) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+func do(tb testing.TB, m *Member, args ...any) any {
+	tb.Helper()
+	reply, err := m.Admin.Do(tb.Context(), args...).Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return reply
+}
+
+func eventually(tb testing.TB, what string, so func() bool) {
+	tb.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); !so(); <-tick.C {
+		if time.Now().After(deadline) {
+			tb.Fatalf("still not so: %s", what)
+		}
+	}
+}
