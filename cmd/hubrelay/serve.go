@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
@@ -46,12 +48,20 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			if err != nil {
 				return err
 			}
-			log := newLogger(std, cfg.Log)
+			level := new(slog.LevelVar)
+			setLevel(level, cfg.Log.Level)
+			log := newLogger(std, cfg.Log.Format, level)
 			for _, w := range cfg.Warnings {
 				log.Warn("configuration", "warning", w.String())
 			}
 			relayed, err := app.New(cfg, app.Settings{
 				Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver, Inventory: inventory,
+				Reload: &app.Reloading{
+					File:  file,
+					Load:  func() (*config.Config, error) { return config.Load(file, std.env, kinds()) },
+					Asked: hangups(cmd.Context()),
+					Level: func(name string) { setLevel(level, name) },
+				},
 				Ready: func(a app.Addresses) {
 					log.Info("serving", "public", a.Public.String(), "admin", a.Admin.String(),
 						"redis", cfg.Redis.Address(), "version", buildVersion())
@@ -78,14 +88,39 @@ func calmCollector(std streams) {
 	}
 }
 
-// newLogger writes for people on a terminal and JSON for machines elsewhere, unless the configuration says otherwise.
-func newLogger(std streams, cfg config.Log) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(cfg.Level)) // the configuration allows only names that parse
-	return slog.New(logHandler(std.err, std.env, cfg.Format, level))
+// hangups passes on SIGHUP, which has the configuration read again, until ctx ends.
+func hangups(ctx context.Context) <-chan struct{} {
+	signals, asked := make(chan os.Signal, 1), make(chan struct{}, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	context.AfterFunc(ctx, func() { signal.Stop(signals) })
+	go func() {
+		for {
+			select {
+			case <-signals:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return asked
 }
 
-func logHandler(out io.Writer, env []string, format string, level slog.Level) slog.Handler {
+func setLevel(level *slog.LevelVar, name string) {
+	var l slog.Level
+	_ = l.UnmarshalText([]byte(name)) // the configuration allows only names that parse
+	level.Set(l)
+}
+
+// newLogger writes for people on a terminal and JSON for machines elsewhere, unless the format says otherwise.
+func newLogger(std streams, format string, level slog.Leveler) *slog.Logger {
+	return slog.New(logHandler(std.err, std.env, format, level))
+}
+
+func logHandler(out io.Writer, env []string, format string, level slog.Leveler) slog.Handler {
 	options := &slog.HandlerOptions{Level: level}
 	paint := paletteFor(out, env)
 	switch {

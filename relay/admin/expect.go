@@ -42,6 +42,21 @@ func (m *Metrics) Expect(sink string) {
 	m.Ailing(sink, func() bool { return false })
 }
 
+// Forget shows no figure of a sink any more, which has left the configuration.
+func (m *Metrics) Forget(sink string) {
+	of := prometheus.Labels{"sink": sink}
+	for _, v := range []interface {
+		DeletePartialMatch(of prometheus.Labels) int
+	}{
+		m.enqueued, m.dropped, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.notices, m.lost,
+		m.disabled, m.paused, m.broken, m.events, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.conditions,
+	} {
+		v.DeletePartialMatch(of)
+	}
+	m.inFlight.set(sink, nil)
+	m.failed.set(sink, nil)
+}
+
 // asked is a figure of every sink that is asked for at each scrape.
 type asked struct {
 	desc *prometheus.Desc
@@ -57,9 +72,14 @@ func newAsked(name, help string) *asked {
 	}
 }
 
+// set replaces what was asked before; nil ends it.
 func (a *asked) set(sink string, ask func() float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if ask == nil {
+		delete(a.sinks, sink)
+		return
+	}
 	a.sinks[sink] = ask
 }
 

@@ -52,6 +52,9 @@ type Metrics struct {
 	inFlight     *asked
 	redisUp      prometheus.Gauge
 	redisRestart prometheus.Counter
+	conditions   *prometheus.CounterVec
+	reloaded     prometheus.Gauge
+	reloadedAt   prometheus.Gauge
 	jobs         jobMetrics
 }
 
@@ -92,6 +95,9 @@ func NewMetrics(version string) *Metrics {
 		inFlight:     newAsked("sink_in_flight", "Attempts to deliver that this node is making."),
 		redisUp:      gauge("redis_up", "1 while Redis answers, else 0."),
 		redisRestart: counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
+		conditions:   counters("sink_when_failures_total", "Notifications that a sink got because the expression in its when failed.", "sink"),
+		reloaded:     gauge("config_last_reload_successful", "1 while the configuration that runs is the latest one, 0 where that could not be taken over."),
+		reloadedAt:   gauge("config_last_reload_success_timestamp_seconds", "When a configuration was taken over last; the start counts."),
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "delivery_attempt_seconds",
 			Help:    "Time of one attempt to deliver, by sink and outcome (delivered, retry, permanent, gone).",
@@ -103,8 +109,9 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.turnedAway, m.frames, m.frameBytes,
 		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.notices, m.lost,
 		m.disabled, m.paused, m.broken, m.events, m.failed, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
-		m.redisUp, m.redisRestart,
+		m.redisUp, m.redisRestart, m.conditions, m.reloaded, m.reloadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.Reloaded(true)
 	for _, limit := range []string{"node", "hub", "key"} { // shown at zero, as Expect does
 		m.turnedAway.WithLabelValues(limit)
 	}
@@ -129,9 +136,6 @@ func gauge(name, help string) prometheus.Gauge {
 func gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
-
-// Registry is where others may add collectors, whose names must begin with "hubrelay_".
-func (m *Metrics) Registry() prometheus.Registerer { return m.registry }
 
 // Handler serves the text format of Prometheus and of OpenMetrics.
 func (m *Metrics) Handler() http.Handler {
@@ -262,6 +266,19 @@ func number(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// ConditionFailed counts n failures of the expression in a sink's when.
+func (m *Metrics) ConditionFailed(sink string, n int) {
+	m.conditions.WithLabelValues(sink).Add(float64(n))
+}
+
+// Reloaded tells whether the latest configuration was taken over.
+func (m *Metrics) Reloaded(ok bool) {
+	m.reloaded.Set(number(ok))
+	if ok {
+		m.reloadedAt.SetToCurrentTime()
+	}
 }
 
 // RedisRestarted counts a restart of the embedded redis-server.

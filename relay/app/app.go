@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/deliver"
+	"github.com/hubrelay/hubrelay/relay/dispatch"
 	"github.com/hubrelay/hubrelay/relay/httpd"
 	"github.com/hubrelay/hubrelay/relay/hub"
 	"github.com/hubrelay/hubrelay/relay/ingest"
@@ -37,6 +37,8 @@ type Settings struct {
 	Driver *relay.DriverKind
 	// Inventory is what the file of migration.inventory_file says, or nil.
 	Inventory *migration.File
+	// Reload, where not nil, brings other configurations while the daemon runs.
+	Reload *Reloading
 	// Ready, where not nil, is called once, when everything has started.
 	Ready func(Addresses)
 }
@@ -50,15 +52,16 @@ type App struct {
 	set     Settings
 	log     *slog.Logger
 	catalog *relay.Catalog
-	keyring *auth.Keyring
+	keys    *keys
 	metrics *admin.Metrics
 	admin   *admin.Admin
 	ready   readiness
 
-	driver    relay.Driver // nil where none is configured
-	sinks     []*sink
-	pipelines []*deliver.Pipeline // of sinks, once they have started
-	notices   *deliver.Notices    // nil before, and without sinks
+	driver      relay.Driver // nil where none is configured
+	sinks       roster
+	delivery    *delivery // nil before it has started, as what follows
+	notices     *deliver.Notices
+	dispatchers []*dispatch.Dispatcher
 
 	operations atomic.Pointer[operations]
 	worker     atomic.Pointer[migration.Worker]
@@ -72,22 +75,21 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 	if a.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {
 		return nil, fmt.Errorf("notifications.extra_topics: %w", err)
 	}
-	if a.keyring, err = newKeyring(cfg.Auth.Keys); err != nil {
+	if a.keys, err = newKeys(cfg.Auth.Keys); err != nil {
 		return nil, err
 	}
 	if a.driver, err = openDriver(cfg.Migration.Driver, s, a.metrics); err != nil {
 		return nil, err
 	}
-	if a.sinks, err = openSinks(cfg.Sinks, s, a.metrics); err != nil {
+	sinks, err := openSinks(cfg.Sinks, s, a.metrics)
+	if err != nil {
 		return nil, err
 	}
-	for _, s := range a.sinks {
+	for _, s := range sinks {
 		a.metrics.Expect(s.name)
 	}
-	warnOfRates(a.log, a.sinks)
-	if err := watchConditions(a.sinks, a.metrics.Registry(), a.log); err != nil {
-		return nil, errors.Join(err, closeAll(a.sinks))
-	}
+	warnOfRates(a.log, sinks)
+	a.sinks.replace(nil, sinks...)
 	return a, nil
 }
 
@@ -147,6 +149,9 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	public, err := a.startPublic(ctx, p, b, clients, a.startMigrations(ctx, p, b, node))
 	if err != nil {
 		return err
+	}
+	if a.set.Reload != nil {
+		p.start(ctx, "configuration", func(ctx context.Context) error { return a.followConfig(ctx, b, clients) })
 	}
 	if a.set.Ready != nil {
 		a.set.Ready(Addresses{Public: public, Admin: private})
@@ -211,7 +216,7 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 	cfg := a.cfg.Server
 	tokens := auth.NewTokens(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL)
 	handler, err := api.New(api.Options{
-		Keyring:        a.keyring,
+		Keyring:        a.keys.ring,
 		Tokens:         tokens,
 		Publisher:      ingest.NewPublisher(a.decoder(), countedLog{b, a.metrics}),
 		Streams:        clients,
@@ -234,7 +239,7 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 		return nil, err
 	}
 	p.start(ctx, "API keys", func(ctx context.Context) error {
-		return followKeys(ctx, a.log, a.keyring, a.cfg.Auth.Keys, clients.Recheck)
+		return followKeys(ctx, a.log, a.keys, clients.Recheck)
 	})
 	p.start(ctx, "tokens", tokens.Run)
 	a.ready.set(b.Ready)

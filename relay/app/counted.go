@@ -2,11 +2,9 @@ package app
 
 import (
 	"context"
-	"slices"
 
 	"github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/backbone"
-	"github.com/hubrelay/hubrelay/relay/deliver"
 	"github.com/hubrelay/hubrelay/relay/hub"
 )
 
@@ -39,13 +37,13 @@ func (o hubObserver) TurnedAway(l hub.Limit)    { o.Metrics.TurnedAway(string(l)
 // dispatchObserver counts what dispatchers report.
 type dispatchObserver struct {
 	*admin.Metrics
-	pipelines []*deliver.Pipeline
+	sinks *roster
 }
 
 // Dropped counts in the sink's own figures too, which all nodes and operators see.
 func (o dispatchObserver) Dropped(sink string, n int64) {
 	o.Metrics.Dropped(sink, n)
-	if i := slices.IndexFunc(o.pipelines, func(p *deliver.Pipeline) bool { return p.Name() == sink }); i >= 0 {
-		o.pipelines[i].Dropped(n)
+	if s := o.sinks.named(sink); s != nil {
+		s.pipeline.Dropped(n)
 	}
 }

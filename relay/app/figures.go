@@ -41,13 +41,13 @@ func figuresOf(ctx context.Context, b *backbone.Backbone, store *deliver.Store, 
 
 // followFigures keeps the metrics that describe Redis up to date until ctx ends.
 func (a *App) followFigures(ctx context.Context, b *backbone.Backbone, store *deliver.Store) error {
-	names := make([]string, len(a.sinks))
-	for i, s := range a.sinks {
-		names[i] = s.name
-	}
 	tick := time.NewTicker(figuresEvery)
 	defer tick.Stop()
 	for {
+		var names []string
+		for _, s := range a.sinks.all() {
+			names = append(names, s.name)
+		}
 		list, err := figuresOf(ctx, b, store, names)
 		if ctx.Err() != nil {
 			return nil

@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/when"
 )
@@ -32,31 +31,22 @@ func Filter(cfg config.Sink) (relay.Filter, error) {
 // failuresEvery is the pause between two lines in the log about the same sink's condition.
 const failuresEvery = time.Minute
 
-// watchConditions counts and logs what the conditions of sinks have no answer to. Their answers stay the same.
-func watchConditions(sinks []*sink, registry prometheus.Registerer, log *slog.Logger) error {
-	counter := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "hubrelay_sink_when_failures_total",
-		Help: "Notifications that a sink got because the expression in its when failed.",
-	}, []string{"sink"})
-	if err := registry.Register(counter); err != nil {
-		return fmt.Errorf("register the failures of conditions: %w", err)
+// watchCondition counts and logs what the condition of a sink, if it has one, has no answer to. Its answers stay the same.
+func watchCondition(s *sink, metrics *admin.Metrics, log *slog.Logger) {
+	if s.filter.When == nil {
+		return
 	}
-	for _, s := range sinks {
-		if s.filter.When != nil {
-			w := &watched{
-				condition: s.filter.When, count: counter.WithLabelValues(s.name), now: time.Now,
-				log: log.With("sink", s.name),
-			}
-			s.filter.When = w.ask
-		}
+	metrics.ConditionFailed(s.name, 0)
+	w := &watched{
+		condition: s.filter.When, count: func() { metrics.ConditionFailed(s.name, 1) }, now: time.Now, log: log.With("sink", s.name),
 	}
-	return nil
+	s.filter.When = w.ask
 }
 
 // watched is a condition whose failures are counted, and logged at most once a minute. It is safe for concurrent use.
 type watched struct {
 	condition relay.Condition
-	count     prometheus.Counter
+	count     func()
 	now       func() time.Time
 	log       *slog.Logger
 
@@ -68,7 +58,7 @@ type watched struct {
 func (w *watched) ask(e *relay.Envelope) (bool, error) {
 	answer, err := w.condition(e)
 	if err != nil {
-		w.count.Inc()
+		w.count()
 		w.report(e, err)
 	}
 	return answer, err

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/config"
 )
 
@@ -55,7 +56,7 @@ func TestFilter(t *testing.T) {
 // A condition that fails lets its notification pass; every failure counts, and one line a minute says so.
 func TestWatchConditions(t *testing.T) {
 	var out bytes.Buffer
-	registry := prometheus.NewRegistry()
+	metrics := admin.NewMetrics("test")
 	fails := func(e *relay.Envelope) (bool, error) {
 		if e.Topic == "job.error" {
 			return false, errors.New("no answer")
@@ -63,8 +64,8 @@ func TestWatchConditions(t *testing.T) {
 		return e.Topic == "job.created", nil
 	}
 	sinks := []*sink{{name: "plain"}, {name: "picky", filter: relay.Filter{When: fails}}}
-	if err := watchConditions(sinks, registry, slog.New(slog.NewTextHandler(&out, nil))); err != nil {
-		t.Fatal(err)
+	for _, s := range sinks {
+		watchCondition(s, metrics, slog.New(slog.NewTextHandler(&out, nil)))
 	}
 	if sinks[0].filter.LooksInside() {
 		t.Error("a sink without a condition got one")
@@ -76,9 +77,10 @@ func TestWatchConditions(t *testing.T) {
 			}
 		}
 	}
-	families, err := registry.Gather()
-	if err != nil || len(families) != 1 || families[0].GetMetric()[0].GetCounter().GetValue() != 3 {
-		t.Errorf("%v %v", families, err)
+	page := httptest.NewRecorder()
+	metrics.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if want := `hubrelay_sink_when_failures_total{sink="picky"} 3`; !strings.Contains(page.Body.String(), want) {
+		t.Errorf("no %s in\n%s", want, page.Body)
 	}
 	if strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), "sink=picky") {
 		t.Errorf("logged:\n%s", out.String())
@@ -90,7 +92,7 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 	now := time.Unix(1000, 0)
 	w := &watched{
 		condition: func(*relay.Envelope) (bool, error) { return false, errors.New("no answer") },
-		count:     prometheus.NewCounter(prometheus.CounterOpts{Name: "x"}),
+		count:     func() {},
 		now:       func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&out, nil)),
 	}
 	for range 130 {

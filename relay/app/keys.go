@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/auth"
@@ -14,12 +16,58 @@ import (
 // keysEvery is how often the keys' files are looked at: a key that is taken away shall close its streams within a second.
 const keysEvery = 500 * time.Millisecond
 
-func newKeyring(keys []config.Key) (*auth.Keyring, error) {
-	list, err := authKeys(keys)
+// keys keeps the ring as the configuration and the keys' files say. It may be used concurrently.
+type keys struct {
+	ring *auth.Keyring
+
+	mu         sync.Mutex
+	configured []config.Key
+	last       []auth.Key
+}
+
+func newKeys(configured []config.Key) (*keys, error) {
+	ring, err := auth.NewKeyring(nil)
 	if err != nil {
 		return nil, err
 	}
-	return auth.NewKeyring(list)
+	k := &keys{ring: ring}
+	return k, k.configure(configured)
+}
+
+// configure puts the keys of another configuration in place of the present ones. After an error these stay.
+func (k *keys) configure(configured []config.Key) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, err := k.replace(configured)
+	if err == nil {
+		k.configured = configured
+	}
+	return err
+}
+
+// reread reads the files of the keys again and reports whether a key has changed. After an error the keys before stay.
+func (k *keys) reread() (changed bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !slices.ContainsFunc(k.configured, func(k config.Key) bool { return k.KeyFile != "" }) {
+		return false, nil
+	}
+	return k.replace(k.configured)
+}
+
+func (k *keys) replace(configured []config.Key) (changed bool, err error) {
+	now, err := authKeys(configured)
+	if err != nil {
+		return false, err
+	}
+	if reflect.DeepEqual(now, k.last) {
+		return false, nil
+	}
+	if err := k.ring.Replace(now); err != nil {
+		return false, err
+	}
+	k.last = now
+	return true, nil
 }
 
 func authKeys(keys []config.Key) ([]auth.Key, error) {
@@ -38,15 +86,9 @@ func authKeys(keys []config.Key) ([]auth.Key, error) {
 
 // followKeys puts new keys into the ring when their files change, and calls changed behind that. A file that became
 // unreadable changes nothing.
-func followKeys(ctx context.Context, log *slog.Logger, ring *auth.Keyring, keys []config.Key, changed func()) error {
-	inFiles := slices.ContainsFunc(keys, func(k config.Key) bool { return k.KeyFile != "" })
-	if !inFiles {
-		<-ctx.Done()
-		return nil
-	}
+func followKeys(ctx context.Context, log *slog.Logger, k *keys, changed func()) error {
 	tick := time.NewTicker(keysEvery)
 	defer tick.Stop()
-	last, _ := authKeys(keys)
 	complained := ""
 	for {
 		select {
@@ -54,23 +96,17 @@ func followKeys(ctx context.Context, log *slog.Logger, ring *auth.Keyring, keys 
 			return nil
 		case <-tick.C:
 		}
-		now, err := authKeys(keys)
-		if err == nil && slices.EqualFunc(now, last, func(a, b auth.Key) bool { return a.Hash == b.Hash }) {
+		fresh, err := k.reread()
+		switch {
+		case err != nil && complained != err.Error():
+			complained = err.Error()
+			log.Error("the API keys could not be read again; those before stay in use", "error", err)
+		case err == nil:
 			complained = ""
-			continue
 		}
-		if err == nil {
-			err = ring.Replace(now)
+		if fresh {
+			changed()
+			log.Info("the API keys were read again")
 		}
-		if err != nil {
-			if complained != err.Error() {
-				complained = err.Error()
-				log.Error("the API keys could not be read again; those before stay in use", "error", err)
-			}
-			continue
-		}
-		changed()
-		last, complained = now, ""
-		log.Info("the API keys were read again")
 	}
 }

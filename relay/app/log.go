@@ -13,19 +13,21 @@ import (
 
 // startLog starts what reads and fills the log: for each partition the dispatcher and the tail, and one inbox reader.
 func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub) error {
-	matcher := dispatch.NewMatcher(a.dispatchSinks())
+	sinks := a.sinks.all()
+	matcher := newMatcher(sinks)
 	var runs []run
 	for partition := range b.Keys().Partitions() {
 		d, err := dispatch.NewDispatcher(dispatch.Options{
 			Partition: partition, Partitions: b.Keys().Partitions(), Matcher: matcher, Log: b,
 			Lease:   b.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
 			History: a.cfg.Redis.Retention.History, MaxLen: a.cfg.Redis.Retention.MaxLen,
-			Logger: a.log.With("room", "dispatch"), Observer: dispatchObserver{a.metrics, a.pipelines},
+			Logger: a.log.With("room", "dispatch"), Observer: dispatchObserver{a.metrics, &a.sinks},
 		})
 		if err != nil {
 			return err
 		}
-		if err := a.joinSinks(ctx, b, partition); err != nil {
+		a.dispatchers = append(a.dispatchers, d)
+		if err := joinSinks(ctx, b, partition, sinks); err != nil {
 			return err
 		}
 		from, err := b.TailFrom(ctx, partition)
@@ -62,10 +64,10 @@ func (a *App) read(batch backbone.Batch, clients *hub.Gatherer, d *dispatch.Disp
 }
 
 // joinSinks gives each new sink its place in the log before anything can be accepted through this node.
-func (a *App) joinSinks(ctx context.Context, b *backbone.Backbone, partition int) error {
-	fromStart := make(map[string]bool, len(a.sinks))
-	for _, s := range a.sinks {
-		fromStart[s.name] = s.cfg.From == "start"
+func joinSinks(ctx context.Context, b *backbone.Backbone, partition int, sinks []*sink) error {
+	fromStart := make(map[string]bool, len(sinks))
+	for _, s := range sinks {
+		fromStart[s.name] = s.fromStart()
 	}
 	if _, err := b.EnsureSinks(ctx, partition, fromStart); err != nil {
 		return fmt.Errorf("register the sinks: %w", err)
@@ -73,12 +75,13 @@ func (a *App) joinSinks(ctx context.Context, b *backbone.Backbone, partition int
 	return nil
 }
 
-func (a *App) dispatchSinks() []dispatch.Sink {
-	list := make([]dispatch.Sink, 0, len(a.sinks))
-	for _, s := range a.sinks {
-		list = append(list, dispatch.Sink{
-			Name: s.name, Filter: s.filter, FromStart: s.cfg.From == "start", Backlog: s.cfg.Backlog,
-		})
+func (s *sink) fromStart() bool { return s.cfg.From == "start" }
+
+// matcher finds the sinks that want a notification.
+func newMatcher(sinks []*sink) *dispatch.Matcher {
+	list := make([]dispatch.Sink, 0, len(sinks))
+	for _, s := range sinks {
+		list = append(list, dispatch.Sink{Name: s.name, Filter: s.filter, FromStart: s.fromStart(), Backlog: s.cfg.Backlog})
 	}
-	return list
+	return dispatch.NewMatcher(list)
 }

@@ -18,13 +18,12 @@ import (
 
 // operations is what an operator can do with the sinks of this daemon.
 type operations struct {
-	backbone  *backbone.Backbone
-	store     *deliver.Store
-	sinks     []*sink
-	pipelines []*deliver.Pipeline // of sinks, in the same order
-	notices   *deliver.Notices
-	decoder   *ingest.Decoder
-	topics    []string
+	backbone *backbone.Backbone
+	store    *deliver.Store
+	sinks    *roster
+	notices  *deliver.Notices
+	decoder  *ingest.Decoder
+	topics   []string
 }
 
 var _ admin.Sinks = (*operations)(nil)
@@ -33,7 +32,7 @@ var _ admin.Sinks = (*operations)(nil)
 func (a *App) operate(b *backbone.Backbone, store *deliver.Store) {
 	a.operations.Store(&operations{
 		backbone: b, store: store,
-		sinks: a.sinks, pipelines: a.pipelines, notices: a.notices, decoder: a.decoder(), topics: a.catalog.Names(),
+		sinks: &a.sinks, notices: a.notices, decoder: a.decoder(), topics: a.catalog.Names(),
 	})
 }
 
@@ -45,17 +44,12 @@ func (a *App) operating() admin.Sinks {
 	return nil
 }
 
-// configured is the place of a sink in o.sinks, or -1.
-func (o *operations) configured(name string) int {
-	return slices.IndexFunc(o.sinks, func(s *sink) bool { return s.name == name })
-}
-
 func (o *operations) List(ctx context.Context) ([]admin.Sink, error) {
 	names, err := o.backbone.KnownSinks(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range o.sinks {
+	for _, s := range o.sinks.all() {
 		names = append(names, s.name)
 	}
 	slices.Sort(names)
@@ -84,12 +78,11 @@ func (o *operations) describe(ctx context.Context, names []string) ([]admin.Sink
 		if list[i].Failed == nil {
 			list[i].Failed = map[string]int64{}
 		}
-		if at := o.configured(name); at >= 0 {
-			list[i].InFlight = o.pipelines[at].InFlight()
-			cfg := o.sinks[at].cfg
-			list[i].Configured, list[i].Type, list[i].Topics = true, cfg.Type, strings.Join(cfg.Topics, ", ")
+		if s := o.sinks.named(name); s != nil {
+			list[i].InFlight = s.pipeline.InFlight()
+			list[i].Configured, list[i].Type, list[i].Topics = true, s.cfg.Type, strings.Join(s.cfg.Topics, ", ")
 			if f.State == deliver.StateActive {
-				halted(&list[i], o.sinks[at].sink, o.pipelines[at])
+				halted(&list[i], s.sink, s.pipeline)
 			}
 		}
 	}
@@ -135,7 +128,7 @@ func (o *operations) Show(ctx context.Context, name string) (admin.Sink, error) 
 
 // known returns admin.ErrNoSink for a sink that is neither configured nor remembered.
 func (o *operations) known(ctx context.Context, name string) error {
-	if o.configured(name) >= 0 {
+	if o.sinks.named(name) != nil {
 		return nil
 	}
 	names, err := o.backbone.KnownSinks(ctx)
@@ -150,11 +143,12 @@ func (o *operations) known(ctx context.Context, name string) error {
 }
 
 func (o *operations) Pause(ctx context.Context, name string) error {
-	return o.setState(ctx, name, o.store.Pause)
+	_, err := o.setState(ctx, name, o.store.Pause)
+	return err
 }
 
 func (o *operations) Resume(ctx context.Context, name string) error {
-	err := o.setState(ctx, name, func(ctx context.Context, name string) error {
+	s, err := o.setState(ctx, name, func(ctx context.Context, name string) error {
 		recovered, err := o.store.Resume(ctx, name)
 		if recovered {
 			err = errors.Join(err, o.notices.Recovered(ctx, name))
@@ -162,36 +156,35 @@ func (o *operations) Resume(ctx context.Context, name string) error {
 		return err
 	})
 	if err == nil {
-		o.pipelines[o.configured(name)].Hurry()
+		s.pipeline.Hurry()
 	}
 	return err
 }
 
-func (o *operations) setState(ctx context.Context, name string, set func(context.Context, string) error) error {
-	at, err := o.here(ctx, name)
+func (o *operations) setState(ctx context.Context, name string, set func(context.Context, string) error) (*sink, error) {
+	s, err := o.here(ctx, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := set(ctx, name); err != nil {
-		return err
+		return nil, err
 	}
-	return o.pipelines[at].Refresh(ctx) // the other nodes follow within a second
+	return s, s.pipeline.Refresh(ctx) // the other nodes follow within a second
 }
 
-// here returns the place of a configured sink.
-func (o *operations) here(ctx context.Context, name string) (int, error) {
-	at := o.configured(name)
-	if at >= 0 {
-		return at, nil
+// here returns a configured sink.
+func (o *operations) here(ctx context.Context, name string) (*sink, error) {
+	if s := o.sinks.named(name); s != nil {
+		return s, nil
 	}
 	if err := o.known(ctx, name); err != nil {
-		return at, err
+		return nil, err
 	}
-	return at, admin.ErrNotConfigured
+	return nil, admin.ErrNotConfigured
 }
 
 func (o *operations) Replay(ctx context.Context, name, after string) (deliver.Replayed, error) {
-	at, err := o.here(ctx, name)
+	s, err := o.here(ctx, name)
 	if err != nil {
 		return deliver.Replayed{}, err
 	}
@@ -201,23 +194,23 @@ func (o *operations) Replay(ctx context.Context, name, after string) (deliver.Re
 		return deliver.Replayed{}, admin.ErrAfter
 	}
 	return o.store.Replay(ctx, o.backbone, deliver.Replay{
-		Sink: name, Filter: o.sinks[at].filter, Partitions: o.backbone.Keys().Partitions(), After: after,
-		Backlog: o.sinks[at].cfg.Backlog,
+		Sink: name, Filter: s.filter, Partitions: o.backbone.Keys().Partitions(), After: after,
+		Backlog: s.cfg.Backlog,
 	})
 }
 
 func (o *operations) Test(ctx context.Context, name string) (deliver.Attempt, error) {
-	at, err := o.here(ctx, name)
+	s, err := o.here(ctx, name)
 	if err != nil {
 		return deliver.Attempt{}, err
 	}
-	sample, err := o.sample(o.sinks[at].filter)
+	sample, err := o.sample(s.filter)
 	if err != nil {
 		return deliver.Attempt{}, err
 	}
-	tried := o.pipelines[at].Try(ctx, sample)
+	tried := s.pipeline.Try(ctx, sample)
 	if tried.Outcome == relay.OutcomeDelivered.String() {
-		o.pipelines[at].Hurry()
+		s.pipeline.Hurry()
 	}
 	return tried, nil
 }
@@ -265,7 +258,7 @@ func (o *operations) sample(f relay.Filter) (relay.Notification, error) {
 }
 
 func (o *operations) Forget(ctx context.Context, name string, deadLetters bool) error {
-	if o.configured(name) >= 0 {
+	if o.sinks.named(name) != nil {
 		return admin.ErrConfigured
 	}
 	if err := o.known(ctx, name); err != nil {
@@ -294,19 +287,19 @@ func (o *operations) DeadLetter(ctx context.Context, name, id string) (*deliver.
 }
 
 func (o *operations) ReplayDead(ctx context.Context, name string, ids []string) (deliver.Changed, error) {
-	at, err := o.here(ctx, name)
+	s, err := o.here(ctx, name)
 	if err != nil {
 		return deliver.Changed{}, err
 	}
-	return o.store.ReplayDead(ctx, name, ids, o.sinks[at].cfg.Backlog)
+	return o.store.ReplayDead(ctx, name, ids, s.cfg.Backlog)
 }
 
 func (o *operations) ReplayAllDead(ctx context.Context, name string, sel deliver.Selection) (deliver.Changed, error) {
-	at, err := o.here(ctx, name)
+	s, err := o.here(ctx, name)
 	if err != nil {
 		return deliver.Changed{}, err
 	}
-	return o.store.ReplayAllDead(ctx, name, sel, o.sinks[at].cfg.Backlog)
+	return o.store.ReplayAllDead(ctx, name, sel, s.cfg.Backlog)
 }
 
 func (o *operations) DropDead(ctx context.Context, name string, ids []string) (deliver.Changed, error) {

@@ -14,11 +14,11 @@ import (
 const orderedConsumer = "ordered"
 
 // inOrder works the queue of an ordered sink while this node holds its lease.
-func (a *App) inOrder(b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline) func(context.Context) error {
-	lease := b.Lease("ordered:"+s.name, leaseTime)
+func (d *delivery) inOrder(s *sink) func(context.Context) error {
+	lease := d.backbone.Lease("ordered:"+s.name, leaseTime)
 	return func(ctx context.Context) error {
 		return lease.RunHeld(ctx, func(work, held context.Context) error {
-			return pipeline.Lead(work, held, func(ctx context.Context) error { return a.readInOrder(ctx, held, b, s, pipeline) })
+			return s.pipeline.Lead(work, held, func(ctx context.Context) error { return d.readInOrder(ctx, held, s) })
 		})
 	}
 }
@@ -26,12 +26,12 @@ func (a *App) inOrder(b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline)
 // readInOrder hands over the sink's queue until ctx ends and nothing of it is in hand; the end of held cuts that short.
 // It has a Subscriber of its own: once that is closed, this node reads no more and its acks are stored, so that the next
 // holder finds everything that is left in order.
-func (a *App) readInOrder(ctx, held context.Context, b *backbone.Backbone, s *sink, pipeline *deliver.Pipeline) error {
+func (d *delivery) readInOrder(ctx, held context.Context, s *sink) error {
+	b := d.backbone
 	// Before the sink kept an order, any node may have had a part of the queue in hand.
 	if err := b.TakePending(ctx, s.name, consumerGroup, orderedConsumer); err != nil {
 		return err
 	}
-	grace := a.cfg.Server.ShutdownGrace
 	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: orderedConsumer,
 		Streams:  func(sink string) []string { return b.Keys().Queues(sink) },
@@ -39,16 +39,14 @@ func (a *App) readInOrder(ctx, held context.Context, b *backbone.Backbone, s *si
 		Lanes:    func(string) int { return s.cfg.Concurrency },
 		Unstored: func(string) int { return s.cfg.Concurrency },
 		Key:      dispatch.Key(deliver.Ordering(s.cfg.Ordering).Key),
-		Grace:    grace,
-		Log:      a.log.With("room", "queues"),
+		Grace:    d.app.cfg.Server.ShutdownGrace,
+		Log:      d.app.log.With("room", "queues"),
 	})
 	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(held, subscriber.Abort)()
-	router, err := dispatch.NewRouter(dispatch.RouterOptions{
-		Handler: pipeline, Subscriber: subscriber, CloseTimeout: grace, Log: a.log.With("sink", s.name),
-	})
+	router, err := d.router(s, subscriber)
 	if err == nil {
 		err = router.Run(ctx)
 	}

@@ -60,21 +60,26 @@ type run struct {
 	run  func(context.Context) error
 }
 
+// guard returns what runs it until ctx ends, and fails where it ends by itself.
+func (r run) guard(ctx context.Context) func() error {
+	return func() error {
+		err := r.run(ctx)
+		if err == nil && ctx.Err() == nil {
+			err = errEnded
+		}
+		if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return fmt.Errorf("%s: %w", r.name, err)
+	}
+}
+
 // together makes one part of several, which stop side by side. Where one ends by itself, all do.
 func together(runs []run) func(context.Context) error {
 	return func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		for _, r := range runs {
-			group.Go(func() error {
-				err := r.run(ctx)
-				if err == nil && ctx.Err() == nil {
-					err = errEnded
-				}
-				if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
-					return nil
-				}
-				return fmt.Errorf("%s: %w", r.name, err)
-			})
+			group.Go(r.guard(ctx))
 		}
 		return group.Wait()
 	}

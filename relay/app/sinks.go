@@ -10,19 +10,16 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/admin"
-	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/deliver"
-	"github.com/hubrelay/hubrelay/relay/dispatch"
 )
-
-// consumerGroup reads the queues of all sinks.
-const consumerGroup = "hubrelay"
 
 // sink is one configured sink, opened.
 type sink struct {
@@ -31,6 +28,37 @@ type sink struct {
 	kind   relay.SinkKind
 	filter relay.Filter
 	sink   relay.Sink
+
+	pipeline *deliver.Pipeline  // nil before it is prepared
+	stop     context.CancelFunc // ends what reads its queue; nil before it runs
+	ended    chan struct{}      // closed then
+}
+
+// roster is the sinks that the daemon has now, by name. It may be read while it changes.
+type roster struct{ now atomic.Pointer[[]*sink] }
+
+func (r *roster) all() []*sink {
+	if list := r.now.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// named returns nil where there is none.
+func (r *roster) named(name string) *sink {
+	list := r.all()
+	if i := slices.IndexFunc(list, func(s *sink) bool { return s.name == name }); i >= 0 {
+		return list[i]
+	}
+	return nil
+}
+
+// replace takes out the sinks of names and puts others in. Only one goroutine may change a roster.
+func (r *roster) replace(names []string, in ...*sink) {
+	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *sink) bool { return slices.Contains(names, s.name) })
+	list = append(list, in...)
+	slices.SortFunc(list, func(a, b *sink) int { return strings.Compare(a.name, b.name) })
+	r.now.Store(&list)
 }
 
 // openSinks builds the sinks in the order of their names. Where one cannot be built, none is.
@@ -58,9 +86,9 @@ func openSinks(configured map[string]config.Sink, s Settings, metrics *admin.Met
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
-		opened = append(opened, &sink{
-			name: name, cfg: cfg, kind: s.Kinds[i], sink: one, filter: filter,
-		})
+		made := &sink{name: name, cfg: cfg, kind: s.Kinds[i], sink: one, filter: filter}
+		watchCondition(made, metrics, s.Log)
+		opened = append(opened, made)
 	}
 	return opened, nil
 }
@@ -86,12 +114,18 @@ func warnOfRates(log *slog.Logger, sinks []*sink) {
 }
 
 func closeAll(sinks []*sink) error {
-	return each(len(sinks), func(i int) error {
-		if err := sinks[i].sink.Close(); err != nil {
-			return fmt.Errorf("close sink %s: %w", sinks[i].name, err)
-		}
-		return nil
-	})
+	return each(len(sinks), func(i int) error { return sinks[i].close(context.Background()) })
+}
+
+// close waits for attempts until ctx ends.
+func (s *sink) close(ctx context.Context) error {
+	if s.pipeline != nil {
+		return s.pipeline.Close(ctx)
+	}
+	if err := s.sink.Close(); err != nil {
+		return fmt.Errorf("close sink %s: %w", s.name, err)
+	}
+	return nil
 }
 
 // each does n things at once: a sink that takes its time to close, such as a plugin, holds up no other.
@@ -115,85 +149,7 @@ func (s *sink) fingerprint() (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// startDelivery starts what takes deliveries out of the queues: the pipeline of each sink, its router, and the retries.
-func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone, store *deliver.Store, node *backbone.Node) error {
-	if len(a.sinks) == 0 {
-		return nil
-	}
-	grace := a.cfg.Server.ShutdownGrace
-	lanes, concurrency := make(map[string]int, len(a.sinks)), make(map[string]int, len(a.sinks))
-	for _, s := range a.sinks {
-		lanes[s.name], concurrency[s.name] = s.cfg.Concurrency, s.cfg.Concurrency
-		if s.cfg.Digest.Wait > 0 {
-			lanes[s.name] = 1 // gathering is quick, and a digest holds the first that came
-		}
-	}
-	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
-		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: node.Name,
-		Streams: func(sink string) []string { return b.Keys().Queues(sink) },
-		Slot:    b.Keys().Slot,
-		Lanes:   func(sink string) int { return lanes[sink] },
-		// A kill repeats what is in flight anyway, so as much again may wait to be stored.
-		Unstored: func(sink string) int { return concurrency[sink] },
-		Grace:    grace,
-		Log:      a.log.With("room", "queues"),
-	})
-	if err != nil {
-		return err
-	}
-	p.start(ctx, "queues", func(ctx context.Context) error {
-		<-ctx.Done()
-		return subscriber.Close()
-	})
-	retries := deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: grace, Log: a.log.With("room", "deliver")})
-	runs := []run{{"retries", retries.Run}}
-	a.notices = a.newNotices(store)
-	for _, s := range a.sinks {
-		pipeline, err := a.pipeline(s, store)
-		if err != nil {
-			return err
-		}
-		a.pipelines = append(a.pipelines, pipeline)
-		a.metrics.InFlight(s.name, pipeline.InFlight)
-		a.metrics.Ailing(s.name, func() bool { return ailment(s.sink) != nil })
-		retries.Add(pipeline)
-		if pipeline.Ordered() {
-			runs = append(runs, run{"sink " + s.name, a.inOrder(b, s, pipeline)})
-			continue
-		}
-		router, err := dispatch.NewRouter(dispatch.RouterOptions{
-			Handler: pipeline, Subscriber: subscriber, CloseTimeout: grace, Log: a.log.With("sink", s.name),
-		})
-		if err != nil {
-			return err
-		}
-		runs = append(runs, run{"sink " + s.name, router.Run})
-	}
-	for _, s := range a.sinks {
-		if starter, ok := s.sink.(relay.Starter); ok {
-			starter.Start()
-		}
-	}
-	p.start(ctx, "deliveries", func(ctx context.Context) error {
-		err := together(runs)(ctx)
-		retries.Finish(ctx)
-		return err
-	})
-	return nil
-}
-
-// newNotices returns what tells sinks about each other.
-func (a *App) newNotices(store *deliver.Store) *deliver.Notices {
-	o := deliver.NoticesOptions{
-		Store: store, NewID: a.decoder().NewID, Dropped: a.metrics.NoticeDropped, Log: a.log.With("room", "deliver"),
-	}
-	for _, s := range a.sinks {
-		o.Listeners = append(o.Listeners, deliver.Listener{Sink: s.name, Filter: s.filter, Backlog: s.cfg.Backlog})
-	}
-	return deliver.NewNotices(o)
-}
-
-func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error) {
+func (a *App) newPipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error) {
 	fingerprint, err := s.fingerprint()
 	if err != nil {
 		return nil, err
@@ -209,18 +165,13 @@ func (a *App) pipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error)
 	})
 }
 
-// closeSinks closes what New has opened, once nothing delivers any more. A sink that still has an attempt running stays
-// open and is named.
+// closeSinks closes what there is, once nothing delivers any more. A sink that still has an attempt running stays open and
+// is named.
 func (a *App) closeSinks() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	var err error
-	if len(a.pipelines) == len(a.sinks) {
-		err = each(len(a.pipelines), func(i int) error { return a.pipelines[i].Close(ctx) })
-	} else {
-		err = closeAll(a.sinks)
-	}
-	if err != nil {
+	list := a.sinks.all()
+	if err := each(len(list), func(i int) error { return list[i].close(ctx) }); err != nil {
 		a.log.Warn("sinks did not close well", "error", err)
 	}
 }

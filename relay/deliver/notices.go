@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -23,8 +24,6 @@ type Listener struct {
 // NoticesOptions describe [Notices].
 type NoticesOptions struct {
 	Store *Store
-	// Listeners are all sinks; those that want none of the relay's own notifications cost nothing.
-	Listeners []Listener
 	// NewID returns an id as every notification has one.
 	NewID func() string
 
@@ -37,27 +36,35 @@ type NoticesOptions struct {
 // log: the node where something happened parks them for each of these sinks, due at once. A nil Notices tells nobody.
 // It may be used concurrently.
 type Notices struct {
-	o       NoticesOptions
-	refused limiter
+	o         NoticesOptions
+	listeners atomic.Pointer[[]Listener]
+	refused   limiter
 }
 
-// NewNotices returns the notices of a daemon. It talks to nobody yet.
+// NewNotices returns the notices of a daemon, to which nobody listens yet.
 func NewNotices(o NoticesOptions) *Notices {
-	o.Listeners = slices.DeleteFunc(slices.Clone(o.Listeners), func(l Listener) bool {
-		return !slices.ContainsFunc(relay.OperationalTopics(), func(t relay.TopicInfo) bool { return l.Filter.Topics.Match(t.Name) })
-	})
 	if o.Dropped == nil {
 		o.Dropped = func(string) {}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Notices{o: o, refused: limiter{now: time.Now, every: seldom, most: 1}}
+	n := &Notices{o: o, refused: limiter{now: time.Now, every: seldom, most: 1}}
+	n.Listen(nil)
+	return n
+}
+
+// Listen says who listens from now on: all sinks; those that want none of the relay's own notifications cost nothing.
+func (n *Notices) Listen(all []Listener) {
+	all = slices.DeleteFunc(slices.Clone(all), func(l Listener) bool {
+		return !slices.ContainsFunc(relay.OperationalTopics(), func(t relay.TopicInfo) bool { return l.Filter.Topics.Match(t.Name) })
+	})
+	n.listeners.Store(&all)
 }
 
 // heeded tells whether some sink may want a topic about another sink.
 func (n *Notices) heeded(topic, about string) bool {
-	return n != nil && slices.ContainsFunc(n.o.Listeners, func(l Listener) bool {
+	return n != nil && slices.ContainsFunc(*n.listeners.Load(), func(l Listener) bool {
 		return l.Sink != about && l.Filter.Topics.Match(topic)
 	})
 }
@@ -111,7 +118,7 @@ func (n *Notices) send(ctx context.Context, about string, note relay.Notificatio
 	}
 	var errs []error
 	told := false
-	for _, l := range n.o.Listeners {
+	for _, l := range *n.listeners.Load() {
 		if l.Sink == about || !l.Filter.Match(note) {
 			continue
 		}

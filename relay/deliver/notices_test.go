@@ -26,18 +26,19 @@ func filterOf(t *testing.T, topics ...string) relay.Filter {
 }
 
 // notices returns notices for the sinks "watch" (of everything of the relay's own), "few" (of disabled sinks) and "all".
-func (e *env) notices(o NoticesOptions) *Notices {
+func (e *env) notices(o NoticesOptions, more ...Listener) *Notices {
 	e.t.Helper()
 	var ids atomic.Int64
 	o.Store = e.store
 	o.NewID = func() string { return fmt.Sprintf("%024d", ids.Add(1)) }
-	o.Listeners = append(o.Listeners,
+	n := NewNotices(o)
+	n.Listen(append(more,
 		Listener{Sink: "s", Filter: filterOf(e.t, "hubrelay.*")},
 		Listener{Sink: "watch", Filter: filterOf(e.t, "hubrelay.*", "container.*")},
 		Listener{Sink: "few", Filter: filterOf(e.t, "hubrelay.sink.disabled")},
 		Listener{Sink: "all", Filter: filterOf(e.t, "*")},
-	)
-	return NewNotices(o)
+	))
+	return n
 }
 
 // told are the notices that are parked for a sink, the oldest first.
@@ -259,9 +260,8 @@ func TestNoticesAreDroppedWhereThereIsNoRoom(t *testing.T) {
 	e := newEnv(t)
 	dropped := map[string]int{}
 	n := e.notices(NoticesOptions{
-		Listeners: []Listener{{Sink: "small", Filter: filterOf(t, "hubrelay.*"), Backlog: 1}},
-		Dropped:   func(sink string) { dropped[sink]++ },
-	})
+		Dropped: func(sink string) { dropped[sink]++ },
+	}, Listener{Sink: "small", Filter: filterOf(t, "hubrelay.*"), Backlog: 1})
 	for range 3 {
 		if err := n.Recovered(t.Context(), "x"); err != nil {
 			t.Fatal(err)

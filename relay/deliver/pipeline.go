@@ -334,6 +334,10 @@ func persist(ctx context.Context, write func(context.Context) error) error {
 	}
 }
 
+// Stop has nothing more begun: what waits for a slot, for the rate or for the destination returns ErrDisabled or its
+// context's error. Attempts go on.
+func (p *Pipeline) Stop() { p.stop() }
+
 // Close closes the sink once every attempt has returned or ctx has ended; in the latter case it leaves the sink open
 // and says so. It may be called twice.
 func (p *Pipeline) Close(ctx context.Context) error {

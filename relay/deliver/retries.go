@@ -2,8 +2,8 @@ package deliver
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -40,9 +40,10 @@ type Retries struct {
 // due is what is known of one sink's delay queue.
 type due struct {
 	p      *Pipeline
-	next   time.Time // when the sink is to be looked at
-	idle   time.Time // when its state is to be looked at
-	hinted bool      // next is a due time, not an idle look
+	busy   sync.WaitGroup // looks and retries; grows from zero only under the lock of Retries
+	next   time.Time      // when the sink is to be looked at
+	idle   time.Time      // when its state is to be looked at
+	hinted bool           // next is a due time, not an idle look
 }
 
 // RetriesOptions describe a [Retries].
@@ -73,6 +74,33 @@ func (r *Retries) Add(p *Pipeline) {
 	r.sinks[p.Name()] = d
 	r.mu.Unlock()
 	r.poke()
+}
+
+// Remove lets go of p and returns when what it has claimed is settled and its figures are stored, or when ctx ends. What
+// is parked stays parked.
+func (r *Retries) Remove(ctx context.Context, p *Pipeline) error {
+	r.mu.Lock()
+	d := r.sinks[p.Name()]
+	if d == nil || d.p != p {
+		r.mu.Unlock()
+		return nil
+	}
+	delete(r.sinks, p.Name())
+	r.mu.Unlock()
+	p.Stop()
+	settled := make(chan struct{})
+	go func() {
+		d.busy.Wait()
+		close(settled)
+	}()
+	var err error
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		err = fmt.Errorf("sink %s: its retries have not ended: %w", p.Name(), ctx.Err())
+	}
+	r.report(context.WithoutCancel(ctx), []*Pipeline{p}, true)
+	return err
 }
 
 func (r *Retries) poke() {
@@ -130,7 +158,13 @@ func (r *Retries) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		r.sweep(ctx, func(p *Pipeline, c claim) { running.Go(func() { p.retry(work, c) }) })
+		r.sweep(ctx, func(d *due, c claim) {
+			d.busy.Add(1)
+			running.Go(func() {
+				defer d.busy.Done()
+				d.p.retry(work, c)
+			})
+		})
 	}
 }
 
@@ -145,6 +179,9 @@ func (r *Retries) stopAll() {
 // followChanges looks at all sinks where something was changed from outside. Where Redis does not answer, idle looks
 // find the change later.
 func (r *Retries) followChanges(ctx context.Context) {
+	if r.idle() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	n, err := r.o.Store.changes(ctx)
@@ -161,6 +198,12 @@ func (r *Retries) followChanges(ctx context.Context) {
 	}
 }
 
+func (r *Retries) idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sinks) == 0
+}
+
 func (r *Retries) earliest() time.Time {
 	at := time.Now().Add(time.Minute)
 	r.mu.Lock()
@@ -171,120 +214,6 @@ func (r *Retries) earliest() time.Time {
 		}
 	}
 	return at
-}
-
-// sweep looks at every sink whose time has come.
-func (r *Retries) sweep(ctx context.Context, start func(*Pipeline, claim)) {
-	now := time.Now()
-	var sinks []*due
-	var looks []*look
-	r.mu.Lock()
-	for _, d := range r.sinks {
-		if !d.next.After(now) {
-			sinks, looks = append(sinks, d), append(looks, d.ask(now))
-		}
-	}
-	r.mu.Unlock()
-	for len(looks) > 0 {
-		n := min(len(looks), sweepMost)
-		func() {
-			ctx, cancel := context.WithTimeout(ctx, lookTime)
-			defer cancel()
-			r.o.Store.look(ctx, looks[:n])
-		}()
-		for i, l := range looks[:n] {
-			r.answer(ctx, sinks[i], l, start)
-		}
-		sinks, looks = sinks[n:], looks[n:]
-	}
-}
-
-// ask takes the slots that claimed deliveries will need. The caller holds the lock of r.
-func (d *due) ask(now time.Time) *look {
-	p := d.p
-	l := &look{sink: p.Name(), lease: p.o.Timeout + abandonAfter + claimMargin, state: !now.Before(d.idle), asked: p.asking()}
-	if off, known := p.isDisabled(); known && !off && d.hinted && p.order.leads() {
-		most, wait := p.breaker.room(p.o.Concurrency)
-		if most > 0 {
-			most, wait = p.gate.room(most)
-			l.gated = most == 0
-		}
-		if l.claims = most > 0; l.claims {
-			l.most = p.slots.take(most)
-		} else {
-			l.held, l.again = true, wait
-			p.slots.forgo()
-		}
-	} else {
-		p.slots.forgo()
-	}
-	if !l.claims && !l.gated {
-		p.gate.forgo()
-	}
-	// Hints that come in meanwhile are kept: they can only be sooner.
-	d.next, d.hinted = now.Add(idleLook+rand.N(idleLook/5)).Truncate(lookGrid).Add(lookGrid), false
-	if l.state {
-		d.idle = d.next
-	}
-	return l
-}
-
-func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*Pipeline, claim)) {
-	p := d.p
-	p.slots.release(l.most - len(l.claimed))
-	if l.err != nil {
-		if ctx.Err() == nil {
-			r.o.Log.Warn("cannot look for due deliveries; trying again soon", "sink", l.sink, "error", l.err)
-			r.hint(d, errorLook)
-		}
-		return
-	}
-	p.heardParked(l.parked)
-	if l.state {
-		p.failing.heard(l.failing)
-		if err := p.apply(ctx, l.stored, l.asked); err != nil {
-			p.o.Log.Warn("cannot follow the sink's state; trying again soon", "error", err)
-		}
-	}
-	for _, id := range l.lost {
-		p.o.Observer.Lost(l.sink)
-		p.o.Log.Error("a parked delivery has lost its body in Redis and was removed", "id", id)
-	}
-	if len(l.groups) > 0 {
-		if err := r.o.Store.seal(ctx, l.sink, l.groups); err != nil && ctx.Err() == nil {
-			r.o.Log.Warn("cannot seal what was gathered; trying again soon", "sink", l.sink, "error", err)
-			l.next = errorLook
-		}
-	}
-	p.gate.used(len(l.claimed))
-	for _, c := range l.claimed {
-		start(p, c)
-	}
-	off, known := p.isDisabled()
-	if l.next != 0 {
-		p.gate.forgo()
-	}
-	if off || !known || l.next < 0 || !p.order.leads() {
-		return
-	}
-	switch {
-	case l.next > 0:
-		r.hint(d, l.next)
-		return
-	case l.held && l.again > 0:
-		r.hint(d, l.again)
-		return
-	case l.gated || l.claims && p.gate.short():
-		p.gate.want() // more is due than may begin
-		return
-	case l.held:
-		return
-	}
-	if !l.claims || l.most > len(l.claimed) {
-		r.hint(d, 0)
-		return
-	}
-	p.slots.want() // more is due than there were slots
 }
 
 // retry makes the next attempt of a claimed delivery and settles it. It holds a slot already.

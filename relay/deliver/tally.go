@@ -128,6 +128,10 @@ func (r *Retries) tell(ctx context.Context, force bool) {
 		pipelines = append(pipelines, d.p)
 	}
 	r.mu.Unlock()
+	r.report(ctx, pipelines, force)
+}
+
+func (r *Retries) report(ctx context.Context, pipelines []*Pipeline, force bool) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	if err := r.o.Store.tell(ctx, pipelines); err != nil {

@@ -76,18 +76,21 @@ type Options struct {
 	Observer Observer
 }
 
-// Dispatcher matches the notifications of one partition and enqueues them. Only [Dispatcher.Offer] may be called
-// beside Run.
+// Dispatcher matches the notifications of one partition and enqueues them. Only [Dispatcher.Offer] and
+// [Dispatcher.Reload] may be called beside Run.
 type Dispatcher struct {
-	o         Options
-	sinks     []string
-	backlogs  []int64
-	fromStart map[string]bool
-	batches   chan backbone.Batch
-	leading   atomic.Bool
-	missed    atomic.Bool
+	o        Options
+	batches  chan backbone.Batch
+	leading  atomic.Bool
+	missed   atomic.Bool
+	next     atomic.Pointer[Matcher] // the sinks to go on with, nil for those it has
+	reloaded chan struct{}           // holds one where next was set
 
 	// What follows belongs to lead.
+	matcher    *Matcher
+	sinks      []string
+	backlogs   []int64
+	fromStart  map[string]bool
 	position   string
 	generation int64
 	joined     []string       // by sink: its entries begin behind this; empty for one that is not served
@@ -109,17 +112,30 @@ func NewDispatcher(o Options) (*Dispatcher, error) {
 	if o.Observer == nil {
 		o.Observer = nobody{}
 	}
-	list := o.Matcher.Sinks()
-	d := &Dispatcher{
-		o: o, batches: make(chan backbone.Batch, offered), fromStart: make(map[string]bool, len(list)),
-		dropped: make([]int64, len(list)), copied: make([]int, len(list)),
+	d := &Dispatcher{o: o, batches: make(chan backbone.Batch, offered), reloaded: make(chan struct{}, 1)}
+	d.adopt(o.Matcher)
+	return d, nil
+}
+
+// Reload has the dispatcher go on with the sinks of another matcher, in a moment. A sink that is not among them any more
+// keeps its place in the log, for the day it comes back.
+func (d *Dispatcher) Reload(m *Matcher) {
+	d.next.Store(m)
+	select {
+	case d.reloaded <- struct{}{}:
+	default:
 	}
+}
+
+func (d *Dispatcher) adopt(m *Matcher) {
+	list := m.Sinks()
+	d.matcher, d.sinks, d.backlogs, d.fromStart = m, nil, nil, make(map[string]bool, len(list))
+	d.dropped, d.copied = make([]int64, len(list)), make([]int, len(list))
 	for _, s := range list {
 		d.sinks = append(d.sinks, s.Name)
-		d.backlogs = append(d.backlogs, share(s.Backlog, o.Partitions))
+		d.backlogs = append(d.backlogs, share(s.Backlog, d.o.Partitions))
 		d.fromStart[s.Name] = s.FromStart
 	}
-	return d, nil
 }
 
 // share is a partition's part of a backlog, rounded up.
@@ -197,6 +213,8 @@ func (d *Dispatcher) work(ctx context.Context) error {
 			return nil
 		case b := <-d.batches:
 			again, err = d.live(ctx, b)
+		case <-d.reloaded:
+			again = true
 		case <-maintain.C:
 			again, err = true, d.maintain(ctx)
 		case <-d.catchingUp():
@@ -214,6 +232,10 @@ func (d *Dispatcher) work(ctx context.Context) error {
 }
 
 func (d *Dispatcher) begin(ctx context.Context) error {
+	if m := d.next.Swap(nil); m != nil {
+		d.report()
+		d.adopt(m)
+	}
 	s, err := d.o.Log.Serve(ctx, d.o.Partition, d.fromStart)
 	if err != nil {
 		return err

@@ -66,7 +66,7 @@ func (d *Dispatcher) dispatch(ctx context.Context, list []relay.Notification) (a
 		n := 0
 		for ; n < len(list) && len(d.scratch) < pairsMost; n++ {
 			before := len(d.scratch)
-			d.scratch = d.o.Matcher.Match(&list[n], d.scratch)
+			d.scratch = d.matcher.Match(&list[n], d.scratch)
 			if !d.plain {
 				d.scratch = d.wanted(d.scratch, before, list[n].Cursor)
 			}
@@ -163,7 +163,7 @@ func (d *Dispatcher) backfill(ctx context.Context) (again bool, err error) {
 		Partition: d.o.Partition, Cursor: d.sinks[sink], From: at, To: d.position, Generation: d.generation,
 		Sinks: d.sinks, Backlogs: d.backlogs,
 	}
-	filter := &d.o.Matcher.Sinks()[sink].Filter
+	filter := &d.matcher.Sinks()[sink].Filter
 	only := []int{sink}
 	for i := range list {
 		if filter.Match(list[i]) {

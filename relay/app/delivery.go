@@ -1,0 +1,172 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/deliver"
+	"github.com/hubrelay/hubrelay/relay/dispatch"
+)
+
+// consumerGroup reads the queues of all sinks.
+const consumerGroup = "hubrelay"
+
+// delivery takes deliveries out of the queues: the pipeline of each sink, its router, and the retries.
+type delivery struct {
+	app        *App
+	backbone   *backbone.Backbone
+	store      *deliver.Store
+	subscriber *backbone.Subscriber
+	retries    *deliver.Retries
+
+	// What follows, and the change of the roster, belongs to whoever holds turn.
+	turn  chan struct{}
+	ctx   context.Context // of what runs; nil before
+	group *errgroup.Group // has at least one goroutine until over
+	over  bool            // nothing may be begun any more
+}
+
+var errStopping = errors.New("the daemon is stopping")
+
+// startDelivery starts what takes deliveries out of the queues.
+func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone, store *deliver.Store, node *backbone.Node) error {
+	grace := a.cfg.Server.ShutdownGrace
+	d := &delivery{app: a, backbone: b, store: store, turn: make(chan struct{}, 1)}
+	var err error
+	d.subscriber, err = backbone.NewSubscriber(backbone.SubscriberConfig{
+		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: node.Name,
+		Streams: func(sink string) []string { return b.Keys().Queues(sink) },
+		Slot:    b.Keys().Slot,
+		Lanes: func(sink string) int {
+			if s := a.sinks.named(sink); s != nil && s.cfg.Digest.Wait == 0 {
+				return s.cfg.Concurrency
+			}
+			return 1 // gathering is quick, and a digest holds the first that came
+		},
+		// A kill repeats what is in flight anyway, so as much again may wait to be stored.
+		Unstored: func(sink string) int {
+			if s := a.sinks.named(sink); s != nil {
+				return s.cfg.Concurrency
+			}
+			return 1
+		},
+		Grace: grace,
+		Log:   a.log.With("room", "queues"),
+	})
+	if err != nil {
+		return err
+	}
+	p.start(ctx, "queues", func(ctx context.Context) error {
+		<-ctx.Done()
+		return d.subscriber.Close()
+	})
+	d.retries = deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: grace, Log: a.log.With("room", "deliver")})
+	a.notices = deliver.NewNotices(deliver.NoticesOptions{
+		Store: store, NewID: a.decoder().NewID, Dropped: a.metrics.NoticeDropped, Log: a.log.With("room", "deliver"),
+	})
+	for _, s := range a.sinks.all() {
+		if err := d.prepare(s); err != nil {
+			return err
+		}
+	}
+	a.notices.Listen(a.listeners())
+	a.delivery = d
+	p.start(ctx, "deliveries", d.run)
+	return nil
+}
+
+// listeners are the sinks as those that may hear of each other.
+func (a *App) listeners() []deliver.Listener {
+	var list []deliver.Listener
+	for _, s := range a.sinks.all() {
+		list = append(list, deliver.Listener{Sink: s.name, Filter: s.filter, Backlog: s.cfg.Backlog})
+	}
+	return list
+}
+
+// run delivers until ctx ends, then ends all sinks side by side.
+func (d *delivery) run(ctx context.Context) error {
+	group, running := errgroup.WithContext(ctx)
+	d.turn <- struct{}{}
+	d.ctx, d.group = running, group
+	group.Go(func() error {
+		<-running.Done()
+		d.turn <- struct{}{}
+		d.over = true
+		<-d.turn
+		return nil
+	})
+	group.Go(run{"retries", d.retries.Run}.guard(running))
+	for _, s := range d.app.sinks.all() {
+		d.launch(s)
+	}
+	<-d.turn
+	err := group.Wait()
+	d.retries.Finish(ctx)
+	return err
+}
+
+// prepare makes the pipeline of a sink, for which nothing runs yet.
+func (d *delivery) prepare(s *sink) error {
+	pipeline, err := d.app.newPipeline(s, d.store)
+	if err != nil {
+		return err
+	}
+	s.pipeline = pipeline
+	d.app.metrics.InFlight(s.name, pipeline.InFlight)
+	d.app.metrics.Ailing(s.name, func() bool { return ailment(s.sink) != nil })
+	d.retries.Add(pipeline)
+	return nil
+}
+
+// launch begins to deliver to a sink that is prepared and in the roster.
+func (d *delivery) launch(s *sink) {
+	ctx, stop := context.WithCancel(d.ctx)
+	s.stop, s.ended = stop, make(chan struct{})
+	work := run{"sink " + s.name, d.unordered(s)}
+	if s.pipeline.Ordered() {
+		work.run = d.inOrder(s)
+	}
+	if starter, ok := s.sink.(relay.Starter); ok {
+		starter.Start()
+	}
+	d.group.Go(func() error {
+		defer close(s.ended)
+		return work.guard(ctx)()
+	})
+}
+
+// unordered works the queue of a sink that keeps no order, as every node does.
+func (d *delivery) unordered(s *sink) func(context.Context) error {
+	return func(ctx context.Context) error {
+		router, err := d.router(s, d.subscriber)
+		if err != nil {
+			return err
+		}
+		return router.Run(ctx)
+	}
+}
+
+func (d *delivery) router(s *sink, from *backbone.Subscriber) (*dispatch.Router, error) {
+	return dispatch.NewRouter(dispatch.RouterOptions{
+		Handler: s.pipeline, Subscriber: from, CloseTimeout: d.app.cfg.Server.ShutdownGrace, Log: d.app.log.With("sink", s.name),
+	})
+}
+
+// end ends the deliveries to a sink that was launched and closes it. What it has not delivered stays in Redis.
+func (d *delivery) end(s *sink) error {
+	s.stop()
+	s.pipeline.Stop()
+	<-s.ended // the router and the lease bound this by the grace
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), d.app.cfg.Server.ShutdownGrace)
+	defer cancel()
+	err := d.retries.Remove(ctx, s.pipeline)
+	ctx, cancel = context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return errors.Join(err, s.close(ctx))
+}

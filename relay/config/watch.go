@@ -1,0 +1,66 @@
+package config
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"os"
+)
+
+// Watch tells when a file has changed: by its content, so that a link that leads elsewhere, as those of a Kubernetes
+// ConfigMap do, an editor that renames and one that writes in place are all the same. It may not be used concurrently.
+type Watch struct {
+	path    string
+	info    os.FileInfo       // at the last look
+	last    [sha256.Size]byte // that was reported, or there from the start
+	pending []byte            // what the last look saw, where that is not yet reported
+}
+
+// NewWatch begins with the file as it is now. Without a path nothing ever changes.
+func NewWatch(path string) *Watch {
+	w := &Watch{path: path}
+	if sum, ok := w.look(); ok {
+		w.last = sum
+	}
+	return w
+}
+
+// Changed reports whether the file holds something else than when it was reported last, and two looks in a row saw the
+// same: one that is being written is not taken half. A file that is gone or cannot be read has not changed.
+func (w *Watch) Changed() bool {
+	if w.path == "" {
+		return false
+	}
+	info, err := os.Stat(w.path)
+	if err != nil {
+		return false
+	}
+	if w.pending == nil && w.info != nil && os.SameFile(info, w.info) && info.ModTime().Equal(w.info.ModTime()) && info.Size() == w.info.Size() {
+		return false
+	}
+	sum, ok := w.look()
+	switch {
+	case !ok:
+		return false
+	case sum == w.last:
+		w.pending = nil
+		return false
+	case !bytes.Equal(w.pending, sum[:]):
+		w.pending = sum[:]
+		return false
+	}
+	w.last, w.pending = sum, nil
+	return true
+}
+
+func (w *Watch) look() (sum [sha256.Size]byte, ok bool) {
+	info, err := os.Stat(w.path)
+	if err != nil {
+		return sum, false
+	}
+	text, err := os.ReadFile(w.path)
+	if err != nil {
+		return sum, false
+	}
+	w.info = info
+	return sha256.Sum256(text), true
+}
