@@ -42,6 +42,7 @@ func (a *App) followConfig(ctx context.Context, b *backbone.Backbone, clients *h
 		case <-ctx.Done():
 			return nil
 		case <-a.set.Reload.Asked:
+			watch.Skip()
 			asked = true
 		case <-tick.C:
 			asked = watch.Changed() || asked
@@ -140,6 +141,7 @@ func (a *App) reload(ctx context.Context, cfg *config.Config, b *backbone.Backbo
 	if d.over || d.ctx == nil {
 		return errStopping
 	}
+	began := time.Now()
 	c, err := a.diff(cfg)
 	if err != nil {
 		return err
@@ -167,7 +169,7 @@ func (a *App) reload(ctx context.Context, cfg *config.Config, b *backbone.Backbo
 	}
 	err = d.change(c)
 	a.notices.Listen(a.listeners())
-	a.log.Info("the configuration was taken over", "sinks_added", names(c.added), "sinks_changed", names(c.changed),
+	a.log.Info("the configuration was taken over", "took", time.Since(began).Round(time.Millisecond).String(), "sinks_added", names(c.added), "sinks_changed", names(c.changed),
 		"sinks_removed", names(c.removed), "sinks_kept", len(c.kept))
 	if later := config.Differences(a.cfg, cfg); len(later) > 0 {
 		a.log.Warn("some changes of the configuration take effect at the next start", "keys", later)

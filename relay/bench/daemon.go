@@ -29,6 +29,7 @@ const event = `{"topic":"container.instance.state.changed","object":{"id":"5f0c8
 // daemon is a hubrelay on the bench's Redis.
 type daemon struct {
 	listen, admin string
+	file          string // its configuration
 	started       time.Time
 	log           bytes.Buffer
 	cmd           *exec.Cmd
@@ -56,7 +57,7 @@ auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities:
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{listen: listen, admin: admin, done: make(chan struct{})}
+	d := &daemon{listen: listen, admin: admin, file: file, done: make(chan struct{})}
 	d.cmd = exec.CommandContext(ctx, r.daemon, "serve", "-c", file)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	d.started = time.Now()

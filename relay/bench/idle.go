@@ -25,12 +25,12 @@ func measureIdle(ctx context.Context, r *rig) ([]row, error) {
 		if out, err := exec.CommandContext(ctx, r.daemon, "version").CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("hubrelay version: %w: %s", err, out)
 		}
-		bares = append(bares, float64(time.Since(began))/float64(time.Millisecond))
+		bares = append(bares, milliseconds(time.Since(began)))
 		ready, mib, err := r.startOnce(ctx, i == starts-1)
 		if err != nil {
 			return nil, err
 		}
-		readies = append(readies, float64(ready)/float64(time.Millisecond))
+		readies = append(readies, milliseconds(ready))
 		weight = mib
 	}
 	bare, err := bareWeight(ctx)

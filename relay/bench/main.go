@@ -52,6 +52,7 @@ var measurements = []measurement{
 	{"webhook", measureWebhook},
 	{"many", measureMany},
 	{"hang", measureHang},
+	{"reload", measureReload},
 	{"parked", measureParked},
 	{"plugin", measurePlugin},
 	{"migrate", measureMigrate},
@@ -62,7 +63,7 @@ var measurements = []measurement{
 func bench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, burst, crowd, webhook, many, hang, parked, plugin, migrate, copy, docker (default: all)")
+	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, burst, crowd, webhook, many, hang, reload, parked, plugin, migrate, copy, docker (default: all)")
 	noDocker := flags.String("no-docker", "", "why dockerd cannot run here, if so; the part docker is left out then")
 	jsonFile := flags.String("json", "", "also write the table to this file as JSON")
 	if err := flags.Parse(args); err != nil {

@@ -18,10 +18,15 @@ type Watch struct {
 // NewWatch begins with the file as it is now. Without a path nothing ever changes.
 func NewWatch(path string) *Watch {
 	w := &Watch{path: path}
-	if sum, ok := w.look(); ok {
-		w.last = sum
-	}
+	w.Skip()
 	return w
+}
+
+// Skip takes what the file holds now for reported.
+func (w *Watch) Skip() {
+	if sum, ok := w.look(); ok {
+		w.last, w.pending = sum, nil
+	}
 }
 
 // Changed reports whether the file holds something else than when it was reported last, and two looks in a row saw the

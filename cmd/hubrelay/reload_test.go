@@ -1,0 +1,210 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// reconfigure puts a configuration in place as an editor does, and waits until the daemon has taken over n of them.
+func (d *daemon) reconfigure(t *testing.T, file string, s setup, n int) {
+	t.Helper()
+	fresh := write(t, filepath.Dir(file), "fresh.yaml", s.yaml())
+	if err := os.Rename(fresh, file); err != nil {
+		t.Fatal(err)
+	}
+	d.tookOver(t, n)
+}
+
+func (d *daemon) tookOver(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "the configuration to be taken over", func() error {
+		if got := strings.Count(d.err.String(), "the configuration was taken over"); got < n {
+			return fmt.Errorf("taken over %d times, want %d", got, n)
+		}
+		return nil
+	})
+}
+
+// TestReload changes, adds and removes sinks of a daemon that runs: those that stay notice nothing, and what is under way
+// arrives once.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	release := make(chan struct{})
+	hooks := receive(t, func(w http.ResponseWriter, h hook) {
+		if h.path == "/slow" {
+			<-release
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	before := setup{redis: fmt.Sprintf("url: %q", server.URL())}
+	before.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/old", "") + webhookSink("goes", hooks.url+"/goes", "")
+	file := write(t, folder(t), "hubrelay.yaml", before.yaml())
+	d := serveFile(t, file)
+	first := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	eventually(t, "the changing sinks", hooks.took("/old", first))
+	eventually(t, "the sink that goes", hooks.took("/goes", first))
+	eventually(t, "requests to the slow receiver", func() error {
+		if n := len(hooks.of("/slow")); n < len(first) {
+			return fmt.Errorf("%d have come", n)
+		}
+		return nil
+	})
+
+	after := before
+	after.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/new", `, topics: ["*"]`) + webhookSink("comes", hooks.url+"/comes", "")
+	d.reconfigure(t, file, after, 1)
+	second := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	eventually(t, "the new address", hooks.took("/new", second))
+	eventually(t, "the new sink", hooks.took("/comes", second))
+	close(release)
+	eventually(t, "the sink that was left alone", hooks.took("/slow", append(first, second...)))
+	if n := len(hooks.of("/slow")); n != len(first)+len(second) {
+		t.Errorf("the slow receiver got %d requests", n)
+	}
+	for path, want := range map[string]int{"/old": 3, "/new": 3, "/goes": 3, "/comes": 3} {
+		if n := len(hooks.of(path)); n != want {
+			t.Errorf("%s got %d, want %d", path, n, want)
+		}
+	}
+	list, _, _ := call(t, nil, "", "sinks", "list", "--admin", "http://"+d.admin)
+	for _, part := range []string{"comes", "goes", "removed"} {
+		if !strings.Contains(list, part) {
+			t.Errorf("no %s in\n%s", part, list)
+		}
+	}
+	if page := d.metrics(t); strings.Contains(page, `sink="goes"`) || !strings.Contains(page, `hubrelay_sink_in_flight{sink="comes"} 0`) ||
+		!strings.Contains(page, "hubrelay_config_last_reload_successful 1") {
+		t.Errorf("metrics:\n%s", page)
+	}
+
+	// What a sink that was away wanted meanwhile is not lost to it.
+	third := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	after.sinks += webhookSink("goes", hooks.url+"/goes", "")
+	d.reconfigure(t, file, after, 2)
+	eventually(t, "the sink that came back", hooks.took("/goes", append(second, third...)))
+}
+
+func (d *daemon) metrics(t *testing.T) string {
+	t.Helper()
+	res, err := http.Get("http://" + d.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := readReply(res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.body
+}
+
+// TestReloadOfMistakes writes what is no configuration: nothing stops, and the log and a figure say what is wrong.
+func TestReloadOfMistakes(t *testing.T) {
+	t.Parallel()
+	hooks := receive(t, nil)
+	good := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	file := write(t, folder(t), "hubrelay.yaml", good.yaml())
+	d := serveFile(t, file)
+	for i, bad := range []string{
+		"server: [", // no YAML
+		strings.Replace(good.yaml(), "webhook", "webhok", 1),     // no such kind
+		strings.Replace(good.yaml(), "whsec_", "whsec", 1),       // no secret
+		good.yaml() + webhookSink("one", hooks.url+"/other", ""), // one name twice
+		strings.Replace(good.yaml(), opsKey, readerKey, 1),       // one key twice
+	} {
+		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the mistake to be told", func() error {
+			if n := strings.Count(d.err.String(), "what ran before goes on"); n != i+1 {
+				return fmt.Errorf("told %d times of %d mistakes", n, i+1)
+			}
+			return nil
+		})
+		if metric(t, d, "hubrelay_config_last_reload_successful") != 0 {
+			t.Error("the figure says that all is well")
+		}
+	}
+	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	eventually(t, "the sink of before", hooks.took("/one", ids))
+	if text := d.err.String(); !strings.Contains(text, "hubrelay.yaml:") || strings.Contains(text, webhookSecret) {
+		t.Errorf("logged:\n%s", text)
+	}
+	d.reconfigure(t, file, good, 1)
+	if metric(t, d, "hubrelay_config_last_reload_successful") != 1 {
+		t.Error("the figure does not say that all is well again")
+	}
+}
+
+// TestReloadOfKeys takes a key away whose stream is open, brings a new one, and what needs a restart is named.
+func TestReloadOfKeys(t *testing.T) {
+	t.Parallel()
+	const other = "other-key-0123456789abcdef"
+	text := setup{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other + `, account_id: "*", hubs: ["*"]}`}
+	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+	d := serveFile(t, file)
+	goes, stays := d.connect(t, other, "hub-1", ""), d.connect(t, readerKey, "hub-1", "")
+	text.keys, text.server = "", ", max_body: 2MiB"
+	d.reconfigure(t, file, text, 1)
+	goes.closed(t, 1008)
+	if r := d.do(t, request{method: "GET", key: other, hub: "hub-1"}); r.status != http.StatusUnauthorized {
+		t.Errorf("the key that went away is answered %d", r.status)
+	}
+	d.publish(t, "hub-1", "application/json", `{"topic":"container.created","context":{"account_id":"acme"}}`, nil)
+	stays.wait(t, 1)
+	eventually(t, "the word about what needs a restart", d.err.contains("server.max_body"))
+
+	text.keys = `    - {name: other, key: ` + other + `, account_id: "*", hubs: ["*"]}`
+	if err := os.WriteFile(file, []byte(text.yaml()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.signal(syscall.SIGHUP) // at once, without waiting for the second look
+	eventually(t, "the new key", func() error {
+		r, err := d.try(t.Context(), request{method: "GET", key: other, hub: "hub-1"})
+		if err == nil && r.status != http.StatusOK {
+			err = fmt.Errorf("answered %d", r.status)
+		}
+		return err
+	})
+}
+
+// TestReloadUnderLoad changes a sink again and again while much is on its way to it: nothing is lost, and nothing that was
+// answered comes twice.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, ordering := range []string{"none", "hub"} {
+		t.Run(ordering, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			hooks := receive(t, func(w http.ResponseWriter, _ hook) {
+				time.Sleep(time.Millisecond) // so that there is always something in flight
+				w.WriteHeader(http.StatusNoContent)
+			})
+			text := setup{redis: fmt.Sprintf("url: %q", server.URL())}
+			sinks := func(n int) string {
+				return webhookSink("one", hooks.url+"/one", fmt.Sprintf(", ordering: %s, headers: {X-Generation: %q}", ordering, fmt.Sprint(n)))
+			}
+			text.sinks = sinks(0)
+			file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+			d := serveFile(t, file)
+			var ids []string
+			for n := range 5 {
+				ids = append(ids, d.publish(t, "hub-1", "application/x-ndjson", lines(400), nil)...)
+				text.sinks = sinks(n + 1)
+				d.reconfigure(t, file, text, n+1)
+			}
+			eventually(t, "all of it", hooks.took("/one", ids))
+			if n := len(hooks.of("/one")); n != len(ids) {
+				t.Errorf("%d requests for %d notifications", n, len(ids))
+			}
+		})
+	}
+}

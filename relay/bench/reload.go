@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	reloadSinks  = 200
+	reloadRounds = 10
+	reloadAfter  = 100 * time.Millisecond // of a steady round's beginning
+)
+
+// measureReload changes one of 200 sinks while the daemon runs: how long that takes, and how late notifications for another
+// sink come meanwhile. Of each the best round counts.
+func measureReload(ctx context.Context, r *rig) ([]row, error) {
+	to, err := startReceiver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer to.stop()
+	lines := []string{to.webhook("steady", hookTopics)}
+	for other := range reloadSinks - 2 {
+		lines = append(lines, to.webhook("other"+strconv.Itoa(other), "billing.*"))
+	}
+	configuration := func(n int) string {
+		changes := fmt.Sprintf("headers: {X-Round: %q}, topics:", strconv.Itoa(n))
+		return webhooks(append(lines, strings.Replace(to.webhook("changes", "billing.*"), "topics:", changes, 1))...)
+	}
+	took, check, without, beside := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
+	err = r.withDaemon(ctx, configuration(0), func(d *daemon) error {
+		if _, err := d.steady(to); err != nil { // connections and caches
+			return err
+		}
+		for n := range reloadRounds {
+			late, err := d.steady(to)
+			if err != nil {
+				return err
+			}
+			without = min(without, late)
+			began := time.Now()
+			if out, err := exec.CommandContext(ctx, r.daemon, "config", "check", "-c", d.file).CombinedOutput(); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			check = min(check, milliseconds(time.Since(began)))
+			reloaded := make(chan error, 1)
+			var one time.Duration
+			go func() {
+				time.Sleep(reloadAfter)
+				var err error
+				one, err = reload(ctx, d, configuration(n), configuration(n+1))
+				reloaded <- err
+			}()
+			late, err = d.steady(to)
+			if failed := <-reloaded; failed != nil {
+				return failed
+			}
+			if err != nil {
+				return err
+			}
+			beside, took = min(beside, late), min(took, milliseconds(one))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []row{
+		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to taken over", "config check", check).atMost(200),
+		newRow("p99 of another sink meanwhile", beside, "ms from published to received", "without it", without).ratioAtMost(1.3),
+	}, nil
+}
+
+// reload replaces a part of the daemon's configuration and returns how long it took to take that over.
+func reload(ctx context.Context, d *daemon, before, after string) (time.Duration, error) {
+	text, err := os.ReadFile(d.file)
+	if err != nil {
+		return 0, err
+	}
+	if err := writeFile(d.file, strings.Replace(string(text), before, after, 1)); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		return 0, err
+	}
+	for range 100 { // seldom, since the figures of 200 sinks take their time too
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return 0, err
+		}
+		at, err := d.reloadedAt(ctx)
+		if err != nil || at.After(began) {
+			return at.Sub(began), err
+		}
+	}
+	return 0, fmt.Errorf("the configuration was not taken over: %s", d.log.String())
+}
+
+// reloadedAt is when the daemon took over a configuration last.
+func (d *daemon) reloadedAt(ctx context.Context) (time.Time, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+"/metrics", http.NoBody)
+	if err != nil {
+		return time.Time{}, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "hubrelay_config_last_reload_success_timestamp_seconds "); ok {
+			seconds, err := strconv.ParseFloat(text, 64)
+			return time.UnixMicro(int64(seconds * 1e6)), err
+		}
+	}
+	return time.Time{}, fmt.Errorf("no figure says when the configuration was taken over")
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,93 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A change is told once, when two looks saw the same.
+func TestWatch(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.yaml")
+	put(t, file, "one")
+	w := config.NewWatch(file)
+	looks := func(want ...bool) {
+		t.Helper()
+		for i, one := range want {
+			if got := w.Changed(); got != one {
+				t.Errorf("look %d: %v", i, got)
+			}
+		}
+	}
+	looks(false, false)
+	put(t, file, "two, half wri")
+	looks(false)
+	put(t, file, "two, half written")
+	looks(false, true, false)
+	put(t, file, "two, half written") // touched
+	looks(false, false)
+	put(t, filepath.Join(dir, "b"), "three")
+	if err := os.Rename(filepath.Join(dir, "b"), file); err != nil {
+		t.Fatal(err)
+	}
+	looks(false, true, false)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	looks(false, false)
+	put(t, file, "three") // as it was before it went
+	looks(false, false)
+	put(t, file, "skipped")
+	w.Skip()
+	looks(false, false)
+	put(t, file, "three")
+	looks(false, true)
+	put(t, file, "four")
+	looks(false)
+	put(t, file, "three") // and back
+	looks(false, false)
+}
+
+// TestWatchLinks follows the links of a ConfigMap: ..data leads to another folder at each update.
+func TestWatchLinks(t *testing.T) {
+	dir := t.TempDir()
+	for _, version := range []string{"1", "2"} {
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Join(dir, version, "hubrelay.yaml"), "version "+version)
+	}
+	link := func(to, at string) {
+		t.Helper()
+		fresh := filepath.Join(dir, "fresh")
+		if err := os.Symlink(to, fresh); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(fresh, filepath.Join(dir, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("1", "..data")
+	link(filepath.Join("..data", "hubrelay.yaml"), "hubrelay.yaml")
+	w := config.NewWatch(filepath.Join(dir, "hubrelay.yaml"))
+	if w.Changed() {
+		t.Error("changed from the start")
+	}
+	link("2", "..data")
+	if first, second := w.Changed(), w.Changed(); first || !second {
+		t.Errorf("after the links were moved: %v, %v", first, second)
+	}
+	if config.NewWatch("").Changed() {
+		t.Error("no file has changed")
+	}
+}
