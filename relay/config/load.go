@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/maps"
 	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/v2"
 
@@ -94,14 +95,18 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 	if err := k.Load(l.environment(environ), nil); err != nil {
 		return nil, fmt.Errorf("load the environment: %w", err)
 	}
+	raw := k.Raw() // a copy
+	sinks, _ := raw["sinks"].(map[string]any)
+	delete(raw, "sinks")
 	cfg := &Config{}
-	if err := decode(k, cfg); err != nil {
+	if err := decode(raw, cfg); err != nil {
 		return nil, err
 	}
-	if err := l.loadSinks(cfg, k); err != nil {
+	if err := l.loadSinks(cfg, sinks); err != nil {
 		return nil, err
 	}
-	if err := l.loadDriver(cfg, k); err != nil {
+	migration, _ := raw["migration"].(map[string]any)
+	if err := l.loadDriver(cfg, migration); err != nil {
 		return nil, err
 	}
 	l.validate(cfg)
@@ -134,24 +139,18 @@ func (l *loader) findTypes(file *document.Value) {
 }
 
 // loadSinks gives each sink the defaults of its type and decodes it twice: what all sinks have, and its own settings.
-func (l *loader) loadSinks(cfg *Config, k *koanf.Koanf) error {
+func (l *loader) loadSinks(cfg *Config, sinks map[string]any) error {
 	schema := l.root.field("sinks").node
 	cfg.Sinks = make(map[string]Sink)
-	sinks, _ := k.Raw()["sinks"].(map[string]any)
 	for name, given := range sinks {
 		kind, known := l.kinds[l.types[name]]
 		if !known {
 			l.unknownType(schema, name)
 			continue
 		}
-		one := koanf.New(delim)
-		if err := one.Load(confmap.Provider(fieldLayer(schema.types[kind.Type].fields), ""), nil); err != nil {
-			return fmt.Errorf("load the defaults of sink type %s: %w", kind.Type, err)
-		}
+		one := fieldLayer(schema.types[kind.Type].fields)
 		m, _ := given.(map[string]any)
-		if err := one.Load(confmap.Provider(m, ""), nil); err != nil {
-			return fmt.Errorf("load sink %s: %w", name, err)
-		}
+		maps.Merge(m, one)
 		s := Sink{Settings: kind.Config()}
 		if err := decode(one, &s); err != nil {
 			return err
@@ -168,12 +167,13 @@ func (l *loader) loadSinks(cfg *Config, k *koanf.Koanf) error {
 }
 
 // loadDriver fills the settings of the driver.
-func (l *loader) loadDriver(cfg *Config, k *koanf.Koanf) error {
+func (l *loader) loadDriver(cfg *Config, migration map[string]any) error {
 	if l.driver == nil {
 		return nil
 	}
 	settings := l.driver.Config()
-	if err := decode(k.Cut("migration"+delim+"driver"), settings); err != nil {
+	given, _ := migration["driver"].(map[string]any)
+	if err := decode(given, settings); err != nil {
 		return err
 	}
 	if c, ok := settings.(relay.FolderConfig); ok {
@@ -197,12 +197,13 @@ func (l *loader) unknownType(schema *node, name string) {
 }
 
 // decode fills a struct from values that were converted by its schema, so that a failure is a mistake of ours.
-func decode(k *koanf.Koanf, into any) error {
-	err := k.UnmarshalWithConf("", into, koanf.UnmarshalConf{
-		DecoderConfig: &mapstructure.DecoderConfig{
-			ZeroFields: true, DecodeHook: mapstructure.TextUnmarshallerHookFunc(),
-		},
+func decode(values map[string]any, into any) error {
+	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+		ZeroFields: true, DecodeHook: mapstructure.TextUnmarshallerHookFunc(), TagName: "koanf", Result: into,
 	})
+	if err == nil {
+		err = d.Decode(values)
+	}
 	if err != nil {
 		return fmt.Errorf("fill %T: %w", into, err)
 	}
