@@ -24,6 +24,7 @@ type Metrics struct {
 	clients      prometheus.Gauge
 	endings      *prometheus.CounterVec
 	turnedAway   *prometheus.CounterVec
+	replays      replayMetrics
 	frames       prometheus.Counter
 	frameBytes   prometheus.Counter
 	enqueued     *prometheus.CounterVec
@@ -115,6 +116,7 @@ func NewMetrics(version string) *Metrics {
 	for _, limit := range []string{"node", "hub", "key"} { // shown at zero, as Expect does
 		m.turnedAway.WithLabelValues(limit)
 	}
+	m.replays = newReplayMetrics(m.registry)
 	m.jobs = newJobMetrics(m.registry)
 	return m
 }

@@ -14,7 +14,7 @@ func (a *App) hubOptions(b *backbone.Backbone) hub.Options {
 			"wanted", cfg.MaxConnections, "clients", node)
 	}
 	return hub.Options{
-		QueueBytes: int(cfg.Queue), PingInterval: cfg.PingInterval, PongTimeout: cfg.PongTimeout,
+		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.History), PingInterval: cfg.PingInterval, PongTimeout: cfg.PongTimeout,
 		Partitions: b.Keys().Partitions(), Partition: b.Keys().Partition, History: b,
 		Limits: hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
 		Log:    a.log.With("room", "hub"), Observer: hubObserver{a.metrics},

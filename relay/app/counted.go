@@ -34,6 +34,9 @@ type hubObserver struct{ *admin.Metrics }
 func (o hubObserver) Disconnected(e hub.Ending) { o.Metrics.Disconnected(string(e)) }
 func (o hubObserver) TurnedAway(l hub.Limit)    { o.Metrics.TurnedAway(string(l)) }
 
+func (o hubObserver) Replayed(from hub.Source, n int) { o.Metrics.Replayed(string(from), n) }
+func (o hubObserver) Resynced(why hub.Cause, n int)   { o.Metrics.Resynced(string(why), n) }
+
 // dispatchObserver counts what dispatchers report.
 type dispatchObserver struct {
 	*admin.Metrics

@@ -40,8 +40,8 @@ type Options struct {
 	// there is one.
 	Partitions int
 	Partition  func(hub string) int
-	// HistoryBytes bounds what is kept of the recent broadcasts, for clients that come back with a cursor (16 MiB; as much
-	// again for account pipelines over several partitions, and half of it for what was read from History).
+	// HistoryBytes bounds what is kept of the recent broadcasts of a partition, for clients that come back with a cursor
+	// (16 MiB; as much again for account pipelines over several partitions, and half of it for what was read from History).
 	HistoryBytes int
 	// History is the log, for what is not kept any more; nil has nothing.
 	History History
@@ -62,7 +62,33 @@ type Observer interface {
 	TurnedAway(Limit)
 	// Queued counts frames given to clients, whether written at once or queued.
 	Queued(frames, bytes int)
+	// ReplayStarted is called for each client that comes back with a cursor, and ReplayEnded once for each: it has caught
+	// up, or is gone before.
+	ReplayStarted()
+	ReplayEnded(caughtUp bool)
+	// Replayed counts notifications given to clients that come back.
+	Replayed(from Source, frames int)
+	// Resynced counts clients that were told that they may have missed something.
+	Resynced(cause Cause, clients int)
 }
+
+// Source is where a replay has a notification from.
+type Source string
+
+// The sources of replays.
+const (
+	FromMemory Source = "memory" // the recent history that this node keeps
+	FromLog    Source = "log"    // what was read of the log, for this client or another
+)
+
+// Cause says why a client may have missed something.
+type Cause string
+
+// The causes of a resync.
+const (
+	LostBehindCursor Cause = "cursor" // what followed its cursor is no longer in the log
+	LostLive         Cause = "log"    // the log has lost something before this node read it
+)
 
 // Ending says why a client's connection ended.
 type Ending string
@@ -87,10 +113,14 @@ type History interface {
 
 type noObserver struct{}
 
-func (noObserver) Connected()          {}
-func (noObserver) Disconnected(Ending) {}
-func (noObserver) TurnedAway(Limit)    {}
-func (noObserver) Queued(int, int)     {}
+func (noObserver) Connected()           {}
+func (noObserver) Disconnected(Ending)  {}
+func (noObserver) TurnedAway(Limit)     {}
+func (noObserver) Queued(int, int)      {}
+func (noObserver) ReplayStarted()       {}
+func (noObserver) ReplayEnded(bool)     {}
+func (noObserver) Replayed(Source, int) {}
+func (noObserver) Resynced(Cause, int)  {}
 
 // Hub holds the clients of one node. All its methods may be called concurrently.
 type Hub struct {

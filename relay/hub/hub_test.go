@@ -36,10 +36,11 @@ type counter struct {
 	connected chan struct{}
 	ended     chan Ending
 	away      chan Limit
+	figures   *figures
 }
 
 func newCounter() *counter {
-	return &counter{connected: make(chan struct{}, 1000), ended: make(chan Ending, 1000), away: make(chan Limit, 1000)}
+	return &counter{connected: make(chan struct{}, 1000), ended: make(chan Ending, 1000), away: make(chan Limit, 1000), figures: newFigures()}
 }
 
 func (c *counter) Connected()            { c.connected <- struct{}{} }

@@ -36,6 +36,7 @@ type replay struct {
 
 	frames [][]byte // the chunk
 	size   int
+	from   Source
 	pause  time.Duration
 }
 
@@ -81,11 +82,12 @@ func (r *replay) run() {
 	defer r.hub.gone.Done()
 	r.filter = r.hub.index.borrow(r.subscription.Topics)
 	defer r.hub.index.giveBack(r.filter)
-	for r.ready() {
-		if r.step() {
-			return
-		}
+	r.hub.opts.Observer.ReplayStarted()
+	caughtUp := false
+	for !caughtUp && r.ready() {
+		caughtUp = r.step()
 	}
+	r.hub.opts.Observer.ReplayEnded(caughtUp)
 }
 
 // ready waits until the client is idle, and reports false when it leaves.
@@ -102,7 +104,7 @@ func (r *replay) ready() bool {
 // step does one chunk and reports whether the client has joined.
 func (r *replay) step() (joined bool) {
 	l := r.line
-	r.frames, r.size = nil, 0
+	r.frames, r.size, r.from = nil, 0, FromLog
 	r.hub.turns <- struct{}{}
 	l.mu.Lock()
 	if !r.found || r.mark.next < l.base || r.proved != l.breaks {
@@ -160,6 +162,7 @@ func (r *replay) join() {
 func (r *replay) feed() {
 	if len(r.frames) > 0 && r.client.feed(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
+		r.hub.opts.Observer.Replayed(r.from, len(r.frames))
 	}
 	r.frames = nil
 }
@@ -174,6 +177,7 @@ func (r *replay) add(frame []byte) {
 // where it was at another node, whose merge of the partitions differs, they are its own.
 func (r *replay) fromLine() (end bool) {
 	l, end := r.line, false
+	r.from = FromMemory
 	for range chunkEntries {
 		if end = r.mark.next == l.end(); end || r.size >= chunkBytes {
 			break
@@ -296,7 +300,11 @@ func (r *replay) resync() {
 	text := cursor.Append(nil, r.hub.opts.Partitions, r.line.first, r.at)
 	r.frames, r.size = nil, 0
 	r.add(newFrame(relay.Resync(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.form, text))
-	r.feed()
+	if r.client.feed(r.frames) {
+		r.hub.opts.Observer.Queued(len(r.frames), r.size)
+		r.hub.opts.Observer.Resynced(LostBehindCursor, 1)
+	}
+	r.frames, r.size = nil, 0
 }
 
 // rest waits after the log could not be read.

@@ -32,6 +32,7 @@ func (f *fanout) resync(h *Hub, l *line, partition int, at cursor.Position, who 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.restart(partition, at)
+	told := 0
 	f.touched = h.index.rooms(f.touched, who, func(hub string) bool { return h.opts.Partition(hub) == partition })
 	for _, r := range f.touched {
 		var message []byte
@@ -51,9 +52,11 @@ func (f *fanout) resync(h *Hub, l *line, partition int, at cursor.Position, who 
 			for _, c := range j.clients {
 				f.send(c, &f.all)
 			}
+			told += len(j.clients)
 		}
 		clear(f.jobs)
 		f.jobs = f.jobs[:0]
 	}
+	h.opts.Observer.Resynced(LostLive, told)
 	f.reset(h)
 }

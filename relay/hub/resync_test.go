@@ -61,6 +61,9 @@ func TestTrimmedCursor(t *testing.T) {
 			expect(t, conn, 9, 10)
 			r.publish(t, hub, 11, 1, 0)
 			expect(t, conn, 11, 11)
+			r.wantFigures(t, "map[ended true:5 started:5] map[log:14] map[cursor:2]")
+			expect(t, r.dial(t, "account=a&hub="+hub+"&after="+ofHub[9].Cursor), 11, 11)
+			r.wantFigures(t, "map[ended true:6 started:6] map[log:14 memory:1] map[cursor:2]")
 		})
 	}
 }
