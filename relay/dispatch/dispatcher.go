@@ -19,6 +19,10 @@ const (
 	rangeCount = 512
 	// mergeMost bounds how many waiting notifications are enqueued in one go.
 	mergeMost = 1024
+	// passEvery is how long the stored position may stay behind entries that no sink wants, and passMost how many of them:
+	// without sinks, or while nothing matches, Redis is not asked for every read.
+	passEvery = 250 * time.Millisecond
+	passMost  = 4096
 	// pairsMost bounds the copies that one script makes, since Redis does nothing else meanwhile.
 	pairsMost = 4096
 	// maintainEvery is the pause between trims, with jitter; then dropped entries are reported too, and the state is read
@@ -91,7 +95,9 @@ type Dispatcher struct {
 	sinks      []string
 	backlogs   []int64
 	fromStart  map[string]bool
-	position   string
+	position   string // as it is stored
+	reached    string // up to here nothing behind position is wanted
+	passed     int    // how many entries that is
 	generation int64
 	joined     []string       // by sink: its entries begin behind this; empty for one that is not served
 	plain      bool           // every sink is served and has joined before the position
@@ -206,15 +212,27 @@ func (d *Dispatcher) work(ctx context.Context) error {
 	}
 	maintain := time.NewTimer(jittered(maintainEvery))
 	defer maintain.Stop()
+	settle := time.NewTimer(passEvery)
+	settle.Stop()
+	defer settle.Stop()
+	settling := false
 	for {
+		if d.passed > 0 && !settling {
+			settle.Reset(passEvery)
+		}
+		settling = d.passed > 0
 		again, err := false, error(nil)
 		select {
 		case <-ctx.Done():
 			return nil
 		case b := <-d.batches:
 			again, err = d.live(ctx, b)
-		case <-d.reloaded:
+		case <-d.reloaded: // what the sinks so far passed over is nothing for those that come
+			_, err = d.settle(ctx)
 			again = true
+		case <-settle.C:
+			settling = false
+			again, err = d.settle(ctx)
 		case <-maintain.C:
 			again, err = true, d.maintain(ctx)
 		case <-d.catchingUp():
@@ -240,7 +258,7 @@ func (d *Dispatcher) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.position, d.generation = s.Position, s.Generation
+	d.position, d.reached, d.passed, d.generation = s.Position, s.Position, 0, s.Generation
 	d.joined, d.behind, d.plain = make([]string, len(d.sinks)), make(map[int]string), true
 	for i, name := range d.sinks {
 		if at, ok := s.Served[name]; ok {
@@ -272,6 +290,9 @@ func (d *Dispatcher) nameLoss(ctx context.Context, sink, at string) error {
 // maintain does what is not urgent.
 func (d *Dispatcher) maintain(ctx context.Context) error {
 	d.report()
+	if _, err := d.settle(ctx); err != nil {
+		return err
+	}
 	return d.o.Log.Trim(ctx, d.o.Partition, d.o.History, d.o.MaxLen)
 }
 

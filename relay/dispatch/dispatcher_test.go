@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,4 +283,42 @@ func BenchmarkDispatch(b *testing.B) {
 			b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "notifications/s")
 		})
 	}
+}
+
+// countedLog counts how often Redis is asked to move the position.
+type countedLog struct {
+	*backbone.Backbone
+	enqueues atomic.Int64
+}
+
+func (l *countedLog) Enqueue(ctx context.Context, e backbone.Enqueue) (backbone.EnqueueResult, error) {
+	l.enqueues.Add(1)
+	return l.Backbone.Enqueue(ctx, e)
+}
+
+// What no sink wants is passed over together, and the stored position follows.
+func TestUnwantedEntriesArePassedTogether(t *testing.T) {
+	e := newEnv(t)
+	log := &countedLog{Backbone: e.b}
+	o := e.options(Sink{Name: "errors", Filter: relay.Filter{Topics: patterns(t, "*.error")}})
+	o.Log = log
+	e.run(o, true)
+	eventually(t, "dispatching", e.leaderHasBegun)
+	const single = 100
+	for range single {
+		e.publish("x", "h1", 1)
+	}
+	end, err := e.b.TailFrom(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "position at the end", func() bool {
+		at, err := e.b.Position(t.Context(), 0)
+		return err == nil && at == end
+	})
+	if n := log.enqueues.Load(); n > single/2 {
+		t.Errorf("the position was moved %d times for %d entries that nobody wants", n, single)
+	}
+	e.publish("container.error", "h1", 1)
+	eventually(t, "enqueued", func() bool { return e.queueLength("errors") == 1 })
 }

@@ -13,10 +13,10 @@ func (d *Dispatcher) live(ctx context.Context, b backbone.Batch) (again bool, er
 	if b.Gap {
 		return true, nil // the log may have been set back, and the stored position with it
 	}
-	if backbone.CompareCursors(b.Last, d.position) <= 0 {
+	if backbone.CompareCursors(b.Last, d.reached) <= 0 {
 		return false, nil
 	}
-	if b.Prev != d.position {
+	if b.Prev != d.reached {
 		return d.catchUp(ctx)
 	}
 	list, last := b.Notifications, b.Last
@@ -42,7 +42,7 @@ func (d *Dispatcher) live(ctx context.Context, b backbone.Batch) (again bool, er
 // catchUp reads the log until its end.
 func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 	for {
-		list, err := d.o.Log.Range(ctx, d.o.Partition, d.position, rangeCount)
+		list, err := d.o.Log.Range(ctx, d.o.Partition, d.reached, rangeCount)
 		if err != nil || len(list) == 0 {
 			return false, err
 		}
@@ -74,15 +74,35 @@ func (d *Dispatcher) dispatch(ctx context.Context, list []relay.Notification) (a
 				e.Matches = append(e.Matches, backbone.Match{ID: list[n].Cursor, Sinks: found})
 			}
 		}
-		e.To, e.Covered = list[n-1].Cursor, n
+		e.To, e.Covered = list[n-1].Cursor, d.passed+n
+		list = list[n:]
+		if len(e.Matches) == 0 && d.plain && e.Covered < passMost {
+			d.reached, d.passed = e.To, e.Covered
+			continue
+		}
 		result, err := d.o.Log.Enqueue(ctx, e)
 		if err != nil || !result.Committed {
 			return true, err
 		}
 		d.count(e, result)
 		d.advance(e.To)
-		list = list[n:]
 	}
+	return false, nil
+}
+
+// settle stores the position behind entries that nobody wanted. It reports true where the state has to be read again.
+func (d *Dispatcher) settle(ctx context.Context) (again bool, err error) {
+	if d.passed == 0 {
+		return false, nil
+	}
+	result, err := d.o.Log.Enqueue(ctx, backbone.Enqueue{
+		Partition: d.o.Partition, From: d.position, To: d.reached, Covered: d.passed, Generation: d.generation,
+		Sinks: d.sinks, Backlogs: d.backlogs,
+	})
+	if err != nil || !result.Committed {
+		return true, err
+	}
+	d.advance(d.reached)
 	return false, nil
 }
 
@@ -98,7 +118,7 @@ func (d *Dispatcher) wanted(found []int, from int, cursor string) []int {
 }
 
 func (d *Dispatcher) advance(to string) {
-	d.position = to
+	d.position, d.reached, d.passed = to, to, 0
 	if d.plain || len(d.behind) > 0 {
 		return
 	}
