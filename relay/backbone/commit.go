@@ -39,15 +39,25 @@ type commits struct {
 }
 
 // do returns when e is stored, with why it was not, or with ctx's error while that is still open. What has not been sent
-// by then never is.
+// by then never is. A caller who need not wait for others writes himself, and then does not look at ctx: the stack of a
+// goroutine that lives for one write would have to grow every time.
 func (c *commits) do(ctx context.Context, e entry) error {
 	e.done = make(chan error, 1)
 	c.mu.Lock()
-	c.waiting = append(c.waiting, e)
 	if c.flights < maxFlights {
 		c.flights++
-		go c.run(context.WithoutCancel(ctx))
+		c.mu.Unlock()
+		c.write(context.WithoutCancel(ctx), []entry{e})
+		c.mu.Lock()
+		if len(c.waiting) > 0 {
+			go c.run(context.WithoutCancel(ctx))
+		} else {
+			c.flights--
+		}
+		c.mu.Unlock()
+		return <-e.done
 	}
+	c.waiting = append(c.waiting, e)
 	c.mu.Unlock()
 	select {
 	case err := <-e.done:
@@ -77,12 +87,14 @@ func (c *commits) run(ctx context.Context) {
 			c.waiting = nil
 		}
 		c.mu.Unlock()
-		func() {
-			ctx, cancel := context.WithTimeout(ctx, commitTime)
-			defer cancel()
-			c.flush(ctx, batch)
-		}()
+		c.write(ctx, batch)
 	}
+}
+
+func (c *commits) write(ctx context.Context, batch []entry) {
+	ctx, cancel := context.WithTimeout(ctx, commitTime)
+	defer cancel()
+	c.flush(ctx, batch)
 }
 
 // flushSingles writes independent notifications in one go and tells each caller its own outcome.
