@@ -5,14 +5,21 @@ import (
 	"unicode/utf8"
 )
 
-// The opcodes of RFC 6455 that a server sends, with the FIN bit.
+// The opcodes of RFC 6455, and those that a server sends with the FIN bit.
 const (
-	finText  = 0x81
-	finClose = 0x88
-	finPing  = 0x89
+	opcodeContinuation = 0x00
+	opcodeText         = 0x01
+	opcodeBinary       = 0x02
+	opcodeClose        = 0x08
+	opcodePing         = 0x09
+	opcodePong         = 0x0a
+	opcodeMask         = 0x0f
 
-	opcodeMask  = 0x0f
-	opcodeClose = 0x08
+	fin      = 0x80
+	finText  = fin | opcodeText
+	finClose = fin | opcodeClose
+	finPing  = fin | opcodePing
+	finPong  = fin | opcodePong
 )
 
 // The close codes of RFC 6455 and the IANA registry that this package sends by itself.
@@ -87,12 +94,4 @@ func closeFrame(code uint16, reason string) []byte {
 	}
 	frame := []byte{finClose, byte(2 + len(reason)), byte(code >> 8), byte(code)}
 	return append(frame, reason...)
-}
-
-// closeCode reads the code of a close frame that a server sends.
-func closeCode(frame []byte) int {
-	if len(frame) < 4 {
-		return closeNoStatus
-	}
-	return int(binary.BigEndian.Uint16(frame[2:]))
 }

@@ -65,8 +65,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 		return problem
 	}
 	door := &door{ResponseWriter: w, client: c}
-	ws, err := h.upgrader.Upgrade(door, plainHandshake(r), nil)
-	if err != nil {
+	if _, err := h.upgrader.Upgrade(door, plainHandshake(r), nil); err != nil {
 		c.endRead()
 		if !door.hijacked {
 			return relay.NewError(relay.CodeUnknown, "the connection cannot be upgraded")
@@ -75,7 +74,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 		return nil
 	}
 	h.live(c, s)
-	go c.read(ws)
+	go c.read()
 	return nil
 }
 
@@ -140,10 +139,10 @@ func (h *Hub) addAt(c *client, s *Subscription) (begin []byte, added bool) {
 	return nil, true
 }
 
+// newUpgrader answers handshakes. What comes and goes behind them is ours: see incoming and queue.
 func newUpgrader() websocket.Upgrader {
 	return websocket.Upgrader{
-		ReadBufferSize:  512,
-		WriteBufferPool: &sync.Pool{}, // unused: frames are written by the queue; without it each client gets a buffer
+		WriteBufferPool: &sync.Pool{}, // else it would make a buffer
 		CheckOrigin:     func(*http.Request) bool { return true },
 	}
 }
@@ -181,7 +180,7 @@ func (d *door) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	return (*wire)(d.client), rw, nil
+	return &wire{conn, d.client}, rw, nil
 }
 
 var errAborted = errors.New("the hub was closed during the upgrade")
@@ -196,36 +195,14 @@ func (c *client) attach(conn net.Conn) error {
 	return nil
 }
 
-// wire is the connection that gorilla sees. It reads from the socket; what it writes goes to the client's queue. The
-// first write is the 101 and each later one is a control frame.
-type wire client
-
-func (w *wire) Read(p []byte) (int, error) {
-	n, err := w.conn.Read(p)
-	if n > 0 {
-		(*client)(w).hear(n)
-	}
-	return n, err
+// wire is the connection that gorilla sees: all that it writes is the 101.
+type wire struct {
+	net.Conn
+	client *client
 }
 
 func (w *wire) Write(p []byte) (int, error) {
-	c := (*client)(w)
-	frame := append(make([]byte, 0, len(p)), p...)
-	c.mu.Lock()
-	held := c.held
-	c.mu.Unlock()
-	switch {
-	case held:
-		c.open(frame)
-	case len(frame) > 0 && frame[0]&opcodeMask == opcodeClose:
-		ending := EndedByClient
-		if code := closeCode(frame); code == websocket.CloseProtocolError || code == websocket.CloseMessageTooBig {
-			ending = EndedProtocol
-		}
-		c.close(closing{frame: frame, ending: ending, cut: true})
-	default:
-		c.control(frame)
-	}
+	w.client.open(append(make([]byte, 0, len(p)), p...))
 	return len(p), nil
 }
 
@@ -239,10 +216,3 @@ func (c *client) open(answer []byte) {
 	c.mu.Unlock()
 	c.flush()
 }
-
-func (w *wire) Close() error                       { return w.conn.Close() }
-func (w *wire) LocalAddr() net.Addr                { return w.conn.LocalAddr() }
-func (w *wire) RemoteAddr() net.Addr               { return w.conn.RemoteAddr() }
-func (w *wire) SetDeadline(t time.Time) error      { return w.conn.SetDeadline(t) }
-func (w *wire) SetReadDeadline(t time.Time) error  { return w.conn.SetReadDeadline(t) }
-func (w *wire) SetWriteDeadline(_ time.Time) error { return nil } // the queue's owner has his own
