@@ -144,7 +144,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 		return refused
 	}
 	s := hub.Subscription{
-		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Topics: topics, Cursor: cursors, After: req.after,
+		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Sight: grant.Sight(), Topics: topics, Cursor: cursors, After: req.after,
 		Key: grant.KeyName, Expires: grant.Expires,
 		Stands: func() bool {
 			_, refused := a.opt.Keyring.Check(grant)

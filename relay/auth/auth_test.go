@@ -115,6 +115,35 @@ func TestCheckGrantsWhatTheKeyOpensNow(t *testing.T) {
 	}
 }
 
+// Whoever is asked for all must answer as each of them would.
+func TestEqualSightAllowsTheSame(t *testing.T) {
+	accounts := []string{"", "a", "b", Any}
+	known := make(map[string]Grant)
+	for _, hub := range []string{"", "h1"} {
+		for _, account := range accounts {
+			for _, hubs := range [][]string{nil, {"h1"}, {"h1", "h2"}, {"h1,h2"}, {Any}} {
+				g := Grant{Hub: hub, Account: account, Hubs: hubs}
+				pipeline := hub + "|" + g.Sight()
+				other, ok := known[pipeline]
+				if !ok {
+					known[pipeline] = g
+					continue
+				}
+				for _, h := range []string{"h1", "h2", "h1,h2", "h3"} {
+					for _, of := range accounts {
+						if g.Allows(h, of) != other.Allows(h, of) {
+							t.Errorf("%+v and %+v have the same sight, but differ in %q of %q", g, other, h, of)
+						}
+					}
+				}
+			}
+		}
+	}
+	if g, same := (Grant{Hub: "h1", Account: "a", Hubs: []string{"h1"}}), (Grant{Hub: "h1", Account: "a", Hubs: []string{Any}}); g.Sight() != same.Sight() {
+		t.Error("keys of one account that open a hub should have the same sight of it")
+	}
+}
+
 func TestGrantAllows(t *testing.T) {
 	all, one := []string{Any}, []string{"h1"}
 	for _, tt := range []struct {

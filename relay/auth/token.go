@@ -61,6 +61,17 @@ func (g *Grant) Allows(hub, account string) bool {
 	return opens(g.Hubs, hub)
 }
 
+// Sight names what Allows says: grants of one pipeline with the same Sight allow the same. It is never empty.
+func (g *Grant) Sight() string {
+	if g.Hub == "" {
+		return "hubs " + strings.Join(g.Hubs, "\x00") + " of " + g.Account
+	}
+	if !opens(g.Hubs, g.Hub) {
+		return "nothing"
+	}
+	return "of " + g.Account
+}
+
 // Tokens is the store of tokens in Redis. Only a token's SHA-256 is stored. All methods may be called
 // concurrently and from several nodes.
 type Tokens struct {

@@ -158,13 +158,18 @@ func (f *fanout) deliver(r *room, indexes []int) {
 	r.mu.Unlock()
 	for _, j := range f.jobs {
 		f.all.reset()
+		same := j.sight != ""
 		for _, i := range indexes {
-			if n := f.batch[i].n; j.filter.match(n.Topic) {
+			if n := f.batch[i].n; j.filter.match(n.Topic) && (!same || j.clients[0].allows(n.Hub, n.Account)) {
 				f.all.add(f.frame(i, j.form), n)
 			}
 		}
 		for _, c := range j.clients {
-			f.give(c, j.manner, indexes)
+			if same {
+				f.send(c, &f.all)
+			} else {
+				f.give(c, j.manner, indexes)
+			}
 		}
 	}
 	clear(f.jobs)

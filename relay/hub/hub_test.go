@@ -203,7 +203,17 @@ func wantClose(t testing.TB, conn *websocket.Conn, code int, reason string) {
 
 func TestBroadcastReachesThoseWhoWantIt(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, Options{}, nil)
+	testBroadcast(t, startNode(t, Options{}, nil))
+}
+
+// Of clients with the same sight one is asked for all.
+func TestBroadcastBySight(t *testing.T) {
+	t.Parallel()
+	testBroadcast(t, startNode(t, Options{}, func(s *Subscription) { s.Sight = "of " + s.Account }))
+}
+
+func testBroadcast(t *testing.T, n *node) {
+	t.Helper()
 	list := []relay.Notification{
 		event("h1", "a", "container.created", 1),
 		event("h1", "b", "container.error", 2),
@@ -219,6 +229,7 @@ func TestBroadcastReachesThoseWhoWantIt(t *testing.T) {
 		want  []int
 	}{
 		{"hub=h1&account=*", []int{1, 2, 4, 8}},
+		{"hub=h1&account=a", []int{1, 4, 8}},
 		{"hub=h1&account=a", []int{1, 4, 8}},
 		{"hub=h1&account=b", []int{2, 4}},
 		{"hub=h1", []int{4}},

@@ -33,10 +33,11 @@ type room struct {
 	groups map[manner]*group
 }
 
-// manner is what the clients of a group have in common: topic patterns, and how they get what passes.
+// manner is what the clients of a group have in common: topic patterns, how they get what passes, and what they may see.
 type manner struct {
 	filter *filter
 	form   form
+	sight  string
 }
 
 // group is the clients of one room that get the same, but for their grants.
@@ -91,7 +92,7 @@ func (x *index) join(c *client, s *Subscription) {
 		r = &room{key: key, account: s.Hub == "", home: home, groups: make(map[manner]*group, 1)}
 		home[key] = r
 	}
-	as := manner{x.filter(s.Topics), c.form}
+	as := manner{x.filter(s.Topics), c.form, s.Sight}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.groups[as]

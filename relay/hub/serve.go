@@ -25,6 +25,9 @@ type Subscription struct {
 	// Allows says whether a notification of hub and account may be seen. It must not be nil; it is called concurrently
 	// and for each notification, and must not block.
 	Allows func(hub, account string) bool
+	// Sight names what Allows says: clients of one pipeline with the same Sight see the same, so that one answer serves
+	// them all. Empty where that is not known; then each is asked.
+	Sight string
 	// Topics selects among what may be seen; the zero value is everything.
 	Topics relay.Patterns
 	// Cursor asks for a member "cursor" in each message.
