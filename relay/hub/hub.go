@@ -135,8 +135,8 @@ type Hub struct {
 	lines   []*line
 	merged  *line
 	history *history
-	// turns bounds how many replays work at once, so that they never outnumber the broadcasts.
-	turns chan struct{}
+	// turns bound how many replays work at once, and how much, so that they never crowd the broadcasts out.
+	turns chan *turn
 	// ctx ends when the hub is closed.
 	ctx  context.Context
 	stop context.CancelFunc
@@ -177,7 +177,7 @@ func New(o Options) *Hub {
 		attempts: sync.Pool{New: func() any { return newAttempt(gatherBytes) }},
 		clients:  make(map[*client]struct{}),
 		history:  newHistory(o.History, o.HistoryBytes/2),
-		turns:    make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		turns:    newTurns(max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	for p := range o.Partitions {

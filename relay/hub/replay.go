@@ -105,7 +105,7 @@ func (r *replay) ready() bool {
 func (r *replay) step() (joined bool) {
 	l := r.line
 	r.frames, r.size, r.from = nil, 0, FromLog
-	r.hub.turns <- struct{}{}
+	t := r.hub.takeTurn()
 	l.mu.Lock()
 	if !r.found || r.mark.next < l.base || r.proved != l.breaks {
 		r.mark, r.found = l.find(r.at), true
@@ -117,7 +117,7 @@ func (r *replay) step() (joined bool) {
 			floor = l.floor[missing]
 		}
 		l.mu.Unlock()
-		<-r.hub.turns
+		r.hub.endTurn(t)
 		r.found = false
 		if r.proved == breaks {
 			r.fromLog(missing, floor)
@@ -138,7 +138,7 @@ func (r *replay) step() (joined bool) {
 	if !joined {
 		r.feed()
 	}
-	<-r.hub.turns
+	r.hub.endTurn(t)
 	if moved != nil {
 		select {
 		case <-moved:
@@ -240,8 +240,8 @@ func (r *replay) fromLog(slot int, floor cursor.Position) {
 		r.rest(err)
 		return
 	}
-	r.hub.turns <- struct{}{}
-	defer func() { <-r.hub.turns }()
+	t := r.hub.takeTurn()
+	defer r.hub.endTurn(t)
 	r.pause = 0
 	if lost { // it was trimmed while the client read
 		r.at[slot] = s.after
