@@ -48,10 +48,10 @@ check: $(GOLANGCI_LINT) $(GOVULNCHECK) ## format, lint, vet, module files, known
 	@$(call each,go mod tidy -diff)
 	@$(call each,bash $(CURDIR)/.ci/vulncheck $(GOVULNCHECK))
 
-bench: build ## measure the promises about speed, each beside a floor of the same run
+bench: build ## measure the promises about speed, each beside a floor of the same run; table and plot in bench-results/
 	@bash .ci/need redis-server
 	@if bash .ci/can-docker >/dev/null; then bash .ci/need docker; fi
-	cd relay/bench && go run . --daemon $(CURDIR)/hubrelay --no-docker "$$(bash ../../.ci/can-docker)" $(BENCH_FLAGS)
+	cd relay/bench && go run . --daemon $(CURDIR)/hubrelay --out $(CURDIR)/bench-results --no-docker "$$(bash ../../.ci/can-docker)" $(BENCH_FLAGS)
 
 fmt: $(GOLANGCI_LINT) ## rewrite the Go files as `make check` wants them
 	@$(call each,$(GOLANGCI_LINT) fmt)
@@ -66,7 +66,7 @@ generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew
 	cp examples/plugin-python/*_pb2*.py plugins/skeleton/templates/python/
 
 clean: ## remove what was built; data of a daemon (hubrelay-data) stays
-	rm -rf hubrelay hubrelay-docker $(BIN) examples/node_modules
+	rm -rf hubrelay hubrelay-docker bench-results $(BIN) examples/node_modules
 
 $(GOLANGCI_LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION) (once, about two minutes)"

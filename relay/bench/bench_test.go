@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"encoding/xml"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -74,6 +77,46 @@ func TestTableSaysWhatWasMissed(t *testing.T) {
 	}
 	if err := missed([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
 		t.Errorf("missed: %v", err)
+	}
+}
+
+func TestResultsAreWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	rows := []row{
+		newRow("good & quick", 12, "x", "floor", 6).ratioAtLeast(2),
+		newRow("bad", 59_999, "x", "floor", 1).atLeast(60_000),
+		newRow("nothing", 0, "x", "floor", 1).atMost(1),
+	}
+	if err := writeResults(dir, rows); err != nil {
+		t.Fatal(err)
+	}
+	plot, err := os.ReadFile(filepath.Join(dir, "plot.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := xml.Unmarshal(plot, new(struct{})); err != nil {
+		t.Errorf("the plot is no XML: %v\n%s", err, plot)
+	}
+	if n := bytes.Count(plot, []byte("<circle")); n != len(rows) || bytes.Contains(plot, []byte("NaN")) || bytes.Contains(plot, []byte("Inf")) {
+		t.Errorf("the plot shows %d of %d rows:\n%s", n, len(rows), plot)
+	}
+	table, err := os.ReadFile(filepath.Join(dir, "table.txt"))
+	if err != nil || !bytes.Contains(table, []byte("59,999 x")) {
+		t.Errorf("%v: the table is\n%s", err, table)
+	}
+}
+
+func TestFramesSayWhenTheyWereDue(t *testing.T) {
+	due := time.Now()
+	frame := textFrame(100)
+	stampFrame(frame, due)
+	var late []time.Duration
+	c := client{header: make([]byte, 0, 10), late: &late}
+	if err := c.count(append(frame, textFrame(100)...)); err != nil {
+		t.Fatal(err)
+	}
+	if len(late) != 1 || late[0] < 0 || late[0] > time.Since(due) {
+		t.Errorf("%v since %v", late, due)
 	}
 }
 

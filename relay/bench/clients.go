@@ -19,7 +19,9 @@ import (
 )
 
 // playClients opens many connections and counts the frames that come, as cheaply as can be: the sockets stand outside
-// Go's poller, and are emptied twenty times a second. It prints "ready"; told anything, it prints "FRAMES BYTES".
+// Go's poller, and are emptied twenty times a second. It prints "ready"; told "report", it prints "FRAMES BYTES" of all so
+// far; "fewest", the frames of the client that has the fewest. With -watch it looks at each frame as it comes, and told
+// "p99" prints the 99th percentile of the nanoseconds since they were due, of the frames that came since it was asked last.
 func playClients(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
 	address := flags.String("address", "", "where to connect")
@@ -27,6 +29,8 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	plain := flags.Bool("plain", false, "no websocket handshake")
 	hubs := flags.Int("hubs", 1, "over how many hubs they are spread")
 	often := flags.Duration("often", 50*time.Millisecond, "how often the sockets are emptied")
+	watch := flags.Bool("watch", false, "empty the sockets as soon as something comes")
+	more := flags.String("more", "", "what the query says beside the token")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -36,7 +40,7 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	for i := range all {
 		connecting.Go(func() error {
 			var err error
-			if all[i], err = connect(*address, hubOf(i%*hubs), *plain); err != nil {
+			if all[i], err = connect(*address, openTo{hubOf(i % *hubs), *more, *plain}); err != nil {
 				return fmt.Errorf("client %d: %w", i+1, err)
 			}
 			return nil
@@ -47,37 +51,58 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	}
 	fmt.Println("ready")
 
-	asked := make(chan struct{})
+	asked := make(chan string)
 	go func() {
 		defer close(asked)
 		for lines.Scan() {
-			asked <- struct{}{}
+			asked <- lines.Text()
 		}
 	}()
+	if *watch {
+		return watchAll(all, asked)
+	}
 	tick := time.NewTicker(*often)
 	defer tick.Stop()
 	buf := make([]byte, 256<<10)
 	for {
-		report := false
+		what := ""
 		select {
 		case <-tick.C:
-		case _, more := <-asked:
+		case word, more := <-asked:
 			if !more {
 				return nil
 			}
-			report = true
+			what = word
 		}
-		var frames, size int
 		for i, c := range all {
 			if err := c.empty(buf); err != nil {
 				return fmt.Errorf("client %d: %w", i+1, err)
 			}
+		}
+		tell(what, all)
+	}
+}
+
+// tell prints what was asked of the clients, if anything was.
+func tell(what string, all []*client) {
+	switch what {
+	case "":
+	case "fewest":
+		fewest := all[0].frames
+		for _, c := range all {
+			fewest = min(fewest, c.frames)
+		}
+		fmt.Println(fewest)
+	case "p99":
+		fmt.Println(percentile(*all[0].late, 99).Nanoseconds())
+		*all[0].late = (*all[0].late)[:0]
+	default:
+		var frames, size int
+		for _, c := range all {
 			frames += c.frames
 			size += c.bytes
 		}
-		if report {
-			fmt.Println(frames, size)
-		}
+		fmt.Println(frames, size)
 	}
 }
 
@@ -99,17 +124,26 @@ type client struct {
 
 	header []byte // of the frame that has begun, up to ten bytes
 	skip   int    // bytes of its payload that are still to come
+
+	late *[]time.Duration // of the frames that say when they were due, of all clients; nil where nobody wants to know
 }
 
-func connect(address, hub string, plain bool) (*client, error) {
+// openTo is what a client connects to.
+type openTo struct {
+	hub   string
+	more  string // of the query, behind the token
+	plain bool   // no websocket handshake
+}
+
+func connect(address string, to openTo) (*client, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
 	var early []byte
-	if !plain {
-		if early, err = upgrade(conn, address, hub); err != nil {
+	if !to.plain {
+		if early, err = upgrade(conn, address, to); err != nil {
 			return nil, err
 		}
 	}
@@ -131,14 +165,14 @@ func connect(address, hub string, plain bool) (*client, error) {
 }
 
 // upgrade asks for a token and opens the websocket; it returns what came right behind the handshake.
-func upgrade(conn net.Conn, address, hub string) ([]byte, error) {
-	token, err := askToken(address, hub)
+func upgrade(conn net.Conn, address string, to openTo) ([]byte, error) {
+	token, err := askToken(address, to.hub)
 	if err != nil {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	_, err = fmt.Fprintf(conn, "GET %s?token=%s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", path, token, address)
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", path, token+to.more, address)
 	if err != nil {
 		return nil, err
 	}
@@ -241,6 +275,11 @@ func (c *client) count(b []byte) error {
 			c.bytes += size + length
 		case 0x88:
 			return errors.New("the relay closed the connection")
+		}
+		if c.late != nil && len(b) >= length { // nearly always
+			if late, ok := since(b[:length], time.Now()); ok {
+				*c.late = append(*c.late, late)
+			}
 		}
 		c.skip, c.header = length, c.header[:0]
 	}

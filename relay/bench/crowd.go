@@ -41,17 +41,9 @@ func measureBurst(ctx context.Context, r *rig) ([]row, error) {
 			return err
 		}
 		defer clients.stop()
-		publisher, err := dialHTTP(d.listen)
-		if err != nil {
-			return err
-		}
-		defer publisher.close()
-		batch := request("application/x-ndjson", repeat([]byte(event+"\n"), batchSize))
 		rate, err = perSecond(fanClients*burstMessages, func() error {
-			for range burstMessages / batchSize {
-				if err := publisher.post(batch); err != nil {
-					return err
-				}
+			if err := d.publishBatches(burstMessages); err != nil {
+				return err
 			}
 			_, err := clients.arrived(ctx, fanClients*burstMessages)
 			return err

@@ -90,8 +90,7 @@ func (d *daemon) publishPaced(l load) error {
 		return err
 	}
 	defer publisher.close()
-	one := request("application/json", []byte(event))
-	return paced(l.messages, l.every, func() error { return publisher.post(one) })
+	return paced(l.messages, l.every, func(due time.Time) error { return publisher.post(stamped(due)) })
 }
 
 // cpuOf is what a process used while do ran.
@@ -125,7 +124,7 @@ func floorCost(ctx context.Context, l load, size int) (float64, error) {
 }
 
 // withFloor connects clients to the bare loop, which waits for "go".
-func withFloor(ctx context.Context, l load, size int, measure func(*part, listeners) error) error {
+func withFloor(ctx context.Context, l load, size int, measure func(*part, listeners) error, more ...string) error {
 	server, err := startRole(ctx, roleFloor)
 	if err != nil {
 		return err
@@ -138,7 +137,7 @@ func withFloor(ctx context.Context, l load, size int, measure func(*part, listen
 	if err := server.tell(l.clients, l.messages, l.every.Nanoseconds(), size); err != nil {
 		return err
 	}
-	clients, err := startClients(ctx, address, l.clients, "-plain")
+	clients, err := startClients(ctx, address, l.clients, append(more, "-plain")...)
 	if err != nil {
 		return err
 	}

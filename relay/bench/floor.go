@@ -4,12 +4,13 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"strconv"
 	"time"
 )
 
 // playFloor is the loop that fan-out is compared with: one write for each message and connection, and nothing else.
-// It prints its address, is told "CONNECTIONS MESSAGES EVERY SIZE", prints "done" when all is written, and ends with
-// its input.
+// It prints its address and is told "CONNECTIONS MESSAGES EVERY SIZE". Told anything then, it writes all that and prints
+// "done", as often as it is told. It ends with its input.
 func playFloor(lines *bufio.Scanner) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,24 +36,31 @@ func playFloor(lines *bufio.Scanner) error {
 		}
 	}
 	fmt.Println("connected")
-	if _, err := heard(lines); err != nil {
-		return err
-	}
 	frame := textFrame(size)
-	err = paced(messages, every, func() error {
-		for _, c := range conns {
-			if _, err := c.Write(frame); err != nil {
-				return err
-			}
+	for {
+		if _, err := heard(lines); err != nil {
+			return nil //nolint:nilerr // that was all
 		}
-		return nil
-	})
-	if err != nil {
-		return err
+		err := paced(messages, every, func(due time.Time) error {
+			stampFrame(frame, due)
+			for _, c := range conns {
+				if _, err := c.Write(frame); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Println("done")
 	}
-	fmt.Println("done")
-	_, _ = heard(lines) // its CPU time is read while it still is
-	return nil
+}
+
+// stampFrame writes into a text frame when it was due, as events say it.
+func stampFrame(frame []byte, due time.Time) {
+	const header = 4
+	copy(frame[min(header, len(frame)):], publishedAt+strconv.FormatInt(due.UnixNano(), 10)+`"`)
 }
 
 // textFrame is an unmasked websocket text frame of that size in all, header included.
@@ -63,15 +71,15 @@ func textFrame(size int) []byte {
 	return frame
 }
 
-// paced runs do that many times at a steady pace, catching up where it fell behind.
-func paced(times int, every time.Duration, do func() error) error {
+// paced runs do that many times at a steady pace, catching up where it fell behind. It tells when each was due.
+func paced(times int, every time.Duration, do func(due time.Time) error) error {
 	began := time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for sent := 0; sent < times; {
 		<-tick.C
 		for due := int(time.Since(began) / every); sent < min(due, times); sent++ {
-			if err := do(); err != nil {
+			if err := do(began.Add(time.Duration(sent+1) * every)); err != nil {
 				return err
 			}
 		}

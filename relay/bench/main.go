@@ -47,6 +47,8 @@ var measurements = []measurement{
 	{"subscriber", measureSubscriber},
 	{"publish", measurePublish},
 	{"fanout", measureFanout},
+	{"latency", measureLatency},
+	{"return", measureReturn},
 	{"burst", measureBurst},
 	{"crowd", measureCrowd},
 	{"webhook", measureWebhook},
@@ -63,9 +65,9 @@ var measurements = []measurement{
 func bench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, burst, crowd, webhook, many, hang, reload, parked, plugin, migrate, copy, docker (default: all)")
+	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, latency, return, burst, crowd, webhook, many, hang, reload, parked, plugin, migrate, copy, docker (default: all)")
 	noDocker := flags.String("no-docker", "", "why dockerd cannot run here, if so; the part docker is left out then")
-	jsonFile := flags.String("json", "", "also write the table to this file as JSON")
+	out := flags.String("out", "", "also write table.txt, table.json and plot.svg into this folder")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -94,8 +96,8 @@ func bench(ctx context.Context, args []string) error {
 		rows = append(rows, found...)
 	}
 	printTable(os.Stdout, rows)
-	if *jsonFile != "" {
-		if err := writeJSON(*jsonFile, rows); err != nil {
+	if *out != "" {
+		if err := writeResults(*out, rows); err != nil {
 			return err
 		}
 	}

@@ -175,7 +175,7 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 	}
 	defer c.close()
 	i := from
-	asked := paced(moveSteady, 10*time.Millisecond, func() error {
+	asked := paced(moveSteady, 10*time.Millisecond, func(time.Time) error {
 		mu.Lock()
 		sent[fmt.Sprintf("i%d", i)] = time.Now()
 		mu.Unlock()

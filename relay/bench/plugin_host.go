@@ -127,7 +127,7 @@ func steadily(call func(i int) error) (p99 float64, err error) {
 	var failed atomic.Bool
 	var wg sync.WaitGroup
 	i := 0
-	err = paced(pluginSteady, time.Millisecond, func() error {
+	err = paced(pluginSteady, time.Millisecond, func(time.Time) error {
 		at := i
 		i++
 		wg.Go(func() {

@@ -269,12 +269,20 @@ func (r *receiver) tally(head, body []byte, now time.Time) {
 	if bytes.Contains(head, []byte("\r\nwebhook-signature: v1,")) {
 		r.signed++
 	}
-	if _, at, ok := bytes.Cut(body, []byte(publishedAt)); ok {
-		at, _, _ = bytes.Cut(at, []byte(`"`))
-		if ns, err := strconv.ParseInt(string(at), 10, 64); err == nil {
-			r.latencies = append(r.latencies, now.Sub(time.Unix(0, ns)))
-		}
+	if late, ok := since(body, now); ok {
+		r.latencies = append(r.latencies, late)
 	}
+}
+
+// since is the time from when a body says that it was published until now.
+func since(body []byte, now time.Time) (time.Duration, bool) {
+	_, at, ok := bytes.Cut(body, []byte(publishedAt))
+	if !ok {
+		return 0, false
+	}
+	at, _, _ = bytes.Cut(at, []byte(`"`))
+	ns, err := strconv.ParseInt(string(at), 10, 64)
+	return now.Sub(time.Unix(0, ns)), err == nil
 }
 
 var answered = []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")

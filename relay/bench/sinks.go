@@ -142,7 +142,7 @@ func (d *daemon) steady(to target) (float64, error) {
 	if _, err := to.ask("forget"); err != nil {
 		return 0, err
 	}
-	err = paced(steadyFor, steadyEvery, func() error { return c.post(stamped(time.Now())) })
+	err = paced(steadyFor, steadyEvery, func(time.Time) error { return c.post(stamped(time.Now())) })
 	if err != nil {
 		return 0, err
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 )
@@ -19,6 +21,8 @@ type row struct {
 	Ratio    float64 `json:"ratio"`
 	Bar      string  `json:"bar"`
 	OK       bool    `json:"ok"`
+
+	limit float64 // the ratio at which the bar is
 }
 
 // newRow returns a row whose verdict is still to be set.
@@ -27,22 +31,22 @@ func newRow(what string, measured float64, unit, beside string, floor float64) r
 }
 
 func (r row) atLeast(bar float64) row {
-	r.Bar, r.OK = fmt.Sprintf("≥ %s %s", number(bar), r.Unit), r.Measured >= bar
+	r.Bar, r.OK, r.limit = fmt.Sprintf("≥ %s %s", number(bar), r.Unit), r.Measured >= bar, bar/r.Floor
 	return r
 }
 
 func (r row) atMost(bar float64) row {
-	r.Bar, r.OK = fmt.Sprintf("≤ %s %s", number(bar), r.Unit), r.Measured <= bar
+	r.Bar, r.OK, r.limit = fmt.Sprintf("≤ %s %s", number(bar), r.Unit), r.Measured <= bar, bar/r.Floor
 	return r
 }
 
 func (r row) ratioAtLeast(bar float64) row {
-	r.Bar, r.OK = fmt.Sprintf("ratio ≥ %g", bar), r.Ratio >= bar
+	r.Bar, r.OK, r.limit = fmt.Sprintf("ratio ≥ %g", bar), r.Ratio >= bar, bar
 	return r
 }
 
 func (r row) ratioAtMost(bar float64) row {
-	r.Bar, r.OK = fmt.Sprintf("ratio ≤ %g", bar), r.Ratio <= bar
+	r.Bar, r.OK, r.limit = fmt.Sprintf("ratio ≤ %g", bar), r.Ratio <= bar, bar
 	return r
 }
 
@@ -60,12 +64,26 @@ func printTable(w io.Writer, rows []row) {
 	_ = t.Flush()
 }
 
-func writeJSON(file string, rows []row) error {
+// writeResults writes the table, as text and as JSON, and the plot into a folder.
+func writeResults(dir string, rows []row) error {
+	var table, plot bytes.Buffer
+	printTable(&table, rows)
+	drawPlot(&plot, rows)
 	data, err := json.MarshalIndent(rows, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, append(data, '\n'), 0o600)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		"table.txt": table.Bytes(), "table.json": append(data, '\n'), "plot.svg": plot.Bytes(),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func missed(rows []row) error {

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// latencyRounds is how often the loop and the daemon take turns, so that a machine that gets busier weighs on both.
+const latencyRounds = 3
+
+// measureLatency compares how late the deliveries come with those of the bare loop. Both are measured from the time when
+// a message was due until its client, which waits for it, has read it: at the daemon that includes the request that
+// publishes it and its way through Redis, in the loop the writes to those who come before.
+func measureLatency(ctx context.Context, r *rig) ([]row, error) {
+	seldom, err := r.latency(ctx, "p99, 500 clients, 20 messages/s", load{fanClients, 60, 50 * time.Millisecond})
+	if err != nil {
+		return nil, err
+	}
+	often, err := r.latency(ctx, "p99, 500 clients, 200 messages/s", load{fanClients, 600, 5 * time.Millisecond})
+	if err != nil {
+		return nil, err
+	}
+	return []row{seldom.ratioAtMost(1.5), often.ratioAtMost(1)}, nil
+}
+
+func (r *rig) latency(ctx context.Context, what string, l load) (row, error) {
+	var ours, floor float64
+	err := r.withDaemon(ctx, "", func(d *daemon) error {
+		mine, err := startClients(ctx, d.listen, l.clients, "-watch")
+		if err != nil {
+			return err
+		}
+		defer mine.stop()
+		return withFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
+			for round := 1; round <= latencyRounds; round++ {
+				if _, err := server.ask("go"); err != nil {
+					return err
+				}
+				if _, err := theirs.arrived(ctx, round*l.deliveries()); err != nil {
+					return err
+				}
+				if err := d.publishPaced(l); err != nil {
+					return err
+				}
+				if _, err := mine.arrived(ctx, round*l.deliveries()); err != nil {
+					return err
+				}
+			}
+			if floor, err = theirs.p99(); err != nil {
+				return err
+			}
+			ours, err = mine.p99()
+			return err
+		}, "-watch")
+	})
+	return newRow(what, ours, "ms", "one write each", floor), err
+}
+
+// p99 is in milliseconds, of what came since it was asked last.
+func (l listeners) p99() (float64, error) {
+	answer, err := l.ask("p99")
+	if err != nil {
+		return 0, err
+	}
+	ns, err := strconv.ParseFloat(answer, 64)
+	return ns / float64(time.Millisecond), err
+}
+
+const (
+	returners   = 1000
+	missedEach  = 1000
+	returnEvery = 50 * time.Millisecond
+	returnLive  = 100 // messages before the return
+)
+
+// measureReturn lets 1,000 clients lose their connections and come back at once, each behind 1,000 messages, while others
+// listen. What is late for those is compared with what was while all were connected.
+func measureReturn(ctx context.Context, r *rig) ([]row, error) {
+	var took, quiet, busy float64
+	err := r.withDaemon(ctx, "", func(d *daemon) error {
+		others, err := startClients(ctx, d.listen, fanClients, "-watch")
+		if err != nil {
+			return err
+		}
+		defer others.stop()
+		before, err := startClients(ctx, d.listen, returners, "-more", "&cursor=true", "-often", "10ms")
+		if err != nil {
+			return err
+		}
+		err = d.publishPaced(load{fanClients, returnLive, returnEvery})
+		before.stop()
+		if err != nil {
+			return err
+		}
+		seen := returnLive * fanClients
+		if _, err := others.arrived(ctx, seen); err != nil {
+			return err
+		}
+		if quiet, err = others.p99(); err != nil {
+			return err
+		}
+		cursor, err := d.cursorNow()
+		if err != nil {
+			return err
+		}
+		if err := d.publishBatches(missedEach); err != nil {
+			return err
+		}
+		if _, err := others.arrived(ctx, seen+(1+missedEach)*fanClients); err != nil {
+			return err
+		}
+		if _, err := others.p99(); err != nil { // of a burst, which is none of theirs
+			return err
+		}
+		took, err = d.comeBack(ctx, cursor)
+		if err != nil {
+			return err
+		}
+		busy, err = others.p99()
+		return err
+	})
+	fmt.Fprintf(os.Stderr, "1,000 clients came back in %.2f s; p99 of the others %.2f ms before and %.2f ms meanwhile\n", took, quiet, busy)
+	return []row{
+		newRow("1,000 clients back, each behind 1,000 messages", took, "s", "the bar", 3).atMost(3),
+		newRow("p99 of 500 others meanwhile, 20 messages/s", busy, "ms", "before", quiet).ratioAtMost(2),
+	}, err
+}
+
+// comeBack returns after how many seconds everybody has everything, while messages go on.
+func (d *daemon) comeBack(ctx context.Context, cursor string) (float64, error) {
+	live, stop := context.WithCancel(ctx)
+	published := make(chan error, 1)
+	go func() {
+		published <- d.publishUntil(live)
+	}()
+	began := time.Now()
+	back, err := startClients(ctx, d.listen, returners, "-more", "&after="+cursor, "-often", "10ms")
+	if err == nil {
+		defer back.stop()
+		err = until(ctx, 30*time.Second, func() error {
+			answer, err := back.ask("fewest")
+			if err != nil {
+				return err
+			}
+			if n, err := strconv.Atoi(answer); err != nil || n < missedEach {
+				return fmt.Errorf("somebody has %s of %d messages", answer, missedEach)
+			}
+			return nil
+		})
+	}
+	took := time.Since(began).Seconds()
+	stop()
+	if failed := <-published; err == nil {
+		err = failed
+	}
+	return took, err
+}
+
+// publishUntil publishes at the rate of the others until ctx ends.
+func (d *daemon) publishUntil(ctx context.Context) error {
+	publisher, err := dialHTTP(d.listen)
+	if err != nil {
+		return err
+	}
+	defer publisher.close()
+	tick := time.NewTicker(returnEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case due := <-tick.C:
+			if err := publisher.post(stamped(due)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// publishBatches publishes as fast as it can.
+func (d *daemon) publishBatches(n int) error {
+	publisher, err := dialHTTP(d.listen)
+	if err != nil {
+		return err
+	}
+	defer publisher.close()
+	batch := request("application/x-ndjson", repeat([]byte(event+"\n"), batchSize))
+	for range n / batchSize {
+		if err := publisher.post(batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cursorNow publishes once and returns the cursor behind that.
+func (d *daemon) cursorNow() (string, error) {
+	conn, err := net.Dial("tcp", d.listen)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	got, err := upgrade(conn, d.listen, openTo{hub: benchHub, more: "&cursor=true"})
+	if err != nil {
+		return "", err
+	}
+	if err := d.publishPaced(load{1, 1, time.Millisecond}); err != nil {
+		return "", err
+	}
+	for buf := make([]byte, 4<<10); ; {
+		if _, rest, ok := bytes.Cut(got, []byte(`"cursor":"`)); ok {
+			if cursor, _, ok := bytes.Cut(rest, []byte(`"`)); ok {
+				return string(cursor), nil
+			}
+		}
+		n, err := conn.Read(buf)
+		if err != nil {
+			return "", fmt.Errorf("wait for a message with a cursor: %w", err)
+		}
+		got = append(got, buf[:n]...)
+	}
+}
