@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -43,31 +42,10 @@ type Answer struct {
 	Cut bool
 }
 
-// post is what all posts have in common.
-var post = http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
-
-// NewPost returns a request that posts body, which must not change any more, to u.
-func NewPost(ctx context.Context, u *url.URL, header http.Header, body []byte) *http.Request {
-	req := post.WithContext(ctx)
-	req.URL, req.Host, req.Header = u, u.Host, header
-	if len(body) > 0 {
-		req.ContentLength = int64(len(body))
-		// Lets the transport start over on a fresh connection when an idle one turned out closed before a byte was sent.
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req.Body, _ = req.GetBody()
-	}
-	return req
-}
-
 // Post sends body once and returns the answer, whatever its status; redirects are not followed. It blocks until the
 // answer is there or ctx ends. Its errors name the target's host and nothing else of the URL.
 func (c *Client) Post(ctx context.Context, t *Target, header http.Header, body []byte) (*Answer, error) {
-	if header = header.Clone(); header == nil {
-		header = http.Header{}
-	}
-	req := NewPost(ctx, t.URL(), header, body)
-	// RoundTrip rather than an http.Client: it follows no redirect, keeps no cookie and puts no URL in its errors.
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := c.transport.Post(ctx, &Post{Head: NewHead(t.URL(), header.Clone()), Body: body})
 	if err != nil {
 		return nil, t.Error(ctx, err)
 	}

@@ -30,6 +30,7 @@ type conn struct {
 	room   int       // how many bytes may still be read of a header
 	sent   int       // bytes written for this request
 	ending bool      // its end was read
+	cut    func()    // ends what is under way on any goroutine
 
 	peek  syscall.RawConn // nil where there is no way to look
 	look  func(fd uintptr) bool
@@ -40,6 +41,7 @@ func newConn(u *url.URL, raw, used net.Conn) *conn {
 	c := &conn{scheme: u.Scheme, host: u.Host, raw: raw, Conn: used}
 	c.r, c.w = bufio.NewReader(c), bufio.NewWriter(c)
 	c.look = c.lookAt
+	c.cut = func() { _ = raw.Close() }
 	for below := raw; below != nil; {
 		switch s := below.(type) {
 		case syscall.Conn:
@@ -74,9 +76,6 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// cut ends what is under way on any goroutine.
-func (c *conn) cut() { _ = c.raw.Close() }
-
 // isQuiet tells whether nothing has come while the connection was idle: neither its end nor an answer that nobody has
 // asked for. Of a connection that it cannot look at it says no.
 func (c *conn) isQuiet() bool {
@@ -106,11 +105,10 @@ func (c *conn) lookAt(fd uintptr) bool {
 	return true
 }
 
-// exchange sends req over c and returns the answer, whose body gives c back. c is closed where it fails.
-func (t *Transport) exchange(c *conn, req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
+// exchange sends p over c and returns the answer, whose body gives c back. c is closed where it fails.
+func (t *Transport) exchange(ctx context.Context, c *conn, p *Post) (*http.Response, error) {
 	stop := context.AfterFunc(ctx, c.cut)
-	resp, err := c.roundTrip(req)
+	resp, err := c.roundTrip(ctx, p)
 	if err != nil {
 		stop()
 		_ = c.Close()
@@ -140,10 +138,10 @@ func (t *Transport) release(c *conn, stop func() bool, keep bool) {
 	t.idle.put(c, t.IdleConnTimeout)
 }
 
-func (c *conn) roundTrip(req *http.Request) (*http.Response, error) {
+func (c *conn) roundTrip(ctx context.Context, p *Post) (*http.Response, error) {
 	c.room, c.sent = headerAnswer, 0
-	if err := c.send(req); err != nil {
-		if c.sent == 0 && !c.since.IsZero() && req.Context().Err() == nil {
+	if err := c.send(p); err != nil {
+		if c.sent == 0 && !c.since.IsZero() && ctx.Err() == nil {
 			err = errNothingSent
 		}
 		return nil, err
@@ -152,7 +150,7 @@ func (c *conn) roundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err // ReadResponse would not say that it was the end
 	}
 	for {
-		resp, err := http.ReadResponse(c.r, req)
+		resp, err := http.ReadResponse(c.r, &posted)
 		if err != nil {
 			return nil, fmt.Errorf("read the answer: %w", err)
 		}

@@ -31,8 +31,7 @@ const (
 	pingWait  = 10 * time.Second
 )
 
-// Transport is an [http.RoundTripper] for requests whose bodies are in memory. It speaks HTTP/1.1 on the goroutine of its
-// caller, where net/http needs two more for a connection and wakes both for each request, which is most of what a
+// Transport makes posts whose bodies are in memory. It speaks HTTP/1.1 on the goroutine of its caller, where net/http needs two more for a connection and wakes both for each request, which is most of what a
 // short post costs. What it leaves to net/http: HTTP/2, which an https server is asked for first, and bodies that one
 // write may not get rid of.
 //
@@ -66,53 +65,50 @@ func NewTransport(g *guard.Guard, tlsConfig *tls.Config) *Transport {
 	}}
 }
 
-// RoundTrip sends a request once and returns the answer, whatever its status.
-func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !t.suits(req) {
-		return t.leave(req)
+// Post sends p once and returns the answer, whatever its status. It follows no redirect, keeps no cookie, and puts no URL
+// in its errors. The answer's Request is not to be used.
+func (t *Transport) Post(ctx context.Context, p *Post) (*http.Response, error) {
+	if !t.suits(p) {
+		return t.leave(ctx, p)
 	}
-	ctx := req.Context()
 	if ctx.Err() != nil {
-		closeBody(req)
 		return nil, context.Cause(ctx)
 	}
-	for c := t.idle.take(req.URL); c != nil; c = t.idle.take(req.URL) {
-		resp, err := t.exchange(c, req)
+	u := p.Head.url
+	for c := t.idle.take(u); c != nil; c = t.idle.take(u) {
+		resp, err := t.exchange(ctx, c, p)
 		if !errors.Is(err, errNothingSent) {
 			return resp, err
 		}
-		if req, err = again(req); err != nil {
-			return nil, err
-		}
 	}
-	c, err := t.dial(ctx, req.URL)
+	c, err := t.dial(ctx, u)
 	switch {
 	case errors.Is(err, errHTTP2):
 		t.http1.Store(nil)
-		return t.leave(req)
+		return t.leave(ctx, p)
 	case err != nil:
-		closeBody(req)
 		return nil, ended(ctx, err)
 	}
-	return t.exchange(c, req)
+	return t.exchange(ctx, c, p)
 }
 
-// suits tells whether a request is for us.
-func (t *Transport) suits(req *http.Request) bool {
-	known := req.URL.Scheme == "http"
-	if host := t.http1.Load(); host != nil && req.URL.Scheme == "https" {
-		known = *host == req.URL.Host
+// suits tells whether a post is for us.
+func (t *Transport) suits(p *Post) bool {
+	u := p.Head.url
+	known := u.Scheme == "http"
+	if host := t.http1.Load(); host != nil && u.Scheme == "https" {
+		known = *host == u.Host
 	}
-	counted := req.ContentLength > 0 && req.GetBody != nil || req.ContentLength == 0 && (req.Body == nil || req.Body == http.NoBody)
-	return known && counted && req.ContentLength <= sentAtOnce && sendable(req)
+	return known && p.Head.text != nil && len(p.Body) <= sentAtOnce && allPlain(p.Values)
 }
 
 // leave lets net/http do it, and remembers a server that it had to speak HTTP/1.1 to.
-func (t *Transport) leave(req *http.Request) (*http.Response, error) {
-	resp, err := t.Transport.RoundTrip(req)
+func (t *Transport) leave(ctx context.Context, p *Post) (*http.Response, error) {
+	// RoundTrip rather than an http.Client, which would do more than Post says.
+	resp, err := t.RoundTrip(p.Request(ctx))
 	if err == nil && resp.TLS != nil && resp.ProtoMajor == 1 {
-		if known := t.http1.Load(); known == nil || *known != req.URL.Host {
-			host := req.URL.Host
+		if known := t.http1.Load(); known == nil || *known != p.Head.url.Host {
+			host := p.Head.url.Host
 			t.http1.Store(&host)
 			t.Transport.CloseIdleConnections()
 		}
@@ -170,26 +166,6 @@ func (t *Transport) shakeHands(ctx context.Context, raw net.Conn, host string) (
 		return nil, errHTTP2
 	}
 	return secure, err
-}
-
-// again is the request with its body from the beginning.
-func again(req *http.Request) (*http.Request, error) {
-	if req.GetBody == nil {
-		return req, nil
-	}
-	body, err := req.GetBody()
-	if err != nil {
-		return nil, err
-	}
-	next := *req
-	next.Body = body
-	return &next, nil
-}
-
-func closeBody(req *http.Request) {
-	if req.Body != nil {
-		_ = req.Body.Close()
-	}
 }
 
 // ended is why a request failed: because its context did, or with err.

@@ -18,10 +18,11 @@ const hiddenValue = "(hidden)"
 // Explain returns the request that Deliver would send now: its signatures are valid, its time is now. The path and query
 // of the URL and the values of headers that operators set are hidden, since they may be credentials.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	req, err := s.request(context.Background(), d)
+	p, err := s.post(s.current(), d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
+	req := p.Request(context.Background())
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return relay.Explanation{}, fmt.Errorf("read the request's body: %w", err)

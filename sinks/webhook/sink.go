@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -53,6 +54,7 @@ type Sink struct {
 	header     http.Header
 	operators  map[string]bool // the canonical names of headers whose values the operator gave
 	format     string
+	heading    atomic.Pointer[heading] // the last one
 	transports *transports
 	secrets    *secrets
 	now        func() time.Time
@@ -130,18 +132,41 @@ func builder(g *guard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool)
 	}
 }
 
+// heading is what requests have in common while neither the endpoint nor the bearer token changes.
+type heading struct {
+	to    *endpoint
+	token string
+	*egress.Head
+}
+
+// current returns the heading of a request that is made now.
+func (s *Sink) current() *heading {
+	to, token := s.endpoint(), s.bearer()
+	if h := s.heading.Load(); h != nil && h.to == to && h.token == token {
+		return h
+	}
+	header := maps.Clone(s.header)
+	if to.basic != "" {
+		header["Authorization"] = []string{to.basic}
+	} else if token != "" {
+		header["Authorization"] = []string{"Bearer " + token}
+	}
+	// Written in lower case as Standard Webhooks spells them, for receivers that compare byte for byte.
+	h := &heading{to, token, egress.NewHead(to.url, header, "webhook-id", "webhook-timestamp", "webhook-signature")}
+	s.heading.Store(h)
+	return h
+}
+
 // Deliver posts d once. It refuses a delivery of several notifications that is no digest.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	payload, err := body(s.format, d)
+	h := s.current()
+	p, err := s.post(h, d)
 	if err != nil {
 		return relay.Permanent(err)
 	}
-	to := s.endpoint()
-	// RoundTrip rather than a Client: it follows no redirect, keeps no cookie and puts no URL in its errors.
-	req := s.requestTo(ctx, to, d.ID, payload)
-	resp, err := s.transports.current().RoundTrip(req)
+	resp, err := s.transports.current().Post(ctx, p)
 	if err != nil {
-		return s.networkError(req, to, err)
+		return s.networkError(ctx, h, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
@@ -154,42 +179,29 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		// Its body is the bare connection, and reading that would not end with ctx.
-		return fmt.Errorf("post to %s: %w", to.Host(), &relay.AnswerError{Status: resp.StatusCode})
+		return fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode})
 	}
-	return s.judge(to, req.Header, resp)
+	return s.judge(h, resp)
 }
 
-// request is what Deliver would send for d.
-func (s *Sink) request(ctx context.Context, d relay.Delivery) (*http.Request, error) {
+// post is what Deliver sends for d.
+func (s *Sink) post(h *heading, d relay.Delivery) (*egress.Post, error) {
 	payload, err := body(s.format, d)
 	if err != nil {
 		return nil, err
 	}
-	return s.requestTo(ctx, s.endpoint(), d.ID, payload), nil
-}
-
-func (s *Sink) requestTo(ctx context.Context, to *endpoint, id string, payload []byte) *http.Request {
-	h := maps.Clone(s.header)
-	if to.basic != "" {
-		h["Authorization"] = []string{to.basic}
-	} else if token := s.bearer(); token != "" {
-		h["Authorization"] = []string{"Bearer " + token}
-	}
-	// Written in lower case as Standard Webhooks spells them, for receivers that compare byte for byte.
 	now := s.now().Unix()
-	ours := [...]string{id, strconv.FormatInt(now, 10), ""} // one piece of memory for all
-	h["webhook-id"], h["webhook-timestamp"] = ours[0:1:1], ours[1:2:2]
+	values := []string{d.ID, strconv.FormatInt(now, 10), ""}
 	if keys := s.secrets.current(); len(keys) > 0 {
-		ours[2] = sign(keys, id, now, payload)
-		h["webhook-signature"] = ours[2:3:3]
+		values[2] = sign(keys, d.ID, now, payload)
 	}
-	return egress.NewPost(ctx, to.url, h, payload)
+	return &egress.Post{Head: h.Head, Values: values, Body: payload}, nil
 }
 
 // judge says what an answer other than 2xx means.
-func (s *Sink) judge(to *endpoint, sent http.Header, resp *http.Response) error {
-	kept, _ := to.ReadAnswer(resp.Body, s.secretsOf(sent)...)
-	err := fmt.Errorf("post to %s: %w", to.Host(), &relay.AnswerError{Status: resp.StatusCode, Body: kept})
+func (s *Sink) judge(h *heading, resp *http.Response) error {
+	kept, _ := h.to.ReadAnswer(resp.Body, s.secretsOf(h)...)
+	err := fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode, Body: kept})
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return relay.Permanent(err)
@@ -203,9 +215,8 @@ func (s *Sink) judge(to *endpoint, sent http.Header, resp *http.Response) error 
 }
 
 // networkError names the host and nothing else of the URL, and no header.
-func (s *Sink) networkError(req *http.Request, to *endpoint, err error) error {
-	sent := req.Header
-	err = to.Error(req.Context(), err)
+func (s *Sink) networkError(ctx context.Context, h *heading, err error) error {
+	err = h.to.Error(ctx, err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return err
 	}
@@ -213,18 +224,20 @@ func (s *Sink) networkError(req *http.Request, to *endpoint, err error) error {
 		return err // in words of ours
 	}
 	text := err.Error()
-	if slices.ContainsFunc(s.secretsOf(sent), func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
-		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)", to.Host())
+	if slices.ContainsFunc(s.secretsOf(h), func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
+		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)", h.to.Host())
 	}
 	return err
 }
 
 // secretsOf are the secrets besides the URL's that a request was sent with, for what repeats it. The bearer token may be
 // another by now.
-func (s *Sink) secretsOf(sent http.Header) []string {
+func (s *Sink) secretsOf(h *heading) []string {
 	texts := slices.Clone(s.hidden)
-	if _, token, ok := strings.Cut(sent.Get("Authorization"), " "); ok {
-		texts = append(texts, token)
+	if _, basic, ok := strings.Cut(h.to.basic, " "); ok {
+		texts = append(texts, basic)
+	} else if h.token != "" {
+		texts = append(texts, h.token)
 	}
 	return texts
 }
