@@ -39,28 +39,26 @@ type attempts struct {
 	panics  func(value any, stack []byte)
 }
 
-// make makes one attempt of at most the timeout and a second.
+// make makes one attempt of at most the timeout, its slack and a second.
 func (a *attempts) make(ctx context.Context, d relay.Delivery) error {
 	if a.stuck.Load() >= a.most {
 		return errStuck
 	}
-	// The end of ctx is passed on below: to link the two for every attempt costs more.
-	limited, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), a.timeout, a.late)
-	defer cancel()
 	c := a.callers.take()
 	if c == nil {
 		c = newCaller()
 		go a.serve(c)
 	}
+	c.limit(a.timeout, a.late)
 	a.running.Add(1)
-	c.calls <- call{limited, d}
+	c.calls <- call{attemptContext{c.ctx, ctx}, d}
 	select {
 	case err := <-c.result:
 		a.callers.put(c)
 		return err
-	case <-limited.Done():
-	case <-ctx.Done():
-		cancel()
+	case <-c.ctx.Done():
+	case <-ctx.Done(): // passed on here: to link the two for every attempt costs more
+		c.cancel()
 	}
 	last := time.NewTimer(abandonAfter)
 	defer last.Stop()
@@ -82,6 +80,7 @@ func (a *attempts) make(ctx context.Context, d relay.Delivery) error {
 
 // serve is the caller's goroutine. It ends with its calls, or when an attempt of it was left behind.
 func (a *attempts) serve(c *caller) {
+	defer func() { c.cancel() }()
 	for next := range c.calls {
 		err := a.call(next.ctx, next.d)
 		a.running.Add(-1)

@@ -18,6 +18,40 @@ type caller struct {
 	calls  chan call
 	result chan error
 	over   atomic.Bool // the call has returned or was left behind, whichever came first
+
+	ctx    context.Context // of the calls that begin before until
+	cancel context.CancelFunc
+	until  time.Time
+}
+
+// slack is by how much an attempt may take longer than its timeout, and the context of one that has returned may end later. For
+// so long a caller's attempts share a context and its timer: to make both anew costs more than all else that bounds them.
+func slack(timeout time.Duration) time.Duration { return min(timeout/64, keptIdle) }
+
+// limit makes sure that the context ends after the timeout, at most by the slack later.
+func (c *caller) limit(timeout time.Duration, late error) {
+	now := time.Now()
+	if c.ctx != nil && c.ctx.Err() == nil && now.Before(c.until) {
+		return
+	}
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.until = now.Add(slack(timeout))
+	c.ctx, c.cancel = context.WithDeadlineCause(context.Background(), c.until.Add(timeout), late)
+}
+
+// attemptContext ends with the caller's context, and has the values of whoever wants the attempt.
+type attemptContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c attemptContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
 }
 
 type call struct {

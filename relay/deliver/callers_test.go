@@ -112,3 +112,42 @@ func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
 		}
 	})
 }
+
+// Attempts share a caller's context only while it leaves them their whole time, and none gets one that has ended.
+func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		a := newAttempts(func(ctx context.Context, d relay.Delivery) error {
+			ends, ok := ctx.Deadline()
+			if left := time.Until(ends); !ok || left < 10*time.Second || left > 10*time.Second+slack(10*time.Second) {
+				t.Errorf("%s has %s", d.ID, left)
+			}
+			if ctx.Err() != nil || ctx.Value(key{}) != d.ID {
+				t.Errorf("%s: %v, %v", d.ID, ctx.Err(), ctx.Value(key{}))
+			}
+			if d.ID == "slow" {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			time.Sleep(30 * time.Millisecond)
+			return nil
+		})
+		a.late = errors.New("late")
+		for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "slow", "11"} {
+			err := a.make(context.WithValue(t.Context(), key{}, id), relay.Delivery{ID: id})
+			if want := map[bool]error{true: a.late}[id == "slow"]; !errors.Is(err, want) {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		quick := newAttempts(func(ctx context.Context, _ relay.Delivery) error { return context.Cause(ctx) })
+		for _, ctx := range []context.Context{t.Context(), gone, t.Context()} {
+			if err := quick.make(ctx, relay.Delivery{ID: "q"}); ctx != gone && err != nil {
+				t.Errorf("after one whose caller was gone: %v", err)
+			}
+		}
+		a.callers.close()
+		quick.callers.close()
+	})
+}
