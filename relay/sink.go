@@ -11,7 +11,8 @@ import (
 // Sink delivers notifications to one destination outside the relay.
 //
 // Deliver makes one attempt and never retries: schedule, concurrency, dead letters and metrics belong to the caller.
-// It returns nil once the destination has taken responsibility, and honours ctx, whose deadline is the attempt's.
+// It returns nil once the destination has taken responsibility, and honours ctx, whose deadline is the attempt's
+// and which may end a little later than Deliver.
 // A plain error is retried; [Permanent], [RetryAfter] and [Gone] say otherwise. Deliver may be called concurrently
 // and must not change the Delivery. No error may carry a secret.
 //

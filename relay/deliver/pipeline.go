@@ -31,7 +31,7 @@ type Options struct {
 	Store *Store
 	// Schedule says when to try again; its zero value never does.
 	Schedule Schedule
-	// Timeout bounds one attempt; 15 s where zero.
+	// Timeout bounds one attempt, which may take a tenth of a second longer; 15 s where zero.
 	Timeout time.Duration
 	// Concurrency bounds the attempts that run at once, fresh ones and retries together; 16 where zero.
 	Concurrency int
