@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DieWithUs kills the plugin when we are killed, also one that does not look at its standard input.
+// DieWithUs kills the process when we are killed, also one that does not look at its standard input. The thread that starts it
+// must live as long as it does.
 func DieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // limitMemory bounds what a process may allocate. Address space alone, of which Go and others reserve much, is free.

@@ -6,6 +6,7 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/sinks/exec"
 	"github.com/hubrelay/hubrelay/sinks/file"
 	"github.com/hubrelay/hubrelay/sinks/plugin"
 	"github.com/hubrelay/hubrelay/sinks/slack"
@@ -19,6 +20,7 @@ func sinkKinds() []relay.SinkKind {
 		slack.Kind(),
 		file.Kind(),
 		file.Stdout(os.Stdout),
+		exec.Kind(),
 		plugin.Kind(builtinNames()...),
 	}
 }

@@ -19,6 +19,7 @@ import (
 	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/sinks/exec"
 	"github.com/hubrelay/hubrelay/sinks/file"
 )
 
@@ -180,7 +181,7 @@ func TestDefaults(t *testing.T) {
 // equal compares what a configuration says, not where it came from.
 func equal() cmp.Option {
 	return cmp.Options{
-		cmpopts.IgnoreUnexported(config.Config{}, pluginsettings.Plugin{}, file.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
+		cmpopts.IgnoreUnexported(config.Config{}, pluginsettings.Plugin{}, file.Config{}, exec.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
 	}
 }
 

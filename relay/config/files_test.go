@@ -19,6 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/migration"
+	"github.com/hubrelay/hubrelay/sinks/exec"
 	"github.com/hubrelay/hubrelay/sinks/file"
 	"github.com/hubrelay/hubrelay/sinks/plugin"
 	"github.com/hubrelay/hubrelay/sinks/slack"
@@ -29,7 +30,7 @@ const configs = "../../configs/"
 
 func shipped() config.Kinds {
 	return config.Kinds{
-		Sinks:  []relay.SinkKind{webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), plugin.Kind("print")},
+		Sinks:  []relay.SinkKind{webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), exec.Kind(), plugin.Kind("print")},
 		Driver: pluginsettings.DriverKind("directory"),
 	}
 }
@@ -43,8 +44,10 @@ func shippedEnviron() []string {
 
 func TestShippedFilesLoad(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), "hubrelay-docker"), nil, 0o700); err != nil { // it is beside the daemon
-		t.Fatal(err)
+	for _, program := range []string{"hubrelay-docker", "logger"} { // one is beside the daemon, one the system's
+		if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), program), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	files, err := filepath.Glob(configs + "*.yaml")
 	if err != nil || len(files) < 2 {

@@ -1,0 +1,121 @@
+package exec
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/settings"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// ours begins the names of the variables that say what is delivered.
+const ours = "HUBRELAY_"
+
+// Config is what an operator writes for one command.
+type Config struct {
+	// Command is the program and its arguments, which are always the same. A path such as ./x or bin/x begins at the
+	// configuration file, a name without a slash is looked up in the daemon's PATH.
+	Command []string `koanf:"command" doc:"The program and its arguments, always the same; ./x is beside the configuration file, x in the daemon's PATH. No shell reads it."`
+	// Env is all that the command gets besides PATH and what is delivered.
+	Env []string `koanf:"env" secret:"true" doc:"Further environment of the command: NAME passes the daemon's variable on, NAME=value sets one. It is never shown."`
+	// Dir is the working folder, a relative one below the configuration file's.
+	Dir string `koanf:"dir" doc:"The working folder; empty for the folder of the configuration file."`
+
+	folder string
+}
+
+// InFolder says where the configuration file is.
+func (c *Config) InFolder(folder string) { c.folder = folder }
+
+// Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
+// without.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
+	switch {
+	case len(c.Command) == 0 || c.Command[0] == "":
+		bad("command", "is missing: name the program, such as [./notify.sh]")
+	case strings.HasPrefix(c.Command[0], plugins.Builtin):
+		bad("command", "names a plugin: use it in a sink of type plugin, or name a program")
+	}
+	for i, arg := range c.Command {
+		if strings.ContainsRune(arg, 0) {
+			bad("command."+strconv.Itoa(i), "holds a NUL byte, which no program can be given")
+		}
+	}
+	for i, entry := range c.Env {
+		name, _, _ := strings.Cut(entry, "=")
+		switch {
+		case name == "" || strings.ContainsRune(entry, 0):
+			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
+		case strings.HasPrefix(name, ours):
+			bad("env."+strconv.Itoa(i), "has a name that begins with "+ours+", as those that say what is delivered: choose another")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Warnings tells of a program or folder that is not there yet.
+func (c *Config) Warnings() []relay.FieldError {
+	var list []relay.FieldError
+	if _, _, err := c.resolve(); err != nil {
+		list = append(list, relay.FieldError{Field: "command", Problem: "cannot be started now: " + err.Error()})
+	}
+	if err := checkDir(c.dir()); err != nil {
+		list = append(list, relay.FieldError{Field: "dir", Problem: "cannot be used now: " + err.Error()})
+	}
+	return list
+}
+
+// resolve finds the program.
+func (c *Config) resolve() (string, []string, error) {
+	command := append([]string(nil), c.Command...)
+	if strings.ContainsRune(command[0], filepath.Separator) {
+		command[0] = c.path(command[0]) // not below dir, where the process would look
+	}
+	return plugins.Resolve(command)
+}
+
+func (c *Config) dir() string { return c.path(c.Dir) }
+
+// path is where a name of the configuration leads. It begins with a slash wherever the daemon runs.
+func (c *Config) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	path := filepath.Join(c.folder, name)
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return path
+}
+
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the working folder %s cannot be entered: %w", dir, err)
+	case !info.IsDir():
+		return fmt.Errorf("the working folder %s is no folder", dir)
+	}
+	return nil
+}
+
+// environment is what the command always gets, and the values in it that no error may show.
+func (c *Config) environment() (list, hidden []string) {
+	if path, ok := os.LookupEnv("PATH"); ok {
+		list = append(list, "PATH="+path)
+	}
+	for _, entry := range settings.Environment(c.Env, os.LookupEnv) {
+		list = append(list, entry)
+		if _, value, _ := strings.Cut(entry, "="); len(value) >= shortestHidden {
+			hidden = append(hidden, value)
+		}
+	}
+	return list, hidden
+}

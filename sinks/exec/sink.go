@@ -1,0 +1,156 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// dataError is EX_DATAERR of sysexits.h: what the command was given is wrong, and will not become better.
+const dataError = 65
+
+// Kind is the command's entry in the list of kinds of sinks.
+func Kind() relay.SinkKind {
+	return relay.SinkKind{
+		Type:   "exec",
+		Config: func() relay.SinkConfig { return &Config{} },
+		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
+			cfg, ok := c.(*Config)
+			if !ok {
+				return nil, fmt.Errorf("open exec sink %s: its configuration is a %T", s.Name, c)
+			}
+			if err := cfg.Validate(); err != nil {
+				return nil, fmt.Errorf("open exec sink %s: %w", s.Name, err)
+			}
+			sink := &Sink{name: s.Name, config: cfg}
+			sink.env, sink.hidden = cfg.environment()
+			return sink, nil
+		},
+	}
+}
+
+// Sink runs one command. Deliver may be called concurrently: so many commands run then.
+type Sink struct {
+	name        string
+	config      *Config
+	env, hidden []string
+}
+
+// Deliver runs the command once. When ctx ends the command and what it has started are told to end, and killed a second
+// later.
+func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
+	payload, err := d.Payload()
+	if err != nil {
+		return relay.Permanent(err)
+	}
+	program, args, err := s.config.resolve()
+	if err != nil {
+		return err
+	}
+	dir := s.config.dir()
+	if err := checkDir(dir); err != nil {
+		return err
+	}
+	r := &run{
+		program: program, args: args, dir: dir, env: append(s.variables(d), s.env...),
+		input: append(append(make([]byte, 0, len(payload)+1), payload...), '\n'), said: newTail(s.hidden),
+	}
+	state, err := r.do(ctx)
+	if err != nil {
+		return err
+	}
+	status := state.ExitCode()
+	if status == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%s ended with status %d", program, status)
+	if w, ok := state.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		status = 128 + int(w.Signal()) // as shells count
+		text = fmt.Sprintf("%s was ended by signal %d (%s)", program, int(w.Signal()), w.Signal())
+	}
+	err = &statusError{text, &relay.AnswerError{Status: status, Body: r.said.String()}}
+	if status == dataError {
+		return relay.Permanent(err)
+	}
+	return err
+}
+
+// statusError is an answer in the words of commands.
+type statusError struct {
+	text   string
+	answer *relay.AnswerError
+}
+
+func (e *statusError) Error() string { return e.text }
+func (e *statusError) Unwrap() error { return e.answer }
+
+// variables say what is delivered. Of a digest the topic is its own, and hub and account are what all have in common.
+func (s *Sink) variables(d relay.Delivery) []string {
+	first := d.Notifications[0]
+	topic, hub, account, count := first.Topic, first.Hub, first.Account, 1
+	if d.Digest != nil {
+		topic, count = relay.TopicDigest, max(d.Digest.Count, len(d.Notifications))
+		if whole := count == len(d.Notifications); !whole {
+			hub, account = d.Digest.By["hub"], ""
+		}
+		for _, n := range d.Notifications {
+			if n.Hub != hub {
+				hub = ""
+			}
+			if n.Account != account {
+				account = ""
+			}
+		}
+	}
+	return []string{
+		variable("ID", d.ID), variable("ATTEMPT", strconv.Itoa(d.Attempt)), variable("SINK", s.name), variable("TOPIC", topic),
+		variable("HUB", hub), variable("ACCOUNT", account), variable("COUNT", strconv.Itoa(count)),
+	}
+}
+
+// longestValue keeps an environment well below what systems allow.
+const longestValue = 4 << 10
+
+// variable leaves out what no environment can hold.
+func variable(name, value string) string {
+	return ours + name + "=" + relay.Clip(strings.ReplaceAll(value, "\x00", ""), longestValue)
+}
+
+// Explain shows the command, its environment as headers, without the values that the operator gave, and its input.
+func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+	payload, err := d.Payload()
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	e := relay.Explanation{Method: "run", Target: strings.Join(s.config.Command, " "), Payload: append([]byte(nil), payload...)}
+	e.Payload = append(e.Payload, '\n')
+	for _, entry := range s.variables(d) {
+		name, value, _ := strings.Cut(entry, "=")
+		e.Headers = append(e.Headers, relay.Header{Name: name, Value: value})
+	}
+	for _, entry := range s.env {
+		name, value, _ := strings.Cut(entry, "=")
+		if name != "PATH" {
+			value = "(hidden)"
+		}
+		e.Headers = append(e.Headers, relay.Header{Name: name, Value: value})
+	}
+	return e, nil
+}
+
+// Close does nothing: every command belongs to a Deliver.
+func (s *Sink) Close() error { return nil }
+
+// late is why a command did not end by itself.
+func late(ctx context.Context, program, what string) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("%s did not end in time and %s: %w", program, what, cause)
+	}
+	return fmt.Errorf("%s %s: %w", program, what, cause)
+}
