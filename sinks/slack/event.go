@@ -2,24 +2,23 @@ package slack
 
 import (
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// severity decides the colour. A greater one is more important.
-type severity int
+// severity decides the colour.
+type severity = relay.Severity
 
 const (
-	quiet  severity = iota // details were edited
-	change                 // something moved to another state
-	good                   // something new, or healthy again
-	bad                    // an error, or unhealthy
+	quiet  = relay.SeverityQuiet
+	change = relay.SeverityChange
+	good   = relay.SeverityGood
+	bad    = relay.SeverityBad
 )
 
 // colour is the bar beside the message.
-func (s severity) colour() string {
+func colour(s severity) string {
 	switch s {
 	case bad:
 		return "#d72b3f"
@@ -68,20 +67,11 @@ func (r *renderer) newEvent(n relay.Notification) event {
 		e.what = "An instance's health check" // its meaning leaves open what the state tells
 	}
 	e.own = operationalOf(&e)
-	e.severity = judge(e.Topic, e.Object)
-	if e.sample = isSample(n); e.sample {
+	e.severity = relay.SeverityOf(e.Topic, e.Object)
+	if e.sample = n.IsSample(); e.sample {
 		e.severity = quiet
 	}
 	return e
-}
-
-// isSample tells the notification of a test. A producer may use the member for something else, but what it published has a
-// place in the log.
-func isSample(n relay.Notification) bool {
-	var members struct {
-		Sample any `json:"sample"`
-	}
-	return n.Cursor == "" && json.Unmarshal(n.Data, &members) == nil && members.Sample == true
 }
 
 // headline is what happened and, where there is one, the state that it led to, or that none of it did.
@@ -108,35 +98,6 @@ func (e *event) outcome() string {
 
 // topicHealth has a meaning that names both states which it may tell of.
 const topicHealth = "container.instance.health.status.changed"
-
-// judge decides by the words of the topic and the object.
-func judge(topic string, o relay.Object) severity {
-	segments := strings.Split(topic, ".")
-	last := segments[len(segments)-1]
-	state := strings.ToLower(strings.TrimSpace(o.State))
-	switch {
-	case last == "error", troubling(topic, state), strings.TrimSpace(o.Error) != "",
-		topic == relay.TopicSinkDisabled, topic == relay.TopicDeadLetterCreated:
-		return bad
-	case last == "created", last == "new", state == "healthy", topic == relay.TopicSinkRecovered:
-		return good
-	case last == "updated", last == "reconfigured":
-		return quiet
-	}
-	return change
-}
-
-// troubling tells whether a state is trouble. The specification names no states but those of health; some others mean
-// nothing else where something moved to them by itself.
-func troubling(topic, state string) bool {
-	switch state {
-	case "error", "unhealthy":
-		return true
-	case "failed", "crashed", "dead", "offline", "degraded":
-		return strings.HasSuffix(topic, ".state.changed")
-	}
-	return false
-}
 
 // previousState looks for a member of the object that says which state it left. The specification has none, but members
 // that it does not name are kept as they came.

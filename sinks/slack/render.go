@@ -82,7 +82,7 @@ func newMessage(alert, header string, top []slackgo.Block, bars []slackgo.Attach
 // bar is a run of blocks with a colour. The fallback keeps Slack from telling phones that there is no preview.
 func bar(s severity, fallback string, blocks ...slackgo.Block) slackgo.Attachment {
 	return slackgo.Attachment{
-		Color: s.colour(), Fallback: fit(fallback, maxAlert), Blocks: slackgo.Blocks{BlockSet: blocks},
+		Color: colour(s), Fallback: fit(fallback, maxAlert), Blocks: slackgo.Blocks{BlockSet: blocks},
 	}
 }
 

@@ -246,40 +246,6 @@ func checkText(t *testing.T, s string) {
 	}
 }
 
-func TestSeverity(t *testing.T) {
-	for _, c := range []struct {
-		topic, state, err string
-		want              severity
-	}{
-		{"container.error", "", "", bad},
-		{"container.state.changed", "running", "", change},
-		{"container.state.changed", "error", "", bad},
-		{"container.state.changed", "running", "oops", bad},
-		{"container.instance.health.status.changed", "unhealthy", "", bad},
-		{"container.instance.health.status.changed", "healthy", "", good},
-		{"container.instance.state.changed", "failed", "", bad},
-		{"container.state.changed", "Crashed", "", bad},
-		{"job.state.changed", "dead", "", bad},
-		{"infrastructure.server.state.changed", "offline", "", bad},
-		{"stack.state.changed", "degraded", "", bad},
-		{"container.desired_state.changed", "offline", "", change},
-		{"container.updated", "offline", "", quiet},
-		{"container.created", "", "", good},
-		{"infrastructure.server.new", "", "", good},
-		{"container.created", "", "no space", bad},
-		{"container.updated", "", "", quiet},
-		{"container.reconfigured", "", "", quiet},
-		{"hubrelay.deadletter.created", "", "", bad},
-		{"hubrelay.sink.disabled", "", "", bad},
-		{"hubrelay.sink.recovered", "", "", good},
-		{"", "", "", change},
-	} {
-		if got := judge(c.topic, relay.Object{State: c.state, Error: c.err}); got != c.want {
-			t.Errorf("%s %q %q: %d, want %d", c.topic, c.state, c.err, got, c.want)
-		}
-	}
-}
-
 // Every topic has a header in words, and says its state.
 func TestHeadlines(t *testing.T) {
 	r := newRenderer()
@@ -321,7 +287,7 @@ func TestSample(t *testing.T) {
 			strings.HasPrefix(m.Attachments[0].Fallback, "Test: ") != c.want || said != c.want {
 			t.Errorf("%s: %q, %q", name, m.Text, all[0].Text)
 		}
-		if neutral := m.Attachments[0].Color == quiet.colour(); neutral != c.want {
+		if neutral := m.Attachments[0].Color == colour(quiet); neutral != c.want {
 			t.Errorf("%s: colour %s", name, m.Attachments[0].Color)
 		}
 	}

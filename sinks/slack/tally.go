@@ -122,7 +122,7 @@ func (t *tally) died() string {
 }
 
 // troubled tells whether a topic is trouble whatever its notification says.
-func troubled(topic string) bool { return judge(topic, relay.Object{}) == bad }
+func troubled(topic string) bool { return relay.SeverityOf(topic, relay.Object{}) == bad }
 
 // span fills the times that no digest told.
 func (t *tally) span(events []event) {
