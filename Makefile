@@ -92,7 +92,7 @@ $(PROTOC_GRPC):
 # The system's packages first (npm is one of them), then what the examples need from npm.
 .PHONY: test-packages
 test-packages:
-	@bash .ci/need c-compiler redis-server redis-cli curl python-websockets python-grpc node browser
+	@bash .ci/need c-compiler redis-server redis-cli curl python-websockets python-grpc python-aiosmtpd node browser
 
 examples/node_modules/.package-lock.json: examples/package-lock.json | test-packages
 	@echo "installing the npm packages of examples/package.json"

@@ -6,6 +6,7 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/sinks/email"
 	"github.com/hubrelay/hubrelay/sinks/exec"
 	"github.com/hubrelay/hubrelay/sinks/file"
 	"github.com/hubrelay/hubrelay/sinks/plugin"
@@ -21,6 +22,7 @@ func sinkKinds() []relay.SinkKind {
 		file.Kind(),
 		file.Stdout(os.Stdout),
 		exec.Kind(),
+		email.Kind(),
 		plugin.Kind(builtinNames()...),
 	}
 }

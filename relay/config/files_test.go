@@ -19,6 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/migration"
+	"github.com/hubrelay/hubrelay/sinks/email"
 	"github.com/hubrelay/hubrelay/sinks/exec"
 	"github.com/hubrelay/hubrelay/sinks/file"
 	"github.com/hubrelay/hubrelay/sinks/plugin"
@@ -30,7 +31,7 @@ const configs = "../../configs/"
 
 func shipped() config.Kinds {
 	return config.Kinds{
-		Sinks:  []relay.SinkKind{webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), exec.Kind(), plugin.Kind("print")},
+		Sinks:  []relay.SinkKind{webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), exec.Kind(), email.Kind(), plugin.Kind("print")},
 		Driver: pluginsettings.DriverKind("directory"),
 	}
 }

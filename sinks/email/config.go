@@ -1,0 +1,198 @@
+package email
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/mail"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+	"github.com/hubrelay/hubrelay/relay/guard"
+)
+
+// How a connection is protected.
+const (
+	tlsStart    = "starttls"
+	tlsImplicit = "tls"
+	tlsNone     = "none"
+)
+
+// Config is what an operator writes for one way of mail.
+type Config struct {
+	// Host and Port are the server's. A port of zero is the usual one: 587 for starttls, 465 for tls, 25 for none.
+	Host string `koanf:"host" doc:"The mail server's name."`
+	Port int    `koanf:"port" doc:"Its port; 0 for the usual one: 587 with starttls, 465 with tls, 25 with none."`
+	// TLS is how the connection is protected. Nothing is ever sent in clear unless it is none.
+	TLS string `koanf:"tls" enum:"starttls,tls,none" doc:"starttls: the server must offer it, else nothing is sent. tls: from the first byte. none: in clear, and without a password."`
+	// CAFile holds the authorities that are trusted instead of the system's.
+	CAFile string `koanf:"ca_file" doc:"Authorities (PEM) that are trusted instead of the system's."`
+	// Username is empty where the server asks for none; then there is no password either.
+	Username     string `koanf:"username" doc:"Who we are to the server; empty for nobody."`
+	Password     string `koanf:"password" secret:"true" doc:"The password; exactly one of password and password_file beside username."`
+	PasswordFile string `koanf:"password_file" doc:"A file that holds the password, read again when it changes."`
+	Auth         string `koanf:"auth" enum:"plain,login" doc:"How the password is told: plain, or login for servers that know nothing else."`
+	// Sender, To and Cc are addresses, with or without a name.
+	Sender string   `koanf:"sender" doc:"The sender, such as hubrelay <hubrelay@example.com>."`
+	To     []string `koanf:"to" doc:"The receivers. A delivery is refused as a whole where the server refuses one of them."`
+	Cc     []string `koanf:"cc" doc:"Further receivers."`
+	// AllowCIDRs name the addresses that may be dialled although they are not public.
+	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
+}
+
+// Validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
+	g, err := c.guard()
+	errs = append(errs, err)
+	switch {
+	case c.Host == "":
+		bad("host", "is missing: name the mail server, such as smtp.example.com")
+	case strings.ContainsAny(c.Host, " \t\r\n/@") || strings.Contains(c.Host, ":") && strings.Count(c.Host, ":") < 2:
+		bad("host", "is not the name of a host: write the name alone, the port in port")
+	case g != nil:
+		if err := g.CheckHost(c.Host); err != nil {
+			bad("host", "cannot be dialled: "+err.Error())
+		}
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		bad("port", fmt.Sprintf("is %d: choose from 1 to 65535, or 0 for the usual one", c.Port))
+	}
+	if c.TLS != tlsStart && c.TLS != tlsImplicit && c.TLS != tlsNone {
+		bad("tls", "is not known: choose starttls, tls or none")
+	}
+	if _, err := c.roots(); err != nil {
+		bad("ca_file", err.Error())
+	}
+	errs = append(errs, c.checkLogin())
+	errs = append(errs, c.checkAddresses())
+	return errors.Join(errs...)
+}
+
+func (c *Config) checkLogin() error {
+	given := c.Password != "" || c.PasswordFile != ""
+	field := func(name, problem string) error { return &relay.FieldError{Field: name, Problem: problem} }
+	switch {
+	case c.Auth != "plain" && c.Auth != "login":
+		return field("auth", "is not known: choose plain or login")
+	case c.Password != "" && c.PasswordFile != "":
+		return field("password_file", "is given beside password: give one of the two")
+	case c.Username == "" && given:
+		return field("username", "is missing beside the password")
+	case c.Username != "" && !given:
+		return field("password", "is missing beside username: give it here, or in a file that password_file names")
+	case given && c.TLS == tlsNone:
+		return field("tls", "is none, so the password would be sent in clear: choose starttls or tls, or leave username and password out")
+	case strings.ContainsAny(c.Username, "\x00\r\n"):
+		return field("username", "holds a line break or a NUL byte")
+	}
+	text := []byte(c.Password)
+	if c.PasswordFile != "" {
+		var err error
+		if text, err = egress.ReadFile(c.PasswordFile); err != nil {
+			return field("password_file", err.Error())
+		}
+	}
+	if _, err := parsePassword(text); given && err != nil {
+		name := "password"
+		if c.PasswordFile != "" {
+			name = "password_file"
+		}
+		return field(name, err.Error())
+	}
+	return nil
+}
+
+// parsePassword takes a last line break off. Its errors do not repeat it.
+func parsePassword(text []byte) (string, error) {
+	password := strings.TrimRight(string(text), "\r\n")
+	switch {
+	case password == "":
+		return "", errors.New("holds no password")
+	case strings.ContainsAny(password, "\x00\r\n"):
+		return "", errors.New("holds a line break or a NUL byte within the password")
+	}
+	return password, nil
+}
+
+func (c *Config) checkAddresses() error {
+	var errs []error
+	check := func(field, text string) {
+		if _, err := parseAddress(text); err != nil {
+			errs = append(errs, &relay.FieldError{Field: field, Problem: err.Error()})
+		}
+	}
+	check("sender", c.Sender)
+	if len(c.To) == 0 {
+		errs = append(errs, &relay.FieldError{Field: "to", Problem: "is empty: name at least one receiver"})
+	}
+	for i, a := range c.To {
+		check("to."+strconv.Itoa(i), a)
+	}
+	for i, a := range c.Cc {
+		check("cc."+strconv.Itoa(i), a)
+	}
+	return errors.Join(errs...)
+}
+
+// parseAddress wants an address that every server understands; the name before it may be anything.
+func parseAddress(text string) (*mail.Address, error) {
+	if text == "" {
+		return nil, errors.New("is missing: write an address, such as hubrelay@example.com")
+	}
+	a, err := mail.ParseAddress(text)
+	if err != nil {
+		return nil, fmt.Errorf("is not an address (%q): write ops@example.com or Operators <ops@example.com>", relay.Clip(text, 60))
+	}
+	for _, r := range a.Address {
+		if r <= ' ' || r > '~' || r == '<' || r == '>' {
+			return nil, fmt.Errorf("has an address of other than ASCII letters (%q), which not every server takes", relay.Clip(text, 60))
+		}
+	}
+	return a, nil
+}
+
+// guard is nil where an entry of allow_cidrs is bad; the error names each.
+func (c *Config) guard() (*guard.Guard, error) {
+	var errs []error
+	for i, s := range c.AllowCIDRs {
+		if _, err := guard.ParseCIDR(s); err != nil {
+			errs = append(errs, &relay.FieldError{Field: "allow_cidrs." + strconv.Itoa(i), Problem: "is not usable: " + err.Error()})
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return guard.New(c.AllowCIDRs)
+}
+
+// roots is nil where the system's authorities are trusted.
+func (c *Config) roots() (*x509.CertPool, error) {
+	if c.CAFile == "" {
+		return nil, nil
+	}
+	text, err := egress.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, errors.New("names a file that holds no certificate in PEM")
+	}
+	return pool, nil
+}
+
+func (c *Config) port() int {
+	switch {
+	case c.Port != 0:
+		return c.Port
+	case c.TLS == tlsImplicit:
+		return 465
+	case c.TLS == tlsNone:
+		return 25
+	}
+	return 587
+}

@@ -1,0 +1,129 @@
+package email
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/mail"
+	"strings"
+	"time"
+	"unicode"
+
+	gomail "github.com/wneessen/go-mail"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	maxSubject = 200
+	maxValue   = 4 << 10
+	maxListed  = 50 // notifications of a digest
+)
+
+// composer makes messages.
+type composer struct {
+	sink      string
+	from      *mail.Address
+	to, cc    []*mail.Address
+	userAgent string
+	topics    map[string]string // what each means
+}
+
+func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
+	from, err := parseAddress(c.Sender)
+	if err != nil {
+		return nil, fmt.Errorf("sender %w", err)
+	}
+	m := &composer{sink: s.Name, from: from, userAgent: s.UserAgent, topics: map[string]string{}}
+	for _, list := range []struct {
+		texts []string
+		into  *[]*mail.Address
+	}{{c.To, &m.to}, {c.Cc, &m.cc}} {
+		for _, text := range list.texts {
+			a, err := parseAddress(text)
+			if err != nil {
+				return nil, fmt.Errorf("%q %w", relay.Clip(text, 60), err)
+			}
+			*list.into = append(*list.into, a)
+		}
+	}
+	for _, t := range append(relay.Topics(), relay.OperationalTopics()...) {
+		m.topics[t.Name] = strings.TrimSuffix(t.Meaning, ".")
+	}
+	return m, nil
+}
+
+// message is d as a mail that is sent at that time. Its Message-ID is the same in every attempt, so that a repeat is known
+// for one; what concerns one container, or one job, is one thread.
+func (m *composer) message(d relay.Delivery, now time.Time) ([]byte, error) {
+	if d.Digest == nil && len(d.Notifications) != 1 || len(d.Notifications) == 0 {
+		return nil, fmt.Errorf("a mail is one notification or a digest, and delivery %s holds %d and is no digest", d.ID, len(d.Notifications))
+	}
+	p := m.page(d)
+	var text, html bytes.Buffer
+	if err := p.writeText(&text); err != nil {
+		return nil, err
+	}
+	if err := p.writeHTML(&html); err != nil {
+		return nil, err
+	}
+	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithBoundary("hubrelay-"+digestOf(d.ID)))
+	msg.FromMailAddress(m.from)
+	msg.ToMailAddress(m.to...)
+	if len(m.cc) > 0 {
+		msg.CcMailAddress(m.cc...)
+	}
+	msg.Subject(relay.Clip(p.Subject, maxSubject))
+	msg.SetMessageIDWithValue(m.messageID(d.ID))
+	msg.SetDateWithValue(now)
+	msg.SetGenHeader("Auto-Submitted", "auto-generated") // nobody is to answer that they are on holiday
+	if m.userAgent != "" {
+		msg.SetUserAgent(m.userAgent)
+	}
+	if key := threadOf(d); key != "" {
+		root := "<" + m.messageID("thread-"+key) + ">"
+		msg.SetGenHeader(gomail.HeaderInReplyTo, root)
+		msg.SetGenHeader(gomail.HeaderReferences, root)
+	}
+	msg.SetBodyString(gomail.TypeTextPlain, text.String())
+	msg.AddAlternativeString(gomail.TypeTextHTML, html.String())
+	var out bytes.Buffer
+	if _, err := msg.WriteTo(&out); err != nil {
+		return nil, fmt.Errorf("write the mail of delivery %s: %w", d.ID, err)
+	}
+	return out.Bytes(), nil
+}
+
+// messageID names the sink, too: two may write to one mailbox, which would show one of the messages.
+func (m *composer) messageID(id string) string {
+	_, domain, _ := strings.Cut(m.from.Address, "@")
+	if strings.ContainsFunc(id, func(r rune) bool { return r > 'z' || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' }) || len(id) > 64 || id == "" {
+		id = digestOf(id)
+	}
+	return id + "." + m.sink + ".hubrelay@" + domain
+}
+
+func digestOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:12])
+}
+
+// threadOf is what the messages of one container, or of one job, have in common.
+func threadOf(d relay.Delivery) string {
+	if d.Digest != nil {
+		return ""
+	}
+	n := d.Notifications[0]
+	e, err := n.Envelope()
+	if err != nil {
+		return ""
+	}
+	switch {
+	case strings.HasPrefix(n.Topic, "job.") && e.Object.ID != "":
+		return digestOf("job " + n.Hub + " " + e.Object.ID)
+	case len(e.Context.Containers) == 1:
+		return digestOf("container " + n.Hub + " " + e.Context.Containers[0])
+	}
+	return ""
+}

@@ -1,0 +1,184 @@
+package email
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/textproto"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/wneessen/go-mail/smtp"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// maxSaid bounds what a server may say in one attempt, in bytes. A line has no limit of its own.
+const maxSaid = 256 << 10
+
+// errTooMuch says that a server says no end of it.
+var errTooMuch = errors.New("it says more than 256 KiB, as no mail server does")
+
+// boundedConn is a connection of which so much is read, and that ends with a context.
+type boundedConn struct {
+	net.Conn
+	left int
+}
+
+func (c *boundedConn) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errTooMuch
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
+}
+
+// step is what was asked of a server when it failed.
+type step struct {
+	name string
+	// judges says that an answer speaks of this very message.
+	judges bool
+}
+
+// send hands message over in one connection. It returns nil once the server has taken it.
+func (s *Sink) send(ctx context.Context, message []byte) error {
+	at := step{name: "connect to"}
+	err := s.converse(ctx, message, &at)
+	if err == nil {
+		return nil
+	}
+	return s.explainError(ctx, at, err)
+}
+
+func (s *Sink) converse(ctx context.Context, message []byte, at *step) (err error) {
+	address := net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port()))
+	raw, err := s.dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = raw.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	defer stop()
+	var conn net.Conn = &boundedConn{Conn: raw, left: maxSaid}
+	if s.config.TLS == tlsImplicit {
+		*at = step{name: "begin TLS with"}
+		secure := tls.Client(conn, s.tls)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return err
+		}
+		conn = secure
+	}
+	*at = step{name: "wait for the greeting of"}
+	c, err := smtp.NewClient(conn, s.config.Host)
+	if err != nil {
+		return err
+	}
+	if err := s.introduce(c, at); err != nil {
+		return err
+	}
+	*at = step{"name the sender to", true}
+	if err := c.Mail(s.composer.from.Address); err != nil {
+		return err
+	}
+	for _, to := range append(append(s.composer.to[:0:0], s.composer.to...), s.composer.cc...) {
+		*at = step{"name the receiver " + to.Address + " to", true}
+		if err := c.Rcpt(to.Address); err != nil {
+			return err
+		}
+	}
+	*at = step{"hand the message to", true}
+	w, err := c.Data()
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(message); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	_ = c.Quit() // it has the message, whatever comes now
+	return nil
+}
+
+// introduce says who we are, protected as is asked for.
+func (s *Sink) introduce(c *smtp.Client, at *step) error {
+	*at = step{name: "greet"}
+	name, err := os.Hostname()
+	if err != nil || name == "" || strings.ContainsAny(name, " \r\n") {
+		name = "localhost"
+	}
+	if err := c.Hello(name); err != nil {
+		return err
+	}
+	if s.config.TLS == tlsStart {
+		*at = step{name: "begin TLS with"}
+		if ok, _ := c.Extension("STARTTLS"); !ok {
+			return errors.New("it does not offer STARTTLS, and nothing is sent in clear: use another port or server, or set tls to tls, or to none where the way there is safe")
+		}
+		if err := c.StartTLS(s.tls); err != nil {
+			return err
+		}
+	}
+	if s.config.Username == "" {
+		return nil
+	}
+	*at = step{name: "log in to"}
+	password := s.password()
+	if s.config.Auth == "login" {
+		return c.Auth(smtp.LoginAuth(s.config.Username, password, s.config.Host, false))
+	}
+	return c.Auth(smtp.PlainAuth("", s.config.Username, password, s.config.Host, false))
+}
+
+// explainError says what failed and what follows. A server's answer is judged where it speaks of the message.
+func (s *Sink) explainError(ctx context.Context, at step, err error) error {
+	host := s.config.Host
+	var said *textproto.Error
+	switch {
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		return fmt.Errorf("%s %s: no answer in time: %w", at.name, host, context.Cause(ctx))
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s %s: %w", at.name, host, context.Cause(ctx))
+	case errors.As(err, &said):
+		answer := fmt.Errorf("%s %s: %w", at.name, host, &relay.AnswerError{Status: said.Code, Body: s.scrub(said.Msg)})
+		if at.judges && permanent(said.Code) {
+			return relay.Permanent(answer)
+		}
+		return answer
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s %s: it closed the connection without an answer", at.name, host)
+	}
+	text := s.scrub(err.Error())
+	if text != err.Error() {
+		return fmt.Errorf("%s %s: %s", at.name, host, text)
+	}
+	return fmt.Errorf("%s %s: %w", at.name, host, err)
+}
+
+// permanent tells whether an answer means that this message is never taken. Of 5xx that is not said of a mailbox that is
+// full (552), nor of an order of commands that was wrong (503) or lacked a login or TLS (530, 538), which are not the
+// message's fault.
+func permanent(code int) bool {
+	switch code {
+	case 503, 530, 535, 538, 552:
+		return false
+	}
+	return code >= 500 && code < 600
+}
+
+// scrub takes the password out of what a server says, and bounds it.
+func (s *Sink) scrub(text string) string {
+	text = strings.ToValidUTF8(text, "")
+	if s.config.Username != "" {
+		if password := s.password(); len(password) >= 4 {
+			text = strings.ReplaceAll(text, password, "(redacted)")
+		}
+	}
+	return relay.Clip(text, 1<<10)
+}

@@ -1,0 +1,125 @@
+package email
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/mail"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
+
+// Kind is the mail's entry in the list of kinds of sinks.
+func Kind() relay.SinkKind {
+	return relay.SinkKind{
+		Type:   "email",
+		Config: func() relay.SinkConfig { return &Config{TLS: tlsStart, Auth: "plain"} },
+		// Nobody reads more, and servers take those who send more for spammers.
+		Rate:    relay.Rate{Count: 30, Per: time.Minute},
+		Gathers: true,
+		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
+			cfg, ok := c.(*Config)
+			if !ok {
+				return nil, fmt.Errorf("open email sink %s: its configuration is a %T", s.Name, c)
+			}
+			sink, err := open(s, cfg)
+			if err != nil {
+				return nil, fmt.Errorf("open email sink %s: %w", s.Name, err)
+			}
+			return sink, nil
+		},
+	}
+}
+
+// Sink sends by one server. Deliver may be called concurrently: each has a connection of its own.
+type Sink struct {
+	config   *Config
+	composer *composer
+	dialer   *net.Dialer
+	tls      *tls.Config
+	password func() string
+	now      func() time.Time
+}
+
+func open(s relay.SinkSettings, c *Config) (*Sink, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	g, err := c.guard()
+	if err != nil {
+		return nil, err
+	}
+	roots, err := c.roots()
+	if err != nil {
+		return nil, err
+	}
+	sink := &Sink{
+		config: c, dialer: &net.Dialer{Control: g.Control}, now: time.Now,
+		tls:      &tls.Config{ServerName: c.Host, RootCAs: roots, MinVersion: tls.VersionTLS12},
+		password: func() string { return c.Password },
+	}
+	if c.PasswordFile != "" {
+		file, err := egress.Follow(c.PasswordFile, parsePassword, s.Log, time.Now)
+		if err != nil {
+			return nil, fmt.Errorf("password_file %w", err)
+		}
+		sink.password = file.Current
+	}
+	sink.composer, err = newComposer(s, c)
+	return sink, err
+}
+
+// Deliver sends d as one message.
+func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
+	message, err := s.composer.message(d, s.now())
+	if err != nil {
+		return relay.Permanent(err)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("send by %s: %w", s.config.Host, context.Cause(ctx))
+	}
+	if err := s.send(ctx, message); err != nil {
+		return err
+	}
+	relay.Answered(ctx, 250)
+	return nil
+}
+
+// Explain shows the message, with the time of now.
+func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+	message, err := s.composer.message(d, s.now())
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	head, body, found := bytes.Cut(message, []byte("\r\n\r\n"))
+	if !found {
+		return relay.Explanation{}, errors.New("the mail has no body")
+	}
+	e := relay.Explanation{Method: "mail", Target: "smtp://" + net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())), Payload: body}
+	parsed, err := mail.ReadMessage(bytes.NewReader(message))
+	if err != nil {
+		return relay.Explanation{}, fmt.Errorf("read the mail's header: %w", err)
+	}
+	for line := range strings.SplitSeq(string(head), "\r\n") {
+		name, _, isHeader := strings.Cut(line, ":")
+		if isHeader && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") {
+			e.Headers = append(e.Headers, relay.Header{Name: name, Value: parsed.Header.Get(name)})
+		}
+	}
+	return e, nil
+}
+
+// RateKey stands for the server and who we are to it: mail servers count by that.
+func (s *Sink) RateKey() string {
+	return digestOf(net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())) + " " + s.config.Username)
+}
+
+// Close has nothing to close: every connection belongs to a Deliver.
+func (s *Sink) Close() error { return nil }
