@@ -9,6 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/email"
 	"github.com/hubrelay/hubrelay/sinks/exec"
 	"github.com/hubrelay/hubrelay/sinks/file"
+	"github.com/hubrelay/hubrelay/sinks/pagerduty"
 	"github.com/hubrelay/hubrelay/sinks/plugin"
 	"github.com/hubrelay/hubrelay/sinks/slack"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
@@ -23,6 +24,7 @@ func sinkKinds() []relay.SinkKind {
 		file.Stdout(os.Stdout),
 		exec.Kind(),
 		email.Kind(),
+		pagerduty.Kind(),
 		plugin.Kind(builtinNames()...),
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/email"
 	"github.com/hubrelay/hubrelay/sinks/exec"
 	"github.com/hubrelay/hubrelay/sinks/file"
+	"github.com/hubrelay/hubrelay/sinks/pagerduty"
 	"github.com/hubrelay/hubrelay/sinks/plugin"
 	"github.com/hubrelay/hubrelay/sinks/slack"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
@@ -31,7 +32,7 @@ const configs = "../../configs/"
 
 func shipped() config.Kinds {
 	return config.Kinds{
-		Sinks:  []relay.SinkKind{webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), exec.Kind(), email.Kind(), plugin.Kind("print")},
+		Sinks:  []relay.SinkKind{webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), exec.Kind(), email.Kind(), pagerduty.Kind(), plugin.Kind("print")},
 		Driver: pluginsettings.DriverKind("directory"),
 	}
 }

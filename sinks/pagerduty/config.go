@@ -1,0 +1,91 @@
+package pagerduty
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+	"github.com/hubrelay/hubrelay/relay/guard"
+)
+
+// endpoint is a constant of PagerDuty's documentation. Accounts in Europe have https://events.eu.pagerduty.com/v2/enqueue.
+const endpoint = "https://events.pagerduty.com/v2/enqueue"
+
+// Config is what an operator writes for one service of PagerDuty. Exactly one of RoutingKey and RoutingKeyFile is given.
+type Config struct {
+	RoutingKey     string `koanf:"routing_key" secret:"true" doc:"The integration key of the service (Events API v2), 32 letters and digits. Exactly one of routing_key and routing_key_file is given."`
+	RoutingKeyFile string `koanf:"routing_key_file" doc:"A file that holds the integration key, read again when it changes."`
+	// Severity is that of what is bad.
+	Severity string `koanf:"severity" enum:"critical,error,warning,info" doc:"The severity of what is bad; a health check that turned unhealthy is a warning at most."`
+	// URL is where events are posted.
+	URL string `koanf:"url" doc:"Where events are posted; in Europe https://events.eu.pagerduty.com/v2/enqueue."`
+	// AllowCIDRs name the addresses that may be dialled although they are not public.
+	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
+}
+
+// Validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
+	g, err := c.guard()
+	errs = append(errs, err)
+	if g != nil {
+		if _, err := egress.ParseTarget(c.URL, g); err != nil {
+			bad("url", err.Error())
+		}
+	}
+	switch {
+	case c.RoutingKey == "" && c.RoutingKeyFile == "":
+		bad("routing_key", "is missing: give the integration key of the service here, or in a file that routing_key_file names")
+	case c.RoutingKey != "" && c.RoutingKeyFile != "":
+		bad("routing_key_file", "is given beside routing_key: give one of the two")
+	case c.RoutingKey != "":
+		if _, err := parseKey([]byte(c.RoutingKey)); err != nil {
+			bad("routing_key", err.Error())
+		}
+	default:
+		text, err := egress.ReadFile(c.RoutingKeyFile)
+		if err == nil {
+			_, err = parseKey(text)
+		}
+		if err != nil {
+			bad("routing_key_file", err.Error())
+		}
+	}
+	switch c.Severity {
+	case "critical", "error", "warning", "info":
+	default:
+		bad("severity", "is not known: choose critical, error, warning or info")
+	}
+	return errors.Join(errs...)
+}
+
+// parseKey checks an integration key. Its errors do not repeat it.
+func parseKey(text []byte) (string, error) {
+	key := strings.TrimSpace(string(text))
+	if len(key) != 32 {
+		return "", errors.New("is not an integration key: those have 32 letters and digits")
+	}
+	for _, r := range key {
+		if (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+			return "", errors.New("is not an integration key: those have letters and digits alone")
+		}
+	}
+	return key, nil
+}
+
+// guard is nil where an entry of allow_cidrs is bad; the error names each.
+func (c *Config) guard() (*guard.Guard, error) {
+	var errs []error
+	for i, s := range c.AllowCIDRs {
+		if _, err := guard.ParseCIDR(s); err != nil {
+			errs = append(errs, &relay.FieldError{Field: "allow_cidrs." + strconv.Itoa(i), Problem: "is not usable: " + err.Error()})
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return guard.New(c.AllowCIDRs)
+}

@@ -1,0 +1,165 @@
+package pagerduty
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The limits are PagerDuty's: https://developer.pagerduty.com/docs/send-alert-event.
+const (
+	maxSummary = 1024
+	maxField   = 1024
+	maxDetails = 256 << 10 // half of what an event may have
+)
+
+// event is what PagerDuty takes.
+type event struct {
+	RoutingKey string   `json:"routing_key"`
+	Action     string   `json:"event_action"`
+	DedupKey   string   `json:"dedup_key"`
+	Client     string   `json:"client,omitempty"`
+	Payload    *payload `json:"payload,omitempty"`
+}
+
+type payload struct {
+	Summary   string          `json:"summary"`
+	Source    string          `json:"source"`
+	Severity  string          `json:"severity"`
+	Timestamp string          `json:"timestamp,omitempty"`
+	Component string          `json:"component,omitempty"`
+	Group     string          `json:"group,omitempty"`
+	Class     string          `json:"class,omitempty"`
+	Details   json.RawMessage `json:"custom_details,omitempty"`
+}
+
+// newEvent is nil for what is neither bad nor good: it says nothing about any alert. Of a digest it fails.
+func newEvent(d relay.Delivery, severity string) (*event, error) {
+	if d.Digest != nil || len(d.Notifications) != 1 {
+		return nil, fmt.Errorf("delivery %s is a digest or holds several notifications, and an alert of PagerDuty is about one thing: take digest out of the sink's settings", d.ID)
+	}
+	n := d.Notifications[0]
+	e, err := n.Envelope()
+	if err != nil {
+		return nil, err
+	}
+	e.Topic = n.Topic
+	out := &event{DedupKey: dedupKey(n, e), Client: "hubrelay"}
+	switch of := relay.SeverityOf(n.Topic, e.Object); {
+	case n.IsSample():
+		out.DedupKey, severity = "hubrelay-sample", "info"
+	case of == relay.SeverityBad:
+		if strings.EqualFold(e.Object.State, "unhealthy") && (severity == "critical" || severity == "error") {
+			severity = "warning"
+		}
+	case of == relay.SeverityGood || recovered(n.Topic, e.Object.State):
+		out.Action = "resolve"
+		return out, nil
+	default:
+		return nil, nil
+	}
+	out.Action = "trigger"
+	out.Payload = newPayload(n, e, severity)
+	return out, nil
+}
+
+// recovered tells whether a state means that what was wrong is over.
+func recovered(topic, state string) bool {
+	if !strings.HasSuffix(topic, ".changed") || strings.HasSuffix(topic, ".desired_state.changed") {
+		return false
+	}
+	switch strings.ToLower(strings.TrimSpace(state)) {
+	case "running", "healthy", "online", "active", "live", "ready", "completed", "paid", "ok":
+		return true
+	}
+	return false
+}
+
+func newPayload(n relay.Notification, e relay.Envelope, severity string) *payload {
+	summary := e.Topic
+	if state := strings.TrimSpace(e.Object.State); state != "" {
+		summary += ": " + state
+	}
+	if e.Object.ID != "" {
+		summary += " (" + e.Object.ID + ")"
+	}
+	if problem := strings.TrimSpace(e.Object.Error); problem != "" {
+		summary += ": " + problem
+	}
+	source := e.Context.HubID
+	if source == "" {
+		source = "hubrelay" // a source is asked for
+	}
+	p := &payload{
+		Summary: fit(strings.Join(strings.Fields(summary), " "), maxSummary), Source: fit(source, maxField), Severity: severity,
+		Class: fit(e.Topic, maxField), Group: fit(strings.Join(e.Context.Clusters, ", "), maxField),
+		Component: fit(strings.Join(e.Context.Containers, ", "), maxField),
+	}
+	if at := n.Stored(); !at.IsZero() {
+		p.Timestamp = at.Format(time.RFC3339)
+	}
+	if len(n.Data) <= maxDetails {
+		p.Details = n.Data
+	}
+	return p
+}
+
+// fit cuts a text at so many characters.
+func fit(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
+
+// dedupKey is the same for what is wrong and for its end: of a job the job, of an instance or container that, else the
+// object, within its hub. Topics that differ in their last words alone, such as x.error and x.state.changed, share it.
+func dedupKey(n relay.Notification, e relay.Envelope) string {
+	kind, _, _ := strings.Cut(n.Topic, ".")
+	id := e.Object.ID
+	switch {
+	case n.Topic == relay.TopicSinkDisabled, n.Topic == relay.TopicSinkRecovered:
+		kind = "sink"
+	case strings.HasPrefix(n.Topic, relay.OperationalPrefix):
+		kind = n.Topic
+	case strings.HasPrefix(n.Topic, "container."):
+		if strings.HasPrefix(n.Topic, "container.instance.") {
+			kind = "container.instance"
+		}
+		if id == "" && len(e.Context.Containers) == 1 {
+			id = e.Context.Containers[0]
+		}
+	case kind != "job":
+		kind = subject(n.Topic)
+	}
+	if id == "" {
+		id = n.ID // an alert of its own
+	}
+	key := "hubrelay/" + n.Hub + "/" + kind + "/" + id
+	if len(key) > 255 { // PagerDuty's limit
+		sum := sha256.Sum256([]byte(key))
+		key = "hubrelay/" + hex.EncodeToString(sum[:])
+	}
+	return key
+}
+
+// subject is a topic without what happened.
+func subject(topic string) string {
+	for _, end := range []string{".state.changed", ".error", ".created", ".new", ".changed"} {
+		if s, ok := strings.CutSuffix(topic, end); ok {
+			return s
+		}
+	}
+	return topic
+}
+
+// keyed shows nothing of a key.
+func keyed(key string) string {
+	sum := sha256.Sum256([]byte("hubrelay " + key))
+	return hex.EncodeToString(sum[:12])
+}

@@ -1,0 +1,145 @@
+package pagerduty
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
+
+// Kind is PagerDuty's entry in the list of kinds of sinks.
+func Kind() relay.SinkKind {
+	return relay.SinkKind{
+		Type:   "pagerduty",
+		Config: func() relay.SinkConfig { return &Config{URL: endpoint, Severity: "error"} },
+		// "Events API rate limits" in PagerDuty's documentation: about 120 events a minute for each integration key.
+		Rate: relay.Rate{Count: 120, Per: time.Minute},
+		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
+			cfg, ok := c.(*Config)
+			if !ok {
+				return nil, fmt.Errorf("open pagerduty sink %s: its configuration is a %T", s.Name, c)
+			}
+			sink, err := open(s, cfg)
+			if err != nil {
+				return nil, fmt.Errorf("open pagerduty sink %s: %w", s.Name, err)
+			}
+			return sink, nil
+		},
+	}
+}
+
+// Sink posts to one service. Deliver may be called concurrently.
+type Sink struct {
+	client   *egress.Client
+	target   *egress.Target
+	key      func() string
+	severity string
+	header   http.Header
+	now      func() time.Time
+}
+
+func open(s relay.SinkSettings, c *Config) (*Sink, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	g, err := c.guard()
+	if err != nil {
+		return nil, err
+	}
+	sink := &Sink{client: egress.NewClient(g, nil), severity: c.Severity, now: time.Now}
+	if sink.target, err = egress.ParseTarget(c.URL, g); err != nil {
+		return nil, err
+	}
+	if c.RoutingKeyFile != "" {
+		file, err := egress.Follow(c.RoutingKeyFile, parseKey, s.Log, time.Now)
+		if err != nil {
+			return nil, fmt.Errorf("routing_key_file %w", err)
+		}
+		sink.key = file.Current
+	} else {
+		key := strings.TrimSpace(c.RoutingKey)
+		sink.key = func() string { return key }
+	}
+	userAgent := s.UserAgent
+	if userAgent == "" {
+		userAgent = "hubrelay"
+	}
+	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {userAgent}}
+	return sink, nil
+}
+
+// Deliver posts d as one event. What is neither bad nor good is delivered by being left out.
+func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
+	e, err := newEvent(d, s.severity)
+	switch {
+	case err != nil:
+		return relay.Permanent(err)
+	case e == nil:
+		return ctx.Err()
+	}
+	e.RoutingKey = s.key()
+	body, err := json.Marshal(e)
+	if err != nil {
+		return relay.Permanent(fmt.Errorf("write the event of delivery %s: %w", d.ID, err))
+	}
+	answer, err := s.client.Post(ctx, s.target, s.header, body)
+	if err != nil {
+		return err
+	}
+	if answer.Status == http.StatusAccepted {
+		relay.Answered(ctx, answer.Status)
+		return nil
+	}
+	return s.judge(answer, e.RoutingKey)
+}
+
+// judge says what an answer other than 202 means, by "Response codes & retry logic" of PagerDuty's documentation: 400 is
+// an event that is wrong, 429 too many, and 5xx a fault of PagerDuty's.
+func (s *Sink) judge(answer *egress.Answer, key string) error {
+	said := &relay.AnswerError{Status: answer.Status, Body: strings.ReplaceAll(answer.Body, key, "(redacted)")}
+	err := fmt.Errorf("post to %s: %w", s.target.Host(), said)
+	if answer.Status == http.StatusBadRequest {
+		return relay.Permanent(err)
+	}
+	if wait, ok := egress.RetryAfter(answer.Header, s.now()); ok {
+		return relay.RetryAfter(err, wait)
+	}
+	return err
+}
+
+// Explain shows the event, without the key.
+func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+	e, err := newEvent(d, s.severity)
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	if e == nil {
+		return relay.Explanation{Method: "nothing", Target: "is sent: this is neither bad nor the end of something bad", Payload: []byte("{}")}, nil
+	}
+	e.RoutingKey = "(hidden)"
+	body, err := json.MarshalIndent(e, "", "  ")
+	if err != nil {
+		return relay.Explanation{}, fmt.Errorf("write the event of delivery %s: %w", d.ID, err)
+	}
+	out := relay.Explanation{Method: "POST", Target: s.target.URL().Scheme + "://" + s.target.Host() + s.target.URL().Path, Payload: body}
+	for _, name := range []string{"Content-Type", "User-Agent"} {
+		out.Headers = append(out.Headers, relay.Header{Name: name, Value: s.header.Get(name)})
+	}
+	out.Headers = append(out.Headers, relay.Header{Name: "Host", Value: s.target.Host()}, relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(body))})
+	return out, nil
+}
+
+// RateKey stands for the integration key, which PagerDuty counts by.
+func (s *Sink) RateKey() string { return s.target.Key() + "/" + keyed(s.key()) }
+
+// Close closes idle connections. It may be called twice.
+func (s *Sink) Close() error {
+	s.client.Close()
+	return nil
+}

@@ -1,0 +1,216 @@
+package pagerduty
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/sinks/sinktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const key = "0123456789abcdefs3cretABCDEF4567"
+
+// double stands for PagerDuty. It is made from the documentation of the Events API v2 (required fields, allowed values,
+// limits, answers) and checks what it gets by that; no request of these tests has reached PagerDuty.
+type double struct {
+	t         *testing.T
+	behaviour sinktest.Behaviour
+	mu        sync.Mutex
+	events    []event
+	done      chan struct{}
+}
+
+func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	var e event
+	problem := ""
+	if err := json.Unmarshal(body, &e); err != nil {
+		problem = err.Error()
+	}
+	switch {
+	case r.Method != http.MethodPost || r.URL.Path != "/v2/enqueue" || r.Header.Get("Content-Type") != "application/json":
+		problem = "not the call of the documentation"
+	case e.RoutingKey != key:
+		problem = "'routing_key' is invalid"
+	case e.Action != "trigger" && e.Action != "resolve" || len(e.DedupKey) > 255 || e.DedupKey == "" || len(body) > 512<<10:
+		problem = "'event_action' or 'dedup_key' is invalid"
+	case e.Action == "trigger" && (e.Payload == nil || e.Payload.Summary == "" || len([]rune(e.Payload.Summary)) > 1024 || e.Payload.Source == "" ||
+		!strings.Contains(" critical error warning info ", " "+e.Payload.Severity+" ")):
+		problem = "'payload' is invalid"
+	}
+	if problem != "" {
+		p.t.Errorf("PagerDuty would refuse %.300s: %s", body, problem)
+	}
+	p.mu.Lock()
+	p.events = append(p.events, e)
+	p.mu.Unlock()
+	switch p.behaviour {
+	case sinktest.Fail:
+		w.WriteHeader(http.StatusInternalServerError)
+	case sinktest.Throttle:
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusTooManyRequests)
+	case sinktest.Reject:
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = fmt.Fprintf(w, `{"status":"invalid event","message":"Event object is invalid","errors":["%s"]}`, e.RoutingKey)
+	case sinktest.Hang:
+		<-p.done
+	default:
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = fmt.Fprintf(w, `{"status":"success","message":"Event processed","dedup_key":%q}`, e.DedupKey)
+	}
+}
+
+func openTest(t *testing.T, b sinktest.Behaviour) (*Sink, *double) {
+	t.Helper()
+	p := &double{t: t, behaviour: b, done: make(chan struct{})}
+	srv := httptest.NewServer(p)
+	t.Cleanup(func() { close(p.done); srv.Close() })
+	url := srv.URL + "/v2/enqueue"
+	if b == sinktest.Absent {
+		_ = srv.Listener.Close()
+	}
+	s, err := Kind().Open(relay.SinkSettings{Name: "test", Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/test"},
+		&Config{URL: url, RoutingKey: key, Severity: "critical", AllowCIDRs: []string{"127.0.0.0/8"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	sink, ok := s.(*Sink)
+	if !ok {
+		t.Fatalf("Open returned a %T", s)
+	}
+	return sink, p
+}
+
+func TestConformance(t *testing.T) {
+	sinktest.Run(t, sinktest.Harness{
+		RetryAfter: 2 * time.Minute, Secrets: []string{key, "s3cret"},
+		Cannot: map[sinktest.Behaviour]string{sinktest.Leave: "PagerDuty's documentation has no answer for it"},
+		Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+			s, p := openTest(t, b)
+			return s, func() []string {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				var ids []string
+				for _, e := range p.events {
+					ids = append(ids, e.DedupKey[strings.LastIndexByte(e.DedupKey, '/')+1:])
+				}
+				return ids
+			}
+		},
+	})
+}
+
+func note(topic, object, containers string) relay.Delivery {
+	data := fmt.Sprintf(`{"topic":%q,"object":%s,"context":{"hub_id":"h","clusters":["production"],"containers":%s},"flags":null}`, topic, object, containers)
+	return relay.Delivery{ID: "d", Attempt: 1, Notifications: []relay.Notification{{
+		ID: "65f0c2a00000000000000001", Topic: topic, Hub: "h", Cursor: "1-0", Data: []byte(data),
+	}}}
+}
+
+// What triggers an alert, what resolves it, and that both have one key.
+func TestEvents(t *testing.T) {
+	const job, instance, container = "hubrelay/h/job/j1", "hubrelay/h/container.instance/i1", "hubrelay/h/container/c1"
+	for _, c := range []struct {
+		topic, object  string
+		action, dedup  string
+		severity, said string
+	}{
+		{"job.state.changed", `{"id":"j1","state":"error","error":"no room"}`, "trigger", job, "critical", "job.state.changed: error (j1): no room"},
+		{"job.state.changed", `{"id":"j1","state":"completed"}`, "resolve", job, "", ""},
+		{"job.state.changed", `{"id":"j1","state":"running"}`, "resolve", job, "", ""},
+		{"job.state.changed", `{"id":"j1","state":"queued"}`, "", "", "", ""},
+		{"container.instance.error", `{"id":"i1","error":"a\n b"}`, "trigger", instance, "critical", "container.instance.error (i1): a b"},
+		{"container.instance.state.changed", `{"id":"i1","state":"failed"}`, "trigger", instance, "critical", "container.instance.state.changed: failed (i1)"},
+		{"container.instance.health.status.changed", `{"id":"i1","state":"unhealthy"}`, "trigger", instance, "warning", "container.instance.health.status.changed: unhealthy (i1)"},
+		{"container.instance.health.status.changed", `{"id":"i1","state":"healthy"}`, "resolve", instance, "", ""},
+		{"container.instance.state.changed", `{"id":"i1","state":"running"}`, "resolve", instance, "", ""},
+		{"container.error", `{"id":""}`, "trigger", container, "critical", "container.error"},
+		{"container.state.changed", `{"id":"c1","state":"Running"}`, "resolve", container, "", ""},
+		{"container.desired_state.changed", `{"id":"c1","state":"running"}`, "", "", "", ""},
+		{"container.updated", `{"id":"c1"}`, "", "", "", ""},
+		{"dns.certificate.error", `{"id":"x"}`, "trigger", "hubrelay/h/dns.certificate/x", "critical", "dns.certificate.error (x)"},
+		{"dns.certificate.state.changed", `{"id":"x","state":"live"}`, "resolve", "hubrelay/h/dns.certificate/x", "", ""},
+		{relay.TopicSinkDisabled, `{"id":"billing"}`, "trigger", "hubrelay/h/sink/billing", "critical", "hubrelay.sink.disabled (billing)"},
+		{relay.TopicSinkRecovered, `{"id":"billing"}`, "resolve", "hubrelay/h/sink/billing", "", ""},
+	} {
+		s, p := openTest(t, sinktest.Accept)
+		d := note(c.topic, c.object, `["c1"]`)
+		if err := s.Deliver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if c.action == "" {
+			if len(p.events) > 0 {
+				t.Errorf("%s %s sent %+v", c.topic, c.object, p.events[0])
+			}
+			continue
+		}
+		e := p.events[0]
+		if e.Action != c.action || e.DedupKey != c.dedup {
+			t.Errorf("%s %s: %s of %s", c.topic, c.object, e.Action, e.DedupKey)
+		}
+		if pl := e.Payload; c.action == "trigger" && (pl.Summary != c.said || pl.Severity != c.severity || pl.Source != "h" || pl.Class != c.topic ||
+			pl.Group != "production" || pl.Component != "c1" || pl.Timestamp != "2024-03-12T21:01:20Z" || string(pl.Details) != string(d.Notifications[0].Data)) {
+			t.Errorf("%s %s: %+v", c.topic, c.object, pl)
+		}
+		shown, err := s.Explain(d)
+		var again event
+		if err != nil || json.Unmarshal(shown.Payload, &again) != nil || again.DedupKey != e.DedupKey || strings.Contains(fmt.Sprint(shown.Target, shown.Headers, string(shown.Payload)), key) {
+			t.Errorf("explained as %s, %v", shown.Payload, err)
+		}
+	}
+}
+
+// Whatever a producer writes fits what PagerDuty takes.
+func TestLimits(t *testing.T) {
+	s, p := openTest(t, sinktest.Accept)
+	long := strings.Repeat("ü", 5000)
+	d := note("container.error", fmt.Sprintf(`{"id":%q,"error":%q,"log":%q}`, long, long, strings.Repeat("x", 250_000)), `["`+long+`"]`)
+	if err := s.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	sample := note("container.error", `{"id":"x"}`, `[]`)
+	n := &sample.Notifications[0]
+	n.Cursor, n.Data = "", append(n.Data[:len(n.Data)-1:len(n.Data)-1], `,"sample":true}`...)
+	if err := s.Deliver(t.Context(), sample); err != nil {
+		t.Fatal(err)
+	}
+	if e := p.events[1]; e.Payload.Severity != "info" || e.DedupKey != "hubrelay-sample" {
+		t.Errorf("a sample is %+v", e)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, c := range []struct {
+		config  Config
+		problem string
+	}{
+		{Config{URL: endpoint, RoutingKey: key, Severity: "info"}, ""},
+		{Config{URL: endpoint, Severity: "info"}, "routing_key is missing"},
+		{Config{URL: endpoint, RoutingKey: "s3cret", Severity: "info"}, "32 letters and digits"},
+		{Config{URL: endpoint, RoutingKey: strings.Repeat("s3cret-!", 4), Severity: "info"}, "letters and digits alone"},
+		{Config{URL: endpoint, RoutingKey: key, RoutingKeyFile: "x", Severity: "info"}, "beside routing_key"},
+		{Config{URL: endpoint, RoutingKeyFile: "testdata/missing", Severity: "info"}, "routing_key_file cannot be read"},
+		{Config{URL: endpoint, RoutingKey: key, Severity: "bad"}, "severity is not known"},
+		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url cannot be dialled"},
+		{Config{URL: endpoint, RoutingKey: key, Severity: "info", AllowCIDRs: []string{"x"}}, "allow_cidrs.0"},
+	} {
+		err := c.config.Validate()
+		if (err == nil) != (c.problem == "") || err != nil && (!strings.Contains(err.Error(), c.problem) || strings.Contains(err.Error(), "s3cret")) {
+			t.Errorf("%+v: %v", c.config, err)
+		}
+	}
+}
