@@ -44,11 +44,16 @@ type tail struct {
 	deleted string
 	// last is the id of the notification at pos, empty where that is not known, and server the history it was read from.
 	last, server string
+	// recent are the entries that were read last, up to pos.
+	recent []place
 	// checked is when the position was compared with the log last.
 	checked time.Time
 	// connects is the number of reader connections when the position was checked last.
 	connects int64
 }
+
+// place is where a notification was read.
+type place struct{ pos, id string }
 
 // TailFrom returns the current end of a partition's log. A [Backbone.Tail] from there sees everything that is appended
 // from now on.
@@ -117,6 +122,7 @@ func (t *tail) step(ctx context.Context) error {
 		}
 		list := notificationsOf(entries)
 		t.last = list[len(list)-1].ID
+		t.remember(list)
 		t.report(Batch{Prev: prev, Last: t.pos, Notifications: list})
 	}
 	if len(entries) == 0 || len(entries) == tailCount || time.Since(start) > tailBlock {

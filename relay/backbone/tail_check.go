@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // check compares the position with what the log is now.
@@ -17,17 +19,13 @@ func (t *tail) check(ctx context.Context) error {
 	order := CompareCursors(info.last, t.pos)
 	same := ours && (order != 0 || t.added < 0 || info.added < 0 || info.added == t.added)
 	switch {
-	case order < 0, order == 0 && !same:
-		t.b.log.WarnContext(ctx, "the log was set back, entries are lost", "partition", t.partition, "position", t.pos, "last", info.last)
-		prev := t.pos
-		t.pos, t.added, t.gap, t.deleted, t.last = info.last, info.added, true, begin, ""
-		t.report(Batch{Prev: prev, Last: t.pos})
-		return nil
+	case order < 0, !same:
+		return t.setBack(ctx, info)
 	case order == 0:
 		t.added = info.added
 		return nil
 	}
-	if !t.gap && (!same || t.lost(info)) {
+	if !t.gap && t.lost(info) {
 		t.gap = true
 		t.b.log.WarnContext(ctx, "entries left the log unread", "partition", t.partition, "position", t.pos, "first", info.first)
 		t.added = -1
@@ -41,6 +39,51 @@ func (t *tail) check(ctx context.Context) error {
 		t.report(Batch{Prev: prev, Last: t.pos})
 	}
 	return nil
+}
+
+// setBack goes on in a log that lacks the entry at the position, from the last one that it has in common with what was
+// read: what follows that may have smaller ids than the position, and nobody has seen it.
+func (t *tail) setBack(ctx context.Context, info streamInfo) error {
+	t.b.log.WarnContext(ctx, "the log was set back, entries are lost", "partition", t.partition, "position", t.pos, "last", info.last)
+	to, shared := place{pos: info.last}, 0
+	if len(t.recent) > 0 && CompareCursors(info.last, t.recent[0].pos) > 0 {
+		list, err := t.b.readers.XRange(ctx, t.key, t.recent[0].pos, t.pos).Result()
+		if err != nil {
+			return err
+		}
+		to.pos = t.recent[0].pos // whatever follows it was read since, or is new
+		there := make(map[place]bool, len(list))
+		for i := range list {
+			id, _ := list[i].Values["id"].(string)
+			there[place{list[i].ID, id}] = true
+		}
+		for i, p := range t.recent {
+			if there[p] {
+				to, shared = p, i+1
+			}
+		}
+	}
+	prev := t.pos
+	t.pos, t.last, t.recent = to.pos, to.id, t.recent[:shared]
+	t.added, t.gap, t.deleted = -1, true, begin
+	if to.pos == info.last {
+		t.added = info.added
+	}
+	t.report(Batch{Prev: prev, Last: t.pos})
+	return nil
+}
+
+// recentMost is how many entries a replica may have been behind for all that its new history has to be read.
+const recentMost = 1024
+
+// remember keeps where the newest entries were.
+func (t *tail) remember(list []relay.Notification) {
+	if len(t.recent)+len(list) > 2*recentMost {
+		t.recent = append(t.recent[:0], t.recent[len(t.recent)-recentMost:]...)
+	}
+	for i := range list {
+		t.recent = append(t.recent, place{list[i].Cursor, list[i].ID})
+	}
 }
 
 // look reads the log's state, all of it from one server. Where that is another than before, or has begun anew, ours
