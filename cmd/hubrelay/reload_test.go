@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -207,4 +208,80 @@ func TestReloadUnderLoad(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReloadBesideHangingSinks takes a key away while the attempts of a sink that was changed do not end.
+func TestReloadBesideHangingSinks(t *testing.T) {
+	t.Parallel()
+	for _, ordering := range []string{"none", "hub"} {
+		t.Run(ordering, func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			hooks := receive(t, func(w http.ResponseWriter, _ hook) {
+				<-release
+				w.WriteHeader(http.StatusNoContent)
+			})
+			defer close(release)
+			text := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h, ordering: "+ordering)}
+			file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+			d := serveFile(t, file)
+			ids := d.publish(t, "hub-1", "application/json", plain, nil)
+			eventually(t, "an attempt", func() error {
+				if len(hooks.of("/one")) == 0 {
+					return errors.New("none yet")
+				}
+				return nil
+			})
+			text.sinks = webhookSink("one", hooks.url+"/other", ", timeout: 1h, ordering: "+ordering)
+			if err := os.WriteFile(file, []byte(text.yaml()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d.signal(syscall.SIGHUP)
+			gone := strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)
+			if err := os.WriteFile(file, []byte(gone), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d.signal(syscall.SIGHUP)
+			eventually(t, "the key to be refused", func() error {
+				r, err := d.try(t.Context(), request{method: "GET", key: readerKey, hub: "hub-1"})
+				if err == nil && r.status != http.StatusUnauthorized {
+					err = fmt.Errorf("answered %d", r.status)
+				}
+				return err
+			})
+			// After the grace the attempt is given back, and the sink of the new configuration makes it.
+			eventually(t, "an attempt at the new address", func() error {
+				for _, h := range hooks.of("/other") {
+					if h.id == ids[0] {
+						return nil
+					}
+				}
+				return errors.New("none yet")
+			})
+		})
+	}
+}
+
+// TestReloadWhileStarting changes the file while the daemon waits for its Redis.
+func TestReloadWhileStarting(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	text := setup{redis: fmt.Sprintf("url: %q", server.URL())}
+	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+	server.Kill()
+	d := &daemon{process: start(t, nil, "serve", "-c", file)}
+	eventually(t, "the daemon to wait for Redis", d.err.contains("waiting for redis"))
+	if err := os.WriteFile(file, []byte(strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server.Restart()
+	d.await(t)
+	eventually(t, "the key to be refused", func() error {
+		r, err := d.try(t.Context(), request{method: "GET", key: readerKey, hub: "hub-1"})
+		if err == nil && r.status != http.StatusUnauthorized {
+			err = fmt.Errorf("answered %d", r.status)
+		}
+		return err
+	})
+	d.stop(t)
 }

@@ -40,6 +40,7 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			// Whoever reads the log may go away, as journald does when it restarts; that must not end the daemon.
 			signal.Ignore(syscall.SIGPIPE)
 			calmCollector(std)
+			watch := config.NewWatch(file)
 			cfg, err := loadConfig(std, file)
 			if err != nil {
 				return err
@@ -57,7 +58,7 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			relayed, err := app.New(cfg, app.Settings{
 				Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver, Inventory: inventory,
 				Reload: &app.Reloading{
-					File:  file,
+					Watch: watch,
 					Load:  func() (*config.Config, error) { return config.Load(file, std.env, kinds()) },
 					Asked: hangups(cmd.Context()),
 					Level: func(name string) { setLevel(level, name) },
@@ -88,11 +89,10 @@ func calmCollector(std streams) {
 	}
 }
 
-// hangups passes on SIGHUP, which has the configuration read again, until ctx ends.
+// hangups passes on SIGHUP, which has the configuration read again, until ctx ends; behind that it does nothing any more.
 func hangups(ctx context.Context) <-chan struct{} {
 	signals, asked := make(chan os.Signal, 1), make(chan struct{}, 1)
 	signal.Notify(signals, syscall.SIGHUP)
-	context.AfterFunc(ctx, func() { signal.Stop(signals) })
 	go func() {
 		for {
 			select {

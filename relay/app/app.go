@@ -151,7 +151,7 @@ func (a *App) start(ctx context.Context, p *parts) error {
 		return err
 	}
 	if a.set.Reload != nil {
-		p.start(ctx, "configuration", func(ctx context.Context) error { return a.followConfig(ctx, b, clients) })
+		p.start(ctx, "configuration", func(ctx context.Context) error { return a.followConfig(ctx, clients) })
 	}
 	if a.set.Ready != nil {
 		a.set.Ready(Addresses{Public: public, Admin: private})

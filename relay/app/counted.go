@@ -43,10 +43,17 @@ type dispatchObserver struct {
 	sinks *roster
 }
 
+// Enqueued leaves out a sink that has left meanwhile.
+func (o dispatchObserver) Enqueued(sink string, n int) {
+	if o.sinks.named(sink) != nil {
+		o.Metrics.Enqueued(sink, n)
+	}
+}
+
 // Dropped counts in the sink's own figures too, which all nodes and operators see.
 func (o dispatchObserver) Dropped(sink string, n int64) {
-	o.Metrics.Dropped(sink, n)
 	if s := o.sinks.named(sink); s != nil {
+		o.Metrics.Dropped(sink, n)
 		s.pipeline.Dropped(n)
 	}
 }

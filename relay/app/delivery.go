@@ -2,13 +2,13 @@ package app
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/deliver"
 	"github.com/hubrelay/hubrelay/relay/dispatch"
 )
@@ -24,19 +24,17 @@ type delivery struct {
 	subscriber *backbone.Subscriber
 	retries    *deliver.Retries
 
-	// What follows, and the change of the roster, belongs to whoever holds turn.
-	turn  chan struct{}
-	ctx   context.Context // of what runs; nil before
-	group *errgroup.Group // has at least one goroutine until over
-	over  bool            // nothing may be begun any more
-}
+	wanted chan *config.Config // holds the latest configuration that is not taken over
 
-var errStopping = errors.New("the daemon is stopping")
+	// What follows belongs to run, and the change of the roster.
+	ctx   context.Context // of what runs
+	group *errgroup.Group
+}
 
 // startDelivery starts what takes deliveries out of the queues.
 func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone, store *deliver.Store, node *backbone.Node) error {
 	grace := a.cfg.Server.ShutdownGrace
-	d := &delivery{app: a, backbone: b, store: store, turn: make(chan struct{}, 1)}
+	d := &delivery{app: a, backbone: b, store: store, wanted: make(chan *config.Config, 1)}
 	var err error
 	d.subscriber, err = backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: node.Name,
@@ -74,16 +72,16 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 			return err
 		}
 	}
-	a.notices.Listen(a.listeners())
+	a.notices.Listen(listeners(a.sinks.all()))
 	a.delivery = d
 	p.start(ctx, "deliveries", d.run)
 	return nil
 }
 
-// listeners are the sinks as those that may hear of each other.
-func (a *App) listeners() []deliver.Listener {
+// listeners are sinks as those that may hear of each other.
+func listeners(sinks []*sink) []deliver.Listener {
 	var list []deliver.Listener
-	for _, s := range a.sinks.all() {
+	for _, s := range sinks {
 		list = append(list, deliver.Listener{Sink: s.name, Filter: s.filter, Backlog: s.cfg.Backlog})
 	}
 	return list
@@ -91,22 +89,13 @@ func (a *App) listeners() []deliver.Listener {
 
 // run delivers until ctx ends, then ends all sinks side by side.
 func (d *delivery) run(ctx context.Context) error {
-	group, running := errgroup.WithContext(ctx)
-	d.turn <- struct{}{}
-	d.ctx, d.group = running, group
-	group.Go(func() error {
-		<-running.Done()
-		d.turn <- struct{}{}
-		d.over = true
-		<-d.turn
-		return nil
-	})
-	group.Go(run{"retries", d.retries.Run}.guard(running))
+	d.group, d.ctx = errgroup.WithContext(ctx)
 	for _, s := range d.app.sinks.all() {
 		d.launch(s)
 	}
-	<-d.turn
-	err := group.Wait()
+	d.group.Go(run{"retries", d.retries.Run}.guard(d.ctx))
+	d.group.Go(run{"changes of sinks", d.follow}.guard(d.ctx))
+	err := d.group.Wait()
 	d.retries.Finish(ctx)
 	return err
 }
@@ -158,15 +147,22 @@ func (d *delivery) router(s *sink, from *backbone.Subscriber) (*dispatch.Router,
 	})
 }
 
-// end ends the deliveries to a sink that was launched and closes it. What it has not delivered stays in Redis.
+// end ends the deliveries to a sink that was launched and closes it. What it has not delivered stays in Redis. Attempts have
+// the grace to end; a sink that does not let go of one then is closed once it does.
 func (d *delivery) end(s *sink) error {
 	s.stop()
 	s.pipeline.Stop()
-	<-s.ended // the router and the lease bound this by the grace
+	cut := time.AfterFunc(d.app.cfg.Server.ShutdownGrace, func() { d.retries.Cut(s.pipeline) })
+	defer cut.Stop()
+	<-s.ended
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), d.app.cfg.Server.ShutdownGrace)
 	defer cancel()
-	err := d.retries.Remove(ctx, s.pipeline)
-	ctx, cancel = context.WithTimeout(ctx, time.Second)
+	d.retries.Remove(ctx, s.pipeline)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Second)
 	defer cancel()
-	return errors.Join(err, s.close(ctx))
+	err := s.close(closing)
+	if closing.Err() != nil {
+		go func() { _ = s.close(context.Background()) }() // that it was late was told already
+	}
+	return err
 }

@@ -54,6 +54,9 @@ func (a *App) followFigures(ctx context.Context, b *backbone.Backbone, store *de
 		}
 		a.metrics.RedisUp(err == nil)
 		for i, f := range list {
+			if a.sinks.named(names[i]) == nil {
+				continue // it has left meanwhile
+			}
 			a.metrics.Backlog(names[i], f.Queued+f.Gathering, f.Parked, f.Dead)
 			a.metrics.Oldest(names[i], f.Undelivered)
 			a.metrics.LastSuccess(names[i], f.LastSuccess)

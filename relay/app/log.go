@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/dispatch"
 	"github.com/hubrelay/hubrelay/relay/hub"
 	"github.com/hubrelay/hubrelay/relay/ingest"
@@ -15,6 +16,10 @@ import (
 func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub) error {
 	sinks := a.sinks.all()
 	matcher := newMatcher(sinks)
+	places := make(map[string]bool, len(sinks))
+	for _, s := range sinks {
+		places[s.name] = fromStart(s.cfg)
+	}
 	var runs []run
 	for partition := range b.Keys().Partitions() {
 		d, err := dispatch.NewDispatcher(dispatch.Options{
@@ -27,7 +32,8 @@ func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clie
 			return err
 		}
 		a.dispatchers = append(a.dispatchers, d)
-		if err := joinSinks(ctx, b, partition, sinks); err != nil {
+		// Before anything can be accepted through this node.
+		if err := joinSinks(ctx, b, partition, places); err != nil {
 			return err
 		}
 		from, err := b.TailFrom(ctx, partition)
@@ -63,11 +69,10 @@ func (a *App) read(batch backbone.Batch, clients *hub.Gatherer, d *dispatch.Disp
 	d.Offer(batch)
 }
 
-// joinSinks gives each new sink its place in the log before anything can be accepted through this node.
-func joinSinks(ctx context.Context, b *backbone.Backbone, partition int, sinks []*sink) error {
-	fromStart := make(map[string]bool, len(sinks))
-	for _, s := range sinks {
-		fromStart[s.name] = s.fromStart()
+// joinSinks gives each new sink its place in a partition of the log, by its name at the log's start or at its end.
+func joinSinks(ctx context.Context, b *backbone.Backbone, partition int, fromStart map[string]bool) error {
+	if len(fromStart) == 0 {
+		return nil
 	}
 	if _, err := b.EnsureSinks(ctx, partition, fromStart); err != nil {
 		return fmt.Errorf("register the sinks: %w", err)
@@ -75,13 +80,13 @@ func joinSinks(ctx context.Context, b *backbone.Backbone, partition int, sinks [
 	return nil
 }
 
-func (s *sink) fromStart() bool { return s.cfg.From == "start" }
+func fromStart(cfg config.Sink) bool { return cfg.From == "start" }
 
 // matcher finds the sinks that want a notification.
 func newMatcher(sinks []*sink) *dispatch.Matcher {
 	list := make([]dispatch.Sink, 0, len(sinks))
 	for _, s := range sinks {
-		list = append(list, dispatch.Sink{Name: s.name, Filter: s.filter, FromStart: s.fromStart(), Backlog: s.cfg.Backlog})
+		list = append(list, dispatch.Sink{Name: s.name, Filter: s.filter, FromStart: fromStart(s.cfg), Backlog: s.cfg.Backlog})
 	}
 	return dispatch.NewMatcher(list)
 }

@@ -9,19 +9,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/document"
 	"github.com/hubrelay/hubrelay/relay/hub"
 )
 
-// configEvery is how often the configuration file is looked at; a change is taken over when two looks saw the same.
-const configEvery = time.Second
+// configEvery is how often the configuration file is looked at; a change is taken over when two looks saw the same, so that
+// a key that is taken away closes its streams within a second.
+const configEvery = 400 * time.Millisecond
+
+// joinAgain is the pause before new sinks are given their place in the log again, where Redis was away.
+const joinAgain = time.Second
 
 // Reloading is how the daemon comes to another configuration while it runs.
 type Reloading struct {
-	// File is looked at every second; empty where there is none.
-	File string
+	// Watch tells when the file changes; it was made before the file was read for the start.
+	Watch *config.Watch
 	// Load reads the configuration anew. Its [document.Problems] are logged one by one.
 	Load func() (*config.Config, error)
 	// Asked has it read at once.
@@ -30,64 +33,77 @@ type Reloading struct {
 	Level func(string)
 }
 
-// followConfig takes over changes of the configuration until ctx ends. A configuration that cannot be taken over changes
-// nothing; where that is because Redis is away, it is tried again.
-func (a *App) followConfig(ctx context.Context, b *backbone.Backbone, clients *hub.Hub) error {
-	watch := config.NewWatch(a.set.Reload.File)
+// followConfig takes over changes of the configuration until ctx ends: keys and the level of the log at once, the sinks by
+// [delivery.follow], since attempts that end may take their time. One with mistakes changes nothing.
+func (a *App) followConfig(ctx context.Context, clients *hub.Hub) error {
 	tick := time.NewTicker(configEvery)
 	defer tick.Stop()
-	for again := false; ; {
-		asked := again
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.set.Reload.Asked:
-			watch.Skip()
-			asked = true
+			a.set.Reload.Watch.Skip()
 		case <-tick.C:
-			asked = watch.Changed() || asked
-		}
-		if !asked {
-			continue
+			if !a.set.Reload.Watch.Changed() {
+				continue
+			}
 		}
 		cfg, err := a.set.Reload.Load()
 		if err == nil {
-			err = a.reload(ctx, cfg, b, clients)
+			err = a.keys.configure(cfg.Auth.Keys)
 		}
-		if ctx.Err() != nil {
-			return nil
+		if err != nil {
+			a.sayRefused(err)
+			continue
 		}
-		var away *awayError
-		if away := errors.As(err, &away); !away || !again {
-			a.sayReloaded(cfg, err)
+		clients.Recheck()
+		a.set.Reload.Level(cfg.Log.Level)
+		select {
+		case <-a.delivery.wanted: // a later one counts
+		default:
 		}
-		again = errors.As(err, &away)
+		a.delivery.wanted <- cfg
 	}
 }
 
-// awayError says that a configuration could not be taken over because of Redis.
-type awayError struct{ error }
-
-func (e *awayError) Unwrap() error { return e.error }
-
-func (a *App) sayReloaded(cfg *config.Config, err error) {
-	a.metrics.Reloaded(err == nil)
+func (a *App) sayRefused(err error) {
+	a.metrics.Reloaded(false)
 	var problems document.Problems
-	var away *awayError
-	switch {
-	case errors.As(err, &problems):
-		for _, p := range problems {
-			a.log.Error("the configuration was not taken over", "problem", p.String())
-		}
-		a.log.Error("the configuration has mistakes; what ran before goes on", "mistakes", len(problems))
-	case errors.As(err, &away):
-		a.log.Error("the configuration is taken over once Redis answers; what ran before goes on", "error", err)
-	case err != nil:
+	if !errors.As(err, &problems) {
 		a.log.Error("the configuration was not taken over; what ran before goes on", "error", err)
-	default:
-		for _, w := range cfg.Warnings {
-			a.log.Warn("configuration", "warning", w.String())
+		return
+	}
+	for _, p := range problems {
+		a.log.Error("the configuration was not taken over", "problem", p.String())
+	}
+	a.log.Error("the configuration has mistakes; what ran before goes on", "mistakes", len(problems))
+}
+
+// follow brings the sinks in line with each configuration that is wanted, until ctx ends. While Redis is away it tries
+// again, and all that runs goes on.
+func (d *delivery) follow(ctx context.Context) error {
+	var cfg *config.Config
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case cfg = <-d.wanted:
+		case <-again:
 		}
+		err := d.adopt(ctx, cfg)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			if again == nil {
+				d.app.sayRefused(err)
+			}
+			again = time.After(joinAgain)
+			continue
+		}
+		again = nil
 	}
 }
 
@@ -97,67 +113,52 @@ type change struct {
 	kept                    []*sink
 }
 
-func (c *change) opened() []*sink { return slices.Concat(c.added, c.changed) }
-
-// diff opens the sinks that are new or have changed.
-func (a *App) diff(cfg *config.Config) (*change, error) {
-	c := &change{}
-	fresh := make(map[string]config.Sink)
+// diff opens the sinks that are new or have changed, once the new ones have their place in the log.
+func (d *delivery) diff(ctx context.Context, cfg *config.Config) (*change, error) {
+	c, roster := &change{}, &d.app.sinks
+	fresh, places := make(map[string]config.Sink), make(map[string]bool)
 	for name, s := range cfg.Sinks {
-		if before := a.sinks.named(name); before != nil && reflect.DeepEqual(before.cfg, s) {
+		before := roster.named(name)
+		if before != nil && reflect.DeepEqual(before.cfg, s) {
 			c.kept = append(c.kept, before)
 			continue
 		}
-		fresh[name] = s
+		if fresh[name] = s; before == nil {
+			places[name] = fromStart(s)
+		}
 	}
-	for _, before := range a.sinks.all() {
+	for _, before := range roster.all() {
 		if _, stays := cfg.Sinks[before.name]; !stays {
 			c.removed = append(c.removed, before)
 		}
 	}
-	opened, err := openSinks(fresh, a.set, a.metrics)
+	for partition := range d.backbone.Keys().Partitions() {
+		if err := joinSinks(ctx, d.backbone, partition, places); err != nil {
+			return nil, err
+		}
+	}
+	opened, err := openSinks(fresh, d.app.set, d.app.metrics)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range opened {
-		if a.sinks.named(s.name) != nil {
-			c.changed = append(c.changed, s)
-		} else {
+		if _, fresh := places[s.name]; fresh {
 			c.added = append(c.added, s)
+		} else {
+			c.changed = append(c.changed, s)
 		}
 	}
 	return c, nil
 }
 
-// reload takes over the sinks, the keys and the level of the log. After an error nothing has changed.
-func (a *App) reload(ctx context.Context, cfg *config.Config, b *backbone.Backbone, clients *hub.Hub) error {
-	d := a.delivery
-	select {
-	case d.turn <- struct{}{}:
-		defer func() { <-d.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if d.over || d.ctx == nil {
-		return errStopping
-	}
-	began := time.Now()
-	c, err := a.diff(cfg)
+// adopt brings the sinks in line with a configuration. After an error nothing has changed.
+func (d *delivery) adopt(ctx context.Context, cfg *config.Config) error {
+	a, began := d.app, time.Now()
+	c, err := d.diff(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	for partition := range b.Keys().Partitions() {
-		if err := joinSinks(ctx, b, partition, c.added); err != nil {
-			return errors.Join(&awayError{err}, closeAll(c.opened()))
-		}
-	}
-	if err := a.keys.configure(cfg.Auth.Keys); err != nil {
-		return errors.Join(err, closeAll(c.opened()))
-	}
-	clients.Recheck()
-	a.set.Reload.Level(cfg.Log.Level)
-
-	all := slices.Concat(c.kept, c.opened())
+	all := slices.Concat(c.kept, c.added, c.changed)
 	slices.SortFunc(all, func(a, b *sink) int { return strings.Compare(a.name, b.name) })
 	warnOfRates(a.log, all)
 	for _, s := range c.added {
@@ -167,19 +168,22 @@ func (a *App) reload(ctx context.Context, cfg *config.Config, b *backbone.Backbo
 	for _, one := range a.dispatchers {
 		one.Reload(matcher)
 	}
-	err = d.change(c)
-	a.notices.Listen(a.listeners())
-	a.log.Info("the configuration was taken over", "took", time.Since(began).Round(time.Millisecond).String(), "sinks_added", names(c.added), "sinks_changed", names(c.changed),
-		"sinks_removed", names(c.removed), "sinks_kept", len(c.kept))
+	a.notices.Listen(listeners(all))
+	if err := d.change(c); err != nil {
+		a.log.Warn("sinks did not close well", "error", err)
+	}
+	a.metrics.Reloaded(true)
+	a.log.Info("the configuration was taken over", "took", time.Since(began).Round(time.Millisecond).String(), "sinks_added", names(c.added),
+		"sinks_changed", names(c.changed), "sinks_removed", names(c.removed), "sinks_kept", len(c.kept))
+	for _, w := range cfg.Warnings {
+		a.log.Warn("configuration", "warning", w.String())
+	}
 	if later := config.Differences(a.cfg, cfg); len(later) > 0 {
 		a.log.Warn("some changes of the configuration take effect at the next start", "keys", later)
 	}
 	if len(c.removed) > 0 {
 		a.log.Warn("what waits for sinks that left the configuration is kept, until they come back or 'hubrelay sinks forget'",
 			"sinks", names(c.removed))
-	}
-	if err != nil {
-		a.log.Warn("sinks did not close well", "error", err)
 	}
 	return nil
 }
@@ -193,7 +197,7 @@ func names(sinks []*sink) []string {
 }
 
 // change brings the sinks that run in line, each by itself, so that one whose attempts take their time holds up no other.
-// The caller holds turn. The error is of sinks that did not close well.
+// The error is of sinks that did not close well.
 func (d *delivery) change(c *change) error {
 	var errs []error
 	for _, s := range c.added {
@@ -220,8 +224,12 @@ func (d *delivery) change(c *change) error {
 
 // put puts a sink into the roster, in place of one of its name that has ended, and begins to deliver to it.
 func (d *delivery) put(s *sink) error {
+	if d.ctx.Err() != nil {
+		return s.close(context.Background()) // all are ending
+	}
 	if err := d.prepare(s); err != nil {
-		return err
+		d.app.sinks.replace([]string{s.name})
+		return errors.Join(err, s.close(context.Background()))
 	}
 	d.app.sinks.replace([]string{s.name}, s)
 	d.launch(s)

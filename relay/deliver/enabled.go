@@ -45,8 +45,12 @@ func (p *Pipeline) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
 	}
 }
 
-// Refresh reads the sink's state now, so that this node follows a change without waiting for its next look.
+// Refresh reads the sink's state now, so that this node follows a change without waiting for its next look. What was asked
+// before does not count any more.
 func (p *Pipeline) Refresh(ctx context.Context) error {
+	p.mu.Lock()
+	p.epoch++
+	p.mu.Unlock()
 	asked := p.asking()
 	s, err := p.o.Store.State(ctx, p.o.Name)
 	if err != nil {
@@ -111,7 +115,7 @@ func (p *Pipeline) set(state State, reason string) {
 		p.o.Log.Info("sink paused; its backlog is kept until it is resumed")
 	case StateDisabled:
 		p.o.Log.Error("sink disabled; its backlog is kept; to enable it, "+
-			"resume it, or change its configuration and restart", "reason", reason)
+			"resume it, or change its configuration", "reason", reason)
 	case StateActive:
 		if before != "" {
 			p.o.Log.Info("sink enabled again")

@@ -338,8 +338,8 @@ func persist(ctx context.Context, write func(context.Context) error) error {
 // context's error. Attempts go on.
 func (p *Pipeline) Stop() { p.stop() }
 
-// Close closes the sink once every attempt has returned or ctx has ended; in the latter case it leaves the sink open
-// and says so. It may be called twice.
+// Close closes the sink once every attempt has returned or ctx has ended; in the latter case it leaves the sink open,
+// says so, and may be called again. It may be called twice.
 func (p *Pipeline) Close(ctx context.Context) error {
 	p.mu.Lock()
 	first := !p.closed
@@ -355,6 +355,9 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	for p.attempts.running.Load() > 0 {
 		select {
 		case <-ctx.Done():
+			p.mu.Lock()
+			p.closed = false
+			p.mu.Unlock()
 			return fmt.Errorf("close sink %s: %d attempts have not returned", p.o.Name, p.attempts.running.Load())
 		case <-tick.C:
 		}

@@ -2,7 +2,6 @@ package deliver
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -40,10 +39,12 @@ type Retries struct {
 // due is what is known of one sink's delay queue.
 type due struct {
 	p      *Pipeline
-	busy   sync.WaitGroup // looks and retries; grows from zero only under the lock of Retries
-	next   time.Time      // when the sink is to be looked at
-	idle   time.Time      // when its state is to be looked at
-	hinted bool           // next is a due time, not an idle look
+	busy   sync.WaitGroup  // looks and retries; grows from zero only under the lock of Retries
+	ctx    context.Context // ends with cut, and with it the retries
+	cut    context.CancelFunc
+	next   time.Time // when the sink is to be looked at
+	idle   time.Time // when its state is to be looked at
+	hinted bool      // next is a due time, not an idle look
 }
 
 // RetriesOptions describe a [Retries].
@@ -66,6 +67,7 @@ func NewRetries(o RetriesOptions) *Retries {
 // Add makes r responsible for p, whose Handle must not have been called yet. A pipeline of the same name is replaced.
 func (r *Retries) Add(p *Pipeline) {
 	d := &due{p: p, next: time.Now(), hinted: true}
+	d.ctx, d.cut = context.WithCancel(context.Background())
 	p.onPark = func(wait time.Duration) { r.hint(d, wait) }
 	p.slots.ready = func() { r.hint(d, 0) }
 	p.gate.ready = func() { r.hint(d, 0) }
@@ -76,31 +78,34 @@ func (r *Retries) Add(p *Pipeline) {
 	r.poke()
 }
 
-// Remove lets go of p and returns when what it has claimed is settled and its figures are stored, or when ctx ends. What
-// is parked stays parked.
-func (r *Retries) Remove(ctx context.Context, p *Pipeline) error {
+// Cut ends the retries of p that run, which are given back, and begins no other.
+func (r *Retries) Cut(p *Pipeline) {
+	r.mu.Lock()
+	d := r.sinks[p.Name()]
+	r.mu.Unlock()
+	if d != nil && d.p == p {
+		p.Stop()
+		d.cut()
+	}
+}
+
+// Remove lets go of p and returns when what it has claimed is settled and its figures are stored. When ctx ends, retries are
+// cut. What is parked stays parked.
+func (r *Retries) Remove(ctx context.Context, p *Pipeline) {
 	r.mu.Lock()
 	d := r.sinks[p.Name()]
 	if d == nil || d.p != p {
 		r.mu.Unlock()
-		return nil
+		return
 	}
 	delete(r.sinks, p.Name())
 	r.mu.Unlock()
 	p.Stop()
-	settled := make(chan struct{})
-	go func() {
-		d.busy.Wait()
-		close(settled)
-	}()
-	var err error
-	select {
-	case <-settled:
-	case <-ctx.Done():
-		err = fmt.Errorf("sink %s: its retries have not ended: %w", p.Name(), ctx.Err())
-	}
+	stop := context.AfterFunc(ctx, d.cut)
+	d.busy.Wait()
+	stop()
+	d.cut()
 	r.report(context.WithoutCancel(ctx), []*Pipeline{p}, true)
-	return err
 }
 
 func (r *Retries) poke() {
@@ -162,7 +167,10 @@ func (r *Retries) Run(ctx context.Context) error {
 			d.busy.Add(1)
 			running.Go(func() {
 				defer d.busy.Done()
-				d.p.retry(work, c)
+				ctx, stop := context.WithCancel(work)
+				defer stop()
+				defer context.AfterFunc(d.ctx, stop)()
+				d.p.retry(ctx, c)
 			})
 		})
 	}
