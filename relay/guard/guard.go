@@ -1,10 +1,14 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // Guard decides which addresses may be dialled: public ones, and those that the operator named. It is immutable and
@@ -13,15 +17,20 @@ type Guard struct {
 	allow []netip.Prefix
 }
 
-// New returns a Guard that also lets through the given ranges, each a CIDR ("10.1.0.0/16") or a single address.
+// New returns a Guard that also lets through the given ranges, each a CIDR ("10.1.0.0/16") or a single address. Where some
+// are of no use it returns nil and a [relay.FieldError] of allow_cidrs for each, joined.
 func New(allowCIDRs []string) (*Guard, error) {
 	g := &Guard{}
-	for _, s := range allowCIDRs {
+	var errs []error
+	for i, s := range allowCIDRs {
 		p, err := ParseCIDR(s)
 		if err != nil {
-			return nil, err
+			errs = append(errs, &relay.FieldError{Field: "allow_cidrs." + strconv.Itoa(i), Problem: "is not usable: " + err.Error()})
 		}
 		g.allow = append(g.allow, p)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	return g, nil
 }

@@ -46,7 +46,7 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
-	g, err := c.guard()
+	g, err := guard.New(c.AllowCIDRs)
 	errs = append(errs, err)
 	switch {
 	case c.Host == "":
@@ -153,20 +153,6 @@ func parseAddress(text string) (*mail.Address, error) {
 		}
 	}
 	return a, nil
-}
-
-// guard is nil where an entry of allow_cidrs is bad; the error names each.
-func (c *Config) guard() (*guard.Guard, error) {
-	var errs []error
-	for i, s := range c.AllowCIDRs {
-		if _, err := guard.ParseCIDR(s); err != nil {
-			errs = append(errs, &relay.FieldError{Field: "allow_cidrs." + strconv.Itoa(i), Problem: "is not usable: " + err.Error()})
-		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return guard.New(c.AllowCIDRs)
 }
 
 // roots is nil where the system's authorities are trusted.

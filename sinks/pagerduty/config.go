@@ -2,7 +2,6 @@ package pagerduty
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -29,7 +28,7 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
-	g, err := c.guard()
+	g, err := guard.New(c.AllowCIDRs)
 	errs = append(errs, err)
 	if g != nil {
 		if _, err := egress.ParseTarget(c.URL, g); err != nil {
@@ -74,18 +73,4 @@ func parseKey(text []byte) (string, error) {
 		}
 	}
 	return key, nil
-}
-
-// guard is nil where an entry of allow_cidrs is bad; the error names each.
-func (c *Config) guard() (*guard.Guard, error) {
-	var errs []error
-	for i, s := range c.AllowCIDRs {
-		if _, err := guard.ParseCIDR(s); err != nil {
-			errs = append(errs, &relay.FieldError{Field: "allow_cidrs." + strconv.Itoa(i), Problem: "is not usable: " + err.Error()})
-		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return guard.New(c.AllowCIDRs)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/egress"
+	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // Kind is PagerDuty's entry in the list of kinds of sinks.
@@ -48,7 +49,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	g, err := c.guard()
+	g, err := guard.New(c.AllowCIDRs)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package slack
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -22,7 +21,7 @@ type Config struct {
 
 // Validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
 func (c *Config) Validate() error {
-	g, err := c.guard()
+	g, err := guard.New(c.AllowCIDRs)
 	return errors.Join(err, c.checkAddress(g))
 }
 
@@ -50,20 +49,6 @@ func (c *Config) checkAddress(g *guard.Guard) error {
 		return &relay.FieldError{Field: "url_file", Problem: "names a file whose content " + err.Error()}
 	}
 	return nil
-}
-
-// guard is nil where an entry of allow_cidrs is bad; the error names each.
-func (c *Config) guard() (*guard.Guard, error) {
-	var errs []error
-	for i, s := range c.AllowCIDRs {
-		if _, err := guard.ParseCIDR(s); err != nil {
-			errs = append(errs, &relay.FieldError{Field: "allow_cidrs." + strconv.Itoa(i), Problem: "is not usable: " + err.Error()})
-		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return guard.New(c.AllowCIDRs)
 }
 
 // parseFile reads the address from a file's content. Its errors follow the words "whose content".

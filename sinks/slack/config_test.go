@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 func TestValidate(t *testing.T) {
@@ -67,7 +68,7 @@ func FuzzParseFile(f *testing.F) {
 	for _, s := range []string{"https://hooks.slack.com/services/T0/B0/x", "", "http://[::1", "https://a@b/c?d#e", "\x00"} {
 		f.Add([]byte(s))
 	}
-	g, err := (&Config{}).guard()
+	g, err := guard.New(nil)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/egress"
+	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // Kind is Slack's entry in the list of kinds of sinks.
@@ -43,7 +44,7 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("open slack sink %s: %w", s.Name, err)
 	}
-	g, err := c.guard()
+	g, err := guard.New(c.AllowCIDRs)
 	if err != nil {
 		return nil, fmt.Errorf("open slack sink %s: %w", s.Name, err)
 	}

@@ -48,7 +48,7 @@ type Config struct {
 
 // Validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
 func (c *Config) Validate() error {
-	g, err := c.guard()
+	g, err := guard.New(c.AllowCIDRs)
 	errs := []error{err, c.checkEndpoint(g)}
 	if f := c.Format; f != "" && f != formatNotification && f != formatStandard {
 		errs = append(errs, &relay.FieldError{Field: "format", Problem: "is not known: choose notification or standard"})
@@ -83,20 +83,6 @@ func (c *Config) Warnings() []relay.FieldError {
 }
 
 func index(field string, i int) string { return field + "." + strconv.Itoa(i) }
-
-// guard is nil where an entry of allow_cidrs is bad; the error names each.
-func (c *Config) guard() (*guard.Guard, error) {
-	var errs []error
-	for i, s := range c.AllowCIDRs {
-		if _, err := guard.ParseCIDR(s); err != nil {
-			errs = append(errs, &relay.FieldError{Field: index("allow_cidrs", i), Problem: "is not usable: " + err.Error()})
-		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return guard.New(c.AllowCIDRs)
-}
 
 // parseSecret returns the bytes of a secret. Its errors do not repeat it.
 func parseSecret(s string) ([]byte, error) {

@@ -65,7 +65,7 @@ type Sink struct {
 // open dials nothing. base may be nil.
 func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	fail := func(err error) (*Sink, error) { return nil, fmt.Errorf("open webhook %s: %w", s.Name, err) }
-	g, err := c.guard()
+	g, err := guard.New(c.AllowCIDRs)
 	if err != nil {
 		return fail(err)
 	}
