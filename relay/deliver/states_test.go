@@ -101,6 +101,27 @@ func TestPauseOfADisabledSinkStays(t *testing.T) {
 	}
 }
 
+// A look that asked before a pause, and hears its answer behind it, does not end the pause on this node.
+func TestLateAnswerDoesNotEndAPause(t *testing.T) {
+	e := newEnv(t)
+	ctx := t.Context()
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
+	asked := p.asking()
+	before, err := e.store.State(ctx, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.store.Pause(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.apply(ctx, before, asked); err != nil || e.stateOf(p) != StatePaused {
+		t.Errorf("%v, %v", e.stateOf(p), err)
+	}
+}
+
 func TestPauseFinishesWhatIsInHand(t *testing.T) {
 	e := newEnv(t)
 	begun, end := make(chan struct{}), make(chan struct{})
