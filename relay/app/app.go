@@ -89,7 +89,7 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 		a.metrics.Expect(s.name)
 	}
 	warnOfRates(a.log, sinks)
-	a.sinks.replace(nil, sinks...)
+	a.sinks.put(sinks...)
 	return a, nil
 }
 

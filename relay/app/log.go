@@ -82,7 +82,7 @@ func joinSinks(ctx context.Context, b *backbone.Backbone, partition int, fromSta
 
 func fromStart(cfg config.Sink) bool { return cfg.From == "start" }
 
-// matcher finds the sinks that want a notification.
+// newMatcher returns what finds the sinks that want a notification.
 func newMatcher(sinks []*sink) *dispatch.Matcher {
 	list := make([]dispatch.Sink, 0, len(sinks))
 	for _, s := range sinks {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/config"
@@ -159,7 +157,7 @@ func (d *delivery) adopt(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	all := slices.Concat(c.kept, c.added, c.changed)
-	slices.SortFunc(all, func(a, b *sink) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(all, byName)
 	warnOfRates(a.log, all)
 	for _, s := range c.added {
 		a.metrics.Expect(s.name)
@@ -203,19 +201,16 @@ func (d *delivery) change(c *change) error {
 	for _, s := range c.added {
 		errs = append(errs, d.put(s))
 	}
-	var roster sync.Mutex
 	former := slices.Clone(c.removed)
 	for _, s := range c.changed {
 		former = append(former, d.app.sinks.named(s.name))
 	}
 	errs = append(errs, each(len(former), func(i int) error {
 		err := d.end(former[i])
-		roster.Lock()
-		defer roster.Unlock()
 		if i >= len(c.removed) {
 			return errors.Join(err, d.put(c.changed[i-len(c.removed)]))
 		}
-		d.app.sinks.replace([]string{former[i].name})
+		d.app.sinks.remove(former[i].name)
 		d.app.metrics.Forget(former[i].name)
 		return err
 	}))
@@ -228,10 +223,10 @@ func (d *delivery) put(s *sink) error {
 		return s.close(context.Background()) // all are ending
 	}
 	if err := d.prepare(s); err != nil {
-		d.app.sinks.replace([]string{s.name})
+		d.app.sinks.remove(s.name)
 		return errors.Join(err, s.close(context.Background()))
 	}
-	d.app.sinks.replace([]string{s.name}, s)
+	d.app.sinks.put(s)
 	d.launch(s)
 	return nil
 }

@@ -34,8 +34,13 @@ type sink struct {
 	ended    chan struct{}      // closed then
 }
 
-// roster is the sinks that the daemon has now, by name. It may be read while it changes.
-type roster struct{ now atomic.Pointer[[]*sink] }
+func byName(a, b *sink) int { return strings.Compare(a.name, b.name) }
+
+// roster is the sinks that the daemon has now, by name. It may be used concurrently.
+type roster struct {
+	changing sync.Mutex
+	now      atomic.Pointer[[]*sink]
+}
 
 func (r *roster) all() []*sink {
 	if list := r.now.Load(); list != nil {
@@ -47,17 +52,28 @@ func (r *roster) all() []*sink {
 // named returns nil where there is none.
 func (r *roster) named(name string) *sink {
 	list := r.all()
-	if i := slices.IndexFunc(list, func(s *sink) bool { return s.name == name }); i >= 0 {
+	if i, found := slices.BinarySearchFunc(list, name, func(s *sink, name string) int { return strings.Compare(s.name, name) }); found {
 		return list[i]
 	}
 	return nil
 }
 
-// replace takes out the sinks of names and puts others in. Only one goroutine may change a roster.
-func (r *roster) replace(names []string, in ...*sink) {
-	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *sink) bool { return slices.Contains(names, s.name) })
+// put puts sinks in, each in place of one of its name.
+func (r *roster) put(in ...*sink) {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *sink) bool {
+		return slices.ContainsFunc(in, func(other *sink) bool { return other.name == s.name })
+	})
 	list = append(list, in...)
-	slices.SortFunc(list, func(a, b *sink) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(list, byName)
+	r.now.Store(&list)
+}
+
+func (r *roster) remove(name string) {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *sink) bool { return s.name == name })
 	r.now.Store(&list)
 }
 
