@@ -81,6 +81,21 @@ type SinkKind struct {
 	Open func(SinkSettings, SinkConfig) (Sink, error)
 }
 
+// OpenAs returns the Open of a kind whose Config returns a C. What names the kind in errors, such as "slack sink".
+func OpenAs[C SinkConfig, S Sink](what string, open func(SinkSettings, C) (S, error)) func(SinkSettings, SinkConfig) (Sink, error) {
+	return func(s SinkSettings, c SinkConfig) (Sink, error) {
+		own, ok := c.(C)
+		if !ok {
+			return nil, fmt.Errorf("open %s %s: its configuration is a %T", what, s.Name, c)
+		}
+		sink, err := open(s, own)
+		if err != nil {
+			return nil, fmt.Errorf("open %s %s: %w", what, s.Name, err)
+		}
+		return sink, nil
+	}
+}
+
 // SinkConfig is the part of a sink's configuration that belongs to its kind alone.
 type SinkConfig interface {
 	// Validate reports each bad value as a [FieldError], several of them joined by [errors.Join], so that an operator

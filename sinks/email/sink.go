@@ -25,17 +25,7 @@ func Kind() relay.SinkKind {
 		// Nobody reads more, and servers take those who send more for spammers.
 		Rate:    relay.Rate{Count: 30, Per: time.Minute},
 		Gathers: true,
-		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
-			cfg, ok := c.(*Config)
-			if !ok {
-				return nil, fmt.Errorf("open email sink %s: its configuration is a %T", s.Name, c)
-			}
-			sink, err := open(s, cfg)
-			if err != nil {
-				return nil, fmt.Errorf("open email sink %s: %w", s.Name, err)
-			}
-			return sink, nil
-		},
+		Open:    relay.OpenAs("email sink", open),
 	}
 }
 

@@ -19,19 +19,17 @@ func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "exec",
 		Config: func() relay.SinkConfig { return &Config{} },
-		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
-			cfg, ok := c.(*Config)
-			if !ok {
-				return nil, fmt.Errorf("open exec sink %s: its configuration is a %T", s.Name, c)
-			}
-			if err := cfg.Validate(); err != nil {
-				return nil, fmt.Errorf("open exec sink %s: %w", s.Name, err)
-			}
-			sink := &Sink{name: s.Name, config: cfg}
-			sink.env, sink.hidden = cfg.environment()
-			return sink, nil
-		},
+		Open:   relay.OpenAs("exec sink", open),
 	}
+}
+
+func open(s relay.SinkSettings, c *Config) (*Sink, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	sink := &Sink{name: s.Name, config: c}
+	sink.env, sink.hidden = c.environment()
+	return sink, nil
 }
 
 // Sink runs one command. Deliver may be called concurrently: so many commands run then.

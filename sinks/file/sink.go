@@ -2,7 +2,6 @@ package file
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 
@@ -15,16 +14,12 @@ func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "file",
 		Config: func() relay.SinkConfig { return defaults() },
-		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
-			cfg, ok := c.(*Config)
-			if !ok {
-				return nil, fmt.Errorf("open file sink %s: its configuration is a %T", s.Name, c)
+		Open: relay.OpenAs("file sink", func(s relay.SinkSettings, c *Config) (*Sink, error) {
+			if err := c.Validate(); err != nil {
+				return nil, err
 			}
-			if err := cfg.Validate(); err != nil {
-				return nil, fmt.Errorf("open file sink %s: %w", s.Name, err)
-			}
-			return &Sink{files: shared, log: shared.open(cfg, s.Log)}, nil
-		},
+			return &Sink{files: shared, log: shared.open(c, s.Log)}, nil
+		}),
 	}
 }
 

@@ -18,12 +18,9 @@ func Stdout(out *os.File) relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "stdout",
 		Config: func() relay.SinkConfig { return &StdoutConfig{} },
-		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
-			if _, ok := c.(*StdoutConfig); !ok {
-				return nil, fmt.Errorf("open stdout sink %s: its configuration is a %T", s.Name, c)
-			}
+		Open: relay.OpenAs("stdout sink", func(relay.SinkSettings, *StdoutConfig) (*StdoutSink, error) {
 			return &StdoutSink{stream: shared}, nil
-		},
+		}),
 	}
 }
 

@@ -1,6 +1,7 @@
 package pagerduty
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,17 +22,7 @@ func Kind() relay.SinkKind {
 		Config: func() relay.SinkConfig { return &Config{URL: endpoint, Severity: "error"} },
 		// "Events API rate limits" in PagerDuty's documentation: about 120 events a minute for each integration key.
 		Rate: relay.Rate{Count: 120, Per: time.Minute},
-		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
-			cfg, ok := c.(*Config)
-			if !ok {
-				return nil, fmt.Errorf("open pagerduty sink %s: its configuration is a %T", s.Name, c)
-			}
-			sink, err := open(s, cfg)
-			if err != nil {
-				return nil, fmt.Errorf("open pagerduty sink %s: %w", s.Name, err)
-			}
-			return sink, nil
-		},
+		Open: relay.OpenAs("pagerduty sink", open),
 	}
 }
 
@@ -67,11 +58,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 		key := strings.TrimSpace(c.RoutingKey)
 		sink.key = func() string { return key }
 	}
-	userAgent := s.UserAgent
-	if userAgent == "" {
-		userAgent = "hubrelay"
-	}
-	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {userAgent}}
+	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {cmp.Or(s.UserAgent, "hubrelay")}}
 	return sink, nil
 }
 

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/hubrelay/hubrelay/plugins"
 	"github.com/hubrelay/hubrelay/plugins/settings"
@@ -14,13 +13,7 @@ func Kind(builtins ...string) relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "plugin",
 		Config: func() relay.SinkConfig { return settings.New(builtins...) },
-		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
-			cfg, ok := c.(*settings.Plugin)
-			if !ok {
-				return nil, fmt.Errorf("open plugin sink %s: its configuration is a %T", s.Name, c)
-			}
-			return open(s, cfg)
-		},
+		Open:   relay.OpenAs("plugin sink", open),
 	}
 }
 
@@ -31,18 +24,18 @@ type Sink struct {
 
 func open(s relay.SinkSettings, c *settings.Plugin) (*Sink, error) {
 	if err := c.Validate(); err != nil {
-		return nil, fmt.Errorf("open plugin sink %s: %w", s.Name, err)
+		return nil, err
 	}
 	o, err := c.Options(s.Name)
 	if err != nil {
-		return nil, fmt.Errorf("open plugin sink %s: %w", s.Name, err)
+		return nil, err
 	}
 	if o.Log = s.Log; s.Observe != nil {
 		o.Observe = func(e plugins.Event) { s.Observe(string(e)) }
 	}
 	host, err := plugins.New(o)
 	if err != nil {
-		return nil, fmt.Errorf("open plugin sink %s: %w", s.Name, err)
+		return nil, err
 	}
 	return &Sink{host: host}, nil
 }

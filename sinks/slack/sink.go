@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,13 +22,7 @@ func Kind() relay.SinkKind {
 		// "Rate limits" in Slack's documentation: one message a second and webhook, short bursts aside.
 		Rate:    relay.Rate{Count: 1, Per: time.Second},
 		Gathers: true,
-		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
-			cfg, ok := c.(*Config)
-			if !ok {
-				return nil, fmt.Errorf("open slack sink %s: its configuration is a %T", s.Name, c)
-			}
-			return open(s, cfg, time.Now)
-		},
+		Open:    relay.OpenAs("slack sink", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, time.Now) }),
 	}
 }
 
@@ -42,32 +37,28 @@ type Sink struct {
 
 func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) {
 	if err := c.Validate(); err != nil {
-		return nil, fmt.Errorf("open slack sink %s: %w", s.Name, err)
+		return nil, err
 	}
 	g, err := guard.New(c.AllowCIDRs)
 	if err != nil {
-		return nil, fmt.Errorf("open slack sink %s: %w", s.Name, err)
+		return nil, err
 	}
 	sink := &Sink{client: egress.NewClient(g, nil), renderer: newRenderer(), now: now}
 	if c.URLFile != "" {
 		parse := func(text []byte) (*egress.Target, error) { return parseFile(text, g) }
 		file, err := egress.Follow(c.URLFile, parse, s.Log, now)
 		if err != nil {
-			return nil, fmt.Errorf("open slack sink %s: url_file %w", s.Name, err)
+			return nil, fmt.Errorf("url_file %w", err)
 		}
 		sink.target = file.Current
 	} else {
 		target, err := parseTarget(c.URL, g)
 		if err != nil {
-			return nil, fmt.Errorf("open slack sink %s: url %w", s.Name, err)
+			return nil, fmt.Errorf("url %w", err)
 		}
 		sink.target = func() *egress.Target { return target }
 	}
-	userAgent := s.UserAgent
-	if userAgent == "" {
-		userAgent = "hubrelay"
-	}
-	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {userAgent}}
+	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {cmp.Or(s.UserAgent, "hubrelay")}}
 	if sink.target().URL().Scheme == "http" {
 		s.Log.Warn("the address of the incoming webhook is plain http, so whoever sees the traffic can post there too")
 	}

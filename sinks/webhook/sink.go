@@ -37,13 +37,7 @@ func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "webhook",
 		Config: func() relay.SinkConfig { return &Config{Format: formatNotification} },
-		Open: func(s relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
-			cfg, ok := c.(*Config)
-			if !ok {
-				return nil, fmt.Errorf("open webhook %s: its configuration is a %T", s.Name, c)
-			}
-			return open(s, cfg, nil)
-		},
+		Open:   relay.OpenAs("webhook", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, nil) }),
 	}
 }
 
@@ -64,33 +58,32 @@ type Sink struct {
 
 // open dials nothing. base may be nil.
 func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
-	fail := func(err error) (*Sink, error) { return nil, fmt.Errorf("open webhook %s: %w", s.Name, err) }
 	g, err := guard.New(c.AllowCIDRs)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	sink := &Sink{format: c.Format, now: time.Now, bearer: func() string { return "" }}
 	if err := c.checkEndpoint(g); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	parse := func(text []byte) (*endpoint, error) { return c.parseEndpointFile(text, g) }
 	if sink.endpoint, err = follow(c.URL, c.URLFile, parse, s.Log); err != nil {
-		return fail(fmt.Errorf("url %w", err))
+		return nil, fmt.Errorf("url %w", err)
 	}
 	if _, err := c.authorization(); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	if c.Bearer != "" || c.BearerFile != "" {
 		if sink.bearer, err = follow(c.Bearer, c.BearerFile, parseBearer, s.Log); err != nil {
-			return fail(fmt.Errorf("bearer %w", err))
+			return nil, fmt.Errorf("bearer %w", err)
 		}
 	}
 	if sink.header, err = c.headers(); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	through, err := c.parsedProxy()
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	sink.hidden = hiddenTexts(sink.header, through)
 	sink.operators = make(map[string]bool, len(sink.header))
@@ -99,10 +92,10 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	}
 	ourHeaders(sink.header, s.UserAgent)
 	if sink.transports, err = newTransports(c, s.Log, base, builder(g, through)); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	if sink.secrets, err = newSecrets(c, s.Log, time.Now); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	return sink, nil
 }
