@@ -106,8 +106,9 @@ func newRoot(std streams) *cobra.Command {
 		Long: `hubrelay takes in the events of an infrastructure platform and relays them: to websocket clients, and to
 sinks such as signed webhooks that are retried until they arrive. Redis Streams is the backbone.
 
-Try it:   hubrelay demo
-Run it:   hubrelay serve -c hubrelay.yaml`,
+Try it:    hubrelay demo
+Configure: hubrelay init
+Run it:    hubrelay serve -c hubrelay.yaml`,
 		Version:       buildVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -120,7 +121,7 @@ Run it:   hubrelay serve -c hubrelay.yaml`,
 	root.SetFlagErrorFunc(newUsageError)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		newServe(std), newDemo(std),
+		newInit(std), newServe(std), newDemo(std),
 		newPublish(std), newListen(std),
 		newMigrate(std), newJobs(std),
 		newSinksCommand(std), newDeadletters(std), newInventory(std),

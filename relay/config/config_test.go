@@ -147,7 +147,7 @@ func TestEnvironmentErrors(t *testing.T) {
 
 func TestMissingFile(t *testing.T) {
 	_, err := config.Load("testdata/none/hubrelay.yaml", nil, kinds())
-	want := "testdata/none/hubrelay.yaml: cannot be read: no such file or directory; name a configuration file with -c, or begin with a copy of configs/minimal.yaml"
+	want := "testdata/none/hubrelay.yaml: cannot be read: no such file or directory; name a configuration file with -c, or write one by hubrelay init"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

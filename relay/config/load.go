@@ -75,7 +75,7 @@ type loader struct {
 func (l *loader) load(path string, environ []string) (*Config, error) {
 	file := &document.Value{Shape: document.Null}
 	if path != "" {
-		if file = l.Read(path, "name a configuration file with -c, or begin with a copy of configs/minimal.yaml"); file == nil {
+		if file = l.Read(path, "name a configuration file with -c, or write one by hubrelay init"); file == nil {
 			return nil, nil
 		}
 	}

@@ -1,0 +1,165 @@
+package main_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// conversation is a run of the program in a terminal.
+type conversation struct {
+	terminal *os.File
+	said     output
+	cmd      *exec.Cmd
+}
+
+// converse starts the program in a terminal of its own.
+func converse(t *testing.T, args ...string) *conversation {
+	t.Helper()
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(int(terminal.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &conversation{terminal: terminal, cmd: exec.Command(binary, args...)}
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = user, user, user
+	c.cmd.Env = append(os.Environ(), "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = user.Close()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		buffer := make([]byte, 4096)
+		for {
+			n, err := terminal.Read(buffer)
+			_, _ = c.said.Write(buffer[:n])
+			if err != nil {
+				return // the program has ended
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+		<-read
+		_ = terminal.Close()
+	})
+	return c
+}
+
+// answer waits for a question and types.
+func (c *conversation) answer(t *testing.T, question, text string) {
+	t.Helper()
+	var before int
+	eventually(t, "the question "+question, func() error {
+		said := c.said.String()
+		before = len(said)
+		if strings.HasSuffix(said, question) {
+			return nil
+		}
+		return fmt.Errorf("it said\n%s", said)
+	})
+	if _, err := c.terminal.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what follows "+question, func() error {
+		if len(c.said.String()) == before {
+			return errors.New("nothing")
+		}
+		return nil
+	})
+}
+
+// end waits for the end and returns the exit code.
+func (c *conversation) end(t *testing.T) int {
+	t.Helper()
+	limit := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
+	defer limit.Stop()
+	_ = c.cmd.Wait()
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// A person answers, makes a mistake, is asked again, and gets a configuration that is good.
+func TestInitAsks(t *testing.T) {
+	t.Chdir(folder(t))
+	c := converse(t, "init")
+	c.answer(t, "producers [127.0.0.1:8080]: ", "8080\n")
+	c.answer(t, "producers [127.0.0.1:8080]: ", "127.0.0.1:8090\n")
+	c.answer(t, "empty for one of its own: ", "\n")
+	c.answer(t, "empty for nowhere else: ", "telegraph\n")
+	c.answer(t, "empty for nowhere else: ", "1\n")
+	c.answer(t, "https://…: ", "example.com\n")
+	c.answer(t, "https://…: ", "https://example.com/hook\n")
+	c.answer(t, "!*.updated [*]: ", "containr.*\n")
+	c.answer(t, "!*.updated [*]: ", "billing.*, !*.updated\n")
+	c.answer(t, "empty for nowhere else: ", "email\n")
+	c.answer(t, "The SMTP server: ", "smtp.example.com\n")
+	c.answer(t, "it asks for none: ", "relay\n")
+	c.answer(t, "Password: ", "hunter2-hunter2\n")
+	c.answer(t, "From: ", "relay@example.com\n")
+	c.answer(t, "To: ", "nobody\n")
+	c.answer(t, "To: ", "ops@example.com, dev@example.com\n")
+	c.answer(t, "!*.updated [*]: ", "*.error\n")
+	c.answer(t, "empty for nowhere else: ", "\n")
+	if code := c.end(t); code != 0 {
+		t.Fatalf("%d:\n%s", code, c.said.String())
+	}
+	if said := c.said.String(); strings.Contains(said, "hunter2") || strings.Count(said, "write host:port") != 1 {
+		t.Errorf("it said\n%s", said)
+	}
+	if out, errOut, code := call(t, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 || !strings.Contains(out, "1 key, 2 sinks") {
+		t.Errorf("%d %s%s", code, out, errOut)
+	}
+	text, err := os.ReadFile("hubrelay.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`listen: "127.0.0.1:8090"`, `topics: ["billing.*", "!*.updated"]`, `to: ["ops@example.com", "dev@example.com"]`, `password: "hunter2-hunter2"`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s is not in\n%s", want, text)
+		}
+	}
+}
+
+// Ctrl-C in the middle of a password writes nothing, and whoever typed it sees again what is typed.
+func TestInitInterrupted(t *testing.T) {
+	t.Chdir(folder(t))
+	c := converse(t, "init")
+	c.answer(t, "producers [127.0.0.1:8080]: ", "\n")
+	c.answer(t, "empty for one of its own: ", "\n")
+	c.answer(t, "empty for nowhere else: ", "pagerduty\n")
+	c.answer(t, "(Events API v2): ", "abc\x03")
+	if code := c.end(t); code != 1 || !strings.Contains(c.said.String(), "hubrelay: nothing was written") {
+		t.Errorf("%d:\n%s", code, c.said.String())
+	}
+	state, err := unix.IoctlGetTermios(int(c.terminal.Fd()), unix.TCGETS)
+	if err != nil || state.Lflag&unix.ECHO == 0 {
+		t.Errorf("the terminal echoes nothing: %v", err)
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) != 0 {
+		t.Errorf("%v is there: %v", left, err)
+	}
+}

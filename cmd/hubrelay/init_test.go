@@ -1,0 +1,146 @@
+package main_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// anywhere lets the daemons of one machine stand side by side.
+func anywhere() []string {
+	return []string{"HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_ADMIN__LISTEN=127.0.0.1:0"}
+}
+
+// What init writes is good, serves, and its key opens what it says it opens.
+func TestInit(t *testing.T) {
+	dir := folder(t)
+	t.Chdir(dir)
+	lines := "file,path=./events.jsonl,topics=container.*,topics=!*.updated"
+	out, errOut, code := call(t, nil, "", "init", "--sink", lines, "--sink", "webhook,name=billing,url=https://example.com/hook", "--sink", "stdout")
+	if code != 0 || errOut != "" {
+		t.Fatalf("%d: %s", code, errOut)
+	}
+	_, key, _ := strings.Cut(out, "HUBRELAY_KEY=")
+	key, _, _ = strings.Cut(key, "\n")
+	text, err := os.ReadFile("hubrelay.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat("hubrelay.yaml"); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has the mode %v: %v", info.Mode(), err)
+	}
+	if len(key) < 40 || strings.Contains(string(text), key) {
+		t.Errorf("the file holds the key %q, or there is none", key)
+	}
+	_, secret, _ := strings.Cut(string(text), "whsec_")
+	secret, _, _ = strings.Cut(secret, `"`)
+	if len(secret) < 40 || !strings.Contains(out, "whsec_"+secret) {
+		t.Errorf("the webhook's secret %q is not told:\n%s", secret, out)
+	}
+	if out, errOut, code := call(t, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 || errOut != "" || !strings.Contains(out, "1 key, 3 sinks") {
+		t.Errorf("check says %d %s%s", code, out, errOut)
+	}
+	if left, err := filepath.Glob(".hubrelay-init*"); err != nil || left != nil {
+		t.Errorf("%v is left behind: %v", left, err)
+	}
+
+	d := serveFile(t, "hubrelay.yaml", anywhere()...)
+	for _, topic := range []string{"container.updated", "container.created"} {
+		d.do(t, request{method: "POST", key: key, hub: "hub-1", contentType: "application/json", body: `{"topic":"` + topic + `","object":{"id":"web-1"},"context":{}}`})
+	}
+	eventually(t, "the line in the file", func() error {
+		text, _ := os.ReadFile("events.jsonl")
+		written := output{}
+		_, _ = written.Write(text)
+		return written.contains(`"topic":"container.created"`)()
+	})
+	if text, _ := os.ReadFile("events.jsonl"); strings.Contains(string(text), "container.updated") {
+		t.Errorf("the file has what was excluded: %s", text)
+	}
+}
+
+func TestInitJSON(t *testing.T) {
+	t.Chdir(folder(t))
+	out, errOut, code := call(t, nil, "", "init", "--json", "-c", "relay.yaml", "--redis", "redis://redis:6379/0", "--listen", ":8080")
+	var said struct{ File, Key string }
+	if err := json.Unmarshal([]byte(out), &said); code != 0 || errOut != "" || err != nil || said.File != "relay.yaml" || said.Key == "" {
+		t.Fatalf("%d %s%s: %v", code, out, errOut, err)
+	}
+	text, err := os.ReadFile("relay.yaml")
+	if err != nil || !strings.Contains(string(text), "\n  url: \"redis://redis:6379/0\"\n") || !strings.Contains(string(text), "\n  listen: \":8080\"\n") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+}
+
+// A file that is there is never lost by accident.
+func TestInitKeepsWhatIsThere(t *testing.T) {
+	dir := folder(t)
+	t.Chdir(dir)
+	write(t, dir, "hubrelay.yaml", "mine")
+	_, errOut, code := call(t, nil, "", "init")
+	if text, _ := os.ReadFile("hubrelay.yaml"); code != 1 || string(text) != "mine" ||
+		errOut != "hubrelay: hubrelay.yaml is there already: name another file with -c, or write over it with --force\n" {
+		t.Errorf("%d %s, and the file holds %s", code, errOut, text)
+	}
+	if _, errOut, code := call(t, nil, "", "init", "--force"); code != 0 {
+		t.Errorf("%d %s", code, errOut)
+	}
+	if _, errOut, code := call(t, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 {
+		t.Errorf("%d %s", code, errOut)
+	}
+}
+
+// Mistakes are told without a value that may be a secret, and nothing is written.
+func TestInitRefuses(t *testing.T) {
+	t.Chdir(folder(t))
+	for _, tt := range []struct {
+		name, want string
+		code       int
+		args       []string
+	}{
+		{
+			"a type that there is not", `--sink "webhok,url=…": there is no sink of type "webhok"; did you mean "webhook"?`, 2,
+			[]string{"--sink", "webhok,url=https://s3cret.example.com"},
+		},
+		{"no type", `--sink "url=…": begin with the type, such as webhook,url=https://example.com/hook`, 2, []string{"--sink", "url=https://s3cret.example.com"}},
+		{"nothing", `--sink "": begin with the type`, 2, []string{"--sink", ""}},
+		{"a word", `settings are written as KEY=VALUE`, 2, []string{"--sink", "webhook,verbose"}},
+		{"an unknown key", `sinks.webhook.urll: unknown key; did you mean "url"?`, 1, []string{"--sink", "webhook,urll=https://s3cret.example.com"}},
+		{"a bad value", `sinks.webhook.url: must begin with https:// or http://`, 1, []string{"--sink", "webhook,url=ftp://s3cret.example.com"}},
+		{"two on one line", `sinks.a b: is no name for a sink`, 1, []string{"--sink", "file,name=a b,path=./x"}},
+		{"a topic", `the nearest topic is container.created`, 1, []string{"--sink", "file,path=./x,topics=containr.*"}},
+		{"an address", `server.listen: "99" is not an address; write host:port`, 1, []string{"--listen", "99"}},
+		{"a Redis", `redis.url: is not a URL; write redis://host:6379`, 1, []string{"--redis", "s3cret"}},
+		{"a folder that there is not", `write none/x.yaml: its folder must be there and yours to write in: no such file or directory`, 1, []string{"-c", "none/x.yaml"}},
+		{"an argument", `unknown command "x"`, 2, []string{"x"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, errOut, code := call(t, nil, "", append([]string{"init"}, tt.args...)...)
+			if code != tt.code || out != "" || !strings.Contains(errOut, tt.want) || strings.Contains(errOut, "s3cret") {
+				t.Errorf("%d %s%s", code, out, errOut)
+			}
+			if left, err := os.ReadDir("."); err != nil || len(left) != 0 {
+				t.Errorf("%v is there: %v", left, err)
+			}
+		})
+	}
+}
+
+// What is no name, key or value cannot bring in settings of its own.
+func TestInitWritesTextsAsTexts(t *testing.T) {
+	t.Chdir(folder(t))
+	const more = "\nadmin: {listen: 0.0.0.0:1}\n#"
+	for _, sink := range []string{
+		"file,path=./x" + more, `file,"path=./x` + more + `"`, `file,path=./x,"name=a:` + more + `"`, `file,path=./x,"from: end` + more + `=1"`,
+	} {
+		_, errOut, _ := call(t, nil, "", "init", "--force", "--sink", sink)
+		if _, err := os.Stat("hubrelay.yaml"); err != nil {
+			continue
+		}
+		if out, _, _ := call(t, nil, "", "config", "print", "-c", "hubrelay.yaml"); !strings.Contains(out, "\n  listen: 127.0.0.1:9090") {
+			t.Errorf("%q: %s\n%s", sink, errOut, out)
+		}
+	}
+}

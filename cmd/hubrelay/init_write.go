@@ -1,0 +1,261 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"text/template"
+
+	_ "embed"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/document"
+)
+
+//go:embed init.yaml.tmpl
+var initTemplate string
+
+// setup is what init writes a configuration from.
+type setup struct {
+	file, listen, redis, key string
+	sinks                    []*setupSink
+}
+
+// setupSink is one destination.
+type setupSink struct {
+	name     string
+	kind     relay.SinkKind
+	settings []setting
+	made     string // the secret that init made for it
+}
+
+// setting is one key of a sink; all its values where it is a list.
+type setting struct {
+	key    string
+	values []string
+	list   bool
+}
+
+// newSetupSink fails for a type that there is not.
+func newSetupSink(kind string) (*setupSink, error) {
+	var types []string
+	for _, k := range sinkKinds() {
+		if k.Type == kind {
+			return &setupSink{kind: k}, nil
+		}
+		types = append(types, k.Type)
+	}
+	hint := document.DidYouMean(kind, types)
+	if hint == "" {
+		hint = "choose " + strings.Join(types, ", ")
+	}
+	return nil, fmt.Errorf("there is no sink of type %q; %s", kind, hint)
+}
+
+// set gives a key a value, one more where it has some.
+func (s *setupSink) set(key, value string) {
+	if i := slices.IndexFunc(s.settings, func(t setting) bool { return t.key == key }); i >= 0 {
+		s.settings[i].values, s.settings[i].list = append(s.settings[i].values, value), true
+		return
+	}
+	list := isList(config.Sink{}, key) || isList(reflect.Indirect(reflect.ValueOf(s.kind.Config())).Interface(), key)
+	s.settings = append(s.settings, setting{key: key, values: []string{value}, list: list})
+}
+
+// unset forgets a key.
+func (s *setupSink) unset(key string) {
+	s.settings = slices.DeleteFunc(s.settings, func(t setting) bool { return t.key == key })
+}
+
+func (s *setupSink) has(keys ...string) bool {
+	return slices.ContainsFunc(s.settings, func(t setting) bool { return slices.Contains(keys, t.key) })
+}
+
+// isList says whether the field of that key in a struct of the configuration takes several values.
+func isList(settings any, key string) bool {
+	t := reflect.TypeOf(settings)
+	for i := range t.NumField() {
+		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("koanf"), ","); name == key {
+			return t.Field(i).Type.Kind() == reflect.Slice
+		}
+	}
+	return false
+}
+
+// add takes in a sink, under a name that no other has.
+func (s *setup) add(sink *setupSink) {
+	base := sink.name
+	if base == "" {
+		base = sink.kind.Type
+	}
+	sink.name = base
+	for n := 2; slices.ContainsFunc(s.sinks, func(other *setupSink) bool { return other.name == sink.name }); n++ {
+		sink.name = fmt.Sprintf("%s-%d", base, n)
+	}
+	if !sink.has("topics") {
+		sink.settings = append([]setting{{key: "topics", values: []string{"*"}, list: true}}, sink.settings...)
+	}
+	if sink.kind.Type == "webhook" && !sink.has("secrets", "secret_files") {
+		sink.made = newWebhookSecret()
+		sink.set("secrets", sink.made)
+	}
+	s.sinks = append(s.sinks, sink)
+}
+
+// yaml is the configuration.
+func (s *setup) yaml() ([]byte, error) {
+	t, err := template.New("init").Funcs(template.FuncMap{"quote": quote, "key": key}).Parse(initTemplate)
+	if err != nil {
+		return nil, fmt.Errorf("read the template of a configuration: %w", err)
+	}
+	var b strings.Builder
+	err = t.Execute(&b, map[string]any{
+		"File": filepath.Base(s.file), "Listen": s.listen, "Redis": s.redis, "Sinks": s.views(),
+		"Hash": auth.FormatHash(auth.HashSecret(s.key)), "Version": buildVersion(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write a configuration: %w", err)
+	}
+	return []byte(b.String()), nil
+}
+
+type sinkView struct {
+	Name, Type, About string
+	Settings          []settingView
+}
+
+type settingView struct{ Key, Value, About string }
+
+func (s *setup) views() []sinkView {
+	var list []sinkView
+	for _, sink := range s.sinks {
+		v := sinkView{Name: sink.name, Type: sink.kind.Type, About: promptsOf(sink.kind.Type).about}
+		for _, t := range sink.settings {
+			about := ""
+			switch t.key {
+			case "topics":
+				about = "patterns: * is any run of characters, a leading ! excludes"
+			case "secrets":
+				about = "the receiver verifies with it"
+			}
+			v.Settings = append(v.Settings, settingView{t.key, t.yaml(), about})
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+func (t setting) yaml() string {
+	if !t.list {
+		return quote(t.values[0])
+	}
+	quoted := make([]string, len(t.values))
+	for i, v := range t.values {
+		quoted[i] = quote(v)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// quote writes a text for YAML, of which JSON's strings are a part. What is no text to YAML (a number, true) stays as it is,
+// since only the setting's type says how it is read.
+func quote(text string) string {
+	var scalar any
+	if json.Unmarshal([]byte(text), &scalar) == nil {
+		switch scalar.(type) {
+		case float64, bool:
+			return text
+		}
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // never fails for a string
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// key writes a name as a key of YAML.
+func key(name string) string {
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == "" {
+		return name
+	}
+	return quote(name) // which the check refuses, as it is
+}
+
+// check loads the configuration as serve would. What is wrong names the setting but no line, for there is no file yet.
+func (s *setup) check(environ []string) (*config.Config, error) {
+	text, err := s.yaml()
+	if err != nil {
+		return nil, err
+	}
+	draft, err := s.draft(text)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.Remove(draft) }()
+	cfg, err := config.Load(draft, environ, kinds())
+	var problems document.Problems
+	if errors.As(err, &problems) {
+		return nil, withoutPlaces(problems)
+	} else if err != nil {
+		return nil, err
+	}
+	cfg.Warnings = withoutPlaces(cfg.Warnings)
+	return cfg, nil
+}
+
+func withoutPlaces(list []document.Problem) document.Problems {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].File = ""
+	}
+	return list
+}
+
+// draft writes the configuration beside its file, so that what it names is looked for in the right folder.
+func (s *setup) draft(text []byte) (string, error) {
+	f, err := os.CreateTemp(filepath.Dir(s.file), ".hubrelay-init-*.yaml") // with the mode 0600: it may hold secrets
+	if err != nil {
+		var path *os.PathError
+		if errors.As(err, &path) {
+			err = path.Err // the rest names the draft
+		}
+		return "", fmt.Errorf("write %s: its folder must be there and yours to write in: %w", s.file, err)
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		_ = os.Remove(f.Name())
+		return "", fmt.Errorf("write %s: %w", s.file, err)
+	}
+	return f.Name(), nil
+}
+
+// write puts the configuration in its place, whole or not at all.
+func (s *setup) write(force bool) error {
+	text, err := s.yaml()
+	if err != nil {
+		return err
+	}
+	draft, err := s.draft(text)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(draft) }()
+	if force {
+		return os.Rename(draft, s.file)
+	}
+	err = os.Link(draft, s.file) // fails where somebody has made the file meanwhile
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return &existsError{s.file}
+	case err != nil: // a file system without links
+		return os.Rename(draft, s.file)
+	}
+	return nil
+}
