@@ -1,0 +1,59 @@
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// recipeSecrets are what the recipes of the README take from the environment.
+func recipeSecrets() []string {
+	const signing = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="
+	return []string{
+		"PLATFORM_KEY=a-key-of-the-platform", "ACME_KEY=a-key-of-a-customer", "BACKEND_KEY=a-key-of-the-backend",
+		"ACME_SECRET=" + signing, "GLOBEX_SECRET=" + signing, "GLOBEX_OLD_SECRET=whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",
+		"SLACK_ALERTS=https://hooks.slack.com/services/T0/B0/alerts", "SLACK_OPERATORS=https://hooks.slack.com/services/T0/B1/operators",
+		"PAGERDUTY_KEY=0123456789abcdef0123456789abcdef", "SMTP_PASSWORD=hunter2", "REDIS_PASSWORD=hunter2",
+	}
+}
+
+// Every recipe of the README is a whole configuration, and good as it stands there.
+func TestRecipes(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(readme), "\n## Recipes\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	recipes := regexp.MustCompile("(?s)\n### ([^\n]+)\n.*?\n```yaml\n(.*?)\n```\n").FindAllStringSubmatch(section, -1)
+	if blocks := strings.Count(section, "```yaml"); len(recipes) < 10 || blocks != len(recipes) || strings.Count(section, "\n### ") != blocks {
+		t.Fatalf("%d recipes in %d blocks; there should be ten, each with one", len(recipes), blocks)
+	}
+	for _, recipe := range recipes {
+		t.Run(recipe[1], func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t)
+			tls := filepath.Join(dir, "tls")
+			if err := os.Mkdir(tls, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			certify(t, tls, 1)
+			inventory, err := os.ReadFile(filepath.Join("..", "..", "configs", "inventory-docker.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir, "inventory.yaml", string(inventory))
+			// What the recipes run need not be installed here.
+			if err := os.Symlink("/bin/true", filepath.Join(dir, "hubrelay-docker")); err != nil {
+				t.Fatal(err)
+			}
+			file := write(t, dir, "hubrelay.yaml", recipe[2])
+			out, errOut, code := call(t, append(recipeSecrets(), "PATH="+dir+":"+os.Getenv("PATH")), "", "config", "check", "-c", file)
+			if code != 0 || errOut != "" || !strings.Contains(out, " is good: ") {
+				t.Errorf("%d %s%s", code, out, errOut)
+			}
+		})
+	}
+}
