@@ -66,7 +66,6 @@ type fanout struct {
 	jobs    []job
 	all     burst // what a whole group gets
 	part    burst // what one client gets whose grant covers only some of that
-	attempt *attempt
 	visit   func(*room)
 	current int
 
@@ -91,7 +90,7 @@ type burst struct {
 type scope struct{ hub, account string }
 
 func newFanout() *fanout {
-	f := &fanout{wanted: make(map[*room][]int), attempt: newAttempt(0)}
+	f := &fanout{wanted: make(map[*room][]int)}
 	f.visit = f.touch
 	return f
 }
@@ -188,7 +187,7 @@ func (f *fanout) give(c *client, as manner, indexes []int) {
 }
 
 func (f *fanout) send(c *client, b *burst) {
-	if len(b.frames) > 0 && c.send(b, f.attempt) {
+	if len(b.frames) > 0 && c.send(b) {
 		f.queuedFrames += len(b.frames)
 		f.queuedBytes += b.size
 	}

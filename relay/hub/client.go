@@ -45,10 +45,12 @@ type client struct {
 	aborted  bool
 	readDone bool
 	form     form
-	// conn and raw do not change once held is false. raw is nil where the socket cannot be written to directly (TLS).
-	raw    syscall.RawConn
+	// fd, raw and conn do not change once held is false. fd is -1 and raw nil where the socket cannot be written to directly
+	// (TLS). While conn may be closed the client is, under mu, not live or aborted: see offer.
+	fd     int
 	queue  queue
-	last   []byte  // the close frame, until the owner queues it
+	last   []byte // the close frame, until the owner queues it
+	raw    syscall.RawConn
 	replay *replay // nil for one that came without a cursor
 	conn   net.Conn
 
@@ -86,7 +88,7 @@ type closing struct {
 
 // send gives the client a burst and reports whether it took it. It writes to an idle socket at once, never blocks, and
 // closes a client whose queue is full.
-func (c *client) send(b *burst, a *attempt) bool {
+func (c *client) send(b *burst) bool {
 	c.mu.Lock()
 	if c.state != live {
 		c.mu.Unlock()
@@ -97,7 +99,7 @@ func (c *client) send(b *burst, a *attempt) bool {
 		c.closeSlow()
 		return false
 	}
-	if c.writing || c.held || c.raw == nil {
+	if c.writing || c.held || c.fd < 0 {
 		for _, frame := range b.frames {
 			c.queue.push(frame)
 		}
@@ -105,13 +107,13 @@ func (c *client) send(b *burst, a *attempt) bool {
 		c.mu.Unlock()
 		return true
 	}
-	c.writing = true
-	c.mu.Unlock()
-	n, err := a.write(c.raw, b.bytes())
-	c.mu.Lock()
-	if n < b.size {
-		c.queue.putBack(b.frames, n)
+	n, err := c.offer(b.bytes())
+	if n == b.size {
+		c.mu.Unlock()
+		return true
 	}
+	c.writing = true
+	c.queue.putBack(b.frames, n)
 	c.handOver(err)
 	return true
 }

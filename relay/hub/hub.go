@@ -130,7 +130,7 @@ type Hub struct {
 	wheel    *wheel
 	places   *places
 	fanouts  sync.Pool // *fanout
-	attempts sync.Pool // *attempt
+	buffers  sync.Pool // *buffer
 	// lines are the orders of the partitions, and merged is that of all together.
 	lines   []*line
 	merged  *line
@@ -174,7 +174,7 @@ func New(o Options) *Hub {
 		wheel:    newWheel(o.PingInterval),
 		places:   newPlaces(o.Limits),
 		fanouts:  sync.Pool{New: func() any { return newFanout() }},
-		attempts: sync.Pool{New: func() any { return newAttempt(gatherBytes) }},
+		buffers:  sync.Pool{New: func() any { return new(buffer) }},
 		clients:  make(map[*client]struct{}),
 		history:  newHistory(o.History, o.HistoryBytes/2),
 		turns:    newTurns(max(1, runtime.GOMAXPROCS(0)/2)),

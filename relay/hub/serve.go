@@ -88,7 +88,7 @@ func (h *Hub) enter(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 		return nil, nil, relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
 	}
 	c = &client{
-		hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, form: as, line: h.line(s), opened: time.Now(), held: true,
+		hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, form: as, line: h.line(s), opened: time.Now(), held: true, fd: -1,
 	}
 	if s.Cursor || s.After != "" && as&asEvent == 0 { // an event has its id
 		c.form |= withCursor
@@ -194,7 +194,8 @@ func (c *client) attach(conn net.Conn) error {
 	if c.aborted {
 		return errAborted
 	}
-	c.conn, c.raw = conn, rawConn(conn)
+	c.conn = conn
+	c.raw, c.fd = rawConn(conn)
 	return nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// rawConn returns nil: on this system every write goes through the connection.
-func rawConn(net.Conn) syscall.RawConn { return nil }
+// rawConn returns nil and -1: on this system every write goes through the connection.
+func rawConn(net.Conn) (syscall.RawConn, int) { return nil, -1 }
 
-func writeNow(uintptr, []byte) (int, error) { return 0, errors.ErrUnsupported }
+func writeNow(int, []byte) (int, error) { return 0, errors.ErrUnsupported }

@@ -3,14 +3,13 @@
 package hub
 
 import (
-	"errors"
 	"net"
 	"syscall"
 )
 
-// rawConn returns the socket behind conn, or nil where bytes written to it would not be what conn sends: TLS, or a
-// wrapper that we do not know.
-func rawConn(conn net.Conn) syscall.RawConn {
+// rawConn returns the socket behind conn and its number, or nil and -1 where bytes written to it would not be what conn
+// sends: TLS, or a wrapper that we do not know.
+func rawConn(conn net.Conn) (syscall.RawConn, int) {
 	var direct syscall.Conn
 	switch c := conn.(type) {
 	case *net.TCPConn:
@@ -18,27 +17,15 @@ func rawConn(conn net.Conn) syscall.RawConn {
 	case *net.UnixConn:
 		direct = c
 	default:
-		return nil
+		return nil, -1
 	}
 	raw, err := direct.SyscallConn()
 	if err != nil {
-		return nil
+		return nil, -1
 	}
-	return raw
-}
-
-// writeNow writes what the socket takes without blocking. Nothing, without an error, means that it is full.
-func writeNow(fd uintptr, p []byte) (int, error) {
-	for {
-		n, err := syscall.Write(int(fd), p)
-		switch {
-		case err == nil:
-			return n, nil
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.EAGAIN):
-			return 0, nil
-		default:
-			return 0, err
-		}
+	number := -1
+	if err := raw.Control(func(fd uintptr) { number = int(fd) }); err != nil {
+		return nil, -1
 	}
+	return raw, number
 }

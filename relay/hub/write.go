@@ -1,13 +1,16 @@
 package hub
 
 import (
-	"syscall"
+	"net"
 	"time"
 )
 
 // gatherBytes is how much of a queue goes into one write: enough to make the system call's cost small, and one
 // maximal TLS record is 16 KiB.
 const gatherBytes = 64 << 10
+
+// buffer is where what is queued is put together for a write.
+type buffer [gatherBytes]byte
 
 // blockingBytes is how much goes into one write that may block. Such a write does not tell how far it has come, so that all
 // of it has to be taken within the write timeout: a maximal TLS record, the least that costs no more.
@@ -104,17 +107,27 @@ func (c *client) arrange() {
 
 // flush is the owner's one attempt to write what is queued without blocking.
 func (c *client) flush() {
-	if c.raw == nil {
+	if c.fd < 0 {
 		c.mu.Lock()
 		c.handOver(nil)
 		return
 	}
-	a, _ := c.hub.attempts.Get().(*attempt)
-	n, err := a.write(c.raw, a.buffer[:c.fill(a.buffer)])
-	c.hub.attempts.Put(a)
+	b, _ := c.hub.buffers.Get().(*buffer)
+	defer c.hub.buffers.Put(b)
 	c.mu.Lock()
+	c.arrange()
+	n, err := c.offer(b[:c.queue.fill(b[:])])
 	c.queue.advance(n)
 	c.handOver(err)
+}
+
+// offer writes what the socket takes at once, which may be nothing. The caller holds mu, and whoever closes the socket has
+// held it before, so that p cannot go to whoever the system gives the socket's number next.
+func (c *client) offer(p []byte) (int, error) {
+	if c.state == dead || c.aborted {
+		return 0, net.ErrClosed
+	}
+	return writeNow(c.fd, p)
 }
 
 // drain owns the socket until the queue is empty or the connection broken.
@@ -137,7 +150,7 @@ func (c *client) drain() {
 			if more {
 				continue
 			}
-			// A deadline that stays would fail the next direct write.
+			// A deadline that stays would end an idle stream of HTTP/2.
 			_ = c.conn.SetWriteDeadline(time.Time{})
 		}
 		c.mu.Lock()
@@ -155,9 +168,9 @@ func (c *client) drain() {
 func (c *client) writeWhenReady() error {
 	var failed error
 	err := c.raw.Write(func(fd uintptr) bool {
-		a, _ := c.hub.attempts.Get().(*attempt)
-		defer c.hub.attempts.Put(a)
-		n, err := writeNow(fd, a.buffer[:c.fill(a.buffer)])
+		b, _ := c.hub.buffers.Get().(*buffer)
+		defer c.hub.buffers.Put(b)
+		n, err := writeNow(int(fd), b[:c.fill(b[:])])
 		if n == 0 && err == nil {
 			return false
 		}
@@ -175,41 +188,11 @@ func (c *client) writeWhenReady() error {
 
 // writeBlocking writes once to a connection that we cannot write to directly.
 func (c *client) writeBlocking() error {
-	a, _ := c.hub.attempts.Get().(*attempt)
-	defer c.hub.attempts.Put(a)
-	n, err := c.conn.Write(a.buffer[:c.fill(a.buffer[:blockingBytes])])
+	b, _ := c.hub.buffers.Get().(*buffer)
+	defer c.hub.buffers.Put(b)
+	n, err := c.conn.Write(b[:c.fill(b[:blockingBytes])])
 	c.mu.Lock()
 	c.queue.advance(n)
 	c.mu.Unlock()
 	return err
-}
-
-// attempt is a write that does not block, and its memory.
-type attempt struct {
-	buffer []byte
-	p      []byte
-	n      int
-	err    error
-	once   func(fd uintptr) bool // made once: a closure for each write would be garbage
-}
-
-// newAttempt returns an attempt whose buffer has size bytes.
-func newAttempt(size int) *attempt {
-	a := &attempt{buffer: make([]byte, size)}
-	a.once = func(fd uintptr) bool {
-		a.n, a.err = writeNow(fd, a.p)
-		return true
-	}
-	return a
-}
-
-// write writes what the socket takes at once, which may be nothing.
-func (a *attempt) write(raw syscall.RawConn, p []byte) (int, error) {
-	a.p, a.n, a.err = p, 0, nil
-	err := raw.Write(a.once)
-	a.p = nil
-	if err == nil {
-		err = a.err
-	}
-	return a.n, err
 }

@@ -1,0 +1,82 @@
+//go:build unix
+
+package hub
+
+import (
+	"net"
+	"syscall"
+	"testing"
+)
+
+// The number of a socket that was closed is given to the next one that is opened; a client that was cut off never writes to
+// whoever has it then. Not parallel: somebody else could take the number.
+func TestNothingIsWrittenToWhoeverHasTheNumberNext(t *testing.T) {
+	for name, closeIt := range map[string]func(*client){
+		"aborted": (*client).abort,
+		"dead": func(c *client) {
+			c.mu.Lock()
+			c.writing = true
+			c.retire(net.ErrClosed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = listener.Close() }()
+			far, err := net.Dial("tcp", listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = far.Close() }()
+			conn, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &client{hub: New(Options{}), fd: -1}
+			c.place, _ = c.hub.Reserve(nil, "h", "k")
+			if err := c.attach(conn); err != nil || c.fd < 0 {
+				t.Fatalf("%v: the socket has the number %d", err, c.fd)
+			}
+			closeIt(c)
+			stranger := take(t, c.fd)
+
+			b := &burst{}
+			b.push([]byte("not yours"))
+			c.send(b)
+			c.mu.Lock()
+			n, err := c.offer([]byte("nor this"))
+			c.mu.Unlock()
+			if n > 0 || err == nil {
+				t.Errorf("%d bytes were written: %v", n, err)
+			}
+			space := make([]byte, 64)
+			if n, _, err := syscall.Recvfrom(stranger, space, syscall.MSG_DONTWAIT); n > 0 {
+				t.Errorf("the next socket got %q, %v", space[:n], err)
+			}
+		})
+	}
+}
+
+// take opens sockets until one has this number, and returns the one at its other end.
+func take(t *testing.T, number int) int {
+	t.Helper()
+	for range 64 {
+		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = syscall.Close(pair[0])
+			_ = syscall.Close(pair[1])
+		})
+		for i := range pair {
+			if pair[i] == number {
+				return pair[1-i]
+			}
+		}
+	}
+	t.Fatalf("nothing was given the number %d", number)
+	return -1
+}
