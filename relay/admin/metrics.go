@@ -25,6 +25,7 @@ type Metrics struct {
 	endings      *prometheus.CounterVec
 	turnedAway   *prometheus.CounterVec
 	replays      replayMetrics
+	compression  compressionMetrics
 	frames       prometheus.Counter
 	frameBytes   prometheus.Counter
 	enqueued     *prometheus.CounterVec
@@ -117,6 +118,7 @@ func NewMetrics(version string) *Metrics {
 		m.turnedAway.WithLabelValues(limit)
 	}
 	m.replays = newReplayMetrics(m.registry)
+	m.compression = newCompressionMetrics(m.registry)
 	m.jobs = newJobMetrics(m.registry)
 	return m
 }

@@ -15,7 +15,8 @@ func (a *App) hubOptions(b *backbone.Backbone) hub.Options {
 	}
 	return hub.Options{
 		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.History), PingInterval: cfg.PingInterval, PongTimeout: cfg.PongTimeout,
-		Partitions: b.Keys().Partitions(), Partition: b.Keys().Partition, History: b,
+		Compression: hub.Compression{Enabled: cfg.Compression.Enabled, MinSize: int(cfg.Compression.MinSize), CPU: cfg.Compression.CPU},
+		Partitions:  b.Keys().Partitions(), Partition: b.Keys().Partition, History: b,
 		Limits: hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
 		Log:    a.log.With("room", "hub"), Observer: hubObserver{a.metrics},
 	}

@@ -31,8 +31,23 @@ func (l countedLog) Append(ctx context.Context, a backbone.Append) ([]string, er
 // hubObserver counts what the hub reports.
 type hubObserver struct{ *admin.Metrics }
 
-func (o hubObserver) Disconnected(e hub.Ending) { o.Metrics.Disconnected(string(e)) }
-func (o hubObserver) TurnedAway(l hub.Limit)    { o.Metrics.TurnedAway(string(l)) }
+// Connected counts.
+func (o hubObserver) Connected(compressed bool) {
+	o.Metrics.Connected()
+	if compressed {
+		o.Negotiated(1)
+	}
+}
+
+// Disconnected counts.
+func (o hubObserver) Disconnected(e hub.Ending, compressed bool) {
+	o.Metrics.Disconnected(string(e))
+	if compressed {
+		o.Negotiated(-1)
+	}
+}
+
+func (o hubObserver) TurnedAway(l hub.Limit) { o.Metrics.TurnedAway(string(l)) }
 
 func (o hubObserver) Replayed(from hub.Source, n int) { o.Metrics.Replayed(string(from), n) }
 func (o hubObserver) Resynced(why hub.Cause, n int)   { o.Metrics.Resynced(string(why), n) }

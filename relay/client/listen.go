@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -37,7 +38,7 @@ type ListenOptions struct {
 	Topics []string
 	// After is the cursor of the last notification that the caller has seen, to begin behind it; empty to begin now.
 	After string
-	// MaxMessage bounds one message in bytes (1 MiB); a larger one ends the connection.
+	// MaxMessage bounds one message in bytes (1 MiB), whether it came compressed or not; a larger one ends the connection.
 	MaxMessage int64
 	// LeastPause and MostPause bound the exponential pause between two attempts (500 ms, 30 s). A server that names a
 	// longer one (Retry-After, up to five minutes) is obeyed.
@@ -167,7 +168,7 @@ func (l *listener) read(ws *websocket.Conn) error {
 	})
 	for {
 		alive()
-		kind, data, err := ws.ReadMessage()
+		kind, data, err := readMessage(ws, l.options.MaxMessage)
 		if err != nil {
 			return fmt.Errorf("read the stream: %w", err)
 		}
@@ -191,6 +192,23 @@ func (l *listener) read(ws *websocket.Conn) error {
 			return nil
 		}
 	}
+}
+
+// readMessage reads a message of at most so many bytes, compressed or not: the connection's own limit is for what comes over
+// the line.
+func readMessage(ws *websocket.Conn, most int64) (kind int, data []byte, err error) {
+	kind, message, err := ws.NextReader()
+	if err != nil {
+		return kind, nil, err
+	}
+	most = min(most, math.MaxInt64-1)
+	data, err = io.ReadAll(io.LimitReader(message, most+1))
+	if err == nil && int64(len(data)) > most {
+		tooBig := websocket.FormatCloseMessage(websocket.CloseMessageTooBig, "")
+		_ = ws.WriteControl(websocket.CloseMessage, tooBig, time.Now().Add(controlTimeout))
+		err = websocket.ErrReadLimit
+	}
+	return kind, data, err
 }
 
 // connect gets a token and opens the websocket as spec.md shows it.
@@ -242,7 +260,9 @@ func fits(token string) bool {
 
 // dialer dials as the HTTP client does.
 func (c *Client) dialer() *websocket.Dialer {
-	d := &websocket.Dialer{HandshakeTimeout: handshakeTimeout, Proxy: http.ProxyFromEnvironment, Jar: c.http().Jar}
+	d := &websocket.Dialer{
+		HandshakeTimeout: handshakeTimeout, Proxy: http.ProxyFromEnvironment, Jar: c.http().Jar, EnableCompression: true,
+	}
 	from := c.http().Transport
 	if from == nil {
 		from = http.DefaultTransport

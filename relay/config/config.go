@@ -89,12 +89,20 @@ type Retention struct {
 type Websocket struct {
 	Queue          Size          `koanf:"queue" doc:"How much may wait for one client before it is closed as too slow, 64KiB to 1GiB."`
 	Gather         time.Duration `koanf:"gather" doc:"Least time between two writes to the clients, 0 to 50ms: what comes meanwhile waits and leaves together, which costs less CPU where much comes; 0 for no waiting."`
+	Compression    Compression   `koanf:"compression" doc:"Compressed messages (permessage-deflate, RFC 7692) for clients that ask for them."`
 	History        Size          `koanf:"history" doc:"How much of the newest notifications each node keeps in memory for clients that come back, so that they need not be read from Redis, 64KiB to 4GiB."`
 	PingInterval   time.Duration `koanf:"ping_interval" doc:"Time between two pings to a client, 1s to 1h; below what proxies in between allow a connection to be idle."`
 	PongTimeout    time.Duration `koanf:"pong_timeout" doc:"How long a client may stay silent after a ping before it is taken for dead, 1s to 1h; looked at with each ping."`
 	MaxConnections int           `koanf:"max_connections" doc:"How many clients this node serves at once; 0 for as many as the limit of open files allows, less a reserve."`
 	MaxPerHub      int           `koanf:"max_per_hub" doc:"How many clients one hub may have on this node; 0 for no limit."`
 	MaxPerKey      int           `koanf:"max_per_key" doc:"How many clients one key may have on this node; 0 for no limit."`
+}
+
+// Compression says whether messages to websockets are compressed, and what that may cost.
+type Compression struct {
+	Enabled bool          `koanf:"enabled" doc:"Lets clients of the websocket get compressed messages where they ask for it; event streams stay as they are."`
+	MinSize Size          `koanf:"min_size" doc:"How long a message must be to be compressed, 64 to 1MiB."`
+	CPU     time.Duration `koanf:"cpu" doc:"Time of a core that compressing may take in each second, 1ms to 16s; what comes beyond that is sent as it is."`
 }
 
 // Notifications says what may be published.
@@ -191,7 +199,7 @@ func defaults() Config {
 			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
 			Retention: Retention{History: 24 * time.Hour, MaxLen: 1_000_000},
 		},
-		Websocket: Websocket{Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second},
+		Websocket: Websocket{Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second, Compression: Compression{MinSize: 256, CPU: 100 * time.Millisecond}},
 		Auth:      Auth{TokenTTL: time.Minute},
 		Migration: Migration{ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute},
 		Log:       Log{Level: "info", Format: "auto"},

@@ -159,9 +159,12 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &config.Config{
-		Server:    config.Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second},
-		Websocket: config.Websocket{Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second},
-		Admin:     config.Admin{Listen: "127.0.0.1:9090"},
+		Server: config.Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second},
+		Websocket: config.Websocket{
+			Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
+			Compression: config.Compression{MinSize: 256, CPU: 100 * time.Millisecond},
+		},
+		Admin: config.Admin{Listen: "127.0.0.1:9090"},
 		Redis: config.Redis{
 			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
 			Retention: config.Retention{History: 24 * time.Hour, MaxLen: 1e6},

@@ -70,6 +70,7 @@ type fanout struct {
 	current int
 
 	queuedFrames, queuedBytes int
+	compressed, saved         int // of these
 }
 
 type job struct {
@@ -82,8 +83,10 @@ type burst struct {
 	frames [][]byte
 	who    []scope // the different scopes of the frames
 	size   int
-	joined []byte // all frames in one, once somebody needed it
-	buffer []byte // of joined, kept
+	// How many of the frames are compressed, and by how much they are shorter.
+	compressed, saved int
+	joined            []byte // all frames in one, once somebody needed it
+	buffer            []byte // of joined, kept
 }
 
 // scope is what a grant decides upon.
@@ -135,12 +138,15 @@ func (f *fanout) reset(h *Hub) {
 	if f.queuedFrames > 0 {
 		h.opts.Observer.Queued(f.queuedFrames, f.queuedBytes)
 	}
+	if f.compressed > 0 {
+		h.opts.Observer.Compressed(f.compressed, f.saved)
+	}
 	clear(f.touched)
 	clear(f.wanted)
 	f.line, f.batch, f.touched = nil, nil, f.touched[:0]
 	f.all.reset()
 	f.part.reset()
-	f.queuedFrames, f.queuedBytes = 0, 0
+	f.queuedFrames, f.queuedBytes, f.compressed, f.saved = 0, 0, 0, 0
 }
 
 // deliver gives the notifications at indexes to the clients of one room.
@@ -160,7 +166,7 @@ func (f *fanout) deliver(r *room, indexes []int) {
 		same := j.sight != ""
 		for _, i := range indexes {
 			if n := f.batch[i].n; j.filter.match(n.Topic) && (!same || j.clients[0].allows(n.Hub, n.Account)) {
-				f.all.add(f.frame(i, j.form), n)
+				f.add(&f.all, i, j.form)
 			}
 		}
 		for _, c := range j.clients {
@@ -190,6 +196,8 @@ func (f *fanout) send(c *client, b *burst) {
 	if len(b.frames) > 0 && c.send(b) {
 		f.queuedFrames += len(b.frames)
 		f.queuedBytes += b.size
+		f.compressed += b.compressed
+		f.saved += b.saved
 	}
 }
 
@@ -198,19 +206,27 @@ func (f *fanout) cut(c *client, as manner, indexes []int) *burst {
 	f.part.reset()
 	for _, i := range indexes {
 		if n := f.batch[i].n; as.filter.match(n.Topic) && c.allows(n.Hub, n.Account) {
-			f.part.add(f.frame(i, as.form), n)
+			f.add(&f.part, i, as.form)
 		}
 	}
 	return &f.part
 }
 
+func (f *fanout) add(b *burst, i int, as form) {
+	e := &f.batch[i]
+	b.add(f.frame(e, as), e.n)
+	if saved := e.saves(as); saved > 0 {
+		b.compressed++
+		b.saved += saved
+	}
+}
+
 // frame is an entry in one form. Only the entry's own partition moves during a run, so the cursor behind it has the
 // line's other positions.
-func (f *fanout) frame(i int, as form) []byte {
-	e := &f.batch[i]
+func (f *fanout) frame(e *entry, as form) []byte {
 	if e.frames[as] == nil {
 		f.at[e.slot] = e.at
-		e.frames[as] = f.line.frame(e, as, f.at)
+		return f.line.frame(e, as, f.at, true)
 	}
 	return e.frames[as]
 }
@@ -234,7 +250,8 @@ func (b *burst) push(frame []byte) {
 func (b *burst) reset() {
 	clear(b.frames)
 	clear(b.who)
-	b.frames, b.who, b.size, b.joined = b.frames[:0], b.who[:0], 0, nil
+	b.frames, b.who, b.joined = b.frames[:0], b.who[:0], nil
+	b.size, b.compressed, b.saved = 0, 0, 0
 }
 
 // bytes returns all frames as one slice, which is valid until the next reset.

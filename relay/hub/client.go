@@ -247,7 +247,7 @@ func hangUp(conn net.Conn) {
 // bytes, so that it must stay shallow.
 func (c *client) read() {
 	var (
-		in    incoming
+		in    = incoming{deflated: c.form&deflated != 0}
 		space [64]byte
 		err   error
 	)
@@ -326,7 +326,7 @@ func (c *client) finish() {
 		defer close(finished)
 	}
 	if connected {
-		c.hub.opts.Observer.Disconnected(ending)
+		c.hub.opts.Observer.Disconnected(ending, c.form&deflated != 0)
 		c.logEnding(ending)
 	}
 	c.hub.remove(c)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 )
 
 // figures is what an Observer is told of replays and resyncs.
@@ -12,10 +13,25 @@ type figures struct {
 	replays  map[string]int
 	replayed map[Source]int
 	resynced map[Cause]int
+	deflate  map[string]int
 }
 
 func newFigures() *figures {
-	return &figures{replays: make(map[string]int), replayed: make(map[Source]int), resynced: make(map[Cause]int)}
+	return &figures{replays: make(map[string]int), replayed: make(map[Source]int), resynced: make(map[Cause]int), deflate: make(map[string]int)}
+}
+
+func (c *counter) Connected(compressed bool) {
+	if compressed {
+		count(c.figures, c.figures.deflate, "clients", 1)
+	}
+	c.connected <- struct{}{}
+}
+
+func (c *counter) Disconnected(e Ending, compressed bool) {
+	if compressed {
+		count(c.figures, c.figures.deflate, "clients", -1)
+	}
+	c.ended <- e
 }
 
 func (c *counter) ReplayStarted() { count(c.figures, c.figures.replays, "started", 1) }
@@ -24,6 +40,20 @@ func (c *counter) ReplayEnded(caughtUp bool) {
 }
 func (c *counter) Replayed(from Source, n int) { count(c.figures, c.figures.replayed, from, n) }
 func (c *counter) Resynced(why Cause, n int)   { count(c.figures, c.figures.resynced, why, n) }
+
+func (c *counter) Compressed(frames, saved int) {
+	count(c.figures, c.figures.deflate, "frames", frames)
+	count(c.figures, c.figures.deflate, "saved", saved)
+}
+func (c *counter) Compressing(time.Duration) { count(c.figures, c.figures.deflate, "made", 1) }
+func (c *counter) NotCompressed()            { count(c.figures, c.figures.deflate, "not made", 1) }
+
+// deflated is one of the figures of compression.
+func (c *counter) deflated(what string) int {
+	c.figures.mu.Lock()
+	defer c.figures.mu.Unlock()
+	return c.figures.deflate[what]
+}
 
 func count[K comparable](f *figures, in map[K]int, what K, n int) {
 	f.mu.Lock()

@@ -38,16 +38,22 @@ type form uint8
 const (
 	withCursor form = 1 << iota // each message has a member "cursor"
 	asEvent                     // an event of an event stream, whose id is the cursor
+	deflated                    // the client understands compressed messages; never with asEvent
 
-	forms = 1 << iota // how many there are
+	forms = asEvent | deflated // how many there are
 )
 
-// newFrame returns a notification in one form, with the cursor that is its position.
+// newFrame returns a notification in one form, not compressed, with the cursor that is its position.
 func newFrame(data []byte, as form, cursor []byte) []byte {
 	frame := textFrame
 	if as&asEvent != 0 {
 		frame = func(parts ...[]byte) []byte { return eventFrame(cursor, parts...) }
 	}
+	return compose(frame, data, as, cursor)
+}
+
+// compose has a frame made of a notification in one form.
+func compose(frame func(parts ...[]byte) []byte, data []byte, as form, cursor []byte) []byte {
 	if end := len(data) - 1; as&withCursor != 0 && end > 0 && data[end] == '}' {
 		return frame(data[:end], beforeCursor, cursor, behindCursor)
 	}
@@ -59,29 +65,44 @@ var beforeCursor, behindCursor = []byte(`,"cursor":"`), []byte(`"}`)
 
 // textFrame returns a payload, given in parts, as one unmasked, final text frame.
 func textFrame(parts ...[]byte) []byte {
-	var header [10]byte
-	header[0] = finText
-	n, size := 2, 0
+	size := 0
 	for _, part := range parts {
 		size += len(part)
 	}
-	switch {
-	case size <= maxControlPayload:
-		header[1] = byte(size)
-	case size <= 0xffff:
-		header[1] = 126
-		binary.BigEndian.PutUint16(header[2:], uint16(size))
-		n = 4
-	default:
-		header[1] = 127
-		binary.BigEndian.PutUint64(header[2:], uint64(size))
-		n = 10
-	}
-	frame := append(make([]byte, 0, n+size), header[:n]...)
+	frame := newHeader(finText, size)
 	for _, part := range parts {
 		frame = append(frame, part...)
 	}
 	return frame
+}
+
+// newHeader returns the header of an unmasked frame, with room for a payload of that size.
+func newHeader(first byte, size int) []byte {
+	header := make([]byte, headerSize(size), headerSize(size)+size)
+	header[0] = first
+	switch len(header) {
+	case 2:
+		header[1] = byte(size)
+	case 4:
+		header[1] = 126
+		binary.BigEndian.PutUint16(header[2:], uint16(size))
+	default:
+		header[1] = 127
+		binary.BigEndian.PutUint64(header[2:], uint64(size))
+	}
+	return header
+}
+
+// headerSize is that of an unmasked frame.
+func headerSize(size int) int {
+	switch {
+	case size <= maxControlPayload:
+		return 2
+	case size <= 0xffff:
+		return 4
+	default:
+		return 10
+	}
 }
 
 // closeFrame returns a close frame; a reason too long for a control frame is cut between characters.

@@ -45,6 +45,8 @@ type Options struct {
 	HistoryBytes int
 	// History is the log, for what is not kept any more; nil has nothing.
 	History History
+	// Compression is for websockets; the zero value compresses nothing.
+	Compression Compression
 	// Log receives what happens to clients; nil discards.
 	Log *slog.Logger
 	// Observer counts; nil counts nothing.
@@ -54,14 +56,20 @@ type Options struct {
 // Observer counts what the hub does, for metrics. Its methods are called concurrently, often, and from the path of a
 // broadcast: they must not block.
 type Observer interface {
-	// Connected is called once for each client that was upgraded.
-	Connected()
+	// Connected is called once for each client that was upgraded, and says whether it understands compressed messages.
+	Connected(compressed bool)
 	// Disconnected is called once for each Connected.
-	Disconnected(Ending)
+	Disconnected(why Ending, compressed bool)
 	// TurnedAway is called for each client that found a limit reached, before it was connected.
 	TurnedAway(Limit)
 	// Queued counts frames given to clients, whether written at once or queued.
 	Queued(frames, bytes int)
+	// Compressed counts those of them that were compressed, and by how many bytes they are shorter.
+	Compressed(frames, saved int)
+	// Compressing is called for each notification that was compressed, once for all who get it, and says how long it took.
+	Compressing(took time.Duration)
+	// NotCompressed is called for each that was not since the time for it was used up.
+	NotCompressed()
 	// ReplayStarted is called for each client that comes back with a cursor, and ReplayEnded once for each: it has caught
 	// up, or is gone before.
 	ReplayStarted()
@@ -113,14 +121,17 @@ type History interface {
 
 type noObserver struct{}
 
-func (noObserver) Connected()           {}
-func (noObserver) Disconnected(Ending)  {}
-func (noObserver) TurnedAway(Limit)     {}
-func (noObserver) Queued(int, int)      {}
-func (noObserver) ReplayStarted()       {}
-func (noObserver) ReplayEnded(bool)     {}
-func (noObserver) Replayed(Source, int) {}
-func (noObserver) Resynced(Cause, int)  {}
+func (noObserver) Connected(bool)            {}
+func (noObserver) Disconnected(Ending, bool) {}
+func (noObserver) TurnedAway(Limit)          {}
+func (noObserver) Queued(int, int)           {}
+func (noObserver) Compressed(int, int)       {}
+func (noObserver) Compressing(time.Duration) {}
+func (noObserver) NotCompressed()            {}
+func (noObserver) ReplayStarted()            {}
+func (noObserver) ReplayEnded(bool)          {}
+func (noObserver) Replayed(Source, int)      {}
+func (noObserver) Resynced(Cause, int)       {}
 
 // Hub holds the clients of one node. All its methods may be called concurrently.
 type Hub struct {
@@ -132,9 +143,10 @@ type Hub struct {
 	fanouts  sync.Pool // *fanout
 	buffers  sync.Pool // *buffer
 	// lines are the orders of the partitions, and merged is that of all together.
-	lines   []*line
-	merged  *line
-	history *history
+	lines    []*line
+	merged   *line
+	history  *history
+	deflater *deflater // nil where nothing is compressed
 	// turns bound how many replays work at once, and how much, so that they never crowd the broadcasts out.
 	turns chan *turn
 	// ctx ends when the hub is closed.
@@ -167,6 +179,10 @@ func New(o Options) *Hub {
 		o.Partition = func(string) int { return 0 }
 	}
 	o.HistoryBytes = cmp.Or(max(o.HistoryBytes, 0), 16<<20)
+	kept := o.HistoryBytes
+	if o.Compression.Enabled {
+		kept -= kept / 3 // what is kept is there once more
+	}
 	h := &Hub{
 		opts:     o,
 		upgrader: newUpgrader(),
@@ -176,16 +192,17 @@ func New(o Options) *Hub {
 		fanouts:  sync.Pool{New: func() any { return newFanout() }},
 		buffers:  sync.Pool{New: func() any { return new(buffer) }},
 		clients:  make(map[*client]struct{}),
-		history:  newHistory(o.History, o.HistoryBytes/2),
+		history:  newHistory(o.History, kept/2),
+		deflater: newDeflater(o.Compression, o.Observer),
 		turns:    newTurns(max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	for p := range o.Partitions {
-		h.lines = append(h.lines, newLine(o.Partitions, p, 1, o.HistoryBytes))
+		h.lines = append(h.lines, newLine(o.Partitions, p, 1, kept, h.deflater))
 	}
 	h.merged = h.lines[0]
 	if o.Partitions > 1 {
-		h.merged = newLine(o.Partitions, 0, o.Partitions, o.HistoryBytes)
+		h.merged = newLine(o.Partitions, 0, o.Partitions, kept, h.deflater)
 	}
 	return h
 }

@@ -43,10 +43,8 @@ func newCounter() *counter {
 	return &counter{connected: make(chan struct{}, 1000), ended: make(chan Ending, 1000), away: make(chan Limit, 1000), figures: newFigures()}
 }
 
-func (c *counter) Connected()            { c.connected <- struct{}{} }
-func (c *counter) Disconnected(e Ending) { c.ended <- e }
-func (c *counter) Queued(int, int)       {}
-func (c *counter) TurnedAway(l Limit)    { c.away <- l }
+func (c *counter) Queued(int, int)    {}
+func (c *counter) TurnedAway(l Limit) { c.away <- l }
 
 func (c *counter) wantEnding(t *testing.T, want Ending) {
 	t.Helper()
@@ -132,7 +130,7 @@ func (n *node) url(query string) string {
 }
 
 func (n *node) dialer() *websocket.Dialer {
-	d := &websocket.Dialer{}
+	d := &websocket.Dialer{EnableCompression: n.deflater != nil}
 	if n.server.TLS != nil {
 		transport, _ := n.server.Client().Transport.(*http.Transport)
 		d.TLSClientConfig = transport.TLSClientConfig.Clone()

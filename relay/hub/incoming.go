@@ -14,10 +14,12 @@ type incoming struct {
 	header  [14]byte
 	have    int8  // bytes of the header
 	begun   bool  // a message has begun and its last frame has not come
-	message int   // bytes of that message so far
-	skip    int64 // bytes of the payload that are still to come
-	control []byte
-	ending  Ending // empty until a close frame has come or is due: nothing counts behind it
+	message int32 // bytes of that message so far, as they came
+	// deflated lets messages be compressed. They are passed over as all others, not inflated.
+	deflated bool
+	skip     int64 // bytes of the payload that are still to come
+	control  []byte
+	ending   Ending // empty until a close frame has come or is due: nothing counts behind it
 }
 
 // reply is what a frame of the client asks for. The zero value asks for nothing.
@@ -70,16 +72,20 @@ func (in *incoming) isControl() bool { return in.opcode() >= opcodeClose }
 
 // check looks at the first two bytes of a frame.
 func (in *incoming) check() (problem string) {
-	const reserved, masked = 0x70, 0x80
+	const masked = 0x80
 	first, second := in.header[0], in.header[1]
-	final := first&fin != 0
+	final, reserved := first&fin != 0, first&0x70
+	opcode := in.opcode()
+	if in.deflated && (opcode == opcodeText || opcode == opcodeBinary) {
+		reserved &^= rsv1 // the first frame says it for all of its message
+	}
 	switch {
-	case first&reserved != 0:
+	case reserved != 0:
 		return "a reserved bit is set"
 	case second&masked == 0:
 		return "a client must mask its frames"
 	}
-	switch in.opcode() {
+	switch opcode {
 	case opcodeClose, opcodePing, opcodePong:
 		if !final || second&^masked > maxControlPayload {
 			return "a control frame must be short and in one piece"
@@ -128,7 +134,7 @@ func (in *incoming) begin() bool {
 		if length > uint64(readLimit-in.message) {
 			return false
 		}
-		in.message += int(length)
+		in.message += int32(length)
 	}
 	in.skip = int64(length)
 	return true

@@ -16,6 +16,7 @@ type line struct {
 	partitions int // of the log
 	first      int // the partition of the first position
 	most       int // bytes that may be kept
+	deflater   *deflater
 
 	mu sync.Mutex
 	// at is the position of the last broadcast in each partition, and floor the one behind which everything is kept.
@@ -38,16 +39,47 @@ type entry struct {
 	// prev is the position before it and at the one behind it.
 	prev, at cursor.Position
 	frames   [forms][]byte // made when somebody wants one
+	// saved is by how much the compressed frames are shorter, without and with a cursor.
+	saved [withCursor + 1]int32
 }
 
 // entryOverhead is about what an entry takes beside its notification, which is there twice: as it came and as a frame.
 const entryOverhead = 384
 
+// makeFrame makes a frame that all clients of a form share. The cursor is needed where they get one.
+func (e *entry) makeFrame(as form, cursor []byte, d *deflater, live bool) {
+	if as&deflated == 0 {
+		e.frames[as] = newFrame(e.n.Data, as, cursor)
+		return
+	}
+	plain, saved := as&^deflated, 0
+	e.frames[as] = compose(func(parts ...[]byte) (frame []byte) {
+		frame, saved = d.frame(live, parts)
+		return frame
+	}, e.n.Data, as, cursor)
+	e.saved[plain] = int32(saved)
+	if e.frames[as] != nil {
+		return
+	}
+	if e.frames[plain] == nil {
+		e.frames[plain] = newFrame(e.n.Data, plain, cursor)
+	}
+	e.frames[as] = e.frames[plain]
+}
+
+// saves is by how much a frame is shorter for being compressed.
+func (e *entry) saves(as form) int {
+	if as&deflated == 0 {
+		return 0
+	}
+	return int(e.saved[as&^deflated])
+}
+
 func (e *entry) size() int { return 2*len(e.n.Data) + entryOverhead }
 
-func newLine(partitions, first, count, most int) *line {
+func newLine(partitions, first, count, most int, d *deflater) *line {
 	return &line{
-		partitions: partitions, first: first, most: most,
+		partitions: partitions, first: first, most: most, deflater: d,
 		at: make([]cursor.Position, count), floor: make([]cursor.Position, count),
 	}
 }
@@ -118,13 +150,16 @@ func (l *line) cursor(at []cursor.Position) []byte {
 	return l.text
 }
 
-// frame makes an entry's frame in one form, for those who have seen the log up to these positions. The caller holds mu.
-func (l *line) frame(e *entry, as form, at []cursor.Position) []byte {
-	var text []byte
-	if as != 0 {
-		text = l.cursor(at)
+// frame is an entry's frame in one form for all clients who have seen the log up to these positions. The caller holds mu.
+func (l *line) frame(e *entry, as form, at []cursor.Position, live bool) []byte {
+	if e.frames[as] == nil {
+		var text []byte
+		if as&(withCursor|asEvent) != 0 {
+			text = l.cursor(at)
+		}
+		e.makeFrame(as, text, l.deflater, live)
 	}
-	return newFrame(e.n.Data, as, text)
+	return e.frames[as]
 }
 
 // end is the number of the next entry. The caller holds mu.

@@ -14,6 +14,9 @@ const (
 	// chunkEntries bounds what a replay looks at in one go, wanted or not.
 	chunkEntries = 4096
 
+	// chunkMakes bounds how many messages a replay compresses in one go: broadcasts wait for its line meanwhile.
+	chunkMakes = 64
+
 	replayRetryMin = 100 * time.Millisecond
 	replayRetryMax = 2 * time.Second
 )
@@ -36,8 +39,11 @@ type replay struct {
 
 	frames [][]byte // the chunk
 	size   int
-	from   Source
-	pause  time.Duration
+	// How many of its frames are compressed, by how much they are shorter, and how many had to be made for it.
+	compressed, saved, made int
+
+	from  Source
+	pause time.Duration
 }
 
 // newReplay reads the subscription's cursor.
@@ -104,7 +110,7 @@ func (r *replay) ready() bool {
 // step does one chunk and reports whether the client has joined.
 func (r *replay) step() (joined bool) {
 	l := r.line
-	r.frames, r.size, r.from = nil, 0, FromLog
+	r.begin(FromLog)
 	t := r.hub.takeTurn()
 	l.mu.Lock()
 	if !r.found || r.mark.next < l.base || r.proved != l.breaks {
@@ -163,13 +169,41 @@ func (r *replay) feed() {
 	if len(r.frames) > 0 && r.client.feed(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
 		r.hub.opts.Observer.Replayed(r.from, len(r.frames))
+		if r.compressed > 0 {
+			r.hub.opts.Observer.Compressed(r.compressed, r.saved)
+		}
 	}
 	r.frames = nil
 }
 
+// begin begins a chunk.
+func (r *replay) begin(from Source) {
+	r.frames, r.from = nil, from
+	r.size, r.compressed, r.saved, r.made = 0, 0, 0, 0
+}
+
+// full says whether the chunk is large enough.
+func (r *replay) full() bool { return r.size >= chunkBytes || r.made >= chunkMakes }
+
 func (r *replay) add(frame []byte) {
 	r.frames = append(r.frames, frame)
 	r.size += len(frame)
+}
+
+// share adds a frame of an entry that others get, too, and has it made where there is none yet.
+func (r *replay) share(e *entry, produce func(as form)) {
+	as := r.client.form
+	if e.frames[as] == nil {
+		produce(as)
+		if as&deflated != 0 {
+			r.made++
+		}
+	}
+	r.add(e.frames[as])
+	if saved := e.saves(as); saved > 0 {
+		r.compressed++
+		r.saved += saved
+	}
 }
 
 // fromLine takes a chunk from what the line has kept and reports whether nothing is left. The caller holds the line's
@@ -179,7 +213,7 @@ func (r *replay) fromLine() (end bool) {
 	l, end := r.line, false
 	r.from = FromMemory
 	for range chunkEntries {
-		if end = r.mark.next == l.end(); end || r.size >= chunkBytes {
+		if end = r.mark.next == l.end(); end || r.full() {
 			break
 		}
 		e := l.entry(r.mark.next)
@@ -194,22 +228,19 @@ func (r *replay) fromLine() (end bool) {
 		}
 		*at = e.at
 		if r.wants(e.n) {
-			r.add(r.frame(e))
+			r.addOfLine(e)
 		}
 	}
 	return end
 }
 
-// frame is an entry of the line as the client gets it.
-func (r *replay) frame(e *entry) []byte {
-	as := r.client.form
+// addOfLine adds an entry of the line as the client gets it. What nobody else gets is not compressed.
+func (r *replay) addOfLine(e *entry) {
 	if r.mark.ahead > 0 {
-		return r.line.frame(e, as, r.at)
+		r.add(newFrame(e.n.Data, r.client.form, r.line.cursor(r.at)))
+		return
 	}
-	if e.frames[as] == nil {
-		e.frames[as] = r.line.frame(e, as, r.at)
-	}
-	return e.frames[as]
+	r.share(e, func(as form) { r.line.frame(e, as, r.at, false) })
 }
 
 // prove asks the log about the positions that the line has not met, tells the client where something was lost, and
@@ -255,30 +286,27 @@ func (r *replay) fromLog(slot int, floor cursor.Position) {
 	}
 	for i := range list {
 		e := &list[i]
-		if r.size >= chunkBytes || e.at.Compare(floor) > 0 {
+		if r.full() || e.at.Compare(floor) > 0 {
 			break
 		}
 		r.at[slot] = e.at
 		if r.wants(e.n) {
-			r.add(r.frameOf(s, e))
+			r.addOfLog(s, e)
 		}
 	}
 	r.feed()
 }
 
-// frameOf is an entry of the log as the client gets it. With one position all clients have the same cursor there.
-func (r *replay) frameOf(s *stretch, e *entry) []byte {
-	as := r.client.form
+// addOfLog adds an entry of the log as the client gets it. With one position all clients have the same cursor there.
+func (r *replay) addOfLog(s *stretch, e *entry) {
 	text := func() []byte { return cursor.Append(nil, r.hub.opts.Partitions, r.line.first, r.at) }
 	if len(r.at) > 1 {
-		return newFrame(e.n.Data, as, text())
+		r.add(newFrame(e.n.Data, r.client.form, text()))
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.frames[as] == nil {
-		e.frames[as] = newFrame(e.n.Data, as, text())
-	}
-	return e.frames[as]
+	r.share(e, func(as form) { e.makeFrame(as, text(), r.hub.deflater, false) })
 }
 
 // wants says whether the client is to get a notification, as index and broadcasts decide it.
@@ -298,13 +326,13 @@ func (r *replay) wants(n *relay.Notification) bool {
 // resync tells the client that something was lost, and from where it goes on.
 func (r *replay) resync() {
 	text := cursor.Append(nil, r.hub.opts.Partitions, r.line.first, r.at)
-	r.frames, r.size = nil, 0
+	r.begin(r.from)
 	r.add(newFrame(relay.Resync(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.form, text))
 	if r.client.feed(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
 		r.hub.opts.Observer.Resynced(LostBehindCursor, 1)
 	}
-	r.frames, r.size = nil, 0
+	r.begin(r.from)
 }
 
 // rest waits after the log could not be read.

@@ -63,12 +63,19 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	if !canHijack(w) {
 		return relay.NewError(relay.CodeUnknown, "this connection cannot be upgraded")
 	}
-	c, _, problem := h.enter(w, r, &s, 0)
+	var as form
+	var extension http.Header
+	if h.deflater != nil {
+		if answer := acceptDeflate(r.Header); answer != "" {
+			as, extension = deflated, http.Header{extensionHeader: {answer}}
+		}
+	}
+	c, _, problem := h.enter(w, r, &s, as)
 	if problem != nil {
 		return problem
 	}
 	door := &door{ResponseWriter: w, client: c}
-	if _, err := h.upgrader.Upgrade(door, plainHandshake(r), nil); err != nil {
+	if _, err := h.upgrader.Upgrade(door, plainHandshake(r), extension); err != nil {
 		c.endRead()
 		if !door.hijacked {
 			return relay.NewError(relay.CodeUnknown, "the connection cannot be upgraded")
@@ -212,7 +219,7 @@ func (w *wire) Write(p []byte) (int, error) {
 
 // open writes the answer to the handshake, and behind it what was queued meanwhile.
 func (c *client) open(answer []byte) {
-	c.hub.opts.Observer.Connected()
+	c.hub.opts.Observer.Connected(c.form&deflated != 0)
 	c.mu.Lock()
 	c.arrange()
 	c.queue.pin(answer)

@@ -1,0 +1,151 @@
+package hub
+
+import (
+	"bytes"
+	"compress/flate"
+	"sync"
+	"time"
+)
+
+// Compression says whether websockets' messages may be compressed (permessage-deflate, RFC 7692), and what that may cost.
+// Clients that do not ask for it, and event streams, get the same as without. A notification is compressed once for all
+// clients that get it in one form, and only where there is one; clients of different accounts never share a frame unless
+// both may see all of it, and no frame knows anything of another.
+type Compression struct {
+	// Enabled lets clients negotiate it.
+	Enabled bool
+	// MinSize is how long a message must be to be compressed, in bytes (256).
+	MinSize int
+	// CPU is how much time of a processor may go into it in each second (100 ms); what comes beyond that goes as it is.
+	// The memory follows: 1.2 MiB for each processor begun, and as much again.
+	CPU time.Duration
+}
+
+const (
+	defaultMinSize = 256
+	defaultCPU     = 100 * time.Millisecond
+
+	// deflateLevel is the quickest: the others take twice the time for two percent of our messages' length.
+	deflateLevel = flate.BestSpeed
+	rsv1         = 0x40 // of a message that is compressed
+	// deflateTail ends what was flushed; a message goes without it (RFC 7692, 7.2.1).
+	deflateTail = "\x00\x00\xff\xff"
+)
+
+// deflater compresses messages within its limits. Its methods may be called concurrently and never wait.
+type deflater struct {
+	least       int
+	cpu         time.Duration
+	now         func() time.Time
+	observer    Observer
+	compressors chan *compressor
+
+	mu   sync.Mutex
+	left time.Duration // of the time that it may take
+	at   time.Time     // when that was so
+}
+
+// newDeflater returns nil where nothing is to be compressed.
+func newDeflater(o Compression, observer Observer) *deflater {
+	if !o.Enabled {
+		return nil
+	}
+	if o.MinSize <= 0 {
+		o.MinSize = defaultMinSize
+	}
+	if o.CPU <= 0 {
+		o.CPU = defaultCPU
+	}
+	most := 1 + int((o.CPU+time.Second-1)/time.Second)
+	d := &deflater{
+		least: o.MinSize, cpu: o.CPU, left: o.CPU, now: time.Now, observer: observer, compressors: make(chan *compressor, most),
+	}
+	for range most {
+		d.compressors <- &compressor{}
+	}
+	return d
+}
+
+// frame returns a message, given in parts, as a compressed frame, and how much shorter that is than a text frame. It
+// returns nil where the message is to go as it is: it is short, or does not get shorter, or the time is used up. Of that
+// half is kept for what is live.
+func (d *deflater) frame(live bool, parts [][]byte) (frame []byte, saved int) {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	if size < d.least {
+		return nil, 0
+	}
+	var c *compressor
+	select {
+	case c = <-d.compressors:
+		defer func() { d.compressors <- c }()
+	default:
+		d.observer.NotCompressed()
+		return nil, 0
+	}
+	began := d.now()
+	if !d.mayBegin(began, live) {
+		d.observer.NotCompressed()
+		return nil, 0
+	}
+	payload := c.compress(parts)
+	d.spend(began)
+	plain := headerSize(size) + size
+	if saved = plain - headerSize(len(payload)) - len(payload); saved <= 0 {
+		return nil, 0
+	}
+	return append(newHeader(finText|rsv1, len(payload)), payload...), saved
+}
+
+// mayBegin says whether there is time left.
+func (d *deflater) mayBegin(now time.Time, live bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.at.IsZero() {
+		gained := time.Duration(float64(d.cpu) * now.Sub(d.at).Seconds())
+		d.left = min(d.left+gained, d.cpu)
+	}
+	d.at = now
+	if live {
+		return d.left > 0
+	}
+	return d.left > d.cpu/2
+}
+
+// spend counts the time since began: a processor's, or more where that was taken away meanwhile.
+func (d *deflater) spend(began time.Time) {
+	took := d.now().Sub(began)
+	d.mu.Lock()
+	d.left -= took
+	d.mu.Unlock()
+	d.observer.Compressing(took)
+}
+
+// compressor compresses one message after the other. The zero value holds no memory before it is used.
+type compressor struct {
+	writer *flate.Writer
+	out    bytes.Buffer
+}
+
+// maxKeptOut bounds the space that a compressor keeps for the next message.
+const maxKeptOut = 64 << 10
+
+// compress returns what the message is as a payload, valid until the next call.
+func (c *compressor) compress(parts [][]byte) []byte {
+	if c.out.Cap() > maxKeptOut {
+		c.out = bytes.Buffer{}
+	}
+	c.out.Reset()
+	if c.writer == nil {
+		c.writer, _ = flate.NewWriter(&c.out, deflateLevel) // the level is valid
+	} else {
+		c.writer.Reset(&c.out)
+	}
+	for _, part := range parts {
+		_, _ = c.writer.Write(part) // a buffer takes everything
+	}
+	_ = c.writer.Flush()
+	return bytes.TrimSuffix(c.out.Bytes(), []byte(deflateTail))
+}

@@ -1,0 +1,175 @@
+package hub
+
+import (
+	"net/http"
+	"strings"
+)
+
+// The extension permessage-deflate (RFC 7692). Each message is compressed by itself, in both directions, so that neither
+// side keeps anything of the messages before it.
+const (
+	deflateName   = "permessage-deflate"
+	deflateAnswer = deflateName + "; server_no_context_takeover; client_no_context_takeover"
+	// deflateWindow is the window of our compressor, in bits. It knows no smaller one.
+	deflateWindow = "15"
+)
+
+// extensionHeader is written so on purpose: gorilla refuses the key in the form that net/http gives it, since it would
+// answer itself where it is told to, but could not repeat a client's server_max_window_bits.
+const extensionHeader = "Sec-WebSocket-Extensions"
+
+// offer is one extension that a client would like, with its parameters.
+type offer struct {
+	name   string
+	params []parameter
+}
+
+type parameter struct {
+	name, value string
+	valued      bool // value was given
+}
+
+// acceptDeflate returns the answer to the first offer of permessage-deflate that can be kept, or nothing. Where the header is
+// broken there is no extension: the stream itself needs none.
+func acceptDeflate(header http.Header) string {
+	offers, ok := parseOffers(strings.Join(header.Values(extensionHeader), ","))
+	if !ok {
+		return ""
+	}
+	for _, o := range offers {
+		if answer := o.deflate(); answer != "" {
+			return answer
+		}
+	}
+	return ""
+}
+
+// deflate returns the answer to an offer, or nothing where it has to be declined (RFC 7692, 7): it is of another
+// extension, names a parameter that does not exist, twice or with a value that it cannot have, or wants a window
+// that we do not have.
+func (o *offer) deflate() string {
+	if o.name != deflateName {
+		return ""
+	}
+	answer, seen := deflateAnswer, make(map[string]bool, len(o.params))
+	for _, p := range o.params {
+		if seen[p.name] {
+			return ""
+		}
+		seen[p.name] = true
+		switch p.name {
+		case "server_no_context_takeover", "client_no_context_takeover":
+			if p.valued {
+				return ""
+			}
+		case "client_max_window_bits": // we inflate nothing, so that any window will do
+			if p.valued && !isWindow(p.value) {
+				return ""
+			}
+		case "server_max_window_bits":
+			if !p.valued || p.value != deflateWindow {
+				return ""
+			}
+			answer += "; server_max_window_bits=" + deflateWindow
+		default:
+			return ""
+		}
+	}
+	return answer
+}
+
+// isWindow says whether text is a number from 8 to 15 without leading zeros.
+func isWindow(text string) bool {
+	switch text {
+	case "8", "9", "10", "11", "12", "13", "14", deflateWindow:
+		return true
+	}
+	return false
+}
+
+// parseOffers reads a header by the grammar of RFC 6455, 9.1; a list may have empty elements (RFC 9110, 5.6.1).
+func parseOffers(text string) (offers []offer, ok bool) {
+	s := scanner{text}
+	for s.rest != "" {
+		if s.skip(',') {
+			continue
+		}
+		var o offer
+		if o.name = s.token(); o.name == "" {
+			return nil, false
+		}
+		for s.skip(';') {
+			p := parameter{name: s.token()}
+			if p.name == "" {
+				return nil, false
+			}
+			if p.valued = s.skip('='); p.valued {
+				if p.value = s.value(); p.value == "" {
+					return nil, false
+				}
+			}
+			o.params = append(o.params, p)
+		}
+		if offers = append(offers, o); s.rest != "" && !s.skip(',') {
+			return nil, false
+		}
+	}
+	return offers, true
+}
+
+// scanner takes a header apart; white space around what it finds is passed over.
+type scanner struct{ rest string }
+
+func (s *scanner) trim() { s.rest = strings.TrimLeft(s.rest, " \t") }
+
+func (s *scanner) skip(c byte) bool {
+	s.trim()
+	found := s.rest != "" && s.rest[0] == c
+	if found {
+		s.rest = s.rest[1:]
+		s.trim()
+	}
+	return found
+}
+
+// token returns "" where there is none.
+func (s *scanner) token() string {
+	s.trim()
+	n := 0
+	for n < len(s.rest) && isTokenByte(s.rest[n]) {
+		n++
+	}
+	found := s.rest[:n]
+	s.rest = s.rest[n:]
+	s.trim()
+	return found
+}
+
+// value is a token, which may be quoted.
+func (s *scanner) value() string {
+	if !s.skip('"') {
+		return s.token()
+	}
+	var found []byte
+	for i := 0; i < len(s.rest); i++ {
+		c := s.rest[i]
+		if c == '"' {
+			s.rest = s.rest[i+1:]
+			s.trim()
+			return string(found)
+		}
+		if c == '\\' && i+1 < len(s.rest) {
+			i++
+			c = s.rest[i]
+		}
+		if !isTokenByte(c) {
+			return ""
+		}
+		found = append(found, c)
+	}
+	return ""
+}
+
+func isTokenByte(c byte) bool {
+	return c > ' ' && c < 0x7f && !strings.ContainsRune(`()<>@,;:\"/[]?={}`, rune(c))
+}
