@@ -10,15 +10,18 @@ import (
 const TopicDigest = OperationalPrefix + "digest"
 
 // Payload is a delivery as JSON: of one notification its data as it is, of a digest an object with the topic
-// [TopicDigest] and the members of [Delivery.DigestData]. It is the same in every attempt, and belongs to the delivery:
-// nobody may change it. It fails for a delivery that is neither, and for a digest of what is not JSON.
+// [TopicDigest] and the members of [Delivery.DigestData], of a batch an array of the data of each, as it is. It is the same
+// in every attempt, and belongs to the delivery: nobody may change it. It fails for a delivery that is none of these, and
+// for a digest or a batch of what is not JSON.
 func (d Delivery) Payload() ([]byte, error) {
 	switch {
+	case d.Batch:
+		return d.array()
 	case d.Digest != nil:
 		data, _, err := d.digestData(`{"topic":"` + TopicDigest + `",`)
 		return data, err
 	case len(d.Notifications) != 1:
-		return nil, fmt.Errorf("one notification at a time or a digest can be sent, and delivery %s holds %d and is no digest",
+		return nil, fmt.Errorf("one notification at a time, a digest or a batch can be sent, and delivery %s holds %d and is no digest and no batch",
 			d.ID, len(d.Notifications))
 	}
 	return d.Notifications[0].Data, nil

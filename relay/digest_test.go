@@ -18,6 +18,10 @@ func TestPayload(t *testing.T) {
 		"several":    {d: Delivery{ID: "a", Notifications: []Notification{one, one}}, problem: "holds 2 and is no"},
 		"an empty":   {d: Delivery{ID: "a", Digest: &Digest{Count: 3}}, problem: "digest a holds no notification"},
 		"broken":     {d: Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{{ID: "b", Data: []byte("{")}}}, problem: "b, whose data is not JSON"},
+		"a batch":    {d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one, one}}, want: `[` + string(one.Data) + `,` + string(one.Data) + `]`},
+		"of one":     {d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one}}, want: `[` + string(one.Data) + `]`},
+		"of none":    {d: Delivery{ID: "a", Batch: true}, problem: "delivery a is no batch, or holds no notification"},
+		"spoiled":    {d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one, {ID: "b", Data: []byte(`{"a":1`)}}}, problem: "b, whose data is no JSON object"},
 		"one of one": {d: Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{one}}, want: `{"topic":"hubrelay.digest","digest":{"count":1,"more":0,"first":"2024-03-12T21:01:20Z","last":"2024-03-12T21:01:20Z","by":{},"topics":{"container.created":1}},"notifications":[` + string(one.Data) + `]}`},
 	} {
 		got, err := c.d.Payload()

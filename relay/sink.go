@@ -32,6 +32,9 @@ type Delivery struct {
 	Notifications []Notification
 	// Digest is nil for the delivery of one notification as it came.
 	Digest *Digest
+	// Batch says that the sink takes notifications by the batch, of which this is one: all of them are here, in the order of
+	// the log, and there may be one alone. A delivery is never a digest, too.
+	Batch bool
 }
 
 // Digest says what a delivery was gathered from. Of many notifications the delivery holds only the first; all are counted
@@ -77,6 +80,8 @@ type SinkKind struct {
 	Rate Rate
 	// Gathers says that deliveries which must wait for the rate are better sent together, as a digest.
 	Gathers bool
+	// Batches says that the kind takes deliveries of several notifications whole ([Delivery.Batch]).
+	Batches bool
 	// Open builds the sink from what Config returned, filled and validated. It starts nothing and does not dial.
 	Open func(SinkSettings, SinkConfig) (Sink, error)
 }
@@ -101,6 +106,13 @@ type SinkConfig interface {
 	// Validate reports each bad value as a [FieldError], several of them joined by [errors.Join], so that an operator
 	// sees all at once.
 	Validate() error
+}
+
+// BatchConfig is a [SinkConfig] of a kind that takes batches, though not with every configuration.
+type BatchConfig interface {
+	// CheckBatch is called where the operator asks for batches, after Validate, and says as a sentence part that follows the
+	// name of a key what stands against them.
+	CheckBatch() error
 }
 
 // SinkWarner is a [SinkConfig] that has something to tell the operator which stops nothing.

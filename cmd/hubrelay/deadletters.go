@@ -230,6 +230,7 @@ type letterContent struct {
 	Notification  json.RawMessage   `json:"notification"`
 	Notifications []json.RawMessage `json:"notifications"`
 	Raw           string            `json:"raw"`
+	Batch         bool              `json:"batch"`
 	Digest        *struct {
 		Count  int               `json:"count"`
 		First  string            `json:"first"`
@@ -271,6 +272,9 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 		line("digest", fmt.Sprintf("of %d, the first %s, the last %s; lists %d", d.Count, d.First, d.Last, len(l.Notifications)))
 		line("by", commonText(d.By))
 		line("topics", topicsText(d.Topics))
+	}
+	if l.Batch {
+		line("batch", fmt.Sprintf("of %d; the topic is that of the first", len(l.Notifications)))
 	}
 	line("died", fmt.Sprintf("%s (%s ago)", l.Time, ago(l.Time)))
 	line("reason", l.Reason)

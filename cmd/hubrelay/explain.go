@@ -31,7 +31,7 @@ func newSinksExplain(std streams) *cobra.Command {
 		Short: "Say which sinks would get an event, why, and what they would send",
 		Long: `Takes an event as a producer writes it, validates it as the relay would, and says for each sink of the configuration
 whether it gets the event and by which rule, when, and what its receiver would see. Nothing is sent, and no daemon is
-needed. Where a sink gathers, a digest of this one event is shown.
+needed. Where a sink gathers, a digest or a batch of this one event is shown.
 
 The id is one that the relay might give; signatures are valid. Parts of addresses and headers that may be credentials are
 hidden.`,

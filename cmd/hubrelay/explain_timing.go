@@ -20,6 +20,9 @@ func timing(cfg config.Sink, gathers bool, n relay.Notification) []string {
 		}
 		lines = append(lines, text+" into a digest that lists up to "+strconv.Itoa(digest.Max)+"; shown as a digest of one")
 	}
+	if batch := cfg.Batch; batch.Wait > 0 {
+		lines = append(lines, "in batches of up to "+strconv.Itoa(batch.Max)+", which wait for "+config.ShortDuration(batch.Wait)+" at most unless full; shown as a batch of one")
+	}
 	if cfg.Rate.Limited() {
 		text := "at most " + cfg.Rate.String()
 		if cfg.Burst > 0 {
@@ -42,10 +45,11 @@ func timing(cfg config.Sink, gathers bool, n relay.Notification) []string {
 	return lines
 }
 
-// deliveryOf is how n would reach the sink: alone, or as a digest that nothing else came into.
+// deliveryOf is how n would reach the sink: alone, or as a digest or a batch that nothing else came into.
 func deliveryOf(cfg config.Sink, n relay.Notification) relay.Delivery {
 	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
 	if cfg.Digest.Wait == 0 {
+		d.Batch = cfg.Batch.Wait > 0
 		return d
 	}
 	d.Digest = &relay.Digest{Count: 1, First: n.Stored(), Last: n.Stored(), Topics: map[string]int{n.Topic: 1}}

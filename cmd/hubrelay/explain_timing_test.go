@@ -45,6 +45,10 @@ func TestTiming(t *testing.T) {
 			true, one,
 			[]string{"gathered for 1h into a digest that lists up to 7; shown as a digest of one", "at most 5/h, up to 3 at once after a pause"},
 		},
+		{
+			config.Sink{Batch: config.Batch{Wait: 1500 * time.Millisecond, Max: 100}}, false, one,
+			[]string{"in batches of up to 100, which wait for 1.5s at most unless full; shown as a batch of one"},
+		},
 	} {
 		if got := timing(tc.cfg, tc.gathers, relay.Notification{Data: []byte(tc.data)}); !slices.Equal(got, tc.want) {
 			t.Errorf("%+v: %q, want %q", tc.cfg, got, tc.want)
@@ -59,6 +63,9 @@ func TestDeliveryOf(t *testing.T) {
 		`"context":{"hub_id":"h","account_id":"","environments":[],"dns_zones":[],"clusters":["us","eu","us"],"containers":[]},"flags":null}`)}
 	if d := deliveryOf(config.Sink{Digest: config.Digest{Max: 20, By: []string{"hub"}}}, n); d.Digest != nil {
 		t.Errorf("a digest without a wait: %+v", d.Digest)
+	}
+	if d := deliveryOf(config.Sink{Batch: config.Batch{Wait: time.Second}}, n); !d.Batch {
+		t.Errorf("no batch: %+v", d)
 	}
 	d := deliveryOf(config.Sink{Digest: config.Digest{Wait: time.Second, By: []string{"topic", "hub", "cluster"}}}, n).Digest
 	if d == nil || d.Count != 1 || !maps.Equal(d.By, map[string]string{"topic": "a.b", "hub": "h", "cluster": "eu, us"}) ||

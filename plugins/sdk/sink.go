@@ -23,7 +23,7 @@ const (
 )
 
 // ServeSink handles notifications, one by one, until the daemon has no more, and returns then. The notifications of one
-// delivery (several where the sink has a digest) come one after the other; the first error ends it and is the delivery's.
+// delivery (several where the sink has a digest or a batch) come one after the other; the first error ends it and is the delivery's.
 //
 // It sets slog's default logger, and collects garbage a third as often unless GOGC is set. A program calls it once, and
 // nothing else may read the standard input.

@@ -75,8 +75,10 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 		Notifications []json.RawMessage `json:"notifications,omitempty"`
 		// Digest says what a digest was gathered from.
 		Digest *relay.Digest `json:"digest,omitempty"`
-		Raw    string        `json:"raw,omitempty"`
-	}{letter: newLetter(c.DeadLetter), Attempts: c.History, Digest: c.Digest, Raw: c.Raw}
+		// Batch says that the delivery is a batch, be it of one.
+		Batch bool   `json:"batch,omitempty"`
+		Raw   string `json:"raw,omitempty"`
+	}{letter: newLetter(c.DeadLetter), Attempts: c.History, Digest: c.Digest, Batch: c.Batch, Raw: c.Raw}
 	if answer.Attempts == nil {
 		answer.Attempts = []deliver.Attempt{}
 	}

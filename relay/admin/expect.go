@@ -30,6 +30,7 @@ func (m *Metrics) Expect(sink string) {
 	m.parked.WithLabelValues(sink)
 	m.lost.WithLabelValues(sink)
 	m.notices.WithLabelValues(sink)
+	m.Batched(sink, 0)
 	m.DeadLettersDropped(sink, 0)
 	m.Disabled(sink, false)
 	m.Paused(sink, false)
@@ -48,7 +49,7 @@ func (m *Metrics) Forget(sink string) {
 	for _, v := range []interface {
 		DeletePartialMatch(of prometheus.Labels) int
 	}{
-		m.enqueued, m.dropped, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.notices, m.lost,
+		m.enqueued, m.dropped, m.attempts, m.failures, m.retries, m.parked, m.batched, m.dead, m.deadDropped, m.notices, m.lost,
 		m.disabled, m.paused, m.broken, m.events, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.conditions,
 	} {
 		v.DeletePartialMatch(of)

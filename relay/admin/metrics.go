@@ -37,6 +37,7 @@ type Metrics struct {
 	retries      *prometheus.CounterVec
 	parked       *prometheus.CounterVec
 	dead         *prometheus.CounterVec
+	batched      *prometheus.CounterVec
 	deadDropped  *prometheus.CounterVec
 	notices      *prometheus.CounterVec
 	lost         *prometheus.CounterVec
@@ -80,6 +81,7 @@ func NewMetrics(version string) *Metrics {
 		failures:     counters("delivery_failures_total", "Failed attempts to deliver, by reason.", "sink", "reason"),
 		retries:      counters("delivery_retries_total", "Attempts beyond a delivery's first.", "sink"),
 		dead:         counters("dead_letters_total", "Deliveries that became dead letters, by reason.", "sink", "reason"),
+		batched:      counters("batched_notifications_total", "Notifications that were sealed into batches, each of which is one delivery.", "sink"),
 		deadDropped:  counters("dead_letters_dropped_total", "Dead letters dropped since there were too many, the oldest first.", "sink"),
 		notices:      counters("operational_dropped_total", "Notifications of the relay's own (hubrelay.*) that a sink's full delay queue did not take.", "sink"),
 		lost:         counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
@@ -109,7 +111,7 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.turnedAway, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.dead, m.deadDropped, m.notices, m.lost,
+		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.batched, m.dead, m.deadDropped, m.notices, m.lost,
 		m.disabled, m.paused, m.broken, m.events, m.failed, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
 		m.redisUp, m.redisRestart, m.conditions, m.reloaded, m.reloadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -210,6 +212,9 @@ func (m *Metrics) Parked(sink string) { m.parked.WithLabelValues(sink).Inc() }
 
 // DeadLettered counts one dead letter and its reason, one of a few.
 func (m *Metrics) DeadLettered(sink, reason string) { m.dead.WithLabelValues(sink, reason).Inc() }
+
+// Batched counts the notifications that were sealed as one delivery.
+func (m *Metrics) Batched(sink string, n int) { m.batched.WithLabelValues(sink).Add(float64(n)) }
 
 // DeadLettersDropped counts dead letters that had to go.
 func (m *Metrics) DeadLettersDropped(sink string, n int64) {

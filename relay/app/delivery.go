@@ -42,14 +42,14 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 		Slot:    b.Keys().Slot,
 		Lanes: func(sink string) int {
 			if s := a.sinks.named(sink); s != nil && s.cfg.Digest.Wait == 0 {
-				return s.cfg.Concurrency
+				return s.lanes()
 			}
 			return 1 // gathering is quick, and a digest holds the first that came
 		},
 		// A kill repeats what is in flight anyway, so as much again may wait to be stored.
 		Unstored: func(sink string) int {
 			if s := a.sinks.named(sink); s != nil {
-				return s.cfg.Concurrency
+				return s.lanes()
 			}
 			return 1
 		},

@@ -165,6 +165,18 @@ func (s *sink) fingerprint() (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
+// lanes is how many notifications of the sink's queue may be in hand at once.
+func (s *sink) lanes() int {
+	if b := s.batch(); b.Wait > 0 {
+		return b.Lanes(s.cfg.Concurrency)
+	}
+	return s.cfg.Concurrency
+}
+
+func (s *sink) batch() deliver.Batch {
+	return deliver.Batch{Wait: s.cfg.Batch.Wait, Max: s.cfg.Batch.Max}
+}
+
 func (a *App) newPipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error) {
 	fingerprint, err := s.fingerprint()
 	if err != nil {
@@ -174,8 +186,9 @@ func (a *App) newPipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, err
 		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
 		Schedule:     deliver.Schedule{Waits: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts},
 		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
-		Digest:  deliver.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
-		Gathers: s.kind.Gathers,
+		Digest:    deliver.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
+		Batch:     s.batch(),
+		NoBatches: !s.kind.Batches, Gathers: s.kind.Gathers,
 		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: deliver.Ordering(s.cfg.Ordering),
 		Log: a.log.With("sink", s.name), Observer: a.metrics, Notices: a.notices,
 	})

@@ -193,6 +193,12 @@ func (k Keys) Digests(sink string) string { return k.ofSink("digests", sink) }
 // Digest is the hash of what a sink gathers for one group.
 func (k Keys) Digest(sink, group string) string { return k.ofSink("digest", sink) + ":" + group }
 
+// Batched is the hash of the ids of notifications that were sealed in a sink's last batches.
+func (k Keys) Batched(sink string) string { return k.ofSink("batched", sink) }
+
+// Batches is the list of those ids by batch, the latest first.
+func (k Keys) Batches(sink string) string { return k.ofSink("batches", sink) }
+
 // Gathering is how many notifications a sink has gathered in all of its open digests.
 func (k Keys) Gathering(sink string) string { return k.ofSink("gathering", sink) }
 

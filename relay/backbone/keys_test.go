@@ -72,6 +72,8 @@ func TestNames(t *testing.T) {
 		{cluster.Digest("billing", "7f"), "hubrelay:digest:{billing}:7f"},
 		{cluster.Digests("billing"), "hubrelay:digests:{billing}"},
 		{cluster.Gathering("billing"), "hubrelay:gathering:{billing}"},
+		{cluster.Batched("billing"), "hubrelay:batched:{billing}"},
+		{cluster.Batches("billing"), "hubrelay:batches:{billing}"},
 		{cluster.Log(0), "hubrelay:log:{0}"},
 		{cluster.Retry("billing"), "hubrelay:retry:{billing}"},
 		{cluster.Failing("billing"), "hubrelay:failing:{billing}"},

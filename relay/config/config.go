@@ -148,6 +148,7 @@ type Sink struct {
 	Rate         relay.Rate    `koanf:"rate" doc:"How many attempts may be made, by all nodes together: 10/s, 90/m or 1000/h; empty for no limit."`
 	Burst        int           `koanf:"burst" doc:"How many attempts may be made at once after a pause, where there is a rate; 0 for as many as the rate allows in a second."`
 	Digest       Digest        `koanf:"digest" doc:"Gathers notifications and delivers many at once."`
+	Batch        Batch         `koanf:"batch" doc:"Delivers many notifications at once, none of them left out."`
 
 	// Settings is what the kind's Config returned, filled and validated.
 	Settings relay.SinkConfig `koanf:"-"`
@@ -165,6 +166,12 @@ type Digest struct {
 	Wait time.Duration `koanf:"wait" doc:"How long to gather before a delivery, 100ms to 24h; 0 for no digest."`
 	Max  int           `koanf:"max" doc:"How many notifications a delivery holds, 1 to 1000; what comes beyond that is counted."`
 	By   []string      `koanf:"by" enum:"topic,hub,cluster" doc:"What the notifications of one delivery have in common; empty for nothing."`
+}
+
+// Batch gathers notifications into deliveries that hold all of them. A zero Wait is no batch.
+type Batch struct {
+	Wait time.Duration `koanf:"wait" doc:"How long a batch that is not full gathers, 10ms to 10m; 0 for no batch."`
+	Max  int           `koanf:"max" doc:"How many notifications a batch holds, 1 to 1000; it holds 4 MiB at most."`
 }
 
 // Migration says which instances there are, and what moves them.
@@ -210,7 +217,7 @@ func defaults() Config {
 func defaultSink() Sink {
 	return Sink{
 		From: "end", Timeout: 15 * time.Second, Concurrency: 16, Backlog: 1_000_000, Ordering: "none",
-		DisableAfter: 120 * time.Hour, Digest: Digest{Max: 20},
+		DisableAfter: 120 * time.Hour, Digest: Digest{Max: 20}, Batch: Batch{Max: 100},
 		Retry: Retry{
 			Schedule: []time.Duration{
 				5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,

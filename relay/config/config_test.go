@@ -59,10 +59,21 @@ func (s *testSink) Validate() error {
 	return errors.Join(errs...)
 }
 
+// CheckBatch is asked only where the kind takes batches.
+func (s *testSink) CheckBatch() error {
+	if s.Format == "fancy" {
+		return &relay.FieldError{Field: "format", Problem: "is too fancy for a batch: choose plain"}
+	}
+	return nil
+}
+
 func kinds() config.Kinds {
-	return config.Kinds{Driver: pluginsettings.DriverKind("directory"), Sinks: []relay.SinkKind{{Type: "test", Config: func() relay.SinkConfig {
+	open := func() relay.SinkConfig {
 		return &testSink{Verify: true, Ratio: 0.5, Wait: time.Second, Colours: []string{"red", "green", "blue"}, Shared: Shared{Format: "plain"}}
-	}}}}
+	}
+	return config.Kinds{Driver: pluginsettings.DriverKind("directory"), Sinks: []relay.SinkKind{
+		{Type: "test", Config: open}, {Type: "batches", Config: open, Batches: true},
+	}}
 }
 
 func environ(more ...string) []string {

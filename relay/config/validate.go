@@ -254,21 +254,24 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 	if !read {
 		return s
 	}
-	l.settings(path, s.Settings)
+	if l.settings(path, s.Settings) {
+		l.batches(path, &s)
+	}
 	return s
 }
 
-// settings checks what belongs to the kind of a sink, or to the driver, alone.
-func (l *loader) settings(path string, c interface{ Validate() error }) {
+// settings checks what belongs to the kind of a sink, or to the driver, alone, and tells whether it is valid.
+func (l *loader) settings(path string, c interface{ Validate() error }) (valid bool) {
 	if err := c.Validate(); err != nil {
 		l.invalid(path, err)
-		return
+		return false
 	}
 	if w, ok := c.(relay.SinkWarner); ok {
 		for _, f := range w.Warnings() {
 			l.Warn(path+"."+bracketed(f.Field), f.Problem, "")
 		}
 	}
+	return true
 }
 
 // invalid reports what Validate of a kind's own settings returned.
@@ -285,36 +288,6 @@ func (l *loader) invalid(path string, err error) {
 		l.BadAt(l.Origins.Of(path), path, field.Problem, "")
 	default:
 		l.BadAt(l.Origins.Of(path), path, err.Error(), "")
-	}
-}
-
-// pace checks how deliveries are spread over time, and what is gathered or kept in order.
-func (l *loader) pace(path string, s *Sink) {
-	between(l, path+".burst", s.Burst, 0, 100_000)
-	if s.Burst > 0 && !s.Rate.Limited() {
-		l.Bad(path+".burst", "says nothing without a rate", "give rate, or leave it out")
-	}
-	d := s.Digest
-	if d.Wait != 0 {
-		between(l, path+".digest.wait", d.Wait, 100*time.Millisecond, 24*time.Hour)
-	}
-	between(l, path+".digest.max", d.Max, 1, 1000)
-	// A kind that gathers without a wait gathers what its rate makes wait, and where an order is kept, nothing.
-	waits := l.kinds[s.Type].Gathers && s.Rate.Limited()
-	if d.Wait == 0 && (!waits || s.Ordering != "none") {
-		problem, fix := "says nothing without wait", "give digest.wait, such as 10s"
-		if waits {
-			problem, fix = "says nothing beside an ordering, which gathers nothing", "leave out one of ordering and digest"
-		}
-		if d.Max != defaultSink().Digest.Max {
-			l.Bad(path+".digest.max", problem, fix)
-		}
-		if len(d.By) > 0 {
-			l.Bad(path+".digest.by", problem, fix)
-		}
-	}
-	if d.Wait != 0 && s.Ordering != "none" {
-		l.Bad(path+".ordering", "cannot be kept beside a digest, which gathers", "leave out one of ordering and digest")
 	}
 }
 

@@ -138,6 +138,7 @@ func (s *Store) forgetDigests(ctx context.Context, sink string) error {
 		}
 		pipe.Unlink(ctx, s.keys.Digests(sink))
 		pipe.Unlink(ctx, s.keys.Gathering(sink))
+		pipe.Unlink(ctx, s.keys.Batched(sink), s.keys.Batches(sink))
 		return nil
 	})
 	if err != nil {

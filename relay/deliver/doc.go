@@ -16,6 +16,8 @@
 //	hubrelay:digests:<sink>      ZSET of groups that gather, by when their digest is to be sealed in unix milliseconds
 //	hubrelay:digest:<sink>:<group>  HASH of an open digest: id, by, count, first, last, what it lists, the last ids
 //	hubrelay:gathering:<sink>    how many notifications the open digests hold together
+//	hubrelay:batched:<sink>      HASH of the ids of the notifications that were sealed in batches last
+//	hubrelay:batches:<sink>      LIST of those ids by batch, the latest first
 //	hubrelay:deadletters:<sink>  STREAM of what will not be tried again
 //	hubrelay:deadindex:<sink>    HASH of the positions in that stream by delivery id; under the empty name, whether it
 //	                             holds all of them (those that were written before there was an index are added on demand)
@@ -45,6 +47,9 @@
 // many digests are open, and deliveries parked, as [Options] allow; what would open another is attempted alone. A kind of sink
 // that gathers attempts alone what its rate allows at once, and gathers what would have to wait. What a replay of the log
 // parks is gathered likewise; a dead letter that is taken back goes as it was.
+//
+// A sink with batches attempts nothing alone either: calls of [Pipeline.Handle] wait for each other, and when a batch of them
+// is full or late and an attempt may begin, one script makes a parked delivery of it, which the same node attempts at once.
 //
 // What happens to a sink ([Notices]) is told to other sinks that name the relay's own topics, by parking it for them.
 //

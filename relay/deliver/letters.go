@@ -58,7 +58,9 @@ type DeadLetterContent struct {
 	Notifications []relay.Notification
 	Raw           string
 	// Digest is nil where the delivery is no digest.
-	Digest  *relay.Digest
+	Digest *relay.Digest
+	// Batch says that the delivery is a batch, be it of one.
+	Batch   bool
 	History []Attempt
 }
 
@@ -246,6 +248,7 @@ func contentOf(fields map[string]any) *DeadLetterContent {
 	if json.Unmarshal([]byte(text("digest")), &c.Digest) != nil {
 		c.Digest = nil
 	}
+	c.Batch = text("batch") != ""
 	list := []parked{{ID: c.ID, Topic: c.Topic, Hub: c.Hub, Account: c.Account, Data: text("data")}}
 	if all := text("notifications"); all != "" {
 		list = nil

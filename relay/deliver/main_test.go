@@ -34,6 +34,8 @@ func (testKeys) SinkState(s string) string   { return "hubrelay:sink:" + s }
 func (testKeys) Digests(s string) string     { return "hubrelay:digests:" + s }
 func (testKeys) Gathering(s string) string   { return "hubrelay:gathering:" + s }
 func (testKeys) Digest(s, g string) string   { return "hubrelay:digest:" + s + ":" + g }
+func (testKeys) Batched(s string) string     { return "hubrelay:batched:" + s }
+func (testKeys) Batches(s string) string     { return "hubrelay:batches:" + s }
 func (testKeys) Rate(n string) string        { return "hubrelay:rate:" + n }
 func (testKeys) SinkChanges() string         { return "hubrelay:sinkchanges" }
 

@@ -34,6 +34,8 @@ type Observer interface {
 	// Held is called with false at first, and when this node begins or ends to leave the sink's destination alone, which said
 	// that it gets too much.
 	Held(sink string, held bool)
+	// Batched is called when so many notifications were sealed as one delivery.
+	Batched(sink string, n int)
 	// Lost is called for a parked delivery whose body is gone from Redis.
 	Lost(sink string)
 }
@@ -49,4 +51,5 @@ func (nobody) Disabled(string, bool)                               {}
 func (nobody) Paused(string, bool)                                 {}
 func (nobody) Broken(string, bool)                                 {}
 func (nobody) Held(string, bool)                                   {}
+func (nobody) Batched(string, int)                                 {}
 func (nobody) Lost(string)                                         {}

@@ -43,6 +43,11 @@ type Options struct {
 	Digest Digest
 	// Gathers says that without a Digest what the rate makes wait is gathered too.
 	Gathers bool
+	// Batch gathers notifications into deliveries of many, for a sink that takes them; not beside a Digest.
+	Batch Batch
+	// NoBatches says that the sink takes no batches: one that was sealed while another kind of sink had its name is
+	// delivered as a digest that lists all of it.
+	NoBatches bool
 	// DisableAfter is how long the sink may only fail, on all nodes together, before it is disabled as if its receiver
 	// were gone; never where zero.
 	DisableAfter time.Duration
@@ -75,6 +80,9 @@ func (o *Options) setDefaults() {
 	if o.Digest.Max <= 0 {
 		o.Digest.Max = DefaultDigestMax
 	}
+	if o.Batch.Max <= 0 {
+		o.Batch.Max = DefaultBatchMax
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -104,6 +112,7 @@ type Pipeline struct {
 	failing  failing
 	breaker  *breaker
 	gate     *gate
+	batcher  *batcher
 	order    *order          // nil where there is none
 	stopping context.Context // ends when nothing more is to be begun
 	stop     context.CancelFunc
@@ -127,6 +136,7 @@ func New(o Options) (*Pipeline, error) {
 	p.stopping, p.stop = context.WithCancel(context.Background())
 	p.breaker = newBreaker(o.Now)
 	p.capacity = newCapacity(o.Backlog)
+	p.batcher = &batcher{max: o.Batch.Max}
 	p.order = newOrder(o.Ordering)
 	o.Store.orders.Store(o.Name, o.Ordering)
 	p.breaker.turned = p.turned
@@ -150,12 +160,15 @@ func New(o Options) (*Pipeline, error) {
 func (p *Pipeline) Name() string { return p.o.Name }
 
 // Handle makes the first attempt of a fresh delivery, or gathers it. Nil means that nothing of d is left to do where it came
-// from: it was delivered, gathered, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken,
+// from: it was delivered, gathered, sealed in a batch, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken,
 // while the destination is down or rests, while the rate allows no more, while the delay queue is full and while Redis takes
 // no parked delivery; the end of ctx ends all of it.
 func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	if p.order != nil {
 		return p.handleInOrder(ctx, d)
+	}
+	if p.batches() {
+		return p.handleInBatch(ctx, d)
 	}
 	granted := false
 	if p.gathers() {
@@ -212,6 +225,7 @@ type timing struct {
 }
 
 func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (made timing, err error) {
+	d = p.inForm(d)
 	made.began = p.o.Now()
 	err = p.attempts.make(ctx, d)
 	made.took = p.o.Now().Sub(made.began)

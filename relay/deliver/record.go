@@ -67,6 +67,8 @@ type record struct {
 	Notifications []parked  `json:"notifications"`
 	// Digest is nil for a notification that was not gathered.
 	Digest *relay.Digest `json:"digest,omitempty"`
+	// Batch says that it was sealed as a batch.
+	Batch bool `json:"batch,omitempty"`
 }
 
 // parked has the data as a string: JSON inside JSON would be reformatted, and receivers get it byte for byte.
@@ -80,7 +82,7 @@ type parked struct {
 }
 
 func newRecord(d relay.Delivery, first time.Time) *record {
-	r := &record{First: first.UTC().Round(time.Millisecond), Digest: d.Digest}
+	r := &record{First: first.UTC().Round(time.Millisecond), Digest: d.Digest, Batch: d.Batch}
 	for _, n := range d.Notifications {
 		r.Notifications = append(r.Notifications, newParked(n))
 	}
@@ -109,19 +111,21 @@ func (r *record) add(a Attempt) {
 
 // delivery is the next attempt's.
 func (r *record) delivery(id string) relay.Delivery {
-	d := relay.Delivery{ID: id, Attempt: r.Made + 1, Digest: r.Digest}
+	d := relay.Delivery{ID: id, Attempt: r.Made + 1, Digest: r.Digest, Batch: r.Batch}
 	for _, n := range r.Notifications {
 		d.Notifications = append(d.Notifications, n.notification())
 	}
 	if d.Digest != nil {
-		// Several lanes and nodes gather side by side.
-		slices.SortStableFunc(d.Notifications, func(a, b relay.Notification) int {
-			ms1, n1 := position(a.Cursor)
-			ms2, n2 := position(b.Cursor)
-			return cmp.Or(cmp.Compare(ms1, ms2), cmp.Compare(n1, n2))
-		})
+		slices.SortStableFunc(d.Notifications, byCursor) // several lanes and nodes gather side by side
 	}
 	return d
+}
+
+// byCursor is the order of the log.
+func byCursor(a, b relay.Notification) int {
+	ms1, n1 := position(a.Cursor)
+	ms2, n2 := position(b.Cursor)
+	return cmp.Or(cmp.Compare(ms1, ms2), cmp.Compare(n1, n2))
 }
 
 // position takes a cursor apart; it is zero for one that is none.
@@ -178,6 +182,9 @@ func (r *record) deadLetter(id, reason, key string, now time.Time) ([]any, error
 			return nil, fmt.Errorf("encode a dead letter: %w", err)
 		}
 		fields = append(fields, "digest", string(digest))
+	}
+	if r.Batch {
+		fields = append(fields, "batch", "1")
 	}
 	if len(r.Notifications) == 1 {
 		return fields, nil

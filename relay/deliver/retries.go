@@ -231,7 +231,7 @@ func (p *Pipeline) retry(ctx context.Context, c claim) {
 		p.retryInOrder(ctx, c, r)
 		return
 	}
-	if err == nil && p.gatherParked(ctx, c, r) {
+	if err == nil && (p.gatherParked(ctx, c, r) || p.batchParked(ctx, c, r)) {
 		return
 	}
 	p.retryRecord(ctx, c, r, err)
@@ -253,7 +253,11 @@ func (p *Pipeline) retryRecord(ctx context.Context, c claim, r *record, err erro
 		p.giveBack(ctx, c, c.body)
 		return
 	}
-	d := r.delivery(c.id)
+	p.tryClaimed(ctx, c, r, r.delivery(c.id), probe)
+}
+
+// tryClaimed attempts a claimed delivery, for which a slot is held, and settles it. d is r's next attempt.
+func (p *Pipeline) tryClaimed(ctx context.Context, c claim, r *record, d relay.Delivery, probe bool) {
 	if r.First.IsZero() { // it was taken back from the dead letters or the log
 		r.First = p.o.Now().UTC().Round(time.Millisecond)
 	}

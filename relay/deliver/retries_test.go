@@ -273,6 +273,12 @@ func (c *counting) Attempted(_ string, attempt int, o relay.Outcome, _ time.Dura
 func (c *counting) Failed(_, reason string)       { c.add("failed " + reason) }
 func (c *counting) Parked(string)                 { c.add("parked") }
 func (c *counting) DeadLettered(_, reason string) { c.add("dead " + reason) }
+func (c *counting) Batched(_ string, n int) {
+	for range n {
+		c.add("batched")
+	}
+}
+
 func (c *counting) DeadLettersDropped(_ string, n int64) {
 	for range n {
 		c.add("dropped")

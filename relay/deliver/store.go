@@ -27,6 +27,9 @@ type Keys interface {
 	Digests(sink string) string
 	Gathering(sink string) string
 	Digest(sink, group string) string
+	// Batched and Batches too.
+	Batched(sink string) string
+	Batches(sink string) string
 	// Rate is of a sink, or of several that share a rate.
 	Rate(name string) string
 	// SinkChanges belongs to all sinks.

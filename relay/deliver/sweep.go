@@ -37,7 +37,7 @@ func (r *Retries) sweep(ctx context.Context, start func(*due, claim)) {
 // ask takes the slots that claimed deliveries will need. The caller holds the lock of r.
 func (d *due) ask(now time.Time) *look {
 	p := d.p
-	l := &look{sink: p.Name(), lease: p.o.Timeout + abandonAfter + claimMargin, state: !now.Before(d.idle), asked: p.asking()}
+	l := &look{sink: p.Name(), lease: p.lease(), state: !now.Before(d.idle), asked: p.asking()}
 	if off, known := p.isDisabled(); known && !off && d.hinted && p.order.leads() {
 		most, wait := p.breaker.room(p.o.Concurrency)
 		if most > 0 {
@@ -63,6 +63,9 @@ func (d *due) ask(now time.Time) *look {
 	}
 	return l
 }
+
+// lease is how long a claim lasts: longer than an attempt.
+func (p *Pipeline) lease() time.Duration { return p.o.Timeout + abandonAfter + claimMargin }
 
 func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*due, claim)) {
 	p := d.p

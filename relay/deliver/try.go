@@ -26,6 +26,10 @@ func (p *Pipeline) Try(ctx context.Context, n relay.Notification) Attempt {
 // trial is the delivery of n as the sink would get it. An id of its own tells a digest from what it holds.
 func (p *Pipeline) trial(n relay.Notification, now time.Time) relay.Delivery {
 	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
+	if p.batches() {
+		d.ID, d.Batch = newID(now), true
+		return d
+	}
 	if p.o.Digest.Wait <= 0 || p.order != nil {
 		return d
 	}

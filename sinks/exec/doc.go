@@ -1,4 +1,5 @@
-// Package exec runs a command for each delivery, with the notification or the digest as JSON on its standard input.
+// Package exec runs a command for each delivery, with the notification, the digest or the batch as JSON on its standard
+// input.
 //
 // It makes one attempt and says what the exit status means: 0 is delivered, 65 (EX_DATAERR) is refused for good, anything
 // else is tried again. Retries, schedules, limits and dead letters belong to relay/deliver and must not come in; no other

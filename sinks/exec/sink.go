@@ -17,9 +17,10 @@ const dataError = 65
 // Kind is the command's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type:   "exec",
-		Config: func() relay.SinkConfig { return &Config{} },
-		Open:   relay.OpenAs("exec sink", open),
+		Type:    "exec",
+		Config:  func() relay.SinkConfig { return &Config{} },
+		Batches: true,
+		Open:    relay.OpenAs("exec sink", open),
 	}
 }
 
@@ -87,28 +88,38 @@ type statusError struct {
 func (e *statusError) Error() string { return e.text }
 func (e *statusError) Unwrap() error { return e.answer }
 
-// variables say what is delivered. Of a digest the topic is its own, and hub and account are what all have in common.
+// variables say what is delivered. Of a digest the topic is its own, and hub and account are what all have in common, as
+// are all three of a batch.
 func (s *Sink) variables(d relay.Delivery) []string {
 	first := d.Notifications[0]
 	topic, hub, account, count := first.Topic, first.Hub, first.Account, 1
+	if d.Batch {
+		count = len(d.Notifications)
+		for _, n := range d.Notifications {
+			topic, hub, account = common(topic, n.Topic), common(hub, n.Hub), common(account, n.Account)
+		}
+	}
 	if d.Digest != nil {
 		topic, count = relay.TopicDigest, max(d.Digest.Count, len(d.Notifications))
 		if whole := count == len(d.Notifications); !whole {
 			hub, account = d.Digest.By["hub"], ""
 		}
 		for _, n := range d.Notifications {
-			if n.Hub != hub {
-				hub = ""
-			}
-			if n.Account != account {
-				account = ""
-			}
+			hub, account = common(hub, n.Hub), common(account, n.Account)
 		}
 	}
 	return []string{
 		variable("ID", d.ID), variable("ATTEMPT", strconv.Itoa(d.Attempt)), variable("SINK", s.name), variable("TOPIC", topic),
 		variable("HUB", hub), variable("ACCOUNT", account), variable("COUNT", strconv.Itoa(count)),
 	}
+}
+
+// common is what both have in common, or nothing.
+func common(a, b string) string {
+	if a != b {
+		return ""
+	}
+	return a
 }
 
 // longestValue keeps an environment well below what systems allow.

@@ -49,6 +49,7 @@ func openTest(t testing.TB, c *Config) relay.Sink {
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
 		Secrets: []string{"s3cret"},
+		Batches: true,
 		Cannot: map[sinktest.Behaviour]string{
 			sinktest.Throttle: "a status names no time",
 			sinktest.Leave:    "a command that wants nothing more has no business in the configuration",
@@ -84,7 +85,9 @@ func TestInput(t *testing.T) {
 	s := openTest(t, c)
 	one, many := sinktest.Sample("a"), sinktest.SampleDigest("d", 3, 3)
 	one.Attempt, one.Notifications[0].Hub = 3, "a\x00b"
-	for _, d := range []relay.Delivery{one, many} {
+	batch := sinktest.SampleBatch("b", 3)
+	batch.Notifications[1].Topic = "container.error"
+	for _, d := range []relay.Delivery{one, many, batch} {
 		if err := s.Deliver(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +124,10 @@ func TestInput(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("environment\n%q, explained was\n%q", got, want)
 		}
-		if d.Digest == nil && !slices.Contains(got, "HUBRELAY_HUB=ab") || d.Digest != nil && !slices.Contains(got, "HUBRELAY_COUNT=3") {
+		if d.Batch && (!slices.Contains(got, "HUBRELAY_COUNT=3") || !slices.Contains(got, "HUBRELAY_HUB=hub1") || !slices.Contains(got, "HUBRELAY_TOPIC=")) {
+			t.Errorf("%q", got)
+		}
+		if d.ID == "a" && !slices.Contains(got, "HUBRELAY_HUB=ab") || d.Digest != nil && !slices.Contains(got, "HUBRELAY_COUNT=3") {
 			t.Errorf("%q", got)
 		}
 		if strings.TrimSpace(read("dir")) != dir {

@@ -8,21 +8,28 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// line is d as one line with its end. What a producer published over several lines is joined.
+// line is d as one line with its end, a batch as a line for each of its notifications. What a producer published over several
+// lines is joined.
 func line(d relay.Delivery) ([]byte, error) {
+	if d.Batch {
+		return d.Join(nil, '\n', []byte{'\n'}, func(out []byte, n relay.Notification) ([]byte, error) { return oneLine(out, n.ID, n.Data) })
+	}
 	data, err := d.Payload()
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	out.Grow(len(data) + 1)
-	if bytes.ContainsAny(data, "\r\n") {
-		if err := json.Compact(&out, data); err != nil {
-			return nil, fmt.Errorf("delivery %s is not JSON: %w", d.ID, err)
-		}
-	} else {
-		out.Write(data)
+	out, err := oneLine(make([]byte, 0, len(data)+1), d.ID, data)
+	return append(out, '\n'), err
+}
+
+// oneLine appends data to out without line breaks.
+func oneLine(out []byte, id string, data []byte) ([]byte, error) {
+	if !bytes.ContainsAny(data, "\r\n") {
+		return append(out, data...), nil
 	}
-	out.WriteByte('\n')
-	return out.Bytes(), nil
+	var joined bytes.Buffer
+	if err := json.Compact(&joined, data); err != nil {
+		return nil, fmt.Errorf("delivery %s is not JSON: %w", id, err)
+	}
+	return append(out, joined.Bytes()...), nil
 }

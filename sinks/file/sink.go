@@ -12,8 +12,9 @@ import (
 func Kind() relay.SinkKind {
 	shared := &files{byPath: map[string]*log{}}
 	return relay.SinkKind{
-		Type:   "file",
-		Config: func() relay.SinkConfig { return defaults() },
+		Type:    "file",
+		Config:  func() relay.SinkConfig { return defaults() },
+		Batches: true,
 		Open: relay.OpenAs("file sink", func(s relay.SinkSettings, c *Config) (*Sink, error) {
 			if err := c.Validate(); err != nil {
 				return nil, err
@@ -31,7 +32,7 @@ type Sink struct {
 	once  sync.Once
 }
 
-// Deliver appends d as one line, in one write.
+// Deliver appends d as one line, a batch as a line for each of its notifications, in one write.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	text, err := line(d)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -59,14 +60,19 @@ type remembering struct {
 
 	mu  sync.Mutex
 	ids []string
+	// batch is the last one: its notifications have lines of their own.
+	batch relay.Delivery
 }
 
 func (r *remembering) Deliver(ctx context.Context, d relay.Delivery) error {
+	r.mu.Lock()
 	if d.Digest != nil {
-		r.mu.Lock()
 		r.ids = append(r.ids, d.ID)
-		r.mu.Unlock()
 	}
+	if d.Batch {
+		r.batch = d
+	}
+	r.mu.Unlock()
 	return r.Sink.Deliver(ctx, d)
 }
 
@@ -90,6 +96,15 @@ func (r *remembering) idsOf(t *testing.T, text string) []string {
 		}
 		ids = append(ids, got.Object.ID)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var lines []string
+	for _, n := range r.batch.Notifications {
+		lines = append(lines, n.ID)
+	}
+	if r.batch.Batch && slices.Equal(lines, ids) {
+		return []string{r.batch.ID}
+	}
 	return ids
 }
 
@@ -104,7 +119,7 @@ func cannot() map[sinktest.Behaviour]string {
 }
 
 func TestConformance(t *testing.T) {
-	sinktest.Run(t, sinktest.Harness{Cannot: cannot(), Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+	sinktest.Run(t, sinktest.Harness{Batches: true, Cannot: cannot(), Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
 		path := filepath.Join(t.TempDir(), "events.jsonl")
 		switch b {
 		case sinktest.Absent:

@@ -16,8 +16,9 @@ func Stdout(out *os.File) relay.SinkKind {
 	shared := &stream{of: out, turn: make(chan struct{}, 1)}
 	shared.turn <- struct{}{}
 	return relay.SinkKind{
-		Type:   "stdout",
-		Config: func() relay.SinkConfig { return &StdoutConfig{} },
+		Type:    "stdout",
+		Batches: true,
+		Config:  func() relay.SinkConfig { return &StdoutConfig{} },
 		Open: relay.OpenAs("stdout sink", func(relay.SinkSettings, *StdoutConfig) (*StdoutSink, error) {
 			return &StdoutSink{stream: shared}, nil
 		}),

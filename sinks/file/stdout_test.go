@@ -79,7 +79,7 @@ func (p *pipe) fill(t *testing.T) {
 }
 
 func TestStdoutConformance(t *testing.T) {
-	sinktest.Run(t, sinktest.Harness{Cannot: cannot(), Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+	sinktest.Run(t, sinktest.Harness{Batches: true, Cannot: cannot(), Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
 		p := newPipe(t)
 		known := &remembering{Sink: p.sink, Explainer: p.sink}
 		switch b {

@@ -11,9 +11,10 @@ import (
 // Kind is the plugin's entry in the list of kinds of sinks. The daemon comes with the plugins that builtins names.
 func Kind(builtins ...string) relay.SinkKind {
 	return relay.SinkKind{
-		Type:   "plugin",
-		Config: func() relay.SinkConfig { return settings.New(builtins...) },
-		Open:   relay.OpenAs("plugin sink", open),
+		Type:    "plugin",
+		Config:  func() relay.SinkConfig { return settings.New(builtins...) },
+		Batches: true,
+		Open:    relay.OpenAs("plugin sink", open),
 	}
 }
 

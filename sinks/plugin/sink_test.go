@@ -71,7 +71,7 @@ func serve() error {
 const retryAfter = 2 * time.Minute
 
 func TestConformance(t *testing.T) {
-	sinktest.Run(t, sinktest.Harness{RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor})
+	sinktest.Run(t, sinktest.Harness{Batches: true, RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor})
 }
 
 func openFor(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {

@@ -59,13 +59,13 @@ func testDigest(t *testing.T, h Harness) {
 				t.Errorf("outcome %s (%v) after %d attempts, want none, and %s with an error that speaks of a digest",
 					outcome, err, len(ids), relay.OutcomePermanent)
 			}
-			explainDigest(t, h, sink, c.d, err)
+			explainDelivery(t, h, sink, c.d, err)
 		})
 	}
 }
 
-// explainDigest wants that what is sent can be shown, and what is refused cannot.
-func explainDigest(t *testing.T, h Harness, sink relay.Sink, d relay.Delivery, delivered error) {
+// explainDelivery wants that what is sent can be shown, and what is refused cannot.
+func explainDelivery(t *testing.T, h Harness, sink relay.Sink, d relay.Delivery, delivered error) {
 	t.Helper()
 	x, ok := sink.(relay.Explainer)
 	if !ok {

@@ -44,6 +44,8 @@ type Harness struct {
 	Open func(t *testing.T, b Behaviour) (sink relay.Sink, arrived func() []string)
 	// RetryAfter is the time that a throttling destination names.
 	RetryAfter time.Duration
+	// Batches says that the sink's kind takes batches.
+	Batches bool
 	// Secrets are texts of the sink's configuration that no error may show.
 	Secrets []string
 	// Cannot says why destinations of this kind never behave in some way. Nobody can decline Accept, Hang and Absent.
@@ -75,6 +77,12 @@ func Run(t *testing.T, h Harness) {
 	t.Run("cancelled", func(t *testing.T) { testCancelled(t, h) })
 	t.Run("concurrency", func(t *testing.T) { testConcurrency(t, h) })
 	t.Run("digest", func(t *testing.T) { testDigest(t, h) })
+	t.Run("batch", func(t *testing.T) {
+		if !h.Batches {
+			t.Skip("the kind takes no batches")
+		}
+		testBatch(t, h)
+	})
 	t.Run("close", func(t *testing.T) { testClose(t, h) })
 }
 

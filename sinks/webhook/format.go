@@ -17,6 +17,11 @@ func body(format string, d relay.Delivery) ([]byte, error) {
 	if format != formatStandard {
 		return d.Payload()
 	}
+	if d.Batch {
+		return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n relay.Notification) ([]byte, error) {
+			return appendStandard(out, n.Topic, n.Occurred(), n.Data)
+		})
+	}
 	if d.Digest != nil {
 		data, last, err := d.DigestData()
 		if err != nil {
@@ -34,11 +39,14 @@ func body(format string, d relay.Delivery) ([]byte, error) {
 
 // standard is a body as Standard Webhooks recommends.
 func standard(kind string, at time.Time, data []byte) ([]byte, error) {
+	return appendStandard(make([]byte, 0, len(data)+len(kind)+80), kind, at, data)
+}
+
+func appendStandard(out []byte, kind string, at time.Time, data []byte) ([]byte, error) {
 	text, err := json.Marshal(kind)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]byte, 0, len(data)+len(text)+64)
 	out = append(append(out, `{"type":`...), text...)
 	out = append(out, `,"timestamp":"`...)
 	out = at.AppendFormat(out, time.RFC3339Nano)

@@ -35,9 +35,10 @@ const (
 // Kind is the webhook's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type:   "webhook",
-		Config: func() relay.SinkConfig { return &Config{Format: formatNotification} },
-		Open:   relay.OpenAs("webhook", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, nil) }),
+		Type:    "webhook",
+		Config:  func() relay.SinkConfig { return &Config{Format: formatNotification} },
+		Batches: true,
+		Open:    relay.OpenAs("webhook", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, nil) }),
 	}
 }
 
@@ -150,7 +151,7 @@ func (s *Sink) current() *heading {
 	return h
 }
 
-// Deliver posts d once. It refuses a delivery of several notifications that is no digest.
+// Deliver posts d once. It refuses a delivery of several notifications that is neither digest nor batch.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	h := s.current()
 	p, err := s.post(h, d)

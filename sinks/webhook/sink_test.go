@@ -89,6 +89,7 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
 		RetryAfter: 2 * time.Minute,
+		Batches:    true,
 		Secrets:    []string{"s3cretpath", "s3crettoken", "s3cretuser", "s3cretpass", secretA},
 		Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
 			f := &far{behaviour: b, done: make(chan struct{})}

@@ -20,6 +20,7 @@ func FromDelivery(d relay.Delivery, timeout time.Duration) *sinkv1.Delivery {
 	}{}
 	m := &single.delivery
 	m.Id, m.Attempt, m.Digest = d.ID, uint32(max(0, d.Attempt)), fromDigest(d.Digest)
+	m.Batch = d.Batch
 	if timeout > 0 {
 		m.TimeoutMs = max(1, timeout.Milliseconds())
 	}
@@ -39,7 +40,7 @@ func FromDelivery(d relay.Delivery, timeout time.Duration) *sinkv1.Delivery {
 
 // ToDelivery is the opposite of FromDelivery.
 func ToDelivery(m *sinkv1.Delivery) (d relay.Delivery, timeout time.Duration) {
-	d = relay.Delivery{ID: m.GetId(), Attempt: int(m.GetAttempt()), Digest: toDigest(m.GetDigest())}
+	d = relay.Delivery{ID: m.GetId(), Attempt: int(m.GetAttempt()), Digest: toDigest(m.GetDigest()), Batch: m.GetBatch()}
 	d.Notifications = make([]relay.Notification, len(m.GetNotifications()))
 	for i, n := range m.GetNotifications() {
 		d.Notifications[i] = relay.Notification{

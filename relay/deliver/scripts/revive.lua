@@ -34,6 +34,9 @@ for a = 3, #ARGV, 2 do
       if f.digest then
         digest = ',"digest":' .. f.digest
       end
+      if f.batch then
+        digest = digest .. ',"batch":true'
+      end
       enter(id, '{"made":0,"attempts":' .. (f.attempts or '[]') .. ',"notifications":' .. list .. digest .. '}', due, due,
         key)
       redis.call('XDEL', KEYS[4], at)

@@ -327,7 +327,9 @@ type Delivery struct {
 	// Only for a delivery of gathered notifications.
 	Digest *Digest `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
 	// How long the attempt may take; zero for no limit. What is not acknowledged in time is tried again.
-	TimeoutMs     int64 `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	TimeoutMs int64 `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// The sink has a batch: all notifications that were gathered are here, in the order of the log, or one alone.
+	Batch         bool `protobuf:"varint,6,opt,name=batch,proto3" json:"batch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -395,6 +397,13 @@ func (x *Delivery) GetTimeoutMs() int64 {
 		return x.TimeoutMs
 	}
 	return 0
+}
+
+func (x *Delivery) GetBatch() bool {
+	if x != nil {
+		return x.Batch
+	}
+	return false
 }
 
 type Notification struct {
@@ -772,14 +781,15 @@ const file_sink_v1_sink_proto_rawDesc = "" +
 	"\rcancellations\x18\x02 \x03(\v2%.hubrelay.plugin.sink.v1.CancellationR\rcancellations\"]\n" +
 	"\x0fDeliverResponse\x120\n" +
 	"\x04acks\x18\x01 \x03(\v2\x1c.hubrelay.plugin.sink.v1.AckR\x04acks\x12\x18\n" +
-	"\acredits\x18\x02 \x01(\rR\acredits\"\xd9\x01\n" +
+	"\acredits\x18\x02 \x01(\rR\acredits\"\xef\x01\n" +
 	"\bDelivery\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12K\n" +
 	"\rnotifications\x18\x03 \x03(\v2%.hubrelay.plugin.sink.v1.NotificationR\rnotifications\x127\n" +
 	"\x06digest\x18\x04 \x01(\v2\x1f.hubrelay.plugin.sink.v1.DigestR\x06digest\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\x05 \x01(\x03R\ttimeoutMs\"\x8c\x01\n" +
+	"timeout_ms\x18\x05 \x01(\x03R\ttimeoutMs\x12\x14\n" +
+	"\x05batch\x18\x06 \x01(\bR\x05batch\"\x8c\x01\n" +
 	"\fNotification\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x10\n" +
