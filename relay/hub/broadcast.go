@@ -169,12 +169,12 @@ func (f *fanout) deliver(r *room, indexes []int) {
 				f.add(&f.all, i, j.form)
 			}
 		}
+		if same {
+			f.sendAll(j.clients)
+			continue
+		}
 		for _, c := range j.clients {
-			if same {
-				f.send(c, &f.all)
-			} else {
-				f.give(c, j.manner, indexes)
-			}
+			f.give(c, j.manner, indexes)
 		}
 	}
 	clear(f.jobs)
@@ -194,11 +194,23 @@ func (f *fanout) give(c *client, as manner, indexes []int) {
 
 func (f *fanout) send(c *client, b *burst) {
 	if len(b.frames) > 0 && c.send(b) {
-		f.queuedFrames += len(b.frames)
-		f.queuedBytes += b.size
-		f.compressed += b.compressed
-		f.saved += b.saved
+		f.count(b, 1)
 	}
+}
+
+// sendAll gives all to clients of which each takes all of it.
+func (f *fanout) sendAll(clients []*client) {
+	if len(f.all.frames) > 0 {
+		f.count(&f.all, walkAll(clients, &f.all))
+	}
+}
+
+// count notes that some clients took b.
+func (f *fanout) count(b *burst, clients int) {
+	f.queuedFrames += clients * len(b.frames)
+	f.queuedBytes += clients * b.size
+	f.compressed += clients * b.compressed
+	f.saved += clients * b.saved
 }
 
 // cut returns the part of the burst that c's grant covers.

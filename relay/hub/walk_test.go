@@ -1,0 +1,56 @@
+package hub
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// What several goroutines walk gets everything once and in order, and is counted once. Whoever is being sent away gets, and
+// counts for, nothing.
+func TestManyWalkersKeepTheOrder(t *testing.T) {
+	t.Parallel()
+	if runtime.GOMAXPROCS(0) == 1 {
+		t.Skip("there is one processor, and one walker")
+	}
+	const clients, bursts, each = 3*walkAlone + 7, 30, 2
+	n := startNode(t, Options{}, func(s *Subscription) { s.Sight = "all" })
+	all := make([]*websocket.Conn, clients)
+	for i := range all {
+		all[i] = n.dial(t, "hub=h")
+	}
+	var want []int
+	for range bursts {
+		var burst []relay.Notification
+		for range each {
+			burst = append(burst, sized("h", "", "job.created", len(want), 20))
+			want = append(want, len(want))
+		}
+		n.Broadcast(burst)
+	}
+	for i, conn := range all {
+		if got := numbers(t, conn, len(want)); !slices.Equal(got, want) {
+			t.Fatalf("client %d got %v", i, got)
+		}
+	}
+
+	var list []*client
+	n.index.mu.RLock()
+	for _, group := range n.index.hubs["h"].groups {
+		list = slices.Clone(group.members)
+	}
+	n.index.mu.RUnlock()
+	b := &burst{}
+	b.push(textFrame([]byte("{}")))
+	if took := walkAll(list, b); took != clients {
+		t.Errorf("%d of %d clients took it", took, clients)
+	}
+	list[0].close(closing{code: ClosePolicy, reason: "enough", ending: EndedExpired})
+	if took := walkAll(list, b); took != clients-1 {
+		t.Errorf("%d of %d clients took it, one of which was sent away", took, clients)
+	}
+}
