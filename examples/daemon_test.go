@@ -7,11 +7,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"text/template"
 	"time"
@@ -37,6 +40,7 @@ var configuration = template.Must(template.New("").Parse(`
 server: {listen: "{{.Listen}}", allowed_origins: ["http://127.0.0.1:{{.PagePort}}"]}
 admin: {listen: "{{.Admin}}"}
 redis: {data_dir: "{{.DataDir}}"}
+websocket: {compression: {enabled: true, min_size: 64, cpu: 16s}}
 auth:
   keys:
     - {name: examples, key: "{{.Key}}", account_id: account-1, hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}
@@ -157,6 +161,31 @@ func (d *daemon) env(hub string) []string {
 		"HUBRELAY_URL=" + d.url, "HUBRELAY_KEY=" + d.key, "HUBRELAY_HUB=" + hub,
 		"HUBRELAY_SOCKET=" + filepath.Join(d.dataDir, "redis.sock"),
 	}
+}
+
+// figure is what /metrics says.
+func (d *daemon) figure(t *testing.T, name string) float64 {
+	t.Helper()
+	resp, err := http.Get(d.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			figure, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return figure
+		}
+	}
+	t.Fatalf("/metrics does not tell %s", name)
+	return 0
 }
 
 // token asks for a token as any HTTP client would.

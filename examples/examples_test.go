@@ -76,8 +76,12 @@ func TestExamples(t *testing.T) {
 			}
 			listener := l.start(t, d, p.hub)
 			awaitReady(t, d, listener, p, l.ready)
+			before := d.figure(t, compressedFrames)
 			publishers[l.publisher](t, d, p)
 			stream := p.wait(t, listener)
+			if got := d.figure(t, compressedFrames); (got > before) != (l.name != "curl") { // which hears events
+				t.Errorf("%g compressed frames, and %g before", got, before)
+			}
 			webhook := p.wait(t, receiver)
 			if stream != webhook {
 				t.Errorf("the two ends differ:\nstream  %s\nwebhook %s", stream, webhook)
@@ -94,6 +98,9 @@ func TestExamples(t *testing.T) {
 		}
 	})
 }
+
+// Every websocket that the tests listen with asks for compressed messages.
+const compressedFrames = "hubrelay_stream_compressed_frames_total"
 
 // awaitReady returns once the listener listens: it says so, or hears one of the notifications sent for this alone.
 func awaitReady(t *testing.T, d *daemon, listener *process, p published, word string) {

@@ -70,12 +70,16 @@ func TestModule(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			before := d.figure(t, compressedFrames)
 			out := run(t, d, text)
 			var got seen
 			if err := json.Unmarshal(out, &got); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 			got.check(t, s)
+			if got := d.figure(t, compressedFrames) - before; got < float64(s.Batches*50) {
+				t.Errorf("%g frames were compressed", got)
+			}
 		})
 	}
 }

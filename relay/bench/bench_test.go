@@ -17,6 +17,7 @@ func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
 	var stream []byte
 	stream = append(stream, 0x81, 3, 'a', 'b', 'c')                                            // short
 	stream = append(stream, textFrame(300)...)                                                 // 16-bit length
+	stream = append(stream, 0xc1, 2, 'd', 'e')                                                 // compressed
 	stream = append(stream, 0x89, 0)                                                           // a ping does not count
 	stream = append(append(stream, 0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0), make([]byte, 1<<16)...) // 64-bit length
 	for _, size := range []int{1, 2, 7, 1000, len(stream)} {
@@ -26,7 +27,7 @@ func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if c.frames != 3 || c.bytes != 5+300+10+1<<16 {
+		if c.frames != 4 || c.bytes != 5+300+4+10+1<<16 {
 			t.Errorf("in pieces of %d: %d frames of %d bytes", size, c.frames, c.bytes)
 		}
 	}

@@ -30,6 +30,7 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	hubs := flags.Int("hubs", 1, "over how many hubs they are spread")
 	often := flags.Duration("often", 50*time.Millisecond, "how often the sockets are emptied")
 	watch := flags.Bool("watch", false, "empty the sockets as soon as something comes")
+	deflate := flags.Bool("deflate", false, "ask for compressed messages")
 	more := flags.String("more", "", "what the query says beside the token")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -40,7 +41,7 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	for i := range all {
 		connecting.Go(func() error {
 			var err error
-			if all[i], err = connect(*address, openTo{hubOf(i % *hubs), *more, *plain}); err != nil {
+			if all[i], err = connect(*address, openTo{hubOf(i % *hubs), *more, *plain, *deflate}); err != nil {
 				return fmt.Errorf("client %d: %w", i+1, err)
 			}
 			return nil
@@ -133,6 +134,8 @@ type openTo struct {
 	hub   string
 	more  string // of the query, behind the token
 	plain bool   // no websocket handshake
+
+	deflate bool // ask for compressed messages
 }
 
 func connect(address string, to openTo) (*client, error) {
@@ -171,8 +174,12 @@ func upgrade(conn net.Conn, address string, to openTo) ([]byte, error) {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	extension := ""
+	if to.deflate {
+		extension = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
+	}
 	_, err = fmt.Fprintf(conn, "GET %s?token=%s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", path, token+to.more, address)
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", path, token+to.more, address, extension)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +277,7 @@ func (c *client) count(b []byte) error {
 			}
 		}
 		switch c.header[0] {
-		case 0x81:
+		case 0x81, 0xc1: // as it is, or compressed
 			c.frames++
 			c.bytes += size + length
 		case 0x88:

@@ -36,11 +36,18 @@ func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	rows := []row{few.ratioAtMost(1.25), many.ratioAtMost(1.25)}
-	gathered, _, err := r.fanoutCost(ctx, "websocket: {gather: 20ms}", often)
+	gathered, plain, err := r.fanoutCost(ctx, "websocket: {gather: 20ms}", often)
 	if err != nil {
 		return nil, err
 	}
 	rows = append(rows, newRow("the same, websocket.gather 20ms", gathered, many.Unit, "without", many.Measured).ratioAtMost(0.8))
+	compressed, size, err := r.fanoutCost(ctx, "websocket: {compression: {enabled: true}}", often, "-deflate")
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows,
+		newRow("the same, websocket.compression", compressed, many.Unit, "without", many.Measured).ratioAtMost(1.1),
+		newRow("the same, bytes on the wire", float64(size), "bytes/delivery", "without", float64(plain)).ratioAtMost(0.75))
 	return rows, nil
 }
 
@@ -63,9 +70,9 @@ func (r *rig) fanout(ctx context.Context, what string, l load) (row, error) {
 }
 
 // fanoutCost returns a daemon's CPU microseconds for each delivery, and the size of a frame.
-func (r *rig) fanoutCost(ctx context.Context, more string, l load) (cost float64, size int, err error) {
+func (r *rig) fanoutCost(ctx context.Context, more string, l load, clientFlags ...string) (cost float64, size int, err error) {
 	err = r.withDaemon(ctx, more, func(d *daemon) error {
-		clients, err := startClients(ctx, d.listen, l.clients)
+		clients, err := startClients(ctx, d.listen, l.clients, clientFlags...)
 		if err != nil {
 			return err
 		}
