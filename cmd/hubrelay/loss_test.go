@@ -91,7 +91,8 @@ func newLosses(t *testing.T, seed uint64) *losses {
 	// What a killed node had in hand is free again when its attempt must have ended.
 	l.text = setup{
 		redis: fmt.Sprintf("url: %q, partitions: %d", l.redis.URL(), 1+l.random.IntN(3)),
-		sinks: webhookSink("hook", l.hooks.url+"/", ", timeout: 5s"),
+		sinks: webhookSink("hook", l.hooks.url+"/", ", timeout: 5s") +
+			"\nwebsocket: {compression: {enabled: true, min_size: 64}}", // for those of the followers who ask for it
 	}
 	for range 3 {
 		l.nodes = append(l.nodes, &atomic.Pointer[daemon]{})
