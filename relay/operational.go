@@ -17,6 +17,7 @@ const (
 	TopicSinkDisabled      = OperationalPrefix + "sink.disabled"
 	TopicSinkRecovered     = OperationalPrefix + "sink.recovered"
 	TopicDeadLetterCreated = OperationalPrefix + "deadletter.created"
+	TopicSourceGap         = OperationalPrefix + "source.gap"
 )
 
 // OperationalTopics returns the relay's own topics with their meaning. They are in no catalog: nobody can publish them,
@@ -26,6 +27,7 @@ func OperationalTopics() []TopicInfo {
 		{TopicSinkDisabled, "A sink was disabled and keeps its backlog."},
 		{TopicSinkRecovered, "A sink that was disabled is enabled again."},
 		{TopicDeadLetterCreated, "A delivery was given up and became a dead letter."},
+		{TopicSourceGap, "Something that an upstream had sent is missing."},
 	}
 }
 

@@ -124,7 +124,7 @@ Run it:    hubrelay serve -c hubrelay.yaml`,
 		newInit(std), newServe(std), newDemo(std),
 		newPublish(std), newListen(std),
 		newMigrate(std), newJobs(std),
-		newSinksCommand(std), newDeadletters(std), newInventory(std),
+		newSinksCommand(std), newSourcesCommand(std), newDeadletters(std), newInventory(std),
 		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(), newKeeper(),
 	)
 	return root

@@ -53,6 +53,7 @@ func newOperations(opt Options) *operations {
 	o.post("/api/sinks/{name}/deadletters/replay", replayDeadLetters)
 	o.post("/api/sinks/{name}/deadletters/drop", dropDeadLetters)
 	o.handleInventory("/api/inventory")
+	o.handleSources("/api/sources", opt.Sources)
 	return o
 }
 

@@ -59,6 +59,7 @@ type Metrics struct {
 	reloaded     prometheus.Gauge
 	reloadedAt   prometheus.Gauge
 	jobs         jobMetrics
+	sources      sourceMetrics
 }
 
 // NewMetrics returns metrics at zero; version is the daemon's.
@@ -122,6 +123,7 @@ func NewMetrics(version string) *Metrics {
 	m.replays = newReplayMetrics(m.registry)
 	m.compression = newCompressionMetrics(m.registry)
 	m.jobs = newJobMetrics(m.registry)
+	m.sources = newSourceMetrics(m.registry)
 	return m
 }
 

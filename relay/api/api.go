@@ -51,7 +51,7 @@ type Observer interface {
 	Refused(code relay.Code)
 }
 
-// Options are what the interface stands on. All but Migrations, PublicURL, AllowedOrigins, MaxBody, Log and
+// Options are what the interface stands on. All but Migrations, Instance, PublicURL, AllowedOrigins, MaxBody, Log and
 // Observer are required.
 type Options struct {
 	Keyring   *auth.Keyring
@@ -62,6 +62,8 @@ type Options struct {
 	Migrations Migrations
 	// Catalog is what topics= is checked against.
 	Catalog *relay.Catalog
+	// Instance names this relay to others that take its notifications over, so that none goes round in a circle.
+	Instance string
 	// PublicURL is the relay's address as clients see it, for the Link header; empty to take it from each request.
 	PublicURL string
 	// AllowedOrigins are the origins of other hosts whose pages may connect, `https://host[:port]` or "*".

@@ -22,6 +22,9 @@ func (a *API) notifications(w http.ResponseWriter, r *http.Request) *relay.Error
 	return a.token(w, r)
 }
 
+// headerInstance names this relay.
+const headerInstance = "Hubrelay-Instance"
+
 // token issues a token. HEAD goes through the same checks and issues none.
 func (a *API) token(w http.ResponseWriter, r *http.Request) *relay.Error {
 	key, id, refused := a.pipeline(r)
@@ -35,6 +38,9 @@ func (a *API) token(w http.ResponseWriter, r *http.Request) *relay.Error {
 	token, err := a.opt.Tokens.Issue(r.Context(), key.Grant(id))
 	if err != nil {
 		return a.tokenError(r, err)
+	}
+	if a.opt.Instance != "" {
+		w.Header().Set(headerInstance, a.opt.Instance)
 	}
 	if link := a.streamURL(r); link != "" {
 		w.Header().Set("Link", "<"+link+"?token="+token+`>; rel="notifications"`)

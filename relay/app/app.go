@@ -66,6 +66,7 @@ type App struct {
 	operations atomic.Pointer[operations]
 	worker     atomic.Pointer[migration.Worker]
 	inventory  atomic.Pointer[migration.Inventory] // nil until it is filled, and without a driver
+	sources    atomic.Pointer[sources]
 }
 
 // New checks what a configuration cannot know of itself, and starts nothing. Nobody may change cfg afterwards.
@@ -146,10 +147,15 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	}
 	a.operate(b, store)
 	p.start(ctx, "figures", func(ctx context.Context) error { return a.followFigures(ctx, b, store) })
-	public, err := a.startPublic(ctx, p, b, clients, a.startMigrations(ctx, p, b, node))
+	instance, err := b.Instance(ctx)
 	if err != nil {
 		return err
 	}
+	public, err := a.startPublic(ctx, p, b, clients, a.startMigrations(ctx, p, b, node), instance)
+	if err != nil {
+		return err
+	}
+	a.startSources(ctx, p, b, instance, node.Name)
 	if a.set.Reload != nil {
 		p.start(ctx, "configuration", func(ctx context.Context) error { return a.followConfig(ctx, clients) })
 	}
@@ -189,7 +195,7 @@ func joinNode(ctx context.Context, p *parts, b *backbone.Backbone) (*backbone.No
 func (a *App) startAdmin(ctx context.Context, p *parts) (net.Addr, error) {
 	a.admin = admin.New(admin.Options{
 		Metrics: a.metrics, Ready: a.ready.ask, Listen: a.cfg.Admin.Listen, Log: a.log,
-		Sinks: a.operating, Inventory: a.adminInventory(),
+		Sinks: a.operating, Sources: a.operatingSources, Inventory: a.adminInventory(),
 	})
 	server, err := httpd.Listen(httpd.Options{
 		Name: "admin", Addr: a.cfg.Admin.Listen, Handler: a.admin, Log: a.log, Grace: time.Second,
@@ -212,7 +218,7 @@ func (a *App) serveClients(ctx context.Context, clients *hub.Hub) error {
 	return err
 }
 
-func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub, migrations api.Migrations) (net.Addr, error) {
+func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub, migrations api.Migrations, instance string) (net.Addr, error) {
 	cfg := a.cfg.Server
 	tokens := auth.NewTokens(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL)
 	handler, err := api.New(api.Options{
@@ -222,6 +228,7 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 		Streams:        clients,
 		Migrations:     migrations,
 		Catalog:        a.catalog,
+		Instance:       instance,
 		PublicURL:      cfg.PublicURL,
 		AllowedOrigins: cfg.AllowedOrigins,
 		MaxBody:        int64(cfg.MaxBody),

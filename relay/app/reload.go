@@ -31,7 +31,7 @@ type Reloading struct {
 	Level func(string)
 }
 
-// followConfig takes over changes of the configuration until ctx ends: keys and the level of the log at once, the sinks by
+// followConfig takes over changes of the configuration until ctx ends: keys, the level of the log and sources at once, the sinks by
 // [delivery.follow], since attempts that end may take their time. One with mistakes changes nothing.
 func (a *App) followConfig(ctx context.Context, clients *hub.Hub) error {
 	tick := time.NewTicker(configEvery)
@@ -57,6 +57,7 @@ func (a *App) followConfig(ctx context.Context, clients *hub.Hub) error {
 		}
 		clients.Recheck()
 		a.set.Reload.Level(cfg.Log.Level)
+		a.sources.Load().want(cfg.Sources)
 		select {
 		case <-a.delivery.wanted: // a later one counts
 		default:

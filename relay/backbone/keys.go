@@ -157,6 +157,23 @@ func (k Keys) InboxPosition(partition int) string { return k.tagged("inbox:posit
 // Quarantine is the stream of inbox entries that were refused: data, reason.
 func (k Keys) Quarantine() string { return k.grouped("quarantine", "") }
 
+// Source is the hash of the place in a source and what is kept of it, in the slot of a partition.
+func (k Keys) Source(name string, partition int) string { return k.tagged("source:"+name, partition) }
+
+// SourceTaken is the hash of the last step that a partition took from a source whose place lies in another slot.
+func (k Keys) SourceTaken(name string, partition int) string {
+	return k.tagged("source:taken:"+name, partition)
+}
+
+// SourceQuarantined is the same of the quarantine.
+func (k Keys) SourceQuarantined(name string) string { return k.grouped("quarantine", ":source:"+name) }
+
+// SourceStatus is what the node that reads a source says of it.
+func (k Keys) SourceStatus(name string) string { return k.prefix + "source:status:" + name }
+
+// Instance is the name of this relay.
+func (k Keys) Instance() string { return k.prefix + "instance" }
+
 // QuarantinePosition is the last inbox entry that was moved to the quarantine.
 func (k Keys) QuarantinePosition() string { return k.grouped("quarantine", ":position") }
 

@@ -22,6 +22,8 @@ var (
 	quarantineSource string
 	//go:embed scripts/trim.lua
 	trimSource string
+	//go:embed scripts/source.lua
+	sourceSource string
 	//go:embed scripts/lease_take.lua
 	leaseTakeSource string
 	//go:embed scripts/lease_drop.lua
@@ -33,6 +35,7 @@ var (
 	inboxScript      = redis.NewScript(lessSource + inboxSource)
 	quarantineScript = redis.NewScript(lessSource + quarantineSource)
 	trimScript       = redis.NewScript(lessSource + trimSource)
+	sourceScript     = redis.NewScript(sourceSource)
 	leaseTakeScript  = redis.NewScript(leaseTakeSource)
 	leaseDropScript  = redis.NewScript(leaseDropSource)
 )

@@ -75,14 +75,21 @@ func (e *Error) Error() string {
 
 // Token returns a new token, which opens one stream of c.Hub. The error is an [*Error] where the server answered one.
 func (c *Client) Token(ctx context.Context) (string, error) {
+	token, _, err := c.token(ctx)
+	return token, err
+}
+
+// token returns the answer's header besides.
+func (c *Client) token(ctx context.Context) (string, http.Header, error) {
 	var answer struct{ Token string }
-	if err := c.call(ctx, http.MethodGet, notifications, nil, nil, &answer); err != nil {
-		return "", fmt.Errorf("get a token: %w", err)
+	header, err := c.ask(ctx, http.MethodGet, notifications, nil, nil, &answer)
+	if err != nil {
+		return "", nil, fmt.Errorf("get a token: %w", err)
 	}
 	if answer.Token == "" {
-		return "", errors.New("get a token: the answer holds none; check that the address is a relay's")
+		return "", nil, errors.New("get a token: the answer holds none; check that the address is a relay's")
 	}
-	return answer.Token, nil
+	return answer.Token, header, nil
 }
 
 // Publish sends one notification, a JSON array of them ("application/json"), or one on each line
@@ -103,15 +110,21 @@ func (c *Client) Publish(ctx context.Context, contentType, idempotencyKey string
 
 // call makes one request and decodes the member data of its answer.
 func (c *Client) call(ctx context.Context, method, path string, header http.Header, body []byte, data any) error {
+	_, err := c.ask(ctx, method, path, header, body, data)
+	return err
+}
+
+// ask is call, and returns the answer's header.
+func (c *Client) ask(ctx context.Context, method, path string, header http.Header, body []byte, data any) (http.Header, error) {
 	address, err := c.endpoint(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, address.String(), bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for name, values := range c.header() {
 		request.Header[name] = values
@@ -122,23 +135,23 @@ func (c *Client) call(ctx context.Context, method, path string, header http.Head
 	request.Header.Set("Accept", "application/json")
 	response, err := c.http().Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	if response.StatusCode/100 != 2 {
-		return answerError(response, text)
+		return nil, answerError(response, text)
 	}
 	if len(text) > maxAnswer {
-		return fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
+		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 	}
 	if err := json.Unmarshal(text, &struct{ Data any }{data}); err != nil {
-		return fmt.Errorf("the answer is not a relay's, check the address: %w", err)
+		return nil, fmt.Errorf("the answer is not a relay's, check the address: %w", err)
 	}
-	return nil
+	return response.Header, nil
 }
 
 // endpoint is the address of a path, which is escaped as far as need be.

@@ -3,12 +3,10 @@ package client
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -28,6 +26,8 @@ const (
 	goodbyeTimeout = time.Second
 	// now stands in place of a cursor for a stream that begins now, whose first message says nothing but its own.
 	now = "now"
+	// mostSkipped bounds a message that is skipped for its size.
+	mostSkipped = 64 << 20
 	// maxRefusals is how often in a row a fresh token may be refused before that is believed.
 	maxRefusals = 3
 )
@@ -38,13 +38,24 @@ type ListenOptions struct {
 	Topics []string
 	// After is the cursor of the last notification that the caller has seen, to begin behind it; empty to begin now.
 	After string
-	// MaxMessage bounds one message in bytes (1 MiB), whether it came compressed or not; a larger one ends the connection.
+	// MaxMessage bounds one message in bytes (1 MiB), whether it came compressed or not; a larger one ends the connection,
+	// unless Skipped is there.
 	MaxMessage int64
 	// LeastPause and MostPause bound the exponential pause between two attempts (500 ms, 30 s). A server that names a
 	// longer one (Retry-After, up to five minutes) is obeyed.
 	LeastPause, MostPause time.Duration
 	// Connected, where not nil, is called after each upgrade: what is accepted by the server from then on arrives.
 	Connected func()
+	// Granted, where not nil, is called with the header of each answer that brought a token. An error ends the sequence with
+	// it, before the token is used.
+	Granted func(http.Header) error
+	// Began, where not nil, is called with the cursor of the place where a stream begins that was opened without one, before
+	// anything of it is yielded. Servers that know no cursors tell none.
+	Began func(cursor string)
+	// Skipped, where not nil, is called with each message that is none of a relay's: its beginning, at most MaxMessage bytes,
+	// and what is wrong. It is told of messages larger than MaxMessage too, up to 64 MiB, instead of ending the connection; what
+	// is beyond MaxMessage is read and dropped. The bytes belong to the callee.
+	Skipped func(beginning []byte, why error)
 	// Disconnected, where not nil, is called with the reason whenever a connection or an attempt ended and another
 	// follows after pause.
 	Disconnected func(err error, pause time.Duration)
@@ -80,6 +91,10 @@ func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.No
 			if l.done || ctx.Err() != nil {
 				return
 			}
+			if l.refused != nil {
+				yield(relay.Notification{}, l.refused)
+				return
+			}
 			if l.stale(err) {
 				if l.cursor = ""; !yield(c.resync(), nil) {
 					return
@@ -104,6 +119,7 @@ type listener struct {
 	connected bool   // at least once
 	upgrading bool   // the last attempt got its token
 	refusals  int    // of fresh tokens, in a row
+	refused   error  // what Granted said
 	failures  int    // attempts since something was received or a connection held
 }
 
@@ -155,7 +171,11 @@ func keepAlive(ctx context.Context, ws *websocket.Conn) {
 }
 
 func (l *listener) read(ws *websocket.Conn) error {
-	ws.SetReadLimit(l.options.MaxMessage)
+	limit := l.options.MaxMessage
+	if l.options.Skipped != nil {
+		limit = max(limit, mostSkipped)
+	}
+	ws.SetReadLimit(limit)
 	alive := func() { _ = ws.SetReadDeadline(time.Now().Add(silenceTimeout)) }
 	answer := ws.PingHandler()
 	ws.SetPingHandler(func(data string) error {
@@ -168,23 +188,23 @@ func (l *listener) read(ws *websocket.Conn) error {
 	})
 	for {
 		alive()
-		kind, data, err := readMessage(ws, l.options.MaxMessage)
+		kind, data, size, err := l.message(ws, alive)
 		if err != nil {
 			return fmt.Errorf("read the stream: %w", err)
 		}
 		l.failures = 0
-		if kind != websocket.TextMessage {
-			continue
-		}
-		n, err := decode(data)
+		n, err := l.decode(kind, data, size)
 		if err != nil {
-			l.client.log().Warn("a message that is not a notification was skipped", "error", err, "bytes", len(data))
+			l.skip(data, err)
 			continue
 		}
 		if n.Cursor != "" {
 			l.cursor = n.Cursor
 		}
 		if n.Topic == relay.TopicCursor {
+			if l.options.Began != nil && n.Cursor != "" {
+				l.options.Began(n.Cursor)
+			}
 			continue
 		}
 		if !l.yield(n, nil) {
@@ -194,29 +214,17 @@ func (l *listener) read(ws *websocket.Conn) error {
 	}
 }
 
-// readMessage reads a message of at most so many bytes, compressed or not: the connection's own limit is for what comes over
-// the line.
-func readMessage(ws *websocket.Conn, most int64) (kind int, data []byte, err error) {
-	kind, message, err := ws.NextReader()
-	if err != nil {
-		return kind, nil, err
-	}
-	most = min(most, math.MaxInt64-1)
-	data, err = io.ReadAll(io.LimitReader(message, most+1))
-	if err == nil && int64(len(data)) > most {
-		tooBig := websocket.FormatCloseMessage(websocket.CloseMessageTooBig, "")
-		_ = ws.WriteControl(websocket.CloseMessage, tooBig, time.Now().Add(controlTimeout))
-		err = websocket.ErrReadLimit
-	}
-	return kind, data, err
-}
-
 // connect gets a token and opens the websocket as spec.md shows it.
 func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	l.upgrading = false
-	token, err := l.client.Token(ctx)
+	token, header, err := l.client.token(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if l.options.Granted != nil {
+		if l.refused = l.options.Granted(header); l.refused != nil {
+			return nil, l.refused
+		}
 	}
 	l.upgrading = true
 	address, err := l.client.endpoint(notifications)
@@ -233,11 +241,11 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	}
 	address.RawQuery = query.Encode()
 	address.User = nil // gorilla would send it instead of the key
-	header := l.client.header()
+	sent := l.client.header()
 	if fits(token) {
-		header.Set("x-service-token", token)
+		sent.Set("x-service-token", token)
 	}
-	ws, response, err := l.client.dialer().DialContext(ctx, address.String(), header)
+	ws, response, err := l.client.dialer().DialContext(ctx, address.String(), sent)
 	if err == nil {
 		return ws, nil
 	}
@@ -340,32 +348,4 @@ func pauseAfter(failures int, least, most time.Duration, at float64) time.Durati
 		full = min(least<<failures, most)
 	}
 	return full/2 + time.Duration(at*float64(full/2))
-}
-
-// decode reads what routing needs and keeps the rest as it came. Names are compared exactly, unlike encoding/json does
-// for a struct: an unknown member HUB_ID is not the hub.
-func decode(data []byte) (relay.Notification, error) {
-	var message, context map[string]json.RawMessage
-	n := relay.Notification{Data: data}
-	err := json.Unmarshal(data, &message)
-	if err == nil && message["context"] != nil {
-		err = json.Unmarshal(message["context"], &context)
-	}
-	for _, member := range []struct {
-		value json.RawMessage
-		into  *string
-	}{
-		{message["topic"], &n.Topic},
-		{message["cursor"], &n.Cursor},
-		{context["hub_id"], &n.Hub},
-		{context["account_id"], &n.Account},
-	} {
-		if err == nil && member.value != nil {
-			err = json.Unmarshal(member.value, member.into)
-		}
-	}
-	if err == nil && n.Topic == "" {
-		err = errors.New("the message has no topic")
-	}
-	return n, err
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -14,6 +15,7 @@ import (
 //	enum:"a,b"       the allowed values of a string
 //	secret:"true"    never printed, and ${NAME} in it is replaced from the environment
 //	secret:"url"     the same, but printed without its password only
+//	secret:"false"   no secret, whatever its name is
 //
 // Some need no tag: a string beside NAME_file (or a list NAMEs beside NAME_files) is a secret, a string named url is
 // secret:"url", and a string whose key ends in _file or a list whose key ends in _files names existing files,
@@ -27,15 +29,16 @@ type Problems = document.Problems
 
 // Config is the whole effective configuration. It is read-only once loaded.
 type Config struct {
-	Server        Server          `koanf:"server" doc:"The public listener: tokens, websockets and publishing."`
-	Admin         Admin           `koanf:"admin" doc:"The private listener: health, metrics and profiles."`
-	Redis         Redis           `koanf:"redis" doc:"Where all state lives."`
-	Websocket     Websocket       `koanf:"websocket" doc:"Clients of the stream: what one may cost, and how many there may be."`
-	Notifications Notifications   `koanf:"notifications" doc:"What may be published."`
-	Auth          Auth            `koanf:"auth" doc:"Who may connect and publish."`
-	Sinks         map[string]Sink `koanf:"sinks" doc:"Destinations outside the relay, by name."`
-	Migration     Migration       `koanf:"migration" doc:"Moving container instances between servers."`
-	Log           Log             `koanf:"log" doc:"The daemon's own log, on standard error."`
+	Server        Server            `koanf:"server" doc:"The public listener: tokens, websockets and publishing."`
+	Admin         Admin             `koanf:"admin" doc:"The private listener: health, metrics and profiles."`
+	Redis         Redis             `koanf:"redis" doc:"Where all state lives."`
+	Websocket     Websocket         `koanf:"websocket" doc:"Clients of the stream: what one may cost, and how many there may be."`
+	Notifications Notifications     `koanf:"notifications" doc:"What may be published."`
+	Auth          Auth              `koanf:"auth" doc:"Who may connect and publish."`
+	Sinks         map[string]Sink   `koanf:"sinks" doc:"Destinations outside the relay, by name."`
+	Sources       map[string]Source `koanf:"sources" doc:"Upstreams whose notifications this relay takes over, by name."`
+	Migration     Migration         `koanf:"migration" doc:"Moving container instances between servers."`
+	Log           Log               `koanf:"log" doc:"The daemon's own log, on standard error."`
 
 	// Warnings are worth telling an operator and stop nothing.
 	Warnings []Problem `koanf:"-"`
@@ -172,6 +175,33 @@ type Digest struct {
 type Batch struct {
 	Wait time.Duration `koanf:"wait" doc:"How long a batch that is not full gathers, 10ms to 10m; 0 for no batch."`
 	Max  int           `koanf:"max" doc:"How many notifications a batch holds, 1 to 1000; it holds 4 MiB at most."`
+}
+
+// Source is an upstream: another relay, or a platform that speaks its token endpoint and websocket. Exactly one of Key and
+// KeyFile is set.
+type Source struct {
+	Type    string   `koanf:"type" enum:"hub" doc:"Kind of the source: hub, the websocket stream of a hub or an account."`
+	URL     string   `koanf:"url" secret:"false" doc:"Address of the upstream, http(s)://host[:port][/path] without /v1."`
+	Key     string   `koanf:"key" secret:"true" doc:"The upstream's API key; ${NAME} takes it from the environment."`
+	KeyFile string   `koanf:"key_file" doc:"File that holds the upstream's API key, read again when it changes."`
+	HubID   string   `koanf:"hub_id" doc:"Hub whose notifications are asked for; empty for all that the key's account may see."`
+	Topics  []string `koanf:"topics" doc:"Patterns of the topics that the upstream is asked for, * for any run of characters, a leading ! excludes; empty for all."`
+	CAFile  string   `koanf:"ca_file" doc:"The authorities that may vouch for the upstream, PEM, instead of the system's; read again for each connection."`
+}
+
+// ReadKey returns the key. It reads KeyFile anew each time, so that a changed file takes effect.
+func (s Source) ReadKey() (string, error) {
+	if s.KeyFile == "" {
+		return s.Key, nil
+	}
+	key, err := readSecret(s.KeyFile)
+	if err == nil {
+		err = checkSent(key)
+	}
+	if err != nil {
+		return "", fmt.Errorf("key_file: %w", err)
+	}
+	return key, nil
 }
 
 // Migration says which instances there are, and what moves them.

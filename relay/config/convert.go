@@ -18,15 +18,13 @@ import (
 // converter turns YAML values into the plain Go values that koanf merges, checking each against the schema.
 type converter struct {
 	*document.Reporter
-	root    *node
-	folder  string // of the configuration file; relative file names begin there
-	environ map[string]string
-	types   map[string]string // of sinks, by name
-	count   int
+	root      *node
+	folder    string // of the configuration file; relative file names begin there
+	environ   map[string]string
+	types     map[string]string // of sinks, by name
+	upstreams map[string]string // the same of sources
+	count     int
 }
-
-// laterKeys are names of the design that this version does not have.
-func laterKeys() []string { return []string{"sources"} }
 
 // convert returns the value for the schema n. The second result is false where nothing usable was given.
 func (c *converter) convert(n *node, f *field, v *document.Value, path string) (any, bool) {
@@ -39,11 +37,11 @@ func (c *converter) convert(n *node, f *field, v *document.Value, path string) (
 	if v.Broken || v.Shape == document.Null { // a key without a value: as if it were not there
 		return nil, false
 	}
-	if _, known := c.Origins[path]; !known || n.kind != kindObject && n.kind != kindSinks {
+	if _, known := c.Origins[path]; !known || n.kind != kindObject && n.kind != kindSinks && n.kind != kindNamed {
 		c.Origins[path] = v.At
 	}
 	switch n.kind {
-	case kindObject, kindSinks, kindMap:
+	case kindObject, kindSinks, kindNamed, kindMap:
 		if v.Shape != document.Map {
 			c.wrongShape(n, f, v, path)
 			return nil, false
@@ -52,7 +50,9 @@ func (c *converter) convert(n *node, f *field, v *document.Value, path string) (
 		case kindObject:
 			return c.object(n, v, path), true
 		case kindSinks:
-			return c.sinks(n, v, path), true
+			return c.named(v, path, "a sink", func(name string) *node { return c.sinkNode(n, name) }), true
+		case kindNamed:
+			return c.named(v, path, "a source", func(string) *node { return n.elem }), true
 		default:
 			return c.freeMap(n, f, v, path), true
 		}
@@ -97,10 +97,6 @@ func (c *converter) object(n *node, v *document.Value, path string) map[string]a
 
 func (c *converter) unknown(n *node, e document.Entry, path string) {
 	below := document.Join(path, e.Key)
-	if slices.Contains(laterKeys(), e.Key) {
-		c.BadAt(e.At, below, "this version does not have it", "leave it out")
-		return
-	}
 	hint := document.DidYouMean(e.Key, n.names())
 	if hint == "" {
 		if home := c.home(c.root, e.Key, ""); home != "" && home != path && !strings.HasPrefix(path, "sinks.") {
@@ -130,17 +126,18 @@ func (c *converter) home(n *node, key, path string) string {
 
 func sinkName() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) }
 
-func (c *converter) sinks(n *node, v *document.Value, path string) map[string]any {
+// named converts a map of objects that have names, each by the schema that schema returns.
+func (c *converter) named(v *document.Value, path, what string, schema func(name string) *node) map[string]any {
 	valid := sinkName()
 	m := make(map[string]any, len(v.Entries))
 	for _, e := range v.Entries {
 		below := document.Join(path, e.Key)
 		c.Origins[below] = e.At
 		if !valid.MatchString(e.Key) {
-			c.BadAt(e.At, below, "is no name for a sink", "begin with a small letter or a digit, then up to 62 of a-z, 0-9, _ and -")
+			c.BadAt(e.At, below, "is no name for "+what, "begin with a small letter or a digit, then up to 62 of a-z, 0-9, _ and -")
 			continue
 		}
-		if x, ok := c.convert(c.sinkNode(n, e.Key), nil, e.Value, below); ok {
+		if x, ok := c.convert(schema(e.Key), nil, e.Value, below); ok {
 			m[e.Key] = x
 		} else if e.Value.Shape == document.Null {
 			m[e.Key] = map[string]any{}

@@ -39,7 +39,7 @@ func (c *converter) variable(name, text string) (string, any) {
 	keys, f := c.lookup(c.root, strings.Split(strings.ToLower(rest), envLevel))
 	if f == nil {
 		if known := c.variables(); slices.Contains(known, name) {
-			c.BadAt(at, "", "may mean several sinks, since - and _ are the same in a variable", "set it in the file, or rename one of them")
+			c.BadAt(at, "", "may mean several of that name, since - and _ are the same in a variable", "set it in the file, or rename one of them")
 		} else {
 			c.BadAt(at, "", "there is no such setting", document.DidYouMean(name, known))
 		}
@@ -60,8 +60,8 @@ func (c *converter) variable(name, text string) (string, any) {
 			delete(c.Origins, known)
 		}
 	}
-	if sink := strings.Join(keys[:2], "."); keys[0] == "sinks" && c.Origins[sink] == (document.Position{}) {
-		c.Origins[sink] = at
+	if named := strings.Join(keys[:2], "."); c.namesOf(c.root.field(keys[0]).node) != nil && c.Origins[named] == (document.Position{}) {
+		c.Origins[named] = at
 	}
 	x, ok := c.convert(f.node, f, v, path)
 	if !ok {
@@ -96,37 +96,56 @@ func (c *converter) lookup(n *node, keys []string) ([]string, *field) {
 	switch {
 	case f == nil:
 		return nil, nil
-	case len(keys) == 1 && f.node.kind != kindObject && f.node.kind != kindSinks:
+	case len(keys) == 1 && f.node.kind != kindObject && c.namesOf(f.node) == nil:
 		return keys, f
 	case len(keys) > 1 && f.node.kind == kindObject:
 		rest, found := c.lookup(f.node, keys[1:])
 		return append([]string{keys[0]}, rest...), found
-	case len(keys) > 2 && f.node.kind == kindSinks:
-		name := c.sinkCalled(keys[1])
+	case len(keys) > 2 && c.namesOf(f.node) != nil:
+		name := called(keys[1], c.namesOf(f.node))
 		if name == "" {
 			return nil, nil
 		}
-		rest, found := c.lookup(c.sinkNode(f.node, name), keys[2:])
+		rest, found := c.lookup(c.namedNode(f.node, name), keys[2:])
 		return append([]string{keys[0], name}, rest...), found
 	}
 	return nil, nil
 }
 
-// sinkCalled finds the sink that a variable means: variables cannot hold the - that names may have. It returns "" where
-// several sinks may be meant.
-func (c *converter) sinkCalled(name string) string {
-	if _, exact := c.types[name]; exact {
+// namesOf returns the names that a map of sinks or sources has, nil for anything else.
+func (c *converter) namesOf(n *node) map[string]string {
+	switch n.kind {
+	case kindSinks:
+		return c.types
+	case kindNamed:
+		return c.upstreams
+	}
+	return nil
+}
+
+// namedNode is the schema of what has a name in such a map.
+func (c *converter) namedNode(n *node, name string) *node {
+	if n.kind == kindNamed {
+		return n.elem
+	}
+	return c.sinkNode(n, name)
+}
+
+// called finds the one among known that a variable means: variables cannot hold the - that names may have. It returns ""
+// where several may be meant.
+func called(name string, known map[string]string) string {
+	if _, exact := known[name]; exact {
 		return name
 	}
 	meant := name
-	for known := range c.types {
-		if strings.ReplaceAll(known, "-", "_") != name {
+	for one := range known {
+		if strings.ReplaceAll(one, "-", "_") != name {
 			continue
 		}
 		if meant != name {
 			return ""
 		}
-		meant = known
+		meant = one
 	}
 	return meant
 }
@@ -141,10 +160,10 @@ func (c *converter) variables() []string {
 			switch f.node.kind {
 			case kindObject:
 				walk(f.node, name+envLevel)
-			case kindSinks:
-				for sink := range c.types {
-					upper := strings.ToUpper(strings.ReplaceAll(sink, "-", "_"))
-					walk(c.sinkNode(f.node, sink), name+envLevel+upper+envLevel)
+			case kindSinks, kindNamed:
+				for one := range c.namesOf(f.node) {
+					upper := strings.ToUpper(strings.ReplaceAll(one, "-", "_"))
+					walk(c.namedNode(f.node, one), name+envLevel+upper+envLevel)
 				}
 			default:
 				names = append(names, name)

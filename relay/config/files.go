@@ -60,6 +60,11 @@ func checkKey(text string) error {
 	if len(text) < MinKeyLength {
 		return fmt.Errorf("has %d characters, %d are the least", len(text), MinKeyLength)
 	}
+	return checkSent(text)
+}
+
+// checkSent says what makes text unfit for a header.
+func checkSent(text string) error {
 	for _, c := range []byte(text) {
 		if c <= ' ' || c > '~' {
 			return errors.New("holds white space or other characters that a header cannot carry")

@@ -40,6 +40,7 @@ func shipped() config.Kinds {
 func shippedEnviron() []string {
 	return []string{
 		"HUBRELAY_KEY=0123456789abcdef",
+		"UPSTREAM_KEY=fedcba9876543210",
 		"HUBRELAY_BILLING_SECRET=whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
 	}
 }
@@ -119,7 +120,7 @@ func paths(v any, path string, out *[]string) {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, x := range v {
-			if path == "/sinks" {
+			if path == "/sinks" || path == "/sources" {
 				k = "*"
 			}
 			paths(x, path+"/"+k, out)
@@ -163,6 +164,9 @@ func walkSchema(s any, path string, visit func(path string, s map[string]any)) {
 	}
 	walkSchema(m["items"], path+"/*", visit)
 	more, _ := m["additionalProperties"].(map[string]any)
+	if more["properties"] != nil {
+		walkSchema(more, path+"/*", visit)
+	}
 	kinds, _ := more["oneOf"].([]any)
 	for _, k := range kinds {
 		walkSchema(k, path+"/*", visit)

@@ -57,7 +57,7 @@ func fieldSchema(f *field) schemaObject {
 		return s
 	}
 	switch f.node.kind {
-	case kindObject, kindSinks, kindAny, kindTime:
+	case kindObject, kindSinks, kindNamed, kindAny, kindTime:
 	default:
 		if (f.def.Kind() != reflect.Slice && f.def.Kind() != reflect.Map) || !f.def.IsNil() {
 			s["default"] = defaultJSON(f.node, f.def)
@@ -89,6 +89,10 @@ func nodeSchema(n *node) schemaObject {
 		return objectSchema(n.fields)
 	case kindSinks:
 		return sinksSchema(n)
+	case kindNamed:
+		return schemaObject{
+			"type": "object", "propertyNames": schemaObject{"pattern": sinkName().String()}, "additionalProperties": objectSchema(n.elem.fields),
+		}
 	case kindMap:
 		return schemaObject{"type": "object", "additionalProperties": nodeSchema(n.elem)}
 	case kindList:

@@ -32,11 +32,12 @@ func Load(path string, environ []string, kinds Kinds) (*Config, error) {
 	}
 	l := &loader{
 		converter: &converter{
-			Reporter: &document.Reporter{File: path, Origins: document.Origins{}},
-			root:     root,
-			folder:   filepath.Dir(path),
-			environ:  environment(environ),
-			types:    map[string]string{},
+			Reporter:  &document.Reporter{File: path, Origins: document.Origins{}},
+			root:      root,
+			folder:    filepath.Dir(path),
+			environ:   environment(environ),
+			types:     map[string]string{},
+			upstreams: map[string]string{},
 		},
 		kinds:  make(map[string]relay.SinkKind, len(kinds.Sinks)),
 		driver: kinds.Driver,
@@ -113,26 +114,33 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 	return cfg, nil
 }
 
-// findTypes notes the type of each sink first, because it decides which keys the sink has.
+// findTypes notes the type of each sink first, because it decides which keys the sink has; and the names of the sources,
+// which variables may mean.
 func (l *loader) findTypes(file *document.Value) {
-	if sinks, ok := file.Entry("sinks"); ok {
-		for _, s := range sinks.Value.Entries {
-			l.types[s.Key] = ""
+	l.findNames(file, "sinks", l.types)
+	l.findNames(file, "sources", l.upstreams)
+}
+
+// findNames notes the names below a section with their types.
+func (l *loader) findNames(file *document.Value, section string, types map[string]string) {
+	if named, ok := file.Entry(section); ok {
+		for _, s := range named.Value.Entries {
+			types[s.Key] = ""
 			if t, ok := s.Value.Entry("type"); ok {
-				l.types[s.Key] = t.Value.Text
+				types[s.Key] = t.Value.Text
 			}
 		}
 	}
 	for name, text := range l.environ {
-		rest, ok := strings.CutPrefix(name, envPrefix+"SINKS"+envLevel)
-		if sink, _, found := strings.Cut(rest, envLevel); ok && found {
-			called := l.sinkCalled(strings.ToLower(sink))
+		rest, ok := strings.CutPrefix(name, envPrefix+strings.ToUpper(section)+envLevel)
+		if one, _, found := strings.Cut(rest, envLevel); ok && found {
+			meant := called(strings.ToLower(one), types)
 			switch {
-			case called == "": // reported when the variable is read
-			case strings.EqualFold(rest, sink+envLevel+"type"):
-				l.types[called] = text
-			case l.types[called] == "":
-				l.types[called] = ""
+			case meant == "": // reported when the variable is read
+			case strings.EqualFold(rest, one+envLevel+"type"):
+				types[meant] = text
+			case types[meant] == "":
+				types[meant] = ""
 			}
 		}
 	}

@@ -42,6 +42,8 @@ func (p *printer) object(fields []*field, v reflect.Value, indent, path string) 
 			p.object(f.node.fields, unwrapped(fv), indent+"  ", below)
 		case f.node.kind == kindSinks:
 			p.sinks(f, fv, indent, below)
+		case f.node.kind == kindNamed:
+			p.named(f, fv, indent, below)
 		case f.node.kind == kindList && f.node.elem.kind == kindObject && fv.Len() > 0:
 			p.printf("%s%s:\n", indent, f.name)
 			for i := range fv.Len() {
@@ -78,6 +80,21 @@ func (p *printer) sinks(f *field, v reflect.Value, indent, path string) {
 		own := f.node.types[s.Type].fields[len(f.node.fields):]
 		p.object(f.node.fields, reflect.ValueOf(s), indent+"    ", path+"."+name)
 		p.object(own, reflect.Indirect(reflect.ValueOf(s.Settings)), indent+"    ", path+"."+name)
+	}
+}
+
+// named prints a map of objects by name.
+func (p *printer) named(f *field, v reflect.Value, indent, path string) {
+	if v.Len() == 0 {
+		p.printf("%s%s: {}%s\n", indent, f.name, p.origin(path))
+		return
+	}
+	p.printf("%s%s:\n", indent, f.name)
+	keys := v.MapKeys()
+	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+	for _, k := range keys {
+		p.printf("%s  %s:\n", indent, scalarYAML(k.String()))
+		p.object(f.node.elem.fields, v.MapIndex(k), indent+"    ", path+"."+k.String())
 	}
 }
 

@@ -16,6 +16,7 @@ const (
 	kindObject kind = iota // a map with known keys
 	kindMap                // a map with free keys
 	kindSinks              // the map of sinks, whose keys depend on the type
+	kindNamed              // a map of objects of one kind by name
 	kindList
 	kindString
 	kindBool
@@ -33,7 +34,7 @@ type node struct {
 	kind   kind
 	typ    reflect.Type
 	fields []*field         // kindObject, in the order of the struct; kindSinks: the common keys
-	elem   *node            // kindMap, kindList
+	elem   *node            // kindMap, kindNamed, kindList
 	types  map[string]*node // kindSinks: common and own keys of each type
 }
 
@@ -52,6 +53,7 @@ type field struct {
 	doc     string
 	enum    []string
 	secrecy secrecy
+	shown   bool // whatever its name is
 	file    bool // names existing files
 	index   []int
 	def     reflect.Value // the default
@@ -178,6 +180,8 @@ func newField(name string, sf reflect.StructField, def reflect.Value) (*field, e
 	}
 	switch sf.Tag.Get("secret") {
 	case "":
+	case "false":
+		f.shown = true
 	case "url":
 		f.secrecy = secretURL
 	default:
@@ -199,7 +203,7 @@ func isText(n *node) bool {
 func markSecrets(n *node) {
 	for _, f := range n.fields {
 		switch {
-		case f.secrecy != public || !isText(f.node):
+		case f.secrecy != public || f.shown || !isText(f.node):
 		case n.field(f.name+"_file") != nil, n.field(strings.TrimSuffix(f.name, "s")+"_files") != nil:
 			f.secrecy = secret
 		case f.name == "url":
@@ -244,7 +248,9 @@ func typeNode(def reflect.Value) (*node, error) {
 		n.elem, err = typeNode(reflect.Zero(t.Elem()))
 	case reflect.Map:
 		n.kind = kindMap
-		n.elem, err = typeNode(reflect.Zero(t.Elem()))
+		if n.elem, err = typeNode(reflect.Zero(t.Elem())); err == nil && n.elem.kind == kindObject {
+			n.kind = kindNamed
+		}
 	default:
 		err = fmt.Errorf("a configuration cannot hold a %s", t)
 	}

@@ -152,6 +152,23 @@ func (n *Notices) Recovered(ctx context.Context, sink string) error {
 	return n.ofSink(ctx, relay.TopicSinkRecovered, sink, StateActive, "")
 }
 
+// SourceGap tells that something of a source is missing, and why; hub is the hub that it reads, or empty. An id of 24
+// hexadecimal digits makes a repeat recognisable. Where Redis is away it tries for a while.
+func (n *Notices) SourceGap(ctx context.Context, source, hub, id, why string) error {
+	if !n.heeded(relay.TopicSourceGap, "") {
+		return nil
+	}
+	note, err := n.make(notice{
+		Topic: relay.TopicSourceGap, Object: noticeObject{ID: source, State: "gap", Error: why},
+		Context: relay.Context{HubID: hub},
+	})
+	if err != nil {
+		return err
+	}
+	note.ID = id
+	return persist(ctx, func(ctx context.Context) error { return n.send(ctx, "", note) })
+}
+
 func (n *Notices) ofSink(ctx context.Context, topic, sink string, state State, cause string) error {
 	if !n.heeded(topic, sink) {
 		return nil
@@ -165,9 +182,10 @@ func (n *Notices) ofSink(ctx context.Context, topic, sink string, state State, c
 
 // What a sample is about is nobody's.
 const (
-	sampleSink  = "sample"
-	sampleID    = "000000000000000000000000"
-	sampleError = "a sample; nothing happened"
+	sampleSink   = "sample"
+	sampleSource = "sample"
+	sampleID     = "000000000000000000000000"
+	sampleError  = "a sample; nothing happened"
 )
 
 // Sample makes a notification of one of [relay.OperationalTopics] that looks like a real one, marked by a member "sample".
@@ -185,6 +203,8 @@ func (n *Notices) Sample(topic string) (relay.Notification, error) {
 			noticeOfDead: &noticeOfDead{Sink: sampleSink, Topic: "container.created", Attempts: 1, Count: 1},
 		}
 		what.Context.HubID = sampleID
+	case relay.TopicSourceGap:
+		what.Object = noticeObject{ID: sampleSource, State: "gap", Error: sampleError}
 	default:
 		return relay.Notification{}, fmt.Errorf("make a sample: %s is no topic of our own", topic)
 	}

@@ -45,6 +45,44 @@ func NewDecoder(catalog *relay.Catalog) *Decoder {
 // NewID returns an id as every decoded notification gets one: 24 hexadecimal digits, unique, growing with time.
 func (d *Decoder) NewID() string { return d.ids.next() }
 
+// Hop is a step from one relay to the next.
+type Hop struct {
+	// From names the relay that sends the notification on, and Self the one that reads it; see backbone.Instance. From is
+	// empty for a sender that is no relay.
+	From, Self string
+}
+
+const (
+	// viaMember is the member of a notification that lists the relays it has come through, the first first. It is there
+	// from the first hop on.
+	viaMember = "hubrelay_via"
+	// maxHops bounds that list.
+	maxHops = 16
+	// hopRoom is what a relay may add to a notification: ids, a cursor, the list of relays.
+	hopRoom = 4 << 10
+)
+
+// DecodeRelayed is Decode for what another relay sends, who adds to a notification of [MaxNotification] bytes. The
+// notification lists hop.From among those that it has come through. It tells whether hop.Self is one of them: then the
+// notification has been here before and must not be stored again.
+func (d *Decoder) DecodeRelayed(data []byte, def Defaults, hop Hop) (n relay.Notification, returned bool, err *relay.Error) {
+	f := d.frame(data, def)
+	defer d.release(f)
+	f.hop, f.relayed = hop, true
+	f.space()
+	n, err = f.notification(noIndex)
+	if returned = f.returned; returned {
+		return relay.Notification{}, true, nil
+	}
+	if err == nil {
+		err = f.end()
+	}
+	if err != nil {
+		return relay.Notification{}, false, err
+	}
+	return n, false, nil
+}
+
 // Decode reads one notification and gives it an ID. It keeps nothing of data.
 func (d *Decoder) Decode(data []byte, def Defaults) (relay.Notification, *relay.Error) {
 	f := d.frame(data, def)
@@ -69,7 +107,7 @@ func (d *Decoder) frame(data []byte, def Defaults) *frame {
 // release keeps a frame for the next caller unless a large notification has blown it up.
 func (d *Decoder) release(f *frame) {
 	f.forget()
-	f.data, f.def = nil, Defaults{}
+	f.data, f.def, f.hop, f.relayed = nil, Defaults{}, Hop{}, false
 	clear(f.names[:cap(f.names)])
 	if cap(f.out) <= 64<<10 && cap(f.scratch) <= 64<<10 && cap(f.names) <= 1<<10 {
 		d.frames.Put(f)
@@ -88,6 +126,8 @@ type frame struct {
 	scanner
 	decoder *Decoder
 	def     Defaults
+	hop     Hop
+	relayed bool // another relay sends it
 	// problem is the first thing wrong that is no matter of syntax: the rest is still read, since text that is no JSON
 	// is worse.
 	problem *relay.Error
@@ -98,6 +138,10 @@ type frame struct {
 	hub, account             word
 	lists                    [4]span // of an end of 0 where missing
 
+	via      span // the elements of viaMember
+	hops     int  // how many these are
+	returned bool // Self is one of them
+
 	restTop, restObject, restContext []span
 
 	out []byte
@@ -107,6 +151,7 @@ func (f *frame) forget() {
 	f.problem = nil
 	f.topic, f.topicGiven, f.contextGiven = "", false, false
 	f.object, f.hub, f.account, f.lists = [3]word{}, word{}, word{}, [4]span{}
+	f.via, f.hops, f.returned = span{}, 0, false
 	f.restTop, f.restObject, f.restContext = f.restTop[:0], f.restObject[:0], f.restContext[:0]
 	f.names, f.scratch, f.out, f.depth, f.fault = f.names[:0], f.scratch[:0], f.out[:0], 0, fault{}
 }
@@ -127,8 +172,12 @@ func (f *frame) notification(index int) (relay.Notification, *relay.Error) {
 	if !f.members(f.topMember) {
 		return relay.Notification{}, f.failed(index)
 	}
-	if size := f.pos - start; size > MaxNotification {
-		err := relay.NewError(relay.CodeTooLarge, fmt.Sprintf("a notification may have %d bytes, this one has %d", MaxNotification, size))
+	most := MaxNotification
+	if f.relayed {
+		most += hopRoom
+	}
+	if size := f.pos - start; size > most {
+		err := relay.NewError(relay.CodeTooLarge, fmt.Sprintf("a notification may have %d bytes, this one has %d", most, size))
 		return relay.Notification{}, placed(err, index)
 	}
 	if err := f.check(); err != nil {
@@ -161,8 +210,12 @@ func (f *frame) check() *relay.Error {
 	case f.hub.given && len(f.hub.value) == 0:
 		return relay.NewError(relay.CodeInvalidArgument, "context/hub_id is empty").At("/context/hub_id")
 	case f.hub.given && f.def.Hub != "" && string(f.hub.value) != f.def.Hub:
-		return relay.NewError(relay.CodeInvalidArgument, fmt.Sprintf("context/hub_id is %q, but the request is for the hub %q",
-			relay.Clip(string(f.hub.value), 64), relay.Clip(f.def.Hub, 64))).At("/context/hub_id")
+		whose := "the request is for"
+		if f.relayed {
+			whose = "the source reads"
+		}
+		return relay.NewError(relay.CodeInvalidArgument, fmt.Sprintf("context/hub_id is %q, but %s the hub %q",
+			relay.Clip(string(f.hub.value), 64), whose, relay.Clip(f.def.Hub, 64))).At("/context/hub_id")
 	case len(f.account.value) > 0 && !f.anyAccount() && string(f.account.value) != f.def.Account:
 		return relay.NewError(relay.CodeInvalidArgument,
 			"context/account_id is not the account of the key; leave it out, or use a key for all accounts").At("/context/account_id")
@@ -208,6 +261,7 @@ func (f *frame) build() relay.Notification {
 	b = f.appendRest(b, f.restContext)
 	b = append(b, `},"flags":null`...)
 	b = f.appendRest(b, f.restTop)
+	b = f.appendVia(b)
 	b = append(b, '}')
 	f.out = b
 	n.Data = bytes.Clone(b)

@@ -19,6 +19,11 @@ func (f *frame) topMember(name []byte, start int) bool {
 		return f.record("context", f.contextMember)
 	case "flags", "cursor":
 		return f.value()
+	case viaMember:
+		if f.relayed {
+			return f.readVia()
+		}
+		return f.unknown(&f.restTop, start)
 	default:
 		return f.unknown(&f.restTop, start)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// operational is what the relay's own notifications say besides. Their object is a sink, or a delivery of one.
+// operational is what the relay's own notifications say besides. Their object is a sink, a delivery of one, or a source.
 type operational struct {
 	Sink  string `json:"sink"`
 	Topic string `json:"topic"`
@@ -65,7 +65,11 @@ func (o *operational) headline(e *event) string {
 
 // identifiers are those of the sink in place of the object.
 func (o *operational) identifiers(e *event) []identifier {
-	list := []identifier{named("Sink", o.Sink)}
+	what := "Sink"
+	if e.Topic == relay.TopicSourceGap {
+		what = "Source"
+	}
+	list := []identifier{named(what, o.Sink)}
 	if o.Sink != e.Object.ID {
 		list = append(list, named("Dead delivery", e.Object.ID), named("Its topic", o.Topic))
 	}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// sourceInfo is what the admin API says of a source.
+type sourceInfo struct {
+	Name        string   `json:"name"`
+	URL         string   `json:"url"`
+	Hub         string   `json:"hub_id"`
+	Topics      []string `json:"topics"`
+	State       string   `json:"state"`
+	Reason      string   `json:"reason"`
+	Node        string   `json:"node"`
+	Since       string   `json:"since"`
+	Next        string   `json:"next_attempt"`
+	Resumes     bool     `json:"resumes"`
+	Last        string   `json:"last_notification"`
+	Received    int64    `json:"received"`
+	Quarantined int64    `json:"quarantined"`
+	Gaps        int64    `json:"gaps"`
+}
+
+func newSourcesCommand(std streams) *cobra.Command {
+	cmd := group("sources", "See the upstreams of a running daemon", newSourcesList(std))
+	cmd.Long = `Shows the upstreams that a running daemon takes notifications over from. The daemon is found by --admin URL, else by
+admin.listen in the file that -c names, else by HUBRELAY_ADMIN.`
+	return cmd
+}
+
+func newSourcesList(std streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the sources with their state and figures",
+		Long: `Lists the sources of a running daemon.
+
+STATE is connected; connecting; waiting, while the upstream is away and the next attempt comes soon; refused, where somebody
+has to mend something; or unread, while no node reads it. SINCE is how long that has been so, NODE who reads it.
+
+LAST is how long ago a notification was stored. TAKEN were stored, BAD went to the quarantine, and GAPS is how often
+something may be missing, on all nodes since the source was configured first. RESUMES says whether the upstream gives cursors:
+without them whatever it sends while nobody is connected is missed.`,
+		Example: `  hubrelay sources list
+  hubrelay sources list --json | jq 'select(.state != "connected")'`,
+		Args: checked(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return listSources(cmd.Context(), std, &f) },
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func listSources(ctx context.Context, std streams, f *adminFlags) error {
+	client, err := f.client(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data []json.RawMessage }
+	if err := client.get(ctx, "/api/sources", nil, &answer); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printRaw(std, answer.Data...)
+	}
+	if len(answer.Data) == 0 {
+		_, err := fmt.Fprintln(std.out, "no sources: give the daemon some under sources: in its configuration")
+		return err
+	}
+	var rows [][]string
+	var notes []string
+	for _, raw := range answer.Data {
+		var s sourceInfo
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+		}
+		rows = append(rows, s.row())
+		notes = append(notes, s.notes()...)
+	}
+	if err := printSources(std, rows); err != nil || len(notes) == 0 {
+		return err
+	}
+	_, err = fmt.Fprint(std.out, "\n", strings.Join(notes, "\n"), "\n")
+	return err
+}
+
+func (s *sourceInfo) row() []string {
+	resumes := "no"
+	if s.Resumes {
+		resumes = "yes"
+	}
+	hub := orDash(s.Hub)
+	if s.Hub == "" {
+		hub = "account"
+	}
+	topics := "*"
+	if len(s.Topics) > 0 {
+		topics = printable(strings.Join(s.Topics, ", "))
+	}
+	return []string{
+		printable(s.Name), printable(s.State), ago(s.Since), orDash(s.Node), hub, ago(s.Last),
+		count(s.Received), count(s.Quarantined), count(s.Gaps), resumes, printable(s.URL), topics,
+	}
+}
+
+// notes say what does not fit into the table.
+func (s *sourceInfo) notes() (list []string) {
+	if s.Reason != "" {
+		note := s.Name + ": " + s.Reason
+		if s.Next != "" {
+			note += "; the next attempt is at " + s.Next
+		}
+		list = append(list, printable(note))
+	}
+	if s.Quarantined > 0 {
+		list = append(list, printable(s.Name+": what was refused is in the quarantine with its reason: redis-cli XREVRANGE hubrelay:quarantine + - COUNT 10"))
+	}
+	return list
+}
+
+func printSources(std streams, rows [][]string) error {
+	paint := paletteFor(std.out, std.env)
+	state := func(cell, padded string) string {
+		switch cell {
+		case "connected":
+			return paint.green(padded)
+		case "connecting", "waiting", "unread":
+			return paint.yellow(padded)
+		}
+		return paint.red(padded)
+	}
+	columns := []column{
+		{title: "NAME", most: 20},
+		{title: "STATE", most: 10, paint: state},
+		{title: "SINCE", right: true},
+		{title: "NODE", most: 10, spare: 2},
+		{title: "HUB", most: 24},
+		{title: "LAST", right: true},
+		{title: "TAKEN", right: true},
+		{title: "BAD", right: true},
+		{title: "GAPS", right: true},
+		{title: "RESUMES", spare: 1},
+		{title: "URL", spare: 3},
+		{title: "TOPICS", spare: 4},
+	}
+	for i := len(columns) - 1; i >= 0; i-- {
+		if !slices.ContainsFunc(rows, func(row []string) bool { return row[i] != "-" }) {
+			columns, rows = without(columns, rows, i)
+		}
+	}
+	return printTable(std.out, paint, columns, rows)
+}

@@ -1,0 +1,319 @@
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+const (
+	upstreamKilled  = 20   // how often the reader is killed
+	upstreamNumbers = 5000 // published meanwhile
+)
+
+// upstreamSource is the section of a relay that reads another.
+func upstreamSource(url, more string) string {
+	return fmt.Sprintf("sources: {upstream: {type: hub, url: %q, key: %s%s}}\n", url, opsKey, more)
+}
+
+// numberedNote is a notification that carries one, of a hub.
+func numberedNote(hub string, n int) string {
+	return fmt.Sprintf(`{"topic":"container.created","object":{"id":"%s/%d"},"context":{"hub_id":"%s"}}`, hub, n, hub)
+}
+
+// publishNumbers publishes the numbers of a hub to whatever upstream there is, in pieces of up to size, until ctx ends or all are
+// accepted. What is in doubt it repeats with the same Idempotency-Key.
+func publishNumbers(ctx context.Context, current *atomic.Pointer[daemon], hub string, count, size int, every time.Duration) error {
+	for first := 1; first <= count; {
+		last := min(first+rand.IntN(size), count)
+		var body strings.Builder
+		for n := first; n <= last; n++ {
+			body.WriteString(numberedNote(hub, n) + "\n")
+		}
+		for {
+			r, err := current.Load().try(ctx, request{
+				method: "POST", key: opsKey, hub: hub, contentType: "application/x-ndjson", body: body.String(),
+				header: map[string]string{"Idempotency-Key": fmt.Sprint(hub, "-", first)},
+			})
+			if err == nil && r.status == 202 {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("stopped at %d of %s: %w, %d %s", first, hub, ctx.Err(), r.status, r.body)
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		first = last + 1
+		time.Sleep(every)
+	}
+	return nil
+}
+
+// numbersIn returns the numbers of each hub in the order of the log.
+func numbersIn(t *testing.T, store *redis.Client) map[string][]int {
+	t.Helper()
+	found := make(map[string][]int)
+	for _, key := range store.Keys(t.Context(), "hubrelay:log:*").Val() {
+		entries, err := store.XRange(t.Context(), key, "-", "+").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			hub, n, err := numberOf(objectID(fmt.Sprint(e.Values["data"])))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[hub] = append(found[hub], n)
+		}
+	}
+	return found
+}
+
+// allNumbers is a probe: every hub has come that far.
+func allNumbers(t *testing.T, store *redis.Client, hubs []string, count int) func() error {
+	return func() error {
+		found := numbersIn(t, store)
+		for _, hub := range hubs {
+			if len(found[hub]) < count {
+				return fmt.Errorf("%s has %d of %d", hub, len(found[hub]), count)
+			}
+		}
+		return nil
+	}
+}
+
+func judgeNumbers(t *testing.T, store *redis.Client, hubs []string, count int) {
+	t.Helper()
+	eventually(t, "all that was published upstream", allNumbers(t, store, hubs, count))
+	for hub, list := range numbersIn(t, store) {
+		if err := countsTo(list, 1, count); err != nil {
+			t.Errorf("%s: %v", hub, err)
+		}
+	}
+}
+
+// listedSource is what sources list says of one.
+type listedSource struct {
+	Name, State, Reason, Node             string
+	Resumes                               bool
+	Received, Quarantined, Returned, Gaps int64
+}
+
+func (d *daemon) sources(t *testing.T) (list []listedSource) {
+	t.Helper()
+	out, errOut, code := call(t, nil, "", "sources", "list", "--json", "--admin", "http://"+d.admin)
+	if code != 0 {
+		t.Fatalf("%d %s", code, errOut)
+	}
+	for line := range strings.Lines(out) {
+		var s listedSource
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func (d *daemon) connectedSource(t *testing.T) func() error {
+	return func() error {
+		if list := d.sources(t); len(list) == 0 || list[0].State != "connected" {
+			return fmt.Errorf("%+v", list)
+		}
+		return nil
+	}
+}
+
+// TestSource reads the account pipeline of one relay into another, whose clients and sinks get what was published to the
+// first: the very bytes but for the list of relays that it came through.
+func TestSource(t *testing.T) {
+	t.Parallel()
+	up := serve(t, setup{redis: `url: "memory:"`})
+	hooks := receive(t, nil)
+	down := serve(t, setup{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""), keys: upstreamSource("http://"+up.public, "")})
+	eventually(t, "the source", down.connectedSource(t))
+	client := down.connect(t, opsKey, "hub-7", "")
+	up.publish(t, "hub-7", "application/json", `{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
+	frame := client.wait(t, 1)[0]
+	want := `{"topic":"job.created","object":{"id":"j1","state":"","error":"","n":1.50},"context":{"hub_id":"hub-7","account_id":"a1",` +
+		`"environments":[],"dns_zones":[],"clusters":[],"containers":[],"x":"é"},"flags":null,"own":[1],"hubrelay_via":["`
+	if !strings.HasPrefix(frame, want) {
+		t.Errorf("got %s\nwant %s…", frame, want)
+	}
+	eventually(t, "the webhook", func() error {
+		if n := len(hooks.of("/")); n != 1 {
+			return fmt.Errorf("%d came", n)
+		}
+		return nil
+	})
+	if s := down.sources(t)[0]; s.Received != 1 || s.Gaps != 0 || !s.Resumes || s.Node == "" {
+		t.Errorf("%+v", s)
+	}
+	if text, _, _ := call(t, nil, "", "sources", "list", "--admin", "http://"+down.admin); !strings.Contains(text, "connected") {
+		t.Errorf("the list:\n%s", text)
+	}
+}
+
+// TestSourceReaderIsKilled kills the relay that reads 20 times while numbers are published to the other in four hubs, and
+// starts it again: each is in its log once, in the order of its hub.
+func TestSourceReaderIsKilled(t *testing.T) {
+	t.Parallel()
+	var up atomic.Pointer[daemon]
+	up.Store(serve(t, setup{redis: `url: "memory:"`}))
+	dir := folder(t)
+	data := filepath.Join(dir, "data")
+	file := write(t, dir, "hubrelay.yaml", setup{
+		redis: fmt.Sprintf("data_dir: %q, partitions: 3", data), keys: upstreamSource("http://"+up.Load().public, ""),
+	}.yaml())
+	hubs := []string{"hub-a", "hub-b", "hub-c", "hub-d"}
+	begun := serveFile(t, file)
+	eventually(t, "the source", begun.connectedSource(t))
+	var publishing sync.WaitGroup
+	for _, hub := range hubs {
+		publishing.Go(func() {
+			if err := publishNumbers(t.Context(), &up, hub, upstreamNumbers/len(hubs), 5, 15*time.Millisecond); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	random := rand.New(rand.NewPCG(fromEnv(t, "HUBRELAY_TEST_SEED", 1), 0))
+	store := redisAt(t, filepath.Join(data, "redis.sock"))
+	d := begun
+	for range upstreamKilled {
+		before := total(numbersIn(t, store))
+		eventually(t, "something new", func() error {
+			if n := total(numbersIn(t, store)); n == before && before < upstreamNumbers {
+				return fmt.Errorf("%d still", n)
+			}
+			return nil
+		})
+		time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
+		d.kill()
+		d = &daemon{process: start(t, nil, "serve", "-c", file)}
+	}
+	publishing.Wait()
+	d.await(t)
+	judgeNumbers(t, store, hubs, upstreamNumbers/len(hubs))
+	s := d.sources(t)[0]
+	if s.Received != upstreamNumbers || s.Gaps != 0 || s.Quarantined != 0 {
+		t.Errorf("%+v", s)
+	}
+	d.stop(t)
+}
+
+// TestSourceStorm has two nodes that read one upstream over a line that is cut, and kills the nodes, the upstream and
+// either's Redis: no number is missing or twice in the end.
+func TestSourceStorm(t *testing.T) {
+	t.Parallel()
+	above, below := redistest.Start(t, "--appendfsync", "always"), redistest.Start(t, "--appendfsync", "always")
+	upper := setup{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
+	var up atomic.Pointer[daemon]
+	up.Store(serve(t, upper))
+	way := newCuttable(t, func() string { return up.Load().public })
+	lower := setup{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr().String(), "")}
+	nodes := []*daemon{serve(t, lower), serve(t, lower)}
+	eventually(t, "the source", nodes[0].connectedSource(t))
+	hubs := []string{"hub-a", "hub-b", "hub-c"}
+	const count = 1200
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	var publishing sync.WaitGroup
+	for _, hub := range hubs {
+		publishing.Go(func() {
+			if err := publishNumbers(ctx, &up, hub, count, 4, 15*time.Millisecond); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	random := rand.New(rand.NewPCG(fromEnv(t, "HUBRELAY_TEST_SEED", 1), 1))
+	blows := map[string]int{}
+	for blow := range 12 {
+		time.Sleep(time.Duration(200+random.IntN(300)) * time.Millisecond)
+		switch kind := blow % 4; kind {
+		case 0:
+			way.cut()
+			blows["cut"]++
+		case 1:
+			which := random.IntN(len(nodes))
+			nodes[which].kill()
+			nodes[which] = serve(t, lower)
+			blows["node"]++
+		case 2:
+			up.Load().kill()
+			up.Store(serve(t, upper))
+			blows["upstream"]++
+		case 3:
+			which := []*redistest.Server{above, below}[random.IntN(2)]
+			which.Kill()
+			which.Restart()
+			blows["redis"]++
+		}
+	}
+	publishing.Wait()
+	judgeNumbers(t, redisAt(t, below.Socket), hubs, count)
+	eventually(t, "the figures", func() error {
+		if s := nodes[0].sources(t)[0]; s.Received != int64(count*len(hubs)) || s.Gaps != 0 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	t.Logf("blows: %v", slices.Sorted(maps.Keys(blows)))
+}
+
+// TestSourcesInACircle has two relays read each other: what is published to one is once in both. One that reads itself is
+// refused.
+func TestSourcesInACircle(t *testing.T) {
+	t.Parallel()
+	text := setup{redis: `url: "memory:"`}
+	one := serve(t, text)
+	dir := folder(t)
+	other := text
+	other.keys = upstreamSource("http://"+one.public, "")
+	two := serveFile(t, write(t, dir, "two.yaml", other.yaml()))
+	// The first learns of the second, and of itself, while it runs.
+	file := one.cmd.Args[len(one.cmd.Args)-1]
+	back := text
+	back.keys = fmt.Sprintf("sources: {upstream: {type: hub, url: %q, key: %s}, self: {type: hub, url: %q, key: %s}}\n",
+		"http://"+two.public, opsKey, "http://"+one.public, opsKey)
+	one.reconfigure(t, file, back, 1)
+	eventually(t, "both directions", func() error {
+		a, b := one.sources(t), two.sources(t)
+		if len(a) != 2 || a[1].State != "connected" || b[0].State != "connected" {
+			return fmt.Errorf("%+v, %+v", a, b)
+		}
+		if a[0].State != "refused" || !strings.Contains(a[0].Reason, "this relay itself") {
+			return fmt.Errorf("%+v", a)
+		}
+		return nil
+	})
+	first, second := one.connect(t, opsKey, "hub-1", ""), two.connect(t, opsKey, "hub-1", "")
+	for n := range 10 {
+		from := []*daemon{one, two}[n%2]
+		from.publish(t, "hub-1", "application/json", numberedNote("hub-1", n+1), nil)
+	}
+	eventually(t, "what came back to be counted", func() error {
+		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 || b.Received != 5 {
+			return fmt.Errorf("%+v, %+v", a, b)
+		}
+		return nil
+	})
+	for _, s := range []*socket{first, second} {
+		if frames := s.wait(t, 10); len(frames) != 10 {
+			t.Errorf("%d came", len(frames))
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+const (
+	// refusedMin and refusedMax bound the pause after what no repetition mends but an operator may: a wrong key, a wrong
+	// address.
+	refusedMin = 5 * time.Second
+	refusedMax = 2 * time.Minute
+	// keyEvery is how often another key is looked for meanwhile.
+	keyEvery = time.Second
+)
+
+// InstanceHeader is the header of a token's answer that names the relay which gives it.
+const InstanceHeader = "Hubrelay-Instance"
+
+// errSelf ends a circle of one.
+var errSelf = errors.New("the upstream is this relay itself: whatever it sent would come back; give the source another url")
+
+// read reads the upstream until ctx ends.
+func (t *turn) read(ctx context.Context) error {
+	refusals, used := 0, ""
+	for ctx.Err() == nil {
+		key, err := t.opt.Key()
+		if err == nil {
+			if key != used {
+				refusals = 0 // another key deserves another try
+			}
+			used = key
+			err = t.listen(ctx, key)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if t.staleCursor(err) {
+			if err := t.lose(ctx, "the upstream does not know the place any more: "+err.Error()); err != nil {
+				return err
+			}
+			continue
+		}
+		if fresh, keyErr := t.opt.Key(); keyErr == nil && fresh != used {
+			continue
+		}
+		wait := min(refusedMin<<min(refusals, 10), refusedMax)
+		wait = wait/2 + rand.N(wait/2)
+		refusals++
+		if t.say.worth("refused", err) {
+			t.opt.Log.ErrorContext(ctx, "the upstream cannot be read until somebody mends this", "error", short(err))
+		}
+		t.opt.Observer.SourceFailed(t.opt.Name)
+		t.status.away(stateRefused, err, wait)
+		t.rest(ctx, wait, used)
+	}
+	return ctx.Err()
+}
+
+// rest waits, for less where the key changes.
+func (t *turn) rest(ctx context.Context, wait time.Duration, used string) {
+	until := time.Now().Add(wait)
+	for ctx.Err() == nil && time.Now().Before(until) {
+		pause(ctx, min(keyEvery, time.Until(until)))
+		if fresh, err := t.opt.Key(); err == nil && fresh != used {
+			return
+		}
+	}
+}
+
+// listen hands on what comes until ctx ends or an error comes that no repetition mends.
+func (t *turn) listen(ctx context.Context, key string) error {
+	httpClient, err := t.opt.HTTP()
+	if err != nil {
+		return err
+	}
+	defer httpClient.CloseIdleConnections()
+	c := &client.Client{URL: t.opt.URL, Key: key, Hub: t.opt.Hub, HTTP: httpClient, UserAgent: t.opt.UserAgent}
+	var failed error // of a callback
+	do := func(err error) {
+		if failed == nil {
+			failed = err
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for n, err := range c.Listen(ctx, client.ListenOptions{
+		Topics: t.opt.Topics, After: t.cursor, MaxMessage: maxMessage,
+		Granted:   t.granted,
+		Connected: func() { do(t.connected(ctx)) },
+		Began: func(cursor string) {
+			t.cursor = cursor
+			do(t.push(ctx, message{cursor: cursor}))
+		},
+		Skipped: func(beginning []byte, why error) {
+			do(t.push(ctx, message{data: beginning, refused: why.Error()}))
+		},
+		Disconnected: func(err error, pause time.Duration) {
+			t.opt.Observer.SourceConnected(t.opt.Name, false)
+			t.opt.Observer.SourceFailed(t.opt.Name)
+			if t.say.worth("away", err) {
+				t.opt.Log.WarnContext(ctx, "not connected to the upstream, trying again", "error", short(err))
+			}
+			t.status.away(stateWaiting, err, pause)
+		},
+	}) {
+		if failed != nil {
+			return failed
+		}
+		if err != nil {
+			t.opt.Observer.SourceConnected(t.opt.Name, false)
+			return err
+		}
+		if err := t.take(ctx, n); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+// granted looks who the upstream is.
+func (t *turn) granted(header http.Header) error {
+	t.upstream = header.Get(InstanceHeader)
+	if t.upstream != "" && t.upstream == t.opt.Instance {
+		return errSelf
+	}
+	if len(t.upstream) > 64 {
+		t.upstream = ""
+	}
+	return nil
+}
+
+// connected notes that the stream has begun. Without a cursor whatever came since the last connection is missing.
+func (t *turn) connected(ctx context.Context) error {
+	t.opt.Observer.SourceConnected(t.opt.Name, true)
+	if t.say.worth("connected", nil) {
+		t.opt.Log.InfoContext(ctx, "connected to the upstream", "url", t.opt.URL, "resuming", t.cursor != "")
+	}
+	t.status.connected()
+	if t.cursor != "" {
+		return nil
+	}
+	m := message{}
+	if t.begun && !t.lost {
+		m.gap = "the upstream gave no cursor, so what it sent while nobody was connected is missing"
+	}
+	t.begun, t.lost = true, false
+	return t.push(ctx, m)
+}
+
+// take hands on what the stream has brought.
+func (t *turn) take(ctx context.Context, n relay.Notification) error {
+	if n.Topic == relay.TopicResync {
+		t.cursor = n.Cursor
+		why := "the upstream has lost what came behind the place: " + resyncReason(n.Data)
+		if t.lost = n.Cursor == ""; t.lost {
+			return t.lose(ctx, why)
+		}
+		return t.push(ctx, message{cursor: n.Cursor, gap: why, told: true})
+	}
+	if n.Cursor == "" && !t.cursorless {
+		t.cursorless = true
+		t.opt.Log.WarnContext(ctx, "the upstream knows no cursors: what it sends while this relay is not connected is missed, and counted as a gap")
+	}
+	if n.Cursor != "" {
+		t.cursor = n.Cursor
+	}
+	return t.push(ctx, message{data: n.Data, cursor: n.Cursor, from: t.upstream})
+}
+
+// lose goes on at the present, since the place is of no use any more.
+func (t *turn) lose(ctx context.Context, why string) error {
+	t.cursor, t.lost = "", true
+	return t.push(ctx, message{gap: why, told: true})
+}
+
+// staleCursor tells whether the upstream refuses the cursor that it gave.
+func (t *turn) staleCursor(err error) bool {
+	var answer *client.Error
+	return errors.As(err, &answer) && answer.Status == http.StatusUnprocessableEntity && answer.Extra["parameter"] == "after" &&
+		t.cursor != ""
+}
+
+func resyncReason(data []byte) string {
+	var resync struct{ Object struct{ Error string } }
+	if json.Unmarshal(data, &resync) != nil || resync.Object.Error == "" {
+		return "it does not say why"
+	}
+	return fmt.Sprintf("%q", relay.Clip(resync.Object.Error, 300))
+}
