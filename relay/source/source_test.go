@@ -118,7 +118,7 @@ type reader struct {
 	log   *lines
 	gaps  chan string
 	stop  context.CancelFunc
-	done  chan error
+	done  chan struct{}
 }
 
 // lines is what was logged.
@@ -155,7 +155,7 @@ func newReader(t *testing.T, url string, change func(o *source.Options)) *reader
 	r.opt = source.Options{
 		Name: "up", URL: url, Key: func() (string, error) { return "secret", nil }, Instance: "me", Node: "node-0",
 		HTTP: func() (*http.Client, error) {
-			return &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}, nil
+			return &http.Client{Transport: &http.Transport{}}, nil
 		},
 		Decoder: ingest.NewDecoder(catalog), Store: store{b}, Lease: held{}, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 		Gap: func(_ context.Context, id, why string) error { r.gaps <- id + " " + why; return nil },
@@ -170,15 +170,18 @@ func newReader(t *testing.T, url string, change func(o *source.Options)) *reader
 
 func (r *reader) start() {
 	ctx, stop := context.WithCancel(context.Background())
-	r.stop, r.done = stop, make(chan error, 1)
-	go func() { r.done <- source.New(r.opt).Run(ctx) }()
+	done := make(chan struct{})
+	r.stop, r.done = stop, done
+	go func() {
+		defer close(done)
+		_ = source.New(r.opt).Run(ctx)
+	}()
 }
 
 func (r *reader) end() {
 	r.stop()
 	select {
-	case <-r.done:
-		r.done <- nil
+	case <-r.done: // closed
 	case <-time.After(patience):
 		r.t.Error("the source did not end")
 	}
