@@ -21,14 +21,14 @@ BENCH_FLAGS   ?=
 # $(call each,COMMAND) runs COMMAND in the folder of every module and stops at the first that fails.
 each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && $(1)) || exit 1; done
 
-.PHONY: help build run test test-docker check bench fmt generate clean
+.PHONY: help build run test test-docker test-brokers check bench fmt generate clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build ./hubrelay, a static binary, and ./hubrelay-docker, its plugin for Docker hosts
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o . ./cmd/hubrelay ./cmd/hubrelay-docker
+build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker and ./hubrelay-brokers
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o . ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers
 
 run: build ## build and run the demo: events arriving at a websocket client and at a webhook
 	./hubrelay demo
@@ -40,6 +40,10 @@ test-docker: ## install Docker, then move containers between two dockerd of the 
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, such as by sudo, in a virtual machine or a privileged container" >&2; exit 1; }
 	@bash .ci/need c-compiler docker
 	HUBRELAY_TEST_DOCKER=1 go test -race -count=1 -parallel 8 -timeout 5m ./plugins/docker
+
+test-brokers: ## install NATS, RabbitMQ, Mosquitto and PostgreSQL, then publish to them, and to a Kafka in the test's process
+	@bash .ci/need c-compiler redis-server redis-cli nats-server rabbitmq mosquitto postgresql
+	HUBRELAY_TEST_BROKERS=1 go test -race -count=1 -timeout 5m ./plugins/brokers ./cmd/hubrelay-brokers
 
 check: $(GOLANGCI_LINT) $(GOVULNCHECK) ## format, lint, vet, module files, known vulnerabilities
 	@$(call each,$(GOLANGCI_LINT) fmt --diff)
@@ -66,7 +70,7 @@ generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew
 	cp examples/plugin-python/*_pb2*.py plugins/skeleton/templates/python/
 
 clean: ## remove what was built; data of a daemon (hubrelay-data) stays
-	rm -rf hubrelay hubrelay-docker bench-results $(BIN) examples/node_modules
+	rm -rf hubrelay hubrelay-docker hubrelay-brokers bench-results $(BIN) examples/node_modules
 
 $(GOLANGCI_LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION) (once, about two minutes)"

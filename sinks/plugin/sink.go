@@ -2,6 +2,8 @@ package plugin
 
 import (
 	"context"
+	"slices"
+	"strconv"
 
 	"github.com/hubrelay/hubrelay/plugins"
 	"github.com/hubrelay/hubrelay/plugins/settings"
@@ -20,7 +22,8 @@ func Kind(builtins ...string) relay.SinkKind {
 
 // Sink is one plugin. Deliver may be called concurrently.
 type Sink struct {
-	host *plugins.Host
+	host    *plugins.Host
+	command []string
 }
 
 func open(s relay.SinkSettings, c *settings.Plugin) (*Sink, error) {
@@ -38,7 +41,7 @@ func open(s relay.SinkSettings, c *settings.Plugin) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sink{host: host}, nil
+	return &Sink{host: host, command: append(slices.Clone(c.Command), c.Args...)}, nil
 }
 
 // Start starts the plugin in the background. One that cannot be started is tried again, and stops nobody.
@@ -46,6 +49,32 @@ func (s *Sink) Start() { s.host.Start() }
 
 // Deliver makes one attempt.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error { return s.host.Deliver(ctx, d) }
+
+// Explain shows what the plugin is given, whose own doing is not known here: the notifications, those of a batch one in a line, and
+// a digest as the document that [relay.Delivery.Payload] makes of it. Arguments are not shown, since they may hold secrets.
+func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+	var payload []byte
+	for i, n := range d.Notifications {
+		if i > 0 {
+			payload = append(payload, '\n')
+		}
+		payload = append(payload, n.Data...)
+	}
+	if d.Digest != nil || !d.Batch && len(d.Notifications) != 1 {
+		var err error
+		if payload, err = d.Payload(); err != nil {
+			return relay.Explanation{}, err
+		}
+	}
+	target := s.command[0]
+	if len(s.command) > 1 {
+		target += " …"
+	}
+	return relay.Explanation{
+		Method: "give", Target: target, Payload: payload,
+		Headers: []relay.Header{{Name: "delivery", Value: d.ID}, {Name: "attempt", Value: strconv.Itoa(d.Attempt)}},
+	}, nil
+}
 
 // Ailment is why the plugin does not run.
 func (s *Sink) Ailment() error { return s.host.Status().Reason }

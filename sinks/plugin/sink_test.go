@@ -71,7 +71,7 @@ func serve() error {
 const retryAfter = 2 * time.Minute
 
 func TestConformance(t *testing.T) {
-	sinktest.Run(t, sinktest.Harness{Batches: true, RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor})
+	sinktest.Run(t, sinktest.Harness{Batches: true, Apart: true, RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor})
 }
 
 func openFor(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
@@ -119,5 +119,27 @@ func TestAilment(t *testing.T) {
 	}
 	if err := ailing.Ailment(); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("ailment: %v", err)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	c := settings.New()
+	c.Command, c.Args = []string{"./watcher"}, []string{"--key", "s3cret"}
+	c.Config = map[string]any{"password": "s3cret"}
+	sink, err := open(relay.SinkSettings{Name: "watcher", Log: slog.New(slog.DiscardHandler)}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sink.Close() }()
+	d := relay.Delivery{ID: "1", Attempt: 1, Notifications: []relay.Notification{{ID: "1", Data: []byte(`{"topic": "container.created"}`)}}}
+	got, err := sink.Explain(d)
+	if err != nil || got.Target != "./watcher …" || string(got.Payload) != `{"topic": "container.created"}` || fmt.Sprint(got.Headers) != "[{delivery 1} {attempt 1}]" {
+		t.Errorf("got %+v (%v)", got, err)
+	}
+	if strings.Contains(fmt.Sprintf("%s", got), "s3cret") {
+		t.Errorf("%s shows a secret", got)
+	}
+	if _, err := sink.Explain(relay.Delivery{ID: "2"}); err == nil {
+		t.Error("a delivery of nothing was explained")
 	}
 }

@@ -46,6 +46,8 @@ type Harness struct {
 	RetryAfter time.Duration
 	// Batches says that the sink's kind takes batches.
 	Batches bool
+	// Apart says that the sink hands the notifications of a batch over one by one, so that one which is no JSON spoils no other.
+	Apart bool
 	// Secrets are texts of the sink's configuration that no error may show.
 	Secrets []string
 	// Cannot says why destinations of this kind never behave in some way. Nobody can decline Accept, Hang and Absent.

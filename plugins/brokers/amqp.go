@@ -1,0 +1,299 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// heartbeat is how often the server shows life; a connection is dead after two that failed to come.
+const (
+	heartbeat = 5 * time.Second
+	closeTime = time.Second
+)
+
+var routingKey = rule{
+	most:    255,
+	allowed: printableBut("*#"),
+	check: func(text string) error {
+		return all(printableBut("*#"), "a routing key has no white space, '*' or '#'")(text)
+	},
+}
+
+// amqpConnection is a channel that confirms. Watermill's own publisher does not look at what comes back as unroutable, which RabbitMQ
+// acknowledges besides, and waits for each confirmation before it publishes the next on a channel.
+type amqpConnection struct {
+	mortal
+	conn     *amqp.Connection
+	channel  *amqp.Channel
+	exchange string
+
+	mu       sync.Mutex
+	waiting  map[uint64]published
+	early    map[uint64]bool // confirmations that came before Publish has noted their tags
+	returned map[string]string
+	blocked  string
+}
+
+// published waits for the confirmation of a tag.
+type published struct {
+	id   string
+	done chan error
+}
+
+func openAMQP(s *Sink) opener {
+	return func(ctx context.Context) (connection, error) {
+		var errs []error
+		for _, host := range s.config.hosts() {
+			c, err := s.dialAMQP(ctx, host)
+			if err == nil {
+				return c, nil
+			}
+			errs = append(errs, err)
+		}
+		return nil, errors.Join(errs...)
+	}
+}
+
+func (s *Sink) dialAMQP(ctx context.Context, host string) (connection, error) {
+	name, port, err := splitAddress(host, 0)
+	if err != nil {
+		return nil, err
+	}
+	secured, err := s.tls(name)
+	if err != nil {
+		return nil, err
+	}
+	password, err := s.password()
+	if err != nil {
+		return nil, err
+	}
+	uri := amqp.URI{Scheme: "amqp", Host: name, Port: port, Username: s.config.User, Password: password, Vhost: s.config.VHost}
+	if uri.Vhost == "" {
+		uri.Vhost = "/"
+	}
+	if uri.Username == "" {
+		uri.Username, uri.Password = "guest", "guest" // as the protocol has it
+	}
+	if secured != nil {
+		uri.Scheme = "amqps"
+	}
+	shake := &handshake{ctx: ctx}
+	defer shake.done()
+	properties := amqp.NewConnectionProperties()
+	properties.SetClientConnectionName("hubrelay")
+	conn, err := amqp.DialConfig(uri.String(), amqp.Config{
+		Vhost: uri.Vhost, Heartbeat: heartbeat, TLSClientConfig: secured, Properties: properties,
+		Dial: shake.Dial,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &amqpConnection{
+		mortal: newMortal(), conn: conn, exchange: s.exchange(),
+		waiting: map[uint64]published{}, early: map[uint64]bool{}, returned: map[string]string{},
+	}
+	if err := c.begin(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return c, nil
+}
+
+func (s *Sink) exchange() string {
+	if s.config.Exchange == nil {
+		return "amq.topic" // which every broker has
+	}
+	return *s.config.Exchange
+}
+
+func (c *amqpConnection) begin() (err error) {
+	if c.channel, err = c.conn.Channel(); err != nil {
+		return err
+	}
+	if err := c.channel.Confirm(false); err != nil {
+		return err
+	}
+	// Without a buffer, so that a return is seen before the confirmation that follows it.
+	returns, confirms := c.channel.NotifyReturn(make(chan amqp.Return)), c.channel.NotifyPublish(make(chan amqp.Confirmation))
+	ended, blocked := c.channel.NotifyClose(make(chan *amqp.Error, 1)), c.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
+	go c.follow(returns, confirms, blocked, ended)
+	return nil
+}
+
+// follow hears what the server says until the channel is closed. It never stops before: the library waits for each to be heard,
+// with locks in its hands that publishing needs.
+func (c *amqpConnection) follow(returns <-chan amqp.Return, confirms <-chan amqp.Confirmation, blocked <-chan amqp.Blocking, ended <-chan *amqp.Error) {
+	for returns != nil || confirms != nil {
+		select {
+		case r, ok := <-returns:
+			if !ok {
+				returns = nil
+				continue
+			}
+			c.mu.Lock()
+			c.returned[r.MessageId] = r.ReplyText
+			c.mu.Unlock()
+		case confirm, ok := <-confirms:
+			if !ok {
+				confirms = nil
+				continue
+			}
+			c.confirm(confirm.DeliveryTag, confirm.Ack)
+		case b, ok := <-blocked:
+			if !ok {
+				blocked = nil
+				continue
+			}
+			c.mu.Lock()
+			if c.blocked = ""; b.Active {
+				c.blocked = b.Reason + "."
+			}
+			c.mu.Unlock()
+		case err := <-ended:
+			c.end(err)
+			ended = nil
+		}
+	}
+	c.end(nil)
+}
+
+// end tells all that wait.
+func (c *amqpConnection) end(err *amqp.Error) {
+	var cause error
+	if err != nil {
+		cause = err
+	}
+	c.die(cause)
+	c.mu.Lock()
+	for tag, p := range c.waiting {
+		p.done <- &lostError{cause}
+		delete(c.waiting, tag)
+	}
+	c.mu.Unlock()
+	go func() { _ = c.Close() }()
+}
+
+func (c *amqpConnection) confirm(tag uint64, ack bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.waiting[tag]
+	if !ok {
+		c.early[tag] = ack
+		return
+	}
+	delete(c.waiting, tag)
+	p.done <- c.outcome(p.id, ack)
+}
+
+var errRefused = errors.New("the queue refuses the message: it is full (overflow: reject-publish), or its node has failed")
+
+// unroutable is the error of a message that no queue wanted.
+type unroutable struct{ reason string }
+
+func (e *unroutable) Error() string { return "no queue is bound for it (" + e.reason + ")" }
+
+// outcome is what a confirmation means. The caller holds the lock.
+func (c *amqpConnection) outcome(id string, ack bool) error {
+	reason, back := c.returned[id]
+	delete(c.returned, id)
+	switch {
+	case back:
+		return &unroutable{reason}
+	case !ack:
+		return errRefused
+	}
+	return nil
+}
+
+// Publish waits for the confirmation of each message.
+func (c *amqpConnection) Publish(key string, messages ...*message.Message) error {
+	for _, m := range messages {
+		if err := c.publish(key, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *amqpConnection) publish(key string, m *message.Message) error {
+	c.mu.Lock()
+	blocked, unconfirmed := c.blocked, len(c.waiting)
+	c.mu.Unlock()
+	if unconfirmed >= maxPublishing {
+		return fmt.Errorf("the broker has not confirmed the last %d messages", unconfirmed)
+	}
+	if blocked != "" {
+		return fmt.Errorf("the broker blocks publishers, %s It is short of memory or disk", blocked)
+	}
+	headers := amqp.Table{}
+	for name, value := range m.Metadata {
+		headers[name] = value
+	}
+	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, amqp.Publishing{
+		Headers: headers, ContentType: contentType, DeliveryMode: amqp.Persistent, MessageId: m.UUID,
+		Type: m.Metadata.Get(headerTopic), AppId: "hubrelay", Body: m.Payload,
+	})
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	c.mu.Lock()
+	tag := confirmation.DeliveryTag
+	ack, early := c.early[tag]
+	switch {
+	case early:
+		delete(c.early, tag)
+		done <- c.outcome(m.UUID, ack)
+	default:
+		c.waiting[tag] = published{m.UUID, done}
+	}
+	c.mu.Unlock()
+	select {
+	case err := <-done:
+		return err
+	case <-m.Context().Done():
+		return m.Context().Err() // the tag is forgotten when it is confirmed
+	}
+}
+
+// Close may be called twice.
+func (c *amqpConnection) Close() error {
+	err := c.conn.CloseDeadline(time.Now().Add(closeTime))
+	if errors.Is(err, amqp.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func judgeAMQP(s *Sink, where string, err error) error {
+	exchange := strconv.Quote(s.exchange())
+	var back *unroutable
+	var said *amqp.Error
+	switch {
+	case errors.As(err, &back):
+		if s.exchange() == "" {
+			return fmt.Errorf("amqp: there is no queue %q (%s): declare it, or change routing_key", where, back.reason)
+		}
+		return fmt.Errorf("amqp: no queue of exchange %s takes the routing key %q (%s): bind one, or change exchange or routing_key",
+			exchange, where, back.reason)
+	case !errors.As(err, &said):
+		return err
+	}
+	switch {
+	case errors.Is(err, amqp.ErrCredentials):
+		return fmt.Errorf("amqp: the broker refuses %s with this password: correct user or password", s.who())
+	case errors.Is(err, amqp.ErrVhost), said.Code == amqp.NotAllowed:
+		return fmt.Errorf("amqp: there is no vhost %q for %s: create it, allow it, or change vhost", s.config.VHost, s.who())
+	case said.Code == amqp.NotFound:
+		return fmt.Errorf("amqp: there is no exchange %s: declare it, or change exchange", exchange)
+	case said.Code == amqp.AccessRefused:
+		return fmt.Errorf("amqp: %s may not write to exchange %s: allow it, or change user", s.who(), exchange)
+	}
+	return err
+}

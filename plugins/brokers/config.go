@@ -1,0 +1,254 @@
+package brokers
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// The brokers, as `broker` names them.
+const (
+	Kafka    = "kafka"
+	NATS     = "nats"
+	AMQP     = "amqp"
+	MQTT     = "mqtt"
+	Redis    = "redis"
+	Postgres = "postgres"
+)
+
+// Config is what an operator writes under `config`. Which keys a broker has is said by their tag `of`; none is all.
+type Config struct {
+	Broker string `json:"broker"`
+	// Addresses are host:port; without a port it is the usual one.
+	Addresses []string `json:"addresses"`
+	User      string   `json:"user"`
+	// Password and PasswordFile exclude each other. The file is read again for each new connection.
+	Password     string `json:"password"`
+	PasswordFile string `json:"password_file"`
+	// TLS is nil for a connection in clear. An empty one trusts the system's authorities.
+	TLS *TLS `json:"tls"`
+
+	Topic           string `json:"topic" of:"kafka,mqtt"`
+	Key             string `json:"key" of:"kafka"`
+	SASL            string `json:"sasl" of:"kafka"`
+	Compression     string `json:"compression" of:"kafka"`
+	MaxMessageBytes int    `json:"max_message_bytes" of:"kafka"`
+
+	Subject   string `json:"subject" of:"nats"`
+	TokenFile string `json:"token_file" of:"nats"`
+	CredsFile string `json:"creds_file" of:"nats"`
+
+	// Exchange is a pointer because the default exchange is called "".
+	Exchange   *string `json:"exchange" of:"amqp"`
+	RoutingKey string  `json:"routing_key" of:"amqp"`
+	VHost      string  `json:"vhost" of:"amqp"`
+
+	ClientID string `json:"client_id" of:"mqtt"`
+
+	Stream         string `json:"stream" of:"redis"`
+	MaxLen         int64  `json:"maxlen" of:"redis"`
+	DB             int    `json:"db" of:"redis"`
+	Cluster        bool   `json:"cluster" of:"redis"`
+	SentinelMaster string `json:"sentinel_master" of:"redis"`
+
+	Database    string `json:"database" of:"postgres"`
+	Table       string `json:"table" of:"postgres"`
+	CreateTable *bool  `json:"create_table" of:"postgres"`
+}
+
+// TLS says how a connection is encrypted.
+type TLS struct {
+	// CAFile holds the authorities that are trusted instead of the system's.
+	CAFile string `json:"ca_file"`
+	// CertFile and KeyFile are the client's own certificate.
+	CertFile string `json:"cert_file"`
+	KeyFile  string `json:"key_file"`
+	// ServerName is what the server's certificate must be for, where that is not the address' host.
+	ServerName string `json:"server_name"`
+}
+
+// kind is what is known of a broker before it is dialled.
+type kind struct {
+	port int
+	// name is the setting that says where a notification goes, and what it is where nobody says it.
+	setting, byDefault string
+	rule               rule
+	open               func(*Sink) opener
+	judge              judge
+}
+
+func kinds() map[string]kind {
+	return map[string]kind{
+		Kafka:    {9092, "topic", "hubrelay", kafkaTopic, openKafka, judgeKafka},
+		NATS:     {4222, "subject", "hubrelay.{topic}", natsSubject, openNATS, judgeNATS},
+		AMQP:     {5672, "routing_key", "hubrelay.{topic}", routingKey, openAMQP, judgeAMQP},
+		MQTT:     {1883, "topic", "hubrelay/{hub}/{topic_path}", mqttTopic, openMQTT, judgeMQTT},
+		Redis:    {6379, "stream", "notifications", redisKey, openRedis, judgeRedis},
+		Postgres: {5432, "table", "notifications", tableName, openPostgres, judgePostgres},
+	}
+}
+
+func brokerNames() []string { return []string{Kafka, NATS, AMQP, MQTT, Redis, Postgres} }
+
+// Validate reports every mistake, joined. It reads no file and dials nobody.
+func (c *Config) Validate() error {
+	k, ok := kinds()[c.Broker]
+	if !ok {
+		return c.unknownBroker()
+	}
+	errs := []error{c.strayKeys(), c.checkAddresses(k.port), c.checkLogin()}
+	if _, err := parseName(k.setting, c.nameText(k), k.rule); err != nil {
+		errs = append(errs, err)
+	}
+	switch c.Broker {
+	case Kafka:
+		errs = append(errs, c.checkKafka())
+	case Redis:
+		errs = append(errs, c.checkRedis())
+	case Postgres:
+		if c.Database == "" {
+			errs = append(errs, errors.New("database is missing: name the database that holds the table"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) unknownBroker() error {
+	list := strings.Join(brokerNames(), ", ")
+	switch nearest := relay.Nearest(c.Broker, brokerNames()); {
+	case c.Broker == "":
+		return fmt.Errorf("broker is missing: choose one of %s", list)
+	case nearest != "":
+		return fmt.Errorf("broker %q is not known; did you mean %s?", relay.Clip(c.Broker, 40), nearest)
+	default:
+		return fmt.Errorf("broker %q is not known: choose one of %s", relay.Clip(c.Broker, 40), list)
+	}
+}
+
+// strayKeys refuses what another broker has, which would otherwise do nothing in silence.
+func (c *Config) strayKeys() error {
+	var errs []error
+	var own []string
+	v := reflect.ValueOf(*c)
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
+		of := strings.Split(tag.Get("of"), ",")
+		switch {
+		case tag.Get("of") == "":
+		case slices.Contains(of, c.Broker):
+			own = append(own, tag.Get("json"))
+		case !v.Field(i).IsZero():
+			errs = append(errs, fmt.Errorf("%s is a key of %s, not of %s", tag.Get("json"), strings.Join(of, " and "), c.Broker))
+		}
+	}
+	if len(errs) > 0 {
+		errs = append(errs, fmt.Errorf("the keys of %s alone are %s", c.Broker, strings.Join(own, ", ")))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) checkAddresses(port int) error {
+	if len(c.Addresses) == 0 {
+		return fmt.Errorf("addresses is missing: name the broker, such as [%s.example.com:%d]", c.Broker, port)
+	}
+	var errs []error
+	for i, a := range c.Addresses {
+		if _, _, err := splitAddress(a, port); err != nil {
+			errs = append(errs, fmt.Errorf("addresses.%d %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// splitAddress reads host:port. Its errors do not repeat the text, which may be a URL with a password.
+func splitAddress(text string, port int) (host string, _ int, err error) {
+	if strings.Contains(text, "://") || strings.ContainsAny(text, "@/ \t\r\n") {
+		return "", 0, errors.New("is not host:port: write no scheme, user or path; user, password and tls are keys of their own")
+	}
+	host, number, err := net.SplitHostPort(text)
+	if err != nil {
+		host, number = strings.Trim(text, "[]"), strconv.Itoa(port)
+		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			return "", 0, errors.New("is not host:port")
+		}
+	}
+	port, err = strconv.Atoi(number)
+	if host == "" || err != nil || port < 1 || port > 65535 {
+		return "", 0, errors.New("is not host:port with a port from 1 to 65535")
+	}
+	return host, port, nil
+}
+
+// hosts are the addresses with their ports. They were checked.
+func (c *Config) hosts() []string {
+	port := kinds()[c.Broker].port
+	list := make([]string, 0, len(c.Addresses))
+	for _, a := range c.Addresses {
+		if host, port, err := splitAddress(a, port); err == nil {
+			list = append(list, net.JoinHostPort(host, strconv.Itoa(port)))
+		}
+	}
+	return list
+}
+
+func (c *Config) checkLogin() error {
+	var errs []error
+	given := c.Password != "" || c.PasswordFile != ""
+	if c.Password != "" && c.PasswordFile != "" {
+		errs = append(errs, errors.New("password and password_file are both given: give one of the two"))
+	}
+	// Redis has passwords without a user.
+	if given && c.User == "" && c.Broker != Redis {
+		errs = append(errs, errors.New("user is missing beside the password"))
+	}
+	if c.Broker == NATS && boolCount(c.User != "", c.TokenFile != "", c.CredsFile != "") > 1 {
+		errs = append(errs, errors.New("user, token_file and creds_file exclude each other: give one of them"))
+	}
+	if t := c.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
+		errs = append(errs, errors.New("tls.cert_file and tls.key_file belong together: give both or none"))
+	}
+	return errors.Join(errs...)
+}
+
+func boolCount(list ...bool) (n int) {
+	for _, b := range list {
+		if b {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *Config) checkRedis() error {
+	var errs []error
+	if c.MaxLen < 0 {
+		errs = append(errs, fmt.Errorf("maxlen is %d: give how many entries the stream keeps, or 0 for all", c.MaxLen))
+	}
+	if c.DB < 0 || c.DB > 0 && c.Cluster {
+		errs = append(errs, fmt.Errorf("db is %d: choose 0 or more, and 0 with cluster", c.DB))
+	}
+	switch {
+	case c.Cluster && c.SentinelMaster != "":
+		errs = append(errs, errors.New("cluster and sentinel_master exclude each other: give one of the two"))
+	case len(c.Addresses) > 1 && !c.Cluster && c.SentinelMaster == "":
+		errs = append(errs, errors.New("addresses names several: say cluster: true, or name the sentinel_master that they watch"))
+	}
+	return errors.Join(errs...)
+}
+
+// nameText is what the operator says of where notifications go, or the default.
+func (c *Config) nameText(k kind) string {
+	text := map[string]string{
+		"topic": c.Topic, "subject": c.Subject, "routing_key": c.RoutingKey, "stream": c.Stream, "table": c.Table,
+	}[k.setting]
+	if text == "" {
+		return k.byDefault
+	}
+	return text
+}

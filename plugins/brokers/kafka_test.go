@@ -1,0 +1,87 @@
+package brokers
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Kafka is not among the system's packages. These tests run against kfake, a broker in this process that speaks Kafka's
+// protocol, idempotent producers included; the records are read by franz-go, which shares no code with Sarama.
+
+// kafkaRig starts three brokers in this process.
+func kafkaRig(t *testing.T, opts ...kfake.Opt) (rig, *kfake.Cluster) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(3), kfake.SeedTopics(4, "hubrelay.container.created", "hubrelay.hubrelay.digest", "hubrelay.container.state.changed")}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	c := Config{Broker: Kafka, Addresses: cluster.ListenAddrs(), Topic: "hubrelay.{topic}", Key: keyContainer}
+	return rig{config: c}, cluster
+}
+
+// kafkaReader returns what a consumer has read so far.
+func kafkaReader(t *testing.T, addresses []string, see func(*kgo.Record)) func(*testing.T) []received {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addresses...), kgo.ConsumeTopics("^hubrelay.*"), kgo.ConsumeRegex(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var mu sync.Mutex
+	var all []received
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, received{r.Topic, headerOf(r, headerID), string(r.Value)})
+				if see != nil {
+					see(r)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		client.Close()
+	})
+	return func(*testing.T) []received {
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]received(nil), all...)
+	}
+}
+
+func headerOf(r *kgo.Record, name string) string {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+func TestKafka(t *testing.T) {
+	t.Parallel()
+	r, cluster := kafkaRig(t)
+	r.read = kafkaReader(t, cluster.ListenAddrs(), nil)
+	suite(t, r)
+}
+
+// TestKafkaOutage has every broker of the cluster drop its connections and refuse what it is asked, for a while.
+func TestKafkaOutage(t *testing.T) {
+	t.Parallel()
+	r, cluster := kafkaRig(t)
+	r.read = kafkaReader(t, cluster.ListenAddrs(), nil)
+	down := newSwitch(cluster)
+	r.kill, r.restart = down.on, down.off
+	r.outage(t)
+}

@@ -1,0 +1,92 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// fake is a connection that takes everything.
+type fake struct{ mortal }
+
+func (*fake) Publish(string, ...*message.Message) error { return nil }
+func (f *fake) Close() error                            { f.die(nil); return nil }
+
+func TestLinkDialsOnceAndAgainWithPauses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var dials []time.Duration
+		begun, up := time.Now(), false
+		l := newLink(func(context.Context) (connection, error) {
+			dials = append(dials, time.Since(begun))
+			time.Sleep(10 * time.Millisecond)
+			if !up {
+				return nil, errors.New("refused")
+			}
+			return &fake{newMortal()}, nil
+		}, slog.New(slog.DiscardHandler))
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if _, err := l.get(t.Context()); err == nil || err.Error() != "refused" {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if len(dials) != 1 {
+			t.Fatalf("100 deliveries made %d dials", len(dials))
+		}
+		for range 8 {
+			_, _ = l.get(t.Context())
+		}
+		for i, want := range []time.Duration{0, 60, 170, 380, 790, 1600, 3210, 5220, 7230} {
+			if dials[i] != want*time.Millisecond {
+				t.Errorf("dial %d was at %s, not %s", i, dials[i], want*time.Millisecond)
+			}
+		}
+		up = true
+		c, err := l.get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, _ := l.get(t.Context()); again != c {
+			t.Error("a good connection was not used again")
+		}
+		if f, ok := c.(*fake); ok {
+			f.die(nil)
+		}
+		other, err := l.get(t.Context())
+		if err != nil || other == c {
+			t.Errorf("a dead connection was used again (%v)", err)
+		}
+		l.close(t.Context())
+		if _, err := l.get(t.Context()); !errors.Is(err, errClosed) {
+			t.Errorf("behind the end: %v", err)
+		}
+		l.close(t.Context())
+	})
+}
+
+func TestLinkWaitsNoLongerThanTheAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(func(ctx context.Context) (connection, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		if _, err := l.get(ctx); err == nil || time.Since(begun) != time.Second {
+			t.Errorf("got %v after %s", err, time.Since(begun))
+		}
+		l.close(t.Context())
+	})
+}

@@ -1,0 +1,174 @@
+package brokers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	mqttKeepAlive = 10 // seconds
+	// mqttPatience is longer than any attempt: the attempt's own time counts.
+	mqttPatience = time.Hour
+	// mqttAround is room for what surrounds a payload: the topic, and the properties with ids of usual lengths.
+	mqttAround = 2 << 10
+)
+
+var mqttTopic = rule{
+	most:    1024,
+	allowed: printableBut("+#/"),
+	check: func(text string) error {
+		if strings.HasPrefix(text, "$") {
+			return errors.New("topics that begin with $ are the broker's own")
+		}
+		if text == "" {
+			return errors.New("a topic is not empty")
+		}
+		return all(func(r rune) bool { return r >= ' ' && r != '+' && r != '#' }, "a topic has no control character, '+' or '#'")(text)
+	},
+}
+
+// mqttConnection is one connection of MQTT 5, whose answers say why something was refused. Its session ends with it: what was not
+// acknowledged is published anew, under another packet id but with the same hubrelay-id.
+type mqttConnection struct {
+	mortal
+	client *paho.Client
+	conn   net.Conn
+	most   uint32 // how large a packet may be; the broker would end the connection
+}
+
+func openMQTT(s *Sink) opener {
+	return func(ctx context.Context) (connection, error) {
+		var errs []error
+		for _, host := range s.config.hosts() {
+			c, err := s.dialMQTT(ctx, host)
+			if err == nil {
+				return c, nil
+			}
+			errs = append(errs, err)
+		}
+		return nil, errors.Join(errs...)
+	}
+}
+
+func (s *Sink) dialMQTT(ctx context.Context, address string) (connection, error) {
+	password, err := s.password()
+	if err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	secured, err := s.tls(host)
+	if err != nil {
+		return nil, err
+	}
+	shake := &handshake{ctx: ctx}
+	defer shake.done()
+	conn, err := shake.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if secured != nil {
+		over := tls.Client(conn, secured)
+		if err := over.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		conn = over
+	}
+	c := &mqttConnection{mortal: newMortal(), conn: conn}
+	c.client = paho.NewClient(paho.ClientConfig{
+		Conn: packets.NewThreadSafeConn(conn), PacketTimeout: mqttPatience,
+		OnClientError: c.die,
+		OnServerDisconnect: func(d *paho.Disconnect) {
+			// Not a refusal: it says nothing of the messages under way.
+			c.die(fmt.Errorf("the broker ended it with reason code 0x%02x", d.ReasonCode))
+		},
+	})
+	hello := &paho.Connect{ClientID: s.config.ClientID, KeepAlive: mqttKeepAlive, CleanStart: true}
+	if s.config.User != "" {
+		hello.Username, hello.UsernameFlag = s.config.User, true
+		hello.Password, hello.PasswordFlag = []byte(password), password != ""
+	}
+	answer, err := c.client.Connect(ctx, hello)
+	if err != nil {
+		_ = conn.Close()
+		if answer != nil && answer.ReasonCode >= packets.ConnackUnspecifiedError {
+			return nil, &mqttRefusal{answer.ReasonCode}
+		}
+		return nil, fmt.Errorf("%w (the broker must speak MQTT 5)", err)
+	}
+	if c.most = math.MaxUint32; answer.Properties != nil && answer.Properties.MaximumPacketSize != nil {
+		c.most = *answer.Properties.MaximumPacketSize
+	}
+	return c, nil
+}
+
+// mqttRefusal is the reason code of an answer.
+type mqttRefusal struct{ code byte }
+
+func (e *mqttRefusal) Error() string {
+	return fmt.Sprintf("the broker refuses it (reason code 0x%02x)", e.code)
+}
+
+// Publish waits for the acknowledgement of each message (quality of service 1). No message is retained.
+func (c *mqttConnection) Publish(topic string, messages ...*message.Message) error {
+	for _, m := range messages {
+		properties := &paho.PublishProperties{ContentType: contentType, PayloadFormat: paho.Byte(1)}
+		for name, value := range m.Metadata {
+			properties.User.Add(name, value)
+		}
+		if size := len(m.Payload) + mqttAround; uint64(size) > uint64(c.most) {
+			return &mqttRefusal{packets.ConnackPacketTooLarge}
+		}
+		answer, err := c.client.Publish(m.Context(), &paho.Publish{QoS: 1, Topic: topic, Properties: properties, Payload: m.Payload})
+		if answer != nil && answer.ReasonCode >= packets.PubackUnspecifiedError {
+			return &mqttRefusal{answer.ReasonCode}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close may be called twice.
+func (c *mqttConnection) Close() error {
+	c.die(nil)
+	_ = c.client.Disconnect(&paho.Disconnect{})
+	_ = c.conn.Close()
+	return nil
+}
+
+func judgeMQTT(s *Sink, where string, err error) error {
+	var refusal *mqttRefusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	switch refusal.code {
+	case packets.ConnackBadUsernameOrPassword, packets.ConnackNotAuthorized:
+		return fmt.Errorf("mqtt: %s is not authorized to connect, or to publish to %q: correct user, password or the broker's rules", s.who(), where)
+	case packets.ConnackInvalidClientID:
+		return fmt.Errorf("mqtt: the broker refuses the client_id %q: choose another", s.config.ClientID)
+	case packets.ConnackPacketTooLarge:
+		return relay.Permanent(errors.New("mqtt: the message is larger than the broker allows (maximum packet size): raise that, or have digests list less"))
+	case packets.ConnackTopicNameInvalid:
+		return relay.Permanent(fmt.Errorf("mqtt: the broker does not take the topic %q: change topic", where))
+	case packets.ConnackQuotaExceeded:
+		return errors.New("mqtt: the broker's quota is used up")
+	}
+	return err
+}

@@ -1,0 +1,417 @@
+//go:build unix
+
+package brokers
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// withLogin adds what all servers here ask for.
+func withLogin(t *testing.T, s *server, c Config) Config {
+	t.Helper()
+	c.Addresses, c.User, c.PasswordFile = []string{local(s.port)}, testUser, write(t, "password", secret+"\n")
+	return c
+}
+
+// wrongLogin has another password.
+func wrongLogin(c Config) Config {
+	c.PasswordFile, c.Password = "", "wrong-"+secret
+	return c
+}
+
+func TestNATS(t *testing.T) {
+	t.Parallel()
+	s := startNATS(t)
+	url := "nats://" + local(s.port)
+	r := s.rig(withLogin(t, s, Config{Broker: NATS}), func(t *testing.T) []received { return readNATS(t, url) })
+	refused(t, r.config, relay.OutcomeRetry, "subject", "hubrelay.container.created", "no stream")
+	stream(t, url, jetstream.StreamConfig{Name: "all", Subjects: []string{"hubrelay.>"}})
+	suite(t, r)
+	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "login", "password")
+	stream(t, url, jetstream.StreamConfig{Name: "narrow", Subjects: []string{"narrow.>"}, MaxMsgSize: 100})
+	narrow := r.config
+	narrow.Subject = "narrow.{hub}"
+	refused(t, narrow, relay.OutcomePermanent, "max_msg_size", "narrow.hub_1")
+	r.tooLarge(t)
+}
+
+// TestNATSOverTLS has a server of its own, since NATS begins in clear.
+func TestNATSOverTLS(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	_, cert, key := a.issue()
+	s := newServer(t)
+	s.command = []string{
+		program(t, "nats-server", "/usr/sbin/nats-server"), "-a", "127.0.0.1", "-p", strconv.Itoa(s.port), "-js", "-sd", s.dir,
+		"--tlsverify", "--tlscert", cert, "--tlskey", key, "--tlscacert", a.file,
+	}
+	s.start()
+	_, cert, key = a.issue()
+	conn, err := nats.Connect("nats://"+local(s.port), nats.RootCAs(a.file), nats.ClientCert(cert, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "all", Subjects: []string{"hubrelay.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	overTLS(t, a, Config{Broker: NATS, Addresses: []string{local(s.port)}})
+}
+
+// encrypted tries a server through what takes TLS off.
+func (r rig) encrypted(t *testing.T) {
+	t.Helper()
+	a := newAuthority(t)
+	c := r.config
+	c.Addresses = []string{terminate(t, a, c.Addresses[0])}
+	overTLS(t, a, c)
+}
+
+// tooLarge wants a message that the server does not take to be given up, with nothing else.
+func (r rig) tooLarge(t *testing.T) {
+	t.Helper()
+	large := relay.Delivery{ID: "large", Notifications: []relay.Notification{{
+		ID: "large", Topic: "container.created", Hub: "h", Data: []byte(`{"text":"` + strings.Repeat("x", 2<<20) + `"}`),
+	}}}
+	s := started(t, r.config)
+	err := r.deliver(t, s, large)
+	if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent {
+		t.Errorf("2 MiB led to %v", err)
+	}
+	t.Log(err)
+	if err := r.deliver(t, s, delivery(1)); err != nil {
+		t.Errorf("what follows it: %v", err)
+	}
+}
+
+func stream(t *testing.T, url string, c jetstream.StreamConfig) {
+	t.Helper()
+	_, js := natsClient(t, url)
+	if _, err := js.CreateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func natsClient(t *testing.T, url string) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	conn, err := nats.Connect(url, nats.UserInfo(testUser, secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, js
+}
+
+// readNATS reads the stream from its beginning.
+func readNATS(t *testing.T, url string) []received {
+	t.Helper()
+	conn, js := natsClient(t, url)
+	defer conn.Close()
+	consumer, err := js.OrderedConsumer(t.Context(), "all", jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []received
+	for {
+		got, err := consumer.Fetch(1000, jetstream.FetchMaxWait(300*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := len(all)
+		for m := range got.Messages() {
+			all = append(all, received{m.Subject(), m.Headers().Get(headerID), string(m.Data())})
+		}
+		if len(all) == before {
+			return all
+		}
+	}
+}
+
+func TestAMQP(t *testing.T) {
+	t.Parallel()
+	s := startRabbitMQ(t)
+	url := fmt.Sprintf("amqp://%s:%s@%s/", testUser, secret, local(s.port))
+	c := &amqpReader{url: url}
+	r := s.rig(withLogin(t, s, Config{Broker: AMQP}), c.read)
+	eventually(t, "RabbitMQ to be ready", func() error { return c.declare("all", "amq.topic", "elsewhere.#") })
+	refused(t, r.config, relay.OutcomeRetry, "routing key", "hubrelay.container.created", "amq.topic")
+	if err := c.declare("all", "amq.topic", "hubrelay.#"); err != nil {
+		t.Fatal(err)
+	}
+	suite(t, r)
+	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "user", testUser, "password")
+	other := r.config
+	nowhere := "nowhere"
+	other.Exchange = &nowhere
+	refused(t, other, relay.OutcomeRetry, "exchange", "nowhere")
+	direct := ""
+	other.Exchange, other.RoutingKey = &direct, "no-such-queue"
+	refused(t, other, relay.OutcomeRetry, "no queue", "no-such-queue")
+	other.Exchange, other.VHost = nil, "missing"
+	refused(t, other, relay.OutcomeRetry, "vhost", "missing")
+	r.encrypted(t)
+}
+
+// amqpReader consumes a queue.
+type amqpReader struct {
+	url string
+	mu  sync.Mutex
+	all []received
+}
+
+func (a *amqpReader) declare(queue, exchange, key string) error {
+	conn, err := amqp.Dial(a.url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	channel, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	if _, err := channel.QueueDeclare(queue, true, false, false, false, nil); err != nil {
+		return err
+	}
+	return channel.QueueBind(queue, key, exchange, false, nil)
+}
+
+// read takes what the queue holds and adds it to what it has read before.
+func (a *amqpReader) read(t *testing.T) []received {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	conn, err := amqp.Dial(a.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	channel, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, ok, err := channel.Get("all", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return a.all
+		}
+		if m.DeliveryMode != amqp.Persistent || m.Headers[headerID] != m.MessageId || m.ContentType != contentType {
+			t.Errorf("%s came with %+v", m.MessageId, m.Headers)
+		}
+		a.all = append(a.all, received{m.RoutingKey, m.MessageId, string(m.Body)})
+	}
+}
+
+func TestMQTT(t *testing.T) {
+	t.Parallel()
+	s := startMosquitto(t)
+	read := subscribe(t, s)
+	r := s.rig(withLogin(t, s, Config{Broker: MQTT, ClientID: "hubrelay-test"}), read)
+	// Mosquitto writes what it has acknowledged to the disk when it ends, and not before it acknowledges.
+	r.kill = func() { s.end(syscall.SIGTERM) }
+	r.config.ClientID = ""
+	suite(t, r)
+	for _, got := range read(t) {
+		if got.id == delivery(1).ID && got.where != "hubrelay/hub_1/container/created" {
+			t.Errorf("it came by %s", got.where)
+		}
+	}
+	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "user", testUser, "password")
+	r.tooLarge(t)
+	other := r.config
+	other.Topic = "forbidden/{topic}"
+	refused(t, other, relay.OutcomeRetry, "authorized", "forbidden/container.created")
+	r.encrypted(t)
+}
+
+// subscribe has mosquitto_sub write what it gets to a file, in a session that outlives the broker.
+func subscribe(t *testing.T, s *server) func(*testing.T) []received {
+	t.Helper()
+	path := filepath.Join(s.dir, "received")
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program(t, "mosquitto_sub"), "-V", "5", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-u", testUser, "-P", secret,
+		"-t", "hubrelay/#", "-q", "1", "-i", "reader", "-c", "-x", "3600", "-F", "%t %P %x")
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = out.Close()
+	})
+	eventually(t, "the subscription", func() error {
+		text, _ := os.ReadFile(s.log.Name())
+		if !strings.Contains(string(text), "as reader") {
+			return errNotYet
+		}
+		return nil
+	})
+	return func(t *testing.T) []received {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []received
+		for line := range strings.Lines(string(text)) {
+			words := strings.Fields(line)
+			payload, err := hex.DecodeString(words[len(words)-1])
+			if err != nil || !strings.HasSuffix(line, "\n") {
+				continue // it is being written
+			}
+			got := received{where: words[0], payload: string(payload)}
+			for _, word := range words {
+				if id, ok := strings.CutPrefix(word, headerID+":"); ok {
+					got.id = id
+				}
+			}
+			all = append(all, got)
+		}
+		return all
+	}
+}
+
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	s := startRedis(t)
+	cli := []string{"redis-cli", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "--user", testUser, "--pass", secret, "--no-auth-warning", "--raw"}
+	r := s.rig(withLogin(t, s, Config{Broker: Redis, Stream: "events:{topic}", MaxLen: 1_000_000}), func(*testing.T) []received {
+		var all []received
+		for _, key := range []string{"events:container.created", "events:hubrelay.digest"} {
+			lines := strings.Split(strings.TrimSuffix(s.run(nil, append(cli, "XRANGE", key, "-", "+")...), "\n"), "\n")
+			fields := map[string]string{}
+			for i := 0; i+1 < len(lines); i++ {
+				switch lines[i] {
+				case "id", "topic", "hub", "account", "data":
+					fields[lines[i]] = lines[i+1]
+					i++
+				}
+				if len(fields) == 5 {
+					all = append(all, received{key, fields["id"], fields["data"]})
+					fields = map[string]string{}
+				}
+			}
+		}
+		return all
+	})
+	suite(t, r)
+	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "user", testUser, "password")
+	s.run(nil, append(cli, "SET", "taken", "1")...)
+	other := r.config
+	other.Stream = "taken"
+	refused(t, other, relay.OutcomeRetry, "taken", "stream")
+	other.Stream, other.MaxLen = "short", 1
+	sink := started(t, other)
+	for i := range 400 {
+		if err := r.deliver(t, sink, delivery(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, _ := strconv.Atoi(strings.TrimSpace(s.run(nil, append(cli, "XLEN", "short")...))); n < 1 || n > 200 {
+		t.Errorf("a stream with maxlen 1 has %d entries", n)
+	}
+	r.encrypted(t)
+}
+
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	s := startPostgres(t, a)
+	login := []string{"PGPASSWORD=" + secret, "PGCONNECT_TIMEOUT=10", "PGSSLMODE=disable"}
+	psql := []string{"psql", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", testUser, "-d", "postgres", "-v", "ON_ERROR_STOP=1", "-At", "-c"}
+	eventually(t, "PostgreSQL to be ready", func() error {
+		cmd := exec.Command(psql[0], append(psql[1:], "CREATE SCHEMA IF NOT EXISTS relay")...)
+		cmd.Env = append(os.Environ(), login...)
+		return cmd.Run()
+	})
+	r := s.rig(withLogin(t, s, Config{Broker: Postgres, Database: "postgres", Table: "relay.events_{account}"}), func(t *testing.T) []received {
+		var all []received
+		for line := range strings.Lines(s.run(login, append(psql, `SELECT 'a', uuid, encode(convert_to(payload::text, 'UTF8'), 'hex') FROM relay.events_a`)...)) {
+			words := strings.Split(strings.TrimSpace(line), "|")
+			payload, err := hex.DecodeString(words[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, received{words[0], words[1], string(payload)})
+		}
+		return all
+	})
+	r.kill = func() { s.end(syscall.SIGQUIT) } // an immediate shutdown, which is a crash: the next start recovers from the log
+	suite(t, r)
+	sink, again := started(t, r.config), delivery(1)
+	for range 2 {
+		if err := r.deliver(t, sink, again); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.find(t, map[string]relay.Delivery{again.ID: again}); len(got[again.ID]) != 1 {
+		t.Errorf("a repeat made %d rows", len(got[again.ID]))
+	}
+	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "user", testUser, "password")
+	other, no := r.config, false
+	other.Database = "missing"
+	refused(t, other, relay.OutcomeRetry, "database", "missing")
+	other = r.config
+	other.Table, other.CreateTable = "absent", &no
+	refused(t, other, relay.OutcomeRetry, "absent", "create_table")
+	s.run(login, append(psql, "CREATE TABLE strange (a int)")...)
+	other.Table = "strange"
+	refused(t, other, relay.OutcomeRetry, "strange", "columns")
+	overTLS(t, a, r.config)
+}
+
+// TestEndsWhileItDials wants a plugin to end at once though its broker does not answer.
+func TestEndsWhileItDials(t *testing.T) {
+	t.Parallel()
+	for _, c := range []Config{
+		{Broker: NATS}, {Broker: AMQP}, {Broker: MQTT}, {Broker: Redis}, {Broker: Postgres, Database: "x", User: "x"},
+	} {
+		t.Run(c.Broker, func(t *testing.T) {
+			t.Parallel()
+			c.Addresses = []string{silent(t)}
+			s := started(t, c)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			begun := time.Now()
+			err := s.Deliver(ctx, delivery(1))
+			if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomeRetry || !strings.Contains(err.Error(), c.Addresses[0]) {
+				t.Errorf("a server that says nothing led to %v", err)
+			}
+			if took := time.Since(begun); took > 1500*time.Millisecond {
+				t.Errorf("an attempt of 1 s took %s", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+var redisKey = rule{
+	most:    1024,
+	allowed: printableBut(""),
+	check: func(text string) error {
+		if text == "" {
+			return errors.New("a key is not empty")
+		}
+		return all(printableBut(""), "a key has no white space")(text)
+	},
+}
+
+// redisConnection makes new connections by itself.
+type redisConnection struct {
+	*redisstream.Publisher
+	immortal
+}
+
+func openRedis(s *Sink) opener {
+	redis.SetLogger(silence{}) // what goes wrong is in the errors of deliveries
+	return func(ctx context.Context) (connection, error) {
+		secured, err := s.tls("")
+		if err != nil {
+			return nil, err
+		}
+		client := redis.NewUniversalClient(&redis.UniversalOptions{
+			Addrs: s.config.hosts(), DB: s.config.DB, MasterName: s.config.SentinelMaster, IsClusterMode: s.config.Cluster,
+			TLSConfig: secured, ClientName: "hubrelay",
+			CredentialsProviderContext: func(context.Context) (string, string, error) {
+				password, err := s.password()
+				return s.config.User, password, err
+			},
+			// An entry is added once for each attempt: after a lost answer a library that asks again makes two of it.
+			MaxRetries: -1, DialerRetries: 1, DialTimeout: dialTime, ReadTimeout: 2 * dialTime, WriteTimeout: 2 * dialTime,
+			ContextTimeoutEnabled: true,
+			// Redis 7.0 and older know neither.
+			DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{
+			Client: client, Marshaller: entry{}, DefaultMaxlen: s.config.MaxLen,
+		}, watermill.NopLogger{})
+		if err == nil {
+			stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // a read looks at the deadline of ctx alone
+			err = client.Ping(ctx).Err()
+			stop()
+		}
+		if err != nil {
+			return nil, errors.Join(err, client.Close())
+		}
+		return &redisConnection{Publisher: publisher}, nil
+	}
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// entry is an entry of the stream, with the fields of the relay's own log.
+type entry struct{}
+
+func (entry) Marshal(_ string, m *message.Message) (map[string]any, error) {
+	fields := map[string]any{"id": m.UUID, "data": []byte(m.Payload)}
+	for field, name := range map[string]string{"topic": headerTopic, "hub": headerHub, "account": headerAccount} {
+		fields[field] = m.Metadata.Get(name)
+	}
+	return fields, nil
+}
+
+func judgeRedis(s *Sink, where string, err error) error {
+	said := err.Error()
+	switch {
+	case strings.Contains(said, "WRONGTYPE"):
+		return fmt.Errorf("redis: the key %q is there already and is no stream: change stream", where)
+	case strings.Contains(said, "WRONGPASS"), strings.Contains(said, "NOAUTH"), strings.Contains(said, "invalid password"):
+		return fmt.Errorf("redis: the server refuses %s with this password: correct user or password", s.who())
+	case strings.Contains(said, "NOPERM"):
+		return fmt.Errorf("redis: %s may not XADD to %q: allow it, or change user or stream", s.who(), where)
+	case strings.Contains(said, "OOM "):
+		return errors.New("redis: the server's memory is full (maxmemory): give it more, or set maxlen")
+	}
+	return err
+}

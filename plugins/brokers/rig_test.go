@@ -1,0 +1,279 @@
+//go:build unix
+
+package brokers
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// server is a real server in a process group of its own, with a folder of its own, on loopback.
+type server struct {
+	t       *testing.T
+	dir     string
+	port    int
+	command []string
+	env     []string
+	// as is the user that it runs as where the tests are root; nil for whoever runs them.
+	as    *syscall.Credential
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has ended
+	log   *os.File
+}
+
+// newServer makes the folder; the caller fills in the command.
+func newServer(t *testing.T) *server {
+	t.Helper()
+	if os.Getenv(realVariable) == "" {
+		t.Skipf("real brokers are not wanted: `make test-brokers` sets %s", realVariable)
+	}
+	dir, err := os.MkdirTemp("", "brokers") // t.TempDir is too long for a unix socket, and closed to other users
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, dir: dir, port: freePort(t)}
+	if s.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			text, _ := os.ReadFile(s.log.Name())
+			t.Logf("the server said:\n%s", text[max(0, len(text)-4000):])
+		}
+		_ = s.log.Close()
+		_ = os.RemoveAll(dir)
+	})
+	return s
+}
+
+// program is the path of a server's program, which Debian puts where only root looks.
+func program(t *testing.T, names ...string) string {
+	t.Helper()
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+		if found, _ := filepath.Glob(name); len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	t.Fatalf("%s is not here: `make test-brokers` installs it", names[0])
+	return ""
+}
+
+// start returns when the server takes connections.
+func (s *server) start() {
+	s.t.Helper()
+	s.cmd = exec.Command(s.command[0], s.command[1:]...)
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.dir, s.log, s.log
+	s.cmd.Env = append(os.Environ(), s.env...)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.as}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.ended = make(chan struct{})
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		_ = cmd.Wait()
+		close(ended)
+	}(s.cmd, s.ended)
+	eventually(s.t, s.command[0]+" to listen", s.listens)
+}
+
+func (s *server) listens() error {
+	select {
+	case <-s.ended:
+		s.t.Fatal("it ended at once")
+	default:
+	}
+	c, err := net.DialTimeout("tcp", local(s.port), time.Second)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// kill ends the server and all that it has started, at once.
+func (s *server) kill() { s.end(syscall.SIGKILL) }
+
+func (s *server) end(signal syscall.Signal) {
+	if s.cmd == nil {
+		return
+	}
+	_ = syscall.Kill(-s.cmd.Process.Pid, signal)
+	<-s.ended
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // what is left of its group
+	s.cmd = nil
+}
+
+func (s *server) freeze(frozen bool) {
+	signal := syscall.SIGCONT
+	if frozen {
+		signal = syscall.SIGSTOP
+	}
+	for _, pid := range s.processes() {
+		_ = syscall.Kill(pid, signal)
+	}
+}
+
+// processes are the server and its children, which may have groups of their own. They are read from /proc.
+func (s *server) processes() []int {
+	list := []int{s.cmd.Process.Pid}
+	for i := 0; i < len(list); i++ {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", list[i]))
+		for _, file := range files {
+			text, _ := os.ReadFile(file)
+			for _, word := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(word); err == nil {
+					list = append(list, pid)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// rig is the server as the suite wants it.
+func (s *server) rig(c Config, read func(*testing.T) []received) rig {
+	return rig{config: c, read: read, kill: s.kill, restart: s.start, freeze: s.freeze}
+}
+
+// belongsTo gives the folder to a user where the tests are root, and has the server run as that user.
+func (s *server) belongsTo(name string) {
+	s.t.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	if err := os.Chown(s.dir, uid, gid); err != nil {
+		s.t.Fatal(err)
+	}
+	s.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+// run runs a client's program and returns its standard output.
+func (s *server) run(env []string, command ...string) string {
+	s.t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env, cmd.Dir = append(os.Environ(), env...), s.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		s.t.Fatalf("%s: %v: %s", strings.Join(command, " "), err, stderr.String())
+	}
+	return stdout.String()
+}
+
+// copied is a copy of a file that is the server's own, and nobody else's, as PostgreSQL asks for its key.
+func (s *server) copied(path string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	out := write(s.t, filepath.Join(s.dir, filepath.Base(path)), string(text))
+	if s.as != nil {
+		if err := os.Chown(out, int(s.as.Uid), int(s.as.Gid)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func (s *server) file(name, text string) string {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func startNATS(t *testing.T) *server {
+	t.Helper()
+	s := newServer(t)
+	conf := s.file("nats.conf", fmt.Sprintf("listen: 127.0.0.1:%d\njetstream: {store_dir: %q}\nauthorization: {user: %s, password: %q}\n",
+		s.port, s.dir, testUser, secret))
+	s.command = []string{program(t, "nats-server", "/usr/sbin/nats-server"), "-c", conf}
+	s.start()
+	return s
+}
+
+func startMosquitto(t *testing.T) *server {
+	t.Helper()
+	s := newServer(t)
+	passwords := filepath.Join(s.dir, "passwords")
+	s.run(nil, program(t, "mosquitto_passwd"), "-c", "-b", passwords, testUser, secret)
+	rules := s.file("rules", "user "+testUser+"\ntopic readwrite hubrelay/#\n")
+	conf := s.file("mosquitto.conf", fmt.Sprintf("listener %d 127.0.0.1\nallow_anonymous false\npassword_file %s\nacl_file %s\nuser root\n"+
+		"persistence true\npersistence_location %s/\nautosave_interval 1\nautosave_on_changes true\nmax_queued_messages 0\nmax_packet_size 1000000\n", s.port, passwords, rules, s.dir))
+	s.command = []string{program(t, "mosquitto", "/usr/sbin/mosquitto"), "-c", conf}
+	s.start()
+	return s
+}
+
+func startRedis(t *testing.T) *server {
+	t.Helper()
+	s := newServer(t)
+	conf := s.file("redis.conf", fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsave \"\"\nappendonly yes\nappendfsync always\nuser default off\nuser %s on >%s ~* +@all\n",
+		s.port, s.dir, testUser, secret))
+	s.command = []string{program(t, "redis-server"), conf}
+	s.start()
+	return s
+}
+
+// startPostgres also takes connections over TLS, of clients that a knows.
+func startPostgres(t *testing.T, a *authority) *server {
+	t.Helper()
+	s := newServer(t)
+	s.belongsTo("postgres")
+	bin := filepath.Dir(program(t, "/usr/lib/postgresql/*/bin/postgres", "postgres"))
+	data, password := filepath.Join(s.dir, "data"), s.file("password", secret)
+	s.run(nil, filepath.Join(bin, "initdb"), "-D", data, "-U", testUser, "-A", "scram-sha-256", "--pwfile", password, "-E", "UTF8", "--no-locale")
+	_, cert, key := a.issue()
+	s.command = []string{
+		filepath.Join(bin, "postgres"), "-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-k", s.dir,
+		"-c", "ssl=on", "-c", "ssl_cert_file=" + s.copied(cert), "-c", "ssl_key_file=" + s.copied(key), "-c", "ssl_ca_file=" + s.copied(a.file),
+	}
+	s.file("data/pg_hba.conf", "hostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\nhostnossl all all 127.0.0.1/32 scram-sha-256\n")
+	s.start()
+	return s
+}
+
+// startRabbitMQ also starts the name server without which Erlang would start one that outlives the test.
+func startRabbitMQ(t *testing.T) *server {
+	t.Helper()
+	names := newServer(t)
+	names.command = []string{program(t, "epmd"), "-address", "127.0.0.1", "-port", strconv.Itoa(names.port)}
+	names.start()
+	s := newServer(t)
+	s.command = []string{program(t, "/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")}
+	conf := s.file("rabbitmq.conf", fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d\ndefault_user = %s\ndefault_pass = %s\nlog.file.level = warning\n",
+		s.port, testUser, secret))
+	s.env = []string{
+		"HOME=" + s.dir, fmt.Sprintf("RABBITMQ_NODENAME=hubrelay%d@localhost", s.port), "RABBITMQ_CONFIG_FILE=" + conf,
+		"RABBITMQ_MNESIA_BASE=" + s.dir, "RABBITMQ_LOG_BASE=" + s.dir, "RABBITMQ_CONF_ENV_FILE=" + s.file("env", ""),
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + s.file("plugins", "[].\n"), "RABBITMQ_PID_FILE=" + filepath.Join(s.dir, "pid"),
+		"RABBITMQ_ADVANCED_CONFIG_FILE=" + filepath.Join(s.dir, "none"),
+		fmt.Sprintf("RABBITMQ_DIST_PORT=%d", freePort(t)), fmt.Sprintf("ERL_EPMD_PORT=%d", names.port), "ERL_EPMD_ADDRESS=127.0.0.1",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
+	}
+	s.start()
+	return s
+}

@@ -1,0 +1,248 @@
+package brokers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// What of an attempt's time is kept for its answer, so that the daemon hears why it failed and not only that it took too long.
+const (
+	answerShare = 10 // a tenth
+	answerMost  = 500 * time.Millisecond
+)
+
+// maxPublishing bounds how many publishings are under way, those among them that nobody waits for any more: a library
+// that hangs costs no more memory than that.
+const maxPublishing = 2048
+
+// judge says what follows from an error of the broker, and says it in the operator's words. It may return err as it is.
+type judge func(s *Sink, where string, err error) error
+
+// Sink publishes deliveries to one broker. Deliver may be called concurrently.
+type Sink struct {
+	config *Config
+	kind   kind
+	name   name
+	link   *link
+	log    *slog.Logger
+	slots  chan struct{}
+}
+
+// New returns a Sink for a configuration that is filled in later, before Start. It does nothing yet.
+func New(config *Config) *Sink {
+	return &Sink{config: config, log: slog.New(slog.DiscardHandler), slots: make(chan struct{}, maxPublishing)}
+}
+
+// Start reads the files that the configuration names. The broker is dialled by the first delivery, so that one that is away at
+// the start is the same as one that goes away later.
+func (s *Sink) Start(_ context.Context) error {
+	k, ok := kinds()[s.config.Broker]
+	if !ok {
+		return s.config.unknownBroker()
+	}
+	var err error
+	if s.name, err = parseName(k.setting, s.config.nameText(k), k.rule); err != nil {
+		return err
+	}
+	s.kind, s.log = k, slog.Default().With("broker", s.config.Broker)
+	if _, err := s.password(); err != nil {
+		return err
+	}
+	if _, err := s.tls(""); err != nil {
+		return err
+	}
+	for _, f := range []struct{ key, path string }{{"token_file", s.config.TokenFile}, {"creds_file", s.config.CredsFile}} {
+		if f.path != "" {
+			if _, err := readSecret(f.key, f.path); err != nil {
+				return err
+			}
+		}
+	}
+	s.link = newLink(k.open(s), s.log)
+	return nil
+}
+
+// Stop closes the connection. Nothing is delivered afterwards.
+func (s *Sink) Stop(ctx context.Context) error {
+	if s.link != nil {
+		s.link.close(ctx)
+	}
+	return nil
+}
+
+// Deliver publishes a delivery and returns nil once the broker has acknowledged it. It makes one attempt. Of a batch each
+// notification is a message of its own, under its own id, one after the other in the order of the log.
+func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
+	if s.link == nil {
+		return errors.New("the plugin was not started")
+	}
+	ctx, cancel := withAnswerTime(ctx)
+	defer cancel()
+	if !d.Batch {
+		return s.deliver(ctx, d)
+	}
+	var impossible error
+	for i := range d.Notifications {
+		err := s.deliver(ctx, relay.Delivery{ID: d.Notifications[i].ID, Attempt: d.Attempt, Notifications: d.Notifications[i : i+1]})
+		outcome, _ := relay.Classify(err)
+		switch {
+		case outcome == relay.OutcomeRetry:
+			return err
+		case err != nil && impossible == nil:
+			impossible = err // the others can be published all the same
+		}
+	}
+	return impossible
+}
+
+// deliver publishes one message.
+func (s *Sink) deliver(ctx context.Context, d relay.Delivery) error {
+	m, v, err := newMessage(ctx, d)
+	if err != nil {
+		return relay.Permanent(err)
+	}
+	where, err := s.name.of(v)
+	if err != nil {
+		return relay.Permanent(fmt.Errorf("%s: %w", s.config.Broker, err))
+	}
+	c, err := s.link.get(ctx)
+	if err == nil {
+		err = s.publish(ctx, c, where, m)
+	}
+	if err == nil {
+		return nil
+	}
+	return s.said(where, err)
+}
+
+// withAnswerTime ends a little before ctx does.
+func withAnswerTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/answerShare, answerMost)))
+}
+
+var errSilent = errors.New("it did not acknowledge in time; it may have the message all the same, and a repeat has the same id")
+
+// publish returns when the broker has acknowledged, or ctx ends: not every library looks at it.
+func (s *Sink) publish(ctx context.Context, c connection, where string, m *message.Message) error {
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("%d publishings have had no answer yet: %w", maxPublishing, errSilent)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.life(), func() { cancel(&lostError{context.Cause(c.life())}) })()
+	m.SetContext(ctx)
+	done := make(chan error, 1)
+	go func() {
+		defer func() { <-s.slots }()
+		done <- c.Publish(where, m)
+	}()
+	select {
+	case err := <-done:
+		if err != nil && context.Cause(ctx) != nil {
+			return s.ended(ctx, err)
+		}
+		return err
+	case <-ctx.Done():
+		return s.ended(ctx, nil)
+	}
+}
+
+// ended says why a publishing was given up.
+func (s *Sink) ended(ctx context.Context, err error) error {
+	var lost *lostError
+	if errors.As(context.Cause(ctx), &lost) {
+		return lost
+	}
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errSilent
+	}
+	return err
+}
+
+// said makes an error of the operator's words: it names the broker, and holds no secret.
+func (s *Sink) said(where string, err error) error {
+	judged := s.kind.judge(s, where, err)
+	text := s.clean(judged.Error())
+	if !strings.HasPrefix(text, s.config.Broker) {
+		text = fmt.Sprintf("%s at %s: %s", s.config.Broker, strings.Join(s.config.hosts(), ", "), text)
+	}
+	plain := errors.New(text)
+	if outcome, _ := relay.Classify(judged); outcome == relay.OutcomePermanent {
+		return relay.Permanent(plain)
+	}
+	return plain
+}
+
+// who is the user as errors name it.
+func (s *Sink) who() string {
+	if s.config.User == "" {
+		return "a client without a user"
+	}
+	return "user " + strconv.Quote(s.config.User)
+}
+
+// clean takes secrets out of what a library has said.
+func (s *Sink) clean(text string) string {
+	secret, _ := s.password()
+	for _, hidden := range []string{s.config.Password, secret, s.token()} {
+		if len(hidden) > 2 {
+			text = strings.ReplaceAll(text, hidden, "…")
+		}
+	}
+	return text
+}
+
+// password is the one of the file, where there is a file.
+func (s *Sink) password() (string, error) {
+	if s.config.PasswordFile == "" {
+		return s.config.Password, nil
+	}
+	return readSecret("password_file", s.config.PasswordFile)
+}
+
+// token is NATS' own.
+func (s *Sink) token() string {
+	if s.config.TokenFile == "" {
+		return ""
+	}
+	token, _ := readSecret("token_file", s.config.TokenFile)
+	return token
+}
+
+// maxSecret bounds what is read of a file.
+const maxSecret = 1 << 20
+
+func readSecret(key, path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
+	if info.Size() > maxSecret {
+		return "", fmt.Errorf("%s: %s is larger than 1 MiB", key, path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
+	text := strings.TrimRight(string(data), "\r\n")
+	if text == "" {
+		return "", fmt.Errorf("%s: %s is empty", key, path)
+	}
+	return text, nil
+}

@@ -1,0 +1,131 @@
+package brokers
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// authority issues certificates; its own is in a file.
+type authority struct {
+	t    *testing.T
+	file string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, file: filepath.Join(t.TempDir(), "ca.pem")}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	var der []byte
+	a.key, der = a.sign(template, template, nil)
+	var err error
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	write(t, a.file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	return a
+}
+
+func (a *authority) sign(template, parent *x509.Certificate, by *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if by == nil {
+		by = key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return key, der
+}
+
+// issue returns a certificate for 127.0.0.1 and a client alike, and the files that hold it and its key.
+func (a *authority) issue() (pair tls.Certificate, certFile, keyFile string) {
+	a.t.Helper()
+	key, der := a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: testUser}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.cert, a.key)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	if pair, err = tls.X509KeyPair(cert, secret); err != nil {
+		a.t.Fatal(err)
+	}
+	dir := a.t.TempDir()
+	return pair, write(a.t, filepath.Join(dir, "cert.pem"), string(cert)), write(a.t, filepath.Join(dir, "key.pem"), string(secret))
+}
+
+// server is what a server of this authority's asks of its clients.
+func (a *authority) server() *tls.Config {
+	pair, _, _ := a.issue()
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
+}
+
+// overTLS tries a server that wants a client's certificate: with it, without it, and as one that trusts somebody else.
+func overTLS(t *testing.T, a *authority, c Config) {
+	t.Helper()
+	_, cert, key := a.issue()
+	c.TLS = &TLS{CAFile: a.file, CertFile: cert, KeyFile: key}
+	if err := (rig{}).deliver(t, started(t, c), delivery(1)); err != nil {
+		t.Errorf("over TLS: %v", err)
+	}
+	c.TLS = &TLS{CAFile: newAuthority(t).file, CertFile: cert, KeyFile: key}
+	refused(t, c, relay.OutcomeRetry, "certificate")
+	c.TLS = &TLS{CAFile: a.file}
+	refused(t, c, relay.OutcomeRetry)
+}
+
+// terminate is a listener that takes TLS off and passes the rest on, for servers that speak TLS from the first byte.
+func terminate(t *testing.T, a *authority, to string) string {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", a.server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go pass(in, to, nil, nil)
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestKafkaTLS(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	r, _ := kafkaRig(t, kfake.TLS(a.server()), kfake.NumBrokers(1))
+	overTLS(t, a, r.config)
+}
