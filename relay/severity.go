@@ -20,6 +20,20 @@ const (
 	SeverityBad
 )
 
+// String is bad, good, change or quiet.
+func (s Severity) String() string {
+	switch s {
+	case SeverityBad:
+		return "bad"
+	case SeverityGood:
+		return "good"
+	case SeverityChange:
+		return "change"
+	default:
+		return "quiet"
+	}
+}
+
 // SeverityOf decides by the words of the topic and the object.
 func SeverityOf(topic string, o Object) Severity {
 	last := topic[strings.LastIndexByte(topic, '.')+1:]

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/samples"
 )
 
 // sampler makes notifications as a platform would send them: a small cast of containers, servers and zones to which
@@ -68,42 +69,29 @@ func (s *sampler) of(topic string) sample {
 	family, _, _ := strings.Cut(topic, ".")
 	out := sample{
 		Topic:   topic,
-		Object:  sampleObject{ID: s.id(family), State: s.state(topic)},
+		Object:  sampleObject{ID: s.id(family)},
 		Context: sampleContext{HubID: s.hub, AccountID: s.account},
+	}
+	if states := samples.States(topic); len(states) > 0 {
+		out.Object.State = s.pick(states...)
 	}
 	if strings.HasSuffix(topic, ".error") {
 		out.Object.Error = s.pick("no space left on device", "health check timed out", "image not found", "connection refused")
 	}
-	switch family {
-	case "container", "environment", "stack", "image", "pipeline", "job":
+	concern := samples.ConcernOf(topic)
+	if concern.Environments {
 		out.Context.Environments = []string{s.id("environment")}
+	}
+	if concern.Clusters {
 		out.Context.Clusters = []string{s.pick("production", "staging")}
-	case "infrastructure", "sdn", "ips_pool":
-		out.Context.Clusters = []string{s.pick("production", "staging")}
-	case "dns":
+	}
+	if concern.Zones {
 		out.Context.DNSZones = []string{s.id("zone")}
 	}
-	if family == "container" {
+	if concern.Containers {
 		out.Context.Containers = []string{s.id("container")}
 	}
 	return out
-}
-
-func (s *sampler) state(topic string) string {
-	switch {
-	case topic == "container.instance.health.status.changed":
-		return s.pick("healthy", "unhealthy")
-	case !strings.HasSuffix(topic, "state.changed"):
-		return ""
-	case strings.HasPrefix(topic, "container."):
-		return s.pick("starting", "running", "stopping", "stopped")
-	case strings.HasPrefix(topic, "billing."):
-		return s.pick("pending", "paid", "active")
-	case strings.HasPrefix(topic, "job."), strings.HasPrefix(topic, "pipeline.run"), strings.HasPrefix(topic, "stack.build"):
-		return s.pick("queued", "running", "completed")
-	default:
-		return s.pick("new", "live", "updating")
-	}
 }
 
 // id returns one of a few identifiers of that kind, so that the same things turn up again.

@@ -19,7 +19,7 @@ import (
 //
 // Some need no tag: a string beside NAME_file (or a list NAMEs beside NAME_files) is a secret, a string named url is
 // secret:"url", and a string whose key ends in _file or a list whose key ends in _files names existing files,
-// relative to the folder of the configuration file.
+// relative to the folder of the configuration file. What ends in template or template_file is a template and no secret.
 
 // Problem is one mistake in the configuration, or one warning about it.
 type Problem = document.Problem

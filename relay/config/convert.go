@@ -309,7 +309,7 @@ func (c *converter) text(f *field, v *document.Value, path string) (any, bool) {
 		text = expanded
 	case f.file && text != "":
 		return c.filePath(f, v, path)
-	case strings.Contains(text, "${"):
+	case strings.Contains(text, "${") && !isTemplate(f.name):
 		c.Warnings = append(c.Warnings, c.Problem(v.At, path, "${…} stands for itself here: only secrets are filled from the environment",
 			"write the value itself"))
 	}

@@ -98,7 +98,7 @@ func (c *converter) filePath(f *field, v *document.Value, path string) (any, boo
 			return nil, false
 		}
 	}
-	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && !isCertificate(f.name) && !isInventory(f.name) {
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && !isCertificate(f.name) && !isInventory(f.name) && !isTemplate(f.name) {
 		c.Warnings = append(c.Warnings, c.Problem(v.At, path, name+" can be read by every user of this machine", "chmod 600 it"))
 	}
 	if abs, err := filepath.Abs(name); err == nil {
@@ -108,6 +108,11 @@ func (c *converter) filePath(f *field, v *document.Value, path string) (any, boo
 }
 
 func isInventory(key string) bool { return key == "inventory_file" }
+
+// isTemplate tells the keys of templates, which are no secrets and may hold ${ for themselves.
+func isTemplate(key string) bool {
+	return strings.HasSuffix(strings.TrimSuffix(key, "_file"), "template")
+}
 
 func isCertificate(key string) bool {
 	return strings.Contains(key, "cert") || strings.HasPrefix(key, "ca_")

@@ -203,7 +203,7 @@ func isText(n *node) bool {
 func markSecrets(n *node) {
 	for _, f := range n.fields {
 		switch {
-		case f.secrecy != public || f.shown || !isText(f.node):
+		case f.secrecy != public || f.shown || isTemplate(f.name) || !isText(f.node):
 		case n.field(f.name+"_file") != nil, n.field(strings.TrimSuffix(f.name, "s")+"_files") != nil:
 			f.secrecy = secret
 		case f.name == "url":

@@ -257,6 +257,7 @@ func (l *loader) sink(path string, s Sink, catalog *relay.Catalog) Sink {
 	}
 	if l.settings(path, s.Settings) {
 		l.batches(path, &s)
+		l.rehearse(path, s, catalog)
 	}
 	return s
 }

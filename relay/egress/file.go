@@ -18,7 +18,7 @@ const (
 	maxFile = 1 << 20
 )
 
-// File is a secret in a file, read again when the file changes. It may be used concurrently.
+// File is a value in a file, such as a secret, read again when the file changes. It may be used concurrently.
 type File[T any] struct {
 	name  string
 	parse func([]byte) (T, error)
@@ -107,8 +107,8 @@ func (f *File[T]) refresh() {
 	switch {
 	case err == nil:
 		f.value.Store(&value)
-		f.log.Info("secret file read again", "file", f.name)
+		f.log.Info("file read again", "file", f.name)
 	case changed:
-		f.log.Error("secret file changed and is not usable; its last good content stays in use", "file", f.name, "error", err)
+		f.log.Error("a file changed and is not usable; its last good content stays in use", "file", f.name, "error", err)
 	}
 }

@@ -26,8 +26,13 @@ type Config struct {
 	// URLFile holds the URL; a file that changes is read again within a second or two.
 	URLFile string `koanf:"url_file" doc:"A file that holds the url, read again when it changes."`
 	// Format is the form of the body: "notification" or empty for the notification as clients see it, "standard" for
-	// {"type", "timestamp", "data"} as Standard Webhooks recommends.
-	Format string `koanf:"format" enum:"notification,standard" doc:"The body: the notification as it is, or standard: {type, timestamp, data} as Standard Webhooks recommends."`
+	// {"type", "timestamp", "data"} as Standard Webhooks recommends, "template" for what Template renders.
+	Format string `koanf:"format" enum:"notification,standard,template" doc:"The body: the notification as it is; standard: {type, timestamp, data} as Standard Webhooks recommends; template: what template renders."`
+	// Template and TemplateFile give the body of format template, exactly one of them.
+	Template     string `koanf:"template" doc:"The body as a Go template, for format: template; docs/templates.md says what it may hold."`
+	TemplateFile string `koanf:"template_file" doc:"A file that holds the template, read again when it changes."`
+	// ContentType is that of the template's body; empty for application/json.
+	ContentType string `koanf:"content_type" doc:"What the template renders, such as text/plain; empty for application/json, which is then checked to be JSON."`
 	// Secrets sign every request, each with a signature of its own, so that a receiver can change over. A secret is
 	// "whsec_" and 24 to 64 bytes in base64. Without any, requests are not signed.
 	Secrets []string `koanf:"secrets" secret:"true" doc:"Secrets (whsec_…) that sign every request, one signature each; make one with hubrelay keys new --webhook."`
@@ -50,11 +55,11 @@ type Config struct {
 func (c *Config) Validate() error {
 	g, err := guard.New(c.AllowCIDRs)
 	errs := []error{err, c.checkEndpoint(g)}
-	if f := c.Format; f != "" && f != formatNotification && f != formatStandard {
-		errs = append(errs, &relay.FieldError{Field: "format", Problem: "is not known: choose notification or standard"})
+	if f := c.Format; f != "" && f != formatNotification && f != formatStandard && f != formatTemplate {
+		errs = append(errs, &relay.FieldError{Field: "format", Problem: "is not known: choose notification, standard or template"})
 	}
 	_, proxy := c.parsedProxy()
-	errs = append(errs, c.checkAuthorization(), c.TLS.validate(), proxy)
+	errs = append(errs, c.checkAuthorization(), c.TLS.validate(), proxy, c.checkTemplate())
 	for i, s := range c.Secrets {
 		if _, err := parseSecret(s); err != nil {
 			errs = append(errs, &relay.FieldError{Field: index("secrets", i), Problem: err.Error()})

@@ -18,7 +18,7 @@ const hiddenValue = "(hidden)"
 // Explain returns the request that Deliver would send now: its signatures are valid, its time is now. The path and query
 // of the URL and the values of headers that operators set are hidden, since they may be credentials.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	p, err := s.post(s.current(), d)
+	p, err := s.post(context.Background(), s.current(), d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}

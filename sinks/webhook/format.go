@@ -10,6 +10,7 @@ import (
 const (
 	formatNotification = "notification"
 	formatStandard     = "standard"
+	formatTemplate     = "template"
 )
 
 // body is what is sent for d: the same bytes in every attempt, since receivers compare and sign by them.

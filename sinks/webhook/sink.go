@@ -20,6 +20,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/egress"
 	"github.com/hubrelay/hubrelay/relay/guard"
+	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 const (
@@ -48,8 +49,11 @@ type Sink struct {
 	bearer     func() string
 	header     http.Header
 	operators  map[string]bool // the canonical names of headers whose values the operator gave
+	name       string
 	format     string
-	heading    atomic.Pointer[heading] // the last one
+	template   func() *templates.Template // nil but for formatTemplate
+	judge      func([]byte) error         // of what it renders; may be nil
+	heading    atomic.Pointer[heading]    // the last one
 	transports *transports
 	secrets    *secrets
 	now        func() time.Time
@@ -63,7 +67,7 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	sink := &Sink{format: c.Format, now: time.Now, bearer: func() string { return "" }}
+	sink := &Sink{name: s.Name, format: c.Format, now: time.Now, bearer: func() string { return "" }}
 	if err := c.checkEndpoint(g); err != nil {
 		return nil, err
 	}
@@ -86,12 +90,19 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Format == formatTemplate {
+		source := c.template()
+		if sink.template, err = source.Open(s.Log); err != nil {
+			return nil, err
+		}
+		sink.judge = source.Judge
+	}
 	sink.hidden = hiddenTexts(sink.header, through)
 	sink.operators = make(map[string]bool, len(sink.header))
 	for name := range sink.header {
 		sink.operators[name] = true
 	}
-	ourHeaders(sink.header, s.UserAgent)
+	ourHeaders(sink.header, s.UserAgent, c.contentType())
 	if sink.transports, err = newTransports(c, s.Log, base, builder(g, through)); err != nil {
 		return nil, err
 	}
@@ -102,11 +113,11 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 }
 
 // ourHeaders adds what the operator did not set.
-func ourHeaders(h http.Header, userAgent string) {
+func ourHeaders(h http.Header, userAgent, contentType string) {
 	if userAgent == "" {
 		userAgent = "hubrelay"
 	}
-	for name, value := range map[string]string{"Content-Type": "application/json", "User-Agent": userAgent} {
+	for name, value := range map[string]string{"Content-Type": contentType, "User-Agent": userAgent} {
 		if h[name] == nil {
 			h[name] = []string{value}
 		}
@@ -154,9 +165,9 @@ func (s *Sink) current() *heading {
 // Deliver posts d once. It refuses a delivery of several notifications that is neither digest nor batch.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	h := s.current()
-	p, err := s.post(h, d)
+	p, err := s.post(ctx, h, d)
 	if err != nil {
-		return relay.Permanent(err)
+		return err
 	}
 	resp, err := s.transports.current().Post(ctx, p)
 	if err != nil {
@@ -175,12 +186,12 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		// Its body is the bare connection, and reading that would not end with ctx.
 		return fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode})
 	}
-	return s.judge(h, resp)
+	return s.outcome(h, resp)
 }
 
 // post is what Deliver sends for d.
-func (s *Sink) post(h *heading, d relay.Delivery) (*egress.Post, error) {
-	payload, err := body(s.format, d)
+func (s *Sink) post(ctx context.Context, h *heading, d relay.Delivery) (*egress.Post, error) {
+	payload, err := s.body(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +203,8 @@ func (s *Sink) post(h *heading, d relay.Delivery) (*egress.Post, error) {
 	return &egress.Post{Head: h.Head, Values: values, Body: payload}, nil
 }
 
-// judge says what an answer other than 2xx means.
-func (s *Sink) judge(h *heading, resp *http.Response) error {
+// outcome says what an answer other than 2xx means.
+func (s *Sink) outcome(h *heading, resp *http.Response) error {
 	kept, _ := h.to.ReadAnswer(resp.Body, s.secretsOf(h)...)
 	err := fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode, Body: kept})
 	switch resp.StatusCode {

@@ -1,0 +1,243 @@
+package templates
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Data is what a template sees: one notification, or what a digest says of many; then ID is the delivery's, Topic
+// hubrelay.digest, Severity the greatest, Time that of the latest, Hub that of all, and Object and the rest of Context are
+// empty. It belongs to one rendering at a time. Nothing is embedded, since that makes every look at a field a search.
+type Data struct {
+	ID      string
+	Topic   string
+	Meaning string // of the topic, in words
+	Hub     string
+	Account string
+	// Severity is bad, good, change or quiet.
+	Severity string
+	// Time is when the relay stored it.
+	Time    time.Time
+	Object  relay.Object
+	Context relay.Context
+	// Sample says that nothing happened: a sink is tested.
+	Sample bool
+
+	// Delivery is the same in every attempt; of one notification its id.
+	Delivery string
+	// Sink is the sink's name.
+	Sink string
+	// Digest is nil but for a digest or a batch.
+	Digest *Digest
+	// Notifications are those that are listed: one, or the first of a digest. Those have none themselves.
+	Notifications []*Data
+
+	clean   func(string) string
+	load    func() ([]byte, error)
+	decoded bool
+	data    any
+}
+
+// Digest says what was gathered.
+type Digest struct {
+	// Count is how many, More how many of those are not listed.
+	Count, More int
+	First, Last time.Time
+	// By is what they have in common: topic, hub or cluster.
+	By map[string]string
+	// Topics counts them by topic.
+	Topics map[string]int
+}
+
+// NewData returns what a template sees of d. clean is that of the template's [Options].
+func NewData(d relay.Delivery, sink string, clean func(string) string) (*Data, error) {
+	if len(d.Notifications) == 0 {
+		return nil, fmt.Errorf("delivery %s holds no notification", d.ID)
+	}
+	worst := relay.SeverityQuiet
+	list := make([]*Data, len(d.Notifications))
+	for i, n := range d.Notifications {
+		one, severity, err := newOne(n, clean)
+		if err != nil {
+			return nil, err
+		}
+		worst = max(worst, severity)
+		list[i], one.Sink, one.Delivery = one, sink, d.ID
+	}
+	if d.Digest == nil && !d.Batch && len(list) == 1 {
+		out := *list[0]
+		out.Notifications = list
+		return &out, nil
+	}
+	out := several(d, list, clean)
+	out.Severity, out.Sink, out.Delivery = worst.String(), sink, d.ID
+	return out, nil
+}
+
+// several is what is said of a digest or a batch.
+func several(of relay.Delivery, list []*Data, clean func(string) string) *Data {
+	g := &Digest{Count: len(list), Topics: map[string]int{}, By: map[string]string{}}
+	byTime := func(a, b *Data) int { return a.Time.Compare(b.Time) }
+	g.First, g.Last = slices.MinFunc(list, byTime).Time, slices.MaxFunc(list, byTime).Time
+	if said := of.Digest; said != nil {
+		g.Count = max(said.Count, g.Count)
+		if !said.First.IsZero() && !said.Last.IsZero() {
+			g.First, g.Last = said.First.UTC(), said.Last.UTC()
+		}
+		for name, value := range said.By {
+			g.By[name] = cleaned(clean, value)
+		}
+		maps.Copy(g.Topics, said.Topics)
+	}
+	if len(g.Topics) == 0 {
+		for _, n := range list {
+			g.Topics[n.Topic]++
+		}
+	}
+	g.More = g.Count - len(list)
+	return &Data{
+		ID: of.ID, Topic: relay.TopicDigest, Meaning: fmt.Sprintf("%d notifications", g.Count), Hub: g.By["hub"],
+		Time: g.Last, Context: relay.Context{HubID: g.By["hub"]}, Digest: g, Notifications: list,
+		clean: clean, load: of.Payload,
+	}
+}
+
+func newOne(n relay.Notification, clean func(string) string) (*Data, relay.Severity, error) {
+	e, err := n.Envelope()
+	if err != nil {
+		return nil, 0, err
+	}
+	severity := relay.SeverityOf(n.Topic, e.Object)
+	c := &e.Context
+	if clean != nil {
+		e.Object = relay.Object{ID: clean(e.Object.ID), State: clean(e.Object.State), Error: clean(e.Object.Error)}
+		c.HubID, c.AccountID = clean(c.HubID), clean(c.AccountID)
+		for _, list := range []*[]string{&c.Environments, &c.DNSZones, &c.Clusters, &c.Containers} {
+			for i := range *list {
+				(*list)[i] = clean((*list)[i])
+			}
+		}
+	}
+	data := n.Data
+	return &Data{
+		ID: n.ID, Topic: n.Topic, Meaning: cleaned(clean, meaningOf(n.Topic)), Hub: cleaned(clean, n.Hub), Account: cleaned(clean, n.Account),
+		Severity: severity.String(), Time: n.Stored(), Object: e.Object, Context: e.Context, Sample: n.IsSample(),
+		clean: clean, load: func() ([]byte, error) { return data, nil },
+	}, severity, nil
+}
+
+func cleaned(clean func(string) string, text string) string {
+	if clean == nil {
+		return text
+	}
+	return clean(text)
+}
+
+// meaningOf says in words what a topic says.
+func meaningOf(topic string) string {
+	if meaning := meanings()[topic]; meaning != "" {
+		return meaning
+	}
+	return topic
+}
+
+// meanings are made once, since they are the same for all.
+var meanings = sync.OnceValue(func() map[string]string {
+	all := map[string]string{}
+	for _, t := range slices.Concat(relay.Topics(), relay.OperationalTopics()) {
+		all[t.Name] = strings.TrimSuffix(t.Meaning, ".")
+	}
+	return all
+})
+
+// Raw is the JSON as clients of the stream see it, of a digest as webhooks do.
+func (d *Data) Raw() (string, error) {
+	if d.load == nil {
+		return "{}", nil
+	}
+	if d.clean == nil {
+		data, err := d.load()
+		return string(data), err
+	}
+	v, err := d.Data()
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(out.String(), "\n"), nil
+}
+
+// Data is Raw decoded, for members that have no field here: .Data.object.previous_state. It is decoded once.
+func (d *Data) Data() (any, error) {
+	if d.decoded || d.load == nil {
+		return d.data, nil
+	}
+	text, err := d.load()
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var v any
+	if err := decoder.Decode(&v); err != nil {
+		return nil, fmt.Errorf("decode notification %s: %w", d.ID, err)
+	}
+	d.data, d.decoded = d.plain(v), true
+	return d.data, nil
+}
+
+// plain makes numbers what a template can compare with its own, and cleans texts.
+func (d *Data) plain(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if i, err := v.Int64(); err == nil {
+			return i
+		}
+		if f, err := v.Float64(); err == nil && strings.ContainsAny(v.String(), ".eE") {
+			return f
+		}
+		return v // an integer that no int64 holds keeps its digits
+	case string:
+		return cleaned(d.clean, v)
+	case []any:
+		for i := range v {
+			v[i] = d.plain(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = d.plain(v[name])
+		}
+	}
+	return v
+}
+
+// String is Raw, for {{ . }}.
+func (d *Data) String() string {
+	text, err := d.Raw()
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// MarshalJSON is Raw, for {{ toJson . }}.
+func (d *Data) MarshalJSON() ([]byte, error) {
+	text, err := d.Raw()
+	return []byte(text), err
+}
+
+// weight is about what Raw takes.
+func (d *Data) weight() int { return len(d.String()) }

@@ -1,0 +1,158 @@
+package templates
+
+import (
+	"encoding/json"
+	"fmt"
+	htmltemplate "html/template"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	common "github.com/prometheus/common/helpers/templates"
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
+)
+
+// functions are what a template may call besides the library's own, some of which are replaced by bounded ones. Names,
+// arguments and meaning are those of github.com/prometheus/alertmanager/template, and Sprig's where that has none.
+func (r *run) functions() template.FuncMap {
+	all := template.FuncMap{
+		"toUpper": r.text(strings.ToUpper), "toLower": r.text(strings.ToLower), "trimSpace": r.text(strings.TrimSpace),
+		"title": r.text(func(s string) string { return cases.Title(language.AmericanEnglish).String(s) }),
+		"trunc": r.trunc, "join": r.join, "stringSlice": func(s ...string) []string { return s },
+		"contains":  func(part, s string) (bool, error) { return strings.Contains(s, part), r.spend(len(s)) },
+		"hasPrefix": func(part, s string) bool { return strings.HasPrefix(s, part) },
+		"hasSuffix": func(part, s string) bool { return strings.HasSuffix(s, part) },
+		"match":     r.match, "reReplaceAll": r.replaceAll,
+		"safeHtml":    func(s string) htmltemplate.HTML { return htmltemplate.HTML(s) },
+		"safeUrl":     func(s string) htmltemplate.URL { return htmltemplate.URL(s) },
+		"urlUnescape": r.tried(url.QueryUnescape),
+		"default":     orElse,
+	}
+	maps.Copy(all, r.times())
+	maps.Copy(all, r.values())
+	return all
+}
+
+// hidden are the functions that instrument calls.
+func (r *run) hidden() template.FuncMap {
+	return template.FuncMap{stepName: r.step, enterName: r.enter, leaveName: r.leave}
+}
+
+// functionNames are those that a template may call, the library's own included.
+func functionNames() []string {
+	return slices.Sorted(maps.Keys((&run{}).functions()))
+}
+
+// libraryNames are functions of the library that need no bound.
+func libraryNames() []string {
+	return []string{"and", "call", "index", "slice", "len", "not", "or", "eq", "ne", "lt", "le", "gt", "ge"}
+}
+
+// text bounds a function of a text.
+func (r *run) text(do func(string) string) func(string) (string, error) {
+	return r.tried(func(s string) (string, error) { return do(s), nil })
+}
+
+func (r *run) tried(do func(string) (string, error)) func(string) (string, error) {
+	return func(s string) (string, error) {
+		if err := r.spend(len(s)); err != nil {
+			return "", err
+		}
+		out, err := do(s)
+		if err != nil {
+			return "", err
+		}
+		return r.made(out)
+	}
+}
+
+// trunc is Sprig's: the first n characters, or the last -n.
+func (r *run) trunc(n int, s string) (string, error) {
+	runes := []rune(s)
+	switch {
+	case n >= 0 && n < len(runes):
+		s = string(runes[:n])
+	case n < 0 && -n < len(runes) && -n > 0:
+		s = string(runes[len(runes)+n:])
+	}
+	return r.made(s)
+}
+
+// join has the separator first, for pipelines. It takes lists of decoded JSON as well.
+func (r *run) join(separator string, list any) (string, error) {
+	var texts []string
+	switch l := list.(type) {
+	case []string:
+		texts = l
+	case []any:
+		if err := r.read(list); err != nil {
+			return "", err
+		}
+		for _, v := range l {
+			texts = append(texts, fmt.Sprint(v))
+		}
+	case nil:
+	default:
+		return "", fmt.Errorf("wants a list of texts, not %T", list)
+	}
+	length := len(separator) * max(0, len(texts)-1)
+	for _, t := range texts {
+		length += len(t)
+	}
+	if length > MaxOutput {
+		return "", limitError(fmt.Sprintf("makes a text of more than %d MiB", MaxOutput>>20))
+	}
+	return r.made(strings.Join(texts, separator))
+}
+
+// orElse is Sprig's default: the second value unless that is empty.
+func orElse(other any, value ...any) any {
+	if len(value) == 0 {
+		return other
+	}
+	if yes, ok := template.IsTrue(value[0]); ok && yes {
+		return value[0]
+	}
+	return other
+}
+
+func (r *run) times() template.FuncMap {
+	return template.FuncMap{
+		"now":   func() time.Time { return r.now() },
+		"since": func(t time.Time) time.Duration { return r.now().Sub(t) },
+		"date": func(layout string, t time.Time) (string, error) {
+			if len(layout) > maxLayout {
+				return "", limitError(fmt.Sprintf("has a layout of more than %d bytes", maxLayout))
+			}
+			return r.made(t.Format(layout))
+		},
+		"tz": func(name string, t time.Time) (time.Time, error) {
+			zone, err := r.kept.zone(name)
+			if err != nil {
+				return time.Time{}, fmt.Errorf("%w: write a name such as Europe/Paris", err)
+			}
+			return t.In(zone), r.spend(1 << 10)
+		},
+		"toDate": func(layout, s string) time.Time {
+			t, _ := time.ParseInLocation(layout, s, time.UTC)
+			return t
+		},
+		"mustToDate": func(layout, s string) (time.Time, error) { return time.ParseInLocation(layout, s, time.UTC) },
+		"humanizeDuration": func(v any) (string, error) {
+			if n, ok := v.(json.Number); ok {
+				v = n.String()
+			}
+			if err := r.spend(64); err != nil {
+				return "", err
+			}
+			return common.HumanizeDuration(v)
+		},
+	}
+}
+
+// maxLayout bounds the layout of a time.
+const maxLayout = 1 << 10

@@ -1,0 +1,137 @@
+package templates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
+
+// Source is a template as an operator gives it: in place by a key, or in a file that the key's twin KEY_file names.
+type Source struct {
+	// Key is the name of the setting, such as "template".
+	Key string
+	// Text and File are the values of the key and its twin.
+	Text, File string
+	Options
+	// Judge, where not nil, says what is wrong with what was rendered.
+	Judge func([]byte) error
+}
+
+// Given tells whether there is a template.
+func (s Source) Given() bool { return s.Text != "" || s.File != "" }
+
+// Check reports what is wrong with the setting as a [relay.FieldError]. Nothing is wrong with one that is not given.
+func (s Source) Check() error {
+	_, err := s.read()
+	return err
+}
+
+// read parses the template as it is now; it is nil where none is given.
+func (s Source) read() (*Template, error) {
+	text := []byte(s.Text)
+	switch {
+	case !s.Given():
+		return nil, nil
+	case s.Text != "" && s.File != "":
+		return nil, &relay.FieldError{Field: s.Key + "_file", Problem: "is given beside " + s.Key + ": give one of the two"}
+	case s.File != "":
+		var err error
+		if text, err = egress.ReadFile(s.File); err != nil {
+			return nil, &relay.FieldError{Field: s.Key + "_file", Problem: err.Error()}
+		}
+	}
+	t, err := Parse(string(text), s.Options)
+	if err != nil {
+		return nil, s.problem(err, "")
+	}
+	return t, nil
+}
+
+// problem says where and with what a template fails.
+func (s Source) problem(err error, with string) error {
+	field, at := s.Key, ""
+	if s.File != "" {
+		field, at = s.Key+"_file", s.File+", "
+	}
+	if m := (*Mistake)(nil); errors.As(err, &m) && m.Line == 0 && s.File != "" {
+		at = s.File + ": "
+	}
+	return &relay.FieldError{Field: field, Problem: at + err.Error() + with}
+}
+
+// Open returns a function that gives the template as it is now. One that is not given gives nil. A file that became bad
+// keeps its last good template, and log is told.
+func (s Source) Open(log *slog.Logger) (func() *Template, error) {
+	if s.File == "" || !s.Given() {
+		t, err := s.read()
+		if err != nil {
+			return nil, err
+		}
+		return func() *Template { return t }, nil
+	}
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	parse := func(text []byte) (*Template, error) { return Parse(string(text), s.Options) }
+	file, err := egress.Follow(s.File, parse, log, time.Now)
+	if err != nil {
+		return nil, fmt.Errorf("%s_file %w", s.Key, err)
+	}
+	return file.Current, nil
+}
+
+// longestRehearsal bounds the time of a Rehearse.
+const longestRehearsal = 30 * time.Second
+
+// Rehearse renders samples and reports what goes wrong as [relay.FieldError]s, joined: each mistake once, with the topic
+// that first met it.
+func (s Source) Rehearse(sink string, samples []relay.Delivery) error {
+	t, err := s.read()
+	if err != nil || t == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), longestRehearsal)
+	defer cancel()
+	seen := map[string]bool{}
+	var errs []error
+	for _, d := range samples {
+		err := s.try(ctx, t, sink, d)
+		if err == nil || seen[err.Error()] {
+			continue
+		}
+		seen[err.Error()] = true
+		errs = append(errs, s.problem(err, " (with a sample of "+nameOf(d)+")"))
+		var m *Mistake
+		if len(errs) == 3 || ctx.Err() != nil || errors.As(err, &m) && m.Limit {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s Source) try(ctx context.Context, t *Template, sink string, d relay.Delivery) error {
+	data, err := NewData(d, sink, s.Clean)
+	if err != nil {
+		return err
+	}
+	text, err := t.Render(ctx, data)
+	if err == nil && s.Judge != nil {
+		err = s.Judge(text)
+	}
+	return err
+}
+
+func nameOf(d relay.Delivery) string {
+	switch {
+	case d.Digest != nil:
+		return "a digest"
+	case d.Batch:
+		return "a batch"
+	}
+	return d.Notifications[0].Topic
+}

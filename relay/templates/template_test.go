@@ -1,0 +1,169 @@
+package templates
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/samples"
+)
+
+func one(topic string) relay.Delivery { return samples.Deliveries([]string{topic})[0] }
+
+func dataOf(t testing.TB, d relay.Delivery, clean func(string) string) *Data {
+	t.Helper()
+	data, err := NewData(d, "hook", clean)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// rendered renders a source with a sample of container.error.
+func rendered(t testing.TB, source string, o Options) (string, error) {
+	t.Helper()
+	tmpl, err := Parse(source, o)
+	if err != nil {
+		return "", err
+	}
+	out, err := tmpl.Render(context.Background(), dataOf(t, one("container.error"), o.Clean))
+	return string(out), err
+}
+
+func TestRender(t *testing.T) {
+	for _, c := range []struct{ source, want string }{
+		{"", ""},
+		{"plain", "plain"},
+		{"{{ .Topic }} {{ .Meaning }} {{ .Severity }} {{ .Sink }}", "container.error Something went wrong with a container as a whole bad hook"},
+		{"{{ .Object.ID }} {{ .Context.HubID }} {{ index .Context.Containers 0 }}", "6922f0000123456789abcd01 6922f0000123456789abcd03 6922f0000123456789abcd02"},
+		{"{{ .ID }} {{ .Delivery }} {{ .Time.Unix }}", "6922f0000123456789abcdef 6922f0000123456789abcdef 1763897344"},
+		{"{{ .Data.context.clusters }} {{ .Data.object.nothing }}", "[production] <no value>"},
+		{`{{ range $i, $c := .Context.Clusters }}{{ $i }}{{ $c }}{{ else }}none{{ end }}`, "0production"},
+		{`{{ range $n := 3 }}{{ if eq $n 1 }}{{ continue }}{{ end }}{{ $n }}{{ end }}`, "02"},
+		{`{{ range 9 }}{{ if eq . 3 }}{{ break }}{{ end }}{{ . }}{{ end }}`, "012"},
+		{`{{ define "x" }}<{{ . }}>{{ end }}{{ template "x" .Topic }}{{ template "x" 1 }}`, "<container.error><1>"},
+		{`{{ $x := 1 }}{{ range 3 }}{{ $x = . }}{{ end }}{{ $x }}`, "2"},
+		{`{{ with .Digest }}digest{{ else }}{{ len .Notifications }}{{ end }}`, "1"},
+		{`{{ if eq (len .Context.Clusters) 1 }}one{{ end }}`, "one"},
+		{`{{ and .Topic (not .Sample) }}`, "true"},
+	} {
+		if got, err := rendered(t, c.source, Options{}); err != nil || got != c.want {
+			t.Errorf("%s gives %q, %v; want %q", c.source, got, err, c.want)
+		}
+	}
+}
+
+func TestWholeIsJSON(t *testing.T) {
+	want := string(one("container.error").Notifications[0].Data)
+	for _, source := range []string{"{{ .Raw }}", "{{ . }}", "{{ toJson . }}", "{{ range .Notifications }}{{ . }}{{ end }}"} {
+		if got, err := rendered(t, source, Options{}); err != nil || !sameJSON(t, got, want) {
+			t.Errorf("%s gives %s, %v", source, got, err)
+		}
+	}
+}
+
+func TestDigest(t *testing.T) {
+	d := samples.Digest([]string{"container.error", "job.created"})
+	const source = `{{ .Topic }} {{ .Digest.Count }} {{ .Digest.More }} {{ .Severity }} {{ len .Notifications }}` +
+		`{{ range $topic, $n := .Digest.Topics }} {{ $topic }}={{ $n }}{{ end }} {{ .Digest.Last.Sub .Digest.First }}`
+	tmpl, err := Parse(source, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tmpl.Render(t.Context(), dataOf(t, d, nil))
+	if want := "hubrelay.digest 5 2 bad 3 container.error=4 job.created=1 10s"; err != nil || string(got) != want {
+		t.Errorf("%s, %v; want %s", got, err, want)
+	}
+	payload, err := d.Payload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := dataOf(t, d, nil).Raw(); err != nil || raw != string(payload) {
+		t.Errorf("%s, %v", raw, err)
+	}
+	// A batch is like a digest that lists all, one of a single notification too.
+	d.Digest, d.Batch = nil, true
+	if data := dataOf(t, d, nil); data.Digest.Count != 3 || data.Digest.Topics["job.created"] != 1 {
+		t.Errorf("%+v", data.Digest)
+	}
+}
+
+func TestClean(t *testing.T) {
+	clean := func(s string) string { return strings.NewReplacer("<", "&lt;", "&", "&amp;").Replace(s) }
+	for _, source := range []string{"{{ .Object.Error }}", "{{ .Data.object.error }}", "{{ .Raw }}", "{{ toJson . }}", "{{ . }}"} {
+		got, err := rendered(t, source, Options{Clean: clean})
+		if err != nil || strings.Contains(got, "<none>") || strings.Contains(got, `\u003c`) || !strings.Contains(got, "&lt;none>") {
+			t.Errorf("%s gives %s, %v", source, got, err)
+		}
+	}
+}
+
+func TestHTML(t *testing.T) {
+	const source = `<p title="{{ .Object.Error }}">{{ .Object.Error }}</p>{{ range 2 }}<a href="{{ "javascript:x" }}" x={{ .}}>{{ end }}{{ safeHtml "<b>" }}`
+	got, err := rendered(t, source, Options{HTML: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"&lt;none&gt;", `href="#ZgotmplZ" x=0>`, "<b>"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s lacks %s", got, want)
+		}
+	}
+	var m *Mistake
+	if _, err := Parse("<p>\n<a href='{{ if .Topic }}'{{ end }}>", Options{HTML: true}); !errors.As(err, &m) || m.Line != 2 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	d := one("container.error")
+	d.Notifications[0].Data = []byte(`{"topic":"container.error","object":{"id":"a","n":3,"f":1.5,"big":123456789012345678901234567890,"l":["x",1]},"context":{"hub_id":"h"}}`)
+	tmpl, err := Parse(`{{ eq .Data.object.n 3 }} {{ gt .Data.object.f 1.0 }} {{ .Data.object.big }} {{ join "," .Data.object.l }} {{ toJson .Data.object.big }}`, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tmpl.Render(t.Context(), dataOf(t, d, nil))
+	if want := "true true 123456789012345678901234567890 x,1 123456789012345678901234567890"; err != nil || string(got) != want {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// TestConcurrent shows that renderings share nothing.
+func TestConcurrent(t *testing.T) {
+	tmpl, err := Parse(`{{ define "x" }}{{ range . }}{{ . | toUpper }}{{ end }}{{ end }}{{ range 50 }}{{ template "x" $.Context.Clusters }}{{ end }}`, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				got, err := tmpl.Render(t.Context(), dataOf(t, one("container.error"), nil))
+				if want := strings.Repeat("PRODUCTION", 50); err != nil || string(got) != want {
+					t.Errorf("%s, %v", got, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestEndOfContext is the one error that another attempt may not meet.
+func TestEndOfContext(t *testing.T) {
+	tmpl, err := Parse(`{{ range 100000 }}{{ end }}`, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	<-ctx.Done()
+	_, err = tmpl.Render(ctx, dataOf(t, one("job.created"), nil))
+	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is %s", err, outcome)
+	}
+}

@@ -1,0 +1,88 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"mime"
+	"net/http"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/templates"
+)
+
+// template is the body of format template.
+func (c *Config) template() templates.Source {
+	s := templates.Source{Key: "template", Text: c.Template, File: c.TemplateFile}
+	if templates.IsJSON(c.contentType()) {
+		s.Judge = templates.JudgeJSON
+	}
+	return s
+}
+
+// contentType is what the body is.
+func (c *Config) contentType() string {
+	for name, value := range c.Headers {
+		if http.CanonicalHeaderKey(name) == "Content-Type" {
+			return value
+		}
+	}
+	return cmp.Or(c.ContentType, "application/json")
+}
+
+// checkTemplate reports what is wrong with template, template_file and content_type.
+func (c *Config) checkTemplate() error {
+	wrong := func(field, problem string) error { return &relay.FieldError{Field: field, Problem: problem} }
+	given := c.template().Given()
+	switch {
+	case c.Format != formatTemplate && c.TemplateFile != "":
+		return wrong("template_file", "says nothing without format: template: write that, or leave it out")
+	case c.Format != formatTemplate && given:
+		return wrong("template", "says nothing without format: template: write that, or leave it out")
+	case c.Format != formatTemplate && c.ContentType != "":
+		return wrong("content_type", "says nothing without format: template, since other bodies are JSON: leave it out")
+	case c.Format != formatTemplate:
+		return nil
+	case !given:
+		return wrong("template", "is missing beside format: template: give the body here, or in a file that template_file names")
+	}
+	if c.ContentType != "" {
+		if _, _, err := mime.ParseMediaType(c.ContentType); err != nil {
+			return wrong("content_type", "is not a content type: write one such as text/plain or application/x-ndjson")
+		}
+		for name := range c.Headers {
+			if http.CanonicalHeaderKey(name) == "Content-Type" {
+				return wrong("content_type", "is given beside headers."+name+": give one of the two")
+			}
+		}
+	}
+	return c.template().Check()
+}
+
+// Rehearse renders samples of what the sink would send.
+func (c *Config) Rehearse(sink string, samples []relay.Delivery) error {
+	if c.Format != formatTemplate {
+		return nil
+	}
+	return c.template().Rehearse(sink, samples)
+}
+
+// body is what is sent for d: the same bytes in every attempt, as long as a template does not change or tell the time.
+func (s *Sink) body(ctx context.Context, d relay.Delivery) ([]byte, error) {
+	if s.template == nil {
+		text, err := body(s.format, d)
+		return text, relay.Permanent(err)
+	}
+	data, err := templates.NewData(d, s.name, nil)
+	if err != nil {
+		return nil, relay.Permanent(err)
+	}
+	text, err := s.template().Render(ctx, data)
+	if err == nil && s.judge != nil {
+		err = relay.Permanent(s.judge(text))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("render the template: %w", err)
+	}
+	return text, nil
+}
