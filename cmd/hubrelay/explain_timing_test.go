@@ -46,7 +46,8 @@ func TestTiming(t *testing.T) {
 			[]string{"gathered for 1h into a digest that lists up to 7; shown as a digest of one", "at most 5/h, up to 3 at once after a pause"},
 		},
 		{
-			config.Sink{Batch: config.Batch{Wait: 1500 * time.Millisecond, Max: 100}}, false, one,
+			config.Sink{Batch: config.Batch{Wait: 1500 * time.Millisecond, Max: 100}},
+			false, one,
 			[]string{"in batches of up to 100, which wait for 1.5s at most unless full; shown as a batch of one"},
 		},
 	} {

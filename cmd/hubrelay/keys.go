@@ -1,9 +1,11 @@
 package main
 
 import (
+	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -17,16 +19,24 @@ func newKeys(std streams) *cobra.Command {
 
 func newKeysNew(std streams) *cobra.Command {
 	var (
-		name            string
-		webhook, asJSON bool
+		name        string
+		webhook, ed bool
+		asJSON      bool
 	)
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Make a new API key, or with --webhook a secret that signs webhooks",
 		Long: `Makes a new API key from 256 random bits and prints it once, with the lines for the configuration, which hold
-only its SHA-256. With --webhook it makes a secret that signs webhooks instead.`,
+only its SHA-256. With --webhook it makes a secret that signs webhooks instead; with --ed25519 too, a pair of keys: the
+private one signs, and belongs into the configuration as a secret does; the public one is for the receiver, and only verifies.`,
 		Args: checked(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ed && !webhook {
+				return newUsageError(cmd, errors.New("--ed25519 makes keys that sign webhooks: give --webhook too"))
+			}
+			if ed {
+				return printWebhookPair(std, asJSON)
+			}
 			if webhook {
 				return printWebhookSecret(std, asJSON)
 			}
@@ -35,6 +45,7 @@ only its SHA-256. With --webhook it makes a secret that signs webhooks instead.`
 	}
 	cmd.Flags().StringVar(&name, "name", "ops", "name of the key in the printed configuration")
 	cmd.Flags().BoolVar(&webhook, "webhook", false, "make a webhook secret")
+	cmd.Flags().BoolVar(&ed, "ed25519", false, "with --webhook, make a private and a public key")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
 	return cmd
 }
@@ -69,5 +80,24 @@ func printWebhookSecret(std streams, asJSON bool) error {
 		return json.NewEncoder(std.out).Encode(map[string]string{"secret": secret})
 	}
 	_, err := fmt.Fprintln(std.out, secret)
+	return err
+}
+
+// printWebhookPair makes an ed25519 pair as Standard Webhooks 1.0 writes it, the private key followed by the public.
+func printWebhookPair(std streams, asJSON bool) error {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make a pair of keys: %w", err)
+	}
+	secret := "whsk_" + base64.StdEncoding.EncodeToString(private)
+	verifies := "whpk_" + base64.StdEncoding.EncodeToString(public)
+	if asJSON {
+		return json.NewEncoder(std.out).Encode(map[string]string{"secret": secret, "public": verifies})
+	}
+	_, err = fmt.Fprintf(std.out, `%s
+%s
+
+The first signs: give it as one of the sink's secrets, and to nobody. The second verifies: give it to the receiver.
+`, secret, verifies)
 	return err
 }

@@ -46,6 +46,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	defer done()
 	p := ingest.Publication{
 		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeat, Body: b.buf,
+		Trace: relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ",")),
 	}
 	if key.AccountID == auth.Any {
 		p.AnyAccount = true

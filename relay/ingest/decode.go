@@ -25,6 +25,8 @@ type Defaults struct {
 	Account string
 	// AnyAccount allows every account_id and fills none in.
 	AnyAccount bool
+	// Trace becomes the members traceparent and tracestate of a notification that has neither.
+	Trace relay.Trace
 }
 
 // Decoder validates notifications and brings them into the normal form. It may be used concurrently. Its errors name
@@ -134,6 +136,7 @@ type frame struct {
 
 	topic                    string
 	topicGiven, contextGiven bool
+	traced                   bool
 	object                   [3]word // id, state, error
 	hub, account             word
 	lists                    [4]span // of an end of 0 where missing
@@ -149,7 +152,7 @@ type frame struct {
 
 func (f *frame) forget() {
 	f.problem = nil
-	f.topic, f.topicGiven, f.contextGiven = "", false, false
+	f.topic, f.topicGiven, f.contextGiven, f.traced = "", false, false, false
 	f.object, f.hub, f.account, f.lists = [3]word{}, word{}, word{}, [4]span{}
 	f.via, f.hops, f.returned = span{}, 0, false
 	f.restTop, f.restObject, f.restContext = f.restTop[:0], f.restObject[:0], f.restContext[:0]
@@ -262,10 +265,24 @@ func (f *frame) build() relay.Notification {
 	b = append(b, `},"flags":null`...)
 	b = f.appendRest(b, f.restTop)
 	b = f.appendVia(b)
+	b = f.appendTrace(b)
 	b = append(b, '}')
 	f.out = b
 	n.Data = bytes.Clone(b)
 	return n
+}
+
+// appendTrace appends the request's trace where the notification has none.
+func (f *frame) appendTrace(b []byte) []byte {
+	trace := f.def.Trace
+	if trace.Parent == "" || f.traced {
+		return b
+	}
+	b = appendQuoted(append(b, `,"traceparent":`...), trace.Parent)
+	if trace.State != "" {
+		b = appendQuoted(append(b, `,"tracestate":`...), trace.State)
+	}
+	return b
 }
 
 // appendWord appends the string as it came, or def where it is missing or empty.

@@ -35,6 +35,14 @@ func TestDecodeNormalises(t *testing.T) {
 			in: `{"topic":"job.created","object":{"id":"o"},"context":{}}`, def: Defaults{Hub: "h", Account: "a"},
 			want: normal(plainObject, `"hub_id":"h","account_id":"a",`+emptyLists, ""),
 		},
+		"a trace of the request": {
+			in: `{"topic":"job.created","object":{"id":"o"},"context":{},"x":1}`, def: Defaults{Hub: "h", Account: "a", Trace: relay.Trace{Parent: "00-a", State: "a=\"1\""}},
+			want: normal(plainObject, `"hub_id":"h","account_id":"a",`+emptyLists, `,"x":1,"traceparent":"00-a","tracestate":"a=\"1\""`),
+		},
+		"a trace of its own": {
+			in: `{"topic":"job.created","object":{"id":"o"},"context":{},"traceparent":"00-b"}`, def: Defaults{Hub: "h", Account: "a", Trace: relay.Trace{Parent: "00-a"}},
+			want: normal(plainObject, `"hub_id":"h","account_id":"a",`+emptyLists, `,"traceparent":"00-b"`),
+		},
 		"all known, in another order": {
 			in: "\t{\"flags\":{\"x\":[1]},\"context\":{\"containers\":[\"c\" , \"d\"],\"clusters\":[\"production\"],\"dns_zones\":null,\n" +
 				"\"environments\":[ ],\"account_id\":\"a\",\"hub_id\":\"h\"},\"object\":{\"error\":\"e\",\"state\":\"s\",\"id\":\"o\"},\"topic\":\"job.created\"}\r\n",

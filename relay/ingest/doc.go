@@ -10,5 +10,6 @@
 // Data is one line of JSON: topic, object (id, state, error, then unknown members), context (hub_id, account_id, the
 // four arrays, then unknown members), "flags":null, then unknown members of the top level. Unknown members stand in the
 // order and with the very bytes they came in, numbers and escapes included; only white space between tokens goes. The
-// top-level members flags and cursor are the relay's own: what comes in under these names is dropped.
+// top-level members flags and cursor are the relay's own: what comes in under these names is dropped. traceparent and
+// tracestate are appended from the request's headers where a notification has neither.
 package ingest

@@ -25,6 +25,7 @@ func (f *frame) topMember(name []byte, start int) bool {
 		}
 		return f.unknown(&f.restTop, start)
 	default:
+		f.traced = f.traced || string(name) == "traceparent" || string(name) == "tracestate"
 		return f.unknown(&f.restTop, start)
 	}
 }

@@ -33,6 +33,8 @@ type Publication struct {
 	// ContentType and IdempotencyKey are the request's headers, empty where absent.
 	ContentType    string
 	IdempotencyKey string
+	// Trace is the request's, passed on by notifications that have none of their own.
+	Trace relay.Trace
 	// Body is read until Publish returns, and not longer. Its size is bounded by the caller.
 	Body []byte
 }
@@ -57,7 +59,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if problem := keyProblem(p.IdempotencyKey); p.IdempotencyKey != "" && problem != "" {
 		return nil, relay.NewError(relay.CodeInvalidArgument, "the header Idempotency-Key "+problem)
 	}
-	ns, refused := pub.decoder.DecodeBody(p.ContentType, p.Body, Defaults{Hub: p.Hub, Account: p.Account, AnyAccount: p.AnyAccount})
+	ns, refused := pub.decoder.DecodeBody(p.ContentType, p.Body, Defaults{Hub: p.Hub, Account: p.Account, AnyAccount: p.AnyAccount, Trace: p.Trace})
 	if refused != nil {
 		return nil, refused
 	}

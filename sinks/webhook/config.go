@@ -1,9 +1,7 @@
 package webhook
 
 import (
-	"encoding/base64"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -12,27 +10,23 @@ import (
 	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
-const (
-	secretPrefix = "whsec_"
-	// The bounds are those of Standard Webhooks: 192 to 512 bits.
-	minSecret = 24
-	maxSecret = 64
-)
-
 // Config is what an operator writes for one webhook.
 type Config struct {
 	// URL is where notifications are posted: http or https. Its user, path and query count as secret.
 	URL string `koanf:"url" secret:"url" doc:"Where notifications are posted: https:// or http://. Exactly one of url and url_file is given."`
 	// URLFile holds the URL; a file that changes is read again within a second or two.
 	URLFile string `koanf:"url_file" doc:"A file that holds the url, read again when it changes."`
-	// Format is the form of the body: "notification" or empty for the notification as clients see it, "standard" for
-	// {"type", "timestamp", "data"} as Standard Webhooks recommends, "template" for what Template renders.
-	Format string `koanf:"format" enum:"notification,standard,template" doc:"The body: the notification as it is; standard: {type, timestamp, data} as Standard Webhooks recommends; template: what template renders."`
+	// Format is the form of the request: "notification" or empty for the notification as clients see it, "standard" for
+	// {"type", "timestamp", "data"} as Standard Webhooks recommends, "template" for what Template renders,
+	// "cloudevents-structured" and "cloudevents-binary" for CloudEvents 1.0.
+	Format string `koanf:"format" enum:"notification,standard,template,cloudevents-structured,cloudevents-binary" doc:"The body: the notification as it is; standard: {type, timestamp, data} as Standard Webhooks recommends; template: what template renders; or CloudEvents 1.0 in one of their two modes."`
 	// Template and TemplateFile give the body of format template, exactly one of them.
 	Template     string `koanf:"template" doc:"The body as a Go template, for format: template; docs/templates.md says what it may hold."`
 	TemplateFile string `koanf:"template_file" doc:"A file that holds the template, read again when it changes."`
 	// ContentType is that of the template's body; empty for application/json.
 	ContentType string `koanf:"content_type" doc:"What the template renders, such as text/plain; empty for application/json, which is then checked to be JSON."`
+	// CloudEvents is for their formats alone.
+	CloudEvents CloudEvents `koanf:"cloudevents" doc:"What CloudEvents are called, where format makes them."`
 	// Secrets sign every request, each with a signature of its own, so that a receiver can change over. A secret is
 	// "whsec_" and 24 to 64 bytes in base64. Without any, requests are not signed.
 	Secrets []string `koanf:"secrets" secret:"true" doc:"Secrets (whsec_…) that sign every request, one signature each; make one with hubrelay keys new --webhook."`
@@ -43,6 +37,10 @@ type Config struct {
 	// Bearer and BearerFile give the header Authorization, at most one of them and none beside a user in the URL.
 	Bearer     string `koanf:"bearer" secret:"true" doc:"A token that is sent as Authorization: Bearer …."`
 	BearerFile string `koanf:"bearer_file" doc:"A file that holds the bearer token, read again when it changes."`
+	// OAuth2 gives the bearer token by client credentials.
+	OAuth2 OAuth2 `koanf:"oauth2" doc:"Gets the bearer token by OAuth2 client credentials."`
+	// Compression is of bodies.
+	Compression Compression `koanf:"compression" doc:"Compresses bodies by gzip."`
 	// TLS is for https URLs alone.
 	TLS TLS `koanf:"tls" doc:"Client certificate and authorities for an https url."`
 	// Proxy is asked for the target's address, once that was judged. No proxy is ever taken from the environment.
@@ -55,26 +53,56 @@ type Config struct {
 func (c *Config) Validate() error {
 	g, err := guard.New(c.AllowCIDRs)
 	errs := []error{err, c.checkEndpoint(g)}
-	if f := c.Format; f != "" && f != formatNotification && f != formatStandard && f != formatTemplate {
-		errs = append(errs, &relay.FieldError{Field: "format", Problem: "is not known: choose notification, standard or template"})
+	errs = append(errs, c.checkFormat(), c.OAuth2.validate(g))
+	if field, problem := c.Compression.validate(); problem != "" {
+		errs = append(errs, &relay.FieldError{Field: "compression." + field, Problem: problem})
 	}
 	_, proxy := c.parsedProxy()
 	errs = append(errs, c.checkAuthorization(), c.TLS.validate(), proxy, c.checkTemplate())
 	for i, s := range c.Secrets {
-		if _, err := parseSecret(s); err != nil {
+		if _, err := parseSigner(s); err != nil {
 			errs = append(errs, &relay.FieldError{Field: index("secrets", i), Problem: err.Error()})
 		}
 	}
 	for i, name := range c.SecretFiles {
 		text, err := egress.ReadFile(name)
 		if err == nil {
-			_, err = parseSecrets(text)
+			_, err = parseSigners(text)
 		}
 		if err != nil {
 			errs = append(errs, &relay.FieldError{Field: index("secret_files", i), Problem: err.Error()})
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkFormat reports what is wrong with format and with what belongs to some formats alone.
+func (c *Config) checkFormat() error {
+	switch f := c.Format; {
+	case isCloudEvents(f):
+		if field, problem := c.CloudEvents.validate(); problem != "" {
+			return &relay.FieldError{Field: "cloudevents." + field, Problem: problem}
+		}
+		for name := range c.Headers {
+			lower := strings.ToLower(name)
+			if lower == "content-type" || strings.HasPrefix(lower, "ce-") {
+				return &relay.FieldError{Field: "headers." + name, Problem: "follows from the format, which is of CloudEvents, and cannot be set"}
+			}
+		}
+	case f != "" && f != formatNotification && f != formatStandard && f != formatTemplate:
+		return &relay.FieldError{Field: "format", Problem: "is not known: choose notification, standard, template, cloudevents-structured or cloudevents-binary"}
+	case c.CloudEvents != (CloudEvents{}):
+		return &relay.FieldError{Field: "cloudevents", Problem: "says nothing without a format of CloudEvents: give format: cloudevents-structured, or leave it out"}
+	}
+	return nil
+}
+
+// CheckBatch refuses the one format that cannot hold several notifications.
+func (c *Config) CheckBatch() error {
+	if c.Format == formatBinary {
+		return &relay.FieldError{Field: "format", Problem: "cannot hold a batch, for which CloudEvents have no binary mode: choose cloudevents-structured, or leave batch out"}
+	}
+	return nil
 }
 
 // Warnings says that requests go unsigned where there is no secret.
@@ -88,41 +116,3 @@ func (c *Config) Warnings() []relay.FieldError {
 }
 
 func index(field string, i int) string { return field + "." + strconv.Itoa(i) }
-
-// parseSecret returns the bytes of a secret. Its errors do not repeat it.
-func parseSecret(s string) ([]byte, error) {
-	encoded, ok := strings.CutPrefix(strings.TrimSpace(s), secretPrefix)
-	if !ok {
-		return nil, errors.New("must begin with whsec_ and go on with 24 to 64 bytes in base64")
-	}
-	key, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		key, err = base64.RawStdEncoding.DecodeString(encoded)
-	}
-	if err != nil {
-		return nil, errors.New("is not base64 behind whsec_")
-	}
-	if len(key) < minSecret || len(key) > maxSecret {
-		return nil, fmt.Errorf("holds %d bytes behind whsec_; %d to %d are allowed", len(key), minSecret, maxSecret)
-	}
-	return key, nil
-}
-
-// parseSecrets reads what a secret file holds: one secret on a line.
-func parseSecrets(text []byte) ([][]byte, error) {
-	var keys [][]byte
-	for i, line := range strings.Split(string(text), "\n") {
-		if strings.TrimSpace(line) == "" {
-			continue
-		}
-		key, err := parseSecret(line)
-		if err != nil {
-			return nil, fmt.Errorf("names a file whose line %d %w", i+1, err)
-		}
-		keys = append(keys, key)
-	}
-	if len(keys) == 0 {
-		return nil, errors.New("names a file that holds no secret")
-	}
-	return keys, nil
-}

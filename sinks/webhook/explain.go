@@ -2,8 +2,6 @@ package webhook
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -16,18 +14,19 @@ import (
 const hiddenValue = "(hidden)"
 
 // Explain returns the request that Deliver would send now: its signatures are valid, its time is now. The path and query
-// of the URL and the values of headers that operators set are hidden, since they may be credentials.
+// of the URL and the values of headers that operators set are hidden, since they may be credentials. A compressed body is shown
+// as it was before, with the length that is sent.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	p, err := s.post(context.Background(), s.current(), d)
+	token := s.bearer()
+	if s.tokens != nil {
+		token = hiddenValue // none is fetched for this, and its value would not be shown
+	}
+	p, payload, err := s.post(context.Background(), s.current(token, d.Batch), d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
 	req := p.Request(context.Background())
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return relay.Explanation{}, fmt.Errorf("read the request's body: %w", err)
-	}
-	e := relay.Explanation{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + "/", Payload: body}
+	e := relay.Explanation{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + "/", Payload: payload}
 	if strings.Trim(req.URL.EscapedPath(), "/") != "" || req.URL.RawQuery != "" {
 		e.Target += "…"
 	}
@@ -40,15 +39,15 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 			e.Headers = append(e.Headers, relay.Header{Name: name, Value: value})
 		}
 	}
-	e.Headers = append(e.Headers, relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(body))})
+	e.Headers = append(e.Headers, relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(p.Body))})
 	return e, nil
 }
 
 // ownHeader tells whether we make the value ourselves.
 func ownHeader(name string) bool {
 	switch strings.ToLower(name) {
-	case "content-type", "user-agent", "webhook-id", "webhook-timestamp", "webhook-signature":
+	case "content-type", "user-agent", "ce-specversion":
 		return true
 	}
-	return false
+	return slices.Contains(ownNames[:], name) || slices.Contains(binaryNames[:], name)
 }

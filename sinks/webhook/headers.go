@@ -127,7 +127,7 @@ func (c *Config) authorization() (string, error) {
 	for _, other := range []struct {
 		key   string
 		given bool
-	}{{"bearer", c.Bearer != ""}, {"bearer_file", c.BearerFile != ""}} {
+	}{{"bearer", c.Bearer != ""}, {"bearer_file", c.BearerFile != ""}, {"oauth2", c.OAuth2.given()}} {
 		switch {
 		case !other.given:
 		case key != "":

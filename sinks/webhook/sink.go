@@ -1,19 +1,13 @@
 package webhook
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io"
-	"maps"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -37,10 +31,14 @@ const (
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:    "webhook",
-		Config:  func() relay.SinkConfig { return &Config{Format: formatNotification} },
+		Config:  func() relay.SinkConfig { return defaults() },
 		Batches: true,
 		Open:    relay.OpenAs("webhook", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, nil) }),
 	}
+}
+
+func defaults() *Config {
+	return &Config{Format: formatNotification, OAuth2: OAuth2{AuthStyle: "auto"}, Compression: Compression{MinSize: defaultMinSize}}
 }
 
 // Sink posts to one URL. Deliver may be called concurrently.
@@ -54,8 +52,12 @@ type Sink struct {
 	template   func() *templates.Template // nil but for formatTemplate
 	judge      func([]byte) error         // of what it renders; may be nil
 	heading    atomic.Pointer[heading]    // the last one
+	events     *CloudEvents
+	compressor *compressor
+	tokens     *tokens // nil without oauth2
 	transports *transports
 	secrets    *secrets
+	log        *slog.Logger
 	now        func() time.Time
 	// hidden are texts besides the URL and the header Authorization that no error may show.
 	hidden []string
@@ -67,7 +69,10 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	sink := &Sink{name: s.Name, format: c.Format, now: time.Now, bearer: func() string { return "" }}
+	sink := &Sink{
+		name: s.Name, format: c.Format, events: &c.CloudEvents, log: s.Log, now: time.Now, bearer: func() string { return "" },
+		compressor: newCompressor(c.Compression, time.Now),
+	}
 	if err := c.checkEndpoint(g); err != nil {
 		return nil, err
 	}
@@ -102,26 +107,21 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	for name := range sink.header {
 		sink.operators[name] = true
 	}
-	ourHeaders(sink.header, s.UserAgent, c.contentType())
+	ourHeaders(sink.header, s.UserAgent, c)
 	if sink.transports, err = newTransports(c, s.Log, base, builder(g, through)); err != nil {
 		return nil, err
+	}
+	if c.OAuth2.given() {
+		round := func() http.RoundTripper { return sink.transports.current().Transport }
+		if sink.tokens, err = newTokens(&c.OAuth2, g, s.Log, round); err != nil {
+			return nil, err
+		}
+		sink.hidden = append(sink.hidden, hideable(sink.tokens.secrets())...)
 	}
 	if sink.secrets, err = newSecrets(c, s.Log, time.Now); err != nil {
 		return nil, err
 	}
 	return sink, nil
-}
-
-// ourHeaders adds what the operator did not set.
-func ourHeaders(h http.Header, userAgent, contentType string) {
-	if userAgent == "" {
-		userAgent = "hubrelay"
-	}
-	for name, value := range map[string]string{"Content-Type": contentType, "User-Agent": userAgent} {
-		if h[name] == nil {
-			h[name] = []string{value}
-		}
-	}
 }
 
 // builder returns what makes a transport. Without a proxy each address is judged as it is dialled, with one before the
@@ -137,135 +137,11 @@ func builder(g *guard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool)
 	}
 }
 
-// heading is what requests have in common while neither the endpoint nor the bearer token changes.
-type heading struct {
-	to    *endpoint
-	token string
-	*egress.Head
-}
-
-// current returns the heading of a request that is made now.
-func (s *Sink) current() *heading {
-	to, token := s.endpoint(), s.bearer()
-	if h := s.heading.Load(); h != nil && h.to == to && h.token == token {
-		return h
-	}
-	header := maps.Clone(s.header)
-	if to.basic != "" {
-		header["Authorization"] = []string{to.basic}
-	} else if token != "" {
-		header["Authorization"] = []string{"Bearer " + token}
-	}
-	// Written in lower case as Standard Webhooks spells them, for receivers that compare byte for byte.
-	h := &heading{to, token, egress.NewHead(to.url, header, "webhook-id", "webhook-timestamp", "webhook-signature")}
-	s.heading.Store(h)
-	return h
-}
-
-// Deliver posts d once. It refuses a delivery of several notifications that is neither digest nor batch.
-func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	h := s.current()
-	p, err := s.post(ctx, h, d)
-	if err != nil {
-		return err
-	}
-	resp, err := s.transports.current().Post(ctx, p)
-	if err != nil {
-		return s.networkError(ctx, h, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
-		relay.Answered(ctx, resp.StatusCode)
-		// The receiver has taken it; whatever happens to the rest of the answer changes nothing.
-		if resp.Body != http.NoBody {
-			_, _ = io.CopyN(io.Discard, resp.Body, keptAnswer+drainedAnswer)
-		}
-		return nil
-	}
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// Its body is the bare connection, and reading that would not end with ctx.
-		return fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode})
-	}
-	return s.outcome(h, resp)
-}
-
-// post is what Deliver sends for d.
-func (s *Sink) post(ctx context.Context, h *heading, d relay.Delivery) (*egress.Post, error) {
-	payload, err := s.body(ctx, d)
-	if err != nil {
-		return nil, err
-	}
-	now := s.now().Unix()
-	values := []string{d.ID, strconv.FormatInt(now, 10), ""}
-	if keys := s.secrets.current(); len(keys) > 0 {
-		values[2] = sign(keys, d.ID, now, payload)
-	}
-	return &egress.Post{Head: h.Head, Values: values, Body: payload}, nil
-}
-
-// outcome says what an answer other than 2xx means.
-func (s *Sink) outcome(h *heading, resp *http.Response) error {
-	kept, _ := h.to.ReadAnswer(resp.Body, s.secretsOf(h)...)
-	err := fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode, Body: kept})
-	switch resp.StatusCode {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return relay.Permanent(err)
-	case http.StatusGone:
-		return relay.Gone(err)
-	}
-	if wait, ok := egress.RetryAfter(resp.Header, s.now()); ok {
-		return relay.RetryAfter(err, wait)
-	}
-	return err
-}
-
-// networkError names the host and nothing else of the URL, and no header.
-func (s *Sink) networkError(ctx context.Context, h *heading, err error) error {
-	err = h.to.Error(ctx, err)
-	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		return err
-	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) {
-		return err // in words of ours
-	}
-	text := err.Error()
-	if slices.ContainsFunc(s.secretsOf(h), func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
-		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)", h.to.Host())
-	}
-	return err
-}
-
-// secretsOf are the secrets besides the URL's that a request was sent with, for what repeats it. The bearer token may be
-// another by now.
-func (s *Sink) secretsOf(h *heading) []string {
-	texts := slices.Clone(s.hidden)
-	if _, basic, ok := strings.Cut(h.to.basic, " "); ok {
-		texts = append(texts, basic)
-	} else if h.token != "" {
-		texts = append(texts, h.token)
-	}
-	return texts
-}
-
-// hiddenTexts are the values of the operator's headers, and who we are to the proxy.
-func hiddenTexts(h http.Header, through *url.URL) []string {
-	var texts []string
-	for _, values := range h {
-		texts = append(texts, values...)
-		for _, v := range values {
-			texts = append(texts, strings.Fields(v)...) // "Bearer" and the token alone
-		}
-	}
-	if through != nil && through.User != nil {
-		password, _ := through.User.Password()
-		texts = append(texts, password)
-	}
-	slices.SortFunc(texts, func(a, b string) int { return len(b) - len(a) })
-	return slices.DeleteFunc(texts, func(t string) bool { return len(t) < shortestHidden || t == "Bearer" || t == "Basic" })
-}
-
-// Close closes idle connections. It may be called twice.
+// Close closes idle connections, and ends a request for a token. It may be called twice.
 func (s *Sink) Close() error {
+	if s.tokens != nil {
+		s.tokens.close()
+	}
 	s.transports.close()
 	return nil
 }

@@ -176,7 +176,7 @@ func TestSignatureVector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := sign(signingKeys([][]byte{key}), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, []byte(`{"test": 2432232314}`))
+	got := sign([]signer{newSigningKey(key)}, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, []byte(`{"test": 2432232314}`))
 	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
 		t.Errorf("signature %s, want %s", got, want)
 	}
@@ -398,6 +398,6 @@ func BenchmarkSign(b *testing.B) {
 	body := sinktest.Sample("0123456789abcdef01234567").Notifications[0].Data
 	b.ReportAllocs()
 	for b.Loop() {
-		sign(signingKeys([][]byte{key}), "0123456789abcdef01234567", 1614265330, body)
+		sign([]signer{newSigningKey(key)}, "0123456789abcdef01234567", 1614265330, body)
 	}
 }

@@ -27,6 +27,9 @@ func (c *Config) contentType() string {
 			return value
 		}
 	}
+	if c.Format == formatStructured {
+		return contentStructured
+	}
 	return cmp.Or(c.ContentType, "application/json")
 }
 

@@ -1,0 +1,82 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
+
+// outcome says what an answer other than 2xx means.
+func (s *Sink) outcome(h *heading, resp *http.Response) error {
+	kept, _ := h.to.ReadAnswer(resp.Body, s.secretsOf(h)...)
+	err := fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode, Body: kept})
+	switch resp.StatusCode {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return relay.Permanent(err)
+	case http.StatusGone:
+		return relay.Gone(err)
+	}
+	if wait, ok := egress.RetryAfter(resp.Header, s.now()); ok {
+		return relay.RetryAfter(err, wait)
+	}
+	return err
+}
+
+// networkError names the host and nothing else of the URL, and no header.
+func (s *Sink) networkError(ctx context.Context, h *heading, err error) error {
+	err = h.to.Error(ctx, err)
+	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) {
+		return err // in words of ours
+	}
+	text := err.Error()
+	if slices.ContainsFunc(s.secretsOf(h), func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
+		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)", h.to.Host())
+	}
+	return err
+}
+
+// secretsOf are the secrets besides the URL's that a request was sent with, for what repeats it. The bearer token may be
+// another by now.
+func (s *Sink) secretsOf(h *heading) []string {
+	texts := slices.Clone(s.hidden)
+	if _, basic, ok := strings.Cut(h.to.basic, " "); ok {
+		texts = append(texts, basic)
+	} else if h.token != "" {
+		texts = append(texts, h.token)
+	}
+	return texts
+}
+
+// hiddenTexts are the values of the operator's headers, and who we are to the proxy.
+func hiddenTexts(h http.Header, through *url.URL) []string {
+	var texts []string
+	for _, values := range h {
+		texts = append(texts, values...)
+		for _, v := range values {
+			texts = append(texts, strings.Fields(v)...) // "Bearer" and the token alone
+		}
+	}
+	if through != nil && through.User != nil {
+		password, _ := through.User.Password()
+		texts = append(texts, password)
+	}
+	slices.SortFunc(texts, func(a, b string) int { return len(b) - len(a) })
+	return hideable(texts)
+}
+
+// hideable leaves out what would blot out too much.
+func hideable(texts []string) []string {
+	return slices.DeleteFunc(texts, func(t string) bool { return len(t) < shortestHidden || t == "Bearer" || t == "Basic" })
+}

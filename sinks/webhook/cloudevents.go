@@ -1,0 +1,193 @@
+package webhook
+
+import (
+	"bytes"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	formatStructured = "cloudevents-structured"
+	formatBinary     = "cloudevents-binary"
+
+	contentStructured = "application/cloudevents+json"
+	contentBatch      = "application/cloudevents-batch+json"
+)
+
+// CloudEvents is how notifications become CloudEvents 1.0. A subject is the container that a notification concerns, where that is
+// one alone, and else the id of its object.
+type CloudEvents struct {
+	// Source begins the source of every event, which goes on with /hubs/ and the hub.
+	Source string `koanf:"source" doc:"What the source of every event begins with, such as https://hub.example.com; /hubs/<hub_id> follows."`
+	// TypePrefix stands before the topic, and makes a type of it.
+	TypePrefix string `koanf:"type_prefix" doc:"What stands before the topic in the type of an event, such as com.example.; empty for the topic alone."`
+}
+
+func (c *CloudEvents) validate() (field, problem string) {
+	if u, err := url.Parse(c.Source); err != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsFunc(c.Source, notInHeader) {
+		return "source", "is no URI that a path can follow: write https://host, https://host/path or urn:name"
+	}
+	if strings.ContainsFunc(c.TypePrefix, notInHeader) {
+		return "type_prefix", "holds white space or characters beyond ASCII: write a reversed name, such as com.example."
+	}
+	return "", ""
+}
+
+func notInHeader(c rune) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
+
+func isCloudEvents(format string) bool { return format == formatStructured || format == formatBinary }
+
+// notification is one notification as an event, with an id of its own in a batch.
+func (c *CloudEvents) notification(id string, n relay.Notification) (event.Event, error) {
+	e := c.event(id, n.Topic, n.Hub, n.Occurred())
+	if about, err := n.Envelope(); err == nil {
+		subject := about.Object.ID
+		if len(about.Context.Containers) == 1 {
+			subject = about.Context.Containers[0]
+		}
+		if subject != "" {
+			e.SetSubject(subject)
+		}
+	}
+	if n.Account != "" {
+		e.SetExtension("accountid", n.Account)
+	}
+	if trace := n.Trace(); trace.Parent != "" {
+		e.SetExtension("traceparent", trace.Parent)
+		if trace.State != "" {
+			e.SetExtension("tracestate", trace.State)
+		}
+	}
+	return e, setData(&e, n.Data)
+}
+
+// digest is a digest as an event. It is of a hub only where all that it lists is, and it counts nothing else.
+func (c *CloudEvents) digest(d relay.Delivery) (event.Event, error) {
+	data, last, err := d.DigestData()
+	if err != nil {
+		return event.Event{}, err
+	}
+	hub := d.Digest.By["hub"]
+	if d.Digest.Count <= len(d.Notifications) {
+		hub = d.Notifications[0].Hub
+		for _, n := range d.Notifications {
+			if n.Hub != hub {
+				hub = ""
+			}
+		}
+	}
+	e := c.event(d.ID, relay.TopicDigest, hub, last)
+	return e, setData(&e, data)
+}
+
+func (c *CloudEvents) event(id, topic, hub string, at time.Time) event.Event {
+	e := event.New(event.CloudEventsVersionV1)
+	e.SetID(id)
+	if !strings.HasPrefix(topic, relay.OperationalPrefix) {
+		topic = c.TypePrefix + topic
+	}
+	e.SetType(topic)
+	source := strings.TrimRight(c.Source, "/") + "/hubs"
+	if hub != "" {
+		source += "/" + url.PathEscape(hub)
+		e.SetExtension("hubid", hub)
+	}
+	e.SetSource(source)
+	e.SetTime(at)
+	return e
+}
+
+// setData keeps data byte for byte. What is no JSON object would spoil the event, or the batch.
+func setData(e *event.Event, data []byte) error {
+	if trimmed := bytes.TrimSpace(data); len(trimmed) < 2 || trimmed[0] != '{' || trimmed[len(trimmed)-1] != '}' {
+		return fmt.Errorf("the data of event %s is no JSON object", e.ID())
+	}
+	e.SetDataContentType(event.ApplicationJSON)
+	e.DataEncoded = data
+	if err := e.Validate(); err != nil {
+		return fmt.Errorf("make a CloudEvent of %s: %w", e.ID(), err)
+	}
+	return nil
+}
+
+// of is a delivery as an event, unless it is a batch.
+func (c *CloudEvents) of(d relay.Delivery) (event.Event, error) {
+	if d.Digest != nil {
+		return c.digest(d)
+	}
+	if _, err := d.Payload(); err != nil {
+		return event.Event{}, err
+	}
+	return c.notification(d.ID, d.Notifications[0])
+}
+
+// structured is the body of a delivery in the structured content mode, or in the batched.
+func (c *CloudEvents) structured(d relay.Delivery) ([]byte, error) {
+	if d.Batch {
+		return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n relay.Notification) ([]byte, error) {
+			e, err := c.notification(n.ID, n)
+			return appendEvent(out, &e, err)
+		})
+	}
+	e, err := c.of(d)
+	return appendEvent(nil, &e, err)
+}
+
+func appendEvent(out []byte, e *event.Event, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	text := bytes.NewBuffer(out)
+	if err := event.WriteJson(e, text); err != nil {
+		return nil, fmt.Errorf("write the CloudEvent %s: %w", e.ID(), err)
+	}
+	return text.Bytes(), nil
+}
+
+// binaryNames are the headers of the binary content mode that each request has its own values for.
+var binaryNames = [...]string{"ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-hubid", "ce-accountid", "ce-traceparent", "ce-tracestate"}
+
+// binary is the values of those headers, and the body. A batch has no such mode; one of one notification does.
+func (c *CloudEvents) binary(d relay.Delivery) (values []string, body []byte, err error) {
+	if d.Batch && len(d.Notifications) == 1 {
+		d.Batch = false
+	}
+	if d.Batch {
+		return nil, nil, fmt.Errorf("batch %s cannot be sent in the binary content mode of CloudEvents, which has none for batches: choose cloudevents-structured", d.ID)
+	}
+	e, err := c.of(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	extension := func(name string) string { text, _ := e.Extensions()[name].(string); return text }
+	for _, text := range []string{
+		e.ID(), e.Source(), e.Type(), e.Subject(), e.Time().Format(time.RFC3339Nano),
+		extension("hubid"), extension("accountid"), extension("traceparent"), extension("tracestate"),
+	} {
+		values = append(values, headerText(text))
+	}
+	return values, e.Data(), nil
+}
+
+// headerText is a value as the HTTP binding of CloudEvents 1.0 writes it in a header, 3.1.3.2: all but printable ASCII, quotes and
+// the percent sign is percent-encoded.
+func headerText(s string) string {
+	if !strings.ContainsFunc(s, notInHeader) {
+		return s
+	}
+	var out strings.Builder
+	for _, c := range []byte(strings.ToValidUTF8(s, "�")) {
+		if notInHeader(rune(c)) {
+			fmt.Fprintf(&out, "%%%02X", c)
+		} else {
+			out.WriteByte(c)
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,73 @@
+package webhook
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Compression is by gzip. Signatures are of the body before that: receivers' frameworks inflate a request before anybody who
+// verifies can see it, and those that do not can do so themselves.
+type Compression struct {
+	Enabled bool `koanf:"enabled" doc:"Sends bodies compressed by gzip; signatures are of the body before that."`
+	// MinSize is the least body that is compressed: a shorter one costs more than it saves.
+	MinSize relay.Size `koanf:"min_size" doc:"Bodies below this size are sent as they are, 0 to 1MiB."`
+}
+
+const (
+	defaultMinSize = 1 << 10
+	mostMinSize    = 1 << 20
+	// plainFor is how long a receiver that does not take gzip is not asked again.
+	plainFor = time.Hour
+)
+
+func (c *Compression) validate() (field, problem string) {
+	if c.MinSize < 0 || c.MinSize > mostMinSize {
+		return "min_size", "is out of range: choose something from 0 to 1MiB"
+	}
+	return "", ""
+}
+
+// compressor compresses bodies until a receiver says that it does not take that.
+type compressor struct {
+	Compression
+	now   func() time.Time
+	idle  sync.Pool    // of *gzip.Writer
+	plain atomic.Int64 // until when nothing is compressed, in unix nanoseconds
+}
+
+func newCompressor(c Compression, now func() time.Time) *compressor {
+	return &compressor{Compression: c, now: now}
+}
+
+// compress returns body compressed, and false where it is to be sent as it is.
+func (c *compressor) compress(body []byte) ([]byte, bool, error) {
+	if !c.Enabled || int64(len(body)) < int64(c.MinSize) || c.now().UnixNano() < c.plain.Load() {
+		return body, false, nil
+	}
+	w, ok := c.idle.Get().(*gzip.Writer)
+	if !ok {
+		w = gzip.NewWriter(nil)
+	}
+	defer c.idle.Put(w)
+	out := bytes.NewBuffer(make([]byte, 0, len(body)/4+64))
+	w.Reset(out)
+	if _, err := w.Write(body); err != nil {
+		return nil, false, fmt.Errorf("compress a body: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, false, fmt.Errorf("compress a body: %w", err)
+	}
+	return out.Bytes(), true, nil
+}
+
+// refused says that the receiver has answered 415 to a compressed body, and reports whether nobody said so before.
+func (c *compressor) refused() bool {
+	now := c.now()
+	return c.plain.Swap(now.Add(plainFor).UnixNano()) < now.UnixNano()
+}

@@ -1,0 +1,169 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
+
+// ourHeaders adds what the operator did not set.
+func ourHeaders(h http.Header, userAgent string, c *Config) {
+	if userAgent == "" {
+		userAgent = "hubrelay"
+	}
+	for name, value := range map[string]string{"Content-Type": c.contentType(), "User-Agent": userAgent} {
+		if h[name] == nil {
+			h[name] = []string{value}
+		}
+	}
+	if c.Format == formatBinary {
+		h["ce-specversion"] = []string{"1.0"}
+	}
+}
+
+// heading is what requests have in common while neither the endpoint nor the bearer token changes.
+type heading struct {
+	to    *endpoint
+	token string
+	batch bool // the content type is that of a batch
+	*egress.Head
+}
+
+// The headers that each request has its own values for, written in lower case as Standard Webhooks spells its own, for receivers
+// that compare byte for byte. Those of the binary mode of CloudEvents follow.
+var ownNames = [...]string{"webhook-id", "webhook-timestamp", "webhook-signature", "content-encoding", "traceparent", "tracestate"}
+
+// current returns the heading of a request that is made now.
+func (s *Sink) current(token string, batch bool) *heading {
+	to := s.endpoint()
+	batch = batch && s.format == formatStructured
+	if h := s.heading.Load(); h != nil && h.to == to && h.token == token && h.batch == batch {
+		return h
+	}
+	header := maps.Clone(s.header)
+	if to.basic != "" {
+		header["Authorization"] = []string{to.basic}
+	} else if token != "" {
+		header["Authorization"] = []string{"Bearer " + token}
+	}
+	if batch {
+		header["Content-Type"] = []string{contentBatch}
+	}
+	names := ownNames[:]
+	if s.format == formatBinary {
+		names = append(names[:len(names):len(names)], binaryNames[:]...)
+	}
+	h := &heading{to, token, batch, egress.NewHead(to.url, header, names...)}
+	s.heading.Store(h)
+	return h
+}
+
+// post is what is sent for d, and its body before it was compressed.
+func (s *Sink) post(ctx context.Context, h *heading, d relay.Delivery) (p *egress.Post, payload []byte, err error) {
+	var more []string
+	switch s.format {
+	case formatStructured:
+		payload, err = s.events.structured(d)
+		err = relay.Permanent(err)
+	case formatBinary:
+		more, payload, err = s.events.binary(d)
+		err = relay.Permanent(err)
+	default:
+		payload, err = s.body(ctx, d)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	now := s.now().Unix()
+	values := append(make([]string, 0, len(ownNames)+len(more)), d.ID, strconv.FormatInt(now, 10), "", "", "", "")
+	if keys := s.secrets.current(); len(keys) > 0 {
+		values[2] = sign(keys, d.ID, now, payload)
+	}
+	if len(d.Notifications) == 1 && d.Digest == nil {
+		s.trace(values[4:6], d.Notifications[0])
+	}
+	sent, compressed, err := s.compressor.compress(payload)
+	if err != nil {
+		return nil, nil, err
+	}
+	if compressed {
+		values[3] = "gzip"
+	}
+	return &egress.Post{Head: h.Head, Values: append(values, more...), Body: sent}, payload, nil
+}
+
+// trace passes on where a notification comes from, unless the operator's headers say something else.
+func (s *Sink) trace(values []string, n relay.Notification) {
+	if s.operators["Traceparent"] || s.operators["Tracestate"] {
+		return
+	}
+	t := n.Trace()
+	values[0], values[1] = t.Parent, t.State
+}
+
+// token is the bearer token that requests have now, if any.
+func (s *Sink) token(ctx context.Context) (string, error) {
+	if s.tokens != nil {
+		return s.tokens.get(ctx)
+	}
+	return s.bearer(), nil
+}
+
+// Deliver posts d once. It refuses a delivery of several notifications that is neither digest nor batch. A receiver that does
+// not take the token, or no compressed body, gets it once more with another, or as it is.
+func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
+	token, err := s.token(ctx)
+	if err != nil {
+		return err
+	}
+	again, err := s.deliver(ctx, token, d)
+	if again == nil {
+		return err
+	}
+	if token, err = again(); err != nil {
+		return err
+	}
+	_, err = s.deliver(ctx, token, d)
+	return err
+}
+
+// deliver makes one request. Where its answer may be another to another request, again returns the token for that.
+func (s *Sink) deliver(ctx context.Context, token string, d relay.Delivery) (again func() (string, error), err error) {
+	h := s.current(token, d.Batch)
+	p, _, err := s.post(ctx, h, d)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.transports.current().Post(ctx, p)
+	if err != nil {
+		return nil, s.networkError(ctx, h, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	switch {
+	case resp.StatusCode >= 200 && resp.StatusCode < 300:
+		relay.Answered(ctx, resp.StatusCode)
+		// The receiver has taken it; whatever happens to the rest of the answer changes nothing.
+		if resp.Body != http.NoBody {
+			_, _ = io.CopyN(io.Discard, resp.Body, keptAnswer+drainedAnswer)
+		}
+		return nil, nil
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		// Its body is the bare connection, and reading that would not end with ctx.
+		return nil, fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode})
+	case resp.StatusCode == http.StatusUnsupportedMediaType && p.Values[3] != "":
+		if s.compressor.refused() {
+			s.log.Warn("the receiver takes no compressed body (415); for an hour bodies are sent as they are", "host", h.to.Host())
+		}
+		again = func() (string, error) { return token, nil }
+	case resp.StatusCode == http.StatusUnauthorized && s.tokens != nil:
+		s.tokens.refuse(token)
+		again = func() (string, error) { return s.tokens.get(ctx) }
+	}
+	return again, s.outcome(h, resp)
+}

@@ -1,0 +1,174 @@
+package webhook
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"hash"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// How Standard Webhooks 1.0 tells its keys apart.
+const (
+	secretPrefix  = "whsec_"
+	privatePrefix = "whsk_"
+	publicPrefix  = "whpk_"
+	// The bounds of a secret are those of Standard Webhooks: 192 to 512 bits.
+	minSecret = 24
+	maxSecret = 64
+)
+
+// signer is one secret or private key. It may be used concurrently.
+type signer interface {
+	// version names the scheme in the header: v1, v1a.
+	version() string
+	// sign appends the signature of prefix and body to sum.
+	sign(sum, prefix, body []byte) []byte
+}
+
+// signingKey is one secret, and what HMAC has worked out of it for the next time.
+type signingKey struct {
+	idle sync.Pool // of hash.Hash, in their first state
+}
+
+func newSigningKey(secret []byte) *signingKey {
+	k := &signingKey{}
+	k.idle.New = func() any { return hmac.New(sha256.New, secret) }
+	return k
+}
+
+func (k *signingKey) version() string { return "v1" }
+
+func (k *signingKey) sign(sum []byte, prefix, body []byte) []byte {
+	mac, ok := k.idle.Get().(hash.Hash)
+	if !ok {
+		return nil // it holds nothing else
+	}
+	mac.Write(prefix)
+	mac.Write(body)
+	sum = mac.Sum(sum)
+	mac.Reset()
+	k.idle.Put(mac)
+	return sum
+}
+
+// privateKey signs by ed25519, so that who verifies cannot sign.
+type privateKey ed25519.PrivateKey
+
+func (k privateKey) version() string { return "v1a" }
+
+func (k privateKey) sign(sum []byte, prefix, body []byte) []byte {
+	// It reads the message twice, and so wants all of it in one piece.
+	message := append(append(make([]byte, 0, len(prefix)+len(body)), prefix...), body...)
+	return append(sum, ed25519.Sign(ed25519.PrivateKey(k), message)...)
+}
+
+// parseSigner reads a secret (whsec_…) or a private key (whsk_…). Its errors do not repeat it.
+func parseSigner(s string) (signer, error) {
+	s = strings.TrimSpace(s)
+	if strings.HasPrefix(s, privatePrefix) {
+		key, err := parsePrivate(s)
+		if err != nil {
+			return nil, err
+		}
+		return privateKey(key), nil
+	}
+	if strings.HasPrefix(s, publicPrefix) {
+		return nil, errors.New("is a public key (whpk_…), which only verifies: give the private key that belongs to it (whsk_…), and the public one to the receiver")
+	}
+	secret, err := parseSecret(s)
+	if err != nil {
+		return nil, err
+	}
+	return newSigningKey(secret), nil
+}
+
+// parseSecret returns the bytes of a secret. Its errors do not repeat it.
+func parseSecret(s string) ([]byte, error) {
+	encoded, ok := strings.CutPrefix(strings.TrimSpace(s), secretPrefix)
+	if !ok {
+		return nil, errors.New("must begin with whsec_ and go on with 24 to 64 bytes in base64, or with whsk_ and an ed25519 private key")
+	}
+	key, err := decodeKey(encoded)
+	if err != nil {
+		return nil, errors.New("is not base64 behind whsec_")
+	}
+	if len(key) < minSecret || len(key) > maxSecret {
+		return nil, fmt.Errorf("holds %d bytes behind whsec_; %d to %d are allowed", len(key), minSecret, maxSecret)
+	}
+	return key, nil
+}
+
+// parsePrivate takes the 32 bytes of RFC 8032's private key alone, and those followed by the public key's, as libraries keep them.
+func parsePrivate(s string) (ed25519.PrivateKey, error) {
+	raw, err := decodeKey(strings.TrimPrefix(s, privatePrefix))
+	if err != nil {
+		return nil, errors.New("is not base64 behind whsk_")
+	}
+	switch len(raw) {
+	case ed25519.SeedSize:
+		return ed25519.NewKeyFromSeed(raw), nil
+	case ed25519.PrivateKeySize:
+		key := ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])
+		if !key.Equal(ed25519.PrivateKey(raw)) {
+			return nil, errors.New("holds a private key behind whsk_ whose second half is not its public key: copy it again, or make another by hubrelay keys new --webhook --ed25519")
+		}
+		return key, nil
+	}
+	return nil, fmt.Errorf("holds %d bytes behind whsk_; an ed25519 private key has %d, or %d with its public key", len(raw), ed25519.SeedSize, ed25519.PrivateKeySize)
+}
+
+func decodeKey(encoded string) ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		key, err = base64.RawStdEncoding.DecodeString(encoded)
+	}
+	return key, err
+}
+
+// parseSigners reads what a secret file holds: one secret or private key on a line.
+func parseSigners(text []byte) ([]signer, error) {
+	var list []signer
+	for i, line := range strings.Split(string(text), "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		key, err := parseSigner(line)
+		if err != nil {
+			return nil, fmt.Errorf("names a file whose line %d %w", i+1, err)
+		}
+		list = append(list, key)
+	}
+	if len(list) == 0 {
+		return nil, errors.New("names a file that holds no secret")
+	}
+	return list, nil
+}
+
+// sign returns the value of webhook-signature: one signature for each key, separated by spaces.
+func sign(keys []signer, id string, timestamp int64, body []byte) string {
+	prefix := make([]byte, 0, len(id)+24)
+	prefix = append(append(prefix, id...), '.')
+	prefix = append(strconv.AppendInt(prefix, timestamp, 10), '.')
+	var out strings.Builder
+	out.Grow(len(keys) * (len("v1a, ") + base64.StdEncoding.EncodedLen(ed25519.SignatureSize)))
+	var sum [ed25519.SignatureSize]byte
+	var text [88]byte // of the longest in base64
+	for i, key := range keys {
+		signature := key.sign(sum[:0], prefix, body)
+		encoded := text[:base64.StdEncoding.EncodedLen(len(signature))]
+		base64.StdEncoding.Encode(encoded, signature)
+		if i > 0 {
+			out.WriteByte(' ')
+		}
+		out.WriteString(key.version())
+		out.WriteByte(',')
+		out.Write(encoded)
+	}
+	return out.String()
+}
