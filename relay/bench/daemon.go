@@ -38,6 +38,11 @@ type daemon struct {
 
 // startDaemon starts a daemon whose configuration has these further lines.
 func (r *rig) startDaemon(ctx context.Context, more string) (*daemon, error) {
+	return r.startDaemonAs(ctx, "hubrelay.yaml", "hubrelay", more)
+}
+
+// startDaemonAs starts one with a configuration of that name, and keys in Redis with that prefix.
+func (r *rig) startDaemonAs(ctx context.Context, name, prefix, more string) (*daemon, error) {
 	listen, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -46,14 +51,14 @@ func (r *rig) startDaemon(ctx context.Context, more string) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(r.dir, "hubrelay.yaml")
+	file := filepath.Join(r.dir, name)
 	err = writeFile(file, fmt.Sprintf(`
 server: {listen: %q}
 admin: {listen: %q}
-redis: {url: %q}
+redis: {url: %q, prefix: %q}
 auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}]}
 %s
-`, listen, admin, r.redis.url(), benchKey, more))
+`, listen, admin, r.redis.url(), prefix, benchKey, more))
 	if err != nil {
 		return nil, err
 	}

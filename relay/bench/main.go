@@ -46,6 +46,7 @@ var measurements = []measurement{
 	{"idle", measureIdle},
 	{"subscriber", measureSubscriber},
 	{"publish", measurePublish},
+	{"source", measureSource},
 	{"fanout", measureFanout},
 	{"latency", measureLatency},
 	{"return", measureReturn},
@@ -66,7 +67,7 @@ var measurements = []measurement{
 func bench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, fanout, latency, return, burst, crowd, webhook, many, hang, reload, template, parked, plugin, migrate, copy, docker (default: all)")
+	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, source, fanout, latency, return, burst, crowd, webhook, many, hang, reload, template, parked, plugin, migrate, copy, docker (default: all)")
 	noDocker := flags.String("no-docker", "", "why dockerd cannot run here, if so; the part docker is left out then")
 	out := flags.String("out", "", "also write table.txt, table.json and plot.svg into this folder")
 	if err := flags.Parse(args); err != nil {

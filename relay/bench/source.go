@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	relayclient "github.com/hubrelay/hubrelay/relay/client"
+)
+
+// sourceCount is how many notifications wait upstream.
+const sourceCount = 100_000
+
+// measureSource lets a relay take over what its upstream, on the same Redis under another prefix, has gathered while it
+// was away, beside a client that reads the same and stores nothing.
+func measureSource(ctx context.Context, r *rig) ([]row, error) {
+	var taken, read float64
+	err := r.withDaemon(ctx, "", func(up *daemon) error {
+		from, err := up.cursorNow()
+		if err != nil {
+			return err
+		}
+		section := fmt.Sprintf("sources: {up: {type: hub, url: %q, key: %q, hub_id: %q}}", "http://"+up.listen, benchKey, benchHub)
+		down := func(wait func(d *daemon) error) error {
+			d, err := r.startDaemonAs(ctx, "behind.yaml", "behind", section)
+			if err != nil {
+				return err
+			}
+			defer d.stop()
+			if _, err := d.ready(ctx); err != nil {
+				return err
+			}
+			return wait(d)
+		}
+		if err := down(func(d *daemon) error { return d.reads(ctx, "connected", 0) }); err != nil {
+			return err
+		}
+		if err := up.publishBatches(sourceCount); err != nil {
+			return err
+		}
+		if read, err = up.readFrom(ctx, from, sourceCount); err != nil {
+			return err
+		}
+		return down(func(d *daemon) error {
+			began := time.Now()
+			err := d.reads(ctx, "connected", sourceCount)
+			taken = sourceCount / time.Since(began).Seconds()
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []row{newRow("taken over from an upstream", taken, "notifications/s", "a client that only reads", read).atLeast(20_000)}, nil
+}
+
+// reads waits until the daemon's source has a state and has stored so many.
+func (d *daemon) reads(ctx context.Context, state string, n int) error {
+	return until(ctx, time.Minute, func() error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+"/api/sources", http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		var answer struct {
+			Data []struct {
+				State, Reason string
+				Resumes       bool
+				Received      int
+			}
+		}
+		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+			return err
+		}
+		if len(answer.Data) == 0 || answer.Data[0].State != state || !answer.Data[0].Resumes || answer.Data[0].Received < n {
+			return fmt.Errorf("the source is %+v: %s", answer.Data, d.log.String())
+		}
+		return nil
+	})
+}
+
+// readFrom reads n notifications behind a cursor and returns how many came in a second.
+func (d *daemon) readFrom(ctx context.Context, cursor string, n int) (float64, error) {
+	c := &relayclient.Client{URL: "http://" + d.listen, Key: benchKey, Hub: benchHub}
+	began, count := time.Now(), 0
+	for _, err := range c.Listen(ctx, relayclient.ListenOptions{After: cursor}) {
+		if err != nil {
+			return 0, err
+		}
+		if count++; count == n {
+			return float64(n) / time.Since(began).Seconds(), nil
+		}
+	}
+	return 0, errors.New("the stream ended early")
+}
