@@ -274,6 +274,59 @@ func TestSourceStorm(t *testing.T) {
 	t.Logf("blows: %v", slices.Sorted(maps.Keys(blows)))
 }
 
+// TestSourcesChange takes a source out of the configuration of a daemon that runs, and brings it back: what came meanwhile
+// is not lost to it. Another hub begins anew.
+func TestSourcesChange(t *testing.T) {
+	t.Parallel()
+	up := serve(t, setup{redis: `url: "memory:"`})
+	hooks := receive(t, nil)
+	without := setup{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", "")}
+	with := without
+	with.keys = upstreamSource("http://"+up.public, ", hub_id: hub-1")
+	file := write(t, folder(t), "hubrelay.yaml", with.yaml())
+	down := serveFile(t, file)
+	eventually(t, "the source", down.connectedSource(t))
+	came := func(n int) func() error {
+		return func() error {
+			if got := len(hooks.of("/")); got != n {
+				return fmt.Errorf("%d came, want %d", got, n)
+			}
+			return nil
+		}
+	}
+	up.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	up.publish(t, "hub-2", "application/x-ndjson", lines(2), nil)
+	eventually(t, "what the hub has", came(2))
+
+	down.reconfigure(t, file, without, 1)
+	eventually(t, "the source to leave", func() error {
+		if list := down.sources(t); len(list) > 0 {
+			return fmt.Errorf("%+v", list)
+		}
+		if page := down.metrics(t); strings.Contains(page, `source="upstream"`) {
+			return fmt.Errorf("metrics:\n%s", page)
+		}
+		return nil
+	})
+	up.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	down.reconfigure(t, file, with, 2)
+	eventually(t, "what came meanwhile", came(5))
+	if n := metric(t, down, `hubrelay_source_connected{source="upstream"}`); n != 1 {
+		t.Errorf("connected: %v", n)
+	}
+
+	with.keys = upstreamSource("http://"+up.public, ", hub_id: hub-2")
+	down.reconfigure(t, file, with, 3)
+	eventually(t, "the other hub", func() error {
+		if s := down.sources(t); len(s) != 1 || s[0].State != "connected" || !s[0].Resumes {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	up.publish(t, "hub-2", "application/x-ndjson", lines(1), nil)
+	eventually(t, "what the other hub has from now on", came(6))
+}
+
 // TestSourcesInACircle has two relays read each other: what is published to one is once in both. One that reads itself is
 // refused.
 func TestSourcesInACircle(t *testing.T) {

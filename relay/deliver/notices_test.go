@@ -333,3 +333,21 @@ func TestSamplesOfNotices(t *testing.T) {
 		t.Errorf("a real one: %s, %v", note.Data, err)
 	}
 }
+
+// A gap in a source is told to all that name it; a repeat under the same id is parked once.
+func TestSourceGapIsTold(t *testing.T) {
+	e := newEnv(t)
+	n := e.notices(NoticesOptions{})
+	for range 2 {
+		if err := n.SourceGap(t.Context(), "up", "h1", "0123456789abcdef01234567", "it was trimmed"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `{"topic":"hubrelay.source.gap","object":{"id":"up","state":"gap","error":"it was trimmed"},` +
+		`"context":{"hub_id":"h1","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null}`
+	for sink, list := range map[string][]string{"watch": {want}, "s": {want}, "few": nil, "all": nil} {
+		if diff := cmp.Diff(list, e.told(sink)); diff != "" {
+			t.Errorf("%s was told (-want +got):\n%s", sink, diff)
+		}
+	}
+}
