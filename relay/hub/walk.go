@@ -13,14 +13,14 @@ const (
 	walkStep = 16
 )
 
-// walk gives a burst to many clients by several goroutines, so that the last client waits for fewer writes. A walker for
-// which no processor is idle finds nothing left when it begins.
+// walk gives a burst to many clients by several goroutines, so that the last client waits for fewer writes. It is over when
+// all steps are done: a walker for which no processor was idle finds nothing left when it begins, and nobody waits for it.
 type walk struct {
 	clients []*client
 	burst   *burst
-	next    atomic.Int64 // the first client that nobody has taken
-	took    atomic.Int64 // how many clients have taken the burst
-	left    sync.WaitGroup
+	next    atomic.Int64   // the first client that nobody has taken
+	took    atomic.Int64   // how many clients have taken the burst
+	left    sync.WaitGroup // the steps
 }
 
 // walkAll gives b, of which every client takes all, and returns how many have taken it. Nobody writes to them any more then.
@@ -35,32 +35,41 @@ func walkAll(clients []*client, b *burst) int {
 		}
 		return took
 	}
-	b.bytes() // made by one
-	w := &walk{clients: clients, burst: b}
-	w.left.Add(1)
+	w := newWalk(clients, b)
 	for range walkers - 1 {
-		w.left.Add(1)
 		go w.run()
 	}
 	w.run()
-	w.left.Wait()
-	return int(w.took.Load())
+	return w.wait()
+}
+
+func newWalk(clients []*client, b *burst) *walk {
+	b.bytes() // made by one
+	w := &walk{clients: clients, burst: b}
+	w.left.Add((len(clients) + walkStep - 1) / walkStep)
+	return w
 }
 
 func (w *walk) run() {
-	defer w.left.Done()
-	took := 0
 	for {
 		end := int(w.next.Add(walkStep))
 		begin := end - walkStep
 		if begin >= len(w.clients) {
-			break
+			return
 		}
+		took := 0
 		for _, c := range w.clients[begin:min(end, len(w.clients))] {
 			if c.send(w.burst) {
 				took++
 			}
 		}
+		w.took.Add(int64(took))
+		w.left.Done()
 	}
-	w.took.Add(int64(took))
+}
+
+// wait returns how many clients have taken the burst, once no walker writes to any.
+func (w *walk) wait() int {
+	w.left.Wait()
+	return int(w.took.Load())
 }

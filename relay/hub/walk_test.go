@@ -54,3 +54,27 @@ func TestManyWalkersKeepTheOrder(t *testing.T) {
 		t.Errorf("%d of %d clients took it, one of which was sent away", took, clients)
 	}
 }
+
+// Walkers that begin late, or never, hold nobody up and touch nothing.
+func TestNobodyWaitsForLateWalkers(t *testing.T) {
+	t.Parallel()
+	const clients = 3*walkStep + 1
+	h, b := New(Options{}), &burst{}
+	list := make([]*client, clients)
+	for i := range list {
+		list[i] = &client{hub: h, fd: -1, held: true}
+	}
+	b.push(textFrame([]byte("{}")))
+	w := newWalk(list, b)
+	w.run()
+	if took := w.wait(); took != clients {
+		t.Errorf("%d of %d clients took it", took, clients)
+	}
+	b.reset()
+	w.run() // late
+	for _, c := range list {
+		if len(c.queue.frames) != 1 {
+			t.Fatalf("%d frames are queued", len(c.queue.frames))
+		}
+	}
+}
