@@ -20,6 +20,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/relay/cursor"
 )
 
 // allCompressed compresses whatever gets shorter.
@@ -215,6 +216,39 @@ func TestReplaysAreCompressed(t *testing.T) {
 				t.Errorf("%d were compressed for three replays of %d", made, count)
 			}
 		})
+	}
+}
+
+// What a replay compresses in one go is bounded by its length, too: broadcasts wait for the line meanwhile.
+func TestReplaysCompressLittleAtOnce(t *testing.T) {
+	t.Parallel()
+	for padding, most := range map[int]int{300: chunkMakes, 1900: chunkMakes / 2, 20_000: 4, 300_000: 1} {
+		observer := newCounter()
+		h := New(Options{Compression: allCompressed, Observer: observer, HistoryBytes: 100 << 20})
+		h.Start(0, "1-0")
+		var list []relay.Notification
+		for i := range 2 * chunkMakes {
+			n := sized("h", "", "job.created", i, padding)
+			n.Cursor = cursor.Position{MS: 2, Seq: uint64(i)}.String()
+			list = append(list, n)
+		}
+		h.Broadcast(Batch{Notifications: list})
+		c := &client{hub: h, form: withCursor | deflated, line: h.lines[0]}
+		r, problem := h.newReplay(c, &Subscription{
+			Hub: "h", Allows: func(string, string) bool { return true },
+			After: string(cursor.Append(nil, 1, 0, []cursor.Position{{MS: 1}})),
+		})
+		if problem != nil {
+			t.Fatal(problem)
+		}
+		r.filter = h.index.borrow(r.subscription.Topics)
+		r.line.mu.Lock()
+		r.mark = r.line.find(r.at)
+		r.fromLine()
+		r.line.mu.Unlock()
+		if made := observer.deflated("made"); made != most {
+			t.Errorf("%d messages of %d bytes were compressed in one go, want %d", made, padding, most)
+		}
 	}
 }
 

@@ -14,7 +14,8 @@ const (
 	// chunkEntries bounds what a replay looks at in one go, wanted or not.
 	chunkEntries = 4096
 
-	// chunkMakes bounds how many messages a replay compresses in one go: broadcasts wait for its line meanwhile.
+	// chunkMakes bounds how many messages a replay compresses in one go, of which a long one counts for each KiB begun:
+	// broadcasts wait for its line meanwhile.
 	chunkMakes = 64
 
 	replayRetryMin = 100 * time.Millisecond
@@ -39,7 +40,7 @@ type replay struct {
 
 	frames [][]byte // the chunk
 	size   int
-	// How many of its frames are compressed, by how much they are shorter, and how many had to be made for it.
+	// How many of its frames are compressed, by how much they are shorter, and how many had to be made for it (see chunkMakes).
 	compressed, saved, made int
 
 	from  Source
@@ -196,7 +197,7 @@ func (r *replay) share(e *entry, produce func(as form)) {
 	if e.frames[as] == nil {
 		produce(as)
 		if as&deflated != 0 {
-			r.made++
+			r.made += (len(e.n.Data) + 1<<10 - 1) >> 10
 		}
 	}
 	r.add(e.frames[as])
