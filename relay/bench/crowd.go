@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"time"
 )
@@ -15,6 +16,8 @@ const (
 	crowdHubs     = 1000
 	crowdMessages = 1000
 	crowdEvery    = 5 * time.Millisecond
+	crowdOften    = "1s"                             // how often the sockets are emptied, of ten clients as of 10,000
+	crowdQuiet    = "websocket: {ping_interval: 1h}" // pings are no part of what a notification costs
 )
 
 // measureBurst publishes thousands of messages at once, and waits until all clients have all of them.
@@ -59,12 +62,15 @@ func perSecond(n int, do func() error) (float64, error) {
 	return float64(n) / time.Since(began).Seconds(), err
 }
 
-// measureCrowd connects 10,000 clients in 1,000 hubs, weighs the first half of them while they are idle, and sends
-// notifications to one hub.
+// measureCrowd connects 10,000 clients in 1,000 hubs, and sends notifications to one hub, as before and after that to one of
+// ten clients that are alone.
 func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
-	const quiet = "websocket: {ping_interval: 1h}" // pings are no part of what a notification costs
-	alone := load{clients: 2 * crowdHalf / crowdHubs, messages: crowdMessages, every: crowdEvery}
-	own, _, err := r.fanoutCost(ctx, quiet, alone)
+	few := load{clients: 2 * crowdHalf / crowdHubs, messages: crowdMessages, every: crowdEvery}
+	alone := func() (cost float64, err error) {
+		cost, _, err = r.fanoutCost(ctx, crowdQuiet, few, "-often", crowdOften)
+		return cost, err
+	}
+	before, err := alone()
 	if err != nil {
 		return nil, fmt.Errorf("ten clients alone: %w", err)
 	}
@@ -72,53 +78,71 @@ func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bare connections: %w", err)
 	}
-	var rows []row
-	err = r.withDaemon(ctx, quiet, func(d *daemon) error {
+	c, err := r.crowd(ctx, few)
+	if err != nil {
+		return nil, err
+	}
+	after, err := alone()
+	if err != nil {
+		return nil, fmt.Errorf("ten clients alone: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "ten clients alone: %.1f us before and %.1f us after\n", before, after)
+	return []row{
+		newRow("5,000 idle clients, resident each", c.weight, "KiB", "a bare Go server", bare.weight).atMost(7),
+		newRow("10,000 clients connect, with a token each", c.took, "s", "10,000 TCP connections", bare.took).atMost(5),
+		newRow("10 clients of 10,000 in 1,000 hubs", c.cost, "us CPU/delivery", "10 clients alone", (before+after)/2).ratioAtMost(1.25),
+	}, nil
+}
+
+// crowd is what a daemon's clients weigh, each while half of them are there, how long they took to connect, and what a
+// delivery to one hub's costs among them.
+type crowd struct{ weight, took, cost float64 }
+
+func (r *rig) crowd(ctx context.Context, few load) (c crowd, err error) {
+	err = r.withDaemon(ctx, crowdQuiet, func(d *daemon) error {
 		pid := d.cmd.Process.Pid
-		before, err := residentMiB(pid)
+		empty, err := residentMiB(pid)
 		if err != nil {
 			return err
 		}
-		began := time.Now()
-		first, err := startClients(ctx, d.listen, crowdHalf, "-hubs", strconv.Itoa(crowdHubs), "-often", "1s")
-		if err != nil {
-			return err
-		}
-		defer first.stop()
-		took := time.Since(began)
-		if err := pause(ctx, idleWait); err != nil {
-			return err
-		}
-		after, err := residentMiB(pid)
-		if err != nil {
-			return err
-		}
-		began = time.Now()
-		second, err := startClients(ctx, d.listen, crowdHalf, "-hubs", strconv.Itoa(crowdHubs), "-often", "1s")
-		if err != nil {
-			return err
-		}
-		defer second.stop()
-		took += time.Since(began)
-		used, err := cpuOf(pid, func() error {
-			if err := d.publishPaced(alone); err != nil {
+		var halves []listeners
+		for range 2 {
+			began := time.Now()
+			half, err := startClients(ctx, d.listen, crowdHalf, "-hubs", strconv.Itoa(crowdHubs), "-often", crowdOften)
+			if err != nil {
 				return err
 			}
-			for _, half := range []listeners{first, second} {
-				if _, err := half.arrived(ctx, alone.deliveries()/2); err != nil {
+			defer half.stop()
+			c.took += time.Since(began).Seconds()
+			halves = append(halves, half)
+			// What is done once, behind a wave of clients, is no part of what they weigh or a delivery costs.
+			if err := pause(ctx, idleWait); err != nil {
+				return err
+			}
+			if c.weight > 0 {
+				break
+			}
+			full, err := residentMiB(pid)
+			if err != nil {
+				return err
+			}
+			c.weight = (full - empty) * 1024 / crowdHalf
+		}
+		used, err := cpuOf(pid, func() error {
+			if err := d.publishPaced(few); err != nil {
+				return err
+			}
+			for _, half := range halves {
+				if _, err := half.arrived(ctx, few.deliveries()/2); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
-		rows = []row{
-			newRow("5,000 idle clients, resident each", (after-before)*1024/crowdHalf, "KiB", "a bare Go server", bare.weight).atMost(7),
-			newRow("10,000 clients connect, with a token each", took.Seconds(), "s", "10,000 TCP connections", bare.took).atMost(5),
-			newRow("10 clients of 10,000 in 1,000 hubs", alone.perDelivery(used), "us CPU/delivery", "10 clients alone", own).ratioAtMost(1.25),
-		}
+		c.cost = few.perDelivery(used)
 		return err
 	})
-	return rows, err
+	return c, err
 }
 
 // crowdFloor is what connections cost that nothing is done with.

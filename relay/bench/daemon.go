@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -128,24 +130,15 @@ func (r *rig) withDaemon(ctx context.Context, more string, measure func(*daemon)
 	return measure(d)
 }
 
-// cpuTime is what a process has used so far, in user and kernel mode.
+// cpuTime is what a process has used so far, in user and kernel mode: the clock that clock_getcpuclockid(3) names, since
+// /proc counts in hundredths of a second.
 func cpuTime(pid int) (time.Duration, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
+	const scheduler = 2 // the kind of clock, which stands in the lowest three bits
+	var now unix.Timespec
+	if err := unix.ClockGettime(int32(^pid)<<3|scheduler, &now); err != nil {
+		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
 	}
-	// The second field is the name in parentheses, and may hold anything. utime and stime are fields 14 and 15.
-	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	var ticks int
-	for _, f := range fields[11:13] {
-		n, err := strconv.Atoi(f)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	const perSecond = 100 // USER_HZ, the same on every Linux that Go runs on
-	return time.Duration(ticks) * time.Second / perSecond, nil
+	return time.Duration(now.Nano()), nil
 }
 
 // residentMiB is the memory that a process holds.

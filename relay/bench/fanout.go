@@ -51,22 +51,60 @@ func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 	return rows, nil
 }
 
-// fanout runs the loop before and after the daemon, so that a machine that gets busier weighs on both.
+// fanout lets the loop and the daemon take turns, so that a machine that gets busier weighs on both, and compares the
+// medians of the rounds.
 func (r *rig) fanout(ctx context.Context, what string, l load) (row, error) {
-	before, err := floorCost(ctx, l, len(event)+4)
-	if err != nil {
-		return row{}, fmt.Errorf("one write each: %w", err)
-	}
-	relay, size, err := r.fanoutCost(ctx, "", l)
+	var ours, floor []float64
+	size := 0
+	l.messages /= rounds
+	err := r.inTurns(ctx, l, func(round int, server *part, theirs listeners, d *daemon, mine listeners) error {
+		used, err := cpuOf(server.cmd.Process.Pid, func() error {
+			_, err := theirs.served(ctx, server, round*l.deliveries())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		floor = append(floor, l.perDelivery(used))
+		used, err = cpuOf(d.cmd.Process.Pid, func() error {
+			if err := d.publishPaced(l); err != nil {
+				return err
+			}
+			bytes, err := mine.arrived(ctx, round*l.deliveries())
+			size = bytes / (round * l.deliveries())
+			return err
+		})
+		ours = append(ours, l.perDelivery(used))
+		return err
+	})
 	if err != nil {
 		return row{}, err
 	}
-	after, err := floorCost(ctx, l, size)
-	if err != nil {
-		return row{}, fmt.Errorf("one write each: %w", err)
-	}
-	fmt.Fprintf(os.Stderr, "%s: frames of %d bytes; the bare loop took %.2f and %.2f us\n", what, size, before, after)
-	return newRow(what, relay, "us CPU/delivery", "one write each", (before+after)/2), nil
+	fmt.Fprintf(os.Stderr, "%s: frames of %d bytes, the bare loop's of %d; rounds of %.2f us, and of the loop %.2f us\n", what, size, len(event)+4, ours, floor)
+	return newRow(what, median(ours), "us CPU/delivery", "one write each", median(floor)), nil
+}
+
+// rounds is how often the loop and the daemon take turns. A moment in which the machine stands still falls into one round, and
+// the median passes it over on both sides.
+const rounds = 5
+
+// inTurns connects clients to the bare loop and as many to a daemon, and runs the rounds, counted from one.
+func (r *rig) inTurns(ctx context.Context, l load, round func(n int, server *part, theirs listeners, d *daemon, mine listeners) error, more ...string) error {
+	return r.withDaemon(ctx, "", func(d *daemon) error {
+		mine, err := startClients(ctx, d.listen, l.clients, more...)
+		if err != nil {
+			return err
+		}
+		defer mine.stop()
+		return withFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
+			for n := 1; n <= rounds; n++ {
+				if err := round(n, server, theirs, d, mine); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, more...)
+	})
 }
 
 // fanoutCost returns a daemon's CPU microseconds for each delivery, and the size of a frame.
@@ -111,23 +149,6 @@ func cpuOf(pid int, do func() error) (time.Duration, error) {
 	}
 	after, err := cpuTime(pid)
 	return after - before, err
-}
-
-// floorCost is the same for the bare loop, with frames of that size.
-func floorCost(ctx context.Context, l load, size int) (float64, error) {
-	var used time.Duration
-	err := withFloor(ctx, l, size, func(server *part, clients listeners) error {
-		var err error
-		used, err = cpuOf(server.cmd.Process.Pid, func() error {
-			if _, err := server.ask("go"); err != nil {
-				return err
-			}
-			_, err := clients.arrived(ctx, l.deliveries())
-			return err
-		})
-		return err
-	})
-	return l.perDelivery(used), err
 }
 
 // withFloor connects clients to the bare loop, which waits for "go".
@@ -187,4 +208,12 @@ func (l listeners) arrived(ctx context.Context, want int) (bytes int, err error)
 		return nil
 	})
 	return bytes, err
+}
+
+// served lets the loop write once more, and waits until so many frames have come in all.
+func (l listeners) served(ctx context.Context, server *part, want int) (bytes int, err error) {
+	if _, err := server.ask("go"); err != nil {
+		return 0, err
+	}
+	return l.arrived(ctx, want)
 }

@@ -10,55 +10,48 @@ import (
 	"time"
 )
 
-// latencyRounds is how often the loop and the daemon take turns, so that a machine that gets busier weighs on both.
-const latencyRounds = 3
-
 // measureLatency compares how late the deliveries come with those of the bare loop. Both are measured from the time when
 // a message was due until its client, which waits for it, has read it: at the daemon that includes the request that
 // publishes it and its way through Redis, in the loop the writes to those who come before.
 func measureLatency(ctx context.Context, r *rig) ([]row, error) {
-	seldom, err := r.latency(ctx, "p99, 500 clients, 20 messages/s", load{fanClients, 60, 50 * time.Millisecond})
+	seldom, err := r.latency(ctx, "p99, 500 clients, 20 messages/s", load{fanClients, 40, 50 * time.Millisecond})
 	if err != nil {
 		return nil, err
 	}
-	often, err := r.latency(ctx, "p99, 500 clients, 200 messages/s", load{fanClients, 600, 5 * time.Millisecond})
+	often, err := r.latency(ctx, "p99, 500 clients, 200 messages/s", load{fanClients, 400, 5 * time.Millisecond})
 	if err != nil {
 		return nil, err
 	}
 	return []row{seldom.ratioAtMost(1.5), often.ratioAtMost(1)}, nil
 }
 
+// latency compares the medians of the rounds' 99th percentiles.
 func (r *rig) latency(ctx context.Context, what string, l load) (row, error) {
-	var ours, floor float64
-	err := r.withDaemon(ctx, "", func(d *daemon) error {
-		mine, err := startClients(ctx, d.listen, l.clients, "-watch")
+	var ours, floor []float64
+	err := r.inTurns(ctx, l, func(round int, server *part, theirs listeners, d *daemon, mine listeners) error {
+		if _, err := theirs.served(ctx, server, round*l.deliveries()); err != nil {
+			return err
+		}
+		if err := d.publishPaced(l); err != nil {
+			return err
+		}
+		if _, err := mine.arrived(ctx, round*l.deliveries()); err != nil {
+			return err
+		}
+		late, err := theirs.p99()
 		if err != nil {
 			return err
 		}
-		defer mine.stop()
-		return withFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
-			for round := 1; round <= latencyRounds; round++ {
-				if _, err := server.ask("go"); err != nil {
-					return err
-				}
-				if _, err := theirs.arrived(ctx, round*l.deliveries()); err != nil {
-					return err
-				}
-				if err := d.publishPaced(l); err != nil {
-					return err
-				}
-				if _, err := mine.arrived(ctx, round*l.deliveries()); err != nil {
-					return err
-				}
-			}
-			if floor, err = theirs.p99(); err != nil {
-				return err
-			}
-			ours, err = mine.p99()
-			return err
-		}, "-watch")
-	})
-	return newRow(what, ours, "ms", "one write each", floor), err
+		floor = append(floor, late)
+		late, err = mine.p99()
+		ours = append(ours, late)
+		return err
+	}, "-watch")
+	if err != nil {
+		return row{}, err
+	}
+	fmt.Fprintf(os.Stderr, "%s: rounds of %.1f ms, and of the bare loop %.1f ms\n", what, ours, floor)
+	return newRow(what, median(ours), "ms", "one write each", median(floor)), nil
 }
 
 // p99 is in milliseconds, of what came since it was asked last.
