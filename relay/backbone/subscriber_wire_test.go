@@ -64,5 +64,16 @@ func FuzzWire(f *testing.F) {
 		body := bytes.Clone(in)
 		_ = decodable(body)
 		_ = (&queueEntry{body: body}).message()
+		_ = stored{body: body}.notification()
+
+		w := &wire{r: bufio.NewReaderSize(bytes.NewReader(in), 16)}
+		list, err := w.followed("a")
+		size := 0
+		for i := range list {
+			size += len(list[i].Cursor) + len(list[i].Data)
+		}
+		if err == nil && size > len(in) {
+			t.Errorf("%d bytes out of %d", size, len(in))
+		}
 	})
 }

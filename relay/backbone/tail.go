@@ -2,7 +2,6 @@ package backbone
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,6 +34,10 @@ type tail struct {
 	key       string
 	fn        func(Batch)
 
+	wire *wire // nil where there is no connection
+	// reads is the history of the server at the other end of wire.
+	reads string
+
 	pos string
 	// added is how many entries the log had seen up to pos, -1 where that is not known.
 	added int64
@@ -48,7 +51,7 @@ type tail struct {
 	recent []place
 	// checked is when the position was compared with the log last.
 	checked time.Time
-	// connects is the number of reader connections when the position was checked last.
+	// connects is the number of other connections of readers when the position was checked last, -1 where it is in doubt.
 	connects int64
 }
 
@@ -68,6 +71,7 @@ func (b *Backbone) TailFrom(ctx context.Context, partition int) (string, error) 
 // as a gap. fn owns the batch's slice, and what it takes long for makes this reader lag.
 func (b *Backbone) Tail(ctx context.Context, partition int, from string, fn func(Batch)) error {
 	t := &tail{b: b, partition: partition, key: b.keys.Log(partition), fn: fn, pos: from, added: -1, deleted: begin, connects: -1}
+	defer t.disconnect()
 	wait := retryMin
 	for ctx.Err() == nil {
 		err := t.step(ctx)
@@ -97,6 +101,9 @@ func (t *tail) step(ctx context.Context) error {
 		}
 		t.pos = pos
 	}
+	if err := t.connect(ctx); err != nil {
+		return err
+	}
 	// A new connection may lead to a server that has lost something, and a late reader may have been overtaken.
 	if now := t.b.connects.Load(); t.connects != now || time.Since(t.checked) > tailBlock {
 		if err := t.check(ctx); err != nil {
@@ -104,28 +111,21 @@ func (t *tail) step(ctx context.Context) error {
 		}
 		t.connects, t.checked = now, time.Now()
 	}
-	before := t.b.connects.Load()
-	entries, err := t.read(ctx)
+	list, err := t.read(ctx)
 	if err != nil {
 		return err
 	}
-	if t.b.connects.Load() != before {
-		t.connects = -1
-		return nil // they may come from another server: first see whether it has our position
-	}
 	start := time.Now()
-	if len(entries) > 0 {
+	if len(list) > 0 {
 		prev := t.pos
-		t.pos = entries[len(entries)-1].id
+		t.pos, t.last = list[len(list)-1].Cursor, list[len(list)-1].ID
 		if t.added >= 0 {
-			t.added += int64(len(entries))
+			t.added += int64(len(list))
 		}
-		list := notificationsOf(entries)
-		t.last = list[len(list)-1].ID
 		t.remember(list)
 		t.report(Batch{Prev: prev, Last: t.pos, Notifications: list})
 	}
-	if len(entries) == 0 || len(entries) == tailCount || time.Since(start) > tailBlock {
+	if len(list) == 0 || len(list) == tailCount || time.Since(start) > tailBlock {
 		t.connects = -1
 	}
 	return nil
@@ -135,20 +135,6 @@ func (t *tail) report(batch Batch) {
 	batch.Partition, batch.Gap = t.partition, t.gap
 	t.gap = false
 	t.fn(batch)
-}
-
-func (t *tail) read(ctx context.Context) ([]streamEntry, error) {
-	cmd := redis.NewSliceCmd(ctx, "XREAD", "COUNT", tailCount, "BLOCK", tailBlock.Milliseconds(), "STREAMS", t.key, t.pos)
-	cmd.SetFirstKeyPos(6) // a cluster routes by it
-	_ = t.b.readers.Process(ctx, cmd)
-	reply, err := cmd.Result()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return onlyStream(reply)
 }
 
 // Range returns up to count notifications behind a position in a partition's log.

@@ -99,6 +99,10 @@ func (t *tail) look(ctx context.Context) (info streamInfo, ours bool, err error)
 	if err != nil {
 		return info, false, err
 	}
+	if server != t.reads {
+		t.disconnect()
+		return info, false, errOtherServer
+	}
 	info, err = streamInfoFrom(ctx, conn, t.key)
 	if err != nil {
 		return info, false, err

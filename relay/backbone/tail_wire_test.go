@@ -1,0 +1,65 @@
+package backbone
+
+import (
+	"bufio"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestWireFollowsALog(t *testing.T) {
+	bulk := func(s ...string) string {
+		var b strings.Builder
+		for _, one := range s {
+			w := &wire{}
+			w.arg(one)
+			b.Write(w.out)
+		}
+		return b.String()
+	}
+	answer := func(fields ...string) string {
+		w := &wire{}
+		w.begin(len(fields))
+		return "*1\r\n*2\r\n" + bulk("log") + "*1\r\n*2\r\n" + bulk("7-1") + string(w.out) + bulk(fields...)
+	}
+	for name, c := range map[string]struct {
+		in, err string
+		want    relay.Notification
+	}{
+		"ours": {
+			in:   answer("id", "1", "topic", "job.created", "hub", "h", "account", "a", "data", "{}"),
+			want: relay.Notification{Cursor: "7-1", ID: "1", Topic: "job.created", Hub: "h", Account: "a", Data: []byte("{}")},
+		},
+		"in another order, with others": {
+			in:   answer("data", "{}", "colour", "red", "hub", "h", "id", "1"),
+			want: relay.Notification{Cursor: "7-1", ID: "1", Hub: "h", Data: []byte("{}")},
+		},
+		"nothing in it":  {in: answer(), want: relay.Notification{Cursor: "7-1"}},
+		"another stream": {in: strings.Replace(answer("id", "1"), "log", "lag", 1), err: "was asked for"},
+		"refused":        {in: "-MOVED 1 127.0.0.1:1\r\n", err: "MOVED"},
+		"cut off":        {in: strings.TrimSuffix(answer("id", "1"), "1\r\n"), err: "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &wire{r: bufio.NewReaderSize(strings.NewReader(c.in), 64)}
+			list, err := w.followed("log")
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("%v, %v", list, err)
+				}
+				return
+			}
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%v, %v", list, err)
+			}
+			got := list[0]
+			if string(got.Data) != string(c.want.Data) {
+				t.Errorf("the data is %q", got.Data)
+			}
+			got.Data, c.want.Data = nil, nil
+			if got.Cursor != c.want.Cursor || got.ID != c.want.ID || got.Topic != c.want.Topic || got.Hub != c.want.Hub || got.Account != c.want.Account {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
