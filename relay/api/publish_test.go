@@ -33,6 +33,16 @@ func TestPublish(t *testing.T) {
 			[]string{"Authorization", "Bearer platform"},
 			ingest.Publication{KeyName: "platform", Hub: "h1", AnyAccount: true},
 		},
+		{
+			"a trace",
+			[]string{
+				"Authorization", "Bearer platform", "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+				"tracestate", "a=1",
+			},
+			ingest.Publication{KeyName: "platform", Hub: "h1", AnyAccount: true, Trace: relay.Trace{
+				Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", State: "a=1",
+			}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f.pub.got = nil

@@ -53,6 +53,7 @@ var measurements = []measurement{
 	{"burst", measureBurst},
 	{"crowd", measureCrowd},
 	{"webhook", measureWebhook},
+	{"batch", measureBatch},
 	{"many", measureMany},
 	{"hang", measureHang},
 	{"reload", measureReload},
@@ -67,7 +68,7 @@ var measurements = []measurement{
 func bench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, source, fanout, latency, return, burst, crowd, webhook, many, hang, reload, template, parked, plugin, migrate, copy, docker (default: all)")
+	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, source, fanout, latency, return, burst, crowd, webhook, batch, many, hang, reload, template, parked, plugin, migrate, copy, docker (default: all)")
 	noDocker := flags.String("no-docker", "", "why dockerd cannot run here, if so; the part docker is left out then")
 	out := flags.String("out", "", "also write table.txt, table.json and plot.svg into this folder")
 	if err := flags.Parse(args); err != nil {
