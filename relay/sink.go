@@ -142,6 +142,8 @@ type SinkSettings struct {
 	Log *slog.Logger
 	// UserAgent names the relay and its version to the far side.
 	UserAgent string
+	// Memory is what the sink remembers for all nodes; nil where it is opened only to be looked at.
+	Memory Memory
 	// Observe counts something that has happened inside the sink, for metrics; nil where nobody counts. There are few
 	// different events, it may be called concurrently, and it does not block.
 	Observe func(event string)

@@ -63,6 +63,7 @@ type App struct {
 	notices     *deliver.Notices
 	dispatchers []*dispatch.Dispatcher
 
+	store      atomic.Pointer[deliver.Store] // nil until Redis is there
 	operations atomic.Pointer[operations]
 	worker     atomic.Pointer[migration.Worker]
 	inventory  atomic.Pointer[migration.Inventory] // nil until it is filled, and without a driver
@@ -82,7 +83,7 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 	if a.driver, err = openDriver(cfg.Migration.Driver, s, a.metrics); err != nil {
 		return nil, err
 	}
-	sinks, err := openSinks(cfg.Sinks, s, a.metrics)
+	sinks, err := a.openSinks(cfg.Sinks)
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +140,7 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	}
 	clients := hub.New(a.hubOptions(b))
 	store := deliver.NewStore(b.Commands(), b.Keys())
+	a.store.Store(store)
 	if err := a.startDelivery(ctx, p, b, store, node); err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ func (d *delivery) diff(ctx context.Context, cfg *config.Config) (*change, error
 			return nil, err
 		}
 	}
-	opened, err := openSinks(fresh, d.app.set, d.app.metrics)
+	opened, err := d.app.openSinks(fresh)
 	if err != nil {
 		return nil, err
 	}

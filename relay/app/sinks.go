@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/deliver"
 )
@@ -78,7 +77,8 @@ func (r *roster) remove(name string) {
 }
 
 // openSinks builds the sinks in the order of their names. Where one cannot be built, none is.
-func openSinks(configured map[string]config.Sink, s Settings, metrics *admin.Metrics) (opened []*sink, err error) {
+func (a *App) openSinks(configured map[string]config.Sink) (opened []*sink, err error) {
+	s, metrics := a.set, a.metrics
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, closeAll(opened))
@@ -98,6 +98,7 @@ func openSinks(configured map[string]config.Sink, s Settings, metrics *admin.Met
 		one, err := s.Kinds[i].Open(relay.SinkSettings{
 			Name: name, Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
 			Observe: func(event string) { metrics.SinkEvent(name, event) },
+			Memory:  laterMemory{a, name},
 		}, cfg.Settings)
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
@@ -107,6 +108,20 @@ func openSinks(configured map[string]config.Sink, s Settings, metrics *admin.Met
 		opened = append(opened, made)
 	}
 	return opened, nil
+}
+
+// laterMemory is what a sink remembers, for sinks that are opened before Redis is.
+type laterMemory struct {
+	app  *App
+	sink string
+}
+
+func (m laterMemory) Take(ctx context.Context, name string, hold time.Duration) (string, relay.Held, error) {
+	store := m.app.store.Load()
+	if store == nil {
+		return "", nil, errors.New("take what a sink remembers: the daemon is still starting")
+	}
+	return store.Memory(m.sink).Take(ctx, name, hold)
 }
 
 // warnOfRates names sinks that share one rate and disagree about it: the slowest holds for all, and gets the least.

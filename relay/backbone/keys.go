@@ -216,6 +216,9 @@ func (k Keys) Batched(sink string) string { return k.ofSink("batched", sink) }
 // Batches is the list of those ids by batch, the latest first.
 func (k Keys) Batches(sink string) string { return k.ofSink("batches", sink) }
 
+// Memory is the hash of what a sink remembers under a name, given as a hash, and of who holds that now.
+func (k Keys) Memory(sink, name string) string { return k.ofSink("memory", sink) + ":" + name }
+
 // Gathering is how many notifications a sink has gathered in all of its open digests.
 func (k Keys) Gathering(sink string) string { return k.ofSink("gathering", sink) }
 

@@ -41,6 +41,7 @@ func shippedEnviron() []string {
 	return []string{
 		"HUBRELAY_KEY=0123456789abcdef",
 		"UPSTREAM_KEY=fedcba9876543210",
+		"HUBRELAY_SLACK_TOKEN=xoxb-0123456789",
 		"HUBRELAY_BILLING_SECRET=whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
 	}
 }

@@ -21,23 +21,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type testKeys struct{}
 
-func (testKeys) Retry(s string) string       { return "hubrelay:retry:" + s }
-func (testKeys) Parked(s string) string      { return "hubrelay:parked:" + s }
-func (testKeys) Since(s string) string       { return "hubrelay:since:" + s }
-func (testKeys) Line(s string) string        { return "hubrelay:line:" + s }
-func (testKeys) Lined(s string) string       { return "hubrelay:lined:" + s }
-func (testKeys) DeadLetters(s string) string { return "hubrelay:deadletters:" + s }
-func (testKeys) DeadIndex(s string) string   { return "hubrelay:deadindex:" + s }
-func (testKeys) Failing(s string) string     { return "hubrelay:failing:" + s }
-func (testKeys) Figures(s string) string     { return "hubrelay:figures:" + s }
-func (testKeys) SinkState(s string) string   { return "hubrelay:sink:" + s }
-func (testKeys) Digests(s string) string     { return "hubrelay:digests:" + s }
-func (testKeys) Gathering(s string) string   { return "hubrelay:gathering:" + s }
-func (testKeys) Digest(s, g string) string   { return "hubrelay:digest:" + s + ":" + g }
-func (testKeys) Batched(s string) string     { return "hubrelay:batched:" + s }
-func (testKeys) Batches(s string) string     { return "hubrelay:batches:" + s }
-func (testKeys) Rate(n string) string        { return "hubrelay:rate:" + n }
-func (testKeys) SinkChanges() string         { return "hubrelay:sinkchanges" }
+func (testKeys) Retry(s string) string           { return "hubrelay:retry:" + s }
+func (testKeys) Parked(s string) string          { return "hubrelay:parked:" + s }
+func (testKeys) Since(s string) string           { return "hubrelay:since:" + s }
+func (testKeys) Line(s string) string            { return "hubrelay:line:" + s }
+func (testKeys) Lined(s string) string           { return "hubrelay:lined:" + s }
+func (testKeys) DeadLetters(s string) string     { return "hubrelay:deadletters:" + s }
+func (testKeys) DeadIndex(s string) string       { return "hubrelay:deadindex:" + s }
+func (testKeys) Failing(s string) string         { return "hubrelay:failing:" + s }
+func (testKeys) Figures(s string) string         { return "hubrelay:figures:" + s }
+func (testKeys) SinkState(s string) string       { return "hubrelay:sink:" + s }
+func (testKeys) Digests(s string) string         { return "hubrelay:digests:" + s }
+func (testKeys) Gathering(s string) string       { return "hubrelay:gathering:" + s }
+func (testKeys) Digest(s, g string) string       { return "hubrelay:digest:" + s + ":" + g }
+func (testKeys) Batched(s string) string         { return "hubrelay:batched:" + s }
+func (testKeys) Batches(s string) string         { return "hubrelay:batches:" + s }
+func (testKeys) Memory(sink, name string) string { return "memory:" + sink + ":" + name }
+func (testKeys) Rate(n string) string            { return "hubrelay:rate:" + n }
+func (testKeys) SinkChanges() string             { return "hubrelay:sinkchanges" }
 
 // fakeSink answers what its function says and remembers the attempts.
 type fakeSink struct {

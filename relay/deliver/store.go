@@ -30,6 +30,8 @@ type Keys interface {
 	// Batched and Batches too.
 	Batched(sink string) string
 	Batches(sink string) string
+	// Memory is of a sink and a name.
+	Memory(sink, name string) string
 	// Rate is of a sink, or of several that share a rate.
 	Rate(name string) string
 	// SinkChanges belongs to all sinks.

@@ -3,18 +3,41 @@ package slack
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/egress"
 	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
-// Config is what an operator writes for one incoming webhook. Exactly one of URL and URLFile is given.
+// Config is what an operator writes for one incoming webhook, or for one app. Exactly one of URL, URLFile, Token and
+// TokenFile is given.
 type Config struct {
 	// URL is the address of the incoming webhook. Whoever has it can post, so all of it counts as secret.
-	URL string `koanf:"url" secret:"true" doc:"The incoming webhook's address, https://hooks.slack.com/services/…; it is a credential. Exactly one of url and url_file is given."`
+	URL string `koanf:"url" secret:"true" doc:"The incoming webhook's address, https://hooks.slack.com/services/…; it is a credential. Exactly one of url, url_file, token and token_file is given."`
 	// URLFile holds the address; a file that changes is read again within a second or two.
 	URLFile string `koanf:"url_file" doc:"A file that holds the incoming webhook's address, read again when it changes."`
+	// Token is an app's bot token. With it messages go to channels, and into threads.
+	Token string `koanf:"token" secret:"true" doc:"An app's bot token (xoxb-…) with the scope chat:write, in place of an incoming webhook; it needs a channel."`
+	// TokenFile holds the token; a file that changes is read again within a second or two.
+	TokenFile string `koanf:"token_file" doc:"A file that holds the bot token, read again when it changes."`
+	// APIURL is where Slack's methods are called; that of GovSlack is https://slack-gov.com/api.
+	APIURL string `koanf:"api_url" doc:"Where an app calls Slack's methods; for GovSlack https://slack-gov.com/api."`
+	// Channel is where messages go that no rule of Channels is for.
+	Channel string `koanf:"channel" doc:"Where an app posts what no rule of channels takes: the channel's id (C0123456789) or #name. The app must be a member of it."`
+	// Channels are rules of which the first that fits counts.
+	Channels []Route `koanf:"channels" doc:"Rules for other channels; the first that fits counts."`
+	// Thread says what gets a thread of its own: containers, jobs, all of both, or none.
+	Thread string `koanf:"thread" enum:"all,container,job,none" doc:"What an app gives a thread of its own: each container, each job, all of both, or none. The first message is updated in place."`
+	// ThreadTTL is how long a thread waits for news.
+	ThreadTTL time.Duration `koanf:"thread_ttl" doc:"How long a thread waits for news before the next begins a new one, 1m to 720h."`
+	// The templates are those of relay/templates, each in place or in a file.
+	TextTemplate       string `koanf:"text_template" doc:"The message as a Go template that makes mrkdwn; docs/templates.md says what it may hold. Beside blocks_template it is what phones show."`
+	TextTemplateFile   string `koanf:"text_template_file" doc:"A file that holds the text_template, read again when it changes."`
+	BlocksTemplate     string `koanf:"blocks_template" doc:"The message's blocks as a Go template that makes a JSON array of Block Kit."`
+	BlocksTemplateFile string `koanf:"blocks_template_file" doc:"A file that holds the blocks_template, read again when it changes."`
+	LinkTemplate       string `koanf:"link_template" doc:"An address that a message about one notification leads to, as a Go template: https://portal.example.com/containers/{{ index .Context.Containers 0 }}; nothing for no link."`
+	LinkTemplateFile   string `koanf:"link_template_file" doc:"A file that holds the link_template, read again when it changes."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
 }
@@ -22,15 +45,19 @@ type Config struct {
 // Validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
 func (c *Config) Validate() error {
 	g, err := guard.New(c.AllowCIDRs)
-	return errors.Join(err, c.checkAddress(g))
+	return errors.Join(err, c.checkAddress(g), c.checkApp(g), c.checkTemplates())
 }
 
 // checkAddress reports what is wrong with url and url_file. Without a guard it is not known what may be dialled, and only
 // whether there is an address is looked at.
 func (c *Config) checkAddress(g *guard.Guard) error {
 	switch {
+	case c.URL == "" && c.URLFile == "" && c.isApp():
+		return nil
 	case c.URL == "" && c.URLFile == "":
-		return &relay.FieldError{Field: "url", Problem: "is missing: give the incoming webhook's address here, or in a file that url_file names"}
+		return &relay.FieldError{Field: "url", Problem: "is missing: give the incoming webhook's address here, or in a file that url_file names; or an app's token and channel"}
+	case c.isApp():
+		return &relay.FieldError{Field: "token", Problem: "is given beside an incoming webhook's address: give one of the two"}
 	case c.URL != "" && c.URLFile != "":
 		return &relay.FieldError{Field: "url_file", Problem: "is given beside url: give one of the two"}
 	case g == nil:

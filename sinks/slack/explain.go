@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,7 +13,14 @@ import (
 
 // Explain returns the request that Deliver would send. The path of the address is hidden, since it is the credential.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	body, err := json.Marshal(s.renderer.message(d))
+	m, err := s.message(context.Background(), d)
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	if s.app != nil {
+		return s.app.explain(d, m)
+	}
+	body, err := json.Marshal(m)
 	if err != nil {
 		return relay.Explanation{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
 	}

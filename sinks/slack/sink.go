@@ -17,8 +17,10 @@ import (
 // Kind is Slack's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type:   "slack",
-		Config: func() relay.SinkConfig { return &Config{} },
+		Type: "slack",
+		Config: func() relay.SinkConfig {
+			return &Config{APIURL: defaultAPI, Thread: threadAll, ThreadTTL: defaultTTL}
+		},
 		// "Rate limits" in Slack's documentation: one message a second and webhook, short bursts aside.
 		Rate:    relay.Rate{Count: 1, Per: time.Second},
 		Gathers: true,
@@ -26,8 +28,11 @@ func Kind() relay.SinkKind {
 	}
 }
 
-// Sink posts to one incoming webhook. Deliver may be called concurrently.
+// Sink posts to one incoming webhook, or as an app. Deliver may be called concurrently.
 type Sink struct {
+	name     string
+	app      *app // nil for an incoming webhook
+	custom   *custom
 	client   *egress.Client
 	target   func() *egress.Target
 	header   http.Header
@@ -43,7 +48,15 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 	if err != nil {
 		return nil, err
 	}
-	sink := &Sink{client: egress.NewClient(g, nil), renderer: newRenderer(), now: now}
+	sink := &Sink{name: s.Name, renderer: newRenderer(), now: now}
+	if sink.custom, err = c.openTemplates(s.Log); err != nil {
+		return nil, err
+	}
+	if c.isApp() {
+		sink.app, err = c.openApp(s, g, now)
+		return sink, err
+	}
+	sink.client = egress.NewClient(g, nil)
 	if c.URLFile != "" {
 		parse := func(text []byte) (*egress.Target, error) { return parseFile(text, g) }
 		file, err := egress.Follow(c.URLFile, parse, s.Log, now)
@@ -67,7 +80,14 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 
 // Deliver posts d once, as one message.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	body, err := json.Marshal(s.renderer.message(d))
+	m, err := s.message(ctx, d)
+	if err != nil {
+		return err
+	}
+	if s.app != nil {
+		return s.app.deliver(ctx, d, m)
+	}
+	body, err := json.Marshal(m)
 	if err != nil {
 		return relay.Permanent(fmt.Errorf("render delivery %s: %w", d.ID, err))
 	}
@@ -147,11 +167,20 @@ func meaningOf(body string) meaning {
 	return meaning{}
 }
 
-// RateKey stands for the incoming webhook, which Slack limits whoever uses it.
-func (s *Sink) RateKey() string { return s.target().Key() }
+// RateKey stands for the incoming webhook, or the app and its channel, which Slack limits whoever uses it.
+func (s *Sink) RateKey() string {
+	if s.app != nil {
+		return s.app.rateKey()
+	}
+	return s.target().Key()
+}
 
 // Close closes idle connections. It may be called twice.
 func (s *Sink) Close() error {
+	if s.app != nil {
+		s.app.transport.CloseIdleConnections()
+		return nil
+	}
 	s.client.Close()
 	return nil
 }
