@@ -13,13 +13,10 @@ import (
 	gomail "github.com/wneessen/go-mail"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/prose"
 )
 
-const (
-	maxSubject = 200
-	maxValue   = 4 << 10
-	maxListed  = 50 // notifications of a digest
-)
+const maxSubject = 200
 
 // composer makes messages.
 type composer struct {
@@ -27,7 +24,7 @@ type composer struct {
 	from      *mail.Address
 	to, cc    []*mail.Address
 	userAgent string
-	topics    map[string]string // what each means
+	words     *prose.Writer
 }
 
 func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
@@ -35,7 +32,7 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sender %w", err)
 	}
-	m := &composer{sink: s.Name, from: from, userAgent: s.UserAgent, topics: map[string]string{}}
+	m := &composer{sink: s.Name, from: from, userAgent: s.UserAgent, words: prose.NewWriter()}
 	for _, list := range []struct {
 		texts []string
 		into  *[]*mail.Address
@@ -48,9 +45,6 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 			*list.into = append(*list.into, a)
 		}
 	}
-	for _, t := range append(relay.Topics(), relay.OperationalTopics()...) {
-		m.topics[t.Name] = strings.TrimSuffix(t.Meaning, ".")
-	}
 	return m, nil
 }
 
@@ -60,12 +54,12 @@ func (m *composer) message(d relay.Delivery, now time.Time) ([]byte, error) {
 	if d.Digest == nil && len(d.Notifications) != 1 || len(d.Notifications) == 0 {
 		return nil, fmt.Errorf("a mail is one notification or a digest, and delivery %s holds %d and is no digest", d.ID, len(d.Notifications))
 	}
-	p := m.page(d)
+	p := m.words.Page(d)
 	var text, html bytes.Buffer
-	if err := p.writeText(&text); err != nil {
+	if err := p.WriteText(&text); err != nil {
 		return nil, err
 	}
-	if err := p.writeHTML(&html); err != nil {
+	if err := writeHTML(&html, p); err != nil {
 		return nil, err
 	}
 	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithBoundary("hubrelay-"+digestOf(d.ID)))
