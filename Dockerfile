@@ -14,7 +14,7 @@ COPY relay ./relay
 COPY sinks ./sinks
 COPY plugins ./plugins
 ARG VERSION=devel
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers ./cmd/hubrelay-notify
 
 FROM debian:bookworm-slim
 # ca-certificates: webhooks are sent to https. openssh-client: hubrelay-docker reaches hosts by ssh. A server that the package would start is not wanted.

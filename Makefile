@@ -27,8 +27,8 @@ each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker and ./hubrelay-brokers
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o . ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers
+build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker, ./hubrelay-brokers and ./hubrelay-notify
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o . ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers ./cmd/hubrelay-notify
 
 run: build ## build and run the demo: events arriving at a websocket client and at a webhook
 	./hubrelay demo
@@ -70,7 +70,7 @@ generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew
 	cp examples/plugin-python/*_pb2*.py plugins/skeleton/templates/python/
 
 clean: ## remove what was built; data of a daemon (hubrelay-data) stays
-	rm -rf hubrelay hubrelay-docker hubrelay-brokers bench-results $(BIN) examples/node_modules
+	rm -rf hubrelay hubrelay-docker hubrelay-brokers hubrelay-notify bench-results $(BIN) examples/node_modules
 
 $(GOLANGCI_LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION) (once, about two minutes)"

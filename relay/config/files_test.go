@@ -48,7 +48,7 @@ func shippedEnviron() []string {
 
 func TestShippedFilesLoad(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	for _, program := range []string{"hubrelay-docker", "hubrelay-brokers", "logger"} { // two are beside the daemon, one is the system's
+	for _, program := range []string{"hubrelay-docker", "hubrelay-brokers", "hubrelay-notify", "logger"} { // three are beside the daemon, one is the system's
 		if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), program), nil, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,25 @@
+// Command hubrelay-notify is the plugin that tells people by chat and push services: Discord, Gotify, Matrix, ntfy, Pushover, Teams,
+// Telegram and others. hubrelay starts it; see package plugins/notify for how it is configured.
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/hubrelay/hubrelay/plugins/notify"
+	"github.com/hubrelay/hubrelay/plugins/sdk"
+)
+
+var version = "devel" // set by the linker
+
+func main() {
+	var config notify.Config
+	sink := notify.New(&config)
+	http.DefaultTransport = sink.Transport()
+	err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.Version(version), sdk.OnStart(sink.Start), sdk.Concurrency(1))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

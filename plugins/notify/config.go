@@ -1,0 +1,140 @@
+package notify
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/guard"
+)
+
+// Config is what an operator writes under `config`.
+type Config struct {
+	// URLs are destinations, each a secret. URLFiles are files that hold one each.
+	URLs     []string `json:"urls"`
+	URLFiles []string `json:"url_files"`
+	// AllowCIDRs name the addresses that may be dialled although they are not public.
+	AllowCIDRs []string `json:"allow_cidrs"`
+}
+
+// service is what is known of one of shoutrrr's.
+type service struct {
+	titled   bool // it has a place for a title of its own
+	mentions bool // an @ in its text calls people
+	most     int  // bytes of a text
+}
+
+func services() map[string]service {
+	return map[string]service{
+		"discord":    {titled: true, mentions: true, most: 1900},
+		"googlechat": {mentions: true, most: 4000},
+		"gotify":     {titled: true, most: 8000},
+		"matrix":     {most: 8000},
+		"mattermost": {mentions: true, most: 8000},
+		"ntfy":       {titled: true, most: 3900},
+		"pushbullet": {titled: true, most: 4000},
+		"pushover":   {titled: true, most: 1000},
+		"rocketchat": {mentions: true, most: 4000},
+		"teams":      {titled: true, most: 8000},
+		"telegram":   {most: 3900},
+		"zulip":      {mentions: true, most: 8000},
+	}
+}
+
+// elsewhere names the sink of the daemon that does better what a service of shoutrrr does.
+func elsewhere(scheme string) string {
+	switch scheme {
+	case "smtp":
+		return "a sink of type email"
+	case "generic":
+		return "a sink of type webhook"
+	case "slack", "pagerduty":
+		return "a sink of type " + scheme
+	case "logger":
+		return "a sink of type stdout or file"
+	case "mqtt":
+		return "hubrelay-brokers"
+	}
+	return ""
+}
+
+// Validate reports every mistake, joined, without a part of a URL.
+func (c *Config) Validate() error {
+	var errs []error
+	if len(c.URLs)+len(c.URLFiles) == 0 {
+		errs = append(errs, errors.New("urls and url_files are both missing: name a destination, such as [ntfy://ntfy.sh/my-topic]"))
+	}
+	if _, err := guard.New(c.AllowCIDRs); err != nil {
+		errs = append(errs, err)
+	}
+	for i, text := range c.URLs {
+		if _, _, err := parse(text); err != nil {
+			errs = append(errs, fmt.Errorf("urls.%d %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parse reads a URL of shoutrrr's.
+func parse(text string) (*url.URL, service, error) {
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil || u.Scheme == "" {
+		return nil, service{}, errors.New("is not a URL in shoutrrr's form, such as ntfy://ntfy.sh/my-topic")
+	}
+	s, ok := services()[u.Scheme]
+	if ok {
+		return u, s, nil
+	}
+	names := make([]string, 0, len(services()))
+	for name := range services() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	scheme := relay.Clip(u.Scheme, 20)
+	switch near := relay.Nearest(scheme, names); {
+	case elsewhere(scheme) != "":
+		return nil, s, fmt.Errorf("is of the service %s, which is not offered here: use %s", scheme, elsewhere(scheme))
+	case near != "":
+		return nil, s, fmt.Errorf("is of the service %q, which is not known; did you mean %s://?", scheme, near)
+	default:
+		return nil, s, fmt.Errorf("is of the service %q, which is not offered: choose one of %s", scheme, strings.Join(names, ", "))
+	}
+}
+
+// maxFile bounds what is read of a file.
+const maxFile = 64 << 10
+
+// all are the destinations by the names that errors give them.
+func (c *Config) all() ([]destination, error) {
+	var list []destination
+	add := func(name, text string) error {
+		u, s, err := parse(text)
+		if err != nil {
+			return fmt.Errorf("%s %w", name, err)
+		}
+		list = append(list, destination{name: name, url: u, service: s})
+		return nil
+	}
+	for i, text := range c.URLs {
+		if err := add(fmt.Sprintf("urls.%d", i), text); err != nil {
+			return nil, err
+		}
+	}
+	for i, path := range c.URLFiles {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("url_files.%d: %w", i, err)
+		}
+		if len(text) > maxFile {
+			return nil, fmt.Errorf("url_files.%d: %s is larger than 64 KiB", i, path)
+		}
+		if err := add(fmt.Sprintf("url_files.%d", i), string(text)); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
