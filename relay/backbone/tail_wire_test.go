@@ -2,10 +2,14 @@ package backbone
 
 import (
 	"bufio"
+	"context"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 func TestWireFollowsALog(t *testing.T) {
@@ -62,4 +66,37 @@ func TestWireFollowsALog(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server that was replaced may live on behind a split network, and the connection to it too: nobody writes there any more.
+func TestTailLeavesAServerThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
+	var target atomic.Pointer[redistest.Server]
+	target.Store(primary)
+	b := openURL(t, Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", target.Load().Socket)
+	}})
+	r := follow(t, b, begin)
+	mustAppend(t, b, notes("h", 1, 10)...)
+	eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
+	promoted, old := replica.Client(), primary.Client()
+	eventually(t, "the first replicated", func() bool { return promoted.XLen(t.Context(), b.keys.Log(0)).Val() == 10 })
+	if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	target.Store(replica)
+	if err := promoted.Do(t.Context(), addArgs(b.keys.Log(0), new(note("h", 11)))...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	// Every connection ends but the tail's.
+	for line := range strings.Lines(old.ClientList(t.Context()).Val()) {
+		if strings.Contains(line, " cmd=xread ") {
+			continue
+		}
+		id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
+		_ = old.ClientKillByFilter(t.Context(), "ID", id).Err()
+	}
+	eventually(t, "what its successor has stored seen", func() bool { n, _ := r.count(); return n == 11 })
+	r.check(t, 1, 11, 0)
 }
