@@ -1,0 +1,106 @@
+package deliver
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestMemory(t *testing.T) {
+	e := newEnv(t)
+	a, b := e.store.Memory("team"), NewStore(e.client, testKeys{}).Memory("team")
+	value, held, err := a.Take(t.Context(), "container c1", time.Minute)
+	if err != nil || value != "" {
+		t.Fatalf("%q, %v", value, err)
+	}
+	if _, _, err := b.Take(t.Context(), "container c1", time.Minute); !errors.Is(err, relay.ErrTaken) {
+		t.Errorf("another node took it too: %v", err)
+	}
+	if _, other, err := b.Take(t.Context(), "container c2", time.Minute); err != nil || other.Release(t.Context()) != nil {
+		t.Errorf("another name is taken: %v", err)
+	}
+	if err := held.Keep(t.Context(), "first", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if value, held, err = b.Take(t.Context(), "container c1", time.Minute); err != nil || value != "first" {
+		t.Fatalf("%q, %v", value, err)
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	value, held, err = a.Take(t.Context(), "container c1", time.Minute)
+	if err != nil || value != "first" {
+		t.Fatalf("a release changed it: %q, %v", value, err)
+	}
+	if err := held.Keep(t.Context(), "", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := e.client.Keys(t.Context(), "memory:*").Result()
+	if err != nil || len(keys) != 0 {
+		t.Errorf("what was forgotten or never kept is there: %s, %v", keys, err)
+	}
+}
+
+// TestMemoryOfTheDead has a node that died while it held a name, and one that was late: its word does not undo the other's.
+func TestMemoryOfTheDead(t *testing.T) {
+	e := newEnv(t)
+	m := e.store.Memory("team")
+	_, late, err := m.Take(t.Context(), "c1", 20*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held relay.Held
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if _, held, err = m.Take(t.Context(), "c1", time.Minute); err == nil {
+			break
+		}
+		if !errors.Is(err, relay.ErrTaken) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	if err := held.Keep(t.Context(), "the other's", 300*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Keep(t.Context(), "late", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if value, held, err := m.Take(t.Context(), "c1", time.Minute); err != nil || value != "the other's" || held.Release(t.Context()) != nil {
+		t.Errorf("%q, %v", value, err)
+	}
+}
+
+// TestMemoryAtOnce counts from many goroutines by what is remembered: no word is lost.
+func TestMemoryAtOnce(t *testing.T) {
+	e := newEnv(t)
+	var wg sync.WaitGroup
+	const workers, each = 8, 10
+	for range workers {
+		wg.Go(func() {
+			m := NewStore(e.client, testKeys{}).Memory("team")
+			for done := 0; done < each; {
+				value, held, err := m.Take(t.Context(), "count", time.Minute)
+				if errors.Is(err, relay.ErrTaken) {
+					continue
+				}
+				n := 0
+				_, _ = fmt.Sscan(value, &n)
+				if err == nil {
+					err = held.Keep(t.Context(), fmt.Sprint(n+1), time.Hour)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				done++
+			}
+		})
+	}
+	wg.Wait()
+	if value, _, err := e.store.Memory("team").Take(t.Context(), "count", time.Minute); err != nil || value != fmt.Sprint(workers*each) {
+		t.Errorf("%q, %v", value, err)
+	}
+}
