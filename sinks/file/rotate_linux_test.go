@@ -1,0 +1,30 @@
+package file
+
+import (
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/sinks/sinktest"
+)
+
+// A disk that is full says so.
+func TestFullDisk(t *testing.T) {
+	folder := t.TempDir()
+	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("needs root to mount a small disk: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(folder, syscall.MNT_DETACH) })
+	path := filepath.Join(folder, "events.jsonl")
+	s := openTest(t, &Config{Path: path})
+	n := 0
+	var err error
+	for ; err == nil && n < 10_000; n++ {
+		err = s.Deliver(t.Context(), sinktest.Sample(fmt.Sprintf("%06d", n)))
+	}
+	refused(t, err, "the disk of "+path+" is full: make room")
+	if got := (&remembering{}).idsOf(t, read(t, path)); len(got) != n-1 {
+		t.Errorf("%d lines of %d", len(got), n-1)
+	}
+}
