@@ -2,6 +2,7 @@ package templates
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	htmltemplate "html/template"
 	"maps"
@@ -39,7 +40,12 @@ func (r *run) functions() template.FuncMap {
 
 // hidden are the functions that instrument calls.
 func (r *run) hidden() template.FuncMap {
-	return template.FuncMap{stepName: r.step, enterName: r.enter, leaveName: r.leave}
+	return template.FuncMap{
+		stepName: r.step, enterName: r.enter, leaveName: r.leave,
+		formatName: r.formatOf, appendFormatName: func(...any) (string, error) {
+			return "", errors.New("has no place in a template: write times by Format or date")
+		},
+	}
 }
 
 // functionNames are those that a template may call, the library's own included.
@@ -72,6 +78,9 @@ func (r *run) tried(do func(string) (string, error)) func(string) (string, error
 
 // trunc is Sprig's: the first n characters, or the last -n.
 func (r *run) trunc(n int, s string) (string, error) {
+	if err := r.spend(len(s)); err != nil {
+		return "", err
+	}
 	runes := []rune(s)
 	switch {
 	case n >= 0 && n < len(runes):
@@ -124,12 +133,7 @@ func (r *run) times() template.FuncMap {
 	return template.FuncMap{
 		"now":   func() time.Time { return r.now() },
 		"since": func(t time.Time) time.Duration { return r.now().Sub(t) },
-		"date": func(layout string, t time.Time) (string, error) {
-			if len(layout) > maxLayout {
-				return "", limitError(fmt.Sprintf("has a layout of more than %d bytes", maxLayout))
-			}
-			return r.made(t.Format(layout))
-		},
+		"date":  r.date,
 		"tz": func(name string, t time.Time) (time.Time, error) {
 			zone, err := r.kept.zone(name)
 			if err != nil {
@@ -156,3 +160,19 @@ func (r *run) times() template.FuncMap {
 
 // maxLayout bounds the layout of a time.
 const maxLayout = 1 << 10
+
+func (r *run) date(layout string, t time.Time) (string, error) {
+	if len(layout) > maxLayout {
+		return "", limitError(fmt.Sprintf("has a layout of more than %d bytes", maxLayout))
+	}
+	return r.made(t.Format(layout))
+}
+
+// formatOf stands for the method of times: what that writes may be a layout again, and twice as long each time.
+func (r *run) formatOf(t any, layout string) (string, error) {
+	at, ok := t.(time.Time)
+	if !ok {
+		return "", fmt.Errorf("wants a time, not %T", t)
+	}
+	return r.date(layout, at)
+}

@@ -7,6 +7,9 @@ const (
 	stepName  = "_step"
 	enterName = "_enter"
 	leaveName = "_leave"
+	// These two take the place of methods of times, which nothing bounds, and are named in errors.
+	formatName       = "Format"
+	appendFormatName = "AppendFormat"
 )
 
 // instrument puts a step into every loop of a tree, since the library bounds no loop, and enter and leave around the
@@ -31,13 +34,20 @@ func steps(list *parse.ListNode, everywhere bool) {
 	var nodes []parse.Node
 	for _, node := range list.Nodes {
 		switch n := node.(type) {
+		case *parse.ActionNode:
+			methods(n.Pipe)
+		case *parse.TemplateNode:
+			methods(n.Pipe)
 		case *parse.IfNode:
+			methods(n.Pipe)
 			steps(n.List, everywhere)
 			steps(n.ElseList, everywhere)
 		case *parse.WithNode:
+			methods(n.Pipe)
 			steps(n.List, everywhere)
 			steps(n.ElseList, everywhere)
 		case *parse.RangeNode:
+			methods(n.Pipe)
 			steps(n.List, everywhere)
 			n.List.Nodes = append([]parse.Node{call(stepName, n.Pos)}, n.List.Nodes...)
 			steps(n.ElseList, everywhere)
@@ -60,4 +70,64 @@ func call(name string, at parse.Pos) parse.Node {
 			NodeType: parse.NodeCommand, Pos: at, Args: []parse.Node{parse.NewIdentifier(name).SetPos(at)},
 		}},
 	}}
+}
+
+// methods has calls of methods that nothing bounds go to functions of ours.
+func methods(pipe *parse.PipeNode) {
+	if pipe == nil {
+		return
+	}
+	for i, cmd := range pipe.Cmds {
+		for _, arg := range cmd.Args {
+			if chain, ok := arg.(*parse.ChainNode); ok {
+				arg = chain.Node
+			}
+			if inner, ok := arg.(*parse.PipeNode); ok {
+				methods(inner)
+			}
+		}
+		// Without an argument it is the member of a decoded object, or a mistake.
+		if of, name := method(cmd.Args[0]); of != nil && (i > 0 || len(cmd.Args) > 1) {
+			function := parse.NewIdentifier(name).SetPos(cmd.Args[0].Position())
+			cmd.Args = append([]parse.Node{function, of}, cmd.Args[1:]...)
+		}
+	}
+}
+
+// method takes such a method off what it is called on, which is nil where there is none.
+func method(node parse.Node) (of parse.Node, name string) {
+	var names []string
+	switch n := node.(type) {
+	case *parse.FieldNode:
+		names = n.Ident
+	case *parse.VariableNode:
+		names = n.Ident[1:]
+	case *parse.ChainNode:
+		names = n.Field
+	}
+	last := len(names) - 1
+	if last < 0 || names[last] != formatName && names[last] != appendFormatName {
+		return nil, ""
+	}
+	switch n := node.(type) {
+	case *parse.FieldNode:
+		if last == 0 {
+			return &parse.DotNode{NodeType: parse.NodeDot, Pos: n.Pos}, names[last]
+		}
+		rest := *n
+		rest.Ident = names[:last]
+		of = &rest
+	case *parse.VariableNode:
+		rest := *n
+		rest.Ident = n.Ident[:last+1]
+		of = &rest
+	case *parse.ChainNode:
+		if last == 0 {
+			return n.Node, names[last]
+		}
+		rest := *n
+		rest.Field = names[:last]
+		of = &rest
+	}
+	return of, names[last]
 }

@@ -50,6 +50,8 @@ func TestRender(t *testing.T) {
 		{`{{ with .Digest }}digest{{ else }}{{ len .Notifications }}{{ end }}`, "1"},
 		{`{{ if eq (len .Context.Clusters) 1 }}one{{ end }}`, "one"},
 		{`{{ and .Topic (not .Sample) }}`, "true"},
+		{`{{ .Time.Format "2006" }} {{ ((.Time.Add 0).UTC).Format "Jan" }} {{ with .Time }}{{ .Format "02" }}{{ end }}`, "2025 Nov 23"},
+		{`{{ $t := .Time }}{{ if $t.Format "15" }}{{ "15:04" | $t.UTC.Format | toUpper }}{{ end }} {{ printf "%[1]s %[1]s" .Topic }}`, "11:29 container.error container.error"},
 	} {
 		if got, err := rendered(t, c.source, Options{}); err != nil || got != c.want {
 			t.Errorf("%s gives %q, %v; want %q", c.source, got, err, c.want)

@@ -45,6 +45,11 @@ func (r *run) printf(format string, values ...any) (string, error) {
 	if err := r.read(values...); err != nil {
 		return "", err
 	}
+	for range strings.Count(format, "[") { // each may write a value once more
+		if err := r.read(values...); err != nil {
+			return "", err
+		}
+	}
 	width, err := widths(format)
 	if err == nil {
 		err = r.spend(len(format) + width)
