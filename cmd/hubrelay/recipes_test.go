@@ -16,7 +16,7 @@ func recipeSecrets() []string {
 		"UPSTREAM_KEY=a-key-of-an-upstream", "SCRIPTS_KEY=a-key-of-our-scripts",
 		"ACME_SECRET=" + signing, "GLOBEX_SECRET=" + signing, "GLOBEX_OLD_SECRET=whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",
 		"SLACK_ALERTS=https://hooks.slack.com/services/T0/B0/alerts", "SLACK_OPERATORS=https://hooks.slack.com/services/T0/B1/operators",
-		"PAGERDUTY_KEY=0123456789abcdef0123456789abcdef", "SMTP_PASSWORD=hunter2", "REDIS_PASSWORD=hunter2",
+		"PAGERDUTY_KEY=0123456789abcdef0123456789abcdef", "SMTP_PASSWORD=hunter2", "SLACK_TOKEN=xoxb-0123456789-abcdef", "OAUTH_SECRET=hunter2", "REDIS_PASSWORD=hunter2",
 	}
 }
 
@@ -47,8 +47,10 @@ func TestRecipes(t *testing.T) {
 			}
 			write(t, dir, "inventory.yaml", string(inventory))
 			// What the recipes run need not be installed here.
-			if err := os.Symlink("/bin/true", filepath.Join(dir, "hubrelay-docker")); err != nil {
-				t.Fatal(err)
+			for _, name := range []string{"hubrelay-docker", "hubrelay-brokers"} {
+				if err := os.Symlink("/bin/true", filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			file := write(t, dir, "hubrelay.yaml", recipe[2])
 			out, errOut, code := call(t, append(recipeSecrets(), "PATH="+dir+":"+os.Getenv("PATH")), "", "config", "check", "-c", file)
