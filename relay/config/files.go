@@ -91,6 +91,9 @@ func (c *converter) filePath(f *field, v *document.Value, path string) (any, boo
 	case info.IsDir():
 		c.BadAt(v.At, path, name+" is a folder, not a file", "")
 		return nil, false
+	case info.Mode()&os.ModeNamedPipe != 0:
+		c.BadAt(v.At, path, name+" is a pipe, not a file: it cannot be read again when it changes", "")
+		return nil, false
 	}
 	if !isInventory(f.name) { // which is read by the room that understands it
 		if _, err := readSecret(name); err != nil {

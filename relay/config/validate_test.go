@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +66,18 @@ func TestMinReplicasNeedsARedisThatMayHaveSome(t *testing.T) {
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%q: %v", url, err)
 		}
+	}
+}
+
+// A pipe would hold up the start, or a reload, until somebody writes to it.
+func TestPipeInPlaceOfAFile(t *testing.T) {
+	path := write(t, keys+"redis: {url_file: url}\n")
+	if err := syscall.Mkfifo(filepath.Join(filepath.Dir(path), "url"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := config.Load(path, nil, config.Kinds{})
+	if err == nil || !strings.Contains(err.Error(), "redis.url_file: ") || !strings.Contains(err.Error(), "is a pipe, not a file") {
+		t.Error(err)
 	}
 }
 

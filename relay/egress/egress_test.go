@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -137,6 +138,28 @@ func TestRetryAfter(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: %s, want %s", value, got, want)
 		}
+	}
+}
+
+// A pipe that nobody writes to would hold up whoever reads it, and all deliveries with it.
+func TestFileBecomesAPipe(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(name, []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	now := time.Now()
+	parse := func(text []byte) (string, error) { return string(text), nil }
+	f, err := Follow(name, parse, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(name), syscall.Mkfifo(name, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(checkEvery)
+	if got := f.Current(); got != "one" || !strings.Contains(log.String(), "names no regular file") {
+		t.Errorf("%s, %s", got, log.String())
 	}
 }
 

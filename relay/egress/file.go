@@ -38,8 +38,11 @@ type stamp struct {
 	size     int64
 }
 
-// ReadFile reads a file of at most 1 MiB.
+// ReadFile reads a regular file of at most 1 MiB; what stands behind other names, such as a pipe, may never end.
 func ReadFile(name string) ([]byte, error) {
+	if info, err := os.Stat(name); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, errors.New("names no regular file")
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", err)
