@@ -23,6 +23,8 @@ import (
 const (
 	// refreshBefore is how long before its end a token is replaced, or a fifth of its life where that is shorter.
 	refreshBefore = time.Minute
+	// renewAgain is how long a token that is still good is used before another is asked for again, after that has failed.
+	renewAgain = 5 * time.Second
 	// fetchTime bounds a request for a token, which no attempt waits for longer than it may take itself.
 	fetchTime = 30 * time.Second
 	// keptReason bounds what is shown of a token endpoint's answer.
@@ -183,7 +185,9 @@ func (t *tokens) refuse(text string) {
 
 // close ends a request that is under way. It may be called twice.
 func (t *tokens) close() {
+	t.mu.Lock() // a fetch that begins has seen the end, or is waited for
 	t.stop()
+	t.mu.Unlock()
 	t.busy.Wait()
 }
 
@@ -210,6 +214,7 @@ func (t *tokens) fetchLocked() *fetch {
 		defer t.mu.Unlock()
 		if t.running = nil; err != nil {
 			f.err = t.explain(ctx, err)
+			t.renew = t.now().Add(renewAgain)
 		} else {
 			t.keepLocked(token)
 			f.text = t.text

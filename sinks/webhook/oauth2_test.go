@@ -175,6 +175,38 @@ func TestTokensEnd(t *testing.T) {
 	}
 }
 
+// While the endpoint is down a token that is still good is used, and not every attempt asks for another.
+func TestTokenCannotBeReplaced(t *testing.T) {
+	var asked atomic.Int64
+	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) > 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"access_token":"token-1","token_type":"Bearer","expires_in":100}`))
+	})
+	s, a := oauthSink(t, e, func(o *OAuth2) { o.AuthStyle = "body" })
+	start := time.Now()
+	var ahead atomic.Int64
+	s.tokens.now = func() time.Time { return start.Add(time.Duration(ahead.Load())) }
+	for i, want := range []int64{1, 2, 2, 2, 3} {
+		switch i {
+		case 1:
+			ahead.Store(int64(85 * time.Second))
+		case 4:
+			ahead.Add(int64(renewAgain))
+		}
+		if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-1" {
+			t.Fatal(i, err)
+		}
+		s.tokens.busy.Wait()
+		if n := asked.Load(); n != want {
+			t.Errorf("behind delivery %d: asked %d times, not %d", i, n, want)
+		}
+	}
+}
+
 // What the endpoint does wrong is a retry, and said without a secret; another secret in the file mends it.
 func TestTokenEndpointFails(t *testing.T) {
 	for name, c := range map[string]struct {
