@@ -101,13 +101,16 @@ func (s Source) Rehearse(sink string, samples []relay.Delivery) error {
 	var errs []error
 	for _, d := range samples {
 		err := s.try(ctx, t, sink, d)
+		if ctx.Err() != nil {
+			break // what there was time for is all that can be said
+		}
 		if err == nil || seen[err.Error()] {
 			continue
 		}
 		seen[err.Error()] = true
 		errs = append(errs, s.problem(err, " (with a sample of "+nameOf(d)+")"))
 		var m *Mistake
-		if len(errs) == 3 || ctx.Err() != nil || errors.As(err, &m) && m.Limit {
+		if len(errs) == 3 || errors.As(err, &m) && m.Limit {
 			break
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -168,4 +169,20 @@ func TestEndOfContext(t *testing.T) {
 	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v is %s", err, outcome)
 	}
+}
+
+// A rehearsal that takes too long is no mistake of the template: a busy machine must not refuse its configuration.
+func TestSlowRehearsal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rehearsed := 0
+		s := Source{Key: "template", Text: "{{ now }}", Options: Options{Now: func() time.Time {
+			rehearsed++
+			time.Sleep(longestRehearsal/2 + time.Second)
+			return time.Now()
+		}}}
+		list := samples.Deliveries([]string{"container.error", "container.state.changed", "job.new", "hub.error"})
+		if err := s.Rehearse("hook", list); err != nil || rehearsed != 2 {
+			t.Errorf("%d samples, %v", rehearsed, err)
+		}
+	})
 }
