@@ -271,8 +271,7 @@ func (p *Pipeline) batchParked(ctx context.Context, c claim, r *record) bool {
 	p.gate.back(1)
 	err := p.inBatch(ctx, r.Notifications[0].notification(), c.ends)
 	switch {
-	case err == nil:
-		p.capacity.left()
+	case err == nil: // who sealed it has heard how many are parked now
 	case errors.Is(err, errAlone):
 		probe, err := p.enter(ctx, false)
 		if err != nil {

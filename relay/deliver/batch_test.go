@@ -311,43 +311,6 @@ func TestBatchIsGivenBack(t *testing.T) {
 	}
 }
 
-// What interrupts the first attempt leaves a sealed batch as it is: its receiver is gone, or this node ends.
-func TestBatchOutlivesItsFirstAttempt(t *testing.T) {
-	for name, first := range map[string]func(context.Context) error{
-		"gone":  func(context.Context) error { return relay.Gone(errFar) },
-		"ended": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := newEnv(t)
-			began := make(chan struct{})
-			before := e.pipeline(&fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error {
-				close(began)
-				return first(ctx)
-			}}, batching(time.Hour, 5))
-			ctx, end := context.WithCancel(t.Context())
-			defer end()
-			var wg sync.WaitGroup
-			for i := range 5 {
-				wg.Go(func() { _ = before.Handle(ctx, event(i, "a.b", "h1")) })
-			}
-			<-began
-			if name == "ended" {
-				end()
-			}
-			wg.Wait()
-			if err := e.resume(); err != nil {
-				t.Fatal(err)
-			}
-			sink := &fakeSink{answer: answers(nil)}
-			e.retries(e.pipeline(sink, batching(time.Hour, 5)))
-			e.waitEmptied()
-			if got := sink.deliveries(); len(got) != 1 || !slices.Equal(brought(t, got), upTo(5)) {
-				t.Errorf("arrived %+v, dead: %v", got, e.deadLetters())
-			}
-		})
-	}
-}
-
 // A rate counts deliveries, and what waits for it is gathered meanwhile.
 func TestBatchesAtARate(t *testing.T) {
 	e := newEnv(t)
