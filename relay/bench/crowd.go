@@ -67,7 +67,11 @@ func perSecond(n int, do func() error) (float64, error) {
 func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
 	few := load{clients: 2 * crowdHalf / crowdHubs, messages: crowdMessages, every: crowdEvery}
 	alone := func() (cost float64, err error) {
-		cost, _, err = r.fanoutCost(ctx, crowdQuiet, few, "-often", crowdOften)
+		err = r.withClients(ctx, crowdQuiet, few, func(d *daemon, clients listeners) error {
+			one, err := d.deliver(ctx, few, 1, clients)
+			cost = one.cost
+			return err
+		}, "-often", crowdOften)
 		return cost, err
 	}
 	before, err := alone()

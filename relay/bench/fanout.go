@@ -36,19 +36,18 @@ func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	rows := []row{few.ratioAtMost(1.25), many.ratioAtMost(1.25)}
-	gathered, plain, err := r.fanoutCost(ctx, "websocket: {gather: 20ms}", often)
+	gathered, plain, err := r.variant(ctx, often, "websocket: {gather: 20ms}")
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows, newRow("the same, websocket.gather 20ms", gathered, many.Unit, "without", many.Measured).ratioAtMost(0.8))
-	compressed, size, err := r.fanoutCost(ctx, "websocket: {compression: {enabled: true}}", often, "-deflate")
+	rows = append(rows, newRow("the same, websocket.gather 20ms", gathered.cost, few.Unit, "without", plain.cost).ratioAtMost(0.8))
+	compressed, plain, err := r.variant(ctx, often, "websocket: {compression: {enabled: true}}", "-deflate")
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows,
-		newRow("the same, websocket.compression", compressed, many.Unit, "without", many.Measured).ratioAtMost(1.1),
-		newRow("the same, bytes on the wire", float64(size), "bytes/delivery", "without", float64(plain)).ratioAtMost(0.75))
-	return rows, nil
+	return append(rows,
+		newRow("the same, websocket.compression", compressed.cost, few.Unit, "without", plain.cost).ratioAtMost(1.1),
+		newRow("the same, bytes on the wire", float64(compressed.size), "bytes/delivery", "without", float64(plain.size)).ratioAtMost(0.75)), nil
 }
 
 // fanout lets the loop and the daemon take turns, so that a machine that gets busier weighs on both, and compares the
@@ -66,15 +65,8 @@ func (r *rig) fanout(ctx context.Context, what string, l load) (row, error) {
 			return err
 		}
 		floor = append(floor, l.perDelivery(used))
-		used, err = cpuOf(d.cmd.Process.Pid, func() error {
-			if err := d.publishPaced(l); err != nil {
-				return err
-			}
-			bytes, err := mine.arrived(ctx, round*l.deliveries())
-			size = bytes / (round * l.deliveries())
-			return err
-		})
-		ours = append(ours, l.perDelivery(used))
+		one, err := d.deliver(ctx, l, round, mine)
+		ours, size = append(ours, one.cost), one.size
 		return err
 	})
 	if err != nil {
@@ -90,12 +82,7 @@ const rounds = 5
 
 // inTurns connects clients to the bare loop and as many to a daemon, and runs the rounds, counted from one.
 func (r *rig) inTurns(ctx context.Context, l load, round func(n int, server *part, theirs listeners, d *daemon, mine listeners) error, more ...string) error {
-	return r.withDaemon(ctx, "", func(d *daemon) error {
-		mine, err := startClients(ctx, d.listen, l.clients, more...)
-		if err != nil {
-			return err
-		}
-		defer mine.stop()
+	return r.withClients(ctx, "", l, func(d *daemon, mine listeners) error {
 		return withFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
 			for n := 1; n <= rounds; n++ {
 				if err := round(n, server, theirs, d, mine); err != nil {
@@ -104,29 +91,62 @@ func (r *rig) inTurns(ctx context.Context, l load, round func(n int, server *par
 			}
 			return nil
 		}, more...)
-	})
+	}, more...)
 }
 
-// fanoutCost returns a daemon's CPU microseconds for each delivery, and the size of a frame.
-func (r *rig) fanoutCost(ctx context.Context, more string, l load, clientFlags ...string) (cost float64, size int, err error) {
-	err = r.withDaemon(ctx, more, func(d *daemon) error {
-		clients, err := startClients(ctx, d.listen, l.clients, clientFlags...)
+// delivered is what a daemon's deliveries were: the CPU microseconds of each, and the size of a frame.
+type delivered struct {
+	cost float64
+	size int
+}
+
+// variant lets a daemon with more in its configuration, whose clients have flags, take turns with one without, and returns the
+// medians of the rounds.
+func (r *rig) variant(ctx context.Context, l load, more string, flags ...string) (with, without delivered, err error) {
+	l.messages /= rounds
+	err = r.withClients(ctx, more, l, func(varied *daemon, itsClients listeners) error {
+		return r.withClients(ctx, "", l, func(plain *daemon, clients listeners) error {
+			var costs, plainCosts []float64
+			for round := 1; round <= rounds; round++ {
+				if with, err = varied.deliver(ctx, l, round, itsClients); err != nil {
+					return err
+				}
+				if without, err = plain.deliver(ctx, l, round, clients); err != nil {
+					return err
+				}
+				costs, plainCosts = append(costs, with.cost), append(plainCosts, without.cost)
+			}
+			with.cost, without.cost = median(costs), median(plainCosts)
+			return nil
+		})
+	}, flags...)
+	return with, without, err
+}
+
+// deliver is one round of a daemon: it publishes, waits until all clients have everything of this round and those before it,
+// and says what that cost.
+func (d *daemon) deliver(ctx context.Context, l load, round int, clients listeners) (delivered, error) {
+	var bytes int
+	used, err := cpuOf(d.cmd.Process.Pid, func() error {
+		err := d.publishPaced(l)
+		if err == nil {
+			bytes, err = clients.arrived(ctx, round*l.deliveries())
+		}
+		return err
+	})
+	return delivered{cost: l.perDelivery(used), size: bytes / (round * l.deliveries())}, err
+}
+
+// withClients runs a daemon to which clients are connected.
+func (r *rig) withClients(ctx context.Context, more string, l load, measure func(*daemon, listeners) error, flags ...string) error {
+	return r.withDaemon(ctx, more, func(d *daemon) error {
+		clients, err := startClients(ctx, d.listen, l.clients, flags...)
 		if err != nil {
 			return err
 		}
 		defer clients.stop()
-		var bytes int
-		used, err := cpuOf(d.cmd.Process.Pid, func() error {
-			if err := d.publishPaced(l); err != nil {
-				return err
-			}
-			bytes, err = clients.arrived(ctx, l.deliveries())
-			return err
-		})
-		cost, size = l.perDelivery(used), bytes/l.deliveries()
-		return err
+		return measure(d, clients)
 	})
-	return cost, size, err
 }
 
 func (d *daemon) publishPaced(l load) error {
