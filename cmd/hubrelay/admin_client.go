@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay/config"
 )
 
 const (
@@ -52,11 +54,11 @@ func (f *adminFlags) register(cmd *cobra.Command, std streams) {
 func (f *adminFlags) client(std streams) (*adminClient, error) {
 	base := f.url
 	if base == "" && f.file != "" {
-		cfg, err := loadConfig(std, f.file)
+		admin, err := config.LoadAdmin(f.file, std.env)
 		if err != nil {
-			return nil, err
+			return nil, reported(std, err)
 		}
-		base = adminURL(cfg.Admin.Listen)
+		base = reachable(admin.Listen)
 	}
 	fill(&base, "http://127.0.0.1:9090")
 	return &adminClient{base: strings.TrimRight(base, "/"), http: &http.Client{
@@ -66,8 +68,8 @@ func (f *adminFlags) client(std streams) (*adminClient, error) {
 	}}, nil
 }
 
-// adminURL is how this machine reaches what listens on listen.
-func adminURL(listen string) string {
+// reachable is how this machine reaches what listens on listen.
+func reachable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
 		return "http://" + listen

@@ -17,6 +17,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
 )
 
+// defaultListen is where the relay listens unless told otherwise.
+const defaultListen = "127.0.0.1:8080"
+
 // initOptions is what the flags of init say.
 type initOptions struct {
 	file, listen, redis string
@@ -43,7 +46,7 @@ is filled from the daemon's environment, or named by a file (url_file=…): othe
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&o.file, "config", "c", "hubrelay.yaml", "the file to write")
-	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address for clients and producers, host:port")
+	flags.StringVar(&o.listen, "listen", defaultListen, "address for clients and producers, host:port")
 	flags.StringVar(&o.redis, "redis", "", "redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; empty for a redis-server of its own")
 	flags.StringArrayVar(&o.sinks, "sink", nil, "a destination: TYPE,KEY=VALUE,…; may be repeated")
 	flags.BoolVar(&o.force, "force", false, "write over a file that is there")
@@ -70,9 +73,12 @@ func runInit(cmd *cobra.Command, std streams, o *initOptions) error {
 			return err
 		}
 	}
-	cfg, err := s.check(std.env)
+	checked, err := s.check(std.env)
 	if err != nil {
-		return reported(std, err)
+		return err
+	}
+	if len(checked.problems) > 0 {
+		return reported(std, checked.problems)
 	}
 	if err := s.write(o.force); err != nil {
 		return err
@@ -80,10 +86,10 @@ func runInit(cmd *cobra.Command, std streams, o *initOptions) error {
 	if o.asJSON {
 		return json.NewEncoder(std.out).Encode(map[string]string{"file": o.file, "key": s.key})
 	}
-	for _, w := range cfg.Warnings {
+	for _, w := range checked.warnings {
 		_, _ = fmt.Fprintf(std.err, "warning: %s\n", w)
 	}
-	return s.welcome(std, len(cfg.Sinks))
+	return s.welcome(std)
 }
 
 // existsError says that a configuration is there already.
@@ -136,19 +142,23 @@ func parseSink(text string) (*setupSink, error) {
 }
 
 // welcome says what was written and what to do next.
-func (s *setup) welcome(std streams, sinks int) error {
+func (s *setup) welcome(std streams) error {
 	p := paletteFor(std.out, std.env)
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("%s is written, and good: 1 key, %s.\n", p.bold(s.file), counted(sinks, "sink"))
+	line("%s is written, and good: 1 key, %s.\n", p.bold(s.file), counted(len(s.sinks), "sink"))
 	line("Its API key is shown only now; the file holds the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", s.key)
 	for _, sink := range s.sinks {
 		if secret := sink.made; secret != "" {
 			line("The receiver of %q verifies what it gets with this secret, which is in the file, too:\n\n  %s\n", sink.name, secret)
 		}
 	}
+	url := ""
+	if s.listen != defaultListen {
+		url = "HUBRELAY_URL=" + reachable(s.listen) + " "
+	}
 	line("Next:\n\n  %s serve -c %s", self(), s.file)
-	line("  HUBRELAY_HUB=my-hub %s listen          %s", self(), p.dim("# in a second terminal, with the same HUBRELAY_KEY"))
+	line("  %sHUBRELAY_HUB=my-hub %s listen          %s", url, self(), p.dim("# in a second terminal, with the same HUBRELAY_KEY"))
 	if len(s.sinks) > 0 {
 		line("  %s sinks test %s -c %s", self(), s.sinks[0].name, s.file)
 	}

@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/term"
 
 	"github.com/hubrelay/hubrelay/relay/document"
+	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // prompts is what init says of a kind of sink, and asks about it in a terminal.
@@ -24,8 +28,9 @@ type prompts struct {
 // prompt asks for one setting.
 type prompt struct {
 	key, text, def string
-	secret         bool // not shown while it is typed
-	needed         bool
+	with           string // the question is only asked where this one was answered
+	secret         bool   // not shown while it is typed
+	needed         bool   // no answer leaves the whole destination out
 }
 
 // promptsOf is empty for a kind that takes more than a few answers.
@@ -40,7 +45,7 @@ func promptsOf(kind string) prompts {
 		"email": {"Mail, by your SMTP server", []prompt{
 			{key: "host", text: "The SMTP server", needed: true},
 			{key: "username", text: "User name, empty where it asks for none"},
-			{key: "password", text: "Password", secret: true},
+			{key: "password", text: "Password", secret: true, with: "username"},
 			{key: "sender", text: "From", needed: true},
 			{key: "to", text: "To", needed: true},
 		}},
@@ -125,63 +130,113 @@ func (a *asker) kind(ctx context.Context) (*setupSink, error) {
 	}
 }
 
+// errLeftOut says that a needed question had no answer.
+var errLeftOut = errors.New("left out")
+
 // sink asks for the settings of one destination.
 func (a *asker) sink(ctx context.Context, sink *setupSink) error {
 	a.setup.add(sink)
 	path := "sinks." + sink.name + "."
 	questions := append(promptsOf(sink.kind.Type).ask, prompt{key: "topics", text: "Topics, such as *.error or container.*,!*.updated", def: "*"})
 	for _, q := range questions {
-		err := a.until(ctx, q, path+q.key, func(answer string) {
-			sink.unset(q.key)
-			switch {
-			case answer == "":
-			case q.key == "command":
-				for _, word := range strings.Fields(answer) {
-					sink.set(q.key, word)
-				}
-			case q.key == "topics", q.key == "to":
-				for item := range strings.SplitSeq(answer, ",") {
-					sink.set(q.key, strings.TrimSpace(item))
-				}
-			default:
-				sink.set(q.key, answer)
-			}
-		})
-		if err != nil {
+		if q.with != "" && !sink.has(q.with) {
+			continue
+		}
+		err := a.until(ctx, q, path+q.key, func(answer string) { sink.take(q.key, answer) })
+		if errors.Is(err, errLeftOut) {
+			a.setup.remove()
+			a.say("  without that there is no such destination: it is left out\n")
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// take makes an answer the value of a key.
+func (s *setupSink) take(key, answer string) {
+	s.forget(key)
+	switch {
+	case answer == "":
+	case key == "command":
+		for _, word := range strings.Fields(answer) {
+			s.set(key, word)
+		}
+	case key == "topics", key == "to":
+		for item := range strings.SplitSeq(answer, ",") {
+			s.set(key, strings.TrimSpace(item))
+		}
+	default:
+		s.set(key, answer)
+	}
+}
+
 // until asks until the configuration with the answer has nothing wrong at path.
 func (a *asker) until(ctx context.Context, p prompt, path string, take func(answer string)) error {
 	for {
 		answer, err := a.line(ctx, p)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if answer == "" && p.needed {
-			a.say("  this is needed\n")
+		case answer == "" && p.needed:
+			return errLeftOut
+		case p.key == "command" && strings.ContainsAny(answer, `"'\\`):
+			a.say("  no shell reads it, so that quotes would be part of a word: leave them out, or write the list into the file afterwards\n")
 			continue
 		}
 		take(answer)
-		_, err = a.setup.check(a.std.env)
-		var problems document.Problems
-		if err != nil && !errors.As(err, &problems) {
-			return err
-		}
-		good := true
-		for _, problem := range problems {
-			if problem.Path == path || strings.HasPrefix(problem.Path, path+"[") {
-				problem.Path, good = "", false
-				a.say("  %s\n", problem)
+		if p.key == "url" {
+			if err := a.offerToAllow(ctx, answer); err != nil {
+				return err
 			}
 		}
-		if good {
-			return nil
+		v, err := a.setup.check(a.std.env)
+		if err != nil {
+			return err
 		}
+		at := func(problem document.Problem) bool {
+			return problem.Path == path || strings.HasPrefix(problem.Path, path+"[")
+		}
+		if wrong := slices.DeleteFunc(v.problems, func(p document.Problem) bool { return !at(p) }); len(wrong) > 0 {
+			for _, problem := range wrong {
+				problem.Path = ""
+				a.say("  %s\n", problem)
+			}
+			continue
+		}
+		for _, problem := range v.warnings {
+			if at(problem) {
+				problem.Path = ""
+				a.say("  it is taken, but: %s\n", problem)
+			}
+		}
+		return nil
 	}
+}
+
+// offerToAllow asks whether an address that is not public is meant, since it is refused otherwise.
+func (a *asker) offerToAllow(ctx context.Context, address string) error {
+	sink := a.setup.sinks[len(a.setup.sinks)-1]
+	sink.forget("allow_cidrs")
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil // the check says so
+	}
+	host := u.Hostname()
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	addr, err := netip.ParseAddr(host)
+	nothing, bad := guard.New(nil)
+	if err != nil || bad != nil || nothing.Check(addr) == nil {
+		return nil
+	}
+	answer, err := a.line(ctx, prompt{text: "  " + host + " is not a public address, which is refused unless it is meant. Is it? y or n", def: "n"})
+	if err == nil && strings.HasPrefix(strings.ToLower(answer), "y") {
+		sink.set("allow_cidrs", netip.PrefixFrom(addr, addr.BitLen()).String())
+	}
+	return err
 }
 
 // line asks one question. A secret is not shown while it is typed.

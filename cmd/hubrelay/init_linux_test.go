@@ -108,9 +108,17 @@ func TestInitAsks(t *testing.T) {
 	c.answer(t, "producers [127.0.0.1:8080]: ", "127.0.0.1:8090\n")
 	c.answer(t, "empty for one of its own: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "telegraph\n")
+	c.answer(t, "empty for nowhere else: ", "pagerduty\n")
+	c.answer(t, "(Events API v2): ", "\n") // on second thoughts
+	c.answer(t, "empty for nowhere else: ", "exec\n")
+	c.answer(t, "with blanks between: ", "logger -t 'x y'\n")
+	c.answer(t, "with blanks between: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "1\n")
 	c.answer(t, "https://…: ", "example.com\n")
-	c.answer(t, "https://…: ", "https://example.com/hook\n")
+	c.answer(t, "https://…: ", "http://localhost:3000/hook\n")
+	c.answer(t, "y or n [n]: ", "\n")
+	c.answer(t, "https://…: ", "http://127.0.0.1:3000/hook\n")
+	c.answer(t, "y or n [n]: ", "y\n")
 	c.answer(t, "!*.updated [*]: ", "containr.*\n")
 	c.answer(t, "!*.updated [*]: ", "billing.*, !*.updated\n")
 	c.answer(t, "empty for nowhere else: ", "email\n")
@@ -136,11 +144,27 @@ func TestInitAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`listen: "127.0.0.1:8090"`, `topics: ["billing.*", "!*.updated"]`, `to: ["ops@example.com", "dev@example.com"]`, `password: "hunter2-hunter2"`,
+		`listen: "127.0.0.1:8090"`, `topics: ["billing.*", "!*.updated"]`, `allow_cidrs: ["127.0.0.1/32"]`, `to: ["ops@example.com", "dev@example.com"]`, `password: "hunter2-hunter2"`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s is not in\n%s", want, text)
 		}
+	}
+}
+
+// A server that asks for no name is not asked for a password.
+func TestInitAsksNothingInVain(t *testing.T) {
+	t.Chdir(folder(t))
+	c := converse(t, "init", "--listen", "127.0.0.1:8090", "--redis", "memory:")
+	c.answer(t, "empty for nowhere else: ", "email\n")
+	c.answer(t, "The SMTP server: ", "smtp.example.com\n")
+	c.answer(t, "it asks for none: ", "\n")
+	c.answer(t, "From: ", "relay@example.com\n")
+	c.answer(t, "To: ", "ops@example.com\n")
+	c.answer(t, "!*.updated [*]: ", "\n")
+	c.answer(t, "empty for nowhere else: ", "\n")
+	if code := c.end(t); code != 0 || !strings.Contains(c.said.String(), "HUBRELAY_URL=http://127.0.0.1:8090 ") {
+		t.Errorf("%d:\n%s", code, c.said.String())
 	}
 }
 

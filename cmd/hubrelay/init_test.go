@@ -74,6 +74,28 @@ func TestInitJSON(t *testing.T) {
 	}
 }
 
+// A secret may be in the environment of serve alone, and a command on the running daemon does not need it.
+func TestInitLeavesSecretsToServe(t *testing.T) {
+	dir := folder(t)
+	t.Chdir(dir)
+	_, errOut, code := call(t, nil, "", "init", "--sink", "slack,url=${SLACK_URL},topics=*.error")
+	if code != 0 || errOut != "warning: sinks.slack.url: the environment variable SLACK_URL is not set here; export it where serve runs\n" {
+		t.Fatalf("%d %s", code, errOut)
+	}
+	if _, errOut, code := call(t, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 1 || !strings.Contains(errOut, "SLACK_URL is not set") {
+		t.Errorf("%d %s", code, errOut)
+	}
+	d := serveFile(t, "hubrelay.yaml", append(anywhere(), "SLACK_URL=https://hooks.slack.com/services/T0/B0/x")...)
+	out, errOut, code := call(t, []string{"HUBRELAY_ADMIN__LISTEN=" + d.admin}, "", "sinks", "list", "-c", "hubrelay.yaml")
+	if code != 0 || !strings.Contains(out, "slack") {
+		t.Errorf("%d %s%s", code, out, errOut)
+	}
+	write(t, dir, "bad.yaml", "admin: {listen: 99}\nsinks: {x: {type: nothing}}\n")
+	if _, errOut, code := call(t, nil, "", "sinks", "list", "-c", "bad.yaml"); code != 1 || !strings.Contains(errOut, "bad.yaml:1:17: admin.listen") || strings.Contains(errOut, "sinks.x") {
+		t.Errorf("%d %s", code, errOut)
+	}
+}
+
 // A file that is there is never lost by accident.
 func TestInitKeepsWhatIsThere(t *testing.T) {
 	dir := folder(t)

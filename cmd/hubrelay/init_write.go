@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -69,8 +70,8 @@ func (s *setupSink) set(key, value string) {
 	s.settings = append(s.settings, setting{key: key, values: []string{value}, list: list})
 }
 
-// unset forgets a key.
-func (s *setupSink) unset(key string) {
+// forget takes a key out.
+func (s *setupSink) forget(key string) {
 	s.settings = slices.DeleteFunc(s.settings, func(t setting) bool { return t.key == key })
 }
 
@@ -108,6 +109,9 @@ func (s *setup) add(sink *setupSink) {
 	}
 	s.sinks = append(s.sinks, sink)
 }
+
+// remove takes out what add has put in last.
+func (s *setup) remove() { s.sinks = s.sinks[:len(s.sinks)-1] }
 
 // yaml is the configuration.
 func (s *setup) yaml() ([]byte, error) {
@@ -188,34 +192,67 @@ func key(name string) string {
 	return quote(name) // which the check refuses, as it is
 }
 
-// check loads the configuration as serve would. What is wrong names the setting but no line, for there is no file yet.
-func (s *setup) check(environ []string) (*config.Config, error) {
+// verdict is what a configuration would be told. Nothing names a line, for there is no file yet.
+type verdict struct {
+	problems document.Problems
+	warnings []document.Problem
+}
+
+// check loads the configuration as serve would. A secret that only serve's environment is to have is none of its problems.
+func (s *setup) check(environ []string) (verdict, error) {
 	text, err := s.yaml()
 	if err != nil {
-		return nil, err
+		return verdict{}, err
 	}
 	draft, err := s.draft(text)
 	if err != nil {
-		return nil, err
+		return verdict{}, err
 	}
 	defer func() { _ = os.Remove(draft) }()
 	cfg, err := config.Load(draft, environ, kinds())
+	var v verdict
 	var problems document.Problems
-	if errors.As(err, &problems) {
-		return nil, withoutPlaces(problems)
-	} else if err != nil {
-		return nil, err
+	switch {
+	case errors.As(err, &problems):
+		for _, p := range problems {
+			if name := s.unset(p.Path, environ); name != "" {
+				p.Text, p.Hint = "the environment variable "+name+" is not set here", "export it where serve runs"
+				v.warnings = append(v.warnings, p)
+			} else {
+				v.problems = append(v.problems, p)
+			}
+		}
+	case err != nil:
+		return verdict{}, err
+	default:
+		v.warnings = cfg.Warnings
 	}
-	cfg.Warnings = withoutPlaces(cfg.Warnings)
-	return cfg, nil
+	withoutFile(v.problems)
+	withoutFile(v.warnings)
+	return v, nil
 }
 
-func withoutPlaces(list []document.Problem) document.Problems {
-	list = slices.Clone(list)
+// unset returns the variable that the setting at path is filled from, where environ does not have it.
+func (s *setup) unset(path string, environ []string) string {
+	for _, sink := range s.sinks {
+		for _, t := range sink.settings {
+			if below := "sinks." + sink.name + "." + t.key; path != below && !strings.HasPrefix(path, below+"[") {
+				continue
+			}
+			for _, m := range regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`).FindAllStringSubmatch(strings.Join(t.values, " "), -1) {
+				if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, m[1]+"=") }) {
+					return m[1]
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func withoutFile(list []document.Problem) {
 	for i := range list {
 		list[i].File = ""
 	}
-	return list
 }
 
 // draft writes the configuration beside its file, so that what it names is looked for in the right folder.

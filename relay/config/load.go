@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-viper/mapstructure/v2"
@@ -26,6 +27,43 @@ type Kinds struct {
 //
 // What the user got wrong is returned as [Problems], all of it at once; any other error is a mistake in kinds.
 func Load(path string, environ []string, kinds Kinds) (*Config, error) {
+	l, err := newLoader(path, environ, kinds)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := l.load(path, environ)
+	if err != nil {
+		return nil, err
+	}
+	if len(l.Problems) > 0 {
+		return nil, Problems(document.Sorted(l.Problems))
+	}
+	cfg.Warnings = document.Sorted(l.Warnings)
+	cfg.origins, cfg.schema = l.Origins, l.root
+	return cfg, nil
+}
+
+// LoadAdmin reads of a configuration only what a command needs that calls the running daemon. Mistakes elsewhere do not
+// matter to it, nor do secrets that the daemon's environment alone has. What is wrong is returned as by [Load].
+func LoadAdmin(path string, environ []string) (Admin, error) {
+	l, err := newLoader(path, environ, Kinds{})
+	if err != nil {
+		return Admin{}, err
+	}
+	cfg, err := l.load(path, environ)
+	if err != nil {
+		return Admin{}, err
+	}
+	problems := slices.DeleteFunc(l.Problems, func(p document.Problem) bool {
+		return cfg != nil && p.Path != "admin" && !strings.HasPrefix(p.Path, "admin.")
+	})
+	if len(problems) > 0 {
+		return Admin{}, Problems(document.Sorted(problems))
+	}
+	return cfg.Admin, nil
+}
+
+func newLoader(path string, environ []string, kinds Kinds) (*loader, error) {
 	root, err := newSchema(kinds)
 	if err != nil {
 		return nil, err
@@ -45,16 +83,7 @@ func Load(path string, environ []string, kinds Kinds) (*Config, error) {
 	for _, k := range kinds.Sinks {
 		l.kinds[k.Type] = k
 	}
-	cfg, err := l.load(path, environ)
-	if err != nil {
-		return nil, err
-	}
-	if len(l.Problems) > 0 {
-		return nil, Problems(document.Sorted(l.Problems))
-	}
-	cfg.Warnings = document.Sorted(l.Warnings)
-	cfg.origins, cfg.schema = l.Origins, root
-	return cfg, nil
+	return l, nil
 }
 
 func environment(environ []string) map[string]string {
