@@ -50,9 +50,10 @@ func (a *api) threads() (first, replies int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, m := range a.messages {
-		if m["thread_ts"] == nil {
+		switch m["thread_ts"] {
+		case nil:
 			first++
-		} else if m["thread_ts"] == a.messages[0]["ts"] {
+		case a.messages[0]["ts"]:
 			replies++
 		}
 	}

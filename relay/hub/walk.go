@@ -9,7 +9,8 @@ import (
 const (
 	// walkAlone is how many clients one goroutine walks before another is worth waking up, which costs some twenty writes.
 	walkAlone = 128
-	// walkStep is how many clients a walker takes at a time: few, so that nobody waits long for another's last, and many, since each step is a word between processors.
+	// walkStep is how many clients a walker takes at a time: few, so that nobody waits long for another's last, but not fewer,
+	// since each step is a word between processors.
 	walkStep = 64
 )
 
