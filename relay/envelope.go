@@ -30,16 +30,15 @@ func (e *Envelope) decode(data []byte) error {
 		return errors.New("is not valid JSON")
 	}
 	var topic, object, context []byte
-	err := members(data, func(name []byte) *[]byte {
+	err := members(data, func(name, value []byte) {
 		switch string(name) {
 		case "topic":
-			return &topic
+			topic = value
 		case "object":
-			return &object
+			object = value
 		case "context":
-			return &context
+			context = value
 		}
-		return nil
 	})
 	if err == nil {
 		e.Topic, err = text(topic)
@@ -55,16 +54,15 @@ func (e *Envelope) decode(data []byte) error {
 
 func (o *Object) decode(data []byte) error {
 	var id, state, problem []byte
-	err := members(data, func(name []byte) *[]byte {
+	err := members(data, func(name, value []byte) {
 		switch string(name) {
 		case "id":
-			return &id
+			id = value
 		case "state":
-			return &state
+			state = value
 		case "error":
-			return &problem
+			problem = value
 		}
-		return nil
 	})
 	if err == nil {
 		o.ID, err = text(id)
@@ -81,22 +79,21 @@ func (o *Object) decode(data []byte) error {
 func (c *Context) decode(data []byte) (err error) {
 	var hub, account []byte
 	var lists [4][]byte
-	err = members(data, func(name []byte) *[]byte {
+	err = members(data, func(name, value []byte) {
 		switch string(name) {
 		case "hub_id":
-			return &hub
+			hub = value
 		case "account_id":
-			return &account
+			account = value
 		case "environments":
-			return &lists[0]
+			lists[0] = value
 		case "dns_zones":
-			return &lists[1]
+			lists[1] = value
 		case "clusters":
-			return &lists[2]
+			lists[2] = value
 		case "containers":
-			return &lists[3]
+			lists[3] = value
 		}
-		return nil
 	})
 	if err == nil {
 		c.HubID, err = text(hub)
@@ -112,10 +109,9 @@ func (c *Context) decode(data []byte) (err error) {
 	return err
 }
 
-// members puts the value of each member of a JSON object where its name leads, if anywhere; null has no members. The
-// values are parts of data.
-func members(data []byte, where func(name []byte) *[]byte) error {
-	data = bytes.TrimLeft(data, space)
+// members calls each with every member of a JSON object; null has none. The values are parts of data.
+func members(data []byte, each func(name, value []byte)) error {
+	data = trimmed(data)
 	if string(bytes.TrimRight(data, space)) == "null" {
 		return nil
 	}
@@ -132,12 +128,10 @@ func members(data []byte, where func(name []byte) *[]byte) error {
 			}
 			name = []byte(unescaped)
 		}
-		data = next(bytes.TrimLeft(data[end:], space)) // the colon
+		data = next(trimmed(data[end:])) // the colon
 		end = valueEnd(data)
-		if value := where(name); value != nil {
-			*value = data[:end]
-		}
-		if data = bytes.TrimLeft(data[end:], space); data[0] == ',' {
+		each(name, data[:end])
+		if data = trimmed(data[end:]); data[0] == ',' {
 			data = next(data)
 		}
 	}
@@ -147,7 +141,17 @@ func members(data []byte, where func(name []byte) *[]byte) error {
 const space = " \t\r\n"
 
 // next leaves out the first byte and the white space behind it.
-func next(data []byte) []byte { return bytes.TrimLeft(data[1:], space) }
+func next(data []byte) []byte { return trimmed(data[1:]) }
+
+// trimmed leaves out white space in front.
+func trimmed(data []byte) []byte {
+	for i, c := range data {
+		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return data[i:]
+		}
+	}
+	return nil
+}
 
 // valueEnd returns where the value ends that valid JSON begins with.
 func valueEnd(data []byte) int {
@@ -221,7 +225,7 @@ func texts(value []byte) ([]string, error) {
 			return nil, err
 		}
 		list = append(list, one)
-		if rest = bytes.TrimLeft(rest[end:], space); rest[0] == ',' {
+		if rest = trimmed(rest[end:]); rest[0] == ',' {
 			rest = next(rest)
 		}
 	}

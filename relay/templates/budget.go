@@ -28,6 +28,9 @@ type limitError string
 
 func (e limitError) Error() string { return string(e) }
 
+// limits are those that take a while to reach, which tests lower.
+type limits struct{ steps, work int }
+
 // run is the budget of one rendering, which belongs to one goroutine.
 type run struct {
 	ctx   context.Context
@@ -37,14 +40,33 @@ type run struct {
 	steps int
 	depth int
 	work  int
+	most  limits
 	kept  *kept
+
+	data    *Data
+	actions map[*byte]action
+	args    []any // of the functions that actions are calling
 }
 
 // begin gives the run a new budget.
-func (r *run) begin(ctx context.Context) {
-	r.ctx, r.began = ctx, time.Now()
-	r.steps, r.depth, r.work = 0, 0, 0
+func (r *run) begin(ctx context.Context, d *Data) {
+	r.ctx, r.began, r.data = ctx, time.Now(), d
+	r.steps, r.depth, r.work = 1, 0, 0 // the whole is a step
+	r.args = r.args[:0]
 	r.out.begin()
+}
+
+// Write is what the library writes to. It fails only for actions, whose errors the library says once more.
+func (r *run) Write(p []byte) (int, error) {
+	if len(p) == 0 && cap(p) > 0 {
+		if a, ok := r.actions[&p[:1][0]]; ok {
+			return 0, r.show(a)
+		}
+	}
+	if r.out.fits(len(p)) {
+		r.out.text = append(r.out.text, p...)
+	}
+	return len(p), nil
 }
 
 // output keeps what was written up to MaxOutput, and says whether there was more.
@@ -60,12 +82,17 @@ func (o *output) begin() {
 	o.text, o.over = o.text[:0], false
 }
 
-// Write never fails: an error here would lose the place in the template, which the next step knows.
-func (o *output) Write(p []byte) (int, error) {
-	if o.over = o.over || len(o.text)+len(p) > MaxOutput; !o.over {
-		o.text = append(o.text, p...)
+// fits tells whether so much more may be added. More is no error where it is written, which would lose the place in the
+// template; the next step knows.
+func (o *output) fits(n int) bool {
+	o.over = o.over || len(o.text)+n > MaxOutput
+	return !o.over
+}
+
+func (o *output) add(text string) {
+	if o.fits(len(text)) {
+		o.text = append(o.text, text...)
 	}
-	return len(p), nil
 }
 
 var errOutput = limitError(fmt.Sprintf("the output is longer than %d MiB", MaxOutput>>20))
@@ -76,8 +103,8 @@ func (r *run) step() (string, error) {
 	switch {
 	case r.out.over:
 		return "", errOutput
-	case r.steps > maxSteps:
-		return "", limitError(fmt.Sprintf("takes more than %d steps: does a loop or a template that calls itself never end?", maxSteps))
+	case r.steps > r.most.steps:
+		return "", limitError(fmt.Sprintf("takes more than %d steps: does a loop or a template that calls itself never end?", r.most.steps))
 	case r.steps%64 == 0:
 		return "", r.late()
 	}
@@ -111,8 +138,8 @@ func (r *run) late() error {
 // spend pays for so many bytes that a function reads or writes.
 func (r *run) spend(n int) error {
 	before := r.work
-	if r.work += n; n < 0 || r.work < before || r.work > maxWork {
-		return limitError(fmt.Sprintf("its functions read and write more than %d MiB", maxWork>>20))
+	if r.work += n; n < 0 || r.work < before || r.work > r.most.work {
+		return limitError(fmt.Sprintf("its functions read and write more than %d MiB", r.most.work>>20))
 	}
 	if r.work>>20 != before>>20 {
 		return r.late()
@@ -133,45 +160,74 @@ func (r *run) made(text string) (string, error) {
 func (r *run) read(values ...any) error {
 	total := 0
 	for _, v := range values {
-		if total += weigh(reflect.ValueOf(v), 4*MaxOutput-total, 0); total > 4*MaxOutput {
+		if total += weighAny(v, 4*MaxOutput-total, 0); total > 4*MaxOutput {
 			return limitError("is given more than it may read")
 		}
 	}
 	return r.spend(total)
 }
 
+// least is what a value weighs that holds no others.
+const least = 16
+
+// weighAny is weigh for what values mostly are, without reflection.
+func weighAny(v any, most, depth int) int {
+	if depth > 200 {
+		return most + 1
+	}
+	switch v := v.(type) {
+	case string:
+		return least + len(v)
+	case []any:
+		total := least
+		for i := 0; i < len(v) && total <= most; i++ {
+			total += weighAny(v[i], most-total, depth+2)
+		}
+		return total
+	case map[string]any:
+		total := least
+		for name, value := range v {
+			total += least + len(name) + weighAny(value, most-total, depth+2)
+			if total > most {
+				break
+			}
+		}
+		return total
+	}
+	return weigh(reflect.ValueOf(v), most, depth)
+}
+
 // weigh is about what a value takes when it is written, in bytes; it stops beyond most.
 func weigh(v reflect.Value, most, depth int) int {
-	const one = 16
 	if depth > 200 {
 		return most + 1
 	}
 	switch v.Kind() {
 	case reflect.String:
-		return one + v.Len()
+		return least + v.Len()
 	case reflect.Interface, reflect.Pointer:
 		if v.IsNil() {
-			return one
+			return least
 		}
 		if heavy, ok := v.Interface().(interface{ weight() int }); ok {
 			return heavy.weight()
 		}
 		return weigh(v.Elem(), most, depth+1)
 	case reflect.Slice, reflect.Array:
-		total := one
+		total := least
 		for i := 0; i < v.Len() && total <= most; i++ {
 			total += weigh(v.Index(i), most-total, depth+1)
 		}
 		return total
 	case reflect.Map:
-		total := one
+		total := least
 		for each := v.MapRange(); total <= most && each.Next(); {
 			total += weigh(each.Key(), most-total, depth+1)
 			total += weigh(each.Value(), most-total, depth+1)
 		}
 		return total
 	case reflect.Struct:
-		total := one
+		total := least
 		for i := 0; i < v.NumField() && total <= most; i++ {
 			if v.Type().Field(i).IsExported() {
 				total += weigh(v.Field(i), most-total, depth+1)
@@ -179,7 +235,7 @@ func weigh(v reflect.Value, most, depth int) int {
 		}
 		return total
 	}
-	return one
+	return least
 }
 
 // unfinishedError says where a rendering was when its time was over, and still is what ended it.

@@ -41,7 +41,8 @@ type Data struct {
 	Notifications []*Data
 
 	clean   func(string) string
-	load    func() ([]byte, error)
+	raw     []byte                 // of one notification
+	load    func() ([]byte, error) // of several
 	decoded bool
 	data    any
 }
@@ -63,9 +64,10 @@ func NewData(d relay.Delivery, sink string, clean func(string) string) (*Data, e
 		return nil, fmt.Errorf("delivery %s holds no notification", d.ID)
 	}
 	worst := relay.SeverityQuiet
-	list := make([]*Data, len(d.Notifications))
+	list, room := make([]*Data, len(d.Notifications)), make([]Data, 1+len(d.Notifications))
 	for i, n := range d.Notifications {
-		one, severity, err := newOne(n, clean)
+		one := &room[1+i]
+		severity, err := one.fill(n, clean)
 		if err != nil {
 			return nil, err
 		}
@@ -73,9 +75,10 @@ func NewData(d relay.Delivery, sink string, clean func(string) string) (*Data, e
 		list[i], one.Sink, one.Delivery = one, sink, d.ID
 	}
 	if d.Digest == nil && !d.Batch && len(list) == 1 {
-		out := *list[0]
+		out := &room[0]
+		*out = room[1]
 		out.Notifications = list
-		return &out, nil
+		return out, nil
 	}
 	out := several(d, list, clean)
 	out.Severity, out.Sink, out.Delivery = worst.String(), sink, d.ID
@@ -110,10 +113,10 @@ func several(of relay.Delivery, list []*Data, clean func(string) string) *Data {
 	}
 }
 
-func newOne(n relay.Notification, clean func(string) string) (*Data, relay.Severity, error) {
+func (d *Data) fill(n relay.Notification, clean func(string) string) (relay.Severity, error) {
 	e, err := n.Envelope()
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	severity := relay.SeverityOf(n.Topic, e.Object)
 	c := &e.Context
@@ -126,12 +129,12 @@ func newOne(n relay.Notification, clean func(string) string) (*Data, relay.Sever
 			}
 		}
 	}
-	data := n.Data
-	return &Data{
+	*d = Data{
 		ID: n.ID, Topic: n.Topic, Meaning: cleaned(clean, meaningOf(n.Topic)), Hub: cleaned(clean, n.Hub), Account: cleaned(clean, n.Account),
 		Severity: severity.String(), Time: n.Stored(), Object: e.Object, Context: e.Context, Sample: n.IsSample(),
-		clean: clean, load: func() ([]byte, error) { return data, nil },
-	}, severity, nil
+		clean: clean, raw: n.Data,
+	}
+	return severity, nil
 }
 
 func cleaned(clean func(string) string, text string) string {
@@ -158,13 +161,23 @@ var meanings = sync.OnceValue(func() map[string]string {
 	return all
 })
 
+// empty tells that there is no JSON.
+func (d *Data) empty() bool { return d.raw == nil && d.load == nil }
+
+func (d *Data) text() ([]byte, error) {
+	if d.load != nil {
+		return d.load()
+	}
+	return d.raw, nil
+}
+
 // Raw is the JSON as clients of the stream see it, of a digest as webhooks do.
 func (d *Data) Raw() (string, error) {
-	if d.load == nil {
+	if d.empty() {
 		return "{}", nil
 	}
 	if d.clean == nil {
-		data, err := d.load()
+		data, err := d.text()
 		return string(data), err
 	}
 	v, err := d.Data()
@@ -182,10 +195,10 @@ func (d *Data) Raw() (string, error) {
 
 // Data is Raw decoded, for members that have no field here: .Data.object.previous_state. It is decoded once.
 func (d *Data) Data() (any, error) {
-	if d.decoded || d.load == nil {
+	if d.decoded || d.empty() {
 		return d.data, nil
 	}
-	text, err := d.load()
+	text, err := d.text()
 	if err != nil {
 		return nil, err
 	}

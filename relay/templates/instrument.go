@@ -1,6 +1,9 @@
 package templates
 
-import "text/template/parse"
+import (
+	"slices"
+	"text/template/parse"
+)
 
 // The names of functions that no template can write, since it is parsed before they are known.
 const (
@@ -13,12 +16,39 @@ const (
 )
 
 // instrument puts a step into every loop of a tree, since the library bounds no loop, and enter and leave around the
-// whole. With everywhere there is a step behind every node, which tells the place where an output became too long.
-func instrument(tree *parse.Tree, everywhere bool) {
-	if tree == nil || tree.Root == nil {
-		return
+// whole where templates call each other. With everywhere there is a step behind every node, which tells the place where
+// an output became too long.
+func instrument(trees []*parse.Tree, everywhere bool) {
+	calls := slices.ContainsFunc(trees, func(t *parse.Tree) bool { return callsTemplate(t.Root) })
+	for _, tree := range trees {
+		steps(tree.Root, everywhere)
+		if calls {
+			surround(tree)
+		}
 	}
-	steps(tree.Root, everywhere)
+}
+
+// callsTemplate tells whether a template is called in a list.
+func callsTemplate(list *parse.ListNode) bool {
+	if list == nil {
+		return false
+	}
+	return slices.ContainsFunc(list.Nodes, func(node parse.Node) bool {
+		switch n := node.(type) {
+		case *parse.TemplateNode:
+			return true
+		case *parse.IfNode:
+			return callsTemplate(n.List) || callsTemplate(n.ElseList)
+		case *parse.WithNode:
+			return callsTemplate(n.List) || callsTemplate(n.ElseList)
+		case *parse.RangeNode:
+			return callsTemplate(n.List) || callsTemplate(n.ElseList)
+		}
+		return false
+	})
+}
+
+func surround(tree *parse.Tree) {
 	first, last := parse.Pos(0), parse.Pos(0)
 	if n := len(tree.Root.Nodes); n > 0 {
 		first, last = tree.Root.Nodes[0].Position(), tree.Root.Nodes[n-1].Position()

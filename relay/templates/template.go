@@ -7,8 +7,10 @@ import (
 	"fmt"
 	htmltemplate "html/template"
 	"io"
+	"slices"
 	"sync"
 	"text/template"
+	"text/template/parse"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -32,6 +34,7 @@ type Template struct {
 	source   string
 	options  Options
 	kept     *kept
+	most     limits
 	parsed   parsed
 	machines sync.Pool // of *machine; a template's functions belong to one rendering at a time
 }
@@ -57,9 +60,9 @@ func Parse(source string, o Options) (*Template, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	t := &Template{source: source, options: o, kept: &kept{}}
+	t := &Template{source: source, options: o, kept: &kept{}, most: limits{maxSteps, maxWork}}
 	var err error
-	if t.parsed, err = t.parse(false); err != nil {
+	if t.parsed, err = t.parse(fast); err != nil {
 		return nil, mistakeOf(err)
 	}
 	if err := t.escapes(); err != nil {
@@ -71,36 +74,66 @@ func Parse(source string, o Options) (*Template, error) {
 // rootName stands in the library's errors.
 const rootName = "t"
 
-func (t *Template) parse(everywhere bool) (parsed, error) {
+// way is how a template is parsed: to be rendered fast, by the library alone, or so that it tells where an output became
+// too long.
+type way int
+
+const (
+	fast way = iota
+	alone
+	everywhere
+)
+
+func (t *Template) parse(w way) (parsed, error) {
 	functions := (&run{}).functions()
 	if t.options.HTML {
 		root, err := htmltemplate.New(rootName).Funcs(functions).Parse(t.source)
 		if err != nil {
 			return nil, err
 		}
+		var trees []*parse.Tree
 		for _, each := range root.Templates() {
-			instrument(each.Tree, everywhere)
+			trees = append(trees, each.Tree)
 		}
+		instrument(whole(trees), w == everywhere)
 		return parsedHTML{root.Funcs((&run{}).hidden())}, nil
 	}
 	root, err := template.New(rootName).Funcs(functions).Parse(t.source)
 	if err != nil {
 		return nil, err
 	}
+	var trees []*parse.Tree
 	for _, each := range root.Templates() {
-		instrument(each.Tree, everywhere)
+		trees = append(trees, each.Tree)
 	}
-	return parsedText{root.Funcs((&run{}).hidden())}, nil
+	trees = whole(trees)
+	p := parsedText{root.Funcs((&run{}).hidden()), marks{}}
+	// What is called may have another dot.
+	if w == fast && root.Tree != nil && !slices.ContainsFunc(trees, func(t *parse.Tree) bool { return callsTemplate(t.Root) }) {
+		p.marks.take(root.Root, functions)
+	}
+	instrument(trees, w == everywhere)
+	return p, nil
 }
 
-type parsedText struct{ root *template.Template }
+// whole leaves out the trees of templates that are named and not defined.
+func whole(trees []*parse.Tree) []*parse.Tree {
+	return slices.DeleteFunc(trees, func(t *parse.Tree) bool { return t == nil || t.Root == nil })
+}
+
+type parsedText struct {
+	root  *template.Template
+	marks marks
+}
 
 func (p parsedText) machine(r *run) (*machine, error) {
 	clone, err := p.root.Clone()
 	if err != nil {
 		return nil, err
 	}
-	return &machine{r, clone.Funcs(r.functions()).Funcs(r.hidden())}, nil
+	functions := r.functions()
+	r.actions = p.marks.bound(functions)
+	return &machine{r, clone.Funcs(functions).Funcs(r.hidden())}, nil
 }
 
 type parsedHTML struct{ root *htmltemplate.Template }
@@ -130,7 +163,7 @@ func (t *Template) escapes() error {
 }
 
 func (t *Template) machine(p parsed) (*machine, error) {
-	return p.machine(&run{now: t.options.Now, kept: t.kept})
+	return p.machine(&run{now: t.options.Now, kept: t.kept, most: t.most})
 }
 
 // Render renders d, which may be used by one rendering at a time. An error that every attempt would meet is marked by
@@ -144,8 +177,13 @@ func (t *Template) Render(ctx context.Context, d *Data) ([]byte, error) {
 		}
 	}
 	err := m.execute(ctx, d)
+	if errors.Is(err, errAgain) {
+		m, err = t.again(ctx, d, alone)
+	}
 	if err == nil && m.run.out.over {
-		err = t.whereOver(ctx, d)
+		if _, err = t.again(ctx, d, everywhere); err == nil {
+			err = errOutput
+		}
 	}
 	if err != nil {
 		if retried(err) {
@@ -154,29 +192,27 @@ func (t *Template) Render(ctx context.Context, d *Data) ([]byte, error) {
 		return nil, relay.Permanent(mistakeOf(err))
 	}
 	out := bytes.Clone(m.run.out.text)
+	m.run.data = nil
 	t.machines.Put(m)
 	return out, nil
 }
 
-// whereOver renders again with a step behind every node, to tell where the output became too long.
-func (t *Template) whereOver(ctx context.Context, d *Data) error {
-	p, err := t.parse(true)
+// again renders another way, to tell more of what went wrong.
+func (t *Template) again(ctx context.Context, d *Data, w way) (*machine, error) {
+	p, err := t.parse(w)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := t.machine(p)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := m.execute(ctx, d); err != nil {
-		return err
-	}
-	return errOutput
+	return m, m.execute(ctx, d)
 }
 
 // execute renders into the run's output. A panic becomes an error: a template must not stop the daemon.
 func (m *machine) execute(ctx context.Context, d *Data) (err error) {
-	m.run.begin(ctx)
+	m.run.begin(ctx, d)
 	if err := m.run.late(); err != nil {
 		return err
 	}
@@ -185,5 +221,5 @@ func (m *machine) execute(ctx context.Context, d *Data) (err error) {
 			err = fmt.Errorf("the rendering panicked (%T)", v) // the value may hold anything
 		}
 	}()
-	return m.tmpl.Execute(&m.run.out, d)
+	return m.tmpl.Execute(m.run, d)
 }
