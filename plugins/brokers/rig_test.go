@@ -121,9 +121,29 @@ func (s *server) freeze(frozen bool) {
 	if frozen {
 		signal = syscall.SIGSTOP
 	}
-	for _, pid := range s.processes() {
+	processes := s.processes()
+	for _, pid := range processes {
 		_ = syscall.Kill(pid, signal)
 	}
+	// A thread that is running goes on until the signal reaches it.
+	for deadline := time.Now().Add(10 * time.Second); frozen && !allStopped(processes) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// allStopped says whether no thread of the processes runs any more.
+func allStopped(processes []int) bool {
+	for _, pid := range processes {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			_, state, found := strings.Cut(string(text), ") ") // the name before it may hold anything but that
+			if err == nil && found && !strings.HasPrefix(state, "T") && !strings.HasPrefix(state, "Z") {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // processes are the server and its children, which may have groups of their own. They are read from /proc.
