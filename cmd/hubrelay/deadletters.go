@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay/deliver"
 )
 
 // lettersPage is how many dead letters are listed in one request.
@@ -100,7 +102,7 @@ func newLettersList(std streams) *cobra.Command {
 		Use:   "list SINK",
 		Short: "List the dead letters of a sink, the oldest first",
 		Long: `Lists the dead letters of a sink, the oldest first. AGE is how long ago they died, TRIES how many attempts were made;
-'deadletters show' tells all about one.`,
+'deadletters show' tells all about one. On a terminal what does not fit is cut or left out, elsewhere nothing is.`,
 		Example: `  hubrelay deadletters list billing
   hubrelay deadletters list billing --topic '*.error' --since 2h --json`,
 		Args: checked(cobra.ExactArgs(1)),
@@ -142,15 +144,15 @@ func listLetters(ctx context.Context, std streams, client *adminClient, sink str
 		if len(rows) == 0 {
 			return nil
 		}
-		return printTable(std.out, paint, []column{
+		return printTableWithin(std.out, paint, widthFor(std.out), []column{
 			{title: "ID"},
 			{title: "AGE", right: true},
 			{title: "TOPIC", most: 24, paint: func(cell, padded string) string {
 				return strings.Replace(paint.topic(cell), cell, padded, 1)
 			}},
-			{title: "HUB", most: 12},
-			{title: "TRIES", right: true},
-			{title: "REASON"},
+			{title: "HUB", most: 12, spare: 2},
+			{title: "TRIES", right: true, spare: 1},
+			{title: "REASON", least: 32},
 		}, rows)
 	})
 	if err == nil && !found && !asJSON {
@@ -163,8 +165,13 @@ func listLetters(ctx context.Context, std streams, client *adminClient, sink str
 	return err
 }
 
-// shortReason leaves out where it was posted to, which is the same for all of a sink and would fill the column.
+// shortReason leaves out where it was posted to and what was being done, which are the same for all of a sink and would fill
+// the column, and the kind, which TRIES tells of.
 func shortReason(reason string) string {
+	for _, kind := range []string{deliver.ReasonPermanent, deliver.ReasonExhausted} {
+		reason = strings.TrimPrefix(reason, kind+": ")
+	}
+	reason = strings.TrimPrefix(reason, "render the ") // template: line 3: …
 	if kind, rest, ok := strings.Cut(reason, "post to "); ok {
 		if _, why, found := strings.Cut(rest, ": "); found {
 			reason = kind + why

@@ -32,6 +32,8 @@ type sinkInfo struct {
 	Dead          int64    `json:"dead"`
 	OldestSeconds *float64 `json:"oldest_seconds"`
 	LastSuccess   string   `json:"last_success"`
+	LastError     string   `json:"last_error"`
+	LastErrorAt   string   `json:"last_error_at"`
 	InFlight      *int64   `json:"in_flight"`
 	Delivered     *int64   `json:"delivered"`
 	Dropped       int64    `json:"dropped"`
@@ -68,7 +70,8 @@ WAITING have not been tried yet, those that a digest gathers included. RETRYING 
 turn behind one, or were replayed. DEAD were given up and are dead letters. NOW is how many attempts this node is making.
 OLDEST is how long the oldest delivery has waited that is neither delivered nor dead, LAST OK how long ago one was
 delivered. SENT and FAILED count attempts on all nodes, since the sink exists. Where the table would be wider than 100
-columns some are left out; --json has everything, failures by reason too.`,
+columns some are left out; --json has everything, failures by reason too. Below it stands what is wrong: of a sink whose last
+attempt failed, or that has deliveries to try again, what the last failure said.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: checked(cobra.NoArgs),
@@ -104,6 +107,9 @@ func listSinks(ctx context.Context, std streams, f *adminFlags) error {
 		rows = append(rows, s.row())
 		for _, note := range s.notes() {
 			notes += "\n" + printable(note)
+		}
+		if text := s.lastFailure(); text != "" {
+			notes += "\n" + fit(printable(text), widthFor(std.out))
 		}
 	}
 	if err := printSinks(std, rows); err != nil || notes == "" {
@@ -188,6 +194,19 @@ func (s *sinkInfo) trouble() string {
 		return s.Name + ": " + s.Reason + ", until " + s.RestingUntil
 	}
 	return s.Name + ": " + s.Reason
+}
+
+// lastFailure says what the last failure was, where it may still matter.
+func (s *sinkInfo) lastFailure() string {
+	// Both times are RFC 3339, but have as many digits as they need.
+	failed, err := time.Parse(time.RFC3339, s.LastErrorAt)
+	if err != nil || s.LastError == "" || s.removed() {
+		return ""
+	}
+	if ok, err := time.Parse(time.RFC3339, s.LastSuccess); err == nil && ok.After(failed) && s.Parked == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s: failed %s ago: %s", s.Name, ago(s.LastErrorAt), shortReason(s.LastError))
 }
 
 func printSinks(std streams, rows [][]string) error {

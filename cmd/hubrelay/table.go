@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +24,8 @@ type column struct {
 	spare int
 	// paint colours a cell and may be nil.
 	paint func(cell, padded string) string
+	// least is what the last column gets where it needs it, before others are left out for it; 0 is [lastWidth].
+	least int
 }
 
 // lastWidth is what the last column gets at least, before others are left out for it.
@@ -30,23 +34,35 @@ const lastWidth = 12
 // printTable prints rows under their titles. Every column is as wide as its values need; where that is too much, columns
 // that can be spared are left out, and the last is clipped. What came over the network must have passed printable.
 func printTable(w io.Writer, p palette, columns []column, rows [][]string) error {
+	return printTableWithin(w, p, tableWidth, columns, rows)
+}
+
+// printTableWithin is printTable for so many columns; with 0 nothing is cut or left out.
+func printTableWithin(w io.Writer, p palette, most int, columns []column, rows [][]string) error {
+	if most == 0 {
+		most = math.MaxInt
+		columns = slices.Clone(columns)
+		for i := range columns {
+			columns[i].most = 0
+		}
+	}
 	widths := widthsOf(columns, rows)
 	for {
 		total := -2
 		for i, width := range widths {
 			if i == len(widths)-1 {
-				width = min(width, lastWidth)
+				width = min(width, cmp.Or(columns[i].least, lastWidth))
 			}
 			total += width + 2
 		}
 		at := sparest(columns)
-		if total <= tableWidth || at < 0 {
+		if total <= most || at < 0 {
 			break
 		}
 		columns, rows = without(columns, rows, at)
 		widths = slices.Delete(widths, at, at+1)
 	}
-	left := tableWidth
+	left := most
 	for i, c := range columns {
 		if i == len(columns)-1 {
 			widths[i] = min(widths[i], max(left, len(c.title)))

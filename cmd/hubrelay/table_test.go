@@ -85,6 +85,75 @@ func TestSinksTable(t *testing.T) {
 	}
 }
 
+// In a terminal the reason comes before what else is known of a dead letter, and without one all is whole.
+func TestTableWithin(t *testing.T) {
+	t.Parallel()
+	columns := []column{{title: "ID"}, {title: "HUB", most: 4, spare: 2}, {title: "TRIES", spare: 1}, {title: "REASON", least: 20}}
+	long := strings.Repeat("x", 300)
+	row := func(reason string) []string { return []string{"one", "hub-1", "1", reason} }
+	for _, c := range []struct {
+		width        int
+		reason, want string
+	}{
+		{0, long, "ID   HUB    TRIES  REASON\none  hub-1  1      " + long + "\n"},
+		{30, "short", "ID   HUB   TRIES  REASON\none  hub…  1      short\n"},
+		{38, long, "ID   HUB   TRIES  REASON\none  hub…  1      " + long[:19] + "…\n"},
+		{37, long, "ID   TRIES  REASON\none  1      " + long[:24] + "…\n"},
+		{27, long, "ID   REASON\none  " + long[:21] + "…\n"},
+	} {
+		var out bytes.Buffer
+		if err := printTableWithin(&out, palette{}, c.width, columns, [][]string{row(c.reason)}); err != nil || out.String() != c.want {
+			t.Errorf("%d columns: %v\n%swant\n%s", c.width, err, out.String(), c.want)
+		}
+	}
+	if columns[1].most != 4 {
+		t.Error("the columns that were given have changed")
+	}
+}
+
+func TestShortReason(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]string{
+		"permanent: render the template: line 3: there is no field": "template: line 3: there is no field",
+		"exhausted: post to example.com: answered 500":              "answered 500",
+		"answered 400": "answered 400", "permanent": "permanent", "no\x1b[2J": "no\uFFFD[2J",
+	} {
+		if got := shortReason(reason); got != want {
+			t.Errorf("%q became %q, want %q", reason, got, want)
+		}
+	}
+}
+
+// What failed last is shown as long as it may matter.
+func TestLastFailure(t *testing.T) {
+	t.Parallel()
+	at := func(ago time.Duration) string { return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano) }
+	removed := false
+	failed := sinkInfo{Name: "billing", LastError: "post to example.com: answered 500", LastErrorAt: at(3 * time.Hour)}
+	const want = "billing: failed 3h ago: answered 500"
+	for _, c := range []struct {
+		name string
+		with func(*sinkInfo)
+		want string
+	}{
+		{"nothing was delivered", func(*sinkInfo) {}, want},
+		{"it delivered before", func(s *sinkInfo) { s.LastSuccess = at(4 * time.Hour) }, want},
+		{"it delivered since", func(s *sinkInfo) { s.LastSuccess = at(time.Hour) }, ""},
+		{"it delivered since, but not all", func(s *sinkInfo) { s.LastSuccess, s.Parked = at(time.Hour), 1 }, want},
+		{"it was removed", func(s *sinkInfo) { s.Configured = &removed }, ""},
+		{"an older daemon", func(s *sinkInfo) { s.LastError, s.LastErrorAt = "", "" }, ""},
+	} {
+		s := failed
+		c.with(&s)
+		if got := s.lastFailure(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	if got := fit(want, 20); got != "billing: failed 3h …" || fit(want, 0) != want {
+		t.Errorf("cut to %q", got)
+	}
+}
+
 func TestSinkNotes(t *testing.T) {
 	t.Parallel()
 	s := sinkInfo{Name: "billing", State: "disabled", Reason: "answered 410", Dropped: 50}

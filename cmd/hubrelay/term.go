@@ -28,6 +28,30 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// widthFor is how many columns the terminal behind w has; 0 says that there is none and nothing needs to be cut.
+func widthFor(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	switch {
+	case err != nil:
+		return 0
+	case width <= 0: // a terminal that does not know
+		return tableWidth
+	}
+	return width
+}
+
+// fit cuts text to the width, unless that is 0.
+func fit(text string, width int) string {
+	if width == 0 {
+		return text
+	}
+	return clipRunes(text, width)
+}
+
 func (p palette) paint(code, s string) string {
 	if !p.on {
 		return s

@@ -84,6 +84,10 @@ type Sink struct {
 	OldestSeconds float64 `json:"oldest_seconds"`
 	// LastSuccess is left out where nothing was delivered yet.
 	LastSuccess *time.Time `json:"last_success,omitempty"`
+	// LastError says how the attempt failed that failed last, in at most 512 bytes and without secrets, LastErrorAt when. They
+	// stay when something is delivered later, and are left out where none ever failed.
+	LastError   string     `json:"last_error,omitempty"`
+	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
 	// Delivered and Failed (by reason) count attempts, Retried those beyond a delivery's first: on all nodes, since Redis
 	// knows the sink.
 	Delivered int64            `json:"delivered"`

@@ -67,13 +67,16 @@ func (o *operations) describe(ctx context.Context, names []string) ([]admin.Sink
 		list[i] = admin.Sink{
 			Name: name, State: f.State, Reason: f.Reason, Backlog: f.Queued, Parked: f.Parked, Gathering: f.Gathering, Dead: f.Dead,
 			OldestSeconds: f.Undelivered.Seconds(), Delivered: f.Delivered, Retried: f.Retried, Failed: f.Failed,
-			Dropped: f.Dropped,
+			Dropped: f.Dropped, LastError: f.LastError,
 		}
 		if !f.Since.IsZero() {
 			list[i].Since = &f.Since
 		}
 		if !f.LastSuccess.IsZero() {
 			list[i].LastSuccess = &f.LastSuccess
+		}
+		if !f.LastErrorAt.IsZero() {
+			list[i].LastErrorAt = &f.LastErrorAt
 		}
 		if list[i].Failed == nil {
 			list[i].Failed = map[string]int64{}

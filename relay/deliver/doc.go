@@ -22,7 +22,8 @@
 //	hubrelay:deadindex:<sink>    HASH of the positions in that stream by delivery id; under the empty name, whether it
 //	                             holds all of them (those that were written before there was an index are added on demand)
 //	hubrelay:failing:<sink>      when the first failure since the last success was, in unix milliseconds
-//	hubrelay:figures:<sink>      HASH of what happened, on all nodes: delivered, retried, failed:<reason>, last_success
+//	hubrelay:figures:<sink>      HASH of what happened, on all nodes: delivered, retried, failed:<reason>, last_success,
+//	                             last_error (at most 512 bytes) and last_error_at; times are unix milliseconds
 //	hubrelay:sink:<sink>         HASH with state, reason, since, config; there only while the sink is paused or disabled
 //	hubrelay:rate:<name>         HASH with tat and rest in microseconds: when the next attempt would begin at an even pace, and
 //	                             until when none may; for each sink with a rate, or all that share one (relay.RateKeyer);

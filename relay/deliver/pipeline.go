@@ -233,12 +233,10 @@ func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (m
 	counts := outcome != relay.OutcomeRetry || ctx.Err() == nil
 	if counts {
 		p.o.Observer.Attempted(p.o.Name, d.Attempt, outcome, made.took)
-		reason := ""
 		if err != nil {
-			reason = FailureReason(err)
-			p.o.Observer.Failed(p.o.Name, reason)
+			p.o.Observer.Failed(p.o.Name, FailureReason(err))
 		}
-		p.tally.count(d.Attempt, reason)
+		p.tally.count(d.Attempt, failure{err, made.began.Add(made.took)})
 	}
 	p.gate.heard(ctx, counts, err)
 	p.breaker.leave(probe, counts, err)

@@ -153,6 +153,10 @@ type Figures struct {
 	Failed map[string]int64
 	// LastSuccess is when something was delivered last, zero for never.
 	LastSuccess time.Time
+	// LastError says how the attempt failed that failed last, in at most 512 bytes and without secrets; LastErrorAt is when it
+	// did. They stay when something is delivered later, and are empty where none ever failed.
+	LastError   string
+	LastErrorAt time.Time
 	// Gathering notifications wait for the digest that they are a part of to be sealed.
 	Gathering int64
 }

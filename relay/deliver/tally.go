@@ -23,6 +23,8 @@ const (
 	fieldDropped     = "dropped"
 	fieldFailed      = "failed:" // and the reason
 	fieldLastSuccess = "last_success"
+	fieldLastError   = "last_error"
+	fieldLastErrorAt = "last_error_at"
 )
 
 // tally is what happened on this node since Redis was told: figures that outlive the node and count for all of them
@@ -32,18 +34,41 @@ type tally struct {
 
 	mu     sync.Mutex
 	others map[string]int64 // by field
+	last   failure
 }
 
-// count takes in one attempt; reason is empty where it delivered.
-func (t *tally) count(attempt int, reason string) {
+// failure is what an attempt failed by, and when that was; the zero value is none.
+type failure struct {
+	err error
+	at  time.Time
+}
+
+// happened is what a tally held.
+type happened struct {
+	figures map[string]int64 // by field
+	last    failure
+}
+
+// count takes in one attempt that ended at some time; f.err is nil where it delivered.
+func (t *tally) count(attempt int, f failure) {
 	if attempt > 1 {
 		t.retried.Add(1)
 	}
-	if reason == "" {
+	if f.err == nil {
 		t.delivered.Add(1)
 		return
 	}
-	t.add(fieldFailed+reason, 1)
+	t.add(fieldFailed+FailureReason(f.err), 1)
+	t.note(f)
+}
+
+// note remembers a failure unless a later one is known.
+func (t *tally) note(f failure) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !f.at.Before(t.last.at) {
+		t.last = f
+	}
 }
 
 func (t *tally) add(field string, n int64) {
@@ -63,10 +88,10 @@ func (t *tally) add(field string, n int64) {
 }
 
 // take returns what there is and begins anew; it is empty where nothing happened.
-func (t *tally) take() map[string]int64 {
+func (t *tally) take() happened {
 	t.mu.Lock()
-	all := t.others
-	t.others = nil
+	all, last := t.others, t.last
+	t.others, t.last = nil, failure{}
 	t.mu.Unlock()
 	delivered, retried := t.delivered.Swap(0), t.retried.Swap(0)
 	if all == nil && delivered+retried > 0 {
@@ -78,39 +103,55 @@ func (t *tally) take() map[string]int64 {
 	if retried > 0 {
 		all[fieldRetried] = retried
 	}
-	return all
+	return happened{all, last}
+}
+
+// giveBack takes in again what could not be told.
+func (t *tally) giveBack(h happened) {
+	for field, n := range h.figures {
+		t.add(field, n)
+	}
+	if h.last.err != nil {
+		t.note(h.last)
+	}
+}
+
+// told is h as the script takes it.
+func (h *happened) told(now time.Time) []any {
+	args := []any{"0", "", "0"}
+	if h.figures[fieldDelivered] > 0 {
+		args[0] = "1"
+	}
+	if h.last.err != nil {
+		// How long ago, since the clocks of nodes differ and Redis has one.
+		args[1], args[2] = clip(h.last.err.Error(), keptError), max(now.Sub(h.last.at).Milliseconds(), 0)
+	}
+	for field, n := range h.figures {
+		args = append(args, field, n)
+	}
+	return args
 }
 
 // tell adds what happened to the sinks' figures. What it could not tell is told with the next.
 func (s *Store) tell(ctx context.Context, pipelines []*Pipeline) error {
 	var told []*tally
-	var taken []map[string]int64
+	var taken []happened
 	var replies []*redis.Cmd
 	// EVAL and not EVALSHA: a pipeline cannot fall back when a restarted Redis has forgotten the script.
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, p := range pipelines {
-			happened := p.tally.take()
-			if len(happened) == 0 {
+			h := p.tally.take()
+			if len(h.figures) == 0 && h.last.err == nil {
 				continue
 			}
-			args := []any{"0"}
-			if happened[fieldDelivered] > 0 {
-				args[0] = "1"
-			}
-			for field, n := range happened {
-				args = append(args, field, n)
-			}
-			told, taken = append(told, &p.tally), append(taken, happened)
-			replies = append(replies, pipe.Eval(ctx, tallySource, []string{s.keys.Figures(p.o.Name)}, args...))
+			told, taken = append(told, &p.tally), append(taken, h)
+			replies = append(replies, pipe.Eval(ctx, tallySource, []string{s.keys.Figures(p.o.Name)}, h.told(p.o.Now())...))
 		}
 		return nil
 	})
 	for i, reply := range replies {
-		if reply.Err() == nil {
-			continue
-		}
-		for field, n := range taken[i] {
-			told[i].add(field, n)
+		if reply.Err() != nil {
+			told[i].giveBack(taken[i])
 		}
 	}
 	if err != nil {
@@ -157,7 +198,11 @@ func (p *Pipeline) InFlight() int64 { return p.attempts.running.Load() }
 
 // read takes over the fields of a sink's figures.
 func (f *Figures) read(fields map[string]string) {
+	f.LastError = fields[fieldLastError]
 	for field, text := range fields {
+		if field == fieldLastError {
+			continue // which may look like a number
+		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			continue
@@ -171,6 +216,8 @@ func (f *Figures) read(fields map[string]string) {
 			f.Dropped = n
 		case field == fieldLastSuccess:
 			f.LastSuccess = time.UnixMilli(n).UTC()
+		case field == fieldLastErrorAt:
+			f.LastErrorAt = time.UnixMilli(n).UTC()
 		case failed:
 			if f.Failed == nil {
 				f.Failed = make(map[string]int64)

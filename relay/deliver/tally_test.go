@@ -2,7 +2,9 @@ package deliver
 
 import (
 	"errors"
+	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,23 +59,59 @@ func TestFiguresOutliveRedis(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	p.tally.count(2, FailedDNS)
+	p.tally.count(2, failure{&net.DNSError{Err: "no such host"}, time.Now()})
 	e.server.Kill()
 	r.tell(t.Context(), false)
-	p.tally.count(1, "")
+	p.tally.count(1, failure{})
 	e.server.Restart()
 	eventually(t, "told", func() bool { r.tell(t.Context(), false); return e.figures()["delivered"] != "" })
-	if diff := cmp.Diff(map[string]string{"delivered": "2", "retried": "1", "failed:dns": "1"}, withoutTime(e.figures())); diff != "" {
+	if diff := cmp.Diff(map[string]string{"delivered": "2", "retried": "1", "failed:dns": "1", "last_error": "lookup : no such host"}, withoutTime(e.figures())); diff != "" {
 		t.Error(diff)
 	}
-	if happened := p.tally.take(); len(happened) != 0 {
+	if happened := p.tally.take(); len(happened.figures) != 0 || happened.last.err != nil {
 		t.Errorf("still to tell: %v", happened)
 	}
 }
 
 func withoutTime(fields map[string]string) map[string]string {
 	delete(fields, fieldLastSuccess)
+	delete(fields, fieldLastErrorAt)
 	return fields
+}
+
+// The latest failure of all nodes is kept, clipped, whoever tells of it first, and a success does not hide it.
+func TestLastErrorOfAllNodes(t *testing.T) {
+	e := newEnv(t)
+	one, two := e.pipeline(&fakeSink{answer: answers(nil)}, nil), e.pipeline(&fakeSink{answer: answers(nil)}, nil)
+	now := time.Now()
+	long := "42 " + strings.Repeat("ü", keptError)
+	one.tally.count(1, failure{errors.New("an hour ago"), now.Add(-time.Hour)})
+	two.tally.count(1, failure{errors.New(long), now.Add(-time.Minute)})
+	two.tally.count(1, failure{errors.New("earlier, counted later"), now.Add(-2 * time.Minute)})
+	two.tally.count(1, failure{})
+	for _, p := range []*Pipeline{two, one} {
+		if err := e.store.tell(t.Context(), []*Pipeline{p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := e.store.Figures(t.Context(), []string{"s", "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := got[0]; f.LastError != clip(long, keptError) || time.Since(f.LastErrorAt).Round(time.Minute) != time.Minute || f.Delivered != 1 {
+		t.Errorf("%+v", f)
+	}
+	if f := got[1]; f.LastError != "" || !f.LastErrorAt.IsZero() {
+		t.Errorf("of a sink that nobody knows: %+v", f)
+	}
+	// A number for an error is not taken for a figure.
+	two.tally.count(1, failure{errors.New("7"), now})
+	if err := e.store.tell(t.Context(), []*Pipeline{two}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = e.store.Figures(t.Context(), []string{"s"}); err != nil || got[0].LastError != "7" || got[0].Failed[FailedOther] != 4 {
+		t.Errorf("%+v, %v", got, err)
+	}
 }
 
 func TestOldestParked(t *testing.T) {

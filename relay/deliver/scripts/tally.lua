@@ -1,10 +1,19 @@
 -- Add to what is known of a sink over all nodes and restarts.
--- KEYS: figures. ARGV: 1 where something was delivered, then names of figures and what to add to each.
+-- KEYS: figures. ARGV: 1 where something was delivered, what failed last or nothing and how many milliseconds ago, then names
+-- of figures and what to add to each.
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
 if ARGV[1] == '1' then
-  local t = redis.call('TIME')
-  redis.call('HSET', KEYS[1], 'last_success', string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)))
+  redis.call('HSET', KEYS[1], 'last_success', string.format('%.0f', now))
 end
-for a = 2, #ARGV, 2 do
+if ARGV[2] ~= '' then
+  local at = now - ARGV[3]
+  -- Another node may have told of a later one.
+  if at >= tonumber(redis.call('HGET', KEYS[1], 'last_error_at') or 0) then
+    redis.call('HSET', KEYS[1], 'last_error', ARGV[2], 'last_error_at', string.format('%.0f', at))
+  end
+end
+for a = 4, #ARGV, 2 do
   redis.call('HINCRBY', KEYS[1], ARGV[a], ARGV[a + 1])
 end
 return 1
