@@ -144,7 +144,7 @@ export class Hubrelay {
    * @returns {AsyncGenerator<Notification, void, undefined>}
    */
   async *listen({ topics = [], after = "", signal = NEVER, onopen, onclose, leastPause = 500, mostPause = 30_000 } = {}) {
-    if (!this.#WebSocket) throw new TypeError("there is no WebSocket here; give one: new Hubrelay({ …, WebSocket })");
+    if (!this.#WebSocket) throw new TypeError("there is no WebSocket here: it takes Node 22, or the one of npm's ws: new Hubrelay({ …, WebSocket })");
     let cursor = after; // of the last notification, or of where the stream began
     let lost = false; // the relay no longer knows the cursor that it gave
     let connected = false; // at least once
