@@ -64,6 +64,9 @@ func listen(ctx context.Context, std streams, c *client.Client, log *slog.Logger
 	return nil
 }
 
+// shownError is how many bytes of an error describe shows; --json has all.
+const shownError = 200
+
 // describe is one notification on one line, for people.
 func describe(paint palette, at time.Time, n relay.Notification) string {
 	var b strings.Builder
@@ -80,7 +83,7 @@ func describe(paint palette, at time.Time, n relay.Notification) string {
 	}
 	part("state", e.Object.State)
 	if e.Object.Error != "" {
-		b.WriteString(" " + paint.dim("error=") + paint.red(printable(e.Object.Error)))
+		b.WriteString(" " + paint.dim("error=") + paint.red(printable(relay.Clip(e.Object.Error, shownError))))
 	}
 	if job := readJobEvent(n); job != nil {
 		part("step", job.step())

@@ -131,7 +131,7 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 			continue
 		case t := <-tasks:
 			for i := range j.Tasks {
-				if j.Tasks[i].ID == t.ID {
+				if j.Tasks[i].ID == t.ID && !older(t, j.Tasks[i]) {
 					j.Tasks[i] = t
 				}
 			}
@@ -154,6 +154,24 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 			return j, nil
 		}
 	}
+}
+
+// older tells whether a step is as it was before known: the pipeline tells late what a look at the job has seen already.
+func older(t, known relay.JobTask) bool {
+	changed, seen := t.State.Changed, known.State.Changed
+	switch {
+	case seen == nil:
+		return false
+	case changed == nil:
+		return true
+	}
+	if !changed.Equal(*seen) {
+		return changed.Before(*seen)
+	}
+	if t.State.Current != known.State.Current {
+		return known.State.Current.Over()
+	}
+	return t.Progress < known.Progress
 }
 
 // refused tells whether an error is an answer that no repetition mends.
