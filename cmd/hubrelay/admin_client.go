@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,9 @@ func (f *adminFlags) register(cmd *cobra.Command, std streams) {
 		if f.url == "" {
 			return nil
 		}
+		if host, port, err := net.SplitHostPort(f.url); err == nil && !strings.Contains(host, "/") && isNumber(port) {
+			f.url = reachable(f.url) // as admin.listen is written
+		}
 		if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return newUsageError(cmd, fmt.Errorf("%q is not an address such as http://127.0.0.1:9090: set HUBRELAY_ADMIN or give --admin", f.url))
 		}
@@ -66,6 +70,11 @@ func (f *adminFlags) client(std streams) (*adminClient, error) {
 		// The admin listener redirects nobody: whatever does is something else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
+}
+
+func isNumber(port string) bool {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // reachable is how this machine reaches what listens on listen.

@@ -160,12 +160,15 @@ func atBothEnds(out string) error {
 func takeCommands(t *testing.T, p *process) {
 	t.Helper()
 	out := p.out.String()
-	exported := regexp.MustCompile(`export (HUBRELAY_URL=\S+) (HUBRELAY_KEY=\S+) (HUBRELAY_HUB=\S+)`).FindStringSubmatch(out)
+	exported := regexp.MustCompile(`export (HUBRELAY_URL=\S+) (HUBRELAY_KEY=\S+) (HUBRELAY_HUB=\S+) (HUBRELAY_ADMIN=\S+)`).FindStringSubmatch(out)
 	if exported == nil {
 		t.Fatalf("it does not say what to export:\n%s", out)
 	}
 	if err := errors.Join(hasAll(out, "listen --topics '*.error'", "curl -sS $HUBRELAY_URL", "redis-cli -s ")...); err != nil {
 		t.Errorf("%v:\n%s", err, out)
+	}
+	if out, errOut, code := call(t, exported[1:], "", "sinks", "list"); code != 0 || !strings.Contains(out, "webhook") {
+		t.Errorf("sinks list ended with %d:\n%s%s", code, out, errOut)
 	}
 	out, errOut, code := call(t, exported[1:], "", "publish", "--topic", "container.created", "--object", "by-hand", "--json")
 	if code != 0 {

@@ -25,7 +25,7 @@ func (d *demo) welcome(a app.Addresses) {
 	}
 	line("  servers  %s  (with instances, as inventory.yaml beside it says)", d.servers())
 	line("\n%s", p.bold("In a second terminal:"))
-	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + demoHub
+	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + demoHub + " HUBRELAY_ADMIN=http://" + a.Admin.String()
 	if !d.memory {
 		exported += " HUBRELAY_SOCKET=" + filepath.Join(d.dir, "data", "redis.sock")
 	}

@@ -132,7 +132,7 @@ func readEvent(std streams, cfg *config.Config, f *explainFlags) (relay.Notifica
 	n, bad := ingest.NewDecoder(catalog).Decode(data, ingest.Defaults{Hub: f.hub, AnyAccount: true})
 	if bad != nil {
 		hint := "correct the event"
-		if bad.Source == "/context/hub_id" && f.hub == "" {
+		if (bad.Source == "/context" || bad.Source == "/context/hub_id") && f.hub == "" {
 			hint += ", or name its hub with --hub"
 		}
 		return none, fmt.Errorf("the relay would refuse the event: %s; %s", printable(bad.Error()), hint)

@@ -184,7 +184,9 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks forget left --dead-letters", 0, []string{"forgotten"}, "POST /api/sinks/left/forget map[dead_letters:true]"},
 		{"sinks pause", 2, []string{"--help"}, ""},
 		{"sinks puase billing", 2, []string{"pause"}, ""},
-		{"sinks list --admin 127.0.0.1:9090", 2, []string{"http://127.0.0.1:9090"}, ""},
+		{"sinks list --admin 127.0.0.1", 2, []string{"http://127.0.0.1:9090"}, ""},
+		{"sinks list --admin 127.0.0.1:1", 1, []string{"no daemon answers at http://127.0.0.1:1"}, ""},
+		{"sinks list --admin " + strings.TrimPrefix(admin.URL, "http://"), 0, []string{"billing"}, "GET /api/sinks"},
 		{"sinks list --admin http://127.0.0.1:1", 1, []string{"127.0.0.1:1", "--admin"}, ""},
 		{"sinks list -c nothing.yaml --admin " + admin.URL, 0, []string{"billing"}, "GET /api/sinks"},
 		{"deadletters show billing one", 0, []string{
@@ -376,6 +378,7 @@ func TestExplainCommand(t *testing.T) {
 		part  string
 	}{
 		{event, 1, append(base, "--event", "-"), "--hub"},
+		{`{"topic":"container.error"}`, 1, append(base, "--event", "-"), "no context; correct the event, or name its hub with --hub"},
 		{`{"topic":"contaner.error"}`, 1, append(base, "--event", "-", "--hub", "h"), "container.error"},
 		{"", 1, append(base, "--event", dir+"/nothing.json"), "nothing.json"},
 		{"", 2, base, "--event"},
