@@ -41,6 +41,7 @@ func TestExitCodes(t *testing.T) {
 		{"publish", 2, []string{"HUBRELAY_KEY"}},
 		{"publish --key k", 2, []string{"--topic"}},
 		{"publish --key k --topic job.created file.json", 2, []string{"not both"}},
+		{"publish --key k --account acme file.json", 2, []string{"context.account_id"}},
 		{"listen --key k --url localhost", 2, []string{"http://127.0.0.1:8080"}},
 		{"publish --key k nothing.json", 1, []string{"nothing.json"}},
 		{"publish --key k --url http://127.0.0.1:1 --topic job.created", 1, []string{"127.0.0.1:1"}},
@@ -150,6 +151,9 @@ func TestClientCommands(t *testing.T) {
 	d := serve(t, setup{redis: `url: "memory:"`, keys: fmt.Sprintf(`
     - {name: script, key_sha256: %s, hubs: [hub-1], capabilities: [notifications-publish]}`, made.SHA256)})
 	env := []string{"HUBRELAY_URL=http://" + d.public, "HUBRELAY_KEY=" + made.Key, "HUBRELAY_HUB=hub-1"}
+	if _, errOut, code := call(t, env, "", "publish", "--topic", "container.created", "--account", "acme"); code != 1 || !strings.Contains(errOut, "account_id") {
+		t.Errorf("publish for an account that the key is not of ended with %d: %s", code, errOut)
+	}
 	all := start(t, env, "listen", "--json")
 	some := start(t, env, "listen", "--topics", "container.*,!*.error")
 	eventually(t, "both listeners to be connected", func() error {

@@ -29,6 +29,7 @@ func newPublish(std streams) *cobra.Command {
 FILE holds one notification as JSON, an array of them, or one on each line (NDJSON); "-" is standard input, where
 lines are sent as they come. Without FILE, --topic and its companions describe one notification.`,
 		Example: `  hubrelay publish --topic container.created --container 5f0c
+  hubrelay publish --topic container.created --container 5f0c --account acme   # with a platform's key
   hubrelay publish events.json
   tail -f events.ndjson | hubrelay publish -`,
 		Args: checked(cobra.MaximumNArgs(1)),
@@ -36,6 +37,8 @@ lines are sent as they come. Without FILE, --topic and its companions describe o
 			switch {
 			case len(args) == 1 && f.single.Topic != "":
 				return newUsageError(cmd, errors.New("give either a file or --topic, not both"))
+			case len(args) == 1 && f.single.Context.AccountID != "":
+				return newUsageError(cmd, errors.New("--account goes with --topic: a file says it in context.account_id of each notification"))
 			case len(args) == 1:
 				return publishFile(cmd.Context(), std, &f, args[0])
 			case f.single.Topic == "":
@@ -52,6 +55,7 @@ lines are sent as they come. Without FILE, --topic and its companions describe o
 	f.register(cmd, std)
 	flags := cmd.Flags()
 	flags.StringVar(&f.single.Topic, "topic", "", "topic of a single notification ('hubrelay topics' lists them)")
+	flags.StringVar(&f.single.Context.AccountID, "account", "", "account whose it is (the key's where not given; only a key with account_id \"*\" may name another)")
 	flags.StringVar(&f.single.Object.ID, "object", "", "object.id, what it is about (the relay's own id where not given)")
 	flags.StringVar(&f.single.Object.State, "state", "", "object.state")
 	flags.StringVar(&f.single.Object.Error, "error", "", "object.error")
