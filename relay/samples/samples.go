@@ -106,6 +106,8 @@ func (s *sample) operational() {
 		s.Object["id"], s.Object["state"], s.Object["error"] = "billing", "disabled", "post to hooks.example.com: answered 410"
 	case relay.TopicSinkRecovered:
 		s.Object["id"], s.Object["state"] = "billing", "active"
+	case relay.TopicSourceGap:
+		s.Object["id"], s.Object["state"], s.Object["error"] = "platform", "gap", "the upstream no longer has what followed the last notification"
 	case relay.TopicDeadLetterCreated:
 		s.Object["state"], s.Object["error"] = "permanent", "post to hooks.example.com: answered 400"
 		s.Object["sink"], s.Object["topic"], s.Object["attempts"], s.Object["count"] = "billing", "billing.credit.error", 1, 1

