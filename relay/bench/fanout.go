@@ -100,26 +100,27 @@ type delivered struct {
 	size int
 }
 
-// variant lets a daemon with more in its configuration, whose clients have flags, take turns with one without, and returns the
-// medians of the rounds.
+// variant returns the medians of a daemon with more in its configuration, whose clients have flags, and of one without right
+// before it. Both at once would share a log.
 func (r *rig) variant(ctx context.Context, l load, more string, flags ...string) (with, without delivered, err error) {
 	l.messages /= rounds
-	err = r.withClients(ctx, more, l, func(varied *daemon, itsClients listeners) error {
-		return r.withClients(ctx, "", l, func(plain *daemon, clients listeners) error {
-			var costs, plainCosts []float64
+	measure := func(more string, flags ...string) (one delivered, err error) {
+		err = r.withClients(ctx, more, l, func(d *daemon, clients listeners) error {
+			var costs []float64
 			for round := 1; round <= rounds; round++ {
-				if with, err = varied.deliver(ctx, l, round, itsClients); err != nil {
+				if one, err = d.deliver(ctx, l, round, clients); err != nil {
 					return err
 				}
-				if without, err = plain.deliver(ctx, l, round, clients); err != nil {
-					return err
-				}
-				costs, plainCosts = append(costs, with.cost), append(plainCosts, without.cost)
+				costs = append(costs, one.cost)
 			}
-			with.cost, without.cost = median(costs), median(plainCosts)
+			one.cost = median(costs)
 			return nil
-		})
-	}, flags...)
+		}, flags...)
+		return one, err
+	}
+	if without, err = measure(""); err == nil {
+		with, err = measure(more, flags...)
+	}
 	return with, without, err
 }
 
