@@ -50,6 +50,10 @@ func TestParseTarget(t *testing.T) {
 		"https://example.com:9999999/":    "port",
 		"https://127.0.0.1/s3cret":        "allow_cidrs",
 		"https://[::ffff:a01:203]/s3cret": "allow_cidrs",
+		// A blank would end the request's line.
+		"https://example.com/x?s3cret b":       "holds a blank",
+		"https://example.com/s3cret\thttps://": "is not a URL",
+		"https://example.com/s3cret\nhttps://": "more than one line",
 	} {
 		target, err := ParseTarget(text, strict)
 		switch {

@@ -31,8 +31,12 @@ type Target struct {
 func ParseTarget(text string, g *guard.Guard) (*Target, error) {
 	u, err := url.Parse(text)
 	switch {
+	case strings.ContainsAny(text, "\r\n"):
+		return nil, errors.New("has more than one line: give one address")
 	case err != nil:
 		return nil, errors.New("is not a URL")
+	case strings.Contains(text, " "):
+		return nil, errors.New("holds a blank: give one address, and write %20 where a blank belongs to it")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, errors.New("must begin with https:// or http://")
 	case u.Hostname() == "":

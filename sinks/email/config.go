@@ -73,13 +73,11 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) checkLogin() error {
-	given := c.Password != "" || c.PasswordFile != ""
+	given := c.password().Given()
 	field := func(name, problem string) error { return &relay.FieldError{Field: name, Problem: problem} }
 	switch {
 	case c.Auth != "plain" && c.Auth != "login":
 		return field("auth", "is not known: choose plain or login")
-	case c.Password != "" && c.PasswordFile != "":
-		return field("password_file", "is given beside password: give one of the two")
 	case c.Username == "" && given:
 		return field("username", "is missing beside the password")
 	case c.Username != "" && !given:
@@ -89,21 +87,12 @@ func (c *Config) checkLogin() error {
 	case strings.ContainsAny(c.Username, "\x00\r\n"):
 		return field("username", "holds a line break or a NUL byte")
 	}
-	text := []byte(c.Password)
-	if c.PasswordFile != "" {
-		var err error
-		if text, err = egress.ReadFile(c.PasswordFile); err != nil {
-			return field("password_file", err.Error())
-		}
-	}
-	if _, err := parsePassword(text); given && err != nil {
-		name := "password"
-		if c.PasswordFile != "" {
-			name = "password_file"
-		}
-		return field(name, err.Error())
-	}
-	return nil
+	return c.password().Check()
+}
+
+// password is empty where the server asks for none.
+func (c *Config) password() egress.Setting[string] {
+	return egress.Setting[string]{Key: "password", Text: c.Password, File: c.PasswordFile, Parse: parsePassword}
 }
 
 // parsePassword takes a last line break off. Its errors do not repeat it.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
 	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
@@ -53,15 +52,10 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	}
 	sink := &Sink{
 		config: c, dialer: &net.Dialer{Control: g.Control}, now: time.Now,
-		tls:      &tls.Config{ServerName: c.Host, RootCAs: roots, MinVersion: tls.VersionTLS12},
-		password: func() string { return c.Password },
+		tls: &tls.Config{ServerName: c.Host, RootCAs: roots, MinVersion: tls.VersionTLS12},
 	}
-	if c.PasswordFile != "" {
-		file, err := egress.Follow(c.PasswordFile, parsePassword, s.Log, time.Now)
-		if err != nil {
-			return nil, fmt.Errorf("password_file %w", err)
-		}
-		sink.password = file.Current
+	if sink.password, err = c.password().Open(s.Log, time.Now); err != nil {
+		return nil, err
 	}
 	sink.composer, err = newComposer(s, c)
 	return sink, err

@@ -35,30 +35,20 @@ func (c *Config) Validate() error {
 			bad("url", err.Error())
 		}
 	}
-	switch {
-	case c.RoutingKey == "" && c.RoutingKeyFile == "":
+	if !c.key().Given() {
 		bad("routing_key", "is missing: give the integration key of the service here, or in a file that routing_key_file names")
-	case c.RoutingKey != "" && c.RoutingKeyFile != "":
-		bad("routing_key_file", "is given beside routing_key: give one of the two")
-	case c.RoutingKey != "":
-		if _, err := parseKey([]byte(c.RoutingKey)); err != nil {
-			bad("routing_key", err.Error())
-		}
-	default:
-		text, err := egress.ReadFile(c.RoutingKeyFile)
-		if err == nil {
-			_, err = parseKey(text)
-		}
-		if err != nil {
-			bad("routing_key_file", err.Error())
-		}
 	}
+	errs = append(errs, c.key().Check())
 	switch c.Severity {
 	case "critical", "error", "warning", "info":
 	default:
 		bad("severity", "is not known: choose critical, error, warning or info")
 	}
 	return errors.Join(errs...)
+}
+
+func (c *Config) key() egress.Setting[string] {
+	return egress.Setting[string]{Key: "routing_key", Text: c.RoutingKey, File: c.RoutingKeyFile, Parse: parseKey}
 }
 
 // parseKey checks an integration key. Its errors do not repeat it.

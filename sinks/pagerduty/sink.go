@@ -48,15 +48,8 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	if sink.target, err = egress.ParseTarget(c.URL, g); err != nil {
 		return nil, err
 	}
-	if c.RoutingKeyFile != "" {
-		file, err := egress.Follow(c.RoutingKeyFile, parseKey, s.Log, time.Now)
-		if err != nil {
-			return nil, fmt.Errorf("routing_key_file %w", err)
-		}
-		sink.key = file.Current
-	} else {
-		key := strings.TrimSpace(c.RoutingKey)
-		sink.key = func() string { return key }
+	if sink.key, err = c.key().Open(s.Log, time.Now); err != nil {
+		return nil, err
 	}
 	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {cmp.Or(s.UserAgent, "hubrelay")}}
 	return sink, nil

@@ -48,8 +48,7 @@ func (c *Config) Validate() error {
 	return errors.Join(err, c.checkAddress(g), c.checkApp(g), c.checkTemplates())
 }
 
-// checkAddress reports what is wrong with url and url_file. Without a guard it is not known what may be dialled, and only
-// whether there is an address is looked at.
+// checkAddress reports what is wrong with url and url_file.
 func (c *Config) checkAddress(g *guard.Guard) error {
 	switch {
 	case c.URL == "" && c.URLFile == "" && c.isApp():
@@ -58,36 +57,18 @@ func (c *Config) checkAddress(g *guard.Guard) error {
 		return &relay.FieldError{Field: "url", Problem: "is missing: give the incoming webhook's address here, or in a file that url_file names; or an app's token and channel"}
 	case c.isApp():
 		return &relay.FieldError{Field: "token", Problem: "is given beside an incoming webhook's address: give one of the two"}
-	case c.URL != "" && c.URLFile != "":
-		return &relay.FieldError{Field: "url_file", Problem: "is given beside url: give one of the two"}
-	case g == nil:
-		return nil
-	case c.URL != "":
-		if _, err := parseTarget(c.URL, g); err != nil {
-			return &relay.FieldError{Field: "url", Problem: err.Error()}
-		}
-		return nil
 	}
-	text, err := egress.ReadFile(c.URLFile)
-	if err != nil {
-		return &relay.FieldError{Field: "url_file", Problem: err.Error()}
-	}
-	if _, err := parseFile(text, g); err != nil {
-		return &relay.FieldError{Field: "url_file", Problem: "names a file whose content " + err.Error()}
-	}
-	return nil
+	return c.address(g).Check()
 }
 
-// parseFile reads the address from a file's content. Its errors follow the words "whose content".
-func parseFile(text []byte, g *guard.Guard) (*egress.Target, error) {
-	url := strings.TrimSpace(string(text))
-	switch {
-	case url == "":
-		return nil, errors.New("is empty")
-	case strings.ContainsAny(url, " \t\r\n"):
-		return nil, errors.New("is more than one address")
-	}
-	return parseTarget(url, g)
+// address is that of an incoming webhook. A guard of nil does not know what may be dialled, and lets every address through.
+func (c *Config) address(g *guard.Guard) egress.Setting[*egress.Target] {
+	return egress.Setting[*egress.Target]{Key: "url", Text: c.URL, File: c.URLFile, Parse: func(text []byte) (*egress.Target, error) {
+		if g == nil {
+			return nil, nil
+		}
+		return parseTarget(strings.TrimSpace(string(text)), g)
+	}}
 }
 
 // parseTarget checks the address of an incoming webhook. No error repeats it.

@@ -64,7 +64,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func FuzzParseFile(f *testing.F) {
+func FuzzParseTarget(f *testing.F) {
 	for _, s := range []string{"https://hooks.slack.com/services/T0/B0/x", "", "http://[::1", "https://a@b/c?d#e", "\x00"} {
 		f.Add([]byte(s))
 	}
@@ -73,8 +73,8 @@ func FuzzParseFile(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if target, err := parseFile(text, g); err == nil && (target.Host() == "" || target.URL().User != nil) {
-			t.Errorf("parseFile(%q) passed", text)
+		if target, err := parseTarget(string(text), g); err == nil && (target.Host() == "" || target.URL().User != nil) {
+			t.Errorf("parseTarget(%q) passed", text)
 		}
 	})
 }

@@ -47,7 +47,7 @@ func (c *Config) checkApp(g *guard.Guard) error {
 		}
 		return errors.Join(errs...)
 	}
-	c.checkToken(bad)
+	errs = append(errs, c.token().Check())
 	if c.Channel == "" {
 		bad("channel", "is missing beside the token: name the channel, by its id (C0123456789) or as #name")
 	} else if !isChannel(c.Channel) {
@@ -79,23 +79,8 @@ func (c *Config) checkApp(g *guard.Guard) error {
 	return errors.Join(errs...)
 }
 
-func (c *Config) checkToken(bad func(field, problem string)) {
-	switch {
-	case c.Token != "" && c.TokenFile != "":
-		bad("token_file", "is given beside token: give one of the two")
-	case c.Token != "":
-		if _, err := parseToken([]byte(c.Token)); err != nil {
-			bad("token", err.Error())
-		}
-	default:
-		text, err := egress.ReadFile(c.TokenFile)
-		if err == nil {
-			_, err = parseToken(text)
-		}
-		if err != nil {
-			bad("token_file", err.Error())
-		}
-	}
+func (c *Config) token() egress.Setting[string] {
+	return egress.Setting[string]{Key: "token", Text: c.Token, File: c.TokenFile, Parse: parseToken}
 }
 
 // parseToken checks a bot token. Its errors do not repeat it.
@@ -200,15 +185,10 @@ func (c *Config) openApp(s relay.SinkSettings, g *guard.Guard, now func() time.T
 	if a.routes, err = c.routes(); err != nil {
 		return nil, err
 	}
-	token := c.Token
-	a.token = func() string { return token }
-	if c.TokenFile != "" {
-		file, err := egress.Follow(c.TokenFile, parseToken, s.Log, now)
-		if err != nil {
-			return nil, fmt.Errorf("token_file %w", err)
-		}
-		a.token = file.Current
-	} else if a.api.URL().Scheme == "http" {
+	if a.token, err = c.token().Open(s.Log, now); err != nil {
+		return nil, err
+	}
+	if a.api.URL().Scheme == "http" {
 		s.Log.Warn("api_url is plain http, so whoever sees the traffic can read the token")
 	}
 	return a, nil

@@ -57,19 +57,8 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 		return sink, err
 	}
 	sink.client = egress.NewClient(g, nil)
-	if c.URLFile != "" {
-		parse := func(text []byte) (*egress.Target, error) { return parseFile(text, g) }
-		file, err := egress.Follow(c.URLFile, parse, s.Log, now)
-		if err != nil {
-			return nil, fmt.Errorf("url_file %w", err)
-		}
-		sink.target = file.Current
-	} else {
-		target, err := parseTarget(c.URL, g)
-		if err != nil {
-			return nil, fmt.Errorf("url %w", err)
-		}
-		sink.target = func() *egress.Target { return target }
+	if sink.target, err = c.address(g).Open(s.Log, now); err != nil {
+		return nil, err
 	}
 	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {cmp.Or(s.UserAgent, "hubrelay")}}
 	if sink.target().URL().Scheme == "http" {

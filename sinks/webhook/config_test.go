@@ -65,7 +65,7 @@ func TestValidate(t *testing.T) {
 		{Config{URL: good, Bearer: "a", BearerFile: "testdata/secret"}, "bearer_file", "beside bearer"},
 		{Config{URL: good, Bearer: "a", Headers: map[string]string{"authorization": "s3cret"}}, "bearer", "headers.authorization"},
 		{Config{URL: "https://u:s3cret@example.com/", Bearer: "a"}, "url", "bearer"},
-		{Config{URL: good, BearerFile: empty}, "bearer_file", "no token"},
+		{Config{URL: good, BearerFile: empty}, "bearer_file", "names a file whose content is empty"},
 		{Config{URL: good, TLS: TLS{CertFile: "testdata/secret"}}, "tls.key_file", "missing beside"},
 		{Config{URL: good, TLS: TLS{KeyFile: "testdata/secret"}}, "tls.cert_file", "missing beside"},
 		{Config{URL: good, TLS: TLS{CAFile: "testdata/secret"}}, "tls.ca_file", "not PEM"},
@@ -107,7 +107,7 @@ func TestValidateReportsAllAtOnce(t *testing.T) {
 		fields = append(fields, field)
 	}
 	want := []string{
-		"allow_cidrs.0", "allow_cidrs.2", "url", "format", "headers.Host", "headers.x-a", "bearer_file", "bearer",
+		"allow_cidrs.0", "allow_cidrs.2", "url", "format", "headers.Host", "headers.x-a", "bearer_file",
 		"tls.key_file", "tls.server_name", "tls.cert_file", "proxy", "secrets.1", "secret_files.0",
 	}
 	if !slices.Equal(fields, want) {

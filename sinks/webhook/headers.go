@@ -94,26 +94,15 @@ func parseBearer(text []byte) (string, error) {
 	return s, nil
 }
 
+func (c *Config) bearer() egress.Setting[string] {
+	return egress.Setting[string]{Key: "bearer", Text: c.Bearer, File: c.BearerFile, Parse: parseBearer}
+}
+
 // checkAuthorization reports what is wrong with headers, bearer and bearer_file.
 func (c *Config) checkAuthorization() error {
 	_, headers := c.headers()
 	_, several := c.authorization()
-	errs := []error{headers, several}
-	if c.Bearer != "" {
-		if _, err := parseBearer([]byte(c.Bearer)); err != nil {
-			errs = append(errs, &relay.FieldError{Field: "bearer", Problem: err.Error()})
-		}
-	}
-	if c.BearerFile != "" {
-		text, err := egress.ReadFile(c.BearerFile)
-		if err == nil {
-			_, err = parseBearer(text)
-		}
-		if err != nil {
-			errs = append(errs, &relay.FieldError{Field: "bearer_file", Problem: err.Error()})
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(headers, several, c.bearer().Check())
 }
 
 // authorization says by which key the header Authorization is given, and objects to several.
@@ -127,7 +116,7 @@ func (c *Config) authorization() (string, error) {
 	for _, other := range []struct {
 		key   string
 		given bool
-	}{{"bearer", c.Bearer != ""}, {"bearer_file", c.BearerFile != ""}, {"oauth2", c.OAuth2.given()}} {
+	}{{"bearer", c.Bearer != ""}, {"bearer_file", c.Bearer == "" && c.BearerFile != ""}, {"oauth2", c.OAuth2.given()}} {
 		switch {
 		case !other.given:
 		case key != "":

@@ -78,20 +78,10 @@ func (o *OAuth2) validate(g *guard.Guard) error {
 	if o.ClientID == "" {
 		bad("client_id", "is missing: the token endpoint's operator has given you one")
 	}
-	switch {
-	case o.ClientSecret == "" && o.ClientSecretFile == "":
+	if !o.secret().Given() {
 		bad("client_secret", "is missing: give it, or a file that holds it as client_secret_file")
-	case o.ClientSecret != "" && o.ClientSecretFile != "":
-		bad("client_secret_file", "is given beside client_secret: give one of the two")
-	case o.ClientSecretFile != "":
-		text, err := egress.ReadFile(o.ClientSecretFile)
-		if err == nil {
-			_, err = parseClientSecret(text)
-		}
-		if err != nil {
-			bad("client_secret_file", err.Error())
-		}
 	}
+	errs = append(errs, o.secret().Check())
 	for name := range o.Params {
 		switch name {
 		case "grant_type", "client_id", "client_secret", "scope":
@@ -104,12 +94,11 @@ func (o *OAuth2) validate(g *guard.Guard) error {
 	return errors.Join(errs...)
 }
 
-func parseClientSecret(text []byte) (string, error) {
-	s := strings.TrimSpace(string(text))
-	if s == "" {
-		return "", errors.New("names a file that is empty")
+func (o *OAuth2) secret() egress.Setting[string] {
+	return egress.Setting[string]{
+		Key: "oauth2.client_secret", Text: o.ClientSecret, File: o.ClientSecretFile,
+		Parse: func(text []byte) (string, error) { return strings.TrimSpace(string(text)), nil },
 	}
-	return s, nil
 }
 
 // tokens are those of one sink: one is kept, fetched once however many attempts want it, and replaced before its end.
@@ -144,9 +133,9 @@ func newTokens(c *OAuth2, g *guard.Guard, log *slog.Logger, round func() http.Ro
 	if err != nil {
 		return nil, fmt.Errorf("oauth2.token_url %w", err)
 	}
-	secret, err := follow(c.ClientSecret, c.ClientSecretFile, parseClientSecret, log)
+	secret, err := c.secret().Open(log, time.Now)
 	if err != nil {
-		return nil, fmt.Errorf("oauth2.client_secret %w", err)
+		return nil, err
 	}
 	t := &tokens{config: c, target: target, secret: secret, round: round, now: time.Now}
 	t.ctx, t.stop = context.WithCancel(context.Background())

@@ -3,7 +3,6 @@ package webhook
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -70,23 +69,20 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 		return nil, err
 	}
 	sink := &Sink{
-		name: s.Name, format: c.Format, events: &c.CloudEvents, log: s.Log, now: time.Now, bearer: func() string { return "" },
+		name: s.Name, format: c.Format, events: &c.CloudEvents, log: s.Log, now: time.Now,
 		compressor: newCompressor(c.Compression, time.Now),
 	}
 	if err := c.checkEndpoint(g); err != nil {
 		return nil, err
 	}
-	parse := func(text []byte) (*endpoint, error) { return c.parseEndpointFile(text, g) }
-	if sink.endpoint, err = follow(c.URL, c.URLFile, parse, s.Log); err != nil {
-		return nil, fmt.Errorf("url %w", err)
+	if sink.endpoint, err = c.address(g).Open(s.Log, time.Now); err != nil {
+		return nil, err
 	}
 	if _, err := c.authorization(); err != nil {
 		return nil, err
 	}
-	if c.Bearer != "" || c.BearerFile != "" {
-		if sink.bearer, err = follow(c.Bearer, c.BearerFile, parseBearer, s.Log); err != nil {
-			return nil, fmt.Errorf("bearer %w", err)
-		}
+	if sink.bearer, err = c.bearer().Open(s.Log, time.Now); err != nil {
+		return nil, err
 	}
 	if sink.header, err = c.headers(); err != nil {
 		return nil, err
