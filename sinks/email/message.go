@@ -75,8 +75,8 @@ func (m *composer) message(d relay.Delivery, now time.Time) ([]byte, error) {
 	if m.userAgent != "" {
 		msg.SetUserAgent(m.userAgent)
 	}
-	if key := threadOf(d); key != "" {
-		root := "<" + m.messageID("thread-"+key) + ">"
+	if thread := prose.ThreadOf(d); thread.Key != "" {
+		root := "<" + m.messageID("thread-"+digestOf(thread.Key)) + ">"
 		msg.SetGenHeader(gomail.HeaderInReplyTo, root)
 		msg.SetGenHeader(gomail.HeaderReferences, root)
 	}
@@ -101,23 +101,4 @@ func (m *composer) messageID(id string) string {
 func digestOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:12])
-}
-
-// threadOf is what the messages of one container, or of one job, have in common.
-func threadOf(d relay.Delivery) string {
-	if d.Digest != nil {
-		return ""
-	}
-	n := d.Notifications[0]
-	e, err := n.Envelope()
-	if err != nil {
-		return ""
-	}
-	switch {
-	case strings.HasPrefix(n.Topic, "job.") && e.Object.ID != "":
-		return digestOf("job " + n.Hub + " " + e.Object.ID)
-	case len(e.Context.Containers) == 1:
-		return digestOf("container " + n.Hub + " " + e.Context.Containers[0])
-	}
-	return ""
 }

@@ -14,6 +14,7 @@ import (
 	slackgo "github.com/slack-go/slack"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/prose"
 )
 
 const (
@@ -44,23 +45,8 @@ type thread struct {
 
 // threadOf is what the messages of one thread have in common, empty for a message that stands alone.
 func threadOf(d relay.Delivery, kinds string) string {
-	if kinds == threadNone || d.Digest != nil || len(d.Notifications) != 1 || d.Notifications[0].IsSample() {
-		return ""
-	}
-	n := d.Notifications[0]
-	e, err := n.Envelope()
-	if err != nil {
-		return ""
-	}
-	switch {
-	case strings.HasPrefix(n.Topic, "job.") && e.Object.ID != "":
-		if kinds == threadAll || kinds == threadJob {
-			return "job " + n.Hub + " " + e.Object.ID
-		}
-	case len(e.Context.Containers) == 1 && e.Context.Containers[0] != "":
-		if kinds == threadAll || kinds == threadContainer {
-			return "container " + n.Hub + " " + e.Context.Containers[0]
-		}
+	if t := prose.ThreadOf(d); kinds == threadAll || kinds == t.Kind {
+		return t.Key
 	}
 	return ""
 }
