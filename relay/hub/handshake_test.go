@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
+
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -179,4 +181,19 @@ func ExampleHub() {
 	fmt.Println(answer.StatusCode, h.Clients())
 	http.DefaultClient.CloseIdleConnections()
 	// Output: 426 0
+}
+
+func TestRefusedByAdmit(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, func(s *Subscription) {
+		s.Admit = func(context.Context) *relay.Error { return relay.NewError(relay.CodeAuthInvalid, "used") }
+	})
+	_, answer, err := websocket.DefaultDialer.Dial(n.url("hub=h"), nil)
+	if err == nil || answer.StatusCode != http.StatusUnauthorized {
+		t.Fatalf("got %v %v, want 401", answer, err)
+	}
+	_ = answer.Body.Close()
+	if n.Clients() != 0 || len(n.index.hubs) != 0 || len(n.index.filters) != 0 {
+		t.Error("a refused client stays in the hub")
+	}
 }

@@ -131,3 +131,24 @@ func hasHeader(e relay.Explanation, name, value string) bool {
 	}
 	return false
 }
+
+// The vector of the specification's reference libraries.
+func TestSignatureVector(t *testing.T) {
+	key, err := parseSecret(secretA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := sign([]signer{newSigningKey(key)}, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, []byte(`{"test": 2432232314}`))
+	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
+		t.Errorf("signature %s, want %s", got, want)
+	}
+}
+
+func BenchmarkSign(b *testing.B) {
+	key, _ := parseSecret(secretA)
+	body := sinktest.Sample("0123456789abcdef01234567").Notifications[0].Data
+	b.ReportAllocs()
+	for b.Loop() {
+		sign([]signer{newSigningKey(key)}, "0123456789abcdef01234567", 1614265330, body)
+	}
+}

@@ -170,18 +170,6 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// The vector of the specification's reference libraries.
-func TestSignatureVector(t *testing.T) {
-	key, err := parseSecret(secretA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := sign([]signer{newSigningKey(key)}, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, []byte(`{"test": 2432232314}`))
-	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
-		t.Errorf("signature %s, want %s", got, want)
-	}
-}
-
 func TestUnsigned(t *testing.T) {
 	srv, last := capture(t, nil)
 	s := openTest(t, &Config{URL: srv.URL})
@@ -391,13 +379,4 @@ func BenchmarkDeliver(b *testing.B) {
 			}
 		}
 	})
-}
-
-func BenchmarkSign(b *testing.B) {
-	key, _ := parseSecret(secretA)
-	body := sinktest.Sample("0123456789abcdef01234567").Notifications[0].Data
-	b.ReportAllocs()
-	for b.Loop() {
-		sign([]signer{newSigningKey(key)}, "0123456789abcdef01234567", 1614265330, body)
-	}
 }

@@ -1,0 +1,180 @@
+package slack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/sinks/sinktest"
+)
+
+const testToken = "xoxb-s3cret-token-0123456789"
+
+// workspace is a double of Slack's Web API, made from its reference of chat.postMessage and chat.update: one token, channels,
+// messages by their ts, and threads. It is not Slack.
+type workspace struct {
+	mu       sync.Mutex
+	messages map[string][]map[string]any // by channel, in order
+	calls    []string
+	answer   func(method string, w http.ResponseWriter) bool // true where it has answered
+	behave   sinktest.Behaviour
+	done     chan struct{}
+	ids      []string
+	next     int
+}
+
+func newWorkspace(t testing.TB) (*workspace, string) {
+	w := &workspace{messages: map[string][]map[string]any{}, done: make(chan struct{})}
+	srv := httptest.NewServer(w)
+	t.Cleanup(func() { close(w.done); srv.Close() })
+	return w, srv.URL + "/api"
+}
+
+var (
+	deliveryID     = regexp.MustCompile("Delivery `([0-9a-f]+)`")
+	notificationID = regexp.MustCompile("Notification `([0-9a-f]+)`")
+)
+
+func (s *workspace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	method := strings.TrimPrefix(r.URL.Path, "/api/")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, method)
+	if id := deliveryID.FindSubmatch(body); id != nil {
+		s.ids = append(s.ids, string(id[1]))
+	} else if id := notificationID.FindSubmatch(body); id != nil {
+		s.ids = append(s.ids, string(id[1]))
+	}
+	fail := func(text string) {
+		_, _ = fmt.Fprintf(w, `{"ok":false,"error":%q,"response_metadata":{"messages":["[ERROR] no"]}}`, text)
+	}
+	var m map[string]any
+	switch {
+	case s.answer != nil && s.answer(method, w):
+	case r.Header.Get("Authorization") != "Bearer "+testToken || s.behave == sinktest.Leave:
+		fail("token_revoked")
+	case s.behave == sinktest.Fail:
+		http.Error(w, "<html>busy "+testToken+"</html>", http.StatusServiceUnavailable)
+	case s.behave == sinktest.Throttle:
+		w.Header().Set("Retry-After", "30")
+		http.Error(w, `{"ok":false,"error":"ratelimited"}`, http.StatusTooManyRequests)
+	case s.behave == sinktest.Reject || json.Unmarshal(body, &m) != nil || m["text"] == "":
+		fail("invalid_blocks")
+	case s.behave == sinktest.Hang:
+		s.mu.Unlock()
+		<-s.done
+		s.mu.Lock()
+	default:
+		s.apply(method, m, w, fail)
+	}
+}
+
+func (s *workspace) apply(method string, m map[string]any, w http.ResponseWriter, fail func(string)) {
+	channel := strings.Replace(fmt.Sprint(m["channel"]), "#billing", "C0BILLING", 1)
+	find := func(ts any) map[string]any {
+		for _, one := range s.messages[channel] {
+			if one["ts"] == ts {
+				return one
+			}
+		}
+		return nil
+	}
+	switch method {
+	case methodPost:
+		if ts, threaded := m["thread_ts"]; threaded && find(ts) == nil {
+			fail("thread_not_found")
+			return
+		}
+		s.next++
+		m["ts"] = fmt.Sprintf("1795235000.%06d", s.next)
+		s.messages[channel] = append(s.messages[channel], m)
+	case methodUpdate:
+		one := find(m["ts"])
+		if one == nil || !strings.HasPrefix(channel, "C0") {
+			fail("message_not_found")
+			return
+		}
+		for name, value := range m {
+			one[name] = value
+		}
+		one["updated"] = true
+	default:
+		fail("unknown_method")
+		return
+	}
+	_, _ = fmt.Fprintf(w, `{"ok":true,"channel":%q,"ts":%q,"message":{"text":%q}}`, channel, m["ts"], strings.Repeat("x", 3000))
+}
+
+// shown are a channel's messages: their first lines, replies indented.
+func (s *workspace) shown(channel string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, m := range s.messages[channel] {
+		line := fmt.Sprint(m["text"])
+		if m["thread_ts"] != nil {
+			line = "  " + line
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// notes is a relay.Memory of one process.
+type notes struct {
+	mu     sync.Mutex
+	values map[string]string
+	taken  map[string]bool
+}
+
+func newNotes() *notes { return &notes{values: map[string]string{}, taken: map[string]bool{}} }
+
+func (n *notes) Take(_ context.Context, name string, _ time.Duration) (string, relay.Held, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.taken[name] {
+		return "", nil, relay.ErrTaken
+	}
+	n.taken[name] = true
+	return n.values[name], heldNote{n, name}, nil
+}
+
+type heldNote struct {
+	*notes
+	name string
+}
+
+func (h heldNote) Keep(_ context.Context, value string, _ time.Duration) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.values[h.name] = value
+	delete(h.taken, h.name)
+	return nil
+}
+
+func (h heldNote) Release(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.taken, h.name)
+	return nil
+}
+
+// happened is a delivery of one event of a container, the n-th of the log.
+func happened(n int, topic, id, state, problem string) relay.Delivery {
+	data := fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q,"error":%q},"context":{"hub_id":"h1","account_id":"","environments":[],`+
+		`"dns_zones":[],"clusters":[],"containers":[%q]},"flags":null}`, topic, id, state, problem, id)
+	note := relay.Notification{
+		ID: fmt.Sprintf("6922f000%016x", n), Topic: topic, Hub: "h1", Data: []byte(data), Cursor: fmt.Sprintf("%d-0", 1763897344000+n*1000),
+	}
+	return relay.Delivery{ID: note.ID, Attempt: 1, Notifications: []relay.Notification{note}}
+}
