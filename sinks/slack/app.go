@@ -23,6 +23,7 @@ type app struct {
 	api       *egress.Target
 	header    http.Header
 	token     func() string
+	renderer  *renderer
 	routes    *routes
 	thread    string
 	ttl       time.Duration

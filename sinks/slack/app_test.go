@@ -152,7 +152,7 @@ func TestTemplatesOfMessages(t *testing.T) {
 		want   string
 	}{
 		{Config{TextTemplate: "*{{ .Meaning }}* {{ .Object.Error }} {{ .Data.object.error }}"}, `"text":"*Something went wrong with a container as a whole* \u0026lt;!channel\u0026gt; \u0026amp; \"x\" \u0026lt;!channel\u0026gt; \u0026amp; \"x\""`},
-		{Config{BlocksTemplate: `[{"type": "section", "text": {"type": "mrkdwn", "text": {{ toJson .Object.Error }}}}]`}, `"blocks":[{"type":"section","text":{"type":"mrkdwn","text":"\u0026lt;!channel\u0026gt; \u0026amp; \"x\""}}]`},
+		{Config{BlocksTemplate: `[{"type": "section", "text": {"type": "mrkdwn", "text": {{ toJson .Object.Error }}}}]`}, `"blocks":[{"type":"section","text":{"type":"mrkdwn","text":"\u0026lt;!channel\u0026gt; \u0026amp; \"x\"","verbatim":true}}]`},
 		{Config{LinkTemplate: "https://portal.example.com/{{ .Object.ID }}?a=1&b=2"}, `\u003chttps://portal.example.com/c1?a=1\u0026amp;b=2|Open\u003e`},
 	} {
 		_, url := newWorkspace(t)

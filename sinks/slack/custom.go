@@ -24,7 +24,7 @@ type custom struct{ text, blocks, link func() *templates.Template }
 
 func (c *Config) sources() (text, blocks, link templates.Source) {
 	// What a producer wrote is escaped before a template sees it: it could call the whole channel otherwise.
-	texts := templates.Options{Clean: escape}
+	texts := templates.Options{Clean: plain}
 	return templates.Source{Key: "text_template", Text: c.TextTemplate, File: c.TextTemplateFile, Options: texts, Judge: judgeText},
 		templates.Source{Key: "blocks_template", Text: c.BlocksTemplate, File: c.BlocksTemplateFile, Options: texts, Judge: judgeBlocks},
 		templates.Source{Key: "link_template", Text: c.LinkTemplate, File: c.LinkTemplateFile, Judge: judgeLink}
@@ -107,11 +107,11 @@ func linkOf(text []byte) (string, error) {
 // message is what is sent for d.
 func (s *Sink) message(ctx context.Context, d relay.Delivery) (*slackgo.WebhookMessage, error) {
 	m := s.renderer.message(d)
-	text, err := s.rendered(ctx, s.custom.text(), "text_template", d, escape)
+	text, err := s.rendered(ctx, s.custom.text(), "text_template", d, plain)
 	if err != nil {
 		return nil, err
 	}
-	blocks, err := s.rendered(ctx, s.custom.blocks(), "blocks_template", d, escape)
+	blocks, err := s.rendered(ctx, s.custom.blocks(), "blocks_template", d, plain)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (s *Sink) message(ctx context.Context, d relay.Delivery) (*slackgo.WebhookM
 		if err := judgeText(text); err != nil {
 			return nil, relay.Permanent(fmt.Errorf("text_template %w", err))
 		}
-		m.Text = strings.TrimSpace(string(text))
+		m.Text = shortened(strings.TrimSpace(string(text)), maxText, units)
 		m.Blocks, m.Attachments, m.Parse = nil, nil, ""
 	}
 	if blocks != nil {
@@ -127,6 +127,7 @@ func (s *Sink) message(ctx context.Context, d relay.Delivery) (*slackgo.WebhookM
 		if err != nil {
 			return nil, relay.Permanent(fmt.Errorf("blocks_template: %w", err))
 		}
+		bound(set)
 		m.Blocks, m.Attachments = set, nil
 	}
 	return m, s.addLink(ctx, m, d)

@@ -57,3 +57,58 @@ func TestHugeNotifications(t *testing.T) {
 		})
 	}
 }
+
+// What a template makes too long is cut where nothing breaks.
+func TestShortened(t *testing.T) {
+	for _, c := range []struct {
+		in    string
+		limit int
+		want  string
+	}{
+		{"abc", 3, "abc"},
+		{"abcd", 3, "ab…"},
+		{"abcd", 1, mark},
+		{"ab&amp;cd", 6, "ab…"},
+		{"ab&amp;cd", 8, "ab&amp;…"},
+		{"a & b & c", 5, "a & …"},
+		{"a < b is no link", 5, "a < …"},
+		{"see <https://example.com|this> there", 20, "see …"},
+		{"see <https://example.com|this> there", 32, "see <https://example.com|this> …"},
+		{"```one\ntwo``` three", 12, "```one\n…\n```"},
+		{"```one``` and three", 12, "```one``` a…"},
+		{"ab```cd", 4, "ab…"},
+		{"```abcdefgh```", 6, mark},
+		{"👩\u200d👩\u200d👧👩\u200d👩\u200d👧", 10, "👩\u200d👩\u200d👧…"},
+	} {
+		got := shortened(c.in, c.limit, units)
+		if got != c.want || units(got) > c.limit {
+			t.Errorf("shortened(%q, %d) = %q, want %q", c.in, c.limit, got, c.want)
+		}
+	}
+}
+
+// However long each text of a template's blocks is, Slack takes all of them.
+func TestBoundBlocks(t *testing.T) {
+	long := quoted(strings.Repeat("&amp;x ", 5_000))
+	text := `{"type":"mrkdwn","text":` + long + `}`
+	list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat(text+",", n), ",") + "]" }
+	blocks, err := blocksOf([]byte(`[{"type":"header","text":{"type":"plain_text","text":` + long + `}},{"type":"section","text":` + text + `},` +
+		`{"type":"section","fields":` + list(12) + `},{"type":"context","elements":` + list(12) + `},{"type":"divider"},{"type":"section","text":` + text + `}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound(blocks)
+	total := 0
+	for _, b := range blocks.BlockSet {
+		if b.BlockType() != "divider" {
+			checkBlock(t, b)
+		}
+	}
+	for _, o := range texts(blocks.BlockSet) {
+		total += units(o.Text)
+		checkText(t, o.Text)
+	}
+	if total > maxTotal+20 { // a mark for each of those that had no room
+		t.Errorf("%d characters", total)
+	}
+}

@@ -197,19 +197,29 @@ func named(name, value string) identifier {
 	return identifier{name, name, []string{value}}
 }
 
+// identifiers are those of what happened. An object that is the one container, and the like, is named as that alone.
 func identifiers(e *event) []identifier {
-	object := []identifier{named("Object", e.Object.ID)}
 	if e.own != nil {
-		object = e.own.identifiers(e)
+		return append(e.own.identifiers(e), surroundings(e)...)
 	}
-	return append(object, []identifier{
+	around := surroundings(e)
+	for _, f := range around {
+		if len(f.values) == 1 && f.values[0] == e.Object.ID {
+			return around
+		}
+	}
+	return append([]identifier{named("Object", e.Object.ID)}, around...)
+}
+
+func surroundings(e *event) []identifier {
+	return []identifier{
 		named("Hub", e.Context.HubID),
 		named("Account", e.Context.AccountID),
 		{"Environment", "Environments", e.Context.Environments},
 		{"Cluster", "Clusters", e.Context.Clusters},
 		{"Container", "Containers", e.Context.Containers},
 		{"DNS zone", "DNS zones", e.Context.DNSZones},
-	}...)
+	}
 }
 
 // codes lists values in at most limit units, the first of at most most, and counts what does not fit.

@@ -6,13 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	slackgo "github.com/slack-go/slack"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -107,26 +104,7 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := r.message(d)
 			checkMessage(t, m)
-			var text bytes.Buffer
-			enc := json.NewEncoder(&text)
-			enc.SetEscapeHTML(false)
-			enc.SetIndent("", "  ")
-			if err := enc.Encode(m); err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join("testdata", name+".json")
-			if *update {
-				if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), text.String()); diff != "" {
-				t.Errorf("run go test -update and read the difference:\n%s", diff)
-			}
+			compare(t, name, m)
 		})
 	}
 }

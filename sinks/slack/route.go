@@ -164,13 +164,13 @@ func (r *routes) of(d relay.Delivery) string {
 	return channel
 }
 
-func (c *Config) openApp(s relay.SinkSettings, g *guard.Guard, now func() time.Time) (*app, error) {
+func (c *Config) openApp(s relay.SinkSettings, g *guard.Guard, r *renderer, now func() time.Time) (*app, error) {
 	target, err := parseAPI(c.APIURL, g)
 	if err != nil {
 		return nil, fmt.Errorf("api_url %w", err)
 	}
 	a := &app{
-		transport: egress.NewTransport(g, nil), api: target, now: now, log: s.Log, memory: s.Memory, thread: c.Thread, ttl: c.ThreadTTL,
+		transport: egress.NewTransport(g, nil), api: target, now: now, log: s.Log, memory: s.Memory, thread: c.Thread, ttl: c.ThreadTTL, renderer: r,
 		header: http.Header{"Content-Type": {"application/json; charset=utf-8"}, "User-Agent": {s.UserAgent}},
 	}
 	if s.UserAgent == "" {

@@ -53,7 +53,7 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 		return nil, err
 	}
 	if c.isApp() {
-		sink.app, err = c.openApp(s, g, now)
+		sink.app, err = c.openApp(s, g, sink.renderer, now)
 		return sink, err
 	}
 	sink.client = egress.NewClient(g, nil)

@@ -58,6 +58,9 @@ func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }
 
+// plain is a text for templates: escaped, and without what turns its direction round or nobody sees.
+func plain(s string) string { return escape(strings.Map(visible, s)) }
+
 // cluster returns the length in bytes of the first character as people see it: a letter with its accents, a flag, a
 // family. It is approximate, and errs towards keeping together.
 func cluster(s string) int {
@@ -133,7 +136,6 @@ func leftwards(s string) bool {
 
 // codeBlock renders lines literally, in at most limit units.
 func codeBlock(lines string, limit int) string {
-	const fence = "```"
 	return fence + "\n" + fit(ticks(cleanLines(lines)), limit-2*len(fence)-2) + "\n" + fence
 }
 

@@ -26,7 +26,7 @@ const (
 	takeAgain = 100 * time.Millisecond
 	// endedTTL is how long a thread that has ended is remembered, so that a repeat of its last delivery begins no other.
 	endedTTL = time.Minute
-	maxFirst = 300
+	maxFirst = 150 // of what the first message said, and of its error
 	maxTold  = 16
 )
 
@@ -126,11 +126,7 @@ func (a *app) begin(ctx context.Context, d relay.Delivery, m *slackgo.WebhookMes
 	if err != nil {
 		return thread{}, err
 	}
-	first := fit(clean(strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&").Replace(m.Text)), maxFirst)
-	if at := d.Notifications[0].Stored(); !at.IsZero() {
-		first += " · " + clock(at)
-	}
-	return thread{To: channel, Channel: answer.Channel, TS: answer.TS, First: first, Last: place(d), Told: []string{d.ID}}, nil
+	return thread{To: channel, Channel: answer.Channel, TS: answer.TS, First: began(a.renderer.newEvent(d.Notifications[0])), Last: place(d), Told: []string{d.ID}}, nil
 }
 
 // follow replies in the thread, unless that was done before, and makes the first message show the present state, unless it
@@ -149,8 +145,9 @@ func (a *app) follow(ctx context.Context, t *thread, d relay.Delivery, m *slackg
 	if !later(place(d), t.Last) {
 		return nil
 	}
-	root := newOutgoing(t.Channel, t.withHistory(m))
+	root := newOutgoing(t.Channel, t.withHistory(m, d.Notifications[0]))
 	root.TS = t.TS
+	root.Text = shortened(root.Text, maxEdited, func(s string) int { return len(s) })
 	if root.Blocks == nil { // what is left out would stay as it was
 		root.Blocks = []any{}
 	}
@@ -164,28 +161,49 @@ func (a *app) follow(ctx context.Context, t *thread, d relay.Delivery, m *slackg
 	return nil
 }
 
-// note remembers how things stand after d: a thread ends when what was wrong is good again, or the job is over.
+// began says what a thread's first message says, in a line.
+func began(e event) string {
+	text := fit(e.headline(), maxFirst)
+	if problem := code(e.Object.Error, maxFirst); problem != "" {
+		text += " " + problem
+	}
+	if !e.at.IsZero() {
+		text += " · " + clock(e.at)
+	}
+	return text
+}
+
+// note remembers how things stand after d, where nothing later is known.
 func (t *thread) note(d relay.Delivery) {
-	n := d.Notifications[0]
+	if place(d) == t.Last {
+		t.Bad, t.Ended = t.after(d.Notifications[0])
+	}
+}
+
+// after says how things stand after n: whether something is wrong or was, and whether the thread ends, since what was wrong is
+// good again or the job is over.
+func (t *thread) after(n relay.Notification) (wrong, ended bool) {
 	e, err := n.Envelope()
-	if err != nil || place(d) != t.Last {
-		return
+	if err != nil {
+		return t.Bad, t.Ended
 	}
 	severity, state := relay.SeverityOf(n.Topic, e.Object), strings.ToLower(strings.TrimSpace(e.Object.State))
 	switch {
 	case strings.HasPrefix(n.Topic, "job."):
-		t.Ended = state == "completed" || state == "error" || state == "expired"
+		return severity == relay.SeverityBad, state == "completed" || state == "error" || state == "expired"
 	case severity == relay.SeverityBad:
-		t.Bad = true
+		return true, false
 	case t.Bad:
-		t.Ended = severity == relay.SeverityGood || state == "running" || state == "online" || state == "live" || state == "ready"
+		return true, severity == relay.SeverityGood || slices.Contains([]string{"running", "online", "live", "ready"}, state)
 	}
+	return false, false
 }
 
-// withHistory is m as the first message of a thread: with a line about how it began, where its blocks are ours.
-func (t *thread) withHistory(m *slackgo.WebhookMessage) *slackgo.WebhookMessage {
-	n := len(m.Attachments)
-	if n == 0 {
+// withHistory is m, which tells of n, as the first message of a thread: with a line about how it began, and in green where that
+// is over and well, where its blocks are ours.
+func (t *thread) withHistory(m *slackgo.WebhookMessage, n relay.Notification) *slackgo.WebhookMessage {
+	count := len(m.Attachments)
+	if count == 0 {
 		return m
 	}
 	line := "Began with: " + t.First + " · 1 update below"
@@ -194,9 +212,19 @@ func (t *thread) withHistory(m *slackgo.WebhookMessage) *slackgo.WebhookMessage 
 	}
 	out := *m
 	out.Attachments = append([]slackgo.Attachment(nil), m.Attachments...)
-	last := &out.Attachments[n-1]
+	last := &out.Attachments[count-1]
+	if t.well(n) {
+		last.Color = colour(good)
+	}
 	last.Blocks.BlockSet = append(append([]slackgo.Block(nil), last.Blocks.BlockSet...), contextLine(line))
 	return &out
+}
+
+// well tells whether n ends the thread, and not with something wrong.
+func (t *thread) well(n relay.Notification) bool {
+	e, err := n.Envelope()
+	_, ended := t.after(n)
+	return err == nil && ended && relay.SeverityOf(n.Topic, e.Object) != relay.SeverityBad && !strings.EqualFold(strings.TrimSpace(e.Object.State), "expired")
 }
 
 // place is where in the log a delivery's notification is.

@@ -25,11 +25,18 @@ type workspace struct {
 	mu       sync.Mutex
 	messages map[string][]map[string]any // by channel, in order
 	calls    []string
+	sent     []sentCall
 	answer   func(method string, w http.ResponseWriter) bool // true where it has answered
 	behave   sinktest.Behaviour
 	done     chan struct{}
 	ids      []string
 	next     int
+}
+
+// sentCall is a method that was called, and with what.
+type sentCall struct {
+	Method  string          `json:"method"`
+	Message json.RawMessage `json:"message"`
 }
 
 func newWorkspace(t testing.TB) (*workspace, string) {
@@ -50,6 +57,7 @@ func (s *workspace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, method)
+	s.sent = append(s.sent, sentCall{method, body})
 	if id := deliveryID.FindSubmatch(body); id != nil {
 		s.ids = append(s.ids, string(id[1]))
 	} else if id := notificationID.FindSubmatch(body); id != nil {
@@ -171,10 +179,14 @@ func (h heldNote) Release(context.Context) error {
 
 // happened is a delivery of one event of a container, the n-th of the log.
 func happened(n int, topic, id, state, problem string) relay.Delivery {
-	data := fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q,"error":%q},"context":{"hub_id":"h1","account_id":"","environments":[],`+
-		`"dns_zones":[],"clusters":[],"containers":[%q]},"flags":null}`, topic, id, state, problem, id)
+	containers := "[" + quoted(id) + "]"
+	if strings.HasPrefix(topic, "job.") {
+		containers = "[]"
+	}
+	data := fmt.Sprintf(`{"topic":%q,"object":{"id":%s,"state":%s,"error":%s},"context":{"hub_id":"h1","account_id":"","environments":[],`+
+		`"dns_zones":[],"clusters":[],"containers":%s},"flags":null}`, topic, quoted(id), quoted(state), quoted(problem), containers)
 	note := relay.Notification{
-		ID: fmt.Sprintf("6922f000%016x", n), Topic: topic, Hub: "h1", Data: []byte(data), Cursor: fmt.Sprintf("%d-0", 1763897344000+n*1000),
+		ID: fmt.Sprintf("%08x%016x", 0x6922f000+n, n), Topic: topic, Hub: "h1", Data: []byte(data), Cursor: fmt.Sprintf("%d-0", 1763897344000+n*1000),
 	}
 	return relay.Delivery{ID: note.ID, Attempt: 1, Notifications: []relay.Notification{note}}
 }

@@ -1,0 +1,99 @@
+package slack
+
+import (
+	"strings"
+
+	slackgo "github.com/slack-go/slack"
+)
+
+// Slack's limits of what templates make. What breaks one would be refused as a whole, and whoever is to be told of an error
+// would hear nothing because it is long.
+const (
+	maxText    = 40_000 // of a message
+	maxEdited  = 4_000  // of a message that is updated, in bytes
+	maxField   = 2000   // of a section's field, or a part of a context
+	maxFields  = 10
+	maxPhrases = 10 // the parts of a context
+)
+
+// bound cuts the texts of blocks to what Slack takes, each and together, and has it look for no names in them: what a
+// producer wrote may look like one.
+func bound(blocks *slackgo.Blocks) {
+	left := maxTotal
+	cut := func(o *slackgo.TextBlockObject, most int) {
+		if o == nil {
+			return
+		}
+		o.Verbatim = o.Type == slackgo.MarkdownType
+		o.Text = shortened(o.Text, max(1, min(most, left)), units)
+		left -= units(o.Text)
+	}
+	for _, b := range blocks.BlockSet {
+		switch b := b.(type) {
+		case *slackgo.HeaderBlock:
+			cut(b.Text, maxHeader)
+		case *slackgo.SectionBlock:
+			cut(b.Text, maxSection)
+			b.Fields = b.Fields[:min(len(b.Fields), maxFields)]
+			for _, f := range b.Fields {
+				cut(f, maxField)
+			}
+		case *slackgo.ContextBlock:
+			list := &b.ContextElements.Elements
+			*list = (*list)[:min(len(*list), maxPhrases)]
+			for _, e := range *list {
+				if text, ok := e.(*slackgo.TextBlockObject); ok {
+					cut(text, maxField)
+				}
+			}
+		}
+	}
+}
+
+const fence = "```"
+
+// shortened cuts a text that is mrkdwn already to limit by size, with a mark at its end: neither a character nor an escape
+// nor a link is cut in two, and code that it leaves open is closed. limit is at least 1.
+func shortened(text string, limit int, size func(string) int) string {
+	if size(text) <= limit {
+		return text
+	}
+	head := beginning(text, limit-size(mark), size)
+	if strings.Count(head, fence)%2 == 0 {
+		return head + mark
+	}
+	end := mark + "\n" + fence
+	if head = beginning(text, limit-size(end), size); strings.Count(head, fence)%2 == 0 {
+		return head + mark // the fence itself is cut off
+	}
+	return head + end
+}
+
+// beginning is as much of a text as is not more than limit by size.
+func beginning(text string, limit int, size func(string) int) string {
+	end := 0
+	for end < len(text) {
+		n := piece(text[end:])
+		if limit -= size(text[end : end+n]); limit < 0 {
+			break
+		}
+		end += n
+	}
+	return text[:end]
+}
+
+// piece returns the length in bytes of what a text begins with and what may not be cut: an escape, a link, the fence of code or a
+// character.
+func piece(text string) int {
+	for _, whole := range []string{"&amp;", "&lt;", "&gt;", fence} {
+		if strings.HasPrefix(text, whole) {
+			return len(whole)
+		}
+	}
+	if text[0] == '<' {
+		if n := strings.IndexByte(text[:min(len(text), maxLink)], '>'); n > 0 {
+			return n + 1
+		}
+	}
+	return cluster(text)
+}
