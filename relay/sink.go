@@ -70,6 +70,13 @@ type RateKeyer interface {
 	RateKey() string
 }
 
+// Spender is a [Sink] whose Deliver may ask its destination more than once, which counts in the sink's rate.
+type Spender interface {
+	// Spent returns how many requests have been made since it was last called, besides one for each Deliver. It is called after
+	// every Deliver, concurrently, and must not block.
+	Spent() int
+}
+
 // SinkKind is what the daemon knows of one type of sink. The list of kinds is explicit, in cmd.
 type SinkKind struct {
 	// Type is the value of "type" in the configuration.

@@ -34,7 +34,8 @@
 // and stay in their queue, which has a bound of its own. Nothing that is parked is dropped; of
 // dead letters the oldest are, beyond the same number.
 //
-// A sink with a rate makes no attempt, fresh or retried, that the rate does not allow on all nodes together. A destination
+// A sink with a rate makes no attempt, fresh or retried, that the rate does not allow on all nodes together; what an attempt
+// asks of the destination besides (relay.Spender) puts later ones off. A destination
 // that answers 429, or 503 with a time, is left alone by the whole sink: for the time it named, an hour at most, or else
 // for a second, doubling up to a minute.
 //

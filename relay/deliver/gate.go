@@ -23,9 +23,10 @@ import (
 // Without a rate it costs nothing, asks nobody, and a rest is this node's alone.
 type gate struct {
 	pace
-	store *Store
-	name  func() string // of the rate
-	now   func() time.Time
+	store   *Store
+	name    func() string // of the rate
+	spender relay.Spender // nil for a sink that asks once for each attempt
+	now     func() time.Time
 	// ready is called without a lock when attempts were set aside for retries.
 	ready func()
 	// resting is called without a lock when a rest begins or ends.
@@ -52,8 +53,9 @@ func newGate(store *Store, o *Options) *gate {
 	if keyer, ok := o.Sink.(relay.RateKeyer); ok {
 		name = keyer.RateKey
 	}
+	spender, _ := o.Sink.(relay.Spender)
 	return &gate{
-		pace: newPace(o.Rate, o.Burst), store: store, name: name, now: o.Now,
+		pace: newPace(o.Rate, o.Burst), store: store, name: name, spender: spender, now: o.Now,
 		ready: func() {}, resting: func(bool) {}, wake: make(chan struct{}, 1),
 	}
 }
@@ -234,6 +236,19 @@ func (g *gate) hand(n int) {
 	g.mu.Unlock()
 	if notify {
 		g.ready()
+	}
+}
+
+// spent counts the requests that the sink has made besides one for each attempt. Where Redis does not answer they are not
+// counted: the destination says so itself where they were too many.
+func (g *gate) spent(ctx context.Context) {
+	if g.spender == nil || !g.limited() {
+		return
+	}
+	if n := g.spender.Spent(); n > 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastChance)
+		defer cancel()
+		_ = g.store.spend(ctx, g.name(), g.pace, n)
 	}
 }
 

@@ -238,6 +238,7 @@ func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (m
 		}
 		p.tally.count(d.Attempt, failure{err, made.began.Add(made.took)})
 	}
+	p.gate.spent(ctx)
 	p.gate.heard(ctx, counts, err)
 	p.breaker.leave(probe, counts, err)
 	return made, err

@@ -76,6 +76,14 @@ func (s *Store) unbegin(ctx context.Context, name string, p pace, n int) error {
 	return err
 }
 
+// spend counts n requests that were made besides those of granted attempts: as many fewer attempts begin later.
+func (s *Store) spend(ctx context.Context, name string, p pace, n int) error {
+	if err := rateScript.Run(ctx, s.client, []string{s.keys.Rate(name)}, n, p.interval(), p.burst, "spent").Err(); err != nil {
+		return fmt.Errorf("count further requests of a sink in its rate: %w", err)
+	}
+	return nil
+}
+
 // rest keeps every attempt of a rate from beginning for a while, on all nodes.
 func (s *Store) rest(ctx context.Context, name string, p pace, wait time.Duration) error {
 	err := restScript.Run(ctx, s.client, []string{s.keys.Rate(name)}, wait.Microseconds(), p.interval(), p.burst).Err()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,6 +139,52 @@ func TestGrants(t *testing.T) {
 		t.Error("the state is still there", err)
 	}
 }
+
+// An attempt that asks its destination twice lets the next begin later, also where it was the last of a burst.
+func TestFurtherRequestsCount(t *testing.T) {
+	e := newEnv(t)
+	sink := &spender{fakeSink: fakeSink{answer: answers(nil)}}
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst = relay.Rate{Count: 10, Per: time.Hour}, 3 })
+	for _, id := range []string{"d1", "d2"} {
+		if err := p.Handle(t.Context(), delivery(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Two attempts and two further requests: one more than the burst.
+	g, err := e.store.begin(t.Context(), p.gate.name(), p.gate.pace, 1)
+	if err != nil || g.n != 0 || g.next <= 11*time.Minute || g.next > 12*time.Minute {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if err := e.store.spend(t.Context(), p.gate.name(), p.gate.pace, 2); err != nil {
+		t.Fatal(err)
+	}
+	if g, err = e.store.begin(t.Context(), p.gate.name(), p.gate.pace, 1); err != nil || g.n != 0 || g.next <= 23*time.Minute || g.next > 24*time.Minute {
+		t.Errorf("after two more %+v, %v", g, err)
+	}
+	// A rest is not made longer by what was asked before it.
+	if err := e.store.rest(t.Context(), "r", p.gate.pace, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.store.spend(t.Context(), "r", p.gate.pace, 5); err != nil {
+		t.Fatal(err)
+	}
+	if g, err = e.store.begin(t.Context(), "r", p.gate.pace, 1); err != nil || !g.rest || g.next > time.Minute {
+		t.Errorf("during a rest %+v, %v", g, err)
+	}
+}
+
+// spender asks twice for each attempt.
+type spender struct {
+	fakeSink
+	further atomic.Int64
+}
+
+func (s *spender) Deliver(ctx context.Context, d relay.Delivery) error {
+	s.further.Add(1)
+	return s.fakeSink.Deliver(ctx, d)
+}
+
+func (s *spender) Spent() int { return int(s.further.Swap(0)) }
 
 // What a lower rate, or a clock that ran ahead, has put off holds nobody up.
 func TestRaisedRateBeginsSoon(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	slackgo "github.com/slack-go/slack"
@@ -30,6 +31,7 @@ type app struct {
 	memory    relay.Memory // nil where nothing is remembered, and each message stands alone
 	now       func() time.Time
 	log       *slog.Logger
+	further   atomic.Int64 // calls besides one for each delivery, which nobody has counted yet
 }
 
 // outgoing is a message as the methods take it.

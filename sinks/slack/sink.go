@@ -164,6 +164,14 @@ func (s *Sink) RateKey() string {
 	return s.target().Key()
 }
 
+// Spent counts the calls by which an app brings first messages up to date, since Slack counts them, too.
+func (s *Sink) Spent() int {
+	if s.app == nil {
+		return 0
+	}
+	return int(s.app.further.Swap(0))
+}
+
 // Close closes idle connections. It may be called twice.
 func (s *Sink) Close() error {
 	if s.app != nil {

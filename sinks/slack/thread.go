@@ -63,6 +63,7 @@ func (a *app) inThread(ctx context.Context, d relay.Delivery, m *slackgo.Webhook
 	if !fresh {
 		if err = a.follow(ctx, &t, d, m); errors.Is(err, errThreadGone) {
 			a.log.Warn("the first message of a thread is gone, so a new thread begins", "error", err)
+			a.further.Add(1)
 			fresh = true
 		}
 	}
@@ -132,7 +133,8 @@ func (a *app) begin(ctx context.Context, d relay.Delivery, m *slackgo.WebhookMes
 // follow replies in the thread, unless that was done before, and makes the first message show the present state, unless it
 // shows a later one.
 func (a *app) follow(ctx context.Context, t *thread, d relay.Delivery, m *slackgo.WebhookMessage) error {
-	if !slices.Contains(t.Told, d.ID) {
+	replied := !slices.Contains(t.Told, d.ID)
+	if replied {
 		reply := newOutgoing(t.Channel, m)
 		reply.ThreadTS = t.TS
 		if _, err := a.call(ctx, methodPost, reply); err != nil {
@@ -144,6 +146,9 @@ func (a *app) follow(ctx context.Context, t *thread, d relay.Delivery, m *slackg
 	}
 	if !later(place(d), t.Last) {
 		return nil
+	}
+	if replied {
+		a.further.Add(1)
 	}
 	root := newOutgoing(t.Channel, t.withHistory(m, d.Notifications[0]))
 	root.TS = t.TS

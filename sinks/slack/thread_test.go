@@ -56,6 +56,36 @@ func TestThread(t *testing.T) {
 	}
 }
 
+// TestFurtherCalls counts what Slack counts: each call but one for each delivery.
+func TestFurtherCalls(t *testing.T) {
+	w, url := newWorkspace(t)
+	s := openApp(t, &Config{APIURL: url}, newNotes())
+	for n, c := range []struct {
+		d       relay.Delivery
+		further int
+	}{
+		{happened(1, "container.error", "c1", "", "a"), 0},
+		{happened(2, "container.error", "c1", "", "b"), 1},
+		{happened(2, "container.error", "c1", "", "b"), 0}, // a repeat, of which nothing is left to do
+		{happened(1, "container.updated", "c1", "", ""), 0},
+		{happened(3, "dns.zone.created", "", "", ""), 0},
+		{happened(4, "container.error", "c1", "", "d"), 1}, // somebody has deleted the first message
+	} {
+		w.mu.Lock()
+		if n == 5 {
+			w.messages["C0GENERAL"] = nil
+		}
+		before := len(w.calls)
+		w.mu.Unlock()
+		if err := s.Deliver(t.Context(), c.d); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Spent(); got != c.further || len(w.calls)-before > got+1 {
+			t.Errorf("delivery %d: %d further calls counted of %v, want %d", n, got, w.calls[before:], c.further)
+		}
+	}
+}
+
 // TestThreadAtOnce delivers for one container from many goroutines of two sinks: there is one thread.
 func TestThreadAtOnce(t *testing.T) {
 	w, url := newWorkspace(t)
