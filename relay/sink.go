@@ -149,6 +149,9 @@ type SinkSettings struct {
 	Log *slog.Logger
 	// UserAgent names the relay and its version to the far side.
 	UserAgent string
+	// Samples returns deliveries that look like those which the sink may get, for what it has to try before it uses it; nil
+	// where nothing is to be tried. It may be called concurrently.
+	Samples func() []Delivery
 	// Memory is what the sink remembers for all nodes; nil where it is opened only to be looked at.
 	Memory Memory
 	// Observe counts something that has happened inside the sink, for metrics; nil where nobody counts. There are few

@@ -36,38 +36,43 @@ type Reloading struct {
 func (a *App) followConfig(ctx context.Context, clients *hub.Hub) error {
 	tick := time.NewTicker(configEvery)
 	defer tick.Stop()
+	f := &follower{
+		watch: a.set.Reload.Watch, log: a.log, attempt: func() error { return a.takeOver(clients) },
+		refused: a.sayRefused, failing: func() { a.metrics.Reloaded(false) },
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.set.Reload.Asked:
-			a.set.Reload.Watch.Skip()
+			f.asked()
 		case <-tick.C:
-			if !a.set.Reload.Watch.Changed() {
-				continue
-			}
+			f.look()
 		}
-		cfg, err := a.set.Reload.Load()
-		if err == nil {
-			err = a.keys.configure(cfg.Auth.Keys)
-		}
-		if err != nil {
-			a.sayRefused(err)
-			continue
-		}
-		clients.Recheck()
-		a.set.Reload.Level(cfg.Log.Level)
-		a.sources.Load().want(cfg.Sources)
-		select {
-		case <-a.delivery.wanted: // a later one counts
-		default:
-		}
-		a.delivery.wanted <- cfg
 	}
 }
 
+// takeOver reads the configuration and takes over all of it but the sinks, which are handed on.
+func (a *App) takeOver(clients *hub.Hub) error {
+	cfg, err := a.set.Reload.Load()
+	if err == nil {
+		err = a.keys.configure(cfg.Auth.Keys)
+	}
+	if err != nil {
+		return err
+	}
+	clients.Recheck()
+	a.set.Reload.Level(cfg.Log.Level)
+	a.sources.Load().want(cfg.Sources)
+	select {
+	case <-a.delivery.wanted: // a later one counts
+	default:
+	}
+	a.delivery.wanted <- cfg
+	return nil
+}
+
 func (a *App) sayRefused(err error) {
-	a.metrics.Reloaded(false)
 	var problems document.Problems
 	if !errors.As(err, &problems) {
 		a.log.Error("the configuration was not taken over; what ran before goes on", "error", err)
@@ -84,11 +89,13 @@ func (a *App) sayRefused(err error) {
 func (d *delivery) follow(ctx context.Context) error {
 	var cfg *config.Config
 	var again <-chan time.Time
+	told := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case cfg = <-d.wanted:
+			told = ""
 		case <-again:
 		}
 		err := d.adopt(ctx, cfg)
@@ -96,7 +103,9 @@ func (d *delivery) follow(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			if again == nil {
+			d.app.metrics.Reloaded(false)
+			if told != err.Error() {
+				told = err.Error()
 				d.app.sayRefused(err)
 			}
 			again = time.After(joinAgain)

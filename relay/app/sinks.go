@@ -99,6 +99,7 @@ func (a *App) openSinks(configured map[string]config.Sink) (opened []*sink, err 
 			Name: name, Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
 			Observe: func(event string) { metrics.SinkEvent(name, event) },
 			Memory:  laterMemory{a, name},
+			Samples: func() []relay.Delivery { return config.Samples(cfg, s.Kinds[i], a.catalog) },
 		}, cfg.Settings)
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)

@@ -13,6 +13,7 @@ type Watch struct {
 	info    os.FileInfo       // at the last look
 	last    [sha256.Size]byte // that was reported, or there from the start
 	pending []byte            // what the last look saw, where that is not yet reported
+	missing error             // why the last look saw nothing
 }
 
 // NewWatch begins with the file as it is now. Without a path nothing ever changes.
@@ -24,6 +25,9 @@ func NewWatch(path string) *Watch {
 
 // Skip takes what the file holds now for reported.
 func (w *Watch) Skip() {
+	if w.path == "" {
+		return
+	}
 	if sum, ok := w.look(); ok {
 		w.last, w.pending = sum, nil
 	}
@@ -36,7 +40,7 @@ func (w *Watch) Changed() bool {
 		return false
 	}
 	info, err := os.Stat(w.path)
-	if err != nil {
+	if w.missing = err; err != nil {
 		return false
 	}
 	if w.pending == nil && w.info != nil && os.SameFile(info, w.info) && info.ModTime().Equal(w.info.ModTime()) && info.Size() == w.info.Size() {
@@ -57,13 +61,19 @@ func (w *Watch) Changed() bool {
 	return true
 }
 
+// Missing is why the last look could not read the file, or nil.
+func (w *Watch) Missing() error { return w.missing }
+
+// Settled tells whether the last look saw what was reported last, so that the file is not just being written.
+func (w *Watch) Settled() bool { return w.missing == nil && w.pending == nil }
+
 func (w *Watch) look() (sum [sha256.Size]byte, ok bool) {
 	info, err := os.Stat(w.path)
-	if err != nil {
+	if w.missing = err; err != nil {
 		return sum, false
 	}
 	text, err := os.ReadFile(w.path)
-	if err != nil {
+	if w.missing = err; err != nil {
 		return sum, false
 	}
 	w.info = info

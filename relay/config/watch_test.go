@@ -91,3 +91,27 @@ func TestWatchLinks(t *testing.T) {
 		t.Error("no file has changed")
 	}
 }
+
+// A file that is gone, or is just being written, is known as such.
+func TestWatchMissing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	put(t, file, "one")
+	w := config.NewWatch(file)
+	for i, step := range []struct {
+		do               func()
+		missing, settled bool
+	}{
+		{func() {}, false, true},
+		{func() { put(t, file, "two!") }, false, false},
+		{func() {}, false, true},
+		{func() { _ = os.Remove(file) }, true, false},
+		{w.Skip, true, false},
+		{func() { put(t, file, "two!") }, false, true},
+	} {
+		step.do()
+		w.Changed()
+		if missing := w.Missing() != nil; missing != step.missing || w.Settled() != step.settled {
+			t.Errorf("step %d: missing %v, settled %v", i, missing, w.Settled())
+		}
+	}
+}

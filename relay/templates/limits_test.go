@@ -123,6 +123,7 @@ func TestMistakes(t *testing.T) {
 		{"a\n{{ toUper .Topic }}", `line 2: there is no function "toUper"; did you mean "toUpper"?`},
 		{"{{ _step }}", `line 1: there is no function "_step"; the functions are listed in docs/templates.md`},
 		{"{{ if .Topic }}", "line 1: unexpected EOF; close what was opened: {{ end }}, or }}"},
+		{"x\n{{ .Topic\n\n  ", "line 4: unclosed action started in line 2; close what was opened: {{ end }}, or }}"},
 		{"x\n{{ .Topic", "line 2: unclosed action; close what was opened: {{ end }}, or }}"},
 		{"{{ index .Context.DNSZones 0 }}", "line 1, column 4: at index .Context.DNSZones 0: the list is shorter than that; ask first whether"},
 		{"{{ .Digest.Count }}", "line 1, column 11: at .Digest.Count: what stands before it is not there; ask for it first"},

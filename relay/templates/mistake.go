@@ -67,6 +67,7 @@ func mistakeOf(err error) *Mistake {
 		text = found[3]
 	}
 	node := ""
+	text = regexp.MustCompile(`^(unclosed action|.* in action) started at `+rootName+`:(\d+)$`).ReplaceAllString(text, "$1 started in line $2")
 	if found := executing().FindStringSubmatch(text); found != nil {
 		node, text = found[1], found[2]
 	}

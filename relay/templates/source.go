@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -18,6 +17,8 @@ type Source struct {
 	// Text and File are the values of the key and its twin.
 	Text, File string
 	Options
+	// Single says that it renders no digests.
+	Single bool
 	// Judge, where not nil, says what is wrong with what was rendered.
 	Judge func([]byte) error
 }
@@ -64,9 +65,9 @@ func (s Source) problem(err error, with string) error {
 	return &relay.FieldError{Field: field, Problem: at + err.Error() + with}
 }
 
-// Open returns a function that gives the template as it is now. One that is not given gives nil. A file that became bad
-// keeps its last good template, and log is told.
-func (s Source) Open(log *slog.Logger) (func() *Template, error) {
+// Open returns a function that gives the template of a sink as it is now. One that is not given gives nil. A file that became
+// bad, as Check or Rehearse find, keeps its last good template, and the sink's log is told.
+func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 	if s.File == "" || !s.Given() {
 		t, err := s.read()
 		if err != nil {
@@ -77,11 +78,22 @@ func (s Source) Open(log *slog.Logger) (func() *Template, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	parse := func(text []byte) (*Template, error) { return Parse(string(text), s.Options) }
-	file, err := egress.Follow(s.File, parse, log, time.Now)
-	if err != nil {
-		return nil, fmt.Errorf("%s_file %w", s.Key, err)
+	again := false // what is opened was rehearsed with the configuration
+	parse := func(text []byte) (*Template, error) {
+		t, err := Parse(string(text), s.Options)
+		if err != nil {
+			return nil, s.problem(err, "")
+		}
+		if again && sink.Samples != nil {
+			err = s.rehearse(t, sink.Name, sink.Samples())
+		}
+		return t, err
 	}
+	file, err := egress.Follow(s.File, parse, sink.Log, time.Now)
+	if err != nil {
+		return nil, fmt.Errorf("open the template: %w", err)
+	}
+	again = true
 	return file.Current, nil
 }
 
@@ -95,11 +107,18 @@ func (s Source) Rehearse(sink string, samples []relay.Delivery) error {
 	if err != nil || t == nil {
 		return err
 	}
+	return s.rehearse(t, sink, samples)
+}
+
+func (s Source) rehearse(t *Template, sink string, samples []relay.Delivery) error {
 	ctx, cancel := context.WithTimeout(context.Background(), longestRehearsal)
 	defer cancel()
 	seen := map[string]bool{}
 	var errs []error
 	for _, d := range samples {
+		if s.Single && d.Digest != nil {
+			continue
+		}
 		err := s.try(ctx, t, sink, d)
 		if ctx.Err() != nil {
 			break // what there was time for is all that can be said

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"strings"
 
@@ -27,7 +26,7 @@ func (c *Config) sources() (text, blocks, link templates.Source) {
 	texts := templates.Options{Clean: plain}
 	return templates.Source{Key: "text_template", Text: c.TextTemplate, File: c.TextTemplateFile, Options: texts, Judge: judgeText},
 		templates.Source{Key: "blocks_template", Text: c.BlocksTemplate, File: c.BlocksTemplateFile, Options: texts, Judge: judgeBlocks},
-		templates.Source{Key: "link_template", Text: c.LinkTemplate, File: c.LinkTemplateFile, Judge: judgeLink}
+		templates.Source{Key: "link_template", Text: c.LinkTemplate, File: c.LinkTemplateFile, Judge: judgeLink, Single: true}
 }
 
 func (c *Config) checkTemplates() error {
@@ -38,22 +37,16 @@ func (c *Config) checkTemplates() error {
 // Rehearse renders samples of what the sink would send.
 func (c *Config) Rehearse(sink string, samples []relay.Delivery) error {
 	text, blocks, link := c.sources()
-	var single []relay.Delivery // a link is of one
-	for _, d := range samples {
-		if d.Digest == nil {
-			single = append(single, d)
-		}
-	}
-	return errors.Join(text.Rehearse(sink, samples), blocks.Rehearse(sink, samples), link.Rehearse(sink, single))
+	return errors.Join(text.Rehearse(sink, samples), blocks.Rehearse(sink, samples), link.Rehearse(sink, samples))
 }
 
-func (c *Config) openTemplates(log *slog.Logger) (*custom, error) {
+func (c *Config) openTemplates(sink relay.SinkSettings) (*custom, error) {
 	text, blocks, link := c.sources()
 	out := &custom{}
 	var errs [3]error
-	out.text, errs[0] = text.Open(log)
-	out.blocks, errs[1] = blocks.Open(log)
-	out.link, errs[2] = link.Open(log)
+	out.text, errs[0] = text.Open(sink)
+	out.blocks, errs[1] = blocks.Open(sink)
+	out.link, errs[2] = link.Open(sink)
 	return out, errors.Join(errs[:]...)
 }
 

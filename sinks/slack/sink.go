@@ -49,7 +49,7 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 		return nil, err
 	}
 	sink := &Sink{name: s.Name, renderer: newRenderer(), now: now}
-	if sink.custom, err = c.openTemplates(s.Log); err != nil {
+	if sink.custom, err = c.openTemplates(s); err != nil {
 		return nil, err
 	}
 	if c.isApp() {

@@ -93,7 +93,7 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	}
 	if c.Format == formatTemplate {
 		source := c.template()
-		if sink.template, err = source.Open(s.Log); err != nil {
+		if sink.template, err = source.Open(s); err != nil {
 			return nil, err
 		}
 		sink.judge = source.Judge

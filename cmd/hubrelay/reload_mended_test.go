@@ -1,0 +1,127 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func (d *daemon) reloaded(t *testing.T, want float64) {
+	t.Helper()
+	eventually(t, "the figure of the last reload", func() error {
+		if got := metric(t, d, "hubrelay_config_last_reload_successful"); got != want {
+			return fmt.Errorf("it is %v, want %v", got, want)
+		}
+		return nil
+	})
+}
+
+func (d *daemon) refused(t *testing.T, n int, problem string) {
+	t.Helper()
+	eventually(t, "the problem to be told", func() error {
+		text := d.err.String()
+		if got := strings.Count(text, "what ran before goes on"); got != n || !strings.Contains(text, problem) {
+			return fmt.Errorf("told %d times, want %d, with %q", got, n, problem)
+		}
+		return nil
+	})
+}
+
+// TestReloadOfWhatIsMendedElsewhere refuses a configuration for what stands in other files, which are mended: not a byte of it changes.
+func TestReloadOfWhatIsMendedElsewhere(t *testing.T) {
+	t.Parallel()
+	hooks := receive(t, nil)
+	s := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	dir := folder(t)
+	file := write(t, dir, "hubrelay.yaml", s.yaml())
+	d := serveFile(t, file)
+	s.sinks += webhookSink("two", hooks.url+"/two", ", bearer_file: bearer, format: template, template_file: body.tmpl")
+	write(t, dir, "hubrelay.yaml", s.yaml())
+	d.refused(t, 1, "bearer cannot be read")
+	d.reloaded(t, 0)
+	write(t, dir, "bearer", "s3cret-0123456789")
+	d.refused(t, 2, "body.tmpl cannot be read")
+	write(t, dir, "body.tmpl", "{{ .Topik }}")
+	d.refused(t, 3, "there is no .Topik here")
+	write(t, dir, "body.tmpl", "{{ . }}")
+	d.tookOver(t, 1)
+	d.reloaded(t, 1)
+	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	eventually(t, "the new sink", hooks.took("/two", ids))
+	d.refused(t, 3, "") // nothing was told twice
+}
+
+// TestReloadOfAFileThatIsGone takes the configuration away for a while: what runs goes on, and the figure says so.
+func TestReloadOfAFileThatIsGone(t *testing.T) {
+	t.Parallel()
+	hooks := receive(t, nil)
+	s := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	file := write(t, folder(t), "hubrelay.yaml", s.yaml())
+	d := serveFile(t, file)
+	if err := os.Rename(file, file+".away"); err != nil {
+		t.Fatal(err)
+	}
+	d.reloaded(t, 0)
+	const gone = "the configuration file cannot be read"
+	eventually(t, "the warning", d.err.contains(gone))
+	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	eventually(t, "the sink of before", hooks.took("/one", ids))
+	if err := os.Rename(file+".away", file); err != nil {
+		t.Fatal(err)
+	}
+	d.reloaded(t, 1)
+	if n := strings.Count(d.err.String(), gone); n != 1 {
+		t.Errorf("told %d times that it is gone", n)
+	}
+}
+
+// TestTemplateFileThatBecomesBad changes a template in its file: what would fail for any topic is told with its place, and the
+// last good one goes on.
+func TestTemplateFileThatBecomesBad(t *testing.T) {
+	t.Parallel()
+	hooks := receive(t, func(w http.ResponseWriter, _ hook) { w.WriteHeader(http.StatusNoContent) })
+	dir := folder(t)
+	body := write(t, dir, "body.tmpl", `{"v": 1, "topic": {{ toJson .Topic }}}`)
+	s := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", `, topics: ["container.*"], format: template, template_file: body.tmpl`)}
+	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.yaml()))
+	publish := func() { d.publish(t, "hub-1", "application/x-ndjson", lines(1), nil) }
+	publish()
+	for i, c := range []struct{ text, said string }{
+		{"\n{{ .Topik }}", filepath.Base(body) + ", line 2, column 4: at .Topik: there is no .Topik here"},
+		{`{"v": {{ .Topic }}}`, "is not JSON"},
+		{"\n{{ .Topic\n\n  ", "unclosed action started in line 2"},
+	} {
+		write(t, dir, "body.tmpl", c.text)
+		eventually(t, "the mistake to be told", func() error {
+			publish() // a file is looked at when it is needed
+			time.Sleep(50 * time.Millisecond)
+			return d.err.contains(c.said)()
+		})
+		if n := strings.Count(d.err.String(), "its last good content stays in use"); n != i+1 {
+			t.Errorf("told %d times of %d mistakes", n, i+1)
+		}
+	}
+	write(t, dir, "body.tmpl", `{"v": 2}`)
+	eventually(t, "the mended template", func() error {
+		publish()
+		time.Sleep(50 * time.Millisecond)
+		for _, h := range hooks.of("/one") {
+			if h.body == `{"v": 2}` {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d", len(hooks.of("/one")))
+	})
+	for _, h := range hooks.of("/one") {
+		if text := h.body; text != `{"v": 2}` && !strings.HasPrefix(text, `{"v": 1, "topic": "container.`) {
+			t.Errorf("sent %s", text)
+		}
+	}
+	if strings.Contains(d.err.String(), " t:") {
+		t.Errorf("an internal name is shown:\n%s", d.err.String())
+	}
+}
