@@ -121,6 +121,11 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 			t.Errorf("sent %s", text)
 		}
 	}
+	for line := range strings.Lines(metrics(t, d)) {
+		if strings.HasPrefix(line, "hubrelay_dead_letters_total{") && !strings.HasSuffix(line, " 0\n") {
+			t.Errorf("there are dead letters: %s", line)
+		}
+	}
 	if strings.Contains(d.err.String(), " t:") {
 		t.Errorf("an internal name is shown:\n%s", d.err.String())
 	}

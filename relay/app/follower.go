@@ -31,11 +31,15 @@ type follower struct {
 	told  bool      // that it is away
 }
 
-// asked reads the file at once.
+// asked reads the file at once, and tells in any case what is wrong.
 func (f *follower) asked() {
 	f.watch.Skip()
+	if err := f.watch.Missing(); err != nil {
+		f.failing()
+		f.tellAway(err)
+		return
+	}
 	f.try(true)
-	f.told = f.wrong != "" && f.watch.Missing() != nil
 }
 
 // look reads the file where it has changed, or where it was refused and may have become good without a change.
@@ -80,7 +84,11 @@ func (f *follower) away(err error) {
 	}
 	f.failing()
 	if !f.told {
-		f.told, f.wrong = true, err.Error()
-		f.log.Warn("the configuration file cannot be read; what was taken over before goes on until it is back", "error", err)
+		f.tellAway(err)
 	}
+}
+
+func (f *follower) tellAway(err error) {
+	f.told, f.wrong = true, err.Error()
+	f.log.Warn("the configuration file cannot be read; what was taken over before goes on until it is back", "error", err)
 }

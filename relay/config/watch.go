@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"os"
 )
 
@@ -16,9 +17,13 @@ type Watch struct {
 	missing error             // why the last look saw nothing
 }
 
-// NewWatch begins with the file as it is now. Without a path nothing ever changes.
+// NewWatch begins with the file as it is now. Without a path nothing ever changes, nor does what is no file, such as a pipe,
+// which is left to who loads it.
 func NewWatch(path string) *Watch {
 	w := &Watch{path: path}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		w.path = ""
+	}
 	w.Skip()
 	return w
 }
@@ -39,8 +44,8 @@ func (w *Watch) Changed() bool {
 	if w.path == "" {
 		return false
 	}
-	info, err := os.Stat(w.path)
-	if w.missing = err; err != nil {
+	info, ok := w.stat()
+	if !ok {
 		return false
 	}
 	if w.pending == nil && w.info != nil && os.SameFile(info, w.info) && info.ModTime().Equal(w.info.ModTime()) && info.Size() == w.info.Size() {
@@ -67,9 +72,18 @@ func (w *Watch) Missing() error { return w.missing }
 // Settled tells whether the last look saw what was reported last, so that the file is not just being written.
 func (w *Watch) Settled() bool { return w.missing == nil && w.pending == nil }
 
-func (w *Watch) look() (sum [sha256.Size]byte, ok bool) {
+func (w *Watch) stat() (info os.FileInfo, ok bool) {
 	info, err := os.Stat(w.path)
-	if w.missing = err; err != nil {
+	if err == nil && !info.Mode().IsRegular() { // a pipe may never end
+		err = fmt.Errorf("%s is no regular file", w.path)
+	}
+	w.missing = err
+	return info, err == nil
+}
+
+func (w *Watch) look() (sum [sha256.Size]byte, ok bool) {
+	info, ok := w.stat()
+	if !ok {
 		return sum, false
 	}
 	text, err := os.ReadFile(w.path)

@@ -1,8 +1,11 @@
 package config_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay/config"
@@ -113,5 +116,30 @@ func TestWatchMissing(t *testing.T) {
 		if missing := w.Missing() != nil; missing != step.missing || w.Settled() != step.settled {
 			t.Errorf("step %d: missing %v, settled %v", i, missing, w.Settled())
 		}
+	}
+}
+
+// What is no file is never read: a pipe may not end, and can be read once.
+func TestWatchNoFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if w := config.NewWatch(file); w.Changed() || w.Missing() != nil {
+		t.Errorf("a pipe from the start: %v", w.Missing())
+	}
+	_ = os.Remove(file)
+	put(t, file, "one")
+	w := config.NewWatch(file)
+	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if w.Changed() || w.Missing() == nil || !strings.Contains(w.Missing().Error(), "is no regular file") {
+		t.Errorf("a pipe later: %v", w.Missing())
+	}
+	_ = os.Remove(file)
+	put(t, file, "two!")
+	if w.Changed() || !w.Changed() || w.Missing() != nil {
+		t.Error("the file is not taken up again")
 	}
 }

@@ -161,9 +161,66 @@ func TestFileBecomesAPipe(t *testing.T) {
 	if err := errors.Join(os.Remove(name), syscall.Mkfifo(name, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	now = now.Add(checkEvery)
-	if got := f.Current(); got != "one" || !strings.Contains(log.String(), "names no regular file") {
-		t.Errorf("%s, %s", got, log.String())
+	for range 3 {
+		now = now.Add(checkEvery)
+		if got := f.Current(); got != "one" || strings.Count(log.String(), "names no regular file") != 1 {
+			t.Errorf("%s, %s", got, log.String())
+		}
+	}
+}
+
+// A file that was away or could not be read is read once it can be, though neither its time nor its size tells.
+func TestFileComesBack(t *testing.T) {
+	dir := t.TempDir()
+	name, then := filepath.Join(dir, "secret"), time.Now().Add(-time.Hour)
+	put := func(name, text string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chtimes(name, then, then)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(name, "one")
+	var log bytes.Buffer
+	now := time.Now()
+	parse := func(text []byte) (string, error) { return string(text), nil }
+	f, err := Follow(name, parse, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		what string
+		do   func() error
+		want string
+		told int
+	}{
+		{"another of the same time and size", func() error {
+			put(name+".new", "two")
+			return os.Rename(name+".new", name)
+		}, "two", 0},
+		{"away", func() error { return os.Rename(name, name+".away") }, "two", 1},
+		{"back", func() error { return os.Rename(name+".away", name) }, "two", 1},
+		{"a folder", func() error { return errors.Join(os.Remove(name), os.Mkdir(name, 0o700)) }, "two", 2},
+		{"a link", func() error {
+			put(filepath.Join(dir, "three"), "333")
+			return errors.Join(os.Remove(name), os.Symlink("three", name))
+		}, "333", 2},
+		{"a link elsewhere", func() error {
+			put(filepath.Join(dir, "four"), "444")
+			return errors.Join(os.Symlink("four", name+".new"), os.Rename(name+".new", name))
+		}, "444", 2},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			now = now.Add(checkEvery)
+			if got := f.Current(); got != step.want {
+				t.Errorf("%s: it is %s, want %s", step.what, got, step.want)
+			}
+		}
+		if n := strings.Count(log.String(), "not usable"); n != step.told {
+			t.Errorf("%s: told %d times, want %d:\n%s", step.what, n, step.told, log.String())
+		}
 	}
 }
 

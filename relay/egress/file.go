@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -28,33 +29,39 @@ type File[T any] struct {
 	value   atomic.Pointer[T]
 	checked atomic.Int64
 
-	mu   sync.Mutex
-	seen stamp
-}
-
-// stamp is what a file is known by.
-type stamp struct {
-	modified time.Time
-	size     int64
+	mu      sync.Mutex
+	seen    os.FileInfo // of what was parsed last; nil where it could not be read
+	problem string      // with what is there now; empty where it is in use
 }
 
 // ReadFile reads a regular file of at most 1 MiB; what stands behind other names, such as a pipe, may never end.
 func ReadFile(name string) ([]byte, error) {
-	if info, err := os.Stat(name); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
-		return nil, errors.New("names no regular file")
-	}
-	f, err := os.Open(name)
+	_, data, err := readFile(name)
+	return data, err
+}
+
+// readFile says what the file was before it was read, so that a change in between is seen the next time.
+func readFile(name string) (os.FileInfo, []byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // to open a pipe waits for who writes to it
 	if err != nil {
-		return nil, fmt.Errorf("cannot be read: %w", err)
+		return nil, nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, nil, errors.New("names no regular file")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("cannot be read: %w", err)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	if len(data) > maxFile {
-		return nil, errors.New("names a file that is larger than 1 MiB")
+		return nil, nil, errors.New("names a file that is larger than 1 MiB")
 	}
-	return data, nil
+	return info, data, nil
 }
 
 // Follow reads the file and returns a File that looks at it again, at most once a second, whenever it is asked. No
@@ -71,19 +78,15 @@ func Follow[T any](name string, parse func([]byte) (T, error), log *slog.Logger,
 	return f, nil
 }
 
-// read notes the file's time before it reads, so that a change in between is seen the next time.
-func (f *File[T]) read() (stamp, T, error) {
-	var seen stamp
-	var none T
-	if info, err := os.Stat(f.name); err == nil {
-		seen = stamp{info.ModTime(), info.Size()}
-	}
-	data, err := ReadFile(f.name)
+// read returns no FileInfo for a file that cannot be read, which may change without a trace in one.
+func (f *File[T]) read() (os.FileInfo, T, error) {
+	info, data, err := readFile(f.name)
 	if err != nil {
-		return seen, none, err
+		var none T
+		return nil, none, err
 	}
 	value, err := f.parse(data)
-	return seen, value, err
+	return info, value, err
 }
 
 // Current returns what the file holds. A file that became bad keeps its last good value, so that an editor which writes
@@ -102,18 +105,25 @@ func (f *File[T]) refresh() {
 		return // what parses for long holds up nobody else
 	}
 	defer f.mu.Unlock()
-	info, err := os.Stat(f.name)
-	if err == nil && info.ModTime().Equal(f.seen.modified) && info.Size() == f.seen.size {
+	if info, err := os.Stat(f.name); err == nil && same(info, f.seen) {
 		return
 	}
+	before := f.seen
 	seen, value, err := f.read()
-	changed := !seen.modified.Equal(f.seen.modified) || seen.size != f.seen.size
 	f.seen = seen
-	switch {
-	case err == nil:
+	if err == nil {
+		f.problem = ""
 		f.value.Store(&value)
 		f.log.Info("file read again", "file", f.name)
-	case changed:
+		return
+	}
+	if again := err.Error() == f.problem && seen == nil && before == nil; !again {
+		f.problem = err.Error()
 		f.log.Error("a file changed and is not usable; its last good content stays in use", "file", f.name, "error", err)
 	}
+}
+
+// same tells whether a file is that which was read: some tools give all files one time.
+func same(a, b os.FileInfo) bool {
+	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }

@@ -46,6 +46,13 @@ func (s Source) read() (*Template, error) {
 			return nil, &relay.FieldError{Field: s.Key + "_file", Problem: err.Error()}
 		}
 	}
+	return s.parse(text)
+}
+
+func (s Source) parse(text []byte) (*Template, error) {
+	if len(text) == 0 { // as a file is that is just being written
+		return nil, &relay.FieldError{Field: s.Key + "_file", Problem: s.File + " is empty"}
+	}
 	t, err := Parse(string(text), s.Options)
 	if err != nil {
 		return nil, s.problem(err, "")
@@ -65,8 +72,9 @@ func (s Source) problem(err error, with string) error {
 	return &relay.FieldError{Field: field, Problem: at + err.Error() + with}
 }
 
-// Open returns a function that gives the template of a sink as it is now. One that is not given gives nil. A file that became
-// bad, as Check or Rehearse find, keeps its last good template, and the sink's log is told.
+// Open returns a function that gives the template of a sink as it is now, and may be called concurrently. One that is not given
+// gives nil. A file that became bad, as Check or Rehearse find, keeps its last good template, and the sink's log is told. Samples
+// are tried for half a second at most: for so long whoever sees a change first waits, and nobody else.
 func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 	if s.File == "" || !s.Given() {
 		t, err := s.read()
@@ -78,14 +86,12 @@ func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	again := false // what is opened was rehearsed with the configuration
 	parse := func(text []byte) (*Template, error) {
-		t, err := Parse(string(text), s.Options)
-		if err != nil {
-			return nil, s.problem(err, "")
-		}
-		if again && sink.Samples != nil {
-			err = s.rehearse(t, sink.Name, sink.Samples())
+		t, err := s.parse(text)
+		if err == nil && sink.Samples != nil { // again when it is opened: the file may have changed since the configuration was read
+			ctx, cancel := context.WithTimeout(context.Background(), longestPause)
+			defer cancel()
+			err = s.rehearse(ctx, t, sink.Name, sink.Samples())
 		}
 		return t, err
 	}
@@ -93,12 +99,15 @@ func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the template: %w", err)
 	}
-	again = true
 	return file.Current, nil
 }
 
-// longestRehearsal bounds the time of a Rehearse.
-const longestRehearsal = 30 * time.Second
+const (
+	// longestRehearsal bounds the time of a Rehearse.
+	longestRehearsal = 30 * time.Second
+	// longestPause bounds the rehearsal of a file that has changed, which one delivery waits for.
+	longestPause = 500 * time.Millisecond
+)
 
 // Rehearse renders samples and reports what goes wrong as [relay.FieldError]s, joined: each mistake once, with the topic
 // that first met it.
@@ -107,12 +116,12 @@ func (s Source) Rehearse(sink string, samples []relay.Delivery) error {
 	if err != nil || t == nil {
 		return err
 	}
-	return s.rehearse(t, sink, samples)
-}
-
-func (s Source) rehearse(t *Template, sink string, samples []relay.Delivery) error {
 	ctx, cancel := context.WithTimeout(context.Background(), longestRehearsal)
 	defer cancel()
+	return s.rehearse(ctx, t, sink, samples)
+}
+
+func (s Source) rehearse(ctx context.Context, t *Template, sink string, samples []relay.Delivery) error {
 	seen := map[string]bool{}
 	var errs []error
 	for _, d := range samples {
@@ -120,7 +129,7 @@ func (s Source) rehearse(t *Template, sink string, samples []relay.Delivery) err
 			continue
 		}
 		err := s.try(ctx, t, sink, d)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			break // what there was time for is all that can be said
 		}
 		if err == nil || seen[err.Error()] {

@@ -41,7 +41,7 @@ func TestOpenFile(t *testing.T) {
 			{`{{ if eq .Topic "container.error" }}{{ .Topic }}{{ else }}{}{{ end }}`, "(with a sample of container.error)"},
 			{"[1]\n{{ .Topic\n\n  ", file + ", line 4: unclosed action started in line 2"},
 			{`{{ if eq .Topic "hubrelay.digest" }}x{{ else }}[2]{{ end }}`, ""},
-			{"", "renders nothing"},
+			{"", file + " is empty"},
 			{"[3, 4]", ""},
 		} {
 			log.Reset()
@@ -58,6 +58,65 @@ func TestOpenFile(t *testing.T) {
 			if got := current().source; got != good {
 				t.Errorf("%s: in use is %s, want %s", c.text, got, good)
 			}
+		}
+	})
+}
+
+// TestOpenFileThatHasChanged has a file changed between the look at the configuration and the opening of its sink.
+func TestOpenFileThatHasChanged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "body.tmpl")
+	if err := os.WriteFile(file, []byte(`{{ if eq .Topic "container.error" }}{{ .Topic }}{{ else }}{}{{ end }}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	settings := relay.SinkSettings{Name: "hook", Log: slog.New(slog.DiscardHandler)}
+	s := Source{Key: "template", File: file, Judge: JudgeJSON}
+	if _, err := s.Open(settings); err != nil {
+		t.Errorf("without samples: %v", err)
+	}
+	settings.Samples = func() []relay.Delivery { return samples.Deliveries([]string{"job.created", "container.error"}) }
+	if _, err := s.Open(settings); err == nil || !strings.Contains(err.Error(), "(with a sample of container.error)") {
+		t.Errorf("opened with %v", err)
+	}
+}
+
+// TestOpenSlowFile changes a file while deliveries want it: one of them waits, and not for long.
+func TestOpenSlowFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "body.tmpl")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a")
+	synctest.Test(t, func(t *testing.T) {
+		source := Source{Key: "template", File: file, Options: Options{Now: func() time.Time {
+			time.Sleep(longestPause * 2 / 3)
+			return time.Now()
+		}}}
+		current, err := source.Open(relay.SinkSettings{
+			Name: "hook", Log: slog.New(slog.DiscardHandler),
+			Samples: func() []relay.Delivery {
+				return samples.Deliveries([]string{"job.created", "job.updated", "container.error"})
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(checkPause)
+		put("{{ now }}")
+		first := make(chan time.Duration, 1)
+		began := time.Now()
+		go func() { current(); first <- time.Since(began) }()
+		synctest.Wait()
+		if got := current().source; got != "a" || time.Since(began) != 0 {
+			t.Errorf("meanwhile %s is in use, after %s", got, time.Since(began))
+		}
+		if took := <-first; took != longestPause*4/3 { // the sample that was begun is finished
+			t.Errorf("the first waited for %s", took)
+		}
+		if got := current().source; got != "{{ now }}" {
+			t.Errorf("in use is %s", got)
 		}
 	})
 }
