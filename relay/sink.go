@@ -131,8 +131,9 @@ type SinkWarner interface {
 // SinkRehearser is a [SinkConfig] that can tell from samples what would go wrong with notifications, such as templates.
 type SinkRehearser interface {
 	// Rehearse is called after Validate found nothing wrong, with the sink's name, a sample of each topic that it wants and,
-	// where it may get digests, one of those. It sends nothing, and reports like Validate.
-	Rehearse(sink string, samples []Delivery) error
+	// where it may get digests, one of those. It sends nothing, and reports like Validate; that ctx ended is no mistake: what it
+	// has found until then is all that it returns.
+	Rehearse(ctx context.Context, sink string, samples []Delivery) error
 }
 
 // FolderConfig is a [SinkConfig] that has paths of its own which are relative to the configuration file.

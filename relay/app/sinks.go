@@ -76,10 +76,15 @@ func (r *roster) remove(name string) {
 	r.now.Store(&list)
 }
 
+// openingTime bounds how long sinks that are opened try samples.
+const openingTime = 5 * time.Second
+
 // openSinks builds the sinks in the order of their names. Where one cannot be built, none is.
 func (a *App) openSinks(configured map[string]config.Sink) (opened []*sink, err error) {
-	s, metrics := a.set, a.metrics
+	s, metrics, began := a.set, a.metrics, time.Now()
+	var open atomic.Bool
 	defer func() {
+		open.Store(true)
 		if err != nil {
 			err = errors.Join(err, closeAll(opened))
 			opened = nil
@@ -99,7 +104,12 @@ func (a *App) openSinks(configured map[string]config.Sink) (opened []*sink, err 
 			Name: name, Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
 			Observe: func(event string) { metrics.SinkEvent(name, event) },
 			Memory:  laterMemory{a, name},
-			Samples: func() []relay.Delivery { return config.Samples(cfg, s.Kinds[i], a.catalog) },
+			Samples: func() []relay.Delivery {
+				if !open.Load() && time.Since(began) > openingTime {
+					return nil // they were tried when the configuration was read, a moment ago
+				}
+				return config.Samples(cfg, s.Kinds[i], a.catalog)
+			},
 		}, cfg.Settings)
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)

@@ -98,8 +98,9 @@ func environment(environ []string) map[string]string {
 
 type loader struct {
 	*converter
-	kinds  map[string]relay.SinkKind
-	driver *relay.DriverKind
+	kinds     map[string]relay.SinkKind
+	driver    *relay.DriverKind
+	rehearsed rehearsals
 }
 
 func (l *loader) load(path string, environ []string) (*Config, error) {

@@ -40,6 +40,7 @@ func (l *loader) validate(c *Config) {
 	for _, name := range names {
 		c.Sinks[name] = l.sink("sinks."+name, c.Sinks[name], catalog)
 	}
+	l.warnOfRehearsals()
 	l.sources(c.Sources, catalog)
 	l.migration(&c.Migration)
 }

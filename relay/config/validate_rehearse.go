@@ -1,12 +1,26 @@
 package config
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/samples"
 )
+
+// rehearsalTime bounds how long all sinks together try samples while a configuration is read, which API keys wait for.
+const rehearsalTime = 10 * time.Second
+
+// rehearsals is the time that sinks take to try samples.
+type rehearsals struct {
+	until   time.Time
+	slowest string // the path of a sink
+	took    time.Duration
+	hurried []string // the paths of those that had too little time
+}
 
 // rehearse lets a kind that can try samples of what the sink would get.
 func (l *loader) rehearse(path string, s Sink, catalog *relay.Catalog) {
@@ -18,8 +32,30 @@ func (l *loader) rehearse(path string, s Sink, catalog *relay.Catalog) {
 	if len(list) == 0 {
 		return
 	}
-	if err := r.Rehearse(strings.TrimPrefix(path, "sinks."), list); err != nil {
+	began := time.Now()
+	if l.rehearsed.until.IsZero() {
+		l.rehearsed.until = began.Add(rehearsalTime)
+	}
+	// Nobody takes more than half of what is left, so that a slow one leaves time for the next.
+	ctx, cancel := context.WithTimeout(context.Background(), l.rehearsed.until.Sub(began)/2)
+	defer cancel()
+	err := r.Rehearse(ctx, strings.TrimPrefix(path, "sinks."), list)
+	if took := time.Since(began); took > l.rehearsed.took {
+		l.rehearsed.slowest, l.rehearsed.took = path, took
+	}
+	switch {
+	case err != nil:
 		l.invalid(path, err)
+	case ctx.Err() != nil:
+		l.rehearsed.hurried = append(l.rehearsed.hurried, path)
+	}
+}
+
+// warnOfRehearsals names the sinks whose mistakes may have been overlooked.
+func (l *loader) warnOfRehearsals() {
+	for _, path := range l.rehearsed.hurried {
+		l.Warn(path, fmt.Sprintf("its templates were not tried with all samples: there are %s for those of all sinks", rehearsalTime),
+			"give the templates of "+l.rehearsed.slowest+" less to do, which took the most")
 	}
 }
 

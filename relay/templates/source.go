@@ -102,22 +102,16 @@ func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 	return file.Current, nil
 }
 
-const (
-	// longestRehearsal bounds the time of a Rehearse.
-	longestRehearsal = 30 * time.Second
-	// longestPause bounds the rehearsal of a file that has changed, which one delivery waits for.
-	longestPause = 500 * time.Millisecond
-)
+// longestPause bounds the rehearsal of a file that has changed, which one delivery waits for.
+const longestPause = 500 * time.Millisecond
 
-// Rehearse renders samples and reports what goes wrong as [relay.FieldError]s, joined: each mistake once, with the topic
-// that first met it.
-func (s Source) Rehearse(sink string, samples []relay.Delivery) error {
+// Rehearse renders samples until ctx ends, and reports what goes wrong as [relay.FieldError]s, joined: each mistake once, with
+// the topic that first met it.
+func (s Source) Rehearse(ctx context.Context, sink string, samples []relay.Delivery) error {
 	t, err := s.read()
 	if err != nil || t == nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), longestRehearsal)
-	defer cancel()
 	return s.rehearse(ctx, t, sink, samples)
 }
 

@@ -177,11 +177,13 @@ func TestSlowRehearsal(t *testing.T) {
 		rehearsed := 0
 		s := Source{Key: "template", Text: "{{ now }}", Options: Options{Now: func() time.Time {
 			rehearsed++
-			time.Sleep(longestRehearsal/2 + time.Second)
+			time.Sleep(2 * time.Second)
 			return time.Now()
 		}}}
 		list := samples.Deliveries([]string{"container.error", "container.state.changed", "job.new", "hub.error"})
-		if err := s.Rehearse("hook", list); err != nil || rehearsed != 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if err := s.Rehearse(ctx, "hook", list); err != nil || rehearsed != 2 {
 			t.Errorf("%d samples, %v", rehearsed, err)
 		}
 	})

@@ -136,7 +136,7 @@ func TestAppSettings(t *testing.T) {
 	} {
 		err := c.config.Validate()
 		if err == nil {
-			err = c.config.Rehearse("s", samples.Deliveries([]string{"container.error", "job.created"}))
+			err = c.config.Rehearse(t.Context(), "s", samples.Deliveries([]string{"container.error", "job.created"}))
 		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) || err != nil && strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("got %v\nwant %s", err, c.want)

@@ -35,9 +35,9 @@ func (c *Config) checkTemplates() error {
 }
 
 // Rehearse renders samples of what the sink would send.
-func (c *Config) Rehearse(sink string, samples []relay.Delivery) error {
+func (c *Config) Rehearse(ctx context.Context, sink string, samples []relay.Delivery) error {
 	text, blocks, link := c.sources()
-	return errors.Join(text.Rehearse(sink, samples), blocks.Rehearse(sink, samples), link.Rehearse(sink, samples))
+	return errors.Join(text.Rehearse(ctx, sink, samples), blocks.Rehearse(ctx, sink, samples), link.Rehearse(ctx, sink, samples))
 }
 
 func (c *Config) openTemplates(sink relay.SinkSettings) (*custom, error) {

@@ -63,11 +63,11 @@ func (c *Config) checkTemplate() error {
 }
 
 // Rehearse renders samples of what the sink would send.
-func (c *Config) Rehearse(sink string, samples []relay.Delivery) error {
+func (c *Config) Rehearse(ctx context.Context, sink string, samples []relay.Delivery) error {
 	if c.Format != formatTemplate {
 		return nil
 	}
-	return c.template().Rehearse(sink, samples)
+	return c.template().Rehearse(ctx, sink, samples)
 }
 
 // body is what is sent for d: the same bytes in every attempt, as long as a template does not change or tell the time.
