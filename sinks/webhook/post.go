@@ -148,6 +148,9 @@ func (s *Sink) deliver(ctx context.Context, token string, d relay.Delivery) (aga
 	switch {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		relay.Answered(ctx, resp.StatusCode)
+		if s.tokens != nil {
+			s.tokens.took(token)
+		}
 		// The receiver has taken it; whatever happens to the rest of the answer changes nothing.
 		if resp.Body != http.NoBody {
 			_, _ = io.CopyN(io.Discard, resp.Body, keptAnswer+drainedAnswer)
@@ -161,8 +164,7 @@ func (s *Sink) deliver(ctx context.Context, token string, d relay.Delivery) (aga
 			s.log.Warn("the receiver takes no compressed body (415); for an hour bodies are sent as they are", "host", h.to.Host())
 		}
 		again = func() (string, error) { return token, nil }
-	case resp.StatusCode == http.StatusUnauthorized && s.tokens != nil:
-		s.tokens.refuse(token)
+	case resp.StatusCode == http.StatusUnauthorized && s.tokens != nil && s.tokens.refuse(token):
 		again = func() (string, error) { return s.tokens.get(ctx) }
 	}
 	return again, s.outcome(h, resp)
