@@ -1,11 +1,13 @@
 package main_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -18,19 +20,37 @@ type api struct {
 	mu       sync.Mutex
 	messages []map[string]any
 	updates  int
+	token    string // xoxb-s3cret-token where empty
+	// refuse is asked before anything else, and true where it has answered; posted is called before a post is answered.
+	refuse func(http.ResponseWriter, *http.Request) bool
+	posted func(n int)
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var m map[string]any
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if json.Unmarshal(body, &m) != nil || r.Header.Get("Authorization") != "Bearer xoxb-s3cret-token" {
-		_, _ = io.WriteString(w, `{"ok":false,"error":"invalid_auth"}`)
+	if a.refuse != nil && a.refuse(w, r) {
+		a.mu.Unlock()
 		return
 	}
-	ts := m["ts"]
-	if strings.HasSuffix(r.URL.Path, "/chat.update") {
+	if json.Unmarshal(body, &m) != nil || r.Header.Get("Authorization") != "Bearer "+cmp.Or(a.token, "xoxb-s3cret-token") {
+		a.mu.Unlock()
+		_, _ = io.WriteString(w, `{"ok":false,"error":"token_revoked"}`)
+		return
+	}
+	ts, update := a.take(m, strings.HasSuffix(r.URL.Path, "/chat.update"))
+	n, posted := len(a.messages), a.posted
+	a.mu.Unlock()
+	if !update && posted != nil {
+		posted(n)
+	}
+	_, _ = fmt.Fprintf(w, `{"ok":true,"channel":%q,"ts":%q}`, m["channel"], ts)
+}
+
+func (a *api) take(m map[string]any, update bool) (ts any, updated bool) {
+	ts = m["ts"]
+	if update {
 		for _, one := range a.messages {
 			if one["ts"] == ts {
 				one["text"] = m["text"]
@@ -42,7 +62,26 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m["ts"] = ts
 		a.messages = append(a.messages, m)
 	}
-	_, _ = fmt.Fprintf(w, `{"ok":true,"channel":"C0GENERAL","ts":%q}`, ts)
+	return ts, update
+}
+
+// shown are the messages in short: the channel of a first one, or the place of the first one that a reply hangs on, and the round.
+func (a *api) shown() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []string
+	for _, m := range a.messages {
+		text, _ := json.Marshal(m)
+		at := fmt.Sprint(m["channel"])
+		if on := m["thread_ts"]; on != nil {
+			at = "reply to " + strings.TrimLeft(strings.TrimPrefix(fmt.Sprint(on), "1795235000."), "0")
+			if at == "reply to " {
+				at += "0"
+			}
+		}
+		out = append(out, at+": "+regexp.MustCompile(`round \d+`).FindString(string(text)))
+	}
+	return out
 }
 
 // threads counts the first messages and the replies that name one of them.

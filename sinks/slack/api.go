@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,7 @@ type apiAnswer struct {
 	OK       bool   `json:"ok"`
 	Error    string `json:"error"`
 	Needed   string `json:"needed"`
+	Provided string `json:"provided"`
 	Channel  string `json:"channel"`
 	TS       string `json:"ts"`
 	Metadata struct {
@@ -76,7 +78,7 @@ func (a *app) call(ctx context.Context, method string, m *outgoing) (*apiAnswer,
 	case bad || !answer.OK && answer.Error == "":
 		return nil, fmt.Errorf("%s at %s: %w, but not as Slack does: does api_url lead to Slack, or something between to a page of its own?", method, a.api.Host(), said)
 	case !answer.OK:
-		return nil, a.judge(method, &answer, said)
+		return nil, a.judge(method, m.Channel, &answer, said)
 	case answer.TS == "" || answer.Channel == "":
 		return nil, fmt.Errorf("%s at %s: %w without a message's ts", method, a.api.Host(), said)
 	}
@@ -97,9 +99,9 @@ func (a *app) hide(err error, token string) error {
 }
 
 // judge says what an answer with ok: false means.
-func (a *app) judge(method string, answer *apiAnswer, said error) error {
+func (a *app) judge(method, channel string, answer *apiAnswer, said error) error {
 	known := appMeaning(answer)
-	err := fmt.Errorf("%s at %s: %w: %s", method, a.api.Host(), said, relay.Clip(answer.Error, 80))
+	err := fmt.Errorf("%s to %s at %s: %w: %s", method, channel, a.api.Host(), said, relay.Clip(answer.Error, 80))
 	if known.problem != "" {
 		err = fmt.Errorf("%w: %s", err, known.problem)
 	}
@@ -135,17 +137,17 @@ func appMeaning(answer *apiAnswer) appError {
 	case "org_login_required", "ekm_access_denied", "team_access_not_granted", "access_denied":
 		return gone("the workspace does not let the app in: an administrator must allow it")
 	case "missing_scope", "no_permission":
-		needed := answer.Needed
-		if needed == "" {
-			needed = "chat:write"
+		needed := relay.Clip(cmp.Or(answer.Needed, "chat:write"), 80)
+		if answer.Provided != "" {
+			needed += " (it has " + relay.Clip(answer.Provided, 200) + ")"
 		}
-		return gone("the app lacks the scope " + relay.Clip(needed, 80) + ": add it under \"OAuth & Permissions\" and install the app again")
+		return gone("the app lacks the scope " + needed + ": add it under \"OAuth & Permissions\" of the app's settings, install the app again, and give the token that is shown then")
 	case "channel_not_found":
-		return later("there is no such channel, or the app cannot see it: check the channel's id, and invite the app where the channel is private")
+		return later("there is no channel of this name or id, or it is private and the app was not invited: give the id, which stays when a channel is renamed, and invite the app where the channel is private")
 	case "not_in_channel":
-		return later("the app is no member of the channel: write /invite @app there, or give the app the scope chat:write.public")
+		return later("the app is no member of the channel: write /invite and the app's @name there, or, where the channel is public, give the app the scope chat:write.public")
 	case "is_archived":
-		return later("the channel is archived: unarchive it, or name another")
+		return later("the channel is archived: take it out of the archive, or name another")
 	case "restricted_action", "restricted_action_read_only_channel", "restricted_action_non_threadable_channel", "restricted_action_thread_only_channel", "restricted_action_thread_locked":
 		return later("the workspace does not let the app post like this in the channel: change the channel's settings, or name another")
 	case "message_not_found", "thread_not_found", "cant_update_message", "edit_window_closed", "cannot_reply_to_message":

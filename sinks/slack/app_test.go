@@ -61,10 +61,12 @@ func TestAppErrors(t *testing.T) {
 	}{
 		{200, `{"ok":false,"error":"invalid_auth"}`, relay.OutcomeGone, "give the bot token"},
 		{200, `{"ok":false,"error":"account_inactive"}`, relay.OutcomeGone, "give the bot token"},
-		{200, `{"ok":false,"error":"missing_scope","needed":"chat:write","provided":"incoming-webhook"}`, relay.OutcomeGone, "lacks the scope chat:write"},
-		{200, `{"ok":false,"error":"channel_not_found"}`, relay.OutcomeRetry, "check the channel's id"},
-		{200, `{"ok":false,"error":"not_in_channel"}`, relay.OutcomeRetry, "/invite @app"},
-		{200, `{"ok":false,"error":"is_archived"}`, relay.OutcomeRetry, "unarchive it"},
+		{200, `{"ok":false,"error":"token_revoked"}`, relay.OutcomeGone, "answered 200: token_revoked: Slack does not accept the token: give the bot token"},
+		{200, `{"ok":false,"error":"missing_scope","needed":"chat:write","provided":"incoming-webhook"}`, relay.OutcomeGone, "lacks the scope chat:write (it has incoming-webhook): add it"},
+		{200, `{"ok":false,"error":"missing_scope"}`, relay.OutcomeGone, "lacks the scope chat:write: add it"},
+		{200, `{"ok":false,"error":"channel_not_found"}`, relay.OutcomeRetry, "answered 200: channel_not_found: there is no channel of this name or id"},
+		{200, `{"ok":false,"error":"not_in_channel"}`, relay.OutcomeRetry, "write /invite and the app's @name there"},
+		{200, `{"ok":false,"error":"is_archived"}`, relay.OutcomeRetry, "take it out of the archive"},
 		{200, `{"ok":false,"error":"msg_too_long"}`, relay.OutcomePermanent, "too long"},
 		{200, `{"ok":false,"error":"invalid_blocks","response_metadata":{"messages":["[ERROR] must be less than 3001 characters"]}}`, relay.OutcomePermanent, "must be less than 3001 characters"},
 		{200, `{"ok":false,"error":"ratelimited"}`, relay.OutcomeRetry, "too many messages"},
@@ -87,6 +89,9 @@ func TestAppErrors(t *testing.T) {
 		outcome, _ := relay.Classify(err)
 		if outcome != c.outcome || err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(fmt.Sprintf("%+v", err), "s3cret") {
 			t.Errorf("%d %.80s: %s, %v", c.status, c.body, outcome, err)
+		}
+		if named := strings.HasPrefix(err.Error(), "chat.postMessage to C0GENERAL at 127.0.0.1:"); strings.Contains(c.body, `"ok":false,"error":`) && !named && outcome != relay.OutcomeRetry {
+			t.Errorf("it does not say which channel: %v", err)
 		}
 	}
 }

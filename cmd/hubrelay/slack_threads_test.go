@@ -1,0 +1,256 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// team is a Slack app as a sink, with a few more settings.
+func team(api, more string) string {
+	return fmt.Sprintf("  team: {type: slack, api_url: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8], retry: {schedule: [200ms, 500ms, 1s, 5s, 5s, 5s]}, %s}\n", api+"/api", more)
+}
+
+// round is a notification of one container.
+func round(n int) string {
+	return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},"context":{"account_id":"acme","containers":["c1"]}}`, n)
+}
+
+func (a *api) shows(want ...string) func() error {
+	return func() error {
+		if got := a.shown(); !slices.Equal(got, want) {
+			return fmt.Errorf("shown %q, want %q", got, want)
+		}
+		return nil
+	}
+}
+
+// TestSlackThreadOverReloads changes a sink while it has a thread: the thread goes on with another rate and another token, and
+// another channel has one of its own.
+func TestSlackThreadOverReloads(t *testing.T) {
+	t.Parallel()
+	slack := &api{}
+	far := httptest.NewServer(slack)
+	t.Cleanup(far.Close)
+	dir := folder(t)
+	token := write(t, dir, "token", "xoxb-s3cret-token\n")
+	s := setup{redis: `url: "memory:"`}
+	with := func(more string) setup {
+		s.sinks = team(far.URL, fmt.Sprintf("token_file: %q, %s", token, more))
+		return s
+	}
+	file := write(t, dir, "hubrelay.yaml", with("channel: C0GENERAL, rate: 1000/s, burst: 100").yaml())
+	d := serveFile(t, file)
+	want := []string{"C0GENERAL: round 0"}
+	say := func(n int, where string) {
+		t.Helper()
+		if n > 0 {
+			want = append(want, fmt.Sprintf("%s: round %d", where, n))
+		}
+		d.publish(t, "hub-1", "application/json", round(n), nil)
+		eventually(t, "the messages", slack.shows(want...))
+	}
+	say(0, "")
+	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 500/s, burst: 50"), 1)
+	say(1, "reply to 0")
+
+	slack.mu.Lock()
+	slack.token = "xoxb-s3cret-newer-token" // the old one is revoked
+	slack.mu.Unlock()
+	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
+		t.Fatal(err)
+	}
+	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 600/s, burst: 50"), 2) // opens the sink anew, which reads the file
+	say(2, "reply to 0")
+	d.reconfigure(t, file, with("channel: C0OTHERS, rate: 500/s, burst: 50"), 3)
+	say(3, "C0OTHERS")
+	say(4, "reply to 3")
+	d.reconfigure(t, file, with(`channel: C0OTHERS, channels: [{topics: ["*.error"], channel: "#errors"}], rate: 500/s, burst: 50`), 4)
+	say(5, "#errors")
+}
+
+// TestSlackTokenRevoked has Slack refuse the token, then name a scope that is missing: the sink is disabled and says what to do,
+// loses nothing, and goes on when it is resumed.
+func TestSlackTokenRevoked(t *testing.T) {
+	t.Parallel()
+	slack := &api{token: "xoxb-s3cret-newer-token"}
+	far := httptest.NewServer(slack)
+	t.Cleanup(far.Close)
+	dir := folder(t)
+	token := write(t, dir, "token", "xoxb-s3cret-token\n")
+	s := setup{redis: `url: "memory:"`, sinks: team(far.URL, fmt.Sprintf("token_file: %q, channel: C0GENERAL, rate: 1000/s, burst: 100", token))}
+	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.yaml()))
+	disabled := func(words ...string) {
+		t.Helper()
+		eventually(t, "the sink to be disabled", func() error {
+			list, _, _ := call(t, nil, "", "sinks", "list", "--json", "--admin", "http://"+d.admin)
+			for _, part := range append(words, `"disabled"`) {
+				if !strings.Contains(list, part) {
+					return fmt.Errorf("no %s in\n%s", part, list)
+				}
+			}
+			return nil
+		})
+	}
+	d.publish(t, "hub-1", "application/json", round(0), nil)
+	disabled("token_revoked", "give the bot token")
+
+	slack.mu.Lock()
+	slack.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+		_, _ = w.Write([]byte(`{"ok":false,"error":"missing_scope","needed":"chat:write","provided":"users:read"}`))
+		return true
+	}
+	slack.mu.Unlock()
+	resume := func() {
+		t.Helper()
+		if out, errOut, code := call(t, nil, "", "sinks", "resume", "team", "--admin", "http://"+d.admin); code != 0 {
+			t.Fatal(out, errOut)
+		}
+	}
+	resume()
+	disabled("missing_scope", "chat:write (it has users:read)")
+
+	slack.mu.Lock()
+	slack.refuse = nil
+	slack.mu.Unlock()
+	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the backlog with the new token", func() error {
+		resume() // the file is looked at once in a while
+		return slack.shows("C0GENERAL: round 0")()
+	})
+	if shown := d.err.String() + d.out.String(); strings.Contains(shown, "s3cret") {
+		t.Errorf("the log shows a token:\n%s", shown)
+	}
+}
+
+// TestSlackThreadKilled kills a node, and Redis, while Slack answers to a first message: nothing is lost, and at most one more
+// first message comes of it.
+func TestSlackThreadKilled(t *testing.T) {
+	t.Parallel()
+	for name, mishap := range map[string]func(t *testing.T, d *daemon, server *redistest.Server){
+		"the node":      func(_ *testing.T, d *daemon, _ *redistest.Server) { d.kill() },
+		"Redis":         func(_ *testing.T, _ *daemon, server *redistest.Server) { server.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, "--appendfsync", "always")
+			posted, release := make(chan struct{}), make(chan struct{})
+			slack := &api{posted: func(n int) {
+				if n == 1 {
+					close(posted)
+					<-release
+				}
+			}}
+			far := httptest.NewServer(slack)
+			t.Cleanup(far.Close)
+			s := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(far.URL, "token: xoxb-s3cret-token, channel: C0GENERAL, timeout: 3s, rate: 1000/s, burst: 100")}
+			d := serve(t, s)
+			d.publish(t, "hub-1", "application/json", round(0), nil)
+			<-posted
+			mishap(t, d, server)
+			close(release)
+			switch name {
+			case "the node":
+				d = serve(t, s)
+			case "Redis":
+				eventually(t, "a word about the thread", d.err.contains("where a thread hangs could not be stored"))
+				server.Restart()
+			}
+			eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+			d.publish(t, "hub-1", "application/json", round(1), nil)
+			eventually(t, "both rounds, the first twice at most", func() error {
+				got := slack.shown()
+				once := []string{"C0GENERAL: round 0", "reply to 0: round 1"}
+				repeated := []string{"C0GENERAL: round 0", "C0GENERAL: round 0", "reply to 1: round 1"}
+				another := []string{"C0GENERAL: round 0", "C0GENERAL: round 1"}
+				late := []string{"C0GENERAL: round 0", "C0GENERAL: round 1", "reply to 1: round 0"}
+				switch {
+				case slices.Equal(got, once) && name != "the node":
+				case slices.Equal(got, repeated), slices.Equal(got, another) && name == "Redis", slices.Equal(got, late):
+				default:
+					return fmt.Errorf("shown %q", got)
+				}
+				return nil
+			})
+			t.Log(slack.shown())
+		})
+	}
+}
+
+// TestSlackRestIsShared has three nodes and one answer that asks for a rest: none of them asks Slack for anything until it is over, and
+// all is told then.
+func TestSlackRestIsShared(t *testing.T) {
+	t.Parallel()
+	const rest = 4 * time.Second
+	server := redistest.Start(t)
+	var began time.Time
+	var calls []time.Time
+	by := map[string]int{} // calls of each node, by the path that it was given
+	slack := &api{}
+	slack.refuse = func(w http.ResponseWriter, r *http.Request) bool {
+		calls = append(calls, time.Now())
+		by[r.URL.Path]++
+		if len(by) < 3 || !began.IsZero() {
+			return false
+		}
+		began = time.Now()
+		w.Header().Set("Retry-After", strconv.Itoa(int(rest/time.Second)))
+		w.WriteHeader(http.StatusTooManyRequests)
+		return true
+	}
+	far := httptest.NewServer(slack)
+	t.Cleanup(far.Close)
+	var nodes []*daemon
+	for n := range 3 {
+		nodes = append(nodes, serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(
+			fmt.Sprintf("%s/%d", far.URL, n), "token: xoxb-s3cret-token, channel: C0GENERAL, thread: none, rate: 10/s, burst: 1")}))
+	}
+	events := 0
+	eventually(t, "a rest, and two seconds of it", func() error {
+		nodes[events%3].publish(t, "hub-1", "application/json", round(events), nil)
+		events++
+		slack.mu.Lock()
+		defer slack.mu.Unlock()
+		if began.IsZero() || time.Since(began) < rest/2 {
+			return fmt.Errorf("calls of %v, a rest since %s", by, began)
+		}
+		return nil
+	})
+	told := regexp.MustCompile(`^(\d+) × `)
+	eventually(t, "all to be told", func() error {
+		slack.mu.Lock()
+		defer slack.mu.Unlock()
+		total := 0
+		for _, m := range slack.messages {
+			if count := told.FindStringSubmatch(fmt.Sprint(m["text"])); count != nil {
+				more, _ := strconv.Atoi(count[1])
+				total += more
+			} else {
+				total++
+			}
+		}
+		if total != events {
+			return fmt.Errorf("%d of %d", total, events)
+		}
+		return nil
+	})
+	slack.mu.Lock()
+	defer slack.mu.Unlock()
+	for _, at := range calls {
+		// What was granted already may be on its way.
+		if after := at.Sub(began); after > 500*time.Millisecond && after < rest-50*time.Millisecond {
+			t.Errorf("a call %s after the answer that asked for %s", after, rest)
+		}
+	}
+}
