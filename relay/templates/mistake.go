@@ -88,6 +88,9 @@ func mistakeOf(err error) *Mistake {
 // explain gives the words for a message of the library, and what to do.
 func explain(text string) (what, hint string) {
 	if found := regexp.MustCompile(`^function "(.*)" not defined$`).FindStringSubmatch(text); found != nil {
+		if slices.Contains(unescaped(), found[1]) {
+			return found[1] + " has no place where HTML is made, since all that notifications hold is escaped there", "write markup and the beginning of an address into the template itself"
+		}
 		return fmt.Sprintf("there is no function %q", found[1]), nearest(found[1], append(functionNames(), libraryNames()...), "the functions are listed in docs/templates.md")
 	}
 	if found := regexp.MustCompile(`^can't evaluate field (\S+) in type \*?(\S+)$`).FindStringSubmatch(text); found != nil {

@@ -21,7 +21,7 @@ const maxSource = 256 << 10
 
 // Options say what a template is for.
 type Options struct {
-	// HTML escapes what it shows for the place where it stands, as html/template does.
+	// HTML escapes what it shows for the place where it stands, as html/template does, and knows no way around that.
 	HTML bool
 	// Clean is applied to every text of a notification before the template sees it; nil leaves them as they are.
 	Clean func(string) string
@@ -87,6 +87,9 @@ const (
 func (t *Template) parse(w way) (parsed, error) {
 	functions := (&run{}).functions()
 	if t.options.HTML {
+		for _, name := range unescaped() {
+			delete(functions, name)
+		}
 		root, err := htmltemplate.New(rootName).Funcs(functions).Parse(t.source)
 		if err != nil {
 			return nil, err

@@ -105,23 +105,6 @@ func TestClean(t *testing.T) {
 	}
 }
 
-func TestHTML(t *testing.T) {
-	const source = `<p title="{{ .Object.Error }}">{{ .Object.Error }}</p>{{ range 2 }}<a href="{{ "javascript:x" }}" x={{ .}}>{{ end }}{{ safeHtml "<b>" }}`
-	got, err := rendered(t, source, Options{HTML: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"&lt;none&gt;", `href="#ZgotmplZ" x=0>`, "<b>"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%s lacks %s", got, want)
-		}
-	}
-	var m *Mistake
-	if _, err := Parse("<p>\n<a href='{{ if .Topic }}'{{ end }}>", Options{HTML: true}); !errors.As(err, &m) || m.Line != 2 {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestNumbers(t *testing.T) {
 	d := one("container.error")
 	d.Notifications[0].Data = []byte(`{"topic":"container.error","object":{"id":"a","n":3,"f":1.5,"big":123456789012345678901234567890,"l":["x",1]},"context":{"hub_id":"h"}}`)
