@@ -142,10 +142,16 @@ func subjectWord(s relay.Severity) string {
 
 func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// Clean makes one line of what a producer wrote, without what changes the direction of writing or cannot be seen.
-func Clean(text string) string {
-	text = strings.Map(func(r rune) rune {
+// Clean makes one line of what a producer wrote, as Visible shows it.
+func Clean(text string) string { return strings.Join(strings.Fields(Visible(text)), " ") }
+
+// Visible leaves out what changes the direction of writing or cannot be seen. Line breaks, each a \n, and tabs stay.
+func Visible(text string) string {
+	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
+	return strings.Map(func(r rune) rune {
 		switch {
+		case r == '\n', r == '\t':
+			return r
 		case unicode.IsSpace(r):
 			return ' '
 		case !unicode.IsPrint(r), r == unicode.ReplacementChar:
@@ -153,7 +159,6 @@ func Clean(text string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, ""))
-	return strings.Join(strings.Fields(text), " ")
 }
 
 // WriteText writes the page without its subject.

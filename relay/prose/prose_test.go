@@ -36,3 +36,14 @@ func TestPage(t *testing.T) {
 		t.Errorf("got %q, %d items and %d more", p.Subject, len(p.Items), p.More)
 	}
 }
+
+func TestVisible(t *testing.T) {
+	t.Parallel()
+	const text = "a\r\nb\rc\td\u00a0e\u2028f \u202e\x00\x1b[31m\xff\ufffd g\u200b"
+	if got, want := Visible(text), "a\nb\nc\td e f [31m g"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := Clean(text), "a b c d e f [31m g"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -50,6 +50,12 @@ func TestManual(t *testing.T) {
 			t.Errorf("the manual lacks .%s", name)
 		}
 	}
+	// The example of HTML escapes what a producer wrote.
+	_, page, _ := strings.Cut(manual, "```html\n")
+	page, _, _ = strings.Cut(page, "```")
+	if got, err := rendered(t, page, Options{HTML: true}); err != nil || !strings.Contains(got, "&lt;none&gt; of 3") || !strings.Contains(got, `href="https://portal.example.com/hubs/6922`) {
+		t.Errorf("%s, %v", got, err)
+	}
 	// The example of a digest renders both.
 	_, example, _ := strings.Cut(manual, "is written like this:\n\n```\n")
 	example, _, _ = strings.Cut(example, "```")

@@ -38,6 +38,13 @@ type Config struct {
 	Sender string   `koanf:"sender" doc:"The sender, such as hubrelay <hubrelay@example.com>."`
 	To     []string `koanf:"to" doc:"The receivers. A delivery is refused as a whole where the server refuses one of them."`
 	Cc     []string `koanf:"cc" doc:"Further receivers."`
+	// The templates are those of relay/templates, each in place or in a file. What one makes nothing of is said in our words.
+	SubjectTemplate     string `koanf:"subject_template" doc:"The subject as a Go template; docs/templates.md says what it may hold. What it makes is one line."`
+	SubjectTemplateFile string `koanf:"subject_template_file" doc:"A file that holds the subject_template, read again when it changes."`
+	TextTemplate        string `koanf:"text_template" doc:"The text as a Go template. Without an html_template the mail is of text alone."`
+	TextTemplateFile    string `koanf:"text_template_file" doc:"A file that holds the text_template, read again when it changes."`
+	HTMLTemplate        string `koanf:"html_template" doc:"The HTML as a Go template, which escapes all that notifications hold for the place where it stands."`
+	HTMLTemplateFile    string `koanf:"html_template_file" doc:"A file that holds the html_template, read again when it changes."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
 }
@@ -68,7 +75,7 @@ func (c *Config) Validate() error {
 		bad("ca_file", err.Error())
 	}
 	errs = append(errs, c.checkLogin())
-	errs = append(errs, c.checkAddresses())
+	errs = append(errs, c.checkAddresses(), c.templates().Check())
 	return errors.Join(errs...)
 }
 

@@ -2,6 +2,7 @@ package email
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -14,9 +15,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/prose"
+	"github.com/hubrelay/hubrelay/relay/templates"
 )
-
-const maxSubject = 200
 
 // composer makes messages.
 type composer struct {
@@ -25,6 +25,7 @@ type composer struct {
 	to, cc    []*mail.Address
 	userAgent string
 	words     *prose.Writer
+	templates *templates.Set
 }
 
 func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
@@ -33,6 +34,9 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 		return nil, fmt.Errorf("sender %w", err)
 	}
 	m := &composer{sink: s.Name, from: from, userAgent: s.UserAgent, words: prose.NewWriter()}
+	if m.templates, err = c.templates().Open(s); err != nil {
+		return nil, err
+	}
 	for _, list := range []struct {
 		texts []string
 		into  *[]*mail.Address
@@ -49,17 +53,13 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 }
 
 // message is d as a mail that is sent at that time. Its Message-ID is the same in every attempt, so that a repeat is known
-// for one; what concerns one container, or one job, is one thread.
-func (m *composer) message(d relay.Delivery, now time.Time) ([]byte, error) {
+// for one; what concerns one container, or one job, is one thread. Its errors are marked by what follows.
+func (m *composer) message(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
 	if d.Digest == nil && len(d.Notifications) != 1 || len(d.Notifications) == 0 {
-		return nil, fmt.Errorf("a mail is one notification or a digest, and delivery %s holds %d and is no digest", d.ID, len(d.Notifications))
+		return nil, relay.Permanent(fmt.Errorf("a mail is one notification or a digest, and delivery %s holds %d and is no digest", d.ID, len(d.Notifications)))
 	}
-	p := m.words.Page(d)
-	var text, html bytes.Buffer
-	if err := p.WriteText(&text); err != nil {
-		return nil, err
-	}
-	if err := writeHTML(&html, p); err != nil {
+	c, err := m.content(ctx, d)
+	if err != nil {
 		return nil, err
 	}
 	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithBoundary("hubrelay-"+digestOf(d.ID)))
@@ -68,7 +68,7 @@ func (m *composer) message(d relay.Delivery, now time.Time) ([]byte, error) {
 	if len(m.cc) > 0 {
 		msg.CcMailAddress(m.cc...)
 	}
-	msg.Subject(relay.Clip(p.Subject, maxSubject))
+	msg.Subject(c.subject)
 	msg.SetMessageIDWithValue(m.messageID(d.ID))
 	msg.SetDateWithValue(now)
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // nobody is to answer that they are on holiday
@@ -80,11 +80,13 @@ func (m *composer) message(d relay.Delivery, now time.Time) ([]byte, error) {
 		msg.SetGenHeader(gomail.HeaderInReplyTo, root)
 		msg.SetGenHeader(gomail.HeaderReferences, root)
 	}
-	msg.SetBodyString(gomail.TypeTextPlain, text.String())
-	msg.AddAlternativeString(gomail.TypeTextHTML, html.String())
+	msg.SetBodyString(gomail.TypeTextPlain, c.text)
+	if c.html != "" {
+		msg.AddAlternativeString(gomail.TypeTextHTML, c.html)
+	}
 	var out bytes.Buffer
 	if _, err := msg.WriteTo(&out); err != nil {
-		return nil, fmt.Errorf("write the mail of delivery %s: %w", d.ID, err)
+		return nil, relay.Permanent(fmt.Errorf("write the mail of delivery %s: %w", d.ID, err))
 	}
 	return out.Bytes(), nil
 }

@@ -63,9 +63,9 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 
 // Deliver sends d as one message.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	message, err := s.composer.message(d, s.now())
+	message, err := s.composer.message(ctx, d, s.now())
 	if err != nil {
-		return relay.Permanent(err)
+		return err
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("send by %s: %w", s.config.Host, context.Cause(ctx))
@@ -79,7 +79,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 
 // Explain shows the message, with the time of now.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	message, err := s.composer.message(d, s.now())
+	message, err := s.composer.message(context.Background(), d, s.now())
 	if err != nil {
 		return relay.Explanation{}, err
 	}

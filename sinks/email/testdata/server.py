@@ -20,7 +20,7 @@ class Handler:
             "from": envelope.mail_from, "to": envelope.rcpt_tos, "tls": session.ssl is not None or mode == "tls",
             "login": session.auth_data, "method": session.auth_method if hasattr(session, "auth_method") else "",
             "headers": {k: str(v) for k, v in mail.items()}, "defects": [str(d) for d in mail.defects],
-            "kind": mail.get_content_type(), "parts": [[p.get_content_type(), p.get_content()] for p in mail.iter_parts()],
+            "kind": mail.get_content_type(), "parts": [[p.get_content_type(), p.get_content()] for p in (mail.iter_parts() if mail.is_multipart() else [mail])],
         }), flush=True)
         return "250 2.0.0 taken"
 

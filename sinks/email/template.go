@@ -1,0 +1,67 @@
+package email
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/prose"
+	"github.com/hubrelay/hubrelay/relay/templates"
+)
+
+// The settings that templates have.
+const (
+	subjectKey = "subject_template"
+	textKey    = "text_template"
+	htmlKey    = "html_template"
+)
+
+// maxSubject bounds a subject, in bytes before it is encoded.
+const maxSubject = 200
+
+func (c *Config) templates() templates.Sources {
+	// What nobody can see is taken out before HTML is escaped, and then out of what the templates themselves have made.
+	plain := templates.Options{Clean: prose.Visible}
+	return templates.Sources{
+		{Key: subjectKey, Text: c.SubjectTemplate, File: c.SubjectTemplateFile, Options: plain},
+		{Key: textKey, Text: c.TextTemplate, File: c.TextTemplateFile, Options: plain},
+		{Key: htmlKey, Text: c.HTMLTemplate, File: c.HTMLTemplateFile, Options: templates.Options{HTML: true, Clean: prose.Visible}},
+	}
+}
+
+// Rehearse renders samples of what the sink would send.
+func (c *Config) Rehearse(ctx context.Context, sink string, samples []relay.Delivery) error {
+	return c.templates().Rehearse(ctx, sink, samples)
+}
+
+// content is what a mail says. Its html is empty where it is of text alone.
+type content struct{ subject, text, html string }
+
+// content is what templates make of d, and where there are none, or they make nothing, what we say.
+func (m *composer) content(ctx context.Context, d relay.Delivery) (content, error) {
+	made, err := m.templates.Render(ctx, d)
+	if err != nil {
+		return content{}, err
+	}
+	page := m.words.Page(d)
+	if subject := prose.Clean(made[subjectKey]); subject != "" {
+		page.Subject = subject
+	}
+	c := content{relay.Clip(page.Subject, maxSubject), prose.Visible(made[textKey]), prose.Visible(made[htmlKey])}
+	if c.text != "" {
+		c.text += "\n"
+		return c, nil // beside HTML of ours, which says something else, hardly anybody would see it
+	}
+	var text, html bytes.Buffer
+	if err := page.WriteText(&text); err != nil {
+		return content{}, relay.Permanent(err)
+	}
+	c.text = text.String()
+	if c.html == "" {
+		if err := writeHTML(&html, page); err != nil {
+			return content{}, relay.Permanent(err)
+		}
+		c.html = html.String()
+	}
+	return c, nil
+}

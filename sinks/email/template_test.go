@@ -1,0 +1,162 @@
+package email
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/samples"
+	"github.com/hubrelay/hubrelay/relay/templates"
+	"github.com/hubrelay/hubrelay/sinks/sinktest"
+)
+
+// What templates make comes out at a real server as it was meant, whatever a producer wrote into it.
+func TestTemplatesByRealServer(t *testing.T) {
+	c, next := serve(t, tlsStart)
+	const (
+		subject = "{{ .Severity | toUpper }}:\r\nBcc: x@example.com {{ .Object.Error }} für {{ .Hub }}"
+		text    = "Lage:\r\n  {{ .Object.Error }}\nEnde\x1b"
+		html    = `<p title="{{ .Object.Error }}">{{ .Object.Error }}</p><a href="https://example.com/{{ .Object.ID }}">öffnen</a>`
+	)
+	d := hostile("0123456789abcdef01234567")
+	const (
+		ourSubject = "[PROBLEM] Something went wrong with a container as a whole: kaputt Bcc: evil@example.com <script> (hub hub Bcc: evil@example.com)"
+		theSubject = "BAD: Bcc: x@example.com Zürich: <b>Platte voll</b> . QUIT 💥 für hub Bcc: evil@example.com"
+		theText    = "Lage:\n  Zürich: <b>Platte voll</b> \n.\nQUIT 💥\nEnde\n"
+		theHTML    = "<p title=\"Zürich: &lt;b&gt;Platte voll&lt;/b&gt; \n.\nQUIT 💥\">Zürich: &lt;b&gt;Platte voll&lt;/b&gt; \n.\nQUIT 💥</p><a href=\"https://example.com/inst-7\">öffnen</a>"
+	)
+	for name, x := range map[string]struct {
+		subject, text, html string
+		of                  relay.Delivery
+		want                string
+		parts               []string // the beginning of each
+	}{
+		"all":            {subject, text, html, d, theSubject, []string{theText, theHTML}},
+		"subject alone":  {subject, "", "", d, theSubject, []string{"Something went wrong", "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>BAD: Bcc"}},
+		"text alone":     {"", text, "", d, ourSubject, []string{theText}},
+		"HTML alone":     {"", "", html, d, ourSubject, []string{"Something went wrong", theHTML}},
+		"nothing comes":  {" \r\n{{ .Context.ClusterS }}", "{{ if .Digest }}x{{ end }}\n", "{{/* */}}", d, ourSubject, []string{"Something went wrong", "<!DOCTYPE html>"}},
+		"a long subject": {"{{ printf `%300d` 1 }}{{ range 300 }}ü{{ end }}", "x", "", d, "1" + strings.Repeat("ü", 99) + "…", []string{"x\n"}},
+		"a digest": {
+			"{{ with .Digest }}{{ .Count }} of {{ .By.hub }}{{ end }}", "{{ range .Notifications }}{{ .Topic }}\n{{ end }}{{ .Digest.More }}", "",
+			sinktest.SampleDigest("fedcba9876543210fedcba98", 5, 3), "5 of hub1",
+			[]string{"container.created\ncontainer.created\ncontainer.created\n2\n"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := *c
+			changed.SubjectTemplate, changed.TextTemplate, changed.HTMLTemplate = strings.ReplaceAll(x.subject, "ClusterS", "Clusters | join ``"), x.text, x.html
+			if err := changed.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			if err := openTest(t, &changed).Deliver(t.Context(), x.of); err != nil {
+				t.Fatal(err)
+			}
+			m := next()
+			// A long one begins on a line of its own, and Python keeps the blank that it is folded by.
+			if strings.TrimSpace(m.Headers["Subject"]) != x.want || m.Headers["Bcc"] != "" || len(m.To) != 2 || len(m.Defects) > 0 {
+				t.Errorf("subject %q, want %q; %+v", m.Headers["Subject"], x.want, m)
+			}
+			if len(m.Parts) != len(x.parts) {
+				t.Fatalf("%d parts: %v", len(m.Parts), m.Parts)
+			}
+			for i, want := range x.parts {
+				if !strings.HasPrefix(m.Parts[i][1], want) || m.Parts[i][0] != []string{"text/plain", "text/html"}[i] {
+					t.Errorf("part %d is %v, want %q", i, m.Parts[i], want)
+				}
+			}
+		})
+	}
+}
+
+// A template that fails makes a dead letter, with its line; one whose time is over, or whose file became bad, does not.
+func TestTemplateFails(t *testing.T) {
+	s := &script{}
+	c := s.play(t, s.converse(nil))
+	c.HTMLTemplate = "<p>\n{{ index .Context.DNSZones 3 }}</p>"
+	sink := openTest(t, c)
+	d := hostile("0123456789abcdef01234567")
+	var m *templates.Mistake
+	err := sink.Deliver(t.Context(), d)
+	if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || !errors.As(err, &m) || m.Line != 2 || !strings.HasPrefix(err.Error(), "html_template: line 2, column 4: ") {
+		t.Errorf("%s: %v", outcome, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	<-ctx.Done()
+	if outcome, _ := relay.Classify(sink.Deliver(ctx, d)); outcome != relay.OutcomeRetry {
+		t.Errorf("without time: %s", outcome)
+	}
+	c.HTMLTemplate, c.TextTemplate = "", "{{ range 2000000 }}x{{ end }}"
+	if err := openTest(t, c).Deliver(t.Context(), d); err == nil || !strings.Contains(err.Error(), "text_template: line 1") {
+		t.Errorf("without an end: %v", err)
+	}
+	if len(s.mails) > 0 {
+		t.Errorf("sent %s", s.mails)
+	}
+	c.TextTemplate, c.TextTemplateFile = "", filepath.Join(t.TempDir(), "text.tmpl")
+	if err := os.WriteFile(c.TextTemplateFile, []byte("from a file: {{ .Topic }}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := openTest(t, c).Deliver(t.Context(), d); err != nil || !strings.Contains(s.mails[0], "from a file: container.error\r\n") || strings.Contains(s.mails[0], "multipart") {
+		t.Errorf("%v, %v", err, s.mails)
+	}
+}
+
+func TestTemplatesAreChecked(t *testing.T) {
+	for _, x := range []struct {
+		change  func(*Config)
+		problem string
+	}{
+		{func(c *Config) { c.SubjectTemplate = "{{ .Topic }" }, "subject_template line 1: "},
+		{func(c *Config) { c.SubjectTemplate, c.SubjectTemplateFile = "x", "y" }, "subject_template_file is given beside subject_template"},
+		{func(c *Config) { c.TextTemplateFile = "testdata/missing" }, "text_template_file cannot be read"},
+		{func(c *Config) { c.HTMLTemplate = "<a href='{{ .Topic }}>" }, "html_template "},
+		{func(c *Config) { c.HTMLTemplate = "<p>\n{{ .Object.Error | safeHtml }}" }, "html_template line 2: safeHtml has no place"},
+		{func(c *Config) { c.SubjectTemplate = "{{ .Object.Eror }}" }, `subject_template line 1, column 11: at .Object.Eror: there is no .Eror here; did you mean "Error"? (with a sample of container.error)`},
+		{func(c *Config) { c.TextTemplate = "\n{{ index .Context.Containers 0 }}" }, "text_template line 2, column 4: at index .Context.Containers 0: the list is shorter than that; ask first whether it has any: {{ if .Context.Containers }} (with a sample of a digest)"},
+		{func(c *Config) { c.HTMLTemplate = "<p>{{ .Digest.Count }}" }, "html_template line 1, column 14: "},
+		{func(c *Config) {
+			c.SubjectTemplate = "{{ .Topic }}"
+			c.TextTemplate = "{{ .Object.Error }}"
+			c.HTMLTemplate = "<p>{{ .Hub }}"
+		}, ""},
+	} {
+		c := &Config{Host: "smtp.example.com", TLS: tlsStart, Auth: "plain", Sender: "a@example.com", To: []string{"b@example.com"}}
+		x.change(c)
+		err := c.Validate()
+		if err == nil {
+			err = c.Rehearse(t.Context(), "mail", append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
+		}
+		var field *relay.FieldError
+		if (err == nil) != (x.problem == "") || err != nil && (!errors.As(err, &field) || !strings.Contains(err.Error(), x.problem)) {
+			t.Errorf("%v, want %s", err, x.problem)
+		}
+	}
+}
+
+// What is explained is what templates make, too.
+func TestExplainTemplates(t *testing.T) {
+	c := &Config{
+		Host: "smtp.example.com", TLS: tlsStart, Auth: "plain", Sender: "a@example.com", To: []string{"b@example.com"},
+		SubjectTemplate: "{{ .Sink }}: {{ .Topic }}", TextTemplate: "{{ .Object.ID }}",
+	}
+	explainer, ok := openTest(t, c).(relay.Explainer)
+	if !ok {
+		t.Fatal("shows nothing")
+	}
+	e, err := explainer.Explain(hostile("0123456789abcdef01234567"))
+	if err != nil || string(e.Payload) != "inst-7\r\n" {
+		t.Errorf("%q, %v", e.Payload, err)
+	}
+	for _, h := range e.Headers {
+		if h.Name == "Subject" && h.Value != "test: container.error" {
+			t.Errorf("subject %q", h.Value)
+		}
+	}
+}
