@@ -244,7 +244,7 @@ func TestServersThatHarm(t *testing.T) {
 
 func TestRefusedConfig(t *testing.T) {
 	r := newDriverRig(t, "driver", func(o *Options) { o.Config = []byte(`{"reprot":1}`) })
-	if err := r.configure("a"); err == nil || !strings.Contains(err.Error(), `config: unknown key "reprot"; did you mean report?`) {
+	if err := r.configure("a"); err == nil || !strings.Contains(err.Error(), `config: reprot is an unknown key; did you mean report?`) {
 		t.Errorf("configured: %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func TestCannotStart(t *testing.T) {
 		"garbage":        {"garbage", nil, []string{`wrote "Hello, I am a plugin!"`, "handshake"}},
 		"silence":        {"silent", soon, []string{"did not write its handshake within 300ms (startup_timeout)"}},
 		"elsewhere":      {"elsewhere", nil, []string{"listens on unix /run/docker.sock"}},
-		"unknown key":    {"sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) }, []string{"refuses its configuration", `unknown key "reprot"; did you mean report?`}},
+		"unknown key":    {"sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) }, []string{"refuses its configuration", `reprot is an unknown key; did you mean report?`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.mode, c.change)

@@ -88,7 +88,7 @@ func (l *migrations) configure(ctx context.Context) error {
 	_, err := l.service.Configure(ctx, &driverv1.ConfigureRequest{Config: l.o.Config, Servers: *servers})
 	switch answer := status.Convert(err); {
 	case answer.Code() == codes.InvalidArgument:
-		return &refusedError{statusText(answer)}
+		return &refusedError{refusesConfig, statusText(answer)}
 	case err != nil:
 		return l.why(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// open starts the plugin and returns when it is ready.
+// open starts the plugin and returns when it is ready. After an error what it returns is to be abandoned, and may be nil.
 func open(ctx context.Context, o *Options, k kind, out *output) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.StartupTimeout)
 	defer cancel()
@@ -49,9 +49,7 @@ func open(ctx context.Context, o *Options, k kind, out *output) (*session, error
 			folder.remove()
 			return nil, startError(program, err)
 		}
-		err = s.explain(ctx, err)
-		s.abandon()
-		return nil, err
+		return s, s.explain(ctx, err)
 	}
 	return s, nil
 }
@@ -153,7 +151,7 @@ func (s *session) beginError(err error) error {
 	case !ok:
 		return err
 	case answer.Code() == codes.InvalidArgument:
-		return &refusedError{text}
+		return &refusedError{refusesConfig, text}
 	case answer.Code() == codes.Unimplemented:
 		return fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.service())
 	}
@@ -166,16 +164,21 @@ func statusText(answer *status.Status) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
 }
 
-// refusedError says that the plugin has no use for what it was configured with.
-type refusedError struct{ text string }
+// refusedError is the plugin's own word that it has no use for what it was given.
+type refusedError struct{ what, text string }
 
-func (e *refusedError) Error() string { return "the plugin refuses its configuration: " + e.text }
+const refusesConfig = "the plugin refuses its configuration"
+
+func (e *refusedError) Error() string { return e.what + ": " + e.text }
 
 // ErrNoCertificate is why a plugin without TLS does not start where that is wanted.
 var ErrNoCertificate = errors.New("the plugin offers no certificate: where it cannot do TLS, set tls: false")
 
 // explain says what a failed start means, from what the process did.
 func (s *session) explain(ctx context.Context, err error) error {
+	if Refused(err) {
+		return err
+	}
 	line, said := s.process.spoke()
 	if ctx.Err() == nil {
 		// An exit shows at the connection first.
@@ -202,9 +205,6 @@ func (s *session) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the plugin was not ready within %s (startup_timeout): %w", s.o.StartupTimeout, err)
 	}
-	if Refused(err) {
-		return err
-	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	return errors.New(relay.Clip(first, 300))
 }
@@ -217,8 +217,11 @@ func isHandshake(parts []string) bool {
 	return err == nil
 }
 
-// abandon ends a process that did not get ready.
+// abandon ends a process that did not get ready, or is of no more use.
 func (s *session) abandon() {
+	if s == nil {
+		return
+	}
 	_ = s.process.Kill(context.Background())
 	s.await(s.process.exited, endTime)
 	s.release()

@@ -24,7 +24,7 @@ const (
 // Status is what is known of a plugin.
 type Status struct {
 	State State
-	// Reason is why it does not run, nil where it does.
+	// Reason is why it does not run, nil where it does and where nothing is known yet.
 	Reason error
 	// Next is when it is started again, where it has failed.
 	Next time.Time
@@ -221,7 +221,7 @@ func (h *supervisor) supervise(ctx context.Context) {
 		if !sleep(ctx, wait) {
 			return
 		}
-		h.set(Status{State: StateStarting}, nil)
+		h.set(Status{State: StateStarting, Reason: err}, nil)
 	}
 }
 
@@ -229,6 +229,10 @@ func (h *supervisor) supervise(ctx context.Context) {
 func (h *supervisor) once(ctx context.Context) (time.Duration, error) {
 	s, err := open(ctx, &h.o, h.kind, h.output)
 	if err != nil {
+		if ctx.Err() == nil { // whoever asks learns it now: to clear up takes a while
+			h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
+		}
+		s.abandon()
 		return 0, err
 	}
 	began := time.Now()
@@ -263,7 +267,7 @@ func (h *supervisor) giveUp(ctx context.Context, err error) bool {
 	case <-h.revive:
 	}
 	h.budget.last(time.Now())
-	h.set(Status{State: StateStarting}, nil)
+	h.set(Status{State: StateStarting, Reason: err}, nil)
 	return true
 }
 

@@ -44,7 +44,7 @@ type DriverKind struct {
 	Open func(DriverSettings, DriverConfig) (Driver, error)
 }
 
-// DriverConfig is what an operator writes for a driver. It may be a [FolderConfig] and a [SinkWarner] too.
+// DriverConfig is what an operator writes for a driver. It may be a [FolderConfig], a [SinkWarner] and a [Preflight] too.
 type DriverConfig interface {
 	// Validate is as that of a [SinkConfig], and is called where something was given.
 	Validate() error

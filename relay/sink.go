@@ -136,6 +136,14 @@ type SinkRehearser interface {
 	Rehearse(ctx context.Context, sink string, samples []Delivery) error
 }
 
+// Preflight is a [SinkConfig], or a [DriverConfig], of which only a trial can tell more, such as the start of a plugin.
+type Preflight interface {
+	// Preflight is called after Validate found nothing wrong, with the sink's name, where somebody wants to know before the
+	// configuration counts. It dials nobody, changes nothing, and ends soon after ctx. Mistakes are reported as by Validate;
+	// whatever else kept it from an answer is a warning. It may be called concurrently.
+	Preflight(ctx context.Context, name string) (warnings []FieldError, err error)
+}
+
 // FolderConfig is a [SinkConfig] that has paths of its own which are relative to the configuration file.
 type FolderConfig interface {
 	// InFolder is called with the folder of the configuration file, before Validate.

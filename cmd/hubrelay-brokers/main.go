@@ -15,7 +15,8 @@ var version = "devel" // set by the linker
 func main() {
 	var config brokers.Config
 	sink := brokers.New(&config)
-	err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.Version(version), sdk.OnStart(sink.Start), sdk.OnStop(sink.Stop))
+	err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.Version(version),
+		sdk.OnValidate(sink.CheckFiles), sdk.Explain(sink.Explain), sdk.OnStart(sink.Start), sdk.OnStop(sink.Stop))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

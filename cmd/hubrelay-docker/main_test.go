@@ -11,18 +11,12 @@ import (
 )
 
 // The test binary is the plugin too.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "plugin" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(plugintest.Main(m, main)) }
 
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	plugintest.Run(t, plugintest.Plugin{
-		Kind: plugins.KindDriver, Command: []string{os.Args[0], "plugin"}, Env: []string{"GORACE=atexit_sleep_ms=0"},
+		Kind: plugins.KindDriver, Command: plugintest.Self(), Env: []string{"GORACE=atexit_sleep_ms=0"},
 		Config:         json.RawMessage(`{"health_timeout":"90s","settle":"1s","keep_source_volumes":true}`),
 		StartupTimeout: time.Minute, Timeout: 30 * time.Second,
 	})

@@ -17,7 +17,8 @@ func main() {
 	var config notify.Config
 	sink := notify.New(&config)
 	http.DefaultTransport = sink.Transport()
-	err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.Version(version), sdk.OnStart(sink.Start), sdk.Concurrency(1))
+	err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.Version(version), sdk.Concurrency(1),
+		sdk.OnValidate(sink.Start), sdk.Explain(sink.Explain), sdk.OnStart(sink.Start))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -11,19 +11,13 @@ import (
 )
 
 // The test binary is the plugin too.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "plugin" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(plugintest.Main(m, main)) }
 
 // TestPlugin wants a good plugin while its destination is away.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	plugintest.Run(t, plugintest.Plugin{
-		Kind: plugins.KindSink, Command: []string{os.Args[0], "plugin"}, Env: []string{"GORACE=atexit_sleep_ms=0"},
+		Kind: plugins.KindSink, Command: plugintest.Self(), Env: []string{"GORACE=atexit_sleep_ms=0"},
 		Config:         json.RawMessage(`{"urls":["ntfy://127.0.0.1:1/topic?scheme=http"]}`),
 		StartupTimeout: time.Minute, Timeout: 30 * time.Second,
 	})

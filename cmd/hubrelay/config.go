@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,16 +47,24 @@ func reported(std streams, err error) error {
 
 func newConfigCheck(std streams) *cobra.Command {
 	var file string
+	var noPlugins bool
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
 		Short: "Say whether a configuration is good, and where it is not",
 		Long: `Reads the file and the environment as serve would, with every file they name, and prints each mistake with its
-place. Nothing is started and nothing dialled.`,
+place. Each plugin is started, with its env, to say what is wrong with its config, and ended; --no-plugins leaves that out.
+It delivers nothing, and a good one dials nobody. One that cannot be started or asked is a warning, since the daemon
+would start without it.`,
 		Args: checked(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(std, file)
 			if err != nil {
 				return err
+			}
+			if !noPlugins {
+				if err := tryPlugins(cmd.Context(), std, cfg); err != nil {
+					return err
+				}
 			}
 			inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
 			if err != nil {
@@ -72,7 +82,20 @@ place. Nothing is started and nothing dialled.`,
 		},
 	}
 	configFlag(cmd, &file)
+	cmd.Flags().BoolVar(&noPlugins, "no-plugins", false, "start no plugin, as where they are not installed")
 	return cmd
+}
+
+// preflightTime bounds the trial of all plugins; each has its startup_timeout besides.
+const preflightTime = time.Minute
+
+// tryPlugins has all plugins say what is wrong with their configurations.
+func tryPlugins(ctx context.Context, std streams, cfg *config.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, preflightTime)
+	defer cancel()
+	warnings, err := cfg.Preflight(ctx, func(string) bool { return true })
+	cfg.Warnings = append(cfg.Warnings, warnings...)
+	return reported(std, err)
 }
 
 func counted(n int, what string) string {

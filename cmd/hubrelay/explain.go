@@ -34,7 +34,7 @@ whether it gets the event and by which rule, when, and what its receiver would s
 needed. Where a sink gathers, a digest or a batch of this one event is shown.
 
 The id is one that the relay might give; signatures are valid. Parts of addresses and headers that may be credentials are
-hidden.`,
+hidden. A plugin is started, asked what it would send, and ended; one that cannot say is shown with what it is given.`,
 		Example: `  hubrelay sinks explain -c hubrelay.yaml --event event.json
   echo '{"topic":"container.error"}' | hubrelay sinks explain -c hubrelay.yaml --event - --hub hub-1`,
 		Args: checked(cobra.NoArgs),
@@ -68,6 +68,9 @@ type explainedRequest struct {
 	Target  string            `json:"target"`
 	Headers map[string]string `json:"headers"`
 	Payload string            `json:"payload"`
+	// Note and Also are as in [relay.Explanation].
+	Note string              `json:"note,omitempty"`
+	Also []*explainedRequest `json:"also,omitempty"`
 
 	inOrder []relay.Header
 }
@@ -172,13 +175,22 @@ func explainSink(name string, cfg config.Sink, n relay.Notification) (explained,
 		e.Error = err.Error()
 		return e, nil
 	}
-	e.Request = &explainedRequest{
-		Method: shown.Method, Target: shown.Target, Headers: map[string]string{}, Payload: string(shown.Payload), inOrder: shown.Headers,
-	}
-	for _, h := range shown.Headers {
-		e.Request.Headers[h.Name] = h.Value
+	e.Request = requestOf(shown)
+	for _, another := range shown.Also {
+		e.Request.Also = append(e.Request.Also, requestOf(another))
 	}
 	return e, nil
+}
+
+func requestOf(shown relay.Explanation) *explainedRequest {
+	r := &explainedRequest{
+		Method: shown.Method, Target: shown.Target, Headers: map[string]string{}, Payload: string(shown.Payload), Note: shown.Note,
+		inOrder: shown.Headers,
+	}
+	for _, h := range shown.Headers {
+		r.Headers[h.Name] = h.Value
+	}
+	return r
 }
 
 func printExplained(w io.Writer, p palette, e explained) error {
@@ -195,17 +207,28 @@ func printExplained(w io.Writer, p palette, e explained) error {
 	case e.Error != "":
 		fmt.Fprintf(&b, "  %s: %s\n", p.red("cannot be shown"), printable(e.Error))
 	case r != nil:
-		fmt.Fprintf(&b, "  %s %s\n", r.Method, printable(r.Target))
-		for _, h := range r.inOrder {
-			fmt.Fprintf(&b, "  %s: %s\n", p.cyan(printable(h.Name)), printable(h.Value))
+		if r.Note != "" {
+			fmt.Fprintf(&b, "  %s\n", p.yellow(printable(r.Note)))
 		}
-		b.WriteByte('\n')
-		for line := range strings.Lines(r.Payload) {
-			fmt.Fprintf(&b, "  %s\n", printable(strings.TrimRight(line, "\r\n")))
+		r.print(&b, p)
+		for _, another := range r.Also {
+			b.WriteByte('\n')
+			another.print(&b, p)
 		}
 	case e.Matched:
 		fmt.Fprintf(&b, "  a sink of this type does not show what it would send\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func (r *explainedRequest) print(b *strings.Builder, p palette) {
+	fmt.Fprintf(b, "  %s %s\n", printable(r.Method), printable(r.Target))
+	for _, h := range r.inOrder {
+		fmt.Fprintf(b, "  %s: %s\n", p.cyan(printable(h.Name)), printable(h.Value))
+	}
+	b.WriteByte('\n')
+	for line := range strings.Lines(r.Payload) {
+		fmt.Fprintf(b, "  %s\n", printable(strings.TrimRight(line, "\r\n")))
+	}
 }

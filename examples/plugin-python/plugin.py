@@ -32,13 +32,28 @@ def handle(n, report):  # an exception makes the daemon try again later
         f.write(json.dumps(line) + "\n")
 
 
+def read_report(config):
+    """Returns the file's name. The operator reads the ValueError."""
+    config = json.loads(config)
+    if set(config) != {"report"}:
+        raise ValueError("config must be {report: FILE} and nothing else")
+    return config["report"]
+
+
 class Sink(sink_pb2_grpc.SinkServicer):
     def Configure(self, request, context):
-        config = json.loads(request.config)
-        if set(config) != {"report"}:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "config must be {report: FILE} and nothing else")
-        self.report = config["report"]
+        try:
+            self.report = read_report(request.config)
+        except ValueError as e:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
         return sink_pb2.ConfigureResponse()
+
+    def Validate(self, request, context):  # in place of Configure, to find mistakes: it changes nothing
+        try:
+            read_report(request.config)
+        except ValueError as e:
+            return sink_pb2.ValidateResponse(problems=[sink_pb2.Problem(text=str(e))])
+        return sink_pb2.ValidateResponse()
 
     def Deliver(self, requests, context):
         yield sink_pb2.DeliverResponse(credits=100)  # so many may wait here

@@ -13,7 +13,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\nsink.proto\x12\x17hubrelay.plugin.sink.v1\"0\n\x10\x43onfigureRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63onfig\x18\x02 \x01(\x0c\"$\n\x11\x43onfigureResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\"\x85\x01\n\x0e\x44\x65liverRequest\x12\x35\n\ndeliveries\x18\x01 \x03(\x0b\x32!.hubrelay.plugin.sink.v1.Delivery\x12<\n\rcancellations\x18\x02 \x03(\x0b\x32%.hubrelay.plugin.sink.v1.Cancellation\"N\n\x0f\x44\x65liverResponse\x12*\n\x04\x61\x63ks\x18\x01 \x03(\x0b\x32\x1c.hubrelay.plugin.sink.v1.Ack\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\"\xb9\x01\n\x08\x44\x65livery\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12<\n\rnotifications\x18\x03 \x03(\x0b\x32%.hubrelay.plugin.sink.v1.Notification\x12/\n\x06\x64igest\x18\x04 \x01(\x0b\x32\x1f.hubrelay.plugin.sink.v1.Digest\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x03\x12\r\n\x05\x62\x61tch\x18\x06 \x01(\x08\"e\n\x0cNotification\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0b\n\x03hub\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x04 \x01(\t\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\"\x86\x02\n\x06\x44igest\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x10\n\x08\x66irst_ns\x18\x02 \x01(\x03\x12\x0f\n\x07last_ns\x18\x03 \x01(\x03\x12\x33\n\x02\x62y\x18\x04 \x03(\x0b\x32\'.hubrelay.plugin.sink.v1.Digest.ByEntry\x12;\n\x06topics\x18\x05 \x03(\x0b\x32+.hubrelay.plugin.sink.v1.Digest.TopicsEntry\x1a)\n\x07\x42yEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bTopicsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"4\n\x0c\x43\x61ncellation\x12\x13\n\x0b\x64\x65livery_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\xb6\x01\n\x03\x41\x63k\x12\x13\n\x0b\x64\x65livery_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x31\n\x07outcome\x18\x03 \x01(\x0e\x32 .hubrelay.plugin.sink.v1.Outcome\x12\x16\n\x0eretry_after_ms\x18\x04 \x01(\x03\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12/\n\x06\x61nswer\x18\x06 \x01(\x0b\x32\x1f.hubrelay.plugin.sink.v1.Answer\"&\n\x06\x41nswer\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x02 \x01(\t*\x87\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x11\n\rOUTCOME_RETRY\x10\x02\x12\x17\n\x13OUTCOME_RETRY_AFTER\x10\x03\x12\x15\n\x11OUTCOME_PERMANENT\x10\x04\x12\x10\n\x0cOUTCOME_GONE\x10\x05\x32\xcc\x01\n\x04Sink\x12\x62\n\tConfigure\x12).hubrelay.plugin.sink.v1.ConfigureRequest\x1a*.hubrelay.plugin.sink.v1.ConfigureResponse\x12`\n\x07\x44\x65liver\x12\'.hubrelay.plugin.sink.v1.DeliverRequest\x1a(.hubrelay.plugin.sink.v1.DeliverResponse(\x01\x30\x01\x42;Z9github.com/hubrelay/hubrelay/plugins/proto/sink/v1;sinkv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\nsink.proto\x12\x17hubrelay.plugin.sink.v1\"0\n\x10\x43onfigureRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63onfig\x18\x02 \x01(\x0c\"$\n\x11\x43onfigureResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\"/\n\x0fValidateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63onfig\x18\x02 \x01(\x0c\"F\n\x10ValidateResponse\x12\x32\n\x08problems\x18\x01 \x03(\x0b\x32 .hubrelay.plugin.sink.v1.Problem\"$\n\x07Problem\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"c\n\x0e\x45xplainRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x63onfig\x18\x02 \x01(\x0c\x12\x33\n\x08\x64\x65livery\x18\x03 \x01(\x0b\x32!.hubrelay.plugin.sink.v1.Delivery\"M\n\x0f\x45xplainResponse\x12:\n\x0c\x65xplanations\x18\x01 \x03(\x0b\x32$.hubrelay.plugin.sink.v1.Explanation\"p\n\x0b\x45xplanation\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x30\n\x07headers\x18\x03 \x03(\x0b\x32\x1f.hubrelay.plugin.sink.v1.Header\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\x85\x01\n\x0e\x44\x65liverRequest\x12\x35\n\ndeliveries\x18\x01 \x03(\x0b\x32!.hubrelay.plugin.sink.v1.Delivery\x12<\n\rcancellations\x18\x02 \x03(\x0b\x32%.hubrelay.plugin.sink.v1.Cancellation\"N\n\x0f\x44\x65liverResponse\x12*\n\x04\x61\x63ks\x18\x01 \x03(\x0b\x32\x1c.hubrelay.plugin.sink.v1.Ack\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\"\xb9\x01\n\x08\x44\x65livery\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12<\n\rnotifications\x18\x03 \x03(\x0b\x32%.hubrelay.plugin.sink.v1.Notification\x12/\n\x06\x64igest\x18\x04 \x01(\x0b\x32\x1f.hubrelay.plugin.sink.v1.Digest\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x03\x12\r\n\x05\x62\x61tch\x18\x06 \x01(\x08\"e\n\x0cNotification\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0b\n\x03hub\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x63\x63ount\x18\x04 \x01(\t\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\"\x86\x02\n\x06\x44igest\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x10\n\x08\x66irst_ns\x18\x02 \x01(\x03\x12\x0f\n\x07last_ns\x18\x03 \x01(\x03\x12\x33\n\x02\x62y\x18\x04 \x03(\x0b\x32\'.hubrelay.plugin.sink.v1.Digest.ByEntry\x12;\n\x06topics\x18\x05 \x03(\x0b\x32+.hubrelay.plugin.sink.v1.Digest.TopicsEntry\x1a)\n\x07\x42yEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bTopicsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"4\n\x0c\x43\x61ncellation\x12\x13\n\x0b\x64\x65livery_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\xb6\x01\n\x03\x41\x63k\x12\x13\n\x0b\x64\x65livery_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x31\n\x07outcome\x18\x03 \x01(\x0e\x32 .hubrelay.plugin.sink.v1.Outcome\x12\x16\n\x0eretry_after_ms\x18\x04 \x01(\x03\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12/\n\x06\x61nswer\x18\x06 \x01(\x0b\x32\x1f.hubrelay.plugin.sink.v1.Answer\"&\n\x06\x41nswer\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x02 \x01(\t*\x87\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x11\n\rOUTCOME_RETRY\x10\x02\x12\x17\n\x13OUTCOME_RETRY_AFTER\x10\x03\x12\x15\n\x11OUTCOME_PERMANENT\x10\x04\x12\x10\n\x0cOUTCOME_GONE\x10\x05\x32\x8b\x03\n\x04Sink\x12\x62\n\tConfigure\x12).hubrelay.plugin.sink.v1.ConfigureRequest\x1a*.hubrelay.plugin.sink.v1.ConfigureResponse\x12`\n\x07\x44\x65liver\x12\'.hubrelay.plugin.sink.v1.DeliverRequest\x1a(.hubrelay.plugin.sink.v1.DeliverResponse(\x01\x30\x01\x12_\n\x08Validate\x12(.hubrelay.plugin.sink.v1.ValidateRequest\x1a).hubrelay.plugin.sink.v1.ValidateResponse\x12\\\n\x07\x45xplain\x12\'.hubrelay.plugin.sink.v1.ExplainRequest\x1a(.hubrelay.plugin.sink.v1.ExplainResponseB;Z9github.com/hubrelay/hubrelay/plugins/proto/sink/v1;sinkv1b\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sink_pb2', globals())
@@ -25,32 +25,46 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _DIGEST_BYENTRY._serialized_options = b'8\001'
   _DIGEST_TOPICSENTRY._options = None
   _DIGEST_TOPICSENTRY._serialized_options = b'8\001'
-  _OUTCOME._serialized_start=1179
-  _OUTCOME._serialized_end=1314
+  _OUTCOME._serialized_start=1671
+  _OUTCOME._serialized_end=1806
   _CONFIGUREREQUEST._serialized_start=39
   _CONFIGUREREQUEST._serialized_end=87
   _CONFIGURERESPONSE._serialized_start=89
   _CONFIGURERESPONSE._serialized_end=125
-  _DELIVERREQUEST._serialized_start=128
-  _DELIVERREQUEST._serialized_end=261
-  _DELIVERRESPONSE._serialized_start=263
-  _DELIVERRESPONSE._serialized_end=341
-  _DELIVERY._serialized_start=344
-  _DELIVERY._serialized_end=529
-  _NOTIFICATION._serialized_start=531
-  _NOTIFICATION._serialized_end=632
-  _DIGEST._serialized_start=635
-  _DIGEST._serialized_end=897
-  _DIGEST_BYENTRY._serialized_start=809
-  _DIGEST_BYENTRY._serialized_end=850
-  _DIGEST_TOPICSENTRY._serialized_start=852
-  _DIGEST_TOPICSENTRY._serialized_end=897
-  _CANCELLATION._serialized_start=899
-  _CANCELLATION._serialized_end=951
-  _ACK._serialized_start=954
-  _ACK._serialized_end=1136
-  _ANSWER._serialized_start=1138
-  _ANSWER._serialized_end=1176
-  _SINK._serialized_start=1317
-  _SINK._serialized_end=1521
+  _VALIDATEREQUEST._serialized_start=127
+  _VALIDATEREQUEST._serialized_end=174
+  _VALIDATERESPONSE._serialized_start=176
+  _VALIDATERESPONSE._serialized_end=246
+  _PROBLEM._serialized_start=248
+  _PROBLEM._serialized_end=284
+  _EXPLAINREQUEST._serialized_start=286
+  _EXPLAINREQUEST._serialized_end=385
+  _EXPLAINRESPONSE._serialized_start=387
+  _EXPLAINRESPONSE._serialized_end=464
+  _EXPLANATION._serialized_start=466
+  _EXPLANATION._serialized_end=578
+  _HEADER._serialized_start=580
+  _HEADER._serialized_end=617
+  _DELIVERREQUEST._serialized_start=620
+  _DELIVERREQUEST._serialized_end=753
+  _DELIVERRESPONSE._serialized_start=755
+  _DELIVERRESPONSE._serialized_end=833
+  _DELIVERY._serialized_start=836
+  _DELIVERY._serialized_end=1021
+  _NOTIFICATION._serialized_start=1023
+  _NOTIFICATION._serialized_end=1124
+  _DIGEST._serialized_start=1127
+  _DIGEST._serialized_end=1389
+  _DIGEST_BYENTRY._serialized_start=1301
+  _DIGEST_BYENTRY._serialized_end=1342
+  _DIGEST_TOPICSENTRY._serialized_start=1344
+  _DIGEST_TOPICSENTRY._serialized_end=1389
+  _CANCELLATION._serialized_start=1391
+  _CANCELLATION._serialized_end=1443
+  _ACK._serialized_start=1446
+  _ACK._serialized_end=1628
+  _ANSWER._serialized_start=1630
+  _ANSWER._serialized_end=1668
+  _SINK._serialized_start=1809
+  _SINK._serialized_end=2204
 # @@protoc_insertion_point(module_scope)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // heartbeat is how often the server shows life; a connection is dead after two that failed to come.
@@ -49,15 +51,7 @@ type published struct {
 
 func openAMQP(s *Sink) opener {
 	return func(ctx context.Context) (connection, error) {
-		var errs []error
-		for _, host := range s.config.hosts() {
-			c, err := s.dialAMQP(ctx, host)
-			if err == nil {
-				return c, nil
-			}
-			errs = append(errs, err)
-		}
-		return nil, errors.Join(errs...)
+		return s.eachHost(func(host string) (connection, error) { return s.dialAMQP(ctx, host) })
 	}
 }
 
@@ -231,14 +225,7 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if blocked != "" {
 		return fmt.Errorf("the broker blocks publishers, %s It is short of memory or disk", blocked)
 	}
-	headers := amqp.Table{}
-	for name, value := range m.Metadata {
-		headers[name] = value
-	}
-	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, amqp.Publishing{
-		Headers: headers, ContentType: contentType, DeliveryMode: amqp.Persistent, MessageId: m.UUID,
-		Type: m.Metadata.Get(headerTopic), AppId: "hubrelay", Body: m.Payload,
-	})
+	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, publishing(m))
 	if err != nil {
 		return err
 	}
@@ -260,6 +247,33 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	case <-m.Context().Done():
 		return m.Context().Err() // the tag is forgotten when it is confirmed
 	}
+}
+
+func publishing(m *message.Message) amqp.Publishing {
+	headers := amqp.Table{}
+	for name, value := range m.Metadata {
+		headers[name] = value
+	}
+	return amqp.Publishing{
+		Headers: headers, ContentType: contentType, DeliveryMode: amqp.Persistent, MessageId: m.UUID,
+		Type: m.Metadata.Get(headerTopic), AppId: "hubrelay", Body: m.Payload,
+	}
+}
+
+func showAMQP(s *Sink, key string, m *message.Message) (relay.Explanation, error) {
+	p, beside := publishing(m), map[string]string{}
+	for name, value := range p.Headers {
+		beside[name] = fmt.Sprint(value)
+	}
+	return relay.Explanation{Headers: append([]relay.Header{
+		{Name: "exchange", Value: s.exchange()},
+		{Name: "routing_key", Value: key},
+		{Name: "delivery_mode", Value: strconv.Itoa(int(p.DeliveryMode))},
+		{Name: "message_id", Value: p.MessageId},
+		{Name: "type", Value: p.Type},
+		{Name: "app_id", Value: p.AppId},
+		{Name: "content_type", Value: p.ContentType},
+	}, sorted(beside)...), Payload: p.Body}, nil
 }
 
 // Close may be called twice.

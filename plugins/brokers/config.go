@@ -81,16 +81,17 @@ type kind struct {
 	rule               rule
 	open               func(*Sink) opener
 	judge              judge
+	show               shower
 }
 
 func kinds() map[string]kind {
 	return map[string]kind{
-		Kafka:    {9092, "topic", "hubrelay", kafkaTopic, openKafka, judgeKafka},
-		NATS:     {4222, "subject", "hubrelay.{topic}", natsSubject, openNATS, judgeNATS},
-		AMQP:     {5672, "routing_key", "hubrelay.{topic}", routingKey, openAMQP, judgeAMQP},
-		MQTT:     {1883, "topic", "hubrelay/{hub}/{topic_path}", mqttTopic, openMQTT, judgeMQTT},
-		Redis:    {6379, "stream", "notifications", redisKey, openRedis, judgeRedis},
-		Postgres: {5432, "table", "notifications", tableName, openPostgres, judgePostgres},
+		Kafka:    {9092, "topic", "hubrelay", kafkaTopic, openKafka, judgeKafka, showKafka},
+		NATS:     {4222, "subject", "hubrelay.{topic}", natsSubject, openNATS, judgeNATS, showNATS},
+		AMQP:     {5672, "routing_key", "hubrelay.{topic}", routingKey, openAMQP, judgeAMQP, showAMQP},
+		MQTT:     {1883, "topic", "hubrelay/{hub}/{topic_path}", mqttTopic, openMQTT, judgeMQTT, showMQTT},
+		Redis:    {6379, "stream", "notifications", redisKey, openRedis, judgeRedis, showRedis},
+		Postgres: {5432, "table", "notifications", tableName, openPostgres, judgePostgres, showPostgres},
 	}
 }
 
@@ -113,21 +114,26 @@ func (c *Config) Validate() error {
 		errs = append(errs, c.checkRedis())
 	case Postgres:
 		if c.Database == "" {
-			errs = append(errs, errors.New("database is missing: name the database that holds the table"))
+			errs = append(errs, bad("database", "is missing: name the database that holds the table"))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// bad is a mistake in a key.
+func bad(key, format string, values ...any) error {
+	return &relay.FieldError{Field: key, Problem: fmt.Sprintf(format, values...)}
 }
 
 func (c *Config) unknownBroker() error {
 	list := strings.Join(brokerNames(), ", ")
 	switch nearest := relay.Nearest(c.Broker, brokerNames()); {
 	case c.Broker == "":
-		return fmt.Errorf("broker is missing: choose one of %s", list)
+		return bad("broker", "is missing: choose one of %s", list)
 	case nearest != "":
-		return fmt.Errorf("broker %q is not known; did you mean %s?", relay.Clip(c.Broker, 40), nearest)
+		return bad("broker", "%q is not known; did you mean %s?", relay.Clip(c.Broker, 40), nearest)
 	default:
-		return fmt.Errorf("broker %q is not known: choose one of %s", relay.Clip(c.Broker, 40), list)
+		return bad("broker", "%q is not known: choose one of %s", relay.Clip(c.Broker, 40), list)
 	}
 }
 
@@ -138,29 +144,28 @@ func (c *Config) strayKeys() error {
 	v := reflect.ValueOf(*c)
 	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag
-		of := strings.Split(tag.Get("of"), ",")
-		switch {
-		case tag.Get("of") == "":
-		case slices.Contains(of, c.Broker):
+		if of := tag.Get("of"); of != "" && slices.Contains(strings.Split(of, ","), c.Broker) {
 			own = append(own, tag.Get("json"))
-		case !v.Field(i).IsZero():
-			errs = append(errs, fmt.Errorf("%s is a key of %s, not of %s", tag.Get("json"), strings.Join(of, " and "), c.Broker))
 		}
 	}
-	if len(errs) > 0 {
-		errs = append(errs, fmt.Errorf("the keys of %s alone are %s", c.Broker, strings.Join(own, ", ")))
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
+		of := strings.Split(tag.Get("of"), ",")
+		if tag.Get("of") != "" && !slices.Contains(of, c.Broker) && !v.Field(i).IsZero() {
+			errs = append(errs, bad(tag.Get("json"), "is a key of %s, not of %s, whose own are %s", strings.Join(of, " and "), c.Broker, strings.Join(own, ", ")))
+		}
 	}
 	return errors.Join(errs...)
 }
 
 func (c *Config) checkAddresses(port int) error {
 	if len(c.Addresses) == 0 {
-		return fmt.Errorf("addresses is missing: name the broker, such as [%s.example.com:%d]", c.Broker, port)
+		return bad("addresses", "is missing: name the broker, such as [%s.example.com:%d]", c.Broker, port)
 	}
 	var errs []error
 	for i, a := range c.Addresses {
 		if _, _, err := splitAddress(a, port); err != nil {
-			errs = append(errs, fmt.Errorf("addresses.%d %w", i, err))
+			errs = append(errs, bad(fmt.Sprintf("addresses.%d", i), "%v", err))
 		}
 	}
 	return errors.Join(errs...)
@@ -201,17 +206,17 @@ func (c *Config) checkLogin() error {
 	var errs []error
 	given := c.Password != "" || c.PasswordFile != ""
 	if c.Password != "" && c.PasswordFile != "" {
-		errs = append(errs, errors.New("password and password_file are both given: give one of the two"))
+		errs = append(errs, bad("password_file", "is given beside password: give one of the two"))
 	}
 	// Redis has passwords without a user.
 	if given && c.User == "" && c.Broker != Redis {
-		errs = append(errs, errors.New("user is missing beside the password"))
+		errs = append(errs, bad("user", "is missing beside the password"))
 	}
 	if c.Broker == NATS && boolCount(c.User != "", c.TokenFile != "", c.CredsFile != "") > 1 {
 		errs = append(errs, errors.New("user, token_file and creds_file exclude each other: give one of them"))
 	}
 	if t := c.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
-		errs = append(errs, errors.New("tls.cert_file and tls.key_file belong together: give both or none"))
+		errs = append(errs, bad("tls", "has one of cert_file and key_file, which belong together: give both or none"))
 	}
 	return errors.Join(errs...)
 }
@@ -228,16 +233,16 @@ func boolCount(list ...bool) (n int) {
 func (c *Config) checkRedis() error {
 	var errs []error
 	if c.MaxLen < 0 {
-		errs = append(errs, fmt.Errorf("maxlen is %d: give how many entries the stream keeps, or 0 for all", c.MaxLen))
+		errs = append(errs, bad("maxlen", "is %d: give how many entries the stream keeps, or 0 for all", c.MaxLen))
 	}
 	if c.DB < 0 || c.DB > 0 && c.Cluster {
-		errs = append(errs, fmt.Errorf("db is %d: choose 0 or more, and 0 with cluster", c.DB))
+		errs = append(errs, bad("db", "is %d: choose 0 or more, and 0 with cluster", c.DB))
 	}
 	switch {
 	case c.Cluster && c.SentinelMaster != "":
-		errs = append(errs, errors.New("cluster and sentinel_master exclude each other: give one of the two"))
+		errs = append(errs, bad("sentinel_master", "is given beside cluster: give one of the two"))
 	case len(c.Addresses) > 1 && !c.Cluster && c.SentinelMaster == "":
-		errs = append(errs, errors.New("addresses names several: say cluster: true, or name the sentinel_master that they watch"))
+		errs = append(errs, bad("addresses", "names several: say cluster: true, or name the sentinel_master that they watch"))
 	}
 	return errors.Join(errs...)
 }

@@ -34,7 +34,7 @@ func TestConfigMistakes(t *testing.T) {
 		{Kafka, `"addresses":["k:0"]`, "addresses.0 is not host:port with a port from 1 to 65535"},
 		{Kafka, `"addresses":["a:b:c"]`, "addresses.0 is not host:port"},
 		{Kafka, base[Kafka] + `,"stream":"s"`, "stream is a key of redis, not of kafka"},
-		{NATS, base[NATS] + `,"topic":"s"`, "topic is a key of kafka and mqtt, not of nats\nthe keys of nats alone are subject, token_file, creds_file"},
+		{NATS, base[NATS] + `,"topic":"s"`, "topic is a key of kafka and mqtt, not of nats, whose own are subject, token_file, creds_file"},
 		{Kafka, base[Kafka] + `,"topic":"a b"`, `topic gives "a b": a topic has letters, digits, '.', '_' and '-' alone`},
 		{Kafka, base[Kafka] + `,"topic":"a.{topc}"`, "topic has the placeholder {topc}, which is not known; did you mean {topic}?"},
 		{Kafka, base[Kafka] + `,"topic":"a.{colour}"`, "the placeholders are {topic}, {topic_path}, {hub}, {account}"},
@@ -47,8 +47,8 @@ func TestConfigMistakes(t *testing.T) {
 		{Kafka, base[Kafka] + `,"compression":"zip"`, `compression "zip" is not known: did you mean gzip?`},
 		{Kafka, base[Kafka] + `,"max_message_bytes":1`, "max_message_bytes is 1: choose from 1024 to 67108864"},
 		{Kafka, base[Kafka] + `,"password":"` + secret + `"`, "user is missing beside the password"},
-		{Kafka, base[Kafka] + `,"user":"u","password":"a","password_file":"b"`, "password and password_file are both given"},
-		{Kafka, base[Kafka] + `,"tls":{"cert_file":"c"}`, "tls.cert_file and tls.key_file belong together"},
+		{Kafka, base[Kafka] + `,"user":"u","password":"a","password_file":"b"`, "password_file is given beside password"},
+		{Kafka, base[Kafka] + `,"tls":{"cert_file":"c"}`, "tls has one of cert_file and key_file, which belong together"},
 		{NATS, base[NATS] + `,"user":"u","token_file":"f"`, "user, token_file and creds_file exclude each other"},
 		{NATS, base[NATS] + `,"subject":"a..{topic}"`, "a subject has no empty word"},
 		{NATS, base[NATS] + `,"subject":"$JS.API"`, "subjects that begin with $ are the server's own"},
@@ -57,7 +57,7 @@ func TestConfigMistakes(t *testing.T) {
 		{MQTT, base[MQTT] + `,"topic":"a/+"`, "a topic has no control character, '+' or '#'"},
 		{MQTT, base[MQTT] + `,"topic":"$SYS/x"`, "topics that begin with $ are the broker's own"},
 		{Redis, `"addresses":["a","b"]`, "say cluster: true, or name the sentinel_master that they watch"},
-		{Redis, base[Redis] + `,"cluster":true,"sentinel_master":"m"`, "cluster and sentinel_master exclude each other"},
+		{Redis, base[Redis] + `,"cluster":true,"sentinel_master":"m"`, "sentinel_master is given beside cluster"},
 		{Redis, base[Redis] + `,"maxlen":-1`, "maxlen is -1: give how many entries the stream keeps, or 0 for all"},
 		{Redis, base[Redis] + `,"db":1,"cluster":true`, "db is 1: choose 0 or more, and 0 with cluster"},
 		{Redis, base[Redis] + `,"stream":"a b"`, "a key has no white space"},
@@ -133,11 +133,11 @@ func TestFilesAreReadAtTheStart(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{Broker: Kafka, User: "u", PasswordFile: "none"}, "password_file: stat none: no such file"},
+		{Config{Broker: Kafka, User: "u", PasswordFile: "none"}, "password_file cannot be read: stat none: no such file"},
 		{Config{Broker: Kafka, User: "u", PasswordFile: empty}, "is empty"},
-		{Config{Broker: NATS, CredsFile: "none"}, "creds_file: stat none"},
-		{Config{Broker: NATS, TLS: &TLS{CAFile: text}}, "tls.ca_file: " + text + " holds no certificate"},
-		{Config{Broker: NATS, TLS: &TLS{CertFile: text, KeyFile: text}}, "tls.cert_file and tls.key_file:"},
+		{Config{Broker: NATS, CredsFile: "none"}, "creds_file cannot be read: stat none"},
+		{Config{Broker: NATS, TLS: &TLS{CAFile: text}}, "tls.ca_file names " + text + ", which holds no certificate"},
+		{Config{Broker: NATS, TLS: &TLS{CertFile: text, KeyFile: text}}, "tls.cert_file and key_file cannot be used:"},
 	} {
 		c.config.Addresses = []string{"x"}
 		if err := New(&c.config).Start(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -59,6 +59,11 @@
 // Brokers are addressed by the configuration alone and mostly live on private networks, so that addresses are not judged as those of
 // webhooks are.
 //
+// # What it says of itself
+//
+// Before it runs it finds mistakes in its configuration, files that cannot be read included, and shows what an event becomes, made by
+// the code that publishes; neither dials the broker.
+//
 // # Publishers
 //
 // Each broker is a message.Publisher of Watermill: its own for Kafka, Redis and PostgreSQL. Its one for NATS waits without a

@@ -53,16 +53,16 @@ func (c *Config) checkKafka() error {
 		if nearest := relay.Nearest(value, list); nearest != "" {
 			hint = "did you mean " + nearest + "?"
 		}
-		errs = append(errs, fmt.Errorf("%s %q is not known: %s", key, relay.Clip(value, 40), hint))
+		errs = append(errs, bad(key, "%q is not known: %s", relay.Clip(value, 40), hint))
 	}
 	choose("key", c.Key, keyHub, keyContainer, keyNone)
 	choose("sasl", c.SASL, saslPlain, saslSHA256, saslSHA512)
 	choose("compression", c.Compression, "none", "gzip", "snappy", "lz4", "zstd")
 	if c.SASL != "" && c.User == "" {
-		errs = append(errs, errors.New("user is missing beside sasl"))
+		errs = append(errs, bad("user", "is missing beside sasl"))
 	}
 	if c.MaxMessageBytes != 0 && (c.MaxMessageBytes < 1024 || c.MaxMessageBytes > 64<<20) {
-		errs = append(errs, fmt.Errorf("max_message_bytes is %d: choose from 1024 to 67108864", c.MaxMessageBytes))
+		errs = append(errs, bad("max_message_bytes", "is %d: choose from 1024 to 67108864", c.MaxMessageBytes))
 	}
 	return errors.Join(errs...)
 }
@@ -192,6 +192,31 @@ func (k keyed) Marshal(topic string, m *message.Message) (*sarama.ProducerMessag
 		record.Key = sarama.StringEncoder(key)
 	}
 	return record, nil
+}
+
+// showKafka is the record, as a consumer gets it.
+func showKafka(s *Sink, topic string, m *message.Message) (relay.Explanation, error) {
+	record, err := keyed{key: s.config.Key}.Marshal(topic, m)
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	value, err := record.Value.Encode()
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	headers := []relay.Header{{Name: "topic", Value: record.Topic}}
+	if record.Key != nil {
+		key, err := record.Key.Encode()
+		if err != nil {
+			return relay.Explanation{}, err
+		}
+		headers = append(headers, relay.Header{Name: "key", Value: string(key)})
+	}
+	beside := map[string]string{}
+	for _, h := range record.Headers {
+		beside[string(h.Key)] = string(h.Value)
+	}
+	return relay.Explanation{Headers: append(headers, sorted(beside)...), Payload: value}, nil
 }
 
 func judgeKafka(s *Sink, where string, err error) error {

@@ -41,7 +41,11 @@ func kafkaReader(t *testing.T, addresses []string, see func(*kgo.Record)) func(*
 			client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
 				mu.Lock()
 				defer mu.Unlock()
-				all = append(all, received{r.Topic, headerOf(r, headerID), string(r.Value)})
+				beside := map[string]string{"key": string(r.Key)}
+				for _, h := range r.Headers {
+					beside[h.Key] = string(h.Value)
+				}
+				all = append(all, received{r.Topic, beside[headerID], string(r.Value), beside})
 				if see != nil {
 					see(r)
 				}

@@ -32,6 +32,19 @@ type connection interface {
 // opener dials, and reads user and password anew each time. ctx bounds the dial, not the connection.
 type opener func(ctx context.Context) (connection, error)
 
+// eachHost returns the first connection that dial makes, of the addresses in turn.
+func (s *Sink) eachHost(dial func(host string) (connection, error)) (connection, error) {
+	var errs []error
+	for _, host := range s.config.hosts() {
+		c, err := dial(host)
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
 // link dials when something is to be delivered and there is no connection, one dial at a time. Whoever waits gets the result of
 // the dial under way, so that a broker that comes back within the time of an attempt costs none.
 type link struct {

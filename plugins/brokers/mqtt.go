@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,15 +51,7 @@ type mqttConnection struct {
 
 func openMQTT(s *Sink) opener {
 	return func(ctx context.Context) (connection, error) {
-		var errs []error
-		for _, host := range s.config.hosts() {
-			c, err := s.dialMQTT(ctx, host)
-			if err == nil {
-				return c, nil
-			}
-			errs = append(errs, err)
-		}
-		return nil, errors.Join(errs...)
+		return s.eachHost(func(host string) (connection, error) { return s.dialMQTT(ctx, host) })
 	}
 }
 
@@ -127,14 +120,10 @@ func (e *mqttRefusal) Error() string {
 // Publish waits for the acknowledgement of each message (quality of service 1). No message is retained.
 func (c *mqttConnection) Publish(topic string, messages ...*message.Message) error {
 	for _, m := range messages {
-		properties := &paho.PublishProperties{ContentType: contentType, PayloadFormat: paho.Byte(1)}
-		for name, value := range m.Metadata {
-			properties.User.Add(name, value)
-		}
 		if size := len(m.Payload) + mqttAround; uint64(size) > uint64(c.most) {
 			return &mqttRefusal{packets.ConnackPacketTooLarge}
 		}
-		answer, err := c.client.Publish(m.Context(), &paho.Publish{QoS: 1, Topic: topic, Properties: properties, Payload: m.Payload})
+		answer, err := c.client.Publish(m.Context(), mqttPublish(topic, m))
 		if answer != nil && answer.ReasonCode >= packets.PubackUnspecifiedError {
 			return &mqttRefusal{answer.ReasonCode}
 		}
@@ -143,6 +132,25 @@ func (c *mqttConnection) Publish(topic string, messages ...*message.Message) err
 		}
 	}
 	return nil
+}
+
+func mqttPublish(topic string, m *message.Message) *paho.Publish {
+	properties := &paho.PublishProperties{ContentType: contentType, PayloadFormat: paho.Byte(1)}
+	for _, h := range sorted(m.Metadata) {
+		properties.User.Add(h.Name, h.Value)
+	}
+	return &paho.Publish{QoS: 1, Topic: topic, Properties: properties, Payload: m.Payload}
+}
+
+func showMQTT(_ *Sink, topic string, m *message.Message) (relay.Explanation, error) {
+	p := mqttPublish(topic, m)
+	headers := []relay.Header{
+		{Name: "topic", Value: p.Topic}, {Name: "qos", Value: strconv.Itoa(int(p.QoS))}, {Name: "content_type", Value: p.Properties.ContentType},
+	}
+	for _, u := range p.Properties.User {
+		headers = append(headers, relay.Header{Name: u.Key, Value: u.Value})
+	}
+	return relay.Explanation{Headers: headers, Payload: p.Payload}, nil
 }
 
 // Close may be called twice.

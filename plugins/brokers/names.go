@@ -2,7 +2,6 @@ package brokers
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -41,7 +40,7 @@ func parseName(setting, text string, r rule) (name, error) {
 	for rest := text; rest != ""; {
 		before, behind, found := strings.Cut(rest, "{")
 		if strings.Contains(before, "}") {
-			return n, fmt.Errorf("%s has a } without a {", setting)
+			return n, bad(setting, "has a } without a {")
 		}
 		if before != "" {
 			n.parts = append(n.parts, part{text: before})
@@ -51,7 +50,7 @@ func parseName(setting, text string, r rule) (name, error) {
 		}
 		word, after, closed := strings.Cut(behind, "}")
 		if !closed {
-			return n, fmt.Errorf("%s has a { without a }", setting)
+			return n, bad(setting, "has a { without a }")
 		}
 		if err := checkPlaceholder(setting, word); err != nil {
 			return n, err
@@ -75,7 +74,7 @@ func checkPlaceholder(setting, word string) error {
 	if nearest := relay.Nearest(word, placeholders()); nearest != "" {
 		hint = "did you mean {" + nearest + "}?"
 	}
-	return fmt.Errorf("%s has the placeholder {%s}, which is not known; %s", setting, relay.Clip(word, 40), hint)
+	return bad(setting, "has the placeholder {%s}, which is not known; %s", relay.Clip(word, 40), hint)
 }
 
 // values are what placeholders stand for. An empty one becomes "_".
@@ -105,11 +104,11 @@ func (n name) of(v values) (string, error) {
 	}
 	text := b.String()
 	if len(text) > n.rule.most {
-		return "", fmt.Errorf("%s gives a name of %d bytes, and the broker allows %d: shorten it, or leave a placeholder out",
-			n.setting, len(text), n.rule.most)
+		return "", bad(n.setting, "gives a name of %d bytes, and the broker allows %d: shorten it, or leave a placeholder out",
+			len(text), n.rule.most)
 	}
 	if err := n.rule.check(text); err != nil {
-		return "", fmt.Errorf("%s gives %q: %w", n.setting, relay.Clip(text, 80), err)
+		return "", bad(n.setting, "gives %q: %v", relay.Clip(text, 80), err)
 	}
 	return text, nil
 }

@@ -84,16 +84,29 @@ func openNATS(s *Sink) opener {
 // Publish waits until a stream has stored each message. The server knows repeats by Nats-Msg-Id, within the stream's window.
 func (c *natsConnection) Publish(subject string, messages ...*message.Message) error {
 	for _, m := range messages {
-		out := nats.NewMsg(subject)
-		out.Data = m.Payload
-		for key, value := range m.Metadata {
-			out.Header.Set(key, strings.Map(oneLine, value))
-		}
-		if _, err := c.js.PublishMsg(m.Context(), out, jetstream.WithMsgID(m.UUID)); err != nil {
+		if _, err := c.js.PublishMsg(m.Context(), natsMessage(subject, m)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func natsMessage(subject string, m *message.Message) *nats.Msg {
+	out := nats.NewMsg(subject)
+	out.Data = m.Payload
+	for key, value := range m.Metadata {
+		out.Header.Set(key, strings.Map(oneLine, value))
+	}
+	out.Header.Set(jetstream.MsgIDHeader, m.UUID)
+	return out
+}
+
+func showNATS(_ *Sink, subject string, m *message.Message) (relay.Explanation, error) {
+	out, beside := natsMessage(subject, m), map[string]string{}
+	for name := range out.Header {
+		beside[name] = out.Header.Get(name)
+	}
+	return relay.Explanation{Headers: append([]relay.Header{{Name: "subject", Value: out.Subject}}, sorted(beside)...), Payload: out.Data}, nil
 }
 
 // oneLine keeps a value from being read as further headers.

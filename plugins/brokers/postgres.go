@@ -180,6 +180,23 @@ func (s uniqueRows) InsertQuery(p sql.InsertQueryParams) (sql.Query, error) {
 	return q, err
 }
 
+// showPostgres shows the columns but the payload's as headers.
+func showPostgres(_ *Sink, table string, m *message.Message) (relay.Explanation, error) {
+	schema := uniqueRows{}
+	schema.GenerateMessagesTableName = quoted
+	q, err := schema.InsertQuery(sql.InsertQueryParams{Topic: table, Msgs: message.Messages{m}})
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	if len(q.Args) != 3 {
+		return relay.Explanation{}, fmt.Errorf("the row has %d columns", len(q.Args))
+	}
+	payload, _ := q.Args[1].([]byte)
+	return relay.Explanation{Headers: []relay.Header{
+		{Name: "table", Value: table}, {Name: "uuid", Value: fmt.Sprint(q.Args[0])}, {Name: "metadata", Value: fmt.Sprintf("%s", q.Args[2])},
+	}, Payload: payload}, nil
+}
+
 func judgePostgres(s *Sink, where string, err error) error {
 	var said *pgconn.PgError
 	if !errors.As(err, &said) {

@@ -145,7 +145,11 @@ func readNATS(t *testing.T, url string) []received {
 		}
 		before := len(all)
 		for m := range got.Messages() {
-			all = append(all, received{m.Subject(), m.Headers().Get(headerID), string(m.Data())})
+			beside := map[string]string{}
+			for name := range m.Headers() {
+				beside[name] = m.Headers().Get(name)
+			}
+			all = append(all, received{m.Subject(), m.Headers().Get(headerID), string(m.Data()), beside})
 		}
 		if len(all) == before {
 			return all
@@ -226,7 +230,14 @@ func (a *amqpReader) read(t *testing.T) []received {
 		if m.DeliveryMode != amqp.Persistent || m.Headers[headerID] != m.MessageId || m.ContentType != contentType {
 			t.Errorf("%s came with %+v", m.MessageId, m.Headers)
 		}
-		a.all = append(a.all, received{m.RoutingKey, m.MessageId, string(m.Body)})
+		beside := map[string]string{
+			"exchange": m.Exchange, "type": m.Type, "app_id": m.AppId, "message_id": m.MessageId, "content_type": m.ContentType,
+			"delivery_mode": strconv.Itoa(int(m.DeliveryMode)),
+		}
+		for name, value := range m.Headers {
+			beside[name] = fmt.Sprint(value)
+		}
+		a.all = append(a.all, received{m.RoutingKey, m.MessageId, string(m.Body), beside})
 	}
 }
 
@@ -291,105 +302,17 @@ func subscribe(t *testing.T, s *server) func(*testing.T) []received {
 			if err != nil || !strings.HasSuffix(line, "\n") {
 				continue // it is being written
 			}
-			got := received{where: words[0], payload: string(payload)}
-			for _, word := range words {
-				if id, ok := strings.CutPrefix(word, headerID+":"); ok {
-					got.id = id
+			got := received{where: words[0], payload: string(payload), beside: map[string]string{}}
+			for _, word := range words[1 : len(words)-1] {
+				if name, value, ok := strings.Cut(word, ":"); ok {
+					got.beside[name] = value
 				}
 			}
+			got.id = got.beside[headerID]
 			all = append(all, got)
 		}
 		return all
 	}
-}
-
-func TestRedis(t *testing.T) {
-	t.Parallel()
-	s := startRedis(t)
-	cli := []string{"redis-cli", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "--user", testUser, "--pass", secret, "--no-auth-warning", "--raw"}
-	r := s.rig(withLogin(t, s, Config{Broker: Redis, Stream: "events:{topic}", MaxLen: 1_000_000}), func(*testing.T) []received {
-		var all []received
-		for _, key := range []string{"events:container.created", "events:hubrelay.digest"} {
-			lines := strings.Split(strings.TrimSuffix(s.run(nil, append(cli, "XRANGE", key, "-", "+")...), "\n"), "\n")
-			fields := map[string]string{}
-			for i := 0; i+1 < len(lines); i++ {
-				switch lines[i] {
-				case "id", "topic", "hub", "account", "data":
-					fields[lines[i]] = lines[i+1]
-					i++
-				}
-				if len(fields) == 5 {
-					all = append(all, received{key, fields["id"], fields["data"]})
-					fields = map[string]string{}
-				}
-			}
-		}
-		return all
-	})
-	suite(t, r)
-	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "user", testUser, "password")
-	s.run(nil, append(cli, "SET", "taken", "1")...)
-	other := r.config
-	other.Stream = "taken"
-	refused(t, other, relay.OutcomeRetry, "taken", "stream")
-	other.Stream, other.MaxLen = "short", 1
-	sink := started(t, other)
-	for i := range 400 {
-		if err := r.deliver(t, sink, delivery(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n, _ := strconv.Atoi(strings.TrimSpace(s.run(nil, append(cli, "XLEN", "short")...))); n < 1 || n > 200 {
-		t.Errorf("a stream with maxlen 1 has %d entries", n)
-	}
-	r.encrypted(t)
-}
-
-func TestPostgres(t *testing.T) {
-	t.Parallel()
-	a := newAuthority(t)
-	s := startPostgres(t, a)
-	login := []string{"PGPASSWORD=" + secret, "PGCONNECT_TIMEOUT=10", "PGSSLMODE=disable"}
-	psql := []string{"psql", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", testUser, "-d", "postgres", "-v", "ON_ERROR_STOP=1", "-At", "-c"}
-	eventually(t, "PostgreSQL to be ready", func() error {
-		cmd := exec.Command(psql[0], append(psql[1:], "CREATE SCHEMA IF NOT EXISTS relay")...)
-		cmd.Env = append(os.Environ(), login...)
-		return cmd.Run()
-	})
-	r := s.rig(withLogin(t, s, Config{Broker: Postgres, Database: "postgres", Table: "relay.events_{account}"}), func(t *testing.T) []received {
-		var all []received
-		for line := range strings.Lines(s.run(login, append(psql, `SELECT 'a', uuid, encode(convert_to(payload::text, 'UTF8'), 'hex') FROM relay.events_a`)...)) {
-			words := strings.Split(strings.TrimSpace(line), "|")
-			payload, err := hex.DecodeString(words[2])
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, received{words[0], words[1], string(payload)})
-		}
-		return all
-	})
-	r.kill = func() { s.end(syscall.SIGQUIT) } // an immediate shutdown, which is a crash: the next start recovers from the log
-	suite(t, r)
-	sink, again := started(t, r.config), delivery(1)
-	for range 2 {
-		if err := r.deliver(t, sink, again); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := r.find(t, map[string]relay.Delivery{again.ID: again}); len(got[again.ID]) != 1 {
-		t.Errorf("a repeat made %d rows", len(got[again.ID]))
-	}
-	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "user", testUser, "password")
-	other, no := r.config, false
-	other.Database = "missing"
-	refused(t, other, relay.OutcomeRetry, "database", "missing")
-	other = r.config
-	other.Table, other.CreateTable = "absent", &no
-	refused(t, other, relay.OutcomeRetry, "absent", "create_table")
-	s.run(login, append(psql, "CREATE TABLE strange (a int)")...)
-	other.Table = "strange"
-	refused(t, other, relay.OutcomeRetry, "strange", "columns")
-	overTLS(t, a, r.config)
 }
 
 // TestEndsWhileItDials wants a plugin to end at once though its broker does not answer.

@@ -11,6 +11,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 var redisKey = rule{
@@ -78,6 +80,26 @@ func (entry) Marshal(_ string, m *message.Message) (map[string]any, error) {
 		fields[field] = m.Metadata.Get(name)
 	}
 	return fields, nil
+}
+
+// showRedis shows the fields but the payload's as headers.
+func showRedis(s *Sink, stream string, m *message.Message) (relay.Explanation, error) {
+	fields, err := entry{}.Marshal(stream, m)
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	headers := []relay.Header{{Name: "stream", Value: stream}}
+	if s.config.MaxLen > 0 {
+		headers = append(headers, relay.Header{Name: "maxlen", Value: fmt.Sprintf("~ %d", s.config.MaxLen)})
+	}
+	beside := map[string]string{}
+	for name, value := range fields {
+		if text, ok := value.(string); ok {
+			beside[name] = text
+		}
+	}
+	payload, _ := fields["data"].([]byte)
+	return relay.Explanation{Headers: append(headers, sorted(beside)...), Payload: payload}, nil
 }
 
 func judgeRedis(s *Sink, where string, err error) error {

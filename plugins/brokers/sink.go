@@ -45,31 +45,38 @@ func New(config *Config) *Sink {
 
 // Start reads the files that the configuration names. The broker is dialled by the first delivery, so that one that is away at
 // the start is the same as one that goes away later.
-func (s *Sink) Start(_ context.Context) error {
+func (s *Sink) Start(ctx context.Context) error {
+	if err := errors.Join(s.prepare(), s.CheckFiles(ctx)); err != nil {
+		return err
+	}
+	s.log = slog.Default().With("broker", s.config.Broker)
+	s.link = newLink(s.kind.open(s), s.log)
+	return nil
+}
+
+// prepare takes from the configuration, which is filled in now, what deliveries need.
+func (s *Sink) prepare() (err error) {
 	k, ok := kinds()[s.config.Broker]
 	if !ok {
 		return s.config.unknownBroker()
 	}
-	var err error
-	if s.name, err = parseName(k.setting, s.config.nameText(k), k.rule); err != nil {
-		return err
-	}
-	s.kind, s.log = k, slog.Default().With("broker", s.config.Broker)
-	if _, err := s.password(); err != nil {
-		return err
-	}
-	if _, err := s.tls(""); err != nil {
-		return err
-	}
+	s.kind = k
+	s.name, err = parseName(k.setting, s.config.nameText(k), k.rule)
+	return err
+}
+
+// CheckFiles reports every file of the configuration that cannot be used, joined. It dials nobody.
+func (s *Sink) CheckFiles(context.Context) error {
+	_, err := s.password()
+	_, bad := s.tls("")
+	errs := []error{err, bad}
 	for _, f := range []struct{ key, path string }{{"token_file", s.config.TokenFile}, {"creds_file", s.config.CredsFile}} {
 		if f.path != "" {
-			if _, err := readSecret(f.key, f.path); err != nil {
-				return err
-			}
+			_, err := readSecret(f.key, f.path)
+			errs = append(errs, err)
 		}
 	}
-	s.link = newLink(k.open(s), s.log)
-	return nil
+	return errors.Join(errs...)
 }
 
 // Stop closes the connection. Nothing is delivered afterwards.
@@ -88,21 +95,30 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	}
 	ctx, cancel := withAnswerTime(ctx)
 	defer cancel()
-	if !d.Batch {
-		return s.deliver(ctx, d)
-	}
 	var impossible error
-	for i := range d.Notifications {
-		err := s.deliver(ctx, relay.Delivery{ID: d.Notifications[i].ID, Attempt: d.Attempt, Notifications: d.Notifications[i : i+1]})
+	for _, one := range apart(d) {
+		err := s.deliver(ctx, one)
 		outcome, _ := relay.Classify(err)
 		switch {
-		case outcome == relay.OutcomeRetry:
+		case err != nil && outcome != relay.OutcomePermanent:
 			return err
 		case err != nil && impossible == nil:
 			impossible = err // the others can be published all the same
 		}
 	}
 	return impossible
+}
+
+// apart lists what becomes a message of its own.
+func apart(d relay.Delivery) []relay.Delivery {
+	if !d.Batch {
+		return []relay.Delivery{d}
+	}
+	list := make([]relay.Delivery, len(d.Notifications))
+	for i := range d.Notifications {
+		list[i] = relay.Delivery{ID: d.Notifications[i].ID, Attempt: d.Attempt, Notifications: d.Notifications[i : i+1]}
+	}
+	return list
 }
 
 // deliver publishes one message.
@@ -231,18 +247,18 @@ const maxSecret = 1 << 20
 func readSecret(key, path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", key, err)
+		return "", bad(key, "cannot be read: %v", err)
 	}
 	if info.Size() > maxSecret {
-		return "", fmt.Errorf("%s: %s is larger than 1 MiB", key, path)
+		return "", bad(key, "names %s, which is larger than 1 MiB", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", key, err)
+		return "", bad(key, "cannot be read: %v", err)
 	}
 	text := strings.TrimRight(string(data), "\r\n")
 	if text == "" {
-		return "", fmt.Errorf("%s: %s is empty", key, path)
+		return "", bad(key, "names %s, which is empty", path)
 	}
 	return text, nil
 }

@@ -3,8 +3,6 @@ package brokers
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"fmt"
 	"os"
 )
 
@@ -21,16 +19,16 @@ func (s *Sink) tls(host string) (*tls.Config, error) {
 	if c.CAFile != "" {
 		text, err := os.ReadFile(c.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("tls.ca_file: %w", err)
+			return nil, bad("tls.ca_file", "cannot be read: %v", err)
 		}
 		if out.RootCAs = x509.NewCertPool(); !out.RootCAs.AppendCertsFromPEM(text) {
-			return nil, errors.New("tls.ca_file: " + c.CAFile + " holds no certificate in PEM form")
+			return nil, bad("tls.ca_file", "names %s, which holds no certificate in PEM form", c.CAFile)
 		}
 	}
 	if c.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("tls.cert_file and tls.key_file: %w", err)
+			return nil, bad("tls.cert_file", "and key_file cannot be used: %v", err)
 		}
 		out.Certificates = []tls.Certificate{pair}
 	}

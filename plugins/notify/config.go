@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -66,17 +67,22 @@ func elsewhere(scheme string) string {
 func (c *Config) Validate() error {
 	var errs []error
 	if len(c.URLs)+len(c.URLFiles) == 0 {
-		errs = append(errs, errors.New("urls and url_files are both missing: name a destination, such as [ntfy://ntfy.sh/my-topic]"))
+		errs = append(errs, &relay.FieldError{Field: "urls", Problem: "is missing, and so is url_files: name a destination, such as [ntfy://ntfy.sh/my-topic]"})
 	}
 	if _, err := guard.New(c.AllowCIDRs); err != nil {
 		errs = append(errs, err)
 	}
 	for i, text := range c.URLs {
 		if _, _, err := parse(text); err != nil {
-			errs = append(errs, fmt.Errorf("urls.%d %w", i, err))
+			errs = append(errs, bad("urls", i, "%v", err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// bad is a mistake in one item of a list.
+func bad(key string, i int, format string, values ...any) error {
+	return &relay.FieldError{Field: key + "." + strconv.Itoa(i), Problem: fmt.Sprintf(format, values...)}
 }
 
 // parse reads a URL of shoutrrr's.
@@ -111,28 +117,28 @@ const maxFile = 64 << 10
 // all are the destinations by the names that errors give them.
 func (c *Config) all() ([]destination, error) {
 	var list []destination
-	add := func(name, text string) error {
+	add := func(key string, i int, text string) error {
 		u, s, err := parse(text)
 		if err != nil {
-			return fmt.Errorf("%s %w", name, err)
+			return bad(key, i, "%v", err)
 		}
-		list = append(list, destination{name: name, url: u, service: s})
+		list = append(list, destination{name: key + "." + strconv.Itoa(i), url: u, service: s})
 		return nil
 	}
 	for i, text := range c.URLs {
-		if err := add(fmt.Sprintf("urls.%d", i), text); err != nil {
+		if err := add("urls", i, text); err != nil {
 			return nil, err
 		}
 	}
 	for i, path := range c.URLFiles {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("url_files.%d: %w", i, err)
+			return nil, bad("url_files", i, "cannot be read: %v", err)
 		}
 		if len(text) > maxFile {
-			return nil, fmt.Errorf("url_files.%d: %s is larger than 64 KiB", i, path)
+			return nil, bad("url_files", i, "names %s, which is larger than 64 KiB", path)
 		}
-		if err := add(fmt.Sprintf("url_files.%d", i), string(text)); err != nil {
+		if err := add("url_files", i, string(text)); err != nil {
 			return nil, err
 		}
 	}

@@ -24,6 +24,11 @@
 // that have it are not asked again, while the plugin lives. One that can never take it makes a dead letter only when the others
 // have it.
 //
+// # What it says of itself
+//
+// Before it runs it finds mistakes in its configuration, and shows the requests that an event becomes: shoutrrr makes them, and nobody
+// gets them. Whatever is a part of a destination's URL is hidden in them, wherever it is.
+//
 // # Why it is a program of its own
 //
 // shoutrrr's services make their HTTP clients themselves, most of them on net/http's default transport, ask without a context,

@@ -65,7 +65,7 @@ func (s *Sink) Start(context.Context) error {
 	}
 	for _, to := range list {
 		if _, err := to.open(s.transport); err != nil && !errors.Is(err, errNoAttempt) { // Matrix logs in
-			return fmt.Errorf("%s is no good URL of %s: %s", to.name, to.url.Scheme, to.clean(err.Error()))
+			return &relay.FieldError{Field: to.name, Problem: fmt.Sprintf("is no good URL of %s: %s", to.url.Scheme, to.clean(err.Error()))}
 		}
 	}
 	s.transport.mu.Lock()
@@ -82,19 +82,15 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return err
 	}
-	if d.Batch {
-		d = d.AsDigest() // people want one message
-	}
-	page := s.words.Page(d)
-	var text strings.Builder
-	if err := page.WriteText(&text); err != nil {
+	title, text, err := s.write(d)
+	if err != nil {
 		return err
 	}
 	list = slices.DeleteFunc(list, func(to destination) bool { return slices.Contains(s.has[d.ID], to.name) })
 	var again, never []error
 	var wait time.Duration
 	for i, to := range list {
-		err := s.ask(ctx, to, page.Subject, text.String(), len(list)-i)
+		err := s.ask(ctx, to, title, text, len(list)-i)
 		outcome, after := relay.Classify(err)
 		switch {
 		case err == nil:
@@ -112,6 +108,17 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		return errors.Join(again...)
 	}
 	return relay.Permanent(errors.Join(never...))
+}
+
+// write makes the words of a delivery.
+func (s *Sink) write(d relay.Delivery) (title, text string, err error) {
+	if d.Batch {
+		d = d.AsDigest() // people want one message
+	}
+	page := s.words.Page(d)
+	var b strings.Builder
+	err = page.WriteText(&b)
+	return page.Subject, b.String(), err
 }
 
 func (s *Sink) remember(id, name string) {

@@ -3,6 +3,7 @@ package notify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -160,10 +161,60 @@ func TestServices(t *testing.T) {
 			if services()[scheme].mentions && strings.Contains(last.body, "@everyone") {
 				t.Errorf("it calls everyone:\n%s", last.body)
 			}
+			explained(t, s, d.asked)
 		})
 	}
 	if n := len(services()); n != 12 {
 		t.Errorf("there are %d services, and 12 are tried here", n)
+	}
+}
+
+// explained wants the explanation to show what came, but for secrets, and to ask nobody.
+func explained(t *testing.T, s *Sink, came []asked) {
+	t.Helper()
+	said, err := s.Explain(failed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(said.Also)+1 != len(came) {
+		t.Errorf("%d requests are explained, and %d came", len(said.Also)+1, len(came))
+	}
+	destinations, err := s.config.all()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, one := range append([]relay.Explanation{said}, said.Also...) {
+		if i < len(came) && (one.Method != came[i].method || string(one.Payload) != destinations[0].clean(came[i].body)) {
+			t.Errorf("explained is %s\n%s\nand %s\n%s came", one.Method, one.Payload, came[i].method, came[i].body)
+		}
+		for _, secret := range []string{hidden, "AzyoeNS", "abcdefghijklmnop", "222222222333", "userkey12345"} {
+			if strings.Contains(fmt.Sprintf("%s", one), secret) {
+				t.Errorf("%s shows a secret", one)
+			}
+		}
+	}
+}
+
+// TestExplain wants all destinations in their order, of the sink that was not started, and nobody asked.
+func TestExplain(t *testing.T) {
+	s := New(&Config{URLs: []string{"ntfy://ntfy.sh/" + hidden, "gotify://gotify.example.com/AzyoeNS.D4iJLVa"}, URLFiles: []string{file(t, "telegram://12345:"+hidden+"@telegram?chats=667,668\n")}})
+	use(t, s)
+	said, err := s.Explain(failed())
+	if err != nil || len(said.Also) != 3 {
+		t.Fatalf("got %+v (%v)", said, err)
+	}
+	var names []string
+	for _, one := range append([]relay.Explanation{said}, said.Also...) {
+		names = append(names, one.Headers[0].Value)
+	}
+	if got := strings.Join(names, " "); got != "ntfy (urls.0) gotify (urls.1) telegram (url_files.0) telegram (url_files.0)" {
+		t.Errorf("got %s", got)
+	}
+	if !strings.Contains(string(said.Payload), "c-1") || !strings.Contains(fmt.Sprint(said.Headers), "Something went wrong") || said.Target != "https://ntfy.sh/…" {
+		t.Errorf("got %s", said)
+	}
+	if _, err := New(&Config{URLFiles: []string{"/none"}}).Explain(failed()); err == nil {
+		t.Error("without its file it is explained")
 	}
 }
 

@@ -53,6 +53,14 @@ func guarded(g *guard.Guard) http.RoundTripper {
 	}
 }
 
+// lead has requests go by next, and returns by what they went before.
+func (t *Transport) lead(next http.RoundTripper) (before http.RoundTripper) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, t.next = t.next, next
+	return before
+}
+
 // begin makes a the attempt to which requests belong, until end.
 func (t *Transport) begin(a *attempt) {
 	t.mu.Lock()

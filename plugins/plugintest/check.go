@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -97,6 +96,7 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 		say(c.name, false, c.do(ctx))
 	}
 	say("refuses an unknown key in its configuration", true, refuses(ctx, p, open))
+	p.questions(ctx, say)
 	return good
 }
 
@@ -179,37 +179,6 @@ func (r *run) ends(context.Context) error {
 	}
 	if r.count(plugins.EventKilled) > 0 {
 		return errors.New("it had to be killed: end when the standard input ends, or at /plugin.GRPCController/Shutdown")
-	}
-	return nil
-}
-
-// refuses starts the plugin with a key that nobody can know.
-func refuses(ctx context.Context, p Plugin, open func(Plugin) (*checked, error)) error {
-	var config map[string]any
-	if len(p.Config) > 0 {
-		if err := json.Unmarshal(p.Config, &config); err != nil {
-			return err
-		}
-	}
-	if config == nil {
-		config = map[string]any{}
-	}
-	config["a_key_that_hubrelay_made_up"] = true
-	text, err := json.Marshal(config)
-	if err != nil {
-		return err
-	}
-	p.Config = text
-	k, err := open(p)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = k.host.Close() }()
-	switch err = k.first.do(ctx); {
-	case err == nil:
-		return errors.New("it starts with the key a_key_that_hubrelay_made_up: refuse what you do not know with INVALID_ARGUMENT, so that typing errors are found")
-	case !strings.Contains(err.Error(), "refuses its configuration"):
-		return fmt.Errorf("it fails, but does not answer INVALID_ARGUMENT: %w", err)
 	}
 	return nil
 }

@@ -65,6 +65,15 @@
 // refused, and so is what the struct's Validate method (func() error) refuses: the operator reads the error in the daemon's log
 // and in `hubrelay sinks list`. What needs the configuration, such as a file to open, is for [OnStart].
 //
+// The plugin is also started to find mistakes before they count, by `hubrelay config check` and before a daemon takes over a changed
+// file: Validate is all that is called then, and [OnValidate]. So they may read files, but dial nobody and change nothing. Where
+// Validate returns a *relay.FieldError, or several by errors.Join, the operator is shown the line of each: Field is the key, with
+// those above it before dots.
+//
+// # What a sink sends
+//
+// `hubrelay sinks explain` shows for an event what the function says that [Explain] names, and without it what the plugin is given.
+//
 // The plugin runs in the folder of the daemon's configuration file, where relative paths begin, and its environment has
 // nothing of the daemon's but what the setting `env` names.
 //

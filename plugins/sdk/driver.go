@@ -27,6 +27,9 @@ func ServeDriver(driver relay.Driver, opts ...Option) error {
 	if o.concurrency != DefaultConcurrency {
 		return errors.New("sdk.Concurrency is for sinks: how many migrations run at once is the daemon's choice")
 	}
+	if o.explain != nil {
+		return errors.New("sdk.Explain is for sinks: a driver sends nothing")
+	}
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -89,6 +92,16 @@ func (s *driverServer) Configure(ctx context.Context, r *driverv1.ConfigureReque
 	}
 	s.configured.Store(true)
 	return &driverv1.ConfigureResponse{}, nil
+}
+
+// Validate says what is wrong with a configuration.
+func (s *driverServer) Validate(ctx context.Context, r *driverv1.ValidateRequest) (*driverv1.ValidateResponse, error) {
+	s.configuring.Lock()
+	defer s.configuring.Unlock()
+	if s.started.Load() {
+		return nil, errNotAlone
+	}
+	return &driverv1.ValidateResponse{Problems: wire.FromDriverProblems(s.validate(ctx, r.GetConfig()))}, nil
 }
 
 // Migrate has the author's driver move an instance.

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -26,6 +28,8 @@ type options struct {
 	concurrency int
 	version     string
 	start, stop func(context.Context) error
+	validate    func(context.Context) error
+	explain     func(relay.Delivery) (relay.Explanation, error)
 }
 
 func newOptions(list []Option) *options {
@@ -56,6 +60,21 @@ func OnStart(start func(context.Context) error) Option {
 // after the daemon has asked the plugin to end.
 func OnStop(stop func(context.Context) error) Option { return func(o *options) { o.stop = stop } }
 
+// OnValidate has validate called, in place of all else, in a process that is started to find mistakes in a configuration:
+// by `hubrelay config check`, and by a daemon before it takes over a changed file. It is called once the configuration was read
+// and found good so far, and adds what OnStart would find, such as a file that is missing; it must dial nobody and change
+// nothing. Of its errors, which [errors.Join] may join, a *relay.FieldError names the key.
+func OnValidate(validate func(context.Context) error) Option {
+	return func(o *options) { o.validate = validate }
+}
+
+// Explain has explain called, in place of all else, in a process that is started to show what a delivery would become, by
+// `hubrelay sinks explain`. It is called once the configuration was read, without OnStart, and must send nothing, dial nobody,
+// and show no secret. Without it the operator sees what the plugin is given. It is for sinks.
+func Explain(explain func(relay.Delivery) (relay.Explanation, error)) Option {
+	return func(o *options) { o.explain = explain }
+}
+
 func (o *options) check() error {
 	if o.concurrency < 1 || o.concurrency > maxConcurrency {
 		return fmt.Errorf("sdk.Concurrency(%d) is not from 1 to %d", o.concurrency, maxConcurrency)
@@ -69,7 +88,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// decode fills the author's struct. Its errors are for the operator.
+// decode fills the author's struct. Its errors are for the operator, those of one key are a [relay.FieldError].
 func (o *options) decode(text []byte) error {
 	into := o.config
 	if into == nil {
@@ -81,39 +100,69 @@ func (o *options) decode(text []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		return configError(err, into)
+		return configError(err, text, into)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("config: there is something behind the object")
+		return errors.New("there is something behind the object")
 	}
 	if v, ok := into.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			return fmt.Errorf("config: %w", err)
-		}
+		return v.Validate()
 	}
 	return nil
 }
 
 // configError says what is wrong in the operator's words.
-func configError(err error, into any) error {
+func configError(err error, text []byte, into any) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) && wrong.Field != "" {
 		value := strings.NewReplacer("array", "list", "object", "map", "bool", "boolean").Replace(wrong.Value)
-		return fmt.Errorf("config: %s must be a %s, not a %s", wrong.Field, plainType(wrong.Type), value)
+		return &relay.FieldError{Field: wrong.Field, Problem: fmt.Sprintf("must be a %s, not a %s", plainType(wrong.Type), value)}
 	}
 	// encoding/json has no type for this one.
-	key, unknown := strings.CutPrefix(err.Error(), "json: unknown field ")
-	if !unknown {
-		return fmt.Errorf("config: %s", strings.TrimPrefix(err.Error(), "json: "))
+	quoted, unknown := strings.CutPrefix(err.Error(), "json: unknown field ")
+	key, notQuoted := strconv.Unquote(quoted)
+	if !unknown || notQuoted != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
 	keys := jsonKeys(reflect.TypeOf(into).Elem())
 	hint := "this plugin takes no configuration"
-	if nearest := relay.Nearest(strings.Trim(key, `"`), keys); nearest != "" {
+	if nearest := relay.Nearest(key, keys); nearest != "" {
 		hint = "did you mean " + nearest + "?"
 	} else if len(keys) > 0 {
 		hint = "the keys are " + strings.Join(keys, ", ")
 	}
-	return fmt.Errorf("config: unknown key %s; %s", key, hint)
+	return &relay.FieldError{Field: placeOf(text, key), Problem: "is an unknown key; " + hint}
+}
+
+// placeOf finds a key that the author's struct does not have in what the operator wrote, which is at the top mostly: the path to
+// it, of several the first.
+func placeOf(text []byte, key string) string {
+	var walk func(v any, path string) string
+	walk = func(v any, path string) string {
+		switch v := v.(type) {
+		case map[string]any:
+			if _, ok := v[key]; ok {
+				return path + key
+			}
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				if found := walk(v[name], path+name+"."); found != "" {
+					return found
+				}
+			}
+		case []any:
+			for i, item := range v {
+				if found := walk(item, path+strconv.Itoa(i)+"."); found != "" {
+					return found
+				}
+			}
+		}
+		return ""
+	}
+	var all any
+	if err := json.Unmarshal(text, &all); err != nil {
+		return key
+	}
+	return walk(all, "")
 }
 
 func plainType(t reflect.Type) string {

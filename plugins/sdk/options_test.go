@@ -31,17 +31,18 @@ func (s *settings) Validate() error {
 func TestDecode(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"report":"x","names":["a"],"limits":{"most":3},"labels":{"a":"b"}}`: "",
-		`{"report":"x"} `:                "",
-		`{"report":"x"} {}`:              "something behind",
-		``:                               "report is missing: name a file",
-		`{}`:                             "config: report is missing: name a file",
-		`{"reprot":"x"}`:                 `config: unknown key "reprot"; did you mean report?`,
-		`{"zzz":1}`:                      `config: unknown key "zzz"; the keys are labels, limits, most, names, report`,
-		`{"report":7}`:                   "config: report must be a string, not a number",
-		`{"report":"x","limits":[]}`:     "config: limits must be a map, not a list",
-		`{"limits":{"most":"x"}}`:        "config: limits.most must be a number, not a string",
-		`{"report":"x","names":["a",1]}`: "config: names must be a string, not a number",
-		`[`:                              "config: ",
+		`{"report":"x"} `:                    "",
+		`{"report":"x"} {}`:                  "something behind",
+		``:                                   "report is missing: name a file",
+		`{}`:                                 "report is missing: name a file",
+		`{"reprot":"x"}`:                     `reprot is an unknown key; did you mean report?`,
+		`{"zzz":1}`:                          `zzz is an unknown key; the keys are labels, limits, most, names, report`,
+		`{"report":7}`:                       "report must be a string, not a number",
+		`{"report":"x","limits":[]}`:         "limits must be a map, not a list",
+		`{"limits":{"most":"x"}}`:            "limits.most must be a number, not a string",
+		`{"report":"x","names":["a",1]}`:     "names must be a string, not a number",
+		`[`:                                  "unexpected EOF",
+		`{"report":"x","limits":{"mots":1}}`: "limits.mots is an unknown key; did you mean most?",
 	} {
 		var into settings
 		err := newOptions([]Option{Config(&into)}).decode([]byte(text))

@@ -84,7 +84,7 @@ func (s *server) serve(register func(*grpc.Server), wait func(context.Context)) 
 // start decodes the configuration and starts what the author wants started.
 func (s *server) start(ctx context.Context, config []byte) error {
 	if err := s.o.decode(config); err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
+		return status.Error(codes.InvalidArgument, "config: "+err.Error())
 	}
 	if s.o.start != nil {
 		if err := s.o.start(ctx); err != nil {
@@ -93,6 +93,19 @@ func (s *server) start(ctx context.Context, config []byte) error {
 	}
 	s.started.Store(true)
 	return nil
+}
+
+// validate says what is wrong with a configuration, and starts nothing.
+func (s *server) validate(ctx context.Context, config []byte) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = s.panicked(v, "validation of its configuration", "")
+		}
+	}()
+	if err := s.o.decode(config); err != nil || s.o.validate == nil {
+		return err
+	}
+	return s.o.validate(ctx)
 }
 
 // followDaemon stops the server when the pipe to the daemon is closed, which is when the daemon is no more.

@@ -86,6 +86,40 @@ func (s *sinkServer) Configure(ctx context.Context, r *sinkv1.ConfigureRequest) 
 	return &sinkv1.ConfigureResponse{Version: s.o.version}, nil
 }
 
+var errNotAlone = status.Error(codes.FailedPrecondition, "the process is configured already, and answers no question")
+
+// Validate says what is wrong with a configuration.
+func (s *sinkServer) Validate(ctx context.Context, r *sinkv1.ValidateRequest) (*sinkv1.ValidateResponse, error) {
+	if !s.configured.CompareAndSwap(false, true) {
+		return nil, errNotAlone
+	}
+	return &sinkv1.ValidateResponse{Problems: wire.FromProblems(s.validate(ctx, r.GetConfig()))}, nil
+}
+
+// Explain says what a delivery would become.
+func (s *sinkServer) Explain(ctx context.Context, r *sinkv1.ExplainRequest) (_ *sinkv1.ExplainResponse, err error) {
+	if s.o.explain == nil {
+		return s.UnimplementedSinkServer.Explain(ctx, r)
+	}
+	if !s.configured.CompareAndSwap(false, true) {
+		return nil, errNotAlone
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = status.Error(codes.Internal, s.panicked(v, "Explain", r.GetDelivery().GetId()).Error())
+		}
+	}()
+	if err := s.o.decode(r.GetConfig()); err != nil {
+		return nil, status.Error(codes.InvalidArgument, "config: "+err.Error())
+	}
+	d, _ := wire.ToDelivery(r.GetDelivery())
+	shown, err := s.o.explain(d)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return wire.FromExplanation(shown), nil
+}
+
 // wait returns when no handler runs any more, or ctx ends.
 func (s *sinkServer) wait(ctx context.Context) {
 	if !s.opened.Load() {

@@ -10,7 +10,11 @@ import (
 // DriverKind is how the daemon comes to its driver of migrations. It comes with the drivers that builtins names.
 func DriverKind(builtins ...string) *relay.DriverKind {
 	return &relay.DriverKind{
-		Config: func() relay.DriverConfig { return New(builtins...) },
+		Config: func() relay.DriverConfig {
+			c := New(builtins...)
+			c.kind = plugins.KindDriver
+			return c
+		},
 		Open: func(s relay.DriverSettings, c relay.DriverConfig) (relay.Driver, error) {
 			cfg, ok := c.(*Plugin)
 			if !ok {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -40,13 +41,14 @@ type Plugin struct {
 
 	folder   string
 	builtins []string
+	kind     string
 }
 
-// New returns the defaults. The daemon comes with the plugins that builtins names.
+// New returns the defaults for a sink. The daemon comes with the plugins that builtins names.
 func New(builtins ...string) *Plugin {
 	return &Plugin{
 		TLS: true, StartupTimeout: plugins.DefaultStartupTimeout, HangTimeout: plugins.DefaultHangTimeout,
-		MaxCrashes: plugins.DefaultMaxCrashes, builtins: builtins,
+		MaxCrashes: plugins.DefaultMaxCrashes, builtins: builtins, kind: plugins.KindSink,
 	}
 }
 
@@ -120,6 +122,36 @@ func (c *Plugin) Warnings() []relay.FieldError {
 		return []relay.FieldError{{Field: "command", Problem: "cannot be started now: " + err.Error()}}
 	}
 	return nil
+}
+
+// Preflight starts the plugin to ask it whether it takes its configuration, and ends it. A program that cannot be started was
+// told of by Warnings.
+func (c *Plugin) Preflight(ctx context.Context, name string) ([]relay.FieldError, error) {
+	if len(c.Warnings()) > 0 {
+		return nil, nil
+	}
+	o, err := c.Options(name)
+	if err != nil {
+		return nil, err
+	}
+	problems, err := plugins.Validate(ctx, c.kind, o)
+	switch {
+	case errors.Is(err, plugins.ErrNoAnswer) && len(c.Config) == 0:
+		return nil, nil
+	case errors.Is(err, plugins.ErrNoAnswer):
+		return []relay.FieldError{{Field: "config", Problem: "is not checked before the plugin runs: it cannot say what is wrong with it (Validate of the protocol)"}}, nil
+	case err != nil:
+		return []relay.FieldError{{Field: "command", Problem: "cannot be asked whether it takes its config: " + err.Error()}}, nil
+	}
+	var errs []error
+	for _, p := range problems {
+		field := "config"
+		if p.Field != "" {
+			field += "." + p.Field
+		}
+		errs = append(errs, &relay.FieldError{Field: field, Problem: p.Problem})
+	}
+	return nil, errors.Join(errs...)
 }
 
 func checkSum(text string) error {

@@ -37,7 +37,7 @@ func (a *App) followConfig(ctx context.Context, clients *hub.Hub) error {
 	tick := time.NewTicker(configEvery)
 	defer tick.Stop()
 	f := &follower{
-		watch: a.set.Reload.Watch, log: a.log, attempt: func() error { return a.takeOver(clients) },
+		watch: a.set.Reload.Watch, log: a.log, attempt: func() error { return a.takeOver(ctx, clients) },
 		refused: a.sayRefused, failing: func() { a.metrics.Reloaded(false) },
 	}
 	for {
@@ -53,8 +53,11 @@ func (a *App) followConfig(ctx context.Context, clients *hub.Hub) error {
 }
 
 // takeOver reads the configuration and takes over all of it but the sinks, which are handed on.
-func (a *App) takeOver(clients *hub.Hub) error {
+func (a *App) takeOver(ctx context.Context, clients *hub.Hub) error {
 	cfg, err := a.set.Reload.Load()
+	if err == nil {
+		err = a.preflight(ctx, cfg)
+	}
 	if err == nil {
 		err = a.keys.configure(cfg.Auth.Keys)
 	}

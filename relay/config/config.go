@@ -43,6 +43,7 @@ type Config struct {
 	// Warnings are worth telling an operator and stop nothing.
 	Warnings []Problem `koanf:"-"`
 
+	file    string
 	origins document.Origins
 	schema  *node
 }

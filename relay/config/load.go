@@ -39,7 +39,7 @@ func Load(path string, environ []string, kinds Kinds) (*Config, error) {
 		return nil, Problems(document.Sorted(l.Problems))
 	}
 	cfg.Warnings = document.Sorted(l.Warnings)
-	cfg.origins, cfg.schema = l.Origins, l.root
+	cfg.file, cfg.origins, cfg.schema = path, l.Origins, l.root
 	return cfg, nil
 }
 

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 
@@ -23,6 +24,7 @@ func Kind(builtins ...string) relay.SinkKind {
 // Sink is one plugin. Deliver may be called concurrently.
 type Sink struct {
 	host    *plugins.Host
+	options plugins.Options
 	command []string
 }
 
@@ -41,7 +43,7 @@ func open(s relay.SinkSettings, c *settings.Plugin) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sink{host: host, command: append(slices.Clone(c.Command), c.Args...)}, nil
+	return &Sink{host: host, options: o, command: append(slices.Clone(c.Command), c.Args...)}, nil
 }
 
 // Start starts the plugin in the background. One that cannot be started is tried again, and stops nobody.
@@ -50,9 +52,30 @@ func (s *Sink) Start() { s.host.Start() }
 // Deliver makes one attempt.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error { return s.host.Deliver(ctx, d) }
 
-// Explain shows what the plugin is given, whose own doing is not known here: the notifications, those of a batch one in a line, and
-// a digest as the document that [relay.Delivery.Payload] makes of it. Arguments are not shown, since they may hold secrets.
+// Explain shows what the plugin would send, by its own word: it is started for that, and ended. Where it cannot say, or cannot be
+// started, it is what the plugin is given.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+	given, err := s.given(d)
+	if err != nil {
+		return given, err
+	}
+	shown, err := plugins.Explain(context.Background(), s.options, d) // bounded by startup_timeout
+	switch {
+	case err == nil:
+		return shown, nil
+	case plugins.Refused(err):
+		return relay.Explanation{}, err
+	case errors.Is(err, plugins.ErrNoAnswer):
+		given.Note = "this is what the plugin is given; it does not say what it sends"
+	default:
+		given.Note = "this is what the plugin would be given; it could not be asked what it sends: " + err.Error()
+	}
+	return given, nil
+}
+
+// given is what the plugin gets: the notifications, those of a batch one in a line, and a digest as the document that
+// [relay.Delivery.Payload] makes of it. Arguments are not shown, since they may hold secrets.
+func (s *Sink) given(d relay.Delivery) (relay.Explanation, error) {
 	var payload []byte
 	for i, n := range d.Notifications {
 		if i > 0 {

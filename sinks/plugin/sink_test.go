@@ -40,6 +40,15 @@ func serve() error {
 		Secret    string             `json:"secret"`
 	}
 	var mu sync.Mutex
+	options := []sdk.Option{sdk.Config(&c)}
+	if os.Getenv("EXPLAINS") != "" {
+		options = append(options, sdk.Explain(func(d relay.Delivery) (relay.Explanation, error) {
+			if d.ID == "2" {
+				return relay.Explanation{}, errors.New("never this")
+			}
+			return relay.Explanation{Method: "append", Target: d.ID, Payload: []byte(d.ID + "\n")}, nil
+		}))
+	}
 	return sdk.ServeDeliveries(func(ctx context.Context, d relay.Delivery) error {
 		mu.Lock()
 		f, err := os.OpenFile(c.Report, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -65,7 +74,7 @@ func serve() error {
 			return ctx.Err()
 		}
 		return nil
-	}, sdk.Config(&c))
+	}, options...)
 }
 
 const retryAfter = 2 * time.Minute
@@ -133,7 +142,7 @@ func TestExplain(t *testing.T) {
 	defer func() { _ = sink.Close() }()
 	d := relay.Delivery{ID: "1", Attempt: 1, Notifications: []relay.Notification{{ID: "1", Data: []byte(`{"topic": "container.created"}`)}}}
 	got, err := sink.Explain(d)
-	if err != nil || got.Target != "./watcher …" || string(got.Payload) != `{"topic": "container.created"}` || fmt.Sprint(got.Headers) != "[{delivery 1} {attempt 1}]" {
+	if err != nil || !strings.Contains(got.Note, "could not be asked what it sends: the command") || got.Target != "./watcher …" || string(got.Payload) != `{"topic": "container.created"}` || fmt.Sprint(got.Headers) != "[{delivery 1} {attempt 1}]" {
 		t.Errorf("got %+v (%v)", got, err)
 	}
 	if strings.Contains(fmt.Sprintf("%s", got), "s3cret") {
@@ -141,5 +150,32 @@ func TestExplain(t *testing.T) {
 	}
 	if _, err := sink.Explain(relay.Delivery{ID: "2"}); err == nil {
 		t.Error("a delivery of nothing was explained")
+	}
+}
+
+// A plugin that knows says itself what it would send; of another the daemon shows what it is given.
+func TestExplainByThePlugin(t *testing.T) {
+	for _, explains := range []bool{false, true} {
+		c := settings.New()
+		c.Command, c.Env, c.StartupTimeout = []string{os.Args[0]}, []string{"GORACE=atexit_sleep_ms=0"}, time.Minute
+		if explains {
+			c.Env = append(c.Env, "EXPLAINS=1")
+		}
+		sink, err := open(relay.SinkSettings{Name: "watcher", Log: slog.New(slog.DiscardHandler)}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sink.Close() }()
+		got, err := sink.Explain(sinktest.Sample("1"))
+		switch {
+		case err != nil:
+			t.Error(err)
+		case explains && (got.Method != "append" || string(got.Payload) != "1\n" || got.Note != ""),
+			!explains && (got.Method != "give" || !strings.Contains(got.Note, "it does not say what it sends")):
+			t.Errorf("got %+v", got)
+		}
+		if _, err := sink.Explain(sinktest.Sample("2")); explains && (err == nil || !strings.Contains(err.Error(), "could send nothing: never this")) {
+			t.Errorf("what cannot be sent: %v", err)
+		}
 	}
 }

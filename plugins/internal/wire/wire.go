@@ -159,6 +159,9 @@ func (e *Error) Unwrap() error {
 	return e.answer
 }
 
+// valid is s as a message can carry it.
+func valid(s string) string { return strings.ToValidUTF8(s, "�") }
+
 // maxText bounds what a plugin says of a failure, in bytes.
 const maxText = 1 << 10
 
@@ -166,7 +169,7 @@ func clip(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] // before it is looked at, since it may be of any length
 	}
-	if s = strings.ToValidUTF8(s, "�"); len(s) > maxText {
+	if s = valid(s); len(s) > maxText {
 		s = relay.Clip(s, maxText-len("…"))
 	}
 	return s

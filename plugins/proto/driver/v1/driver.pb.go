@@ -894,6 +894,152 @@ func (*CancelResponse) Descriptor() ([]byte, []int) {
 	return file_driver_v1_driver_proto_rawDescGZIP(), []int{11}
 }
 
+type ValidateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ConfigureRequest.
+	Config        []byte `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValidateRequest) Reset() {
+	*x = ValidateRequest{}
+	mi := &file_driver_v1_driver_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValidateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValidateRequest) ProtoMessage() {}
+
+func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_v1_driver_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValidateRequest.ProtoReflect.Descriptor instead.
+func (*ValidateRequest) Descriptor() ([]byte, []int) {
+	return file_driver_v1_driver_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ValidateRequest) GetConfig() []byte {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+type ValidateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// None where the configuration is good.
+	Problems      []*Problem `protobuf:"bytes,1,rep,name=problems,proto3" json:"problems,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValidateResponse) Reset() {
+	*x = ValidateResponse{}
+	mi := &file_driver_v1_driver_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValidateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValidateResponse) ProtoMessage() {}
+
+func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_v1_driver_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValidateResponse.ProtoReflect.Descriptor instead.
+func (*ValidateResponse) Descriptor() ([]byte, []int) {
+	return file_driver_v1_driver_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ValidateResponse) GetProblems() []*Problem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+// Problem is one mistake in a configuration.
+type Problem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key, with those above it and the numbers of list items (from 0) before dots, such as "tls.ca_file" or "hosts.0";
+	// empty where no single key is wrong. The operator is shown its line.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// What is wrong and what to do, as a part of a sentence that follows the key. It must hold no secret.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Problem) Reset() {
+	*x = Problem{}
+	mi := &file_driver_v1_driver_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Problem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Problem) ProtoMessage() {}
+
+func (x *Problem) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_v1_driver_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Problem.ProtoReflect.Descriptor instead.
+func (*Problem) Descriptor() ([]byte, []int) {
+	return file_driver_v1_driver_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Problem) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Problem) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 var File_driver_v1_driver_proto protoreflect.FileDescriptor
 
 const file_driver_v1_driver_proto_rawDesc = "" +
@@ -948,19 +1094,27 @@ const file_driver_v1_driver_proto_rawDesc = "" +
 	"\rCancelRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\"\x10\n" +
-	"\x0eCancelResponse*\x8f\x01\n" +
+	"\x0eCancelResponse\")\n" +
+	"\x0fValidateRequest\x12\x16\n" +
+	"\x06config\x18\x01 \x01(\fR\x06config\"R\n" +
+	"\x10ValidateResponse\x12>\n" +
+	"\bproblems\x18\x01 \x03(\v2\".hubrelay.plugin.driver.v1.ProblemR\bproblems\"/\n" +
+	"\aProblem\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text*\x8f\x01\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rOUTCOME_MOVED\x10\x01\x12\x12\n" +
 	"\x0eOUTCOME_FAILED\x10\x02\x12\x15\n" +
 	"\x11OUTCOME_UNSETTLED\x10\x03\x12\x16\n" +
 	"\x12OUTCOME_SUPERSEDED\x10\x04\x12\x15\n" +
-	"\x11OUTCOME_CANCELLED\x10\x052\x98\x03\n" +
+	"\x11OUTCOME_CANCELLED\x10\x052\xfd\x03\n" +
 	"\x06Driver\x12c\n" +
 	"\bDescribe\x12*.hubrelay.plugin.driver.v1.DescribeRequest\x1a+.hubrelay.plugin.driver.v1.DescribeResponse\x12f\n" +
 	"\tConfigure\x12+.hubrelay.plugin.driver.v1.ConfigureRequest\x1a,.hubrelay.plugin.driver.v1.ConfigureResponse\x12b\n" +
 	"\aMigrate\x12).hubrelay.plugin.driver.v1.MigrateRequest\x1a*.hubrelay.plugin.driver.v1.MigrateResponse0\x01\x12]\n" +
-	"\x06Cancel\x12(.hubrelay.plugin.driver.v1.CancelRequest\x1a).hubrelay.plugin.driver.v1.CancelResponseB?Z=github.com/hubrelay/hubrelay/plugins/proto/driver/v1;driverv1b\x06proto3"
+	"\x06Cancel\x12(.hubrelay.plugin.driver.v1.CancelRequest\x1a).hubrelay.plugin.driver.v1.CancelResponse\x12c\n" +
+	"\bValidate\x12*.hubrelay.plugin.driver.v1.ValidateRequest\x1a+.hubrelay.plugin.driver.v1.ValidateResponseB?Z=github.com/hubrelay/hubrelay/plugins/proto/driver/v1;driverv1b\x06proto3"
 
 var (
 	file_driver_v1_driver_proto_rawDescOnce sync.Once
@@ -975,7 +1129,7 @@ func file_driver_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_driver_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_driver_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_driver_v1_driver_proto_goTypes = []any{
 	(Outcome)(0),              // 0: hubrelay.plugin.driver.v1.Outcome
 	(*DescribeRequest)(nil),   // 1: hubrelay.plugin.driver.v1.DescribeRequest
@@ -990,6 +1144,9 @@ var file_driver_v1_driver_proto_goTypes = []any{
 	(*Result)(nil),            // 10: hubrelay.plugin.driver.v1.Result
 	(*CancelRequest)(nil),     // 11: hubrelay.plugin.driver.v1.CancelRequest
 	(*CancelResponse)(nil),    // 12: hubrelay.plugin.driver.v1.CancelResponse
+	(*ValidateRequest)(nil),   // 13: hubrelay.plugin.driver.v1.ValidateRequest
+	(*ValidateResponse)(nil),  // 14: hubrelay.plugin.driver.v1.ValidateResponse
+	(*Problem)(nil),           // 15: hubrelay.plugin.driver.v1.Problem
 }
 var file_driver_v1_driver_proto_depIdxs = []int32{
 	3,  // 0: hubrelay.plugin.driver.v1.DescribeResponse.steps:type_name -> hubrelay.plugin.driver.v1.Step
@@ -1000,19 +1157,22 @@ var file_driver_v1_driver_proto_depIdxs = []int32{
 	9,  // 5: hubrelay.plugin.driver.v1.MigrateResponse.progress:type_name -> hubrelay.plugin.driver.v1.Progress
 	10, // 6: hubrelay.plugin.driver.v1.MigrateResponse.result:type_name -> hubrelay.plugin.driver.v1.Result
 	0,  // 7: hubrelay.plugin.driver.v1.Result.outcome:type_name -> hubrelay.plugin.driver.v1.Outcome
-	1,  // 8: hubrelay.plugin.driver.v1.Driver.Describe:input_type -> hubrelay.plugin.driver.v1.DescribeRequest
-	4,  // 9: hubrelay.plugin.driver.v1.Driver.Configure:input_type -> hubrelay.plugin.driver.v1.ConfigureRequest
-	7,  // 10: hubrelay.plugin.driver.v1.Driver.Migrate:input_type -> hubrelay.plugin.driver.v1.MigrateRequest
-	11, // 11: hubrelay.plugin.driver.v1.Driver.Cancel:input_type -> hubrelay.plugin.driver.v1.CancelRequest
-	2,  // 12: hubrelay.plugin.driver.v1.Driver.Describe:output_type -> hubrelay.plugin.driver.v1.DescribeResponse
-	5,  // 13: hubrelay.plugin.driver.v1.Driver.Configure:output_type -> hubrelay.plugin.driver.v1.ConfigureResponse
-	8,  // 14: hubrelay.plugin.driver.v1.Driver.Migrate:output_type -> hubrelay.plugin.driver.v1.MigrateResponse
-	12, // 15: hubrelay.plugin.driver.v1.Driver.Cancel:output_type -> hubrelay.plugin.driver.v1.CancelResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	15, // 8: hubrelay.plugin.driver.v1.ValidateResponse.problems:type_name -> hubrelay.plugin.driver.v1.Problem
+	1,  // 9: hubrelay.plugin.driver.v1.Driver.Describe:input_type -> hubrelay.plugin.driver.v1.DescribeRequest
+	4,  // 10: hubrelay.plugin.driver.v1.Driver.Configure:input_type -> hubrelay.plugin.driver.v1.ConfigureRequest
+	7,  // 11: hubrelay.plugin.driver.v1.Driver.Migrate:input_type -> hubrelay.plugin.driver.v1.MigrateRequest
+	11, // 12: hubrelay.plugin.driver.v1.Driver.Cancel:input_type -> hubrelay.plugin.driver.v1.CancelRequest
+	13, // 13: hubrelay.plugin.driver.v1.Driver.Validate:input_type -> hubrelay.plugin.driver.v1.ValidateRequest
+	2,  // 14: hubrelay.plugin.driver.v1.Driver.Describe:output_type -> hubrelay.plugin.driver.v1.DescribeResponse
+	5,  // 15: hubrelay.plugin.driver.v1.Driver.Configure:output_type -> hubrelay.plugin.driver.v1.ConfigureResponse
+	8,  // 16: hubrelay.plugin.driver.v1.Driver.Migrate:output_type -> hubrelay.plugin.driver.v1.MigrateResponse
+	12, // 17: hubrelay.plugin.driver.v1.Driver.Cancel:output_type -> hubrelay.plugin.driver.v1.CancelResponse
+	14, // 18: hubrelay.plugin.driver.v1.Driver.Validate:output_type -> hubrelay.plugin.driver.v1.ValidateResponse
+	14, // [14:19] is the sub-list for method output_type
+	9,  // [9:14] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_driver_v1_driver_proto_init() }
@@ -1030,7 +1190,7 @@ func file_driver_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_driver_v1_driver_proto_rawDesc), len(file_driver_v1_driver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

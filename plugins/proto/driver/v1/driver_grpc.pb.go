@@ -54,6 +54,7 @@ const (
 	Driver_Configure_FullMethodName = "/hubrelay.plugin.driver.v1.Driver/Configure"
 	Driver_Migrate_FullMethodName   = "/hubrelay.plugin.driver.v1.Driver/Migrate"
 	Driver_Cancel_FullMethodName    = "/hubrelay.plugin.driver.v1.Driver/Cancel"
+	Driver_Validate_FullMethodName  = "/hubrelay.plugin.driver.v1.Driver/Validate"
 )
 
 // DriverClient is the client API for Driver service.
@@ -72,6 +73,10 @@ type DriverClient interface {
 	// Cancel stops the Migrate of a job and lease: soon it ends, in a state from which another goes on, with
 	// OUTCOME_CANCELLED, or with what came first. A Cancel of anything that does not run does nothing, and succeeds.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
+	// Validate says what is wrong with a configuration. It is optional: where a plugin answers UNIMPLEMENTED, the daemon does
+	// without. It is asked of a process that is started for this one question and killed after the answer. So it may read
+	// files, but dials nobody and changes nothing.
+	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
 }
 
 type driverClient struct {
@@ -131,6 +136,16 @@ func (c *driverClient) Cancel(ctx context.Context, in *CancelRequest, opts ...gr
 	return out, nil
 }
 
+func (c *driverClient) Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ValidateResponse)
+	err := c.cc.Invoke(ctx, Driver_Validate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DriverServer is the server API for Driver service.
 // All implementations must embed UnimplementedDriverServer
 // for forward compatibility.
@@ -147,6 +162,10 @@ type DriverServer interface {
 	// Cancel stops the Migrate of a job and lease: soon it ends, in a state from which another goes on, with
 	// OUTCOME_CANCELLED, or with what came first. A Cancel of anything that does not run does nothing, and succeeds.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
+	// Validate says what is wrong with a configuration. It is optional: where a plugin answers UNIMPLEMENTED, the daemon does
+	// without. It is asked of a process that is started for this one question and killed after the answer. So it may read
+	// files, but dials nobody and changes nothing.
+	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
 	mustEmbedUnimplementedDriverServer()
 }
 
@@ -168,6 +187,9 @@ func (UnimplementedDriverServer) Migrate(*MigrateRequest, grpc.ServerStreamingSe
 }
 func (UnimplementedDriverServer) Cancel(context.Context, *CancelRequest) (*CancelResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
+}
+func (UnimplementedDriverServer) Validate(context.Context, *ValidateRequest) (*ValidateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Validate not implemented")
 }
 func (UnimplementedDriverServer) mustEmbedUnimplementedDriverServer() {}
 func (UnimplementedDriverServer) testEmbeddedByValue()                {}
@@ -255,6 +277,24 @@ func _Driver_Cancel_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Driver_Validate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ValidateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DriverServer).Validate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Driver_Validate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DriverServer).Validate(ctx, req.(*ValidateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Driver_ServiceDesc is the grpc.ServiceDesc for Driver service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -273,6 +313,10 @@ var Driver_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Cancel",
 			Handler:    _Driver_Cancel_Handler,
+		},
+		{
+			MethodName: "Validate",
+			Handler:    _Driver_Validate_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -205,6 +205,390 @@ func (x *ConfigureResponse) GetVersion() string {
 	return ""
 }
 
+type ValidateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ConfigureRequest.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Config        []byte `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValidateRequest) Reset() {
+	*x = ValidateRequest{}
+	mi := &file_sink_v1_sink_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValidateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValidateRequest) ProtoMessage() {}
+
+func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sink_v1_sink_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValidateRequest.ProtoReflect.Descriptor instead.
+func (*ValidateRequest) Descriptor() ([]byte, []int) {
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ValidateRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ValidateRequest) GetConfig() []byte {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+type ValidateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// None where the configuration is good.
+	Problems      []*Problem `protobuf:"bytes,1,rep,name=problems,proto3" json:"problems,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValidateResponse) Reset() {
+	*x = ValidateResponse{}
+	mi := &file_sink_v1_sink_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValidateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValidateResponse) ProtoMessage() {}
+
+func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sink_v1_sink_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValidateResponse.ProtoReflect.Descriptor instead.
+func (*ValidateResponse) Descriptor() ([]byte, []int) {
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ValidateResponse) GetProblems() []*Problem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+// Problem is one mistake in a configuration.
+type Problem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The key, with those above it and the numbers of list items (from 0) before dots, such as "tls.ca_file" or "hosts.0";
+	// empty where no single key is wrong. The operator is shown its line.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// What is wrong and what to do, as a part of a sentence that follows the key. It must hold no secret.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Problem) Reset() {
+	*x = Problem{}
+	mi := &file_sink_v1_sink_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Problem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Problem) ProtoMessage() {}
+
+func (x *Problem) ProtoReflect() protoreflect.Message {
+	mi := &file_sink_v1_sink_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Problem.ProtoReflect.Descriptor instead.
+func (*Problem) Descriptor() ([]byte, []int) {
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Problem) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Problem) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type ExplainRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ConfigureRequest.
+	Name          string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Config        []byte    `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
+	Delivery      *Delivery `protobuf:"bytes,3,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequest) Reset() {
+	*x = ExplainRequest{}
+	mi := &file_sink_v1_sink_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequest) ProtoMessage() {}
+
+func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sink_v1_sink_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRequest) Descriptor() ([]byte, []int) {
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ExplainRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetConfig() []byte {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+func (x *ExplainRequest) GetDelivery() *Delivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
+type ExplainResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is sent, one after the other.
+	Explanations  []*Explanation `protobuf:"bytes,1,rep,name=explanations,proto3" json:"explanations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainResponse) Reset() {
+	*x = ExplainResponse{}
+	mi := &file_sink_v1_sink_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainResponse) ProtoMessage() {}
+
+func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_sink_v1_sink_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
+func (*ExplainResponse) Descriptor() ([]byte, []int) {
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ExplainResponse) GetExplanations() []*Explanation {
+	if x != nil {
+		return x.Explanations
+	}
+	return nil
+}
+
+// Explanation is one message or request, as its receiver gets it but for what is secret.
+type Explanation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is done and where, such as "POST" and "https://example.com/…".
+	Method string `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// In the order in which people want to read them.
+	Headers []*Header `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
+	// Byte for byte.
+	Payload       []byte `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Explanation) Reset() {
+	*x = Explanation{}
+	mi := &file_sink_v1_sink_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Explanation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Explanation) ProtoMessage() {}
+
+func (x *Explanation) ProtoReflect() protoreflect.Message {
+	mi := &file_sink_v1_sink_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
+func (*Explanation) Descriptor() ([]byte, []int) {
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Explanation) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *Explanation) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Explanation) GetHeaders() []*Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *Explanation) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+type Header struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Header) Reset() {
+	*x = Header{}
+	mi := &file_sink_v1_sink_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Header) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Header) ProtoMessage() {}
+
+func (x *Header) ProtoReflect() protoreflect.Message {
+	mi := &file_sink_v1_sink_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Header.ProtoReflect.Descriptor instead.
+func (*Header) Descriptor() ([]byte, []int) {
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Header) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Header) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // DeliverRequest goes to the plugin.
 type DeliverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -218,7 +602,7 @@ type DeliverRequest struct {
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_sink_v1_sink_proto_msgTypes[2]
+	mi := &file_sink_v1_sink_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -230,7 +614,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_v1_sink_proto_msgTypes[2]
+	mi := &file_sink_v1_sink_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -243,7 +627,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_sink_v1_sink_proto_rawDescGZIP(), []int{2}
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeliverRequest) GetDeliveries() []*Delivery {
@@ -273,7 +657,7 @@ type DeliverResponse struct {
 
 func (x *DeliverResponse) Reset() {
 	*x = DeliverResponse{}
-	mi := &file_sink_v1_sink_proto_msgTypes[3]
+	mi := &file_sink_v1_sink_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +669,7 @@ func (x *DeliverResponse) String() string {
 func (*DeliverResponse) ProtoMessage() {}
 
 func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_v1_sink_proto_msgTypes[3]
+	mi := &file_sink_v1_sink_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +682,7 @@ func (x *DeliverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverResponse.ProtoReflect.Descriptor instead.
 func (*DeliverResponse) Descriptor() ([]byte, []int) {
-	return file_sink_v1_sink_proto_rawDescGZIP(), []int{3}
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeliverResponse) GetAcks() []*Ack {
@@ -336,7 +720,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_sink_v1_sink_proto_msgTypes[4]
+	mi := &file_sink_v1_sink_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +732,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_v1_sink_proto_msgTypes[4]
+	mi := &file_sink_v1_sink_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +745,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_sink_v1_sink_proto_rawDescGZIP(), []int{4}
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Delivery) GetId() string {
@@ -421,7 +805,7 @@ type Notification struct {
 
 func (x *Notification) Reset() {
 	*x = Notification{}
-	mi := &file_sink_v1_sink_proto_msgTypes[5]
+	mi := &file_sink_v1_sink_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +817,7 @@ func (x *Notification) String() string {
 func (*Notification) ProtoMessage() {}
 
 func (x *Notification) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_v1_sink_proto_msgTypes[5]
+	mi := &file_sink_v1_sink_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +830,7 @@ func (x *Notification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notification.ProtoReflect.Descriptor instead.
 func (*Notification) Descriptor() ([]byte, []int) {
-	return file_sink_v1_sink_proto_rawDescGZIP(), []int{5}
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Notification) GetId() string {
@@ -508,7 +892,7 @@ type Digest struct {
 
 func (x *Digest) Reset() {
 	*x = Digest{}
-	mi := &file_sink_v1_sink_proto_msgTypes[6]
+	mi := &file_sink_v1_sink_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -520,7 +904,7 @@ func (x *Digest) String() string {
 func (*Digest) ProtoMessage() {}
 
 func (x *Digest) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_v1_sink_proto_msgTypes[6]
+	mi := &file_sink_v1_sink_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -533,7 +917,7 @@ func (x *Digest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Digest.ProtoReflect.Descriptor instead.
 func (*Digest) Descriptor() ([]byte, []int) {
-	return file_sink_v1_sink_proto_rawDescGZIP(), []int{6}
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Digest) GetCount() int64 {
@@ -581,7 +965,7 @@ type Cancellation struct {
 
 func (x *Cancellation) Reset() {
 	*x = Cancellation{}
-	mi := &file_sink_v1_sink_proto_msgTypes[7]
+	mi := &file_sink_v1_sink_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +977,7 @@ func (x *Cancellation) String() string {
 func (*Cancellation) ProtoMessage() {}
 
 func (x *Cancellation) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_v1_sink_proto_msgTypes[7]
+	mi := &file_sink_v1_sink_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +990,7 @@ func (x *Cancellation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancellation.ProtoReflect.Descriptor instead.
 func (*Cancellation) Descriptor() ([]byte, []int) {
-	return file_sink_v1_sink_proto_rawDescGZIP(), []int{7}
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Cancellation) GetDeliveryId() string {
@@ -640,7 +1024,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_sink_v1_sink_proto_msgTypes[8]
+	mi := &file_sink_v1_sink_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +1036,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_v1_sink_proto_msgTypes[8]
+	mi := &file_sink_v1_sink_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +1049,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_sink_v1_sink_proto_rawDescGZIP(), []int{8}
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Ack) GetDeliveryId() string {
@@ -722,7 +1106,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_sink_v1_sink_proto_msgTypes[9]
+	mi := &file_sink_v1_sink_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +1118,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_sink_v1_sink_proto_msgTypes[9]
+	mi := &file_sink_v1_sink_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +1131,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_sink_v1_sink_proto_rawDescGZIP(), []int{9}
+	return file_sink_v1_sink_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Answer) GetStatus() int32 {
@@ -773,7 +1157,29 @@ const file_sink_v1_sink_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06config\x18\x02 \x01(\fR\x06config\"-\n" +
 	"\x11ConfigureResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\tR\aversion\"\xa0\x01\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\"=\n" +
+	"\x0fValidateRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06config\x18\x02 \x01(\fR\x06config\"P\n" +
+	"\x10ValidateResponse\x12<\n" +
+	"\bproblems\x18\x01 \x03(\v2 .hubrelay.plugin.sink.v1.ProblemR\bproblems\"/\n" +
+	"\aProblem\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"{\n" +
+	"\x0eExplainRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06config\x18\x02 \x01(\fR\x06config\x12=\n" +
+	"\bdelivery\x18\x03 \x01(\v2!.hubrelay.plugin.sink.v1.DeliveryR\bdelivery\"[\n" +
+	"\x0fExplainResponse\x12H\n" +
+	"\fexplanations\x18\x01 \x03(\v2$.hubrelay.plugin.sink.v1.ExplanationR\fexplanations\"\x92\x01\n" +
+	"\vExplanation\x12\x16\n" +
+	"\x06method\x18\x01 \x01(\tR\x06method\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x129\n" +
+	"\aheaders\x18\x03 \x03(\v2\x1f.hubrelay.plugin.sink.v1.HeaderR\aheaders\x12\x18\n" +
+	"\apayload\x18\x04 \x01(\fR\apayload\"2\n" +
+	"\x06Header\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xa0\x01\n" +
 	"\x0eDeliverRequest\x12A\n" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2!.hubrelay.plugin.sink.v1.DeliveryR\n" +
@@ -831,10 +1237,12 @@ const file_sink_v1_sink_proto_rawDesc = "" +
 	"\rOUTCOME_RETRY\x10\x02\x12\x17\n" +
 	"\x13OUTCOME_RETRY_AFTER\x10\x03\x12\x15\n" +
 	"\x11OUTCOME_PERMANENT\x10\x04\x12\x10\n" +
-	"\fOUTCOME_GONE\x10\x052\xcc\x01\n" +
+	"\fOUTCOME_GONE\x10\x052\x8b\x03\n" +
 	"\x04Sink\x12b\n" +
 	"\tConfigure\x12).hubrelay.plugin.sink.v1.ConfigureRequest\x1a*.hubrelay.plugin.sink.v1.ConfigureResponse\x12`\n" +
-	"\aDeliver\x12'.hubrelay.plugin.sink.v1.DeliverRequest\x1a(.hubrelay.plugin.sink.v1.DeliverResponse(\x010\x01B;Z9github.com/hubrelay/hubrelay/plugins/proto/sink/v1;sinkv1b\x06proto3"
+	"\aDeliver\x12'.hubrelay.plugin.sink.v1.DeliverRequest\x1a(.hubrelay.plugin.sink.v1.DeliverResponse(\x010\x01\x12_\n" +
+	"\bValidate\x12(.hubrelay.plugin.sink.v1.ValidateRequest\x1a).hubrelay.plugin.sink.v1.ValidateResponse\x12\\\n" +
+	"\aExplain\x12'.hubrelay.plugin.sink.v1.ExplainRequest\x1a(.hubrelay.plugin.sink.v1.ExplainResponseB;Z9github.com/hubrelay/hubrelay/plugins/proto/sink/v1;sinkv1b\x06proto3"
 
 var (
 	file_sink_v1_sink_proto_rawDescOnce sync.Once
@@ -849,41 +1257,56 @@ func file_sink_v1_sink_proto_rawDescGZIP() []byte {
 }
 
 var file_sink_v1_sink_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sink_v1_sink_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_sink_v1_sink_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_sink_v1_sink_proto_goTypes = []any{
 	(Outcome)(0),              // 0: hubrelay.plugin.sink.v1.Outcome
 	(*ConfigureRequest)(nil),  // 1: hubrelay.plugin.sink.v1.ConfigureRequest
 	(*ConfigureResponse)(nil), // 2: hubrelay.plugin.sink.v1.ConfigureResponse
-	(*DeliverRequest)(nil),    // 3: hubrelay.plugin.sink.v1.DeliverRequest
-	(*DeliverResponse)(nil),   // 4: hubrelay.plugin.sink.v1.DeliverResponse
-	(*Delivery)(nil),          // 5: hubrelay.plugin.sink.v1.Delivery
-	(*Notification)(nil),      // 6: hubrelay.plugin.sink.v1.Notification
-	(*Digest)(nil),            // 7: hubrelay.plugin.sink.v1.Digest
-	(*Cancellation)(nil),      // 8: hubrelay.plugin.sink.v1.Cancellation
-	(*Ack)(nil),               // 9: hubrelay.plugin.sink.v1.Ack
-	(*Answer)(nil),            // 10: hubrelay.plugin.sink.v1.Answer
-	nil,                       // 11: hubrelay.plugin.sink.v1.Digest.ByEntry
-	nil,                       // 12: hubrelay.plugin.sink.v1.Digest.TopicsEntry
+	(*ValidateRequest)(nil),   // 3: hubrelay.plugin.sink.v1.ValidateRequest
+	(*ValidateResponse)(nil),  // 4: hubrelay.plugin.sink.v1.ValidateResponse
+	(*Problem)(nil),           // 5: hubrelay.plugin.sink.v1.Problem
+	(*ExplainRequest)(nil),    // 6: hubrelay.plugin.sink.v1.ExplainRequest
+	(*ExplainResponse)(nil),   // 7: hubrelay.plugin.sink.v1.ExplainResponse
+	(*Explanation)(nil),       // 8: hubrelay.plugin.sink.v1.Explanation
+	(*Header)(nil),            // 9: hubrelay.plugin.sink.v1.Header
+	(*DeliverRequest)(nil),    // 10: hubrelay.plugin.sink.v1.DeliverRequest
+	(*DeliverResponse)(nil),   // 11: hubrelay.plugin.sink.v1.DeliverResponse
+	(*Delivery)(nil),          // 12: hubrelay.plugin.sink.v1.Delivery
+	(*Notification)(nil),      // 13: hubrelay.plugin.sink.v1.Notification
+	(*Digest)(nil),            // 14: hubrelay.plugin.sink.v1.Digest
+	(*Cancellation)(nil),      // 15: hubrelay.plugin.sink.v1.Cancellation
+	(*Ack)(nil),               // 16: hubrelay.plugin.sink.v1.Ack
+	(*Answer)(nil),            // 17: hubrelay.plugin.sink.v1.Answer
+	nil,                       // 18: hubrelay.plugin.sink.v1.Digest.ByEntry
+	nil,                       // 19: hubrelay.plugin.sink.v1.Digest.TopicsEntry
 }
 var file_sink_v1_sink_proto_depIdxs = []int32{
-	5,  // 0: hubrelay.plugin.sink.v1.DeliverRequest.deliveries:type_name -> hubrelay.plugin.sink.v1.Delivery
-	8,  // 1: hubrelay.plugin.sink.v1.DeliverRequest.cancellations:type_name -> hubrelay.plugin.sink.v1.Cancellation
-	9,  // 2: hubrelay.plugin.sink.v1.DeliverResponse.acks:type_name -> hubrelay.plugin.sink.v1.Ack
-	6,  // 3: hubrelay.plugin.sink.v1.Delivery.notifications:type_name -> hubrelay.plugin.sink.v1.Notification
-	7,  // 4: hubrelay.plugin.sink.v1.Delivery.digest:type_name -> hubrelay.plugin.sink.v1.Digest
-	11, // 5: hubrelay.plugin.sink.v1.Digest.by:type_name -> hubrelay.plugin.sink.v1.Digest.ByEntry
-	12, // 6: hubrelay.plugin.sink.v1.Digest.topics:type_name -> hubrelay.plugin.sink.v1.Digest.TopicsEntry
-	0,  // 7: hubrelay.plugin.sink.v1.Ack.outcome:type_name -> hubrelay.plugin.sink.v1.Outcome
-	10, // 8: hubrelay.plugin.sink.v1.Ack.answer:type_name -> hubrelay.plugin.sink.v1.Answer
-	1,  // 9: hubrelay.plugin.sink.v1.Sink.Configure:input_type -> hubrelay.plugin.sink.v1.ConfigureRequest
-	3,  // 10: hubrelay.plugin.sink.v1.Sink.Deliver:input_type -> hubrelay.plugin.sink.v1.DeliverRequest
-	2,  // 11: hubrelay.plugin.sink.v1.Sink.Configure:output_type -> hubrelay.plugin.sink.v1.ConfigureResponse
-	4,  // 12: hubrelay.plugin.sink.v1.Sink.Deliver:output_type -> hubrelay.plugin.sink.v1.DeliverResponse
-	11, // [11:13] is the sub-list for method output_type
-	9,  // [9:11] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	5,  // 0: hubrelay.plugin.sink.v1.ValidateResponse.problems:type_name -> hubrelay.plugin.sink.v1.Problem
+	12, // 1: hubrelay.plugin.sink.v1.ExplainRequest.delivery:type_name -> hubrelay.plugin.sink.v1.Delivery
+	8,  // 2: hubrelay.plugin.sink.v1.ExplainResponse.explanations:type_name -> hubrelay.plugin.sink.v1.Explanation
+	9,  // 3: hubrelay.plugin.sink.v1.Explanation.headers:type_name -> hubrelay.plugin.sink.v1.Header
+	12, // 4: hubrelay.plugin.sink.v1.DeliverRequest.deliveries:type_name -> hubrelay.plugin.sink.v1.Delivery
+	15, // 5: hubrelay.plugin.sink.v1.DeliverRequest.cancellations:type_name -> hubrelay.plugin.sink.v1.Cancellation
+	16, // 6: hubrelay.plugin.sink.v1.DeliverResponse.acks:type_name -> hubrelay.plugin.sink.v1.Ack
+	13, // 7: hubrelay.plugin.sink.v1.Delivery.notifications:type_name -> hubrelay.plugin.sink.v1.Notification
+	14, // 8: hubrelay.plugin.sink.v1.Delivery.digest:type_name -> hubrelay.plugin.sink.v1.Digest
+	18, // 9: hubrelay.plugin.sink.v1.Digest.by:type_name -> hubrelay.plugin.sink.v1.Digest.ByEntry
+	19, // 10: hubrelay.plugin.sink.v1.Digest.topics:type_name -> hubrelay.plugin.sink.v1.Digest.TopicsEntry
+	0,  // 11: hubrelay.plugin.sink.v1.Ack.outcome:type_name -> hubrelay.plugin.sink.v1.Outcome
+	17, // 12: hubrelay.plugin.sink.v1.Ack.answer:type_name -> hubrelay.plugin.sink.v1.Answer
+	1,  // 13: hubrelay.plugin.sink.v1.Sink.Configure:input_type -> hubrelay.plugin.sink.v1.ConfigureRequest
+	10, // 14: hubrelay.plugin.sink.v1.Sink.Deliver:input_type -> hubrelay.plugin.sink.v1.DeliverRequest
+	3,  // 15: hubrelay.plugin.sink.v1.Sink.Validate:input_type -> hubrelay.plugin.sink.v1.ValidateRequest
+	6,  // 16: hubrelay.plugin.sink.v1.Sink.Explain:input_type -> hubrelay.plugin.sink.v1.ExplainRequest
+	2,  // 17: hubrelay.plugin.sink.v1.Sink.Configure:output_type -> hubrelay.plugin.sink.v1.ConfigureResponse
+	11, // 18: hubrelay.plugin.sink.v1.Sink.Deliver:output_type -> hubrelay.plugin.sink.v1.DeliverResponse
+	4,  // 19: hubrelay.plugin.sink.v1.Sink.Validate:output_type -> hubrelay.plugin.sink.v1.ValidateResponse
+	7,  // 20: hubrelay.plugin.sink.v1.Sink.Explain:output_type -> hubrelay.plugin.sink.v1.ExplainResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_sink_v1_sink_proto_init() }
@@ -897,7 +1320,7 @@ func file_sink_v1_sink_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sink_v1_sink_proto_rawDesc), len(file_sink_v1_sink_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

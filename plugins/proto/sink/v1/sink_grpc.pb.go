@@ -43,6 +43,8 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Sink_Configure_FullMethodName = "/hubrelay.plugin.sink.v1.Sink/Configure"
 	Sink_Deliver_FullMethodName   = "/hubrelay.plugin.sink.v1.Sink/Deliver"
+	Sink_Validate_FullMethodName  = "/hubrelay.plugin.sink.v1.Sink/Validate"
+	Sink_Explain_FullMethodName   = "/hubrelay.plugin.sink.v1.Sink/Explain"
 )
 
 // SinkClient is the client API for Sink service.
@@ -55,6 +57,13 @@ type SinkClient interface {
 	// Deliver is opened once, after Configure, and lives as long as the plugin. Its first message comes from the plugin and
 	// gives credits.
 	Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DeliverRequest, DeliverResponse], error)
+	// Validate says what is wrong with a configuration. It is optional, as Explain is: where a plugin answers UNIMPLEMENTED,
+	// the daemon does without. Either is asked of a process that is started for this one question, in place of Configure, and
+	// killed after the answer. So it may read files, but dials nobody and changes nothing.
+	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
+	// Explain says what an attempt of Deliver would send, and sends nothing. A configuration or a delivery with which
+	// nothing can be sent is refused with the status INVALID_ARGUMENT and a message for the operator.
+	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 }
 
 type sinkClient struct {
@@ -88,6 +97,26 @@ func (c *sinkClient) Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Sink_DeliverClient = grpc.BidiStreamingClient[DeliverRequest, DeliverResponse]
 
+func (c *sinkClient) Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ValidateResponse)
+	err := c.cc.Invoke(ctx, Sink_Validate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sinkClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainResponse)
+	err := c.cc.Invoke(ctx, Sink_Explain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SinkServer is the server API for Sink service.
 // All implementations must embed UnimplementedSinkServer
 // for forward compatibility.
@@ -98,6 +127,13 @@ type SinkServer interface {
 	// Deliver is opened once, after Configure, and lives as long as the plugin. Its first message comes from the plugin and
 	// gives credits.
 	Deliver(grpc.BidiStreamingServer[DeliverRequest, DeliverResponse]) error
+	// Validate says what is wrong with a configuration. It is optional, as Explain is: where a plugin answers UNIMPLEMENTED,
+	// the daemon does without. Either is asked of a process that is started for this one question, in place of Configure, and
+	// killed after the answer. So it may read files, but dials nobody and changes nothing.
+	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
+	// Explain says what an attempt of Deliver would send, and sends nothing. A configuration or a delivery with which
+	// nothing can be sent is refused with the status INVALID_ARGUMENT and a message for the operator.
+	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	mustEmbedUnimplementedSinkServer()
 }
 
@@ -113,6 +149,12 @@ func (UnimplementedSinkServer) Configure(context.Context, *ConfigureRequest) (*C
 }
 func (UnimplementedSinkServer) Deliver(grpc.BidiStreamingServer[DeliverRequest, DeliverResponse]) error {
 	return status.Error(codes.Unimplemented, "method Deliver not implemented")
+}
+func (UnimplementedSinkServer) Validate(context.Context, *ValidateRequest) (*ValidateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Validate not implemented")
+}
+func (UnimplementedSinkServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
 }
 func (UnimplementedSinkServer) mustEmbedUnimplementedSinkServer() {}
 func (UnimplementedSinkServer) testEmbeddedByValue()              {}
@@ -160,6 +202,42 @@ func _Sink_Deliver_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Sink_DeliverServer = grpc.BidiStreamingServer[DeliverRequest, DeliverResponse]
 
+func _Sink_Validate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ValidateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SinkServer).Validate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sink_Validate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SinkServer).Validate(ctx, req.(*ValidateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sink_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SinkServer).Explain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sink_Explain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SinkServer).Explain(ctx, req.(*ExplainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Sink_ServiceDesc is the grpc.ServiceDesc for Sink service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -170,6 +248,14 @@ var Sink_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Configure",
 			Handler:    _Sink_Configure_Handler,
+		},
+		{
+			MethodName: "Validate",
+			Handler:    _Sink_Validate_Handler,
+		},
+		{
+			MethodName: "Explain",
+			Handler:    _Sink_Explain_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

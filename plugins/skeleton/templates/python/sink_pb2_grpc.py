@@ -24,6 +24,16 @@ class SinkStub(object):
                 request_serializer=sink__pb2.DeliverRequest.SerializeToString,
                 response_deserializer=sink__pb2.DeliverResponse.FromString,
                 )
+        self.Validate = channel.unary_unary(
+                '/hubrelay.plugin.sink.v1.Sink/Validate',
+                request_serializer=sink__pb2.ValidateRequest.SerializeToString,
+                response_deserializer=sink__pb2.ValidateResponse.FromString,
+                )
+        self.Explain = channel.unary_unary(
+                '/hubrelay.plugin.sink.v1.Sink/Explain',
+                request_serializer=sink__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=sink__pb2.ExplainResponse.FromString,
+                )
 
 
 class SinkServicer(object):
@@ -45,6 +55,23 @@ class SinkServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Validate(self, request, context):
+        """Validate says what is wrong with a configuration. It is optional, as Explain is: where a plugin answers UNIMPLEMENTED,
+        the daemon does without. Either is asked of a process that is started for this one question, in place of Configure, and
+        killed after the answer. So it may read files, but dials nobody and changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Explain says what an attempt of Deliver would send, and sends nothing. A configuration or a delivery with which
+        nothing can be sent is refused with the status INVALID_ARGUMENT and a message for the operator.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SinkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -57,6 +84,16 @@ def add_SinkServicer_to_server(servicer, server):
                     servicer.Deliver,
                     request_deserializer=sink__pb2.DeliverRequest.FromString,
                     response_serializer=sink__pb2.DeliverResponse.SerializeToString,
+            ),
+            'Validate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Validate,
+                    request_deserializer=sink__pb2.ValidateRequest.FromString,
+                    response_serializer=sink__pb2.ValidateResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=sink__pb2.ExplainRequest.FromString,
+                    response_serializer=sink__pb2.ExplainResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -99,5 +136,39 @@ class Sink(object):
         return grpc.experimental.stream_stream(request_iterator, target, '/hubrelay.plugin.sink.v1.Sink/Deliver',
             sink__pb2.DeliverRequest.SerializeToString,
             sink__pb2.DeliverResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Validate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/hubrelay.plugin.sink.v1.Sink/Validate',
+            sink__pb2.ValidateRequest.SerializeToString,
+            sink__pb2.ValidateResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/hubrelay.plugin.sink.v1.Sink/Explain',
+            sink__pb2.ExplainRequest.SerializeToString,
+            sink__pb2.ExplainResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,0 +1,139 @@
+package main_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// A plugin says what is wrong with its configuration before it counts; what cannot be asked is a warning.
+func TestConfigCheckAsksPlugins(t *testing.T) {
+	t.Parallel()
+	script := func(dir, name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		sinks, rest string
+		flags       []string
+		code        int
+		want        []string
+	}{
+		"unknown key": {
+			sinks: "  shown:\n    type: plugin\n    command: [\"builtin:print\"]\n    config:\n      dta: true\n", code: 1,
+			want: []string{`hubrelay.yaml:LINE:12: sinks.shown.config.dta: is an unknown key; did you mean data?`},
+		},
+		"wrong type": {
+			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: much}}\n", code: 1,
+			want: []string{`sinks.shown.config.data: must be a boolean, not a string`},
+		},
+		"left out": {
+			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: much}}\n", flags: []string{"--no-plugins"},
+			want: []string{"is good: 2 keys, 1 sink"},
+		},
+		"driver": {
+			rest: "migration: {driver: {command: [\"builtin:directory\"], config: {stedy: 1s}}}\n", code: 1,
+			want: []string{`migration.driver.config.stedy: is an unknown key; this plugin takes no configuration`},
+		},
+		"good": {sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: true}}\n", want: []string{"is good: 2 keys, 1 sink"}},
+		"hangs": {
+			sinks: "  stuck: {type: plugin, command: [./hangs], startup_timeout: 300ms}\n",
+			want:  []string{"warning: ", "sinks.stuck.command: cannot be asked whether it takes its config: the plugin did not write its handshake within 300ms (startup_timeout)", "is good"},
+		},
+		"ends": {
+			sinks: "  ended: {type: plugin, command: [./ends]}\n",
+			want:  []string{"sinks.ended.command: cannot be asked whether it takes its config: the plugin exited with status 3 before it was ready: no database"},
+		},
+		"missing": {
+			sinks: "  later: {type: plugin, command: [./later]}\n", want: []string{"sinks.later.command: cannot be started now", "later does not exist"},
+		},
+		"another pin": {
+			sinks: "  pinned: {type: plugin, command: [./ends], sha256: " + strings.Repeat("ab", 32) + "}\n",
+			want:  []string{"sinks.pinned.command: cannot be started now", "sha256 pins abab"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t)
+			script(dir, "hangs", "sleep 60")
+			script(dir, "ends", "echo no database >&2; exit 3")
+			text := setup{redis: `url: "memory:"`, sinks: c.sinks}.yaml() + c.rest
+			file := write(t, dir, "hubrelay.yaml", text)
+			began := time.Now()
+			out, errOut, code := call(t, nil, "", append([]string{"config", "check", "-c", file}, c.flags...)...)
+			line := 1 + strings.Count(text[:max(0, strings.Index(text, "dta:"))], "\n")
+			for _, want := range c.want {
+				if want = strings.Replace(want, "LINE", fmt.Sprint(line), 1); !strings.Contains(out+errOut, want) {
+					t.Errorf("no %q in\n%s%s", want, out, errOut)
+				}
+			}
+			if code != c.code || time.Since(began) > 30*time.Second {
+				t.Errorf("it ended with %d after %s:\n%s%s", code, time.Since(began), out, errOut)
+			}
+		})
+	}
+}
+
+// A change that a plugin refuses is refused as a whole, and the sink that runs goes on. At a start, which nothing stops, the
+// sink is failed from its first word on.
+func TestReloadAsksPlugins(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	with := func(config string) setup {
+		return setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], config: ` + config + "}\n"}
+	}
+	file := write(t, folder(t), "hubrelay.yaml", with("{dta: true}").yaml())
+	d := serveFile(t, file)
+	const fault = "refuses its configuration: config: dta is an unknown key"
+	list := func() string {
+		out, _, _ := call(t, nil, "", "sinks", "list", "--admin", "http://"+d.admin)
+		return out
+	}
+	eventually(t, "the sink to be failed", func() error {
+		if out := list(); !strings.Contains(out, fault) {
+			return errors.New(out)
+		}
+		return nil
+	})
+	for range 5 { // while it is started again and again
+		if out := list(); !strings.Contains(out, fault) || strings.Contains(out, "active") {
+			t.Errorf("later it is\n%s", out)
+		}
+	}
+
+	d.reconfigure(t, file, with("{data: true}"), 1)
+	show := func(n int) {
+		t.Helper()
+		d.publish(t, "hub-1", "application/x-ndjson", lines(1), nil)
+		eventually(t, "the notification", func() error {
+			if got := strings.Count(d.err.String(), `"msg":"notification"`); got != n {
+				return fmt.Errorf("%d were shown", got)
+			}
+			return nil
+		})
+	}
+	show(1)
+	runs := strings.Count(d.err.String(), "the plugin runs")
+	write(t, filepath.Dir(file), "hubrelay.yaml", with("{data: much}").yaml())
+	eventually(t, "the mistake", d.err.contains("sinks.shown.config.data: must be a boolean, not a string"))
+	eventually(t, "the figure", func() error {
+		if !strings.Contains(d.metrics(t), "hubrelay_config_last_reload_successful 0") {
+			return errors.New("it is not 0")
+		}
+		return nil
+	})
+	show(2)
+	if got := strings.Count(d.err.String(), "the plugin runs"); got != runs {
+		t.Errorf("the plugin was started again")
+	}
+	d.reconfigure(t, file, with("{data: false}"), 2)
+	show(3)
+}

@@ -1,0 +1,98 @@
+package plugintest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const unknownKey = "a_key_that_hubrelay_made_up"
+
+// mistaken is the plugin's configuration with a key that nobody can know.
+func (p *Plugin) mistaken() (json.RawMessage, error) {
+	var config map[string]any
+	if len(p.Config) > 0 {
+		if err := json.Unmarshal(p.Config, &config); err != nil {
+			return nil, err
+		}
+	}
+	if config == nil {
+		config = map[string]any{}
+	}
+	config[unknownKey] = true
+	return json.Marshal(config)
+}
+
+// refuses starts the plugin with a key that nobody can know.
+func refuses(ctx context.Context, p Plugin, open func(Plugin) (*checked, error)) error {
+	var err error
+	if p.Config, err = p.mistaken(); err != nil {
+		return err
+	}
+	k, err := open(p)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = k.host.Close() }()
+	switch err = k.first.do(ctx); {
+	case err == nil:
+		return errors.New("it starts with the key " + unknownKey + ": refuse what you do not know with INVALID_ARGUMENT, so that typing errors are found")
+	case !strings.Contains(err.Error(), "refuses its configuration"):
+		return fmt.Errorf("it fails, but does not answer INVALID_ARGUMENT: %w", err)
+	}
+	return nil
+}
+
+// questions asks what is optional in the protocol, each of a process of its own.
+func (p *Plugin) questions(ctx context.Context, say func(name string, advice bool, err error) bool) {
+	const finds = "finds a mistake in its configuration before it runs (Validate)"
+	problems, err := p.validate(ctx, p.Config)
+	switch {
+	case errors.Is(err, plugins.ErrNoAnswer):
+		say(finds, true, errors.New("it serves no Validate: 'hubrelay config check' and a reload find no mistake then"))
+	case err != nil:
+		say(finds, false, err)
+	case len(problems) > 0:
+		say(finds, false, errors.New("it finds a mistake in the configuration that it has run with: "+strings.TrimSpace(problems[0].Error())))
+	default:
+		say(finds, true, p.findsMistake(ctx))
+	}
+	if p.Kind == plugins.KindDriver {
+		return
+	}
+	for _, d := range []relay.Delivery{sample("1", 100), digest(3)} {
+		_, err := plugins.Explain(ctx, newRun(*p).options(p.Config), d)
+		if errors.Is(err, plugins.ErrNoAnswer) {
+			return // it need not
+		}
+		if plugins.Refused(err) {
+			err = nil // which is an answer
+		}
+		what := "a notification"
+		if d.Digest != nil {
+			what = "a digest"
+		}
+		say("explains "+what+" for 'hubrelay sinks explain'", false, err)
+	}
+}
+
+func (p *Plugin) validate(ctx context.Context, config json.RawMessage) ([]relay.FieldError, error) {
+	return plugins.Validate(ctx, p.Kind, newRun(*p).options(config))
+}
+
+func (p *Plugin) findsMistake(ctx context.Context) error {
+	config, err := p.mistaken()
+	if err != nil {
+		return err
+	}
+	problems, err := p.validate(ctx, config)
+	if err == nil && len(problems) == 0 {
+		return errors.New("it finds nothing wrong with the key " + unknownKey)
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
+	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// ErrNoAnswer says that a plugin does not know the question, which is optional in the protocol.
+var ErrNoAnswer = errors.New("the plugin does not know the question")
+
+// Validate starts a plugin of some kind to ask what is wrong with its configuration, and ends it. Nothing is wrong where
+// it returns nothing. The error is [ErrNoAnswer], or says why the plugin could not be asked, until ctx ended at the latest.
+func Validate(ctx context.Context, kind string, o Options) ([]relay.FieldError, error) {
+	if kind == KindDriver {
+		return validate(ctx, o, driverKind{}, func(ctx context.Context, conn *grpc.ClientConn) ([]*driverv1.Problem, error) {
+			answer, err := driverv1.NewDriverClient(conn).Validate(ctx, &driverv1.ValidateRequest{Config: o.Config})
+			return answer.GetProblems(), err
+		})
+	}
+	return validate(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) ([]*sinkv1.Problem, error) {
+		answer, err := sinkv1.NewSinkClient(conn).Validate(ctx, &sinkv1.ValidateRequest{Name: o.Name, Config: o.Config})
+		return answer.GetProblems(), err
+	})
+}
+
+func validate[P wire.Problem](ctx context.Context, o Options, k kind, rpc func(context.Context, *grpc.ClientConn) ([]P, error)) ([]relay.FieldError, error) {
+	var problems []P
+	err := ask(ctx, o, k, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		problems, err = rpc(ctx, conn)
+		return err
+	})
+	var refused *refusedError
+	switch {
+	case errors.As(err, &refused):
+		return []relay.FieldError{{Problem: refused.text}}, nil
+	case err != nil:
+		return nil, err
+	}
+	return wire.ToProblems(problems), nil
+}
+
+// Explain starts a plugin that is a sink to ask what it would send for a delivery, and ends it. The error is
+// [ErrNoAnswer], the plugin's own word that nothing can be sent so ([Refused]), or says why it could not be asked.
+func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Explanation, error) {
+	var answer *sinkv1.ExplainResponse
+	err := ask(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		answer, err = sinkv1.NewSinkClient(conn).Explain(ctx, &sinkv1.ExplainRequest{
+			Name: o.Name, Config: o.Config, Delivery: wire.FromDelivery(d, 0),
+		})
+		return err
+	})
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	return wire.ToExplanation(answer), nil
+}
+
+// ask starts a plugin for one question, and ends it.
+func ask(ctx context.Context, o Options, k kind, rpc func(context.Context, *grpc.ClientConn) error) error {
+	if err := o.setDefaults(); err != nil {
+		return err
+	}
+	q := &question{kind: k, rpc: rpc}
+	began := time.Now()
+	s, err := open(ctx, &o, q, newOutput(o.Log, o.Observe))
+	s.abandon()
+	switch {
+	case err == nil:
+		return q.answer
+	case ctx.Err() != nil:
+		return fmt.Errorf("the plugin gave no answer within %s", time.Since(began).Round(100*time.Millisecond))
+	}
+	return err
+}
+
+// question is a plugin that is asked for something in place of being configured.
+type question struct {
+	kind
+	rpc    func(context.Context, *grpc.ClientConn) error
+	answer error
+}
+
+// begin asks. A refusal is an answer, too.
+func (q *question) begin(ctx context.Context, _ *Options, conn *grpc.ClientConn) (link, string, error) {
+	err := q.rpc(ctx, conn)
+	switch answer := status.Convert(err); {
+	case answer.Code() == codes.Unimplemented && !strings.Contains(answer.Message(), "unknown service"):
+		q.answer = ErrNoAnswer
+	case answer.Code() == codes.InvalidArgument:
+		q.answer = &refusedError{"the plugin could send nothing", statusText(answer)}
+	default:
+		return nil, "", err
+	}
+	return nil, "", nil
+}
