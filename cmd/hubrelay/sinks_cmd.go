@@ -69,7 +69,8 @@ resting while the destination asked to be left alone.
 WAITING have not been tried yet, those that a digest gathers included. RETRYING wait for another attempt, or for their
 turn behind one, or were replayed. DEAD were given up and are dead letters. NOW is how many attempts this node is making.
 OLDEST is how long the oldest delivery has waited that is neither delivered nor dead, LAST OK how long ago one was
-delivered. SENT and FAILED count attempts on all nodes, since the sink exists. Where the table would be wider than 100
+delivered. SENT and FAILED count attempts on all nodes, since the sink exists, replays and repeats included; a node that is
+killed takes what it counted in its last second along, so they are about right. Where the table would be wider than 100
 columns some are left out; --json has everything, failures by reason too. Below it stands what is wrong: of a sink whose last
 attempt failed, or that has deliveries to try again, what the last failure said.`,
 		Example: `  hubrelay sinks list

@@ -89,7 +89,8 @@ type Sink struct {
 	LastError   string     `json:"last_error,omitempty"`
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
 	// Delivered and Failed (by reason) count attempts, Retried those beyond a delivery's first: on all nodes, since Redis
-	// knows the sink.
+	// knows the sink. They are complete for this node; another tells what it did within a second, and one that is killed no
+	// more what it did in its last.
 	Delivered int64            `json:"delivered"`
 	Retried   int64            `json:"retried"`
 	Failed    map[string]int64 `json:"failed"`

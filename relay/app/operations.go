@@ -20,6 +20,7 @@ import (
 type operations struct {
 	backbone *backbone.Backbone
 	store    *deliver.Store
+	retries  *deliver.Retries
 	sinks    *roster
 	notices  *deliver.Notices
 	decoder  *ingest.Decoder
@@ -31,7 +32,7 @@ var _ admin.Sinks = (*operations)(nil)
 // operate opens the admin API. It is called when the pipelines have started.
 func (a *App) operate(b *backbone.Backbone, store *deliver.Store) {
 	a.operations.Store(&operations{
-		backbone: b, store: store,
+		backbone: b, store: store, retries: a.delivery.retries,
 		sinks: &a.sinks, notices: a.notices, decoder: a.decoder(), topics: a.catalog.Names(),
 	})
 }
@@ -57,6 +58,10 @@ func (o *operations) List(ctx context.Context) ([]admin.Sink, error) {
 }
 
 func (o *operations) describe(ctx context.Context, names []string) ([]admin.Sink, error) {
+	// What was delivered a moment ago waits nowhere any more: the figures must have it, or it seems to be gone.
+	if err := o.retries.Tell(ctx); err != nil {
+		return nil, err
+	}
 	all, err := figuresOf(ctx, o.backbone, o.store, names)
 	if err != nil {
 		return nil, err

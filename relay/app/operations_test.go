@@ -252,6 +252,10 @@ func (r *running) deadLetters(sink *moodySink) {
 		t.Errorf("delivered %v of %v", got, ids)
 	}
 	r.dead(0)
+	eventually(t, "nothing to be parked", func() bool { return r.data("GET", "/api/sinks/one", "")["parked"] == 0.0 })
+	if got := r.data("GET", "/api/sinks/one", ""); got["delivered"] != 4.0 || got["last_success"] == nil {
+		t.Errorf("what was delivered just now is not counted: %v", got)
+	}
 }
 
 func (r *running) replays(sink *moodySink) {

@@ -162,15 +162,21 @@ func (s *Store) tell(ctx context.Context, pipelines []*Pipeline) error {
 
 // tell stores what happened since it was stored last, and tells other sinks about dead letters; about those too that
 // were to wait where force is set.
-func (r *Retries) tell(ctx context.Context, force bool) {
+func (r *Retries) tell(ctx context.Context, force bool) { r.report(ctx, r.pipelines(), force) }
+
+func (r *Retries) pipelines() []*Pipeline {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	pipelines := make([]*Pipeline, 0, len(r.sinks))
 	for _, d := range r.sinks {
 		pipelines = append(pipelines, d.p)
 	}
-	r.mu.Unlock()
-	r.report(ctx, pipelines, force)
+	return pipelines
 }
+
+// Tell stores the figures of what has happened on this node, which Run does every second, for whoever is about to read them. It
+// may be called concurrently with everything else; after an error Run tells them.
+func (r *Retries) Tell(ctx context.Context) error { return r.o.Store.tell(ctx, r.pipelines()) }
 
 func (r *Retries) report(ctx context.Context, pipelines []*Pipeline, force bool) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
