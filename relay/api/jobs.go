@@ -128,7 +128,7 @@ func (a *API) data(w http.ResponseWriter, r *http.Request, status int, data any,
 	if err != nil {
 		return a.publicError(r, err)
 	}
-	httpd.WriteJSON(w, status, text)
+	httpd.WriteJSON(w, status, append(text, '\n'))
 	return nil
 }
 

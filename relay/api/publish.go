@@ -73,7 +73,7 @@ func appendIDs(b []byte, ids []string) []byte {
 		b = append(b, id...)
 		b = append(b, '"')
 	}
-	return append(b, `]}}`...)
+	return append(b, "]}}\n"...)
 }
 
 func idempotencyKey(r *http.Request) (string, *relay.Error) {

@@ -47,7 +47,7 @@ func TestPublish(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f.pub.got = nil
 			a := f.do("POST", pathNotifications, `{"topic":"x"}`, append(tt.headers, "X-Hub-Id", "h1")...)
-			want := `{"data":{"ids":["0123456789abcdef01234567","0123456789abcdef01234568"]}}`
+			want := `{"data":{"ids":["0123456789abcdef01234567","0123456789abcdef01234568"]}}` + "\n"
 			if a.status != 202 || string(a.body) != want || a.header.Get("Content-Type") != "application/json; charset=utf-8" {
 				t.Errorf("%d %s %v", a.status, a.body, a.header)
 			}
