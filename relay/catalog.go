@@ -81,6 +81,25 @@ func (c *Catalog) Lookup(topic []byte) (string, bool) {
 // Names returns all topics, the 93 first, then the extra ones in the order they were given. The slice is the caller's.
 func (c *Catalog) Names() []string { return slices.Clone(c.names) }
 
+// Unknown says that there is no such topic, and which may have been meant, for everybody who names one. Nearest is that
+// topic, or empty.
+func (c *Catalog) Unknown(topic string) (text, nearest string) {
+	text = fmt.Sprintf("there is no topic %q", Clip(topic, 80))
+	if strings.HasPrefix(topic, OperationalPrefix) {
+		return text + fmt.Sprintf(" to publish: those that begin with %q are the relay's own", OperationalPrefix), ""
+	}
+	nearest = c.Nearest(topic)
+	return text + nearestTopic(nearest), nearest
+}
+
+// nearestTopic is what an error about a topic or a pattern ends with.
+func nearestTopic(name string) string {
+	if name == "" {
+		return `; "hubrelay topics" lists all`
+	}
+	return "; the nearest topic is " + name
+}
+
 // Nearest returns the known topic that topic was most likely meant to be, or "" when none is near. Its cost is bounded
 // whatever topic is.
 func (c *Catalog) Nearest(topic string) string { return Nearest(topic, c.names) }

@@ -20,7 +20,7 @@ type PatternError struct {
 func (e *PatternError) Error() string {
 	s := fmt.Sprintf("topic pattern %q %s", Clip(e.Pattern, 80), e.Problem)
 	if e.Nearest != "" {
-		s += "; the nearest topic is " + e.Nearest
+		s += nearestTopic(e.Nearest)
 	}
 	return s
 }
@@ -138,10 +138,14 @@ func (c *Catalog) CheckPatterns(list []string) error {
 		if c.matched(p) || p.operational && slices.ContainsFunc(operational, p.match) {
 			continue
 		}
-		return &PatternError{
+		bad := &PatternError{
 			Index: i, Pattern: text, Problem: "matches no topic",
 			Nearest: nearest(body, append(operational, c.names...), patternDistance),
 		}
+		if bad.Nearest == "" {
+			bad.Problem += nearestTopic("")
+		}
+		return bad
 	}
 	return nil
 }

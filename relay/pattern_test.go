@@ -101,7 +101,7 @@ func TestCheckPatterns(t *testing.T) {
 		"hubrelay.sink.disabeld": `topic pattern "hubrelay.sink.disabeld" matches no topic; the nearest topic is hubrelay.sink.disabled`,
 		"!hubrelay.dead.*":       `topic pattern "!hubrelay.dead.*" matches no topic; the nearest topic is hubrelay.deadletter.created`,
 		"hubrely.*":              `topic pattern "hubrely.*" matches no topic; the nearest topic is hubrelay.sink.disabled`,
-		"zzz.*":                  `topic pattern "zzz.*" matches no topic`,
+		"zzz.*":                  `topic pattern "zzz.*" matches no topic; "hubrelay topics" lists all`,
 		"a b":                    `topic pattern "a b" has the character ' '; use a-z, 0-9, dot, underscore, hyphen, * and a leading !`,
 	} {
 		err := c.CheckPatterns([]string{"job.*", pattern})

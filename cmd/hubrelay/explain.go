@@ -134,11 +134,11 @@ func readEvent(std streams, cfg *config.Config, f *explainFlags) (relay.Notifica
 	}
 	n, bad := ingest.NewDecoder(catalog).Decode(data, ingest.Defaults{Hub: f.hub, AnyAccount: true})
 	if bad != nil {
-		hint := "correct the event"
+		hint := ""
 		if (bad.Source == "/context" || bad.Source == "/context/hub_id") && f.hub == "" {
-			hint += ", or name its hub with --hub"
+			hint = "; write it into the event, or name its hub with --hub"
 		}
-		return none, fmt.Errorf("the relay would refuse the event: %s; %s", printable(bad.Error()), hint)
+		return none, fmt.Errorf("the relay would refuse the event: %s%s", printable(bad.Error()), hint)
 	}
 	return n, nil
 }

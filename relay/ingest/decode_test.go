@@ -209,7 +209,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"topic":null,"context":{"hub_id":"h"}}`, "422.missing-argument", "/topic", "no topic"},
 		{`{"topic":3,"context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", "topic must be a string, not a number"},
 		{`{"topic":"","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", `there is no topic ""`},
-		{`{"topic":"job.craeted","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", "the nearest is job.created"},
+		{`{"topic":"job.craeted","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", "the nearest topic is job.created"},
 		{`{"topic":"hubrelay.sink.disabled","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", "there is no topic"},
 		{`{"topic":"\ud800","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", "surrogate"},
 		{`{"topic":"job.created"}`, "422.missing-argument", "/context", "no context"},

@@ -43,10 +43,10 @@ func wrongType(what, want string, c byte) *relay.Error {
 }
 
 func (d *Decoder) unknownTopic(topic string) *relay.Error {
-	detail := fmt.Sprintf("there is no topic %q", relay.Clip(topic, 80))
-	nearest := d.catalog.Nearest(topic)
-	if nearest == "" {
-		return relay.NewError(relay.CodeInvalidArgument, detail+"; \"hubrelay topics\" lists all").At("/topic")
+	text, nearest := d.catalog.Unknown(topic)
+	err := relay.NewError(relay.CodeInvalidArgument, text).At("/topic")
+	if nearest != "" {
+		err = err.With("nearest", nearest)
 	}
-	return relay.NewError(relay.CodeInvalidArgument, detail+"; the nearest is "+nearest).At("/topic").With("nearest", nearest)
+	return err
 }

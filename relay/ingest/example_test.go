@@ -26,5 +26,5 @@ func ExampleDecoder() {
 	fmt.Println(refused)
 	// Output:
 	// {"topic":"job.created","object":{"id":"7","state":"","error":""},"context":{"hub_id":"hub-1","account_id":"account-1","environments":[],"dns_zones":[],"clusters":[],"containers":[],"seq":9007199254740993},"flags":null}
-	// 422.invalid-argument at /0/topic: there is no topic "job.craeted"; the nearest is job.created
+	// 422.invalid-argument at /0/topic: there is no topic "job.craeted"; the nearest topic is job.created
 }

@@ -89,7 +89,7 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 	}
 	bad := []struct{ field, data, reason string }{
 		{"data", `{`, "400.invalid-syntax"},
-		{"data", `{"topic":"job.craeted","context":{"hub_id":"h"}}`, "the nearest is job.created"},
+		{"data", `{"topic":"job.craeted","context":{"hub_id":"h"}}`, "the nearest topic is job.created"},
 		{"data", `{"topic":"job.created","context":{}}`, "422.missing-argument at /context/hub_id"},
 		{"data", ``, "400.invalid-syntax"},
 		{"dat", inboxItem("h", 1), `no field "data"`},
