@@ -42,6 +42,15 @@ func TestExitCodes(t *testing.T) {
 		{"publish --key k", 2, []string{"--topic"}},
 		{"publish --key k --topic job.created file.json", 2, []string{"not both"}},
 		{"publish --key k --account acme file.json", 2, []string{"context.account_id"}},
+		{"publish --key k --object x -", 2, []string{"--object goes with --topic", "object.id of each"}},
+		{"publish --key k --state x file.json", 2, []string{"object.state"}},
+		{"publish --key k --error x file.json", 2, []string{"object.error"}},
+		{"publish --key k --environment x file.json", 2, []string{"context.environments"}},
+		{"publish --key k --cluster x file.json", 2, []string{"context.clusters"}},
+		{"publish --key k --container x file.json", 2, []string{"context.containers"}},
+		{"publish --key k --dns-zone x file.json", 2, []string{"context.dns_zones"}},
+		{"publish --key k --idempotency-key x -", 2, []string{"publish a file instead"}},
+		{"keys new --webhook --name x", 2, []string{"--name is of an API key"}},
 		{"listen --key k --url localhost", 2, []string{"http://127.0.0.1:8080"}},
 		{"publish --key k nothing.json", 1, []string{"nothing.json"}},
 		{"publish --key k --url http://127.0.0.1:1 --topic job.created", 1, []string{"127.0.0.1:1"}},
@@ -206,6 +215,40 @@ func TestClientCommands(t *testing.T) {
 		p.signal(syscall.SIGINT)
 		if code := p.exit(t); code != 0 {
 			t.Errorf("listen ended with %d after SIGINT: %s", code, p.err.String())
+		}
+	}
+}
+
+// An unknown topic is told of in the same words wherever it is named.
+func TestUnknownTopicsInOneWording(t *testing.T) {
+	t.Parallel()
+	d := serve(t, setup{redis: `url: "memory:"`})
+	file := d.cmd.Args[len(d.cmd.Args)-1]
+	env := []string{"HUBRELAY_URL=http://" + d.public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
+	for topic, want := range map[string]string{
+		"container.craeted":      `; the nearest topic is container.created`,
+		"nothing.like.it":        `; "hubrelay topics" lists all`,
+		"hubrelay.sink.disabled": `there is no topic "hubrelay.sink.disabled" to publish: those that begin with "hubrelay." are the relay's own`,
+	} {
+		note := fmt.Sprintf(`{"topic":%q}`, topic)
+		said := map[string]string{}
+		_, said["publish"], _ = call(t, env, "", "publish", "--topic", topic)
+		_, said["publish -"], _ = call(t, env, note, "publish", "-")
+		_, said["explain"], _ = call(t, nil, note, "sinks", "explain", "-c", file, "--hub", "hub-1", "--event", "-")
+		var e envelope
+		r := d.do(t, request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/json", body: note})
+		if err := json.Unmarshal([]byte(r.body), &e); err != nil || !strings.HasSuffix(r.body, "}\n") {
+			t.Errorf("%v: %q", err, r.body)
+		}
+		said["POST"] = e.Error.Detail
+		if !strings.HasPrefix(topic, "hubrelay.") {
+			_, said["listen"], _ = call(t, env, "", "listen", topic)
+			_, said["topics"], _ = call(t, nil, "", "topics", topic)
+		}
+		for who, text := range said {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s says of %s: %s", who, topic, text)
+			}
 		}
 	}
 }

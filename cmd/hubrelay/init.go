@@ -35,11 +35,12 @@ func newInit(std streams) *cobra.Command {
 		Long: `Writes a configuration with comments, checked as serve would, and a new API key in it, of which it holds only the
 SHA-256. In a terminal it asks what the flags leave open; elsewhere, and with --yes, the defaults stand.
 
---sink names a destination: its type, then its settings as configs/hubrelay.yaml explains them, with commas between. A
-setting that is given twice is a list. A webhook without secrets gets one. Secrets are better written as ${NAME}, which
+--sink names a destination: its type, then its settings as configs/hubrelay.yaml explains them, with commas between. One
+inside of another is written with a dot, as batch.max=5; what is given twice is a list. A webhook without secrets gets one. Secrets are better written as ${NAME}, which
 is filled from the daemon's environment, or named by a file (url_file=…): other users of this machine can see flags.`,
 		Example: `  hubrelay init
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,topics=billing.*,topics=!*.updated'
+  hubrelay init --yes --sink 'webhook,url=https://example.com/hook,batch.wait=1s,batch.max=50,retry.schedule=5s,retry.schedule=5m'
   hubrelay init --yes --redis redis://redis:6379 --listen :8080 --sink 'slack,url=${SLACK_URL},topics=*.error'`,
 		Args: checked(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd, std, &o) },
@@ -135,6 +136,9 @@ func parseSink(text string) (*setupSink, error) {
 		if key == "name" {
 			sink.name = value
 			continue
+		}
+		if err := sink.accepts(key); err != nil {
+			return nil, err
 		}
 		sink.set(key, value)
 	}

@@ -74,6 +74,29 @@ func TestInitJSON(t *testing.T) {
 	}
 }
 
+// Keys inside of others are written with dots, for all that a sink can be told.
+func TestInitTakesKeysInsideOfOthers(t *testing.T) {
+	t.Chdir(folder(t))
+	sink := "webhook,url=https://example.com/hook,batch.wait=1s,batch.max=5,headers.X-Of.a=v,retry.schedule=5s,headers.X-B=w,retry.max_age=1h"
+	if _, errOut, code := call(t, nil, "", "init", "--sink", sink, "--sink", "webhook,url=https://example.com,tls.ca_file=none.pem"); code != 1 || !strings.Contains(errOut, "none.pem") {
+		t.Errorf("%d %s", code, errOut)
+	}
+	if _, errOut, code := call(t, nil, "", "init", "--sink", sink); code != 0 {
+		t.Fatalf("%d %s", code, errOut)
+	}
+	text, err := os.ReadFile("hubrelay.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`    batch: {wait: "1s", max: 5}`, `    headers: {"X-Of.a": "v", "X-B": "w"}`, `    retry: {schedule: ["5s"], max_age: "1h"}`,
+	} {
+		if !strings.Contains(string(text), want+"\n") {
+			t.Errorf("%s is not in:\n%s", want, text)
+		}
+	}
+}
+
 // A secret may be in the environment of serve alone, and a command on the running daemon does not need it.
 func TestInitLeavesSecretsToServe(t *testing.T) {
 	dir := folder(t)
@@ -129,6 +152,10 @@ func TestInitRefuses(t *testing.T) {
 		{"no type", `--sink "url=…": begin with the type, such as webhook,url=https://example.com/hook`, 2, []string{"--sink", "url=https://s3cret.example.com"}},
 		{"nothing", `--sink "": begin with the type`, 2, []string{"--sink", ""}},
 		{"a word", `settings are written as KEY=VALUE`, 2, []string{"--sink", "webhook,verbose"}},
+		{"a key and one inside", `batch and batch.max exclude each other`, 2, []string{"--sink", "webhook,batch=s3cret,batch.max=5"}},
+		{"a key inside and its own", `batch.max and batch exclude each other`, 2, []string{"--sink", "webhook,batch.max=5,batch=s3cret"}},
+		{"nothing inside", `"batch." is no key: write one inside of another as batch.max`, 2, []string{"--sink", "webhook,batch.=5"}},
+		{"an unknown key inside", `sinks.webhook.batch.mx: unknown key; did you mean "max"?`, 1, []string{"--sink", "webhook,url=https://example.com,batch.mx=5"}},
 		{"an unknown key", `sinks.webhook.urll: unknown key; did you mean "url"?`, 1, []string{"--sink", "webhook,urll=https://s3cret.example.com"}},
 		{"a bad value", `sinks.webhook.url: must begin with https:// or http://`, 1, []string{"--sink", "webhook,url=ftp://s3cret.example.com"}},
 		{"two on one line", `sinks.a b: is no name for a sink`, 1, []string{"--sink", "file,name=a b,path=./x"}},

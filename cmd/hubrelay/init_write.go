@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,13 +35,6 @@ type setupSink struct {
 	made     string // the secret that init made for it
 }
 
-// setting is one key of a sink; all its values where it is a list.
-type setting struct {
-	key    string
-	values []string
-	list   bool
-}
-
 // newSetupSink fails for a type that there is not.
 func newSetupSink(kind string) (*setupSink, error) {
 	var types []string
@@ -60,16 +51,6 @@ func newSetupSink(kind string) (*setupSink, error) {
 	return nil, fmt.Errorf("there is no sink of type %q; %s", kind, hint)
 }
 
-// set gives a key a value, one more where it has some.
-func (s *setupSink) set(key, value string) {
-	if i := slices.IndexFunc(s.settings, func(t setting) bool { return t.key == key }); i >= 0 {
-		s.settings[i].values, s.settings[i].list = append(s.settings[i].values, value), true
-		return
-	}
-	list := isList(config.Sink{}, key) || isList(reflect.Indirect(reflect.ValueOf(s.kind.Config())).Interface(), key)
-	s.settings = append(s.settings, setting{key: key, values: []string{value}, list: list})
-}
-
 // forget takes a key out.
 func (s *setupSink) forget(key string) {
 	s.settings = slices.DeleteFunc(s.settings, func(t setting) bool { return t.key == key })
@@ -77,17 +58,6 @@ func (s *setupSink) forget(key string) {
 
 func (s *setupSink) has(keys ...string) bool {
 	return slices.ContainsFunc(s.settings, func(t setting) bool { return slices.Contains(keys, t.key) })
-}
-
-// isList says whether the field of that key in a struct of the configuration takes several values.
-func isList(settings any, key string) bool {
-	t := reflect.TypeOf(settings)
-	for i := range t.NumField() {
-		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("koanf"), ","); name == key {
-			return t.Field(i).Type.Kind() == reflect.Slice
-		}
-	}
-	return false
 }
 
 // add takes in a sink, under a name that no other has.
@@ -101,7 +71,8 @@ func (s *setup) add(sink *setupSink) {
 		sink.name = fmt.Sprintf("%s-%d", base, n)
 	}
 	if !sink.has("topics") {
-		sink.settings = append([]setting{{key: "topics", values: []string{"*"}, list: true}}, sink.settings...)
+		topics := setting{key: "topics", parts: []string{"topics"}, values: []string{"*"}, list: true}
+		sink.settings = append([]setting{topics}, sink.settings...)
 	}
 	if sink.kind.Type == "webhook" && !sink.has("secrets", "secret_files") {
 		sink.made = newWebhookSecret()
@@ -141,55 +112,19 @@ func (s *setup) views() []sinkView {
 	var list []sinkView
 	for _, sink := range s.sinks {
 		v := sinkView{Name: sink.name, Type: sink.kind.Type, About: promptsOf(sink.kind.Type).about}
-		for _, t := range sink.settings {
+		for _, b := range tree(sink.settings) {
 			about := ""
-			switch t.key {
+			switch b.key {
 			case "topics":
 				about = "patterns: * is any run of characters, a leading ! excludes"
 			case "secrets":
 				about = "the receiver verifies with it"
 			}
-			v.Settings = append(v.Settings, settingView{t.key, t.yaml(), about})
+			v.Settings = append(v.Settings, settingView{b.key, b.yaml(), about})
 		}
 		list = append(list, v)
 	}
 	return list
-}
-
-func (t setting) yaml() string {
-	if !t.list {
-		return quote(t.values[0])
-	}
-	quoted := make([]string, len(t.values))
-	for i, v := range t.values {
-		quoted[i] = quote(v)
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
-}
-
-// quote writes a text for YAML, of which JSON's strings are a part. What is no text to YAML (a number, true) stays as it is,
-// since only the setting's type says how it is read.
-func quote(text string) string {
-	var scalar any
-	if json.Unmarshal([]byte(text), &scalar) == nil {
-		switch scalar.(type) {
-		case float64, bool:
-			return text
-		}
-	}
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // never fails for a string
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// key writes a name as a key of YAML.
-func key(name string) string {
-	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == "" {
-		return name
-	}
-	return quote(name) // which the check refuses, as it is
 }
 
 // verdict is what a configuration would be told. Nothing names a line, for there is no file yet.

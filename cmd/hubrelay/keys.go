@@ -31,8 +31,11 @@ only its SHA-256. With --webhook it makes a secret that signs webhooks instead; 
 private one signs, and belongs into the configuration as a secret does; the public one is for the receiver, and only verifies.`,
 		Args: checked(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if ed && !webhook {
+			switch {
+			case ed && !webhook:
 				return newUsageError(cmd, errors.New("--ed25519 makes keys that sign webhooks: give --webhook too"))
+			case webhook && cmd.Flags().Changed("name"):
+				return newUsageError(cmd, errors.New("--name is of an API key: what signs webhooks has none"))
 			}
 			if ed {
 				return printWebhookPair(std, asJSON)

@@ -26,7 +26,8 @@ func newListen(std streams) *cobra.Command {
 		Use:   "listen [PATTERN...]",
 		Short: "Print the notifications of a hub as they come",
 		Long: `Opens the websocket stream and prints each notification as it comes, until interrupted. A lost connection is
-opened again, behind what was printed last; hubrelay.resync says that some of it is no longer kept. Patterns select topics, as --topics does. Without a hub it prints every hub that the key may read.`,
+opened again, behind what was printed last; hubrelay.resync says that some of it is no longer kept. Patterns select topics, as
+--topics does. Without a hub it prints every hub that the key may read.`,
 		Example: `  hubrelay listen --hub 5f0c
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {

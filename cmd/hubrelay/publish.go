@@ -35,11 +35,12 @@ lines are sent as they come. Without FILE, --topic and its companions describe o
 		Args: checked(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case len(args) == 1 && f.single.Topic != "":
+			case len(args) == 1 && cmd.Flags().Changed("topic"):
 				return newUsageError(cmd, errors.New("give either a file or --topic, not both"))
-			case len(args) == 1 && f.single.Context.AccountID != "":
-				return newUsageError(cmd, errors.New("--account goes with --topic: a file says it in context.account_id of each notification"))
 			case len(args) == 1:
+				if err := f.onlyOfFiles(cmd, args[0]); err != nil {
+					return newUsageError(cmd, err)
+				}
 				return publishFile(cmd.Context(), std, &f, args[0])
 			case f.single.Topic == "":
 				return newUsageError(cmd, errors.New("nothing to publish: give a file, - for standard input, or --topic"))
@@ -68,11 +69,30 @@ lines are sent as they come. Without FILE, --topic and its companions describe o
 	return cmd
 }
 
+// onlyOfFiles refuses flags that would do nothing to what the file called name holds.
+func (f *publishFlags) onlyOfFiles(cmd *cobra.Command, name string) error {
+	for _, single := range []struct{ flag, member string }{
+		{"account", "context.account_id"},
+		{"object", "object.id"},
+		{"state", "object.state"},
+		{"error", "object.error"},
+		{"environment", "context.environments"},
+		{"cluster", "context.clusters"},
+		{"container", "context.containers"},
+		{"dns-zone", "context.dns_zones"},
+	} {
+		if cmd.Flags().Changed(single.flag) {
+			return fmt.Errorf("--%s goes with --topic: a file says it in %s of each notification", single.flag, single.member)
+		}
+	}
+	if name == "-" && f.idempotent != "" {
+		return errors.New("--idempotency-key names one request, standard input may become several: publish a file instead")
+	}
+	return nil
+}
+
 func publishFile(ctx context.Context, std streams, f *publishFlags, name string) error {
 	if name == "-" {
-		if f.idempotent != "" {
-			return errors.New("--idempotency-key names one request, standard input may become several: publish a file instead")
-		}
 		return publishStream(ctx, std, f)
 	}
 	body, err := os.ReadFile(name)
