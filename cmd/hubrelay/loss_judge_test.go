@@ -14,7 +14,7 @@ func (l *losses) judgeLog() map[string][]int {
 	l.t.Helper()
 	var found map[string][]int
 	eventually(l.t, "the inbox to be in the log", func() error {
-		found = l.inLog()
+		found = numbersIn(l.t, l.store)
 		hub := lossHubs[len(lossHubs)-1]
 		if n := int(l.accepted[hub].Load()); len(found[hub]) < n {
 			return fmt.Errorf("%d of %d are", len(found[hub]), n)
@@ -24,25 +24,6 @@ func (l *losses) judgeLog() map[string][]int {
 	for _, hub := range lossHubs {
 		if err := countsTo(found[hub], 1, int(l.accepted[hub].Load())); err != nil {
 			l.t.Errorf("the log of %s: %v", hub, err)
-		}
-	}
-	return found
-}
-
-func (l *losses) inLog() map[string][]int {
-	l.t.Helper()
-	found := make(map[string][]int)
-	for _, key := range l.store.Keys(l.t.Context(), "hubrelay:log:*").Val() {
-		entries, err := l.store.XRange(l.t.Context(), key, "-", "+").Result()
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		for _, e := range entries {
-			hub, n, err := numberOf(objectID(fmt.Sprint(e.Values["data"])))
-			if err != nil {
-				l.t.Fatal(err)
-			}
-			found[hub] = append(found[hub], n)
 		}
 	}
 	return found

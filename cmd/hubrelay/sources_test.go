@@ -37,8 +37,13 @@ func numberedNote(hub string, n int) string {
 // publishNumbers publishes the numbers of a hub to whatever upstream there is, in pieces of up to size, until ctx ends or all are
 // accepted. What is in doubt it repeats with the same Idempotency-Key.
 func publishNumbers(ctx context.Context, current *atomic.Pointer[daemon], hub string, count, size int, every time.Duration) error {
-	for first := 1; first <= count; {
-		last := min(first+rand.IntN(size), count)
+	return publishNumbersFrom(ctx, current, hub, 1, count, size, every)
+}
+
+// publishNumbersFrom does so with those from first to end.
+func publishNumbersFrom(ctx context.Context, current *atomic.Pointer[daemon], hub string, first, end, size int, every time.Duration) error {
+	for first <= end {
+		last := min(first+rand.IntN(size), end)
 		var body strings.Builder
 		for n := first; n <= last; n++ {
 			body.WriteString(numberedNote(hub, n) + "\n")
@@ -63,11 +68,32 @@ func publishNumbers(ctx context.Context, current *atomic.Pointer[daemon], hub st
 	return nil
 }
 
+// logKeys are the keys of all partitions of the log. They are there once something was stored in each.
+func logKeys(t *testing.T, store redis.UniversalClient) (keys []string) {
+	t.Helper()
+	cluster, ok := store.(*redis.ClusterClient)
+	if !ok {
+		return store.Keys(t.Context(), "hubrelay:log:*").Val()
+	}
+	var mu sync.Mutex
+	err := cluster.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error {
+		list, err := c.Keys(ctx, "hubrelay:log:*").Result()
+		mu.Lock()
+		keys = append(keys, list...)
+		mu.Unlock()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
 // numbersIn returns the numbers of each hub in the order of the log.
-func numbersIn(t *testing.T, store *redis.Client) map[string][]int {
+func numbersIn(t *testing.T, store redis.UniversalClient) map[string][]int {
 	t.Helper()
 	found := make(map[string][]int)
-	for _, key := range store.Keys(t.Context(), "hubrelay:log:*").Val() {
+	for _, key := range logKeys(t, store) {
 		entries, err := store.XRange(t.Context(), key, "-", "+").Result()
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +110,7 @@ func numbersIn(t *testing.T, store *redis.Client) map[string][]int {
 }
 
 // allNumbers is a probe: every hub has come that far.
-func allNumbers(t *testing.T, store *redis.Client, hubs []string, count int) func() error {
+func allNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count int) func() error {
 	return func() error {
 		found := numbersIn(t, store)
 		for _, hub := range hubs {
@@ -96,11 +122,12 @@ func allNumbers(t *testing.T, store *redis.Client, hubs []string, count int) fun
 	}
 }
 
-func judgeNumbers(t *testing.T, store *redis.Client, hubs []string, count int) {
+func judgeNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count int) {
 	t.Helper()
 	eventually(t, "all that was published upstream", allNumbers(t, store, hubs, count))
-	for hub, list := range numbersIn(t, store) {
-		if err := countsTo(list, 1, count); err != nil {
+	found := numbersIn(t, store)
+	for _, hub := range hubs {
+		if err := countsTo(found[hub], 1, count); err != nil {
 			t.Errorf("%s: %v", hub, err)
 		}
 	}

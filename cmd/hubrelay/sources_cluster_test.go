@@ -1,0 +1,111 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// inCluster is a client of a cluster of which some servers may be away.
+func inCluster(t *testing.T, members ...redistest.Member) *redis.ClusterClient {
+	t.Helper()
+	o := &redis.ClusterOptions{DisableIdentity: true}
+	for _, m := range members {
+		o.Addrs = append(o.Addrs, "127.0.0.1:"+m.Port)
+	}
+	c := redis.NewClusterClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestSourceOverAClusterFailover kills each master in turn below two nodes that read an upstream, with a replica taking over:
+// each number is in the log once and in the order of its hub, wherever the source's place and its journal were kept, and the
+// webhook gets all.
+func TestSourceOverAClusterFailover(t *testing.T) {
+	t.Parallel()
+	masters, replicas, url := redistest.StartCluster(t)
+	var up atomic.Pointer[daemon]
+	up.Store(serve(t, setup{redis: `url: "memory:"`}))
+	hooks := receive(t, nil)
+	lower := setup{
+		redis: fmt.Sprintf("url: %q, partitions: 3, min_replicas: 1", url), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 5s"),
+		keys: upstreamSource("http://"+up.Load().public, ""),
+	}
+	nodes := []*daemon{serve(t, lower), serve(t, lower)}
+	eventually(t, "the source", nodes[0].connectedSource(t))
+
+	var hubs []string
+	for i := range failoverHubs {
+		hubs = append(hubs, fmt.Sprintf("hub-%d", i))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	done, stop := context.WithCancel(ctx)
+	defer stop()
+	published := make([]int, len(hubs))
+	var publishing sync.WaitGroup
+	for i, hub := range hubs {
+		publishing.Go(func() {
+			for first := 1; done.Err() == nil; first += 10 {
+				if err := publishNumbersFrom(ctx, &up, hub, first, first+9, 4, 10*time.Millisecond); err != nil {
+					t.Error(err)
+					return
+				}
+				published[i] = first + 9
+			}
+		})
+	}
+	store := inCluster(t, append(masters, replicas...)...)
+	stored := func() (n float64) {
+		for _, d := range nodes {
+			n += metric(t, d, `hubrelay_source_messages_total{outcome="stored",source="upstream"}`)
+		}
+		return n
+	}
+	goesOn := func(what string) {
+		before := stored()
+		eventually(t, "more from the upstream "+what, func() error {
+			if n := stored(); n < before+100 {
+				return fmt.Errorf("%v were stored, and %v before", n, before)
+			}
+			return nil
+		})
+	}
+	goesOn("at first")
+	for i := range masters {
+		masters[i].Kill()
+		replicas[i].AwaitMaster()
+		masters[i].Restart() // as a replica, without which nothing more is accepted
+		goesOn(fmt.Sprintf("behind the failover of master %d", i))
+	}
+	stop()
+	publishing.Wait()
+
+	for i, hub := range hubs {
+		judgeNumbers(t, store, []string{hub}, published[i])
+	}
+	eventually(t, "every webhook", func() error {
+		came := make(map[string]bool)
+		for _, h := range hooks.of("/") {
+			came[objectID(h.body)] = true
+		}
+		for i, hub := range hubs {
+			for n := 1; n <= published[i]; n++ {
+				if !came[fmt.Sprintf("%s/%d", hub, n)] {
+					return fmt.Errorf("%s/%d has not come", hub, n)
+				}
+			}
+		}
+		return nil
+	})
+	if s := nodes[1].sources(t)[0]; s.Gaps != 0 || s.Quarantined != 0 {
+		t.Errorf("%+v", s)
+	}
+}
