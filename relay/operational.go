@@ -38,6 +38,17 @@ func Resync(hub, account, why string) []byte {
 	return ofStream(TopicResync, hub, account, "gap", why)
 }
 
+// ResyncAfter returns what a relay puts into its own log where something of an upstream is missing, as [Resync] does. It lists
+// the relays that it has come through, the first first, so that it does not go round in circles.
+func ResyncAfter(hub, why string, via []string) []byte {
+	data := Resync(hub, "", why)
+	if len(via) == 0 {
+		return data
+	}
+	list, _ := json.Marshal(via) // strings only
+	return append(append(append(data[:len(data)-1], `,"hubrelay_via":`...), list...), '}')
+}
+
 // Begin returns the first message for a client of the stream that has no cursor yet and wants one, so that it can come
 // back to where it began although nothing has come. It says nothing but the cursor that is added to it.
 func Begin(hub, account string) []byte { return ofStream(TopicCursor, hub, account, "", "") }

@@ -72,8 +72,12 @@ func patternProblem(text, body string) string {
 	return ""
 }
 
-// Match reports whether topic passes. Its time is linear in the topic for each pattern.
+// Match reports whether topic passes. Its time is linear in the topic for each pattern. What is about the stream itself
+// ([TopicResync], [TopicCursor]) passes no patterns.
 func (p Patterns) Match(topic string) bool {
+	if topic == TopicResync || topic == TopicCursor {
+		return false
+	}
 	return p.included(topic) && !matchAny(p.exclude, topic, false)
 }
 

@@ -20,11 +20,11 @@ func newReplayMetrics(registry *prometheus.Registry) replayMetrics {
 		started:  counter("stream_replays_started_total", "Clients of the stream that came back with a cursor."),
 		ended:    counters("stream_replays_ended_total", "Those that have caught up, or were gone before.", "reason"),
 		replayed: counters("stream_replayed_total", "Notifications given to clients that came back: from this node's memory, or read from the log.", "from"),
-		resyncs:  counters("stream_resyncs_total", "Clients that were told to look at how things are: something behind their cursor has left the log, or the log itself has lost something.", "cause"),
+		resyncs:  counters("stream_resyncs_total", "Clients that were told to look at how things are: something behind their cursor has left the log, the log itself has lost something, or something of a source is missing.", "cause"),
 	}
 	registry.MustRegister(r.started, r.ended, r.replayed, r.resyncs)
-	for labels, v := range map[[2]string]*prometheus.CounterVec{ // shown at zero
-		{endedCaughtUp, endedGone}: r.ended, {"memory", "log"}: r.replayed, {"cursor", "log"}: r.resyncs,
+	for v, labels := range map[*prometheus.CounterVec][]string{ // shown at zero
+		r.ended: {endedCaughtUp, endedGone}, r.replayed: {"memory", "log"}, r.resyncs: {"cursor", "log", "source"},
 	} {
 		for _, label := range labels {
 			v.WithLabelValues(label)

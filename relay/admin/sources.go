@@ -110,11 +110,11 @@ func (m *Metrics) SourceStored(source string, b backbone.SourceBatch) {
 	for _, c := range []struct {
 		outcome string
 		n       int
-	}{{"stored", len(b.Notifications)}, {"quarantined", len(b.Refused)}, {"returned", b.Returned}} {
+	}{{"stored", b.Received()}, {"quarantined", len(b.Refused)}, {"returned", b.Returned}} {
 		m.sources.messages.WithLabelValues(source, c.outcome).Add(float64(c.n))
 	}
 	m.sources.gaps.WithLabelValues(source).Add(float64(b.Gaps))
-	if len(b.Notifications) > 0 {
+	if b.Received() > 0 {
 		m.sources.last.WithLabelValues(source).SetToCurrentTime()
 	}
 }

@@ -25,7 +25,8 @@ type SourceRefusal struct {
 
 // SourceBatch is what came from a source one after the other.
 type SourceBatch struct {
-	// Notifications are of any hubs. Those of one hub keep their order.
+	// Notifications are of any hubs. Those of one hub keep their order. A [relay.TopicResync] among them is for those who follow
+	// its hub, and without a hub for everybody: it goes to all partitions.
 	Notifications []relay.Notification
 	// Refused goes to the quarantine.
 	Refused []SourceRefusal
@@ -33,6 +34,17 @@ type SourceBatch struct {
 	Cursor string
 	// Returned counts what came from this relay in the first place and was left out, Gaps how often something may be missing.
 	Returned, Gaps int
+}
+
+// Received counts what came from the upstream and is good.
+func (b *SourceBatch) Received() int {
+	n := 0
+	for i := range b.Notifications {
+		if b.Notifications[i].Topic != relay.TopicResync {
+			n++
+		}
+	}
+	return n
 }
 
 // SourceFigures is what is kept of a source over all nodes and restarts.
@@ -130,7 +142,8 @@ func (s *Source) Store(ctx context.Context, batch SourceBatch) error {
 	if batch.Cursor != "" {
 		values = append(values, "cursor", batch.Cursor)
 	}
-	if len(batch.Notifications) > 0 {
+	received := batch.Received()
+	if received > 0 {
 		values = append(values, "last", time.Now().UnixMilli())
 	}
 	counters := []any{}
@@ -138,7 +151,7 @@ func (s *Source) Store(ctx context.Context, batch SourceBatch) error {
 		name string
 		n    int
 	}{
-		{"received", len(batch.Notifications)}, {"quarantined", len(batch.Refused)}, {"returned", batch.Returned}, {"gaps", batch.Gaps},
+		{"received", received}, {"quarantined", len(batch.Refused)}, {"returned", batch.Returned}, {"gaps", batch.Gaps},
 	} {
 		if c.n > 0 {
 			counters = append(counters, c.name, c.n)
@@ -198,9 +211,19 @@ func (s *Source) steps(home string, batch SourceBatch) (own *sourceStep, others 
 	}
 	for i := range batch.Notifications {
 		n := &batch.Notifications[i]
-		p := k.Partition(n.Hub)
-		add(k.SourceTaken(s.id.name, p), k.Log(p),
-			"*", "id", n.ID, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", string(n.Data))
+		put := func(p int, account string) {
+			add(k.SourceTaken(s.id.name, p), k.Log(p),
+				"*", "id", n.ID, "topic", n.Topic, "hub", n.Hub, "account", account, "data", string(n.Data))
+		}
+		if n.Topic != relay.TopicResync || n.Hub != "" {
+			put(k.Partition(n.Hub), n.Account)
+			continue
+		}
+		// Who follows an account hears of it once, by the first partition, and not by each.
+		put(0, "*")
+		for p := 1; p < k.Partitions(); p++ {
+			put(p, "")
+		}
 	}
 	for _, r := range batch.Refused {
 		add(k.SourceQuarantined(s.id.name), k.Quarantine(),

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -27,7 +29,7 @@ func draw(ctx context.Context, b *Backbone, hub string) error {
 		}
 	}
 	for at < drawn {
-		var batch SourceBatch
+		batch := SourceBatch{Notifications: []relay.Notification{{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: []byte("{}")}}}
 		for range 5 {
 			if at++; at%7 == 0 {
 				batch.Refused = append(batch.Refused, SourceRefusal{fmt.Appendf(nil, "bad %d", at), "no good"})
@@ -54,14 +56,31 @@ func draw(ctx context.Context, b *Backbone, hub string) error {
 func judgeDrawn(t *testing.T, b *Backbone, hub, what string) {
 	t.Helper()
 	last, total := map[string]string{}, 0
+	told := map[string]int{} // of the gaps, by partition and account
 	for p := range b.keys.Partitions() {
 		for _, n := range logOf(t, b, p) {
+			if n.Topic == relay.TopicResync {
+				told[fmt.Sprint(p, n.Account)]++
+				continue
+			}
 			if n.ID <= last[n.Hub] {
 				t.Fatalf("%s: %s comes behind %s in %s", what, n.ID, last[n.Hub], n.Hub)
 			}
 			last[n.Hub] = n.ID
 			total++
 		}
+	}
+	want := map[string]int{}
+	switch {
+	case hub != "":
+		want[fmt.Sprint(b.keys.Partition(hub))] = (drawn + 4) / 5
+	default: // all partitions, and one of them for accounts
+		for p := range b.keys.Partitions() {
+			want[fmt.Sprint(p, map[bool]string{true: "*"}[p == 0])] = (drawn + 4) / 5
+		}
+	}
+	if !maps.Equal(told, want) {
+		t.Fatalf("%s: gaps are told %v, want %v", what, told, want)
 	}
 	bad, err := b.Commands().XRange(t.Context(), b.keys.Quarantine(), "-", "+").Result()
 	if err != nil {

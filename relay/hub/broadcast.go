@@ -22,7 +22,8 @@ type Batch struct {
 }
 
 // Broadcast gives the notifications, in their order, to every client that wants them. It never waits for a client. Only
-// one goroutine at a time may broadcast a partition. The relay's own notifications ("hubrelay.…") never reach a client.
+// one goroutine at a time may broadcast a partition. The relay's own notifications ("hubrelay.…") never reach a client, but for
+// [relay.TopicResync], which reaches all who follow its hub whatever topics they want, and without a hub everybody.
 func (h *Hub) Broadcast(b Batch) {
 	f, _ := h.fanouts.Get().(*fanout)
 	defer h.fanouts.Put(f)
@@ -71,6 +72,7 @@ type fanout struct {
 
 	queuedFrames, queuedBytes int
 	compressed, saved         int // of these
+	resynced                  int // clients that a resync of the log was queued for
 }
 
 type job struct {
@@ -85,6 +87,7 @@ type burst struct {
 	size   int
 	// How many of the frames are compressed, and by how much they are shorter.
 	compressed, saved int
+	resyncs           int    // how many of the frames are one
 	joined            []byte // all frames in one, once somebody needed it
 	buffer            []byte // of joined, kept
 }
@@ -115,10 +118,15 @@ func (f *fanout) run(h *Hub, l *line, partition int, list []relay.Notification, 
 	f.at = append(f.at[:0], l.at...)
 	h.index.mu.RLock()
 	for i := range list {
-		if strings.HasPrefix(list[i].Topic, relay.OperationalPrefix) {
+		resync := list[i].Topic == relay.TopicResync
+		if !resync && strings.HasPrefix(list[i].Topic, relay.OperationalPrefix) {
 			continue
 		}
 		f.current = i
+		if resync && list[i].Hub == "" {
+			h.index.visitAll(&list[i], who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.visit)
+			continue
+		}
 		if who&hubRooms != 0 {
 			h.index.visitHub(&list[i], f.visit)
 		}
@@ -141,12 +149,15 @@ func (f *fanout) reset(h *Hub) {
 	if f.compressed > 0 {
 		h.opts.Observer.Compressed(f.compressed, f.saved)
 	}
+	if f.resynced > 0 {
+		h.opts.Observer.Resynced(LostUpstream, f.resynced)
+	}
 	clear(f.touched)
 	clear(f.wanted)
 	f.line, f.batch, f.touched = nil, nil, f.touched[:0]
 	f.all.reset()
 	f.part.reset()
-	f.queuedFrames, f.queuedBytes, f.compressed, f.saved = 0, 0, 0, 0
+	f.queuedFrames, f.queuedBytes, f.compressed, f.saved, f.resynced = 0, 0, 0, 0, 0
 }
 
 // deliver gives the notifications at indexes to the clients of one room.
@@ -154,7 +165,7 @@ func (f *fanout) deliver(r *room, indexes []int) {
 	r.mu.Lock()
 	for _, g := range r.groups {
 		for _, i := range indexes {
-			if g.filter.match(f.batch[i].n.Topic) {
+			if g.filter.wants(f.batch[i].n) {
 				f.jobs = append(f.jobs, job{g.audience(), g.manner})
 				break
 			}
@@ -165,7 +176,7 @@ func (f *fanout) deliver(r *room, indexes []int) {
 		f.all.reset()
 		same := j.sight != ""
 		for _, i := range indexes {
-			if n := f.batch[i].n; j.filter.match(n.Topic) && (!same || j.clients[0].allows(n.Hub, n.Account)) {
+			if n := f.batch[i].n; j.filter.wants(n) && (!same || j.clients[0].sees(n)) {
 				f.add(&f.all, i, j.form)
 			}
 		}
@@ -211,13 +222,14 @@ func (f *fanout) count(b *burst, clients int) {
 	f.queuedBytes += clients * b.size
 	f.compressed += clients * b.compressed
 	f.saved += clients * b.saved
+	f.resynced += clients * b.resyncs
 }
 
 // cut returns the part of the burst that c's grant covers.
 func (f *fanout) cut(c *client, as manner, indexes []int) *burst {
 	f.part.reset()
 	for _, i := range indexes {
-		if n := f.batch[i].n; as.filter.match(n.Topic) && c.allows(n.Hub, n.Account) {
+		if n := f.batch[i].n; as.filter.wants(n) && c.sees(n) {
 			f.add(&f.part, i, as.form)
 		}
 	}
@@ -245,6 +257,12 @@ func (f *fanout) frame(e *entry, as form) []byte {
 
 func (b *burst) add(frame []byte, n *relay.Notification) {
 	b.push(frame)
+	if n.Topic == relay.TopicResync {
+		b.resyncs++
+		if n.Hub == "" {
+			return // it is for everybody
+		}
+	}
 	s := scope{n.Hub, n.Account}
 	for _, known := range b.who {
 		if known == s {
@@ -263,7 +281,7 @@ func (b *burst) reset() {
 	clear(b.frames)
 	clear(b.who)
 	b.frames, b.who, b.joined = b.frames[:0], b.who[:0], nil
-	b.size, b.compressed, b.saved = 0, 0, 0
+	b.size, b.compressed, b.saved, b.resyncs = 0, 0, 0, 0
 }
 
 // bytes returns all frames as one slice, which is valid until the next reset.

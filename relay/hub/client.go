@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -331,6 +333,9 @@ func (c *client) finish() {
 	}
 	c.hub.remove(c)
 }
+
+// sees tells whether n may be shown to the client.
+func (c *client) sees(n *relay.Notification) bool { return forAll(n) || c.allows(n.Hub, n.Account) }
 
 // logEnding says at level info what an operator may want to ask about.
 func (c *client) logEnding(ending Ending) {

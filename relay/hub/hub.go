@@ -96,6 +96,7 @@ type Cause string
 const (
 	LostBehindCursor Cause = "cursor" // what followed its cursor is no longer in the log
 	LostLive         Cause = "log"    // the log has lost something before this node read it
+	LostUpstream     Cause = "source" // something of an upstream is missing in the log
 )
 
 // Ending says why a client's connection ended.

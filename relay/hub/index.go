@@ -79,6 +79,14 @@ func (f *filter) match(topic string) bool {
 	return verdict
 }
 
+// wants tells whether n passes; a resync does whatever the patterns say.
+func (f *filter) wants(n *relay.Notification) bool {
+	return n.Topic == relay.TopicResync || f.match(n.Topic)
+}
+
+// forAll tells whether n is a resync for everybody.
+func forAll(n *relay.Notification) bool { return n.Hub == "" && n.Topic == relay.TopicResync }
+
 // join adds c to the room that s names.
 func (x *index) join(c *client, s *Subscription) {
 	x.mu.Lock()
@@ -200,6 +208,23 @@ func (x *index) visitAccounts(n *relay.Notification, f func(*room)) {
 	}
 	if r := x.accounts[anyAccount]; r != nil {
 		f(r)
+	}
+}
+
+// visitAll calls f for the rooms that a resync for everybody is meant for: of the hubs those that in chooses, and those of
+// accounts where it has come by the partition that tells them.
+func (x *index) visitAll(n *relay.Notification, who audience, in func(hub string) bool, f func(*room)) {
+	if who&hubRooms != 0 {
+		for hub, r := range x.hubs {
+			if in(hub) {
+				f(r)
+			}
+		}
+	}
+	if who&accountRooms != 0 && n.Account == anyAccount {
+		for _, r := range x.accounts {
+			f(r)
+		}
 	}
 }
 

@@ -42,6 +42,7 @@ type replay struct {
 	size   int
 	// How many of its frames are compressed, by how much they are shorter, and how many had to be made for it (see chunkMakes).
 	compressed, saved, made int
+	resyncs                 int // how many of its frames are one that the log holds
 
 	from  Source
 	pause time.Duration
@@ -170,6 +171,9 @@ func (r *replay) feed() {
 	if len(r.frames) > 0 && r.client.feed(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
 		r.hub.opts.Observer.Replayed(r.from, len(r.frames))
+		if r.resyncs > 0 {
+			r.hub.opts.Observer.Resynced(LostUpstream, r.resyncs)
+		}
 		if r.compressed > 0 {
 			r.hub.opts.Observer.Compressed(r.compressed, r.saved)
 		}
@@ -180,7 +184,7 @@ func (r *replay) feed() {
 // begin begins a chunk.
 func (r *replay) begin(from Source) {
 	r.frames, r.from = nil, from
-	r.size, r.compressed, r.saved, r.made = 0, 0, 0, 0
+	r.size, r.compressed, r.saved, r.made, r.resyncs = 0, 0, 0, 0, 0
 }
 
 // full says whether the chunk is large enough.
@@ -237,6 +241,7 @@ func (r *replay) fromLine() (end bool) {
 
 // addOfLine adds an entry of the line as the client gets it. What nobody else gets is not compressed.
 func (r *replay) addOfLine(e *entry) {
+	r.note(e.n)
 	if r.mark.ahead > 0 {
 		r.add(newFrame(e.n.Data, r.client.form, r.line.cursor(r.at)))
 		return
@@ -300,6 +305,7 @@ func (r *replay) fromLog(slot int, floor cursor.Position) {
 
 // addOfLog adds an entry of the log as the client gets it. With one position all clients have the same cursor there.
 func (r *replay) addOfLog(s *stretch, e *entry) {
+	r.note(e.n)
 	text := func() []byte { return cursor.Append(nil, r.hub.opts.Partitions, r.line.first, r.at) }
 	if len(r.at) > 1 {
 		r.add(newFrame(e.n.Data, r.client.form, text()))
@@ -310,18 +316,27 @@ func (r *replay) addOfLog(s *stretch, e *entry) {
 	r.share(e, func(as form) { e.makeFrame(as, text(), r.hub.deflater, false) })
 }
 
+// note counts resyncs that the log holds.
+func (r *replay) note(n *relay.Notification) {
+	if n.Topic == relay.TopicResync {
+		r.resyncs++
+	}
+}
+
 // wants says whether the client is to get a notification, as index and broadcasts decide it.
 func (r *replay) wants(n *relay.Notification) bool {
 	s := r.subscription
 	switch {
-	case strings.HasPrefix(n.Topic, relay.OperationalPrefix):
+	case forAll(n):
+		return s.Hub != "" || n.Account == anyAccount
+	case n.Topic != relay.TopicResync && strings.HasPrefix(n.Topic, relay.OperationalPrefix):
 		return false
 	case s.Hub != "" && s.Hub != n.Hub:
 		return false
 	case s.Hub == "" && n.Account != "" && s.Account != n.Account && s.Account != anyAccount:
 		return false
 	}
-	return r.filter.match(n.Topic) && s.Allows(n.Hub, n.Account)
+	return r.filter.wants(n) && s.Allows(n.Hub, n.Account)
 }
 
 // resync tells the client that something was lost, and from where it goes on.

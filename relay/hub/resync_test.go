@@ -8,6 +8,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -99,6 +101,75 @@ func TestFlushWhileConnected(t *testing.T) {
 			for _, conn := range []*websocket.Conn{plain, with, account, resumed, lost} {
 				expect(t, conn, 4, 5)
 			}
+		})
+	}
+}
+
+// A gap of an upstream is told where it stands in the log, to all whom it concerns, connected or coming back, whatever topics
+// they want: of one hub, or of everything.
+func TestResyncOfTheLog(t *testing.T) {
+	t.Parallel()
+	for _, partitions := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t)
+			r := startRelayed(t, redis, partitions, Options{})
+			hubs := hubsInEach(r)
+			hub, last := hubs[0], partitions-1
+			other := r.dial(t, "cursor=true&account=a&hub="+hubs[last])
+			one, account := r.dial(t, "cursor=true&account=a&hub="+hub), r.dial(t, "cursor=true&account=a")
+			topics, events := r.dial(t, "account=*&topics=image.*"), r.dial(t, "account=b&hub="+hub)
+			r.publish(t, hub, 1, 1, 0)
+			first, ofAccount := expect(t, one, 1, 1)[0].Cursor, expect(t, account, 1, 1)[0].Cursor
+			tell := func(hub string) {
+				t.Helper()
+				s, _, err := r.log.OpenSource(t.Context(), "up-"+hub, hub)
+				if err != nil {
+					t.Fatal(err)
+				}
+				gap := relay.Notification{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: relay.ResyncAfter(hub, "gone", []string{"far"})}
+				if err := s.Store(t.Context(), backbone.SourceBatch{Notifications: []relay.Notification{gap}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantResync := func(conn *websocket.Conn, hub string) {
+				t.Helper()
+				m := next(t, conn)
+				if want := fmt.Sprintf(`"hub_id":%q,"account_id":""`, hub); m.Topic != "hubrelay.resync" || m.Object.Error != "gone" || !strings.Contains(m.text, want) {
+					t.Fatalf("got %.300s, want a resync with %s", m.text, want)
+				}
+			}
+			tell(hub)
+			for _, conn := range []*websocket.Conn{one, account, topics, events} {
+				wantResync(conn, hub)
+			}
+			tell("")
+			if partitions == 1 { // the same hub
+				expect(t, other, 1, 1)
+				wantResync(other, hub)
+			}
+			for _, conn := range []*websocket.Conn{one, account, topics, events, other} {
+				wantResync(conn, "")
+			}
+			r.publish(t, hubs[last], 2, 1, 0)
+			expect(t, other, 2, 2)
+			expect(t, account, 2, 2)
+
+			// Those who come back, at this node, and at one that has to read the log.
+			for _, node := range []*relayed{r, startRelayed(t, redis, partitions, Options{})} {
+				back := node.dial(t, "account=a&topics=image.*&hub="+hub+"&after="+first)
+				wantResync(back, hub)
+				wantResync(back, "")
+				back = node.dial(t, "account=a&after="+ofAccount)
+				came := map[string]int{} // in an order that holds for each partition alone
+				for range 3 {
+					came[next(t, back).Topic]++
+				}
+				if fmt.Sprint(came) != "map[hubrelay.resync:2 job.created:1]" {
+					t.Errorf("an account's pipeline came back to %v", came)
+				}
+			}
+			r.wantFigures(t, fmt.Sprintf("map[ended true:2 started:2] map[memory:5] map[source:%d]", map[int]int{1: 14, 2: 13}[partitions]))
 		})
 	}
 }

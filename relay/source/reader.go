@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -148,7 +149,7 @@ func (t *turn) connected(ctx context.Context) error {
 	if t.cursor != "" {
 		return nil
 	}
-	m := message{}
+	m := message{via: t.via(nil)}
 	if t.begun && !t.lost {
 		m.gap = "the upstream gave no cursor, so what it sent while nobody was connected is missing"
 	}
@@ -159,12 +160,7 @@ func (t *turn) connected(ctx context.Context) error {
 // take hands on what the stream has brought.
 func (t *turn) take(ctx context.Context, n relay.Notification) error {
 	if n.Topic == relay.TopicResync {
-		t.cursor = n.Cursor
-		why := "the upstream has lost what came behind the place: " + resyncReason(n.Data)
-		if t.lost = n.Cursor == ""; t.lost {
-			return t.lose(ctx, why)
-		}
-		return t.push(ctx, message{cursor: n.Cursor, gap: why, told: true})
+		return t.resync(ctx, n)
 	}
 	if n.Cursor == "" && !t.cursorless {
 		t.cursorless = true
@@ -176,10 +172,32 @@ func (t *turn) take(ctx context.Context, n relay.Notification) error {
 	return t.push(ctx, message{data: n.Data, cursor: n.Cursor, from: t.upstream})
 }
 
+// resync takes in that the upstream has lost something, or one of those before it.
+func (t *turn) resync(ctx context.Context, n relay.Notification) error {
+	t.cursor = n.Cursor
+	problem, via := readResync(n.Data)
+	why := "the upstream has lost what came behind the place: " + problem
+	if t.lost = n.Cursor == ""; t.lost {
+		return t.lose(ctx, why)
+	}
+	if slices.Contains(via, t.opt.Instance) { // this relay was the first to know
+		return t.push(ctx, message{cursor: n.Cursor})
+	}
+	return t.push(ctx, message{cursor: n.Cursor, gap: why, told: true, via: t.via(via)})
+}
+
+// via adds the upstream to the relays that something has come through.
+func (t *turn) via(before []string) []string {
+	if t.upstream == "" {
+		return before
+	}
+	return append(before, t.upstream)
+}
+
 // lose goes on at the present, since the place is of no use any more.
 func (t *turn) lose(ctx context.Context, why string) error {
 	t.cursor, t.lost = "", true
-	return t.push(ctx, message{gap: why, told: true})
+	return t.push(ctx, message{gap: why, told: true, via: t.via(nil)})
 }
 
 // staleCursor tells whether the upstream refuses the cursor that it gave.
@@ -189,10 +207,16 @@ func (t *turn) staleCursor(err error) bool {
 		t.cursor != ""
 }
 
-func resyncReason(data []byte) string {
-	var resync struct{ Object struct{ Error string } }
-	if json.Unmarshal(data, &resync) != nil || resync.Object.Error == "" {
-		return "it does not say why"
+// maxVia bounds how many relays are listed, as for notifications.
+const maxVia = 16
+
+func readResync(data []byte) (why string, via []string) {
+	var resync struct {
+		Object struct{ Error string }
+		Via    []string `json:"hubrelay_via"`
 	}
-	return fmt.Sprintf("%q", relay.Clip(resync.Object.Error, 300))
+	if json.Unmarshal(data, &resync) != nil || resync.Object.Error == "" {
+		return "it does not say why", nil
+	}
+	return fmt.Sprintf("%q", relay.Clip(resync.Object.Error, 300)), resync.Via[:min(len(resync.Via), maxVia)]
 }

@@ -186,9 +186,11 @@ type message struct {
 	from string
 	// refused says what is wrong with data, where it is no notification at all.
 	refused string
-	// gap says why something may be missing before it; told tells whether operators hear of it.
+	// gap says why something may be missing before it; told tells whether operators hear of it. via lists the relays that the
+	// news of it has come through.
 	gap  string
 	told bool
+	via  []string
 }
 
 // plain tells whether the message is a notification.

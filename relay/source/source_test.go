@@ -27,7 +27,7 @@ func TestUpstreamWithoutCursors(t *testing.T) {
 		}
 	})
 	r := newReader(t, u.URL, nil)
-	r.has("1 2 3")
+	r.has("1 ~ 2 ~ 3")
 	r.eventually("two gaps", func() error {
 		if f := r.figures(); f.Gaps != 2 || f.Cursor != "" || f.Received != 3 {
 			return fmt.Errorf("%+v", f)
@@ -36,7 +36,7 @@ func TestUpstreamWithoutCursors(t *testing.T) {
 	})
 	r.end()
 	r.start()
-	r.has("1 2 3 4")
+	r.has("1 ~ 2 ~ 3 ~ 4")
 	if f := r.figures(); f.Gaps != 3 {
 		t.Errorf("%+v", f)
 	}
@@ -45,6 +45,41 @@ func TestUpstreamWithoutCursors(t *testing.T) {
 	}
 	if len(r.gaps) != 0 {
 		t.Errorf("somebody was told: %s", <-r.gaps)
+	}
+}
+
+// The news of a gap says by which relays it has come, and ends at the one that was the first to know.
+func TestGapsGoRoundInNoCircle(t *testing.T) {
+	t.Parallel()
+	resync := func(via, c string) string {
+		return `{"topic":"hubrelay.resync","object":{"error":"gone"},"context":{"hub_id":"h"},"hubrelay_via":[` + via + `],"cursor":"` + c + `"}`
+	}
+	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
+		if n == 1 {
+			send(ws, event("h", 1, cursor("c1")), resync(`"far","me"`, "c2"))
+		} else {
+			send(ws, event("h", 2, cursor("c3")), resync(`"far"`, "c4"), event("h", 3, cursor("c5")))
+		}
+		hold(ws)
+	})
+	u.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set(source.InstanceHeader, "near")
+		return false
+	}
+	r := newReader(t, u.URL, nil)
+	r.has("1")
+	r.eventually("the place behind what came back", func() error {
+		if f := r.figures(); f.Cursor != "c2" || f.Gaps != 0 {
+			return fmt.Errorf("%+v", f)
+		}
+		return nil
+	})
+	r.end()
+	r.start()
+	r.has("1 2 ~ 3")
+	list, err := r.b.Range(t.Context(), 0, "", 10)
+	if err != nil || !strings.HasSuffix(string(list[2].Data), `,"flags":null,"hubrelay_via":["far","near"]}`) || strings.Contains(string(list[2].Data), "gone") {
+		t.Errorf("%v, the clients get %s", err, list[2].Data)
 	}
 }
 
@@ -106,7 +141,7 @@ func TestUpstreamLosesThings(t *testing.T) {
 		}
 	})
 	r := newReader(t, u.URL, nil)
-	r.has("1 2")
+	r.has("1 ~ 2")
 	if told := <-r.gaps; !strings.Contains(told, "it was trimmed") || len(told) < 25 || told[24] != ' ' {
 		t.Errorf("told %q", told)
 	}
@@ -126,6 +161,7 @@ func TestUpstreamLosesThings(t *testing.T) {
 		}
 		return nil
 	})
+	r.has("1 ~ 2 ~") // for clients of the stream
 	mu.Lock()
 	defer mu.Unlock()
 	if got := strings.Join(after, " "); got != "now c5 now" {
@@ -214,7 +250,7 @@ func TestUpstreamComesAndGoes(t *testing.T) {
 	began := time.Now()
 	r := newReader(t, u.URL, nil)
 	r.status(`"waiting"`)
-	r.has("1")
+	r.has("~ ~ ~ 1")
 	if took := time.Since(began); took < 2*time.Second {
 		t.Errorf("the upstream asked for two seconds of peace and got %s", took)
 	}

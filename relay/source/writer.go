@@ -16,6 +16,8 @@ const (
 	// batchCount and batchBytes bound what one script stores, so that it does not hold up Redis.
 	batchCount = 256
 	batchBytes = 1 << 20
+	// lostUpstream is what clients of the stream hear of a gap. Why, and of which source, is the operators' business.
+	lostUpstream = "something that this relay takes over from another may be missing"
 	// maxQuarantined bounds the data that is kept of a bad message.
 	maxQuarantined = 64 << 10
 )
@@ -65,6 +67,9 @@ func (t *turn) add(ctx context.Context, batch *backbone.SourceBatch, m message) 
 	if m.gap != "" {
 		batch.Gaps++
 		t.tellGap(ctx, m)
+		batch.Notifications = append(batch.Notifications, relay.Notification{
+			ID: t.opt.Decoder.NewID(), Topic: relay.TopicResync, Hub: t.opt.Hub, Data: relay.ResyncAfter(t.opt.Hub, lostUpstream, m.via),
+		})
 	}
 	if m.cursor != "" {
 		batch.Cursor = m.cursor

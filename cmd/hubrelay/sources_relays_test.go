@@ -1,0 +1,116 @@
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestSourcesInACircle has two relays read each other: what is published to one is once in both. One that reads itself is
+// refused.
+func TestSourcesInACircle(t *testing.T) {
+	t.Parallel()
+	text := setup{redis: `url: "memory:"`}
+	one := serve(t, text)
+	dir := folder(t)
+	other := text
+	other.keys = upstreamSource("http://"+one.public, "")
+	two := serveFile(t, write(t, dir, "two.yaml", other.yaml()))
+	// The first learns of the second, and of itself, while it runs.
+	file := one.cmd.Args[len(one.cmd.Args)-1]
+	back := text
+	back.keys = fmt.Sprintf("sources: {upstream: {type: hub, url: %q, key: %s}, self: {type: hub, url: %q, key: %s}}\n",
+		"http://"+two.public, opsKey, "http://"+one.public, opsKey)
+	one.reconfigure(t, file, back, 1)
+	eventually(t, "both directions", func() error {
+		a, b := one.sources(t), two.sources(t)
+		if len(a) != 2 || a[1].State != "connected" || b[0].State != "connected" {
+			return fmt.Errorf("%+v, %+v", a, b)
+		}
+		if a[0].State != "refused" || !strings.Contains(a[0].Reason, "this relay itself") {
+			return fmt.Errorf("%+v", a)
+		}
+		return nil
+	})
+	first, second := one.connect(t, opsKey, "hub-1", ""), two.connect(t, opsKey, "hub-1", "")
+	for n := range 10 {
+		from := []*daemon{one, two}[n%2]
+		from.publish(t, "hub-1", "application/json", numberedNote("hub-1", n+1), nil)
+	}
+	eventually(t, "what came back to be counted", func() error {
+		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 || b.Received != 5 {
+			return fmt.Errorf("%+v, %+v", a, b)
+		}
+		return nil
+	})
+	for _, s := range []*socket{first, second} {
+		if frames := s.wait(t, 10); len(frames) != 10 {
+			t.Errorf("%d came", len(frames))
+		}
+	}
+}
+
+// TestSourceGapReachesClients gives a relay an upstream that has lost its log: its own clients hear of it where it stands in
+// theirs, also those who come back later, and of the sinks those who want to know.
+func TestSourceGapReachesClients(t *testing.T) {
+	t.Parallel()
+	var up atomic.Pointer[daemon]
+	up.Store(serve(t, setup{redis: `url: "memory:"`}))
+	way := newCuttable(t, func() string { return up.Load().public })
+	hooks := receive(t, nil)
+	down := serve(t, setup{
+		redis: `url: "memory:", partitions: 2`,
+		sinks: webhookSink("hook", hooks.url+"/", `, topics: ["*", "hubrelay.*"]`),
+		keys:  upstreamSource("http://"+way.Addr().String(), ""),
+	})
+	eventually(t, "the source", down.connectedSource(t))
+	client := down.connect(t, opsKey, "hub-1", "&topics=image.*&cursor=true&after=now")
+	before := cursorOf(t, client.wait(t, 1)[0])
+	up.Load().publish(t, "hub-1", "application/json", numberedNote("hub-1", 1), nil)
+	eventually(t, "the first", func() error {
+		if n := len(hooks.of("/")); n != 1 {
+			return fmt.Errorf("%d came", n)
+		}
+		return nil
+	})
+
+	up.Load().kill()
+	up.Store(serve(t, setup{redis: `url: "memory:"`}))
+	way.cut()
+	isResync := func(frame string) {
+		t.Helper()
+		if !strings.Contains(frame, `"topic":"hubrelay.resync"`) || !strings.Contains(frame, "takes over from another may be missing") ||
+			strings.Contains(frame, "127.0.0.1") {
+			t.Errorf("got %s", frame)
+		}
+	}
+	isResync(client.wait(t, 2)[1])
+	isResync(down.connect(t, opsKey, "hub-1", "&topics=image.*&after="+before).wait(t, 1)[0])
+	eventually(t, "the source again", down.connectedSource(t))
+	up.Load().publish(t, "hub-1", "application/json", numberedNote("hub-1", 2), nil)
+	eventually(t, "the second, behind what only clients get", func() error {
+		if n := len(hooks.of("/")); n != 3 {
+			return fmt.Errorf("%d came", n)
+		}
+		return nil
+	})
+	for _, h := range hooks.of("/") {
+		if strings.Contains(h.body, "hubrelay.resync") {
+			t.Errorf("a sink got %s", h.body)
+		}
+	}
+	if s := down.sources(t)[0]; s.Received != 2 || s.Gaps != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func cursorOf(t *testing.T, frame string) string {
+	t.Helper()
+	var m struct{ Cursor string }
+	if err := json.Unmarshal([]byte(frame), &m); err != nil || m.Cursor == "" {
+		t.Fatalf("%v: %s", err, frame)
+	}
+	return m.Cursor
+}
