@@ -153,14 +153,15 @@ func appendEvent(out []byte, e *event.Event, err error) ([]byte, error) {
 // binaryNames are the headers of the binary content mode that each request has its own values for.
 var binaryNames = [...]string{"ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-hubid", "ce-accountid", "ce-traceparent", "ce-tracestate"}
 
-// binary is the values of those headers, and the body. A batch has no such mode; one of one notification does.
+// inBatchedMode tells whether a delivery leaves in the batched content mode. The binary mode holds one event, and the configuration
+// refuses batches with it; one that was sealed before the format changed is still owed, and only this mode can hold it.
+func inBatchedMode(format string, d relay.Delivery) bool {
+	return d.Batch && (format == formatStructured || format == formatBinary && len(d.Notifications) > 1)
+}
+
+// binary is the values of those headers, and the body, of one event.
 func (c *CloudEvents) binary(d relay.Delivery) (values []string, body []byte, err error) {
-	if d.Batch && len(d.Notifications) == 1 {
-		d.Batch = false
-	}
-	if d.Batch {
-		return nil, nil, fmt.Errorf("batch %s cannot be sent in the binary content mode of CloudEvents, which has none for batches: choose cloudevents-structured", d.ID)
-	}
+	d.Batch = false
 	e, err := c.of(d)
 	if err != nil {
 		return nil, nil, err

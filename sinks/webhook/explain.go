@@ -21,7 +21,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	if s.tokens != nil {
 		token = hiddenValue // none is fetched for this, and its value would not be shown
 	}
-	p, payload, err := s.post(context.Background(), s.current(token, d.Batch), d)
+	p, payload, err := s.post(context.Background(), s.current(token, d), d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}

@@ -39,10 +39,10 @@ type heading struct {
 // that compare byte for byte. Those of the binary mode of CloudEvents follow.
 var ownNames = [...]string{"webhook-id", "webhook-timestamp", "webhook-signature", "content-encoding", "traceparent", "tracestate"}
 
-// current returns the heading of a request that is made now.
-func (s *Sink) current(token string, batch bool) *heading {
+// current returns the heading of a request that is made now for d.
+func (s *Sink) current(token string, d relay.Delivery) *heading {
 	to := s.endpoint()
-	batch = batch && s.format == formatStructured
+	batch := inBatchedMode(s.format, d)
 	if h := s.heading.Load(); h != nil && h.to == to && h.token == token && h.batch == batch {
 		return h
 	}
@@ -52,11 +52,12 @@ func (s *Sink) current(token string, batch bool) *heading {
 	} else if token != "" {
 		header["Authorization"] = []string{"Bearer " + token}
 	}
-	if batch {
-		header["Content-Type"] = []string{contentBatch}
-	}
 	names := ownNames[:]
-	if s.format == formatBinary {
+	switch {
+	case batch:
+		header["Content-Type"] = []string{contentBatch}
+		delete(header, "ce-specversion")
+	case s.format == formatBinary:
 		names = append(names[:len(names):len(names)], binaryNames[:]...)
 	}
 	h := &heading{to, token, batch, egress.NewHead(to.url, header, names...)}
@@ -67,11 +68,11 @@ func (s *Sink) current(token string, batch bool) *heading {
 // post is what is sent for d, and its body before it was compressed.
 func (s *Sink) post(ctx context.Context, h *heading, d relay.Delivery) (p *egress.Post, payload []byte, err error) {
 	var more []string
-	switch s.format {
-	case formatStructured:
+	switch {
+	case h.batch, s.format == formatStructured:
 		payload, err = s.events.structured(d)
 		err = relay.Permanent(err)
-	case formatBinary:
+	case s.format == formatBinary:
 		more, payload, err = s.events.binary(d)
 		err = relay.Permanent(err)
 	default:
@@ -135,7 +136,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 
 // deliver makes one request. Where its answer may be another to another request, again returns the token for that.
 func (s *Sink) deliver(ctx context.Context, token string, d relay.Delivery) (again func() (string, error), err error) {
-	h := s.current(token, d.Batch)
+	h := s.current(token, d)
 	p, _, err := s.post(ctx, h, d)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,64 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// TestReloadFromBatchesToBinaryEvents changes the format while batches are parked that the new one cannot hold: they arrive as
+// they were made, and what comes behind them one by one.
+func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := redisAt(t, server.Socket)
+	var open atomic.Bool
+	hooks := receive(t, func(w http.ResponseWriter, _ hook) {
+		if !open.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	sink := func(more string) string {
+		return strings.Replace(webhookSink("hook", hooks.url+"/", more), "100ms, 200ms,", "1s, 1s,", 1)
+	}
+	s := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sink(", batch: {max: 10, wait: 50ms}")}
+	dir := folder(t)
+	file := write(t, dir, "hubrelay.yaml", s.yaml())
+	d := serveFile(t, file)
+	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(10), nil)
+	eventually(t, "the batch to be parked", func() error {
+		n, err := store.ZCard(t.Context(), "hubrelay:retry:hook").Result()
+		if err == nil && n == 0 {
+			err = fmt.Errorf("none is parked, %d were tried", len(hooks.of("/")))
+		}
+		return err
+	})
+	s.sinks = sink(", format: cloudevents-binary")
+	d.reconfigure(t, filepath.Join(dir, "hubrelay.yaml"), s, 1)
+	open.Store(true)
+	single := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	eventually(t, "all to arrive", func() error {
+		came := ""
+		for _, h := range hooks.of("/") {
+			if h.status == http.StatusNoContent {
+				came += h.id + " " + h.body
+			}
+		}
+		for _, id := range append(ids, single...) {
+			if !strings.Contains(came, id) {
+				return fmt.Errorf("%s is not in %s", id, came)
+			}
+		}
+		return nil
+	})
+	if n := len(deadLetters(t, store, "hook")); n > 0 {
+		t.Errorf("there are %d dead letters", n)
+	}
+}
