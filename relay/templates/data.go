@@ -184,13 +184,7 @@ func (d *Data) Raw() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return "", err
-	}
-	return strings.TrimSuffix(out.String(), "\n"), nil
+	return encode(v)
 }
 
 // Data is Raw decoded, for members that have no field here: .Data.object.previous_state. It is decoded once.

@@ -17,6 +17,17 @@ func IsJSON(contentType string) bool {
 	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 }
 
+// encode leaves <, > and & as they are, other than encoding/json, whose escapes mean the same and nobody can read.
+func encode(v any) (string, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(out.String(), "\n"), nil
+}
+
 // JudgeJSON says where a text that a template rendered is not JSON.
 func JudgeJSON(text []byte) error {
 	if json.Valid(text) {

@@ -1,9 +1,7 @@
 package templates
 
 import (
-	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -118,7 +116,7 @@ func (r *run) dict(values ...any) (map[string]any, error) {
 	return out, r.read(out)
 }
 
-// toJSON leaves <, > and & as they are, other than Alertmanager's, whose escapes mean the same in JSON and nobody can read.
+// toJSON is Alertmanager's but for what encode says.
 func (r *run) toJSON(v any) (string, error) {
 	if s, ok := v.(string); ok && isPlain(s) {
 		return r.made(`"` + s + `"`) // as most identifiers are, in a tenth of the time
@@ -126,13 +124,11 @@ func (r *run) toJSON(v any) (string, error) {
 	if err := r.read(v); err != nil {
 		return "", err
 	}
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	text, err := encode(v)
+	if err != nil {
 		return "", err
 	}
-	return r.made(strings.TrimSuffix(out.String(), "\n"))
+	return r.made(text)
 }
 
 // isPlain tells whether JSON has a text as it is.
