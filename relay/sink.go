@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"time"
 )
 
@@ -148,6 +149,18 @@ type Preflight interface {
 type FolderConfig interface {
 	// InFolder is called with the folder of the configuration file, before Validate.
 	InFolder(folder string)
+}
+
+// FromFolder is where a name of a configuration file in folder leads. It begins with a slash wherever the daemon runs.
+func FromFolder(folder, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	path := filepath.Join(folder, name)
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	return path
 }
 
 // SinkSettings is what the daemon hands to every sink, as opposed to what an operator writes in YAML.

@@ -171,7 +171,7 @@ func (c *Plugin) Options(name string) (plugins.Options, error) {
 		}
 	}
 	return plugins.Options{
-		Name: name, Command: c.command(), Dir: c.path("."), Env: Environment(c.Env, os.LookupEnv),
+		Name: name, Command: c.command(), Dir: relay.FromFolder(c.folder, "."), Env: Environment(c.Env, os.LookupEnv),
 		SHA256: c.SHA256, Files: c.files(), Config: config, PlainSocket: !c.TLS,
 		StartupTimeout: c.StartupTimeout, HangTimeout: c.HangTimeout,
 		MemoryLimit: int64(c.MemoryLimit), MaxCrashes: c.MaxCrashes,
@@ -199,7 +199,7 @@ func (c *Plugin) command() []string {
 	list := slices.Concat(c.Command, c.Args)
 	// What is looked at here, and compared with the pin, must be what the process finds from its own folder.
 	if p := list[0]; strings.ContainsRune(p, filepath.Separator) && !strings.HasPrefix(p, plugins.Builtin) {
-		list[0] = c.path(p)
+		list[0] = relay.FromFolder(c.folder, p)
 	}
 	return list
 }
@@ -208,19 +208,7 @@ func (c *Plugin) command() []string {
 func (c *Plugin) files() map[string]string {
 	files := make(map[string]string, len(c.Files))
 	for name, sum := range c.Files {
-		files[c.path(name)] = sum
+		files[relay.FromFolder(c.folder, name)] = sum
 	}
 	return files
-}
-
-// path is where a name of the configuration leads. It begins with a slash wherever the daemon runs.
-func (c *Plugin) path(name string) string {
-	if filepath.IsAbs(name) {
-		return name
-	}
-	path := filepath.Join(c.folder, name)
-	if absolute, err := filepath.Abs(path); err == nil {
-		path = absolute
-	}
-	return path
 }

@@ -76,24 +76,12 @@ func (c *Config) Warnings() []relay.FieldError {
 func (c *Config) resolve() (string, []string, error) {
 	command := append([]string(nil), c.Command...)
 	if strings.ContainsRune(command[0], filepath.Separator) {
-		command[0] = c.path(command[0]) // not below dir, where the process would look
+		command[0] = relay.FromFolder(c.folder, command[0]) // not below dir, where the process would look
 	}
 	return plugins.Resolve(command)
 }
 
-func (c *Config) dir() string { return c.path(c.Dir) }
-
-// path is where a name of the configuration leads. It begins with a slash wherever the daemon runs.
-func (c *Config) path(name string) string {
-	if filepath.IsAbs(name) {
-		return name
-	}
-	path := filepath.Join(c.folder, name)
-	if absolute, err := filepath.Abs(path); err == nil {
-		path = absolute
-	}
-	return path
-}
+func (c *Config) dir() string { return relay.FromFolder(c.folder, c.Dir) }
 
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)

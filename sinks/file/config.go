@@ -105,13 +105,4 @@ func (c *Config) settings() settings {
 }
 
 // file is where the path leads.
-func (c *Config) file() string {
-	if filepath.IsAbs(c.Path) {
-		return filepath.Clean(c.Path)
-	}
-	path := filepath.Join(c.folder, c.Path)
-	if absolute, err := filepath.Abs(path); err == nil {
-		path = absolute
-	}
-	return path
-}
+func (c *Config) file() string { return filepath.Clean(relay.FromFolder(c.folder, c.Path)) }
