@@ -65,7 +65,7 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 				},
 				Ready: func(a app.Addresses) {
 					log.Info("serving", "public", a.Public.String(), "admin", a.Admin.String(),
-						"redis", cfg.Redis.Address(), "version", buildVersion())
+						"redis", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys), "version", buildVersion())
 				},
 			})
 			if err != nil {

@@ -90,7 +90,7 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 	for _, s := range sinks {
 		a.metrics.Expect(s.name)
 	}
-	warnOfRates(a.log, sinks)
+	warnOfRates(a.log, sinks, nil)
 	a.sinks.put(sinks...)
 	return a, nil
 }

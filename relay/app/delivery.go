@@ -24,7 +24,8 @@ type delivery struct {
 	subscriber *backbone.Subscriber
 	retries    *deliver.Retries
 
-	wanted chan *config.Config // holds the latest configuration that is not taken over
+	wanted  chan *config.Config // holds the latest configuration that is not taken over
+	adopted *config.Config      // that was taken over last; it belongs to follow
 
 	// What follows belongs to run, and the change of the roster.
 	ctx   context.Context // of what runs
@@ -34,7 +35,7 @@ type delivery struct {
 // startDelivery starts what takes deliveries out of the queues.
 func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone, store *deliver.Store, node *backbone.Node) error {
 	grace := a.cfg.Server.ShutdownGrace
-	d := &delivery{app: a, backbone: b, store: store, wanted: make(chan *config.Config, 1)}
+	d := &delivery{app: a, backbone: b, store: store, wanted: make(chan *config.Config, 1), adopted: a.cfg}
 	var err error
 	d.subscriber, err = backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: node.Name,

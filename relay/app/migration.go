@@ -34,7 +34,7 @@ func openDriver(cfg config.Driver, s Settings, metrics *admin.Metrics) (relay.Dr
 func (a *App) startMigrations(ctx context.Context, p *parts, b *backbone.Backbone, node *backbone.Node) api.Migrations {
 	log := a.log.With("room", "migration")
 	if a.driver == nil {
-		log.Info("no migration.driver is configured: requests for migrations are answered with 503")
+		log.Debug("no migration.driver is configured: requests for migrations are answered with 503")
 		return nil
 	}
 	inventory, newID := a.inventory.Load(), a.decoder().NewID

@@ -171,7 +171,7 @@ func (d *delivery) adopt(ctx context.Context, cfg *config.Config) error {
 	}
 	all := slices.Concat(c.kept, c.added, c.changed)
 	slices.SortFunc(all, byName)
-	warnOfRates(a.log, all)
+	warnOfRates(a.log, all, c.kept)
 	for _, s := range c.added {
 		a.metrics.Expect(s.name)
 	}
@@ -184,19 +184,41 @@ func (d *delivery) adopt(ctx context.Context, cfg *config.Config) error {
 		a.log.Warn("sinks did not close well", "error", err)
 	}
 	a.metrics.Reloaded(true)
-	a.log.Info("the configuration was taken over", "took", time.Since(began).Round(time.Millisecond).String(), "sinks_added", names(c.added),
-		"sinks_changed", names(c.changed), "sinks_removed", names(c.removed), "sinks_kept", len(c.kept))
-	for _, w := range cfg.Warnings {
-		a.log.Warn("configuration", "warning", w.String())
+	d.sayAdopted(cfg, c, time.Since(began))
+	d.adopted = cfg
+	return nil
+}
+
+// sayAdopted tells what another configuration has changed, and of its warnings those that are new.
+func (d *delivery) sayAdopted(cfg *config.Config, c *change, took time.Duration) {
+	log, keys := d.app.log, config.CompareKeys(d.adopted, cfg)
+	said := []any{"took", took.Round(time.Millisecond).String()}
+	for _, one := range []struct {
+		what  string
+		names []string
+	}{
+		{"sinks_added", names(c.added)},
+		{"sinks_changed", names(c.changed)},
+		{"sinks_removed", names(c.removed)},
+		{"keys_added", keys.Added},
+		{"keys_changed", keys.Changed},
+		{"keys_removed", keys.Removed},
+	} {
+		if len(one.names) > 0 {
+			said = append(said, one.what, one.names)
+		}
 	}
-	if later := config.Differences(a.cfg, cfg); len(later) > 0 {
-		a.log.Warn("some changes of the configuration take effect at the next start", "keys", later)
+	log.Info("the configuration was taken over", append(said, "sinks_kept", len(c.kept), "keys_kept", keys.Kept)...)
+	for _, w := range config.NewWarnings(d.adopted, cfg) {
+		log.Warn("configuration", "warning", w.String())
+	}
+	if later := config.Differences(d.app.cfg, cfg); len(later) > 0 {
+		log.Warn("some changes of the configuration take effect at the next start", "keys", later)
 	}
 	if len(c.removed) > 0 {
-		a.log.Warn("what waits for sinks that left the configuration is kept, until they come back or 'hubrelay sinks forget'",
+		log.Warn("what waits for sinks that left the configuration is kept, until they come back or 'hubrelay sinks forget'",
 			"sinks", names(c.removed))
 	}
-	return nil
 }
 
 func names(sinks []*sink) []string {

@@ -135,8 +135,9 @@ func (m laterMemory) Take(ctx context.Context, name string, hold time.Duration) 
 	return store.Memory(m.sink).Take(ctx, name, hold)
 }
 
-// warnOfRates names sinks that share one rate and disagree about it: the slowest holds for all, and gets the least.
-func warnOfRates(log *slog.Logger, sinks []*sink) {
+// warnOfRates names sinks that share one rate and disagree about it: the slowest holds for all, and gets the least. Those that are
+// known were named before.
+func warnOfRates(log *slog.Logger, sinks, known []*sink) {
 	first := make(map[string]*sink, len(sinks))
 	for _, s := range sinks {
 		keyer, ok := s.sink.(relay.RateKeyer)
@@ -146,6 +147,9 @@ func warnOfRates(log *slog.Logger, sinks []*sink) {
 		other, seen := first[keyer.RateKey()]
 		if !seen {
 			first[keyer.RateKey()] = s
+			continue
+		}
+		if slices.Contains(known, other) && slices.Contains(known, s) {
 			continue
 		}
 		if other.cfg.Rate != s.cfg.Rate || other.cfg.Burst != s.cfg.Burst {

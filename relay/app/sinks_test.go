@@ -33,9 +33,14 @@ func TestWarnOfRates(t *testing.T) {
 		{"no rate", []*sink{named("a", "x", 5), named("b", "x", 0)}, false},
 	} {
 		var out bytes.Buffer
-		warnOfRates(slog.New(slog.NewTextHandler(&out, nil)), c.sinks)
+		warnOfRates(slog.New(slog.NewTextHandler(&out, nil)), c.sinks, nil)
 		if got := strings.Contains(out.String(), "[a c]"); got != c.warns || !c.warns && out.Len() > 0 {
 			t.Errorf("%s: %s", c.name, out.String())
+		}
+		out.Reset()
+		warnOfRates(slog.New(slog.NewTextHandler(&out, nil)), c.sinks, c.sinks)
+		if out.Len() > 0 {
+			t.Errorf("%s: told again: %s", c.name, out.String())
 		}
 	}
 }

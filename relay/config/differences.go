@@ -2,8 +2,62 @@ package config
 
 import (
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/relay/document"
 )
+
+// NewWarnings returns the warnings of a configuration that another before it had not. Where in the file or in a list they stand
+// does not count, since something above may have been added.
+func NewWarnings(before, after *Config) []document.Problem {
+	type warning struct{ variable, path, text, hint string }
+	of := func(w document.Problem) warning {
+		return warning{w.Variable, regexp.MustCompile(`\[\d+\]`).ReplaceAllString(w.Path, "[]"), w.Text, w.Hint}
+	}
+	known := make(map[warning]int, len(before.Warnings))
+	for _, w := range before.Warnings {
+		known[of(w)]++
+	}
+	return slices.DeleteFunc(slices.Clone(after.Warnings), func(w document.Problem) bool {
+		known[of(w)]--
+		return known[of(w)] >= 0
+	})
+}
+
+// KeyChanges is what another configuration means for the API keys, by their names. What their files hold does not count.
+type KeyChanges struct {
+	Added, Changed, Removed []string
+	Kept                    int
+}
+
+// CompareKeys tells what becomes of the keys of a configuration with another behind it.
+func CompareKeys(before, after *Config) KeyChanges {
+	var c KeyChanges
+	former := make(map[string]Key, len(before.Auth.Keys))
+	for _, k := range before.Auth.Keys {
+		former[k.Name] = k
+	}
+	for _, k := range after.Auth.Keys {
+		was, known := former[k.Name]
+		delete(former, k.Name)
+		switch {
+		case !known:
+			c.Added = append(c.Added, k.Name)
+		case reflect.DeepEqual(was, k):
+			c.Kept++
+		default:
+			c.Changed = append(c.Changed, k.Name)
+		}
+	}
+	for _, k := range before.Auth.Keys {
+		if _, left := former[k.Name]; left {
+			c.Removed = append(c.Removed, k.Name)
+		}
+	}
+	return c
+}
 
 // Differences names the keys whose values differ between two configurations and which a running daemon does not take
 // over: all but the sinks, the sources, auth.keys and log.level.

@@ -1,11 +1,13 @@
 package config_test
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/document"
 )
 
 func TestDifferences(t *testing.T) {
@@ -25,6 +27,34 @@ func TestDifferences(t *testing.T) {
 		"server.tls.cert_file", "server.allowed_origins", "redis.retention.history", "auth.token_ttl", "migration.inventory_file", "log.format",
 	}
 	if got := config.Differences(a(), b); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestCompareKeys(t *testing.T) {
+	of := func(keys ...config.Key) *config.Config { return &config.Config{Auth: config.Auth{Keys: keys}} }
+	before := of(config.Key{Name: "stays", Key: "a"}, config.Key{Name: "goes", Key: "b"}, config.Key{Name: "other", Key: "c", Hubs: []string{"x"}})
+	after := of(config.Key{Name: "comes", Key: "b"}, config.Key{Name: "other", Key: "c", Hubs: []string{"y"}}, config.Key{Name: "stays", Key: "a"})
+	want := config.KeyChanges{Added: []string{"comes"}, Changed: []string{"other"}, Removed: []string{"goes"}, Kept: 1}
+	if got := config.CompareKeys(before, after); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// A warning is new once, wherever in the file it stands.
+func TestNewWarnings(t *testing.T) {
+	w := func(line int, path, text string) document.Problem {
+		return document.Problem{File: "a.yaml", Line: line, Column: 3, Path: path, Text: text}
+	}
+	before := &config.Config{Warnings: []document.Problem{
+		w(3, "sinks.a.url_file", "a can be read"), w(5, "auth.keys[0]", "is readable"), w(9, "sinks.b", "is unsigned"),
+	}}
+	after := &config.Config{Warnings: []document.Problem{
+		w(2, "sinks.c", "is unsigned"), w(4, "sinks.a.url_file", "b can be read"), w(12, "sinks.b", "is unsigned"),
+		w(13, "auth.keys[1]", "is readable"), w(14, "auth.keys[2]", "is readable"),
+	}}
+	want := []document.Problem{after.Warnings[0], after.Warnings[1], after.Warnings[4]}
+	if got := config.NewWarnings(before, after); !slices.Equal(got, want) || len(after.Warnings) != 5 {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -83,7 +83,7 @@ func (l *loader) key(path string, k Key) {
 		l.Bad(fmt.Sprintf("%s.capabilities[%d]", path, i), fmt.Sprintf("%q is no capability", relay.Clip(c, clipAt)), hint)
 	}
 	if !k.Expires.IsZero() && time.Now().After(k.Expires) {
-		l.Warn(path+".expires", "the key has expired", "remove it or give it more time")
+		l.Warn(path+".expires", fmt.Sprintf("the key %q has expired", k.Name), "remove it or give it more time")
 	}
 }
 

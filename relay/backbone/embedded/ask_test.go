@@ -47,7 +47,7 @@ func TestParseLogLine(t *testing.T) {
 		{"12:M 21 Nov 2026 02:00:00.000 # Error writing to the AOF file: No space left", "Error writing to the AOF file: No space left", slog.LevelWarn},
 		{"12:C 21 Nov 2026 02:00:00.000 # oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo", "oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo", slog.LevelDebug},
 		{"12:M 21 Nov 2026 02:00:00.000 # WARNING: a # b", "WARNING: a # b", slog.LevelWarn},
-		{"12:M 21 Nov 2026 02:00:00.000 # WARNING Memory overcommit must be enabled!", "WARNING Memory overcommit must be enabled!", slog.LevelInfo},
+		{"12:M 21 Nov 2026 02:00:00.000 # WARNING Memory overcommit must be enabled!", "WARNING Memory overcommit must be enabled!", slog.LevelDebug},
 		{"12:M 21 Nov 2026 02:00:00.000 # User requested shutdown...", "User requested shutdown...", slog.LevelDebug},
 		{"      _.-``__ ''-._", "", slog.LevelDebug},
 		{"", "", slog.LevelDebug},

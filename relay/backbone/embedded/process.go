@@ -212,19 +212,17 @@ func (p *process) follow(out io.Reader, log *slog.Logger) {
 }
 
 // parseLogLine splits "pid:role date time level text". Redis marks a warning with '#', which it also uses for what is
-// only notable when it starts and ends; its advice on the kernel's settings is no event either.
+// only notable when it starts and ends, and for its advice on the kernel's settings, which docs/sizing.md gives in fewer words.
 func parseLogLine(line string) (text string, level slog.Level) {
 	head, rest, ok := strings.Cut(line, " # ")
 	if ok && isLogHead(head) {
 		for _, usual := range []string{
 			"oO0", "Redis version", "Configuration loaded", "Server initialized", "User requested shutdown", "Redis is now ready to exit",
+			"WARNING ",
 		} {
 			if strings.HasPrefix(rest, usual) {
 				return rest, slog.LevelDebug
 			}
-		}
-		if strings.HasPrefix(rest, "WARNING ") {
-			return rest, slog.LevelInfo
 		}
 		return rest, slog.LevelWarn
 	}

@@ -1,0 +1,58 @@
+package main_test
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestReloadSaysWhatIsNew reloads again and again: a warning is told once, and what has changed is named, keys too.
+func TestReloadSaysWhatIsNew(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	open := func(name, text string) {
+		t.Helper()
+		if err := os.Chmod(write(t, dir, name, text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open("one", "one-key-0123456789abcdef")
+	open("two", "two-key-0123456789abcdef")
+	s := setup{redis: `url: "memory:"`, keys: "    - {name: one, key_file: one, hubs: [hub-1]}\n"}
+	file := write(t, dir, "hubrelay.yaml", s.yaml())
+	d := serveFile(t, file)
+	for _, noise := range []string{"overcommit", "migration.driver"} {
+		if strings.Contains(d.err.String(), noise) {
+			t.Errorf("a start tells of %s:\n%s", noise, d.err.String())
+		}
+	}
+	if text := d.err.String(); !strings.Contains(text, `"sinks":0,"keys":3`) {
+		t.Errorf("the start does not say what is served:\n%s", text)
+	}
+	warned := func(name string, want int) {
+		t.Helper()
+		if n := strings.Count(d.err.String(), "/"+name+" can be read by every user"); n != want {
+			t.Errorf("warned %d times of %s, want %d:\n%s", n, name, want, d.err.String())
+		}
+	}
+	warned("one", 1)
+	d.signal(syscall.SIGHUP)
+	d.tookOver(t, 1)
+	if text := d.err.String(); !strings.Contains(text, `"sinks_kept":0,"keys_kept":3`) || strings.Contains(text, "_added") {
+		t.Errorf("nothing has changed, and told is\n%s", text)
+	}
+	before := s.keys
+	s.keys = "    - {name: two, key_file: two, hubs: [hub-2]}\n" + before
+	d.reconfigure(t, file, s, 2)
+	s.keys = strings.Replace(before, "hub-1", "hub-2", 1)
+	d.reconfigure(t, file, s, 3)
+	eventually(t, "the last words", d.err.contains(`"keys_removed":["two"]`))
+	for _, part := range []string{`"keys_added":["two"]`, `"keys_changed":["one"]`} {
+		if !strings.Contains(d.err.String(), part) {
+			t.Errorf("no %s in\n%s", part, d.err.String())
+		}
+	}
+	warned("one", 1)
+	warned("two", 1)
+}
