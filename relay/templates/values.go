@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"text/template"
 )
@@ -49,13 +50,49 @@ func (r *run) printf(format string, values ...any) (string, error) {
 		}
 	}
 	width, err := widths(format)
-	if err == nil {
-		err = r.spend(len(format) + width)
-	}
 	if err != nil {
 		return "", err
 	}
+	if width > 0 { // which each part of a list gets
+		most := 1
+		for _, v := range values {
+			most = max(most, parts(reflect.ValueOf(v), MaxOutput, true))
+		}
+		if width = width * most; width > MaxOutput {
+			return "", limitError("has widths that make a text of more than 1 MiB")
+		}
+	}
+	if err := r.spend(len(format) + width); err != nil {
+		return "", err
+	}
 	return r.made(fmt.Sprintf(format, values...))
+}
+
+// parts is how many values fmt writes of one; it stops beyond most. Only at the top it follows a pointer.
+func parts(v reflect.Value, most int, top bool) int {
+	total := 0
+	switch v.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		if v.IsNil() || v.Kind() == reflect.Pointer && !top {
+			return 1
+		}
+		return parts(v.Elem(), most, false)
+	case reflect.Slice, reflect.Array:
+		for i := 0; i < v.Len() && total <= most; i++ {
+			total += parts(v.Index(i), most-total, false)
+		}
+	case reflect.Map:
+		for each := v.MapRange(); total <= most && each.Next(); {
+			total += parts(each.Key(), most-total, false) + parts(each.Value(), most-total, false)
+		}
+	case reflect.Struct:
+		for i := 0; i < v.NumField() && total <= most; i++ {
+			total += parts(v.Field(i), most-total, false)
+		}
+	default:
+		return 1
+	}
+	return total
 }
 
 // widths adds up the widths and precisions of a format.
