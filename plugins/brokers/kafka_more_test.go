@@ -2,6 +2,8 @@ package brokers
 
 import (
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -55,6 +57,48 @@ func TestKafkaKeysAndHeaders(t *testing.T) {
 				t.Errorf("header %s is %q, not %q", name, got, value)
 			}
 		}
+	}
+}
+
+// TestKafkaCompression looks at the batches as brokers get them, whose attributes name the codec, and has another client unpack them.
+func TestKafkaCompression(t *testing.T) {
+	t.Parallel()
+	for compression, codec := range map[string]int16{"": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4} {
+		r, cluster := kafkaRig(t)
+		var mu sync.Mutex
+		var seen []int16
+		cluster.ControlKey(int16(kmsg.Produce), func(k kmsg.Request) (kmsg.Response, error, bool) {
+			cluster.KeepControl()
+			p, _ := k.(*kmsg.ProduceRequest)
+			for _, topic := range p.Topics {
+				for _, partition := range topic.Partitions {
+					var batch kmsg.RecordBatch
+					if err := batch.ReadFrom(partition.Records); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					seen = append(seen, batch.Attributes&7)
+					mu.Unlock()
+				}
+			}
+			return nil, nil, false
+		})
+		r.read = kafkaReader(t, cluster.ListenAddrs(), nil)
+		r.config.Compression = compression
+		s, want := started(t, r.config), map[string]relay.Delivery{}
+		for i := range 5 {
+			d := delivery(i)
+			want[d.ID] = d
+			if err := r.deliver(t, s, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.find(t, want)
+		mu.Lock()
+		if len(seen) == 0 || slices.ContainsFunc(seen, func(c int16) bool { return c != codec }) {
+			t.Errorf("compression %q makes batches of the codecs %v, not %d", compression, seen, codec)
+		}
+		mu.Unlock()
 	}
 }
 

@@ -53,6 +53,43 @@ func TestNATS(t *testing.T) {
 	r.tooLarge(t)
 }
 
+// TestNATSToken has a server that knows a token in place of users. The file is read for each connection.
+func TestNATSToken(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	conf := s.file("nats.conf", fmt.Sprintf("listen: 127.0.0.1:%d\njetstream: {store_dir: %q}\nauthorization: {token: %q}\n", s.port, s.dir, secret))
+	s.command = []string{program(t, "nats-server", "/usr/sbin/nats-server"), "-c", conf}
+	s.start()
+	conn, err := nats.Connect("nats://"+local(s.port), nats.Token(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "all", Subjects: []string{"hubrelay.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Broker: NATS, Addresses: []string{local(s.port)}, TokenFile: write(t, "token", "wrong-"+secret+"\n")}
+	refused(t, c, relay.OutcomeRetry, "login", "token_file")
+	sink := started(t, c)
+	if err := (rig{}).deliver(t, sink, delivery(1)); err == nil || strings.Contains(err.Error(), secret) {
+		t.Errorf("a wrong token led to %v", err)
+	}
+	write(t, c.TokenFile, secret+"\n")
+	rig{}.recovers(t, sink, delivery(2))
+	stream, err := js.Stream(t.Context(), "all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 1 {
+		t.Errorf("the stream holds %+v (%v)", info, err)
+	}
+	refused(t, Config{Broker: NATS, Addresses: c.Addresses}, relay.OutcomeRetry, "login")
+}
+
 // TestNATSOverTLS has a server of its own, since NATS begins in clear.
 func TestNATSOverTLS(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,16 @@ var redisKey = rule{
 type redisConnection struct {
 	*redisstream.Publisher
 	immortal
+	cluster *redis.ClusterClient // nil for a server alone
+}
+
+// Publish waits for the server. After a failure a cluster is asked who has which slot now, which the library does once a minute.
+func (c *redisConnection) Publish(stream string, messages ...*message.Message) error {
+	err := c.Publisher.Publish(stream, messages...)
+	if err != nil && c.cluster != nil {
+		c.cluster.ReloadState(context.Background()) // in the background
+	}
+	return err
 }
 
 func openRedis(s *Sink) opener {
@@ -63,7 +73,9 @@ func openRedis(s *Sink) opener {
 		if err != nil {
 			return nil, errors.Join(err, client.Close())
 		}
-		return &redisConnection{Publisher: publisher}, nil
+		c := &redisConnection{Publisher: publisher}
+		c.cluster, _ = client.(*redis.ClusterClient)
+		return c, nil
 	}
 }
 
@@ -107,6 +119,8 @@ func judgeRedis(s *Sink, where string, err error) error {
 	switch {
 	case strings.Contains(said, "WRONGTYPE"):
 		return fmt.Errorf("redis: the key %q is there already and is no stream: change stream", where)
+	case strings.Contains(said, "MOVED ") && !s.config.Cluster:
+		return errors.New("redis: the server is one of a cluster: set cluster: true")
 	case strings.Contains(said, "WRONGPASS"), strings.Contains(said, "NOAUTH"), strings.Contains(said, "invalid password"):
 		return fmt.Errorf("redis: the server refuses %s with this password: correct user or password", s.who())
 	case strings.Contains(said, "NOPERM"):

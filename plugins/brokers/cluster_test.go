@@ -1,0 +1,83 @@
+package brokers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// TestRedisCluster publishes into streams in all slots of six real servers, while a slot moves and after a master was killed.
+func TestRedisCluster(t *testing.T) {
+	t.Parallel()
+	masters, replicas, _ := redistest.StartCluster(t)
+	servers := masters
+	r := rig{config: Config{
+		Broker: Redis, Cluster: true, Addresses: []string{"127.0.0.1:" + masters[0].Port, "127.0.0.1:" + masters[1].Port}, Stream: "events:{hub}",
+	}}
+	holders := map[int]bool{}
+	r.read = func(t *testing.T) []received {
+		t.Helper()
+		var all []received
+		for i, m := range servers {
+			for hub := range 7 {
+				key := fmt.Sprintf("events:hub_%d", hub)
+				list, err := m.Admin.XRange(t.Context(), key, "-", "+").Result()
+				if err != nil {
+					if redis.HasErrorPrefix(err, "MOVED") {
+						continue
+					}
+					t.Fatal(err)
+				}
+				for _, e := range list {
+					holders[i] = true
+					all = append(all, received{where: key, id: fmt.Sprint(e.Values["id"]), payload: fmt.Sprint(e.Values["data"])})
+				}
+			}
+		}
+		return all
+	}
+	alone := r.config
+	alone.Cluster, alone.Addresses, alone.Stream = false, alone.Addresses[:1], "events:{account}"
+	if slot := masters[0].Admin.ClusterKeySlot(t.Context(), "events:a").Val(); slot < 16384/3 {
+		t.Fatalf("the stream is in slot %d, which is the first master's own", slot)
+	}
+	refused(t, alone, relay.OutcomeRetry, "set cluster: true")
+	s := started(t, r.config)
+	next := 0
+	publish := func() map[string]relay.Delivery {
+		want := map[string]relay.Delivery{}
+		for range 28 {
+			d := delivery(next)
+			next++
+			want[d.ID] = d
+			r.recovers(t, s, d)
+		}
+		return want
+	}
+	for id, got := range r.find(t, publish()) {
+		if len(got) != 1 {
+			t.Errorf("%s came %d times", id, len(got))
+		}
+	}
+	if len(holders) != 3 {
+		t.Fatalf("%d masters hold a stream", len(holders))
+	}
+	slot := int(masters[0].Admin.ClusterKeySlot(t.Context(), "events:hub_0").Val())
+	from := slot * 3 / 16384
+	redistest.MoveSlot(t, &masters[from], &masters[(from+1)%3], slot)
+	r.find(t, publish())
+
+	masters[2].Kill()
+	replicas[2].AwaitMaster()
+	servers = []redistest.Member{masters[0], masters[1], replicas[2]}
+	began := time.Now()
+	r.find(t, publish())
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("behind a failover it took %s", took)
+	}
+}
