@@ -139,8 +139,8 @@ func TestSlackTokenRevoked(t *testing.T) {
 func TestSlackThreadKilled(t *testing.T) {
 	t.Parallel()
 	for name, mishap := range map[string]func(t *testing.T, d *daemon, server *redistest.Server){
-		"the node":      func(_ *testing.T, d *daemon, _ *redistest.Server) { d.kill() },
-		"Redis":         func(_ *testing.T, _ *daemon, server *redistest.Server) { server.Kill() },
+		"the node": func(_ *testing.T, d *daemon, _ *redistest.Server) { d.kill() },
+		"Redis":    func(_ *testing.T, _ *daemon, server *redistest.Server) { server.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
