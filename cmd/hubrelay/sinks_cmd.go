@@ -49,7 +49,7 @@ func newSinksCommand(std streams) *cobra.Command {
 		newSinksSwitch(std, "resume", "Deliver to a paused or disabled sink again",
 			`Goes on with the backlog of a sink that was paused, or that the relay disabled because its receiver wished so or failed
 for days. Where the sink is down, the next probe of its destination may begin at once; so it may after 'sinks test'.`),
-		newSinksReplay(std), newSinksForget(std),
+		newSinksRetry(std), newSinksReplay(std), newSinksForget(std),
 	)
 	cmd.Long = `Shows the sinks of a running daemon and steers them. The daemon is found by --admin URL, else by
 admin.listen in the file that -c names, else by HUBRELAY_ADMIN. 'sinks explain' needs no daemon.`

@@ -45,6 +45,7 @@ func newOperations(opt Options) *operations {
 	o.get("/api/sinks/{name}", showSink)
 	o.post("/api/sinks/{name}/pause", pauseSink)
 	o.post("/api/sinks/{name}/resume", resumeSink)
+	o.post("/api/sinks/{name}/retry", retrySink)
 	o.post("/api/sinks/{name}/replay", replaySink)
 	o.post("/api/sinks/{name}/test", testSink)
 	o.post("/api/sinks/{name}/forget", forgetSink)

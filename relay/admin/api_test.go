@@ -22,6 +22,7 @@ type fakeSinks struct {
 func (f *fakeSinks) List(context.Context) ([]Sink, error)       { return nil, f.err }
 func (f *fakeSinks) Show(context.Context, string) (Sink, error) { return Sink{Name: "a"}, f.err }
 func (f *fakeSinks) Pause(context.Context, string) error        { return f.err }
+func (f *fakeSinks) Retry(context.Context, string) (int, error) { return 3, f.err }
 func (f *fakeSinks) Forget(context.Context, string, bool) error { return f.err }
 func (f *fakeSinks) DropDead(_ context.Context, _ string, ids []string) (deliver.Changed, error) {
 	f.ids = ids
@@ -62,6 +63,9 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/sinks/a/pause", `{`, nil, 400, `"code":"400.invalid-syntax"`},
 		{"POST", "/api/sinks/a/pause", `{} {}`, nil, 400, `"code":"400.invalid-syntax"`},
 		{"POST", "/api/sinks/a/pause", `{"x":"` + strings.Repeat("x", maxRequest) + `"}`, nil, 413, `"code":"413.too-large"`},
+		{"POST", "/api/sinks/a/retry", "", nil, 202, `{"data":{"due":3}}`},
+		{"POST", "/api/sinks/a/retry", `{"x":1}`, nil, 422, `"code":"422.invalid-argument"`},
+		{"POST", "/api/sinks/a/retry", "", ErrNoSink, 404, `"code":"404.sink"`},
 		{"POST", "/api/sinks/a/forget", "", ErrConfigured, 409, `"code":"409.invalid-state"`},
 		{"POST", "/api/sinks/a/replay", "", nil, 422, `"code":"422.missing-argument"`},
 		{"GET", "/api/sinks/a/deadletters?limit=0", "", nil, 422, "limit"},

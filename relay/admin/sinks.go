@@ -27,10 +27,13 @@ type Sinks interface {
 	List(ctx context.Context) ([]Sink, error)
 	// Show returns one, or ErrNoSink; so do all other methods.
 	Show(ctx context.Context, name string) (Sink, error)
-	// Pause, Resume, Replay and Test return ErrNotConfigured for a sink that has left the configuration.
+	// Pause, Resume, Retry, Replay and Test return ErrNotConfigured for a sink that has left the configuration.
 	Pause(ctx context.Context, name string) error
 	// Resume enables a disabled sink too, and lets one that is down be probed at once.
 	Resume(ctx context.Context, name string) error
+	// Retry makes due at once what waits for another attempt, of a sink that is active, and lets one that is down be probed at
+	// once. It returns how many were not due before.
+	Retry(ctx context.Context, name string) (int, error)
 	// Replay gives the sink again what it was given behind a cursor or since a time (RFC 3339).
 	Replay(ctx context.Context, name, after string) (deliver.Replayed, error)
 	// Test makes one attempt with a sample that is stored nowhere.
@@ -117,6 +120,17 @@ func pauseSink(s Sinks, r *http.Request) (int, any, error) {
 
 func resumeSink(s Sinks, r *http.Request) (int, any, error) {
 	return changeState(r, s, s.Resume)
+}
+
+func retrySink(s Sinks, r *http.Request) (int, any, error) {
+	if err := read(r, &struct{}{}); err != nil {
+		return 0, nil, err
+	}
+	n, err := s.Retry(r.Context(), r.PathValue("name"))
+	return http.StatusAccepted, struct {
+		// Due are tried as soon as the sink's rate, its concurrency and its destination allow.
+		Due int `json:"due"`
+	}{n}, err
 }
 
 func changeState(r *http.Request, s Sinks, change func(context.Context, string) error) (int, any, error) {

@@ -169,6 +169,24 @@ func (o *operations) Resume(ctx context.Context, name string) error {
 	return err
 }
 
+func (o *operations) Retry(ctx context.Context, name string) (int, error) {
+	s, err := o.here(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	stored, err := o.store.State(ctx, name)
+	switch {
+	case err != nil:
+		return 0, err
+	case stored.State != deliver.StateActive:
+		return 0, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("sink %s is %s and tries nothing: resume it first ('hubrelay sinks resume %s')",
+			name, stored.State, name))
+	}
+	n, err := o.store.Hasten(ctx, name)
+	s.pipeline.Hurry()
+	return n, err
+}
+
 func (o *operations) setState(ctx context.Context, name string, set func(context.Context, string) error) (*sink, error) {
 	s, err := o.here(ctx, name)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,11 +106,11 @@ func (s *Store) seal(ctx context.Context, sink string, groups []string) error {
 // open reads which digests are to be sealed now, at most as many as deliveries could still be claimed, and moves next
 // ahead to when one is.
 func (l *look) open(digests []redis.Z, ends string) error {
-	at, err := strconv.ParseInt(ends, 10, 64)
+	at, err := strconv.ParseFloat(ends, 64)
 	if err != nil {
 		return errReply
 	}
-	now := at - l.lease.Milliseconds()
+	now := int64(math.Ceil(at)) - l.lease.Milliseconds()
 	for _, z := range digests {
 		group, ok := z.Member.(string)
 		if !ok {

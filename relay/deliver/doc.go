@@ -7,7 +7,8 @@
 //
 // What lives in Redis for a sink, all in one slot of a cluster but the last three:
 //
-//	hubrelay:retry:<sink>        ZSET of delivery ids by due time in unix milliseconds; a claim raises the score
+//	hubrelay:retry:<sink>        ZSET of delivery ids by due time in unix milliseconds; a claim raises the score to its
+//	                             end, less half a millisecond
 //	hubrelay:parked:<sink>       HASH of their bodies by id
 //	hubrelay:since:<sink>        ZSET of their ids by when the delivery came, in unix milliseconds
 //	hubrelay:line:<sink>         ZSET, all with the score 0, of those that keep an order: a member is the ordering key, a

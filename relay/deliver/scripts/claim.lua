@@ -1,9 +1,9 @@
--- Claim due deliveries by raising their score to the end of the claim.
+-- Claim due deliveries by raising their score to the end of the claim, as claim_end has it.
 -- KEYS: retry, parked, since, line, lined. ARGV: most to claim, milliseconds of the claim.
 -- Returns the end of the claim, milliseconds until the next is due (-1 for none), the ids without a body (now removed),
 -- id and body of each claimed, and how many are parked.
 local at = now()
-local ends = string.format('%.0f', at + tonumber(ARGV[2]))
+local ends = claim_end(at, tonumber(ARGV[2]))
 local lost, claimed = {}, {}
 local most = tonumber(ARGV[1])
 if most > 0 then
@@ -26,6 +26,6 @@ end
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local wait = -1
 if head[2] then
-  wait = math.max(0, tonumber(head[2]) - at)
+  wait = math.max(0, math.ceil(tonumber(head[2])) - at)
 end
 return {ends, wait, lost, claimed, parked()}

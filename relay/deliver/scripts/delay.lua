@@ -12,6 +12,11 @@ local function now()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
+-- claim_end is the score of what is claimed at a time for so many milliseconds, less a half, which tells it from a due time.
+local function claim_end(at, lease)
+  return string.format('%.0f.5', at + lease - 1)
+end
+
 -- first returns the id of the first in the line of an ordering key, if there is one. The members of the line are the
 -- key, 24 hexadecimal digits, then 16 digits that count up, then the id: all of a key are one range.
 local function first(key)

@@ -59,4 +59,6 @@ if new[1] then
     redis.call('HDEL', KEYS[4], unpack(old))
   end
 end
-return {string.format('%.0f', ends), parked(), out}
+ends = claim_end(at, tonumber(ARGV[2]))
+redis.call('ZADD', KEYS[1], ends, id)
+return {ends, parked(), out}

@@ -1,0 +1,70 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// TestSinksRetry has a receiver that is back hours before the schedule says: one command delivers what waits, whichever of two nodes
+// is asked.
+func TestSinksRetry(t *testing.T) {
+	t.Parallel()
+	var mended atomic.Bool
+	hooks := receive(t, func(w http.ResponseWriter, _ hook) {
+		if !mended.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	server := redistest.Start(t)
+	slow := func(name, more string) string {
+		return fmt.Sprintf("  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [2h, 2h]}%s}\n", name, hooks.url+"/"+name, more)
+	}
+	s := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") + slow("ordered", ", ordering: hub")}
+	d, other := serve(t, s), serve(t, s)
+	o := operator{t, []string{"HUBRELAY_ADMIN=http://" + d.admin}}
+	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
+	for _, name := range []string{"billing", "ordered"} {
+		eventually(t, "all to wait", func() error {
+			if s := o.sink(name); s.Parked != len(ids) || s.Backlog != 0 {
+				return fmt.Errorf("%s is %+v", name, s)
+			}
+			return nil
+		})
+	}
+	o.does("sinks pause billing", "billing is paused")
+	if out, errOut, code := call(t, o.env, "", "sinks", "retry", "billing"); code != 1 || !strings.Contains(errOut, "sinks resume billing") {
+		t.Errorf("ended with %d: %s%s", code, out, errOut)
+	}
+	o.does("sinks resume billing", "billing is active")
+
+	mended.Store(true)
+	o.does("sinks retry billing", "billing tries 5 deliveries now")
+	eventually(t, "all to be delivered", hooks.took("/billing", ids))
+	beside := operator{t, []string{"HUBRELAY_ADMIN=http://" + other.admin}}
+	beside.does("sinks retry ordered --json", `"due":1`) // the others follow
+	eventually(t, "all to be delivered in order", hooks.took("/ordered", ids))
+	var order []string
+	for _, h := range hooks.of("/ordered")[1:] {
+		order = append(order, h.id)
+	}
+	if got := strings.Join(order, " "); got != strings.Join(ids, " ") {
+		t.Errorf("delivered in the order %s, want %v", got, ids)
+	}
+	eventually(t, "nothing to wait", func() error {
+		if s := o.sink("billing"); s.Parked != 0 {
+			return fmt.Errorf("it is %+v", s)
+		}
+		return nil
+	})
+	o.does("sinks retry billing", "billing has nothing that waits for another attempt")
+	if _, errOut, code := call(t, o.env, "", "sinks", "retry", "nobody"); code != 1 || !strings.Contains(errOut, "sinks list") {
+		t.Errorf("ended with %d: %s", code, errOut)
+	}
+}
