@@ -74,7 +74,9 @@ func (s *Set) Render(ctx context.Context, d relay.Delivery) (map[string]string, 
 			return nil, fmt.Errorf("%s: %w", p.Key, err)
 		}
 		if p.Judge != nil {
-			if err := p.Judge(text); err != nil {
+			if err := p.Judge(text); errors.As(err, new(*Mistake)) {
+				return nil, relay.Permanent(fmt.Errorf("%s: %w", p.Key, err))
+			} else if err != nil {
 				return nil, relay.Permanent(fmt.Errorf("%s %w", p.Key, err))
 			}
 		}

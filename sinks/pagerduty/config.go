@@ -18,6 +18,21 @@ type Config struct {
 	RoutingKeyFile string `koanf:"routing_key_file" doc:"A file that holds the integration key, read again when it changes."`
 	// Severity is that of what is bad.
 	Severity string `koanf:"severity" enum:"critical,error,warning,info" doc:"The severity of what is bad; a health check that turned unhealthy is a warning at most."`
+	// The templates are those of relay/templates, each in place or in a file. What one makes nothing of is as without it.
+	SummaryTemplate       string `koanf:"summary_template" doc:"The summary as a Go template, one line of 1024 characters; docs/templates.md says what it may hold."`
+	SummaryTemplateFile   string `koanf:"summary_template_file" doc:"A file that holds the summary_template, read again when it changes."`
+	DetailsTemplate       string `koanf:"custom_details_template" doc:"The custom_details as a Go template that makes a JSON object, in place of the notification."`
+	DetailsTemplateFile   string `koanf:"custom_details_template_file" doc:"A file that holds the custom_details_template, read again when it changes."`
+	SeverityTemplate      string `koanf:"severity_template" doc:"The severity as a Go template that makes critical, error, warning or info; nothing for that of severity."`
+	SeverityTemplateFile  string `koanf:"severity_template_file" doc:"A file that holds the severity_template, read again when it changes."`
+	ComponentTemplate     string `koanf:"component_template" doc:"The component as a Go template, in place of the containers."`
+	ComponentTemplateFile string `koanf:"component_template_file" doc:"A file that holds the component_template, read again when it changes."`
+	GroupTemplate         string `koanf:"group_template" doc:"The group as a Go template, in place of the clusters."`
+	GroupTemplateFile     string `koanf:"group_template_file" doc:"A file that holds the group_template, read again when it changes."`
+	ClassTemplate         string `koanf:"class_template" doc:"The class as a Go template, in place of the topic."`
+	ClassTemplateFile     string `koanf:"class_template_file" doc:"A file that holds the class_template, read again when it changes."`
+	LinkTemplate          string `koanf:"link_template" doc:"An address that an alert leads to, as a Go template: https://portal.example.com/hubs/{{ .Hub }}; nothing for no link."`
+	LinkTemplateFile      string `koanf:"link_template_file" doc:"A file that holds the link_template, read again when it changes."`
 	// URL is where events are posted.
 	URL string `koanf:"url" doc:"Where events are posted; in Europe https://events.eu.pagerduty.com/v2/enqueue."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
@@ -39,12 +54,14 @@ func (c *Config) Validate() error {
 		bad("routing_key", "is missing: give the integration key of the service here, or in a file that routing_key_file names")
 	}
 	errs = append(errs, c.key().Check())
-	switch c.Severity {
-	case "critical", "error", "warning", "info":
-	default:
+	if !isSeverity(c.Severity) {
 		bad("severity", "is not known: choose critical, error, warning or info")
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.templates().Check())...)
+}
+
+func isSeverity(text string) bool {
+	return text == "critical" || text == "error" || text == "warning" || text == "info"
 }
 
 func (c *Config) key() egress.Setting[string] {

@@ -1,6 +1,8 @@
 package pagerduty
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,12 +11,12 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/prose"
 )
 
 // The limits are PagerDuty's: https://developer.pagerduty.com/docs/send-alert-event.
 const (
-	maxSummary = 1024
-	maxField   = 1024
+	maxField   = 1024      // characters; of the summary that is said, of the others it is ours
 	maxDetails = 256 << 10 // half of what an event may have
 )
 
@@ -25,6 +27,12 @@ type event struct {
 	DedupKey   string   `json:"dedup_key"`
 	Client     string   `json:"client,omitempty"`
 	Payload    *payload `json:"payload,omitempty"`
+	Links      []link   `json:"links,omitempty"`
+}
+
+type link struct {
+	Href string `json:"href"`
+	Text string `json:"text"`
 }
 
 type payload struct {
@@ -36,6 +44,30 @@ type payload struct {
 	Group     string          `json:"group,omitempty"`
 	Class     string          `json:"class,omitempty"`
 	Details   json.RawMessage `json:"custom_details,omitempty"`
+}
+
+// event is that of d in the sink's words, without its key; nil where there is none. Its errors are marked by what follows.
+func (s *Sink) event(ctx context.Context, d relay.Delivery) (*event, error) {
+	e, err := newEvent(d, s.severity)
+	if err != nil {
+		return nil, relay.Permanent(err)
+	}
+	if e != nil && e.Payload != nil {
+		err = s.customize(ctx, e, d)
+	}
+	return e, err
+}
+
+// encode writes JSON without escapes that HTML would need, by which details could grow beyond what an event may have.
+func (e *event) encode(indent string) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(e); err != nil {
+		return nil, fmt.Errorf("write the event %s: %w", e.DedupKey, err)
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
 // newEvent is nil for what is neither bad nor good: it says nothing about any alert. Of a digest it fails.
@@ -96,7 +128,7 @@ func newPayload(n relay.Notification, e relay.Envelope, severity string) *payloa
 		source = "hubrelay" // a source is asked for
 	}
 	p := &payload{
-		Summary: fit(strings.Join(strings.Fields(summary), " "), maxSummary), Source: fit(source, maxField), Severity: severity,
+		Summary: fit(prose.Clean(summary), maxField), Source: fit(source, maxField), Severity: severity,
 		Class: fit(e.Topic, maxField), Group: fit(strings.Join(e.Context.Clusters, ", "), maxField),
 		Component: fit(strings.Join(e.Context.Containers, ", "), maxField),
 	}

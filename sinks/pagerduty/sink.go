@@ -3,7 +3,6 @@ package pagerduty
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/egress"
 	"github.com/hubrelay/hubrelay/relay/guard"
+	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // Kind is PagerDuty's entry in the list of kinds of sinks.
@@ -28,12 +28,13 @@ func Kind() relay.SinkKind {
 
 // Sink posts to one service. Deliver may be called concurrently.
 type Sink struct {
-	client   *egress.Client
-	target   *egress.Target
-	key      func() string
-	severity string
-	header   http.Header
-	now      func() time.Time
+	client    *egress.Client
+	target    *egress.Target
+	key       func() string
+	severity  string
+	templates *templates.Set
+	header    http.Header
+	now       func() time.Time
 }
 
 func open(s relay.SinkSettings, c *Config) (*Sink, error) {
@@ -48,6 +49,9 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	if sink.target, err = egress.ParseTarget(c.URL, g); err != nil {
 		return nil, err
 	}
+	if sink.templates, err = c.templates().Open(s); err != nil {
+		return nil, err
+	}
 	if sink.key, err = c.key().Open(s.Log, time.Now); err != nil {
 		return nil, err
 	}
@@ -57,17 +61,17 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 
 // Deliver posts d as one event. What is neither bad nor good is delivered by being left out.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	e, err := newEvent(d, s.severity)
+	e, err := s.event(ctx, d)
 	switch {
 	case err != nil:
-		return relay.Permanent(err)
+		return err
 	case e == nil:
 		return ctx.Err()
 	}
 	e.RoutingKey = s.key()
-	body, err := json.Marshal(e)
+	body, err := e.encode("")
 	if err != nil {
-		return relay.Permanent(fmt.Errorf("write the event of delivery %s: %w", d.ID, err))
+		return relay.Permanent(err)
 	}
 	answer, err := s.client.Post(ctx, s.target, s.header, body)
 	if err != nil {
@@ -96,7 +100,7 @@ func (s *Sink) judge(answer *egress.Answer, key string) error {
 
 // Explain shows the event, without the key.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	e, err := newEvent(d, s.severity)
+	e, err := s.event(context.Background(), d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
@@ -104,9 +108,9 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 		return relay.Explanation{Method: "nothing", Target: "is sent: this is neither bad nor the end of something bad", Payload: []byte("{}")}, nil
 	}
 	e.RoutingKey = "(hidden)"
-	body, err := json.MarshalIndent(e, "", "  ")
+	body, err := e.encode("  ")
 	if err != nil {
-		return relay.Explanation{}, fmt.Errorf("write the event of delivery %s: %w", d.ID, err)
+		return relay.Explanation{}, err
 	}
 	out := relay.Explanation{Method: "POST", Target: s.target.URL().Scheme + "://" + s.target.Host() + s.target.URL().Path, Payload: body}
 	for _, name := range []string{"Content-Type", "User-Agent"} {

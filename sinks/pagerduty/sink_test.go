@@ -46,6 +46,10 @@ func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem = "'routing_key' is invalid"
 	case e.Action != "trigger" && e.Action != "resolve" || len(e.DedupKey) > 255 || e.DedupKey == "" || len(body) > 512<<10:
 		problem = "'event_action' or 'dedup_key' is invalid"
+	case len(e.Links) > 0 && (len(e.Links) > 1 || !strings.HasPrefix(e.Links[0].Href, "https://") || e.Links[0].Text == ""):
+		problem = "'links' is invalid"
+	case e.Payload != nil && len(e.Payload.Details) > 0 && e.Payload.Details[0] != '{':
+		problem = "'custom_details' must be an object"
 	case e.Action == "trigger" && (e.Payload == nil || e.Payload.Summary == "" || len([]rune(e.Payload.Summary)) > 1024 || e.Payload.Source == "" ||
 		!strings.Contains(" critical error warning info ", " "+e.Payload.Severity+" ")):
 		problem = "'payload' is invalid"
@@ -75,6 +79,12 @@ func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func openTest(t *testing.T, b sinktest.Behaviour) (*Sink, *double) {
 	t.Helper()
+	return openConfig(t, b, Config{})
+}
+
+// openConfig opens a sink of a double, with the templates of c.
+func openConfig(t *testing.T, b sinktest.Behaviour, c Config) (*Sink, *double) {
+	t.Helper()
 	p := &double{t: t, behaviour: b, done: make(chan struct{})}
 	srv := httptest.NewServer(p)
 	t.Cleanup(func() { close(p.done); srv.Close() })
@@ -82,8 +92,8 @@ func openTest(t *testing.T, b sinktest.Behaviour) (*Sink, *double) {
 	if b == sinktest.Absent {
 		_ = srv.Listener.Close()
 	}
-	s, err := Kind().Open(relay.SinkSettings{Name: "test", Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/test"},
-		&Config{URL: url, RoutingKey: key, Severity: "critical", AllowCIDRs: []string{"127.0.0.0/8"}})
+	c.URL, c.RoutingKey, c.Severity, c.AllowCIDRs = url, key, "critical", []string{"127.0.0.0/8"}
+	s, err := Kind().Open(relay.SinkSettings{Name: "test", Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/test"}, &c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,13 +192,21 @@ func TestLimits(t *testing.T) {
 	if err := s.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
+	// As escapes for HTML these would be more than an event may have.
+	marked := strings.Repeat("<", 250_000)
+	if err := s.Deliver(t.Context(), note("container.error", fmt.Sprintf(`{"id":"x","log":%q}`, marked), `[]`)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(p.events[1].Payload.Details), marked) {
+		t.Error("the details are not those of the notification")
+	}
 	sample := note("container.error", `{"id":"x"}`, `[]`)
 	n := &sample.Notifications[0]
 	n.Cursor, n.Data = "", append(n.Data[:len(n.Data)-1:len(n.Data)-1], `,"sample":true}`...)
 	if err := s.Deliver(t.Context(), sample); err != nil {
 		t.Fatal(err)
 	}
-	if e := p.events[1]; e.Payload.Severity != "info" || e.DedupKey != "hubrelay-sample" {
+	if e := p.events[2]; e.Payload.Severity != "info" || e.DedupKey != "hubrelay-sample" {
 		t.Errorf("a sample is %+v", e)
 	}
 }

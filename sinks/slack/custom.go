@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 
 	slackgo "github.com/slack-go/slack"
@@ -14,9 +13,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/templates"
 )
-
-// maxLink bounds an address in a message.
-const maxLink = 2000
 
 // custom is what an operator's templates make of messages. Each of them gives nil where there is none.
 type custom struct{ text, blocks, link func() *templates.Template }
@@ -26,7 +22,7 @@ func (c *Config) sources() (text, blocks, link templates.Source) {
 	texts := templates.Options{Clean: plain}
 	return templates.Source{Key: "text_template", Text: c.TextTemplate, File: c.TextTemplateFile, Options: texts, Judge: judgeText},
 		templates.Source{Key: "blocks_template", Text: c.BlocksTemplate, File: c.BlocksTemplateFile, Options: texts, Judge: judgeBlocks},
-		templates.Source{Key: "link_template", Text: c.LinkTemplate, File: c.LinkTemplateFile, Judge: judgeLink, Single: true}
+		templates.Source{Key: "link_template", Text: c.LinkTemplate, File: c.LinkTemplateFile, Judge: templates.JudgeLink, Single: true}
 }
 
 func (c *Config) checkTemplates() error {
@@ -79,24 +75,6 @@ func blocksOf(text []byte) (*slackgo.Blocks, error) {
 	return &blocks, nil
 }
 
-func judgeLink(text []byte) error {
-	_, err := linkOf(text)
-	return err
-}
-
-// linkOf is empty where the template makes nothing.
-func linkOf(text []byte) (string, error) {
-	link := strings.TrimSpace(string(text))
-	if link == "" {
-		return "", nil
-	}
-	u, err := url.Parse(link)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.ContainsAny(link, "<>| \n\t") || len(link) > maxLink {
-		return "", fmt.Errorf("makes %q, which is no address: begin with https:// and put urlquery behind what a producer wrote", relay.Clip(link, 100))
-	}
-	return link, nil
-}
-
 // message is what is sent for d.
 func (s *Sink) message(ctx context.Context, d relay.Delivery) (*slackgo.WebhookMessage, error) {
 	m := s.renderer.message(d)
@@ -135,10 +113,10 @@ func (s *Sink) addLink(ctx context.Context, m *slackgo.WebhookMessage, d relay.D
 	if err != nil {
 		return err
 	}
-	link, err := linkOf(text)
-	if err != nil {
+	if err := templates.JudgeLink(text); err != nil {
 		return relay.Permanent(fmt.Errorf("link_template %w", err))
 	}
+	link := strings.TrimSpace(string(text))
 	if n := len(m.Attachments); link != "" && n > 0 {
 		last := &m.Attachments[n-1].Blocks
 		last.BlockSet = append(last.BlockSet, contextLine("<"+escape(link)+"|Open>"))

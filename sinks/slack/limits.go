@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	slackgo "github.com/slack-go/slack"
+
+	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // Slack's limits of what templates make. What breaks one would be refused as a whole, and whoever is to be told of an error
@@ -91,7 +93,7 @@ func piece(text string) int {
 		}
 	}
 	if text[0] == '<' {
-		if n := strings.IndexByte(text[:min(len(text), maxLink)], '>'); n > 0 {
+		if n := strings.IndexByte(text[:min(len(text), templates.MaxLink)], '>'); n > 0 {
 			return n + 1
 		}
 	}

@@ -1,0 +1,159 @@
+package pagerduty
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/samples"
+	"github.com/hubrelay/hubrelay/relay/templates"
+	"github.com/hubrelay/hubrelay/sinks/sinktest"
+)
+
+// own says all of an alert by templates.
+func own() Config {
+	return Config{
+		SummaryTemplate:   "{{ .Object.Error }}\r\n on {{ .Hub }}",
+		DetailsTemplate:   `{"why": {{ toJson .Object.Error }}, "topic": {{ toJson .Topic }}}`,
+		SeverityTemplate:  `{{ if match "disk" .Object.Error }}warning{{ end }}`,
+		ComponentTemplate: "{{ .Object.ID }}", GroupTemplate: "{{ .Sink }}", ClassTemplate: "{{ .Object.State }}",
+		LinkTemplate: "https://portal.example.com/{{ urlquery .Object.ID }}",
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	const hostile = "disk full \u202e\r\n<b>\"}"
+	object, err := json.Marshal(map[string]string{"id": "a/b <x>", "error": hostile, "state": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := note("container.error", string(object), `["c1"]`)
+	ours, err := newEvent(d, "critical")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := " {{ if .Digest }}x{{ end }}\n"
+	long := `{{ range 3000 }}ü{{ end }}`
+	for name, c := range map[string]struct {
+		config Config
+		want   event
+	}{
+		"all": {own(), event{Payload: &payload{
+			Summary: "disk full <b>\"} on h", Severity: "warning", Component: "a/b <x>", Group: "test", Class: "container.error", // it has no state
+			Details: []byte(`{"why":"disk full \u202e\r\n<b>\"}","topic":"container.error"}`),
+		}, Links: []link{{"https://portal.example.com/a%2Fb+%3Cx%3E", "Open"}}}},
+		"nothing": {Config{
+			SummaryTemplate: nothing, DetailsTemplate: nothing, SeverityTemplate: nothing, ComponentTemplate: nothing, GroupTemplate: nothing,
+			ClassTemplate: nothing, LinkTemplate: nothing,
+		}, *ours},
+		"long": {Config{SummaryTemplate: long, ComponentTemplate: long, GroupTemplate: long, ClassTemplate: long, DetailsTemplate: `{"a": "{{ range 40000 }}1234567{{ end }}"}`}, event{Payload: &payload{
+			Summary: strings.Repeat("ü", 1023) + "…", Component: strings.Repeat("ü", 1023) + "…", Group: strings.Repeat("ü", 1023) + "…", Class: strings.Repeat("ü", 1023) + "…",
+			Severity: "critical",
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, p := openConfig(t, sinktest.Accept, c.config)
+			if err := s.Deliver(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			shown, err := s.Explain(d)
+			var explained event
+			if err != nil || json.Unmarshal(shown.Payload, &explained) != nil {
+				t.Fatalf("explained as %s, %v", shown.Payload, err)
+			}
+			for _, got := range []event{p.events[0], explained} {
+				want := *c.want.Payload
+				want.Source, want.Timestamp = ours.Payload.Source, ours.Payload.Timestamp
+				wanted, _ := event{Payload: &want, Links: c.want.Links, Action: ours.Action, DedupKey: ours.DedupKey, Client: ours.Client, RoutingKey: got.RoutingKey}.text()
+				if text, _ := got.text(); text != wanted {
+					t.Errorf("got  %s\nwant %s", text, wanted)
+				}
+			}
+			// What resolves an alert has nothing to say, and a test wakes nobody up.
+			good := note("container.state.changed", `{"id":"a","state":"running"}`, `[]`)
+			sample := note("container.error", `{"id":"x","error":"disk"}`, `[]`)
+			n := &sample.Notifications[0]
+			n.Cursor, n.Data = "", append(n.Data[:len(n.Data)-1:len(n.Data)-1], `,"sample":true}`...)
+			if err := errors.Join(s.Deliver(t.Context(), good), s.Deliver(t.Context(), sample)); err != nil {
+				t.Fatal(err)
+			}
+			if p.events[1].Action != "resolve" || p.events[1].Payload != nil || p.events[2].Payload.Severity != "info" {
+				t.Errorf("got %+v", p.events[1:])
+			}
+		})
+	}
+}
+
+// text is an event for people, with its details in one form.
+func (e event) text() (string, error) {
+	if e.Payload != nil && e.Payload.Details != nil {
+		var details any
+		if err := json.Unmarshal(e.Payload.Details, &details); err != nil {
+			return "", err
+		}
+		one := *e.Payload
+		one.Details, _ = json.Marshal(details)
+		e.Payload = &one
+	}
+	text, err := e.encode("")
+	return string(text), err
+}
+
+// What goes wrong makes a dead letter, with the line where a template has one.
+func TestTemplateFails(t *testing.T) {
+	d := note("container.error", `{"id":"i","error":"x"}`, `[]`)
+	for _, c := range []struct {
+		config Config
+		want   string
+		line   int
+	}{
+		{Config{SummaryTemplate: "\n{{ index .Context.Containers 0 }}"}, "summary_template: line 2, column 4: ", 2},
+		{Config{DetailsTemplate: `{"a": {{ .Object.Error }}}`}, "custom_details_template: what it renders is not JSON", 0},
+		{Config{DetailsTemplate: `[{{ toJson .Object.Error }}]`}, "custom_details_template makes JSON that is no object", 0},
+		{Config{SeverityTemplate: "{{ .Object.Error }}"}, `severity_template makes "x", which PagerDuty does not know`, 0},
+		{Config{LinkTemplate: "javascript:{{ .Object.Error }}"}, `link_template makes "javascript:x", which is no address`, 0},
+		{Config{GroupTemplate: "{{ range 1000000 }}{{ end }}"}, "group_template: line 1", 1},
+	} {
+		s, p := openConfig(t, sinktest.Accept, c.config)
+		err := s.Deliver(t.Context(), d)
+		var m *templates.Mistake
+		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || !strings.HasPrefix(err.Error(), c.want) || errors.As(err, &m) && m.Line != c.line || len(p.events) > 0 {
+			t.Errorf("%s: %v, want %s", outcome, err, c.want)
+		}
+	}
+}
+
+func TestTemplatesAreChecked(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "details.tmpl")
+	if err := os.WriteFile(file, []byte("{\n  \"a\": {{ .Object.Eror }}\n}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		config  Config
+		problem string
+	}{
+		{own(), ""},
+		{Config{SummaryTemplate: "{{ .Topic }"}, "summary_template line 1: "},
+		{Config{ClassTemplate: "a", ClassTemplateFile: "b"}, "class_template_file is given beside class_template"},
+		{Config{DetailsTemplateFile: file}, "custom_details_template_file " + file + ", line 2, column 18: at .Object.Eror: there is no .Eror here"},
+		{Config{DetailsTemplate: "[]"}, "custom_details_template makes JSON that is no object, of which PagerDuty shows the members: write {\"error\": {{ toJson .Object.Error }}} (with a sample of container.error)"},
+		{Config{SeverityTemplate: "{{ .Severity }}"}, `severity_template makes "bad", which PagerDuty does not know: make critical, error, warning or info, or nothing for what severity says (with a sample of container.error)`},
+		{Config{LinkTemplate: "{{ .Hub }}"}, "link_template makes "},
+		{Config{SummaryTemplate: "{{ index .Context.Containers 0 }}"}, ""}, // a digest has none, and is refused
+	} {
+		c := x.config
+		c.URL, c.RoutingKey, c.Severity = endpoint, key, "error"
+		err := c.Validate()
+		if err == nil {
+			err = c.Rehearse(t.Context(), "oncall", append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
+		}
+		var field *relay.FieldError
+		if (err == nil) != (x.problem == "") || err != nil && (!errors.As(err, &field) || !strings.HasPrefix(err.Error(), x.problem)) {
+			t.Errorf("%v, want %s", err, x.problem)
+		}
+	}
+}
