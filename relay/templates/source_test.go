@@ -91,7 +91,7 @@ func TestOpenSlowFile(t *testing.T) {
 	put("a")
 	synctest.Test(t, func(t *testing.T) {
 		source := Source{Key: "template", File: file, Options: Options{Now: func() time.Time {
-			time.Sleep(longestPause * 2 / 3)
+			time.Sleep(3 * checkPause)
 			return time.Now()
 		}}}
 		current, err := source.Open(relay.SinkSettings{
@@ -108,11 +108,11 @@ func TestOpenSlowFile(t *testing.T) {
 		first := make(chan time.Duration, 1)
 		began := time.Now()
 		go func() { current(); first <- time.Since(began) }()
-		synctest.Wait()
-		if got := current().source; got != "a" || time.Since(began) != 0 {
+		time.Sleep(2 * checkPause) // so that the file is due for another look
+		if got := current().source; got != "a" || time.Since(began) != 2*checkPause {
 			t.Errorf("meanwhile %s is in use, after %s", got, time.Since(began))
 		}
-		if took := <-first; took != longestPause*4/3 { // the sample that was begun is finished
+		if took := <-first; took != 3*checkPause { // the sample that was begun is finished, and no other is begun
 			t.Errorf("the first waited for %s", took)
 		}
 		if got := current().source; got != "{{ now }}" {
