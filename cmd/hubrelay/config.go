@@ -53,8 +53,8 @@ func newConfigCheck(std streams) *cobra.Command {
 		Short: "Say whether a configuration is good, and where it is not",
 		Long: `Reads the file and the environment as serve would, with every file they name, and prints each mistake with its
 place. Each plugin is started, with its env, to say what is wrong with its config, and ended; --no-plugins leaves that out.
-It delivers nothing, and a good one dials nobody. One that cannot be started or asked is a warning, since the daemon
-would start without it.`,
+Nothing is delivered, and none of hubrelay's own dials anybody. One that cannot be started or asked is a warning, since
+the daemon would start without it.`,
 		Args: checked(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(std, file)

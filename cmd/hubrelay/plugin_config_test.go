@@ -134,6 +134,13 @@ func TestReloadAsksPlugins(t *testing.T) {
 	if got := strings.Count(d.err.String(), "the plugin runs"); got != runs {
 		t.Errorf("the plugin was started again")
 	}
-	d.reconfigure(t, file, with("{data: false}"), 2)
+	// One that says nothing holds up a reload for a while, and stops none.
+	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "hangs"), []byte("#!/bin/sh\nsleep 60\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	more := with("{data: false}")
+	more.sinks += "  stuck: {type: plugin, command: [./hangs]}\n"
+	d.reconfigure(t, file, more, 2)
+	eventually(t, "the warning", d.err.contains("cannot be asked whether it takes its config: the plugin gave no answer within 3"))
 	show(3)
 }
