@@ -59,8 +59,8 @@ func (l *loader) batches(path string, s *Sink) {
 	case s.Digest.Wait != 0:
 		l.Bad(path+".batch", "is given beside digest", "keep batch, which leaves nothing out, or digest, which counts what it leaves out")
 	case s.Ordering != "none":
-		l.Bad(path+".batch", "cannot keep the ordering "+s.Ordering+", since batches are delivered side by side",
-			"leave out one of ordering and batch; within a batch notifications are in the order of the log anyway")
+		l.Bad(path+".batch", "cannot keep the ordering "+s.Ordering+", since batches are delivered side by side, and one that failed comes later",
+			"leave batch out where what concerns one "+s.Ordering+" must come in order, and else ordering; within a batch notifications are in the order of the log")
 	}
 	if c, ok := s.Settings.(relay.BatchConfig); ok && l.kinds[s.Type].Batches {
 		if err := c.CheckBatch(); err != nil {
