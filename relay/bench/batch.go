@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -111,28 +110,17 @@ func (r *rig) sealedRounds(ctx context.Context, d *daemon, to target) (row, erro
 		"a delivery of one", slices.Min(cost[1])).ratioAtMost(1.5), nil
 }
 
-// parkSealed parks deliveries of so many notifications, due at once.
+// parkSealed parks deliveries of so many notifications, due at once, as the daemon parks them (relay/deliver/encoding.go).
 func parkSealed(ctx context.Context, client *redis.Client, size int) error {
 	keys, err := backbone.NewKeys("hubrelay", 1, false)
 	if err != nil {
 		return err
 	}
-	type notification struct {
-		ID      string `json:"id"`
-		Topic   string `json:"topic"`
-		Hub     string `json:"hub"`
-		Account string `json:"account"`
-		Cursor  string `json:"cursor"`
-		Data    string `json:"data"`
+	var one strings.Builder
+	for _, s := range []string{entryID, "container.instance.state.changed", benchHub, "5f0c8a7e9d3b2a1c4e6f8a91", "1763740000000-0", event} {
+		fmt.Fprintf(&one, "%d:%s", len(s), s)
 	}
-	list := make([]notification, size)
-	for i := range list {
-		list[i] = notification{entryID, "container.instance.state.changed", benchHub, "5f0c8a7e9d3b2a1c4e6f8a91", fmt.Sprintf("1763740000000-%d", i), event}
-	}
-	body, err := json.Marshal(map[string]any{"made": 0, "attempts": []int{}, "batch": size > 1, "notifications": list})
-	if err != nil {
-		return err
-	}
+	body := fmt.Sprintf(`{"made":0,"attempts":[],"batch":%t}`, size > 1) + "\n" + strings.Repeat(fmt.Sprintf("%d:%s", one.Len(), one.String()), size)
 	_, err = client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range batchSealed {
 			id, now := fmt.Sprintf("%024x", i), float64(time.Now().UnixMilli())

@@ -226,9 +226,7 @@ func (p *Pipeline) sealBatch(ctx context.Context, items []member) (claim, relay.
 		if at := m.n.Stored(); !at.IsZero() && at.Before(b.came) {
 			b.came = at
 		}
-		if err := b.add(newParked(m.n), m.ends); err != nil {
-			return claim{}, none, err
-		}
+		b.add(newParked(m.n), m.ends)
 	}
 	var result sealed
 	var full error

@@ -3,7 +3,6 @@ package deliver
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -34,13 +33,8 @@ type sealing struct {
 }
 
 // add appends a notification, and the end of the claim of one that is parked.
-func (b *sealing) add(n parked, ends string) error {
-	item, err := json.Marshal(n)
-	if err != nil {
-		return fmt.Errorf("encode a notification: %w", err)
-	}
-	b.args = append(b.args, n.ID, item, ends)
-	return nil
+func (b *sealing) add(n parked, ends string) {
+	b.args = append(b.args, n.ID, n.append(nil), ends)
 }
 
 // sealed is what became of it.

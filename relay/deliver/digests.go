@@ -63,13 +63,10 @@ func (s *Store) gather(ctx context.Context, sink string, g gathered, join bool) 
 	if err != nil {
 		return 0, false, false, fmt.Errorf("encode what a digest has in common: %w", err)
 	}
-	item, err := json.Marshal(newParked(g.n))
-	if err != nil {
-		return 0, false, false, fmt.Errorf("encode a notification: %w", err)
-	}
+	one := newParked(g.n)
 	reply, err := gatherScript.Run(ctx, s.client, s.digest(sink, g.key), flag(join), g.key, g.wait.Milliseconds(),
 		newID(g.came), by, g.max, digestBytes, digestRemembers,
-		g.n.ID, g.n.Topic, g.came.UnixMilli(), g.came.UTC().Format(time.RFC3339Nano), item, g.ends, g.most).Int64Slice()
+		g.n.ID, g.n.Topic, g.came.UnixMilli(), g.came.UTC().Format(time.RFC3339Nano), one.appendInner(nil), g.ends, g.most).Int64Slice()
 	if err == nil && len(reply) != 2 {
 		err = errReply
 	}

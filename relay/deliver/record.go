@@ -61,17 +61,18 @@ func clip(s string, n int) string {
 // record is the body of a parked delivery.
 type record struct {
 	// Made is the number of attempts made so far.
-	Made          int       `json:"made"`
-	First         time.Time `json:"first"`
-	Attempts      []Attempt `json:"attempts"`
-	Notifications []parked  `json:"notifications"`
+	Made     int       `json:"made"`
+	First    time.Time `json:"first"`
+	Attempts []Attempt `json:"attempts"`
+	// Notifications stand behind the rest, see parked.append; here in what was written before, and in dead letters taken back.
+	Notifications []parked `json:"notifications,omitempty"`
 	// Digest is nil for a notification that was not gathered.
 	Digest *relay.Digest `json:"digest,omitempty"`
 	// Batch says that it was sealed as a batch.
 	Batch bool `json:"batch,omitempty"`
 }
 
-// parked has the data as a string: JSON inside JSON would be reformatted, and receivers get it byte for byte.
+// parked has the data as a string: in dead letters JSON inside JSON would be reformatted, and receivers get it byte for byte.
 type parked struct {
 	ID      string `json:"id"`
 	Topic   string `json:"topic"`
@@ -97,7 +98,7 @@ func newParked(n relay.Notification) parked {
 func (r *record) came(now time.Time) time.Time {
 	at := now
 	for _, n := range r.Notifications {
-		if t := n.notification().Stored(); !t.IsZero() && t.Before(at) {
+		if t := (relay.Notification{ID: n.ID, Cursor: n.Cursor}).Stored(); !t.IsZero() && t.Before(at) {
 			at = t
 		}
 	}
@@ -111,9 +112,17 @@ func (r *record) add(a Attempt) {
 
 // delivery is the next attempt's.
 func (r *record) delivery(id string) relay.Delivery {
-	d := relay.Delivery{ID: id, Attempt: r.Made + 1, Digest: r.Digest, Batch: r.Batch}
-	for _, n := range r.Notifications {
-		d.Notifications = append(d.Notifications, n.notification())
+	d := relay.Delivery{ID: id, Attempt: r.Made + 1, Digest: r.Digest, Batch: r.Batch, Notifications: make([]relay.Notification, len(r.Notifications))}
+	length := 0
+	for i := range r.Notifications {
+		length += len(r.Notifications[i].Data)
+	}
+	all := make([]byte, 0, length) // the data of a hundred in one piece
+	for i := range r.Notifications {
+		n := &r.Notifications[i]
+		from := len(all)
+		all = append(all, n.Data...)
+		d.Notifications[i] = n.with(all[from:len(all):len(all)])
 	}
 	if d.Digest != nil {
 		slices.SortStableFunc(d.Notifications, byCursor) // several lanes and nodes gather side by side
@@ -136,29 +145,10 @@ func position(cursor string) (ms, n uint64) {
 	return ms, n
 }
 
-func (n parked) notification() relay.Notification {
-	return relay.Notification{
-		ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: []byte(n.Data),
-	}
-}
+func (n *parked) notification() relay.Notification { return n.with([]byte(n.Data)) }
 
-func (r *record) encode() (string, error) {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return "", fmt.Errorf("encode a parked delivery: %w", err)
-	}
-	return string(text), nil
-}
-
-func decodeRecord(text string) (*record, error) {
-	var r record
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return nil, fmt.Errorf("decode a parked delivery: %w", err)
-	}
-	if len(r.Notifications) == 0 || r.Made < 0 {
-		return nil, errors.New("decode a parked delivery: it holds no notification")
-	}
-	return &r, nil
+func (n *parked) with(data []byte) relay.Notification {
+	return relay.Notification{ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: data}
 }
 
 // deadLetter is the stream entry of a delivery that will not be tried again. It keeps the ordering key, if there is one,

@@ -2,8 +2,12 @@ package deliver
 
 import (
 	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // standardWebhooks is the schedule of Standard Webhooks 1.0, ten attempts over about three days.
@@ -108,7 +112,10 @@ func FuzzDecodeRecord(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text)
-	for _, s := range []string{"", "{}", "null", `{"notifications":[{}]}`, `{"made":-1,"notifications":[{}]}`} {
+	for _, s := range []string{
+		"", "{}", "null", `{"notifications":[{}]}`, `{"made":-1,"notifications":[{}]}`, "{}\n12:0:0:0:0:0:0:", "{}\n2:{}", "{\n\"notifications\":[{}]}",
+		"{}\n99999999999999999999:0:", "{}\n13:1:a1:b1:c0:0:1:", "{}\n", "{}\n:",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -144,6 +151,51 @@ func TestRecordKeepsEveryByte(t *testing.T) {
 	}
 	if a := back.Attempts[0]; a.Status != 500 || a.Answer != errFar.Body || a.Outcome != "retry" || a.Milliseconds != 1000 {
 		t.Errorf("attempt %+v", a)
+	}
+}
+
+// What a former daemon has parked, or an open digest of it, is read as it was, and so is what comes back from the dead letters.
+func TestRecordsInJSON(t *testing.T) {
+	one := `{"id":"n1","topic":"a.b","hub":"h1","account":"a1","cursor":"5-1","data":"{\"a\": \"\u00e9\\n\"}"}`
+	want := relay.Notification{ID: "n1", Topic: "a.b", Hub: "h1", Account: "a1", Cursor: "5-1", Data: []byte(`{"a": "é\n"}`)}
+	for _, text := range []string{
+		`{"made":2,"attempts":[],"batch":true,"notifications":[` + one + `,` + one + `]}`,
+		"{\n \"made\":2, \"batch\":true, \"notifications\":[" + one + ",\n" + one + "]}",
+		`{"made":2,"attempts":[],"batch":true}` + "\n" + strings.Repeat(fmt.Sprint(len(one), ":", one), 2),
+	} {
+		for range 2 { // as it is, and parked again
+			r, err := decodeRecord(text)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			d := r.delivery("d")
+			if !d.Batch || d.Attempt != 3 || !reflect.DeepEqual(d.Notifications, []relay.Notification{want, want}) {
+				t.Errorf("%s became %+v", text, d)
+			}
+			if text, err = r.encode(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A record that ends within a notification, or goes on behind its last, is refused, and not delivered in part.
+func TestGarbledRecord(t *testing.T) {
+	d := delivery("a")
+	d.Batch, d.Notifications = true, append(d.Notifications, delivery("b").Notifications...)
+	whole, err := newRecord(d, time.UnixMilli(1_700_000_000_123)).encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := newParked(d.Notifications[1])
+	for cut := range len(whole) {
+		r, err := decodeRecord(whole[:cut])
+		if (err == nil) != (cut == len(whole)-len(one.append(nil))) {
+			t.Fatalf("%d of %d bytes: %v, %v", cut, len(whole), r, err)
+		}
+	}
+	if r, err := decodeRecord(whole + "x"); err == nil {
+		t.Error(r)
 	}
 }
 

@@ -225,9 +225,12 @@ func (l *look) read(reply []any) error {
 		l.lost = append(l.lost, fmt.Sprint(id))
 	}
 	for i := 0; i < len(claimed); i += 2 {
-		l.claimed = append(l.claimed, claim{
-			sink: l.sink, ends: ends, id: fmt.Sprint(claimed[i]), body: fmt.Sprint(claimed[i+1]),
-		})
+		id, ok1 := claimed[i].(string)
+		body, ok2 := claimed[i+1].(string)
+		if !ok1 || !ok2 {
+			return errReply
+		}
+		l.claimed = append(l.claimed, claim{sink: l.sink, ends: ends, id: id, body: body})
 	}
 	return nil
 }

@@ -18,6 +18,10 @@ import (
 // errNothingSent says that an idle connection turned out closed before a byte was sent, so that another may be tried.
 var errNothingSent = errors.New("nothing was sent")
 
+// lastWord is how long a receiver that stopped reading is listened to, which may have said why, and how long one that has
+// answered may take for what was not written yet.
+const lastWord = 50 * time.Millisecond
+
 // conn is a connection to one host, used by one request at a time.
 type conn struct {
 	scheme, host string
@@ -28,9 +32,11 @@ type conn struct {
 
 	since  time.Time // when it became idle; zero before its first answer
 	room   int       // how many bytes may still be read of a header
-	sent   int       // bytes written for this request
+	sent   int       // bytes written for this request; not to be read before written has spoken
 	ending bool      // its end was read
 	cut    func()    // ends what is under way on any goroutine
+
+	written chan error // how writing this request beside its answer has ended; nil where it was written before
 
 	peek  syscall.RawConn // nil where there is no way to look
 	look  func(fd uintptr) bool
@@ -131,7 +137,7 @@ func (t *Transport) exchange(ctx context.Context, c *conn, p *Post) (*http.Respo
 // release takes c back from a request that is over, whose context can no longer cut it once stop has returned true.
 func (t *Transport) release(c *conn, stop func() bool, keep bool) {
 	// A connection whose end was read, or more than the answer, is of no use.
-	if !stop() || !keep || c.ending || c.r.Buffered() > 0 || c.peek == nil {
+	if !stop() || !keep || !c.wrote() || c.ending || c.r.Buffered() > 0 || c.peek == nil {
 		_ = c.Close()
 		return
 	}
@@ -139,13 +145,65 @@ func (t *Transport) release(c *conn, stop func() bool, keep bool) {
 }
 
 func (c *conn) roundTrip(ctx context.Context, p *Post) (*http.Response, error) {
-	c.room, c.sent = headerAnswer, 0
-	if err := c.send(p); err != nil {
-		if c.sent == 0 && !c.since.IsZero() && ctx.Err() == nil {
-			err = errNothingSent
-		}
-		return nil, err
+	c.room, c.sent, c.written = headerAnswer, 0, nil
+	var err error
+	var resp *http.Response
+	if len(p.Body) > sentAtOnce {
+		c.sendBeside(p)
+	} else {
+		err = c.send(p)
 	}
+	if err == nil {
+		resp, err = c.answer()
+	}
+	if err == nil {
+		return resp, nil
+	}
+	if c.written != nil {
+		select {
+		case sending := <-c.written:
+			if sending != nil {
+				err = sending // which is why no answer came
+			}
+		default:
+			c.cut()
+			<-c.written //nolint:errcheck // it was ended here
+		}
+	}
+	if c.sent == 0 && !c.since.IsZero() && ctx.Err() == nil {
+		err = errNothingSent
+	}
+	return nil, err
+}
+
+// sendBeside writes p while its answer is read: a receiver may give one before it has read a long body, or instead.
+func (c *conn) sendBeside(p *Post) {
+	c.written = make(chan error, 1)
+	go func() {
+		err := c.send(p)
+		c.written <- err
+		if err != nil {
+			_ = c.SetReadDeadline(time.Now().Add(lastWord))
+		}
+	}()
+}
+
+// wrote tells whether all of the request is written, or is within a moment. It is asked once.
+func (c *conn) wrote() bool {
+	if c.written == nil {
+		return true
+	}
+	late := time.NewTimer(lastWord)
+	defer late.Stop()
+	select {
+	case err := <-c.written:
+		return err == nil
+	case <-late.C:
+		return false
+	}
+}
+
+func (c *conn) answer() (*http.Response, error) {
 	if _, err := c.r.Peek(1); err != nil {
 		return nil, err // ReadResponse would not say that it was the end
 	}

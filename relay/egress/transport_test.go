@@ -300,6 +300,59 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
+// A long body arrives whole, and leaves a connection that can be used again.
+func TestLongBodies(t *testing.T) {
+	sizes := []int{sentAtOnce + 1, 100_000, 2 << 20, 100, 60_000}
+	got := make(chan int, len(sizes))
+	target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			text, err := io.ReadAll(req.Body)
+			if err != nil || strings.Trim(string(text), "x") != "" {
+				t.Errorf("%d bytes, %v", len(text), err)
+			}
+			got <- len(text)
+			_, _ = io.WriteString(conn, fine)
+		}
+	})
+	c := client(t)
+	for _, size := range sizes {
+		answer, err := c.Post(t.Context(), target, nil, []byte(strings.Repeat("x", size)))
+		if err != nil || answer.Status != http.StatusOK || <-got != size {
+			t.Fatalf("%d bytes: %+v, %v", size, answer, err)
+		}
+	}
+	if conns() != 1 {
+		t.Errorf("%d connections", conns())
+	}
+}
+
+// A receiver that hangs up on a long body is not asked again, and who waits for it need not wait for the end of the context.
+func TestHungUpOnLongBody(t *testing.T) {
+	target, conns := script(t, func(_ int, _ net.Conn, in *bufio.Reader) { _, _ = http.ReadRequest(in) })
+	if _, err := client(t).Post(t.Context(), target, nil, make([]byte, 20<<20)); err == nil || conns() != 1 {
+		t.Errorf("%v, %d connections", err, conns())
+	}
+}
+
+// A receiver that takes no more of a long body and says nothing is left at the end of the context.
+func TestStuckOnLongBody(t *testing.T) {
+	done := make(chan struct{})
+	defer close(done)
+	target, _ := script(t, func(_ int, _ net.Conn, in *bufio.Reader) {
+		_, _ = http.ReadRequest(in)
+		<-done
+	})
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("enough"))
+	defer cancel()
+	if _, err := client(t).Post(ctx, target, nil, make([]byte, 20<<20)); err == nil || !strings.Contains(err.Error(), "enough") {
+		t.Error(err)
+	}
+}
+
 // A connection is kept for a while and no longer, and after CloseIdleConnections not at all.
 func TestIdleConnections(t *testing.T) {
 	ended := make(chan int, 2)

@@ -2,7 +2,7 @@
 -- KEYS: retry, parked, since, digests, digest, gathering, line, lined. ARGV: 1 to gather only where something of the sink
 -- waits already (0: in any case), group, milliseconds until a new digest is sealed, id of a new digest, what its notifications have in
 -- common (JSON), how many it lists, how many bytes of them, how many ids it remembers; then of the notification: id, topic,
--- when it came (unix milliseconds, and as text), how it is parked (JSON), end of the claim where it is parked, or '', and how
+-- when it came (unix milliseconds, and as text), how it is parked, end of the claim where it is parked, or '', and how
 -- many open digests and parked deliveries there may be before another digest is opened (0: no bound). A parked one leaves
 -- the delay queue, unless the claim was lost.
 -- Returns milliseconds until the digest is sealed, -1 where nothing was gathered, -2 where the claim was

@@ -27,13 +27,14 @@ end
 table.sort(topics)
 local items = {}
 for i = 1, tonumber(f.kept) do
-  items[i] = f['item:' .. (i - 1)]
+  local item = f['item:' .. (i - 1)]
+  items[i] = #item .. ':' .. item
 end
 local by = ''
 if f.by ~= '{}' then
   by = ',"by":' .. f.by
 end
 enter(f.id, '{"made":0,"attempts":[],"digest":{"count":' .. f.count .. ',"first":' .. cjson.encode(f.first) .. ',"last":'
-  .. cjson.encode(f.last) .. by .. ',"topics":{' .. table.concat(topics, ',') .. '}},"notifications":['
-  .. table.concat(items, ',') .. ']}', at, tonumber(f.first_ms))
+  .. cjson.encode(f.last) .. by .. ',"topics":{' .. table.concat(topics, ',') .. '}}}\n'
+  .. table.concat(items), at, tonumber(f.first_ms))
 return 1

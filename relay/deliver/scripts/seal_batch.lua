@@ -1,7 +1,7 @@
 -- Seal a batch: from now on it is a parked delivery like any other, claimed by whoever sealed it. A repeat after a lost answer
 -- changes nothing but that it is due at once.
 -- KEYS: retry, parked, since, batched, batches, line, lined. ARGV: id of the batch, milliseconds of the claim, when its oldest came
--- (unix milliseconds), how many ids are remembered; then of each notification, in order: id, how it is parked (JSON), and the
+-- (unix milliseconds), how many ids are remembered; then of each notification, in order: id, how it is parked, and the
 -- end of the claim where it is parked, or ''. A parked one leaves the delay queue. Fresh ones that another batch holds
 -- already come from a queue whose acks a killed node has not stored, and are left out, as are lost claims.
 -- Returns the end of the claim ('' where nothing was sealed, '0' for a repeat), how many are parked now, and the places of
@@ -47,7 +47,7 @@ if not items[1] then
   return {'', parked(), out}
 end
 local ends = at + tonumber(ARGV[2])
-enter(id, '{"made":0,"attempts":[],"batch":true,"notifications":[' .. table.concat(items, ',') .. ']}', ends, tonumber(ARGV[3]))
+enter(id, '{"made":0,"attempts":[],"batch":true}\n' .. table.concat(items), ends, tonumber(ARGV[3]))
 if new[1] then
   redis.call('HSET', KEYS[4], unpack(new))
   redis.call('LPUSH', KEYS[5], table.concat(ids, ' '))

@@ -1,0 +1,137 @@
+package deliver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// How a delivery is parked: a line of JSON that is the record without its notifications, then each notification as a piece of
+// text, its length in decimal and a colon before it. Such a piece is six of the same kind: id, topic, hub, account, cursor and
+// data. So nothing of what receivers get is escaped, and reading a hundred of them costs little more than reading one.
+//
+// What the relay wrote formerly, and what is taken back from the dead letters, is JSON throughout, and in one line; a piece
+// that begins with a brace is a notification as JSON, from a digest that was open meanwhile.
+
+var errPiece = errors.New("it is cut off or garbled")
+
+// pieceRoom is more than the lengths of a notification's pieces take.
+const pieceRoom = 7 * 8
+
+func (r *record) encode() (string, error) {
+	about := *r
+	about.Notifications = nil
+	head, err := json.Marshal(&about)
+	if err != nil {
+		return "", fmt.Errorf("encode a parked delivery: %w", err)
+	}
+	length := len(head) + 1
+	for i := range r.Notifications {
+		length += r.Notifications[i].length() + pieceRoom
+	}
+	out := append(append(make([]byte, 0, length), head...), '\n')
+	for i := range r.Notifications {
+		out = r.Notifications[i].append(out)
+	}
+	return string(out), nil
+}
+
+func decodeRecord(text string) (*record, error) {
+	head, rest, behind := strings.Cut(text, "\n")
+	var r record
+	err := json.Unmarshal([]byte(head), &r)
+	if err != nil && behind { // JSON that was laid out over several lines
+		r = record{}
+		err, rest = json.Unmarshal([]byte(text), &r), ""
+	}
+	for err == nil && rest != "" {
+		var n parked
+		if n, rest, err = cutNotification(rest); err == nil {
+			r.Notifications = append(r.Notifications, n)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decode a parked delivery: %w", err)
+	}
+	if len(r.Notifications) == 0 || r.Made < 0 {
+		return nil, errors.New("decode a parked delivery: it holds no notification")
+	}
+	return &r, nil
+}
+
+// pieces are what append writes of a notification, in this order.
+func (n *parked) pieces() [6]*string {
+	return [...]*string{&n.ID, &n.Topic, &n.Hub, &n.Account, &n.Cursor, &n.Data}
+}
+
+func (n *parked) length() int {
+	sum := 0
+	for _, s := range n.pieces() {
+		sum += len(*s)
+	}
+	return sum
+}
+
+// append writes n as one piece.
+func (n *parked) append(out []byte) []byte {
+	length := n.length()
+	for _, s := range n.pieces() {
+		length += decimals(len(*s)) + 1
+	}
+	return n.appendInner(append(strconv.AppendInt(out, int64(length), 10), ':'))
+}
+
+// appendInner writes what stands inside of n's piece.
+func (n *parked) appendInner(out []byte) []byte {
+	for _, s := range n.pieces() {
+		out = append(strconv.AppendInt(out, int64(len(*s)), 10), ':')
+		out = append(out, *s...)
+	}
+	return out
+}
+
+func decimals(n int) int {
+	digits := 1
+	for ; n >= 10; n /= 10 {
+		digits++
+	}
+	return digits
+}
+
+func cutNotification(text string) (n parked, rest string, err error) {
+	inner, rest, err := cutPiece(text)
+	if err != nil {
+		return n, "", err
+	}
+	if strings.HasPrefix(inner, "{") {
+		err = json.Unmarshal([]byte(inner), &n)
+		return n, rest, err
+	}
+	for _, s := range n.pieces() {
+		if *s, inner, err = cutPiece(inner); err != nil {
+			return n, "", err
+		}
+	}
+	if inner != "" {
+		return n, "", errPiece
+	}
+	return n, rest, nil
+}
+
+// cutPiece takes the first piece off text.
+func cutPiece(text string) (piece, rest string, err error) {
+	length := 0
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == ':' && i > 0 && length <= len(text)-i-1:
+			return text[i+1 : i+1+length], text[i+1+length:], nil
+		case c < '0' || c > '9' || length > len(text):
+			return "", "", errPiece
+		default:
+			length = 10*length + int(c-'0')
+		}
+	}
+	return "", "", errPiece
+}
