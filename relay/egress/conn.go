@@ -18,17 +18,12 @@ import (
 // errNothingSent says that an idle connection turned out closed before a byte was sent, so that another may be tried.
 var errNothingSent = errors.New("nothing was sent")
 
-// lastWord is how long a receiver that stopped reading is listened to, which may have said why, and how long one that has
-// answered may take for what was not written yet.
-const lastWord = 50 * time.Millisecond
-
 // conn is a connection to one host, used by one request at a time.
 type conn struct {
 	scheme, host string
 	raw          net.Conn // below TLS
 	net.Conn
 	r *bufio.Reader
-	w *bufio.Writer
 
 	since  time.Time // when it became idle; zero before its first answer
 	room   int       // how many bytes may still be read of a header
@@ -41,12 +36,16 @@ type conn struct {
 	peek  syscall.RawConn // nil where there is no way to look
 	look  func(fd uintptr) bool
 	quiet bool // what look has seen
+
+	bare    syscall.RawConn // nil where bytes written to the socket would not be what is sent: TLS, or a connection of unknown kind
+	pushing func(fd uintptr) bool
+	pushed  push
 }
 
 func newConn(u *url.URL, raw, used net.Conn) *conn {
 	c := &conn{scheme: u.Scheme, host: u.Host, raw: raw, Conn: used}
-	c.r, c.w = bufio.NewReader(c), bufio.NewWriter(c)
-	c.look = c.lookAt
+	c.r = bufio.NewReader(c)
+	c.look, c.pushing = c.lookAt, c.pushTo
 	c.cut = func() { _ = raw.Close() }
 	for below := raw; below != nil; {
 		switch s := below.(type) {
@@ -61,6 +60,9 @@ func newConn(u *url.URL, raw, used net.Conn) *conn {
 			below = nil
 		}
 	}
+	if _, tcp := used.(*net.TCPConn); tcp {
+		c.bare = c.peek
+	}
 	return c
 }
 
@@ -72,13 +74,6 @@ func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p[:min(len(p), c.room)])
 	c.room -= n
 	c.ending = c.ending || err != nil
-	return n, err
-}
-
-// Write is what the buffer writes through.
-func (c *conn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	c.sent += n
 	return n, err
 }
 
@@ -146,13 +141,8 @@ func (t *Transport) release(c *conn, stop func() bool, keep bool) {
 
 func (c *conn) roundTrip(ctx context.Context, p *Post) (*http.Response, error) {
 	c.room, c.sent, c.written = headerAnswer, 0, nil
-	var err error
 	var resp *http.Response
-	if len(p.Body) > sentAtOnce {
-		c.sendBeside(p)
-	} else {
-		err = c.send(p)
-	}
+	err := c.send(p)
 	if err == nil {
 		resp, err = c.answer()
 	}
@@ -174,33 +164,6 @@ func (c *conn) roundTrip(ctx context.Context, p *Post) (*http.Response, error) {
 		err = errNothingSent
 	}
 	return nil, err
-}
-
-// sendBeside writes p while its answer is read: a receiver may give one before it has read a long body, or instead.
-func (c *conn) sendBeside(p *Post) {
-	c.written = make(chan error, 1)
-	go func() {
-		err := c.send(p)
-		c.written <- err
-		if err != nil {
-			_ = c.SetReadDeadline(time.Now().Add(lastWord))
-		}
-	}()
-}
-
-// wrote tells whether all of the request is written, or is within a moment. It is asked once.
-func (c *conn) wrote() bool {
-	if c.written == nil {
-		return true
-	}
-	late := time.NewTimer(lastWord)
-	defer late.Stop()
-	select {
-	case err := <-c.written:
-		return err == nil
-	case <-late.C:
-		return false
-	}
 }
 
 func (c *conn) answer() (*http.Response, error) {

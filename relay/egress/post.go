@@ -40,7 +40,7 @@ func NewHead(u *url.URL, header http.Header, own ...string) *Head {
 	return h
 }
 
-// Post is one request. Nothing of it may change any more.
+// Post is one request. Nothing of it may ever change: where an answer came before its end, it is read for a while after that.
 type Post struct {
 	Head *Head
 	// Values are those of the post's own headers, in the order of their names. A header whose value is empty is left out, and
@@ -149,19 +149,14 @@ func IsToken(s string) bool {
 	return s != ""
 }
 
-// send writes a post whose head and values are sendable. The buffer remembers its first error until it is flushed.
-func (c *conn) send(p *Post) error {
-	w := c.w
-	_, _ = w.Write(p.Head.text)
+// appendHead writes what stands before the body of a post whose head and values are sendable.
+func (p *Post) appendHead(out []byte) []byte {
+	out = append(out, p.Head.text...)
 	for i, v := range p.Values {
 		if v != "" {
-			_, _ = w.WriteString(p.Head.before[i])
-			_, _ = w.WriteString(v)
+			out = append(append(out, p.Head.before[i]...), v...)
 		}
 	}
-	_, _ = w.WriteString("\r\nContent-Length: ")
-	_, _ = w.Write(strconv.AppendInt(w.AvailableBuffer(), int64(len(p.Body)), 10))
-	_, _ = w.WriteString("\r\n\r\n")
-	_, _ = w.Write(p.Body)
-	return w.Flush()
+	out = append(out, "\r\nContent-Length: "...)
+	return append(strconv.AppendInt(out, int64(len(p.Body)), 10), "\r\n\r\n"...)
 }

@@ -12,15 +12,23 @@ import (
 	"testing"
 )
 
+// written is a connection that keeps what is written to it.
+type written struct {
+	net.Conn
+	out bytes.Buffer
+}
+
+func (w *written) Write(p []byte) (int, error) { return w.out.Write(p) }
+
 // sent is what send writes of p.
 func sent(t *testing.T, p *Post) *bytes.Buffer {
 	t.Helper()
-	var out bytes.Buffer
-	c := &conn{w: bufio.NewWriter(&out)}
-	if err := c.send(p); err != nil {
+	var to written
+	c := &conn{Conn: &to}
+	if err := c.send(p); err != nil || !c.wrote() || c.sent != to.out.Len() {
 		t.Fatal(err)
 	}
-	return &out
+	return &to.out
 }
 
 // Whatever is in a request, what is sent of it is read as one request, the same as the one that net/http writes.

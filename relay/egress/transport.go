@@ -22,18 +22,15 @@ const (
 	idleTimeout  = 90 * time.Second
 	// idleConns is more than any sensible concurrency, so that a busy sink does not dial for every request.
 	idleConns = 128
-	// sentAtOnce is what a socket takes although the far side does not read. What is longer is written on a goroutine of its
-	// own while the answer is read, since that may come first.
-	sentAtOnce = 32 << 10
 	// A connection that is silent for pingAfter is asked for a sign of life, and left when none comes within pingWait: all
 	// attempts share one HTTP/2 connection, and the kernel takes a quarter of an hour to notice that it is dead.
 	pingAfter = 15 * time.Second
 	pingWait  = 10 * time.Second
 )
 
-// Transport makes posts whose bodies are in memory. It speaks HTTP/1.1 on the goroutine of its caller, where net/http needs two more for a connection and wakes both for each request, which is most of what a
-// short post costs. What it leaves to net/http: HTTP/2, which an https server is asked for first, and what [NewHead] cannot
-// write.
+// Transport makes posts whose bodies are in memory. It speaks HTTP/1.1 on the goroutine of its caller, where net/http needs
+// two more for a connection and wakes both for each request, which is most of what a short post costs. What it leaves to
+// net/http: HTTP/2, which an https server is asked for first, and what [NewHead] cannot write.
 //
 // It follows net/http in everything else: the end of a request's context ends it at once, whatever it waits for; an idle
 // connection that has ended is not used, and a post that was written is never written again. An answer's body is for
