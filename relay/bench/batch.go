@@ -1,22 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/hubrelay/hubrelay/relay/backbone"
 )
 
 const (
 	batchOf       = 100
 	batchMessages = 20_000
-	batchSealed   = 500
-	batchRounds   = 5
+	batchRounds   = 7
 )
 
 // measureBatch compares deliveries of a hundred notifications with deliveries of one: what is sealed and parked already, that
@@ -27,108 +26,128 @@ func measureBatch(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	defer to.stop()
-	var alone, batched float64
-	var sealed row
-	hook := to.webhook("hook", hookTopics)
-	if err := r.withDaemon(ctx, webhooks(hook), func(d *daemon) error {
-		if sealed, err = r.sealedRounds(ctx, d, to); err != nil {
-			return err
-		}
-		alone, err = r.cheapest(func() (drained, error) { return r.drain(ctx, d, to, batchMessages) })
+	var rows []row
+	err = r.withDaemon(ctx, webhooks(to.webhook("hook", hookTopics)), func(d *daemon) error {
+		rows, err = r.sealedRounds(ctx, d, to)
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	hook = strings.Replace(hook, "}\n", fmt.Sprintf(", batch: {max: %d, wait: 1s}}\n", batchOf), 1)
-	if err := r.withDaemon(ctx, webhooks(hook), func(d *daemon) error {
-		batched, err = r.cheapest(func() (drained, error) { return r.drainBatches(ctx, d, to) })
+	gathering := strings.Replace(to.webhook("batches", hookTopics), "}\n", fmt.Sprintf(", batch: {max: %d, wait: 1s}}\n", batchOf), 1)
+	err = r.withDaemon(ctx, webhooks(to.webhook("hook", hookTopics), gathering), func(d *daemon) error {
+		fresh, err := r.freshRounds(ctx, d, to)
+		rows = append(rows, fresh)
 		return err
-	}); err != nil {
-		return nil, err
-	}
-	return []row{
-		sealed,
-		newRow("a notification in batches of 100, from its queue on", batched/batchOf, "us CPU", "alone", alone).ratioAtMost(0.75),
-	}, nil
+	})
+	return rows, err
 }
 
-func (r *rig) cheapest(round func() (drained, error)) (float64, error) {
-	var costs []float64
-	for range batchRounds {
-		got, err := round()
-		if err != nil {
-			return 0, err
+// freshRounds lets two sinks of a daemon work off the same backlog by turns, of which one gathers batches.
+func (r *rig) freshRounds(ctx context.Context, d *daemon, to target) (row, error) {
+	requests := map[string]int{"hook": batchMessages, "batches": batchMessages / batchOf}
+	var rows []row
+	for i := range batchRounds + 1 {
+		for sink := range requests {
+			if err := d.operate(ctx, "sinks/"+sink+"/pause"); err != nil {
+				return row{}, err
+			}
 		}
-		costs = append(costs, got.cost)
-	}
-	return slices.Min(costs), nil
-}
-
-// drainBatches is drain for a sink that gets batches, each of which is a request.
-func (r *rig) drainBatches(ctx context.Context, d *daemon, to target) (drained, error) {
-	if err := d.operate(ctx, "sinks/hook/pause"); err != nil {
-		return drained{}, err
-	}
-	if err := d.publish(batchMessages); err != nil {
-		return drained{}, err
-	}
-	if err := r.queued(ctx, batchMessages); err != nil {
-		return drained{}, err
-	}
-	return r.deliver(ctx, d, to, batchMessages/batchOf, func() error { return d.operate(ctx, "sinks/hook/resume") })
-}
-
-// sealedRounds lets the daemon work off parked deliveries of one notification and of a hundred by turns.
-func (r *rig) sealedRounds(ctx context.Context, d *daemon, to target) (row, error) {
-	client := redis.NewClient(&redis.Options{Addr: r.redis.address})
-	defer func() { _ = client.Close() }()
-	cost := map[int][]float64{}
-	for range batchRounds {
-		for _, size := range []int{1, batchOf} {
-			if err := d.operate(ctx, "sinks/hook/pause"); err != nil {
+		if err := d.publish(batchMessages); err != nil {
+			return row{}, err
+		}
+		for sink := range requests {
+			if err := r.queuedFor(ctx, sink, batchMessages); err != nil {
 				return row{}, err
 			}
-			if err := parkSealed(ctx, client, size); err != nil {
-				return row{}, err
-			}
-			got, err := to.timed(d.cmd.Process.Pid, batchSealed, func() error { return d.operate(ctx, "sinks/hook/resume") }, func() error {
-				return until(ctx, 10*time.Second, func() error {
-					n, err := client.ZCard(ctx, "hubrelay:retry:hook").Result()
-					if err == nil && n > 0 {
-						err = fmt.Errorf("%d are parked", n)
-					}
-					return err
-				})
-			})
+		}
+		cost := map[string]float64{}
+		for _, sink := range turns(i, "hook", "batches") {
+			got, err := to.timed(d.cmd.Process.Pid, requests[sink], func() error { return d.operate(ctx, "sinks/"+sink+"/resume") },
+				func() error { return r.queuedFor(ctx, sink, 0) })
 			if err != nil {
 				return row{}, err
 			}
-			cost[size] = append(cost[size], got.cost)
+			cost[sink] = got.cost * float64(requests[sink]) / batchMessages
+		}
+		if i > 0 {
+			rows = append(rows, newRow("a notification in batches of 100, from its queue on", cost["batches"], "us CPU", "alone", cost["hook"]).ratioAtMost(0.75))
 		}
 	}
-	return newRow("a sealed batch of 100, claimed, sent and settled", slices.Min(cost[batchOf]), "us CPU",
-		"a delivery of one", slices.Min(cost[1])).ratioAtMost(1.5), nil
+	return medianRatio(rows), nil
 }
 
-// parkSealed parks deliveries of so many notifications, due at once, as the daemon parks them (relay/deliver/encoding.go).
-func parkSealed(ctx context.Context, client *redis.Client, size int) error {
-	keys, err := backbone.NewKeys("hubrelay", 1, false)
+// sealedRounds lets the daemon work off parked deliveries of one notification, batches and digests by turns, and a bare loop
+// sign and post the bodies of the first two.
+func (r *rig) sealedRounds(ctx context.Context, d *daemon, to target) ([]row, error) {
+	client := redis.NewClient(&redis.Options{Addr: r.redis.address})
+	defer func() { _ = client.Close() }()
+	poster, err := startRole(ctx, rolePoster, "-address", to.address, "-n", strconv.Itoa(hookConcurrency))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var one strings.Builder
-	for _, s := range []string{entryID, "container.instance.state.changed", benchHub, "5f0c8a7e9d3b2a1c4e6f8a91", "1763740000000-0", event} {
-		fmt.Fprintf(&one, "%d:%s", len(s), s)
+	defer poster.stop()
+	if _, err := poster.line(); err != nil {
+		return nil, err
 	}
-	body := fmt.Sprintf(`{"made":0,"attempts":[],"batch":%t}`, size > 1) + "\n" + strings.Repeat(fmt.Sprintf("%d:%s", one.Len(), one.String()), size)
-	_, err = client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i := range batchSealed {
-			id, now := fmt.Sprintf("%024x", i), float64(time.Now().UnixMilli())
-			pipe.HSet(ctx, keys.Parked("hook"), id, body)
-			pipe.ZAdd(ctx, keys.Since("hook"), redis.Z{Score: now, Member: id})
-			pipe.ZAdd(ctx, keys.Retry("hook"), redis.Z{Score: now, Member: id})
+	sealed := func(kind string, size int) func() (drained, error) {
+		return func() (drained, error) { return r.drainSealed(ctx, d, to, client, sealedBody(kind, size)) }
+	}
+	posted := func(size int) func() (drained, error) {
+		return func() (drained, error) {
+			return to.timed(poster.cmd.Process.Pid, batchSealed, func() error { return poster.tell(batchSealed, size) },
+				func() error { _, err := poster.line(); return err })
 		}
-		return nil
-	})
-	return err
+	}
+	measured := map[string]func() (drained, error){
+		"one": sealed("", 1), "batch": sealed("batch", batchOf), "digest": sealed("digest", batchOf), "bare one": posted(1), "bare batch": posted(batchOf),
+	}
+	var table [4][]row
+	for i := range batchRounds + 1 {
+		cost := map[string]float64{}
+		for _, what := range turns(i, "one", "bare one", "batch", "bare batch", "digest") {
+			got, err := measured[what]()
+			if err == nil && got.signed != batchSealed {
+				err = fmt.Errorf("%d of %d requests were signed", got.signed, batchSealed)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", what, err)
+			}
+			cost[what] = got.cost
+		}
+		if i == 0 {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "batch: one %.0f us CPU, a batch %.0f, a digest %.0f; the bare loop %.1f and %.1f\n",
+			cost["one"], cost["batch"], cost["digest"], cost["bare one"], cost["bare batch"])
+		const claimed = ", claimed, sent and settled"
+		for j, one := range []row{
+			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU", "a delivery of one", cost["one"]).ratioAtMost(1.5),
+			newRow("a sealed digest of 100"+claimed, cost["digest"], "us CPU", "a delivery of one", cost["one"]).ratioAtMost(1.5),
+			newRow("the body of a batch, signed and posted by a bare loop", cost["bare batch"], "us CPU", "the body of one", cost["bare one"]).forComparison(),
+			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU", "a bare loop that has the body", cost["bare batch"]).forComparison(),
+		} {
+			table[j] = append(table[j], one)
+		}
+	}
+	var rows []row
+	for _, list := range table {
+		rows = append(rows, medianRatio(list))
+	}
+	return rows, nil
+}
+
+// turns has every second round begin at the other end.
+func turns(round int, what ...string) []string {
+	if round%2 == 1 {
+		slices.Reverse(what)
+	}
+	return what
+}
+
+// medianRatio is the row of the round with the median of the ratios: the best of each would pick two moments of which one was
+// luckier.
+func medianRatio(rows []row) row {
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.Ratio, b.Ratio) })
+	return rows[len(rows)/2]
 }

@@ -76,6 +76,9 @@ func TestTableSaysWhatWasMissed(t *testing.T) {
 	if err := missed([]row{good}); err != nil {
 		t.Error(err)
 	}
+	if err := missed([]row{newRow("told", 5, "x", "floor", 1).forComparison()}); err != nil {
+		t.Error(err)
+	}
 	if err := missed([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
 		t.Errorf("missed: %v", err)
 	}

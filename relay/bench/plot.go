@@ -52,7 +52,9 @@ func drawPlot(w io.Writer, rows []row) {
 		p(`<text x="%.0f" y="%.1f" text-anchor="end">%s</text>`, plotLeft-12, y+4, html.EscapeString(r.What))
 		p(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`, x(1), y, x(r.Ratio), y, color)
 		p(`<circle cx="%.1f" cy="%.1f" r="5" fill="%s"/>`, x(r.Ratio), y, color)
-		p(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="black" stroke-width="3"/>`, x(r.limit), y-8, x(r.limit), y+8)
+		if r.limit != 0 {
+			p(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="black" stroke-width="3"/>`, x(r.limit), y-8, x(r.limit), y+8)
+		}
 		p(`<text x="%.0f" y="%.1f">%s %s</text>`, plotLeft+plotWidth+10, y+4, number(r.Measured), html.EscapeString(r.Unit))
 	}
 	p(`</svg>`)

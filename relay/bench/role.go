@@ -19,6 +19,7 @@ const (
 	roleClients  = "clients"
 	roleReceiver = "receiver"
 	roleLoop     = "loop"
+	rolePoster   = "poster"
 	roleHost     = "host"
 	rolePlugin   = "plugin"
 	roleEcho     = "echo"
@@ -37,6 +38,8 @@ func play(role string, args []string) error {
 		return playReceiver(lines)
 	case roleLoop:
 		return playLoop(lines, args)
+	case rolePoster:
+		return playPoster(lines, args)
 	case roleHost:
 		return playHost(lines)
 	case rolePlugin:

@@ -50,6 +50,12 @@ func (r row) ratioAtMost(bar float64) row {
 	return r
 }
 
+// forComparison says that nothing was promised.
+func (r row) forComparison() row {
+	r.Bar, r.OK = "none", true
+	return r
+}
+
 func printTable(w io.Writer, rows []row) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "what\tmeasured\tbeside it, in the same run\tratio\tbar\tok")

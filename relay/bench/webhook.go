@@ -127,12 +127,15 @@ func (r *rig) deliver(ctx context.Context, d *daemon, to target, n int, begin fu
 	return got, err
 }
 
-// queued waits until the sink's queue holds n notifications.
-func (r *rig) queued(ctx context.Context, n int) error {
+// queued waits until the queue of the sink hook holds n notifications.
+func (r *rig) queued(ctx context.Context, n int) error { return r.queuedFor(ctx, "hook", n) }
+
+// queuedFor does so for any sink.
+func (r *rig) queuedFor(ctx context.Context, sink string, n int) error {
 	client := redis.NewClient(&redis.Options{Addr: r.redis.address})
 	defer func() { _ = client.Close() }()
 	return until(ctx, 10*time.Second, func() error {
-		got, err := client.XLen(ctx, "hubrelay:queue:hook:{0}").Result()
+		got, err := client.XLen(ctx, "hubrelay:queue:"+sink+":{0}").Result()
 		if err == nil && got != int64(n) {
 			err = fmt.Errorf("%d of %d notifications wait in the queue", got, n)
 		}
