@@ -178,7 +178,12 @@ func TestLostClaim(t *testing.T) {
 func TestRetriesSurviveRedis(t *testing.T) {
 	e := newEnv(t)
 	e.park(3)
-	sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		if d.Attempt == 2 { // the first since it was parked
+			return errFar
+		}
+		return nil
+	}}
 	p := e.pipeline(sink, nil)
 	e.server.Kill()
 	r := NewRetries(RetriesOptions{Store: e.store})
@@ -190,6 +195,18 @@ func TestRetriesSurviveRedis(t *testing.T) {
 	eventually(t, "all delivered", func() bool { return sink.attempts("") >= 6 && e.parkedCount() == 0 })
 	cancel()
 	<-done
+}
+
+// A look that broke off behind its claims leaves no slot taken.
+func TestBrokenLook(t *testing.T) {
+	e := newEnv(t)
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Concurrency = 4 })
+	r := NewRetries(RetriesOptions{Store: e.store})
+	l := &look{sink: "s", most: p.slots.take(3), claimed: make([]claim, 2), err: errReply}
+	r.answer(t.Context(), &due{p: p}, l, func(*due, claim) { t.Error("an attempt was begun") })
+	if free := p.slots.take(4); l.most != 3 || free != 4 {
+		t.Errorf("%d slots were taken, %d are free", l.most, free)
+	}
 }
 
 // At the end running attempts may finish; what does not is due again at once, unchanged.

@@ -69,6 +69,9 @@ func (p *Pipeline) lease() time.Duration { return p.o.Timeout + abandonAfter + c
 
 func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*due, claim)) {
 	p := d.p
+	if l.err != nil {
+		l.claimed = nil // they come again when the claims have run out
+	}
 	p.slots.release(l.most - len(l.claimed))
 	if l.err != nil {
 		if ctx.Err() == nil {
