@@ -12,7 +12,7 @@ const TopicDigest = OperationalPrefix + "digest"
 // Payload is a delivery as JSON: of one notification its data as it is, of a digest an object with the topic
 // [TopicDigest] and the members of [Delivery.DigestData], of a batch an array of the data of each, as it is. It is the same
 // in every attempt, and belongs to the delivery: nobody may change it. It fails for a delivery that is none of these, and
-// for a digest or a batch of what is not JSON.
+// for a digest or a batch of what is no JSON object.
 func (d Delivery) Payload() ([]byte, error) {
 	switch {
 	case d.Batch:
@@ -54,9 +54,8 @@ func (d Delivery) digestData(begin string) ([]byte, time.Time, error) {
 	}
 	length := len(begin) + len(head) + 64
 	for _, n := range d.Notifications {
-		// One that is no JSON would spoil the whole.
-		if !json.Valid(n.Data) {
-			return nil, time.Time{}, fmt.Errorf("digest %s holds notification %s, whose data is not JSON", d.ID, n.ID)
+		if !n.isObject() {
+			return nil, time.Time{}, fmt.Errorf("digest %s holds notification %s, whose data is no JSON object", d.ID, n.ID)
 		}
 		length += len(n.Data) + 1
 	}

@@ -17,7 +17,7 @@ func TestPayload(t *testing.T) {
 		"none":       {d: Delivery{ID: "a"}, problem: "delivery a holds 0 and is no digest"},
 		"several":    {d: Delivery{ID: "a", Notifications: []Notification{one, one}}, problem: "holds 2 and is no"},
 		"an empty":   {d: Delivery{ID: "a", Digest: &Digest{Count: 3}}, problem: "digest a holds no notification"},
-		"broken":     {d: Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{{ID: "b", Data: []byte("{")}}}, problem: "b, whose data is not JSON"},
+		"broken":     {d: Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{{ID: "b", Data: []byte("{")}}}, problem: "b, whose data is no JSON object"},
 		"a batch":    {d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one, one}}, want: `[` + string(one.Data) + `,` + string(one.Data) + `]`},
 		"of one":     {d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one}}, want: `[` + string(one.Data) + `]`},
 		"of none":    {d: Delivery{ID: "a", Batch: true}, problem: "delivery a is no batch, or holds no notification"},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -46,11 +47,12 @@ func decodeRecord(text string) (*record, error) {
 		r = record{}
 		err, rest = json.Unmarshal([]byte(text), &r), ""
 	}
+	if err == nil {
+		r.Notifications = slices.Grow(r.Notifications, countPieces(rest))
+	}
 	for err == nil && rest != "" {
-		var n parked
-		if n, rest, err = cutNotification(rest); err == nil {
-			r.Notifications = append(r.Notifications, n)
-		}
+		r.Notifications = append(r.Notifications, parked{})
+		rest, err = r.Notifications[len(r.Notifications)-1].cutFrom(rest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("decode a parked delivery: %w", err)
@@ -100,24 +102,33 @@ func decimals(n int) int {
 	return digits
 }
 
-func cutNotification(text string) (n parked, rest string, err error) {
+// cutFrom reads the piece that text begins with into n.
+func (n *parked) cutFrom(text string) (rest string, err error) {
 	inner, rest, err := cutPiece(text)
 	if err != nil {
-		return n, "", err
+		return "", err
 	}
 	if strings.HasPrefix(inner, "{") {
-		err = json.Unmarshal([]byte(inner), &n)
-		return n, rest, err
+		return rest, json.Unmarshal([]byte(inner), n)
 	}
 	for _, s := range n.pieces() {
 		if *s, inner, err = cutPiece(inner); err != nil {
-			return n, "", err
+			return "", err
 		}
 	}
 	if inner != "" {
-		return n, "", errPiece
+		return "", errPiece
 	}
-	return n, rest, nil
+	return rest, nil
+}
+
+func countPieces(text string) (n int) {
+	for err := error(nil); text != ""; n++ {
+		if _, text, err = cutPiece(text); err != nil {
+			return n
+		}
+	}
+	return n
 }
 
 // cutPiece takes the first piece off text.

@@ -1,15 +1,13 @@
 package deliver
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -113,16 +111,8 @@ func (r *record) add(a Attempt) {
 // delivery is the next attempt's.
 func (r *record) delivery(id string) relay.Delivery {
 	d := relay.Delivery{ID: id, Attempt: r.Made + 1, Digest: r.Digest, Batch: r.Batch, Notifications: make([]relay.Notification, len(r.Notifications))}
-	length := 0
 	for i := range r.Notifications {
-		length += len(r.Notifications[i].Data)
-	}
-	all := make([]byte, 0, length) // the data of a hundred in one piece
-	for i := range r.Notifications {
-		n := &r.Notifications[i]
-		from := len(all)
-		all = append(all, n.Data...)
-		d.Notifications[i] = n.with(all[from:len(all):len(all)])
+		d.Notifications[i] = r.Notifications[i].notification()
 	}
 	if d.Digest != nil {
 		slices.SortStableFunc(d.Notifications, byCursor) // several lanes and nodes gather side by side
@@ -131,23 +121,14 @@ func (r *record) delivery(id string) relay.Delivery {
 }
 
 // byCursor is the order of the log.
-func byCursor(a, b relay.Notification) int {
-	ms1, n1 := position(a.Cursor)
-	ms2, n2 := position(b.Cursor)
-	return cmp.Or(cmp.Compare(ms1, ms2), cmp.Compare(n1, n2))
-}
+func byCursor(a, b relay.Notification) int { return comparePositions(a.Cursor, b.Cursor) }
 
-// position takes a cursor apart; it is zero for one that is none.
-func position(cursor string) (ms, n uint64) {
-	first, second, _ := strings.Cut(cursor, "-")
-	ms, _ = strconv.ParseUint(first, 10, 64)
-	n, _ = strconv.ParseUint(second, 10, 64)
-	return ms, n
-}
-
-func (n *parked) notification() relay.Notification { return n.with([]byte(n.Data)) }
-
-func (n *parked) with(data []byte) relay.Notification {
+// notification shares its data with n, which nobody may change: to copy that of a hundred costs as much as to sign it.
+func (n *parked) notification() relay.Notification {
+	data := []byte{}
+	if n.Data != "" {
+		data = unsafe.Slice(unsafe.StringData(n.Data), len(n.Data))
+	}
 	return relay.Notification{ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: data}
 }
 
