@@ -12,6 +12,8 @@ import (
 const (
 	// MaxOutput bounds what a template renders, in bytes, and each text that one of its functions makes.
 	MaxOutput = 1 << 20
+	// maxLost bounds what is rendered behind that until somebody notices, which HTML takes long to escape.
+	maxLost = 4 * MaxOutput
 	// maxSteps bounds the passes of all loops and the calls of templates together.
 	maxSteps = 50_000
 	maxDepth = 100
@@ -56,8 +58,12 @@ func (r *run) begin(ctx context.Context, d *Data) {
 	r.out.begin()
 }
 
-// Write is what the library writes to. It fails only for actions, whose errors the library says once more.
+// Write is what the library writes to. It fails for actions, and far behind an output that is too long, where no loop has noticed: both
+// are rendered once more, to tell the place.
 func (r *run) Write(p []byte) (int, error) {
+	if r.out.lost > maxLost {
+		return 0, errLost
+	}
 	if len(p) == 0 && cap(p) > 0 {
 		if a, ok := r.actions[&p[:1][0]]; ok {
 			return 0, r.show(a)
@@ -73,19 +79,22 @@ func (r *run) Write(p []byte) (int, error) {
 type output struct {
 	text []byte
 	over bool
+	lost int // bytes behind that
 }
 
 func (o *output) begin() {
 	if cap(o.text) > 64<<10 {
 		o.text = nil // a large one is not kept for small ones
 	}
-	o.text, o.over = o.text[:0], false
+	o.text, o.over, o.lost = o.text[:0], false, 0
 }
 
 // fits tells whether so much more may be added. More is no error where it is written, which would lose the place in the
 // template; the next step knows.
 func (o *output) fits(n int) bool {
-	o.over = o.over || len(o.text)+n > MaxOutput
+	if o.over = o.over || len(o.text)+n > MaxOutput; o.over {
+		o.lost += n
+	}
 	return !o.over
 }
 
@@ -96,6 +105,9 @@ func (o *output) add(text string) {
 }
 
 var errOutput = limitError(fmt.Sprintf("the output is longer than %d MiB", MaxOutput>>20))
+
+// errLost is the same where the place is not known.
+var errLost = errors.New(string(errOutput))
 
 // step is what every pass of a loop begins with.
 func (r *run) step() (string, error) {

@@ -26,6 +26,7 @@ func hostile() map[string]string {
 		`{{ define "a" }}{{ template "b" }}{{ end }}{{ define "b" }}{{ template "a" }}{{ end }}{{ template "a" }}`: "call each other",
 		`{{ range 40000 }}0123456789012345678901234567890123456789{{ end }}`:                                       "line 1: the output is longer than 1 MiB",
 		"{{ $x := printf \"%500000d\" 1 }}\n{{ $x }}{{ $x }}\n{{ $x }}":                                            "line 3: the output is longer",
+		`{{ $x := printf "%1000000d" 1 }}` + strings.Repeat("{{ $x }}", 3000) + "\n":                               "line 1: the output is longer",
 		`{{ printf "%1000000000d" 1 }}`:                                                                            "width",
 		`{{ printf "%999999d%999999d" 1 2 }}`:                                                                      "widths",
 		`{{ printf "%1000000v" (list 1 2 3) }}`:                                                                    "widths",

@@ -183,7 +183,7 @@ func (t *Template) Render(ctx context.Context, d *Data) ([]byte, error) {
 	if errors.Is(err, errAgain) {
 		m, err = t.again(ctx, d, alone)
 	}
-	if err == nil && m.run.out.over {
+	if errors.Is(err, errLost) || err == nil && m.run.out.over {
 		if _, err = t.again(ctx, d, everywhere); err == nil {
 			err = errOutput
 		}
