@@ -24,7 +24,7 @@ import (
 
 // batchSealed is how many deliveries are parked for a round, at most parkStep in one go.
 const (
-	batchSealed = 1000
+	batchSealed = 500
 	parkStep    = 50
 )
 
