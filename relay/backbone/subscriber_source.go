@@ -1,7 +1,6 @@
 package backbone
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,35 +28,23 @@ func (e *queueEntry) message() *message.Message {
 	if e.msg != nil {
 		return e.msg
 	}
-	size := 0
-	fields(e.body, func(key, value []byte) bool {
-		if string(key) != fieldData {
-			size += len(value)
-		}
-		return true
-	})
+	var all texts
+	all.grow(e.body)
 	m := message.NewMessage("", nil)
-	var all strings.Builder // one piece of memory for all texts
-	all.Grow(size)
-	text := func(value []byte) string {
-		n := all.Len()
-		_, _ = all.Write(value)
-		return all.String()[n:]
-	}
 	fields(e.body, func(key, value []byte) bool {
 		switch string(key) {
 		case fieldID:
-			m.UUID = text(value)
+			m.UUID = all.of(value)
 		case fieldData:
 			m.Payload = value
 		case "topic": // a constant key costs no memory
-			m.Metadata["topic"] = text(value)
+			m.Metadata["topic"] = all.of(value)
 		case "hub":
-			m.Metadata["hub"] = text(value)
+			m.Metadata["hub"] = all.of(value)
 		case "account":
-			m.Metadata["account"] = text(value)
+			m.Metadata["account"] = all.of(value)
 		default:
-			m.Metadata[string(key)] = text(value)
+			m.Metadata[string(key)] = all.of(value)
 		}
 		return true
 	})

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -321,6 +322,27 @@ func fields(body []byte, each func(key, value []byte) bool) {
 		}
 		body = rest
 	}
+}
+
+// texts is one piece of memory for all values of an entry but its data.
+type texts struct{ all strings.Builder }
+
+func (t *texts) grow(body []byte) {
+	size := 0
+	fields(body, func(key, value []byte) bool {
+		if string(key) != fieldData {
+			size += len(value)
+		}
+		return true
+	})
+	t.all.Grow(size)
+}
+
+// of returns a value as a text.
+func (t *texts) of(value []byte) string {
+	n := t.all.Len()
+	_, _ = t.all.Write(value)
+	return t.all.String()[n:]
 }
 
 // storedFrom is for the rare entries that go-redis has read.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -112,31 +111,19 @@ func (w *wire) text(args ...string) (string, error) {
 
 // notification reads a log entry. Our own fields come first and in order, but whoever writes to Redis may do otherwise.
 func (e stored) notification() relay.Notification {
-	size := 0
-	fields(e.body, func(key, value []byte) bool {
-		if string(key) != fieldData {
-			size += len(value)
-		}
-		return true
-	})
-	var all strings.Builder // one piece of memory for all texts
-	all.Grow(size)
-	text := func(value []byte) string {
-		n := all.Len()
-		_, _ = all.Write(value)
-		return all.String()[n:]
-	}
+	var all texts
+	all.grow(e.body)
 	n := relay.Notification{Cursor: e.id}
 	fields(e.body, func(key, value []byte) bool {
 		switch string(key) {
 		case fieldID:
-			n.ID = text(value)
+			n.ID = all.of(value)
 		case "topic":
-			n.Topic = text(value)
+			n.Topic = all.of(value)
 		case "hub":
-			n.Hub = text(value)
+			n.Hub = all.of(value)
 		case "account":
-			n.Account = text(value)
+			n.Account = all.of(value)
 		case fieldData:
 			n.Data = value
 		}
