@@ -36,28 +36,22 @@ type delivery struct {
 func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone, store *deliver.Store, node *backbone.Node) error {
 	grace := a.cfg.Server.ShutdownGrace
 	d := &delivery{app: a, backbone: b, store: store, wanted: make(chan *config.Config, 1), adopted: a.cfg}
+	queues := d.queues(node.Name)
+	queues.Lanes = func(sink string) int {
+		if s := a.sinks.named(sink); s != nil && s.cfg.Digest.Wait == 0 {
+			return s.lanes()
+		}
+		return 1 // gathering is quick, and a digest holds the first that came
+	}
+	// A kill repeats what is in flight anyway, so as much again may wait to be stored.
+	queues.Unstored = func(sink string) int {
+		if s := a.sinks.named(sink); s != nil {
+			return s.lanes()
+		}
+		return 1
+	}
 	var err error
-	d.subscriber, err = backbone.NewSubscriber(backbone.SubscriberConfig{
-		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: node.Name,
-		Streams: func(sink string) []string { return b.Keys().Queues(sink) },
-		Slot:    b.Keys().Slot,
-		Lanes: func(sink string) int {
-			if s := a.sinks.named(sink); s != nil && s.cfg.Digest.Wait == 0 {
-				return s.lanes()
-			}
-			return 1 // gathering is quick, and a digest holds the first that came
-		},
-		// A kill repeats what is in flight anyway, so as much again may wait to be stored.
-		Unstored: func(sink string) int {
-			if s := a.sinks.named(sink); s != nil {
-				return s.lanes()
-			}
-			return 1
-		},
-		Grace: grace,
-		Log:   a.log.With("room", "queues"),
-	})
-	if err != nil {
+	if d.subscriber, err = backbone.NewSubscriber(queues); err != nil {
 		return err
 	}
 	p.start(ctx, "queues", func(ctx context.Context) error {
@@ -77,6 +71,16 @@ func (a *App) startDelivery(ctx context.Context, p *parts, b *backbone.Backbone,
 	a.delivery = d
 	p.start(ctx, "deliveries", d.run)
 	return nil
+}
+
+// queues is what every Subscriber to the queues has in common; how many lanes there are is still to say.
+func (d *delivery) queues(consumer string) backbone.SubscriberConfig {
+	keys := d.backbone.Keys()
+	return backbone.SubscriberConfig{
+		Commands: d.backbone.Commands(), Readers: d.backbone.Readers(), Group: consumerGroup, Consumer: consumer,
+		Streams: keys.Queues, Slot: keys.Slot,
+		Grace: d.app.cfg.Server.ShutdownGrace, Log: d.app.log.With("room", "queues"),
+	}
 }
 
 // listeners are sinks as those that may hear of each other.

@@ -32,16 +32,11 @@ func (d *delivery) readInOrder(ctx, held context.Context, s *sink) error {
 	if err := b.TakePending(ctx, s.name, consumerGroup, orderedConsumer); err != nil {
 		return err
 	}
-	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
-		Commands: b.Commands(), Readers: b.Readers(), Group: consumerGroup, Consumer: orderedConsumer,
-		Streams:  func(sink string) []string { return b.Keys().Queues(sink) },
-		Slot:     b.Keys().Slot,
-		Lanes:    func(string) int { return s.cfg.Concurrency },
-		Unstored: func(string) int { return s.cfg.Concurrency },
-		Key:      dispatch.Key(deliver.Ordering(s.cfg.Ordering).Key),
-		Grace:    d.app.cfg.Server.ShutdownGrace,
-		Log:      d.app.log.With("room", "queues"),
-	})
+	queues := d.queues(orderedConsumer)
+	queues.Lanes = func(string) int { return s.cfg.Concurrency }
+	queues.Unstored = queues.Lanes
+	queues.Key = dispatch.Key(deliver.Ordering(s.cfg.Ordering).Key)
+	subscriber, err := backbone.NewSubscriber(queues)
 	if err != nil {
 		return err
 	}
