@@ -108,7 +108,7 @@ func (l *migrations) remind() {
 			return
 		}
 		l.o.Log.Error("the driver runs, but does not take its servers; it is told again", "error", err)
-		if !sleep(l.ctx, jitter(backoff(failures, l.o.Backoff, l.o.MostBackoff))) {
+		if !relay.Pause(l.ctx, jitter(backoff(failures, l.o.Backoff, l.o.MostBackoff))) {
 			return
 		}
 	}

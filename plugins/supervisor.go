@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // State says what a plugin does.
@@ -218,7 +220,7 @@ func (h *supervisor) supervise(ctx context.Context) {
 		wait := jitter(backoff(failures, h.o.Backoff, h.o.MostBackoff))
 		h.o.Log.Error("the plugin does not run; it is started again", "error", err, "in", wait.Round(time.Millisecond).String())
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
-		if !sleep(ctx, wait) {
+		if !relay.Pause(ctx, wait) {
 			return
 		}
 		h.set(Status{State: StateStarting, Reason: err}, nil)
@@ -269,15 +271,4 @@ func (h *supervisor) giveUp(ctx context.Context, err error) bool {
 	h.budget.last(time.Now())
 	h.set(Status{State: StateStarting, Reason: err}, nil)
 	return true
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

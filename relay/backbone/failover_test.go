@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -49,7 +50,7 @@ func startTraffic(ctx context.Context, t *testing.T, b, reads *Backbone) (tr *tr
 
 // publish repeats each with its key until it is accepted, and gives up none that was begun.
 func (tr *traffic) publish(ctx context.Context, hub string) {
-	for i := 1; sleep(ctx, 2*time.Millisecond); i++ {
+	for i := 1; relay.Pause(ctx, 2*time.Millisecond); i++ {
 		a := Append{Hub: hub, Key: hub + strconv.Itoa(i), Digest: "d", Notifications: notes(hub, i, i)}
 		for {
 			tr.mu.Lock()
@@ -58,7 +59,7 @@ func (tr *traffic) publish(ctx context.Context, hub string) {
 			if _, err := b.Append(context.WithoutCancel(ctx), a); err == nil {
 				break
 			}
-			if !sleep(tr.t.Context(), 20*time.Millisecond) {
+			if !relay.Pause(tr.t.Context(), 20*time.Millisecond) {
 				return
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // ErrLeaseLost is the cause of the end of a context that a lease protected.
@@ -46,7 +48,7 @@ func (l *Lease) RunHeld(ctx context.Context, fn func(work, held context.Context)
 				l.b.log.ErrorContext(ctx, "work under a lease ended", "lease", l.name, "error", err)
 			}
 		}
-		sleep(ctx, jittered(l.ttl/3))
+		relay.Pause(ctx, jittered(l.ttl/3))
 	}
 	return ctx.Err()
 }
@@ -81,7 +83,7 @@ func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose co
 		if left := time.Until(since.Add(usable)); left < wait {
 			wait = max(left, 0)
 		}
-		if !sleep(ctx, wait) {
+		if !relay.Pause(ctx, wait) {
 			return
 		}
 		left := time.Until(since.Add(usable))
@@ -96,7 +98,7 @@ func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose co
 			return
 		case err != nil:
 			l.b.log.WarnContext(ctx, "cannot renew a lease", "lease", l.name, "error", err)
-			if !sleep(ctx, min(retryMin, l.ttl/20)) {
+			if !relay.Pause(ctx, min(retryMin, l.ttl/20)) {
 				return
 			}
 		case !held:

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -24,7 +25,7 @@ func TestOneHolderAtATime(t *testing.T) {
 				if n := holders.Add(1); n != 1 {
 					t.Errorf("%d holders", n)
 				}
-				sleep(ctx, 700*time.Millisecond) // longer than the lease, so that it is renewed
+				relay.Pause(ctx, 700*time.Millisecond) // longer than the lease, so that it is renewed
 				if ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrLeaseLost) {
 					t.Error("the lease was lost")
 				}
@@ -100,7 +101,7 @@ func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
 		if errors.Is(context.Cause(work), ErrLeaseLost) {
 			t.Error("the end of the caller's context counts as a lost lease")
 		}
-		for end := time.Now().Add(3 * ttl); time.Now().Before(end); sleep(t.Context(), ttl/20) {
+		for end := time.Now().Add(3 * ttl); time.Now().Before(end); relay.Pause(t.Context(), ttl/20) {
 			if n, err := b.Commands().Exists(t.Context(), b.keys.Lease("work")).Result(); n != 1 || err != nil || held.Err() != nil {
 				t.Fatalf("the lease was given up while the work went on: %d, %v, %v", n, err, held.Err())
 			}

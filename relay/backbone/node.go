@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -50,7 +52,7 @@ func (b *Backbone) JoinNode(ctx context.Context) (*Node, error) {
 				return b.keepNode(ctx, l, value, n), nil
 			}
 		}
-		if !sleep(ctx, wait) {
+		if !relay.Pause(ctx, wait) {
 			return nil, fmt.Errorf("join as a node: %w", ctx.Err())
 		}
 		wait = min(2*wait, retryMax)
@@ -63,7 +65,7 @@ func (b *Backbone) keepNode(ctx context.Context, l *Lease, value string, number 
 	n := &Node{Number: number, Name: fmt.Sprintf("node-%d", number), Lost: lost, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(n.done)
-		for sleep(ctx, nodeTTL/3) {
+		for relay.Pause(ctx, nodeTTL/3) {
 			held, err := l.take(ctx, value)
 			if err != nil && ctx.Err() == nil {
 				// Redis may be away for long without anybody else getting the number.

@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // Options says which Redis a [Backbone] uses and under which names.
@@ -82,7 +84,7 @@ func Open(ctx context.Context, o Options) (*Backbone, error) {
 			return nil, err
 		}
 		b.log.WarnContext(ctx, "waiting for redis", "error", err)
-		if !sleep(ctx, wait) {
+		if !relay.Pause(ctx, wait) {
 			b.Close()
 			return nil, unavailable("connect to redis", err)
 		}
@@ -245,17 +247,6 @@ func (b *Backbone) Ready(ctx context.Context) error {
 		return errors.New("redis gave back another probe than was written")
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // jittered spreads d by a fifth to both sides.

@@ -84,7 +84,7 @@ func (b *Backbone) Tail(ctx context.Context, partition int, from string, fn func
 		}
 		b.log.WarnContext(ctx, "cannot read the log, will go on where it stopped", "partition", partition, "position", t.pos, "error", err)
 		t.connects = -1
-		if !sleep(ctx, wait) {
+		if !relay.Pause(ctx, wait) {
 			break
 		}
 		wait = min(2*wait, retryMax)

@@ -194,7 +194,7 @@ func (d *Dispatcher) lead(ctx context.Context) error {
 			wait = retryMin
 		}
 		d.o.Logger.Warn("cannot dispatch, will go on from the stored position", "partition", d.o.Partition, "error", err)
-		if !sleep(ctx, wait/2+rand.N(wait)) {
+		if !relay.Pause(ctx, wait/2+rand.N(wait)) {
 			break
 		}
 		wait = min(2*wait, retryMax)
@@ -308,14 +308,3 @@ func (d *Dispatcher) report() {
 }
 
 func jittered(t time.Duration) time.Duration { return t*4/5 + rand.N(t*2/5) }
-
-func sleep(ctx context.Context, t time.Duration) bool {
-	timer := time.NewTimer(t)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}

@@ -79,7 +79,7 @@ func (r *Router) Run(ctx context.Context) error {
 			break
 		}
 		r.o.Log.Warn("a sink's queue cannot be read, trying again", "error", err)
-		if !sleep(ctx, wait) {
+		if !relay.Pause(ctx, wait) {
 			break
 		}
 		wait = min(2*wait, retryMax)

@@ -94,19 +94,10 @@ func (in *Inbox) work(ctx context.Context) error {
 				in.opt.Log.WarnContext(ctx, "the inbox has to wait", "error", err)
 			}
 			wait = min(max(2*wait, backoffMin), backoffMax)
-			pause(ctx, wait)
+			relay.Pause(ctx, wait)
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
 
 // step handles the first entries of the inbox. It always begins at the front: what was handled is removed, and what

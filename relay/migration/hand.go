@@ -101,7 +101,7 @@ func (h *hand) bringBack(ctx context.Context) {
 			return
 		}
 		h.log.Error("the driver could not bring an instance back; it is called again", "error", err)
-		if !sleep(ctx, h.w.pace.again(n)) {
+		if !relay.Pause(ctx, h.w.pace.again(n)) {
 			return
 		}
 	}
@@ -110,7 +110,7 @@ func (h *hand) bringBack(ctx context.Context) {
 // beat shows that the job is in hand, and ends the work when it may be in another's.
 func (h *hand) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 	last := time.Now()
-	for sleep(ctx, h.w.pace.beat) {
+	for relay.Pause(ctx, h.w.pace.beat) {
 		began := time.Now()
 		err := h.w.store.beat(ctx, h.j, h.w.o.Name, 0)
 		if err == nil {
@@ -190,7 +190,7 @@ func (h *hand) awaitTurn(ctx context.Context) error {
 				}
 			}
 		}
-		if !sleep(ctx, h.w.pace.turn) {
+		if !relay.Pause(ctx, h.w.pace.turn) {
 			return context.Cause(ctx)
 		}
 	}
@@ -240,7 +240,7 @@ func (h *hand) migrate(ctx context.Context) error {
 		if err := h.unsettled(ctx, err); err != nil {
 			return err
 		}
-		if !sleep(ctx, h.w.pace.again(h.j.attempts)) {
+		if !relay.Pause(ctx, h.w.pace.again(h.j.attempts)) {
 			return context.Cause(ctx)
 		}
 		if h.j.attempts > mostFailures {
@@ -314,7 +314,7 @@ func (h *hand) apply(ctx context.Context, u update) error {
 			return context.Cause(ctx)
 		}
 		h.log.Warn("cannot store a change of a job, will try again", "error", err)
-		if !sleep(ctx, wait) {
+		if !relay.Pause(ctx, wait) {
 			return context.Cause(ctx)
 		}
 	}

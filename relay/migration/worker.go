@@ -157,7 +157,7 @@ func (w *Worker) followInventory(ctx context.Context) error {
 		w.mu.Lock()
 		w.ailment = err
 		w.mu.Unlock()
-		if !sleep(ctx, wait) {
+		if !relay.Pause(ctx, wait) {
 			return ctx.Err()
 		}
 	}
@@ -224,7 +224,7 @@ func (w *Worker) follow(ctx context.Context, partitions []int) error {
 			continue
 		}
 		w.o.Log.Warn("cannot read the jobs, will go on", "error", err)
-		if !sleep(ctx, w.pace.beat) {
+		if !relay.Pause(ctx, w.pace.beat) {
 			return ctx.Err()
 		}
 		err = w.store.ensure(ctx, partitions)
@@ -233,7 +233,7 @@ func (w *Worker) follow(ctx context.Context, partitions []int) error {
 
 // takeOver takes the jobs of workers that have died.
 func (w *Worker) takeOver(ctx context.Context) error {
-	for w.ready(ctx) && sleep(ctx, w.pace.beat) {
+	for w.ready(ctx) && relay.Pause(ctx, w.pace.beat) {
 		// Where there is no room, one waits for it in front of the new jobs.
 		free := max(1, int64(cap(w.room)-len(w.room)))
 		list, err := w.store.abandoned(ctx, w.o.Name, w.pace.hold, free)
@@ -345,15 +345,4 @@ func (w *Worker) settings(server string, before []byte) []byte {
 		return s.Settings
 	}
 	return before
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

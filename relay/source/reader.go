@@ -70,7 +70,7 @@ func (t *turn) read(ctx context.Context) error {
 func (t *turn) rest(ctx context.Context, wait time.Duration, used string) {
 	until := time.Now().Add(wait)
 	for ctx.Err() == nil && time.Now().Before(until) {
-		pause(ctx, min(keyEvery, time.Until(until)))
+		relay.Pause(ctx, min(keyEvery, time.Until(until)))
 		if fresh, err := t.opt.Key(); err == nil && fresh != used {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/ingest"
 )
@@ -155,7 +156,7 @@ func (s *Source) open(ctx context.Context) (Place, backbone.SourceFigures, error
 		if s.say.worth("open", err) {
 			s.opt.Log.WarnContext(ctx, "the place in the source cannot be read yet", "error", short(err))
 		}
-		pause(ctx, wait)
+		relay.Pause(ctx, wait)
 	}
 }
 
@@ -208,14 +209,5 @@ func (t *turn) push(ctx context.Context, m message) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }

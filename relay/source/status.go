@@ -91,7 +91,7 @@ func (t *turn) tell(ctx context.Context) error {
 		told, cancel := context.WithTimeout(ctx, storeTime)
 		_ = t.opt.Store.SetSourceStatus(told, t.opt.Name, text, statusKeep)
 		cancel()
-		pause(ctx, 100*time.Millisecond) // an upstream that comes and goes is told of ten times a second at most
+		relay.Pause(ctx, 100*time.Millisecond) // an upstream that comes and goes is told of ten times a second at most
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -117,7 +117,7 @@ func (t *turn) store(ctx context.Context, batch backbone.SourceBatch) error {
 		if t.say.worth("store", err) {
 			t.opt.Log.WarnContext(ctx, "what comes from the upstream cannot be stored now, so nothing more is read", "error", short(err))
 		}
-		pause(ctx, wait)
+		relay.Pause(ctx, wait)
 	}
 }
 
