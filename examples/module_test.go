@@ -4,15 +4,15 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 // setting is what testdata/scenario.mjs is told.
@@ -53,8 +53,8 @@ type seen struct {
 // TestModule runs one program against hubrelay.js in Node and in a page.
 func TestModule(t *testing.T) {
 	d := startDaemon(t)
-	way := newCuttable(t, strings.TrimPrefix(d.url, "http://"))
-	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { way.cut() }))
+	way := linetest.Start(t, func() string { return strings.TrimPrefix(d.url, "http://") })
+	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { way.Cut() }))
 	defer cut.Close()
 	for name, run := range map[string]func(*testing.T, *daemon, []byte) []byte{
 		"node with ws":       nodeWithPackage,
@@ -165,64 +165,4 @@ func inBrowser(t *testing.T, d *daemon, told []byte) []byte {
 	script := `const [told, done] = arguments;
 		import("/testdata/scenario.mjs").then((module) => module.scenario(told)).then(done, (error) => done(String(error)));`
 	return b.call(t, "/execute/async", map[string]any{"script": script, "args": []any{json.RawMessage(told)}})
-}
-
-// cuttable passes connections on to a daemon, until they are cut.
-type cuttable struct {
-	net.Listener
-	to string
-
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func newCuttable(t *testing.T, to string) *cuttable {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cuttable{Listener: listener, to: to}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { c.pass(near) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		c.cut()
-		wg.Wait()
-	})
-	return c
-}
-
-func (c *cuttable) pass(near net.Conn) {
-	defer func() { _ = near.Close() }()
-	far, err := net.Dial("tcp", c.to)
-	if err != nil {
-		return
-	}
-	defer func() { _ = far.Close() }()
-	c.mu.Lock()
-	c.conns = append(c.conns, near, far)
-	c.mu.Unlock()
-	go func() {
-		_, _ = io.Copy(far, near)
-		_ = far.Close()
-	}()
-	_, _ = io.Copy(near, far)
-}
-
-func (c *cuttable) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.conns {
-		_ = conn.Close()
-	}
-	c.conns = nil
 }

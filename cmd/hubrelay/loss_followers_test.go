@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
@@ -82,7 +83,7 @@ func (f *follower) start(begin <-chan struct{}) {
 					f.fail(err)
 				}
 			}
-			pause(ctx, time.Duration(f.random.IntN(100))*time.Millisecond)
+			relay.Pause(ctx, time.Duration(f.random.IntN(100))*time.Millisecond)
 		}
 	}()
 }
@@ -169,7 +170,7 @@ func (f *follower) patienceFor() int { return f.random.IntN(1 << f.random.IntN(9
 // linger makes some connections slow.
 func (f *follower) linger(ctx context.Context, slow bool) {
 	if slow {
-		pause(ctx, time.Duration(f.random.IntN(4))*time.Millisecond)
+		relay.Pause(ctx, time.Duration(f.random.IntN(4))*time.Millisecond)
 	}
 }
 

@@ -14,7 +14,7 @@ func (l *losses) judgeLog() map[string][]int {
 	l.t.Helper()
 	var found map[string][]int
 	eventually(l.t, "the inbox to be in the log", func() error {
-		found = numbersIn(l.t, l.store)
+		found = numbersIn(l.t, l.redis.store)
 		hub := lossHubs[len(lossHubs)-1]
 		if n := int(l.accepted[hub].Load()); len(found[hub]) < n {
 			return fmt.Errorf("%d of %d are", len(found[hub]), n)
@@ -84,15 +84,18 @@ type rest struct {
 // atRest measures the node that nobody kills.
 func (l *losses) atRest() rest {
 	l.t.Helper()
-	l.way.cut()
+	l.way.Cut()
 	http.DefaultClient.CloseIdleConnections()
 	d := l.nodes[0].Load()
 	of := func(file string) string { return fmt.Sprintf("/proc/%d/%s", d.cmd.Process.Pid, file) }
 	pooled := make(map[string]bool) // inodes
 	port, _ := strconv.Atoi(l.hooks.url[strings.LastIndexByte(l.hooks.url, ':')+1:])
 	for line := range strings.Lines(l.read(of("net/tcp"))) {
-		if f := strings.Fields(line); strings.HasSuffix(f[2], fmt.Sprintf(":%04X", port)) {
-			pooled[f[9]] = true
+		f := strings.Fields(line)
+		for _, far := range append([]int{port}, l.redis.ports...) {
+			if strings.HasSuffix(f[2], fmt.Sprintf(":%04X", far)) {
+				pooled[f[9]] = true
+			}
 		}
 	}
 	for line := range strings.Lines(l.read(of("net/unix"))) {

@@ -15,12 +15,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
-// loss is how long TestNothingIsLost strikes. `HUBRELAY_TEST_SEED=7 go test ./cmd/hubrelay -run NothingIsLost -loss 60s`
-// strikes otherwise and for longer.
-var loss = flag.Duration("loss", 8*time.Second, "how long TestNothingIsLost kills nodes and Redis")
+// How long is struck: `HUBRELAY_TEST_SEED=7 go test ./cmd/hubrelay -run NothingIsLost -loss 60s -loss-cluster 60s` strikes
+// otherwise and for longer, and a cluster too.
+var (
+	loss          = flag.Duration("loss", 8*time.Second, "how long TestNothingIsLost kills nodes and Redis")
+	lossInCluster = flag.Duration("loss-cluster", 0, "how long TestNothingIsLostInACluster does; 0 for not at all")
+)
 
 // lossHubs are published to, the last of them through the inbox.
 var lossHubs = []string{"hub-a", "hub-b", "hub-c", "hub-d", "hub-e"}
@@ -28,12 +32,12 @@ var lossHubs = []string{"hub-a", "hub-b", "hub-c", "hub-d", "hub-e"}
 // losses is three nodes on one Redis, of which all but the first are killed, and Redis too.
 type losses struct {
 	t      *testing.T
+	long   time.Duration
 	random *rand.Rand
-	redis  *redistest.Server
-	store  *redis.Client
+	redis  victim
 	text   setup
 	nodes  []*atomic.Pointer[daemon]
-	way    *cuttable // to any of the nodes
+	way    *linetest.Line // to any of the nodes
 	hooks  *receiver
 
 	begun     map[string]*atomic.Int64 // by hub, the last number that somebody tries to publish
@@ -48,13 +52,18 @@ type losses struct {
 // many goroutines and connections as before.
 func TestNothingIsLost(t *testing.T) {
 	t.Parallel()
+	nothingIsLost(t, oneRedis(t), *loss)
+}
+
+func nothingIsLost(t *testing.T, on victim, long time.Duration) {
+	t.Helper()
 	seed := fromEnv(t, "HUBRELAY_TEST_SEED", 1)
-	t.Logf("HUBRELAY_TEST_SEED=%d for %s", seed, *loss)
-	l := newLosses(t, seed)
+	t.Logf("HUBRELAY_TEST_SEED=%d for %s", seed, long)
+	l := newLosses(t, seed, on, long)
 	before := l.warmUp()
 	followers := l.follow(seed)
 	l.publish()
-	blows := l.storm(*loss)
+	blows := l.storm(long)
 	l.stop()
 	l.publishes.Wait()
 	want := l.judgeLog()
@@ -80,24 +89,23 @@ func TestNothingIsLost(t *testing.T) {
 	eventually(t, "the node that was not killed to be at rest", func() error { return before.restored(l.atRest()) })
 }
 
-func newLosses(t *testing.T, seed uint64) *losses {
+func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses {
 	t.Helper()
 	l := &losses{
-		t: t, random: rand.New(rand.NewPCG(seed, 0)), redis: redistest.Start(t, "--appendfsync", "always"),
+		t: t, long: long, random: rand.New(rand.NewPCG(seed, 0)), redis: on,
 		begun: make(map[string]*atomic.Int64), accepted: make(map[string]*atomic.Int64),
 	}
-	l.store = redisAt(t, l.redis.Socket)
 	l.hooks = receive(t, nil)
 	// What a killed node had in hand is free again when its attempt must have ended.
 	l.text = setup{
-		redis: fmt.Sprintf("url: %q, partitions: %d", l.redis.URL(), 1+l.random.IntN(3)),
+		redis: fmt.Sprintf("url: %q, partitions: %d", l.redis.url, 1+l.random.IntN(3)),
 		sinks: webhookSink("hook", l.hooks.url+"/", ", timeout: 5s") +
 			"\nwebsocket: {compression: {enabled: true, min_size: 64}}", // for those of the followers who ask for it
 	}
 	for range 3 {
 		l.nodes = append(l.nodes, &atomic.Pointer[daemon]{})
 	}
-	l.way = newCuttable(t, func() string {
+	l.way = linetest.Start(t, func() string {
 		for {
 			if d := l.nodes[rand.IntN(len(l.nodes))].Load(); d != nil { // only while they start
 				return d.public
@@ -140,7 +148,7 @@ func (l *losses) through(hub int) func(hub string, first, many int) (bool, error
 func (l *losses) follow(seed uint64) []*follower {
 	var all []*follower
 	late := make(chan struct{})
-	timer := time.AfterFunc(*loss/3, func() { close(late) })
+	timer := time.AfterFunc(l.long/3, func() { close(late) })
 	l.t.Cleanup(func() { timer.Stop() })
 	for round := range 2 {
 		for kind := range followerKinds {
@@ -176,7 +184,7 @@ func (l *losses) publish() {
 					l.t.Errorf("publish to %s: %v", hub, err)
 					return
 				}
-				pause(ctx, time.Duration(random.IntN(40))*time.Millisecond)
+				relay.Pause(ctx, time.Duration(random.IntN(40))*time.Millisecond)
 			}
 		})
 	}
@@ -234,23 +242,11 @@ func (l *losses) post(hub string, first, many int) (bool, error) {
 func (l *losses) add(hub string, first, many int) (bool, error) {
 	for n := first; n < first+many; n++ {
 		args := &redis.XAddArgs{Stream: "hubrelay:inbox", Values: []string{"data", numbered(hub, n), "key", fmt.Sprintf("%s-%d", hub, n)}}
-		if err := l.store.XAdd(context.Background(), args).Err(); err != nil {
+		if err := l.redis.store.XAdd(context.Background(), args).Err(); err != nil {
 			return false, nil
 		}
 	}
 	return true, nil
-}
-
-// pause reports false when ctx has ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // storm strikes for so long, and says how often it did what.
@@ -269,7 +265,7 @@ func (l *losses) strike() (what string) {
 	l.t.Helper()
 	one := 1 + l.random.IntN(2)
 	moment := time.Duration(l.random.IntN(2000)) * time.Millisecond
-	switch l.random.IntN(8) {
+	switch blow := l.random.IntN(6 + l.redis.blows); blow {
 	case 0, 1:
 		l.nodes[one].Load().kill()
 		l.nodes[one].Store(serve(l.t, l.text))
@@ -291,17 +287,9 @@ func (l *losses) strike() (what string) {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
 		return "a node hung"
 	case 5:
-		l.redis.Kill()
-		time.Sleep(moment / 2)
-		l.redis.Restart()
-		return "redis killed"
-	case 6:
-		l.redis.Signal(syscall.SIGSTOP)
-		time.Sleep(moment)
-		l.redis.Signal(syscall.SIGCONT)
-		return "redis hung"
-	default:
-		l.way.cut()
+		l.way.Cut()
 		return "connections cut"
+	default:
+		return l.redis.strike(blow-6, l.random, moment)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 // TestSourcesInACircle has two relays read each other: what is published to one is once in both. One that reads itself is
@@ -58,7 +60,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, setup{redis: `url: "memory:"`}))
-	way := newCuttable(t, func() string { return up.Load().public })
+	way := linetest.Start(t, func() string { return up.Load().public })
 	hooks := receive(t, nil)
 	down := serve(t, setup{
 		redis: `url: "memory:", partitions: 2`,
@@ -78,7 +80,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 
 	up.Load().kill()
 	up.Store(serve(t, setup{redis: `url: "memory:"`}))
-	way.cut()
+	way.Cut()
 	isResync := func(frame string) {
 		t.Helper()
 		if !strings.Contains(frame, `"topic":"hubrelay.resync"`) || !strings.Contains(frame, "takes over from another may be missing") ||

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 const (
@@ -250,7 +251,7 @@ func TestSourceStorm(t *testing.T) {
 	upper := setup{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, upper))
-	way := newCuttable(t, func() string { return up.Load().public })
+	way := linetest.Start(t, func() string { return up.Load().public })
 	lower := setup{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr().String(), "")}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
 	eventually(t, "the source", nodes[0].connectedSource(t))
@@ -272,7 +273,7 @@ func TestSourceStorm(t *testing.T) {
 		time.Sleep(time.Duration(200+random.IntN(300)) * time.Millisecond)
 		switch kind := blow % 4; kind {
 		case 0:
-			way.cut()
+			way.Cut()
 			blows["cut"]++
 		case 1:
 			which := random.IntN(len(nodes))

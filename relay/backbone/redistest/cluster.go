@@ -24,15 +24,17 @@ type Member struct {
 }
 
 // StartCluster starts three masters, each with a replica that follows it, until the test ends. The URL is what redis.url
-// takes.
-func StartCluster(tb testing.TB) (masters, replicas []Member, url string) {
+// takes. Further arguments are redis-server's own.
+func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, url string) {
 	tb.Helper()
 	all := make([]Member, 6)
 	for i := range all {
 		m := &all[i]
 		m.Port, m.bus = FreePort(tb), FreePort(tb)
-		m.Server = Start(tb, "--port", m.Port, "--cluster-enabled", "yes", "--cluster-port", m.bus,
-			"--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0")
+		m.Server = Start(tb, append([]string{
+			"--port", m.Port, "--cluster-enabled", "yes", "--cluster-port", m.bus,
+			"--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
+		}, args...)...)
 		m.Admin = m.Client()
 		m.ID = fmt.Sprint(do(tb, m, "CLUSTER", "MYID"))
 	}

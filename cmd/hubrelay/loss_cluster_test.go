@@ -1,0 +1,90 @@
+package main_test
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+)
+
+// victim is a Redis that is struck. It loses nothing of what it has confirmed.
+type victim struct {
+	url    string
+	store  redis.UniversalClient
+	ports  []int // besides unix sockets
+	blows  int   // how many there are to choose from
+	strike func(blow int, random *rand.Rand, moment time.Duration) (what string)
+}
+
+// oneRedis is killed and hangs.
+func oneRedis(t *testing.T) victim {
+	t.Helper()
+	server := redistest.Start(t, "--appendfsync", "always")
+	return victim{
+		url: server.URL(), store: redisAt(t, server.Socket), blows: 2,
+		strike: func(blow int, _ *rand.Rand, moment time.Duration) string { return killOrHang(server, blow, moment) },
+	}
+}
+
+func killOrHang(server *redistest.Server, blow int, moment time.Duration) string {
+	if blow == 0 {
+		server.Kill()
+		time.Sleep(moment / 2)
+		server.Restart()
+		return "redis killed"
+	}
+	server.Signal(syscall.SIGSTOP)
+	time.Sleep(moment)
+	server.Signal(syscall.SIGCONT)
+	return "redis hung"
+}
+
+// threeMasters are killed and hang, and partitions of the log move between them. A master that is away for a moment is waited
+// for, since a replica that takes over may lack what it has confirmed.
+func threeMasters(t *testing.T) victim {
+	t.Helper()
+	masters, replicas, url := redistest.StartCluster(t, "--appendfsync", "always", "--cluster-node-timeout", "15000")
+	v := victim{url: url, store: inCluster(t, append(masters, replicas...)...), blows: 3}
+	for _, m := range append(masters, replicas...) {
+		port, _ := strconv.Atoi(m.Port)
+		v.ports = append(v.ports, port)
+	}
+	v.strike = func(blow int, random *rand.Rand, moment time.Duration) string {
+		shard := random.IntN(len(masters))
+		master := &masters[shard]
+		switch blow {
+		case 0, 1:
+			return killOrHang(master.Server, blow, moment)
+		default:
+			return moveLog(t, v.store, master, &masters[(shard+1)%len(masters)])
+		}
+	}
+	return v
+}
+
+// moveLog moves a partition of the log from one master to another, where it has one.
+func moveLog(t *testing.T, store redis.UniversalClient, from, to *redistest.Member) string {
+	t.Helper()
+	for _, key := range logKeys(t, store) {
+		slot := int(from.Admin.ClusterKeySlot(t.Context(), key).Val())
+		if n := from.Admin.ClusterCountKeysInSlot(t.Context(), slot).Val(); n > 0 {
+			redistest.MoveSlot(t, from, to, slot)
+			return "a slot moved"
+		}
+	}
+	return "no slot to move"
+}
+
+// TestNothingIsLostInACluster does what TestNothingIsLost does, on three masters with a replica each.
+func TestNothingIsLostInACluster(t *testing.T) {
+	t.Parallel()
+	if *lossInCluster == 0 {
+		t.Skip("give -loss-cluster a time, such as 60s")
+	}
+	nothingIsLost(t, threeMasters(t), *lossInCluster)
+}
