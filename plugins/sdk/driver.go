@@ -101,7 +101,11 @@ func (s *driverServer) Validate(ctx context.Context, r *driverv1.ValidateRequest
 	if s.started.Load() {
 		return nil, errNotAlone
 	}
-	return &driverv1.ValidateResponse{Problems: wire.FromDriverProblems(s.validate(ctx, r.GetConfig()))}, nil
+	wrong, err := s.validate(ctx, r.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	return &driverv1.ValidateResponse{Problems: wire.FromDriverProblems(wrong)}, nil
 }
 
 // Migrate has the author's driver move an instance.

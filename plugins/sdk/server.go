@@ -7,7 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -95,17 +98,17 @@ func (s *server) start(ctx context.Context, config []byte) error {
 	return nil
 }
 
-// validate says what is wrong with a configuration, and starts nothing.
-func (s *server) validate(ctx context.Context, config []byte) (err error) {
+// validate says what is wrong with a configuration, and starts nothing. A panic is no word about the configuration: err tells of it.
+func (s *server) validate(ctx context.Context, config []byte) (wrong, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = s.panicked(v, "validation of its configuration", "")
+			err = status.Error(codes.Internal, s.panicked(v, "validation of its configuration", "").Error())
 		}
 	}()
-	if err := s.o.decode(config); err != nil || s.o.validate == nil {
-		return err
+	if wrong = s.o.decode(config); wrong == nil && s.o.validate != nil {
+		wrong = s.o.validate(ctx)
 	}
-	return s.o.validate(ctx)
+	return wrong, nil
 }
 
 // followDaemon stops the server when the pipe to the daemon is closed, which is when the daemon is no more.
@@ -117,10 +120,28 @@ func (s *server) followDaemon(pipe io.Reader) {
 	}
 }
 
-// panicked makes an error of what recover has returned. The value stays out of it, since it may hold anything.
+// panicked makes an error of what recover has returned, where that is called. The value stays out of it, since it may hold anything.
 func (s *server) panicked(v any, what, id string) error {
 	s.log.Error("the plugin panicked", "in", what, "id", id, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
-	return fmt.Errorf("the plugin's %s panicked (%T): the daemon's log says where", what, v)
+	return fmt.Errorf("the plugin's %s panicked (%T) at %s", what, v, panicPlace())
+}
+
+// panicPlace is where the present panic began, since a process that is asked one question has no log that is shown.
+func panicPlace() string {
+	callers := make([]uintptr, 64)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
+	for thrown := false; ; {
+		frame, more := frames.Next()
+		switch {
+		case strings.HasPrefix(frame.Function, "runtime."):
+			thrown = thrown || frame.Function == "runtime.gopanic"
+		case thrown:
+			return fmt.Sprintf("%s:%d", filepath.Base(frame.File), frame.Line)
+		}
+		if !more {
+			return "an unknown place"
+		}
+	}
 }
 
 // adapter registers the service with go-plugin's server.

@@ -93,7 +93,11 @@ func (s *sinkServer) Validate(ctx context.Context, r *sinkv1.ValidateRequest) (*
 	if !s.configured.CompareAndSwap(false, true) {
 		return nil, errNotAlone
 	}
-	return &sinkv1.ValidateResponse{Problems: wire.FromProblems(s.validate(ctx, r.GetConfig()))}, nil
+	wrong, err := s.validate(ctx, r.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	return &sinkv1.ValidateResponse{Problems: wire.FromProblems(wrong)}, nil
 }
 
 // Explain says what a delivery would become.
