@@ -13,7 +13,7 @@ import (
 
 // Preflight tries what only a trial can tell of ([relay.Preflight]), a few at once: of the sinks those that tries names by
 // "sinks.NAME", and the driver of migrations as "migration.driver". What the user got wrong is returned as [Problems]. It ends
-// soon after ctx; what could not be found out by then is a warning.
+// soon after ctx, and begins no trial behind that; what could not be found out by then is a warning.
 func (c *Config) Preflight(ctx context.Context, tries func(path string) bool) ([]Problem, error) {
 	l := &loader{converter: &converter{Reporter: &document.Reporter{File: c.file, Origins: c.origins}}}
 	var mu sync.Mutex
@@ -25,11 +25,22 @@ func (c *Config) Preflight(ctx context.Context, tries func(path string) bool) ([
 			return
 		}
 		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			warnings, err := p.Preflight(ctx, name)
+			var warnings []relay.FieldError
+			var err error
+			select {
+			case slots <- struct{}{}:
+				defer func() { <-slots }()
+			case <-ctx.Done():
+			}
+			late := ctx.Err() != nil
+			if !late {
+				warnings, err = p.Preflight(ctx, name)
+			}
 			mu.Lock()
 			defer mu.Unlock()
+			if late {
+				l.Warn(path, "was not asked: there was no time", "")
+			}
 			for _, w := range warnings {
 				l.Warn(path+"."+bracketed(w.Field), w.Problem, "")
 			}
