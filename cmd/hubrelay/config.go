@@ -40,7 +40,7 @@ func reported(std streams, err error) error {
 		return err
 	}
 	for _, p := range problems {
-		_, _ = fmt.Fprintln(std.err, p)
+		_, _ = fmt.Fprintln(std.err, printable(p.String()))
 	}
 	return errReported
 }
@@ -71,7 +71,7 @@ the daemon would start without it.`,
 				return err
 			}
 			for _, w := range cfg.Warnings {
-				_, _ = fmt.Fprintf(std.err, "warning: %s\n", w)
+				_, _ = fmt.Fprintf(std.err, "warning: %s\n", printable(w.String()))
 			}
 			known := counted(len(cfg.Auth.Keys), "key") + ", " + counted(len(cfg.Sinks), "sink")
 			if inventory != nil {

@@ -52,6 +52,10 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 			sinks: "  ended: {type: plugin, command: [./ends]}\n",
 			want:  []string{"sinks.ended.command: cannot be asked whether it takes its config: the plugin exited with status 3 before it was ready: no database"},
 		},
+		"draws": {
+			sinks: "  drawn: {type: plugin, command: [./draws]}\n",
+			want:  []string{"sinks.drawn.command: cannot be asked whether it takes its config: the plugin exited with status 3 before it was ready: \uFFFD[2Jall is good"},
+		},
 		"missing": {
 			sinks: "  later: {type: plugin, command: [./later]}\n", want: []string{"sinks.later.command: cannot be started now", "later does not exist"},
 		},
@@ -65,6 +69,7 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 			dir := folder(t)
 			script(dir, "hangs", "sleep 60")
 			script(dir, "ends", "echo no database >&2; exit 3")
+			script(dir, "draws", `printf '\033[2Jall is good\n' >&2; exit 3`)
 			text := setup{redis: `url: "memory:"`, sinks: c.sinks}.yaml() + c.rest
 			file := write(t, dir, "hubrelay.yaml", text)
 			began := time.Now()
