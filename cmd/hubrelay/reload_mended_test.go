@@ -1,11 +1,13 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -129,4 +131,47 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 	if strings.Contains(d.err.String(), " t:") {
 		t.Errorf("an internal name is shown:\n%s", d.err.String())
 	}
+}
+
+// TestReloadRefusedBesideAnOlder refuses a file while the one before it is still being taken over, which hides nothing in the end.
+func TestReloadRefusedBesideAnOlder(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	hooks := receive(t, func(w http.ResponseWriter, _ hook) {
+		<-release
+		w.WriteHeader(http.StatusNoContent)
+	})
+	text := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h")}
+	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+	d := serveFile(t, file)
+	d.publish(t, "hub-1", "application/json", plain, nil)
+	eventually(t, "an attempt", func() error {
+		if len(hooks.of("/one")) == 0 {
+			return errors.New("none yet")
+		}
+		return nil
+	})
+	text.sinks = webhookSink("one", hooks.url+"/other", ", timeout: 1h")
+	changed := strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)
+	write(t, filepath.Dir(file), filepath.Base(file), changed)
+	d.signal(syscall.SIGHUP)
+	eventually(t, "the key to be refused", func() error {
+		r, err := d.try(t.Context(), request{method: "GET", key: readerKey, hub: "hub-1"})
+		if err == nil && r.status != http.StatusUnauthorized {
+			err = fmt.Errorf("answered %d", r.status)
+		}
+		return err
+	})
+	write(t, filepath.Dir(file), filepath.Base(file), changed+"nothing: like it\n")
+	d.signal(syscall.SIGHUP)
+	d.refused(t, 1, "nothing")
+	close(release)
+	d.tookOver(t, 1)
+	for range 5 { // an attempt that comes behind would put it right again
+		if got := metric(t, d, "hubrelay_config_last_reload_successful"); got != 0 {
+			t.Fatalf("it says %v of a file that was refused", got)
+		}
+	}
+	write(t, filepath.Dir(file), filepath.Base(file), changed)
+	d.reloaded(t, 1)
 }

@@ -56,6 +56,7 @@ type App struct {
 	metrics *admin.Metrics
 	admin   *admin.Admin
 	ready   readiness
+	latest  latest
 
 	driver      relay.Driver // nil where none is configured
 	sinks       roster
@@ -73,6 +74,7 @@ type App struct {
 // New checks what a configuration cannot know of itself, and starts nothing. Nobody may change cfg afterwards.
 func New(cfg *config.Config, s Settings) (*App, error) {
 	a := &App{cfg: cfg, set: s, log: s.Log, metrics: admin.NewMetrics(s.Version)}
+	a.latest.runs = a.metrics.Reloaded
 	var err error
 	if a.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {
 		return nil, fmt.Errorf("notifications.extra_topics: %w", err)

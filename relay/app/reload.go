@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/config"
@@ -13,7 +14,8 @@ import (
 )
 
 // configEvery is how often the configuration file is looked at; a change is taken over when two looks saw the same, so that
-// a key that is taken away closes its streams within a second.
+// a key that is taken away closes its streams within a second, and later where plugins ([preflightTime]) or templates
+// ([config.Load]) of the same file have to be tried first.
 const configEvery = 400 * time.Millisecond
 
 // joinAgain is the pause before new sinks are given their place in the log again, where Redis was away.
@@ -31,14 +33,44 @@ type Reloading struct {
 	Level func(string)
 }
 
-// followConfig takes over changes of the configuration until ctx ends: keys, the level of the log and sources at once, the sinks by
-// [delivery.follow], since attempts that end may take their time. One with mistakes changes nothing.
+// latest tells of the latest file whether it runs: an older one that is adopted late must not hide that a newer was refused.
+// It may be used concurrently.
+type latest struct {
+	runs func(bool)
+
+	mu      sync.Mutex
+	refused bool
+}
+
+func (l *latest) refuse() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused = true
+	l.runs(false)
+}
+
+func (l *latest) accept() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused = false
+}
+
+func (l *latest) adopted() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.refused {
+		l.runs(true)
+	}
+}
+
+// followConfig takes over changes of the configuration until ctx ends: keys, the level of the log and sources once it was found
+// good, the sinks by [delivery.follow], since attempts that end may take their time. One with mistakes changes nothing.
 func (a *App) followConfig(ctx context.Context, clients *hub.Hub) error {
 	tick := time.NewTicker(configEvery)
 	defer tick.Stop()
 	f := &follower{
 		watch: a.set.Reload.Watch, log: a.log, attempt: func() error { return a.takeOver(ctx, clients) },
-		refused: a.sayRefused, failing: func() { a.metrics.Reloaded(false) },
+		refused: a.sayRefused, failing: a.latest.refuse,
 	}
 	for {
 		select {
@@ -67,6 +99,7 @@ func (a *App) takeOver(ctx context.Context, clients *hub.Hub) error {
 	clients.Recheck()
 	a.set.Reload.Level(cfg.Log.Level)
 	a.sources.Load().want(cfg.Sources)
+	a.latest.accept()
 	select {
 	case <-a.delivery.wanted: // a later one counts
 	default:
@@ -92,13 +125,13 @@ func (a *App) sayRefused(err error) {
 func (d *delivery) follow(ctx context.Context) error {
 	var cfg *config.Config
 	var again <-chan time.Time
-	told := ""
+	told := false // one line for each configuration: errors of connections differ by their ports
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case cfg = <-d.wanted:
-			told = ""
+			told = false
 		case <-again:
 		}
 		err := d.adopt(ctx, cfg)
@@ -107,8 +140,8 @@ func (d *delivery) follow(ctx context.Context) error {
 		}
 		if err != nil {
 			d.app.metrics.Reloaded(false)
-			if told != err.Error() {
-				told = err.Error()
+			if !told {
+				told = true
 				d.app.sayRefused(err)
 			}
 			again = time.After(joinAgain)
@@ -183,7 +216,7 @@ func (d *delivery) adopt(ctx context.Context, cfg *config.Config) error {
 	if err := d.change(c); err != nil {
 		a.log.Warn("sinks did not close well", "error", err)
 	}
-	a.metrics.Reloaded(true)
+	a.latest.adopted()
 	d.sayAdopted(cfg, c, time.Since(began))
 	d.adopted = cfg
 	return nil
