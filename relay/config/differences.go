@@ -9,12 +9,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay/document"
 )
 
+// places are those in lists, in the path of a warning.
+var places = regexp.MustCompile(`\[\d+\]`)
+
 // NewWarnings returns the warnings of a configuration that another before it had not. Where in the file or in a list they stand
 // does not count, since something above may have been added.
 func NewWarnings(before, after *Config) []document.Problem {
 	type warning struct{ variable, path, text, hint string }
 	of := func(w document.Problem) warning {
-		return warning{w.Variable, regexp.MustCompile(`\[\d+\]`).ReplaceAllString(w.Path, "[]"), w.Text, w.Hint}
+		return warning{w.Variable, places.ReplaceAllString(w.Path, "[]"), w.Text, w.Hint}
 	}
 	known := make(map[warning]int, len(before.Warnings))
 	for _, w := range before.Warnings {
