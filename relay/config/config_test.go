@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"flag"
@@ -203,76 +202,6 @@ func equal() cmp.Option {
 	}
 }
 
-func TestFull(t *testing.T) {
-	cfg, err := config.Load("testdata/full.yml", environ(), kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := cfg.Server.PublicURL, "https://events.example.com"; got != want {
-		t.Errorf("public_url = %q, want %q", got, want)
-	}
-	if got, want := cfg.Redis.URL, "redis://user:hunter2@localhost:6379/1?db=2"; got != want {
-		t.Errorf("redis.url = %q, want %q", got, want)
-	}
-	if got := cfg.Auth.Keys[1].AccountID; got != "0123" {
-		t.Errorf("account_id = %q: an identifier keeps its digits", got)
-	}
-	alpha, zeta := cfg.Sinks["alpha"], cfg.Sinks["zeta"]
-	want := &testSink{
-		URL: "https://example.com", Tokens: []string{"first-token", "0123456789abcdef-ops"}, Verify: true, Ratio: 0.5,
-		CIDR: netip.MustParsePrefix("10.0.0.0/8"), Wait: time.Second, Colours: []string{"red", "green", "blue"},
-		Headers: map[string]string{"a": "x y", "b": "2"},
-		Config:  map[string]any{"n": int64(1), "list": []any{true, 1.5, "text"}},
-		Shared:  Shared{Format: "plain"},
-	}
-	if diff := cmp.Diff(want, alpha.Settings, equal()); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]time.Duration{time.Second}, alpha.Retry.Schedule); diff != "" {
-		t.Errorf("schedule: a list replaces the default (-want +got):\n%s", diff)
-	}
-	if zeta.Hubs != nil || len(zeta.Topics) != 2 {
-		t.Errorf("zeta: hubs %v, topics %v", zeta.Hubs, zeta.Topics)
-	}
-	var out bytes.Buffer
-	if err := cfg.Print(&out); err != nil {
-		t.Fatal(err)
-	}
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "testdata/full.print", strings.ReplaceAll(out.String(), here, "/here"))
-	for _, s := range []string{"hunter2", "0123456789abcdef", "first-token", "pass@", "/secret/path"} {
-		if strings.Contains(out.String(), s) {
-			t.Errorf("print shows %q", s)
-		}
-	}
-}
-
-// TestPrintLoads proves that what is printed is a configuration that means the same.
-func TestPrintLoads(t *testing.T) {
-	cfg, err := config.Load("testdata/full.yml", environ(), kinds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	if err := cfg.Print(&out); err != nil {
-		t.Fatal(err)
-	}
-	text := strings.ReplaceAll(out.String(), `key: "(redacted)"`, "key: '${OPS_KEY}'")
-	text = strings.ReplaceAll(text, `"(redacted)", "(redacted)"`, "first-token, '${OPS_KEY}'")
-	again, err := config.Load(write(t, text), environ("HUBRELAY_REDIS__URL="+cfg.Redis.URL,
-		"HUBRELAY_SINKS__ZETA__URL="+settings(t, cfg, "zeta").URL), kinds())
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	ignore := cmpopts.IgnoreFields(config.Config{}, "Warnings")
-	if diff := cmp.Diff(cfg, again, equal(), ignore); diff != "" {
-		t.Errorf("(-loaded +printed and loaded):\n%s", diff)
-	}
-}
-
 func TestEnvironmentWins(t *testing.T) {
 	cfg, err := config.Load(write(t, keys+`
 server: {listen: 127.0.0.1:1, allowed_origins: [https://a, https://b, https://c]}
@@ -391,43 +320,5 @@ auth: {keys: [{name: old, key_file: key, hubs: [h], expires: 2020-01-01}]}
 	want := []string{"1 admin.listen", "2 server.allowed_origins[0]", "3 auth.keys[0].key_file", "3 auth.keys[0].expires"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestBounds(t *testing.T) {
-	for name, text := range map[string]string{
-		"size":     strings.Repeat("#\n", 6<<20),
-		"tokens":   strings.Repeat("a: 1\n", 100_000),
-		"flow":     "sinks: " + strings.Repeat("[", 100_000),
-		"dashes":   "sinks:\n" + strings.Repeat("- ", 50_000),
-		"mark":     "sinks: " + strings.Repeat("&a ", 5_000),
-		"question": strings.Repeat("? ", 50_000),
-		"text":     "\"" + strings.Repeat("\\n", 1<<20),
-	} {
-		t.Run(name, func(t *testing.T) {
-			begin := time.Now()
-			_, err := config.Load(write(t, text), nil, kinds())
-			if err == nil || len(err.Error()) > 4096 {
-				t.Errorf("got %v", err)
-			}
-			t.Log(time.Since(begin), err)
-		})
-	}
-}
-
-func TestSize(t *testing.T) {
-	for text, want := range map[string]config.Size{"0": 0, "1MiB": 1 << 20, "1024": 1 << 10, "3 KiB": 3 << 10, "2MB": 2e6, "7B": 7, "1GiB": 1 << 30} {
-		got, err := config.ParseSize(text)
-		if err != nil || got != want {
-			t.Errorf("%s: %d, %v", text, got, err)
-		}
-		if again, err := config.ParseSize(got.String()); err != nil || again != got {
-			t.Errorf("%s is written as %s, which reads as %d, %v", text, got, again, err)
-		}
-	}
-	for _, text := range []string{"", "-1", "1.5MiB", "MiB", "1XB", "99999999999GiB", "1 M"} {
-		if got, err := config.ParseSize(text); err == nil {
-			t.Errorf("%q reads as %d", text, got)
-		}
 	}
 }

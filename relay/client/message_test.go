@@ -1,0 +1,57 @@
+package client
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// FuzzDecode: whatever comes is refused or kept as it came.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"topic":"job.created","context":{"hub_id":"h"},"cursor":"1"}`))
+	f.Add([]byte(`{"topic":7}`))
+	f.Add([]byte(`[`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		n, err := decode(data)
+		if err == nil && (n.Topic == "" || string(n.Data) != string(data)) {
+			t.Errorf("%q became %+v", data, n)
+		}
+	})
+}
+
+// A member whose name differs in case only cannot pose as the one that routes.
+func TestDecodeComparesNamesExactly(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		data string
+		want relay.Notification
+		bad  bool
+	}{
+		{
+			data: `{"topic":"a.b","cursor":"c","context":{"hub_id":"h","account_id":"a"}}`,
+			want: relay.Notification{Topic: "a.b", Hub: "h", Account: "a", Cursor: "c"},
+		},
+		{
+			data: `{"topic":"a.b","TOPIC":"x","context":{"hub_id":"h","HUB_ID":"x","Account_Id":"x"},"Context":{"hub_id":"x"},"Cursor":"x"}`,
+			want: relay.Notification{Topic: "a.b", Hub: "h"},
+		},
+		{data: `{"topic":"hubrelay.resync","cursor":null,"context":null}`, want: relay.Notification{Topic: "hubrelay.resync"}},
+		{data: `{"Topic":"a.b"}`, bad: true},
+		{data: `{"topic":1}`, bad: true},
+		{data: `{"topic":"a.b","context":[]}`, bad: true},
+		{data: `{"topic":"a.b","context":{"hub_id":{}}}`, bad: true},
+		{data: `null`, bad: true},
+		{data: `{`, bad: true},
+	} {
+		n, err := decode([]byte(tt.data))
+		if tt.bad != (err != nil) {
+			t.Errorf("%s: %v", tt.data, err)
+			continue
+		}
+		n.Data = nil
+		if !tt.bad && !reflect.DeepEqual(n, tt.want) {
+			t.Errorf("%s: %+v", tt.data, n)
+		}
+	}
+}
