@@ -44,6 +44,7 @@ type run struct {
 	work  int
 	most  limits
 	kept  *kept
+	clean func(string) string // of the template's Options
 
 	data    *Data
 	actions map[*byte]action

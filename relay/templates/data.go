@@ -206,7 +206,7 @@ func (d *Data) Data() (any, error) {
 	return d.data, nil
 }
 
-// plain makes numbers what a template can compare with its own, and cleans texts.
+// plain makes numbers what a template can compare with its own, and cleans texts and the names of members.
 func (d *Data) plain(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -227,8 +227,38 @@ func (d *Data) plain(v any) any {
 		for name := range v {
 			v[name] = d.plain(v[name])
 		}
+		return d.named(v)
 	}
 	return v
+}
+
+// named cleans the names of members. Of those that become one, that which was clean stays, else the first in their order: nobody
+// takes the place of a member by a name that looks the same.
+func (d *Data) named(members map[string]any) map[string]any {
+	if d.clean == nil {
+		return members
+	}
+	var changed []string
+	for name := range members {
+		if d.clean(name) != name {
+			changed = append(changed, name)
+		}
+	}
+	if changed == nil {
+		return members
+	}
+	out := maps.Clone(members)
+	for _, name := range changed {
+		delete(out, name)
+	}
+	slices.Sort(changed)
+	for _, name := range changed {
+		to := d.clean(name)
+		if _, taken := out[to]; !taken {
+			out[to] = members[name]
+		}
+	}
+	return out
 }
 
 // String is Raw, for {{ . }}.

@@ -30,7 +30,7 @@ func (r *run) functions() template.FuncMap {
 		"match":     r.match, "reReplaceAll": r.replaceAll,
 		"safeHtml":    func(s string) htmltemplate.HTML { return htmltemplate.HTML(s) },
 		"safeUrl":     func(s string) htmltemplate.URL { return htmltemplate.URL(s) },
-		"urlUnescape": r.tried(url.QueryUnescape),
+		"urlUnescape": r.decoded(url.QueryUnescape),
 		"default":     orElse,
 	}
 	maps.Copy(all, r.times())
@@ -78,6 +78,17 @@ func (r *run) tried(do func(string) (string, error)) func(string) (string, error
 		}
 		return r.made(out)
 	}
+}
+
+// decoded bounds a function that may bring back what was cleaned away, which is cleaned again.
+func (r *run) decoded(do func(string) (string, error)) func(string) (string, error) {
+	return r.tried(func(s string) (string, error) {
+		out, err := do(s)
+		if err != nil || out == s {
+			return out, err
+		}
+		return cleaned(r.clean, out), nil
+	})
 }
 
 // trunc is Sprig's: the first n characters, or the last -n.

@@ -23,7 +23,8 @@ const maxSource = 256 << 10
 type Options struct {
 	// HTML escapes what it shows for the place where it stands, as html/template does, and knows no way around that.
 	HTML bool
-	// Clean is applied to every text of a notification before the template sees it; nil leaves them as they are.
+	// Clean is applied to every text of a notification before the template sees it, names of members included, and to what the
+	// template decodes; nil leaves them as they are.
 	Clean func(string) string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -166,7 +167,7 @@ func (t *Template) escapes() error {
 }
 
 func (t *Template) machine(p parsed) (*machine, error) {
-	return p.machine(&run{now: t.options.Now, kept: t.kept, most: t.most})
+	return p.machine(&run{now: t.options.Now, kept: t.kept, most: t.most, clean: t.options.Clean})
 }
 
 // Render renders d, which may be used by one rendering at a time. An error that every attempt would meet is marked by

@@ -51,6 +51,7 @@ func TestRender(t *testing.T) {
 		{`{{ with .Digest }}digest{{ else }}{{ len .Notifications }}{{ end }}`, "1"},
 		{`{{ if eq (len .Context.Clusters) 1 }}one{{ end }}`, "one"},
 		{`{{ and .Topic (not .Sample) }}`, "true"},
+		{`{{ urlquery "a b+c/d" | reReplaceAll "[+]" "%20" }}`, "a%20b%2Bc%2Fd"}, // for a path
 		{`{{ .Time.Format "2006" }} {{ ((.Time.Add 0).UTC).Format "Jan" }} {{ with .Time }}{{ .Format "02" }}{{ end }}`, "2025 Nov 23"},
 		{`{{ $t := .Time }}{{ if $t.Format "15" }}{{ "15:04" | $t.UTC.Format | toUpper }}{{ end }} {{ printf "%[1]s %[1]s" .Topic }}`, "11:29 container.error container.error"},
 	} {
@@ -101,6 +102,44 @@ func TestClean(t *testing.T) {
 		got, err := rendered(t, source, Options{Clean: clean})
 		if err != nil || strings.Contains(got, "<none>") || strings.Contains(got, `\u003c`) || !strings.Contains(got, "&lt;none>") {
 			t.Errorf("%s gives %s, %v", source, got, err)
+		}
+	}
+}
+
+// TestCleanNames has members whose names hold what is cleaned, and names that become one.
+func TestCleanNames(t *testing.T) {
+	clean := func(s string) string { return strings.NewReplacer("<", "&lt;", "\u200b", "").Replace(s) }
+	d := one("container.error")
+	d.Notifications[0].Data = []byte(`{"topic":"container.error","object":{"id":"a","<!x>":{"<y>":1},"i\u200bd":"b","b\u200bc":1,"bc\u200b":2},"context":{"hub_id":"h"}}`)
+	for source, want := range map[string]string{
+		"{{ range $name, $value := .Data.object }}{{ $name }}={{ $value }} {{ end }}": "&lt;!x>=map[&lt;y>:1] bc=2 id=a ",
+		"{{ toJson .Data.object }}": `{"&lt;!x>":{"&lt;y>":1},"bc":2,"id":"a"}`,
+		"{{ .Raw }}":                `{"context":{"hub_id":"h"},"object":{"&lt;!x>":{"&lt;y>":1},"bc":2,"id":"a"},"topic":"container.error"}`,
+		"{{ range .Notifications }}{{ len .Data.object }}{{ end }}": "3",
+	} {
+		tmpl, err := Parse(source, Options{Clean: clean})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tmpl.Render(t.Context(), dataOf(t, d, clean)); err != nil || string(got) != want {
+			t.Errorf("%s gives %s, %v; want %s", source, got, err, want)
+		}
+	}
+	if got, err := rendered(t, "{{ .Data.object.id }}", Options{}); err != nil || got != "6922f0000123456789abcd01" {
+		t.Errorf("uncleaned: %s, %v", got, err)
+	}
+}
+
+// TestCleanDecoded brings back by functions what is cleaned away.
+func TestCleanDecoded(t *testing.T) {
+	clean := func(s string) string { return strings.ReplaceAll(s, "<", "&lt;") }
+	for source, want := range map[string]string{
+		`{{ urlUnescape "%3Cx" }}`:                               "&lt;x",
+		`{{ $x := "PHg=" }}{{ b64dec $x }}{{ base64decode $x }}`: "&lt;x&lt;x",
+		`{{ urlUnescape "<x" }}`:                                 "<x", // the template's own
+	} {
+		if got, err := rendered(t, source, Options{Clean: clean}); err != nil || got != want {
+			t.Errorf("%s gives %s, %v; want %s", source, got, err, want)
 		}
 	}
 }

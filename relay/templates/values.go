@@ -14,9 +14,9 @@ func (r *run) values() template.FuncMap {
 	return template.FuncMap{
 		"list": r.list, "append": r.append, "dict": r.dict, "toJson": r.toJSON,
 		"base64encode": r.text(func(s string) string { return base64.URLEncoding.EncodeToString([]byte(s)) }),
-		"base64decode": r.tried(decoder(base64.URLEncoding)),
+		"base64decode": r.decoded(decoder(base64.URLEncoding)),
 		"b64enc":       r.text(func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }),
-		"b64dec":       r.tried(decoder(base64.StdEncoding)),
+		"b64dec":       r.decoded(decoder(base64.StdEncoding)),
 		"print":        r.written(fmt.Sprint), "println": r.written(fmt.Sprintln), "printf": r.printf,
 		"html": r.written(template.HTMLEscaper), "js": r.written(template.JSEscaper), "urlquery": r.written(template.URLQueryEscaper),
 	}

@@ -112,3 +112,23 @@ func TestBoundBlocks(t *testing.T) {
 		t.Errorf("%d characters", total)
 	}
 }
+
+// Whatever a producer calls a member, or encodes, the message of a template calls nobody.
+func TestTemplatesOfHostileMembers(t *testing.T) {
+	const object = `{"id":"%3C!channel%3E","state":"PCFjaGFubmVsPg==","error":"","<!channel>":{"<!here>":[{"<!everyone>":1}]}}`
+	batch := relay.Delivery{ID: "d", Digest: &relay.Digest{Count: 2}, Notifications: []relay.Notification{note("n1", "container.error", object, emptyContext)}}
+	for _, source := range []string{
+		"{{ . }}", "{{ .Raw }}", "{{ toJson . }}", "{{ .Data }}", "{{ range .Notifications }}{{ .Data.object }}{{ end }}",
+		"{{ range .Notifications }}{{ range $name, $value := .Data.object }}{{ $name }} {{ toJson $value }}{{ end }}{{ end }}",
+		"{{ range .Notifications }}{{ urlUnescape .Object.ID }}{{ end }}",
+		"{{ range .Notifications }}{{ b64dec .Object.State }} {{ base64decode .Data.object.state }}{{ end }}",
+	} {
+		s := openTest(t, &Config{URL: "http://127.0.0.1:1/", TextTemplate: source})
+		for _, d := range []relay.Delivery{one(batch.Notifications[0]), batch} {
+			m, err := s.message(t.Context(), d)
+			if err != nil || strings.Contains(m.Text, "<!") || !strings.Contains(m.Text, "&lt;!channel") {
+				t.Errorf("%s says %v, %v", source, m, err)
+			}
+		}
+	}
+}
