@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -243,14 +244,29 @@ func (to destination) clean(text string) string {
 	if !strings.Contains(to.url.Host, ".") && to.url.Host != to.url.Scheme {
 		hide = append(hide, to.url.Host) // of some it is a token, not a host
 	}
-	slices.SortFunc(hide, func(a, b string) int { return len(b) - len(a) })
+	var all []string
 	for _, secret := range hide {
-		if len(secret) < 4 {
-			continue
+		if len(secret) >= 4 {
+			all = append(all, written(secret)...)
 		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
+	for _, secret := range all {
 		text = strings.ReplaceAll(text, secret, "…")
-		text = strings.ReplaceAll(text, url.PathEscape(secret), "…")
-		text = strings.ReplaceAll(text, url.QueryEscape(secret), "…")
 	}
 	return text
+}
+
+// written are the ways in which a text stands in URLs, forms and JSON.
+func written(text string) []string {
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // a text is always encoded
+	inJSON := strings.TrimSuffix(out.String(), "\n")
+	forHTML, _ := json.Marshal(text)
+	return []string{
+		text, url.PathEscape(text), url.QueryEscape(text), url.User(text).String(), (&url.URL{Path: "/" + text}).EscapedPath()[1:],
+		inJSON[1 : len(inJSON)-1], string(forHTML[1 : len(forHTML)-1]),
+	}
 }

@@ -218,6 +218,28 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestHiddenHoweverWritten has a secret that URLs, forms and JSON write differently.
+func TestHiddenHoweverWritten(t *testing.T) {
+	s := New(&Config{URLs: []string{"matrix://bot:pa%26ss%22word@matrix.example.com?rooms=!room:matrix.example.com"}})
+	use(t, s)
+	said, err := s.Explain(failed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown := fmt.Sprintf("%s", said); !strings.Contains(shown, `"password":"…"`) {
+		t.Errorf("explained is %s", shown)
+	}
+	list, err := s.config.all()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{`pa&ss"word`, `pa%26ss%22word`, `pa&ss%22word`, `pa&ss\"word`, `pa\u0026ss\"word`} {
+		if got := list[0].clean("<" + text + ">"); got != "<…>" {
+			t.Errorf("of %s remains %s", text, got)
+		}
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	for _, c := range []struct {
 		status int
