@@ -3,6 +3,7 @@ package email
 import (
 	"bytes"
 	"context"
+	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/prose"
@@ -20,7 +21,7 @@ const (
 const maxSubject = 200
 
 func (c *Config) templates() templates.Sources {
-	// What nobody can see is taken out before HTML is escaped, and then out of what the templates themselves have made.
+	// What nobody can see is taken out before HTML is escaped: behind that, a blank of another kind that becomes one could end a value.
 	plain := templates.Options{Clean: prose.Visible}
 	return templates.Sources{
 		{Key: subjectKey, Text: c.SubjectTemplate, File: c.SubjectTemplateFile, Options: plain},
@@ -47,7 +48,7 @@ func (m *composer) content(ctx context.Context, d relay.Delivery) (content, erro
 	if subject := prose.Clean(made[subjectKey]); subject != "" {
 		page.Subject = subject
 	}
-	c := content{relay.Clip(page.Subject, maxSubject), prose.Visible(made[textKey]), prose.Visible(made[htmlKey])}
+	c := content{relay.Clip(page.Subject, maxSubject), prose.Visible(made[textKey]), strings.ToValidUTF8(made[htmlKey], "\ufffd")}
 	if c.text != "" {
 		c.text += "\n"
 		return c, nil // beside HTML of ours, which says something else, hardly anybody would see it

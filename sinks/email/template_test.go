@@ -3,6 +3,7 @@ package email
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +107,36 @@ func TestTemplateFails(t *testing.T) {
 	if err := openTest(t, c).Deliver(t.Context(), d); err != nil || !strings.Contains(s.mails[0], "from a file: container.error\r\n") || strings.Contains(s.mails[0], "multipart") {
 		t.Errorf("%v, %v", err, s.mails)
 	}
+}
+
+// However a producer writes a blank, or what nobody sees, it does not get out of where a template of HTML has put it.
+func TestHiddenInHTML(t *testing.T) {
+	d := hostile("0123456789abcdef01234567")
+	d.Notifications[0].Data = []byte(`{"topic":"container.error","object":{"id":"cXXigKhoaWRkZW7igK4=","error":"a%E2%80%A8hidden%E2%80%AE","\u2028hidden\u202e":1},"context":{"hub_id":"h"}}`)
+	for source, want := range map[string]string{
+		`<p title={{ urlUnescape .Object.Error }}>`: "<p title=a&#32;hidden>",
+		`<p title={{ b64dec .Object.ID }}>`:         "<p title=qu&#32;hidden>",
+		`{{ range $name, $v := .Data.object }}{{ if contains "hidden" $name }}<p title={{ $name }}>{{ end }}{{ end }}`: "<p title=&#32;hidden>",
+		`<p>{{ slice "ü" 0 1 }}</p>`: "<p>\ufffd</p>",
+	} {
+		got, err := composed(t, Config{HTMLTemplate: source}, d)
+		if err != nil || got.html != want {
+			t.Errorf("%s makes %q, %v; want %q", source, got.html, err, want)
+		}
+	}
+	if got, err := composed(t, Config{TextTemplate: "{{ .Raw }}{{ .Data }}{{ toJson .Data }}"}, d); err != nil || strings.ContainsAny(got.text, "\u2028\u202e") || strings.Count(got.text, " hidden") != 3 {
+		t.Errorf("%q, %v", got.text, err)
+	}
+}
+
+func composed(t *testing.T, c Config, d relay.Delivery) (content, error) {
+	t.Helper()
+	c.Sender, c.To = "a@example.com", []string{"b@example.com"}
+	m, err := newComposer(relay.SinkSettings{Name: "mail", Log: slog.New(slog.DiscardHandler)}, &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.content(t.Context(), d)
 }
 
 func TestTemplatesAreChecked(t *testing.T) {
