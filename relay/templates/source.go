@@ -19,6 +19,8 @@ type Source struct {
 	Options
 	// Single says that it renders no digests.
 	Single bool
+	// Optional says that a message goes without what fails, as a [Set] does it.
+	Optional bool
 	// Judge, where not nil, says what is wrong with what was rendered.
 	Judge func([]byte) error
 }
@@ -74,7 +76,7 @@ func (s Source) problem(err error, with string) error {
 
 // Open returns a function that gives the template of a sink as it is now, and may be called concurrently. One that is not given
 // gives nil. A file that became bad, as Check or Rehearse find, keeps its last good template, and the sink's log is told. Samples
-// are tried for half a second at most: for so long whoever sees a change first waits, and nobody else.
+// are tried for half a second at most: for so long whoever sees a change first waits for each file, and nobody else.
 func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 	if s.File == "" || !s.Given() {
 		t, err := s.read()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -32,7 +34,7 @@ func (all Sources) Rehearse(ctx context.Context, sink string, samples []relay.De
 
 // Open opens those that are given, as [Source.Open] does.
 func (all Sources) Open(sink relay.SinkSettings) (*Set, error) {
-	set := &Set{sink: sink.Name}
+	set := &Set{sink: sink.Name, log: sink.Log, warned: map[string]*Template{}}
 	for _, s := range all {
 		if !s.Given() {
 			continue
@@ -49,7 +51,11 @@ func (all Sources) Open(sink relay.SinkSettings) (*Set, error) {
 // Set renders the templates of a sink. It may be used concurrently.
 type Set struct {
 	sink  string
+	log   *slog.Logger
 	parts []part
+
+	mu     sync.Mutex
+	warned map[string]*Template // by key that which was last said to fail
 }
 
 type part struct {
@@ -58,31 +64,56 @@ type part struct {
 }
 
 // Render returns what the templates make of d, by their keys and without white space around. One that makes nothing is not
-// there. Its errors name the key, and are marked as those of [Template.Render].
+// there, nor is an optional one that fails, which the log is told of once for each template. Its errors name the key, and are
+// marked as those of [Template.Render].
 func (s *Set) Render(ctx context.Context, d relay.Delivery) (map[string]string, error) {
 	made := make(map[string]string, len(s.parts))
 	for _, p := range s.parts {
 		if p.Single && d.Digest != nil {
 			continue
 		}
-		data, err := NewData(d, s.sink, p.Clean)
+		t := p.current()
+		text, err := p.render(ctx, t, s.sink, d)
+		if outcome, _ := relay.Classify(err); err != nil && p.Optional && outcome == relay.OutcomePermanent {
+			s.warn(p.Key, t, err)
+			continue
+		}
 		if err != nil {
-			return nil, relay.Permanent(err)
+			return nil, err
 		}
-		text, err := p.current().Render(ctx, data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Key, err)
-		}
-		if p.Judge != nil {
-			if err := p.Judge(text); errors.As(err, new(*Mistake)) {
-				return nil, relay.Permanent(fmt.Errorf("%s: %w", p.Key, err))
-			} else if err != nil {
-				return nil, relay.Permanent(fmt.Errorf("%s %w", p.Key, err))
-			}
-		}
-		if shown := strings.TrimSpace(string(text)); shown != "" {
-			made[p.Key] = shown
+		if text != "" {
+			made[p.Key] = text
 		}
 	}
 	return made, nil
+}
+
+func (p part) render(ctx context.Context, t *Template, sink string, d relay.Delivery) (string, error) {
+	data, err := NewData(d, sink, p.Clean)
+	if err != nil {
+		return "", relay.Permanent(err)
+	}
+	text, err := t.Render(ctx, data)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", p.Key, err)
+	}
+	if p.Judge != nil {
+		if err := p.Judge(text); errors.As(err, new(*Mistake)) {
+			return "", relay.Permanent(fmt.Errorf("%s: %w", p.Key, err))
+		} else if err != nil {
+			return "", relay.Permanent(fmt.Errorf("%s %w", p.Key, err))
+		}
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// warn tells the log of a template that failed, once: it may fail with every message.
+func (s *Set) warn(key string, t *Template, err error) {
+	s.mu.Lock()
+	known := s.warned[key] == t
+	s.warned[key] = t
+	s.mu.Unlock()
+	if !known {
+		s.log.Warn("a template fails, and what it would make is left out; this is said once until the template changes", "template", key, "error", err)
+	}
 }

@@ -31,7 +31,7 @@ type Config struct {
 	GroupTemplateFile     string `koanf:"group_template_file" doc:"A file that holds the group_template, read again when it changes."`
 	ClassTemplate         string `koanf:"class_template" doc:"The class as a Go template, in place of the topic."`
 	ClassTemplateFile     string `koanf:"class_template_file" doc:"A file that holds the class_template, read again when it changes."`
-	LinkTemplate          string `koanf:"link_template" doc:"An address that an alert leads to, as a Go template: https://portal.example.com/hubs/{{ .Hub }}; nothing for no link."`
+	LinkTemplate          string `koanf:"link_template" doc:"An address that an alert leads to, as a Go template: https://portal.example.com/?hub={{ urlquery .Hub }}; nothing for no link."`
 	LinkTemplateFile      string `koanf:"link_template_file" doc:"A file that holds the link_template, read again when it changes."`
 	// URL is where events are posted.
 	URL string `koanf:"url" doc:"Where events are posted; in Europe https://events.eu.pagerduty.com/v2/enqueue."`

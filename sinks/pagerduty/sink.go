@@ -49,6 +49,9 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	if sink.target, err = egress.ParseTarget(c.URL, g); err != nil {
 		return nil, err
 	}
+	if samples := s.Samples; samples != nil {
+		s.Samples = func() []relay.Delivery { return c.alarms(samples()) }
+	}
 	if sink.templates, err = c.templates().Open(s); err != nil {
 		return nil, err
 	}

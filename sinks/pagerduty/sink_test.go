@@ -85,6 +85,11 @@ func openTest(t *testing.T, b sinktest.Behaviour) (*Sink, *double) {
 // openConfig opens a sink of a double, with the templates of c.
 func openConfig(t *testing.T, b sinktest.Behaviour, c Config) (*Sink, *double) {
 	t.Helper()
+	return openLogged(t, b, c, slog.New(slog.DiscardHandler))
+}
+
+func openLogged(t *testing.T, b sinktest.Behaviour, c Config, log *slog.Logger) (*Sink, *double) {
+	t.Helper()
 	p := &double{t: t, behaviour: b, done: make(chan struct{})}
 	srv := httptest.NewServer(p)
 	t.Cleanup(func() { close(p.done); srv.Close() })
@@ -93,7 +98,7 @@ func openConfig(t *testing.T, b sinktest.Behaviour, c Config) (*Sink, *double) {
 		_ = srv.Listener.Close()
 	}
 	c.URL, c.RoutingKey, c.Severity, c.AllowCIDRs = url, key, "critical", []string{"127.0.0.0/8"}
-	s, err := Kind().Open(relay.SinkSettings{Name: "test", Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/test"}, &c)
+	s, err := Kind().Open(relay.SinkSettings{Name: "test", Log: log, UserAgent: "hubrelay/test"}, &c)
 	if err != nil {
 		t.Fatal(err)
 	}

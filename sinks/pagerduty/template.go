@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,14 +26,16 @@ const (
 )
 
 func (c *Config) templates() templates.Sources {
+	// What cannot be seen has no place in an address; the lines are cleaned when they are made.
+	visible := templates.Options{Clean: prose.Visible}
 	all := templates.Sources{
 		{Key: summaryKey, Text: c.SummaryTemplate, File: c.SummaryTemplateFile},
 		{Key: detailsKey, Text: c.DetailsTemplate, File: c.DetailsTemplateFile, Judge: judgeDetails},
-		{Key: severityKey, Text: c.SeverityTemplate, File: c.SeverityTemplateFile, Judge: judgeSeverity},
-		{Key: componentKey, Text: c.ComponentTemplate, File: c.ComponentTemplateFile},
-		{Key: groupKey, Text: c.GroupTemplate, File: c.GroupTemplateFile},
-		{Key: classKey, Text: c.ClassTemplate, File: c.ClassTemplateFile},
-		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, Judge: templates.JudgeLink},
+		{Key: severityKey, Text: c.SeverityTemplate, File: c.SeverityTemplateFile, Judge: judgeSeverity, Optional: true},
+		{Key: componentKey, Text: c.ComponentTemplate, File: c.ComponentTemplateFile, Optional: true},
+		{Key: groupKey, Text: c.GroupTemplate, File: c.GroupTemplateFile, Optional: true},
+		{Key: classKey, Text: c.ClassTemplate, File: c.ClassTemplateFile, Optional: true},
+		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, Judge: templates.JudgeLink, Options: visible, Optional: true},
 	}
 	for i := range all {
 		all[i].Single = true // a digest is refused
@@ -42,7 +45,41 @@ func (c *Config) templates() templates.Sources {
 
 // Rehearse renders samples of what the sink would send.
 func (c *Config) Rehearse(ctx context.Context, sink string, samples []relay.Delivery) error {
-	return c.templates().Rehearse(ctx, sink, samples)
+	return c.templates().Rehearse(ctx, sink, c.alarms(samples))
+}
+
+// alarms are the samples that trigger an alert. Those of a state tell of a bad one, since of another nothing is rendered.
+func (c *Config) alarms(samples []relay.Delivery) []relay.Delivery {
+	var all []relay.Delivery
+	for _, d := range samples {
+		for _, d := range []relay.Delivery{d, failed(d)} {
+			if e, err := newEvent(d, c.Severity); err == nil && e != nil && e.Payload != nil {
+				all = append(all, d)
+				break
+			}
+		}
+	}
+	return all
+}
+
+// failed is a sample with the state failed, where it has one.
+func failed(d relay.Delivery) relay.Delivery {
+	if len(d.Notifications) != 1 {
+		return d
+	}
+	n := d.Notifications[0]
+	var data map[string]any
+	if err := json.Unmarshal(n.Data, &data); err != nil {
+		return d
+	}
+	object, _ := data["object"].(map[string]any)
+	if state, _ := object["state"].(string); state == "" {
+		return d
+	}
+	object["state"] = "failed"
+	n.Data, _ = json.Marshal(data) // what was JSON is JSON again
+	d.Notifications = []relay.Notification{n}
+	return d
 }
 
 func judgeDetails(text []byte) error {

@@ -1,12 +1,15 @@
 package pagerduty
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/samples"
@@ -21,7 +24,7 @@ func own() Config {
 		DetailsTemplate:   `{"why": {{ toJson .Object.Error }}, "topic": {{ toJson .Topic }}}`,
 		SeverityTemplate:  `{{ if match "disk" .Object.Error }}warning{{ end }}`,
 		ComponentTemplate: "{{ .Object.ID }}", GroupTemplate: "{{ .Sink }}", ClassTemplate: "{{ .Object.State }}",
-		LinkTemplate: "https://portal.example.com/{{ urlquery .Object.ID }}",
+		LinkTemplate: "https://portal.example.com/{{ urlquery .Object.ID }}?{{ .Object.Error | urlquery }}",
 	}
 }
 
@@ -45,7 +48,7 @@ func TestTemplates(t *testing.T) {
 		"all": {own(), event{Payload: &payload{
 			Summary: "disk full <b>\"} on h", Severity: "warning", Component: "a/b <x>", Group: "test", Class: "container.error", // it has no state
 			Details: []byte(`{"why":"disk full \u202e\r\n<b>\"}","topic":"container.error"}`),
-		}, Links: []link{{"https://portal.example.com/a%2Fb+%3Cx%3E", "Open"}}}},
+		}, Links: []link{{"https://portal.example.com/a%2Fb+%3Cx%3E?disk+full+%0A%3Cb%3E%22%7D", "Open"}}}},
 		"nothing": {Config{
 			SummaryTemplate: nothing, DetailsTemplate: nothing, SeverityTemplate: nothing, ComponentTemplate: nothing, GroupTemplate: nothing,
 			ClassTemplate: nothing, LinkTemplate: nothing,
@@ -103,7 +106,7 @@ func (e event) text() (string, error) {
 	return string(text), err
 }
 
-// What goes wrong makes a dead letter, with the line where a template has one.
+// What goes wrong with what an alert is about makes a dead letter, with the line where a template has one.
 func TestTemplateFails(t *testing.T) {
 	d := note("container.error", `{"id":"i","error":"x"}`, `[]`)
 	for _, c := range []struct {
@@ -114,9 +117,7 @@ func TestTemplateFails(t *testing.T) {
 		{Config{SummaryTemplate: "\n{{ index .Context.Containers 0 }}"}, "summary_template: line 2, column 4: ", 2},
 		{Config{DetailsTemplate: `{"a": {{ .Object.Error }}}`}, "custom_details_template: what it renders is not JSON", 0},
 		{Config{DetailsTemplate: `[{{ toJson .Object.Error }}]`}, "custom_details_template makes JSON that is no object", 0},
-		{Config{SeverityTemplate: "{{ .Object.Error }}"}, `severity_template makes "x", which PagerDuty does not know`, 0},
-		{Config{LinkTemplate: "javascript:{{ .Object.Error }}"}, `link_template makes "javascript:x", which is no address`, 0},
-		{Config{GroupTemplate: "{{ range 1000000 }}{{ end }}"}, "group_template: line 1", 1},
+		{Config{SummaryTemplate: "{{ range 1000000 }}{{ end }}"}, "summary_template: line 1", 1},
 	} {
 		s, p := openConfig(t, sinktest.Accept, c.config)
 		err := s.Deliver(t.Context(), d)
@@ -125,6 +126,85 @@ func TestTemplateFails(t *testing.T) {
 			t.Errorf("%s: %v, want %s", outcome, err, c.want)
 		}
 	}
+}
+
+// A part that an alert can do without is left out where its template fails: whoever is on call is paged all the same. The log says
+// so once, and again of another template in the same file.
+func TestOptionalTemplateFails(t *testing.T) {
+	d := note("container.error", `{"id":"a b","error":"x"}`, `["c1"]`)
+	file := filepath.Join(t.TempDir(), "group.tmpl")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("{{ index .Context.DNSZones 0 }}")
+	var log strings.Builder
+	s, p := openLogged(t, sinktest.Accept, Config{
+		SummaryTemplate: "{{ .Object.ID }}", SeverityTemplate: "{{ .Object.Error }}", LinkTemplate: "https://portal.example.com/{{ .Object.ID }}",
+		ComponentTemplate: "{{ range 1000000 }}{{ end }}", GroupTemplateFile: file, ClassTemplate: "{{ index .Context.DNSZones 0 }}",
+	}, slog.New(slog.NewTextHandler(&log, nil)))
+	for range 3 {
+		if err := s.Deliver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range p.events {
+		if pl := e.Payload; pl.Summary != "a b" || pl.Severity != "critical" || pl.Component != "c1" || pl.Group != "production" || pl.Class != "container.error" || len(e.Links) != 0 {
+			t.Errorf("got %+v, %+v", pl, e.Links)
+		}
+	}
+	said := strings.ReplaceAll(log.String(), `\"`, `"`)
+	for _, want := range []string{
+		`template=severity_template error="severity_template makes "x", which PagerDuty does not know`, "template=component_template error=\"component_template: line 1",
+		"template=group_template error=\"group_template: line 1, column 4: ", "template=class_template error=\"class_template: line 1, column 4: ",
+		`template=link_template error="link_template makes "https://portal.example.com/a b", which is no address`,
+	} {
+		if strings.Count(said, want) != 1 {
+			t.Errorf("%s is said %d times in\n%s", want, strings.Count(said, want), said)
+		}
+	}
+	if n := strings.Count(said, "\n"); n != 5 {
+		t.Errorf("%d lines:\n%s", n, said)
+	}
+	put("{{ index .Context.DNSZones 1 }}")
+	for deadline := time.Now().Add(20 * time.Second); strings.Count(log.String(), "template=group_template") < 2; {
+		if err := s.Deliver(t.Context(), d); err != nil || time.Now().After(deadline) {
+			t.Fatalf("%v; logged %s", err, log.String())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	// Without time nothing is left out: another attempt may have it.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	<-ctx.Done()
+	if outcome, _ := relay.Classify(s.Deliver(ctx, d)); outcome != relay.OutcomeRetry {
+		t.Errorf("without time: %s", outcome)
+	}
+}
+
+// TestRehearsesAlertsAlone has templates that fail with what triggers no alert, and one that fails with a state that does.
+func TestRehearsesAlertsAlone(t *testing.T) {
+	topics := []string{"container.error", "container.created", "container.updated", "container.state.changed", "container.instance.health.status.changed"}
+	list := append(samples.Deliveries(topics), samples.Digest(topics))
+	c := Config{URL: endpoint, RoutingKey: key, Severity: "error", SeverityTemplate: `{{ if eq .Severity "bad" }}critical{{ else }}{{ .Severity }}{{ end }}`}
+	if err := c.Rehearse(t.Context(), "oncall", list); err != nil {
+		t.Error(err)
+	}
+	c.SeverityTemplate = `{{ if eq .Topic "container.state.changed" }}{{ .Object.State }}{{ end }}`
+	if err := c.Rehearse(t.Context(), "oncall", list); err == nil || !strings.Contains(err.Error(), `makes "failed"`) {
+		t.Errorf("rehearsed with %v", err)
+	}
+	c.SeverityTemplate, c.SeverityTemplateFile = "", filepath.Join(t.TempDir(), "severity.tmpl")
+	if err := os.WriteFile(c.SeverityTemplateFile, []byte(`{{ if ne .Severity "bad" }}{{ .Topik }}{{ end }}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sink, err := open(relay.SinkSettings{Name: "oncall", Log: slog.New(slog.DiscardHandler), Samples: func() []relay.Delivery { return list }}, &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = sink.Close()
 }
 
 func TestTemplatesAreChecked(t *testing.T) {

@@ -36,7 +36,7 @@ type Config struct {
 	TextTemplateFile   string `koanf:"text_template_file" doc:"A file that holds the text_template, read again when it changes."`
 	BlocksTemplate     string `koanf:"blocks_template" doc:"The message's blocks as a Go template that makes a JSON array of Block Kit."`
 	BlocksTemplateFile string `koanf:"blocks_template_file" doc:"A file that holds the blocks_template, read again when it changes."`
-	LinkTemplate       string `koanf:"link_template" doc:"An address that a message about one notification leads to, as a Go template: https://portal.example.com/containers/{{ index .Context.Containers 0 }}; nothing for no link."`
+	LinkTemplate       string `koanf:"link_template" doc:"An address that a message about one notification leads to, as a Go template: https://portal.example.com/?hub={{ urlquery .Hub }}; nothing for no link."`
 	LinkTemplateFile   string `koanf:"link_template_file" doc:"A file that holds the link_template, read again when it changes."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
