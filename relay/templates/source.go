@@ -17,7 +17,7 @@ type Source struct {
 	// Text and File are the values of the key and its twin.
 	Text, File string
 	Options
-	// Single says that it renders no digests.
+	// Single says that it renders neither digests nor batches of several.
 	Single bool
 	// Optional says that a message goes without what fails, as a [Set] does it.
 	Optional bool
@@ -117,11 +117,15 @@ func (s Source) Rehearse(ctx context.Context, sink string, samples []relay.Deliv
 	return s.rehearse(ctx, t, sink, samples)
 }
 
+func (s Source) skips(d relay.Delivery) bool {
+	return s.Single && (d.Digest != nil || len(d.Notifications) != 1)
+}
+
 func (s Source) rehearse(ctx context.Context, t *Template, sink string, samples []relay.Delivery) error {
 	seen := map[string]bool{}
 	var errs []error
 	for _, d := range samples {
-		if s.Single && d.Digest != nil {
+		if s.skips(d) {
 			continue
 		}
 		err := s.try(ctx, t, sink, d)

@@ -29,7 +29,8 @@ func TestOpenFile(t *testing.T) {
 		current, err := Source{Key: "template", File: file, Judge: JudgeJSON, Single: true}.Open(relay.SinkSettings{
 			Name: "hook", Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Samples: func() []relay.Delivery {
-				return append(samples.Deliveries([]string{"job.created", "container.error"}), samples.Digest([]string{"job.created"}))
+				topics := []string{"job.created", "container.error"}
+				return append(samples.Deliveries(topics), samples.Digest(topics), samples.Batch(topics))
 			},
 		})
 		if err != nil {

@@ -69,7 +69,7 @@ type part struct {
 func (s *Set) Render(ctx context.Context, d relay.Delivery) (map[string]string, error) {
 	made := make(map[string]string, len(s.parts))
 	for _, p := range s.parts {
-		if p.Single && d.Digest != nil {
+		if p.skips(d) {
 			continue
 		}
 		t := p.current()

@@ -45,7 +45,7 @@ type Config struct {
 // Validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
 func (c *Config) Validate() error {
 	g, err := guard.New(c.AllowCIDRs)
-	return errors.Join(err, c.checkAddress(g), c.checkApp(g), c.checkTemplates())
+	return errors.Join(err, c.checkAddress(g), c.checkApp(g), c.templates().Check())
 }
 
 // checkAddress reports what is wrong with url and url_file.

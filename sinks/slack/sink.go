@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/egress"
 	"github.com/hubrelay/hubrelay/relay/guard"
+	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // Kind is Slack's entry in the list of kinds of sinks.
@@ -30,14 +31,13 @@ func Kind() relay.SinkKind {
 
 // Sink posts to one incoming webhook, or as an app. Deliver may be called concurrently.
 type Sink struct {
-	name     string
-	app      *app // nil for an incoming webhook
-	custom   *custom
-	client   *egress.Client
-	target   func() *egress.Target
-	header   http.Header
-	renderer *renderer
-	now      func() time.Time
+	app       *app // nil for an incoming webhook
+	templates *templates.Set
+	client    *egress.Client
+	target    func() *egress.Target
+	header    http.Header
+	renderer  *renderer
+	now       func() time.Time
 }
 
 func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) {
@@ -48,8 +48,8 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 	if err != nil {
 		return nil, err
 	}
-	sink := &Sink{name: s.Name, renderer: newRenderer(), now: now}
-	if sink.custom, err = c.openTemplates(s); err != nil {
+	sink := &Sink{renderer: newRenderer(), now: now}
+	if sink.templates, err = c.templates().Open(s); err != nil {
 		return nil, err
 	}
 	if c.isApp() {
