@@ -187,6 +187,32 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// The counts of a full Redis wait, and the sinks are shown all the same.
+func TestSinksOfAFullRedis(t *testing.T) {
+	sink := &moodySink{}
+	r := runWith(t, sink, redistest.Start(t).URL(), oneSink)
+	shows := func(key string, want float64) func() bool {
+		return func() bool { return r.data("GET", "/api/sinks/one", "")[key] == want }
+	}
+	eventually(t, "the daemon to show its sink", shows("in_flight", 0))
+	limit := func(bytes string) {
+		if err := r.app.operations.Load().backbone.Commands().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink.mu.Lock()
+	r.publish("job.created")
+	eventually(t, "an attempt", shows("in_flight", 1))
+	limit("1")
+	sink.mu.Unlock()
+	eventually(t, "a count that is refused", func() bool { return r.app.delivery.retries.Tell(t.Context()) != nil })
+	if !shows("delivered", 0)() {
+		t.Error("a full Redis took a count")
+	}
+	limit("0")
+	eventually(t, "its count", shows("delivered", 1))
+}
+
 func (r *running) pauses(sink *moodySink) {
 	t := r.t
 	if got := r.data("POST", "/api/sinks/one/pause", ""); got["state"] != "paused" || got["since"] == nil || got["type"] != "memory" {
