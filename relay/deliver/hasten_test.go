@@ -146,6 +146,24 @@ func TestHastenMany(t *testing.T) {
 	}
 }
 
+// What comes due by itself meanwhile is not made due over and over.
+func TestHastenWhatComesDue(t *testing.T) {
+	e := newEnv(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const n = 10 * hastenStep
+	soon := float64(time.Now().Add(time.Second).UnixMilli())
+	all := make([]redis.Z, n)
+	for i := range all {
+		all[i] = redis.Z{Score: soon, Member: fmt.Sprint("d", i)}
+	}
+	e.client.ZAdd(ctx, "hubrelay:retry:s", all...)
+	eventually(t, "they are all but due", func() bool { return float64(time.Now().UnixMilli()) > soon-2 })
+	if got, err := e.store.Hasten(ctx, "s"); err != nil || got > n {
+		t.Errorf("%d of %d became due, %v", got, n, err)
+	}
+}
+
 // TestHastenBesideWork hastens over and over while two nodes work a queue that fails much: none is attempted by both at once.
 func TestHastenBesideWork(t *testing.T) {
 	e := newEnv(t)

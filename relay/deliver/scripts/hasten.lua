@@ -5,7 +5,7 @@
 local at = now()
 local most = tonumber(ARGV[2])
 local from = ARGV[1]
-if from == '' then
+if from == '' or tonumber((string.gsub(from, '^%(', ''))) <= at then -- time may have overtaken the last step
   from = string.format('(%.0f', at)
 end
 local list = redis.call('ZRANGEBYSCORE', KEYS[1], from, string.format('(%.0f', never), 'WITHSCORES', 'LIMIT', 0, most)
