@@ -132,7 +132,7 @@ func (t *Transport) exchange(ctx context.Context, c *conn, p *Post) (*http.Respo
 // release takes c back from a request that is over, whose context can no longer cut it once stop has returned true.
 func (t *Transport) release(c *conn, stop func() bool, keep bool) {
 	// A connection whose end was read, or more than the answer, is of no use.
-	if !stop() || !keep || !c.wrote() || c.ending || c.r.Buffered() > 0 || c.peek == nil {
+	if !stop() || !keep || !c.wrote(lastWord) || c.ending || c.r.Buffered() > 0 || c.peek == nil {
 		_ = c.Close()
 		return
 	}
@@ -147,6 +147,9 @@ func (c *conn) roundTrip(ctx context.Context, p *Post) (*http.Response, error) {
 		resp, err = c.answer()
 	}
 	if err == nil {
+		if resp.StatusCode/100 == 2 {
+			c.wrote(readOn) // the sender will not come back with what was not read
+		}
 		return resp, nil
 	}
 	if c.written != nil {

@@ -25,7 +25,7 @@ func sent(t *testing.T, p *Post) *bytes.Buffer {
 	t.Helper()
 	var to written
 	c := &conn{Conn: &to}
-	if err := c.send(p); err != nil || !c.wrote() || c.sent != to.out.Len() {
+	if err := c.send(p); err != nil || !c.wrote(lastWord) || c.sent != to.out.Len() {
 		t.Fatal(err)
 	}
 	return &to.out

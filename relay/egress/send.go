@@ -18,6 +18,8 @@ const (
 	// lastWord is how long a receiver that stopped reading is listened to, which may have said why, and how long one that has
 	// answered may take for what was not written yet.
 	lastWord = 50 * time.Millisecond
+	// readOn is how long a receiver that said yes before it has read all may take for the rest of it.
+	readOn = 2 * time.Second
 )
 
 // outgoing is what is left to be written of a post.
@@ -86,15 +88,17 @@ func (c *conn) finish(o *outgoing) error {
 	return nil
 }
 
-// wrote tells whether all of the request is written, or is within a moment. It is asked once.
-func (c *conn) wrote() bool {
+// wrote waits that long for all of the request to be written, and tells whether it is.
+func (c *conn) wrote(patience time.Duration) bool {
 	if c.written == nil {
 		return true
 	}
-	late := time.NewTimer(lastWord)
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
 	case err := <-c.written:
+		c.written = nil
+		c.ending = c.ending || err != nil
 		return err == nil
 	case <-late.C:
 		return false

@@ -116,6 +116,29 @@ func TestLongAtOnce(t *testing.T) {
 	})
 }
 
+// A receiver that says yes before it has read gets all of the body, although it takes its time.
+func TestAnswerFarAhead(t *testing.T) {
+	const size = 20 << 20
+	read := make(chan int64, 1)
+	byScheme(t, func(conn net.Conn, in *bufio.Reader) {
+		req, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+		time.Sleep(4 * lastWord)
+		n, _ := io.Copy(io.Discard, req.Body)
+		read <- n
+	}, func(t *testing.T, c *Client, target *Target, _ func() int) {
+		if answer, err := c.Post(t.Context(), target, nil, long(size)); err != nil || answer.Status != http.StatusAccepted {
+			t.Errorf("%+v, %v", answer, err)
+		}
+		if n := <-read; n != size {
+			t.Errorf("the receiver read %d bytes of %d", n, size)
+		}
+	})
+}
+
 // A receiver that has read enough answers before a body has come, short or long. A connection on which the rest of a body
 // would have to follow is not used again.
 func TestEarlyAnswer(t *testing.T) {
