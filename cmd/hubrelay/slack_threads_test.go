@@ -62,9 +62,17 @@ func TestSlackThreadOverReloads(t *testing.T) {
 	say(0, "")
 	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 500/s, burst: 50"), 1)
 	say(1, "reply to 0")
+	eventually(t, "the first message to follow", func() error {
+		slack.mu.Lock()
+		defer slack.mu.Unlock()
+		if slack.updates != 1 {
+			return fmt.Errorf("%d updates", slack.updates)
+		}
+		return nil
+	})
 
 	slack.mu.Lock()
-	slack.token = "xoxb-s3cret-newer-token" // the old one is revoked
+	slack.token = "xoxb-s3cret-newer-token" // the old one is revoked, which nothing under way is to meet
 	slack.mu.Unlock()
 	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
 		t.Fatal(err)
