@@ -43,10 +43,10 @@ func TestNATS(t *testing.T) {
 	url := "nats://" + local(s.port)
 	r := s.rig(withLogin(t, s, Config{Broker: NATS}), func(t *testing.T) []received { return readNATS(t, url) })
 	refused(t, r.config, relay.OutcomeRetry, "subject", "hubrelay.container.created", "no stream")
-	stream(t, url, jetstream.StreamConfig{Name: "all", Subjects: []string{"hubrelay.>"}})
+	stream(t, url, everything, known)
 	suite(t, r)
 	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "login", "password")
-	stream(t, url, jetstream.StreamConfig{Name: "narrow", Subjects: []string{"narrow.>"}, MaxMsgSize: 100})
+	stream(t, url, jetstream.StreamConfig{Name: "narrow", Subjects: []string{"narrow.>"}, MaxMsgSize: 100}, known)
 	narrow := r.config
 	narrow.Subject = "narrow.{hub}"
 	refused(t, narrow, relay.OutcomePermanent, "max_msg_size", "narrow.hub_1")
@@ -60,18 +60,7 @@ func TestNATSToken(t *testing.T) {
 	conf := s.file("nats.conf", fmt.Sprintf("listen: 127.0.0.1:%d\njetstream: {store_dir: %q}\nauthorization: {token: %q}\n", s.port, s.dir, secret))
 	s.command = []string{program(t, "nats-server", "/usr/sbin/nats-server"), "-c", conf}
 	s.start()
-	conn, err := nats.Connect("nats://"+local(s.port), nats.Token(secret))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "all", Subjects: []string{"hubrelay.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	js := stream(t, "nats://"+local(s.port), everything, nats.Token(secret))
 	c := Config{Broker: NATS, Addresses: []string{local(s.port)}, TokenFile: write(t, "token", "wrong-"+secret+"\n")}
 	refused(t, c, relay.OutcomeRetry, "login", "token_file")
 	sink := started(t, c)
@@ -102,18 +91,7 @@ func TestNATSOverTLS(t *testing.T) {
 	}
 	s.start()
 	_, cert, key = a.issue()
-	conn, err := nats.Connect("nats://"+local(s.port), nats.RootCAs(a.file), nats.ClientCert(cert, key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "all", Subjects: []string{"hubrelay.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	stream(t, "nats://"+local(s.port), everything, nats.RootCAs(a.file), nats.ClientCert(cert, key))
 	overTLS(t, a, Config{Broker: NATS, Addresses: []string{local(s.port)}})
 }
 
@@ -143,17 +121,23 @@ func (r rig) tooLarge(t *testing.T) {
 	}
 }
 
-func stream(t *testing.T, url string, c jetstream.StreamConfig) {
+// known is the login of a server with users.
+var known = nats.UserInfo(testUser, secret)
+
+var everything = jetstream.StreamConfig{Name: "all", Subjects: []string{"hubrelay.>"}}
+
+func stream(t *testing.T, url string, c jetstream.StreamConfig, options ...nats.Option) jetstream.JetStream {
 	t.Helper()
-	_, js := natsClient(t, url)
+	_, js := natsClient(t, url, options...)
 	if _, err := js.CreateStream(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
+	return js
 }
 
-func natsClient(t *testing.T, url string) (*nats.Conn, jetstream.JetStream) {
+func natsClient(t *testing.T, url string, options ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-	conn, err := nats.Connect(url, nats.UserInfo(testUser, secret))
+	conn, err := nats.Connect(url, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +152,7 @@ func natsClient(t *testing.T, url string) (*nats.Conn, jetstream.JetStream) {
 // readNATS reads the stream from its beginning.
 func readNATS(t *testing.T, url string) []received {
 	t.Helper()
-	conn, js := natsClient(t, url)
+	conn, js := natsClient(t, url, known)
 	defer conn.Close()
 	consumer, err := js.OrderedConsumer(t.Context(), "all", jetstream.OrderedConsumerConfig{})
 	if err != nil {

@@ -101,7 +101,7 @@ func TestKeeperWithoutItsState(t *testing.T) {
 
 func TestStubbornProcessesAreStopped(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "/bin/sh", "-c", `trap '' TERM; (while :; do date +%s%N > volumes/data/now; sleep 0.05; done) & echo $$ > volumes/data/pid; while :; do sleep 1; done`)
+	r := newRig(t, "/bin/sh", "-c", `trap '' TERM; echo $$ > volumes/data/pid; (while :; do date +%s%N > volumes/data/now; sleep 0.05; done) & while :; do sleep 1; done`)
 	r.configure()
 	r.running(r.a)
 	pid, err := strconv.Atoi(strings.TrimSpace(r.read("i/volumes/data/pid")))

@@ -257,8 +257,21 @@ func TestUnhealthy(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, func(o *client.ContainerCreateOptions) { o.Config.Cmd = []string{"/app", "fail"} })
 		want := r.listing(r.a)
+		r.d.config.Settle = Duration(time.Minute) // it ends again before
 		r.m.CopyVolumes = false
 		r.failed(r.migrate(), want, "does not stay up on server b", "status 7")
+	})
+	t.Run("its command ends once", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, func(o *client.ContainerCreateOptions) { o.Config.Cmd = []string{"/app", "stumble"} })
+		want := r.listing(r.a)
+		r.d.config.Settle = Duration(3 * time.Second)
+		r.m.CopyVolumes = false
+		err := r.migrate()
+		r.failed(err, want, "does not stay up on server b: its command has ended")
+		if strings.Contains(err.Error(), "status 0") {
+			t.Errorf("%q names a status that nothing has ended with", err)
+		}
 	})
 }
 

@@ -20,15 +20,20 @@ func (v *move) healthy(ctx context.Context, name string) error {
 		}
 		s := c.State
 		checked := s.Health != nil && s.Health.Status != container.NoHealthcheck
+		if runs.IsZero() {
+			runs = time.Now()
+		}
 		switch {
-		case !s.Running || s.Restarting || c.RestartCount > 0:
+		case !s.Running || s.Restarting:
 			return fmt.Errorf("the instance does not stay up on server %s: its command has ended with status %d%s", v.dst.server, s.ExitCode, quoted(s.Error))
+		case c.RestartCount > 0: // with which status is unknown until it ends again
+			if time.Since(runs) >= time.Duration(v.config.Settle) || time.Now().After(deadline) {
+				return fmt.Errorf("the instance does not stay up on server %s: its command has ended, and was started again by the restart policy (restarts: %d)", v.dst.server, c.RestartCount)
+			}
 		case checked && s.Health.Status == container.Healthy:
 			return nil
 		case checked && s.Health.Status == container.Unhealthy:
 			return fmt.Errorf("the instance is unhealthy on server %s%s", v.dst.server, lastCheck(s.Health))
-		case runs.IsZero():
-			runs = time.Now()
 		case !checked && time.Since(runs) >= time.Duration(v.config.Settle):
 			return nil
 		case time.Now().After(deadline):

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 	"go.uber.org/goleak"
 
@@ -87,7 +88,7 @@ func withHosts(run func() int) (code int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		defer func() { err = errors.Join(err, d.stop(syscall.SIGTERM)) }()
+		defer func() { err = errors.Join(err, d.clear(), d.stop(syscall.SIGTERM)) }()
 		*at = d
 	}
 	if err := hostA.load(imageName, "CMD [\"/app\",\"serve\"]"); err != nil {
@@ -176,6 +177,23 @@ func (d *daemon) stop(signal syscall.Signal) error {
 		}
 	}
 	return nil
+}
+
+// clear removes the containers and the networks, whose bridges and ranges of addresses would stay with the machine.
+func (d *daemon) clear() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	containers, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true})
+	if err != nil {
+		return err
+	}
+	for _, c := range containers.Items {
+		if _, err := d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // gone, or going
+			return err
+		}
+	}
+	_, err = d.api.NetworkPrune(ctx, client.NetworkPruneOptions{})
+	return err
 }
 
 // processesOf lists the containerd and the shims that name a folder in their arguments, and what runs in containers below them.

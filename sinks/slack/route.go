@@ -90,7 +90,7 @@ func parseToken(text []byte) (string, error) {
 	case token == "":
 		return "", errors.New("holds no token")
 	case !strings.HasPrefix(token, "xox") || len(token) < 10:
-		return "", errors.New("is no token of Slack: an app's bot token begins with xoxb- (\"OAuth & Permissions\" of the app's settings)")
+		return "", errors.New("is no token of Slack: an app's bot token begins with xoxb- and has at least ten characters (\"OAuth & Permissions\" of the app's settings)")
 	}
 	for _, c := range []byte(token) {
 		if c <= ' ' || c >= 0x7f {

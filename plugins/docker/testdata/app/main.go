@@ -21,6 +21,14 @@ func main() {
 			os.Exit(7)
 		}
 		serve()
+	case "stumble": // fails the first time
+		_, blessed := os.Stat("/data/blessed")
+		_, again := os.Stat("/data/again")
+		if blessed != nil && again != nil {
+			_ = os.WriteFile("/data/again", nil, 0o600)
+			os.Exit(7)
+		}
+		serve()
 	default:
 		serve()
 	}
