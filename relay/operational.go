@@ -49,8 +49,8 @@ func ResyncAfter(hub, why string, via []string) []byte {
 	return append(append(append(data[:len(data)-1], `,"hubrelay_via":`...), list...), '}')
 }
 
-// Begin returns the first message for a client of the stream that has no cursor yet and wants one, so that it can come
-// back to where it began although nothing has come. It says nothing but the cursor that is added to it.
+// Begin returns a message for a client of the stream that wants a cursor and has none yet, so that it can come back to where it
+// began although nothing has come, or only an old one. It says nothing but the cursor that is added to it.
 func Begin(hub, account string) []byte { return ofStream(TopicCursor, hub, account, "", "") }
 
 func ofStream(topic, hub, account, state, problem string) []byte {

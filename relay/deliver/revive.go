@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 var (
@@ -179,12 +181,8 @@ func (s *Store) changeAll(ctx context.Context, sink string, sel Selection, do ch
 
 // rest leaves Redis to the others for as long as it was kept busy.
 func rest(ctx context.Context, busy time.Duration) error {
-	timer := time.NewTimer(min(busy, time.Second))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !relay.Pause(ctx, min(busy, time.Second)) {
 		return ctx.Err()
 	}
+	return nil
 }

@@ -91,7 +91,7 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*due, 
 		p.o.Observer.Lost(l.sink)
 		p.o.Log.Error("a parked delivery has lost its body in Redis and was removed", "id", id)
 	}
-	if len(l.groups) > 0 {
+	if off, _ := p.isDisabled(); !off && len(l.groups) > 0 { // else it was paused since it was asked for
 		if err := r.o.Store.seal(ctx, l.sink, l.groups); err != nil && ctx.Err() == nil {
 			r.o.Log.Warn("cannot seal what was gathered; trying again soon", "sink", l.sink, "error", err)
 			l.next = errorLook
