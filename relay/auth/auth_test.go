@@ -121,13 +121,16 @@ func TestEqualSightAllowsTheSame(t *testing.T) {
 	known := make(map[string]Grant)
 	for _, hub := range []string{"", "h1"} {
 		for _, account := range accounts {
-			for _, hubs := range [][]string{nil, {"h1"}, {"h1", "h2"}, {"h1,h2"}, {Any}} {
+			for _, hubs := range [][]string{nil, {"h1"}, {"h1", "h2"}, {"h2", "h1", "h2"}, {"h1,h2"}, {Any}, {"h1", Any}} {
 				g := Grant{Hub: hub, Account: account, Hubs: hubs}
 				pipeline := hub + "|" + g.Sight()
 				other, ok := known[pipeline]
 				if !ok {
 					known[pipeline] = g
 					continue
+				}
+				if !g.SeesAs(&other) {
+					t.Errorf("%+v does not see as %+v", g, other)
 				}
 				for _, h := range []string{"h1", "h2", "h1,h2", "h3"} {
 					for _, of := range accounts {
@@ -141,6 +144,11 @@ func TestEqualSightAllowsTheSame(t *testing.T) {
 	}
 	if g, same := (Grant{Hub: "h1", Account: "a", Hubs: []string{"h1"}}), (Grant{Hub: "h1", Account: "a", Hubs: []string{Any}}); g.Sight() != same.Sight() {
 		t.Error("keys of one account that open a hub should have the same sight of it")
+	}
+	for _, same := range [][2][]string{{{"h1", "h2"}, {"h2", "h1", "h1"}}, {{Any}, {"h1", Any}}} {
+		if a, b := (Grant{Account: "a", Hubs: same[0]}), (Grant{Account: "a", Hubs: same[1]}); !a.SeesAs(&b) || a.SeesAs(&Grant{Account: "a"}) {
+			t.Errorf("%q and %q are the same hubs in other words", same[0], same[1])
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -13,40 +14,62 @@ import (
 // holds are the tokens whose streams are open on this node.
 type holds struct {
 	mu    sync.Mutex
-	open  map[string]int // by Redis key: how many streams
-	ended []string       // whose last stream has ended, until their time was set once more
+	open  map[string]*hold // by Redis key
+	ended []*hold          // whose last stream has ended, until their time was set once more
 	wake  chan struct{}
 }
 
-// holdBatch is how many tokens are renewed with one write.
-const holdBatch = 500
+// hold is one token that is held.
+type hold struct {
+	key     string // in Redis
+	text    string // what stands there
+	streams int    // guarded by the mutex of holds
+	// seen is when it stood there last, and used says that a websocket has used it up since. Both belong to [Tokens.Run].
+	seen time.Time
+	used bool
+}
+
+const (
+	// holdBatch is how many tokens are renewed with one write.
+	holdBatch = 500
+	// usedUpFor is how long Redis remembers that a token which was held is used up. A node that did not reach Redis for as
+	// long puts none back, since it cannot know.
+	usedUpFor = 24 * time.Hour
+)
 
 // Hold returns the grant of a token and leaves the token as it is, for a stream whose client may come back with it: the
-// token lives while the stream is open, and the store's ttl from its end. While [Tokens.Run] runs, that is: a node that
-// was killed renews nothing, so that a token never outlives its stream by more than the ttl. Release is called once, when
-// the stream has ended.
+// token lives while the stream is open, and the store's ttl from its end, also where Redis has lost it meanwhile. While
+// [Tokens.Run] runs, that is: a node that was killed renews nothing, so that a token never outlives its stream by more than
+// the ttl. Release is called once, when the stream has ended.
 func (t *Tokens) Hold(ctx context.Context, token string) (g Grant, release func(), err error) {
-	g, err = t.read(ctx, func(ctx context.Context, key string) *redis.StringCmd { return t.client.GetEx(ctx, key, t.ttl) }, token)
+	g, text, err := t.read(token, func(key string) (string, error) {
+		return holdScript.Run(ctx, t.client, []string{key}, t.ttl.Milliseconds()).Text()
+	})
 	if err != nil {
 		return Grant{}, nil, err
 	}
 	key := t.key(CleanToken(token))
 	t.holds.mu.Lock()
 	defer t.holds.mu.Unlock()
-	t.holds.open[key]++
-	return g, func() { t.release(key) }, nil
+	h := t.holds.open[key]
+	if h == nil {
+		h = &hold{key: key, text: text, seen: t.now()}
+		t.holds.open[key] = h
+	}
+	h.streams++
+	return g, func() { t.holds.release(h) }, nil
 }
 
-func (t *Tokens) release(key string) {
-	t.holds.mu.Lock()
-	defer t.holds.mu.Unlock()
-	if t.holds.open[key]--; t.holds.open[key] > 0 {
+func (h *holds) release(one *hold) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if one.streams--; one.streams > 0 {
 		return
 	}
-	delete(t.holds.open, key)
-	t.holds.ended = append(t.holds.ended, key)
+	delete(h.open, one.key)
+	h.ended = append(h.ended, one)
 	select {
-	case t.holds.wake <- struct{}{}:
+	case h.wake <- struct{}{}:
 	default:
 	}
 }
@@ -71,27 +94,63 @@ func (t *Tokens) Run(ctx context.Context) error {
 	}
 }
 
-// take returns the keys whose streams have ended, and with all those whose are open, too.
-func (h *holds) take(all bool) []string {
+// take returns those whose streams have ended, and with all those whose are open, too.
+func (h *holds) take(all bool) []*hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	keys := h.ended
+	list := h.ended
 	h.ended = nil
 	if all {
-		keys = slices.AppendSeq(keys, maps.Keys(h.open))
+		list = slices.AppendSeq(list, maps.Values(h.open))
 	}
-	return keys
+	return list
 }
 
-// renew gives tokens their whole time. It says nothing of a store that is away: everybody else notices, and there is
-// time for another attempt.
-func (t *Tokens) renew(ctx context.Context, keys []string) {
-	for batch := range slices.Chunk(keys, holdBatch) {
+// renew gives tokens their whole time, and puts those back that Redis has lost. It says nothing of a store that is away:
+// everybody else notices, and there is time for another attempt.
+func (t *Tokens) renew(ctx context.Context, list []*hold) {
+	for batch := range slices.Chunk(list, holdBatch) {
+		answers := make([]*redis.Cmd, len(batch))
 		_, _ = t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, key := range batch {
-				pipe.PExpire(ctx, key, t.ttl)
+			for i, h := range batch {
+				answers[i] = holdScript.Eval(ctx, pipe, []string{h.key}, t.ttl.Milliseconds())
 			}
 			return nil
 		})
+		var lost []*hold
+		for i, h := range batch {
+			if t.lost(h, answers[i]) {
+				lost = append(lost, h)
+			}
+		}
+		t.putBack(ctx, lost)
 	}
+}
+
+// lost says whether Redis has lost a token that nobody has used up.
+func (t *Tokens) lost(h *hold, answer *redis.Cmd) bool {
+	text, err := answer.Text()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return !h.used && t.now().Sub(h.seen) < usedUpFor
+	case err != nil: // whatever it is, the next look may tell
+	case text == usedUp:
+		h.used = true
+	default:
+		h.seen = t.now()
+	}
+	return false
+}
+
+// putBack stores tokens anew where nothing stands in their place by now.
+func (t *Tokens) putBack(ctx context.Context, lost []*hold) {
+	if len(lost) == 0 {
+		return
+	}
+	_, _ = t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, h := range lost {
+			pipe.SetNX(ctx, h.key, h.text, t.ttl)
+		}
+		return nil
+	})
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -96,4 +97,96 @@ func TestHeldTokensAreRenewed(t *testing.T) {
 		t.Error(err)
 	}
 	eventually(t, "nobody renews it, so it is gone", func() bool { return client.Exists(t.Context(), tokens.key(token)).Val() == 0 })
+}
+
+// A token that Redis loses below an open stream is good again soon, and once more when the stream ends; one that is used up
+// stays so.
+func TestHeldTokensThatAreLost(t *testing.T) {
+	const ttl = 4500 * time.Millisecond
+	tokens, client, server := testTokens(t, ttl)
+	ctx, cancel := context.WithCancel(t.Context())
+	grant := Grant{KeyName: "ops", Hub: "h", Hubs: []string{"h"}}
+	hold := func() (string, func()) {
+		t.Helper()
+		token, err := tokens.Issue(ctx, grant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, release, err := tokens.Hold(ctx, token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token, release
+	}
+	kept, release := hold()
+	used, _ := hold()
+	ended := make(chan error, 1)
+	go func() { ended <- tokens.Run(ctx) }()
+	good := func() bool {
+		g, err := tokens.Peek(ctx, kept)
+		return err == nil && reflect.DeepEqual(g, grant)
+	}
+	if _, err := tokens.Use(ctx, used); err != nil {
+		t.Fatal(err)
+	}
+	client.Del(ctx, tokens.key(kept))
+	eventually(t, "the token is there again", good)
+	if _, err := tokens.Peek(ctx, used); !errors.Is(err, ErrTokenUnknown) {
+		t.Errorf("the token that was used up: %v", err)
+	}
+	if left := client.PTTL(ctx, tokens.key(used)).Val(); left < usedUpFor-time.Minute {
+		t.Errorf("that it is used up is forgotten after %s", left)
+	}
+	// By now the node knows that the other was used up.
+	server.Kill()
+	server.Restart()
+	client.FlushAll(ctx)
+	eventually(t, "the token is there again behind a flush", good)
+	if left := client.PTTL(ctx, tokens.key(kept)).Val(); left <= 0 || left > ttl {
+		t.Errorf("it lives for %s", left)
+	}
+	client.FlushAll(ctx)
+	release()
+	eventually(t, "the token is there for who comes back", good)
+	if _, _, err := tokens.Hold(ctx, kept); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for _, gone := range []string{used, "x"} {
+		if _, _, err := tokens.Hold(t.Context(), gone); !errors.Is(err, ErrTokenUnknown) {
+			t.Errorf("held: %v", err)
+		}
+		if _, err := tokens.Use(t.Context(), gone); !errors.Is(err, ErrTokenUnknown) {
+			t.Errorf("used: %v", err)
+		}
+	}
+}
+
+// Who has not seen Redis for longer than it remembers what was used up puts nothing back.
+func TestHeldTokensOfAnAgeAgo(t *testing.T) {
+	tokens, client, _ := testTokens(t, time.Minute)
+	now := time.Now()
+	tokens.now = func() time.Time { return now }
+	token, err := tokens.Issue(t.Context(), Grant{KeyName: "ops"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tokens.Hold(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		away time.Duration
+		back bool
+	}{{usedUpFor - time.Minute, true}, {2 * time.Minute, true}, {usedUpFor + time.Minute, false}} {
+		now = now.Add(tt.away)
+		client.FlushAll(t.Context())
+		tokens.renew(t.Context(), tokens.holds.take(true))
+		if _, err := tokens.Peek(t.Context(), token); (err == nil) != tt.back {
+			t.Errorf("away for %s: %v", tt.away, err)
+		}
+		tokens.renew(t.Context(), tokens.holds.take(true)) // seen again
+	}
 }

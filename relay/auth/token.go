@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -61,15 +62,28 @@ func (g *Grant) Allows(hub, account string) bool {
 	return opens(g.Hubs, hub)
 }
 
-// Sight names what Allows says: grants of one pipeline with the same Sight allow the same. It is never empty.
+// Sight names what Allows says: grants of one pipeline have the same Sight where they allow the same. It is never empty.
 func (g *Grant) Sight() string {
 	if g.Hub == "" {
-		return "hubs " + strings.Join(g.Hubs, "\x00") + " of " + g.Account
+		return "hubs " + strings.Join(plain(g.Hubs), "\x00") + " of " + g.Account
 	}
 	if !opens(g.Hubs, g.Hub) {
 		return "nothing"
 	}
 	return "of " + g.Account
+}
+
+// SeesAs says whether g allows the same as another grant of its pipeline.
+func (g *Grant) SeesAs(other *Grant) bool {
+	return g.Account == other.Account && slices.Equal(g.Hubs, other.Hubs) || g.Sight() == other.Sight()
+}
+
+// plain lists hubs as every key does that opens the same ones.
+func plain(hubs []string) []string {
+	if slices.Contains(hubs, Any) {
+		return []string{Any}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(hubs)))
 }
 
 // Tokens is the store of tokens in Redis. Only a token's SHA-256 is stored. All methods may be called
@@ -87,7 +101,7 @@ type Tokens struct {
 func NewTokens(client redis.Cmdable, name func(hash string) string, ttl time.Duration) *Tokens {
 	return &Tokens{
 		client: client, name: name, ttl: ttl, now: time.Now,
-		holds: holds{open: make(map[string]int), wake: make(chan struct{}, 1)},
+		holds: holds{open: make(map[string]*hold), wake: make(chan struct{}, 1)},
 	}
 }
 
@@ -116,36 +130,37 @@ func (t *Tokens) Issue(ctx context.Context, g Grant) (string, error) {
 
 // Peek returns the grant of a token and leaves the token as it is. White space anywhere in the token is ignored.
 func (t *Tokens) Peek(ctx context.Context, token string) (Grant, error) {
-	return t.read(ctx, t.client.Get, token)
+	g, _, err := t.read(token, func(key string) (string, error) { return t.client.Get(ctx, key).Result() })
+	return g, err
 }
 
 // Use returns the grant of a token and uses it up: of any number of callers exactly one succeeds. White space anywhere
 // in the token is ignored.
 func (t *Tokens) Use(ctx context.Context, token string) (Grant, error) {
-	return t.read(ctx, t.client.GetDel, token)
+	g, _, err := t.read(token, func(key string) (string, error) {
+		return useScript.Run(ctx, t.client, []string{key}, usedUpFor.Milliseconds()).Text()
+	})
+	return g, err
 }
 
-// command is GET, GETDEL or GETEX.
-type command func(ctx context.Context, key string) *redis.StringCmd
-
-func (t *Tokens) read(ctx context.Context, get command, token string) (Grant, error) {
+// read returns a grant, and the text that stands for it in Redis, where get has it from.
+func (t *Tokens) read(token string, get func(key string) (string, error)) (g Grant, text string, err error) {
 	token = CleanToken(token)
 	if token == "" || len(token) > maxToken {
-		return Grant{}, ErrTokenUnknown
+		return Grant{}, "", ErrTokenUnknown
 	}
-	value, err := get(ctx, t.key(token)).Result()
+	text, err = get(t.key(token))
 	switch {
 	case errors.Is(err, redis.Nil):
-		return Grant{}, ErrTokenUnknown
+		return Grant{}, "", ErrTokenUnknown
 	case err != nil:
-		return Grant{}, fmt.Errorf("look up a token: %w: %w", ErrUnavailable, err)
+		return Grant{}, "", fmt.Errorf("look up a token: %w: %w", ErrUnavailable, err)
 	}
-	var g Grant
-	if err := json.Unmarshal([]byte(value), &g); err != nil {
-		// Somebody else wrote there; the bearer can do nothing but ask for another token.
-		return Grant{}, fmt.Errorf("%w: its grant cannot be read", ErrTokenUnknown)
+	if err := json.Unmarshal([]byte(text), &g); err != nil {
+		// It was used up while it was held, or somebody else wrote there; the bearer can do nothing but ask for another token.
+		return Grant{}, "", fmt.Errorf("%w: its grant cannot be read", ErrTokenUnknown)
 	}
-	return g, nil
+	return g, text, nil
 }
 
 func (t *Tokens) key(token string) string {
