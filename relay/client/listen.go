@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,8 @@ const (
 	now = "now"
 	// mostSkipped bounds a message that is skipped for its size.
 	mostSkipped = 64 << 20
+	// laterPause is how long at least a server is left alone that says "try again later" to a caller who was too slow.
+	laterPause = 2 * time.Second
 	// maxRefusals is how often in a row a fresh token may be refused before that is believed.
 	maxRefusals = 3
 )
@@ -42,7 +45,8 @@ type ListenOptions struct {
 	// unless Skipped is there.
 	MaxMessage int64
 	// LeastPause and MostPause bound the exponential pause between two attempts (500 ms, 30 s). A server that names a
-	// longer one (Retry-After, up to five minutes) is obeyed.
+	// longer one (Retry-After, up to five minutes) is obeyed, and one that closes with 1013 is left alone for two seconds or
+	// MostPause.
 	LeastPause, MostPause time.Duration
 	// Connected, where not nil, is called after each upgrade: what is accepted by the server from then on arrives.
 	Connected func()
@@ -50,7 +54,9 @@ type ListenOptions struct {
 	// it, before the token is used.
 	Granted func(http.Header) error
 	// Began, where not nil, is called with the cursor of the place where a stream begins that was opened without one, before
-	// anything of it is yielded. Servers that know no cursors tell none.
+	// anything of it is yielded, and with those that come where nothing was sent for long. Servers that know no cursors tell
+	// none. Where the stream begins anew behind a loss, the place is the Cursor of the hubrelay.resync instead, so that whoever
+	// keeps it cannot keep it without the loss.
 	Began func(cursor string)
 	// Skipped, where not nil, is called with each message that is none of a relay's: its beginning, at most MaxMessage bytes,
 	// and what is wrong. It is told of messages larger than MaxMessage too, up to 64 MiB, instead of ending the connection; what
@@ -71,11 +77,15 @@ func (o *ListenOptions) defaults() {
 // connection and connects again, with growing pauses, until ctx ends; then the sequence ends without an error. Each
 // connection begins behind the last notification that was yielded, or where the first connection began, so that nothing is
 // missed or comes twice while the server has it still; where it has not, a notification of the topic hubrelay.resync comes
-// in place of what is lost.
+// in place of what is lost, once the stream is open again: who looks then at how things are misses nothing of what follows.
 //
-// An error that no repetition mends (an address that is none, 401, 403, 422; 4xx in general before the first connection) is the last thing that
-// is yielded. Nothing is read while the caller works on a notification, so one that works for longer than a minute at a
-// time loses its connection.
+// An error that no repetition mends (an address that is none, 401, 403, 422; 4xx in general before the first connection) is the
+// last thing that is yielded; a 401 for a token that was fresh counts when it comes three times in a row. What may stand between
+// the two for a while is tried again for ever and told to Disconnected: no answer, 5xx, a redirect, which is not followed, and
+// an answer that is not a relay's, such as a load balancer's page.
+//
+// Nothing is read while the caller works on a notification, so one that works for longer than a minute at a time loses its
+// connection.
 //
 // ID is empty in what is yielded: the stream does not carry it. Data is the message as it came, its cursor included.
 func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.Notification, error] {
@@ -96,9 +106,7 @@ func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.No
 				return
 			}
 			if l.stale(err) {
-				if l.cursor = ""; !yield(c.resync(), nil) {
-					return
-				}
+				l.cursor, l.gap = "", true
 			} else if l.permanent(err) {
 				yield(relay.Notification{}, err)
 				return
@@ -115,12 +123,14 @@ type listener struct {
 	yield   func(relay.Notification, error) bool
 
 	cursor    string // of the last notification or, before that, of the beginning; empty where that is not known
+	gap       bool   // the caller is to hear of a loss once the next stream has begun: whoever looks before that misses something
 	done      bool   // the caller wants no more
 	connected bool   // at least once
 	upgrading bool   // the last attempt got its token
 	refusals  int    // of fresh tokens, in a row
 	refused   error  // what Granted said
-	failures  int    // attempts since something was received or a connection held
+	failures  int    // attempts since a connection held for longer than the pause before it
+	paused    time.Duration
 }
 
 // stream makes one connection and yields from it. It returns why that ended.
@@ -147,7 +157,7 @@ func (l *listener) stream(ctx context.Context) error {
 	}
 	since := time.Now()
 	err = l.read(ws)
-	if time.Since(since) > l.options.MostPause {
+	if time.Since(since) > l.paused { // one message is not enough: it may be all that each connection brings
 		l.failures = 0
 	}
 	return err
@@ -192,7 +202,6 @@ func (l *listener) read(ws *websocket.Conn) error {
 		if err != nil {
 			return fmt.Errorf("read the stream: %w", err)
 		}
-		l.failures = 0
 		n, err := l.decode(kind, data, size)
 		if err != nil {
 			l.skip(data, err)
@@ -201,17 +210,29 @@ func (l *listener) read(ws *websocket.Conn) error {
 		if n.Cursor != "" {
 			l.cursor = n.Cursor
 		}
-		if n.Topic == relay.TopicCursor {
-			if l.options.Began != nil && n.Cursor != "" {
-				l.options.Began(n.Cursor)
-			}
-			continue
-		}
-		if !l.yield(n, nil) {
-			l.done = true
+		if l.done = !l.handOn(n); l.done {
 			return nil
 		}
 	}
+}
+
+// handOn yields a notification, behind the word of a loss where one is due. It reports false once the caller wants no more.
+func (l *listener) handOn(n relay.Notification) bool {
+	begins := n.Topic == relay.TopicCursor
+	switch {
+	case l.gap:
+		l.gap = false
+		lost := l.client.resync("")
+		if begins {
+			lost = l.client.resync(n.Cursor)
+		}
+		if !l.yield(lost, nil) {
+			return false
+		}
+	case begins && l.options.Began != nil && n.Cursor != "":
+		l.options.Began(n.Cursor)
+	}
+	return begins || l.yield(n, nil)
 }
 
 // connect gets a token and opens the websocket as spec.md shows it.
@@ -287,12 +308,15 @@ func (c *Client) dialer() *websocket.Dialer {
 	return d
 }
 
-// resync is what a server sends where it cannot go on behind a cursor that it knows.
-func (c *Client) resync() relay.Notification {
-	return relay.Notification{
-		Topic: relay.TopicResync, Hub: c.Hub,
-		Data: relay.Resync(c.Hub, "", "the relay does not know the cursor any more; look at how things are now"),
+// resync is what a server sends where it cannot go on behind a cursor that it knows. place is where the stream begins now,
+// empty where the server does not say.
+func (c *Client) resync(place string) relay.Notification {
+	data := relay.Resync(c.Hub, "", "the relay does not know the cursor any more; look at how things are now")
+	if place != "" {
+		text, _ := json.Marshal(place) // a string only
+		data = append(append(append(data[:len(data)-1], `,"cursor":`...), text...), '}')
 	}
+	return relay.Notification{Topic: relay.TopicResync, Hub: c.Hub, Cursor: place, Data: data}
 }
 
 // stale tells whether the server refuses the cursor that it gave itself, since it was set up anew meanwhile.
@@ -324,7 +348,12 @@ func (l *listener) permanent(err error) bool {
 // pause waits before the next attempt.
 func (l *listener) pause(ctx context.Context, err error) {
 	wait := pauseAfter(l.failures, l.options.LeastPause, l.options.MostPause, rand.Float64())
+	l.paused = wait
 	l.failures++
+	var closed *websocket.CloseError
+	if errors.As(err, &closed) && closed.Code == websocket.CloseTryAgainLater {
+		wait = max(wait, min(laterPause+rand.N(laterPause), l.options.MostPause))
+	}
 	var answer *Error
 	if errors.As(err, &answer) {
 		wait = max(wait, min(answer.RetryAfter, 5*time.Minute))
@@ -333,12 +362,7 @@ func (l *listener) pause(ctx context.Context, err error) {
 	if l.options.Disconnected != nil {
 		l.options.Disconnected(err, wait)
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	relay.Pause(ctx, wait)
 }
 
 // pauseAfter doubles the pause with each failure and takes between half and all of it; at is between 0 and 1.

@@ -4,15 +4,17 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"math"
 )
 
 // What a cursor begins with: the version of the format, and what it holds.
 const (
-	formatOne = 0x10 // the position of one partition
-	formatAll = 0x11 // the positions of all
+	formatOne = 0x20 // the position of one partition
+	formatAll = 0x21 // the positions of all
+	// Cursors of before positions had proofs are read, too.
+	formatOneUnproved = 0x10
+	formatAllUnproved = 0x11
 )
 
 // Now is what stands in place of a cursor for whoever has none yet and wants one at once: the stream begins with the cursor
@@ -24,6 +26,9 @@ const most = 1 << 16
 
 // ErrMalformed is returned for what is no cursor.
 var ErrMalformed = errors.New("this is no cursor of this relay: use one exactly as a message carried it")
+
+// ErrOtherLog is returned for a cursor of a log with another number of partitions: here it points at nothing.
+var ErrOtherLog = errors.New("the cursor is of a log with another number of partitions")
 
 // Cursor is what Parse has read. Nobody may change what it returns.
 type Cursor struct {
@@ -57,6 +62,7 @@ func Append(text []byte, partitions, first int, at []Position) []byte {
 		}
 		b = binary.AppendUvarint(b, base-p.MS+1)
 		b = binary.AppendUvarint(b, p.Seq)
+		b = binary.BigEndian.AppendUint16(b, p.Proof)
 	}
 	b = binary.BigEndian.AppendUint16(b, check(b))
 	return base64.RawURLEncoding.AppendEncode(text, b)
@@ -65,7 +71,7 @@ func Append(text []byte, partitions, first int, at []Position) []byte {
 // check finds what was cut off or changed by accident.
 func check(b []byte) uint16 { return uint16(crc32.ChecksumIEEE(b)) }
 
-// Parse reads a cursor for a log of so many partitions. The error is a sentence for whoever sent it.
+// Parse reads a cursor for a log of so many partitions. It returns ErrMalformed or ErrOtherLog.
 func Parse(text string, partitions int) (Cursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(b) < 3 {
@@ -75,28 +81,28 @@ func Parse(text string, partitions int) (Cursor, error) {
 	if binary.BigEndian.Uint16(b[end:]) != check(b[:end]) {
 		return Cursor{}, ErrMalformed
 	}
-	r := reader{b: b[1:end]}
+	r := reader{b: b[1:end], proofs: b[0] == formatOne || b[0] == formatAll}
 	count, known := r.number(), true
 	c, n := Cursor{}, count
 	switch b[0] {
-	case formatOne:
+	case formatOne, formatOneUnproved:
 		c.first, n = int(min(r.number(), most)), 1
-	case formatAll:
+	case formatAll, formatAllUnproved:
 	default:
 		known = false
 	}
 	if !known || r.bad || count == 0 || count > most || c.first >= int(count) {
 		return Cursor{}, ErrMalformed
 	}
-	if int(count) != partitions {
-		return Cursor{}, fmt.Errorf("the cursor is of a log of %d partitions and this one has %d: begin without it", count, partitions)
-	}
 	base := r.number()
-	for range n {
+	for ; n > 0 && !r.bad; n-- {
 		c.at = append(c.at, r.position(base))
 	}
-	if r.bad || len(r.b) > 0 {
+	switch {
+	case r.bad || len(r.b) > 0:
 		return Cursor{}, ErrMalformed
+	case int(count) != partitions:
+		return Cursor{}, ErrOtherLog
 	}
 	return c, nil
 }
@@ -111,8 +117,9 @@ func (c Cursor) At(partition int) (Position, bool) {
 
 // reader takes numbers off bytes until one is bad.
 type reader struct {
-	b   []byte
-	bad bool
+	b      []byte
+	proofs bool // whether positions have them
+	bad    bool
 }
 
 func (r *reader) number() uint64 {
@@ -134,7 +141,13 @@ func (r *reader) position(base uint64) Position {
 		r.bad = true
 		return Position{}
 	}
-	p := Position{base - (age - 1), r.number()}
+	p := Position{MS: base - (age - 1), Seq: r.number()}
 	r.bad = r.bad || p.MS == math.MaxUint64 // no entry has it
+	if !r.proofs || r.bad {
+		return p
+	}
+	if r.bad = len(r.b) < 2; !r.bad {
+		p.Proof, r.b = binary.BigEndian.Uint16(r.b), r.b[2:]
+	}
 	return p
 }

@@ -1,9 +1,12 @@
 package cursor
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,7 +15,7 @@ func TestCursorsComeBack(t *testing.T) {
 	now := uint64(1_795_000_000_000)
 	many := make([]Position, 300)
 	for i := range many {
-		many[i] = Position{now - uint64(i*i*1000), uint64(i % 3)}
+		many[i] = Position{now - uint64(i*i*1000), uint64(i % 3), uint16(i * 1000)}
 	}
 	for _, tt := range []struct {
 		name              string
@@ -20,13 +23,13 @@ func TestCursorsComeBack(t *testing.T) {
 		at                []Position
 		longest           int
 	}{
-		{"the only partition", 1, 0, []Position{{now, 0}}, 16},
-		{"one of many", 1024, 1023, []Position{{now, 7}}, 20},
+		{"the only partition", 1, 0, []Position{{now, 0, 1}}, 19},
+		{"one of many", 1024, 1023, []Position{{now, 7, 65535}}, 23},
 		{"the beginning", 1, 0, []Position{{}}, 8},
-		{"before the first of a millisecond", 2, 1, []Position{{now - 1, math.MaxUint64}}, 32},
-		{"two", 2, 0, []Position{{now, 3}, {now - 5000, 0}}, 24},
-		{"many that saw nothing", 16, 0, append(make([]Position, 15), Position{now, 1}), 40},
-		{"many", 300, 0, many, 2600},
+		{"before the first of a millisecond", 2, 1, []Position{{MS: now - 1, Seq: math.MaxUint64}}, 34},
+		{"two", 2, 0, []Position{{now, 3, 256}, {now - 5000, 0, 255}}, 30},
+		{"many that saw nothing", 16, 0, append(make([]Position, 15), Position{now, 1, 1}), 43},
+		{"many", 300, 0, many, 3400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := string(Append(nil, tt.partitions, tt.first, tt.at))
@@ -47,15 +50,36 @@ func TestCursorsComeBack(t *testing.T) {
 	}
 }
 
+// Cursors of before positions had proofs are out there.
+func TestCursorsWithoutProofs(t *testing.T) {
+	of := func(b ...byte) string {
+		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(b, check(b)))
+	}
+	for text, want := range map[string][]Position{
+		of(formatOneUnproved, 3, 0, 9, 1, 4):          {{MS: 9, Seq: 4}},
+		of(formatAllUnproved, 3, 9, 1, 4, 0, 3, 0x80): nil, // cut off
+		of(formatAllUnproved, 3, 9, 1, 4, 0, 3, 5):    {{MS: 9, Seq: 4}, {}, {MS: 7, Seq: 5}},
+	} {
+		c, err := Parse(text, 3)
+		if (err != nil) != (want == nil) || !slices.Equal(c.at, want) {
+			t.Errorf("%s: %v %v, want %v", text, c, err, want)
+		}
+	}
+}
+
 func TestBadCursors(t *testing.T) {
-	good := string(Append(nil, 2, 0, []Position{{1_795_000_000_000, 1}, {1_795_000_000_000, 2}}))
+	short := []byte{formatAll, 2, 1, 1, 1} // the second position is missing
+	cut := base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(short, check(short)))
+	good := string(Append(nil, 2, 0, []Position{{1_795_000_000_000, 1, 10}, {1_795_000_000_000, 2, 20}}))
 	for _, text := range []string{
 		"", "x", "0-0", "1795000000000-1", good[1:], good[:len(good)-1], good + "A", good + "=", " " + good,
-		strings.Repeat("A", 40), "EAEA", "EQEA", string(Append(nil, 2, 2, []Position{{1, 1}})),
-		string(Append(nil, most+1, 0, []Position{{1, 1}})),
+		strings.Repeat("A", 40), "EAEA", "EQEA", "IAEA", "IQEA", string(Append(nil, 2, 2, []Position{{1, 1, 1}})),
+		string(Append(nil, most+1, 0, []Position{{1, 1, 1}})), cut,
 	} {
-		if c, err := Parse(text, 2); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%q: %v %v", text, c, err)
+		for _, partitions := range []int{2, 3} {
+			if c, err := Parse(text, partitions); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%q: %v %v", text, c, err)
+			}
 		}
 	}
 	for i := range good { // one character wrong
@@ -67,8 +91,19 @@ func TestBadCursors(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Parse(good, 4); err == nil || !strings.Contains(err.Error(), "2 partitions") {
-		t.Errorf("another number of partitions: %v", err)
+	for _, partitions := range []int{1, 4} {
+		if _, err := Parse(good, partitions); !errors.Is(err, ErrOtherLog) {
+			t.Errorf("a cursor of 2 partitions where there are %d: %v", partitions, err)
+		}
+	}
+}
+
+// A cursor outlives the build that made it, so that the proofs stay what they are.
+func TestProofs(t *testing.T) {
+	for id, want := range map[string]uint16{"": 0x811c ^ 0x9dc5, "a": 0xe40c ^ 0x292c, "5f2b6c1e9d0a4b7c8e3f1a2d": 31494} {
+		if got := ProofOf(id); got != want {
+			t.Errorf("%q: %d, want %d", id, got, want)
+		}
 	}
 }
 
@@ -88,9 +123,9 @@ func TestPositions(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("", 1)
-	f.Add(string(Append(nil, 1, 0, []Position{{1_795_000_000_000, 1}})), 1)
-	f.Add(string(Append(nil, 3, 1, []Position{{5, math.MaxUint64}})), 3)
-	f.Add(string(Append(nil, 3, 0, []Position{{}, {5, 6}, {7, 0}})), 3)
+	f.Add(string(Append(nil, 1, 0, []Position{{1_795_000_000_000, 1, 1}})), 1)
+	f.Add(string(Append(nil, 3, 1, []Position{{5, math.MaxUint64, 0}})), 3)
+	f.Add(string(Append(nil, 3, 0, []Position{{}, {5, 6, 7}, {7, 0, 0}})), 3)
 	f.Fuzz(func(t *testing.T, text string, partitions int) {
 		c, err := Parse(text, partitions)
 		if err != nil {
@@ -104,9 +139,9 @@ func FuzzParse(f *testing.F) {
 }
 
 func Example() {
-	text := Append(nil, 1, 0, []Position{{1_795_000_000_000, 4}})
+	text := Append(nil, 1, 0, []Position{{1_795_000_000_000, 4, 5}})
 	c, err := Parse(string(text), 1)
 	at, _ := c.At(0)
 	fmt.Println(string(text), at, err)
-	// Output: EQGAvNnynjQBBFa0 1795000000000-4 <nil>
+	// Output: IQGAvNnynjQBBAAFoDQ 1795000000000-4 <nil>
 }

@@ -8,7 +8,27 @@ import (
 )
 
 // Position is a place in the log of one partition: behind the entry of this stream id. The zero value is the beginning.
-type Position struct{ MS, Seq uint64 }
+type Position struct {
+	MS, Seq uint64
+	// Proof tells the entry from one to which a failover has given the same id: see ProofOf. 0 does not say.
+	Proof uint16
+}
+
+// ProofOf is 16 bits of a hash of a notification's id (FNV-1a), and never 0.
+func ProofOf(id string) uint16 {
+	h := uint32(2166136261)
+	for i := range len(id) {
+		h = (h ^ uint32(id[i])) * 16777619
+	}
+	return max(1, uint16(h^h>>16))
+}
+
+// ParseEntry reads the stream id of an entry, and takes its proof from the id of the notification in it.
+func ParseEntry(id, notification string) (Position, bool) {
+	p, ok := ParsePosition(id)
+	p.Proof = ProofOf(notification)
+	return p, ok
+}
 
 // ParsePosition reads a stream id, such as "1732153000123-4".
 func ParsePosition(id string) (Position, bool) {
@@ -18,7 +38,7 @@ func ParsePosition(id string) (Position, bool) {
 	}
 	m, err1 := strconv.ParseUint(ms, 10, 64)
 	s, err2 := strconv.ParseUint(seq, 10, 64)
-	return Position{m, s}, err1 == nil && err2 == nil
+	return Position{MS: m, Seq: s}, err1 == nil && err2 == nil
 }
 
 // String is the stream id.
@@ -29,19 +49,24 @@ func (p Position) String() string {
 	return string(strconv.AppendUint(b, p.Seq, 10))
 }
 
-// Compare orders positions as cmp.Compare does.
+// Compare orders positions as cmp.Compare does, by their stream ids.
 func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.MS, q.MS), cmp.Compare(p.Seq, q.Seq))
 }
 
-// Before is the last position before p: nothing can be between the two.
+// Fits tells whether p, which somebody has brought, is at q: p may have no proof, but no other one.
+func (p Position) Fits(q Position) bool {
+	return p == q || p.Proof == 0 && p.Compare(q) == 0
+}
+
+// Before is the last position before p: nothing can be between the two. It has no proof.
 func (p Position) Before() Position {
 	switch {
 	case p.Seq > 0:
-		return Position{p.MS, p.Seq - 1}
+		return Position{MS: p.MS, Seq: p.Seq - 1}
 	case p.MS > 0:
-		return Position{p.MS - 1, math.MaxUint64}
+		return Position{MS: p.MS - 1, Seq: math.MaxUint64}
 	default:
-		return p
+		return Position{}
 	}
 }

@@ -2,11 +2,16 @@
 package linetest
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 )
+
+// held is about how many bytes a line holds of what a client does not read, so that the relay notices soon.
+const held = 64 << 10
 
 // Line passes connections on to a relay, until they are cut. Its methods may be called concurrently.
 type Line struct {
@@ -49,11 +54,17 @@ func Start(tb testing.TB, to func() string) *Line {
 
 func (l *Line) pass(near net.Conn) {
 	defer func() { _ = near.Close() }()
-	far, err := net.Dial("tcp", l.to())
+	far, err := (&net.Dialer{Control: inSegments}).Dial("tcp", l.to())
 	if err != nil {
 		return
 	}
 	defer func() { _ = far.Close() }()
+	if near, ok := near.(*net.TCPConn); ok {
+		_ = near.SetWriteBuffer(held / 2)
+	}
+	if far, ok := far.(*net.TCPConn); ok {
+		_ = far.SetReadBuffer(held / 2)
+	}
 	if !l.keep(near, far) {
 		return
 	}
@@ -63,8 +74,18 @@ func (l *Line) pass(near net.Conn) {
 		_, _ = io.Copy(far, near)
 		_ = far.Close()
 	})
-	_, _ = io.Copy(near, far)
+	_, _ = io.Copy(near, struct{ io.Reader }{far}) // the system's own way, splice, holds a megabyte
 	_ = near.Close()
+}
+
+// inSegments gives a connection the segments of an Ethernet. With those of loopback, of 64 KiB, the far side's socket takes
+// megabytes of what nobody reads.
+func inSegments(_, _ string, conn syscall.RawConn) error {
+	var failed error
+	err := conn.Control(func(fd uintptr) {
+		failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 1460)
+	})
+	return errors.Join(err, failed)
 }
 
 // keep notes what Cut has to break off; it reports false at the end of the test.
