@@ -271,3 +271,29 @@ func TestHTTP2OverTLSAndHTTP1(t *testing.T) {
 		transport.CloseIdleConnections()
 	}
 }
+
+// A connection of HTTP/2 whose client has vanished, which the system would notice after a quarter of an hour, frees its
+// handlers.
+func TestVanishedClientOfHTTP2(t *testing.T) {
+	t.Parallel()
+	began, left := make(chan struct{}), make(chan struct{})
+	s := run(t, Options{PingInterval: 50 * time.Millisecond, PongTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(
+		func(_ http.ResponseWriter, r *http.Request) {
+			close(began)
+			<-r.Context().Done()
+			close(left)
+		})})
+	const (
+		settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+		get      = "\x00\x00\x06\x01\x05\x00\x00\x00\x01" + "\x82\x86\x84\x41\x01h" // GET http://h/
+	)
+	if _, err := io.WriteString(dial(t, s), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+settings+get); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	select {
+	case <-left:
+	case <-time.After(10 * time.Second):
+		t.Error("the client answers no ping, and its handler goes on")
+	}
+}

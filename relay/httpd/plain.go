@@ -80,8 +80,8 @@ func ownAnswer(b []byte) *relay.Error {
 // bareHijacker hides plainConn from whoever takes a connection over.
 type bareHijacker struct{ http.ResponseWriter }
 
-// Bare returns w so that Hijack gives the bare TCP connection (or *tls.Conn) that net/http accepted, on which
-// net.Buffers is one writev.
+// Bare returns w so that Hijack gives the bare TCP connection (or *tls.Conn) that net/http accepted, without what stands
+// between for its own answers.
 func Bare(w http.ResponseWriter) http.ResponseWriter { return bareHijacker{w} }
 
 // Unwrap lets http.ResponseController find the writer below.

@@ -33,6 +33,9 @@ type Options struct {
 	WriteTimeout time.Duration
 	// IdleTimeout is how long a connection is kept between two requests (2 min).
 	IdleTimeout time.Duration
+	// PingInterval is how long nothing may come on a connection of HTTP/2 before it is asked whether it is still there, and
+	// PongTimeout how long that may take (25 s both). It is closed then, with the requests in hand.
+	PingInterval, PongTimeout time.Duration
 	// MaxHeaderBytes bounds the request line and header (32 KiB).
 	MaxHeaderBytes int
 	// Grace is how long Run waits for requests in hand when its context ends (15 s).
@@ -50,6 +53,8 @@ func (o Options) withDefaults() Options {
 		{&o.ReadTimeout, 30 * time.Second},
 		{&o.WriteTimeout, time.Minute},
 		{&o.IdleTimeout, 2 * time.Minute},
+		{&o.PingInterval, 25 * time.Second},
+		{&o.PongTimeout, 25 * time.Second},
 		{&o.Grace, 15 * time.Second},
 	} {
 		if *d.value <= 0 {
@@ -111,6 +116,7 @@ func newHTTPServer(o Options) *http.Server {
 		IdleTimeout:       o.IdleTimeout,
 		MaxHeaderBytes:    o.MaxHeaderBytes,
 		Protocols:         protocols,
+		HTTP2:             &http.HTTP2Config{SendPingTimeout: o.PingInterval, PingTimeout: o.PongTimeout},
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // what clients do wrong
 	}
 }
