@@ -34,6 +34,8 @@ type Options struct {
 	Sinks func() Sinks
 	// Sources is what /api/sources shows; it returns nil while the daemon is starting.
 	Sources func() Sources
+	// Connections is what /api/connections shows; it returns nil while the daemon is starting.
+	Connections func() Connections
 	// Inventory is what /api/inventory works on; it returns nil while the daemon is starting, and is nil where the daemon
 	// does not migrate.
 	Inventory func() Inventory
@@ -121,7 +123,7 @@ func (a *Admin) index(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write([]byte("hubrelay admin\n\n/metrics\n/healthz\n/readyz\n/api/sinks\n/api/sources\n/debug/pprof/\n"))
+	_, _ = w.Write([]byte("hubrelay admin\n\n/metrics\n/healthz\n/readyz\n/api/sinks\n/api/sources\n/api/connections\n/debug/pprof/\n"))
 }
 
 func alive(w http.ResponseWriter, _ *http.Request) { status(w, http.StatusOK, "alive", "") }

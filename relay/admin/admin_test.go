@@ -177,6 +177,7 @@ func TestMetrics(t *testing.T) {
 		`hubrelay_inbox_entries_total{outcome="quarantined"} 2`,
 		`hubrelay_stream_clients 1`,
 		`hubrelay_stream_endings_total{reason="slow"} 1`,
+		`hubrelay_stream_endings_total{reason="silent"} 0`,
 		`hubrelay_stream_frames_total 7`,
 		`hubrelay_stream_bytes_total 700`,
 		`hubrelay_enqueued_total{sink="billing"} 3`,

@@ -55,6 +55,7 @@ func newOperations(opt Options) *operations {
 	o.post("/api/sinks/{name}/deadletters/drop", dropDeadLetters)
 	o.handleInventory("/api/inventory")
 	o.handleSources("/api/sources", opt.Sources)
+	o.handleConnections("/api/connections", opt.Connections)
 	return o
 }
 
@@ -114,8 +115,8 @@ func (o *operations) answer(w http.ResponseWriter, r *http.Request, most int64, 
 		return
 	}
 	body := map[string]any{"data": data}
-	if page, ok := data.(pageOfLetters); ok {
-		body = map[string]any{"data": page.letters, "next": page.next}
+	if page, ok := data.(paged); ok {
+		body = map[string]any{"data": page.data, "next": page.next}
 	}
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,10 +27,10 @@ func newLetter(l deliver.DeadLetter) letter {
 	return letter{l.ID, l.Topic, l.Hub, l.Account, l.Time, l.Reason, l.Attempts}
 }
 
-// pageOfLetters has its next beside its data.
-type pageOfLetters struct {
-	letters []letter
-	next    string
+// paged is an answer that has its next beside its data.
+type paged struct {
+	data any
+	next string
 }
 
 func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
@@ -39,12 +38,9 @@ func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 	f := lettersFilter{
 		Topic: strings.Join(query["topic"], ","), Hub: query.Get("hub"), Since: query.Get("since"), After: query.Get("after"),
 	}
-	if text := query.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return 0, nil, relay.NewError(relay.CodeInvalidArgument, "limit is not a number from 1 to "+strconv.Itoa(deliver.MaxPage))
-		}
-		f.Limit = n
+	var err error
+	if f.Limit, err = pageLimit(query, deliver.MaxPage); err != nil {
+		return 0, nil, err
 	}
 	sel, err := f.selection(time.Now())
 	if err != nil {
@@ -54,11 +50,11 @@ func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	answer := pageOfLetters{letters: make([]letter, len(page.Letters)), next: page.Next}
+	letters := make([]letter, len(page.Letters))
 	for i, l := range page.Letters {
-		answer.letters[i] = newLetter(l)
+		letters[i] = newLetter(l)
 	}
-	return http.StatusOK, answer, nil
+	return http.StatusOK, paged{letters, page.Next}, nil
 }
 
 func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {

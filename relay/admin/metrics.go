@@ -21,13 +21,9 @@ type Metrics struct {
 	accepted     *prometheus.CounterVec
 	refused      *prometheus.CounterVec
 	inbox        *prometheus.CounterVec
-	clients      prometheus.Gauge
-	endings      *prometheus.CounterVec
-	turnedAway   *prometheus.CounterVec
+	stream       streamMetrics
 	replays      replayMetrics
 	compression  compressionMetrics
-	frames       prometheus.Counter
-	frameBytes   prometheus.Counter
 	enqueued     *prometheus.CounterVec
 	dropped      *prometheus.CounterVec
 	missing      prometheus.Counter
@@ -69,11 +65,6 @@ func NewMetrics(version string) *Metrics {
 		accepted:     counters("notifications_accepted_total", "Notifications accepted over HTTP and stored in the log, by family of topic; inbox_entries_total has the others.", "family"),
 		refused:      counters("requests_refused_total", "Public requests answered with an error, by its code.", "code"),
 		inbox:        counters("inbox_entries_total", "Entries taken from the inbox, by outcome: stored, repeated, quarantined.", "outcome"),
-		clients:      gauge("stream_clients", "Clients that are connected to the stream now."),
-		endings:      counters("stream_endings_total", "Streams that ended, by reason (slow: the client read too slowly).", "reason"),
-		turnedAway:   counters("stream_turned_away_total", "Clients of the stream that were refused since a limit was reached: of the node, their hub or their key.", "limit"),
-		frames:       counter("stream_frames_total", "Notifications given to clients of the stream."),
-		frameBytes:   counter("stream_bytes_total", "Bytes of these frames."),
 		enqueued:     counters("enqueued_total", "Notifications put into a sink's queue.", "sink"),
 		missing:      counter("log_missing_total", "Matched notifications that had left the log before they were enqueued."),
 		gaps:         counter("log_gaps_total", "Times the log had lost entries that were not read yet."),
@@ -98,7 +89,7 @@ func NewMetrics(version string) *Metrics {
 		oldest:       gauges("sink_oldest_undelivered_seconds", "How long the oldest delivery of a sink has waited that is neither delivered nor dead; 0 where none waits.", "sink"),
 		lastSuccess:  gauges("sink_last_success_timestamp_seconds", "When a sink's receiver took something last, on any node; 0 for never.", "sink"),
 		inFlight:     newAsked("sink_in_flight", "Attempts to deliver that this node is making."),
-		redisUp:      gauge("redis_up", "1 while Redis answers, else 0."),
+		redisUp:      gauge("redis_up", "1 while Redis answers, else 0; asked every five seconds."),
 		redisRestart: counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
 		conditions:   counters("sink_when_failures_total", "Notifications that a sink got because the expression in its when failed.", "sink"),
 		reloaded:     gauge("config_last_reload_successful", "1 while the configuration that runs is the latest one, 0 where that could not be taken over."),
@@ -111,15 +102,13 @@ func NewMetrics(version string) *Metrics {
 	}
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.clients, m.endings, m.turnedAway, m.frames, m.frameBytes,
-		m.enqueued, m.dropped, m.missing, m.gaps, m.attempts, m.failures, m.retries, m.parked, m.batched, m.dead, m.deadDropped, m.notices, m.lost,
+	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.enqueued, m.dropped, m.missing, m.gaps,
+		m.attempts, m.failures, m.retries, m.parked, m.batched, m.dead, m.deadDropped, m.notices, m.lost,
 		m.disabled, m.paused, m.broken, m.events, m.failed, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
 		m.redisUp, m.redisRestart, m.conditions, m.reloaded, m.reloadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.Reloaded(true)
-	for _, limit := range []string{"node", "hub", "key"} { // shown at zero, as Expect does
-		m.turnedAway.WithLabelValues(limit)
-	}
+	m.stream = newStreamMetrics(m.registry)
 	m.replays = newReplayMetrics(m.registry)
 	m.compression = newCompressionMetrics(m.registry)
 	m.jobs = newJobMetrics(m.registry)
@@ -167,24 +156,6 @@ func (m *Metrics) InboxRepeated(n int) { m.inbox.WithLabelValues("repeated").Add
 
 // InboxQuarantined counts entries of the inbox that were not valid.
 func (m *Metrics) InboxQuarantined(n int) { m.inbox.WithLabelValues("quarantined").Add(float64(n)) }
-
-// Connected counts a client of the stream in.
-func (m *Metrics) Connected() { m.clients.Inc() }
-
-// Disconnected counts a client of the stream out, and why.
-func (m *Metrics) Disconnected(reason string) {
-	m.clients.Dec()
-	m.endings.WithLabelValues(reason).Inc()
-}
-
-// TurnedAway counts a client of the stream that was refused, and the limit that it found reached.
-func (m *Metrics) TurnedAway(limit string) { m.turnedAway.WithLabelValues(limit).Inc() }
-
-// Queued counts frames given to clients of the stream.
-func (m *Metrics) Queued(frames, bytes int) {
-	m.frames.Add(float64(frames))
-	m.frameBytes.Add(float64(bytes))
-}
 
 // Enqueued counts notifications put into a sink's queue.
 func (m *Metrics) Enqueued(sink string, n int) { m.enqueued.WithLabelValues(sink).Add(float64(n)) }

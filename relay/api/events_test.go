@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/hub"
 )
 
 var accept = []string{"Accept", "text/event-stream"}
@@ -35,7 +36,7 @@ func TestEventStream(t *testing.T) {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
 			s := f.streams.got[len(f.streams.got)-1]
-			if s.Hub != tt.hub || s.After != tt.after || s.Cursor != tt.cursor || !s.Stands() {
+			if s.Hub != tt.hub || s.After != tt.after || s.Cursor != tt.cursor || s.Stands() != (hub.Standing{}) {
 				t.Errorf("%+v", s)
 			}
 			if got := a.header.Get("Access-Control-Allow-Origin"); (got != "") != (tt.name == "a page") {

@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/hub"
 )
 
-// maxPatterns bounds the patterns of one client, each of which costs on every notification of its hub.
+// maxPatterns bounds the patterns of one client. Each costs once for each topic that comes, and memory.
 const maxPatterns = 128
 
 // streamRequest is what a GET says about a stream, unchecked.
@@ -144,12 +144,9 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 		return refused
 	}
 	s := hub.Subscription{
-		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Sight: grant.Sight(), Topics: topics, Cursor: cursors, After: req.after,
-		Key: grant.KeyName, Expires: grant.Expires,
-		Stands: func() bool {
-			_, refused := a.opt.Keyring.Check(grant)
-			return refused == nil
-		},
+		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Sight: grant.Sight(), Hubs: grant.Hubs, Topics: topics,
+		Cursor: cursors, After: req.after, Key: grant.KeyName,
+		Stands: func() hub.Standing { return a.standing(&grant) },
 	}
 	if req.asEvents() {
 		if token != "" {
@@ -164,6 +161,15 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest)
 		return nil
 	}
 	return a.opt.Streams.Serve(httpd.Bare(w), r, s)
+}
+
+// standing compares what the key grants now with what the stream was opened by.
+func (a *API) standing(opened *auth.Grant) hub.Standing {
+	now, refused := a.opt.Keyring.Check(*opened)
+	if refused != nil {
+		return hub.Standing{Refused: refused}
+	}
+	return hub.Standing{Changed: !now.SeesAs(opened), Expires: now.Expires}
 }
 
 // opener finds out who opens the stream: the bearer of a token or, of an event stream, of a key.

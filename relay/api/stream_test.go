@@ -6,14 +6,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/auth"
 	"github.com/hubrelay/hubrelay/relay/cursor"
 	"github.com/hubrelay/hubrelay/relay/hub"
 )
@@ -76,6 +75,9 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("query: %d %s", a.status, a.body)
 		}
 		s := f.streams.got[len(f.streams.got)-1]
+		if s.Account != "acme" || !slices.Equal(s.Hubs, []string{"*"}) {
+			t.Errorf("it is found by the account %q and the hubs %q", s.Account, s.Hubs)
+		}
 		for _, tt := range []struct {
 			n    relay.Notification
 			want bool
@@ -184,6 +186,7 @@ func TestUpgradeRefusals(t *testing.T) {
 		if code, _, _ := a.envelope(t); code != "503.not-ready" {
 			t.Errorf("%s", a.body)
 		}
+		checkHeaders(t, a)
 		f.streams.err = nil
 	})
 	t.Run("the token was not used up by any of these", func(t *testing.T) {
@@ -191,32 +194,6 @@ func TestUpgradeRefusals(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	})
-}
-
-func TestTokenDiesWithItsKey(t *testing.T) {
-	f := newFixture(t, nil, nil)
-	if a := f.raw(handshake(pathNotifications + "?token=" + f.token())); a.status != 101 || !f.streams.got[0].Stands() {
-		t.Fatalf("%d %s", a.status, a.body)
-	}
-	token := f.token()
-	for name, tt := range map[string]struct {
-		keys []auth.Key
-		code relay.Code
-	}{
-		"gone":    {nil, relay.CodeAuthInvalid},
-		"expired": {[]auth.Key{{Name: "ops", Hash: auth.HashSecret("ops"), Expires: time.Now()}}, relay.CodeAuthExpired},
-	} {
-		if err := f.ring.Replace(tt.keys); err != nil {
-			t.Fatal(err)
-		}
-		a := f.raw(handshake(pathNotifications + "?token=" + token))
-		if code, _, _ := a.envelope(t); code != string(tt.code) {
-			t.Errorf("%s: %s", name, a.body)
-		}
-		if f.streams.got[0].Stands() {
-			t.Errorf("%s: the stream that was open stands", name)
-		}
-	}
 }
 
 func TestOneOfManyUpgradesWins(t *testing.T) {

@@ -69,6 +69,7 @@ type App struct {
 	worker     atomic.Pointer[migration.Worker]
 	inventory  atomic.Pointer[migration.Inventory] // nil until it is filled, and without a driver
 	sources    atomic.Pointer[sources]
+	clients    atomic.Pointer[hub.Hub]
 }
 
 // New checks what a configuration cannot know of itself, and starts nothing. Nobody may change cfg afterwards.
@@ -111,14 +112,20 @@ func (a *App) Run(ctx context.Context) error {
 		err = nil // a start that was interrupted did not fail
 		a.log.Info("stopping", "grace", a.cfg.Server.ShutdownGrace.String())
 	}
-	if a.admin != nil {
-		a.admin.Drain()
-	}
-	p.stop(a.cfg.Server.ShutdownGrace + stopMargin)
+	a.stop(p)
 	if err == nil {
 		a.log.Info("stopped")
 	}
 	return err
+}
+
+// stop says first that the daemon is not ready any more, then ends everything: whoever asks finds that out while the public
+// listener still takes connections.
+func (a *App) stop(p *parts) {
+	if a.admin != nil {
+		a.admin.Drain()
+	}
+	p.stop(a.cfg.Server.ShutdownGrace + stopMargin)
 }
 
 // stopMargin is what closing Redis and the listeners may take beyond the grace of the work itself.
@@ -141,6 +148,8 @@ func (a *App) start(ctx context.Context, p *parts) error {
 		return err
 	}
 	clients := hub.New(a.hubOptions(b))
+	a.clients.Store(clients)
+	a.metrics.Waiting(clients.Waiting)
 	store := deliver.NewStore(b.Commands(), b.Keys())
 	a.store.Store(store)
 	if err := a.startDelivery(ctx, p, b, store, node); err != nil {
@@ -199,7 +208,7 @@ func joinNode(ctx context.Context, p *parts, b *backbone.Backbone) (*backbone.No
 func (a *App) startAdmin(ctx context.Context, p *parts) (net.Addr, error) {
 	a.admin = admin.New(admin.Options{
 		Metrics: a.metrics, Ready: a.ready.ask, Listen: a.cfg.Admin.Listen, Log: a.log,
-		Sinks: a.operating, Sources: a.operatingSources, Inventory: a.adminInventory(),
+		Sinks: a.operating, Sources: a.operatingSources, Connections: a.connections, Inventory: a.adminInventory(),
 	})
 	server, err := httpd.Listen(httpd.Options{
 		Name: "admin", Addr: a.cfg.Admin.Listen, Handler: a.admin, Log: a.log, Grace: time.Second,
@@ -245,6 +254,7 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 	server, err := httpd.Listen(httpd.Options{
 		Name: "server", Addr: cfg.Listen, Handler: handler, Log: a.log, Grace: cfg.ShutdownGrace,
 		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile,
+		PingInterval: a.cfg.Websocket.PingInterval, PongTimeout: a.cfg.Websocket.PongTimeout,
 	})
 	if err != nil {
 		return nil, err

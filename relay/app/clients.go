@@ -1,6 +1,7 @@
 package app
 
 import (
+	"github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/hub"
 )
@@ -8,11 +9,7 @@ import (
 // hubOptions are the configuration's settings of the stream's clients, and the log that they resume from.
 func (a *App) hubOptions(b *backbone.Backbone) hub.Options {
 	cfg := a.cfg.Websocket
-	node := mostClients(cfg.MaxConnections, openFiles())
-	if node < cfg.MaxConnections {
-		a.log.Warn("fewer clients can be served than websocket.max_connections says; raise the limit of open files (ulimit -n, LimitNOFILE=)",
-			"wanted", cfg.MaxConnections, "clients", node)
-	}
+	node := a.limitClients(cfg.MaxConnections, openFiles())
 	return hub.Options{
 		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.History), PingInterval: cfg.PingInterval, PongTimeout: cfg.PongTimeout,
 		Compression: hub.Compression{Enabled: cfg.Compression.Enabled, MinSize: int(cfg.Compression.MinSize), CPU: cfg.Compression.CPU},
@@ -20,6 +17,35 @@ func (a *App) hubOptions(b *backbone.Backbone) hub.Options {
 		Limits: hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
 		Log:    a.log.With("room", "hub"), Observer: hubObserver{a.metrics},
 	}
+}
+
+// connections is nil while the daemon is starting.
+func (a *App) connections() admin.Connections {
+	if clients := a.clients.Load(); clients != nil {
+		return clients
+	}
+	return nil
+}
+
+// limitClients returns how many clients this node takes (0 is no limit), and says what limits them: who runs out of files finds
+// clients that are refused, and nothing else.
+func (a *App) limitClients(wanted, files int) int {
+	most := mostClients(wanted, files)
+	a.metrics.ClientsLimit(most)
+	by := "websocket.max_connections"
+	if most != wanted {
+		by = "open files (ulimit -n, LimitNOFILE=)"
+	}
+	log := a.log.With("clients", most, "limited_by", by, "open_files", files, "max_connections", wanted)
+	switch {
+	case most == 0:
+		a.log.Info("clients of the stream are not limited", "open_files", "unlimited", "max_connections", wanted)
+	case most < wanted:
+		log.Warn("fewer clients can be served than websocket.max_connections says: raise the limit of open files")
+	default:
+		log.Info("clients of the stream are limited")
+	}
+	return most
 }
 
 // leastReserve is how many files are kept for what is no client: Redis, sinks, requests that are being answered.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/config"
@@ -21,6 +22,7 @@ func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clie
 		places[s.name] = fromStart(s.cfg)
 	}
 	var runs []run
+	read := make(progress, b.Keys().Partitions())
 	for partition := range b.Keys().Partitions() {
 		d, err := dispatch.NewDispatcher(dispatch.Options{
 			Partition: partition, Partitions: b.Keys().Partitions(), Matcher: matcher, Log: b,
@@ -36,19 +38,26 @@ func (a *App) startLog(ctx context.Context, p *parts, b *backbone.Backbone, clie
 		if err := joinSinks(ctx, b, partition, places); err != nil {
 			return err
 		}
-		from, err := b.TailFrom(ctx, partition)
+		from, follow, err := b.TailFrom(ctx, partition)
 		if err != nil {
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
 		clients.Start(partition, from)
+		end := from.String()
+		read[partition].Store(&end)
 		runs = append(runs,
 			run{"dispatcher " + strconv.Itoa(partition), d.Run},
 			run{"log reader " + strconv.Itoa(partition), func(ctx context.Context) error {
 				gathered := hub.NewGatherer(a.cfg.Websocket.Gather, clients.Broadcast)
 				defer gathered.Close()
-				return b.Tail(ctx, partition, from, func(batch backbone.Batch) { a.read(batch, gathered, d) })
+				return follow(ctx, func(batch backbone.Batch) {
+					a.read(batch, gathered, d)
+					last := batch.Last // not the address of a part of the batch, which would keep it all
+					read[partition].Store(&last)
+				})
 			}})
 	}
+	runs = append(runs, run{"lag", func(ctx context.Context) error { return a.followLag(ctx, b, read) }})
 	inbox := ingest.NewInbox(ingest.InboxOptions{
 		Decoder: a.decoder(), Store: b, Lease: b.Lease("inbox", leaseTime),
 		Log: a.log.With("room", "inbox"), Observer: a.metrics,
@@ -66,6 +75,9 @@ func (a *App) read(batch backbone.Batch, clients *hub.Gatherer, d *dispatch.Disp
 	clients.Broadcast(hub.Batch{
 		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, Last: batch.Last,
 	})
+	if len(batch.Notifications) > 0 {
+		a.metrics.Delayed(sinceStored(batch.Notifications[0].Cursor, time.Now()))
+	}
 	d.Offer(batch)
 }
 

@@ -2,6 +2,22 @@ package app
 
 import "testing"
 
+// What comes and goes all the time is no wave, however much it is in the end.
+func TestSteadyClientsAreNoWave(t *testing.T) {
+	var w wave
+	for i := range 1000 {
+		if w.over(waveOver * i) {
+			t.Fatalf("a wave is over after %d seconds", i)
+		}
+	}
+	for i := range 3 { // a slow one is
+		w.over(20_000 + 400*(i+1))
+	}
+	if !w.over(21_201) {
+		t.Error("a wave is not over")
+	}
+}
+
 func TestWave(t *testing.T) {
 	var w wave
 	for i, step := range []struct {

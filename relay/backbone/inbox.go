@@ -202,3 +202,43 @@ func onlyStream(reply []any) ([]streamEntry, error) {
 	}
 	return entriesOf(stream[1])
 }
+
+// streamEntry is one entry as it comes off the wire: RESP2 arrays, which cost half of go-redis' map for each entry.
+type streamEntry struct {
+	id     string
+	fields []any
+}
+
+func (e streamEntry) field(name string) (string, bool) {
+	for i := 0; i+1 < len(e.fields); i += 2 {
+		if e.fields[i] == name {
+			v, ok := e.fields[i+1].(string)
+			return v, ok
+		}
+	}
+	return "", false
+}
+
+// entriesOf reads what XREAD answers for a stream.
+func entriesOf(reply any) ([]streamEntry, error) {
+	list, ok := reply.([]any)
+	if !ok {
+		return nil, errReply
+	}
+	out := make([]streamEntry, 0, len(list))
+	for _, item := range list {
+		pair, ok := item.([]any)
+		if !ok || len(pair) != 2 {
+			return nil, errReply
+		}
+		id, ok1 := pair[0].(string)
+		fields, ok2 := pair[1].([]any)
+		if !ok1 {
+			return nil, errReply
+		}
+		if ok2 {
+			out = append(out, streamEntry{id, fields})
+		}
+	}
+	return out, nil
+}

@@ -62,6 +62,8 @@ const dialTimeout = 2 * time.Second
 const (
 	retryMin = 50 * time.Millisecond
 	retryMax = time.Second
+	// tellEvery is how often the log says what Open waits for.
+	tellEvery = 10 * time.Second
 )
 
 // Open connects to Redis, checks its version and the stored number of partitions, and returns when it answers. While
@@ -72,24 +74,36 @@ func Open(ctx context.Context, o Options) (*Backbone, error) {
 	if err != nil {
 		return nil, err
 	}
-	wait := retryMin
+	wait, told := retryMin, time.Time{}
 	for {
 		err := b.check(ctx)
 		if err == nil {
 			b.warnOfEviction(ctx)
+			b.warnOfHistory(ctx)
 			return b, nil
 		}
 		if !isUnavailable(err) {
 			b.Close()
 			return nil, err
 		}
-		b.log.WarnContext(ctx, "waiting for redis", "error", err)
+		if time.Since(told) >= tellEvery {
+			b.sayWaiting(ctx, err)
+			told = time.Now()
+		}
 		if !relay.Pause(ctx, wait) {
 			b.Close()
 			return nil, unavailable("connect to redis", err)
 		}
 		wait = min(2*wait, retryMax)
 	}
+}
+
+func (b *Backbone) sayWaiting(ctx context.Context, why error) {
+	if b.exclusive { // our own, which is loading
+		b.log.WarnContext(ctx, "waiting for redis", "error", why)
+		return
+	}
+	b.log.WarnContext(ctx, "waiting for redis, which has to answer where redis.url says", "error", why)
 }
 
 func newBackbone(o Options) (*Backbone, error) {
@@ -194,6 +208,18 @@ func (b *Backbone) warnOfEviction(ctx context.Context) {
 	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" && infoField(info, "maxmemory") != "0" {
 		b.log.WarnContext(ctx, "redis may evict keys when its memory is full, and notifications with them: set maxmemory-policy noeviction",
 			"policy", policy)
+	}
+}
+
+// warnOfHistory says so where Redis does not tell which history its data has: see historyOf.
+func (b *Backbone) warnOfHistory(ctx context.Context) {
+	info, err := b.commands.Info(ctx, "replication").Result()
+	if err != nil && (isUnavailable(err) || strings.Contains(err.Error(), "not supported")) { // miniredis
+		return
+	}
+	if infoField(info, "master_replid") == "" {
+		b.log.WarnContext(ctx, "redis does not tell which history its data has, so that a failover that loses notifications may go unnoticed: allow INFO to its user (ACL SETUSER … +info)",
+			"error", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -100,6 +101,22 @@ func TestOpenWaitsForRedis(t *testing.T) {
 	s.Restart()
 	if err := <-opened; err != nil {
 		t.Error(err)
+	}
+}
+
+// The log says once, and again every ten seconds, what is waited for, and what to look at where that is somebody's own Redis.
+func TestOpenSaysWhatItWaitsFor(t *testing.T) {
+	for exclusive, want := range map[bool]string{false: "has to answer where redis.url says", true: `msg="waiting for redis" `} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			defer cancel()
+			var said bytes.Buffer
+			refused := func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
+			_, err := Open(ctx, Options{Dialer: refused, Exclusive: exclusive, Log: slog.New(slog.NewTextHandler(&said, nil))})
+			if !errors.Is(err, ErrUnavailable) || strings.Count(said.String(), "\n") != 3 || strings.Count(said.String(), want) != 3 {
+				t.Errorf("%v, and the log says\n%s", err, said.String())
+			}
+		})
 	}
 }
 

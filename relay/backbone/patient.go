@@ -21,7 +21,12 @@ type patientSyscallConn struct {
 	syscall.Conn
 }
 
+// patient returns conn where it is that already.
 func patient(conn net.Conn) net.Conn {
+	switch conn.(type) {
+	case *patientConn, patientSyscallConn:
+		return conn
+	}
 	p := &patientConn{Conn: conn}
 	if s, ok := conn.(syscall.Conn); ok {
 		return patientSyscallConn{p, s}

@@ -46,6 +46,15 @@ func TestMinReplicas(t *testing.T) {
 		t.Errorf("%d are stored, want 9", n)
 	}
 	replica.Signal(syscall.SIGCONT)
+	straight := primary.Client()
+	eventually(t, "the replica to have what it missed", func() bool {
+		p := straight.Pipeline()
+		p.Set(t.Context(), "probe", 1, 0)
+		have := p.Do(t.Context(), "WAIT", 1, 1000)
+		_, err := p.Exec(t.Context())
+		n, _ := have.Int()
+		return err == nil && n == 1
+	})
 	for name, err := range store() {
 		if err != nil {
 			t.Errorf("%s with a replica that answers: %v", name, err)

@@ -1,7 +1,12 @@
 package backbone
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/cursor"
@@ -9,45 +14,78 @@ import (
 
 // Since returns up to count notifications behind a position in a partition's log, for a reader that comes back with it.
 // Where lost, some of what was behind the position left the log, or the log was set back: list then begins behind from,
-// which is another position. Else from is after. In doubt it says lost: a position whose entry is not there any more
-// proves nothing about those that followed.
-func (b *Backbone) Since(ctx context.Context, partition int, after string, count int) (from string, lost bool, list []relay.Notification, err error) {
-	key := b.keys.Log(partition)
-	reply, err := b.commands.Do(ctx, "XRANGE", key, after, "+", "COUNT", count+1).Result()
+// which is another position. Else from is after, with the proof of the entry there, or with none where there is no entry; a
+// proof in after has to be that. In doubt it says lost: a position whose entry is not there any more proves nothing about
+// those that followed. Of large ones there may be fewer than count in list, though more follow.
+func (b *Backbone) Since(ctx context.Context, partition int, after cursor.Position, count int) (from cursor.Position, lost bool, list []relay.Notification, err error) {
+	key, id := b.keys.Log(partition), after.String()
+	entries, err := b.readRange(ctx, key, id, count+1, mostBytes)
 	if err != nil {
-		return "", false, nil, explain("read the log", err)
+		return cursor.Position{}, false, nil, explain("read the log", err)
 	}
-	entries, err := entriesOf(reply)
-	if err != nil {
-		return "", false, nil, explain("read the log", err)
-	}
+	from = cursor.Position{MS: after.MS, Seq: after.Seq}
 	if len(entries) > 0 {
-		if entries[0].id == after {
-			return after, false, notificationsOf(entries[1:]), nil
+		if entries[0].id == id {
+			list := notificationsOf(entries)
+			if from, _ = cursor.ParseEntry(id, list[0].ID); !after.Fits(from) {
+				return after.Before(), true, list, nil // a failover has given the id to another
+			}
+			return from, false, list[1:], nil
 		}
-		if justBefore(entries[0].id) == after {
-			return after, false, notificationsOf(entries), nil
+		if justBefore(entries[0].id).Compare(after) == 0 {
+			return from, false, notificationsOf(entries), nil
 		}
 	}
 	info, err := b.streamInfo(ctx, key)
 	if err != nil {
-		return "", false, nil, explain("find the beginning of the log", err)
+		return cursor.Position{}, false, nil, explain("find the beginning of the log", err)
 	}
-	order := CompareCursors(info.last, after)
+	last, _ := cursor.ParsePosition(info.last)
+	order := last.Compare(after)
 	switch {
 	case order == 0:
-		return after, false, nil, nil
-	case after == begin && info.added >= 0 && info.added == info.length: // nothing has ever left it
-		return after, false, notificationsOf(entries), nil
+		return from, false, nil, nil
+	case id == begin && info.added >= 0 && info.added == info.length: // nothing has ever left it
+		return from, false, notificationsOf(entries), nil
 	case order < 0 || len(entries) == 0:
-		return info.last, true, nil, nil
+		return last, true, nil, nil
 	default:
 		return justBefore(entries[0].id), true, notificationsOf(entries), nil
 	}
 }
 
+// rangeChunk is how much of an answer is passed on at once.
+const rangeChunk = 32 << 10
+
+var errEnough = errors.New("enough was read")
+
+// readRange is an XRANGE up to the log's end. It takes the answer as it comes and ends it behind so many bytes, though not
+// before the second entry.
+func (b *Backbone) readRange(ctx context.Context, key, from string, count, most int) ([]stored, error) {
+	answer, feed := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		chunks := bufio.NewWriterSize(feed, rangeChunk)
+		err := b.commands.Process(ctx, redis.NewRawWriteToCmd(ctx, chunks, "XRANGE", key, from, "+", "COUNT", count))
+		if err == nil {
+			err = chunks.Flush()
+		}
+		_ = feed.CloseWithError(err)
+	}()
+	w := &wire{r: bufio.NewReaderSize(answer, rangeChunk)}
+	entries, _, err := w.entriesWithin(most)
+	_ = answer.CloseWithError(errEnough) // the client gives up the connection where there was more
+	<-done
+	var refused serverError
+	if errors.As(err, &refused) && isUnavailable(err) {
+		reroute(ctx, b.commands) // the client has not looked into the answer
+	}
+	return entries, err
+}
+
 // justBefore is the position right before an entry's.
-func justBefore(id string) string {
+func justBefore(id string) cursor.Position {
 	at, _ := cursor.ParsePosition(id)
-	return at.Before().String()
+	return at.Before()
 }

@@ -3,12 +3,16 @@ package backbone
 import (
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/relay/cursor"
 )
 
 func TestSince(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *Backbone) {
-		check := func(what, after, wantFrom string, wantLost bool, wantIDs ...string) {
+		check := func(what string, after, wantFrom cursor.Position, wantLost bool, wantIDs ...string) {
 			t.Helper()
 			from, lost, list, err := b.Since(t.Context(), 0, after, 3)
 			if err != nil || from != wantFrom || lost != wantLost || len(list) != len(wantIDs) {
@@ -20,41 +24,49 @@ func TestSince(t *testing.T) {
 				}
 			}
 		}
-		check("an empty log", begin, begin, false)
-		check("a log that is gone", "5-5", begin, true)
+		beginning := cursor.Position{}
+		check("an empty log", beginning, beginning, false)
+		check("a log that is gone", cursor.Position{MS: 5, Seq: 5}, beginning, true)
 		mustAppend(t, b, notes("h", 1, 6)...)
 		log := logOf(t, b, 0)
-		at := func(i int) string { return log[i-1].Cursor }
+		at := func(i int) cursor.Position { return placeOf(t, log[i-1]) }
+		before := func(i int) cursor.Position { return at(i).Before() }
 		id := func(i int) string { return log[i-1].ID }
 		last := at(6)
+		unproved := cursor.Position{MS: last.MS, Seq: last.Seq}
 		check("in the middle", at(2), at(2), false, id(3), id(4), id(5))
 		check("near the end", at(5), at(5), false, id(6))
 		check("the end", last, last, false)
-		check("just before an entry", justBefore(at(4)), justBefore(at(4)), false, id(4), id(5), id(6))
-		check("ahead of the log", "99999999999999-0", last, true)
+		check("without a proof", unproved, last, false)
+		wantFrom := before(4)
+		if wantFrom.Compare(at(3)) == 0 { // both came in the same millisecond
+			wantFrom = at(3)
+		}
+		check("just before an entry", before(4), wantFrom, false, id(4), id(5), id(6))
+		check("ahead of the log", cursor.Position{MS: 99999999999999}, unproved, true)
 		if err := b.Commands().XTrimMaxLen(t.Context(), b.keys.Log(0), 2).Err(); err != nil {
 			t.Fatal(err)
 		}
-		check("trimmed", at(2), justBefore(at(5)), true, id(5), id(6))
-		check("where that said to go on", justBefore(at(5)), justBefore(at(5)), false, id(5), id(6))
+		check("trimmed", at(2), before(5), true, id(5), id(6))
+		check("where that said to go on", before(5), before(5), false, id(5), id(6))
 		if err := b.Commands().XTrimMaxLen(t.Context(), b.keys.Log(0), 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		check("the end of a log that was emptied", last, last, false)
-		check("trimmed, and nothing left", at(2), last, true)
+		check("the end of a log that was emptied", last, unproved, false)
+		check("trimmed, and nothing left", at(2), unproved, true)
 	})
 }
 
 func TestSinceFromTheBeginning(t *testing.T) {
 	b := open(t, redistest.Start(t), Options{})
 	mustAppend(t, b, notes("h", 1, 3)...)
-	if from, lost, list, err := b.Since(t.Context(), 0, begin, 10); err != nil || lost || from != begin || len(list) != 3 {
+	if from, lost, list, err := b.Since(t.Context(), 0, cursor.Position{}, 10); err != nil || lost || from != (cursor.Position{}) || len(list) != 3 {
 		t.Errorf("whole: %s %t %d %v", from, lost, len(list), err)
 	}
 	if err := b.Commands().XTrimMaxLen(t.Context(), b.keys.Log(0), 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if from, lost, list, err := b.Since(t.Context(), 0, begin, 10); err != nil || !lost || len(list) != 1 || from != justBefore(list[0].Cursor) {
+	if from, lost, list, err := b.Since(t.Context(), 0, cursor.Position{}, 10); err != nil || !lost || len(list) != 1 || from != placeOf(t, list[0]).Before() {
 		t.Errorf("trimmed: %s %t %d %v", from, lost, len(list), err)
 	}
 }
@@ -67,7 +79,44 @@ func TestSinceWhereTheLogWasSetBack(t *testing.T) {
 	if err := b.Commands().XDel(t.Context(), b.keys.Log(0), log[1].Cursor, log[2].Cursor).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if from, lost, list, err := b.Since(t.Context(), 0, log[1].Cursor, 10); err != nil || !lost || len(list) != 1 || list[0].ID != log[3].ID {
+	if from, lost, list, err := b.Since(t.Context(), 0, placeOf(t, log[1]), 10); err != nil || !lost || len(list) != 1 || list[0].ID != log[3].ID {
 		t.Errorf("%s %t %v %v", from, lost, list, err)
 	}
+}
+
+// A replica whose clock is behind gives the id of an entry that it never had to another one.
+func TestSinceWhereAnotherEntryHasTheID(t *testing.T) {
+	b := open(t, redistest.Start(t), Options{})
+	mustAppend(t, b, notes("h", 1, 3)...)
+	log := logOf(t, b, 0)
+	seen := placeOf(t, log[1])
+	key := b.keys.Log(0)
+	stored, err := b.Commands().XRange(t.Context(), key, log[2].Cursor, "+").Result()
+	if err == nil {
+		err = b.Commands().Del(t.Context(), key).Err()
+	}
+	if err == nil {
+		err = b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: log[1].Cursor, Values: stored[0].Values}).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, lost, list, err := b.Since(t.Context(), 0, seen, 10)
+	if err != nil || !lost || from != seen.Before() || len(list) != 1 || list[0].ID != log[2].ID {
+		t.Errorf("%s %t %v %v", from, lost, list, err)
+	}
+	seen.Proof = 0 // as cursors of before were
+	if from, lost, list, err := b.Since(t.Context(), 0, seen, 10); err != nil || lost || from.Compare(seen) != 0 || len(list) != 0 {
+		t.Errorf("without a proof: %s %t %v %v", from, lost, list, err)
+	}
+}
+
+// placeOf is where a notification of the log is.
+func placeOf(t *testing.T, n relay.Notification) cursor.Position {
+	t.Helper()
+	at, ok := cursor.ParseEntry(n.Cursor, n.ID)
+	if !ok {
+		t.Fatalf("%q is no stream id", n.Cursor)
+	}
+	return at
 }

@@ -2,7 +2,6 @@ package backbone
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -323,17 +322,6 @@ func (r *reader) disconnect() {
 		_ = session.wire.conn.Close()
 		reroute(r.s.ctx, r.s.cfg.Readers) // a slot may have moved
 	}
-}
-
-// nodeOf returns the client of the one server that holds the stream.
-func nodeOf(ctx context.Context, c redis.UniversalClient, stream string) (*redis.Client, error) {
-	switch c := c.(type) {
-	case *redis.Client:
-		return c, nil
-	case *redis.ClusterClient:
-		return c.MasterForKey(ctx, stream)
-	}
-	return nil, fmt.Errorf("streams are not read through a %T", c)
 }
 
 // accept queues entries that were read or claimed, and settles those that cannot be worked on. returns is what the source

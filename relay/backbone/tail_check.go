@@ -9,22 +9,55 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// check compares the position with what the log is now.
+// check compares the position with what the log is now, all of which it asks one server, over one connection.
 func (t *tail) check(ctx context.Context) error {
-	info, ours, err := t.look(ctx)
+	node, err := nodeOf(ctx, t.b.readers, t.key)
+	if err == nil {
+		conn := node.Conn()
+		err = t.compare(ctx, conn)
+		_ = conn.Close()
+	}
 	if err != nil {
 		reroute(ctx, t.b.readers)
+	}
+	return err
+}
+
+func (t *tail) compare(ctx context.Context, conn *redis.Conn) error {
+	server, err := historyOf(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if server != t.reads {
+		t.disconnect()
+		return errOtherServer
+	}
+	info, err := streamInfoFrom(ctx, conn, t.key)
+	if err != nil {
+		return err
+	}
+	ours, err := t.isOurs(ctx, conn, server, info)
+	if err != nil {
 		return err
 	}
 	order := CompareCursors(info.last, t.pos)
 	same := ours && (order != 0 || t.added < 0 || info.added < 0 || info.added == t.added)
 	switch {
 	case order < 0, !same:
-		return t.setBack(ctx, info)
+		err = t.setBack(ctx, conn, info)
 	case order == 0:
 		t.added = info.added
-		return nil
+	default:
+		t.goOn(ctx, info)
 	}
+	if err == nil {
+		t.server = server // not before: whoever looks again must doubt it again
+	}
+	return err
+}
+
+// goOn notices where something is missing between the position and what the log goes on with.
+func (t *tail) goOn(ctx context.Context, info streamInfo) {
 	if !t.gap && t.lost(info) {
 		t.gap = true
 		t.b.log.WarnContext(ctx, "entries left the log unread", "partition", t.partition, "position", t.pos, "first", info.first)
@@ -33,21 +66,19 @@ func (t *tail) check(ctx context.Context) error {
 			t.added = info.added - info.length
 		}
 	}
-	if t.gap && info.length == 0 {
+	if t.gap && CompareCursors(info.newest, t.pos) <= 0 { // there is nothing to report it with
 		prev := t.pos
 		t.pos, t.added, t.last = info.last, info.added, ""
 		t.report(Batch{Prev: prev, Last: t.pos})
 	}
-	return nil
 }
 
 // setBack goes on in a log that lacks the entry at the position, from the last one that it has in common with what was
 // read: what follows that may have smaller ids than the position, and nobody has seen it.
-func (t *tail) setBack(ctx context.Context, info streamInfo) error {
-	t.b.log.WarnContext(ctx, "the log was set back, entries are lost", "partition", t.partition, "position", t.pos, "last", info.last)
+func (t *tail) setBack(ctx context.Context, conn *redis.Conn, info streamInfo) error {
 	to, shared := place{pos: info.last}, 0
 	if len(t.recent) > 0 && CompareCursors(info.last, t.recent[0].pos) > 0 {
-		list, err := t.b.readers.XRange(ctx, t.key, t.recent[0].pos, t.pos).Result()
+		list, err := conn.XRange(ctx, t.key, t.recent[0].pos, t.pos).Result()
 		if err != nil {
 			return err
 		}
@@ -63,6 +94,7 @@ func (t *tail) setBack(ctx context.Context, info streamInfo) error {
 			}
 		}
 	}
+	t.b.log.WarnContext(ctx, "the log was set back, entries are lost", "partition", t.partition, "position", t.pos, "last", info.last)
 	prev := t.pos
 	t.pos, t.last, t.recent = to.pos, to.id, t.recent[:shared]
 	t.added, t.gap, t.deleted = -1, true, begin
@@ -86,42 +118,21 @@ func (t *tail) remember(list []relay.Notification) {
 	}
 }
 
-// look reads the log's state, all of it from one server. Where that is another than before, or has begun anew, ours
-// tells whether its log has our position, that is whether it goes on with what was read.
-func (t *tail) look(ctx context.Context) (info streamInfo, ours bool, err error) {
-	node, err := nodeOf(ctx, t.b.readers, t.key)
-	if err != nil {
-		return info, false, err
+// isOurs tells whether the log goes on with what was read, that is has the entry at our position. There is doubt where the
+// server is another than before, or has begun anew.
+func (t *tail) isOurs(ctx context.Context, conn *redis.Conn, server string, info streamInfo) (bool, error) {
+	if t.server == "" || server == t.server || t.pos == begin {
+		return true, nil
 	}
-	conn := node.Conn()
-	defer func() { _ = conn.Close() }()
-	server, err := historyOf(ctx, conn)
-	if err != nil {
-		return info, false, err
+	id, there, err := notificationAt(ctx, conn, t.key, t.pos)
+	switch {
+	case err != nil:
+		return false, err
+	case !there:
+		return info.last == t.pos, nil // it was trimmed, and nothing has followed
 	}
-	if server != t.reads {
-		t.disconnect()
-		return info, false, errOtherServer
-	}
-	info, err = streamInfoFrom(ctx, conn, t.key)
-	if err != nil {
-		return info, false, err
-	}
-	ours = true
-	if t.server != "" && server != t.server && t.pos != begin {
-		list, err := conn.XRangeN(ctx, t.key, t.pos, t.pos, 1).Result()
-		if err != nil {
-			return info, false, err
-		}
-		if len(list) == 1 {
-			// Two servers may have given the same id in the same millisecond.
-			ours = t.last == "" || list[0].Values["id"] == t.last
-		} else {
-			ours = info.last == t.pos // it was trimmed, and nothing has followed
-		}
-	}
-	t.server = server
-	return info, ours, nil
+	// Two servers may have given the same id in the same millisecond.
+	return t.last == "" || id == t.last, nil
 }
 
 // historyOf names the history that a server's data has: a replica's is its primary's, and a restart or a promotion begins
@@ -137,20 +148,9 @@ func historyOf(ctx context.Context, conn *redis.Conn) (string, error) {
 
 // lost tells whether entries behind the position are gone, given a log that goes on behind it.
 func (t *tail) lost(info streamInfo) bool {
-	if t.added >= 0 && info.added >= 0 && info.added < t.added {
-		return true // the log was set back, and has been written to since
-	}
-	if CompareCursors(info.deleted, t.pos) > 0 && CompareCursors(info.deleted, t.deleted) > 0 {
+	lost := info.lost(t.pos, t.added, t.deleted)
+	if lost && CompareCursors(info.deleted, t.pos) > 0 {
 		t.deleted = info.deleted
-		return true
 	}
-	if info.length > 0 && CompareCursors(info.first, t.pos) <= 0 {
-		return false
-	}
-	if t.added >= 0 && info.added >= 0 {
-		return info.added-info.length != t.added // fewer where the log was begun anew
-	}
-	// The entry at the position has left the log: what followed it may have left too. From the very beginning nobody
-	// can have missed anything.
-	return t.pos != begin
+	return lost
 }

@@ -24,17 +24,20 @@ func (t *tail) connect(ctx context.Context) error {
 		reroute(ctx, t.b.readers)
 		return err
 	}
+	stop := w.closeAfter(ctx)
 	text, err := w.text("INFO", "replication")
 	if err != nil && isTransient(err) {
+		stop()
 		_ = w.conn.Close()
 		return err
 	}
-	t.wire, t.reads, t.connects = w, infoField(text, "master_replid"), -1
+	t.wire, t.stop, t.reads, t.connects = w, stop, infoField(text, "master_replid"), -1
 	return nil
 }
 
 func (t *tail) disconnect() {
 	if t.wire != nil {
+		t.stop()
 		_ = t.wire.conn.Close()
 		t.wire = nil
 	}
@@ -42,18 +45,37 @@ func (t *tail) disconnect() {
 
 var errOtherServer = errors.New("the log is on another server than was read from")
 
-// read waits for what follows the position.
-func (t *tail) read(ctx context.Context) ([]relay.Notification, error) {
-	list, err := t.wire.follow(t.key, t.pos, tailCount, tailBlock)
+// read waits for what follows the position. It reports true where more may be there already.
+func (t *tail) read(ctx context.Context) (list []relay.Notification, more bool, err error) {
+	entries, cut, err := t.wire.follow(t.key, t.pos, t.count, tailBlock)
 	if err != nil {
 		t.disconnect()
 		reroute(ctx, t.b.readers) // a slot may have moved
+		return nil, false, err
 	}
-	return list, err
+	if cut {
+		t.disconnect()
+	}
+	more = cut || len(entries) == t.count
+	t.count = nextCount(t.count, entries)
+	return notificationsOf(entries), more, nil
 }
 
-// follow is XREAD of one stream.
-func (w *wire) follow(key, after string, count int, block time.Duration) ([]relay.Notification, error) {
+// nextCount is how many entries the next read may ask for: twice as many where it got all that it asked for, as long as
+// that stays within tailBytes with the largest that it got.
+func nextCount(count int, got []stored) int {
+	if len(got) == count {
+		count = min(2*count, tailMost)
+	}
+	largest := 1
+	for _, e := range got {
+		largest = max(largest, len(e.body))
+	}
+	return max(1, min(count, tailBytes/largest))
+}
+
+// follow is XREAD of one stream. See [wire.entriesWithin] for an answer that it cut short.
+func (w *wire) follow(key, after string, count int, block time.Duration) (list []stored, cut bool, err error) {
 	w.begin(8)
 	w.arg("XREAD")
 	w.arg("COUNT")
@@ -64,35 +86,27 @@ func (w *wire) follow(key, after string, count int, block time.Duration) ([]rela
 	w.arg(key)
 	w.arg(after)
 	if err := w.send(block); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	return w.followed(key)
 }
 
 // followed reads the answer.
-func (w *wire) followed(key string) ([]relay.Notification, error) {
+func (w *wire) followed(key string) (list []stored, cut bool, err error) {
 	n, err := w.array()
 	if err != nil || n <= 0 {
-		return nil, err
+		return nil, false, err
 	}
 	if _, err := w.arrayOf(2); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if w.scratch, err = w.bulk(w.scratch[:0]); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if n != 1 || string(w.scratch) != key {
-		return nil, fmt.Errorf("redis answered for %d streams, the first of them %.60q, where %.60q was asked for", n, w.scratch, key)
+		return nil, false, fmt.Errorf("redis answered for %d streams, the first of them %.60q, where %.60q was asked for", n, w.scratch, key)
 	}
-	entries, err := w.entries()
-	if err != nil {
-		return nil, err
-	}
-	list := make([]relay.Notification, len(entries))
-	for i, e := range entries {
-		list[i] = e.notification()
-	}
-	return list, nil
+	return w.entriesWithin(mostBytes)
 }
 
 // text sends a command that answers with a string.
@@ -107,27 +121,4 @@ func (w *wire) text(args ...string) (string, error) {
 	var err error
 	w.scratch, err = w.bulk(w.scratch[:0])
 	return string(w.scratch), err
-}
-
-// notification reads a log entry. Our own fields come first and in order, but whoever writes to Redis may do otherwise.
-func (e stored) notification() relay.Notification {
-	var all texts
-	all.grow(e.body)
-	n := relay.Notification{Cursor: e.id}
-	fields(e.body, func(key, value []byte) bool {
-		switch string(key) {
-		case fieldID:
-			n.ID = all.of(value)
-		case "topic":
-			n.Topic = all.of(value)
-		case "hub":
-			n.Hub = all.of(value)
-		case "account":
-			n.Account = all.of(value)
-		case fieldData:
-			n.Data = value
-		}
-		return true
-	})
-	return n
 }

@@ -2,14 +2,10 @@ package backbone
 
 import (
 	"bufio"
-	"context"
-	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 func TestWireFollowsALog(t *testing.T) {
@@ -46,7 +42,8 @@ func TestWireFollowsALog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &wire{r: bufio.NewReaderSize(strings.NewReader(c.in), 64)}
-			list, err := w.followed("log")
+			entries, _, err := w.followed("log")
+			list := notificationsOf(entries)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("%v, %v", list, err)
@@ -71,12 +68,7 @@ func TestWireFollowsALog(t *testing.T) {
 // A server that was replaced may live on behind a split network, and the connection to it too: nobody writes there any more.
 func TestTailLeavesAServerThatWasReplaced(t *testing.T) {
 	t.Parallel()
-	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
-	var target atomic.Pointer[redistest.Server]
-	target.Store(primary)
-	b := openURL(t, Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", target.Load().Socket)
-	}})
+	b, primary, replica, target := openPair(t)
 	r := follow(t, b, begin)
 	mustAppend(t, b, notes("h", 1, 10)...)
 	eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })

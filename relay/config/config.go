@@ -94,7 +94,7 @@ type Websocket struct {
 	Queue          Size          `koanf:"queue" doc:"How much may wait for one client before it is closed as too slow, 64KiB to 1GiB."`
 	Gather         time.Duration `koanf:"gather" doc:"Least time between two writes to the clients, 0 to 50ms: what comes meanwhile waits and leaves together, which costs less CPU where much comes; 0 for no waiting."`
 	Compression    Compression   `koanf:"compression" doc:"Compressed messages (permessage-deflate, RFC 7692) for clients that ask for them."`
-	History        Size          `koanf:"history" doc:"How much of the newest notifications each node keeps in memory for clients that come back, so that they need not be read from Redis, 64KiB to 4GiB."`
+	History        Size          `koanf:"history" doc:"How much of the newest notifications of all partitions each node keeps in memory for clients that come back, so that they need not be read from Redis, 64KiB to 4GiB; half as much again of what it had to read, and once more for account pipelines over several partitions."`
 	PingInterval   time.Duration `koanf:"ping_interval" doc:"Time between two pings to a client, 1s to 1h; below what proxies in between allow a connection to be idle."`
 	PongTimeout    time.Duration `koanf:"pong_timeout" doc:"How long a client may stay silent after a ping before it is taken for dead, 1s to 1h; looked at with each ping."`
 	MaxConnections int           `koanf:"max_connections" doc:"How many clients this node serves at once; 0 for as many as the limit of open files allows, less a reserve."`

@@ -47,7 +47,7 @@ func (h *Hub) Broadcast(b Batch) {
 	}
 }
 
-// audience says which rooms follow a line.
+// audience says whose pipelines follow a line.
 type audience uint8
 
 const (
@@ -62,22 +62,22 @@ type fanout struct {
 	line    *line
 	at      []cursor.Position // scratch: the positions of the line behind one entry
 	batch   []entry
-	touched []*room
-	wanted  map[*room][]int // indexes into batch
 	jobs    []job
-	all     burst // what a whole group gets
-	part    burst // what one client gets whose grant covers only some of that
-	visit   func(*room)
-	current int
+	all     burst        // what a whole group gets
+	part    burst        // what one client gets whose grant covers only some of that
+	visit   func(*group) // meet
+	current int          // the index into batch that visit is about
 
 	queuedFrames, queuedBytes int
 	compressed, saved         int // of these
 	resynced                  int // clients that a resync of the log was queued for
 }
 
+// job is what a group wants of the batch.
 type job struct {
+	group   *group
 	clients []*client
-	manner
+	indexes []int // into batch
 }
 
 // burst is consecutive frames for one client.
@@ -95,50 +95,69 @@ type burst struct {
 // scope is what a grant decides upon.
 type scope struct{ hub, account string }
 
+// forAll tells whether n is a resync for everybody.
+func forAll(n *relay.Notification) bool { return n.Hub == "" && n.Topic == relay.TopicResync }
+
 func newFanout() *fanout {
-	f := &fanout{wanted: make(map[*room][]int)}
-	f.visit = f.touch
+	f := &fanout{}
+	f.visit = f.meet
 	return f
 }
 
-func (f *fanout) touch(r *room) {
-	indexes := f.wanted[r]
-	if len(indexes) == 0 {
-		f.touched = append(f.touched, r)
+// meet notes that a group wants the current notification.
+func (f *fanout) meet(g *group) {
+	if g.job == 0 {
+		f.jobs = append(f.jobs, job{group: g})
+		g.job = len(f.jobs)
 	}
-	f.wanted[r] = append(indexes, f.current)
+	j := &f.jobs[g.job-1]
+	if n := len(j.indexes); n == 0 || j.indexes[n-1] != f.current {
+		j.indexes = append(j.indexes, f.current)
+	}
+}
+
+// seal takes down who the groups are now. Nothing of the index is looked at behind it.
+func (f *fanout) seal() {
+	for i := range f.jobs {
+		j := &f.jobs[i]
+		j.clients, j.group.job = j.group.audience(), 0
+	}
 }
 
 // run broadcasts one burst to those who follow the line, under its lock: sockets are written to without waiting. All
-// rooms are found under one short lock of the index.
+// who want it are found under one short lock of the index.
 func (f *fanout) run(h *Hub, l *line, partition int, list []relay.Notification, who audience) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f.line, f.batch = l, l.extend(partition, list)
 	f.at = append(f.at[:0], l.at...)
-	h.index.mu.RLock()
+	h.index.mu.Lock()
 	for i := range list {
-		resync := list[i].Topic == relay.TopicResync
-		if !resync && strings.HasPrefix(list[i].Topic, relay.OperationalPrefix) {
-			continue
-		}
 		f.current = i
-		if resync && list[i].Hub == "" {
-			h.index.visitAll(&list[i], who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.visit)
-			continue
-		}
-		if who&hubRooms != 0 {
-			h.index.visitHub(&list[i], f.visit)
-		}
-		if who&accountRooms != 0 {
-			h.index.visitAccounts(&list[i], f.visit)
+		switch n := &list[i]; {
+		case forAll(n):
+			// Who follows an account is told where it has come by the partition that tells them.
+			if n.Account == anyAccount {
+				f.meetAll(h, partition, who)
+			} else {
+				f.meetAll(h, partition, who&^accountRooms)
+			}
+		case n.Topic == relay.TopicResync || !strings.HasPrefix(n.Topic, relay.OperationalPrefix):
+			h.index.visit(n, who, f.visit)
 		}
 	}
-	h.index.mu.RUnlock()
-	for _, r := range f.touched {
-		f.deliver(r, f.wanted[r])
+	f.seal()
+	h.index.mu.Unlock()
+	for i := range f.jobs {
+		f.deliver(&f.jobs[i])
 	}
 	f.reset(h)
+}
+
+// meetAll notes that everybody of an audience wants the current notification, but for those who follow hubs of other partitions.
+// The caller holds the index's lock.
+func (f *fanout) meetAll(h *Hub, partition int, who audience) {
+	h.index.visitAll(who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.visit)
 }
 
 // reset counts what was queued, lets go of everything that belongs to notifications and clients, and keeps the memory.
@@ -152,51 +171,36 @@ func (f *fanout) reset(h *Hub) {
 	if f.resynced > 0 {
 		h.opts.Observer.Resynced(LostUpstream, f.resynced)
 	}
-	clear(f.touched)
-	clear(f.wanted)
-	f.line, f.batch, f.touched = nil, nil, f.touched[:0]
+	clear(f.jobs)
+	f.line, f.batch, f.jobs = nil, nil, f.jobs[:0]
 	f.all.reset()
 	f.part.reset()
 	f.queuedFrames, f.queuedBytes, f.compressed, f.saved, f.resynced = 0, 0, 0, 0, 0
 }
 
-// deliver gives the notifications at indexes to the clients of one room.
-func (f *fanout) deliver(r *room, indexes []int) {
-	r.mu.Lock()
-	for _, g := range r.groups {
-		for _, i := range indexes {
-			if g.filter.wants(f.batch[i].n) {
-				f.jobs = append(f.jobs, job{g.audience(), g.manner})
-				break
-			}
+// deliver gives a group what it wants.
+func (f *fanout) deliver(j *job) {
+	f.all.reset()
+	same := j.group.sight != ""
+	for _, i := range j.indexes {
+		if !same || j.clients[0].sees(f.batch[i].n) {
+			f.add(&f.all, i, j.group.form)
 		}
 	}
-	r.mu.Unlock()
-	for _, j := range f.jobs {
-		f.all.reset()
-		same := j.sight != ""
-		for _, i := range indexes {
-			if n := f.batch[i].n; j.filter.wants(n) && (!same || j.clients[0].sees(n)) {
-				f.add(&f.all, i, j.form)
-			}
-		}
-		if same {
-			f.sendAll(j.clients)
-			continue
-		}
-		for _, c := range j.clients {
-			f.give(c, j.manner, indexes)
-		}
+	if same {
+		f.sendAll(j.clients)
+		return
 	}
-	clear(f.jobs)
-	f.jobs = f.jobs[:0]
+	for _, c := range j.clients {
+		f.give(c, j)
+	}
 }
 
-func (f *fanout) give(c *client, as manner, indexes []int) {
+func (f *fanout) give(c *client, j *job) {
 	b := &f.all
 	for i := range b.who {
 		if !c.allows(b.who[i].hub, b.who[i].account) {
-			b = f.cut(c, as, indexes)
+			b = f.cut(c, j)
 			break
 		}
 	}
@@ -226,11 +230,11 @@ func (f *fanout) count(b *burst, clients int) {
 }
 
 // cut returns the part of the burst that c's grant covers.
-func (f *fanout) cut(c *client, as manner, indexes []int) *burst {
+func (f *fanout) cut(c *client, j *job) *burst {
 	f.part.reset()
-	for _, i := range indexes {
-		if n := f.batch[i].n; as.filter.wants(n) && c.sees(n) {
-			f.add(&f.part, i, as.form)
+	for _, i := range j.indexes {
+		if c.sees(f.batch[i].n) {
+			f.add(&f.part, i, j.group.form)
 		}
 	}
 	return &f.part

@@ -47,6 +47,7 @@ type client struct {
 	aborted  bool
 	readDone bool
 	form     form
+	quiet    uint8 // pings since it was sent a message
 	// fd, raw and conn do not change once held is false. fd is -1 and raw nil where the socket cannot be written to directly
 	// (TLS). While conn may be closed the client is, under mu, not live or aborted: see offer.
 	fd     int
@@ -58,18 +59,21 @@ type client struct {
 
 	hub    *Hub
 	allows func(hub, account string) bool
-	stands func() bool // or nil
-	key    string      // whose it is, for logs
+	stands func() Standing // or nil
+	key    string          // whose it is, for logs
 	place  *Place
 	line   *line
 	opened time.Time
+	told   uint64 // how far its line was when it was told a cursor last; guarded by mu
+	number uint64 // greater than of all who came before
 
 	group          *group // guarded by the index, like inGroup
 	inGroup        int
 	spoke, onSpoke int // guarded by the wheel
 
-	pinged atomic.Int64 // when the oldest unanswered ping was sent, in unix nanoseconds, or 0
-	heard  atomic.Int64 // bytes that the client sent since our last ping
+	pinged atomic.Int64 // when the oldest unanswered ping was sent, in nanoseconds since the hub began (no clock that is set), or 0
+	heard  atomic.Int32 // bytes that the client sent since our last ping
+	owed   int32        // bytes of control frames since the queue was empty; guarded by mu
 
 	// These are guarded by mu, too.
 	ending   Ending
@@ -101,6 +105,7 @@ func (c *client) send(b *burst) bool {
 		c.closeSlow()
 		return false
 	}
+	c.quiet = 0
 	if c.writing || c.held || c.fd < 0 {
 		for _, frame := range b.frames {
 			c.queue.push(frame)
@@ -148,12 +153,17 @@ func (c *client) idle() (idle, stays bool) {
 	return c.queue.empty() && !c.writing, c.state == live
 }
 
-// control queues a control frame behind what is queued, and writes at once where it can.
+// control queues a control frame behind what is queued, and writes at once where it can. It counts for itself: a chunk of a
+// replay may be more than a queue holds, and owing a pong behind it is nobody's fault.
 func (c *client) control(frame []byte) {
 	c.mu.Lock()
+	if c.queue.empty() {
+		c.owed = 0
+	}
+	c.owed += int32(len(frame))
 	switch {
 	case c.state != live:
-	case c.queue.size+len(frame) > c.hub.opts.QueueBytes:
+	case c.owed > maxHeard:
 		c.mu.Unlock()
 		c.closeSlow()
 		return
@@ -169,30 +179,35 @@ func (c *client) control(frame []byte) {
 	c.mu.Unlock()
 }
 
-// ping sends a ping, or gives up a client that has not answered or whose key was withdrawn. A client for which something is queued is left alone:
-// the write timeout watches it.
+// ping sends a ping, or gives up a client that has not answered or whose key is another now. A client for which something
+// is queued is left alone: the write timeout watches it.
 func (c *client) ping(now time.Time) {
 	c.heard.Store(0)
 	if c.dismissed() {
 		return
 	}
 	c.mu.Lock()
-	idle := c.state == live && c.queue.empty()
+	idle, lags := c.state == live && c.queue.empty(), c.lags()
 	c.mu.Unlock()
 	if !idle {
 		return
 	}
 	if c.form&asEvent != 0 {
-		c.beat() // who is gone is noticed by the writes
+		c.beat() // who is gone is noticed by the system: see giveUpAfter
 		return
 	}
-	if first := c.pinged.Load(); first != 0 && now.UnixNano()-first >= int64(c.hub.opts.PongTimeout) {
+	at := int64(now.Sub(c.hub.began))
+	if first := c.pinged.Load(); first != 0 && at-first >= int64(c.hub.opts.PongTimeout) {
 		c.close(closing{code: ClosePolicy, reason: "no answer to a ping", ending: EndedSilent, cut: true})
 		return
 	}
-	c.pinged.CompareAndSwap(0, now.UnixNano())
-	c.control([]byte{finPing, 0})
+	c.pinged.CompareAndSwap(0, at)
+	if !lags || !c.pingWithCursor() {
+		c.control(newPing())
+	}
 }
+
+func newPing() []byte { return []byte{finPing, 0} }
 
 func (c *client) closeSlow() bool {
 	return c.close(closing{
@@ -272,7 +287,7 @@ func (c *client) read() {
 // hear closes a client that sends more than anyone needs to, pongs and empty fragments included.
 func (c *client) hear(n int) {
 	c.pinged.Store(0)
-	if c.heard.Add(int64(n)) > maxHeard {
+	if c.heard.Add(int32(n)) > maxHeard {
 		c.close(closing{code: ClosePolicy, reason: "you send too much; this stream is one way", ending: EndedProtocol, cut: true})
 	}
 }
@@ -345,7 +360,7 @@ func (c *client) logEnding(ending Ending) {
 	}
 	c.hub.opts.Log.LogAttrs(context.Background(), level, "a client is gone",
 		slog.String("why", string(ending)), slog.String("key", c.key),
-		slog.String("remote", c.conn.RemoteAddr().String()), slog.Duration("connected", time.Since(c.opened)))
+		slog.String("remote", c.conn.RemoteAddr().String()), slog.String("connected", time.Since(c.opened).Round(time.Millisecond).String()))
 }
 
 // timedOut says whether a write error means that the socket accepted nothing for too long.

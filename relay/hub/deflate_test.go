@@ -225,7 +225,7 @@ func TestReplaysCompressLittleAtOnce(t *testing.T) {
 	for padding, most := range map[int]int{300: chunkMakes, 1900: chunkMakes / 2, 20_000: 4, 300_000: 1} {
 		observer := newCounter()
 		h := New(Options{Compression: allCompressed, Observer: observer, HistoryBytes: 100 << 20})
-		h.Start(0, "1-0")
+		h.Start(0, cursor.Position{MS: 1})
 		var list []relay.Notification
 		for i := range 2 * chunkMakes {
 			n := sized("h", "", "job.created", i, padding)
@@ -241,7 +241,6 @@ func TestReplaysCompressLittleAtOnce(t *testing.T) {
 		if problem != nil {
 			t.Fatal(problem)
 		}
-		r.filter = h.index.borrow(r.subscription.Topics)
 		r.line.mu.Lock()
 		r.mark = r.line.find(r.at)
 		r.fromLine()

@@ -9,7 +9,7 @@
 //
 // # How a frame travels
 //
-// [Hub.Broadcast] finds the clients through the index (hub or account, then topic patterns, whose verdicts are kept per
+// [Hub.Broadcast] finds the clients through the index (by hub and account, and where there are many topic patterns by
 // topic), and writes to each idle socket itself without blocking: one system call and no goroutine. What the socket did
 // not take goes to the client's queue, and a goroutine lives until that queue is empty again, gathering what is queued
 // into few writes. Pings, pongs and close frames take the same way, so that they stand between frames only.

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,51 +159,6 @@ func fillSocket(h *Hub) {
 	}
 }
 
-// A key that is taken away ends the streams that it opened, at the next ping.
-func TestWithdrawnKey(t *testing.T) {
-	t.Parallel()
-	var withdrawn atomic.Bool
-	n := startNode(t, Options{PingInterval: 20 * time.Millisecond}, func(s *Subscription) {
-		s.Stands = func() bool { return !withdrawn.Load() }
-	})
-	conn := n.dial(t, "hub=h")
-	n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
-	numbers(t, conn, 1)
-	withdrawn.Store(true)
-	wantClose(t, conn, ClosePolicy, "no longer")
-	n.wantEnding(t, EndedExpired)
-}
-
-// Recheck does not wait for a ping, and leaves the streams of other keys alone, whatever pipeline they are on.
-func TestRecheck(t *testing.T) {
-	t.Parallel()
-	var withdrawn atomic.Bool
-	n := startNode(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
-		if s.Key == "gone" {
-			s.Stands = func() bool { return !withdrawn.Load() }
-		}
-	})
-	hub, account, other := n.dial(t, "hub=h&key=gone"), n.dial(t, "account=a&key=gone"), n.dial(t, "hub=h&key=stays")
-	withdrawn.Store(true)
-	n.Recheck()
-	for _, conn := range []*websocket.Conn{hub, account} {
-		wantClose(t, conn, ClosePolicy, "no longer")
-		n.wantEnding(t, EndedExpired)
-	}
-	if status, _ := n.refusal(t, "hub=h&key=gone"); status != http.StatusUnauthorized {
-		t.Errorf("one that was checked before the key went is answered %d", status)
-	}
-	n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
-	numbers(t, other, 1)
-}
-
-func TestExpiry(t *testing.T) {
-	t.Parallel()
-	n := startNode(t, Options{}, func(s *Subscription) { s.Expires = time.Now().Add(30 * time.Millisecond) })
-	wantClose(t, n.dial(t, "hub=h"), ClosePolicy, "expired")
-	n.wantEnding(t, EndedExpired)
-}
-
 func TestCloseBeforeRun(t *testing.T) {
 	t.Parallel()
 	if err := New(Options{}).Close(t.Context()); err != nil {
@@ -257,7 +211,7 @@ func TestCloseWhileBusy(t *testing.T) {
 	}
 	close(stop)
 	busy.Wait()
-	if n.Clients() != 0 || len(n.index.hubs)+len(n.index.accounts)+len(n.index.filters) != 0 {
+	if n.Clients() != 0 || n.index.size() != 0 {
 		t.Error("something stays in the hub")
 	}
 	for _, slot := range n.wheel.slots {

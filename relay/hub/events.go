@@ -46,15 +46,15 @@ func (h *Hub) ServeEvents(w http.ResponseWriter, r *http.Request, s Subscription
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Accel-Buffering", "no") // nginx would gather
 	if r.ProtoMajor == 1 {
-		h.takeOver(w, c, s, begin)
+		h.takeOver(w, c, begin)
 	} else {
-		h.serveStream(w, r, c, s, begin)
+		h.serveStream(w, r, c, begin)
 	}
 	return nil
 }
 
 // takeOver serves the client on the connection itself. The answer has no length: it ends with the connection.
-func (h *Hub) takeOver(w http.ResponseWriter, c *client, s Subscription, begin []byte) {
+func (h *Hub) takeOver(w http.ResponseWriter, c *client, begin []byte) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		h.opts.Log.Debug("a stream could not be opened", "error", err)
@@ -74,7 +74,7 @@ func (h *Hub) takeOver(w http.ResponseWriter, c *client, s Subscription, begin [
 	answer.WriteString("\r\n")
 	answer.Write(begin)
 	c.open(answer.Bytes())
-	h.live(c, s)
+	h.live(c)
 	go c.readNothing()
 }
 
@@ -92,7 +92,7 @@ func (c *client) readNothing() {
 }
 
 // serveStream serves the client through the request's own writer until it is gone.
-func (h *Hub) serveStream(w http.ResponseWriter, r *http.Request, c *client, s Subscription, begin []byte) {
+func (h *Hub) serveStream(w http.ResponseWriter, r *http.Request, c *client, begin []byte) {
 	conn := newStream(w, r)
 	defer conn.leave()
 	finished := make(chan struct{})
@@ -102,9 +102,12 @@ func (h *Hub) serveStream(w http.ResponseWriter, r *http.Request, c *client, s S
 	if err := c.attach(conn); err == nil {
 		w.WriteHeader(http.StatusOK)
 		c.open(begin)
-		h.live(c, s)
+		h.live(c)
 		select {
 		case <-r.Context().Done():
+			if conn.overdue() {
+				c.closeSlow()
+			}
 		case <-conn.ended:
 		}
 	}
@@ -113,9 +116,8 @@ func (h *Hub) serveStream(w http.ResponseWriter, r *http.Request, c *client, s S
 }
 
 // live starts what runs for a client whose answer has been written.
-func (h *Hub) live(c *client, s Subscription) {
+func (h *Hub) live(c *client) {
 	h.wheel.add(c)
-	c.expireAt(s.Expires)
 	if c.replay != nil {
 		h.gone.Add(1) // the client is still counted: nothing reads yet
 		go c.replay.run()
@@ -178,7 +180,7 @@ func (c *client) beat() {
 // cursor is the line's for a client that gets broadcasts, and nil for one whose replay is not as far. The caller holds the
 // line's lock.
 func (c *client) cursor() []byte {
-	if !c.hub.index.holds(c) {
+	if c.hub.index.groupOf(c) == nil {
 		return nil
 	}
 	return c.line.cursor(c.line.at)

@@ -94,11 +94,17 @@ func (e *events) expect(first, last int) {
 
 func (e *events) expectClose(code int, reason string) {
 	e.t.Helper()
-	for {
+	e.untilClose(code, reason)
+}
+
+// untilClose returns how many messages come before the last event.
+func (e *events) untilClose(code int, reason string) (messages int) {
+	e.t.Helper()
+	for ; ; messages++ {
 		one, err := e.next()
 		if err != nil {
 			e.t.Errorf("the stream ended with %v, want an event", err)
-			return
+			return messages
 		}
 		if one.name == "" {
 			continue
@@ -109,7 +115,7 @@ func (e *events) expectClose(code int, reason string) {
 		if more, err := e.next(); !errors.Is(err, io.EOF) {
 			e.t.Errorf("behind the last: %v %v", more, err)
 		}
-		return
+		return messages
 	}
 }
 
@@ -239,14 +245,39 @@ func TestSlowEvents(t *testing.T) {
 	})
 }
 
+// Where a write waits too long the client was slow, also where the server ends the stream by itself.
+func TestEventsWriteTimeout(t *testing.T) {
+	o := Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond, CloseTimeout: 30 * time.Millisecond}
+	overEach(t, o, func(t *testing.T, n *node) {
+		n.listen(t, "hub=h")
+		fillSocket(n.Hub)
+		n.wantEnding(t, EndedSlow)
+	})
+}
+
+// A write that comes through just when its time is over leaves a stream that the server has ended.
+func TestStreamStaysOverdue(t *testing.T) {
+	s := newStream(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	_ = s.SetWriteDeadline(time.Now().Add(time.Hour)) // a recorder has none itself
+	if s.overdue() {
+		t.Error("overdue an hour before its time")
+	}
+	_ = s.SetWriteDeadline(time.Now().Add(-time.Nanosecond))
+	_ = s.SetWriteDeadline(time.Now().Add(time.Hour))
+	if !s.overdue() {
+		t.Error("a later deadline has made an ended stream good")
+	}
+}
+
 func TestEventsOfAKeyThatExpires(t *testing.T) {
 	t.Parallel()
 	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ended := make(chan struct{})
-			n := startNodeOver(t, Options{}, func(s *Subscription) {
-				s.Expires = time.Now().Add(50 * time.Millisecond)
+			n := startNodeOver(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
+				at := time.Now().Add(50 * time.Millisecond)
+				s.Stands = func() Standing { return Standing{Expires: at} }
 				s.Ended = func() { close(ended) }
 			}, start)
 			t.Cleanup(n.server.CloseClientConnections)

@@ -24,7 +24,7 @@ const (
 
 // The close codes of RFC 6455 and the IANA registry that this package sends by itself.
 const (
-	ClosePolicy   = 1008 // the key expired or was withdrawn, or the client talks too much or answers no ping
+	ClosePolicy   = 1008 // the key expired, changed or was withdrawn, or the client talks too much or answers no ping
 	CloseRestart  = 1012 // the node drains; connect again
 	CloseTooSlow  = 1013 // the client reads too slowly; connect again later
 	closeNoStatus = 1005

@@ -193,7 +193,7 @@ func TestRefusedByAdmit(t *testing.T) {
 		t.Fatalf("got %v %v, want 401", answer, err)
 	}
 	_ = answer.Body.Close()
-	if n.Clients() != 0 || len(n.index.hubs) != 0 || len(n.index.filters) != 0 {
+	if n.Clients() != 0 || n.index.size() != 0 {
 		t.Error("a refused client stays in the hub")
 	}
 }

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -29,17 +30,17 @@ type stretch struct {
 	entries []entry
 }
 
-// behind returns the entries behind a position that the stretch knows; nil where it does not.
-func (s *stretch) behind(at cursor.Position) []entry {
-	if s.after == at {
-		return s.entries
+// behind returns the entries behind a position that the stretch knows, and that as the log has it; nil where it does not.
+func (s *stretch) behind(at cursor.Position) ([]entry, cursor.Position) {
+	if at.Fits(s.after) {
+		return s.entries, s.after
 	}
 	// By index: an entry's frames may be written meanwhile.
 	i := sort.Search(len(s.entries), func(i int) bool { return s.entries[i].at.Compare(at) >= 0 })
-	if i == len(s.entries) || s.entries[i].at != at {
-		return nil
+	if i == len(s.entries) || !at.Fits(s.entries[i].at) {
+		return nil, at
 	}
-	return s.entries[i+1:]
+	return s.entries[i+1:], s.entries[i].at
 }
 
 // history reads the log for all replays of the node: what one has read serves those that come by later, wherever in it
@@ -66,7 +67,8 @@ type spot struct {
 type flight struct {
 	landed chan struct{}
 	read   *stretch
-	lost   bool // read does not begin where it was to: that is gone
+	at     cursor.Position // as since returns it
+	lost   bool            // read does not begin where it was to: that is gone
 	err    error
 }
 
@@ -76,41 +78,62 @@ func newHistory(log History, most int) *history {
 
 var errNoHistory = errors.New("there is no log to read")
 
-// since returns a stretch that knows what is behind a position, or, where that is lost, one that begins elsewhere.
-func (h *history) since(ctx context.Context, partition int, at cursor.Position) (s *stretch, lost bool, err error) {
-	where := spot{partition, at}
+// since returns a stretch that knows what is behind a position, and that position as the log has it, or, where that is lost, a
+// stretch that begins elsewhere, and where.
+func (h *history) since(ctx context.Context, partition int, position cursor.Position) (s *stretch, at cursor.Position, lost bool, err error) {
+	where := spot{partition, position}
 	h.mu.Lock()
-	if s := h.find(where); s != nil {
+	if s, at := h.find(where); s != nil {
 		h.mu.Unlock()
-		return s, false, nil
+		return s, at, false, nil
 	}
 	if f := h.flights[where]; f != nil {
 		h.mu.Unlock()
 		<-f.landed
-		return f.read, f.lost, f.err
+		return f.read, f.at, f.lost, f.err
 	}
 	f := &flight{landed: make(chan struct{})}
 	h.flights[where] = f
 	h.mu.Unlock()
 	h.slots <- struct{}{}
-	f.read, f.lost, f.err = h.read(ctx, where)
+	f.read, f.at, f.lost, f.err = h.read(ctx, where)
 	<-h.slots
 	h.mu.Lock()
-	delete(h.flights, where)
-	if f.err == nil {
-		h.keep(f.read)
+	if h.flights[where] == f { // else it was forgotten under way
+		delete(h.flights, where)
+		if f.err == nil {
+			h.keep(f.read)
+		}
 	}
 	h.mu.Unlock()
 	close(f.landed)
-	return f.read, f.lost, f.err
+	return f.read, f.at, f.lost, f.err
+}
+
+// proof says whether all behind a position is there, and returns what since does beside the stretch. Anybody can make up a
+// cursor that has to be proved for each partition, so that it reads as little as says it.
+func (h *history) proof(ctx context.Context, partition int, position cursor.Position) (at cursor.Position, lost bool, err error) {
+	h.mu.Lock()
+	s, at := h.find(spot{partition, position})
+	h.mu.Unlock()
+	if s != nil {
+		return at, false, nil
+	}
+	if h.log == nil {
+		return at, false, errNoHistory
+	}
+	h.slots <- struct{}{}
+	at, lost, _, err = h.log.Since(ctx, partition, position, 1)
+	<-h.slots
+	return at, lost, err
 }
 
 // read reads, unless another read has brought it while this one waited for its slot.
-func (h *history) read(ctx context.Context, where spot) (*stretch, bool, error) {
+func (h *history) read(ctx context.Context, where spot) (*stretch, cursor.Position, bool, error) {
 	h.mu.Lock()
-	if s := h.find(where); s != nil {
+	if s, at := h.find(where); s != nil {
 		h.mu.Unlock()
-		return s, false, nil
+		return s, at, false, nil
 	}
 	count := firstRead
 	if h.average > 0 {
@@ -118,37 +141,37 @@ func (h *history) read(ctx context.Context, where spot) (*stretch, bool, error) 
 	}
 	h.mu.Unlock()
 	if h.log == nil {
-		return nil, false, errNoHistory
+		return nil, where.at, false, errNoHistory
 	}
-	from, lost, list, err := h.log.Since(ctx, where.partition, where.at.String(), count)
+	from, lost, list, err := h.log.Since(ctx, where.partition, where.at, count)
 	if err != nil {
-		return nil, false, err
+		return nil, where.at, false, err
 	}
-	s := &stretch{partition: where.partition, after: where.at, entries: make([]entry, 0, len(list))}
-	if lost {
-		s.after, _ = cursor.ParsePosition(from)
-	}
+	s := &stretch{partition: where.partition, after: from, entries: make([]entry, 0, len(list))}
 	for i := range list {
-		at, ok := cursor.ParsePosition(list[i].Cursor)
+		at, ok := cursor.ParseEntry(list[i].Cursor, list[i].ID)
 		if !ok {
 			break
 		}
 		s.entries = append(s.entries, entry{n: &list[i], at: at})
-		s.size += s.entries[i].size()
+		s.size += 2*len(list[i].Data) + entryOverhead // once as it came, and once as a frame
 	}
-	return s, lost, nil
+	return s, from, lost, nil
 }
 
-// find looks for a stretch that has something behind where. The caller holds mu.
-func (h *history) find(where spot) *stretch {
+// find looks for a stretch that has something behind where, and returns that position as the log has it. The caller holds mu.
+func (h *history) find(where spot) (*stretch, cursor.Position) {
 	for i := len(h.kept) - 1; i >= 0; i-- {
 		s := h.kept[i]
-		if s.partition == where.partition && len(s.behind(where.at)) > 0 {
+		if s.partition != where.partition {
+			continue
+		}
+		if list, at := s.behind(where.at); len(list) > 0 {
 			h.kept = append(append(h.kept[:i], h.kept[i+1:]...), s)
-			return s
+			return s, at
 		}
 	}
-	return nil
+	return nil, where.at
 }
 
 // keep takes a stretch in, and forgets others where that is too much. The caller holds mu.
@@ -166,7 +189,8 @@ func (h *history) keep(s *stretch) {
 	}
 }
 
-// forget drops what was read of a partition, whose log is not what it was.
+// forget drops what was read of a partition, whose log is not what it was, and what is being read: that serves those who
+// wait for it already, and nobody else.
 func (h *history) forget(partition int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,4 +201,5 @@ func (h *history) forget(partition int) {
 		}
 		return false
 	})
+	maps.DeleteFunc(h.flights, func(where spot, _ *flight) bool { return where.partition == partition })
 }

@@ -28,8 +28,8 @@ func (p pipes) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // endless is a log that has something behind every position.
 type endless struct{}
 
-func (endless) Since(_ context.Context, _ int, after string, count int) (string, bool, []relay.Notification, error) {
-	at, _ := cursor.ParsePosition(after)
+func (endless) Since(_ context.Context, _ int, after cursor.Position, count int) (cursor.Position, bool, []relay.Notification, error) {
+	at := after
 	var list []relay.Notification
 	for range count {
 		at.Seq++
@@ -76,7 +76,7 @@ func TestAnHourWithoutReading(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				observer := newCounter()
 				h := New(Options{History: endless{}, HistoryBytes: 64 << 10, Observer: observer, Limits: Limits{Node: 1}})
-				h.Start(0, "1-1000000000")
+				h.Start(0, cursor.Position{MS: 1, Seq: 1000000000})
 				ctx, stop := context.WithCancel(t.Context())
 				go func() { _ = h.Run(ctx) }()
 				defer stop()
@@ -92,8 +92,8 @@ func TestAnHourWithoutReading(t *testing.T) {
 					t.Errorf("it ended with %q after %s, want %q within %s", gone.ending, gone.after, tt.ending, tt.within)
 				}
 				synctest.Wait()
-				if tt.ending != "" && (h.Clients() != 0 || h.places.taken != 0 || len(h.index.hubs) != 0) {
-					t.Errorf("%d clients stay, of %d places, in %d hubs", h.Clients(), h.places.taken, len(h.index.hubs))
+				if tt.ending != "" && (h.Clients() != 0 || h.places.taken != 0 || h.index.size() != 0) {
+					t.Errorf("%d clients stay, of %d places, and %d entries of the index", h.Clients(), h.places.taken, h.index.size())
 				}
 				_ = far.Close()
 				if text := <-heard; !bytes.Contains(text[max(0, len(text)-200):], tt.said) {

@@ -40,8 +40,9 @@ type Options struct {
 	// there is one.
 	Partitions int
 	Partition  func(hub string) int
-	// HistoryBytes bounds what is kept of the recent broadcasts of a partition, for clients that come back with a cursor
-	// (16 MiB; as much again for account pipelines over several partitions, and half of it for what was read from History).
+	// HistoryBytes bounds what is kept of the recent broadcasts of all partitions, for clients that come back with a cursor
+	// (16 MiB, and of each partition no less than 1 MiB of it; as much again for account pipelines over several partitions, and
+	// half of it for what was read from History). Every form in which clients get a notification counts.
 	HistoryBytes int
 	// History is the log, for what is not kept any more; nil has nothing.
 	History History
@@ -94,7 +95,7 @@ type Cause string
 
 // The causes of a resync.
 const (
-	LostBehindCursor Cause = "cursor" // what followed its cursor is no longer in the log
+	LostBehindCursor Cause = "cursor" // what followed its cursor is not in the log
 	LostLive         Cause = "log"    // the log has lost something before this node read it
 	LostUpstream     Cause = "source" // something of an upstream is missing in the log
 )
@@ -108,7 +109,7 @@ const (
 	EndedProtocol Ending = "protocol" // it broke RFC 6455, sent too much, or too large a message
 	EndedSlow     Ending = "slow"     // it read too slowly
 	EndedSilent   Ending = "silent"   // it answered no ping
-	EndedExpired  Ending = "expired"  // its key expired or was withdrawn
+	EndedExpired  Ending = "expired"  // its key expired, changed or was withdrawn
 	EndedDrain    Ending = "drain"    // the hub was closed
 )
 
@@ -116,8 +117,9 @@ const (
 // for ever.
 type History interface {
 	// Since returns up to count notifications of a partition behind a position, in order and each with its cursor. Where
-	// lost, some of what was behind the position is gone: list then begins behind from, which is else the same position.
-	Since(ctx context.Context, partition int, after string, count int) (from string, lost bool, list []relay.Notification, err error)
+	// lost, some of what was behind the position is gone: list then begins behind from, which is else the same position, with
+	// the proof of the entry there.
+	Since(ctx context.Context, partition int, after cursor.Position, count int) (from cursor.Position, lost bool, list []relay.Notification, err error)
 }
 
 type noObserver struct{}
@@ -137,12 +139,14 @@ func (noObserver) Resynced(Cause, int)       {}
 // Hub holds the clients of one node. All its methods may be called concurrently.
 type Hub struct {
 	opts     Options
+	began    time.Time
 	upgrader websocket.Upgrader
 	index    *index
 	wheel    *wheel
 	places   *places
 	fanouts  sync.Pool // *fanout
 	buffers  sync.Pool // *buffer
+	records  sync.Pool // *record
 	// lines are the orders of the partitions, and merged is that of all together.
 	lines    []*line
 	merged   *line
@@ -157,9 +161,13 @@ type Hub struct {
 	mu      sync.Mutex
 	closed  bool
 	clients map[*client]struct{}
+	came    uint64 // how many have been added
 	// gone counts the clients and their writing goroutines.
 	gone sync.WaitGroup
 }
+
+// leastHistory is what is kept of each partition, however many there are, where there may be as much.
+const leastHistory = 1 << 20
 
 // New returns a hub without clients. It starts nothing: call [Hub.Run] for the pings.
 func New(o Options) *Hub {
@@ -180,37 +188,39 @@ func New(o Options) *Hub {
 		o.Partition = func(string) int { return 0 }
 	}
 	o.HistoryBytes = cmp.Or(max(o.HistoryBytes, 0), 16<<20)
-	kept := o.HistoryBytes
+	read := o.HistoryBytes / 2
 	if o.Compression.Enabled {
-		kept -= kept / 3 // what is kept is there once more
+		read -= read / 3 // it is there once more
 	}
 	h := &Hub{
 		opts:     o,
+		began:    time.Now(),
 		upgrader: newUpgrader(),
 		index:    newIndex(),
 		wheel:    newWheel(o.PingInterval),
 		places:   newPlaces(o.Limits),
 		fanouts:  sync.Pool{New: func() any { return newFanout() }},
 		buffers:  sync.Pool{New: func() any { return new(buffer) }},
+		records:  sync.Pool{New: func() any { return new(record) }},
 		clients:  make(map[*client]struct{}),
-		history:  newHistory(o.History, kept/2),
+		history:  newHistory(o.History, read),
 		deflater: newDeflater(o.Compression, o.Observer),
 		turns:    newTurns(max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
+	each := min(max(o.HistoryBytes/o.Partitions, leastHistory), o.HistoryBytes)
 	for p := range o.Partitions {
-		h.lines = append(h.lines, newLine(o.Partitions, p, 1, kept, h.deflater))
+		h.lines = append(h.lines, newLine(o.Partitions, p, 1, each, h.deflater))
 	}
 	h.merged = h.lines[0]
 	if o.Partitions > 1 {
-		h.merged = newLine(o.Partitions, 0, o.Partitions, kept, h.deflater)
+		h.merged = newLine(o.Partitions, 0, o.Partitions, o.HistoryBytes, h.deflater)
 	}
 	return h
 }
 
 // Start says at which position the broadcasts of a partition begin. It is called before anybody broadcasts or connects.
-func (h *Hub) Start(partition int, position string) {
-	at, _ := cursor.ParsePosition(position)
+func (h *Hub) Start(partition int, at cursor.Position) {
 	for _, l := range []*line{h.lines[partition], h.merged} {
 		l.mu.Lock()
 		l.at[partition-l.first], l.floor[partition-l.first] = at, at
@@ -297,7 +307,7 @@ func (h *Hub) abortAll() int {
 func (h *Hub) everyone() []*client {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Collect(maps.Keys(h.clients))
+	return slices.AppendSeq(make([]*client, 0, len(h.clients)), maps.Keys(h.clients))
 }
 
 // add takes a client in, unless the hub is closed. Every client that was added is removed once. One that comes back with
@@ -309,6 +319,8 @@ func (h *Hub) add(c *client, s *Subscription) bool {
 		return false
 	}
 	h.clients[c] = struct{}{}
+	h.came++
+	c.number = h.came
 	h.gone.Add(1)
 	if c.replay == nil {
 		h.index.join(c, s)

@@ -1,116 +1,138 @@
 package hub
 
 import (
+	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// anyAccount is the account of those who see every account.
-const anyAccount = "*"
+const (
+	anyAccount = "*" // the account of those who see every account
+	anyHub     = "*" // the hub of those who see every hub
+)
 
-// index finds the clients that may want a notification: those of its hub's pipeline, and those of the account
-// pipelines. A client is in exactly one room.
+// mostPlaces bounds the hubs by which an account pipeline is found, since each costs memory for every group. One that sees more is
+// looked at as if it saw all, and Allows decides.
+const mostPlaces = 32
+
+// index finds the clients that want a notification. Those who get the same, but for their grants, are a group; and a group is in
+// the room of each place that a notification for it may have.
 type index struct {
-	mu       sync.RWMutex
-	hubs     map[string]*room
-	accounts map[string]*room
-	filters  map[string]*filter
+	mu      sync.Mutex // guards groups and rooms, too
+	groups  map[manner]*group
+	rooms   map[place]*room
+	filters map[string]*filter
 }
 
 func newIndex() *index {
-	return &index{hubs: make(map[string]*room), accounts: make(map[string]*room), filters: make(map[string]*filter)}
+	return &index{groups: make(map[manner]*group), rooms: make(map[place]*room), filters: make(map[string]*filter)}
 }
 
-// room is the clients of one hub, or of the account pipeline of one account.
-type room struct {
-	key     string
-	account bool             // whether the key is an account, or a hub
-	home    map[string]*room // the map of the index that holds it
-
-	mu     sync.Mutex
-	groups map[manner]*group
-}
-
-// manner is what the clients of a group have in common: topic patterns, how they get what passes, and what they may see.
+// manner is what the clients of a group have in common: the pipeline, topic patterns, how they get what passes, and what they may
+// see.
 type manner struct {
-	filter *filter
-	form   form
-	sight  string
+	hub     string // or empty for the pipeline of the account
+	account string // whose notifications it may see
+	sight   string
+	filter  *filter
+	form    form
 }
 
-// group is the clients of one room that get the same, but for their grants.
+// group is the clients that get the same, but for their grants.
 type group struct {
 	manner
-	room *room
-	// members and snapshot are guarded by the room's mutex. The snapshot is never changed once made, so a broadcast
-	// walks it without the lock; it is made anew only for the first broadcast after somebody came or left.
+	hubs  []string // those that it may see
+	slots []int32  // where it is in the room of each of its places
+	// The snapshot of the members is never changed once made, so a broadcast walks it without the lock; it is made anew only for
+	// the first broadcast after somebody came or left.
 	members  []*client
 	snapshot []*client
+	job      int // the number of its job in the broadcast that is looking for who wants it, from one
 }
 
-// filter is topic patterns and what they say of each topic so far. Clients with equal patterns share one.
-type filter struct {
-	name     string
-	patterns relay.Patterns
-	users    int // groups and replays; guarded by the index's mutex
-	verdicts atomic.Pointer[map[string]bool]
+// follows names the pipeline: by its hub, or its account.
+func (g *group) follows() (hub, account string) {
+	if g.hub != "" {
+		return g.hub, ""
+	}
+	return "", g.account
 }
 
-// maxVerdicts bounds what a filter remembers; the catalog is much smaller.
-const maxVerdicts = 1024
+// place is where groups and notifications meet.
+type place struct {
+	pipeline     pipeline
+	hub, account string // of a group's, either may stand for any
+}
 
-func (f *filter) match(topic string) bool {
-	known := f.verdicts.Load()
-	if known != nil {
-		if verdict, ok := (*known)[topic]; ok {
-			return verdict
+type pipeline uint8
+
+const (
+	ofHub pipeline = iota
+	ofAccount
+)
+
+// places are those of the notifications that the group may see. One without an account is seen by all who see its hub, so
+// the places of these have an empty account.
+func (g *group) places() []place {
+	of := ofHub
+	if g.hub == "" {
+		of = ofAccount
+	}
+	list := make([]place, 0, 2*len(g.hubs))
+	for _, hub := range g.hubs {
+		list = append(list, place{of, hub, ""})
+		if g.account != "" {
+			list = append(list, place{of, hub, g.account})
 		}
 	}
-	verdict := f.patterns.Match(topic)
-	next := map[string]bool{topic: verdict}
-	if known != nil && len(*known) < maxVerdicts {
-		for t, v := range *known {
-			next[t] = v
-		}
+	return list
+}
+
+// found returns by which account and hubs the subscription's client is found. Without a Sight a group may hold clients that see
+// others.
+func (s *Subscription) found() (account string, hubs []string) {
+	switch account = s.Account; {
+	case s.Hub != "" && s.Sight == "":
+		return anyAccount, []string{s.Hub}
+	case s.Hub != "":
+		return account, []string{s.Hub}
+	case s.Sight == "" || len(s.Hubs) == 0 || len(s.Hubs) > mostPlaces || slices.Contains(s.Hubs, anyHub):
+		return account, []string{anyHub}
 	}
-	f.verdicts.Store(&next) // a race loses a verdict, which is then found again
-	return verdict
+	return account, s.Hubs
 }
 
-// wants tells whether n passes; a resync does whatever the patterns say.
-func (f *filter) wants(n *relay.Notification) bool {
-	return n.Topic == relay.TopicResync || f.match(n.Topic)
-}
-
-// forAll tells whether n is a resync for everybody.
-func forAll(n *relay.Notification) bool { return n.Hub == "" && n.Topic == relay.TopicResync }
-
-// join adds c to the room that s names.
+// join makes c one of those who get broadcasts.
 func (x *index) join(c *client, s *Subscription) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	home, key := x.hubs, s.Hub
-	if s.Hub == "" {
-		home, key = x.accounts, s.Account
-	}
-	r := home[key]
-	if r == nil {
-		r = &room{key: key, account: s.Hub == "", home: home, groups: make(map[manner]*group, 1)}
-		home[key] = r
-	}
-	as := manner{x.filter(s.Topics), c.form, s.Sight}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	g := r.groups[as]
+	account, hubs := s.found()
+	as := manner{hub: s.Hub, account: account, sight: s.Sight, filter: x.filter(s.Topics), form: c.form}
+	g := x.groups[as]
 	if g == nil {
-		g = &group{room: r, manner: as}
-		r.groups[as] = g
-		as.filter.users++
+		g = &group{manner: as, hubs: hubs}
+		x.open(g)
 	}
 	c.group, c.inGroup = g, len(g.members)
 	g.members, g.snapshot = append(g.members, c), nil
+}
+
+// open takes a group into the rooms of its places.
+func (x *index) open(g *group) {
+	x.groups[g.manner] = g
+	g.filter.users++
+	places := g.places()
+	g.slots = make([]int32, len(places))
+	for i, p := range places {
+		r := x.rooms[p]
+		if r == nil {
+			r = &room{}
+			x.rooms[p] = r
+		}
+		r.add(g, i)
+	}
 }
 
 // filter returns the one filter of these patterns. The caller holds mu.
@@ -118,31 +140,10 @@ func (x *index) filter(patterns relay.Patterns) *filter {
 	name := patterns.String()
 	f := x.filters[name]
 	if f == nil {
-		f = &filter{name: name, patterns: patterns}
+		f = &filter{name: name, patterns: patterns, cost: patternsOf(name)}
 		x.filters[name] = f
 	}
 	return f
-}
-
-// borrow returns the filter of these patterns for somebody outside the rooms, who gives it back.
-func (x *index) borrow(patterns relay.Patterns) *filter {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	f := x.filter(patterns)
-	f.users++
-	return f
-}
-
-func (x *index) giveBack(f *filter) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.release(f)
-}
-
-func (x *index) release(f *filter) {
-	if f.users--; f.users == 0 {
-		delete(x.filters, f.name)
-	}
 }
 
 // leave removes c, and what nobody uses any more. Nothing happens where c is not in.
@@ -154,32 +155,36 @@ func (x *index) leave(c *client) {
 		return
 	}
 	c.group = nil
-	r := g.room
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	last := g.members[len(g.members)-1]
 	g.members[c.inGroup], last.inGroup = last, c.inGroup
 	g.members[len(g.members)-1] = nil
 	g.members, g.snapshot = g.members[:len(g.members)-1], nil
-	if len(g.members) > 0 {
-		return
-	}
-	delete(r.groups, g.manner)
-	x.release(g.filter)
-	if len(r.groups) == 0 {
-		delete(r.home, r.key)
+	if len(g.members) == 0 {
+		x.close(g)
 	}
 }
 
-// holds says whether c gets broadcasts.
-func (x *index) holds(c *client) bool {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return c.group != nil
+func (x *index) close(g *group) {
+	delete(x.groups, g.manner)
+	for i, p := range g.places() {
+		r := x.rooms[p]
+		if r.remove(int(g.slots[i])); len(r.seats) == 0 {
+			delete(x.rooms, p)
+		}
+	}
+	if g.filter.users--; g.filter.users == 0 {
+		delete(x.filters, g.filter.name)
+	}
 }
 
-// audience returns the group's clients as they are now. The caller holds the room's mutex and must not change what it
-// gets.
+// groupOf returns the group of a client that gets broadcasts, else nil. Its manner may be looked at without the lock.
+func (x *index) groupOf(c *client) *group {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return c.group
+}
+
+// audience returns the group's clients as they are now. The caller holds mu and must not change what it gets.
 func (g *group) audience() []*client {
 	if g.snapshot == nil {
 		g.snapshot = append(make([]*client, 0, len(g.members)), g.members...)
@@ -187,62 +192,48 @@ func (g *group) audience() []*client {
 	return g.snapshot
 }
 
-// visitHub calls f for the room of n's hub, where there is one.
-func (x *index) visitHub(n *relay.Notification, f func(*room)) {
-	if r := x.hubs[n.Hub]; r != nil {
-		f(r)
-	}
-}
-
-// visitAccounts calls f for each account's room that may hold clients who want n: that of its account, and for one
-// without an account all, since it belongs to its hub.
-func (x *index) visitAccounts(n *relay.Notification, f func(*room)) {
-	if n.Account == "" {
-		for _, r := range x.accounts {
-			f(r)
+// visit calls f for each group of an audience that wants n, by what is known without its grants. It may call f twice for one. The
+// caller holds mu.
+func (x *index) visit(n *relay.Notification, who audience, f func(*group)) {
+	if who&hubRooms != 0 {
+		x.enter(place{ofHub, n.Hub, n.Account}, n, f)
+		if n.Account != "" {
+			x.enter(place{ofHub, n.Hub, anyAccount}, n, f)
 		}
+	}
+	if who&accountRooms == 0 {
 		return
 	}
-	if r := x.accounts[n.Account]; r != nil && n.Account != anyAccount {
-		f(r)
-	}
-	if r := x.accounts[anyAccount]; r != nil {
-		f(r)
-	}
-}
-
-// visitAll calls f for the rooms that a resync for everybody is meant for: of the hubs those that in chooses, and those of
-// accounts where it has come by the partition that tells them.
-func (x *index) visitAll(n *relay.Notification, who audience, in func(hub string) bool, f func(*room)) {
-	if who&hubRooms != 0 {
-		for hub, r := range x.hubs {
-			if in(hub) {
-				f(r)
-			}
-		}
-	}
-	if who&accountRooms != 0 && n.Account == anyAccount {
-		for _, r := range x.accounts {
-			f(r)
-		}
+	x.enter(place{ofAccount, n.Hub, n.Account}, n, f)
+	x.enter(place{ofAccount, anyHub, n.Account}, n, f)
+	if n.Account != "" {
+		x.enter(place{ofAccount, n.Hub, anyAccount}, n, f)
+		x.enter(place{ofAccount, anyHub, anyAccount}, n, f)
 	}
 }
 
-// rooms appends to list those of an audience, and of the hubs those that in chooses.
-func (x *index) rooms(list []*room, who audience, in func(hub string) bool) []*room {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if who&hubRooms != 0 {
-		for hub, r := range x.hubs {
-			if in(hub) {
-				list = append(list, r)
-			}
-		}
+func (x *index) enter(p place, n *relay.Notification, f func(*group)) {
+	if r := x.rooms[p]; r != nil {
+		r.visit(n, f)
 	}
-	if who&accountRooms != 0 {
-		for _, r := range x.accounts {
-			list = append(list, r)
-		}
-	}
-	return list
 }
+
+// visitAll calls f for each group of an audience, of the hubs' for those that in chooses, whatever their topics are. The caller
+// holds mu.
+func (x *index) visitAll(who audience, in func(hub string) bool, f func(*group)) {
+	for _, g := range x.groups {
+		if g.hub == "" && who&accountRooms != 0 || g.hub != "" && who&hubRooms != 0 && in(g.hub) {
+			f(g)
+		}
+	}
+}
+
+// filter is topic patterns. Groups with equal ones share it.
+type filter struct {
+	name     string
+	patterns relay.Patterns
+	cost     int // of asking it: how many patterns there are
+	users    int // groups
+}
+
+func patternsOf(name string) int { return strings.Count(name, ",") + 1 }

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/cursor"
@@ -26,6 +27,10 @@ type line struct {
 	head int
 	base uint64
 	size int
+	// reached is end, for whoever does not hold mu.
+	reached atomic.Uint64
+	// numbers are those of what is kept of each partition.
+	numbers [][]uint64
 	// breaks counts the times that a partition's positions did not go on where they were.
 	breaks int
 	moved  chan struct{} // closed by the next broadcast; nil where nobody waits
@@ -41,16 +46,18 @@ type entry struct {
 	frames   [forms][]byte // made when somebody wants one
 	// saved is by how much the compressed frames are shorter, without and with a cursor.
 	saved [withCursor + 1]int32
+	size  int // what it takes, while a line keeps it
 }
 
-// entryOverhead is about what an entry takes beside its notification, which is there twice: as it came and as a frame.
+// entryOverhead is about what an entry takes beside its notification and the frames of that.
 const entryOverhead = 384
 
-// makeFrame makes a frame that all clients of a form share. The cursor is needed where they get one.
-func (e *entry) makeFrame(as form, cursor []byte, d *deflater, live bool) {
+// makeFrame makes a frame that all clients of a form share, and returns how many bytes that has taken. The cursor is needed
+// where they get one.
+func (e *entry) makeFrame(as form, cursor []byte, d *deflater, live bool) (took int) {
 	if as&deflated == 0 {
 		e.frames[as] = newFrame(e.n.Data, as, cursor)
-		return
+		return len(e.frames[as])
 	}
 	plain, saved := as&^deflated, 0
 	e.frames[as] = compose(func(parts ...[]byte) (frame []byte) {
@@ -59,12 +66,14 @@ func (e *entry) makeFrame(as form, cursor []byte, d *deflater, live bool) {
 	}, e.n.Data, as, cursor)
 	e.saved[plain] = int32(saved)
 	if e.frames[as] != nil {
-		return
+		return len(e.frames[as])
 	}
 	if e.frames[plain] == nil {
 		e.frames[plain] = newFrame(e.n.Data, plain, cursor)
+		took = len(e.frames[plain])
 	}
 	e.frames[as] = e.frames[plain]
+	return took
 }
 
 // saves is by how much a frame is shorter for being compressed.
@@ -75,12 +84,10 @@ func (e *entry) saves(as form) int {
 	return int(e.saved[as&^deflated])
 }
 
-func (e *entry) size() int { return 2*len(e.n.Data) + entryOverhead }
-
 func newLine(partitions, first, count, most int, d *deflater) *line {
 	return &line{
 		partitions: partitions, first: first, most: most, deflater: d,
-		at: make([]cursor.Position, count), floor: make([]cursor.Position, count),
+		at: make([]cursor.Position, count), floor: make([]cursor.Position, count), numbers: make([][]uint64, count),
 	}
 }
 
@@ -91,12 +98,15 @@ func (l *line) extend(partition int, list []relay.Notification) []entry {
 	for i := range list {
 		e := &batch[i]
 		e.n, e.slot, e.prev, e.at = &list[i], partition-l.first, *at, *at
-		if p, ok := cursor.ParsePosition(list[i].Cursor); ok {
+		if p, ok := cursor.ParseEntry(list[i].Cursor, list[i].ID); ok {
 			e.at, *at = p, p
 		}
+		l.numbers[e.slot] = append(l.numbers[e.slot], l.end())
 		l.kept = append(l.kept, e)
-		l.size += e.size()
+		e.size = len(e.n.Data) + entryOverhead
+		l.size += e.size
 	}
+	l.reached.Store(l.end())
 	l.evict()
 	if l.moved != nil {
 		close(l.moved)
@@ -110,8 +120,9 @@ func (l *line) evict() {
 	for l.size > l.most && l.head < len(l.kept) {
 		e := l.kept[l.head]
 		l.kept[l.head] = nil
-		l.floor[e.slot] = e.at
-		l.size -= e.size()
+		l.floor[e.slot], l.numbers[e.slot] = e.at, l.numbers[e.slot][1:]
+		l.size -= e.size
+		e.size = 0
 		l.head++
 		l.base++
 	}
@@ -127,6 +138,7 @@ func (l *line) evict() {
 func (l *line) restart(partition int, at cursor.Position) {
 	l.base += uint64(len(l.kept) - l.head)
 	l.kept, l.head, l.size = nil, 0, 0
+	clear(l.numbers)
 	l.at[partition-l.first] = at
 	copy(l.floor, l.at)
 	l.breaks++
@@ -157,7 +169,11 @@ func (l *line) frame(e *entry, as form, at []cursor.Position, live bool) []byte 
 		if as&(withCursor|asEvent) != 0 {
 			text = l.cursor(at)
 		}
-		e.makeFrame(as, text, l.deflater, live)
+		took := e.makeFrame(as, text, l.deflater, live)
+		if e.size > 0 { // the next broadcast forgets others for it
+			e.size += took
+			l.size += took
+		}
 	}
 	return e.frames[as]
 }
@@ -166,51 +182,3 @@ func (l *line) frame(e *entry, as form, at []cursor.Position, live bool) []byte 
 func (l *line) end() uint64 { return l.base + uint64(len(l.kept)-l.head) }
 
 func (l *line) entry(number uint64) *entry { return l.kept[l.head+int(number-l.base)] }
-
-// mark is where somebody is in a line who has seen the log up to his own positions.
-type mark struct {
-	// next is the number of the first entry that may be new to him.
-	next uint64
-	// ahead counts the partitions of which he has seen more than the line's first next entries hold. Where it is zero he
-	// has seen exactly these, and the line's cursors are his.
-	ahead int
-	// unproved are the partitions whose entry at his position was not met: it may not be in the log at all.
-	unproved []int
-	// missing is a partition of which he lacks something that is not kept, or -1.
-	missing int
-}
-
-// find walks back from the end of the line to where somebody with these positions is. The caller holds mu.
-func (l *line) find(at []cursor.Position) mark {
-	now := append([]cursor.Position(nil), l.at...)
-	met := make([]bool, len(at))
-	behind := 0
-	for s := range at {
-		met[s] = now[s] == at[s]
-		if now[s].Compare(at[s]) > 0 {
-			behind++
-		}
-	}
-	p := mark{next: l.end(), missing: -1}
-	for ; behind > 0 && p.next > l.base; p.next-- {
-		e := l.entry(p.next - 1)
-		lacked := now[e.slot].Compare(at[e.slot]) > 0
-		now[e.slot] = e.prev
-		if lacked && e.prev.Compare(at[e.slot]) <= 0 {
-			behind--
-		}
-		met[e.slot] = met[e.slot] || e.prev == at[e.slot]
-	}
-	for s := range at {
-		switch order := now[s].Compare(at[s]); {
-		case order < 0:
-			p.ahead++
-		case order > 0 && (p.missing < 0 || at[s].Compare(at[p.missing]) < 0): // the one that is furthest behind
-			p.missing = s
-		}
-		if !met[s] {
-			p.unproved = append(p.unproved, s)
-		}
-	}
-	return p
-}

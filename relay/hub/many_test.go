@@ -103,10 +103,7 @@ func (n *node) taken() int {
 // flood broadcasts to a hub until nobody is left in it.
 func (n *node) flood(hub string) {
 	for {
-		n.index.mu.RLock()
-		_, there := n.index.hubs[hub]
-		n.index.mu.RUnlock()
-		if !there {
+		if len(n.index.members(hub)) == 0 {
 			return
 		}
 		n.Broadcast([]relay.Notification{sized(hub, "", "job.created", 0, 100_000)})

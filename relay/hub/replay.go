@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ type replay struct {
 	hub          *Hub
 	client       *client
 	subscription *Subscription
-	filter       *filter // borrowed while it runs
+	topics       map[string]bool // whether the client wants them
 	line         *line
 	wake         chan struct{} // the client may be idle, or leaving
 
@@ -48,10 +49,14 @@ type replay struct {
 	pause time.Duration
 }
 
-// newReplay reads the subscription's cursor.
+// newReplay reads the subscription's cursor. There is nothing to replay behind one of a log with another number of
+// partitions.
 func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
 	read, err := cursor.Parse(s.After, h.opts.Partitions)
-	if err != nil {
+	switch {
+	case errors.Is(err, cursor.ErrOtherLog):
+		return nil, nil
+	case err != nil:
 		return nil, badCursor(err.Error())
 	}
 	r := &replay{hub: h, client: c, subscription: s, line: c.line, wake: make(chan struct{}, 1), proved: -1}
@@ -71,7 +76,7 @@ func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
 }
 
 func badCursor(problem string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, "the parameter after cannot be used: "+problem).With("parameter", "after")
+	return relay.NewError(relay.CodeInvalidArgument, "the cursor in after or Last-Event-ID cannot be used: "+problem).With("parameter", "after")
 }
 
 // poke makes the replay look at its client again. A nil replay does nothing.
@@ -88,13 +93,12 @@ func (r *replay) poke() {
 // run ends when the client has joined the broadcasts or leaves.
 func (r *replay) run() {
 	defer r.hub.gone.Done()
-	r.filter = r.hub.index.borrow(r.subscription.Topics)
-	defer r.hub.index.giveBack(r.filter)
 	r.hub.opts.Observer.ReplayStarted()
 	caughtUp := false
 	for !caughtUp && r.ready() {
 		caughtUp = r.step()
 	}
+	r.topics = nil // the client keeps its replay
 	r.hub.opts.Observer.ReplayEnded(caughtUp)
 }
 
@@ -250,18 +254,19 @@ func (r *replay) addOfLine(e *entry) {
 }
 
 // prove asks the log about the positions that the line has not met, tells the client where something was lost, and
-// reports whether the log answered.
+// reports whether the log answered and the client stays.
 func (r *replay) prove() bool {
 	lost := false
-	for _, slot := range r.mark.unproved {
-		s, gone, err := r.hub.history.since(r.hub.ctx, r.line.first+slot, r.at[slot])
+	for _, d := range r.mark.unproved {
+		if _, stays := r.client.idle(); !stays {
+			return false
+		}
+		at, gone, err := r.ask(d)
 		if err != nil {
 			r.rest(err)
 			return false
 		}
-		if gone {
-			r.at[slot], lost = s.after, true
-		}
+		r.at[d.slot], lost = at, lost || gone
 	}
 	r.pause = 0
 	if lost {
@@ -270,22 +275,32 @@ func (r *replay) prove() bool {
 	return true
 }
 
+// ask asks the log for one position as that has it, or where that is lost for where what is behind it begins. Where that has to
+// be read afterwards it is read now, with others who want it.
+func (r *replay) ask(d doubt) (at cursor.Position, lost bool, err error) {
+	if d.kept {
+		return r.hub.history.proof(r.hub.ctx, r.line.first+d.slot, r.at[d.slot])
+	}
+	_, at, lost, err = r.hub.history.since(r.hub.ctx, r.line.first+d.slot, r.at[d.slot])
+	return at, lost, err
+}
+
 // fromLog takes a chunk of one partition from the log, up to what the line has kept.
 func (r *replay) fromLog(slot int, floor cursor.Position) {
-	s, lost, err := r.hub.history.since(r.hub.ctx, r.line.first+slot, r.at[slot])
+	s, at, lost, err := r.hub.history.since(r.hub.ctx, r.line.first+slot, r.at[slot])
 	if err != nil {
 		r.rest(err)
 		return
 	}
+	r.at[slot] = at
 	t := r.hub.takeTurn()
 	defer r.hub.endTurn(t)
 	r.pause = 0
 	if lost { // it was trimmed while the client read
-		r.at[slot] = s.after
 		r.resync()
 		return
 	}
-	list := s.behind(r.at[slot])
+	list, _ := s.behind(at)
 	if len(list) == 0 || list[0].at.Compare(floor) > 0 {
 		r.at[slot] = floor
 		return
@@ -336,7 +351,23 @@ func (r *replay) wants(n *relay.Notification) bool {
 	case s.Hub == "" && n.Account != "" && s.Account != n.Account && s.Account != anyAccount:
 		return false
 	}
-	return r.filter.wants(n) && s.Allows(n.Hub, n.Account)
+	return r.wantsTopic(n.Topic) && s.Allows(n.Hub, n.Account)
+}
+
+// wantsTopic asks the patterns once for each topic: there may be many, and a line is held meanwhile.
+func (r *replay) wantsTopic(topic string) bool {
+	if topic == relay.TopicResync {
+		return true
+	}
+	wanted, ok := r.topics[topic]
+	if !ok {
+		wanted = r.subscription.Topics.Match(topic)
+		if r.topics == nil || len(r.topics) >= mostTopics {
+			r.topics = make(map[string]bool)
+		}
+		r.topics[topic] = wanted
+	}
+	return wanted
 }
 
 // resync tells the client that something was lost, and from where it goes on.

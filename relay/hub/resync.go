@@ -8,6 +8,7 @@ import (
 // Why a client gets a resync.
 const (
 	lostBehindCursor = "some of what followed the cursor is no longer in the log; what still is comes next"
+	lostLog          = "the cursor is of a log with another number of partitions; the stream goes on with what comes now"
 	lostLive         = "the log has lost notifications before this node read them"
 )
 
@@ -33,29 +34,18 @@ func (f *fanout) resync(h *Hub, l *line, partition int, at cursor.Position, who 
 	defer l.mu.Unlock()
 	l.restart(partition, at)
 	told := 0
-	f.touched = h.index.rooms(f.touched, who, func(hub string) bool { return h.opts.Partition(hub) == partition })
-	for _, r := range f.touched {
-		var message []byte
-		if r.account {
-			message = relay.Resync("", r.key, lostLive)
-		} else {
-			message = relay.Resync(r.key, "", lostLive)
+	h.index.mu.Lock()
+	f.meetAll(h, partition, who)
+	f.seal()
+	h.index.mu.Unlock()
+	for _, j := range f.jobs {
+		hub, account := j.group.follows()
+		f.all.reset()
+		f.all.push(newFrame(relay.Resync(hub, account, lostLive), j.group.form, l.cursor(l.at)))
+		for _, c := range j.clients {
+			f.send(c, &f.all)
 		}
-		r.mu.Lock()
-		for _, g := range r.groups {
-			f.jobs = append(f.jobs, job{g.audience(), g.manner})
-		}
-		r.mu.Unlock()
-		for _, j := range f.jobs {
-			f.all.reset()
-			f.all.push(newFrame(message, j.form, l.cursor(l.at)))
-			for _, c := range j.clients {
-				f.send(c, &f.all)
-			}
-			told += len(j.clients)
-		}
-		clear(f.jobs)
-		f.jobs = f.jobs[:0]
+		told += len(j.clients)
 	}
 	h.opts.Observer.Resynced(LostLive, told)
 	f.reset(h)

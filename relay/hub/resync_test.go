@@ -11,6 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/relay/cursor"
 )
 
 // expectResync reads a resync frame of a pipeline and returns its cursor, which only those without cursors do not get.
@@ -61,6 +62,7 @@ func TestTrimmedCursor(t *testing.T) {
 			}
 			conn := r.dial(t, "account=a&hub="+hub+"&after="+ofHub[7].Cursor)
 			expect(t, conn, 9, 10)
+			r.joined(t) // else what follows may be part of a replay
 			r.publish(t, hub, 11, 1, 0)
 			expect(t, conn, 11, 11)
 			r.wantFigures(t, "map[ended true:5 started:5] map[log:14] map[cursor:2]")
@@ -68,6 +70,47 @@ func TestTrimmedCursor(t *testing.T) {
 			r.wantFigures(t, "map[ended true:6 started:6] map[log:14 memory:1] map[cursor:2]")
 		})
 	}
+}
+
+// A cursor of a log with another number of partitions is told that what followed it is lost, and goes on from now, at once
+// and when it comes back. An EventSource would never come back from a refusal.
+func TestCursorOfAnotherLog(t *testing.T) {
+	t.Parallel()
+	for partitions, others := range map[int][]string{1: {ofLog(2, 0, 1), ofLog(2, 1, 1), ofLog(2, 0, 2)}, 2: {ofLog(1, 0, 1), ofLog(3, 2, 1), ofLog(3, 0, 3)}} {
+		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
+			t.Parallel()
+			r := startRelayed(t, redistest.Start(t), partitions, Options{})
+			hub := hubsInEach(r)[partitions-1]
+			r.publish(t, hub, 1, 3, 0)
+			r.settled(t)
+			n := 3
+			for _, after := range others {
+				one, account := r.dial(t, "account=a&hub="+hub+"&after="+after), r.dial(t, "account=a&after="+after)
+				ofHub, ofAccount := expectResync(t, one, hub, ""), expectResync(t, account, "", "a")
+				events := r.listen(t, "account=a&hub="+hub+"&after="+after)
+				if e, err := events.next(); err != nil || !strings.Contains(e.data, `"topic":"hubrelay.resync"`) || events.lastID != ofHub {
+					t.Errorf("an event stream begins with %s at %q, a websocket at %q: %v", e.data, events.lastID, ofHub, err)
+				}
+				n++
+				r.publish(t, hub, n, 1, 0)
+				events.expect(n, n)
+				expect(t, one, n, n)
+				expect(t, account, n, n)
+				expect(t, r.dial(t, "account=a&hub="+hub+"&after="+ofHub), n, n)
+				expect(t, r.dial(t, "account=a&after="+ofAccount), n, n)
+			}
+			r.wantFigures(t, "map[ended true:6 started:6] map[memory:6] map[cursor:9]")
+		})
+	}
+}
+
+// ofLog is a cursor of a log with so many partitions, with so many positions from the first on.
+func ofLog(partitions, first, positions int) string {
+	at := make([]cursor.Position, positions)
+	for i := range at {
+		at[i].MS = 1_795_000_000_000
+	}
+	return string(cursor.Append(nil, partitions, first, at))
 }
 
 // Everybody whom a gap concerns is told, with cursors and without; a client in the middle of its replay, too.

@@ -19,8 +19,8 @@ import (
 type Subscription struct {
 	// Hub is the hub whose pipeline is opened; empty for the account pipeline.
 	Hub string
-	// Account narrows the account pipeline before Allows is asked: the account whose notifications may be seen, "*" for
-	// every account, empty for none but the notifications without an account. A hub pipeline ignores it.
+	// Account narrows the pipeline before Allows is asked: the account whose notifications may be seen, "*" for every
+	// account, empty for none but the notifications without an account. A hub pipeline without a Sight ignores it.
 	Account string
 	// Allows says whether a notification of hub and account may be seen. It must not be nil; it is called concurrently
 	// and for each notification, and must not block.
@@ -28,6 +28,9 @@ type Subscription struct {
 	// Sight names what Allows says: clients of one pipeline with the same Sight see the same, so that one answer serves
 	// them all. Empty where that is not known; then each is asked.
 	Sight string
+	// Hubs are those whose notifications Allows may let through on an account pipeline, so that no others are looked at for this
+	// client; "*" or none means any. It needs a Sight, and a hub pipeline ignores it. Nobody may change it afterwards.
+	Hubs []string
 	// Topics selects among what may be seen; the zero value is everything.
 	Topics relay.Patterns
 	// Cursor asks for a member "cursor" in each message.
@@ -37,18 +40,18 @@ type Subscription struct {
 	After string
 	// Key names the key that opened the stream, for logs and limits.
 	Key string
-	// Expires is when the client is sent away with 1008; zero means never.
-	Expires time.Time
-	// Stands says whether the key still opens this stream. It is asked at the beginning, before each ping and by
-	// [Hub.Recheck], may be called concurrently and must not block; false sends the client away with 1008. Nil means
-	// always.
-	Stands func() bool
+	// Stands says how the key stands to this stream now. It is asked at the beginning, before each ping and by
+	// [Hub.Recheck], may be called concurrently, and must neither block nor call the hub. Nil means that nothing changes.
+	Stands func() Standing
 	// Admit is called last, when nothing else can refuse the upgrade: it uses up the token. Its error is returned by
 	// Serve. Nil admits.
 	Admit func(context.Context) *relay.Error
 	// Ended is called when a client is gone that was admitted; nil does nothing.
 	Ended func()
 }
+
+// resumes says whether the client comes back with a cursor.
+func (s *Subscription) resumes() bool { return s.After != "" && s.After != cursor.Now }
 
 // Serve upgrades the request to a websocket and returns; the client is served until it leaves. It checks the handshake
 // but neither origin nor credentials. What is broadcast after the client has seen the 101 reaches it, and with a cursor
@@ -83,7 +86,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 		h.opts.Log.Debug("an upgrade failed", "error", err)
 		return nil
 	}
-	h.live(c, s)
+	h.live(c)
 	go c.read()
 	return nil
 }
@@ -95,12 +98,12 @@ func (h *Hub) enter(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 		return nil, nil, relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
 	}
 	c = &client{
-		hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, form: as, line: h.line(s), opened: time.Now(), held: true, fd: -1,
+		hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, form: as, line: h.line(s), opened: time.Now(), held: true, fd: -1, quiet: 1,
 	}
 	if s.Cursor || s.After != "" && as&asEvent == 0 { // an event has its id
 		c.form |= withCursor
 	}
-	if s.After != "" && s.After != cursor.Now {
+	if s.resumes() {
 		if c.replay, problem = h.newReplay(c, s); problem != nil {
 			return nil, nil, problem
 		}
@@ -113,10 +116,12 @@ func (h *Hub) enter(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 		c.place.Release()
 		return nil, nil, relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}
-	if s.Stands != nil && !s.Stands() { // it was checked before, when a Recheck would have missed this client
+	standing := c.standing() // the key was checked before, when a Recheck would have missed this client
+	if standing.Refused != nil {
 		c.endRead()
-		return nil, nil, relay.NewError(relay.CodeAuthInvalid, "the API key was taken away just now")
+		return nil, nil, standing.Refused
 	}
+	c.dismiss(standing) // where the key has changed the client is told so behind the answer, and comes again
 	if s.Admit != nil {
 		if problem := s.Admit(r.Context()); problem != nil {
 			c.endRead()
@@ -126,13 +131,17 @@ func (h *Hub) enter(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 	c.mu.Lock()
 	c.ended = s.Ended
 	c.mu.Unlock()
+	if s.resumes() && c.replay == nil {
+		h.opts.Observer.Resynced(LostBehindCursor, 1)
+	}
 	return c, begin, nil
 }
 
-// addAt takes a client in, at a place in its line that it is told where it wants to know: that returns what an event stream
-// begins with, and queues the first message of a websocket.
+// addAt takes a client in, at a place in its line that it is told where it wants to know or has to: that returns what an
+// event stream begins with, and queues the first message.
 func (h *Hub) addAt(c *client, s *Subscription) (begin []byte, added bool) {
-	if c.form&asEvent == 0 && s.After != cursor.Now {
+	first := c.first(s)
+	if c.form&asEvent == 0 && first == nil {
 		return nil, h.add(c, s)
 	}
 	c.line.mu.Lock() // so that what follows the cursor is what is broadcast to the client
@@ -140,13 +149,28 @@ func (h *Hub) addAt(c *client, s *Subscription) (begin []byte, added bool) {
 	if !h.add(c, s) {
 		return nil, false
 	}
-	if c.form&asEvent != 0 {
-		return eventBegin(c.cursor()), true
+	if first != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.queue.push(newFrame(first, c.form, c.cursor()))
+		c.quiet = 0
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.queue.push(newFrame(relay.Begin(s.Hub, s.Account), c.form, c.cursor()))
-	return nil, true
+	if c.form&asEvent != 0 {
+		begin = eventBegin(c.cursor())
+	}
+	return begin, true
+}
+
+// first is the first message of a client that gets broadcasts at once; nil where there is nothing to say.
+func (c *client) first(s *Subscription) []byte {
+	switch {
+	case c.replay == nil && s.resumes():
+		return relay.Resync(s.Hub, s.Account, lostLog)
+	case s.After == cursor.Now && c.form&asEvent == 0:
+		return relay.Begin(s.Hub, s.Account)
+	default:
+		return nil
+	}
 }
 
 // newUpgrader answers handshakes. What comes and goes behind them is ours: see incoming and queue.
@@ -155,17 +179,6 @@ func newUpgrader() websocket.Upgrader {
 		WriteBufferPool: &sync.Pool{}, // else it would make a buffer
 		CheckOrigin:     func(*http.Request) bool { return true },
 	}
-}
-
-func (c *client) expireAt(t time.Time) {
-	if t.IsZero() {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.expiry = time.AfterFunc(time.Until(t), func() {
-		c.close(closing{code: ClosePolicy, reason: "the key has expired", ending: EndedExpired})
-	})
 }
 
 // door is the ResponseWriter that gorilla sees: what it hijacks is the client's wire, and what it would answer by
@@ -203,6 +216,9 @@ func (c *client) attach(conn net.Conn) error {
 	}
 	c.conn = conn
 	c.raw, c.fd = rawConn(conn)
+	if c.form&asEvent != 0 { // nothing answers a heartbeat
+		giveUpAfter(conn, c.hub.opts.PongTimeout)
+	}
 	return nil
 }
 

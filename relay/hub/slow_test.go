@@ -66,6 +66,19 @@ func TestWriteTimeout(t *testing.T) {
 	}
 }
 
+// A client over TLS that hangs holds no more of a buffer than one write takes.
+func TestBlockedWritesHoldLittle(t *testing.T) {
+	t.Parallel()
+	n := startNodeOver(t, Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond}, nil, (*httptest.Server).StartTLS)
+	n.buffers.New = func() any {
+		t.Errorf("a buffer of %d bytes was taken", gatherBytes)
+		return new(buffer)
+	}
+	n.dial(t, "hub=h")
+	fillSocket(n.Hub)
+	n.wantEnding(t, EndedSlow)
+}
+
 // A client that catches up in time stays, and is written to directly again.
 func TestCatchingUp(t *testing.T) {
 	t.Parallel()
@@ -113,6 +126,17 @@ func TestPingAndPong(t *testing.T) {
 	}
 }
 
+// A clock that is set must not make clients silent, or let those stay who are.
+func TestPongsAreTimedByNoClockThatIsSet(t *testing.T) {
+	t.Parallel()
+	h := New(Options{})
+	c := &client{hub: h, fd: -1, writing: true}
+	c.ping(time.Now())
+	if at := time.Duration(c.pinged.Load()); at <= 0 || at > time.Since(h.began) {
+		t.Errorf("the ping was sent %s after the hub began", at)
+	}
+}
+
 func TestPingOfTheClientIsAnswered(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{}, nil)
@@ -132,6 +156,25 @@ func TestPingOfTheClientIsAnswered(t *testing.T) {
 	}
 }
 
+// A client that is in the middle of a chunk is owed pongs beside it, and sent away only where it asks for too many.
+func TestPongsBehindAChunk(t *testing.T) {
+	t.Parallel()
+	h := New(Options{QueueBytes: 64 << 10, CloseTimeout: time.Hour})
+	c := &client{hub: h, fd: -1, writing: true} // the writer is stuck
+	c.feed([][]byte{make([]byte, chunkBytes), make([]byte, 256<<10)})
+	pong := append([]byte{finPong, maxControlPayload}, make([]byte, maxControlPayload)...)
+	for range maxHeard / len(pong) {
+		c.control(pong)
+	}
+	if _, stays := c.idle(); !stays {
+		t.Fatal("it was sent away for pongs that it is owed")
+	}
+	c.control(pong)
+	if c.ending != EndedSlow {
+		t.Errorf("it may ask for any number of pongs: %q", c.ending)
+	}
+}
+
 func TestClientCloses(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{}, nil)
@@ -142,7 +185,7 @@ func TestClientCloses(t *testing.T) {
 	}
 	wantClose(t, conn, websocket.CloseNormalClosure, "")
 	n.wantEnding(t, EndedByClient)
-	if n.Clients() != 0 && len(n.index.hubs) != 0 {
+	if n.Clients() != 0 && n.index.size() != 0 {
 		t.Error("the client stays in the index")
 	}
 }

@@ -20,13 +20,15 @@ type stream struct {
 	once   sync.Once
 
 	writing atomic.Bool
+	opened  time.Time
+	due     atomic.Int64 // the deadline of writes since then, or 0
 
 	mu   sync.RWMutex // held for writing when the handler returns: the server takes w back
 	gone bool
 }
 
 func newStream(w http.ResponseWriter, r *http.Request) *stream {
-	s := &stream{w: w, rc: http.NewResponseController(w), remote: streamAddr(r.RemoteAddr), ended: make(chan struct{})}
+	s := &stream{w: w, rc: http.NewResponseController(w), remote: streamAddr(r.RemoteAddr), opened: time.Now(), ended: make(chan struct{})}
 	_ = s.SetWriteDeadline(time.Time{}) // the server's own is for answers that end
 	return s
 }
@@ -44,16 +46,35 @@ func (s *stream) Write(p []byte) (int, error) {
 	if err == nil {
 		err = s.rc.Flush()
 	}
+	if err != nil && s.overdue() {
+		err = os.ErrDeadlineExceeded
+	}
 	return n, err
 }
 
-// SetWriteDeadline bounds the writes.
+// overdue says whether the deadline of a write has passed. The server then ends the stream, and tells neither the writer nor
+// the handler why.
+func (s *stream) overdue() bool {
+	due := s.due.Load()
+	return due != 0 && int64(time.Since(s.opened)) >= due
+}
+
+// SetWriteDeadline bounds the writes. Where the one before has passed it changes nothing: that has ended the stream, although
+// the write may just have come through.
 func (s *stream) SetWriteDeadline(t time.Time) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.gone {
 		return net.ErrClosed
 	}
+	if s.overdue() {
+		return os.ErrDeadlineExceeded
+	}
+	due := int64(0)
+	if !t.IsZero() {
+		due = int64(t.Sub(s.opened))
+	}
+	s.due.Store(due)
 	return s.rc.SetWriteDeadline(t)
 }
 

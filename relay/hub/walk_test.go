@@ -38,12 +38,7 @@ func TestManyWalkersKeepTheOrder(t *testing.T) {
 		}
 	}
 
-	var list []*client
-	n.index.mu.RLock()
-	for _, group := range n.index.hubs["h"].groups {
-		list = slices.Clone(group.members)
-	}
-	n.index.mu.RUnlock()
+	list := n.index.members("h")
 	b := &burst{}
 	b.push(textFrame([]byte("{}")))
 	if took := walkAll(list, b); took != clients {

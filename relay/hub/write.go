@@ -16,6 +16,9 @@ type buffer [gatherBytes]byte
 // of it has to be taken within the write timeout: a maximal TLS record, the least that costs no more.
 const blockingBytes = 16 << 10
 
+// record is a buffer that is held while such a write blocks.
+type record [blockingBytes]byte
+
 // start makes a goroutine the owner, unless there is an owner or the 101 has not been written. The caller holds mu.
 func (c *client) start() {
 	if c.writing || c.held {
@@ -188,9 +191,9 @@ func (c *client) writeWhenReady() error {
 
 // writeBlocking writes once to a connection that we cannot write to directly.
 func (c *client) writeBlocking() error {
-	b, _ := c.hub.buffers.Get().(*buffer)
-	defer c.hub.buffers.Put(b)
-	n, err := c.conn.Write(b[:c.fill(b[:blockingBytes])])
+	b, _ := c.hub.records.Get().(*record)
+	defer c.hub.records.Put(b)
+	n, err := c.conn.Write(b[:c.fill(b[:])])
 	c.mu.Lock()
 	c.queue.advance(n)
 	c.mu.Unlock()

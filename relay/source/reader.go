@@ -45,9 +45,8 @@ func (t *turn) read(ctx context.Context) error {
 			break
 		}
 		if t.staleCursor(err) {
-			if err := t.lose(ctx, "the upstream does not know the place any more: "+err.Error()); err != nil {
-				return err
-			}
+			// The place that is stored stays until the gap stands before the next one, so that a kill forgets neither.
+			t.cursor, t.missing = "", "the upstream does not know the place any more: "+err.Error()
 			continue
 		}
 		if fresh, keyErr := t.opt.Key(); keyErr == nil && fresh != used {
@@ -139,7 +138,8 @@ func (t *turn) granted(header http.Header) error {
 	return nil
 }
 
-// connected notes that the stream has begun. Without a cursor whatever came since the last connection is missing.
+// connected notes that the stream has begun. Without a cursor whatever came since the last connection is missing. The gap is
+// stored only now: who is told of it looks at how things are, and would miss what came between that and the stream.
 func (t *turn) connected(ctx context.Context) error {
 	t.opt.Observer.SourceConnected(t.opt.Name, true)
 	if t.say.worth("connected", nil) {
@@ -150,10 +150,13 @@ func (t *turn) connected(ctx context.Context) error {
 		return nil
 	}
 	m := message{via: t.via(nil)}
-	if t.begun && !t.lost {
+	switch {
+	case t.missing != "":
+		m.gap, m.told = t.missing, true
+	case t.begun:
 		m.gap = "the upstream gave no cursor, so what it sent while nobody was connected is missing"
 	}
-	t.begun, t.lost = true, false
+	t.begun, t.missing = true, ""
 	return t.push(ctx, m)
 }
 
@@ -177,9 +180,6 @@ func (t *turn) resync(ctx context.Context, n relay.Notification) error {
 	t.cursor = n.Cursor
 	problem, via := readResync(n.Data)
 	why := "the upstream has lost what came behind the place: " + problem
-	if t.lost = n.Cursor == ""; t.lost {
-		return t.lose(ctx, why)
-	}
 	if slices.Contains(via, t.opt.Instance) { // this relay was the first to know
 		return t.push(ctx, message{cursor: n.Cursor})
 	}
@@ -192,12 +192,6 @@ func (t *turn) via(before []string) []string {
 		return before
 	}
 	return append(before, t.upstream)
-}
-
-// lose goes on at the present, since the place is of no use any more.
-func (t *turn) lose(ctx context.Context, why string) error {
-	t.cursor, t.lost = "", true
-	return t.push(ctx, message{gap: why, told: true, via: t.via(nil)})
 }
 
 // staleCursor tells whether the upstream refuses the cursor that it gave.

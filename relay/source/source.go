@@ -171,7 +171,7 @@ type turn struct {
 	// Of the reader:
 	cursor     string // behind what was read last, empty where the upstream has told none
 	begun      bool   // the source has been connected before, now or in an earlier turn
-	lost       bool   // what is missing before the next connection was told already
+	missing    string // why something is missing before the next connection, where operators are to hear of it
 	upstream   string // the relay that sends, empty where it is none
 	cursorless bool   // that was said
 

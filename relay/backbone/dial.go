@@ -27,11 +27,22 @@ func dialWire(ctx context.Context, o *redis.Options) (*wire, error) {
 		return nil, err
 	}
 	w := newWire(conn)
+	stop := w.closeAfter(ctx)
 	if err := w.greet(ctx, o); err != nil {
+		stop()
 		_ = conn.Close()
 		return nil, err
 	}
+	if !stop() {
+		return nil, ctx.Err()
+	}
 	return w, nil
+}
+
+// closeAfter lets the end of ctx end whatever waits for the server. What it returns undoes that, and reports false where ctx
+// has ended.
+func (w *wire) closeAfter(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = w.conn.Close() })
 }
 
 func (w *wire) greet(ctx context.Context, o *redis.Options) error {
@@ -70,4 +81,15 @@ func wireCredentials(ctx context.Context, o *redis.Options) (user, password stri
 		return user, password, nil
 	}
 	return o.Username, o.Password, nil
+}
+
+// nodeOf returns the client of the one server that holds the stream.
+func nodeOf(ctx context.Context, c redis.UniversalClient, stream string) (*redis.Client, error) {
+	switch c := c.(type) {
+	case *redis.Client:
+		return c, nil
+	case *redis.ClusterClient:
+		return c.MasterForKey(ctx, stream)
+	}
+	return nil, fmt.Errorf("streams are not read through a %T", c)
 }

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // wire is a connection of our own for blocking reads. go-redis would make a map and a dozen strings of each entry; here
@@ -36,12 +34,6 @@ func (e serverError) Error() string { return string(e) }
 
 // RedisError marks it as a reply, as opposed to a broken connection.
 func (serverError) RedisError() {}
-
-// stored is an entry as it was read. Its body is nil where only the pending id is left of it.
-type stored struct {
-	id   string
-	body []byte // fields and values in turn, each behind its length as a uvarint
-}
 
 // do sends a command that answers with a status or a number.
 func (w *wire) do(args ...string) (int64, error) {
@@ -144,36 +136,52 @@ func (w *wire) streams(plan []reading, each func(i int, entries []stored)) error
 }
 
 func (w *wire) entries() ([]stored, error) {
+	list, _, err := w.entriesWithin(math.MaxInt)
+	return list, err
+}
+
+// entriesWithin stops behind so many bytes, though not before the second entry. Where it cut the answer short, the rest of
+// that is still on its way, and nothing else can be read from the connection.
+func (w *wire) entriesWithin(most int) (list []stored, cut bool, err error) {
 	n, err := w.array()
 	if err != nil || n <= 0 {
-		return nil, err
+		return nil, false, err
 	}
-	list := make([]stored, 0, min(n, readCount))
-	for range n {
-		if _, err := w.arrayOf(2); err != nil {
-			return nil, err
+	list = make([]stored, 0, min(n, readCount))
+	for size := 0; n > 0; n-- {
+		if size > most && len(list) > 1 {
+			return list, true, nil
 		}
-		w.scratch, err = w.bulk(w.scratch[:0])
+		e, err := w.entry()
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		e := stored{id: string(w.scratch)}
-		fields, err := w.array()
-		if err != nil {
-			return nil, err
-		}
-		if fields >= 0 {
-			w.scratch = w.scratch[:0]
-			for range fields {
-				if w.scratch, err = w.field(w.scratch); err != nil {
-					return nil, err
-				}
-			}
-			e.body = bytes.Clone(w.scratch)
-		}
+		size += len(e.body)
 		list = append(list, e)
 	}
-	return list, nil
+	return list, false, nil
+}
+
+func (w *wire) entry() (e stored, err error) {
+	if _, err = w.arrayOf(2); err != nil {
+		return e, err
+	}
+	if w.scratch, err = w.bulk(w.scratch[:0]); err != nil {
+		return e, err
+	}
+	e.id = string(w.scratch)
+	fields, err := w.array()
+	if err != nil || fields < 0 {
+		return e, err
+	}
+	w.scratch = w.scratch[:0]
+	for range fields {
+		if w.scratch, err = w.field(w.scratch); err != nil {
+			return e, err
+		}
+	}
+	e.body = bytes.Clone(w.scratch)
+	return e, nil
 }
 
 // head reads the first line of a reply: its kind and its number.
@@ -297,79 +305,4 @@ func (w *wire) content(b []byte, n int64) ([]byte, error) {
 	}
 	_, err = w.r.Discard(2)
 	return b, err
-}
-
-// cutField splits the first string off a body. A body that we made ourselves is always whole.
-func cutField(body []byte) (field, rest []byte, ok bool) {
-	n, size := binary.Uvarint(body)
-	if size <= 0 || n > uint64(len(body)-size) {
-		return nil, nil, false
-	}
-	end := size + int(n)
-	return body[size:end:end], body[end:], true
-}
-
-// fields calls each for every field of a body until it returns false.
-func fields(body []byte, each func(key, value []byte) bool) {
-	for len(body) > 0 {
-		key, rest, ok := cutField(body)
-		if !ok {
-			return
-		}
-		value, rest, ok := cutField(rest)
-		if !ok || !each(key, value) {
-			return
-		}
-		body = rest
-	}
-}
-
-// texts is one piece of memory for all values of an entry but its data.
-type texts struct{ all strings.Builder }
-
-func (t *texts) grow(body []byte) {
-	size := 0
-	fields(body, func(key, value []byte) bool {
-		if string(key) != fieldData {
-			size += len(value)
-		}
-		return true
-	})
-	t.all.Grow(size)
-}
-
-// of returns a value as a text.
-func (t *texts) of(value []byte) string {
-	n := t.all.Len()
-	_, _ = t.all.Write(value)
-	return t.all.String()[n:]
-}
-
-// storedFrom is for the rare entries that go-redis has read.
-func storedFrom(msgs []redis.XMessage) []stored {
-	list := make([]stored, len(msgs))
-	for i, m := range msgs {
-		list[i].id = m.ID
-		if m.Values == nil {
-			continue
-		}
-		body := []byte{}
-		for k, v := range m.Values {
-			text, _ := v.(string)
-			body = append(binary.AppendUvarint(body, uint64(len(k))), k...)
-			body = append(binary.AppendUvarint(body, uint64(len(text))), text...)
-		}
-		list[i].body = body
-	}
-	return list
-}
-
-// values is for the rare entries that go to the quarantine.
-func (e stored) values() map[string]any {
-	m := make(map[string]any)
-	fields(e.body, func(key, value []byte) bool {
-		m[string(key)] = string(value)
-		return true
-	})
-	return m
 }

@@ -67,10 +67,10 @@ func FuzzWire(f *testing.F) {
 		_ = stored{body: body}.notification()
 
 		w := &wire{r: bufio.NewReaderSize(bytes.NewReader(in), 16)}
-		list, err := w.followed("a")
+		entries, _, err := w.followed("a")
 		size := 0
-		for i := range list {
-			size += len(list[i].Cursor) + len(list[i].Data)
+		for _, n := range notificationsOf(entries) {
+			size += len(n.Cursor) + len(n.Data)
 		}
 		if err == nil && size > len(in) {
 			t.Errorf("%d bytes out of %d", size, len(in))

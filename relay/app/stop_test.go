@@ -1,0 +1,36 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/admin"
+	"github.com/hubrelay/hubrelay/relay/config"
+)
+
+// TestReadyzSaysNoBeforeAnythingEnds has the part that ends first, as the public listener does, ask for it.
+func TestReadyzSaysNoBeforeAnythingEnds(t *testing.T) {
+	a := &App{cfg: &config.Config{}, admin: admin.New(admin.Options{})}
+	readyz := func() int {
+		w := httptest.NewRecorder()
+		a.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/readyz", http.NoBody))
+		return w.Code
+	}
+	p := newParts(slog.New(slog.DiscardHandler))
+	var then int
+	p.start(t.Context(), "listener", func(ctx context.Context) error {
+		<-ctx.Done()
+		then = readyz()
+		return nil
+	})
+	if now := readyz(); now != http.StatusOK {
+		t.Fatalf("readyz says %d while everything runs", now)
+	}
+	a.stop(p)
+	if then != http.StatusServiceUnavailable {
+		t.Errorf("readyz said %d when the first part was told to end", then)
+	}
+}

@@ -1,0 +1,130 @@
+package hub
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// joinSilent adds a client to the index that takes nothing, so that what a broadcast costs is that of finding it.
+func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *client {
+	tb.Helper()
+	var err error
+	if s.Topics, err = relay.ParsePatterns(topics); err != nil {
+		tb.Fatal(err)
+	}
+	if s.Allows == nil {
+		s.Allows = func(string, string) bool { return true }
+	}
+	c := &client{hub: h, line: h.line(s), allows: s.Allows, state: dead, fd: -1}
+	h.index.join(c, s)
+	return c
+}
+
+// otherTopics returns the i-th of more than 4,000 different lists of topics, none of which has the one of benchEvent.
+func otherTopics(i int) []string {
+	var names []string
+	for _, t := range relay.Topics() {
+		if t.Name != benchEvent().Topic {
+			names = append(names, t.Name)
+		}
+	}
+	for first := range names {
+		if rest := len(names) - first - 1; i >= rest {
+			i -= rest
+			continue
+		}
+		return []string{names[first], names[first+1+i]}
+	}
+	return nil
+}
+
+// BenchmarkFind measures what a notification costs beside the writes: with one client that wants it, alone and among others
+// who do not, and with the 500 of a hub.
+func BenchmarkFind(b *testing.B) {
+	one := func(b *testing.B, h *Hub) { joinSilent(b, h, &Subscription{Hub: "h", Account: "*", Sight: "all"}) }
+	for _, bb := range []struct {
+		name   string
+		others func(*testing.B, *Hub)
+	}{
+		{"alone", func(*testing.B, *Hub) {}},
+		{"1000-filters", func(b *testing.B, h *Hub) {
+			for i := range 1000 {
+				joinSilent(b, h, &Subscription{Hub: "h", Account: "*", Sight: "all"}, otherTopics(i)...)
+			}
+		}},
+		{"10000-accounts", func(b *testing.B, h *Hub) {
+			for i := range 10_000 {
+				hub, account := "h"+strconv.Itoa(i), "a"+strconv.Itoa(i)
+				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{hub}, Sight: "hubs " + hub + " of " + account})
+			}
+		}},
+		{"10000-accounts-of-all-hubs", func(b *testing.B, h *Hub) {
+			for i := range 10_000 {
+				account := "a" + strconv.Itoa(i)
+				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{"*"}, Sight: "hubs * of " + account}, otherTopics(i%4000)...)
+			}
+		}},
+		{"1000-sights-of-an-account", func(b *testing.B, h *Hub) {
+			for i := range 1000 {
+				hub := "h" + strconv.Itoa(i)
+				joinSilent(b, h, &Subscription{Account: "a", Hubs: []string{hub}, Sight: "hubs " + hub + " of a"})
+			}
+		}},
+		{"499-like-it", func(b *testing.B, h *Hub) {
+			for range 499 {
+				one(b, h)
+			}
+		}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			h := New(Options{})
+			one(b, h)
+			bb.others(b, h)
+			n := benchEvent()
+			n.Account = ""
+			if bb.name == "1000-sights-of-an-account" {
+				n.Account = "a"
+			}
+			list := []relay.Notification{n}
+			h.Broadcast(Batch{Notifications: list})
+			for b.Loop() {
+				h.Broadcast(Batch{Notifications: list})
+			}
+		})
+	}
+}
+
+// BenchmarkComeAndGo measures joining and leaving among many who are there, of a client with topics of its own.
+func BenchmarkComeAndGo(b *testing.B) {
+	h := New(Options{})
+	for i := range 1000 {
+		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", Sight: "all"}, otherTopics(i)...)
+	}
+	for _, t := range relay.Topics() {
+		h.Broadcast(Batch{Notifications: []relay.Notification{event("h", "a", t.Name, 0)}})
+	}
+	topics, err := relay.ParsePatterns(otherTopics(2000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := Subscription{Hub: "h", Account: "*", Sight: "all", Topics: topics, Allows: func(string, string) bool { return true }}
+	c := &client{hub: h, line: h.line(&s), allows: s.Allows, state: dead, fd: -1}
+	for b.Loop() {
+		h.index.join(c, &s)
+		h.index.leave(c)
+	}
+}
+
+// BenchmarkNewTopic measures the first notification of a topic, for which all have to be asked.
+func BenchmarkNewTopic(b *testing.B) {
+	h := New(Options{})
+	for i := range 1000 {
+		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", Sight: "all"}, otherTopics(i)...)
+	}
+	for i := 0; b.Loop(); i++ {
+		h.Broadcast(Batch{Notifications: []relay.Notification{event("h", "a", fmt.Sprint("topic.", i), 0)}})
+	}
+}

@@ -1,0 +1,105 @@
+package hub
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// ruling is what a key says of the streams that it has opened; the zero value lets them go on.
+type ruling struct{ atomic.Pointer[Standing] }
+
+func (r *ruling) stands() Standing {
+	if s := r.Load(); s != nil {
+		return *s
+	}
+	return Standing{}
+}
+
+var withdrawn = Standing{Refused: relay.NewError(relay.CodeAuthInvalid, "the key is gone")}
+
+// What a key loses ends the streams that it opened, at the next ping.
+func TestKeyAtPings(t *testing.T) {
+	t.Parallel()
+	for reason, now := range map[string]Standing{"no longer opens": withdrawn, "has changed; connect again": {Changed: true}} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			var key ruling
+			n := startNode(t, Options{PingInterval: 20 * time.Millisecond}, func(s *Subscription) { s.Stands = key.stands })
+			conn := n.dial(t, "hub=h")
+			n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+			numbers(t, conn, 1)
+			key.Store(&now)
+			wantClose(t, conn, ClosePolicy, reason)
+			n.wantEnding(t, EndedExpired)
+		})
+	}
+}
+
+// Recheck does not wait for a ping, and leaves the streams of other keys alone, whatever pipeline they are on.
+func TestRecheck(t *testing.T) {
+	t.Parallel()
+	var key ruling
+	n := startNode(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
+		if s.Key == "gone" {
+			s.Stands = key.stands
+		}
+	})
+	hub, account, other := n.dial(t, "hub=h&key=gone"), n.dial(t, "account=a&key=gone"), n.dial(t, "hub=h&key=stays")
+	n.Recheck()
+	n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
+	for _, conn := range []*websocket.Conn{hub, account, other} { // nothing has changed yet
+		numbers(t, conn, 1)
+	}
+	key.Store(&withdrawn)
+	n.Recheck()
+	for _, conn := range []*websocket.Conn{hub, account} {
+		wantClose(t, conn, ClosePolicy, "no longer")
+		n.wantEnding(t, EndedExpired)
+	}
+	if status, _ := n.refusal(t, "hub=h&key=gone"); status != http.StatusUnauthorized {
+		t.Errorf("one that was checked before the key went is answered %d", status)
+	}
+	n.Broadcast([]relay.Notification{event("h", "", "job.created", 2)})
+	numbers(t, other, 1)
+}
+
+// A key that changes between the look at it and the answer is told behind the answer, so that the client comes again.
+func TestKeyChangesDuringTheUpgrade(t *testing.T) {
+	for name, start := range starts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := startNodeOver(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
+				s.Stands = func() Standing { return Standing{Changed: true} }
+			}, start)
+			t.Cleanup(n.server.CloseClientConnections)
+			if name != "HTTP/2" {
+				wantClose(t, n.dial(t, "hub=h"), ClosePolicy, "has changed")
+				n.wantEnding(t, EndedExpired)
+			}
+			n.listen(t, "hub=h").expectClose(ClosePolicy, "has changed")
+			n.wantEnding(t, EndedExpired)
+		})
+	}
+}
+
+// What waits for a client whose key has changed is not sent any more: it may be what the key has lost.
+func TestKeyChangesWhileMuchWaits(t *testing.T) {
+	overEach(t, Options{PingInterval: time.Hour, QueueBytes: 64 << 20, WriteTimeout: patience, CloseTimeout: patience}, func(t *testing.T, n *node) {
+		var key ruling
+		n.edit = func(s *Subscription) { s.Stands = key.stands }
+		e := n.listen(t, "hub=h")
+		fillSocket(n.Hub)
+		key.Store(&Standing{Changed: true})
+		n.Recheck()
+		if got := e.untilClose(ClosePolicy, "has changed"); got >= fillMessages {
+			t.Errorf("all of %d messages came", got)
+		}
+		n.wantEnding(t, EndedExpired)
+	})
+}
