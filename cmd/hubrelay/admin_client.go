@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
 )
 
@@ -101,9 +102,9 @@ type adminClient struct {
 
 // apiError is what the daemon says is wrong.
 type apiError struct {
-	Code   string `json:"code"`
-	Title  string `json:"title"`
-	Detail string `json:"detail"`
+	Code   relay.Code `json:"code"`
+	Title  string     `json:"title"`
+	Detail string     `json:"detail"`
 	Extra  struct {
 		// Replayed is how many were taken before a replay had to end.
 		Replayed int `json:"replayed"`
@@ -172,8 +173,8 @@ func (c *adminClient) call(ctx context.Context, method, path, kind string, body 
 		return nil
 	}
 	var failed struct{ Error *apiError }
-	if json.Unmarshal(text, &failed) == nil && failed.Error != nil && failed.Error.Code != "" {
-		return failed.Error
+	if json.Unmarshal(text, &failed) == nil && failed.Error != nil && failed.Error.Code != "" && failed.Error.Code != relay.CodeNoURI {
+		return failed.Error // the public listener, too, says 404.uri of what is the admin listener's
 	}
 	return fmt.Errorf("%s answered %d and is not the admin listener of a hubrelay that knows this command: check --admin, -c FILE or HUBRELAY_ADMIN",
 		c.base, res.StatusCode)

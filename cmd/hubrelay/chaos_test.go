@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -31,10 +32,11 @@ const batchOf = 3
 
 func insist(t *testing.T, name string, nodes []*atomic.Pointer[daemon]) *insistent {
 	t.Helper()
-	return insistOn(t, "hub-1", name, nodes)
+	return insistOn(t, "hub-1", name, nodes, 0)
 }
 
-func insistOn(t *testing.T, hub, name string, nodes []*atomic.Pointer[daemon]) *insistent {
+// insistOn publishes to a hub, with a pause between batches.
+func insistOn(t *testing.T, hub, name string, nodes []*atomic.Pointer[daemon], pause time.Duration) *insistent {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	p := &insistent{hub: hub, name: name, nodes: nodes, stop: stop, accepted: make(map[string]string)}
@@ -44,6 +46,7 @@ func insistOn(t *testing.T, hub, name string, nodes []*atomic.Pointer[daemon]) *
 				t.Errorf("batch %d of %s: %v", i, name, err)
 				return
 			}
+			relay.Pause(ctx, pause)
 		}
 	})
 	t.Cleanup(p.end)

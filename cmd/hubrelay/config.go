@@ -73,9 +73,9 @@ the daemon would start without it.`,
 			for _, w := range cfg.Warnings {
 				_, _ = fmt.Fprintf(std.err, "warning: %s\n", printable(w.String()))
 			}
-			known := counted(len(cfg.Auth.Keys), "key") + ", " + counted(len(cfg.Sinks), "sink")
+			known := plural(len(cfg.Auth.Keys), "key") + ", " + plural(len(cfg.Sinks), "sink")
 			if inventory != nil {
-				known += ", " + counted(len(inventory.Servers), "server") + ", " + counted(len(inventory.Containers), "container")
+				known += ", " + plural(len(inventory.Servers), "server") + ", " + plural(len(inventory.Containers), "container")
 			}
 			_, err = fmt.Fprintf(std.out, "%s is good: %s\n", file, known)
 			return err
@@ -96,13 +96,6 @@ func tryPlugins(ctx context.Context, std streams, cfg *config.Config) error {
 	warnings, err := cfg.Preflight(ctx, func(string) bool { return true })
 	cfg.Warnings = append(cfg.Warnings, warnings...)
 	return reported(std, err)
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func newConfigPrint(std streams) *cobra.Command {

@@ -18,8 +18,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/deliver"
 )
 
-// lettersPage is how many dead letters are listed in one request.
-const lettersPage = 500
+// pageSize is how much of a list is asked for in one request.
+const pageSize = 500
 
 // letterInfo is what the admin API says of a dead letter in a list.
 type letterInfo struct {
@@ -105,7 +105,7 @@ func newLettersList(std streams) *cobra.Command {
 'deadletters show' tells all about one. On a terminal what does not fit is cut or left out, elsewhere nothing is.`,
 		Example: `  hubrelay deadletters list billing
   hubrelay deadletters list billing --topic '*.error' --since 2h --json`,
-		Args: checked(cobra.ExactArgs(1)),
+		Args: named(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query, err := filter.query(cmd)
 			if err != nil {
@@ -126,7 +126,7 @@ func newLettersList(std streams) *cobra.Command {
 func listLetters(ctx context.Context, std streams, client *adminClient, sink string, query url.Values, asJSON bool) error {
 	paint := paletteFor(std.out, std.env)
 	found := false
-	err := eachPage(ctx, client, sink, query, func(page []json.RawMessage) error {
+	err := eachPage(ctx, client, sinkPath(sink, "deadletters"), query, func(page []json.RawMessage) error {
 		found = found || len(page) > 0
 		if asJSON {
 			return printRaw(std, page...)
@@ -134,8 +134,8 @@ func listLetters(ctx context.Context, std streams, client *adminClient, sink str
 		var rows [][]string
 		for _, raw := range page {
 			var l letterInfo
-			if err := json.Unmarshal(raw, &l); err != nil {
-				return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+			if err := readAnswer(raw, &l); err != nil {
+				return err
 			}
 			rows = append(rows, []string{
 				printable(l.ID), ago(l.Time), printable(l.Topic), printable(l.Hub), strconv.Itoa(l.Attempts), shortReason(l.Reason),
@@ -180,9 +180,9 @@ func shortReason(reason string) string {
 	return printable(reason)
 }
 
-// eachPage lists the dead letters that the query chooses, page by page.
-func eachPage(ctx context.Context, client *adminClient, sink string, query url.Values, visit func([]json.RawMessage) error) error {
-	q := url.Values{"limit": {strconv.Itoa(lettersPage)}}
+// eachPage lists what the query chooses of a list, page by page.
+func eachPage(ctx context.Context, client *adminClient, path string, query url.Values, visit func([]json.RawMessage) error) error {
+	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for name, values := range query {
 		q[name] = values
 	}
@@ -191,7 +191,7 @@ func eachPage(ctx context.Context, client *adminClient, sink string, query url.V
 			Data []json.RawMessage
 			Next string
 		}
-		if err := client.get(ctx, sinkPath(sink, "deadletters"), q, &page); err != nil {
+		if err := client.get(ctx, path, q, &page); err != nil {
 			return err
 		}
 		if err := visit(page.Data); err != nil {
@@ -210,7 +210,7 @@ func newLettersShow(std streams) *cobra.Command {
 		Use:     "show SINK ID",
 		Short:   "Show a dead letter with its notification and every attempt",
 		Example: "  hubrelay deadletters show billing 019aa0c2f4e17b3c00000001",
-		Args:    checked(cobra.ExactArgs(2)),
+		Args:    named(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := f.client(std)
 			if err != nil {
@@ -257,8 +257,8 @@ type letterContent struct {
 
 func showLetter(std streams, sink string, raw json.RawMessage) error {
 	var l letterContent
-	if err := json.Unmarshal(raw, &l); err != nil {
-		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+	if err := readAnswer(raw, &l); err != nil {
+		return err
 	}
 	if len(l.Notification) > 0 && string(l.Notification) != "null" && len(l.Notifications) == 0 {
 		l.Notifications = []json.RawMessage{l.Notification}

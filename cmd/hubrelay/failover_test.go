@@ -1,35 +1,53 @@
 package main_test
 
 import (
+	"context"
 	"fmt"
 	"hash/crc32"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 // failoverHubs are so many that each of three partitions has some.
 const failoverHubs = 12
 
-// failover is two nodes on a Redis that has replicas, producers that insist, and a webhook.
+// failover is two nodes on a Redis that has replicas, producers that insist, followers of the streams, and a webhook.
 type failover struct {
 	t         *testing.T
+	keys      backbone.Keys
 	gate      *gate
 	hooks     *receiver
 	nodes     []*atomic.Pointer[daemon]
+	way       *linetest.Line // to any of the nodes
+	followers []failoverFollower
 	producers []*insistent
 }
 
-func newFailover(t *testing.T, url string) *failover {
+// newFailover gives the nodes a section besides.
+func newFailover(t *testing.T, redis, section string) *failover {
 	t.Helper()
 	f := &failover{t: t, gate: newGate()}
 	t.Cleanup(f.gate.open)
+	var err error
+	if f.keys, err = backbone.NewKeys("hubrelay", failoverPartitions, true); err != nil {
+		t.Fatal(err)
+	}
 	f.hooks = receive(t, func(w http.ResponseWriter, h hook) {
 		f.gate.pass()
 		if crc32.ChecksumIEEE([]byte(h.id))%5 == 0 && h.attempt == 1 { // some need a second one
@@ -38,15 +56,17 @@ func newFailover(t *testing.T, url string) *failover {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := setup{
-		redis: fmt.Sprintf("url: %q, partitions: 3", url),
-		sinks: webhookSink("hook", f.hooks.url+"/", ", timeout: 5s"),
-	}
+	text := mayMigrate(setup{
+		redis: fmt.Sprintf("%s, partitions: %d", redis, failoverPartitions), auth: fmt.Sprintf("token_ttl: %s", failoverTTL),
+		sinks: webhookSink("hook", f.hooks.url+"/", ", timeout: 5s"), keys: section,
+	}.yaml())
 	for range 2 {
 		node := &atomic.Pointer[daemon]{}
-		node.Store(serve(t, text))
+		node.Store(serveFile(t, write(t, folder(t), "hubrelay.yaml", text)))
 		f.nodes = append(f.nodes, node)
 	}
+	f.way = linetest.Start(t, func() string { return f.nodes[rand.IntN(len(f.nodes))].Load().public })
+	f.followAll()
 	f.produce("before")
 	return f
 }
@@ -54,15 +74,16 @@ func newFailover(t *testing.T, url string) *failover {
 // produce starts a producer for each of some hubs, which are in several partitions.
 func (f *failover) produce(name string) {
 	for i := range failoverHubs {
-		f.producers = append(f.producers, insistOn(f.t, fmt.Sprintf("hub-%d", i), fmt.Sprintf("%s-%d", name, i), f.nodes))
+		f.producers = append(f.producers, insistOn(f.t, fmt.Sprintf("hub-%d", i), fmt.Sprintf("%s-%d", name, i), f.nodes, 100*time.Millisecond))
 	}
 }
 
 func (f *failover) goesOn(what string) {
 	f.t.Helper()
 	for _, p := range f.producers[len(f.producers)-failoverHubs:] {
-		eventually(f.t, "more to be accepted "+what, p.more(10))
+		eventually(f.t, "more to be accepted "+what, p.more(5))
 	}
+	f.t.Log("published", what)
 }
 
 // rest lets the producers end, with deliveries in hand, and returns when the replicas have everything.
@@ -74,14 +95,72 @@ func (f *failover) rest(primaries []*redis.Client) {
 		p.end()
 	}
 	for _, c := range primaries {
+		primary := f.replication(c, "master_repl_offset:")
 		eventually(f.t, "the replica to have everything", func() error {
-			n, err := c.Do(f.t.Context(), "WAIT", 1, 1000).Int()
-			if err == nil && n < 1 {
-				err = fmt.Errorf("%d have it", n)
+			if replica := f.replication(c, "slave0:"); replica < primary {
+				return fmt.Errorf("it is at %d of %d", replica, primary)
 			}
-			return err
+			return nil
 		})
 	}
+}
+
+// replication is the offset that a line of INFO names.
+func (f *failover) replication(c *redis.Client, line string) (offset int) {
+	f.t.Helper()
+	info, err := c.Info(f.t.Context(), "replication").Result()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for l := range strings.Lines(info) {
+		text, found := strings.CutPrefix(l, line)
+		if _, of, ok := strings.Cut(text, "offset="); ok {
+			text, _, _ = strings.Cut(of, ",")
+		}
+		if found {
+			offset, _ = strconv.Atoi(strings.TrimSpace(text))
+		}
+	}
+	return offset
+}
+
+// lose publishes to each hub of a partition what the replica of its primary never gets, and lets the followers see it. The
+// replica hangs from then on, and takes over once it is told to go on and the primary is gone.
+func (f *failover) lose(primary, replica *redistest.Server, partition, answer int) {
+	f.t.Helper()
+	replica.Signal(syscall.SIGSTOP)
+	// What was on its way to the replica still reaches it.
+	if err := primary.Client().ClientKillByFilter(f.t.Context(), "TYPE", "REPLICA").Err(); err != nil {
+		f.t.Fatal(err)
+	}
+	var published sync.WaitGroup
+	for i := range failoverHubs {
+		hub := fmt.Sprintf("hub-%d", i)
+		if f.keys.Partition(hub) != partition {
+			continue
+		}
+		published.Go(func() {
+			post := request{method: "POST", key: opsKey, hub: hub, contentType: "application/json", body: lostNote(hub)}
+			if r, err := f.nodes[0].Load().try(context.Background(), post); err != nil || r.status != answer {
+				f.t.Errorf("publish to %s while the replica hangs: %d %s, %v", hub, r.status, r.body, err)
+			}
+		})
+	}
+	published.Wait()
+	for i := range failoverHubs {
+		if hub := fmt.Sprintf("hub-%d", i); f.keys.Partition(hub) == partition {
+			eventually(f.t, "those who follow to hear of it", f.heard(hub, "lost/"+hub))
+		}
+	}
+}
+
+func lostNote(hub string) string {
+	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"lost/%s"}}`, hub)
+}
+
+// produced tells what producers published from what was lost and what jobs tell of themselves.
+func (f *failover) produced(id string) bool {
+	return slices.ContainsFunc(f.producers, func(p *insistent) bool { return strings.HasPrefix(id, p.name+"-") })
 }
 
 // judge demands that the webhook took everything that was accepted.
@@ -98,10 +177,11 @@ func (f *failover) judge() {
 	eventually(f.t, "every webhook", f.hooks.took("/", slices.Collect(maps.Keys(taken))))
 	twice := 0
 	for _, h := range f.hooks.of("/") {
-		if _, accepted := taken[h.id]; !accepted {
+		_, accepted := taken[h.id]
+		if !accepted && f.produced(objectID(h.body)) {
 			f.t.Errorf("%s came and was never accepted", h.id)
 		}
-		if h.status/100 != 2 {
+		if !accepted || h.status/100 != 2 {
 			continue
 		}
 		if taken[h.id]++; taken[h.id] == 2 {
@@ -111,42 +191,98 @@ func (f *failover) judge() {
 	f.t.Logf("%d accepted, all came, %d of them more than once", len(taken), twice)
 }
 
-// TestDeliveriesOverAClusterFailover kills a master below deliveries in hand, and moves a slot below traffic: what was
-// accepted and replicated is delivered, and what is accepted later too.
-func TestDeliveriesOverAClusterFailover(t *testing.T) {
+// TestClusterFailover kills a master below deliveries in hand, and moves a slot below traffic: what was accepted and
+// replicated is delivered, and what is accepted later too, and followers are told of what was lost, and where.
+func TestClusterFailover(t *testing.T) {
 	t.Parallel()
-	masters, replicas, url := redistest.StartCluster(t)
-	f := newFailover(t, url)
+	// Whoever is starved of the processor for a second shall not be taken for dead: the replica takes over when it is told to.
+	masters, replicas, url := redistest.StartCluster(t, "--cluster-node-timeout", "15000")
+	site := newSite(t)
+	f := newFailover(t, fmt.Sprintf("url: %q, min_replicas: 1", url), site.section())
+	site.nodes = []*daemon{f.nodes[0].Load(), f.nodes[1].Load()}
+	store := inCluster(t, append(masters, replicas...)...)
+	renewed := f.hold(store)
+	struck := f.keys.Partition("hub-1")
+	job := site.migrate(0, "b")
 	f.goesOn("at first")
+	if j := site.over(job); j.State.Current != relay.JobCompleted {
+		t.Errorf("the job before the failover: %+v", j)
+	}
 	f.rest([]*redis.Client{masters[0].Admin, masters[1].Admin, masters[2].Admin})
-	masters[2].Kill()
-	replicas[2].AwaitMaster()
+	f.lose(masters[struck].Server, replicas[struck].Server, struck, http.StatusServiceUnavailable)
+	masters[struck].Kill()
+	replicas[struck].Signal(syscall.SIGCONT)
+	if err := replicas[struck].Admin.Do(t.Context(), "CLUSTER", "FAILOVER", "TAKEOVER").Err(); err != nil {
+		t.Fatal(err)
+	}
+	replicas[struck].AwaitMaster()
+	masters[struck].Restart() // as a replica, without which nothing more is accepted
 	f.gate.open()
 	f.produce("after")
 	f.goesOn("by the new master")
+	_ = renewed() // from now on
+	job = site.migrate(1, "a")
 
-	log := masters[0].Admin.Keys(t.Context(), "hubrelay:log:*").Val()
-	if len(log) != 1 {
-		t.Fatalf("the first master has %q", log)
-	}
-	slot := masters[0].Admin.ClusterKeySlot(t.Context(), log[0]).Val()
-	redistest.MoveSlot(t, &masters[0], &masters[1], int(slot))
+	redistest.MoveSlot(t, &masters[0], &masters[2], f.keys.Slot(f.keys.Log(0)))
 	f.goesOn("behind the moved slot")
+	if j := site.over(job); j.State.Current != relay.JobCompleted {
+		t.Errorf("the job behind the failover: %+v", j)
+	}
+	site.runsOn("a")
 	f.judge()
+	f.judgeFollowers(store, struck)
+	eventually(t, "the tokens of streams to be renewed", renewed)
 }
 
-// TestDeliveriesOverASentinelFailover does the same where Sentinel chooses the new primary.
-func TestDeliveriesOverASentinelFailover(t *testing.T) {
+// TestSentinelFailover does the same where Sentinel chooses the new primary, of which everything is struck.
+func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	port := redistest.FreePort(t)
 	primary, replica := redistest.StartPair(t, port)
-	f := newFailover(t, redistest.StartSentinels(t, port))
+	f := newFailover(t, fmt.Sprintf("url: %q", redistest.StartSentinels(t, port)), "")
 	f.goesOn("at first")
 	f.rest([]*redis.Client{primary.Client()})
+	for p := range failoverPartitions {
+		f.lose(primary, replica, p, http.StatusAccepted)
+	}
 	primary.Kill()
+	replica.Signal(syscall.SIGCONT)
 	replica.AwaitMaster()
 	f.gate.open()
 	f.produce("after")
 	f.goesOn("by the new primary")
 	f.judge()
+	f.judgeFollowers(replica.Client(), 0, 1, 2)
+}
+
+// TestTooFewReplicas lets the replica hang that redis.min_replicas asks for: what is published is refused although it is
+// stored, and a repeat with its key stores nothing twice.
+func TestTooFewReplicas(t *testing.T) {
+	t.Parallel()
+	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
+	d := serve(t, setup{redis: fmt.Sprintf("url: %q, min_replicas: 1", primary.URL())})
+	ws := d.connect(t, opsKey, "hub-1", "")
+	ids := d.publish(t, "hub-1", "application/json", plain, nil)
+	replica.Signal(syscall.SIGSTOP)
+	post := request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/json", body: plain}
+	wantError(t, d.do(t, post), "503.not-ready", "", "Send an Idempotency-Key")
+	post.header = map[string]string{"Idempotency-Key": "short"}
+	for range 2 {
+		wantError(t, d.do(t, post), "503.not-ready", "", "repeat the request with the same Idempotency-Key")
+	}
+	replica.Signal(syscall.SIGCONT)
+	eventually(t, "the replica to have it", func() error {
+		if r := d.do(t, post); r.status != http.StatusAccepted {
+			return fmt.Errorf("answered %d %s", r.status, r.body)
+		}
+		return nil
+	})
+	ids = append(ids, d.publish(t, "hub-1", "application/json", plain, post.header)...)
+	stored, _ := logged(t, redisAt(t, primary.Socket))
+	if len(stored) != 3 || !slices.Equal(ids, []string{stored[0], stored[2]}) {
+		t.Errorf("the log holds %v, and accepted were %v; stored only was one", stored, ids)
+	}
+	if got := objectIDs(ws.wait(t, 3)); !slices.Equal(got, stored) {
+		t.Errorf("the websocket got %v, want %v", got, stored)
+	}
 }

@@ -1,18 +1,18 @@
 package main_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -50,7 +50,23 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
 		return 1
 	}
+	if err := sideBySide(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
+}
+
+// sideBySide lets at least four tests run at once, also where there are fewer processors, unless -parallel is given: nearly
+// all of them wait for other processes.
+func sideBySide() error {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given || runtime.GOMAXPROCS(0) >= 4 {
+		return nil
+	}
+	return flag.Set("test.parallel", "4")
 }
 
 // underRace says whether the tests run with -race; then the program does too.
@@ -85,117 +101,6 @@ func eventually(t *testing.T, what string, probe func() error) {
 			t.Fatalf("waited %s for %s: %v", patience, what, err)
 		}
 	}
-}
-
-// output keeps what a process prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-// contains is a probe for eventually.
-func (o *output) contains(part string) func() error {
-	return func() error {
-		if text := o.String(); !strings.Contains(text, part) {
-			return fmt.Errorf("%q is not in:\n%s", part, text)
-		}
-		return nil
-	}
-}
-
-// process is one run of the program.
-type process struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   output
-	err   output
-	ended chan struct{}
-}
-
-// start runs the program until the test ends. env is added to an environment without variables of ours.
-func start(t *testing.T, env []string, args ...string) *process {
-	t.Helper()
-	p := &process{cmd: exec.Command(binary, args...), ended: make(chan struct{})}
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "HUBRELAY_") {
-			p.cmd.Env = append(p.cmd.Env, v)
-		}
-	}
-	// A program built with -race sleeps for a second at its end unless told otherwise.
-	p.cmd.Env = append(append(p.cmd.Env, "GORACE=atexit_sleep_ms=0"), env...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
-	p.cmd.WaitDelay = 5 * time.Second
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.ended)
-	}()
-	t.Cleanup(func() {
-		p.kill()
-		for _, bad := range []string{"WARNING: DATA RACE", "panic:", "fatal error:"} {
-			if strings.Contains(p.err.String(), bad) {
-				t.Errorf("%s in %v:\n%s", bad, args, p.err.String())
-			}
-		}
-		if t.Failed() {
-			t.Logf("%v printed:\n%s", args, tail(p.err.String(), 6000))
-		}
-	})
-	return p
-}
-
-func tail(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return "…" + s[len(s)-n:]
-}
-
-func (p *process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
-
-// kill ends the process as kill -9 does.
-func (p *process) kill() {
-	p.signal(syscall.SIGKILL)
-	<-p.ended
-}
-
-// exit waits for the end and returns the exit code.
-func (p *process) exit(t *testing.T) int {
-	t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		t.Fatalf("%v did not end within %s:\n%s", p.cmd.Args, patience, tail(p.err.String(), 6000))
-	}
-	return p.cmd.ProcessState.ExitCode()
-}
-
-// call runs a command to its end and returns what it printed and its exit code.
-func call(t *testing.T, env []string, stdin string, args ...string) (out, errOut string, code int) {
-	t.Helper()
-	p := start(t, env, args...)
-	_, _ = io.WriteString(p.in, stdin)
-	_ = p.in.Close()
-	code = p.exit(t)
-	return p.out.String(), p.err.String(), code
 }
 
 // setup is what a test wants of a daemon. The parts are YAML: the first three go on in {…}, the others are lines.
@@ -260,7 +165,13 @@ func serve(t *testing.T, s setup) *daemon {
 
 func serveFile(t *testing.T, file string, env ...string) *daemon {
 	t.Helper()
-	d := &daemon{process: start(t, env, "serve", "-c", file)}
+	return serveIn(t, "", file, env...)
+}
+
+// serveIn does the same in a folder, which file may be relative to.
+func serveIn(t *testing.T, dir, file string, env ...string) *daemon {
+	t.Helper()
+	d := &daemon{process: startIn(t, dir, env, "serve", "-c", file)}
 	t.Cleanup(func() {
 		if !t.Failed() {
 			d.stop(t)

@@ -150,7 +150,7 @@ func (s *setup) welcome(std streams) error {
 	p := paletteFor(std.out, std.env)
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("%s is written, and good: 1 key, %s.\n", p.bold(s.file), counted(len(s.sinks), "sink"))
+	line("%s is written, and good: 1 key, %s.\n", p.bold(s.file), plural(len(s.sinks), "sink"))
 	line("Its API key is shown only now; the file holds the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", s.key)
 	for _, sink := range s.sinks {
 		if secret := sink.made; secret != "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,11 +19,12 @@ import (
 type conversation struct {
 	terminal *os.File
 	said     output
+	read     chan struct{} // closed once everything was read that it said
 	cmd      *exec.Cmd
 }
 
-// converse starts the program in a terminal of its own.
-func converse(t *testing.T, args ...string) *conversation {
+// converse starts the program in a folder, in a terminal of its own.
+func converse(t *testing.T, dir string, args ...string) *conversation {
 	t.Helper()
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -40,6 +42,7 @@ func converse(t *testing.T, args ...string) *conversation {
 		t.Fatal(err)
 	}
 	c := &conversation{terminal: terminal, cmd: exec.Command(binary, args...)}
+	c.cmd.Dir = dir
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = user, user, user
 	c.cmd.Env = append(os.Environ(), "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -47,9 +50,9 @@ func converse(t *testing.T, args ...string) *conversation {
 		t.Fatal(err)
 	}
 	_ = user.Close()
-	read := make(chan struct{})
+	c.read = make(chan struct{})
 	go func() {
-		defer close(read)
+		defer close(c.read)
 		buffer := make([]byte, 4096)
 		for {
 			n, err := terminal.Read(buffer)
@@ -62,7 +65,7 @@ func converse(t *testing.T, args ...string) *conversation {
 	t.Cleanup(func() {
 		_ = c.cmd.Process.Kill()
 		_ = c.cmd.Wait()
-		<-read
+		<-c.read
 		_ = terminal.Close()
 	})
 	return c
@@ -97,13 +100,15 @@ func (c *conversation) end(t *testing.T) int {
 	limit := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
 	defer limit.Stop()
 	_ = c.cmd.Wait()
+	<-c.read
 	return c.cmd.ProcessState.ExitCode()
 }
 
 // A person answers, makes a mistake, is asked again, and gets a configuration that is good.
 func TestInitAsks(t *testing.T) {
-	t.Chdir(folder(t))
-	c := converse(t, "init")
+	t.Parallel()
+	dir := folder(t)
+	c := converse(t, dir, "init")
 	c.answer(t, "producers [127.0.0.1:8080]: ", "8080\n")
 	c.answer(t, "producers [127.0.0.1:8080]: ", "127.0.0.1:8090\n")
 	c.answer(t, "empty for one of its own: ", "\n")
@@ -136,10 +141,10 @@ func TestInitAsks(t *testing.T) {
 	if said := c.said.String(); strings.Contains(said, "hunter2") || strings.Count(said, "write host:port") != 1 {
 		t.Errorf("it said\n%s", said)
 	}
-	if out, errOut, code := call(t, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 || !strings.Contains(out, "1 key, 2 sinks") {
+	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 || !strings.Contains(out, "1 key, 2 sinks") {
 		t.Errorf("%d %s%s", code, out, errOut)
 	}
-	text, err := os.ReadFile("hubrelay.yaml")
+	text, err := os.ReadFile(filepath.Join(dir, "hubrelay.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +159,9 @@ func TestInitAsks(t *testing.T) {
 
 // A server that asks for no name is not asked for a password.
 func TestInitAsksNothingInVain(t *testing.T) {
-	t.Chdir(folder(t))
-	c := converse(t, "init", "--listen", "127.0.0.1:8090", "--redis", "memory:")
+	t.Parallel()
+	dir := folder(t)
+	c := converse(t, dir, "init", "--listen", "127.0.0.1:8090", "--redis", "memory:")
 	c.answer(t, "empty for nowhere else: ", "email\n")
 	c.answer(t, "The SMTP server: ", "smtp.example.com\n")
 	c.answer(t, "it asks for none: ", "\n")
@@ -170,8 +176,9 @@ func TestInitAsksNothingInVain(t *testing.T) {
 
 // Ctrl-C in the middle of a password writes nothing, and whoever typed it sees again what is typed.
 func TestInitInterrupted(t *testing.T) {
-	t.Chdir(folder(t))
-	c := converse(t, "init")
+	t.Parallel()
+	dir := folder(t)
+	c := converse(t, dir, "init")
 	c.answer(t, "producers [127.0.0.1:8080]: ", "\n")
 	c.answer(t, "empty for one of its own: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "pagerduty\n")
@@ -183,7 +190,7 @@ func TestInitInterrupted(t *testing.T) {
 	if err != nil || state.Lflag&unix.ECHO == 0 {
 		t.Errorf("the terminal echoes nothing: %v", err)
 	}
-	if left, err := os.ReadDir("."); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("%v is there: %v", left, err)
 	}
 }

@@ -15,20 +15,20 @@ func anywhere() []string {
 
 // What init writes is good, serves, and its key opens what it says it opens.
 func TestInit(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
-	t.Chdir(dir)
 	lines := "file,path=./events.jsonl,topics=container.*,topics=!*.updated"
-	out, errOut, code := call(t, nil, "", "init", "--sink", lines, "--sink", "webhook,name=billing,url=https://example.com/hook", "--sink", "stdout")
+	out, errOut, code := callIn(t, dir, nil, "", "init", "--sink", lines, "--sink", "webhook,name=billing,url=https://example.com/hook", "--sink", "stdout")
 	if code != 0 || errOut != "" {
 		t.Fatalf("%d: %s", code, errOut)
 	}
 	_, key, _ := strings.Cut(out, "HUBRELAY_KEY=")
 	key, _, _ = strings.Cut(key, "\n")
-	text, err := os.ReadFile("hubrelay.yaml")
+	text, err := os.ReadFile(filepath.Join(dir, "hubrelay.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat("hubrelay.yaml"); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(dir, "hubrelay.yaml")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has the mode %v: %v", info.Mode(), err)
 	}
 	if len(key) < 40 || strings.Contains(string(text), key) {
@@ -39,36 +39,37 @@ func TestInit(t *testing.T) {
 	if len(secret) < 40 || !strings.Contains(out, "whsec_"+secret) {
 		t.Errorf("the webhook's secret %q is not told:\n%s", secret, out)
 	}
-	if out, errOut, code := call(t, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 || errOut != "" || !strings.Contains(out, "1 key, 3 sinks") {
+	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 || errOut != "" || !strings.Contains(out, "1 key, 3 sinks") {
 		t.Errorf("check says %d %s%s", code, out, errOut)
 	}
-	if left, err := filepath.Glob(".hubrelay-init*"); err != nil || left != nil {
+	if left, err := filepath.Glob(filepath.Join(dir, ".hubrelay-init*")); err != nil || left != nil {
 		t.Errorf("%v is left behind: %v", left, err)
 	}
 
-	d := serveFile(t, "hubrelay.yaml", anywhere()...)
+	d := serveIn(t, dir, "hubrelay.yaml", anywhere()...)
 	for _, topic := range []string{"container.updated", "container.created"} {
 		d.do(t, request{method: "POST", key: key, hub: "hub-1", contentType: "application/json", body: `{"topic":"` + topic + `","object":{"id":"web-1"},"context":{}}`})
 	}
 	eventually(t, "the line in the file", func() error {
-		text, _ := os.ReadFile("events.jsonl")
+		text, _ := os.ReadFile(filepath.Join(dir, "events.jsonl"))
 		written := output{}
 		_, _ = written.Write(text)
 		return written.contains(`"topic":"container.created"`)()
 	})
-	if text, _ := os.ReadFile("events.jsonl"); strings.Contains(string(text), "container.updated") {
+	if text, _ := os.ReadFile(filepath.Join(dir, "events.jsonl")); strings.Contains(string(text), "container.updated") {
 		t.Errorf("the file has what was excluded: %s", text)
 	}
 }
 
 func TestInitJSON(t *testing.T) {
-	t.Chdir(folder(t))
-	out, errOut, code := call(t, nil, "", "init", "--json", "-c", "relay.yaml", "--redis", "redis://redis:6379/0", "--listen", ":8080")
+	t.Parallel()
+	dir := folder(t)
+	out, errOut, code := callIn(t, dir, nil, "", "init", "--json", "-c", "relay.yaml", "--redis", "redis://redis:6379/0", "--listen", ":8080")
 	var said struct{ File, Key string }
 	if err := json.Unmarshal([]byte(out), &said); code != 0 || errOut != "" || err != nil || said.File != "relay.yaml" || said.Key == "" {
 		t.Fatalf("%d %s%s: %v", code, out, errOut, err)
 	}
-	text, err := os.ReadFile("relay.yaml")
+	text, err := os.ReadFile(filepath.Join(dir, "relay.yaml"))
 	if err != nil || !strings.Contains(string(text), "\n  url: \"redis://redis:6379/0\"\n") || !strings.Contains(string(text), "\n  listen: \":8080\"\n") {
 		t.Errorf("%v:\n%s", err, text)
 	}
@@ -76,15 +77,16 @@ func TestInitJSON(t *testing.T) {
 
 // Keys inside of others are written with dots, for all that a sink can be told.
 func TestInitTakesKeysInsideOfOthers(t *testing.T) {
-	t.Chdir(folder(t))
+	t.Parallel()
+	dir := folder(t)
 	sink := "webhook,url=https://example.com/hook,batch.wait=1s,batch.max=5,headers.X-Of.a=v,retry.schedule=5s,headers.X-B=w,retry.max_age=1h"
-	if _, errOut, code := call(t, nil, "", "init", "--sink", sink, "--sink", "webhook,url=https://example.com,tls.ca_file=none.pem"); code != 1 || !strings.Contains(errOut, "none.pem") {
+	if _, errOut, code := callIn(t, dir, nil, "", "init", "--sink", sink, "--sink", "webhook,url=https://example.com,tls.ca_file=none.pem"); code != 1 || !strings.Contains(errOut, "none.pem") {
 		t.Errorf("%d %s", code, errOut)
 	}
-	if _, errOut, code := call(t, nil, "", "init", "--sink", sink); code != 0 {
+	if _, errOut, code := callIn(t, dir, nil, "", "init", "--sink", sink); code != 0 {
 		t.Fatalf("%d %s", code, errOut)
 	}
-	text, err := os.ReadFile("hubrelay.yaml")
+	text, err := os.ReadFile(filepath.Join(dir, "hubrelay.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,47 +101,48 @@ func TestInitTakesKeysInsideOfOthers(t *testing.T) {
 
 // A secret may be in the environment of serve alone, and a command on the running daemon does not need it.
 func TestInitLeavesSecretsToServe(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
-	t.Chdir(dir)
-	_, errOut, code := call(t, nil, "", "init", "--sink", "slack,url=${SLACK_URL},topics=*.error")
+	_, errOut, code := callIn(t, dir, nil, "", "init", "--sink", "slack,url=${SLACK_URL},topics=*.error")
 	if code != 0 || errOut != "warning: sinks.slack.url: the environment variable SLACK_URL is not set here; export it where serve runs\n" {
 		t.Fatalf("%d %s", code, errOut)
 	}
-	if _, errOut, code := call(t, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 1 || !strings.Contains(errOut, "SLACK_URL is not set") {
+	if _, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 1 || !strings.Contains(errOut, "SLACK_URL is not set") {
 		t.Errorf("%d %s", code, errOut)
 	}
-	d := serveFile(t, "hubrelay.yaml", append(anywhere(), "SLACK_URL=https://hooks.slack.com/services/T0/B0/x")...)
-	out, errOut, code := call(t, []string{"HUBRELAY_ADMIN__LISTEN=" + d.admin}, "", "sinks", "list", "-c", "hubrelay.yaml")
+	d := serveIn(t, dir, "hubrelay.yaml", append(anywhere(), "SLACK_URL=https://hooks.slack.com/services/T0/B0/x")...)
+	out, errOut, code := callIn(t, dir, []string{"HUBRELAY_ADMIN__LISTEN=" + d.admin}, "", "sinks", "list", "-c", "hubrelay.yaml")
 	if code != 0 || !strings.Contains(out, "slack") {
 		t.Errorf("%d %s%s", code, out, errOut)
 	}
 	write(t, dir, "bad.yaml", "admin: {listen: 99}\nsinks: {x: {type: nothing}}\n")
-	if _, errOut, code := call(t, nil, "", "sinks", "list", "-c", "bad.yaml"); code != 1 || !strings.Contains(errOut, "bad.yaml:1:17: admin.listen") || strings.Contains(errOut, "sinks.x") {
+	if _, errOut, code := callIn(t, dir, nil, "", "sinks", "list", "-c", "bad.yaml"); code != 1 || !strings.Contains(errOut, "bad.yaml:1:17: admin.listen") || strings.Contains(errOut, "sinks.x") {
 		t.Errorf("%d %s", code, errOut)
 	}
 }
 
 // A file that is there is never lost by accident.
 func TestInitKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
 	dir := folder(t)
-	t.Chdir(dir)
 	write(t, dir, "hubrelay.yaml", "mine")
-	_, errOut, code := call(t, nil, "", "init")
-	if text, _ := os.ReadFile("hubrelay.yaml"); code != 1 || string(text) != "mine" ||
+	_, errOut, code := callIn(t, dir, nil, "", "init")
+	if text, _ := os.ReadFile(filepath.Join(dir, "hubrelay.yaml")); code != 1 || string(text) != "mine" ||
 		errOut != "hubrelay: hubrelay.yaml is there already: name another file with -c, or write over it with --force\n" {
 		t.Errorf("%d %s, and the file holds %s", code, errOut, text)
 	}
-	if _, errOut, code := call(t, nil, "", "init", "--force"); code != 0 {
+	if _, errOut, code := callIn(t, dir, nil, "", "init", "--force"); code != 0 {
 		t.Errorf("%d %s", code, errOut)
 	}
-	if _, errOut, code := call(t, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 {
+	if _, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 {
 		t.Errorf("%d %s", code, errOut)
 	}
 }
 
 // Mistakes are told without a value that may be a secret, and nothing is written.
 func TestInitRefuses(t *testing.T) {
-	t.Chdir(folder(t))
+	t.Parallel()
+	dir := folder(t)
 	for _, tt := range []struct {
 		name, want string
 		code       int
@@ -166,11 +169,11 @@ func TestInitRefuses(t *testing.T) {
 		{"an argument", `unknown command "x"`, 2, []string{"x"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			out, errOut, code := call(t, nil, "", append([]string{"init"}, tt.args...)...)
+			out, errOut, code := callIn(t, dir, nil, "", append([]string{"init"}, tt.args...)...)
 			if code != tt.code || out != "" || !strings.Contains(errOut, tt.want) || strings.Contains(errOut, "s3cret") {
 				t.Errorf("%d %s%s", code, out, errOut)
 			}
-			if left, err := os.ReadDir("."); err != nil || len(left) != 0 {
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 				t.Errorf("%v is there: %v", left, err)
 			}
 		})
@@ -179,16 +182,17 @@ func TestInitRefuses(t *testing.T) {
 
 // What is no name, key or value cannot bring in settings of its own.
 func TestInitWritesTextsAsTexts(t *testing.T) {
-	t.Chdir(folder(t))
+	t.Parallel()
+	dir := folder(t)
 	const more = "\nadmin: {listen: 0.0.0.0:1}\n#"
 	for _, sink := range []string{
 		"file,path=./x" + more, `file,"path=./x` + more + `"`, `file,path=./x,"name=a:` + more + `"`, `file,path=./x,"from: end` + more + `=1"`,
 	} {
-		_, errOut, _ := call(t, nil, "", "init", "--force", "--sink", sink)
-		if _, err := os.Stat("hubrelay.yaml"); err != nil {
+		_, errOut, _ := callIn(t, dir, nil, "", "init", "--force", "--sink", sink)
+		if _, err := os.Stat(filepath.Join(dir, "hubrelay.yaml")); err != nil {
 			continue
 		}
-		if out, _, _ := call(t, nil, "", "config", "print", "-c", "hubrelay.yaml"); !strings.Contains(out, "\n  listen: 127.0.0.1:9090") {
+		if out, _, _ := callIn(t, dir, nil, "", "config", "print", "-c", "hubrelay.yaml"); !strings.Contains(out, "\n  listen: 127.0.0.1:9090") {
 			t.Errorf("%q: %s\n%s", sink, errOut, out)
 		}
 	}

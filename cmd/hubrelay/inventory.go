@@ -90,8 +90,8 @@ func importInventory(ctx context.Context, std streams, f *adminFlags, file strin
 		Servers, Containers, Instances changeInfo
 		Forgotten                      int `json:"moves_forgotten"`
 	}
-	if err := json.Unmarshal(answer.Data, &done); err != nil {
-		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+	if err := readAnswer(answer.Data, &done); err != nil {
+		return err
 	}
 	if !done.Changed {
 		_, err := fmt.Fprintln(std.out, "the inventory says the same already: nothing was changed")
@@ -104,7 +104,7 @@ func importInventory(ctx context.Context, std streams, f *adminFlags, file strin
 		}
 	}
 	if done.Forgotten > 0 {
-		parts = append(parts, counted(done.Forgotten, "move")+" forgotten")
+		parts = append(parts, plural(done.Forgotten, "move")+" forgotten")
 	}
 	_, err = fmt.Fprintln(std.out, "imported: "+strings.Join(parts, "; "))
 	return err

@@ -25,7 +25,7 @@ func newJobsShow(std streams) *cobra.Command {
 		Short: "Show a job and how far it is",
 		Example: `  hubrelay jobs show 019aa0c2f4e17b3c00000001
   hubrelay jobs show 019aa0c2f4e17b3c00000001 --wait`,
-		Args: checked(cobra.ExactArgs(1)),
+		Args: named(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait {
 				return waitForJob(cmd.Context(), std, r.client(), args[0], asJSON)
@@ -50,7 +50,7 @@ func newJobsList(std streams) *cobra.Command {
 		Use:     "list CONTAINER INSTANCE",
 		Short:   "List the jobs of an instance, the newest first",
 		Example: "  hubrelay jobs list web web-1",
-		Args:    checked(cobra.ExactArgs(2)),
+		Args:    named(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := r.client().Jobs(cmd.Context(), args[0], args[1])
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 )
 
 func TestNewWebhookPair(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	if err := printWebhookPair(streams{out: &out}, true); err != nil {
 		t.Fatal(err)

@@ -119,11 +119,11 @@ func letterIDs(ctx context.Context, std streams, client *adminClient, sink strin
 	}
 	p := newProgress(std.err, "looked up", int(info.Data.Dead))
 	defer p.end()
-	err := eachPage(ctx, client, sink, query, func(page []json.RawMessage) error {
+	err := eachPage(ctx, client, sinkPath(sink, "deadletters"), query, func(page []json.RawMessage) error {
 		for _, raw := range page {
 			var l letterInfo
-			if err := json.Unmarshal(raw, &l); err != nil {
-				return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+			if err := readAnswer(raw, &l); err != nil {
+				return err
 			}
 			ids = append(ids, l.ID)
 		}

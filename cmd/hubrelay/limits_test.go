@@ -45,6 +45,51 @@ func TestLimitsOfClients(t *testing.T) {
 	}
 }
 
+// TestLimitsOfHubsAndKeys finds the limits of a hub and of a key reached, by websockets and by event streams.
+func TestLimitsOfHubsAndKeys(t *testing.T) {
+	t.Parallel()
+	d := serve(t, setup{redis: `url: "memory:"`, env: []string{
+		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=4", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2", "HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
+	}})
+	websocket := func(key, hub string) reply {
+		_, refused := d.upgrade(t, "?token="+d.token(t, key, hub), nil)
+		return refused
+	}
+	events := func(key, hub string) reply {
+		return d.do(t, request{method: "GET", key: key, hub: hub, header: map[string]string{"Accept": "text/event-stream"}})
+	}
+	want := func(refused reply, code, full string) {
+		t.Helper()
+		e := wantError(t, refused, code, "", "this "+full)
+		if full != "node" && (e.Error.Extra["per"] != full || e.Error.Extra["limit"] != 2.0) {
+			t.Errorf("extra is %v", e.Error.Extra)
+		}
+		wantLater(t, refused)
+	}
+	d.connect(t, opsKey, "hub-1", "")
+	d.connect(t, readerKey, "hub-1", "")
+	last := d.connect(t, opsKey, "hub-2", "")
+	for _, open := range []func(key, hub string) reply{websocket, events} {
+		want(open(opsKey, "hub-3"), "429.rate-limiting", "key")
+		want(open(readerKey, "hub-1"), "429.rate-limiting", "hub")
+	}
+	d.connect(t, readerKey, "hub-2", "")
+	want(events(opsKey, "hub-3"), "503.not-ready", "node")
+
+	_ = last.conn.Close()
+	for of, n := range map[string]float64{"key": 2, "hub": 2, "node": 1} {
+		if got := metric(t, d, `hubrelay_stream_turned_away_total{limit="`+of+`"}`); got != n {
+			t.Errorf("%v were turned away by the limit of the %s, want %v", got, of, n)
+		}
+	}
+	eventually(t, "a place of the key to be free", func() error {
+		if ws, refused := d.upgrade(t, "?token="+d.token(t, opsKey, "hub-3"), nil); ws == nil {
+			return errors.New(refused.body)
+		}
+		return nil
+	})
+}
+
 // wantLater demands a Retry-After of a few seconds.
 func wantLater(t *testing.T, r reply) {
 	t.Helper()

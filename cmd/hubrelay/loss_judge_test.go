@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -74,10 +75,14 @@ func (l *losses) judgeHooks() {
 	})
 }
 
+// spareConnections is how many connections to Redis a pool may have opened for its busiest moment, and keeps for a minute.
+const spareConnections = 64
+
 // rest is what a node holds when nothing happens.
 type rest struct {
 	goroutines int
 	files      int // but for connections to Redis and to the webhook, of which pools keep some
+	redis      int // connections
 	profile    string
 }
 
@@ -88,18 +93,16 @@ func (l *losses) atRest() rest {
 	http.DefaultClient.CloseIdleConnections()
 	d := l.nodes[0].Load()
 	of := func(file string) string { return fmt.Sprintf("/proc/%d/%s", d.cmd.Process.Pid, file) }
-	pooled := make(map[string]bool) // inodes
+	pooled, toRedis := make(map[string]bool), make(map[string]bool) // inodes
 	port, _ := strconv.Atoi(l.hooks.url[strings.LastIndexByte(l.hooks.url, ':')+1:])
 	for line := range strings.Lines(l.read(of("net/tcp"))) {
 		f := strings.Fields(line)
-		for _, far := range append([]int{port}, l.redis.ports...) {
-			if strings.HasSuffix(f[2], fmt.Sprintf(":%04X", far)) {
-				pooled[f[9]] = true
-			}
-		}
+		leadsTo := func(port int) bool { return strings.HasSuffix(f[2], fmt.Sprintf(":%04X", port)) }
+		pooled[f[9]] = leadsTo(port)
+		toRedis[f[9]] = slices.ContainsFunc(l.redis.ports, leadsTo)
 	}
 	for line := range strings.Lines(l.read(of("net/unix"))) {
-		pooled[strings.Fields(line)[6]] = true
+		toRedis[strings.Fields(line)[6]] = true
 	}
 	names, err := filepath.Glob(of("fd/*"))
 	if err != nil {
@@ -109,7 +112,11 @@ func (l *losses) atRest() rest {
 	for _, name := range names {
 		to, err := os.Readlink(name)
 		inode, isSocket := strings.CutPrefix(strings.TrimSuffix(to, "]"), "socket:[")
-		if err == nil && (!isSocket || !pooled[inode]) {
+		switch {
+		case err != nil || isSocket && pooled[inode]:
+		case isSocket && toRedis[inode]:
+			r.redis++
+		default:
 			r.files++
 		}
 	}
@@ -142,9 +149,9 @@ func (l *losses) get(d *daemon, path string) string {
 }
 
 func (r rest) restored(now rest) error {
-	if now.goroutines <= r.goroutines && now.files <= r.files {
+	if now.goroutines <= r.goroutines && now.files <= r.files && now.redis <= r.redis+spareConnections {
 		return nil
 	}
-	return fmt.Errorf("it holds %d files and had %d, and %d goroutines and had %d:\n%s\nand before:\n%s",
-		now.files, r.files, now.goroutines, r.goroutines, now.profile, r.profile)
+	return fmt.Errorf("it holds %d files and had %d, %d connections to Redis and had %d, and %d goroutines and had %d:\n%s\nand before:\n%s",
+		now.files, r.files, now.redis, r.redis, now.goroutines, r.goroutines, now.profile, r.profile)
 }

@@ -34,11 +34,16 @@ type losses struct {
 	t      *testing.T
 	long   time.Duration
 	random *rand.Rand
+	deck   []int // the blows that are left of a round
+	dealt  int
 	redis  victim
 	text   setup
 	nodes  []*atomic.Pointer[daemon]
 	way    *linetest.Line // to any of the nodes
 	hooks  *receiver
+
+	followers []*lossFollower
+	flooded   atomic.Value // the hub whose notifications are many and large, or ""
 
 	begun     map[string]*atomic.Int64 // by hub, the last number that somebody tries to publish
 	accepted  map[string]*atomic.Int64
@@ -48,8 +53,8 @@ type losses struct {
 
 // TestNothingIsLost publishes numbers into several hubs while followers of every kind come and go with their cursors, and
 // kills nodes and Redis below them. In the log every number that was accepted is there once and in its order, and each
-// follower gets what the log has from where it began: no gap, no repeat, no resync. A node that nobody killed then has as
-// many goroutines and connections as before.
+// follower gets what the log has from where it began: no gap, no repeat, no resync. Some stop reading until they are closed
+// with 1013. A node that nobody killed then has as many goroutines and connections as before.
 func TestNothingIsLost(t *testing.T) {
 	t.Parallel()
 	nothingIsLost(t, oneRedis(t), *loss)
@@ -61,30 +66,34 @@ func nothingIsLost(t *testing.T, on victim, long time.Duration) {
 	t.Logf("HUBRELAY_TEST_SEED=%d for %s", seed, long)
 	l := newLosses(t, seed, on, long)
 	before := l.warmUp()
-	followers := l.follow(seed)
+	l.follow(seed)
 	l.publish()
 	blows := l.storm(long)
 	l.stop()
 	l.publishes.Wait()
 	want := l.judgeLog()
-	connections, heard := 0, 0
-	for _, f := range followers {
-		eventually(t, f.name+" to have heard everything", func() error { return f.complete(want, l.accepted) })
-		c, n := f.figures()
-		connections, heard = connections+c, heard+n
+	connections, heard, tooSlow := 0, 0, 0
+	for _, f := range l.followers {
+		eventually(t, f.name+" to have heard everything", func() error { return f.complete(want) })
+		c, n, slow := f.figures()
+		connections, heard, tooSlow = connections+c, heard+n, tooSlow+slow
 	}
-	for _, f := range followers {
+	for _, f := range l.followers {
 		f.end()
 	}
-	for _, f := range followers { // what came too much may have come last
-		if err := f.complete(want, l.accepted); err != nil {
+	for _, f := range l.followers { // what came too much may have come last
+		if err := f.complete(want); err != nil {
 			t.Error(err)
 		}
 	}
 	l.judgeHooks()
-	t.Logf("%d published, %d followers connected %d times and heard %d; blows: %v", total(want), len(followers), connections, heard, blows)
-	if connections < 2*len(followers) {
+	t.Logf("%d published, %d followers connected %d times, of which %d ended with 1013, and heard %d; blows: %v",
+		total(want), len(l.followers), connections, tooSlow, heard, blows)
+	if connections < 2*len(l.followers) {
 		t.Error("hardly anybody came back, so nothing was proved")
+	}
+	if l.dealt >= l.blows() && tooSlow == 0 {
+		t.Error("every blow was struck, and nobody was closed with 1013")
 	}
 	eventually(t, "the node that was not killed to be at rest", func() error { return before.restored(l.atRest()) })
 }
@@ -95,12 +104,13 @@ func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses
 		t: t, long: long, random: rand.New(rand.NewPCG(seed, 0)), redis: on,
 		begun: make(map[string]*atomic.Int64), accepted: make(map[string]*atomic.Int64),
 	}
+	l.flooded.Store("")
 	l.hooks = receive(t, nil)
 	// What a killed node had in hand is free again when its attempt must have ended.
 	l.text = setup{
 		redis: fmt.Sprintf("url: %q, partitions: %d", l.redis.url, 1+l.random.IntN(3)),
 		sinks: webhookSink("hook", l.hooks.url+"/", ", timeout: 5s") +
-			"\nwebsocket: {compression: {enabled: true, min_size: 64}}", // for those of the followers who ask for it
+			"\nwebsocket: {queue: 64KiB, compression: {enabled: true, min_size: 64}}", // for those of the followers who ask for it
 	}
 	for range 3 {
 		l.nodes = append(l.nodes, &atomic.Pointer[daemon]{})
@@ -127,7 +137,7 @@ func (l *losses) warmUp() rest {
 			continue
 		}
 		for i, hub := range lossHubs {
-			if err := l.batch(hub, 3, l.through(i)); err != nil {
+			if err := l.batch(hub, make([]string, 3), l.through(i)); err != nil {
 				l.t.Fatal(err)
 			}
 		}
@@ -137,7 +147,7 @@ func (l *losses) warmUp() rest {
 }
 
 // through is how a hub is published to.
-func (l *losses) through(hub int) func(hub string, first, many int) (bool, error) {
+func (l *losses) through(hub int) func(hub string, first int, list []string) (bool, error) {
 	if hub == len(lossHubs)-1 {
 		return l.add
 	}
@@ -145,16 +155,15 @@ func (l *losses) through(hub int) func(hub string, first, many int) (bool, error
 }
 
 // follow starts followers of every kind, the second half of them a while later.
-func (l *losses) follow(seed uint64) []*follower {
-	var all []*follower
+func (l *losses) follow(seed uint64) {
 	late := make(chan struct{})
 	timer := time.AfterFunc(l.long/3, func() { close(late) })
 	l.t.Cleanup(func() { timer.Stop() })
 	for round := range 2 {
 		for kind := range followerKinds {
 			for _, hub := range append(slices.Clone(lossHubs), "") {
-				f := newFollower(l, kind, hub, rand.New(rand.NewPCG(seed, uint64(1+len(all)))))
-				all = append(all, f)
+				f := newLossFollower(l, kind, hub, rand.New(rand.NewPCG(seed, uint64(1+len(l.followers)))))
+				l.followers = append(l.followers, &f)
 				if round == 0 {
 					f.start(nil)
 				} else {
@@ -164,11 +173,10 @@ func (l *losses) follow(seed uint64) []*follower {
 		}
 	}
 	l.t.Cleanup(func() {
-		for _, f := range all {
+		for _, f := range l.followers {
 			f.end()
 		}
 	})
-	return all
 }
 
 // publish numbers what it publishes into each hub, one batch after the other, each until it is accepted.
@@ -180,7 +188,7 @@ func (l *losses) publish() {
 		random := rand.New(rand.NewPCG(l.random.Uint64(), 0))
 		l.publishes.Go(func() {
 			for ctx.Err() == nil {
-				if err := l.batch(hub, 1+random.IntN(4), l.through(i)); err != nil {
+				if err := l.batch(hub, l.paddings(hub, random), l.through(i)); err != nil {
 					l.t.Errorf("publish to %s: %v", hub, err)
 					return
 				}
@@ -190,17 +198,21 @@ func (l *losses) publish() {
 	}
 }
 
-// batch publishes the next numbers of a hub until they are accepted.
-func (l *losses) batch(hub string, many int, through func(hub string, first, many int) (bool, error)) error {
-	first := int(l.begun[hub].Load()) + 1
-	l.begun[hub].Store(int64(first + many - 1))
+// batch publishes the next numbers of a hub until they are accepted, one with each padding.
+func (l *losses) batch(hub string, paddings []string, through func(hub string, first int, list []string) (bool, error)) error {
+	first, last := int(l.begun[hub].Load())+1, int(l.begun[hub].Load())+len(paddings)
+	l.begun[hub].Store(int64(last))
+	var list []string
+	for i, padding := range paddings {
+		list = append(list, numbered(hub, first+i, padding))
+	}
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		stored, err := through(hub, first, many)
+		stored, err := through(hub, first, list)
 		if err != nil {
 			return err
 		}
 		if stored {
-			l.accepted[hub].Store(int64(first + many - 1))
+			l.accepted[hub].Store(int64(last))
 			return nil
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -209,23 +221,19 @@ func (l *losses) batch(hub string, many int, through func(hub string, first, man
 }
 
 // numbered is a notification with a number of its hub, by which its topic goes.
-func numbered(hub string, n int) string {
+func numbered(hub string, n int, padding string) string {
 	topic := "job.created"
 	if n%3 == 0 {
 		topic = "container.updated"
 	}
-	return fmt.Sprintf(`{"topic":%q,"object":{"id":"%s/%d"},"context":{"hub_id":%q,"account_id":"acme"}}`, topic, hub, n, hub)
+	return fmt.Sprintf(`{"topic":%q,"object":{"id":"%s/%d"},"context":{"hub_id":%q,"account_id":"acme"},"padding":%q}`, topic, hub, n, hub, padding)
 }
 
 // post reports false where the batch may or may not be in the log.
-func (l *losses) post(hub string, first, many int) (bool, error) {
-	var body strings.Builder
-	for i := range many {
-		body.WriteString(numbered(hub, first+i) + "\n")
-	}
+func (l *losses) post(hub string, first int, list []string) (bool, error) {
 	d := &daemon{public: l.way.Addr().String()}
 	r, err := d.try(context.Background(), request{
-		method: "POST", key: opsKey, hub: hub, contentType: "application/x-ndjson", body: body.String(),
+		method: "POST", key: opsKey, hub: hub, contentType: "application/x-ndjson", body: strings.Join(list, "\n"),
 		header: map[string]string{"Idempotency-Key": fmt.Sprintf("%s-%d", hub, first)},
 	})
 	switch {
@@ -239,9 +247,9 @@ func (l *losses) post(hub string, first, many int) (bool, error) {
 }
 
 // add is a producer that knows nothing but Redis.
-func (l *losses) add(hub string, first, many int) (bool, error) {
-	for n := first; n < first+many; n++ {
-		args := &redis.XAddArgs{Stream: "hubrelay:inbox", Values: []string{"data", numbered(hub, n), "key", fmt.Sprintf("%s-%d", hub, n)}}
+func (l *losses) add(hub string, first int, list []string) (bool, error) {
+	for i, text := range list {
+		args := &redis.XAddArgs{Stream: "hubrelay:inbox", Values: []string{"data", text, "key", fmt.Sprintf("%s-%d", hub, first+i)}}
 		if err := l.redis.store.XAdd(context.Background(), args).Err(); err != nil {
 			return false, nil
 		}
@@ -260,12 +268,25 @@ func (l *losses) storm(long time.Duration) map[string]int {
 	return done
 }
 
+// blows is how many there are to choose from.
+func (l *losses) blows() int { return 7 + l.redis.blows }
+
+// deal returns the next blow. They come in rounds, so that a long run has each of them.
+func (l *losses) deal() (blow int) {
+	if len(l.deck) == 0 {
+		l.deck = l.random.Perm(l.blows())
+	}
+	blow, l.deck = l.deck[0], l.deck[1:]
+	l.dealt++
+	return blow
+}
+
 // strike does one of the things that happen, and puts it right again.
 func (l *losses) strike() (what string) {
 	l.t.Helper()
 	one := 1 + l.random.IntN(2)
 	moment := time.Duration(l.random.IntN(2000)) * time.Millisecond
-	switch blow := l.random.IntN(6 + l.redis.blows); blow {
+	switch blow := l.deal(); blow {
 	case 0, 1:
 		l.nodes[one].Load().kill()
 		l.nodes[one].Store(serve(l.t, l.text))
@@ -289,7 +310,10 @@ func (l *losses) strike() (what string) {
 	case 5:
 		l.way.Cut()
 		return "connections cut"
+	case 6:
+		l.stopReaders()
+		return "readers stopped"
 	default:
-		return l.redis.strike(blow-6, l.random, moment)
+		return l.redis.strike(blow-7, l.random, moment)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -54,15 +55,28 @@ func run(ctx context.Context, args []string, std streams) int {
 		return exitUsage
 	case errors.Is(err, errReported):
 		return exitFailure
-	case unreachable(err):
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %v; is a relay running there? HUBRELAY_URL or --url names another\n", err)
-		return exitFailure
-	case withoutHub(err):
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %v; HUBRELAY_HUB or --hub gives it\n", err)
-		return exitFailure
 	default:
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %v\n", err)
+		_, _ = fmt.Fprintf(std.err, "hubrelay: %v%s\n", err, advice(err))
 		return exitFailure
+	}
+}
+
+// advice is what a client command says behind an error that another setting of its own mends, or nothing.
+func advice(err error) string {
+	var answer *client.Error
+	switch {
+	case unreachable(err):
+		return "; is a relay running there? HUBRELAY_URL or --url names another"
+	case !errors.As(err, &answer):
+		return ""
+	case answer.Code == relay.CodeMissingArgument && strings.Contains(answer.Detail, "X-Hub-Id"):
+		return "; HUBRELAY_HUB or --hub gives it"
+	case answer.Code == relay.CodeAuthInvalid:
+		return "; HUBRELAY_KEY or --key gives another"
+	case answer.Code == relay.CodeNoURI:
+		return "; HUBRELAY_URL or --url names the relay's public address, which is server.listen and not admin.listen"
+	default:
+		return ""
 	}
 }
 
@@ -71,12 +85,6 @@ func unreachable(err error) bool {
 	var request *url.Error
 	var network *net.OpError
 	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
-}
-
-// withoutHub says whether a request of a client command should have named a hub.
-func withoutHub(err error) bool {
-	var answer *client.Error
-	return errors.As(err, &answer) && answer.Code == relay.CodeMissingArgument && strings.Contains(answer.Detail, "X-Hub-Id")
 }
 
 // errReported ends a command that has already said on standard error what is wrong.
@@ -124,7 +132,7 @@ Run it:    hubrelay serve -c hubrelay.yaml`,
 		newInit(std), newServe(std), newDemo(std),
 		newPublish(std), newListen(std),
 		newMigrate(std), newJobs(std),
-		newSinksCommand(std), newSourcesCommand(std), newDeadletters(std), newInventory(std),
+		newSinksCommand(std), newSourcesCommand(std), newConnections(std), newDeadletters(std), newInventory(std),
 		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(), newKeeper(),
 	)
 	return root
@@ -138,6 +146,16 @@ func checked(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// named takes n arguments, none of them empty: they name things, such as `jobs show "$(…)"` where that prints nothing.
+func named(n int) cobra.PositionalArgs {
+	return checked(func(cmd *cobra.Command, args []string) error {
+		if slices.Contains(args, "") {
+			return errors.New("an argument is empty")
+		}
+		return cobra.ExactArgs(n)(cmd, args)
+	})
 }
 
 // group is a command that only holds others: without one of them it prints its help.

@@ -35,7 +35,7 @@ needs the capability containers-instances-migrate. With --wait it shows how far 
 unless the instance has moved; an interrupt leaves the job running, and 'hubrelay jobs show' tells how it went on.`,
 		Example: `  hubrelay migrate web web-1 --to server-b --wait
   hubrelay migrate db db-1 --to server-b --copy-volumes --json`,
-		Args: checked(cobra.ExactArgs(2)),
+		Args: named(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if m.Destination == "" {
 				return newUsageError(cmd, errors.New("where to? Give the id of a server with --to"))

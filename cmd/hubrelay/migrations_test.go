@@ -37,8 +37,20 @@ const tasksPath = "/v1/containers/web/instances/web-1/tasks"
 
 func newMigrations(t *testing.T, nodes int) *migrations {
 	t.Helper()
-	m := &migrations{t: t, dir: folder(t), redis: redistest.Start(t, "--appendfsync", "always")}
+	m := newSite(t)
+	m.redis = redistest.Start(t, "--appendfsync", "always")
 	m.store = redisAt(t, m.redis.Socket)
+	file := write(t, m.dir, "hubrelay.yaml", mayMigrate(setup{redis: fmt.Sprintf("url: %q", m.redis.URL()), keys: m.section()}.yaml()))
+	for range nodes {
+		m.nodes = append(m.nodes, serveFile(t, file))
+	}
+	return m
+}
+
+// newSite makes the clusters, with no node yet.
+func newSite(t *testing.T) *migrations {
+	t.Helper()
+	m := &migrations{t: t, dir: folder(t)}
 	for _, server := range []string{"a", "b", "c"} {
 		if err := os.Mkdir(filepath.Join(m.dir, server), 0o755); err != nil {
 			t.Fatal(err)
@@ -53,13 +65,17 @@ func newMigrations(t *testing.T, nodes int) *migrations {
 containers:
   web: {hub_id: hub-1, account_id: acme, environment_id: env, stateful: true, instances: {web-1: {server_id: a}}}
 `, m.dir))
-	text := setup{redis: fmt.Sprintf("url: %q", m.redis.URL())}.yaml() + `migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}` + "\n"
-	text = strings.Replace(text, "capabilities: [notifications-publish]", "capabilities: [notifications-publish, containers-instances-migrate]", 1)
-	file := write(t, m.dir, "hubrelay.yaml", text)
-	for range nodes {
-		m.nodes = append(m.nodes, serveFile(t, file))
-	}
 	return m
+}
+
+// section is that of a configuration which works the clusters.
+func (m *migrations) section() string {
+	return fmt.Sprintf("migration: {driver: {command: [\"builtin:directory\"]}, inventory_file: %q}\n", filepath.Join(m.dir, "inventory.yaml"))
+}
+
+// mayMigrate lets the platform's key ask for migrations.
+func mayMigrate(configuration string) string {
+	return strings.Replace(configuration, "capabilities: [notifications-publish]", "capabilities: [notifications-publish, containers-instances-migrate]", 1)
 }
 
 // instance makes web-1 at the server a. Its command holds a lock, and says so where another holds it.

@@ -18,10 +18,10 @@ func inFolder(t *testing.T, dir, name string, args ...string) {
 	}
 }
 
-// checkPlugin demands that a program passes the checks without even an advice.
-func checkPlugin(t *testing.T, args ...string) {
+// checkPlugin demands that a program passes the checks in a folder without even an advice.
+func checkPlugin(t *testing.T, dir string, args ...string) {
 	t.Helper()
-	out, errOut, code := call(t, nil, "", append([]string{"plugins", "check", "--timeout", "30s"}, args...)...)
+	out, errOut, code := callIn(t, dir, nil, "", append([]string{"plugins", "check", "--timeout", "30s"}, args...)...)
 	if code != 0 || strings.Contains(out, "advice") || !strings.Contains(out, "ok ") {
 		t.Errorf("check %v: %d\n%s%s", args, code, out, errOut)
 	}
@@ -29,12 +29,13 @@ func checkPlugin(t *testing.T, args ...string) {
 
 // A new plugin in Go passes its own test and the check, and the daemon runs it, with the commands of its README.
 func TestPluginsNewInGo(t *testing.T) {
+	t.Parallel()
 	source, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(folder(t))
-	out, errOut, code := call(t, nil, "", "plugins", "new", "first-go", "--lang", "go", "--replace", source)
+	dir := folder(t)
+	out, errOut, code := callIn(t, dir, nil, "", "plugins", "new", "first-go", "--lang", "go", "--replace", source)
 	if code != 0 {
 		t.Fatalf("%d: %s", code, errOut)
 	}
@@ -45,16 +46,16 @@ func TestPluginsNewInGo(t *testing.T) {
 		if len(words) == 0 || words[0] != "go" {
 			continue
 		}
-		inFolder(t, "first-go", words[0], words[1:]...)
+		inFolder(t, filepath.Join(dir, "first-go"), words[0], words[1:]...)
 		ran++
 	}
 	if ran != 3 || !strings.Contains(commands, "hubrelay plugins check ./first-go") {
 		t.Errorf("what is next is %s", out)
 	}
-	inFolder(t, "first-go", "go", "vet", "./...")
-	checkPlugin(t, "--kind", "sink", "first-go/first-go")
+	inFolder(t, filepath.Join(dir, "first-go"), "go", "vet", "./...")
+	checkPlugin(t, dir, "--kind", "sink", "first-go/first-go")
 
-	d := serveFile(t, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_ADMIN__LISTEN=127.0.0.1:0")
+	d := serveIn(t, dir, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_ADMIN__LISTEN=127.0.0.1:0")
 	d.do(t, request{method: "POST", key: "a-key-for-trying-it", hub: "hub-1", contentType: "application/json", body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`})
 	eventually(t, "the plugin's line in the log", func() error {
 		for line := range strings.Lines(d.err.String()) {
@@ -68,18 +69,19 @@ func TestPluginsNewInGo(t *testing.T) {
 
 // So does one in Python, with nothing but packages of the system.
 func TestPluginsNewInPython(t *testing.T) {
+	t.Parallel()
 	python := pythonWithGRPC(t)
-	t.Chdir(folder(t))
-	out, errOut, code := call(t, nil, "", "plugins", "new", "first-python", "--lang", "python")
+	dir := folder(t)
+	out, errOut, code := callIn(t, dir, nil, "", "plugins", "new", "first-python", "--lang", "python")
 	if code != 0 || !strings.Contains(out, "cd first-python\n  /usr/bin/python3 -m unittest\n") {
 		t.Fatalf("%d: %s%s", code, out, errOut)
 	}
-	inFolder(t, "first-python", python, "-m", "unittest")
-	checkPlugin(t, "--no-tls", "--config", `{"greeting":"hello"}`, python, "first-python/plugin.py")
-	if out, errOut, code := call(t, nil, "", "config", "check", "-c", "first-python/hubrelay.yaml"); code != 0 {
+	inFolder(t, filepath.Join(dir, "first-python"), python, "-m", "unittest")
+	checkPlugin(t, dir, "--no-tls", "--config", `{"greeting":"hello"}`, python, "first-python/plugin.py")
+	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "first-python/hubrelay.yaml"); code != 0 {
 		t.Errorf("%d: %s%s", code, out, errOut)
 	}
-	if _, errOut, code = call(t, nil, "", "plugins", "new", "first-python", "--lang", "python"); code != 1 || !strings.Contains(errOut, "first-python is there already and not empty") {
+	if _, errOut, code = callIn(t, dir, nil, "", "plugins", "new", "first-python", "--lang", "python"); code != 1 || !strings.Contains(errOut, "first-python is there already and not empty") {
 		t.Errorf("a second time: %d: %s", code, errOut)
 	}
 }

@@ -214,7 +214,7 @@ func TestPluginsCheckNamesFlags(t *testing.T) {
 	t.Parallel()
 	for flag, command := range map[string][]string{
 		"--config": {"--timeout", "30s", "--config", `{"typo":1}`, "builtin:print"},
-		"--no-tls": {"--timeout", "1s", "sh", "-c", `echo "1|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc"; exec sleep 60`},
+		"--no-tls": {"--timeout", "5s", "sh", "-c", `echo "1|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc"; exec sleep 60`},
 	} {
 		out, errOut, code := call(t, nil, "", append([]string{"plugins", "check", "--kind", "sink"}, command...)...)
 		if code != 1 || !strings.Contains(out, "(here: "+flag+")") || strings.Contains(out, "next start") {

@@ -23,6 +23,7 @@ func recipeSecrets() []string {
 
 // Every recipe of the README is a whole configuration, and good as it stands there.
 func TestRecipes(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)

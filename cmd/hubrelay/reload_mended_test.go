@@ -155,13 +155,7 @@ func TestReloadRefusedBesideAnOlder(t *testing.T) {
 	changed := strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)
 	write(t, filepath.Dir(file), filepath.Base(file), changed)
 	d.signal(syscall.SIGHUP)
-	eventually(t, "the key to be refused", func() error {
-		r, err := d.try(t.Context(), request{method: "GET", key: readerKey, hub: "hub-1"})
-		if err == nil && r.status != http.StatusUnauthorized {
-			err = fmt.Errorf("answered %d", r.status)
-		}
-		return err
-	})
+	d.forgot(t, readerKey)
 	write(t, filepath.Dir(file), filepath.Base(file), changed+"nothing: like it\n")
 	d.signal(syscall.SIGHUP)
 	d.refused(t, 1, "nothing")

@@ -34,6 +34,18 @@ func (d *daemon) tookOver(t *testing.T, n int) {
 	})
 }
 
+// forgot waits until nobody gets in with the key.
+func (d *daemon) forgot(t *testing.T, key string) {
+	t.Helper()
+	eventually(t, "the key to be refused", func() error {
+		r, err := d.try(t.Context(), request{method: "GET", key: key, hub: "hub-1"})
+		if err == nil && r.status != http.StatusUnauthorized {
+			err = fmt.Errorf("answered %d", r.status)
+		}
+		return err
+	})
+}
+
 // TestReload changes, adds and removes sinks of a daemon that runs: those that stay notice nothing, and what is under way
 // arrives once.
 func TestReload(t *testing.T) {
@@ -242,13 +254,7 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.signal(syscall.SIGHUP)
-			eventually(t, "the key to be refused", func() error {
-				r, err := d.try(t.Context(), request{method: "GET", key: readerKey, hub: "hub-1"})
-				if err == nil && r.status != http.StatusUnauthorized {
-					err = fmt.Errorf("answered %d", r.status)
-				}
-				return err
-			})
+			d.forgot(t, readerKey)
 			// After the grace the attempt is given back, and the sink of the new configuration makes it.
 			eventually(t, "an attempt at the new address", func() error {
 				for _, h := range hooks.of("/other") {
@@ -276,12 +282,6 @@ func TestReloadWhileStarting(t *testing.T) {
 	}
 	server.Restart()
 	d.await(t)
-	eventually(t, "the key to be refused", func() error {
-		r, err := d.try(t.Context(), request{method: "GET", key: readerKey, hub: "hub-1"})
-		if err == nil && r.status != http.StatusUnauthorized {
-			err = fmt.Errorf("answered %d", r.status)
-		}
-		return err
-	})
+	d.forgot(t, readerKey)
 	d.stop(t)
 }

@@ -95,6 +95,27 @@ func TestEventsOverAKill(t *testing.T) {
 	})
 }
 
+// TestEventsOverALostToken comes back with the token of a stream that was open while Redis lost it.
+func TestEventsOverALostToken(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := redisAt(t, server.Socket)
+	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), auth: "token_ttl: 3s"})
+	token := d.token(t, opsKey, "hub-1")
+	d.curlEvents(t, "?token="+token)
+	names := store.Keys(t.Context(), "hubrelay:token:*").Val()
+	if len(names) != 1 || store.Del(t.Context(), names...).Val() != 1 {
+		t.Fatalf("the tokens in Redis: %q", names)
+	}
+	eventually(t, "the token to be there again", func() error {
+		if store.Exists(t.Context(), names...).Val() == 0 {
+			return errors.New("it is lost")
+		}
+		return nil
+	})
+	d.curlEvents(t, "?token="+token)
+}
+
 // TestEventsAtAStop ends a stream with an event that says why, over HTTP/2 too.
 func TestEventsAtAStop(t *testing.T) {
 	t.Parallel()

@@ -102,8 +102,8 @@ func listSinks(ctx context.Context, std streams, f *adminFlags) error {
 	notes := ""
 	for _, raw := range answer.Data {
 		var s sinkInfo
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+		if err := readAnswer(raw, &s); err != nil {
+			return err
 		}
 		rows = append(rows, s.row())
 		for _, note := range s.notes() {
@@ -251,6 +251,14 @@ func orDash(text string) string {
 	return printable(text)
 }
 
+// readAnswer reads one thing that the daemon has answered.
+func readAnswer(text json.RawMessage, into any) error {
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+	}
+	return nil
+}
+
 // printRaw prints each JSON text on a line of its own, as it came.
 func printRaw(std streams, texts ...json.RawMessage) error {
 	var b bytes.Buffer
@@ -270,7 +278,7 @@ func newSinksSwitch(std streams, verb, short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: verb + " NAME", Short: short, Long: long,
 		Example: "  hubrelay sinks " + verb + " billing",
-		Args:    checked(cobra.ExactArgs(1)),
+		Args:    named(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := f.client(std)
 			if err != nil {
@@ -284,8 +292,8 @@ func newSinksSwitch(std streams, verb, short, long string) *cobra.Command {
 				return printRaw(std, answer.Data)
 			}
 			var s sinkInfo
-			if err := json.Unmarshal(answer.Data, &s); err != nil {
-				return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+			if err := readAnswer(answer.Data, &s); err != nil {
+				return err
 			}
 			_, err = fmt.Fprintln(std.out, printable(fmt.Sprintf("%s is %s, with %d in its backlog and %d parked", s.Name, s.State, s.Backlog, s.Parked)))
 			return err
@@ -305,7 +313,7 @@ func newSinksReplay(std streams) *cobra.Command {
 sink's filter. TIME is RFC 3339, or how long ago: 2h. How far the log reaches back is redis.retention.`,
 		Example: `  hubrelay sinks replay billing --after 2h
   hubrelay sinks replay billing --after 2026-11-20T08:00:00Z`,
-		Args: checked(cobra.ExactArgs(1)),
+		Args: named(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if after == "" {
 				return newUsageError(cmd, errors.New("say from where: --after CURSOR or --after TIME"))
@@ -340,8 +348,8 @@ func replaySink(ctx context.Context, std streams, f *adminFlags, name, after str
 		Replayed, Waiting int64
 		Complete          *bool
 	}
-	if err := json.Unmarshal(answer.Data, &result); err != nil {
-		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+	if err := readAnswer(answer.Data, &result); err != nil {
+		return err
 	}
 	text := fmt.Sprintf("%s gets %s again", name, plural(int(result.Replayed), "notification"))
 	if result.Waiting > 0 {
@@ -363,7 +371,7 @@ func newSinksForget(std streams) *cobra.Command {
 		Long: `Removes the backlog, the parked deliveries, the state and the position of a sink that is not in the configuration any
 more. Its dead letters stay unless --dead-letters is given.`,
 		Example: "  hubrelay sinks forget old-billing --dead-letters",
-		Args:    checked(cobra.ExactArgs(1)),
+		Args:    named(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := f.client(std)
 			if err != nil {

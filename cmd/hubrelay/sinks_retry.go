@@ -17,7 +17,7 @@ tried as fast as the sink's rate and concurrency allow. What fails again waits f
 with an ordering the first of each hub or container is tried, and what waits behind it follows. A rest that the receiver
 asked for goes on; dead letters stay ('deadletters replay').`,
 		Example: "  hubrelay sinks retry billing",
-		Args:    checked(cobra.ExactArgs(1)),
+		Args:    named(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := f.client(std)
 			if err != nil {
@@ -31,8 +31,8 @@ asked for goes on; dead letters stay ('deadletters replay').`,
 				return printRaw(std, answer.Data)
 			}
 			var result struct{ Due int }
-			if err := json.Unmarshal(answer.Data, &result); err != nil {
-				return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+			if err := readAnswer(answer.Data, &result); err != nil {
+				return err
 			}
 			text := fmt.Sprintf("%s tries %d deliveries now", args[0], result.Due)
 			switch result.Due {

@@ -21,7 +21,7 @@ func newSinksTest(std streams) *cobra.Command {
 the receiver answered and how long it took. The sample is stored nowhere and not tried again. It ends with 1 unless the
 receiver took it.`,
 		Example: "  hubrelay sinks test billing",
-		Args:    checked(cobra.ExactArgs(1)),
+		Args:    named(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return testSink(cmd.Context(), std, &f, args[0]) },
 	}
 	f.register(cmd, std)
@@ -44,8 +44,8 @@ func testSink(ctx context.Context, std streams, f *adminFlags, name string) erro
 		Error        string
 		Answer       string
 	}
-	if err := json.Unmarshal(answer.Data, &result); err != nil {
-		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+	if err := readAnswer(answer.Data, &result); err != nil {
+		return err
 	}
 	if f.asJSON {
 		if err := printRaw(std, answer.Data); err != nil {

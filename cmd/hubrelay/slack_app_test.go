@@ -130,11 +130,14 @@ func TestSlackThreads(t *testing.T) {
 	third := serve(t, s)
 	third.publish(t, "hub-1", "application/json", line(each), nil)
 	wait(each + 1)
-	slack.mu.Lock()
-	if text := fmt.Sprint(slack.messages[0]["text"]); slack.updates == 0 || !strings.Contains(text, fmt.Sprint("round ", each)) {
-		t.Errorf("after %d updates the first message shows %s", slack.updates, text)
-	}
-	slack.mu.Unlock()
+	eventually(t, "the first message to show the last round", func() error { // it is changed behind the reply
+		slack.mu.Lock()
+		defer slack.mu.Unlock()
+		if text := fmt.Sprint(slack.messages[0]["text"]); slack.updates == 0 || !strings.Contains(text, fmt.Sprint("round ", each)) {
+			return fmt.Errorf("after %d updates it shows %s", slack.updates, text)
+		}
+		return nil
+	})
 	keys, err := redisAt(t, server.Socket).Keys(t.Context(), "hubrelay:memory:team:*").Result()
 	if err != nil || len(keys) != 1 {
 		t.Errorf("remembered: %s, %v", keys, err)

@@ -77,8 +77,8 @@ func listSources(ctx context.Context, std streams, f *adminFlags) error {
 	var notes []string
 	for _, raw := range answer.Data {
 		var s sourceInfo
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+		if err := readAnswer(raw, &s); err != nil {
+			return err
 		}
 		rows = append(rows, s.row())
 		notes = append(notes, s.notes()...)

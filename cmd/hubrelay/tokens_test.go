@@ -147,13 +147,13 @@ func TestWhoSeesWhat(t *testing.T) {
 	}
 }
 
-// TestKeyExpires opens a socket with a key that ends soon.
+// TestKeyExpires opens a socket with a key that ends soon, long before the next ping.
 func TestKeyExpires(t *testing.T) {
 	t.Parallel()
 	const key = "brief-key-0123456789abcdef"
 	expires := time.Now().Add(8 * time.Second).UTC()
 	d := serve(t, setup{redis: `url: "memory:"`, keys: fmt.Sprintf(`
-    - {name: brief, key: %s, hubs: ["*"], expires: %s}`, key, expires.Format(time.RFC3339))})
+    - {name: brief, key: %s, hubs: ["*"], expires: %s}`, key, expires.Format(time.RFC3339)), env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}})
 	ws, stays := d.connect(t, key, "hub-1", ""), d.connect(t, opsKey, "hub-1", "")
 	token := d.token(t, key, "hub-1")
 	if closed := ws.closed(t, websocket.ClosePolicyViolation); !strings.Contains(closed.Text, "expired") {

@@ -1,0 +1,33 @@
+package main_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestAdvice calls with a setting that is wrong, and wants to read which one it is.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	d := serve(t, setup{redis: `url: "memory:"`})
+	right := []string{"HUBRELAY_URL=http://" + d.public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
+	for name, tc := range map[string]struct {
+		env, args, want string
+		code            int
+	}{
+		"the admin listener for the public one": {"HUBRELAY_URL=http://" + d.admin, "publish --topic job.created", "server.listen", 1},
+		"the public listener for the admin one": {"HUBRELAY_ADMIN=" + d.public, "connections list", "check --admin", 1},
+		"a key of another relay":                {"HUBRELAY_KEY=" + readerKey + "x", "listen", "HUBRELAY_KEY", 1},
+		"no hub":                                {"HUBRELAY_HUB=", "publish --topic job.created", "HUBRELAY_HUB", 1},
+		"an id that came out empty":             {"", `jobs show ""`, "empty", 2},
+		"a sink whose name came out empty":      {"HUBRELAY_ADMIN=" + d.admin, `sinks pause ""`, "empty", 2},
+	} {
+		args := strings.Fields(tc.args)
+		for i := range args {
+			args[i] = strings.Trim(args[i], `"`)
+		}
+		out, errOut, code := call(t, append(right, tc.env), "", args...)
+		if code != tc.code || out != "" || !strings.Contains(errOut, tc.want) || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%s: ended with %d, want %d and %q:\n%s%s", name, code, tc.code, tc.want, out, errOut)
+		}
+	}
+}

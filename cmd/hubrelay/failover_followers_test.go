@@ -1,0 +1,277 @@
+package main_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone"
+	"github.com/hubrelay/hubrelay/relay/cursor"
+)
+
+// failoverPartitions is as many as there are masters, one each.
+const failoverPartitions = 3
+
+// told is a notification that a follower was told, or where a stream goes on behind a gap.
+type told struct {
+	hub, id string // empty for a gap
+	at      cursor.Cursor
+}
+
+// places are what a follower was told, each with its place in the log.
+type places struct {
+	from cursor.Cursor
+	told []told
+}
+
+func (b *places) begin(text string) { b.from, _ = cursor.Parse(text, failoverPartitions) }
+
+func (b *places) take(m message, text string) error {
+	at, err := cursor.Parse(text, failoverPartitions)
+	switch {
+	case err != nil:
+		return err
+	case m.Topic == relay.TopicResync:
+		b.told = append(b.told, told{at: at})
+	default:
+		b.told = append(b.told, told{m.Context.HubID, m.Object.ID, at})
+	}
+	return nil
+}
+
+// failoverFollower is a follower over failovers.
+type failoverFollower struct {
+	*follower
+	book *places
+}
+
+// followAll starts followers of every kind, of hubs in each partition and of all hubs.
+func (f *failover) followAll() {
+	partitions := make(map[int]bool)
+	for _, hub := range []string{"hub-1", "hub-3", "hub-6", ""} {
+		if hub != "" {
+			partitions[f.keys.Partition(hub)] = true
+		}
+		for kind := range followerKinds {
+			book := &places{}
+			one := failoverFollower{newFollower(kind, f.way.Addr().String(), hub, "", book, rand.New(rand.NewPCG(1, uint64(len(f.followers))))), book}
+			one.forgetful, one.brisk = true, true
+			f.followers = append(f.followers, one)
+			one.start(nil)
+		}
+	}
+	if len(partitions) != failoverPartitions {
+		f.t.Fatalf("there are followers of the partitions %v", partitions)
+	}
+	f.t.Cleanup(func() {
+		for _, one := range f.followers {
+			one.end()
+		}
+	})
+	for _, one := range f.followers {
+		eventually(f.t, one.name+" to begin", func() error {
+			one.mu.Lock()
+			defer one.mu.Unlock()
+			if !one.began {
+				return fmt.Errorf("it was told nothing, %w", one.wrong)
+			}
+			return nil
+		})
+	}
+}
+
+// failoverTTL leaves a replica some time to take over, since tokens are renewed each third of it.
+const failoverTTL = 15 * time.Second
+
+// hold opens an event stream for a token at each master, on a hub where nothing happens, and returns a probe: all of them have
+// been renewed since the probe was asked first.
+func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
+	f.t.Helper()
+	held := make(map[int]string) // by master, the key
+	for len(held) < 3 {
+		d := f.nodes[len(held)%2].Load()
+		token := d.token(f.t, opsKey, "quiet")
+		key := f.keys.Token(fmt.Sprintf("%x", sha256.Sum256([]byte(token))))
+		slot, err := store.ClusterKeySlot(f.t.Context(), key).Result()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if master := int(slot) * 3 / 16384; held[master] == "" {
+			held[master] = key
+			d.openEvents(f.t, token)
+		}
+	}
+	before := make(map[string]time.Time)
+	return func() (problem error) {
+		for _, key := range held {
+			left, err := store.PTTL(f.t.Context(), key).Result()
+			ends := time.Now().Add(left)
+			if before[key].IsZero() {
+				before[key] = ends
+			}
+			switch {
+			case err != nil:
+				problem = err
+			case left < 0:
+				problem = fmt.Errorf("the token %s of an open stream is gone", key)
+			case ends.Sub(before[key]) < time.Second:
+				problem = fmt.Errorf("%s ends in %s", key, left)
+			}
+		}
+		return problem
+	}
+}
+
+// openEvents opens an event stream and reads nothing, until the test ends.
+func (d *daemon) openEvents(t *testing.T, token string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.public+notificationsPath+"?token="+token, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = res.Body.Close() })
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("the stream was answered %d", res.StatusCode)
+	}
+}
+
+// heard is a probe: whoever follows the hub was told of an object.
+func (f *failover) heard(hub, id string) func() error {
+	return func() error {
+		for _, one := range f.followers {
+			one.mu.Lock()
+			known := one.hub != "" && one.hub != hub || slices.ContainsFunc(one.book.told, func(t told) bool { return t.hub == hub && t.id == id })
+			one.mu.Unlock()
+			if !known {
+				return fmt.Errorf("%s was not told of %s", one.name, id)
+			}
+		}
+		return nil
+	}
+}
+
+// entry is one of the log.
+type entry struct {
+	hub, id string
+	at      cursor.Position
+}
+
+// logs reads the partitions of the log.
+func (f *failover) logs(store redis.UniversalClient) [failoverPartitions][]entry {
+	f.t.Helper()
+	var logs [failoverPartitions][]entry
+	for p := range logs {
+		entries, err := store.XRange(f.t.Context(), f.keys.Log(p), "-", "+").Result()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, e := range entries {
+			at, _ := cursor.ParseEntry(e.ID, fmt.Sprint(e.Values["id"]))
+			logs[p] = append(logs[p], entry{fmt.Sprint(e.Values["hub"]), objectID(fmt.Sprint(e.Values["data"])), at})
+		}
+	}
+	return logs
+}
+
+// judgeFollowers demands that each was told what the log has from where it began: in order, nothing twice, nothing left out.
+// There are gaps only in the partitions that were struck.
+func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
+	f.t.Helper()
+	logs, gaps, heard := f.logs(store), 0, 0
+	complete := func(one failoverFollower) error {
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		if one.wrong != nil {
+			return fmt.Errorf("%s: %w", one.name, one.wrong)
+		}
+		for p, log := range logs {
+			if one.hub != "" {
+				if f.keys.Partition(one.hub) != p {
+					continue
+				}
+				log = slices.DeleteFunc(slices.Clone(log), func(e entry) bool { return e.hub != one.hub })
+			}
+			if err := one.book.compare(f.keys, p, log, slices.Contains(struck, p), one.hub == ""); err != nil {
+				return fmt.Errorf("%s, in partition %d: %w", one.name, p, err)
+			}
+		}
+		return nil
+	}
+	for _, one := range f.followers {
+		eventually(f.t, one.name+" to have heard everything", func() error { return complete(one) })
+	}
+	for _, one := range f.followers {
+		one.end()
+		if err := complete(one); err != nil { // what came too much may have come last
+			f.t.Error(err)
+		}
+		for _, what := range one.book.told {
+			if heard++; what.hub == "" {
+				gaps++
+			}
+		}
+	}
+	f.t.Logf("%d followers were told of %d notifications and %d gaps", len(f.followers), heard-gaps, gaps)
+}
+
+// compare goes through what was told of one partition. What the log lacks must be followed by a gap, at once; and nobody is to
+// pass over what the log has, by a gap neither.
+func (b *places) compare(keys backbone.Keys, p int, log []entry, struck, account bool) error {
+	at, _ := b.from.At(p)
+	next := func() (e entry, ok bool) { // in the log
+		i, found := slices.BinarySearchFunc(log, at, func(e entry, at cursor.Position) int { return e.at.Compare(at) })
+		if found {
+			i++
+		}
+		if i == len(log) {
+			return entry{}, false
+		}
+		return log[i], true
+	}
+	had, lost := make(map[entry]bool), ""
+	for _, what := range b.told {
+		if what.hub != "" && keys.Partition(what.hub) != p {
+			continue
+		}
+		pos, _ := what.at.At(p)
+		e := entry{what.hub, what.id, pos}
+		n, more := next()
+		switch {
+		case what.hub == "" && account && !struck: // of another partition
+			continue
+		case what.hub == "" && !struck:
+			return fmt.Errorf("it was told of a gap behind %v", at)
+		case more && n.at.Compare(pos) < 0, what.hub == "" && more && n.at.Compare(pos) == 0:
+			return fmt.Errorf("%v was left out, before %v", n, e)
+		case what.hub == "":
+			at, lost = pos, ""
+			continue
+		case had[e] || pos.Compare(at) <= 0:
+			return fmt.Errorf("%v was told behind %v", e, at)
+		case n != e:
+			lost = e.id
+		case lost != "":
+			return fmt.Errorf("%v was told behind %s, which the log lacks, and no gap before", e, lost)
+		}
+		had[e], at = true, pos
+	}
+	if n, more := next(); more {
+		return fmt.Errorf("%v was not told, it is at %v", n, at)
+	}
+	if lost != "" {
+		return fmt.Errorf("%s was told, which the log lacks, and no gap behind it", lost)
+	}
+	return nil
+}

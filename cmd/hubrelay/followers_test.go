@@ -1,0 +1,386 @@
+package main_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+// followerKind makes one connection of a follower and returns why that ended.
+type followerKind struct {
+	name    string
+	connect func(*follower, context.Context) error
+}
+
+var followerKinds = []followerKind{
+	{"the Go client", (*follower).listen},
+	{"a websocket", (*follower).socket},
+	{"an event stream", (*follower).eventsByKey},
+	{"an event stream by a token", (*follower).eventsByToken},
+}
+
+// ledger is what a follower is told. Its methods are called by one goroutine at a time.
+type ledger interface {
+	// begin is told the cursor of the place where the follower begins.
+	begin(cursor string)
+	// take is told a message with its cursor. An error is a mistake of the relay.
+	take(m message, cursor string) error
+}
+
+// message is what is read of one.
+type message struct {
+	Topic, Cursor string
+	Object        struct{ ID, Error string }
+	Context       struct {
+		HubID string `json:"hub_id"`
+	}
+}
+
+// follower follows a pipeline over many connections, to any node, each from where the one before had ended.
+type follower struct {
+	followerKind
+	name    string
+	address string
+	hub     string // empty for the account pipeline
+	topics  string
+	random  *rand.Rand
+	client  *http.Client
+	cancel  context.CancelFunc
+	done    chan struct{}
+	// forgetful is a relay that may lose tokens, since its Redis does.
+	forgetful bool
+	// brisk ones keep their connections for longer, and are never slow.
+	brisk bool
+	// kept is the token of an event stream.
+	kept    string
+	barrier barrier
+
+	mu          sync.Mutex
+	ledger      ledger
+	began       bool
+	cursor      string
+	connections int
+	tooSlow     int // how many of them ended with 1013
+	wrong       error
+}
+
+func newFollower(kind int, address, hub, topics string, book ledger, random *rand.Rand) *follower {
+	return &follower{
+		followerKind: followerKinds[kind], address: address, hub: hub, topics: topics, ledger: book, random: random, done: make(chan struct{}),
+		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+		name:   fmt.Sprintf("%s of %q with topics %q", followerKinds[kind].name, hub, topics),
+	}
+}
+
+// start follows once begin is closed; nil is at once.
+func (f *follower) start(begin <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel = cancel
+	go func() {
+		defer close(f.done)
+		if begin != nil {
+			select {
+			case <-begin:
+			case <-ctx.Done():
+			}
+		}
+		for ctx.Err() == nil {
+			if err := f.connect(f, ctx); err != nil && ctx.Err() == nil {
+				f.noteEnd(err)
+				var refused *refusedError
+				switch {
+				case !errors.As(err, &refused):
+				case refused.status == http.StatusUnauthorized && f.forgetful:
+					f.kept = ""
+				default:
+					f.fail(err)
+				}
+			}
+			relay.Pause(ctx, time.Duration(f.random.IntN(100))*time.Millisecond)
+		}
+	}()
+}
+
+func (f *follower) end() {
+	f.cancel()
+	<-f.done
+}
+
+func (f *follower) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.wrong == nil {
+		f.wrong = err
+	}
+}
+
+// take keeps a message.
+func (f *follower) take(data, cursor string) error {
+	var m message
+	if err := json.Unmarshal([]byte(data), &m); err != nil {
+		return err
+	}
+	if m.Topic == relay.TopicCursor {
+		f.begin(m.Cursor)
+		return nil
+	}
+	if cursor == "" {
+		cursor = m.Cursor
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := errors.New("there is none")
+	if cursor != "" {
+		err = f.ledger.take(m, cursor)
+	}
+	if err != nil {
+		if f.wrong == nil {
+			f.wrong = fmt.Errorf("got %s, with the cursor %q: %w", data, cursor, err)
+		}
+		return err
+	}
+	f.cursor = cursor
+	return nil
+}
+
+// begin keeps a cursor that came without a message.
+func (f *follower) begin(cursor string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cursor = cursor
+	if !f.began {
+		f.began = true
+		f.ledger.begin(cursor)
+	}
+}
+
+func (f *follower) place() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.connections++
+	return f.cursor
+}
+
+// refusedError is an answer that no repetition mends.
+type refusedError struct {
+	status int
+	body   string
+}
+
+func (e *refusedError) Error() string { return fmt.Sprintf("refused with %d %s", e.status, e.body) }
+
+func refusal(r reply) error {
+	if r.status >= 400 && r.status < 500 {
+		return &refusedError{r.status, r.body}
+	}
+	return fmt.Errorf("answered %d %s", r.status, r.body)
+}
+
+// patienceFor is how many messages a connection is kept for, at most.
+func (f *follower) patienceFor() int {
+	if f.brisk {
+		return f.random.IntN(1 << f.random.IntN(12))
+	}
+	return f.random.IntN(1 << f.random.IntN(9))
+}
+
+// dawdles says whether a connection is slow.
+func (f *follower) dawdles() bool { return f.random.IntN(4) == 0 && !f.brisk }
+
+// linger makes some connections slow, and stops at the barrier. It returns how many messages are left to the connection: one
+// that has stopped is kept until it ends.
+func (f *follower) linger(ctx context.Context, slow bool, left int) int {
+	if slow {
+		relay.Pause(ctx, time.Duration(f.random.IntN(4))*time.Millisecond)
+	}
+	if f.barrier.pass(ctx) {
+		return math.MaxInt
+	}
+	return left
+}
+
+// listen is a program that keeps the cursor of what it has seen and begins again with it.
+func (f *follower) listen(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := &client.Client{URL: "http://" + f.address, Key: opsKey, Hub: f.hub, HTTP: f.client}
+	o := client.ListenOptions{After: f.place(), LeastPause: time.Millisecond, MostPause: 50 * time.Millisecond}
+	if f.topics != "" {
+		o.Topics = []string{f.topics}
+	}
+	o.Began = f.begin
+	o.Connected = func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.connections++
+	}
+	left, slow := 1+f.patienceFor(), f.dawdles()
+	o.Disconnected = func(err error, _ time.Duration) {
+		f.noteEnd(err)
+		left = 1 + f.patienceFor()
+	}
+	for n, err := range c.Listen(ctx, o) {
+		if err != nil {
+			f.fail(err)
+			return err
+		}
+		if err := f.take(string(n.Data), n.Cursor); err != nil {
+			return err
+		}
+		if left--; left == 0 {
+			break
+		}
+		left = f.linger(ctx, slow, left)
+	}
+	return nil
+}
+
+// token gets one from any node.
+func (f *follower) token(ctx context.Context) (string, error) {
+	d := &daemon{public: f.address}
+	r, err := d.try(ctx, request{method: "GET", key: opsKey, hub: f.hub})
+	if err != nil {
+		return "", err
+	}
+	var answer struct{ Data struct{ Token string } }
+	if err := json.Unmarshal([]byte(r.body), &answer); r.status != http.StatusOK || err != nil {
+		return "", refusal(r)
+	}
+	return answer.Data.Token, nil
+}
+
+// socket is a program of somebody who has read what the parameters mean.
+func (f *follower) socket(ctx context.Context) error {
+	token, err := f.token(ctx)
+	if err != nil {
+		return err
+	}
+	after := f.place()
+	if after == "" {
+		after = "now"
+	}
+	query := "?token=" + token + "&cursor=true&after=" + after
+	if f.topics != "" {
+		query += "&topics=" + f.topics
+	}
+	dialer := &websocket.Dialer{HandshakeTimeout: patience}
+	conn, res, err := dialer.DialContext(ctx, "ws://"+f.address+notificationsPath+query, nil)
+	if err != nil {
+		if res == nil {
+			return err
+		}
+		r, _ := readReply(res)
+		return refusal(r)
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	slow := f.dawdles()
+	for left := f.patienceFor(); left > 0; left-- {
+		_, data, err := conn.ReadMessage()
+		if err != nil {
+			return err
+		}
+		if err := f.take(string(data), ""); err != nil {
+			return err
+		}
+		left = f.linger(ctx, slow, left)
+	}
+	if f.random.IntN(2) == 0 { // else it just goes
+		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+	}
+	return nil
+}
+
+// eventsByKey is what a program does that knows event streams.
+func (f *follower) eventsByKey(ctx context.Context) error {
+	header := http.Header{"Authorization": {"Bearer " + opsKey}}
+	if f.hub != "" {
+		header.Set("X-Hub-Id", f.hub)
+	}
+	return f.events(ctx, url.Values{}, header)
+}
+
+// eventsByToken is what a browser does, which comes back with the token that it had.
+func (f *follower) eventsByToken(ctx context.Context) (err error) {
+	if f.kept == "" {
+		if f.kept, err = f.token(ctx); err != nil {
+			return err
+		}
+	}
+	return f.events(ctx, url.Values{"token": {f.kept}}, http.Header{})
+}
+
+func (f *follower) events(ctx context.Context, query url.Values, header http.Header) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if f.topics != "" {
+		query.Set("topics", f.topics)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address+notificationsPath+"?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header = header
+	req.Header.Set("Accept", "text/event-stream")
+	if id := f.place(); id != "" {
+		req.Header.Set("Last-Event-ID", id)
+	}
+	res, err := f.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		r, _ := readReply(res)
+		return refusal(r)
+	}
+	return f.readEvents(ctx, bufio.NewScanner(res.Body))
+}
+
+func (f *follower) readEvents(ctx context.Context, lines *bufio.Scanner) error {
+	left, slow := f.patienceFor(), f.dawdles()
+	id, data, event := "", "", ""
+	for left > 0 && lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ": ")
+		switch field {
+		case "id":
+			id = value
+		case "data":
+			data = value
+		case "event":
+			event = value
+		case "":
+			switch {
+			case lines.Text() != "": // a comment
+			case event == "close":
+				return closeOf(data)
+			case data != "":
+				if err := f.take(data, id); err != nil {
+					return err
+				}
+				left--
+				left = f.linger(ctx, slow, left)
+			case id != "":
+				f.begin(id)
+			}
+			if lines.Text() == "" {
+				id, data, event = "", "", ""
+			}
+		}
+	}
+	return lines.Err()
+}

@@ -1,0 +1,102 @@
+package main_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/hub"
+)
+
+const (
+	// lookEvery is how often the nodes are asked whether they close somebody.
+	lookEvery = 100 * time.Millisecond
+	// readOnFor is how long stopped readers read then. Where nobody got to the close frame in time, they stop again.
+	readOnFor = 5 * time.Second
+)
+
+// stopReaders keeps the followers of one kind who follow one hub, alone or among all, from reading until the relay closes one of
+// them with 1013.
+func (l *losses) stopReaders() {
+	l.t.Helper()
+	flooded, kind := lossHubs[l.random.IntN(len(lossHubs))], followerKinds[l.random.IntN(len(followerKinds))].name
+	var stopped []*lossFollower
+	for _, f := range l.followers {
+		if f.followerKind.name == kind && (f.hub == flooded || f.hub == "") {
+			stopped = append(stopped, f)
+		}
+	}
+	readOn := func(yes bool) {
+		for _, f := range stopped {
+			f.barrier.set(yes)
+		}
+	}
+	seen := func() (n int) {
+		for _, f := range stopped {
+			_, _, slow := f.figures()
+			n += slow
+		}
+		return n
+	}
+	l.flooded.Store(flooded)
+	defer func() {
+		l.flooded.Store("")
+		readOn(true)
+	}()
+	before := seen()
+	var look time.Time
+	eventually(l.t, kind+" of "+flooded+" to be closed with 1013", func() error {
+		if seen() > before {
+			return nil
+		}
+		if now := time.Now(); now.After(look) {
+			closing := l.closing()
+			readOn(closing) // what is written before the close frame has to be read for it
+			look = now.Add(lookEvery)
+			if closing {
+				look = now.Add(readOnFor)
+			}
+		}
+		return errors.New("none was")
+	})
+}
+
+// closing says whether a node has closed somebody who has not read the close frame.
+func (l *losses) closing() bool {
+	l.t.Helper()
+	for _, node := range l.nodes {
+		var page struct {
+			Data []struct {
+				Queued int `json:"queued_bytes"`
+				State  hub.ConnectionState
+			}
+		}
+		if err := json.Unmarshal([]byte(l.get(node.Load(), "/api/connections?limit=1000")), &page); err != nil {
+			l.t.Fatal(err)
+		}
+		for _, c := range page.Data {
+			if c.State == hub.ConnectionClosing && c.Queued > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// paddings make the next notifications of a hub larger: by nothing, or by up to 30 KiB that no compression takes away.
+func (l *losses) paddings(hub string, random *rand.Rand) []string {
+	if l.flooded.Load() != hub {
+		return make([]string, 1+random.IntN(4))
+	}
+	list := make([]string, 1+random.IntN(24))
+	for i := range list {
+		bytes := make([]byte, random.IntN(22<<10))
+		for j := range bytes {
+			bytes[j] = byte(random.Uint32())
+		}
+		list[i] = base64.StdEncoding.EncodeToString(bytes)
+	}
+	return list
+}
