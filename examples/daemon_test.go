@@ -40,7 +40,7 @@ var configuration = template.Must(template.New("").Parse(`
 server: {listen: "{{.Listen}}", allowed_origins: ["http://127.0.0.1:{{.PagePort}}"]}
 admin: {listen: "{{.Admin}}"}
 redis: {data_dir: "{{.DataDir}}"}
-websocket: {compression: {enabled: true, min_size: 64, cpu: 16s}}
+websocket: {compression: {enabled: true, min_size: 64, cpu: 16s}{{range .Websocket}}, {{.}}{{end}}}
 auth:
   keys:
     - {name: examples, key: "{{.Key}}", account_id: account-1, hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}
@@ -73,8 +73,9 @@ clusters: {production: {servers: {a: {path: %[1]s/a}, b: {path: %[1]s/b}}}}
 containers: {shop: {hub_id: hub-moved, account_id: account-1, stateful: true, instances: {shop-1: {server_id: a}}}}
 `
 
-// startDaemon builds hubrelay, runs it until the test ends, and then demands that it stops in order.
-func startDaemon(t *testing.T) *daemon {
+// startDaemon builds hubrelay, runs it until the test ends, and then demands that it stops in order. websocket are more
+// settings of that section.
+func startDaemon(t *testing.T, websocket ...string) *daemon {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hubrelay") // t.TempDir is too long for a unix socket
 	if err != nil {
@@ -103,7 +104,7 @@ func startDaemon(t *testing.T) *daemon {
 	err = configuration.Execute(&text, map[string]any{
 		"Listen": listen, "Admin": admin, "DataDir": d.dataDir, "Key": d.key, "PagePort": d.pagePort,
 		"WebhookPort": d.webhookPort, "WebhookSecret": d.webhookSecret,
-		"Python": pythonWith(t, "grpc"), "Examples": here,
+		"Python": pythonWith(t, "grpc"), "Examples": here, "Websocket": websocket,
 	})
 	if err != nil {
 		t.Fatal(err)

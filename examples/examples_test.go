@@ -92,6 +92,8 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+	t.Run("python goes on behind what it heard", func(t *testing.T) { testPythonGoesOn(t, d) })
+	t.Run("a misspelt pattern ends listeners", func(t *testing.T) { testMisspeltPattern(t, d) })
 	t.Run("browser hears curl", func(t *testing.T) { testBrowser(t, d) })
 	t.Run("browser's EventSource misses nothing", func(t *testing.T) { testEventSource(t, d) })
 	t.Run("unsigned webhook is refused", func(t *testing.T) {

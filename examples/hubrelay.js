@@ -10,10 +10,13 @@ const NOTIFICATIONS = "/v1/hubs/current/notifications";
 const REQUEST_TIMEOUT = 30_000;
 const HANDSHAKE_TIMEOUT = 15_000;
 const HEARTBEAT = 30_000;
-const SILENCE = 75_000; // longest, where the server's pings can be seen
+const SILENCE = 75_000; // longest, where the server's pings can be seen, as by the package ws alone
 const MAX_MESSAGE = 1 << 20;
 const MAX_WAITING = 8 << 20; // characters that may wait for the caller
 const MAX_RETRY_AFTER = 300_000;
+const LATER = 2_000; // for how long at least a relay is left alone that says "try again later" to a slow caller
+const MAX_REFUSALS = 3; // how often in a row a fresh token may be refused before that is believed
+const MAX_REFUSAL = 1 << 16; // characters of what is said then
 // A redirected publication would arrive as a GET, whose answer looks like success.
 const PLAIN = /** @type {const} */ ({ redirect: "manual", credentials: "omit", cache: "no-store" });
 const NEVER = new AbortController().signal;
@@ -49,6 +52,10 @@ const NEVER = new AbortController().signal;
  *   another follows after pause milliseconds.
  * @property {number} [leastPause] Bounds the growing pause between attempts, in milliseconds (500).
  * @property {number} [mostPause] The same (30,000). A server that names a longer one is obeyed, up to five minutes.
+ * @property {number} [silence] How long a connection may bring nothing, in milliseconds, before another takes its place behind
+ *   what came last. Pings count where they can be seen, by the package ws (75,000). A WebSocket that is built in does not show
+ *   them: there it is off unless set, since a quiet hub costs a token and a connection each time. Without it a line that died
+ *   without a word is noticed when the system gives up what is sent every 30 s, which can take a quarter of an hour.
  */
 
 /** What the relay answered where it refused; the members are those of its error envelope. */
@@ -62,10 +69,10 @@ export class HubrelayError extends Error {
     super(
       code
         ? `${code}${source && ` at ${source}`}: ${detail || title}`
-        : `the server answered ${status} without an error of a relay; check the address`,
+        : `the server answered ${status || "with a redirect"} without an error of a relay; check the address`,
     );
     this.name = "HubrelayError";
-    /** The HTTP status. */
+    /** The HTTP status; 0 for a redirect in a page, which sees no more of it. */
     this.status = status;
     /** The status, a dot and a slug; empty where something else than a relay answered. */
     this.code = code;
@@ -80,8 +87,7 @@ export class HubrelayError extends Error {
 
   /** @param {Response} answer of a status other than 2xx; of your own backend, too */
   static async of(answer) {
-    const envelope = await answer.json().catch(() => null);
-    return new HubrelayError(answer.status, envelope?.error ?? {}, (Number(answer.headers.get("Retry-After")) || 0) * 1000);
+    return refused(answer.status, answer.headers.get("Retry-After"), await answer.text().catch(() => ""));
   }
 }
 
@@ -139,43 +145,54 @@ export class Hubrelay {
    * Yields notifications as they come. It gets a token for every connection and connects again, with growing pauses, until
    * the signal aborts. Each connection begins behind the last notification that was yielded, or where the first one began, so
    * that nothing is missed or comes twice while the relay has it still; where it has not, a notification of the topic
-   * hubrelay.resync comes in place of what is lost. It throws only what no repetition mends, such as a wrong key or pattern.
+   * hubrelay.resync comes in place of what is lost, once the stream is open again. It throws only what no repetition mends, such
+   * as a wrong key or pattern; what may stand between the two for a while, such as a load balancer's page, ends nothing.
    * @param {ListenOptions} [options]
    * @returns {AsyncGenerator<Notification, void, undefined>}
    */
-  async *listen({ topics = [], after = "", signal = NEVER, onopen, onclose, leastPause = 500, mostPause = 30_000 } = {}) {
+  async *listen({ topics = [], after = "", signal = NEVER, onopen, onclose, leastPause = 500, mostPause = 30_000, silence = 0 } = {}) {
     if (!this.#WebSocket) throw new TypeError("there is no WebSocket here: it takes Node 22, or the one of npm's ws: new Hubrelay({ …, WebSocket })");
     let cursor = after; // of the last notification, or of where the stream began
     let lost = false; // the relay no longer knows the cursor that it gave
     let connected = false; // at least once
-    let failures = 0; // attempts since something was received or a connection held
+    let failures = 0; // attempts since a connection held for longer than the pause before it
+    let paused = 0;
+    const tokens = { fresh: false, refusals: 0 }; // whether the last attempt got one, and how many were refused in a row
     while (!signal.aborted) {
       let since = Infinity;
+      let calling = false; // the caller's onopen, whose errors are his
       let connection;
       try {
-        connection = await this.#connect(topics, cursor, signal);
+        connection = await this.#connect(tokens, silence, signal, () => this.#stream(topics, cursor, signal));
         connected = true;
-        since = Date.now();
+        tokens.refusals = 0;
+        since = performance.now();
+        calling = true;
         onopen?.();
-        if (lost) yield resync();
-        lost = false;
+        calling = false;
         for await (const notification of connection) {
-          failures = 0;
+          const begins = notification.topic === "hubrelay.cursor"; // where the stream is, and nothing else
           cursor = notification.cursor ?? cursor;
-          if (notification.topic === "hubrelay.cursor") continue; // where the stream begins, and nothing else
-          yield notification;
+          if (lost) {
+            lost = false;
+            yield resync(begins ? cursor : undefined);
+          }
+          if (!begins) yield notification;
           if (signal.aborted) return;
         }
-      } catch (/** @type {any} */ error) {
+      } catch (/** @type {any} */ thrown) {
         if (signal.aborted) return;
+        if (calling) throw thrown;
+        const error = thrown ?? new Error("there is no address");
         if (isStale(error) && cursor !== after) {
           cursor = "";
           lost = true;
-        } else if (isPermanent(error, connected)) throw error;
-        if (Date.now() - since > mostPause) failures = 0;
+        } else if (isPermanent(error, connected, tokens)) throw error;
+        if (performance.now() - since > paused) failures = 0; // one message is not enough: it may be all that each brings
         const full = Math.min(leastPause * 2 ** failures++, mostPause);
-        const asked = Math.min(error.retryAfter ?? 0, MAX_RETRY_AFTER);
-        const pause = Math.max(full / 2 + Math.random() * (full / 2), asked);
+        paused = full / 2 + Math.random() * (full / 2);
+        const later = error.closed === 1013 ? Math.min(LATER * (1 + Math.random()), mostPause) : 0;
+        const pause = Math.max(paused, later, Math.min(Number(error.retryAfter) || 0, MAX_RETRY_AFTER));
         onclose?.(error, pause);
         await sleep(pause, signal);
       } finally {
@@ -184,19 +201,35 @@ export class Hubrelay {
     }
   }
 
+  /**
+   * @param {{ fresh: boolean, refusals: number }} tokens @param {number} silence @param {AbortSignal} signal
+   * @param {() => Promise<URL>} stream gets an address
+   */
+  async #connect(tokens, silence, signal, stream) {
+    tokens.fresh = false;
+    const address = await stream();
+    tokens.fresh = true;
+    const connection = new Connection(this.#WebSocket, address, silence, signal);
+    try {
+      await connection.opened;
+    } catch (/** @type {any} */ error) {
+      let said = connection.saysWhy ? error : await refusal(address, signal);
+      if (said?.status === 401 && ++tokens.refusals >= MAX_REFUSALS && !connection.saysWhy) {
+        // An upgrade that was lost may have used the token up. One that nothing has used tells.
+        said = await refusal(await stream(), signal);
+      }
+      throw said ?? error;
+    }
+    return connection;
+  }
+
   /** @param {string[]} topics @param {string} cursor @param {AbortSignal} signal */
-  async #connect(topics, cursor, signal) {
+  async #stream(topics, cursor, signal) {
     const address = new URL(await bounded(signal, REQUEST_TIMEOUT, this.#address));
     address.searchParams.set("cursor", "true");
     address.searchParams.set("after", cursor || "now");
     if (topics.length > 0) address.searchParams.set("topics", topics.join(","));
-    const connection = new Connection(this.#WebSocket, address, signal);
-    try {
-      await connection.opened;
-    } catch (error) {
-      throw (await refusal(address, signal)) ?? error;
-    }
-    return connection;
+    return address;
   }
 
   /** @param {AbortSignal} signal */
@@ -237,19 +270,24 @@ class Connection {
   #timers;
   #abort = () => this.end(this.#signal.reason);
 
-  /** @param {any} WebSocket @param {URL} address @param {AbortSignal} signal */
-  constructor(WebSocket, address, signal) {
+  /** @param {any} WebSocket @param {URL} address @param {number} silence @param {AbortSignal} signal */
+  constructor(WebSocket, address, silence, signal) {
     const socket = new WebSocket(address.href, [], { maxPayload: MAX_MESSAGE }); // of which only the package ws takes heed
-    const silent = () => this.end(new Error("nothing came, not even a ping"));
+    /** Whether a refusal comes with its status. */
+    this.saysWhy = Boolean(socket.on);
+    const longest = silence || (this.saysWhy ? SILENCE : 0);
+    const beat = this.saysWhy ? Math.min(HEARTBEAT, longest / 2) : HEARTBEAT;
+    const knock = () => (this.saysWhy ? socket.ping() : socket.send(""));
+    const silent = () => this.end(new Error("nothing came for too long"));
     // The first is pushed forward by each sign of life. Where pings cannot be seen, what is sent into a connection that
     // the other side has forgotten makes it end.
     this.#timers = [
       setTimeout(silent, HANDSHAKE_TIMEOUT),
-      setInterval(() => socket.readyState === 1 && socket.send(""), HEARTBEAT),
+      setInterval(() => socket.readyState === 1 && knock(), beat),
     ];
     const alive = () => {
       clearTimeout(this.#timers[0]);
-      if (socket.on && !this.#ended) this.#timers[0] = setTimeout(silent, SILENCE);
+      if (longest && !this.#ended) this.#timers[0] = setTimeout(silent, longest);
     };
     /** Resolves once the stream is open. */
     this.opened = new Promise((resolve, reject) => {
@@ -260,11 +298,18 @@ class Connection {
       alive();
       this.#take(data);
     };
-    socket.on?.("ping", alive);
+    for (const sign of ["ping", "pong"]) socket.on?.(sign, alive);
+    socket.on?.("unexpected-response", async (/** @type {any} */ _, /** @type {any} */ answer) => {
+      let text = "";
+      try {
+        for await (const part of answer.setEncoding("utf8")) if ((text += part).length > MAX_REFUSAL) break;
+      } catch {} // what has come will do
+      this.end(refused(answer.statusCode, answer.headers["retry-after"], text));
+    });
     // A browser does not say why; Node 20 lets no close follow.
     socket.onerror = (/** @type {{ message?: string }} */ { message }) => this.end(new Error(message || "the connection failed"));
     socket.onclose = (/** @type {{ code: number, reason: string }} */ { code, reason }) =>
-      this.end(new Error(`the connection was closed: ${code} ${reason}`.trim()));
+      this.end(Object.assign(new Error(`the connection was closed: ${code} ${reason}`.trim()), { closed: code }));
     this.#socket = socket;
     this.#signal = signal;
     signal.addEventListener("abort", this.#abort);
@@ -307,16 +352,28 @@ class Connection {
   }
 }
 
+/** @param {number} status @param {unknown} retryAfter @param {string} text */
+function refused(status, retryAfter, text) {
+  /** @type {any} */
+  let envelope;
+  try {
+    envelope = JSON.parse(text);
+  } catch {} // of something else than a relay
+  return new HubrelayError(status, envelope?.error ?? {}, (Number(retryAfter) || 0) * 1000);
+}
+
 /**
- * A refused upgrade does not say why, so the same is asked for as an event stream, which is refused alike. A token that is
- * refused then may have been used up by an upgrade that was lost, and says nothing.
+ * A WebSocket that is built in does not say why an upgrade was refused, so the same is asked for as an event stream, which is
+ * refused alike: the relay then counts two refusals. That of a token counts only from a relay.
  * @param {URL} address @param {AbortSignal} signal
  */
 function refusal(address, signal) {
   const same = new URL(address.href.replace(/^ws/, "http"));
   return bounded(signal, REQUEST_TIMEOUT, async (signal) => {
     const answer = await fetch(same, { ...PLAIN, headers: { Accept: "text/event-stream" }, signal });
-    return answer.ok || [401, 426].includes(answer.status) ? undefined : HubrelayError.of(answer);
+    if (answer.ok || answer.status === 426) return undefined;
+    const error = await HubrelayError.of(answer);
+    return error.status === 401 && !error.code ? undefined : error;
   }).catch(() => undefined);
 }
 
@@ -325,21 +382,27 @@ function isStale(error) {
   return error.status === 422 && error.extra?.parameter === "after";
 }
 
-/** Says whether trying again is of no use. @param {any} error @param {boolean} connected */
-function isPermanent(error, connected) {
+/**
+ * Says whether trying again is of no use. A fresh token that is refused may have expired on the way, so that is believed only
+ * when it happens again and again.
+ * @param {any} error @param {boolean} connected @param {{ fresh: boolean, refusals: number }} tokens
+ */
+function isPermanent(error, connected, tokens) {
   if (!(error instanceof HubrelayError)) return false;
-  if ([401, 403, 422].includes(error.status)) return true;
+  if (error.status === 401) return !tokens.fresh || tokens.refusals >= MAX_REFUSALS;
+  if ([403, 422].includes(error.status)) return true;
   if ([408, 425, 429].includes(error.status)) return false;
   return Math.floor(error.status / 100) === 4 && !connected;
 }
 
-/** What a relay would say that knew what was lost. @returns {Notification} */
-function resync() {
+/** What a relay would say that knew what was lost. @param {string} [cursor] @returns {Notification} */
+function resync(cursor) {
   return {
     topic: "hubrelay.resync",
     object: { id: "", state: "gap", error: "the relay no longer knows the cursor; it was set up anew" },
     context: { hub_id: "", account_id: "", environments: [], dns_zones: [], clusters: [], containers: [] },
     flags: null,
+    ...(cursor && { cursor }),
   };
 }
 

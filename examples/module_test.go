@@ -50,17 +50,20 @@ type seen struct {
 	}
 }
 
+// runtimes run the function scenario of a file in testdata, and return what it returns.
+var runtimes = map[string]func(t *testing.T, d *daemon, file string, told []byte) []byte{
+	"node with ws":       nodeWithPackage,
+	"node with built-in": nodeBuiltIn,
+	"browser":            inBrowser,
+}
+
 // TestModule runs one program against hubrelay.js in Node and in a page.
 func TestModule(t *testing.T) {
 	d := startDaemon(t)
 	way := linetest.Start(t, func() string { return strings.TrimPrefix(d.url, "http://") })
 	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { way.Cut() }))
 	defer cut.Close()
-	for name, run := range map[string]func(*testing.T, *daemon, []byte) []byte{
-		"node with ws":       nodeWithPackage,
-		"node with built-in": nodeBuiltIn,
-		"browser":            inBrowser,
-	} {
+	for name, run := range runtimes {
 		t.Run(name, func(t *testing.T) {
 			s := setting{URL: "http://" + way.Addr().String(), Direct: d.url, Key: d.key, Hub: "hub-" + rand.Text(), Cut: cut.URL, Batches: 16}
 			if name == "node with ws" {
@@ -71,7 +74,7 @@ func TestModule(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := d.figure(t, compressedFrames)
-			out := run(t, d, text)
+			out := run(t, d, "scenario.mjs", text)
 			var got seen
 			if err := json.Unmarshal(out, &got); err != nil {
 				t.Fatalf("%v: %s", err, out)
@@ -124,31 +127,31 @@ func (s *seen) check(t *testing.T, told setting) {
 }
 
 const scenarioScript = `
-import { scenario } from "./testdata/scenario.mjs";
+const { scenario } = await import("./testdata/" + process.argv[3]);
 const WebSocket = process.argv[2] === "ws" ? (await import("ws")).default : undefined;
 console.log("seen " + JSON.stringify(await scenario({ ...JSON.parse(process.argv[1]), WebSocket })));`
 
 // inNode also demands that the program ends: nothing goes on behind the loop.
-func inNode(t *testing.T, from string, told []byte, flags ...string) []byte {
+func inNode(t *testing.T, from, file string, told []byte, flags ...string) []byte {
 	t.Helper()
-	out := run(t, nil, "node", append(flags, "--input-type=module", "-e", scenarioScript, string(told), from)...)
+	out := run(t, nil, "node", append(flags, "--input-type=module", "-e", scenarioScript, string(told), from, file)...)
 	_, result, _ := strings.Cut(out, "seen ")
 	return []byte(result)
 }
 
-func nodeWithPackage(t *testing.T, _ *daemon, told []byte) []byte {
-	return inNode(t, "ws", told)
+func nodeWithPackage(t *testing.T, _ *daemon, file string, told []byte) []byte {
+	return inNode(t, "ws", file, told)
 }
 
-func nodeBuiltIn(t *testing.T, _ *daemon, told []byte) []byte {
+func nodeBuiltIn(t *testing.T, _ *daemon, file string, told []byte) []byte {
 	const flag = "--experimental-websocket" // which Node 22 has by default
 	if exec.Command("node", flag, "-e", "WebSocket.name").Run() != nil {
 		t.Skip("this Node has no WebSocket built in")
 	}
-	return inNode(t, "built-in", told, flag, "--no-warnings")
+	return inNode(t, "built-in", file, told, flag, "--no-warnings")
 }
 
-func inBrowser(t *testing.T, d *daemon, told []byte) []byte {
+func inBrowser(t *testing.T, d *daemon, file string, told []byte) []byte {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", d.pagePort))
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +163,7 @@ func inBrowser(t *testing.T, d *daemon, told []byte) []byte {
 	t.Cleanup(page.Close)
 	b := startBrowser(t)
 	b.call(t, "/url", map[string]any{"url": page.URL + "/testdata/"})
-	script := `const [told, done] = arguments;
-		import("/testdata/scenario.mjs").then((module) => module.scenario(told)).then(done, (error) => done(String(error)));`
-	return b.call(t, "/execute/async", map[string]any{"script": script, "args": []any{json.RawMessage(told)}})
+	script := `const [told, file, done] = arguments;
+		import("/testdata/" + file).then((module) => module.scenario(told)).then(done, (error) => done(String(error)));`
+	return b.call(t, "/execute/async", map[string]any{"script": script, "args": []any{json.RawMessage(told), file}})
 }

@@ -19,13 +19,19 @@ const files = {
   "/hubrelay.js": { path: "../hubrelay.js", type: "text/javascript" },
 };
 
-// streamAddress asks the relay for a token; the Link header of the answer is the whole websocket address.
-async function streamAddress() {
+// askForStream asks the relay for a token; the Link header of the answer is the whole websocket address. What the page has to
+// know is passed on: that trying again is of no use (401), or how long to wait (429, 503).
+async function askForStream() {
   const answer = await fetch(relay, { headers, signal: AbortSignal.timeout(10_000) });
-  if (!answer.ok) throw new Error(`the relay answered ${answer.status}: ${await answer.text()}`);
+  const text = await answer.text();
+  if (!answer.ok) console.error(`the relay answered ${answer.status}: ${text}`);
+  if ([401, 429, 503].includes(answer.status)) {
+    const wait = answer.headers.get("Retry-After");
+    return { status: answer.status, more: wait ? { "Retry-After": wait } : {}, text };
+  }
   const link = /<([^>]+)>;\s*rel="notifications"/.exec(answer.headers.get("link") ?? "");
-  if (!link) throw new Error("the relay's answer has no websocket address");
-  return link[1];
+  if (!answer.ok || !link) throw new Error("the relay gave no websocket address");
+  return { status: 200, more: {}, text: JSON.stringify({ url: link[1] }) };
 }
 
 const server = createServer(async (request, response) => {
@@ -36,13 +42,13 @@ const server = createServer(async (request, response) => {
       response.writeHead(200, { "Content-Type": `${file.type}; charset=utf-8` }).end(content);
     } else if (request.url === "/stream-address") {
       // In a real site: check first that this visitor may see the hub.
-      const body = JSON.stringify({ url: await streamAddress() });
-      response.writeHead(200, { "Content-Type": "application/json", "Cache-Control": "no-store" }).end(body);
+      const { status, more, text } = await askForStream();
+      response.writeHead(status, { "Content-Type": "application/json", "Cache-Control": "no-store", ...more }).end(text);
     } else {
       response.writeHead(404).end();
     }
   } catch (error) {
-    console.error(error.message); // for you; the visitor learns only that it failed
+    console.error(error.message); // for you; of any other mistake the visitor learns only that it failed
     response.writeHead(502).end();
   }
 });

@@ -21,7 +21,7 @@ try {
     topics: process.argv.slice(2),
     signal: interrupted.signal,
     onopen: () => console.error(`listening to hub ${hub}`),
-    onclose: (error, pause) => console.error(`${error.message}; trying again in ${Math.round(pause)} ms`),
+    onclose: (error, pause) => console.error(`${error.cause?.message || error.message}; trying again in ${Math.round(pause)} ms`),
   });
   for await (const notification of notifications) handle(notification);
 } catch (error) {

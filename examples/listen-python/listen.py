@@ -8,7 +8,9 @@ arguments are topic patterns, such as 'container.*' '!*.error'.
 import asyncio
 import json
 import os
+import random
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -27,47 +29,88 @@ def token() -> str:
         URL + PATH, headers={"Authorization": f"Bearer {KEY}", "X-Hub-Id": HUB}
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)["data"]["token"]
+        try:
+            return json.load(answer)["data"]["token"]
+        except (ValueError, KeyError, TypeError):  # such as a load balancer's page
+            raise OSError("the answer holds no token: is the address a relay's?") from None
 
 
-def stream_url(patterns: list[str]) -> str:
-    query = {"token": token()}
+def stream_url(patterns: list[str], after: str) -> str:
+    query = {"token": token(), "cursor": "true", "after": after}
     if patterns:
         query["topics"] = ",".join(patterns)
     # http becomes ws, and https becomes wss.
     return URL.replace("http", "ws", 1) + PATH + "?" + urllib.parse.urlencode(query)
 
 
+def refusal(url: str) -> str:
+    """Asks why, which websockets does not say before version 11: an event stream at the same address is refused alike."""
+    request = urllib.request.Request(
+        "http" + url.removeprefix("ws"), headers={"Accept": "text/event-stream"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10):
+            return ""
+    except urllib.error.HTTPError as error:
+        return error.read().decode().strip()
+    except OSError:
+        return ""
+
+
 async def listen(patterns: list[str]) -> None:
     pause = 1.0
+    cursor = "now"  # of what came last: keep it, and a program that starts again misses nothing
+    lost = False  # the relay no longer knows the cursor, since it was set up anew
     while True:
+        asked = 0.0  # how long the relay wants to be left alone
+        opened = float("inf")
         try:
-            url = await asyncio.to_thread(stream_url, patterns)
+            url = await asyncio.to_thread(stream_url, patterns, cursor)
             async with websockets.connect(url) as stream:
+                opened = time.monotonic()
                 print(f"listening to hub {HUB}", file=sys.stderr, flush=True)
-                pause = 1.0
+                if lost:
+                    handle({"topic": "hubrelay.resync"})
+                lost = False
                 async for message in stream:
-                    handle(json.loads(message))
+                    notification = json.loads(message)
+                    if notification.get("topic") != "hubrelay.cursor":  # where the stream begins, and nothing else
+                        handle(notification)
+                    cursor = notification.get("cursor", cursor)
         except urllib.error.HTTPError as error:
+            asked = retry_after(error.headers)
             problem = error.read().decode()
-            if error.code in (401, 403):  # the key is wrong: trying again will not help
+            if error.code in (401, 403, 404):  # the key or the address is wrong: trying again will not help
                 sys.exit(f"the relay refused: {problem}")
             print(f"the relay answered {error.code}: {problem}", file=sys.stderr)
         except websockets.InvalidHandshake as error:
-            # What is refused for what it asks, such as a misspelled pattern, will be refused again.
             answer = getattr(error, "response", error)  # from websockets 11 on it has the body too
-            if getattr(answer, "status_code", 0) in (403, 422):
-                sys.exit(f"the relay refused the stream: {error} {getattr(answer, 'body', b'').decode()}")
+            asked = retry_after(getattr(answer, "headers", {}))
+            status = getattr(answer, "status_code", 0)
+            if status == 422 and cursor != "now":
+                cursor, lost = "now", True
+            elif status in (403, 422):
+                # What is refused for what it asks, such as a misspelled pattern, will be refused again.
+                sys.exit(f"the relay refused the stream: {refusal(url) or error}")
             print(f"the connection was not opened: {error}", file=sys.stderr)
-        except (OSError, websockets.WebSocketException) as error:
+        except (OSError, asyncio.TimeoutError, websockets.WebSocketException) as error:
             print(f"the connection was lost: {error}", file=sys.stderr)
-        # A new token for each try, and longer pauses, so that a relay that restarts is not run over.
-        await asyncio.sleep(pause)
+        if time.monotonic() - opened > pause:  # the connection held
+            pause = 1.0
+        # A new token for each try, longer pauses, and not at the same moment as everybody else.
+        wait = max(pause * random.uniform(0.5, 1), asked)
+        print(f"trying again in {wait:.1f} s", file=sys.stderr, flush=True)
+        await asyncio.sleep(wait)
         pause = min(pause * 2, 30)
 
 
+def retry_after(headers) -> float:
+    value = headers.get("Retry-After") or ""
+    return min(float(value), 300) if value.isdigit() else 0
+
+
 def handle(notification: dict) -> None:
-    """Yours to change."""
+    """Yours to change. Of the topic hubrelay.resync: something was lost, so look at how things are now."""
     print(json.dumps(notification), flush=True)
 
 

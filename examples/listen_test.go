@@ -1,0 +1,93 @@
+package examples
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/client/linetest"
+)
+
+// testPythonGoesOn: what is published while the line is cut comes once, even where nothing had come before.
+func testPythonGoesOn(t *testing.T, d *daemon) {
+	way := linetest.Start(t, func() string { return strings.TrimPrefix(d.url, "http://") })
+	hub := "hub-" + rand.Text()
+	env := append(d.env(hub), "HUBRELAY_URL=http://"+way.Addr().String())
+	listener := start(t, env, pythonWith(t, "websockets"), "listen-python/listen.py")
+	listener.line(t, "that it is ready", func(l string) bool { return strings.Contains(l, "listening to hub") })
+	var want []string
+	for n := range 3 {
+		p := published{hub: hub, topic: "container.created", object: fmt.Sprintf("object-%d", n)}
+		if n < 2 {
+			lost := fmt.Sprint(strings.Count(listener.output(), "trying again"))
+			way.Cut()
+			listener.line(t, "that the line was lost", func(string) bool {
+				return fmt.Sprint(strings.Count(listener.output(), "trying again")) != lost
+			})
+		}
+		publishers["curl"](t, d, p)
+		listener.line(t, "the notification", func(l string) bool { return strings.Contains(l, p.object) })
+		want = append(want, p.object)
+	}
+	var got []string
+	for line := range strings.Lines(listener.output()) {
+		for _, object := range want {
+			if strings.Contains(line, object) {
+				got = append(got, object)
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("heard %q, want %q", got, want)
+	}
+}
+
+// The page learns from its server what it needs to know of the relay's refusals, and of others that there was one.
+func TestPageServerPassesOn(t *testing.T) {
+	var status atomic.Int64
+	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "7")
+		refuse(w, int(status.Load()), "")
+	}))
+	defer relay.Close()
+	address := freePort(t)
+	server := start(t, []string{"HUBRELAY_URL=" + relay.URL, fmt.Sprintf("PORT=%d", address)}, "node", "listen-browser/server.mjs")
+	server.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
+	for from, want := range map[int]int{401: 401, 429: 429, 503: 503, 500: 502, 403: 502} {
+		status.Store(int64(from))
+		answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/stream-address", address))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		passed := want == from
+		if err != nil || answer.StatusCode != want || (answer.Header.Get("Retry-After") == "7") != passed || strings.Contains(string(text), "test") != passed {
+			t.Errorf("%d became %d, Retry-After %q: %s (%v)", from, answer.StatusCode, answer.Header.Get("Retry-After"), text, err)
+		}
+	}
+}
+
+// testMisspeltPattern wants each listener to fail, and to say what is wrong.
+func testMisspeltPattern(t *testing.T, d *daemon) {
+	for _, command := range [][]string{
+		{"./listen-events.sh"}, {pythonWith(t, "websockets"), "listen-python/listen.py"}, {"node", "listen-node/listen.mjs"},
+	} {
+		p := start(t, d.env("hub-1"), command[0], append(command[1:], "contaner.*")...)
+		select {
+		case <-p.done:
+		case <-time.After(patience):
+			t.Fatalf("%v goes on: %s", command, p.output())
+		}
+		if p.err == nil || !strings.Contains(p.output(), "the nearest topic is container.created") {
+			t.Errorf("%v ended with %v: %s", command, p.err, p.output())
+		}
+	}
+}
