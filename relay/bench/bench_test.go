@@ -5,6 +5,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,8 +30,8 @@ func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if c.frames != 4 || c.bytes != 5+300+4+10+1<<16 {
-			t.Errorf("in pieces of %d: %d frames of %d bytes", size, c.frames, c.bytes)
+		if c.frames != 4 || c.bytes != 5+300+4+10+1<<16 || c.pings != 1 {
+			t.Errorf("in pieces of %d: %d frames of %d bytes, %d pings", size, c.frames, c.bytes, c.pings)
 		}
 	}
 	if err := (&client{}).count([]byte{0x88, 0}); err == nil {
@@ -121,6 +124,70 @@ func TestFramesSayWhenTheyWereDue(t *testing.T) {
 	}
 	if len(late) != 1 || late[0] < 0 || late[0] > time.Since(due) {
 		t.Errorf("%v since %v", late, due)
+	}
+}
+
+// Each client is watched, whichever thread it fell to, until its server goes.
+func TestWatchers(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	const each = 3
+	var watchers []*watcher
+	var servers []net.Conn
+	ended := make(chan error, 2)
+	for range 2 {
+		var clients []*client
+		for range each {
+			c, err := connect(listener.Addr().String(), openTo{plain: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients, servers = append(clients, c), append(servers, server)
+		}
+		w, err := newWatcher(clients)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watchers = append(watchers, w)
+		go func() { ended <- w.watch() }()
+	}
+	frame := textFrame(100)
+	stampFrame(frame, time.Now())
+	for _, server := range servers {
+		if _, err := server.Write(frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, w := range watchers {
+		err := until(t.Context(), time.Minute, func() error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if len(w.late) < each {
+				return fmt.Errorf("%d of %d frames were seen", len(w.late), each)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if late := p99(watchers); late <= 0 || p99(watchers) != 0 {
+		t.Errorf("they came %s late, and %s when there were no more", late, p99(watchers))
+	}
+	for _, server := range servers {
+		_ = server.Close()
+	}
+	for range watchers {
+		if err := <-ended; !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Error(err)
+		}
 	}
 }
 

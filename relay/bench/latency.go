@@ -18,34 +18,34 @@ func measureLatency(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	often, err := r.latency(ctx, "p99, 500 clients, 200 messages/s", load{fanClients, 400, 5 * time.Millisecond})
+	often, err := r.latency(ctx, "p99, 500 clients, 200 messages/s", load{fanClients, 200, 5 * time.Millisecond})
 	if err != nil {
 		return nil, err
 	}
 	return []row{seldom.ratioAtMost(1.5), often.ratioAtMost(1)}, nil
 }
 
+// latencyRounds is how many rounds count: the 99th percentiles of one and the same server differ twofold between rounds of a
+// second or two, and the medians of five rounds by a tenth from run to run.
+const latencyRounds = 15
+
 // latency compares the medians of the rounds' 99th percentiles.
 func (r *rig) latency(ctx context.Context, what string, l load) (row, error) {
-	var ours, floor []float64
-	err := r.inTurns(ctx, l, func(round int, server *part, theirs listeners, d *daemon, mine listeners) error {
+	ours, floor, err := r.inTurns(ctx, l, latencyRounds, func(round int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error) {
 		if _, err := theirs.served(ctx, server, round*l.deliveries()); err != nil {
-			return err
+			return 0, 0, err
 		}
 		if err := d.publishPaced(l); err != nil {
-			return err
+			return 0, 0, err
 		}
 		if _, err := mine.arrived(ctx, round*l.deliveries()); err != nil {
-			return err
+			return 0, 0, err
 		}
-		late, err := theirs.p99()
-		if err != nil {
-			return err
+		if floor, err = theirs.p99(); err != nil {
+			return 0, 0, err
 		}
-		floor = append(floor, late)
-		late, err = mine.p99()
-		ours = append(ours, late)
-		return err
+		ours, err = mine.p99()
+		return ours, floor, err
 	}, "-watch")
 	if err != nil {
 		return row{}, err
