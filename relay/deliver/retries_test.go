@@ -191,6 +191,12 @@ func TestRetriesSurviveRedis(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx) }()
+	eventually(t, "a look failed, and the next asks for the state again", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		d := r.sinks["s"]
+		return d.hinted && d.next.After(time.Now()) && d.idle.IsZero()
+	})
 	e.server.Restart()
 	eventually(t, "all delivered", func() bool { return sink.attempts("") >= 6 && e.parkedCount() == 0 })
 	cancel()

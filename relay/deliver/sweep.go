@@ -76,7 +76,7 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*due, 
 	if l.err != nil {
 		if ctx.Err() == nil {
 			r.o.Log.Warn("cannot look for due deliveries; trying again soon", "sink", l.sink, "error", l.err)
-			r.hint(d, errorLook)
+			r.lookAgain(d, l)
 		}
 		return
 	}
@@ -85,6 +85,7 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*due, 
 		p.failing.heard(l.failing)
 		if err := p.apply(ctx, l.stored, l.asked); err != nil {
 			p.o.Log.Warn("cannot follow the sink's state; trying again soon", "error", err)
+			r.lookAgain(d, l)
 		}
 	}
 	for _, id := range l.lost {
@@ -126,4 +127,14 @@ func (r *Retries) answer(ctx context.Context, d *due, l *look, start func(*due, 
 		return
 	}
 	p.slots.want() // more is due than there were slots
+}
+
+// lookAgain asks soon for what l did not find out, above all for the state, without which nothing is claimed.
+func (r *Retries) lookAgain(d *due, l *look) {
+	if l.state {
+		r.mu.Lock()
+		d.idle = time.Time{}
+		r.mu.Unlock()
+	}
+	r.hint(d, errorLook)
 }
