@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -82,50 +80,27 @@ const (
 	rounds = 5
 	// spareRounds is how many more there are at most where some do not count.
 	spareRounds = 15
-	// mostStolen is the share of the processors that a hypervisor may take for others in a round that counts: where it took
-	// more, the round says how busy other machines were.
-	mostStolen = 0.005
 )
 
 // measured is one round of the daemon, and one of the bare loop.
 type measured func(n int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error)
 
-// inTurns connects clients to the bare loop and as many to a daemon, and runs the rounds, counted from one. Some of them
-// count, those in which the least was stolen.
+// inTurns connects clients to the bare loop and as many to a daemon, and runs the rounds, counted from one, of which the
+// calmest count.
 func (r *rig) inTurns(ctx context.Context, l load, count int, round measured, more ...string) (ours, floor []float64, err error) {
-	type turn struct{ ours, floor, stolen float64 }
-	var all []turn
-	calm := 0
 	err = r.withClients(ctx, "", l, func(d *daemon, mine listeners) error {
 		return withFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
-			for n := 1; n <= count+spareRounds && calm < count; n++ {
-				var t turn
-				t.stolen, err = stolenDuring(func() (err error) {
-					t.ours, t.floor, err = round(n, server, theirs, d, mine)
-					return err
-				})
-				if err != nil {
-					return err
-				}
-				if all = append(all, t); t.stolen <= mostStolen {
-					calm++
-				}
+			turns, err := calmest(count, spareRounds, func(n int) (turn [2]float64, err error) {
+				turn[0], turn[1], err = round(n, server, theirs, d, mine)
+				return turn, err
+			})
+			for _, t := range turns {
+				ours, floor = append(ours, t[0]), append(floor, t[1])
 			}
-			return nil
+			return err
 		}, more...)
 	}, more...)
-	if err != nil {
-		return nil, nil, err
-	}
-	slices.SortStableFunc(all, func(a, b turn) int { return cmp.Compare(a.stolen, b.stolen) })
-	for _, t := range all[:count] {
-		ours, floor = append(ours, t.ours), append(floor, t.floor)
-	}
-	if len(all) > count {
-		fmt.Fprintf(os.Stderr, "a hypervisor gave the processors to other machines in %d of %d rounds, and up to %.1f %% of them in those that count\n",
-			len(all)-calm, len(all), 100*all[count-1].stolen)
-	}
-	return ours, floor, nil
+	return ours, floor, err
 }
 
 // delivered is what a daemon's deliveries were: the CPU microseconds of each, and the size of a frame.

@@ -2,12 +2,53 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 )
+
+// mostStolen is the share of the processors that a hypervisor may take for others in a round that is calm: where it took
+// more, the round says how busy other machines were.
+const mostStolen = 0.005
+
+// calmest runs rounds, counted from one, until enough of them were calm, with spare ones where some were not. It returns
+// count of them, those in which the least was stolen.
+func calmest[T any](count, spare int, round func(n int) (T, error)) ([]T, error) {
+	type one struct {
+		result T
+		stolen float64
+	}
+	var all []one
+	calm := 0
+	for n := 1; n <= count+spare && calm < count; n++ {
+		var o one
+		var err error
+		o.stolen, err = stolenDuring(func() (err error) {
+			o.result, err = round(n)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, o); o.stolen <= mostStolen {
+			calm++
+		}
+	}
+	slices.SortStableFunc(all, func(a, b one) int { return cmp.Compare(a.stolen, b.stolen) })
+	if len(all) > count {
+		fmt.Fprintf(os.Stderr, "a hypervisor gave the processors to other machines in %d of %d rounds, and up to %.1f %% of them in those that count\n",
+			len(all)-calm, len(all), 100*all[count-1].stolen)
+	}
+	results := make([]T, count)
+	for i := range results {
+		results[i] = all[i].result
+	}
+	return results, nil
+}
 
 // stolenDuring runs do and returns which share of the processors' time a hypervisor gave to other machines meanwhile.
 func stolenDuring(do func() error) (share float64, err error) {
