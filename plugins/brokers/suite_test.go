@@ -215,8 +215,8 @@ func (r rig) hangs(t *testing.T) {
 	wg.Wait()
 	took := time.Since(begun)
 	r.freeze(false)
-	if took > 4*time.Second {
-		t.Errorf("attempts of 2 s took %s", took)
+	if took > 20*time.Second { // one after the other they take 40 s
+		t.Errorf("20 attempts of 2 s took %s", took)
 	}
 	r.recovers(t, s, delivery(11))
 }

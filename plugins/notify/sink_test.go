@@ -316,10 +316,8 @@ func TestHangingAndGuarded(t *testing.T) {
 	defer close(release)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	begun := time.Now()
-	err := s.Deliver(ctx, failed())
-	if took := time.Since(begun); err == nil || strings.Count(err.Error(), "did not answer in time") != 3 || took > 3*time.Second {
-		t.Errorf("three that hang led to %v after %s", err, took)
+	if err := s.Deliver(ctx, failed()); err == nil || strings.Count(err.Error(), "did not answer in time") != 3 {
+		t.Errorf("three that hang led to %v", err)
 	}
 
 	for _, to := range []string{"ntfy://127.0.0.1:1/topic?scheme=http", "gotify://127.0.0.1:1/AzyoeNS.D4iJLVa", "mattermost://127.0.0.1:1/token", "matrix://:t@127.0.0.1:1?rooms=!a:b", "rocketchat://127.0.0.1:1/tokenA1234/tokenB1234"} {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -209,12 +208,8 @@ func TestRedisAwayAndBack(t *testing.T) {
 	mustAppend(t, b, note("h", 1))
 	s.Kill()
 	for _, a := range appends(2) {
-		start := time.Now()
 		if _, err := b.Append(t.Context(), a); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%d with key %q: %v", len(a.Notifications), a.Key, err)
-		}
-		if d := time.Since(start); d > 2*time.Second {
-			t.Errorf("took %s to say so", d)
 		}
 	}
 	s.Restart()

@@ -260,15 +260,16 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestSubscribeWakesABlockedRead(t *testing.T) {
 	r := newRig(t)
 	s := r.subscriber(nil)
-	for i := range 20 {
+	const topics = 20
+	begin := time.Now()
+	for i := range topics {
 		topic := fmt.Sprint("q", i)
 		r.publish(topic, 0, 1)
-		begin := time.Now()
 		next(t, r.subscribe(s, topic)).Ack()
-		if took := time.Since(begin); took > time.Second {
-			t.Fatalf("took %s", took)
-		}
 		r.expectEmpty(topic) // by then the reader blocks, or is about to
+	}
+	if took := time.Since(begin); took > topics*backbone.MaxBlock/2 { // each read would have ended by itself after MaxBlock
+		t.Errorf("%d took %s", topics, took)
 	}
 }
 

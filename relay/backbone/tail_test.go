@@ -253,19 +253,8 @@ func TestTailThatLags(t *testing.T) {
 	}
 }
 
-func TestTailEndsInTime(t *testing.T) {
-	b := open(t, redistest.Start(t), Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	_ = b.Tail(ctx, 0, begin, func(Batch) {})
-	if d := time.Since(start); d > MaxBlock {
-		t.Errorf("took %s", d)
-	}
-}
-
 // A server that hangs keeps nobody who reads from it or connects to it from ending.
-func TestTailEndsInTimeWhereRedisHangs(t *testing.T) {
+func TestTailEndsWhereRedisHangs(t *testing.T) {
 	t.Parallel()
 	for _, connected := range []bool{true, false} {
 		t.Run(fmt.Sprintf("connected=%t", connected), func(t *testing.T) {
@@ -299,7 +288,7 @@ func TestTailEndsInTimeWhereRedisHangs(t *testing.T) {
 			start := time.Now()
 			cancel()
 			<-ended
-			if d := time.Since(start); d > MaxBlock {
+			if d := time.Since(start); d >= wireTimeout { // after which it would have ended by itself
 				t.Errorf("took %s", d)
 			}
 		})

@@ -188,7 +188,7 @@ func TestRunFinishesRequestsInHand(t *testing.T) {
 func TestSilentConnectionsDoNotDelayTheStop(t *testing.T) {
 	certFile, keyFile := writeCertificate(t, t.TempDir(), "one")
 	for name, o := range map[string]Options{"plain": {}, "tls": {CertFile: certFile, KeyFile: keyFile}} {
-		o.Addr, o.Handler, o.Grace = "127.0.0.1:0", http.NotFoundHandler(), 20*time.Second
+		o.Addr, o.Handler, o.Grace = "127.0.0.1:0", http.NotFoundHandler(), time.Hour
 		s, err := Listen(o)
 		if err != nil {
 			t.Fatal(err)
@@ -208,13 +208,14 @@ func TestSilentConnectionsDoNotDelayTheStop(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		begin := time.Now()
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if took := time.Since(begin); took > 4*time.Second {
-			t.Errorf("%s: the stop took %s", name, took)
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: the stop waits for the grace", name)
 		}
 	}
 }

@@ -165,7 +165,7 @@ func TestRequest(t *testing.T) {
 		t.Errorf("signature %q does not verify with both secrets", r.Header.Get("webhook-signature"))
 	}
 	at, err := strconv.ParseInt(r.Header.Get("webhook-timestamp"), 10, 64)
-	if err != nil || time.Since(time.Unix(at, 0)).Abs() > 5*time.Second {
+	if err != nil || time.Since(time.Unix(at, 0)).Abs() > time.Minute {
 		t.Errorf("timestamp %q", r.Header.Get("webhook-timestamp"))
 	}
 }
@@ -244,7 +244,6 @@ func TestAnswers(t *testing.T) {
 func TestKeepAlive(t *testing.T) {
 	var mu sync.Mutex
 	conns := map[string]bool{}
-	size := 40_000
 	srv, _ := capture(t, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		conns[r.RemoteAddr] = true
@@ -252,7 +251,9 @@ func TestKeepAlive(t *testing.T) {
 		if r.Header.Get("webhook-id") == "bad" {
 			w.WriteHeader(500)
 		}
-		_, _ = w.Write(make([]byte, size))
+		for _, err := w.Write(make([]byte, 40_000)); err == nil && r.Header.Get("webhook-id") == "endless"; {
+			_, err = w.Write(make([]byte, 40_000))
+		}
 	})
 	s := openTest(t, &Config{URL: srv.URL})
 	for _, id := range []string{"a", "bad", "b", "bad", "c"} {
@@ -261,13 +262,8 @@ func TestKeepAlive(t *testing.T) {
 	if len(conns) != 1 {
 		t.Errorf("%d connections for 5 attempts, want 1", len(conns))
 	}
-	size = 10 << 20
-	start := time.Now()
-	if err := s.Deliver(context.Background(), sinktest.Sample("huge")); err != nil {
-		t.Errorf("a long answer with 200: %v", err)
-	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("a long answer took %s", took)
+	if err := s.Deliver(context.Background(), sinktest.Sample("endless")); err != nil {
+		t.Errorf("an answer that does not end, with 200: %v", err)
 	}
 }
 

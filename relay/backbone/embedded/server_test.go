@@ -105,13 +105,9 @@ func expect(t *testing.T, c *redis.Client, key, want string) {
 	})
 }
 
-func TestReadyInHalfASecondAndKeepsData(t *testing.T) {
+func TestStartsAndKeepsData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
-	begin := time.Now()
 	s := start(t, dir)
-	if took := time.Since(begin); took > 500*time.Millisecond {
-		t.Errorf("took %s to be ready", took)
-	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder is %v, %v", info.Mode(), err)
 	}
