@@ -36,6 +36,9 @@ func (l *Lease) Run(ctx context.Context, fn func(context.Context) error) error {
 // the lease, held with the lease alone.
 func (l *Lease) RunHeld(ctx context.Context, fn func(work, held context.Context) error) error {
 	value := l.b.boot + randomHex()
+	another := l.ttl / 3 // until it is worth asking again where another process holds it
+	soon := another / 16 // until it is after something failed, longer each time
+	failed := soon
 	for ctx.Err() == nil {
 		start := time.Now()
 		held, err := l.take(ctx, value)
@@ -43,12 +46,20 @@ func (l *Lease) RunHeld(ctx context.Context, fn func(work, held context.Context)
 			l.b.log.WarnContext(ctx, "cannot take a lease", "lease", l.name, "error", err)
 		}
 		if held {
-			err := l.hold(ctx, value, start, fn)
+			err = l.hold(ctx, value, start, fn)
 			if err != nil && ctx.Err() == nil {
 				l.b.log.ErrorContext(ctx, "work under a lease ended", "lease", l.name, "error", err)
 			}
 		}
-		relay.Pause(ctx, jittered(l.ttl/3))
+		if err == nil || time.Since(start) > another {
+			failed = soon
+		}
+		wait := another
+		if err != nil {
+			wait = failed
+			failed = min(2*failed, another)
+		}
+		relay.Pause(ctx, jittered(wait))
 	}
 	return ctx.Err()
 }
@@ -74,16 +85,13 @@ func (l *Lease) hold(ctx context.Context, value string, since time.Time, fn func
 	return fn(work, held)
 }
 
-// keep renews the lease every third of its time, and ends the work when it might expire before the work could stop.
+// keep renews the lease every third of its time, more often where that fails, and ends the work when it might expire before
+// the work could stop.
 func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose context.CancelCauseFunc) {
 	// A tenth is left for the work to notice.
 	usable := l.ttl - l.ttl/10
-	for {
-		wait := l.ttl / 3
-		if left := time.Until(since.Add(usable)); left < wait {
-			wait = max(left, 0)
-		}
-		if !relay.Pause(ctx, wait) {
+	for wait := l.ttl / 3; ; {
+		if !relay.Pause(ctx, min(wait, max(time.Until(since.Add(usable)), 0))) {
 			return
 		}
 		left := time.Until(since.Add(usable))
@@ -98,14 +106,12 @@ func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose co
 			return
 		case err != nil:
 			l.b.log.WarnContext(ctx, "cannot renew a lease", "lease", l.name, "error", err)
-			if !relay.Pause(ctx, min(retryMin, l.ttl/20)) {
-				return
-			}
+			wait = l.ttl / 10
 		case !held:
 			lose(ErrLeaseLost)
 			return
 		default:
-			since = asked
+			since, wait = asked, l.ttl/3
 		}
 	}
 }

@@ -3,11 +3,15 @@ package backbone
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -21,14 +25,11 @@ func TestOneHolderAtATime(t *testing.T) {
 	for range 3 {
 		b := open(t, s, Options{})
 		wg.Go(func() {
-			_ = b.Lease("work", 600*time.Millisecond).Run(ctx, func(ctx context.Context) error {
+			_ = b.Lease("work", 3*time.Second).Run(ctx, func(ctx context.Context) error {
 				if n := holders.Add(1); n != 1 {
 					t.Errorf("%d holders", n)
 				}
-				relay.Pause(ctx, 700*time.Millisecond) // longer than the lease, so that it is renewed
-				if ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrLeaseLost) {
-					t.Error("the lease was lost")
-				}
+				relay.Pause(ctx, 100*time.Millisecond)
 				holders.Add(-1)
 				turns.Add(1)
 				return nil
@@ -44,33 +45,89 @@ func TestOneHolderAtATime(t *testing.T) {
 }
 
 func TestLeaseEndsBeforeItExpires(t *testing.T) {
-	s := redistest.Start(t)
-	b := open(t, s, Options{})
-	const ttl = time.Second
-	started := make(chan time.Time, 1)
-	lost := make(chan time.Time, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = b.Lease("work", ttl).Run(ctx, func(ctx context.Context) error {
-			started <- time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		_ = leaseOf(t, ttl, &holding{times: 1}).Run(ctx, func(ctx context.Context) error { // Redis answers the first time, and hangs
 			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), ErrLeaseLost) {
-				t.Errorf("ended by %v", context.Cause(ctx))
+			if held := time.Since(began); held != ttl-ttl/10 || !errors.Is(context.Cause(ctx), ErrLeaseLost) {
+				t.Errorf("ended after %s by %v", held, context.Cause(ctx))
 			}
-			lost <- time.Now()
+			cancel()
 			return nil
 		})
-	}()
-	begun := <-started
-	s.Signal(syscall.SIGSTOP) // redis hangs: no answer, no error
-	if held := (<-lost).Sub(begun); held > ttl {
-		t.Errorf("held for %s without an answer", held)
+	})
+}
+
+func TestLeaseIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, long = time.Second, time.Hour
+		ctx, cancel := context.WithCancel(t.Context())
+		_ = leaseOf(t, ttl, &holding{times: math.MaxInt}).Run(ctx, func(ctx context.Context) error {
+			if !relay.Pause(ctx, long) {
+				t.Errorf("ended by %v", context.Cause(ctx))
+			}
+			cancel()
+			return nil
+		})
+	})
+}
+
+// Whoever waits for Redis to be back looks again sooner than whoever waits for another to be gone.
+func TestLeaseIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 10 * time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		began, failures := time.Now(), 0
+		_ = leaseOf(t, ttl, &holding{fails: 2, times: math.MaxInt}).Run(ctx, func(context.Context) error {
+			if failures++; failures < 3 {
+				return errors.New("the work cannot begin yet")
+			}
+			cancel()
+			return nil
+		})
+		if took := time.Since(began); took >= ttl/2 { // twice in vain, and two times the work was: four pauses
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// leaseOf is a lease in a Redis that is not one.
+func leaseOf(t *testing.T, ttl time.Duration, redis *holding) *Lease {
+	keys, err := NewKeys("hubrelay", 1, false)
+	if err != nil {
+		t.Fatal(err)
 	}
-	cancel()
-	s.Signal(syscall.SIGCONT)
-	<-done
+	return (&Backbone{commands: redis, keys: keys, log: slog.New(slog.DiscardHandler)}).Lease("work", ttl)
+}
+
+// holding fails some times, says some times that the lease is held, and hangs then.
+type holding struct {
+	redis.UniversalClient
+
+	mu           sync.Mutex
+	fails, times int
+}
+
+func (h *holding) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	answer := redis.NewCmd(ctx)
+	h.mu.Lock()
+	fails, hangs := h.fails > 0, h.times == 0
+	if fails {
+		h.fails--
+	} else if !hangs {
+		h.times--
+	}
+	h.mu.Unlock()
+	switch {
+	case fails:
+		answer.SetErr(errors.New("connection refused"))
+	case hangs:
+		relay.Pause(ctx, time.Hour)
+	}
+	answer.SetVal(int64(1))
+	return answer
 }
 
 func TestLeaseTakenAway(t *testing.T) {
@@ -93,7 +150,7 @@ func TestLeaseTakenAway(t *testing.T) {
 // Work that winds down after the end of its context keeps the lease meanwhile, and learns when it is lost even then.
 func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
 	b := open(t, redistest.Start(t), Options{})
-	const ttl = 200 * time.Millisecond
+	const ttl = 6 * time.Second
 	ctx, cancel := context.WithCancel(t.Context())
 	_ = b.Lease("work", ttl).RunHeld(ctx, func(work, held context.Context) error {
 		cancel()
@@ -101,10 +158,16 @@ func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
 		if errors.Is(context.Cause(work), ErrLeaseLost) {
 			t.Error("the end of the caller's context counts as a lost lease")
 		}
-		for end := time.Now().Add(3 * ttl); time.Now().Before(end); relay.Pause(t.Context(), ttl/20) {
-			if n, err := b.Commands().Exists(t.Context(), b.keys.Lease("work")).Result(); n != 1 || err != nil || held.Err() != nil {
-				t.Fatalf("the lease was given up while the work went on: %d, %v, %v", n, err, held.Err())
-			}
+		left := func() time.Duration { return b.Commands().PTTL(t.Context(), b.keys.Lease("work")).Val() }
+		last := left()
+		eventually(t, "it is renewed", func() bool {
+			now := left()
+			renewed := now > last
+			last = now
+			return renewed
+		})
+		if held.Err() != nil {
+			t.Errorf("the lease was given up while the work went on: %v", context.Cause(held))
 		}
 		if err := b.Commands().Set(t.Context(), b.keys.Lease("work"), "another", 0).Err(); err != nil {
 			t.Error(err)

@@ -65,11 +65,13 @@ func (b *Backbone) keepNode(ctx context.Context, l *Lease, value string, number 
 	n := &Node{Number: number, Name: fmt.Sprintf("node-%d", number), Lost: lost, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(n.done)
-		for relay.Pause(ctx, nodeTTL/3) {
+		for wait := nodeTTL / 3; relay.Pause(ctx, wait); {
 			held, err := l.take(ctx, value)
+			wait = nodeTTL / 3
 			if err != nil && ctx.Err() == nil {
 				// Redis may be away for long without anybody else getting the number.
 				b.log.WarnContext(ctx, "cannot renew the node number", "node", number, "error", err)
+				wait = nodeTTL / 10
 			}
 			if err == nil && !held {
 				b.log.ErrorContext(ctx, "the node number was lost to another process", "node", number)
