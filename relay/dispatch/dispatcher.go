@@ -187,11 +187,11 @@ func (d *Dispatcher) lead(ctx context.Context) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := d.work(ctx)
+		if err == nil || time.Since(began) > retryMax {
+			wait = retryMin
+		}
 		if err == nil || ctx.Err() != nil {
 			continue
-		}
-		if time.Since(began) > retryMax {
-			wait = retryMin
 		}
 		d.o.Logger.Warn("cannot dispatch, will go on from the stored position", "partition", d.o.Partition, "error", err)
 		if !relay.Pause(ctx, wait/2+rand.N(wait)) {
