@@ -21,9 +21,11 @@ type holds struct {
 
 // hold is one token that is held.
 type hold struct {
-	key     string // in Redis
-	text    string // what stands there
-	streams int    // guarded by the mutex of holds
+	key  string // in Redis
+	text string // what stands there
+	// streams and until are guarded by the mutex of holds. Until is when the time of a token is over whose last stream has ended.
+	streams int
+	until   time.Time
 	// seen is when it stood there last, and used says that a websocket has used it up since. Both belong to [Tokens.Run].
 	seen time.Time
 	used bool
@@ -40,7 +42,7 @@ const (
 // Hold returns the grant of a token and leaves the token as it is, for a stream whose client may come back with it: the
 // token lives while the stream is open, and the store's ttl from its end, also where Redis has lost it meanwhile. While
 // [Tokens.Run] runs, that is: a node that was killed renews nothing, so that a token never outlives its stream by more than
-// the ttl. Release is called once, when the stream has ended.
+// the ttl, or twice that where Redis was away at the end. Release is called once, when the stream has ended.
 func (t *Tokens) Hold(ctx context.Context, token string) (g Grant, release func(), err error) {
 	g, text, err := t.read(token, func(key string) (string, error) {
 		return holdScript.Run(ctx, t.client, []string{key}, t.ttl.Milliseconds()).Text()
@@ -57,16 +59,17 @@ func (t *Tokens) Hold(ctx context.Context, token string) (g Grant, release func(
 		t.holds.open[key] = h
 	}
 	h.streams++
-	return g, func() { t.holds.release(h) }, nil
+	return g, func() { t.holds.release(h, t.now().Add(t.ttl)) }, nil
 }
 
-func (h *holds) release(one *hold) {
+func (h *holds) release(one *hold, until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if one.streams--; one.streams > 0 {
 		return
 	}
 	delete(h.open, one.key)
+	one.until = until
 	h.ended = append(h.ended, one)
 	select {
 	case h.wake <- struct{}{}:
@@ -117,13 +120,30 @@ func (t *Tokens) renew(ctx context.Context, list []*hold) {
 			}
 			return nil
 		})
-		var lost []*hold
+		var lost, unknown []*hold
 		for i, h := range batch {
-			if t.lost(h, answers[i]) {
+			if err := answers[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
+				unknown = append(unknown, h)
+			} else if t.lost(h, answers[i]) {
 				lost = append(lost, h)
 			}
 		}
-		t.putBack(ctx, lost)
+		if !t.putBack(ctx, lost) {
+			unknown = append(unknown, lost...)
+		}
+		t.holds.again(unknown, t.now())
+	}
+}
+
+// again has those renewed the next time, too, whose streams have ended. Those whose time is over meanwhile, or that are held
+// anew, are let go.
+func (h *holds) again(list []*hold, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, one := range list {
+		if one.streams == 0 && h.open[one.key] == nil && now.Before(one.until) {
+			h.ended = append(h.ended, one)
+		}
 	}
 }
 
@@ -133,7 +153,6 @@ func (t *Tokens) lost(h *hold, answer *redis.Cmd) bool {
 	switch {
 	case errors.Is(err, redis.Nil):
 		return !h.used && t.now().Sub(h.seen) < usedUpFor
-	case err != nil: // whatever it is, the next look may tell
 	case text == usedUp:
 		h.used = true
 	default:
@@ -142,15 +161,16 @@ func (t *Tokens) lost(h *hold, answer *redis.Cmd) bool {
 	return false
 }
 
-// putBack stores tokens anew where nothing stands in their place by now.
-func (t *Tokens) putBack(ctx context.Context, lost []*hold) {
+// putBack stores tokens anew where nothing stands in their place by now. It reports false where Redis was away.
+func (t *Tokens) putBack(ctx context.Context, lost []*hold) bool {
 	if len(lost) == 0 {
-		return
+		return true
 	}
-	_, _ = t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, h := range lost {
 			pipe.SetNX(ctx, h.key, h.text, t.ttl)
 		}
 		return nil
 	})
+	return err == nil
 }

