@@ -152,7 +152,9 @@ func (w *Worker) followInventory(ctx context.Context) error {
 				w.o.Log.Error("the driver of migrations cannot work; jobs wait until it can", "error", err)
 				complained = err.Error()
 			}
-			wait = min(2*wait, w.pace.againMax)
+			if wait = min(2*wait, w.pace.againMax); errors.Is(err, backbone.ErrUnavailable) {
+				wait = w.pace.beat // only what the driver says is worth patience
+			}
 		}
 		w.mu.Lock()
 		w.ailment = err
