@@ -62,7 +62,7 @@ func TestMemoryOfTheDead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := held.Keep(t.Context(), "the other's", 300*time.Millisecond); err != nil {
+	if err := held.Keep(t.Context(), "the other's", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if err := late.Keep(t.Context(), "late", time.Hour); err != nil {

@@ -169,8 +169,8 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 		if err := errors.Join(e.store.Pause(t.Context(), "s"), p.Refresh(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		var before int
-		eventually(t, "it is quiet", func() bool { before = got.count(); return p.attempts.running.Load() == 0 })
+		eventually(t, "it is quiet", func() bool { return p.attempts.running.Load() == 0 })
+		before := got.count()
 		if q.length() > 0 && got.count() != before {
 			t.Error("attempts were made while it was paused")
 		}

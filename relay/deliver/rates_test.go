@@ -204,7 +204,7 @@ func TestRaisedRateBeginsSoon(t *testing.T) {
 
 func TestAfterARestThereIsNoBurst(t *testing.T) {
 	e := newEnv(t)
-	p := newPace(perSec(2), 10)
+	p := newPace(relay.Rate{Count: 2, Per: time.Minute}, 10)
 	if err := e.store.rest(t.Context(), "r", p, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}

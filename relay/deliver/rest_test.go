@@ -31,8 +31,8 @@ func TestTooManyRequestsHoldTheWholeSink(t *testing.T) {
 			if err := p.Handle(t.Context(), delivery("d0")); err != nil {
 				t.Fatal(err)
 			}
-			if e.park(5); obs.get("held true") != 1 || sink.attempts("") != 1 {
-				t.Errorf("observed %v after %d attempts", obs.n, sink.attempts(""))
+			if e.park(5); obs.get("held true") != 1 {
+				t.Errorf("observed %v", obs.n)
 			}
 			handle(t, p, "f", 20).Wait()
 			eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 && sink.attempts("") == 1+1+5+20 })

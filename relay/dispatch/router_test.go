@@ -80,7 +80,7 @@ func (e *env) subscriber(log *slog.Logger) *backbone.Subscriber {
 		Commands: e.b.Commands(), Readers: e.b.Readers(), Group: "hubrelay", Consumer: "node-1", Log: log,
 		Streams:   func(sink string) []string { return []string{e.b.Keys().Queue(sink, 0)} },
 		Lanes:     func(string) int { return 4 },
-		NackDelay: 10 * time.Millisecond, Grace: time.Second,
+		NackDelay: 10 * time.Millisecond, Grace: 15 * time.Second,
 	})
 	if err != nil {
 		e.t.Fatal(err)

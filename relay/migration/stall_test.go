@@ -44,12 +44,12 @@ func TestStalledDriverIsStopped(t *testing.T) {
 func TestSlowDriverIsNotStopped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newBackbone(t))
-	const stall = 2 * time.Second
+	const stall, steps = 5 * time.Second, 24
 	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
 		again := time.NewTicker(stall / 20)
 		defer again.Stop()
-		for n := range int64(40) {
-			report(relay.Progress{Step: "copy", Bytes: n, Total: 40})
+		for n := range int64(steps) {
+			report(relay.Progress{Step: "copy", Bytes: n, Total: steps})
 			select {
 			case <-again.C:
 			case <-ctx.Done():

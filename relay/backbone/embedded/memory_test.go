@@ -29,10 +29,13 @@ func memoryClient(t *testing.T) *redis.Client {
 
 func TestMemoryKeysExpireWithTime(t *testing.T) {
 	c := memoryClient(t)
-	if err := c.Set(t.Context(), "token", "v", 30*time.Millisecond).Err(); err != nil {
+	if err := c.Set(t.Context(), "token", "v", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, c, "token", "v")
+	if err := c.PExpire(t.Context(), "token", 30*time.Millisecond).Err(); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, func() error {
 		if err := c.Get(context.Background(), "token").Err(); !errors.Is(err, redis.Nil) {
 			return fmt.Errorf("the key is still there: %w", err)
