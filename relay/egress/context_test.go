@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -47,18 +48,66 @@ func TestEndOfContext(t *testing.T) {
 			c := client(t)
 			late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			if inBody { // where a timer might be faster than the header
+				ended, end := context.WithCancel(t.Context())
+				late = overdue{ended}
+				endInBody(c, end, stop)
+			}
 			answer, err := c.Post(late, target, nil, []byte("{}"))
 			if inBody && (err != nil || !answer.Cut) || !inBody && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("at the deadline: %+v, %v", answer, err)
 			}
-			ctx, stop := context.WithCancel(t.Context())
-			time.AfterFunc(10*time.Millisecond, stop)
+			if !inBody {
+				time.AfterFunc(10*time.Millisecond, stop)
+			}
 			answer, err = c.Post(ctx, target, nil, []byte("{}"))
 			if inBody && (err != nil || !answer.Cut) || !inBody && !errors.Is(err, context.Canceled) {
 				t.Errorf("when cancelled: %+v, %v", answer, err)
 			}
 		})
 	}
+}
+
+// overdue is a context that ends as at a deadline, whenever it is cancelled.
+type overdue struct{ context.Context }
+
+func (o overdue) Err() error {
+	if o.Context.Err() != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// endInBody lets each connection call one of ends when more is read of it than the header and what came with that.
+func endInBody(c *Client, ends ...func()) {
+	dial := c.transport.DialContext
+	c.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		tcp, ok := conn.(*net.TCPConn)
+		if !ok || len(ends) == 0 {
+			return conn, err
+		}
+		end := ends[0]
+		ends = ends[1:]
+		return &endingInBody{TCPConn: tcp, end: end}, err
+	}
+}
+
+type endingInBody struct {
+	*net.TCPConn
+	end  func()
+	read []byte
+}
+
+func (c *endingInBody) Read(p []byte) (int, error) {
+	if _, body, _ := bytes.Cut(c.read, []byte("\r\n\r\n")); len(body) > 0 {
+		c.end()
+	}
+	n, err := c.TCPConn.Read(p)
+	c.read = append(c.read, p[:n]...)
+	return n, err
 }
 
 func TestEndOfContextWhileDialling(t *testing.T) {
