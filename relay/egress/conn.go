@@ -115,6 +115,9 @@ func (t *Transport) exchange(ctx context.Context, c *conn, p *Post) (*http.Respo
 		_ = c.Close()
 		return nil, ended(ctx, err)
 	}
+	if resp.StatusCode/100 == 2 {
+		c.wrote(t.readOn) // the sender will not come back with what was not read
+	}
 	keep := !resp.Close && resp.StatusCode >= 200
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
@@ -147,9 +150,6 @@ func (c *conn) roundTrip(ctx context.Context, p *Post) (*http.Response, error) {
 		resp, err = c.answer()
 	}
 	if err == nil {
-		if resp.StatusCode/100 == 2 {
-			c.wrote(readOn) // the sender will not come back with what was not read
-		}
 		return resp, nil
 	}
 	if c.written != nil {

@@ -18,7 +18,7 @@ const (
 	// lastWord is how long a receiver that stopped reading is listened to, which may have said why, and how long one that has
 	// answered may take for what was not written yet.
 	lastWord = 50 * time.Millisecond
-	// readOn is how long a receiver that said yes before it has read all may take for the rest of it.
+	// readOn is long enough for a receiver that said yes and reads on.
 	readOn = 2 * time.Second
 )
 

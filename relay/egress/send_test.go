@@ -26,7 +26,9 @@ func byScheme(t *testing.T, serve func(conn net.Conn, in *bufio.Reader), test fu
 	srv.Close()
 	t.Run("http", func(t *testing.T) {
 		target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) { serve(conn, in) })
-		test(t, client(t), target, conns)
+		c := client(t)
+		c.transport.readOn = time.Minute // however slow the machine is
+		test(t, c, target, conns)
 	})
 	t.Run("https", func(t *testing.T) {
 		target, conns := script(t, func(_ int, conn net.Conn, _ *bufio.Reader) {
@@ -39,6 +41,7 @@ func byScheme(t *testing.T, serve func(conn net.Conn, in *bufio.Reader), test fu
 		}
 		c := NewClient(local(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
 		t.Cleanup(c.Close)
+		c.transport.readOn = time.Minute
 		host := target.Host()
 		c.transport.http1.Store(&host)
 		test(t, c, target, conns)

@@ -38,8 +38,9 @@ const (
 type Transport struct {
 	*http.Transport
 
-	idle  idle
-	http1 atomic.Pointer[string] // the https host that would not speak HTTP/2
+	idle   idle
+	http1  atomic.Pointer[string] // the https host that would not speak HTTP/2
+	readOn time.Duration          // how long a receiver that said yes before it has read all may take for the rest of it
 }
 
 // NewTransport returns a transport that judges each address after DNS, just before it is dialled. It asks no proxy,
@@ -49,7 +50,7 @@ func NewTransport(g *guard.Guard, tlsConfig *tls.Config) *Transport {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: g.Control}
-	return &Transport{Transport: &http.Transport{
+	return &Transport{readOn: readOn, Transport: &http.Transport{
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        tlsConfig,
 		TLSHandshakeTimeout:    dialTimeout,
