@@ -1,11 +1,16 @@
 package hub
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -98,31 +103,63 @@ func TestCatchingUp(t *testing.T) {
 	}
 }
 
+// A client that answers pings stays, and one that does not is told so and goes.
 func TestPingAndPong(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, Options{PingInterval: 20 * time.Millisecond, PongTimeout: 1500 * time.Millisecond}, nil)
-	answering, silent := n.dial(t, "hub=h"), n.dial(t, "hub=h")
-	pings := make(chan struct{}, 1000)
-	answer := answering.PingHandler()
-	answering.SetPingHandler(func(s string) error {
-		pings <- struct{}{}
-		return answer(s)
-	})
-	silent.SetPingHandler(func(string) error { return nil })
-	go func() { _, _, _ = answering.ReadMessage() }()
-	wantClose(t, silent, ClosePolicy, "ping")
-	n.wantEnding(t, EndedSilent)
-	for range 30 {
-		select {
-		case <-pings:
-		case <-time.After(patience):
-			t.Fatal("no ping")
+	synctest.Test(t, func(t *testing.T) {
+		const pingInterval, pongTimeout = 20 * time.Millisecond, 1500 * time.Millisecond
+		observer, began := newCounter(), time.Now()
+		h := New(Options{PingInterval: pingInterval, PongTimeout: pongTimeout, Observer: observer})
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { _ = h.Run(ctx) }()
+		defer stop()
+		s := Subscription{Hub: "h", Allows: everything}
+		answering, silent := serveOverPipe(t, h, s, false), serveOverPipe(t, h, s, false)
+		answered := make(chan int, 1)
+		go func() {
+			pings, _ := hearPings(answering, "\x8a\x80\x00\x00\x00\x00")
+			answered <- pings
+		}()
+		_ = silent.SetReadDeadline(began.Add(time.Minute))
+		_, last := hearPings(silent, "")
+		if closeCode(last) != ClosePolicy || !bytes.Contains(last, []byte("ping")) {
+			t.Errorf("the silent client was told %q", last)
 		}
+		if after := time.Since(began); after < pongTimeout || after > pongTimeout+2*pingInterval {
+			t.Errorf("the silent client was sent away after %s", after)
+		}
+		_ = silent.Close()
+		observer.wantEnding(t, EndedSilent)
+		time.Sleep(time.Minute)
+		if h.Clients() != 1 || len(observer.ended) != 0 {
+			t.Error("the client that answers was closed")
+		}
+		_ = answering.Close()
+		if pings := <-answered; pings < int(time.Minute/pingInterval) {
+			t.Errorf("%d pings in a minute", pings)
+		}
+	})
+}
+
+// hearPings sends pong for each ping, until another frame comes or the connection ends.
+func hearPings(conn net.Conn, pong string) (pings int, last []byte) {
+	in := bufio.NewReader(conn)
+	if _, err := http.ReadResponse(in, nil); err != nil {
+		return 0, nil
 	}
-	select {
-	case e := <-n.ended:
-		t.Errorf("the client that answers was closed: %s", e)
-	default:
+	for {
+		head := make([]byte, 2)
+		if _, err := io.ReadFull(in, head); err != nil {
+			return pings, nil
+		}
+		if !bytes.Equal(head, newPing()) {
+			rest := make([]byte, head[1])
+			_, _ = io.ReadFull(in, rest)
+			return pings, append(head, rest...)
+		}
+		if pings++; pong != "" {
+			_, _ = io.WriteString(conn, pong)
+		}
 	}
 }
 
