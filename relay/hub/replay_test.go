@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -281,22 +282,12 @@ func followAndReconnect(t *testing.T, nodes []*relayed, conn *websocket.Conn, qu
 // The step from replay to broadcasts, again and again while broadcasts run.
 func TestSplice(t *testing.T) {
 	t.Parallel()
+	const ahead = 5000 // much less than is kept, so that no client is ever told that it has lost something
 	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
 	ended := make(chan struct{})
 	var broadcasts, clients sync.WaitGroup
-	broadcasts.Go(func() {
-		for i := 1; ; i++ {
-			select {
-			case <-ended:
-				return
-			case <-time.After(20 * time.Microsecond):
-				e := event("h", "", "job.created", i)
-				e.Cursor = fmt.Sprintf("%d-0", i)
-				n.Broadcast([]relay.Notification{e})
-			}
-		}
-	})
-	for range 4 {
+	var reached [4]atomic.Int64
+	for k := range reached {
 		conn := n.dial(t, "hub=h&cursor=true")
 		clients.Go(func() {
 			last := 0
@@ -307,6 +298,7 @@ func TestSplice(t *testing.T) {
 					return
 				}
 				last = m.N
+				reached[k].Store(int64(last))
 				if i%30 == 29 {
 					_ = conn.Close()
 					conn = n.dial(t, "hub=h&after="+m.Cursor)
@@ -314,6 +306,26 @@ func TestSplice(t *testing.T) {
 			}
 		})
 	}
+	broadcasts.Go(func() {
+		for i := 1; ; {
+			select {
+			case <-ended:
+				return
+			case <-time.After(20 * time.Microsecond):
+			}
+			slowest := int64(i)
+			for k := range reached {
+				slowest = min(slowest, reached[k].Load())
+			}
+			if int64(i)-slowest > ahead {
+				continue
+			}
+			e := event("h", "", "job.created", i)
+			e.Cursor = fmt.Sprintf("%d-0", i)
+			n.Broadcast([]relay.Notification{e})
+			i++
+		}
+	})
 	clients.Wait()
 	close(ended)
 	broadcasts.Wait()
