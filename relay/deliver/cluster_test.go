@@ -1,7 +1,6 @@
 package deliver
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -15,17 +14,8 @@ import (
 // newClusterEnv has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
 func newClusterEnv(t *testing.T) *env {
 	t.Helper()
-	args := []string{"--bind", "127.0.0.1", "--cluster-enabled", "yes"}
-	for _, name := range []string{"--port", "--cluster-port"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		_ = l.Close()
-		args = append(args, name, port)
-	}
-	e := &env{t: t, server: redistest.Start(t, args...)}
+	port, bus := redistest.FreePort(t), redistest.FreePort(t)
+	e := &env{t: t, server: redistest.Start(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--port", port, "--cluster-port", bus)}
 	e.client = redis.NewClient(&redis.Options{
 		Network: "unix", Addr: e.server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
 	})

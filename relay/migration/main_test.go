@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"net"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -22,23 +21,14 @@ func newBackbone(t *testing.T) *backbone.Backbone {
 // newClusterBackbone has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
 func newClusterBackbone(t *testing.T) *backbone.Backbone {
 	t.Helper()
-	var ports []string
-	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		ports = append(ports, port)
-		_ = l.Close()
-	}
-	s := redistest.Start(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--port", ports[0], "--cluster-port", ports[1])
+	port, bus := redistest.FreePort(t), redistest.FreePort(t)
+	s := redistest.Start(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--port", port, "--cluster-port", bus)
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
 	defer func() { _ = client.Close() }()
 	if err := client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}
-	return open(t, "redis+cluster://127.0.0.1:"+ports[0])
+	return open(t, "redis+cluster://127.0.0.1:"+port)
 }
 
 func open(t *testing.T, url string) *backbone.Backbone {

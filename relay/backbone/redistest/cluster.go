@@ -2,7 +2,10 @@ package redistest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,16 +104,40 @@ func (s *Server) AwaitMaster() {
 	})
 }
 
-// FreePort is one that nobody used a moment ago.
+// FreePort is one that nobody uses and the system gives nobody who asks for any: a server that is started on it, or again,
+// finds it free. Until the test ends no other FreePort returns it, of whatever process.
 func FreePort(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	const lowest, tries = 10000, 1000
+	above := firstEphemeral()
+	if above <= lowest {
+		above = 1 << 16 // none is safe there
 	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	for range tries {
+		port := strconv.Itoa(lowest + rand.IntN(above-lowest))
+		l, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		claim, err := net.ListenPacket("udp", "127.0.0.1:"+port) // which is nothing to Redis
+		if err != nil {
+			continue
+		}
+		tb.Cleanup(func() { _ = claim.Close() })
+		return port
+	}
+	tb.Fatalf("no free port in %d tries", tries)
+	return ""
+}
+
+// firstEphemeral is the first port that the system gives to who asks for any.
+func firstEphemeral() int {
+	first := 32768 // Linux' own; others have higher ones
+	if said, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		_, _ = fmt.Sscan(string(said), &first)
+	}
+	return first
 }
 
 func do(tb testing.TB, m *Member, args ...any) any {
