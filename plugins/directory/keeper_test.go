@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -124,6 +125,7 @@ func TestStartFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, c.command...)
+			r.d.keepers.steady = 10 * time.Second // no stall lets what is about to end count as started
 			r.write("i/volumes/other/file", filepath.Join(r.a, "i"))
 			if name == "the program is gone" {
 				must(t, os.WriteFile(filepath.Join(r.a, "i/volumes/data/run"), []byte("#!/bin/sh\n"+ticker), 0o755), os.Symlink(filepath.Join(r.a, "i/volumes/data/run"), filepath.Join(r.a, "i/run")))
