@@ -11,11 +11,14 @@ import (
 	"github.com/gorilla/websocket"
 )
 
+// longGrace lets nothing be cut off at the stop of a daemon on a machine that stalls.
+const longGrace = "HUBRELAY_SERVER__SHUTDOWN_GRACE=60s"
+
 // TestStopWithManyClients stops a daemon that serves hundreds: it takes no more, says so, and tells everybody to go.
 func TestStopWithManyClients(t *testing.T) {
 	t.Parallel()
 	const clients = 300
-	d := serve(t, setup{redis: `url: "memory:"`})
+	d := serve(t, setup{redis: `url: "memory:"`, env: []string{longGrace}})
 	sockets := make([]*socket, clients)
 	for i := range sockets {
 		sockets[i] = d.connect(t, opsKey, []string{"hub-1", "hub-2", ""}[i%3], "")

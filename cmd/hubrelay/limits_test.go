@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 )
@@ -32,6 +33,12 @@ func TestLimitsOfClients(t *testing.T) {
 	wantLater(t, refused)
 
 	_ = first.conn.Close()
+	eventually(t, "the first to be gone", func() error { // before that the token would be refused by the limit of the node
+		if got := metric(t, d, "hubrelay_stream_clients"); got != 2 {
+			return fmt.Errorf("there are %v clients", got)
+		}
+		return nil
+	})
 	eventually(t, "the token to open the place that is free", func() error {
 		if ws, refused := d.upgrade(t, query, nil); ws == nil {
 			return errors.New(refused.body)

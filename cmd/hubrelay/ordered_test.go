@@ -27,7 +27,7 @@ func TestOrderOverNodes(t *testing.T) {
 	})
 	text := setup{
 		redis: fmt.Sprintf("url: %q", server.URL()),
-		sinks: webhookSink("hook", hooks.url+"/", ", ordering: hub, timeout: 2s"),
+		sinks: webhookSink("hook", hooks.url+"/", ", ordering: hub, timeout: 10s"),
 	}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	ids := make(map[string][]string)

@@ -52,7 +52,7 @@ func TestEventsOverAKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
-	text := setup{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL()), auth: "token_ttl: 3s"}
+	text := setup{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL()), auth: "token_ttl: 15s"}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	for _, hub := range []string{"hub-1", ""} {
 		token := nodes[0].token(t, opsKey, hub)
@@ -83,9 +83,12 @@ func TestEventsOverAKill(t *testing.T) {
 		}
 	}
 	held := func() int64 { return int64(len(store.Keys(t.Context(), "hubrelay:token:*").Val())) }
-	if held() == 0 {
-		t.Error("the tokens of open streams are gone")
-	}
+	eventually(t, "the tokens of open streams", func() error {
+		if held() == 0 {
+			return errors.New("they are gone")
+		}
+		return nil
+	})
 	nodes[1].kill()
 	eventually(t, "the tokens of killed nodes to be gone", func() error {
 		if n := held(); n > 0 {
@@ -100,13 +103,17 @@ func TestEventsOverALostToken(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
-	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), auth: "token_ttl: 3s"})
+	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), auth: "token_ttl: 15s"})
 	token := d.token(t, opsKey, "hub-1")
 	d.curlEvents(t, "?token="+token)
-	names := store.Keys(t.Context(), "hubrelay:token:*").Val()
-	if len(names) != 1 || store.Del(t.Context(), names...).Val() != 1 {
-		t.Fatalf("the tokens in Redis: %q", names)
-	}
+	var names []string
+	eventually(t, "the token to be lost", func() error {
+		names = store.Keys(t.Context(), "hubrelay:token:*").Val()
+		if len(names) != 1 || store.Del(t.Context(), names...).Val() != 1 {
+			return fmt.Errorf("the tokens in Redis: %q", names)
+		}
+		return nil
+	})
 	eventually(t, "the token to be there again", func() error {
 		if store.Exists(t.Context(), names...).Val() == 0 {
 			return errors.New("it is lost")

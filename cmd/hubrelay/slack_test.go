@@ -124,7 +124,7 @@ func TestDigests(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	sinks := fmt.Sprintf("  channel: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8]}\n", far.URL+"/services/T0000/B0000/burst") +
-		fmt.Sprintf("  hook: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], digest: {wait: 1s, max: 5, by: [hub]}}\n", hook.URL)
+		fmt.Sprintf("  hook: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], digest: {wait: 5s, max: 5, by: [hub]}}\n", hook.URL)
 	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	const n = 30
 	line := `{"topic":"container.error","object":{"id":"web-1","error":"no such image"},"context":{"account_id":"acme"}}` + "\n"

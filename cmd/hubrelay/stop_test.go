@@ -35,7 +35,7 @@ func TestStop(t *testing.T) {
 		sinks: webhookSink("hook", hooks.url+"/", ", concurrency: 2"),
 	}
 	file := write(t, dir, "hubrelay.yaml", text.yaml())
-	d := serveFile(t, file)
+	d := serveFile(t, file, longGrace)
 	ws := d.connect(t, opsKey, "hub-1", "")
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(6), nil)
 	<-started
