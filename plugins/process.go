@@ -113,7 +113,7 @@ func (p *process) launch() error {
 	p.handshake = reader
 	var followers sync.WaitGroup
 	followers.Go(func() { p.followStdout(writer) })
-	followers.Go(func() { p.output.follow(bufio.NewReaderSize(p.stderr, maxLine), "stderr") })
+	followers.Go(func() { p.output.follow(bufio.NewReaderSize(&lastWordsReader{pipe: p.stderr}, maxLine), "stderr") })
 	go func() {
 		defer close(p.exited)
 		state := <-exited
@@ -144,7 +144,7 @@ func describeExit(state *os.ProcessState) (text string, killed bool) {
 // followStdout gives go-plugin the first line alone: everything after it is output like any other.
 func (p *process) followStdout(handshake *io.PipeWriter) {
 	defer func() { _ = handshake.Close() }()
-	r := bufio.NewReaderSize(p.stdout, maxHandshake)
+	r := bufio.NewReaderSize(&lastWordsReader{pipe: p.stdout}, maxHandshake)
 	line, err := r.ReadSlice('\n')
 	text := strings.TrimSpace(string(line))
 	p.mu.Lock()

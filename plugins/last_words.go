@@ -1,0 +1,43 @@
+package plugins
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+)
+
+// lastMost bounds what is read of a pipe behind its deadline: as much as one may hold. Who writes on for ever is left.
+const lastMost = 1 << 20
+
+// lastWordsReader reads a pipe, and what lies in it already where the deadline has come before the reader, which Go would
+// not look at.
+type lastWordsReader struct {
+	pipe   *os.File
+	behind int // bytes read behind the deadline
+}
+
+func (r *lastWordsReader) Read(b []byte) (int, error) {
+	n, err := r.pipe.Read(b)
+	if n > 0 || len(b) == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || r.behind >= lastMost {
+		return n, err
+	}
+	conn, e := r.pipe.SyscallConn()
+	if e != nil {
+		return 0, err
+	}
+	// Not conn.Read, which ends with the deadline too. A pipe that has one does not block.
+	controlled := conn.Control(func(fd uintptr) {
+		for n, e = syscall.Read(int(fd), b); errors.Is(e, syscall.EINTR); {
+			n, e = syscall.Read(int(fd), b)
+		}
+	})
+	switch {
+	case controlled != nil || e != nil:
+		return 0, err
+	case n == 0:
+		return 0, io.EOF
+	}
+	r.behind += n
+	return n, nil
+}
