@@ -186,7 +186,7 @@ func TestFlood(t *testing.T) {
 
 // A plugin that answers nothing is killed some time after its attempts should have ended.
 func TestDeafHandler(t *testing.T) {
-	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 200 * time.Millisecond })
+	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 3 * time.Second })
 	r.mustDeliver("a")
 	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry)
 	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry, "has not answered an earlier try")
@@ -200,13 +200,13 @@ func TestDeafHandler(t *testing.T) {
 
 // A process that stands still does not answer its health check, and Kill of go-plugin would wait for it for ever.
 func TestStopped(t *testing.T) {
-	r := newRig(t, "sdk", func(o *Options) { o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 300*time.Millisecond })
+	r := newRig(t, "sdk", func(o *Options) { o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 2*time.Second })
 	r.mustDeliver("a")
 	answer := make(chan error)
 	go func() { answer <- r.deliver("b", 1, "hang", time.Minute) }()
 	r.until("b has arrived", func() bool { return len(r.lines()) == 2 })
 	r.signal(syscall.SIGSTOP)
-	wants(t, <-answer, relay.OutcomeRetry, "did not answer 2 health checks in 300ms each and was killed")
+	wants(t, <-answer, relay.OutcomeRetry, "did not answer 2 health checks in 2s each and was killed")
 	r.mustDeliver("c")
 	if r.count(EventHung) != 1 {
 		t.Errorf("events %v", r.events)
