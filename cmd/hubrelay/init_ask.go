@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/term"
-
 	"github.com/hubrelay/hubrelay/relay/document"
 	"github.com/hubrelay/hubrelay/relay/guard"
 )
@@ -245,26 +243,23 @@ func (a *asker) line(ctx context.Context, p prompt) (string, error) {
 	if p.def != "" {
 		text += " [" + p.def + "]"
 	}
-	a.say("%s: ", text)
-	read := func() (string, error) { return a.in.ReadString('\n') }
 	if p.secret {
-		// Whoever interrupts wants to see again what is typed.
-		if state, err := term.GetState(int(a.terminal.Fd())); err == nil {
-			defer func() { _ = term.Restore(int(a.terminal.Fd()), state) }()
+		// Before the question, which some answer at once; and not where it is read, which may begin behind an interruption and
+		// leave a terminal that shows nothing.
+		restore, err := hideInput(int(a.terminal.Fd()))
+		if err != nil {
+			return "", fmt.Errorf("hide what is typed: %w", err)
 		}
-		read = func() (string, error) {
-			b, err := term.ReadPassword(int(a.terminal.Fd()))
-			a.say("\n")
-			return string(b), err
-		}
+		defer restore()
 	}
+	a.say("%s: ", text)
 	type result struct {
 		text string
 		err  error
 	}
 	done := make(chan result, 1)
 	go func() {
-		text, err := read()
+		text, err := a.in.ReadString('\n')
 		done <- result{text, err}
 	}()
 	select {
@@ -272,6 +267,9 @@ func (a *asker) line(ctx context.Context, p prompt) (string, error) {
 		a.say("\n")
 		return "", errors.New("nothing was written")
 	case r := <-done:
+		if p.secret {
+			a.say("\n") // the one that was typed is not shown either
+		}
 		answer := strings.TrimSpace(r.text)
 		if errors.Is(r.err, io.EOF) && answer == "" {
 			a.say("\n")

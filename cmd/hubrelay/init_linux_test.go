@@ -94,6 +94,20 @@ func (c *conversation) answer(t *testing.T, question, text string) {
 	})
 }
 
+// hides waits for a question and demands that the terminal shows nothing of an answer, however soon that comes.
+func (c *conversation) hides(t *testing.T, question string) {
+	t.Helper()
+	eventually(t, "the question "+question, func() error {
+		if said := c.said.String(); !strings.HasSuffix(said, question) {
+			return fmt.Errorf("it said\n%s", said)
+		}
+		return nil
+	})
+	if state, err := unix.IoctlGetTermios(int(c.terminal.Fd()), unix.TCGETS); err != nil || state.Lflag&unix.ECHO != 0 {
+		t.Errorf("the terminal shows what is typed behind %s: %v", question, err)
+	}
+}
+
 // end waits for the end and returns the exit code.
 func (c *conversation) end(t *testing.T) int {
 	t.Helper()
@@ -129,6 +143,7 @@ func TestInitAsks(t *testing.T) {
 	c.answer(t, "empty for nowhere else: ", "email\n")
 	c.answer(t, "The SMTP server: ", "smtp.example.com\n")
 	c.answer(t, "it asks for none: ", "relay\n")
+	c.hides(t, "Password: ")
 	c.answer(t, "Password: ", "hunter2-hunter2\n")
 	c.answer(t, "From: ", "relay@example.com\n")
 	c.answer(t, "To: ", "nobody\n")
@@ -182,6 +197,7 @@ func TestInitInterrupted(t *testing.T) {
 	c.answer(t, "producers [127.0.0.1:8080]: ", "\n")
 	c.answer(t, "empty for one of its own: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "pagerduty\n")
+	c.hides(t, "(Events API v2): ")
 	c.answer(t, "(Events API v2): ", "abc\x03")
 	if code := c.end(t); code != 1 || !strings.Contains(c.said.String(), "hubrelay: nothing was written") {
 		t.Errorf("%d:\n%s", code, c.said.String())
