@@ -292,8 +292,8 @@ func (s *socket) has(ids []string) func() error {
 	}
 }
 
-// closed waits for the end and demands this close code.
-func (s *socket) closed(t *testing.T, code int) *websocket.CloseError {
+// end waits for the end and returns what the stream ended with.
+func (s *socket) end(t *testing.T) error {
 	t.Helper()
 	var ended error
 	eventually(t, "the websocket to be closed", func() error {
@@ -302,6 +302,13 @@ func (s *socket) closed(t *testing.T, code int) *websocket.CloseError {
 		}
 		return nil
 	})
+	return ended
+}
+
+// closed waits for the end and demands this close code.
+func (s *socket) closed(t *testing.T, code int) *websocket.CloseError {
+	t.Helper()
+	ended := s.end(t)
 	var closed *websocket.CloseError
 	if !errors.As(ended, &closed) || closed.Code != code {
 		t.Fatalf("the stream ended with %v, want code %d", ended, code)
