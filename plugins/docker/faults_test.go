@@ -239,10 +239,10 @@ func TestUnhealthy(t *testing.T) {
 			check(o)
 			o.Config.Healthcheck.Retries = 1000
 		})
-		r.d.config.HealthTimeout = Duration(time.Second)
+		r.d.config.HealthTimeout = Duration(10 * time.Second)
 		want := r.listing(r.a)
 		r.m.CopyVolumes = false
-		r.failed(r.migrate(), want, "not healthy on server b within 1s (health_timeout)", "not blessed")
+		r.failed(r.migrate(), want, "not healthy on server b within 10s (health_timeout)", "not blessed")
 	})
 	t.Run("nowhere", func(t *testing.T) {
 		t.Parallel()

@@ -18,8 +18,9 @@ const (
 	// endTime is how long a command may take to end once it was told to, and how long its output is waited for that
 	// somebody else holds open.
 	endTime = time.Second
-	// lastWait is how long a process may take to be killed. One that waits for a broken disk takes for ever.
-	lastWait = endTime + time.Second
+	// lastWait is how long a process may take to be killed. One that waits for a broken disk takes for ever, any other as
+	// long as a busy machine lets it.
+	lastWait = endTime + 10*time.Second
 )
 
 // run is one command.

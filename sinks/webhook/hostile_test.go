@@ -63,7 +63,7 @@ func rawServer(t *testing.T, answer string) string {
 // The body of a 101 is the bare connection, which no deadline ends.
 func TestAnswerThatSwitchesProtocols(t *testing.T) {
 	url := rawServer(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: anything\r\n\r\n")
-	err := deliverWithin(t, openTest(t, &Config{URL: url}), 500*time.Millisecond)
+	err := deliverWithin(t, openTest(t, &Config{URL: url}), 3*time.Second)
 	var answer *relay.AnswerError
 	if outcome, _ := relay.Classify(err); !errors.As(err, &answer) || answer.Status != 101 || outcome != relay.OutcomeRetry {
 		t.Errorf("got %v", err)
@@ -82,7 +82,7 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := deliverWithin(t, openTest(t, &Config{URL: rawServer(t, answer)}), 300*time.Millisecond)
+			err := deliverWithin(t, openTest(t, &Config{URL: rawServer(t, answer)}), 3*time.Second)
 			if outcome, _ := relay.Classify(err); (outcome == relay.OutcomeDelivered) != (name == "half a success") || outcome == relay.OutcomePermanent {
 				t.Errorf("got %v", err)
 			}
@@ -92,7 +92,7 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 
 // Silence is said in words of ours, which are shown whatever a secret looks like.
 func TestNoAnswer(t *testing.T) {
-	err := deliverWithin(t, openTest(t, &Config{URL: rawServer(t, ""), Headers: map[string]string{"X-Key": "answer"}}), 100*time.Millisecond)
+	err := deliverWithin(t, openTest(t, &Config{URL: rawServer(t, ""), Headers: map[string]string{"X-Key": "answer"}}), time.Second)
 	if err == nil || !strings.HasSuffix(err.Error(), ": no answer in time") || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
@@ -217,7 +217,7 @@ func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	tr := s.transports.current()
 	tr.DialContext = n.dial
-	tr.HTTP2.SendPingTimeout, tr.HTTP2.PingTimeout = 50*time.Millisecond, 50*time.Millisecond
+	tr.HTTP2.SendPingTimeout, tr.HTTP2.PingTimeout = time.Second, time.Second
 	if err := deliverWithin(t, s, 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
