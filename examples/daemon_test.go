@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"text/template"
 	"time"
@@ -210,15 +212,34 @@ func (d *daemon) token(t *testing.T, hub string) string {
 	return body.Data.Token
 }
 
-// freePort returns a port of loopback that was free a moment ago.
+const firstPort = 10_000
+
+// triedPorts is how many ports were tried, from a place on that differs with each run.
+var triedPorts = func() *atomic.Int64 {
+	n := new(atomic.Int64)
+	n.Store(mathrand.Int64N(firstPort))
+	return n
+}()
+
+// freePort returns a port of loopback that was free a moment ago. The system gives it to nobody who does not ask for it, so that
+// it is free still when somebody listens there.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	end := int64(32768) // Linux's default, and less than that of others
+	var first int64
+	text, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if _, err := fmt.Sscan(string(text), &first); err == nil && first > 2*firstPort {
+		end = first
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port //nolint:errcheck // a TCP listener has a TCP address
+	for range 1000 {
+		port := int(firstPort + triedPorts.Add(1)%(end-firstPort))
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 func freeAddress(t *testing.T) string {

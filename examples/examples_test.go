@@ -57,7 +57,7 @@ var listeners = []struct {
 	}},
 	{"go client", "command", "connected to the notification stream", func(t *testing.T, d *daemon, hub string) *process {
 		binary := filepath.Join(t.TempDir(), "listen")
-		run(t, nil, "go", "build", "-o", binary, "./listen-go")
+		build(t, binary, "./listen-go")
 		return start(t, d.env(hub), binary, "container.*")
 	}},
 }

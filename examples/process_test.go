@@ -29,6 +29,7 @@ func start(t *testing.T, env []string, name string, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(name, args...), done: make(chan struct{}), more: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if _, err := p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +48,9 @@ func start(t *testing.T, env []string, name string, args ...string) *process {
 	read.Go(func() { p.read(reader) })
 	go func() {
 		p.err = p.cmd.Wait()
-		// A child of the process may hold the other end of the pipe open.
-		_ = reader.SetReadDeadline(time.Now().Add(time.Second))
+		// What a child of the process holds of the pipe ends with it; one in a group of its own is not waited for.
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		_ = reader.SetReadDeadline(time.Now().Add(10 * time.Second))
 		read.Wait()
 		_ = reader.Close()
 		close(p.done)
