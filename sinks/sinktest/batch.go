@@ -25,7 +25,7 @@ func testBatch(t *testing.T, h Harness) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			sink, arrived := h.Open(t, Accept)
 			defer closeSink(t, sink)
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			d := SampleBatch(id, n)
 			before := fmt.Sprint(d)

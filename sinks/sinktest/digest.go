@@ -41,7 +41,7 @@ func testDigest(t *testing.T, h Harness) {
 		t.Run(c.name, func(t *testing.T) {
 			sink, arrived := h.Open(t, Accept)
 			defer closeSink(t, sink)
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			before := snapshot(c.d)
 			err := sink.Deliver(ctx, c.d)

