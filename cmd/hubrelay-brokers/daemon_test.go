@@ -248,20 +248,28 @@ func read(t *testing.T, js jetstream.JetStream) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stream, err := js.Stream(t.Context(), "all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	var list []string
-	for {
+	for began := time.Now(); uint64(len(list)) < info.State.Msgs; {
+		if time.Since(began) > patience {
+			t.Fatalf("%d of %d messages were read", len(list), info.State.Msgs)
+		}
 		batch, err := consumer.Fetch(500, jetstream.FetchMaxWait(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := len(list)
 		for m := range batch.Messages() {
 			list = append(list, string(m.Data()))
 		}
-		if len(list) == before {
-			return list
-		}
 	}
+	return list
 }
 
 func compare(t *testing.T, published []string, path string) {

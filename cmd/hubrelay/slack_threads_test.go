@@ -205,7 +205,7 @@ func TestSlackRestIsShared(t *testing.T) {
 	store := redisAt(t, server.Socket)
 	var began time.Time
 	var calls []time.Time
-	told := 0 // calls until all nodes could know of the rest
+	told := 0              // calls until all nodes could know of the rest
 	by := map[string]int{} // calls of each node, by the path that it was given
 	slack := &api{}
 	slack.refuse = func(w http.ResponseWriter, r *http.Request) bool {
