@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -18,11 +17,11 @@ import (
 // testBrowser opens the page in a headless Chromium, through WebDriver, and reads what it shows.
 func testBrowser(t *testing.T, d *daemon) {
 	p := published{hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "<b>running</b>", object: rand.Text()}
-	server := start(t, append(d.env(p.hub), fmt.Sprintf("PORT=%d", d.pagePort)), "node", "listen-browser/server.mjs")
+	server := start(t, append(d.env(p.hub), "PORT="+d.pagePort), "node", "listen-browser/server.mjs")
 	server.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
 
 	b := startBrowser(t)
-	b.call(t, "/url", map[string]any{"url": fmt.Sprintf("http://127.0.0.1:%d/", d.pagePort)})
+	b.call(t, "/url", map[string]any{"url": "http://127.0.0.1:" + d.pagePort + "/"})
 	b.shows(t, "listening")
 	publishers["curl"](t, d, p)
 	b.shows(t, p.topic)

@@ -8,18 +8,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"text/template"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 const (
@@ -33,9 +32,9 @@ type daemon struct {
 	url, admin    string
 	key           string
 	dir, dataDir  string
-	webhookPort   int
+	webhookPort   string
 	webhookSecret string
-	pagePort      int
+	pagePort      string
 }
 
 var configuration = template.Must(template.New("").Parse(`
@@ -92,9 +91,9 @@ func startDaemon(t *testing.T, websocket ...string) *daemon {
 		key:           rand.Text(),
 		dir:           dir,
 		dataDir:       filepath.Join(dir, "data"),
-		webhookPort:   freePort(t),
+		webhookPort:   redistest.FreePort(t),
 		webhookSecret: "whsec_" + base64.StdEncoding.EncodeToString([]byte(rand.Text()+rand.Text())),
-		pagePort:      freePort(t),
+		pagePort:      redistest.FreePort(t),
 	}
 	build(t, d.binary, "../cmd/hubrelay")
 	build(t, filepath.Join(dir, "watcher"), "./plugin-go-instance-watch")
@@ -212,39 +211,9 @@ func (d *daemon) token(t *testing.T, hub string) string {
 	return body.Data.Token
 }
 
-const firstPort = 10_000
-
-// triedPorts is how many ports were tried, from a place on that differs with each run.
-var triedPorts = func() *atomic.Int64 {
-	n := new(atomic.Int64)
-	n.Store(mathrand.Int64N(firstPort))
-	return n
-}()
-
-// freePort returns a port of loopback that was free a moment ago. The system gives it to nobody who does not ask for it, so that
-// it is free still when somebody listens there.
-func freePort(t *testing.T) int {
-	t.Helper()
-	end := int64(32768) // Linux's default, and less than that of others
-	var first int64
-	text, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if _, err := fmt.Sscan(string(text), &first); err == nil && first > 2*firstPort {
-		end = first
-	}
-	for range 1000 {
-		port := int(firstPort + triedPorts.Add(1)%(end-firstPort))
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
-}
-
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	return fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	return "127.0.0.1:" + redistest.FreePort(t)
 }
 
 // eventually tries until probe succeeds, and fails the test with its last error when patience is at an end.

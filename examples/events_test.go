@@ -13,11 +13,11 @@ import (
 // token that it has and the id of what it got last.
 func testEventSource(t *testing.T, d *daemon) {
 	p := published{hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "running", object: rand.Text()}
-	server := start(t, append(d.env(p.hub), fmt.Sprintf("PORT=%d", d.pagePort)), "node", "listen-browser/server.mjs")
+	server := start(t, append(d.env(p.hub), "PORT="+d.pagePort), "node", "listen-browser/server.mjs")
 	server.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
 	way := linetest.Start(t, func() string { return strings.TrimPrefix(d.url, "http://") })
 	b := startBrowser(t)
-	b.call(t, "/url", map[string]any{"url": fmt.Sprintf("http://127.0.0.1:%d/", d.pagePort)})
+	b.call(t, "/url", map[string]any{"url": "http://127.0.0.1:" + d.pagePort + "/"})
 	const script = `
 		const source = new EventSource(arguments[0]);
 		source.onopen = () => document.body.append(" opened ");

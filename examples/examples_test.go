@@ -64,7 +64,7 @@ var listeners = []struct {
 
 func TestExamples(t *testing.T) {
 	d := startDaemon(t)
-	receiver := start(t, []string{"WEBHOOK_SECRET=" + d.webhookSecret, fmt.Sprintf("PORT=%d", d.webhookPort)},
+	receiver := start(t, []string{"WEBHOOK_SECRET=" + d.webhookSecret, "PORT=" + d.webhookPort},
 		"node", "webhook-receiver-node/receive.mjs")
 	receiver.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "receiving on") })
 
@@ -98,7 +98,7 @@ func TestExamples(t *testing.T) {
 	t.Run("browser's EventSource misses nothing", func(t *testing.T) { testEventSource(t, d) })
 	t.Run("unsigned webhook is refused", func(t *testing.T) {
 		out := run(t, nil, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}",
-			fmt.Sprintf("http://127.0.0.1:%d/", d.webhookPort))
+			"http://127.0.0.1:"+d.webhookPort+"/")
 		if out != "401" {
 			t.Errorf("the receiver answered %s", out)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
@@ -57,12 +58,12 @@ func TestPageServerPassesOn(t *testing.T) {
 		refuse(w, int(status.Load()), "")
 	}))
 	defer relay.Close()
-	address := freePort(t)
-	server := start(t, []string{"HUBRELAY_URL=" + relay.URL, fmt.Sprintf("PORT=%d", address)}, "node", "listen-browser/server.mjs")
+	port := redistest.FreePort(t)
+	server := start(t, []string{"HUBRELAY_URL=" + relay.URL, "PORT=" + port}, "node", "listen-browser/server.mjs")
 	server.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
 	for from, want := range map[int]int{401: 401, 429: 429, 503: 503, 500: 502, 403: 502} {
 		status.Store(int64(from))
-		answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/stream-address", address))
+		answer, err := http.Get("http://127.0.0.1:" + port + "/stream-address")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,7 +152,7 @@ func nodeBuiltIn(t *testing.T, _ *daemon, file string, told []byte) []byte {
 }
 
 func inBrowser(t *testing.T, d *daemon, file string, told []byte) []byte {
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", d.pagePort))
+	listener, err := net.Listen("tcp", "127.0.0.1:"+d.pagePort)
 	if err != nil {
 		t.Fatal(err)
 	}

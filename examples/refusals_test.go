@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // refuser is a server that refuses and hangs up in a way of its own for each hub, whose name its tokens begin with.
@@ -149,7 +151,7 @@ type reaction struct {
 
 // TestModuleIsRefused: what the module does about refusals and closes, wherever it runs.
 func TestModuleIsRefused(t *testing.T) {
-	d := &daemon{pagePort: freePort(t)}
+	d := &daemon{pagePort: redistest.FreePort(t)}
 	for name, run := range runtimes {
 		t.Run(name, func(t *testing.T) {
 			r := startRefuser(t)

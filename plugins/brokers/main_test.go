@@ -17,6 +17,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/plugins/sdk"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // realVariable has the tests start the real servers, which `make test-brokers` installs.
@@ -93,19 +94,13 @@ func refused(t *testing.T, c Config, want relay.Outcome, words ...string) {
 	}
 }
 
-// freePort is one that nobody listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := strconv.Atoi(redistest.FreePort(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	address, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		t.Fatalf("%s is no address of TCP", l.Addr())
-	}
-	return address.Port
+	return port
 }
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
