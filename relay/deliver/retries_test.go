@@ -153,7 +153,7 @@ func TestLostClaim(t *testing.T) {
 		t.Errorf("claimed twice: %+v", second)
 	}
 	e.client.ZAddXX(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "p0"}) // the claim's time is over
-	second = &look{sink: "s", most: 10, lease: time.Hour} // with another end than the first claim's
+	second = &look{sink: "s", most: 10, lease: time.Hour}                     // with another end than the first claim's
 	if e.store.look(ctx, []*look{second}); len(second.claimed) != 1 {
 		t.Fatalf("%+v", second)
 	}
