@@ -2,6 +2,7 @@ package hub
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -75,6 +76,7 @@ func startNodeOver(t testing.TB, o Options, edit func(*Subscription), start func
 	t.Helper()
 	n := &node{counter: newCounter(), edit: edit}
 	o.Observer = n.counter
+	o.PingInterval = cmp.Or(o.PingInterval, time.Hour) // no ping between frames that a test reads one by one
 	n.Hub = New(o)
 	n.server = httptest.NewUnstartedServer(http.HandlerFunc(n.serve))
 	start(n.server)

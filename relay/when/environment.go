@@ -61,7 +61,7 @@ const (
 	maxRounds = 100_000
 	// maxTime bounds how long the loops of one evaluation may take, looked at in each pass. It is generous, so that a
 	// machine that is busy does not change answers.
-	maxTime = 100 * time.Millisecond
+	maxTime = time.Second
 )
 
 // budget belongs to one evaluation.
