@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 const (
@@ -39,12 +40,12 @@ func TestDaemonOverAnOutage(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	build(t, dir)
-	port := free(t)
+	port := redistest.FreePort(t)
 	server := []string{"nats-server", "-a", "127.0.0.1", "-p", port, "-js", "-sd", filepath.Join(dir, "nats")}
 	stop := run(t, dir, server...)
 	url := "nats://127.0.0.1:" + port
 	js := connect(t, url)
-	listen, admin := free(t), free(t)
+	listen, admin := redistest.FreePort(t), redistest.FreePort(t)
 	config := fmt.Sprintf(`server: {listen: "127.0.0.1:%s"}
 admin: {listen: "127.0.0.1:%s"}
 redis: {data_dir: data}
@@ -125,20 +126,6 @@ func run(t *testing.T, dir string, command ...string) (kill func()) {
 		}
 	})
 	return kill
-}
-
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 func eventually(t *testing.T, what string, probe func() error) {

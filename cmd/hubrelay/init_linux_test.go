@@ -74,15 +74,7 @@ func converse(t *testing.T, dir string, args ...string) *conversation {
 // answer waits for a question and types.
 func (c *conversation) answer(t *testing.T, question, text string) {
 	t.Helper()
-	var before int
-	eventually(t, "the question "+question, func() error {
-		said := c.said.String()
-		before = len(said)
-		if strings.HasSuffix(said, question) {
-			return nil
-		}
-		return fmt.Errorf("it said\n%s", said)
-	})
+	before := c.asked(t, question)
 	if _, err := c.terminal.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
@@ -94,15 +86,24 @@ func (c *conversation) answer(t *testing.T, question, text string) {
 	})
 }
 
+// asked waits for a question, and returns how much was said with it.
+func (c *conversation) asked(t *testing.T, question string) (length int) {
+	t.Helper()
+	eventually(t, "the question "+question, func() error {
+		said := c.said.String()
+		length = len(said)
+		if strings.HasSuffix(said, question) {
+			return nil
+		}
+		return fmt.Errorf("it said\n%s", said)
+	})
+	return length
+}
+
 // hides waits for a question and demands that the terminal shows nothing of an answer, however soon that comes.
 func (c *conversation) hides(t *testing.T, question string) {
 	t.Helper()
-	eventually(t, "the question "+question, func() error {
-		if said := c.said.String(); !strings.HasSuffix(said, question) {
-			return fmt.Errorf("it said\n%s", said)
-		}
-		return nil
-	})
+	c.asked(t, question)
 	if state, err := unix.IoctlGetTermios(int(c.terminal.Fd()), unix.TCGETS); err != nil || state.Lflag&unix.ECHO != 0 {
 		t.Errorf("the terminal shows what is typed behind %s: %v", question, err)
 	}

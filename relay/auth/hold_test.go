@@ -24,6 +24,19 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// held issues a token and holds it, as for a stream.
+func held(t *testing.T, tokens *Tokens, g Grant) (token string, release func()) {
+	t.Helper()
+	token, err := tokens.Issue(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, release, err = tokens.Hold(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	return token, release
+}
+
 func TestHold(t *testing.T) {
 	const ttl = time.Minute
 	tokens, client, _ := testTokens(t, ttl)
@@ -74,13 +87,7 @@ func TestHeldTokensAreRenewed(t *testing.T) {
 	const ttl = 6 * time.Second
 	tokens, client, _ := testTokens(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
-	token, err := tokens.Issue(ctx, Grant{KeyName: "ops"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := tokens.Hold(ctx, token); err != nil {
-		t.Fatal(err)
-	}
+	token, _ := held(t, tokens, Grant{KeyName: "ops"})
 	ended := make(chan error, 1)
 	go func() { ended <- tokens.Run(ctx) }()
 	last := ttl // each renewal makes what is left more than it was
@@ -110,20 +117,8 @@ func TestHeldTokensThatAreLost(t *testing.T) {
 	tokens, client, server := testTokens(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
 	grant := Grant{KeyName: "ops", Hub: "h", Hubs: []string{"h"}}
-	hold := func() (string, func()) {
-		t.Helper()
-		token, err := tokens.Issue(ctx, grant)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, release, err := tokens.Hold(ctx, token)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return token, release
-	}
-	kept, release := hold()
-	used, _ := hold()
+	kept, release := held(t, tokens, grant)
+	used, _ := held(t, tokens, grant)
 	ended := make(chan error, 1)
 	go func() { ended <- tokens.Run(ctx) }()
 	good := func() bool {
@@ -174,13 +169,7 @@ func TestHeldTokensOfAnAgeAgo(t *testing.T) {
 	tokens, client, _ := testTokens(t, time.Minute)
 	now := time.Now()
 	tokens.now = func() time.Time { return now }
-	token, err := tokens.Issue(t.Context(), Grant{KeyName: "ops"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := tokens.Hold(t.Context(), token); err != nil {
-		t.Fatal(err)
-	}
+	token, _ := held(t, tokens, Grant{KeyName: "ops"})
 	for _, tt := range []struct {
 		away time.Duration
 		back bool
@@ -204,14 +193,7 @@ func TestHeldTokensWhoseStreamEndsInVain(t *testing.T) {
 		tokens, client, server := testTokens(t, time.Minute)
 		now := time.Now()
 		tokens.now = func() time.Time { return now }
-		token, err := tokens.Issue(t.Context(), Grant{KeyName: "ops"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, release, err := tokens.Hold(t.Context(), token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		token, release := held(t, tokens, Grant{KeyName: "ops"})
 		server.Kill()
 		release()
 		tokens.renew(t.Context(), tokens.holds.take(false))

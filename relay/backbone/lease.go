@@ -90,7 +90,7 @@ func (l *Lease) hold(ctx context.Context, value string, since time.Time, fn func
 func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose context.CancelCauseFunc) {
 	// A tenth is left for the work to notice.
 	usable := l.ttl - l.ttl/10
-	for wait := l.ttl / 3; ; {
+	for wait := l.pace(nil); ; {
 		if !relay.Pause(ctx, min(wait, max(time.Until(since.Add(usable)), 0))) {
 			return
 		}
@@ -101,19 +101,27 @@ func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose co
 		}
 		asked := time.Now()
 		held, err := l.renew(ctx, value, left)
+		wait = l.pace(err)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			l.b.log.WarnContext(ctx, "cannot renew a lease", "lease", l.name, "error", err)
-			wait = l.ttl / 10
 		case !held:
 			lose(ErrLeaseLost)
 			return
 		default:
-			since, wait = asked, l.ttl/3
+			since = asked
 		}
 	}
+}
+
+// pace is when a lease is renewed again, which ended with err the last time.
+func (l *Lease) pace(err error) time.Duration {
+	if err != nil {
+		return l.ttl / 10
+	}
+	return l.ttl / 3
 }
 
 // renew keeps a lease that is ours still, and gives up after limit: the client's own time-outs are longer than a lease may be.

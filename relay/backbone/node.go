@@ -65,13 +65,12 @@ func (b *Backbone) keepNode(ctx context.Context, l *Lease, value string, number 
 	n := &Node{Number: number, Name: fmt.Sprintf("node-%d", number), Lost: lost, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(n.done)
-		for wait := nodeTTL / 3; relay.Pause(ctx, wait); {
+		for wait := l.pace(nil); relay.Pause(ctx, wait); {
 			held, err := l.take(ctx, value)
-			wait = nodeTTL / 3
+			wait = l.pace(err)
 			if err != nil && ctx.Err() == nil {
 				// Redis may be away for long without anybody else getting the number.
 				b.log.WarnContext(ctx, "cannot renew the node number", "node", number, "error", err)
-				wait = nodeTTL / 10
 			}
 			if err == nil && !held {
 				b.log.ErrorContext(ctx, "the node number was lost to another process", "node", number)
