@@ -164,12 +164,6 @@ func (c *amqpConnection) end(err *amqp.Error) {
 		cause = err
 	}
 	c.die(cause)
-	c.mu.Lock()
-	for tag, p := range c.waiting {
-		p.done <- &lostError{cause}
-		delete(c.waiting, tag)
-	}
-	c.mu.Unlock()
 	go func() { _ = c.Close() }()
 }
 
@@ -226,6 +220,9 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 		return fmt.Errorf("the broker blocks publishers, %s It is short of memory or disk", blocked)
 	}
 	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, publishing(m))
+	if errors.Is(err, amqp.ErrClosed) {
+		return c.lost(m.Context())
+	}
 	if err != nil {
 		return err
 	}
@@ -246,6 +243,13 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 		return err
 	case <-m.Context().Done():
 		return m.Context().Err() // the tag is forgotten when it is confirmed
+	case <-c.life().Done():
+		select {
+		case err := <-done:
+			return err
+		default:
+			return c.lost(m.Context())
+		}
 	}
 }
 

@@ -22,7 +22,8 @@ const (
 
 var errClosed = errors.New("the plugin ends")
 
-// connection publishes until it is dead.
+// connection publishes until it is dead. Publish then returns by itself, with what the broker had still answered, else a lostError:
+// a broker that refuses a message may end the connection right behind its answer, as Mosquitto does.
 type connection interface {
 	message.Publisher
 	// life ends when the connection is of no more use; it never does where the library makes new ones by itself.
@@ -216,6 +217,15 @@ func newMortal() mortal {
 }
 
 func (m mortal) life() context.Context { return m.ctx }
+
+// lost is the error of what was not answered before the end. Libraries may say its cause a little later than the end itself.
+func (m mortal) lost(ctx context.Context) error {
+	select {
+	case <-m.ctx.Done():
+	case <-ctx.Done():
+	}
+	return &lostError{context.Cause(m.ctx)}
+}
 
 // immortal is what a connection has that its library makes anew.
 type immortal struct{}

@@ -5,15 +5,18 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
+	"github.com/eclipse/paho.golang/paho/session/state"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -44,9 +47,33 @@ var mqttTopic = rule{
 // acknowledged is published anew, under another packet id but with the same hubrelay-id.
 type mqttConnection struct {
 	mortal
-	client *paho.Client
-	conn   net.Conn
-	most   uint32 // how large a packet may be; the broker would end the connection
+	client  *paho.Client
+	session *mqttSession
+	conn    net.Conn
+	most    uint32 // how large a packet may be; the broker would end the connection
+}
+
+// mqttSession ends with its connection, and tells whoever waits for an answer. The library's own does so only where it may outlive
+// the connection, which is therefore what that is told, and not the broker.
+type mqttSession struct {
+	*state.State
+	over atomic.Bool
+}
+
+func (s *mqttSession) ConAckReceived(to io.Writer, hello *packets.Connect, answer *packets.Connack) error {
+	outlives := packets.Properties{}
+	if answer.Properties != nil {
+		outlives = *answer.Properties
+	}
+	outlives.SessionExpiryInterval = paho.Uint32(math.MaxUint32)
+	changed := *answer
+	changed.Properties = &outlives
+	return s.State.ConAckReceived(to, hello, &changed)
+}
+
+func (s *mqttSession) ConnectionLost(d *packets.Disconnect) error {
+	s.over.Store(true)
+	return errors.Join(s.State.ConnectionLost(d), s.Close())
 }
 
 func openMQTT(s *Sink) opener {
@@ -82,9 +109,9 @@ func (s *Sink) dialMQTT(ctx context.Context, address string) (connection, error)
 		}
 		conn = over
 	}
-	c := &mqttConnection{mortal: newMortal(), conn: conn}
+	c := &mqttConnection{mortal: newMortal(), session: &mqttSession{State: state.NewInMemory()}, conn: conn}
 	c.client = paho.NewClient(paho.ClientConfig{
-		Conn: packets.NewThreadSafeConn(conn), PacketTimeout: mqttPatience,
+		Conn: packets.NewThreadSafeConn(conn), Session: c.session, PacketTimeout: mqttPatience,
 		OnClientError: c.die,
 		OnServerDisconnect: func(d *paho.Disconnect) {
 			// Not a refusal: it says nothing of the messages under way.
@@ -126,6 +153,9 @@ func (c *mqttConnection) Publish(topic string, messages ...*message.Message) err
 		answer, err := c.client.Publish(m.Context(), mqttPublish(topic, m))
 		if answer != nil && answer.ReasonCode >= packets.PubackUnspecifiedError {
 			return &mqttRefusal{answer.ReasonCode}
+		}
+		if err != nil && c.session.over.Load() {
+			return c.lost(m.Context())
 		}
 		if err != nil {
 			return err

@@ -84,7 +84,11 @@ func openNATS(s *Sink) opener {
 // Publish waits until a stream has stored each message. The server knows repeats by Nats-Msg-Id, within the stream's window.
 func (c *natsConnection) Publish(subject string, messages ...*message.Message) error {
 	for _, m := range messages {
-		if _, err := c.js.PublishMsg(m.Context(), natsMessage(subject, m)); err != nil {
+		_, err := c.js.PublishMsg(m.Context(), natsMessage(subject, m))
+		if errors.Is(err, nats.ErrConnectionClosed) {
+			return c.lost(m.Context())
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -159,9 +159,8 @@ func (s *Sink) publish(ctx context.Context, c connection, where string, m *messa
 	case <-ctx.Done():
 		return fmt.Errorf("%d publishings have had no answer yet: %w", maxPublishing, errSilent)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(c.life(), func() { cancel(&lostError{context.Cause(c.life())}) })()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	m.SetContext(ctx)
 	done := make(chan error, 1)
 	go func() {
@@ -170,25 +169,13 @@ func (s *Sink) publish(ctx context.Context, c connection, where string, m *messa
 	}()
 	select {
 	case err := <-done:
-		if err != nil && context.Cause(ctx) != nil {
-			return s.ended(ctx, err)
+		if ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+			return errSilent
 		}
 		return err
 	case <-ctx.Done():
-		return s.ended(ctx, nil)
-	}
-}
-
-// ended says why a publishing was given up.
-func (s *Sink) ended(ctx context.Context, err error) error {
-	var lost *lostError
-	if errors.As(context.Cause(ctx), &lost) {
-		return lost
-	}
-	if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return errSilent
 	}
-	return err
 }
 
 // said makes an error of the operator's words: it names the broker, and holds no secret.
