@@ -117,6 +117,7 @@ func (c *amqpConnection) begin() (err error) {
 	returns, confirms := c.channel.NotifyReturn(make(chan amqp.Return)), c.channel.NotifyPublish(make(chan amqp.Confirmation))
 	ended, blocked := c.channel.NotifyClose(make(chan *amqp.Error, 1)), c.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
 	go c.follow(returns, confirms, blocked, ended)
+	context.AfterFunc(c.life(), func() { _ = c.Close() })
 	return nil
 }
 
@@ -154,17 +155,18 @@ func (c *amqpConnection) follow(returns <-chan amqp.Return, confirms <-chan amqp
 			ended = nil
 		}
 	}
-	c.end(nil)
+	if ended != nil { // all three are closed by now
+		c.end(<-ended)
+	}
 }
 
 // end tells all that wait.
 func (c *amqpConnection) end(err *amqp.Error) {
-	var cause error
-	if err != nil {
-		cause = err
+	if err == nil { // which is no nil error
+		c.die(nil)
+		return
 	}
-	c.die(cause)
-	go func() { _ = c.Close() }()
+	c.die(err)
 }
 
 func (c *amqpConnection) confirm(tag uint64, ack bool) {
@@ -241,16 +243,18 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	select {
 	case err := <-done:
 		return err
-	case <-m.Context().Done():
-		return m.Context().Err() // the tag is forgotten when it is confirmed
+	case <-m.Context().Done(): // the tag is forgotten when it is confirmed
 	case <-c.life().Done():
-		select {
-		case err := <-done:
-			return err
-		default:
-			return c.lost(m.Context())
-		}
 	}
+	select {
+	case err := <-done: // at the same time
+		return err
+	default:
+	}
+	if c.life().Err() != nil {
+		return c.lost(m.Context())
+	}
+	return m.Context().Err()
 }
 
 func publishing(m *message.Message) amqp.Publishing {

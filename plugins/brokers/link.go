@@ -101,11 +101,16 @@ func (l *link) get(ctx context.Context) (connection, error) {
 	case <-d.done:
 		return d.c, d.err
 	case <-ctx.Done():
-		if last == nil {
-			last = errors.New("no answer yet")
-		}
-		return nil, fmt.Errorf("cannot connect in time: %w", last)
 	}
+	select {
+	case <-d.done: // at the same time
+		return d.c, d.err
+	default:
+	}
+	if last == nil {
+		last = errors.New("no answer yet")
+	}
+	return nil, fmt.Errorf("cannot connect in time: %w", last)
 }
 
 // forget drops a connection that is dead. The caller holds the lock.
@@ -116,25 +121,37 @@ func (l *link) forget() {
 	go func() { _ = c.Close() }() // a library may wait in it
 }
 
+// connect returns no connection whose dial has taken too long, even if it was just made: it may be closed at that moment.
+func (l *link) connect() (connection, error) {
+	ctx, cancel := context.WithTimeout(l.end, dialTime)
+	defer cancel()
+	c, err := l.open(ctx)
+	if err == nil && ctx.Err() != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("no connection within %s", dialTime)
+	}
+	return c, err
+}
+
 // run makes one dial.
 func (l *link) run(d *dial, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		ctx, cancel := context.WithTimeout(l.end, dialTime)
-		d.c, d.err = l.open(ctx)
-		cancel()
+		d.c, d.err = l.connect()
 	case <-l.end.Done():
 		d.err = errClosed
 	}
 	l.mu.Lock()
 	switch {
+	case l.end.Err() != nil:
+		if d.c != nil {
+			_ = d.c.Close()
+		}
+		d.c, d.err = nil, errClosed
 	case d.err != nil:
 		l.pause = min(max(pause*2, pauseFirst), pauseMost)
-	case l.end.Err() != nil:
-		_ = d.c.Close()
-		d.c, d.err = nil, errClosed
 	default:
 		l.current, l.pause = d.c, 0
 		l.log.Info("connected to the broker")

@@ -90,3 +90,35 @@ func TestLinkWaitsNoLongerThanTheAttempt(t *testing.T) {
 		l.close(t.Context())
 	})
 }
+
+func TestLinkWantsNoConnectionBehindTheTimeOfItsDial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		late := &fake{newMortal()}
+		l := newLink(func(ctx context.Context) (connection, error) {
+			<-ctx.Done() // when libraries close what they have
+			return late, nil
+		}, slog.New(slog.DiscardHandler))
+		if _, err := l.get(t.Context()); err == nil || err.Error() != "no connection within 5s" {
+			t.Errorf("got %v", err)
+		}
+		if late.life().Err() == nil {
+			t.Error("the late connection is left open")
+		}
+		l.close(t.Context())
+	})
+}
+
+func TestLinkTakesADialThatEndsWithTheAttempt(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 {
+		l := newLink(nil, slog.New(slog.DiscardHandler))
+		l.dial = &dial{done: make(chan struct{}), err: errors.New("refused")}
+		close(l.dial.done)
+		if _, err := l.get(ctx); err == nil || err.Error() != "refused" {
+			t.Fatalf("got %v", err)
+		}
+	}
+}

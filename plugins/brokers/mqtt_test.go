@@ -1,44 +1,14 @@
 package brokers
 
 import (
-	"context"
 	"errors"
 	"io"
-	"log/slog"
-	"strings"
 	"testing"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho/session"
 	"github.com/eclipse/paho.golang/paho/session/state"
 )
-
-// refusing ends behind its answer, as Mosquitto does where a rule forbids a topic.
-type refusing struct{ mortal }
-
-func (r *refusing) Publish(string, ...*message.Message) error {
-	r.die(io.EOF)
-	return &mqttRefusal{packets.ConnackNotAuthorized}
-}
-
-func (*refusing) Close() error { return nil }
-
-func TestRefusalCountsThoughTheConnectionEnds(t *testing.T) {
-	t.Parallel()
-	for range 100 {
-		s := New(&Config{Broker: MQTT, Addresses: []string{"127.0.0.1:1883"}, User: testUser})
-		if err := s.prepare(); err != nil {
-			t.Fatal(err)
-		}
-		s.link = newLink(func(context.Context) (connection, error) { return &refusing{newMortal()}, nil }, slog.New(slog.DiscardHandler))
-		err := s.Deliver(t.Context(), delivery(1))
-		if err == nil || !strings.Contains(err.Error(), "is not authorized") {
-			t.Fatalf("the operator reads: %v", err)
-		}
-		_ = s.Stop(t.Context())
-	}
-}
 
 func TestMQTTSessionTellsWhoWaits(t *testing.T) {
 	t.Parallel()

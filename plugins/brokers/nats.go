@@ -77,7 +77,7 @@ func openNATS(s *Sink) opener {
 			c.conn.Close()
 			return nil, err
 		}
-		return c, ctx.Err()
+		return c, nil
 	}
 }
 

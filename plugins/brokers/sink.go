@@ -154,10 +154,8 @@ var errSilent = errors.New("it did not acknowledge in time; it may have the mess
 
 // publish returns when the broker has acknowledged, or ctx ends: not every library looks at it.
 func (s *Sink) publish(ctx context.Context, c connection, where string, m *message.Message) error {
-	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("%d publishings have had no answer yet: %w", maxPublishing, errSilent)
+	if err := s.slot(ctx); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -167,14 +165,33 @@ func (s *Sink) publish(ctx context.Context, c connection, where string, m *messa
 		defer func() { <-s.slots }()
 		done <- c.Publish(where, m)
 	}()
+	err := errSilent
 	select {
-	case err := <-done:
-		if ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
-			return errSilent
-		}
-		return err
+	case err = <-done:
 	case <-ctx.Done():
+		select {
+		case err = <-done: // at the same time
+		default:
+		}
+	}
+	if ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		return errSilent
+	}
+	return err
+}
+
+// slot waits where as many publishings are under way as there may be.
+func (s *Sink) slot(ctx context.Context) error {
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the broker has answered none of the last %d messages, and this one was not sent", maxPublishing)
 	}
 }
 
