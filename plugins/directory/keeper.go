@@ -192,8 +192,11 @@ func (k *keeper) once(ctx context.Context) (mustEnd bool, how string) {
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			return false, "ended with " + cmd.ProcessState.String()
 		case <-steady.C:
-			k.state.Steady, k.state.Failure = true, ""
-			k.tell()
+			// Where we were held up it may have ended long before, and done says so only later.
+			if !ended(cmd.Process.Pid, done) {
+				k.state.Steady, k.state.Failure = true, ""
+				k.tell()
+			}
 		case <-ctx.Done():
 			k.end(cmd, done)
 			return true, ""

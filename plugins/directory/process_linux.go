@@ -2,6 +2,7 @@ package directory
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"os"
 	"strconv"
@@ -15,6 +16,13 @@ func dieWithKeeper(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL
 
 // keepFiles sees to it that a program we start gets no file of ours, those included that we were started with.
 func keepFiles() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
+
+// ended tells whether our child has ended. The kernel is asked, and leaves the end to whoever waits for it and closes done.
+func ended(pid int, _ <-chan struct{}) bool {
+	var end unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &end, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return end.Signo != 0 || errors.Is(err, unix.ECHILD) // no child any more: it was waited for
+}
 
 // groupRuns tells whether a process of the group is at work. Those that have ended and were not waited for are not: whose
 // parent is gone waits for process 1, which takes seconds in some containers, and for ever in others.

@@ -1,7 +1,11 @@
 package directory
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -29,5 +33,47 @@ func TestZombiesDoNotRun(t *testing.T) {
 		}
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 		_ = cmd.Wait()
+	}
+}
+
+// A keeper that was held up until its command had ended, and had run for long enough besides by the clock, does not take the
+// command for started.
+func TestDeadCommandIsNotSteady(t *testing.T) {
+	r := newRig(t, "/bin/sh", "-c", `echo $$ > volumes/data/pid; exit 3`)
+	t.Chdir(filepath.Join(r.a, "i"))
+	out, err := openOutput(fileOutput, mostOutput)
+	must(t, err)
+	defer func() { must(t, out.Close()) }()
+	// It holds the keeper up behind the command's start: the keeper's state cannot be written, and of that it makes a note.
+	must(t, os.Mkdir(fileKeeper, 0o700))
+	out.mu.Lock()
+	go func() {
+		defer out.mu.Unlock()
+		var pid int
+		r.until("the command tells its id", func() bool {
+			pid, _ = strconv.Atoi(strings.TrimSpace(r.read("i/volumes/data/pid")))
+			return pid > 0
+		})
+		r.until("the command has ended", func() bool { return pid > 0 && !groupRuns(pid) })
+	}()
+	k := &keeper{place: place{path: r.a, instance: "i"}, steady: 1, out: out}
+	mustEnd, how := k.once(t.Context())
+	if mustEnd || how != "ended with exit status 3" || k.state.Steady {
+		t.Errorf("%v, the command %s, and counts as started: %v", mustEnd, how, k.state.Steady)
+	}
+}
+
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sleep", "1000")
+	must(t, cmd.Start())
+	if ended(cmd.Process.Pid, nil) {
+		t.Error("it runs")
+	}
+	must(t, cmd.Process.Kill())
+	(&rig{t: t}).until("its end is seen", func() bool { return ended(cmd.Process.Pid, nil) })
+	_ = cmd.Wait()
+	if cmd.ProcessState.String() != "signal: killed" || !ended(cmd.Process.Pid, nil) {
+		t.Errorf("behind Wait: %v", cmd.ProcessState)
 	}
 }
