@@ -45,7 +45,11 @@ func (h *hand) attempt(ctx context.Context) error {
 		}
 		if err := h.tell(ctx, reports); err != nil {
 			cancel(err)
-			h.log.Info("a call of the driver was ended", "reason", err, "answer", <-done)
+			answer := <-done
+			h.log.Info("a call of the driver was ended", "reason", err, "answer", answer)
+			if answer == nil { // it was too far to be ended; end sees to it that the job is still ours
+				return nil
+			}
 			return err
 		}
 	}

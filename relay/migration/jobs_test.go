@@ -191,6 +191,47 @@ func TestEndHandsOver(t *testing.T) {
 	}
 }
 
+// A driver that is too far to be stopped goes on to its end: that is the job's, though the worker was told to end and could
+// store nothing of what the driver said meanwhile.
+func TestSuccessAtTheEndCounts(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	var late atomic.Bool
+	storing := make(chan struct{})
+	var once sync.Once
+	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
+		report(relay.Progress{Step: "copy"})
+		<-ctx.Done()
+		late.Store(true)
+		report(relay.Progress{Step: "start", Completed: true})
+		<-storing
+		return nil
+	}}
+	stop := s.work(b, "w1", d, func(o *WorkerOptions) {
+		o.NewID = func() string { // of the event that tells of a step
+			if late.Load() {
+				once.Do(func() { close(storing) })
+			}
+			return s.newID()
+		}
+	})
+	id := s.migrate(4, "s2")
+	s.await(id, "begun", func(j *job) bool { _, ok := j.Progress["copy"]; return ok })
+	stop()
+	j := s.job(id)
+	if _, stored := j.Progress["start"]; stored {
+		t.Error("the report at the end was stored, so that this proves nothing")
+	}
+	if j.State != relay.JobCompleted || s.where(4) != "s2" {
+		t.Errorf("%s on %s", j.State, s.where(4))
+	}
+	told := s.told(id)
+	same(t, "the end of what was told", told[len(told)-3:], []string{
+		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2", "job.state.changed completed@s2",
+	})
+}
+
 func TestServersHaveTurns(t *testing.T) {
 	t.Parallel()
 	b := newBackbone(t)
