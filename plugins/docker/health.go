@@ -14,6 +14,7 @@ func (v *move) healthy(ctx context.Context, name string) error {
 	deadline := time.Now().Add(time.Duration(v.config.HealthTimeout))
 	var runs time.Time // since when it was seen to run
 	for {
+		asked := time.Now() // an answer may be read much later, and says nothing of then
 		c, err := v.dst.inspect(ctx, name)
 		if err != nil {
 			return v.at(v.dst, err)
@@ -27,16 +28,16 @@ func (v *move) healthy(ctx context.Context, name string) error {
 		case !s.Running || s.Restarting:
 			return fmt.Errorf("the instance does not stay up on server %s: its command has ended with status %d%s", v.dst.server, s.ExitCode, quoted(s.Error))
 		case c.RestartCount > 0: // with which status is unknown until it ends again
-			if time.Since(runs) >= time.Duration(v.config.Settle) || time.Now().After(deadline) {
+			if asked.Sub(runs) >= time.Duration(v.config.Settle) || asked.After(deadline) {
 				return fmt.Errorf("the instance does not stay up on server %s: its command has ended, and was started again by the restart policy (restarts: %d)", v.dst.server, c.RestartCount)
 			}
 		case checked && s.Health.Status == container.Healthy:
 			return nil
 		case checked && s.Health.Status == container.Unhealthy:
 			return fmt.Errorf("the instance is unhealthy on server %s%s", v.dst.server, lastCheck(s.Health))
-		case !checked && time.Since(runs) >= time.Duration(v.config.Settle):
+		case !checked && asked.Sub(runs) >= time.Duration(v.config.Settle):
 			return nil
-		case time.Now().After(deadline):
+		case asked.After(deadline):
 			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s", v.dst.server, time.Duration(v.config.HealthTimeout), lastCheck(s.Health))
 		}
 		select {
