@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hubrelay/hubrelay/plugins/internal/lastwords"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -113,7 +114,7 @@ func (p *process) launch() error {
 	p.handshake = reader
 	var followers sync.WaitGroup
 	followers.Go(func() { p.followStdout(writer) })
-	followers.Go(func() { p.output.follow(bufio.NewReaderSize(&lastWordsReader{pipe: p.stderr}, maxLine), "stderr") })
+	followers.Go(func() { p.output.follow(bufio.NewReaderSize(lastwords.NewReader(p.stderr), maxLine), "stderr") })
 	go func() {
 		defer close(p.exited)
 		state := <-exited
@@ -144,7 +145,7 @@ func describeExit(state *os.ProcessState) (text string, killed bool) {
 // followStdout gives go-plugin the first line alone: everything after it is output like any other.
 func (p *process) followStdout(handshake *io.PipeWriter) {
 	defer func() { _ = handshake.Close() }()
-	r := bufio.NewReaderSize(&lastWordsReader{pipe: p.stdout}, maxHandshake)
+	r := bufio.NewReaderSize(lastwords.NewReader(p.stdout), maxHandshake)
 	line, err := r.ReadSlice('\n')
 	text := strings.TrimSpace(string(line))
 	p.mu.Lock()

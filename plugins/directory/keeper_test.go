@@ -183,6 +183,33 @@ func TestOutputIsBounded(t *testing.T) {
 	}
 }
 
+// What a command said last is written, however slow the disk is.
+func TestLastWordsAreWritten(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	o, err := openOutput(path, mostOutput)
+	must(t, err)
+	conn, err := o.read.SyscallConn()
+	must(t, err)
+	o.mu.Lock() // stands for a disk that hangs
+	const line, lines = "no database\n", 5_000
+	for range lines { // what has come when the first is on its way to the disk stays in the pipe, which has room for all
+		_, err := o.pipe.WriteString(line)
+		must(t, err)
+	}
+	closed := make(chan error)
+	go func() { closed <- o.Close() }()
+	for err == nil { // until Close waits no longer for more
+		err = conn.Read(func(uintptr) bool { return true })
+		time.Sleep(time.Millisecond)
+	}
+	o.mu.Unlock()
+	must(t, <-closed)
+	if text, err := os.ReadFile(path); string(text) != strings.Repeat(line, lines) || err != nil {
+		t.Errorf("%d of %d bytes were written, %v", len(text), lines*len(line), err)
+	}
+}
+
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/lastwords"
 )
 
 const (
@@ -60,7 +62,7 @@ func (o *output) open() error {
 
 func (o *output) follow() {
 	defer close(o.done)
-	r := bufio.NewReaderSize(o.read, 64<<10)
+	r := bufio.NewReaderSize(lastwords.NewReader(o.read), 64<<10)
 	for {
 		if _, err := r.Peek(1); err != nil {
 			return
@@ -95,7 +97,8 @@ func (o *output) note(format string, args ...any) {
 	o.write(fmt.Appendf(nil, "hubrelay keeper, %s: %s\n", time.Now().UTC().Format(time.RFC3339), fmt.Sprintf(format, args...)))
 }
 
-// Close ends the output. What is in the pipe is still written, what leftover processes print later is lost.
+// Close ends the output. What is in the pipe is still written, however slow the disk is; what leftover processes print a
+// second later is lost.
 func (o *output) Close() error {
 	err := o.pipe.Close()
 	if e := o.read.SetReadDeadline(time.Now().Add(time.Second)); e != nil {
