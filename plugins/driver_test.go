@@ -10,7 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -296,4 +300,27 @@ func TestChildren(t *testing.T) {
 	if gone(kept) {
 		t.Error("the process with a session of its own is gone too")
 	}
+}
+
+// heldUp is a context behind which we are held up for as long as a plugin that broke a call off may take to be found dead.
+type heldUp struct{ context.Context }
+
+func (h heldUp) Done() <-chan struct{} {
+	time.Sleep(2 * endTime)
+	return h.Context.Done()
+}
+
+// Why a plugin has died is said however late we look.
+func TestDeadBehindAStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newMigrations(nil, relay.DriverDescription{}, nil, nil)
+		died := errors.New("the plugin exited with status 4")
+		l.fail(died)
+		l.ctx = heldUp{l.ctx}
+		for range 100 { // which of the two is taken is chance
+			if err := l.why(status.Error(codes.Unavailable, "the connection is closing")); !errors.Is(err, died) {
+				t.Fatal(err)
+			}
+		}
+	})
 }

@@ -235,10 +235,12 @@ func (l *migrations) why(err error) error {
 		defer last.Stop()
 		select {
 		case <-l.ctx.Done():
+		case <-last.C:
+		}
+		if l.ctx.Err() != nil { // a stall may have made both ready
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.failed
-		case <-last.C:
 		}
 	}
 	return fmt.Errorf("the driver broke a call off: %s", statusText(answer))
