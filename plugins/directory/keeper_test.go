@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -208,6 +209,27 @@ func TestLastWordsAreWritten(t *testing.T) {
 	if text, err := os.ReadFile(path); string(text) != strings.Repeat(line, lines) || err != nil {
 		t.Errorf("%d of %d bytes were written, %v", len(text), lines*len(line), err)
 	}
+}
+
+// Who was held up until there is no time left asks once more.
+func TestPollAsksBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for range 100 { // what is late and what is due are taken by chance
+			stalled := false
+			ok, err := poll(t.Context(), time.Second, func() (bool, error) {
+				if stalled {
+					return true, nil
+				}
+				stalled = true
+				time.Sleep(2 * time.Second)
+				return false, nil
+			})
+			if !ok || err != nil {
+				t.Fatalf("%v, %v", ok, err)
+			}
+		}
+	})
 }
 
 func TestSettings(t *testing.T) {

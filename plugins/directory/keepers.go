@@ -80,7 +80,7 @@ func poll(ctx context.Context, within time.Duration, ask func() (bool, error)) (
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-late.C:
-			return false, nil
+			return ask() // what has happened while we were held up counts
 		case <-tick.C:
 		}
 	}
