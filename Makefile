@@ -34,7 +34,7 @@ run: build ## build and run the demo: events arriving at a websocket client and 
 	./hubrelay demo
 
 test: examples/node_modules/.package-lock.json ## install what the tests need, then run all of them with -race
-	@$(call each,go test -race -timeout 10m ./...)
+	@$(call each,go test -race -timeout 15m ./...)
 
 test-docker: ## install Docker, then move containers between two dockerd of the tests' own; needs Linux and root
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, such as by sudo, in a virtual machine or a privileged container" >&2; exit 1; }
