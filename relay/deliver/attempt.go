@@ -11,8 +11,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// abandonAfter is how long a sink may ignore the end of its context before the attempt is left behind.
-const abandonAfter = time.Second
+// abandonAfter is how long a sink may take to return behind the end of its context before the attempt is left behind. A
+// command has a second to end and is killed then, and what a sink knows by its end must not get lost on a busy machine.
+const abandonAfter = 3 * time.Second
 
 var (
 	errIgnored  = errors.New("the sink did not return when its time was over")
@@ -39,7 +40,7 @@ type attempts struct {
 	panics  func(value any, stack []byte)
 }
 
-// make makes one attempt of at most the timeout, its slack and a second.
+// make makes one attempt of at most the timeout, its slack and [abandonAfter].
 func (a *attempts) make(ctx context.Context, d relay.Delivery) error {
 	if a.stuck.Load() >= a.most {
 		return errStuck

@@ -151,3 +151,22 @@ func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
 		quick.callers.close()
 	})
 }
+
+// What a sink knows two seconds behind the end of its time counts: exec has to kill its command by then, and wait for it.
+func TestAnswerBehindTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := errors.New("the command was killed")
+		for _, want := range []error{slow, nil} {
+			a := newAttempts(func(ctx context.Context, _ relay.Delivery) error {
+				<-ctx.Done()
+				time.Sleep(2 * time.Second)
+				return want
+			})
+			a.most = 1
+			if err := a.make(t.Context(), relay.Delivery{ID: "a"}); !errors.Is(err, want) || a.stuck.Load() != 0 {
+				t.Errorf("%v and %d stuck, want %v", err, a.stuck.Load(), want)
+			}
+			a.callers.close()
+		}
+	})
+}
