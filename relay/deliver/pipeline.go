@@ -284,10 +284,14 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	for p.attempts.running.Load() > 0 {
 		select {
 		case <-ctx.Done():
+			n := p.attempts.running.Load()
+			if n == 0 {
+				continue // the last has returned meanwhile
+			}
 			p.mu.Lock()
 			p.closed = false
 			p.mu.Unlock()
-			return fmt.Errorf("close sink %s: %d attempts have not returned", p.o.Name, p.attempts.running.Load())
+			return fmt.Errorf("close sink %s: %d attempts have not returned", p.o.Name, n)
 		case <-tick.C:
 		}
 	}

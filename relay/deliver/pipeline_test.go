@@ -287,6 +287,41 @@ func TestNewAndClose(t *testing.T) {
 	}
 }
 
+// lastMoment is a context that ends as somebody begins to wait for its end.
+type lastMoment struct {
+	context.Context
+	until func() // called before
+}
+
+func (c lastMoment) Done() <-chan struct{} {
+	c.until()
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+// An attempt that returns as the time is over does not keep its sink open.
+func TestCloseAtTheLastMoment(t *testing.T) {
+	leave := make(chan struct{})
+	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error { <-leave; return nil }}
+	p, err := New(Options{Name: "s", Sink: sink, Store: NewStore(nil, testKeys{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := make(chan error)
+	go func() { made <- p.attempts.make(t.Context(), delivery("d1")) }()
+	eventually(t, "an attempt", func() bool { return sink.attempts("d1") == 1 })
+	err = p.Close(lastMoment{t.Context(), func() {
+		close(leave)
+		if err := <-made; err != nil {
+			t.Error(err)
+		}
+	}})
+	if err != nil || sink.closed != 1 {
+		t.Errorf("%v, closed %d times", err, sink.closed)
+	}
+}
+
 func TestLimiter(t *testing.T) {
 	now := time.Unix(100, 0)
 	l := limiter{now: func() time.Time { return now }, every: time.Second, most: linesPerSecond}
