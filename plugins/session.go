@@ -19,7 +19,7 @@ const (
 	// The time that a plugin has for each step of a shutdown.
 	drainTime = time.Second
 	askTime   = 3 * time.Second
-	// endTime is how long a killed process may take to be gone.
+	// endTime is how long a killed process may take to be gone, and how long an exit may show behind the connection's end.
 	endTime = time.Second
 	// hangTick is how often attempts are looked at that should have ended.
 	hangTick = 500 * time.Millisecond
@@ -98,12 +98,9 @@ func (s *session) run(ctx context.Context) error {
 
 // broken waits a moment for the exit that may be behind the end of the link.
 func (s *session) broken(err error) error {
-	last := time.NewTimer(endTime)
-	defer last.Stop()
-	select {
-	case <-s.process.exited:
+	s.await(s.process.exited, endTime)
+	if how, _ := s.process.ended(); how != "" {
 		return s.exit()
-	case <-last.C:
 	}
 	return &endError{EventExited, err.Error()}
 }

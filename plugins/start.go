@@ -179,16 +179,11 @@ func (s *session) explain(ctx context.Context, err error) error {
 	if Refused(err) {
 		return err
 	}
-	line, said := s.process.spoke()
-	if ctx.Err() == nil {
-		// An exit shows at the connection first.
-		s.await(s.process.exited, 200*time.Millisecond)
-	}
-	parts := strings.Split(line, "|")
-	ended, byUs := s.process.ended()
 	if refused := s.process.refusal(); refused != nil {
 		return refused
 	}
+	line, said := s.process.spoke()
+	parts := strings.Split(line, "|")
 	switch {
 	case said && !isHandshake(parts):
 		return fmt.Errorf("the plugin wrote %q to its standard output where the handshake must be (1|1|unix|…|grpc): print nothing before it",
@@ -196,13 +191,21 @@ func (s *session) explain(ctx context.Context, err error) error {
 	case said && parts[1] != strconv.Itoa(wire.Version):
 		return fmt.Errorf("the plugin speaks version %s of the protocol and this daemon version %d: build it with the SDK of this version",
 			relay.Clip(parts[1], 20), wire.Version)
+	}
+	late := ctx.Err() != nil
+	if !late {
+		// An exit shows at the connection first.
+		s.await(s.process.exited, endTime)
+	}
+	ended, byUs := s.process.ended()
+	switch {
 	case ended != "" && !byUs:
 		return &endError{EventExited, "the plugin exited " + ended + " before it was ready" + s.words()}
-	case !said && ctx.Err() != nil:
+	case !said && late:
 		return fmt.Errorf("the plugin did not write its handshake within %s (startup_timeout)", s.o.StartupTimeout)
 	case said && !s.o.PlainSocket && (len(parts) < 6 || parts[5] == ""):
 		return ErrNoCertificate
-	case ctx.Err() != nil:
+	case late:
 		return fmt.Errorf("the plugin was not ready within %s (startup_timeout): %w", s.o.StartupTimeout, err)
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
