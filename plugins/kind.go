@@ -28,16 +28,17 @@ func KindOf(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	_, err = s.running(ctx)
+	late := ctx.Err() // before the plugin is ended, which takes a while
 	if closed := s.Close(); closed != nil {
 		return "", closed
 	}
 	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	case err != nil:
-		return KindSink, nil
+	case err == nil:
+		return KindDriver, nil
+	case late != nil:
+		return "", late
 	}
-	return KindDriver, nil
+	return KindSink, nil
 }
 
 // probe takes whatever serves drivers for one, however it describes itself.

@@ -75,11 +75,13 @@ func ask(ctx context.Context, o Options, k kind, rpc func(context.Context, *grpc
 	q := &question{kind: k, rpc: rpc}
 	began := time.Now()
 	s, err := open(ctx, &o, q, newOutput(o.Log, o.Observe))
+	late := ctx.Err() != nil // before the plugin is ended, which takes a while
 	s.abandon()
+	var ended *endError
 	switch {
 	case err == nil:
 		return q.answer
-	case ctx.Err() != nil:
+	case late && !errors.As(err, &ended):
 		return fmt.Errorf("the plugin gave no answer within %s", time.Since(began).Round(100*time.Millisecond))
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,6 +59,34 @@ func TestValidateInTime(t *testing.T) {
 	defer cancel()
 	if _, err := Validate(ctx, KindSink, o); err == nil || !strings.Contains(err.Error(), "gave no answer within") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// untilCleared is a context whose time is over once a plugin's socket folder is gone.
+type untilCleared struct {
+	context.Context
+	root string
+}
+
+func (c untilCleared) Err() error {
+	all, _ := filepath.Glob(filepath.Join(c.root, "hubrelay-plugins-*"))
+	left, _ := filepath.Glob(filepath.Join(c.root, "hubrelay-plugins-*", "*"))
+	if len(all) > 0 && len(left) == 0 {
+		return context.DeadlineExceeded
+	}
+	return c.Context.Err()
+}
+
+// What a plugin has shown in time is not taken for silence because the time ends while the plugin is cleared away.
+func TestAnswerAndThenTheEnd(t *testing.T) {
+	_, o := newWatch(t, "exit", nil)
+	ctx := untilCleared{t.Context(), o.SocketRoot}
+	if _, err := Validate(ctx, KindSink, o); err == nil || !strings.Contains(err.Error(), "exited with status 3 before it was ready: no database") {
+		t.Errorf("one that exits: %v", err)
+	}
+	_, o = newWatch(t, "driver", nil)
+	if kind, err := KindOf(untilCleared{t.Context(), o.SocketRoot}, o); err != nil || kind != KindDriver {
+		t.Errorf("a driver is a %q, %v", kind, err)
 	}
 }
 
