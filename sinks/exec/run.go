@@ -35,17 +35,12 @@ type run struct {
 
 // do returns how the command ended by itself.
 func (r *run) do(ctx context.Context) (*os.ProcessState, error) {
-	type ending struct {
-		state *os.ProcessState
-		err   error
-	}
 	done := make(chan ending, 1)
 	go func() {
 		// The command dies with the thread that has started it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		state, err := r.wait(ctx)
-		done <- ending{state, err}
+		done <- r.wait(ctx)
 	}()
 	var end ending
 	select {
@@ -57,38 +52,52 @@ func (r *run) do(ctx context.Context) (*os.ProcessState, error) {
 			return nil, late(ctx, r.program, "cannot be killed")
 		}
 	}
+	return r.judge(ctx, end)
+}
+
+// judge tells a command's own answer from what has come of its time being over.
+func (r *run) judge(ctx context.Context, end ending) (*os.ProcessState, error) {
 	switch {
-	case end.state == nil && ctx.Err() != nil:
+	case end.state == nil && errors.Is(end.err, ctx.Err()):
 		return nil, late(ctx, r.program, "was not started")
 	case end.state == nil:
 		return nil, fmt.Errorf("start %s: %w", r.program, startError(end.err))
-	case ctx.Err() != nil && !end.state.Success():
+	case end.told && !end.state.Success() && end.state.ExitCode() != dataError:
 		return nil, late(ctx, r.program, "was ended")
 	}
 	return end.state, nil
 }
 
-// wait starts the command and returns when it has ended and its output was read. The state is nil where it did not start.
-func (r *run) wait(ctx context.Context) (*os.ProcessState, error) {
+// ending is how a command ended. The state is nil where it did not start.
+type ending struct {
+	state *os.ProcessState
+	err   error
+	told  bool // to end, perhaps when it just had
+}
+
+// wait starts the command and returns when it has ended and its output was read.
+func (r *run) wait(ctx context.Context) ending {
+	told := false
 	cmd := exec.CommandContext(ctx, r.program, r.args...)
 	cmd.Dir, cmd.Env = r.dir, r.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(r.input), r.said, r.said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	plugins.DieWithUs(cmd.SysProcAttr)
-	cmd.Cancel = func() error {
+	cmd.Cancel = func() error { // it returns before Wait does
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); errors.Is(err, syscall.ESRCH) {
 			return os.ErrProcessDone
 		}
+		told = true
 		return nil
 	}
 	cmd.WaitDelay = endTime
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return ending{err: err}
 	}
 	err := cmd.Wait()
 	// What it has started and left behind goes, too. It is over itself: Wait has killed it where it had to.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	return cmd.ProcessState, err
+	return ending{cmd.ProcessState, err, told}
 }
 
 // startError puts into words what a kernel says of a program.

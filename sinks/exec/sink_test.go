@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -244,6 +245,41 @@ func TestEndsWhenTold(t *testing.T) {
 	}()
 	if err := s.Deliver(ctx, sinktest.Sample("a")); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is wrong for ever stays so when a command says it as it is told to end, and little else that it says then counts.
+func TestStatusOfOneThatIsTold(t *testing.T) {
+	for status, want := range map[int]bool{0: true, 65: true, 1: false, 143: false} {
+		cmd := exec.Command("/bin/sh", "-c", fmt.Sprint("exit ", status))
+		err := cmd.Run()
+		state, late := (&run{program: "sh"}).judge(over{t.Context()}, ending{cmd.ProcessState, err, true})
+		if (late == nil) != want || want && state.ExitCode() != status {
+			t.Errorf("status %d: %v", status, late)
+		}
+	}
+}
+
+// over is a context whose time has just ended, which nobody has been told.
+type over struct{ context.Context }
+
+func (over) Err() error { return context.DeadlineExceeded }
+
+// A command that nobody told to end has ended by itself, and one that cannot be started says why.
+func TestEndsBeforeItIsTold(t *testing.T) {
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ program, want string }{
+		{script(t, `exit 3`), "ended with status 3"},
+		{script(t, `kill -KILL $$`), "was ended by signal 9"},
+		{garbage, "no program for this machine"},
+	} {
+		err := openTest(t, &Config{Command: []string{c.program}}).Deliver(over{t.Context()}, sinktest.Sample("a"))
+		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !strings.Contains(err.Error(), c.want) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", outcome, err)
+		}
 	}
 }
 
