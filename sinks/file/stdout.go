@@ -86,6 +86,11 @@ func (s *stream) write(ctx context.Context, line []byte) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
+	}
+	select {
+	case err := <-done: // a line that is written must not be written again
+		return err
+	default:
 		return late(ctx, "nobody reads the standard output")
 	}
 }

@@ -123,6 +123,38 @@ func TestReaderThatStops(t *testing.T) {
 	}
 }
 
+// lastMoment is a context that ends once the line is written, as somebody begins to wait for both.
+type lastMoment struct {
+	context.Context
+	turn  chan struct{}
+	asked int
+}
+
+func (c *lastMoment) Done() <-chan struct{} {
+	if c.asked++; c.asked == 1 {
+		return c.Context.Done() // the wait for the turn
+	}
+	for len(c.turn) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+// A line that is written as the time ends is written once. Go chooses by chance, so this is tried often.
+func TestWrittenAtTheLastMoment(t *testing.T) {
+	p := newPipe(t)
+	p.follow()
+	for range 30 {
+		if err := p.sink.Deliver(&lastMoment{Context: t.Context(), turn: p.sink.stream.turn}, sinktest.Sample("a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.shut()
+	<-p.done
+}
+
 // intoStdout is a daemon whose standard output is a pipe.
 func intoStdout() {
 	kind := Stdout(os.Stdout)
