@@ -177,6 +177,11 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	case <-f.done:
 		return f.text, f.err
 	case <-ctx.Done():
+	}
+	select {
+	case <-f.done: // an answer that is there counts
+		return f.text, f.err
+	default:
 		return "", fmt.Errorf("get a token from %s: it has not answered: %w", t.target.Host(), context.Cause(ctx))
 	}
 }

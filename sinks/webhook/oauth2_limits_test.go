@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -157,5 +158,37 @@ func TestTokenWithoutALife(t *testing.T) {
 		if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-1" {
 			t.Error(err)
 		}
+	}
+}
+
+// lastMoment is a context that ends once the endpoint has answered, as somebody begins to wait for both.
+type lastMoment struct {
+	context.Context
+	tokens *tokens
+}
+
+func (c lastMoment) Done() <-chan struct{} {
+	for running := true; running; {
+		time.Sleep(time.Millisecond)
+		c.tokens.mu.Lock()
+		running = c.tokens.running != nil
+		c.tokens.mu.Unlock()
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+// What the endpoint has answered as the time ends is told. Go chooses by chance, so this is tried often.
+func TestTokenAtTheLastMoment(t *testing.T) {
+	e := newEndpoint(t, nil)
+	s, _ := oauthSink(t, e, func(o *OAuth2) { o.ClientSecret = "another" })
+	for range 20 {
+		if text, err := s.tokens.get(lastMoment{t.Context(), s.tokens}); err == nil || !strings.Contains(err.Error(), "answered 401") {
+			t.Fatalf("%q, %v", text, err)
+		}
+		s.tokens.mu.Lock()
+		s.tokens.closed = time.Time{}
+		s.tokens.mu.Unlock()
 	}
 }
