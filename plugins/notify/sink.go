@@ -208,11 +208,7 @@ func (to destination) judge(a *attempt, err error) error {
 		return errors.New(to.clean(fmt.Sprintf("%s (%s) ", to.url.Scheme, to.name) + fmt.Sprintf(format, values...)))
 	}
 	switch {
-	case a.ctx.Err() != nil && (err != nil || !a.asked), errors.Is(a.err, context.DeadlineExceeded):
-		return say("did not answer in time")
-	case a.err != nil:
-		return say("cannot be reached: %v", a.err)
-	case a.status != 0:
+	case a.status != 0: // also where the time has ended since
 		failed := say("answered %d: %s", a.status, relay.Clip(prose.Clean(string(a.body)), 200))
 		switch a.status {
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
@@ -221,6 +217,10 @@ func (to destination) judge(a *attempt, err error) error {
 			return relay.RetryAfter(failed, a.wait)
 		}
 		return failed
+	case a.ctx.Err() != nil && (err != nil || !a.asked), errors.Is(a.err, context.DeadlineExceeded):
+		return say("did not answer in time")
+	case a.err != nil:
+		return say("cannot be reached: %v", a.err)
 	case err != nil && !a.asked:
 		return relay.Permanent(say("was not asked: %v", err))
 	case err != nil:

@@ -280,6 +280,20 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// What a service has answered counts, though the time ends as it is read.
+func TestAnswerAtTheLastMoment(t *testing.T) {
+	over, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	to := destination{name: "urls.0", url: &url.URL{Scheme: "ntfy", Host: "ntfy.sh"}}
+	for status, want := range map[int]relay.Outcome{http.StatusBadRequest: relay.OutcomePermanent, http.StatusTooManyRequests: relay.OutcomeRetry} {
+		err := to.judge(&attempt{ctx: over, asked: true, status: status, wait: time.Minute}, errors.New("no"))
+		outcome, after := relay.Classify(err)
+		if outcome != want || (after == time.Minute) != (want == relay.OutcomeRetry) || !strings.Contains(err.Error(), fmt.Sprint("answered ", status)) {
+			t.Errorf("%s after %s: %v", outcome, after, err)
+		}
+	}
+}
+
 // TestSeveral wants a repeat to reach only those that have not got it.
 func TestSeveral(t *testing.T) {
 	down := true

@@ -141,16 +141,16 @@ func (s *Sink) explainError(ctx context.Context, at step, err error) error {
 	host := s.config.Host
 	var said *textproto.Error
 	switch {
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return fmt.Errorf("%s %s: no answer in time: %w", at.name, host, context.Cause(ctx))
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s %s: %w", at.name, host, context.Cause(ctx))
-	case errors.As(err, &said):
+	case errors.As(err, &said): // also where ctx has ended since
 		answer := fmt.Errorf("%s %s: %w", at.name, host, &relay.AnswerError{Status: said.Code, Body: s.scrub(said.Msg)})
 		if at.judges && permanent(said.Code) {
 			return relay.Permanent(answer)
 		}
 		return answer
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		return fmt.Errorf("%s %s: no answer in time: %w", at.name, host, context.Cause(ctx))
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s %s: %w", at.name, host, context.Cause(ctx))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s %s: it closed the connection without an answer", at.name, host)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/textproto"
 	"regexp"
 	"strings"
 	"sync"
@@ -200,6 +201,23 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%s: %v, want %s", outcome, err, c.said)
 			}
 		})
+	}
+}
+
+// What a server has answered counts, though the time ends as it is read.
+func TestAnswerAtTheLastMoment(t *testing.T) {
+	s, ok := openTest(t, &Config{Host: "mail.example.com", TLS: tlsNone, Auth: "plain", Sender: "a@example.com", To: []string{"b@example.com"}}).(*Sink)
+	if !ok {
+		t.Fatal("another sink")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	for code, want := range map[int]relay.Outcome{550: relay.OutcomePermanent, 450: relay.OutcomeRetry} {
+		err := s.explainError(ctx, step{"name the sender to", true}, &textproto.Error{Code: code, Msg: "no"})
+		var answer *relay.AnswerError
+		if outcome, _ := relay.Classify(err); outcome != want || !errors.As(err, &answer) || answer.Status != code {
+			t.Errorf("%s: %v", outcome, err)
+		}
 	}
 }
 
