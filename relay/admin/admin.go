@@ -148,10 +148,19 @@ func (a *Admin) check(ctx context.Context) error {
 	defer cancel()
 	answer := make(chan error, 1) // so that a Ready that ignores its context leaves no waiting request
 	go func() { answer <- a.opt.Ready(ctx) }()
+	return a.await(ctx, answer)
+}
+
+func (a *Admin) await(ctx context.Context, answer <-chan error) error {
 	select {
 	case err := <-answer:
 		return err
 	case <-ctx.Done():
+	}
+	select {
+	case err := <-answer: // one that is there counts
+		return err
+	default:
 		return errors.New("the probe did not come back within " + a.opt.ReadyTimeout.String())
 	}
 }

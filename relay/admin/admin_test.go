@@ -95,6 +95,19 @@ func TestReadyHasADeadline(t *testing.T) {
 	}
 }
 
+// An answer that is there as the time ends counts. Go chooses by chance, so this is tried often.
+func TestReadyAtTheLastMoment(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	for range 30 {
+		answer := make(chan error, 1)
+		answer <- nil
+		if err := New(Options{}).await(ctx, answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestProfileMayOutlastTheWriteTimeout(t *testing.T) {
 	s, err := httpd.Listen(httpd.Options{Addr: "127.0.0.1:0", Handler: New(Options{}), WriteTimeout: 100 * time.Millisecond})
 	if err != nil {
