@@ -40,27 +40,28 @@ func (s *Server) launch(ctx context.Context) (*process, error) {
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TZ=" + os.Getenv("TZ"), "LC_ALL=C"}
 	// Ctrl-C in a terminal reaches the whole foreground group: the server must outlive our own shutdown.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := cmd.StdoutPipe()
+	out, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}
-	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
+	cmd.Stdout, cmd.Stderr = theirs, theirs
+	err = cmd.Start()
+	_ = theirs.Close()
+	if err != nil {
+		_ = out.Close()
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}
 	p := &process{pid: cmd.Process.Pid, started: time.Now(), exited: make(chan struct{})}
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		p.follow(out, s.log)
+		p.follow(&lastWordsReader{pipe: out}, s.log)
 	}()
 	go func() {
 		defer close(p.exited)
 		_, _ = cmd.Process.Wait()
-		// A forked child that rewrites the append-only file may hold the pipe open for long.
-		limit := time.AfterFunc(100*time.Millisecond, func() { _ = out.Close() })
+		_ = out.SetReadDeadline(time.Now().Add(lastWords))
 		<-followed
-		limit.Stop()
 		_ = out.Close()
 	}()
 	if err := s.awaitReady(ctx, p); err != nil {
