@@ -1,9 +1,11 @@
 package httpd
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -40,6 +42,32 @@ func (s *silent) closeAll() {
 	defer s.mu.Unlock()
 	s.over = true
 	for conn := range s.conns {
-		_ = conn.Close()
+		if !unread(conn) {
+			_ = conn.Close()
+		}
 	}
+}
+
+// unread tells whether something has come that nobody has looked at yet, as on a busy machine. net/http reads it soon.
+func unread(conn net.Conn) bool {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if plain, ok := conn.(*plainConn); ok {
+		conn = plain.Conn
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var n int
+	var b [1]byte
+	err = raw.Control(func(fd uintptr) {
+		n, _, _ = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	})
+	return err == nil && n > 0
 }
