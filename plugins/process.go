@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins/internal/lastwords"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/lastwords"
 )
 
 const (

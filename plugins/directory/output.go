@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hubrelay/hubrelay/plugins/internal/lastwords"
+	"github.com/hubrelay/hubrelay/relay/lastwords"
 )
 
 const (

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/lastwords"
 )
 
 // Why a server has ended is told however late its output is read, also where a child holds that open.
@@ -30,7 +32,7 @@ func TestLastWordsOfThePast(t *testing.T) {
 		}
 		var log bytes.Buffer
 		p := new(process)
-		p.follow(&lastWordsReader{pipe: r}, slog.New(slog.NewTextHandler(&log, nil)))
+		p.follow(lastwords.NewReader(r), slog.New(slog.NewTextHandler(&log, nil)))
 		if !strings.HasSuffix(p.tail.String(), "can't open the manifest") || !strings.Contains(log.String(), "can't open the manifest") {
 			t.Errorf("held open %v: %s", held, p.tail.String())
 		}

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/lastwords"
 )
 
 // process is one run of redis-server.
@@ -55,12 +57,13 @@ func (s *Server) launch(ctx context.Context) (*process, error) {
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		p.follow(&lastWordsReader{pipe: out}, s.log)
+		p.follow(lastwords.NewReader(out), s.log)
 	}()
 	go func() {
 		defer close(p.exited)
 		_, _ = cmd.Process.Wait()
-		_ = out.SetReadDeadline(time.Now().Add(lastWords))
+		// A forked child that rewrites the append-only file may hold the pipe open for long.
+		_ = out.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		<-followed
 		_ = out.Close()
 	}()
