@@ -153,10 +153,13 @@ func (s *session) beginError(err error) error {
 	case answer.Code() == codes.InvalidArgument:
 		return &refusedError{refusesConfig, text}
 	case answer.Code() == codes.Unimplemented:
-		return fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.service())
+		return &aliveError{fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.service())}
 	}
 	return fmt.Errorf("the plugin cannot start: %s", text)
 }
+
+// aliveError is the answer of a plugin that does not end by it.
+type aliveError struct{ error }
 
 // statusText is what a plugin says in a status, in one line.
 func statusText(answer *status.Status) string {
@@ -176,7 +179,8 @@ var ErrNoCertificate = errors.New("the plugin offers no certificate: where it ca
 
 // explain says what a failed start means, from what the process did.
 func (s *session) explain(ctx context.Context, err error) error {
-	if Refused(err) {
+	var alive *aliveError
+	if Refused(err) || errors.As(err, &alive) {
 		return err
 	}
 	if refused := s.process.refusal(); refused != nil {
