@@ -142,6 +142,9 @@ func (v *move) restart(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := v.src.sweep(leftover); errors.Is(err, relay.ErrSuperseded) { // such as a note that was never whole
+		return err
+	}
 	asked, err := exists(v.src.in(fileStop))
 	if err != nil {
 		return err

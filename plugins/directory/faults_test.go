@@ -85,6 +85,7 @@ func TestKilledAndGoesOn(t *testing.T) {
 			r.running(r.a)
 			want := r.contents(r.a)
 			r.killAt(p.name)
+			r.halfWritten()
 			// The daemon comes up again, and other nodes with it: they leave alone what is being migrated.
 			r.configure(server("a", r.a, "i"), server("b", r.b))
 			if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
@@ -110,9 +111,22 @@ func TestKilledAndUndone(t *testing.T) {
 			r.running(r.a)
 			want := r.contents(r.a)
 			r.killAt(p.name)
+			r.halfWritten()
 			r.m.Undo = true
 			r.settled(r.d.Migrate(t.Context(), r.m, r.report), p.forward, want)
 		})
+	}
+}
+
+// halfWritten leaves in each work folder what a process leaves that is killed while it writes the job's note.
+func (r *rig) halfWritten() {
+	r.t.Helper()
+	for _, server := range []string{r.a, r.b} {
+		folders, err := filepath.Glob(filepath.Join(server, fenceFolder, "i", "*"))
+		must(r.t, err)
+		for _, folder := range folders {
+			must(r.t, os.WriteFile(filepath.Join(folder, fileJob+".123"), []byte("{"), 0o600))
+		}
 	}
 }
 
