@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -62,6 +63,8 @@ type site struct {
 	ids atomic.Int64
 	// room is how many jobs a worker has in hand, as usual where it is zero.
 	room int
+	// hold is how long a claim lasts, as usual in tests where it is zero.
+	hold time.Duration
 }
 
 func newSite(t *testing.T, b *backbone.Backbone) *site {
@@ -104,7 +107,7 @@ func (s *site) work(b *backbone.Backbone, name string, d relay.Driver, change fu
 	}
 	w := NewWorker(o)
 	w.pace = pace{
-		hold: 400 * time.Millisecond, beat: 50 * time.Millisecond, turn: 10 * time.Millisecond, tell: 20 * time.Millisecond,
+		hold: cmp.Or(s.hold, 400*time.Millisecond), beat: 50 * time.Millisecond, turn: 10 * time.Millisecond, tell: 20 * time.Millisecond,
 		againMin: 10 * time.Millisecond, againMax: 50 * time.Millisecond,
 	}
 	if s.room > 0 {
