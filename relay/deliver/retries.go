@@ -19,7 +19,7 @@ const (
 	// changesLook is how often a node asks whether anybody paused, resumed or replayed something.
 	changesLook = time.Second
 	// claimMargin is what a claim lasts longer than an attempt may take, to settle it.
-	claimMargin = 10 * time.Second
+	claimMargin = 8 * time.Second
 	// sweepMost is how many sinks are asked about in one go.
 	sweepMost = 128
 	lookTime  = 5 * time.Second
