@@ -155,7 +155,8 @@ func TestPanic(t *testing.T) {
 		t.Errorf("%q shows what was panicked with", err)
 	}
 	r.mustDeliver("b")
-	if r.count(EventStarted) != 1 || !strings.Contains(r.log.String(), `"the plugin panicked"`) {
+	r.until("what it panicked with is logged", func() bool { return strings.Contains(r.log.String(), `"the plugin panicked"`) })
+	if r.count(EventStarted) != 1 {
 		t.Errorf("events %v", r.events)
 	}
 }

@@ -244,7 +244,7 @@ func (w *watch) count(e Event) int {
 // until waits for a condition.
 func (w *watch) until(what string, holds func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("not within 20 s: %s; the plugin is %+v", what, w.status())
