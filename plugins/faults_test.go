@@ -222,9 +222,7 @@ func TestCloseStopped(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("the process is still there: %v", err)
-	}
+	r.until("the process is gone", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
 	if r.count(EventKilled) != 1 {
 		t.Errorf("events %v", r.events)
 	}

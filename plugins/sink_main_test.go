@@ -87,7 +87,7 @@ func behave(ctx context.Context, topic string) error {
 		<-ctx.Done()
 		return ctx.Err()
 	case "slow":
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(3 * time.Second)
 	case "deaf":
 		time.Sleep(time.Minute)
 	case "panic":

@@ -71,9 +71,11 @@ sinks:
 		stop()
 	}()
 	for i := 0; i < notifications; i += 100 {
+		if i == notifications/2 {
+			<-killed // so that something is left to fail
+		}
 		publish(t, "http://127.0.0.1:"+listen, i, 100)
 	}
-	<-killed
 	eventually(t, "the sink to fail", func() error {
 		return metric("http://127.0.0.1:"+admin, `hubrelay_delivery_failures_total{reason="other",sink="events"} 0`)
 	})

@@ -48,7 +48,7 @@ func killOrHang(server *redistest.Server, blow int, moment time.Duration) string
 // for, since a replica that takes over may lack what it has confirmed.
 func threeMasters(t *testing.T) victim {
 	t.Helper()
-	masters, replicas, url := redistest.StartCluster(t, "--appendfsync", "always", "--cluster-node-timeout", "15000")
+	masters, replicas, url := redistest.StartCluster(t, "--appendfsync", "always")
 	v := victim{url: url, store: inCluster(t, append(masters, replicas...)...), blows: 3}
 	for _, m := range append(masters, replicas...) {
 		port, _ := strconv.Atoi(m.Port)

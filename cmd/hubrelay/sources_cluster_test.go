@@ -81,7 +81,7 @@ func TestSourceOverAClusterFailover(t *testing.T) {
 	goesOn("at first")
 	for i := range masters {
 		masters[i].Kill()
-		replicas[i].AwaitMaster()
+		replicas[i].TakeOver()
 		masters[i].Restart() // as a replica, without which nothing more is accepted
 		goesOn(fmt.Sprintf("behind the failover of master %d", i))
 	}

@@ -73,7 +73,7 @@ func TestRedisCluster(t *testing.T) {
 	r.find(t, publish())
 
 	masters[2].Kill()
-	replicas[2].AwaitMaster()
+	replicas[2].TakeOver()
 	servers = []redistest.Member{masters[0], masters[1], replicas[2]}
 	began := time.Now()
 	r.find(t, publish())

@@ -305,7 +305,7 @@ func subscribe(t *testing.T, s *server) func(*testing.T) []received {
 	})
 	eventually(t, "the subscription", func() error {
 		text, _ := os.ReadFile(s.log.Name())
-		if !strings.Contains(string(text), "as reader") {
+		if !strings.Contains(string(text), "reader 1 hubrelay/#") { // what is published before it is acknowledged, and gone
 			return errNotYet
 		}
 		return nil

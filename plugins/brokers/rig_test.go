@@ -242,7 +242,8 @@ func startMosquitto(t *testing.T) *server {
 	s.run(nil, program(t, "mosquitto_passwd"), "-c", "-b", passwords, testUser, secret)
 	rules := s.file("rules", "user "+testUser+"\ntopic readwrite hubrelay/#\n")
 	conf := s.file("mosquitto.conf", fmt.Sprintf("listener %d 127.0.0.1\nallow_anonymous false\npassword_file %s\nacl_file %s\nuser root\n"+
-		"persistence true\npersistence_location %s/\nautosave_interval 1\nautosave_on_changes true\nmax_queued_messages 0\nmax_packet_size 1000000\n", s.port, passwords, rules, s.dir))
+		"persistence true\npersistence_location %s/\nautosave_interval 1\nautosave_on_changes true\nmax_queued_messages 0\nmax_packet_size 1000000\n"+
+		"log_type error\nlog_type warning\nlog_type notice\nlog_type subscribe\n", s.port, passwords, rules, s.dir))
 	s.command = []string{program(t, "mosquitto", "/usr/sbin/mosquitto"), "-c", conf}
 	s.start()
 	return s

@@ -65,6 +65,7 @@ func TestKilledKeeperTakesItsCommandAlong(t *testing.T) {
 	first, err := strconv.Atoi(pids()[0])
 	must(t, err)
 	r.until("it is gone", func() bool { return errors.Is(syscall.Kill(first, 0), syscall.ESRCH) })
+	r.until("its keeper is gone", func() bool { running, _ := Kept(filepath.Join(r.a, "i")); return !running })
 	r.configure()
 	r.until("it runs again", func() bool { return len(pids()) == 2 })
 }

@@ -143,7 +143,7 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 }
 
 func TestSlowBodyEnds(t *testing.T) {
-	f := newFixture(t, nil, func(o *httpd.Options) { o.ReadTimeout = 200 * time.Millisecond })
+	f := newFixture(t, nil, func(o *httpd.Options) { o.ReadTimeout = 2 * time.Second })
 	f.api.drainTime = time.Millisecond
 	conn, err := net.Dial("tcp", f.addr)
 	if err != nil {

@@ -203,7 +203,7 @@ func TestClusterLosesAMasterAndMovesASlot(t *testing.T) {
 	tr.lose(plain, masters[2].Server, replicas[2].Server, 2)
 	masters[2].Kill()
 	replicas[2].Signal(syscall.SIGCONT)
-	replicas[2].AwaitMaster()
+	replicas[2].TakeOver()
 	tr.through(plain) // the new master has no replica
 	tr.goesOn("the new master", 30)
 

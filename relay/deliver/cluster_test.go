@@ -40,12 +40,12 @@ func TestDigestInACluster(t *testing.T) {
 		gathering(50*time.Millisecond, 2, ByHub)(o)
 		o.Rate = perSec(1000)
 	})
-	e.retries(p)
 	for i := range 3 {
 		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
 			t.Fatal(err)
 		}
 	}
+	e.retries(p) // which close a digest whose time is over, however early
 	figures := func() Figures {
 		f, err := e.store.Figures(t.Context(), []string{"s"})
 		if err != nil {

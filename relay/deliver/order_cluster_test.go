@@ -36,7 +36,7 @@ func TestOrderInACluster(t *testing.T) {
 		return flaky(t.Context(), d)
 	}), ordered(OrderingHub))
 	q := newQueue(hubs, each)
-	e.lead(p, q)
+	stop, _ := e.lead(p, q)
 	eventually(t, "all but one arrived", func() bool { return got.count() == hubs*each-1 && q.length() == 0 })
 	if c, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
 		t.Fatal(c, err)
@@ -45,6 +45,7 @@ func TestOrderInACluster(t *testing.T) {
 	if _, _, err := e.store.parkNow(t.Context(), "s", []any{0, "x", "{}", fmt.Sprintf("%024d", 1)}); err != nil {
 		t.Error(err)
 	}
+	stop() // it writes figures
 	if err := e.store.Forget(t.Context(), "s", true); err != nil {
 		t.Error(err)
 	}

@@ -86,11 +86,14 @@ func TestFailureReasonOfRealErrors(t *testing.T) {
 	}
 	closed := "http://" + listener.Addr().String()
 	_ = listener.Close()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for url, want := range map[string]string{
 		secure.URL: FailedTLS, "https" + plain.URL[4:]: FailedTLS, closed: FailedConnection, plain.URL: FailedConnection,
 		plain.URL + "/slow": FailedTimeout,
 	} {
+		if client.Timeout = 0; want == FailedTimeout {
+			client.Timeout = 100 * time.Millisecond
+		}
 		res, err := client.Get(url)
 		if err == nil {
 			_ = res.Body.Close()

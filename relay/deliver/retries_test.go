@@ -126,7 +126,9 @@ func TestInconsistentQueueIsCleared(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	obs := &counting{}
 	e.retries(e.pipeline(sink, func(o *Options) { o.Observer = obs }))
-	eventually(t, "all settled", func() bool { return e.parkedCount() == 0 && sink.attempts("p0") == 1 })
+	eventually(t, "all settled", func() bool {
+		return e.parkedCount() == 0 && sink.attempts("p0") == 1 && obs.get("dead "+ReasonUnreadable) == 1
+	})
 	letters := e.deadLetters()
 	if len(letters) != 1 || letters[0]["id"] != "garbled" || letters[0]["data"] != "not json" ||
 		!strings.HasPrefix(fmt.Sprint(letters[0]["reason"]), ReasonUnreadable) {

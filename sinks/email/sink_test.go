@@ -238,9 +238,10 @@ func TestSlowServers(t *testing.T) {
 					}
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			sink := openTest(t, s.play(t, serve))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			err := openTest(t, s.play(t, serve)).Deliver(ctx, sinktest.Sample("a"))
+			err := sink.Deliver(ctx, sinktest.Sample("a"))
 			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer in time") {
 				t.Errorf("%s: %v", outcome, err)
 			}

@@ -130,7 +130,7 @@ func TestWaitsForTheLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	release := hold(t, path)
 	s := openTest(t, &Config{Path: path})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	refused(t, s.Deliver(ctx, sinktest.Sample("a")), "is locked by another process")
 	release()

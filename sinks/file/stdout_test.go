@@ -105,7 +105,7 @@ func TestReaderThatStops(t *testing.T) {
 	p := newPipe(t)
 	p.fill(t)
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err := p.sink.Deliver(ctx, sinktest.Sample("a"))
 		cancel()
 		refused(t, err, "nobody reads the standard output")

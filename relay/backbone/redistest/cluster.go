@@ -36,7 +36,7 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 		m.Port, m.bus = FreePort(tb), FreePort(tb)
 		m.Server = Start(tb, append([]string{
 			"--port", m.Port, "--cluster-enabled", "yes", "--cluster-port", m.bus,
-			"--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
+			"--cluster-node-timeout", "15000", "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
 		}, args...)...)
 		m.Admin = m.Client()
 		m.ID = fmt.Sprint(do(tb, m, "CLUSTER", "MYID"))
@@ -102,6 +102,14 @@ func (s *Server) AwaitMaster() {
 	eventually(s.tb, "the replica takes over", func() bool {
 		return strings.Contains(c.Info(s.tb.Context(), "replication").Val(), "role:master")
 	})
+}
+
+// TakeOver makes a replica the master in place of one that has gone. Whoever is starved of the processor for a second shall not
+// be taken for gone, so the servers of a cluster do not find that out by themselves soon.
+func (m *Member) TakeOver() {
+	m.tb.Helper()
+	do(m.tb, m, "CLUSTER", "FAILOVER", "TAKEOVER")
+	m.AwaitMaster()
 }
 
 // FreePort is one that nobody uses and the system gives nobody who asks for any: a server that is started on it, or again,
