@@ -209,6 +209,7 @@ type jobProgress struct {
 	std   streams
 	bar   bool
 	last  string
+	told  int // steps whose end was
 	drawn bool
 }
 
@@ -219,14 +220,21 @@ func newJobProgress(std streams) *jobProgress {
 func (p *jobProgress) at(j relay.Job) {
 	text, line := describeJob(j)
 	if !p.bar {
-		if line != "" && line != p.last {
-			_, _ = fmt.Fprintln(p.std.err, line)
-			p.last = line
+		for ; p.told < len(j.Tasks) && j.Tasks[p.told].State.Current == relay.JobCompleted; p.told++ {
+			p.say(taskDone(j.Tasks[p.told])) // also of a step that was not seen to run
 		}
+		p.say(line)
 		return
 	}
 	p.drawn = true
 	_, _ = fmt.Fprintf(p.std.err, "\r\x1b[K%s", text)
+}
+
+func (p *jobProgress) say(line string) {
+	if line != "" && line != p.last {
+		_, _ = fmt.Fprintln(p.std.err, line)
+		p.last = line
+	}
 }
 
 func (p *jobProgress) end() {
@@ -247,7 +255,7 @@ func describeJob(j relay.Job) (text, line string) {
 		switch t.State.Current {
 		case relay.JobCompleted:
 			done++
-			line = printable(t.Caption) + ": done"
+			line = taskDone(t)
 		case relay.JobRunning:
 			line = printable(t.Caption)
 			text = fmt.Sprintf("%d/%d %s", done+1, len(j.Tasks), line)
@@ -265,6 +273,8 @@ func describeJob(j relay.Job) (text, line string) {
 	}
 	return text, line
 }
+
+func taskDone(t relay.JobTask) string { return printable(t.Caption) + ": done" }
 
 // byteCount says how much n bytes are.
 func byteCount(n int64) string {

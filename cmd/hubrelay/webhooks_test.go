@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -127,9 +128,12 @@ func wantDisabled(t *testing.T, d *daemon, store *redis.Client, hooks *receiver,
 		}
 		return err
 	})
-	if metric(t, d, `hubrelay_sink_disabled{sink="gone"}`) != 1 {
-		t.Error("metrics do not show that the sink is disabled")
-	}
+	eventually(t, "the figure to say so", func() error {
+		if metric(t, d, `hubrelay_sink_disabled{sink="gone"}`) != 1 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 	if n, err := store.XLen(t.Context(), "hubrelay:queue:gone:{0}").Result(); err != nil || n != int64(len(ids)) {
 		t.Errorf("its backlog is %d, %v, want %d", n, err, len(ids))
 	}
