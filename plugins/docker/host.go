@@ -268,10 +268,29 @@ func (h *host) remove(ctx context.Context, name string, anonymous bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := h.api.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: anonymous})
-	if errdefs.IsNotFound(err) {
+	switch {
+	case errdefs.IsNotFound(err):
 		return nil
+	case errdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress"):
+		return h.gone(ctx, name, err)
 	}
 	return err
+}
+
+// gone waits for a removal that somebody else has begun, such as a driver that was killed. It returns why where that takes too long.
+func (h *host) gone(ctx context.Context, name string, why error) error {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		if _, err := h.api.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); errdefs.IsNotFound(err) {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return why
+		}
+	}
 }
 
 func (h *host) inspect(ctx context.Context, name string) (container.InspectResponse, error) {

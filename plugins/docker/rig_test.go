@@ -326,7 +326,7 @@ func (r *rig) removeAll() {
 			continue
 		}
 		for _, c := range containers.Items {
-			if _, err := d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil && !errdefs.IsNotFound(err) {
+			if _, err := d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 				r.t.Error(err)
 			}
 		}
