@@ -12,6 +12,23 @@ import (
 	"github.com/moby/moby/client"
 )
 
+// standIn is a Docker host that answers without sockets, as synctest wants it.
+func standIn(t *testing.T, answers http.RoundTripper) *host {
+	t.Helper()
+	api, err := client.New(client.WithHost("tcp://127.0.0.1:1"), client.WithAPIVersion(client.MaxAPIVersion), client.WithHTTPClient(&http.Client{Transport: answers}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &host{server: "b", api: api}
+}
+
+// said is an answer of one.
+func said(r *http.Request, status int, text string) *http.Response {
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r,
+	}
+}
+
 // answers stand for a Docker host that says these states of a container one after the other, without sockets.
 type answers struct {
 	states []string
@@ -23,8 +40,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	state := a.states[min(a.asked, len(a.states)-1)]
 	a.asked++
 	a.delay(a.asked)
-	body := io.NopCloser(strings.NewReader(`{"State":` + state + `,"Config":{},"HostConfig":{}}`))
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}, nil
+	return said(r, http.StatusOK, `{"State":`+state+`,"Config":{},"HostConfig":{}}`), nil
 }
 
 // What a host has said counts for when it was asked, however long the driver was held up behind that.
@@ -48,11 +64,7 @@ func TestHealthOfBefore(t *testing.T) {
 						time.Sleep(time.Duration(config.HealthTimeout))
 					}
 				}}
-				api, err := client.New(client.WithHost("tcp://127.0.0.1:1"), client.WithAPIVersion(client.MaxAPIVersion), client.WithHTTPClient(&http.Client{Transport: docker}))
-				if err != nil {
-					t.Fatal(err)
-				}
-				v := &move{config: config, dst: &host{server: "b", api: api}}
+				v := &move{config: config, dst: standIn(t, docker)}
 				if got := fmt.Sprint(v.healthy(t.Context(), "i")); got != c.want {
 					t.Errorf("%s, behind %d answers", got, docker.asked)
 				}
