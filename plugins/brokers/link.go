@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // Between two dials that fail there is a pause, which grows.
@@ -97,15 +99,8 @@ func (l *link) get(ctx context.Context) (connection, error) {
 	}
 	last := l.lastErr
 	l.mu.Unlock()
-	select {
-	case <-d.done:
+	if _, there := relay.Await(ctx, d.done); there {
 		return d.c, d.err
-	case <-ctx.Done():
-	}
-	select {
-	case <-d.done: // at the same time
-		return d.c, d.err
-	default:
 	}
 	if last == nil {
 		last = errors.New("no answer yet")

@@ -165,16 +165,8 @@ func (s *Sink) publish(ctx context.Context, c connection, where string, m *messa
 		defer func() { <-s.slots }()
 		done <- c.Publish(where, m)
 	}()
-	err := errSilent
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		select {
-		case err = <-done: // at the same time
-		default:
-		}
-	}
-	if ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+	err, there := relay.Await(ctx, done)
+	if !there || ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		return errSilent
 	}
 	return err

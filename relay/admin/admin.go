@@ -152,17 +152,10 @@ func (a *Admin) check(ctx context.Context) error {
 }
 
 func (a *Admin) await(ctx context.Context, answer <-chan error) error {
-	select {
-	case err := <-answer:
+	if err, there := relay.Await(ctx, answer); there {
 		return err
-	case <-ctx.Done():
 	}
-	select {
-	case err := <-answer: // one that is there counts
-		return err
-	default:
-		return errors.New("the probe did not come back within " + a.opt.ReadyTimeout.String())
-	}
+	return errors.New("the probe did not come back within " + a.opt.ReadyTimeout.String())
 }
 
 func status(w http.ResponseWriter, code int, state, reason string) {

@@ -82,17 +82,10 @@ func (s *stream) write(ctx context.Context, line []byte) error {
 		defer func() { s.turn <- struct{}{} }()
 		done <- s.writeNow(line)
 	}()
-	select {
-	case err := <-done:
+	if err, there := relay.Await(ctx, done); there { // else a line that is written would be written again
 		return err
-	case <-ctx.Done():
 	}
-	select {
-	case err := <-done: // a line that is written must not be written again
-		return err
-	default:
-		return late(ctx, "nobody reads the standard output")
-	}
+	return late(ctx, "nobody reads the standard output")
 }
 
 func (s *stream) writeNow(line []byte) error {

@@ -173,17 +173,10 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	}
 	f := t.fetchLocked()
 	t.mu.Unlock()
-	select {
-	case <-f.done:
+	if _, there := relay.Await(ctx, f.done); there {
 		return f.text, f.err
-	case <-ctx.Done():
 	}
-	select {
-	case <-f.done: // an answer that is there counts
-		return f.text, f.err
-	default:
-		return "", fmt.Errorf("get a token from %s: it has not answered: %w", t.target.Host(), context.Cause(ctx))
-	}
+	return "", fmt.Errorf("get a token from %s: it has not answered: %w", t.target.Host(), context.Cause(ctx))
 }
 
 // refuse is told of a token that the receiver does not take, and tells whether there is, or will be, another.
