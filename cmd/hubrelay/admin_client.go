@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/internal/adminsocket"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/config"
 )
@@ -28,49 +29,89 @@ const (
 	maxAnswer = 64 << 20
 )
 
+// adminHelp says how commands find the running daemon.
+const adminHelp = `The daemon is found by --admin, else by the configuration file that -c names, else by HUBRELAY_ADMIN, else by its
+socket: admin.sock in ./hubrelay-data. Over TCP, HUBRELAY_ADMIN_TOKEN is the token.`
+
 // adminFlags say which running daemon a command talks to, and how it prints.
 type adminFlags struct {
-	url, file string
-	asJSON    bool
+	address, file string
+	asJSON        bool
 }
 
 func (f *adminFlags) register(cmd *cobra.Command, std streams) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.url, "admin", "", "address of the daemon's admin listener (default: what -c says, else HUBRELAY_ADMIN, else http://127.0.0.1:9090)")
-	flags.StringVarP(&f.file, "config", "c", "", "configuration file whose admin.listen is taken where --admin is not given")
+	flags.StringVar(&f.address, "admin", "", "URL or socket path of the daemon's admin listener (default: what -c says, else HUBRELAY_ADMIN, else the socket of a daemon started here)")
+	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the daemon, which says where its admin listener is")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f.file == "" { // which was given for this command, and the environment for many
-			fill(&f.url, std.lookup("HUBRELAY_ADMIN"))
+			fill(&f.address, std.lookup("HUBRELAY_ADMIN"))
 		}
-		if f.url == "" {
+		if f.address == "" || isSocketPath(f.address) {
 			return nil
 		}
-		if host, port, err := net.SplitHostPort(f.url); err == nil && !strings.Contains(host, "/") && isNumber(port) {
-			f.url = reachable(f.url) // as admin.listen is written
+		if host, port, err := net.SplitHostPort(f.address); err == nil && !strings.Contains(host, "/") && isNumber(port) {
+			f.address = reachable("http", f.address) // as admin.listen is written
 		}
-		if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return newUsageError(cmd, fmt.Errorf("%q is not an address such as http://127.0.0.1:9090: set HUBRELAY_ADMIN or give --admin", f.url))
+		if u, err := url.Parse(f.address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return newUsageError(cmd, fmt.Errorf("%q is neither the path of a socket nor a URL such as https://127.0.0.1:9091: set HUBRELAY_ADMIN or give --admin", f.address))
 		}
 		return nil
 	}
 }
 
+// isSocketPath reports whether an address is the path of a unix socket: it contains a slash and no scheme.
+func isSocketPath(address string) bool {
+	return strings.Contains(address, "/") && !strings.Contains(address, "://")
+}
+
 func (f *adminFlags) client(std streams) (*adminClient, error) {
-	base := f.url
-	if base == "" && f.file != "" {
-		admin, err := config.LoadAdmin(f.file, std.env)
+	address := f.address
+	if address == "" {
+		endpoint, err := config.LoadAdminEndpoint(f.file, std.env)
 		if err != nil {
 			return nil, reported(std, err)
 		}
-		base = reachable(admin.Listen)
+		if address, err = locate(endpoint); err != nil {
+			return nil, err
+		}
 	}
-	fill(&base, "http://127.0.0.1:9090")
-	return &adminClient{base: strings.TrimRight(base, "/"), http: &http.Client{
+	return newAdminClient(address, std.lookup("HUBRELAY_ADMIN_TOKEN")), nil
+}
+
+// locate returns the URL or the socket path of a daemon with this endpoint.
+func locate(e config.AdminEndpoint) (string, error) {
+	switch {
+	case e.Listen != "" && e.TLS:
+		return reachable("https", e.Listen), nil
+	case e.Listen != "":
+		return reachable("http", e.Listen), nil
+	}
+	path, err := adminsocket.Find(e.DataDir, e.HealthListen)
+	if err != nil {
+		return "", fmt.Errorf("no daemon found: start it, or name its admin listener with --admin, -c FILE or HUBRELAY_ADMIN; looked at %s",
+			strings.ReplaceAll(err.Error(), "\n", ", "))
+	}
+	return path, nil
+}
+
+// newAdminClient returns a client for a URL, to which it sends the token, or for the path of a socket.
+func newAdminClient(address, token string) *adminClient {
+	c := &adminClient{name: strings.TrimRight(address, "/"), token: token, http: &http.Client{
 		Timeout: adminWait,
 		// The admin listener redirects nobody: whatever does is something else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}}
+	c.base = c.name
+	if isSocketPath(address) {
+		c.base, c.token = "http://localhost", ""
+		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", address)
+		}}
+	}
+	return c
 }
 
 func isNumber(port string) bool {
@@ -79,10 +120,10 @@ func isNumber(port string) bool {
 }
 
 // reachable is how this machine reaches what listens on listen.
-func reachable(listen string) string {
+func reachable(scheme, listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
-		return "http://" + listen
+		return scheme + "://" + listen
 	}
 	addr, err := netip.ParseAddr(host)
 	switch {
@@ -91,13 +132,15 @@ func reachable(listen string) string {
 	case err == nil && addr.IsUnspecified():
 		host = "::1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 // adminClient calls the admin API of a running daemon.
 type adminClient struct {
-	base string
-	http *http.Client
+	name  string // what the user knows: a URL or the path of a socket
+	base  string // URL of requests
+	token string // empty on a socket
+	http  *http.Client
 }
 
 // apiError is what the daemon says is wrong.
@@ -119,6 +162,8 @@ func (e *apiError) Error() string {
 		text = "the daemon knows no such sink: 'hubrelay sinks list' shows those there are"
 	case "404.deadletter":
 		text += ": 'hubrelay deadletters list' shows those there are"
+	case relay.CodeAuthInvalid:
+		text = "the daemon requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
 	}
 	return printable(fmt.Sprintf("%s (%s)", text, e.Code))
 }
@@ -160,6 +205,9 @@ func (c *adminClient) call(ctx context.Context, method, path, kind string, body 
 	if body != nil {
 		req.Header.Set("Content-Type", kind)
 	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	res, err := c.http.Do(req)
 	if err != nil {
 		return c.unreachable(ctx, err)
@@ -177,7 +225,7 @@ func (c *adminClient) call(ctx context.Context, method, path, kind string, body 
 		return failed.Error // the public listener, too, says 404.uri of what is the admin listener's
 	}
 	return fmt.Errorf("%s answered %d and is not the admin listener of a hubrelay that knows this command: check --admin, -c FILE or HUBRELAY_ADMIN",
-		c.base, res.StatusCode)
+		c.name, res.StatusCode)
 }
 
 func (c *adminClient) unreachable(ctx context.Context, err error) error {
@@ -188,7 +236,7 @@ func (c *adminClient) unreachable(ctx context.Context, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	return fmt.Errorf("no daemon answers at %s (%w): start it, or say where its admin listener is with --admin URL or -c FILE", c.base, err)
+	return fmt.Errorf("no daemon answers at %s (%w): start it, or name its admin listener with --admin or -c FILE", c.name, err)
 }
 
 // errInterrupted ends a command whose user wanted it to end. The daemon may have done what it was asked for.

@@ -25,8 +25,8 @@ type connectionInfo struct {
 func newConnections(std streams) *cobra.Command {
 	cmd := group("connections", "See the clients of a running daemon's stream", newConnectionsList(std))
 	cmd.Long = `Shows the clients that follow the stream of a running daemon, which is one node.
-The daemon is found by --admin URL, else by admin.listen in the file that -c names,
-else by HUBRELAY_ADMIN.`
+
+` + adminHelp
 	return cmd
 }
 

@@ -90,8 +90,9 @@ func newDeadletters(std streams) *cobra.Command {
 		}),
 	)
 	cmd.Long = `A dead letter is a delivery that the receiver rejected for good or that failed until its retries were used up. It is named
-by the id of its delivery, and kept until it is replayed or dropped. The daemon is found by --admin URL,
-else by admin.listen in the file that -c names, else by HUBRELAY_ADMIN.`
+by the id of its delivery, and kept until it is replayed or dropped.
+
+` + adminHelp
 	return cmd
 }
 

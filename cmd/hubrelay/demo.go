@@ -32,8 +32,8 @@ const (
 )
 
 type demoFlags struct {
-	listen, admin string
-	interval      time.Duration
+	listen, health string
+	interval       time.Duration
 }
 
 func newDemo(std streams) *cobra.Command {
@@ -53,7 +53,7 @@ Nothing is left behind when it ends; where it was killed, the next demo clears u
 		},
 	}
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8080", "public address; a free port where it is taken")
-	cmd.Flags().StringVar(&f.admin, "admin", "127.0.0.1:9090", "admin address; a free port where it is taken")
+	cmd.Flags().StringVar(&f.health, "health", "127.0.0.1:9090", "address of /healthz, /readyz and /metrics; a free port if it is taken")
 	cmd.Flags().DurationVar(&f.interval, "every", 700*time.Millisecond, "time between two sample events")
 	return cmd
 }
@@ -162,7 +162,7 @@ func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
 		d.memory = true
 	}
 	d.flags.listen = freeAddress(d.flags.listen)
-	d.flags.admin = freeAddress(d.flags.admin)
+	d.flags.health = freeAddress(d.flags.health)
 	return nil
 }
 
@@ -190,7 +190,7 @@ func (d *demo) redisURL() string {
 // config writes the configuration as an operator would and loads it the way serve does.
 func (d *demo) config(receiver string) (*config.Config, error) {
 	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s, allowed_origins: ["*"]}
-admin: {listen: %q}
+health: {listen: %q}
 redis: {url: %q, data_dir: %q}
 auth:
   keys:
@@ -198,7 +198,7 @@ auth:
 migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}
 sinks:
   receiver: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8]}
-`, d.flags.listen, d.flags.admin, d.redisURL(), filepath.Join(d.dir, "data"), d.key, demoAccount, receiver, d.secret)
+`, d.flags.listen, d.flags.health, d.redisURL(), filepath.Join(d.dir, "data"), d.key, demoAccount, receiver, d.secret)
 	file := filepath.Join(d.dir, "hubrelay.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("write the demo's configuration: %w", err)

@@ -17,7 +17,8 @@ func (d *demo) welcome(a app.Addresses) {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("%s %s", p.bold("hubrelay demo"), p.dim(buildVersion()))
 	line("  relay    %s", url)
-	line("  admin    http://%s  (/metrics, /healthz, /readyz)", a.Admin)
+	line("  health   http://%s  (/metrics, /healthz, /readyz)", a.Health)
+	line("  admin    %s  (for this user's hubrelay commands)", a.Admin)
 	if d.memory {
 		line("  redis    %s", p.yellow("in this process: redis-server is not installed, so events end with the demo"))
 	} else {
@@ -25,7 +26,7 @@ func (d *demo) welcome(a app.Addresses) {
 	}
 	line("  servers  %s  (with instances, as inventory.yaml beside it says)", d.servers())
 	line("\n%s", p.bold("In a second terminal:"))
-	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + demoHub + " HUBRELAY_ADMIN=http://" + a.Admin.String()
+	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + demoHub + " HUBRELAY_ADMIN=" + a.Admin.String()
 	if !d.memory {
 		exported += " HUBRELAY_SOCKET=" + filepath.Join(d.dir, "data", "redis.sock")
 	}
@@ -40,20 +41,20 @@ func (d *demo) welcome(a app.Addresses) {
 		line("  %s", p.dim("# publish with nothing but Redis"))
 		line("  redis-cli -s $HUBRELAY_SOCKET XADD hubrelay:inbox '*' data '%s'\n", notification)
 	}
-	d.suggestMigrations(line, a)
+	d.suggestMigrations(line)
 	line("%s", p.dim("Ctrl-C ends the demo."))
 	d.say("%s", b.String())
 }
 
 // suggestMigrations moves what the demo itself leaves where it is.
-func (d *demo) suggestMigrations(line func(format string, args ...any), a app.Addresses) {
+func (d *demo) suggestMigrations(line func(format string, args ...any)) {
 	line("  %s\n  %s migrate shop shop-1 --to server-2 --copy-volumes --wait\n", d.paint.dim("# move an instance to another server, and watch it"), self())
 	line("  %s", d.paint.dim("# move another with curl, and see what becomes of it"))
 	line("  curl -sS $HUBRELAY_URL/v1/containers/shop/instances/shop-2/tasks -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
 	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' \\")
 	line("    -d '{\"action\":\"migrate\",\"value\":{\"destination_server_id\":\"server-3\",\"stateful\":{\"copy_volumes\":true}}}'")
 	line("  %[1]s jobs show \"$(%[1]s jobs list shop shop-2 | head -1)\"\n", self())
-	line("  %s\n  %s inventory list --admin http://%s\n", d.paint.dim("# see where they all are"), self(), a.Admin)
+	line("  %s\n  %s inventory list\n", d.paint.dim("# see where they all are"), self())
 }
 
 // self is how the reader started this program, so that the printed commands work from the same folder.

@@ -159,7 +159,7 @@ func (s *setup) welcome(std streams) error {
 	}
 	url := ""
 	if s.listen != defaultListen {
-		url = "HUBRELAY_URL=" + reachable(s.listen) + " "
+		url = "HUBRELAY_URL=" + reachable("http", s.listen) + " "
 	}
 	line("Next:\n\n  %s serve -c %s", self(), s.file)
 	line("  %sHUBRELAY_HUB=my-hub %s listen          %s", url, self(), p.dim("# in a second terminal, with the same HUBRELAY_KEY"))

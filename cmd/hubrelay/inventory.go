@@ -18,9 +18,10 @@ const inventoryPath = "/api/inventory"
 func newInventory(std streams) *cobra.Command {
 	cmd := group("inventory", "See and set which servers and container instances there are",
 		newInventoryImport(std), newInventoryList(std))
-	cmd.Long = `Shows the servers and container instances that a running daemon migrates between and moves, and sets them. The daemon
-is found by --admin URL, else by admin.listen in the file that -c names, else by HUBRELAY_ADMIN. It must have a driver under
-migration.driver in its configuration.`
+	cmd.Long = `Shows the servers and container instances that a running daemon migrates between and moves, and sets them. The daemon must have
+a driver under migration.driver in its configuration.
+
+` + adminHelp
 	return cmd
 }
 

@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	adminapi "github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/auth"
 )
 
@@ -19,19 +22,25 @@ func newKeys(std streams) *cobra.Command {
 
 func newKeysNew(std streams) *cobra.Command {
 	var (
-		name        string
-		webhook, ed bool
-		asJSON      bool
+		name, role         string
+		admin, webhook, ed bool
+		asJSON             bool
 	)
 	cmd := &cobra.Command{
 		Use:   "new",
-		Short: "Make a new API key, or with --webhook a secret that signs webhooks",
+		Short: "Make a new API key, an admin token, or a secret that signs webhooks",
 		Long: `Makes a new API key from 256 random bits and prints it once, with the lines for the configuration, which hold
-only its SHA-256. With --webhook it makes a secret that signs webhooks instead; with --ed25519 too, a pair of keys: the
+only its SHA-256. With --admin it makes a token for the admin listener instead. With --webhook it makes a secret that signs webhooks instead; with --ed25519 too, a pair of keys: the
 private one signs, and belongs into the configuration as a secret does; the public one is for the receiver, and only verifies.`,
 		Args: checked(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
+			case admin && (webhook || ed):
+				return newUsageError(cmd, errors.New("--admin makes a token for the admin listener: give it without --webhook"))
+			case !admin && cmd.Flags().Changed("role"):
+				return newUsageError(cmd, errors.New("--role is of an admin token: give --admin too"))
+			case !slices.Contains(adminRoles(), role):
+				return newUsageError(cmd, fmt.Errorf("there is no role %q: choose one of %s", role, strings.Join(adminRoles(), ", ")))
 			case ed && !webhook:
 				return newUsageError(cmd, errors.New("--ed25519 makes keys that sign webhooks: give --webhook too"))
 			case webhook && cmd.Flags().Changed("name"):
@@ -43,10 +52,15 @@ private one signs, and belongs into the configuration as a secret does; the publ
 			if webhook {
 				return printWebhookSecret(std, asJSON)
 			}
+			if admin {
+				return printAdminToken(std, name, role, asJSON)
+			}
 			return printKey(std, name, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "ops", "name of the key in the printed configuration")
+	cmd.Flags().StringVar(&name, "name", "ops", "name of the key or token in the printed configuration")
+	cmd.Flags().BoolVar(&admin, "admin", false, "make a token for the admin listener")
+	cmd.Flags().StringVar(&role, "role", string(adminapi.RoleAdmin), "with --admin, what the token may do: "+strings.Join(adminRoles(), ", "))
 	cmd.Flags().BoolVar(&webhook, "webhook", false, "make a webhook secret")
 	cmd.Flags().BoolVar(&ed, "ed25519", false, "with --webhook, make a private and a public key")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
@@ -67,6 +81,28 @@ auth:
   keys:
     - {name: %q, key_sha256: %s, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}
 `, key, name, hash)
+	return err
+}
+
+func adminRoles() []string {
+	return []string{string(adminapi.RoleViewer), string(adminapi.RoleOperator), string(adminapi.RoleAdmin)}
+}
+
+func printAdminToken(std streams, name, role string, asJSON bool) error {
+	token := auth.NewSecret()
+	hash := auth.FormatHash(auth.HashSecret(token))
+	if asJSON {
+		return json.NewEncoder(std.out).Encode(map[string]string{"name": name, "role": role, "token": token, "token_sha256": hash})
+	}
+	_, err := fmt.Fprintf(std.out, `%s
+
+For the configuration; the token itself is shown only here. Commands read it from HUBRELAY_ADMIN_TOKEN:
+
+admin:
+  listen: 127.0.0.1:9091
+  tokens:
+    - {name: %q, role: %s, token_sha256: %s}
+`, token, name, role, hash)
 	return err
 }
 

@@ -64,7 +64,7 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 					Level: func(name string) { setLevel(level, name) },
 				},
 				Ready: func(a app.Addresses) {
-					log.Info("serving", "public", a.Public.String(), "admin", a.Admin.String(),
+					log.Info("serving", "public", a.Public.String(), "health", a.Health.String(), "admin", a.Admin.String(),
 						"redis", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys), "version", buildVersion())
 				},
 			})

@@ -51,8 +51,10 @@ func newSinksCommand(std streams) *cobra.Command {
 for days. Where the sink is down, the next probe of its destination may begin at once; so it may after 'sinks test'.`),
 		newSinksRetry(std), newSinksReplay(std), newSinksForget(std),
 	)
-	cmd.Long = `Shows the sinks of a running daemon and steers them. The daemon is found by --admin URL, else by
-admin.listen in the file that -c names, else by HUBRELAY_ADMIN. 'sinks explain' needs no daemon.`
+	cmd.Long = `Shows the sinks of a running daemon and steers them. 'sinks explain' needs no
+daemon.
+
+` + adminHelp
 	return cmd
 }
 

@@ -30,8 +30,9 @@ type sourceInfo struct {
 
 func newSourcesCommand(std streams) *cobra.Command {
 	cmd := group("sources", "See the upstreams of a running daemon", newSourcesList(std))
-	cmd.Long = `Shows the upstreams that a running daemon takes notifications over from. The daemon is found by --admin URL, else by
-admin.listen in the file that -c names, else by HUBRELAY_ADMIN.`
+	cmd.Long = `Shows the upstreams that a running daemon takes notifications over from.
+
+` + adminHelp
 	return cmd
 }
 

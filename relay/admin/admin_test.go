@@ -26,90 +26,122 @@ func get(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
 	return w
 }
 
+// newOpen returns a handler whose callers have every right, as on the unix socket.
+func newOpen(o Options) *Admin {
+	o.Authenticator = SocketPeer{}
+	return New(o)
+}
+
 func TestPages(t *testing.T) {
-	a := New(Options{Metrics: NewMetrics("v0"), Listen: "127.0.0.1:9090"})
+	health := NewHealth(HealthOptions{Metrics: NewMetrics("v0"), Listen: "127.0.0.1:9090"})
+	admin := newOpen(Options{})
 	for _, tt := range []struct {
+		handler      http.Handler
 		method, path string
 		status       int
 		contains     string
 	}{
-		{"GET", "/", 200, "/metrics"},
-		{"GET", "/healthz", 200, `{"status":"alive"}`},
-		{"GET", "/readyz", 200, `{"status":"ready"}`},
-		{"HEAD", "/healthz", 200, ""},
-		{"GET", "/metrics", 200, `hubrelay_build_info{version="v0"} 1`},
-		{"GET", "/debug/pprof/", 200, "goroutine"},
-		{"GET", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
-		{"GET", "/nothing", 404, `"code":"404.uri"`},
-		{"POST", "/healthz", 405, `"code":"405.method"`},
+		{health, "GET", "/", 200, "/metrics"},
+		{health, "GET", "/healthz", 200, `{"status":"alive"}`},
+		{health, "GET", "/readyz", 200, `{"status":"ready"}`},
+		{health, "HEAD", "/healthz", 200, ""},
+		{health, "GET", "/metrics", 200, `hubrelay_build_info{version="v0"} 1`},
+		{health, "POST", "/healthz", 405, `"code":"405.method"`},
+		{health, "GET", "/nothing", 404, `"code":"404.uri"`},
+		{health, "GET", "/debug/pprof/", 404, `"code":"404.uri"`},
+		{health, "GET", "/api/sinks", 404, `"code":"404.uri"`},
+		{admin, "GET", "/", 200, "/api/sinks"},
+		{admin, "GET", "/debug/pprof/", 200, "goroutine"},
+		{admin, "GET", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
+		{admin, "GET", "/nothing", 404, `"code":"404.uri"`},
 	} {
-		w := get(a, tt.method, tt.path, "127.0.0.1:9090")
+		w := get(tt.handler, tt.method, tt.path, "127.0.0.1:9090")
 		if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.contains) {
-			t.Errorf("%s %s: %d %.200s", tt.method, tt.path, w.Code, w.Body)
+			t.Errorf("%s %s: got %d %.200s, want %d %s", tt.method, tt.path, w.Code, w.Body, tt.status, tt.contains)
 		}
 	}
 }
 
-func TestHostGuard(t *testing.T) {
-	a := New(Options{Listen: "Relay-Admin.internal:9090"})
-	for host, status := range map[string]int{
-		"127.0.0.1:9090": 200, "10.1.2.3": 200, "[::1]:9090": 200, "[::1]": 200, "localhost:1": 200, "LOCALHOST": 200, "": 200,
-		"relay-admin.internal:9090": 200, "hubrelay:9090": 200, "localhost.": 200, "evil.test.": 403, "evil..": 403,
-		"evil.test": 403, "evil.test:9090": 403, "127.0.0.1.evil.test": 403, "localhost.evil.test": 403,
-	} {
-		if w := get(a, "GET", "/healthz", host); w.Code != status {
-			t.Errorf("Host %q: %d, want %d", host, w.Code, status)
+var hosts = map[string]int{
+	"127.0.0.1:9090": 200, "10.1.2.3": 200, "[::1]:9090": 200, "[::1]": 200, "localhost:1": 200, "LOCALHOST": 200, "": 200,
+	"hubrelay:9090": 200, "localhost.": 200, "evil.test.": 403, "evil..": 403,
+	"evil.test": 403, "evil.test:9090": 403, "127.0.0.1.evil.test": 403, "localhost.evil.test": 403,
+}
+
+func TestAdminChecksHost(t *testing.T) {
+	a := newOpen(Options{Listen: "Relay-Admin.internal:9090"})
+	for host, want := range hosts {
+		for _, path := range []string{"/", "/debug/pprof/cmdline"} {
+			if w := get(a, "GET", path, host); w.Code != want {
+				t.Errorf("%s with Host %q: got %d, want %d", path, host, w.Code, want)
+			}
+		}
+	}
+	if w := get(a, "GET", "/", "relay-admin.internal:9090"); w.Code != 200 {
+		t.Errorf("the configured name: got %d, want 200", w.Code)
+	}
+}
+
+// A page on the same machine could point its name at a loopback address; Prometheus uses names on other addresses.
+func TestHealthChecksHostOnLoopback(t *testing.T) {
+	loopback, public := NewHealth(HealthOptions{Listen: "127.0.0.1:9090"}), NewHealth(HealthOptions{Listen: ":9090"})
+	for host, want := range hosts {
+		if w := get(loopback, "GET", "/healthz", host); w.Code != want {
+			t.Errorf("loopback with Host %q: got %d, want %d", host, w.Code, want)
+		}
+		if w := get(public, "GET", "/healthz", host); w.Code != 200 {
+			t.Errorf("public with Host %q: got %d, want 200", host, w.Code)
 		}
 	}
 }
 
 func TestReady(t *testing.T) {
 	var err error
-	a := New(Options{Ready: func(context.Context) error { return err }})
-	if w := get(a, "GET", "/readyz", ""); w.Code != 200 {
+	h := NewHealth(HealthOptions{Ready: func(context.Context) error { return err }})
+	if w := get(h, "GET", "/readyz", ""); w.Code != 200 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	err = errors.New("redis does not answer")
-	w := get(a, "GET", "/readyz", "")
+	w := get(h, "GET", "/readyz", "")
 	var body struct{ Status, Reason string }
 	if e := json.Unmarshal(w.Body.Bytes(), &body); e != nil || w.Code != 503 || body.Reason != "redis does not answer" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	err = nil
-	a.Drain()
-	if w := get(a, "GET", "/readyz", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "stopping") {
+	h.Drain()
+	if w := get(h, "GET", "/readyz", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "stopping") {
 		t.Errorf("draining: %d %s", w.Code, w.Body)
 	}
-	if w := get(a, "GET", "/healthz", ""); w.Code != 200 {
+	if w := get(h, "GET", "/healthz", ""); w.Code != 200 {
 		t.Errorf("a draining daemon is alive, not %d", w.Code)
 	}
 }
 
 func TestReadyHasADeadline(t *testing.T) {
 	leave := make(chan struct{})
-	a := New(Options{ReadyTimeout: 10 * time.Millisecond, Ready: func(context.Context) error { <-leave; return nil }})
-	w := get(a, "GET", "/readyz", "")
+	h := NewHealth(HealthOptions{ReadyTimeout: 10 * time.Millisecond, Ready: func(context.Context) error { <-leave; return nil }})
+	w := get(h, "GET", "/readyz", "")
 	close(leave)
 	if w.Code != 503 || !strings.Contains(w.Body.String(), "10ms") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
-// An answer that is there as the time ends counts. Go chooses by chance, so this is tried often.
+// An answer that is there when the time ends counts. Go chooses at random, so this is tried often.
 func TestReadyAtTheLastMoment(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	for range 30 {
 		answer := make(chan error, 1)
 		answer <- nil
-		if err := New(Options{}).await(ctx, answer); err != nil {
+		if err := NewHealth(HealthOptions{}).await(ctx, answer); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 func TestProfileMayOutlastTheWriteTimeout(t *testing.T) {
-	s, err := httpd.Listen(httpd.Options{Addr: "127.0.0.1:0", Handler: New(Options{}), WriteTimeout: 100 * time.Millisecond})
+	s, err := httpd.Listen(httpd.Options{Addr: "127.0.0.1:0", Handler: newOpen(Options{}), WriteTimeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

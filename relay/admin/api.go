@@ -26,7 +26,6 @@ type operations struct {
 	inventory func() Inventory // nil where the daemon does not migrate
 	log       *slog.Logger
 	mux       *http.ServeMux
-	origin    *http.CrossOriginProtection
 }
 
 // answerer returns what is answered under "data", and the status.
@@ -38,7 +37,7 @@ type operation func(s Sinks, r *http.Request) (status int, data any, err error)
 func newOperations(opt Options) *operations {
 	o := &operations{
 		sinks: opt.Sinks, inventory: opt.Inventory,
-		log: opt.Log, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
+		log: opt.Log, mux: http.NewServeMux(),
 	}
 	o.mux.HandleFunc("/", nowhere)
 	o.get("/api/sinks", listSinks)
@@ -64,11 +63,11 @@ func nowhere(w http.ResponseWriter, r *http.Request) {
 }
 
 func (o *operations) get(pattern string, op operation) {
-	o.handle(pattern, maxRequest, o.onSinks(op), http.MethodGet, http.MethodHead)
+	o.handle(pattern, maxRequest, RoleViewer, o.onSinks(op), http.MethodGet, http.MethodHead)
 }
 
 func (o *operations) post(pattern string, op operation) {
-	o.handle(pattern, maxRequest, o.onSinks(op), http.MethodPost)
+	o.handle(pattern, maxRequest, RoleOperator, o.onSinks(op), http.MethodPost)
 }
 
 // onSinks gives a request the sinks, if there are any yet.
@@ -84,8 +83,8 @@ func (o *operations) onSinks(op operation) answerer {
 
 func errStarting() error { return relay.NewError(relay.CodeNotReady, "the daemon is starting") }
 
-// handle answers requests whose body has at most so many bytes.
-func (o *operations) handle(pattern string, most int64, op answerer, methods ...string) {
+// handle answers requests whose body has at most so many bytes. Changes require the role change, reads [RoleViewer].
+func (o *operations) handle(pattern string, most int64, change Role, op answerer, methods ...string) {
 	o.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
 			allow := strings.Join(methods, ", ")
@@ -93,15 +92,19 @@ func (o *operations) handle(pattern string, most int64, op answerer, methods ...
 			httpd.WriteError(w, r, relay.NewError(relay.CodeMethod, "possible here: "+allow))
 			return
 		}
+		needed := change
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			needed = RoleViewer
+		}
+		if refused := requireRole(r, needed); refused != nil {
+			httpd.WriteError(w, r, refused)
+			return
+		}
 		o.answer(w, r, most, op)
 	})
 }
 
 func (o *operations) answer(w http.ResponseWriter, r *http.Request, most int64, op answerer) {
-	if err := o.origin.Check(r); err != nil {
-		httpd.WriteError(w, r, relay.NewError(relay.CodePermissions, "a web page of another origin may not change anything here"))
-		return
-	}
 	r.Body = http.MaxBytesReader(w, r.Body, most)
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		// A replay of a million takes as long as it takes; it ends with the connection.

@@ -37,7 +37,7 @@ func (o *operations) handleConnections(pattern string, clients func() Connection
 	if clients == nil {
 		return
 	}
-	o.handle(pattern, maxRequest, func(r *http.Request) (int, any, error) {
+	o.handle(pattern, maxRequest, RoleViewer, func(r *http.Request) (int, any, error) {
 		c := clients()
 		if c == nil {
 			return 0, nil, errStarting()

@@ -26,7 +26,7 @@ func (f *fakeConnections) Connections(s hub.Selection) ([]hub.Connection, string
 func TestConnections(t *testing.T) {
 	f := &fakeConnections{}
 	var clients Connections
-	a := New(Options{Sinks: func() Sinks { return nil }, Connections: func() Connections { return clients }})
+	a := newOpen(Options{Sinks: func() Sinks { return nil }, Connections: func() Connections { return clients }})
 	if w := get(a, "GET", "/api/connections", ""); w.Code != 503 {
 		t.Errorf("while it starts: %d %s", w.Code, w.Body)
 	}

@@ -148,7 +148,7 @@ func mistakes(err error) error {
 // handleInventory is one address with two operations.
 func (o *operations) handleInventory(pattern string) {
 	show, change := o.onInventory(showInventory), o.onInventory(importInventory)
-	o.handle(pattern, migration.MaxFile, func(r *http.Request) (int, any, error) {
+	o.handle(pattern, migration.MaxFile, RoleAdmin, func(r *http.Request) (int, any, error) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			return show(r)
 		}

@@ -60,7 +60,7 @@ func TestInventoryAPI(t *testing.T) {
 		{"PUT", good, errors.New("redis is away"), 503, "redis is away"},
 	} {
 		v := &fakeInventory{err: c.err}
-		a := New(Options{Sinks: func() Sinks { return nil }, Inventory: func() Inventory { return v }})
+		a := newOpen(Options{Sinks: func() Sinks { return nil }, Inventory: func() Inventory { return v }})
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest(c.method, "http://127.0.0.1/api/inventory", strings.NewReader(c.body)))
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.contains) || strings.Contains(w.Body.String(), "s3cret") {
@@ -74,17 +74,17 @@ func TestInventoryAPI(t *testing.T) {
 
 func TestInventoryIsNotThere(t *testing.T) {
 	sinks := func() Sinks { return &fakeSinks{} }
-	if w := get(New(Options{Sinks: sinks}), "GET", "/api/inventory", ""); w.Code != 503 || !strings.Contains(w.Body.String(), `"code":"503.not-enabled"`) {
+	if w := get(newOpen(Options{Sinks: sinks}), "GET", "/api/inventory", ""); w.Code != 503 || !strings.Contains(w.Body.String(), `"code":"503.not-enabled"`) {
 		t.Errorf("no driver: %d %s", w.Code, w.Body)
 	}
-	starting := New(Options{Sinks: sinks, Inventory: func() Inventory { return nil }})
+	starting := newOpen(Options{Sinks: sinks, Inventory: func() Inventory { return nil }})
 	if w := get(starting, "GET", "/api/inventory", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "starting") {
 		t.Errorf("starting: %d %s", w.Code, w.Body)
 	}
 	r := httptest.NewRequest("PUT", "http://127.0.0.1/api/inventory", strings.NewReader("clusters: {}"))
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	v, w := &fakeInventory{}, httptest.NewRecorder()
-	New(Options{Sinks: sinks, Inventory: func() Inventory { return v }}).ServeHTTP(w, r)
+	newOpen(Options{Sinks: sinks, Inventory: func() Inventory { return v }}).ServeHTTP(w, r)
 	if w.Code != 403 || v.file != nil {
 		t.Errorf("from another site: %d", w.Code)
 	}

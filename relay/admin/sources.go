@@ -48,7 +48,7 @@ func (o *operations) handleSources(pattern string, sources func() Sources) {
 	if sources == nil {
 		return
 	}
-	o.handle(pattern, maxRequest, func(r *http.Request) (int, any, error) {
+	o.handle(pattern, maxRequest, RoleViewer, func(r *http.Request) (int, any, error) {
 		s := sources()
 		if s == nil {
 			return 0, nil, errStarting()

@@ -44,7 +44,7 @@ type Settings struct {
 }
 
 // Addresses are what the daemon listens on.
-type Addresses struct{ Public, Admin net.Addr }
+type Addresses struct{ Public, Health, Admin net.Addr }
 
 // App is one daemon.
 type App struct {
@@ -54,7 +54,9 @@ type App struct {
 	catalog *relay.Catalog
 	keys    *keys
 	metrics *admin.Metrics
+	health  *admin.Health
 	admin   *admin.Admin
+	logins  *logins // nil while the admin listener is a unix socket
 	ready   readiness
 	latest  latest
 
@@ -83,6 +85,11 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 	if a.keys, err = newKeys(cfg.Auth.Keys); err != nil {
 		return nil, err
 	}
+	if cfg.Admin.Listen != "" {
+		if a.logins, err = newLogins(cfg.Admin.Tokens); err != nil {
+			return nil, err
+		}
+	}
 	if a.driver, err = openDriver(cfg.Migration.Driver, s, a.metrics); err != nil {
 		return nil, err
 	}
@@ -103,7 +110,7 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 func (a *App) Run(ctx context.Context) error {
 	p := newParts(a.log)
 	defer a.closeSinks()
-	// The admin listener goes last, so that health and metrics show the stop too.
+	// The health and admin listeners stop last, so health and metrics show the stop too.
 	err := a.start(ctx, p)
 	if err == nil {
 		err = p.wait(ctx)
@@ -122,8 +129,8 @@ func (a *App) Run(ctx context.Context) error {
 // stop says first that the daemon is not ready any more, then ends everything: whoever asks finds that out while the public
 // listener still takes connections.
 func (a *App) stop(p *parts) {
-	if a.admin != nil {
-		a.admin.Drain()
+	if a.health != nil {
+		a.health.Drain()
 	}
 	p.stop(a.cfg.Server.ShutdownGrace + stopMargin)
 }
@@ -132,7 +139,11 @@ func (a *App) stop(p *parts) {
 const stopMargin = 5 * time.Second
 
 func (a *App) start(ctx context.Context, p *parts) error {
-	private, err := a.startAdmin(ctx, p)
+	health, err := a.startHealth(ctx, p)
+	if err != nil {
+		return err
+	}
+	private, err := a.startAdmin(ctx, p, health)
 	if err != nil {
 		return err
 	}
@@ -173,7 +184,7 @@ func (a *App) start(ctx context.Context, p *parts) error {
 		p.start(ctx, "configuration", func(ctx context.Context) error { return a.followConfig(ctx, clients) })
 	}
 	if a.set.Ready != nil {
-		a.set.Ready(Addresses{Public: public, Admin: private})
+		a.set.Ready(Addresses{Public: public, Health: health, Admin: private})
 	}
 	return nil
 }
@@ -203,21 +214,6 @@ func joinNode(ctx context.Context, p *parts, b *backbone.Backbone) (*backbone.No
 		}
 	})
 	return node, nil
-}
-
-func (a *App) startAdmin(ctx context.Context, p *parts) (net.Addr, error) {
-	a.admin = admin.New(admin.Options{
-		Metrics: a.metrics, Ready: a.ready.ask, Listen: a.cfg.Admin.Listen, Log: a.log,
-		Sinks: a.operating, Sources: a.operatingSources, Connections: a.connections, Inventory: a.adminInventory(),
-	})
-	server, err := httpd.Listen(httpd.Options{
-		Name: "admin", Addr: a.cfg.Admin.Listen, Handler: a.admin, Log: a.log, Grace: time.Second,
-	})
-	if err != nil {
-		return nil, err
-	}
-	p.start(ctx, "admin listener", server.Run)
-	return server.Addr(), nil
 }
 
 // serveClients pings the clients; at the stop it sends them away within the grace.
@@ -260,7 +256,7 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 		return nil, err
 	}
 	p.start(ctx, "API keys", func(ctx context.Context) error {
-		return followKeys(ctx, a.log, a.keys, clients.Recheck)
+		return followFiles(ctx, a.log, "API keys", a.keys.reread, clients.Recheck)
 	})
 	p.start(ctx, "tokens", tokens.Run)
 	a.ready.set(b.Ready)

@@ -77,7 +77,7 @@ func load(t *testing.T, kind relay.SinkKind, server, sinks string) *config.Confi
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "hubrelay.yaml")
 	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s}
-admin: {listen: "127.0.0.1:0"}
+health: {listen: "127.0.0.1:0"}
 redis: {url: "memory:"}
 auth: {keys: [{name: ops, key: %s, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}]}
 sinks: {%s}

@@ -84,29 +84,29 @@ func authKeys(keys []config.Key) ([]auth.Key, error) {
 	return list, nil
 }
 
-// followKeys puts new keys into the ring when their files change, and calls changed behind that. A file that became
-// unreadable changes nothing.
-func followKeys(ctx context.Context, log *slog.Logger, k *keys, changed func()) error {
+// followFiles calls reread until ctx ends, and changed after each change. what names the secrets in the log. A file that
+// cannot be read changes nothing, and is logged once per error.
+func followFiles(ctx context.Context, log *slog.Logger, what string, reread func() (bool, error), changed func()) error {
 	tick := time.NewTicker(keysEvery)
 	defer tick.Stop()
-	complained := ""
+	logged := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		fresh, err := k.reread()
+		fresh, err := reread()
 		switch {
-		case err != nil && complained != err.Error():
-			complained = err.Error()
-			log.Error("the API keys could not be read again; those before stay in use", "error", err)
+		case err != nil && logged != err.Error():
+			logged = err.Error()
+			log.Error("secret files not read, the previous secrets stay in use", "secrets", what, "error", err)
 		case err == nil:
-			complained = ""
+			logged = ""
 		}
 		if fresh {
 			changed()
-			log.Info("the API keys were read again")
+			log.Info("secret files read again", "secrets", what)
 		}
 	}
 }

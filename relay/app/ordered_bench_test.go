@@ -75,7 +75,7 @@ func benchWith(b *testing.B, sink relay.Sink, settings string) *operations {
 	}
 	file := filepath.Join(b.TempDir(), "hubrelay.yaml")
 	text := fmt.Sprintf(`server: {listen: "127.0.0.1:0"}
-admin: {listen: "127.0.0.1:0"}
+health: {listen: "127.0.0.1:0"}
 redis: {url: %q}
 auth: {keys: [{name: ops, key: %s, hubs: ["*"]}]}
 sinks: {one: {type: memory, %s}}

@@ -93,6 +93,9 @@ func (a *App) takeOver(ctx context.Context, clients *hub.Hub) error {
 	if err == nil {
 		err = a.keys.configure(cfg.Auth.Keys)
 	}
+	if err == nil && a.logins != nil {
+		err = a.logins.configure(cfg.Admin.Tokens)
+	}
 	if err != nil {
 		return err
 	}

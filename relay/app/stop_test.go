@@ -13,10 +13,10 @@ import (
 
 // TestReadyzSaysNoBeforeAnythingEnds has the part that ends first, as the public listener does, ask for it.
 func TestReadyzSaysNoBeforeAnythingEnds(t *testing.T) {
-	a := &App{cfg: &config.Config{}, admin: admin.New(admin.Options{})}
+	a := &App{cfg: &config.Config{}, health: admin.NewHealth(admin.HealthOptions{})}
 	readyz := func() int {
 		w := httptest.NewRecorder()
-		a.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/readyz", http.NoBody))
+		a.health.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/readyz", http.NoBody))
 		return w.Code
 	}
 	p := newParts(slog.New(slog.DiscardHandler))

@@ -30,7 +30,8 @@ type Problems = document.Problems
 // Config is the whole effective configuration. It is read-only once loaded.
 type Config struct {
 	Server        Server            `koanf:"server" doc:"The public listener: tokens, websockets and publishing."`
-	Admin         Admin             `koanf:"admin" doc:"The private listener: health, metrics and profiles."`
+	Health        Health            `koanf:"health" doc:"The listener for probes and Prometheus."`
+	Admin         Admin             `koanf:"admin" doc:"The listener for operators: the API of the hubrelay commands, and profiles."`
 	Redis         Redis             `koanf:"redis" doc:"Where all state lives."`
 	Websocket     Websocket         `koanf:"websocket" doc:"Clients of the stream: what one may cost, and how many there may be."`
 	Notifications Notifications     `koanf:"notifications" doc:"What may be published."`
@@ -67,16 +68,32 @@ type TLS struct {
 // Enabled says whether the listener speaks TLS.
 func (t TLS) Enabled() bool { return t.CertFile != "" }
 
-// Admin is the private listener.
+// Health is the listener for probes and Prometheus. It serves no data of tenants.
+type Health struct {
+	Listen string `koanf:"listen" doc:"Address host:port that serves /healthz, /readyz and /metrics without a login."`
+}
+
+// Admin is the listener for operators.
 type Admin struct {
-	Listen string `koanf:"listen" doc:"Address host:port of the admin listener; it has no login, so keep it on the loopback."`
+	Listen string       `koanf:"listen" doc:"Address host:port, which requires tokens; empty for the unix socket admin.sock in redis.data_dir."`
+	Tokens []AdminToken `koanf:"tokens" doc:"Who may use the admin API over TCP; make a token with hubrelay keys new --admin."`
+	TLS    TLS          `koanf:"tls" doc:"Certificate of the admin listener; without it the listener speaks plain HTTP."`
+}
+
+// AdminToken is one login of the admin listener. Exactly one of Token, TokenFile and TokenSHA256 is set.
+type AdminToken struct {
+	Name        string `koanf:"name" doc:"Name of the token in logs."`
+	Role        string `koanf:"role" enum:"viewer,operator,admin" doc:"What the token may do: viewer reads; operator also steers sinks and dead letters; admin does everything."`
+	Token       string `koanf:"token" secret:"true" doc:"The token itself, at least 16 characters; ${NAME} takes it from the environment."`
+	TokenFile   string `koanf:"token_file" doc:"File that holds the token, read again when it changes."`
+	TokenSHA256 string `koanf:"token_sha256" secret:"true" doc:"SHA-256 of the token as 64 hexadecimal digits."`
 }
 
 // Redis says where the state lives.
 type Redis struct {
 	URL         string    `koanf:"url" secret:"url" doc:"redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or memory:; empty starts a redis-server of our own."`
 	URLFile     string    `koanf:"url_file" doc:"File that holds the url, read when the daemon starts."`
-	DataDir     string    `koanf:"data_dir" doc:"Folder of our own redis-server, relative to the working directory; unused where url is set."`
+	DataDir     string    `koanf:"data_dir" doc:"Directory of our own redis-server and of the admin socket, relative to the working directory."`
 	Prefix      string    `koanf:"prefix" doc:"Beginning of every Redis key, so that several relays can share one Redis."`
 	Partitions  int       `koanf:"partitions" doc:"Number of partitions of the log, 1 to 1024; fixed once there is data."`
 	MinReplicas int       `koanf:"min_replicas" doc:"How many replicas of Redis must have what is published before it is accepted, 0 to 16; with fewer after a second, publishing answers 503."`
@@ -208,7 +225,7 @@ func (s Source) ReadKey() (string, error) {
 // Migration says which instances there are, and what moves them.
 type Migration struct {
 	Driver            Driver        `koanf:"driver" doc:"The plugin that moves instances; without it the relay does not migrate."`
-	InventoryFile     string        `koanf:"inventory_file" doc:"YAML file with the servers, containers and instances; imported when the daemon starts, once for each change of it."`
+	InventoryFile     string        `koanf:"inventory_file" doc:"YAML file with the servers, containers and instances; imported at the start and after each change. Servers are defined here and nowhere else."`
 	ServerConcurrency int           `koanf:"server_concurrency" doc:"How many migrations may run at once from or to one server, on all nodes together, 1 to 1024."`
 	ExpireAfter       time.Duration `koanf:"expire_after" doc:"A migration that could not begin within this time expires, 1s to 8760h."`
 	StallTimeout      time.Duration `koanf:"stall_timeout" doc:"A driver that reports nothing new of a migration for this long is stopped and called again, 10s to 8760h. It must be above the longest time in which the driver has nothing to tell, such as a health check's."`
@@ -232,7 +249,7 @@ type Log struct {
 func defaults() Config {
 	return Config{
 		Server: Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second},
-		Admin:  Admin{Listen: "127.0.0.1:9090"},
+		Health: Health{Listen: "127.0.0.1:9090"},
 		Redis: Redis{
 			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
 			Retention: Retention{History: 24 * time.Hour, MaxLen: 1_000_000},

@@ -178,7 +178,7 @@ func TestDefaults(t *testing.T) {
 			Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
 			Compression: config.Compression{MinSize: 256, CPU: 100 * time.Millisecond},
 		},
-		Admin: config.Admin{Listen: "127.0.0.1:9090"},
+		Health: config.Health{Listen: "127.0.0.1:9090"},
 		Redis: config.Redis{
 			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
 			Retention: config.Retention{History: 24 * time.Hour, MaxLen: 1e6},
@@ -298,7 +298,7 @@ func TestDigest(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	path := write(t, `admin: {listen: ":9090"}
+	path := write(t, `admin: {listen: ":9091", tokens: [{name: ci, role: viewer, token: 0123456789abcdef}]}
 server: {allowed_origins: [http://example.com, http://localhost:3000]}
 auth: {keys: [{name: old, key_file: key, hubs: [h], expires: 2020-01-01}]}
 `)

@@ -63,7 +63,7 @@ func CompareKeys(before, after *Config) KeyChanges {
 }
 
 // Differences names the keys whose values differ between two configurations and which a running daemon does not take
-// over: all but the sinks, the sources, auth.keys and log.level.
+// over: all but the sinks, the sources, auth.keys, admin.tokens and log.level.
 func Differences(a, b *Config) []string {
 	var list []string
 	differences(&list, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
@@ -75,7 +75,7 @@ func differences(list *[]string, path string, a, b reflect.Value) {
 		name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("koanf"), ",")
 		at := path + name
 		switch {
-		case name == "" || name == "-" || at == "sinks" || at == "sources" || at == "auth.keys" || at == "log.level":
+		case name == "" || name == "-" || at == "sinks" || at == "sources" || at == "auth.keys" || at == "admin.tokens" || at == "log.level":
 		case a.Field(i).Kind() == reflect.Struct && a.Field(i).Type().PkgPath() == reflect.TypeFor[Config]().PkgPath():
 			differences(list, at+".", a.Field(i), b.Field(i))
 		case !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()):

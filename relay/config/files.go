@@ -28,31 +28,47 @@ func readSecret(path string) (string, error) {
 	return s, nil
 }
 
-// Digest returns the SHA-256 of the key. It reads KeyFile anew each time, so that a changed file takes effect.
-func (k Key) Digest() ([sha256.Size]byte, error) {
+// credential is a secret that a client presents: an API key or an admin token. One of its parts is set.
+type credential struct{ what, name, text, file, hash string }
+
+func (k Key) credential() credential {
+	return credential{"key", k.Name, k.Key, k.KeyFile, k.KeySHA256}
+}
+
+func (t AdminToken) credential() credential {
+	return credential{"token", t.Name, t.Token, t.TokenFile, t.TokenSHA256}
+}
+
+// Digest returns the SHA-256 of the key. It reads KeyFile again each time, so a changed file takes effect.
+func (k Key) Digest() ([sha256.Size]byte, error) { return k.credential().digest() }
+
+// Digest returns the SHA-256 of the token. It reads TokenFile again each time, so a changed file takes effect.
+func (t AdminToken) Digest() ([sha256.Size]byte, error) { return t.credential().digest() }
+
+func (c credential) digest() ([sha256.Size]byte, error) {
 	var digest [sha256.Size]byte
-	text := k.Key
+	text := c.text
 	switch {
-	case k.KeySHA256 != "":
-		b, err := hex.DecodeString(k.KeySHA256)
+	case c.hash != "":
+		b, err := hex.DecodeString(c.hash)
 		if err != nil || len(b) != sha256.Size {
-			return digest, fmt.Errorf("key_sha256 of key %q is not 64 hexadecimal digits", k.Name)
+			return digest, fmt.Errorf("%s_sha256 of %s %q is not 64 hexadecimal digits", c.what, c.what, c.name)
 		}
 		copy(digest[:], b)
 		return digest, nil
-	case k.KeyFile != "":
+	case c.file != "":
 		var err error
-		if text, err = readSecret(k.KeyFile); err != nil {
-			return digest, fmt.Errorf("key %q: %w", k.Name, err)
+		if text, err = readSecret(c.file); err != nil {
+			return digest, fmt.Errorf("%s %q: %w", c.what, c.name, err)
 		}
 	}
 	if err := checkKey(text); err != nil {
-		return digest, fmt.Errorf("key %q %w", k.Name, err)
+		return digest, fmt.Errorf("%s %q %w", c.what, c.name, err)
 	}
 	return sha256.Sum256([]byte(text)), nil
 }
 
-// MinKeyLength is the least number of characters of an API key.
+// MinKeyLength is the minimum number of characters of an API key and of an admin token.
 const MinKeyLength = 16
 
 // checkKey says what makes text unfit to be sent as a bearer key.

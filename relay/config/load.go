@@ -43,24 +43,35 @@ func Load(path string, environ []string, kinds Kinds) (*Config, error) {
 	return cfg, nil
 }
 
-// LoadAdmin reads of a configuration only what a command needs that calls the running daemon. Mistakes elsewhere do not
-// matter to it, nor do secrets that the daemon's environment alone has. What is wrong is returned as by [Load].
-func LoadAdmin(path string, environ []string) (Admin, error) {
+// AdminEndpoint says where a running daemon serves its admin API.
+type AdminEndpoint struct {
+	Listen string // host:port, or empty for a unix socket
+	TLS    bool
+	// DataDir and HealthListen decide where the unix socket is.
+	DataDir, HealthListen string
+}
+
+// LoadAdminEndpoint reads only what a command needs to find the running daemon. It ignores mistakes elsewhere and secrets that
+// only the daemon can read. Its errors are those of [Load]. An empty path means the defaults.
+func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 	l, err := newLoader(path, environ, Kinds{})
 	if err != nil {
-		return Admin{}, err
+		return AdminEndpoint{}, err
 	}
 	cfg, err := l.load(path, environ)
 	if err != nil {
-		return Admin{}, err
+		return AdminEndpoint{}, err
 	}
+	needed := []string{"admin", "admin.listen", "health", "health.listen", "redis", "redis.data_dir"}
 	problems := slices.DeleteFunc(l.Problems, func(p document.Problem) bool {
-		return cfg != nil && p.Path != "admin" && !strings.HasPrefix(p.Path, "admin.")
+		return cfg != nil && !slices.Contains(needed, p.Path)
 	})
 	if len(problems) > 0 {
-		return Admin{}, Problems(document.Sorted(problems))
+		return AdminEndpoint{}, Problems(document.Sorted(problems))
 	}
-	return cfg.Admin, nil
+	return AdminEndpoint{
+		Listen: cfg.Admin.Listen, TLS: cfg.Admin.TLS.Enabled(), DataDir: cfg.Redis.DataDir, HealthListen: cfg.Health.Listen,
+	}, nil
 }
 
 func newLoader(path string, environ []string, kinds Kinds) (*loader, error) {

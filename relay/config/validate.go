@@ -21,12 +21,11 @@ import (
 // validate checks what each value means, after its form was checked on the way in.
 func (l *loader) validate(c *Config) {
 	l.server(&c.Server)
-	l.listen("admin.listen", c.Admin.Listen)
-	if c.Admin.Listen == c.Server.Listen && !strings.HasSuffix(c.Admin.Listen, ":0") {
-		l.Bad("admin.listen", "is the same address as server.listen", "the admin listener must not be public")
-	} else if !isLoopback(c.Admin.Listen) {
-		l.Warn("admin.listen", "is reachable from other machines and has no login", "keep it on 127.0.0.1 or behind a firewall")
+	l.listen("health.listen", c.Health.Listen)
+	if c.Health.Listen == c.Server.Listen && !isAnyPort(c.Health.Listen) {
+		l.Bad("health.listen", "is the same address as server.listen", "give each listener its own port")
 	}
+	l.admin(c)
 	l.redis(&c.Redis)
 	l.websocket(&c.Websocket)
 	catalog := l.catalog(c.Notifications.ExtraTopics)
@@ -78,7 +77,7 @@ func (l *loader) server(s *Server) {
 			l.Warn(path, "pages over plain http can be changed on their way", "use https")
 		}
 	}
-	l.tls(&s.TLS)
+	l.tls("server.tls", &s.TLS)
 }
 
 func checkPublicURL(s string) string {
@@ -109,6 +108,9 @@ func hostName() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 }
 
+// isAnyPort reports whether the system chooses the port, so that equal addresses do not collide.
+func isAnyPort(address string) bool { return strings.HasSuffix(address, ":0") }
+
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -120,24 +122,24 @@ func isLoopback(address string) bool {
 	return host == "localhost"
 }
 
-func (l *loader) tls(t *TLS) {
+func (l *loader) tls(path string, t *TLS) {
 	switch {
-	case l.Failed("server.tls"), t.CertFile == "" && t.KeyFile == "":
+	case l.Failed(path), t.CertFile == "" && t.KeyFile == "":
 		return
 	case t.CertFile == "":
-		l.Bad("server.tls.cert_file", "is missing beside key_file", "give both for TLS, or none for plain HTTP")
+		l.Bad(path+".cert_file", "is missing beside key_file", "give both for TLS, or none for plain HTTP")
 		return
 	case t.KeyFile == "":
-		l.Bad("server.tls.key_file", "is missing beside cert_file", "give both for TLS, or none for plain HTTP")
+		l.Bad(path+".key_file", "is missing beside cert_file", "give both for TLS, or none for plain HTTP")
 		return
 	}
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
-		l.Bad("server.tls", "certificate and key are no pair: "+strings.TrimPrefix(err.Error(), "tls: "), "")
+		l.Bad(path, "certificate and key are no pair: "+strings.TrimPrefix(err.Error(), "tls: "), "")
 		return
 	}
 	if leaf, err := x509.ParseCertificate(pair.Certificate[0]); err == nil && time.Now().After(leaf.NotAfter) {
-		l.Warn("server.tls.cert_file", "the certificate expired on "+leaf.NotAfter.Format(time.DateOnly), "renew it")
+		l.Warn(path+".cert_file", "the certificate expired on "+leaf.NotAfter.Format(time.DateOnly), "renew it")
 	}
 }
 

@@ -53,11 +53,11 @@ func (l *loader) key(path string, k Key) {
 	switch {
 	case k.Name == "" && !broken:
 		l.Bad(path+".name", "is missing", "name the key: it shows in logs and metrics")
-	case k.Name != "" && !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`).MatchString(k.Name):
+	case k.Name != "" && !credentialName.MatchString(k.Name):
 		l.Bad(path+".name", fmt.Sprintf("%q is no name for a key", relay.Clip(k.Name, clipAt)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}
 	if !broken {
-		l.keySource(path, k)
+		l.credential(path, k.credential(), "make a key with hubrelay keys new")
 	}
 	if len(k.Hubs) == 0 && !broken {
 		l.Bad(path+".hubs", "is empty: the key opens nothing", `list its hubs, or write ["*"] for all`)
@@ -87,26 +87,30 @@ func (l *loader) key(path string, k Key) {
 	}
 }
 
-// keySource checks that the key comes from exactly one place. It never repeats a key.
-func (l *loader) keySource(path string, k Key) {
+// credential checks that a key or a token comes from exactly one place. It never repeats the secret.
+func (l *loader) credential(path string, c credential, hint string) {
 	given := 0
-	for _, s := range []string{k.Key, k.KeyFile, k.KeySHA256} {
+	for _, s := range []string{c.text, c.file, c.hash} {
 		if s != "" {
 			given++
 		}
 	}
+	names := fmt.Sprintf("%[1]s, %[1]s_file and %[1]s_sha256", c.what)
 	switch {
 	case given == 0:
-		l.Bad(path, "has no key", "give one of key, key_file and key_sha256; make a key with hubrelay keys new")
+		l.Bad(path, "has no "+c.what, "give one of "+names+"; "+hint)
 	case given > 1:
-		l.Bad(path, "has more than one of key, key_file and key_sha256", "give exactly one")
-	case k.Key != "":
-		if err := checkKey(k.Key); err != nil {
-			l.Bad(path+".key", err.Error(), "make a key with hubrelay keys new")
+		l.Bad(path, "has more than one of "+names, "give exactly one")
+	case c.text != "":
+		if err := checkKey(c.text); err != nil {
+			l.Bad(path+"."+c.what, err.Error(), hint)
 		}
-	case k.KeySHA256 != "":
-		if b, err := hex.DecodeString(k.KeySHA256); err != nil || len(b) != 32 {
-			l.Bad(path+".key_sha256", "is not 64 hexadecimal digits", "printf %s KEY | sha256sum")
+	case c.hash != "":
+		if b, err := hex.DecodeString(c.hash); err != nil || len(b) != 32 {
+			l.Bad(path+"."+c.what+"_sha256", "is not 64 hexadecimal digits", "printf %s "+strings.ToUpper(c.what)+" | sha256sum")
 		}
 	}
 }
+
+// credentialName matches the names of keys and tokens.
+var credentialName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)

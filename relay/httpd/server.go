@@ -15,10 +15,12 @@ import (
 // Options are the settings of a listener. Zero durations and sizes mean the defaults that are named here; there is no
 // way to have no limit.
 type Options struct {
-	// Name says in logs and errors which listener it is: "server", "admin".
+	// Name says in logs and errors which listener it is: "server", "health", "admin".
 	Name string
 	// Addr is host:port; port 0 picks a free one.
 	Addr string
+	// Listener is used instead of Addr if it is set. The server closes it.
+	Listener net.Listener
 	// Handler answers. Its panics are answered with 500.unknown.
 	Handler http.Handler
 	// CertFile and KeyFile turn on TLS, and HTTP/2 with it; both or none.
@@ -92,9 +94,12 @@ func Listen(o Options) (*Server, error) {
 		}
 		s.http.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.Get}
 	}
-	l, err := net.Listen("tcp", o.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen, choose another %s.listen: %w", o.Name, err)
+	l := o.Listener
+	if l == nil {
+		var err error
+		if l, err = net.Listen("tcp", o.Addr); err != nil {
+			return nil, fmt.Errorf("cannot listen, choose another %s.listen: %w", o.Name, err)
+		}
 	}
 	if s.http.TLSConfig == nil {
 		l = &plainListener{l}
