@@ -52,8 +52,9 @@ func newInventoryImport(std streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Make the inventory what a file says",
-		Long: `Makes the inventory of all nodes what the file says, and removes what it does not name. The file is YAML or JSON;
-configs/inventory.yaml shows it.
+		Long: `Makes the containers and instances of all nodes what the file says, and removes what it does not name. The file is
+YAML or JSON; configs/inventory.yaml shows it. Servers are defined by migration.inventory_file of the daemon alone: clusters must
+say the same, or be left out.
 
 An instance that a migration has moved stays where it is, until the file says the same or that server is gone. As long as a
 migration is at work on an instance, an import that removes or moves an instance of the same container is refused.`,
@@ -72,7 +73,7 @@ func importInventory(ctx context.Context, std streams, f *adminFlags, file strin
 	if err != nil {
 		return fmt.Errorf("%s cannot be read: %s", file, document.Reason(err))
 	}
-	if _, err := migration.ParseFile(file, data); err != nil { // the daemon does not know its name
+	if _, err := migration.ParseImport(file, data); err != nil { // the daemon does not know its name
 		return reported(std, err)
 	}
 	client, err := f.client(std)

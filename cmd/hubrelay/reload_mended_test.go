@@ -68,7 +68,7 @@ func TestReloadOfAFileThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.reloaded(t, 0)
-	const gone = "the configuration file cannot be read"
+	const gone = "file not readable"
 	eventually(t, "the warning", d.err.contains(gone))
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	eventually(t, "the sink of before", hooks.took("/one", ids))

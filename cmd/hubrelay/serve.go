@@ -14,6 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay/app"
 	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/migration"
 )
 
 // configFlag registers -c, which every command that reads a configuration takes.
@@ -45,6 +46,14 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			if err != nil {
 				return err
 			}
+			reload := &app.Reloading{
+				Watch: watch,
+				Load:  func() (*config.Config, error) { return config.Load(file, std.env, kinds()) },
+			}
+			if name := cfg.Migration.InventoryFile; name != "" {
+				reload.InventoryWatch = config.NewWatch(name)
+				reload.Inventory = func() (*migration.File, error) { return migration.ReadFile(name) }
+			}
 			inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
 			if err != nil {
 				return err
@@ -55,14 +64,10 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			for _, w := range cfg.Warnings {
 				log.Warn("configuration", "warning", w.String())
 			}
+			reload.Asked, reload.Level = hangups(cmd.Context()), func(name string) { setLevel(level, name) }
 			relayed, err := app.New(cfg, app.Settings{
 				Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver, Inventory: inventory,
-				Reload: &app.Reloading{
-					Watch: watch,
-					Load:  func() (*config.Config, error) { return config.Load(file, std.env, kinds()) },
-					Asked: hangups(cmd.Context()),
-					Level: func(name string) { setLevel(level, name) },
-				},
+				Reload: reload,
 				Ready: func(a app.Addresses) {
 					log.Info("serving", "public", a.Public.String(), "health", a.Health.String(), "admin", a.Admin.String(),
 						"redis", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys), "version", buildVersion())

@@ -107,13 +107,16 @@ func importInventory(v Inventory, r *http.Request) (int, any, error) {
 	case err != nil:
 		return 0, nil, unfinished()
 	}
-	file, err := migration.ParseFile("inventory", body)
+	file, err := migration.ParseImport("inventory", body)
 	if err != nil {
 		return 0, nil, mistakes(err)
 	}
 	c, err := v.Import(r.Context(), file)
 	var refused *migration.RefusedError
+	var servers *migration.ServersError
 	switch {
+	case errors.As(err, &servers):
+		return 0, nil, relay.NewError(relay.CodeInvalidArgument, servers.Error()).At("/clusters").With("server", servers.Server)
 	case errors.As(err, &refused):
 		return 0, nil, relay.NewError(relay.CodeInvalidState, refused.Reason).With("instances", refused.Instances)
 	case errors.Is(err, migration.ErrOvertaken):

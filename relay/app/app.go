@@ -182,6 +182,9 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	a.startSources(ctx, p, b, instance, node.Name)
 	if a.set.Reload != nil {
 		p.start(ctx, "configuration", func(ctx context.Context) error { return a.followConfig(ctx, clients) })
+		if a.set.Reload.Inventory != nil && a.inventory.Load() != nil {
+			p.start(ctx, "inventory file", a.followInventoryFile)
+		}
 	}
 	if a.set.Ready != nil {
 		a.set.Ready(Addresses{Public: public, Health: health, Admin: private})

@@ -90,5 +90,5 @@ func (f *follower) away(err error) {
 
 func (f *follower) tellAway(err error) {
 	f.told, f.wrong = true, err.Error()
-	f.log.Warn("the configuration file cannot be read; what was taken over before goes on until it is back", "error", err)
+	f.log.Warn("file not readable, the previous content stays in use until it is back", "error", err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/backbone"
@@ -17,20 +18,70 @@ func (a *App) openInventory(ctx context.Context, b *backbone.Backbone) error {
 		return nil
 	}
 	v := migration.NewInventory(b.Commands(), b.Keys())
-	if a.set.Inventory != nil {
-		changes, err := v.Seed(ctx, a.set.Inventory)
-		var refused *migration.RefusedError
+	if file := a.set.Inventory; file != nil {
+		v.SetServers(file.Servers)
+		err := a.seedInventory(ctx, v, file)
 		switch {
-		case errors.As(err, &refused), errors.Is(err, migration.ErrOvertaken):
+		case isInventoryRefused(err):
 			a.log.Warn("the inventory file was not imported", "file", a.cfg.Migration.InventoryFile, "reason", err)
 		case err != nil:
-			return fmt.Errorf("import %s: %w", a.cfg.Migration.InventoryFile, err)
-		case changes.Any():
-			a.log.Info("the inventory file was imported", "file", a.cfg.Migration.InventoryFile,
-				"servers", len(a.set.Inventory.Servers), "containers", len(a.set.Inventory.Containers))
+			return err
 		}
 	}
 	a.inventory.Store(v)
+	return nil
+}
+
+// isInventoryRefused reports whether the inventory stays as it is although its file is good.
+func isInventoryRefused(err error) bool {
+	var refused *migration.RefusedError
+	return errors.As(err, &refused) || errors.Is(err, migration.ErrOvertaken)
+}
+
+func (a *App) seedInventory(ctx context.Context, v *migration.Inventory, file *migration.File) error {
+	changes, err := v.Seed(ctx, file)
+	if err != nil {
+		return fmt.Errorf("import %s: %w", a.cfg.Migration.InventoryFile, err)
+	}
+	if changes.Any() {
+		a.log.Info("the inventory file was imported", "file", a.cfg.Migration.InventoryFile,
+			"servers", len(file.Servers), "containers", len(file.Containers))
+	}
+	return nil
+}
+
+// followInventoryFile imports the operator's inventory file after each change until ctx ends. One with mistakes changes
+// nothing, nor does one that a migration forbids; that one is tried again.
+func (a *App) followInventoryFile(ctx context.Context) error {
+	f := &follower{
+		watch: a.set.Reload.InventoryWatch, log: a.log, failing: func() {},
+		attempt: func() error { return a.reloadInventory(ctx) },
+		refused: func(err error) {
+			a.log.Error("inventory file not imported, the inventory stays as it is", "file", a.cfg.Migration.InventoryFile, "error", err)
+		},
+	}
+	tick := time.NewTicker(configEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			f.look()
+		}
+	}
+}
+
+func (a *App) reloadInventory(ctx context.Context) error {
+	file, err := a.set.Reload.Inventory()
+	if err != nil {
+		return err
+	}
+	v := a.inventory.Load()
+	if err := a.seedInventory(ctx, v, file); err != nil {
+		return err
+	}
+	v.SetServers(file.Servers)
 	return nil
 }
 

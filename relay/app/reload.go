@@ -11,6 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/config"
 	"github.com/hubrelay/hubrelay/relay/document"
 	"github.com/hubrelay/hubrelay/relay/hub"
+	"github.com/hubrelay/hubrelay/relay/migration"
 )
 
 // configEvery is how often the configuration file is looked at; a change is taken over when two looks saw the same, so that
@@ -31,6 +32,9 @@ type Reloading struct {
 	Asked <-chan struct{}
 	// Level takes over log.level.
 	Level func(string)
+	// InventoryWatch tells when the inventory file changes, and Inventory reads it. Both are nil without such a file.
+	InventoryWatch *config.Watch
+	Inventory      func() (*migration.File, error)
 }
 
 // latest tells of the latest file whether it runs: an older one that is adopted late must not hide that a newer was refused.

@@ -106,6 +106,10 @@ func TestReferenceStatesTheDefaults(t *testing.T) {
 	var known []string
 	walkSchema(schema(t, shipped()), "", func(path string, _ map[string]any) { known = append(known, path) })
 	for _, p := range known {
+		// A token in the reference would be a password that everybody knows: the list is explained in comments.
+		if key, ok := strings.CutPrefix(p, "/admin/tokens/*/"); ok && strings.Contains(string(text), key) {
+			continue
+		}
 		if !slices.Contains(stated, p) {
 			t.Errorf("configs/hubrelay.yaml does not explain %s", p)
 		}

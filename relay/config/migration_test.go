@@ -76,7 +76,7 @@ func TestMigrationMistakes(t *testing.T) {
 func TestMigrationWarnings(t *testing.T) {
 	for text, want := range map[string]string{
 		"{inventory_file: hubrelay.yaml}":                                           "migration.inventory_file: is of no use without a driver; give migration.driver a command",
-		"{driver: {command: ['builtin:directory']}}":                                "migration.driver: has no inventory_file beside it; name one, or fill the inventory with hubrelay inventory import",
+		"{driver: {command: ['builtin:directory']}}":                                "migration.driver: has no inventory_file beside it, so there are no servers; name one, such as a copy of configs/inventory.yaml",
 		"{driver: {command: ['builtin:directory']}, inventory_file: hubrelay.yaml}": "",
 		"{driver: {}, expire_after: 1h}":                                            "",
 	} {

@@ -13,7 +13,7 @@ func (l *loader) migration(m *Migration) {
 		}
 		return
 	case m.InventoryFile == "":
-		l.Warn("migration.driver", "has no inventory_file beside it", "name one, or fill the inventory with hubrelay inventory import")
+		l.Warn("migration.driver", "has no inventory_file beside it, so there are no servers", "name one, such as a copy of configs/inventory.yaml")
 	}
 	if !l.Failed("migration.driver") { // a setting that could not be read would seem to be missing
 		l.settings("migration.driver", m.Driver.Settings)

@@ -14,6 +14,9 @@ type File struct {
 	// Servers have no Instances.
 	Servers    []relay.Server
 	Containers []FileContainer
+
+	// keepServers is set for an import that does not mention servers.
+	keepServers bool
 }
 
 // FileContainer is a container with all of its instances.

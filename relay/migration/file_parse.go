@@ -29,11 +29,19 @@ func ParseFile(name string, data []byte) (*File, error) {
 	return p.inventory(p.Parse(data, document.Position{Line: 1, Column: 1}))
 }
 
+// ParseImport is [ParseFile] for an import, which may leave out the clusters to keep the servers as they are.
+func ParseImport(name string, data []byte) (*File, error) {
+	p := newParser(name)
+	p.optionalServers = true
+	return p.inventory(p.Parse(data, document.Position{Line: 1, Column: 1}))
+}
+
 // parser turns the values of a document into a File.
 type parser struct {
 	*document.Reporter
-	file  *File
-	count int
+	file            *File
+	count           int
+	optionalServers bool
 	// By id: where each stands for the first time, and what it is in.
 	servers   map[string]given
 	instances map[string]given
@@ -72,6 +80,7 @@ func (p *parser) top(root *document.Value) bool {
 	if !ok {
 		return false
 	}
+	p.file.keepServers = p.optionalServers && members["clusters"] == nil
 	for _, e := range p.entries(members["clusters"], "clusters") {
 		p.cluster(e, document.Join("clusters", e.Key))
 	}
@@ -229,7 +238,7 @@ func (p *parser) instance(e document.Entry, container, path string) (string, boo
 		return "", false
 	}
 	server := p.name(members, "server_id", path)
-	if _, known := p.servers[server]; !known && server != "" {
+	if _, known := p.servers[server]; !known && server != "" && !p.file.keepServers {
 		hint := ""
 		if len(p.Problems) < hinted {
 			hint = document.DidYouMean(server, slices.Sorted(maps.Keys(p.servers)))

@@ -26,6 +26,7 @@ var (
 	errHoldLost  = errors.New("redis did not answer for so long that another worker may have taken the job over")
 	errOvertaken = errors.New("the driver has seen a higher lease")
 	errPutOff    = errors.New("others come first")
+	errNoServer  = errors.New("the inventory file of this node does not define both servers of the migration")
 	errNowhere   = errors.New("the driver gets nowhere here, perhaps it does on another node")
 )
 
@@ -176,6 +177,11 @@ func (h *hand) awaitTurn(ctx context.Context) error {
 		short, stop := context.WithTimeout(ctx, h.w.pace.turn)
 		steps, err := h.w.driver(short)
 		stop()
+		if err == nil && !h.useServers() {
+			if err = errNoServer; time.Since(began) > h.w.pace.hold {
+				return err
+			}
+		}
 		if err == nil {
 			mine, err := h.turn(ctx)
 			switch {
@@ -196,6 +202,13 @@ func (h *hand) awaitTurn(ctx context.Context) error {
 	}
 }
 
+// useServers takes the settings of the job's servers from this node's inventory file, and reports whether it has both. They
+// stay what they are until the end of this node's work on the job.
+func (h *hand) useServers() bool {
+	h.j.sourceSettings, h.j.destinationSettings = h.w.settings(h.j.Source), h.w.settings(h.j.Destination)
+	return h.j.sourceSettings != nil && h.j.destinationSettings != nil
+}
+
 // start tells that the job runs, unless it did so before.
 func (h *hand) start(ctx context.Context, steps []relay.MigrationStep) error {
 	if h.j.State == relay.JobRunning {
@@ -205,17 +218,10 @@ func (h *hand) start(ctx context.Context, steps []relay.MigrationStep) error {
 	if err != nil {
 		return fmt.Errorf("encode the driver's steps: %w", err)
 	}
-	// It may have waited for these to be mended. From here on they stay what they are.
-	h.j.SourceSettings = h.w.settings(h.j.Source, h.j.SourceSettings)
-	h.j.DestinationSettings = h.w.settings(h.j.Destination, h.j.DestinationSettings)
-	order, err := h.j.encode()
-	if err != nil {
-		return err
-	}
 	e := h.events().job(topicJobChanged, relay.JobRunning, "", h.j.Source).
 		instance(topicInstance, instanceMigrating, "", h.j.Source)
 	h.j.Steps = steps
-	return h.to(ctx, relay.JobRunning, e, update{fields: []string{"steps", string(text), "order", order, "started", "@now"}})
+	return h.to(ctx, relay.JobRunning, e, update{fields: []string{"steps", string(text), "started", "@now"}})
 }
 
 // migrate calls the driver until the migration is settled.

@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed" // the scripts
@@ -70,17 +69,22 @@ var (
 )
 
 // Import makes the inventory what the file says; what the file does not name is removed. An instance that a job has moved
-// stays where it is, until the file says the same or that server is gone.
+// stays where it is, until the file says the same or that server is gone. An import with other servers than those of the
+// operator's file is refused with a [ServersError]; one by [ParseImport] may leave them out.
 //
 // It is refused with a [RefusedError] where it would remove or move an instance of a container that a job is moving
 // instances of, or a server that a job is moving an instance to. Of imports at the same time the one that was begun last
 // counts, and the others return [ErrOvertaken]. One that was broken off is completed by importing the same again.
 func (v *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
+	f, err := v.withOperatorServers(f)
+	if err != nil {
+		return Changes{}, err
+	}
 	return v.change(ctx, f, false)
 }
 
-// Seed is Import for a daemon that starts: it does nothing where the same was seeded last, so that it does not undo an
-// Import from then on. Several nodes may seed the same at once.
+// Seed imports the operator's file, servers included. It does nothing if the same file was seeded last, so it does not undo
+// an Import from then on. Several nodes may seed the same at once. It does not call [Inventory.SetServers].
 func (v *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
 	return v.change(ctx, f, true)
 }
@@ -130,7 +134,7 @@ func (v *Inventory) newImport(f *File) (*importing, error) {
 		return nil, err
 	}
 	for _, s := range f.Servers {
-		value, err := json.Marshal(storedServer{Cluster: s.Cluster, Settings: s.Settings})
+		value, err := json.Marshal(storeServer(s))
 		if err != nil {
 			return nil, fmt.Errorf("encode the server %q of the inventory: %w", s.ID, err)
 		}
@@ -190,7 +194,7 @@ func (i *importing) serverChanges(is *stored) Change {
 		switch {
 		case !ok:
 			c.Added++
-		case old.Cluster != s.Cluster || !bytes.Equal(old.Settings, s.Settings):
+		case old != storeServer(s):
 			c.Changed++
 		}
 	}

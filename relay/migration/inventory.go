@@ -3,9 +3,12 @@ package migration
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,14 +26,19 @@ var (
 
 // Inventory is which servers, containers and instances there are. It may be used concurrently. Its errors are
 // [backbone.ErrUnavailable] where another moment may mend them.
+//
+// Redis has the servers' IDs and clusters; their settings are those of [Inventory.SetServers].
 type Inventory struct {
-	client redis.UniversalClient
-	keys   backbone.Keys
+	client  redis.UniversalClient
+	keys    backbone.Keys
+	servers atomic.Pointer[operatorServers]
 }
 
 // NewInventory returns the inventory in client, which must not repeat commands by itself (MaxRetries -1).
 func NewInventory(client redis.UniversalClient, keys backbone.Keys) *Inventory {
-	return &Inventory{client: client, keys: keys}
+	v := &Inventory{client: client, keys: keys}
+	v.servers.Store(&operatorServers{})
+	return v
 }
 
 // Field names an instance in the hashes of Redis. Ids hold no slash.
@@ -53,8 +61,9 @@ const maxID = 128
 
 // storedServer and storedContainer are the values in Redis; the ids are the fields.
 type storedServer struct {
-	Cluster  string          `json:"cluster"`
-	Settings json.RawMessage `json:"settings"`
+	Cluster string `json:"cluster"`
+	// SettingsSHA256 tells an import whether the settings, which are not stored, have changed.
+	SettingsSHA256 string `json:"settings_sha256"`
 }
 
 type storedContainer struct {
@@ -64,12 +73,22 @@ type storedContainer struct {
 	Stateful    bool   `json:"stateful,omitempty"`
 }
 
-func serverOf(id, value string) (relay.Server, error) {
+func storeServer(s relay.Server) storedServer {
+	sum := sha256.Sum256(s.Settings)
+	return storedServer{Cluster: s.Cluster, SettingsSHA256: hex.EncodeToString(sum[:])}
+}
+
+func readServer(id, value string) (storedServer, error) {
 	var s storedServer
 	if err := json.Unmarshal([]byte(value), &s); err != nil {
-		return relay.Server{}, fmt.Errorf("the server %q of the inventory cannot be read: %w", id, err)
+		return s, fmt.Errorf("the server %q of the inventory cannot be read: %w", id, err)
 	}
-	return relay.Server{ID: id, Cluster: s.Cluster, Settings: s.Settings}, nil
+	return s, nil
+}
+
+func (v *Inventory) serverOf(id, value string) (relay.Server, error) {
+	s, err := readServer(id, value)
+	return relay.Server{ID: id, Cluster: s.Cluster, Settings: v.settings(id)}, err
 }
 
 func containerOf(id, value string) (Container, error) {
@@ -120,7 +139,7 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 		return f, ErrNoInstance
 	}
 	if to != "" {
-		if f.Destination, err = serverOf(destination, to); err != nil {
+		if f.Destination, err = v.serverOf(destination, to); err != nil {
 			return Found{}, err
 		}
 	}
@@ -133,7 +152,7 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 	if err != nil || values[0] == "" {
 		return f, err
 	}
-	f.Source, err = serverOf(f.Source.ID, values[0])
+	f.Source, err = v.serverOf(f.Source.ID, values[0])
 	return f, err
 }
 
@@ -156,8 +175,14 @@ func (v *Inventory) fields(ctx context.Context, of [][2]string) ([]string, error
 	return values, nil
 }
 
-// Version is another number after each import that changed something.
+// Version changes with each import that changed something, on any node, and with each [Inventory.SetServers] here.
 func (v *Inventory) Version(ctx context.Context) (int64, error) {
+	n, err := v.importCount(ctx)
+	return n + v.servers.Load().generation, err
+}
+
+// importCount counts the imports that changed something.
+func (v *Inventory) importCount(ctx context.Context) (int64, error) {
 	n, err := v.client.Get(ctx, v.keys.InventoryVersion()).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, backbone.Explain("read the version of the inventory", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// order is what a job is to do. But for the settings it never changes.
+// order is what a job is to do. It never changes.
 type order struct {
 	ID          string `json:"id"`
 	Hub         string `json:"hub"`
@@ -24,10 +24,6 @@ type order struct {
 	Destination string `json:"destination"`
 	Stateful    bool   `json:"stateful,omitempty"`
 	CopyVolumes bool   `json:"copy_volumes,omitempty"`
-	// SourceSettings and DestinationSettings are what the inventory said of the servers when the job began to run, and
-	// before that, when it was made.
-	SourceSettings      json.RawMessage `json:"source_settings,omitempty"`
-	DestinationSettings json.RawMessage `json:"destination_settings,omitempty"`
 	// Options are the other members of value.stateful, as they came.
 	Options json.RawMessage `json:"options,omitempty"`
 	// Key names the key that asked for it.
@@ -63,6 +59,8 @@ type job struct {
 	attempts int
 	undo     bool
 	damaged  bool // its order is lost
+	// sourceSettings and destinationSettings are those of this node's inventory file when it began to work on the job.
+	sourceSettings, destinationSettings []byte
 	// queuedHere is when it was queued by this node's clock, whatever that shows; only what was taken up has it.
 	queuedHere time.Time
 }
@@ -150,8 +148,8 @@ func (j *job) migration() relay.Migration {
 	return relay.Migration{
 		JobID: j.ID, Lease: j.lease, Container: j.Container, Instance: j.Instance,
 		Hub: j.Hub, Account: j.Account, Environment: j.Environment, Stateful: j.Stateful, CopyVolumes: j.CopyVolumes,
-		Source:      relay.Server{ID: j.Source, Cluster: j.Cluster, Settings: j.SourceSettings},
-		Destination: relay.Server{ID: j.Destination, Cluster: j.Cluster, Settings: j.DestinationSettings},
+		Source:      relay.Server{ID: j.Source, Cluster: j.Cluster, Settings: j.sourceSettings},
+		Destination: relay.Server{ID: j.Destination, Cluster: j.Cluster, Settings: j.destinationSettings},
 		Done:        j.done(), Undo: j.undo,
 	}
 }

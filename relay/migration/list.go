@@ -35,10 +35,11 @@ type ListedInstance struct {
 	Job string
 }
 
-// Servers returns all servers with the instances that are there now, for a driver to be configured with.
+// Servers returns the servers that the operator's file of this node defines, with the instances that are there now, for a
+// driver to be configured with.
 func (v *Inventory) Servers(ctx context.Context) ([]relay.Server, error) {
 	l, err := v.List(ctx)
-	return l.Servers, err
+	return slices.DeleteFunc(l.Servers, func(s relay.Server) bool { return s.Settings == nil }), err
 }
 
 // List returns the whole inventory. An import that runs may be seen half done; the version is raised when it is over.
@@ -58,8 +59,8 @@ func (v *Inventory) List(ctx context.Context) (Listing, error) {
 		byContainer[container] = append(byContainer[container], i)
 		byServer[i.Server] = append(byServer[i.Server], instance)
 	}
-	for _, server := range s.servers {
-		server.Instances = byServer[server.ID]
+	for id, stored := range s.servers {
+		server := relay.Server{ID: id, Cluster: stored.Cluster, Settings: v.settings(id), Instances: byServer[id]}
 		slices.Sort(server.Instances)
 		l.Servers = append(l.Servers, server)
 	}
@@ -76,7 +77,7 @@ func (v *Inventory) List(ctx context.Context) (Listing, error) {
 // stored is everything that Redis has of the inventory.
 type stored struct {
 	version    int64
-	servers    map[string]relay.Server
+	servers    map[string]storedServer
 	containers map[string]Container
 	// By <container>/<instance>: servers, and jobs.
 	instances, moved, migrating map[string]string
@@ -86,13 +87,13 @@ type stored struct {
 func (s *stored) now(field string) string { return cmp.Or(s.moved[field], s.instances[field]) }
 
 func (v *Inventory) read(ctx context.Context) (*stored, error) {
-	s := &stored{servers: map[string]relay.Server{}, containers: map[string]Container{}}
+	s := &stored{servers: map[string]storedServer{}, containers: map[string]Container{}}
 	n := v.keys.Partitions()
 	var servers *redis.MapStringStringCmd
 	moved, instances := make([]*redis.MapStringStringCmd, n), make([]*redis.MapStringStringCmd, n)
 	containers, migrating := make([]*redis.MapStringStringCmd, n), make([]*redis.MapStringStringCmd, n)
 	var err error
-	if s.version, err = v.Version(ctx); err != nil { // before what it counts: a reader of old contents comes again
+	if s.version, err = v.importCount(ctx); err != nil { // before what it counts: a reader of old contents comes again
 		return nil, err
 	}
 	_, err = v.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -109,7 +110,7 @@ func (v *Inventory) read(ctx context.Context) (*stored, error) {
 		return nil, backbone.Explain("read the inventory", err)
 	}
 	for id, value := range servers.Val() {
-		if s.servers[id], err = serverOf(id, value); err != nil {
+		if s.servers[id], err = readServer(id, value); err != nil {
 			return nil, err
 		}
 	}

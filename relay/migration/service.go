@@ -110,7 +110,6 @@ func (s *Service) order(ctx context.Context, r Request, in instruction) (order, 
 		ID: s.newID(), Hub: c.Hub, Account: c.Account, Environment: c.Environment, Cluster: found.Source.Cluster,
 		Container: c.ID, Instance: r.Instance, Source: found.Source.ID, Destination: found.Destination.ID,
 		Stateful: c.Stateful, CopyVolumes: in.copyVolumes, Options: in.options, Key: r.KeyName,
-		SourceSettings: found.Source.Settings, DestinationSettings: found.Destination.Settings,
 	}, nil
 }
 

@@ -69,12 +69,19 @@ type site struct {
 
 func newSite(t *testing.T, b *backbone.Backbone) *site {
 	t.Helper()
-	s := &site{t: t, b: b, inv: NewInventory(b.Commands(), b.Keys())}
+	s := &site{t: t, b: b, inv: newInventoryWith(b, inventoryOfSite())}
 	if _, err := s.inv.Import(t.Context(), inventoryOfSite()); err != nil {
 		t.Fatal(err)
 	}
 	s.svc = NewService(b, s.inv, s.newID)
 	return s
+}
+
+// newInventoryWith returns an inventory whose operator's file is f.
+func newInventoryWith(b *backbone.Backbone, f *File) *Inventory {
+	v := NewInventory(b.Commands(), b.Keys())
+	v.SetServers(f.Servers)
+	return v
 }
 
 func inventoryOfSite() *File {
@@ -99,7 +106,7 @@ func (s *site) newID() string { return fmt.Sprintf("%024x", s.ids.Add(1)) }
 func (s *site) work(b *backbone.Backbone, name string, d relay.Driver, change func(*WorkerOptions)) (stop func()) {
 	s.t.Helper()
 	o := WorkerOptions{
-		Backbone: b, Inventory: NewInventory(b.Commands(), b.Keys()), Driver: d, Name: name,
+		Backbone: b, Inventory: s.inv, Driver: d, Name: name,
 		ServerConcurrency: 2, ExpireAfter: time.Hour, StallTimeout: time.Hour, NewID: s.newID,
 	}
 	if change != nil {

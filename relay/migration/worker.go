@@ -339,12 +339,9 @@ func (w *Worker) driver(ctx context.Context) ([]relay.MigrationStep, error) {
 	return w.steps, nil
 }
 
-// settings returns what the driver knows of a server, or what was known when a job was made and the server has left since.
-func (w *Worker) settings(server string, before []byte) []byte {
+// settings returns the settings of a server with which the driver was configured, nil if it does not know the server.
+func (w *Worker) settings(server string) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s, ok := w.servers[server]; ok {
-		return s.Settings
-	}
-	return before
+	return w.servers[server].Settings
 }
