@@ -75,13 +75,13 @@ func TestFollower(t *testing.T) {
 			t.Errorf("told too early: %d, %s", failing, log.String())
 		}
 		run("away", time.Minute, 0, 0)
-		if n := strings.Count(log.String(), "cannot be read"); n != 1 || failing == 0 {
+		if n := strings.Count(log.String(), "not readable"); n != 1 || failing == 0 {
 			t.Errorf("told %d times that the file is gone, %d", n, failing)
 		}
 		log.Reset()
 		f.asked()
 		run("asked for while it is away", time.Minute, 0, 0)
-		if n := strings.Count(log.String(), "cannot be read"); n != 1 {
+		if n := strings.Count(log.String(), "not readable"); n != 1 {
 			t.Errorf("told %d times when asked", n)
 		}
 		if err := os.Rename(file+".away", file); err != nil {
