@@ -19,6 +19,9 @@ const (
 	DefaultMostBackoff    = 30 * time.Second
 )
 
+// RelayVariable is the variable in which a driver finds the ID of its relay.
+const RelayVariable = "HUBRELAY_RELAY_ID"
+
 // Options describe one plugin.
 type Options struct {
 	// Name is the sink's name, or a driver's for the log.

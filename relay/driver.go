@@ -54,6 +54,8 @@ type DriverConfig interface {
 
 // DriverSettings is what the daemon hands to its driver, as opposed to what an operator writes in YAML.
 type DriverSettings struct {
+	// Relay identifies the relay and its data across restarts, so a driver tells its processes from those of other relays.
+	Relay string
 	// Log is the driver's own logger, never nil.
 	Log *slog.Logger
 	// Observe counts something that has happened inside the driver, as that of [SinkSettings] does.

@@ -38,21 +38,18 @@ func newBuiltinPlugin() *cobra.Command {
 	}
 }
 
-// keeperCommand begins the call of a keeper.
-const keeperCommand = "keeper"
-
 func serveDirectory() error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the program's own file, which keeps instances running: %w", err)
 	}
-	return directory.Serve(directory.Options{Keeper: []string{self, keeperCommand}})
+	return directory.Serve(directory.Options{Keeper: []string{self, directory.AgentCommand}, Relay: os.Getenv(plugins.RelayVariable)})
 }
 
-// newKeeper is how builtin:directory runs the command of an instance. Nobody else calls it.
-func newKeeper() *cobra.Command {
+// newAgent is how builtin:directory runs the command of an instance. Nobody else calls it.
+func newAgent() *cobra.Command {
 	return &cobra.Command{
-		Use: keeperCommand + " PATH INSTANCE LEASE STEADY", Hidden: true, Args: checked(cobra.ExactArgs(4)),
+		Use: directory.AgentCommand + " PATH INSTANCE LEASE STEADY RELAY", Hidden: true, Args: checked(cobra.ExactArgs(5)),
 		RunE: func(cmd *cobra.Command, args []string) error { return directory.Keep(cmd.Context(), args) },
 	}
 }

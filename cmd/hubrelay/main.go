@@ -133,7 +133,7 @@ Run it:    hubrelay serve -c hubrelay.yaml`,
 		newPublish(std), newListen(std),
 		newMigrate(std), newJobs(std),
 		newSinksCommand(std), newSourcesCommand(std), newConnections(std), newDeadletters(std), newInventory(std),
-		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(), newKeeper(),
+		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(), newAgent(),
 	)
 	return root
 }

@@ -223,7 +223,7 @@ func TestAdminURL(t *testing.T) {
 		"127.0.0.1:9090": "http://127.0.0.1:9090", ":9090": "http://127.0.0.1:9090", "0.0.0.0:1": "http://127.0.0.1:1",
 		"[::]:1": "http://[::1]:1", "[::1]:1": "http://[::1]:1", "relay.internal:9090": "http://relay.internal:9090",
 	} {
-		if got := reachable(listen); got != want {
+		if got := reachable("http", listen); got != want {
 			t.Errorf("%s is reached at %s, want %s", listen, got, want)
 		}
 	}

@@ -31,6 +31,8 @@ type Options struct {
 	// Keeper is how a keeper is started: a program and its first arguments, such as /usr/bin/hubrelay keeper. What
 	// [Keep] takes is put behind it. Without it only instances that run nothing can be moved.
 	Keeper []string
+	// Relay identifies the relay. The driver stops agents of this relay that its inventory does not name, and no others.
+	Relay string
 	// Steady is how long a command has to run on the destination before the source is given up; one second if it is zero.
 	Steady time.Duration
 }
@@ -46,7 +48,7 @@ var _ relay.Driver = (*Driver)(nil)
 // New makes a driver.
 func New(o Options) *Driver {
 	return &Driver{
-		keepers: keepers{argv: o.Keeper, steady: cmp.Or(o.Steady, time.Second), pids: map[int]struct{}{}},
+		keepers: keepers{argv: o.Keeper, relay: cmp.Or(o.Relay, anyRelay), steady: cmp.Or(o.Steady, time.Second), pids: map[int]struct{}{}},
 		between: func(string) {},
 	}
 }
@@ -68,12 +70,14 @@ func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 	}}, nil
 }
 
-// Configure checks the servers and starts what ought to run on them and does not.
+// Configure checks the servers, stops the agents of instances that they do not name, and starts what ought to run on them
+// and does not. Until stopped agents have ended it waits, for 30 s at most.
 func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	paths, err := checkServers(servers)
 	if err != nil {
 		return err
 	}
+	d.keepers.stopUnnamed(ctx, servers, paths)
 	for _, s := range servers {
 		for _, instance := range s.Instances {
 			if err := ctx.Err(); err != nil {

@@ -14,7 +14,7 @@ func TestDestinationFull(t *testing.T) {
 		t.Skip("mounting needs root")
 	}
 	r := newRig(t, "/bin/sh", "-c", ticker)
-	if err := syscall.Mount("tmpfs", r.b, "tmpfs", 0, "size=8m"); err != nil {
+	if err := syscall.Mount("tmpfs", r.b, "tmpfs", 0, "size=8m,mode=0755"); err != nil {
 		t.Skip("mount: ", err)
 	}
 	t.Cleanup(func() { // detached, since a process that another test is starting has our files open for a moment

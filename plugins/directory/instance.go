@@ -29,13 +29,17 @@ type instanceFile struct {
 	Env     map[string]string `json:"env"`
 }
 
-// readInstance reads instance.json of a folder. An instance without one, or without a command, runs nothing.
+// readInstance reads instance.json of a folder. An instance without one, or without a command, runs nothing. It refuses a
+// file, or a folder, that another user may change.
 func readInstance(home string) (instanceFile, error) {
 	var c instanceFile
 	path := filepath.Join(home, fileInstance)
-	data, err := readSmall(path)
+	data, err := readSmall(path, checkOwner)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
+	}
+	if err == nil {
+		err = checkOwnerAt(home)
 	}
 	if err != nil {
 		return c, err
@@ -51,13 +55,18 @@ func readInstance(home string) (instanceFile, error) {
 	return c, nil
 }
 
-// readSmall reads a file from a folder in which the instance may have put anything.
-func readSmall(path string) ([]byte, error) {
+// readSmall reads a file from a folder in which the instance may have put anything. The checks see the open file.
+func readSmall(path string, checks ...func(string, fs.FileInfo) error) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
+	for _, check := range checks {
+		if err == nil {
+			err = check(path, info)
+		}
+	}
 	var data []byte
 	switch {
 	case err != nil:

@@ -58,13 +58,13 @@ type keeper struct {
 }
 
 // Keep is the main function of a keeper, a process that keeps the command of one instance running. The arguments are those
-// that the driver puts behind Options.Keeper: the server's path, the instance, the lease and how long a command runs to count
-// as started. It returns when it was told to
+// that the driver appends to Options.Keeper: the server's path, the instance, the lease and how long a command runs to count
+// as started, and the relay's ID. It returns when it was told to
 // end, when ctx ends, and at once where another keeper works in the folder or the lease is no longer the one that counts
 // there. It changes the working directory of the process.
 func Keep(ctx context.Context, args []string) error {
-	if len(args) != 4 {
-		return errors.New("the driver of migrations starts keepers, nobody else: they take PATH INSTANCE LEASE STEADY")
+	if len(args) != agentArgs {
+		return errors.New("the driver of migrations starts agents, nobody else: they take PATH INSTANCE LEASE STEADY RELAY")
 	}
 	lease, err := strconv.ParseInt(args[2], 10, 64)
 	if err != nil || lease < 0 {
@@ -210,6 +210,9 @@ func (k *keeper) once(ctx context.Context) (mustEnd bool, how string) {
 }
 
 func (k *keeper) start() (*exec.Cmd, error) {
+	if err := checkOwnerAt(k.path); err != nil {
+		return nil, err
+	}
 	c, err := readInstance(".")
 	if err != nil {
 		return nil, err

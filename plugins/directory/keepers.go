@@ -24,6 +24,8 @@ const (
 // keepers starts and stops keepers. They are sessions of their own, and are found again by the locks that they hold.
 type keepers struct {
 	argv []string
+	// relay is the ID of the relay that the keepers belong to.
+	relay string
 	// steady is how long a command has to run to count as started.
 	steady time.Duration
 
@@ -36,7 +38,7 @@ func (ks *keepers) spawn(p place) (int, error) {
 	if len(ks.argv) == 0 {
 		return 0, errors.New("this driver has no program to keep commands running")
 	}
-	args := append(ks.argv[1:len(ks.argv):len(ks.argv)], p.path, p.instance, strconv.FormatInt(p.lease, 10), ks.steady.String())
+	args := append(ks.argv[1:len(ks.argv):len(ks.argv)], p.path, p.instance, strconv.FormatInt(p.lease, 10), ks.steady.String(), ks.relay)
 	cmd := exec.Command(ks.argv[0], args...)
 	cmd.Env = inherited()
 	cmd.Dir = "/"

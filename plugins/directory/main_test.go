@@ -28,7 +28,7 @@ const roleVariable = "HUBRELAY_TEST_ROLE"
 func TestMain(m *testing.M) {
 	var err error
 	switch {
-	case len(os.Args) > 1 && os.Args[1] == "keeper":
+	case len(os.Args) > 1 && os.Args[1] == AgentCommand:
 		err = Keep(context.Background(), os.Args[2:])
 	case os.Getenv(roleVariable) == "driver":
 		err = runDriver()
@@ -73,7 +73,7 @@ func runDriver() error {
 const atOnce = "GORACE=atexit_sleep_ms=0"
 
 func newDriver() *Driver {
-	return New(Options{Keeper: []string{"/usr/bin/env", atOnce, os.Args[0], "keeper"}, Steady: 200 * time.Millisecond})
+	return New(Options{Keeper: []string{"/usr/bin/env", atOnce, os.Args[0], AgentCommand}, Steady: 200 * time.Millisecond})
 }
 
 // rig is two servers and an instance i on the first, a.

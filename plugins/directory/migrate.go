@@ -190,6 +190,9 @@ func (v *move) stop(ctx context.Context, f found) error {
 	case !f.srcHome:
 		return fmt.Errorf("the instance is gone: there is no %s on server %s", v.src.home(), v.src.server)
 	}
+	if err := v.checkOwners(); err != nil {
+		return err
+	}
 	info, err := os.Lstat(v.src.home())
 	if err != nil {
 		return err
@@ -217,6 +220,17 @@ func (v *move) stop(ctx context.Context, f found) error {
 	if errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EBUSY) {
 		return fmt.Errorf("%s on server %s is a mount of its own and cannot be taken away; mount the folder above it: %w", v.src.home(), v.src.server, err)
 	}
+	return err
+}
+
+// checkOwners finds out before the instance is stopped that it could not be started again.
+func (v *move) checkOwners() error {
+	for _, p := range []place{v.src, v.dst} {
+		if err := checkOwnerAt(p.path); err != nil {
+			return fmt.Errorf("server %s: %w", p.server, err)
+		}
+	}
+	_, err := readInstance(v.src.home())
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -59,4 +60,45 @@ func groupRuns(group int) bool {
 		}
 	}
 	return !seen && syscall.Kill(-group, 0) == nil // a /proc that hides processes tells nothing
+}
+
+// processes lists the agents among all processes that /proc shows.
+func processes() ([]Agent, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = proc.Close() }()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var list []Agent
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if a, ok := processAt(pid); ok {
+				list = append(list, a)
+			}
+		}
+	}
+	return list, nil
+}
+
+// processAt returns the agent with a PID. A process that has ended and was not waited for has no arguments, so it is none.
+func processAt(pid int) (Agent, bool) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	line, err := os.ReadFile(dir + "/cmdline")
+	if err != nil {
+		return Agent{}, false
+	}
+	a, ok := parseAgent(strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00"))
+	info, err := os.Stat(dir)
+	if !ok || err != nil {
+		return Agent{}, false
+	}
+	a.PID, a.Started = pid, info.ModTime()
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		a.uid = int(stat.Uid)
+	}
+	return a, true
 }

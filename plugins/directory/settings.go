@@ -88,6 +88,9 @@ func checkFolder(path string) (os.FileInfo, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("path %s is not a folder", path)
 	}
+	if err := checkOwner(path, info); err != nil {
+		return nil, fmt.Errorf("path %w", err)
+	}
 	if err := os.Mkdir(filepath.Join(path, fenceFolder), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("path %s cannot be written to: %w", path, err)
 	}

@@ -33,6 +33,9 @@ func openDriver(s relay.DriverSettings, c *Plugin) (relay.Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the driver: %w", err)
 	}
+	if s.Relay != "" {
+		o.Env = append(o.Env, plugins.RelayVariable+"="+s.Relay)
+	}
 	if o.Log = s.Log; s.Observe != nil {
 		o.Observe = func(e plugins.Event) { s.Observe(string(e)) }
 	}

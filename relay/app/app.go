@@ -90,7 +90,7 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 			return nil, err
 		}
 	}
-	if a.driver, err = openDriver(cfg.Migration.Driver, s, a.metrics); err != nil {
+	if a.driver, err = openDriver(cfg.Migration.Driver, cfg.Redis, s, a.metrics); err != nil {
 		return nil, err
 	}
 	sinks, err := a.openSinks(cfg.Sinks)

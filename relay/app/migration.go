@@ -14,7 +14,7 @@ import (
 )
 
 // openDriver builds what moves instances; there is none where none is configured.
-func openDriver(cfg config.Driver, s Settings, metrics *admin.Metrics) (relay.Driver, error) {
+func openDriver(cfg config.Driver, redis config.Redis, s Settings, metrics *admin.Metrics) (relay.Driver, error) {
 	if !cfg.Given() {
 		return nil, nil
 	}
@@ -22,7 +22,7 @@ func openDriver(cfg config.Driver, s Settings, metrics *admin.Metrics) (relay.Dr
 		return nil, errors.New("migration.driver: this program knows no drivers")
 	}
 	driver, err := s.Driver.Open(relay.DriverSettings{
-		Log: s.Log.With("room", "driver"), Observe: metrics.DriverEvent,
+		Relay: redis.Identity(), Log: s.Log.With("room", "driver"), Observe: metrics.DriverEvent,
 	}, cfg.Settings)
 	if err != nil {
 		return nil, fmt.Errorf("migration.driver: %w", err)

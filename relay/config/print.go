@@ -2,10 +2,13 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -181,6 +184,20 @@ func (r Redis) Address() string {
 		return "our own in " + r.DataDir
 	}
 	return (&field{secrecy: secretURL}).redact(r.URL)
+}
+
+// Identity is a short name of the data in Redis: 16 hexadecimal digits that stay the same as long as the relay uses the same
+// data. It contains no secret.
+func (r Redis) Identity() string {
+	where := r.Address()
+	if r.URL == "" || r.URL == "memory:" {
+		where = r.DataDir
+		if abs, err := filepath.Abs(r.DataDir); err == nil {
+			where = abs
+		}
+	}
+	sum := sha256.Sum256([]byte(where + "\n" + r.Prefix))
+	return hex.EncodeToString(sum[:8])
 }
 
 func (f *field) redact(s string) string {

@@ -1,0 +1,141 @@
+package directory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// AgentCommand is the argument before those that [Keep] takes, by which agents are found among all processes.
+const AgentCommand = "agent"
+
+// anyRelay stands for the ID of a relay that gave none.
+const anyRelay = "none"
+
+// agentArgs is the number of arguments that Keep takes.
+const agentArgs = 5
+
+// Agent is a process on this machine that keeps the command of an instance running.
+type Agent struct {
+	PID int
+	// Path is the directory of the server.
+	Path     string
+	Instance string
+	// Relay is the ID of the relay that started the agent.
+	Relay   string
+	Started time.Time
+
+	uid int
+}
+
+// Agents lists the agent processes of this machine that we can see, ordered by instance. Under Linux it reads /proc.
+func Agents() ([]Agent, error) {
+	list, err := processes()
+	if err != nil {
+		return nil, fmt.Errorf("list agent processes: %w", err)
+	}
+	slices.SortFunc(list, func(a, b Agent) int {
+		return cmp.Or(strings.Compare(a.Instance, b.Instance), strings.Compare(a.Path, b.Path))
+	})
+	return list, nil
+}
+
+// parseAgent reads an agent from the arguments of a process.
+func parseAgent(args []string) (Agent, bool) {
+	at := len(args) - agentArgs - 1
+	if at < 1 || args[at] != AgentCommand {
+		return Agent{}, false
+	}
+	return Agent{Path: args[at+1], Instance: args[at+2], Relay: args[at+5]}, true
+}
+
+// Stop asks the agent to end its command and itself, and returns when it has ended. A command gets 10 s before it is killed.
+func (a Agent) Stop(ctx context.Context) error {
+	if err := a.terminate(); err != nil {
+		return err
+	}
+	ended, err := poll(ctx, stopWithin, func() (bool, error) { return !a.runs(), nil })
+	if err == nil && !ended {
+		err = errors.New("it does not end")
+	}
+	if err != nil {
+		return fmt.Errorf("stop agent %d of instance %s: %w", a.PID, a.Instance, err)
+	}
+	return nil
+}
+
+// terminate sends SIGTERM. The process is looked up before it is checked, so its PID cannot be reused in between.
+func (a Agent) terminate() error {
+	process, err := os.FindProcess(a.PID)
+	if err != nil {
+		return nil //nolint:nilerr // it has ended
+	}
+	defer func() { _ = process.Release() }()
+	if !a.runs() {
+		return nil
+	}
+	if err := process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop agent %d of instance %s: %w", a.PID, a.Instance, err)
+	}
+	return nil
+}
+
+// runs reports whether the process still is this agent.
+func (a Agent) runs() bool {
+	now, ok := processAt(a.PID)
+	return ok && now.Path == a.Path && now.Instance == a.Instance && now.Relay == a.Relay
+}
+
+// stopUnnamed stops our agents whose instance or server is not in the inventory any more. One that does not end is logged:
+// the instances that are named must not suffer from it.
+func (ks *keepers) stopUnnamed(ctx context.Context, servers []relay.Server, paths map[string]string) {
+	if ks.relay == anyRelay {
+		return // they may belong to anybody
+	}
+	agents, err := Agents()
+	if err != nil {
+		slog.Default().Warn("agent processes not listed", "error", err)
+		return
+	}
+	named := make(map[string]bool)
+	for _, s := range servers {
+		for _, instance := range s.Instances {
+			named[instance] = true
+		}
+	}
+	isServer := make(map[string]bool)
+	for _, path := range paths {
+		isServer[path] = true
+	}
+	stopping := []Agent{}
+	for _, a := range agents {
+		// One of a named instance on another known server may belong to a migration.
+		if a.Relay != ks.relay || a.uid != os.Geteuid() || named[a.Instance] && isServer[filepath.Clean(a.Path)] {
+			continue
+		}
+		slog.Default().Info("agent stopped, the inventory does not name its instance", "pid", a.PID, "instance", a.Instance, "path", a.Path)
+		if err := a.terminate(); err != nil {
+			slog.Default().Warn("agent not stopped", "error", err)
+			continue
+		}
+		stopping = append(stopping, a)
+	}
+	_, _ = poll(ctx, stopWithin, func() (bool, error) {
+		stopping = slices.DeleteFunc(stopping, func(a Agent) bool { return !a.runs() })
+		ks.alive(0)
+		return len(stopping) == 0, nil
+	})
+	for _, a := range stopping {
+		slog.Default().Warn("agent does not end", "pid", a.PID, "instance", a.Instance)
+	}
+}

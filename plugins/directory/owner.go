@@ -1,0 +1,33 @@
+package directory
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// checkOwner refuses a file or directory that somebody else could change: it must belong to our user or to root, and neither
+// its group nor others may write to it. What is in a server's directory runs as our user.
+func checkOwner(path string, info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("the owner of %s is unknown", path)
+	}
+	if uid := int(stat.Uid); uid != 0 && uid != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d; it must belong to user %d, which runs hubrelay, or to root: chown it", path, uid, os.Geteuid())
+	}
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		return fmt.Errorf("%s has mode %04o, so others may change what runs here: chmod go-w it", path, mode)
+	}
+	return nil
+}
+
+// checkOwnerAt is checkOwner for a path. It follows symbolic links.
+func checkOwnerAt(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return checkOwner(path, info)
+}
