@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // testBrowser opens the page in a headless Chromium, through WebDriver, and reads what it shows.
@@ -70,7 +72,7 @@ func startBrowser(t *testing.T) *browser {
 // shows waits until the page's visible text holds the words.
 func (b *browser) shows(t *testing.T, words string) {
 	t.Helper()
-	eventually(t, "the page to show "+words, func() error {
+	testkit.Eventually(t, "the page to show "+words, func() error {
 		var text string
 		b.decode(t, b.call(t, "/execute/sync", map[string]any{"script": "return document.body.innerText", "args": []any{}}), &text)
 		if !strings.Contains(text, words) {

@@ -18,6 +18,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -129,7 +130,7 @@ func startDaemon(t *testing.T, websocket ...string) *daemon {
 			t.Errorf("serve did not end with 0 after SIGTERM: %v\n%s", err, p.output())
 		}
 	})
-	eventually(t, "the daemon to be ready", func() error {
+	testkit.Eventually(t, "the daemon to be ready", func() error {
 		if p.ended() {
 			t.Fatalf("serve ended at once:\n%s", p.output())
 		}
@@ -214,24 +215,4 @@ func (d *daemon) token(t *testing.T, hub string) string {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	return "127.0.0.1:" + redistest.FreePort(t)
-}
-
-// eventually tries until probe succeeds, and fails the test with its last error when patience is at an end.
-func eventually(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := probe()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("waited %s for %s: %v", patience, what, err)
-		case <-tick.C:
-		}
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // published is what a test sends and expects at the other end.
@@ -111,7 +113,7 @@ const compressedFrames = "hubrelay_stream_compressed_frames_total"
 // compresses waits for the figure of compressed frames, which follows the frames.
 func (d *daemon) compresses(t *testing.T, want float64) {
 	t.Helper()
-	eventually(t, "frames to be compressed", func() error {
+	testkit.Eventually(t, "frames to be compressed", func() error {
 		if got := d.figure(t, compressedFrames); got < want {
 			return fmt.Errorf("%g are, want %g", got, want)
 		}
@@ -127,7 +129,7 @@ func awaitReady(t *testing.T, d *daemon, listener *process, p published, word st
 		return
 	}
 	p.object = "trial"
-	eventually(t, "the listener to hear something", func() error {
+	testkit.Eventually(t, "the listener to hear something", func() error {
 		publishers["curl"](t, d, p)
 		if !strings.Contains(listener.output(), p.object) {
 			return errors.New("it printed: " + listener.output())

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
@@ -43,7 +44,7 @@ func TestPlugins(t *testing.T) {
 			Topic, ID, Instance, State string
 			Containers                 []string
 		}
-		eventually(t, report, func() error {
+		testkit.Eventually(t, report, func() error {
 			lines, err := os.ReadFile(filepath.Join(d.dir, report))
 			if err != nil {
 				return err

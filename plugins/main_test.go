@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
 	"github.com/hubrelay/hubrelay/relay"
@@ -244,13 +245,12 @@ func (w *watch) count(e Event) int {
 // until waits for a condition.
 func (w *watch) until(what string, holds func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !holds() {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("not within 20 s: %s; the plugin is %+v", what, w.status())
+	testkit.Eventually(w.t, what, func() error {
+		if !holds() {
+			return fmt.Errorf("the plugin is %+v", w.status())
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // signal sends a signal to the plugin, which must run: 0 would be ourselves.

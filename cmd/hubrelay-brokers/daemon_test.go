@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -62,12 +63,14 @@ sinks:
 		t.Fatal(err)
 	}
 	run(t, dir, filepath.Join(dir, "hubrelay"), "serve", "-c", filepath.Join(dir, "hubrelay.yaml"))
-	eventually(t, "the daemon to be ready", func() error { return get("http://127.0.0.1:" + admin + "/readyz") })
+	testkit.Eventually(t, "the daemon to be ready", func() error { return get("http://127.0.0.1:" + admin + "/readyz") })
 
 	killed := make(chan struct{})
 	go func() {
 		defer close(killed)
-		eventually(t, "a quarter to be published", func() error { return holds(js, notifications/4) })
+		if err := testkit.Poll(func() error { return holds(js, notifications/4) }); err != nil {
+			t.Errorf("a quarter is not published: %v", err)
+		}
 		stop()
 	}()
 	for i := 0; i < notifications; i += 100 {
@@ -76,11 +79,11 @@ sinks:
 		}
 		publish(t, "http://127.0.0.1:"+listen, i, 100)
 	}
-	eventually(t, "the sink to fail", func() error {
+	testkit.Eventually(t, "the sink to fail", func() error {
 		return metric("http://127.0.0.1:"+admin, `hubrelay_delivery_failures_total{reason="other",sink="events"} 0`)
 	})
 	run(t, dir, server...)
-	eventually(t, "all to be published", func() error { return holds(connect(t, url), notifications) })
+	testkit.Eventually(t, "all to be published", func() error { return holds(connect(t, url), notifications) })
 	compare(t, read(t, connect(t, url)), filepath.Join(dir, "written.jsonl"))
 }
 
@@ -128,22 +131,6 @@ func run(t *testing.T, dir string, command ...string) (kill func()) {
 		}
 	})
 	return kill
-}
-
-func eventually(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := probe()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("waited %s for %s: %v", patience, what, err)
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 func get(url string) error {
@@ -199,7 +186,7 @@ func publish(t *testing.T, server string, from, n int) {
 func connect(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
 	var conn *nats.Conn
-	eventually(t, "NATS to answer", func() (err error) {
+	testkit.Eventually(t, "NATS to answer", func() (err error) {
 		conn, err = nats.Connect(url)
 		return err
 	})
@@ -208,7 +195,7 @@ func connect(t *testing.T, url string) jetstream.JetStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stream", func() error {
+	testkit.Eventually(t, "the stream", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "all", Subjects: []string{"hubrelay.>"}})
@@ -264,7 +251,7 @@ func read(t *testing.T, js jetstream.JetStream) []string {
 func compare(t *testing.T, published []string, path string) {
 	t.Helper()
 	var written []byte
-	eventually(t, "the file", func() (err error) {
+	testkit.Eventually(t, "the file", func() (err error) {
 		if written, err = os.ReadFile(path); err == nil && bytes.Count(written, []byte("\n")) < notifications {
 			err = fmt.Errorf("it has %d lines", bytes.Count(written, []byte("\n")))
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -35,7 +36,7 @@ func TestRedisAway(t *testing.T) {
 	conn.SetPongHandler(func(data string) error { pongs <- data; return nil })
 	ws := listenOn(conn)
 	before := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	eventually(t, "the webhooks before", hooks.has(before))
+	testkit.Eventually(t, "the webhooks before", hooks.has(before))
 
 	server.Kill()
 	post := request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/x-ndjson", body: lines(5)}
@@ -43,7 +44,7 @@ func TestRedisAway(t *testing.T) {
 	post.header = map[string]string{"Idempotency-Key": "away"}
 	wantError(t, d.do(t, post), "503.not-ready", "", "same Idempotency-Key")
 	wantError(t, d.do(t, request{method: "GET", key: opsKey, hub: "hub-1"}), "503.not-ready", "", "")
-	eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
+	testkit.Eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
 	if err := conn.WriteControl(websocket.PingMessage, []byte("there?"), time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func TestRedisAway(t *testing.T) {
 	}
 
 	server.Restart()
-	eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+	testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
 	after := d.publish(t, "hub-1", "application/x-ndjson", lines(5), post.header) // the repeat is stored, once
 	if again := d.publish(t, "hub-1", "application/x-ndjson", lines(5), post.header); !slices.Equal(after, again) {
 		t.Errorf("the repeat was answered %v, want %v", again, after)
@@ -64,7 +65,7 @@ func TestRedisAway(t *testing.T) {
 	if got := objectIDs(ws.wait(t, len(all))); !slices.Equal(got, all) {
 		t.Errorf("the websocket got %v, want %v", got, all)
 	}
-	eventually(t, "the webhooks after", hooks.has(all))
+	testkit.Eventually(t, "the webhooks after", hooks.has(all))
 	if ids, _ := logged(t, redisAt(t, server.Socket)); !slices.Equal(ids, all) {
 		t.Errorf("the log holds %v, want %v and nothing of what was refused", ids, all)
 	}
@@ -83,12 +84,12 @@ func TestRedisForgets(t *testing.T) {
 		func() { redisAt(t, server.Socket).FlushAll(t.Context()) },
 	} {
 		loss()
-		eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+		testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
 		ids := d.publish(t, "hub-1", "application/x-ndjson", lines(30), nil)
-		eventually(t, "the websocket to go on", ws.has(ids))
-		eventually(t, "the webhook to go on", hooks.took("/", ids))
+		testkit.Eventually(t, "the websocket to go on", ws.has(ids))
+		testkit.Eventually(t, "the webhook to go on", hooks.took("/", ids))
 	}
-	eventually(t, "a word about each loss", func() error {
+	testkit.Eventually(t, "a word about each loss", func() error {
 		frames, _ := ws.snapshot()
 		told := 0
 		for _, f := range frames {
@@ -113,12 +114,12 @@ func TestRedisHangs(t *testing.T) {
 	server.Signal(syscall.SIGSTOP)
 	r := d.do(t, request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/json", body: plain})
 	wantError(t, r, "503.not-ready", "", "Idempotency-Key")
-	eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
+	testkit.Eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
 	server.Signal(syscall.SIGCONT)
-	eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+	testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
-	eventually(t, "the websocket to go on", ws.has(ids))
-	eventually(t, "the webhook to go on", hooks.took("/", ids))
+	testkit.Eventually(t, "the websocket to go on", ws.has(ids))
+	testkit.Eventually(t, "the webhook to go on", hooks.took("/", ids))
 }
 
 // TestRedisFull fills Redis to its limit: what was accepted arrives, the rest is refused and not half stored.
@@ -141,13 +142,13 @@ func TestRedisFull(t *testing.T) {
 	if err := store.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+	testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
 	d.publish(t, "hub-1", "application/json", plain, nil)
 	ids, _ := logged(t, store)
 	if len(ids)%2 != 1 {
 		t.Errorf("%d are stored, want pairs and one", len(ids))
 	}
-	eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
 	if got := objectIDs(ws.wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the websocket got %d that are not the %d of the log", len(got), len(ids))
 	}
@@ -271,24 +272,24 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	}
 	ws := d.connect(t, opsKey, "hub-1", "")
 	p := produce(t, d)
-	eventually(t, "a few notifications", p.more(50))
+	testkit.Eventually(t, "a few notifications", p.more(50))
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "notifications after the kill", func() error {
+	testkit.Eventually(t, "notifications after the kill", func() error {
 		if _, refused := p.count(); refused == 0 {
 			return errors.New("none was refused, so that Redis cannot have been away")
 		}
 		return nil
 	})
-	eventually(t, "a few notifications more", p.more(50))
+	testkit.Eventually(t, "a few notifications more", p.more(50))
 	p.end()
 	if now := serverPID(t, store); now == pid {
 		t.Error("redis-server was not started again")
 	}
-	eventually(t, "all that was accepted, at the websocket", ws.has(p.accepted))
-	eventually(t, "all that was accepted, at the webhook", hooks.has(p.accepted))
-	eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+	testkit.Eventually(t, "all that was accepted, at the websocket", ws.has(p.accepted))
+	testkit.Eventually(t, "all that was accepted, at the webhook", hooks.has(p.accepted))
+	testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
 	frames, _ := ws.snapshot()
 	ids, _ := logged(t, store)
 	if got := objectIDs(frames); !slices.Equal(got, ids) {
@@ -326,7 +327,7 @@ func TestDaemonKilled(t *testing.T) {
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	pid := serverPID(t, store)
 	ids := first.publish(t, "hub-1", "application/x-ndjson", lines(20), nil)
-	eventually(t, "all to be parked by one sink and some to hang in the other", func() error {
+	testkit.Eventually(t, "all to be parked by one sink and some to hang in the other", func() error {
 		parked, err := store.ZCard(t.Context(), "hubrelay:retry:refusing").Result()
 		if hanging := len(hooks.of("/hangs")); err == nil && (parked < 20 || hanging < 2) {
 			err = fmt.Errorf("%d are parked, %d hang", parked, hanging)
@@ -349,7 +350,7 @@ func TestDaemonKilled(t *testing.T) {
 		!strings.Contains(errOut, data) {
 		t.Errorf("a daemon beside it ended with %d, want 1 and %q:\n%s", code, want, errOut)
 	}
-	eventually(t, "what was in hand, in the queue and parked", func() error {
+	testkit.Eventually(t, "what was in hand, in the queue and parked", func() error {
 		for _, path := range []string{"/refuses", "/hangs"} {
 			if err := hooks.took(path, ids)(); err != nil {
 				return err
@@ -367,7 +368,7 @@ func TestDaemonKilled(t *testing.T) {
 		}
 	}
 	second.stop(t)
-	eventually(t, "redis-server to end with the daemon", func() error {
+	testkit.Eventually(t, "redis-server to end with the daemon", func() error {
 		if !gone(pid) {
 			return fmt.Errorf("process %d is there", pid)
 		}

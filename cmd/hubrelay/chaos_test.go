@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -122,7 +123,7 @@ func TestEverythingIsKilled(t *testing.T) {
 	producers := []*insistent{insist(t, "a", nodes), insist(t, "b", nodes)}
 	for round := range 6 {
 		for _, p := range producers {
-			eventually(t, "more to be accepted", p.more(10))
+			testkit.Eventually(t, "more to be accepted", p.more(10))
 		}
 		if round%3 == 2 {
 			server.Kill()
@@ -134,7 +135,7 @@ func TestEverythingIsKilled(t *testing.T) {
 	}
 	accepted := map[string]string{}
 	for _, p := range producers {
-		eventually(t, "more to be accepted", p.more(10))
+		testkit.Eventually(t, "more to be accepted", p.more(10))
 		p.end()
 		if p.doubts == 0 {
 			t.Errorf("%s was never in doubt, so nothing was proved", p.name)
@@ -159,6 +160,6 @@ func TestEverythingIsKilled(t *testing.T) {
 	if len(stored) != len(accepted) {
 		t.Errorf("%d are stored, %d were accepted", len(stored), len(accepted))
 	}
-	eventually(t, "every webhook", hooks.took("/", ids))
-	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
 }

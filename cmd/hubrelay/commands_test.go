@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -165,7 +167,7 @@ func TestClientCommands(t *testing.T) {
 	}
 	all := start(t, env, "listen", "--json")
 	some := start(t, env, "listen", "--topics", "container.*,!*.error")
-	eventually(t, "both listeners to be connected", func() error {
+	testkit.Eventually(t, "both listeners to be connected", func() error {
 		return errors.Join(all.err.contains("connected")(), some.err.contains("connected")())
 	})
 
@@ -188,7 +190,7 @@ func TestClientCommands(t *testing.T) {
 	}
 	ids = append(ids, publishStream(t, env)...)
 
-	eventually(t, "every notification", func() error {
+	testkit.Eventually(t, "every notification", func() error {
 		if n := strings.Count(all.out.String(), "\n"); n != len(ids) {
 			return fmt.Errorf("%d lines were printed, want %d", n, len(ids))
 		}
@@ -203,7 +205,7 @@ func TestClientCommands(t *testing.T) {
 		`"environments":[],"dns_zones":[],"clusters":["production"],"containers":["c1"]}`; !strings.Contains(frames[5], want) {
 		t.Errorf("the flags became %s, want %s", frames[5], want)
 	}
-	eventually(t, "the last at the second listener", some.out.contains(ids[len(ids)-1]))
+	testkit.Eventually(t, "the last at the second listener", some.out.contains(ids[len(ids)-1]))
 	if text := some.out.String(); strings.Contains(text, "container.error") || strings.Contains(text, "\x1b") {
 		t.Errorf("listen with topics printed\n%s", text)
 	}
@@ -266,7 +268,7 @@ func publishStream(t *testing.T, env []string) []string {
 		if _, err := io.WriteString(p.in, plain+"\n"); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the id of a line", func() error {
+		testkit.Eventually(t, "the id of a line", func() error {
 			if n := strings.Count(p.out.String(), "\n"); n != i+1 {
 				return fmt.Errorf("there are %d", n)
 			}

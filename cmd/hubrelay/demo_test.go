@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 func startDemo(t *testing.T, home, listen string, env ...string) *process {
@@ -19,7 +21,7 @@ func startDemo(t *testing.T, home, listen string, env ...string) *process {
 	t.Cleanup(func() { endKeepers(t, home) }) // where the test has failed; it runs when the demo has ended
 	env = append(env, "XDG_CACHE_HOME="+home, "HOME="+home)
 	p := start(t, env, "demo", "--every", "50ms", "--listen", listen, "--admin", listen)
-	eventually(t, "an event at both ends", func() error { return atBothEnds(p.out.String()) })
+	testkit.Eventually(t, "an event at both ends", func() error { return atBothEnds(p.out.String()) })
 	return p
 }
 
@@ -77,7 +79,7 @@ func worksIn(t *testing.T, dir string) []string {
 // leavesNothing waits for the last breath of what has ended: a keeper gives its lock back a little before.
 func leavesNothing(t *testing.T, dir string) {
 	t.Helper()
-	eventually(t, "nothing to be left", func() error {
+	testkit.Eventually(t, "nothing to be left", func() error {
 		if left := worksIn(t, dir); len(left) > 0 {
 			return fmt.Errorf("there are %v", left)
 		}
@@ -88,7 +90,7 @@ func leavesNothing(t *testing.T, dir string) {
 // movesByItself waits until the demo has moved an instance.
 func movesByItself(t *testing.T, p *process, dir string) {
 	t.Helper()
-	eventually(t, "the demo to move an instance", p.out.contains("completed  worker-1  server-1\n"))
+	testkit.Eventually(t, "the demo to move an instance", p.out.contains("completed  worker-1  server-1\n"))
 	if err := errors.Join(hasAll(p.out.String(), "migrate    ▶ worker-1 to server-1\n", "running  worker-1  server-3 → server-1  Copy files")...); err != nil {
 		t.Error(err)
 	}
@@ -118,7 +120,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("a demo that is killed leaves its redis-server and its instances, not %v", left)
 	}
 	again := startDemo(t, home, "127.0.0.1:0")
-	eventually(t, "the next demo to end what was left", func() error {
+	testkit.Eventually(t, "the next demo to end what was left", func() error {
 		if now := slices.DeleteFunc(worksIn(t, dir), func(one string) bool { return !slices.Contains(left, one) }); len(now) > 0 {
 			return fmt.Errorf("there are %v", now)
 		}
@@ -174,7 +176,7 @@ func takeCommands(t *testing.T, p *process) {
 	if code != 0 {
 		t.Fatalf("publish to the demo ended with %d: %s%s", code, out, errOut)
 	}
-	eventually(t, "what was published by hand", func() error {
+	testkit.Eventually(t, "what was published by hand", func() error {
 		if n := strings.Count(p.out.String(), "by-hand"); n < 2 {
 			return fmt.Errorf("it was printed %d times", n)
 		}
@@ -192,7 +194,7 @@ func takeMigrations(t *testing.T, p *process, env []string) {
 		t.Fatal("it suggests no migration")
 	}
 	listener := start(t, env, "listen", "job.*", "container.instance.*")
-	eventually(t, "the listener to be connected", listener.err.contains("connected"))
+	testkit.Eventually(t, "the listener to be connected", listener.err.contains("connected"))
 	shell := exec.Command("sh", "-eu", "-c", script)
 	shell.Env = append(os.Environ(), env...)
 	out, err := shell.CombinedOutput()
@@ -204,7 +206,7 @@ func takeMigrations(t *testing.T, p *process, env []string) {
 		"state=new server=server-1 → server-2 instance=shop-1 id=", "step=Copy files: done server=server-1 → server-2 instance=shop-1",
 		"state=migrating server=server-2 job=", "state=running server=server-3 job=",
 	} {
-		eventually(t, "what listen says of it", listener.out.contains(part))
+		testkit.Eventually(t, "what listen says of it", listener.out.contains(part))
 	}
 }
 

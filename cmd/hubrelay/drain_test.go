@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // longGrace lets nothing be cut off at the stop of a daemon on a machine that stalls.
@@ -24,7 +26,7 @@ func TestStopWithManyClients(t *testing.T) {
 		sockets[i] = d.connect(t, opsKey, []string{"hub-1", "hub-2", ""}[i%3], "")
 	}
 	d.signal(syscall.SIGTERM)
-	eventually(t, "the listener to be closed", func() error {
+	testkit.Eventually(t, "the listener to be closed", func() error {
 		conn, err := net.Dial("tcp", d.public)
 		if err != nil {
 			return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/cursor"
@@ -76,7 +77,7 @@ func (f *failover) followAll() {
 		}
 	})
 	for _, one := range f.followers {
-		eventually(f.t, one.name+" to begin", func() error {
+		testkit.Eventually(f.t, one.name+" to begin", func() error {
 			one.mu.Lock()
 			defer one.mu.Unlock()
 			if !one.began {
@@ -210,7 +211,7 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 		return nil
 	}
 	for _, one := range f.followers {
-		eventually(f.t, one.name+" to have heard everything", func() error { return complete(one) })
+		testkit.Eventually(f.t, one.name+" to have heard everything", func() error { return complete(one) })
 	}
 	for _, one := range f.followers {
 		one.end()

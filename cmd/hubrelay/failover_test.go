@@ -19,6 +19,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -82,7 +83,7 @@ func (f *failover) produce(name string) {
 func (f *failover) goesOn(what string) {
 	f.t.Helper()
 	for _, p := range f.producers[len(f.producers)-failoverHubs:] {
-		eventually(f.t, "more to be accepted "+what, p.more(5))
+		testkit.Eventually(f.t, "more to be accepted "+what, p.more(5))
 	}
 	f.t.Log("published", what)
 }
@@ -97,7 +98,7 @@ func (f *failover) rest(primaries []*redis.Client) {
 	}
 	for _, c := range primaries {
 		primary := f.replication(c, "master_repl_offset:")
-		eventually(f.t, "the replica to have everything", func() error {
+		testkit.Eventually(f.t, "the replica to have everything", func() error {
 			if replica := f.replication(c, "slave0:"); replica < primary {
 				return fmt.Errorf("it is at %d of %d", replica, primary)
 			}
@@ -150,7 +151,7 @@ func (f *failover) lose(primary, replica *redistest.Server, partition, answer in
 	published.Wait()
 	for i := range failoverHubs {
 		if hub := fmt.Sprintf("hub-%d", i); f.keys.Partition(hub) == partition {
-			eventually(f.t, "those who follow to hear of it", f.heard(hub, "lost/"+hub))
+			testkit.Eventually(f.t, "those who follow to hear of it", f.heard(hub, "lost/"+hub))
 		}
 	}
 }
@@ -175,7 +176,7 @@ func (f *failover) judge() {
 			taken[id] = 0
 		}
 	}
-	eventually(f.t, "every webhook", f.hooks.took("/", slices.Collect(maps.Keys(taken))))
+	testkit.Eventually(f.t, "every webhook", f.hooks.took("/", slices.Collect(maps.Keys(taken))))
 	twice := 0
 	for _, h := range f.hooks.of("/") {
 		_, accepted := taken[h.id]
@@ -228,7 +229,7 @@ func TestClusterFailover(t *testing.T) {
 	site.runsOn("a")
 	f.judge()
 	f.judgeFollowers(store, struck)
-	eventually(t, "the tokens of streams to be renewed", renewed)
+	testkit.Eventually(t, "the tokens of streams to be renewed", renewed)
 }
 
 // TestSentinelFailover does the same where Sentinel chooses the new primary, of which everything is struck.
@@ -265,7 +266,7 @@ func TestTooFewReplicas(t *testing.T) {
 		var answer struct{ Data struct{ IDs []string } }
 		again := post
 		again.header = map[string]string{"Idempotency-Key": key}
-		eventually(t, "the replica to have it", func() error {
+		testkit.Eventually(t, "the replica to have it", func() error {
 			r := d.do(t, again)
 			if r.status != http.StatusAccepted {
 				return fmt.Errorf("answered %d %s", r.status, r.body)

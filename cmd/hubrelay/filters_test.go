@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -43,7 +44,7 @@ func TestFilters(t *testing.T) {
 		for _, i := range places {
 			want = append(want, ids[i])
 		}
-		eventually(t, path, hooks.took(path, want))
+		testkit.Eventually(t, path, hooks.took(path, want))
 		if got := hooks.of(path); len(got) != len(want) {
 			t.Errorf("%s got %d, want %d: %v", path, len(got), len(want), got)
 		}

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // patience bounds every wait for something that must happen, or for its next step. It is long for machines that do much besides.
@@ -81,27 +83,6 @@ func underRace() bool {
 		}
 	}
 	return false
-}
-
-// eventually repeats probe until it returns nil, and fails with its last error when that has been the same for as long as patience.
-// It rests ten times as long as the probe takes, which else holds up on a busy machine what it waits for.
-func eventually(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	begun, last := time.Now(), ""
-	for news := begun; ; {
-		asked := time.Now()
-		err := probe()
-		if err == nil {
-			return
-		}
-		if err.Error() != last {
-			news, last = time.Now(), err.Error()
-		}
-		if time.Since(news) > patience || time.Since(begun) > 3*patience {
-			t.Fatalf("waited %s for %s: %v", time.Since(begun).Round(time.Second), what, err)
-		}
-		time.Sleep(min(max(10*time.Millisecond, 10*time.Since(asked)), time.Second))
-	}
 }
 
 // setup is what a test wants of a daemon. The parts are YAML: the first three go on in {…}, the others are lines.
@@ -185,7 +166,7 @@ func serveIn(t *testing.T, dir, file string, env ...string) *daemon {
 // await waits until the daemon serves.
 func (d *daemon) await(t *testing.T) {
 	t.Helper()
-	eventually(t, "the daemon to serve", func() error {
+	testkit.Eventually(t, "the daemon to serve", func() error {
 		select {
 		case <-d.ended:
 			t.Fatalf("serve ended with %d:\n%s", d.cmd.ProcessState.ExitCode(), d.err.String())

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // conversation is a run of the program in a terminal.
@@ -78,7 +80,7 @@ func (c *conversation) answer(t *testing.T, question, text string) {
 	if _, err := c.terminal.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what follows "+question, func() error {
+	testkit.Eventually(t, "what follows "+question, func() error {
 		if len(c.said.String()) == before {
 			return errors.New("nothing")
 		}
@@ -89,7 +91,7 @@ func (c *conversation) answer(t *testing.T, question, text string) {
 // asked waits for a question, and returns how much was said with it.
 func (c *conversation) asked(t *testing.T, question string) (length int) {
 	t.Helper()
-	eventually(t, "the question "+question, func() error {
+	testkit.Eventually(t, "the question "+question, func() error {
 		said := c.said.String()
 		length = len(said)
 		if strings.HasSuffix(said, question) {

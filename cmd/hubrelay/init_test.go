@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // anywhere lets the daemons of one machine stand side by side.
@@ -50,7 +52,7 @@ func TestInit(t *testing.T) {
 	for _, topic := range []string{"container.updated", "container.created"} {
 		d.do(t, request{method: "POST", key: key, hub: "hub-1", contentType: "application/json", body: `{"topic":"` + topic + `","object":{"id":"web-1"},"context":{}}`})
 	}
-	eventually(t, "the line in the file", func() error {
+	testkit.Eventually(t, "the line in the file", func() error {
 		text, _ := os.ReadFile(filepath.Join(dir, "events.jsonl"))
 		written := output{}
 		_, _ = written.Write(text)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 const twoServers = `clusters:
@@ -30,7 +32,7 @@ func TestInventory(t *testing.T) {
 	if strings.Contains(out, "s3cret") {
 		t.Errorf("settings are shown:\n%s", out)
 	}
-	eventually(t, "what is wrong with the driver", func() error {
+	testkit.Eventually(t, "what is wrong with the driver", func() error {
 		_, errOut, _ := call(t, o.env, "", "inventory", "list")
 		return errors.Join(hasAll(errOut, "the driver cannot work, and migrations wait until it can: start the driver:", "driver")...)
 	})

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // TestKilledBetweenBatches is TestKilledInTheMiddle for a sink that gets batches: nothing is lost, each batch is the same in all
@@ -39,14 +41,14 @@ func TestKilledBetweenBatches(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("not all was accepted")
 	}
-	eventually(t, "all notifications", func() error {
+	testkit.Eventually(t, "all notifications", func() error {
 		if n := len(batchesOf(t, k.hooks.of("/"))); n < killedDeliveries {
 			return fmt.Errorf("%d have come", n)
 		}
 		return nil
 	})
 	store := redisAt(t, filepath.Join(k.data, "redis.sock"))
-	eventually(t, "nothing to be queued or parked", func() error {
+	testkit.Eventually(t, "nothing to be queued or parked", func() error {
 		n, err := store.ZCard(t.Context(), "hubrelay:retry:hook").Result()
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d are parked", n)

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 const (
@@ -155,10 +157,10 @@ func (k *killed) run(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("not all was accepted")
 	}
-	eventually(t, "all that was accepted", k.hooks.took("/", slices.Collect(maps.Keys(accepted))))
+	testkit.Eventually(t, "all that was accepted", k.hooks.took("/", slices.Collect(maps.Keys(accepted))))
 	store := redisAt(t, filepath.Join(k.data, "redis.sock"))
-	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
-	eventually(t, "nothing to be parked", func() error {
+	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "nothing to be parked", func() error {
 		n, err := store.ZCard(t.Context(), "hubrelay:retry:hook").Result()
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d are parked", n)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // TestLimitsOfClients lets a daemon be full, and looks that who was refused can come back with the same token.
@@ -33,13 +35,13 @@ func TestLimitsOfClients(t *testing.T) {
 	wantLater(t, refused)
 
 	_ = first.conn.Close()
-	eventually(t, "the first to be gone", func() error { // before that the token would be refused by the limit of the node
+	testkit.Eventually(t, "the first to be gone", func() error { // before that the token would be refused by the limit of the node
 		if got := metric(t, d, "hubrelay_stream_clients"); got != 2 {
 			return fmt.Errorf("there are %v clients", got)
 		}
 		return nil
 	})
-	eventually(t, "the token to open the place that is free", func() error {
+	testkit.Eventually(t, "the token to open the place that is free", func() error {
 		if ws, refused := d.upgrade(t, query, nil); ws == nil {
 			return errors.New(refused.body)
 		}
@@ -89,7 +91,7 @@ func TestLimitsOfHubsAndKeys(t *testing.T) {
 			t.Errorf("%v were turned away by the limit of the %s, want %v", got, of, n)
 		}
 	}
-	eventually(t, "a place of the key to be free", func() error {
+	testkit.Eventually(t, "a place of the key to be free", func() error {
 		if ws, refused := d.upgrade(t, "?token="+d.token(t, opsKey, "hub-3"), nil); ws == nil {
 			return errors.New(refused.body)
 		}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // TestExplainIsWhatArrives publishes to sinks of several types and compares what each got with what explain says of it.
@@ -62,7 +64,7 @@ func TestExplainIsWhatArrives(t *testing.T) {
 		if e.Sink == "oncall" {
 			want = plainEvent(t, want)
 		}
-		eventually(t, "what explain says of "+e.Sink, func() error {
+		testkit.Eventually(t, "what explain says of "+e.Sink, func() error {
 			if text := got[e.Sink](); text != want || want == "" {
 				return fmt.Errorf("got %q, explained was %q", text, want)
 			}

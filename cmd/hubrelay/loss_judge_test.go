@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // judgeLog waits for the inbox to be empty, and returns the numbers of each hub as the log has them.
 func (l *losses) judgeLog() map[string][]int {
 	l.t.Helper()
 	var found map[string][]int
-	eventually(l.t, "the inbox to be in the log", func() error {
+	testkit.Eventually(l.t, "the inbox to be in the log", func() error {
 		found = numbersIn(l.t, l.redis.store)
 		hub := lossHubs[len(lossHubs)-1]
 		if n := int(l.accepted[hub].Load()); len(found[hub]) < n {
@@ -59,7 +61,7 @@ func total(lists map[string][]int) (n int) {
 // judgeHooks waits until the webhook has everything, at least once.
 func (l *losses) judgeHooks() {
 	l.t.Helper()
-	eventually(l.t, "every webhook", func() error {
+	testkit.Eventually(l.t, "every webhook", func() error {
 		came := make(map[string]bool)
 		for _, h := range l.hooks.of("/") {
 			came[objectID(h.body)] = true

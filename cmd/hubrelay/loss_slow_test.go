@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/hub"
 )
 
@@ -47,7 +48,7 @@ func (l *losses) stopReaders() {
 	}()
 	before := seen()
 	var look time.Time
-	eventually(l.t, kind+" of "+flooded+" to be closed with 1013", func() error {
+	testkit.Eventually(l.t, kind+" of "+flooded+" to be closed with 1013", func() error {
 		if seen() > before {
 			return nil
 		}

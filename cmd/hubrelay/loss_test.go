@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
@@ -74,7 +75,7 @@ func nothingIsLost(t *testing.T, on victim, long time.Duration) {
 	want := l.judgeLog()
 	connections, heard, tooSlow := 0, 0, 0
 	for _, f := range l.followers {
-		eventually(t, f.name+" to have heard everything", func() error { return f.complete(want) })
+		testkit.Eventually(t, f.name+" to have heard everything", func() error { return f.complete(want) })
 		c, n, slow := f.figures()
 		connections, heard, tooSlow = connections+c, heard+n, tooSlow+slow
 	}
@@ -95,7 +96,7 @@ func nothingIsLost(t *testing.T, on victim, long time.Duration) {
 	if l.dealt >= l.blows() && tooSlow == 0 {
 		t.Error("every blow was struck, and nobody was closed with 1013")
 	}
-	eventually(t, "the node that was not killed to be at rest", func() error { return before.restored(l.atRest()) })
+	testkit.Eventually(t, "the node that was not killed to be at rest", func() error { return before.restored(l.atRest()) })
 }
 
 func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses {

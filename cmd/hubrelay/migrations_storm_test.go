@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -80,7 +81,7 @@ func TestMigrationStorm(t *testing.T) {
 func (m *migrations) await(id, step string) {
 	m.t.Helper()
 	after := "0-0"
-	eventually(m.t, "step "+step+" of "+id, func() error {
+	testkit.Eventually(m.t, "step "+step+" of "+id, func() error {
 		entries, err := m.store.XRangeN(m.t.Context(), "hubrelay:log:{0}", "("+after, "+", 1000).Result()
 		if err != nil {
 			return err
@@ -145,7 +146,7 @@ func (m *migrations) strike(what string, random *rand.Rand) (mend func()) {
 			for _, pid := range stopped {
 				_ = syscall.Kill(pid, syscall.SIGCONT)
 			}
-			eventually(m.t, "the node that was stopped", m.nodes[one].readyz(200))
+			testkit.Eventually(m.t, "the node that was stopped", m.nodes[one].readyz(200))
 		}
 	}
 	return func() {}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -210,7 +211,7 @@ func (m *migrations) job(id string) (relay.Job, error) {
 func (m *migrations) over(id string) relay.Job {
 	m.t.Helper()
 	var j relay.Job
-	eventually(m.t, "the job "+id+" to be over", func() (err error) {
+	testkit.Eventually(m.t, "the job "+id+" to be over", func() (err error) {
 		if j, err = m.job(id); err == nil && !j.State.Current.Over() {
 			err = fmt.Errorf("it is %s: %s, %+v", j.State.Current, j.State.Error, j.Tasks)
 		}
@@ -238,7 +239,7 @@ func (m *migrations) runsOn(server string) {
 		return info.Size()
 	}
 	before := size()
-	eventually(m.t, "the command to run on "+server, func() error {
+	testkit.Eventually(m.t, "the command to run on "+server, func() error {
 		if now := size(); now <= before {
 			return fmt.Errorf("it has written %d bytes, and now %d", before, now)
 		}
@@ -272,7 +273,7 @@ func TestMigrate(t *testing.T) {
 	m.runsOn("b")
 	id, _, _ := strings.Cut(out, "\n")
 	var told []string
-	eventually(t, "the end of the job on the socket", func() error {
+	testkit.Eventually(t, "the end of the job on the socket", func() error {
 		told = told[:0]
 		frames, _ := socket.snapshot()
 		for _, f := range frames {

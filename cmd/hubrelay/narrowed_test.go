@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"
 )
@@ -35,16 +36,16 @@ func TestReloadNarrowsAKey(t *testing.T) {
 		}
 	}
 	publish(1, 3)
-	eventually(t, "all of both hubs", listener.saw("hub-2 3", "hub-1 3"))
+	testkit.Eventually(t, "all of both hubs", listener.saw("hub-2 3", "hub-1 3"))
 
 	text.keys = key("hub-1")
 	d.reconfigure(t, file, text, 1)
 	if closed := account.closed(t, 1008); closed.Text != "the key has changed; connect again" {
 		t.Errorf("closed for the reason %q", closed.Text)
 	}
-	eventually(t, "the event stream to end", events.contains(`data: {"code":1008,"reason":"the key has changed; connect again"}`))
+	testkit.Eventually(t, "the event stream to end", events.contains(`data: {"code":1008,"reason":"the key has changed; connect again"}`))
 	publish(4, 6)
-	eventually(t, "what the key opens still", listener.saw("hub-1 6"))
+	testkit.Eventually(t, "what the key opens still", listener.saw("hub-1 6"))
 	stays.wait(t, 6)
 	if ws, refused := d.upgrade(t, "?token="+unused, nil); ws == nil {
 		t.Errorf("a token of before is answered %d %s", refused.status, refused.body)
@@ -55,7 +56,7 @@ func TestReloadNarrowsAKey(t *testing.T) {
 			t.Errorf("a token of before shows %q", got)
 		}
 	}
-	eventually(t, "the last", listener.saw("hub-1 7"))
+	testkit.Eventually(t, "the last", listener.saw("hub-1 7"))
 	if got, want := listener.all(), "hub-2 1, hub-1 1, hub-2 2, hub-1 2, hub-2 3, hub-1 3, hub-1 4, hub-1 5, hub-1 6, hub-1 7"; got != want {
 		t.Errorf("the client saw %s, want %s", got, want)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -38,7 +39,7 @@ func TestTwoNodes(t *testing.T) {
 		}
 	}
 	spread(44)
-	eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
 	for id, n := range hooks.counts() {
 		if n != 1 {
 			t.Errorf("%s was delivered %d times", id, n)
@@ -56,8 +57,8 @@ func TestTwoNodes(t *testing.T) {
 	nodes[0].kill()
 	gate.open()
 	ids = append(ids, nodes[1].publish(t, "hub-1", "application/x-ndjson", lines(50), nil)...)
-	eventually(t, "every webhook after the kill", hooks.took("/", ids))
-	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "every webhook after the kill", hooks.took("/", ids))
+	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
 	twice := 0
 	for id, n := range hooks.counts() {
 		if n > 1 {
@@ -88,9 +89,9 @@ func TestSlowReceiver(t *testing.T) {
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	ids := append(nodes[0].publish(t, "hub-1", "application/x-ndjson", lines(10), nil),
 		nodes[1].publish(t, "hub-1", "application/x-ndjson", lines(10), nil)...)
-	eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
 	store := redisAt(t, server.Socket)
-	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
 	for id, n := range hooks.counts() {
 		if n != 1 {
 			t.Errorf("%s was delivered %d times", id, n)
@@ -103,7 +104,7 @@ func TestSlowReceiver(t *testing.T) {
 func settle(t *testing.T, store *redis.Client, hooks *receiver) map[string]bool {
 	t.Helper()
 	var inHand map[string]bool
-	eventually(t, "both nodes to have their hands full", func() error {
+	testkit.Eventually(t, "both nodes to have their hands full", func() error {
 		inHand = hooks.unanswered()
 		if len(inHand) < 32 {
 			return fmt.Errorf("%d requests are in hand", len(inHand))
@@ -114,7 +115,7 @@ func settle(t *testing.T, store *redis.Client, hooks *receiver) map[string]bool 
 		}
 		return err
 	})
-	eventually(t, "the acks to be written", func() error {
+	testkit.Eventually(t, "the acks to be written", func() error {
 		answered := 0
 		for _, h := range hooks.of("/") {
 			if h.status != 0 {
@@ -182,7 +183,7 @@ func TestOnlyPartitionsThatWereStored(t *testing.T) {
 	for i := range 12 {
 		ids = append(ids, one.publish(t, fmt.Sprintf("hub-%d", i), "application/json", plain, nil)...)
 	}
-	eventually(t, "everything of all partitions", ws.has(ids))
+	testkit.Eventually(t, "everything of all partitions", ws.has(ids))
 	file := write(t, folder(t), "hubrelay.yaml", setup{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.yaml())
 	_, errOut, code := call(t, nil, "", "serve", "-c", file)
 	if err := errors.Join(hasAll(errOut, "partitions", "4", "2")...); code != 1 || err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // TestSinksHearOfEachOther has a sink that is gone and one that rejects, and one that wants to know.
@@ -43,18 +45,18 @@ func TestSinksHearOfEachOther(t *testing.T) {
 		}
 	}
 	ids := d.publish(t, "hub-1", "application/json", plain, nil)
-	eventually(t, "word of the sink that is gone",
+	testkit.Eventually(t, "word of the sink that is gone",
 		told(`{"topic":"hubrelay.sink.disabled","object":{"id":"gone","state":"disabled","error":"`, "410", `"context":{"hub_id":"",`))
-	eventually(t, "word of a dead letter", told(`{"topic":"hubrelay.deadletter.created","object":{"id":"`+ids[0], `"state":"permanent"`,
+	testkit.Eventually(t, "word of a dead letter", told(`{"topic":"hubrelay.deadletter.created","object":{"id":"`+ids[0], `"state":"permanent"`,
 		`"sink":"rejects"`, `"attempts":1,"count":1}`, `"context":{"hub_id":"hub-1"`))
 	back.Store(true)
 	o.does("sinks resume gone", "gone is active")
-	eventually(t, "word of its recovery", told(`{"topic":"hubrelay.sink.recovered","object":{"id":"gone","state":"active","error":""}`))
-	eventually(t, "the backlog", hooks.took("/gone", ids))
+	testkit.Eventually(t, "word of its recovery", told(`{"topic":"hubrelay.sink.recovered","object":{"id":"gone","state":"active","error":""}`))
+	testkit.Eventually(t, "the backlog", hooks.took("/gone", ids))
 
 	// Nobody else hears of it, and nobody of itself.
 	last := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	eventually(t, "what was published last", hooks.took("/all", last))
+	testkit.Eventually(t, "what was published last", hooks.took("/all", last))
 	d.stop(t)
 	frames, _ := ws.snapshot()
 	if len(frames) != 4 || strings.Contains(strings.Join(frames, ""), "hubrelay.") {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -41,7 +42,7 @@ func TestOrderOverNodes(t *testing.T) {
 		}
 	}
 	leader := -1
-	eventually(t, "a node to lead", func() error {
+	testkit.Eventually(t, "a node to lead", func() error {
 		leader = slices.IndexFunc(nodes, func(d *daemon) bool { return d.err.contains("works the queue of the sink")() == nil })
 		if leader < 0 {
 			return errors.New("none does")
@@ -49,7 +50,7 @@ func TestOrderOverNodes(t *testing.T) {
 		return nil
 	})
 	publish(nodes...)
-	eventually(t, "a part of the webhooks", func() error {
+	testkit.Eventually(t, "a part of the webhooks", func() error {
 		if n := len(hooks.of("/")); n < len(all)/3 {
 			return fmt.Errorf("%d requests came", n)
 		}
@@ -58,17 +59,17 @@ func TestOrderOverNodes(t *testing.T) {
 	nodes[leader].kill()
 	other := nodes[1-leader]
 	publish(other)
-	eventually(t, "every webhook", delivered(hooks, all, 1))
+	testkit.Eventually(t, "every webhook", delivered(hooks, all, 1))
 	const inFlight = 16
 	inOrder(t, hooks, ids, 0, inFlight)
 	store := redisAt(t, server.Socket)
-	eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
 
 	before := len(hooks.of("/"))
 	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin", "http://"+other.admin); code != 0 {
 		t.Fatalf("the replay ended with %d:\n%s%s", code, out, errOut)
 	}
-	eventually(t, "everything once more", func() error {
+	testkit.Eventually(t, "everything once more", func() error {
 		if err := delivered(hooks, all, 2)(); err != nil {
 			return err
 		}

@@ -19,6 +19,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // webhookSecret is what every sink here signs with.
@@ -266,7 +268,7 @@ func (s *socket) snapshot() (frames []string, ended error) {
 func (s *socket) wait(t *testing.T, n int) []string {
 	t.Helper()
 	var got []string
-	eventually(t, fmt.Sprintf("%d websocket frames", n), func() error {
+	testkit.Eventually(t, fmt.Sprintf("%d websocket frames", n), func() error {
 		frames, ended := s.snapshot()
 		got = frames
 		if len(frames) >= n {
@@ -296,7 +298,7 @@ func (s *socket) has(ids []string) func() error {
 func (s *socket) end(t *testing.T) error {
 	t.Helper()
 	var ended error
-	eventually(t, "the websocket to be closed", func() error {
+	testkit.Eventually(t, "the websocket to be closed", func() error {
 		if _, ended = s.snapshot(); ended == nil {
 			return errors.New("it is open")
 		}

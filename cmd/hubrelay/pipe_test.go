@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 	"github.com/hubrelay/hubrelay/relay/hub"
 )
@@ -86,7 +87,7 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 			t.Errorf("%s: %s", logIDs[i], f)
 		}
 	}
-	eventually(t, "every webhook", hooks.has(logIDs))
+	testkit.Eventually(t, "every webhook", hooks.has(logIDs))
 	bodies := make(map[string]string)
 	for _, h := range hooks.of("/") {
 		if h.bad != nil || h.attempt != 1 {
@@ -135,7 +136,7 @@ func publishToInbox(t *testing.T, socketPath string, store *redis.Client) {
 	}
 	add("data", `{"topic":"stack.error","object":{"error":"e"},"context":{"hub_id":"hub-1"}}`)
 	add("data", `{"topic":"container.error","object":{"id":"last","error":"e"},"context":{"hub_id":"hub-1"}}`)
-	eventually(t, "the inbox to be empty", func() error {
+	testkit.Eventually(t, "the inbox to be empty", func() error {
 		n, err := store.XLen(t.Context(), "hubrelay:inbox").Result()
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d entries are left", n)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -102,7 +103,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 		out, _, _ := call(t, nil, "", "sinks", "list", "--admin", "http://"+d.admin)
 		return out
 	}
-	eventually(t, "the sink to be failed", func() error {
+	testkit.Eventually(t, "the sink to be failed", func() error {
 		if out := list(); !strings.Contains(out, fault) {
 			return errors.New(out)
 		}
@@ -120,7 +121,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 		t.Helper()
 		d.publish(t, "hub-1", "application/x-ndjson", lines(1), nil)
 		published++
-		eventually(t, "the notification", func() error {
+		testkit.Eventually(t, "the notification", func() error {
 			if got := strings.Count(d.err.String(), `"msg":"notification"`); got != published {
 				return fmt.Errorf("%d were shown", got)
 			}
@@ -139,7 +140,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 		show()
 		runs = strings.Count(d.err.String(), "the plugin runs")
 	}
-	eventually(t, "the figure", func() error {
+	testkit.Eventually(t, "the figure", func() error {
 		if !strings.Contains(d.metrics(t), "hubrelay_config_last_reload_successful 0") {
 			return errors.New("it is not 0")
 		}
@@ -156,7 +157,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	more := with("{data: false}")
 	more.sinks += "  stuck: {type: plugin, command: [./hangs]}\n"
 	d.reconfigure(t, file, more, taken+1)
-	eventually(t, "the warning", d.err.contains("sinks.stuck.command: cannot be asked whether it takes its config: the plugin gave no answer within "))
+	testkit.Eventually(t, "the warning", d.err.contains("sinks.stuck.command: cannot be asked whether it takes its config: the plugin gave no answer within "))
 	show()
 }
 
@@ -168,7 +169,7 @@ func (d *daemon) refuses(t *testing.T, file string, s setup, taken int, mistake 
 		t.Fatal(err)
 	}
 	refused := false
-	eventually(t, "the mistake", func() error {
+	testkit.Eventually(t, "the mistake", func() error {
 		log := d.err.String()
 		refused = strings.Contains(log, mistake)
 		if !refused && strings.Count(log, "the configuration was taken over") == taken {
@@ -177,7 +178,7 @@ func (d *daemon) refuses(t *testing.T, file string, s setup, taken int, mistake 
 		return nil
 	})
 	if !refused {
-		eventually(t, "why a mistake was taken over", d.err.contains("sinks.shown.command: cannot be asked whether it takes its config: "))
+		testkit.Eventually(t, "why a mistake was taken over", d.err.contains("sinks.shown.command: cannot be asked whether it takes its config: "))
 	}
 	return refused
 }

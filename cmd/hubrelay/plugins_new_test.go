@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // inFolder runs a program in a folder to its end.
@@ -57,7 +59,7 @@ func TestPluginsNewInGo(t *testing.T) {
 
 	d := serveIn(t, dir, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_ADMIN__LISTEN=127.0.0.1:0")
 	d.do(t, request{method: "POST", key: "a-key-for-trying-it", hub: "hub-1", contentType: "application/json", body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`})
-	eventually(t, "the plugin's line in the log", func() error {
+	testkit.Eventually(t, "the plugin's line in the log", func() error {
 		for line := range strings.Lines(d.err.String()) {
 			if strings.Contains(line, "hello") && strings.Contains(line, "first-go") && strings.Contains(line, "web-1") {
 				return nil

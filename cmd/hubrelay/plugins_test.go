@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -29,7 +30,7 @@ func TestPluginSinks(t *testing.T) {
 	d := serveFile(t, file)
 	ids := d.publish(t, "hub-1", "application/x-ndjson", `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
 
-	eventually(t, "the notification in the log", func() error {
+	testkit.Eventually(t, "the notification in the log", func() error {
 		for line := range strings.Lines(d.err.String()) {
 			if strings.Contains(line, `"msg":"notification"`) && strings.Contains(line, `"sink":"shown"`) && strings.Contains(line, ids[0]) && strings.Contains(line, "web-1") {
 				return nil
@@ -48,8 +49,8 @@ func TestPluginSinks(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "the failed sink to be shown", listed("failed", "does not exist: build it"))
-	eventually(t, "its figures", func() error {
+	testkit.Eventually(t, "the failed sink to be shown", listed("failed", "does not exist: build it"))
+	testkit.Eventually(t, "its figures", func() error {
 		answer, err := http.Get("http://" + d.admin + "/metrics")
 		if err != nil {
 			return err
@@ -69,13 +70,13 @@ func TestPluginSinks(t *testing.T) {
 	if err := os.Symlink(binary, filepath.Join(dir, "later")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what the failed sink kept", func() error {
+	testkit.Eventually(t, "what the failed sink kept", func() error {
 		if n := strings.Count(d.err.String(), `"msg":"notification"`); n < 2 {
 			return fmt.Errorf("%d notifications were shown", n)
 		}
 		return nil
 	})
-	eventually(t, "the sink to be well", func() error {
+	testkit.Eventually(t, "the sink to be well", func() error {
 		if err := listed("failed")(); err == nil {
 			return errors.New("it is still shown as failed")
 		}
@@ -94,7 +95,7 @@ func TestPluginKilled(t *testing.T) {
 	var ids []string
 	for round := range 4 {
 		var pid int
-		eventually(t, "the plugin to run", func() (err error) {
+		testkit.Eventually(t, "the plugin to run", func() (err error) {
 			pid, err = d.plugin(round + 1)
 			return err
 		})
@@ -104,7 +105,7 @@ func TestPluginKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "all notifications", func() error {
+	testkit.Eventually(t, "all notifications", func() error {
 		log := d.err.String()
 		return missing(ids, func(id string) bool {
 			return strings.Contains(log, `"msg":"notification","sink":"shown","hub":"hub-1","id":"`+id)
@@ -125,7 +126,7 @@ func TestPluginCrashLoop(t *testing.T) {
   shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"]}`,
 	})
 	ids := d.publish(t, "hub-1", "application/x-ndjson", strings.Repeat(`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", 5), nil)
-	eventually(t, "the sink to be disabled", func() error {
+	testkit.Eventually(t, "the sink to be disabled", func() error {
 		out, errOut, code := call(t, nil, "", "sinks", "list", "--json", "--admin", "http://"+d.admin)
 		for line := range strings.Lines(out) {
 			if code == 0 && strings.Contains(line, `"loop"`) && strings.Contains(line, `"state":"disabled"`) &&
@@ -135,7 +136,7 @@ func TestPluginCrashLoop(t *testing.T) {
 		}
 		return errors.New(out + errOut)
 	})
-	eventually(t, "the other sink to go on", func() error {
+	testkit.Eventually(t, "the other sink to go on", func() error {
 		return missing(ids, func(id string) bool {
 			return strings.Contains(d.err.String(), `"sink":"shown","hub":"hub-1","id":"`+id)
 		})
@@ -163,13 +164,13 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"]}`})
 		var pid int
-		eventually(t, "the plugin to run", func() (err error) {
+		testkit.Eventually(t, "the plugin to run", func() (err error) {
 			pid, err = d.plugin(1)
 			return err
 		})
 		d.signal(how)
 		d.exit(t)
-		eventually(t, "the plugin to end", func() error {
+		testkit.Eventually(t, "the plugin to end", func() error {
 			if !gone(pid) {
 				return fmt.Errorf("%d lives after %s", pid, how)
 			}

@@ -31,7 +31,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// contains is a probe for eventually.
+// contains is a probe for testkit.Eventually.
 func (o *output) contains(part string) func() error {
 	return func() error {
 		if text := o.String(); !strings.Contains(text, part) {

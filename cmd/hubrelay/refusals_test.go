@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -199,7 +200,7 @@ func TestDocuments(t *testing.T) {
 	if res.StatusCode != http.StatusOK {
 		t.Errorf("healthz answers %s", res.Status)
 	}
-	eventually(t, "the daemon to be ready", d.readyz(http.StatusOK))
+	testkit.Eventually(t, "the daemon to be ready", d.readyz(http.StatusOK))
 	if !slices.ContainsFunc([]string{"hubrelay_redis_up", "hubrelay_stream_clients"}, func(name string) bool { return metric(t, d, name) > 0 }) {
 		t.Error("metrics show no Redis")
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -33,7 +34,7 @@ func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
 	file := write(t, dir, "hubrelay.yaml", s.yaml())
 	d := serveFile(t, file)
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(10), nil)
-	eventually(t, "the batch to be parked", func() error {
+	testkit.Eventually(t, "the batch to be parked", func() error {
 		n, err := store.ZCard(t.Context(), "hubrelay:retry:hook").Result()
 		if err == nil && n == 0 {
 			err = fmt.Errorf("none is parked, %d were tried", len(hooks.of("/")))
@@ -44,7 +45,7 @@ func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
 	d.reconfigure(t, filepath.Join(dir, "hubrelay.yaml"), s, 1)
 	open.Store(true)
 	single := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
-	eventually(t, "all to arrive", func() error {
+	testkit.Eventually(t, "all to arrive", func() error {
 		came := ""
 		for _, h := range hooks.of("/") {
 			if h.status == http.StatusNoContent {

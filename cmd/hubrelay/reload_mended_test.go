@@ -10,11 +10,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 func (d *daemon) reloaded(t *testing.T, want float64) {
 	t.Helper()
-	eventually(t, "the figure of the last reload", func() error {
+	testkit.Eventually(t, "the figure of the last reload", func() error {
 		if got := metric(t, d, "hubrelay_config_last_reload_successful"); got != want {
 			return fmt.Errorf("it is %v, want %v", got, want)
 		}
@@ -24,7 +26,7 @@ func (d *daemon) reloaded(t *testing.T, want float64) {
 
 func (d *daemon) refused(t *testing.T, n int, problem string) {
 	t.Helper()
-	eventually(t, "the problem to be told", func() error {
+	testkit.Eventually(t, "the problem to be told", func() error {
 		text := d.err.String()
 		if got := strings.Count(text, "what ran before goes on"); got != n || !strings.Contains(text, problem) {
 			return fmt.Errorf("told %d times, want %d, with %q", got, n, problem)
@@ -53,7 +55,7 @@ func TestReloadOfWhatIsMendedElsewhere(t *testing.T) {
 	d.tookOver(t, 1)
 	d.reloaded(t, 1)
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
-	eventually(t, "the new sink", hooks.took("/two", ids))
+	testkit.Eventually(t, "the new sink", hooks.took("/two", ids))
 	d.refused(t, 3, "") // nothing was told twice
 }
 
@@ -69,9 +71,9 @@ func TestReloadOfAFileThatIsGone(t *testing.T) {
 	}
 	d.reloaded(t, 0)
 	const gone = "file not readable"
-	eventually(t, "the warning", d.err.contains(gone))
+	testkit.Eventually(t, "the warning", d.err.contains(gone))
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
-	eventually(t, "the sink of before", hooks.took("/one", ids))
+	testkit.Eventually(t, "the sink of before", hooks.took("/one", ids))
 	if err := os.Rename(file+".away", file); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,7 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 		{"\n{{ .Topic\n\n  ", "unclosed action started in line 2"},
 	} {
 		replace(c.text)
-		eventually(t, "the mistake to be told", func() error {
+		testkit.Eventually(t, "the mistake to be told", func() error {
 			publish() // a file is looked at when it is needed
 			time.Sleep(50 * time.Millisecond)
 			return d.err.contains(c.said)()
@@ -114,7 +116,7 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 		}
 	}
 	replace(`{"v": 2}`)
-	eventually(t, "the mended template", func() error {
+	testkit.Eventually(t, "the mended template", func() error {
 		publish()
 		time.Sleep(50 * time.Millisecond)
 		for _, h := range hooks.of("/one") {
@@ -151,7 +153,7 @@ func TestReloadRefusedBesideAnOlder(t *testing.T) {
 	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
 	d := serveFile(t, file)
 	d.publish(t, "hub-1", "application/json", plain, nil)
-	eventually(t, "an attempt", func() error {
+	testkit.Eventually(t, "an attempt", func() error {
 		if len(hooks.of("/one")) == 0 {
 			return errors.New("none yet")
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -26,7 +27,7 @@ func (d *daemon) reconfigure(t *testing.T, file string, s setup, n int) {
 
 func (d *daemon) tookOver(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, "the configuration to be taken over", func() error {
+	testkit.Eventually(t, "the configuration to be taken over", func() error {
 		if got := strings.Count(d.err.String(), "the configuration was taken over"); got < n {
 			return fmt.Errorf("taken over %d times, want %d", got, n)
 		}
@@ -37,7 +38,7 @@ func (d *daemon) tookOver(t *testing.T, n int) {
 // forgot waits until nobody gets in with the key.
 func (d *daemon) forgot(t *testing.T, key string) {
 	t.Helper()
-	eventually(t, "the key to be refused", func() error {
+	testkit.Eventually(t, "the key to be refused", func() error {
 		r, err := d.try(t.Context(), request{method: "GET", key: key, hub: "hub-1"})
 		if err == nil && r.status != http.StatusUnauthorized {
 			err = fmt.Errorf("answered %d", r.status)
@@ -63,9 +64,9 @@ func TestReload(t *testing.T) {
 	file := write(t, folder(t), "hubrelay.yaml", before.yaml())
 	d := serveFile(t, file)
 	first := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	eventually(t, "the changing sinks", hooks.took("/old", first))
-	eventually(t, "the sink that goes", hooks.took("/goes", first))
-	eventually(t, "requests to the slow receiver", func() error {
+	testkit.Eventually(t, "the changing sinks", hooks.took("/old", first))
+	testkit.Eventually(t, "the sink that goes", hooks.took("/goes", first))
+	testkit.Eventually(t, "requests to the slow receiver", func() error {
 		if n := len(hooks.of("/slow")); n < len(first) {
 			return fmt.Errorf("%d have come", n)
 		}
@@ -76,10 +77,10 @@ func TestReload(t *testing.T) {
 	after.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/new", `, topics: ["*"]`) + webhookSink("comes", hooks.url+"/comes", "")
 	d.reconfigure(t, file, after, 1)
 	second := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	eventually(t, "the new address", hooks.took("/new", second))
-	eventually(t, "the new sink", hooks.took("/comes", second))
+	testkit.Eventually(t, "the new address", hooks.took("/new", second))
+	testkit.Eventually(t, "the new sink", hooks.took("/comes", second))
 	close(release)
-	eventually(t, "the sink that was left alone", hooks.took("/slow", append(first, second...)))
+	testkit.Eventually(t, "the sink that was left alone", hooks.took("/slow", append(first, second...)))
 	if n := len(hooks.of("/slow")); n != len(first)+len(second) {
 		t.Errorf("the slow receiver got %d requests", n)
 	}
@@ -103,7 +104,7 @@ func TestReload(t *testing.T) {
 	third := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	after.sinks += webhookSink("goes", hooks.url+"/goes", "")
 	d.reconfigure(t, file, after, 2)
-	eventually(t, "the sink that came back", hooks.took("/goes", append(second, third...)))
+	testkit.Eventually(t, "the sink that came back", hooks.took("/goes", append(second, third...)))
 }
 
 func (d *daemon) metrics(t *testing.T) string {
@@ -136,7 +137,7 @@ func TestReloadOfMistakes(t *testing.T) {
 		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the mistake to be told", func() error {
+		testkit.Eventually(t, "the mistake to be told", func() error {
 			if n := strings.Count(d.err.String(), "what ran before goes on"); n != i+1 {
 				return fmt.Errorf("told %d times of %d mistakes", n, i+1)
 			}
@@ -147,7 +148,7 @@ func TestReloadOfMistakes(t *testing.T) {
 		}
 	}
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
-	eventually(t, "the sink of before", hooks.took("/one", ids))
+	testkit.Eventually(t, "the sink of before", hooks.took("/one", ids))
 	if text := d.err.String(); !strings.Contains(text, "hubrelay.yaml:") || strings.Contains(text, webhookSecret) {
 		t.Errorf("logged:\n%s", text)
 	}
@@ -173,14 +174,14 @@ func TestReloadOfKeys(t *testing.T) {
 	}
 	d.publish(t, "hub-1", "application/json", `{"topic":"container.created","context":{"account_id":"acme"}}`, nil)
 	stays.wait(t, 1)
-	eventually(t, "the word about what needs a restart", d.err.contains("server.max_body"))
+	testkit.Eventually(t, "the word about what needs a restart", d.err.contains("server.max_body"))
 
 	text.keys = `    - {name: other, key: ` + other + `, account_id: "*", hubs: ["*"]}`
 	if err := os.WriteFile(file, []byte(text.yaml()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.signal(syscall.SIGHUP) // at once, without waiting for the second look
-	eventually(t, "the new key", func() error {
+	testkit.Eventually(t, "the new key", func() error {
 		r, err := d.try(t.Context(), request{method: "GET", key: other, hub: "hub-1"})
 		if err == nil && r.status != http.StatusOK {
 			err = fmt.Errorf("answered %d", r.status)
@@ -214,7 +215,7 @@ func TestReloadUnderLoad(t *testing.T) {
 				text.sinks = sinks(n + 1)
 				d.reconfigure(t, file, text, n+1)
 			}
-			eventually(t, "all of it", hooks.took("/one", ids))
+			testkit.Eventually(t, "all of it", hooks.took("/one", ids))
 			if n := len(hooks.of("/one")); n != len(ids) {
 				t.Errorf("%d requests for %d notifications", n, len(ids))
 			}
@@ -238,7 +239,7 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 			file := write(t, folder(t), "hubrelay.yaml", text.yaml())
 			d := serveFile(t, file)
 			ids := d.publish(t, "hub-1", "application/json", plain, nil)
-			eventually(t, "an attempt", func() error {
+			testkit.Eventually(t, "an attempt", func() error {
 				if len(hooks.of("/one")) == 0 {
 					return errors.New("none yet")
 				}
@@ -256,7 +257,7 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 			d.signal(syscall.SIGHUP)
 			d.forgot(t, readerKey)
 			// After the grace the attempt is given back, and the sink of the new configuration makes it.
-			eventually(t, "an attempt at the new address", func() error {
+			testkit.Eventually(t, "an attempt at the new address", func() error {
 				for _, h := range hooks.of("/other") {
 					if h.id == ids[0] {
 						return nil
@@ -276,7 +277,7 @@ func TestReloadWhileStarting(t *testing.T) {
 	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
 	server.Kill()
 	d := &daemon{process: start(t, nil, "serve", "-c", file)}
-	eventually(t, "the daemon to wait for Redis", d.err.contains("waiting for redis"))
+	testkit.Eventually(t, "the daemon to wait for Redis", d.err.contains("waiting for redis"))
 	if err := os.WriteFile(file, []byte(strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}

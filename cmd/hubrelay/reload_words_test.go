@@ -5,6 +5,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // TestReloadSaysWhatIsNew reloads again and again: a warning is told once, and what has changed is named, keys too.
@@ -47,7 +49,7 @@ func TestReloadSaysWhatIsNew(t *testing.T) {
 	d.reconfigure(t, file, s, 2)
 	s.keys = strings.Replace(before, "hub-1", "hub-2", 1)
 	d.reconfigure(t, file, s, 3)
-	eventually(t, "the last words", d.err.contains(`"keys_removed":["two"]`))
+	testkit.Eventually(t, "the last words", d.err.contains(`"keys_removed":["two"]`))
 	for _, part := range []string{`"keys_added":["two"]`, `"keys_changed":["one"]`} {
 		if !strings.Contains(d.err.String(), part) {
 			t.Errorf("no %s in\n%s", part, d.err.String())

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -29,7 +30,7 @@ func (d *daemon) curlEvents(t *testing.T, query string, headers ...string) *outp
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	eventually(t, "the stream to begin", out.contains("retry: "))
+	testkit.Eventually(t, "the stream to begin", out.contains("retry: "))
 	return out
 }
 
@@ -58,7 +59,7 @@ func TestEventsOverAKill(t *testing.T) {
 		token := nodes[0].token(t, opsKey, hub)
 		first := nodes[0].curlEvents(t, "?token="+token)
 		ids := nodes[1].publish(t, "hub-1", "application/x-ndjson", lines(20), nil)
-		eventually(t, "all of it", func() error {
+		testkit.Eventually(t, "all of it", func() error {
 			if got := lastOf(eventOf, first.String()); !slices.Equal(got, ids) {
 				return fmt.Errorf("hub %q: got %v", hub, got)
 			}
@@ -72,7 +73,7 @@ func TestEventsOverAKill(t *testing.T) {
 		// From the middle, with everything that came since; and the websocket goes on from the same place.
 		second := nodes[1].curlEvents(t, "?token="+token, "Last-Event-ID: "+at[len(at)-11])
 		ws := nodes[1].connect(t, opsKey, hub, "&after="+at[len(at)-11])
-		eventually(t, "what followed", func() error {
+		testkit.Eventually(t, "what followed", func() error {
 			if got := lastOf(eventOf, second.String()); !slices.Equal(got, ids) {
 				return fmt.Errorf("hub %q: got %v, want %v", hub, got, ids)
 			}
@@ -83,14 +84,14 @@ func TestEventsOverAKill(t *testing.T) {
 		}
 	}
 	held := func() int64 { return int64(len(store.Keys(t.Context(), "hubrelay:token:*").Val())) }
-	eventually(t, "the tokens of open streams", func() error {
+	testkit.Eventually(t, "the tokens of open streams", func() error {
 		if held() == 0 {
 			return errors.New("they are gone")
 		}
 		return nil
 	})
 	nodes[1].kill()
-	eventually(t, "the tokens of killed nodes to be gone", func() error {
+	testkit.Eventually(t, "the tokens of killed nodes to be gone", func() error {
 		if n := held(); n > 0 {
 			return fmt.Errorf("%d are left", n)
 		}
@@ -107,14 +108,14 @@ func TestEventsOverALostToken(t *testing.T) {
 	token := d.token(t, opsKey, "hub-1")
 	d.curlEvents(t, "?token="+token)
 	var names []string
-	eventually(t, "the token to be lost", func() error {
+	testkit.Eventually(t, "the token to be lost", func() error {
 		names = store.Keys(t.Context(), "hubrelay:token:*").Val()
 		if len(names) != 1 || store.Del(t.Context(), names...).Val() != 1 {
 			return fmt.Errorf("the tokens in Redis: %q", names)
 		}
 		return nil
 	})
-	eventually(t, "the token to be there again", func() error {
+	testkit.Eventually(t, "the token to be there again", func() error {
 		if store.Exists(t.Context(), names...).Val() == 0 {
 			return errors.New("it is lost")
 		}
@@ -135,17 +136,17 @@ func TestEventsAtAStop(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stream over HTTP/2 to begin", second.contains("retry: "))
+	testkit.Eventually(t, "the stream over HTTP/2 to begin", second.contains("retry: "))
 	d.publish(t, "hub-1", "application/json", `{"topic":"job.created"}`, nil)
 	for _, out := range []*output{stream, second} {
-		eventually(t, "the event", out.contains(`data: {"topic":"job.created"`))
+		testkit.Eventually(t, "the event", out.contains(`data: {"topic":"job.created"`))
 	}
 	d.stop(t)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("curl over HTTP/2: %v", err)
 	}
 	for _, out := range []*output{stream, second} {
-		eventually(t, "the last event", func() error {
+		testkit.Eventually(t, "the last event", func() error {
 			if !strings.HasSuffix(out.String(), "event: close\ndata: {\"code\":1012,\"reason\":\"the relay is restarting; connect again\"}\n\n") {
 				return errors.New(out.String())
 			}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -31,7 +32,7 @@ func TestSinksRetry(t *testing.T) {
 	o := operator{t, []string{"HUBRELAY_ADMIN=http://" + d.admin}}
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
 	for _, name := range []string{"billing", "ordered"} {
-		eventually(t, "all to wait", func() error {
+		testkit.Eventually(t, "all to wait", func() error {
 			if s := o.sink(name); s.Parked != len(ids) || s.Backlog != 0 {
 				return fmt.Errorf("%s is %+v", name, s)
 			}
@@ -46,10 +47,10 @@ func TestSinksRetry(t *testing.T) {
 
 	mended.Store(true)
 	o.does("sinks retry billing", "billing tries 5 deliveries now")
-	eventually(t, "all to be delivered", hooks.took("/billing", ids))
+	testkit.Eventually(t, "all to be delivered", hooks.took("/billing", ids))
 	beside := operator{t, []string{"HUBRELAY_ADMIN=http://" + other.admin}}
 	beside.does("sinks retry ordered --json", `"due":1`) // the others follow
-	eventually(t, "all to be delivered in order", hooks.took("/ordered", ids))
+	testkit.Eventually(t, "all to be delivered in order", hooks.took("/ordered", ids))
 	var order []string
 	for _, h := range hooks.of("/ordered")[1:] {
 		order = append(order, h.id)
@@ -57,7 +58,7 @@ func TestSinksRetry(t *testing.T) {
 	if got := strings.Join(order, " "); got != strings.Join(ids, " ") {
 		t.Errorf("delivered in the order %s, want %v", got, ids)
 	}
-	eventually(t, "nothing to wait", func() error {
+	testkit.Eventually(t, "nothing to wait", func() error {
 		if s := o.sink("billing"); s.Parked != 0 {
 			return fmt.Errorf("it is %+v", s)
 		}

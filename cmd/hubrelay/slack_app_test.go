@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -116,7 +117,7 @@ func TestSlackThreads(t *testing.T) {
 	}
 	wait := func(want int) {
 		t.Helper()
-		eventually(t, "all replies in one thread", func() error {
+		testkit.Eventually(t, "all replies in one thread", func() error {
 			if first, replies := slack.threads(); first != 1 || replies != want-1 {
 				return fmt.Errorf("%d threads and %d replies, want %d messages in one", first, replies, want)
 			}
@@ -130,7 +131,7 @@ func TestSlackThreads(t *testing.T) {
 	third := serve(t, s)
 	third.publish(t, "hub-1", "application/json", line(each), nil)
 	wait(each + 1)
-	eventually(t, "the first message to show the last round", func() error { // it is changed behind the reply
+	testkit.Eventually(t, "the first message to show the last round", func() error { // it is changed behind the reply
 		slack.mu.Lock()
 		defer slack.mu.Unlock()
 		if text := fmt.Sprint(slack.messages[0]["text"]); slack.updates == 0 || !strings.Contains(text, fmt.Sprint("round ", each)) {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -72,10 +73,10 @@ func TestSlack(t *testing.T) {
 	ids := d.publish(t, "hub-1", "application/x-ndjson",
 		`{"topic":"container.error","object":{"id":"web-1","error":"<!channel> no such image"},"context":{"account_id":"acme","containers":["c1"]}}`, nil)
 
-	eventually(t, "the message by url_file", c.took("s3cret-filed", ids))
-	eventually(t, "the message after an answer that was not ok", c.took("s3cret-flaky", ids))
+	testkit.Eventually(t, "the message by url_file", c.took("s3cret-filed", ids))
+	testkit.Eventually(t, "the message after an answer that was not ok", c.took("s3cret-flaky", ids))
 	wantDead(t, store, "picky", ids, "400", 1)
-	eventually(t, "the sink whose webhook is gone to be disabled", func() error {
+	testkit.Eventually(t, "the sink whose webhook is gone to be disabled", func() error {
 		state, err := store.HGetAll(t.Context(), "hubrelay:sink:left").Result()
 		if err == nil && state["state"] != "disabled" {
 			err = fmt.Errorf("its state is %v", state)
@@ -141,7 +142,7 @@ func TestDigests(t *testing.T) {
 		t.Errorf("%+v with %d notifications", got.Digest, len(got.Notifications))
 	}
 	told := regexp.MustCompile(`"(\d+) × `)
-	eventually(t, "all told in the channel", func() error {
+	testkit.Eventually(t, "all told in the channel", func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		total := 0

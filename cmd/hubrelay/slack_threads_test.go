@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -57,12 +58,12 @@ func TestSlackThreadOverReloads(t *testing.T) {
 			want = append(want, fmt.Sprintf("%s: round %d", where, n))
 		}
 		d.publish(t, "hub-1", "application/json", round(n), nil)
-		eventually(t, "the messages", slack.shows(want...))
+		testkit.Eventually(t, "the messages", slack.shows(want...))
 	}
 	say(0, "")
 	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 500/s, burst: 50"), 1)
 	say(1, "reply to 0")
-	eventually(t, "the first message to follow", func() error {
+	testkit.Eventually(t, "the first message to follow", func() error {
 		slack.mu.Lock()
 		defer slack.mu.Unlock()
 		if slack.updates != 1 {
@@ -99,7 +100,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.yaml()))
 	disabled := func(words ...string) {
 		t.Helper()
-		eventually(t, "the sink to be disabled", func() error {
+		testkit.Eventually(t, "the sink to be disabled", func() error {
 			list, _, _ := call(t, nil, "", "sinks", "list", "--json", "--admin", "http://"+d.admin)
 			for _, part := range append(words, `"disabled"`) {
 				if !strings.Contains(list, part) {
@@ -133,7 +134,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the backlog with the new token", func() error {
+	testkit.Eventually(t, "the backlog with the new token", func() error {
 		resume() // the file is looked at once in a while
 		return slack.shows("C0GENERAL: round 0")()
 	})
@@ -172,12 +173,12 @@ func TestSlackThreadKilled(t *testing.T) {
 			case "the node":
 				d = serve(t, s)
 			case "Redis":
-				eventually(t, "a word about the thread", d.err.contains("where a thread hangs could not be stored"))
+				testkit.Eventually(t, "a word about the thread", d.err.contains("where a thread hangs could not be stored"))
 				server.Restart()
 			}
-			eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+			testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
 			d.publish(t, "hub-1", "application/json", round(1), nil)
-			eventually(t, "both rounds, the first twice at most", func() error {
+			testkit.Eventually(t, "both rounds, the first twice at most", func() error {
 				got := slack.shown()
 				once := []string{"C0GENERAL: round 0", "reply to 0: round 1"}
 				repeated := []string{"C0GENERAL: round 0", "C0GENERAL: round 0", "reply to 1: round 1"}
@@ -227,7 +228,7 @@ func TestSlackRestIsShared(t *testing.T) {
 			fmt.Sprintf("%s/%d", far.URL, n), "token: xoxb-s3cret-token, channel: C0GENERAL, thread: none, rate: 10/s, burst: 1")}))
 	}
 	events := 0
-	eventually(t, "a rest, and two seconds of it", func() error {
+	testkit.Eventually(t, "a rest, and two seconds of it", func() error {
 		nodes[events%3].publish(t, "hub-1", "application/json", round(events), nil)
 		events++
 		slack.mu.Lock()
@@ -243,7 +244,7 @@ func TestSlackRestIsShared(t *testing.T) {
 		return nil
 	})
 	several := regexp.MustCompile(`^(\d+) × `)
-	eventually(t, "all to be told", func() error {
+	testkit.Eventually(t, "all to be told", func() error {
 		slack.mu.Lock()
 		defer slack.mu.Unlock()
 		total := 0

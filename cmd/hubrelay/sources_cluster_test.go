@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -39,7 +40,7 @@ func TestSourceOverAClusterFailover(t *testing.T) {
 		keys: upstreamSource("http://"+up.Load().public, ""),
 	}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
-	eventually(t, "the source", nodes[0].connectedSource(t))
+	testkit.Eventually(t, "the source", nodes[0].connectedSource(t))
 
 	var hubs []string
 	for i := range failoverHubs {
@@ -71,7 +72,7 @@ func TestSourceOverAClusterFailover(t *testing.T) {
 	}
 	goesOn := func(what string) {
 		before := stored()
-		eventually(t, "more from the upstream "+what, func() error {
+		testkit.Eventually(t, "more from the upstream "+what, func() error {
 			if n := stored(); n < before+100 {
 				return fmt.Errorf("%v were stored, and %v before", n, before)
 			}
@@ -91,7 +92,7 @@ func TestSourceOverAClusterFailover(t *testing.T) {
 	for i, hub := range hubs {
 		judgeNumbers(t, store, []string{hub}, published[i])
 	}
-	eventually(t, "every webhook", func() error {
+	testkit.Eventually(t, "every webhook", func() error {
 		came := make(map[string]bool)
 		for _, h := range hooks.of("/") {
 			came[objectID(h.body)] = true

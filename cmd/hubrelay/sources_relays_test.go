@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
@@ -26,7 +27,7 @@ func TestSourcesInACircle(t *testing.T) {
 	back.keys = fmt.Sprintf("sources: {upstream: {type: hub, url: %q, key: %s}, self: {type: hub, url: %q, key: %s}}\n",
 		"http://"+two.public, opsKey, "http://"+one.public, opsKey)
 	one.reconfigure(t, file, back, 1)
-	eventually(t, "both directions", func() error {
+	testkit.Eventually(t, "both directions", func() error {
 		a, b := one.sources(t), two.sources(t)
 		if len(a) != 2 || a[1].State != "connected" || b[0].State != "connected" {
 			return fmt.Errorf("%+v, %+v", a, b)
@@ -41,7 +42,7 @@ func TestSourcesInACircle(t *testing.T) {
 		from := []*daemon{one, two}[n%2]
 		from.publish(t, "hub-1", "application/json", numberedNote("hub-1", n+1), nil)
 	}
-	eventually(t, "what came back to be counted", func() error {
+	testkit.Eventually(t, "what came back to be counted", func() error {
 		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 || b.Received != 5 {
 			return fmt.Errorf("%+v, %+v", a, b)
 		}
@@ -67,11 +68,11 @@ func TestSourceGapReachesClients(t *testing.T) {
 		sinks: webhookSink("hook", hooks.url+"/", `, topics: ["*", "hubrelay.*"]`),
 		keys:  upstreamSource("http://"+way.Addr().String(), ""),
 	})
-	eventually(t, "the source", down.connectedSource(t))
+	testkit.Eventually(t, "the source", down.connectedSource(t))
 	client := down.connect(t, opsKey, "hub-1", "&topics=image.*&cursor=true&after=now")
 	before := cursorOf(t, client.wait(t, 1)[0])
 	up.Load().publish(t, "hub-1", "application/json", numberedNote("hub-1", 1), nil)
-	eventually(t, "the first", func() error {
+	testkit.Eventually(t, "the first", func() error {
 		if n := len(hooks.of("/")); n != 1 {
 			return fmt.Errorf("%d came", n)
 		}
@@ -90,9 +91,9 @@ func TestSourceGapReachesClients(t *testing.T) {
 	}
 	isResync(client.wait(t, 2)[1])
 	isResync(down.connect(t, opsKey, "hub-1", "&topics=image.*&after="+before).wait(t, 1)[0])
-	eventually(t, "the source again", down.connectedSource(t))
+	testkit.Eventually(t, "the source again", down.connectedSource(t))
 	up.Load().publish(t, "hub-1", "application/json", numberedNote("hub-1", 2), nil)
-	eventually(t, "the second, behind what only clients get", func() error {
+	testkit.Eventually(t, "the second, behind what only clients get", func() error {
 		if n := len(hooks.of("/")); n != 3 {
 			return fmt.Errorf("%d came", n)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
@@ -125,7 +126,7 @@ func allNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count 
 
 func judgeNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count int) {
 	t.Helper()
-	eventually(t, "all that was published upstream", allNumbers(t, store, hubs, count))
+	testkit.Eventually(t, "all that was published upstream", allNumbers(t, store, hubs, count))
 	found := numbersIn(t, store)
 	for _, hub := range hubs {
 		if err := countsTo(found[hub], 1, count); err != nil {
@@ -173,7 +174,7 @@ func TestSource(t *testing.T) {
 	up := serve(t, setup{redis: `url: "memory:"`})
 	hooks := receive(t, nil)
 	down := serve(t, setup{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""), keys: upstreamSource("http://"+up.public, "")})
-	eventually(t, "the source", down.connectedSource(t))
+	testkit.Eventually(t, "the source", down.connectedSource(t))
 	client := down.connect(t, opsKey, "hub-7", "")
 	up.publish(t, "hub-7", "application/json", `{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
 	frame := client.wait(t, 1)[0]
@@ -182,7 +183,7 @@ func TestSource(t *testing.T) {
 	if !strings.HasPrefix(frame, want) {
 		t.Errorf("got %s\nwant %s…", frame, want)
 	}
-	eventually(t, "the webhook", func() error {
+	testkit.Eventually(t, "the webhook", func() error {
 		if n := len(hooks.of("/")); n != 1 {
 			return fmt.Errorf("%d came", n)
 		}
@@ -209,7 +210,7 @@ func TestSourceReaderIsKilled(t *testing.T) {
 	}.yaml())
 	hubs := []string{"hub-a", "hub-b", "hub-c", "hub-d"}
 	begun := serveFile(t, file)
-	eventually(t, "the source", begun.connectedSource(t))
+	testkit.Eventually(t, "the source", begun.connectedSource(t))
 	var publishing sync.WaitGroup
 	for _, hub := range hubs {
 		publishing.Go(func() {
@@ -223,7 +224,7 @@ func TestSourceReaderIsKilled(t *testing.T) {
 	d := begun
 	for range upstreamKilled {
 		before := total(numbersIn(t, store))
-		eventually(t, "something new", func() error {
+		testkit.Eventually(t, "something new", func() error {
 			if n := total(numbersIn(t, store)); n == before && before < upstreamNumbers {
 				return fmt.Errorf("%d still", n)
 			}
@@ -254,7 +255,7 @@ func TestSourceStorm(t *testing.T) {
 	way := linetest.Start(t, func() string { return up.Load().public })
 	lower := setup{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr().String(), "")}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
-	eventually(t, "the source", nodes[0].connectedSource(t))
+	testkit.Eventually(t, "the source", nodes[0].connectedSource(t))
 	hubs := []string{"hub-a", "hub-b", "hub-c"}
 	const count = 1200
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -293,7 +294,7 @@ func TestSourceStorm(t *testing.T) {
 	}
 	publishing.Wait()
 	judgeNumbers(t, redisAt(t, below.Socket), hubs, count)
-	eventually(t, "the figures", func() error {
+	testkit.Eventually(t, "the figures", func() error {
 		if s := nodes[0].sources(t)[0]; s.Received != int64(count*len(hubs)) || s.Gaps != 0 {
 			return fmt.Errorf("%+v", s)
 		}
@@ -313,7 +314,7 @@ func TestSourcesChange(t *testing.T) {
 	with.keys = upstreamSource("http://"+up.public, ", hub_id: hub-1")
 	file := write(t, folder(t), "hubrelay.yaml", with.yaml())
 	down := serveFile(t, file)
-	eventually(t, "the source", down.connectedSource(t))
+	testkit.Eventually(t, "the source", down.connectedSource(t))
 	came := func(n int) func() error {
 		return func() error {
 			if got := len(hooks.of("/")); got != n {
@@ -324,10 +325,10 @@ func TestSourcesChange(t *testing.T) {
 	}
 	up.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	up.publish(t, "hub-2", "application/x-ndjson", lines(2), nil)
-	eventually(t, "what the hub has", came(2))
+	testkit.Eventually(t, "what the hub has", came(2))
 
 	down.reconfigure(t, file, without, 1)
-	eventually(t, "the source to leave", func() error {
+	testkit.Eventually(t, "the source to leave", func() error {
 		if list := down.sources(t); len(list) > 0 {
 			return fmt.Errorf("%+v", list)
 		}
@@ -338,19 +339,19 @@ func TestSourcesChange(t *testing.T) {
 	})
 	up.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	down.reconfigure(t, file, with, 2)
-	eventually(t, "what came meanwhile", came(5))
+	testkit.Eventually(t, "what came meanwhile", came(5))
 	if n := metric(t, down, `hubrelay_source_connected{source="upstream"}`); n != 1 {
 		t.Errorf("connected: %v", n)
 	}
 
 	with.keys = upstreamSource("http://"+up.public, ", hub_id: hub-2")
 	down.reconfigure(t, file, with, 3)
-	eventually(t, "the other hub", func() error {
+	testkit.Eventually(t, "the other hub", func() error {
 		if s := down.sources(t); len(s) != 1 || s[0].State != "connected" || !s[0].Resumes {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil
 	})
 	up.publish(t, "hub-2", "application/x-ndjson", lines(1), nil)
-	eventually(t, "what the other hub has from now on", came(6))
+	testkit.Eventually(t, "what the other hub has from now on", came(6))
 }

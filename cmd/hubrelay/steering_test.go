@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // operator runs commands against one daemon.
@@ -64,7 +66,7 @@ func TestSteering(t *testing.T) {
 	o := operator{t, []string{"HUBRELAY_ADMIN=http://" + d.admin}}
 	begun := time.Now().UTC().Format(time.RFC3339Nano)
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
-	eventually(t, "five deliveries and five dead letters", func() error {
+	testkit.Eventually(t, "five deliveries and five dead letters", func() error {
 		if dead := o.sink("picky").Dead; dead != 5 {
 			return fmt.Errorf("%d are dead", dead)
 		}
@@ -78,18 +80,18 @@ func TestSteering(t *testing.T) {
 
 	o.does("sinks pause steady", "steady is paused")
 	more := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	eventually(t, "the backlog of the paused sink", func() error {
+	testkit.Eventually(t, "the backlog of the paused sink", func() error {
 		if s := o.sink("steady"); s.State != "paused" || s.Backlog != 3 {
 			return fmt.Errorf("it is %+v", s)
 		}
 		return nil
 	})
 	o.does("sinks resume steady", "steady is active")
-	eventually(t, "the backlog to be delivered", hooks.took("/steady", more))
+	testkit.Eventually(t, "the backlog to be delivered", hooks.took("/steady", more))
 
 	o.does("sinks replay steady --after "+begun, "again")
 	all := append(ids, more...)
-	eventually(t, "everything once more", func() error {
+	testkit.Eventually(t, "everything once more", func() error {
 		counts := map[string]int{}
 		for _, h := range hooks.of("/steady") {
 			counts[h.id]++
@@ -114,7 +116,7 @@ func TestSteering(t *testing.T) {
 func workThroughDeadLetters(o operator, hooks *receiver, mended *atomic.Bool, ids []string) {
 	t := o.t
 	t.Helper()
-	eventually(t, "all to be dead letters", func() error {
+	testkit.Eventually(t, "all to be dead letters", func() error {
 		if dead := o.sink("picky").Dead; dead != len(ids) {
 			return fmt.Errorf("%d are dead", dead)
 		}
@@ -129,7 +131,7 @@ func workThroughDeadLetters(o operator, hooks *receiver, mended *atomic.Bool, id
 	mended.Store(true)
 	o.does("deadletters replay picky "+ids[1], "replayed 1 ")
 	o.does("deadletters replay picky --all", fmt.Sprintf("replayed %d ", len(ids)-2))
-	eventually(t, "the dead letters to be delivered", func() error {
+	testkit.Eventually(t, "the dead letters to be delivered", func() error {
 		counts := map[string]int{}
 		for _, h := range hooks.of("/picky") {
 			counts[h.id]++

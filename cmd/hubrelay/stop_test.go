@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -46,13 +47,13 @@ func TestStop(t *testing.T) {
 	if got := objectIDs(ws.wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the websocket got %v, want %v", got, ids)
 	}
-	eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
+	testkit.Eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
 	release() // within the grace: what was begun is finished
 	if code := d.exit(t); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
 	d = serveFile(t, file)
-	eventually(t, "the rest", hooks.took("/", ids))
+	testkit.Eventually(t, "the rest", hooks.took("/", ids))
 	for id, n := range hooks.counts() {
 		if n != 1 {
 			t.Errorf("%s came %d times", id, n)
@@ -79,7 +80,7 @@ func TestKeyFileChanges(t *testing.T) {
 			t.Error("the websocket was closed without a reason")
 		}
 	}
-	eventually(t, "the new key to work", func() error {
+	testkit.Eventually(t, "the new key to work", func() error {
 		if r := d.do(t, request{method: "GET", key: second, hub: "hub-1"}); r.status != http.StatusOK {
 			return fmt.Errorf("answered %d", r.status)
 		}
@@ -102,7 +103,7 @@ func TestStartsBeforeRedis(t *testing.T) {
 	early := start(t, nil, "serve", "-c", file)
 	d := &daemon{process: start(t, nil, "serve", "-c", file)}
 	for _, p := range []*process{early, d.process} {
-		eventually(t, "the daemon to wait for Redis", p.err.contains("waiting for redis"))
+		testkit.Eventually(t, "the daemon to wait for Redis", p.err.contains("waiting for redis"))
 	}
 	early.signal(syscall.SIGTERM)
 	if code := early.exit(t); code != 0 {

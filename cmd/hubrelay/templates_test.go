@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -48,7 +49,7 @@ func TestTemplates(t *testing.T) {
 	if err := os.WriteFile(body, []byte(`second {{ .Object.ID }}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the changed template to be used", func() error {
+	testkit.Eventually(t, "the changed template to be used", func() error {
 		d.publish(t, "hub-1", "application/x-ndjson", `{"topic":"job.created","object":{"id":"j1"}}`, nil)
 		if got := <-bodies; got != "text/plain second j1" {
 			return fmt.Errorf("sent %q", got)

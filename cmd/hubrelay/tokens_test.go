@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 func TestTokens(t *testing.T) {
@@ -139,7 +141,7 @@ func TestWhoSeesWhat(t *testing.T) {
 		"ops, account":    {"1 acme", "2 acme", "3 acme", "1 other", "2 other", "1 none", "end"},
 		"ops, hub-1":      {"1 acme", "1 other", "1 none", "end"},
 	} {
-		eventually(t, name, sockets[name].has([]string{"end"}))
+		testkit.Eventually(t, name, sockets[name].has([]string{"end"}))
 		frames, _ := sockets[name].snapshot()
 		if got := objectIDs(frames); !slices.Equal(got, want) {
 			t.Errorf("%s sees %q, want %q", name, got, want)
@@ -301,7 +303,7 @@ func TestTLS(t *testing.T) {
 	ws := listenOn(conn)
 
 	certify(t, dir, 2)
-	eventually(t, "the new certificate", func() error {
+	testkit.Eventually(t, "the new certificate", func() error {
 		conn, err := tls.Dial("tcp", d.public, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -51,7 +52,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	d := serve(t, text)
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 
-	eventually(t, "what failed twice", hooks.took("/flaky", ids))
+	testkit.Eventually(t, "what failed twice", hooks.took("/flaky", ids))
 	for _, h := range hooks.of("/flaky") {
 		if h.bad != nil || !slices.Contains(ids, h.id) || h.attempt > 3 {
 			t.Errorf("attempt %d of %s: %v", h.attempt, h.id, h.bad)
@@ -62,7 +63,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	if dead := deadLetters(t, store, "rejects")[0]; !strings.Contains(fmt.Sprint(dead["attempts"]), "no such hook") {
 		t.Errorf("the dead letter does not show the answer: %v", dead)
 	}
-	eventually(t, "a second attempt behind the redirect", func() error {
+	testkit.Eventually(t, "a second attempt behind the redirect", func() error {
 		return missing(ids, func(id string) bool {
 			return slices.ContainsFunc(hooks.of("/moved"), func(h hook) bool { return h.id == id && h.attempt == 2 })
 		})
@@ -77,7 +78,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		`{"topic":"job.created","context":{"account_id":"acme"}}`, `{"topic":"container.created","context":{"account_id":"other"}}`,
 		`{"topic":"container.updated","context":{"account_id":"acme"}}`,
 	}, "\n"), nil)
-	eventually(t, "what the filter passes", hooks.took("/picky", []string{picked[0], picked[4]}))
+	testkit.Eventually(t, "what the filter passes", hooks.took("/picky", []string{picked[0], picked[4]}))
 	if n := len(hooks.of("/picky")); n != 2 {
 		t.Errorf("%d came through the filter", n)
 	}
@@ -85,7 +86,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	// A new address enables the sink that was gone, and its backlog arrives.
 	d.stop(t)
 	serve(t, setup{redis: text.redis, sinks: sinks("/back")})
-	eventually(t, "the backlog of the sink that was gone", hooks.took("/back", append(ids, picked...)))
+	testkit.Eventually(t, "the backlog of the sink that was gone", hooks.took("/back", append(ids, picked...)))
 }
 
 func deadLetters(t *testing.T, store *redis.Client, sink string) []map[string]any {
@@ -104,7 +105,7 @@ func deadLetters(t *testing.T, store *redis.Client, sink string) []map[string]an
 // wantDead waits for a dead letter of each id, after so many attempts.
 func wantDead(t *testing.T, store *redis.Client, sink string, ids []string, reason string, attempts int) {
 	t.Helper()
-	eventually(t, "the dead letters of "+sink, func() error {
+	testkit.Eventually(t, "the dead letters of "+sink, func() error {
 		dead := deadLetters(t, store, sink)
 		return missing(ids, func(id string) bool {
 			return slices.ContainsFunc(dead, func(e map[string]any) bool {
@@ -121,14 +122,14 @@ func wantDead(t *testing.T, store *redis.Client, sink string, ids []string, reas
 // wantDisabled waits until the sink that answered 410 is off, and demands that it keeps everything and sends nothing.
 func wantDisabled(t *testing.T, d *daemon, store *redis.Client, hooks *receiver, ids []string) {
 	t.Helper()
-	eventually(t, "the sink to be disabled", func() error {
+	testkit.Eventually(t, "the sink to be disabled", func() error {
 		state, err := store.HGetAll(t.Context(), "hubrelay:sink:gone").Result()
 		if err == nil && (state["state"] != "disabled" || !strings.Contains(state["reason"], "410")) {
 			err = fmt.Errorf("its state is %v", state)
 		}
 		return err
 	})
-	eventually(t, "the figure to say so", func() error {
+	testkit.Eventually(t, "the figure to say so", func() error {
 		if metric(t, d, `hubrelay_sink_disabled{sink="gone"}`) != 1 {
 			return errors.New("not yet")
 		}

@@ -117,18 +117,3 @@ func write(t *testing.T, path, text string) string {
 }
 
 var errNotYet = errors.New("not yet")
-
-func eventually(t *testing.T, what string, probe func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := probe()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %s for %s: %v", patience, what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}

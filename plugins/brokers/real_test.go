@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -184,7 +185,7 @@ func TestAMQP(t *testing.T) {
 	url := fmt.Sprintf("amqp://%s:%s@%s/", testUser, secret, local(s.port))
 	c := &amqpReader{url: url}
 	r := s.rig(withLogin(t, s, Config{Broker: AMQP}), c.read)
-	eventually(t, "RabbitMQ to be ready", func() error { return c.declare("all", "amq.topic", "elsewhere.#") })
+	testkit.Eventually(t, "RabbitMQ to be ready", func() error { return c.declare("all", "amq.topic", "elsewhere.#") })
 	refused(t, r.config, relay.OutcomeRetry, "routing key", "hubrelay.container.created", "amq.topic")
 	if err := c.declare("all", "amq.topic", "hubrelay.#"); err != nil {
 		t.Fatal(err)
@@ -303,7 +304,7 @@ func subscribe(t *testing.T, s *server) func(*testing.T) []received {
 		_ = cmd.Wait()
 		_ = out.Close()
 	})
-	eventually(t, "the subscription", func() error {
+	testkit.Eventually(t, "the subscription", func() error {
 		text, _ := os.ReadFile(s.log.Name())
 		if !strings.Contains(string(text), "reader 1 hubrelay/#") { // what is published before it is acknowledged, and gone
 			return errNotYet

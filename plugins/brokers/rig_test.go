@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // server is a real server in a process group of its own, with a folder of its own, on loopback.
@@ -87,7 +89,7 @@ func (s *server) start() {
 		_ = cmd.Wait()
 		close(ended)
 	}(s.cmd, s.ended)
-	eventually(s.t, s.command[0]+" to listen", s.listens)
+	testkit.Eventually(s.t, s.command[0]+" to listen", s.listens)
 }
 
 func (s *server) listens() error {
@@ -126,9 +128,7 @@ func (s *server) freeze(frozen bool) {
 		_ = syscall.Kill(pid, signal)
 	}
 	// A thread that is running goes on until the signal reaches it.
-	for deadline := time.Now().Add(10 * time.Second); frozen && !allStopped(processes) && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.WaitFor(s.t, "the server has stopped", func() bool { return !frozen || allStopped(processes) })
 }
 
 // allStopped says whether no thread of the processes runs any more.

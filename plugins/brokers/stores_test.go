@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -66,7 +67,7 @@ func TestPostgres(t *testing.T) {
 	s := startPostgres(t, a)
 	login := []string{"PGPASSWORD=" + secret, "PGCONNECT_TIMEOUT=10", "PGSSLMODE=disable"}
 	psql := []string{"psql", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", testUser, "-d", "postgres", "-v", "ON_ERROR_STOP=1", "-At", "-c"}
-	eventually(t, "PostgreSQL to be ready", func() error {
+	testkit.Eventually(t, "PostgreSQL to be ready", func() error {
 		cmd := exec.Command(psql[0], append(psql[1:], "CREATE SCHEMA IF NOT EXISTS relay")...)
 		cmd.Env = append(os.Environ(), login...)
 		return cmd.Run()

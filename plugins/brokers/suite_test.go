@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/plugins"
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 	"github.com/hubrelay/hubrelay/relay"
@@ -45,9 +46,9 @@ func (r rig) deliver(t *testing.T, s *Sink, d relay.Delivery) error {
 // find waits until the client has seen all of the given deliveries, byte for byte, and returns how often it saw each.
 func (r rig) find(t *testing.T, want map[string]relay.Delivery) map[string][]received {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		seen := map[string][]received{}
+	var seen map[string][]received
+	testkit.Eventually(t, "all deliveries", func() error {
+		seen = map[string][]received{}
 		for _, got := range r.read(t) {
 			seen[got.id] = append(seen[got.id], got)
 		}
@@ -57,15 +58,13 @@ func (r rig) find(t *testing.T, want map[string]relay.Delivery) map[string][]rec
 				missing++
 			}
 		}
-		if missing == 0 {
-			r.compare(t, want, seen)
-			return seen
+		if missing > 0 {
+			return fmt.Errorf("%d of %d are missing", missing, len(want))
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d are missing", missing, len(want))
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	})
+	r.compare(t, want, seen)
+	return seen
 }
 
 func (r rig) compare(t *testing.T, want map[string]relay.Delivery, seen map[string][]received) {
@@ -246,17 +245,8 @@ func (r rig) silentDeath(t *testing.T) {
 // recovers wants a delivery to succeed before long.
 func (r rig) recovers(t *testing.T, s *Sink, d relay.Delivery) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := r.deliver(t, s, d)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("it does not recover: %v", err)
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
+	if err := testkit.Poll(func() error { return r.deliver(t, s, d) }); err != nil {
+		t.Errorf("it does not recover: %v", err)
 	}
 }
 

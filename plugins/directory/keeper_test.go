@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -201,10 +202,9 @@ func TestLastWordsAreWritten(t *testing.T) {
 	}
 	closed := make(chan error)
 	go func() { closed <- o.Close() }()
-	for err == nil { // until Close waits no longer for more
-		err = conn.Read(func(uintptr) bool { return true })
-		time.Sleep(time.Millisecond)
-	}
+	testkit.WaitFor(t, "Close no longer waits for more", func() bool {
+		return conn.Read(func(uintptr) bool { return true }) != nil
+	})
 	o.mu.Unlock()
 	must(t, <-closed)
 	if text, err := os.ReadFile(path); string(text) != strings.Repeat(line, lines) || err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -147,15 +148,17 @@ func (r *rig) stopAll() {
 	r.until("keepers are reaped", func() bool { r.d.keepers.alive(0); return len(r.d.keepers.pids) == 0 })
 }
 
+// until waits for a condition. Goroutines other than the test's own may call it.
 func (r *rig) until(what string, holds func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !holds() {
-		if time.Now().After(deadline) {
-			r.t.Errorf("not within 30 s: %s", what)
-			return
+	err := testkit.Poll(func() error {
+		if !holds() {
+			return errors.New("the condition is still false")
 		}
-		time.Sleep(5 * time.Millisecond)
+		return nil
+	})
+	if err != nil {
+		r.t.Errorf("waiting for %q: %v", what, err)
 	}
 }
 

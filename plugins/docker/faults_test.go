@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -195,7 +196,7 @@ func TestFrozenInMidCopy(t *testing.T) {
 	if err := frozen.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r.until("it stands still", func() bool {
+	testkit.WaitFor(t, "it stands still", func() bool {
 		status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(frozen.Process.Pid), "stat"))
 		return bytes.Contains(status, []byte(") T "))
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/moby/moby/client"
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -141,15 +142,15 @@ func (d *daemon) start() error {
 	if err := errors.Join(d.process.Start(), log.Close()); err != nil {
 		return fmt.Errorf("dockerd cannot be started: %w; it is in Debian's package docker.io", err)
 	}
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := d.api.Ping(context.Background(), client.PingOptions{}); err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			text, _ := os.ReadFile(filepath.Join(d.folder, "log"))
-			return errors.Join(fmt.Errorf("dockerd does not come up: %s", text[max(0, len(text)-2000):]), d.stop(syscall.SIGKILL))
-		}
+	err = testkit.Poll(func() error {
+		_, err := d.api.Ping(context.Background(), client.PingOptions{})
+		return err
+	})
+	if err != nil {
+		text, _ := os.ReadFile(filepath.Join(d.folder, "log"))
+		return errors.Join(fmt.Errorf("dockerd does not come up: %w: %s", err, text[max(0, len(text)-2000):]), d.stop(syscall.SIGKILL))
 	}
+	return nil
 }
 
 // stop ends dockerd, what it has started, and what is mounted below its folder.

@@ -25,6 +25,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -210,16 +211,6 @@ func isKilled(err error) bool {
 	return ok && status.Signal() == syscall.SIGKILL
 }
 
-func (r *rig) until(what string, holds func() bool) {
-	r.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.t.Errorf("not within 30 s: %s", what)
-			return
-		}
-	}
-}
-
 func (r *rig) inspect(d *daemon) container.InspectResponse {
 	r.t.Helper()
 	c, err := d.api.ContainerInspect(context.Background(), r.instance, client.ContainerInspectOptions{})
@@ -236,7 +227,7 @@ func (r *rig) running(d *daemon) {
 		r.t.Errorf("the instance is %s, with the policy %q", c.State.Status, c.HostConfig.RestartPolicy.Name)
 	}
 	before, _ := os.ReadFile(filepath.Join(d.volume(r.volume), "now"))
-	r.until("the app writes", func() bool {
+	testkit.WaitFor(r.t, "the app writes", func() bool {
 		now, _ := os.ReadFile(filepath.Join(d.volume(r.volume), "now"))
 		return len(now) > 0 && string(now) != string(before)
 	})

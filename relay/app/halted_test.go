@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -25,7 +26,7 @@ func TestDownAndHurried(t *testing.T) {
 			for range 10 {
 				r.publish("job.created")
 			}
-			eventually(t, "it is down", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "down" })
+			testkit.WaitFor(t, "it is down", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "down" })
 			if got := r.data("POST", "/api/sinks/one/test", ""); got["outcome"] != "retry" {
 				t.Errorf("tested: %v", got)
 			}
@@ -37,7 +38,7 @@ func TestDownAndHurried(t *testing.T) {
 				t.Errorf("hurried: %v, %v", got, err)
 			}
 			r.publish("job.created") // the probe
-			eventually(t, "it answers", func() bool {
+			testkit.WaitFor(t, "it answers", func() bool {
 				got = r.data("GET", "/api/sinks/one", "")
 				return got["state"] == "active" && got["down_until"] == nil
 			})
@@ -52,7 +53,7 @@ func TestResting(t *testing.T) {
 	sink.fails(relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Hour))
 	r := runWith(t, sink, memoryURL, oneSink)
 	r.publish("job.created")
-	eventually(t, "it rests", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "resting" })
+	testkit.WaitFor(t, "it rests", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "resting" })
 	r.data("POST", "/api/sinks/one/resume", "")
 	got := r.data("GET", "/api/sinks/one", "")
 	until, err := time.Parse(time.RFC3339, fmt.Sprint(got["resting_until"]))

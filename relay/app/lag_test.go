@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 func TestSinceStored(t *testing.T) {
@@ -40,7 +42,7 @@ func TestLagIsWhatWaits(t *testing.T) {
 			t.Errorf("behind %s the lag is %s, %v; the first was stored %s ago", at, d, ok, stored)
 		}
 	}
-	eventually(t, "the metric to say that nothing waits", func() bool {
+	testkit.WaitFor(t, "the metric to say that nothing waits", func() bool {
 		page := httptest.NewRecorder()
 		r.app.metrics.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
 		return strings.Contains(page.Body.String(), "hubrelay_stream_lag_seconds{partition=\"0\"} 0\n")

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 	"github.com/hubrelay/hubrelay/relay/client"
@@ -147,23 +148,9 @@ func (r *running) data(method, path, body string) map[string]any {
 	return data
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 func (r *running) dead(n int) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprint(n, " dead letters"), func() bool {
+	testkit.WaitFor(r.t, fmt.Sprint(n, " dead letters"), func() bool {
 		return r.data("GET", "/api/sinks/one", "")["dead"] == float64(n)
 	})
 }
@@ -194,7 +181,7 @@ func TestSinksOfAFullRedis(t *testing.T) {
 	shows := func(key string, want float64) func() bool {
 		return func() bool { return r.data("GET", "/api/sinks/one", "")[key] == want }
 	}
-	eventually(t, "the daemon to show its sink", shows("in_flight", 0))
+	testkit.WaitFor(t, "the daemon to show its sink", shows("in_flight", 0))
 	limit := func(bytes string) {
 		if err := r.app.operations.Load().backbone.Commands().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
 			t.Fatal(err)
@@ -202,15 +189,15 @@ func TestSinksOfAFullRedis(t *testing.T) {
 	}
 	sink.mu.Lock()
 	r.publish("job.created")
-	eventually(t, "an attempt", shows("in_flight", 1))
+	testkit.WaitFor(t, "an attempt", shows("in_flight", 1))
 	limit("1")
 	sink.mu.Unlock()
-	eventually(t, "a count that is refused", func() bool { return r.app.delivery.retries.Tell(t.Context()) != nil })
+	testkit.WaitFor(t, "a count that is refused", func() bool { return r.app.delivery.retries.Tell(t.Context()) != nil })
 	if !shows("delivered", 0)() {
 		t.Error("a full Redis took a count")
 	}
 	limit("0")
-	eventually(t, "its count", shows("delivered", 1))
+	testkit.WaitFor(t, "its count", shows("delivered", 1))
 }
 
 func (r *running) pauses(sink *moodySink) {
@@ -219,7 +206,7 @@ func (r *running) pauses(sink *moodySink) {
 		t.Errorf("paused: %v", got)
 	}
 	ids := r.publish("job.created", "image.updated", "job.state.changed")
-	eventually(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 2.0 })
+	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 2.0 })
 	// What waits anyway is not replayed.
 	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`); got["replayed"] != 0.0 || got["waiting"] != 2.0 {
 		t.Errorf("replayed while paused: %v", got)
@@ -230,7 +217,7 @@ func (r *running) pauses(sink *moodySink) {
 	if got := r.data("POST", "/api/sinks/one/resume", "{}"); got["state"] != "active" || got["since"] != nil {
 		t.Errorf("resumed: %v", got)
 	}
-	eventually(t, "the backlog is delivered", func() bool { return sink.count() == 2 })
+	testkit.WaitFor(t, "the backlog is delivered", func() bool { return sink.count() == 2 })
 	if got := sink.take(); slices.Contains(ids, "") || len(got) != 2 || !slices.Contains(ids, got[0]) || !slices.Contains(ids, got[1]) {
 		t.Errorf("delivered %v of %v", got, ids)
 	}
@@ -263,7 +250,7 @@ func (r *running) deadLetters(sink *moodySink) {
 	if got := r.data("POST", letters+"/replay", fmt.Sprintf(`{"ids":[%q,"nobody"]}`, ids[0])); got["replayed"] != 1.0 || got["missing"] != 1.0 {
 		t.Errorf("replayed: %v", got)
 	}
-	eventually(t, "the replayed one is delivered", func() bool { return sink.count() == 1 })
+	testkit.WaitFor(t, "the replayed one is delivered", func() bool { return sink.count() == 1 })
 	if got := r.data("POST", letters+"/drop", fmt.Sprintf(`{"ids":[%q]}`, ids[1])); got["dropped"] != 1.0 {
 		t.Errorf("dropped: %v", got)
 	}
@@ -273,12 +260,12 @@ func (r *running) deadLetters(sink *moodySink) {
 	if got := r.data("POST", letters+"/replay", `{"all":true}`); got["replayed"] != 1.0 {
 		t.Errorf("replayed all: %v", got)
 	}
-	eventually(t, "the rest is delivered", func() bool { return sink.count() == 2 })
+	testkit.WaitFor(t, "the rest is delivered", func() bool { return sink.count() == 2 })
 	if got := sink.take(); !slices.Equal(got, []string{ids[0], ids[2]}) {
 		t.Errorf("delivered %v of %v", got, ids)
 	}
 	r.dead(0)
-	eventually(t, "nothing to be parked", func() bool { return r.data("GET", "/api/sinks/one", "")["parked"] == 0.0 })
+	testkit.WaitFor(t, "nothing to be parked", func() bool { return r.data("GET", "/api/sinks/one", "")["parked"] == 0.0 })
 	if got := r.data("GET", "/api/sinks/one", ""); got["delivered"] != 4.0 || got["last_success"] == nil {
 		t.Errorf("what was delivered just now is not counted: %v", got)
 	}
@@ -290,7 +277,7 @@ func (r *running) replays(sink *moodySink) {
 		got["complete"] != (r.app.cfg.Redis.URL != memoryURL) { // which does not count what was added
 		t.Errorf("replayed: %v", got)
 	}
-	eventually(t, "all delivered again", func() bool { return sink.count() == 5 })
+	testkit.WaitFor(t, "all delivered again", func() bool { return sink.count() == 5 })
 	sink.take()
 	later := time.Now().Add(time.Hour).Format(time.RFC3339)
 	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"`+later+`"}`); got["replayed"] != 0.0 {
@@ -349,7 +336,7 @@ func TestPauseAndForgetOverRestarts(t *testing.T) {
 	r.dead(1)
 	r.data("POST", "/api/sinks/one/pause", "")
 	r.publish("job.state.changed")
-	eventually(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 1.0 })
+	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 1.0 })
 	r.call(409, "POST", "/api/sinks/one/forget", "")
 	r.call(404, "POST", "/api/sinks/other/pause", "")
 	r.stop()

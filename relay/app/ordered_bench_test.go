@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -51,7 +51,7 @@ func BenchmarkOrdering(b *testing.B) {
 					}
 				}
 			}
-			waitFor(b, func() bool {
+			testkit.WaitFor(b, "all are queued", func() bool {
 				n, err := o.backbone.Queues(b.Context(), []string{"one"})
 				return err == nil && n[0].Length == int64(b.N)
 			})
@@ -59,7 +59,7 @@ func BenchmarkOrdering(b *testing.B) {
 			if err := o.Resume(b.Context(), "one"); err != nil {
 				b.Fatal(err)
 			}
-			waitFor(b, func() bool { return sink.n.Load() >= int64(b.N) })
+			testkit.WaitFor(b, "all are delivered", func() bool { return sink.n.Load() >= int64(b.N) })
 			b.StopTimer()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "deliveries/s")
 		})
@@ -105,18 +105,4 @@ sinks: {one: {type: memory, %s}}
 	})
 	<-ready
 	return a.operations.Load()
-}
-
-func waitFor(b *testing.B, ok func() bool) {
-	b.Helper()
-	deadline := time.After(2 * patience)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			b.Fatal("waited in vain")
-		case <-tick.C:
-		}
-	}
 }

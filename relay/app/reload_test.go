@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/admin"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -44,7 +45,7 @@ func TestFollowTellsOnce(t *testing.T) {
 	for range 2 {
 		before := dials.Load()
 		d.wanted <- &config.Config{Sinks: map[string]config.Sink{"new": {}}}
-		eventually(t, "two more attempts", func() bool { return dials.Load() >= before+3 })
+		testkit.WaitFor(t, "two more attempts", func() bool { return dials.Load() >= before+3 })
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -7,22 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
-
-// eventually fails the test when ok stays false.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(20 * time.Second); !ok(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still not so: %s", what)
-		}
-	}
-}
 
 // held issues a token and holds it, as for a stream.
 func held(t *testing.T, tokens *Tokens, g Grant) (token string, release func()) {
@@ -65,7 +52,7 @@ func TestHold(t *testing.T) {
 		t.Error("the end of one of two streams counts as the end")
 	}
 	again()
-	eventually(t, "the token has its whole time at the end", fresh)
+	testkit.WaitFor(t, "the token has its whole time at the end", fresh)
 	if _, _, err := tokens.Hold(ctx, token); err != nil {
 		t.Errorf("back within its time: %v", err)
 	}
@@ -107,7 +94,7 @@ func TestHeldTokensAreRenewed(t *testing.T) {
 		t.Error(err)
 	}
 	client.PExpire(t.Context(), tokens.key(token), ttl/100)
-	eventually(t, "nobody renews it, so it is gone", func() bool { return client.Exists(t.Context(), tokens.key(token)).Val() == 0 })
+	testkit.WaitFor(t, "nobody renews it, so it is gone", func() bool { return client.Exists(t.Context(), tokens.key(token)).Val() == 0 })
 }
 
 // A token that Redis loses below an open stream is good again soon, and once more when the stream ends; one that is used up
@@ -129,7 +116,7 @@ func TestHeldTokensThatAreLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.Del(ctx, tokens.key(kept))
-	eventually(t, "the token is there again", good)
+	testkit.WaitFor(t, "the token is there again", good)
 	if _, err := tokens.Peek(ctx, used); !errors.Is(err, ErrTokenUnknown) {
 		t.Errorf("the token that was used up: %v", err)
 	}
@@ -140,13 +127,13 @@ func TestHeldTokensThatAreLost(t *testing.T) {
 	server.Kill()
 	server.Restart()
 	client.FlushAll(ctx)
-	eventually(t, "the token is there again behind a flush", good)
+	testkit.WaitFor(t, "the token is there again behind a flush", good)
 	if left := client.PTTL(ctx, tokens.key(kept)).Val(); left <= 0 || left > ttl {
 		t.Errorf("it lives for %s", left)
 	}
 	client.FlushAll(ctx)
 	release()
-	eventually(t, "the token is there for who comes back", good)
+	testkit.WaitFor(t, "the token is there for who comes back", good)
 	if _, _, err := tokens.Hold(ctx, kept); err != nil {
 		t.Error(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -213,7 +214,7 @@ func TestRedisAwayAndBack(t *testing.T) {
 		}
 	}
 	s.Restart()
-	eventually(t, "stored again", func() bool {
+	testkit.WaitFor(t, "stored again", func() bool {
 		_, err := b.Append(t.Context(), Append{Hub: "h", Notifications: notes("h", 2, 4)})
 		return err == nil
 	})

@@ -66,18 +66,3 @@ func logOf(t testing.TB, b *Backbone, partition int) []relay.Notification {
 	}
 	return ns
 }
-
-// eventually fails the test when ok stays false.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("still not so: %s", what)
-		case <-tick.C:
-		}
-	}
-}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -86,7 +87,7 @@ func (tr *traffic) goesOn(what string, n int) {
 		start[hub] = tr.accepted[hub]
 		tr.mu.Unlock()
 	}
-	eventually(tr.t, "published on "+what, func() bool {
+	testkit.WaitFor(tr.t, "published on "+what, func() bool {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
 		return !slices.ContainsFunc(trafficHubs, func(hub string) bool { return tr.accepted[hub] < start[hub]+n })
@@ -106,7 +107,7 @@ func (tr *traffic) lose(b *Backbone, primary, replica *redistest.Server, partiti
 		hub := trafficHubs[slices.IndexFunc(trafficHubs, func(hub string) bool { return b.Keys().Partition(hub) == p })]
 		lost := note(hub, 1_000_000)
 		mustAppend(tr.t, b, lost)
-		eventually(tr.t, "what will be lost is read", func() bool { return slices.Contains(tr.tails[p].seen(), lost.ID) })
+		testkit.WaitFor(tr.t, "what will be lost is read", func() bool { return slices.Contains(tr.tails[p].seen(), lost.ID) })
 	}
 }
 
@@ -131,7 +132,7 @@ func (tr *traffic) check(b *Backbone) {
 				t.Errorf("hub %s: %d in the log, %d accepted", hub, n, tr.accepted[hub])
 			}
 		}
-		eventually(t, fmt.Sprintf("partition %d is read to its end", p), func() bool {
+		testkit.WaitFor(t, fmt.Sprintf("partition %d is read to its end", p), func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return len(want) == 0 || r.last == want[len(want)-1].pos

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -36,7 +37,7 @@ func TestOneHolderAtATime(t *testing.T) {
 			})
 		})
 	}
-	eventually(t, "turns are taken", func() bool { return turns.Load() > 3 })
+	testkit.WaitFor(t, "turns are taken", func() bool { return turns.Load() > 3 })
 	cancel()
 	wg.Wait()
 	if n, err := open(t, s, Options{}).Commands().Exists(t.Context(), "hubrelay:lease:work").Result(); n != 0 || err != nil {
@@ -160,7 +161,7 @@ func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
 		}
 		left := func() time.Duration { return b.Commands().PTTL(t.Context(), b.keys.Lease("work")).Val() }
 		last := left()
-		eventually(t, "it is renewed", func() bool {
+		testkit.WaitFor(t, "it is renewed", func() bool {
 			now := left()
 			renewed := now > last
 			last = now

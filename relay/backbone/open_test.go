@@ -16,6 +16,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -187,7 +188,7 @@ func TestReady(t *testing.T) {
 		t.Errorf("without redis: %v", err)
 	}
 	s.Restart()
-	eventually(t, "ready again", func() bool { return b.Ready(t.Context()) == nil })
+	testkit.WaitFor(t, "ready again", func() bool { return b.Ready(t.Context()) == nil })
 	if err := b.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}

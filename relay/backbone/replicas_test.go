@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -49,7 +50,7 @@ func TestMinReplicas(t *testing.T) {
 	}
 	replica.Signal(syscall.SIGCONT)
 	straight := primary.Client()
-	eventually(t, "the replica to have what it missed", func() bool {
+	testkit.WaitFor(t, "the replica to have what it missed", func() bool {
 		p := straight.Pipeline()
 		p.Set(t.Context(), "probe", 1, 0)
 		have := p.Do(t.Context(), "WAIT", 1, 1000)
@@ -58,7 +59,7 @@ func TestMinReplicas(t *testing.T) {
 		return err == nil && n == 1
 	})
 	want := 9
-	eventually(t, "a replica that answers to be enough", func() bool {
+	testkit.WaitFor(t, "a replica that answers to be enough", func() bool {
 		want += 3 // one and two: the others know repeats
 		return errors.Join(slices.Collect(maps.Values(store()))...) == nil
 	})
@@ -94,7 +95,7 @@ func TestMinReplicasOfSharedWrites(t *testing.T) {
 		return short, stored
 	}
 	want := 40
-	eventually(t, "a replica that answers to be enough", func() bool {
+	testkit.WaitFor(t, "a replica that answers to be enough", func() bool {
 		want += 40
 		short, stored := write()
 		return short == 0 && stored == 40

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 )
 
@@ -62,7 +63,7 @@ func TestVanishedStreamIsMadeAnewAndReported(t *testing.T) {
 	}
 	// A stream made anew within the same millisecond would use the same ids again.
 	flushed := time.Now().UnixMilli()
-	eventually(t, func() error {
+	testkit.Eventually(t, "the next millisecond", func() error {
 		if time.Now().UnixMilli() <= flushed {
 			return errors.New("the clock stands still")
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -104,27 +105,9 @@ func drain(t *testing.T, c <-chan *message.Message, first, end int) {
 	}
 }
 
-func eventually(t *testing.T, what func() error) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for {
-		err := what()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal(err)
-		}
-	}
-}
-
 func (r *rig) expectEmpty(stream string) {
 	r.t.Helper()
-	eventually(r.t, func() error {
+	testkit.Eventually(r.t, stream+" to be empty", func() error {
 		n, err := r.redis.XLen(context.Background(), stream).Result()
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d entries left in %s", n, stream)
@@ -215,7 +198,7 @@ func TestDeadConsumerIsRelieved(t *testing.T) {
 	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.ClaimIdle = 100 * time.Millisecond })
 	drain(t, r.subscribe(s, "q"), 1, 500)
 	r.expectEmpty("q")
-	eventually(t, func() error {
+	testkit.Eventually(t, "no pending entries", func() error {
 		if n := r.redis.XPending(context.Background(), "q", "sinks").Val().Count; n != 0 {
 			return fmt.Errorf("%d entries pending", n)
 		}

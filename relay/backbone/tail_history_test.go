@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -35,9 +36,9 @@ func TestTailNoticesAPromotedReplicaThatWasBehind(t *testing.T) {
 			b, primary, replica, target := openPair(t)
 			r := follow(t, b, begin)
 			mustAppend(t, b, notes("h", 1, 10)...)
-			eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
+			testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
 			promoted := replica.Client()
-			eventually(t, "the first replicated", func() bool { return promoted.XLen(t.Context(), b.keys.Log(0)).Val() == 10 })
+			testkit.WaitFor(t, "the first replicated", func() bool { return promoted.XLen(t.Context(), b.keys.Log(0)).Val() == 10 })
 			gaps := 0
 			if behind {
 				if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
@@ -45,7 +46,7 @@ func TestTailNoticesAPromotedReplicaThatWasBehind(t *testing.T) {
 				}
 				mustAppend(t, b, notes("h", 11, 15)...)
 				gaps = 1
-				eventually(t, "what is lost seen", func() bool { n, _ := r.count(); return n == 15 })
+				testkit.WaitFor(t, "what is lost seen", func() bool { n, _ := r.count(); return n == 15 })
 			} else if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -56,11 +57,11 @@ func TestTailNoticesAPromotedReplicaThatWasBehind(t *testing.T) {
 			}
 			target.Store(replica)
 			primary.Kill()
-			eventually(t, "stored", func() bool {
+			testkit.WaitFor(t, "stored", func() bool {
 				_, err := b.Append(t.Context(), Append{Hub: "h", Key: "k", Notifications: notes("h", 121, 121)})
 				return err == nil
 			})
-			eventually(t, "the newest seen, and a gap only where something was lost", func() bool {
+			testkit.WaitFor(t, "the newest seen, and a gap only where something was lost", func() bool {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				return r.ids[len(r.ids)-1] == note("h", 121).ID && r.gaps == gaps
@@ -106,7 +107,7 @@ func TestTailReadsSmallerIDsOfANewHistory(t *testing.T) {
 			}
 			add("1000-4", 11) // what follows is lost with the server
 			add("1000-5", 12)
-			eventually(t, "the first history seen", func() bool { n, _ := r.count(); return n == 4 })
+			testkit.WaitFor(t, "the first history seen", func() bool { n, _ := r.count(); return n == 4 })
 			s.Kill()
 			s.Restart()
 			other := s.Client()
@@ -116,7 +117,7 @@ func TestTailReadsSmallerIDsOfANewHistory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			eventually(t, "all of the new history seen", func() bool { n, g := r.count(); return n >= 4+len(ids) && g > 0 })
+			testkit.WaitFor(t, "all of the new history seen", func() bool { n, g := r.count(); return n >= 4+len(ids) && g > 0 })
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			for i := range ids {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 	"github.com/hubrelay/hubrelay/relay/cursor"
@@ -38,7 +39,7 @@ func TestTailReadsNotTooMuchAtOnce(t *testing.T) {
 	b := open(t, redistest.Start(t), Options{})
 	want := fillUnevenly(t, b)
 	r := follow(t, b, begin)
-	eventually(t, "all seen", func() bool { n, _ := r.count(); return n == want })
+	testkit.WaitFor(t, "all seen", func() bool { n, _ := r.count(); return n == want })
 	r.check(t, 1, want, 0)
 	for _, batch := range r.batches {
 		checkSize(t, batch.Notifications)

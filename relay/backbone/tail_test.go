@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -102,7 +103,7 @@ func TestTailSeesEverything(t *testing.T) {
 		}
 		mustAppend(t, b, notes("h", 701, 710)...)
 		late := record(t, tail)
-		eventually(t, "all seen", func() bool {
+		testkit.WaitFor(t, "all seen", func() bool {
 			n, _ := all.count()
 			m, _ := late.count()
 			return n == 710 && m == 10
@@ -117,14 +118,14 @@ func TestTailOutlivesARestart(t *testing.T) {
 	b := open(t, s, Options{})
 	r := follow(t, b, "0-0")
 	mustAppend(t, b, notes("h", 1, 10)...)
-	eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
+	testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
 	s.Kill()
 	s.Restart()
-	eventually(t, "stored", func() bool {
+	testkit.WaitFor(t, "stored", func() bool {
 		_, err := b.Append(t.Context(), Append{Hub: "h", Notifications: notes("h", 11, 20)})
 		return err == nil
 	})
-	eventually(t, "the rest seen", func() bool { n, _ := r.count(); return n == 20 })
+	testkit.WaitFor(t, "the rest seen", func() bool { n, _ := r.count(); return n == 20 })
 	r.check(t, 1, 20, 0)
 }
 
@@ -140,17 +141,17 @@ func TestTailNoticesALostTail(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustAppend(t, b, notes("h", 101, 105)...)
-			eventually(t, "all seen", func() bool { n, _ := r.count(); return n == 15 })
+			testkit.WaitFor(t, "all seen", func() bool { n, _ := r.count(); return n == 15 })
 			s.Kill()
 			s.Restart()
 			if !written {
-				eventually(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
+				testkit.WaitFor(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
 			}
-			eventually(t, "stored", func() bool {
+			testkit.WaitFor(t, "stored", func() bool {
 				_, err := b.Append(t.Context(), Append{Hub: "h", Notifications: notes("h", 201, 201)})
 				return err == nil
 			})
-			eventually(t, "the gap and what follows seen", func() bool { n, g := r.count(); return n == 16 && g == 1 })
+			testkit.WaitFor(t, "the gap and what follows seen", func() bool { n, g := r.count(); return n == 16 && g == 1 })
 		})
 	}
 }
@@ -159,13 +160,13 @@ func TestTailNoticesAFlush(t *testing.T) {
 	b := open(t, redistest.Start(t), Options{})
 	r := follow(t, b, "0-0")
 	mustAppend(t, b, notes("h", 1, 10)...)
-	eventually(t, "all seen", func() bool { n, _ := r.count(); return n == 10 })
+	testkit.WaitFor(t, "all seen", func() bool { n, _ := r.count(); return n == 10 })
 	if err := b.Commands().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
+	testkit.WaitFor(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
 	mustAppend(t, b, notes("h", 11, 12)...)
-	eventually(t, "the rest seen", func() bool { n, _ := r.count(); return n == 12 })
+	testkit.WaitFor(t, "the rest seen", func() bool { n, _ := r.count(); return n == 12 })
 }
 
 func TestGapAfterTrim(t *testing.T) {
@@ -183,17 +184,17 @@ func TestGapAfterTrim(t *testing.T) {
 	}
 	trim(3)
 	r := follow(t, b, from)
-	eventually(t, "the rest seen", func() bool { n, _ := r.count(); return n == 3 })
+	testkit.WaitFor(t, "the rest seen", func() bool { n, _ := r.count(); return n == 3 })
 	r.check(t, 8, 10, 1)
 	if ok, err := b.Reach(ctx, 0, from); ok || err != nil {
 		t.Errorf("out of reach: %t, %v", ok, err)
 	}
 	// What was seen before it was trimmed is no gap.
 	mustAppend(t, b, notes("h", 11, 11)...)
-	eventually(t, "seen", func() bool { n, _ := r.count(); return n == 4 })
+	testkit.WaitFor(t, "seen", func() bool { n, _ := r.count(); return n == 4 })
 	trim(0)
 	mustAppend(t, b, notes("h", 12, 12)...)
-	eventually(t, "seen", func() bool { n, _ := r.count(); return n == 5 })
+	testkit.WaitFor(t, "seen", func() bool { n, _ := r.count(); return n == 5 })
 	r.check(t, 8, 12, 1)
 }
 
@@ -210,7 +211,7 @@ func TestNoGapBehindAnEmptyLog(t *testing.T) {
 	}
 	mustAppend(t, b, note("h", 4))
 	r := record(t, tail)
-	eventually(t, "it is seen", func() bool { n, _ := r.count(); return n == 1 })
+	testkit.WaitFor(t, "it is seen", func() bool { n, _ := r.count(); return n == 1 })
 	r.check(t, 4, 4, 0)
 }
 
@@ -219,14 +220,14 @@ func TestGapAtTheEnd(t *testing.T) {
 	b := open(t, redistest.Start(t), Options{})
 	mustAppend(t, b, notes("h", 1, 3)...)
 	r := follow(t, b, begin)
-	eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 3 })
+	testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 3 })
 	lose := redis.NewScript(`return redis.call("XDEL", KEYS[1], redis.call("XADD", KEYS[1], "*", "id", "lost"))`)
 	if err := lose.Run(t.Context(), b.Commands(), []string{b.keys.Log(0)}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
+	testkit.WaitFor(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
 	mustAppend(t, b, notes("h", 4, 5)...)
-	eventually(t, "what follows seen", func() bool { n, _ := r.count(); return n == 5 })
+	testkit.WaitFor(t, "what follows seen", func() bool { n, _ := r.count(); return n == 5 })
 	r.check(t, 1, 5, 1)
 }
 
@@ -275,15 +276,15 @@ func TestTailEndsWhereRedisHangs(t *testing.T) {
 			}
 			if connected {
 				go tail()
-				eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 1 })
+				testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 1 })
 				admin := s.Client()
-				eventually(t, "it waits for more", func() bool { return strings.Contains(admin.ClientList(t.Context()).Val(), " flags=b") })
+				testkit.WaitFor(t, "it waits for more", func() bool { return strings.Contains(admin.ClientList(t.Context()).Val(), " flags=b") })
 			}
 			s.Signal(syscall.SIGSTOP)
 			defer s.Signal(syscall.SIGCONT)
 			if before := dials.Load(); !connected {
 				go tail()
-				eventually(t, "it connects", func() bool { return dials.Load() > before })
+				testkit.WaitFor(t, "it connects", func() bool { return dials.Load() > before })
 			}
 			start := time.Now()
 			cancel()
@@ -322,7 +323,7 @@ func TestTailNoticesAFlushBelowTraffic(t *testing.T) {
 	b := open(t, redistest.Start(t), Options{})
 	r := follow(t, b, "0-0")
 	mustAppend(t, b, notes("h", 1, 10)...)
-	eventually(t, "all seen", func() bool { n, _ := r.count(); return n == 10 })
+	testkit.WaitFor(t, "all seen", func() bool { n, _ := r.count(); return n == 10 })
 	_, err := b.Commands().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
 		for i := range 30 {
@@ -334,7 +335,7 @@ func TestTailNoticesAFlushBelowTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := 100
-	eventually(t, "the gap seen", func() bool {
+	testkit.WaitFor(t, "the gap seen", func() bool {
 		i++
 		mustAppend(t, b, note("h", i))
 		_, g := r.count()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -71,9 +72,9 @@ func TestTailLeavesAServerThatWasReplaced(t *testing.T) {
 	b, primary, replica, target := openPair(t)
 	r := follow(t, b, begin)
 	mustAppend(t, b, notes("h", 1, 10)...)
-	eventually(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
+	testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
 	promoted, old := replica.Client(), primary.Client()
-	eventually(t, "the first replicated", func() bool { return promoted.XLen(t.Context(), b.keys.Log(0)).Val() == 10 })
+	testkit.WaitFor(t, "the first replicated", func() bool { return promoted.XLen(t.Context(), b.keys.Log(0)).Val() == 10 })
 	if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +90,6 @@ func TestTailLeavesAServerThatWasReplaced(t *testing.T) {
 		id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
 		_ = old.ClientKillByFilter(t.Context(), "ID", id).Err()
 	}
-	eventually(t, "what its successor has stored seen", func() bool { n, _ := r.count(); return n == 11 })
+	testkit.WaitFor(t, "what its successor has stored seen", func() bool { n, _ := r.count(); return n == 11 })
 	r.check(t, 1, 11, 0)
 }

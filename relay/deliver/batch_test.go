@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -70,7 +71,7 @@ var emptied = []string{"hubrelay:batched:s", "hubrelay:batches:s"}
 
 func (e *env) waitEmptied() {
 	e.t.Helper()
-	eventually(e.t, "nothing but the memory of batches, and of dead letters, is left", func() bool {
+	testkit.WaitFor(e.t, "nothing but the memory of batches, and of dead letters, is left", func() bool {
 		keys := slices.DeleteFunc(e.left(), func(k string) bool { return strings.HasPrefix(k, "hubrelay:dead") })
 		slices.Sort(keys)
 		return slices.Equal(keys, emptied)
@@ -146,7 +147,7 @@ func TestBatchIsTriedAgain(t *testing.T) {
 	e.retries(other)
 	p := e.pipeline(sink, batching(time.Hour, 10))
 	bring(t, p, 0, 10).Wait()
-	eventually(t, "it is dead", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitFor(t, "it is dead", func() bool { return len(e.deadLetters()) == 1 })
 	got := sink.deliveries()
 	letter, err := e.store.DeadLetter(t.Context(), "s", got[0].ID)
 	if err != nil || !letter.Batch || len(letter.Notifications) != 10 || len(letter.History) != 3 {
@@ -267,11 +268,11 @@ func TestBatchWaitsForTheDestination(t *testing.T) {
 	p.breaker.until = time.Now().Add(time.Hour)
 	p.breaker.mu.Unlock()
 	all := bring(t, p, 0, 5)
-	eventually(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
+	testkit.WaitFor(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- p.Handle(ctx, event(99, "a.b", "h1")) }()
-	eventually(t, "another waits", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 6 })
+	testkit.WaitFor(t, "another waits", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 6 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("Handle = %v", err)
@@ -299,7 +300,7 @@ func TestBatchIsGivenBack(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
+	testkit.WaitFor(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
 	p.Stop()
 	wg.Wait()
 	if len(sink.deliveries())+len(e.left()) != 0 {
@@ -328,7 +329,7 @@ func TestBatchForAKindThatTakesNone(t *testing.T) {
 	bring(t, before, 0, 3).Wait()
 	sink := &fakeSink{answer: answers(nil)}
 	e.retries(e.pipeline(sink, func(o *Options) { o.NoBatches = true }))
-	eventually(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
 	d := sink.deliveries()[0]
 	if d.Batch || d.Digest == nil || d.Digest.Count != 3 || d.Digest.Topics["a.b"] != 3 || len(d.Notifications) != 3 || d.Digest.First != at(0) {
 		t.Errorf("%+v", d)

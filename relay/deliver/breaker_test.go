@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -158,7 +159,7 @@ func TestBreakerHoldsAndLetsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "open", func() bool { return obs.get("broken true") == 1 })
+	testkit.WaitFor(t, "open", func() bool { return obs.get("broken true") == 1 })
 	before := sink.attempts("")
 	var wg sync.WaitGroup
 	for i := range 20 {
@@ -168,13 +169,13 @@ func TestBreakerHoldsAndLetsGo(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "some probes", func() bool { return sink.attempts("") >= before+3 })
+	testkit.WaitFor(t, "some probes", func() bool { return sink.attempts("") >= before+3 })
 	if n := sink.attempts(""); n > before+6 {
 		t.Errorf("%d attempts while it was open", n-before)
 	}
 	up.Store(true)
 	wg.Wait()
-	eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
 	if obs.get("broken true") != 1 || obs.get("broken false") != 2 || len(e.deadLetters()) != 0 {
 		t.Errorf("observed %v, dead %v", obs.n, e.deadLetters())
 	}
@@ -195,7 +196,7 @@ func TestBreakerProbesWithRetries(t *testing.T) {
 	p := e.pipeline(sink, func(o *Options) { o.Concurrency = 2 })
 	p.breaker.first = 5 * time.Millisecond
 	e.retries(p)
-	eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
 	if got := sink.attempts(""); got != n+breakAfter+4 || len(e.deadLetters()) != 0 {
 		t.Errorf("%d attempts, dead %v", got, e.deadLetters())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -58,7 +59,7 @@ func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, bounded)
 	e.retries(p)
-	eventually(t, "full", p.capacity.full)
+	testkit.WaitFor(t, "full", p.capacity.full)
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
 	if err := e.store.Pause(t.Context(), "s"); err != nil {
@@ -150,7 +151,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	}
 	e.park(2)
 	e.retries(p)
-	eventually(t, "buried", func() bool { return e.parkedCount() == 0 && obs.get("dropped") >= 4 })
+	testkit.WaitFor(t, "buried", func() bool { return e.parkedCount() == 0 && obs.get("dropped") >= 4 })
 	var ids []string
 	for _, l := range e.deadLetters() {
 		ids = append(ids, fmt.Sprint(l["id"]))

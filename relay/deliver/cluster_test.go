@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -28,7 +29,7 @@ func newClusterEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	e.store = NewStore(e.client, keys)
-	eventually(t, "the cluster is up", func() bool { return e.client.Set(t.Context(), "x", "", time.Second).Err() == nil })
+	testkit.WaitFor(t, "the cluster is up", func() bool { return e.client.Set(t.Context(), "x", "", time.Second).Err() == nil })
 	return e
 }
 
@@ -53,11 +54,11 @@ func TestDigestInACluster(t *testing.T) {
 		}
 		return f[0]
 	}
-	eventually(t, "a dead letter", func() bool { f := figures(); return f.Dead == 1 && f.Parked+f.Gathering == 0 })
+	testkit.WaitFor(t, "a dead letter", func() bool { f := figures(); return f.Dead == 1 && f.Parked+f.Gathering == 0 })
 	if got, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	eventually(t, "delivered", func() bool { f := figures(); return sink.attempts("") == 4 && f.Parked+f.Dead == 0 })
+	testkit.WaitFor(t, "delivered", func() bool { f := figures(); return sink.attempts("") == 4 && f.Parked+f.Dead == 0 })
 	if d := sink.deliveries()[3]; d.Digest == nil || d.Digest.Count != 3 || len(d.Notifications) != 2 {
 		t.Errorf("%+v", d.Digest)
 	}

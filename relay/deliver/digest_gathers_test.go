@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -36,7 +37,7 @@ func TestGathersWhatTheRateMakesWait(t *testing.T) {
 	// As if the minute were over.
 	e.client.Del(t.Context(), "hubrelay:rate:s")
 	e.due()
-	eventually(t, "all delivered", func() bool { return len(sink.deliveries()) == 2 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 2 && e.parkedCount() == 0 })
 	alone, rest := sink.deliveries()[0], sink.deliveries()[1]
 	if alone.Digest != nil || rest.Digest == nil || rest.Digest.Count != 29 || len(rest.Notifications) != DefaultDigestMax {
 		t.Errorf("%+v, %+v", alone, rest.Digest)
@@ -61,11 +62,11 @@ func TestGathersAtItsRate(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "all delivered", func() bool { return total() == 30 })
+	testkit.WaitFor(t, "all delivered", func() bool { return total() == 30 })
 	if n := len(sink.deliveries()); n > 4 {
 		t.Errorf("%d messages for a burst of 30", n)
 	}
-	eventually(t, "nothing waits", func() bool { return len(e.left()) == 0 })
+	testkit.WaitFor(t, "nothing waits", func() bool { return len(e.left()) == 0 })
 	if err := p.Handle(t.Context(), delivery("late")); err != nil || sink.attempts("late") != 1 {
 		t.Errorf("%v after %d attempts", err, sink.attempts("late"))
 	}
@@ -84,7 +85,7 @@ func TestGathersBehindWhatIsDue(t *testing.T) {
 		t.Errorf("%d gathered, %d sent", n, sink.attempts(""))
 	}
 	e.retries(p)
-	eventually(t, "both delivered", func() bool { return sink.attempts("") == 2 && len(e.left()) == 0 })
+	testkit.WaitFor(t, "both delivered", func() bool { return sink.attempts("") == 2 && len(e.left()) == 0 })
 }
 
 func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
@@ -106,14 +107,14 @@ func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
 	}
 	e.due()
 	scripts := e.scripts()
-	eventually(t, "looked at", func() bool { return e.scripts() > scripts })
+	testkit.WaitFor(t, "looked at", func() bool { return e.scripts() > scripts })
 	if n := e.gatheredCount(); n != 1 || e.parkedCount() != 0 {
 		t.Errorf("%d gathered, %d parked", n, e.parkedCount())
 	}
 	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
 }
 
 // While the destination rests or is down a digest goes on gathering, however late it is.
@@ -143,7 +144,7 @@ func TestHeldSinkGoesOnGathering(t *testing.T) {
 					}
 					e.due()
 					scripts := e.scripts()
-					eventually(t, "looked at", func() bool { return e.scripts() > scripts })
+					testkit.WaitFor(t, "looked at", func() bool { return e.scripts() > scripts })
 				}
 				if n := e.gatheredCount(); n != 3 || e.parkedCount() != 0 || sink.attempts("") != 0 {
 					t.Errorf("%d gathered, %d parked, %d attempts", n, e.parkedCount(), sink.attempts(""))
@@ -180,7 +181,7 @@ func TestPausedSinkOfAFullRedis(t *testing.T) {
 	}
 	second := make(chan error)
 	go func() { second <- p.Handle(t.Context(), event(1, "a.b", "h1")) }()
-	eventually(t, "the second waits", func() bool {
+	testkit.WaitFor(t, "the second waits", func() bool {
 		p.gate.mu.Lock()
 		defer p.gate.mu.Unlock()
 		return len(p.gate.line) == 1
@@ -225,7 +226,7 @@ func TestReplaysAreGathered(t *testing.T) {
 				}
 				return n
 			}
-			eventually(t, "all delivered", func() bool { return total() == 50 && e.parkedCount() == 0 })
+			testkit.WaitFor(t, "all delivered", func() bool { return total() == 50 && e.parkedCount() == 0 })
 			if n := len(sink.deliveries()); n > 5 {
 				t.Errorf("%d messages for a replay of 50", n)
 			}

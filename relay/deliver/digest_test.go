@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -91,7 +92,7 @@ func TestDigestOfTwoNodes(t *testing.T) {
 		e.retries(p)
 	}
 	e.due()
-	eventually(t, "delivered", func() bool { return a.attempts("")+b.attempts("") > 0 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "delivered", func() bool { return a.attempts("")+b.attempts("") > 0 && e.parkedCount() == 0 })
 	got := append(a.deliveries(), b.deliveries()...)
 	if len(got) != 1 {
 		t.Fatalf("%d deliveries", len(got))
@@ -151,7 +152,7 @@ func TestGroups(t *testing.T) {
 	}
 	e.retries(p)
 	e.due()
-	eventually(t, "all delivered", func() bool { return len(sink.deliveries()) == 5 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 5 && e.parkedCount() == 0 })
 	got := map[string]int{}
 	for _, d := range sink.deliveries() {
 		got[fmt.Sprint(d.Digest.By)] = d.Digest.Count
@@ -227,7 +228,7 @@ func TestDigestListsABoundedNumberOfBytes(t *testing.T) {
 	}
 	e.retries(p)
 	e.due()
-	eventually(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
 	if d := sink.deliveries()[0]; d.Digest.Count != 20 || len(d.Notifications) < 10 || len(d.Notifications) > 16 {
 		t.Errorf("%d of %d listed", len(d.Notifications), d.Digest.Count)
 	}
@@ -245,7 +246,7 @@ func TestShorterWaitOfAnOpenDigest(t *testing.T) {
 	if err := p.Handle(t.Context(), event(1, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
 	if d := sink.deliveries()[0]; d.Digest == nil || d.Digest.Count != 2 {
 		t.Errorf("%+v", d.Digest)
 	}
@@ -281,7 +282,7 @@ func TestSealedDigestStaysAsItIs(t *testing.T) {
 	}
 	e.retries(p)
 	e.due()
-	eventually(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	first := sink.deliveries()[0]
 	c, err := e.store.DeadLetter(t.Context(), "s", first.ID)
 	if err != nil || !reflect.DeepEqual(c.Digest, first.Digest) || !sameContent(c.Notifications, first.Notifications) {
@@ -294,7 +295,7 @@ func TestSealedDigestStaysAsItIs(t *testing.T) {
 	if got, err := e.store.ReplayDead(t.Context(), "s", []string{first.ID}, 0); err != nil || got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	eventually(t, "delivered", func() bool { return sink.attempts("") == 5 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts("") == 5 && e.parkedCount() == 0 })
 	for i, d := range sink.deliveries() {
 		if d.ID != first.ID || !reflect.DeepEqual(d.Digest, first.Digest) || !sameContent(d.Notifications, first.Notifications) {
 			t.Errorf("attempt %d: %+v", i+1, d)
@@ -318,12 +319,12 @@ func TestDigestOfOne(t *testing.T) {
 	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	id := sink.deliveries()[0].ID
 	if got, err := e.store.ReplayDead(t.Context(), "s", []string{id}, 0); err != nil || got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	eventually(t, "delivered", func() bool { return sink.attempts(id) == 2 })
+	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts(id) == 2 })
 	for _, d := range sink.deliveries() {
 		if d.Digest == nil || d.Digest.Count != 1 || !d.Digest.First.Equal(at(0)) || len(d.Notifications) != 1 {
 			t.Errorf("%+v", d.Digest)
@@ -362,7 +363,7 @@ func TestAnotherNodeSeals(t *testing.T) {
 	}
 	sink := &fakeSink{answer: answers(nil)}
 	e.retries(e.pipeline(sink, nil)) // which gathers no more
-	eventually(t, "delivered", func() bool { return len(sink.deliveries()) == 1 && len(e.left()) == 0 })
+	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 && len(e.left()) == 0 })
 	if d := sink.deliveries()[0]; d.Digest == nil || d.Digest.Count != 1 {
 		t.Errorf("%+v", d)
 	}

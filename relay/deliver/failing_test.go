@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -129,14 +130,14 @@ func TestSuccessEndsFailuresOfOthers(t *testing.T) {
 		e.park(1)
 		e.failingFor(time.Hour)
 		e.retries(e.pipeline(&fakeSink{answer: answers(nil)}, week))
-		eventually(t, "forgotten", func() bool { return !e.remembersFailure() && e.parkedCount() == 0 })
+		testkit.WaitFor(t, "forgotten", func() bool { return !e.remembersFailure() && e.parkedCount() == 0 })
 	})
 	t.Run("fresh", func(t *testing.T) {
 		e := newEnv(t)
 		e.failingFor(time.Hour)
 		p := e.pipeline(&fakeSink{answer: answers(nil)}, week)
 		e.retries(p)
-		eventually(t, "forgotten", func() bool {
+		testkit.WaitFor(t, "forgotten", func() bool {
 			if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 				t.Fatal(err)
 			}
@@ -153,8 +154,8 @@ func TestFailuresDisableWhileRetrying(t *testing.T) {
 	sink := &fakeSink{answer: answers(errFar)}
 	p := e.pipeline(sink, func(o *Options) { week(o); o.Schedule.MaxAttempts = 2 })
 	e.retries(p)
-	eventually(t, "disabled", func() bool { off, _ := p.isDisabled(); return off })
-	eventually(t, "given back", func() bool {
+	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.isDisabled(); return off })
+	testkit.WaitFor(t, "given back", func() bool {
 		score, err := e.client.ZScore(t.Context(), "hubrelay:retry:s", "p0").Result()
 		return err == nil && score <= float64(time.Now().UnixMilli())
 	})

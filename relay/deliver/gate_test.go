@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -47,7 +48,7 @@ func TestSinksShareTheRateOfAKey(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- second.Handle(ctx, delivery("d2")) }()
-	eventually(t, "it was asked for", func() bool { return e.scripts() >= 2 })
+	testkit.WaitFor(t, "it was asked for", func() bool { return e.scripts() >= 2 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || b.attempts("") != 0 {
 		t.Errorf("Handle = %v after %d attempts", err, b.attempts(""))
@@ -93,7 +94,7 @@ func TestSlowRateNeitherSpinsNorStarves(t *testing.T) {
 	for i := range 30 {
 		wg.Go(func() { _ = p.Handle(ctx, delivery(fmt.Sprint("f", i))) })
 	}
-	eventually(t, "12 attempts", func() bool { return sink.attempts("") >= 12 })
+	testkit.WaitFor(t, "12 attempts", func() bool { return sink.attempts("") >= 12 })
 	asked := e.scripts() - before
 	cancel()
 	wg.Wait()
@@ -174,14 +175,14 @@ func TestAttemptsThatDoNotBeginAreGivenBack(t *testing.T) {
 	for i := range 5 {
 		wg.Go(func() { _ = p.Handle(ctx, delivery(fmt.Sprint("d", i))) })
 	}
-	eventually(t, "all wait for a slot", func() bool {
+	testkit.WaitFor(t, "all wait for a slot", func() bool {
 		p.slots.mu.Lock()
 		defer p.slots.mu.Unlock()
 		return len(p.slots.line) == 5
 	})
 	cancel()
 	wg.Wait()
-	eventually(t, "all given back", func() bool { return e.client.Exists(t.Context(), "hubrelay:rate:s").Val() == 0 })
+	testkit.WaitFor(t, "all given back", func() bool { return e.client.Exists(t.Context(), "hubrelay:rate:s").Val() == 0 })
 	p.slots.release(p.o.Concurrency)
 }
 
@@ -192,7 +193,7 @@ func TestGateWithoutRedis(t *testing.T) {
 	p := e.pipeline(sink, func(o *Options) { o.Rate = perSec(20) })
 	e.server.Kill()
 	wg := handle(t, p, "d", 3)
-	eventually(t, "all wait", func() bool {
+	testkit.WaitFor(t, "all wait", func() bool {
 		p.gate.mu.Lock()
 		defer p.gate.mu.Unlock()
 		return len(p.gate.line) == 3
@@ -231,7 +232,7 @@ func TestClosingGivesBack(t *testing.T) {
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Rate = relay.Rate{Count: 10, Per: time.Hour} })
 	p.gate.want()
-	eventually(t, "set aside", func() bool { return !p.gate.short() })
+	testkit.WaitFor(t, "set aside", func() bool { return !p.gate.short() })
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

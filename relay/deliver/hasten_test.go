@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -49,7 +50,7 @@ func TestHasten(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			eventually(t, "one is being attempted and three wait", func() bool { return sink.attempts("p0") == 1 && parked() == 4 })
+			testkit.WaitFor(t, "one is being attempted and three wait", func() bool { return sink.attempts("p0") == 1 && parked() == 4 })
 			if name == "a full Redis" {
 				if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 					t.Fatal(err)
@@ -57,12 +58,12 @@ func TestHasten(t *testing.T) {
 			}
 			e.hasten(3)
 			p.onPark(0)
-			eventually(t, "those that waited are delivered", func() bool { return parked() == 1 })
+			testkit.WaitFor(t, "those that waited are delivered", func() bool { return parked() == 1 })
 			if n := sink.attempts("p0"); n != 1 {
 				t.Errorf("what was being attempted was attempted %d times", n)
 			}
 			close(release)
-			eventually(t, "it too", func() bool { return parked() == 0 })
+			testkit.WaitFor(t, "it too", func() bool { return parked() == 0 })
 			if n := sink.attempts(""); n != 7 {
 				t.Errorf("%d attempts, want 7", n)
 			}
@@ -90,13 +91,13 @@ func TestHastenKeepsOrder(t *testing.T) {
 	})
 	q := newQueue(hubs, each)
 	e.lead(p, q)
-	eventually(t, "all wait", func() bool { return q.length() == 0 && e.parkedCount() == hubs*each })
+	testkit.WaitFor(t, "all wait", func() bool { return q.length() == 0 && e.parkedCount() == hubs*each })
 	got.mu.Lock()
 	mended = true
 	got.mu.Unlock()
 	e.hasten(hubs)
 	p.Hurry()
-	eventually(t, "all arrived", func() bool { return got.count() == hubs*each && e.idle() })
+	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == hubs*each && e.idle() })
 	got.check(t, hubs, each, 0)
 	if got.both > 0 {
 		t.Errorf("%d times two of a key were in flight", got.both)
@@ -158,7 +159,7 @@ func TestHastenWhatComesDue(t *testing.T) {
 		all[i] = redis.Z{Score: soon, Member: fmt.Sprint("d", i)}
 	}
 	e.client.ZAdd(ctx, "hubrelay:retry:s", all...)
-	eventually(t, "they are all but due", func() bool { return float64(time.Now().UnixMilli()) > soon-2 })
+	testkit.WaitFor(t, "they are all but due", func() bool { return float64(time.Now().UnixMilli()) > soon-2 })
 	if got, err := e.store.Hasten(ctx, "s"); err != nil || got > n {
 		t.Errorf("%d of %d became due, %v", got, n, err)
 	}
@@ -176,7 +177,7 @@ func TestHastenBesideWork(t *testing.T) {
 			o.Schedule = Schedule{Waits: []time.Duration{time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour}}
 		}))
 	}
-	eventually(t, "all are delivered", func() bool {
+	testkit.WaitFor(t, "all are delivered", func() bool {
 		if _, err := e.store.Hasten(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}

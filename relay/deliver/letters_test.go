@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -152,7 +153,7 @@ func TestReplayOfADeadLetterBeginsAnew(t *testing.T) {
 	}
 	sink := &fakeSink{answer: answers(errFar, relay.Permanent(errFar))}
 	e.retries(e.pipeline(sink, nil))
-	eventually(t, "dead again", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitFor(t, "dead again", func() bool { return len(e.deadLetters()) == 1 })
 	sink.mu.Lock()
 	if d := sink.got[0]; d.Attempt != 1 || d.ID != "d1" || string(d.Notifications[0].Data) != string(delivery("d1").Notifications[0].Data) ||
 		d.Notifications[0].Account != "a1" {
@@ -213,7 +214,7 @@ func TestReplayKeepsNoOrderWhereThereIsNone(t *testing.T) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	e.retries(p)
-	eventually(t, "the second was attempted", func() bool { return sink.attempts(ofHub("h1", 1).ID) == 1 })
+	testkit.WaitFor(t, "the second was attempted", func() bool { return sink.attempts(ofHub("h1", 1).ID) == 1 })
 }
 
 func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
@@ -348,7 +349,7 @@ func TestReplayFromTheLog(t *testing.T) {
 	e.client.ZRem(ctx, "hubrelay:retry:s", "n100")
 	e.client.ZRem(ctx, "hubrelay:since:s", "n100")
 	e.retries(e.pipeline(sink, nil))
-	eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
 	if sink.attempts("") != 113 || sink.attempts("n12") != 1 {
 		t.Errorf("%d attempts", sink.attempts(""))
 	}

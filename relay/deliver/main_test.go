@@ -176,21 +176,6 @@ func delivery(id string) relay.Delivery {
 	}}}
 }
 
-// eventually waits for a condition that others bring about.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 func (e *env) parkedCount() int64 {
 	n, err := e.client.ZCard(context.Background(), "hubrelay:retry:s").Result()
 	m, err2 := e.client.HLen(context.Background(), "hubrelay:parked:s").Result()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -54,14 +55,12 @@ func TestMemoryOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var held relay.Held
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		if _, held, err = m.Take(t.Context(), "c1", time.Minute); err == nil {
-			break
-		}
-		if !errors.Is(err, relay.ErrTaken) || time.Now().After(deadline) {
+	testkit.Eventually(t, "the name to be free", func() (err error) {
+		if _, held, err = m.Take(t.Context(), "c1", time.Minute); err != nil && !errors.Is(err, relay.ErrTaken) {
 			t.Fatal(err)
 		}
-	}
+		return err
+	})
 	if err := held.Keep(t.Context(), "the other's", time.Hour); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -122,7 +123,7 @@ func TestNoticesKeepTheOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.lead(p, newQueue(1, 0))
-	eventually(t, "both are told", func() bool { return len(e.told("watch")) == 0 })
+	testkit.WaitFor(t, "both are told", func() bool { return len(e.told("watch")) == 0 })
 	var topics []string
 	for _, d := range sink.deliveries() {
 		topics = append(topics, d.Notifications[0].Topic)
@@ -154,7 +155,7 @@ func TestNoticesHoldNobodyUp(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx) }()
 	defer func() { cancel(); <-done }()
-	eventually(t, "the other's delivery is tried again", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "the other's delivery is tried again", func() bool { return e.parkedCount() == 0 })
 }
 
 // A pause in between does not hide that the sink was disabled.
@@ -284,7 +285,7 @@ func TestDeathsOutliveRedis(t *testing.T) {
 	p.died(t.Context(), "d1", ReasonPermanent, r, errFar)
 	e.server.Restart()
 	p.died(t.Context(), "d2", ReasonPermanent, r, errFar) // too early to try again
-	eventually(t, "told", func() bool {
+	testkit.WaitFor(t, "told", func() bool {
 		now = now.Add(time.Second)
 		p.tellDeaths(t.Context(), false)
 		return len(e.told("watch")) == 1

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -20,7 +21,7 @@ func TestOrderInACluster(t *testing.T) {
 	if err := client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the cluster is up", func() bool { return client.Set(t.Context(), "up", 1, 0).Err() == nil })
+	testkit.WaitFor(t, "the cluster is up", func() bool { return client.Set(t.Context(), "up", 1, 0).Err() == nil })
 	keys, err := backbone.NewKeys("hubrelay", 1, true)
 	if err != nil {
 		t.Fatal(err)
@@ -37,11 +38,11 @@ func TestOrderInACluster(t *testing.T) {
 	}), ordered(OrderingHub))
 	q := newQueue(hubs, each)
 	stop, _ := e.lead(p, q)
-	eventually(t, "all but one arrived", func() bool { return got.count() == hubs*each-1 && q.length() == 0 })
+	testkit.WaitFor(t, "all but one arrived", func() bool { return got.count() == hubs*each-1 && q.length() == 0 })
 	if c, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
 		t.Fatal(c, err)
 	}
-	eventually(t, "the last one too", func() bool { return got.count() == hubs*each })
+	testkit.WaitFor(t, "the last one too", func() bool { return got.count() == hubs*each })
 	if _, _, err := e.store.parkNow(t.Context(), "s", []any{0, "x", "{}", fmt.Sprintf("%024d", 1)}); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -30,7 +31,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 		}
 	}
 	e.lead(e.pipeline(sink, ordered(OrderingHub)), newQueue(2, each))
-	eventually(t, "all are dead", func() bool { return len(e.deadLetters()) == 3*each && e.idle() })
+	testkit.WaitFor(t, "all are dead", func() bool { return len(e.deadLetters()) == 3*each && e.idle() })
 	broken.Delete("all")
 	var ids []string
 	for _, l := range e.deadLetters() {
@@ -40,7 +41,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 	if c, err := e.store.ReplayDead(t.Context(), "s", ids[:100], 0); err != nil || c.Done != 100 {
 		t.Fatal(c, err)
 	}
-	eventually(t, "a hundred arrived", func() bool { return got.count() == 100 && e.idle() })
+	testkit.WaitFor(t, "a hundred arrived", func() bool { return got.count() == 100 && e.idle() })
 	for h := range 3 {
 		if list := got.of(fmt.Sprint("hub", h)); !slices.IsSorted(list) {
 			t.Errorf("not in order: %v", list)
@@ -49,7 +50,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 	if c, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 3*each-100 {
 		t.Fatal(c, err)
 	}
-	eventually(t, "all arrived", func() bool { return got.count() == 3*each && e.idle() })
+	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == 3*each && e.idle() })
 	if got.both > 0 {
 		t.Errorf("%d times two of a key were in flight", got.both)
 	}
@@ -104,7 +105,7 @@ func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
 		q.add(fmt.Sprint("hub", h), each, each+50)
 	}
 	e.lead(p, q)
-	eventually(t, "all arrived", func() bool { return got.count() >= 3*(each+50) && q.length() == 0 && e.idle() })
+	testkit.WaitFor(t, "all arrived", func() bool { return got.count() >= 3*(each+50) && q.length() == 0 && e.idle() })
 	got.check(t, 3, each+50, 0)
 	if got.both > 0 {
 		t.Errorf("%d times two of a key were in flight", got.both)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -23,7 +24,7 @@ func TestOrderSurvivesFailures(t *testing.T) {
 			var got successes
 			q := newQueue(hubs, each)
 			e.lead(e.pipeline(got.around(flaky), ordered(by)), q)
-			eventually(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
+			testkit.WaitFor(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
 			got.check(t, hubs, each, 0)
 			if got.both > 0 {
 				t.Errorf("%d times two of a key were in flight", got.both)
@@ -49,12 +50,12 @@ func TestLongParkHoldsItsKeyBack(t *testing.T) {
 	q := newQueue(hubs, each)
 	stop, _ := e.lead(e.pipeline(sink, ordered(OrderingHub)), q)
 	const held = each - 10
-	eventually(t, "the others arrived", func() bool { return got.count() == hubs*each-held && q.length() == 0 })
+	testkit.WaitFor(t, "the others arrived", func() bool { return got.count() == hubs*each-held && q.length() == 0 })
 	stop()
 	q.add("hub0", each, each+5)
 	next := e.pipeline(sink, ordered(OrderingHub))
 	e.lead(next, q)
-	eventually(t, "what is new is held back too", func() bool { return q.length() == 0 && e.parkedCount() == held+5 })
+	testkit.WaitFor(t, "what is new is held back too", func() bool { return q.length() == 0 && e.parkedCount() == held+5 })
 	if n := len(got.of("hub0")); n != 10 {
 		t.Fatalf("%d of the key arrived, want the 10 before the one that waits", n)
 	}
@@ -63,9 +64,9 @@ func TestLongParkHoldsItsKeyBack(t *testing.T) {
 	mended = true
 	got.mu.Unlock()
 	next.onPark(0)
-	eventually(t, "the rest arrived", func() bool { return len(got.of("hub0")) == each+5 && e.idle() })
+	testkit.WaitFor(t, "the rest arrived", func() bool { return len(got.of("hub0")) == each+5 && e.idle() })
 	q.add("hub0", each+5, each+10)
-	eventually(t, "fresh ones go on", func() bool { return len(got.of("hub0")) == each+10 })
+	testkit.WaitFor(t, "fresh ones go on", func() bool { return len(got.of("hub0")) == each+10 })
 	if ids := got.of("hub0"); !slices.IsSorted(ids) {
 		t.Errorf("not in order: %v", ids)
 	}
@@ -89,7 +90,7 @@ func TestDeadLetterLetsTheNextGo(t *testing.T) {
 		o.Schedule.Waits = o.Schedule.Waits[:4]
 	}), q)
 	const dead = 2*4 + 1
-	eventually(t, "the rest arrived", func() bool { return got.count() == 2*20-dead && len(e.deadLetters()) == dead && e.idle() })
+	testkit.WaitFor(t, "the rest arrived", func() bool { return got.count() == 2*20-dead && len(e.deadLetters()) == dead && e.idle() })
 	got.check(t, 1, 15, 0)
 }
 
@@ -109,7 +110,7 @@ func TestNextNodeGoesOnInOrder(t *testing.T) {
 	q := newQueue(hubs, each)
 	for n := 1; n < 8; n++ {
 		stop, lose := e.lead(e.pipeline(sink, ordered(OrderingHub)), q)
-		eventually(t, "some arrived", func() bool { return got.count() >= n*hubs*each/10 })
+		testkit.WaitFor(t, "some arrived", func() bool { return got.count() >= n*hubs*each/10 })
 		if n%2 == 0 {
 			stop()
 			continue
@@ -118,7 +119,7 @@ func TestNextNodeGoesOnInOrder(t *testing.T) {
 		defer stop() // it is a node still, without the lease
 	}
 	e.lead(e.pipeline(sink, ordered(OrderingHub)), q)
-	eventually(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
+	testkit.WaitFor(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
 	got.check(t, hubs, each, 7*hubs)
 	if got.both > 0 {
 		t.Errorf("%d times two of a key were in flight", got.both)
@@ -165,11 +166,11 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 	p := e.pipeline(got.around(flaky), ordered(OrderingHub))
 	e.lead(p, q)
 	for n := 1; n < 5; n++ {
-		eventually(t, "some arrived", func() bool { return got.count() >= n*hubs*each/8 })
+		testkit.WaitFor(t, "some arrived", func() bool { return got.count() >= n*hubs*each/8 })
 		if err := errors.Join(e.store.Pause(t.Context(), "s"), p.Refresh(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it is quiet", func() bool { return p.attempts.running.Load() == 0 })
+		testkit.WaitFor(t, "it is quiet", func() bool { return p.attempts.running.Load() == 0 })
 		before := got.count()
 		if q.length() > 0 && got.count() != before {
 			t.Error("attempts were made while it was paused")
@@ -178,7 +179,7 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
+	testkit.WaitFor(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
 	got.check(t, hubs, each, 0)
 }
 
@@ -188,20 +189,20 @@ func TestOrderingChangesWithThingsParked(t *testing.T) {
 	var got successes
 	e.park(20) // without an order
 	stop, _ := e.lead(e.pipeline(got.around(flaky), ordered(OrderingHub)), newQueue(3, 50))
-	eventually(t, "all arrived", func() bool { return got.count() == 20+3*50 && e.idle() })
+	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == 20+3*50 && e.idle() })
 	got.check(t, 3, 50, 0)
 	stop()
 	var held successes
 	later := held.around(answers(relay.RetryAfter(errFar, time.Hour)))
 	stop, _ = e.lead(e.pipeline(later, ordered(OrderingHub)), newQueue(3, 50))
-	eventually(t, "all are parked", func() bool { return e.parkedCount() == 3*50 })
+	testkit.WaitFor(t, "all are parked", func() bool { return e.parkedCount() == 3*50 })
 	stop()
 	for h := range 3 {
 		e.client.ZAddXX(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: fmt.Sprintf("hub%d-000000", h)})
 	}
 	var last successes
 	e.retries(e.pipeline(last.around(flaky), func(o *Options) { ordered(OrderingNone)(o) }))
-	eventually(t, "all arrived without an order", func() bool { return last.count() == 3*50 && e.idle() })
+	testkit.WaitFor(t, "all arrived without an order", func() bool { return last.count() == 3*50 && e.idle() })
 	last.check(t, 3, 50, 0) // their lines keep it even so
 }
 
@@ -213,7 +214,7 @@ func TestHeldBackTakesNoMemory(t *testing.T) {
 	p := e.pipeline(sink, ordered(OrderingHub))
 	q := newQueue(1, 0)
 	e.lead(p, q)
-	eventually(t, "it leads", func() bool { return p.Handle(t.Context(), ofHub("hub0", 0)) == nil })
+	testkit.WaitFor(t, "it leads", func() bool { return p.Handle(t.Context(), ofHub("hub0", 0)) == nil })
 	before := heap()
 	if err := e.flood(n); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -72,7 +73,7 @@ func TestRetryUntilDelivered(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "delivered and settled", func() bool { return sink.attempts("d1") == 3 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "delivered and settled", func() bool { return sink.attempts("d1") == 3 && e.parkedCount() == 0 })
 	sink.mu.Lock()
 	defer sink.mu.Unlock()
 	for i, d := range sink.got {
@@ -93,7 +94,7 @@ func TestExhaustedBecomesDeadLetterWithItsHistory(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	l := e.deadLetters()[0]
 	a := attemptsOf(t, l)
 	if len(a) != 4 || a[0].Status != 500 || a[1].Status != 0 || a[1].Error != "no route" || !strings.HasPrefix(fmt.Sprint(l["reason"]), "exhausted") {
@@ -119,7 +120,7 @@ func TestKillBetweenParkAndAck(t *testing.T) {
 	}
 	next := e.pipeline(sink, nil)
 	e.retries(next)
-	eventually(t, "delivered", func() bool { return sink.attempts("d1") == 3 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts("d1") == 3 && e.parkedCount() == 0 })
 }
 
 func TestGoneDisablesAndKeeps(t *testing.T) {
@@ -190,7 +191,7 @@ func TestGoneWhileRetrying(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "disabled", func() bool { off, _ := p.isDisabled(); return off })
+	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.isDisabled(); return off })
 	if n := e.parkedCount(); n != 1 || sink.attempts("d1") != 2 {
 		t.Errorf("%d parked after %d attempts, want 1 after 2", n, sink.attempts("d1"))
 	}
@@ -228,7 +229,7 @@ func TestHangingSinkCostsItsSlotOnly(t *testing.T) {
 		t.Error("closed while attempts run")
 	}
 	close(release)
-	eventually(t, "all returned", func() bool { return p.attempts.running.Load() == 0 && p.attempts.stuck.Load() == 0 })
+	testkit.WaitFor(t, "all returned", func() bool { return p.attempts.running.Load() == 0 && p.attempts.stuck.Load() == 0 })
 }
 
 func TestShutdownIsNoFailure(t *testing.T) {
@@ -252,7 +253,7 @@ func TestRedisAwayWhileParking(t *testing.T) {
 	e.server.Kill()
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), delivery("d1")) }()
-	eventually(t, "attempted", func() bool { return sink.attempts("d1") == 1 })
+	testkit.WaitFor(t, "attempted", func() bool { return sink.attempts("d1") == 1 })
 	e.server.Restart()
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -310,7 +311,7 @@ func TestCloseAtTheLastMoment(t *testing.T) {
 	}
 	made := make(chan error)
 	go func() { made <- p.attempts.make(t.Context(), delivery("d1")) }()
-	eventually(t, "an attempt", func() bool { return sink.attempts("d1") == 1 })
+	testkit.WaitFor(t, "an attempt", func() bool { return sink.attempts("d1") == 1 })
 	err = p.Close(lastMoment{t.Context(), func() {
 		close(leave)
 		if err := <-made; err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -193,7 +194,7 @@ func TestRaisedRateBeginsSoon(t *testing.T) {
 	if g, err := e.store.begin(t.Context(), "r", low, 10); err != nil || g.n != 10 {
 		t.Fatalf("%+v, %v", g, err)
 	}
-	eventually(t, "one begins", func() bool {
+	testkit.WaitFor(t, "one begins", func() bool {
 		g, err := e.store.begin(t.Context(), "r", high, 1)
 		if err != nil || g.next > time.Second {
 			t.Fatalf("%+v, %v", g, err)
@@ -209,7 +210,7 @@ func TestAfterARestThereIsNoBurst(t *testing.T) {
 		t.Fatal(err)
 	}
 	var g grant
-	eventually(t, "the first begins", func() bool {
+	testkit.WaitFor(t, "the first begins", func() bool {
 		var err error
 		if g, err = e.store.begin(t.Context(), "r", p, 10); err != nil {
 			t.Fatal(err)

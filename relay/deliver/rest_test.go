@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -35,11 +36,11 @@ func TestTooManyRequestsHoldTheWholeSink(t *testing.T) {
 				t.Errorf("observed %v", obs.n)
 			}
 			handle(t, p, "f", 20).Wait()
-			eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 && sink.attempts("") == 1+1+5+20 })
+			testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 && sink.attempts("") == 1+1+5+20 })
 			if wait := time.Duration(first.Load() - refused.Load()); wait < rest {
 				t.Errorf("the next attempt came after %s, want %s at least", wait, rest)
 			}
-			eventually(t, "no longer held", func() bool { return obs.get("held false") == 2 })
+			testkit.WaitFor(t, "no longer held", func() bool { return obs.get("held false") == 2 })
 		})
 	}
 }
@@ -57,7 +58,7 @@ func TestTooManyRequestsHoldAllNodes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- other.Handle(ctx, delivery("d2")) }()
-	eventually(t, "known", func() bool { return obs.get("held true") == 1 })
+	testkit.WaitFor(t, "known", func() bool { return obs.get("held true") == 1 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || sink.attempts("") != 0 {
 		t.Errorf("Handle = %v after %d attempts", err, sink.attempts(""))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -38,7 +39,7 @@ func TestTwoNodesNeverDouble(t *testing.T) {
 	a, b := &fakeSink{answer: answers(nil)}, &fakeSink{answer: answers(nil)}
 	e.retries(e.pipeline(a, nil))
 	e.retries(e.pipeline(b, nil))
-	eventually(t, "all delivered", func() bool { return e.parkedCount() == 0 && a.attempts("")+b.attempts("") >= n })
+	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 && a.attempts("")+b.attempts("") >= n })
 	seen := map[string]int{}
 	for _, d := range append(a.got, b.got...) {
 		seen[d.ID]++
@@ -71,7 +72,7 @@ func TestFullRedisWorksOffWhatIsParked(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.retries(e.pipeline(sink, nil))
-	eventually(t, "all went", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all went", func() bool { return e.parkedCount() == 0 })
 	if n := sink.attempts(""); n != 4 || len(e.deadLetters()) != 1 {
 		t.Errorf("%d attempts, dead %v", n, e.deadLetters())
 	}
@@ -102,7 +103,7 @@ func TestSharedConcurrency(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "all retried", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all retried", func() bool { return e.parkedCount() == 0 })
 	if sink.most > 4 {
 		t.Errorf("%d attempts at once, want at most 4", sink.most)
 	}
@@ -126,7 +127,7 @@ func TestInconsistentQueueIsCleared(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	obs := &counting{}
 	e.retries(e.pipeline(sink, func(o *Options) { o.Observer = obs }))
-	eventually(t, "all settled", func() bool {
+	testkit.WaitFor(t, "all settled", func() bool {
 		return e.parkedCount() == 0 && sink.attempts("p0") == 1 && obs.get("dead "+ReasonUnreadable) == 1
 	})
 	letters := e.deadLetters()
@@ -193,14 +194,14 @@ func TestRetriesSurviveRedis(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.Run(ctx) }()
-	eventually(t, "a look failed, and the next asks for the state again", func() bool {
+	testkit.WaitFor(t, "a look failed, and the next asks for the state again", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		d := r.sinks["s"]
 		return d.hinted && d.next.After(time.Now()) && d.idle.IsZero()
 	})
 	e.server.Restart()
-	eventually(t, "all delivered", func() bool { return sink.attempts("") >= 6 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return sink.attempts("") >= 6 && e.parkedCount() == 0 })
 	cancel()
 	<-done
 }
@@ -263,7 +264,7 @@ func TestAThousandIdleSinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	eventually(t, "retried", func() bool { return sink.attempts("d1") == 2 })
+	testkit.WaitFor(t, "retried", func() bool { return sink.attempts("d1") == 2 })
 	// An idle look would have found it later.
 	if took := time.Since(start); took >= idleLook {
 		t.Errorf("the retry began after %s", took)
@@ -324,7 +325,7 @@ func TestObserver(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a dead letter", func() bool { return obs.get("dead permanent") == 1 })
+	testkit.WaitFor(t, "a dead letter", func() bool { return obs.get("dead permanent") == 1 })
 	if err := p.Handle(t.Context(), delivery("d2")); !errors.Is(err, ErrDisabled) {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -32,7 +33,7 @@ func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
 	if err := e.store.Pause(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both nodes pause", func() bool { return e.stateOf(one) == StatePaused && e.stateOf(other) == StatePaused })
+	testkit.WaitFor(t, "both nodes pause", func() bool { return e.stateOf(one) == StatePaused && e.stateOf(other) == StatePaused })
 	select {
 	case <-stops:
 	default:
@@ -45,9 +46,9 @@ func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
 	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the parked are delivered", func() bool { return e.parkedCount() == 0 })
-	eventually(t, "both nodes go on", func() bool { return e.stateOf(one) == StateActive && e.stateOf(other) == StateActive })
-	eventually(t, "that was observed", func() bool { return obs.get("paused false") == 2 }) // at first, and now
+	testkit.WaitFor(t, "the parked are delivered", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "both nodes go on", func() bool { return e.stateOf(one) == StateActive && e.stateOf(other) == StateActive })
+	testkit.WaitFor(t, "that was observed", func() bool { return obs.get("paused false") == 2 }) // at first, and now
 	if obs.get("paused true") != 1 {
 		t.Errorf("observed %v", obs.n)
 	}
@@ -138,7 +139,7 @@ func TestPauseFinishesWhatIsInHand(t *testing.T) {
 	if err := e.store.Pause(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "paused", func() bool { return e.stateOf(p) == StatePaused })
+	testkit.WaitFor(t, "paused", func() bool { return e.stateOf(p) == StatePaused })
 	close(end)
 	if err := <-result; err != nil {
 		t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -32,9 +33,9 @@ func TestFiguresOfAllNodes(t *testing.T) {
 	one.Dropped(5)
 	stop := e.retries(one)
 	e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d2"})
-	eventually(t, "tried again", func() bool { return one.tally.retried.Load() == 1 || e.figures()["retried"] == "1" })
+	testkit.WaitFor(t, "tried again", func() bool { return one.tally.retried.Load() == 1 || e.figures()["retried"] == "1" })
 	e.retries(two)
-	eventually(t, "told", func() bool { return e.figures()["delivered"] == "3" && e.figures()["failed:status_4xx"] == "2" })
+	testkit.WaitFor(t, "told", func() bool { return e.figures()["delivered"] == "3" && e.figures()["failed:status_4xx"] == "2" })
 	stop()
 	got, err := e.store.Figures(t.Context(), []string{"s", "other"})
 	if err != nil || got[0].LastSuccess.IsZero() || time.Since(got[0].LastSuccess).Abs() > time.Hour || !got[1].LastSuccess.IsZero() {
@@ -64,7 +65,7 @@ func TestFiguresOutliveRedis(t *testing.T) {
 	r.tell(t.Context(), false)
 	p.tally.count(1, failure{})
 	e.server.Restart()
-	eventually(t, "told", func() bool { r.tell(t.Context(), false); return e.figures()["delivered"] != "" })
+	testkit.WaitFor(t, "told", func() bool { r.tell(t.Context(), false); return e.figures()["delivered"] != "" })
 	if diff := cmp.Diff(map[string]string{"delivered": "2", "retried": "1", "failed:dns": "1", "last_error": "lookup : no such host"}, withoutTime(e.figures())); diff != "" {
 		t.Error(diff)
 	}

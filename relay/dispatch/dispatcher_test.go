@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 )
@@ -23,11 +24,11 @@ func TestDispatchToThoseThatWant(t *testing.T) {
 		{Name: "none", Filter: relay.Filter{Topics: patterns(t, "billing.*")}},
 	}
 	e.run(e.options(sinks...), true)
-	eventually(t, "dispatching", func() bool { return e.leaderHasBegun() })
+	testkit.WaitFor(t, "dispatching", func() bool { return e.leaderHasBegun() })
 	e.publish("container.created", "h1", 3)
 	e.publish("container.error", "h1", 2)
 	e.publish("container.error", "h2", 1)
-	eventually(t, "all enqueued", func() bool { return e.queueLength("all") == 6 })
+	testkit.WaitFor(t, "all enqueued", func() bool { return e.queueLength("all") == 6 })
 	for sink, want := range map[string][]string{
 		"errors": {"h1-container.error-0", "h1-container.error-1", "h2-container.error-0"},
 		"hub2":   {"h2-container.error-0"},
@@ -56,7 +57,7 @@ func TestTwoNodesEnqueueOnce(t *testing.T) {
 		two()
 	}
 	e.run(e.options(sinks...), true)
-	eventually(t, "all enqueued", func() bool {
+	testkit.WaitFor(t, "all enqueued", func() bool {
 		return e.queueLength("a") == rounds*each && e.queueLength("b") == rounds*each
 	})
 	var want []string
@@ -77,18 +78,18 @@ func TestCatchUpWithoutTail(t *testing.T) {
 	e := newEnv(t)
 	e.publish("x", "h1", 3*rangeCount+7)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), false)
-	eventually(t, "caught up", func() bool { return e.queueLength("a") == 3*rangeCount+7 })
+	testkit.WaitFor(t, "caught up", func() bool { return e.queueLength("a") == 3*rangeCount+7 })
 	e.publish("x", "h1", 3)
-	eventually(t, "maintained", func() bool { return e.queueLength("a") == 3*rangeCount+10 })
+	testkit.WaitFor(t, "maintained", func() bool { return e.queueLength("a") == 3*rangeCount+10 })
 }
 
 // A sink that joins later begins at the end of the log, or at its start where it says so.
 func TestNewSinks(t *testing.T) {
 	e := newEnv(t)
 	stop := e.run(e.options(Sink{Name: "old"}), true)
-	eventually(t, "dispatching", e.leaderHasBegun)
+	testkit.WaitFor(t, "dispatching", e.leaderHasBegun)
 	e.publish("x", "h1", 2*rangeCount+3)
-	eventually(t, "enqueued", func() bool { return e.queueLength("old") == 2*rangeCount+3 })
+	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("old") == 2*rangeCount+3 })
 	stop()
 	e.publish("y", "h1", 5) // nobody dispatches
 	if _, err := e.b.EnsureSinks(t.Context(), 0, map[string]bool{"late": false}); err != nil {
@@ -99,11 +100,11 @@ func TestNewSinks(t *testing.T) {
 		Sink{Name: "old"}, Sink{Name: "late"},
 		Sink{Name: "whole", FromStart: true, Filter: relay.Filter{Topics: patterns(t, "x", "z")}},
 	), true)
-	eventually(t, "all enqueued", func() bool {
+	testkit.WaitFor(t, "all enqueued", func() bool {
 		return e.queueLength("old") == 2*rangeCount+10 && e.queueLength("whole") == 2*rangeCount+5 && e.queueLength("late") >= 2
 	})
 	e.publish("z", "h2", 1)
-	eventually(t, "live again", func() bool {
+	testkit.WaitFor(t, "live again", func() bool {
 		return e.queueLength("old") == 2*rangeCount+11 && e.queueLength("whole") == 2*rangeCount+6 && e.queueLength("late") >= 3
 	})
 	if got := e.queue("late"); !slices.Equal(got, []string{"h1-z-0", "h1-z-1", "h2-z-0"}) {
@@ -142,7 +143,7 @@ func TestBacklogIsBoundedAndCounted(t *testing.T) {
 	o.Observer = c
 	stop := e.run(o, true)
 	e.publish("x", "h1", 100)
-	eventually(t, "enqueued", func() bool { return e.queueLength("large") == 100 })
+	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("large") == 100 })
 	stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,15 +158,15 @@ func TestRedisAway(t *testing.T) {
 	e := newEnv(t)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), true)
 	e.publish("x", "h1", 10)
-	eventually(t, "enqueued", func() bool { return e.queueLength("a") == 10 })
+	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("a") == 10 })
 	e.server.Restart()
-	eventually(t, "publishing again", func() bool {
+	testkit.WaitFor(t, "publishing again", func() bool {
 		_, err := e.b.Append(context.Background(), backbone.Append{Hub: "h1", Notifications: []relay.Notification{
 			{ID: "after", Topic: "x", Hub: "h1", Data: []byte("{}")},
 		}})
 		return err == nil
 	})
-	eventually(t, "enqueued again", func() bool { return e.queueLength("a") >= 11 })
+	testkit.WaitFor(t, "enqueued again", func() bool { return e.queueLength("a") >= 11 })
 }
 
 // Offer never blocks, whoever leads.
@@ -217,7 +218,7 @@ func TestLostReply(t *testing.T) {
 	for range 3 {
 		e.publish("x", "h1", 50)
 	}
-	eventually(t, "enqueued", func() bool { return e.queueLength("a") >= 150 })
+	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("a") >= 150 })
 	if got := e.queueLength("a"); got != 150 {
 		t.Errorf("%d enqueued, want 150", got)
 	}
@@ -242,7 +243,7 @@ func TestManyMatchesAreSplit(t *testing.T) {
 	}}
 	e.publish("x", "h1", 300)
 	stop := e.run(o, true)
-	eventually(t, "enqueued", func() bool { return e.queueLength("s0") == 300 && e.queueLength("s99") == 300 })
+	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("s0") == 300 && e.queueLength("s99") == 300 })
 	stop()
 	if most > pairsMost+len(sinks) {
 		t.Errorf("%d copies in one go", most)
@@ -279,7 +280,7 @@ func BenchmarkDispatch(b *testing.B) {
 			b.ResetTimer()
 			start := time.Now()
 			e.run(e.options(sinks...), false)
-			eventually(b, "enqueued", func() bool { return e.queueLength("one") == int64(b.N) })
+			testkit.WaitFor(b, "enqueued", func() bool { return e.queueLength("one") == int64(b.N) })
 			b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "notifications/s")
 		})
 	}
@@ -303,7 +304,7 @@ func TestUnwantedEntriesArePassedTogether(t *testing.T) {
 	o := e.options(Sink{Name: "errors", Filter: relay.Filter{Topics: patterns(t, "*.error")}})
 	o.Log = log
 	e.run(o, true)
-	eventually(t, "dispatching", e.leaderHasBegun)
+	testkit.WaitFor(t, "dispatching", e.leaderHasBegun)
 	const single = 100
 	for range single {
 		e.publish("x", "h1", 1)
@@ -312,7 +313,7 @@ func TestUnwantedEntriesArePassedTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "position at the end", func() bool {
+	testkit.WaitFor(t, "position at the end", func() bool {
 		at, err := e.b.Position(t.Context(), 0)
 		return err == nil && at == end.String()
 	})
@@ -320,5 +321,5 @@ func TestUnwantedEntriesArePassedTogether(t *testing.T) {
 		t.Errorf("the position was moved %d times for %d entries that nobody wants", n, single)
 	}
 	e.publish("container.error", "h1", 1)
-	eventually(t, "enqueued", func() bool { return e.queueLength("errors") == 1 })
+	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("errors") == 1 })
 }

@@ -97,17 +97,3 @@ func (e *env) run(o Options, tail bool) (stop func()) {
 	e.t.Cleanup(stop)
 	return stop
 }
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}

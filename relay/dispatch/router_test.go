@@ -13,6 +13,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 )
@@ -119,7 +120,7 @@ func (e *env) enqueue(sink string, n int) {
 	e.publish(fmt.Sprint("t", before), "h1", n)
 	stop()
 	stop = e.run(e.options(Sink{Name: sink, FromStart: true}), false)
-	eventually(e.t, "enqueued", func() bool { return e.queueLength(sink) >= before+int64(n) })
+	testkit.WaitFor(e.t, "enqueued", func() bool { return e.queueLength(sink) >= before+int64(n) })
 	stop()
 }
 
@@ -128,7 +129,7 @@ func TestRouterHandsOver(t *testing.T) {
 	e.enqueue("a", 50)
 	h := newHandler("a", func(context.Context, relay.Delivery) error { return nil })
 	stop := e.route(e.subscriber(nil), h, nil)
-	eventually(t, "acked", func() bool { return h.count() == 50 && e.queueLength("a") == 0 })
+	testkit.WaitFor(t, "acked", func() bool { return h.count() == 50 && e.queueLength("a") == 0 })
 	stop()
 	d := h.got[0]
 	n := d.Notifications[0]
@@ -156,7 +157,7 @@ func TestRouterKeepsWhatFails(t *testing.T) {
 		return nil
 	})
 	e.route(e.subscriber(nil), h, nil)
-	eventually(t, "acked", func() bool { return e.queueLength("a") == 0 })
+	testkit.WaitFor(t, "acked", func() bool { return e.queueLength("a") == 0 })
 	if n := h.count(); n != 9 {
 		t.Errorf("handled %d times, want each of 3 three times", n)
 	}
@@ -185,7 +186,7 @@ func TestRouterFollowsTheSink(t *testing.T) {
 		return err
 	})
 	e.route(e.subscriber(log), h, log)
-	eventually(t, "disabled", func() bool { return h.count() > 0 })
+	testkit.WaitFor(t, "disabled", func() bool { return h.count() > 0 })
 	before := e.queueLength("a")
 	if before == 0 {
 		t.Fatal("the backlog is gone")
@@ -195,7 +196,7 @@ func TestRouterFollowsTheSink(t *testing.T) {
 	h.handle = other.handle
 	h.mu.Unlock()
 	h.enable(true)
-	eventually(t, "all acked", func() bool { return e.queueLength("a") == 0 })
+	testkit.WaitFor(t, "all acked", func() bool { return e.queueLength("a") == 0 })
 	if s := text.String(); strings.Contains(s, "level=ERROR") || strings.Contains(s, "level=INFO") {
 		t.Errorf("a disabled sink is no error and a router no news:\n%s", s)
 	}
@@ -220,7 +221,7 @@ func TestRouterStops(t *testing.T) {
 	}
 	close(leave)
 	<-stopped
-	eventually(t, "four acked", func() bool { return e.queueLength("a") == 6 })
+	testkit.WaitFor(t, "four acked", func() bool { return e.queueLength("a") == 6 })
 }
 
 func TestRouterOfAClosedSubscriber(t *testing.T) {
@@ -232,7 +233,7 @@ func TestRouterOfAClosedSubscriber(t *testing.T) {
 	h := newHandler("a", nil)
 	var text lockedBuffer
 	stop := e.route(s, h, slog.New(slog.NewTextHandler(&text, nil)))
-	eventually(t, "said so", func() bool { return strings.Contains(text.String(), "cannot be read") })
+	testkit.WaitFor(t, "said so", func() bool { return strings.Contains(text.String(), "cannot be read") })
 	stop()
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // A replica that took over may lack the newest entries and have a clock that is behind: what it stores then gets ids that
@@ -14,7 +16,7 @@ func TestLogSetBackWithLowerIDs(t *testing.T) {
 	e := newEnv(t)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), true)
 	e.publish("x", "h1", 3)
-	eventually(t, "first enqueued", func() bool { return e.queueLength("a") == 3 })
+	testkit.WaitFor(t, "first enqueued", func() bool { return e.queueLength("a") == 3 })
 	c := e.b.Commands()
 	k := e.b.Keys()
 	if err := c.Del(t.Context(), k.Log(0), k.Dispatched(0), k.Sinks(0), k.Queue("a", 0)).Err(); err != nil {
@@ -26,7 +28,7 @@ func TestLogSetBackWithLowerIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "enqueued what lies before the old position", func() bool { return e.queueLength("a") == 1 })
+	testkit.WaitFor(t, "enqueued what lies before the old position", func() bool { return e.queueLength("a") == 1 })
 }
 
 // A sink that comes back after the log was trimmed beyond its place has lost something, which must not be silent.
@@ -35,11 +37,11 @@ func TestSinkThatComesBackTooLateIsNamed(t *testing.T) {
 	a, b := Sink{Name: "a", FromStart: true}, Sink{Name: "b", FromStart: true}
 	stop := e.run(e.options(a, b), true)
 	e.publish("x", "h1", 1)
-	eventually(t, "both served", func() bool { return e.queueLength("a") == 1 && e.queueLength("b") == 1 })
+	testkit.WaitFor(t, "both served", func() bool { return e.queueLength("a") == 1 && e.queueLength("b") == 1 })
 	stop()
 	stop = e.run(e.options(a), true)
 	e.publish("y", "h1", 3)
-	eventually(t, "one served", func() bool { return e.queueLength("a") == 4 })
+	testkit.WaitFor(t, "one served", func() bool { return e.queueLength("a") == 4 })
 	stop()
 	if err := e.b.Commands().XTrimMaxLen(t.Context(), e.b.Keys().Log(0), 1).Err(); err != nil {
 		t.Fatal(err)
@@ -48,7 +50,7 @@ func TestSinkThatComesBackTooLateIsNamed(t *testing.T) {
 	o := e.options(a, b)
 	o.Logger = slog.New(slog.NewTextHandler(&out, nil))
 	e.run(o, true)
-	eventually(t, "caught up with what is left", func() bool { return e.queueLength("b") == 2 })
+	testkit.WaitFor(t, "caught up with what is left", func() bool { return e.queueLength("b") == 2 })
 	if !strings.Contains(out.String(), "sink=b") || !strings.Contains(out.String(), "left the log before") {
 		t.Errorf("nothing was said of the loss: %s", out.String())
 	}

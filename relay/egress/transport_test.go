@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // script plays a server: serve is called for each connection, with its number from 1, and the connection closed behind it.
@@ -174,15 +176,11 @@ func TestAnswerOf100MiB(t *testing.T) {
 // noticed waits until something has come over the idle connection.
 func noticed(t *testing.T, c *Client) {
 	t.Helper()
-	for t.Context().Err() == nil {
+	testkit.WaitFor(t, "the idle connection is no longer quiet", func() bool {
 		c.transport.idle.mu.Lock()
-		quiet := len(c.transport.idle.conns) > 0 && c.transport.idle.conns[0].isQuiet()
-		c.transport.idle.mu.Unlock()
-		if !quiet {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+		defer c.transport.idle.mu.Unlock()
+		return len(c.transport.idle.conns) == 0 || !c.transport.idle.conns[0].isQuiet()
+	})
 }
 
 // A connection that ended while it was idle, or on which something came, carries no request any more.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // writeCertificate writes a self-signed certificate of the name and its key.
@@ -117,13 +119,5 @@ func TestRenewedCertificateIsServed(t *testing.T) {
 		t.Fatalf("%q is served", got)
 	}
 	writeCertificate(t, dir, "second")
-	deadline := time.Now().Add(10 * time.Second)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for served(t, s) != "second" {
-		if time.Now().After(deadline) {
-			t.Fatal("the new certificate is not served")
-		}
-		<-tick.C
-	}
+	testkit.WaitFor(t, "the new certificate is served", func() bool { return served(t, s) == "second" })
 }

@@ -6,7 +6,8 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // A stop closes the connections on which nothing has come, and none whose request lies unread yet.
@@ -32,9 +33,7 @@ func TestRequestThatNobodyHasRead(t *testing.T) {
 			if _, err := io.WriteString(client, request); err != nil {
 				t.Fatal(err)
 			}
-			for request != "" && !unread(bare) {
-				time.Sleep(time.Millisecond) // until it has come
-			}
+			testkit.WaitFor(t, "the request has arrived", func() bool { return request == "" || unread(bare) })
 			var s silent
 			s.watch(as(bare), http.StateNew)
 			s.closeAll()

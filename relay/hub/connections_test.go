@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/cursor"
 )
@@ -109,7 +110,7 @@ func TestConnectionsSayWhatWaits(t *testing.T) {
 	if clients, bytes := n.Waiting(); clients != 0 || bytes != 0 {
 		t.Fatalf("%d bytes wait for %d clients", bytes, clients)
 	}
-	eventually(t, "something waits for a client that does not read", func() bool {
+	testkit.WaitFor(t, "something waits for a client that does not read", func() bool {
 		n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 1<<20)})
 		return connections(t, n, Selection{})[0].Queued > 0
 	})

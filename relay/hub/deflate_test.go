@@ -17,6 +17,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -210,7 +211,7 @@ func TestReplaysAreCompressed(t *testing.T) {
 			r.settled(t)
 			for round := range 3 {
 				expect(t, r.dial(t, "account=a&hub="+hub+"&after="+from), 1, count)
-				eventually(t, "all frames are counted", func() bool { return r.deflated("frames") == (round+1)*count })
+				testkit.WaitFor(t, "all frames are counted", func() bool { return r.deflated("frames") == (round+1)*count })
 			}
 			if made := r.deflated("made"); name == "kept" && made != count || made < count {
 				t.Errorf("%d were compressed for three replays of %d", made, count)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -228,7 +229,7 @@ func TestEventsAreDrained(t *testing.T) {
 func TestSlowEvents(t *testing.T) {
 	overEach(t, Options{QueueBytes: 256 << 10, CloseTimeout: patience, WriteTimeout: patience}, func(t *testing.T, n *node) {
 		e := n.listen(t, "hub=h")
-		eventually(t, "the queue to overflow", func() bool {
+		testkit.WaitFor(t, "the queue to overflow", func() bool {
 			n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 100_000)})
 			for _, c := range n.everyone() {
 				c.mu.Lock()
@@ -299,7 +300,7 @@ func TestEventsOfAClientThatVanishes(t *testing.T) {
 		fillSocket(n.Hub)
 		e.close()
 		n.wantEnding(t, EndedByClient)
-		eventually(t, "nobody left", func() bool { return n.Clients() == 0 })
+		testkit.WaitFor(t, "nobody left", func() bool { return n.Clients() == 0 })
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 func TestOffersOfCompression(t *testing.T) {
@@ -109,7 +111,7 @@ func TestCompressionIsNegotiated(t *testing.T) {
 			t.Errorf("%q is answered %s with %q, want %q", test.sent, answer.Status, got, test.want)
 		}
 	}
-	eventually(t, "one client that understands compression", func() bool { return on.deflated("clients") == 1 })
+	testkit.WaitFor(t, "one client that understands compression", func() bool { return on.deflated("clients") == 1 })
 	if off.deflated("clients") != 0 {
 		t.Error("a client negotiated what is off")
 	}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // figures is what an Observer is told of replays and resyncs.
@@ -64,7 +66,7 @@ func count[K comparable](f *figures, in map[K]int, what K, n int) {
 // wantFigures compares what was counted, as fmt prints it.
 func (c *counter) wantFigures(t *testing.T, want string) {
 	t.Helper()
-	eventually(t, "figures of replays: "+want, func() bool {
+	testkit.WaitFor(t, "figures of replays: "+want, func() bool {
 		c.figures.mu.Lock()
 		defer c.figures.mu.Unlock()
 		return fmt.Sprint(c.figures.replays, c.figures.replayed, c.figures.resynced) == want

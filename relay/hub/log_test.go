@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -154,7 +155,7 @@ func (r *relayed) settled(t testing.TB) {
 // joined waits until every client gets broadcasts.
 func (r *relayed) joined(t testing.TB) {
 	t.Helper()
-	eventually(t, "every client has joined", func() bool {
+	testkit.WaitFor(t, "every client has joined", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.index.mu.Lock()
@@ -166,17 +167,4 @@ func (r *relayed) joined(t testing.TB) {
 		}
 		return true
 	})
-}
-
-func eventually(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(patience); !so(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still not so: %s", what)
-		}
-	}
 }

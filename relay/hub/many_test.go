@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -36,17 +37,12 @@ func TestThousandClientsLeaveNothing(t *testing.T) {
 	for range rounds {
 		comeAndGo(t, n, each)
 	}
-	deadline := time.Now().Add(patience)
-	for {
-		now := takeFootprint(t)
-		if now.goroutines <= before.goroutines && now.files <= before.files {
-			return
+	testkit.Eventually(t, "the system to close all sockets", func() error {
+		if now := takeFootprint(t); now.goroutines > before.goroutines || now.files > before.files {
+			return fmt.Errorf("before %+v, after %+v", before, now)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("before %+v, after %+v", before, now)
-		}
-		time.Sleep(10 * time.Millisecond) // the system closes sockets behind our back
-	}
+		return nil
+	})
 }
 
 // comeAndGo connects clients, of which each leaves in its own way once all are there, and waits until the hub has
@@ -85,9 +81,7 @@ func comeAndGo(t *testing.T, n *node, clients int) {
 			t.Fatal("a client does not end")
 		}
 	}
-	for deadline := time.Now().Add(patience); n.taken() > 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.WaitFor(t, "no place is taken", func() bool { return n.taken() == 0 })
 	if left := n.taken(); left > 0 || n.Clients() > 0 {
 		t.Fatalf("%d clients and %d places are left", n.Clients(), left)
 	}

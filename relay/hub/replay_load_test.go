@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
@@ -27,7 +28,7 @@ func TestSlowResumer(t *testing.T) {
 		r.settled(t)
 		slow, other := r.dial(t, "hub=h&account=a&after="+from), r.dial(t, "hub=other&account=a")
 		var c *client
-		eventually(t, "the replay to be stuck", func() bool {
+		testkit.WaitFor(t, "the replay to be stuck", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			for c = range r.clients {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -32,7 +33,7 @@ func TestEventsThatNobodyTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := n.everyone()[0]
-	eventually(t, "the answer is written", func() bool { idle, _ := c.idle(); return idle })
+	testkit.WaitFor(t, "the answer is written", func() bool { idle, _ := c.idle(); return idle })
 	began := time.Now()
 	for i := range 3 {
 		n.Broadcast([]relay.Notification{sized("h", "", "job.created", i, 30_000)})

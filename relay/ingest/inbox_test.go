@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
@@ -55,21 +56,6 @@ func inboxItem(hub string, i int) string {
 	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"%d"},"context":{"hub_id":"%s","account_id":"any"}}`, i, hub)
 }
 
-// eventually fails the test when ok stays false.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("still not so: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 // inboxLen is -1 where Redis is away.
 func inboxLen(b *backbone.Backbone) int64 {
 	n, err := b.Commands().XLen(context.Background(), b.Keys().Inbox()).Result()
@@ -105,7 +91,7 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 
 	c := &counts{}
 	runInbox(t, b, b.Lease("inbox", time.Second), c)
-	eventually(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
+	testkit.WaitFor(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
 
 	last := map[string]int{}
 	stored := logOf(t, b)
@@ -160,7 +146,7 @@ func TestInboxKeysMakeRepeatsSafe(t *testing.T) {
 	for i, hub := range []string{"h", "h", "g", "h"} {
 		add(t, b, "key", "k", "data", inboxItem(hub, i))
 	}
-	eventually(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
+	testkit.WaitFor(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
 	if n := len(logOf(t, b)); n != 2 || c.repeated.Load() != 2 {
 		t.Errorf("%d are stored and %d repeats counted, want 2 and 2", n, c.repeated.Load())
 	}
@@ -232,7 +218,7 @@ func TestInboxStoresOnceWhateverFails(t *testing.T) {
 	for range 2 {
 		runInbox(t, &failing{Backbone: b}, instantLease{}, &counts{})
 	}
-	eventually(t, "the last one is stored and the inbox empty", func() bool {
+	testkit.WaitFor(t, "the last one is stored and the inbox empty", func() bool {
 		if inboxLen(b) != 0 {
 			return false
 		}
@@ -275,12 +261,12 @@ func TestInboxOutlivesRedis(t *testing.T) {
 	c := &counts{}
 	runInbox(t, b, b.Lease("inbox", time.Second), c)
 	add(t, b, "data", inboxItem("h", 0))
-	eventually(t, "the first is stored", func() bool { return c.stored.Load() == 1 })
+	testkit.WaitFor(t, "the first is stored", func() bool { return c.stored.Load() == 1 })
 	s.Kill()
 	s.Restart()
-	eventually(t, "redis answers", func() bool { return inboxLen(b) >= 0 })
+	testkit.WaitFor(t, "redis answers", func() bool { return inboxLen(b) >= 0 })
 	add(t, b, "data", inboxItem("h", 1))
-	eventually(t, "the second is stored", func() bool { return inboxLen(b) == 0 && len(logOf(t, b)) == 2 })
+	testkit.WaitFor(t, "the second is stored", func() bool { return inboxLen(b) == 0 && len(logOf(t, b)) == 2 })
 }
 
 func BenchmarkInbox(b *testing.B) {

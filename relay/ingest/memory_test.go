@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
 )
@@ -34,12 +35,12 @@ func TestInboxInMemory(t *testing.T) {
 	t.Cleanup(b.Close)
 	store, c := &countedReads{Backbone: b}, &counts{}
 	stop := runInbox(t, store, b.Lease("inbox", time.Second), c)
-	eventually(t, "the inbox waits", func() bool { return store.reads.Load() > 0 })
+	testkit.WaitFor(t, "the inbox waits", func() bool { return store.reads.Load() > 0 })
 	for i := range 3 {
 		add(t, b, "data", inboxItem("h", i))
 		add(t, b, "data", "bad")
 	}
-	eventually(t, "all are handled", func() bool { return inboxLen(b) == 0 && c.stored.Load() == 3 && c.quarantined.Load() == 3 })
+	testkit.WaitFor(t, "all are handled", func() bool { return inboxLen(b) == 0 && c.stored.Load() == 3 && c.quarantined.Load() == 3 })
 	before := store.reads.Load()
 	<-time.After(inboxBlock / 2)
 	if n := store.reads.Load() - before; n > 3 {

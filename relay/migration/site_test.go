@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 )
@@ -163,18 +164,15 @@ func (s *site) job(id string) *job {
 }
 
 // await waits until the job is as asked.
-func (s *site) await(id string, what string, ok func(*job) bool) *job {
+func (s *site) await(id string, what string, ok func(*job) bool) (j *job) {
 	s.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for time.Now().Before(deadline) {
-		j, err := s.svc.store.job(s.t.Context(), hubA, id)
-		if err == nil && j != nil && ok(j) {
-			return j
+	testkit.Eventually(s.t, "job "+id+" to become "+what, func() (err error) {
+		if j, err = s.svc.store.job(s.t.Context(), hubA, id); err == nil && (j == nil || !ok(j)) {
+			err = fmt.Errorf("it is %+v", j)
 		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	s.t.Fatalf("job %s did not become %s: %+v", id, what, s.job(id))
-	return nil
+		return err
+	})
+	return j
 }
 
 func (s *site) over(id string) *job {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/source"
 )
 
@@ -49,7 +50,7 @@ func TestUpstreamLosesThings(t *testing.T) {
 		t.Errorf("told %q", told)
 	}
 	r.status(`"connected"`)
-	r.eventually("the gap to be counted", func() error {
+	testkit.Eventually(t, "the gap to be counted", func() error {
 		if f := r.figures(); f.Gaps != 2 {
 			return fmt.Errorf("%+v", f)
 		}

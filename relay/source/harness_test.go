@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -163,7 +164,12 @@ func newReader(t *testing.T, url string, change func(o *source.Options)) *reader
 		change(&r.opt)
 	}
 	r.start()
-	t.Cleanup(r.end)
+	t.Cleanup(func() {
+		r.end()
+		if t.Failed() {
+			t.Logf("the log of the source:\n%s", r.log)
+		}
+	})
 	return r
 }
 
@@ -186,25 +192,10 @@ func (r *reader) end() {
 	}
 }
 
-func (r *reader) eventually(what string, probe func() error) {
-	r.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := probe()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("waited for %s: %v\n%s", what, err, r.log)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // has waits until the log of the relay has these object ids, and nothing else; ~ is a resync.
 func (r *reader) has(ids string) {
 	r.t.Helper()
-	r.eventually("the log to have "+ids, func() error {
+	testkit.Eventually(r.t, "the log to have "+ids, func() error {
 		ns, err := r.b.Range(context.Background(), 0, "", 1000)
 		if err != nil {
 			return err
@@ -251,7 +242,7 @@ func (r *reader) quarantined() (reasons []string) {
 
 func (r *reader) status(part string) {
 	r.t.Helper()
-	r.eventually("the status to say "+part, func() error {
+	testkit.Eventually(r.t, "the status to say "+part, func() error {
 		text, err := r.b.SourceStatus(context.Background(), "up")
 		if err == nil && !strings.Contains(string(text), part) {
 			err = fmt.Errorf("it is %s", text)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/source"
 )
 
@@ -27,7 +28,7 @@ func TestUpstreamWithoutCursors(t *testing.T) {
 	})
 	r := newReader(t, u.URL, nil)
 	r.has("1 ~ 2 ~ 3")
-	r.eventually("two gaps", func() error {
+	testkit.Eventually(t, "two gaps", func() error {
 		if f := r.figures(); f.Gaps != 2 || f.Cursor != "" || f.Received != 3 {
 			return fmt.Errorf("%+v", f)
 		}
@@ -67,7 +68,7 @@ func TestGapsGoRoundInNoCircle(t *testing.T) {
 	}
 	r := newReader(t, u.URL, nil)
 	r.has("1")
-	r.eventually("the place behind what came back", func() error {
+	testkit.Eventually(t, "the place behind what came back", func() error {
 		if f := r.figures(); f.Cursor != "c2" || f.Gaps != 0 {
 			return fmt.Errorf("%+v", f)
 		}
@@ -229,7 +230,7 @@ func TestRedisIsAway(t *testing.T) {
 		hold(ws)
 	})
 	r := newReader(t, u.URL, nil)
-	r.eventually("a beginning", func() error {
+	testkit.Eventually(t, "a beginning", func() error {
 		if sent.Load() < 10 {
 			return errors.New("nothing came")
 		}
@@ -242,8 +243,8 @@ func TestRedisIsAway(t *testing.T) {
 	if n := sent.Load(); n > 20+(8+24)<<20/(200<<10) {
 		t.Errorf("%d were read while nothing could be stored", n)
 	}
-	r.redis.Signal(18)                        // SIGCONT
-	r.eventually("everything", func() error { // to read the log again and again would take longer than to fill it
+	r.redis.Signal(18)                                 // SIGCONT
+	testkit.Eventually(t, "everything", func() error { // to read the log again and again would take longer than to fill it
 		if f := r.figures(); f.Received < count {
 			return fmt.Errorf("%+v", f)
 		}

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
@@ -186,12 +186,26 @@ func gone(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for t.Context().Err() == nil {
+	testkit.WaitFor(t, "the process has ended", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+}
+
+// awaitContent waits until the file contains something, or until the test ends.
+func awaitContent(t *testing.T, file string) {
+	err := testkit.Poll(func() error {
+		text, err := os.ReadFile(file)
+		if t.Context().Err() != nil {
+			return nil
 		}
-		time.Sleep(time.Millisecond) // until the condition holds
+		if err == nil && len(text) == 0 {
+			err = fmt.Errorf("%s is empty", file)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -211,13 +225,8 @@ func TestTimeLimit(t *testing.T) {
 			s := openTest(t, &Config{Command: []string{program}, Env: []string{"PID=" + pid}})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			go func() {
-				for {
-					if b, _ := os.ReadFile(pid); len(b) > 0 {
-						cancel(context.DeadlineExceeded) // as soon as it runs
-						return
-					}
-					time.Sleep(time.Millisecond)
-				}
+				awaitContent(t, pid)
+				cancel(context.DeadlineExceeded) // as soon as it runs
 			}()
 			err := s.Deliver(ctx, sinktest.SampleDigest("d", 900, 900))
 			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.Is(err, context.DeadlineExceeded) ||
@@ -235,13 +244,8 @@ func TestEndsWhenTold(t *testing.T) {
 	s := openTest(t, &Config{Command: []string{script(t, `trap 'exit 0' TERM; echo x > "$READY"; while :; do sleep 0.01; done`)}, Env: []string{"READY=" + ready}})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for {
-			if b, _ := os.ReadFile(ready); len(b) > 0 {
-				cancel()
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
+		awaitContent(t, ready)
+		cancel()
 	}()
 	if err := s.Deliver(ctx, sinktest.Sample("a")); err != nil {
 		t.Error(err)

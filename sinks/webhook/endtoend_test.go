@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
@@ -158,20 +159,6 @@ func startOn(t testing.TB, b *backbone.Backbone, number int, url string) (stop f
 	return stop
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 // left is what Redis holds for the sink: in its queue and its delay queue.
 func left(b *backbone.Backbone) int64 {
 	queue, err := b.Commands().XLen(context.Background(), b.Keys().Queue("hook", 0)).Result()
@@ -198,7 +185,7 @@ func TestLogToReceiver(t *testing.T) {
 	startNode(t, server, 2, url)
 	publish(t, b, 0, n/2)
 	publish(t, b, n/2, n/2)
-	eventually(t, "all delivered and nothing left", func() bool { _, taken := r.count(); return taken == n && left(b) == 0 })
+	testkit.WaitFor(t, "all delivered and nothing left", func() bool { _, taken := r.count(); return taken == n && left(b) == 0 })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, attempts := range r.attempts {
@@ -238,7 +225,7 @@ func TestInMemory(t *testing.T) {
 		n, _ := b.Commands().XLen(context.Background(), b.Keys().DeadLetters("hook")).Result()
 		return n
 	}
-	eventually(t, "all settled", func() bool { _, taken := r.count(); return taken == 28 && dead() == 4 && left(b) == 0 })
+	testkit.WaitFor(t, "all settled", func() bool { _, taken := r.count(); return taken == 28 && dead() == 4 && left(b) == 0 })
 	stop()
 }
 
@@ -253,7 +240,7 @@ func TestDeadLetterOfARejection(t *testing.T) {
 		n, _ := b.Commands().XLen(context.Background(), b.Keys().DeadLetters("hook")).Result()
 		return n
 	}
-	eventually(t, "three dead letters", func() bool { return dead() == 3 && left(b) == 0 })
+	testkit.WaitFor(t, "three dead letters", func() bool { return dead() == 3 && left(b) == 0 })
 	if attempts, _ := r.count(); attempts != 3 {
 		t.Errorf("%d attempts, want 3", attempts)
 	}
@@ -279,13 +266,13 @@ func TestGoneKeepsTheBacklog(t *testing.T) {
 		state, err := b.Commands().HGet(context.Background(), b.Keys().SinkState("hook"), "state").Result()
 		return err == nil && state == "disabled"
 	}
-	eventually(t, "disabled", disabled)
-	eventually(t, "all kept", func() bool { return left(b) == n })
+	testkit.WaitFor(t, "disabled", disabled)
+	testkit.WaitFor(t, "all kept", func() bool { return left(b) == n })
 	stop()
 	before, _ := r.count()
 	stop = startNode(t, server, 1, url)
 	publish(t, b, n, n)
-	eventually(t, "the new ones are kept too", func() bool { return left(b) == 2*n })
+	testkit.WaitFor(t, "the new ones are kept too", func() bool { return left(b) == 2*n })
 	stop()
 	if after, taken := r.count(); after != before || taken != 0 || !disabled() {
 		t.Errorf("%d attempts after the restart, %d taken", after-before, taken)
@@ -295,7 +282,7 @@ func TestGoneKeepsTheBacklog(t *testing.T) {
 		t.Fatal(err)
 	}
 	startNode(t, server, 1, url)
-	eventually(t, "all delivered", func() bool { _, taken := r.count(); return taken == 2*n && left(b) == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { _, taken := r.count(); return taken == 2*n && left(b) == 0 })
 }
 
 // Redis dies under a busy node again and again: nothing that was accepted is lost.
@@ -314,11 +301,11 @@ func TestRedisDiesUnderTheNode(t *testing.T) {
 	const n, rounds = 300, 3
 	for round := range rounds {
 		publish(t, b, round*n, n)
-		eventually(t, "some arrived", func() bool { _, taken := r.count(); return taken > round*n+n/4 })
+		testkit.WaitFor(t, "some arrived", func() bool { _, taken := r.count(); return taken > round*n+n/4 })
 		server.Restart()
-		eventually(t, "redis is back", func() bool { return b.Ready(context.Background()) == nil })
+		testkit.WaitFor(t, "redis is back", func() bool { return b.Ready(context.Background()) == nil })
 	}
-	eventually(t, "all delivered", func() bool { _, taken := r.count(); return taken == n*rounds && left(b) == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { _, taken := r.count(); return taken == n*rounds && left(b) == 0 })
 }
 
 // BenchmarkLogToReceiver measures a backlog on its way to a receiver that answers at once, in this process too.
@@ -338,7 +325,7 @@ func BenchmarkLogToReceiver(b *testing.B) {
 	b.ResetTimer()
 	start := time.Now()
 	stop := startNode(b, server, 1, srv.URL)
-	eventually(b, "all delivered", func() bool { return taken.Load() >= int64(b.N) && left(bb) == 0 })
+	testkit.WaitFor(b, "all delivered", func() bool { return taken.Load() >= int64(b.N) && left(bb) == 0 })
 	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "deliveries/s")
 	b.StopTimer()
 	stop()

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/guard"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
@@ -277,12 +279,7 @@ func TestClientCertificate(t *testing.T) {
 		t.Errorf("the certificate is %s", got)
 	}
 	writePair(t, dir, "second one")
-	deadline := time.Now().Add(10 * time.Second)
-	for deliver() != "second one" {
-		if time.Now().After(deadline) {
-			t.Fatal("the changed certificate is not used")
-		}
-	}
+	testkit.WaitFor(t, "the changed certificate is used", func() bool { return deliver() == "second one" })
 	bare := openTest(t, &Config{URL: srv.URL, TLS: TLS{CAFile: files.CAFile}})
 	if err := bare.Deliver(t.Context(), sinktest.Sample("a")); err == nil {
 		t.Error("delivered without a certificate")
@@ -336,15 +333,16 @@ func TestHeadersAndFiles(t *testing.T) {
 	}
 	put(urlFile, srv.URL+"/two\n")
 	put(bearerFile, "s3cret-two-and-longer\n")
-	deadline := time.Now().Add(10 * time.Second)
 	var answer *relay.AnswerError
-	for sent := ""; !errors.As(err, &answer) || sent != "Bearer s3cret-two-and-longer"; {
-		if err = s.Deliver(t.Context(), sinktest.Sample("a")); time.Now().After(deadline) {
-			t.Fatalf("the changed files are not read: sent %s, got %v", sent, err)
-		}
+	testkit.Eventually(t, "the changed files to be read", func() error {
+		err := s.Deliver(t.Context(), sinktest.Sample("a"))
 		r, _ := last()
-		sent = r.Header.Get("Authorization") // each file is looked at in its own time
-	}
+		sent := r.Header.Get("Authorization") // the sink checks each file at its own time
+		if !errors.As(err, &answer) || sent != "Bearer s3cret-two-and-longer" {
+			return fmt.Errorf("sent %s, got %s", sent, fmt.Sprint(err))
+		}
+		return nil
+	})
 	if strings.Contains(answer.Body, "s3cret") || !strings.Contains(answer.Body, "bad: Bearer (redacted)") {
 		t.Errorf("the dead letter would show %q", answer.Body)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
 )
 
@@ -36,7 +37,7 @@ func TestMemoryKeysExpireWithTime(t *testing.T) {
 	if err := c.PExpire(t.Context(), "token", 30*time.Millisecond).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	testkit.Eventually(t, "the key to expire", func() error {
 		if err := c.Get(context.Background(), "token").Err(); !errors.Is(err, redis.Nil) {
 			return fmt.Errorf("the key is still there: %w", err)
 		}

@@ -13,11 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
 )
 
@@ -75,28 +75,9 @@ func client(t *testing.T, s *embedded.Server) *redis.Client {
 	return c
 }
 
-// eventually repeats until what returns no error.
-func eventually(t *testing.T, what func() error) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(15 * time.Second)
-	for {
-		err := what()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal(err)
-		}
-	}
-}
-
 func expect(t *testing.T, c *redis.Client, key, want string) {
 	t.Helper()
-	eventually(t, func() error {
+	testkit.Eventually(t, "Redis to answer", func() error {
 		got, err := c.Get(context.Background(), key).Result()
 		if err == nil && got != want {
 			t.Fatalf("%s is %q, want %q", key, got, want)
@@ -148,7 +129,7 @@ func TestKilledServerComesBack(t *testing.T) {
 // replaced waits for another process: the new server answers a moment before its supervisor has taken note of it.
 func replaced(t *testing.T, s *embedded.Server, pid int) {
 	t.Helper()
-	eventually(t, func() error {
+	testkit.Eventually(t, "another process", func() error {
 		if s.PID() == pid {
 			return errors.New("the same process id after kill -9")
 		}

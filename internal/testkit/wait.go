@@ -1,0 +1,63 @@
+package testkit
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Patience is the time that a test waits for something that must happen soon. It is long because machines that run tests are
+// often busy.
+const Patience = 60 * time.Second
+
+const (
+	minPause = 2 * time.Millisecond
+	maxPause = time.Second
+)
+
+// Eventually repeats probe until it returns nil. It ends the test with the last error if Poll gives up.
+// Call it from the goroutine of the test; in other goroutines, use Poll.
+func Eventually(t testing.TB, what string, probe func() error) {
+	t.Helper()
+	if err := Poll(probe); err != nil {
+		t.Fatalf("waiting for %q: %v", what, err)
+	}
+}
+
+// WaitFor is Eventually with a condition instead of a probe.
+func WaitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	Eventually(t, what, func() error {
+		if !ok() {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+var errNotYet = errors.New("the condition is still false")
+
+// Poll repeats probe until it returns nil. It gives up and returns the last error if probe has returned the same error for
+// Patience, or any errors for three times as long.
+//
+// Poll pauses ten times as long as probe takes, because on a busy machine a probe delays the very thing it waits for.
+func Poll(probe func() error) error {
+	start := time.Now()
+	changed, last := start, ""
+	for {
+		probed := time.Now()
+		err := probe()
+		if err == nil {
+			return nil
+		}
+		now := time.Now()
+		if err.Error() != last {
+			changed, last = now, err.Error()
+		}
+		if now.Sub(changed) > Patience || now.Sub(start) > 3*Patience {
+			return fmt.Errorf("gave up after %s: %w", now.Sub(start).Round(time.Millisecond), err)
+		}
+		time.Sleep(min(max(minPause, 10*now.Sub(probed)), maxPause))
+	}
+}
