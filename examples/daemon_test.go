@@ -30,7 +30,7 @@ const (
 // daemon is a hubrelay that runs for the length of a test, on its embedded Redis.
 type daemon struct {
 	binary        string
-	url, admin    string
+	url, health   string
 	key           string
 	dir, dataDir  string
 	webhookPort   string
@@ -40,7 +40,7 @@ type daemon struct {
 
 var configuration = template.Must(template.New("").Parse(`
 server: {listen: "{{.Listen}}", allowed_origins: ["http://127.0.0.1:{{.PagePort}}"]}
-admin: {listen: "{{.Admin}}"}
+health: {listen: "{{.Health}}"}
 redis: {data_dir: "{{.DataDir}}"}
 websocket: {compression: {enabled: true, min_size: 64, cpu: 16s}{{range .Websocket}}, {{.}}{{end}}}
 auth:
@@ -84,11 +84,11 @@ func startDaemon(t *testing.T, websocket ...string) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	listen, admin := freeAddress(t), freeAddress(t)
+	listen, health := freeAddress(t), freeAddress(t)
 	d := &daemon{
 		binary:        filepath.Join(dir, "hubrelay"),
 		url:           "http://" + listen,
-		admin:         "http://" + admin,
+		health:        "http://" + health,
 		key:           rand.Text(),
 		dir:           dir,
 		dataDir:       filepath.Join(dir, "data"),
@@ -104,7 +104,7 @@ func startDaemon(t *testing.T, websocket ...string) *daemon {
 	}
 	var text bytes.Buffer
 	err = configuration.Execute(&text, map[string]any{
-		"Listen": listen, "Admin": admin, "DataDir": d.dataDir, "Key": d.key, "PagePort": d.pagePort,
+		"Listen": listen, "Health": health, "DataDir": d.dataDir, "Key": d.key, "PagePort": d.pagePort,
 		"WebhookPort": d.webhookPort, "WebhookSecret": d.webhookSecret,
 		"Python": pythonWith(t, "grpc"), "Examples": here, "Websocket": websocket,
 	})
@@ -134,7 +134,7 @@ func startDaemon(t *testing.T, websocket ...string) *daemon {
 		if p.ended() {
 			t.Fatalf("serve ended at once:\n%s", p.output())
 		}
-		resp, err := http.Get(d.admin + "/readyz")
+		resp, err := http.Get(d.health + "/readyz")
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (d *daemon) env(hub string) []string {
 // figure is what /metrics says.
 func (d *daemon) figure(t *testing.T, name string) float64 {
 	t.Helper()
-	resp, err := http.Get(d.admin + "/metrics")
+	resp, err := http.Get(d.health + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,9 +46,9 @@ func TestDaemonOverAnOutage(t *testing.T) {
 	stop := run(t, dir, server...)
 	url := "nats://127.0.0.1:" + port
 	js := connect(t, url)
-	listen, admin := redistest.FreePort(t), redistest.FreePort(t)
+	listen, health := redistest.FreePort(t), redistest.FreePort(t)
 	config := fmt.Sprintf(`server: {listen: "127.0.0.1:%s"}
-admin: {listen: "127.0.0.1:%s"}
+health: {listen: "127.0.0.1:%s"}
 redis: {data_dir: data}
 auth: {keys: [{name: ops, key: %s, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}]}
 sinks:
@@ -58,12 +58,12 @@ sinks:
     command: [./hubrelay-brokers]
     retry: {schedule: [200ms, 500ms, 1s, 1s, 1s, 2s, 2s, 5s, 5s, 5s, 5s, 5s]}
     config: {broker: nats, addresses: ["127.0.0.1:%s"]}
-`, listen, admin, key, filepath.Join(dir, "written.jsonl"), port)
+`, listen, health, key, filepath.Join(dir, "written.jsonl"), port)
 	if err := os.WriteFile(filepath.Join(dir, "hubrelay.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	run(t, dir, filepath.Join(dir, "hubrelay"), "serve", "-c", filepath.Join(dir, "hubrelay.yaml"))
-	testkit.Eventually(t, "the daemon to be ready", func() error { return get("http://127.0.0.1:" + admin + "/readyz") })
+	testkit.Eventually(t, "the daemon to be ready", func() error { return get("http://127.0.0.1:" + health + "/readyz") })
 
 	killed := make(chan struct{})
 	go func() {
@@ -80,7 +80,7 @@ sinks:
 		publish(t, "http://127.0.0.1:"+listen, i, 100)
 	}
 	testkit.Eventually(t, "the sink to fail", func() error {
-		return metric("http://127.0.0.1:"+admin, `hubrelay_delivery_failures_total{reason="other",sink="events"} 0`)
+		return metric("http://127.0.0.1:"+health, `hubrelay_delivery_failures_total{reason="other",sink="events"} 0`)
 	})
 	run(t, dir, server...)
 	testkit.Eventually(t, "all to be published", func() error { return holds(connect(t, url), notifications) })
@@ -146,8 +146,8 @@ func get(url string) error {
 }
 
 // metric wants a line of the metrics to be there no more.
-func metric(admin, line string) error {
-	answer, err := http.Get(admin + "/metrics")
+func metric(health, line string) error {
+	answer, err := http.Get(health + "/metrics")
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ func TestAdvice(t *testing.T) {
 		env, args, want string
 		code            int
 	}{
-		"the admin listener for the public one": {"HUBRELAY_URL=http://" + d.admin, "publish --topic job.created", "server.listen", 1},
+		"the admin listener for the public one": {"HUBRELAY_URL=http://" + d.health, "publish --topic job.created", "server.listen", 1},
 		"the public listener for the admin one": {"HUBRELAY_ADMIN=" + d.public, "connections list", "check --admin", 1},
 		"a key of another relay":                {"HUBRELAY_KEY=" + readerKey + "x", "listen", "HUBRELAY_KEY", 1},
 		"no hub":                                {"HUBRELAY_HUB=", "publish --topic job.created", "HUBRELAY_HUB", 1},

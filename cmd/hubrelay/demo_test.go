@@ -20,7 +20,7 @@ func startDemo(t *testing.T, home, listen string, env ...string) *process {
 	t.Helper()
 	t.Cleanup(func() { endKeepers(t, home) }) // where the test has failed; it runs when the demo has ended
 	env = append(env, "XDG_CACHE_HOME="+home, "HOME="+home)
-	p := start(t, env, "demo", "--every", "50ms", "--listen", listen, "--admin", listen)
+	p := start(t, env, "demo", "--every", "50ms", "--listen", listen, "--health", listen)
 	testkit.Eventually(t, "an event at both ends", func() error { return atBothEnds(p.out.String()) })
 	return p
 }
@@ -135,7 +135,7 @@ func TestDemoWithoutReader(t *testing.T) {
 	t.Parallel()
 	home := folder(t)
 	t.Cleanup(func() { endKeepers(t, home) })
-	shell := exec.Command("sh", "-c", binary+" demo --every 50ms --listen 127.0.0.1:0 --admin 127.0.0.1:0 | head -n 1")
+	shell := exec.Command("sh", "-c", binary+" demo --every 50ms --listen 127.0.0.1:0 --health 127.0.0.1:0 | head -n 1")
 	shell.Env = append(os.Environ(), "XDG_CACHE_HOME="+home, "HOME="+home)
 	if out, err := shell.Output(); err != nil || !strings.HasPrefix(string(out), "hubrelay demo") {
 		t.Errorf("%v: %s", err, out)

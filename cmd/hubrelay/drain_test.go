@@ -35,7 +35,7 @@ func TestStopWithManyClients(t *testing.T) {
 		return fmt.Errorf("%s takes connections", d.public)
 	})
 	// With so many the drain takes more than a second, so the admin listener is still there.
-	if res, err := http.Get("http://" + d.admin + "/readyz"); err != nil {
+	if res, err := http.Get("http://" + d.health + "/readyz"); err != nil {
 		t.Logf("the daemon has ended: %v", err)
 	} else if _ = res.Body.Close(); res.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("readyz says %s while the daemon stops", res.Status)

@@ -68,7 +68,7 @@ func TestFilters(t *testing.T) {
 
 func metrics(t *testing.T, d *daemon) string {
 	t.Helper()
-	res, err := http.Get("http://" + d.admin + "/metrics")
+	res, err := http.Get("http://" + d.health + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -94,7 +95,7 @@ type setup struct {
 
 func (s setup) yaml() string {
 	return fmt.Sprintf(`server: {listen: "127.0.0.1:0", shutdown_grace: 5s%s}
-admin: {listen: "127.0.0.1:0"}
+health: {listen: "127.0.0.1:0"}
 redis: {%s}
 auth:
   %s
@@ -136,7 +137,8 @@ func write(t *testing.T, dir, name, text string) string {
 // daemon is a hubrelay that serves.
 type daemon struct {
 	*process
-	public, admin string
+	public, health string
+	admin          string // path of the socket
 }
 
 // serve starts a daemon and waits until it is ready. When the test ends it must stop in order.
@@ -147,7 +149,7 @@ func serve(t *testing.T, s setup) *daemon {
 
 func serveFile(t *testing.T, file string, env ...string) *daemon {
 	t.Helper()
-	return serveIn(t, "", file, env...)
+	return serveIn(t, filepath.Dir(file), file, env...) // where its data goes
 }
 
 // serveIn does the same in a folder, which file may be relative to.
@@ -269,10 +271,10 @@ func (d *daemon) token(t *testing.T, key, hub string) string {
 	return answer.Data.Token
 }
 
-// readyz is the status that the admin listener answers.
+// readyz is the status that the health listener answers.
 func (d *daemon) readyz(want int) func() error {
 	return func() error {
-		res, err := http.Get("http://" + d.admin + "/readyz")
+		res, err := http.Get("http://" + d.health + "/readyz")
 		if err != nil {
 			return err
 		}
@@ -282,4 +284,12 @@ func (d *daemon) readyz(want int) func() error {
 		}
 		return nil
 	}
+}
+
+// adminGet sends a request to the admin socket.
+func (d *daemon) adminGet(path string) (*http.Response, error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.admin)
+	}}
+	return (&http.Client{Transport: transport}).Get("http://localhost" + path)
 }

@@ -12,7 +12,7 @@ import (
 
 // anywhere lets the daemons of one machine stand side by side.
 func anywhere() []string {
-	return []string{"HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_ADMIN__LISTEN=127.0.0.1:0"}
+	return []string{"HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_HEALTH__LISTEN=127.0.0.1:0"}
 }
 
 // What init writes is good, serves, and its key opens what it says it opens.
@@ -112,8 +112,8 @@ func TestInitLeavesSecretsToServe(t *testing.T) {
 	if _, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 1 || !strings.Contains(errOut, "SLACK_URL is not set") {
 		t.Errorf("%d %s", code, errOut)
 	}
-	d := serveIn(t, dir, "hubrelay.yaml", append(anywhere(), "SLACK_URL=https://hooks.slack.com/services/T0/B0/x")...)
-	out, errOut, code := callIn(t, dir, []string{"HUBRELAY_ADMIN__LISTEN=" + d.admin}, "", "sinks", "list", "-c", "hubrelay.yaml")
+	serveIn(t, dir, "hubrelay.yaml", append(anywhere(), "SLACK_URL=https://hooks.slack.com/services/T0/B0/x")...)
+	out, errOut, code := callIn(t, dir, nil, "", "sinks", "list", "-c", "hubrelay.yaml")
 	if code != 0 || !strings.Contains(out, "slack") {
 		t.Errorf("%d %s%s", code, out, errOut)
 	}
@@ -186,7 +186,7 @@ func TestInitRefuses(t *testing.T) {
 func TestInitWritesTextsAsTexts(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	const more = "\nadmin: {listen: 0.0.0.0:1}\n#"
+	const more = "\nhealth: {listen: 0.0.0.0:1}\n#"
 	for _, sink := range []string{
 		"file,path=./x" + more, `file,"path=./x` + more + `"`, `file,path=./x,"name=a:` + more + `"`, `file,path=./x,"from: end` + more + `=1"`,
 	} {

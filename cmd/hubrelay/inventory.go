@@ -17,7 +17,7 @@ const inventoryPath = "/api/inventory"
 
 func newInventory(std streams) *cobra.Command {
 	cmd := group("inventory", "See and set which servers and container instances there are",
-		newInventoryImport(std), newInventoryList(std))
+		newInventoryImport(std), newInventoryList(std), newInventoryAgents(std))
 	cmd.Long = `Shows the servers and container instances that a running daemon migrates between and moves, and sets them. The daemon must have
 a driver under migration.driver in its configuration.
 
@@ -175,7 +175,7 @@ func listInventory(ctx context.Context, std streams, f *adminFlags) error {
 		return answer.Data.lines(std)
 	}
 	if len(answer.Data.Servers) == 0 {
-		_, err := fmt.Fprintln(std.out, "the inventory is empty: fill it with 'hubrelay inventory import FILE'")
+		_, err := fmt.Fprintln(std.out, "the inventory is empty: name servers in migration.inventory_file of the daemon")
 		return err
 	}
 	return answer.Data.tables(std)

@@ -260,9 +260,9 @@ func (d *daemon) publishNumbered(ctx context.Context, first, many int) ([]string
 // serving returns nil once the daemon has said where it listens.
 func (d *daemon) serving() error {
 	for line := range strings.Lines(d.err.String()) {
-		var record struct{ Msg, Public, Admin string }
+		var record struct{ Msg, Public, Health, Admin string }
 		if json.Unmarshal([]byte(line), &record) == nil && record.Msg == "serving" {
-			d.public, d.admin = record.Public, record.Admin
+			d.public, d.health, d.admin = record.Public, record.Health, record.Admin
 			return nil
 		}
 	}

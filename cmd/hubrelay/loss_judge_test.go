@@ -139,7 +139,7 @@ func (l *losses) read(file string) string {
 
 func (l *losses) get(d *daemon, path string) string {
 	l.t.Helper()
-	res, err := http.Get("http://" + d.admin + path)
+	res, err := d.adminGet(path)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func TestSinksHearOfEachOther(t *testing.T) {
 			webhookSink("all", hooks.url+"/all", ""),
 	})
 	ws := d.connect(t, opsKey, "hub-1", "&topics=hubrelay.*,container.*")
-	o := operator{t, []string{"HUBRELAY_ADMIN=http://" + d.admin}}
+	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.admin}}
 	told := func(parts ...string) func() error {
 		return func() error {
 			for _, h := range hooks.of("/watch") {

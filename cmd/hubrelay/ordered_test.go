@@ -66,7 +66,7 @@ func TestOrderOverNodes(t *testing.T) {
 	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
 
 	before := len(hooks.of("/"))
-	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin", "http://"+other.admin); code != 0 {
+	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin", other.admin); code != 0 {
 		t.Fatalf("the replay ended with %d:\n%s%s", code, out, errOut)
 	}
 	testkit.Eventually(t, "everything once more", func() error {

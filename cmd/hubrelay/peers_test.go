@@ -352,7 +352,7 @@ func lines(n int) string { return strings.Repeat(plain+"\n", n) }
 // metric is the value of a line of /metrics, 0 where there is none.
 func metric(t *testing.T, d *daemon, name string) float64 {
 	t.Helper()
-	res, err := http.Get("http://" + d.admin + "/metrics")
+	res, err := http.Get("http://" + d.health + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func TestSlowSocketIsClosed(t *testing.T) {
 // serves says whether the daemon serves so many clients and closes none.
 func (d *daemon) serves(t *testing.T, clients int) bool {
 	t.Helper()
-	res, err := http.Get("http://" + d.admin + "/api/connections?limit=1000")
+	res, err := d.adminGet("/api/connections?limit=1000")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	d := serveFile(t, file)
 	const fault = "refuses its configuration: config: dta is an unknown key"
 	list := func() string {
-		out, _, _ := call(t, nil, "", "sinks", "list", "--admin", "http://"+d.admin)
+		out, _, _ := call(t, nil, "", "sinks", "list", "--admin", d.admin)
 		return out
 	}
 	testkit.Eventually(t, "the sink to be failed", func() error {

@@ -40,7 +40,7 @@ func TestPluginSinks(t *testing.T) {
 	})
 	listed := func(want ...string) func() error {
 		return func() error {
-			out, errOut, code := call(t, nil, "", "sinks", "list", "--admin", "http://"+d.admin)
+			out, errOut, code := call(t, nil, "", "sinks", "list", "--admin", d.admin)
 			for _, part := range want {
 				if code != 0 || !strings.Contains(out, part) {
 					return fmt.Errorf("%q is not in:\n%s%s", part, out, errOut)
@@ -51,7 +51,7 @@ func TestPluginSinks(t *testing.T) {
 	}
 	testkit.Eventually(t, "the failed sink to be shown", listed("failed", "does not exist: build it"))
 	testkit.Eventually(t, "its figures", func() error {
-		answer, err := http.Get("http://" + d.admin + "/metrics")
+		answer, err := http.Get("http://" + d.health + "/metrics")
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func TestPluginCrashLoop(t *testing.T) {
 	})
 	ids := d.publish(t, "hub-1", "application/x-ndjson", strings.Repeat(`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", 5), nil)
 	testkit.Eventually(t, "the sink to be disabled", func() error {
-		out, errOut, code := call(t, nil, "", "sinks", "list", "--json", "--admin", "http://"+d.admin)
+		out, errOut, code := call(t, nil, "", "sinks", "list", "--json", "--admin", d.admin)
 		for line := range strings.Lines(out) {
 			if code == 0 && strings.Contains(line, `"loop"`) && strings.Contains(line, `"state":"disabled"`) &&
 				strings.Contains(line, "crashed too often") && strings.Contains(line, "no database") {
@@ -141,7 +141,7 @@ func TestPluginCrashLoop(t *testing.T) {
 			return strings.Contains(d.err.String(), `"sink":"shown","hub":"hub-1","id":"`+id)
 		})
 	})
-	letters, errOut, code := call(t, nil, "", "deadletters", "list", "--json", "--admin", "http://"+d.admin, "loop")
+	letters, errOut, code := call(t, nil, "", "deadletters", "list", "--json", "--admin", d.admin, "loop")
 	if code != 0 || strings.TrimSpace(letters) != "" {
 		t.Errorf("dead letters: %s%s", letters, errOut)
 	}

@@ -192,7 +192,7 @@ func TestDocuments(t *testing.T) {
 			t.Errorf("%s: %d, %d bytes", path, r.status, len(r.body))
 		}
 	}
-	res, err := http.Get("http://" + d.admin + "/healthz")
+	res, err := http.Get("http://" + d.health + "/healthz")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s got %d, want %d", path, n, want)
 		}
 	}
-	list, _, _ := call(t, nil, "", "sinks", "list", "--admin", "http://"+d.admin)
+	list, _, _ := call(t, nil, "", "sinks", "list", "--admin", d.admin)
 	for _, part := range []string{"comes", "goes", "removed"} {
 		if !strings.Contains(list, part) {
 			t.Errorf("no %s in\n%s", part, list)
@@ -109,7 +109,7 @@ func TestReload(t *testing.T) {
 
 func (d *daemon) metrics(t *testing.T) string {
 	t.Helper()
-	res, err := http.Get("http://" + d.admin + "/metrics")
+	res, err := http.Get("http://" + d.health + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

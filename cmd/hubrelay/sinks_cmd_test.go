@@ -184,7 +184,7 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks forget left --dead-letters", 0, []string{"forgotten"}, "POST /api/sinks/left/forget map[dead_letters:true]"},
 		{"sinks pause", 2, []string{"--help"}, ""},
 		{"sinks puase billing", 2, []string{"pause"}, ""},
-		{"sinks list --admin 127.0.0.1", 2, []string{"http://127.0.0.1:9090"}, ""},
+		{"sinks list --admin 127.0.0.1", 2, []string{"https://127.0.0.1:9091"}, ""},
 		{"sinks list --admin 127.0.0.1:1", 1, []string{"no daemon answers at http://127.0.0.1:1"}, ""},
 		{"sinks list --admin " + strings.TrimPrefix(admin.URL, "http://"), 0, []string{"billing"}, "GET /api/sinks"},
 		{"sinks list --admin http://127.0.0.1:1", 1, []string{"127.0.0.1:1", "--admin"}, ""},
@@ -297,8 +297,8 @@ func TestWhichDaemon(t *testing.T) {
 		return startFakeAdmin(t, map[string]string{"GET /api/sinks": `{"data":[{"name":"` + name + `","state":"active"}]}`})
 	}
 	env, file, flag := named("from-env"), named("from-file"), named("from-flag")
-	config := write(t, folder(t), "hubrelay.yaml", strings.ReplaceAll(setup{redis: `url: "memory:"`}.yaml(),
-		`127.0.0.1:0"}`, strings.TrimPrefix(file.URL, "http://")+`"}`))
+	config := write(t, folder(t), "hubrelay.yaml", strings.Replace(setup{redis: `url: "memory:"`}.yaml(), "health:",
+		"admin: {tokens: [{name: ci, role: admin, token: 0123456789abcdef}], listen: \""+strings.TrimPrefix(file.URL, "http://")+"\"}\nhealth:", 1))
 	for _, tc := range []struct {
 		env  []string
 		args []string
@@ -306,7 +306,7 @@ func TestWhichDaemon(t *testing.T) {
 	}{
 		{env.env(), nil, "from-env"},
 		{env.env(), []string{"-c", config}, "from-file"},
-		{[]string{"HUBRELAY_ADMIN=nonsense"}, []string{"-c", config}, "from-file"},
+		{[]string{"HUBRELAY_ADMIN=nonsense", "HUBRELAY_ADMIN_TOKEN=0123456789abcdef"}, []string{"-c", config}, "from-file"},
 		{env.env(), []string{"-c", config, "--admin", flag.URL}, "from-flag"},
 	} {
 		out, errOut, code := call(t, tc.env, "", append([]string{"sinks", "list"}, tc.args...)...)

@@ -96,7 +96,7 @@ func TestSlack(t *testing.T) {
 	if strings.Contains(text, "<!channel>") || strings.Contains(text, `\u003c!channel`) {
 		t.Errorf("an event can call the channel: %s", text)
 	}
-	metrics, err := http.Get("http://" + d.admin + "/metrics")
+	metrics, err := http.Get("http://" + d.health + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 	disabled := func(words ...string) {
 		t.Helper()
 		testkit.Eventually(t, "the sink to be disabled", func() error {
-			list, _, _ := call(t, nil, "", "sinks", "list", "--json", "--admin", "http://"+d.admin)
+			list, _, _ := call(t, nil, "", "sinks", "list", "--json", "--admin", d.admin)
 			for _, part := range append(words, `"disabled"`) {
 				if !strings.Contains(list, part) {
 					return fmt.Errorf("no %s in\n%s", part, list)
@@ -121,7 +121,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 	slack.mu.Unlock()
 	resume := func() {
 		t.Helper()
-		if out, errOut, code := call(t, nil, "", "sinks", "resume", "team", "--admin", "http://"+d.admin); code != 0 {
+		if out, errOut, code := call(t, nil, "", "sinks", "resume", "team", "--admin", d.admin); code != 0 {
 			t.Fatal(out, errOut)
 		}
 	}

@@ -144,7 +144,7 @@ type listedSource struct {
 
 func (d *daemon) sources(t *testing.T) (list []listedSource) {
 	t.Helper()
-	out, errOut, code := call(t, nil, "", "sources", "list", "--json", "--admin", "http://"+d.admin)
+	out, errOut, code := call(t, nil, "", "sources", "list", "--json", "--admin", d.admin)
 	if code != 0 {
 		t.Fatalf("%d %s", code, errOut)
 	}
@@ -192,7 +192,7 @@ func TestSource(t *testing.T) {
 	if s := down.sources(t)[0]; s.Received != 1 || s.Gaps != 0 || !s.Resumes || s.Node == "" {
 		t.Errorf("%+v", s)
 	}
-	if text, _, _ := call(t, nil, "", "sources", "list", "--admin", "http://"+down.admin); !strings.Contains(text, "connected") {
+	if text, _, _ := call(t, nil, "", "sources", "list", "--admin", down.admin); !strings.Contains(text, "connected") {
 		t.Errorf("the list:\n%s", text)
 	}
 }

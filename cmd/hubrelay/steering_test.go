@@ -63,7 +63,7 @@ func TestSteering(t *testing.T) {
 		redis: `url: "memory:"`,
 		sinks: webhookSink("steady", hooks.url+"/steady", "") + webhookSink("picky", hooks.url+"/picky", ""),
 	})
-	o := operator{t, []string{"HUBRELAY_ADMIN=http://" + d.admin}}
+	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.admin}}
 	begun := time.Now().UTC().Format(time.RFC3339Nano)
 	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
 	testkit.Eventually(t, "five deliveries and five dead letters", func() error {

@@ -134,7 +134,7 @@ func TestPortTaken(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	dir := folder(t)
 	data := filepath.Join(dir, "data")
-	for _, key := range []string{"server", "admin"} {
+	for _, key := range []string{"server", "health"} {
 		text := setup{redis: fmt.Sprintf("data_dir: %q", data)}.yaml()
 		text = strings.Replace(text, key+`: {listen: "127.0.0.1:0"`, key+`: {listen: "`+taken.Addr().String()+`"`, 1)
 		_, errOut, code := call(t, nil, "", "serve", "-c", write(t, dir, "hubrelay.yaml", text))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,7 +31,9 @@ func TestMain(m *testing.M) {
 	var err error
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == AgentCommand:
-		err = Keep(context.Background(), os.Args[2:])
+		ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM) // as the program does
+		defer cancel()
+		err = Keep(ctx, os.Args[2:])
 	case os.Getenv(roleVariable) == "driver":
 		err = runDriver()
 	default:

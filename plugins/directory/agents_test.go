@@ -1,0 +1,96 @@
+package directory
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// newRelayRig is a rig whose driver belongs to a relay, with the instance running on server a.
+func newRelayRig(t *testing.T, relayID string) *rig {
+	t.Helper()
+	r := newRig(t, "/bin/sh", "-c", ticker)
+	r.d.keepers.relay = relayID
+	r.configure()
+	r.running(r.a)
+	return r
+}
+
+func (r *rig) agents() []Agent {
+	r.t.Helper()
+	list, err := Agents()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return slices.DeleteFunc(list, func(a Agent) bool { return !strings.HasPrefix(a.Path, filepath.Dir(r.a)) })
+}
+
+func TestAgentEndsWithItsInstance(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]func(r *rig) []relay.Server{
+		"the instance is removed":             func(r *rig) []relay.Server { return []relay.Server{server("a", r.a), server("b", r.b)} },
+		"its server is removed":               func(r *rig) []relay.Server { return []relay.Server{server("b", r.b)} },
+		"its server is removed, and it stays": func(r *rig) []relay.Server { return []relay.Server{server("b", r.b, "i")} },
+		"all servers are removed":             func(*rig) []relay.Server { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRelayRig(t, "relay-"+t.Name())
+			// Another driver process of the same relay, as after a restart.
+			again := newDriver()
+			again.keepers.relay = r.d.keepers.relay
+			if err := again.Configure(t.Context(), after(r)); err != nil {
+				t.Fatal(err)
+			}
+			if list := r.agents(); len(list) != 0 {
+				t.Errorf("got agents %+v, want none", list)
+			}
+			if text, err := os.ReadFile(filepath.Join(r.a, "i/volumes/data/log")); err != nil || !strings.Contains(string(text), "stopped") {
+				t.Errorf("the command got no SIGTERM: %q, %v", text, err)
+			}
+			r.configure()
+			r.running(r.a)
+		})
+	}
+}
+
+func TestAgentsOfOthersStay(t *testing.T) {
+	t.Parallel()
+	r := newRelayRig(t, "relay-"+t.Name())
+	for _, other := range []string{anyRelay, "another"} {
+		d := newDriver()
+		d.keepers.relay = other
+		if err := d.Configure(t.Context(), []relay.Server{server("a", r.a), server("b", r.b)}); err != nil {
+			t.Fatal(err)
+		}
+		r.running(r.a)
+	}
+}
+
+func TestAgentsAreListedAndStopped(t *testing.T) {
+	t.Parallel()
+	r := newRelayRig(t, "relay-"+t.Name())
+	list := r.agents()
+	if len(list) != 1 || list[0].Instance != "i" || list[0].Path != r.a || list[0].Relay != r.d.keepers.relay || list[0].Started.IsZero() {
+		t.Fatalf("got %+v, want the agent of i in %s", list, r.a)
+	}
+	wrong := list[0]
+	wrong.Instance = "other" // as when the PID was reused
+	if err := wrong.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	r.running(r.a)
+	if err := list[0].Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if list := r.agents(); len(list) != 0 {
+		t.Errorf("got %+v after Stop", list)
+	}
+	if err := list[0].Stop(t.Context()); err != nil {
+		t.Errorf("stopping twice: %v", err)
+	}
+}
