@@ -51,17 +51,27 @@ func TestInventory(t *testing.T) {
 		t.Errorf("%q became %+v", lines, shop)
 	}
 	o.does("inventory import "+file, "the inventory says the same already: nothing was changed")
-	other := write(t, dir, "other.json", `{"clusters": {"production": {"servers": {"server-2": {}, "server-3": {}}}},
-		"containers": {"shop": {"hub_id": "hub-1", "instances": {"shop-1": {"server_id": "server-3"}}}}}`)
-	o.does("inventory import --json "+other, `"servers":{"added":1,"changed":1,"removed":1}`, `"changed":true`)
-	o.does("inventory list", "shop       shop-1    server-3")
-	o.does("inventory import "+file, "imported: servers 1 added, 1 changed, 1 removed; containers 1 added, 1 changed; instances 1 added, 1 changed")
-	o.does("inventory import "+write(t, dir, "none.yaml", "clusters: {}"), "servers 2 removed; containers 2 removed; instances 2 removed")
-	o.does("inventory list", "the inventory is empty: fill it with 'hubrelay inventory import FILE'")
+	other := write(t, dir, "other.json", `{"containers": {"shop": {"hub_id": "hub-1", "instances": {"shop-1": {"server_id": "server-2"}}}}}`)
+	o.does("inventory import --json "+other, `"containers":{"added":0,"changed":1,"removed":1}`, `"changed":true`)
+	o.does("inventory list", "shop       shop-1    server-2")
+	o.does("inventory import "+file, "imported: containers 1 added, 1 changed; instances 1 added, 1 changed")
+	o.does("inventory import "+write(t, dir, "none.yaml", "containers: {}"), "containers 2 removed; instances 2 removed")
+	// Servers come from the operator's file alone, which is read again when it changes.
+	write(t, dir, "inventory.yaml", "clusters: {production: {servers: {server-2: {}, server-3: {}}}}\n")
+	testkit.Eventually(t, "the servers of the changed file", func() error {
+		out, _, _ := call(t, o.env, "", "inventory", "list")
+		return errors.Join(hasAll(out, "server-2  production          0\n", "server-3  production          0\n")...)
+	})
+	write(t, dir, "inventory.yaml", "clusters: {}\n")
+	testkit.Eventually(t, "the empty inventory", func() error {
+		out, _, _ := call(t, o.env, "", "inventory", "list")
+		return errors.Join(hasAll(out, "the inventory is empty: name servers in migration.inventory_file of the daemon")...)
+	})
 	for _, tc := range []struct{ args, part string }{
 		{dir + "/nothing.yaml", "nothing.yaml cannot be read: no such file or directory"},
 		{write(t, dir, "bad.yaml", twoServers+"x: y\n"), dir + "/bad.yaml:6:1: x: unknown key; the keys here are clusters, containers"},
-		{file + " --admin http://127.0.0.1:1", "--admin"},
+		{write(t, dir, "servers.yaml", twoServers), `the import adds the server "server-1": servers`},
+		{other + " --admin http://127.0.0.1:1", "--admin"},
 	} {
 		out, errOut, code := call(t, o.env, "", append([]string{"inventory", "import"}, strings.Fields(tc.args)...)...)
 		if code != 1 || out != "" || !strings.Contains(errOut, tc.part) || strings.Count(errOut, "\n") != 1 {

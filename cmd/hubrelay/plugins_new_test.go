@@ -57,7 +57,7 @@ func TestPluginsNewInGo(t *testing.T) {
 	inFolder(t, filepath.Join(dir, "first-go"), "go", "vet", "./...")
 	checkPlugin(t, dir, "--kind", "sink", "first-go/first-go")
 
-	d := serveIn(t, dir, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_ADMIN__LISTEN=127.0.0.1:0")
+	d := serveIn(t, dir, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_HEALTH__LISTEN=127.0.0.1:0")
 	d.do(t, request{method: "POST", key: "a-key-for-trying-it", hub: "hub-1", contentType: "application/json", body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`})
 	testkit.Eventually(t, "the plugin's line in the log", func() error {
 		for line := range strings.Lines(d.err.String()) {
