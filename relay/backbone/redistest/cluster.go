@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 const slots = 16384
@@ -48,10 +49,10 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 		do(tb, &all[1+i], "CLUSTER", "MEET", "127.0.0.1", all[0].Port, all[0].bus)
 	}
 	for i, m := range all[3:] {
-		eventually(tb, "a replica is told whose it is", func() bool { return m.Admin.ClusterReplicate(tb.Context(), all[i].ID).Err() == nil })
+		testkit.WaitFor(tb, "a replica is told whose it is", func() bool { return m.Admin.ClusterReplicate(tb.Context(), all[i].ID).Err() == nil })
 	}
 	for _, m := range all {
-		eventually(tb, "the cluster is whole", func() bool {
+		testkit.WaitFor(tb, "the cluster is whole", func() bool {
 			return strings.Contains(m.Admin.ClusterInfo(tb.Context()).Val(), "cluster_state:ok") &&
 				strings.Count(m.Admin.ClusterNodes(tb.Context()).Val(), "slave") == 3
 		})
@@ -90,7 +91,7 @@ func (s *Server) Client() *redis.Client {
 func (s *Server) AwaitReplica() {
 	s.tb.Helper()
 	c := s.Client()
-	eventually(s.tb, "the replica follows", func() bool {
+	testkit.WaitFor(s.tb, "the replica follows", func() bool {
 		return strings.Contains(c.Info(s.tb.Context(), "replication").Val(), "state=online")
 	})
 }
@@ -99,7 +100,7 @@ func (s *Server) AwaitReplica() {
 func (s *Server) AwaitMaster() {
 	s.tb.Helper()
 	c := s.Client()
-	eventually(s.tb, "the replica takes over", func() bool {
+	testkit.WaitFor(s.tb, "the replica takes over", func() bool {
 		return strings.Contains(c.Info(s.tb.Context(), "replication").Val(), "role:master")
 	})
 }
@@ -155,15 +156,4 @@ func do(tb testing.TB, m *Member, args ...any) any {
 		tb.Fatal(err)
 	}
 	return reply
-}
-
-func eventually(tb testing.TB, what string, so func() bool) {
-	tb.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !so(); <-tick.C {
-		if time.Now().After(deadline) {
-			tb.Fatalf("still not so: %s", what)
-		}
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // StartSentinels starts three that watch the primary on a port until the test ends, and returns their URL, as redis.url takes
@@ -38,7 +40,7 @@ func StartSentinels(tb testing.TB, primary string) string {
 		tb.Cleanup(func() { _ = s.Close() })
 		// A sentinel whose own timer was late does nothing for so long, half a minute by itself; those before 7.0 keep that.
 		_ = s.Process(tb.Context(), redis.NewStatusCmd(tb.Context(), "SENTINEL", "DEBUG", "tilt-period", "2000"))
-		eventually(tb, "the sentinels know each other and the replica", func() bool {
+		testkit.WaitFor(tb, "the sentinels know each other and the replica", func() bool {
 			m, err := s.Master(tb.Context(), "main").Result()
 			return err == nil && m["num-slaves"] == "1" && m["num-other-sentinels"] == "2"
 		})
