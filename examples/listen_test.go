@@ -12,15 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
-	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 // testPythonGoesOn: what is published while the line is cut comes once, even where nothing had come before.
 func testPythonGoesOn(t *testing.T, d *daemon) {
-	way := linetest.Start(t, func() string { return strings.TrimPrefix(d.url, "http://") })
+	way := testkit.StartProxy(t, func() string { return strings.TrimPrefix(d.url, "http://") })
 	hub := "hub-" + rand.Text()
-	env := append(d.env(hub), "HUBRELAY_URL=http://"+way.Addr().String())
+	env := append(d.env(hub), "HUBRELAY_URL=http://"+way.Addr())
 	listener := start(t, env, pythonWith(t, "websockets"), "listen-python/listen.py")
 	listener.line(t, "that it is ready", func(l string) bool { return strings.Contains(l, "listening to hub") })
 	var want []string

@@ -62,7 +62,7 @@ func (f *failover) followAll() {
 		}
 		for kind := range followerKinds {
 			book := &places{}
-			one := failoverFollower{newFollower(kind, f.way.Addr().String(), hub, "", book, rand.New(rand.NewPCG(1, uint64(len(f.followers))))), book}
+			one := failoverFollower{newFollower(kind, f.way.Addr(), hub, "", book, rand.New(rand.NewPCG(1, uint64(len(f.followers))))), book}
 			one.forgetful, one.brisk = true, true
 			f.followers = append(f.followers, one)
 			one.start(nil)

@@ -23,7 +23,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
-	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 // failoverHubs are so many that each of three partitions has some.
@@ -36,7 +35,7 @@ type failover struct {
 	gate      *gate
 	hooks     *receiver
 	nodes     []*atomic.Pointer[daemon]
-	way       *linetest.Line // to any of the nodes
+	way       *testkit.Proxy // to any of the nodes
 	followers []failoverFollower
 	producers []*insistent
 }
@@ -67,7 +66,7 @@ func newFailover(t *testing.T, redis, section string) *failover {
 		node.Store(serveFile(t, write(t, folder(t), "hubrelay.yaml", text)))
 		f.nodes = append(f.nodes, node)
 	}
-	f.way = linetest.Start(t, func() string { return f.nodes[rand.IntN(len(f.nodes))].Load().public })
+	f.way = testkit.StartProxy(t, func() string { return f.nodes[rand.IntN(len(f.nodes))].Load().public })
 	f.followAll()
 	f.produce("before")
 	return f

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/client"
-	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 // TestListenMissesNothing cuts the connection of a listener again and again while notifications come, and before: it yields each once
@@ -17,11 +17,11 @@ import (
 func TestListenMissesNothing(t *testing.T) {
 	t.Parallel()
 	d := serve(t, setup{redis: fmt.Sprintf("data_dir: %q", folder(t)+"/data")})
-	way := linetest.Start(t, func() string { return d.public })
+	way := testkit.StartProxy(t, func() string { return d.public })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const batches, each = 60, 50
-	c := &client.Client{URL: "http://" + way.Addr().String(), Key: opsKey, Hub: "hub-1"}
+	c := &client.Client{URL: "http://" + way.Addr(), Key: opsKey, Hub: "hub-1"}
 	connected := make(chan struct{}, 1000)
 	heard := make(chan string, batches*each+1)
 	go func() {

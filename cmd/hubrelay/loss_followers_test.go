@@ -39,7 +39,7 @@ func newLossFollower(l *losses, kind int, hub string, random *rand.Rand) lossFol
 	if random.IntN(3) == 0 {
 		topics = "job.*"
 	}
-	return lossFollower{newFollower(kind, l.way.Addr().String(), hub, topics, book, random), book}
+	return lossFollower{newFollower(kind, l.way.Addr(), hub, topics, book, random), book}
 }
 
 // complete says what a follower lacks of what the log has, or has too much.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 // How long is struck: `HUBRELAY_TEST_SEED=7 go test ./cmd/hubrelay -run NothingIsLost -loss 60s -loss-cluster 60s` strikes
@@ -40,7 +39,7 @@ type losses struct {
 	redis  victim
 	text   setup
 	nodes  []*atomic.Pointer[daemon]
-	way    *linetest.Line // to any of the nodes
+	way    *testkit.Proxy // to any of the nodes
 	hooks  *receiver
 
 	followers []*lossFollower
@@ -116,7 +115,7 @@ func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses
 	for range 3 {
 		l.nodes = append(l.nodes, &atomic.Pointer[daemon]{})
 	}
-	l.way = linetest.Start(t, func() string {
+	l.way = testkit.StartProxy(t, func() string {
 		for {
 			if d := l.nodes[rand.IntN(len(l.nodes))].Load(); d != nil { // only while they start
 				return d.public
@@ -232,7 +231,7 @@ func numbered(hub string, n int, padding string) string {
 
 // post reports false where the batch may or may not be in the log.
 func (l *losses) post(hub string, first int, list []string) (bool, error) {
-	d := &daemon{public: l.way.Addr().String()}
+	d := &daemon{public: l.way.Addr()}
 	r, err := d.try(context.Background(), request{
 		method: "POST", key: opsKey, hub: hub, contentType: "application/x-ndjson", body: strings.Join(list, "\n"),
 		header: map[string]string{"Idempotency-Key": fmt.Sprintf("%s-%d", hub, first)},

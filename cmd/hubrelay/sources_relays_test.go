@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 // TestSourcesInACircle has two relays read each other: what is published to one is once in both. One that reads itself is
@@ -61,12 +60,12 @@ func TestSourceGapReachesClients(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, setup{redis: `url: "memory:"`}))
-	way := linetest.Start(t, func() string { return up.Load().public })
+	way := testkit.StartProxy(t, func() string { return up.Load().public })
 	hooks := receive(t, nil)
 	down := serve(t, setup{
 		redis: `url: "memory:", partitions: 2`,
 		sinks: webhookSink("hook", hooks.url+"/", `, topics: ["*", "hubrelay.*"]`),
-		keys:  upstreamSource("http://"+way.Addr().String(), ""),
+		keys:  upstreamSource("http://"+way.Addr(), ""),
 	})
 	testkit.Eventually(t, "the source", down.connectedSource(t))
 	client := down.connect(t, opsKey, "hub-1", "&topics=image.*&cursor=true&after=now")

@@ -18,7 +18,6 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
-	"github.com/hubrelay/hubrelay/relay/client/linetest"
 )
 
 const (
@@ -252,8 +251,8 @@ func TestSourceStorm(t *testing.T) {
 	upper := setup{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, upper))
-	way := linetest.Start(t, func() string { return up.Load().public })
-	lower := setup{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr().String(), "")}
+	way := testkit.StartProxy(t, func() string { return up.Load().public })
+	lower := setup{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr(), "")}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
 	testkit.Eventually(t, "the source", nodes[0].connectedSource(t))
 	hubs := []string{"hub-a", "hub-b", "hub-c"}

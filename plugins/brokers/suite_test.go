@@ -223,14 +223,14 @@ func (r rig) hangs(t *testing.T) {
 // silentDeath loses the connection as a broken line does: nothing comes any more, and no end either. What is written then fills
 // the socket.
 func (r rig) silentDeath(t *testing.T) {
-	p := newProxy(t, r.config.Addresses[0])
+	p := testkit.StartProxy(t, func() string { return r.config.Addresses[0] })
 	c := r.config
-	c.Addresses = []string{p.address}
+	c.Addresses = []string{p.Addr()}
 	s := started(t, c)
 	if err := r.deliver(t, s, delivery(12)); err != nil {
 		t.Fatal(err)
 	}
-	p.swallow()
+	p.Stall()
 	var wg sync.WaitGroup
 	for i := range 100 {
 		wg.Go(func() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -110,17 +111,7 @@ func terminate(t *testing.T, a *authority, to string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go pass(in, to, nil, nil)
-		}
-	}()
-	return l.Addr().String()
+	return testkit.StartProxyOn(t, l, func() string { return to }).Addr()
 }
 
 func TestKafkaTLS(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/guard"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
@@ -148,55 +149,6 @@ func TestDialErrorsAreShown(t *testing.T) {
 	}
 }
 
-// tunnel forwards connections; those that are open when mute is called carry nothing any more, as behind a router that
-// forgot them.
-type tunnel struct {
-	mu    sync.Mutex
-	muted bool
-	old   []net.Conn
-}
-
-func (n *tunnel) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	near, far := net.Pipe()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	first := len(n.old) == 0
-	n.old = append(n.old, far, conn)
-	forward := func(to, from net.Conn) {
-		buf := make([]byte, 32<<10)
-		for {
-			k, err := from.Read(buf)
-			if err != nil {
-				_ = to.Close()
-				return
-			}
-			n.mu.Lock()
-			lost := n.muted && first
-			n.mu.Unlock()
-			if !lost {
-				_, _ = to.Write(buf[:k])
-			}
-		}
-	}
-	go forward(conn, far)
-	go forward(far, conn)
-	return near, nil
-}
-
-func (n *tunnel) mute() { n.mu.Lock(); n.muted = true; n.mu.Unlock() }
-
-func (n *tunnel) close() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, c := range n.old {
-		_ = c.Close()
-	}
-}
-
 // All attempts share one HTTP/2 connection: when it is dead, later attempts must not wait for the kernel to notice.
 func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -207,21 +159,19 @@ func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
 	if !ok {
 		t.Fatal("the test server's client has another transport")
 	}
-	c := &Config{URL: srv.URL, AllowCIDRs: []string{"127.0.0.0/8"}}
+	p := testkit.StartProxy(t, srv.Listener.Addr().String)
+	c := &Config{URL: "https://" + p.Addr(), AllowCIDRs: []string{"127.0.0.0/8"}}
 	s, err := open(settings, c, trusting.TLSClientConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &tunnel{}
-	defer n.close()
 	defer func() { _ = s.Close() }()
 	tr := s.transports.current()
-	tr.DialContext = n.dial
 	tr.HTTP2.SendPingTimeout, tr.HTTP2.PingTimeout = time.Second, time.Second
 	if err := deliverWithin(t, s, 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	n.mute()
+	p.Stall()
 	if err := deliverWithin(t, s, 5*time.Second); err == nil {
 		t.Fatal("a dead connection delivered")
 	}
