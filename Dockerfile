@@ -10,6 +10,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY cmd ./cmd
+COPY internal ./internal
 COPY relay ./relay
 COPY sinks ./sinks
 COPY plugins ./plugins
@@ -25,8 +26,9 @@ RUN apt-get update \
  && install -d -o hubrelay -g hubrelay -m 0700 /data
 COPY --from=build /out/ /usr/local/bin/
 COPY configs/hubrelay.yaml /etc/hubrelay/hubrelay.yaml
-# Inside the container the listener must be reachable from outside of it; admin stays on loopback. Both can be set
-# anew, like every key: HUBRELAY_ and the key, with __ between levels.
+# Inside the container the public listener must be reachable from outside of it. The health listener stays on loopback and
+# the admin listener is a socket in /data: docker exec CONTAINER hubrelay sinks list. Every key can be set by a variable:
+# HUBRELAY_ and the key, with __ between levels.
 ENV HUBRELAY_SERVER__LISTEN=0.0.0.0:8080 \
     HUBRELAY_REDIS__DATA_DIR=/data
 USER hubrelay

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -30,12 +31,13 @@ const event = `{"topic":"container.instance.state.changed","object":{"id":"5f0c8
 
 // daemon is a hubrelay on the bench's Redis.
 type daemon struct {
-	listen, admin string
-	file          string // its configuration
-	started       time.Time
-	log           bytes.Buffer
-	cmd           *exec.Cmd
-	done          chan struct{}
+	listen, health string
+	operator       *http.Client // of the admin socket
+	file           string       // its configuration
+	started        time.Time
+	log            bytes.Buffer
+	cmd            *exec.Cmd
+	done           chan struct{}
 }
 
 // startDaemon starts a daemon whose configuration has these further lines.
@@ -49,22 +51,22 @@ func (r *rig) startDaemonAs(ctx context.Context, name, prefix, more string) (*da
 	if err != nil {
 		return nil, err
 	}
-	admin, err := freeAddress()
+	health, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(r.dir, name)
+	file, data := filepath.Join(r.dir, name), filepath.Join(r.dir, prefix)
 	err = writeFile(file, fmt.Sprintf(`
 server: {listen: %q}
-admin: {listen: %q}
-redis: {url: %q, prefix: %q}
+health: {listen: %q}
+redis: {url: %q, prefix: %q, data_dir: %q}
 auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}]}
 %s
-`, listen, admin, r.redis.url(), prefix, benchKey, more))
+`, listen, health, r.redis.url(), prefix, data, benchKey, more))
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{listen: listen, admin: admin, file: file, done: make(chan struct{})}
+	d := &daemon{listen: listen, health: health, operator: socketClient(filepath.Join(data, "admin.sock")), file: file, done: make(chan struct{})}
 	d.cmd = exec.CommandContext(ctx, r.daemon, "serve", "-c", file)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	d.started = time.Now()
@@ -78,6 +80,13 @@ auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities:
 	return d, nil
 }
 
+// socketClient sends every request to a unix socket.
+func socketClient(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+}
+
 // ready waits for /readyz and returns how long after its start the daemon was ready.
 func (d *daemon) ready(ctx context.Context) (time.Duration, error) {
 	err := until(ctx, 10*time.Second, func() error {
@@ -86,7 +95,7 @@ func (d *daemon) ready(ctx context.Context) (time.Duration, error) {
 			return fmt.Errorf("the daemon ended: %s", d.log.String())
 		default:
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+"/readyz", http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.health+"/readyz", http.NoBody)
 		if err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func reload(ctx context.Context, d *daemon, before, after string) (time.Duration
 
 // reloadedAt is when the daemon took over a configuration last.
 func (d *daemon) reloadedAt(ctx context.Context) (time.Time, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+"/metrics", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.health+"/metrics", http.NoBody)
 	if err != nil {
 		return time.Time{}, err
 	}

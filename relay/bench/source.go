@@ -60,11 +60,11 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 // reads waits until the daemon's source has a state and has stored so many.
 func (d *daemon) reads(ctx context.Context, state string, n int) error {
 	return until(ctx, time.Minute, func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.admin+"/api/sources", http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/api/sources", http.NoBody)
 		if err != nil {
 			return err
 		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := d.operator.Do(req)
 		if err != nil {
 			return err
 		}

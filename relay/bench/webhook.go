@@ -185,11 +185,11 @@ func (d *daemon) publish(n int) error {
 
 // operate posts to the daemon's admin API.
 func (d *daemon) operate(ctx context.Context, what string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.admin+"/api/"+what, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/api/"+what, http.NoBody)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := d.operator.Do(req)
 	if err != nil {
 		return err
 	}
