@@ -21,17 +21,18 @@
 //
 // The command runs in the instance's folder, as the daemon's user, in a process group of its own. It sees the variables of
 // instance.json, HUBRELAY_INSTANCE, and PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ and TMPDIR as far as the driver has
-// them (`driver: {env: [PATH, LANG]}` passes the daemon's on). It can do what the daemon's user can: only let people write
-// instance.json who may do that too.
+// them (`driver: {env: [PATH, LANG]}` passes the daemon's on). It can do what the daemon's user can. So the server's folder, the
+// instance's folder and instance.json must belong to that user or to root, and nobody else may write to them. Otherwise the
+// driver refuses them.
 //
 // # Keepers
 //
 // A keeper, a process of its own, keeps the command running: it starts it again when it ends, after 0.2 to 45 s, and stops it
 // with SIGTERM and, ten seconds later, SIGKILL to its process group. What left that group is not stopped; a migration fails if
 // it goes on writing. Keepers outlive the driver and the daemon, and are found again by the lock on .keeper.lock; where none
-// runs, the driver starts one when it is configured. Killing a keeper kills the command (Linux). To stop an instance for good, take
-// it out of the inventory and send its keeper SIGTERM; its process id is that of `hubrelay keeper PATH INSTANCE …`. Under
-// systemd a restart of the daemon ends them too unless the unit says KillMode=process.
+// runs, the driver starts one when it is configured. Killing a keeper kills the command (Linux). The driver stops the keepers of its
+// relay whose instance or server the inventory does not name any more. `hubrelay inventory agents` lists them and stops them by
+// hand; their command line is `hubrelay agent PATH INSTANCE LEASE STEADY RELAY`. Under systemd a restart of the daemon ends them too unless the unit says KillMode=process.
 //
 // # A migration
 //
