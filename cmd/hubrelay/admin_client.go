@@ -29,9 +29,9 @@ const (
 	maxAnswer = 64 << 20
 )
 
-// adminHelp says how commands find the running daemon.
-const adminHelp = `The daemon is found by --admin, else by the configuration file that -c names, else by HUBRELAY_ADMIN, else by its
-socket: admin.sock in ./hubrelay-data. Over TCP, HUBRELAY_ADMIN_TOKEN is the token.`
+// adminHelp explains how commands find the running daemon.
+const adminHelp = `Commands find the daemon by --admin, by its configuration file (-c), by HUBRELAY_ADMIN, or by its socket admin.sock in
+./hubrelay-data, in this order. Over TCP they send the token in HUBRELAY_ADMIN_TOKEN.`
 
 // adminFlags say which running daemon a command talks to, and how it prints.
 type adminFlags struct {
@@ -41,8 +41,8 @@ type adminFlags struct {
 
 func (f *adminFlags) register(cmd *cobra.Command, std streams) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.address, "admin", "", "URL or socket path of the daemon's admin listener (default: what -c says, else HUBRELAY_ADMIN, else the socket of a daemon started here)")
-	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the daemon, which says where its admin listener is")
+	flags.StringVar(&f.address, "admin", "", "URL or socket path of the daemon's admin listener (default: from -c, HUBRELAY_ADMIN, or ./hubrelay-data/admin.sock)")
+	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the daemon, to find its admin listener")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f.file == "" { // which was given for this command, and the environment for many
@@ -73,15 +73,15 @@ func (f *adminFlags) client(std streams) (*adminClient, error) {
 		if err != nil {
 			return nil, reported(std, err)
 		}
-		if address, err = locate(endpoint); err != nil {
+		if address, err = findDaemon(endpoint); err != nil {
 			return nil, err
 		}
 	}
 	return newAdminClient(address, std.lookup("HUBRELAY_ADMIN_TOKEN")), nil
 }
 
-// locate returns the URL or the socket path of a daemon with this endpoint.
-func locate(e config.AdminEndpoint) (string, error) {
+// findDaemon returns the URL or the socket path of a daemon with this endpoint.
+func findDaemon(e config.AdminEndpoint) (string, error) {
 	switch {
 	case e.Listen != "" && e.TLS:
 		return reachable("https", e.Listen), nil

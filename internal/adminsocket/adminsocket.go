@@ -31,10 +31,10 @@ type location struct {
 
 func (l location) path() string { return filepath.Join(l.dir, l.name) }
 
-// locations lists the places for the socket in the order of preference: the data directory, then a private directory under
+// listLocations lists the places for the socket in the order of preference: the data directory, then a private directory under
 // $XDG_RUNTIME_DIR, /run and the temporary directory. There the name contains the port of the health listener, so relays of
 // the same user do not meet.
-func locations(dataDir, healthListen string) []location {
+func listLocations(dataDir, healthListen string) []location {
 	list := []location{{dir: dataDir, name: FileName}}
 	name := FileName
 	if _, port, err := net.SplitHostPort(healthListen); err == nil {
@@ -49,11 +49,11 @@ func locations(dataDir, healthListen string) []location {
 	return list
 }
 
-// Find returns the path of the socket of a relay with this redis.data_dir and health.listen. The error says where it looked.
+// Find returns the path of the socket of a relay with this redis.data_dir and health.listen. The error lists the places it tried.
 // A socket of another user is skipped, unless the caller is root.
 func Find(dataDir, healthListen string) (string, error) {
 	var tried []error
-	for _, l := range locations(dataDir, healthListen) {
+	for _, l := range listLocations(dataDir, healthListen) {
 		path, err := filepath.Abs(l.path())
 		if err == nil {
 			err = checkSocket(path)
@@ -86,11 +86,11 @@ func isTrusted(info fs.FileInfo) bool {
 }
 
 // Listen opens the socket in the first place that can be used. The daemon must know the real port of healthListen by then.
-// A socket that a killed relay left behind is replaced; a place that a running relay uses is skipped.
+// It replaces the socket of a relay that was killed, and skips a place that a running relay uses.
 func Listen(dataDir, healthListen string, log *slog.Logger) (net.Listener, error) {
 	var tried []error
-	for _, l := range locations(dataDir, healthListen) {
-		listener, err := open(l, log)
+	for _, l := range listLocations(dataDir, healthListen) {
+		listener, err := openAt(l, log)
 		if err == nil {
 			return listener, nil
 		}
@@ -99,7 +99,7 @@ func Listen(dataDir, healthListen string, log *slog.Logger) (net.Listener, error
 	return nil, fmt.Errorf("open the admin socket, set admin.listen and admin.tokens to use TCP instead: %w", errors.Join(tried...))
 }
 
-func open(l location, log *slog.Logger) (net.Listener, error) {
+func openAt(l location, log *slog.Logger) (net.Listener, error) {
 	path, err := filepath.Abs(l.path())
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", l.path(), err)
@@ -119,7 +119,7 @@ func open(l location, log *slog.Logger) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := bind(path)
+	listener, err := bindSocket(path)
 	if err != nil {
 		_ = lock.Close()
 		return nil, err
@@ -135,7 +135,7 @@ func checkPrivate(dir string) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s is not a directory of our own with mode 0700", dir)
+		return fmt.Errorf("%s is not a directory that only we may enter (mode 0700)", dir)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-func bind(path string) (net.Listener, error) {
+func bindSocket(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func peerUID(conn net.Conn) (int, error) {
 	}
 	uid := -1
 	var failed error
-	if err := raw.Control(func(fd uintptr) { uid, failed = credentials(int(fd)) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { uid, failed = readPeerUID(int(fd)) }); err != nil {
 		return -1, err
 	}
 	return uid, failed

@@ -4,7 +4,7 @@ package adminsocket
 
 import "errors"
 
-// credentials fails where we do not know how to ask the kernel, so every connection is refused.
-func credentials(int) (uid int, err error) {
+// readPeerUID fails where we do not know how to ask the kernel, so every connection is refused.
+func readPeerUID(int) (uid int, err error) {
 	return -1, errors.New("this system does not tell the user of a connection; use admin.tokens")
 }

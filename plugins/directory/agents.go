@@ -40,7 +40,7 @@ type Agent struct {
 
 // Agents lists the agent processes of this machine that we can see, ordered by instance. Under Linux it reads /proc.
 func Agents() ([]Agent, error) {
-	list, err := processes()
+	list, err := listAgents()
 	if err != nil {
 		return nil, fmt.Errorf("list agent processes: %w", err)
 	}
@@ -61,10 +61,10 @@ func parseAgent(args []string) (Agent, bool) {
 
 // Stop asks the agent to end its command and itself, and returns when it has ended. A command gets 10 s before it is killed.
 func (a Agent) Stop(ctx context.Context) error {
-	if err := a.terminate(); err != nil {
+	if err := a.sendTerm(); err != nil {
 		return err
 	}
-	ended, err := poll(ctx, stopWithin, func() (bool, error) { return !a.runs(), nil })
+	ended, err := poll(ctx, stopWithin, func() (bool, error) { return !a.isRunning(), nil })
 	if err == nil && !ended {
 		err = errors.New("it does not end")
 	}
@@ -74,14 +74,14 @@ func (a Agent) Stop(ctx context.Context) error {
 	return nil
 }
 
-// terminate sends SIGTERM. The process is looked up before it is checked, so its PID cannot be reused in between.
-func (a Agent) terminate() error {
+// sendTerm sends SIGTERM. The process is looked up before it is checked, so its PID cannot be reused in between.
+func (a Agent) sendTerm() error {
 	process, err := os.FindProcess(a.PID)
 	if err != nil {
 		return nil //nolint:nilerr // it has ended
 	}
 	defer func() { _ = process.Release() }()
-	if !a.runs() {
+	if !a.isRunning() {
 		return nil
 	}
 	if err := process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -90,9 +90,9 @@ func (a Agent) terminate() error {
 	return nil
 }
 
-// runs reports whether the process still is this agent.
-func (a Agent) runs() bool {
-	now, ok := processAt(a.PID)
+// isRunning reports whether the process still is this agent.
+func (a Agent) isRunning() bool {
+	now, ok := agentAt(a.PID)
 	return ok && now.Path == a.Path && now.Instance == a.Instance && now.Relay == a.Relay
 }
 
@@ -124,14 +124,14 @@ func (ks *keepers) stopUnnamed(ctx context.Context, servers []relay.Server, path
 			continue
 		}
 		slog.Default().Info("agent stopped, the inventory does not name its instance", "pid", a.PID, "instance", a.Instance, "path", a.Path)
-		if err := a.terminate(); err != nil {
+		if err := a.sendTerm(); err != nil {
 			slog.Default().Warn("agent not stopped", "error", err)
 			continue
 		}
 		stopping = append(stopping, a)
 	}
 	_, _ = poll(ctx, stopWithin, func() (bool, error) {
-		stopping = slices.DeleteFunc(stopping, func(a Agent) bool { return !a.runs() })
+		stopping = slices.DeleteFunc(stopping, func(a Agent) bool { return !a.isRunning() })
 		ks.alive(0)
 		return len(stopping) == 0, nil
 	})

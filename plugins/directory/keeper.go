@@ -64,7 +64,7 @@ type keeper struct {
 // there. It changes the working directory of the process.
 func Keep(ctx context.Context, args []string) error {
 	if len(args) != agentArgs {
-		return errors.New("the driver of migrations starts agents, nobody else: they take PATH INSTANCE LEASE STEADY RELAY")
+		return errors.New("only the driver of migrations starts agents; their arguments are PATH INSTANCE LEASE STEADY RELAY")
 	}
 	lease, err := strconv.ParseInt(args[2], 10, 64)
 	if err != nil || lease < 0 {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// checkOwner refuses a file or directory that somebody else could change: it must belong to our user or to root, and neither
-// its group nor others may write to it. What is in a server's directory runs as our user.
+// checkOwner refuses a file or directory that another user could change. It must belong to our user or to root, and only its
+// owner may write to it. What is in a server's directory runs as our user.
 func checkOwner(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

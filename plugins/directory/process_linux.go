@@ -62,8 +62,8 @@ func groupRuns(group int) bool {
 	return !seen && syscall.Kill(-group, 0) == nil // a /proc that hides processes tells nothing
 }
 
-// processes lists the agents among all processes that /proc shows.
-func processes() ([]Agent, error) {
+// listAgents lists the agents among all processes that /proc shows.
+func listAgents() ([]Agent, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func processes() ([]Agent, error) {
 	var list []Agent
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
-			if a, ok := processAt(pid); ok {
+			if a, ok := agentAt(pid); ok {
 				list = append(list, a)
 			}
 		}
@@ -84,8 +84,8 @@ func processes() ([]Agent, error) {
 	return list, nil
 }
 
-// processAt returns the agent with a PID. A process that has ended and was not waited for has no arguments, so it is none.
-func processAt(pid int) (Agent, bool) {
+// agentAt returns the agent with a PID. A process that has ended and was not waited for has no arguments, so it is none.
+func agentAt(pid int) (Agent, bool) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	line, err := os.ReadFile(dir + "/cmdline")
 	if err != nil {

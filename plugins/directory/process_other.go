@@ -31,33 +31,33 @@ func ended(_ int, done <-chan struct{}) bool {
 // groupRuns tells whether there are processes of the group, those included that nobody has waited for.
 func groupRuns(group int) bool { return syscall.Kill(-group, 0) == nil }
 
-// processes lists the agents among the processes that ps shows.
-func processes() ([]Agent, error) { return listProcesses("-ax") }
+// listAgents lists the agents among the processes that ps shows.
+func listAgents() ([]Agent, error) { return runPS("-ax") }
 
-func processAt(pid int) (Agent, bool) {
-	list, err := listProcesses("-p", strconv.Itoa(pid))
+func agentAt(pid int) (Agent, bool) {
+	list, err := runPS("-p", strconv.Itoa(pid))
 	if err != nil || len(list) != 1 {
 		return Agent{}, false
 	}
 	return list[0], true
 }
 
-func listProcesses(which ...string) ([]Agent, error) {
+func runPS(which ...string) ([]Agent, error) {
 	out, err := exec.Command("ps", append(which, "-ww", "-o", "pid=,uid=,etime=,command=")...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("run ps: %w", err)
 	}
 	var list []Agent
 	for line := range strings.Lines(string(out)) {
-		if a, ok := parseProcess(line); ok {
+		if a, ok := parsePSLine(line); ok {
 			list = append(list, a)
 		}
 	}
 	return list, nil
 }
 
-// parseProcess reads a line of ps. Only the path of the server may contain spaces.
-func parseProcess(line string) (Agent, bool) {
+// parsePSLine reads a line of ps. Only the path of the server may contain spaces.
+func parsePSLine(line string) (Agent, bool) {
 	fields := strings.Fields(line)
 	at := slices.Index(fields, AgentCommand)
 	if at < 4 || len(fields) < at+1+agentArgs {

@@ -75,7 +75,7 @@ func (t *Tokens) Authenticate(r *http.Request) (Caller, *relay.Error) {
 	if list == nil {
 		list = &[]Token{}
 	}
-	found := -1 // compares with all tokens, so the time taken tells nothing about near misses
+	found := -1 // compares with all tokens, so the response time reveals nothing about near misses
 	for i := range *list {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare((*list)[i].Hash[:], hash[:]), i, found)
 	}

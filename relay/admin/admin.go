@@ -62,7 +62,7 @@ func New(o Options) *Admin {
 	return a
 }
 
-// ServeHTTP answers one request. Before anything else it checks the headers that tell of web pages, then who is calling.
+// ServeHTTP answers one request. First it checks the headers that identify web pages, then the caller.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, refused := a.admit(r)
 	if refused != nil {

@@ -3,7 +3,6 @@ package migration
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -32,7 +31,7 @@ func TestImportCannotChangeServers(t *testing.T) {
 			t.Errorf("an import that %s changed the container to %+v", change, c)
 		}
 	}
-	if got := fmt.Sprintf("%s", v.found("h1", "c1", "i1", "s2").Source.Settings); got != `{"path":"/a"}` {
+	if got := string(v.found("h1", "c1", "i1", "s2").Source.Settings); got != `{"path":"/a"}` {
 		t.Errorf("got settings %s, want those of the operator's file", got)
 	}
 }
