@@ -21,11 +21,11 @@ BENCH_FLAGS   ?=
 # $(call each,COMMAND) runs COMMAND in the folder of every module and stops at the first that fails.
 each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && $(1)) || exit 1; done
 
-.PHONY: help build run test test-docker test-brokers check bench fmt generate clean
+.PHONY: help build run test test-long test-docker test-brokers check bench fmt generate clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker, ./hubrelay-brokers and ./hubrelay-notify
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o . ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers ./cmd/hubrelay-notify
@@ -33,8 +33,12 @@ build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker, 
 run: build ## build and run the demo: events arriving at a websocket client and at a webhook
 	./hubrelay demo
 
-test: examples/node_modules/.package-lock.json ## install what the tests need, then run all of them with -race
-	@$(call each,go test -race -timeout 15m ./...)
+# Tests whose names begin with TestLong take long: storms of processes, failovers of clusters, slow browsers.
+test: examples/node_modules/.package-lock.json ## install what the tests need, then run all but the long ones with -race
+	@$(call each,go test -race -skip '^TestLong' -timeout 10m ./...)
+
+test-long: examples/node_modules/.package-lock.json ## run the long tests with -race
+	@$(call each,go test -race -run '^TestLong' -timeout 15m ./...)
 
 test-docker: ## install Docker, then move containers between two dockerd of the tests' own; needs Linux and root
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, such as by sudo, in a virtual machine or a privileged container" >&2; exit 1; }

@@ -108,9 +108,9 @@ func (p *insistent) more(n int) func() error {
 	}
 }
 
-// TestEverythingIsKilled kills daemons and Redis in turn below producers that insist: each notification is stored once,
+// TestLongEverythingIsKilled kills daemons and Redis in turn below producers that insist: each notification is stored once,
 // and reaches the webhook.
-func TestEverythingIsKilled(t *testing.T) {
+func TestLongEverythingIsKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
 	store := redisAt(t, server.Socket)

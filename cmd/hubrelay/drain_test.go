@@ -16,8 +16,8 @@ import (
 // longGrace lets nothing be cut off at the stop of a daemon on a machine that stalls.
 const longGrace = "HUBRELAY_SERVER__SHUTDOWN_GRACE=60s"
 
-// TestStopWithManyClients stops a daemon that serves hundreds: it takes no more, says so, and tells everybody to go.
-func TestStopWithManyClients(t *testing.T) {
+// TestLongStopWithManyClients stops a daemon that serves hundreds: it takes no more, says so, and tells everybody to go.
+func TestLongStopWithManyClients(t *testing.T) {
 	t.Parallel()
 	const clients = 300
 	d := serve(t, setup{redis: `url: "memory:"`, env: []string{longGrace}})

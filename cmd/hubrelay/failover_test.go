@@ -192,9 +192,9 @@ func (f *failover) judge() {
 	f.t.Logf("%d accepted, all came, %d of them more than once", len(taken), twice)
 }
 
-// TestClusterFailover kills a master below deliveries in hand, and moves a slot below traffic: what was accepted and
+// TestLongClusterFailover kills a master below deliveries in hand, and moves a slot below traffic: what was accepted and
 // replicated is delivered, and what is accepted later too, and followers are told of what was lost, and where.
-func TestClusterFailover(t *testing.T) {
+func TestLongClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
 	site := newSite(t)
@@ -231,8 +231,8 @@ func TestClusterFailover(t *testing.T) {
 	testkit.Eventually(t, "the tokens of streams to be renewed", renewed)
 }
 
-// TestSentinelFailover does the same where Sentinel chooses the new primary, of which everything is struck.
-func TestSentinelFailover(t *testing.T) {
+// TestLongSentinelFailover does the same where Sentinel chooses the new primary, of which everything is struck.
+func TestLongSentinelFailover(t *testing.T) {
 	t.Parallel()
 	port := redistest.FreePort(t)
 	primary, replica := redistest.StartPair(t, port)

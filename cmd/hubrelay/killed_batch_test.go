@@ -16,9 +16,9 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestKilledBetweenBatches is TestKilledInTheMiddle for a sink that gets batches: nothing is lost, each batch is the same in all
+// TestLongKilledBetweenBatches is TestKilledInTheMiddle for a sink that gets batches: nothing is lost, each batch is the same in all
 // of its attempts and in the order of the log within, and few notifications are in a second one.
-func TestKilledBetweenBatches(t *testing.T) {
+func TestLongKilledBetweenBatches(t *testing.T) {
 	t.Parallel()
 	k := newKilledBatches(t)
 	var publishing sync.WaitGroup

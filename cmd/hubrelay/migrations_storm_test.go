@@ -17,7 +17,7 @@ import (
 
 // storm is how many migrations are struck. `go test ./cmd/hubrelay -run MigrationStorm -storm 175` strikes each step five
 // times in each way.
-var storm = flag.Int("storm", 10, "how many migrations TestMigrationStorm strikes")
+var storm = flag.Int("storm", 10, "how many migrations TestLongMigrationStorm strikes")
 
 // blow is something that befalls a migration in one of its steps.
 type blow struct{ what, step string }
@@ -37,9 +37,9 @@ func blows(n int, random *rand.Rand) []blow {
 	return list[:n]
 }
 
-// TestMigrationStorm strikes migrations in the middle: each ends completed, or with an error and the instance where it
+// TestLongMigrationStorm strikes migrations in the middle: each ends completed, or with an error and the instance where it
 // was, never in two places, and with all that was in its volumes.
-func TestMigrationStorm(t *testing.T) {
+func TestLongMigrationStorm(t *testing.T) {
 	t.Parallel()
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -15,9 +15,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
-// TestTwoNodes runs two daemons on one Redis: everything arrives once, and when one of them is killed nothing is lost
+// TestLongTwoNodes runs two daemons on one Redis: everything arrives once, and when one of them is killed nothing is lost
 // and nothing comes twice but what it had in hand.
-func TestTwoNodes(t *testing.T) {
+func TestLongTwoNodes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
@@ -76,9 +76,9 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// TestSlowReceiver takes longer for each request than a node may be silent before another takes over what it holds: the
+// TestLongSlowReceiver takes longer for each request than a node may be silent before another takes over what it holds: the
 // nodes must keep showing that they live.
-func TestSlowReceiver(t *testing.T) {
+func TestLongSlowReceiver(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	hooks := receive(t, func(w http.ResponseWriter, _ hook) {

@@ -12,9 +12,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
-// TestOrderOverNodes keeps the order of each hub through failures, the kill of the node that works the queue, and a
+// TestLongOrderOverNodes keeps the order of each hub through failures, the kill of the node that works the queue, and a
 // replay of the log.
-func TestOrderOverNodes(t *testing.T) {
+func TestLongOrderOverNodes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	hooks := receive(t, func(w http.ResponseWriter, h hook) {

@@ -47,9 +47,9 @@ func lastOf(expr *regexp.Regexp, text string) []string {
 	return list
 }
 
-// TestEventsOverAKill follows a hub with curl over the kill of its node: at the other node the same token and the last id
+// TestLongEventsOverAKill follows a hub with curl over the kill of its node: at the other node the same token and the last id
 // go on without a gap or a repeat. Without a stream the token is gone when its time is over.
-func TestEventsOverAKill(t *testing.T) {
+func TestLongEventsOverAKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)

@@ -26,10 +26,10 @@ func inCluster(t *testing.T, members ...redistest.Member) *redis.ClusterClient {
 	return c
 }
 
-// TestSourceOverAClusterFailover kills each master in turn below two nodes that read an upstream, with a replica taking over:
+// TestLongSourceOverAClusterFailover kills each master in turn below two nodes that read an upstream, with a replica taking over:
 // each number is in the log once and in the order of its hub, wherever the source's place and its journal were kept, and the
 // webhook gets all.
-func TestSourceOverAClusterFailover(t *testing.T) {
+func TestLongSourceOverAClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
 	var up atomic.Pointer[daemon]

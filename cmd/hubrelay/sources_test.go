@@ -196,9 +196,9 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestSourceReaderIsKilled kills the relay that reads 20 times while numbers are published to the other in four hubs, and
+// TestLongSourceReaderIsKilled kills the relay that reads 20 times while numbers are published to the other in four hubs, and
 // starts it again: each is in its log once, in the order of its hub.
-func TestSourceReaderIsKilled(t *testing.T) {
+func TestLongSourceReaderIsKilled(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, setup{redis: `url: "memory:"`}))
@@ -243,9 +243,9 @@ func TestSourceReaderIsKilled(t *testing.T) {
 	d.stop(t)
 }
 
-// TestSourceStorm has two nodes that read one upstream over a line that is cut, and kills the nodes, the upstream and
+// TestLongSourceStorm has two nodes that read one upstream over a line that is cut, and kills the nodes, the upstream and
 // either's Redis: no number is missing or twice in the end.
-func TestSourceStorm(t *testing.T) {
+func TestLongSourceStorm(t *testing.T) {
 	t.Parallel()
 	above, below := redistest.Start(t, "--appendfsync", "always"), redistest.Start(t, "--appendfsync", "always")
 	upper := setup{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
