@@ -79,7 +79,7 @@ func TestOlderStep(t *testing.T) {
 	}
 }
 
-func TestLongErrorIsShownShort(t *testing.T) {
+func TestErrorIsShortened(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", 5000)
 	n := relay.Notification{Topic: "container.error", Data: []byte(`{"topic":"container.error","object":{"id":"x","error":"` + long + `"},"context":{"hub_id":"h"}}`)}

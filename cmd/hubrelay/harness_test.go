@@ -60,16 +60,16 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// sideBySide lets at least four tests run at once, also where there are fewer processors, unless -parallel is given: nearly
+// sideBySide lets at least eight tests run at once, also where there are fewer processors, unless -parallel is given: nearly
 // all of them wait for other processes.
 func sideBySide() error {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if given || runtime.GOMAXPROCS(0) >= 4 {
+	if given || runtime.GOMAXPROCS(0) >= 8 {
 		return nil
 	}
-	return flag.Set("test.parallel", "4")
+	return flag.Set("test.parallel", "8")
 }
 
 // underRace says whether the tests run with -race; then the program does too.

@@ -34,7 +34,7 @@ func TestOrderSurvivesFailures(t *testing.T) {
 }
 
 // A delivery that waits for hours holds back its own key alone, and nothing of that key while nodes come and go.
-func TestLongParkHoldsItsKeyBack(t *testing.T) {
+func TestParkingHoldsItsKeyBack(t *testing.T) {
 	e := newEnv(t)
 	const hubs, each = 4, 200
 	var got successes

@@ -98,7 +98,7 @@ func TestLengths(t *testing.T) {
 }
 
 // Long bodies at once, on connections that are used again, reach their receiver unmixed.
-func TestLongAtOnce(t *testing.T) {
+func TestConcurrentLongBodies(t *testing.T) {
 	const posters = 8
 	byScheme(t, echo, func(t *testing.T, c *Client, target *Target, conns func() int) {
 		var wg sync.WaitGroup

@@ -269,7 +269,7 @@ func TestNoBinary(t *testing.T) {
 	}
 }
 
-func TestLongPath(t *testing.T) {
+func TestPathIsTooLong(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30), "with space")
 	s := start(t, dir)
 	u, _ := url.Parse(s.URL())
