@@ -90,7 +90,7 @@ func findDaemon(e config.AdminEndpoint) (string, error) {
 	}
 	path, err := adminsocket.Find(e.DataDir, e.HealthListen)
 	if err != nil {
-		return "", fmt.Errorf("no daemon found: start it, or name its admin listener with --admin, -c FILE or HUBRELAY_ADMIN; looked at %s",
+		return "", fmt.Errorf("no daemon found: start it, or name its admin listener with --admin, -c FILE or HUBRELAY_ADMIN; tried %s",
 			strings.ReplaceAll(err.Error(), "\n", ", "))
 	}
 	return path, nil

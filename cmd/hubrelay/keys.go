@@ -89,7 +89,7 @@ func adminRoles() []string {
 }
 
 func printAdminToken(std streams, name, role string, asJSON bool) error {
-	token := auth.NewSecret()
+	token := auth.NewAdminToken()
 	hash := auth.FormatHash(auth.HashSecret(token))
 	if asJSON {
 		return json.NewEncoder(std.out).Encode(map[string]string{"name": name, "role": role, "token": token, "token_sha256": hash})

@@ -68,13 +68,16 @@ func Find(dataDir, healthListen string) (string, error) {
 
 func checkSocket(path string) error {
 	info, err := os.Lstat(path)
+	var failed *fs.PathError
 	switch {
+	case errors.As(err, &failed):
+		return fmt.Errorf("%s: %w", path, failed.Err)
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is not a socket", path)
+		return fmt.Errorf("%s: not a socket", path)
 	case !isTrusted(info) && os.Geteuid() != 0:
-		return fmt.Errorf("%s belongs to another user", path)
+		return fmt.Errorf("%s: belongs to another user", path)
 	}
 	return nil
 }

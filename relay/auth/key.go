@@ -29,8 +29,11 @@ const Any = "*"
 // MaxHubID is the longest hub id in bytes that X-Hub-Id may carry.
 const MaxHubID = 256
 
-// keyPrefix lets secret scanners recognise a leaked key.
-const keyPrefix = "hrk_"
+// The prefixes let secret scanners recognize a leaked key or token.
+const (
+	keyPrefix        = "hrk_"
+	adminTokenPrefix = "hra_"
+)
 
 // Key is one API key. A Key in a [Keyring] is shared between goroutines: nobody may change it.
 type Key struct {
@@ -97,10 +100,15 @@ func (k *Key) Grant(hub string) Grant {
 func (k *Key) id() string { return hex.EncodeToString(k.Hash[:sha256.Size/2]) }
 
 // NewSecret returns a new random key as `keys new` prints it: 32 random bytes, base64url, behind "hrk_".
-func NewSecret() string {
+func NewSecret() string { return newSecret(keyPrefix) }
+
+// NewAdminToken returns a new random token for the admin listener: 32 random bytes in base64url after "hra_".
+func NewAdminToken() string { return newSecret(adminTokenPrefix) }
+
+func newSecret(prefix string) string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
-	return keyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
+	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
 // HashSecret returns the SHA-256 of a key, as Key.Hash holds it.
