@@ -73,22 +73,22 @@ func (f *adminFlags) client(std streams) (*adminClient, error) {
 		if err != nil {
 			return nil, reported(std, err)
 		}
-		if address, err = findDaemon(endpoint); err != nil {
+		if address, err = findDaemon(endpoint, f.file != ""); err != nil {
 			return nil, err
 		}
 	}
 	return newAdminClient(address, std.lookup("HUBRELAY_ADMIN_TOKEN")), nil
 }
 
-// findDaemon returns the URL or the socket path of a daemon with this endpoint.
-func findDaemon(e config.AdminEndpoint) (string, error) {
+// findDaemon returns the URL or the socket path of a daemon with this endpoint, which the user configured or left to defaults.
+func findDaemon(e config.AdminEndpoint, configured bool) (string, error) {
 	switch {
 	case e.Listen != "" && e.TLS:
 		return reachable("https", e.Listen), nil
 	case e.Listen != "":
 		return reachable("http", e.Listen), nil
 	}
-	path, err := adminsocket.Find(e.DataDir, e.HealthListen)
+	path, err := adminsocket.Find(adminsocket.Target{DataDir: e.DataDir, HealthListen: e.HealthListen, Configured: configured})
 	if err != nil {
 		return "", fmt.Errorf("no daemon found: start it, or name its admin listener with --admin, -c FILE or HUBRELAY_ADMIN; tried %s",
 			strings.ReplaceAll(err.Error(), "\n", ", "))

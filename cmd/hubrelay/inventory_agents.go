@@ -115,9 +115,10 @@ remove it from the inventory.`,
 func chooseAgents(agents []directory.Agent, names []string) ([]directory.Agent, error) {
 	var chosen []directory.Agent
 	for _, name := range names {
-		found := slices.DeleteFunc(slices.Clone(agents), func(a directory.Agent) bool {
-			return a.Instance != name && strconv.Itoa(a.PID) != name
-		})
+		found := slices.DeleteFunc(slices.Clone(agents), func(a directory.Agent) bool { return strconv.Itoa(a.PID) != name })
+		if len(found) == 0 {
+			found = slices.DeleteFunc(slices.Clone(agents), func(a directory.Agent) bool { return a.Instance != name })
+		}
 		switch len(found) {
 		case 0:
 			return nil, fmt.Errorf("no agent of %q runs on this machine: 'hubrelay inventory agents list' shows those there are", name)

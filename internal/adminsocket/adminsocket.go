@@ -36,50 +36,87 @@ func (l location) path() string { return filepath.Join(l.dir, l.name) }
 // the same user do not meet.
 func listLocations(dataDir, healthListen string) []location {
 	list := []location{{dir: dataDir, name: FileName}}
-	name := FileName
-	if _, port, err := net.SplitHostPort(healthListen); err == nil {
-		name = "admin-" + port + ".sock"
-	}
+	name := "admin-" + portOf(healthListen) + ".sock"
 	own := "hubrelay-" + strconv.Itoa(os.Geteuid())
 	for _, base := range []string{os.Getenv("XDG_RUNTIME_DIR"), "/run", os.TempDir()} {
-		if base != "" {
+		if base != "" && isBaseTrusted(base) {
 			list = append(list, location{dir: filepath.Join(base, own), name: name, private: true})
 		}
 	}
 	return list
 }
 
-// Find returns the path of the socket of a relay with this redis.data_dir and health.listen. The error lists the places it tried.
-// A socket of another user is skipped, unless the caller is root.
-func Find(dataDir, healthListen string) (string, error) {
+func portOf(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
+
+// isBaseTrusted reports whether nobody but us and root can rename what is in a directory.
+func isBaseTrusted(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && isTrusted(info) && (info.Mode()&fs.ModeSticky != 0 || info.Mode().Perm()&0o022 == 0)
+}
+
+// Target describes the relay that a command looks for.
+type Target struct {
+	DataDir, HealthListen string
+	// Configured is set if both come from a configuration that the user named. Then the socket must be that of a relay with this
+	// health listener, and may belong to the owner of DataDir.
+	Configured bool
+}
+
+// Find returns the path of the socket of a running relay. The error lists the places it tried. It skips a socket of another
+// user, who could pretend to be the relay.
+func Find(t Target) (string, error) {
 	var tried []error
-	for _, l := range listLocations(dataDir, healthListen) {
+	for _, l := range listLocations(t.DataDir, t.HealthListen) {
 		path, err := filepath.Abs(l.path())
 		if err == nil {
-			err = checkSocket(path)
+			err = t.check(l, path)
 		}
 		if err == nil {
 			return path, nil
 		}
-		tried = append(tried, err)
+		var failed *fs.PathError
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		tried = append(tried, fmt.Errorf("%s: %w", path, err))
 	}
 	return "", errors.Join(tried...)
 }
 
-func checkSocket(path string) error {
+func (t Target) check(l location, path string) error {
 	info, err := os.Lstat(path)
-	var failed *fs.PathError
-	switch {
-	case errors.As(err, &failed):
-		return fmt.Errorf("%s: %w", path, failed.Err)
-	case err != nil:
+	if err != nil {
 		return err
-	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s: not a socket", path)
-	case !isTrusted(info) && os.Geteuid() != 0:
-		return fmt.Errorf("%s: belongs to another user", path)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("not a socket")
+	}
+	if l.private {
+		return checkPrivate(l.dir)
+	}
+	if !isTrusted(info) && !(t.Configured && haveSameOwner(path, l.dir)) {
+		return errors.New("belongs to another user")
+	}
+	if port := portOf(t.HealthListen); t.Configured && port != "0" {
+		if text, err := os.ReadFile(path + lockSuffix); err == nil && string(text) != port {
+			return errors.New("belongs to the relay whose health listener has port " + string(text))
+		}
 	}
 	return nil
+}
+
+func haveSameOwner(a, b string) bool {
+	first, err1 := os.Lstat(a)
+	second, err2 := os.Lstat(b)
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	one, ok1 := first.Sys().(*syscall.Stat_t)
+	two, ok2 := second.Sys().(*syscall.Stat_t)
+	return ok1 && ok2 && one.Uid == two.Uid && second.Mode().Perm()&0o022 == 0
 }
 
 // isTrusted reports whether a file belongs to our user or to root.
@@ -89,20 +126,30 @@ func isTrusted(info fs.FileInfo) bool {
 }
 
 // Listen opens the socket in the first place that can be used. The daemon must know the real port of healthListen by then.
-// It replaces the socket of a relay that was killed, and skips a place that a running relay uses.
+// It replaces the socket of a relay that was killed, and skips a place that a running relay uses. If no place can be used, the
+// socket goes to a new temporary directory, where commands find it by its path only.
 func Listen(dataDir, healthListen string, log *slog.Logger) (net.Listener, error) {
 	var tried []error
-	for _, l := range listLocations(dataDir, healthListen) {
-		listener, err := openAt(l, log)
+	locations := listLocations(dataDir, healthListen)
+	for _, l := range locations {
+		listener, err := openAt(l, portOf(healthListen), log)
 		if err == nil {
 			return listener, nil
 		}
 		tried = append(tried, err)
 	}
-	return nil, fmt.Errorf("open the admin socket, set admin.listen and admin.tokens to use TCP instead: %w", errors.Join(tried...))
+	dir, err := os.MkdirTemp("", "hubrelay-")
+	if err == nil {
+		var listener net.Listener
+		if listener, err = openAt(location{dir: dir, name: FileName, private: true}, portOf(healthListen), log); err == nil {
+			return listener, nil
+		}
+	}
+	return nil, fmt.Errorf("open the admin socket, set admin.listen and admin.tokens to use TCP instead: %w", errors.Join(append(tried, err)...))
 }
 
-func openAt(l location, log *slog.Logger) (net.Listener, error) {
+// openAt opens the socket at a place. The lock file names the port of the health listener, by which commands tell relays apart.
+func openAt(l location, port string, log *slog.Logger) (net.Listener, error) {
 	path, err := filepath.Abs(l.path())
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", l.path(), err)
@@ -118,17 +165,27 @@ func openAt(l location, log *slog.Logger) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	lock, err := lockFile(path + ".lock")
+	lock, err := lockFile(path + lockSuffix)
 	if err != nil {
 		return nil, err
 	}
-	listener, err := bindSocket(path)
+	err = lock.Truncate(0)
+	if err == nil {
+		_, err = lock.WriteString(port)
+	}
+	var listener net.Listener
+	if err == nil {
+		listener, err = bindSocket(path)
+	}
 	if err != nil {
 		_ = lock.Close()
 		return nil, err
 	}
 	return &peerListener{Listener: listener, lock: lock, log: log}, nil
 }
+
+// lockSuffix follows the path of a socket in the name of its lock file.
+const lockSuffix = ".lock"
 
 // checkPrivate refuses a directory that another user prepared or may enter.
 func checkPrivate(dir string) error {

@@ -47,7 +47,7 @@ func TestListenInDataDirectory(t *testing.T) {
 	if err != nil || l.Addr().String() != path || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
 		t.Errorf("got %s with %v, %v; want a socket of mode 0600 at %s", l.Addr(), info, err, path)
 	}
-	if found, err := Find(dir, health); err != nil || found != path {
+	if found, err := Find(Target{DataDir: dir, HealthListen: health}); err != nil || found != path {
 		t.Errorf("got %s, %v; want %s", found, err, path)
 	}
 	go func() {
@@ -109,7 +109,7 @@ func TestListenElsewhere(t *testing.T) {
 				t.Errorf("the directory is %v, %v; want mode 0700", info, err)
 			}
 			if dataDir != inUse {
-				if found, err := Find(dataDir, health); err != nil || found != l.Addr().String() {
+				if found, err := Find(Target{DataDir: dataDir, HealthListen: health}); err != nil || found != l.Addr().String() {
 					t.Errorf("Find returned %s, %v", found, err)
 				}
 			}
@@ -136,8 +136,50 @@ func TestListenRefusesForeignDirectory(t *testing.T) {
 func TestFindSaysWhereItLooked(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", shortDir(t))
 	dir := shortDir(t)
-	if path, err := Find(dir, "127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, FileName)) {
+	if path, err := Find(Target{DataDir: dir, HealthListen: "127.0.0.1:1"}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, FileName)) {
 		t.Errorf("got %s, %v", path, err)
+	}
+}
+
+// A configuration that the user named is not that of any relay in the same data directory.
+func TestFindComparesHealthListener(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", shortDir(t))
+	dir := shortDir(t)
+	listen(t, dir, io.Discard)
+	for other, want := range map[string]bool{health: true, "127.0.0.1:0": true, "127.0.0.1:9999": false} {
+		if _, err := Find(Target{DataDir: dir, HealthListen: other, Configured: true}); (err == nil) != want {
+			t.Errorf("%s: got %v, want found %v", other, err, want)
+		}
+	}
+	if _, err := Find(Target{DataDir: dir, HealthListen: "127.0.0.1:9999"}); err != nil {
+		t.Errorf("without a configuration: %v", err)
+	}
+}
+
+// Another user may serve a socket that commands of root or ours would trust.
+func TestFindSkipsForeignSockets(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	t.Setenv("XDG_RUNTIME_DIR", shortDir(t))
+	dir := shortDir(t)
+	listen(t, dir, io.Discard)
+	if err := os.Chown(filepath.Join(dir, FileName), 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	for _, configured := range []bool{true, false} {
+		if path, err := Find(Target{DataDir: dir, HealthListen: health, Configured: configured}); err == nil {
+			t.Errorf("configured %v: found %s of another user", configured, path)
+		}
+	}
+	if err := os.Chown(dir, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Find(Target{DataDir: dir, HealthListen: health, Configured: true}); err != nil {
+		t.Errorf("root does not find the socket of the data directory's owner: %v", err)
+	}
+	if path, err := Find(Target{DataDir: dir, HealthListen: health}); err == nil {
+		t.Errorf("found %s of another user in a directory that nobody named", path)
 	}
 }
 

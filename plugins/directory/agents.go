@@ -38,11 +38,15 @@ type Agent struct {
 	uid int
 }
 
-// Agents lists the agent processes of this machine that we can see, ordered by instance. Under Linux it reads /proc.
+// Agents lists the agent processes of our user on this machine, of all users for root, ordered by instance. Those in other
+// containers are left out.
 func Agents() ([]Agent, error) {
 	list, err := listAgents()
 	if err != nil {
 		return nil, fmt.Errorf("list agent processes: %w", err)
+	}
+	if os.Geteuid() != 0 { // another user could pretend to have agents
+		list = slices.DeleteFunc(list, func(a Agent) bool { return a.uid != os.Geteuid() })
 	}
 	slices.SortFunc(list, func(a, b Agent) int {
 		return cmp.Or(strings.Compare(a.Instance, b.Instance), strings.Compare(a.Path, b.Path))
@@ -96,7 +100,20 @@ func (a Agent) isRunning() bool {
 	return ok && now.Path == a.Path && now.Instance == a.Instance && now.Relay == a.Relay
 }
 
-// stopUnnamed stops our agents whose instance or server is not in the inventory any more. One that does not end is logged:
+// isWanted reports whether the agent works in the instance's home by the inventory, empty for an instance that it does not
+// name. During a migration that home does not exist, and the agent at the destination is wanted too.
+func (a Agent) isWanted(home string) bool {
+	if home == "" {
+		return false
+	}
+	if home == filepath.Join(a.Path, a.Instance) {
+		return true
+	}
+	there, err := exists(home)
+	return err == nil && !there
+}
+
+// stopUnnamed stops our agents whose instance is not in the inventory any more, or is at another server. One that does not end is logged:
 // the instances that are named must not suffer from it.
 func (ks *keepers) stopUnnamed(ctx context.Context, servers []relay.Server, paths map[string]string) {
 	if ks.relay == anyRelay {
@@ -107,20 +124,17 @@ func (ks *keepers) stopUnnamed(ctx context.Context, servers []relay.Server, path
 		slog.Default().Warn("agent processes not listed", "error", err)
 		return
 	}
-	named := make(map[string]bool)
-	for _, s := range servers {
-		for _, instance := range s.Instances {
-			named[instance] = true
-		}
-	}
+	homes := make(map[string]string) // of instances, by the inventory
 	isServer := make(map[string]bool)
-	for _, path := range paths {
-		isServer[path] = true
+	for _, s := range servers {
+		isServer[paths[s.ID]] = true
+		for _, instance := range s.Instances {
+			homes[instance] = filepath.Join(paths[s.ID], instance)
+		}
 	}
 	stopping := []Agent{}
 	for _, a := range agents {
-		// One of a named instance on another known server may belong to a migration.
-		if a.Relay != ks.relay || a.uid != os.Geteuid() || named[a.Instance] && isServer[filepath.Clean(a.Path)] {
+		if a.Relay != ks.relay || a.uid != os.Geteuid() || isServer[filepath.Clean(a.Path)] && a.isWanted(homes[a.Instance]) {
 			continue
 		}
 		slog.Default().Info("agent stopped, the inventory does not name its instance", "pid", a.PID, "instance", a.Instance, "path", a.Path)

@@ -58,6 +58,37 @@ func TestAgentEndsWithItsInstance(t *testing.T) {
 	}
 }
 
+// An import may say that the instance is at another server, where a copy of it is.
+func TestAgentEndsAtFormerServer(t *testing.T) {
+	t.Parallel()
+	r := newRelayRig(t, "relay-"+t.Name())
+	if err := os.CopyFS(filepath.Join(r.b, "i"), os.DirFS(filepath.Join(r.a, "i"))); err != nil {
+		t.Fatal(err)
+	}
+	r.configure(server("a", r.a), server("b", r.b, "i"))
+	r.running(r.b)
+}
+
+// During a migration the instance has no home at its server by the inventory, and runs at the destination.
+func TestAgentAtDestinationStays(t *testing.T) {
+	t.Parallel()
+	r := newRelayRig(t, "relay-"+t.Name())
+	r.configure(server("a", r.a), server("b", r.b, "i"))
+	r.running(r.a)
+}
+
+// A server that cannot be used does not keep agents of removed instances running elsewhere.
+func TestAgentEndsBesideBadServer(t *testing.T) {
+	t.Parallel()
+	r := newRelayRig(t, "relay-"+t.Name())
+	if err := r.d.Configure(t.Context(), []relay.Server{server("a", r.a), server("b", filepath.Join(r.b, "missing"))}); err == nil {
+		t.Error("Configure accepted a server without a directory")
+	}
+	if list := r.agents(); len(list) != 0 {
+		t.Errorf("got agents %+v, want none", list)
+	}
+}
+
 func TestAgentsOfOthersStay(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())

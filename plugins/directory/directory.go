@@ -73,11 +73,18 @@ func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 // Configure checks the servers, stops the agents of instances that they do not name, and starts what ought to run on them
 // and does not. Until stopped agents have ended it waits, for 30 s at most.
 func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
-	paths, err := checkServers(servers)
-	if err != nil {
+	paths := make(map[string]string, len(servers))
+	for _, s := range servers {
+		path, err := serverPath(s)
+		if err != nil {
+			return err
+		}
+		paths[s.ID] = path
+	}
+	d.keepers.stopUnnamed(ctx, servers, paths) // even if a server cannot be used
+	if err := checkServers(servers, paths); err != nil {
 		return err
 	}
-	d.keepers.stopUnnamed(ctx, servers, paths)
 	for _, s := range servers {
 		for _, instance := range s.Instances {
 			if err := ctx.Err(); err != nil {

@@ -100,5 +100,12 @@ func agentAt(pid int) (Agent, bool) {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		a.uid = int(stat.Uid)
 	}
-	return a, true
+	return a, isInOurNamespace(dir)
+}
+
+// isInOurNamespace reports whether a process is not in another container, where its paths mean other directories.
+func isInOurNamespace(dir string) bool {
+	own, err1 := os.Readlink("/proc/self/ns/pid")
+	other, err2 := os.Readlink(dir + "/ns/pid")
+	return err1 != nil || err2 != nil || own == other
 }

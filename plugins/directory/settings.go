@@ -47,31 +47,27 @@ func checkElement(what, id string) error {
 }
 
 // checkServers proves that every server is a folder of its own in which the driver may work.
-func checkServers(servers []relay.Server) (map[string]string, error) {
-	paths := make(map[string]string, len(servers))
+func checkServers(servers []relay.Server, paths map[string]string) error {
 	seen := make(map[string]os.FileInfo, len(servers))
 	for _, s := range servers {
-		path, err := serverPath(s)
-		if err != nil {
-			return nil, err
-		}
+		path := paths[s.ID]
 		info, err := checkFolder(path)
 		if err != nil {
-			return nil, fmt.Errorf("server %s: %w", s.ID, err)
+			return fmt.Errorf("server %s: %w", s.ID, err)
 		}
 		for other, known := range seen {
 			if os.SameFile(info, known) || within(path, paths[other]) || within(paths[other], path) {
-				return nil, fmt.Errorf("server %s: path %s is that of server %s, or one lies in the other; give each a folder of its own", s.ID, path, other)
+				return fmt.Errorf("server %s: path %s is that of server %s, or one lies in the other; give each a folder of its own", s.ID, path, other)
 			}
 		}
-		seen[s.ID], paths[s.ID] = info, path
+		seen[s.ID] = info
 		for _, instance := range s.Instances {
 			if err := checkElement("instance", instance); err != nil {
-				return nil, fmt.Errorf("server %s: %w", s.ID, err)
+				return fmt.Errorf("server %s: %w", s.ID, err)
 			}
 		}
 	}
-	return paths, nil
+	return nil
 }
 
 func within(path, other string) bool {

@@ -89,12 +89,17 @@ type callerKey struct{}
 
 // requireRole answers 403.permissions unless the caller of r has the role.
 func requireRole(r *http.Request, needed Role) *relay.Error {
-	caller, _ := r.Context().Value(callerKey{}).(Caller)
+	caller := callerOf(r)
 	if caller.Role.Allows(needed) {
 		return nil
 	}
 	return relay.NewError(relay.CodePermissions,
 		"this requires the role "+string(needed)+"; the token "+caller.Name+" has the role "+string(caller.Role)).With("role", string(needed))
+}
+
+func callerOf(r *http.Request) Caller {
+	caller, _ := r.Context().Value(callerKey{}).(Caller)
+	return caller
 }
 
 func withCaller(r *http.Request, c Caller) *http.Request {

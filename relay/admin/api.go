@@ -100,6 +100,9 @@ func (o *operations) handle(pattern string, most int64, change Role, op answerer
 			httpd.WriteError(w, r, refused)
 			return
 		}
+		if needed != RoleViewer {
+			o.log.Info("admin request", "caller", callerOf(r).Name, "method", r.Method, "path", r.URL.Path)
+		}
 		o.answer(w, r, most, op)
 	})
 }

@@ -19,7 +19,7 @@ func (a *App) openInventory(ctx context.Context, b *backbone.Backbone) error {
 	}
 	v := migration.NewInventory(b.Commands(), b.Keys())
 	if file := a.set.Inventory; file != nil {
-		v.SetServers(file.Servers)
+		v.SetFile(file)
 		err := a.seedInventory(ctx, v, file)
 		switch {
 		case isInventoryRefused(err):
@@ -81,7 +81,7 @@ func (a *App) reloadInventory(ctx context.Context) error {
 	if err := a.seedInventory(ctx, v, file); err != nil {
 		return err
 	}
-	v.SetServers(file.Servers)
+	v.SetFile(file)
 	return nil
 }
 

@@ -96,3 +96,31 @@ func TestLoadAdminEndpoint(t *testing.T) {
 		t.Errorf("without a file: got %+v, %v; want %+v", got, err, want)
 	}
 }
+
+// A command must not send its token unencrypted because it cannot read the daemon's certificate.
+func TestEndpointWithUnreadableCertificate(t *testing.T) {
+	got, err := config.LoadAdminEndpoint(write(t, "admin: {listen: '127.0.0.1:9091', tokens: [{name: ci, role: admin, token: 0123456789abcdef}], tls: {cert_file: /nowhere/crt, key_file: /nowhere/key}}"), nil)
+	if err != nil || !got.TLS {
+		t.Errorf("got %+v, %v; want TLS", got, err)
+	}
+}
+
+func TestRedisIdentity(t *testing.T) {
+	id := func(url, dir, prefix string) string {
+		return config.Redis{URL: url, DataDir: dir, Prefix: prefix}.Identity()
+	}
+	base := id("redis://:one@host:6379/1", "a", "hubrelay")
+	for url, same := range map[string]bool{
+		"redis://:two@host:6379/1": true, "redis://host:6379/2": false, "redis://other:6379/1": false, "redis://host:6379/1?db=3": false,
+	} {
+		if got := id(url, "b", "hubrelay"); (got == base) != same {
+			t.Errorf("%s has the same identity: %v, want %v", url, got == base, same)
+		}
+	}
+	if id("unix:///run/redis.sock?db=1", "", "") == id("unix:///run/redis.sock?db=2", "", "") {
+		t.Error("two databases have the same identity")
+	}
+	if id("", "a", "x") == id("", "b", "x") || id("", "a", "x") == id("", "a", "y") || id("memory:", "a", "x") != id("", "a", "x") {
+		t.Error("data directory and prefix do not decide")
+	}
+}

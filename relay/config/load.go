@@ -51,8 +51,8 @@ type AdminEndpoint struct {
 	DataDir, HealthListen string
 }
 
-// LoadAdminEndpoint reads only what a command needs to find the running daemon. It ignores mistakes elsewhere and secrets that
-// only the daemon can read. Its errors are those of [Load]. An empty path means the defaults.
+// LoadAdminEndpoint reads only what a command needs to find the running daemon. It ignores mistakes elsewhere, and secrets and
+// certificates that only the daemon can read. Its errors are those of [Load]. An empty path means the defaults.
 func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 	l, err := newLoader(path, environ, Kinds{})
 	if err != nil {
@@ -70,7 +70,7 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 		return AdminEndpoint{}, Problems(document.Sorted(problems))
 	}
 	return AdminEndpoint{
-		Listen: cfg.Admin.Listen, TLS: cfg.Admin.TLS.Enabled(), DataDir: cfg.Redis.DataDir, HealthListen: cfg.Health.Listen,
+		Listen: cfg.Admin.Listen, TLS: cfg.Admin.TLS.Enabled() || l.Failed("admin.tls"), DataDir: cfg.Redis.DataDir, HealthListen: cfg.Health.Listen,
 	}, nil
 }
 

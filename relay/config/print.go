@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -187,14 +188,14 @@ func (r Redis) Address() string {
 }
 
 // Identity is a short name of the data in Redis: 16 hexadecimal digits that stay the same as long as the relay uses the same
-// data. It contains no secret.
+// data, also with another password.
 func (r Redis) Identity() string {
-	where := r.Address()
-	if r.URL == "" || r.URL == "memory:" {
-		where = r.DataDir
-		if abs, err := filepath.Abs(r.DataDir); err == nil {
-			where = abs
-		}
+	where := r.DataDir
+	if a, ok := splitAddress(r.URL); ok {
+		query, _ := url.ParseQuery(a.query)
+		where = a.scheme + "://" + a.hosts + a.path + "?" + query.Get("db")
+	} else if abs, err := filepath.Abs(r.DataDir); err == nil {
+		where = abs
 	}
 	sum := sha256.Sum256([]byte(where + "\n" + r.Prefix))
 	return hex.EncodeToString(sum[:8])

@@ -26,7 +26,7 @@ var (
 	errHoldLost  = errors.New("redis did not answer for so long that another worker may have taken the job over")
 	errOvertaken = errors.New("the driver has seen a higher lease")
 	errPutOff    = errors.New("others come first")
-	errNoServer  = errors.New("the inventory file of this node does not define both servers of the migration")
+	errNoServer  = errors.New("the inventory file of this node does not define both servers of the migration; put them back until it is over")
 	errNowhere   = errors.New("the driver gets nowhere here, perhaps it does on another node")
 )
 
@@ -70,14 +70,22 @@ func (h *hand) work(ctx context.Context) {
 		// Left alone it is taken up again in a while, with a higher lease.
 		h.log.Warn("a migration is left to another worker", "error", err)
 	case errors.Is(err, errPutOff):
+	case errors.Is(err, errNoServer):
+		h.log.Error("migration waits for another node", "source", h.j.Source, "destination", h.j.Destination, "reason", err)
+		h.handOver(last)
 	default:
 		h.log.Info("a migration is handed over", "reason", err)
-		if err := h.w.store.beat(last, h.j, h.w.o.Name, forgotten); err != nil && !errors.Is(err, errSuperseded) {
-			h.log.Warn("cannot hand a migration over; another worker takes it in a while", "error", err)
-		}
+		h.handOver(last)
 	}
 	if err := h.w.store.yield(last, h.j.ID); err != nil {
 		h.log.Warn("cannot give up a turn, it will expire", "error", err)
+	}
+}
+
+// handOver lets another worker take the job at once.
+func (h *hand) handOver(ctx context.Context) {
+	if err := h.w.store.beat(ctx, h.j, h.w.o.Name, forgotten); err != nil && !errors.Is(err, errSuperseded) {
+		h.log.Warn("cannot hand a migration over; another worker takes it in a while", "error", err)
 	}
 }
 

@@ -84,7 +84,7 @@ func (v *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 }
 
 // Seed imports the operator's file, servers included. It does nothing if the same file was seeded last, so it does not undo
-// an Import from then on. Several nodes may seed the same at once. It does not call [Inventory.SetServers].
+// an Import from then on. Several nodes may seed the same at once. It does not call [Inventory.SetFile].
 func (v *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
 	return v.change(ctx, f, true)
 }
@@ -243,7 +243,7 @@ func (i *importing) keepsDestinations(ctx context.Context, is *stored) error {
 		var o order
 		if json.Unmarshal([]byte(text), &o) == nil && !i.names(o.Destination) {
 			return &RefusedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
-				"the file removes the server %s, to which a job is moving %s: import it again when the job is over", o.Destination, busy[n])}
+				"the file removes the server %s, to which a job is moving %s: put the server back until the job is over", o.Destination, busy[n])}
 		}
 	}
 	return nil

@@ -79,7 +79,7 @@ func TestImportIsRefusedWhileAJobIsAtWork(t *testing.T) {
 		f := sample()
 		f.Containers[3].Instances[0].Server = "s2" // what is allowed must not happen either
 		change(f)
-		v.SetServers(f.Servers)
+		v.SetFile(f)
 		_, err := v.Import(t.Context(), f)
 		var refused *RefusedError
 		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "c1/i1") && !strings.Contains(err.Error(), "c1 gets another hub") {
@@ -111,7 +111,7 @@ func TestADestinationIsNotRemoved(t *testing.T) {
 	f.Servers = []relay.Server{f.Servers[0], f.Servers[2]}
 	f.Containers[0].Instances = f.Containers[0].Instances[:1]
 	var refused *RefusedError
-	v.SetServers(f.Servers)
+	v.SetFile(f)
 	if _, err := v.Import(t.Context(), f); !errors.As(err, &refused) || !reflect.DeepEqual(refused.Instances, []string{"c1/i1"}) ||
 		!strings.Contains(err.Error(), "the server s2") {
 		t.Error(err)
@@ -131,7 +131,7 @@ func TestAHubIsNotChangedUnderAMovedInstance(t *testing.T) {
 	f := sample()
 	f.Containers[0].Hub = "h2"
 	var refused *RefusedError
-	v.SetServers(f.Servers)
+	v.SetFile(f)
 	if _, err := v.Import(t.Context(), f); !errors.As(err, &refused) || !reflect.DeepEqual(refused.Instances, []string{"c1/i1"}) ||
 		!strings.Contains(err.Error(), "s2") {
 		t.Error(err)

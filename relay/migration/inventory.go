@@ -27,17 +27,17 @@ var (
 // Inventory is which servers, containers and instances there are. It may be used concurrently. Its errors are
 // [backbone.ErrUnavailable] where another moment may mend them.
 //
-// Redis has the servers' IDs and clusters; their settings are those of [Inventory.SetServers].
+// Redis has the servers' IDs and clusters; their settings are those of [Inventory.SetFile].
 type Inventory struct {
-	client  redis.UniversalClient
-	keys    backbone.Keys
-	servers atomic.Pointer[operatorServers]
+	client   redis.UniversalClient
+	keys     backbone.Keys
+	operator atomic.Pointer[operatorFile]
 }
 
 // NewInventory returns the inventory in client, which must not repeat commands by itself (MaxRetries -1).
 func NewInventory(client redis.UniversalClient, keys backbone.Keys) *Inventory {
 	v := &Inventory{client: client, keys: keys}
-	v.servers.Store(&operatorServers{})
+	v.operator.Store(&operatorFile{})
 	return v
 }
 
@@ -175,10 +175,10 @@ func (v *Inventory) fields(ctx context.Context, of [][2]string) ([]string, error
 	return values, nil
 }
 
-// Version changes with each import that changed something, on any node, and with each [Inventory.SetServers] here.
+// Version changes with each import that changed something, on any node, and with each [Inventory.SetFile] here.
 func (v *Inventory) Version(ctx context.Context) (int64, error) {
 	n, err := v.importCount(ctx)
-	return n + v.servers.Load().generation, err
+	return n + v.operator.Load().generation, err
 }
 
 // importCount counts the imports that changed something.

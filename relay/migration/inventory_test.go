@@ -34,7 +34,7 @@ func (v *inventory) must(err error) {
 // imports imports f after the operator's file got the same servers.
 func (v *inventory) imports(f *File) Changes {
 	v.t.Helper()
-	v.SetServers(f.Servers)
+	v.SetFile(f)
 	c, err := v.Import(v.t.Context(), f)
 	v.must(err)
 	return c
@@ -212,7 +212,7 @@ func TestAwayRedis(t *testing.T) {
 	v := newInventory(t)
 	v.must(v.client.Close())
 	_, err1 := v.Find(t.Context(), "h", "c", "i", "s")
-	v.SetServers(sample().Servers)
+	v.SetFile(sample())
 	_, err2 := v.Import(t.Context(), sample())
 	_, err3 := v.List(t.Context())
 	for _, err := range []error{err1, err2, err3} {

@@ -77,7 +77,7 @@ func TestJobBeginsWithPresentSettings(t *testing.T) {
 	for i := range f.Servers {
 		f.Servers[i].Settings = []byte(`{"path":"/mended"}`)
 	}
-	s.inv.SetServers(f.Servers)
+	s.inv.SetFile(f)
 	if _, err := s.inv.Import(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}

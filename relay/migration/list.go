@@ -36,9 +36,16 @@ type ListedInstance struct {
 }
 
 // Servers returns the servers that the operator's file of this node defines, with the instances that are there now, for a
-// driver to be configured with.
+// driver to be configured with. If Redis has lost the inventory, it imports the file again: a driver that is told of no
+// servers stops all instances.
 func (v *Inventory) Servers(ctx context.Context) ([]relay.Server, error) {
 	l, err := v.List(ctx)
+	if own := v.operator.Load(); err == nil && len(l.Servers) == 0 && len(own.servers) > 0 {
+		if _, err := v.change(ctx, own.file, false); err != nil {
+			return nil, err
+		}
+		l, err = v.List(ctx)
+	}
 	return slices.DeleteFunc(l.Servers, func(s relay.Server) bool { return s.Settings == nil }), err
 }
 

@@ -9,11 +9,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// operatorServers are the servers of the operator's inventory file. Their settings decide where commands run and files are
-// written, so they never come from Redis or from the API.
-type operatorServers struct {
-	byID map[string]relay.Server
-	// generation counts the calls of SetServers.
+// operatorFile is the operator's inventory file. The settings of its servers decide where commands run and files are written,
+// so they never come from Redis or from the API.
+type operatorFile struct {
+	file    *File
+	servers map[string]relay.Server // by ID
+	// generation counts the calls of SetFile.
 	generation int64
 }
 
@@ -29,22 +30,22 @@ func (e *ServersError) Error() string {
 		"change them there, or leave clusters out of the import", e.change, e.Server)
 }
 
-// SetServers sets the servers of the operator's inventory file. Until it is called there are none.
-func (v *Inventory) SetServers(list []relay.Server) {
-	next := &operatorServers{byID: make(map[string]relay.Server, len(list)), generation: v.servers.Load().generation + 1}
-	for _, s := range list {
-		next.byID[s.ID] = s
+// SetFile sets the operator's inventory file, whose servers are the only ones. Until it is called there are none.
+func (v *Inventory) SetFile(f *File) {
+	next := &operatorFile{file: f, servers: make(map[string]relay.Server, len(f.Servers)), generation: v.operator.Load().generation + 1}
+	for _, s := range f.Servers {
+		next.servers[s.ID] = s
 	}
-	v.servers.Store(next)
+	v.operator.Store(next)
 }
 
 // settings returns the settings of a server, nil if the operator's file does not define it.
-func (v *Inventory) settings(id string) []byte { return v.servers.Load().byID[id].Settings }
+func (v *Inventory) settings(id string) []byte { return v.operator.Load().servers[id].Settings }
 
 // withOperatorServers returns the import with the operator's servers. It returns a [ServersError] if the import defines
 // others.
 func (v *Inventory) withOperatorServers(f *File) (*File, error) {
-	own := v.servers.Load().byID
+	own := v.operator.Load().servers
 	if !f.keepServers {
 		return f, compareServers(own, f.Servers)
 	}

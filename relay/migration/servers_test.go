@@ -100,3 +100,14 @@ func TestJobWaitsForNodeWithServers(t *testing.T) {
 		t.Errorf("got %s with %d and %d calls, want completed with 0 and 1", j.State, len(lacking.called()), len(complete.called()))
 	}
 }
+
+// A driver that is told of no servers would stop all instances.
+func TestLostInventoryIsImportedAgain(t *testing.T) {
+	v := newInventory(t)
+	v.imports(sample())
+	v.must(v.client.FlushDB(t.Context()).Err())
+	servers, err := v.Servers(t.Context())
+	if err != nil || len(servers) != 3 || len(servers[0].Instances) != 2 {
+		t.Errorf("got %+v, %v; want the three servers with their instances", servers, err)
+	}
+}

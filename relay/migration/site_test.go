@@ -81,7 +81,7 @@ func newSite(t *testing.T, b *backbone.Backbone) *site {
 // newInventoryWith returns an inventory whose operator's file is f.
 func newInventoryWith(b *backbone.Backbone, f *File) *Inventory {
 	v := NewInventory(b.Commands(), b.Keys())
-	v.SetServers(f.Servers)
+	v.SetFile(f)
 	return v
 }
 
