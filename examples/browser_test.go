@@ -20,7 +20,7 @@ import (
 func testBrowser(t *testing.T, d *daemon) {
 	p := published{hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "<b>running</b>", object: rand.Text()}
 	server := start(t, append(d.env(p.hub), "PORT="+d.pagePort), "node", "listen-browser/server.mjs")
-	server.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
+	server.Line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
 
 	b := startBrowser(t)
 	b.call(t, "/url", map[string]any{"url": "http://127.0.0.1:" + d.pagePort + "/"})
@@ -36,7 +36,7 @@ type browser struct{ url string }
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	driver := start(t, nil, "chromedriver", "--port=0")
-	ready := driver.line(t, "its port", func(l string) bool { return strings.Contains(l, "successfully on port") })
+	ready := driver.Line(t, "its port", func(l string) bool { return strings.Contains(l, "successfully on port") })
 	port := strings.Trim(ready[strings.LastIndexByte(ready, ' ')+1:], ".")
 	profile, err := os.MkdirTemp("", "hubrelay-chromium")
 	if err != nil {

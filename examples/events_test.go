@@ -14,8 +14,8 @@ import (
 func testEventSource(t *testing.T, d *daemon) {
 	p := published{hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "running", object: rand.Text()}
 	server := start(t, append(d.env(p.hub), "PORT="+d.pagePort), "node", "listen-browser/server.mjs")
-	server.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
-	way := testkit.StartProxy(t, func() string { return strings.TrimPrefix(d.url, "http://") })
+	server.Line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
+	way := testkit.StartProxy(t, func() string { return d.Public })
 	b := startBrowser(t)
 	b.call(t, "/url", map[string]any{"url": "http://127.0.0.1:" + d.pagePort + "/"})
 	const script = `
@@ -23,7 +23,7 @@ func testEventSource(t *testing.T, d *daemon) {
 		source.onopen = () => document.body.append(" opened ");
 		source.onmessage = (event) => document.body.append(" <" + JSON.parse(event.data).object.id + "> ");`
 	b.call(t, "/execute/sync", map[string]any{"script": script, "args": []any{
-		"http://" + way.Addr() + notificationsPath + "?token=" + d.token(t, p.hub),
+		"http://" + way.Addr() + notificationsPath + "?token=" + d.Token(t, d.Key, p.hub),
 	}})
 	b.shows(t, "opened")
 	want := ""

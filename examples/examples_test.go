@@ -34,7 +34,7 @@ var publishers = map[string]func(t *testing.T, d *daemon, p published){
 		if err := os.WriteFile(file, []byte(fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q},"context":{}}`, p.topic, p.object, p.state)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		run(t, d.env(p.hub), d.binary, "publish", file)
+		run(t, d.env(p.hub), hubrelay(t), "publish", file)
 	},
 }
 
@@ -42,25 +42,23 @@ var publishers = map[string]func(t *testing.T, d *daemon, p published){
 // which is silent where its output is no terminal, have none).
 var listeners = []struct {
 	name, publisher, ready string
-	start                  func(t *testing.T, d *daemon, hub string) *process
+	start                  func(t *testing.T, d *daemon, hub string) *testkit.Process
 }{
-	{"python websockets", "redis-cli", "listening to hub", func(t *testing.T, d *daemon, hub string) *process {
+	{"python websockets", "redis-cli", "listening to hub", func(t *testing.T, d *daemon, hub string) *testkit.Process {
 		return start(t, d.env(hub), pythonWith(t, "websockets"), "listen-python/listen.py", "container.*")
 	}},
-	{"node ws", "curl", "listening to hub", func(t *testing.T, d *daemon, hub string) *process {
+	{"node ws", "curl", "listening to hub", func(t *testing.T, d *daemon, hub string) *testkit.Process {
 		return start(t, d.env(hub), "node", "listen-node/listen.mjs", "container.*", "!*.error")
 	}},
-	{"wscat", "curl", "", func(t *testing.T, d *daemon, hub string) *process {
-		return start(t, nil, "node_modules/.bin/wscat", "--no-color", "-H", "x-service-token: "+d.token(t, hub),
+	{"wscat", "curl", "", func(t *testing.T, d *daemon, hub string) *testkit.Process {
+		return start(t, nil, "node_modules/.bin/wscat", "--no-color", "-H", "x-service-token: "+d.Token(t, d.Key, hub),
 			"-c", strings.Replace(d.url, "http", "ws", 1)+notificationsPath)
 	}},
-	{"curl", "redis-cli", "", func(t *testing.T, d *daemon, hub string) *process {
+	{"curl", "redis-cli", "", func(t *testing.T, d *daemon, hub string) *testkit.Process {
 		return start(t, d.env(hub), "./listen-events.sh", "container.*")
 	}},
-	{"go client", "command", "connected to the notification stream", func(t *testing.T, d *daemon, hub string) *process {
-		binary := filepath.Join(t.TempDir(), "listen")
-		build(t, binary, "./listen-go")
-		return start(t, d.env(hub), binary, "container.*")
+	{"go client", "command", "connected to the notification stream", func(t *testing.T, d *daemon, hub string) *testkit.Process {
+		return start(t, d.env(hub), programs.Path(t, "./listen-go"), "container.*")
 	}},
 }
 
@@ -68,7 +66,7 @@ func TestExamples(t *testing.T) {
 	d := startDaemon(t)
 	receiver := start(t, []string{"WEBHOOK_SECRET=" + d.webhookSecret, "PORT=" + d.webhookPort},
 		"node", "webhook-receiver-node/receive.mjs")
-	receiver.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "receiving on") })
+	receiver.Line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "receiving on") })
 
 	for _, l := range listeners {
 		t.Run(l.name+" and webhook hear "+l.publisher, func(t *testing.T) {
@@ -122,26 +120,26 @@ func (d *daemon) compresses(t *testing.T, want float64) {
 }
 
 // awaitReady returns once the listener listens: it says so, or hears one of the notifications sent for this alone.
-func awaitReady(t *testing.T, d *daemon, listener *process, p published, word string) {
+func awaitReady(t *testing.T, d *daemon, listener *testkit.Process, p published, word string) {
 	t.Helper()
 	if word != "" {
-		listener.line(t, "that it is ready", func(line string) bool { return strings.Contains(line, word) })
+		listener.Line(t, "that it is ready", func(line string) bool { return strings.Contains(line, word) })
 		return
 	}
 	p.object = "trial"
 	testkit.Eventually(t, "the listener to hear something", func() error {
 		publishers["curl"](t, d, p)
-		if !strings.Contains(listener.output(), p.object) {
-			return errors.New("it printed: " + listener.output())
+		if !strings.Contains(listener.Out.String(), p.object) {
+			return errors.New("it printed: " + listener.Out.String())
 		}
 		return nil
 	})
 }
 
 // wait returns the notification, checked and in one canonical form, once the process has printed it.
-func (p published) wait(t *testing.T, from *process) string {
+func (p published) wait(t *testing.T, from *testkit.Process) string {
 	t.Helper()
-	line := from.line(t, "the notification", func(l string) bool { return strings.Contains(l, p.object) })
+	line := from.Line(t, "the notification", func(l string) bool { return strings.Contains(l, p.object) })
 	var all map[string]any
 	var n struct {
 		Topic  string

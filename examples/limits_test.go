@@ -37,16 +37,16 @@ func TestLimits(t *testing.T) {
 		})
 		t.Run(limit.name+" python", func(t *testing.T) {
 			p := start(t, d.env(hub), pythonWith(t, "websockets"), "listen-python/listen.py")
-			line := p.line(t, "how long it pauses", func(l string) bool { return strings.HasPrefix(l, "trying again in") })
+			line := p.Line(t, "how long it pauses", func(l string) bool { return strings.HasPrefix(l, "trying again in") })
 			var pause float64
 			if _, err := fmt.Sscanf(line, "trying again in %f s", &pause); err != nil || pause < 2 || pause > 10 {
 				t.Errorf("%v: %s", err, line)
 			}
-			_ = p.stop()
+			p.End()
 		})
 		for name, run := range runtimes {
 			t.Run(limit.name+" "+name, func(t *testing.T) {
-				told, err := json.Marshal(setting{URL: d.url, Key: d.key, Hub: hub})
+				told, err := json.Marshal(setting{URL: d.url, Key: d.Key, Hub: hub})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -82,7 +82,7 @@ func (want *turnedAway) check(t *testing.T, d *daemon, limit string, times float
 }
 
 func (d *daemon) client(hub string) *client.Client {
-	return &client.Client{URL: d.url, Key: d.key, Hub: hub}
+	return &client.Client{URL: d.url, Key: d.Key, Hub: hub}
 }
 
 // occupy listens to the hub until the test ends.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -18,27 +17,27 @@ import (
 
 // testPythonGoesOn: what is published while the line is cut comes once, even where nothing had come before.
 func testPythonGoesOn(t *testing.T, d *daemon) {
-	way := testkit.StartProxy(t, func() string { return strings.TrimPrefix(d.url, "http://") })
+	way := testkit.StartProxy(t, func() string { return d.Public })
 	hub := "hub-" + rand.Text()
 	env := append(d.env(hub), "HUBRELAY_URL=http://"+way.Addr())
 	listener := start(t, env, pythonWith(t, "websockets"), "listen-python/listen.py")
-	listener.line(t, "that it is ready", func(l string) bool { return strings.Contains(l, "listening to hub") })
+	listener.Line(t, "that it is ready", func(l string) bool { return strings.Contains(l, "listening to hub") })
 	var want []string
 	for n := range 3 {
 		p := published{hub: hub, topic: "container.created", object: fmt.Sprintf("object-%d", n)}
 		if n < 2 {
-			lost := fmt.Sprint(strings.Count(listener.output(), "trying again"))
+			lost := fmt.Sprint(strings.Count(listener.Out.String(), "trying again"))
 			way.Cut()
-			listener.line(t, "that the line was lost", func(string) bool {
-				return fmt.Sprint(strings.Count(listener.output(), "trying again")) != lost
+			listener.Line(t, "that the line was lost", func(string) bool {
+				return fmt.Sprint(strings.Count(listener.Out.String(), "trying again")) != lost
 			})
 		}
 		publishers["curl"](t, d, p)
-		listener.line(t, "the notification", func(l string) bool { return strings.Contains(l, p.object) })
+		listener.Line(t, "the notification", func(l string) bool { return strings.Contains(l, p.object) })
 		want = append(want, p.object)
 	}
 	var got []string
-	for line := range strings.Lines(listener.output()) {
+	for line := range strings.Lines(listener.Out.String()) {
 		for _, object := range want {
 			if strings.Contains(line, object) {
 				got = append(got, object)
@@ -60,7 +59,7 @@ func TestPageServerPassesOn(t *testing.T) {
 	defer relay.Close()
 	port := redistest.FreePort(t)
 	server := start(t, []string{"HUBRELAY_URL=" + relay.URL, "PORT=" + port}, "node", "listen-browser/server.mjs")
-	server.line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
+	server.Line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
 	for from, want := range map[int]int{401: 401, 429: 429, 503: 503, 500: 502, 403: 502} {
 		status.Store(int64(from))
 		answer, err := http.Get("http://127.0.0.1:" + port + "/stream-address")
@@ -82,13 +81,8 @@ func testMisspeltPattern(t *testing.T, d *daemon) {
 		{"./listen-events.sh"}, {pythonWith(t, "websockets"), "listen-python/listen.py"}, {"node", "listen-node/listen.mjs"},
 	} {
 		p := start(t, d.env("hub-1"), command[0], append(command[1:], "contaner.*")...)
-		select {
-		case <-p.done:
-		case <-time.After(patience):
-			t.Fatalf("%v goes on: %s", command, p.output())
-		}
-		if p.err == nil || !strings.Contains(p.output(), "the nearest topic is container.created") {
-			t.Errorf("%v ended with %v: %s", command, p.err, p.output())
+		if code := p.Exit(t); code == 0 || !strings.Contains(p.Out.String(), "the nearest topic is container.created") {
+			t.Errorf("%v ended with %d: %s", command, code, p.Out)
 		}
 	}
 }

@@ -60,12 +60,12 @@ var runtimes = map[string]func(t *testing.T, d *daemon, file string, told []byte
 // TestModule runs one program against hubrelay.js in Node and in a page.
 func TestModule(t *testing.T) {
 	d := startDaemon(t)
-	way := testkit.StartProxy(t, func() string { return strings.TrimPrefix(d.url, "http://") })
+	way := testkit.StartProxy(t, func() string { return d.Public })
 	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { way.Cut() }))
 	defer cut.Close()
 	for name, run := range runtimes {
 		t.Run(name, func(t *testing.T) {
-			s := setting{URL: "http://" + way.Addr(), Direct: d.url, Key: d.key, Hub: "hub-" + rand.Text(), Cut: cut.URL, Batches: 16}
+			s := setting{URL: "http://" + way.Addr(), Direct: d.url, Key: d.Key, Hub: "hub-" + rand.Text(), Cut: cut.URL, Batches: 16}
 			if name == "node with ws" {
 				s.Hub = "hub-moved"
 			}

@@ -17,8 +17,7 @@ import (
 // What is asked of every plugin is asked of those that others copy.
 func TestPluginsPassTheirCheck(t *testing.T) {
 	report := fmt.Appendf(nil, `{"report":%q}`, filepath.Join(t.TempDir(), "report.jsonl"))
-	watcher := filepath.Join(t.TempDir(), "watcher")
-	build(t, watcher, "./plugin-go-instance-watch")
+	watcher := programs.Path(t, "./plugin-go-instance-watch")
 	for _, p := range []plugintest.Plugin{
 		{Command: []string{watcher}, Env: []string{"GORACE=atexit_sleep_ms=0"}},
 		{Command: []string{pythonWith(t, "grpc"), "plugin-python/plugin.py"}, PlainSocket: true},
@@ -38,7 +37,7 @@ func TestPlugins(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	id := strings.TrimSpace(run(t, d.env("hub-plugins"), d.binary, "publish", file))
+	id := strings.TrimSpace(run(t, d.env("hub-plugins"), hubrelay(t), "publish", file))
 	for _, report := range []string{"watcher-go.jsonl", "watcher-python.jsonl"} {
 		var got struct {
 			Topic, ID, Instance, State string

@@ -6,13 +6,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -40,15 +37,18 @@ func TestDaemonOverAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	build(t, dir)
+	if err := testkit.Build(dir, ".", "../hubrelay"); err != nil {
+		t.Fatal(err)
+	}
 	port := redistest.FreePort(t)
-	server := []string{"nats-server", "-a", "127.0.0.1", "-p", port, "-js", "-sd", filepath.Join(dir, "nats")}
-	stop := run(t, dir, server...)
+	server := testkit.Command{
+		Path: "nats-server", Args: []string{"-a", "127.0.0.1", "-p", port, "-js", "-sd", filepath.Join(dir, "nats")}, Dir: dir, Group: true,
+	}
+	first := testkit.Start(t, server)
 	url := "nats://127.0.0.1:" + port
 	js := connect(t, url)
-	listen, health := redistest.FreePort(t), redistest.FreePort(t)
-	config := fmt.Sprintf(`server: {listen: "127.0.0.1:%s"}
-health: {listen: "127.0.0.1:%s"}
+	config := fmt.Sprintf(`server: {listen: "127.0.0.1:0"}
+%s
 redis: {data_dir: data}
 auth: {keys: [{name: ops, key: %s, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}]}
 sinks:
@@ -58,12 +58,15 @@ sinks:
     command: [./hubrelay-brokers]
     retry: {schedule: [200ms, 500ms, 1s, 1s, 1s, 2s, 2s, 5s, 5s, 5s, 5s, 5s]}
     config: {broker: nats, addresses: ["127.0.0.1:%s"]}
-`, listen, health, key, filepath.Join(dir, "written.jsonl"), port)
+`, testkit.HealthConfig, key, filepath.Join(dir, "written.jsonl"), port)
 	if err := os.WriteFile(filepath.Join(dir, "hubrelay.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, dir, filepath.Join(dir, "hubrelay"), "serve", "-c", filepath.Join(dir, "hubrelay.yaml"))
-	testkit.Eventually(t, "the daemon to be ready", func() error { return get("http://127.0.0.1:" + health + "/readyz") })
+	d := testkit.Serve(t, testkit.Command{
+		Path: filepath.Join(dir, "hubrelay"), Args: []string{"serve", "-c", filepath.Join(dir, "hubrelay.yaml")}, Dir: dir, Group: true,
+	})
+	d.Key = key
+	testkit.Eventually(t, "the daemon to be ready", d.Ready(http.StatusOK))
 
 	killed := make(chan struct{})
 	go func() {
@@ -71,116 +74,29 @@ sinks:
 		if err := testkit.Poll(func() error { return holds(js, notifications/4) }); err != nil {
 			t.Errorf("a quarter is not published: %v", err)
 		}
-		stop()
+		first.Kill()
 	}()
 	for i := 0; i < notifications; i += 100 {
 		if i == notifications/2 {
 			<-killed // so that something is left to fail
 		}
-		publish(t, "http://127.0.0.1:"+listen, i, 100)
+		publish(t, d, i, 100)
 	}
-	testkit.Eventually(t, "the sink to fail", func() error {
-		return metric("http://127.0.0.1:"+health, `hubrelay_delivery_failures_total{reason="other",sink="events"} 0`)
+	testkit.WaitFor(t, "the sink fails", func() bool {
+		return d.Metric(t, `hubrelay_delivery_failures_total{reason="other",sink="events"}`) > 0
 	})
-	run(t, dir, server...)
+	testkit.Start(t, server)
 	testkit.Eventually(t, "all to be published", func() error { return holds(connect(t, url), notifications) })
 	compare(t, read(t, connect(t, url)), filepath.Join(dir, "written.jsonl"))
 }
 
-func build(t *testing.T, dir string) {
+func publish(t *testing.T, d *testkit.Daemon, from, n int) {
 	t.Helper()
-	cmd := exec.Command("go", "build", "-o", dir+"/", ".", "../hubrelay")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-}
-
-// run starts a process that is killed with the test, or before by what it returns.
-func run(t *testing.T, dir string, command ...string) (kill func()) {
-	t.Helper()
-	cmd := exec.Command(command[0], command[1:]...)
-	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(ended)
-	}()
-	kill = func() {
-		_ = cmd.Process.Kill()
-		<-ended
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // the daemon ends its Redis and its plugins
-		select {
-		case <-ended:
-		case <-time.After(20 * time.Second):
-			kill()
-		}
-		if t.Failed() {
-			text, _ := os.ReadFile(filepath.Join(dir, "log"))
-			t.Logf("%s", text[max(0, len(text)-3000):])
-		}
-	})
-	return kill
-}
-
-func get(url string) error {
-	answer, err := http.Get(url)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("answered %s", answer.Status)
-	}
-	return nil
-}
-
-// metric wants a line of the metrics to be there no more.
-func metric(health, line string) error {
-	answer, err := http.Get(health + "/metrics")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	if err == nil && bytes.Contains(text, []byte(line+"\n")) {
-		err = fmt.Errorf("%s still", line)
-	}
-	return err
-}
-
-func publish(t *testing.T, server string, from, n int) {
-	t.Helper()
-	var b bytes.Buffer
+	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, `{"topic":"container.created","object":{"id":"%d","text":"ü \u0000 12345678901234567890"},"context":{"hub_id":"h","account_id":"a"}}`+"\n", from+i)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+"/v1/hubs/current/notifications", &b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+key)
-	r.Header.Set("X-Hub-Id", "h")
-	r.Header.Set("Content-Type", "application/x-ndjson")
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, _ := io.ReadAll(answer.Body)
-	_ = answer.Body.Close()
-	if answer.StatusCode != http.StatusAccepted {
-		t.Fatalf("%s: %s", answer.Status, text)
-	}
+	d.Publish(t, "h", "application/x-ndjson", b.String(), nil)
 }
 
 func connect(t *testing.T, url string) jetstream.JetStream {

@@ -59,14 +59,14 @@ func TestImportCannotRunCommands(t *testing.T) {
 		"another server": strings.Replace(inventoryWith(dir, "one"), "servers: {", "servers: {b: {path: "+dir+"/evil}, ", 1),
 	}
 	for name, inventory := range attacks {
-		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.admin}, "", "inventory", "import", write(t, dir, "attack.yaml", inventory))
+		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.Admin}, "", "inventory", "import", write(t, dir, "attack.yaml", inventory))
 		if code != 1 || !strings.Contains(errOut, "migration.inventory_file") || !strings.Contains(errOut, "422.invalid-argument") {
 			t.Errorf("%s: import ended with %d: %s%s", name, code, out, errOut)
 		}
 	}
-	d.stop(t)
+	d.Stop(t)
 	d = serveFile(t, filepath.Join(dir, "hubrelay.yaml"))
-	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.admin}}
+	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
 	o.does("inventory import "+write(t, dir, "two.yaml", inventoryWith(dir, "one", "two")), "instances 1 added")
 	if err := isThere(filepath.Join(evil, "ran"))(); err == nil {
 		t.Error("the attacker's command ran")
@@ -76,7 +76,7 @@ func TestImportCannotRunCommands(t *testing.T) {
 func TestAgentEndsWithItsInstance(t *testing.T) {
 	t.Parallel()
 	d, dir := withServer(t, "")
-	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.admin}}
+	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
 	agent := func() error {
 		out, errOut, code := call(t, nil, "", "inventory", "agents", "list", "--json")
 		for line := range strings.Lines(out) {
@@ -115,7 +115,7 @@ func TestHealthListenerHasNoAdminAPI(t *testing.T) {
 	d, dir := withServer(t, "")
 	for _, path := range []string{"/api/sinks", "/api/inventory", "/api/connections", "/debug/pprof/", "/debug/pprof/heap"} {
 		for _, method := range []string{"GET", "PUT", "POST"} {
-			req, err := http.NewRequest(method, "http://"+d.health+path, strings.NewReader(inventoryWith(dir)))
+			req, err := http.NewRequest(method, "http://"+d.Health+path, strings.NewReader(inventoryWith(dir)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,12 +138,12 @@ func TestAdminSocketRefusesOtherUsers(t *testing.T) {
 		t.Skip("only root can become another user")
 	}
 	d := serve(t, setup{redis: `url: "memory:"`})
-	info, err := os.Stat(d.admin)
+	info, err := os.Stat(d.Admin)
 	if err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
-		t.Fatalf("%s is %v, %v; want a socket with mode 0600", d.admin, info, err)
+		t.Fatalf("%s is %v, %v; want a socket with mode 0600", d.Admin, info, err)
 	}
 	curl := func(uid uint32) (string, error) {
-		cmd := exec.Command("curl", "-sS", "--unix-socket", d.admin, "http://localhost/api/sinks")
+		cmd := exec.Command("curl", "-sS", "--unix-socket", d.Admin, "http://localhost/api/sinks")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		out, err := cmd.CombinedOutput()
 		return string(out), err
@@ -151,13 +151,13 @@ func TestAdminSocketRefusesOtherUsers(t *testing.T) {
 	if out, err := curl(0); err != nil || !strings.Contains(out, `"data"`) {
 		t.Errorf("root: %s, %v", out, err)
 	}
-	for dir := filepath.Dir(d.admin); dir != os.TempDir(); dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(d.Admin); dir != os.TempDir(); dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, mode := range []os.FileMode{0o600, 0o666} {
-		if err := os.Chmod(d.admin, mode); err != nil {
+		if err := os.Chmod(d.Admin, mode); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := curl(65534); err == nil || strings.Contains(out, `"data"`) {
@@ -188,7 +188,7 @@ func TestAdminTokens(t *testing.T) {
 	file := write(t, dir, "hubrelay.yaml", configuration(lost))
 	d := serveFile(t, file)
 	try := func(token string, args ...string) (string, int) {
-		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=http://" + d.admin, "HUBRELAY_ADMIN_TOKEN=" + token}, "", args...)
+		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=http://" + d.Admin, "HUBRELAY_ADMIN_TOKEN=" + token}, "", args...)
 		return out + errOut, code
 	}
 	for _, c := range []struct {
@@ -225,8 +225,8 @@ func TestAdminTokens(t *testing.T) {
 		}
 		return nil
 	})
-	if strings.Contains(d.err.String(), viewer) || strings.Contains(d.err.String(), fresh) {
-		t.Errorf("a token is in the log:\n%s", d.err.String())
+	if strings.Contains(d.Err.String(), viewer) || strings.Contains(d.Err.String(), fresh) {
+		t.Errorf("a token is in the log:\n%s", d.Err.String())
 	}
 }
 
@@ -237,8 +237,8 @@ func TestAdminSocketIsFound(t *testing.T) {
 	env := []string{"XDG_RUNTIME_DIR=" + runtime}
 	list := []string{"sinks", "list"}
 	d := serveIn(t, dir, write(t, dir, "hubrelay.yaml", setup{redis: `url: "memory:"`}.yaml()), env...)
-	if want := filepath.Join(dir, "hubrelay-data/admin.sock"); d.admin != want {
-		t.Errorf("the socket is %s, want %s", d.admin, want)
+	if want := filepath.Join(dir, "hubrelay-data/admin.sock"); d.Admin != want {
+		t.Errorf("the socket is %s, want %s", d.Admin, want)
 	}
 	for name, args := range map[string][]string{"default place": nil, "-c": {"-c", "hubrelay.yaml"}, "--admin": {"--admin", "./hubrelay-data/admin.sock"}} {
 		if out, errOut, code := callIn(t, dir, env, "", append(list, args...)...); code != 0 {
@@ -249,14 +249,14 @@ func TestAdminSocketIsFound(t *testing.T) {
 	second := serveIn(t, dir, filepath.Join(dir, "hubrelay.yaml"), env...)
 	unwritable := serveFile(t, write(t, folder(t), "hubrelay.yaml", setup{redis: `url: "memory:", data_dir: /dev/null/data`}.yaml()), env...)
 	for _, other := range []*daemon{second, unwritable} {
-		_, port, _ := strings.Cut(other.health, ":")
+		_, port, _ := strings.Cut(other.Health, ":")
 		want := filepath.Join(runtime, fmt.Sprintf("hubrelay-%d/admin-%s.sock", os.Geteuid(), port))
-		if other.admin != want {
-			t.Errorf("the socket is %s, want %s", other.admin, want)
+		if other.Admin != want {
+			t.Errorf("the socket is %s, want %s", other.Admin, want)
 		}
 		text := strings.Replace(setup{redis: `url: "memory:", data_dir: /dev/null/data`}.yaml(), "health: {listen: \"127.0.0.1:0\"", "health: {listen: \"127.0.0.1:"+port+"\"", 1)
 		if out, errOut, code := call(t, env, "", append(list, "-c", write(t, folder(t), "hubrelay.yaml", text))...); code != 0 {
-			t.Errorf("-c with %s: ended with %d: %s%s", other.admin, code, out, errOut)
+			t.Errorf("-c with %s: ended with %d: %s%s", other.Admin, code, out, errOut)
 		}
 	}
 	if _, errOut, code := callIn(t, folder(t), []string{"XDG_RUNTIME_DIR=" + folder(t)}, "", list...); code != 1 ||

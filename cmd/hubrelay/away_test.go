@@ -28,23 +28,23 @@ func TestRedisAway(t *testing.T) {
 	server := redistest.Start(t, "--appendfsync", "always")
 	hooks := receive(t, nil)
 	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
-	conn, refused := d.upgrade(t, "?token="+d.token(t, opsKey, "hub-1"), nil)
+	conn, refused := d.upgrade(t, "?token="+d.Token(t, opsKey, "hub-1"), nil)
 	if conn == nil {
 		t.Fatal(refused)
 	}
 	pongs := make(chan string, 1)
 	conn.SetPongHandler(func(data string) error { pongs <- data; return nil })
 	ws := listenOn(conn)
-	before := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	before := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "the webhooks before", hooks.has(before))
 
 	server.Kill()
-	post := request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/x-ndjson", body: lines(5)}
-	wantError(t, d.do(t, post), "503.not-ready", "", "Idempotency-Key")
-	post.header = map[string]string{"Idempotency-Key": "away"}
-	wantError(t, d.do(t, post), "503.not-ready", "", "same Idempotency-Key")
-	wantError(t, d.do(t, request{method: "GET", key: opsKey, hub: "hub-1"}), "503.not-ready", "", "")
-	testkit.Eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
+	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: lines(5)}
+	wantError(t, d.Do(t, post), "503.not-ready", "", "Idempotency-Key")
+	post.Header = map[string]string{"Idempotency-Key": "away"}
+	wantError(t, d.Do(t, post), "503.not-ready", "", "same Idempotency-Key")
+	wantError(t, d.Do(t, testkit.Request{Method: "GET", Key: opsKey, Hub: "hub-1"}), "503.not-ready", "", "")
+	testkit.Eventually(t, "readyz to say no", d.Ready(http.StatusServiceUnavailable))
 	if err := conn.WriteControl(websocket.PingMessage, []byte("there?"), time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
@@ -55,12 +55,12 @@ func TestRedisAway(t *testing.T) {
 	}
 
 	server.Restart()
-	testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
-	after := d.publish(t, "hub-1", "application/x-ndjson", lines(5), post.header) // the repeat is stored, once
-	if again := d.publish(t, "hub-1", "application/x-ndjson", lines(5), post.header); !slices.Equal(after, again) {
+	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
+	after := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), post.Header) // the repeat is stored, once
+	if again := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), post.Header); !slices.Equal(after, again) {
 		t.Errorf("the repeat was answered %v, want %v", again, after)
 	}
-	after = append(after, d.publish(t, "hub-1", "application/json", plain, nil)...)
+	after = append(after, d.Publish(t, "hub-1", "application/json", plain, nil)...)
 	all := append(slices.Clone(before), after...)
 	if got := objectIDs(ws.wait(t, len(all))); !slices.Equal(got, all) {
 		t.Errorf("the websocket got %v, want %v", got, all)
@@ -84,8 +84,8 @@ func TestRedisForgets(t *testing.T) {
 		func() { redisAt(t, server.Socket).FlushAll(t.Context()) },
 	} {
 		loss()
-		testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
-		ids := d.publish(t, "hub-1", "application/x-ndjson", lines(30), nil)
+		testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
+		ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(30), nil)
 		testkit.Eventually(t, "the websocket to go on", ws.has(ids))
 		testkit.Eventually(t, "the webhook to go on", hooks.took("/", ids))
 	}
@@ -112,12 +112,12 @@ func TestRedisHangs(t *testing.T) {
 	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	server.Signal(syscall.SIGSTOP)
-	r := d.do(t, request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/json", body: plain})
+	r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: plain})
 	wantError(t, r, "503.not-ready", "", "Idempotency-Key")
-	testkit.Eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
+	testkit.Eventually(t, "readyz to say no", d.Ready(http.StatusServiceUnavailable))
 	server.Signal(syscall.SIGCONT)
-	testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
-	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
+	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
 	testkit.Eventually(t, "the websocket to go on", ws.has(ids))
 	testkit.Eventually(t, "the webhook to go on", hooks.took("/", ids))
 }
@@ -131,10 +131,10 @@ func TestRedisFull(t *testing.T) {
 	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	large := fmt.Sprintf(`{"topic":"job.created","context":{"padding":%q}}`+"\n", strings.Repeat("x", 100_000))
-	post := request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/x-ndjson", body: large + large}
-	var refused reply
+	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: large + large}
+	var refused testkit.Reply
 	for range 500 {
-		if refused = d.do(t, post); refused.status != http.StatusAccepted {
+		if refused = d.Do(t, post); refused.Status != http.StatusAccepted {
 			break
 		}
 	}
@@ -142,8 +142,8 @@ func TestRedisFull(t *testing.T) {
 	if err := store.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
-	d.publish(t, "hub-1", "application/json", plain, nil)
+	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
+	d.Publish(t, "hub-1", "application/json", plain, nil)
 	ids, _ := logged(t, store)
 	if len(ids)%2 != 1 {
 		t.Errorf("%d are stored, want pairs and one", len(ids))
@@ -167,7 +167,7 @@ type producer struct {
 func produce(t *testing.T, d *daemon) *producer {
 	t.Helper()
 	p := &producer{stop: make(chan struct{})}
-	post := request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/json", body: plain}
+	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: plain}
 	p.done.Go(func() {
 		for {
 			select {
@@ -175,19 +175,19 @@ func produce(t *testing.T, d *daemon) *producer {
 				return
 			default:
 			}
-			r, err := d.try(context.Background(), post)
+			r, err := d.Try(context.Background(), post)
 			if err != nil {
 				t.Errorf("publish: %v", err)
 				return
 			}
 			p.mu.Lock()
-			switch r.status {
+			switch r.Status {
 			case http.StatusAccepted:
-				p.accepted = append(p.accepted, strings.Split(r.body, `"`)[5])
+				p.accepted = append(p.accepted, strings.Split(r.Body, `"`)[5])
 			case http.StatusServiceUnavailable:
 				p.refused++
 			default:
-				t.Errorf("publish was answered %d %s", r.status, r.body)
+				t.Errorf("publish was answered %d %s", r.Status, r.Body)
 			}
 			p.mu.Unlock()
 		}
@@ -289,7 +289,7 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	}
 	testkit.Eventually(t, "all that was accepted, at the websocket", ws.has(p.accepted))
 	testkit.Eventually(t, "all that was accepted, at the webhook", hooks.has(p.accepted))
-	testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
+	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
 	frames, _ := ws.snapshot()
 	ids, _ := logged(t, store)
 	if got := objectIDs(frames); !slices.Equal(got, ids) {
@@ -326,7 +326,7 @@ func TestDaemonKilled(t *testing.T) {
 	first := serveFile(t, file)
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	pid := serverPID(t, store)
-	ids := first.publish(t, "hub-1", "application/x-ndjson", lines(20), nil)
+	ids := first.Publish(t, "hub-1", "application/x-ndjson", lines(20), nil)
 	testkit.Eventually(t, "all to be parked by one sink and some to hang in the other", func() error {
 		parked, err := store.ZCard(t.Context(), "hubrelay:retry:refusing").Result()
 		if hanging := len(hooks.of("/hangs")); err == nil && (parked < 20 || hanging < 2) {
@@ -334,7 +334,7 @@ func TestDaemonKilled(t *testing.T) {
 		}
 		return err
 	})
-	first.kill()
+	first.Kill()
 	release()
 	if gone(pid) {
 		t.Fatal("redis-server has ended with the daemon that was killed")
@@ -346,7 +346,7 @@ func TestDaemonKilled(t *testing.T) {
 		t.Errorf("the next daemon has the redis-server %d, want %d", now, pid)
 	}
 	_, errOut, code := call(t, nil, "", "serve", "-c", file)
-	if want := fmt.Sprintf("is in use by process %d", second.cmd.Process.Pid); code != 1 || !strings.Contains(errOut, want) ||
+	if want := fmt.Sprintf("is in use by process %d", second.Cmd.Process.Pid); code != 1 || !strings.Contains(errOut, want) ||
 		!strings.Contains(errOut, data) {
 		t.Errorf("a daemon beside it ended with %d, want 1 and %q:\n%s", code, want, errOut)
 	}
@@ -367,7 +367,7 @@ func TestDaemonKilled(t *testing.T) {
 			t.Errorf("attempt %d of %s: %v", h.attempt, h.id, h.bad)
 		}
 	}
-	second.stop(t)
+	second.Stop(t)
 	testkit.Eventually(t, "redis-server to end with the daemon", func() error {
 		if !gone(pid) {
 			return fmt.Errorf("process %d is there", pid)
@@ -378,5 +378,5 @@ func TestDaemonKilled(t *testing.T) {
 	if kept, _ := logged(t, redisAt(t, filepath.Join(data, "redis.sock"))); !slices.Equal(kept, ids) {
 		t.Errorf("after a restart the log holds %v, want %v", kept, ids)
 	}
-	third.stop(t)
+	third.Stop(t)
 }

@@ -66,21 +66,21 @@ func (p *insistent) batch(i int) error {
 		names = append(names, fmt.Sprintf("%s-%d-%d", p.name, i, j))
 		body += fmt.Sprintf(`{"topic":"job.created","object":{"id":%q}}`+"\n", names[j])
 	}
-	post := request{
-		method: "POST", key: opsKey, hub: p.hub, contentType: "application/x-ndjson", body: body,
-		header: map[string]string{"Idempotency-Key": fmt.Sprintf("%s-%d", p.name, i)},
+	post := testkit.Request{
+		Method: "POST", Key: opsKey, Hub: p.hub, ContentType: "application/x-ndjson", Body: body,
+		Header: map[string]string{"Idempotency-Key": fmt.Sprintf("%s-%d", p.name, i)},
 	}
 	for try, deadline := i, time.Now().Add(patience); time.Now().Before(deadline); try++ {
-		r, err := p.nodes[try%len(p.nodes)].Load().try(context.Background(), post)
-		if err != nil || r.status == http.StatusServiceUnavailable {
+		r, err := p.nodes[try%len(p.nodes)].Load().Try(context.Background(), post)
+		if err != nil || r.Status == http.StatusServiceUnavailable {
 			p.mu.Lock()
 			p.doubts++
 			p.mu.Unlock()
 			continue
 		}
 		var answer struct{ Data struct{ IDs []string } }
-		if err := json.Unmarshal([]byte(r.body), &answer); err != nil || r.status != http.StatusAccepted || len(answer.Data.IDs) != batchOf {
-			return fmt.Errorf("answered %d %s", r.status, r.body)
+		if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted || len(answer.Data.IDs) != batchOf {
+			return fmt.Errorf("answered %d %s", r.Status, r.Body)
 		}
 		p.mu.Lock()
 		for j, id := range answer.Data.IDs {
@@ -130,7 +130,7 @@ func TestLongEverythingIsKilled(t *testing.T) {
 			server.Restart()
 			continue
 		}
-		nodes[round%2].Load().kill()
+		nodes[round%2].Load().Kill()
 		nodes[round%2].Store(serve(t, text))
 	}
 	accepted := map[string]string{}

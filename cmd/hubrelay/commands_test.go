@@ -161,14 +161,14 @@ func TestClientCommands(t *testing.T) {
 	}
 	d := serve(t, setup{redis: `url: "memory:"`, keys: fmt.Sprintf(`
     - {name: script, key_sha256: %s, hubs: [hub-1], capabilities: [notifications-publish]}`, made.SHA256)})
-	env := []string{"HUBRELAY_URL=http://" + d.public, "HUBRELAY_KEY=" + made.Key, "HUBRELAY_HUB=hub-1"}
+	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + made.Key, "HUBRELAY_HUB=hub-1"}
 	if _, errOut, code := call(t, env, "", "publish", "--topic", "container.created", "--account", "acme"); code != 1 || !strings.Contains(errOut, "account_id") {
 		t.Errorf("publish for an account that the key is not of ended with %d: %s", code, errOut)
 	}
 	all := start(t, env, "listen", "--json")
 	some := start(t, env, "listen", "--topics", "container.*,!*.error")
 	testkit.Eventually(t, "both listeners to be connected", func() error {
-		return errors.Join(all.err.contains("connected")(), some.err.contains("connected")())
+		return errors.Join(all.Err.Contains("connected")(), some.Err.Contains("connected")())
 	})
 
 	dir := folder(t)
@@ -191,12 +191,12 @@ func TestClientCommands(t *testing.T) {
 	ids = append(ids, publishStream(t, env)...)
 
 	testkit.Eventually(t, "every notification", func() error {
-		if n := strings.Count(all.out.String(), "\n"); n != len(ids) {
+		if n := strings.Count(all.Out.String(), "\n"); n != len(ids) {
 			return fmt.Errorf("%d lines were printed, want %d", n, len(ids))
 		}
 		return nil
 	})
-	frames := strings.Split(strings.TrimSpace(all.out.String()), "\n")
+	frames := strings.Split(strings.TrimSpace(all.Out.String()), "\n")
 	ids[1] = "5f9c2b1e8a3d4c0017e5a921"
 	if got := objectIDs(frames); !slices.Equal(got, ids) {
 		t.Errorf("listen printed %v, want %v", got, ids)
@@ -205,18 +205,18 @@ func TestClientCommands(t *testing.T) {
 		`"environments":[],"dns_zones":[],"clusters":["production"],"containers":["c1"]}`; !strings.Contains(frames[5], want) {
 		t.Errorf("the flags became %s, want %s", frames[5], want)
 	}
-	testkit.Eventually(t, "the last at the second listener", some.out.contains(ids[len(ids)-1]))
-	if text := some.out.String(); strings.Contains(text, "container.error") || strings.Contains(text, "\x1b") {
+	testkit.Eventually(t, "the last at the second listener", some.Out.Contains(ids[len(ids)-1]))
+	if text := some.Out.String(); strings.Contains(text, "container.error") || strings.Contains(text, "\x1b") {
 		t.Errorf("listen with topics printed\n%s", text)
 	}
 	_, errOut, code := call(t, env, "", "publish", "--topic", "container.craeted")
 	if err := errors.Join(hasAll(errOut, "422.invalid-argument", "container.created")...); code != 1 || err != nil {
 		t.Errorf("a typo ended with %d, %v: %s", code, err, errOut)
 	}
-	for _, p := range []*process{all, some} {
-		p.signal(syscall.SIGINT)
-		if code := p.exit(t); code != 0 {
-			t.Errorf("listen ended with %d after SIGINT: %s", code, p.err.String())
+	for _, p := range []*testkit.Process{all, some} {
+		p.Signal(syscall.SIGINT)
+		if code := p.Exit(t); code != 0 {
+			t.Errorf("listen ended with %d after SIGINT: %s", code, p.Err.String())
 		}
 	}
 }
@@ -225,8 +225,8 @@ func TestClientCommands(t *testing.T) {
 func TestUnknownTopicsInOneWording(t *testing.T) {
 	t.Parallel()
 	d := serve(t, setup{redis: `url: "memory:"`})
-	file := d.cmd.Args[len(d.cmd.Args)-1]
-	env := []string{"HUBRELAY_URL=http://" + d.public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
+	file := d.Cmd.Args[len(d.Cmd.Args)-1]
+	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	for topic, want := range map[string]string{
 		"container.craeted":      `; the nearest topic is container.created`,
 		"nothing.like.it":        `; "hubrelay topics" lists all`,
@@ -238,9 +238,9 @@ func TestUnknownTopicsInOneWording(t *testing.T) {
 		_, said["publish -"], _ = call(t, env, note, "publish", "-")
 		_, said["explain"], _ = call(t, nil, note, "sinks", "explain", "-c", file, "--hub", "hub-1", "--event", "-")
 		var e envelope
-		r := d.do(t, request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/json", body: note})
-		if err := json.Unmarshal([]byte(r.body), &e); err != nil || !strings.HasSuffix(r.body, "}\n") {
-			t.Errorf("%v: %q", err, r.body)
+		r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: note})
+		if err := json.Unmarshal([]byte(r.Body), &e); err != nil || !strings.HasSuffix(r.Body, "}\n") {
+			t.Errorf("%v: %q", err, r.Body)
 		}
 		said["POST"] = e.Error.Detail
 		if !strings.HasPrefix(topic, "hubrelay.") {
@@ -265,19 +265,19 @@ func publishStream(t *testing.T, env []string) []string {
 	t.Helper()
 	p := start(t, env, "publish", "-")
 	for i := range 3 {
-		if _, err := io.WriteString(p.in, plain+"\n"); err != nil {
+		if _, err := io.WriteString(p.In, plain+"\n"); err != nil {
 			t.Fatal(err)
 		}
 		testkit.Eventually(t, "the id of a line", func() error {
-			if n := strings.Count(p.out.String(), "\n"); n != i+1 {
+			if n := strings.Count(p.Out.String(), "\n"); n != i+1 {
 				return fmt.Errorf("there are %d", n)
 			}
 			return nil
 		})
 	}
-	_ = p.in.Close()
-	if code := p.exit(t); code != 0 {
-		t.Errorf("publish - ended with %d: %s", code, p.err.String())
+	_ = p.In.Close()
+	if code := p.Exit(t); code != 0 {
+		t.Errorf("publish - ended with %d: %s", code, p.Err.String())
 	}
-	return strings.Fields(p.out.String())
+	return strings.Fields(p.Out.String())
 }

@@ -12,7 +12,7 @@ func TestConnectionsList(t *testing.T) {
 	d := serve(t, setup{redis: `url: "memory:"`})
 	list := func(more ...string) string {
 		t.Helper()
-		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.admin}, "", append([]string{"connections", "list"}, more...)...)
+		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.Admin}, "", append([]string{"connections", "list"}, more...)...)
 		if code != 0 || errOut != "" {
 			t.Fatalf("connections list %v: %d %s", more, code, errOut)
 		}

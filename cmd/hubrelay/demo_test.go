@@ -16,12 +16,12 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-func startDemo(t *testing.T, home, listen string, env ...string) *process {
+func startDemo(t *testing.T, home, listen string, env ...string) *testkit.Process {
 	t.Helper()
 	t.Cleanup(func() { endKeepers(t, home) }) // where the test has failed; it runs when the demo has ended
 	env = append(env, "XDG_CACHE_HOME="+home, "HOME="+home)
 	p := start(t, env, "demo", "--every", "50ms", "--listen", listen, "--health", listen)
-	testkit.Eventually(t, "an event at both ends", func() error { return atBothEnds(p.out.String()) })
+	testkit.Eventually(t, "an event at both ends", func() error { return atBothEnds(p.Out.String()) })
 	return p
 }
 
@@ -42,10 +42,10 @@ func demoRedis(t *testing.T, dir string) int {
 }
 
 // endDemo ends a demo by a signal, and looks that nothing is left behind.
-func endDemo(t *testing.T, p *process, dir string, pid int, by syscall.Signal) {
+func endDemo(t *testing.T, p *testkit.Process, dir string, pid int, by syscall.Signal) {
 	t.Helper()
-	p.signal(by)
-	if code := p.exit(t); code != 0 {
+	p.Signal(by)
+	if code := p.Exit(t); code != 0 {
 		t.Errorf("it ended with %d after %v", code, by)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -55,10 +55,10 @@ func endDemo(t *testing.T, p *process, dir string, pid int, by syscall.Signal) {
 		t.Errorf("its redis-server, process %d, is left", pid)
 	}
 	leavesNothing(t, dir)
-	if strings.Contains(p.out.String()+p.err.String(), "\x1b") {
+	if strings.Contains(p.Out.String()+p.Err.String(), "\x1b") {
 		t.Error("there are escape codes in what is no terminal")
 	}
-	if text := p.err.String(); text != "" {
+	if text := p.Err.String(); text != "" {
 		t.Errorf("it complained:\n%s", text)
 	}
 }
@@ -88,10 +88,10 @@ func leavesNothing(t *testing.T, dir string) {
 }
 
 // movesByItself waits until the demo has moved an instance.
-func movesByItself(t *testing.T, p *process, dir string) {
+func movesByItself(t *testing.T, p *testkit.Process, dir string) {
 	t.Helper()
-	testkit.Eventually(t, "the demo to move an instance", p.out.contains("completed  worker-1  server-1\n"))
-	if err := errors.Join(hasAll(p.out.String(), "migrate    ▶ worker-1 to server-1\n", "running  worker-1  server-3 → server-1  Copy files")...); err != nil {
+	testkit.Eventually(t, "the demo to move an instance", p.Out.Contains("completed  worker-1  server-1\n"))
+	if err := errors.Join(hasAll(p.Out.String(), "migrate    ▶ worker-1 to server-1\n", "running  worker-1  server-3 → server-1  Copy files")...); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "servers", "server-1", "worker-1", "volumes", "data", "times.txt")); err != nil {
@@ -114,7 +114,7 @@ func TestDemo(t *testing.T) {
 	if besidePID == pid {
 		t.Error("two demos share a redis-server")
 	}
-	killed.kill()
+	killed.Kill()
 	left := worksIn(t, dir)
 	if len(left) < 5 {
 		t.Errorf("a demo that is killed leaves its redis-server and its instances, not %v", left)
@@ -135,7 +135,7 @@ func TestDemoWithoutReader(t *testing.T) {
 	t.Parallel()
 	home := folder(t)
 	t.Cleanup(func() { endKeepers(t, home) })
-	shell := exec.Command("sh", "-c", binary+" demo --every 50ms --listen 127.0.0.1:0 --health 127.0.0.1:0 | head -n 1")
+	shell := exec.Command("sh", "-c", binary(t)+" demo --every 50ms --listen 127.0.0.1:0 --health 127.0.0.1:0 | head -n 1")
 	shell.Env = append(os.Environ(), "XDG_CACHE_HOME="+home, "HOME="+home)
 	if out, err := shell.Output(); err != nil || !strings.HasPrefix(string(out), "hubrelay demo") {
 		t.Errorf("%v: %s", err, out)
@@ -159,9 +159,9 @@ func atBothEnds(out string) error {
 }
 
 // takeCommands does what the demo tells its reader to try in a second terminal, as far as it needs no more than a shell.
-func takeCommands(t *testing.T, p *process) {
+func takeCommands(t *testing.T, p *testkit.Process) {
 	t.Helper()
-	out := p.out.String()
+	out := p.Out.String()
 	exported := regexp.MustCompile(`export (HUBRELAY_URL=\S+) (HUBRELAY_KEY=\S+) (HUBRELAY_HUB=\S+) (HUBRELAY_ADMIN=\S+)`).FindStringSubmatch(out)
 	if exported == nil {
 		t.Fatalf("it does not say what to export:\n%s", out)
@@ -177,7 +177,7 @@ func takeCommands(t *testing.T, p *process) {
 		t.Fatalf("publish to the demo ended with %d: %s%s", code, out, errOut)
 	}
 	testkit.Eventually(t, "what was published by hand", func() error {
-		if n := strings.Count(p.out.String(), "by-hand"); n < 2 {
+		if n := strings.Count(p.Out.String(), "by-hand"); n < 2 {
 			return fmt.Errorf("it was printed %d times", n)
 		}
 		return nil
@@ -186,15 +186,15 @@ func takeCommands(t *testing.T, p *process) {
 }
 
 // takeMigrations pastes what the demo suggests about migrations into a shell.
-func takeMigrations(t *testing.T, p *process, env []string) {
+func takeMigrations(t *testing.T, p *testkit.Process, env []string) {
 	t.Helper()
-	_, script, _ := strings.Cut(p.out.String(), "# move an instance")
+	_, script, _ := strings.Cut(p.Out.String(), "# move an instance")
 	script, _, ok := strings.Cut("#"+script, "Ctrl-C")
 	if !ok {
 		t.Fatal("it suggests no migration")
 	}
 	listener := start(t, env, "listen", "job.*", "container.instance.*")
-	testkit.Eventually(t, "the listener to be connected", listener.err.contains("connected"))
+	testkit.Eventually(t, "the listener to be connected", listener.Err.Contains("connected"))
 	shell := exec.Command("sh", "-eu", "-c", script)
 	shell.Env = append(os.Environ(), env...)
 	out, err := shell.CombinedOutput()
@@ -206,7 +206,7 @@ func takeMigrations(t *testing.T, p *process, env []string) {
 		"state=new server=server-1 → server-2 instance=shop-1 id=", "step=Copy files: done server=server-1 → server-2 instance=shop-1",
 		"state=migrating server=server-2 job=", "state=running server=server-3 job=",
 	} {
-		testkit.Eventually(t, "what listen says of it", listener.out.contains(part))
+		testkit.Eventually(t, "what listen says of it", listener.Out.Contains(part))
 	}
 }
 
@@ -222,16 +222,16 @@ func TestWithoutRedisServer(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	// Ports that somebody else has are no reason not to start.
 	p := startDemo(t, home, taken.Addr().String(), env...)
-	if err := p.out.contains("redis-server is not installed")(); err != nil {
+	if err := p.Out.Contains("redis-server is not installed")(); err != nil {
 		t.Error(err)
 	}
-	if err := p.out.contains("redis-cli")(); err == nil {
+	if err := p.Out.Contains("redis-cli")(); err == nil {
 		t.Error("it suggests redis-cli for a Redis that nobody can reach")
 	}
 	dir := filepath.Join(home, fmt.Sprintf("hubrelay-demo-%d", os.Getuid()))
 	movesByItself(t, p, dir)
-	p.signal(syscall.SIGTERM)
-	if code := p.exit(t); code != 0 {
+	p.Signal(syscall.SIGTERM)
+	if code := p.Exit(t); code != 0 {
 		t.Errorf("the demo ended with %d after SIGTERM", code)
 	}
 	leavesNothing(t, dir)
@@ -244,6 +244,6 @@ func TestWithoutRedisServer(t *testing.T) {
 	file = write(t, home, "memory.yaml", setup{redis: `url: "memory:"`}.yaml())
 	d := serveFile(t, file, env...)
 	ws := d.connect(t, opsKey, "hub-1", "")
-	d.publish(t, "hub-1", "application/json", plain, nil)
+	d.Publish(t, "hub-1", "application/json", plain, nil)
 	ws.wait(t, 1)
 }

@@ -25,30 +25,30 @@ func TestLongStopWithManyClients(t *testing.T) {
 	for i := range sockets {
 		sockets[i] = d.connect(t, opsKey, []string{"hub-1", "hub-2", ""}[i%3], "")
 	}
-	d.signal(syscall.SIGTERM)
+	d.Signal(syscall.SIGTERM)
 	testkit.Eventually(t, "the listener to be closed", func() error {
-		conn, err := net.Dial("tcp", d.public)
+		conn, err := net.Dial("tcp", d.Public)
 		if err != nil {
 			return nil
 		}
 		_ = conn.Close()
-		return fmt.Errorf("%s takes connections", d.public)
+		return fmt.Errorf("%s takes connections", d.Public)
 	})
-	// With so many the drain takes more than a second, so the admin listener is still there.
-	if res, err := http.Get("http://" + d.health + "/readyz"); err != nil {
+	// With so many the drain takes more than a second, so the health listener is still there.
+	if r, err := d.GetHealth(t.Context(), "/readyz"); err != nil {
 		t.Logf("the daemon has ended: %v", err)
-	} else if _ = res.Body.Close(); res.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("readyz says %s while the daemon stops", res.Status)
+	} else if r.Status != http.StatusServiceUnavailable {
+		t.Errorf("readyz says %d while the daemon stops", r.Status)
 	}
 	for _, ws := range sockets {
 		if closed := ws.closed(t, websocket.CloseServiceRestart); closed.Text == "" {
 			t.Fatal("a websocket was closed without a reason")
 		}
 	}
-	if code := d.exit(t); code != 0 {
+	if code := d.Exit(t); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
-	if log := d.err.String(); strings.Contains(log, "did not") {
+	if log := d.Err.String(); strings.Contains(log, "did not") {
 		t.Errorf("the stop was not in order:\n%s", log)
 	}
 }

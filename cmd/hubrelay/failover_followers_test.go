@@ -98,7 +98,7 @@ func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
 	held := make(map[int]string) // by master, the key
 	for len(held) < 3 {
 		d := f.nodes[len(held)%2].Load()
-		token := d.token(f.t, opsKey, "quiet")
+		token := d.Token(f.t, opsKey, "quiet")
 		key := f.keys.Token(fmt.Sprintf("%x", sha256.Sum256([]byte(token))))
 		slot, err := store.ClusterKeySlot(f.t.Context(), key).Result()
 		if err != nil {
@@ -133,7 +133,7 @@ func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
 // openEvents opens an event stream and reads nothing, until the test ends.
 func (d *daemon) openEvents(t *testing.T, token string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.public+notificationsPath+"?token="+token, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.Public+notificationsPath+"?token="+token, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

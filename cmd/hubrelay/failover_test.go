@@ -66,7 +66,7 @@ func newFailover(t *testing.T, redis, section string) *failover {
 		node.Store(serveFile(t, write(t, folder(t), "hubrelay.yaml", text)))
 		f.nodes = append(f.nodes, node)
 	}
-	f.way = testkit.StartProxy(t, func() string { return f.nodes[rand.IntN(len(f.nodes))].Load().public })
+	f.way = testkit.StartProxy(t, func() string { return f.nodes[rand.IntN(len(f.nodes))].Load().Public })
 	f.followAll()
 	f.produce("before")
 	return f
@@ -141,9 +141,9 @@ func (f *failover) lose(primary, replica *redistest.Server, partition, answer in
 			continue
 		}
 		published.Go(func() {
-			post := request{method: "POST", key: opsKey, hub: hub, contentType: "application/json", body: lostNote(hub)}
-			if r, err := f.nodes[0].Load().try(context.Background(), post); err != nil || r.status != answer {
-				f.t.Errorf("publish to %s while the replica hangs: %d %s, %v", hub, r.status, r.body, err)
+			post := testkit.Request{Method: "POST", Key: opsKey, Hub: hub, ContentType: "application/json", Body: lostNote(hub)}
+			if r, err := f.nodes[0].Load().Try(context.Background(), post); err != nil || r.Status != answer {
+				f.t.Errorf("publish to %s while the replica hangs: %d %s, %v", hub, r.Status, r.Body, err)
 			}
 		})
 	}
@@ -259,27 +259,27 @@ func TestTooFewReplicas(t *testing.T) {
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
 	d := serve(t, setup{redis: fmt.Sprintf("url: %q, min_replicas: 1", primary.URL())})
 	ws := d.connect(t, opsKey, "hub-1", "")
-	post := request{method: "POST", key: opsKey, hub: "hub-1", contentType: "application/json", body: plain}
+	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: plain}
 	accepted := func(key string) []string {
 		t.Helper()
 		var answer struct{ Data struct{ IDs []string } }
 		again := post
-		again.header = map[string]string{"Idempotency-Key": key}
+		again.Header = map[string]string{"Idempotency-Key": key}
 		testkit.Eventually(t, "the replica to have it", func() error {
-			r := d.do(t, again)
-			if r.status != http.StatusAccepted {
-				return fmt.Errorf("answered %d %s", r.status, r.body)
+			r := d.Do(t, again)
+			if r.Status != http.StatusAccepted {
+				return fmt.Errorf("answered %d %s", r.Status, r.Body)
 			}
-			return json.Unmarshal([]byte(r.body), &answer)
+			return json.Unmarshal([]byte(r.Body), &answer)
 		})
 		return answer.Data.IDs
 	}
 	ids := accepted("first")
 	replica.Signal(syscall.SIGSTOP)
-	wantError(t, d.do(t, post), "503.not-ready", "", "Send an Idempotency-Key")
-	post.header = map[string]string{"Idempotency-Key": "short"}
+	wantError(t, d.Do(t, post), "503.not-ready", "", "Send an Idempotency-Key")
+	post.Header = map[string]string{"Idempotency-Key": "short"}
 	for range 2 {
-		wantError(t, d.do(t, post), "503.not-ready", "", "repeat the request with the same Idempotency-Key")
+		wantError(t, d.Do(t, post), "503.not-ready", "", "repeat the request with the same Idempotency-Key")
 	}
 	replica.Signal(syscall.SIGCONT)
 	ids = append(ids, accepted("short")...)

@@ -2,8 +2,6 @@ package main_test
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -32,7 +30,7 @@ func TestFilters(t *testing.T) {
 		text.sinks += webhookSink(path[1:], hooks.url+path, ", "+filter)
 	}
 	d := serve(t, text)
-	ids := d.publish(t, "hub-1", "application/x-ndjson", strings.Join([]string{
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", strings.Join([]string{
 		`{"topic":"container.created","context":{"environments":["e1"],"clusters":["staging","production"],"containers":["c1"]}}`,
 		`{"topic":"container.instance.health.status.changed","object":{"state":"unhealthy"},"context":{"environments":["e9","e2"],"containers":["c1","c2"]}}`,
 		`{"topic":"container.error","object":{"state":"unhealthy"},"context":{"environments":["e3"],"clusters":["production"],"containers":["c3"]}}`,
@@ -52,30 +50,16 @@ func TestFilters(t *testing.T) {
 	for path, places := range wanted {
 		exactly(path, places)
 	}
-	if text := metrics(t, d); !strings.Contains(text, `hubrelay_sink_when_failures_total{sink="fails"} 1`) ||
+	if text := d.Metrics(t); !strings.Contains(text, `hubrelay_sink_when_failures_total{sink="fails"} 1`) ||
 		!strings.Contains(text, `hubrelay_sink_when_failures_total{sink="when"} 0`) {
 		t.Error("the failure of the expression is not counted")
 	}
-	if log := d.err.String(); strings.Count(log, "the expression in when failed") != 1 || !strings.Contains(log, "index out of range") {
-		t.Errorf("the failure of the expression is not logged once:\n%s", tail(log, 2000))
+	if log := d.Err.String(); strings.Count(log, "the expression in when failed") != 1 || !strings.Contains(log, "index out of range") {
+		t.Errorf("the failure of the expression is not logged once:\n%s", d.Err.Tail(2000))
 	}
 
-	d.stop(t)
+	d.Stop(t)
 	text.sinks += webhookSink("late", hooks.url+"/late", `, from: start, clusters: [production], when: 'object.state == "unhealthy"'`)
 	serve(t, text)
 	exactly("/late", []int{2})
-}
-
-func metrics(t *testing.T, d *daemon) string {
-	t.Helper()
-	res, err := http.Get("http://" + d.health + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"
 )
@@ -183,11 +184,11 @@ type refusedError struct {
 
 func (e *refusedError) Error() string { return fmt.Sprintf("refused with %d %s", e.status, e.body) }
 
-func refusal(r reply) error {
-	if r.status >= 400 && r.status < 500 {
-		return &refusedError{r.status, r.body}
+func refusal(r testkit.Reply) error {
+	if r.Status >= 400 && r.Status < 500 {
+		return &refusedError{r.Status, r.Body}
 	}
-	return fmt.Errorf("answered %d %s", r.status, r.body)
+	return fmt.Errorf("answered %d %s", r.Status, r.Body)
 }
 
 // patienceFor is how many messages a connection is kept for, at most.
@@ -251,13 +252,13 @@ func (f *follower) listen(ctx context.Context) error {
 
 // token gets one from any node.
 func (f *follower) token(ctx context.Context) (string, error) {
-	d := &daemon{public: f.address}
-	r, err := d.try(ctx, request{method: "GET", key: opsKey, hub: f.hub})
+	d := &testkit.Daemon{Public: f.address}
+	r, err := d.Try(ctx, testkit.Request{Method: "GET", Key: opsKey, Hub: f.hub})
 	if err != nil {
 		return "", err
 	}
 	var answer struct{ Data struct{ Token string } }
-	if err := json.Unmarshal([]byte(r.body), &answer); r.status != http.StatusOK || err != nil {
+	if err := json.Unmarshal([]byte(r.Body), &answer); r.Status != http.StatusOK || err != nil {
 		return "", refusal(r)
 	}
 	return answer.Data.Token, nil
@@ -283,7 +284,7 @@ func (f *follower) socket(ctx context.Context) error {
 		if res == nil {
 			return err
 		}
-		r, _ := readReply(res)
+		r, _ := testkit.ReadReply(res)
 		return refusal(r)
 	}
 	defer func() { _ = conn.Close() }()
@@ -345,7 +346,7 @@ func (f *follower) events(ctx context.Context, query url.Values, header http.Hea
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		r, _ := readReply(res)
+		r, _ := testkit.ReadReply(res)
 		return refusal(r)
 	}
 	return f.readEvents(ctx, bufio.NewScanner(res.Body))

@@ -1,30 +1,20 @@
 package main_test
 
 import (
-	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// patience bounds every wait for something that must happen, or for its next step. It is long for machines that do much besides.
-const patience = 60 * time.Second
+const patience = testkit.Patience
 
-const notificationsPath = "/v1/hubs/current/notifications"
+const notificationsPath = testkit.NotificationsPath
 
 // The keys of every daemon here: a platform's, and one that may only listen.
 const (
@@ -32,32 +22,22 @@ const (
 	readerKey = "reader-key-0123456789abcdef"
 )
 
-// binary is the program under test, set by TestMain.
-var binary string
+var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "hubrelay-test")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "hubrelay")
-	args := []string{"build", "-o", binary}
-	if underRace() {
-		args = append(args, "-race")
-	}
-	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
-		return 1
-	}
 	if err := sideBySide(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return m.Run()
+	return programs.Main(m)
+}
+
+// binary is the path of the program under test.
+func binary(t *testing.T) string {
+	t.Helper()
+	return programs.Path(t, ".")
 }
 
 // sideBySide lets at least eight tests run at once, also where there are fewer processors, unless -parallel is given: nearly
@@ -72,20 +52,6 @@ func sideBySide() error {
 	return flag.Set("test.parallel", "8")
 }
 
-// underRace says whether the tests run with -race; then the program does too.
-func underRace() bool {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return false
-	}
-	for _, s := range info.Settings {
-		if s.Key == "-race" {
-			return s.Value == "true"
-		}
-	}
-	return false
-}
-
 // setup is what a test wants of a daemon. The parts are YAML: the first three go on in {…}, the others are lines.
 type setup struct {
 	server, redis, auth string
@@ -95,7 +61,7 @@ type setup struct {
 
 func (s setup) yaml() string {
 	return fmt.Sprintf(`server: {listen: "127.0.0.1:0", shutdown_grace: 5s%s}
-health: {listen: "127.0.0.1:0"}
+%s
 redis: {%s}
 auth:
   %s
@@ -105,7 +71,7 @@ auth:
 %s
 sinks:
 %s
-`, s.server, s.redis, s.auth, opsKey, readerKey, s.keys, s.sinks)
+`, s.server, testkit.HealthConfig, s.redis, s.auth, opsKey, readerKey, s.keys, s.sinks)
 }
 
 // folder is a new one with a path short enough for a unix socket. A redis-server that still works in it is killed
@@ -135,13 +101,14 @@ func write(t *testing.T, dir, name, text string) string {
 }
 
 // daemon is a hubrelay that serves.
-type daemon struct {
-	*process
-	public, health string
-	admin          string // path of the socket
+type daemon struct{ *testkit.Daemon }
+
+// newDaemon is a daemon that may not serve yet.
+func newDaemon(p *testkit.Process) *daemon {
+	return &daemon{&testkit.Daemon{Process: p, Key: opsKey}}
 }
 
-// serve starts a daemon and waits until it is ready. When the test ends it must stop in order.
+// serve starts a daemon and waits until it serves. When the test ends it must stop in order.
 func serve(t *testing.T, s setup) *daemon {
 	t.Helper()
 	return serveFile(t, write(t, folder(t), "hubrelay.yaml", s.yaml()), s.env...)
@@ -155,141 +122,31 @@ func serveFile(t *testing.T, file string, env ...string) *daemon {
 // serveIn does the same in a folder, which file may be relative to.
 func serveIn(t *testing.T, dir, file string, env ...string) *daemon {
 	t.Helper()
-	d := &daemon{process: startIn(t, dir, env, "serve", "-c", file)}
-	t.Cleanup(func() {
-		if !t.Failed() {
-			d.stop(t)
-		}
-	})
-	d.await(t)
+	d := &daemon{testkit.Serve(t, command(t, dir, env, "serve", "-c", file))}
+	d.Key = opsKey
 	return d
 }
 
-// await waits until the daemon serves.
-func (d *daemon) await(t *testing.T) {
+// command runs the program in a folder; t.Chdir would prevent parallel tests. env is added to the environment.
+func command(t *testing.T, dir string, env []string, args ...string) testkit.Command {
 	t.Helper()
-	testkit.Eventually(t, "the daemon to serve", func() error {
-		select {
-		case <-d.ended:
-			t.Fatalf("serve ended with %d:\n%s", d.cmd.ProcessState.ExitCode(), d.err.String())
-		default:
-		}
-		return d.serving()
-	})
+	return testkit.Command{Path: binary(t), Args: args, Dir: dir, Env: env}
 }
 
-// stop asks the daemon to end and demands that it does with 0. One that has ended by the test's own doing is left alone.
-func (d *daemon) stop(t *testing.T) {
+// start runs the program until the test ends.
+func start(t *testing.T, env []string, args ...string) *testkit.Process {
 	t.Helper()
-	select {
-	case <-d.ended:
-		return
-	default:
-	}
-	d.signal(syscall.SIGTERM)
-	if code := d.exit(t); code != 0 {
-		t.Errorf("serve ended with %d after SIGTERM:\n%s", code, tail(d.err.String(), 6000))
-	}
+	return testkit.Start(t, command(t, "", env, args...))
 }
 
-// request is an HTTP request to the public listener. Empty fields are left out.
-type request struct {
-	method, path, key, hub, contentType, body string
-	header                                    map[string]string
-}
-
-type reply struct {
-	status int
-	header http.Header
-	body   string
-}
-
-// do sends a request, and fails the test where there is no answer.
-func (d *daemon) do(t *testing.T, r request) reply {
+// call runs the program to its end and returns what it printed and its exit status.
+func call(t *testing.T, env []string, stdin string, args ...string) (out, errOut string, code int) {
 	t.Helper()
-	answer, err := d.try(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer
+	return callIn(t, "", env, stdin, args...)
 }
 
-func (d *daemon) try(ctx context.Context, r request) (reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	path := notificationsPath
-	if r.path != "" {
-		path = r.path
-	}
-	req, err := http.NewRequestWithContext(ctx, r.method, "http://"+d.public+path, strings.NewReader(r.body))
-	if err != nil {
-		return reply{}, err
-	}
-	for name, value := range map[string]string{"X-Hub-Id": r.hub, "Content-Type": r.contentType} {
-		if value != "" {
-			req.Header.Set(name, value)
-		}
-	}
-	if r.key != "" {
-		req.Header.Set("Authorization", "Bearer "+r.key)
-	}
-	for name, value := range r.header {
-		req.Header.Set(name, value)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return reply{}, err
-	}
-	return readReply(res)
-}
-
-func readReply(res *http.Response) (reply, error) {
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	return reply{status: res.StatusCode, header: res.Header, body: string(body)}, err
-}
-
-// publish demands 202 and returns the ids.
-func (d *daemon) publish(t *testing.T, hub, contentType, body string, header map[string]string) []string {
+// callIn does the same in a folder.
+func callIn(t *testing.T, dir string, env []string, stdin string, args ...string) (out, errOut string, code int) {
 	t.Helper()
-	r := d.do(t, request{method: "POST", key: opsKey, hub: hub, contentType: contentType, body: body, header: header})
-	var answer struct{ Data struct{ IDs []string } }
-	if err := json.Unmarshal([]byte(r.body), &answer); r.status != http.StatusAccepted || err != nil {
-		t.Fatalf("publish was answered %d %s", r.status, r.body)
-	}
-	return answer.Data.IDs
-}
-
-// token demands a token.
-func (d *daemon) token(t *testing.T, key, hub string) string {
-	t.Helper()
-	r := d.do(t, request{method: "GET", key: key, hub: hub})
-	var answer struct{ Data struct{ Token string } }
-	if err := json.Unmarshal([]byte(r.body), &answer); r.status != http.StatusOK || err != nil || answer.Data.Token == "" {
-		t.Fatalf("the token request was answered %d %s", r.status, r.body)
-	}
-	return answer.Data.Token
-}
-
-// readyz is the status that the health listener answers.
-func (d *daemon) readyz(want int) func() error {
-	return func() error {
-		res, err := http.Get("http://" + d.health + "/readyz")
-		if err != nil {
-			return err
-		}
-		_ = res.Body.Close()
-		if res.StatusCode != want {
-			return fmt.Errorf("readyz answers %d, want %d", res.StatusCode, want)
-		}
-		return nil
-	}
-}
-
-// adminGet sends a request to the admin socket.
-func (d *daemon) adminGet(path string) (*http.Response, error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", d.admin)
-	}}
-	return (&http.Client{Transport: transport}).Get("http://localhost" + path)
+	return testkit.Run(t, command(t, dir, env, args...), stdin)
 }

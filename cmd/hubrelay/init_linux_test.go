@@ -20,7 +20,7 @@ import (
 // conversation is a run of the program in a terminal.
 type conversation struct {
 	terminal *os.File
-	said     output
+	said     testkit.Output
 	read     chan struct{} // closed once everything was read that it said
 	cmd      *exec.Cmd
 }
@@ -43,7 +43,7 @@ func converse(t *testing.T, dir string, args ...string) *conversation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &conversation{terminal: terminal, cmd: exec.Command(binary, args...)}
+	c := &conversation{terminal: terminal, cmd: exec.Command(binary(t), args...)}
 	c.cmd.Dir = dir
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = user, user, user
 	c.cmd.Env = append(os.Environ(), "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")

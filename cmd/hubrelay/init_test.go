@@ -50,13 +50,13 @@ func TestInit(t *testing.T) {
 
 	d := serveIn(t, dir, "hubrelay.yaml", anywhere()...)
 	for _, topic := range []string{"container.updated", "container.created"} {
-		d.do(t, request{method: "POST", key: key, hub: "hub-1", contentType: "application/json", body: `{"topic":"` + topic + `","object":{"id":"web-1"},"context":{}}`})
+		d.Do(t, testkit.Request{Method: "POST", Key: key, Hub: "hub-1", ContentType: "application/json", Body: `{"topic":"` + topic + `","object":{"id":"web-1"},"context":{}}`})
 	}
 	testkit.Eventually(t, "the line in the file", func() error {
 		text, _ := os.ReadFile(filepath.Join(dir, "events.jsonl"))
-		written := output{}
+		written := testkit.Output{}
 		_, _ = written.Write(text)
-		return written.contains(`"topic":"container.created"`)()
+		return written.Contains(`"topic":"container.created"`)()
 	})
 	if text, _ := os.ReadFile(filepath.Join(dir, "events.jsonl")); strings.Contains(string(text), "container.updated") {
 		t.Errorf("the file has what was excluded: %s", text)

@@ -27,7 +27,7 @@ func TestInventory(t *testing.T) {
 	dir := folder(t)
 	file := write(t, dir, "inventory.yaml", twoServers)
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", migrating("inventory.yaml")))
-	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.admin}}
+	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
 	out := o.does("inventory list", "server-1  production          1\n", "shop       shop-2    server-2  production  hub-1  -\n", "idle       -         -         -           hub-2  -\n")
 	if strings.Contains(out, "s3cret") {
 		t.Errorf("settings are shown:\n%s", out)
@@ -109,7 +109,7 @@ func TestInventoryWithoutADriver(t *testing.T) {
 	file := write(t, dir, "inventory.yaml", twoServers)
 	d := serve(t, setup{redis: `url: "memory:"`})
 	for _, args := range []string{"list", "import " + file} {
-		_, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.admin}, "", append([]string{"inventory"}, strings.Fields(args)...)...)
+		_, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.Admin}, "", append([]string{"inventory"}, strings.Fields(args)...)...)
 		if code != 1 || !strings.Contains(errOut, "migration.driver") || strings.Count(errOut, "\n") != 1 {
 			t.Errorf("inventory %s ended with %d: %s", args, code, errOut)
 		}

@@ -28,9 +28,9 @@ func TestLongKilledBetweenBatches(t *testing.T) {
 		d := k.start(t)
 		select {
 		case <-k.due:
-			d.kill()
-		case <-d.ended:
-			t.Fatalf("serve ended with %d", d.cmd.ProcessState.ExitCode())
+			d.Kill()
+		case <-d.Done():
+			t.Fatalf("serve ended with %d", d.Cmd.ProcessState.ExitCode())
 		case <-time.After(patience):
 			t.Fatalf("%d notifications came, and no more within %s", k.received.Load(), patience)
 		}
@@ -55,7 +55,7 @@ func TestLongKilledBetweenBatches(t *testing.T) {
 		}
 		return errors.Join(err, left(t, store, 0))
 	})
-	last.stop(t)
+	last.Stop(t)
 	taken := batchesOf(t, k.hooks.of("/"))
 	twice := 0
 	for n, ids := range taken {

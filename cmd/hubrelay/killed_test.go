@@ -3,7 +3,6 @@ package main_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -143,9 +142,9 @@ func (k *killed) run(t *testing.T) {
 		d := k.start(t)
 		select {
 		case <-k.due:
-			d.kill()
-		case <-d.ended:
-			t.Fatalf("serve ended with %d", d.cmd.ProcessState.ExitCode())
+			d.Kill()
+		case <-d.Done():
+			t.Fatalf("serve ended with %d", d.Cmd.ProcessState.ExitCode())
 		case <-time.After(patience):
 			t.Fatalf("%d requests came, and no more within %s", k.received.Load(), patience)
 		}
@@ -170,14 +169,14 @@ func (k *killed) run(t *testing.T) {
 	if dead := deadLetters(t, store, "hook"); len(dead) > 0 {
 		t.Errorf("%d are dead letters, the first is %v", len(dead), dead[0])
 	}
-	last.stop(t)
+	last.Stop(t)
 	k.judge(t, accepted)
 }
 
 // start does not wait until the daemon is ready, since it may have to be killed before.
 func (k *killed) start(t *testing.T) *daemon {
 	t.Helper()
-	d := &daemon{process: start(t, nil, "serve", "-c", k.file)}
+	d := newDaemon(start(t, nil, "serve", "-c", k.file))
 	k.current.Store(d)
 	return d
 }
@@ -220,7 +219,7 @@ func (k *killed) publish(ctx context.Context, t *testing.T) {
 			return
 		}
 		d := k.current.Load()
-		if d == nil || d.serving() != nil || at > int(k.received.Load())+k.ahead {
+		if d == nil || d.Serving() != nil || at > int(k.received.Load())+k.ahead {
 			continue
 		}
 		ids, err := d.publishNumbered(ctx, at, k.batch)
@@ -243,28 +242,16 @@ func (d *daemon) publishNumbered(ctx context.Context, first, many int) ([]string
 	for n := range many {
 		fmt.Fprintf(&body, `{"topic":"job.created","object":{"id":"%d"}}`+"\n", first+n)
 	}
-	r, err := d.try(ctx, request{
-		method: "POST", key: opsKey, hub: "hub-1", contentType: "application/x-ndjson", body: body.String(),
-		header: map[string]string{"Idempotency-Key": strconv.Itoa(first)},
+	r, err := d.Try(ctx, testkit.Request{
+		Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: body.String(),
+		Header: map[string]string{"Idempotency-Key": strconv.Itoa(first)},
 	})
-	if err != nil || r.status == http.StatusServiceUnavailable {
+	if err != nil || r.Status == http.StatusServiceUnavailable {
 		return nil, nil
 	}
 	var answer struct{ Data struct{ IDs []string } }
-	if err := json.Unmarshal([]byte(r.body), &answer); err != nil || r.status != http.StatusAccepted || len(answer.Data.IDs) != many {
-		return nil, fmt.Errorf("publish was answered %d %s", r.status, r.body)
+	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted || len(answer.Data.IDs) != many {
+		return nil, fmt.Errorf("publish was answered %d %s", r.Status, r.Body)
 	}
 	return answer.Data.IDs, nil
-}
-
-// serving returns nil once the daemon has said where it listens.
-func (d *daemon) serving() error {
-	for line := range strings.Lines(d.err.String()) {
-		var record struct{ Msg, Public, Health, Admin string }
-		if json.Unmarshal([]byte(line), &record) == nil && record.Msg == "serving" {
-			d.public, d.health, d.admin = record.Public, record.Health, record.Admin
-			return nil
-		}
-	}
-	return errors.New(d.err.String())
 }

@@ -15,9 +15,9 @@ func TestLimitsOfClients(t *testing.T) {
 	d := serve(t, setup{redis: `url: "memory:"`, env: []string{
 		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=3", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2", "HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})
-	open := func(key, hub string) (query string, refused reply) {
+	open := func(key, hub string) (query string, refused testkit.Reply) {
 		t.Helper()
-		query = "?token=" + d.token(t, key, hub)
+		query = "?token=" + d.Token(t, key, hub)
 		_, refused = d.upgrade(t, query, nil)
 		return query, refused
 	}
@@ -36,19 +36,19 @@ func TestLimitsOfClients(t *testing.T) {
 
 	_ = first.conn.Close()
 	testkit.Eventually(t, "the first to be gone", func() error { // before that the token would be refused by the limit of the node
-		if got := metric(t, d, "hubrelay_stream_clients"); got != 2 {
+		if got := d.Metric(t, "hubrelay_stream_clients"); got != 2 {
 			return fmt.Errorf("there are %v clients", got)
 		}
 		return nil
 	})
 	testkit.Eventually(t, "the token to open the place that is free", func() error {
 		if ws, refused := d.upgrade(t, query, nil); ws == nil {
-			return errors.New(refused.body)
+			return errors.New(refused.Body)
 		}
 		return nil
 	})
 	for line, want := range map[string]float64{"hubrelay_stream_clients": 3, `hubrelay_stream_turned_away_total{limit="node"}`: 1} {
-		if got := metric(t, d, line); got != want {
+		if got := d.Metric(t, line); got != want {
 			t.Errorf("%s is %v, want %v", line, got, want)
 		}
 	}
@@ -60,14 +60,14 @@ func TestLimitsOfHubsAndKeys(t *testing.T) {
 	d := serve(t, setup{redis: `url: "memory:"`, env: []string{
 		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=4", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2", "HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})
-	websocket := func(key, hub string) reply {
-		_, refused := d.upgrade(t, "?token="+d.token(t, key, hub), nil)
+	websocket := func(key, hub string) testkit.Reply {
+		_, refused := d.upgrade(t, "?token="+d.Token(t, key, hub), nil)
 		return refused
 	}
-	events := func(key, hub string) reply {
-		return d.do(t, request{method: "GET", key: key, hub: hub, header: map[string]string{"Accept": "text/event-stream"}})
+	events := func(key, hub string) testkit.Reply {
+		return d.Do(t, testkit.Request{Method: "GET", Key: key, Hub: hub, Header: map[string]string{"Accept": "text/event-stream"}})
 	}
-	want := func(refused reply, code, full string) {
+	want := func(refused testkit.Reply, code, full string) {
 		t.Helper()
 		e := wantError(t, refused, code, "", "this "+full)
 		if full != "node" && (e.Error.Extra["per"] != full || e.Error.Extra["limit"] != 2.0) {
@@ -78,7 +78,7 @@ func TestLimitsOfHubsAndKeys(t *testing.T) {
 	d.connect(t, opsKey, "hub-1", "")
 	d.connect(t, readerKey, "hub-1", "")
 	last := d.connect(t, opsKey, "hub-2", "")
-	for _, open := range []func(key, hub string) reply{websocket, events} {
+	for _, open := range []func(key, hub string) testkit.Reply{websocket, events} {
 		want(open(opsKey, "hub-3"), "429.rate-limiting", "key")
 		want(open(readerKey, "hub-1"), "429.rate-limiting", "hub")
 	}
@@ -87,22 +87,22 @@ func TestLimitsOfHubsAndKeys(t *testing.T) {
 
 	_ = last.conn.Close()
 	for of, n := range map[string]float64{"key": 2, "hub": 2, "node": 1} {
-		if got := metric(t, d, `hubrelay_stream_turned_away_total{limit="`+of+`"}`); got != n {
+		if got := d.Metric(t, `hubrelay_stream_turned_away_total{limit="`+of+`"}`); got != n {
 			t.Errorf("%v were turned away by the limit of the %s, want %v", got, of, n)
 		}
 	}
 	testkit.Eventually(t, "a place of the key to be free", func() error {
-		if ws, refused := d.upgrade(t, "?token="+d.token(t, opsKey, "hub-3"), nil); ws == nil {
-			return errors.New(refused.body)
+		if ws, refused := d.upgrade(t, "?token="+d.Token(t, opsKey, "hub-3"), nil); ws == nil {
+			return errors.New(refused.Body)
 		}
 		return nil
 	})
 }
 
 // wantLater demands a Retry-After of a few seconds.
-func wantLater(t *testing.T, r reply) {
+func wantLater(t *testing.T, r testkit.Reply) {
 	t.Helper()
-	if n, err := strconv.Atoi(r.header.Get("Retry-After")); err != nil || n < 2 || n > 10 {
-		t.Errorf("Retry-After is %q", r.header.Get("Retry-After"))
+	if n, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || n < 2 || n > 10 {
+		t.Errorf("Retry-After is %q", r.Header.Get("Retry-After"))
 	}
 }

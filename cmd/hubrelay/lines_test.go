@@ -33,7 +33,7 @@ func TestExplainIsWhatArrives(t *testing.T) {
 		fmt.Sprintf("  oncall: {type: pagerduty, routing_key: %s, url: %q, allow_cidrs: [127.0.0.0/8]}\n", key, oncall.URL+"/v2/enqueue")}.yaml())
 	d := serveFile(t, file)
 	const event = `{"topic":"container.error","object":{"id":"web-1","error":"no <image>"},"context":{"hub_id":"hub-1","containers":["c1"]},"n":1.0}`
-	d.publish(t, "hub-1", "application/json", event, nil)
+	d.Publish(t, "hub-1", "application/json", event, nil)
 	out, errOut, code := call(t, nil, event, "sinks", "explain", "-c", file, "--event", "-", "--json")
 	if code != 0 || strings.Contains(out, "s3cret") {
 		t.Fatalf("explain ended with %d:\n%s%s", code, out, errOut)
@@ -44,7 +44,7 @@ func TestExplainIsWhatArrives(t *testing.T) {
 			return string(text)
 		}
 	}
-	got := map[string]func() string{"archive": read(archive), "lines": d.out.String, "command": read(command), "oncall": func() string {
+	got := map[string]func() string{"archive": read(archive), "lines": d.Out.String, "command": read(command), "oncall": func() string {
 		select {
 		case body := <-alert:
 			return plainEvent(t, body)

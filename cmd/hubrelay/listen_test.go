@@ -17,7 +17,7 @@ import (
 func TestListenMissesNothing(t *testing.T) {
 	t.Parallel()
 	d := serve(t, setup{redis: fmt.Sprintf("data_dir: %q", folder(t)+"/data")})
-	way := testkit.StartProxy(t, func() string { return d.public })
+	way := testkit.StartProxy(t, func() string { return d.Public })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const batches, each = 60, 50

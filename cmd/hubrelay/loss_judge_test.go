@@ -94,7 +94,7 @@ func (l *losses) atRest() rest {
 	l.way.Cut()
 	http.DefaultClient.CloseIdleConnections()
 	d := l.nodes[0].Load()
-	of := func(file string) string { return fmt.Sprintf("/proc/%d/%s", d.cmd.Process.Pid, file) }
+	of := func(file string) string { return fmt.Sprintf("/proc/%d/%s", d.Cmd.Process.Pid, file) }
 	pooled, toRedis := make(map[string]bool), make(map[string]bool) // inodes
 	port, _ := strconv.Atoi(l.hooks.url[strings.LastIndexByte(l.hooks.url, ':')+1:])
 	for line := range strings.Lines(l.read(of("net/tcp"))) {
@@ -139,15 +139,11 @@ func (l *losses) read(file string) string {
 
 func (l *losses) get(d *daemon, path string) string {
 	l.t.Helper()
-	res, err := d.adminGet(path)
-	if err != nil {
-		l.t.Fatal(err)
+	r, err := d.GetAdmin(l.t.Context(), path)
+	if err != nil || r.Status != http.StatusOK {
+		l.t.Fatal(r.Status, err)
 	}
-	r, err := readReply(res)
-	if err != nil || r.status != http.StatusOK {
-		l.t.Fatal(r.status, err)
-	}
-	return r.body
+	return r.Body
 }
 
 func (r rest) restored(now rest) error {

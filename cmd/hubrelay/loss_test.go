@@ -118,7 +118,7 @@ func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses
 	l.way = testkit.StartProxy(t, func() string {
 		for {
 			if d := l.nodes[rand.IntN(len(l.nodes))].Load(); d != nil { // only while they start
-				return d.public
+				return d.Public
 			}
 		}
 	})
@@ -231,18 +231,18 @@ func numbered(hub string, n int, padding string) string {
 
 // post reports false where the batch may or may not be in the log.
 func (l *losses) post(hub string, first int, list []string) (bool, error) {
-	d := &daemon{public: l.way.Addr()}
-	r, err := d.try(context.Background(), request{
-		method: "POST", key: opsKey, hub: hub, contentType: "application/x-ndjson", body: strings.Join(list, "\n"),
-		header: map[string]string{"Idempotency-Key": fmt.Sprintf("%s-%d", hub, first)},
+	d := &testkit.Daemon{Public: l.way.Addr()}
+	r, err := d.Try(context.Background(), testkit.Request{
+		Method: "POST", Key: opsKey, Hub: hub, ContentType: "application/x-ndjson", Body: strings.Join(list, "\n"),
+		Header: map[string]string{"Idempotency-Key": fmt.Sprintf("%s-%d", hub, first)},
 	})
 	switch {
-	case err != nil || r.status == 503:
+	case err != nil || r.Status == 503:
 		return false, nil
-	case r.status == 202:
+	case r.Status == 202:
 		return true, nil
 	default:
-		return false, fmt.Errorf("answered %d %s", r.status, r.body)
+		return false, fmt.Errorf("answered %d %s", r.Status, r.Body)
 	}
 }
 
@@ -288,21 +288,21 @@ func (l *losses) strike() (what string) {
 	moment := time.Duration(l.random.IntN(2000)) * time.Millisecond
 	switch blow := l.deal(); blow {
 	case 0, 1:
-		l.nodes[one].Load().kill()
+		l.nodes[one].Load().Kill()
 		l.nodes[one].Store(serve(l.t, l.text))
 		return "a node killed"
 	case 2:
-		l.nodes[1].Load().kill()
-		l.nodes[2].Load().kill()
+		l.nodes[1].Load().Kill()
+		l.nodes[2].Load().Kill()
 		l.nodes[1].Store(serve(l.t, l.text))
 		l.nodes[2].Store(serve(l.t, l.text))
 		return "two nodes killed"
 	case 3:
-		l.nodes[one].Load().stop(l.t)
+		l.nodes[one].Load().Stop(l.t)
 		l.nodes[one].Store(serve(l.t, l.text))
 		return "a node stopped"
 	case 4:
-		pid := l.nodes[one].Load().cmd.Process.Pid
+		pid := l.nodes[one].Load().Cmd.Process.Pid
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
 		time.Sleep(moment)
 		_ = syscall.Kill(pid, syscall.SIGCONT)

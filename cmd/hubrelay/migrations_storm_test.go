@@ -115,7 +115,7 @@ func (m *migrations) strike(what string, random *rand.Rand) (mend func()) {
 	one := random.IntN(len(m.nodes))
 	restart := func(nodes ...int) func() {
 		for _, i := range nodes {
-			m.nodes[i].kill()
+			m.nodes[i].Kill()
 		}
 		for _, i := range nodes {
 			m.nodes[i] = serveFile(m.t, filepath.Join(m.dir, "hubrelay.yaml"))
@@ -137,7 +137,7 @@ func (m *migrations) strike(what string, random *rand.Rand) (mend func()) {
 		}
 	case "a node is stopped":
 		// The worker's, with its driver; it wakes up when another has done its work.
-		stopped := []int{m.nodes[one].cmd.Process.Pid, m.drivers()[one]}
+		stopped := []int{m.nodes[one].Cmd.Process.Pid, m.drivers()[one]}
 		stopped = slices.DeleteFunc(stopped, func(pid int) bool { return pid == 0 })
 		for _, pid := range stopped {
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
@@ -146,7 +146,7 @@ func (m *migrations) strike(what string, random *rand.Rand) (mend func()) {
 			for _, pid := range stopped {
 				_ = syscall.Kill(pid, syscall.SIGCONT)
 			}
-			testkit.Eventually(m.t, "the node that was stopped", m.nodes[one].readyz(200))
+			testkit.Eventually(m.t, "the node that was stopped", m.nodes[one].Ready(200))
 		}
 	}
 	return func() {}

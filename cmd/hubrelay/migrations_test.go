@@ -162,7 +162,7 @@ func (m *migrations) drivers() []int {
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		parent, _ := strconv.Atoi(fields[1])
 		for i, n := range m.nodes {
-			if n.cmd.Process.Pid == parent {
+			if n.Cmd.Process.Pid == parent {
 				pids[i] = pid
 			}
 		}
@@ -173,18 +173,18 @@ func (m *migrations) drivers() []int {
 // migrate asks one node, and returns the id of the job.
 func (m *migrations) migrate(node int, to string) string {
 	m.t.Helper()
-	r := m.nodes[node].do(m.t, m.request(to))
+	r := m.nodes[node].Do(m.t, m.request(to))
 	var answer struct{ Data relay.TaskDescriptor }
-	if err := json.Unmarshal([]byte(r.body), &answer); err != nil || r.status != http.StatusAccepted || answer.Data.Action != "migrate" {
-		m.t.Fatalf("migrate to %s was answered %d %s", to, r.status, r.body)
+	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted || answer.Data.Action != "migrate" {
+		m.t.Fatalf("migrate to %s was answered %d %s", to, r.Status, r.Body)
 	}
 	return answer.Data.JobID
 }
 
-func (m *migrations) request(to string) request {
-	return request{
-		method: "POST", path: tasksPath, key: opsKey, hub: "hub-1", contentType: "application/json",
-		body: `{"action":"migrate","value":{"destination_server_id":"` + to + `","stateful":{"copy_volumes":true}}}`,
+func (m *migrations) request(to string) testkit.Request {
+	return testkit.Request{
+		Method: "POST", Path: tasksPath, Key: opsKey, Hub: "hub-1", ContentType: "application/json",
+		Body: `{"action":"migrate","value":{"destination_server_id":"` + to + `","stateful":{"copy_volumes":true}}}`,
 	}
 }
 
@@ -192,18 +192,18 @@ func (m *migrations) request(to string) request {
 func (m *migrations) job(id string) (relay.Job, error) {
 	var err error
 	for _, n := range m.nodes {
-		var r reply
+		var r testkit.Reply
 		ctx, cancel := context.WithTimeout(m.t.Context(), time.Second) // the node may be stopped
 		defer cancel()
-		r, err = n.try(ctx, request{method: "GET", path: "/v1/jobs/" + id, key: opsKey, hub: "hub-1"})
+		r, err = n.Try(ctx, testkit.Request{Method: "GET", Path: "/v1/jobs/" + id, Key: opsKey, Hub: "hub-1"})
 		if err != nil {
 			continue
 		}
 		var answer struct{ Data relay.Job }
-		if err = json.Unmarshal([]byte(r.body), &answer); err == nil && r.status == http.StatusOK {
+		if err = json.Unmarshal([]byte(r.Body), &answer); err == nil && r.Status == http.StatusOK {
 			return answer.Data, nil
 		}
-		err = fmt.Errorf("job %s: %d %s", id, r.status, r.body)
+		err = fmt.Errorf("job %s: %d %s", id, r.Status, r.Body)
 	}
 	return relay.Job{}, err
 }
@@ -265,7 +265,7 @@ func TestMigrate(t *testing.T) {
 	m := newMigrations(t, 1)
 	m.runsOn("a")
 	socket := m.nodes[0].connect(t, opsKey, "hub-1", "")
-	env := []string{"HUBRELAY_URL=http://" + m.nodes[0].public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
+	env := []string{"HUBRELAY_URL=http://" + m.nodes[0].Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	out, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", "b", "--copy-volumes", "--wait")
 	if code != 0 || !strings.HasSuffix(out, "\ncompleted\n") || !strings.Contains(errOut, "Copy files: done") {
 		t.Errorf("migrate --wait ended with %d:\n%s%s", code, out, errOut)

@@ -25,13 +25,13 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
 	d := serveFile(t, file, text.env...)
 	account, stays := d.connect(t, wide, "", ""), d.connect(t, wide, "hub-1", "")
-	events := d.curlEvents(t, "?token="+d.token(t, wide, ""))
+	events := d.curlEvents(t, "?token="+d.Token(t, wide, ""))
 	listener := d.listen(t, wide)
-	unused := d.token(t, wide, "")
+	unused := d.Token(t, wide, "")
 	publish := func(first, last int) {
 		for i := first; i <= last; i++ {
 			for _, hub := range []string{"hub-2", "hub-1"} {
-				d.publish(t, hub, "application/json", fmt.Sprintf(`{"topic":"job.created","object":{"id":"%s %d"}}`, hub, i), nil)
+				d.Publish(t, hub, "application/json", fmt.Sprintf(`{"topic":"job.created","object":{"id":"%s %d"}}`, hub, i), nil)
 			}
 		}
 	}
@@ -43,12 +43,12 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	if closed := account.closed(t, 1008); closed.Text != "the key has changed; connect again" {
 		t.Errorf("closed for the reason %q", closed.Text)
 	}
-	testkit.Eventually(t, "the event stream to end", events.contains(`data: {"code":1008,"reason":"the key has changed; connect again"}`))
+	testkit.Eventually(t, "the event stream to end", events.Contains(`data: {"code":1008,"reason":"the key has changed; connect again"}`))
 	publish(4, 6)
 	testkit.Eventually(t, "what the key opens still", listener.saw("hub-1 6"))
 	stays.wait(t, 6)
 	if ws, refused := d.upgrade(t, "?token="+unused, nil); ws == nil {
-		t.Errorf("a token of before is answered %d %s", refused.status, refused.body)
+		t.Errorf("a token of before is answered %d %s", refused.Status, refused.Body)
 	} else {
 		fresh := listenOn(ws)
 		publish(7, 7)
@@ -86,7 +86,7 @@ func (d *daemon) listen(t *testing.T, key string) *listener {
 	began := make(chan string, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	c := client.Client{URL: "http://" + d.public, Key: key}
+	c := client.Client{URL: "http://" + d.Public, Key: key}
 	go func() {
 		var ended error
 		for n, err := range c.Listen(ctx, client.ListenOptions{LeastPause: time.Millisecond, Began: func(at string) { began <- at }}) {

@@ -35,7 +35,7 @@ func TestLongTwoNodes(t *testing.T) {
 	spread := func(requests int) {
 		t.Helper()
 		for i := range requests {
-			ids = append(ids, nodes[i%2].publish(t, "hub-1", "application/x-ndjson", lines(50), nil)...)
+			ids = append(ids, nodes[i%2].Publish(t, "hub-1", "application/x-ndjson", lines(50), nil)...)
 		}
 	}
 	spread(44)
@@ -54,9 +54,9 @@ func TestLongTwoNodes(t *testing.T) {
 	gate.shut()
 	spread(20)
 	inHand := settle(t, store, hooks)
-	nodes[0].kill()
+	nodes[0].Kill()
 	gate.open()
-	ids = append(ids, nodes[1].publish(t, "hub-1", "application/x-ndjson", lines(50), nil)...)
+	ids = append(ids, nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(50), nil)...)
 	testkit.Eventually(t, "every webhook after the kill", hooks.took("/", ids))
 	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
 	twice := 0
@@ -87,8 +87,8 @@ func TestLongSlowReceiver(t *testing.T) {
 	})
 	text := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 30s")}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
-	ids := append(nodes[0].publish(t, "hub-1", "application/x-ndjson", lines(10), nil),
-		nodes[1].publish(t, "hub-1", "application/x-ndjson", lines(10), nil)...)
+	ids := append(nodes[0].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil),
+		nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil)...)
 	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
 	store := redisAt(t, server.Socket)
 	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
@@ -181,7 +181,7 @@ func TestOnlyPartitionsThatWereStored(t *testing.T) {
 	ws := one.connect(t, opsKey, "", "")
 	var ids []string
 	for i := range 12 {
-		ids = append(ids, one.publish(t, fmt.Sprintf("hub-%d", i), "application/json", plain, nil)...)
+		ids = append(ids, one.Publish(t, fmt.Sprintf("hub-%d", i), "application/json", plain, nil)...)
 	}
 	testkit.Eventually(t, "everything of all partitions", ws.has(ids))
 	file := write(t, folder(t), "hubrelay.yaml", setup{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.yaml())

@@ -33,7 +33,7 @@ func TestSinksHearOfEachOther(t *testing.T) {
 			webhookSink("all", hooks.url+"/all", ""),
 	})
 	ws := d.connect(t, opsKey, "hub-1", "&topics=hubrelay.*,container.*")
-	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.admin}}
+	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
 	told := func(parts ...string) func() error {
 		return func() error {
 			for _, h := range hooks.of("/watch") {
@@ -44,7 +44,7 @@ func TestSinksHearOfEachOther(t *testing.T) {
 			return fmt.Errorf("nothing says %q", parts)
 		}
 	}
-	ids := d.publish(t, "hub-1", "application/json", plain, nil)
+	ids := d.Publish(t, "hub-1", "application/json", plain, nil)
 	testkit.Eventually(t, "word of the sink that is gone",
 		told(`{"topic":"hubrelay.sink.disabled","object":{"id":"gone","state":"disabled","error":"`, "410", `"context":{"hub_id":"",`))
 	testkit.Eventually(t, "word of a dead letter", told(`{"topic":"hubrelay.deadletter.created","object":{"id":"`+ids[0], `"state":"permanent"`,
@@ -55,9 +55,9 @@ func TestSinksHearOfEachOther(t *testing.T) {
 	testkit.Eventually(t, "the backlog", hooks.took("/gone", ids))
 
 	// Nobody else hears of it, and nobody of itself.
-	last := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	last := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "what was published last", hooks.took("/all", last))
-	d.stop(t)
+	d.Stop(t)
 	frames, _ := ws.snapshot()
 	if len(frames) != 4 || strings.Contains(strings.Join(frames, ""), "hubrelay.") {
 		t.Errorf("the stream got %q", frames)

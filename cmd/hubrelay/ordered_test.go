@@ -37,13 +37,13 @@ func TestLongOrderOverNodes(t *testing.T) {
 		t.Helper()
 		for i := range 100 {
 			hub := fmt.Sprint("hub-", i%4)
-			batch := through[i%len(through)].publish(t, hub, "application/x-ndjson", lines(5), nil)
+			batch := through[i%len(through)].Publish(t, hub, "application/x-ndjson", lines(5), nil)
 			ids[hub], all = append(ids[hub], batch...), append(all, batch...)
 		}
 	}
 	leader := -1
 	testkit.Eventually(t, "a node to lead", func() error {
-		leader = slices.IndexFunc(nodes, func(d *daemon) bool { return d.err.contains("works the queue of the sink")() == nil })
+		leader = slices.IndexFunc(nodes, func(d *daemon) bool { return d.Err.Contains("works the queue of the sink")() == nil })
 		if leader < 0 {
 			return errors.New("none does")
 		}
@@ -56,7 +56,7 @@ func TestLongOrderOverNodes(t *testing.T) {
 		}
 		return nil
 	})
-	nodes[leader].kill()
+	nodes[leader].Kill()
 	other := nodes[1-leader]
 	publish(other)
 	testkit.Eventually(t, "every webhook", delivered(hooks, all, 1))
@@ -66,7 +66,7 @@ func TestLongOrderOverNodes(t *testing.T) {
 	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
 
 	before := len(hooks.of("/"))
-	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin", other.admin); code != 0 {
+	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin", other.Admin); code != 0 {
 		t.Fatalf("the replay ended with %d:\n%s%s", code, out, errOut)
 	}
 	testkit.Eventually(t, "everything once more", func() error {

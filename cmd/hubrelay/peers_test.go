@@ -212,27 +212,27 @@ type socket struct {
 }
 
 // upgrade tries to open a websocket; where it is refused, the reply holds the answer.
-func (d *daemon) upgrade(t *testing.T, query string, header http.Header) (*websocket.Conn, reply) {
+func (d *daemon) upgrade(t *testing.T, query string, header http.Header) (*websocket.Conn, testkit.Reply) {
 	t.Helper()
 	dialer := &websocket.Dialer{HandshakeTimeout: patience}
-	conn, res, err := dialer.Dial("ws://"+d.public+notificationsPath+query, header)
+	conn, res, err := dialer.Dial("ws://"+d.Public+notificationsPath+query, header)
 	if err == nil {
 		t.Cleanup(func() { _ = conn.Close() })
-		return conn, reply{status: res.StatusCode, header: res.Header}
+		return conn, testkit.Reply{Status: res.StatusCode, Header: res.Header}
 	}
 	if res == nil {
 		t.Fatal(err)
 	}
 	body, _ := io.ReadAll(res.Body)
-	return nil, reply{status: res.StatusCode, header: res.Header, body: string(body)}
+	return nil, testkit.Reply{Status: res.StatusCode, Header: res.Header, Body: string(body)}
 }
 
 // connect opens the stream of a hub, or with an empty one the account pipeline, and reads until it ends.
 func (d *daemon) connect(t *testing.T, key, hub, query string) *socket {
 	t.Helper()
-	conn, refused := d.upgrade(t, "?token="+d.token(t, key, hub)+query, nil)
+	conn, refused := d.upgrade(t, "?token="+d.Token(t, key, hub)+query, nil)
 	if conn == nil {
-		t.Fatalf("the upgrade was answered %d %s", refused.status, refused.body)
+		t.Fatalf("the upgrade was answered %d %s", refused.Status, refused.Body)
 	}
 	return listenOn(conn)
 }
@@ -348,30 +348,6 @@ const plain = `{"topic":"container.created","context":{}}`
 
 // lines is n of them as NDJSON.
 func lines(n int) string { return strings.Repeat(plain+"\n", n) }
-
-// metric is the value of a line of /metrics, 0 where there is none.
-func metric(t *testing.T, d *daemon, name string) float64 {
-	t.Helper()
-	res, err := http.Get("http://" + d.health + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("metrics: %d %v", res.StatusCode, err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
-			number, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return number
-		}
-	}
-	return 0
-}
 
 // hasAll returns an error for each part that is not in text.
 func hasAll(text string, parts ...string) []error {

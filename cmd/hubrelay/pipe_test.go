@@ -59,12 +59,12 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 	errorsOnly := d.connect(t, opsKey, "hub-1", "&topics=*.error,!stack.*")
 
 	var ids []string
-	ids = append(ids, d.publish(t, "hub-1", "application/json", everyKind, nil)...)
-	ids = append(ids, d.publish(t, "hub-1", "application/json", "["+plain+","+plain+","+plain+"]", nil)...)
-	ids = append(ids, d.publish(t, "hub-1", "application/x-ndjson", "\n"+lines(2)+"\r\n"+plain, nil)...)
+	ids = append(ids, d.Publish(t, "hub-1", "application/json", everyKind, nil)...)
+	ids = append(ids, d.Publish(t, "hub-1", "application/json", "["+plain+","+plain+","+plain+"]", nil)...)
+	ids = append(ids, d.Publish(t, "hub-1", "application/x-ndjson", "\n"+lines(2)+"\r\n"+plain, nil)...)
 	repeat := map[string]string{"Idempotency-Key": "once"}
-	first := d.publish(t, "hub-1", "application/json", plain, repeat)
-	if again := d.publish(t, "hub-1", "application/json", plain, repeat); !slices.Equal(first, again) {
+	first := d.Publish(t, "hub-1", "application/json", plain, repeat)
+	if again := d.Publish(t, "hub-1", "application/json", plain, repeat); !slices.Equal(first, again) {
 		t.Errorf("the repeat was answered %v, the first %v", again, first)
 	}
 	ids = append(ids, first...)
@@ -100,7 +100,7 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 			t.Errorf("the webhook got\n%s\nwant\n%s", bodies[id], logData[i])
 		}
 	}
-	d.publish(t, "hub-2", "application/json", `{"topic":"job.created","object":{"id":"the only one"},"context":{}}`, nil)
+	d.Publish(t, "hub-2", "application/json", `{"topic":"job.created","object":{"id":"the only one"},"context":{}}`, nil)
 	if got := objectIDs(other.wait(t, 1)); got[0] != "the only one" {
 		t.Errorf("the socket of another hub got %v", got)
 	}
@@ -170,7 +170,7 @@ func TestSlowSocketIsClosed(t *testing.T) {
 	body := fmt.Sprintf(`{"topic":"job.created","context":{"padding":%s}}`, large)
 	var ids []string
 	for tries := 1; ; tries++ {
-		slow, refused := d.upgrade(t, "?token="+d.token(t, opsKey, "hub-1"), nil)
+		slow, refused := d.upgrade(t, "?token="+d.Token(t, opsKey, "hub-1"), nil)
 		if slow == nil {
 			t.Fatal(refused)
 		}
@@ -178,7 +178,7 @@ func TestSlowSocketIsClosed(t *testing.T) {
 			if len(ids) == first+400 {
 				t.Fatal("100 MB wait for a client that does not read, and it was not closed")
 			}
-			ids = append(ids, d.publish(t, "hub-1", "application/json", body, nil)...)
+			ids = append(ids, d.Publish(t, "hub-1", "application/json", body, nil)...)
 			quick.wait(t, len(ids))
 		}
 		ended := listenOn(slow).end(t)
@@ -193,7 +193,7 @@ func TestSlowSocketIsClosed(t *testing.T) {
 		}
 		break
 	}
-	ids = append(ids, d.publish(t, "hub-1", "application/json", plain, nil)...)
+	ids = append(ids, d.Publish(t, "hub-1", "application/json", plain, nil)...)
 	if got := objectIDs(quick.wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the client that reads got %d notifications that are not the %d published", len(got), len(ids))
 	}
@@ -202,16 +202,15 @@ func TestSlowSocketIsClosed(t *testing.T) {
 // serves says whether the daemon serves so many clients and closes none.
 func (d *daemon) serves(t *testing.T, clients int) bool {
 	t.Helper()
-	res, err := d.adminGet("/api/connections?limit=1000")
+	r, err := d.GetAdmin(t.Context(), "/api/connections?limit=1000")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := readReply(res)
 	var page struct {
 		Data []struct{ State hub.ConnectionState }
 	}
-	if err = cmp.Or(err, json.Unmarshal([]byte(r.body), &page)); err != nil || r.status != http.StatusOK {
-		t.Fatal(r.status, err)
+	if err = cmp.Or(err, json.Unmarshal([]byte(r.Body), &page)); err != nil || r.Status != http.StatusOK {
+		t.Fatal(r.Status, err)
 	}
 	n := 0
 	for _, c := range page.Data {

@@ -100,7 +100,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	d := serveFile(t, file)
 	const fault = "refuses its configuration: config: dta is an unknown key"
 	list := func() string {
-		out, _, _ := call(t, nil, "", "sinks", "list", "--admin", d.admin)
+		out, _, _ := call(t, nil, "", "sinks", "list", "--admin", d.Admin)
 		return out
 	}
 	testkit.Eventually(t, "the sink to be failed", func() error {
@@ -119,10 +119,10 @@ func TestReloadAsksPlugins(t *testing.T) {
 	published := 0
 	show := func() {
 		t.Helper()
-		d.publish(t, "hub-1", "application/x-ndjson", lines(1), nil)
+		d.Publish(t, "hub-1", "application/x-ndjson", lines(1), nil)
 		published++
 		testkit.Eventually(t, "the notification", func() error {
-			if got := strings.Count(d.err.String(), `"msg":"notification"`); got != published {
+			if got := strings.Count(d.Err.String(), `"msg":"notification"`); got != published {
 				return fmt.Errorf("%d were shown", got)
 			}
 			return nil
@@ -130,24 +130,24 @@ func TestReloadAsksPlugins(t *testing.T) {
 	}
 	show()
 	taken := 1
-	runs := strings.Count(d.err.String(), "the plugin runs")
+	runs := strings.Count(d.Err.String(), "the plugin runs")
 	for tries := 1; !d.refuses(t, file, with("{data: much}"), taken, "sinks.shown.config.data: must be a boolean, not a string"); tries++ {
 		if tries == 5 {
-			t.Fatalf("a mistake was taken over %d times:\n%s", tries, tail(d.err.String(), 6000))
+			t.Fatalf("a mistake was taken over %d times:\n%s", tries, d.Err.Tail(6000))
 		}
 		taken += 2
 		d.reconfigure(t, file, with("{data: true}"), taken)
 		show()
-		runs = strings.Count(d.err.String(), "the plugin runs")
+		runs = strings.Count(d.Err.String(), "the plugin runs")
 	}
 	testkit.Eventually(t, "the figure", func() error {
-		if !strings.Contains(d.metrics(t), "hubrelay_config_last_reload_successful 0") {
+		if !strings.Contains(d.Metrics(t), "hubrelay_config_last_reload_successful 0") {
 			return errors.New("it is not 0")
 		}
 		return nil
 	})
 	show()
-	if got := strings.Count(d.err.String(), "the plugin runs"); got != runs {
+	if got := strings.Count(d.Err.String(), "the plugin runs"); got != runs {
 		t.Errorf("the plugin was started again")
 	}
 	// One that says nothing holds up a reload for a while, and stops none.
@@ -157,7 +157,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	more := with("{data: false}")
 	more.sinks += "  stuck: {type: plugin, command: [./hangs]}\n"
 	d.reconfigure(t, file, more, taken+1)
-	testkit.Eventually(t, "the warning", d.err.contains("sinks.stuck.command: cannot be asked whether it takes its config: the plugin gave no answer within "))
+	testkit.Eventually(t, "the warning", d.Err.Contains("sinks.stuck.command: cannot be asked whether it takes its config: the plugin gave no answer within "))
 	show()
 }
 
@@ -170,7 +170,7 @@ func (d *daemon) refuses(t *testing.T, file string, s setup, taken int, mistake 
 	}
 	refused := false
 	testkit.Eventually(t, "the mistake", func() error {
-		log := d.err.String()
+		log := d.Err.String()
 		refused = strings.Contains(log, mistake)
 		if !refused && strings.Count(log, "the configuration was taken over") == taken {
 			return errors.New("nothing is said")
@@ -178,7 +178,7 @@ func (d *daemon) refuses(t *testing.T, file string, s setup, taken int, mistake 
 		return nil
 	})
 	if !refused {
-		testkit.Eventually(t, "why a mistake was taken over", d.err.contains("sinks.shown.command: cannot be asked whether it takes its config: "))
+		testkit.Eventually(t, "why a mistake was taken over", d.Err.Contains("sinks.shown.command: cannot be asked whether it takes its config: "))
 	}
 	return refused
 }

@@ -58,9 +58,9 @@ func TestPluginsNewInGo(t *testing.T) {
 	checkPlugin(t, dir, "--kind", "sink", "first-go/first-go")
 
 	d := serveIn(t, dir, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_HEALTH__LISTEN=127.0.0.1:0")
-	d.do(t, request{method: "POST", key: "a-key-for-trying-it", hub: "hub-1", contentType: "application/json", body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`})
+	d.Do(t, testkit.Request{Method: "POST", Key: "a-key-for-trying-it", Hub: "hub-1", ContentType: "application/json", Body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`})
 	testkit.Eventually(t, "the plugin's line in the log", func() error {
-		for line := range strings.Lines(d.err.String()) {
+		for line := range strings.Lines(d.Err.String()) {
 			if strings.Contains(line, "hello") && strings.Contains(line, "first-go") && strings.Contains(line, "web-1") {
 				return nil
 			}

@@ -3,8 +3,6 @@ package main_test
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,10 +26,10 @@ func TestPluginSinks(t *testing.T) {
 `,
 	}.yaml())
 	d := serveFile(t, file)
-	ids := d.publish(t, "hub-1", "application/x-ndjson", `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
 
 	testkit.Eventually(t, "the notification in the log", func() error {
-		for line := range strings.Lines(d.err.String()) {
+		for line := range strings.Lines(d.Err.String()) {
 			if strings.Contains(line, `"msg":"notification"`) && strings.Contains(line, `"sink":"shown"`) && strings.Contains(line, ids[0]) && strings.Contains(line, "web-1") {
 				return nil
 			}
@@ -40,7 +38,7 @@ func TestPluginSinks(t *testing.T) {
 	})
 	listed := func(want ...string) func() error {
 		return func() error {
-			out, errOut, code := call(t, nil, "", "sinks", "list", "--admin", d.admin)
+			out, errOut, code := call(t, nil, "", "sinks", "list", "--admin", d.Admin)
 			for _, part := range want {
 				if code != 0 || !strings.Contains(out, part) {
 					return fmt.Errorf("%q is not in:\n%s%s", part, out, errOut)
@@ -51,15 +49,7 @@ func TestPluginSinks(t *testing.T) {
 	}
 	testkit.Eventually(t, "the failed sink to be shown", listed("failed", "does not exist: build it"))
 	testkit.Eventually(t, "its figures", func() error {
-		answer, err := http.Get("http://" + d.health + "/metrics")
-		if err != nil {
-			return err
-		}
-		body, err := io.ReadAll(answer.Body)
-		if err = errors.Join(err, answer.Body.Close()); err != nil {
-			return err
-		}
-		text := string(body)
+		text := d.Metrics(t)
 		for _, part := range []string{`hubrelay_sink_failed{sink="later"} 1`, `hubrelay_sink_failed{sink="shown"} 0`, `hubrelay_sink_events_total{event="started",sink="shown"} 1`, `hubrelay_sink_events_total{event="not_started",sink="later"}`} {
 			if !strings.Contains(text, part) {
 				return fmt.Errorf("%s is not there", part)
@@ -67,11 +57,11 @@ func TestPluginSinks(t *testing.T) {
 		}
 		return nil
 	})
-	if err := os.Symlink(binary, filepath.Join(dir, "later")); err != nil {
+	if err := os.Symlink(binary(t), filepath.Join(dir, "later")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "what the failed sink kept", func() error {
-		if n := strings.Count(d.err.String(), `"msg":"notification"`); n < 2 {
+		if n := strings.Count(d.Err.String(), `"msg":"notification"`); n < 2 {
 			return fmt.Errorf("%d notifications were shown", n)
 		}
 		return nil
@@ -100,18 +90,18 @@ func TestPluginKilled(t *testing.T) {
 			return err
 		})
 		one := `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}` + "\n"
-		ids = append(ids, d.publish(t, "hub-1", "application/x-ndjson", strings.Repeat(one, 50), nil)...)
+		ids = append(ids, d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(one, 50), nil)...)
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 	}
 	testkit.Eventually(t, "all notifications", func() error {
-		log := d.err.String()
+		log := d.Err.String()
 		return missing(ids, func(id string) bool {
 			return strings.Contains(log, `"msg":"notification","sink":"shown","hub":"hub-1","id":"`+id)
 		})
 	})
-	if text := d.err.String(); !strings.Contains(text, "the plugin exited by signal 9 (killed)") {
+	if text := d.Err.String(); !strings.Contains(text, "the plugin exited by signal 9 (killed)") {
 		t.Error("the log does not say that the plugin was killed")
 	}
 }
@@ -125,9 +115,9 @@ func TestPluginCrashLoop(t *testing.T) {
 		sinks: `  loop: {type: plugin, command: ["/bin/sh", "-c", "echo no database >&2; exit 3"], max_crashes: 2}
   shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"]}`,
 	})
-	ids := d.publish(t, "hub-1", "application/x-ndjson", strings.Repeat(`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", 5), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", 5), nil)
 	testkit.Eventually(t, "the sink to be disabled", func() error {
-		out, errOut, code := call(t, nil, "", "sinks", "list", "--json", "--admin", d.admin)
+		out, errOut, code := call(t, nil, "", "sinks", "list", "--json", "--admin", d.Admin)
 		for line := range strings.Lines(out) {
 			if code == 0 && strings.Contains(line, `"loop"`) && strings.Contains(line, `"state":"disabled"`) &&
 				strings.Contains(line, "crashed too often") && strings.Contains(line, "no database") {
@@ -138,10 +128,10 @@ func TestPluginCrashLoop(t *testing.T) {
 	})
 	testkit.Eventually(t, "the other sink to go on", func() error {
 		return missing(ids, func(id string) bool {
-			return strings.Contains(d.err.String(), `"sink":"shown","hub":"hub-1","id":"`+id)
+			return strings.Contains(d.Err.String(), `"sink":"shown","hub":"hub-1","id":"`+id)
 		})
 	})
-	letters, errOut, code := call(t, nil, "", "deadletters", "list", "--json", "--admin", d.admin, "loop")
+	letters, errOut, code := call(t, nil, "", "deadletters", "list", "--json", "--admin", d.Admin, "loop")
 	if code != 0 || strings.TrimSpace(letters) != "" {
 		t.Errorf("dead letters: %s%s", letters, errOut)
 	}
@@ -149,7 +139,7 @@ func TestPluginCrashLoop(t *testing.T) {
 
 // plugin is the process id of a plugin that was started for the nth time.
 func (d *daemon) plugin(n int) (pid int, err error) {
-	parts := strings.Split(d.err.String(), `"msg":"the plugin runs","sink":"shown","pid":`)
+	parts := strings.Split(d.Err.String(), `"msg":"the plugin runs","sink":"shown","pid":`)
 	if len(parts) <= n {
 		return 0, fmt.Errorf("it was started %d times", len(parts)-1)
 	}
@@ -168,8 +158,8 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 			pid, err = d.plugin(1)
 			return err
 		})
-		d.signal(how)
-		d.exit(t)
+		d.Signal(how)
+		d.Exit(t)
 		testkit.Eventually(t, "the plugin to end", func() error {
 			if !gone(pid) {
 				return fmt.Errorf("%d lives after %s", pid, how)

@@ -2,11 +2,12 @@ package main_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // recipeSecrets are what the recipes of the README take from the environment.
@@ -34,11 +35,9 @@ func TestRecipes(t *testing.T) {
 	if blocks := strings.Count(section, "```yaml"); len(recipes) < 10 || blocks != len(recipes) || strings.Count(section, "\n### ") != blocks {
 		t.Fatalf("%d recipes in %d blocks; there should be ten, each with one", len(recipes), blocks)
 	}
-	// The plugins say themselves whether they can use what the recipes give them; -race, since their packages are built so already.
-	plugins := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", plugins+"/", "../hubrelay-brokers", "../hubrelay-docker")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	plugins := t.TempDir() // the plugins report themselves whether they can use what the recipes give them
+	if err := testkit.Build(plugins, "../hubrelay-brokers", "../hubrelay-docker"); err != nil {
+		t.Fatal(err)
 	}
 	for _, recipe := range recipes {
 		t.Run(recipe[1], func(t *testing.T) {

@@ -27,24 +27,24 @@ type envelope struct {
 }
 
 // wantError demands an answer in the envelope, with this code, this JSON pointer and a detail that has a part.
-func wantError(t *testing.T, r reply, code, source, detail string) envelope {
+func wantError(t *testing.T, r testkit.Reply, code, source, detail string) envelope {
 	t.Helper()
 	var e envelope
-	decoder := json.NewDecoder(strings.NewReader(r.body))
+	decoder := json.NewDecoder(strings.NewReader(r.Body))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&e); err != nil {
-		t.Errorf("answered %d %q: %v", r.status, r.body, err)
+		t.Errorf("answered %d %q: %v", r.Status, r.Body, err)
 		return e
 	}
 	got := e.Error
 	if got.Code != code || got.Source != source || !strings.Contains(got.Detail, detail) {
-		t.Errorf("answered %s\nwant %s at %q with %q", r.body, code, source, detail)
+		t.Errorf("answered %s\nwant %s at %q with %q", r.Body, code, source, detail)
 	}
-	if got.Status != r.status || fmt.Sprint(got.Status) != code[:3] || got.Title == "" || e.Data != nil ||
-		!strings.HasSuffix(strings.TrimSpace(r.body), `"data":null}`) {
-		t.Errorf("%d is no envelope: %s", r.status, r.body)
+	if got.Status != r.Status || fmt.Sprint(got.Status) != code[:3] || got.Title == "" || e.Data != nil ||
+		!strings.HasSuffix(strings.TrimSpace(r.Body), `"data":null}`) {
+		t.Errorf("%d is no envelope: %s", r.Status, r.Body)
 	}
-	if contentType := r.header.Get("Content-Type"); !strings.HasPrefix(contentType, "application/json") {
+	if contentType := r.Header.Get("Content-Type"); !strings.HasPrefix(contentType, "application/json") {
 		t.Errorf("the envelope is sent as %q", contentType)
 	}
 	return e
@@ -95,14 +95,14 @@ func TestBadBodies(t *testing.T) {
 			if contentType == "" {
 				contentType = "application/json"
 			}
-			r := d.do(t, request{method: "POST", key: opsKey, hub: "hub-1", contentType: contentType, body: tc.body})
+			r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: contentType, Body: tc.body})
 			wantError(t, r, tc.code, tc.source, tc.detail)
 		})
 	}
 	if n, err := store.XLen(t.Context(), "hubrelay:log:{0}").Result(); err != nil || n != 0 {
 		t.Errorf("%d notifications were stored, %v", n, err)
 	}
-	if ids := d.publish(t, "hub-1", "application/json", plain, nil); len(ids) != 1 {
+	if ids := d.Publish(t, "hub-1", "application/json", plain, nil); len(ids) != 1 {
 		t.Errorf("a good one was answered %v", ids)
 	}
 }
@@ -114,44 +114,44 @@ func TestBadRequests(t *testing.T) {
     - {name: narrow, key: narrow-key-0123456789abcdef, account_id: acme, hubs: [hub-2], capabilities: [notifications-publish]}
     - {name: old, key: old-key-0123456789abcdef, hubs: ["*"], expires: 2020-01-31}`})
 	const narrow = "narrow-key-0123456789abcdef"
-	post := func(key, hub string) request {
-		return request{method: "POST", key: key, hub: hub, contentType: "application/json", body: plain}
+	post := func(key, hub string) testkit.Request {
+		return testkit.Request{Method: "POST", Key: key, Hub: hub, ContentType: "application/json", Body: plain}
 	}
-	with := func(r request, name, value string) request {
-		r.header = map[string]string{name: value}
+	with := func(r testkit.Request, name, value string) testkit.Request {
+		r.Header = map[string]string{name: value}
 		return r
 	}
 	foreign := post(narrow, "hub-2")
-	foreign.body = `{"topic":"job.created","context":{"account_id":"other"}}`
+	foreign.Body = `{"topic":"job.created","context":{"account_id":"other"}}`
 	compressed := with(post(opsKey, "hub-1"), "Content-Encoding", "gzip")
 	for name, tc := range map[string]struct {
-		request      request
+		request      testkit.Request
 		code, source string
 		detail       string
 	}{
-		"unknown path":           {request{method: "GET", path: "/v1/hubs", key: opsKey}, "404.uri", "", "/v1/hubs"},
-		"unknown path, slash":    {request{method: "GET", path: notificationsPath + "/", key: opsKey}, "404.uri", "", ""},
-		"admin path":             {request{method: "GET", path: "/metrics"}, "404.uri", "", ""},
-		"wrong method":           {request{method: "DELETE", key: opsKey, hub: "hub-1"}, "405.method", "", "DELETE"},
-		"method of nobody":       {request{method: "BREW"}, "405.method", "", "BREW"},
-		"token without key":      {request{method: "GET", hub: "hub-1"}, "401.auth-invalid", "", "Authorization"},
+		"unknown path":           {testkit.Request{Method: "GET", Path: "/v1/hubs", Key: opsKey}, "404.uri", "", "/v1/hubs"},
+		"unknown path, slash":    {testkit.Request{Method: "GET", Path: notificationsPath + "/", Key: opsKey}, "404.uri", "", ""},
+		"admin path":             {testkit.Request{Method: "GET", Path: "/metrics"}, "404.uri", "", ""},
+		"wrong method":           {testkit.Request{Method: "DELETE", Key: opsKey, Hub: "hub-1"}, "405.method", "", "DELETE"},
+		"method of nobody":       {testkit.Request{Method: "BREW"}, "405.method", "", "BREW"},
+		"token without key":      {testkit.Request{Method: "GET", Hub: "hub-1"}, "401.auth-invalid", "", "Authorization"},
 		"publish without key":    {post("", "hub-1"), "401.auth-invalid", "", "Authorization"},
 		"wrong key":              {post("wrong-key-0123456789abcdef", "hub-1"), "401.auth-invalid", "", "not known"},
 		"other scheme":           {with(post("", "hub-1"), "Authorization", "Basic b3BzOms="), "401.auth-invalid", "", "Bearer"},
-		"expired key":            {request{method: "GET", key: "old-key-0123456789abcdef", hub: "hub-1"}, "401.auth-expired", "", "2020-01-31"},
+		"expired key":            {testkit.Request{Method: "GET", Key: "old-key-0123456789abcdef", Hub: "hub-1"}, "401.auth-expired", "", "2020-01-31"},
 		"without capability":     {post(readerKey, "hub-1"), "403.permissions", "", "notifications-publish"},
 		"publish to other hub":   {post(narrow, "hub-1"), "403.wrong-hub", "", "hub-1"},
-		"token for other hub":    {request{method: "GET", key: narrow, hub: "hub-1"}, "403.wrong-hub", "", "hub-1"},
+		"token for other hub":    {testkit.Request{Method: "GET", Key: narrow, Hub: "hub-1"}, "403.wrong-hub", "", "hub-1"},
 		"publish without hub":    {post(opsKey, ""), "422.missing-argument", "", "X-Hub-Id"},
 		"hub too long":           {post(opsKey, strings.Repeat("h", 300)), "422.invalid-argument", "", "X-Hub-Id"},
 		"another account":        {foreign, "422.invalid-argument", "/context/account_id", "account"},
-		"no content type":        {request{method: "POST", key: opsKey, hub: "hub-1", body: plain}, "415.invalid-content-type", "", "application/json"},
+		"no content type":        {testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", Body: plain}, "415.invalid-content-type", "", "application/json"},
 		"compressed":             {compressed, "415.invalid-content-type", "", "compressed"},
 		"idempotency key, long":  {with(post(opsKey, "hub-1"), "Idempotency-Key", strings.Repeat("k", 256)), "422.invalid-argument", "", "Idempotency-Key"},
 		"idempotency key, space": {with(post(opsKey, "hub-1"), "Idempotency-Key", "a b"), "422.invalid-argument", "", "Idempotency-Key"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := d.do(t, tc.request)
+			r := d.Do(t, tc.request)
 			e := wantError(t, r, tc.code, tc.source, tc.detail)
 			switch tc.code {
 			case "403.permissions":
@@ -159,22 +159,22 @@ func TestBadRequests(t *testing.T) {
 					t.Errorf("extra is %v, want %v", e.Error.Extra, want)
 				}
 			case "405.method":
-				if allow := r.header.Get("Allow"); !strings.Contains(allow, "GET") || !strings.Contains(allow, "POST") {
+				if allow := r.Header.Get("Allow"); !strings.Contains(allow, "GET") || !strings.Contains(allow, "POST") {
 					t.Errorf("Allow is %q", allow)
 				}
 			}
 		})
 	}
 	t.Run("idempotency key for other content", func(t *testing.T) {
-		d.publish(t, "hub-1", "application/json", plain, map[string]string{"Idempotency-Key": "k"})
+		d.Publish(t, "hub-1", "application/json", plain, map[string]string{"Idempotency-Key": "k"})
 		r := post(opsKey, "hub-1")
-		r.body = "[" + plain + "]"
-		wantError(t, d.do(t, with(r, "Idempotency-Key", "k")), "422.invalid-argument", "", "Idempotency-Key")
+		r.Body = "[" + plain + "]"
+		wantError(t, d.Do(t, with(r, "Idempotency-Key", "k")), "422.invalid-argument", "", "Idempotency-Key")
 	})
 	t.Run("the account of a key is filled in", func(t *testing.T) {
 		ws := d.connect(t, opsKey, "hub-2", "")
-		if r := d.do(t, post(narrow, "hub-2")); r.status != http.StatusAccepted {
-			t.Fatalf("answered %d %s", r.status, r.body)
+		if r := d.Do(t, post(narrow, "hub-2")); r.Status != http.StatusAccepted {
+			t.Fatalf("answered %d %s", r.Status, r.Body)
 		}
 		if got := ws.wait(t, 1)[0]; !strings.Contains(got, `"account_id":"acme"`) {
 			t.Errorf("it became %s", got)
@@ -187,21 +187,16 @@ func TestDocuments(t *testing.T) {
 	t.Parallel()
 	d := serve(t, setup{redis: `url: "memory:"`})
 	for _, path := range []string{"/openapi.yaml", "/asyncapi.yaml"} {
-		r := d.do(t, request{method: "GET", path: path})
-		if r.status != http.StatusOK || !strings.Contains(r.body, notificationsPath) {
-			t.Errorf("%s: %d, %d bytes", path, r.status, len(r.body))
+		r := d.Do(t, testkit.Request{Method: "GET", Path: path})
+		if r.Status != http.StatusOK || !strings.Contains(r.Body, notificationsPath) {
+			t.Errorf("%s: %d, %d bytes", path, r.Status, len(r.Body))
 		}
 	}
-	res, err := http.Get("http://" + d.health + "/healthz")
-	if err != nil {
-		t.Fatal(err)
+	if r, err := d.GetHealth(t.Context(), "/healthz"); err != nil || r.Status != http.StatusOK {
+		t.Errorf("healthz answers %d, %v", r.Status, err)
 	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		t.Errorf("healthz answers %s", res.Status)
-	}
-	testkit.Eventually(t, "the daemon to be ready", d.readyz(http.StatusOK))
-	if !slices.ContainsFunc([]string{"hubrelay_redis_up", "hubrelay_stream_clients"}, func(name string) bool { return metric(t, d, name) > 0 }) {
+	testkit.Eventually(t, "the daemon to be ready", d.Ready(http.StatusOK))
+	if !slices.ContainsFunc([]string{"hubrelay_redis_up", "hubrelay_stream_clients"}, func(name string) bool { return d.Metric(t, name) > 0 }) {
 		t.Error("metrics show no Redis")
 	}
 }

@@ -33,7 +33,7 @@ func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
 	dir := folder(t)
 	file := write(t, dir, "hubrelay.yaml", s.yaml())
 	d := serveFile(t, file)
-	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(10), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(10), nil)
 	testkit.Eventually(t, "the batch to be parked", func() error {
 		n, err := store.ZCard(t.Context(), "hubrelay:retry:hook").Result()
 		if err == nil && n == 0 {
@@ -44,7 +44,7 @@ func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
 	s.sinks = sink(", format: cloudevents-binary")
 	d.reconfigure(t, filepath.Join(dir, "hubrelay.yaml"), s, 1)
 	open.Store(true)
-	single := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	single := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	testkit.Eventually(t, "all to arrive", func() error {
 		came := ""
 		for _, h := range hooks.of("/") {

@@ -17,7 +17,7 @@ import (
 func (d *daemon) reloaded(t *testing.T, want float64) {
 	t.Helper()
 	testkit.Eventually(t, "the figure of the last reload", func() error {
-		if got := metric(t, d, "hubrelay_config_last_reload_successful"); got != want {
+		if got := d.Metric(t, "hubrelay_config_last_reload_successful"); got != want {
 			return fmt.Errorf("it is %v, want %v", got, want)
 		}
 		return nil
@@ -27,7 +27,7 @@ func (d *daemon) reloaded(t *testing.T, want float64) {
 func (d *daemon) refused(t *testing.T, n int, problem string) {
 	t.Helper()
 	testkit.Eventually(t, "the problem to be told", func() error {
-		text := d.err.String()
+		text := d.Err.String()
 		if got := strings.Count(text, "what ran before goes on"); got != n || !strings.Contains(text, problem) {
 			return fmt.Errorf("told %d times, want %d, with %q", got, n, problem)
 		}
@@ -54,7 +54,7 @@ func TestReloadOfWhatIsMendedElsewhere(t *testing.T) {
 	write(t, dir, "body.tmpl", "{{ . }}")
 	d.tookOver(t, 1)
 	d.reloaded(t, 1)
-	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	testkit.Eventually(t, "the new sink", hooks.took("/two", ids))
 	d.refused(t, 3, "") // nothing was told twice
 }
@@ -71,14 +71,14 @@ func TestReloadOfAFileThatIsGone(t *testing.T) {
 	}
 	d.reloaded(t, 0)
 	const gone = "file not readable"
-	testkit.Eventually(t, "the warning", d.err.contains(gone))
-	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	testkit.Eventually(t, "the warning", d.Err.Contains(gone))
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	testkit.Eventually(t, "the sink of before", hooks.took("/one", ids))
 	if err := os.Rename(file+".away", file); err != nil {
 		t.Fatal(err)
 	}
 	d.reloaded(t, 1)
-	if n := strings.Count(d.err.String(), gone); n != 1 {
+	if n := strings.Count(d.Err.String(), gone); n != 1 {
 		t.Errorf("told %d times that it is gone", n)
 	}
 }
@@ -92,7 +92,7 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 	body := write(t, dir, "body.tmpl", `{"v": 1, "topic": {{ toJson .Topic }}}`)
 	s := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", `, topics: ["container.*"], format: template, template_file: body.tmpl`)}
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.yaml()))
-	publish := func() { d.publish(t, "hub-1", "application/x-ndjson", lines(1), nil) }
+	publish := func() { d.Publish(t, "hub-1", "application/x-ndjson", lines(1), nil) }
 	replace := func(text string) { // in one step: a file of which a part is written is a mistake of its own
 		t.Helper()
 		if err := os.Rename(write(t, dir, "fresh.tmpl", text), body); err != nil {
@@ -109,9 +109,9 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 		testkit.Eventually(t, "the mistake to be told", func() error {
 			publish() // a file is looked at when it is needed
 			time.Sleep(50 * time.Millisecond)
-			return d.err.contains(c.said)()
+			return d.Err.Contains(c.said)()
 		})
-		if n := strings.Count(d.err.String(), "its last good content stays in use"); n != i+1 {
+		if n := strings.Count(d.Err.String(), "its last good content stays in use"); n != i+1 {
 			t.Errorf("told %d times of %d mistakes", n, i+1)
 		}
 	}
@@ -131,13 +131,13 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 			t.Errorf("sent %s", text)
 		}
 	}
-	for line := range strings.Lines(metrics(t, d)) {
+	for line := range strings.Lines(d.Metrics(t)) {
 		if strings.HasPrefix(line, "hubrelay_dead_letters_total{") && !strings.HasSuffix(line, " 0\n") {
 			t.Errorf("there are dead letters: %s", line)
 		}
 	}
-	if strings.Contains(d.err.String(), " t:") {
-		t.Errorf("an internal name is shown:\n%s", d.err.String())
+	if strings.Contains(d.Err.String(), " t:") {
+		t.Errorf("an internal name is shown:\n%s", d.Err.String())
 	}
 }
 
@@ -152,7 +152,7 @@ func TestReloadRefusedBesideAnOlder(t *testing.T) {
 	text := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h")}
 	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
 	d := serveFile(t, file)
-	d.publish(t, "hub-1", "application/json", plain, nil)
+	d.Publish(t, "hub-1", "application/json", plain, nil)
 	testkit.Eventually(t, "an attempt", func() error {
 		if len(hooks.of("/one")) == 0 {
 			return errors.New("none yet")
@@ -162,15 +162,15 @@ func TestReloadRefusedBesideAnOlder(t *testing.T) {
 	text.sinks = webhookSink("one", hooks.url+"/other", ", timeout: 1h")
 	changed := strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)
 	write(t, filepath.Dir(file), filepath.Base(file), changed)
-	d.signal(syscall.SIGHUP)
+	d.Signal(syscall.SIGHUP)
 	d.forgot(t, readerKey)
 	write(t, filepath.Dir(file), filepath.Base(file), changed+"nothing: like it\n")
-	d.signal(syscall.SIGHUP)
+	d.Signal(syscall.SIGHUP)
 	d.refused(t, 1, "nothing")
 	close(release)
 	d.tookOver(t, 1)
 	for range 5 { // an attempt that comes behind would put it right again
-		if got := metric(t, d, "hubrelay_config_last_reload_successful"); got != 0 {
+		if got := d.Metric(t, "hubrelay_config_last_reload_successful"); got != 0 {
 			t.Fatalf("it says %v of a file that was refused", got)
 		}
 	}

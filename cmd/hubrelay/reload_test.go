@@ -28,7 +28,7 @@ func (d *daemon) reconfigure(t *testing.T, file string, s setup, n int) {
 func (d *daemon) tookOver(t *testing.T, n int) {
 	t.Helper()
 	testkit.Eventually(t, "the configuration to be taken over", func() error {
-		if got := strings.Count(d.err.String(), "the configuration was taken over"); got < n {
+		if got := strings.Count(d.Err.String(), "the configuration was taken over"); got < n {
 			return fmt.Errorf("taken over %d times, want %d", got, n)
 		}
 		return nil
@@ -39,9 +39,9 @@ func (d *daemon) tookOver(t *testing.T, n int) {
 func (d *daemon) forgot(t *testing.T, key string) {
 	t.Helper()
 	testkit.Eventually(t, "the key to be refused", func() error {
-		r, err := d.try(t.Context(), request{method: "GET", key: key, hub: "hub-1"})
-		if err == nil && r.status != http.StatusUnauthorized {
-			err = fmt.Errorf("answered %d", r.status)
+		r, err := d.Try(t.Context(), testkit.Request{Method: "GET", Key: key, Hub: "hub-1"})
+		if err == nil && r.Status != http.StatusUnauthorized {
+			err = fmt.Errorf("answered %d", r.Status)
 		}
 		return err
 	})
@@ -63,7 +63,7 @@ func TestReload(t *testing.T) {
 	before.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/old", "") + webhookSink("goes", hooks.url+"/goes", "")
 	file := write(t, folder(t), "hubrelay.yaml", before.yaml())
 	d := serveFile(t, file)
-	first := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	first := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "the changing sinks", hooks.took("/old", first))
 	testkit.Eventually(t, "the sink that goes", hooks.took("/goes", first))
 	testkit.Eventually(t, "requests to the slow receiver", func() error {
@@ -76,7 +76,7 @@ func TestReload(t *testing.T) {
 	after := before
 	after.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/new", `, topics: ["*"]`) + webhookSink("comes", hooks.url+"/comes", "")
 	d.reconfigure(t, file, after, 1)
-	second := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	second := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "the new address", hooks.took("/new", second))
 	testkit.Eventually(t, "the new sink", hooks.took("/comes", second))
 	close(release)
@@ -89,35 +89,22 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s got %d, want %d", path, n, want)
 		}
 	}
-	list, _, _ := call(t, nil, "", "sinks", "list", "--admin", d.admin)
+	list, _, _ := call(t, nil, "", "sinks", "list", "--admin", d.Admin)
 	for _, part := range []string{"comes", "goes", "removed"} {
 		if !strings.Contains(list, part) {
 			t.Errorf("no %s in\n%s", part, list)
 		}
 	}
-	if page := d.metrics(t); strings.Contains(page, `sink="goes"`) || !strings.Contains(page, `hubrelay_sink_in_flight{sink="comes"} 0`) ||
+	if page := d.Metrics(t); strings.Contains(page, `sink="goes"`) || !strings.Contains(page, `hubrelay_sink_in_flight{sink="comes"} 0`) ||
 		!strings.Contains(page, "hubrelay_config_last_reload_successful 1") {
 		t.Errorf("metrics:\n%s", page)
 	}
 
 	// What a sink that was away wanted meanwhile is not lost to it.
-	third := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	third := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	after.sinks += webhookSink("goes", hooks.url+"/goes", "")
 	d.reconfigure(t, file, after, 2)
 	testkit.Eventually(t, "the sink that came back", hooks.took("/goes", append(second, third...)))
-}
-
-func (d *daemon) metrics(t *testing.T) string {
-	t.Helper()
-	res, err := http.Get("http://" + d.health + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := readReply(res)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.body
 }
 
 // TestReloadOfMistakes writes what is no configuration: nothing stops, and the log and a figure say what is wrong.
@@ -138,22 +125,22 @@ func TestReloadOfMistakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Eventually(t, "the mistake to be told", func() error {
-			if n := strings.Count(d.err.String(), "what ran before goes on"); n != i+1 {
+			if n := strings.Count(d.Err.String(), "what ran before goes on"); n != i+1 {
 				return fmt.Errorf("told %d times of %d mistakes", n, i+1)
 			}
 			return nil
 		})
-		if metric(t, d, "hubrelay_config_last_reload_successful") != 0 {
+		if d.Metric(t, "hubrelay_config_last_reload_successful") != 0 {
 			t.Error("the figure says that all is well")
 		}
 	}
-	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	testkit.Eventually(t, "the sink of before", hooks.took("/one", ids))
-	if text := d.err.String(); !strings.Contains(text, "hubrelay.yaml:") || strings.Contains(text, webhookSecret) {
+	if text := d.Err.String(); !strings.Contains(text, "hubrelay.yaml:") || strings.Contains(text, webhookSecret) {
 		t.Errorf("logged:\n%s", text)
 	}
 	d.reconfigure(t, file, good, 1)
-	if metric(t, d, "hubrelay_config_last_reload_successful") != 1 {
+	if d.Metric(t, "hubrelay_config_last_reload_successful") != 1 {
 		t.Error("the figure does not say that all is well again")
 	}
 }
@@ -169,22 +156,22 @@ func TestReloadOfKeys(t *testing.T) {
 	text.keys, text.server = "", ", max_body: 2MiB"
 	d.reconfigure(t, file, text, 1)
 	_ = goes.closed(t, 1008)
-	if r := d.do(t, request{method: "GET", key: other, hub: "hub-1"}); r.status != http.StatusUnauthorized {
-		t.Errorf("the key that went away is answered %d", r.status)
+	if r := d.Do(t, testkit.Request{Method: "GET", Key: other, Hub: "hub-1"}); r.Status != http.StatusUnauthorized {
+		t.Errorf("the key that went away is answered %d", r.Status)
 	}
-	d.publish(t, "hub-1", "application/json", `{"topic":"container.created","context":{"account_id":"acme"}}`, nil)
+	d.Publish(t, "hub-1", "application/json", `{"topic":"container.created","context":{"account_id":"acme"}}`, nil)
 	stays.wait(t, 1)
-	testkit.Eventually(t, "the word about what needs a restart", d.err.contains("server.max_body"))
+	testkit.Eventually(t, "the word about what needs a restart", d.Err.Contains("server.max_body"))
 
 	text.keys = `    - {name: other, key: ` + other + `, account_id: "*", hubs: ["*"]}`
 	if err := os.WriteFile(file, []byte(text.yaml()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.signal(syscall.SIGHUP) // at once, without waiting for the second look
+	d.Signal(syscall.SIGHUP) // at once, without waiting for the second look
 	testkit.Eventually(t, "the new key", func() error {
-		r, err := d.try(t.Context(), request{method: "GET", key: other, hub: "hub-1"})
-		if err == nil && r.status != http.StatusOK {
-			err = fmt.Errorf("answered %d", r.status)
+		r, err := d.Try(t.Context(), testkit.Request{Method: "GET", Key: other, Hub: "hub-1"})
+		if err == nil && r.Status != http.StatusOK {
+			err = fmt.Errorf("answered %d", r.Status)
 		}
 		return err
 	})
@@ -211,7 +198,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			d := serveFile(t, file)
 			var ids []string
 			for n := range 5 {
-				ids = append(ids, d.publish(t, "hub-1", "application/x-ndjson", lines(400), nil)...)
+				ids = append(ids, d.Publish(t, "hub-1", "application/x-ndjson", lines(400), nil)...)
 				text.sinks = sinks(n + 1)
 				d.reconfigure(t, file, text, n+1)
 			}
@@ -238,7 +225,7 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 			text := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h, ordering: "+ordering)}
 			file := write(t, folder(t), "hubrelay.yaml", text.yaml())
 			d := serveFile(t, file)
-			ids := d.publish(t, "hub-1", "application/json", plain, nil)
+			ids := d.Publish(t, "hub-1", "application/json", plain, nil)
 			testkit.Eventually(t, "an attempt", func() error {
 				if len(hooks.of("/one")) == 0 {
 					return errors.New("none yet")
@@ -249,12 +236,12 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 			if err := os.WriteFile(file, []byte(text.yaml()), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			d.signal(syscall.SIGHUP)
+			d.Signal(syscall.SIGHUP)
 			gone := strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)
 			if err := os.WriteFile(file, []byte(gone), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			d.signal(syscall.SIGHUP)
+			d.Signal(syscall.SIGHUP)
 			d.forgot(t, readerKey)
 			// After the grace the attempt is given back, and the sink of the new configuration makes it.
 			testkit.Eventually(t, "an attempt at the new address", func() error {
@@ -276,13 +263,13 @@ func TestReloadWhileStarting(t *testing.T) {
 	text := setup{redis: fmt.Sprintf("url: %q", server.URL())}
 	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
 	server.Kill()
-	d := &daemon{process: start(t, nil, "serve", "-c", file)}
-	testkit.Eventually(t, "the daemon to wait for Redis", d.err.contains("waiting for redis"))
+	d := newDaemon(start(t, nil, "serve", "-c", file))
+	testkit.Eventually(t, "the daemon to wait for Redis", d.Err.Contains("waiting for redis"))
 	if err := os.WriteFile(file, []byte(strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart()
-	d.await(t)
+	d.Await(t)
 	d.forgot(t, readerKey)
-	d.stop(t)
+	d.Stop(t)
 }

@@ -25,23 +25,23 @@ func TestReloadSaysWhatIsNew(t *testing.T) {
 	file := write(t, dir, "hubrelay.yaml", s.yaml())
 	d := serveFile(t, file)
 	for _, noise := range []string{"overcommit", "migration.driver"} {
-		if strings.Contains(d.err.String(), noise) {
-			t.Errorf("a start tells of %s:\n%s", noise, d.err.String())
+		if strings.Contains(d.Err.String(), noise) {
+			t.Errorf("a start tells of %s:\n%s", noise, d.Err.String())
 		}
 	}
-	if text := d.err.String(); !strings.Contains(text, `"sinks":0,"keys":3`) {
+	if text := d.Err.String(); !strings.Contains(text, `"sinks":0,"keys":3`) {
 		t.Errorf("the start does not say what is served:\n%s", text)
 	}
 	warned := func(name string, want int) {
 		t.Helper()
-		if n := strings.Count(d.err.String(), "/"+name+" can be read by every user"); n != want {
-			t.Errorf("warned %d times of %s, want %d:\n%s", n, name, want, d.err.String())
+		if n := strings.Count(d.Err.String(), "/"+name+" can be read by every user"); n != want {
+			t.Errorf("warned %d times of %s, want %d:\n%s", n, name, want, d.Err.String())
 		}
 	}
 	warned("one", 1)
-	d.signal(syscall.SIGHUP)
+	d.Signal(syscall.SIGHUP)
 	d.tookOver(t, 1)
-	if text := d.err.String(); !strings.Contains(text, `"sinks_kept":0,"keys_kept":3`) || strings.Contains(text, "_added") {
+	if text := d.Err.String(); !strings.Contains(text, `"sinks_kept":0,"keys_kept":3`) || strings.Contains(text, "_added") {
 		t.Errorf("nothing has changed, and told is\n%s", text)
 	}
 	before := s.keys
@@ -49,10 +49,10 @@ func TestReloadSaysWhatIsNew(t *testing.T) {
 	d.reconfigure(t, file, s, 2)
 	s.keys = strings.Replace(before, "hub-1", "hub-2", 1)
 	d.reconfigure(t, file, s, 3)
-	testkit.Eventually(t, "the last words", d.err.contains(`"keys_removed":["two"]`))
+	testkit.Eventually(t, "the last words", d.Err.Contains(`"keys_removed":["two"]`))
 	for _, part := range []string{`"keys_added":["two"]`, `"keys_changed":["one"]`} {
-		if !strings.Contains(d.err.String(), part) {
-			t.Errorf("no %s in\n%s", part, d.err.String())
+		if !strings.Contains(d.Err.String(), part) {
+			t.Errorf("no %s in\n%s", part, d.Err.String())
 		}
 	}
 	warned("one", 1)

@@ -3,7 +3,6 @@ package main_test
 import (
 	"errors"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,24 +13,16 @@ import (
 )
 
 // curlEvents starts curl on an event stream. Its output ends with the stream or the test.
-func (d *daemon) curlEvents(t *testing.T, query string, headers ...string) *output {
+func (d *daemon) curlEvents(t *testing.T, query string, headers ...string) *testkit.Output {
 	t.Helper()
 	args := []string{"-sSN", "-H", "Accept: text/event-stream"}
 	for _, h := range headers {
 		args = append(args, "-H", h)
 	}
-	cmd := exec.Command("curl", append(args, "http://"+d.public+notificationsPath+query)...)
-	out := new(output)
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	testkit.Eventually(t, "the stream to begin", out.contains("retry: "))
-	return out
+	args = append(args, "http://"+d.Public+notificationsPath+query)
+	curl := testkit.Start(t, testkit.Command{Path: "curl", Args: args, OneOutput: true})
+	testkit.Eventually(t, "the stream to begin", curl.Out.Contains("retry: "))
+	return curl.Out
 }
 
 var (
@@ -56,9 +47,9 @@ func TestLongEventsOverAKill(t *testing.T) {
 	text := setup{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL()), auth: "token_ttl: 15s"}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	for _, hub := range []string{"hub-1", ""} {
-		token := nodes[0].token(t, opsKey, hub)
+		token := nodes[0].Token(t, opsKey, hub)
 		first := nodes[0].curlEvents(t, "?token="+token)
-		ids := nodes[1].publish(t, "hub-1", "application/x-ndjson", lines(20), nil)
+		ids := nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(20), nil)
 		testkit.Eventually(t, "all of it", func() error {
 			if got := lastOf(eventOf, first.String()); !slices.Equal(got, ids) {
 				return fmt.Errorf("hub %q: got %v", hub, got)
@@ -66,10 +57,10 @@ func TestLongEventsOverAKill(t *testing.T) {
 			return nil
 		})
 		if hub == "" {
-			nodes[0].kill()
+			nodes[0].Kill()
 		}
 		at := lastOf(eventID, first.String())
-		ids = append(ids[10:], nodes[1].publish(t, "hub-1", "application/x-ndjson", lines(20), nil)...)
+		ids = append(ids[10:], nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(20), nil)...)
 		// From the middle, with everything that came since; and the websocket goes on from the same place.
 		second := nodes[1].curlEvents(t, "?token="+token, "Last-Event-ID: "+at[len(at)-11])
 		ws := nodes[1].connect(t, opsKey, hub, "&after="+at[len(at)-11])
@@ -90,7 +81,7 @@ func TestLongEventsOverAKill(t *testing.T) {
 		}
 		return nil
 	})
-	nodes[1].kill()
+	nodes[1].Kill()
 	testkit.Eventually(t, "the tokens of killed nodes to be gone", func() error {
 		if n := held(); n > 0 {
 			return fmt.Errorf("%d are left", n)
@@ -105,7 +96,7 @@ func TestEventsOverALostToken(t *testing.T) {
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
 	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), auth: "token_ttl: 15s"})
-	token := d.token(t, opsKey, "hub-1")
+	token := d.Token(t, opsKey, "hub-1")
 	d.curlEvents(t, "?token="+token)
 	var names []string
 	testkit.Eventually(t, "the token to be lost", func() error {
@@ -130,22 +121,19 @@ func TestEventsAtAStop(t *testing.T) {
 	d := serve(t, setup{redis: `url: "memory:"`})
 	key := []string{"Authorization: Bearer " + opsKey, "X-Hub-Id: hub-1"}
 	stream := d.curlEvents(t, "", key...)
-	cmd := exec.Command("curl", "-sSN", "--http2-prior-knowledge", "-H", "Accept: text/event-stream", "-H", key[0], "http://"+d.public+notificationsPath)
-	second := new(output)
-	cmd.Stdout, cmd.Stderr = second, second
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	args := []string{"-sSN", "--http2-prior-knowledge", "-H", "Accept: text/event-stream", "-H", key[0], "http://" + d.Public + notificationsPath}
+	curl := testkit.Start(t, testkit.Command{Path: "curl", Args: args, OneOutput: true})
+	second := curl.Out
+	testkit.Eventually(t, "the stream over HTTP/2 to begin", second.Contains("retry: "))
+	d.Publish(t, "hub-1", "application/json", `{"topic":"job.created"}`, nil)
+	for _, out := range []*testkit.Output{stream, second} {
+		testkit.Eventually(t, "the event", out.Contains(`data: {"topic":"job.created"`))
 	}
-	testkit.Eventually(t, "the stream over HTTP/2 to begin", second.contains("retry: "))
-	d.publish(t, "hub-1", "application/json", `{"topic":"job.created"}`, nil)
-	for _, out := range []*output{stream, second} {
-		testkit.Eventually(t, "the event", out.contains(`data: {"topic":"job.created"`))
+	d.Stop(t)
+	if status := curl.Exit(t); status != 0 {
+		t.Errorf("curl over HTTP/2 ended with %d", status)
 	}
-	d.stop(t)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("curl over HTTP/2: %v", err)
-	}
-	for _, out := range []*output{stream, second} {
+	for _, out := range []*testkit.Output{stream, second} {
 		testkit.Eventually(t, "the last event", func() error {
 			if !strings.HasSuffix(out.String(), "event: close\ndata: {\"code\":1012,\"reason\":\"the relay is restarting; connect again\"}\n\n") {
 				return errors.New(out.String())

@@ -29,8 +29,8 @@ func TestSinksRetry(t *testing.T) {
 	}
 	s := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") + slow("ordered", ", ordering: hub")}
 	d, other := serve(t, s), serve(t, s)
-	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.admin}}
-	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
+	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
 	for _, name := range []string{"billing", "ordered"} {
 		testkit.Eventually(t, "all to wait", func() error {
 			if s := o.sink(name); s.Parked != len(ids) || s.Backlog != 0 {
@@ -48,7 +48,7 @@ func TestSinksRetry(t *testing.T) {
 	mended.Store(true)
 	o.does("sinks retry billing", "billing tries 5 deliveries now")
 	testkit.Eventually(t, "all to be delivered", hooks.took("/billing", ids))
-	beside := operator{t, []string{"HUBRELAY_ADMIN=" + other.admin}}
+	beside := operator{t, []string{"HUBRELAY_ADMIN=" + other.Admin}}
 	beside.does("sinks retry ordered --json", `"due":1`) // the others follow
 	testkit.Eventually(t, "all to be delivered in order", hooks.took("/ordered", ids))
 	var order []string

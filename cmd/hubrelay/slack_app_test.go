@@ -125,11 +125,11 @@ func TestSlackThreads(t *testing.T) {
 		})
 	}
 	for n := range each {
-		nodes[n%2].publish(t, "hub-1", "application/json", line(n), nil)
+		nodes[n%2].Publish(t, "hub-1", "application/json", line(n), nil)
 	}
 	wait(each)
 	third := serve(t, s)
-	third.publish(t, "hub-1", "application/json", line(each), nil)
+	third.Publish(t, "hub-1", "application/json", line(each), nil)
 	wait(each + 1)
 	testkit.Eventually(t, "the first message to show the last round", func() error { // it is changed behind the reply
 		slack.mu.Lock()
@@ -144,7 +144,7 @@ func TestSlackThreads(t *testing.T) {
 		t.Errorf("remembered: %s, %v", keys, err)
 	}
 	for _, d := range append(nodes, third) {
-		if shown := d.err.String() + d.out.String(); strings.Contains(shown, "s3cret") {
+		if shown := d.Err.String() + d.Out.String(); strings.Contains(shown, "s3cret") {
 			t.Errorf("the log shows the token:\n%s", shown)
 		}
 	}

@@ -70,7 +70,7 @@ func TestSlack(t *testing.T) {
 		sinks += fmt.Sprintf("  %s: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [100ms, 200ms]}}\n", name, address(name))
 	}
 	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
-	ids := d.publish(t, "hub-1", "application/x-ndjson",
+	ids := d.Publish(t, "hub-1", "application/x-ndjson",
 		`{"topic":"container.error","object":{"id":"web-1","error":"<!channel> no such image"},"context":{"account_id":"acme","containers":["c1"]}}`, nil)
 
 	testkit.Eventually(t, "the message by url_file", c.took("s3cret-filed", ids))
@@ -96,14 +96,8 @@ func TestSlack(t *testing.T) {
 	if strings.Contains(text, "<!channel>") || strings.Contains(text, `\u003c!channel`) {
 		t.Errorf("an event can call the channel: %s", text)
 	}
-	metrics, err := http.Get("http://" + d.health + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	figures, _ := io.ReadAll(metrics.Body)
-	_ = metrics.Body.Close()
 	for what, shown := range map[string]string{
-		"log": d.err.String() + d.out.String(), "metrics": string(figures), "dead letter": fmt.Sprint(deadLetters(t, store, "picky")),
+		"log": d.Err.String() + d.Out.String(), "metrics": d.Metrics(t), "dead letter": fmt.Sprint(deadLetters(t, store, "picky")),
 	} {
 		if strings.Contains(shown, "s3cret") || strings.Contains(shown, "/services/T0000") {
 			t.Errorf("the %s shows an address:\n%s", what, shown)
@@ -129,7 +123,7 @@ func TestDigests(t *testing.T) {
 	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	const n = 30
 	line := `{"topic":"container.error","object":{"id":"web-1","error":"no such image"},"context":{"account_id":"acme"}}` + "\n"
-	ids := d.publish(t, "hub-1", "application/x-ndjson", strings.Repeat(line, n), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(line, n), nil)
 
 	var got struct {
 		Digest        relay.Digest

@@ -57,7 +57,7 @@ func TestSlackThreadOverReloads(t *testing.T) {
 		if n > 0 {
 			want = append(want, fmt.Sprintf("%s: round %d", where, n))
 		}
-		d.publish(t, "hub-1", "application/json", round(n), nil)
+		d.Publish(t, "hub-1", "application/json", round(n), nil)
 		testkit.Eventually(t, "the messages", slack.shows(want...))
 	}
 	say(0, "")
@@ -101,7 +101,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 	disabled := func(words ...string) {
 		t.Helper()
 		testkit.Eventually(t, "the sink to be disabled", func() error {
-			list, _, _ := call(t, nil, "", "sinks", "list", "--json", "--admin", d.admin)
+			list, _, _ := call(t, nil, "", "sinks", "list", "--json", "--admin", d.Admin)
 			for _, part := range append(words, `"disabled"`) {
 				if !strings.Contains(list, part) {
 					return fmt.Errorf("no %s in\n%s", part, list)
@@ -110,7 +110,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 			return nil
 		})
 	}
-	d.publish(t, "hub-1", "application/json", round(0), nil)
+	d.Publish(t, "hub-1", "application/json", round(0), nil)
 	disabled("token_revoked", "give the bot token")
 
 	slack.mu.Lock()
@@ -121,7 +121,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 	slack.mu.Unlock()
 	resume := func() {
 		t.Helper()
-		if out, errOut, code := call(t, nil, "", "sinks", "resume", "team", "--admin", d.admin); code != 0 {
+		if out, errOut, code := call(t, nil, "", "sinks", "resume", "team", "--admin", d.Admin); code != 0 {
 			t.Fatal(out, errOut)
 		}
 	}
@@ -138,7 +138,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 		resume() // the file is looked at once in a while
 		return slack.shows("C0GENERAL: round 0")()
 	})
-	if shown := d.err.String() + d.out.String(); strings.Contains(shown, "s3cret") {
+	if shown := d.Err.String() + d.Out.String(); strings.Contains(shown, "s3cret") {
 		t.Errorf("the log shows a token:\n%s", shown)
 	}
 }
@@ -148,7 +148,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 func TestSlackThreadKilled(t *testing.T) {
 	t.Parallel()
 	for name, mishap := range map[string]func(t *testing.T, d *daemon, server *redistest.Server){
-		"the node": func(_ *testing.T, d *daemon, _ *redistest.Server) { d.kill() },
+		"the node": func(_ *testing.T, d *daemon, _ *redistest.Server) { d.Kill() },
 		"Redis":    func(_ *testing.T, _ *daemon, server *redistest.Server) { server.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestSlackThreadKilled(t *testing.T) {
 			t.Cleanup(far.Close)
 			s := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(far.URL, "token: xoxb-s3cret-token, channel: C0GENERAL, timeout: 3s, rate: 1000/s, burst: 100")}
 			d := serve(t, s)
-			d.publish(t, "hub-1", "application/json", round(0), nil)
+			d.Publish(t, "hub-1", "application/json", round(0), nil)
 			<-posted
 			mishap(t, d, server)
 			close(release)
@@ -173,11 +173,11 @@ func TestSlackThreadKilled(t *testing.T) {
 			case "the node":
 				d = serve(t, s)
 			case "Redis":
-				testkit.Eventually(t, "a word about the thread", d.err.contains("where a thread hangs could not be stored"))
+				testkit.Eventually(t, "a word about the thread", d.Err.Contains("where a thread hangs could not be stored"))
 				server.Restart()
 			}
-			testkit.Eventually(t, "readyz to say yes", d.readyz(http.StatusOK))
-			d.publish(t, "hub-1", "application/json", round(1), nil)
+			testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
+			d.Publish(t, "hub-1", "application/json", round(1), nil)
 			testkit.Eventually(t, "both rounds, the first twice at most", func() error {
 				got := slack.shown()
 				once := []string{"C0GENERAL: round 0", "reply to 0: round 1"}
@@ -229,7 +229,7 @@ func TestSlackRestIsShared(t *testing.T) {
 	}
 	events := 0
 	testkit.Eventually(t, "a rest, and two seconds of it", func() error {
-		nodes[events%3].publish(t, "hub-1", "application/json", round(events), nil)
+		nodes[events%3].Publish(t, "hub-1", "application/json", round(events), nil)
 		events++
 		slack.mu.Lock()
 		defer slack.mu.Unlock()

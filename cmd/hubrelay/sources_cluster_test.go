@@ -37,7 +37,7 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 	hooks := receive(t, nil)
 	lower := setup{
 		redis: fmt.Sprintf("url: %q, partitions: 3, min_replicas: 1", url), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 5s"),
-		keys: upstreamSource("http://"+up.Load().public, ""),
+		keys: upstreamSource("http://"+up.Load().Public, ""),
 	}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
 	testkit.Eventually(t, "the source", nodes[0].connectedSource(t))
@@ -66,7 +66,7 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 	store := inCluster(t, append(masters, replicas...)...)
 	stored := func() (n float64) {
 		for _, d := range nodes {
-			n += metric(t, d, `hubrelay_source_messages_total{outcome="stored",source="upstream"}`)
+			n += d.Metric(t, `hubrelay_source_messages_total{outcome="stored",source="upstream"}`)
 		}
 		return n
 	}

@@ -18,13 +18,13 @@ func TestSourcesInACircle(t *testing.T) {
 	one := serve(t, text)
 	dir := folder(t)
 	other := text
-	other.keys = upstreamSource("http://"+one.public, "")
+	other.keys = upstreamSource("http://"+one.Public, "")
 	two := serveFile(t, write(t, dir, "two.yaml", other.yaml()))
 	// The first learns of the second, and of itself, while it runs.
-	file := one.cmd.Args[len(one.cmd.Args)-1]
+	file := one.Cmd.Args[len(one.Cmd.Args)-1]
 	back := text
 	back.keys = fmt.Sprintf("sources: {upstream: {type: hub, url: %q, key: %s}, self: {type: hub, url: %q, key: %s}}\n",
-		"http://"+two.public, opsKey, "http://"+one.public, opsKey)
+		"http://"+two.Public, opsKey, "http://"+one.Public, opsKey)
 	one.reconfigure(t, file, back, 1)
 	testkit.Eventually(t, "both directions", func() error {
 		a, b := one.sources(t), two.sources(t)
@@ -39,7 +39,7 @@ func TestSourcesInACircle(t *testing.T) {
 	first, second := one.connect(t, opsKey, "hub-1", ""), two.connect(t, opsKey, "hub-1", "")
 	for n := range 10 {
 		from := []*daemon{one, two}[n%2]
-		from.publish(t, "hub-1", "application/json", numberedNote("hub-1", n+1), nil)
+		from.Publish(t, "hub-1", "application/json", numberedNote("hub-1", n+1), nil)
 	}
 	testkit.Eventually(t, "what came back to be counted", func() error {
 		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 || b.Received != 5 {
@@ -60,7 +60,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, setup{redis: `url: "memory:"`}))
-	way := testkit.StartProxy(t, func() string { return up.Load().public })
+	way := testkit.StartProxy(t, func() string { return up.Load().Public })
 	hooks := receive(t, nil)
 	down := serve(t, setup{
 		redis: `url: "memory:", partitions: 2`,
@@ -70,7 +70,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	testkit.Eventually(t, "the source", down.connectedSource(t))
 	client := down.connect(t, opsKey, "hub-1", "&topics=image.*&cursor=true&after=now")
 	before := cursorOf(t, client.wait(t, 1)[0])
-	up.Load().publish(t, "hub-1", "application/json", numberedNote("hub-1", 1), nil)
+	up.Load().Publish(t, "hub-1", "application/json", numberedNote("hub-1", 1), nil)
 	testkit.Eventually(t, "the first", func() error {
 		if n := len(hooks.of("/")); n != 1 {
 			return fmt.Errorf("%d came", n)
@@ -78,7 +78,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 		return nil
 	})
 
-	up.Load().kill()
+	up.Load().Kill()
 	up.Store(serve(t, setup{redis: `url: "memory:"`}))
 	way.Cut()
 	isResync := func(frame string) {
@@ -91,7 +91,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	isResync(client.wait(t, 2)[1])
 	isResync(down.connect(t, opsKey, "hub-1", "&topics=image.*&after="+before).wait(t, 1)[0])
 	testkit.Eventually(t, "the source again", down.connectedSource(t))
-	up.Load().publish(t, "hub-1", "application/json", numberedNote("hub-1", 2), nil)
+	up.Load().Publish(t, "hub-1", "application/json", numberedNote("hub-1", 2), nil)
 	testkit.Eventually(t, "the second, behind what only clients get", func() error {
 		if n := len(hooks.of("/")); n != 3 {
 			return fmt.Errorf("%d came", n)

@@ -50,16 +50,16 @@ func publishNumbersFrom(ctx context.Context, current *atomic.Pointer[daemon], hu
 			body.WriteString(numberedNote(hub, n) + "\n")
 		}
 		for {
-			r, err := current.Load().try(ctx, request{
-				method: "POST", key: opsKey, hub: hub, contentType: "application/x-ndjson", body: body.String(),
-				header: map[string]string{"Idempotency-Key": fmt.Sprint(hub, "-", first)},
+			r, err := current.Load().Try(ctx, testkit.Request{
+				Method: "POST", Key: opsKey, Hub: hub, ContentType: "application/x-ndjson", Body: body.String(),
+				Header: map[string]string{"Idempotency-Key": fmt.Sprint(hub, "-", first)},
 			})
-			if err == nil && r.status == 202 {
+			if err == nil && r.Status == 202 {
 				break
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("stopped at %d of %s: %w, %d %s", first, hub, ctx.Err(), r.status, r.body)
+				return fmt.Errorf("stopped at %d of %s: %w, %d %s", first, hub, ctx.Err(), r.Status, r.Body)
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
@@ -143,7 +143,7 @@ type listedSource struct {
 
 func (d *daemon) sources(t *testing.T) (list []listedSource) {
 	t.Helper()
-	out, errOut, code := call(t, nil, "", "sources", "list", "--json", "--admin", d.admin)
+	out, errOut, code := call(t, nil, "", "sources", "list", "--json", "--admin", d.Admin)
 	if code != 0 {
 		t.Fatalf("%d %s", code, errOut)
 	}
@@ -172,10 +172,10 @@ func TestSource(t *testing.T) {
 	t.Parallel()
 	up := serve(t, setup{redis: `url: "memory:"`})
 	hooks := receive(t, nil)
-	down := serve(t, setup{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""), keys: upstreamSource("http://"+up.public, "")})
+	down := serve(t, setup{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""), keys: upstreamSource("http://"+up.Public, "")})
 	testkit.Eventually(t, "the source", down.connectedSource(t))
 	client := down.connect(t, opsKey, "hub-7", "")
-	up.publish(t, "hub-7", "application/json", `{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
+	up.Publish(t, "hub-7", "application/json", `{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
 	frame := client.wait(t, 1)[0]
 	want := `{"topic":"job.created","object":{"id":"j1","state":"","error":"","n":1.50},"context":{"hub_id":"hub-7","account_id":"a1",` +
 		`"environments":[],"dns_zones":[],"clusters":[],"containers":[],"x":"é"},"flags":null,"own":[1],"hubrelay_via":["`
@@ -191,7 +191,7 @@ func TestSource(t *testing.T) {
 	if s := down.sources(t)[0]; s.Received != 1 || s.Gaps != 0 || !s.Resumes || s.Node == "" {
 		t.Errorf("%+v", s)
 	}
-	if text, _, _ := call(t, nil, "", "sources", "list", "--admin", down.admin); !strings.Contains(text, "connected") {
+	if text, _, _ := call(t, nil, "", "sources", "list", "--admin", down.Admin); !strings.Contains(text, "connected") {
 		t.Errorf("the list:\n%s", text)
 	}
 }
@@ -205,7 +205,7 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 	dir := folder(t)
 	data := filepath.Join(dir, "data")
 	file := write(t, dir, "hubrelay.yaml", setup{
-		redis: fmt.Sprintf("data_dir: %q, partitions: 3", data), keys: upstreamSource("http://"+up.Load().public, ""),
+		redis: fmt.Sprintf("data_dir: %q, partitions: 3", data), keys: upstreamSource("http://"+up.Load().Public, ""),
 	}.yaml())
 	hubs := []string{"hub-a", "hub-b", "hub-c", "hub-d"}
 	begun := serveFile(t, file)
@@ -230,17 +230,17 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 			return nil
 		})
 		time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
-		d.kill()
-		d = &daemon{process: start(t, nil, "serve", "-c", file)}
+		d.Kill()
+		d = newDaemon(start(t, nil, "serve", "-c", file))
 	}
 	publishing.Wait()
-	d.await(t)
+	d.Await(t)
 	judgeNumbers(t, store, hubs, upstreamNumbers/len(hubs))
 	s := d.sources(t)[0]
 	if s.Received != upstreamNumbers || s.Gaps != 0 || s.Quarantined != 0 {
 		t.Errorf("%+v", s)
 	}
-	d.stop(t)
+	d.Stop(t)
 }
 
 // TestLongSourceStorm has two nodes that read one upstream over a line that is cut, and kills the nodes, the upstream and
@@ -251,7 +251,7 @@ func TestLongSourceStorm(t *testing.T) {
 	upper := setup{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, upper))
-	way := testkit.StartProxy(t, func() string { return up.Load().public })
+	way := testkit.StartProxy(t, func() string { return up.Load().Public })
 	lower := setup{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr(), "")}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
 	testkit.Eventually(t, "the source", nodes[0].connectedSource(t))
@@ -277,11 +277,11 @@ func TestLongSourceStorm(t *testing.T) {
 			blows["cut"]++
 		case 1:
 			which := random.IntN(len(nodes))
-			nodes[which].kill()
+			nodes[which].Kill()
 			nodes[which] = serve(t, lower)
 			blows["node"]++
 		case 2:
-			up.Load().kill()
+			up.Load().Kill()
 			up.Store(serve(t, upper))
 			blows["upstream"]++
 		case 3:
@@ -310,7 +310,7 @@ func TestSourcesChange(t *testing.T) {
 	hooks := receive(t, nil)
 	without := setup{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", "")}
 	with := without
-	with.keys = upstreamSource("http://"+up.public, ", hub_id: hub-1")
+	with.keys = upstreamSource("http://"+up.Public, ", hub_id: hub-1")
 	file := write(t, folder(t), "hubrelay.yaml", with.yaml())
 	down := serveFile(t, file)
 	testkit.Eventually(t, "the source", down.connectedSource(t))
@@ -322,8 +322,8 @@ func TestSourcesChange(t *testing.T) {
 			return nil
 		}
 	}
-	up.publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
-	up.publish(t, "hub-2", "application/x-ndjson", lines(2), nil)
+	up.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
+	up.Publish(t, "hub-2", "application/x-ndjson", lines(2), nil)
 	testkit.Eventually(t, "what the hub has", came(2))
 
 	down.reconfigure(t, file, without, 1)
@@ -331,19 +331,19 @@ func TestSourcesChange(t *testing.T) {
 		if list := down.sources(t); len(list) > 0 {
 			return fmt.Errorf("%+v", list)
 		}
-		if page := down.metrics(t); strings.Contains(page, `source="upstream"`) {
+		if page := down.Metrics(t); strings.Contains(page, `source="upstream"`) {
 			return fmt.Errorf("metrics:\n%s", page)
 		}
 		return nil
 	})
-	up.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	up.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	down.reconfigure(t, file, with, 2)
 	testkit.Eventually(t, "what came meanwhile", came(5))
-	if n := metric(t, down, `hubrelay_source_connected{source="upstream"}`); n != 1 {
+	if n := down.Metric(t, `hubrelay_source_connected{source="upstream"}`); n != 1 {
 		t.Errorf("connected: %v", n)
 	}
 
-	with.keys = upstreamSource("http://"+up.public, ", hub_id: hub-2")
+	with.keys = upstreamSource("http://"+up.Public, ", hub_id: hub-2")
 	down.reconfigure(t, file, with, 3)
 	testkit.Eventually(t, "the other hub", func() error {
 		if s := down.sources(t); len(s) != 1 || s[0].State != "connected" || !s[0].Resumes {
@@ -351,6 +351,6 @@ func TestSourcesChange(t *testing.T) {
 		}
 		return nil
 	})
-	up.publish(t, "hub-2", "application/x-ndjson", lines(1), nil)
+	up.Publish(t, "hub-2", "application/x-ndjson", lines(1), nil)
 	testkit.Eventually(t, "what the other hub has from now on", came(6))
 }

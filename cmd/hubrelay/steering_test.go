@@ -63,9 +63,9 @@ func TestSteering(t *testing.T) {
 		redis: `url: "memory:"`,
 		sinks: webhookSink("steady", hooks.url+"/steady", "") + webhookSink("picky", hooks.url+"/picky", ""),
 	})
-	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.admin}}
+	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
 	begun := time.Now().UTC().Format(time.RFC3339Nano)
-	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
 	testkit.Eventually(t, "five deliveries and five dead letters", func() error {
 		if dead := o.sink("picky").Dead; dead != 5 {
 			return fmt.Errorf("%d are dead", dead)
@@ -79,7 +79,7 @@ func TestSteering(t *testing.T) {
 	}
 
 	o.does("sinks pause steady", "steady is paused")
-	more := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	more := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "the backlog of the paused sink", func() error {
 		if s := o.sink("steady"); s.State != "paused" || s.Backlog != 3 {
 			return fmt.Errorf("it is %+v", s)

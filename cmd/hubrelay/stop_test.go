@@ -38,18 +38,18 @@ func TestStop(t *testing.T) {
 	file := write(t, dir, "hubrelay.yaml", text.yaml())
 	d := serveFile(t, file, longGrace)
 	ws := d.connect(t, opsKey, "hub-1", "")
-	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(6), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(6), nil)
 	<-started
-	d.signal(syscall.SIGTERM)
+	d.Signal(syscall.SIGTERM)
 	if closed := ws.closed(t, websocket.CloseServiceRestart); closed.Text == "" {
 		t.Error("the websocket was closed without a reason")
 	}
 	if got := objectIDs(ws.wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the websocket got %v, want %v", got, ids)
 	}
-	testkit.Eventually(t, "readyz to say no", d.readyz(http.StatusServiceUnavailable))
+	testkit.Eventually(t, "readyz to say no", d.Ready(http.StatusServiceUnavailable))
 	release() // within the grace: what was begun is finished
-	if code := d.exit(t); code != 0 {
+	if code := d.Exit(t); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
 	d = serveFile(t, file)
@@ -59,7 +59,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("%s came %d times", id, n)
 		}
 	}
-	d.stop(t)
+	d.Stop(t)
 }
 
 // TestKeyFileChanges gives a key another secret while the daemon runs.
@@ -71,7 +71,7 @@ func TestKeyFileChanges(t *testing.T) {
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", setup{redis: `url: "memory:"`, keys: `
     - {name: file, key_file: key, hubs: ["*"]}`}.yaml()), "HUBRELAY_WEBSOCKET__PING_INTERVAL=1h")
 	hub, account, other := d.connect(t, first, "hub-1", ""), d.connect(t, first, "", ""), d.connect(t, opsKey, "hub-1", "")
-	token := d.token(t, first, "hub-1")
+	token := d.Token(t, first, "hub-1")
 	if err := os.Rename(write(t, dir, "key.new", second+"\n"), filepath.Join(dir, "key")); err != nil {
 		t.Fatal(err)
 	}
@@ -81,15 +81,15 @@ func TestKeyFileChanges(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "the new key to work", func() error {
-		if r := d.do(t, request{method: "GET", key: second, hub: "hub-1"}); r.status != http.StatusOK {
-			return fmt.Errorf("answered %d", r.status)
+		if r := d.Do(t, testkit.Request{Method: "GET", Key: second, Hub: "hub-1"}); r.Status != http.StatusOK {
+			return fmt.Errorf("answered %d", r.Status)
 		}
 		return nil
 	})
-	wantError(t, d.do(t, request{method: "GET", key: first, hub: "hub-1"}), "401.auth-invalid", "", "")
+	wantError(t, d.Do(t, testkit.Request{Method: "GET", Key: first, Hub: "hub-1"}), "401.auth-invalid", "", "")
 	_, refused := d.upgrade(t, "?token="+token, nil)
 	wantError(t, refused, "401.auth-invalid", "", "no longer exists")
-	d.publish(t, "hub-1", "application/json", plain, nil)
+	d.Publish(t, "hub-1", "application/json", plain, nil)
 	other.wait(t, 1)
 }
 
@@ -101,20 +101,20 @@ func TestStartsBeforeRedis(t *testing.T) {
 	dir := folder(t)
 	file := write(t, dir, "hubrelay.yaml", setup{redis: fmt.Sprintf("url: %q", server.URL())}.yaml())
 	early := start(t, nil, "serve", "-c", file)
-	d := &daemon{process: start(t, nil, "serve", "-c", file)}
-	for _, p := range []*process{early, d.process} {
-		testkit.Eventually(t, "the daemon to wait for Redis", p.err.contains("waiting for redis"))
+	d := newDaemon(start(t, nil, "serve", "-c", file))
+	for _, p := range []*testkit.Process{early, d.Process} {
+		testkit.Eventually(t, "the daemon to wait for Redis", p.Err.Contains("waiting for redis"))
 	}
-	early.signal(syscall.SIGTERM)
-	if code := early.exit(t); code != 0 {
+	early.Signal(syscall.SIGTERM)
+	if code := early.Exit(t); code != 0 {
 		t.Errorf("a daemon that waits for Redis ended with %d after SIGTERM", code)
 	}
 	server.Restart()
-	d.await(t)
+	d.Await(t)
 	ws := d.connect(t, opsKey, "hub-1", "")
-	d.publish(t, "hub-1", "application/json", plain, nil)
+	d.Publish(t, "hub-1", "application/json", plain, nil)
 	ws.wait(t, 1)
-	d.stop(t)
+	d.Stop(t)
 
 	if err := redisAt(t, server.Socket).ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
 		t.Fatal(err)

@@ -40,17 +40,17 @@ func TestTemplates(t *testing.T) {
 		t.Errorf("explain shows\n%s", out)
 	}
 	d := serve(t, s)
-	d.publish(t, "hub-1", "application/x-ndjson", `{"topic":"job.created","object":{"id":"j1"}}`, nil)
+	d.Publish(t, "hub-1", "application/x-ndjson", `{"topic":"job.created","object":{"id":"j1"}}`, nil)
 	if got := <-bodies; got != "text/plain first J1" {
 		t.Errorf("sent %q", got)
 	}
-	ids := d.publish(t, "hub-1", "application/x-ndjson", `{"topic":"container.error","object":{"id":"web-1"}}`, nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", `{"topic":"container.error","object":{"id":"web-1"}}`, nil)
 	wantDead(t, store, "loops", ids, "line 1: takes more than 50000 steps", 1)
 	if err := os.WriteFile(body, []byte(`second {{ .Object.ID }}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the changed template to be used", func() error {
-		d.publish(t, "hub-1", "application/x-ndjson", `{"topic":"job.created","object":{"id":"j1"}}`, nil)
+		d.Publish(t, "hub-1", "application/x-ndjson", `{"topic":"job.created","object":{"id":"j1"}}`, nil)
 		if got := <-bodies; got != "text/plain second j1" {
 			return fmt.Errorf("sent %q", got)
 		}

@@ -29,40 +29,40 @@ func TestTokens(t *testing.T) {
 	d := serve(t, setup{redis: `url: "memory:"`, server: `, allowed_origins: ["https://console.example.com"]`})
 
 	t.Run("opens one websocket", func(t *testing.T) {
-		query := "?token=" + d.token(t, opsKey, "hub-1")
+		query := "?token=" + d.Token(t, opsKey, "hub-1")
 		if ws, refused := d.upgrade(t, query, nil); ws == nil {
-			t.Fatalf("the first upgrade was answered %d %s", refused.status, refused.body)
+			t.Fatalf("the first upgrade was answered %d %s", refused.Status, refused.Body)
 		}
 		_, refused := d.upgrade(t, query, nil)
 		wantError(t, refused, "401.auth-invalid", "", "used already")
 	})
 	t.Run("white space in it is ignored", func(t *testing.T) {
-		token := d.token(t, opsKey, "hub-1")
+		token := d.Token(t, opsKey, "hub-1")
 		half := len(token) / 2
 		if ws, refused := d.upgrade(t, "?token=%20"+token[:half]+"%0D%0A%20"+token[half:]+"%20", nil); ws == nil {
-			t.Fatalf("answered %d %s", refused.status, refused.body)
+			t.Fatalf("answered %d %s", refused.Status, refused.Body)
 		}
 	})
 	t.Run("in the header, with all that the specification's example sends", func(t *testing.T) {
 		header := http.Header{
-			"x-service-token": {d.token(t, readerKey, "hub-1")}, "Authorization": {"Bearer " + readerKey},
-			"X-Hub-Id": {"hub-1"}, "Origin": {"http://" + d.public},
+			"x-service-token": {d.Token(t, readerKey, "hub-1")}, "Authorization": {"Bearer " + readerKey},
+			"X-Hub-Id": {"hub-1"}, "Origin": {"http://" + d.Public},
 		}
 		if ws, refused := d.upgrade(t, "", header); ws == nil {
-			t.Fatalf("answered %d %s", refused.status, refused.body)
+			t.Fatalf("answered %d %s", refused.Status, refused.Body)
 		}
 	})
 	t.Run("the answer is exactly the token, and the Link is ready-made", func(t *testing.T) {
-		r := d.do(t, request{method: "GET", key: opsKey, hub: "hub-1"})
+		r := d.Do(t, testkit.Request{Method: "GET", Key: opsKey, Hub: "hub-1"})
 		var token string
-		if _, err := fmt.Sscanf(r.body, `{"data":{"token":%q}}`, &token); err != nil {
-			t.Fatalf("answered %s: %v", r.body, err)
+		if _, err := fmt.Sscanf(r.Body, `{"data":{"token":%q}}`, &token); err != nil {
+			t.Fatalf("answered %s: %v", r.Body, err)
 		}
-		if want := `{"data":{"token":"` + token + `"}}`; strings.TrimSpace(r.body) != want {
-			t.Errorf("answered %s, want %s", r.body, want)
+		if want := `{"data":{"token":"` + token + `"}}`; strings.TrimSpace(r.Body) != want {
+			t.Errorf("answered %s, want %s", r.Body, want)
 		}
-		want := "<ws://" + d.public + notificationsPath + "?token=" + token + `>; rel="notifications"`
-		if got := r.header.Get("Link"); got != want {
+		want := "<ws://" + d.Public + notificationsPath + "?token=" + token + `>; rel="notifications"`
+		if got := r.Header.Get("Link"); got != want {
 			t.Fatalf("Link is %s, want %s", got, want)
 		}
 		conn, _, err := websocket.DefaultDialer.Dial(want[1:strings.Index(want, ">")], nil)
@@ -90,7 +90,7 @@ func TestTokens(t *testing.T) {
 		t.Run("is refused: "+name, func(t *testing.T) {
 			query, token := tc.query, ""
 			if tc.key != "" {
-				token = d.token(t, tc.key, tc.hub)
+				token = d.Token(t, tc.key, tc.hub)
 				query = "?token=" + token + tc.query
 			}
 			_, refused := d.upgrade(t, query, tc.header)
@@ -100,16 +100,16 @@ func TestTokens(t *testing.T) {
 			}
 			// Whatever was wrong has not used the token up.
 			if ws, refused := d.upgrade(t, "?token="+token, http.Header{"Origin": {"https://console.example.com"}}); ws == nil {
-				t.Errorf("the token was used up by a refusal: %d %s", refused.status, refused.body)
+				t.Errorf("the token was used up by a refusal: %d %s", refused.Status, refused.Body)
 			}
 		})
 	}
 	t.Run("without an upgrade", func(t *testing.T) {
-		token := d.token(t, opsKey, "hub-1")
-		wantError(t, d.do(t, request{method: "GET", path: notificationsPath + "?token=" + token}), "426.upgrade-required", "", "Upgrade")
-		wantError(t, d.do(t, request{method: "GET", header: map[string]string{"X-Service-Token": token}}), "426.upgrade-required", "", "")
+		token := d.Token(t, opsKey, "hub-1")
+		wantError(t, d.Do(t, testkit.Request{Method: "GET", Path: notificationsPath + "?token=" + token}), "426.upgrade-required", "", "Upgrade")
+		wantError(t, d.Do(t, testkit.Request{Method: "GET", Header: map[string]string{"X-Service-Token": token}}), "426.upgrade-required", "", "")
 		if ws, refused := d.upgrade(t, "?token="+token, nil); ws == nil {
-			t.Errorf("the token was used up: %d %s", refused.status, refused.body)
+			t.Errorf("the token was used up: %d %s", refused.Status, refused.Body)
 		}
 	})
 }
@@ -131,7 +131,7 @@ func TestWhoSeesWhat(t *testing.T) {
 		{"hub-1", "", "1 none"},
 		{"hub-1", "acme", "end"},
 	} {
-		d.publish(t, n.hub, "application/json", fmt.Sprintf(
+		d.Publish(t, n.hub, "application/json", fmt.Sprintf(
 			`{"topic":"job.created","object":{"id":%q},"context":{"account_id":%q}}`, n.id, n.account), nil)
 	}
 	// A notification without an account belongs to its hub.
@@ -177,11 +177,11 @@ func TestKeyExpires(t *testing.T) {
 	if early := time.Until(expires.Truncate(time.Second)); early > 0 {
 		t.Errorf("it was closed %s too early", early)
 	}
-	wantError(t, d.do(t, request{method: "GET", key: key, hub: "hub-1"}), "401.auth-expired", "", "expired")
-	if _, refused := d.upgrade(t, "?token="+token, nil); refused.status != http.StatusUnauthorized {
-		t.Errorf("a token of the expired key was answered %d %s", refused.status, refused.body)
+	wantError(t, d.Do(t, testkit.Request{Method: "GET", Key: key, Hub: "hub-1"}), "401.auth-expired", "", "expired")
+	if _, refused := d.upgrade(t, "?token="+token, nil); refused.Status != http.StatusUnauthorized {
+		t.Errorf("a token of the expired key was answered %d %s", refused.Status, refused.Body)
 	}
-	d.publish(t, "hub-1", "application/json", plain, nil)
+	d.Publish(t, "hub-1", "application/json", plain, nil)
 	stays.wait(t, 1)
 }
 
@@ -189,19 +189,19 @@ func TestKeyExpires(t *testing.T) {
 func (d *daemon) brief(t *testing.T, key string) (ws *socket, token string) {
 	t.Helper()
 	for range 2 {
-		r := d.do(t, request{method: "GET", key: key, hub: "hub-1"})
-		if r.status == http.StatusUnauthorized {
+		r := d.Do(t, testkit.Request{Method: "GET", Key: key, Hub: "hub-1"})
+		if r.Status == http.StatusUnauthorized {
 			return nil, ""
 		}
-		if _, err := fmt.Sscanf(r.body, `{"data":{"token":%q}}`, &token); err != nil {
-			t.Fatalf("answered %d %s: %v", r.status, r.body, err)
+		if _, err := fmt.Sscanf(r.Body, `{"data":{"token":%q}}`, &token); err != nil {
+			t.Fatalf("answered %d %s: %v", r.Status, r.Body, err)
 		}
 		if ws == nil {
 			conn, refused := d.upgrade(t, "?token="+token, nil)
-			if conn == nil && refused.status == http.StatusUnauthorized {
+			if conn == nil && refused.Status == http.StatusUnauthorized {
 				return nil, ""
 			} else if conn == nil {
-				t.Fatalf("the upgrade was answered %d %s", refused.status, refused.body)
+				t.Fatalf("the upgrade was answered %d %s", refused.Status, refused.Body)
 			}
 			ws = listenOn(conn)
 		}
@@ -258,7 +258,7 @@ func TestTLS(t *testing.T) {
 		protocols.SetHTTP2(h2)
 		transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{RootCAs: roots}}
 		t.Cleanup(transport.CloseIdleConnections)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+d.public+path, http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+d.Public+path, http.NoBody)
 		if err != nil {
 			return nil, err
 		}
@@ -266,13 +266,13 @@ func TestTLS(t *testing.T) {
 		req.Header.Set("X-Hub-Id", "hub-1")
 		return (&http.Client{Transport: transport, Timeout: patience}).Do(req)
 	}
-	read := func(h2 bool, path string) reply {
+	read := func(h2 bool, path string) testkit.Reply {
 		t.Helper()
 		res, err := get(h2, path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := readReply(res)
+		r, err := testkit.ReadReply(res)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,21 +281,21 @@ func TestTLS(t *testing.T) {
 		}
 		return r
 	}
-	link := read(false, notificationsPath).header.Get("Link")
+	link := read(false, notificationsPath).Header.Get("Link")
 	wss, ok := strings.CutPrefix(link, "<wss://events.example.com/relay"+notificationsPath+"?token=")
 	token, end := strings.CutSuffix(wss, `>; rel="notifications"`)
 	if !ok || !end {
 		t.Fatalf("Link is %s", link)
 	}
 	// A token is given over HTTP/2 too, but the stream needs HTTP/1.1.
-	if r := read(true, notificationsPath); r.status != http.StatusOK {
-		t.Errorf("a token over HTTP/2 was answered %d %s", r.status, r.body)
+	if r := read(true, notificationsPath); r.Status != http.StatusOK {
+		t.Errorf("a token over HTTP/2 was answered %d %s", r.Status, r.Body)
 	}
 	wantError(t, read(true, notificationsPath+"?token="+token), "426.upgrade-required", "", "HTTP/1.1")
 	wantError(t, read(true, "/nowhere"), "404.uri", "", "/nowhere")
 
 	dialer := &websocket.Dialer{HandshakeTimeout: patience, TLSClientConfig: &tls.Config{RootCAs: roots}}
-	conn, _, err := dialer.Dial("wss://"+d.public+notificationsPath+"?token="+token, http.Header{"Origin": {"https://events.example.com"}})
+	conn, _, err := dialer.Dial("wss://"+d.Public+notificationsPath+"?token="+token, http.Header{"Origin": {"https://events.example.com"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestTLS(t *testing.T) {
 
 	certify(t, dir, 2)
 	testkit.Eventually(t, "the new certificate", func() error {
-		conn, err := tls.Dial("tcp", d.public, &tls.Config{InsecureSkipVerify: true})
+		conn, err := tls.Dial("tcp", d.Public, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			return err
 		}
@@ -315,7 +315,7 @@ func TestTLS(t *testing.T) {
 		return nil
 	})
 	// The socket of before lives on.
-	publishOverTLS(t, d.public)
+	publishOverTLS(t, d.Public)
 	ws.wait(t, 1)
 }
 
@@ -334,7 +334,7 @@ func publishOverTLS(t *testing.T, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := readReply(res); err != nil || r.status != http.StatusAccepted {
-		t.Fatalf("publish was answered %d %s, %v", r.status, r.body, err)
+	if r, err := testkit.ReadReply(res); err != nil || r.Status != http.StatusAccepted {
+		t.Fatalf("publish was answered %d %s, %v", r.Status, r.Body, err)
 	}
 }

@@ -50,7 +50,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	}
 	text := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks("/gone")}
 	d := serve(t, text)
-	ids := d.publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 
 	testkit.Eventually(t, "what failed twice", hooks.took("/flaky", ids))
 	for _, h := range hooks.of("/flaky") {
@@ -73,7 +73,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	}
 	wantDisabled(t, d, store, hooks, ids)
 
-	picked := d.publish(t, "hub-1", "application/x-ndjson", strings.Join([]string{
+	picked := d.Publish(t, "hub-1", "application/x-ndjson", strings.Join([]string{
 		`{"topic":"container.created","context":{"account_id":"acme"}}`, `{"topic":"container.error","context":{"account_id":"acme"}}`,
 		`{"topic":"job.created","context":{"account_id":"acme"}}`, `{"topic":"container.created","context":{"account_id":"other"}}`,
 		`{"topic":"container.updated","context":{"account_id":"acme"}}`,
@@ -84,7 +84,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	}
 
 	// A new address enables the sink that was gone, and its backlog arrives.
-	d.stop(t)
+	d.Stop(t)
 	serve(t, setup{redis: text.redis, sinks: sinks("/back")})
 	testkit.Eventually(t, "the backlog of the sink that was gone", hooks.took("/back", append(ids, picked...)))
 }
@@ -130,7 +130,7 @@ func wantDisabled(t *testing.T, d *daemon, store *redis.Client, hooks *receiver,
 		return err
 	})
 	testkit.Eventually(t, "the figure to say so", func() error {
-		if metric(t, d, `hubrelay_sink_disabled{sink="gone"}`) != 1 {
+		if d.Metric(t, `hubrelay_sink_disabled{sink="gone"}`) != 1 {
 			return errors.New("not yet")
 		}
 		return nil
@@ -138,7 +138,7 @@ func wantDisabled(t *testing.T, d *daemon, store *redis.Client, hooks *receiver,
 	if n, err := store.XLen(t.Context(), "hubrelay:queue:gone:{0}").Result(); err != nil || n != int64(len(ids)) {
 		t.Errorf("its backlog is %d, %v, want %d", n, err, len(ids))
 	}
-	if err := d.err.contains("sink disabled")(); err != nil {
+	if err := d.Err.Contains("sink disabled")(); err != nil {
 		t.Error(err)
 	}
 	if n := len(deadLetters(t, store, "gone")); n > 0 {

@@ -1,0 +1,28 @@
+package testkit
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Output is what a process prints.
+type Output struct{ Buffer }
+
+// Tail returns the last n bytes of the output.
+func (o *Output) Tail(n int) string {
+	text := o.String()
+	if len(text) <= n {
+		return text
+	}
+	return "…" + text[len(text)-n:]
+}
+
+// Contains is a probe for Eventually. It succeeds when the output contains part.
+func (o *Output) Contains(part string) func() error {
+	return func() error {
+		if text := o.String(); !strings.Contains(text, part) {
+			return fmt.Errorf("%q is not in:\n%s", part, text)
+		}
+		return nil
+	}
+}
