@@ -62,6 +62,7 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 	if err != nil {
 		return AdminEndpoint{}, err
 	}
+	unreadableTLS := l.Failed("admin.tls")
 	needed := []string{"admin", "admin.listen", "health", "health.listen", "redis", "redis.data_dir"}
 	problems := slices.DeleteFunc(l.Problems, func(p document.Problem) bool {
 		return cfg != nil && !slices.Contains(needed, p.Path)
@@ -70,7 +71,7 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 		return AdminEndpoint{}, Problems(document.Sorted(problems))
 	}
 	return AdminEndpoint{
-		Listen: cfg.Admin.Listen, TLS: cfg.Admin.TLS.Enabled() || l.Failed("admin.tls"), DataDir: cfg.Redis.DataDir, HealthListen: cfg.Health.Listen,
+		Listen: cfg.Admin.Listen, TLS: cfg.Admin.TLS.Enabled() || unreadableTLS, DataDir: cfg.Redis.DataDir, HealthListen: cfg.Health.Listen,
 	}, nil
 }
 
