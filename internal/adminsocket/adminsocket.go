@@ -60,22 +60,27 @@ func isBaseTrusted(dir string) bool {
 // Target describes the relay that a command looks for.
 type Target struct {
 	DataDir, HealthListen string
-	// Configured is set if both come from a configuration that the user named. Then the socket must be that of a relay with this
-	// health listener, and may belong to the owner of DataDir.
+	// Configured is set if both come from a configuration that the user named. Then a socket in DataDir may belong to the owner
+	// of DataDir.
 	Configured bool
 }
 
 // Find returns the path of the socket of a running relay. The error lists the places it tried. It skips a socket of another
-// user, who could pretend to be the relay.
+// user, who could pretend to be the relay. If several relays share DataDir, it prefers the one with this health listener.
 func Find(t Target) (string, error) {
 	var tried []error
+	other := "" // a relay with another health listener, which may be set by a variable that we do not have
 	for _, l := range listLocations(t.DataDir, t.HealthListen) {
 		path, err := filepath.Abs(l.path())
 		if err == nil {
 			err = t.check(l, path)
 		}
-		if err == nil {
+		switch {
+		case err == nil && (l.private || t.hasLock(path)):
 			return path, nil
+		case err == nil:
+			other = path
+			continue
 		}
 		var failed *fs.PathError
 		if errors.As(err, &failed) {
@@ -83,7 +88,16 @@ func Find(t Target) (string, error) {
 		}
 		tried = append(tried, fmt.Errorf("%s: %w", path, err))
 	}
+	if other != "" {
+		return other, nil
+	}
 	return "", errors.Join(tried...)
+}
+
+// hasLock reports whether the lock of a socket names the port of our health listener.
+func (t Target) hasLock(path string) bool {
+	text, err := os.ReadFile(path + lockSuffix)
+	return err == nil && string(text) == portOf(t.HealthListen)
 }
 
 func (t Target) check(l location, path string) error {
@@ -99,11 +113,6 @@ func (t Target) check(l location, path string) error {
 	}
 	if !isTrusted(info) && !(t.Configured && haveSameOwner(path, l.dir)) {
 		return errors.New("belongs to another user")
-	}
-	if port := portOf(t.HealthListen); t.Configured && port != "0" {
-		if text, err := os.ReadFile(path + lockSuffix); err == nil && string(text) != port {
-			return errors.New("belongs to the relay whose health listener has port " + string(text))
-		}
 	}
 	return nil
 }

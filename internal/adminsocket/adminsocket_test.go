@@ -141,18 +141,22 @@ func TestFindSaysWhereItLooked(t *testing.T) {
 	}
 }
 
-// A configuration that the user named is not that of any relay in the same data directory.
-func TestFindComparesHealthListener(t *testing.T) {
+// Two relays may share a data directory by mistake. Each configuration leads to its own relay.
+func TestFindPrefersOwnHealthListener(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", shortDir(t))
 	dir := shortDir(t)
-	listen(t, dir, io.Discard)
-	for other, want := range map[string]bool{health: true, "127.0.0.1:0": true, "127.0.0.1:9999": false} {
-		if _, err := Find(Target{DataDir: dir, HealthListen: other, Configured: true}); (err == nil) != want {
-			t.Errorf("%s: got %v, want found %v", other, err, want)
-		}
+	first := listen(t, dir, io.Discard)
+	second, err := Listen(dir, "127.0.0.1:9999", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := Find(Target{DataDir: dir, HealthListen: "127.0.0.1:9999"}); err != nil {
-		t.Errorf("without a configuration: %v", err)
+	t.Cleanup(func() { _ = second.Close() })
+	for listener, want := range map[string]string{
+		health: first.Addr().String(), "127.0.0.1:9999": second.Addr().String(), "127.0.0.1:0": first.Addr().String(),
+	} {
+		if got, err := Find(Target{DataDir: dir, HealthListen: listener, Configured: true}); err != nil || got != want {
+			t.Errorf("%s: got %s, %v; want %s", listener, got, err, want)
+		}
 	}
 }
 
