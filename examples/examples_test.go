@@ -63,6 +63,7 @@ var listeners = []struct {
 }
 
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t)
 	receiver := start(t, []string{"WEBHOOK_SECRET=" + d.webhookSecret, "PORT=" + d.webhookPort},
 		"node", "webhook-receiver-node/receive.mjs")

@@ -20,8 +20,9 @@ type turnedAway struct {
 	RetryAfter, Pause float64
 }
 
-// TestLimits: whoever is one too many waits for as long as the daemon asks, and is counted once where he can see why.
-func TestLimits(t *testing.T) {
+// TestLongLimits: whoever is one too many waits for as long as the daemon asks, and is counted once where he can see why.
+func TestLongLimits(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t, "max_connections: 2", "max_per_hub: 1")
 	for _, limit := range []struct {
 		name string

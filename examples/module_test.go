@@ -59,6 +59,7 @@ var runtimes = map[string]func(t *testing.T, d *daemon, file string, told []byte
 
 // TestModule runs one program against hubrelay.js in Node and in a page.
 func TestModule(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t)
 	way := testkit.StartProxy(t, func() string { return d.Public })
 	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { way.Cut() }))

@@ -16,6 +16,7 @@ import (
 
 // What is asked of every plugin is asked of those that others copy.
 func TestPluginsPassTheirCheck(t *testing.T) {
+	t.Parallel()
 	report := fmt.Appendf(nil, `{"report":%q}`, filepath.Join(t.TempDir(), "report.jsonl"))
 	watcher := programs.Path(t, "./plugin-go-instance-watch")
 	for _, p := range []plugintest.Plugin{
@@ -30,6 +31,7 @@ func TestPluginsPassTheirCheck(t *testing.T) {
 // The plugins of the daemon append a line for each notification that they have handled, with the id that the publisher
 // was told.
 func TestPlugins(t *testing.T) {
+	t.Parallel()
 	d := startDaemon(t)
 	file := filepath.Join(t.TempDir(), "one.json")
 	object := rand.Text()

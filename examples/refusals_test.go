@@ -150,7 +150,8 @@ type reaction struct {
 }
 
 // TestModuleIsRefused: what the module does about refusals and closes, wherever it runs.
-func TestModuleIsRefused(t *testing.T) {
+func TestLongModuleIsRefused(t *testing.T) {
+	t.Parallel()
 	d := &daemon{pagePort: redistest.FreePort(t)}
 	for name, run := range runtimes {
 		t.Run(name, func(t *testing.T) {
