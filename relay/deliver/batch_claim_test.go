@@ -12,6 +12,7 @@ import (
 
 // What interrupts the first attempt leaves a sealed batch as it is: its receiver is gone, or this node ends.
 func TestBatchOutlivesItsFirstAttempt(t *testing.T) {
+	t.Parallel()
 	for name, first := range map[string]func(context.Context) error{
 		"gone":  func(context.Context) error { return relay.Gone(errFar) },
 		"ended": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
@@ -49,6 +50,7 @@ func TestBatchOutlivesItsFirstAttempt(t *testing.T) {
 
 // What is parked and goes into a batch makes room once.
 func TestBatchOfWhatWasParkedMakesRoomOnce(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	list := replayLog{event(1, "a.b", "h1").Notifications[0]}
 	if done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || done.Parked != 1 {

@@ -80,6 +80,7 @@ func (e *env) waitEmptied() {
 
 // A full batch goes at once, and what comes beyond it is the next; nothing is left out.
 func TestBatches(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink, obs := &fakeSink{answer: answers(nil)}, &counting{}
 	p := e.pipeline(sink, func(o *Options) {
@@ -108,6 +109,7 @@ func TestBatches(t *testing.T) {
 
 // One that is not full goes when its time has come.
 func TestBatchThatIsNotFull(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, batching(50*time.Millisecond, 20))
@@ -119,6 +121,7 @@ func TestBatchThatIsNotFull(t *testing.T) {
 
 // 4 MiB are the most that a batch holds, whatever its number.
 func TestBatchOfMuch(t *testing.T) {
+	t.Parallel()
 	b := &batcher{max: 1000}
 	big := relay.Notification{Data: make([]byte, 256<<10)}
 	first, _, lead := b.join(big, "")
@@ -140,6 +143,7 @@ func TestBatchOfMuch(t *testing.T) {
 
 // What fails is tried again as it was sealed, by any node, and is replayed so from the dead letters.
 func TestBatchIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	reject := relay.Permanent(&relay.AnswerError{Status: 422})
 	sink := &fakeSink{answer: answers(errFar, errFar, reject, nil)}
@@ -170,6 +174,7 @@ func TestBatchIsTriedAgain(t *testing.T) {
 
 // What comes again out of a queue whose acks were not stored is in no second batch, but a repeat of the whole log is.
 func TestBatchTakesNothingTwice(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	killed, p := e.pipeline(sink, batching(time.Hour, 10)), e.pipeline(sink, batching(50*time.Millisecond, 10))
@@ -200,6 +205,7 @@ func TestBatchTakesNothingTwice(t *testing.T) {
 
 // Redis remembers a bounded number of ids.
 func TestBatchesAreForgotten(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	for i := range 12 {
 		b := sealing{id: fmt.Sprint("batch", i), lease: time.Minute, came: time.Now()}
@@ -223,6 +229,7 @@ func TestBatchesAreForgotten(t *testing.T) {
 
 // A repeat whose first answer was lost leaves the batch for whoever is first.
 func TestBatchSealedTwice(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	b := sealing{id: "batch", lease: time.Hour, came: time.Now()}
 	b.add(newParked(event(0, "a.b", "h1").Notifications[0]), "")
@@ -243,6 +250,7 @@ func TestBatchSealedTwice(t *testing.T) {
 
 // A Redis that is full seals nothing: each goes alone, in the form of a batch.
 func TestBatchWhileRedisIsFull(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, batching(20*time.Millisecond, 10))
@@ -258,6 +266,7 @@ func TestBatchWhileRedisIsFull(t *testing.T) {
 
 // While the destination is down nothing is sealed, and a batch goes on gathering; who is told to stop leaves it.
 func TestBatchWaitsForTheDestination(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, batching(10*time.Millisecond, 10))
@@ -289,6 +298,7 @@ func TestBatchWaitsForTheDestination(t *testing.T) {
 
 // A pipeline that ends gives back what is not sealed.
 func TestBatchIsGivenBack(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, batching(time.Hour, 10))
@@ -310,6 +320,7 @@ func TestBatchIsGivenBack(t *testing.T) {
 
 // A rate counts deliveries, and what waits for it is gathered meanwhile.
 func TestBatchesAtARate(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) {
@@ -324,6 +335,7 @@ func TestBatchesAtARate(t *testing.T) {
 
 // A sink of a kind that takes none gets a batch that was sealed before as a digest.
 func TestBatchForAKindThatTakesNone(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	before := e.pipeline(&fakeSink{answer: answers(errFar)}, batching(time.Hour, 3))
 	bring(t, before, 0, 3).Wait()
@@ -338,6 +350,7 @@ func TestBatchForAKindThatTakesNone(t *testing.T) {
 
 // A trial is a batch of one with an id of its own.
 func TestTryOfABatch(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, batching(time.Hour, 3))

@@ -14,6 +14,7 @@ import (
 )
 
 func TestBreakerSteps(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(1000, 0)
 	b := newBreaker(func() time.Time { return now })
 	var turns []bool
@@ -76,6 +77,7 @@ func TestBreakerSteps(t *testing.T) {
 
 // Somebody who knows that the destination was mended need not wait for the pause.
 func TestBreakerHurried(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(1000, 0)
 	b := newBreaker(func() time.Time { return now })
 	var changes []time.Duration
@@ -118,6 +120,7 @@ func TestBreakerHurried(t *testing.T) {
 }
 
 func TestWhatIsDown(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		err  error
 		want bool
@@ -139,6 +142,7 @@ func TestWhatIsDown(t *testing.T) {
 
 // While the destination is down, fresh deliveries wait without an attempt or a slot, and all come through afterwards.
 func TestBreakerHoldsAndLetsGo(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	var up atomic.Bool
 	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
@@ -183,6 +187,7 @@ func TestBreakerHoldsAndLetsGo(t *testing.T) {
 
 // Parked deliveries alone find out that the destination is up again, and lose no attempt while it is down.
 func TestBreakerProbesWithRetries(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const n = 40
 	e.park(n)
@@ -204,6 +209,7 @@ func TestBreakerProbesWithRetries(t *testing.T) {
 
 // What waits for a destination that is down holds up neither the end nor a change of the sink's state.
 func TestBreakerLetsGoAtTheEnd(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		end  func(e *env, p *Pipeline, stop func())

@@ -24,6 +24,7 @@ func newAttempts(answer func(ctx context.Context, d relay.Delivery) error) *atte
 }
 
 func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		enough := make(chan struct{})
 		a := newAttempts(func(_ context.Context, d relay.Delivery) error {
@@ -74,6 +75,7 @@ func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
 }
 
 func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		enough := make(chan struct{})
 		a := newAttempts(func(ctx context.Context, d relay.Delivery) error {
@@ -115,6 +117,7 @@ func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
 
 // Attempts share a caller's context only while it leaves them their whole time, and none gets one that has ended.
 func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		a := newAttempts(func(ctx context.Context, d relay.Delivery) error {
@@ -154,6 +157,7 @@ func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
 
 // What a sink knows two seconds behind the end of its time counts: exec has to kill its command by then, and wait for it.
 func TestAnswerBehindTheEnd(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		slow := errors.New("the command was killed")
 		for _, want := range []error{slow, nil} {

@@ -20,6 +20,7 @@ func bounded(o *Options) {
 
 // While the delay queue is full fresh deliveries stay where they are, and nothing that is parked goes.
 func TestFullDelayQueueHoldsFreshDeliveriesBack(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
 	p := e.pipeline(sink, bounded)
@@ -49,6 +50,7 @@ func TestFullDelayQueueHoldsFreshDeliveriesBack(t *testing.T) {
 
 // A node that has parked nothing learns from the first look that there is no room; a pause ends the wait.
 func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	first := e.pipeline(&fakeSink{answer: answers(errFar)}, bounded)
 	for i := range 3 {
@@ -71,6 +73,7 @@ func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
 }
 
 func TestReplaysEndWhereTheDelayQueueIsFull(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	log := &fakeLog{reached: "300-0", covers: true, queued: map[string]bool{"2-0": true}}
@@ -96,6 +99,7 @@ func TestReplaysEndWhereTheDelayQueueIsFull(t *testing.T) {
 }
 
 func TestDeadLettersStayWhereTheDelayQueueIsFull(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.park(1)
 	e.bury(t, "d1", "d2", "d3", "d4")
@@ -118,6 +122,7 @@ func TestDeadLettersStayWhereTheDelayQueueIsFull(t *testing.T) {
 }
 
 func TestCapacity(t *testing.T) {
+	t.Parallel()
 	c := newCapacity(2)
 	for _, step := range []struct {
 		parked       int64
@@ -140,6 +145,7 @@ func TestCapacity(t *testing.T) {
 
 // Beyond the bound the oldest dead letters go, with their place in the index, whichever way the newest came.
 func TestDeadLettersAreBounded(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	obs := &counting{}
 	reject := &fakeSink{answer: answers(relay.Permanent(errFar))}
@@ -172,6 +178,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 
 // A bound that was lowered is reached by and by, so that no script works for long.
 func TestLoweredBoundOfDeadLetters(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	for i := range 25 {
 		e.write(t, fmt.Sprintf("old%d", i), "job.created", "h1")

@@ -35,6 +35,7 @@ func newClusterEnv(t *testing.T) *env {
 
 // The whole life of a digest, its dead letter and its replay, at a rate, in a cluster.
 func TestDigestInACluster(t *testing.T) {
+	t.Parallel()
 	e := newClusterEnv(t)
 	sink := &fakeSink{answer: answers(errFar, relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Millisecond), relay.Permanent(errFar), nil)}
 	p := e.pipeline(sink, func(o *Options) {

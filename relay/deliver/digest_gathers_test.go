@@ -15,6 +15,7 @@ import (
 
 // A sink that rather gathers than waits sends what its rate allows alone, and the rest as one.
 func TestGathersWhatTheRateMakesWait(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) {
@@ -49,6 +50,7 @@ func TestGathersWhatTheRateMakesWait(t *testing.T) {
 
 // By the clock: what a burst leaves over follows as one message, and what comes later goes alone again.
 func TestGathersAtItsRate(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.Gathers = perSec(1), 1, true })
@@ -74,6 +76,7 @@ func TestGathersAtItsRate(t *testing.T) {
 
 // What is parked and due goes first, and what comes meanwhile is gathered behind it.
 func TestGathersBehindWhatIsDue(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.park(1)
 	sink := &fakeSink{answer: answers(nil)}
@@ -89,6 +92,7 @@ func TestGathersBehindWhatIsDue(t *testing.T) {
 }
 
 func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, gathering(time.Hour, 20))
@@ -119,6 +123,7 @@ func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
 
 // While the destination rests or is down a digest goes on gathering, however late it is.
 func TestHeldSinkGoesOnGathering(t *testing.T) {
+	t.Parallel()
 	for name, hold := range map[string]func(p *Pipeline){
 		"rest": func(p *Pipeline) {
 			p.gate.heard(context.Background(), true, relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Hour))
@@ -156,6 +161,7 @@ func TestHeldSinkGoesOnGathering(t *testing.T) {
 
 // What Redis has no room for goes alone, since only deliveries make room.
 func TestFullRedisGathersNothing(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, gathering(time.Hour, 20))
@@ -170,6 +176,7 @@ func TestFullRedisGathersNothing(t *testing.T) {
 
 // Where Redis is full too, what waits for the rate waits no longer than the sink takes deliveries.
 func TestPausedSinkOfAFullRedis(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.Gathers = relay.Rate{Count: 1, Per: time.Hour}, 1, true })
@@ -199,6 +206,7 @@ func TestPausedSinkOfAFullRedis(t *testing.T) {
 
 // What a replay of the log parks is gathered too, whatever the rate; what has a history goes alone.
 func TestReplaysAreGathered(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Options){
 		"digest": gathering(300*time.Millisecond, 20),
 		"rate": func(o *Options) {
@@ -235,6 +243,7 @@ func TestReplaysAreGathered(t *testing.T) {
 }
 
 func TestGatheringALostClaimChangesNothing(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.park(1)
 	n := event(0, "a.b", "h1").Notifications[0]

@@ -72,6 +72,7 @@ func (e *env) left() []string {
 
 // Two nodes gather into one digest, which lists what it was told to and counts the rest.
 func TestDigestOfTwoNodes(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	a, b := &fakeSink{answer: answers(nil)}, &fakeSink{answer: answers(nil)}
 	nodes := []*Pipeline{e.pipeline(a, gathering(time.Hour, 20)), e.pipeline(b, gathering(time.Hour, 20))}
@@ -120,6 +121,7 @@ func TestDigestOfTwoNodes(t *testing.T) {
 
 // What several lanes gathered side by side is listed in the order of the log.
 func TestDigestListsInOrder(t *testing.T) {
+	t.Parallel()
 	r := &record{Digest: &relay.Digest{Count: 5}}
 	for _, cursor := range []string{"5-10", "12-0", "5-2", "", "5-2"} {
 		r.Notifications = append(r.Notifications, parked{ID: fmt.Sprint(len(r.Notifications)), Cursor: cursor})
@@ -134,6 +136,7 @@ func TestDigestListsInOrder(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, gathering(time.Hour, 20, ByTopic, ByHub, ByCluster))
@@ -168,6 +171,7 @@ func TestGroups(t *testing.T) {
 
 // A kill between gathering and ack lets the queue give the delivery again: it counts once.
 func TestGatheringTwiceCountsOnce(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 2))
 	other := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 2))
@@ -185,6 +189,7 @@ func TestGatheringTwiceCountsOnce(t *testing.T) {
 
 // However much is gathered, what is remembered for that is bounded, and it is what came last.
 func TestGatheringRemembersTheLast(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	put := func(i int) {
@@ -215,6 +220,7 @@ func TestGatheringRemembersTheLast(t *testing.T) {
 }
 
 func TestDigestListsABoundedNumberOfBytes(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, gathering(time.Hour, 1000))
@@ -236,6 +242,7 @@ func TestDigestListsABoundedNumberOfBytes(t *testing.T) {
 
 // What was gathered while the wait was longer goes with the next that comes.
 func TestShorterWaitOfAnOpenDigest(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	if err := e.pipeline(sink, gathering(time.Hour, 20)).Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
@@ -254,6 +261,7 @@ func TestShorterWaitOfAnOpenDigest(t *testing.T) {
 
 // A producer that names ever new hubs opens no more digests than deliveries may be parked; the rest goes alone.
 func TestOpenDigestsAreBounded(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20, ByHub)(o); o.Backlog = 2 })
@@ -269,6 +277,7 @@ func TestOpenDigestsAreBounded(t *testing.T) {
 
 // A sealed digest is the same in every attempt, as a dead letter, and after its replay.
 func TestSealedDigestStaysAsItIs(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, errFar, errFar, errFar, nil)}
 	p := e.pipeline(sink, func(o *Options) {
@@ -312,6 +321,7 @@ func sameContent(a, b []relay.Notification) bool {
 
 // A digest of one is a digest all the same, as a dead letter too.
 func TestDigestOfOne(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(relay.Permanent(errFar), nil)}
 	p := e.pipeline(sink, gathering(time.Millisecond, 20))
@@ -333,6 +343,7 @@ func TestDigestOfOne(t *testing.T) {
 }
 
 func TestForgetRemovesWhatIsGathered(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 20, ByHub))
 	for i := range 4 {
@@ -356,6 +367,7 @@ func TestForgetRemovesWhatIsGathered(t *testing.T) {
 
 // A node that is killed leaves nothing behind that another does not seal.
 func TestAnotherNodeSeals(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	gone := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(10*time.Millisecond, 20))
 	if err := gone.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {

@@ -36,6 +36,7 @@ func week(o *Options) {
 
 // The time of the first failure is in Redis, so that a node that knows nothing of it goes on counting.
 func TestOnlyFailuresDisable(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	first := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
 	if err := first.Handle(t.Context(), delivery("d1")); err != nil || !e.remembersFailure() {
@@ -70,6 +71,7 @@ func TestOnlyFailuresDisable(t *testing.T) {
 }
 
 func TestOtherConfigurationForgetsFailures(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.failingFor(200 * time.Hour)
 	p := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
@@ -83,6 +85,7 @@ func TestOtherConfigurationForgetsFailures(t *testing.T) {
 }
 
 func TestWhatEndsFailures(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		answer error
@@ -109,6 +112,7 @@ func TestWhatEndsFailures(t *testing.T) {
 
 // A rejection alone never begins to count, nor does anything where the limit is off.
 func TestWhatBeginsNoFailures(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	rejecting := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, week)
 	unlimited := e.pipeline(&fakeSink{answer: answers(errFar)}, func(o *Options) { week(o); o.DisableAfter = 0 })
@@ -125,6 +129,7 @@ func TestWhatBeginsNoFailures(t *testing.T) {
 
 // What another node has seen fail ends with a success here: of a retry at once, of a fresh delivery after a look.
 func TestSuccessEndsFailuresOfOthers(t *testing.T) {
+	t.Parallel()
 	t.Run("retry", func(t *testing.T) {
 		e := newEnv(t)
 		e.park(1)
@@ -148,6 +153,7 @@ func TestSuccessEndsFailuresOfOthers(t *testing.T) {
 
 // A parked delivery whose sink is disabled by it stays parked, with its attempts as they were.
 func TestFailuresDisableWhileRetrying(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.park(1)
 	e.failingFor(121 * time.Hour)
@@ -166,6 +172,7 @@ func TestFailuresDisableWhileRetrying(t *testing.T) {
 
 // A flood of failures costs one question a second; a success in between makes the next failure ask again.
 func TestFailuresAskSeldom(t *testing.T) {
+	t.Parallel()
 	var f failing
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {

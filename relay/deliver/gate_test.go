@@ -35,6 +35,7 @@ func handle(t *testing.T, p *Pipeline, prefix string, n int) *sync.WaitGroup {
 
 // Two sinks that lead to one destination share its rate.
 func TestSinksShareTheRateOfAKey(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	var a, b keyed
 	a.answer, b.answer = answers(nil), answers(nil)
@@ -83,6 +84,7 @@ func (e *env) scripts() int {
 
 // A slow rate costs a few questions for each attempt, however much waits, and neither fresh ones nor retries starve.
 func TestSlowRateNeitherSpinsNorStarves(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.park(1000)
 	sink := &fakeSink{answer: answers(nil)}
@@ -121,6 +123,7 @@ func TestSlowRateNeitherSpinsNorStarves(t *testing.T) {
 
 // Whoever waits for the rate holds up neither the end nor a change of the sink's state.
 func TestGateLetsGoAtTheEnd(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		end  func(e *env, p *Pipeline, stop func())
@@ -161,6 +164,7 @@ func TestGateLetsGoAtTheEnd(t *testing.T) {
 
 // What a probe of the breaker does not use up can begin later, on any node.
 func TestAttemptsThatDoNotBeginAreGivenBack(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
 		o.Rate, o.Burst = relay.Rate{Count: 10, Per: time.Hour}, 5
@@ -188,6 +192,7 @@ func TestAttemptsThatDoNotBeginAreGivenBack(t *testing.T) {
 
 // While Redis is away nobody passes; one that refuses to count lets one pass in each interval.
 func TestGateWithoutRedis(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) { o.Rate = perSec(20) })
@@ -215,6 +220,7 @@ func TestGateWithoutRedis(t *testing.T) {
 
 // A trial is not held back and uses nothing up.
 func TestTryPassesTheGate(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Rate = relay.Rate{Count: 1, Per: time.Hour} })
 	for range 3 {
@@ -229,6 +235,7 @@ func TestTryPassesTheGate(t *testing.T) {
 
 // What was set aside for retries that never came is there for the next start.
 func TestClosingGivesBack(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Rate = relay.Rate{Count: 10, Per: time.Hour} })
 	p.gate.want()

@@ -22,6 +22,7 @@ func (e *env) hasten(want int) {
 
 // What waits for hours is tried at once; what is being attempted is left alone, on a Redis that is full, too.
 func TestHasten(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(*testing.T) *env{"Redis": newEnv, "a full Redis": newEnv, "a cluster": newClusterEnv} {
 		t.Run(name, func(t *testing.T) {
 			e := start(t)
@@ -73,6 +74,7 @@ func TestHasten(t *testing.T) {
 
 // Of an ordered sink the first of each line becomes due, and the others follow in their order.
 func TestHastenKeepsOrder(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const hubs, each = 4, 50
 	var got successes
@@ -106,6 +108,7 @@ func TestHastenKeepsOrder(t *testing.T) {
 
 // However many wait, at equal and at different times and between claims, each of them becomes due and no claim is touched.
 func TestHastenMany(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	soon := time.Now().Add(time.Hour).UnixMilli()
 	const n = 3*hastenStep + 7
@@ -149,6 +152,7 @@ func TestHastenMany(t *testing.T) {
 
 // What comes due by itself meanwhile is not made due over and over.
 func TestHastenWhatComesDue(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -167,6 +171,7 @@ func TestHastenWhatComesDue(t *testing.T) {
 
 // TestHastenBesideWork hastens over and over while two nodes work a queue that fails much: none is attempted by both at once.
 func TestHastenBesideWork(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const n = 300
 	e.park(n)

@@ -39,6 +39,7 @@ func (e *env) write(t *testing.T, id, topic, hub string) string {
 }
 
 func TestDeadLettersAreListed(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	for i := range 250 {
 		topic, hub := "job.created", "h1"
@@ -93,6 +94,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 }
 
 func TestDeadLetterIsShown(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.bury(t, "d1", "d2")
 	c, err := e.store.DeadLetter(t.Context(), "s", "d1")
@@ -118,6 +120,7 @@ func TestDeadLetterIsShown(t *testing.T) {
 
 // What was written without an index is found, replayed and dropped all the same.
 func TestDeadLettersWithoutIndex(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ids := make([]string, 0, 230)
 	for i := range 230 {
@@ -142,6 +145,7 @@ func TestDeadLettersWithoutIndex(t *testing.T) {
 }
 
 func TestReplayOfADeadLetterBeginsAnew(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.bury(t, "d1")
 	got, err := e.store.ReplayDead(t.Context(), "s", []string{"d1", "d1", "nobody"}, 0)
@@ -167,6 +171,7 @@ func TestReplayOfADeadLetterBeginsAnew(t *testing.T) {
 }
 
 func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	d := delivery("b1")
@@ -192,6 +197,7 @@ func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
 
 // What died while the sink kept an order goes without one where the sink keeps none any more.
 func TestReplayKeepsNoOrderWhereThereIsNone(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	for i := range 2 {
 		d := ofHub("h1", i)
@@ -218,6 +224,7 @@ func TestReplayKeepsNoOrderWhereThereIsNone(t *testing.T) {
 }
 
 func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	e.bury(t, "d1")
@@ -233,6 +240,7 @@ func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
 }
 
 func TestChangeOfAllIsBoundedByItsLimitAndItsBeginning(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	for i := range 250 {
 		topic := "job.created"
@@ -260,6 +268,7 @@ func TestChangeOfAllIsBoundedByItsLimitAndItsBeginning(t *testing.T) {
 }
 
 func TestRepeatedDeadLetterIsOne(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.bury(t, "d1", "d1")
 	if n := len(e.deadLetters()); n != 1 {
@@ -314,6 +323,7 @@ func (l *fakeLog) Behind(cursor, position string) bool {
 }
 
 func TestReplayFromTheLog(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	log := &fakeLog{reached: "240-0", queued: map[string]bool{"200-0": true}, covers: true}
@@ -364,6 +374,7 @@ func TestReplayFromTheLog(t *testing.T) {
 }
 
 func TestCursorAt(t *testing.T) {
+	t.Parallel()
 	for ms, want := range map[int64]string{-5: "0-0", 0: "0-0", 1: "0-18446744073709551615", 1732153000123: "1732153000122-18446744073709551615"} {
 		if got := CursorAt(time.UnixMilli(ms)); got != want {
 			t.Errorf("%d: %s, want %s", ms, got, want)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	a, b := e.store.Memory("team"), NewStore(e.client, testKeys{}).Memory("team")
 	value, held, err := a.Take(t.Context(), "container c1", time.Minute)
@@ -48,6 +49,7 @@ func TestMemory(t *testing.T) {
 
 // TestMemoryOfTheDead has a node that died while it held a name, and one that was late: its word does not undo the other's.
 func TestMemoryOfTheDead(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	m := e.store.Memory("team")
 	_, late, err := m.Take(t.Context(), "c1", 20*time.Millisecond)
@@ -74,6 +76,7 @@ func TestMemoryOfTheDead(t *testing.T) {
 
 // TestMemoryAtOnce counts from many goroutines by what is remembered: no word is lost.
 func TestMemoryAtOnce(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	var wg sync.WaitGroup
 	const workers, each = 8, 10

@@ -75,6 +75,7 @@ func objectOf(t *testing.T, data string) noticeObject {
 
 // A sink that two nodes find to be gone is told of once, to those that name the topic, and never to itself.
 func TestDisabledAndRecoveredAreTold(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	n := e.notices(NoticesOptions{})
 	gone := func(config string) *Pipeline {
@@ -112,6 +113,7 @@ func TestDisabledAndRecoveredAreTold(t *testing.T) {
 
 // A sink that keeps an order is not told that another recovered before it took that it was disabled.
 func TestNoticesKeepTheOrder(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	n := e.notices(NoticesOptions{})
 	sink := &fakeSink{answer: answers(errFar, nil)}
@@ -135,6 +137,7 @@ func TestNoticesKeepTheOrder(t *testing.T) {
 
 // Where Redis takes no notice, the retries of other sinks do not wait until it does.
 func TestNoticesHoldNobodyUp(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	if _, err := e.store.disable(t.Context(), "gone", "it is gone", "v1", time.Now()); err != nil {
 		t.Fatal(err)
@@ -160,6 +163,7 @@ func TestNoticesHoldNobodyUp(t *testing.T) {
 
 // A pause in between does not hide that the sink was disabled.
 func TestResumeTellsWhatRecovered(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	for _, c := range []struct {
@@ -185,6 +189,7 @@ func TestResumeTellsWhatRecovered(t *testing.T) {
 
 // The first is told at once, then at most one in a span of time with how many there were; at the end the rest.
 func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	now := time.Now()
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(&relay.AnswerError{Status: 400}))}, func(o *Options) {
@@ -233,6 +238,7 @@ func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
 
 // The death of a notice is told to nobody, and a sink hears nothing about itself.
 func TestNoticesMakeNoNotices(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	n := e.notices(NoticesOptions{})
 	reject := func(o *Options) { o.Name, o.Notices = "watch", n }
@@ -258,6 +264,7 @@ func TestNoticesMakeNoNotices(t *testing.T) {
 
 // A delay queue without room drops notices, counted; nobody else is kept from them.
 func TestNoticesAreDroppedWhereThereIsNoRoom(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	dropped := map[string]int{}
 	n := e.notices(NoticesOptions{
@@ -275,6 +282,7 @@ func TestNoticesAreDroppedWhereThereIsNoRoom(t *testing.T) {
 
 // What cannot be told while Redis is away is told later.
 func TestDeathsOutliveRedis(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	now := time.Now()
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, func(o *Options) {
@@ -297,6 +305,7 @@ func TestDeathsOutliveRedis(t *testing.T) {
 
 // A sample of each topic has the members that the real ones have, says that it is one, and is parked for nobody.
 func TestSamplesOfNotices(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	notices := e.notices(NoticesOptions{})
 	for topic, object := range map[string]string{
@@ -337,6 +346,7 @@ func TestSamplesOfNotices(t *testing.T) {
 
 // A gap in a source is told to all that name it; a repeat under the same id is parked once.
 func TestSourceGapIsTold(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	n := e.notices(NoticesOptions{})
 	for range 2 {

@@ -15,6 +15,7 @@ import (
 
 // A cluster refuses a script whose keys are in several slots, even where one node holds them all.
 func TestOrderInACluster(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
 	defer func() { _ = client.Close() }()

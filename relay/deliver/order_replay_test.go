@@ -13,6 +13,7 @@ import (
 
 // Replayed dead letters come in order, also where they died before there was one.
 func TestReplayKeepsTheOrder(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const each = 60
 	var got successes
@@ -80,6 +81,7 @@ func (l replayLog) Behind(cursor, position string) bool {
 }
 
 func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const each = 150
 	var got successes

@@ -17,6 +17,7 @@ import (
 )
 
 func TestOrderSurvivesFailures(t *testing.T) {
+	t.Parallel()
 	for _, by := range []Ordering{OrderingHub, OrderingContainer} {
 		t.Run(string(by), func(t *testing.T) {
 			e := newEnv(t)
@@ -35,6 +36,7 @@ func TestOrderSurvivesFailures(t *testing.T) {
 
 // A delivery that waits for hours holds back its own key alone, and nothing of that key while nodes come and go.
 func TestParkingHoldsItsKeyBack(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const hubs, each = 4, 200
 	var got successes
@@ -73,6 +75,7 @@ func TestParkingHoldsItsKeyBack(t *testing.T) {
 }
 
 func TestDeadLetterLetsTheNextGo(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	var got successes
 	sink := got.around(func(_ context.Context, d relay.Delivery) error {
@@ -96,6 +99,7 @@ func TestDeadLetterLetsTheNextGo(t *testing.T) {
 
 // The next node goes on in order, whether the former lost its lease or stopped; only what was in flight comes twice.
 func TestNextNodeGoesOnInOrder(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const hubs, each = 4, 200
 	var got successes
@@ -128,6 +132,7 @@ func TestNextNodeGoesOnInOrder(t *testing.T) {
 
 // An attempt is cut short when the lease is lost, and is no failure.
 func TestLostLeaseCutsAttemptsShort(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	entered := make(chan struct{}, 2)
 	sink := &fakeSink{answer: func(ctx context.Context, d relay.Delivery) error {
@@ -159,6 +164,7 @@ func TestLostLeaseCutsAttemptsShort(t *testing.T) {
 }
 
 func TestPauseKeepsTheOrder(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const hubs, each = 4, 100
 	var got successes
@@ -185,6 +191,7 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 
 // With things parked, a sink may begin to keep an order and cease to.
 func TestOrderingChangesWithThingsParked(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	var got successes
 	e.park(20) // without an order
@@ -267,6 +274,7 @@ func heap() uint64 {
 
 // However many keys are blocked, reading them costs Redis a twentieth of its time at most.
 func TestManyBlockedKeysAreReadSeldom(t *testing.T) {
+	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{0: linesLook, time.Second: linesLook, 10 * time.Second: 200 * time.Second} {
 		if got := lookAfter(took); got != want {
 			t.Errorf("after %s: %s, want %s", took, got, want)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestHandle(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	for _, c := range []struct {
 		name   string
@@ -66,6 +67,7 @@ func TestHandle(t *testing.T) {
 }
 
 func TestRetryUntilDelivered(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, relay.RetryAfter(errFar, 50*time.Millisecond), nil)}
 	p := e.pipeline(sink, nil)
@@ -87,6 +89,7 @@ func TestRetryUntilDelivered(t *testing.T) {
 }
 
 func TestExhaustedBecomesDeadLetterWithItsHistory(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, errors.New("no route"), errFar, errFar)}
 	p := e.pipeline(sink, nil)
@@ -107,6 +110,7 @@ func TestExhaustedBecomesDeadLetterWithItsHistory(t *testing.T) {
 
 // A kill between park and ack lets the queue give the delivery again: it is attempted again and parked once.
 func TestKillBetweenParkAndAck(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, errFar, nil)}
 	p := e.pipeline(sink, nil)
@@ -124,6 +128,7 @@ func TestKillBetweenParkAndAck(t *testing.T) {
 }
 
 func TestGoneDisablesAndKeeps(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(relay.Gone(errFar))}
 	p := e.pipeline(sink, func(o *Options) { o.Fingerprint = "v1" })
@@ -170,6 +175,7 @@ func TestGoneDisablesAndKeeps(t *testing.T) {
 }
 
 func TestOtherConfigurationEnables(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	old := e.pipeline(&fakeSink{answer: answers(relay.Gone(errFar))}, func(o *Options) { o.Fingerprint = "v1" })
 	_ = old.Handle(t.Context(), delivery("d1"))
@@ -184,6 +190,7 @@ func TestOtherConfigurationEnables(t *testing.T) {
 
 // A parked delivery whose receiver is gone by then stays parked.
 func TestGoneWhileRetrying(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, relay.Gone(errFar))}
 	p := e.pipeline(sink, nil)
@@ -198,6 +205,7 @@ func TestGoneWhileRetrying(t *testing.T) {
 }
 
 func TestHangingSinkCostsItsSlotOnly(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	release := make(chan struct{})
 	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
@@ -233,6 +241,7 @@ func TestHangingSinkCostsItsSlotOnly(t *testing.T) {
 }
 
 func TestShutdownIsNoFailure(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error { cancel(); <-ctx.Done(); return ctx.Err() }}
@@ -247,6 +256,7 @@ func TestShutdownIsNoFailure(t *testing.T) {
 
 // While Redis is away a failed delivery is neither lost nor sent again and again.
 func TestRedisAwayWhileParking(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar)}
 	p := e.pipeline(sink, func(o *Options) { o.Schedule.Waits = []time.Duration{time.Hour} })
@@ -270,6 +280,7 @@ func TestRedisAwayWhileParking(t *testing.T) {
 }
 
 func TestNewAndClose(t *testing.T) {
+	t.Parallel()
 	if _, err := New(Options{}); err == nil {
 		t.Error("New without anything succeeded")
 	}
@@ -303,6 +314,7 @@ func (c lastMoment) Done() <-chan struct{} {
 
 // An attempt that returns as the time is over does not keep its sink open.
 func TestCloseAtTheLastMoment(t *testing.T) {
+	t.Parallel()
 	leave := make(chan struct{})
 	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error { <-leave; return nil }}
 	p, err := New(Options{Name: "s", Sink: sink, Store: NewStore(nil, testKeys{})})
@@ -324,6 +336,7 @@ func TestCloseAtTheLastMoment(t *testing.T) {
 }
 
 func TestLimiter(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(100, 0)
 	l := limiter{now: func() time.Time { return now }, every: time.Second, most: linesPerSecond}
 	for range linesPerSecond {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestRateOfTwoNodes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		rate  relay.Rate
 		burst int
@@ -96,6 +97,7 @@ func (c *timed) together(ctx context.Context, name, script string, keys []string
 }
 
 func TestGrants(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	p := newPace(relay.Rate{Count: 10, Per: time.Hour}, 3)
@@ -143,6 +145,7 @@ func TestGrants(t *testing.T) {
 
 // An attempt that asks its destination twice lets the next begin later, also where it was the last of a burst.
 func TestFurtherRequestsCount(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &spender{fakeSink: fakeSink{answer: answers(nil)}}
 	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst = relay.Rate{Count: 10, Per: time.Hour}, 3 })
@@ -189,6 +192,7 @@ func (s *spender) Spent() int { return int(s.further.Swap(0)) }
 
 // What a lower rate, or a clock that ran ahead, has put off holds nobody up.
 func TestRaisedRateBeginsSoon(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	low, high := newPace(relay.Rate{Count: 1, Per: time.Hour}, 10), newPace(perSec(1000), 1)
 	if g, err := e.store.begin(t.Context(), "r", low, 10); err != nil || g.n != 10 {
@@ -204,6 +208,7 @@ func TestRaisedRateBeginsSoon(t *testing.T) {
 }
 
 func TestAfterARestThereIsNoBurst(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	p := newPace(relay.Rate{Count: 2, Per: time.Minute}, 10)
 	if err := e.store.rest(t.Context(), "r", p, time.Millisecond); err != nil {
@@ -223,6 +228,7 @@ func TestAfterARestThereIsNoBurst(t *testing.T) {
 }
 
 func TestBurstAndBatch(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		rate         relay.Rate
 		burst        int

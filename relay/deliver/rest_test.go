@@ -13,6 +13,7 @@ import (
 
 // A destination that answers 429 gets nothing of the sink until the time that it named.
 func TestTooManyRequestsHoldTheWholeSink(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []relay.Rate{{}, perSec(1000)} {
 		t.Run(rate.String(), func(t *testing.T) {
 			e := newEnv(t)
@@ -47,6 +48,7 @@ func TestTooManyRequestsHoldTheWholeSink(t *testing.T) {
 
 // The other nodes learn of it by Redis, where the sink has a rate.
 func TestTooManyRequestsHoldAllNodes(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	limited := func(o *Options) { o.Rate = perSec(100) }
 	one := e.pipeline(&fakeSink{answer: answers(relay.RetryAfter(&relay.AnswerError{Status: 503}, time.Minute))}, limited)
@@ -66,6 +68,7 @@ func TestTooManyRequestsHoldAllNodes(t *testing.T) {
 }
 
 func TestRestsGrowAndAreBounded(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	now := time.Unix(1000, 0)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Now = func() time.Time { return now } })

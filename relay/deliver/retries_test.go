@@ -33,6 +33,7 @@ func (e *env) park(n int) {
 
 // Two nodes share the delay queue of a sink: each delivery is attempted by one of them, once.
 func TestTwoNodesNeverDouble(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const n = 500
 	e.park(n)
@@ -56,6 +57,7 @@ func TestTwoNodesNeverDouble(t *testing.T) {
 
 // Redis has no room left: what is parked must go on, since only that makes room.
 func TestFullRedisWorksOffWhatIsParked(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.park(3)
 	again := answers(errFar, nil)
@@ -80,6 +82,7 @@ func TestFullRedisWorksOffWhatIsParked(t *testing.T) {
 
 // Fresh deliveries and retries share the limit, and neither has to wait for all of the other.
 func TestSharedConcurrency(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	const n = 40
 	e.park(n)
@@ -119,6 +122,7 @@ func TestSharedConcurrency(t *testing.T) {
 }
 
 func TestInconsistentQueueIsCleared(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	e.client.ZAdd(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "bodiless"}, redis.Z{Score: 2, Member: "garbled"})
@@ -142,6 +146,7 @@ func TestInconsistentQueueIsCleared(t *testing.T) {
 
 // A node that is killed in an attempt gives up its claim by and by; one that was only slow changes nothing then.
 func TestLostClaim(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	e.park(1)
@@ -179,6 +184,7 @@ func TestLostClaim(t *testing.T) {
 }
 
 func TestRetriesSurviveRedis(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.park(3)
 	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
@@ -208,6 +214,7 @@ func TestRetriesSurviveRedis(t *testing.T) {
 
 // A look that broke off behind its claims leaves no slot taken.
 func TestBrokenLook(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Concurrency = 4 })
 	r := NewRetries(RetriesOptions{Store: e.store})
@@ -220,6 +227,7 @@ func TestBrokenLook(t *testing.T) {
 
 // At the end running attempts may finish; what does not is due again at once, unchanged.
 func TestShutdownGivesClaimsBack(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.park(1)
 	entered := make(chan struct{})
@@ -245,6 +253,7 @@ func TestShutdownGivesClaimsBack(t *testing.T) {
 }
 
 func TestAThousandIdleSinks(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	r := NewRetries(RetriesOptions{Store: e.store})
 	for i := range 1000 {
@@ -317,6 +326,7 @@ func (c *counting) Paused(_ string, p bool)    { c.add(fmt.Sprint("paused ", p))
 func (c *counting) Held(_ string, held bool)   { c.add(fmt.Sprint("held ", held)) }
 
 func TestObserver(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	obs := &counting{}
 	sink := &fakeSink{answer: answers(errFar, relay.Permanent(errFar), relay.Gone(errFar))}

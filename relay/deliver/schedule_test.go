@@ -22,6 +22,7 @@ func standardWebhooks() Schedule {
 }
 
 func TestScheduleNext(t *testing.T) {
+	t.Parallel()
 	s := standardWebhooks()
 	for _, c := range []struct {
 		name       string
@@ -67,6 +68,7 @@ func TestScheduleNext(t *testing.T) {
 }
 
 func TestScheduleMaxAttempts(t *testing.T) {
+	t.Parallel()
 	waits := []time.Duration{time.Second, time.Minute}
 	for _, c := range []struct {
 		name         string
@@ -133,6 +135,7 @@ func FuzzDecodeRecord(f *testing.F) {
 }
 
 func TestRecordKeepsEveryByte(t *testing.T) {
+	t.Parallel()
 	d := delivery("a")
 	r := newRecord(d, time.UnixMilli(1_700_000_000_123))
 	r.add(newAttempt(time.UnixMilli(1_700_000_000_123), time.Second, errFar))
@@ -156,6 +159,7 @@ func TestRecordKeepsEveryByte(t *testing.T) {
 
 // What a former daemon has parked, or an open digest of it, is read as it was, and so is what comes back from the dead letters.
 func TestRecordsInJSON(t *testing.T) {
+	t.Parallel()
 	one := `{"id":"n1","topic":"a.b","hub":"h1","account":"a1","cursor":"5-1","data":"{\"a\": \"\u00e9\\n\"}"}`
 	want := relay.Notification{ID: "n1", Topic: "a.b", Hub: "h1", Account: "a1", Cursor: "5-1", Data: []byte(`{"a": "é\n"}`)}
 	for _, text := range []string{
@@ -181,6 +185,7 @@ func TestRecordsInJSON(t *testing.T) {
 
 // A record that ends within a notification, or goes on behind its last, is refused, and not delivered in part.
 func TestGarbledRecord(t *testing.T) {
+	t.Parallel()
 	d := delivery("a")
 	d.Batch, d.Notifications = true, append(d.Notifications, delivery("b").Notifications...)
 	whole, err := newRecord(d, time.UnixMilli(1_700_000_000_123)).encode()
@@ -200,6 +205,7 @@ func TestGarbledRecord(t *testing.T) {
 }
 
 func TestClip(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		in   string
 		n    int

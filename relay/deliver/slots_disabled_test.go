@@ -9,6 +9,7 @@ import (
 // A slot that was set aside for a retry must not stay so when the sink is disabled before the retry is claimed: where
 // another node settles what was due, nothing would ever ask for the slot again.
 func TestReservedSlotIsGivenBackWhenDisabled(t *testing.T) {
+	t.Parallel()
 	p, err := New(Options{Name: "s", Sink: &fakeSink{answer: answers(nil)}, Store: NewStore(nil, testKeys{}), Concurrency: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 )
 
 func TestSlotsAreSharedByTurns(t *testing.T) {
+	t.Parallel()
 	s := newSlots(2)
 	readied := 0
 	s.ready = func() { readied++ }
@@ -47,6 +48,7 @@ func TestSlotsAreSharedByTurns(t *testing.T) {
 }
 
 func TestSlotsGivenUp(t *testing.T) {
+	t.Parallel()
 	s := newSlots(1)
 	if err := s.acquire(context.Background()); err != nil {
 		t.Fatal(err)
@@ -63,6 +65,7 @@ func TestSlotsGivenUp(t *testing.T) {
 }
 
 func TestRetriesNeverTakeAllReserved(t *testing.T) {
+	t.Parallel()
 	s := newSlots(4)
 	for range 4 {
 		if err := s.acquire(context.Background()); err != nil {

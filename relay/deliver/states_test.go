@@ -18,6 +18,7 @@ func (e *env) stateOf(p *Pipeline) State {
 }
 
 func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, nil)}
 	obs := &counting{}
@@ -55,6 +56,7 @@ func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
 }
 
 func TestPauseSurvives(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	if err := e.store.Pause(ctx, "s"); err != nil {
@@ -88,6 +90,7 @@ func TestPauseSurvives(t *testing.T) {
 }
 
 func TestPauseOfADisabledSinkStays(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	if _, err := e.store.disable(ctx, "s", "gone", "old", time.Now()); err != nil {
@@ -104,6 +107,7 @@ func TestPauseOfADisabledSinkStays(t *testing.T) {
 
 // A look that asked before a pause, and hears its answer behind it, does not end the pause on this node.
 func TestLateAnswerDoesNotEndAPause(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
@@ -124,6 +128,7 @@ func TestLateAnswerDoesNotEndAPause(t *testing.T) {
 }
 
 func TestPauseFinishesWhatIsInHand(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	begun, end := make(chan struct{}), make(chan struct{})
 	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
@@ -147,6 +152,7 @@ func TestPauseFinishesWhatIsInHand(t *testing.T) {
 }
 
 func TestFiguresAndForget(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	e.park(3)
@@ -176,6 +182,7 @@ func TestFiguresAndForget(t *testing.T) {
 }
 
 func TestTryStoresNothing(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	for _, c := range []struct {
 		err    error
@@ -194,6 +201,7 @@ func TestTryStoresNothing(t *testing.T) {
 
 // A receiver of digests is tried with what it would get.
 func TestTryADigest(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	n := event(0, "container.error", "h1").Notifications[0]
 	for _, c := range []struct {

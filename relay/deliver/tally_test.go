@@ -17,6 +17,7 @@ import (
 
 // What happened on two nodes is known together, and to one that has just started.
 func TestFiguresOfAllNodes(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	hour := func(o *Options) { o.Schedule = Schedule{Waits: []time.Duration{time.Hour}} }
 	one := e.pipeline(&fakeSink{answer: answers(nil, errFar, relay.Permanent(&relay.AnswerError{Status: 404}))}, hour)
@@ -53,6 +54,7 @@ func (e *env) figures() map[string]string {
 
 // What could not be told is told later; what happened meanwhile with it.
 func TestFiguresOutliveRedis(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
 	r := NewRetries(RetriesOptions{Store: e.store})
@@ -82,6 +84,7 @@ func withoutTime(fields map[string]string) map[string]string {
 
 // The latest failure of all nodes is kept, clipped, whoever tells of it first, and a success does not hide it.
 func TestLastErrorOfAllNodes(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	one, two := e.pipeline(&fakeSink{answer: answers(nil)}, nil), e.pipeline(&fakeSink{answer: answers(nil)}, nil)
 	now := time.Now()
@@ -116,6 +119,7 @@ func TestLastErrorOfAllNodes(t *testing.T) {
 }
 
 func TestOldestParked(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	for id, age := range map[string]time.Duration{"young": time.Minute, "old": 2 * time.Hour, "ahead": -time.Hour} {
 		if _, err := e.store.park(t.Context(), "s", id, "{}", time.Hour, time.Now().Add(-age), ""); err != nil {
