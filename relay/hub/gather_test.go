@@ -48,6 +48,7 @@ func gathering(t *testing.T, wait time.Duration, play func(*Gatherer, func(...st
 }
 
 func TestGatherer(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	got := gathering(t, 20*ms, func(_ *Gatherer, send func(...string)) {
 		send("alone") // at once
@@ -75,6 +76,7 @@ func TestGatherer(t *testing.T) {
 
 // A burst waits for nothing, and gathering off hands everything on as it comes.
 func TestGathererPassesOn(t *testing.T) {
+	t.Parallel()
 	big := string(make([]byte, burstBytes))
 	for wait, want := range map[time.Duration][]int{0: {1, 1, 1}, 50 * time.Millisecond: {1, 2}} {
 		var sizes []int
@@ -96,6 +98,7 @@ func TestGathererPassesOn(t *testing.T) {
 
 // A gap stays between what came before it and what comes after.
 func TestGathererKeepsGapsInOrder(t *testing.T) {
+	t.Parallel()
 	got := gathering(t, 20*time.Millisecond, func(g *Gatherer, send func(...string)) {
 		send("first")
 		send("held")
@@ -113,6 +116,7 @@ func TestGathererKeepsGapsInOrder(t *testing.T) {
 
 // What is held is never written behind: the caller's slice may go on.
 func TestGathererLeavesTheCallersSliceAlone(t *testing.T) {
+	t.Parallel()
 	list := []relay.Notification{{Topic: "a"}, {Topic: "b"}, {Topic: "not yours"}}
 	got := gathering(t, 20*time.Millisecond, func(g *Gatherer, send func(...string)) {
 		send("first")
