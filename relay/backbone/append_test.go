@@ -31,6 +31,7 @@ func onBoth(t *testing.T, test func(*testing.T, *Backbone)) {
 }
 
 func TestAppendKeepsEverything(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *Backbone) {
 		want := notes("h", 1, 5)
 		want[2].Account = ""
@@ -51,6 +52,7 @@ func TestAppendKeepsEverything(t *testing.T) {
 }
 
 func TestAppendRefuses(t *testing.T) {
+	t.Parallel()
 	b := memory(t)
 	if _, err := b.Append(t.Context(), Append{Hub: "h"}); err == nil {
 		t.Error("nothing to store was accepted")
@@ -61,6 +63,7 @@ func TestAppendRefuses(t *testing.T) {
 }
 
 func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *Backbone) {
 		first, err := b.Append(t.Context(), Append{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", 1, 3)})
 		if err != nil {
@@ -80,6 +83,7 @@ func TestIdempotencyKey(t *testing.T) {
 }
 
 func TestConcurrentRepeats(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	var wg sync.WaitGroup
 	answers := make([][]string, 32)
@@ -104,6 +108,7 @@ func TestConcurrentRepeats(t *testing.T) {
 }
 
 func TestConcurrentSinglesAllArrive(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{Partitions: 4})
 	var wg sync.WaitGroup
 	const callers, each = 50, 40
@@ -143,6 +148,7 @@ func appends(i int) []Append {
 }
 
 func TestNothingHalfStoredWithoutMemory(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	mustAppend(t, b, note("h", 1))
 	used := func(limit string) {
@@ -174,6 +180,7 @@ func TestNothingHalfStoredWithoutMemory(t *testing.T) {
 }
 
 func TestOutOfMemoryInTheMiddle(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	ctx := t.Context()
 	if err := b.Commands().ConfigSet(ctx, "maxmemory", "4mb").Err(); err != nil {
@@ -204,6 +211,7 @@ func TestOutOfMemoryInTheMiddle(t *testing.T) {
 }
 
 func TestRedisAwayAndBack(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
 	b := open(t, s, Options{})
 	mustAppend(t, b, note("h", 1))
@@ -224,6 +232,7 @@ func TestRedisAwayAndBack(t *testing.T) {
 }
 
 func TestAppendFollowsItsContext(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	b := open(t, s, Options{})
 	mustAppend(t, b, note("h", 1))

@@ -28,6 +28,7 @@ func startCluster(t *testing.T) string {
 }
 
 func TestClusterFromLogToSubscriber(t *testing.T) {
+	t.Parallel()
 	const partitions = 3
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()

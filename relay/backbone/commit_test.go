@@ -9,6 +9,7 @@ import (
 // A caller that has given up was told that its notification is not stored, and may send it again: what still waits for
 // its turn must not be stored long after.
 func TestGivenUpSinglesAreNotStored(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	flushed := make(chan []entry, 10)
 	c := &commits{flush: func(_ context.Context, batch []entry) {

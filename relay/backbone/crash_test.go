@@ -241,6 +241,7 @@ func crashProduce(t *testing.T, b *Backbone) {
 }
 
 func TestKilledBetweenEveryTwoCommands(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	var id atomic.Int64
 	ids := func() string { return fmt.Sprintf("%024x", id.Add(1)) }
@@ -279,6 +280,7 @@ func TestKilledBetweenEveryTwoCommands(t *testing.T) {
 }
 
 func TestTwoNodesAtOnce(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	var id atomic.Int64
 	ids := func() string { return fmt.Sprintf("%024x", id.Add(1)) }

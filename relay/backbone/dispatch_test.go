@@ -45,6 +45,7 @@ func enqueueAll(t testing.TB, b *Backbone, cursor, from string, generation int64
 }
 
 func TestEnqueue(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *Backbone) {
 		mustAppend(t, b, notes("h", 1, 5)...)
 		log := logOf(t, b, 0)
@@ -79,6 +80,7 @@ func TestEnqueue(t *testing.T) {
 }
 
 func TestSinksComeAndGo(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *Backbone) {
 		ctx := t.Context()
 		serve := func(sinks map[string]bool, served, behind int) Serving {
@@ -135,6 +137,7 @@ func TestSinksComeAndGo(t *testing.T) {
 }
 
 func TestTrimStaysBehindTheDispatcher(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *Backbone) {
 		ctx := t.Context()
 		trim := func(history time.Duration, maxLen int64) int {
@@ -178,6 +181,7 @@ func TestTrimStaysBehindTheDispatcher(t *testing.T) {
 }
 
 func TestTrimLongBacklog(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	for i := range 35 {
 		mustAppend(t, b, notes("h", i*1000, i*1000+999)...)

@@ -11,6 +11,7 @@ import (
 
 // A Redis that may evict any key loses whole queues without a word.
 func TestEvictionIsNamed(t *testing.T) {
+	t.Parallel()
 	for policy, want := range map[string]bool{"allkeys-lru": true, "volatile-lru": true, "noeviction": false} {
 		t.Run(policy, func(t *testing.T) {
 			s := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", policy)

@@ -191,7 +191,7 @@ func openURL(t *testing.T, o Options) *Backbone {
 	return b
 }
 
-func TestClusterLosesAMasterAndMovesASlot(t *testing.T) {
+func TestLongClusterLosesMasterAndMovesSlot(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -19,6 +19,7 @@ func produce(t testing.TB, b *Backbone, id string, fields ...string) string {
 }
 
 func TestInbox(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *Backbone) {
 		ctx := t.Context()
 		if entries, err := b.ReadInbox(ctx, "", 10, 10*time.Millisecond); err != nil || len(entries) != 0 {
@@ -58,6 +59,7 @@ func TestInbox(t *testing.T) {
 }
 
 func TestInboxBegunAnew(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *Backbone) {
 		ctx := t.Context()
 		produce(t, b, "1000-1", "data", "{}")
@@ -80,6 +82,7 @@ func TestInboxBegunAnew(t *testing.T) {
 }
 
 func TestInboxOfAnotherPartition(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{Partitions: 2})
 	p := b.keys.Partition("h")
 	if _, err := b.AppendInbox(t.Context(), 1-p, []InboxAppend{{"1-1", "", note("h", 1)}}); err == nil {

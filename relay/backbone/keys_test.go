@@ -6,6 +6,7 @@ import (
 )
 
 func TestTagsAreBalanced(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 2, 3, 7, 16, 100, 1000, MaxPartitions} {
 		k, err := NewKeys("hubrelay", n, true)
 		if err != nil {
@@ -27,6 +28,7 @@ func TestTagsAreBalanced(t *testing.T) {
 
 // The values are those of the Redis Cluster specification and of `CLUSTER KEYSLOT`.
 func TestSlots(t *testing.T) {
+	t.Parallel()
 	for tag, want := range map[string]uint16{"123456789": 0x31c3, "": 0} {
 		if got := crc16(tag); got != want {
 			t.Errorf("crc16(%q) = %#x, want %#x", tag, got, want)
@@ -35,6 +37,7 @@ func TestSlots(t *testing.T) {
 }
 
 func TestPartitionsOfHubs(t *testing.T) {
+	t.Parallel()
 	k, err := NewKeys("hubrelay", 16, false)
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +60,7 @@ func TestPartitionsOfHubs(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
+	t.Parallel()
 	single, _ := NewKeys("hubrelay", 1, false)
 	cluster, _ := NewKeys("hubrelay", 1, true)
 	for _, c := range []struct{ got, want string }{
@@ -97,6 +101,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestNewKeysRefuses(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		prefix     string
 		partitions int

@@ -19,6 +19,7 @@ import (
 )
 
 func TestOneHolderAtATime(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	var wg sync.WaitGroup
 	var holders, turns atomic.Int32
@@ -46,6 +47,7 @@ func TestOneHolderAtATime(t *testing.T) {
 }
 
 func TestLeaseEndsBeforeItExpires(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = time.Second
 		ctx, cancel := context.WithCancel(t.Context())
@@ -62,6 +64,7 @@ func TestLeaseEndsBeforeItExpires(t *testing.T) {
 }
 
 func TestLeaseIsRenewed(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, long = time.Second, time.Hour
 		ctx, cancel := context.WithCancel(t.Context())
@@ -77,6 +80,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 
 // Whoever waits for Redis to be back looks again sooner than whoever waits for another to be gone.
 func TestLeaseIsTriedAgainSoon(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 10 * time.Second
 		ctx, cancel := context.WithCancel(t.Context())
@@ -132,6 +136,7 @@ func (h *holding) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *
 }
 
 func TestLeaseTakenAway(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -150,6 +155,7 @@ func TestLeaseTakenAway(t *testing.T) {
 
 // Work that winds down after the end of its context keeps the lease meanwhile, and learns when it is lost even then.
 func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	const ttl = 6 * time.Second
 	ctx, cancel := context.WithCancel(t.Context())
@@ -182,6 +188,7 @@ func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
 }
 
 func TestNodes(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	join := func(b *Backbone, want int) *Node {
 		t.Helper()

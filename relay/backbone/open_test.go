@@ -21,6 +21,7 @@ import (
 )
 
 func TestParseAddress(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		url, addrs, user, password, master string
 		db                                 int
@@ -48,6 +49,7 @@ func TestParseAddress(t *testing.T) {
 }
 
 func TestParseAddressRefuses(t *testing.T) {
+	t.Parallel()
 	for _, url := range []string{
 		"", "h:6379", "http://secret@h", "redis://:sec%zzret@h", "redis://h/secret", "redis://h/-1", "redis://a:1,b:2", "unix://secret",
 		"redis+sentinel://secret@h", "redis+cluster://h/1", "redis://h?pool_size=secret", "redis://user:12/secret@h:6379/0",
@@ -73,6 +75,7 @@ func FuzzParseAddress(f *testing.F) {
 }
 
 func TestPartitionsAreFixed(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	open(t, s, Options{Partitions: 4})
 	open(t, s, Options{Partitions: 4})
@@ -84,6 +87,7 @@ func TestPartitionsAreFixed(t *testing.T) {
 }
 
 func TestOpenWaitsForRedis(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	s.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -107,6 +111,7 @@ func TestOpenWaitsForRedis(t *testing.T) {
 
 // The log says once, and again every ten seconds, what is waited for, and what to look at where that is somebody's own Redis.
 func TestOpenSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
 	for exclusive, want := range map[bool]string{false: "has to answer where redis.url says", true: `msg="waiting for redis" `} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
@@ -147,6 +152,7 @@ func fakeRedis(t *testing.T, info string) func(context.Context, string, string) 
 }
 
 func TestOpenRefusesOldRedis(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err := Open(ctx, Options{Dialer: fakeRedis(t, "# Server\r\nredis_version:6.0.16\r\n")})
@@ -156,6 +162,7 @@ func TestOpenRefusesOldRedis(t *testing.T) {
 }
 
 func TestNoPasswordInErrorsOrLogs(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	if err := open(t, s, Options{}).Commands().ConfigSet(t.Context(), "requirepass", "right-secret").Err(); err != nil {
 		t.Fatal(err)
@@ -176,6 +183,7 @@ func TestNoPasswordInErrorsOrLogs(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	b := open(t, s, Options{})
 	for range 40 {

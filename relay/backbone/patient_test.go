@@ -25,6 +25,7 @@ func (c slowConn) Read(b []byte) (int, error) {
 // What one read of the log brings may take longer than Redis may be silent. Cut off, it would be read again and cut off
 // again, and nothing accepted would ever reach a sink.
 func TestLogIsReadOverASlowLine(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seven seconds")
 	}

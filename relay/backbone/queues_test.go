@@ -14,6 +14,7 @@ import (
 )
 
 func TestQueues(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	b := open(t, server, Options{Partitions: 2})
 	ctx := t.Context()
@@ -47,6 +48,7 @@ func TestQueues(t *testing.T) {
 }
 
 func TestReachedQueuedAndKnown(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *Backbone) {
 		ctx := t.Context()
 		mustAppend(t, b, notes("h", 1, 3)...)
@@ -93,6 +95,7 @@ func TestReachedQueuedAndKnown(t *testing.T) {
 }
 
 func TestCovers(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	ctx := t.Context()
 	covers := func(after string) bool {
@@ -128,6 +131,7 @@ func TestCovers(t *testing.T) {
 
 // A consumer that takes everything over begins with it, in the order of the queue.
 func TestTakePending(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	ctx := t.Context()
 	if err := b.TakePending(ctx, "s", "g", "sole"); err != nil {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestSince(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, b *Backbone) {
 		check := func(what string, after, wantFrom cursor.Position, wantLost bool, wantIDs ...string) {
 			t.Helper()
@@ -58,6 +59,7 @@ func TestSince(t *testing.T) {
 }
 
 func TestSinceFromTheBeginning(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	mustAppend(t, b, notes("h", 1, 3)...)
 	if from, lost, list, err := b.Since(t.Context(), 0, cursor.Position{}, 10); err != nil || lost || from != (cursor.Position{}) || len(list) != 3 {
@@ -73,6 +75,7 @@ func TestSinceFromTheBeginning(t *testing.T) {
 
 // An entry that a restart took away is noticed, though the log goes on behind it.
 func TestSinceWhereTheLogWasSetBack(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	mustAppend(t, b, notes("h", 1, 4)...)
 	log := logOf(t, b, 0)
@@ -86,6 +89,7 @@ func TestSinceWhereTheLogWasSetBack(t *testing.T) {
 
 // A replica whose clock is behind gives the id of an entry that it never had to another one.
 func TestSinceWhereAnotherEntryHasTheID(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	mustAppend(t, b, notes("h", 1, 3)...)
 	log := logOf(t, b, 0)

@@ -102,6 +102,7 @@ func judgeDrawn(t *testing.T, b *Backbone, hub, what string) {
 // A node that is killed at any command, before it or before its reply, leaves a place from which the next one goes on
 // without a gap and without a repeat, on one Redis and where the partitions lie in several slots of a cluster.
 func TestSourceSurvivesKills(t *testing.T) {
+	t.Parallel()
 	redis, cluster := redistest.Start(t), startCluster(t)
 	for _, c := range []struct {
 		name, url, hub string
@@ -154,6 +155,7 @@ func TestSourceSurvivesKills(t *testing.T) {
 
 // Whoever was stopped for longer than his lease and goes on finds that nothing is his any more.
 func TestSourceRefusesWhoWasOvertaken(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	first, _, err := b.OpenSource(t.Context(), "up", "h")
 	if err != nil {
@@ -180,6 +182,7 @@ func TestSourceRefusesWhoWasOvertaken(t *testing.T) {
 
 // A reply that was lost leaves in doubt what happened; a repeat stores nothing twice.
 func TestSourceRepeatsWhatIsInDoubt(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	s, _, err := b.OpenSource(t.Context(), "up", "h")
 	if err != nil {
@@ -206,6 +209,7 @@ func TestSourceRepeatsWhatIsInDoubt(t *testing.T) {
 }
 
 func TestSourceStatusAndInstance(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	b := open(t, s, Options{})
 	if got, err := b.SourceStatus(t.Context(), "up"); err != nil || got != nil {

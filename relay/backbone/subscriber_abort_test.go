@@ -9,6 +9,7 @@ import (
 
 // Abort ends the contexts of messages in hand at once, whatever the Grace, and they come again.
 func TestAbortCutsTheGraceShort(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.Grace = time.Hour })
 	messages := r.subscribe(s, "s")

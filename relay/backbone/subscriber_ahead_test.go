@@ -12,6 +12,7 @@ import (
 // While an answer is under way, Redis already has the next read of a stream with a backlog. That one is not sent again,
 // and where it brings nothing none is asked ahead.
 func TestBacklogIsAskedForAhead(t *testing.T) {
+	t.Parallel()
 	ours, theirs := net.Pipe()
 	defer func() { _, _ = ours.Close(), theirs.Close() }()
 	if err := theirs.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {

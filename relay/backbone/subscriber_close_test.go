@@ -12,6 +12,7 @@ import (
 
 // What was on its way when the subscription ended is given back with the rest, for whoever reads next.
 func TestCloseInABacklogGivesAllBack(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	for i := range 10 {
 		topic := fmt.Sprintf("q-%d", i)

@@ -12,6 +12,7 @@ import (
 
 // A subscription begins with what the former gave back, however soon it follows and whatever is published meanwhile.
 func TestNextSubscriptionKeepsTheOrder(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	s := r.subscriber(func(c *backbone.SubscriberConfig) {
 		c.Lanes = func(string) int { return 4 }

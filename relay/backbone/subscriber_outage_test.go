@@ -17,6 +17,7 @@ import (
 )
 
 func TestUndecodableEntriesGoToTheHook(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	for _, fields := range [][]string{{"data", "no id"}, {"id", "no data"}, {"id", "", "data", "x"}, {"garbage", "x"}} {
 		r.redis.XAdd(t.Context(), &redis.XAddArgs{Stream: "q", Values: fields})
@@ -51,6 +52,7 @@ func TestUndecodableEntriesGoToTheHook(t *testing.T) {
 }
 
 func TestVanishedStreamIsMadeAnewAndReported(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	gaps := make(chan string, 10)
 	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.OnGap = func(stream string) { gaps <- stream } })
@@ -82,6 +84,7 @@ func TestVanishedStreamIsMadeAnewAndReported(t *testing.T) {
 }
 
 func TestKeyOfAnotherTypeHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.redis.Set(t.Context(), "bad", "x", 0)
 	s := r.subscriber(nil)
@@ -97,6 +100,7 @@ func TestKeyOfAnotherTypeHoldsNobodyUp(t *testing.T) {
 }
 
 func TestKilledRedisLosesNothing(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--appendfsync", "always")
 	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.Lanes = func(string) int { return 8 } })
 	c := r.subscribe(s, "q")
@@ -131,6 +135,7 @@ func TestKilledRedisLosesNothing(t *testing.T) {
 
 // TestLanesWaitForAcksToBeStored takes Redis away: what is acked then comes again after a kill, so it must stay little.
 func TestLanesWaitForAcksToBeStored(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "--appendfsync", "always")
 	failed := newWatch("storing acks failed, trying again")
 	s := r.subscriber(func(c *backbone.SubscriberConfig) {

@@ -13,6 +13,7 @@ import (
 // A long answer over a slow line takes longer than any single answer may keep silent: while it goes on it must not be
 // cut off, since it would be as long the next time, and for ever.
 func TestWireWaitsForAnAnswerThatGoesOn(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		var far sync.WaitGroup
@@ -45,6 +46,7 @@ func TestWireWaitsForAnAnswerThatGoesOn(t *testing.T) {
 }
 
 func TestWireGivesUpOnSilence(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer func() { _, _ = ours.Close(), theirs.Close() }()

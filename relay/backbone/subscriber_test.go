@@ -117,6 +117,7 @@ func (r *rig) expectEmpty(stream string) {
 }
 
 func TestSubscriberReadsWhatThePublisherWrote(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	m := message.NewMessage("id-1", []byte("{\"a\":\x00\"ü\"}"))
 	m.Metadata.Set("topic", "container.created")
@@ -145,6 +146,7 @@ func TestSubscriberReadsWhatThePublisherWrote(t *testing.T) {
 }
 
 func TestCloseStoresTheAcks(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.publish("q", 0, 1000)
 	s := r.subscriber(nil)
@@ -166,6 +168,7 @@ func TestCloseStoresTheAcks(t *testing.T) {
 }
 
 func TestRestartedConsumerBeginsWithItsOwn(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.publish("q", 0, 300)
 	s := r.subscriber(nil)
@@ -186,6 +189,7 @@ func TestRestartedConsumerBeginsWithItsOwn(t *testing.T) {
 }
 
 func TestDeadConsumerIsRelieved(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.publish("q", 0, 500)
 	r.redis.XGroupCreate(t.Context(), "q", "sinks", "0")
@@ -207,6 +211,7 @@ func TestDeadConsumerIsRelieved(t *testing.T) {
 }
 
 func TestLiveConsumerKeepsItsOwn(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.publish("q", 0, 3)
 	const idle = 6 * time.Second
@@ -239,6 +244,7 @@ func TestLiveConsumerKeepsItsOwn(t *testing.T) {
 }
 
 func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.publish("q", 0, 5000)
 	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.ClaimInterval = 10 * time.Millisecond })
@@ -252,6 +258,7 @@ func TestMemoryIsBounded(t *testing.T) {
 }
 
 func TestSubscribeWakesABlockedRead(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	s := r.subscriber(nil)
 	const topics = 20
@@ -268,6 +275,7 @@ func TestSubscribeWakesABlockedRead(t *testing.T) {
 }
 
 func TestKeysKeepTheirOrderAcrossLanes(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	const keys, each = 20, 50
 	var list []*message.Message
@@ -320,6 +328,7 @@ func TestKeysKeepTheirOrderAcrossLanes(t *testing.T) {
 }
 
 func TestNextSubscriptionWaitsForTheFormer(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.publish("q", 0, 100)
 	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.Grace = patience })
@@ -354,6 +363,7 @@ func TestNextSubscriptionWaitsForTheFormer(t *testing.T) {
 }
 
 func TestSubscriberOnTheRedisInMemory(t *testing.T) {
+	t.Parallel()
 	server, err := embedded.Memory(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -36,6 +36,7 @@ func checkSize(t *testing.T, list []relay.Notification) {
 }
 
 func TestTailReadsNotTooMuchAtOnce(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	want := fillUnevenly(t, b)
 	r := follow(t, b, begin)
@@ -47,6 +48,7 @@ func TestTailReadsNotTooMuchAtOnce(t *testing.T) {
 }
 
 func TestSinceReadsNotTooMuchAtOnce(t *testing.T) {
+	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	want := fillUnevenly(t, b)
 	at, read, reads := cursor.Position{}, 0, 0
@@ -70,6 +72,7 @@ func TestSinceReadsNotTooMuchAtOnce(t *testing.T) {
 }
 
 func TestNextCount(t *testing.T) {
+	t.Parallel()
 	read := func(n, size int) []stored {
 		list := make([]stored, n)
 		for i := range list {

@@ -10,6 +10,7 @@ import (
 )
 
 func TestWireFollowsALog(t *testing.T) {
+	t.Parallel()
 	bulk := func(s ...string) string {
 		var b strings.Builder
 		for _, one := range s {

@@ -24,6 +24,7 @@ func readWire(in string, streams ...string) (string, error) {
 }
 
 func TestWireReadsStreams(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 100_000)
 	for _, c := range []struct{ name, in, want, err string }{
 		{"nothing", "*-1\r\n", "", ""},
