@@ -6,6 +6,7 @@ import (
 )
 
 func TestBudget(t *testing.T) {
+	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
 	for name, c := range map[string]struct {
 		every time.Duration
@@ -36,6 +37,7 @@ func TestBudget(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
+	t.Parallel()
 	for failures, want := range map[int]time.Duration{1: 100, 2: 200, 3: 400, 9: 25_600, 10: 30_000, 1000: 30_000} {
 		if got := backoff(failures, 100, 30_000); got != want {
 			t.Errorf("after %d failures %d, want %d", failures, got, want)

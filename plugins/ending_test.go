@@ -26,6 +26,7 @@ func dying(after time.Duration) *session {
 
 // A start whose connection has ended is a crash, though the process is seen to end most of a second later.
 func TestExitBehindTheConnection(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		err := dying(endTime-1).explain(t.Context(), errors.New("connection refused"))
 		var ended *endError
@@ -37,6 +38,7 @@ func TestExitBehindTheConnection(t *testing.T) {
 
 // Once it is known how a process has ended, that is why its stream broke, however late somebody looks.
 func TestExitBehindTheStream(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := dying(2 * endTime)
 		s.process.ending = "by signal 9 (killed)" // exited is closed behind that

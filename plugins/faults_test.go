@@ -21,6 +21,7 @@ import (
 // A plugin that cannot be started fails each delivery at once, in plain words, is tried again, and runs once it is
 // mended.
 func TestCannotStart(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	plain := filepath.Join(folder, "plain")
 	script := filepath.Join(folder, "script")
@@ -68,6 +69,7 @@ func TestCannotStart(t *testing.T) {
 
 // The operator puts the right program in place, and nothing has to be started anew.
 func TestMended(t *testing.T) {
+	t.Parallel()
 	name := filepath.Join(t.TempDir(), "plugin")
 	r := newRig(t, "", func(o *Options) { o.Command = []string{name, "sdk"} })
 	wants(t, r.deliver("a", 1, "ok", 20*time.Second), relay.OutcomeRetry, "does not exist")
@@ -79,6 +81,7 @@ func TestMended(t *testing.T) {
 }
 
 func TestPinned(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
@@ -104,6 +107,7 @@ func TestPinned(t *testing.T) {
 
 // What the plugin had in hand when it died fails, and can be tried again: same id, next attempt.
 func TestExit(t *testing.T) {
+	t.Parallel()
 	for topic, want := range map[string]string{"die": "the plugin exited with status 4", "crash": "the plugin exited with status 2: panic: outside of the handler"} {
 		t.Run(topic, func(t *testing.T) {
 			r := newRig(t, "sdk", nil)
@@ -125,6 +129,7 @@ func TestExit(t *testing.T) {
 
 // A plugin that crashes again and again is given up; whoever resumes the sink starts it again.
 func TestCrashLoop(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "exit", func(o *Options) { o.MaxCrashes = 3 })
 	wants(t, r.deliver("a", 1, "ok", time.Minute), relay.OutcomeGone, "crashed too often", "exited with status 3 before it was ready: no database", "resume the sink")
 	if r.count(EventExited) != 4 || r.count(EventGaveUp) != 1 || r.Status().State != StateGaveUp {
@@ -148,6 +153,7 @@ func TestCrashLoop(t *testing.T) {
 
 // A handler that panics has failed one attempt.
 func TestPanic(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	err := r.deliver("a", 1, "panic", time.Minute)
 	wants(t, err, relay.OutcomeRetry, "the plugin's handler panicked (string)")
@@ -163,6 +169,7 @@ func TestPanic(t *testing.T) {
 
 // Acks settle what they name, once, whatever else comes.
 func TestStrangeAcks(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "strange", nil)
 	for i := range 3 {
 		wants(t, r.deliver(strconv.Itoa(i), 1, "ok", 20*time.Second), relay.OutcomePermanent, "the one that counts")
@@ -174,6 +181,7 @@ func TestStrangeAcks(t *testing.T) {
 }
 
 func TestFlood(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	if err := r.deliver("a", 1, "flood", time.Minute); err != nil {
 		t.Fatal(err)
@@ -187,6 +195,7 @@ func TestFlood(t *testing.T) {
 
 // A plugin that answers nothing is killed some time after its attempts should have ended.
 func TestDeafHandler(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 3 * time.Second })
 	r.mustDeliver("a")
 	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry)
@@ -201,6 +210,7 @@ func TestDeafHandler(t *testing.T) {
 
 // A process that stands still does not answer its health check, and Kill of go-plugin would wait for it for ever.
 func TestStopped(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", func(o *Options) { o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 2*time.Second })
 	r.mustDeliver("a")
 	answer := make(chan error)
@@ -216,6 +226,7 @@ func TestStopped(t *testing.T) {
 
 // The end of the daemon does not wait for a plugin that stands still.
 func TestCloseStopped(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	r.mustDeliver("a")
 	pid := r.signal(syscall.SIGSTOP)
@@ -229,6 +240,7 @@ func TestCloseStopped(t *testing.T) {
 }
 
 func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("this system has no prlimit")
 	}
@@ -250,6 +262,7 @@ func TestEnvironment(t *testing.T) {
 
 // After a kill -9 of the daemon no plugin is left behind, and the next start removes its socket.
 func TestNoOrphan(t *testing.T) {
+	t.Parallel()
 	root := shortFolder(t)
 	parent := newRig(t, "parent", func(o *Options) {
 		o.Command = append(o.Command, root)

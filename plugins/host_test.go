@@ -14,6 +14,7 @@ import (
 )
 
 func TestDeliver(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	if s := r.Status(); s.State != StateIdle {
 		t.Errorf("%+v before anything was delivered", s)
@@ -50,6 +51,7 @@ func TestDeliver(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
+	t.Parallel()
 	unused := newRig(t, "sdk", nil)
 	for range 2 {
 		if err := unused.Close(); err != nil {
@@ -68,6 +70,7 @@ func TestClose(t *testing.T) {
 
 // Thousands are on their way at once, and each gets its own answer.
 func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", func(o *Options) { o.Config = nil })
 	r.mustDeliver("first")
 	var wg sync.WaitGroup
@@ -87,6 +90,7 @@ func TestManyAtOnce(t *testing.T) {
 
 // An attempt ends with its time; the late answer settles nothing, and the next attempt is one of its own.
 func TestAttemptEndsInTime(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	r.mustDeliver("first")
 	wants(t, r.deliver("a", 1, "slow", 100*time.Millisecond), relay.OutcomeRetry, "wait for the plugin's answer")
@@ -108,6 +112,7 @@ func TestAttemptEndsInTime(t *testing.T) {
 }
 
 func TestLog(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	if err := r.deliver("a", 1, "log", time.Minute); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ func (h *hesitant) Write(text []byte) (int, error) {
 
 // The reason of an end is told where the daemon comes to read it long after that end.
 func TestLastWordsOfThePast(t *testing.T) {
+	t.Parallel()
 	for name, stream := range map[string]string{"standard error": ">&2", "standard output": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

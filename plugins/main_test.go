@@ -29,6 +29,7 @@ import (
 // The test binary runs itself as the plugin; its first argument says how that behaves.
 func TestMain(m *testing.M) {
 	if os.Getenv(wire.CookieName) == "" {
+		testkit.RunParallel(8) // the tests wait most of the time
 		goleak.VerifyTestMain(m)
 		return
 	}
@@ -263,7 +264,26 @@ func (w *watch) signal(s syscall.Signal) (pid int) {
 	if err := syscall.Kill(pid, s); err != nil {
 		w.t.Fatal(err)
 	}
+	if s == syscall.SIGSTOP {
+		w.until("all threads have stopped", func() bool { return hasStopped(pid) })
+	}
 	return pid
+}
+
+// hasStopped reports whether no thread of a process runs. On a busy machine, threads go on for a while after SIGSTOP was sent.
+// Without /proc it reports true.
+func hasStopped(pid int) bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			return false
+		}
+		if _, state, ok := strings.Cut(string(stat), ") "); !ok || state[0] != 'T' {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *watch) lines() []string {

@@ -80,6 +80,7 @@ func (o *odd) Migrate(r *driverv1.MigrateRequest, stream grpc.ServerStreamingSer
 
 // Whatever a driver says instead of a result leaves the migration unsettled; nothing of it is taken for moved.
 func TestOddDriver(t *testing.T) {
+	t.Parallel()
 	r := newDriverRig(t, "odd", nil)
 	if err := r.configure("a", "b"); err != nil {
 		t.Fatal(err)

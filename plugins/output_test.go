@@ -24,6 +24,7 @@ func newTestOutput(log *bytes.Buffer, cut *int) *output {
 }
 
 func TestOutputLines(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 3*maxLine)
 	for name, c := range map[string]struct{ in, want string }{
 		"plain":       {"one\n\n two \r\nthree", "level=INFO msg=\"the plugin wrote a line\" stream=stderr line=one cut=false\nlevel=INFO msg=\"the plugin wrote a line\" stream=stderr line=two cut=false\nlevel=INFO msg=\"the plugin wrote a line\" stream=stderr line=three cut=false\n"},
@@ -50,6 +51,7 @@ func TestOutputLines(t *testing.T) {
 }
 
 func TestOutputIsBounded(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	var cut int
 	o := newTestOutput(&log, &cut)
@@ -68,6 +70,7 @@ func TestOutputIsBounded(t *testing.T) {
 }
 
 func TestLastWords(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	var cut int
 	o := newTestOutput(&log, &cut)

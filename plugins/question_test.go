@@ -16,6 +16,7 @@ import (
 )
 
 func TestValidate(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		kind, mode, config string
 		change             func(*Options)
@@ -54,6 +55,7 @@ func TestValidate(t *testing.T) {
 
 // A question ends with its context, whatever the plugin does.
 func TestValidateInTime(t *testing.T) {
+	t.Parallel()
 	_, o := newWatch(t, "silent", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -79,6 +81,7 @@ func (c untilCleared) Err() error {
 
 // What a plugin has shown in time is not taken for silence because the time ends while the plugin is cleared away.
 func TestAnswerAndThenTheEnd(t *testing.T) {
+	t.Parallel()
 	_, o := newWatch(t, "exit", nil)
 	ctx := untilCleared{t.Context(), o.SocketRoot}
 	if _, err := Validate(ctx, KindSink, o); err == nil || !strings.Contains(err.Error(), "exited with status 3 before it was ready: no database") {
@@ -91,6 +94,7 @@ func TestAnswerAndThenTheEnd(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	_, o := newWatch(t, "sdk", nil)
 	got, err := Explain(t.Context(), o, one("7", 2, "ok"))
 	want := relay.Explanation{
@@ -115,6 +119,7 @@ func TestExplain(t *testing.T) {
 
 // Why a plugin does not run is known as soon as it has said so, and stays known while it is started again.
 func TestRefusalShowsAtOnce(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) })
 	r.Start()
 	r.until("the refusal", func() bool { return Refused(r.Status().Reason) })

@@ -8,6 +8,7 @@ import (
 
 // Plugins that start at once, of one daemon or several, do not sweep each other's folders away.
 func TestSocketFoldersOfManyStarts(t *testing.T) {
+	t.Parallel()
 	root, err := os.MkdirTemp("/tmp", "")
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/plugins/sdk"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
@@ -46,6 +47,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	// One for all meters of the process, which Sarama starts and nobody can end.
+	testkit.RunParallel(8) // the tests wait most of the time
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }
 

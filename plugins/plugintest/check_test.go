@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 	"github.com/hubrelay/hubrelay/plugins/sdk"
 	"github.com/hubrelay/hubrelay/relay"
@@ -20,6 +21,7 @@ import (
 // The test binary runs itself as the plugin; its first argument says how that behaves.
 func TestMain(m *testing.M) {
 	if os.Getenv("HUBRELAY_PLUGIN") == "" {
+		testkit.RunParallel(8) // the tests wait most of the time
 		goleak.VerifyTestMain(m)
 		return
 	}
@@ -130,6 +132,7 @@ func check(t *testing.T, mode string, timeout time.Duration) (failed, advice []s
 }
 
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	for mode, want := range map[string]struct{ failed, advice string }{
 		"good":    {},
 		"fails":   {}, // which is an answer
@@ -167,6 +170,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestCheckOfNoProgram(t *testing.T) {
+	t.Parallel()
 	var results []plugintest.Result
 	good := plugintest.Check(context.Background(), plugintest.Plugin{Command: []string{"/no/such/program"}}, func(r plugintest.Result) { results = append(results, r) })
 	if good || len(results) != 1 || !strings.Contains(results[0].Err.Error(), "does not exist") {
@@ -180,6 +184,7 @@ func TestCheckOfNoProgram(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	plugintest.Run(t, plugintest.Plugin{
 		Command: []string{os.Args[0], "good"}, Env: []string{"GORACE=atexit_sleep_ms=0"}, StartupTimeout: time.Minute, Timeout: 30 * time.Second,
 	})
