@@ -53,8 +53,10 @@ func readState(home string) (keeperState, error) {
 type keeper struct {
 	place
 	steady time.Duration
-	state  keeperState
-	out    *output
+	// grace is the time between SIGTERM and SIGKILL.
+	grace time.Duration
+	state keeperState
+	out   *output
 }
 
 // Keep is the main function of a keeper, a process that keeps the command of one instance running. The arguments are those
@@ -62,7 +64,9 @@ type keeper struct {
 // as started, and the relay's ID. It returns when it was told to
 // end, when ctx ends, and at once where another keeper works in the folder or the lease is no longer the one that counts
 // there. It changes the working directory of the process.
-func Keep(ctx context.Context, args []string) error {
+func Keep(ctx context.Context, args []string) error { return keep(ctx, args, stopGrace) }
+
+func keep(ctx context.Context, args []string, grace time.Duration) error {
 	if len(args) != agentArgs {
 		return errors.New("only the driver of migrations starts agents; their arguments are PATH INSTANCE LEASE STEADY RELAY")
 	}
@@ -77,7 +81,7 @@ func Keep(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	k := &keeper{place: place{path: args[0], instance: args[1], lease: lease}, steady: steady}
+	k := &keeper{place: place{path: args[0], instance: args[1], lease: lease}, steady: steady, grace: grace}
 	if err := os.Chdir(k.home()); err != nil {
 		return err
 	}
@@ -236,7 +240,7 @@ func (k *keeper) start() (*exec.Cmd, error) {
 func (k *keeper) end(cmd *exec.Cmd, done <-chan struct{}) {
 	group := -cmd.Process.Pid
 	_ = syscall.Kill(group, syscall.SIGTERM)
-	grace := time.NewTimer(stopGrace)
+	grace := time.NewTimer(k.grace)
 	defer grace.Stop()
 	look := time.NewTicker(lookEvery / 4)
 	defer look.Stop()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -106,6 +107,7 @@ func TestKeeperWithoutItsState(t *testing.T) {
 func TestStubbornProcessesAreStopped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", `trap '' TERM; echo $$ > volumes/data/pid; (while :; do date +%s%N > volumes/data/now; sleep 0.05; done) & while :; do sleep 1; done`)
+	r.d.keepers.argv = slices.Insert(slices.Clone(r.d.keepers.argv), 1, graceVariable+"=1s") // the command gets no more in any case
 	r.configure()
 	r.running(r.a)
 	pid, err := strconv.Atoi(strings.TrimSpace(r.read("i/volumes/data/pid")))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -33,15 +32,11 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 1 && os.Args[1] == AgentCommand:
 		ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM) // as the program does
 		defer cancel()
-		err = Keep(ctx, os.Args[2:])
+		err = runAgent(ctx, os.Args[2:])
 	case os.Getenv(roleVariable) == "driver":
 		err = runDriver()
 	default:
-		// The tests wait for processes most of the time.
-		flag.Parse()
-		if err := flag.Set("test.parallel", "8"); err != nil {
-			panic(err)
-		}
+		testkit.RunParallel(8) // the tests wait for processes most of the time
 		goleak.VerifyTestMain(m)
 		return
 	}
@@ -49,6 +44,21 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// graceVariable shortens the grace of an agent.
+const graceVariable = "HUBRELAY_TEST_GRACE"
+
+func runAgent(ctx context.Context, args []string) error {
+	text := os.Getenv(graceVariable)
+	if text == "" {
+		return Keep(ctx, args)
+	}
+	grace, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	return keep(ctx, args, grace)
 }
 
 // order is what a driver in another process has to do.
