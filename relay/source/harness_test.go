@@ -25,6 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 

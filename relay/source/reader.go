@@ -94,6 +94,7 @@ func (t *turn) listen(ctx context.Context, key string) error {
 	defer cancel()
 	for n, err := range c.Listen(ctx, client.ListenOptions{
 		Topics: t.opt.Topics, After: t.cursor, MaxMessage: maxMessage,
+		LeastPause: t.opt.MinPause, MostPause: t.opt.MaxPause,
 		Granted:   t.granted,
 		Connected: func() { do(t.connected(ctx)) },
 		Began: func(cursor string) {

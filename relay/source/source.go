@@ -70,6 +70,8 @@ type Options struct {
 	HTTP func() (*http.Client, error)
 	// UserAgent names the program to the upstream.
 	UserAgent string
+	// MinPause and MaxPause bound the pause between two attempts to connect. Zero means the defaults of client.ListenOptions.
+	MinPause, MaxPause time.Duration
 	// Instance names this relay; see backbone.Instance. Node names this node to operators.
 	Instance, Node string
 

@@ -187,7 +187,7 @@ func TestUpstreamComesAndGoes(t *testing.T) {
 		return true
 	}
 	began := time.Now()
-	r := newReader(t, u.URL, nil)
+	r := newReader(t, u.URL, func(o *source.Options) { o.MinPause, o.MaxPause = 10*time.Millisecond, 100*time.Millisecond })
 	r.status(`"waiting"`)
 	r.has("~ ~ ~ 1")
 	if took := time.Since(began); took < 2*time.Second {
