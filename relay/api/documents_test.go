@@ -28,6 +28,7 @@ func (w *nullWriter) WriteHeader(s int)           { w.status = s }
 func (w *nullWriter) Write(p []byte) (int, error) { return len(p), nil }
 
 func TestOpenAPIHasEveryRouteAndNoOther(t *testing.T) {
+	t.Parallel()
 	var doc struct {
 		OpenAPI string
 		Paths   map[string]map[string]any
@@ -64,6 +65,7 @@ func TestOpenAPIHasEveryRouteAndNoOther(t *testing.T) {
 }
 
 func TestAsyncAPI(t *testing.T) {
+	t.Parallel()
 	var doc struct {
 		AsyncAPI string
 		Channels map[string]struct{ Address string }
@@ -116,6 +118,7 @@ func resolves(root any, ref string) bool {
 }
 
 func TestDocumentsAreServed(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	for path, text := range map[string]string{"/openapi.yaml": openAPI, "/asyncapi.yaml": asyncAPI} {
 		a := f.do("GET", path, "")

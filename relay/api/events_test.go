@@ -11,6 +11,7 @@ import (
 var accept = []string{"Accept", "text/event-stream"}
 
 func TestEventStream(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.AllowedOrigins = []string{"https://app.example.com"} }, nil)
 	token, account := f.token("X-Hub-Id", "h1"), f.token()
 	for _, tt := range []struct {
@@ -56,6 +57,7 @@ func TestEventStream(t *testing.T) {
 }
 
 func TestEventStreamOverHTTP2(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	if a := f.overHTTP2(pathNotifications+"?token="+f.token(), accept...); a.status != 200 || a.proto != "HTTP/2.0" {
 		t.Errorf("%d %s %s", a.status, a.proto, a.body)
@@ -63,6 +65,7 @@ func TestEventStreamOverHTTP2(t *testing.T) {
 }
 
 func TestEventStreamRefusals(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token := "?token=" + f.token("X-Hub-Id", "h1")
 	for _, tt := range []struct {

@@ -36,6 +36,7 @@ func (a *asked) Job(_ context.Context, c migration.Caller, id string) (relay.Job
 }
 
 func TestMigrations(t *testing.T) {
+	t.Parallel()
 	stub := &asked{}
 	f := newFixture(t, func(o *Options) { o.Migrations = stub }, nil)
 	none := newFixture(t, nil, nil)

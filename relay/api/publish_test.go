@@ -17,6 +17,7 @@ import (
 )
 
 func TestPublish(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	for _, tt := range []struct {
 		name    string
@@ -59,6 +60,7 @@ func TestPublish(t *testing.T) {
 }
 
 func TestBodyLimits(t *testing.T) {
+	t.Parallel()
 	const limit = 100_000
 	f := newFixture(t, func(o *Options) { o.MaxBody = limit }, nil)
 	head := "POST " + pathNotifications + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ops\r\nX-Hub-Id: h\r\n"
@@ -108,6 +110,7 @@ func TestBodyLimits(t *testing.T) {
 }
 
 func TestRefusedBodyKeepsTheConnection(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.MaxBody = 1 << 20 }, nil)
 	conn, err := net.Dial("tcp", f.addr)
 	if err != nil {
@@ -134,6 +137,7 @@ func TestRefusedBodyKeepsTheConnection(t *testing.T) {
 
 // A refusal does not wait for ever for a body that was announced and never comes.
 func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	f.api.drainTime = 50 * time.Millisecond
 	a := f.raw("POST " + pathNotifications + " HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n") // raw waits 10 s, ReadTimeout is 30 s
@@ -143,6 +147,7 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 }
 
 func TestSlowBodyEnds(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, func(o *httpd.Options) { o.ReadTimeout = 2 * time.Second })
 	f.api.drainTime = time.Millisecond
 	conn, err := net.Dial("tcp", f.addr)

@@ -28,6 +28,7 @@ func (f *fixture) open(query string, headers ...string) hub.Subscription {
 }
 
 func TestStanding(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token, account := "?token="+f.token("X-Hub-Id", "h1"), "?token="+f.token()
 	streams := map[string]hub.Subscription{
@@ -69,6 +70,7 @@ func TestStanding(t *testing.T) {
 }
 
 func TestStandingOfAKeyOfFewHubs(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	own := func(hubs ...string) {
 		t.Helper()
@@ -101,6 +103,7 @@ func TestStandingOfAKeyOfFewHubs(t *testing.T) {
 
 // A token that was issued before its key was narrowed opens what the key opens now, as often as it may.
 func TestTokenOfANarrowedKey(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	unused, events, closed := "?token="+f.token(), "?token="+f.token(), "?token="+f.token("X-Hub-Id", "h2")
 	f.open(events)
@@ -124,6 +127,7 @@ func TestTokenOfANarrowedKey(t *testing.T) {
 }
 
 func TestTokenDiesWithItsKey(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	open := f.open("?token=" + f.token())
 	token := f.token()

@@ -40,6 +40,7 @@ func handshake(target string, lines ...string) string {
 }
 
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.AllowedOrigins = []string{"https://app.example.com"} }, nil)
 	const n = pathNotifications
 	for name, lines := range map[string][]string{
@@ -96,6 +97,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestCursorParameters(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	for query, want := range map[string]hub.Subscription{
 		"":                       {},
@@ -118,6 +120,7 @@ func TestCursorParameters(t *testing.T) {
 }
 
 func TestUpgradeRefusals(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	const n = pathNotifications
 	token, account := f.token("X-Hub-Id", "h1"), f.token()
@@ -197,6 +200,7 @@ func TestUpgradeRefusals(t *testing.T) {
 }
 
 func TestOneOfManyUpgradesWins(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token := f.token()
 	var won atomic.Int32
@@ -238,6 +242,7 @@ func (f *fixture) overHTTP2(path string, headers ...string) answer {
 }
 
 func TestTokenOverHTTP2AndTLS(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	s := httptest.NewUnstartedServer(f.api)
 	s.EnableHTTP2 = true
@@ -269,6 +274,7 @@ func TestTokenOverHTTP2AndTLS(t *testing.T) {
 }
 
 func TestTokenOverHTTP2(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token := f.token()
 	a := f.overHTTP2(pathNotifications + "?token=" + token)

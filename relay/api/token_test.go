@@ -12,6 +12,7 @@ import (
 )
 
 func TestToken(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	a := f.do("GET", pathNotifications, "", "Authorization", "Bearer ops", "X-Hub-Id", "h1", "Host", "relay.test:81")
 	body := regexp.MustCompile(`^\{"data":\{"token":"([A-Za-z0-9_-]{43})"\}\}$`).FindSubmatch(a.body)
@@ -37,6 +38,7 @@ func TestToken(t *testing.T) {
 
 // net/http checks the header Host but not the host of an absolute request line.
 func TestLinkCannotBeBrokenOutOf(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	a := f.raw("GET http://a>;rel=x,<b" + pathNotifications + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ops\r\n\r\n")
 	if a.status != 200 || a.header.Get("Link") != "" {
@@ -45,6 +47,7 @@ func TestLinkCannotBeBrokenOutOf(t *testing.T) {
 }
 
 func TestTokenLinkFromPublicURL(t *testing.T) {
+	t.Parallel()
 	for public, want := range map[string]string{
 		"https://relay.example.com/":     "<wss://relay.example.com/v1/hubs/current/notifications?token=",
 		"http://relay.example.com:8080":  "<ws://relay.example.com:8080/v1/hubs/current/notifications?token=",
@@ -64,6 +67,7 @@ func TestTokenLinkFromPublicURL(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.MaxBody = 1000 }, nil)
 	const n, j = pathNotifications, "application/json"
 	ops := []string{"Authorization", "Bearer ops"}
@@ -137,6 +141,7 @@ func checkHeaders(t *testing.T, a answer) {
 }
 
 func TestRedisAway(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token := f.token()
 	f.redis.Kill()
@@ -154,6 +159,7 @@ func TestRedisAway(t *testing.T) {
 }
 
 func TestPanicIsAnEnvelope(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	f.pub.boom = true
 	a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")
@@ -168,6 +174,7 @@ func TestPanicIsAnEnvelope(t *testing.T) {
 }
 
 func TestForeignErrorsStayInside(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	f.pub.err = errors.New("hidden cause")
 	a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")
@@ -184,6 +191,7 @@ func TestForeignErrorsStayInside(t *testing.T) {
 
 // What the refusal of a stream says must fit what the client did.
 func TestUpgradeRequiredSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token := f.token()
 	for name, tt := range map[string]struct {
@@ -209,6 +217,7 @@ func TestUpgradeRequiredSaysWhatIsMissing(t *testing.T) {
 
 // The client is told little of what is wrong with Redis, so that the log must say it: but once, not for each request.
 func TestCauseOfNotReadyIsLogged(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	f.pub.err = fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady, "later"), errors.New("OOM command not allowed"))
 	for range 3 {
@@ -228,6 +237,7 @@ func TestCauseOfNotReadyIsLogged(t *testing.T) {
 }
 
 func TestOptionsAndCORS(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.AllowedOrigins = []string{"https://App.example.com:443"} }, nil)
 	a := f.do("OPTIONS", pathNotifications, "", "Origin", "https://app.example.com", "Access-Control-Request-Method", "POST",
 		"Access-Control-Request-Headers", "authorization,x-hub-id")
@@ -259,6 +269,7 @@ func TestOptionsAndCORS(t *testing.T) {
 }
 
 func TestEnvelopeIsValidForAnyDetail(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, nil, nil)
 	f.pub.err = relay.NewError(relay.CodeInvalidArgument, "a \"quote\" <&> \xff").At("/3/context/hub_id").With("bad", func() {})
 	a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")

@@ -192,6 +192,7 @@ func TestRunFails(t *testing.T) {
 }
 
 func TestNewFails(t *testing.T) {
+	t.Parallel()
 	sink := &memorySink{}
 	settings := Settings{Log: slog.New(slog.DiscardHandler), Kinds: []relay.SinkKind{sink.kind()}}
 	_, err := New(load(t, sink.kind(), "127.0.0.1:0", `a: {type: memory}, b: {type: memory, broken: true}, c: {type: memory}`), settings)

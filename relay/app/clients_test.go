@@ -11,6 +11,7 @@ import (
 )
 
 func TestMostClients(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ wanted, files, want int }{
 		{0, 0, 0},
 		{50, 0, 50},
@@ -31,6 +32,7 @@ func TestMostClients(t *testing.T) {
 
 // TestLimitOfClientsIsTold looks at what an operator sees of the limit, above all where it comes from.
 func TestLimitOfClientsIsTold(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		wanted, files int
 		log, metric   string

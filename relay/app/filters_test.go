@@ -17,6 +17,7 @@ import (
 )
 
 func TestFilter(t *testing.T) {
+	t.Parallel()
 	n := relay.Notification{
 		Topic: "job.error", Hub: "h", Account: "a",
 		Data: json.RawMessage(`{"topic":"job.error","object":{"id":"o","state":"x","error":"y"},"context":{"environments":["e"],"clusters":["c"],"containers":["k"]}}`),
@@ -55,6 +56,7 @@ func TestFilter(t *testing.T) {
 
 // A condition that fails lets its notification pass; every failure counts, and one line a minute says so.
 func TestWatchConditions(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	metrics := admin.NewMetrics("test")
 	fails := func(e *relay.Envelope) (bool, error) {
@@ -88,6 +90,7 @@ func TestWatchConditions(t *testing.T) {
 }
 
 func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(1000, 0)
 	w := &watched{

@@ -15,6 +15,7 @@ import (
 
 // TestFollower has a configuration refused, mended elsewhere, taken away and put back.
 func TestFollower(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	put := func(text string) {
 		t.Helper()

@@ -18,6 +18,7 @@ func (s *moodySink) fails(err error) {
 
 // A sink whose destination is down is seen to be, and somebody who has mended it need not wait for the next probe.
 func TestDownAndHurried(t *testing.T) {
+	t.Parallel()
 	for _, verb := range []string{"resume", "test"} {
 		t.Run(verb, func(t *testing.T) {
 			sink := &moodySink{}
@@ -49,6 +50,7 @@ func TestDownAndHurried(t *testing.T) {
 
 // A rest that the destination asked for is shown, and nobody shortens it.
 func TestResting(t *testing.T) {
+	t.Parallel()
 	sink := &moodySink{}
 	sink.fails(relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Hour))
 	r := runWith(t, sink, memoryURL, oneSink)

@@ -19,6 +19,7 @@ func (anyDriver) Given() bool     { return true }
 
 // A start fills the inventory with a new file, undoes no import, and is not stopped by a job.
 func TestTheInventoryFile(t *testing.T) {
+	t.Parallel()
 	b, err := backbone.Open(t.Context(), backbone.Options{URL: redistest.Start(t).URL()})
 	if err != nil {
 		t.Fatal(err)

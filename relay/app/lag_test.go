@@ -10,6 +10,7 @@ import (
 )
 
 func TestSinceStored(t *testing.T) {
+	t.Parallel()
 	now := time.UnixMilli(1_795_000_000_500)
 	for id, want := range map[string]time.Duration{
 		"1795000000000-7": 500 * time.Millisecond, "1795000009999-0": 0, "": 0, "x": 0,
@@ -22,6 +23,7 @@ func TestSinceStored(t *testing.T) {
 
 // TestLagIsWhatWaits looks at a log of which this node has read all, a part and nothing.
 func TestLagIsWhatWaits(t *testing.T) {
+	t.Parallel()
 	r := runWith(t, &moodySink{}, "memory:", "")
 	r.publish("container.created")
 	r.publish("container.created")

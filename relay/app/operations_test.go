@@ -176,6 +176,7 @@ func TestOperations(t *testing.T) {
 
 // The counts of a full Redis wait, and the sinks are shown all the same.
 func TestSinksOfAFullRedis(t *testing.T) {
+	t.Parallel()
 	sink := &moodySink{}
 	r := runWith(t, sink, redistest.Start(t).URL(), oneSink)
 	shows := func(key string, want float64) func() bool {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestPartsStopInReverse(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParts(slog.New(slog.DiscardHandler))
 		var stopped []string
@@ -29,6 +30,7 @@ func TestPartsStopInReverse(t *testing.T) {
 }
 
 func TestPartsOneEndEndsAll(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParts(slog.New(slog.DiscardHandler))
 		broken := errors.New("broken")
@@ -42,6 +44,7 @@ func TestPartsOneEndEndsAll(t *testing.T) {
 }
 
 func TestPartsOutliveTheSignal(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParts(slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -65,6 +68,7 @@ func TestPartsOutliveTheSignal(t *testing.T) {
 }
 
 func TestPartsGiveUpOnOneThatHangs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParts(slog.New(slog.DiscardHandler))
 		release := make(chan struct{})
@@ -81,6 +85,7 @@ func TestPartsGiveUpOnOneThatHangs(t *testing.T) {
 // A part that hangs uses up the grace. What stands below it, our own redis-server at last, must still be stopped in
 // order, and not left behind half-way because the time is over.
 func TestPartsBelowOneThatHangsAreStopped(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParts(slog.New(slog.DiscardHandler))
 		var stopped []string
@@ -103,6 +108,7 @@ func TestPartsBelowOneThatHangsAreStopped(t *testing.T) {
 }
 
 func TestTogetherStopsSideBySide(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(ctx context.Context) error {
 			<-ctx.Done()
@@ -120,6 +126,7 @@ func TestTogetherStopsSideBySide(t *testing.T) {
 }
 
 func TestTogetherOneEndEndsAll(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		end  error
 		want string

@@ -20,6 +20,7 @@ import (
 
 // While Redis is away one line is written for each configuration, whatever the errors of the attempts say.
 func TestFollowTellsOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	var down atomic.Bool
 	var dials atomic.Int64

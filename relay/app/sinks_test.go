@@ -20,6 +20,7 @@ func (keyed) Close() error                                  { return nil }
 func (k keyed) RateKey() string                             { return string(k) }
 
 func TestWarnOfRates(t *testing.T) {
+	t.Parallel()
 	named := func(name, key string, count int) *sink {
 		return &sink{name: name, sink: keyed(key), cfg: config.Sink{Rate: relay.Rate{Count: count, Per: time.Minute}}}
 	}

@@ -13,6 +13,7 @@ import (
 
 // TestReadyzSaysNoBeforeAnythingEnds has the part that ends first, as the public listener does, ask for it.
 func TestReadyzSaysNoBeforeAnythingEnds(t *testing.T) {
+	t.Parallel()
 	a := &App{cfg: &config.Config{}, health: admin.NewHealth(admin.HealthOptions{})}
 	readyz := func() int {
 		w := httptest.NewRecorder()

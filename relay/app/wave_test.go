@@ -4,6 +4,7 @@ import "testing"
 
 // What comes and goes all the time is no wave, however much it is in the end.
 func TestSteadyClientsAreNoWave(t *testing.T) {
+	t.Parallel()
 	var w wave
 	for i := range 1000 {
 		if w.over(waveOver * i) {
@@ -19,6 +20,7 @@ func TestSteadyClientsAreNoWave(t *testing.T) {
 }
 
 func TestWave(t *testing.T) {
+	t.Parallel()
 	var w wave
 	for i, step := range []struct {
 		clients int

@@ -31,6 +31,7 @@ func code(e *relay.Error) relay.Code {
 }
 
 func TestAuthenticate(t *testing.T) {
+	t.Parallel()
 	r := testRing(t,
 		Key{Name: "ops", Hash: HashSecret("secret-1")},
 		Key{Name: "old", Hash: HashSecret("secret-2"), Expires: noon},
@@ -64,6 +65,7 @@ func TestAuthenticate(t *testing.T) {
 }
 
 func TestKeyringRefusesWhatIsAmbiguous(t *testing.T) {
+	t.Parallel()
 	for name, keys := range map[string][]Key{
 		"no name":     {{Hash: HashSecret("a")}},
 		"same name":   {{Name: "a", Hash: HashSecret("a")}, {Name: "a", Hash: HashSecret("b")}},
@@ -83,6 +85,7 @@ func TestKeyringRefusesWhatIsAmbiguous(t *testing.T) {
 }
 
 func TestCheckGrant(t *testing.T) {
+	t.Parallel()
 	key := Key{Name: "ops", Hash: HashSecret("a"), Hubs: []string{"h1"}}
 	g := key.Grant("h1")
 	changed := func(f func(*Key)) Key { k := key; f(&k); return k }
@@ -106,6 +109,7 @@ func TestCheckGrant(t *testing.T) {
 
 // A token that was issued before the key was narrowed sees no more than the key does now.
 func TestCheckGrantsWhatTheKeyOpensNow(t *testing.T) {
+	t.Parallel()
 	key := Key{Name: "ops", Hash: HashSecret("a"), AccountID: Any, Hubs: []string{Any}}
 	g := key.Grant("")
 	key.AccountID, key.Hubs, key.Expires = "acme", []string{"h1"}, noon.Add(time.Hour)
@@ -117,6 +121,7 @@ func TestCheckGrantsWhatTheKeyOpensNow(t *testing.T) {
 
 // Whoever is asked for all must answer as each of them would.
 func TestEqualSightAllowsTheSame(t *testing.T) {
+	t.Parallel()
 	accounts := []string{"", "a", "b", Any}
 	known := make(map[string]Grant)
 	for _, hub := range []string{"", "h1"} {
@@ -153,6 +158,7 @@ func TestEqualSightAllowsTheSame(t *testing.T) {
 }
 
 func TestGrantAllows(t *testing.T) {
+	t.Parallel()
 	all, one := []string{Any}, []string{"h1"}
 	for _, tt := range []struct {
 		name         string
@@ -182,6 +188,7 @@ func TestGrantAllows(t *testing.T) {
 }
 
 func TestRequire(t *testing.T) {
+	t.Parallel()
 	k := Key{Name: "ops", Hubs: []string{"h1"}, Capabilities: []string{CapabilityPublish}}
 	if err := k.Require(CapabilityPublish); err != nil {
 		t.Error(err)
@@ -199,6 +206,7 @@ func TestRequire(t *testing.T) {
 }
 
 func TestCheckHubID(t *testing.T) {
+	t.Parallel()
 	for id, want := range map[string]relay.Code{
 		"":                       relay.CodeMissingArgument,
 		"h":                      "",
@@ -218,6 +226,7 @@ func TestCheckHubID(t *testing.T) {
 }
 
 func TestSecrets(t *testing.T) {
+	t.Parallel()
 	a, b := NewSecret(), NewSecret()
 	if a == b || !strings.HasPrefix(a, "hrk_") || len(a) != 4+43 {
 		t.Errorf("NewSecret gave %d and %d characters", len(a), len(b))

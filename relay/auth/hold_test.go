@@ -25,6 +25,7 @@ func held(t *testing.T, tokens *Tokens, g Grant) (token string, release func()) 
 }
 
 func TestHold(t *testing.T) {
+	t.Parallel()
 	const ttl = time.Minute
 	tokens, client, _ := testTokens(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -71,6 +72,7 @@ func TestHold(t *testing.T) {
 
 // A token lives as long as its stream and no longer than the ttl without anybody who renews it.
 func TestHeldTokensAreRenewed(t *testing.T) {
+	t.Parallel()
 	const ttl = 6 * time.Second
 	tokens, client, _ := testTokens(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -100,6 +102,7 @@ func TestHeldTokensAreRenewed(t *testing.T) {
 // A token that Redis loses below an open stream is good again soon, and once more when the stream ends; one that is used up
 // stays so.
 func TestHeldTokensThatAreLost(t *testing.T) {
+	t.Parallel()
 	const ttl = 4500 * time.Millisecond
 	tokens, client, server := testTokens(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -153,6 +156,7 @@ func TestHeldTokensThatAreLost(t *testing.T) {
 
 // Who has not seen Redis for longer than it remembers what was used up puts nothing back.
 func TestHeldTokensOfAnAgeAgo(t *testing.T) {
+	t.Parallel()
 	tokens, client, _ := testTokens(t, time.Minute)
 	now := time.Now()
 	tokens.now = func() time.Time { return now }
@@ -173,6 +177,7 @@ func TestHeldTokensOfAnAgeAgo(t *testing.T) {
 
 // A stream that ends while Redis is away, which loses the token, leaves its client a token all the same, for its time.
 func TestHeldTokensWhoseStreamEndsInVain(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		away time.Duration
 		back bool

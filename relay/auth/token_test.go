@@ -26,6 +26,7 @@ func testTokens(t *testing.T, ttl time.Duration) (*Tokens, *redis.Client, *redis
 }
 
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	tokens, client, server := testTokens(t, time.Minute)
 	ctx := t.Context()
 	key := Key{Name: "ops", AccountID: "a", Hubs: []string{"h1", "h2"}, Hash: HashSecret("x"), Expires: noon.Add(10000 * time.Hour)}
@@ -101,6 +102,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestTokenIsUsedOnce(t *testing.T) {
+	t.Parallel()
 	tokens, _, _ := testTokens(t, time.Minute)
 	for range 20 {
 		token, err := tokens.Issue(t.Context(), Grant{KeyName: "k"})
@@ -127,6 +129,7 @@ func TestTokenIsUsedOnce(t *testing.T) {
 }
 
 func TestCleanToken(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{"": "", "ab": "ab", " a\tb\r\nc\u00a0d ": "abcd", "\n": ""} {
 		if got := CleanToken(in); got != want {
 			t.Errorf("CleanToken(%q) = %q", in, got)

@@ -138,6 +138,7 @@ func TestHeldSinkGoesOnGathering(t *testing.T) {
 	} {
 		for _, rate := range []relay.Rate{{}, perSec(100)} {
 			t.Run(name+rate.String(), func(t *testing.T) {
+				t.Parallel()
 				e := newEnv(t)
 				sink := &fakeSink{answer: answers(nil)}
 				p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20)(o); o.Rate = rate })

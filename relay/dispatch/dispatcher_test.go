@@ -16,6 +16,7 @@ import (
 )
 
 func TestDispatchToThoseThatWant(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sinks := []Sink{
 		{Name: "all"},
@@ -47,6 +48,7 @@ func (e *env) leaderHasBegun() bool {
 
 // Two nodes, with the leader stopped over and over: everything is enqueued once and in order.
 func TestTwoNodesEnqueueOnce(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	sinks := []Sink{{Name: "a", FromStart: true}, {Name: "b", FromStart: true}}
 	const rounds, each = 6, 200
@@ -75,6 +77,7 @@ func TestTwoNodesEnqueueOnce(t *testing.T) {
 
 // Without any offer the dispatcher reads for itself.
 func TestCatchUpWithoutTail(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.publish("x", "h1", 3*rangeCount+7)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), false)
@@ -85,6 +88,7 @@ func TestCatchUpWithoutTail(t *testing.T) {
 
 // A sink that joins later begins at the end of the log, or at its start where it says so.
 func TestNewSinks(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	stop := e.run(e.options(Sink{Name: "old"}), true)
 	testkit.WaitFor(t, "dispatching", e.leaderHasBegun)
@@ -137,6 +141,7 @@ func (c *counts) Dropped(sink string, n int64) {
 func (c *counts) Missing(int, int) {}
 
 func TestBacklogIsBoundedAndCounted(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	c := &counts{enqueued: map[string]int64{}, dropped: map[string]int64{}}
 	o := e.options(Sink{Name: "small", FromStart: true, Backlog: 10}, Sink{Name: "large", FromStart: true})
@@ -155,6 +160,7 @@ func TestBacklogIsBoundedAndCounted(t *testing.T) {
 }
 
 func TestRedisAway(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), true)
 	e.publish("x", "h1", 10)
@@ -171,6 +177,7 @@ func TestRedisAway(t *testing.T) {
 
 // Offer never blocks, whoever leads.
 func TestOfferNeverBlocks(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	d, err := NewDispatcher(e.options(Sink{Name: "a"}))
 	if err != nil {
@@ -204,6 +211,7 @@ func (f *fakeLog) Enqueue(ctx context.Context, e backbone.Enqueue) (backbone.Enq
 
 // An enqueue whose reply is lost has happened; the dispatcher goes on behind it.
 func TestLostReply(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	o := e.options(Sink{Name: "a", FromStart: true})
 	n := 0
@@ -226,6 +234,7 @@ func TestLostReply(t *testing.T) {
 
 // Many sinks that want everything do not make one script run for long.
 func TestManyMatchesAreSplit(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	var sinks []Sink
 	for i := range 100 {
@@ -251,6 +260,7 @@ func TestManyMatchesAreSplit(t *testing.T) {
 }
 
 func TestNewDispatcherNeeds(t *testing.T) {
+	t.Parallel()
 	if _, err := NewDispatcher(Options{}); err == nil {
 		t.Error("a dispatcher without anything")
 	}
@@ -299,6 +309,7 @@ func (l *countedLog) Enqueue(ctx context.Context, e backbone.Enqueue) (backbone.
 
 // What no sink wants is passed over together, and the stored position follows.
 func TestUnwantedEntriesArePassedTogether(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	log := &countedLog{Backbone: e.b}
 	o := e.options(Sink{Name: "errors", Filter: relay.Filter{Topics: patterns(t, "*.error")}})

@@ -22,6 +22,7 @@ func patterns(t testing.TB, list ...string) relay.Patterns {
 
 // The index finds what asking every sink's filter finds.
 func TestMatchIsWhatFiltersSay(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(all ...string) []string {
 		var out []string
@@ -82,6 +83,7 @@ func inside(environments, clusters, containers []string) []byte {
 }
 
 func TestMatchLooksInsideWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	asked := 0
 	when := func(*relay.Envelope) (bool, error) { asked++; return true, nil }
 	m := NewMatcher([]Sink{
@@ -105,6 +107,7 @@ func TestMatchLooksInsideWhatIsLeft(t *testing.T) {
 }
 
 func TestMatchAppends(t *testing.T) {
+	t.Parallel()
 	m := NewMatcher([]Sink{{Name: "a"}, {Name: "b", Filter: relay.Filter{Hubs: []string{"h"}}}})
 	got := m.Match(&relay.Notification{Topic: "x", Hub: "h"}, []int{7})
 	if !slices.Equal(got, []int{7, 0, 1}) {
@@ -113,6 +116,7 @@ func TestMatchAppends(t *testing.T) {
 }
 
 func TestMatcherForgetsNothingBeyondItsBound(t *testing.T) {
+	t.Parallel()
 	m := NewMatcher([]Sink{{Name: "a"}})
 	for i := range maxTopics + 10 {
 		if got := m.Match(&relay.Notification{Topic: fmt.Sprint("t", i)}, nil); len(got) != 1 {

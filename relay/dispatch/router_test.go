@@ -125,6 +125,7 @@ func (e *env) enqueue(sink string, n int) {
 }
 
 func TestRouterHandsOver(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.enqueue("a", 50)
 	h := newHandler("a", func(context.Context, relay.Delivery) error { return nil })
@@ -140,6 +141,7 @@ func TestRouterHandsOver(t *testing.T) {
 }
 
 func TestRouterKeepsWhatFails(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.enqueue("a", 3)
 	var mu sync.Mutex
@@ -165,6 +167,7 @@ func TestRouterKeepsWhatFails(t *testing.T) {
 
 // A disabled sink gets nothing and keeps its queue; enabled again it goes on.
 func TestRouterFollowsTheSink(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.enqueue("a", 20)
 	var text lockedBuffer
@@ -204,6 +207,7 @@ func TestRouterFollowsTheSink(t *testing.T) {
 
 // At the end a running handler may finish, and what was not handled stays.
 func TestRouterStops(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.enqueue("a", 10)
 	entered, leave := make(chan struct{}, 16), make(chan struct{})
@@ -225,6 +229,7 @@ func TestRouterStops(t *testing.T) {
 }
 
 func TestRouterOfAClosedSubscriber(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	s := e.subscriber(nil)
 	if err := s.Close(); err != nil {
@@ -238,6 +243,7 @@ func TestRouterOfAClosedSubscriber(t *testing.T) {
 }
 
 func TestNewRouterNeeds(t *testing.T) {
+	t.Parallel()
 	if _, err := NewRouter(RouterOptions{}); err == nil {
 		t.Error("a router without anything")
 	}

@@ -13,6 +13,7 @@ import (
 // A replica that took over may lack the newest entries and have a clock that is behind: what it stores then gets ids that
 // the dispatcher believes to have dispatched. The lease survives, so nothing else makes the dispatcher read its state.
 func TestLogSetBackWithLowerIDs(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), true)
 	e.publish("x", "h1", 3)
@@ -33,6 +34,7 @@ func TestLogSetBackWithLowerIDs(t *testing.T) {
 
 // A sink that comes back after the log was trimmed beyond its place has lost something, which must not be silent.
 func TestSinkThatComesBackTooLateIsNamed(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t)
 	a, b := Sink{Name: "a", FromStart: true}, Sink{Name: "b", FromStart: true}
 	stop := e.run(e.options(a, b), true)

@@ -14,6 +14,7 @@ import (
 
 // Whatever an attempt waits for, the end of its context ends it.
 func TestEndOfContext(t *testing.T) {
+	t.Parallel()
 	drip := func(conn net.Conn, text string) {
 		for i := 0; ; i++ {
 			if _, err := io.WriteString(conn, text[i%len(text):i%len(text)+1]); err != nil {
@@ -111,6 +112,7 @@ func (c *endingInBody) Read(p []byte) (int, error) {
 }
 
 func TestEndOfContextWhileDialling(t *testing.T) {
+	t.Parallel()
 	c := client(t)
 	c.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done()

@@ -19,10 +19,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 func local(t testing.TB) *guard.Guard {
 	t.Helper()
@@ -34,6 +38,7 @@ func local(t testing.TB) *guard.Guard {
 }
 
 func TestParseTarget(t *testing.T) {
+	t.Parallel()
 	strict, err := guard.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +71,7 @@ func TestParseTarget(t *testing.T) {
 }
 
 func TestScrub(t *testing.T) {
+	t.Parallel()
 	target, err := ParseTarget("https://user:p4ss@example.com/services/T0000/a%2Fbc/t0ken?key=qu3ry&x=1", local(t))
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +93,7 @@ func TestScrub(t *testing.T) {
 }
 
 func TestPost(t *testing.T) {
+	t.Parallel()
 	conns := map[string]bool{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -130,6 +137,7 @@ func TestPost(t *testing.T) {
 }
 
 func TestRetryAfter(t *testing.T) {
+	t.Parallel()
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
 		"": -1, "soon": -1, "-5": -1, "0": 0, "7": 7 * time.Second, "99999999999999999": LongestWait,
@@ -147,6 +155,7 @@ func TestRetryAfter(t *testing.T) {
 
 // A pipe that nobody writes to would hold up whoever reads it, and all deliveries with it.
 func TestFileBecomesAPipe(t *testing.T) {
+	t.Parallel()
 	name := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(name, []byte("one"), 0o600); err != nil {
 		t.Fatal(err)
@@ -171,6 +180,7 @@ func TestFileBecomesAPipe(t *testing.T) {
 
 // A file that was away or could not be read is read once it can be, though neither its time nor its size tells.
 func TestFileComesBack(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	name, then := filepath.Join(dir, "secret"), time.Now().Add(-time.Hour)
 	put := func(name, text string) {
@@ -225,6 +235,7 @@ func TestFileComesBack(t *testing.T) {
 }
 
 func TestFile(t *testing.T) {
+	t.Parallel()
 	name := filepath.Join(t.TempDir(), "secret")
 	parse := func(text []byte) (string, error) {
 		if len(text) == 0 {

@@ -81,6 +81,7 @@ func FuzzSend(f *testing.F) {
 }
 
 func TestSendable(t *testing.T) {
+	t.Parallel()
 	plain := url.URL{Scheme: "http", Host: "example.com", Path: "/a"}
 	if NewHead(&plain, http.Header{"X-A": {"b"}}, "X-B").text == nil {
 		t.Fatal("a plain head is not sendable")
@@ -115,6 +116,7 @@ func TestSendable(t *testing.T) {
 
 // A post's own value never makes a header of its own, and one that cannot be sent as it is does not get past net/http.
 func TestOwnValueWithLineBreak(t *testing.T) {
+	t.Parallel()
 	target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
 		if taken(in) {
 			_, _ = io.WriteString(conn, fine)

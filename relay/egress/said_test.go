@@ -13,6 +13,7 @@ import (
 
 // What everybody meets is said in plain words, which a word of the URL does not hide, and is still known for what it is.
 func TestPlainErrors(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		if r.URL.Path == "/answer" {

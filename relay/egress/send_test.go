@@ -83,6 +83,7 @@ func long(size int) []byte {
 
 // A body of any length arrives whole, and leaves a connection that can be used again.
 func TestLengths(t *testing.T) {
+	t.Parallel()
 	byScheme(t, echo, func(t *testing.T, c *Client, target *Target, conns func() int) {
 		for _, size := range []int{0, 1, sentAtOnce, sentAtOnce + 1, 100_000, sentTogether, sentTogether + 1, 8 << 20, 100, 60_000} {
 			body := long(size)
@@ -99,6 +100,7 @@ func TestLengths(t *testing.T) {
 
 // Long bodies at once, on connections that are used again, reach their receiver unmixed.
 func TestConcurrentLongBodies(t *testing.T) {
+	t.Parallel()
 	const posters = 8
 	byScheme(t, echo, func(t *testing.T, c *Client, target *Target, conns func() int) {
 		var wg sync.WaitGroup
@@ -121,6 +123,7 @@ func TestConcurrentLongBodies(t *testing.T) {
 
 // A receiver that says yes before it has read gets all of the body, although it takes its time.
 func TestAnswerFarAhead(t *testing.T) {
+	t.Parallel()
 	const size = 20 << 20
 	read := make(chan int64, 1)
 	byScheme(t, func(conn net.Conn, in *bufio.Reader) {
@@ -145,6 +148,7 @@ func TestAnswerFarAhead(t *testing.T) {
 // A receiver that has read enough answers before a body has come, short or long. A connection on which the rest of a body
 // would have to follow is not used again.
 func TestEarlyAnswer(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{100, sentAtOnce, 20 << 20} {
 		done := make(chan struct{})
 		serve := func(conn net.Conn, in *bufio.Reader) {
@@ -172,6 +176,7 @@ func TestEarlyAnswer(t *testing.T) {
 
 // A receiver that answers at once and reads the body all the same has its connection used again.
 func TestAnswerAhead(t *testing.T) {
+	t.Parallel()
 	byScheme(t, func(conn net.Conn, in *bufio.Reader) {
 		for {
 			req, err := http.ReadRequest(in)
@@ -197,6 +202,7 @@ func TestAnswerAhead(t *testing.T) {
 
 // A receiver that hangs up on a long body is not asked again, and who waits for it need not wait for the end of the context.
 func TestHungUpOnLongBody(t *testing.T) {
+	t.Parallel()
 	byScheme(t, func(_ net.Conn, in *bufio.Reader) { _, _ = http.ReadRequest(in) }, func(t *testing.T, c *Client, target *Target, conns func() int) {
 		_, err := c.Post(t.Context(), target, nil, make([]byte, 20<<20))
 		if err == nil || conns() != 1 || strings.Contains(err.Error(), "s3cret") {
@@ -207,6 +213,7 @@ func TestHungUpOnLongBody(t *testing.T) {
 
 // A receiver that takes no more of a long body and says nothing is left at the end of the context.
 func TestStuckOnLongBody(t *testing.T) {
+	t.Parallel()
 	done := make(chan struct{})
 	byScheme(t, func(_ net.Conn, in *bufio.Reader) {
 		_, _ = http.ReadRequest(in)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestSetting(t *testing.T) {
+	t.Parallel()
 	parse := func(text []byte) (string, error) {
 		value := strings.TrimSpace(string(text))
 		if strings.Contains(value, "bad") {

@@ -50,6 +50,7 @@ func server(t testing.TB, scheme string, modern *atomic.Bool, serve http.Handler
 
 // Which protocol is spoken is the server's choice, whenever it changes its mind.
 func TestProtocols(t *testing.T) {
+	t.Parallel()
 	var modern atomic.Bool
 	var proto, from atomic.Value
 	c, target := server(t, "https", &modern, func(w http.ResponseWriter, r *http.Request) {
@@ -110,6 +111,7 @@ func (c *corked) pull() {
 // A second answer that nobody asked for may have come with the first, in a record of its own: TLS holds it then, where
 // neither the buffer nor the socket shows it. It is not the answer to the next post.
 func TestUnaskedRecord(t *testing.T) {
+	t.Parallel()
 	srv := httptest.NewUnstartedServer(nil)
 	srv.StartTLS()
 	certificate, roots := srv.TLS.Certificates[0], x509.NewCertPool()
@@ -148,6 +150,7 @@ func TestUnaskedRecord(t *testing.T) {
 
 // A server whose certificate nobody vouches for is refused on every way to it, and a handshake may not take for ever.
 func TestHandshakes(t *testing.T) {
+	t.Parallel()
 	var modern atomic.Bool
 	c, target := server(t, "https", &modern, func(http.ResponseWriter, *http.Request) {})
 	c.transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}

@@ -67,6 +67,7 @@ const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 // Each answer is given to every request; where the connection was kept, the second post came over it.
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	for name, a := range map[string]struct {
 		text    string
 		shut    bool // the server closes behind it
@@ -131,6 +132,7 @@ func TestAnswers(t *testing.T) {
 
 // What no HTTP server says is shown in quotes, in which a secret is spelled another way.
 func TestEcho(t *testing.T) {
+	t.Parallel()
 	target, _ := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
 		line, _ := in.ReadString('\n')
 		_, _ = io.WriteString(conn, line)
@@ -150,6 +152,7 @@ func TestEcho(t *testing.T) {
 
 // A hundred MiB cost what is read of them: the server can not get rid of the rest.
 func TestAnswerOf100MiB(t *testing.T) {
+	t.Parallel()
 	const size = 100 << 20
 	left := make(chan int, 1)
 	target, _ := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
@@ -185,6 +188,7 @@ func noticed(t *testing.T, c *Client) {
 
 // A connection that ended while it was idle, or on which something came, carries no request any more.
 func TestStaleConnection(t *testing.T) {
+	t.Parallel()
 	for name, unasked := range map[string]string{
 		"closed": "", "an answer that nobody asked for": "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n",
 	} {
@@ -217,6 +221,7 @@ func TestStaleConnection(t *testing.T) {
 
 // A post that was written may have been taken, so that it is for the schedule to repeat it.
 func TestWrittenIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	var requests atomic.Int64
 	target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
 		for taken(in) {
@@ -250,6 +255,7 @@ func (c *breaking) Write(p []byte) (int, error) {
 
 // What was not written at all is sent over another connection, with its whole body; what was in part is not.
 func TestBrokenWhileWriting(t *testing.T) {
+	t.Parallel()
 	for most, want := range map[int]string{0: "one two", 40: "one"} {
 		var bodies []string
 		target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
@@ -282,6 +288,7 @@ func TestBrokenWhileWriting(t *testing.T) {
 
 // A connection is kept for a while and no longer, and after CloseIdleConnections not at all.
 func TestIdleConnections(t *testing.T) {
+	t.Parallel()
 	ended := make(chan int, 2)
 	inHand := make(chan struct{})
 	target, _ := script(t, func(n int, conn net.Conn, in *bufio.Reader) {
@@ -316,6 +323,7 @@ func TestIdleConnections(t *testing.T) {
 
 // Many at once never get each other's answers, and need no more connections than they are.
 func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
 	const posters = 16
 	target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
 		for {

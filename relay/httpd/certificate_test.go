@@ -60,6 +60,7 @@ func served(t *testing.T, s *Server) string {
 }
 
 func TestCertificateIsReadAgain(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var log strings.Builder
 	certFile, keyFile := writeCertificate(t, dir, "one")
@@ -112,6 +113,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 }
 
 func TestRenewedCertificateIsServed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certFile, keyFile := writeCertificate(t, dir, "one")
 	s := run(t, Options{CertFile: certFile, KeyFile: keyFile})

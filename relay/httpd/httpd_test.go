@@ -55,6 +55,7 @@ func dial(t *testing.T, s *Server) net.Conn {
 }
 
 func TestNetHTTPsOwnAnswersAreEnvelopes(t *testing.T) {
+	t.Parallel()
 	s := run(t, Options{MaxHeaderBytes: 8 << 10})
 	for name, tt := range map[string]struct{ request, code string }{
 		"garbage":        {"complete garbage\r\n\r\n", "400.invalid-syntax"},
@@ -89,6 +90,7 @@ func TestNetHTTPsOwnAnswersAreEnvelopes(t *testing.T) {
 }
 
 func TestSlowHeaderEnds(t *testing.T) {
+	t.Parallel()
 	s := run(t, Options{ReadHeaderTimeout: 100 * time.Millisecond})
 	conn := dial(t, s)
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n"); err != nil {
@@ -100,6 +102,7 @@ func TestSlowHeaderEnds(t *testing.T) {
 }
 
 func TestIdleConnectionEnds(t *testing.T) {
+	t.Parallel()
 	s := run(t, Options{IdleTimeout: 50 * time.Millisecond})
 	conn := dial(t, s)
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
@@ -111,6 +114,7 @@ func TestIdleConnectionEnds(t *testing.T) {
 }
 
 func TestPanicIsAnswered(t *testing.T) {
+	t.Parallel()
 	var log strings.Builder
 	s := run(t, Options{
 		Log:     slog.New(slog.NewTextHandler(&log, nil)),
@@ -127,6 +131,7 @@ func TestPanicIsAnswered(t *testing.T) {
 }
 
 func TestListenErrors(t *testing.T) {
+	t.Parallel()
 	s, err := Listen(Options{Name: "server", Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +146,7 @@ func TestListenErrors(t *testing.T) {
 }
 
 func TestCloseBeforeRunAndTwice(t *testing.T) {
+	t.Parallel()
 	s, err := Listen(Options{Addr: "127.0.0.1:0", Handler: http.NotFoundHandler()})
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +162,7 @@ func TestCloseBeforeRunAndTwice(t *testing.T) {
 }
 
 func TestRunFinishesRequestsInHand(t *testing.T) {
+	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s, err := Listen(Options{Addr: "127.0.0.1:0", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(entered)
@@ -186,6 +193,7 @@ func TestRunFinishesRequestsInHand(t *testing.T) {
 
 // Connections that were opened ahead of any request hold nothing up, with TLS or without.
 func TestSilentConnectionsDoNotDelayTheStop(t *testing.T) {
+	t.Parallel()
 	certFile, keyFile := writeCertificate(t, t.TempDir(), "one")
 	for name, o := range map[string]Options{"plain": {}, "tls": {CertFile: certFile, KeyFile: keyFile}} {
 		o.Addr, o.Handler, o.Grace = "127.0.0.1:0", http.NotFoundHandler(), time.Hour
@@ -221,6 +229,7 @@ func TestSilentConnectionsDoNotDelayTheStop(t *testing.T) {
 }
 
 func TestHijackIsBareAndWithoutDeadlines(t *testing.T) {
+	t.Parallel()
 	s := run(t, Options{ReadTimeout: 50 * time.Millisecond, WriteTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			conn, _, err := http.NewResponseController(Bare(w)).Hijack()
@@ -253,6 +262,7 @@ func TestHijackIsBareAndWithoutDeadlines(t *testing.T) {
 }
 
 func TestHTTP2OverTLSAndHTTP1(t *testing.T) {
+	t.Parallel()
 	certFile, keyFile := writeCertificate(t, t.TempDir(), "one")
 	s := run(t, Options{CertFile: certFile, KeyFile: keyFile})
 	for _, h2 := range []bool{true, false} {

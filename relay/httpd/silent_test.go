@@ -12,6 +12,7 @@ import (
 
 // A stop closes the connections on which nothing has come, and none whose request lies unread yet.
 func TestRequestThatNobodyHasRead(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

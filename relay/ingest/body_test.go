@@ -13,6 +13,7 @@ func item(i int) string {
 }
 
 func TestDecodeBody(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	const asJSON, asLines = "application/json", "application/x-ndjson"
 	for name, tc := range map[string]struct {
@@ -47,6 +48,7 @@ func TestDecodeBody(t *testing.T) {
 }
 
 func TestDecodeBodyRefuses(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	const asJSON, asLines = "application/json", "application/x-ndjson"
 	bad := `{"topic":"job.created","context":{"hub_id":"other"}}`
@@ -94,6 +96,7 @@ func TestDecodeBodyRefuses(t *testing.T) {
 }
 
 func TestUnknownTopicNamesTheNearest(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	_, err := d.DecodeBody("application/json", []byte(`[{"topic":"container.craeted","context":{}}]`), Defaults{Hub: "h"})
 	if err == nil || err.Extra["nearest"] != "container.created" || err.Extra["index"] != 0 || err.Code != relay.CodeInvalidArgument {

@@ -9,10 +9,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 // normal is the normal form with the parts that differ from test to test.
 func normal(object, context, rest string) string {
@@ -26,6 +30,7 @@ const (
 )
 
 func TestDecodeNormalises(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	for name, tc := range map[string]struct {
 		in, want string
@@ -133,6 +138,7 @@ func checkConsistent(t *testing.T, d *Decoder, n relay.Notification) {
 }
 
 func TestDecodeGivesTheObjectItsID(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	for _, object := range []string{``, `"object":null,`, `"object":{},`, `"object":{"id":null},`, `"object":{"id":""},`} {
 		n, err := d.Decode([]byte(`{`+object+`"topic":"job.created","context":{"hub_id":"h"}}`), Defaults{})
@@ -146,6 +152,7 @@ func TestDecodeGivesTheObjectItsID(t *testing.T) {
 }
 
 func TestDecodeKeepsNothingOfItsInput(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	data := []byte(typical)
 	n, err := d.Decode(data, Defaults{AnyAccount: true})
@@ -165,6 +172,7 @@ func TestDecodeKeepsNothingOfItsInput(t *testing.T) {
 }
 
 func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	ctx := func(members string) string { return `{"topic":"job.created","context":{` + members + `}}` }
 	long := strings.Repeat("x", 257)
@@ -249,6 +257,7 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestDecodeDefaults(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	for name, tc := range map[string]struct {
 		context string
@@ -272,6 +281,7 @@ func TestDecodeDefaults(t *testing.T) {
 }
 
 func TestDecodeTakesTheLargest(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	head, tail := `{"topic":"job.created","context":{"hub_id":"h","x":"`, `"}}`
 	text := head + strings.Repeat("x", MaxNotification-len(head)-len(tail)) + tail
@@ -281,6 +291,7 @@ func TestDecodeTakesTheLargest(t *testing.T) {
 }
 
 func TestDuplicatesAmongMany(t *testing.T) {
+	t.Parallel()
 	d := newDecoder(t)
 	for _, n := range []int{2, 15, 16, 17, 18, 100} {
 		for _, double := range []int{0, 1, n - 2, n - 1} {
@@ -302,6 +313,7 @@ func TestDuplicatesAmongMany(t *testing.T) {
 }
 
 func TestIDsGrowAndDiffer(t *testing.T) {
+	t.Parallel()
 	s := newIDSource()
 	clock := time.Unix(0x5f000000, 0)
 	s.now = func() time.Time { return clock }

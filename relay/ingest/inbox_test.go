@@ -66,6 +66,7 @@ func inboxLen(b *backbone.Backbone) int64 {
 }
 
 func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
+	t.Parallel()
 	b := openBackbone(t, redistest.Start(t), 4)
 	var want []string
 	for i := range 20 {
@@ -140,6 +141,7 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 }
 
 func TestInboxKeysMakeRepeatsSafe(t *testing.T) {
+	t.Parallel()
 	b := openBackbone(t, redistest.Start(t), 1)
 	c := &counts{}
 	runInbox(t, b, b.Lease("inbox", time.Second), c)
@@ -203,6 +205,7 @@ func (instantLease) Run(ctx context.Context, fn func(context.Context) error) err
 }
 
 func TestInboxStoresOnceWhateverFails(t *testing.T) {
+	t.Parallel()
 	b := openBackbone(t, redistest.Start(t), 3)
 	const n = 1000
 	go func() {
@@ -256,6 +259,7 @@ func TestInboxStoresOnceWhateverFails(t *testing.T) {
 }
 
 func TestInboxOutlivesRedis(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
 	b := openBackbone(t, s, 1)
 	c := &counts{}

@@ -23,6 +23,7 @@ func (c *countedReads) ReadInbox(ctx context.Context, after string, count int, b
 
 // The redis in memory is not Redis: an idle inbox must wait there, too, before it ever existed and once it is empty.
 func TestInboxInMemory(t *testing.T) {
+	t.Parallel()
 	memory, err := embedded.Memory(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -47,6 +47,7 @@ func publication(key, body string) Publication {
 }
 
 func TestPublishStoresAllOrNothing(t *testing.T) {
+	t.Parallel()
 	b := openBackbone(t, redistest.Start(t), 1)
 	pub := NewPublisher(newDecoder(t), b)
 	ids, err := pub.Publish(t.Context(), publication("", item(0)+"\n"+item(1)))
@@ -70,6 +71,7 @@ func TestPublishStoresAllOrNothing(t *testing.T) {
 }
 
 func TestPublishTwiceWithOneKey(t *testing.T) {
+	t.Parallel()
 	b := openBackbone(t, redistest.Start(t), 1)
 	pub := NewPublisher(newDecoder(t), b)
 	first, err := pub.Publish(t.Context(), publication("k", item(0)+"\n"+item(1)))
@@ -102,6 +104,7 @@ func TestPublishTwiceWithOneKey(t *testing.T) {
 }
 
 func TestPublishWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
 	b := openBackbone(t, s, 1)
 	pub := NewPublisher(newDecoder(t), b)
@@ -126,6 +129,7 @@ func TestPublishWhileRedisIsAway(t *testing.T) {
 }
 
 func TestPublishRefusesBadRequests(t *testing.T) {
+	t.Parallel()
 	pub := NewPublisher(newDecoder(t), brokenLog{})
 	for name, tc := range map[string]struct {
 		change func(*Publication)
@@ -187,6 +191,7 @@ func (shortLog) Append(context.Context, backbone.Append) ([]string, error) {
 }
 
 func TestPublishOnTooFewReplicas(t *testing.T) {
+	t.Parallel()
 	pub := NewPublisher(newDecoder(t), shortLog{})
 	for key, want := range map[string]string{"": "Send an Idempotency-Key", "k": "same Idempotency-Key"} {
 		_, err := pub.Publish(t.Context(), publication(key, item(0)))

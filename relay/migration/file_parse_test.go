@@ -33,6 +33,7 @@ clusters:
 `
 
 func TestParseFile(t *testing.T) {
+	t.Parallel()
 	f, err := ParseFile("x.yaml", []byte(good))
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +66,7 @@ func TestParseFile(t *testing.T) {
 
 // The same inventory has the same digest, however it is written.
 func TestDigest(t *testing.T) {
+	t.Parallel()
 	digest := func(text string) string {
 		f, err := ParseFile("x", []byte(text))
 		if err != nil {
@@ -91,6 +93,7 @@ func TestDigest(t *testing.T) {
 }
 
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	const clusters = "clusters: {p: {servers: {server-1: {}, server-2: {}}}}\n"
 	long := strings.Repeat("x", 257)
 	for name, c := range map[string]struct {
@@ -163,6 +166,7 @@ func TestMistakes(t *testing.T) {
 }
 
 func TestReadFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "inv.yaml")
 	if _, err := ReadFile(path); err == nil || err.Error() != path+": cannot be read: no such file or directory; name a YAML file, such as a copy of configs/inventory.yaml" {
 		t.Error(err)
@@ -177,6 +181,7 @@ func TestReadFile(t *testing.T) {
 
 // Aliases make much of little.
 func TestAliasesAreBounded(t *testing.T) {
+	t.Parallel()
 	text := "clusters:\n  p:\n    servers:\n      s0: &s0 {a: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}\n"
 	for i := 1; i < 10; i++ {
 		text += fmt.Sprintf("      s%d: &s%d {a: [%s*s%d]}\n", i, i, strings.Repeat(fmt.Sprintf("*s%d, ", i-1), 9), i-1)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestImportChanges(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	first := Changes{Servers: Change{Added: 3}, Containers: Change{Added: 4}, Instances: Change{Added: 4}}
 	if c := v.imports(sample()); c != first || v.version() != 1 {
@@ -40,6 +41,7 @@ func TestImportChanges(t *testing.T) {
 }
 
 func TestImportAndMoved(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.imports(sample())
 	v.moves("h1", "c1/i1", "s2")
@@ -64,6 +66,7 @@ func TestImportAndMoved(t *testing.T) {
 }
 
 func TestImportIsRefusedWhileAJobIsAtWork(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.imports(sample())
 	v.moves("h1", "c1/i2", "s1")
@@ -102,6 +105,7 @@ func TestImportIsRefusedWhileAJobIsAtWork(t *testing.T) {
 }
 
 func TestADestinationIsNotRemoved(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.imports(sample())
 	p := v.keys.Partition("h1")
@@ -125,6 +129,7 @@ func TestADestinationIsNotRemoved(t *testing.T) {
 }
 
 func TestAHubIsNotChangedUnderAMovedInstance(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.imports(sample())
 	v.moves("h1", "c1/i1", "s2")
@@ -147,6 +152,7 @@ func TestAHubIsNotChangedUnderAMovedInstance(t *testing.T) {
 }
 
 func TestSeed(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	seed := func(f *File) Changes {
 		c, err := v.Seed(t.Context(), f)
@@ -174,6 +180,7 @@ func TestSeed(t *testing.T) {
 
 // An import that was broken off anywhere is completed by the next, which tells the nodes, even where it finds nothing to do.
 func TestBrokenOff(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.imports(sample())
 	f := sample()
@@ -201,6 +208,7 @@ func TestBrokenOff(t *testing.T) {
 
 // A job that begins behind the first look refuses its partition as a whole.
 func TestAJobThatBeginsMeanwhile(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.imports(sample())
 	v.migrates("h1", "c1/i1", "job")
@@ -220,6 +228,7 @@ func TestAJobThatBeginsMeanwhile(t *testing.T) {
 
 // A slow import changes nothing after a later one was begun, in no partition.
 func TestOvertaken(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	slow, err := v.newImport(&File{})
 	v.must(err)

@@ -114,6 +114,7 @@ func sample() *File {
 }
 
 func TestFind(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.imports(sample())
 	f := v.found("h1", "c1", "i1", "s2")
@@ -143,6 +144,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestFindNothing(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	f := sample()
 	// A hub of the same partition as h1.
@@ -181,6 +183,7 @@ func TestFindNothing(t *testing.T) {
 }
 
 func TestServersAndList(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	if l, err := v.List(t.Context()); err != nil || !reflect.DeepEqual(l, Listing{}) {
 		t.Errorf("empty: %+v, %v", l, err)
@@ -209,6 +212,7 @@ func TestServersAndList(t *testing.T) {
 }
 
 func TestAwayRedis(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.must(v.client.Close())
 	_, err1 := v.Find(t.Context(), "h", "c", "i", "s")
@@ -224,6 +228,7 @@ func TestAwayRedis(t *testing.T) {
 
 // Everything once in a cluster, which refuses what crosses slots.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	b := newClusterBackbone(t)
 	v := &inventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
 	if c, err := v.Seed(t.Context(), sample()); err != nil || c.Instances.Added != 4 {
@@ -245,6 +250,7 @@ func TestCluster(t *testing.T) {
 
 // Nodes that start at the same time import the same; each may be the one that does it.
 func TestSeveralAtOnce(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	var wg sync.WaitGroup
 	for range 8 {

@@ -11,6 +11,7 @@ import (
 
 // Whoever may import containers could otherwise have a command of their own run by the driver.
 func TestImportCannotChangeServers(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.imports(sample())
 	for change, servers := range map[string][]relay.Server{
@@ -37,6 +38,7 @@ func TestImportCannotChangeServers(t *testing.T) {
 }
 
 func TestImportMayLeaveOutServers(t *testing.T) {
+	t.Parallel()
 	v := newInventory(t)
 	v.imports(sample())
 	f, err := ParseImport("x", []byte("containers: {c1: {hub_id: h1, instances: {i1: {server_id: s2}}}}"))
@@ -65,6 +67,7 @@ func TestImportMayLeaveOutServers(t *testing.T) {
 
 // What somebody writes into Redis does not reach the driver: producers of notifications may write there.
 func TestSettingsInRedisAreIgnored(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, newBackbone(t))
 	if err := s.inv.client.HSet(t.Context(), s.inv.keys.Servers(),
 		"s1", `{"cluster":"one","settings":{"path":"/attacker"}}`, "s9", `{"cluster":"one","settings":{"path":"/attacker"}}`).Err(); err != nil {
@@ -87,6 +90,7 @@ func TestSettingsInRedisAreIgnored(t *testing.T) {
 
 // A node whose inventory file lacks a server leaves the job to a node that has it.
 func TestJobWaitsForNodeWithServers(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, newBackbone(t))
 	migrate := func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }
 	lacking, complete := &fakeDriver{migrate: migrate}, &fakeDriver{migrate: migrate}

@@ -7,6 +7,7 @@ import (
 
 // TestActions shows that actions called here give what the library gives for them, and which those are.
 func TestActions(t *testing.T) {
+	t.Parallel()
 	for source, want := range map[string]int{
 		`{{ .Topic }} {{- .Object.Error | toUpper | trunc 9 }} {{ .Hub }}`:                                        3,
 		`{{ printf "%s: %s %d" .Meaning .Object.Error 7 | toJson }}{{ toJson .Context.Clusters }}`:                2,
@@ -46,6 +47,7 @@ func taken(t *Template) int {
 
 // TestActionsThatFail are worded by the library, with their place.
 func TestActionsThatFail(t *testing.T) {
+	t.Parallel()
 	for source, want := range map[string]string{
 		"{{ .Topic }}\n{{ tz \"Mars/Base\" .Time | date \"15\" }}":                "line 2, column 4: at tz \"Mars/Base\" .Time: tz: unknown time zone",
 		"\n\n {{ .Topic | b64dec }}":                                              "line 3, column 14: at b64dec: b64dec: illegal base64",

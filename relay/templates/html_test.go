@@ -13,6 +13,7 @@ import (
 )
 
 func TestHTML(t *testing.T) {
+	t.Parallel()
 	const source = `<p title="{{ .Object.Error }}">{{ .Object.Error }}</p>{{ range 2 }}<a href="{{ "javascript:x" }}" x={{ .}}>{{ end }}`
 	got, err := rendered(t, source, Options{HTML: true})
 	if err != nil {
@@ -38,6 +39,7 @@ func TestHTML(t *testing.T) {
 // TestHostileHTML shows that whatever a producer writes stays a text, wherever in HTML it stands and whatever functions it went
 // through: another parser finds the same elements and attributes as for a harmless value, and no address or script of the producer's.
 func TestHostileHTML(t *testing.T) {
+	t.Parallel()
 	const attack = `</p><script>alert(1)</script>"'` + "`" + ` onload=x javascript:alert(1) &lt; </style></title></textarea> --> x=y\u0000`
 	values := []string{
 		".Object.ID", ".Object.Error", ".Data.object.id", ".Raw", ".", "toJson .", ".Object.ID | toUpper", "printf `%s` .Object.ID",

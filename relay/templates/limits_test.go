@@ -75,6 +75,7 @@ func passes() map[string]limits {
 
 // TestWholeLimits shows the limits as they are.
 func TestWholeLimits(t *testing.T) {
+	t.Parallel()
 	for source, fits := range map[string]bool{
 		`{{ range 49999 }}{{ end }}`: true, `{{ range 50000 }}{{ end }}`: false,
 		`{{ $x := printf "%1048000d" 1 }}{{ range 6 }}{{ $y := toUpper $x }}{{ end }}`: true,
@@ -88,6 +89,7 @@ func TestWholeLimits(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	d := one("container.error")
 	for source, want := range hostile() {
 		for _, html := range []bool{false, true} {
@@ -118,6 +120,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ source, want string }{
 		{"{{ .Object.Eror }}", `line 1, column 11: at .Object.Eror: there is no .Eror here; did you mean "Error"?`},
 		{"\n\n  {{ .Foo }}", "line 3, column 6: at .Foo: there is no .Foo here; there are .Account, .Context, .Data, .Delivery, .Digest, .Hub, .ID, .Meaning, .Notifications, .Object, .Raw, .Sample, .Severity, .Sink, .Time, .Topic"},

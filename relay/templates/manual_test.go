@@ -13,6 +13,7 @@ import (
 
 // TestManual renders the examples of docs/templates.md, and looks for functions that it lacks.
 func TestManual(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../docs/templates.md")
 	if err != nil {
 		t.Fatal(err)

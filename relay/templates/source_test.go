@@ -16,6 +16,7 @@ import (
 // TestOpenFile changes a template in its file: one that fails with what the sink may get replaces no good one, and the log
 // says once why.
 func TestOpenFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "body.tmpl")
 	put := func(text string) {
 		t.Helper()
@@ -65,6 +66,7 @@ func TestOpenFile(t *testing.T) {
 
 // TestOpenFileThatHasChanged has a file changed between the look at the configuration and the opening of its sink.
 func TestOpenFileThatHasChanged(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "body.tmpl")
 	if err := os.WriteFile(file, []byte(`{{ if eq .Topic "container.error" }}{{ .Topic }}{{ else }}{}{{ end }}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -82,6 +84,7 @@ func TestOpenFileThatHasChanged(t *testing.T) {
 
 // TestOpenSlowFile changes a file while deliveries want it: one of them waits, and not for long.
 func TestOpenSlowFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "body.tmpl")
 	put := func(text string) {
 		t.Helper()

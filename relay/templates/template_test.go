@@ -36,6 +36,7 @@ func rendered(t testing.TB, source string, o Options) (string, error) {
 }
 
 func TestRender(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ source, want string }{
 		{"", ""},
 		{"plain", "plain"},
@@ -62,6 +63,7 @@ func TestRender(t *testing.T) {
 }
 
 func TestWholeIsJSON(t *testing.T) {
+	t.Parallel()
 	want := string(one("container.error").Notifications[0].Data)
 	for _, source := range []string{"{{ .Raw }}", "{{ . }}", "{{ toJson . }}", "{{ range .Notifications }}{{ . }}{{ end }}"} {
 		if got, err := rendered(t, source, Options{}); err != nil || !sameJSON(t, got, want) {
@@ -71,6 +73,7 @@ func TestWholeIsJSON(t *testing.T) {
 }
 
 func TestDigest(t *testing.T) {
+	t.Parallel()
 	d := samples.Digest([]string{"container.error", "job.created"})
 	const source = `{{ .Topic }} {{ .Digest.Count }} {{ .Digest.More }} {{ .Severity }} {{ len .Notifications }}` +
 		`{{ range $topic, $n := .Digest.Topics }} {{ $topic }}={{ $n }}{{ end }} {{ .Digest.Last.Sub .Digest.First }}`
@@ -97,6 +100,7 @@ func TestDigest(t *testing.T) {
 }
 
 func TestClean(t *testing.T) {
+	t.Parallel()
 	clean := func(s string) string { return strings.NewReplacer("<", "&lt;", "&", "&amp;").Replace(s) }
 	for _, source := range []string{"{{ .Object.Error }}", "{{ .Data.object.error }}", "{{ .Raw }}", "{{ toJson . }}", "{{ . }}"} {
 		got, err := rendered(t, source, Options{Clean: clean})
@@ -108,6 +112,7 @@ func TestClean(t *testing.T) {
 
 // TestCleanNames has members whose names hold what is cleaned, and names that become one.
 func TestCleanNames(t *testing.T) {
+	t.Parallel()
 	clean := func(s string) string { return strings.NewReplacer("<", "&lt;", "\u200b", "").Replace(s) }
 	d := one("container.error")
 	d.Notifications[0].Data = []byte(`{"topic":"container.error","object":{"id":"a","<!x>":{"<y>":1},"i\u200bd":"b","b\u200bc":1,"bc\u200b":2},"context":{"hub_id":"h"}}`)
@@ -132,6 +137,7 @@ func TestCleanNames(t *testing.T) {
 
 // TestCleanDecoded brings back by functions what is cleaned away.
 func TestCleanDecoded(t *testing.T) {
+	t.Parallel()
 	clean := func(s string) string { return strings.ReplaceAll(s, "<", "&lt;") }
 	for source, want := range map[string]string{
 		`{{ urlUnescape "%3Cx" }}`:                               "&lt;x",
@@ -145,6 +151,7 @@ func TestCleanDecoded(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
+	t.Parallel()
 	d := one("container.error")
 	d.Notifications[0].Data = []byte(`{"topic":"container.error","object":{"id":"a","n":3,"f":1.5,"big":123456789012345678901234567890,"l":["x",1]},"context":{"hub_id":"h"}}`)
 	tmpl, err := Parse(`{{ eq .Data.object.n 3 }} {{ gt .Data.object.f 1.0 }} {{ .Data.object.big }} {{ join "," .Data.object.l }} {{ toJson .Data.object.big }}`, Options{})
@@ -159,6 +166,7 @@ func TestNumbers(t *testing.T) {
 
 // TestConcurrent shows that renderings share nothing.
 func TestConcurrent(t *testing.T) {
+	t.Parallel()
 	tmpl, err := Parse(`{{ define "x" }}{{ range . }}{{ . | toUpper }}{{ end }}{{ end }}{{ range 50 }}{{ template "x" $.Context.Clusters }}{{ end }}`, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -180,6 +188,7 @@ func TestConcurrent(t *testing.T) {
 
 // TestEndOfContext is the one error that another attempt may not meet.
 func TestEndOfContext(t *testing.T) {
+	t.Parallel()
 	tmpl, err := Parse(`{{ range 100000 }}{{ end }}`, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -195,6 +204,7 @@ func TestEndOfContext(t *testing.T) {
 
 // A rehearsal that takes too long is no mistake of the template: a busy machine must not refuse its configuration.
 func TestSlowRehearsal(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rehearsed := 0
 		s := Source{Key: "template", Text: "{{ now }}", Options: Options{Now: func() time.Time {

@@ -132,6 +132,7 @@ func hostile(id string) relay.Delivery {
 }
 
 func TestRealServer(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{tlsStart, tlsImplicit} {
 		t.Run(mode, func(t *testing.T) {
 			c, next := serve(t, mode)
@@ -180,6 +181,7 @@ func TestRealServer(t *testing.T) {
 }
 
 func TestRealServerRefuses(t *testing.T) {
+	t.Parallel()
 	c, next := serve(t, tlsStart)
 	for name, x := range map[string]struct {
 		change  func(*Config)
@@ -217,6 +219,7 @@ func TestRealServerRefuses(t *testing.T) {
 
 // A digest is one message, and what it does not list is counted.
 func TestDigestByRealServer(t *testing.T) {
+	t.Parallel()
 	c, next := serve(t, tlsStart)
 	if err := openTest(t, c).Deliver(t.Context(), sinktest.SampleDigest("fedcba9876543210fedcba98", 200, 60)); err != nil {
 		t.Fatal(err)

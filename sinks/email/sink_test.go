@@ -16,11 +16,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 func openTest(t testing.TB, c *Config) relay.Sink {
 	t.Helper()
@@ -129,6 +133,7 @@ func (s *script) converse(answers map[string]string) func(net.Conn, *bufio.Reade
 var messageID = regexp.MustCompile(`(?m)^Message-ID: <([^.]*)\.test\.hubrelay@example\.com>`)
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
 		Cannot: map[sinktest.Behaviour]string{
 			sinktest.Throttle: "SMTP names no time",
@@ -166,6 +171,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		answers map[string]string
 		outcome relay.Outcome
@@ -206,6 +212,7 @@ func TestAnswers(t *testing.T) {
 
 // What a server has answered counts, though the time ends as it is read.
 func TestAnswerAtTheLastMoment(t *testing.T) {
+	t.Parallel()
 	s, ok := openTest(t, &Config{Host: "mail.example.com", TLS: tlsNone, Auth: "plain", Sender: "a@example.com", To: []string{"b@example.com"}}).(*Sink)
 	if !ok {
 		t.Fatal("another sink")
@@ -223,6 +230,7 @@ func TestAnswerAtTheLastMoment(t *testing.T) {
 
 // Whatever a server waits with, an attempt ends with its time.
 func TestSlowServers(t *testing.T) {
+	t.Parallel()
 	for _, verb := range []string{"greeting", "EHLO", "MAIL", "RCPT", "DATA", "end", "drip"} {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()
@@ -251,6 +259,7 @@ func TestSlowServers(t *testing.T) {
 
 // A server that offers no TLS gets nothing, and no name is dialled that leads inwards.
 func TestSafety(t *testing.T) {
+	t.Parallel()
 	s := &script{}
 	c := s.play(t, s.converse(nil))
 	c.TLS = tlsStart
@@ -272,6 +281,7 @@ func TestSafety(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	good := func(change func(*Config)) *Config {
 		c := &Config{Host: "smtp.example.com", TLS: tlsStart, Auth: "plain", Sender: "a@example.com", To: []string{"B <b@example.com>"}}
 		change(c)
@@ -313,6 +323,7 @@ func TestConfig(t *testing.T) {
 
 // What is explained is what is sent, but for the time.
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	s := &script{}
 	sink := openTest(t, s.play(t, s.converse(nil)))
 	d := hostile("0123456789abcdef01234567")

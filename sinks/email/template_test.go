@@ -18,6 +18,7 @@ import (
 
 // What templates make comes out at a real server as it was meant, whatever a producer wrote into it.
 func TestTemplatesByRealServer(t *testing.T) {
+	t.Parallel()
 	c, next := serve(t, tlsStart)
 	const (
 		subject = "{{ .Severity | toUpper }}:\r\nBcc: x@example.com {{ .Object.Error }} für {{ .Hub }}"
@@ -77,6 +78,7 @@ func TestTemplatesByRealServer(t *testing.T) {
 
 // A template that fails makes a dead letter, with its line; one whose time is over, or whose file became bad, does not.
 func TestTemplateFails(t *testing.T) {
+	t.Parallel()
 	s := &script{}
 	c := s.play(t, s.converse(nil))
 	c.HTMLTemplate = "<p>\n{{ index .Context.DNSZones 3 }}</p>"
@@ -111,6 +113,7 @@ func TestTemplateFails(t *testing.T) {
 
 // However a producer writes a blank, or what nobody sees, it does not get out of where a template of HTML has put it.
 func TestHiddenInHTML(t *testing.T) {
+	t.Parallel()
 	d := hostile("0123456789abcdef01234567")
 	d.Notifications[0].Data = []byte(`{"topic":"container.error","object":{"id":"cXXigKhoaWRkZW7igK4=","error":"a%E2%80%A8hidden%E2%80%AE","\u2028hidden\u202e":1},"context":{"hub_id":"h"}}`)
 	for source, want := range map[string]string{
@@ -140,6 +143,7 @@ func composed(t *testing.T, c Config, d relay.Delivery) (content, error) {
 }
 
 func TestTemplatesAreChecked(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		change  func(*Config)
 		problem string
@@ -173,6 +177,7 @@ func TestTemplatesAreChecked(t *testing.T) {
 
 // What is explained is what templates make, too.
 func TestExplainTemplates(t *testing.T) {
+	t.Parallel()
 	c := &Config{
 		Host: "smtp.example.com", TLS: tlsStart, Auth: "plain", Sender: "a@example.com", To: []string{"b@example.com"},
 		SubjectTemplate: "{{ .Sink }}: {{ .Topic }}", TextTemplate: "{{ .Object.ID }}",

@@ -21,7 +21,10 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 var sinkSettings = relay.SinkSettings{Name: "test", Log: slog.New(slog.DiscardHandler)}
 
@@ -48,6 +51,7 @@ func openTest(t testing.TB, c *Config) relay.Sink {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
 		Secrets: []string{"s3cret"},
 		Batches: true,
@@ -138,6 +142,7 @@ func TestInput(t *testing.T) {
 }
 
 func TestEndings(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		script  string
 		outcome relay.Outcome
@@ -211,6 +216,7 @@ func awaitContent(t *testing.T, file string) {
 
 // Whatever a command does when its time is over, it and what it has started are gone soon.
 func TestTimeLimit(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{
 		"sleeps":           `echo $$ > "$PID"; sleep 1000`,
 		"ignores the word": `trap '' TERM; echo $$ > "$PID"; while :; do sleep 1; done`,
@@ -240,6 +246,7 @@ func TestTimeLimit(t *testing.T) {
 
 // Some commands end well when they are told to end.
 func TestEndsWhenTold(t *testing.T) {
+	t.Parallel()
 	ready := filepath.Join(t.TempDir(), "ready")
 	s := openTest(t, &Config{Command: []string{script(t, `trap 'exit 0' TERM; echo x > "$READY"; while :; do sleep 0.01; done`)}, Env: []string{"READY=" + ready}})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -254,6 +261,7 @@ func TestEndsWhenTold(t *testing.T) {
 
 // What is wrong for ever stays so when a command says it as it is told to end, and little else that it says then counts.
 func TestStatusOfOneThatIsTold(t *testing.T) {
+	t.Parallel()
 	for status, want := range map[int]bool{0: true, 65: true, 1: false, 143: false} {
 		cmd := exec.Command("/bin/sh", "-c", fmt.Sprint("exit ", status))
 		err := cmd.Run()
@@ -271,6 +279,7 @@ func (over) Err() error { return context.DeadlineExceeded }
 
 // A command that nobody told to end has ended by itself, and one that cannot be started says why.
 func TestEndsBeforeItIsTold(t *testing.T) {
+	t.Parallel()
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	if err := os.WriteFile(garbage, []byte("x"), 0o700); err != nil {
 		t.Fatal(err)
@@ -288,6 +297,7 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 }
 
 func TestCannotStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
@@ -322,6 +332,7 @@ func TestCannotStart(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		config  Config
 		problem string

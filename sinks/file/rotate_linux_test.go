@@ -11,6 +11,7 @@ import (
 
 // A disk that is full says so.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size=64k"); err != nil {
 		t.Skipf("needs root to mount a small disk: %v", err)

@@ -47,6 +47,7 @@ func all(t *testing.T, path string) (text string, files int) {
 
 // Two sinks, as of two configurations, write to one file that both rotate, and lose nothing.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	const each = 400
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	kind := Kind()
@@ -84,6 +85,7 @@ func TestRotation(t *testing.T) {
 }
 
 func TestBackupsAreBounded(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	s := openTest(t, &Config{Path: path, MaxSize: smallest, MaxBackups: 2})
 	for i := range 1500 {
@@ -102,6 +104,7 @@ func TestBackupsAreBounded(t *testing.T) {
 
 // An outside logrotate renames the file, or removes it.
 func TestRenamedByOthers(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	s := openTest(t, &Config{Path: path})
 	deliver(t, s, "a")
@@ -127,6 +130,7 @@ func TestRenamedByOthers(t *testing.T) {
 
 // Another process has the file for a moment.
 func TestWaitsForTheLock(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	release := hold(t, path)
 	s := openTest(t, &Config{Path: path})
@@ -170,6 +174,7 @@ func inLittleRoom(path string) {
 // The line that was cut for want of room leaves nothing behind. A limit on the size of files stands for the full disk: the
 // kernel writes what fits, and refuses the rest.
 func TestNoRoom(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "HUBRELAY_TEST=cramped", "HUBRELAY_PATH="+path, "GORACE=atexit_sleep_ms=0")

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
@@ -24,6 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("HUBRELAY_TEST") {
 	case "":
+		testkit.RunParallel(8) // the tests wait most of the time
 		goleak.VerifyTestMain(m)
 	case "cramped":
 		inLittleRoom(os.Getenv("HUBRELAY_PATH"))
@@ -119,6 +121,7 @@ func cannot() map[sinktest.Behaviour]string {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{Batches: true, Cannot: cannot(), Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
 		path := filepath.Join(t.TempDir(), "events.jsonl")
 		switch b {
@@ -177,6 +180,7 @@ func refused(t *testing.T, err error, words ...string) {
 }
 
 func TestLines(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	s := openTest(t, &Config{Path: path, Fsync: true})
 	d := sinktest.Sample("a")
@@ -217,6 +221,7 @@ func umask() os.FileMode {
 
 // What somebody left without an end, such as a crash in the middle of a line, is not continued.
 func TestCutLine(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	if err := os.WriteFile(path, []byte(`{"topic":"cut`), 0o600); err != nil {
 		t.Fatal(err)
@@ -231,6 +236,7 @@ func TestCutLine(t *testing.T) {
 }
 
 func TestUnwritable(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	fifo := filepath.Join(folder, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -265,6 +271,7 @@ func TestUnwritable(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		config  Config
 		problem string

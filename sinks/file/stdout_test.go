@@ -79,6 +79,7 @@ func (p *pipe) fill(t *testing.T) {
 }
 
 func TestStdoutConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{Batches: true, Cannot: cannot(), Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
 		p := newPipe(t)
 		known := &remembering{Sink: p.sink, Explainer: p.sink}
@@ -102,6 +103,7 @@ func TestStdoutConformance(t *testing.T) {
 // A reader that stops holds up an attempt for its timeout and no longer. The line that was begun is whole once it reads
 // again.
 func TestReaderThatStops(t *testing.T) {
+	t.Parallel()
 	p := newPipe(t)
 	p.fill(t)
 	for range 2 {
@@ -144,6 +146,7 @@ func (c *lastMoment) Done() <-chan struct{} {
 
 // A line that is written as the time ends is written once. Go chooses by chance, so this is tried often.
 func TestWrittenAtTheLastMoment(t *testing.T) {
+	t.Parallel()
 	p := newPipe(t)
 	p.follow()
 	for range 30 {
@@ -170,6 +173,7 @@ func intoStdout() {
 
 // Go ends a process that writes to a standard output that nobody reads; this one goes on.
 func TestClosedStdout(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -188,6 +192,7 @@ func TestClosedStdout(t *testing.T) {
 
 // A disk without room gives a clear word.
 func TestFullStdout(t *testing.T) {
+	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
@@ -208,6 +213,7 @@ func TestFullStdout(t *testing.T) {
 
 // Sinks of one daemon share the standard output, and their lines stay apart.
 func TestStdoutIsShared(t *testing.T) {
+	t.Parallel()
 	p := newPipe(t)
 	p.follow()
 	other := &StdoutSink{stream: p.sink.stream}

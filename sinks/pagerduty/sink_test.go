@@ -14,11 +14,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 const key = "0123456789abcdefs3cretABCDEF4567"
 
@@ -111,6 +115,7 @@ func openLogged(t *testing.T, b sinktest.Behaviour, c Config, log *slog.Logger) 
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
 		RetryAfter: 2 * time.Minute, Secrets: []string{key, "s3cret"},
 		Cannot: map[sinktest.Behaviour]string{sinktest.Leave: "PagerDuty's documentation has no answer for it"},
@@ -138,6 +143,7 @@ func note(topic, object, containers string) relay.Delivery {
 
 // What triggers an alert, what resolves it, and that both have one key.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	const job, instance, container = "hubrelay/h/job/j1", "hubrelay/h/container.instance/i1", "hubrelay/h/container/c1"
 	for _, c := range []struct {
 		topic, object  string
@@ -191,6 +197,7 @@ func TestEvents(t *testing.T) {
 
 // Whatever a producer writes fits what PagerDuty takes.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	s, p := openTest(t, sinktest.Accept)
 	long := strings.Repeat("ü", 5000)
 	d := note("container.error", fmt.Sprintf(`{"id":%q,"error":%q,"log":%q}`, long, long, strings.Repeat("x", 250_000)), `["`+long+`"]`)
@@ -217,6 +224,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		config  Config
 		problem string

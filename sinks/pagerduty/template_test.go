@@ -31,6 +31,7 @@ func own() Config {
 }
 
 func TestTemplates(t *testing.T) {
+	t.Parallel()
 	const hostile = "disk full \u202e\r\n<b>\"}"
 	object, err := json.Marshal(map[string]string{"id": "a/b <x>", "error": hostile, "state": ""})
 	if err != nil {
@@ -110,6 +111,7 @@ func (e event) text() (string, error) {
 
 // What goes wrong with what an alert is about makes a dead letter, with the line where a template has one.
 func TestTemplateFails(t *testing.T) {
+	t.Parallel()
 	d := note("container.error", `{"id":"i","error":"x"}`, `[]`)
 	for _, c := range []struct {
 		config Config
@@ -133,6 +135,7 @@ func TestTemplateFails(t *testing.T) {
 // A part that an alert can do without is left out where its template fails: whoever is on call is paged all the same. The log says
 // so once, and again of another template in the same file.
 func TestOptionalTemplateFails(t *testing.T) {
+	t.Parallel()
 	d := note("container.error", `{"id":"a b","error":"x"}`, `["c1"]`)
 	file := filepath.Join(t.TempDir(), "group.tmpl")
 	put := func(text string) {
@@ -191,6 +194,7 @@ func TestOptionalTemplateFails(t *testing.T) {
 
 // TestRehearsesAlertsAlone has templates that fail with what triggers no alert, and one that fails with a state that does.
 func TestRehearsesAlertsAlone(t *testing.T) {
+	t.Parallel()
 	topics := []string{"container.error", "container.created", "container.updated", "container.state.changed", "container.instance.health.status.changed"}
 	list := append(samples.Deliveries(topics), samples.Digest(topics))
 	c := Config{URL: endpoint, RoutingKey: key, Severity: "error", SeverityTemplate: `{{ if eq .Severity "bad" }}critical{{ else }}{{ .Severity }}{{ end }}`}
@@ -213,6 +217,7 @@ func TestRehearsesAlertsAlone(t *testing.T) {
 }
 
 func TestTemplatesAreChecked(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "details.tmpl")
 	if err := os.WriteFile(file, []byte("{\n  \"a\": {{ .Object.Eror }}\n}"), 0o600); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/plugins/sdk"
 	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
@@ -23,6 +24,7 @@ import (
 // The test binary runs itself as the plugin.
 func TestMain(m *testing.M) {
 	if os.Getenv("HUBRELAY_PLUGIN") == "" {
+		testkit.RunParallel(8) // the tests wait most of the time
 		goleak.VerifyTestMain(m)
 		return
 	}
@@ -80,6 +82,7 @@ func serve() error {
 const retryAfter = 2 * time.Minute
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{Batches: true, Apart: true, RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor})
 }
 
@@ -118,6 +121,7 @@ var (
 )
 
 func TestAilment(t *testing.T) {
+	t.Parallel()
 	sink, _ := openFor(t, sinktest.Absent)
 	ailing, ok := sink.(relay.Ailing)
 	if !ok || ailing.Ailment() != nil {
@@ -132,6 +136,7 @@ func TestAilment(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	c := settings.New()
 	c.Command, c.Args = []string{"./watcher"}, []string{"--key", "s3cret"}
 	c.Config = map[string]any{"password": "s3cret"}
@@ -155,6 +160,7 @@ func TestExplain(t *testing.T) {
 
 // A plugin that knows says itself what it would send; of another the daemon shows what it is given.
 func TestExplainByThePlugin(t *testing.T) {
+	t.Parallel()
 	for _, explains := range []bool{false, true} {
 		c := settings.New()
 		c.Command, c.Env, c.StartupTimeout = []string{os.Args[0]}, []string{"GORACE=atexit_sleep_ms=0"}, time.Minute

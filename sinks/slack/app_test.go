@@ -37,6 +37,7 @@ func openApp(t testing.TB, c *Config, memory relay.Memory) *Sink {
 }
 
 func TestAppConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
 		RetryAfter: 30 * time.Second,
 		Secrets:    []string{"s3cret"},
@@ -53,6 +54,7 @@ func TestAppConformance(t *testing.T) {
 }
 
 func TestAppErrors(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		status  int
 		body    string
@@ -97,6 +99,7 @@ func TestAppErrors(t *testing.T) {
 }
 
 func TestAppExplain(t *testing.T) {
+	t.Parallel()
 	w, url := newWorkspace(t)
 	s := openApp(t, &Config{APIURL: url}, newNotes())
 	d := happened(1, "container.error", "c1", "", "a")
@@ -116,6 +119,7 @@ func TestAppExplain(t *testing.T) {
 }
 
 func TestAppSettings(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		config Config
 		want   string
@@ -151,6 +155,7 @@ func TestAppSettings(t *testing.T) {
 
 // TestTemplatesOfMessages shows that a producer calls nobody, and that links and blocks arrive.
 func TestTemplatesOfMessages(t *testing.T) {
+	t.Parallel()
 	d := happened(1, "container.error", "c1", "", "<!channel> & \"x\"")
 	for _, c := range []struct {
 		config Config

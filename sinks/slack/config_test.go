@@ -13,6 +13,7 @@ import (
 )
 
 func TestValidate(t *testing.T) {
+	t.Parallel()
 	file := func(text string) string {
 		name := filepath.Join(t.TempDir(), "url")
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

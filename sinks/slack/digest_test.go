@@ -90,6 +90,7 @@ func digestGoldens() map[string]relay.Delivery {
 
 // A person at night sees the worst first, how much it is, and that nothing is left out unsaid.
 func TestDigestHeaders(t *testing.T) {
+	t.Parallel()
 	d := func(count int, topics map[string]int, by map[string]string, listed ...relay.Notification) relay.Delivery {
 		return relay.Delivery{ID: "d1", Notifications: listed, Digest: &relay.Digest{Count: count, Topics: topics, By: by}}
 	}
@@ -127,6 +128,7 @@ func TestDigestHeaders(t *testing.T) {
 
 // A notice about dead letters stands for as many as it says, in a digest and in a batch.
 func TestDeathsAreAddedUp(t *testing.T) {
+	t.Parallel()
 	other := dead("permanent", 4)
 	other.Data = []byte(strings.ReplaceAll(string(other.Data), "billing", "audit"))
 	disabled := note("n9", relay.TopicSinkDisabled, `{"id":"gone","state":"disabled","error":"answered 410"}`, emptyContext)
@@ -181,6 +183,7 @@ func TestDeathsAreAddedUp(t *testing.T) {
 
 // What the digest counted and the message does not list is counted, whether max or a limit left it out.
 func TestDigestCountsTheRest(t *testing.T) {
+	t.Parallel()
 	for name, d := range digestGoldens() {
 		m := newRenderer().message(d)
 		text, _ := json.Marshal(m)
@@ -202,6 +205,7 @@ func TestDigestCountsTheRest(t *testing.T) {
 
 // Numbers that do not fit together, which no digest of ours has, break no limit.
 func TestDigestOfNonsense(t *testing.T) {
+	t.Parallel()
 	base := many(3)
 	for _, g := range []relay.Digest{
 		{},

@@ -10,6 +10,7 @@ import (
 
 // What looks like one identifier is one, and a state does not read as the one before it.
 func TestHiddenCharacters(t *testing.T) {
+	t.Parallel()
 	for in, want := range map[string]string{
 		"a\u200bb\u2060c\ufeffd":                "`abcd`",
 		"a\u200eb\u200fc\u061cd":                "`abcd`",
@@ -36,6 +37,7 @@ func TestHiddenCharacters(t *testing.T) {
 
 // However large and deep a notification is, a digest of them is a message that Slack takes.
 func TestHugeNotifications(t *testing.T) {
+	t.Parallel()
 	long := quoted(strings.Repeat("<!here> `\u202e\u0301 ", 2_000))
 	list := "[" + strings.TrimSuffix(strings.Repeat(`"",`, 5_000), ",") + "]"
 	deep := strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000)
@@ -60,6 +62,7 @@ func TestHugeNotifications(t *testing.T) {
 
 // What a template makes too long is cut where nothing breaks.
 func TestShortened(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		in    string
 		limit int
@@ -89,6 +92,7 @@ func TestShortened(t *testing.T) {
 
 // However long each text of a template's blocks is, Slack takes all of them.
 func TestBoundBlocks(t *testing.T) {
+	t.Parallel()
 	long := quoted(strings.Repeat("&amp;x ", 5_000))
 	text := `{"type":"mrkdwn","text":` + long + `}`
 	list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat(text+",", n), ",") + "]" }
@@ -115,6 +119,7 @@ func TestBoundBlocks(t *testing.T) {
 
 // Whatever a producer calls a member, or encodes, the message of a template calls nobody.
 func TestTemplatesOfHostileMembers(t *testing.T) {
+	t.Parallel()
 	const object = `{"id":"%3C!channel%3E","state":"PCFjaGFubmVsPg==","error":"","<!channel>":{"<!here>":[{"<!everyone>":1}]}}`
 	batch := relay.Delivery{ID: "d", Digest: &relay.Digest{Count: 2}, Notifications: []relay.Notification{note("n1", "container.error", object, emptyContext)}}
 	for _, source := range []string{

@@ -99,6 +99,7 @@ func goldens() map[string]relay.Delivery {
 }
 
 func TestGolden(t *testing.T) {
+	t.Parallel()
 	r := newRenderer()
 	for name, d := range goldens() {
 		t.Run(name, func(t *testing.T) {
@@ -226,6 +227,7 @@ func checkText(t *testing.T, s string) {
 
 // Every topic has a header in words, and says its state.
 func TestHeadlines(t *testing.T) {
+	t.Parallel()
 	r := newRenderer()
 	for _, topic := range relay.Topics() {
 		m := r.message(one(note("a", topic.Name, `{"id":"x","state":"ready","error":""}`, emptyContext)))
@@ -243,6 +245,7 @@ func TestHeadlines(t *testing.T) {
 
 // Only what a test sends is called one.
 func TestSample(t *testing.T) {
+	t.Parallel()
 	test := sampleOf("container.error", `{"state":"","error":"oops"}`)
 	published, untrue, odd := test, test, test
 	published.Cursor = "1795235000123-0"
@@ -273,6 +276,7 @@ func TestSample(t *testing.T) {
 
 // What cannot be read is still told.
 func TestUnreadable(t *testing.T) {
+	t.Parallel()
 	for _, data := range []string{"", "null", "[]", `{"object":1}`, `{"object":{"state":{}},"context":"x"}`} {
 		n := relay.Notification{ID: "id1", Topic: "container.error", Hub: "hub9", Data: []byte(data)}
 		m := newRenderer().message(one(n))
@@ -291,6 +295,7 @@ func TestUnreadable(t *testing.T) {
 
 // Nothing of a batch is left out without being counted.
 func TestBatchCounts(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{2, 3, 46, 47, 48, 84, 500} {
 		d := many(n)
 		m := newRenderer().message(d)
@@ -313,6 +318,7 @@ func TestBatchCounts(t *testing.T) {
 }
 
 func TestFit(t *testing.T) {
+	t.Parallel()
 	family := "👩\u200d👩\u200d👧"
 	for _, c := range []struct {
 		in    string
@@ -342,6 +348,7 @@ func TestFit(t *testing.T) {
 }
 
 func TestClean(t *testing.T) {
+	t.Parallel()
 	if got := clean(" a\t\nb\u202Ec\x00\x1b[31m\u2028d "); got != "a bc[31m d" {
 		t.Errorf("clean gave %q", got)
 	}
@@ -357,6 +364,7 @@ func TestClean(t *testing.T) {
 }
 
 func TestPreviousState(t *testing.T) {
+	t.Parallel()
 	for object, want := range map[string]string{
 		`{"previous_state":"a"}`: "a", `{"old_state":"b"}`: "b", `{"state_before":"c"}`: "c", `{"previous_state":1}`: "",
 		`{"previous_state":null}`: "", `{}`: "", `{"Previous_State":"a"}`: "",

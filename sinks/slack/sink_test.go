@@ -22,11 +22,15 @@ import (
 	slackgo "github.com/slack-go/slack"
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 const hookPath = "/services/T0s3cret1/B0s3cret2/s3crettoken"
 
@@ -92,6 +96,7 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
 		RetryAfter: 30 * time.Second,
 		Secrets:    []string{"s3cret", hookPath},
@@ -109,6 +114,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestRequest(t *testing.T) {
+	t.Parallel()
 	got := make(chan string, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got <- fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Header.Get("Content-Type"), " ", r.UserAgent())
@@ -125,6 +131,7 @@ func TestRequest(t *testing.T) {
 
 // What is explained is what is sent, but for the address.
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	got := make(chan string, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -155,6 +162,7 @@ func TestExplain(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	var status int
 	var body, after string
 	var followed bool
@@ -227,6 +235,7 @@ func TestAnswers(t *testing.T) {
 
 // An answer that repeats the address, even cut in the middle, shows none of it.
 func TestAnswerThatRepeatsTheURL(t *testing.T) {
+	t.Parallel()
 	for _, body := range []string{
 		"cannot POST " + hookPath, strings.Repeat("x", 1015) + "s3crettoken", strings.Repeat(hookPath+" ", 100),
 		"token=s3crettoken in B0s3cret2",
@@ -246,6 +255,7 @@ func TestAnswerThatRepeatsTheURL(t *testing.T) {
 
 // An answer that never ends costs its own attempt only.
 func TestAnswersThatDoNotEnd(t *testing.T) {
+	t.Parallel()
 	for name, answer := range map[string]string{
 		"half a body":    "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nok",
 		"half a header":  "HTTP/1.1 200 OK\r\nX: ",
@@ -313,6 +323,7 @@ func TestGuardAtDialTime(t *testing.T) {
 }
 
 func TestURLFileIsReadAgain(t *testing.T) {
+	t.Parallel()
 	paths := make(chan string, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		paths <- r.URL.Path

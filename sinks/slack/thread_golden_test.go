@@ -69,6 +69,7 @@ func stories() map[string]struct {
 
 // TestThreadGolden holds what is posted and updated for a container, a job, a digest and more to what people have read.
 func TestThreadGolden(t *testing.T) {
+	t.Parallel()
 	for name, story := range stories() {
 		t.Run(name, func(t *testing.T) {
 			w, url := newWorkspace(t)

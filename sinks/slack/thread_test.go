@@ -14,6 +14,7 @@ import (
 )
 
 func TestThread(t *testing.T) {
+	t.Parallel()
 	w, url := newWorkspace(t)
 	memory := newNotes()
 	s := openApp(t, &Config{APIURL: url, Channels: []Route{{Topics: []string{"billing.*"}, Channel: "#billing"}}}, memory)
@@ -58,6 +59,7 @@ func TestThread(t *testing.T) {
 
 // TestFurtherCalls counts what Slack counts: each call but one for each delivery.
 func TestFurtherCalls(t *testing.T) {
+	t.Parallel()
 	w, url := newWorkspace(t)
 	s := openApp(t, &Config{APIURL: url}, newNotes())
 	for n, c := range []struct {
@@ -88,6 +90,7 @@ func TestFurtherCalls(t *testing.T) {
 
 // TestThreadAtOnce delivers for one container from many goroutines of two sinks: there is one thread.
 func TestThreadAtOnce(t *testing.T) {
+	t.Parallel()
 	w, url := newWorkspace(t)
 	memory := newNotes()
 	sinks := []*Sink{openApp(t, &Config{APIURL: url}, memory), openApp(t, &Config{APIURL: url}, memory)}
@@ -117,6 +120,7 @@ func TestThreadAtOnce(t *testing.T) {
 
 // TestThreadMishaps has a first message that is deleted, and a limit between reply and update.
 func TestThreadMishaps(t *testing.T) {
+	t.Parallel()
 	w, url := newWorkspace(t)
 	s := openApp(t, &Config{APIURL: url}, newNotes())
 	if err := s.Deliver(t.Context(), happened(1, "container.error", "c1", "", "a")); err != nil {

@@ -20,6 +20,7 @@ func batched() relay.Delivery {
 
 // Each notification is there byte for byte.
 func TestBatchGolden(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{formatNotification, formatStandard} {
 		got, err := body(format, batched())
 		if err != nil {

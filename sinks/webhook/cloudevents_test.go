@@ -33,6 +33,7 @@ func eventSink(t *testing.T, format string) (*Sink, func() (*http.Request, []byt
 }
 
 func TestStructuredEvent(t *testing.T) {
+	t.Parallel()
 	s, last := eventSink(t, formatStructured)
 	d := traced()
 	if err := s.Deliver(t.Context(), d); err != nil {
@@ -55,6 +56,7 @@ func TestStructuredEvent(t *testing.T) {
 }
 
 func TestBinaryEvent(t *testing.T) {
+	t.Parallel()
 	s, last := eventSink(t, formatBinary)
 	d := traced()
 	if err := s.Deliver(t.Context(), d); err != nil {
@@ -77,6 +79,7 @@ func TestBinaryEvent(t *testing.T) {
 
 // A batch that was sealed before the format became binary is owed all the same: it goes out in the mode that holds it.
 func TestBatchInBinaryFormat(t *testing.T) {
+	t.Parallel()
 	s, last := eventSink(t, formatBinary)
 	for range 2 { // the heading of one is not that of the other
 		if err := s.Deliver(t.Context(), traced()); err != nil {
@@ -125,6 +128,7 @@ type plainEvent struct {
 }
 
 func TestEventsOfSeveral(t *testing.T) {
+	t.Parallel()
 	s, last := eventSink(t, formatStructured)
 	if err := s.Deliver(t.Context(), gathered()); err != nil {
 		t.Fatal(err)
@@ -161,6 +165,7 @@ func TestEventsOfSeveral(t *testing.T) {
 }
 
 func TestEventConformance(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{formatStructured, formatBinary} {
 		t.Run(format, func(t *testing.T) {
 			sinktest.Run(t, sinktest.Harness{Batches: true, RetryAfter: 2 * 60e9, Secrets: []string{secretA, "s3cretclient"}, Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
@@ -182,6 +187,7 @@ func TestEventConformance(t *testing.T) {
 
 // A trace is a header of every format, and nothing without one.
 func TestTraceHeaders(t *testing.T) {
+	t.Parallel()
 	srv, last := capture(t, nil)
 	s := openTest(t, &Config{URL: srv.URL})
 	for d, want := range map[*relay.Delivery]string{{ID: "a", Notifications: traced().Notifications}: traceParent, {ID: "b", Notifications: sinktest.Sample("b").Notifications}: ""} {
@@ -202,6 +208,7 @@ func TestTraceHeaders(t *testing.T) {
 }
 
 func TestFormatMistakes(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		c    Config
 		want string

@@ -16,6 +16,7 @@ import (
 )
 
 func TestValidate(t *testing.T) {
+	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -95,6 +96,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestValidateReportsAllAtOnce(t *testing.T) {
+	t.Parallel()
 	c := Config{
 		AllowCIDRs: []string{"10.0.0", "10.0.0.0/8", "x"}, Format: "xml",
 		Headers: map[string]string{"Host": "a", "X-A": "1", "x-a": "2"}, Bearer: "a b", BearerFile: "testdata/secret",
@@ -116,6 +118,7 @@ func TestValidateReportsAllAtOnce(t *testing.T) {
 }
 
 func TestUnsignedRequestsAreMentioned(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		config Config
 		want   int

@@ -39,6 +39,7 @@ func gathered() relay.Delivery {
 }
 
 func TestDigestGolden(t *testing.T) {
+	t.Parallel()
 	for _, format := range []string{formatNotification, formatStandard} {
 		got, err := body(format, gathered())
 		if err != nil {
@@ -78,6 +79,7 @@ type sentDigest struct {
 
 // A receiver finds each notification as it was published, under the id of the digest, and can check who sent it.
 func TestDigestAsSent(t *testing.T) {
+	t.Parallel()
 	d := gathered()
 	for _, format := range []string{formatNotification, formatStandard} {
 		srv, last := capture(t, nil)
@@ -109,6 +111,7 @@ func TestDigestAsSent(t *testing.T) {
 
 // What a digest does not say follows from its notifications, so that every member is there.
 func TestDigestWithoutDetails(t *testing.T) {
+	t.Parallel()
 	one, three := sinktest.Sample("65f0c2a00123456789abcdef"), gathered()
 	one.Digest, three.Digest = &relay.Digest{Count: 1}, &relay.Digest{}
 	three.Notifications[2].Cursor, three.Notifications[2].ID = "1763700000123-4", "no time"
@@ -131,6 +134,7 @@ func TestDigestWithoutDetails(t *testing.T) {
 
 // What cannot be sent says why, and is not tried again.
 func TestDigestRefused(t *testing.T) {
+	t.Parallel()
 	several, empty, broken, missing := gathered(), gathered(), gathered(), gathered()
 	several.Digest, empty.Notifications = nil, nil
 	broken.Notifications[1].Data = []byte(`{"a":`)

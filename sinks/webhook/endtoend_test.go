@@ -171,6 +171,7 @@ func left(b *backbone.Backbone) int64 {
 
 // From the log to the receiver: two nodes share the sink, some answers are bad at first, and all arrives once.
 func TestLogToReceiver(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	b := openBackbone(t, server)
 	defer b.Close()
@@ -201,6 +202,7 @@ func TestLogToReceiver(t *testing.T) {
 
 // The same without a redis-server, in memory.
 func TestInMemory(t *testing.T) {
+	t.Parallel()
 	m, err := embedded.Memory(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -230,6 +232,7 @@ func TestInMemory(t *testing.T) {
 }
 
 func TestDeadLetterOfARejection(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	b := openBackbone(t, server)
 	defer b.Close()
@@ -248,6 +251,7 @@ func TestDeadLetterOfARejection(t *testing.T) {
 
 // A receiver that is gone keeps its backlog; with the state deleted everything arrives after all.
 func TestGoneKeepsTheBacklog(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	b := openBackbone(t, server)
 	defer b.Close()
@@ -287,6 +291,7 @@ func TestGoneKeepsTheBacklog(t *testing.T) {
 
 // Redis dies under a busy node again and again: nothing that was accepted is lost.
 func TestRedisDiesUnderTheNode(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
 	b := openBackbone(t, server)
 	defer b.Close()

@@ -12,6 +12,7 @@ import (
 
 // What Explain shows is what Deliver sends, apart from what may be a credential.
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	srv, last := capture(t, nil)
 	host := srv.Listener.Addr().String()
 	s := openTest(t, &Config{URL: "http://s3cretuser:s3cretpass@" + host + "/s3cretpath?t=s3crettoken", Secrets: []string{secretA, secretB}})

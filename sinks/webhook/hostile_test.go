@@ -63,6 +63,7 @@ func rawServer(t *testing.T, answer string) string {
 
 // The body of a 101 is the bare connection, which no deadline ends.
 func TestAnswerThatSwitchesProtocols(t *testing.T) {
+	t.Parallel()
 	url := rawServer(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: anything\r\n\r\n")
 	err := deliverWithin(t, openTest(t, &Config{URL: url}), 3*time.Second)
 	var answer *relay.AnswerError
@@ -72,6 +73,7 @@ func TestAnswerThatSwitchesProtocols(t *testing.T) {
 }
 
 func TestAnswersThatDoNotEnd(t *testing.T) {
+	t.Parallel()
 	for name, answer := range map[string]string{
 		"half a body":        "HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nhalf",
 		"half a success":     "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
@@ -93,6 +95,7 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 
 // Silence is said in words of ours, which are shown whatever a secret looks like.
 func TestNoAnswer(t *testing.T) {
+	t.Parallel()
 	err := deliverWithin(t, openTest(t, &Config{URL: rawServer(t, ""), Headers: map[string]string{"X-Key": "answer"}}), time.Second)
 	if err == nil || !strings.HasSuffix(err.Error(), ": no answer in time") || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
@@ -101,6 +104,7 @@ func TestNoAnswer(t *testing.T) {
 
 // An answer that repeats our secrets, cut in the middle of one or one inside another, shows no part of them.
 func TestAnswerThatRepeatsSecrets(t *testing.T) {
+	t.Parallel()
 	for _, body := range []string{
 		strings.Repeat("x", 1015) + "s3crettoken",
 		strings.Repeat("x", 1010) + "s3crettoken-and-Wh4t-follows",
@@ -129,6 +133,7 @@ func TestAnswerThatRepeatsSecrets(t *testing.T) {
 
 // What a dial fails with comes from this machine alone, so that a path made of common words need not hide it.
 func TestDialErrorsAreShown(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -151,6 +156,7 @@ func TestDialErrorsAreShown(t *testing.T) {
 
 // All attempts share one HTTP/2 connection: when it is dead, later attempts must not wait for the kernel to notice.
 func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
+	t.Parallel()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()

@@ -15,6 +15,7 @@ import (
 
 // A receiver that refuses every token costs the endpoint one now and then, not one for each attempt.
 func TestTokensAreRefused(t *testing.T) {
+	t.Parallel()
 	e := newEndpoint(t, nil)
 	s, a := oauthSink(t, e, nil)
 	start := time.Now()
@@ -61,6 +62,7 @@ func TestTokensAreRefused(t *testing.T) {
 
 // What the endpoint says of when it may be asked again holds for all attempts, and for those that have a token.
 func TestTokenEndpointIsBusy(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	var busy, header atomic.Value
 	busy.Store(http.StatusServiceUnavailable)
@@ -130,6 +132,7 @@ func TestTokenEndpointIsBusy(t *testing.T) {
 
 // An endpoint that fails and names no time is asked once a second at most.
 func TestTokenEndpointIsDown(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -149,6 +152,7 @@ func TestTokenEndpointIsDown(t *testing.T) {
 
 // A token whose life is over as it comes is used for a moment all the same, or each attempt would fetch one.
 func TestTokenWithoutALife(t *testing.T) {
+	t.Parallel()
 	e := newEndpoint(t, nil)
 	e.expires = -5
 	s, a := oauthSink(t, e, nil)
@@ -181,6 +185,7 @@ func (c lastMoment) Done() <-chan struct{} {
 
 // What the endpoint has answered as the time ends is told. Go chooses by chance, so this is tried often.
 func TestTokenAtTheLastMoment(t *testing.T) {
+	t.Parallel()
 	e := newEndpoint(t, nil)
 	s, _ := oauthSink(t, e, func(o *OAuth2) { o.ClientSecret = "another" })
 	for range 20 {

@@ -108,6 +108,7 @@ var sampled = sinktest.Sample("0123456789abcdef01234567")
 
 // Attempts that want a token at once share one request for it; a 401 gets another, once.
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	e := newEndpoint(t, nil)
 	s, a := oauthSink(t, e, func(o *OAuth2) {
 		o.Scopes, o.Params = []string{"read", "write"}, map[string]string{"audience": "https://api.example.com"}
@@ -135,6 +136,7 @@ func TestTokens(t *testing.T) {
 
 // A token is replaced before its end, while attempts go on with it; one that has ended is not used.
 func TestTokensEnd(t *testing.T) {
+	t.Parallel()
 	e := newEndpoint(t, nil)
 	e.expires = 100
 	s, a := oauthSink(t, e, func(o *OAuth2) { o.AuthStyle = "body" })
@@ -167,6 +169,7 @@ func TestTokensEnd(t *testing.T) {
 
 // While the endpoint is down a token that is still good is used, and not every attempt asks for another.
 func TestTokenCannotBeReplaced(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
 		if asked.Add(1) > 1 {
@@ -199,6 +202,7 @@ func TestTokenCannotBeReplaced(t *testing.T) {
 
 // What the endpoint does wrong is a retry, and said without a secret; another secret in the file mends it.
 func TestTokenEndpointFails(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		answer http.HandlerFunc
 		change func(*OAuth2)
@@ -244,6 +248,7 @@ func TestTokenEndpointFails(t *testing.T) {
 }
 
 func TestHangingTokenEndpoint(t *testing.T) {
+	t.Parallel()
 	done := make(chan struct{})
 	e := newEndpoint(t, func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -266,6 +271,7 @@ func TestHangingTokenEndpoint(t *testing.T) {
 }
 
 func TestClientSecretFile(t *testing.T) {
+	t.Parallel()
 	e := newEndpoint(t, nil)
 	name := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(name, []byte("s3cretclient\n"), 0o600); err != nil {

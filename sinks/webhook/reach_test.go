@@ -120,6 +120,7 @@ func (p *testProxy) seen() ([]string, string) {
 }
 
 func TestProxy(t *testing.T) {
+	t.Parallel()
 	redirects := 0
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/moved" {
@@ -172,6 +173,7 @@ func TestProxy(t *testing.T) {
 
 // The proxy hears nothing of a target that points inwards, by whichever way.
 func TestGuardBeforeProxy(t *testing.T) {
+	t.Parallel()
 	p := startProxy(t, nil)
 	for _, scheme := range []string{"http", "socks5"} {
 		for _, host := range []string{"inwards.test", "[::1]", "127.0.0.1", "[::ffff:10.0.0.1]", "[64:ff9b::a9fe:a9fe]", "169.254.169.254", p.address} {
@@ -207,6 +209,7 @@ func (inwards) LookupNetIP(context.Context, string, string) ([]netip.Addr, error
 
 // A proxy that refuses, hangs or talks nonsense costs the attempt only, and no error shows the password.
 func TestBadProxy(t *testing.T) {
+	t.Parallel()
 	for _, answer := range []string{"HTTP/1.1 407 s3cret\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nahead", "nonsense\r\n\r\n", "\x05\xff", "\x05\x00\x05\x05\x00\x01", ""} {
 		address := strings.TrimPrefix(rawServer(t, answer), "http://")
 		for _, scheme := range []string{"http", "https", "socks5"} {
@@ -255,6 +258,7 @@ func writePair(t *testing.T, dir, name string) *x509.Certificate {
 }
 
 func TestClientCertificate(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	names := make(chan string, 10)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -292,6 +296,7 @@ func TestClientCertificate(t *testing.T) {
 }
 
 func TestHeadersAndFiles(t *testing.T) {
+	t.Parallel()
 	srv, last := capture(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/two" {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -349,6 +354,7 @@ func TestHeadersAndFiles(t *testing.T) {
 }
 
 func TestStandardFormat(t *testing.T) {
+	t.Parallel()
 	srv, last := capture(t, nil)
 	s := openTest(t, &Config{URL: srv.URL, Format: formatStandard, Secrets: []string{secretA}})
 	d := sinktest.Sample("65f0c2a00123456789abcdef")

@@ -13,6 +13,7 @@ import (
 
 // The suite holds by every way to the receiver, with everything that may be a credential.
 func TestConformanceOfSettings(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range []string{"", "http", "socks5"} {
 		t.Run("proxy "+scheme, func(t *testing.T) {
 			sinktest.Run(t, sinktest.Harness{

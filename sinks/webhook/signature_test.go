@@ -41,6 +41,7 @@ func verifies(t *testing.T, h http.Header, body []byte) bool {
 
 // Private keys sign beside secrets, alone or with their public half, in place or from a file.
 func TestPrivateKeys(t *testing.T) {
+	t.Parallel()
 	seed, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(privateSeed, "whsk_"))
 	whole := "whsk_" + base64.StdEncoding.EncodeToString(ed25519.NewKeyFromSeed(seed))
 	file := filepath.Join(t.TempDir(), "keys")
@@ -74,6 +75,7 @@ func TestPrivateKeys(t *testing.T) {
 
 // What is signed is the body before it was compressed; who takes none gets it as it is, and so for an hour.
 func TestCompression(t *testing.T) {
+	t.Parallel()
 	refuse := false
 	srv, last := capture(t, func(w http.ResponseWriter, r *http.Request) {
 		if refuse && r.Header.Get("Content-Encoding") != "" {
@@ -134,6 +136,7 @@ func hasHeader(e relay.Explanation, name, value string) bool {
 
 // The vector of the specification's reference libraries.
 func TestSignatureVector(t *testing.T) {
+	t.Parallel()
 	key, err := parseSecret(secretA)
 	if err != nil {
 		t.Fatal(err)

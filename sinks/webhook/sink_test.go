@@ -24,11 +24,15 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 var settings = relay.SinkSettings{Name: "test", Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/test"}
 
@@ -87,6 +91,7 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
 		RetryAfter: 2 * time.Minute,
 		Batches:    true,
@@ -145,6 +150,7 @@ func verify(t *testing.T, secret string, h http.Header, body []byte) bool {
 }
 
 func TestRequest(t *testing.T) {
+	t.Parallel()
 	srv, last := capture(t, nil)
 	host := srv.Listener.Addr().String()
 	s := openTest(t, &Config{URL: "http://me:pw@" + host + "/a%2Fb?x=1", Secrets: []string{secretA, secretB}})
@@ -171,6 +177,7 @@ func TestRequest(t *testing.T) {
 }
 
 func TestUnsigned(t *testing.T) {
+	t.Parallel()
 	srv, last := capture(t, nil)
 	s := openTest(t, &Config{URL: srv.URL})
 	if err := s.Deliver(context.Background(), sinktest.Sample("a")); err != nil {
@@ -182,6 +189,7 @@ func TestUnsigned(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	var status int
 	var header string
 	srv, _ := capture(t, func(w http.ResponseWriter, r *http.Request) {
@@ -242,6 +250,7 @@ func TestAnswers(t *testing.T) {
 
 // Answers of any sensible length leave the connection usable.
 func TestKeepAlive(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	conns := map[string]bool{}
 	srv, _ := capture(t, func(w http.ResponseWriter, r *http.Request) {
@@ -268,6 +277,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 func TestHTTP2(t *testing.T) {
+	t.Parallel()
 	protos := make(chan string, 1)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protos <- r.Proto }))
 	srv.EnableHTTP2 = true
@@ -320,6 +330,7 @@ func TestGuardAtDialTime(t *testing.T) {
 }
 
 func TestSecretFileIsReadAgain(t *testing.T) {
+	t.Parallel()
 	name := filepath.Join(t.TempDir(), "secret")
 	write := func(text string, age time.Duration) {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 )
 
 func TestTemplateAsSent(t *testing.T) {
+	t.Parallel()
 	const source = `{"text": {{ toJson .Object.Error }}, "sink": "{{ .Sink }}", "n": {{ len .Notifications }}}`
 	for _, c := range []struct {
 		config Config
@@ -41,6 +42,7 @@ func TestTemplateAsSent(t *testing.T) {
 
 // TestTemplateFails shows that what a template does wrong is final, and sends nothing.
 func TestTemplateFails(t *testing.T) {
+	t.Parallel()
 	for source, want := range map[string]string{
 		"\n{{ range 1000000000 }}{{ end }}":                             "render the template: line 2: takes more than 50000 steps",
 		`{{ range 49000 }}{{ $.Object.ID }}{{ end }}`:                   "line 1: the output is longer than 1 MiB",
@@ -62,6 +64,7 @@ func TestTemplateFails(t *testing.T) {
 }
 
 func TestTemplateSettings(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "body.tmpl")
 	if err := os.WriteFile(file, []byte("{{ .Raw }}\n{{ .Topik }}"), 0o600); err != nil {
 		t.Fatal(err)
