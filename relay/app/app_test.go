@@ -75,13 +75,14 @@ func (s *memorySink) kind() relay.SinkKind {
 // load reads a configuration with our key and these sinks.
 func load(t *testing.T, kind relay.SinkKind, server, sinks string) *config.Config {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "hubrelay.yaml")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "hubrelay.yaml")
 	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s}
 health: {listen: "127.0.0.1:0"}
-redis: {url: "memory:"}
+redis: {url: "memory:", data_dir: %q}
 auth: {keys: [{name: ops, key: %s, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}]}
 sinks: {%s}
-`, server, testKey, sinks)
+`, server, dir, testKey, sinks)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
