@@ -1,11 +1,9 @@
 package main_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 
@@ -24,32 +22,15 @@ const (
 
 var programs testkit.Programs
 
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
-	if err := sideBySide(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return programs.Main(m)
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // nearly all tests wait for other processes
+	os.Exit(programs.Main(m))
 }
 
 // binary is the path of the program under test.
 func binary(t *testing.T) string {
 	t.Helper()
 	return programs.Path(t, ".")
-}
-
-// sideBySide lets at least eight tests run at once, also where there are fewer processors, unless -parallel is given: nearly
-// all of them wait for other processes.
-func sideBySide() error {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if given || runtime.GOMAXPROCS(0) >= 8 {
-		return nil
-	}
-	return flag.Set("test.parallel", "8")
 }
 
 // setup is what a test wants of a daemon. The parts are YAML: the first three go on in {…}, the others are lines.
