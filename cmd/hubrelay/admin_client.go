@@ -61,9 +61,10 @@ func (f *adminFlags) register(cmd *cobra.Command, std streams) {
 	}
 }
 
-// isSocketPath reports whether an address is the path of a unix socket: it contains a slash and no scheme.
+// isSocketPath reports whether an address is the path of a unix socket: it has no scheme, and contains a slash or ends with
+// .sock.
 func isSocketPath(address string) bool {
-	return strings.Contains(address, "/") && !strings.Contains(address, "://")
+	return !strings.Contains(address, "://") && (strings.Contains(address, "/") || strings.HasSuffix(address, ".sock"))
 }
 
 func (f *adminFlags) client(std streams) (*adminClient, error) {
