@@ -33,12 +33,14 @@ build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker, 
 run: build ## build and run the demo: events arriving at a websocket client and at a webhook
 	./hubrelay demo
 
-# Tests whose names begin with TestLong take long: storms of processes, failovers of clusters, slow browsers.
+# Tests whose names begin with TestLong take long: storms of processes, failovers of clusters, slow browsers. `make check` runs
+# vet. A test binary with -race sleeps for a second at its end unless GORACE says otherwise.
+GO_TEST := GORACE=atexit_sleep_ms=0 go test -race -vet=off
 test: examples/node_modules/.package-lock.json ## install what the tests need, then run all but the long ones with -race
-	@$(call each,go test -race -skip '^TestLong' -timeout 10m ./...)
+	@$(call each,$(GO_TEST) -skip '^TestLong' -timeout 10m ./...)
 
 test-long: examples/node_modules/.package-lock.json ## run the long tests with -race
-	@$(call each,go test -race -run '^TestLong' -timeout 15m ./...)
+	@$(call each,$(GO_TEST) -run '^TestLong' -timeout 15m ./...)
 
 test-docker: ## install Docker, then move containers between two dockerd of the tests' own; needs Linux and root
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, such as by sudo, in a virtual machine or a privileged container" >&2; exit 1; }
