@@ -113,8 +113,8 @@ func (a Agent) isWanted(home string) bool {
 	return err == nil && !there
 }
 
-// stopUnnamed stops our agents whose instance is not in the inventory any more, or is at another server. One that does not end is logged:
-// the instances that are named must not suffer from it.
+// stopUnnamed stops our agents whose instance has left the inventory or is at another server. It only logs an agent that does
+// not end, because the other instances must not suffer from it.
 func (ks *keepers) stopUnnamed(ctx context.Context, servers []relay.Server, paths map[string]string) {
 	if ks.relay == anyRelay {
 		return // they may belong to anybody
