@@ -10,16 +10,23 @@ async function numbered(client, cut, batches) {
   const abort = new AbortController();
   const heard = [];
   let connections = 0;
+  let open = false;
   let closed = () => {};
   let opened = () => {};
-  const isOpen = new Promise((resolve) => (opened = resolve));
   const options = {
     topics: ["container.*", "!*.error"],
     signal: abort.signal,
     leastPause: 1,
     mostPause: 1,
-    onopen: () => opened(++connections),
-    onclose: () => closed(),
+    onopen: () => {
+      connections++;
+      open = true;
+      opened();
+    },
+    onclose: () => {
+      open = false;
+      closed();
+    },
   };
   const listening = (async () => {
     for await (const { object, cursor } of client.listen(options)) {
@@ -29,11 +36,12 @@ async function numbered(client, cut, batches) {
     return "ended";
   })();
   const loseConnection = async () => {
+    // A cut while the client still connects would count for two.
+    if (!open) await Promise.race([new Promise((resolve) => (opened = resolve)), listening]);
     const lost = new Promise((resolve) => (closed = resolve));
     await fetch(cut, { mode: "no-cors" });
     await lost;
   };
-  await Promise.race([isOpen, listening]);
   await loseConnection();
   for (let batch = 0; batch < batches; batch++) {
     const lines = Array.from({ length: EACH }, (_, n) => ({ topic: "container.created", object: { id: `${batch * EACH + n}` } }));

@@ -111,10 +111,10 @@ func (t Target) check(l location, path string) error {
 	if l.private {
 		return checkPrivate(l.dir)
 	}
-	if !isTrusted(info) && !(t.Configured && haveSameOwner(path, l.dir)) {
-		return errors.New("belongs to another user")
+	if isTrusted(info) || t.Configured && haveSameOwner(path, l.dir) {
+		return nil
 	}
-	return nil
+	return errors.New("belongs to another user")
 }
 
 func haveSameOwner(a, b string) bool {
