@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // testBrowser opens the page in a headless Chromium, through WebDriver, and reads what it shows.
@@ -35,9 +36,10 @@ type browser struct{ url string }
 
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
-	driver := start(t, nil, "chromedriver", "--port=0")
-	ready := driver.Line(t, "its port", func(l string) bool { return strings.Contains(l, "successfully on port") })
-	port := strings.Trim(ready[strings.LastIndexByte(ready, ' ')+1:], ".")
+	// With --port=0, the driver takes a free port of IPv6 and exits if a connection uses the same port of IPv4.
+	port := redistest.FreePort(t)
+	driver := start(t, nil, "chromedriver", "--port="+port)
+	driver.Line(t, "that it started", func(l string) bool { return strings.Contains(l, "successfully on port") })
 	profile, err := os.MkdirTemp("", "hubrelay-chromium")
 	if err != nil {
 		t.Fatal(err)
