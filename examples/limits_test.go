@@ -97,7 +97,7 @@ func (d *daemon) occupy(t *testing.T, hub string) {
 	})
 	go func() {
 		defer close(ended)
-		for n, err := range d.client(hub).Listen(ctx, client.ListenOptions{Connected: func() { close(connected) }}) {
+		for n, err := range d.client(hub).Listen(ctx, client.ListenOptions{OnConnected: func() { close(connected) }}) {
 			t.Errorf("the first client got %v, %v", n, err)
 		}
 	}()
@@ -120,7 +120,7 @@ func goIsTurnedAway(t *testing.T, d *daemon, hub string) (got turnedAway) {
 		got = turnedAway{answer.Status, string(answer.Code), err.Error(), float64(answer.RetryAfter.Milliseconds()), float64(pause.Milliseconds())}
 		cancel()
 	}
-	for n, err := range d.client(hub).Listen(ctx, client.ListenOptions{LeastPause: 1, MostPause: 1, Disconnected: told}) {
+	for n, err := range d.client(hub).Listen(ctx, client.ListenOptions{MinBackoff: 1, MaxBackoff: 1, OnDisconnected: told}) {
 		t.Errorf("got %v, %v", n, err)
 	}
 	return got

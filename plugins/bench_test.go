@@ -57,7 +57,7 @@ func benchmarkDeliver(b *testing.B, callers int) {
 
 // BenchmarkRestart measures from a kill -9 of the plugin to the next ack.
 func BenchmarkRestart(b *testing.B) {
-	h, err := New(Options{Name: "bench", Command: []string{os.Args[0], "sdk"}, MaxCrashes: 1 << 20, MostBackoff: DefaultBackoff})
+	h, err := New(Options{Name: "bench", Command: []string{os.Args[0], "sdk"}, MaxCrashes: 1 << 20, MaxBackoff: DefaultBackoff})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,14 +10,14 @@ import (
 )
 
 // dying is a session whose process has ended after a while, and has said why.
-func dying(after time.Duration) *session {
+func dying(after time.Duration) *pluginSession {
 	o := &Options{Name: "dying", Log: slog.New(slog.DiscardHandler), Observe: func(Event) {}}
-	s := &session{o: o, process: &process{exited: make(chan struct{})}, output: newOutput(o.Log, o.Observe)}
+	s := &pluginSession{o: o, process: &pluginProcess{exited: make(chan struct{})}, output: newOutput(o.Log, o.Observe)}
 	go func() {
 		time.Sleep(after)
-		s.output.remember([]byte("no database"))
+		s.output.rememberLine([]byte("no database"))
 		s.process.mu.Lock()
-		s.process.ending = "with status 3"
+		s.process.exitText = "with status 3"
 		s.process.mu.Unlock()
 		close(s.process.exited)
 	}()
@@ -28,8 +28,8 @@ func dying(after time.Duration) *session {
 func TestExitBehindTheConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		err := dying(endTime-1).explain(t.Context(), errors.New("connection refused"))
-		var ended *endError
+		err := dying(exitTimeout-1).startError(t.Context(), errors.New("connection refused"))
+		var ended *sessionError
 		if !errors.As(err, &ended) || ended.event != EventExited || err.Error() != "the plugin exited with status 3 before it was ready: no database" {
 			t.Errorf("%T: %v", err, err)
 		}
@@ -40,9 +40,9 @@ func TestExitBehindTheConnection(t *testing.T) {
 func TestExitBehindTheStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := dying(2 * endTime)
-		s.process.ending = "by signal 9 (killed)" // exited is closed behind that
-		if err := s.broken(errors.New("the plugin broke the stream of deliveries")); !strings.HasPrefix(err.Error(), "the plugin exited by signal 9 (killed)") {
+		s := dying(2 * exitTimeout)
+		s.process.exitText = "by signal 9 (killed)" // exited is closed behind that
+		if err := s.linkError(errors.New("the plugin broke the stream of deliveries")); !strings.HasPrefix(err.Error(), "the plugin exited by signal 9 (killed)") {
 			t.Error(err)
 		}
 		<-s.process.exited

@@ -140,7 +140,7 @@ func TestCrashLoop(t *testing.T) {
 	r.events = map[Event]int{}
 	r.mu.Unlock()
 	r.Host.mu.Lock()
-	r.gaveUp = time.Now().Add(-reviveAfter)
+	r.gaveUp = time.Now().Add(-retryAfterGiveUp)
 	r.Host.mu.Unlock()
 	wants(t, r.deliver("c", 1, "ok", time.Minute), relay.OutcomeGone)
 	if n := r.count(EventExited); n != 2 {

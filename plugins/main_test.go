@@ -117,7 +117,7 @@ func (strange) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, si
 
 func serveStrange() {
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: handshake(os.Getenv(wire.CookieName)), Logger: hclog.NewNullLogger(), GRPCServer: goplugin.DefaultGRPCServer,
+		HandshakeConfig: handshakeConfig(os.Getenv(wire.CookieName)), Logger: hclog.NewNullLogger(), GRPCServer: goplugin.DefaultGRPCServer,
 		Plugins: goplugin.PluginSet{wire.KindSink: strange{}},
 	})
 }
@@ -167,7 +167,7 @@ func newWatch(t *testing.T, mode string, change func(*Options)) (*watch, Options
 		Config:         fmt.Appendf(nil, `{"report":%q}`, w.report),
 		Env:            []string{"GORACE=atexit_sleep_ms=0"},
 		StartupTimeout: 30 * time.Second, // machines may be busy
-		Backoff:        10 * time.Millisecond, MostBackoff: 20 * time.Millisecond,
+		Backoff:        10 * time.Millisecond, MaxBackoff: 20 * time.Millisecond,
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)).With("sink", "watcher"),
 		Observe: func(e Event) {
 			w.mu.Lock()
@@ -189,7 +189,7 @@ func (w *watch) closes(host io.Closer, status func() Status) {
 			w.t.Error(err)
 		}
 		if w.t.Failed() {
-			w.t.Log(relay.Clip(w.log.String(), 5000))
+			w.t.Log(relay.Truncate(w.log.String(), 5000))
 		}
 	})
 }

@@ -37,7 +37,7 @@ func (*odd) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) 
 
 func serveOdd() {
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: handshake(os.Getenv(wire.CookieName)), Logger: hclog.NewNullLogger(), GRPCServer: goplugin.DefaultGRPCServer,
+		HandshakeConfig: handshakeConfig(os.Getenv(wire.CookieName)), Logger: hclog.NewNullLogger(), GRPCServer: goplugin.DefaultGRPCServer,
 		Plugins: goplugin.PluginSet{wire.KindDriver: &odd{second: make(chan struct{})}},
 	})
 }
@@ -97,7 +97,7 @@ func TestOddDriver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := r.begin(ctx, "overtaken", "job-2")
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) || relay.IsUnsettled(err) {
+	if err := <-ended; !errors.Is(err, context.Canceled) || relay.IsIndeterminate(err) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if r.count(EventStarted) != 1 {

@@ -16,7 +16,7 @@ const (
 	DefaultHealthInterval = 5 * time.Second
 	DefaultHealthTimeout  = 3 * time.Second
 	DefaultBackoff        = 100 * time.Millisecond
-	DefaultMostBackoff    = 30 * time.Second
+	DefaultMaxBackoff     = 30 * time.Second
 )
 
 // RelayVariable is the variable in which a driver finds the ID of its relay.
@@ -58,7 +58,7 @@ type Options struct {
 
 	// For tests: what is zero is as above.
 	HealthInterval, HealthTimeout time.Duration
-	Backoff, MostBackoff          time.Duration
+	Backoff, MaxBackoff           time.Duration
 	SocketRoot                    string // where socket folders are made
 }
 
@@ -91,7 +91,7 @@ func (o *Options) setDefaults() error {
 		{&o.HealthInterval, DefaultHealthInterval},
 		{&o.HealthTimeout, DefaultHealthTimeout},
 		{&o.Backoff, DefaultBackoff},
-		{&o.MostBackoff, DefaultMostBackoff},
+		{&o.MaxBackoff, DefaultMaxBackoff},
 	} {
 		if *d.value <= 0 {
 			*d.value = d.is

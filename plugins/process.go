@@ -24,18 +24,18 @@ import (
 const (
 	// maxHandshake bounds the first line of a plugin's standard output.
 	maxHandshake = 8 << 10
-	// lastWords is how long the output of a process that has ended may still come, from children that hold it open.
-	lastWords = 100 * time.Millisecond
+	// outputGrace is how long the output of a process that has ended may still come, from children that hold it open.
+	outputGrace = 100 * time.Millisecond
 )
 
-// process is one run of a plugin's program. It is what go-plugin calls a runner. The process has a group of its own, which
+// pluginProcess is one run of a plugin's program. It is what go-plugin calls a runner. The process has a group of its own, which
 // is killed as a whole, and a standard input that ends with us. What the plugin has started in another session or group
 // lives on, without the plugin's output.
-type process struct {
-	cmd    *exec.Cmd
-	limit  int64
-	folder string // where its socket must be
-	output *output
+type pluginProcess struct {
+	cmd         *exec.Cmd
+	memoryLimit int64
+	folder      string // where its socket must be
+	output      *pluginOutput
 
 	stdin          *os.File // our end: closing it asks the plugin to end
 	stdout, stderr *os.File
@@ -44,16 +44,16 @@ type process struct {
 	killed         atomic.Bool    // perhaps before the start
 	pid            atomic.Int64   // zero until it was started
 
-	mu        sync.Mutex
-	firstLine string
-	said      bool // firstLine is whole
-	refused   error
-	ending    string
-	byUs      bool // we have ended it
+	mu            sync.Mutex
+	firstLine     string
+	firstLineDone bool // firstLine is whole
+	rejectErr     error
+	exitText      string
+	killedByUs    bool // we have ended it
 }
 
 // Start starts the process. It is called once.
-func (p *process) Start(context.Context) error {
+func (p *pluginProcess) Start(context.Context) error {
 	var theirs []*os.File
 	pipe := func(ours **os.File, reads bool) (*os.File, error) {
 		r, w, err := os.Pipe()
@@ -73,7 +73,7 @@ func (p *process) Start(context.Context) error {
 	if err = errors.Join(err, err2, err3); err == nil {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, failed
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		DieWithUs(p.cmd.SysProcAttr)
+		KillWithParent(p.cmd.SysProcAttr)
 		err = p.launch()
 	}
 	for _, f := range theirs {
@@ -86,7 +86,7 @@ func (p *process) Start(context.Context) error {
 	return nil
 }
 
-func (p *process) launch() error {
+func (p *pluginProcess) launch() error {
 	started := make(chan error, 1)
 	exited := make(chan *os.ProcessState, 1)
 	go func() {
@@ -107,26 +107,26 @@ func (p *process) launch() error {
 	if p.killed.Load() {
 		p.killGroup()
 	}
-	if err := limitMemory(p.cmd.Process.Pid, p.limit); err != nil {
+	if err := limitMemory(p.cmd.Process.Pid, p.memoryLimit); err != nil {
 		p.output.log.Warn("the plugin's memory is not limited", "error", err)
 	}
 	reader, writer := io.Pipe()
 	p.handshake = reader
 	var followers sync.WaitGroup
 	followers.Go(func() { p.followStdout(writer) })
-	followers.Go(func() { p.output.follow(bufio.NewReaderSize(lastwords.NewReader(p.stderr), maxLine), "stderr") })
+	followers.Go(func() { p.output.copyLines(bufio.NewReaderSize(lastwords.NewReader(p.stderr), maxLine), "stderr") })
 	go func() {
 		defer close(p.exited)
 		state := <-exited
 		p.killGroup() // what it has started and left behind
-		last := time.Now().Add(lastWords)
+		last := time.Now().Add(outputGrace)
 		_ = p.stdout.SetReadDeadline(last)
 		_ = p.stderr.SetReadDeadline(last)
 		followers.Wait()
 		p.closePipes()
 		p.mu.Lock()
-		p.ending, p.byUs = describeExit(state)
-		p.byUs = p.byUs && p.killed.Load()
+		p.exitText, p.killedByUs = describeExit(state)
+		p.killedByUs = p.killedByUs && p.killed.Load()
 		p.mu.Unlock()
 	}()
 	return nil
@@ -143,41 +143,41 @@ func describeExit(state *os.ProcessState) (text string, killed bool) {
 }
 
 // followStdout gives go-plugin the first line alone: everything after it is output like any other.
-func (p *process) followStdout(handshake *io.PipeWriter) {
+func (p *pluginProcess) followStdout(handshake *io.PipeWriter) {
 	defer func() { _ = handshake.Close() }()
 	r := bufio.NewReaderSize(lastwords.NewReader(p.stdout), maxHandshake)
 	line, err := r.ReadSlice('\n')
 	text := strings.TrimSpace(string(line))
 	p.mu.Lock()
-	p.firstLine, p.said = text, err == nil || errors.Is(err, bufio.ErrBufferFull)
+	p.firstLine, p.firstLineDone = text, err == nil || errors.Is(err, bufio.ErrBufferFull)
 	p.mu.Unlock()
 	if _, err := io.WriteString(handshake, text+"\n"); err == nil || text != "" {
-		p.output.follow(r, "stdout")
+		p.output.copyLines(r, "stdout")
 	}
 }
 
-// spoke returns the first line of the standard output, and whether there was one.
-func (p *process) spoke() (string, bool) {
+// handshakeLine returns the first line of the standard output, and whether there was one.
+func (p *pluginProcess) handshakeLine() (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.firstLine, p.said
+	return p.firstLine, p.firstLineDone
 }
 
-// ended tells how the process ended, empty while it runs, and whether we have done that.
-func (p *process) ended() (how string, byUs bool) {
+// exitInfo tells how the process ended, empty while it runs, and whether we have done that.
+func (p *pluginProcess) exitInfo() (how string, byUs bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ending, p.byUs
+	return p.exitText, p.killedByUs
 }
 
-// refusal is why we did not connect to where the plugin listens.
-func (p *process) refusal() error {
+// rejectError is why we did not connect to where the plugin listens.
+func (p *pluginProcess) rejectError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.refused
+	return p.rejectErr
 }
 
-func (p *process) closePipes() {
+func (p *pluginProcess) closePipes() {
 	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
 		if f != nil {
 			_ = f.Close()
@@ -185,10 +185,10 @@ func (p *process) closePipes() {
 	}
 }
 
-func (p *process) killGroup() { _ = syscall.Kill(-int(p.pid.Load()), syscall.SIGKILL) }
+func (p *pluginProcess) killGroup() { _ = syscall.Kill(-int(p.pid.Load()), syscall.SIGKILL) }
 
 // Kill ends the process and what it has started.
-func (p *process) Kill(context.Context) error {
+func (p *pluginProcess) Kill(context.Context) error {
 	p.killed.Store(true)
 	if p.pid.Load() > 0 {
 		select {
@@ -201,40 +201,40 @@ func (p *process) Kill(context.Context) error {
 }
 
 // Wait returns when the process has ended.
-func (p *process) Wait(context.Context) error {
+func (p *pluginProcess) Wait(context.Context) error {
 	<-p.exited
 	return nil
 }
 
 // Stdout gives the handshake.
-func (p *process) Stdout() io.ReadCloser { return p.handshake }
+func (p *pluginProcess) Stdout() io.ReadCloser { return p.handshake }
 
 // Stderr gives nothing: it is read here.
-func (p *process) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
+func (p *pluginProcess) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
 
 // Name is the program's path.
-func (p *process) Name() string { return p.cmd.Path }
+func (p *pluginProcess) Name() string { return p.cmd.Path }
 
 // ID is the process id.
-func (p *process) ID() string { return strconv.FormatInt(p.pid.Load(), 10) }
+func (p *pluginProcess) ID() string { return strconv.FormatInt(p.pid.Load(), 10) }
 
 // Diagnose adds nothing: our own errors say more.
-func (p *process) Diagnose(context.Context) string { return "" }
+func (p *pluginProcess) Diagnose(context.Context) string { return "" }
 
 // HostToPlugin leaves an address as it is.
-func (p *process) HostToPlugin(network, address string) (string, string, error) {
+func (p *pluginProcess) HostToPlugin(network, address string) (string, string, error) {
 	return network, address, nil
 }
 
 // PluginToHost lets the plugin name a socket in its own folder only: we connect to it.
-func (p *process) PluginToHost(network, address string) (string, string, error) {
+func (p *pluginProcess) PluginToHost(network, address string) (string, string, error) {
 	inside := strings.HasPrefix(filepath.Clean(address), p.folder+string(filepath.Separator))
 	if network != "unix" || !inside {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.refused = fmt.Errorf("the plugin listens on %s %s: it must make a unix socket in the folder that PLUGIN_UNIX_SOCKET_DIR names",
-			relay.Clip(network, 20), relay.Clip(address, 100))
-		return "", "", p.refused
+		p.rejectErr = fmt.Errorf("the plugin listens on %s %s: it must make a unix socket in the folder that PLUGIN_UNIX_SOCKET_DIR names",
+			relay.Truncate(network, 20), relay.Truncate(address, 100))
+		return "", "", p.rejectErr
 	}
 	return network, address, nil
 }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DieWithUs kills the process when we are killed, also one that does not look at its standard input. The thread that starts it
+// KillWithParent kills the process when we are killed, also one that does not look at its standard input. The thread that starts it
 // must live as long as it does.
-func DieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+func KillWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // limitMemory bounds what a process may allocate. Address space alone, of which Go and others reserve much, is free.
 func limitMemory(pid int, limit int64) error {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// DieWithUs can do nothing here: the end of the standard input has to suffice.
-func DieWithUs(*syscall.SysProcAttr) {}
+// KillWithParent can do nothing here: the end of the standard input has to suffice.
+func KillWithParent(*syscall.SysProcAttr) {}
 
 func limitMemory(_ int, limit int64) error {
 	if limit <= 0 {

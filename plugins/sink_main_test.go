@@ -38,7 +38,7 @@ func (c *settings) explain(d relay.Delivery) (relay.Explanation, error) {
 	}
 	return relay.Explanation{
 		Method: "write", Target: d.ID, Headers: []relay.Header{{Name: "attempt", Value: fmt.Sprint(d.Attempt)}}, Payload: n.Data,
-		Also: []relay.Explanation{{Method: "sync", Target: d.ID}},
+		Followups: []relay.Explanation{{Method: "sync", Target: d.ID}},
 	}, nil
 }
 
@@ -76,7 +76,7 @@ func runSDK() error {
 func behave(ctx context.Context, topic string) error {
 	switch topic {
 	case "fail":
-		return &relay.AnswerError{Status: 503, Body: "later"}
+		return &relay.ResponseError{Status: 503, Body: "later"}
 	case "throttle":
 		return relay.RetryAfter(errors.New("slowly"), 2*time.Minute)
 	case "reject":

@@ -34,15 +34,15 @@ type Status struct {
 	PID int
 }
 
-// soon tells whether it is worth waiting for a plugin that has crashed: an attempt is not to be used up by every crash.
-func (s Status) soon(now time.Time) bool {
-	var ended *endError
+// restartsSoon tells whether it is worth waiting for a plugin that has crashed: an attempt is not to be used up by every crash.
+func (s Status) restartsSoon(now time.Time) bool {
+	var ended *sessionError
 	return errors.As(s.Reason, &ended) && s.Next.Sub(now) < time.Second
 }
 
-// reviveAfter is how long a plugin that was given up is left alone before somebody may start it again: what was
+// retryAfterGiveUp is how long a plugin that was given up is left alone before somebody may start it again: what was
 // on its way must not.
-const reviveAfter = 5 * time.Second
+const retryAfterGiveUp = 5 * time.Second
 
 var errClosed = errors.New("the plugin was ended")
 
@@ -50,28 +50,28 @@ var errClosed = errors.New("the plugin was ended")
 // Close.
 type supervisor struct {
 	o      Options
-	kind   kind
-	output *output
-	budget budget
+	kind   pluginKind
+	output *pluginOutput
+	budget crashBudget
 
 	mu      sync.Mutex
 	started bool
 	status  Status
 	gaveUp  time.Time
-	current *session
+	current *pluginSession
 	changed chan struct{} // closed and replaced when the state changes
-	revive  chan struct{} // holds one when a plugin that was given up shall be started
+	restart chan struct{} // holds one when a plugin that was given up shall be started
 	stop    context.CancelFunc
 	done    chan struct{} // closed when nothing runs any more
 }
 
-func newSupervisor(o Options, k kind) (*supervisor, error) {
+func newSupervisor(o Options, k pluginKind) (*supervisor, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
 	return &supervisor{
-		o: o, kind: k, output: newOutput(o.Log, o.Observe), budget: budget{most: o.MaxCrashes},
-		status: Status{State: StateIdle}, changed: make(chan struct{}), revive: make(chan struct{}, 1), done: make(chan struct{}),
+		o: o, kind: k, output: newOutput(o.Log, o.Observe), budget: crashBudget{maxCrashes: o.MaxCrashes},
+		status: Status{State: StateIdle}, changed: make(chan struct{}), restart: make(chan struct{}, 1), done: make(chan struct{}),
 	}, nil
 }
 
@@ -98,9 +98,9 @@ func (h *supervisor) Status() Status {
 	return h.status
 }
 
-// running returns the plugin that runs. It waits for one that is being started, or again in a moment, and fails at once
+// currentSession returns the plugin that runs. It waits for one that is being started, or again in a moment, and fails at once
 // where it could not be started; a [gaveUpError] says that it has crashed too often.
-func (h *supervisor) running(ctx context.Context) (*session, error) {
+func (h *supervisor) currentSession(ctx context.Context) (*pluginSession, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("wait for the plugin: %w", err)
 	}
@@ -115,16 +115,16 @@ func (h *supervisor) running(ctx context.Context) (*session, error) {
 		case StateClosed:
 			return nil, errClosed
 		case StateFailed:
-			if status.soon(time.Now()) {
+			if status.restartsSoon(time.Now()) {
 				break
 			}
-			return nil, &awayError{status}
+			return nil, &notRunningError{status}
 		case StateGaveUp:
-			if time.Since(gaveUp) < reviveAfter {
+			if time.Since(gaveUp) < retryAfterGiveUp {
 				return nil, &gaveUpError{status.Reason}
 			}
 			select {
-			case h.revive <- struct{}{}:
+			case h.restart <- struct{}{}:
 			default:
 			}
 		}
@@ -136,23 +136,23 @@ func (h *supervisor) running(ctx context.Context) (*session, error) {
 	}
 }
 
-// awayError says that the plugin does not run for now.
-type awayError struct{ Status }
+// notRunningError says that the plugin does not run for now.
+type notRunningError struct{ Status }
 
-func (e *awayError) Error() string {
+func (e *notRunningError) Error() string {
 	return fmt.Sprintf("the plugin does not run, next start %s: %v", e.Next.UTC().Format(time.TimeOnly), e.Reason)
 }
 
-func (e *awayError) Unwrap() error { return e.Reason }
+func (e *notRunningError) Unwrap() error { return e.Reason }
 
 // gaveUpError says that the plugin has crashed too often.
 type gaveUpError struct{ error }
 
 func (e *gaveUpError) Unwrap() error { return e.error }
 
-// Cause returns why the plugin does not run, without what a daemon does about it; any other error as it is.
-func Cause(err error) error {
-	var away *awayError
+// UnavailableCause returns why the plugin does not run, without what a daemon does about it; any other error as it is.
+func UnavailableCause(err error) error {
+	var away *notRunningError
 	var gaveUp *gaveUpError
 	switch {
 	case errors.As(err, &away):
@@ -179,7 +179,7 @@ func (h *supervisor) Close() error {
 	return nil
 }
 
-func (h *supervisor) set(s Status, current *session) {
+func (h *supervisor) set(s Status, current *pluginSession) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.status, h.current = s, current
@@ -195,80 +195,80 @@ func (h *supervisor) supervise(ctx context.Context) {
 	defer h.set(Status{State: StateClosed}, nil)
 	failures := 0
 	for {
-		took, err := h.once(ctx)
+		took, err := h.runOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if took > h.o.MostBackoff {
+		if took > h.o.MaxBackoff {
 			failures = 0 // it ran for a while
 		}
 		failures++
-		var ended *endError
+		var ended *sessionError
 		crashed := errors.As(err, &ended)
 		if crashed {
 			h.o.Observe(ended.event)
 		} else {
 			h.o.Observe(EventNotStarted)
 		}
-		if crashed && !h.budget.spend(time.Now()) {
-			if !h.giveUp(ctx, err) {
+		if crashed && !h.budget.recordCrash(time.Now()) {
+			if !h.waitForRestart(ctx, err) {
 				return
 			}
 			failures = 0
 			continue
 		}
-		wait := jitter(backoff(failures, h.o.Backoff, h.o.MostBackoff))
+		wait := jitter(backoff(failures, h.o.Backoff, h.o.MaxBackoff))
 		h.o.Log.Error("the plugin does not run; it is started again", "error", err, "in", wait.Round(time.Millisecond).String())
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
-		if !relay.Pause(ctx, wait) {
+		if !relay.Sleep(ctx, wait) {
 			return
 		}
 		h.set(Status{State: StateStarting, Reason: err}, nil)
 	}
 }
 
-// once starts the plugin and watches over it until it ends, and tells how long it ran.
-func (h *supervisor) once(ctx context.Context) (time.Duration, error) {
-	s, err := open(ctx, &h.o, h.kind, h.output)
+// runOnce starts the plugin and watches over it until it ends, and tells how long it ran.
+func (h *supervisor) runOnce(ctx context.Context) (time.Duration, error) {
+	s, err := startSession(ctx, &h.o, h.kind, h.output)
 	if err != nil {
 		if ctx.Err() == nil { // whoever asks learns it now: to clear up takes a while
 			h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
 		}
-		s.abandon()
+		s.kill()
 		return 0, err
 	}
 	began := time.Now()
 	h.o.Observe(EventStarted)
 	h.set(Status{State: StateRunning, PID: int(s.process.pid.Load())}, s)
-	err = s.run(ctx)
+	err = s.watch(ctx)
 	// Nobody may be handed a plugin that ends; those who wait for its answer get the reason below.
 	if err != nil {
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
-		s.end(err, false)
+		s.stop(err, false)
 	} else {
 		h.set(Status{State: StateClosed}, nil)
-		s.end(errClosed, true)
+		s.stop(errClosed, true)
 	}
 	return time.Since(began), err
 }
 
-// giveUp waits until somebody wants the plugin again, false where ctx ends before.
-func (h *supervisor) giveUp(ctx context.Context, err error) bool {
+// waitForRestart waits until somebody wants the plugin again, false where ctx ends before.
+func (h *supervisor) waitForRestart(ctx context.Context, err error) bool {
 	h.o.Observe(EventGaveUp)
-	remedy, note := h.kind.lost()
+	remedy, note := h.kind.crashAdvice()
 	err = fmt.Errorf("the plugin crashed too often and is not started any more: %s: %w", remedy, err)
 	h.o.Log.Error("the plugin crashed too often", "consequence", note, "error", err)
 	select {
-	case <-h.revive: // of an earlier time
+	case <-h.restart: // of an earlier time
 	default:
 	}
 	h.set(Status{State: StateGaveUp, Reason: err}, nil)
 	select {
 	case <-ctx.Done():
 		return false
-	case <-h.revive:
+	case <-h.restart:
 	}
-	h.budget.last(time.Now())
+	h.budget.leaveOneCrash(time.Now())
 	h.set(Status{State: StateStarting, Reason: err}, nil)
 	return true
 }

@@ -6,11 +6,11 @@ import (
 )
 
 func TestAnswered(t *testing.T) {
-	Answered(t.Context(), 200) // nobody asks
+	ReportStatus(t.Context(), 200) // nobody asks
 	got := 0
-	ctx, cancel := context.WithCancel(WithAnswer(t.Context(), func(status int) { got = status }))
+	ctx, cancel := context.WithCancel(WithStatusCallback(t.Context(), func(status int) { got = status }))
 	defer cancel()
-	if Answered(ctx, 204); got != 204 {
+	if ReportStatus(ctx, 204); got != 204 {
 		t.Errorf("told %d", got)
 	}
 }

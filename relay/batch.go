@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// array is a batch as a JSON array.
-func (d Delivery) array() ([]byte, error) {
+// jsonArray is a batch as a JSON array.
+func (d Delivery) jsonArray() ([]byte, error) {
 	return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n Notification) ([]byte, error) { return append(out, n.Data...), nil })
 }
 
@@ -25,7 +25,7 @@ func (d Delivery) Join(begin []byte, separator byte, end []byte, add func(out []
 		if i > 0 {
 			out = append(out, separator)
 		}
-		if !n.isObject() {
+		if !n.isJSONObject() {
 			return nil, fmt.Errorf("batch %s holds notification %s, whose data is no JSON object", d.ID, n.ID)
 		}
 		var err error
@@ -36,17 +36,17 @@ func (d Delivery) Join(begin []byte, separator byte, end []byte, add func(out []
 	return append(out, end...), nil
 }
 
-// isObject tells whether the data begins and ends as a JSON object: one that does not would spoil all that it is listed with. The
+// isJSONObject tells whether the data begins and ends as a JSON object: one that does not would spoil all that it is listed with. The
 // relay has read it byte by byte when it was published, so that this is for what was spoiled since; to read a hundred once
 // more costs several times what sending them does.
-func (n *Notification) isObject() bool {
+func (n *Notification) isJSONObject() bool {
 	data := bytes.TrimSpace(n.Data)
 	return len(data) >= 2 && data[0] == '{' && data[len(data)-1] == '}'
 }
 
-// AsDigest is a batch as a digest that lists all of it, for a [Sink] that takes no batches.
-func (d Delivery) AsDigest() Delivery {
-	first, last := span(d.Notifications)
+// ToDigest is a batch as a digest that lists all of it, for a [Sink] that takes no batches.
+func (d Delivery) ToDigest() Delivery {
+	first, last := timeRange(d.Notifications)
 	d.Batch, d.Digest = false, &Digest{Count: len(d.Notifications), First: first, Last: last, Topics: map[string]int{}}
 	for _, n := range d.Notifications {
 		d.Digest.Topics[n.Topic]++

@@ -10,13 +10,13 @@ import (
 const TopicDigest = OperationalPrefix + "digest"
 
 // Payload is a delivery as JSON: of one notification its data as it is, of a digest an object with the topic
-// [TopicDigest] and the members of [Delivery.DigestData], of a batch an array of the data of each, as it is. It is the same
+// [TopicDigest] and the members of [Delivery.DigestJSON], of a batch an array of the data of each, as it is. It is the same
 // in every attempt, and belongs to the delivery: nobody may change it. It fails for a delivery that is none of these, and
 // for a digest or a batch of what is no JSON object.
 func (d Delivery) Payload() ([]byte, error) {
 	switch {
 	case d.Batch:
-		return d.array()
+		return d.jsonArray()
 	case d.Digest != nil:
 		data, _, err := d.digestData(`{"topic":"` + TopicDigest + `",`)
 		return data, err
@@ -27,18 +27,18 @@ func (d Delivery) Payload() ([]byte, error) {
 	return d.Notifications[0].Data, nil
 }
 
-// DigestData is a digest as JSON, {"digest": …, "notifications": […]}, each of these byte for byte, and when the latest
+// DigestJSON is a digest as JSON, {"digest": …, "notifications": […]}, each of these byte for byte, and when the latest
 // was stored. It has one form whatever the number of notifications, so that a receiver has one thing to expect.
-func (d Delivery) DigestData() ([]byte, time.Time, error) { return d.digestData("{") }
+func (d Delivery) DigestJSON() ([]byte, time.Time, error) { return d.digestData("{") }
 
-// digestDocument is what is said of the notifications behind a digest. Every member is always there.
-type digestDocument struct {
+// digestSummary is what is said of the notifications behind a digest. Every member is always there.
+type digestSummary struct {
 	Count int `json:"count"`
 	// More is how many of them are not listed.
 	More   int               `json:"more"`
 	First  time.Time         `json:"first"`
 	Last   time.Time         `json:"last"`
-	By     map[string]string `json:"by"`
+	Shared map[string]string `json:"by"`
 	Topics map[string]int    `json:"topics"`
 }
 
@@ -54,7 +54,7 @@ func (d Delivery) digestData(begin string) ([]byte, time.Time, error) {
 	}
 	length := len(begin) + len(head) + 64
 	for _, n := range d.Notifications {
-		if !n.isObject() {
+		if !n.isJSONObject() {
 			return nil, time.Time{}, fmt.Errorf("digest %s holds notification %s, whose data is no JSON object", d.ID, n.ID)
 		}
 		length += len(n.Data) + 1
@@ -72,18 +72,18 @@ func (d Delivery) digestData(begin string) ([]byte, time.Time, error) {
 }
 
 // digestDocument fills what d.Digest leaves open from the notifications, of which there is one at least.
-func (d Delivery) digestDocument() digestDocument {
+func (d Delivery) digestDocument() digestSummary {
 	listed := len(d.Notifications)
-	out := digestDocument{
+	out := digestSummary{
 		Count: max(d.Digest.Count, listed), First: d.Digest.First.UTC(), Last: d.Digest.Last.UTC(),
-		By: d.Digest.By, Topics: d.Digest.Topics,
+		Shared: d.Digest.Shared, Topics: d.Digest.Topics,
 	}
 	out.More = out.Count - listed
 	if out.First.IsZero() || out.Last.IsZero() {
-		out.First, out.Last = span(d.Notifications)
+		out.First, out.Last = timeRange(d.Notifications)
 	}
-	if out.By == nil {
-		out.By = map[string]string{}
+	if out.Shared == nil {
+		out.Shared = map[string]string{}
 	}
 	if len(out.Topics) == 0 {
 		out.Topics = map[string]int{}
@@ -94,12 +94,12 @@ func (d Delivery) digestDocument() digestDocument {
 	return out
 }
 
-// span is when the earliest and the latest of the list were stored.
-func span(list []Notification) (first, last time.Time) {
-	first = list[0].Occurred()
+// timeRange is when the earliest and the latest of the list were stored.
+func timeRange(list []Notification) (first, last time.Time) {
+	first = list[0].OccurredAt()
 	last = first
 	for _, n := range list[1:] {
-		at := n.Occurred()
+		at := n.OccurredAt()
 		if at.Before(first) {
 			first = at
 		}

@@ -23,7 +23,7 @@ type Driver interface {
 	// Migrate moves an instance, or goes on with what an earlier call began, and returns when that is over:
 	//
 	//   - nil: the instance is on the destination and no longer on the source;
-	//   - an error marked by [Unsettled]: neither that nor the opposite; Migrate is called again later, to go on at first and
+	//   - an error marked by [Indeterminate]: neither that nor the opposite; Migrate is called again later, to go on at first and
 	//     after a few times with Undo;
 	//   - [ErrSuperseded]: a call with a higher lease has taken over, and this one has changed nothing since;
 	//   - the error of ctx: the call was stopped on the way, in a state from which another goes on;
@@ -44,12 +44,12 @@ type DriverKind struct {
 	Open func(DriverSettings, DriverConfig) (Driver, error)
 }
 
-// DriverConfig is what an operator writes for a driver. It may be a [FolderConfig], a [SinkWarner] and a [Preflight] too.
+// DriverConfig is what an operator writes for a driver. It may be a [BaseDirSetter], a [ConfigWarner] and a [Preflight] too.
 type DriverConfig interface {
 	// Validate is as that of a [SinkConfig], and is called where something was given.
 	Validate() error
-	// Given tells whether the operator wants a driver at all.
-	Given() bool
+	// IsSet tells whether the operator wants a driver at all.
+	IsSet() bool
 }
 
 // DriverSettings is what the daemon hands to its driver, as opposed to what an operator writes in YAML.
@@ -134,20 +134,20 @@ type Progress struct {
 // ErrSuperseded says that a migration with a higher lease has taken over.
 var ErrSuperseded = errors.New("another worker with a higher lease has taken over this migration")
 
-// Unsettled marks the error of a migration that has neither moved the instance nor left it on the source.
-func Unsettled(err error) error {
+// Indeterminate marks the error of a migration that has neither moved the instance nor left it on the source.
+func Indeterminate(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &unsettledError{err}
+	return &indeterminateError{err}
 }
 
-// IsUnsettled tells whether err was marked by [Unsettled].
-func IsUnsettled(err error) bool {
-	var unsettled *unsettledError
+// IsIndeterminate tells whether err was marked by [Indeterminate].
+func IsIndeterminate(err error) bool {
+	var unsettled *indeterminateError
 	return errors.As(err, &unsettled)
 }
 
-type unsettledError struct{ error }
+type indeterminateError struct{ error }
 
-func (e *unsettledError) Unwrap() error { return e.error }
+func (e *indeterminateError) Unwrap() error { return e.error }

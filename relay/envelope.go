@@ -30,7 +30,7 @@ func (e *Envelope) decode(data []byte) error {
 		return errors.New("is not valid JSON")
 	}
 	var topic, object, context []byte
-	err := members(data, func(name, value []byte) {
+	err := forEachMember(data, func(name, value []byte) {
 		switch string(name) {
 		case "topic":
 			topic = value
@@ -41,7 +41,7 @@ func (e *Envelope) decode(data []byte) error {
 		}
 	})
 	if err == nil {
-		e.Topic, err = text(topic)
+		e.Topic, err = decodeString(topic)
 	}
 	if err == nil {
 		err = e.Object.decode(object)
@@ -54,7 +54,7 @@ func (e *Envelope) decode(data []byte) error {
 
 func (o *Object) decode(data []byte) error {
 	var id, state, problem []byte
-	err := members(data, func(name, value []byte) {
+	err := forEachMember(data, func(name, value []byte) {
 		switch string(name) {
 		case "id":
 			id = value
@@ -65,13 +65,13 @@ func (o *Object) decode(data []byte) error {
 		}
 	})
 	if err == nil {
-		o.ID, err = text(id)
+		o.ID, err = decodeString(id)
 	}
 	if err == nil {
-		o.State, err = text(state)
+		o.State, err = decodeString(state)
 	}
 	if err == nil {
-		o.Error, err = text(problem)
+		o.Error, err = decodeString(problem)
 	}
 	return err
 }
@@ -79,7 +79,7 @@ func (o *Object) decode(data []byte) error {
 func (c *Context) decode(data []byte) (err error) {
 	var hub, account []byte
 	var lists [4][]byte
-	err = members(data, func(name, value []byte) {
+	err = forEachMember(data, func(name, value []byte) {
 		switch string(name) {
 		case "hub_id":
 			hub = value
@@ -96,43 +96,43 @@ func (c *Context) decode(data []byte) (err error) {
 		}
 	})
 	if err == nil {
-		c.HubID, err = text(hub)
+		c.HubID, err = decodeString(hub)
 	}
 	if err == nil {
-		c.AccountID, err = text(account)
+		c.AccountID, err = decodeString(account)
 	}
 	for i, into := range [...]*[]string{&c.Environments, &c.DNSZones, &c.Clusters, &c.Containers} {
 		if err == nil {
-			*into, err = texts(lists[i])
+			*into, err = decodeStrings(lists[i])
 		}
 	}
 	return err
 }
 
-// members calls each with every member of a JSON object; null has none. The values are parts of data.
-func members(data []byte, each func(name, value []byte)) error {
-	data = trimmed(data)
+// forEachMember calls each with every member of a JSON object; null has none. The values are parts of data.
+func forEachMember(data []byte, each func(name, value []byte)) error {
+	data = trimLeftSpace(data)
 	if string(bytes.TrimRight(data, space)) == "null" {
 		return nil
 	}
 	if len(data) == 0 || data[0] != '{' {
 		return errors.New("a part of it is not an object")
 	}
-	for data = next(data); data[0] != '}'; {
+	for data = skipToken(data); data[0] != '}'; {
 		end := valueEnd(data)
 		name := data[1 : end-1]
 		if bytes.IndexByte(name, '\\') >= 0 {
-			unescaped, err := text(data[:end])
+			unescaped, err := decodeString(data[:end])
 			if err != nil {
 				return err
 			}
 			name = []byte(unescaped)
 		}
-		data = next(trimmed(data[end:])) // the colon
+		data = skipToken(trimLeftSpace(data[end:])) // the colon
 		end = valueEnd(data)
 		each(name, data[:end])
-		if data = trimmed(data[end:]); data[0] == ',' {
-			data = next(data)
+		if data = trimLeftSpace(data[end:]); data[0] == ',' {
+			data = skipToken(data)
 		}
 	}
 	return nil
@@ -140,11 +140,11 @@ func members(data []byte, each func(name, value []byte)) error {
 
 const space = " \t\r\n"
 
-// next leaves out the first byte and the white space behind it.
-func next(data []byte) []byte { return trimmed(data[1:]) }
+// skipToken leaves out the first byte and the white space behind it.
+func skipToken(data []byte) []byte { return trimLeftSpace(data[1:]) }
 
-// trimmed leaves out white space in front.
-func trimmed(data []byte) []byte {
+// trimLeftSpace leaves out white space in front.
+func trimLeftSpace(data []byte) []byte {
 	for i, c := range data {
 		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
 			return data[i:]
@@ -196,8 +196,8 @@ func stringEnd(data []byte, at int) int {
 	return len(data)
 }
 
-// text decodes a string; null and nothing are empty.
-func text(value []byte) (string, error) {
+// decodeString decodes a string; null and nothing are empty.
+func decodeString(value []byte) (string, error) {
 	switch {
 	case len(value) == 0:
 		return "", nil
@@ -209,8 +209,8 @@ func text(value []byte) (string, error) {
 	return s, err
 }
 
-// texts decodes a list of strings; null and nothing are nil.
-func texts(value []byte) ([]string, error) {
+// decodeStrings decodes a list of strings; null and nothing are nil.
+func decodeStrings(value []byte) ([]string, error) {
 	switch {
 	case len(value) == 0 || string(value) == "null":
 		return nil, nil
@@ -218,15 +218,15 @@ func texts(value []byte) ([]string, error) {
 		return nil, errors.New("a part of it is not a list")
 	}
 	list := make([]string, 0, 1+bytes.Count(value, []byte(",")))
-	for rest := next(value); rest[0] != ']'; {
+	for rest := skipToken(value); rest[0] != ']'; {
 		end := valueEnd(rest)
-		one, err := text(rest[:end])
+		one, err := decodeString(rest[:end])
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, one)
-		if rest = trimmed(rest[end:]); rest[0] == ',' {
-			rest = next(rest)
+		if rest = trimLeftSpace(rest[end:]); rest[0] == ',' {
+			rest = skipToken(rest)
 		}
 	}
 	return list, nil

@@ -40,7 +40,7 @@ type codeInfo struct {
 	title  string
 }
 
-func infoOf(c Code) codeInfo {
+func codeInfoFor(c Code) codeInfo {
 	switch c {
 	case CodeInvalidSyntax:
 		return codeInfo{http.StatusBadRequest, "The request cannot be read"}
@@ -104,15 +104,15 @@ type Error struct {
 // NewError returns an Error without a source.
 func NewError(code Code, detail string) *Error { return &Error{Code: code, Detail: detail} }
 
-// At returns a copy of e whose source is pointer, a JSON pointer (RFC 6901).
-func (e *Error) At(pointer string) *Error {
+// WithPointer returns a copy of e whose source is pointer, a JSON pointer (RFC 6901).
+func (e *Error) WithPointer(pointer string) *Error {
 	c := *e
 	c.Source = pointer
 	return &c
 }
 
-// With returns a copy of e with one more fact in Extra.
-func (e *Error) With(key string, value any) *Error {
+// WithExtra returns a copy of e with one more fact in Extra.
+func (e *Error) WithExtra(key string, value any) *Error {
 	c := *e
 	c.Extra = make(map[string]any, len(e.Extra)+1)
 	for k, v := range e.Extra {
@@ -123,10 +123,10 @@ func (e *Error) With(key string, value any) *Error {
 }
 
 // Status is the HTTP status that belongs to the code.
-func (e *Error) Status() int { return infoOf(e.Code).status }
+func (e *Error) Status() int { return codeInfoFor(e.Code).status }
 
 // Title says in a few words what the code means; it is the same for every error of that code.
-func (e *Error) Title() string { return infoOf(e.Code).title }
+func (e *Error) Title() string { return codeInfoFor(e.Code).title }
 
 func (e *Error) Error() string {
 	var b strings.Builder
@@ -151,8 +151,8 @@ func JSONPointer(tokens ...string) string {
 	return b.String()
 }
 
-// JSONKind says in an error what a JSON value is that begins with c: "an object", "null" and so on.
-func JSONKind(c byte) string {
+// JSONTypeName says in an error what a JSON value is that begins with c: "an object", "null" and so on.
+func JSONTypeName(c byte) string {
 	switch c {
 	case '{':
 		return "an object"

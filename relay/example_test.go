@@ -24,7 +24,7 @@ func ExampleCatalog() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(c.Known("backup.finished"), c.Nearest("container.craeted"))
+	fmt.Println(c.Contains("backup.finished"), c.Suggest("container.craeted"))
 	fmt.Println(c.CheckPatterns([]string{"contaner.*"}))
 	// Output:
 	// true container.created
@@ -53,7 +53,7 @@ func ExampleNotification_Envelope() {
 
 func ExampleError() {
 	err := relay.NewError(relay.CodeInvalidArgument, "there is no such topic").
-		At(relay.JSONPointer("3", "topic")).With("nearest", "job.created")
+		WithPointer(relay.JSONPointer("3", "topic")).WithExtra("nearest", "job.created")
 	fmt.Println(err.Status(), err)
 	// Output: 422 422.invalid-argument at /3/topic: there is no such topic
 }

@@ -19,8 +19,8 @@ type Explanation struct {
 	Payload []byte
 	// Note says what is to be known of all this, such as why it is less than the far side would see; mostly empty.
 	Note string
-	// Also is what the attempt sends besides, in order, for sinks that send more than one thing. None has a Note or an Also.
-	Also []Explanation
+	// Followups is what the attempt sends besides, in order, for sinks that send more than one thing. None has a Note or an Also.
+	Followups []Explanation
 }
 
 // Header is one line of a request's header.

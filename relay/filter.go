@@ -34,23 +34,23 @@ func (f Filter) Match(n Notification) bool {
 		!f.Topics.Match(n.Topic) {
 		return false
 	}
-	if !f.LooksInside() {
+	if !f.NeedsEnvelope() {
 		return true
 	}
 	e, err := n.Envelope()
-	return err != nil || f.MatchInside(&e)
+	return err != nil || f.MatchEnvelope(&e)
 }
 
-// LooksInside reports whether the filter asks for more than topic, hub and account.
-func (f *Filter) LooksInside() bool {
+// NeedsEnvelope reports whether the filter asks for more than topic, hub and account.
+func (f *Filter) NeedsEnvelope() bool {
 	return f.When != nil || len(f.Environments)+len(f.Clusters)+len(f.Containers) > 0
 }
 
-// MatchInside is the part of [Filter.Match] that needs the decoded notification, for those who ask several filters
+// MatchEnvelope is the part of [Filter.Match] that needs the decoded notification, for those who ask several filters
 // about one. What cannot be decoded passes.
-func (f *Filter) MatchInside(e *Envelope) bool {
-	if !meets(f.Environments, e.Context.Environments) || !meets(f.Clusters, e.Context.Clusters) ||
-		!meets(f.Containers, e.Context.Containers) {
+func (f *Filter) MatchEnvelope(e *Envelope) bool {
+	if !containsAny(f.Environments, e.Context.Environments) || !containsAny(f.Clusters, e.Context.Clusters) ||
+		!containsAny(f.Containers, e.Context.Containers) {
 		return false
 	}
 	if f.When == nil {
@@ -60,8 +60,8 @@ func (f *Filter) MatchInside(e *Envelope) bool {
 	return passes || err != nil
 }
 
-// meets reports whether some value is wanted.
-func meets(wanted, values []string) bool {
+// containsAny reports whether some value is wanted.
+func containsAny(wanted, values []string) bool {
 	if len(wanted) == 0 {
 		return true
 	}
@@ -84,20 +84,20 @@ func (f Filter) Explain(n Notification) (passes bool, reason string) {
 		wanted      []string
 	}{{"hub", n.Hub, f.Hubs}, {"account", n.Account, f.Accounts}} {
 		if len(one.wanted) > 0 && !slices.Contains(one.wanted, one.value) {
-			return false, fmt.Sprintf("%ss does not list the %s %q", one.rule, one.rule, Clip(one.value, 80))
+			return false, fmt.Sprintf("%ss does not list the %s %q", one.rule, one.rule, Truncate(one.value, 80))
 		}
 	}
-	if !f.LooksInside() {
+	if !f.NeedsEnvelope() {
 		return true, reason
 	}
 	e, err := n.Envelope()
 	if err != nil {
 		return true, reason + "; it cannot be decoded (" + err.Error() + "), and what cannot be decoded passes"
 	}
-	return f.explainInside(&e, reason)
+	return f.explainEnvelope(&e, reason)
 }
 
-func (f *Filter) explainInside(e *Envelope, reason string) (bool, string) {
+func (f *Filter) explainEnvelope(e *Envelope, reason string) (bool, string) {
 	c := &e.Context
 	for _, one := range []struct {
 		rule           string
@@ -108,11 +108,11 @@ func (f *Filter) explainInside(e *Envelope, reason string) (bool, string) {
 		{"containers", f.Containers, c.Containers},
 	} {
 		switch {
-		case meets(one.wanted, one.values):
+		case containsAny(one.wanted, one.values):
 		case len(one.values) == 0:
 			return false, one.rule + " is a list, and the notification has none"
 		default:
-			return false, fmt.Sprintf("%s lists none of the notification's: %s", one.rule, Clip(strings.Join(one.values, ", "), 200))
+			return false, fmt.Sprintf("%s lists none of the notification's: %s", one.rule, Truncate(strings.Join(one.values, ", "), 200))
 		}
 	}
 	if f.When == nil {

@@ -83,7 +83,7 @@ func TestFilterUndecodable(t *testing.T) {
 	if explained, _ := f.Explain(n); f.Match(n) || explained {
 		t.Error("the hub was not looked at")
 	}
-	if f := (Filter{}); f.LooksInside() || !f.Match(n) {
+	if f := (Filter{}); f.NeedsEnvelope() || !f.Match(n) {
 		t.Error("an empty filter looks inside")
 	}
 }

@@ -16,8 +16,8 @@ const (
 	JobExpired   JobState = "expired" // its turn did not come in time; nothing was touched
 )
 
-// Over tells whether nothing follows.
-func (s JobState) Over() bool { return s == JobCompleted || s == JobError || s == JobExpired }
+// IsFinal tells whether nothing follows.
+func (s JobState) IsFinal() bool { return s == JobCompleted || s == JobError || s == JobExpired }
 
 // Job is a job as GET /v1/jobs/{job_id} shows it.
 type Job struct {

@@ -27,34 +27,34 @@ type Notification struct {
 	Data json.RawMessage
 }
 
-// Stored is when the relay took the notification in: by its id to the second, which is the same in every attempt and
+// StoredAt is when the relay took the notification in: by its id to the second, which is the same in every attempt and
 // replay; where the id tells no time, by its place in the log; zero where neither does.
-func (n Notification) Stored() time.Time {
+func (n Notification) StoredAt() time.Time {
 	if raw, err := hex.DecodeString(n.ID); err == nil && len(raw) == 12 {
 		seconds := int64(raw[0])<<24 | int64(raw[1])<<16 | int64(raw[2])<<8 | int64(raw[3])
-		if at := time.Unix(seconds, 0).UTC(); plausible(at) {
+		if at := time.Unix(seconds, 0).UTC(); isPlausibleTime(at) {
 			return at
 		}
 	}
 	text, _, _ := strings.Cut(n.Cursor, "-")
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-		if at := time.UnixMilli(ms).UTC(); plausible(at) {
+		if at := time.UnixMilli(ms).UTC(); isPlausibleTime(at) {
 			return at
 		}
 	}
 	return time.Time{}
 }
 
-// Occurred is Stored; where nothing tells, the beginning of the Unix time, for what must be the same in every attempt.
-func (n Notification) Occurred() time.Time {
-	if at := n.Stored(); !at.IsZero() {
+// OccurredAt is Stored; where nothing tells, the beginning of the Unix time, for what must be the same in every attempt.
+func (n Notification) OccurredAt() time.Time {
+	if at := n.StoredAt(); !at.IsZero() {
 		return at
 	}
 	return time.Unix(0, 0).UTC()
 }
 
-// plausible tells times from numbers that only look like one.
-func plausible(t time.Time) bool { return t.Year() >= 2020 && t.Year() < 2100 }
+// isPlausibleTime tells times from numbers that only look like one.
+func isPlausibleTime(t time.Time) bool { return t.Year() >= 2020 && t.Year() < 2100 }
 
 // Envelope is the decoded form of a notification's Data, for those who look inside. Members that spec.md does not
 // name stay in Data only.

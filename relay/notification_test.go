@@ -16,7 +16,7 @@ func TestNotificationStored(t *testing.T) {
 		{"cursor of no time", "", "5-1", "0001-01-01T00:00:00Z"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := relay.Notification{ID: c.id, Cursor: c.cursor}.Stored().Format(time.RFC3339Nano)
+			got := relay.Notification{ID: c.id, Cursor: c.cursor}.StoredAt().Format(time.RFC3339Nano)
 			if got != c.want {
 				t.Errorf("stored at %s, want %s", got, c.want)
 			}

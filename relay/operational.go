@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 )
 
-// The topics of what a client of the stream is told about that stream; see [Resync] and [Begin].
+// The topics of what a client of the stream is told about that stream; see [ResyncMessage] and [CursorMessage].
 const (
 	TopicResync = OperationalPrefix + "resync"
 	TopicCursor = OperationalPrefix + "cursor"
@@ -31,17 +31,17 @@ func OperationalTopics() []TopicInfo {
 	}
 }
 
-// Resync returns the notification that tells a client of the stream that it may have missed something: it should look at
+// ResyncMessage returns the notification that tells a client of the stream that it may have missed something: it should look at
 // how things are now. It concerns the hub or, where that is empty, the account; both are empty, or the account is *, for a
 // client that reads them all.
-func Resync(hub, account, why string) []byte {
-	return ofStream(TopicResync, hub, account, "gap", why)
+func ResyncMessage(hub, account, why string) []byte {
+	return streamMessage(TopicResync, hub, account, "gap", why)
 }
 
-// ResyncAfter returns what a relay puts into its own log where something of an upstream is missing, as [Resync] does. It lists
+// ResyncEntry returns what a relay puts into its own log where something of an upstream is missing, as [ResyncMessage] does. It lists
 // the relays that it has come through, the first first, so that it does not go round in circles.
-func ResyncAfter(hub, why string, via []string) []byte {
-	data := Resync(hub, "", why)
+func ResyncEntry(hub, why string, via []string) []byte {
+	data := ResyncMessage(hub, "", why)
 	if len(via) == 0 {
 		return data
 	}
@@ -49,11 +49,13 @@ func ResyncAfter(hub, why string, via []string) []byte {
 	return append(append(append(data[:len(data)-1], `,"hubrelay_via":`...), list...), '}')
 }
 
-// Begin returns a message for a client of the stream that wants a cursor and has none yet, so that it can come back to where it
+// CursorMessage returns a message for a client of the stream that wants a cursor and has none yet, so that it can come back to where it
 // began although nothing has come, or only an old one. It says nothing but the cursor that is added to it.
-func Begin(hub, account string) []byte { return ofStream(TopicCursor, hub, account, "", "") }
+func CursorMessage(hub, account string) []byte {
+	return streamMessage(TopicCursor, hub, account, "", "")
+}
 
-func ofStream(topic, hub, account, state, problem string) []byte {
+func streamMessage(topic, hub, account, state, problem string) []byte {
 	if hub != "" || account == "*" {
 		account = ""
 	}

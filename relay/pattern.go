@@ -18,9 +18,9 @@ type PatternError struct {
 }
 
 func (e *PatternError) Error() string {
-	s := fmt.Sprintf("topic pattern %q %s", Clip(e.Pattern, 80), e.Problem)
+	s := fmt.Sprintf("topic pattern %q %s", Truncate(e.Pattern, 80), e.Problem)
 	if e.Nearest != "" {
-		s += nearestTopic(e.Nearest)
+		s += topicSuggestion(e.Nearest)
 	}
 	return s
 }
@@ -78,12 +78,12 @@ func (p Patterns) Match(topic string) bool {
 	if topic == TopicResync || topic == TopicCursor {
 		return false
 	}
-	return p.included(topic) && !matchAny(p.exclude, topic, false)
+	return p.matchesIncludes(topic) && !matchAny(p.exclude, topic, false)
 }
 
 // Explain answers like [Patterns.Match] and names the pattern that decided.
 func (p Patterns) Explain(topic string) (passes bool, reason string) {
-	operational, shown := strings.HasPrefix(topic, OperationalPrefix), Clip(topic, maxName)
+	operational, shown := strings.HasPrefix(topic, OperationalPrefix), Truncate(topic, maxName)
 	for i := range p.exclude {
 		if p.exclude[i].match(topic) {
 			return false, fmt.Sprintf("topics excludes %s by %q", shown, "!"+p.exclude[i].text)
@@ -98,14 +98,14 @@ func (p Patterns) Explain(topic string) (passes bool, reason string) {
 	case operational:
 		return false, fmt.Sprintf("topics has no pattern that begins with %q and matches %s", OperationalPrefix, shown)
 	case len(p.include) > 0:
-		return false, fmt.Sprintf("topics has no pattern that matches %s: %s", shown, Clip(p.String(), 200))
+		return false, fmt.Sprintf("topics has no pattern that matches %s: %s", shown, Truncate(p.String(), 200))
 	case len(p.exclude) > 0:
 		return true, "topics excludes only others"
 	}
 	return true, "topics is empty, which is all"
 }
 
-func (p Patterns) included(topic string) bool {
+func (p Patterns) matchesIncludes(topic string) bool {
 	operational := strings.HasPrefix(topic, OperationalPrefix)
 	if len(p.include) == 0 {
 		return !operational
@@ -139,24 +139,24 @@ func (c *Catalog) CheckPatterns(list []string) error {
 	for i, text := range list {
 		body := strings.TrimPrefix(text, "!")
 		p, operational := newPattern(body), operationalNames()
-		if c.matched(p) || p.operational && slices.ContainsFunc(operational, p.match) {
+		if c.matchesAny(p) || p.operational && slices.ContainsFunc(operational, p.match) {
 			continue
 		}
 		bad := &PatternError{
 			Index: i, Pattern: text, Problem: "matches no topic",
-			Nearest: nearest(body, append(operational, c.names...), patternDistance),
+			Nearest: closest(body, append(operational, c.names...), patternDistance),
 		}
 		if bad.Nearest == "" {
-			bad.Problem += nearestTopic("")
+			bad.Problem += topicSuggestion("")
 		}
 		return bad
 	}
 	return nil
 }
 
-func (c *Catalog) matched(p pattern) bool {
+func (c *Catalog) matchesAny(p pattern) bool {
 	if p.literal {
-		return c.Known(p.head)
+		return c.Contains(p.head)
 	}
 	for _, name := range c.names {
 		if p.match(name) {

@@ -30,7 +30,7 @@ func TestErrorCodes(t *testing.T) {
 
 func TestErrorCopies(t *testing.T) {
 	first := NewError(CodeInvalidArgument, "no such topic")
-	second := first.At("/topic").With("nearest", "job.created").With("index", 3)
+	second := first.WithPointer("/topic").WithExtra("nearest", "job.created").WithExtra("index", 3)
 	if first.Source != "" || first.Extra != nil {
 		t.Errorf("the first error changed: %+v", first)
 	}
@@ -82,7 +82,7 @@ func TestClassify(t *testing.T) {
 	if !errors.Is(Permanent(plain), plain) || Permanent(plain).Error() != "refused" {
 		t.Error("a mark hides the error")
 	}
-	if got := (&AnswerError{Status: 502}).Error(); got != "answered 502" {
+	if got := (&ResponseError{Status: 502}).Error(); got != "answered 502" {
 		t.Errorf("got %q", got)
 	}
 	if got := (&FieldError{Field: "retry.schedule", Problem: "is empty"}).Error(); got != "retry.schedule is empty" {

@@ -39,7 +39,7 @@ func SeverityOf(topic string, o Object) Severity {
 	last := topic[strings.LastIndexByte(topic, '.')+1:]
 	state := strings.ToLower(strings.TrimSpace(o.State))
 	switch {
-	case last == "error", troubling(topic, state), strings.TrimSpace(o.Error) != "",
+	case last == "error", isTroubleState(topic, state), strings.TrimSpace(o.Error) != "",
 		topic == TopicSinkDisabled, topic == TopicDeadLetterCreated:
 		return SeverityBad
 	case last == "created", last == "new", state == "healthy", topic == TopicSinkRecovered:
@@ -50,9 +50,9 @@ func SeverityOf(topic string, o Object) Severity {
 	return SeverityChange
 }
 
-// troubling tells whether a state is trouble. The specification names no states but those of health; some others mean
+// isTroubleState tells whether a state is trouble. The specification names no states but those of health; some others mean
 // nothing else where something moved to them by itself.
-func troubling(topic, state string) bool {
+func isTroubleState(topic, state string) bool {
 	switch state {
 	case "error", "unhealthy":
 		return true

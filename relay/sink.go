@@ -46,8 +46,8 @@ type Digest struct {
 	// First and Last are when the earliest and the latest of them were stored.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
-	// By is what they have in common: values under "topic", "hub" or "cluster". It may be empty.
-	By map[string]string `json:"by,omitempty"`
+	// Shared is what they have in common: values under "topic", "hub" or "cluster". It may be empty.
+	Shared map[string]string `json:"by,omitempty"`
 	// Topics counts them by topic.
 	Topics map[string]int `json:"topics"`
 }
@@ -58,10 +58,10 @@ type Starter interface {
 	Start()
 }
 
-// Ailing is a [Sink] that can tell why it delivers nothing for now, although nobody has stopped it.
-type Ailing interface {
-	// Ailment is nil where the sink can deliver, as far as it knows. It may be called concurrently and must not block.
-	Ailment() error
+// HealthReporter is a [Sink] that can tell why it delivers nothing for now, although nobody has stopped it.
+type HealthReporter interface {
+	// HealthError is nil where the sink can deliver, as far as it knows. It may be called concurrently and must not block.
+	HealthError() error
 }
 
 // RateKeyer is a [Sink] whose destination has a rate of its own, whichever sinks of the configuration lead there. Sinks
@@ -71,11 +71,11 @@ type RateKeyer interface {
 	RateKey() string
 }
 
-// Spender is a [Sink] whose Deliver may ask its destination more than once, which counts in the sink's rate.
-type Spender interface {
-	// Spent returns how many requests have been made since it was last called, besides one for each Deliver. It is called after
+// ExtraRequestCounter is a [Sink] whose Deliver may ask its destination more than once, which counts in the sink's rate.
+type ExtraRequestCounter interface {
+	// TakeExtraRequests returns how many requests have been made since it was last called, besides one for each Deliver. It is called after
 	// every Deliver, concurrently, and must not block.
-	Spent() int
+	TakeExtraRequests() int
 }
 
 // SinkKind is what the daemon knows of one type of sink. The list of kinds is explicit, in cmd.
@@ -86,10 +86,10 @@ type SinkKind struct {
 	Config func() SinkConfig
 	// Rate is the limit of a sink for which the operator gives none.
 	Rate Rate
-	// Gathers says that deliveries which must wait for the rate are better sent together, as a digest.
-	Gathers bool
-	// Batches says that the kind takes deliveries of several notifications whole ([Delivery.Batch]).
-	Batches bool
+	// DigestWhenLimited says that deliveries which must wait for the rate are better sent together, as a digest.
+	DigestWhenLimited bool
+	// SupportsBatches says that the kind takes deliveries of several notifications whole ([Delivery.Batch]).
+	SupportsBatches bool
 	// Open builds the sink from what Config returned, filled and validated. It starts nothing and does not dial.
 	Open func(SinkSettings, SinkConfig) (Sink, error)
 }
@@ -123,18 +123,18 @@ type BatchConfig interface {
 	CheckBatch() error
 }
 
-// SinkWarner is a [SinkConfig] that has something to tell the operator which stops nothing.
-type SinkWarner interface {
+// ConfigWarner is a [SinkConfig] that has something to tell the operator which stops nothing.
+type ConfigWarner interface {
 	// Warnings is called after Validate found nothing wrong.
 	Warnings() []FieldError
 }
 
-// SinkRehearser is a [SinkConfig] that can tell from samples what would go wrong with notifications, such as templates.
-type SinkRehearser interface {
-	// Rehearse is called after Validate found nothing wrong, with the sink's name, a sample of each topic that it wants and,
+// SampleValidator is a [SinkConfig] that can tell from samples what would go wrong with notifications, such as templates.
+type SampleValidator interface {
+	// ValidateSamples is called after Validate found nothing wrong, with the sink's name, a sample of each topic that it wants and,
 	// where it may get digests, one of those. It sends nothing, and reports like Validate; that ctx ended is no mistake: what it
 	// has found until then is all that it returns.
-	Rehearse(ctx context.Context, sink string, samples []Delivery) error
+	ValidateSamples(ctx context.Context, sink string, samples []Delivery) error
 }
 
 // Preflight is a [SinkConfig], or a [DriverConfig], of which only a trial can tell more, such as the start of a plugin.
@@ -145,14 +145,14 @@ type Preflight interface {
 	Preflight(ctx context.Context, name string) (warnings []FieldError, err error)
 }
 
-// FolderConfig is a [SinkConfig] that has paths of its own which are relative to the configuration file.
-type FolderConfig interface {
-	// InFolder is called with the folder of the configuration file, before Validate.
-	InFolder(folder string)
+// BaseDirSetter is a [SinkConfig] that has paths of its own which are relative to the configuration file.
+type BaseDirSetter interface {
+	// SetBaseDir is called with the folder of the configuration file, before Validate.
+	SetBaseDir(folder string)
 }
 
-// FromFolder is where a name of a configuration file in folder leads. It begins with a slash wherever the daemon runs.
-func FromFolder(folder, name string) string {
+// ResolvePath is where a name of a configuration file in folder leads. It begins with a slash wherever the daemon runs.
+func ResolvePath(folder, name string) string {
 	if filepath.IsAbs(name) {
 		return name
 	}
@@ -174,8 +174,8 @@ type SinkSettings struct {
 	// Samples returns deliveries that look like those which the sink may get, for what it has to try before it uses it; nil
 	// where nothing is to be tried. It may be called concurrently.
 	Samples func() []Delivery
-	// Memory is what the sink remembers for all nodes; nil where it is opened only to be looked at.
-	Memory Memory
+	// State is what the sink remembers for all nodes; nil where it is opened only to be looked at.
+	State StateStore
 	// Observe counts something that has happened inside the sink, for metrics; nil where nobody counts. There are few
 	// different events, it may be called concurrently, and it does not block.
 	Observe func(event string)
@@ -221,30 +221,30 @@ func (o Outcome) String() string {
 }
 
 type outcomeError struct {
-	err     error
-	outcome Outcome
-	after   time.Duration
+	err        error
+	outcome    Outcome
+	retryAfter time.Duration
 }
 
 func (e *outcomeError) Error() string { return e.err.Error() }
 func (e *outcomeError) Unwrap() error { return e.err }
 
 // Permanent marks err as one that no retry will mend: the delivery becomes a dead letter. Permanent(nil) is nil.
-func Permanent(err error) error { return mark(err, OutcomePermanent, 0) }
+func Permanent(err error) error { return withOutcome(err, OutcomePermanent, 0) }
 
 // RetryAfter marks err as one to retry no sooner than after d, because the far side named a time. RetryAfter(nil, d)
 // is nil.
-func RetryAfter(err error, d time.Duration) error { return mark(err, OutcomeRetry, d) }
+func RetryAfter(err error, d time.Duration) error { return withOutcome(err, OutcomeRetry, d) }
 
 // Gone marks err as the far side's wish to receive nothing more: the sink is disabled and keeps its backlog. Gone(nil)
 // is nil.
-func Gone(err error) error { return mark(err, OutcomeGone, 0) }
+func Gone(err error) error { return withOutcome(err, OutcomeGone, 0) }
 
-func mark(err error, o Outcome, after time.Duration) error {
+func withOutcome(err error, o Outcome, after time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &outcomeError{err: err, outcome: o, after: after}
+	return &outcomeError{err: err, outcome: o, retryAfter: after}
 }
 
 // Classify returns what follows from the error that Deliver returned, and for a retry the least time to wait (zero
@@ -255,34 +255,34 @@ func Classify(err error) (Outcome, time.Duration) {
 	}
 	var o *outcomeError
 	if errors.As(err, &o) {
-		return o.outcome, o.after
+		return o.outcome, o.retryAfter
 	}
 	return OutcomeRetry, 0
 }
 
-// AnswerError is the answer of a destination that did not accept a delivery. Sinks return it, marked or not, so that
+// ResponseError is the answer of a destination that did not accept a delivery. Sinks return it, marked or not, so that
 // dead letters can show what the far side said.
-type AnswerError struct {
+type ResponseError struct {
 	// Status is the protocol's status code, for HTTP the status.
 	Status int
 	// Body is the beginning of the answer, at most 1 KiB, valid UTF-8.
 	Body string
 }
 
-func (e *AnswerError) Error() string { return fmt.Sprintf("answered %d", e.Status) }
+func (e *ResponseError) Error() string { return fmt.Sprintf("answered %d", e.Status) }
 
-type answered struct{}
+type statusKey struct{}
 
-// WithAnswer returns a context for a Deliver of which somebody wants to know what the destination answered when it took
+// WithStatusCallback returns a context for a Deliver of which somebody wants to know what the destination answered when it took
 // the delivery. Tell is called with the protocol's status, at most once, and perhaps never.
-func WithAnswer(ctx context.Context, tell func(status int)) context.Context {
-	return context.WithValue(ctx, answered{}, tell)
+func WithStatusCallback(ctx context.Context, tell func(status int)) context.Context {
+	return context.WithValue(ctx, statusKey{}, tell)
 }
 
-// Answered is called by a [Sink] whose destination has taken the delivery, with the status of its answer. It costs next to
+// ReportStatus is called by a [Sink] whose destination has taken the delivery, with the status of its answer. It costs next to
 // nothing where nobody asks.
-func Answered(ctx context.Context, status int) {
-	if tell, ok := ctx.Value(answered{}).(func(int)); ok {
+func ReportStatus(ctx context.Context, status int) {
+	if tell, ok := ctx.Value(statusKey{}).(func(int)); ok {
 		tell(status)
 	}
 }

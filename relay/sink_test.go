@@ -13,11 +13,11 @@ func TestFromFolder(t *testing.T) {
 		{"/etc/hubrelay", "../c", "/etc/c"},
 		{"/etc/hubrelay", "/srv/link/../d", "/srv/link/../d"}, // a link leads elsewhere
 	} {
-		if got := relay.FromFolder(c.folder, c.name); got != c.want {
+		if got := relay.ResolvePath(c.folder, c.name); got != c.want {
 			t.Errorf("%s in %s is %s, want %s", c.name, c.folder, got, c.want)
 		}
 	}
-	if got := relay.FromFolder(".", "a"); !filepath.IsAbs(got) || filepath.Base(got) != "a" {
+	if got := relay.ResolvePath(".", "a"); !filepath.IsAbs(got) || filepath.Base(got) != "a" {
 		t.Errorf("below the working folder it is %s", got)
 	}
 }

@@ -51,7 +51,7 @@ func TestCatalog(t *testing.T) {
 		"container.created": true, "backup.finished": true, "x-y_z.1": true,
 		"": false, "Container.created": false, "container.created ": false, "hubrelay.sink.disabled": false,
 	} {
-		if got := c.Known(topic); got != want {
+		if got := c.Contains(topic); got != want {
 			t.Errorf("Known(%q) = %v", topic, got)
 		}
 		if name, got := c.Lookup([]byte(topic)); got != want || got && name != topic {
@@ -95,8 +95,8 @@ func TestNearest(t *testing.T) {
 		"\xff\xfe":                          "",
 		strings.Repeat("container", 1000):   "",
 	} {
-		if got := c.Nearest(topic); got != want {
-			t.Errorf("Nearest(%q) = %q, want %q", Clip(topic, 40), got, want)
+		if got := c.Suggest(topic); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", Truncate(topic, 40), got, want)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestClip(t *testing.T) {
 	}{
 		{"short", 5, "short"}, {"longer", 4, "long…"}, {"aé", 2, "a…"}, {"日本", 4, "日…"}, {"日", 1, "…"},
 	} {
-		if got := Clip(tc.s, tc.limit); got != tc.want {
+		if got := Truncate(tc.s, tc.limit); got != tc.want {
 			t.Errorf("Clip(%q, %d) = %q, want %q", tc.s, tc.limit, got, tc.want)
 		}
 	}

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// adminWait bounds one request to a running daemon; a test attempt or a replay out of the log may take long.
-	adminWait = 10 * time.Minute
+	// adminTimeout bounds one request to a running daemon; a test attempt or a replay out of the log may take long.
+	adminTimeout = 10 * time.Minute
 	// maxAnswer bounds what is read of an answer: a page of dead letters is far smaller.
 	maxAnswer = 64 << 20
 )
@@ -46,13 +46,13 @@ func (f *adminFlags) register(cmd *cobra.Command, std streams) {
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f.file == "" { // which was given for this command, and the environment for many
-			fill(&f.address, std.lookup("HUBRELAY_ADMIN"))
+			firstNonEmpty(&f.address, std.getenv("HUBRELAY_ADMIN"))
 		}
 		if f.address == "" || isSocketPath(f.address) {
 			return nil
 		}
 		if host, port, err := net.SplitHostPort(f.address); err == nil && !strings.Contains(host, "/") && isNumber(port) {
-			f.address = reachable("http", f.address) // as admin.listen is written
+			f.address = localURL("http", f.address) // as admin.listen is written
 		}
 		if u, err := url.Parse(f.address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return newUsageError(cmd, fmt.Errorf("%q is neither the path of a socket nor a URL such as https://127.0.0.1:9091: set HUBRELAY_ADMIN or give --admin", f.address))
@@ -67,27 +67,27 @@ func isSocketPath(address string) bool {
 	return !strings.Contains(address, "://") && (strings.Contains(address, "/") || strings.HasSuffix(address, ".sock"))
 }
 
-func (f *adminFlags) client(std streams) (*adminClient, error) {
+func (f *adminFlags) newClient(std streams) (*adminClient, error) {
 	address := f.address
 	if address == "" {
 		endpoint, err := config.LoadAdminEndpoint(f.file, std.env)
 		if err != nil {
-			return nil, reported(std, err)
+			return nil, printProblems(std, err)
 		}
 		if address, err = findDaemon(endpoint, f.file != ""); err != nil {
 			return nil, err
 		}
 	}
-	return newAdminClient(address, std.lookup("HUBRELAY_ADMIN_TOKEN")), nil
+	return newAdminClient(address, std.getenv("HUBRELAY_ADMIN_TOKEN")), nil
 }
 
 // findDaemon returns the URL or the socket path of a daemon with this endpoint, which the user configured or left to defaults.
 func findDaemon(e config.AdminEndpoint, configured bool) (string, error) {
 	switch {
 	case e.Listen != "" && e.TLS:
-		return reachable("https", e.Listen), nil
+		return localURL("https", e.Listen), nil
 	case e.Listen != "":
-		return reachable("http", e.Listen), nil
+		return localURL("http", e.Listen), nil
 	}
 	path, err := adminsocket.Find(adminsocket.Target{DataDir: e.DataDir, HealthListen: e.HealthListen, Configured: configured})
 	if err != nil {
@@ -100,7 +100,7 @@ func findDaemon(e config.AdminEndpoint, configured bool) (string, error) {
 // newAdminClient returns a client for a URL, to which it sends the token, or for the path of a socket.
 func newAdminClient(address, token string) *adminClient {
 	c := &adminClient{name: strings.TrimRight(address, "/"), token: token, http: &http.Client{
-		Timeout: adminWait,
+		Timeout: adminTimeout,
 		// The admin listener redirects nobody: whatever does is something else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -120,8 +120,8 @@ func isNumber(port string) bool {
 	return err == nil
 }
 
-// reachable is how this machine reaches what listens on listen.
-func reachable(scheme, listen string) string {
+// localURL is how this machine reaches what listens on listen.
+func localURL(scheme, listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
 		return scheme + "://" + listen
@@ -157,7 +157,7 @@ type apiError struct {
 
 func (e *apiError) Error() string {
 	text := e.Detail
-	fill(&text, e.Title)
+	firstNonEmpty(&text, e.Title)
 	switch e.Code {
 	case "404.sink":
 		text = "the daemon knows no such sink: 'hubrelay sinks list' shows those there are"
@@ -166,7 +166,7 @@ func (e *apiError) Error() string {
 	case relay.CodeAuthInvalid:
 		text = "the daemon requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
 	}
-	return printable(fmt.Sprintf("%s (%s)", text, e.Code))
+	return sanitizeForTerminal(fmt.Sprintf("%s (%s)", text, e.Code))
 }
 
 // sinkPath is the path of a sink and what lies below it.
@@ -182,7 +182,7 @@ func (c *adminClient) get(ctx context.Context, path string, query url.Values, an
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	return c.call(ctx, http.MethodGet, path, "", nil, answer)
+	return c.doRequest(ctx, http.MethodGet, path, "", nil, answer)
 }
 
 func (c *adminClient) post(ctx context.Context, path string, body, answer any) error {
@@ -193,11 +193,11 @@ func (c *adminClient) post(ctx context.Context, path string, body, answer any) e
 			return fmt.Errorf("encode the request: %w", err)
 		}
 	}
-	return c.call(ctx, http.MethodPost, path, "application/json", text, answer)
+	return c.doRequest(ctx, http.MethodPost, path, "application/json", text, answer)
 }
 
-// call sends one request, whose body is of some content type, and decodes the whole answer into answer.
-func (c *adminClient) call(ctx context.Context, method, path, kind string, body []byte, answer any) error {
+// doRequest sends one request, whose body is of some content type, and decodes the whole answer into answer.
+func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, body []byte, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("make the request: %w", err)
@@ -211,12 +211,12 @@ func (c *adminClient) call(ctx context.Context, method, path, kind string, body 
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return c.unreachable(ctx, err)
+		return c.connectionError(ctx, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return c.unreachable(ctx, err)
+		return c.connectionError(ctx, err)
 	}
 	if res.StatusCode >= 200 && res.StatusCode < 300 && json.Unmarshal(text, answer) == nil {
 		return nil
@@ -229,7 +229,7 @@ func (c *adminClient) call(ctx context.Context, method, path, kind string, body 
 		c.name, res.StatusCode)
 }
 
-func (c *adminClient) unreachable(ctx context.Context, err error) error {
+func (c *adminClient) connectionError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errInterrupted
 	}

@@ -28,7 +28,7 @@ func withServer(t *testing.T, settings string) (d *daemon, dir string) {
 	}
 	write(t, home, "instance.json", `{"command": ["/bin/sh", "-c", "while :; do date > ran; sleep 0.1; done"]}`)
 	write(t, dir, "inventory.yaml", inventoryWith(dir, "one"))
-	return serveFile(t, write(t, dir, "hubrelay.yaml", setup{redis: `data_dir: data`}.yaml()+settings+
+	return serveFile(t, write(t, dir, "hubrelay.yaml", initConfig{redis: `data_dir: data`}.renderYAML()+settings+
 		"migration: {driver: {command: ['builtin:directory']}, inventory_file: inventory.yaml}\n")), dir
 }
 
@@ -137,7 +137,7 @@ func TestAdminSocketRefusesOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
 	}
-	d := serve(t, setup{redis: `url: "memory:"`})
+	d := serve(t, initConfig{redis: `url: "memory:"`})
 	info, err := os.Stat(d.Admin)
 	if err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
 		t.Fatalf("%s is %v, %v; want a socket with mode 0600", d.Admin, info, err)
@@ -177,7 +177,7 @@ func TestAdminTokens(t *testing.T) {
 	dir := folder(t)
 	write(t, dir, "operator", operators)
 	configuration := func(admin string) string {
-		return setup{redis: `url: "memory:"`, sinks: "  written: {type: file, path: ./written.jsonl}"}.yaml() + fmt.Sprintf(`admin:
+		return initConfig{redis: `url: "memory:"`, sinks: "  written: {type: file, path: ./written.jsonl}"}.renderYAML() + fmt.Sprintf(`admin:
   listen: 127.0.0.1:0
   tokens:
     - {name: viewer, role: viewer, token: %s}
@@ -236,7 +236,7 @@ func TestAdminSocketIsFound(t *testing.T) {
 	dir, runtime := folder(t), folder(t)
 	env := []string{"XDG_RUNTIME_DIR=" + runtime}
 	list := []string{"sinks", "list"}
-	d := serveIn(t, dir, write(t, dir, "hubrelay.yaml", setup{redis: `url: "memory:"`}.yaml()), env...)
+	d := serveIn(t, dir, write(t, dir, "hubrelay.yaml", initConfig{redis: `url: "memory:"`}.renderYAML()), env...)
 	if want := filepath.Join(dir, "hubrelay-data/admin.sock"); d.Admin != want {
 		t.Errorf("the socket is %s, want %s", d.Admin, want)
 	}
@@ -247,14 +247,14 @@ func TestAdminSocketIsFound(t *testing.T) {
 	}
 	// A second relay with the same directory takes a private one, and so does one that cannot write.
 	second := serveIn(t, dir, filepath.Join(dir, "hubrelay.yaml"), env...)
-	unwritable := serveFile(t, write(t, folder(t), "hubrelay.yaml", setup{redis: `url: "memory:", data_dir: /dev/null/data`}.yaml()), env...)
+	unwritable := serveFile(t, write(t, folder(t), "hubrelay.yaml", initConfig{redis: `url: "memory:", data_dir: /dev/null/data`}.renderYAML()), env...)
 	for _, other := range []*daemon{second, unwritable} {
 		_, port, _ := strings.Cut(other.Health, ":")
 		want := filepath.Join(runtime, fmt.Sprintf("hubrelay-%d/admin-%s.sock", os.Geteuid(), port))
 		if other.Admin != want {
 			t.Errorf("the socket is %s, want %s", other.Admin, want)
 		}
-		text := strings.Replace(setup{redis: `url: "memory:", data_dir: /dev/null/data`}.yaml(), "health: {listen: \"127.0.0.1:0\"", "health: {listen: \"127.0.0.1:"+port+"\"", 1)
+		text := strings.Replace(initConfig{redis: `url: "memory:", data_dir: /dev/null/data`}.renderYAML(), "health: {listen: \"127.0.0.1:0\"", "health: {listen: \"127.0.0.1:"+port+"\"", 1)
 		if out, errOut, code := call(t, env, "", append(list, "-c", write(t, folder(t), "hubrelay.yaml", text))...); code != 0 {
 			t.Errorf("-c with %s: ended with %d: %s%s", other.Admin, code, out, errOut)
 		}
@@ -268,7 +268,7 @@ func TestAdminSocketIsFound(t *testing.T) {
 // A configuration of the single admin listener says what to change.
 func TestOldAdminListener(t *testing.T) {
 	t.Parallel()
-	file := write(t, folder(t), "hubrelay.yaml", strings.Replace(setup{redis: `url: "memory:"`}.yaml(), "health:", "admin:", 1))
+	file := write(t, folder(t), "hubrelay.yaml", strings.Replace(initConfig{redis: `url: "memory:"`}.renderYAML(), "health:", "admin:", 1))
 	for _, args := range [][]string{{"config", "check"}, {"serve"}} {
 		_, errOut, code := call(t, nil, "", append(args, "-c", file)...)
 		if err := errors.Join(hasAll(errOut, "admin.listen", "admin.tokens", "health.listen", "hubrelay keys new --admin")...); code != 1 || err != nil {

@@ -8,7 +8,7 @@ import (
 // TestAdvice calls with a setting that is wrong, and wants to read which one it is.
 func TestAdvice(t *testing.T) {
 	t.Parallel()
-	d := serve(t, setup{redis: `url: "memory:"`})
+	d := serve(t, initConfig{redis: `url: "memory:"`})
 	right := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	for name, tc := range map[string]struct {
 		env, args, want string

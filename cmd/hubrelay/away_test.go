@@ -27,7 +27,7 @@ func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
 	hooks := receive(t, nil)
-	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
 	conn, refused := d.upgrade(t, "?token="+d.Token(t, opsKey, "hub-1"), nil)
 	if conn == nil {
 		t.Fatal(refused)
@@ -76,7 +76,7 @@ func TestRedisForgets(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "no")
 	hooks := receive(t, nil)
-	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	for _, loss := range []func(){
 		func() {},
@@ -109,7 +109,7 @@ func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	hooks := receive(t, nil)
-	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	server.Signal(syscall.SIGSTOP)
 	r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: plain})
@@ -128,7 +128,7 @@ func TestRedisFull(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "16mb")
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	large := fmt.Sprintf(`{"topic":"job.created","context":{"padding":%q}}`+"\n", strings.Repeat("x", 100_000))
 	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: large + large}
@@ -262,8 +262,8 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	dir := folder(t)
 	data := filepath.Join(dir, "data")
 	hooks := receive(t, nil)
-	text := setup{redis: fmt.Sprintf("data_dir: %q", data), sinks: webhookSink("hook", hooks.url+"/", "")}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.yaml()))
+	text := initConfig{redis: fmt.Sprintf("data_dir: %q", data), sinks: webhookSink("hook", hooks.url+"/", "")}
+	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.renderYAML()))
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	pid := serverPID(t, store)
 	// Accepted is to mean stored, whenever the kill comes.
@@ -318,11 +318,11 @@ func TestDaemonKilled(t *testing.T) {
 	})
 	release := sync.OnceFunc(func() { close(hang) })
 	t.Cleanup(release)
-	text := setup{
+	text := initConfig{
 		redis: fmt.Sprintf("data_dir: %q", data),
 		sinks: webhookSink("refusing", hooks.url+"/refuses", "") + webhookSink("hanging", hooks.url+"/hangs", ", concurrency: 2"),
 	}
-	file := write(t, dir, "hubrelay.yaml", text.yaml())
+	file := write(t, dir, "hubrelay.yaml", text.renderYAML())
 	first := serveFile(t, file)
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	pid := serverPID(t, store)

@@ -47,7 +47,7 @@ func insistOn(t *testing.T, hub, name string, nodes []*atomic.Pointer[daemon], p
 				t.Errorf("batch %d of %s: %v", i, name, err)
 				return
 			}
-			relay.Pause(ctx, pause)
+			relay.Sleep(ctx, pause)
 		}
 	})
 	t.Cleanup(p.end)
@@ -115,7 +115,7 @@ func TestLongEverythingIsKilled(t *testing.T) {
 	server := redistest.Start(t, "--appendfsync", "always")
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	text := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
+	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
 	nodes := []*atomic.Pointer[daemon]{{}, {}}
 	for _, n := range nodes {
 		n.Store(serve(t, text))

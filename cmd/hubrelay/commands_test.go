@@ -16,7 +16,7 @@ import (
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	good := write(t, dir, "good.yaml", setup{redis: `url: "memory:"`}.yaml())
+	good := write(t, dir, "good.yaml", initConfig{redis: `url: "memory:"`}.renderYAML())
 	for _, tc := range []struct {
 		args  string
 		code  int
@@ -99,13 +99,13 @@ sinks:
 	})
 	t.Run("print shows no secret", func(t *testing.T) {
 		write(t, dir, "file.key", "from-a-file-0123456789abcdef\n")
-		file := write(t, dir, "secrets.yaml", setup{
+		file := write(t, dir, "secrets.yaml", initConfig{
 			redis: `url: "redis://user:hidden-password@127.0.0.1:1/0"`,
 			keys: `
     - {name: file, key_file: file.key, hubs: ["*"]}
     - {name: env, key: "${FROM_ENV}", hubs: ["*"]}`,
 			sinks: webhookSink("hook", "https://example.com/hidden-path?sig=hidden-query", ""),
-		}.yaml())
+		}.renderYAML())
 		env := []string{"FROM_ENV=from-env-0123456789abcdef", "HUBRELAY_AUTH__TOKEN_TTL=7s"}
 		out, errOut, code := call(t, env, "", "config", "print", "-c", file)
 		if err := errors.Join(hasAll(out, "token_ttl: 7s", "name: env", "example.com", "data_dir")...); code != 0 || err != nil {
@@ -159,7 +159,7 @@ func TestClientCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &made); code != 0 || err != nil || made.Name != "script" {
 		t.Fatalf("keys new ended with %d, %v: %s", code, err, out)
 	}
-	d := serve(t, setup{redis: `url: "memory:"`, keys: fmt.Sprintf(`
+	d := serve(t, initConfig{redis: `url: "memory:"`, keys: fmt.Sprintf(`
     - {name: script, key_sha256: %s, hubs: [hub-1], capabilities: [notifications-publish]}`, made.SHA256)})
 	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + made.Key, "HUBRELAY_HUB=hub-1"}
 	if _, errOut, code := call(t, env, "", "publish", "--topic", "container.created", "--account", "acme"); code != 1 || !strings.Contains(errOut, "account_id") {
@@ -224,7 +224,7 @@ func TestClientCommands(t *testing.T) {
 // An unknown topic is told of in the same words wherever it is named.
 func TestUnknownTopicsInOneWording(t *testing.T) {
 	t.Parallel()
-	d := serve(t, setup{redis: `url: "memory:"`})
+	d := serve(t, initConfig{redis: `url: "memory:"`})
 	file := d.Cmd.Args[len(d.Cmd.Args)-1]
 	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	for topic, want := range map[string]string{

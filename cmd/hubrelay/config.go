@@ -14,13 +14,13 @@ import (
 )
 
 func newConfig(std streams) *cobra.Command {
-	return group("config", "Check and show configurations", newConfigCheck(std), newConfigPrint(std), newConfigSchema(std))
+	return commandGroup("config", "Check and show configurations", newConfigCheck(std), newConfigPrint(std), newConfigSchema(std))
 }
 
 // loadConfig loads a configuration. What the user got wrong is printed one problem a line, like a compiler does.
 func loadConfig(std streams, file string) (*config.Config, error) {
-	cfg, err := config.Load(file, std.env, kinds())
-	return cfg, reported(std, err)
+	cfg, err := config.Load(file, std.env, configKinds())
+	return cfg, printProblems(std, err)
 }
 
 // loadInventory reads the inventory that a configuration names; it is nil where there is none. Mistakes are printed as those
@@ -30,17 +30,17 @@ func loadInventory(std streams, file string) (*migration.File, error) {
 		return nil, nil
 	}
 	f, err := migration.ReadFile(file)
-	return f, reported(std, err)
+	return f, printProblems(std, err)
 }
 
-// reported prints what the user got wrong in a file, and returns every other error as it is.
-func reported(std streams, err error) error {
+// printProblems prints what the user got wrong in a file, and returns every other error as it is.
+func printProblems(std streams, err error) error {
 	var problems document.Problems
 	if !errors.As(err, &problems) {
 		return err
 	}
 	for _, p := range problems {
-		_, _ = fmt.Fprintln(std.err, printable(p.String()))
+		_, _ = fmt.Fprintln(std.err, sanitizeForTerminal(p.String()))
 	}
 	return errReported
 }
@@ -55,14 +55,14 @@ func newConfigCheck(std streams) *cobra.Command {
 place. Each plugin is started, with its env, to say what is wrong with its config, and ended; --no-plugins leaves that out.
 Nothing is delivered, and none of hubrelay's own dials anybody. One that cannot be started or asked is a warning, since
 the daemon would start without it.`,
-		Args: checked(cobra.NoArgs),
+		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(std, file)
 			if err != nil {
 				return err
 			}
 			if !noPlugins {
-				if err := tryPlugins(cmd.Context(), std, cfg); err != nil {
+				if err := preflightPlugins(cmd.Context(), std, cfg); err != nil {
 					return err
 				}
 			}
@@ -71,11 +71,11 @@ the daemon would start without it.`,
 				return err
 			}
 			for _, w := range cfg.Warnings {
-				_, _ = fmt.Fprintf(std.err, "warning: %s\n", printable(w.String()))
+				_, _ = fmt.Fprintf(std.err, "warning: %s\n", sanitizeForTerminal(w.String()))
 			}
-			known := plural(len(cfg.Auth.Keys), "key") + ", " + plural(len(cfg.Sinks), "sink")
+			known := pluralize(len(cfg.Auth.Keys), "key") + ", " + pluralize(len(cfg.Sinks), "sink")
 			if inventory != nil {
-				known += ", " + plural(len(inventory.Servers), "server") + ", " + plural(len(inventory.Containers), "container")
+				known += ", " + pluralize(len(inventory.Servers), "server") + ", " + pluralize(len(inventory.Containers), "container")
 			}
 			_, err = fmt.Fprintf(std.out, "%s is good: %s\n", file, known)
 			return err
@@ -89,13 +89,13 @@ the daemon would start without it.`,
 // preflightTime bounds the trial of all plugins; each has its startup_timeout besides.
 const preflightTime = time.Minute
 
-// tryPlugins has all plugins say what is wrong with their configurations.
-func tryPlugins(ctx context.Context, std streams, cfg *config.Config) error {
+// preflightPlugins has all plugins say what is wrong with their configurations.
+func preflightPlugins(ctx context.Context, std streams, cfg *config.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, preflightTime)
 	defer cancel()
 	warnings, err := cfg.Preflight(ctx, func(string) bool { return true })
 	cfg.Warnings = append(cfg.Warnings, warnings...)
-	return reported(std, err)
+	return printProblems(std, err)
 }
 
 func newConfigPrint(std streams) *cobra.Command {
@@ -104,7 +104,7 @@ func newConfigPrint(std streams) *cobra.Command {
 		Use:   "print -c FILE",
 		Short: "Print the effective configuration, without its secrets",
 		Long:  "Prints what serve would run with: defaults, file and environment taken together, secrets left out.",
-		Args:  checked(cobra.NoArgs),
+		Args:  withUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := loadConfig(std, file)
 			if err != nil {
@@ -121,9 +121,9 @@ func newConfigSchema(std streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration, for editors",
-		Args:  checked(cobra.NoArgs),
+		Args:  withUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			schema, err := config.JSONSchema(kinds())
+			schema, err := config.JSONSchema(configKinds())
 			if err != nil {
 				return err
 			}

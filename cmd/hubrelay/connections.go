@@ -23,7 +23,7 @@ type connectionInfo struct {
 }
 
 func newConnections(std streams) *cobra.Command {
-	cmd := group("connections", "See the clients of a running daemon's stream", newConnectionsList(std))
+	cmd := commandGroup("connections", "See the clients of a running daemon's stream", newConnectionsList(std))
 	cmd.Long = `Shows the clients that follow the stream of a running daemon, which is one node.
 
 ` + adminHelp
@@ -43,7 +43,7 @@ SINCE is how long it has been there, QUEUED how many bytes wait for it to read.
 HUB is whose pipeline it follows; "account …" is the pipeline of an account, * of all.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90
   hubrelay connections list --json | jq 'select(.queued_bytes > 0)'`,
-		Args: checked(cobra.NoArgs),
+		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
 			for name, value := range map[string]string{"hub": hub, "key": key} {
@@ -62,12 +62,12 @@ HUB is whose pipeline it follows; "account …" is the pipeline of an account, *
 }
 
 func listConnections(cmd *cobra.Command, std streams, f *adminFlags, query url.Values) error {
-	client, err := f.client(std)
+	client, err := f.newClient(std)
 	if err != nil {
 		return err
 	}
 	found := false
-	err = eachPage(cmd.Context(), client, "/api/connections", query, func(page []json.RawMessage) error {
+	err = forEachPage(cmd.Context(), client, "/api/connections", query, func(page []json.RawMessage) error {
 		found = found || len(page) > 0
 		if f.asJSON {
 			return printRaw(std, page...)
@@ -78,7 +78,7 @@ func listConnections(cmd *cobra.Command, std streams, f *adminFlags, query url.V
 			if err := readAnswer(raw, &c); err != nil {
 				return err
 			}
-			rows = append(rows, c.row())
+			rows = append(rows, c.tableRow())
 		}
 		if len(rows) == 0 {
 			return nil
@@ -95,13 +95,13 @@ func listConnections(cmd *cobra.Command, std streams, f *adminFlags, query url.V
 	return err
 }
 
-func (c *connectionInfo) row() []string {
+func (c *connectionInfo) tableRow() []string {
 	hub := c.Hub
 	if hub == "" {
 		hub = strings.TrimSpace("account " + c.Account)
 	}
 	return []string{
-		printable(c.Remote), printable(c.Type), printable(c.State), ago(c.Since), count(c.Queued), printable(c.Key), printable(hub),
+		sanitizeForTerminal(c.Remote), sanitizeForTerminal(c.Type), sanitizeForTerminal(c.State), formatAgo(c.Since), formatCount(c.Queued), sanitizeForTerminal(c.Key), sanitizeForTerminal(hub),
 		orDash(strings.Join(c.Topics, ", ")),
 	}
 }
@@ -116,12 +116,12 @@ func printConnections(std streams, rows [][]string) error {
 	}
 	return printTableWithin(std.out, paint, widthFor(std.out), []column{
 		{title: "REMOTE"},
-		{title: "TYPE", spare: 2},
+		{title: "TYPE", dropOrder: 2},
 		{title: "STATE", paint: state},
 		{title: "SINCE", right: true},
 		{title: "QUEUED", right: true},
-		{title: "KEY", most: 16},
-		{title: "HUB", most: 32},
-		{title: "TOPICS", spare: 1},
+		{title: "KEY", maxWidth: 16},
+		{title: "HUB", maxWidth: 32},
+		{title: "TOPICS", dropOrder: 1},
 	}, rows)
 }

@@ -9,7 +9,7 @@ import (
 // TestConnectionsList asks a daemon who follows its stream.
 func TestConnectionsList(t *testing.T) {
 	t.Parallel()
-	d := serve(t, setup{redis: `url: "memory:"`})
+	d := serve(t, initConfig{redis: `url: "memory:"`})
 	list := func(more ...string) string {
 		t.Helper()
 		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.Admin}, "", append([]string{"connections", "list"}, more...)...)

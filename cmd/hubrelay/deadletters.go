@@ -21,8 +21,8 @@ import (
 // pageSize is how much of a list is asked for in one request.
 const pageSize = 500
 
-// letterInfo is what the admin API says of a dead letter in a list.
-type letterInfo struct {
+// deadLetterInfo is what the admin API says of a dead letter in a list.
+type deadLetterInfo struct {
 	ID       string `json:"id"`
 	Topic    string `json:"topic"`
 	Hub      string `json:"hub"`
@@ -32,23 +32,23 @@ type letterInfo struct {
 	Attempts int    `json:"attempts"`
 }
 
-// letterFilter chooses dead letters of a sink.
-type letterFilter struct {
+// deadLetterFilter chooses dead letters of a sink.
+type deadLetterFilter struct {
 	topics     []string
 	hub, since string
 }
 
-func (f *letterFilter) register(cmd *cobra.Command) {
+func (f *deadLetterFilter) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.topics, "topic", nil, "only these topics: a pattern such as '*.error', may repeat")
 	flags.StringVar(&f.hub, "hub", "", "only this hub")
 	flags.StringVar(&f.since, "since", "", "only what died since: how long ago (2h), or an RFC 3339 time")
 }
 
-func (f *letterFilter) given() bool { return len(f.topics) > 0 || f.hub != "" || f.since != "" }
+func (f *deadLetterFilter) isSet() bool { return len(f.topics) > 0 || f.hub != "" || f.since != "" }
 
-// query is the filter as the API takes it.
-func (f *letterFilter) query(cmd *cobra.Command) (url.Values, error) {
+// queryParams is the filter as the API takes it.
+func (f *deadLetterFilter) queryParams(cmd *cobra.Command) (url.Values, error) {
 	q := url.Values{}
 	for _, topic := range f.topics {
 		q.Add("topic", topic)
@@ -78,14 +78,14 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 }
 
 func newDeadletters(std streams) *cobra.Command {
-	cmd := group("deadletters", "See, replay and drop what a sink could not deliver",
+	cmd := commandGroup("deadletters", "See, replay and drop what a sink could not deliver",
 		newLettersList(std), newLettersShow(std),
-		newLettersChange(std, letterChange{
-			verb: "replay", done: "replayed", short: "Deliver dead letters again",
+		newLettersChange(std, deadLetterAction{
+			verb: "replay", pastTense: "replayed", short: "Deliver dead letters again",
 			long: "Delivers dead letters again, under the same ids and with a schedule begun anew.",
 		}),
-		newLettersChange(std, letterChange{
-			verb: "drop", done: "dropped", short: "Remove dead letters for good", confirm: true,
+		newLettersChange(std, deadLetterAction{
+			verb: "drop", pastTense: "dropped", short: "Remove dead letters for good", confirm: true,
 			long: "Removes dead letters for good. With --all it asks first on a terminal, and needs --yes elsewhere.",
 		}),
 	)
@@ -98,7 +98,7 @@ by the id of its delivery, and kept until it is replayed or dropped.
 
 func newLettersList(std streams) *cobra.Command {
 	var f adminFlags
-	var filter letterFilter
+	var filter deadLetterFilter
 	cmd := &cobra.Command{
 		Use:   "list SINK",
 		Short: "List the dead letters of a sink, the oldest first",
@@ -106,13 +106,13 @@ func newLettersList(std streams) *cobra.Command {
 'deadletters show' tells all about one. On a terminal what does not fit is cut or left out, elsewhere nothing is.`,
 		Example: `  hubrelay deadletters list billing
   hubrelay deadletters list billing --topic '*.error' --since 2h --json`,
-		Args: named(1),
+		Args: exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			query, err := filter.query(cmd)
+			query, err := filter.queryParams(cmd)
 			if err != nil {
 				return err
 			}
-			client, err := f.client(std)
+			client, err := f.newClient(std)
 			if err != nil {
 				return err
 			}
@@ -127,19 +127,19 @@ func newLettersList(std streams) *cobra.Command {
 func listLetters(ctx context.Context, std streams, client *adminClient, sink string, query url.Values, asJSON bool) error {
 	paint := paletteFor(std.out, std.env)
 	found := false
-	err := eachPage(ctx, client, sinkPath(sink, "deadletters"), query, func(page []json.RawMessage) error {
+	err := forEachPage(ctx, client, sinkPath(sink, "deadletters"), query, func(page []json.RawMessage) error {
 		found = found || len(page) > 0
 		if asJSON {
 			return printRaw(std, page...)
 		}
 		var rows [][]string
 		for _, raw := range page {
-			var l letterInfo
+			var l deadLetterInfo
 			if err := readAnswer(raw, &l); err != nil {
 				return err
 			}
 			rows = append(rows, []string{
-				printable(l.ID), ago(l.Time), printable(l.Topic), printable(l.Hub), strconv.Itoa(l.Attempts), shortReason(l.Reason),
+				sanitizeForTerminal(l.ID), formatAgo(l.Time), sanitizeForTerminal(l.Topic), sanitizeForTerminal(l.Hub), strconv.Itoa(l.Attempts), shortReason(l.Reason),
 			})
 		}
 		if len(rows) == 0 {
@@ -148,12 +148,12 @@ func listLetters(ctx context.Context, std streams, client *adminClient, sink str
 		return printTableWithin(std.out, paint, widthFor(std.out), []column{
 			{title: "ID"},
 			{title: "AGE", right: true},
-			{title: "TOPIC", most: 24, paint: func(cell, padded string) string {
+			{title: "TOPIC", maxWidth: 24, paint: func(cell, padded string) string {
 				return strings.Replace(paint.topic(cell), cell, padded, 1)
 			}},
-			{title: "HUB", most: 12, spare: 2},
-			{title: "TRIES", right: true, spare: 1},
-			{title: "REASON", least: 32},
+			{title: "HUB", maxWidth: 12, dropOrder: 2},
+			{title: "TRIES", right: true, dropOrder: 1},
+			{title: "REASON", minWidth: 32},
 		}, rows)
 	})
 	if err == nil && !found && !asJSON {
@@ -178,11 +178,11 @@ func shortReason(reason string) string {
 			reason = kind + why
 		}
 	}
-	return printable(reason)
+	return sanitizeForTerminal(reason)
 }
 
-// eachPage lists what the query chooses of a list, page by page.
-func eachPage(ctx context.Context, client *adminClient, path string, query url.Values, visit func([]json.RawMessage) error) error {
+// forEachPage lists what the query chooses of a list, page by page.
+func forEachPage(ctx context.Context, client *adminClient, path string, query url.Values, visit func([]json.RawMessage) error) error {
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for name, values := range query {
 		q[name] = values
@@ -211,9 +211,9 @@ func newLettersShow(std streams) *cobra.Command {
 		Use:     "show SINK ID",
 		Short:   "Show a dead letter with its notification and every attempt",
 		Example: "  hubrelay deadletters show billing 019aa0c2f4e17b3c00000001",
-		Args:    named(2),
+		Args:    exactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := f.client(std)
+			client, err := f.newClient(std)
 			if err != nil {
 				return err
 			}
@@ -231,9 +231,9 @@ func newLettersShow(std streams) *cobra.Command {
 	return cmd
 }
 
-// letterContent is a dead letter with all that is known of it.
-type letterContent struct {
-	letterInfo
+// deadLetterContent is a dead letter with all that is known of it.
+type deadLetterContent struct {
+	deadLetterInfo
 	// The notification of a delivery, several for a batch, or the text of one that cannot be read.
 	Notification  json.RawMessage   `json:"notification"`
 	Notifications []json.RawMessage `json:"notifications"`
@@ -257,7 +257,7 @@ type letterContent struct {
 }
 
 func showLetter(std streams, sink string, raw json.RawMessage) error {
-	var l letterContent
+	var l deadLetterContent
 	if err := readAnswer(raw, &l); err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(&b, "%s %s\n", p.bold(fmt.Sprintf("%-9s", name)), printable(value))
+			fmt.Fprintf(&b, "%s %s\n", p.bold(fmt.Sprintf("%-9s", name)), sanitizeForTerminal(value))
 		}
 	}
 	line("id", l.ID)
@@ -284,7 +284,7 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 	if l.Batch {
 		line("batch", fmt.Sprintf("of %d; the topic is that of the first", len(l.Notifications)))
 	}
-	line("died", fmt.Sprintf("%s (%s ago)", l.Time, ago(l.Time)))
+	line("died", fmt.Sprintf("%s (%s ago)", l.Time, formatAgo(l.Time)))
 	line("reason", l.Reason)
 	fmt.Fprintf(&b, "\n%s\n", p.bold(fmt.Sprintf("attempts: %d", len(l.Attempts))))
 	for i, a := range l.Attempts {
@@ -293,9 +293,9 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 			status = strconv.Itoa(a.Status)
 		}
 		text := fmt.Sprintf("%3d  %s  %-9s  %3s  %6.0f ms  %s", i+1, a.Time, a.Outcome, status, a.MS, a.Error)
-		b.WriteString(strings.TrimRight(printable(text), " ") + "\n")
+		b.WriteString(strings.TrimRight(sanitizeForTerminal(text), " ") + "\n")
 		for answer := range strings.Lines(a.Answer) {
-			fmt.Fprintf(&b, "     %s %s\n", p.dim("|"), printable(strings.TrimRight(answer, "\r\n")))
+			fmt.Fprintf(&b, "     %s %s\n", p.dim("|"), sanitizeForTerminal(strings.TrimRight(answer, "\r\n")))
 		}
 	}
 	for i, n := range l.Notifications {
@@ -309,11 +309,11 @@ func showLetter(std streams, sink string, raw json.RawMessage) error {
 		}
 		fmt.Fprintf(&b, "\n%s\n", p.bold(title))
 		for text := range strings.Lines(pretty.String()) {
-			b.WriteString(printable(strings.TrimRight(text, "\n")) + "\n")
+			b.WriteString(sanitizeForTerminal(strings.TrimRight(text, "\n")) + "\n")
 		}
 	}
 	if l.Raw != "" {
-		fmt.Fprintf(&b, "\n%s\n%s\n", p.bold("stored, but no notification"), printable(l.Raw))
+		fmt.Fprintf(&b, "\n%s\n%s\n", p.bold("stored, but no notification"), sanitizeForTerminal(l.Raw))
 	}
 	if b.Len() == 0 {
 		return errors.New("the daemon's answer says nothing: is it another version?")

@@ -44,7 +44,7 @@ func newDemo(std streams) *cobra.Command {
 		Long: `Starts a relay on this machine with a throwaway key, a webhook receiver, a websocket listener and a steady stream
 of sample events, and prints what travels where. Now and then it moves an instance between servers, which are folders here.
 Nothing is left behind when it ends; where it was killed, the next demo clears up.`,
-		Args: checked(cobra.NoArgs),
+		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.interval < time.Millisecond {
 				return newUsageError(cmd, errors.New("--every must be 1ms or more"))
@@ -60,15 +60,15 @@ Nothing is left behind when it ends; where it was killed, the next demo clears u
 
 // demo is one run: the relay, and around it a producer, a listener and a receiver that know it only from outside.
 type demo struct {
-	flags  demoFlags
-	folder *demoFolder
-	dir    string // the folder's path
-	memory bool
-	key    string
-	secret string
-	client *client.Client
-	told   string // the step that was printed last
-	end    context.CancelFunc
+	flags    demoFlags
+	folder   *demoDir
+	dir      string // the folder's path
+	memory   bool
+	key      string
+	secret   string
+	client   *client.Client
+	lastStep string // the step that was printed last
+	cancel   context.CancelFunc
 
 	mu    sync.Mutex
 	std   streams
@@ -84,12 +84,12 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	defer d.folder.remove()
 	defer d.endServers(log)
 
-	receiver, err := newReceiver(d.secret, d.received)
+	receiver, err := newReceiver(d.secret, d.onWebhook)
 	if err != nil {
 		return err
 	}
 	defer receiver.close()
-	cfg, err := d.config(receiver.url)
+	cfg, err := d.loadConfig(receiver.url)
 	if err != nil {
 		return err
 	}
@@ -99,15 +99,15 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	}
 	ready := make(chan app.Addresses, 1)
 	relayed, err := app.New(cfg, app.Settings{
-		Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver, Inventory: inventory,
+		Version: buildVersion(), Log: log, SinkKinds: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
 		Ready: func(a app.Addresses) { ready <- a },
 	})
 	if err != nil {
 		return err
 	}
 
-	ctx, cancel := whileWatched(ctx)
-	d.end = cancel
+	ctx, cancel := whileTerminalOpen(ctx)
+	d.cancel = cancel
 	ended := make(chan error, 1)
 	go func() { ended <- relayed.Run(ctx) }()
 	var around sync.WaitGroup
@@ -117,21 +117,21 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 		return err
 	case addresses := <-ready:
 		d.client = &client.Client{URL: "http://" + addresses.Public.String(), Key: d.key, Hub: demoHub, Log: log}
-		d.welcome(addresses)
+		d.printWelcome(addresses)
 		around.Go(func() { d.listen(ctx) })
-		around.Go(func() { d.produce(ctx) })
-		around.Go(func() { d.migrate(ctx) })
+		around.Go(func() { d.produceLoop(ctx) })
+		around.Go(func() { d.migrateLoop(ctx) })
 	}
 	err = <-ended
 	cancel()
 	around.Wait()
 	d.endServers(log)
-	d.say("%s", d.paint.dim("demo ended, its data is removed"))
+	d.printf("%s", d.paint.dim("demo ended, its data is removed"))
 	return err
 }
 
-// whileWatched ends when the terminal is closed. A reader that goes away, such as head, is noticed by who writes to it.
-func whileWatched(ctx context.Context) (context.Context, context.CancelFunc) {
+// whileTerminalOpen ends when the terminal is closed. A reader that goes away, such as head, is noticed by who writes to it.
+func whileTerminalOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	signal.Ignore(syscall.SIGPIPE)
 	if signal.Ignored(syscall.SIGHUP) { // by nohup
 		return context.WithCancel(ctx)
@@ -146,11 +146,11 @@ func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		cache = os.TempDir()
 	}
-	if d.folder, err = holdFolder(cache); err != nil {
+	if d.folder, err = claimDemoDir(cache); err != nil {
 		return err
 	}
 	d.dir = d.folder.path
-	if err := d.clear(ctx, log); err != nil {
+	if err := d.cleanUp(ctx, log); err != nil {
 		d.folder.remove()
 		return err
 	}
@@ -187,8 +187,8 @@ func (d *demo) redisURL() string {
 	return ""
 }
 
-// config writes the configuration as an operator would and loads it the way serve does.
-func (d *demo) config(receiver string) (*config.Config, error) {
+// loadConfig writes the configuration as an operator would and loads it the way serve does.
+func (d *demo) loadConfig(receiver string) (*config.Config, error) {
 	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s, allowed_origins: ["*"]}
 health: {listen: %q}
 redis: {url: %q, data_dir: %q}
@@ -203,18 +203,18 @@ sinks:
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("write the demo's configuration: %w", err)
 	}
-	return config.Load(file, nil, kinds())
+	return config.Load(file, nil, configKinds())
 }
 
-func (d *demo) say(format string, args ...any) {
+func (d *demo) printf(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, err := fmt.Fprintf(d.std.out, format+"\n", args...); err != nil {
-		d.end() // nobody reads it
+		d.cancel() // nobody reads it
 	}
 }
 
-func (d *demo) produce(ctx context.Context) {
+func (d *demo) produceLoop(ctx context.Context) {
 	samples := newSampler(uint64(time.Now().UnixNano()), demoHub, demoAccount)
 	tick := time.NewTicker(d.flags.interval)
 	defer tick.Stop()
@@ -225,7 +225,7 @@ func (d *demo) produce(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := d.publish(ctx, samples.nextSample()); err != nil && ctx.Err() == nil {
-			d.say("%s %s %v", d.now(), d.paint.red("refused    ▶"), err)
+			d.printf("%s %s %v", d.timestamp(), d.paint.red("refused    ▶"), err)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func (d *demo) publish(ctx context.Context, one sample) error {
 	if err != nil {
 		return err
 	}
-	d.say("%s %s %s", d.now(), d.paint.yellow("publish    ▶"), summary(d.paint, relay.Notification{Topic: one.Topic, Data: body}))
+	d.printf("%s %s %s", d.timestamp(), d.paint.yellow("publish    ▶"), notificationSummary(d.paint, relay.Notification{Topic: one.Topic, Data: body}))
 	_, err = d.client.Publish(ctx, "application/json", "", body)
 	return err
 }
@@ -245,58 +245,58 @@ func (d *demo) listen(ctx context.Context) {
 	for n, err := range d.client.Listen(ctx, client.ListenOptions{}) {
 		if err != nil {
 			if ctx.Err() == nil {
-				d.say("%s %s %v", d.now(), d.paint.red("websocket  ✗"), err)
+				d.printf("%s %s %v", d.timestamp(), d.paint.red("websocket  ✗"), err)
 			}
 			return
 		}
-		if d.worthALine(n) {
-			d.say("%s %s %s", d.now(), d.paint.cyan("websocket  ◀"), summary(d.paint, n))
+		if d.isNews(n) {
+			d.printf("%s %s %s", d.timestamp(), d.paint.cyan("websocket  ◀"), notificationSummary(d.paint, n))
 		}
 	}
 }
 
-// worthALine tells whether an event says something new. The end of a step whose begin was printed does not.
-func (d *demo) worthALine(n relay.Notification) bool {
+// isNews tells whether an event says something new. The end of a step whose begin was printed does not.
+func (d *demo) isNews(n relay.Notification) bool {
 	job := readJobEvent(n)
 	if job == nil || job.Object.Task == nil {
 		return true
 	}
 	step := job.Object.JobID + " " + job.Object.Task.ID
-	again := step == d.told && job.Object.Task.State.Current == relay.JobCompleted
-	d.told = step
+	again := step == d.lastStep && job.Object.Task.State.Current == relay.JobCompleted
+	d.lastStep = step
 	return !again
 }
 
-func (d *demo) received(id string, n relay.Notification, attempt error) {
+func (d *demo) onWebhook(id string, n relay.Notification, attempt error) {
 	if attempt != nil {
-		d.say("%s %s %v", d.now(), d.paint.red("webhook    ✗"), attempt)
+		d.printf("%s %s %v", d.timestamp(), d.paint.red("webhook    ✗"), attempt)
 		return
 	}
 	if job := readJobEvent(n); job != nil && job.Object.Task != nil {
 		return // steps are many; what came by the websocket shows them
 	}
-	d.say("%s %s %s %s", d.now(), d.paint.green("webhook    ◀"), summary(d.paint, n), d.paint.dim("signature ok, "+id))
+	d.printf("%s %s %s %s", d.timestamp(), d.paint.green("webhook    ◀"), notificationSummary(d.paint, n), d.paint.dim("signature ok, "+id))
 }
 
-func (d *demo) now() string { return d.paint.dim(time.Now().Format("15:04:05.000")) }
+func (d *demo) timestamp() string { return d.paint.dim(time.Now().Format("15:04:05.000")) }
 
-// summary is a notification in few words.
-func summary(paint palette, n relay.Notification) string {
-	text := paint.topic(fmt.Sprintf("%-42s", printable(n.Topic)))
+// notificationSummary is a notification in few words.
+func notificationSummary(paint palette, n relay.Notification) string {
+	text := paint.topic(fmt.Sprintf("%-42s", sanitizeForTerminal(n.Topic)))
 	e, err := n.Envelope()
 	if err != nil {
 		return text
 	}
-	words := []string{printable(e.Object.State)}
+	words := []string{sanitizeForTerminal(e.Object.State)}
 	if job := readJobEvent(n); job != nil {
-		words = append(words, printable(job.Object.InstanceID), printable(job.way()), printable(job.step()))
+		words = append(words, sanitizeForTerminal(job.Object.InstanceID), sanitizeForTerminal(job.route()), sanitizeForTerminal(job.stepText()))
 	}
 	if e.Object.Error != "" {
-		words = append(words, paint.red(printable(e.Object.Error)))
+		words = append(words, paint.red(sanitizeForTerminal(e.Object.Error)))
 	}
 	words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
 	if len(words) == 0 {
-		words = []string{paint.dim(printable(e.Object.ID))}
+		words = []string{paint.dim(sanitizeForTerminal(e.Object.ID))}
 	}
 	return text + " " + strings.Join(words, "  ")
 }

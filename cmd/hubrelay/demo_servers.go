@@ -62,13 +62,13 @@ const (
 	demoEnding = 20 * time.Second
 )
 
-func (d *demo) servers() string { return filepath.Join(d.dir, "servers") }
+func (d *demo) serversDir() string { return filepath.Join(d.dir, "servers") }
 
 // makeServers makes the folders of the servers with the instances, and the inventory that names them.
 func (d *demo) makeServers() error {
 	paths := make([]any, len(demoServers))
 	for i, server := range demoServers {
-		path := filepath.Join(d.servers(), server)
+		path := filepath.Join(d.serversDir(), server)
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (d *demo) makeServers() error {
 		return err
 	}
 	for _, at := range []string{"server-1/shop-1", "server-2/shop-2", "server-3/worker-1", "server-4/preview-1"} {
-		home := filepath.Join(d.servers(), at)
+		home := filepath.Join(d.serversDir(), at)
 		if err := os.MkdirAll(filepath.Join(home, "volumes", "data"), 0o700); err != nil {
 			return err
 		}
@@ -92,8 +92,8 @@ func (d *demo) makeServers() error {
 	return nil
 }
 
-// clear ends what a demo that was killed has left in the folder.
-func (d *demo) clear(ctx context.Context, log *slog.Logger) error {
+// cleanUp ends what a demo that was killed has left in the folder.
+func (d *demo) cleanUp(ctx context.Context, log *slog.Logger) error {
 	d.endServers(log)
 	data := filepath.Join(d.dir, "data")
 	if _, err := os.Stat(data); err != nil {
@@ -113,7 +113,7 @@ func (d *demo) clear(ctx context.Context, log *slog.Logger) error {
 func (d *demo) endServers(log *slog.Logger) {
 	ended, err := os.MkdirTemp(d.dir, "ended-")
 	if err == nil {
-		err = os.Rename(d.servers(), filepath.Join(ended, "servers"))
+		err = os.Rename(d.serversDir(), filepath.Join(ended, "servers"))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -123,7 +123,7 @@ func (d *demo) endServers(log *slog.Logger) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for late := time.Now().Add(demoEnding); len(homes) > 0 && err == nil; {
-		kept, e := directory.Kept(homes[0])
+		kept, e := directory.AgentRunning(homes[0])
 		switch {
 		case e != nil:
 			err = e
@@ -141,8 +141,8 @@ func (d *demo) endServers(log *slog.Logger) {
 	}
 }
 
-// migrate moves an instance now and then, as an operator of the platform would.
-func (d *demo) migrate(ctx context.Context) {
+// migrateLoop moves an instance now and then, as an operator of the platform would.
+func (d *demo) migrateLoop(ctx context.Context) {
 	timer := time.NewTimer(demoFirstMove)
 	defer timer.Stop()
 	for n := 0; ; n++ {
@@ -153,10 +153,10 @@ func (d *demo) migrate(ctx context.Context) {
 		}
 		one := demoMoves[n%len(demoMoves)]
 		to := one.servers[n/len(demoMoves)%len(one.servers)]
-		d.say("%s %s %s to %s", d.now(), d.paint.yellow("migrate    ▶"), d.paint.bold(one.instance), d.paint.bold(to))
+		d.printf("%s %s %s to %s", d.timestamp(), d.paint.yellow("migrate    ▶"), d.paint.bold(one.instance), d.paint.bold(to))
 		_, err := d.client.Migrate(ctx, client.Migration{Container: one.container, Instance: one.instance, Destination: to, CopyVolumes: true})
 		if err != nil && ctx.Err() == nil {
-			d.say("%s %s %v", d.now(), d.paint.red("refused    ▶"), err)
+			d.printf("%s %s %v", d.timestamp(), d.paint.red("refused    ▶"), err)
 		}
 		timer.Reset(demoNextMove)
 	}

@@ -236,12 +236,12 @@ func TestWithoutRedisServer(t *testing.T) {
 	}
 	leavesNothing(t, dir)
 
-	file := write(t, home, "hubrelay.yaml", setup{redis: fmt.Sprintf("data_dir: %q", filepath.Join(home, "data"))}.yaml())
+	file := write(t, home, "hubrelay.yaml", initConfig{redis: fmt.Sprintf("data_dir: %q", filepath.Join(home, "data"))}.renderYAML())
 	_, errOut, code := call(t, env, "", "serve", "-c", file)
 	if err := errors.Join(hasAll(errOut, "apt install redis-server", "brew install redis", `"memory:"`)...); code != 1 || err != nil {
 		t.Errorf("serve ended with %d, %v:\n%s", code, err, errOut)
 	}
-	file = write(t, home, "memory.yaml", setup{redis: `url: "memory:"`}.yaml())
+	file = write(t, home, "memory.yaml", initConfig{redis: `url: "memory:"`}.renderYAML())
 	d := serveFile(t, file, env...)
 	ws := d.connect(t, opsKey, "hub-1", "")
 	d.Publish(t, "hub-1", "application/json", plain, nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/app"
 )
 
-func (d *demo) welcome(a app.Addresses) {
+func (d *demo) printWelcome(a app.Addresses) {
 	p := d.paint
 	url := "http://" + a.Public.String()
 	notification := `{"topic":"container.created","object":{"id":"mine"},"context":{"hub_id":"` + demoHub + `","containers":["mine"]}}`
@@ -24,41 +24,41 @@ func (d *demo) welcome(a app.Addresses) {
 	} else {
 		line("  redis    unix://%s", filepath.Join(d.dir, "data", "redis.sock"))
 	}
-	line("  servers  %s  (with instances, as inventory.yaml beside it says)", d.servers())
+	line("  servers  %s  (with instances, as inventory.yaml beside it says)", d.serversDir())
 	line("\n%s", p.bold("In a second terminal:"))
 	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + demoHub + " HUBRELAY_ADMIN=" + a.Admin.String()
 	if !d.memory {
 		exported += " HUBRELAY_SOCKET=" + filepath.Join(d.dir, "data", "redis.sock")
 	}
 	line("  export %s\n", exported)
-	line("  %s\n  %s listen --topics '*.error'\n", p.dim("# listen to what goes wrong"), self())
+	line("  %s\n  %s listen --topics '*.error'\n", p.dim("# listen to what goes wrong"), programName())
 	line("  %s", p.dim("# publish, and see it arrive here"))
 	line("  curl -sS $HUBRELAY_URL/v1/hubs/current/notifications -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
 	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' -d '%s'\n", notification)
 	if d.memory {
-		line("  %s\n  %s publish --topic container.error --container mine --error 'out of memory'\n", p.dim("# the same, shorter"), self())
+		line("  %s\n  %s publish --topic container.error --container mine --error 'out of memory'\n", p.dim("# the same, shorter"), programName())
 	} else {
 		line("  %s", p.dim("# publish with nothing but Redis"))
 		line("  redis-cli -s $HUBRELAY_SOCKET XADD hubrelay:inbox '*' data '%s'\n", notification)
 	}
 	d.suggestMigrations(line)
 	line("%s", p.dim("Ctrl-C ends the demo."))
-	d.say("%s", b.String())
+	d.printf("%s", b.String())
 }
 
 // suggestMigrations moves what the demo itself leaves where it is.
 func (d *demo) suggestMigrations(line func(format string, args ...any)) {
-	line("  %s\n  %s migrate shop shop-1 --to server-2 --copy-volumes --wait\n", d.paint.dim("# move an instance to another server, and watch it"), self())
+	line("  %s\n  %s migrate shop shop-1 --to server-2 --copy-volumes --wait\n", d.paint.dim("# move an instance to another server, and watch it"), programName())
 	line("  %s", d.paint.dim("# move another with curl, and see what becomes of it"))
 	line("  curl -sS $HUBRELAY_URL/v1/containers/shop/instances/shop-2/tasks -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
 	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' \\")
 	line("    -d '{\"action\":\"migrate\",\"value\":{\"destination_server_id\":\"server-3\",\"stateful\":{\"copy_volumes\":true}}}'")
-	line("  %[1]s jobs show \"$(%[1]s jobs list shop shop-2 | head -1)\"\n", self())
-	line("  %s\n  %s inventory list\n", d.paint.dim("# see where they all are"), self())
+	line("  %[1]s jobs show \"$(%[1]s jobs list shop shop-2 | head -1)\"\n", programName())
+	line("  %s\n  %s inventory list\n", d.paint.dim("# see where they all are"), programName())
 }
 
-// self is how the reader started this program, so that the printed commands work from the same folder.
-func self() string {
+// programName is how the reader started this program, so that the printed commands work from the same folder.
+func programName() string {
 	if strings.ContainsRune(os.Args[0], filepath.Separator) {
 		return os.Args[0]
 	}

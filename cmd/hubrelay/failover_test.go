@@ -57,10 +57,10 @@ func newFailover(t *testing.T, redis, section string) *failover {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := mayMigrate(setup{
+	text := mayMigrate(initConfig{
 		redis: fmt.Sprintf("%s, partitions: %d", redis, failoverPartitions), auth: fmt.Sprintf("token_ttl: %s", failoverTTL),
 		sinks: webhookSink("hook", f.hooks.url+"/", ", timeout: 5s"), keys: section,
-	}.yaml())
+	}.renderYAML())
 	for range 2 {
 		node := &atomic.Pointer[daemon]{}
 		node.Store(serveFile(t, write(t, folder(t), "hubrelay.yaml", text)))
@@ -257,7 +257,7 @@ func TestLongSentinelFailover(t *testing.T) {
 func TestTooFewReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
-	d := serve(t, setup{redis: fmt.Sprintf("url: %q, min_replicas: 1", primary.URL())})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q, min_replicas: 1", primary.URL())})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: plain}
 	accepted := func(key string) []string {

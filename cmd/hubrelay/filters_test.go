@@ -25,7 +25,7 @@ func TestFilters(t *testing.T) {
 		// The last has no first container, so that there is no answer.
 		"/fails": `when: 'context.containers[0] != "c3"'`, "/all": `when: ""`,
 	}
-	text := setup{redis: fmt.Sprintf("url: %q", server.URL())}
+	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
 	for path, filter := range more {
 		text.sinks += webhookSink(path[1:], hooks.url+path, ", "+filter)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// lookup returns the value of an environment variable, empty where it is not set.
-func (s streams) lookup(name string) string {
+// getenv returns the value of an environment variable, empty where it is not set.
+func (s streams) getenv(name string) string {
 	for _, v := range s.env {
 		if value, ok := strings.CutPrefix(v, name+"="); ok {
 			return value
@@ -20,17 +20,17 @@ func (s streams) lookup(name string) string {
 	return ""
 }
 
-// remote says which relay a client command talks to, from its flags or the environment.
-type remote struct{ url, key, hub string }
+// relayFlags says which relay a client command talks to, from its flags or the environment.
+type relayFlags struct{ url, key, hub string }
 
-func (r *remote) register(cmd *cobra.Command, std streams) {
+func (r *relayFlags) register(cmd *cobra.Command, std streams) {
 	cmd.Flags().StringVar(&r.url, "url", "", "address of the relay, or HUBRELAY_URL (default http://127.0.0.1:8080)")
 	cmd.Flags().StringVar(&r.key, "key", "", "API key, better given as HUBRELAY_KEY: other users of this machine can see flags")
 	cmd.Flags().StringVar(&r.hub, "hub", "", "hub id, or HUBRELAY_HUB")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		fill(&r.url, std.lookup("HUBRELAY_URL"), "http://127.0.0.1:8080")
-		fill(&r.key, std.lookup("HUBRELAY_KEY"))
-		fill(&r.hub, std.lookup("HUBRELAY_HUB"))
+		firstNonEmpty(&r.url, std.getenv("HUBRELAY_URL"), "http://127.0.0.1:8080")
+		firstNonEmpty(&r.key, std.getenv("HUBRELAY_KEY"))
+		firstNonEmpty(&r.hub, std.getenv("HUBRELAY_HUB"))
 		if r.key == "" {
 			return newUsageError(cmd, fmt.Errorf("an API key is needed: set HUBRELAY_KEY or give --key"))
 		}
@@ -41,10 +41,12 @@ func (r *remote) register(cmd *cobra.Command, std streams) {
 	}
 }
 
-func (r *remote) client() *client.Client { return &client.Client{URL: r.url, Key: r.key, Hub: r.hub} }
+func (r *relayFlags) newClient() *client.Client {
+	return &client.Client{URL: r.url, Key: r.key, Hub: r.hub}
+}
 
-// fill gives an empty value the first choice that is not empty.
-func fill(value *string, choices ...string) {
+// firstNonEmpty gives an empty value the first choice that is not empty.
+func firstNonEmpty(value *string, choices ...string) {
 	for _, c := range choices {
 		if *value == "" {
 			*value = c

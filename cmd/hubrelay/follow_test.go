@@ -44,7 +44,7 @@ func TestJobThatMayNotBeSeen(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	t.Cleanup(server.Close)
-	if _, err := followJob(t.Context(), &client.Client{URL: server.URL, Key: "k", Hub: "h"}, "j", func(relay.Job) {}); !refused(err) {
+	if _, err := followJob(t.Context(), &client.Client{URL: server.URL, Key: "k", Hub: "h"}, "j", func(relay.Job) {}); !isRejected(err) {
 		t.Error(err)
 	}
 }
@@ -73,7 +73,7 @@ func TestOlderStep(t *testing.T) {
 		{"farther", step(relay.JobRunning, 0, 60), step(relay.JobRunning, 0, 40), false},
 		{"begun anew by another node", step(relay.JobRunning, time.Minute, 0), step(relay.JobRunning, 0, 60), false},
 	} {
-		if got := older(c.t, c.known); got != c.want {
+		if got := isOlder(c.t, c.known); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
@@ -83,7 +83,7 @@ func TestErrorIsShortened(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", 5000)
 	n := relay.Notification{Topic: "container.error", Data: []byte(`{"topic":"container.error","object":{"id":"x","error":"` + long + `"},"context":{"hub_id":"h"}}`)}
-	if got := describe(palette{}, time.Now(), n); len(got) > 400 || !strings.Contains(got, "error=üü") || !strings.HasSuffix(got, " id=x hub=h") {
+	if got := formatNotification(palette{}, time.Now(), n); len(got) > 400 || !strings.Contains(got, "error=üü") || !strings.HasSuffix(got, " id=x hub=h") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }

@@ -111,7 +111,7 @@ func (f *follower) start(begin <-chan struct{}) {
 					f.fail(err)
 				}
 			}
-			relay.Pause(ctx, time.Duration(f.random.IntN(100))*time.Millisecond)
+			relay.Sleep(ctx, time.Duration(f.random.IntN(100))*time.Millisecond)
 		}
 	}()
 }
@@ -206,7 +206,7 @@ func (f *follower) dawdles() bool { return f.random.IntN(4) == 0 && !f.brisk }
 // that has stopped is kept until it ends.
 func (f *follower) linger(ctx context.Context, slow bool, left int) int {
 	if slow {
-		relay.Pause(ctx, time.Duration(f.random.IntN(4))*time.Millisecond)
+		relay.Sleep(ctx, time.Duration(f.random.IntN(4))*time.Millisecond)
 	}
 	if f.barrier.pass(ctx) {
 		return math.MaxInt
@@ -219,18 +219,18 @@ func (f *follower) listen(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := &client.Client{URL: "http://" + f.address, Key: opsKey, Hub: f.hub, HTTP: f.client}
-	o := client.ListenOptions{After: f.place(), LeastPause: time.Millisecond, MostPause: 50 * time.Millisecond}
+	o := client.ListenOptions{After: f.place(), MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond}
 	if f.topics != "" {
 		o.Topics = []string{f.topics}
 	}
-	o.Began = f.begin
-	o.Connected = func() {
+	o.OnStart = f.begin
+	o.OnConnected = func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.connections++
 	}
 	left, slow := 1+f.patienceFor(), f.dawdles()
-	o.Disconnected = func(err error, _ time.Duration) {
+	o.OnDisconnected = func(err error, _ time.Duration) {
 		f.noteEnd(err)
 		left = 1 + f.patienceFor()
 	}

@@ -33,14 +33,14 @@ func binary(t *testing.T) string {
 	return programs.Path(t, ".")
 }
 
-// setup is what a test wants of a daemon. The parts are YAML: the first three go on in {…}, the others are lines.
-type setup struct {
+// initConfig is what a test wants of a daemon. The parts are YAML: the first three go on in {…}, the others are lines.
+type initConfig struct {
 	server, redis, auth string
 	keys, sinks         string
 	env                 []string
 }
 
-func (s setup) yaml() string {
+func (s initConfig) renderYAML() string {
 	return fmt.Sprintf(`server: {listen: "127.0.0.1:0", shutdown_grace: 5s%s}
 %s
 redis: {%s}
@@ -90,9 +90,9 @@ func newDaemon(p *testkit.Process) *daemon {
 }
 
 // serve starts a daemon and waits until it serves. When the test ends it must stop in order.
-func serve(t *testing.T, s setup) *daemon {
+func serve(t *testing.T, s initConfig) *daemon {
 	t.Helper()
-	return serveFile(t, write(t, folder(t), "hubrelay.yaml", s.yaml()), s.env...)
+	return serveFile(t, write(t, folder(t), "hubrelay.yaml", s.renderYAML()), s.env...)
 }
 
 func serveFile(t *testing.T, file string, env ...string) *daemon {

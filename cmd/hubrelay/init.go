@@ -42,7 +42,7 @@ is filled from the daemon's environment, or named by a file (url_file=…): othe
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,topics=billing.*,topics=!*.updated'
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,batch.wait=1s,batch.max=50,retry.schedule=5s,retry.schedule=5m'
   hubrelay init --yes --redis redis://redis:6379 --listen :8080 --sink 'slack,url=${SLACK_URL},topics=*.error'`,
-		Args: checked(cobra.NoArgs),
+		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd, std, &o) },
 	}
 	flags := cmd.Flags()
@@ -57,7 +57,7 @@ is filled from the daemon's environment, or named by a file (url_file=…): othe
 }
 
 func runInit(cmd *cobra.Command, std streams, o *initOptions) error {
-	s := &setup{listen: o.listen, redis: o.redis, key: auth.NewSecret(), file: o.file}
+	s := &initConfig{listen: o.listen, redis: o.redis, key: auth.NewSecret(), file: o.file}
 	if _, err := os.Lstat(o.file); err == nil && !o.force {
 		return &existsError{o.file}
 	}
@@ -69,17 +69,17 @@ func runInit(cmd *cobra.Command, std streams, o *initOptions) error {
 		s.add(sink)
 	}
 	if in, ok := std.in.(*os.File); ok && isTerminal(in) && !o.yes && !o.asJSON {
-		a := &asker{in: bufio.NewReader(in), terminal: in, std: std, setup: s, given: cmd.Flags().Changed}
+		a := &setupPrompter{in: bufio.NewReader(in), terminal: in, streams: std, setup: s, given: cmd.Flags().Changed}
 		if err := a.ask(cmd.Context()); err != nil {
 			return err
 		}
 	}
-	checked, err := s.check(std.env)
+	checked, err := s.checkConfig(std.env)
 	if err != nil {
 		return err
 	}
 	if len(checked.problems) > 0 {
-		return reported(std, checked.problems)
+		return printProblems(std, checked.problems)
 	}
 	if err := s.write(o.force); err != nil {
 		return err
@@ -90,7 +90,7 @@ func runInit(cmd *cobra.Command, std streams, o *initOptions) error {
 	for _, w := range checked.warnings {
 		_, _ = fmt.Fprintf(std.err, "warning: %s\n", w)
 	}
-	return s.welcome(std)
+	return s.printWelcome(std)
 }
 
 // existsError says that a configuration is there already.
@@ -112,7 +112,7 @@ func withoutValues(text string) string {
 }
 
 // parseSink reads TYPE,KEY=VALUE,… as a line of CSV, so that a value in quotes may hold commas. Its errors show no value.
-func parseSink(text string) (*setupSink, error) {
+func parseSink(text string) (*initSink, error) {
 	r := csv.NewReader(strings.NewReader(text))
 	r.LazyQuotes = true
 	fields, err := r.Read()
@@ -137,7 +137,7 @@ func parseSink(text string) (*setupSink, error) {
 			sink.name = value
 			continue
 		}
-		if err := sink.accepts(key); err != nil {
+		if err := sink.checkKey(key); err != nil {
 			return nil, err
 		}
 		sink.set(key, value)
@@ -145,26 +145,26 @@ func parseSink(text string) (*setupSink, error) {
 	return sink, nil
 }
 
-// welcome says what was written and what to do next.
-func (s *setup) welcome(std streams) error {
+// printWelcome says what was written and what to do next.
+func (s *initConfig) printWelcome(std streams) error {
 	p := paletteFor(std.out, std.env)
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("%s is written, and good: 1 key, %s.\n", p.bold(s.file), plural(len(s.sinks), "sink"))
+	line("%s is written, and good: 1 key, %s.\n", p.bold(s.file), pluralize(len(s.sinks), "sink"))
 	line("Its API key is shown only now; the file holds the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", s.key)
 	for _, sink := range s.sinks {
-		if secret := sink.made; secret != "" {
+		if secret := sink.generatedSecret; secret != "" {
 			line("The receiver of %q verifies what it gets with this secret, which is in the file, too:\n\n  %s\n", sink.name, secret)
 		}
 	}
 	url := ""
 	if s.listen != defaultListen {
-		url = "HUBRELAY_URL=" + reachable("http", s.listen) + " "
+		url = "HUBRELAY_URL=" + localURL("http", s.listen) + " "
 	}
-	line("Next:\n\n  %s serve -c %s", self(), s.file)
-	line("  %sHUBRELAY_HUB=my-hub %s listen          %s", url, self(), p.dim("# in a second terminal, with the same HUBRELAY_KEY"))
+	line("Next:\n\n  %s serve -c %s", programName(), s.file)
+	line("  %sHUBRELAY_HUB=my-hub %s listen          %s", url, programName(), p.dim("# in a second terminal, with the same HUBRELAY_KEY"))
 	if len(s.sinks) > 0 {
-		line("  %s sinks test %s -c %s", self(), s.sinks[0].name, s.file)
+		line("  %s sinks test %s -c %s", programName(), s.sinks[0].name, s.file)
 	}
 	if s.redis == "" {
 		if _, err := embedded.FindBinary(); err != nil {

@@ -17,71 +17,71 @@ import (
 	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
-// prompts is what init says of a kind of sink, and asks about it in a terminal.
-type prompts struct {
-	about string
-	ask   []prompt
+// sinkPrompts is what init says of a kind of sink, and asks about it in a terminal.
+type sinkPrompts struct {
+	summary string
+	ask     []prompt
 }
 
 // prompt asks for one setting.
 type prompt struct {
-	key, text, def string
-	with           string // the question is only asked where this one was answered
-	secret         bool   // not shown while it is typed
-	needed         bool   // no answer leaves the whole destination out
+	key, text, defaultValue string
+	dependsOn               string // the question is only asked where this one was answered
+	secret                  bool   // not shown while it is typed
+	required                bool   // no answer leaves the whole destination out
 }
 
 // promptsOf is empty for a kind that takes more than a few answers.
-func promptsOf(kind string) prompts {
-	return map[string]prompts{
+func promptsOf(kind string) sinkPrompts {
+	return map[string]sinkPrompts{
 		"webhook": {"A signed HTTP POST to a service of yours, retried for days", []prompt{
-			{key: "url", text: "Its address, https://…", needed: true},
+			{key: "url", text: "Its address, https://…", required: true},
 		}},
 		"slack": {"Messages to a Slack channel, by an incoming webhook", []prompt{
-			{key: "url", text: "The webhook's address, https://hooks.slack.com/services/…", needed: true},
+			{key: "url", text: "The webhook's address, https://hooks.slack.com/services/…", required: true},
 		}},
 		"email": {"Mail, by your SMTP server", []prompt{
-			{key: "host", text: "The SMTP server", needed: true},
+			{key: "host", text: "The SMTP server", required: true},
 			{key: "username", text: "User name, empty where it asks for none"},
-			{key: "password", text: "Password", secret: true, with: "username"},
-			{key: "sender", text: "From", needed: true},
-			{key: "to", text: "To", needed: true},
+			{key: "password", text: "Password", secret: true, dependsOn: "username"},
+			{key: "sender", text: "From", required: true},
+			{key: "to", text: "To", required: true},
 		}},
 		"pagerduty": {"Alerts for whoever is on call, which end by themselves", []prompt{
-			{key: "routing_key", text: "The integration key of the service (Events API v2)", secret: true, needed: true},
+			{key: "routing_key", text: "The integration key of the service (Events API v2)", secret: true, required: true},
 		}},
 		"file": {"A line of JSON for each event in a file, which is rotated", []prompt{
-			{key: "path", text: "The file", def: "./events.jsonl", needed: true},
+			{key: "path", text: "The file", defaultValue: "./events.jsonl", required: true},
 		}},
 		"exec": {"A command for each event, with its JSON on standard input", []prompt{
-			{key: "command", text: "The command and its arguments, with blanks between", needed: true},
+			{key: "command", text: "The command and its arguments, with blanks between", required: true},
 		}},
 	}[kind]
 }
 
-// asker asks in a terminal for what the flags leave open. Each answer is checked as serve would, and asked for again.
-type asker struct {
+// setupPrompter asks in a terminal for what the flags leave open. Each answer is checked as serve would, and asked for again.
+type setupPrompter struct {
 	in       *bufio.Reader
 	terminal *os.File
-	std      streams
-	setup    *setup
+	streams  streams
+	setup    *initConfig
 	given    func(flag string) bool
 }
 
 // errNoAnswer ends init where the input ends.
 var errNoAnswer = errors.New("the input has ended: nothing was written; give --yes, or flags, where nobody answers")
 
-func (a *asker) ask(ctx context.Context) error {
-	a.say("This writes %s. Enter takes what stands in brackets, Ctrl-C ends without writing.\n\n", a.setup.file)
+func (a *setupPrompter) ask(ctx context.Context) error {
+	a.printf("This writes %s. Enter takes what stands in brackets, Ctrl-C ends without writing.\n\n", a.setup.file)
 	if !a.given("listen") {
-		p := prompt{text: "Address for clients and producers", def: a.setup.listen}
-		if err := a.until(ctx, p, "server.listen", func(answer string) { a.setup.listen = answer }); err != nil {
+		p := prompt{text: "Address for clients and producers", defaultValue: a.setup.listen}
+		if err := a.askUntilValid(ctx, p, "server.listen", func(answer string) { a.setup.listen = answer }); err != nil {
 			return err
 		}
 	}
 	if !a.given("redis") {
 		p := prompt{text: "Redis, such as redis://host:6379; empty for one of its own"}
-		if err := a.until(ctx, p, "redis.url", func(answer string) { a.setup.redis = answer }); err != nil {
+		if err := a.askUntilValid(ctx, p, "redis.url", func(answer string) { a.setup.redis = answer }); err != nil {
 			return err
 		}
 	}
@@ -89,28 +89,28 @@ func (a *asker) ask(ctx context.Context) error {
 		return nil
 	}
 	for {
-		sink, err := a.kind(ctx)
+		sink, err := a.askKind(ctx)
 		if err != nil || sink == nil {
 			return err
 		}
-		if err := a.sink(ctx, sink); err != nil {
+		if err := a.askSink(ctx, sink); err != nil {
 			return err
 		}
 	}
 }
 
-// kind asks for one more destination; it is nil where there is to be none.
-func (a *asker) kind(ctx context.Context) (*setupSink, error) {
-	a.say("\nWhere should events go, besides the stream that clients open?\n")
+// askKind asks for one more destination; it is nil where there is to be none.
+func (a *setupPrompter) askKind(ctx context.Context) (*initSink, error) {
+	a.printf("\nWhere should events go, besides the stream that clients open?\n")
 	var types []string
 	for _, k := range sinkKinds() {
-		if p := promptsOf(k.Type); p.about != "" {
+		if p := promptsOf(k.Type); p.summary != "" {
 			types = append(types, k.Type)
-			a.say("  %d  %-10s %s\n", len(types), k.Type, p.about)
+			a.printf("  %d  %-10s %s\n", len(types), k.Type, p.summary)
 		}
 	}
 	for {
-		answer, err := a.line(ctx, prompt{text: "Number or name, empty for nowhere else"})
+		answer, err := a.askLine(ctx, prompt{text: "Number or name, empty for nowhere else"})
 		if err != nil || answer == "" {
 			return nil, err
 		}
@@ -118,32 +118,32 @@ func (a *asker) kind(ctx context.Context) (*setupSink, error) {
 			answer = types[n-1]
 		}
 		sink, err := newSetupSink(answer)
-		if err == nil && promptsOf(answer).about != "" {
+		if err == nil && promptsOf(answer).summary != "" {
 			return sink, nil
 		}
 		if err == nil {
 			err = fmt.Errorf("a sink of type %s takes more than a few answers: configs/hubrelay.yaml has an example", answer)
 		}
-		a.say("  %v\n", err)
+		a.printf("  %v\n", err)
 	}
 }
 
-// errLeftOut says that a needed question had no answer.
-var errLeftOut = errors.New("left out")
+// errSkipped says that a needed question had no answer.
+var errSkipped = errors.New("left out")
 
-// sink asks for the settings of one destination.
-func (a *asker) sink(ctx context.Context, sink *setupSink) error {
+// askSink asks for the settings of one destination.
+func (a *setupPrompter) askSink(ctx context.Context, sink *initSink) error {
 	a.setup.add(sink)
 	path := "sinks." + sink.name + "."
-	questions := append(promptsOf(sink.kind.Type).ask, prompt{key: "topics", text: "Topics, such as *.error or container.*,!*.updated", def: "*"})
+	questions := append(promptsOf(sink.kind.Type).ask, prompt{key: "topics", text: "Topics, such as *.error or container.*,!*.updated", defaultValue: "*"})
 	for _, q := range questions {
-		if q.with != "" && !sink.has(q.with) {
+		if q.dependsOn != "" && !sink.has(q.dependsOn) {
 			continue
 		}
-		err := a.until(ctx, q, path+q.key, func(answer string) { sink.take(q.key, answer) })
-		if errors.Is(err, errLeftOut) {
+		err := a.askUntilValid(ctx, q, path+q.key, func(answer string) { sink.setAnswer(q.key, answer) })
+		if errors.Is(err, errSkipped) {
 			a.setup.remove()
-			a.say("  without that there is no such destination: it is left out\n")
+			a.printf("  without that there is no such destination: it is left out\n")
 			return nil
 		} else if err != nil {
 			return err
@@ -152,9 +152,9 @@ func (a *asker) sink(ctx context.Context, sink *setupSink) error {
 	return nil
 }
 
-// take makes an answer the value of a key.
-func (s *setupSink) take(key, answer string) {
-	s.forget(key)
+// setAnswer makes an answer the value of a key.
+func (s *initSink) setAnswer(key, answer string) {
+	s.removeKey(key)
 	switch {
 	case answer == "":
 	case key == "command":
@@ -170,17 +170,17 @@ func (s *setupSink) take(key, answer string) {
 	}
 }
 
-// until asks until the configuration with the answer has nothing wrong at path.
-func (a *asker) until(ctx context.Context, p prompt, path string, take func(answer string)) error {
+// askUntilValid asks until the configuration with the answer has nothing wrong at path.
+func (a *setupPrompter) askUntilValid(ctx context.Context, p prompt, path string, take func(answer string)) error {
 	for {
-		answer, err := a.line(ctx, p)
+		answer, err := a.askLine(ctx, p)
 		switch {
 		case err != nil:
 			return err
-		case answer == "" && p.needed:
-			return errLeftOut
+		case answer == "" && p.required:
+			return errSkipped
 		case p.key == "command" && strings.ContainsAny(answer, `"'\\`):
-			a.say("  no shell reads it, so that quotes would be part of a word: leave them out, or write the list into the file afterwards\n")
+			a.printf("  no shell reads it, so that quotes would be part of a word: leave them out, or write the list into the file afterwards\n")
 			continue
 		}
 		take(answer)
@@ -189,7 +189,7 @@ func (a *asker) until(ctx context.Context, p prompt, path string, take func(answ
 				return err
 			}
 		}
-		v, err := a.setup.check(a.std.env)
+		v, err := a.setup.checkConfig(a.streams.env)
 		if err != nil {
 			return err
 		}
@@ -199,14 +199,14 @@ func (a *asker) until(ctx context.Context, p prompt, path string, take func(answ
 		if wrong := slices.DeleteFunc(v.problems, func(p document.Problem) bool { return !at(p) }); len(wrong) > 0 {
 			for _, problem := range wrong {
 				problem.Path = ""
-				a.say("  %s\n", problem)
+				a.printf("  %s\n", problem)
 			}
 			continue
 		}
 		for _, problem := range v.warnings {
 			if at(problem) {
 				problem.Path = ""
-				a.say("  it is taken, but: %s\n", problem)
+				a.printf("  it is taken, but: %s\n", problem)
 			}
 		}
 		return nil
@@ -214,9 +214,9 @@ func (a *asker) until(ctx context.Context, p prompt, path string, take func(answ
 }
 
 // offerToAllow asks whether an address that is not public is meant, since it is refused otherwise.
-func (a *asker) offerToAllow(ctx context.Context, address string) error {
+func (a *setupPrompter) offerToAllow(ctx context.Context, address string) error {
 	sink := a.setup.sinks[len(a.setup.sinks)-1]
-	sink.forget("allow_cidrs")
+	sink.removeKey("allow_cidrs")
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil // the check says so
@@ -230,18 +230,18 @@ func (a *asker) offerToAllow(ctx context.Context, address string) error {
 	if err != nil || bad != nil || nothing.Check(addr) == nil {
 		return nil
 	}
-	answer, err := a.line(ctx, prompt{text: "  " + host + " is not a public address, which is refused unless it is meant. Is it? y or n", def: "n"})
+	answer, err := a.askLine(ctx, prompt{text: "  " + host + " is not a public address, which is refused unless it is meant. Is it? y or n", defaultValue: "n"})
 	if err == nil && strings.HasPrefix(strings.ToLower(answer), "y") {
 		sink.set("allow_cidrs", netip.PrefixFrom(addr, addr.BitLen()).String())
 	}
 	return err
 }
 
-// line asks one question. A secret is not shown while it is typed.
-func (a *asker) line(ctx context.Context, p prompt) (string, error) {
+// askLine asks one question. A secret is not shown while it is typed.
+func (a *setupPrompter) askLine(ctx context.Context, p prompt) (string, error) {
 	text := p.text
-	if p.def != "" {
-		text += " [" + p.def + "]"
+	if p.defaultValue != "" {
+		text += " [" + p.defaultValue + "]"
 	}
 	if p.secret {
 		// Before the question, which some answer at once; and not where it is read, which may begin behind an interruption and
@@ -252,7 +252,7 @@ func (a *asker) line(ctx context.Context, p prompt) (string, error) {
 		}
 		defer restore()
 	}
-	a.say("%s: ", text)
+	a.printf("%s: ", text)
 	type result struct {
 		text string
 		err  error
@@ -264,24 +264,26 @@ func (a *asker) line(ctx context.Context, p prompt) (string, error) {
 	}()
 	select {
 	case <-ctx.Done():
-		a.say("\n")
+		a.printf("\n")
 		return "", errors.New("nothing was written")
 	case r := <-done:
 		if p.secret {
-			a.say("\n") // the one that was typed is not shown either
+			a.printf("\n") // the one that was typed is not shown either
 		}
 		answer := strings.TrimSpace(r.text)
 		if errors.Is(r.err, io.EOF) && answer == "" {
-			a.say("\n")
+			a.printf("\n")
 			return "", errNoAnswer
 		} else if r.err != nil && !errors.Is(r.err, io.EOF) {
 			return "", fmt.Errorf("read the answer: %w", r.err)
 		}
 		if answer == "" {
-			answer = p.def
+			answer = p.defaultValue
 		}
 		return answer, nil
 	}
 }
 
-func (a *asker) say(format string, args ...any) { _, _ = fmt.Fprintf(a.std.err, format, args...) }
+func (a *setupPrompter) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.streams.err, format, args...)
+}

@@ -19,26 +19,26 @@ type setting struct {
 }
 
 // set gives a key a value, one more where it has some.
-func (s *setupSink) set(key, value string) {
+func (s *initSink) set(key, value string) {
 	if i := slices.IndexFunc(s.settings, func(t setting) bool { return t.key == key }); i >= 0 {
 		s.settings[i].values, s.settings[i].list = append(s.settings[i].values, value), true
 		return
 	}
-	parts, list := s.place(key)
+	parts, list := s.keyPath(key)
 	s.settings = append(s.settings, setting{key: key, parts: parts, values: []string{value}, list: list})
 }
 
-// place tells of what parts a key is, and whether it takes several values.
-func (s *setupSink) place(key string) (parts []string, list bool) {
-	if parts, list = place(reflect.TypeFor[config.Sink](), key); list {
+// keyPath tells of what parts a key is, and whether it takes several values.
+func (s *initSink) keyPath(key string) (parts []string, list bool) {
+	if parts, list = fieldPath(reflect.TypeFor[config.Sink](), key); list {
 		return parts, list
 	}
-	return place(reflect.TypeOf(s.kind.Config()), key)
+	return fieldPath(reflect.TypeOf(s.kind.Config()), key)
 }
 
-// accepts refuses what is no key, and one that holds keys where it has a value, or the other way round.
-func (s *setupSink) accepts(key string) error {
-	parts, _ := s.place(key)
+// checkKey refuses what is no key, and one that holds keys where it has a value, or the other way round.
+func (s *initSink) checkKey(key string) error {
+	parts, _ := s.keyPath(key)
 	if slices.Contains(parts, "") {
 		return fmt.Errorf("%q is no key: write one inside of another as batch.max", key)
 	}
@@ -54,9 +54,9 @@ func startsWith(list, first []string) bool {
 	return len(list) >= len(first) && slices.Equal(list[:len(first)], first)
 }
 
-// place tells where a key such as batch.max leads in a struct of the configuration, and whether several values stand there. The
+// fieldPath tells where a key such as batch.max leads in a struct of the configuration, and whether several values stand there. The
 // keys of a map of texts may hold dots.
-func place(t reflect.Type, key string) (parts []string, list bool) {
+func fieldPath(t reflect.Type, key string) (parts []string, list bool) {
 	for {
 		for t != nil && t.Kind() == reflect.Pointer {
 			t = t.Elem()
@@ -86,23 +86,23 @@ func fieldOf(t reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// branch is a key with its value, or with the keys below it in the order in which they came.
-type branch struct {
+// settingNode is a key with its value, or with the keys below it in the order in which they came.
+type settingNode struct {
 	key   string
 	value *setting
-	below []*branch
+	below []*settingNode
 }
 
-// tree gathers the settings below the keys that they share.
-func tree(settings []setting) []*branch {
-	root := &branch{}
+// buildTree gathers the settings below the keys that they share.
+func buildTree(settings []setting) []*settingNode {
+	root := &settingNode{}
 	for i := range settings {
 		at := root
 		for _, part := range settings[i].parts {
-			n := slices.IndexFunc(at.below, func(b *branch) bool { return b.key == part })
+			n := slices.IndexFunc(at.below, func(b *settingNode) bool { return b.key == part })
 			if n < 0 {
 				n = len(at.below)
-				at.below = append(at.below, &branch{key: part})
+				at.below = append(at.below, &settingNode{key: part})
 			}
 			at = at.below[n]
 		}
@@ -111,32 +111,32 @@ func tree(settings []setting) []*branch {
 	return root.below
 }
 
-// yaml is what stands behind the key, on one line.
-func (b *branch) yaml() string {
+// yamlText is what stands behind the key, on one line.
+func (b *settingNode) yamlText() string {
 	if b.value != nil {
-		return b.value.yaml()
+		return b.value.yamlText()
 	}
 	entries := make([]string, len(b.below))
 	for i, e := range b.below {
-		entries[i] = key(e.key) + ": " + e.yaml()
+		entries[i] = yamlKey(e.key) + ": " + e.yamlText()
 	}
 	return "{" + strings.Join(entries, ", ") + "}"
 }
 
-func (t *setting) yaml() string {
+func (t *setting) yamlText() string {
 	if !t.list {
-		return quote(t.values[0])
+		return quoteYAML(t.values[0])
 	}
 	quoted := make([]string, len(t.values))
 	for i, v := range t.values {
-		quoted[i] = quote(v)
+		quoted[i] = quoteYAML(v)
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// quote writes a text for YAML, of which JSON's strings are a part. What is no text to YAML (a number, true) stays as it is,
+// quoteYAML writes a text for YAML, of which JSON's strings are a part. What is no text to YAML (a number, true) stays as it is,
 // since only the setting's type says how it is read.
-func quote(text string) string {
+func quoteYAML(text string) string {
 	var scalar any
 	if json.Unmarshal([]byte(text), &scalar) == nil {
 		switch scalar.(type) {
@@ -151,10 +151,10 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// key writes a name as a key of YAML.
-func key(name string) string {
+// yamlKey writes a name as a key of YAML.
+func yamlKey(name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == "" {
 		return name
 	}
-	return quote(name) // which the check refuses, as it is
+	return quoteYAML(name) // which the check refuses, as it is
 }

@@ -21,26 +21,26 @@ import (
 //go:embed init.yaml.tmpl
 var initTemplate string
 
-// setup is what init writes a configuration from.
-type setup struct {
+// initConfig is what init writes a configuration from.
+type initConfig struct {
 	file, listen, redis, key string
-	sinks                    []*setupSink
+	sinks                    []*initSink
 }
 
-// setupSink is one destination.
-type setupSink struct {
-	name     string
-	kind     relay.SinkKind
-	settings []setting
-	made     string // the secret that init made for it
+// initSink is one destination.
+type initSink struct {
+	name            string
+	kind            relay.SinkKind
+	settings        []setting
+	generatedSecret string // the secret that init made for it
 }
 
 // newSetupSink fails for a type that there is not.
-func newSetupSink(kind string) (*setupSink, error) {
+func newSetupSink(kind string) (*initSink, error) {
 	var types []string
 	for _, k := range sinkKinds() {
 		if k.Type == kind {
-			return &setupSink{kind: k}, nil
+			return &initSink{kind: k}, nil
 		}
 		types = append(types, k.Type)
 	}
@@ -51,23 +51,23 @@ func newSetupSink(kind string) (*setupSink, error) {
 	return nil, fmt.Errorf("there is no sink of type %q; %s", kind, hint)
 }
 
-// forget takes a key out.
-func (s *setupSink) forget(key string) {
+// removeKey takes a key out.
+func (s *initSink) removeKey(key string) {
 	s.settings = slices.DeleteFunc(s.settings, func(t setting) bool { return t.key == key })
 }
 
-func (s *setupSink) has(keys ...string) bool {
+func (s *initSink) has(keys ...string) bool {
 	return slices.ContainsFunc(s.settings, func(t setting) bool { return slices.Contains(keys, t.key) })
 }
 
 // add takes in a sink, under a name that no other has.
-func (s *setup) add(sink *setupSink) {
+func (s *initConfig) add(sink *initSink) {
 	base := sink.name
 	if base == "" {
 		base = sink.kind.Type
 	}
 	sink.name = base
-	for n := 2; slices.ContainsFunc(s.sinks, func(other *setupSink) bool { return other.name == sink.name }); n++ {
+	for n := 2; slices.ContainsFunc(s.sinks, func(other *initSink) bool { return other.name == sink.name }); n++ {
 		sink.name = fmt.Sprintf("%s-%d", base, n)
 	}
 	if !sink.has("topics") {
@@ -75,24 +75,24 @@ func (s *setup) add(sink *setupSink) {
 		sink.settings = append([]setting{topics}, sink.settings...)
 	}
 	if sink.kind.Type == "webhook" && !sink.has("secrets", "secret_files") {
-		sink.made = newWebhookSecret()
-		sink.set("secrets", sink.made)
+		sink.generatedSecret = newWebhookSecret()
+		sink.set("secrets", sink.generatedSecret)
 	}
 	s.sinks = append(s.sinks, sink)
 }
 
 // remove takes out what add has put in last.
-func (s *setup) remove() { s.sinks = s.sinks[:len(s.sinks)-1] }
+func (s *initConfig) remove() { s.sinks = s.sinks[:len(s.sinks)-1] }
 
-// yaml is the configuration.
-func (s *setup) yaml() ([]byte, error) {
-	t, err := template.New("init").Funcs(template.FuncMap{"quote": quote, "key": key}).Parse(initTemplate)
+// renderYAML is the configuration.
+func (s *initConfig) renderYAML() ([]byte, error) {
+	t, err := template.New("init").Funcs(template.FuncMap{"quote": quoteYAML, "key": yamlKey}).Parse(initTemplate)
 	if err != nil {
 		return nil, fmt.Errorf("read the template of a configuration: %w", err)
 	}
 	var b strings.Builder
 	err = t.Execute(&b, map[string]any{
-		"File": filepath.Base(s.file), "Listen": s.listen, "Redis": s.redis, "Sinks": s.views(),
+		"File": filepath.Base(s.file), "Listen": s.listen, "Redis": s.redis, "Sinks": s.sinkViews(),
 		"Hash": auth.FormatHash(auth.HashSecret(s.key)), "Version": buildVersion(),
 	})
 	if err != nil {
@@ -108,11 +108,11 @@ type sinkView struct {
 
 type settingView struct{ Key, Value, About string }
 
-func (s *setup) views() []sinkView {
+func (s *initConfig) sinkViews() []sinkView {
 	var list []sinkView
 	for _, sink := range s.sinks {
-		v := sinkView{Name: sink.name, Type: sink.kind.Type, About: promptsOf(sink.kind.Type).about}
-		for _, b := range tree(sink.settings) {
+		v := sinkView{Name: sink.name, Type: sink.kind.Type, About: promptsOf(sink.kind.Type).summary}
+		for _, b := range buildTree(sink.settings) {
 			about := ""
 			switch b.key {
 			case "topics":
@@ -120,45 +120,45 @@ func (s *setup) views() []sinkView {
 			case "secrets":
 				about = "the receiver verifies with it"
 			}
-			v.Settings = append(v.Settings, settingView{b.key, b.yaml(), about})
+			v.Settings = append(v.Settings, settingView{b.key, b.yamlText(), about})
 		}
 		list = append(list, v)
 	}
 	return list
 }
 
-// verdict is what a configuration would be told. Nothing names a line, for there is no file yet.
-type verdict struct {
+// checkResult is what a configuration would be told. Nothing names a line, for there is no file yet.
+type checkResult struct {
 	problems document.Problems
 	warnings []document.Problem
 }
 
-// check loads the configuration as serve would. A secret that only serve's environment is to have is none of its problems.
-func (s *setup) check(environ []string) (verdict, error) {
-	text, err := s.yaml()
+// checkConfig loads the configuration as serve would. A secret that only serve's environment is to have is none of its problems.
+func (s *initConfig) checkConfig(environ []string) (checkResult, error) {
+	text, err := s.renderYAML()
 	if err != nil {
-		return verdict{}, err
+		return checkResult{}, err
 	}
-	draft, err := s.draft(text)
+	draft, err := s.writeDraft(text)
 	if err != nil {
-		return verdict{}, err
+		return checkResult{}, err
 	}
 	defer func() { _ = os.Remove(draft) }()
-	cfg, err := config.Load(draft, environ, kinds())
-	var v verdict
+	cfg, err := config.Load(draft, environ, configKinds())
+	var v checkResult
 	var problems document.Problems
 	switch {
 	case errors.As(err, &problems):
 		for _, p := range problems {
-			if name := s.unset(p.Path, environ); name != "" {
-				p.Text, p.Hint = "the environment variable "+name+" is not set here", "export it where serve runs"
+			if name := s.missingVariable(p.Path, environ); name != "" {
+				p.Message, p.Hint = "the environment variable "+name+" is not set here", "export it where serve runs"
 				v.warnings = append(v.warnings, p)
 			} else {
 				v.problems = append(v.problems, p)
 			}
 		}
 	case err != nil:
-		return verdict{}, err
+		return checkResult{}, err
 	default:
 		v.warnings = cfg.Warnings
 	}
@@ -167,8 +167,8 @@ func (s *setup) check(environ []string) (verdict, error) {
 	return v, nil
 }
 
-// unset returns the variable that the setting at path is filled from, where environ does not have it.
-func (s *setup) unset(path string, environ []string) string {
+// missingVariable returns the variable that the setting at path is filled from, where environ does not have it.
+func (s *initConfig) missingVariable(path string, environ []string) string {
 	for _, sink := range s.sinks {
 		for _, t := range sink.settings {
 			if below := "sinks." + sink.name + "." + t.key; path != below && !strings.HasPrefix(path, below+"[") {
@@ -190,8 +190,8 @@ func withoutFile(list []document.Problem) {
 	}
 }
 
-// draft writes the configuration beside its file, so that what it names is looked for in the right folder.
-func (s *setup) draft(text []byte) (string, error) {
+// writeDraft writes the configuration beside its file, so that what it names is looked for in the right folder.
+func (s *initConfig) writeDraft(text []byte) (string, error) {
 	f, err := os.CreateTemp(filepath.Dir(s.file), ".hubrelay-init-*.yaml") // with the mode 0600: it may hold secrets
 	if err != nil {
 		var path *os.PathError
@@ -209,12 +209,12 @@ func (s *setup) draft(text []byte) (string, error) {
 }
 
 // write puts the configuration in its place, whole or not at all.
-func (s *setup) write(force bool) error {
-	text, err := s.yaml()
+func (s *initConfig) write(force bool) error {
+	text, err := s.renderYAML()
 	if err != nil {
 		return err
 	}
-	draft, err := s.draft(text)
+	draft, err := s.writeDraft(text)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 const inventoryPath = "/api/inventory"
 
 func newInventory(std streams) *cobra.Command {
-	cmd := group("inventory", "See and set which servers and container instances there are",
+	cmd := commandGroup("inventory", "See and set which servers and container instances there are",
 		newInventoryImport(std), newInventoryList(std), newInventoryAgents(std))
 	cmd.Long = `Shows the servers and container instances that a running daemon migrates between and moves, and sets them. The daemon must have
 a driver under migration.driver in its configuration.
@@ -30,8 +30,8 @@ type changeInfo struct {
 	Added, Changed, Removed int
 }
 
-// words say what has changed, such as "servers 2 added, 1 removed"; nothing where nothing has.
-func (c changeInfo) words(of string) string {
+// summaryText say what has changed, such as "servers 2 added, 1 removed"; nothing where nothing has.
+func (c changeInfo) summaryText(of string) string {
 	var parts []string
 	for _, p := range []struct {
 		n    int
@@ -59,7 +59,7 @@ say the same, or be left out.
 An instance that a migration has moved stays where it is, until the file says the same or that server is gone. As long as a
 migration is at work on an instance, an import that removes or moves an instance of the same container is refused.`,
 		Example: "  hubrelay inventory import inventory.yaml",
-		Args:    checked(cobra.ExactArgs(1)),
+		Args:    withUsageErrors(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return importInventory(cmd.Context(), std, &f, args[0])
 		},
@@ -71,17 +71,17 @@ migration is at work on an instance, an import that removes or moves an instance
 func importInventory(ctx context.Context, std streams, f *adminFlags, file string) error {
 	data, err := document.ReadBounded(file, migration.MaxFile)
 	if err != nil {
-		return fmt.Errorf("%s cannot be read: %s", file, document.Reason(err))
+		return fmt.Errorf("%s cannot be read: %s", file, document.OpenErrorReason(err))
 	}
 	if _, err := migration.ParseImport(file, data); err != nil { // the daemon does not know its name
-		return reported(std, err)
+		return printProblems(std, err)
 	}
-	client, err := f.client(std)
+	client, err := f.newClient(std)
 	if err != nil {
 		return err
 	}
 	var answer struct{ Data json.RawMessage }
-	if err := client.call(ctx, http.MethodPut, inventoryPath, "application/yaml", data, &answer); err != nil {
+	if err := client.doRequest(ctx, http.MethodPut, inventoryPath, "application/yaml", data, &answer); err != nil {
 		return err
 	}
 	if f.asJSON {
@@ -100,13 +100,13 @@ func importInventory(ctx context.Context, std streams, f *adminFlags, file strin
 		return err
 	}
 	var parts []string
-	for _, words := range []string{done.Servers.words("servers"), done.Containers.words("containers"), done.Instances.words("instances")} {
+	for _, words := range []string{done.Servers.summaryText("servers"), done.Containers.summaryText("containers"), done.Instances.summaryText("instances")} {
 		if words != "" {
 			parts = append(parts, words)
 		}
 	}
 	if done.Forgotten > 0 {
-		parts = append(parts, plural(done.Forgotten, "move")+" forgotten")
+		parts = append(parts, pluralize(done.Forgotten, "move")+" forgotten")
 	}
 	_, err = fmt.Fprintln(std.out, "imported: "+strings.Join(parts, "; "))
 	return err
@@ -152,7 +152,7 @@ migration has moved is marked with the server that the inventory file names.
 --json prints a line for each server and each container, with "kind".`,
 		Example: `  hubrelay inventory list
   hubrelay inventory list --json | jq 'select(.kind == "container") | .instances[]'`,
-		Args: checked(cobra.NoArgs),
+		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return listInventory(cmd.Context(), std, &f) },
 	}
 	f.register(cmd, std)
@@ -160,7 +160,7 @@ migration has moved is marked with the server that the inventory file names.
 }
 
 func listInventory(ctx context.Context, std streams, f *adminFlags) error {
-	client, err := f.client(std)
+	client, err := f.newClient(std)
 	if err != nil {
 		return err
 	}
@@ -169,19 +169,19 @@ func listInventory(ctx context.Context, std streams, f *adminFlags) error {
 		return err
 	}
 	if trouble := answer.Data.DriverError; trouble != "" {
-		_, _ = fmt.Fprintln(std.err, "the driver cannot work, and migrations wait until it can: "+printable(trouble))
+		_, _ = fmt.Fprintln(std.err, "the driver cannot work, and migrations wait until it can: "+sanitizeForTerminal(trouble))
 	}
 	if f.asJSON {
-		return answer.Data.lines(std)
+		return answer.Data.printJSON(std)
 	}
 	if len(answer.Data.Servers) == 0 {
 		_, err := fmt.Fprintln(std.out, "the inventory is empty: name servers in migration.inventory_file of the daemon")
 		return err
 	}
-	return answer.Data.tables(std)
+	return answer.Data.printTables(std)
 }
 
-func (i *inventoryInfo) lines(std streams) error {
+func (i *inventoryInfo) printJSON(std streams) error {
 	enc := json.NewEncoder(std.out)
 	enc.SetEscapeHTML(false)
 	for _, s := range i.Servers {
@@ -203,13 +203,13 @@ func (i *inventoryInfo) lines(std streams) error {
 	return nil
 }
 
-func (i *inventoryInfo) tables(std streams) error {
+func (i *inventoryInfo) printTables(std streams) error {
 	paint := paletteFor(std.out, std.env)
 	clusters := map[string]string{} // of servers
 	var servers, instances [][]string
 	for _, s := range i.Servers {
 		clusters[s.ID] = s.Cluster
-		servers = append(servers, []string{printable(s.ID), printable(s.Cluster), count(int64(len(s.Instances)))})
+		servers = append(servers, []string{sanitizeForTerminal(s.ID), sanitizeForTerminal(s.Cluster), formatCount(int64(len(s.Instances)))})
 	}
 	for _, c := range i.Containers {
 		rows := c.Instances
@@ -218,7 +218,7 @@ func (i *inventoryInfo) tables(std streams) error {
 		}
 		for _, one := range rows {
 			instances = append(instances, []string{
-				printable(c.ID), orDash(one.ID), orDash(one.Server), orDash(clusters[one.Server]), printable(c.Hub), orDash(one.note()),
+				sanitizeForTerminal(c.ID), orDash(one.ID), orDash(one.Server), orDash(clusters[one.Server]), sanitizeForTerminal(c.Hub), orDash(one.noteText()),
 			})
 		}
 	}
@@ -232,17 +232,17 @@ func (i *inventoryInfo) tables(std streams) error {
 		return err
 	}
 	return printTable(std.out, paint, []column{
-		{title: "CONTAINER", most: 40},
-		{title: "INSTANCE", most: 40},
-		{title: "SERVER", most: 40},
-		{title: "CLUSTER", most: 20, spare: 1},
-		{title: "HUB", most: 24, spare: 2},
+		{title: "CONTAINER", maxWidth: 40},
+		{title: "INSTANCE", maxWidth: 40},
+		{title: "SERVER", maxWidth: 40},
+		{title: "CLUSTER", maxWidth: 20, dropOrder: 1},
+		{title: "HUB", maxWidth: 24, dropOrder: 2},
 		{title: "NOTE"},
 	}, instances)
 }
 
-// note says what is special about an instance.
-func (i *instanceInfo) note() string {
+// noteText says what is special about an instance.
+func (i *instanceInfo) noteText() string {
 	switch {
 	case i.Job != "":
 		return "migrating (job " + i.Job + ")"

@@ -14,7 +14,7 @@ import (
 )
 
 func newInventoryAgents(std streams) *cobra.Command {
-	cmd := group("agents", "List and stop the processes that keep instances running",
+	cmd := commandGroup("agents", "List and stop the processes that keep instances running",
 		newAgentsList(std), newAgentsStop(std))
 	cmd.Long = `Lists and stops the agents of builtin:directory on this machine. An agent keeps the command of one instance running,
 also while the daemon is stopped. It ends when the inventory no longer names its instance. These commands need no running daemon;
@@ -30,7 +30,7 @@ func newAgentsList(std streams) *cobra.Command {
 		Long: `Lists the agents on this machine. RELAY is the ID of the relay that started the agent: relays with other data have other IDs.
 
 --json prints a line for each agent.`,
-		Args: checked(cobra.NoArgs),
+		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			agents, err := directory.Agents()
 			if err != nil {
@@ -66,11 +66,11 @@ func printAgents(std streams, agents []directory.Agent, asJSON bool) error {
 	rows := make([][]string, 0, len(agents))
 	for _, a := range agents {
 		rows = append(rows, []string{
-			printable(a.Instance), strconv.Itoa(a.PID), a.Started.Format(time.DateTime), printable(a.Relay), printable(a.Path),
+			sanitizeForTerminal(a.Instance), strconv.Itoa(a.PID), a.Started.Format(time.DateTime), sanitizeForTerminal(a.Relay), sanitizeForTerminal(a.Path),
 		})
 	}
 	return printTable(std.out, paletteFor(std.out, std.env), []column{
-		{title: "INSTANCE", most: 40},
+		{title: "INSTANCE", maxWidth: 40},
 		{title: "PID", right: true},
 		{title: "STARTED"},
 		{title: "RELAY"},
@@ -88,7 +88,7 @@ An instance that the inventory names is started again when the daemon starts or 
 remove it from the inventory.`,
 		Example: `  hubrelay inventory agents stop shop-1
   hubrelay inventory agents stop 4711`,
-		Args: checked(cobra.MinimumNArgs(1)),
+		Args: withUsageErrors(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			agents, err := directory.Agents()
 			if err != nil {
@@ -102,7 +102,7 @@ remove it from the inventory.`,
 				if err := a.Stop(cmd.Context()); err != nil {
 					return err
 				}
-				if _, err := fmt.Fprintf(std.out, "stopped the agent of %s (PID %d)\n", printable(a.Instance), a.PID); err != nil {
+				if _, err := fmt.Fprintf(std.out, "stopped the agent of %s (PID %d)\n", sanitizeForTerminal(a.Instance), a.PID); err != nil {
 					return err
 				}
 			}

@@ -18,7 +18,7 @@ containers:
 
 // migrating is a configuration with a driver, which need not be there for the inventory.
 func migrating(inventory string) string {
-	return setup{redis: `url: "memory:"`}.yaml() + "migration: {driver: {command: [./driver]}, inventory_file: " + inventory + "}\n"
+	return initConfig{redis: `url: "memory:"`}.renderYAML() + "migration: {driver: {command: [./driver]}, inventory_file: " + inventory + "}\n"
 }
 
 // TestInventory lists what the daemon was started with, and imports other files.
@@ -107,7 +107,7 @@ func TestInventoryWithoutADriver(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	file := write(t, dir, "inventory.yaml", twoServers)
-	d := serve(t, setup{redis: `url: "memory:"`})
+	d := serve(t, initConfig{redis: `url: "memory:"`})
 	for _, args := range []string{"list", "import " + file} {
 		_, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.Admin}, "", append([]string{"inventory"}, strings.Fields(args)...)...)
 		if code != 1 || !strings.Contains(errOut, "migration.driver") || strings.Count(errOut, "\n") != 1 {

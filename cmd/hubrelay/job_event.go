@@ -27,8 +27,8 @@ func readJobEvent(n relay.Notification) *jobEvent {
 	return &e
 }
 
-// step says how far the step is that the event tells of, if it does.
-func (e *jobEvent) step() string {
+// stepText says how far the step is that the event tells of, if it does.
+func (e *jobEvent) stepText() string {
 	t := e.Object.Task
 	switch {
 	case t == nil:
@@ -41,8 +41,8 @@ func (e *jobEvent) step() string {
 	return t.Caption
 }
 
-// way says where the instance is, and where it is to go.
-func (e *jobEvent) way() string {
+// route says where the instance is, and where it is to go.
+func (e *jobEvent) route() string {
 	if to := e.Object.Destination; to != "" && to != e.Object.Server {
 		return e.Object.Server + " → " + to
 	}

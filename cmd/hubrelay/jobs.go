@@ -12,25 +12,25 @@ import (
 )
 
 func newJobs(std streams) *cobra.Command {
-	cmd := group("jobs", "See what became of migrations", newJobsShow(std), newJobsList(std))
+	cmd := commandGroup("jobs", "See what became of migrations", newJobsShow(std), newJobsList(std))
 	cmd.Long = "A job carries out a migration, and can be looked at for 30 days after it is over, with any key of its hub."
 	return cmd
 }
 
 func newJobsShow(std streams) *cobra.Command {
-	var r remote
+	var r relayFlags
 	var wait, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show JOB",
 		Short: "Show a job and how far it is",
 		Example: `  hubrelay jobs show 019aa0c2f4e17b3c00000001
   hubrelay jobs show 019aa0c2f4e17b3c00000001 --wait`,
-		Args: named(1),
+		Args: exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait {
-				return waitForJob(cmd.Context(), std, r.client(), args[0], asJSON)
+				return waitForJob(cmd.Context(), std, r.newClient(), args[0], asJSON)
 			}
-			j, err := r.client().Job(cmd.Context(), args[0])
+			j, err := r.newClient().Job(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -44,15 +44,15 @@ func newJobsShow(std streams) *cobra.Command {
 }
 
 func newJobsList(std streams) *cobra.Command {
-	var r remote
+	var r relayFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "list CONTAINER INSTANCE",
 		Short:   "List the jobs of an instance, the newest first",
 		Example: "  hubrelay jobs list web web-1",
-		Args:    named(2),
+		Args:    exactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ids, err := r.client().Jobs(cmd.Context(), args[0], args[1])
+			ids, err := r.newClient().Jobs(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -81,7 +81,7 @@ func printJob(std streams, j relay.Job, asJSON bool) error {
 	paint := paletteFor(std.out, std.env)
 	part := func(name, value string) {
 		if value != "" {
-			_, _ = fmt.Fprintf(std.out, "%s %s\n", paint.dim(fmt.Sprintf("%-10s", name)), printable(value))
+			_, _ = fmt.Fprintf(std.out, "%s %s\n", paint.dim(fmt.Sprintf("%-10s", name)), sanitizeForTerminal(value))
 		}
 	}
 	at := func(t *time.Time) string {
@@ -108,7 +108,7 @@ func printJob(std streams, j relay.Job, asJSON bool) error {
 		if t.Total > 0 {
 			amount = byteCount(t.Bytes) + " of " + byteCount(t.Total)
 		}
-		rows[i] = []string{printable(t.Caption), printable(string(t.State.Current)), strconv.Itoa(t.Progress) + "%", amount}
+		rows[i] = []string{sanitizeForTerminal(t.Caption), sanitizeForTerminal(string(t.State.Current)), strconv.Itoa(t.Progress) + "%", amount}
 	}
 	return printTable(std.out, paint, []column{{title: "STEP"}, {title: "STATE"}, {title: "DONE", right: true}, {title: "BYTES"}}, rows)
 }

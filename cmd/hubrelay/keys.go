@@ -17,7 +17,7 @@ import (
 )
 
 func newKeys(std streams) *cobra.Command {
-	return group("keys", "Make API keys and webhook secrets", newKeysNew(std))
+	return commandGroup("keys", "Make API keys and webhook secrets", newKeysNew(std))
 }
 
 func newKeysNew(std streams) *cobra.Command {
@@ -32,7 +32,7 @@ func newKeysNew(std streams) *cobra.Command {
 		Long: `Makes a new API key from 256 random bits and prints it once, with the lines for the configuration, which hold
 only its SHA-256. With --admin it makes a token for the admin listener instead. With --webhook it makes a secret that signs webhooks instead; with --ed25519 too, a pair of keys: the
 private one signs, and belongs into the configuration as a secret does; the public one is for the receiver, and only verifies.`,
-		Args: checked(cobra.NoArgs),
+		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case admin && (webhook || ed):

@@ -76,10 +76,10 @@ func TestLongKilledBetweenBatches(t *testing.T) {
 func newKilledBatches(t *testing.T) *killed {
 	t.Helper()
 	k := newKilled(t, 4, flood)
-	k.file = write(t, filepath.Dir(k.file), "batches.yaml", setup{
+	k.file = write(t, filepath.Dir(k.file), "batches.yaml", initConfig{
 		redis: fmt.Sprintf("data_dir: %q", k.data),
 		sinks: webhookSink("hook", k.hooks.url+"/", ", timeout: 5s, concurrency: 4, batch: {max: 25, wait: 20ms}"),
-	}.yaml())
+	}.renderYAML())
 	random := rand.New(rand.NewPCG(fromEnv(t, "HUBRELAY_TEST_SEED", 1), 7))
 	for i := range k.points { // no two in one batch
 		apart := killedDeliveries / len(k.points)

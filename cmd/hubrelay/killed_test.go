@@ -103,7 +103,7 @@ func newKilled(t *testing.T, concurrency int, f flow) *killed {
 	// What a killed daemon had claimed for another attempt is free again when its attempt must have ended: the sooner
 	// the shorter its timeout.
 	sink := webhookSink("hook", k.hooks.url+"/", fmt.Sprintf(", timeout: 5s, concurrency: %d", concurrency))
-	k.file = write(t, dir, "hubrelay.yaml", setup{redis: fmt.Sprintf("data_dir: %q", k.data), sinks: sink}.yaml())
+	k.file = write(t, dir, "hubrelay.yaml", initConfig{redis: fmt.Sprintf("data_dir: %q", k.data), sinks: sink}.renderYAML())
 	return k
 }
 

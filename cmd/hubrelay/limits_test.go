@@ -12,7 +12,7 @@ import (
 // TestLimitsOfClients lets a daemon be full, and looks that who was refused can come back with the same token.
 func TestLimitsOfClients(t *testing.T) {
 	t.Parallel()
-	d := serve(t, setup{redis: `url: "memory:"`, env: []string{
+	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
 		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=3", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2", "HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})
 	open := func(key, hub string) (query string, refused testkit.Reply) {
@@ -57,7 +57,7 @@ func TestLimitsOfClients(t *testing.T) {
 // TestLimitsOfHubsAndKeys finds the limits of a hub and of a key reached, by websockets and by event streams.
 func TestLimitsOfHubsAndKeys(t *testing.T) {
 	t.Parallel()
-	d := serve(t, setup{redis: `url: "memory:"`, env: []string{
+	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
 		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=4", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2", "HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})
 	websocket := func(key, hub string) testkit.Reply {

@@ -17,7 +17,7 @@ import (
 
 func newListen(std streams) *cobra.Command {
 	var (
-		r      remote
+		r      relayFlags
 		topics []string
 		after  string
 		asJSON bool
@@ -32,7 +32,7 @@ opened again, behind what was printed last; hubrelay.resync says that some of it
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log := slog.New(newLineHandler(std.err, slog.LevelInfo, paletteFor(std.err, std.env)))
-			return listen(cmd.Context(), std, r.client(), log, client.ListenOptions{Topics: append(topics, args...), After: after}, asJSON)
+			return listen(cmd.Context(), std, r.newClient(), log, client.ListenOptions{Topics: append(topics, args...), After: after}, asJSON)
 		},
 	}
 	r.register(cmd, std)
@@ -56,7 +56,7 @@ func listen(ctx context.Context, std streams, c *client.Client, log *slog.Logger
 		if asJSON {
 			_, _ = out.Write(append(n.Data, '\n'))
 		} else {
-			_, _ = fmt.Fprintln(out, describe(paint, time.Now(), n))
+			_, _ = fmt.Fprintln(out, formatNotification(paint, time.Now(), n))
 		}
 		if err := out.Flush(); err != nil {
 			return err
@@ -68,27 +68,27 @@ func listen(ctx context.Context, std streams, c *client.Client, log *slog.Logger
 // shownError is how many bytes of an error describe shows; --json has all.
 const shownError = 200
 
-// describe is one notification on one line, for people.
-func describe(paint palette, at time.Time, n relay.Notification) string {
+// formatNotification is one notification on one line, for people.
+func formatNotification(paint palette, at time.Time, n relay.Notification) string {
 	var b strings.Builder
 	b.WriteString(paint.dim(at.Format("15:04:05")) + " ")
-	b.WriteString(paint.topic(fmt.Sprintf("%-40s", printable(n.Topic))))
+	b.WriteString(paint.topic(fmt.Sprintf("%-40s", sanitizeForTerminal(n.Topic))))
 	e, err := n.Envelope()
 	if err != nil {
 		return b.String()
 	}
 	part := func(name, value string) {
 		if value != "" {
-			b.WriteString(" " + paint.dim(name+"=") + printable(value))
+			b.WriteString(" " + paint.dim(name+"=") + sanitizeForTerminal(value))
 		}
 	}
 	part("state", e.Object.State)
 	if e.Object.Error != "" {
-		b.WriteString(" " + paint.dim("error=") + paint.red(printable(relay.Clip(e.Object.Error, shownError))))
+		b.WriteString(" " + paint.dim("error=") + paint.red(sanitizeForTerminal(relay.Truncate(e.Object.Error, shownError))))
 	}
 	if job := readJobEvent(n); job != nil {
-		part("step", job.step())
-		part("server", job.way())
+		part("step", job.stepText())
+		part("server", job.route())
 		if e.Object.ID != job.Object.InstanceID {
 			part("instance", job.Object.InstanceID)
 		}

@@ -16,7 +16,7 @@ import (
 // and in order.
 func TestListenMissesNothing(t *testing.T) {
 	t.Parallel()
-	d := serve(t, setup{redis: fmt.Sprintf("data_dir: %q", folder(t)+"/data")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("data_dir: %q", folder(t)+"/data")})
 	way := testkit.StartProxy(t, func() string { return d.Public })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -26,7 +26,7 @@ func TestListenMissesNothing(t *testing.T) {
 	heard := make(chan string, batches*each+1)
 	go func() {
 		defer close(heard)
-		o := client.ListenOptions{LeastPause: 1, MostPause: 1, Connected: func() { connected <- struct{}{} }}
+		o := client.ListenOptions{MinBackoff: 1, MaxBackoff: 1, OnConnected: func() { connected <- struct{}{} }}
 		for n, err := range c.Listen(ctx, o) {
 			var e struct{ Object struct{ ID string } }
 			if err == nil {

@@ -37,7 +37,7 @@ type losses struct {
 	deck   []int // the blows that are left of a round
 	dealt  int
 	redis  victim
-	text   setup
+	text   initConfig
 	nodes  []*atomic.Pointer[daemon]
 	way    *testkit.Proxy // to any of the nodes
 	hooks  *receiver
@@ -107,7 +107,7 @@ func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses
 	l.flooded.Store("")
 	l.hooks = receive(t, nil)
 	// What a killed node had in hand is free again when its attempt must have ended.
-	l.text = setup{
+	l.text = initConfig{
 		redis: fmt.Sprintf("url: %q, partitions: %d", l.redis.url, 1+l.random.IntN(3)),
 		sinks: webhookSink("hook", l.hooks.url+"/", ", timeout: 5s") +
 			"\nwebsocket: {queue: 64KiB, compression: {enabled: true, min_size: 64}}", // for those of the followers who ask for it
@@ -192,7 +192,7 @@ func (l *losses) publish() {
 					l.t.Errorf("publish to %s: %v", hub, err)
 					return
 				}
-				relay.Pause(ctx, time.Duration(random.IntN(40))*time.Millisecond)
+				relay.Sleep(ctx, time.Duration(random.IntN(40))*time.Millisecond)
 			}
 		})
 	}

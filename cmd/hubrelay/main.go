@@ -56,16 +56,16 @@ func run(ctx context.Context, args []string, std streams) int {
 	case errors.Is(err, errReported):
 		return exitFailure
 	default:
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %v%s\n", err, advice(err))
+		_, _ = fmt.Fprintf(std.err, "hubrelay: %v%s\n", err, errorHint(err))
 		return exitFailure
 	}
 }
 
-// advice is what a client command says behind an error that another setting of its own mends, or nothing.
-func advice(err error) string {
+// errorHint is what a client command says behind an error that another setting of its own mends, or nothing.
+func errorHint(err error) string {
 	var answer *client.Error
 	switch {
-	case unreachable(err):
+	case isConnectionError(err):
 		return "; is a relay running there? HUBRELAY_URL or --url names another"
 	case !errors.As(err, &answer):
 		return ""
@@ -80,8 +80,8 @@ func advice(err error) string {
 	}
 }
 
-// unreachable says whether a request of a client command found nobody.
-func unreachable(err error) bool {
+// isConnectionError says whether a request of a client command found nobody.
+func isConnectionError(err error) bool {
 	var request *url.Error
 	var network *net.OpError
 	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
@@ -138,8 +138,8 @@ Run it:    hubrelay serve -c hubrelay.yaml`,
 	return root
 }
 
-// checked gives cobra's argument checks our exit code.
-func checked(check cobra.PositionalArgs) cobra.PositionalArgs {
+// withUsageErrors gives cobra's argument checks our exit code.
+func withUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
 			return newUsageError(cmd, fmt.Errorf("%w: write %s", err, cmd.UseLine()))
@@ -148,9 +148,9 @@ func checked(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// named takes n arguments, none of them empty: they name things, such as `jobs show "$(…)"` where that prints nothing.
-func named(n int) cobra.PositionalArgs {
-	return checked(func(cmd *cobra.Command, args []string) error {
+// exactNamedArgs takes n arguments, none of them empty: they name things, such as `jobs show "$(…)"` where that prints nothing.
+func exactNamedArgs(n int) cobra.PositionalArgs {
+	return withUsageErrors(func(cmd *cobra.Command, args []string) error {
 		if slices.Contains(args, "") {
 			return errors.New("an argument is empty")
 		}
@@ -158,8 +158,8 @@ func named(n int) cobra.PositionalArgs {
 	})
 }
 
-// group is a command that only holds others: without one of them it prints its help.
-func group(use, short string, children ...*cobra.Command) *cobra.Command {
+// commandGroup is a command that only holds others: without one of them it prints its help.
+func commandGroup(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

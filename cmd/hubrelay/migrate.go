@@ -24,7 +24,7 @@ const refreshEvery = 10 * time.Second
 const askEvery = time.Second
 
 func newMigrate(std streams) *cobra.Command {
-	var r remote
+	var r relayFlags
 	var m client.Migration
 	var wait, asJSON bool
 	cmd := &cobra.Command{
@@ -35,20 +35,20 @@ needs the capability containers-instances-migrate. With --wait it shows how far 
 unless the instance has moved; an interrupt leaves the job running, and 'hubrelay jobs show' tells how it went on.`,
 		Example: `  hubrelay migrate web web-1 --to server-b --wait
   hubrelay migrate db db-1 --to server-b --copy-volumes --json`,
-		Args: named(2),
+		Args: exactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if m.Destination == "" {
 				return newUsageError(cmd, errors.New("where to? Give the id of a server with --to"))
 			}
 			m.Container, m.Instance = args[0], args[1]
-			id, err := r.client().Migrate(cmd.Context(), m)
+			id, err := r.newClient().Migrate(cmd.Context(), m)
 			if err != nil {
 				return err
 			}
 			if !wait {
 				return printJobID(std, id, asJSON)
 			}
-			return waitForJob(cmd.Context(), std, r.client(), id, asJSON)
+			return waitForJob(cmd.Context(), std, r.newClient(), id, asJSON)
 		},
 	}
 	r.register(cmd, std)
@@ -62,7 +62,7 @@ unless the instance has moved; an interrupt leaves the job running, and 'hubrela
 }
 
 func printJobID(std streams, id string, asJSON bool) error {
-	text := printable(id)
+	text := sanitizeForTerminal(id)
 	if asJSON {
 		text = fmt.Sprintf("{\"job_id\":%q}", id)
 	}
@@ -78,11 +78,11 @@ func waitForJob(ctx context.Context, std streams, c *client.Client, id string, a
 		}
 	}
 	show := newJobProgress(std)
-	j, err := followJob(ctx, c, id, show.at)
-	show.end()
+	j, err := followJob(ctx, c, id, show.show)
+	show.clearBar()
 	switch {
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("interrupted: the job goes on; see it with: hubrelay jobs show %s --wait", printable(id))
+		return fmt.Errorf("interrupted: the job goes on; see it with: hubrelay jobs show %s --wait", sanitizeForTerminal(id))
 	case err != nil:
 		return err
 	}
@@ -92,7 +92,7 @@ func waitForJob(ctx context.Context, std streams, c *client.Client, id string, a
 		}
 	}
 	if j.State.Current != relay.JobCompleted {
-		return fmt.Errorf("the instance was not moved (%s): %s", printable(string(j.State.Current)), printable(j.State.Error))
+		return fmt.Errorf("the instance was not moved (%s): %s", sanitizeForTerminal(string(j.State.Current)), sanitizeForTerminal(j.State.Error))
 	}
 	if asJSON {
 		return nil
@@ -116,7 +116,7 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 	poke()
 	tasks, failed := make(chan relay.JobTask, 16), make(chan struct{}, 1)
 	go func() {
-		hearOfJob(ctx, c, id, poke, tasks)
+		watchJob(ctx, c, id, poke, tasks)
 		failed <- struct{}{}
 	}()
 	tick := time.NewTicker(refreshEvery)
@@ -131,7 +131,7 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 			continue
 		case t := <-tasks:
 			for i := range j.Tasks {
-				if j.Tasks[i].ID == t.ID && !older(t, j.Tasks[i]) {
+				if j.Tasks[i].ID == t.ID && !isOlder(t, j.Tasks[i]) {
 					j.Tasks[i] = t
 				}
 			}
@@ -143,21 +143,21 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 			switch {
 			case ctx.Err() != nil:
 				return j, errors.Join(err, ctx.Err())
-			case refused(err):
+			case isRejected(err):
 				return j, err
 			case err != nil:
 				continue // it is looked at again when the pipeline is back, and now and then
 			}
 			j = now
 		}
-		if show(j); j.State.Current.Over() {
+		if show(j); j.State.Current.IsFinal() {
 			return j, nil
 		}
 	}
 }
 
-// older tells whether a step is as it was before known: the pipeline tells late what a look at the job has seen already.
-func older(t, known relay.JobTask) bool {
+// isOlder tells whether a step is as it was before known: the pipeline tells late what a look at the job has seen already.
+func isOlder(t, known relay.JobTask) bool {
 	changed, seen := t.State.Changed, known.State.Changed
 	switch {
 	case seen == nil:
@@ -169,23 +169,23 @@ func older(t, known relay.JobTask) bool {
 		return changed.Before(*seen)
 	}
 	if t.State.Current != known.State.Current {
-		return known.State.Current.Over()
+		return known.State.Current.IsFinal()
 	}
 	return t.Progress < known.Progress
 }
 
-// refused tells whether an error is an answer that no repetition mends.
-func refused(err error) bool {
+// isRejected tells whether an error is an answer that no repetition mends.
+func isRejected(err error) bool {
 	var answer *client.Error
 	return errors.As(err, &answer) && answer.Status/100 == 4 &&
 		answer.Status != http.StatusRequestTimeout && answer.Status != http.StatusTooManyRequests
 }
 
-// hearOfJob listens to the pipeline until ctx ends, or that is not possible. Whoever may look at the job is told why not then.
-func hearOfJob(ctx context.Context, c *client.Client, id string, changed func(), tasks chan<- relay.JobTask) {
+// watchJob listens to the pipeline until ctx ends, or that is not possible. Whoever may look at the job is told why not then.
+func watchJob(ctx context.Context, c *client.Client, id string, changed func(), tasks chan<- relay.JobTask) {
 	quiet := *c
 	quiet.Log = slog.New(slog.DiscardHandler)
-	for n, err := range quiet.Listen(ctx, client.ListenOptions{Topics: []string{jobTopic}, Connected: changed}) {
+	for n, err := range quiet.Listen(ctx, client.ListenOptions{Topics: []string{jobTopic}, OnConnected: changed}) {
 		if err != nil {
 			return
 		}
@@ -206,38 +206,38 @@ func hearOfJob(ctx context.Context, c *client.Client, id string, changed func(),
 
 // jobProgress shows how far a job is: the step that runs as a bar on a terminal, a line for each change elsewhere.
 type jobProgress struct {
-	std   streams
-	bar   bool
-	last  string
-	told  int // steps whose end was
-	drawn bool
+	std           streams
+	bar           bool
+	last          string
+	finishedSteps int // steps whose end was
+	drawn         bool
 }
 
 func newJobProgress(std streams) *jobProgress {
 	return &jobProgress{std: std, bar: isTerminal(std.err)}
 }
 
-func (p *jobProgress) at(j relay.Job) {
+func (p *jobProgress) show(j relay.Job) {
 	text, line := describeJob(j)
 	if !p.bar {
-		for ; p.told < len(j.Tasks) && j.Tasks[p.told].State.Current == relay.JobCompleted; p.told++ {
-			p.say(taskDone(j.Tasks[p.told])) // also of a step that was not seen to run
+		for ; p.finishedSteps < len(j.Tasks) && j.Tasks[p.finishedSteps].State.Current == relay.JobCompleted; p.finishedSteps++ {
+			p.printLine(taskSummary(j.Tasks[p.finishedSteps])) // also of a step that was not seen to run
 		}
-		p.say(line)
+		p.printLine(line)
 		return
 	}
 	p.drawn = true
 	_, _ = fmt.Fprintf(p.std.err, "\r\x1b[K%s", text)
 }
 
-func (p *jobProgress) say(line string) {
+func (p *jobProgress) printLine(line string) {
 	if line != "" && line != p.last {
 		_, _ = fmt.Fprintln(p.std.err, line)
 		p.last = line
 	}
 }
 
-func (p *jobProgress) end() {
+func (p *jobProgress) clearBar() {
 	if p.drawn {
 		_, _ = fmt.Fprint(p.std.err, "\r\x1b[K")
 	}
@@ -245,7 +245,7 @@ func (p *jobProgress) end() {
 
 // describeJob says where a job is: with all that changes, and with what is worth a line of its own.
 func describeJob(j relay.Job) (text, line string) {
-	state := printable(string(j.State.Current))
+	state := sanitizeForTerminal(string(j.State.Current))
 	if j.State.Current != relay.JobRunning {
 		return state, state
 	}
@@ -255,12 +255,12 @@ func describeJob(j relay.Job) (text, line string) {
 		switch t.State.Current {
 		case relay.JobCompleted:
 			done++
-			line = taskDone(t)
+			line = taskSummary(t)
 		case relay.JobRunning:
-			line = printable(t.Caption)
+			line = sanitizeForTerminal(t.Caption)
 			text = fmt.Sprintf("%d/%d %s", done+1, len(j.Tasks), line)
 			if t.Total > 0 {
-				text += fmt.Sprintf(" %s %3d%%  %s of %s", bar(float64(t.Progress)/100), t.Progress, byteCount(t.Bytes), byteCount(t.Total))
+				text += fmt.Sprintf(" %s %3d%%  %s of %s", progressBar(float64(t.Progress)/100), t.Progress, byteCount(t.Bytes), byteCount(t.Total))
 			}
 		}
 	}
@@ -268,13 +268,13 @@ func describeJob(j relay.Job) (text, line string) {
 		text = fmt.Sprintf("%d/%d %s", done, len(j.Tasks), line)
 	}
 	if j.State.Error != "" {
-		trouble := "  trouble: " + printable(j.State.Error)
-		return text + relay.Clip(trouble, 60), line + trouble
+		trouble := "  trouble: " + sanitizeForTerminal(j.State.Error)
+		return text + relay.Truncate(trouble, 60), line + trouble
 	}
 	return text, line
 }
 
-func taskDone(t relay.JobTask) string { return printable(t.Caption) + ": done" }
+func taskSummary(t relay.JobTask) string { return sanitizeForTerminal(t.Caption) + ": done" }
 
 // byteCount says how much n bytes are.
 func byteCount(n int64) string {

@@ -21,8 +21,8 @@ func TestJobProgressInLines(t *testing.T) {
 		for i, s := range tasks {
 			j.Tasks[i].State.Current = s
 		}
-		p.at(j)
-		p.at(j)
+		p.show(j)
+		p.show(j)
 	}
 	at(relay.JobQueued)
 	at(relay.JobRunning, relay.JobRunning)

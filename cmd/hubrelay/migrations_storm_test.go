@@ -100,7 +100,7 @@ func (m *migrations) await(id, step string) {
 				continue
 			}
 			o := e.Object
-			if o.State.Over() || step == "" && o.State == relay.JobRunning ||
+			if o.State.IsFinal() || step == "" && o.State == relay.JobRunning ||
 				o.Task != nil && o.Task.ID == step && o.Task.State.Current == relay.JobCompleted {
 				return nil
 			}

@@ -41,7 +41,7 @@ func newMigrations(t *testing.T, nodes int) *migrations {
 	m := newSite(t)
 	m.redis = redistest.Start(t, "--appendfsync", "always")
 	m.store = redisAt(t, m.redis.Socket)
-	file := write(t, m.dir, "hubrelay.yaml", mayMigrate(setup{redis: fmt.Sprintf("url: %q", m.redis.URL()), keys: m.section()}.yaml()))
+	file := write(t, m.dir, "hubrelay.yaml", mayMigrate(initConfig{redis: fmt.Sprintf("url: %q", m.redis.URL()), keys: m.section()}.renderYAML()))
 	for range nodes {
 		m.nodes = append(m.nodes, serveFile(t, file))
 	}
@@ -212,7 +212,7 @@ func (m *migrations) over(id string) relay.Job {
 	m.t.Helper()
 	var j relay.Job
 	testkit.Eventually(m.t, "the job "+id+" to be over", func() (err error) {
-		if j, err = m.job(id); err == nil && !j.State.Current.Over() {
+		if j, err = m.job(id); err == nil && !j.State.Current.IsFinal() {
 			err = fmt.Errorf("it is %s: %s, %+v", j.State.Current, j.State.Error, j.Tasks)
 		}
 		return err

@@ -21,8 +21,8 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	key := func(hubs string, more ...string) string {
 		return `    - {name: wide, key: ` + wide + `, account_id: "*", hubs: [` + hubs + `]` + strings.Join(more, "") + `}`
 	}
-	text := setup{redis: `url: "memory:"`, keys: key(`"*"`), env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
-	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+	text := initConfig{redis: `url: "memory:"`, keys: key(`"*"`), env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
+	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, text.env...)
 	account, stays := d.connect(t, wide, "", ""), d.connect(t, wide, "hub-1", "")
 	events := d.curlEvents(t, "?token="+d.Token(t, wide, ""))
@@ -89,7 +89,7 @@ func (d *daemon) listen(t *testing.T, key string) *listener {
 	c := client.Client{URL: "http://" + d.Public, Key: key}
 	go func() {
 		var ended error
-		for n, err := range c.Listen(ctx, client.ListenOptions{LeastPause: time.Millisecond, Began: func(at string) { began <- at }}) {
+		for n, err := range c.Listen(ctx, client.ListenOptions{MinBackoff: time.Millisecond, OnStart: func(at string) { began <- at }}) {
 			if ended = err; err == nil {
 				l.seen.mu.Lock()
 				l.seen.frames = append(l.seen.frames, string(n.Data))

@@ -27,7 +27,7 @@ func TestLongTwoNodes(t *testing.T) {
 		gate.pass()
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
+	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	sockets := []*socket{nodes[0].connect(t, opsKey, "hub-1", ""), nodes[1].connect(t, opsKey, "hub-1", "")}
 
@@ -85,7 +85,7 @@ func TestLongSlowReceiver(t *testing.T) {
 		<-time.After(18 * time.Second)
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 30s")}
+	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 30s")}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	ids := append(nodes[0].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil),
 		nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil)...)
@@ -177,14 +177,14 @@ func (g *gate) open() {
 func TestOnlyPartitionsThatWereStored(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	one := serve(t, setup{redis: fmt.Sprintf("url: %q, partitions: 4", server.URL())})
+	one := serve(t, initConfig{redis: fmt.Sprintf("url: %q, partitions: 4", server.URL())})
 	ws := one.connect(t, opsKey, "", "")
 	var ids []string
 	for i := range 12 {
 		ids = append(ids, one.Publish(t, fmt.Sprintf("hub-%d", i), "application/json", plain, nil)...)
 	}
 	testkit.Eventually(t, "everything of all partitions", ws.has(ids))
-	file := write(t, folder(t), "hubrelay.yaml", setup{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.yaml())
+	file := write(t, folder(t), "hubrelay.yaml", initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.renderYAML())
 	_, errOut, code := call(t, nil, "", "serve", "-c", file)
 	if err := errors.Join(hasAll(errOut, "partitions", "4", "2")...); code != 1 || err != nil {
 		t.Errorf("it ended with %d, %v:\n%s", code, err, errOut)

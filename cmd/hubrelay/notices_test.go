@@ -25,7 +25,7 @@ func TestSinksHearOfEachOther(t *testing.T) {
 			w.WriteHeader(http.StatusNoContent)
 		}
 	})
-	d := serve(t, setup{
+	d := serve(t, initConfig{
 		redis: `url: "memory:"`,
 		sinks: webhookSink("gone", hooks.url+"/gone", `, topics: ["container.*", "hubrelay.*"]`) +
 			webhookSink("rejects", hooks.url+"/rejects", `, topics: ["container.*"]`) +

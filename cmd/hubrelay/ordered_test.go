@@ -26,7 +26,7 @@ func TestLongOrderOverNodes(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := setup{
+	text := initConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: webhookSink("hook", hooks.url+"/", ", ordering: hub, timeout: 10s"),
 	}

@@ -53,7 +53,7 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	other := d.connect(t, opsKey, "hub-2", "")
 	errorsOnly := d.connect(t, opsKey, "hub-1", "&topics=*.error,!stack.*")
@@ -161,7 +161,7 @@ func publishToInbox(t *testing.T, socketPath string, store *redis.Client) {
 // TestSlowSocketIsClosed leaves a client unread until the relay gives it up, beside one that reads.
 func TestSlowSocketIsClosed(t *testing.T) {
 	t.Parallel()
-	d := serve(t, setup{redis: "url: \"memory:\""})
+	d := serve(t, initConfig{redis: "url: \"memory:\""})
 	quick := d.connect(t, opsKey, "hub-1", "")
 	large, err := json.Marshal(strings.Repeat("x", 250_000))
 	if err != nil {

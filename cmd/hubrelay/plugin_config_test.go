@@ -71,7 +71,7 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 			script(dir, "hangs", "sleep 60")
 			script(dir, "ends", "echo no database >&2; exit 3")
 			script(dir, "draws", `printf '\033[2Jall is good\n' >&2; exit 3`)
-			text := setup{redis: `url: "memory:"`, sinks: c.sinks}.yaml() + c.rest
+			text := initConfig{redis: `url: "memory:"`, sinks: c.sinks}.renderYAML() + c.rest
 			file := write(t, dir, "hubrelay.yaml", text)
 			began := time.Now()
 			out, errOut, code := call(t, nil, "", append([]string{"config", "check", "-c", file}, c.flags...)...)
@@ -93,10 +93,10 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 func TestReloadAsksPlugins(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	with := func(config string) setup {
-		return setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], config: ` + config + "}\n"}
+	with := func(config string) initConfig {
+		return initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], config: ` + config + "}\n"}
 	}
-	file := write(t, folder(t), "hubrelay.yaml", with("{dta: true}").yaml())
+	file := write(t, folder(t), "hubrelay.yaml", with("{dta: true}").renderYAML())
 	d := serveFile(t, file)
 	const fault = "refuses its configuration: config: dta is an unknown key"
 	list := func() string {
@@ -163,9 +163,9 @@ func TestReloadAsksPlugins(t *testing.T) {
 
 // refuses puts a configuration in place of which a plugin says a mistake, and tells whether that was refused. A daemon that
 // has taken over so many before takes this one over too where a busy machine lets the plugin answer too late.
-func (d *daemon) refuses(t *testing.T, file string, s setup, taken int, mistake string) bool {
+func (d *daemon) refuses(t *testing.T, file string, s initConfig, taken int, mistake string) bool {
 	t.Helper()
-	if err := os.Rename(write(t, filepath.Dir(file), "fresh.yaml", s.yaml()), file); err != nil {
+	if err := os.Rename(write(t, filepath.Dir(file), "fresh.yaml", s.renderYAML()), file); err != nil {
 		t.Fatal(err)
 	}
 	refused := false

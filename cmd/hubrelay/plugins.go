@@ -14,7 +14,7 @@ import (
 )
 
 func newPlugins(std streams) *cobra.Command {
-	return group("plugins", "Work on plugins", newPluginsNew(std), newPluginsCheck(std))
+	return commandGroup("plugins", "Work on plugins", newPluginsNew(std), newPluginsCheck(std))
 }
 
 type pluginsCheck struct {
@@ -39,7 +39,7 @@ does no harm; a driver is asked for migrations between servers that do not exist
 What is behind the command is the program's own, also what looks like a flag.`,
 		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
   hubrelay plugins check --no-tls python3 plugin.py`,
-		Args: checked(cobra.MinimumNArgs(1)),
+		Args: withUsageErrors(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, std, args) },
 	}
 	flags := cmd.Flags()
@@ -104,7 +104,7 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std streams, command []string) er
 // hintFor names the flag that stands for the daemon's setting.
 func hintFor(err error) string {
 	switch {
-	case plugins.Refused(err):
+	case plugins.IsRejected(err):
 		return " (here: --config)"
 	case errors.Is(err, plugins.ErrNoCertificate):
 		return " (here: --no-tls)"
@@ -122,7 +122,7 @@ func printCheck(std streams, paint palette, verdict, name, why string) error {
 	}
 	_, err := fmt.Fprintf(std.out, "%s  %s\n", mark, name)
 	if why != "" && err == nil {
-		_, err = fmt.Fprintf(std.out, "        %s\n", printable(why))
+		_, err = fmt.Fprintf(std.out, "        %s\n", sanitizeForTerminal(why))
 	}
 	return err
 }

@@ -21,7 +21,7 @@ release, --replace names a folder with its source.`,
 		Example: `  hubrelay plugins new instance-watch --lang go
   hubrelay plugins new instance-watch --lang go --replace ~/src/hubrelay
   hubrelay plugins new instance-watch --lang python`,
-		Args: checked(cobra.ExactArgs(1)),
+		Args: withUsageErrors(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			return runPluginsNew(cmd, std, &p)

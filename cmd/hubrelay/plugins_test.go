@@ -19,12 +19,12 @@ func TestPluginSinks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", setup{
+	file := write(t, dir, "hubrelay.yaml", initConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: `  shown: {type: plugin, command: ["builtin:print"], config: {data: true}, env: ["GORACE=atexit_sleep_ms=0"]}
   later: {type: plugin, command: [./later, builtin-plugin], args: [print], env: [GORACE], retry: {schedule: [100ms, 200ms, 200ms, 200ms], max_attempts: 100}}
 `,
-	}.yaml())
+	}.renderYAML())
 	d := serveFile(t, file)
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
 
@@ -78,7 +78,7 @@ func TestPluginSinks(t *testing.T) {
 func TestPluginKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	d := serve(t, setup{
+	d := serve(t, initConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], retry: {schedule: [100ms, 100ms, 200ms], max_attempts: 100}}`,
 	})
@@ -110,7 +110,7 @@ func TestPluginKilled(t *testing.T) {
 func TestPluginCrashLoop(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	d := serve(t, setup{
+	d := serve(t, initConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: `  loop: {type: plugin, command: ["/bin/sh", "-c", "echo no database >&2; exit 3"], max_crashes: 2}
   shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"]}`,
@@ -152,7 +152,7 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"]}`})
+		d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"]}`})
 		var pid int
 		testkit.Eventually(t, "the plugin to run", func() (err error) {
 			pid, err = d.plugin(1)

@@ -23,19 +23,19 @@ type progress struct {
 	total int
 	now   func() time.Time
 
-	begun, shown time.Time
-	drawn        bool
+	startedAt, shown time.Time
+	drawn            bool
 }
 
 func newProgress(out io.Writer, verb string, total int) *progress {
 	p := &progress{out: out, bar: isTerminal(out), verb: verb, total: total, now: time.Now}
-	p.begun = p.now()
-	p.shown = p.begun
+	p.startedAt = p.now()
+	p.shown = p.startedAt
 	return p
 }
 
-// at says that done of total are done.
-func (p *progress) at(done int) {
+// update says that done of total are done.
+func (p *progress) update(done int) {
 	now := p.now()
 	every := progressLineEvery
 	if p.bar {
@@ -52,20 +52,20 @@ func (p *progress) at(done int) {
 	}
 	p.drawn = true
 	share := float64(done) / float64(max(p.total, 1))
-	rate := float64(done) / max(now.Sub(p.begun).Seconds(), 0.001)
+	rate := float64(done) / max(now.Sub(p.startedAt).Seconds(), 0.001)
 	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s %s %3.0f%%  %d of %d  %.0f/s", p.verb,
-		bar(share), share*100, done, p.total, rate)
+		progressBar(share), share*100, done, p.total, rate)
 }
 
-// end leaves the terminal's line to what is printed next.
-func (p *progress) end() {
+// clearBar leaves the terminal's line to what is printed next.
+func (p *progress) clearBar() {
 	if p.drawn {
 		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
 	}
 }
 
-// bar is a bar of progress from 0 to 1.
-func bar(share float64) string {
+// progressBar is a bar of progress from 0 to 1.
+func progressBar(share float64) string {
 	full := max(0, min(int(share*progressCells), progressCells))
 	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", progressCells-full) + "]"
 }

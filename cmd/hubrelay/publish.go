@@ -13,7 +13,7 @@ import (
 )
 
 type publishFlags struct {
-	remote
+	relayFlags
 	single     sample
 	idempotent string
 	asJSON     bool
@@ -32,7 +32,7 @@ lines are sent as they come. Without FILE, --topic and its companions describe o
   hubrelay publish --topic container.created --container 5f0c --account acme   # with a platform's key
   hubrelay publish events.json
   tail -f events.ndjson | hubrelay publish -`,
-		Args: checked(cobra.MaximumNArgs(1)),
+		Args: withUsageErrors(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 1 && cmd.Flags().Changed("topic"):
@@ -109,7 +109,7 @@ func publishBody(ctx context.Context, std streams, f *publishFlags, body []byte)
 	if json.Valid(body) || isPartOfText(first) {
 		contentType = "application/json"
 	}
-	ids, err := f.client().Publish(ctx, contentType, f.idempotent, body)
+	ids, err := f.newClient().Publish(ctx, contentType, f.idempotent, body)
 	if err != nil {
 		return err
 	}

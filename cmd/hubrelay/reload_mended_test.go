@@ -39,12 +39,12 @@ func (d *daemon) refused(t *testing.T, n int, problem string) {
 func TestReloadOfWhatIsMendedElsewhere(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
-	s := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
 	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", s.yaml())
+	file := write(t, dir, "hubrelay.yaml", s.renderYAML())
 	d := serveFile(t, file)
 	s.sinks += webhookSink("two", hooks.url+"/two", ", bearer_file: bearer, format: template, template_file: body.tmpl")
-	write(t, dir, "hubrelay.yaml", s.yaml())
+	write(t, dir, "hubrelay.yaml", s.renderYAML())
 	d.refused(t, 1, "bearer cannot be read")
 	d.reloaded(t, 0)
 	write(t, dir, "bearer", "s3cret-0123456789")
@@ -63,8 +63,8 @@ func TestReloadOfWhatIsMendedElsewhere(t *testing.T) {
 func TestReloadOfAFileThatIsGone(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
-	s := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
-	file := write(t, folder(t), "hubrelay.yaml", s.yaml())
+	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	file := write(t, folder(t), "hubrelay.yaml", s.renderYAML())
 	d := serveFile(t, file)
 	if err := os.Rename(file, file+".away"); err != nil {
 		t.Fatal(err)
@@ -90,8 +90,8 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 	hooks := receive(t, func(w http.ResponseWriter, _ hook) { w.WriteHeader(http.StatusNoContent) })
 	dir := folder(t)
 	body := write(t, dir, "body.tmpl", `{"v": 1, "topic": {{ toJson .Topic }}}`)
-	s := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", `, topics: ["container.*"], format: template, template_file: body.tmpl`)}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.yaml()))
+	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", `, topics: ["container.*"], format: template, template_file: body.tmpl`)}
+	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.renderYAML()))
 	publish := func() { d.Publish(t, "hub-1", "application/x-ndjson", lines(1), nil) }
 	replace := func(text string) { // in one step: a file of which a part is written is a mistake of its own
 		t.Helper()
@@ -149,8 +149,8 @@ func TestReloadRefusedBesideAnOlder(t *testing.T) {
 		<-release
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h")}
-	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+	text := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h")}
+	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file)
 	d.Publish(t, "hub-1", "application/json", plain, nil)
 	testkit.Eventually(t, "an attempt", func() error {
@@ -160,7 +160,7 @@ func TestReloadRefusedBesideAnOlder(t *testing.T) {
 		return nil
 	})
 	text.sinks = webhookSink("one", hooks.url+"/other", ", timeout: 1h")
-	changed := strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)
+	changed := strings.Replace(text.renderYAML(), readerKey, "another-"+readerKey, 1)
 	write(t, filepath.Dir(file), filepath.Base(file), changed)
 	d.Signal(syscall.SIGHUP)
 	d.forgot(t, readerKey)

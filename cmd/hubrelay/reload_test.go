@@ -16,9 +16,9 @@ import (
 )
 
 // reconfigure puts a configuration in place as an editor does, and waits until the daemon has taken over n of them.
-func (d *daemon) reconfigure(t *testing.T, file string, s setup, n int) {
+func (d *daemon) reconfigure(t *testing.T, file string, s initConfig, n int) {
 	t.Helper()
-	fresh := write(t, filepath.Dir(file), "fresh.yaml", s.yaml())
+	fresh := write(t, filepath.Dir(file), "fresh.yaml", s.renderYAML())
 	if err := os.Rename(fresh, file); err != nil {
 		t.Fatal(err)
 	}
@@ -59,9 +59,9 @@ func TestReload(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	before := setup{redis: fmt.Sprintf("url: %q", server.URL())}
+	before := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
 	before.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/old", "") + webhookSink("goes", hooks.url+"/goes", "")
-	file := write(t, folder(t), "hubrelay.yaml", before.yaml())
+	file := write(t, folder(t), "hubrelay.yaml", before.renderYAML())
 	d := serveFile(t, file)
 	first := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "the changing sinks", hooks.took("/old", first))
@@ -111,15 +111,15 @@ func TestReload(t *testing.T) {
 func TestReloadOfMistakes(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
-	good := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
-	file := write(t, folder(t), "hubrelay.yaml", good.yaml())
+	good := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	file := write(t, folder(t), "hubrelay.yaml", good.renderYAML())
 	d := serveFile(t, file)
 	for i, bad := range []string{
 		"server: [", // no YAML
-		strings.Replace(good.yaml(), "webhook", "webhok", 1),     // no such kind
-		strings.Replace(good.yaml(), "whsec_", "whsec", 1),       // no secret
-		good.yaml() + webhookSink("one", hooks.url+"/other", ""), // one name twice
-		strings.Replace(good.yaml(), opsKey, readerKey, 1),       // one key twice
+		strings.Replace(good.renderYAML(), "webhook", "webhok", 1),     // no such kind
+		strings.Replace(good.renderYAML(), "whsec_", "whsec", 1),       // no secret
+		good.renderYAML() + webhookSink("one", hooks.url+"/other", ""), // one name twice
+		strings.Replace(good.renderYAML(), opsKey, readerKey, 1),       // one key twice
 	} {
 		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
@@ -149,8 +149,8 @@ func TestReloadOfMistakes(t *testing.T) {
 func TestReloadOfKeys(t *testing.T) {
 	t.Parallel()
 	const other = "other-key-0123456789abcdef"
-	text := setup{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other + `, account_id: "*", hubs: ["*"]}`}
-	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+	text := initConfig{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other + `, account_id: "*", hubs: ["*"]}`}
+	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file)
 	goes, stays := d.connect(t, other, "hub-1", ""), d.connect(t, readerKey, "hub-1", "")
 	text.keys, text.server = "", ", max_body: 2MiB"
@@ -164,7 +164,7 @@ func TestReloadOfKeys(t *testing.T) {
 	testkit.Eventually(t, "the word about what needs a restart", d.Err.Contains("server.max_body"))
 
 	text.keys = `    - {name: other, key: ` + other + `, account_id: "*", hubs: ["*"]}`
-	if err := os.WriteFile(file, []byte(text.yaml()), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text.renderYAML()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.Signal(syscall.SIGHUP) // at once, without waiting for the second look
@@ -189,12 +189,12 @@ func TestReloadUnderLoad(t *testing.T) {
 				time.Sleep(time.Millisecond) // so that there is always something in flight
 				w.WriteHeader(http.StatusNoContent)
 			})
-			text := setup{redis: fmt.Sprintf("url: %q", server.URL())}
+			text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
 			sinks := func(n int) string {
 				return webhookSink("one", hooks.url+"/one", fmt.Sprintf(", ordering: %s, headers: {X-Generation: %q}", ordering, fmt.Sprint(n)))
 			}
 			text.sinks = sinks(0)
-			file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+			file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
 			d := serveFile(t, file)
 			var ids []string
 			for n := range 5 {
@@ -222,8 +222,8 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent)
 			})
 			defer close(release)
-			text := setup{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h, ordering: "+ordering)}
-			file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+			text := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h, ordering: "+ordering)}
+			file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
 			d := serveFile(t, file)
 			ids := d.Publish(t, "hub-1", "application/json", plain, nil)
 			testkit.Eventually(t, "an attempt", func() error {
@@ -233,11 +233,11 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 				return nil
 			})
 			text.sinks = webhookSink("one", hooks.url+"/other", ", timeout: 1h, ordering: "+ordering)
-			if err := os.WriteFile(file, []byte(text.yaml()), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(text.renderYAML()), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			d.Signal(syscall.SIGHUP)
-			gone := strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)
+			gone := strings.Replace(text.renderYAML(), readerKey, "another-"+readerKey, 1)
 			if err := os.WriteFile(file, []byte(gone), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -260,12 +260,12 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 func TestReloadWhileStarting(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	text := setup{redis: fmt.Sprintf("url: %q", server.URL())}
-	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
 	server.Kill()
 	d := newDaemon(start(t, nil, "serve", "-c", file))
 	testkit.Eventually(t, "the daemon to wait for Redis", d.Err.Contains("waiting for redis"))
-	if err := os.WriteFile(file, []byte(strings.Replace(text.yaml(), readerKey, "another-"+readerKey, 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Replace(text.renderYAML(), readerKey, "another-"+readerKey, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart()

@@ -21,8 +21,8 @@ func TestReloadSaysWhatIsNew(t *testing.T) {
 	}
 	open("one", "one-key-0123456789abcdef")
 	open("two", "two-key-0123456789abcdef")
-	s := setup{redis: `url: "memory:"`, keys: "    - {name: one, key_file: one, hubs: [hub-1]}\n"}
-	file := write(t, dir, "hubrelay.yaml", s.yaml())
+	s := initConfig{redis: `url: "memory:"`, keys: "    - {name: one, key_file: one, hubs: [hub-1]}\n"}
+	file := write(t, dir, "hubrelay.yaml", s.renderYAML())
 	d := serveFile(t, file)
 	for _, noise := range []string{"overcommit", "migration.driver"} {
 		if strings.Contains(d.Err.String(), noise) {

@@ -36,22 +36,22 @@ func newServe(std streams) *cobra.Command {
 		Long: `Runs the relay until SIGTERM or an interrupt, then ends what is running within server.shutdown_grace.
 
 Without redis.url it runs a redis-server of its own in redis.data_dir.`,
-		Args: checked(cobra.NoArgs),
+		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Whoever reads the log may go away, as journald does when it restarts; that must not end the daemon.
 			signal.Ignore(syscall.SIGPIPE)
-			calmCollector(std)
-			watch := config.NewWatch(file)
+			tuneGC(std)
+			watch := config.NewFileWatcher(file)
 			cfg, err := loadConfig(std, file)
 			if err != nil {
 				return err
 			}
-			reload := &app.Reloading{
-				Watch: watch,
-				Load:  func() (*config.Config, error) { return config.Load(file, std.env, kinds()) },
+			reload := &app.ReloadSource{
+				Watcher: watch,
+				Load:    func() (*config.Config, error) { return config.Load(file, std.env, configKinds()) },
 			}
 			if name := cfg.Migration.InventoryFile; name != "" {
-				reload.InventoryWatch = config.NewWatch(name)
+				reload.InventoryWatch = config.NewFileWatcher(name)
 				reload.Inventory = func() (*migration.File, error) { return migration.ReadFile(name) }
 			}
 			inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
@@ -64,9 +64,9 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			for _, w := range cfg.Warnings {
 				log.Warn("configuration", "warning", w.String())
 			}
-			reload.Asked, reload.Level = hangups(cmd.Context()), func(name string) { setLevel(level, name) }
+			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) { setLevel(level, name) }
 			relayed, err := app.New(cfg, app.Settings{
-				Version: buildVersion(), Log: log, Kinds: sinkKinds(), Driver: kinds().Driver, Inventory: inventory,
+				Version: buildVersion(), Log: log, SinkKinds: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
 				Reload: reload,
 				Ready: func(a app.Addresses) {
 					log.Info("serving", "public", a.Public.String(), "health", a.Health.String(), "admin", a.Admin.String(),
@@ -87,15 +87,15 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 // leaves more than a KiB of garbage: the queues are read a fifth faster than with Go's 100, for a few MiB.
 const gcPercent = 300
 
-// calmCollector sets gcPercent unless GOGC says otherwise.
-func calmCollector(std streams) {
-	if std.lookup("GOGC") == "" {
+// tuneGC sets gcPercent unless GOGC says otherwise.
+func tuneGC(std streams) {
+	if std.getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 }
 
-// hangups passes on SIGHUP, which has the configuration read again, until ctx ends; behind that it does nothing any more.
-func hangups(ctx context.Context) <-chan struct{} {
+// reloadSignals passes on SIGHUP, which has the configuration read again, until ctx ends; behind that it does nothing any more.
+func reloadSignals(ctx context.Context) <-chan struct{} {
 	signals, asked := make(chan os.Signal, 1), make(chan struct{}, 1)
 	signal.Notify(signals, syscall.SIGHUP)
 	go func() {

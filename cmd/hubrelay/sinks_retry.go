@@ -17,9 +17,9 @@ tried as fast as the sink's rate and concurrency allow. What fails again waits f
 with an ordering the first of each hub or container is tried, and what waits behind it follows. A rest that the receiver
 asked for goes on; dead letters stay ('deadletters replay').`,
 		Example: "  hubrelay sinks retry billing",
-		Args:    named(1),
+		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := f.client(std)
+			client, err := f.newClient(std)
 			if err != nil {
 				return err
 			}
@@ -41,7 +41,7 @@ asked for goes on; dead letters stay ('deadletters replay').`,
 			case 1:
 				text = args[0] + " tries 1 delivery now"
 			}
-			_, err = fmt.Fprintln(std.out, printable(text))
+			_, err = fmt.Fprintln(std.out, sanitizeForTerminal(text))
 			return err
 		},
 	}

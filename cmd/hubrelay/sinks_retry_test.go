@@ -27,7 +27,7 @@ func TestSinksRetry(t *testing.T) {
 	slow := func(name, more string) string {
 		return fmt.Sprintf("  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [2h, 2h]}%s}\n", name, hooks.url+"/"+name, more)
 	}
-	s := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") + slow("ordered", ", ordering: hub")}
+	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") + slow("ordered", ", ordering: hub")}
 	d, other := serve(t, s), serve(t, s)
 	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)

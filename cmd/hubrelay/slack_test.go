@@ -69,7 +69,7 @@ func TestSlack(t *testing.T) {
 	for _, name := range []string{"flaky", "picky", "left"} {
 		sinks += fmt.Sprintf("  %s: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [100ms, 200ms]}}\n", name, address(name))
 	}
-	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	ids := d.Publish(t, "hub-1", "application/x-ndjson",
 		`{"topic":"container.error","object":{"id":"web-1","error":"<!channel> no such image"},"context":{"account_id":"acme","containers":["c1"]}}`, nil)
 
@@ -120,7 +120,7 @@ func TestDigests(t *testing.T) {
 	t.Cleanup(hook.Close)
 	sinks := fmt.Sprintf("  channel: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8]}\n", far.URL+"/services/T0000/B0000/burst") +
 		fmt.Sprintf("  hook: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], digest: {wait: 5s, max: 5, by: [hub]}}\n", hook.URL)
-	d := serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	const n = 30
 	line := `{"topic":"container.error","object":{"id":"web-1","error":"no such image"},"context":{"account_id":"acme"}}` + "\n"
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(line, n), nil)
@@ -132,7 +132,7 @@ func TestDigests(t *testing.T) {
 	if err := json.Unmarshal(<-bodies, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Digest.Count != n || got.Digest.By["hub"] != "hub-1" || got.Digest.Topics["container.error"] != n || len(got.Notifications) != 5 {
+	if got.Digest.Count != n || got.Digest.Shared["hub"] != "hub-1" || got.Digest.Topics["container.error"] != n || len(got.Notifications) != 5 {
 		t.Errorf("%+v with %d notifications", got.Digest, len(got.Notifications))
 	}
 	told := regexp.MustCompile(`"(\d+) × `)

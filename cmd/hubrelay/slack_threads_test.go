@@ -44,12 +44,12 @@ func TestSlackThreadOverReloads(t *testing.T) {
 	t.Cleanup(far.Close)
 	dir := folder(t)
 	token := write(t, dir, "token", "xoxb-s3cret-token\n")
-	s := setup{redis: `url: "memory:"`}
-	with := func(more string) setup {
+	s := initConfig{redis: `url: "memory:"`}
+	with := func(more string) initConfig {
 		s.sinks = team(far.URL, fmt.Sprintf("token_file: %q, %s", token, more))
 		return s
 	}
-	file := write(t, dir, "hubrelay.yaml", with("channel: C0GENERAL, rate: 1000/s, burst: 100").yaml())
+	file := write(t, dir, "hubrelay.yaml", with("channel: C0GENERAL, rate: 1000/s, burst: 100").renderYAML())
 	d := serveFile(t, file)
 	want := []string{"C0GENERAL: round 0"}
 	say := func(n int, where string) {
@@ -96,8 +96,8 @@ func TestSlackTokenRevoked(t *testing.T) {
 	t.Cleanup(far.Close)
 	dir := folder(t)
 	token := write(t, dir, "token", "xoxb-s3cret-token\n")
-	s := setup{redis: `url: "memory:"`, sinks: team(far.URL, fmt.Sprintf("token_file: %q, channel: C0GENERAL, rate: 1000/s, burst: 100", token))}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.yaml()))
+	s := initConfig{redis: `url: "memory:"`, sinks: team(far.URL, fmt.Sprintf("token_file: %q, channel: C0GENERAL, rate: 1000/s, burst: 100", token))}
+	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.renderYAML()))
 	disabled := func(words ...string) {
 		t.Helper()
 		testkit.Eventually(t, "the sink to be disabled", func() error {
@@ -163,7 +163,7 @@ func TestSlackThreadKilled(t *testing.T) {
 			}}
 			far := httptest.NewServer(slack)
 			t.Cleanup(far.Close)
-			s := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(far.URL, "token: xoxb-s3cret-token, channel: C0GENERAL, timeout: 3s, rate: 1000/s, burst: 100")}
+			s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(far.URL, "token: xoxb-s3cret-token, channel: C0GENERAL, timeout: 3s, rate: 1000/s, burst: 100")}
 			d := serve(t, s)
 			d.Publish(t, "hub-1", "application/json", round(0), nil)
 			<-posted
@@ -224,7 +224,7 @@ func TestSlackRestIsShared(t *testing.T) {
 	t.Cleanup(far.Close)
 	var nodes []*daemon
 	for n := range 3 {
-		nodes = append(nodes, serve(t, setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(
+		nodes = append(nodes, serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(
 			fmt.Sprintf("%s/%d", far.URL, n), "token: xoxb-s3cret-token, channel: C0GENERAL, thread: none, rate: 10/s, burst: 1")}))
 	}
 	events := 0

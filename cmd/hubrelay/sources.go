@@ -29,7 +29,7 @@ type sourceInfo struct {
 }
 
 func newSourcesCommand(std streams) *cobra.Command {
-	cmd := group("sources", "See the upstreams of a running daemon", newSourcesList(std))
+	cmd := commandGroup("sources", "See the upstreams of a running daemon", newSourcesList(std))
 	cmd.Long = `Shows the upstreams that a running daemon takes notifications over from.
 
 ` + adminHelp
@@ -51,7 +51,7 @@ something may be missing, on all nodes since the source was configured first. RE
 without them whatever it sends while nobody is connected is missed.`,
 		Example: `  hubrelay sources list
   hubrelay sources list --json | jq 'select(.state != "connected")'`,
-		Args: checked(cobra.NoArgs),
+		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return listSources(cmd.Context(), std, &f) },
 	}
 	f.register(cmd, std)
@@ -59,7 +59,7 @@ without them whatever it sends while nobody is connected is missed.`,
 }
 
 func listSources(ctx context.Context, std streams, f *adminFlags) error {
-	client, err := f.client(std)
+	client, err := f.newClient(std)
 	if err != nil {
 		return err
 	}
@@ -81,8 +81,8 @@ func listSources(ctx context.Context, std streams, f *adminFlags) error {
 		if err := readAnswer(raw, &s); err != nil {
 			return err
 		}
-		rows = append(rows, s.row())
-		notes = append(notes, s.notes()...)
+		rows = append(rows, s.tableRow())
+		notes = append(notes, s.noteLines()...)
 	}
 	if err := printSources(std, rows); err != nil || len(notes) == 0 {
 		return err
@@ -91,7 +91,7 @@ func listSources(ctx context.Context, std streams, f *adminFlags) error {
 	return err
 }
 
-func (s *sourceInfo) row() []string {
+func (s *sourceInfo) tableRow() []string {
 	resumes := "no"
 	if s.Resumes {
 		resumes = "yes"
@@ -102,25 +102,25 @@ func (s *sourceInfo) row() []string {
 	}
 	topics := "*"
 	if len(s.Topics) > 0 {
-		topics = printable(strings.Join(s.Topics, ", "))
+		topics = sanitizeForTerminal(strings.Join(s.Topics, ", "))
 	}
 	return []string{
-		printable(s.Name), printable(s.State), ago(s.Since), orDash(s.Node), hub, ago(s.Last),
-		count(s.Received), count(s.Quarantined), count(s.Gaps), resumes, printable(s.URL), topics,
+		sanitizeForTerminal(s.Name), sanitizeForTerminal(s.State), formatAgo(s.Since), orDash(s.Node), hub, formatAgo(s.Last),
+		formatCount(s.Received), formatCount(s.Quarantined), formatCount(s.Gaps), resumes, sanitizeForTerminal(s.URL), topics,
 	}
 }
 
-// notes say what does not fit into the table.
-func (s *sourceInfo) notes() (list []string) {
+// noteLines say what does not fit into the table.
+func (s *sourceInfo) noteLines() (list []string) {
 	if s.Reason != "" {
 		note := s.Name + ": " + s.Reason
 		if s.Next != "" {
 			note += "; the next attempt is at " + s.Next
 		}
-		list = append(list, printable(note))
+		list = append(list, sanitizeForTerminal(note))
 	}
 	if s.Quarantined > 0 {
-		list = append(list, printable(s.Name+": what was refused is in the quarantine with its reason: redis-cli XREVRANGE hubrelay:quarantine + - COUNT 10"))
+		list = append(list, sanitizeForTerminal(s.Name+": what was refused is in the quarantine with its reason: redis-cli XREVRANGE hubrelay:quarantine + - COUNT 10"))
 	}
 	return list
 }
@@ -137,22 +137,22 @@ func printSources(std streams, rows [][]string) error {
 		return paint.red(padded)
 	}
 	columns := []column{
-		{title: "NAME", most: 20},
-		{title: "STATE", most: 10, paint: state},
+		{title: "NAME", maxWidth: 20},
+		{title: "STATE", maxWidth: 10, paint: state},
 		{title: "SINCE", right: true},
-		{title: "NODE", most: 10, spare: 2},
-		{title: "HUB", most: 24},
+		{title: "NODE", maxWidth: 10, dropOrder: 2},
+		{title: "HUB", maxWidth: 24},
 		{title: "LAST", right: true},
 		{title: "TAKEN", right: true},
 		{title: "BAD", right: true},
 		{title: "GAPS", right: true},
-		{title: "RESUMES", spare: 1},
-		{title: "URL", spare: 3},
-		{title: "TOPICS", spare: 4},
+		{title: "RESUMES", dropOrder: 1},
+		{title: "URL", dropOrder: 3},
+		{title: "TOPICS", dropOrder: 4},
 	}
 	for i := len(columns) - 1; i >= 0; i-- {
 		if !slices.ContainsFunc(rows, func(row []string) bool { return row[i] != "-" }) {
-			columns, rows = without(columns, rows, i)
+			columns, rows = removeColumn(columns, rows, i)
 		}
 	}
 	return printTable(std.out, paint, columns, rows)

@@ -33,9 +33,9 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
 	var up atomic.Pointer[daemon]
-	up.Store(serve(t, setup{redis: `url: "memory:"`}))
+	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
 	hooks := receive(t, nil)
-	lower := setup{
+	lower := initConfig{
 		redis: fmt.Sprintf("url: %q, partitions: 3, min_replicas: 1", url), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 5s"),
 		keys: upstreamSource("http://"+up.Load().Public, ""),
 	}

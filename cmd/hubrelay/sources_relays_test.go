@@ -14,12 +14,12 @@ import (
 // refused.
 func TestSourcesInACircle(t *testing.T) {
 	t.Parallel()
-	text := setup{redis: `url: "memory:"`}
+	text := initConfig{redis: `url: "memory:"`}
 	one := serve(t, text)
 	dir := folder(t)
 	other := text
 	other.keys = upstreamSource("http://"+one.Public, "")
-	two := serveFile(t, write(t, dir, "two.yaml", other.yaml()))
+	two := serveFile(t, write(t, dir, "two.yaml", other.renderYAML()))
 	// The first learns of the second, and of itself, while it runs.
 	file := one.Cmd.Args[len(one.Cmd.Args)-1]
 	back := text
@@ -59,10 +59,10 @@ func TestSourcesInACircle(t *testing.T) {
 func TestSourceGapReachesClients(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
-	up.Store(serve(t, setup{redis: `url: "memory:"`}))
+	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
 	way := testkit.StartProxy(t, func() string { return up.Load().Public })
 	hooks := receive(t, nil)
-	down := serve(t, setup{
+	down := serve(t, initConfig{
 		redis: `url: "memory:", partitions: 2`,
 		sinks: webhookSink("hook", hooks.url+"/", `, topics: ["*", "hubrelay.*"]`),
 		keys:  upstreamSource("http://"+way.Addr(), ""),
@@ -79,7 +79,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	})
 
 	up.Load().Kill()
-	up.Store(serve(t, setup{redis: `url: "memory:"`}))
+	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
 	way.Cut()
 	isResync := func(frame string) {
 		t.Helper()

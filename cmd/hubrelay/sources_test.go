@@ -170,9 +170,9 @@ func (d *daemon) connectedSource(t *testing.T) func() error {
 // first: the very bytes but for the list of relays that it came through.
 func TestSource(t *testing.T) {
 	t.Parallel()
-	up := serve(t, setup{redis: `url: "memory:"`})
+	up := serve(t, initConfig{redis: `url: "memory:"`})
 	hooks := receive(t, nil)
-	down := serve(t, setup{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""), keys: upstreamSource("http://"+up.Public, "")})
+	down := serve(t, initConfig{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""), keys: upstreamSource("http://"+up.Public, "")})
 	testkit.Eventually(t, "the source", down.connectedSource(t))
 	client := down.connect(t, opsKey, "hub-7", "")
 	up.Publish(t, "hub-7", "application/json", `{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
@@ -201,12 +201,12 @@ func TestSource(t *testing.T) {
 func TestLongSourceReaderIsKilled(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
-	up.Store(serve(t, setup{redis: `url: "memory:"`}))
+	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
 	dir := folder(t)
 	data := filepath.Join(dir, "data")
-	file := write(t, dir, "hubrelay.yaml", setup{
+	file := write(t, dir, "hubrelay.yaml", initConfig{
 		redis: fmt.Sprintf("data_dir: %q, partitions: 3", data), keys: upstreamSource("http://"+up.Load().Public, ""),
-	}.yaml())
+	}.renderYAML())
 	hubs := []string{"hub-a", "hub-b", "hub-c", "hub-d"}
 	begun := serveFile(t, file)
 	testkit.Eventually(t, "the source", begun.connectedSource(t))
@@ -248,11 +248,11 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 func TestLongSourceStorm(t *testing.T) {
 	t.Parallel()
 	above, below := redistest.Start(t, "--appendfsync", "always"), redistest.Start(t, "--appendfsync", "always")
-	upper := setup{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
+	upper := initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, upper))
 	way := testkit.StartProxy(t, func() string { return up.Load().Public })
-	lower := setup{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr(), "")}
+	lower := initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr(), "")}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
 	testkit.Eventually(t, "the source", nodes[0].connectedSource(t))
 	hubs := []string{"hub-a", "hub-b", "hub-c"}
@@ -306,12 +306,12 @@ func TestLongSourceStorm(t *testing.T) {
 // is not lost to it. Another hub begins anew.
 func TestSourcesChange(t *testing.T) {
 	t.Parallel()
-	up := serve(t, setup{redis: `url: "memory:"`})
+	up := serve(t, initConfig{redis: `url: "memory:"`})
 	hooks := receive(t, nil)
-	without := setup{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", "")}
+	without := initConfig{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", "")}
 	with := without
 	with.keys = upstreamSource("http://"+up.Public, ", hub_id: hub-1")
-	file := write(t, folder(t), "hubrelay.yaml", with.yaml())
+	file := write(t, folder(t), "hubrelay.yaml", with.renderYAML())
 	down := serveFile(t, file)
 	testkit.Eventually(t, "the source", down.connectedSource(t))
 	came := func(n int) func() error {

@@ -59,7 +59,7 @@ func TestSteering(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	d := serve(t, setup{
+	d := serve(t, initConfig{
 		redis: `url: "memory:"`,
 		sinks: webhookSink("steady", hooks.url+"/steady", "") + webhookSink("picky", hooks.url+"/picky", ""),
 	})

@@ -31,11 +31,11 @@ func TestStop(t *testing.T) {
 	})
 	release := sync.OnceFunc(func() { close(answer) })
 	t.Cleanup(release)
-	text := setup{
+	text := initConfig{
 		redis: fmt.Sprintf("data_dir: %q", filepath.Join(dir, "data")),
 		sinks: webhookSink("hook", hooks.url+"/", ", concurrency: 2"),
 	}
-	file := write(t, dir, "hubrelay.yaml", text.yaml())
+	file := write(t, dir, "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, longGrace)
 	ws := d.connect(t, opsKey, "hub-1", "")
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(6), nil)
@@ -68,8 +68,8 @@ func TestKeyFileChanges(t *testing.T) {
 	const first, second = "first-key-0123456789abcdef", "second-key-0123456789abcdef"
 	dir := folder(t)
 	write(t, dir, "key", first+"\n")
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", setup{redis: `url: "memory:"`, keys: `
-    - {name: file, key_file: key, hubs: ["*"]}`}.yaml()), "HUBRELAY_WEBSOCKET__PING_INTERVAL=1h")
+	d := serveFile(t, write(t, dir, "hubrelay.yaml", initConfig{redis: `url: "memory:"`, keys: `
+    - {name: file, key_file: key, hubs: ["*"]}`}.renderYAML()), "HUBRELAY_WEBSOCKET__PING_INTERVAL=1h")
 	hub, account, other := d.connect(t, first, "hub-1", ""), d.connect(t, first, "", ""), d.connect(t, opsKey, "hub-1", "")
 	token := d.Token(t, first, "hub-1")
 	if err := os.Rename(write(t, dir, "key.new", second+"\n"), filepath.Join(dir, "key")); err != nil {
@@ -99,7 +99,7 @@ func TestStartsBeforeRedis(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
 	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", setup{redis: fmt.Sprintf("url: %q", server.URL())}.yaml())
+	file := write(t, dir, "hubrelay.yaml", initConfig{redis: fmt.Sprintf("url: %q", server.URL())}.renderYAML())
 	early := start(t, nil, "serve", "-c", file)
 	d := newDaemon(start(t, nil, "serve", "-c", file))
 	for _, p := range []*testkit.Process{early, d.Process} {
@@ -135,7 +135,7 @@ func TestPortTaken(t *testing.T) {
 	dir := folder(t)
 	data := filepath.Join(dir, "data")
 	for _, key := range []string{"server", "health"} {
-		text := setup{redis: fmt.Sprintf("data_dir: %q", data)}.yaml()
+		text := initConfig{redis: fmt.Sprintf("data_dir: %q", data)}.renderYAML()
 		text = strings.Replace(text, key+`: {listen: "127.0.0.1:0"`, key+`: {listen: "`+taken.Addr().String()+`"`, 1)
 		_, errOut, code := call(t, nil, "", "serve", "-c", write(t, dir, "hubrelay.yaml", text))
 		if code != 1 || !strings.Contains(errOut, key+".listen") || !strings.Contains(errOut, taken.Addr().String()) {

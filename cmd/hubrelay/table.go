@@ -17,15 +17,15 @@ const tableWidth = 100
 // column describes one column of a table.
 type column struct {
 	title string
-	// most is the greatest width; longer values are clipped. 0 is no bound, and for the last column what is left.
-	most  int
-	right bool
-	// spare is not zero for a column that may be left out where the table is too wide, the highest first.
-	spare int
+	// maxWidth is the greatest width; longer values are clipped. 0 is no bound, and for the last column what is left.
+	maxWidth int
+	right    bool
+	// dropOrder is not zero for a column that may be left out where the table is too wide, the highest first.
+	dropOrder int
 	// paint colours a cell and may be nil.
 	paint func(cell, padded string) string
-	// least is what the last column gets where it needs it, before others are left out for it; 0 is [lastWidth].
-	least int
+	// minWidth is what the last column gets where it needs it, before others are left out for it; 0 is [lastWidth].
+	minWidth int
 }
 
 // lastWidth is what the last column gets at least, before others are left out for it.
@@ -43,7 +43,7 @@ func printTableWithin(w io.Writer, p palette, most int, columns []column, rows [
 		most = math.MaxInt
 		columns = slices.Clone(columns)
 		for i := range columns {
-			columns[i].most = 0
+			columns[i].maxWidth = 0
 		}
 	}
 	widths := widthsOf(columns, rows)
@@ -51,15 +51,15 @@ func printTableWithin(w io.Writer, p palette, most int, columns []column, rows [
 		total := -2
 		for i, width := range widths {
 			if i == len(widths)-1 {
-				width = min(width, cmp.Or(columns[i].least, lastWidth))
+				width = min(width, cmp.Or(columns[i].minWidth, lastWidth))
 			}
 			total += width + 2
 		}
-		at := sparest(columns)
+		at := leastImportant(columns)
 		if total <= most || at < 0 {
 			break
 		}
-		columns, rows = without(columns, rows, at)
+		columns, rows = removeColumn(columns, rows, at)
 		widths = slices.Delete(widths, at, at+1)
 	}
 	left := most
@@ -71,16 +71,16 @@ func printTableWithin(w io.Writer, p palette, most int, columns []column, rows [
 	}
 	var b strings.Builder
 	for i, c := range columns {
-		cell(&b, p.bold(pad(c.title, widths[i], c.right, i == len(columns)-1)), i)
+		writeCell(&b, p.bold(padCell(c.title, widths[i], c.right, i == len(columns)-1)), i)
 	}
 	b.WriteByte('\n')
 	for _, row := range rows {
 		for i, c := range columns {
-			text := pad(clipRunes(row[i], widths[i]), widths[i], c.right, i == len(columns)-1)
+			text := padCell(clipRunes(row[i], widths[i]), widths[i], c.right, i == len(columns)-1)
 			if c.paint != nil {
 				text = c.paint(row[i], text)
 			}
-			cell(&b, text, i)
+			writeCell(&b, text, i)
 		}
 		b.WriteByte('\n')
 	}
@@ -95,26 +95,26 @@ func widthsOf(columns []column, rows [][]string) []int {
 		for _, row := range rows {
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
-		if c.most > 0 {
-			widths[i] = min(widths[i], c.most)
+		if c.maxWidth > 0 {
+			widths[i] = min(widths[i], c.maxWidth)
 		}
 	}
 	return widths
 }
 
-// sparest is the place of the column that is missed least, or -1 where none can be left out.
-func sparest(columns []column) int {
+// leastImportant is the place of the column that is missed least, or -1 where none can be left out.
+func leastImportant(columns []column) int {
 	at := -1
 	for i, c := range columns {
-		if c.spare > 0 && (at < 0 || c.spare > columns[at].spare) {
+		if c.dropOrder > 0 && (at < 0 || c.dropOrder > columns[at].dropOrder) {
 			at = i
 		}
 	}
 	return at
 }
 
-// without returns the table without a column, and leaves what it was given as it is.
-func without(columns []column, rows [][]string, at int) ([]column, [][]string) {
+// removeColumn returns the table without a column, and leaves what it was given as it is.
+func removeColumn(columns []column, rows [][]string, at int) ([]column, [][]string) {
 	fewer := make([][]string, len(rows))
 	for i, row := range rows {
 		fewer[i] = slices.Delete(slices.Clone(row), at, at+1)
@@ -122,14 +122,14 @@ func without(columns []column, rows [][]string, at int) ([]column, [][]string) {
 	return slices.Delete(slices.Clone(columns), at, at+1), fewer
 }
 
-func cell(b *strings.Builder, text string, i int) {
+func writeCell(b *strings.Builder, text string, i int) {
 	if i > 0 {
 		b.WriteString("  ")
 	}
 	b.WriteString(text)
 }
 
-func pad(s string, width int, right, last bool) string {
+func padCell(s string, width int, right, last bool) string {
 	gap := strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0))
 	switch {
 	case right:
@@ -147,8 +147,8 @@ func clipRunes(s string, most int) string {
 	return string([]rune(s)[:max(most-1, 0)]) + "…"
 }
 
-// count prints a number in at most five characters.
-func count(n int64) string {
+// formatCount prints a number in at most five characters.
+func formatCount(n int64) string {
 	switch {
 	case n < 100_000:
 		return fmt.Sprint(n)
@@ -160,8 +160,8 @@ func count(n int64) string {
 	return fmt.Sprintf("%dM", n/1_000_000)
 }
 
-// age prints a span of time with the unit that people would use.
-func age(d time.Duration) string {
+// formatAge prints a span of time with the unit that people would use.
+func formatAge(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"
@@ -175,11 +175,11 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
 }
 
-// ago prints how long ago an RFC 3339 time was, and "-" where there is none.
-func ago(text string) string {
+// formatAgo prints how long ago an RFC 3339 time was, and "-" where there is none.
+func formatAgo(text string) string {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || at.IsZero() {
 		return "-"
 	}
-	return age(time.Since(at))
+	return formatAge(time.Since(at))
 }

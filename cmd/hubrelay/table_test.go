@@ -12,7 +12,7 @@ func TestTableFits(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	long := strings.Repeat("long-", 30)
-	err := printTable(&out, palette{}, []column{{title: "NAME", most: 20}, {title: "N", right: true}, {title: "TOPICS"}}, [][]string{
+	err := printTable(&out, palette{}, []column{{title: "NAME", maxWidth: 20}, {title: "N", right: true}, {title: "TOPICS"}}, [][]string{
 		{"a", "7", "x"}, {long, "12345", long}, {"für", "1", "·"},
 	})
 	if err != nil {
@@ -32,7 +32,7 @@ func TestTableFits(t *testing.T) {
 // What can be spared goes, the highest first, until the rest fits.
 func TestTableLeavesColumnsOut(t *testing.T) {
 	t.Parallel()
-	columns := []column{{title: "NAME"}, {title: "TYPE", spare: 1}, {title: "NOTE", spare: 2}, {title: "TOPICS", spare: 3}}
+	columns := []column{{title: "NAME"}, {title: "TYPE", dropOrder: 1}, {title: "NOTE", dropOrder: 2}, {title: "TOPICS", dropOrder: 3}}
 	for _, c := range []struct {
 		name, note, want string
 	}{
@@ -67,7 +67,7 @@ func TestSinksTable(t *testing.T) {
 		},
 		{Name: "alerts", Type: "slack", State: "active", InFlight: &one, Delivered: &one},
 	} {
-		rows = append(rows, s.row())
+		rows = append(rows, s.tableRow())
 	}
 	var out bytes.Buffer
 	if err := printSinks(streams{out: &out}, rows); err != nil {
@@ -88,7 +88,7 @@ func TestSinksTable(t *testing.T) {
 // In a terminal the reason comes before what else is known of a dead letter, and without one all is whole.
 func TestTableWithin(t *testing.T) {
 	t.Parallel()
-	columns := []column{{title: "ID"}, {title: "HUB", most: 4, spare: 2}, {title: "TRIES", spare: 1}, {title: "REASON", least: 20}}
+	columns := []column{{title: "ID"}, {title: "HUB", maxWidth: 4, dropOrder: 2}, {title: "TRIES", dropOrder: 1}, {title: "REASON", minWidth: 20}}
 	long := strings.Repeat("x", 300)
 	row := func(reason string) []string { return []string{"one", "hub-1", "1", reason} }
 	for _, c := range []struct {
@@ -106,7 +106,7 @@ func TestTableWithin(t *testing.T) {
 			t.Errorf("%d columns: %v\n%swant\n%s", c.width, err, out.String(), c.want)
 		}
 	}
-	if columns[1].most != 4 {
+	if columns[1].maxWidth != 4 {
 		t.Error("the columns that were given have changed")
 	}
 }
@@ -149,7 +149,7 @@ func TestLastFailure(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	if got := fit(want, 20); got != "billing: failed 3h …" || fit(want, 0) != want {
+	if got := truncateToWidth(want, 20); got != "billing: failed 3h …" || truncateToWidth(want, 0) != want {
 		t.Errorf("cut to %q", got)
 	}
 }
@@ -157,14 +157,14 @@ func TestLastFailure(t *testing.T) {
 func TestSinkNotes(t *testing.T) {
 	t.Parallel()
 	s := sinkInfo{Name: "billing", State: "disabled", Reason: "answered 410", Dropped: 50}
-	got := strings.Join(s.notes(), "\n")
+	got := strings.Join(s.noteLines(), "\n")
 	want := "billing: answered 410; 'hubrelay sinks resume' enables it\n" +
 		"billing: 50 dropped so far, the oldest of what its backlog has no room for; mend the receiver, or raise backlog"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if s = (sinkInfo{Name: "billing", State: "active"}); len(s.notes()) != 0 {
-		t.Errorf("%q of a sink that is as it should be", s.notes())
+	if s = (sinkInfo{Name: "billing", State: "active"}); len(s.noteLines()) != 0 {
+		t.Errorf("%q of a sink that is as it should be", s.noteLines())
 	}
 }
 
@@ -173,18 +173,18 @@ func TestShortFigures(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0", 99_999: "99999", 100_000: "100k", 999_999: "999k", 1_000_000: "1.0M", 12_345_678: "12.3M", 123_456_789: "123M",
 	} {
-		if got := count(n); got != want {
+		if got := formatCount(n); got != want {
 			t.Errorf("count(%d) is %q, want %q", n, got, want)
 		}
 	}
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m", 47 * time.Hour: "47h", 72 * time.Hour: "3d",
 	} {
-		if got := age(d); got != want {
+		if got := formatAge(d); got != want {
 			t.Errorf("age(%s) is %q, want %q", d, got, want)
 		}
 	}
-	if got := ago("never"); got != "-" {
+	if got := formatAgo("never"); got != "-" {
 		t.Errorf("ago of no time is %q", got)
 	}
 }
@@ -202,15 +202,15 @@ func TestProgress(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		now := time.Unix(0, 0)
-		p := &progress{out: &out, bar: tc.bar, verb: "replayed", total: 1000, now: func() time.Time { return now }, begun: now, shown: now}
+		p := &progress{out: &out, bar: tc.bar, verb: "replayed", total: 1000, now: func() time.Time { return now }, startedAt: now, shown: now}
 		for _, step := range []struct {
 			at   time.Duration
 			done int
 		}{{50, 100}, {500, 500}, {1000, 600}, {1050, 700}, {2000, 1000}} {
 			now = time.Unix(0, 0).Add(step.at * time.Millisecond)
-			p.at(step.done)
+			p.update(step.done)
 		}
-		p.end()
+		p.clearBar()
 		if out.String() != tc.want {
 			t.Errorf("bar %v printed %q, want %q", tc.bar, out.String(), tc.want)
 		}
@@ -223,7 +223,7 @@ func TestAdminURL(t *testing.T) {
 		"127.0.0.1:9090": "http://127.0.0.1:9090", ":9090": "http://127.0.0.1:9090", "0.0.0.0:1": "http://127.0.0.1:1",
 		"[::]:1": "http://[::1]:1", "[::1]:1": "http://[::1]:1", "relay.internal:9090": "http://relay.internal:9090",
 	} {
-		if got := reachable("http", listen); got != want {
+		if got := localURL("http", listen); got != want {
 			t.Errorf("%s is reached at %s, want %s", listen, got, want)
 		}
 	}

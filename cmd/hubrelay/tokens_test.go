@@ -26,7 +26,7 @@ import (
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	d := serve(t, setup{redis: `url: "memory:"`, server: `, allowed_origins: ["https://console.example.com"]`})
+	d := serve(t, initConfig{redis: `url: "memory:"`, server: `, allowed_origins: ["https://console.example.com"]`})
 
 	t.Run("opens one websocket", func(t *testing.T) {
 		query := "?token=" + d.Token(t, opsKey, "hub-1")
@@ -117,7 +117,7 @@ func TestTokens(t *testing.T) {
 // TestWhoSeesWhat publishes for several hubs and accounts and looks which socket gets what.
 func TestWhoSeesWhat(t *testing.T) {
 	t.Parallel()
-	d := serve(t, setup{redis: `url: "memory:"`})
+	d := serve(t, initConfig{redis: `url: "memory:"`})
 	sockets := map[string]*socket{
 		"reader, account": d.connect(t, readerKey, "", ""), "reader, hub-1": d.connect(t, readerKey, "hub-1", ""),
 		"ops, account": d.connect(t, opsKey, "", ""), "ops, hub-1": d.connect(t, opsKey, "hub-1", ""),
@@ -153,8 +153,8 @@ func TestWhoSeesWhat(t *testing.T) {
 func TestKeyExpires(t *testing.T) {
 	t.Parallel()
 	const key = "brief-key-0123456789abcdef"
-	text := setup{redis: `url: "memory:"`, env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
-	file := write(t, folder(t), "hubrelay.yaml", text.yaml())
+	text := initConfig{redis: `url: "memory:"`, env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
+	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, text.env...)
 	stays := d.connect(t, opsKey, "hub-1", "")
 	var expires time.Time
@@ -249,8 +249,8 @@ func TestTLS(t *testing.T) {
 	cert := certify(t, dir, 1)
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
-	text := setup{redis: `url: "memory:"`, server: `, tls: {cert_file: cert.pem, key_file: key.pem}, public_url: "https://events.example.com/relay"`}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.yaml()))
+	text := initConfig{redis: `url: "memory:"`, server: `, tls: {cert_file: cert.pem, key_file: key.pem}, public_url: "https://events.example.com/relay"`}
+	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.renderYAML()))
 
 	get := func(h2 bool, path string) (*http.Response, error) {
 		protocols := new(http.Protocols)

@@ -40,7 +40,7 @@ func moduleVersion() string {
 func newVersion(std streams) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: checked(cobra.NoArgs),
+		Use: "version", Short: "Print the version", Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
 				return json.NewEncoder(std.out).Encode(map[string]string{"version": buildVersion(), "go": runtime.Version()})

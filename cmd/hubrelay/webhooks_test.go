@@ -48,7 +48,7 @@ func TestWhatAnswersMean(t *testing.T) {
 			strings.Replace(webhookSink("never", hooks.url+"/never", ""), "100ms, 200ms, 300ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s", "50ms, 50ms", 1) +
 			webhookSink("picky", hooks.url+"/picky", `, topics: ["container.*", "!*.error"], hubs: [hub-1], accounts: [acme]`)
 	}
-	text := setup{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks("/gone")}
+	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks("/gone")}
 	d := serve(t, text)
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 
@@ -85,7 +85,7 @@ func TestWhatAnswersMean(t *testing.T) {
 
 	// A new address enables the sink that was gone, and its backlog arrives.
 	d.Stop(t)
-	serve(t, setup{redis: text.redis, sinks: sinks("/back")})
+	serve(t, initConfig{redis: text.redis, sinks: sinks("/back")})
 	testkit.Eventually(t, "the backlog of the sink that was gone", hooks.took("/back", append(ids, picked...)))
 }
 

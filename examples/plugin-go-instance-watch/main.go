@@ -37,7 +37,7 @@ func main() {
 		if err != nil {
 			return relay.Permanent(err) // no further try would mend it
 		}
-		seen := w.see(event, n.Stored())
+		seen := w.see(event, n.StoredAt())
 		if seen.Flapping {
 			slog.Warn("an instance is flapping", "instance", seen.Instance, "state", seen.State, "health", seen.Health)
 		}

@@ -20,27 +20,27 @@ const (
 	closeTime = time.Second
 )
 
-var routingKey = rule{
-	most:    255,
-	allowed: printableBut("*#"),
+var routingKey = nameRule{
+	maxBytes: 255,
+	allowed:  printableBut("*#"),
 	check: func(text string) error {
-		return all(printableBut("*#"), "a routing key has no white space, '*' or '#'")(text)
+		return every(printableBut("*#"), "a routing key has no white space, '*' or '#'")(text)
 	},
 }
 
 // amqpConnection is a channel that confirms. Watermill's own publisher does not look at what comes back as unroutable, which RabbitMQ
 // acknowledges besides, and waits for each confirmation before it publishes the next on a channel.
 type amqpConnection struct {
-	mortal
+	cancelableLifetime
 	conn     *amqp.Connection
 	channel  *amqp.Channel
 	exchange string
 
-	mu       sync.Mutex
-	waiting  map[uint64]published
-	early    map[uint64]bool // confirmations that came before Publish has noted their tags
-	returned map[string]string
-	blocked  string
+	mu            sync.Mutex
+	waiting       map[uint64]published
+	earlyConfirms map[uint64]bool // confirmations that came before Publish has noted their tags
+	returned      map[string]string
+	blocked       string
 }
 
 // published waits for the confirmation of a tag.
@@ -50,21 +50,21 @@ type published struct {
 }
 
 func openAMQP(s *Sink) opener {
-	return func(ctx context.Context) (connection, error) {
-		return s.eachHost(func(host string) (connection, error) { return s.dialAMQP(ctx, host) })
+	return func(ctx context.Context) (brokerConn, error) {
+		return s.eachHost(func(host string) (brokerConn, error) { return s.dialAMQP(ctx, host) })
 	}
 }
 
-func (s *Sink) dialAMQP(ctx context.Context, host string) (connection, error) {
+func (s *Sink) dialAMQP(ctx context.Context, host string) (brokerConn, error) {
 	name, port, err := splitAddress(host, 0)
 	if err != nil {
 		return nil, err
 	}
-	secured, err := s.tls(name)
+	secured, err := s.tlsConfig(name)
 	if err != nil {
 		return nil, err
 	}
-	password, err := s.password()
+	password, err := s.readPassword()
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +78,8 @@ func (s *Sink) dialAMQP(ctx context.Context, host string) (connection, error) {
 	if secured != nil {
 		uri.Scheme = "amqps"
 	}
-	shake := &handshake{ctx: ctx}
-	defer shake.done()
+	shake := &handshakeDialer{ctx: ctx}
+	defer shake.keepOpen()
 	properties := amqp.NewConnectionProperties()
 	properties.SetClientConnectionName("hubrelay")
 	conn, err := amqp.DialConfig(uri.String(), amqp.Config{
@@ -90,23 +90,23 @@ func (s *Sink) dialAMQP(ctx context.Context, host string) (connection, error) {
 		return nil, err
 	}
 	c := &amqpConnection{
-		mortal: newMortal(), conn: conn, exchange: s.exchange(),
-		waiting: map[uint64]published{}, early: map[uint64]bool{}, returned: map[string]string{},
+		cancelableLifetime: newMortal(), conn: conn, exchange: s.exchangeName(),
+		waiting: map[uint64]published{}, earlyConfirms: map[uint64]bool{}, returned: map[string]string{},
 	}
-	if err := c.begin(); err != nil {
+	if err := c.openChannel(); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return c, nil
 }
 
-func (s *Sink) exchange() string {
+func (s *Sink) exchangeName() string {
 	if s.config.Exchange == nil {
 		return "amq.topic" // which every broker has
 	}
 	return *s.config.Exchange
 }
 
-func (c *amqpConnection) begin() (err error) {
+func (c *amqpConnection) openChannel() (err error) {
 	if c.channel, err = c.conn.Channel(); err != nil {
 		return err
 	}
@@ -116,14 +116,14 @@ func (c *amqpConnection) begin() (err error) {
 	// Without a buffer, so that a return is seen before the confirmation that follows it.
 	returns, confirms := c.channel.NotifyReturn(make(chan amqp.Return)), c.channel.NotifyPublish(make(chan amqp.Confirmation))
 	ended, blocked := c.channel.NotifyClose(make(chan *amqp.Error, 1)), c.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
-	go c.follow(returns, confirms, blocked, ended)
-	context.AfterFunc(c.life(), func() { _ = c.Close() })
+	go c.handleEvents(returns, confirms, blocked, ended)
+	context.AfterFunc(c.lifetime(), func() { _ = c.Close() })
 	return nil
 }
 
-// follow hears what the server says until the channel is closed. It never stops before: the library waits for each to be heard,
+// handleEvents hears what the server says until the channel is closed. It never stops before: the library waits for each to be heard,
 // with locks in its hands that publishing needs.
-func (c *amqpConnection) follow(returns <-chan amqp.Return, confirms <-chan amqp.Confirmation, blocked <-chan amqp.Blocking, ended <-chan *amqp.Error) {
+func (c *amqpConnection) handleEvents(returns <-chan amqp.Return, confirms <-chan amqp.Confirmation, blocked <-chan amqp.Blocking, ended <-chan *amqp.Error) {
 	for returns != nil || confirms != nil {
 		select {
 		case r, ok := <-returns:
@@ -139,7 +139,7 @@ func (c *amqpConnection) follow(returns <-chan amqp.Return, confirms <-chan amqp
 				confirms = nil
 				continue
 			}
-			c.confirm(confirm.DeliveryTag, confirm.Ack)
+			c.handleConfirm(confirm.DeliveryTag, confirm.Ack)
 		case b, ok := <-blocked:
 			if !ok {
 				blocked = nil
@@ -151,34 +151,34 @@ func (c *amqpConnection) follow(returns <-chan amqp.Return, confirms <-chan amqp
 			}
 			c.mu.Unlock()
 		case err := <-ended:
-			c.end(err)
+			c.failAll(err)
 			ended = nil
 		}
 	}
 	if ended != nil { // all three are closed by now
-		c.end(<-ended)
+		c.failAll(<-ended)
 	}
 }
 
-// end tells all that wait.
-func (c *amqpConnection) end(err *amqp.Error) {
+// failAll tells all that wait.
+func (c *amqpConnection) failAll(err *amqp.Error) {
 	if err == nil { // which is no nil error
-		c.die(nil)
+		c.kill(nil)
 		return
 	}
-	c.die(err)
+	c.kill(err)
 }
 
-func (c *amqpConnection) confirm(tag uint64, ack bool) {
+func (c *amqpConnection) handleConfirm(tag uint64, ack bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, ok := c.waiting[tag]
 	if !ok {
-		c.early[tag] = ack
+		c.earlyConfirms[tag] = ack
 		return
 	}
 	delete(c.waiting, tag)
-	p.done <- c.outcome(p.id, ack)
+	p.done <- c.confirmError(p.id, ack)
 }
 
 var errRefused = errors.New("the queue refuses the message: it is full (overflow: reject-publish), or its node has failed")
@@ -188,8 +188,8 @@ type unroutable struct{ reason string }
 
 func (e *unroutable) Error() string { return "no queue is bound for it (" + e.reason + ")" }
 
-// outcome is what a confirmation means. The caller holds the lock.
-func (c *amqpConnection) outcome(id string, ack bool) error {
+// confirmError is what a confirmation means. The caller holds the lock.
+func (c *amqpConnection) confirmError(id string, ack bool) error {
 	reason, back := c.returned[id]
 	delete(c.returned, id)
 	switch {
@@ -221,9 +221,9 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if blocked != "" {
 		return fmt.Errorf("the broker blocks publishers, %s It is short of memory or disk", blocked)
 	}
-	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, publishing(m))
+	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, newPublishing(m))
 	if errors.Is(err, amqp.ErrClosed) {
-		return c.lost(m.Context())
+		return c.lossError(m.Context())
 	}
 	if err != nil {
 		return err
@@ -231,11 +231,11 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	done := make(chan error, 1)
 	c.mu.Lock()
 	tag := confirmation.DeliveryTag
-	ack, early := c.early[tag]
+	ack, early := c.earlyConfirms[tag]
 	switch {
 	case early:
-		delete(c.early, tag)
-		done <- c.outcome(m.UUID, ack)
+		delete(c.earlyConfirms, tag)
+		done <- c.confirmError(m.UUID, ack)
 	default:
 		c.waiting[tag] = published{m.UUID, done}
 	}
@@ -244,20 +244,20 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	case err := <-done:
 		return err
 	case <-m.Context().Done(): // the tag is forgotten when it is confirmed
-	case <-c.life().Done():
+	case <-c.lifetime().Done():
 	}
 	select {
 	case err := <-done: // at the same time
 		return err
 	default:
 	}
-	if c.life().Err() != nil {
-		return c.lost(m.Context())
+	if c.lifetime().Err() != nil {
+		return c.lossError(m.Context())
 	}
 	return m.Context().Err()
 }
 
-func publishing(m *message.Message) amqp.Publishing {
+func newPublishing(m *message.Message) amqp.Publishing {
 	headers := amqp.Table{}
 	for name, value := range m.Metadata {
 		headers[name] = value
@@ -269,19 +269,19 @@ func publishing(m *message.Message) amqp.Publishing {
 }
 
 func showAMQP(s *Sink, key string, m *message.Message) (relay.Explanation, error) {
-	p, beside := publishing(m), map[string]string{}
+	p, beside := newPublishing(m), map[string]string{}
 	for name, value := range p.Headers {
 		beside[name] = fmt.Sprint(value)
 	}
 	return relay.Explanation{Headers: append([]relay.Header{
-		{Name: "exchange", Value: s.exchange()},
+		{Name: "exchange", Value: s.exchangeName()},
 		{Name: "routing_key", Value: key},
 		{Name: "delivery_mode", Value: strconv.Itoa(int(p.DeliveryMode))},
 		{Name: "message_id", Value: p.MessageId},
 		{Name: "type", Value: p.Type},
 		{Name: "app_id", Value: p.AppId},
 		{Name: "content_type", Value: p.ContentType},
-	}, sorted(beside)...), Payload: p.Body}, nil
+	}, sortedHeaders(beside)...), Payload: p.Body}, nil
 }
 
 // Close may be called twice.
@@ -294,12 +294,12 @@ func (c *amqpConnection) Close() error {
 }
 
 func judgeAMQP(s *Sink, where string, err error) error {
-	exchange := strconv.Quote(s.exchange())
+	exchange := strconv.Quote(s.exchangeName())
 	var back *unroutable
 	var said *amqp.Error
 	switch {
 	case errors.As(err, &back):
-		if s.exchange() == "" {
+		if s.exchangeName() == "" {
 			return fmt.Errorf("amqp: there is no queue %q (%s): declare it, or change routing_key", where, back.reason)
 		}
 		return fmt.Errorf("amqp: no queue of exchange %s takes the routing key %q (%s): bind one, or change exchange or routing_key",
@@ -309,13 +309,13 @@ func judgeAMQP(s *Sink, where string, err error) error {
 	}
 	switch {
 	case errors.Is(err, amqp.ErrCredentials):
-		return fmt.Errorf("amqp: the broker refuses %s with this password: correct user or password", s.who())
+		return fmt.Errorf("amqp: the broker refuses %s with this password: correct user or password", s.userName())
 	case errors.Is(err, amqp.ErrVhost), said.Code == amqp.NotAllowed:
-		return fmt.Errorf("amqp: there is no vhost %q for %s: create it, allow it, or change vhost", s.config.VHost, s.who())
+		return fmt.Errorf("amqp: there is no vhost %q for %s: create it, allow it, or change vhost", s.config.VHost, s.userName())
 	case said.Code == amqp.NotFound:
 		return fmt.Errorf("amqp: there is no exchange %s: declare it, or change exchange", exchange)
 	case said.Code == amqp.AccessRefused:
-		return fmt.Errorf("amqp: %s may not write to exchange %s: allow it, or change user", s.who(), exchange)
+		return fmt.Errorf("amqp: %s may not write to exchange %s: allow it, or change user", s.userName(), exchange)
 	}
 	return err
 }

@@ -73,19 +73,19 @@ type TLS struct {
 	ServerName string `json:"server_name"`
 }
 
-// kind is what is known of a broker before it is dialled.
-type kind struct {
+// brokerSpec is what is known of a broker before it is dialled.
+type brokerSpec struct {
 	port int
 	// name is the setting that says where a notification goes, and what it is where nobody says it.
-	setting, byDefault string
-	rule               rule
-	open               func(*Sink) opener
-	judge              judge
-	show               shower
+	nameSetting, defaultName string
+	rule                     nameRule
+	open                     func(*Sink) opener
+	classify                 errorClassifier
+	explain                  messageExplainer
 }
 
-func kinds() map[string]kind {
-	return map[string]kind{
+func brokerSpecs() map[string]brokerSpec {
+	return map[string]brokerSpec{
 		Kafka:    {9092, "topic", "hubrelay", kafkaTopic, openKafka, judgeKafka, showKafka},
 		NATS:     {4222, "subject", "hubrelay.{topic}", natsSubject, openNATS, judgeNATS, showNATS},
 		AMQP:     {5672, "routing_key", "hubrelay.{topic}", routingKey, openAMQP, judgeAMQP, showAMQP},
@@ -99,12 +99,12 @@ func brokerNames() []string { return []string{Kafka, NATS, AMQP, MQTT, Redis, Po
 
 // Validate reports every mistake, joined. It reads no file and dials nobody.
 func (c *Config) Validate() error {
-	k, ok := kinds()[c.Broker]
+	k, ok := brokerSpecs()[c.Broker]
 	if !ok {
 		return c.unknownBroker()
 	}
 	errs := []error{c.strayKeys(), c.checkAddresses(k.port), c.checkLogin()}
-	if _, err := parseName(k.setting, c.nameText(k), k.rule); err != nil {
+	if _, err := parseName(k.nameSetting, c.nameText(k), k.rule); err != nil {
 		errs = append(errs, err)
 	}
 	switch c.Broker {
@@ -114,26 +114,26 @@ func (c *Config) Validate() error {
 		errs = append(errs, c.checkRedis())
 	case Postgres:
 		if c.Database == "" {
-			errs = append(errs, bad("database", "is missing: name the database that holds the table"))
+			errs = append(errs, fieldError("database", "is missing: name the database that holds the table"))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// bad is a mistake in a key.
-func bad(key, format string, values ...any) error {
+// fieldError is a mistake in a key.
+func fieldError(key, format string, values ...any) error {
 	return &relay.FieldError{Field: key, Problem: fmt.Sprintf(format, values...)}
 }
 
 func (c *Config) unknownBroker() error {
 	list := strings.Join(brokerNames(), ", ")
-	switch nearest := relay.Nearest(c.Broker, brokerNames()); {
+	switch nearest := relay.ClosestName(c.Broker, brokerNames()); {
 	case c.Broker == "":
-		return bad("broker", "is missing: choose one of %s", list)
+		return fieldError("broker", "is missing: choose one of %s", list)
 	case nearest != "":
-		return bad("broker", "%q is not known; did you mean %s?", relay.Clip(c.Broker, 40), nearest)
+		return fieldError("broker", "%q is not known; did you mean %s?", relay.Truncate(c.Broker, 40), nearest)
 	default:
-		return bad("broker", "%q is not known: choose one of %s", relay.Clip(c.Broker, 40), list)
+		return fieldError("broker", "%q is not known: choose one of %s", relay.Truncate(c.Broker, 40), list)
 	}
 }
 
@@ -152,7 +152,7 @@ func (c *Config) strayKeys() error {
 		tag := v.Type().Field(i).Tag
 		of := strings.Split(tag.Get("of"), ",")
 		if tag.Get("of") != "" && !slices.Contains(of, c.Broker) && !v.Field(i).IsZero() {
-			errs = append(errs, bad(tag.Get("json"), "is a key of %s, not of %s, whose own are %s", strings.Join(of, " and "), c.Broker, strings.Join(own, ", ")))
+			errs = append(errs, fieldError(tag.Get("json"), "is a key of %s, not of %s, whose own are %s", strings.Join(of, " and "), c.Broker, strings.Join(own, ", ")))
 		}
 	}
 	return errors.Join(errs...)
@@ -160,12 +160,12 @@ func (c *Config) strayKeys() error {
 
 func (c *Config) checkAddresses(port int) error {
 	if len(c.Addresses) == 0 {
-		return bad("addresses", "is missing: name the broker, such as [%s.example.com:%d]", c.Broker, port)
+		return fieldError("addresses", "is missing: name the broker, such as [%s.example.com:%d]", c.Broker, port)
 	}
 	var errs []error
 	for i, a := range c.Addresses {
 		if _, _, err := splitAddress(a, port); err != nil {
-			errs = append(errs, bad(fmt.Sprintf("addresses.%d", i), "%v", err))
+			errs = append(errs, fieldError(fmt.Sprintf("addresses.%d", i), "%v", err))
 		}
 	}
 	return errors.Join(errs...)
@@ -190,9 +190,9 @@ func splitAddress(text string, port int) (host string, _ int, err error) {
 	return host, port, nil
 }
 
-// hosts are the addresses with their ports. They were checked.
-func (c *Config) hosts() []string {
-	port := kinds()[c.Broker].port
+// hostPorts are the addresses with their ports. They were checked.
+func (c *Config) hostPorts() []string {
+	port := brokerSpecs()[c.Broker].port
 	list := make([]string, 0, len(c.Addresses))
 	for _, a := range c.Addresses {
 		if host, port, err := splitAddress(a, port); err == nil {
@@ -206,17 +206,17 @@ func (c *Config) checkLogin() error {
 	var errs []error
 	given := c.Password != "" || c.PasswordFile != ""
 	if c.Password != "" && c.PasswordFile != "" {
-		errs = append(errs, bad("password_file", "is given beside password: give one of the two"))
+		errs = append(errs, fieldError("password_file", "is given beside password: give one of the two"))
 	}
 	// Redis has passwords without a user.
 	if given && c.User == "" && c.Broker != Redis {
-		errs = append(errs, bad("user", "is missing beside the password"))
+		errs = append(errs, fieldError("user", "is missing beside the password"))
 	}
 	if c.Broker == NATS && boolCount(c.User != "", c.TokenFile != "", c.CredsFile != "") > 1 {
 		errs = append(errs, errors.New("user, token_file and creds_file exclude each other: give one of them"))
 	}
 	if t := c.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
-		errs = append(errs, bad("tls", "has one of cert_file and key_file, which belong together: give both or none"))
+		errs = append(errs, fieldError("tls", "has one of cert_file and key_file, which belong together: give both or none"))
 	}
 	return errors.Join(errs...)
 }
@@ -233,27 +233,27 @@ func boolCount(list ...bool) (n int) {
 func (c *Config) checkRedis() error {
 	var errs []error
 	if c.MaxLen < 0 {
-		errs = append(errs, bad("maxlen", "is %d: give how many entries the stream keeps, or 0 for all", c.MaxLen))
+		errs = append(errs, fieldError("maxlen", "is %d: give how many entries the stream keeps, or 0 for all", c.MaxLen))
 	}
 	if c.DB < 0 || c.DB > 0 && c.Cluster {
-		errs = append(errs, bad("db", "is %d: choose 0 or more, and 0 with cluster", c.DB))
+		errs = append(errs, fieldError("db", "is %d: choose 0 or more, and 0 with cluster", c.DB))
 	}
 	switch {
 	case c.Cluster && c.SentinelMaster != "":
-		errs = append(errs, bad("sentinel_master", "is given beside cluster: give one of the two"))
+		errs = append(errs, fieldError("sentinel_master", "is given beside cluster: give one of the two"))
 	case len(c.Addresses) > 1 && !c.Cluster && c.SentinelMaster == "":
-		errs = append(errs, bad("addresses", "names several: say cluster: true, or name the sentinel_master that they watch"))
+		errs = append(errs, fieldError("addresses", "names several: say cluster: true, or name the sentinel_master that they watch"))
 	}
 	return errors.Join(errs...)
 }
 
 // nameText is what the operator says of where notifications go, or the default.
-func (c *Config) nameText(k kind) string {
+func (c *Config) nameText(k brokerSpec) string {
 	text := map[string]string{
 		"topic": c.Topic, "subject": c.Subject, "routing_key": c.RoutingKey, "stream": c.Stream, "table": c.Table,
-	}[k.setting]
+	}[k.nameSetting]
 	if text == "" {
-		return k.byDefault
+		return k.defaultName
 	}
 	return text
 }

@@ -98,13 +98,13 @@ func TestNames(t *testing.T) {
 		{Postgres, "s.t_{topic}_{account}", "s.t_container_state_changed__"},
 		{Postgres, "s.t_{hub}", "s.t_hub_1________"},
 	} {
-		k := kinds()[c.broker]
-		n, err := parseName(k.setting, c.text, k.rule)
+		k := brokerSpecs()[c.broker]
+		n, err := parseName(k.nameSetting, c.text, k.rule)
 		if err != nil {
 			t.Errorf("%s: %v", c.text, err)
 			continue
 		}
-		if got, err := n.of(odd); err != nil || got != c.want {
+		if got, err := n.expand(odd); err != nil || got != c.want {
 			t.Errorf("%s of %s is %q (%v), not %q", c.text, c.broker, got, err, c.want)
 		}
 	}

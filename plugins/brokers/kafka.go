@@ -32,14 +32,14 @@ const (
 	kafkaBackoff      = 250 * time.Millisecond
 )
 
-var kafkaTopic = rule{
-	most:    249,
-	allowed: func(r rune) bool { return plainLetter(r) || r == '.' },
+var kafkaTopic = nameRule{
+	maxBytes: 249,
+	allowed:  func(r rune) bool { return plainLetter(r) || r == '.' },
 	check: func(text string) error {
 		if text == "" || text == "." || text == ".." {
 			return errors.New("that is no name of a topic")
 		}
-		return all(func(r rune) bool { return plainLetter(r) || r == '.' }, "a topic has letters, digits, '.', '_' and '-' alone")(text)
+		return every(func(r rune) bool { return plainLetter(r) || r == '.' }, "a topic has letters, digits, '.', '_' and '-' alone")(text)
 	},
 }
 
@@ -50,19 +50,19 @@ func (c *Config) checkKafka() error {
 			return
 		}
 		hint := "choose one of " + strings.Join(list, ", ")
-		if nearest := relay.Nearest(value, list); nearest != "" {
+		if nearest := relay.ClosestName(value, list); nearest != "" {
 			hint = "did you mean " + nearest + "?"
 		}
-		errs = append(errs, bad(key, "%q is not known: %s", relay.Clip(value, 40), hint))
+		errs = append(errs, fieldError(key, "%q is not known: %s", relay.Truncate(value, 40), hint))
 	}
 	choose("key", c.Key, keyHub, keyContainer, keyNone)
 	choose("sasl", c.SASL, saslPlain, saslSHA256, saslSHA512)
 	choose("compression", c.Compression, "none", "gzip", "snappy", "lz4", "zstd")
 	if c.SASL != "" && c.User == "" {
-		errs = append(errs, bad("user", "is missing beside sasl"))
+		errs = append(errs, fieldError("user", "is missing beside sasl"))
 	}
 	if c.MaxMessageBytes != 0 && (c.MaxMessageBytes < 1024 || c.MaxMessageBytes > 64<<20) {
-		errs = append(errs, bad("max_message_bytes", "is %d: choose from 1024 to 67108864", c.MaxMessageBytes))
+		errs = append(errs, fieldError("max_message_bytes", "is %d: choose from 1024 to 67108864", c.MaxMessageBytes))
 	}
 	return errors.Join(errs...)
 }
@@ -77,17 +77,17 @@ const (
 // kafkaConnection makes new connections by itself, but with the password that it has.
 type kafkaConnection struct {
 	*kafka.Publisher
-	mortal
+	cancelableLifetime
 }
 
 func openKafka(s *Sink) opener {
-	return func(context.Context) (connection, error) {
+	return func(context.Context) (brokerConn, error) {
 		config, err := s.saramaConfig()
 		if err != nil {
 			return nil, err
 		}
 		publisher, err := kafka.NewPublisher(kafka.PublisherConfig{
-			Brokers: s.config.hosts(), Marshaler: keyed{key: s.config.Key}, OverwriteSaramaConfig: config,
+			Brokers: s.config.hostPorts(), Marshaler: keyedMarshaler{key: s.config.Key}, OverwriteSaramaConfig: config,
 		}, watermill.NopLogger{})
 		if err != nil {
 			return nil, err
@@ -100,7 +100,7 @@ func openKafka(s *Sink) opener {
 func (c *kafkaConnection) Publish(topic string, messages ...*message.Message) error {
 	err := c.Publisher.Publish(topic, messages...)
 	if errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
-		defer c.die(err)
+		defer c.kill(err)
 	}
 	return err
 }
@@ -128,7 +128,7 @@ func (s *Sink) saramaConfig() (*sarama.Config, error) {
 	case "zstd":
 		c.Producer.Compression = sarama.CompressionZSTD
 	}
-	secured, err := s.tls("")
+	secured, err := s.tlsConfig("")
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (s *Sink) saramaLogin(c *sarama.Config) error {
 	if s.config.User == "" {
 		return nil
 	}
-	password, err := s.password()
+	password, err := s.readPassword()
 	if err != nil {
 		return err
 	}
@@ -173,13 +173,13 @@ func (c *scramClient) Begin(user, password, authorization string) error {
 	return nil
 }
 
-// keyed gives records their keys.
-type keyed struct {
+// keyedMarshaler gives records their keys.
+type keyedMarshaler struct {
 	kafka.DefaultMarshaler
 	key string
 }
 
-func (k keyed) Marshal(topic string, m *message.Message) (*sarama.ProducerMessage, error) {
+func (k keyedMarshaler) Marshal(topic string, m *message.Message) (*sarama.ProducerMessage, error) {
 	record, err := k.DefaultMarshaler.Marshal(topic, m)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (k keyed) Marshal(topic string, m *message.Message) (*sarama.ProducerMessag
 
 // showKafka is the record, as a consumer gets it.
 func showKafka(s *Sink, topic string, m *message.Message) (relay.Explanation, error) {
-	record, err := keyed{key: s.config.Key}.Marshal(topic, m)
+	record, err := keyedMarshaler{key: s.config.Key}.Marshal(topic, m)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
@@ -216,7 +216,7 @@ func showKafka(s *Sink, topic string, m *message.Message) (relay.Explanation, er
 	for _, h := range record.Headers {
 		beside[string(h.Key)] = string(h.Value)
 	}
-	return relay.Explanation{Headers: append(headers, sorted(beside)...), Payload: value}, nil
+	return relay.Explanation{Headers: append(headers, sortedHeaders(beside)...), Payload: value}, nil
 }
 
 func judgeKafka(s *Sink, where string, err error) error {
@@ -228,11 +228,11 @@ func judgeKafka(s *Sink, where string, err error) error {
 	case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 		return fmt.Errorf("kafka: there is no topic %q, and the brokers make none by themselves: create it, or change topic", where)
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
-		return fmt.Errorf("kafka: %s may not write to topic %q: allow it, or change user or topic", s.who(), where)
+		return fmt.Errorf("kafka: %s may not write to topic %q: allow it, or change user or topic", s.userName(), where)
 	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
-		return fmt.Errorf("kafka: the brokers refuse %s with this password: correct user, password or sasl", s.who())
+		return fmt.Errorf("kafka: the brokers refuse %s with this password: correct user, password or sasl", s.userName())
 	case s.config.User != "" && errors.Is(err, sarama.ErrOutOfBrokers) && errors.Is(err, io.EOF):
-		return fmt.Errorf("kafka: the brokers hang up while %s logs in: correct user, password, sasl or tls", s.who())
+		return fmt.Errorf("kafka: the brokers hang up while %s logs in: correct user, password, sasl or tls", s.userName())
 	case errors.Is(err, sarama.ErrUnsupportedSASLMechanism):
 		return fmt.Errorf("kafka: the brokers do not take sasl %s: choose another (%w)", s.config.SASL, err)
 	case errors.Is(err, sarama.ErrNotEnoughReplicas), errors.Is(err, sarama.ErrNotEnoughReplicasAfterAppend):

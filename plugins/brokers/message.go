@@ -52,7 +52,7 @@ func valuesOf(d relay.Delivery) values {
 		return v
 	}
 	v.topic = relay.TopicDigest
-	if d.Digest.Count > len(d.Notifications) && d.Digest.By["hub"] == "" {
+	if d.Digest.Count > len(d.Notifications) && d.Digest.Shared["hub"] == "" {
 		return values{topic: v.topic} // what is only counted may be of others
 	}
 	for _, n := range d.Notifications[1:] {

@@ -29,9 +29,9 @@ const (
 	mqttAround = 2 << 10
 )
 
-var mqttTopic = rule{
-	most:    1024,
-	allowed: printableBut("+#/"),
+var mqttTopic = nameRule{
+	maxBytes: 1024,
+	allowed:  printableBut("+#/"),
 	check: func(text string) error {
 		if strings.HasPrefix(text, "$") {
 			return errors.New("topics that begin with $ are the broker's own")
@@ -39,14 +39,14 @@ var mqttTopic = rule{
 		if text == "" {
 			return errors.New("a topic is not empty")
 		}
-		return all(func(r rune) bool { return r >= ' ' && r != '+' && r != '#' }, "a topic has no control character, '+' or '#'")(text)
+		return every(func(r rune) bool { return r >= ' ' && r != '+' && r != '#' }, "a topic has no control character, '+' or '#'")(text)
 	},
 }
 
 // mqttConnection is one connection of MQTT 5, whose answers say why something was refused. Its session ends with it: what was not
 // acknowledged is published anew, under another packet id but with the same hubrelay-id.
 type mqttConnection struct {
-	mortal
+	cancelableLifetime
 	client  *paho.Client
 	session *mqttSession
 	conn    net.Conn
@@ -77,13 +77,13 @@ func (s *mqttSession) ConnectionLost(d *packets.Disconnect) error {
 }
 
 func openMQTT(s *Sink) opener {
-	return func(ctx context.Context) (connection, error) {
-		return s.eachHost(func(host string) (connection, error) { return s.dialMQTT(ctx, host) })
+	return func(ctx context.Context) (brokerConn, error) {
+		return s.eachHost(func(host string) (brokerConn, error) { return s.dialMQTT(ctx, host) })
 	}
 }
 
-func (s *Sink) dialMQTT(ctx context.Context, address string) (connection, error) {
-	password, err := s.password()
+func (s *Sink) dialMQTT(ctx context.Context, address string) (brokerConn, error) {
+	password, err := s.readPassword()
 	if err != nil {
 		return nil, err
 	}
@@ -91,12 +91,12 @@ func (s *Sink) dialMQTT(ctx context.Context, address string) (connection, error)
 	if err != nil {
 		return nil, err
 	}
-	secured, err := s.tls(host)
+	secured, err := s.tlsConfig(host)
 	if err != nil {
 		return nil, err
 	}
-	shake := &handshake{ctx: ctx}
-	defer shake.done()
+	shake := &handshakeDialer{ctx: ctx}
+	defer shake.keepOpen()
 	conn, err := shake.Dial("tcp", address)
 	if err != nil {
 		return nil, err
@@ -109,13 +109,13 @@ func (s *Sink) dialMQTT(ctx context.Context, address string) (connection, error)
 		}
 		conn = over
 	}
-	c := &mqttConnection{mortal: newMortal(), session: &mqttSession{State: state.NewInMemory()}, conn: conn}
+	c := &mqttConnection{cancelableLifetime: newMortal(), session: &mqttSession{State: state.NewInMemory()}, conn: conn}
 	c.client = paho.NewClient(paho.ClientConfig{
 		Conn: packets.NewThreadSafeConn(conn), Session: c.session, PacketTimeout: mqttPatience,
-		OnClientError: c.die,
+		OnClientError: c.kill,
 		OnServerDisconnect: func(d *paho.Disconnect) {
 			// Not a refusal: it says nothing of the messages under way.
-			c.die(fmt.Errorf("the broker ended it with reason code 0x%02x", d.ReasonCode))
+			c.kill(fmt.Errorf("the broker ended it with reason code 0x%02x", d.ReasonCode))
 		},
 	})
 	hello := &paho.Connect{ClientID: s.config.ClientID, KeepAlive: mqttKeepAlive, CleanStart: true}
@@ -155,7 +155,7 @@ func (c *mqttConnection) Publish(topic string, messages ...*message.Message) err
 			return &mqttRefusal{answer.ReasonCode}
 		}
 		if err != nil && c.session.over.Load() {
-			return c.lost(m.Context())
+			return c.lossError(m.Context())
 		}
 		if err != nil {
 			return err
@@ -166,7 +166,7 @@ func (c *mqttConnection) Publish(topic string, messages ...*message.Message) err
 
 func mqttPublish(topic string, m *message.Message) *paho.Publish {
 	properties := &paho.PublishProperties{ContentType: contentType, PayloadFormat: paho.Byte(1)}
-	for _, h := range sorted(m.Metadata) {
+	for _, h := range sortedHeaders(m.Metadata) {
 		properties.User.Add(h.Name, h.Value)
 	}
 	return &paho.Publish{QoS: 1, Topic: topic, Properties: properties, Payload: m.Payload}
@@ -185,7 +185,7 @@ func showMQTT(_ *Sink, topic string, m *message.Message) (relay.Explanation, err
 
 // Close may be called twice.
 func (c *mqttConnection) Close() error {
-	c.die(nil)
+	c.kill(nil)
 	_ = c.client.Disconnect(&paho.Disconnect{})
 	_ = c.conn.Close()
 	return nil
@@ -198,7 +198,7 @@ func judgeMQTT(s *Sink, where string, err error) error {
 	}
 	switch refusal.code {
 	case packets.ConnackBadUsernameOrPassword, packets.ConnackNotAuthorized:
-		return fmt.Errorf("mqtt: %s is not authorized to connect, or to publish to %q: correct user, password or the broker's rules", s.who(), where)
+		return fmt.Errorf("mqtt: %s is not authorized to connect, or to publish to %q: correct user, password or the broker's rules", s.userName(), where)
 	case packets.ConnackInvalidClientID:
 		return fmt.Errorf("mqtt: the broker refuses the client_id %q: choose another", s.config.ClientID)
 	case packets.ConnackPacketTooLarge:

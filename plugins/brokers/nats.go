@@ -13,9 +13,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-var natsSubject = rule{
-	most:    1024,
-	allowed: printableBut("*>"),
+var natsSubject = nameRule{
+	maxBytes: 1024,
+	allowed:  printableBut("*>"),
 	check: func(text string) error {
 		if strings.HasPrefix(text, "$") {
 			return errors.New("subjects that begin with $ are the server's own")
@@ -25,36 +25,36 @@ var natsSubject = rule{
 				return errors.New("a subject has no empty word: it neither begins nor ends with a dot, nor are there two in a row")
 			}
 		}
-		return all(printableBut("*>"), "a subject has no white space, '*' or '>'")(text)
+		return every(printableBut("*>"), "a subject has no white space, '*' or '>'")(text)
 	},
 }
 
 // natsConnection publishes into streams: a subject that no stream takes is an error.
 type natsConnection struct {
-	mortal
+	cancelableLifetime
 	conn *nats.Conn
 	js   jetstream.JetStream
 }
 
 // openNATS leaves dialling again to the link, since the library would hold on to the password that it has.
 func openNATS(s *Sink) opener {
-	return func(ctx context.Context) (connection, error) {
-		c, shake := &natsConnection{mortal: newMortal()}, &handshake{ctx: ctx}
-		defer shake.done()
+	return func(ctx context.Context) (brokerConn, error) {
+		c, shake := &natsConnection{cancelableLifetime: newMortal()}, &handshakeDialer{ctx: ctx}
+		defer shake.keepOpen()
 		options := []nats.Option{
 			nats.Name("hubrelay"), nats.NoReconnect(), nats.NoCallbacksAfterClientClose(), nats.SetCustomDialer(shake),
-			nats.ClosedHandler(func(*nats.Conn) { c.die(nil) }), nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.die(err) }),
+			nats.ClosedHandler(func(*nats.Conn) { c.kill(nil) }), nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.kill(err) }),
 			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 			nats.Timeout(dialTime), nats.PingInterval(dialTime), nats.MaxPingsOutstanding(2),
 		}
-		secured, err := s.tls("")
+		secured, err := s.tlsConfig("")
 		if err != nil {
 			return nil, err
 		}
 		if secured != nil {
 			options = append(options, nats.Secure(secured))
 		}
-		password, err := s.password()
+		password, err := s.readPassword()
 		if err != nil {
 			return nil, err
 		}
@@ -62,12 +62,12 @@ func openNATS(s *Sink) opener {
 		case s.config.User != "":
 			options = append(options, nats.UserInfo(s.config.User, password))
 		case s.config.TokenFile != "":
-			options = append(options, nats.Token(s.token()))
+			options = append(options, nats.Token(s.readToken()))
 		case s.config.CredsFile != "":
 			options = append(options, nats.UserCredentials(s.config.CredsFile))
 		}
 		servers := make([]string, 0, len(s.config.Addresses))
-		for _, host := range s.config.hosts() {
+		for _, host := range s.config.hostPorts() {
 			servers = append(servers, "nats://"+host)
 		}
 		if c.conn, err = nats.Connect(strings.Join(servers, ","), options...); err != nil {
@@ -86,7 +86,7 @@ func (c *natsConnection) Publish(subject string, messages ...*message.Message) e
 	for _, m := range messages {
 		_, err := c.js.PublishMsg(m.Context(), natsMessage(subject, m))
 		if errors.Is(err, nats.ErrConnectionClosed) {
-			return c.lost(m.Context())
+			return c.lossError(m.Context())
 		}
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func showNATS(_ *Sink, subject string, m *message.Message) (relay.Explanation, e
 	for name := range out.Header {
 		beside[name] = out.Header.Get(name)
 	}
-	return relay.Explanation{Headers: append([]relay.Header{{Name: "subject", Value: out.Subject}}, sorted(beside)...), Payload: out.Data}, nil
+	return relay.Explanation{Headers: append([]relay.Header{{Name: "subject", Value: out.Subject}}, sortedHeaders(beside)...), Payload: out.Data}, nil
 }
 
 // oneLine keeps a value from being read as further headers.
@@ -124,7 +124,7 @@ func oneLine(r rune) rune {
 // Close may be called twice.
 func (c *natsConnection) Close() error {
 	c.conn.Close()
-	c.die(nil)
+	c.kill(nil)
 	return nil
 }
 
@@ -147,7 +147,7 @@ func judgeNATS(s *Sink, where string, err error) error {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return fmt.Errorf("nats: the server refuses this login: correct user and password, token_file or creds_file")
 	case errors.Is(err, nats.ErrPermissionViolation):
-		return fmt.Errorf("nats: %s may not publish to %q", s.who(), where)
+		return fmt.Errorf("nats: %s may not publish to %q", s.userName(), where)
 	}
 	return err
 }

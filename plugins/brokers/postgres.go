@@ -24,10 +24,10 @@ const pgConnections = 10
 
 var tablePattern = regexp.MustCompile(`^([a-z_][a-z0-9_]*\.)?[a-z_][a-z0-9_]*$`)
 
-var tableName = rule{
-	most:    63,
-	lower:   true,
-	allowed: func(r rune) bool { return plainLetter(r) && r != '-' },
+var tableName = nameRule{
+	maxBytes: 63,
+	lower:    true,
+	allowed:  func(r rune) bool { return plainLetter(r) && r != '-' },
 	check: func(text string) error {
 		if !tablePattern.MatchString(text) {
 			return errors.New("a table is written in lower case, digits and '_', and may have its schema and a dot before it")
@@ -39,7 +39,7 @@ var tableName = rule{
 // pgConnection makes new connections by itself.
 type pgConnection struct {
 	*sql.Publisher
-	immortal
+	endlessLifetime
 	pool   *pgxpool.Pool
 	schema uniqueRows
 	create bool
@@ -49,7 +49,7 @@ type pgConnection struct {
 }
 
 func openPostgres(s *Sink) opener {
-	return func(ctx context.Context) (connection, error) {
+	return func(ctx context.Context) (brokerConn, error) {
 		config, err := s.pgConfig()
 		if err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func openPostgres(s *Sink) opener {
 			return nil, err
 		}
 		c := &pgConnection{pool: pool, create: s.config.CreateTable == nil || *s.config.CreateTable, made: map[string]bool{}}
-		c.schema.GenerateMessagesTableName = quoted
+		c.schema.GenerateMessagesTableName = quoteTable
 		if c.Publisher, err = sql.NewPublisher(sql.BeginnerFromPgx(pool), sql.PublisherConfig{SchemaAdapter: c.schema}, watermill.NopLogger{}); err != nil {
 			pool.Close()
 			return nil, err
@@ -74,7 +74,7 @@ func openPostgres(s *Sink) opener {
 
 func (s *Sink) pgConfig() (*pgxpool.Config, error) {
 	var hosts, ports []string
-	for _, a := range s.config.hosts() {
+	for _, a := range s.config.hostPorts() {
 		host, port, err := net.SplitHostPort(a)
 		if err != nil {
 			return nil, err
@@ -92,17 +92,17 @@ func (s *Sink) pgConfig() (*pgxpool.Config, error) {
 		return nil, err
 	}
 	own := config.ConnConfig
-	if own.TLSConfig, err = s.tls(own.Host); err != nil {
+	if own.TLSConfig, err = s.tlsConfig(own.Host); err != nil {
 		return nil, err
 	}
 	for _, f := range own.Fallbacks {
-		if f.TLSConfig, err = s.tls(f.Host); err != nil {
+		if f.TLSConfig, err = s.tlsConfig(f.Host); err != nil {
 			return nil, err
 		}
 	}
 	config.MaxConns = pgConnections
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {
-		c.Password, err = s.password()
+		c.Password, err = s.readPassword()
 		return err
 	}
 	return config, nil
@@ -110,14 +110,14 @@ func (s *Sink) pgConfig() (*pgxpool.Config, error) {
 
 // Publish commits a row for each message; a repeat adds none.
 func (c *pgConnection) Publish(table string, messages ...*message.Message) error {
-	if err := c.ensure(messages[0].Context(), table); err != nil {
+	if err := c.ensureTable(messages[0].Context(), table); err != nil {
 		return err
 	}
 	return c.Publisher.Publish(table, messages...)
 }
 
-// ensure makes a table that is not there, once: Watermill would ask for it with every message until the first has come through.
-func (c *pgConnection) ensure(ctx context.Context, table string) error {
+// ensureTable makes a table that is not there, once: Watermill would ask for it with every message until the first has come through.
+func (c *pgConnection) ensureTable(ctx context.Context, table string) error {
 	if !c.create {
 		return nil
 	}
@@ -152,8 +152,8 @@ func (c *pgConnection) Close() error {
 	return err
 }
 
-// quoted is a table's name in a query. It was checked.
-func quoted(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
+// quoteTable is a table's name in a query. It was checked.
+func quoteTable(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
 
 // uniqueRows is Watermill's table, which its subscriber can read, with one row for each id.
 type uniqueRows struct{ sql.DefaultPostgreSQLSchema }
@@ -169,8 +169,8 @@ func (s uniqueRows) SchemaInitializingQueries(p sql.SchemaInitializingQueriesPar
 		table = p.Topic
 	}
 	const suffix = "_uuid"
-	index := pgx.Identifier{table[:min(len(table), tableName.most-len(suffix))] + suffix}.Sanitize()
-	return append(queries, sql.Query{Query: "CREATE UNIQUE INDEX IF NOT EXISTS " + index + " ON " + quoted(p.Topic) + ` ("uuid")`}), nil
+	index := pgx.Identifier{table[:min(len(table), tableName.maxBytes-len(suffix))] + suffix}.Sanitize()
+	return append(queries, sql.Query{Query: "CREATE UNIQUE INDEX IF NOT EXISTS " + index + " ON " + quoteTable(p.Topic) + ` ("uuid")`}), nil
 }
 
 // InsertQuery passes over rows that are there.
@@ -183,7 +183,7 @@ func (s uniqueRows) InsertQuery(p sql.InsertQueryParams) (sql.Query, error) {
 // showPostgres shows the columns but the payload's as headers.
 func showPostgres(_ *Sink, table string, m *message.Message) (relay.Explanation, error) {
 	schema := uniqueRows{}
-	schema.GenerateMessagesTableName = quoted
+	schema.GenerateMessagesTableName = quoteTable
 	q, err := schema.InsertQuery(sql.InsertQueryParams{Topic: table, Msgs: message.Messages{m}})
 	if err != nil {
 		return relay.Explanation{}, err
@@ -204,13 +204,13 @@ func judgePostgres(s *Sink, where string, err error) error {
 	}
 	switch said.Code {
 	case "28P01", "28000":
-		return fmt.Errorf("postgres: the server refuses %s, with this password or at all: correct user, password or pg_hba.conf", s.who())
+		return fmt.Errorf("postgres: the server refuses %s, with this password or at all: correct user, password or pg_hba.conf", s.userName())
 	case "3D000":
 		return fmt.Errorf("postgres: there is no database %q: create it, or change database", s.config.Database)
 	case "42P01", "3F000":
 		return fmt.Errorf("postgres: there is no table %s: create it and its schema, or leave create_table out", where)
 	case "42501":
-		return fmt.Errorf("postgres: %s may not use table %s (%s): grant INSERT, and CREATE where the table is not there", s.who(), where, said.Message)
+		return fmt.Errorf("postgres: %s may not use table %s (%s): grant INSERT, and CREATE where the table is not there", s.userName(), where, said.Message)
 	case "42703", "42804":
 		return fmt.Errorf("postgres: table %s is there already and has other columns (%s): change table", where, said.Message)
 	}

@@ -15,21 +15,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-var redisKey = rule{
-	most:    1024,
-	allowed: printableBut(""),
+var redisKey = nameRule{
+	maxBytes: 1024,
+	allowed:  printableBut(""),
 	check: func(text string) error {
 		if text == "" {
 			return errors.New("a key is not empty")
 		}
-		return all(printableBut(""), "a key has no white space")(text)
+		return every(printableBut(""), "a key has no white space")(text)
 	},
 }
 
 // redisConnection makes new connections by itself.
 type redisConnection struct {
 	*redisstream.Publisher
-	immortal
+	endlessLifetime
 	cluster *redis.ClusterClient // nil for a server alone
 }
 
@@ -43,17 +43,17 @@ func (c *redisConnection) Publish(stream string, messages ...*message.Message) e
 }
 
 func openRedis(s *Sink) opener {
-	redis.SetLogger(silence{}) // what goes wrong is in the errors of deliveries
-	return func(ctx context.Context) (connection, error) {
-		secured, err := s.tls("")
+	redis.SetLogger(noopLogger{}) // what goes wrong is in the errors of deliveries
+	return func(ctx context.Context) (brokerConn, error) {
+		secured, err := s.tlsConfig("")
 		if err != nil {
 			return nil, err
 		}
 		client := redis.NewUniversalClient(&redis.UniversalOptions{
-			Addrs: s.config.hosts(), DB: s.config.DB, MasterName: s.config.SentinelMaster, IsClusterMode: s.config.Cluster,
+			Addrs: s.config.hostPorts(), DB: s.config.DB, MasterName: s.config.SentinelMaster, IsClusterMode: s.config.Cluster,
 			TLSConfig: secured, ClientName: "hubrelay",
 			CredentialsProviderContext: func(context.Context) (string, string, error) {
-				password, err := s.password()
+				password, err := s.readPassword()
 				return s.config.User, password, err
 			},
 			// An entry is added once for each attempt: after a lost answer a library that asks again makes two of it.
@@ -63,7 +63,7 @@ func openRedis(s *Sink) opener {
 			DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{
-			Client: client, Marshaller: entry{}, DefaultMaxlen: s.config.MaxLen,
+			Client: client, Marshaller: entryMarshaler{}, DefaultMaxlen: s.config.MaxLen,
 		}, watermill.NopLogger{})
 		if err == nil {
 			stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // a read looks at the deadline of ctx alone
@@ -79,14 +79,14 @@ func openRedis(s *Sink) opener {
 	}
 }
 
-type silence struct{}
+type noopLogger struct{}
 
-func (silence) Printf(context.Context, string, ...any) {}
+func (noopLogger) Printf(context.Context, string, ...any) {}
 
-// entry is an entry of the stream, with the fields of the relay's own log.
-type entry struct{}
+// entryMarshaler is an entry of the stream, with the fields of the relay's own log.
+type entryMarshaler struct{}
 
-func (entry) Marshal(_ string, m *message.Message) (map[string]any, error) {
+func (entryMarshaler) Marshal(_ string, m *message.Message) (map[string]any, error) {
 	fields := map[string]any{"id": m.UUID, "data": []byte(m.Payload)}
 	for field, name := range map[string]string{"topic": headerTopic, "hub": headerHub, "account": headerAccount} {
 		fields[field] = m.Metadata.Get(name)
@@ -96,7 +96,7 @@ func (entry) Marshal(_ string, m *message.Message) (map[string]any, error) {
 
 // showRedis shows the fields but the payload's as headers.
 func showRedis(s *Sink, stream string, m *message.Message) (relay.Explanation, error) {
-	fields, err := entry{}.Marshal(stream, m)
+	fields, err := entryMarshaler{}.Marshal(stream, m)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
@@ -111,7 +111,7 @@ func showRedis(s *Sink, stream string, m *message.Message) (relay.Explanation, e
 		}
 	}
 	payload, _ := fields["data"].([]byte)
-	return relay.Explanation{Headers: append(headers, sorted(beside)...), Payload: payload}, nil
+	return relay.Explanation{Headers: append(headers, sortedHeaders(beside)...), Payload: payload}, nil
 }
 
 func judgeRedis(s *Sink, where string, err error) error {
@@ -122,9 +122,9 @@ func judgeRedis(s *Sink, where string, err error) error {
 	case strings.Contains(said, "MOVED ") && !s.config.Cluster:
 		return errors.New("redis: the server is one of a cluster: set cluster: true")
 	case strings.Contains(said, "WRONGPASS"), strings.Contains(said, "NOAUTH"), strings.Contains(said, "invalid password"):
-		return fmt.Errorf("redis: the server refuses %s with this password: correct user or password", s.who())
+		return fmt.Errorf("redis: the server refuses %s with this password: correct user or password", s.userName())
 	case strings.Contains(said, "NOPERM"):
-		return fmt.Errorf("redis: %s may not XADD to %q: allow it, or change user or stream", s.who(), where)
+		return fmt.Errorf("redis: %s may not XADD to %q: allow it, or change user or stream", s.userName(), where)
 	case strings.Contains(said, "OOM "):
 		return errors.New("redis: the server's memory is full (maxmemory): give it more, or set maxlen")
 	}

@@ -17,23 +17,23 @@ import (
 
 // What of an attempt's time is kept for its answer, so that the daemon hears why it failed and not only that it took too long.
 const (
-	answerShare = 10 // a tenth
-	answerMost  = 500 * time.Millisecond
+	ackShare      = 10 // a tenth
+	maxAckReserve = 500 * time.Millisecond
 )
 
 // maxPublishing bounds how many publishings are under way, those among them that nobody waits for any more: a library
 // that hangs costs no more memory than that.
 const maxPublishing = 2048
 
-// judge says what follows from an error of the broker, and says it in the operator's words. It may return err as it is.
-type judge func(s *Sink, where string, err error) error
+// errorClassifier says what follows from an error of the broker, and says it in the operator's words. It may return err as it is.
+type errorClassifier func(s *Sink, where string, err error) error
 
 // Sink publishes deliveries to one broker. Deliver may be called concurrently.
 type Sink struct {
 	config *Config
-	kind   kind
-	name   name
-	link   *link
+	kind   brokerSpec
+	name   nameTemplate
+	link   *reconnector
 	log    *slog.Logger
 	slots  chan struct{}
 }
@@ -46,7 +46,7 @@ func New(config *Config) *Sink {
 // Start reads the files that the configuration names. The broker is dialled by the first delivery, so that one that is away at
 // the start is the same as one that goes away later.
 func (s *Sink) Start(ctx context.Context) error {
-	if err := errors.Join(s.prepare(), s.CheckFiles(ctx)); err != nil {
+	if err := errors.Join(s.buildFromConfig(), s.CheckFiles(ctx)); err != nil {
 		return err
 	}
 	s.log = slog.Default().With("broker", s.config.Broker)
@@ -54,21 +54,21 @@ func (s *Sink) Start(ctx context.Context) error {
 	return nil
 }
 
-// prepare takes from the configuration, which is filled in now, what deliveries need.
-func (s *Sink) prepare() (err error) {
-	k, ok := kinds()[s.config.Broker]
+// buildFromConfig takes from the configuration, which is filled in now, what deliveries need.
+func (s *Sink) buildFromConfig() (err error) {
+	k, ok := brokerSpecs()[s.config.Broker]
 	if !ok {
 		return s.config.unknownBroker()
 	}
 	s.kind = k
-	s.name, err = parseName(k.setting, s.config.nameText(k), k.rule)
+	s.name, err = parseName(k.nameSetting, s.config.nameText(k), k.rule)
 	return err
 }
 
 // CheckFiles reports every file of the configuration that cannot be used, joined. It dials nobody.
 func (s *Sink) CheckFiles(context.Context) error {
-	_, err := s.password()
-	_, bad := s.tls("")
+	_, err := s.readPassword()
+	_, bad := s.tlsConfig("")
 	errs := []error{err, bad}
 	for _, f := range []struct{ key, path string }{{"token_file", s.config.TokenFile}, {"creds_file", s.config.CredsFile}} {
 		if f.path != "" {
@@ -96,7 +96,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	ctx, cancel := withAnswerTime(ctx)
 	defer cancel()
 	var impossible error
-	for _, one := range apart(d) {
+	for _, one := range splitBatch(d) {
 		err := s.deliver(ctx, one)
 		outcome, _ := relay.Classify(err)
 		switch {
@@ -109,8 +109,8 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return impossible
 }
 
-// apart lists what becomes a message of its own.
-func apart(d relay.Delivery) []relay.Delivery {
+// splitBatch lists what becomes a message of its own.
+func splitBatch(d relay.Delivery) []relay.Delivery {
 	if !d.Batch {
 		return []relay.Delivery{d}
 	}
@@ -127,18 +127,18 @@ func (s *Sink) deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return relay.Permanent(err)
 	}
-	where, err := s.name.of(v)
+	where, err := s.name.expand(v)
 	if err != nil {
 		return relay.Permanent(fmt.Errorf("%s: %w", s.config.Broker, err))
 	}
-	c, err := s.link.get(ctx)
+	c, err := s.link.connection(ctx)
 	if err == nil {
 		err = s.publish(ctx, c, where, m)
 	}
 	if err == nil {
 		return nil
 	}
-	return s.said(where, err)
+	return s.operatorError(where, err)
 }
 
 // withAnswerTime ends a little before ctx does.
@@ -147,14 +147,14 @@ func withAnswerTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/answerShare, answerMost)))
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/ackShare, maxAckReserve)))
 }
 
-var errSilent = errors.New("it did not acknowledge in time; it may have the message all the same, and a repeat has the same id")
+var errNoAck = errors.New("it did not acknowledge in time; it may have the message all the same, and a repeat has the same id")
 
 // publish returns when the broker has acknowledged, or ctx ends: not every library looks at it.
-func (s *Sink) publish(ctx context.Context, c connection, where string, m *message.Message) error {
-	if err := s.slot(ctx); err != nil {
+func (s *Sink) publish(ctx context.Context, c brokerConn, where string, m *message.Message) error {
+	if err := s.acquireSlot(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -167,13 +167,13 @@ func (s *Sink) publish(ctx context.Context, c connection, where string, m *messa
 	}()
 	err, there := relay.Await(ctx, done)
 	if !there || ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
-		return errSilent
+		return errNoAck
 	}
 	return err
 }
 
-// slot waits where as many publishings are under way as there may be.
-func (s *Sink) slot(ctx context.Context) error {
+// acquireSlot waits where as many publishings are under way as there may be.
+func (s *Sink) acquireSlot(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:
 		return nil
@@ -187,12 +187,12 @@ func (s *Sink) slot(ctx context.Context) error {
 	}
 }
 
-// said makes an error of the operator's words: it names the broker, and holds no secret.
-func (s *Sink) said(where string, err error) error {
-	judged := s.kind.judge(s, where, err)
-	text := s.clean(judged.Error())
+// operatorError makes an error of the operator's words: it names the broker, and holds no secret.
+func (s *Sink) operatorError(where string, err error) error {
+	judged := s.kind.classify(s, where, err)
+	text := s.redact(judged.Error())
 	if !strings.HasPrefix(text, s.config.Broker) {
-		text = fmt.Sprintf("%s at %s: %s", s.config.Broker, strings.Join(s.config.hosts(), ", "), text)
+		text = fmt.Sprintf("%s at %s: %s", s.config.Broker, strings.Join(s.config.hostPorts(), ", "), text)
 	}
 	plain := errors.New(text)
 	if outcome, _ := relay.Classify(judged); outcome == relay.OutcomePermanent {
@@ -201,18 +201,18 @@ func (s *Sink) said(where string, err error) error {
 	return plain
 }
 
-// who is the user as errors name it.
-func (s *Sink) who() string {
+// userName is the user as errors name it.
+func (s *Sink) userName() string {
 	if s.config.User == "" {
 		return "a client without a user"
 	}
 	return "user " + strconv.Quote(s.config.User)
 }
 
-// clean takes secrets out of what a library has said.
-func (s *Sink) clean(text string) string {
-	secret, _ := s.password()
-	for _, hidden := range []string{s.config.Password, secret, s.token()} {
+// redact takes secrets out of what a library has said.
+func (s *Sink) redact(text string) string {
+	secret, _ := s.readPassword()
+	for _, hidden := range []string{s.config.Password, secret, s.readToken()} {
 		if len(hidden) > 2 {
 			text = strings.ReplaceAll(text, hidden, "…")
 		}
@@ -220,16 +220,16 @@ func (s *Sink) clean(text string) string {
 	return text
 }
 
-// password is the one of the file, where there is a file.
-func (s *Sink) password() (string, error) {
+// readPassword is the one of the file, where there is a file.
+func (s *Sink) readPassword() (string, error) {
 	if s.config.PasswordFile == "" {
 		return s.config.Password, nil
 	}
 	return readSecret("password_file", s.config.PasswordFile)
 }
 
-// token is NATS' own.
-func (s *Sink) token() string {
+// readToken is NATS' own.
+func (s *Sink) readToken() string {
 	if s.config.TokenFile == "" {
 		return ""
 	}
@@ -243,18 +243,18 @@ const maxSecret = 1 << 20
 func readSecret(key, path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", bad(key, "cannot be read: %v", err)
+		return "", fieldError(key, "cannot be read: %v", err)
 	}
 	if info.Size() > maxSecret {
-		return "", bad(key, "names %s, which is larger than 1 MiB", path)
+		return "", fieldError(key, "names %s, which is larger than 1 MiB", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", bad(key, "cannot be read: %v", err)
+		return "", fieldError(key, "cannot be read: %v", err)
 	}
 	text := strings.TrimRight(string(data), "\r\n")
 	if text == "" {
-		return "", bad(key, "names %s, which is empty", path)
+		return "", fieldError(key, "names %s, which is empty", path)
 	}
 	return text, nil
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // refusing ends behind its answer, as Mosquitto does where a rule forbids a topic.
-type refusing struct{ mortal }
+type refusing struct{ cancelableLifetime }
 
 func (r *refusing) Publish(string, ...*message.Message) error {
-	r.die(io.EOF)
+	r.kill(io.EOF)
 	return &mqttRefusal{packets.ConnackNotAuthorized}
 }
 
@@ -25,10 +25,10 @@ func TestRefusalCountsThoughTheConnectionEnds(t *testing.T) {
 	t.Parallel()
 	for range 100 {
 		s := New(&Config{Broker: MQTT, Addresses: []string{"127.0.0.1:1883"}, User: testUser})
-		if err := s.prepare(); err != nil {
+		if err := s.buildFromConfig(); err != nil {
 			t.Fatal(err)
 		}
-		s.link = newLink(func(context.Context) (connection, error) { return &refusing{newMortal()}, nil }, slog.New(slog.DiscardHandler))
+		s.link = newLink(func(context.Context) (brokerConn, error) { return &refusing{newMortal()}, nil }, slog.New(slog.DiscardHandler))
 		err := s.Deliver(t.Context(), delivery(1))
 		if err == nil || !strings.Contains(err.Error(), "is not authorized") {
 			t.Fatalf("the operator reads: %v", err)
@@ -42,7 +42,7 @@ func TestFullIsSaidOnlyOfWhatIsFull(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 {
-		if err := New(&Config{}).slot(ended); err != nil {
+		if err := New(&Config{}).acquireSlot(ended); err != nil {
 			t.Fatalf("of %d free slots: %v", maxPublishing, err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestFullIsSaidOnlyOfWhatIsFull(t *testing.T) {
 	for range maxPublishing {
 		s.slots <- struct{}{}
 	}
-	if err := s.slot(ended); err == nil || !strings.Contains(err.Error(), "was not sent") {
+	if err := s.acquireSlot(ended); err == nil || !strings.Contains(err.Error(), "was not sent") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// tls is the configuration of a connection to host, nil for one in clear. Files are read anew for each.
-func (s *Sink) tls(host string) (*tls.Config, error) {
+// tlsConfig is the configuration of a connection to host, nil for one in clear. Files are read anew for each.
+func (s *Sink) tlsConfig(host string) (*tls.Config, error) {
 	c := s.config.TLS
 	if c == nil {
 		return nil, nil
@@ -19,16 +19,16 @@ func (s *Sink) tls(host string) (*tls.Config, error) {
 	if c.CAFile != "" {
 		text, err := os.ReadFile(c.CAFile)
 		if err != nil {
-			return nil, bad("tls.ca_file", "cannot be read: %v", err)
+			return nil, fieldError("tls.ca_file", "cannot be read: %v", err)
 		}
 		if out.RootCAs = x509.NewCertPool(); !out.RootCAs.AppendCertsFromPEM(text) {
-			return nil, bad("tls.ca_file", "names %s, which holds no certificate in PEM form", c.CAFile)
+			return nil, fieldError("tls.ca_file", "names %s, which holds no certificate in PEM form", c.CAFile)
 		}
 	}
 	if c.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {
-			return nil, bad("tls.cert_file", "and key_file cannot be used: %v", err)
+			return nil, fieldError("tls.cert_file", "and key_file cannot be used: %v", err)
 		}
 		out.Certificates = []tls.Certificate{pair}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// AgentCommand is the argument before those that [Keep] takes, by which agents are found among all processes.
+// AgentCommand is the argument before those that [RunAgent] takes, by which agents are found among all processes.
 const AgentCommand = "agent"
 
 // anyRelay stands for the ID of a relay that gave none.
@@ -68,7 +68,7 @@ func (a Agent) Stop(ctx context.Context) error {
 	if err := a.sendTerm(); err != nil {
 		return err
 	}
-	ended, err := poll(ctx, stopWithin, func() (bool, error) { return !a.isRunning(), nil })
+	ended, err := pollUntil(ctx, agentStopTimeout, func() (bool, error) { return !a.isRunning(), nil })
 	if err == nil && !ended {
 		err = errors.New("it does not end")
 	}
@@ -115,7 +115,7 @@ func (a Agent) isWanted(home string) bool {
 
 // stopUnnamed stops our agents whose instance has left the inventory or is at another server. It only logs an agent that does
 // not end, because the other instances must not suffer from it.
-func (ks *keepers) stopUnnamed(ctx context.Context, servers []relay.Server, paths map[string]string) {
+func (ks *agentManager) stopUnnamed(ctx context.Context, servers []relay.Server, paths map[string]string) {
 	if ks.relay == anyRelay {
 		return // they may belong to anybody
 	}
@@ -144,9 +144,9 @@ func (ks *keepers) stopUnnamed(ctx context.Context, servers []relay.Server, path
 		}
 		stopping = append(stopping, a)
 	}
-	_, _ = poll(ctx, stopWithin, func() (bool, error) {
+	_, _ = pollUntil(ctx, agentStopTimeout, func() (bool, error) {
 		stopping = slices.DeleteFunc(stopping, func(a Agent) bool { return !a.isRunning() })
-		ks.alive(0)
+		ks.isAlive(0)
 		return len(stopping) == 0, nil
 	})
 	for _, a := range stopping {

@@ -44,14 +44,14 @@ func BenchmarkCopy(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if err := v.dst.claim(); err != nil {
+				if err := v.destination.claim(); err != nil {
 					b.Fatal(err)
 				}
 				tree, err := newTree(v)
 				if err != nil {
 					b.Fatal(err)
 				}
-				tree.from = v.src.home()
+				tree.source = v.source.instancePath()
 				b.StartTimer()
 				began = time.Now()
 				if err := tree.copy(b.Context()); err != nil {
@@ -60,7 +60,7 @@ func BenchmarkCopy(b *testing.B) {
 				ours += time.Since(began)
 				b.StopTimer()
 				began = time.Now()
-				if err := tree.compare(b.Context()); err != nil {
+				if err := tree.compareAll(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 				verified += time.Since(began)

@@ -28,19 +28,19 @@ const (
 
 // Options are what the driver needs of the program that it is part of.
 type Options struct {
-	// Keeper is how a keeper is started: a program and its first arguments, such as /usr/bin/hubrelay keeper. What
-	// [Keep] takes is put behind it. Without it only instances that run nothing can be moved.
-	Keeper []string
+	// AgentCommand is how a keeper is started: a program and its first arguments, such as /usr/bin/hubrelay keeper. What
+	// [RunAgent] takes is put behind it. Without it only instances that run nothing can be moved.
+	AgentCommand []string
 	// Relay identifies the relay. The driver stops agents of this relay that its inventory does not name, and no others.
 	Relay string
-	// Steady is how long a command has to run on the destination before the source is given up; one second if it is zero.
-	Steady time.Duration
+	// StableAfter is how long a command has to run on the destination before the source is given up; one second if it is zero.
+	StableAfter time.Duration
 }
 
 // Driver moves instances between folders. See the package's comment.
 type Driver struct {
-	keepers keepers
-	between func(point string) // for tests: called between any two steps
+	keepers  agentManager
+	stepHook func(point string) // for tests: called between any two steps
 }
 
 var _ relay.Driver = (*Driver)(nil)
@@ -48,8 +48,8 @@ var _ relay.Driver = (*Driver)(nil)
 // New makes a driver.
 func New(o Options) *Driver {
 	return &Driver{
-		keepers: keepers{argv: o.Keeper, relay: cmp.Or(o.Relay, anyRelay), steady: cmp.Or(o.Steady, time.Second), pids: map[int]struct{}{}},
-		between: func(string) {},
+		keepers:  agentManager{command: o.AgentCommand, relay: cmp.Or(o.Relay, anyRelay), steady: cmp.Or(o.StableAfter, time.Second), pids: map[int]struct{}{}},
+		stepHook: func(string) {},
 	}
 }
 
@@ -90,10 +90,10 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			p := place{server: s.ID, path: paths[s.ID], instance: instance}
-			if err := d.keepers.resume(p); err != nil {
+			p := instanceDir{server: s.ID, path: paths[s.ID], instance: instance}
+			if err := d.keepers.resumeInstance(p); err != nil {
 				slog.Default().Warn("an instance could not be started; its folder's instance.json or output.log tell more",
-					"server", s.ID, "instance", instance, "folder", filepath.Clean(p.home()), "error", err)
+					"server", s.ID, "instance", instance, "folder", filepath.Clean(p.instancePath()), "error", err)
 			}
 		}
 	}
@@ -102,7 +102,7 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 
 // Close has nothing to release: instances and their keepers run on.
 func (d *Driver) Close() error {
-	d.keepers.alive(0)
+	d.keepers.isAlive(0)
 	return nil
 }
 
@@ -112,10 +112,10 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 	if err != nil {
 		return err
 	}
-	return v.run(ctx)
+	return v.runMigration(ctx)
 }
 
-func (d *Driver) newMove(m relay.Migration, report func(relay.Progress)) (*move, error) {
+func (d *Driver) newMove(m relay.Migration, report func(relay.Progress)) (*migration, error) {
 	for what, id := range map[string]string{"instance": m.Instance, "job": m.JobID} {
 		if err := checkElement(what, id); err != nil {
 			return nil, err
@@ -132,13 +132,13 @@ func (d *Driver) newMove(m relay.Migration, report func(relay.Progress)) (*move,
 	if err != nil {
 		return nil, err
 	}
-	if within(from, to) || within(to, from) {
+	if isWithin(from, to) || isWithin(to, from) {
 		return nil, fmt.Errorf("servers %s and %s must be folders apart: %s, %s", m.Source.ID, m.Destination.ID, from, to)
 	}
-	v := &move{
+	v := &migration{
 		Migration: m, driver: d, report: report,
-		src: place{server: m.Source.ID, path: from, instance: m.Instance, lease: m.Lease},
-		dst: place{server: m.Destination.ID, path: to, instance: m.Instance, lease: m.Lease},
+		source:      instanceDir{server: m.Source.ID, path: from, instance: m.Instance, lease: m.Lease},
+		destination: instanceDir{server: m.Destination.ID, path: to, instance: m.Instance, lease: m.Lease},
 	}
 	return v, nil
 }

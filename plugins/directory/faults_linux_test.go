@@ -94,7 +94,7 @@ func TestMountedMeanwhile(t *testing.T) {
 	r := newRig(t)
 	r.write("i/file", "contents")
 	var file string
-	r.d.between = func(p string) {
+	r.d.stepHook = func(p string) {
 		if p == stepClean {
 			file = shared(t, r, ".hubrelay/i/1/instance/late")
 		}

@@ -137,7 +137,7 @@ func (r *rig) settled(err error, forward bool, want string) {
 	if forward {
 		from, to = r.a, r.b
 	}
-	if (err == nil) != forward || relay.IsUnsettled(err) || errors.Is(err, relay.ErrSuperseded) {
+	if (err == nil) != forward || relay.IsIndeterminate(err) || errors.Is(err, relay.ErrSuperseded) {
 		r.t.Errorf("error %v", err)
 	}
 	r.running(to)
@@ -213,7 +213,7 @@ func testOvertaken(t *testing.T, point string, undo, forward bool) {
 	want := r.contents(r.a)
 	late, reached, wake := newDriver(), make(chan struct{}), make(chan struct{})
 	var once atomic.Bool
-	late.between = func(p string) {
+	late.stepHook = func(p string) {
 		if p == point && once.CompareAndSwap(false, true) {
 			close(reached)
 			<-wake
@@ -238,9 +238,9 @@ func testOvertaken(t *testing.T, point string, undo, forward bool) {
 	} else {
 		r.running(r.a)
 	}
-	r.until("keepers are reaped", func() bool { late.keepers.alive(0); return len(late.keepers.pids) == 0 || forward })
+	r.until("keepers are reaped", func() bool { late.keepers.isAlive(0); return len(late.keepers.pids) == 0 || forward })
 	r.stopAll()
-	r.until("keepers are reaped", func() bool { late.keepers.alive(0); return len(late.keepers.pids) == 0 })
+	r.until("keepers are reaped", func() bool { late.keepers.isAlive(0); return len(late.keepers.pids) == 0 })
 }
 
 // failed checks that the instance runs on the source again, and that the error says why.
@@ -344,7 +344,7 @@ func TestFailures(t *testing.T) {
 			r.configure()
 			r.running(r.a)
 			var once atomic.Bool
-			r.d.between = func(p string) {
+			r.d.stepHook = func(p string) {
 				if p == c.point && once.CompareAndSwap(false, true) {
 					c.do(r)
 				}
@@ -373,7 +373,7 @@ func TestAnotherJob(t *testing.T) {
 	for _, undo := range []bool{false, true} {
 		r.m.Undo = undo
 		err := r.d.Migrate(t.Context(), r.m, r.report)
-		if !relay.IsUnsettled(err) || !strings.Contains(err.Error(), "job job may have moved") {
+		if !relay.IsIndeterminate(err) || !strings.Contains(err.Error(), "job job may have moved") {
 			t.Error(err)
 		}
 		r.m.Lease++

@@ -19,8 +19,8 @@ import (
 const (
 	fileInstance = "instance.json"
 	dirVolumes   = "volumes"
-	// mostSmallFile bounds instance.json and what keepers write, in bytes.
-	mostSmallFile = 1 << 20
+	// maxSmallFile bounds instance.json and what keepers write, in bytes.
+	maxSmallFile = 1 << 20
 )
 
 // instanceFile is what instance.json says.
@@ -72,17 +72,17 @@ func readSmall(path string, checks ...func(string, fs.FileInfo) error) ([]byte, 
 	case err != nil:
 	case !info.Mode().IsRegular():
 		err = fmt.Errorf("%s is not a file", path)
-	case info.Size() > mostSmallFile:
-		err = fmt.Errorf("%s is longer than %d bytes", path, mostSmallFile)
+	case info.Size() > maxSmallFile:
+		err = fmt.Errorf("%s is longer than %d bytes", path, maxSmallFile)
 	default:
-		data, err = io.ReadAll(io.LimitReader(f, mostSmallFile))
+		data, err = io.ReadAll(io.LimitReader(f, maxSmallFile))
 	}
 	return data, cmp.Or(err, f.Close())
 }
 
-// environment is all that an instance's command gets to see: what any program needs of ours, and its own.
-func (c instanceFile) environment(instance string) []string {
-	env := inherited()
+// commandEnv is all that an instance's command gets to see: what any program needs of ours, and its own.
+func (c instanceFile) commandEnv(instance string) []string {
+	env := inheritedEnv()
 	for name, value := range c.Env {
 		env = append(env, name+"="+value)
 	}
@@ -90,8 +90,8 @@ func (c instanceFile) environment(instance string) []string {
 	return append(env, "HUBRELAY_INSTANCE="+instance)
 }
 
-// inherited are the variables that name the surroundings and hold no secret.
-func inherited() []string {
+// inheritedEnv are the variables that name the surroundings and hold no secret.
+func inheritedEnv() []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"} {
 		if value, ok := os.LookupEnv(name); ok {

@@ -13,9 +13,9 @@ import (
 
 // The keeper's own files in the instance's folder, which do not move with the instance.
 const (
-	ofKeeper   = ".keeper."
-	fileLock   = ofKeeper + "lock"
-	fileKeeper = ofKeeper + "json"
+	agentFilePrefix = ".keeper."
+	fileLock        = agentFilePrefix + "lock"
+	fileAgentState  = agentFilePrefix + "json"
 )
 
 // A record lock, unlike flock's, can be asked about without being taken, is not handed on to children, and works over NFS.
@@ -37,8 +37,8 @@ func takeLock(path string) (f *os.File, taken bool, err error) {
 	return nil, false, cmp.Or(err, f.Close())
 }
 
-// Kept tells whether a keeper works in the folder of an instance, wherever that has been moved.
-func Kept(home string) (bool, error) {
+// AgentRunning tells whether a keeper works in the folder of an instance, wherever that has been moved.
+func AgentRunning(home string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(home, fileLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

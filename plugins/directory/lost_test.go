@@ -26,14 +26,14 @@ func TestJobIsLost(t *testing.T) {
 			err := r.d.Migrate(t.Context(), m, r.report)
 			switch {
 			case point == "marked": // it may be in its place there, for all that we know
-				if !relay.IsUnsettled(err) || !strings.Contains(err.Error(), r.b) {
+				if !relay.IsIndeterminate(err) || !strings.Contains(err.Error(), r.b) {
 					t.Errorf("%s: %v", point, err)
 				}
 				must(t, os.Remove(filepath.Join(r.a, fenceFolder, "i/2", fileSwitched)))
 				if err := r.d.Migrate(t.Context(), m, r.report); undo == (err == nil) {
 					t.Errorf("%s, after what the error says: %v", point, err)
 				}
-			case undo == (err == nil) || relay.IsUnsettled(err) || errors.Is(err, relay.ErrSuperseded):
+			case undo == (err == nil) || relay.IsIndeterminate(err) || errors.Is(err, relay.ErrSuperseded):
 				t.Errorf("%s: %v", point, err)
 			}
 			if r.b = c; undo {

@@ -52,7 +52,7 @@ const graceVariable = "HUBRELAY_TEST_GRACE"
 func runAgent(ctx context.Context, args []string) error {
 	text := os.Getenv(graceVariable)
 	if text == "" {
-		return Keep(ctx, args)
+		return RunAgent(ctx, args)
 	}
 	grace, err := time.ParseDuration(text)
 	if err != nil {
@@ -74,7 +74,7 @@ func runDriver() error {
 		return err
 	}
 	d := newDriver()
-	d.between = func(point string) {
+	d.stepHook = func(point string) {
 		if point == o.DieAt {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
@@ -87,7 +87,7 @@ func runDriver() error {
 const atOnce = "GORACE=atexit_sleep_ms=0"
 
 func newDriver() *Driver {
-	return New(Options{Keeper: []string{"/usr/bin/env", atOnce, os.Args[0], AgentCommand}, Steady: 200 * time.Millisecond})
+	return New(Options{AgentCommand: []string{"/usr/bin/env", atOnce, os.Args[0], AgentCommand}, StableAfter: 200 * time.Millisecond})
 }
 
 // rig is two servers and an instance i on the first, a.
@@ -149,16 +149,16 @@ func (r *rig) write(path, contents string) {
 func (r *rig) stopAll() {
 	homes, _ := filepath.Glob(filepath.Join(filepath.Dir(r.a), "*", "*"))
 	for _, home := range homes {
-		running, _ := Kept(home)
+		running, _ := AgentRunning(home)
 		if !running {
 			continue
 		}
 		if err := os.Rename(home, home+".gone"); err != nil {
 			r.t.Error(err)
 		}
-		r.until("the keeper ends", func() bool { running, _ := Kept(home + ".gone"); return !running })
+		r.until("the keeper ends", func() bool { running, _ := AgentRunning(home + ".gone"); return !running })
 	}
-	r.until("keepers are reaped", func() bool { r.d.keepers.alive(0); return len(r.d.keepers.pids) == 0 })
+	r.until("keepers are reaped", func() bool { r.d.keepers.isAlive(0); return len(r.d.keepers.pids) == 0 })
 }
 
 // until waits for a condition. Goroutines other than the test's own may call it.
@@ -194,12 +194,12 @@ func (r *rig) configure(servers ...relay.Server) {
 // running waits until a server's instance runs, and is the only one that does.
 func (r *rig) running(path string) {
 	r.t.Helper()
-	r.until("a keeper works in "+path, func() bool { ok, err := Kept(filepath.Join(path, "i")); return ok && err == nil })
+	r.until("a keeper works in "+path, func() bool { ok, err := AgentRunning(filepath.Join(path, "i")); return ok && err == nil })
 	other := r.a
 	if path == r.a {
 		other = r.b
 	}
-	if ok, _ := Kept(filepath.Join(other, "i")); ok {
+	if ok, _ := AgentRunning(filepath.Join(other, "i")); ok {
 		r.t.Errorf("a keeper works in %s too", other)
 	}
 	before, _ := os.ReadFile(filepath.Join(path, "i/volumes/data/now"))
@@ -219,7 +219,7 @@ func listing(t testing.TB, root string) string {
 		}
 		rel, _ := filepath.Rel(root, path)
 		switch base := filepath.Base(rel); {
-		case strings.HasPrefix(base, ofKeeper), base == fileOutput, base == "log", base == "now":
+		case strings.HasPrefix(base, agentFilePrefix), base == fileOutput, base == "log", base == "now":
 			return nil
 		}
 		line := rel + " " + d.Type().String()

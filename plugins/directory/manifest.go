@@ -16,36 +16,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stamp tells whether something changed: as long as it is the same, so are the contents.
-type stamp struct {
+// fileStamp tells whether something changed: as long as it is the same, so are the contents.
+type fileStamp struct {
 	ino          uint64
 	size         int64
 	mtime, ctime int64
 }
 
-func stampOf(st *unix.Stat_t) stamp {
-	s := stamp{ino: st.Ino, size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}
+func stampOf(st *unix.Stat_t) fileStamp {
+	s := fileStamp{ino: st.Ino, size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		s.size = 0
 	}
 	return s
 }
 
-// record says of one path below the instance what was copied.
-type record struct {
+// manifestRecord says of one path below the instance what was copied.
+type manifestRecord struct {
 	kind byte // f: a file, complete at the destination; d: a folder, all of whose entries are
-	stamp
+	fileStamp
 	sum  uint64
 	path string
 }
 
-func (r record) line() []byte {
+func (r manifestRecord) encode() []byte {
 	b := fmt.Appendf(nil, "%c %d %d %d %d %016x ", r.kind, r.ino, r.size, r.mtime, r.ctime, r.sum)
 	return append(strconv.AppendQuote(b, r.path), '\n') // a name may hold any byte
 }
 
-func parseRecord(line []byte) (record, error) {
-	var r record
+func parseRecord(line []byte) (manifestRecord, error) {
+	var r manifestRecord
 	var quoted string
 	fields := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(" "), 7)
 	if len(fields) != 7 || !bytes.HasSuffix(line, []byte("\n")) {
@@ -77,8 +77,8 @@ func newManifest(path string) (*manifest, error) {
 }
 
 // add is called when what r names is complete. A crash costs what was added within the last moments.
-func (m *manifest) add(r record) error {
-	line := r.line()
+func (m *manifest) add(r manifestRecord) error {
+	line := r.encode()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, err := m.w.Write(line); err != nil {
@@ -98,7 +98,7 @@ func (m *manifest) Close() error {
 }
 
 // readManifest calls each for every record, and stops at a torn one, which is the last.
-func readManifest(path string, each func(record) error) error {
+func readManifest(path string, each func(manifestRecord) error) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -110,7 +110,7 @@ func readManifest(path string, each func(record) error) error {
 	for {
 		line, err := r.ReadBytes('\n')
 		if err == nil {
-			var rec record
+			var rec manifestRecord
 			if rec, err = parseRecord(line); err == nil {
 				err = each(rec)
 			} else {

@@ -10,47 +10,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// finish gives an open file or folder all but the contents of what it is a copy of. It is called name in folder. The order
+// copyMetadata gives an open file or folder all but the contents of what it is a copy of. It is called name in folder. The order
 // matters: a new owner takes capabilities and set-user-id bits away, and what is read-only takes no attributes.
-func finish(src, dst *os.File, folder int, name, path string, st *unix.Stat_t) error {
+func copyMetadata(src, dst *os.File, folder int, name, path string, st *unix.Stat_t) error {
 	fd := int(dst.Fd())
 	var now unix.Stat_t
 	if err := unix.Fstat(fd, &now); err != nil {
-		return wrote(path, err)
+		return writeError(path, err)
 	}
 	if now.Uid != st.Uid || now.Gid != st.Gid {
 		if err := unix.Fchown(fd, int(st.Uid), int(st.Gid)); err != nil {
-			return owner(path, st, err)
+			return ownershipError(path, st, err)
 		}
 	}
 	if err := copyAttributes(src, dst, path); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(fd, uint32(st.Mode)&0o7777); err != nil { //nolint:unconvert // it has 16 bits on other systems
-		return wrote(path, err)
+		return writeError(path, err)
 	}
 	return setTime(folder, name, path, st)
 }
 
 func setTime(folder int, name, path string, st *unix.Stat_t) error {
 	if err := unix.UtimesNanoAt(folder, name, []unix.Timespec{st.Mtim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return wrote(path, err)
+		return writeError(path, err)
 	}
 	return nil
 }
 
-func owner(path string, st *unix.Stat_t, err error) error {
+func ownershipError(path string, st *unix.Stat_t, err error) error {
 	return fmt.Errorf("%s belongs to user %d and group %d, which only root may keep; let hubrelay run as root, or change the owner: %w", path, st.Uid, st.Gid, err)
 }
 
-func copySymlink(p *pair, name, path string, st *unix.Stat_t) error {
+func copySymlink(p *dirPair, name, path string, st *unix.Stat_t) error {
 	target, err := readLinkAt(int(p.src.Fd()), name)
 	if err != nil {
-		return changed(path, err)
+		return sourceChanged(path, err)
 	}
 	dst := int(p.dst.Fd())
 	if err := unix.Symlinkat(target, dst, name); err != nil {
-		return wrote(path, err)
+		return writeError(path, err)
 	}
 	return finishAt(dst, name, path, st)
 }
@@ -65,12 +65,12 @@ func readLinkAt(folder int, name string) (string, error) {
 }
 
 // copyFIFO makes one of the same name. What was in it is lost, as it is with every end of the processes that use it.
-func copyFIFO(t *tree, p *pair, name, path string, st *unix.Stat_t) error {
+func copyFIFO(t *treeCopy, p *dirPair, name, path string, st *unix.Stat_t) error {
 	if err := unix.Mkfifo(filepath.Join(t.root, path), 0o600); err != nil {
-		return wrote(path, t.v.dst.overtaken(err))
+		return writeError(path, t.v.destination.supersededError(err))
 	}
 	if err := unix.Fchmodat(int(p.dst.Fd()), name, uint32(st.Mode)&0o7777, 0); err != nil { //nolint:unconvert // it has 16 bits on other systems
-		return wrote(path, err)
+		return writeError(path, err)
 	}
 	return finishAt(int(p.dst.Fd()), name, path, st)
 }
@@ -79,7 +79,7 @@ func copyFIFO(t *tree, p *pair, name, path string, st *unix.Stat_t) error {
 func finishAt(folder int, name, path string, st *unix.Stat_t) error {
 	err := unix.Fchownat(folder, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
-		return owner(path, st, err)
+		return ownershipError(path, st, err)
 	}
 	return setTime(folder, name, path, st)
 }
@@ -97,7 +97,7 @@ func copyAttributes(src, dst *os.File, path string) error {
 		return nil
 	}
 	if err != nil {
-		return changed(path, err)
+		return sourceChanged(path, err)
 	}
 	value := make([]byte, 64<<10)
 	for name := range bytes.SplitSeq(bytes.TrimSuffix(names[:n], []byte{0}), []byte{0}) {
@@ -107,7 +107,7 @@ func copyAttributes(src, dst *os.File, path string) error {
 		}
 		n, err := unix.Fgetxattr(int(src.Fd()), attr, value)
 		if err != nil {
-			return changed(path, err)
+			return sourceChanged(path, err)
 		}
 		if err := unix.Fsetxattr(int(dst.Fd()), attr, value[:n], 0); err != nil {
 			return fmt.Errorf("%s has the extended attribute %s, which the destination does not take; remove it, or choose another server: %w", path, attr, err)

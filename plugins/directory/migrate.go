@@ -17,14 +17,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// move is one call of Migrate.
-type move struct {
+// migration is one call of Migrate.
+type migration struct {
 	relay.Migration
-	driver   *Driver
-	report   func(relay.Progress)
-	src, dst place
-	note     jobNote
-	tree     *tree // what the copy step has made
+	driver              *Driver
+	report              func(relay.Progress)
+	source, destination instanceDir
+	note                jobNote
+	tree                *treeCopy // what the copy step has made
 }
 
 // jobNote lies in both work folders and says what their contents belong to.
@@ -36,11 +36,11 @@ type jobNote struct {
 	Stop string `json:"stop"`
 }
 
-func readNote(p place) (jobNote, error) {
+func readNote(p instanceDir) (jobNote, error) {
 	var n jobNote
-	data, err := os.ReadFile(p.in(fileJob))
+	data, err := os.ReadFile(p.workFile(fileJob))
 	if errors.Is(err, fs.ErrNotExist) {
-		return n, p.check()
+		return n, p.checkLease()
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &n)
@@ -48,120 +48,120 @@ func readNote(p place) (jobNote, error) {
 	return n, err
 }
 
-func (n jobNote) write(p place) error {
+func (n jobNote) write(p instanceDir) error {
 	data, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	return p.overtaken(replaceFile(p.in(fileJob), data))
+	return p.supersededError(replaceFile(p.workFile(fileJob), data))
 }
 
-// found is what the disks say of a migration.
-type found struct {
-	srcHome     bool // the instance is in its place at the source
-	srcInstance bool // it is stopped, in the work folder
-	switched    bool // the destination may have it in its place
-	ready       bool // a verified copy waits in the work folder
-	dstHome     bool // something is in the instance's place at the destination
-	lost        bool // the destination cannot be asked
+// diskState is what the disks say of a migration.
+type diskState struct {
+	atSource               bool // the instance is in its place at the source
+	stoppedAtSource        bool // it is stopped, in the work folder
+	switched               bool // the destination may have it in its place
+	ready                  bool // a verified copy waits in the work folder
+	atDestination          bool // something is in the instance's place at the destination
+	destinationUnreachable bool // the destination cannot be asked
 }
 
-// moved tells whether what is in place at the destination is this instance.
-func (f found) moved() bool {
-	return f.dstHome && !f.srcHome && !f.ready && (f.switched || !f.srcInstance)
+// isMoved tells whether what is in place at the destination is this instance.
+func (f diskState) isMoved() bool {
+	return f.atDestination && !f.atSource && !f.ready && (f.switched || !f.stoppedAtSource)
 }
 
-func (v *move) look() (found, error) {
-	var f found
-	if err := v.src.check(); err != nil {
-		return f, fmt.Errorf("the folder of server %s has vanished: %w", v.src.server, err)
+func (v *migration) inspect() (diskState, error) {
+	var f diskState
+	if err := v.source.checkLease(); err != nil {
+		return f, fmt.Errorf("the folder of server %s has vanished: %w", v.source.server, err)
 	}
 	for _, q := range []struct {
 		path string
 		to   *bool
 	}{
-		{v.src.home(), &f.srcHome},
-		{v.src.in(dirInstance), &f.srcInstance},
-		{v.src.in(fileSwitched), &f.switched},
+		{v.source.instancePath(), &f.atSource},
+		{v.source.workFile(dirInstance), &f.stoppedAtSource},
+		{v.source.workFile(fileSwitched), &f.switched},
 	} {
 		var err error
 		if *q.to, err = exists(q.path); err != nil {
 			return f, err
 		}
 	}
-	err := v.dst.check()
+	err := v.destination.checkLease()
 	if errors.Is(err, relay.ErrSuperseded) {
 		return f, err
 	}
 	if err == nil {
-		f.dstHome, err = exists(v.dst.home())
+		f.atDestination, err = exists(v.destination.instancePath())
 	}
 	if err == nil {
-		f.ready, err = exists(v.dst.in(dirReady))
+		f.ready, err = exists(v.destination.workFile(dirReady))
 	}
-	f.lost = err != nil
+	f.destinationUnreachable = err != nil
 	return f, nil
 }
 
-func (v *move) run(ctx context.Context) error {
-	v.driver.between(stepClaim)
+func (v *migration) runMigration(ctx context.Context) error {
+	v.driver.stepHook(stepClaim)
 	if err := v.claimSource(); err != nil {
 		return err
 	}
-	if err := v.dst.claim(); err != nil {
-		return v.back(ctx, fmt.Errorf("server %s cannot be used, is its folder mounted, and may it be written to? %w", v.dst.server, err))
+	if err := v.destination.claim(); err != nil {
+		return v.rollBack(ctx, fmt.Errorf("server %s cannot be used, is its folder mounted, and may it be written to? %w", v.destination.server, err))
 	}
-	v.completed(stepClaim)
+	v.reportStep(stepClaim)
 	if v.Undo {
-		return v.back(ctx, fmt.Errorf("the migration was called off; the instance is on server %s as before", v.src.server))
+		return v.rollBack(ctx, fmt.Errorf("the migration was called off; the instance is on server %s as before", v.source.server))
 	}
-	if err := v.forward(ctx); err != nil {
-		return v.back(ctx, v.explain(err))
+	if err := v.runSteps(ctx); err != nil {
+		return v.rollBack(ctx, v.describeError(err))
 	}
 	return nil
 }
 
 // claimSource claims a source at which the instance is or was: an empty folder, over which nothing is mounted now, is none.
-func (v *move) claimSource() error {
-	_, err := os.Stat(v.src.path)
-	n, e := v.src.current()
+func (v *migration) claimSource() error {
+	_, err := os.Stat(v.source.path)
+	n, e := v.source.currentLease()
 	err = cmp.Or(err, e)
 	never := err == nil && n == 0 // as far as one can see, nothing was ever begun here
 	if never {
-		_, err = os.Lstat(v.src.home())
+		_, err = os.Lstat(v.source.instancePath())
 	}
 	if err == nil {
-		err = v.src.claim()
+		err = v.source.claim()
 	}
 	if err == nil || errors.Is(err, relay.ErrSuperseded) {
 		return err
 	}
-	err = fmt.Errorf("the instance %s cannot be found on server %s, is its folder mounted? %w", v.Instance, v.src.server, err)
+	err = fmt.Errorf("the instance %s cannot be found on server %s, is its folder mounted? %w", v.Instance, v.source.server, err)
 	if never && !v.Undo && len(v.Done) == 0 {
 		return err
 	}
-	return relay.Unsettled(err)
+	return relay.Indeterminate(err)
 }
 
-func (v *move) forward(ctx context.Context) error {
+func (v *migration) runSteps(ctx context.Context) error {
 	for _, step := range []struct {
 		id string
-		do func(context.Context, found) error
+		do func(context.Context, diskState) error
 	}{
 		{stepStop, v.stop},
 		{stepCopy, v.copy},
-		{stepVerify, v.verify},
+		{stepVerify, v.verifyCopy},
 		{stepSwitch, v.switchOver},
 		{stepStart, v.start},
-		{stepClean, v.clean},
+		{stepClean, v.cleanSource},
 	} {
-		v.driver.between(step.id)
+		v.driver.stepHook(step.id)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		f, err := v.look()
-		if err == nil && f.lost {
-			err = cmp.Or(v.dst.check(), fs.ErrNotExist)
+		f, err := v.inspect()
+		if err == nil && f.destinationUnreachable {
+			err = cmp.Or(v.destination.checkLease(), fs.ErrNotExist)
 		}
 		if err == nil {
 			err = step.do(ctx, f)
@@ -169,115 +169,115 @@ func (v *move) forward(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		v.completed(step.id)
+		v.reportStep(step.id)
 	}
 	return nil
 }
 
-func (v *move) completed(step string) { v.report(relay.Progress{Step: step, Completed: true}) }
+func (v *migration) reportStep(step string) { v.report(relay.Progress{Step: step, Completed: true}) }
 
 // stop stops the instance and takes it out of its place.
-func (v *move) stop(ctx context.Context, f found) error {
+func (v *migration) stop(ctx context.Context, f diskState) error {
 	switch {
-	case f.srcHome && f.srcInstance:
-		return fmt.Errorf("server %s has the instance twice, as %s and as %s; remove the one that is wrong", v.src.server, v.src.home(), v.src.in(dirInstance))
-	case f.dstHome && !f.moved():
-		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away", v.dst.server, v.dst.home())
-	case f.srcInstance:
-		return v.goOn(f)
-	case f.moved():
+	case f.atSource && f.stoppedAtSource:
+		return fmt.Errorf("server %s has the instance twice, as %s and as %s; remove the one that is wrong", v.source.server, v.source.instancePath(), v.source.workFile(dirInstance))
+	case f.atDestination && !f.isMoved():
+		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away", v.destination.server, v.destination.instancePath())
+	case f.stoppedAtSource:
+		return v.adoptStopped(f)
+	case f.isMoved():
 		return nil
-	case !f.srcHome:
-		return fmt.Errorf("the instance is gone: there is no %s on server %s", v.src.home(), v.src.server)
+	case !f.atSource:
+		return fmt.Errorf("the instance is gone: there is no %s on server %s", v.source.instancePath(), v.source.server)
 	}
 	if err := v.checkOwners(); err != nil {
 		return err
 	}
-	info, err := os.Lstat(v.src.home())
+	info, err := os.Lstat(v.source.instancePath())
 	if err != nil {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s on server %s is not a folder", v.src.home(), v.src.server)
+		return fmt.Errorf("%s on server %s is not a folder", v.source.instancePath(), v.source.server)
 	}
 	// It would be emptied with the instance's folder, whoever else it is for.
-	if mount, err := mountBelow(v.src.home()); mount != "" || err != nil {
-		return cmp.Or(err, fmt.Errorf("%s on server %s is a mount of its own inside the instance; unmount it, or mount it outside and link to it", mount, v.src.server))
+	if mount, err := mountBelow(v.source.instancePath()); mount != "" || err != nil {
+		return cmp.Or(err, fmt.Errorf("%s on server %s is a mount of its own inside the instance; unmount it, or mount it outside and link to it", mount, v.source.server))
 	}
-	if err := v.src.unmark(fileSwitched); err != nil {
+	if err := v.source.removeMarker(fileSwitched); err != nil {
 		return err
 	}
-	v.note = jobNote{Job: v.JobID, Destination: v.dst.path, Stop: rand.Text()}
-	if err := v.note.write(v.src); err != nil {
+	v.note = jobNote{Job: v.JobID, Destination: v.destination.path, Stop: rand.Text()}
+	if err := v.note.write(v.source); err != nil {
 		return err
 	}
 	v.report(relay.Progress{Step: stepStop})
-	if err := v.driver.keepers.stop(ctx, v.src); err != nil {
+	if err := v.driver.keepers.stopAgent(ctx, v.source); err != nil {
 		return err
 	}
-	v.driver.between("stopped")
-	err = v.src.rename(v.src.home(), v.src.in(dirInstance))
+	v.driver.stepHook("stopped")
+	err = v.source.rename(v.source.instancePath(), v.source.workFile(dirInstance))
 	if errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EBUSY) {
-		return fmt.Errorf("%s on server %s is a mount of its own and cannot be taken away; mount the folder above it: %w", v.src.home(), v.src.server, err)
+		return fmt.Errorf("%s on server %s is a mount of its own and cannot be taken away; mount the folder above it: %w", v.source.instancePath(), v.source.server, err)
 	}
 	return err
 }
 
 // checkOwners finds out before the instance is stopped that it could not be started again.
-func (v *move) checkOwners() error {
-	for _, p := range []place{v.src, v.dst} {
+func (v *migration) checkOwners() error {
+	for _, p := range []instanceDir{v.source, v.destination} {
 		if err := checkOwnerAt(p.path); err != nil {
 			return fmt.Errorf("server %s: %w", p.server, err)
 		}
 	}
-	_, err := readInstance(v.src.home())
+	_, err := readInstance(v.source.instancePath())
 	return err
 }
 
-// goOn takes up an instance that is stopped already. Where that was done to move it elsewhere, by a job that was lost with a
+// adoptStopped takes up an instance that is stopped already. Where that was done to move it elsewhere, by a job that was lost with a
 // part of Redis, it is ours now: that job has no way to the source's work folder any more.
-func (v *move) goOn(f found) error {
-	if err := v.sameJob(f); err != nil {
+func (v *migration) adoptStopped(f diskState) error {
+	if err := v.checkJob(f); err != nil {
 		return err
 	}
-	if v.note.Destination == v.dst.path {
+	if v.note.Destination == v.destination.path {
 		return nil
 	}
-	v.note = jobNote{Job: v.JobID, Destination: v.dst.path, Stop: rand.Text()}
-	return v.note.write(v.src)
+	v.note = jobNote{Job: v.JobID, Destination: v.destination.path, Stop: rand.Text()}
+	return v.note.write(v.source)
 }
 
-// sameJob refuses an instance that another job may have put in its place somewhere else.
-func (v *move) sameJob(f found) (err error) {
-	if v.note, err = readNote(v.src); err != nil {
+// checkJob refuses an instance that another job may have put in its place somewhere else.
+func (v *migration) checkJob(f diskState) (err error) {
+	if v.note, err = readNote(v.source); err != nil {
 		return err
 	}
-	if v.note.Destination != v.dst.path && f.switched {
-		return relay.Unsettled(fmt.Errorf("job %s may have moved the instance to %s; if it is not there, remove %s", v.note.Job, v.note.Destination, v.src.in(fileSwitched)))
+	if v.note.Destination != v.destination.path && f.switched {
+		return relay.Indeterminate(fmt.Errorf("job %s may have moved the instance to %s; if it is not there, remove %s", v.note.Job, v.note.Destination, v.source.workFile(fileSwitched)))
 	}
 	return nil
 }
 
-func (v *move) copy(ctx context.Context, f found) error {
-	if f.moved() {
+func (v *migration) copy(ctx context.Context, f diskState) error {
+	if f.isMoved() {
 		return nil
 	}
-	note, err := readNote(v.dst)
+	note, err := readNote(v.destination)
 	if err != nil {
 		return err
 	}
 	if f.ready && note == v.note {
 		return nil
 	}
-	if leaving, err := exists(v.dst.in(dirInstance)); leaving || err != nil {
-		return cmp.Or(err, fmt.Errorf("another job has begun to move the instance away from server %s and is not over: %s", v.dst.server, v.dst.in(dirInstance)))
+	if leaving, err := exists(v.destination.workFile(dirInstance)); leaving || err != nil {
+		return cmp.Or(err, fmt.Errorf("another job has begun to move the instance away from server %s and is not over: %s", v.destination.server, v.destination.workFile(dirInstance)))
 	}
-	if err := v.dst.sweep(func(name string) bool {
-		return leftover(name) && (note != v.note || name != dirReady && !isIncoming(name))
+	if err := v.destination.discardMatching(func(name string) bool {
+		return isLeftover(name) && (note != v.note || name != dirReady && !isIncoming(name))
 	}); err != nil {
 		return err
 	}
-	if err := v.note.write(v.dst); err != nil {
+	if err := v.note.write(v.destination); err != nil {
 		return err
 	}
 	v.tree, err = newTree(v)
@@ -289,124 +289,124 @@ func (v *move) copy(ctx context.Context, f found) error {
 
 func isIncoming(name string) bool { return strings.HasPrefix(name, dirIncoming) }
 
-func leftover(name string) bool {
+func isLeftover(name string) bool {
 	return name == dirReady || isIncoming(name) || strings.HasPrefix(name, dirTrash) || strings.HasPrefix(name, fileJob+".")
 }
 
-// verify compares the copy with the checksums of what was read, and both with what is there now.
-func (v *move) verify(ctx context.Context, f found) error {
-	if f.moved() || f.ready {
+// verifyCopy compares the copy with the checksums of what was read, and both with what is there now.
+func (v *migration) verifyCopy(ctx context.Context, f diskState) error {
+	if f.isMoved() || f.ready {
 		return nil
 	}
 	if err := v.tree.verify(ctx); err != nil {
 		return err
 	}
-	v.driver.between("verified")
-	if err := v.dst.rename(v.tree.root, v.dst.in(dirReady)); err != nil {
+	v.driver.stepHook("verified")
+	if err := v.destination.rename(v.tree.root, v.destination.workFile(dirReady)); err != nil {
 		return err
 	}
-	return v.dst.sweep(isIncoming)
+	return v.destination.discardMatching(isIncoming)
 }
 
-func (v *move) switchOver(_ context.Context, f found) error {
-	if f.moved() {
+func (v *migration) switchOver(_ context.Context, f diskState) error {
+	if f.isMoved() {
 		return nil
 	}
-	if err := v.src.mark(fileSwitched); err != nil {
+	if err := v.source.createMarker(fileSwitched); err != nil {
 		return err
 	}
-	v.driver.between("marked")
-	err := v.dst.rename(v.dst.in(dirReady), v.dst.home())
+	v.driver.stepHook("marked")
+	err := v.destination.rename(v.destination.workFile(dirReady), v.destination.instancePath())
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away", v.dst.server, v.dst.home())
+		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away", v.destination.server, v.destination.instancePath())
 	}
 	return err
 }
 
-func (v *move) start(ctx context.Context, f found) error {
-	if err := v.dst.unmark(fileStop); err != nil {
+func (v *migration) start(ctx context.Context, f diskState) error {
+	if err := v.destination.removeMarker(fileStop); err != nil {
 		return err
 	}
 	v.report(relay.Progress{Step: stepStart})
-	err := v.driver.keepers.start(ctx, v.dst, f.srcInstance)
+	err := v.driver.keepers.ensureStarted(ctx, v.destination, f.stoppedAtSource)
 	switch {
 	case err == nil || errors.Is(err, relay.ErrSuperseded) || ctx.Err() != nil:
 		return err
-	case !f.srcInstance: // there is nothing to go back to; its keeper goes on trying
-		slog.Default().Warn("an instance was moved and does not start", "instance", v.Instance, "server", v.dst.server, "error", err)
+	case !f.stoppedAtSource: // there is nothing to go back to; its keeper goes on trying
+		slog.Default().Warn("an instance was moved and does not start", "instance", v.Instance, "server", v.destination.server, "error", err)
 		return nil
 	}
-	return fmt.Errorf("the instance does not start on server %s: %w; the end of its output.log says what it printed there", v.dst.server, err)
+	return fmt.Errorf("the instance does not start on server %s: %w; the end of its output.log says what it printed there", v.destination.server, err)
 }
 
-// clean gives the source up. Its first rename is the point of no return.
-func (v *move) clean(_ context.Context, f found) error {
-	if f.srcInstance {
-		if err := v.giveUpSource(); err != nil {
+// cleanSource gives the source up. Its first rename is the point of no return.
+func (v *migration) cleanSource(_ context.Context, f diskState) error {
+	if f.stoppedAtSource {
+		if err := v.removeSource(); err != nil {
 			return err
 		}
 	}
-	v.driver.between("given up")
+	v.driver.stepHook("given up")
 	for _, name := range []string{fileSwitched, fileJob, fileStop} {
-		if err := v.src.unmark(name); errors.Is(err, relay.ErrSuperseded) {
+		if err := v.source.removeMarker(name); errors.Is(err, relay.ErrSuperseded) {
 			return err
 		}
 	}
-	for _, p := range []place{v.src, v.dst} {
-		if err := p.sweep(leftover); errors.Is(err, relay.ErrSuperseded) {
+	for _, p := range []instanceDir{v.source, v.destination} {
+		if err := p.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) {
 			return err
 		}
 	}
 	return nil
 }
 
-func (v *move) giveUpSource() error {
-	keep, err := v.leavesVolumes()
+func (v *migration) removeSource() error {
+	keep, err := v.sourceHasExtraVolumes()
 	if err != nil {
 		return err
 	}
-	mount, err := mountBelow(v.src.in(dirInstance)) // since it was stopped
+	mount, err := mountBelow(v.source.workFile(dirInstance)) // since it was stopped
 	if err != nil {
-		return v.src.overtaken(err)
+		return v.source.supersededError(err)
 	}
 	if !keep && mount == "" {
-		return v.src.discard(v.src.in(dirInstance))
+		return v.source.removeTree(v.source.workFile(dirInstance))
 	}
-	folder := filepath.Join(v.src.path, keptFolder, v.Instance)
+	folder := filepath.Join(v.source.path, keptFolder, v.Instance)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
 	if err := syncFolder(filepath.Dir(folder)); err != nil {
 		return err
 	}
-	return v.src.rename(v.src.in(dirInstance), filepath.Join(folder, fmt.Sprintf("%s-%d", v.JobID, v.Lease)))
+	return v.source.rename(v.source.workFile(dirInstance), filepath.Join(folder, fmt.Sprintf("%s-%d", v.JobID, v.Lease)))
 }
 
-// leavesVolumes tells whether the source has something that the destination did not get. What is called volumes and is no
+// sourceHasExtraVolumes tells whether the source has something that the destination did not get. What is called volumes and is no
 // folder was copied.
-func (v *move) leavesVolumes() (bool, error) {
+func (v *migration) sourceHasExtraVolumes() (bool, error) {
 	if v.CopyVolumes {
 		return false, nil
 	}
-	path := filepath.Join(v.src.in(dirInstance), dirVolumes)
+	path := filepath.Join(v.source.workFile(dirInstance), dirVolumes)
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, v.src.check()
+		return false, v.source.checkLease()
 	}
 	if err != nil || !info.IsDir() {
 		return false, err
 	}
 	volumes, err := os.ReadDir(path)
-	return len(volumes) > 0, v.src.overtaken(err)
+	return len(volumes) > 0, v.source.supersededError(err)
 }
 
-// explain makes a sentence for people of an error that says too little.
-func (v *move) explain(err error) error {
+// describeError makes a sentence for people of an error that says too little.
+func (v *migration) describeError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w", v.dst.server, err)
+		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w", v.destination.server, err)
 	}
-	if e := v.dst.check(); e != nil {
-		return fmt.Errorf("the folder of server %s has vanished, is it mounted? %w", v.dst.server, e)
+	if e := v.destination.checkLease(); e != nil {
+		return fmt.Errorf("the folder of server %s has vanished, is it mounted? %w", v.destination.server, e)
 	}
 	return err
 }

@@ -48,8 +48,8 @@ func TestOwners(t *testing.T) {
 			if strings.Contains(name, "server directory") && (err == nil || !strings.Contains(err.Error(), path)) {
 				t.Errorf("Configure returned %v, want an error that names %s", err, path)
 			}
-			p := place{server: "a", path: r.a, instance: "i"}
-			if err := r.d.keepers.start(t.Context(), p, true); err == nil {
+			p := instanceDir{server: "a", path: r.a, instance: "i"}
+			if err := r.d.keepers.ensureStarted(t.Context(), p, true); err == nil {
 				t.Error("the command was started")
 			}
 			if err := r.d.Migrate(t.Context(), r.m, r.report); err == nil || !strings.Contains(err.Error(), path) {

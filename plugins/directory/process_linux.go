@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithKeeper kills the command when its keeper is killed: what runs has a keeper, by which it can be stopped.
-func dieWithKeeper(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+// killWithAgent kills the command when its keeper is killed: what runs has a keeper, by which it can be stopped.
+func killWithAgent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// keepFiles sees to it that a program we start gets no file of ours, those included that we were started with.
-func keepFiles() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
+// closeOnExec sees to it that a program we start gets no file of ours, those included that we were started with.
+func closeOnExec() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
 
-// ended tells whether our child has ended. The kernel is asked, and leaves the end to whoever waits for it and closes done.
-func ended(pid int, _ <-chan struct{}) bool {
+// hasExited tells whether our child has ended. The kernel is asked, and leaves the end to whoever waits for it and closes done.
+func hasExited(pid int, _ <-chan struct{}) bool {
 	var end unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &end, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return end.Signo != 0 || errors.Is(err, unix.ECHILD) // no child any more: it was waited for
 }
 
-// groupRuns tells whether a process of the group is at work. Those that have ended and were not waited for are not: whose
+// groupAlive tells whether a process of the group is at work. Those that have ended and were not waited for are not: whose
 // parent is gone waits for process 1, which takes seconds in some containers, and for ever in others.
-func groupRuns(group int) bool {
+func groupAlive(group int) bool {
 	if syscall.Kill(-group, 0) != nil {
 		return false
 	}

@@ -27,7 +27,7 @@ func TestZombiesDoNotRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		group := cmd.Process.Pid
-		(&rig{t: t}).until(name, func() bool { return groupRuns(group) == c.runs })
+		(&rig{t: t}).until(name, func() bool { return groupAlive(group) == c.runs })
 		if err := syscall.Kill(-group, 0); err != nil {
 			t.Errorf("%s: %v, so that this proves nothing", name, err)
 		}
@@ -41,11 +41,11 @@ func TestZombiesDoNotRun(t *testing.T) {
 func TestDeadCommandIsNotSteady(t *testing.T) {
 	r := newRig(t, "/bin/sh", "-c", `echo $$ > volumes/data/pid; exit 3`)
 	t.Chdir(filepath.Join(r.a, "i"))
-	out, err := openOutput(fileOutput, mostOutput)
+	out, err := openOutput(fileOutput, maxOutput)
 	must(t, err)
 	defer func() { must(t, out.Close()) }()
 	// It holds the keeper up behind the command's start: the keeper's state cannot be written, and of that it makes a note.
-	must(t, os.Mkdir(fileKeeper, 0o700))
+	must(t, os.Mkdir(fileAgentState, 0o700))
 	out.mu.Lock()
 	go func() {
 		defer out.mu.Unlock()
@@ -54,12 +54,12 @@ func TestDeadCommandIsNotSteady(t *testing.T) {
 			pid, _ = strconv.Atoi(strings.TrimSpace(r.read("i/volumes/data/pid")))
 			return pid > 0
 		})
-		r.until("the command has ended", func() bool { return pid > 0 && !groupRuns(pid) })
+		r.until("the command has ended", func() bool { return pid > 0 && !groupAlive(pid) })
 	}()
-	k := &keeper{place: place{path: r.a, instance: "i"}, steady: 1, out: out}
-	mustEnd, how := k.once(t.Context())
-	if mustEnd || how != "ended with exit status 3" || k.state.Steady {
-		t.Errorf("%v, the command %s, and counts as started: %v", mustEnd, how, k.state.Steady)
+	k := &agent{instanceDir: instanceDir{path: r.a, instance: "i"}, steady: 1, output: out}
+	mustEnd, how := k.runCommand(t.Context())
+	if mustEnd || how != "ended with exit status 3" || k.state.Stable {
+		t.Errorf("%v, the command %s, and counts as started: %v", mustEnd, how, k.state.Stable)
 	}
 }
 
@@ -67,13 +67,13 @@ func TestEnded(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "1000")
 	must(t, cmd.Start())
-	if ended(cmd.Process.Pid, nil) {
+	if hasExited(cmd.Process.Pid, nil) {
 		t.Error("it runs")
 	}
 	must(t, cmd.Process.Kill())
-	(&rig{t: t}).until("its end is seen", func() bool { return ended(cmd.Process.Pid, nil) })
+	(&rig{t: t}).until("its end is seen", func() bool { return hasExited(cmd.Process.Pid, nil) })
 	_ = cmd.Wait()
-	if cmd.ProcessState.String() != "signal: killed" || !ended(cmd.Process.Pid, nil) {
+	if cmd.ProcessState.String() != "signal: killed" || !hasExited(cmd.Process.Pid, nil) {
 		t.Errorf("behind Wait: %v", cmd.ProcessState)
 	}
 }

@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// dieWithKeeper can do nothing here: a command outlives a keeper that is killed.
-func dieWithKeeper(*syscall.SysProcAttr) {}
+// killWithAgent can do nothing here: a command outlives a keeper that is killed.
+func killWithAgent(*syscall.SysProcAttr) {}
 
-// keepFiles has nothing to do for the files that Go has opened, which are all of them here.
-func keepFiles() {}
+// closeOnExec has nothing to do for the files that Go has opened, which are all of them here.
+func closeOnExec() {}
 
-// ended tells whether our child has ended. Only whoever waits for it and closes done can know, and gets a moment to say so.
-func ended(_ int, done <-chan struct{}) bool {
+// hasExited tells whether our child has ended. Only whoever waits for it and closes done can know, and gets a moment to say so.
+func hasExited(_ int, done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
-	case <-time.After(lookEvery):
+	case <-time.After(stopPollInterval):
 		return false
 	}
 }
 
-// groupRuns tells whether there are processes of the group, those included that nobody has waited for.
-func groupRuns(group int) bool { return syscall.Kill(-group, 0) == nil }
+// groupAlive tells whether there are processes of the group, those included that nobody has waited for.
+func groupAlive(group int) bool { return syscall.Kill(-group, 0) == nil }
 
 // listAgents lists the agents among the processes that ps shows.
 func listAgents() ([]Agent, error) { return runPS("-ax") }

@@ -56,7 +56,7 @@ func checkServers(servers []relay.Server, paths map[string]string) error {
 			return fmt.Errorf("server %s: %w", s.ID, err)
 		}
 		for other, known := range seen {
-			if os.SameFile(info, known) || within(path, paths[other]) || within(paths[other], path) {
+			if os.SameFile(info, known) || isWithin(path, paths[other]) || isWithin(paths[other], path) {
 				return fmt.Errorf("server %s: path %s is that of server %s, or one lies in the other; give each a folder of its own", s.ID, path, other)
 			}
 		}
@@ -70,7 +70,7 @@ func checkServers(servers []relay.Server, paths map[string]string) error {
 	return nil
 }
 
-func within(path, other string) bool {
+func isWithin(path, other string) bool {
 	return strings.HasPrefix(path+"/", strings.TrimSuffix(other, "/")+"/")
 }
 

@@ -13,25 +13,25 @@ import (
 
 // verify makes the copy durable, reads all of it again and compares it with the checksums of what was read from the
 // source, and compares the source with what it was.
-func (t *tree) verify(ctx context.Context) error {
-	return t.reporting(stepVerify, func() error {
+func (t *treeCopy) verify(ctx context.Context) error {
+	return t.withProgress(stepVerify, func() error {
 		root, err := os.Open(t.root)
 		if err != nil {
-			return t.v.dst.overtaken(err)
+			return t.v.destination.supersededError(err)
 		}
 		if err := cmp.Or(syncAll(root), root.Close()); err != nil {
-			return fmt.Errorf("write the copy to the disk of server %s: %w", t.v.dst.server, err)
+			return fmt.Errorf("write the copy to the disk of server %s: %w", t.v.destination.server, err)
 		}
-		return t.compare(ctx)
+		return t.compareAll(ctx)
 	})
 }
 
-func (t *tree) compare(ctx context.Context) error {
-	records := make(chan record, 256)
+func (t *treeCopy) compareAll(ctx context.Context) error {
+	records := make(chan manifestRecord, 256)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(records)
-		return readManifest(t.list, func(r record) error {
+		return readManifest(t.manifestPath, func(r manifestRecord) error {
 			select {
 			case records <- r:
 				return nil
@@ -44,7 +44,7 @@ func (t *tree) compare(ctx context.Context) error {
 		g.Go(func() error {
 			c := newCopier(t)
 			for r := range records {
-				if err := c.compare(ctx, r); err != nil {
+				if err := c.compareFile(ctx, r); err != nil {
 					return err
 				}
 			}
@@ -54,16 +54,16 @@ func (t *tree) compare(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (c *copier) compare(ctx context.Context, r record) error {
+func (c *fileCopier) compareFile(ctx context.Context, r manifestRecord) error {
 	var st unix.Stat_t
-	if err := unix.Lstat(filepath.Join(c.t.from, r.path), &st); err != nil || stampOf(&st) != r.stamp {
-		return changed(r.path, err)
+	if err := unix.Lstat(filepath.Join(c.t.source, r.path), &st); err != nil || stampOf(&st) != r.fileStamp {
+		return sourceChanged(r.path, err)
 	}
 	if r.kind != 'f' {
 		return nil
 	}
 	counted := int64(0)
-	sum, size, err := c.sumOf(ctx, filepath.Join(c.t.root, r.path), func(n int) { counted += int64(n); c.t.bytes.Add(int64(n)) })
+	sum, size, err := c.checksum(ctx, filepath.Join(c.t.root, r.path), func(n int) { counted += int64(n); c.t.bytes.Add(int64(n)) })
 	c.t.bytes.Add(r.size - counted)
 	switch {
 	case ctx.Err() != nil:
@@ -71,7 +71,7 @@ func (c *copier) compare(ctx context.Context, r record) error {
 	case err != nil:
 		return fmt.Errorf("read the copy of %s: %w", r.path, err)
 	case sum != r.sum || size != r.size:
-		return fmt.Errorf("the copy of %s on server %s is not what was written; check its disk before migrating again", r.path, c.t.v.dst.server)
+		return fmt.Errorf("the copy of %s on server %s is not what was written; check its disk before migrating again", r.path, c.t.v.destination.server)
 	}
 	return nil
 }

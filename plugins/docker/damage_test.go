@@ -131,7 +131,7 @@ func TestKilledAtAnyTime(t *testing.T) {
 				r.m.Lease++
 			}
 			err := r.migrate()
-			if errors.Is(err, relay.ErrSuperseded) || relay.IsUnsettled(err) || err != nil && !r.m.Undo {
+			if errors.Is(err, relay.ErrSuperseded) || relay.IsIndeterminate(err) || err != nil && !r.m.Undo {
 				t.Errorf("error %v", err)
 			}
 			r.settled(err, err == nil, want)

@@ -14,32 +14,32 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// summer passes a tar stream on and works out the digest of what is in it: of every entry its name, kind, owner, mode,
+// digestReader passes a tar stream on and works out the digest of what is in it: of every entry its name, kind, owner, mode,
 // time, target, attributes and contents.
-type summer struct {
+type digestReader struct {
 	io.Reader
 	pipe   *io.PipeWriter
-	result chan summed
+	result chan digestResult
 }
 
-type summed struct {
+type digestResult struct {
 	digest string
 	err    error
 }
 
-func newSummer(r io.Reader) *summer {
+func newSummer(r io.Reader) *digestReader {
 	in, out := io.Pipe()
-	s := &summer{Reader: io.TeeReader(r, out), pipe: out, result: make(chan summed, 1)}
+	s := &digestReader{Reader: io.TeeReader(r, out), pipe: out, result: make(chan digestResult, 1)}
 	go func() {
 		digest, err := digestOf(in)
 		_ = in.CloseWithError(err) // a reader that goes on is told, or reads in vain
-		s.result <- summed{digest, err}
+		s.result <- digestResult{digest, err}
 	}()
 	return s
 }
 
-// end returns the digest once nothing more is read, or because of why reading ended.
-func (s *summer) end(why error) (string, error) {
+// finish returns the digest once nothing more is read, or because of why reading ended.
+func (s *digestReader) finish(why error) (string, error) {
 	_ = s.pipe.CloseWithError(why) // it never fails
 	r := <-s.result
 	return r.digest, r.err
@@ -64,7 +64,7 @@ func digestOf(r io.Reader) (string, error) {
 	if _, err := io.Copy(io.Discard, tail); err != nil {
 		return "", err
 	}
-	if !tail.complete() {
+	if !tail.endsWithEOF() {
 		return "", errors.New("the files ended before their end") // Docker ends its answer like that when it cannot go on
 	}
 	return strconv.FormatUint(sum.Sum64(), 16), nil
@@ -101,4 +101,4 @@ func (t *tailReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (t *tailReader) complete() bool { return t.zeros >= 1024 }
+func (t *tailReader) endsWithEOF() bool { return t.zeros >= 1024 }

@@ -136,23 +136,23 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 		return fmt.Errorf("lease %d is not above zero", m.Lease)
 	}
 	r := &reporter{report: report}
-	defer r.end()
-	v := &move{
+	defer r.stop()
+	v := &migration{
 		Migration: m, config: *d.config, driver: d, report: r.add,
 		log: slog.Default().With("instance", m.Instance, "job", m.JobID), // the daemon's log
 	}
 	for _, side := range []struct {
 		server relay.Server
-		to     **host
-	}{{m.Source, &v.src}, {m.Destination, &v.dst}} {
+		to     **dockerHost
+	}{{m.Source, &v.source}, {m.Destination, &v.destination}} {
 		h, err := openHost(side.server, m.Instance, m.Lease)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = h.api.Close() }() // there is nothing left to be written
+		defer func() { _ = h.client.Close() }() // there is nothing left to be written
 		*side.to = h
 	}
-	return oneLine(v.run(ctx))
+	return singleLine(v.runMigration(ctx))
 }
 
 // reporter passes reports on until the migration is over, though somebody still reads.
@@ -169,7 +169,7 @@ func (r *reporter) add(p relay.Progress) {
 	}
 }
 
-func (r *reporter) end() {
+func (r *reporter) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report = nil

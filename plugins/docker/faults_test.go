@@ -339,7 +339,7 @@ func testHostDies(t *testing.T, dying *daemon, c death) {
 			reached("copying")
 		}
 	})
-	if err == nil || relay.IsUnsettled(err) != c.unsettled || !strings.Contains(err.Error(), c.says) {
+	if err == nil || relay.IsIndeterminate(err) != c.unsettled || !strings.Contains(err.Error(), c.says) {
 		t.Errorf("error %v", err)
 	}
 	if err := dying.start(); err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/moby/moby/api/types/container"
 )
 
-// healthy waits until the instance is what its health check calls healthy or, where it has none, has run for a while.
-func (v *move) healthy(ctx context.Context, name string) error {
+// waitHealthy waits until the instance is what its health check calls healthy or, where it has none, has run for a while.
+func (v *migration) waitHealthy(ctx context.Context, name string) error {
 	deadline := time.Now().Add(time.Duration(v.config.HealthTimeout))
 	var runs time.Time // since when it was seen to run
 	for {
 		asked := time.Now() // an answer may be read much later, and says nothing of then
-		c, err := v.dst.inspect(ctx, name)
+		c, err := v.destination.inspectContainer(ctx, name)
 		if err != nil {
-			return v.at(v.dst, err)
+			return v.withServer(v.destination, err)
 		}
 		s := c.State
 		checked := s.Health != nil && s.Health.Status != container.NoHealthcheck
@@ -26,19 +26,19 @@ func (v *move) healthy(ctx context.Context, name string) error {
 		}
 		switch {
 		case !s.Running || s.Restarting:
-			return fmt.Errorf("the instance does not stay up on server %s: its command has ended with status %d%s", v.dst.server, s.ExitCode, quoted(s.Error))
+			return fmt.Errorf("the instance does not stay up on server %s: its command has ended with status %d%s", v.destination.server, s.ExitCode, quoteOutput(s.Error))
 		case c.RestartCount > 0: // with which status is unknown until it ends again
 			if asked.Sub(runs) >= time.Duration(v.config.Settle) || asked.After(deadline) {
-				return fmt.Errorf("the instance does not stay up on server %s: its command has ended, and was started again by the restart policy (restarts: %d)", v.dst.server, c.RestartCount)
+				return fmt.Errorf("the instance does not stay up on server %s: its command has ended, and was started again by the restart policy (restarts: %d)", v.destination.server, c.RestartCount)
 			}
 		case checked && s.Health.Status == container.Healthy:
 			return nil
 		case checked && s.Health.Status == container.Unhealthy:
-			return fmt.Errorf("the instance is unhealthy on server %s%s", v.dst.server, lastCheck(s.Health))
+			return fmt.Errorf("the instance is unhealthy on server %s%s", v.destination.server, lastCheck(s.Health))
 		case !checked && asked.Sub(runs) >= time.Duration(v.config.Settle):
 			return nil
 		case asked.After(deadline):
-			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s", v.dst.server, time.Duration(v.config.HealthTimeout), lastCheck(s.Health))
+			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s", v.destination.server, time.Duration(v.config.HealthTimeout), lastCheck(s.Health))
 		}
 		select {
 		case <-ctx.Done():
@@ -48,16 +48,16 @@ func (v *move) healthy(ctx context.Context, name string) error {
 	}
 }
 
-// serves tells whether the instance is healthy at the destination already.
-func (v *move) serves(ctx context.Context, name string) bool {
-	c, err := v.dst.inspect(ctx, name)
+// isHealthy tells whether the instance is healthy at the destination already.
+func (v *migration) isHealthy(ctx context.Context, name string) bool {
+	c, err := v.destination.inspectContainer(ctx, name)
 	if err != nil || !c.State.Running {
 		return false
 	}
 	if h := c.State.Health; h != nil && h.Status != container.NoHealthcheck {
 		return h.Status == container.Healthy
 	}
-	return v.healthy(ctx, name) == nil
+	return v.waitHealthy(ctx, name) == nil
 }
 
 // lastCheck is what the health check has said last.
@@ -65,11 +65,11 @@ func lastCheck(h *container.Health) string {
 	if h == nil || len(h.Log) == 0 || h.Log[len(h.Log)-1] == nil {
 		return ""
 	}
-	return quoted(h.Log[len(h.Log)-1].Output)
+	return quoteOutput(h.Log[len(h.Log)-1].Output)
 }
 
-// quoted appends what a program has said, in one short line.
-func quoted(text string) string {
+// quoteOutput appends what a program has said, in one short line.
+func quoteOutput(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if text == "" {
 		return ""

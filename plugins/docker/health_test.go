@@ -13,13 +13,13 @@ import (
 )
 
 // standIn is a Docker host that answers without sockets, as synctest wants it.
-func standIn(t *testing.T, answers http.RoundTripper) *host {
+func standIn(t *testing.T, answers http.RoundTripper) *dockerHost {
 	t.Helper()
 	api, err := client.New(client.WithHost("tcp://127.0.0.1:1"), client.WithAPIVersion(client.MaxAPIVersion), client.WithHTTPClient(&http.Client{Transport: answers}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &host{server: "b", api: api}
+	return &dockerHost{server: "b", client: api}
 }
 
 // said is an answer of one.
@@ -64,8 +64,8 @@ func TestHealthOfBefore(t *testing.T) {
 						time.Sleep(time.Duration(config.HealthTimeout))
 					}
 				}}
-				v := &move{config: config, dst: standIn(t, docker)}
-				if got := fmt.Sprint(v.healthy(t.Context(), "i")); got != c.want {
+				v := &migration{config: config, destination: standIn(t, docker)}
+				if got := fmt.Sprint(v.waitHealthy(t.Context(), "i")); got != c.want {
 					t.Errorf("%s, behind %d answers", got, docker.asked)
 				}
 			})

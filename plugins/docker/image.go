@@ -17,35 +17,35 @@ import (
 )
 
 // copyImage gives the destination the image of the instance. It stays there, whatever becomes of the migration.
-func (v *move) copyImage(ctx context.Context, f found) error {
-	if f.src.home == nil {
+func (v *migration) copyImage(ctx context.Context, f hostState) error {
+	if f.src.inPlace == nil {
 		return nil
 	}
-	c, err := v.src.inspect(ctx, v.Instance)
+	c, err := v.source.inspectContainer(ctx, v.Instance)
 	if err != nil {
-		return v.at(v.src, err)
+		return v.withServer(v.source, err)
 	}
 	id := c.Image
-	_, err = v.dst.api.ImageInspect(ctx, id)
+	_, err = v.destination.client.ImageInspect(ctx, id)
 	if errdefs.IsNotFound(err) {
 		id, err = v.sendImage(ctx, id)
 	}
 	if err != nil {
-		return fmt.Errorf("the image %s cannot be had on server %s: %w", c.Config.Image, v.dst.server, err)
+		return fmt.Errorf("the image %s cannot be had on server %s: %w", c.Config.Image, v.destination.server, err)
 	}
 	v.image, err = v.nameImage(ctx, id, c.Config.Image)
-	return v.at(v.dst, err)
+	return v.withServer(v.destination, err)
 }
 
 // nameImage returns what the image is called at the destination: by its name, where that is free or means this image.
-func (v *move) nameImage(ctx context.Context, id, name string) (string, error) {
+func (v *migration) nameImage(ctx context.Context, id, name string) (string, error) {
 	if strings.HasPrefix(name, "sha256:") || strings.Contains(name, "@") {
 		return id, nil
 	}
-	there, err := v.dst.api.ImageInspect(ctx, name)
+	there, err := v.destination.client.ImageInspect(ctx, name)
 	switch {
 	case errdefs.IsNotFound(err):
-		if _, err := v.dst.api.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name}); err != nil {
+		if _, err := v.destination.client.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name}); err != nil {
 			return "", err
 		}
 	case err != nil:
@@ -57,31 +57,31 @@ func (v *move) nameImage(ctx context.Context, id, name string) (string, error) {
 }
 
 // sendImage saves the image at the source and loads it at the destination, and returns its id there.
-func (v *move) sendImage(ctx context.Context, id string) (string, error) {
+func (v *migration) sendImage(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	at, err := v.src.api.ImageInspect(ctx, id)
+	at, err := v.source.client.ImageInspect(ctx, id)
 	if err != nil {
-		return "", v.at(v.src, err)
+		return "", v.withServer(v.source, err)
 	}
-	saved, err := v.src.api.ImageSave(ctx, []string{id})
+	saved, err := v.source.client.ImageSave(ctx, []string{id})
 	if err != nil {
-		return "", v.at(v.src, err)
+		return "", v.withServer(v.source, err)
 	}
-	counted := &meter{reader: saved, step: stepImage, total: at.Size, report: v.report}
-	loaded, err := v.dst.api.ImageLoad(ctx, counted)
+	counted := &progressReader{reader: saved, step: stepImage, total: at.Size, report: v.report}
+	loaded, err := v.destination.client.ImageLoad(ctx, counted)
 	if err == nil {
 		id, err = readLoaded(loaded, id)
 		err = errors.Join(err, loaded.Close())
 	}
 	_ = saved.Close() // what matters has been read
-	if failed := counted.failure(); failed != nil {
-		return "", v.at(v.src, failed)
+	if failed := counted.readError(); failed != nil {
+		return "", v.withServer(v.source, failed)
 	}
 	if err != nil {
 		return "", err
 	}
-	there, err := v.dst.api.ImageInspect(ctx, id)
+	there, err := v.destination.client.ImageInspect(ctx, id)
 	return there.ID, err
 }
 
@@ -110,26 +110,26 @@ func readLoaded(r io.Reader, id string) (string, error) {
 	}
 }
 
-// meter reports how much was read, and remembers why reading has failed. HTTP may go on reading when the answer is there.
-type meter struct {
-	reader io.Reader
-	step   string
-	done   int64
-	total  int64
-	shown  int64
-	report func(relay.Progress)
+// progressReader reports how much was read, and remembers why reading has failed. HTTP may go on reading when the answer is there.
+type progressReader struct {
+	reader       io.Reader
+	step         string
+	done         int64
+	total        int64
+	lastReported int64
+	report       func(relay.Progress)
 
 	mu  sync.Mutex
 	err error
 }
 
-func (m *meter) failure() error {
+func (m *progressReader) readError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
 }
 
-func (m *meter) Read(p []byte) (int, error) {
+func (m *progressReader) Read(p []byte) (int, error) {
 	n, err := m.reader.Read(p)
 	m.done += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -137,8 +137,8 @@ func (m *meter) Read(p []byte) (int, error) {
 		m.err = err
 		m.mu.Unlock()
 	}
-	if m.done-m.shown >= 1<<20 || err != nil {
-		m.shown = m.done
+	if m.done-m.lastReported >= 1<<20 || err != nil {
+		m.lastReported = m.done
 		m.report(relay.Progress{Step: m.step, Bytes: m.done, Total: max(m.total, m.done)})
 	}
 	return n, err

@@ -285,7 +285,7 @@ func (r *rig) settled(err error, forward bool, want string) {
 	if forward {
 		at = r.b
 	}
-	if (err == nil) != forward || relay.IsUnsettled(err) || errors.Is(err, relay.ErrSuperseded) {
+	if (err == nil) != forward || relay.IsIndeterminate(err) || errors.Is(err, relay.ErrSuperseded) {
 		r.t.Errorf("error %v", err)
 	}
 	r.alone(at, want)

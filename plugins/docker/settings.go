@@ -46,13 +46,13 @@ func readSettings(s relay.Server) (settings, error) {
 	if c.Host == "" {
 		c.Host = client.DefaultDockerHost
 	}
-	if err := c.check(); err != nil {
+	if err := c.validate(); err != nil {
 		return c, fmt.Errorf("server %s: %w", s.ID, err)
 	}
 	return c, nil
 }
 
-func (c settings) check() error {
+func (c settings) validate() error {
 	u, err := url.Parse(c.Host)
 	if err != nil {
 		return fmt.Errorf("host %q: %w", c.Host, errors.Unwrap(err)) // a *url.Error repeats the address

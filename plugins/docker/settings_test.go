@@ -121,11 +121,11 @@ func TestNothingIsPacked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, err := h.api.CopyFromContainer(t.Context(), "web", client.CopyFromContainerOptions{SourcePath: "/"})
+	from, err := h.client.CopyFromContainer(t.Context(), "web", client.CopyFromContainerOptions{SourcePath: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(from.Content.Close(), h.api.Close()); err != nil {
+	if err := errors.Join(from.Content.Close(), h.client.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-asked; got != "identity" {

@@ -52,7 +52,7 @@ func TestVolumeOfFormerJobStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.m.Undo, r.m.Lease = true, 2
-	if err := r.migrate(); err == nil || relay.IsUnsettled(err) {
+	if err := r.migrate(); err == nil || relay.IsIndeterminate(err) {
 		t.Errorf("error %v", err)
 	}
 	if left := r.left(r.b); len(left) != 1 {
@@ -138,7 +138,7 @@ func TestVolumeIsUsedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.m.Undo, r.m.Lease = true, 2
-	if err := r.migrate(); err == nil || relay.IsUnsettled(err) {
+	if err := r.migrate(); err == nil || relay.IsIndeterminate(err) {
 		t.Errorf("error %v", err)
 	}
 	r.running(r.a)

@@ -17,40 +17,40 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// prepare makes the volumes and the container at the destination. Nothing of an earlier attempt is used, as long as the
+// prepareDestination makes the volumes and the container at the destination. Nothing of an earlier attempt is used, as long as the
 // source is in its place.
-func (v *move) prepare(ctx context.Context, f found) error {
-	if f.src.home == nil {
+func (v *migration) prepareDestination(ctx context.Context, f hostState) error {
+	if f.src.inPlace == nil {
 		return nil
 	}
-	if err := v.sweep(ctx, f.dst); err != nil {
-		return v.at(v.dst, err)
+	if err := v.removeUnfinished(ctx, f.dst); err != nil {
+		return v.withServer(v.destination, err)
 	}
-	if err := v.guard(ctx); err != nil {
+	if err := v.checkLeases(ctx); err != nil {
 		return err
 	}
 	v.driver.between("create")
-	c, err := v.src.inspect(ctx, v.Instance)
+	c, err := v.source.inspectContainer(ctx, v.Instance)
 	if err == nil && v.CopyVolumes {
 		v.size = v.volumeSizes(ctx, volumeNames(c))
 	}
 	if err == nil {
-		err = v.probe(ctx, c)
+		err = v.probeBindMounts(ctx, c)
 	}
 	if err == nil {
 		err = v.createVolumes(ctx, c)
 	}
 	v.driver.between("volumes created")
 	if err == nil {
-		err = v.guard(ctx) // volumes that are gone would be made anew, and nobody would know whose they are
+		err = v.checkLeases(ctx) // volumes that are gone would be made anew, and nobody would know whose they are
 	}
 	if err == nil {
 		err = v.createArriving(ctx, c)
 	}
 	// A process that was overtaken meanwhile takes back what it has made; Docker keeps what is in use.
-	if superseded := v.guard(ctx); errors.Is(superseded, relay.ErrSuperseded) {
-		for _, name := range []string{v.dst.arriving(v.JobID), v.dst.work(kindCarrier)} {
-			_ = v.dst.remove(ctx, name, true)
+	if superseded := v.checkLeases(ctx); errors.Is(superseded, relay.ErrSuperseded) {
+		for _, name := range []string{v.destination.arrivingName(v.JobID), v.destination.workName(kindCarrier)} {
+			_ = v.destination.remove(ctx, name, true)
 		}
 		_ = v.dropArrivingVolumes(ctx, labelLease+"="+strconv.FormatInt(v.Lease, 10))
 		return superseded
@@ -58,97 +58,97 @@ func (v *move) prepare(ctx context.Context, f found) error {
 	return err
 }
 
-func (v *move) createVolumes(ctx context.Context, c container.InspectResponse) error {
+func (v *migration) createVolumes(ctx context.Context, c container.InspectResponse) error {
 	for _, m := range volumeMounts(c) {
-		if !v.CopyVolumes && anonymous(c, m) {
+		if !v.CopyVolumes && isAnonymous(c, m) {
 			continue // Docker makes a new one
 		}
-		at, err := v.src.api.VolumeInspect(ctx, m.Name, client.VolumeInspectOptions{})
+		at, err := v.source.client.VolumeInspect(ctx, m.Name, client.VolumeInspectOptions{})
 		if err != nil {
-			return v.at(v.src, err)
+			return v.withServer(v.source, err)
 		}
 		labels := maps.Clone(at.Volume.Labels)
 		if labels == nil {
 			labels = map[string]string{}
 		}
 		labels[labelJob], labels[labelLease] = v.JobID, strconv.FormatInt(v.Lease, 10)
-		made, err := v.dst.api.VolumeCreate(ctx, client.VolumeCreateOptions{
+		made, err := v.destination.client.VolumeCreate(ctx, client.VolumeCreateOptions{
 			Name: m.Name, Driver: at.Volume.Driver, DriverOpts: at.Volume.Options, Labels: labels,
 		})
 		if err != nil {
-			return fmt.Errorf("the volume %s cannot be made on server %s: %w", m.Name, v.dst.server, err)
+			return fmt.Errorf("the volume %s cannot be made on server %s: %w", m.Name, v.destination.server, err)
 		}
 		// Docker says nothing where somebody has made one since the check.
-		if !v.usable(at.Volume, made.Volume) {
-			return fmt.Errorf("server %s has got a volume %s meanwhile; if nobody needs what is in it, remove it there (docker volume rm)", v.dst.server, m.Name)
+		if !v.canUseVolume(at.Volume, made.Volume) {
+			return fmt.Errorf("server %s has got a volume %s meanwhile; if nobody needs what is in it, remove it there (docker volume rm)", v.destination.server, m.Name)
 		}
 	}
 	return nil
 }
 
-func (v *move) createArriving(ctx context.Context, c container.InspectResponse) error {
-	r, err := v.recipe(ctx, c)
+func (v *migration) createArriving(ctx context.Context, c container.InspectResponse) error {
+	r, err := v.containerSpec(ctx, c)
 	if err != nil {
 		return err
 	}
-	if _, err := v.dst.api.ContainerCreate(ctx, r.create); err != nil {
-		return fmt.Errorf("the container cannot be made on server %s: %w", v.dst.server, err)
+	if _, err := v.destination.client.ContainerCreate(ctx, r.create); err != nil {
+		return fmt.Errorf("the container cannot be made on server %s: %w", v.destination.server, err)
 	}
-	for name, settings := range r.more {
-		if _, err := v.dst.api.NetworkConnect(ctx, name, client.NetworkConnectOptions{Container: r.create.Name, EndpointConfig: settings}); err != nil {
-			return fmt.Errorf("the container cannot join network %s on server %s: %w", name, v.dst.server, err)
+	for name, settings := range r.extraNetworks {
+		if _, err := v.destination.client.NetworkConnect(ctx, name, client.NetworkConnectOptions{Container: r.create.Name, EndpointConfig: settings}); err != nil {
+			return fmt.Errorf("the container cannot join network %s on server %s: %w", name, v.destination.server, err)
 		}
 	}
 	return nil
 }
 
-// create makes a container that is never started.
-func (h *host) create(ctx context.Context, kind, image string, mounts []mount.Mount) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// createContainer makes a container that is never started.
+func (h *dockerHost) createContainer(ctx context.Context, kind, image string, mounts []mount.Mount) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err := h.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name:       h.work(kind),
+	_, err := h.client.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name:       h.workName(kind),
 		Config:     &container.Config{Image: image, Entrypoint: []string{"/hubrelay"}, Labels: map[string]string{labelLease: strconv.FormatInt(h.lease, 10)}},
 		HostConfig: &container.HostConfig{NetworkMode: container.NetworkMode("none"), Mounts: mounts},
 	})
 	return err
 }
 
-// carriers makes a container at each side that has the volumes, and nothing else, at places of their own: the instance's
+// createCarriers makes a container at each side that has the volumes, and nothing else, at places of their own: the instance's
 // own may be read-only or lie in one another.
-func (v *move) carriers(ctx context.Context, f found) ([]string, error) {
-	c, err := v.src.inspect(ctx, f.src.away.name)
+func (v *migration) createCarriers(ctx context.Context, f hostState) ([]string, error) {
+	c, err := v.source.inspectContainer(ctx, f.src.leaving.name)
 	if err != nil {
-		return nil, v.at(v.src, err)
+		return nil, v.withServer(v.source, err)
 	}
-	arriving, err := v.dst.inspect(ctx, f.dst.arriving.name)
+	arriving, err := v.destination.inspectContainer(ctx, f.dst.arriving.name)
 	if err != nil {
-		return nil, v.at(v.dst, err)
+		return nil, v.withServer(v.destination, err)
 	}
 	names := volumeNames(c)
 	for _, side := range []struct {
-		h        *host
-		box      *box
+		h        *dockerHost
+		box      *containerRef
 		image    string
 		readOnly bool
-	}{{v.src, f.src.carrier, c.Image, true}, {v.dst, f.dst.carrier, arriving.Image, false}} {
+	}{{v.source, f.src.carrier, c.Image, true}, {v.destination, f.dst.carrier, arriving.Image, false}} {
 		if side.box != nil {
 			continue
 		}
 		var mounts []mount.Mount
 		for i, name := range names {
 			mounts = append(mounts, mount.Mount{
-				Type: mount.TypeVolume, Source: name, Target: place(i), ReadOnly: side.readOnly, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+				Type: mount.TypeVolume, Source: name, Target: mountPath(i), ReadOnly: side.readOnly, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 			})
 		}
-		if err := v.guard(ctx); err != nil {
+		if err := v.checkLeases(ctx); err != nil {
 			return nil, err
 		}
-		if err := side.h.create(ctx, kindCarrier, side.image, mounts); err != nil {
-			return nil, v.at(side.h, err)
+		if err := side.h.createContainer(ctx, kindCarrier, side.image, mounts); err != nil {
+			return nil, v.withServer(side.h, err)
 		}
-		if err := v.guard(ctx); err != nil {
-			return nil, errors.Join(err, side.h.remove(ctx, side.h.work(kindCarrier), true))
+		if err := v.checkLeases(ctx); err != nil {
+			return nil, errors.Join(err, side.h.remove(ctx, side.h.workName(kindCarrier), true))
 		}
 	}
 	return names, nil
@@ -158,29 +158,29 @@ func (v *move) carriers(ctx context.Context, f found) ([]string, error) {
 // alone the owner and the mode of the folder that it writes into.
 const places = "/hubrelay"
 
-func place(i int) string { return places + "/" + strconv.Itoa(i) }
+func mountPath(i int) string { return places + "/" + strconv.Itoa(i) }
 
-// note is what the copy step wants to find again: it is worth something for the same two containers alone.
-type note struct {
+// copyNote is what the copy step wants to find again: it is worth something for the same two containers alone.
+type copyNote struct {
 	Arrival string            `json:"arrival"`
 	Digests map[string]string `json:"digests"`
 }
 
-func (v *move) copyNote() []byte {
+func (v *migration) copyNote() []byte {
 	if v.digests == nil {
 		return nil
 	}
-	data, err := json.Marshal(note{Arrival: v.arrival, Digests: v.digests})
+	data, err := json.Marshal(copyNote{Arrival: v.arrivalID, Digests: v.digests})
 	if err != nil || len(data) > 64<<10 {
 		return nil
 	}
 	return data
 }
 
-// copied finds what an earlier call has copied.
-func (v *move) copied(arrival string) map[string]string {
+// reusableDigests finds what an earlier call has copied.
+func (v *migration) reusableDigests(arrival string) map[string]string {
 	for _, p := range v.Done {
-		var n note
+		var n copyNote
 		if p.Step == stepCopy && p.Completed && json.Unmarshal(p.Note, &n) == nil && n.Arrival == arrival {
 			return n.Digests
 		}
@@ -188,27 +188,27 @@ func (v *move) copied(arrival string) map[string]string {
 	return nil
 }
 
-func (v *move) nothingToCopy(f found) bool {
-	return !v.CopyVolumes || f.moved() || f.src.away != nil && f.src.away.kind == kindLeft
+func (v *migration) nothingToCopy(f hostState) bool {
+	return !v.CopyVolumes || f.isMoved() || f.src.leaving != nil && f.src.leaving.kind == kindLeft
 }
 
-func (v *move) copyVolumes(ctx context.Context, f found) error {
+func (v *migration) copyVolumes(ctx context.Context, f hostState) error {
 	if v.nothingToCopy(f) {
 		return nil
 	}
-	if !f.arrived() {
-		return fmt.Errorf("the container that was made on server %s has vanished", v.dst.server)
+	if !f.hasArrived() {
+		return fmt.Errorf("the container that was made on server %s has vanished", v.destination.server)
 	}
-	names, err := v.carriers(ctx, f)
+	names, err := v.createCarriers(ctx, f)
 	if err != nil {
 		return err
 	}
-	v.arrival = f.src.away.ticket.arrival
-	if v.digests = v.copied(v.arrival); v.digests != nil {
+	v.arrivalID = f.src.leaving.ticket.arrivalID
+	if v.digests = v.reusableDigests(v.arrivalID); v.digests != nil {
 		return nil
 	}
 	v.digests = map[string]string{}
-	progress := &meter{step: stepCopy, total: v.size, report: v.report}
+	progress := &progressReader{step: stepCopy, total: v.size, report: v.report}
 	for i, name := range names {
 		v.driver.between("copy volume")
 		if v.digests[name], err = v.copyVolume(ctx, i, progress); err != nil {
@@ -219,67 +219,67 @@ func (v *move) copyVolumes(ctx context.Context, f found) error {
 }
 
 // copyVolume streams a volume from carrier to carrier and returns the digest of what has passed.
-func (v *move) copyVolume(ctx context.Context, i int, progress *meter) (string, error) {
+func (v *migration) copyVolume(ctx context.Context, i int, progress *progressReader) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	from, err := v.src.api.CopyFromContainer(ctx, v.src.work(kindCarrier), client.CopyFromContainerOptions{SourcePath: place(i)})
+	from, err := v.source.client.CopyFromContainer(ctx, v.source.workName(kindCarrier), client.CopyFromContainerOptions{SourcePath: mountPath(i)})
 	if err != nil {
-		return "", v.at(v.src, err)
+		return "", v.withServer(v.source, err)
 	}
 	defer func() { _ = from.Content.Close() }() // what matters has been read
 	progress.reader = from.Content
 	sum := newSummer(progress)
-	_, err = v.dst.api.CopyToContainer(ctx, v.dst.work(kindCarrier), client.CopyToContainerOptions{
+	_, err = v.destination.client.CopyToContainer(ctx, v.destination.workName(kindCarrier), client.CopyToContainerOptions{
 		DestinationPath: places, Content: sum, AllowOverwriteDirWithFile: true,
 	})
-	digest, read := sum.end(err)
-	switch failed := progress.failure(); {
+	digest, read := sum.finish(err)
+	switch failed := progress.readError(); {
 	case failed != nil: // it is why the destination has complained
-		return "", v.at(v.src, failed)
+		return "", v.withServer(v.source, failed)
 	case read != nil && !errors.Is(read, err):
-		return "", v.at(v.src, read)
+		return "", v.withServer(v.source, read)
 	}
-	return digest, v.at(v.dst, err)
+	return digest, v.withServer(v.destination, err)
 }
 
-// verify reads back what the destination has.
-func (v *move) verify(ctx context.Context, f found) error {
+// verifyCopy reads back what the destination has.
+func (v *migration) verifyCopy(ctx context.Context, f hostState) error {
 	if v.nothingToCopy(f) || len(v.digests) == 0 {
 		return nil
 	}
 	if f.dst.carrier == nil {
-		return fmt.Errorf("the container %s on server %s has vanished", v.dst.work(kindCarrier), v.dst.server)
+		return fmt.Errorf("the container %s on server %s has vanished", v.destination.workName(kindCarrier), v.destination.server)
 	}
-	names, err := v.carriers(ctx, f)
+	names, err := v.createCarriers(ctx, f)
 	if err != nil {
 		return err
 	}
-	progress := &meter{step: stepVerify, total: v.size, report: v.report}
+	progress := &progressReader{step: stepVerify, total: v.size, report: v.report}
 	for i, name := range names {
-		from, err := v.dst.api.CopyFromContainer(ctx, v.dst.work(kindCarrier), client.CopyFromContainerOptions{SourcePath: place(i)})
+		from, err := v.destination.client.CopyFromContainer(ctx, v.destination.workName(kindCarrier), client.CopyFromContainerOptions{SourcePath: mountPath(i)})
 		if err != nil {
-			return v.at(v.dst, err)
+			return v.withServer(v.destination, err)
 		}
 		progress.reader = from.Content
 		sum := newSummer(progress)
 		_, err = io.Copy(io.Discard, sum)
-		digest, read := sum.end(err)
+		digest, read := sum.finish(err)
 		_ = from.Content.Close() // what matters has been read
 		if err := errors.Join(err, read); err != nil {
-			return v.at(v.dst, err)
+			return v.withServer(v.destination, err)
 		}
 		if digest != v.digests[name] {
-			return fmt.Errorf("volume %s is not on server %s as it was read on server %s; look at the disk there", name, v.dst.server, v.src.server)
+			return fmt.Errorf("volume %s is not on server %s as it was read on server %s; look at the disk there", name, v.destination.server, v.source.server)
 		}
 	}
 	return nil
 }
 
 // volumeSizes asks how much there is to copy, if Docker can tell that soon.
-func (v *move) volumeSizes(ctx context.Context, names []string) (total int64) {
+func (v *migration) volumeSizes(ctx context.Context, names []string) (total int64) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	usage, err := v.src.api.DiskUsage(ctx, client.DiskUsageOptions{Volumes: true, Verbose: true})
+	usage, err := v.source.client.DiskUsage(ctx, client.DiskUsageOptions{Volumes: true, Verbose: true})
 	if err != nil {
 		return 0
 	}

@@ -24,30 +24,30 @@ type Config struct {
 
 // service is what is known of one of shoutrrr's.
 type service struct {
-	titled   bool // it has a place for a title of its own
+	hasTitle bool // it has a place for a title of its own
 	mentions bool // an @ in its text calls people
-	most     int  // bytes of a text
+	maxBytes int  // bytes of a text
 }
 
-func services() map[string]service {
+func knownServices() map[string]service {
 	return map[string]service{
-		"discord":    {titled: true, mentions: true, most: 1900},
-		"googlechat": {mentions: true, most: 4000},
-		"gotify":     {titled: true, most: 8000},
-		"matrix":     {most: 8000},
-		"mattermost": {mentions: true, most: 8000},
-		"ntfy":       {titled: true, most: 3900},
-		"pushbullet": {titled: true, most: 4000},
-		"pushover":   {titled: true, most: 1000},
-		"rocketchat": {mentions: true, most: 4000},
-		"teams":      {titled: true, most: 8000},
-		"telegram":   {most: 3900},
-		"zulip":      {mentions: true, most: 8000},
+		"discord":    {hasTitle: true, mentions: true, maxBytes: 1900},
+		"googlechat": {mentions: true, maxBytes: 4000},
+		"gotify":     {hasTitle: true, maxBytes: 8000},
+		"matrix":     {maxBytes: 8000},
+		"mattermost": {mentions: true, maxBytes: 8000},
+		"ntfy":       {hasTitle: true, maxBytes: 3900},
+		"pushbullet": {hasTitle: true, maxBytes: 4000},
+		"pushover":   {hasTitle: true, maxBytes: 1000},
+		"rocketchat": {mentions: true, maxBytes: 4000},
+		"teams":      {hasTitle: true, maxBytes: 8000},
+		"telegram":   {maxBytes: 3900},
+		"zulip":      {mentions: true, maxBytes: 8000},
 	}
 }
 
-// elsewhere names the sink of the daemon that does better what a service of shoutrrr does.
-func elsewhere(scheme string) string {
+// betterSink names the sink of the daemon that does better what a service of shoutrrr does.
+func betterSink(scheme string) string {
 	switch scheme {
 	case "smtp":
 		return "a sink of type email"
@@ -74,14 +74,14 @@ func (c *Config) Validate() error {
 	}
 	for i, text := range c.URLs {
 		if _, _, err := parse(text); err != nil {
-			errs = append(errs, bad("urls", i, "%v", err))
+			errs = append(errs, fieldError("urls", i, "%v", err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// bad is a mistake in one item of a list.
-func bad(key string, i int, format string, values ...any) error {
+// fieldError is a mistake in one item of a list.
+func fieldError(key string, i int, format string, values ...any) error {
 	return &relay.FieldError{Field: key + "." + strconv.Itoa(i), Problem: fmt.Sprintf(format, values...)}
 }
 
@@ -91,19 +91,19 @@ func parse(text string) (*url.URL, service, error) {
 	if err != nil || u.Scheme == "" {
 		return nil, service{}, errors.New("is not a URL in shoutrrr's form, such as ntfy://ntfy.sh/my-topic")
 	}
-	s, ok := services()[u.Scheme]
+	s, ok := knownServices()[u.Scheme]
 	if ok {
 		return u, s, nil
 	}
-	names := make([]string, 0, len(services()))
-	for name := range services() {
+	names := make([]string, 0, len(knownServices()))
+	for name := range knownServices() {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	scheme := relay.Clip(u.Scheme, 20)
-	switch near := relay.Nearest(scheme, names); {
-	case elsewhere(scheme) != "":
-		return nil, s, fmt.Errorf("is of the service %s, which is not offered here: use %s", scheme, elsewhere(scheme))
+	scheme := relay.Truncate(u.Scheme, 20)
+	switch near := relay.ClosestName(scheme, names); {
+	case betterSink(scheme) != "":
+		return nil, s, fmt.Errorf("is of the service %s, which is not offered here: use %s", scheme, betterSink(scheme))
 	case near != "":
 		return nil, s, fmt.Errorf("is of the service %q, which is not known; did you mean %s://?", scheme, near)
 	default:
@@ -114,13 +114,13 @@ func parse(text string) (*url.URL, service, error) {
 // maxFile bounds what is read of a file.
 const maxFile = 64 << 10
 
-// all are the destinations by the names that errors give them.
-func (c *Config) all() ([]destination, error) {
+// parseDestinations are the destinations by the names that errors give them.
+func (c *Config) parseDestinations() ([]destination, error) {
 	var list []destination
 	add := func(key string, i int, text string) error {
 		u, s, err := parse(text)
 		if err != nil {
-			return bad(key, i, "%v", err)
+			return fieldError(key, i, "%v", err)
 		}
 		list = append(list, destination{name: key + "." + strconv.Itoa(i), url: u, service: s})
 		return nil
@@ -133,10 +133,10 @@ func (c *Config) all() ([]destination, error) {
 	for i, path := range c.URLFiles {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			return nil, bad("url_files", i, "cannot be read: %v", err)
+			return nil, fieldError("url_files", i, "cannot be read: %v", err)
 		}
 		if len(text) > maxFile {
-			return nil, bad("url_files", i, "names %s, which is larger than 64 KiB", path)
+			return nil, fieldError("url_files", i, "names %s, which is larger than 64 KiB", path)
 		}
 		if err := add("url_files", i, string(text)); err != nil {
 			return nil, err

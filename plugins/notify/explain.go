@@ -16,28 +16,28 @@ import (
 // Explain shows what each destination would be asked: shoutrrr makes the requests, and nobody gets them. Parts of a destination's
 // URL are hidden wherever they are. It needs no Start, and is not called beside Deliver.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	destinations, err := s.config.all()
+	destinations, err := s.config.parseDestinations()
 	if err != nil {
 		return relay.Explanation{}, err
 	}
-	title, text, err := s.write(d)
+	title, text, err := s.buildText(d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
 	var list []relay.Explanation
 	for _, to := range destinations {
 		seen := &recorder{to: to}
-		next := s.transport.lead(seen)
-		s.transport.begin(&attempt{ctx: context.Background()})
+		next := s.transport.setNext(seen)
+		s.transport.beginAttempt(&attempt{ctx: context.Background()})
 		err := to.send(s.transport, title, text)
-		s.transport.end()
-		s.transport.lead(next)
+		s.transport.endAttempt()
+		s.transport.setNext(next)
 		if len(seen.requests) == 0 {
-			return relay.Explanation{}, fmt.Errorf("%s (%s) would not be asked: %s", to.url.Scheme, to.name, to.clean(fmt.Sprint(err)))
+			return relay.Explanation{}, fmt.Errorf("%s (%s) would not be asked: %s", to.url.Scheme, to.name, to.redact(fmt.Sprint(err)))
 		}
 		list = append(list, seen.requests...) // what came of them does not matter
 	}
-	list[0].Also = list[1:]
+	list[0].Followups = list[1:]
 	return list[0], nil
 }
 
@@ -54,7 +54,7 @@ const welcome = `{"ok":true,"result":{"message_id":1,"chat":{"id":1,"type":"priv
 // RoundTrip notes a request.
 func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	shown := relay.Explanation{
-		Method: request.Method, Target: r.to.clean(request.URL.Redacted()),
+		Method: request.Method, Target: r.to.redact(request.URL.Redacted()),
 		Headers: []relay.Header{{Name: "destination", Value: fmt.Sprintf("%s (%s)", r.to.url.Scheme, r.to.name)}},
 	}
 	if request.Body != nil {
@@ -62,10 +62,10 @@ func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		shown.Payload = []byte(r.to.clean(string(body)))
+		shown.Payload = []byte(r.to.redact(string(body)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(request.Header)) {
-		value := r.to.clean(strings.Join(request.Header[name], ", "))
+		value := r.to.redact(strings.Join(request.Header[name], ", "))
 		if name == "Authorization" || strings.Contains(name, "Token") || strings.Contains(name, "Key") {
 			value = "…"
 		}

@@ -33,10 +33,10 @@ const answerTime = 500 * time.Millisecond
 type Sink struct {
 	config    *Config
 	transport *Transport
-	words     *prose.Writer
+	summaries *prose.Builder
 
-	has   map[string][]string // by delivery the destinations that have it
-	order []string            // of has, the oldest first
+	delivered      map[string][]string // by delivery the destinations that have it
+	deliveredOrder []string            // of has, the oldest first
 }
 
 // destination is a URL and how it is called.
@@ -48,7 +48,7 @@ type destination struct {
 
 // New returns a Sink for a configuration that is filled in before Start. The process' http.DefaultTransport must be its Transport.
 func New(config *Config) *Sink {
-	return &Sink{config: config, transport: &Transport{}, words: prose.NewWriter(), has: map[string][]string{}}
+	return &Sink{config: config, transport: &Transport{}, summaries: prose.NewBuilder(), delivered: map[string][]string{}}
 }
 
 // Transport is what all that the process asks by HTTP must go through.
@@ -60,42 +60,42 @@ func (s *Sink) Start(context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.config.all()
+	list, err := s.config.parseDestinations()
 	if err != nil {
 		return err
 	}
 	for _, to := range list {
 		if _, err := to.open(s.transport); err != nil && !errors.Is(err, errNoAttempt) { // Matrix logs in
-			return &relay.FieldError{Field: to.name, Problem: fmt.Sprintf("is no good URL of %s: %s", to.url.Scheme, to.clean(err.Error()))}
+			return &relay.FieldError{Field: to.name, Problem: fmt.Sprintf("is no good URL of %s: %s", to.url.Scheme, to.redact(err.Error()))}
 		}
 	}
 	s.transport.mu.Lock()
 	defer s.transport.mu.Unlock()
 	if s.transport.next == nil {
-		s.transport.next = guarded(g)
+		s.transport.next = guardedTransport(g)
 	}
 	return nil
 }
 
 // Deliver asks each destination once that has not got it yet.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	list, err := s.config.all()
+	list, err := s.config.parseDestinations()
 	if err != nil {
 		return err
 	}
-	title, text, err := s.write(d)
+	title, text, err := s.buildText(d)
 	if err != nil {
 		return err
 	}
-	list = slices.DeleteFunc(list, func(to destination) bool { return slices.Contains(s.has[d.ID], to.name) })
+	list = slices.DeleteFunc(list, func(to destination) bool { return slices.Contains(s.delivered[d.ID], to.name) })
 	var again, never []error
 	var wait time.Duration
 	for i, to := range list {
-		err := s.ask(ctx, to, title, text, len(list)-i)
+		err := s.notify(ctx, to, title, text, len(list)-i)
 		outcome, after := relay.Classify(err)
 		switch {
 		case err == nil:
-			s.remember(d.ID, to.name)
+			s.markDelivered(d.ID, to.name)
 		case outcome == relay.OutcomePermanent:
 			never = append(never, err)
 		default:
@@ -111,29 +111,29 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return relay.Permanent(errors.Join(never...))
 }
 
-// write makes the words of a delivery.
-func (s *Sink) write(d relay.Delivery) (title, text string, err error) {
+// buildText makes the words of a delivery.
+func (s *Sink) buildText(d relay.Delivery) (title, text string, err error) {
 	if d.Batch {
-		d = d.AsDigest() // people want one message
+		d = d.ToDigest() // people want one message
 	}
-	page := s.words.Page(d)
+	page := s.summaries.Build(d)
 	var b strings.Builder
 	err = page.WriteText(&b)
 	return page.Subject, b.String(), err
 }
 
-func (s *Sink) remember(id, name string) {
-	if _, known := s.has[id]; !known {
-		if s.order = append(s.order, id); len(s.order) > maxRemembered {
-			delete(s.has, s.order[0])
-			s.order = s.order[1:]
+func (s *Sink) markDelivered(id, name string) {
+	if _, known := s.delivered[id]; !known {
+		if s.deliveredOrder = append(s.deliveredOrder, id); len(s.deliveredOrder) > maxRemembered {
+			delete(s.delivered, s.deliveredOrder[0])
+			s.deliveredOrder = s.deliveredOrder[1:]
 		}
 	}
-	s.has[id] = append(s.has[id], name)
+	s.delivered[id] = append(s.delivered[id], name)
 }
 
-// ask makes one attempt at one destination, in its share of the time.
-func (s *Sink) ask(ctx context.Context, to destination, title, text string, share int) error {
+// notify makes one attempt at one destination, in its share of the time.
+func (s *Sink) notify(ctx context.Context, to destination, title, text string, share int) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		left := time.Until(deadline)
@@ -142,10 +142,10 @@ func (s *Sink) ask(ctx context.Context, to destination, title, text string, shar
 		defer cancel()
 	}
 	a := &attempt{ctx: ctx}
-	s.transport.begin(a)
-	defer s.transport.end()
+	s.transport.beginAttempt(a)
+	defer s.transport.endAttempt()
 	err := to.send(s.transport, title, text)
-	return to.judge(a, err)
+	return to.classify(a, err)
 }
 
 // send has shoutrrr send.
@@ -160,12 +160,12 @@ func (to destination) send(transport http.RoundTripper, title, text string) (err
 		return err
 	}
 	params := types.Params{}
-	if to.service.titled {
-		params.SetTitle(relay.Clip(title, 200))
+	if to.service.hasTitle {
+		params.SetTitle(relay.Truncate(title, 200))
 	} else {
 		text = title + "\n\n" + text
 	}
-	text = relay.Clip(text, to.service.most)
+	text = relay.Truncate(text, to.service.maxBytes)
 	if to.service.mentions {
 		text = strings.ReplaceAll(text, "@", "@\u200b")
 	}
@@ -191,25 +191,25 @@ func (to destination) open(transport http.RoundTripper) (types.Service, error) {
 	case *mattermost.Service:
 		own.GetHTTPClient().Transport = transport
 	case *discord.Service:
-		own.Sleeper = awake{}
+		own.Sleeper = noSleep{}
 	}
 	return out, nil
 }
 
-type awake struct{}
+type noSleep struct{}
 
-func (awake) Sleep(time.Duration) {}
+func (noSleep) Sleep(time.Duration) {}
 
-// judge says what follows from what was answered, which tells more than shoutrrr's error does.
-func (to destination) judge(a *attempt, err error) error {
+// classify says what follows from what was answered, which tells more than shoutrrr's error does.
+func (to destination) classify(a *attempt, err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	say := func(format string, values ...any) error {
-		return errors.New(to.clean(fmt.Sprintf("%s (%s) ", to.url.Scheme, to.name) + fmt.Sprintf(format, values...)))
+		return errors.New(to.redact(fmt.Sprintf("%s (%s) ", to.url.Scheme, to.name) + fmt.Sprintf(format, values...)))
 	}
 	switch {
 	case a.status != 0: // also where the time has ended since
-		failed := say("answered %d: %s", a.status, relay.Clip(prose.Clean(string(a.body)), 200))
+		failed := say("answered %d: %s", a.status, relay.Truncate(prose.SingleLine(string(a.body)), 200))
 		switch a.status {
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 			return relay.Permanent(failed)
@@ -217,22 +217,22 @@ func (to destination) judge(a *attempt, err error) error {
 			return relay.RetryAfter(failed, a.wait)
 		}
 		return failed
-	case a.ctx.Err() != nil && (err != nil || !a.asked), errors.Is(a.err, context.DeadlineExceeded):
+	case a.ctx.Err() != nil && (err != nil || !a.requested), errors.Is(a.err, context.DeadlineExceeded):
 		return say("did not answer in time")
 	case a.err != nil:
 		return say("cannot be reached: %v", a.err)
-	case err != nil && !a.asked:
+	case err != nil && !a.requested:
 		return relay.Permanent(say("was not asked: %v", err))
 	case err != nil:
 		return say("did not take it: %v", err)
-	case !a.asked:
+	case !a.requested:
 		return relay.Permanent(say("was not asked, and the library for it does not say why"))
 	}
 	return nil
 }
 
-// clean takes out of a text whatever in the URL may be a secret.
-func (to destination) clean(text string) string {
+// redact takes out of a text whatever in the URL may be a secret.
+func (to destination) redact(text string) string {
 	hide := []string{to.url.String(), to.url.User.Username(), to.url.Fragment}
 	if password, ok := to.url.User.Password(); ok {
 		hide = append(hide, password)
@@ -247,7 +247,7 @@ func (to destination) clean(text string) string {
 	var all []string
 	for _, secret := range hide {
 		if len(secret) >= 4 {
-			all = append(all, written(secret)...)
+			all = append(all, encodings(secret)...)
 		}
 	}
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
@@ -257,8 +257,8 @@ func (to destination) clean(text string) string {
 	return text
 }
 
-// written are the ways in which a text stands in URLs, forms and JSON.
-func written(text string) []string {
+// encodings are the ways in which a text stands in URLs, forms and JSON.
+func encodings(text string) []string {
 	var out strings.Builder
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)

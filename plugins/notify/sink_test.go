@@ -158,13 +158,13 @@ func TestServices(t *testing.T) {
 					t.Errorf("%q is not in what it said:\n%s", want, all)
 				}
 			}
-			if services()[scheme].mentions && strings.Contains(last.body, "@everyone") {
+			if knownServices()[scheme].mentions && strings.Contains(last.body, "@everyone") {
 				t.Errorf("it calls everyone:\n%s", last.body)
 			}
 			explained(t, s, d.asked)
 		})
 	}
-	if n := len(services()); n != 12 {
+	if n := len(knownServices()); n != 12 {
 		t.Errorf("there are %d services, and 12 are tried here", n)
 	}
 }
@@ -176,15 +176,15 @@ func explained(t *testing.T, s *Sink, came []asked) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(said.Also)+1 != len(came) {
-		t.Errorf("%d requests are explained, and %d came", len(said.Also)+1, len(came))
+	if len(said.Followups)+1 != len(came) {
+		t.Errorf("%d requests are explained, and %d came", len(said.Followups)+1, len(came))
 	}
-	destinations, err := s.config.all()
+	destinations, err := s.config.parseDestinations()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, one := range append([]relay.Explanation{said}, said.Also...) {
-		if i < len(came) && (one.Method != came[i].method || string(one.Payload) != destinations[0].clean(came[i].body)) {
+	for i, one := range append([]relay.Explanation{said}, said.Followups...) {
+		if i < len(came) && (one.Method != came[i].method || string(one.Payload) != destinations[0].redact(came[i].body)) {
 			t.Errorf("explained is %s\n%s\nand %s\n%s came", one.Method, one.Payload, came[i].method, came[i].body)
 		}
 		for _, secret := range []string{hidden, "AzyoeNS", "abcdefghijklmnop", "222222222333", "userkey12345"} {
@@ -200,11 +200,11 @@ func TestExplain(t *testing.T) {
 	s := New(&Config{URLs: []string{"ntfy://ntfy.sh/" + hidden, "gotify://gotify.example.com/AzyoeNS.D4iJLVa"}, URLFiles: []string{file(t, "telegram://12345:"+hidden+"@telegram?chats=667,668\n")}})
 	use(t, s)
 	said, err := s.Explain(failed())
-	if err != nil || len(said.Also) != 3 {
+	if err != nil || len(said.Followups) != 3 {
 		t.Fatalf("got %+v (%v)", said, err)
 	}
 	var names []string
-	for _, one := range append([]relay.Explanation{said}, said.Also...) {
+	for _, one := range append([]relay.Explanation{said}, said.Followups...) {
 		names = append(names, one.Headers[0].Value)
 	}
 	if got := strings.Join(names, " "); got != "ntfy (urls.0) gotify (urls.1) telegram (url_files.0) telegram (url_files.0)" {
@@ -229,12 +229,12 @@ func TestHiddenHoweverWritten(t *testing.T) {
 	if shown := fmt.Sprintf("%s", said); !strings.Contains(shown, `"password":"…"`) {
 		t.Errorf("explained is %s", shown)
 	}
-	list, err := s.config.all()
+	list, err := s.config.parseDestinations()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{`pa&ss"word`, `pa%26ss%22word`, `pa&ss%22word`, `pa&ss\"word`, `pa\u0026ss\"word`} {
-		if got := list[0].clean("<" + text + ">"); got != "<…>" {
+		if got := list[0].redact("<" + text + ">"); got != "<…>" {
 			t.Errorf("of %s remains %s", text, got)
 		}
 	}
@@ -286,7 +286,7 @@ func TestAnswerAtTheLastMoment(t *testing.T) {
 	defer cancel()
 	to := destination{name: "urls.0", url: &url.URL{Scheme: "ntfy", Host: "ntfy.sh"}}
 	for status, want := range map[int]relay.Outcome{http.StatusBadRequest: relay.OutcomePermanent, http.StatusTooManyRequests: relay.OutcomeRetry} {
-		err := to.judge(&attempt{ctx: over, asked: true, status: status, wait: time.Minute}, errors.New("no"))
+		err := to.classify(&attempt{ctx: over, requested: true, status: status, wait: time.Minute}, errors.New("no"))
 		outcome, after := relay.Classify(err)
 		if outcome != want || (after == time.Minute) != (want == relay.OutcomeRetry) || !strings.Contains(err.Error(), fmt.Sprint("answered ", status)) {
 			t.Errorf("%s after %s: %v", outcome, after, err)

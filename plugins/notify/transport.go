@@ -37,38 +37,38 @@ type Transport struct {
 type attempt struct {
 	ctx context.Context
 
-	mu     sync.Mutex
-	asked  bool
-	status int // of the answer that ended it; zero while all was well
-	body   []byte
-	wait   time.Duration
-	err    error // of the connection
+	mu        sync.Mutex
+	requested bool
+	status    int // of the answer that ended it; zero while all was well
+	body      []byte
+	wait      time.Duration
+	err       error // of the connection
 }
 
-// guarded dials what the guard lets through.
-func guarded(g *guard.Guard) http.RoundTripper {
+// guardedTransport dials what the guard lets through.
+func guardedTransport(g *guard.Guard) http.RoundTripper {
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTime, Control: g.Control}).DialContext,
 		TLSHandshakeTimeout: dialTime, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,
 	}
 }
 
-// lead has requests go by next, and returns by what they went before.
-func (t *Transport) lead(next http.RoundTripper) (before http.RoundTripper) {
+// setNext has requests go by next, and returns by what they went before.
+func (t *Transport) setNext(next http.RoundTripper) (before http.RoundTripper) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before, t.next = t.next, next
 	return before
 }
 
-// begin makes a the attempt to which requests belong, until end.
-func (t *Transport) begin(a *attempt) {
+// beginAttempt makes a the attempt to which requests belong, until end.
+func (t *Transport) beginAttempt(a *attempt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.current = a
 }
 
-func (t *Transport) end() { t.begin(nil) }
+func (t *Transport) endAttempt() { t.beginAttempt(nil) }
 
 // RoundTrip makes a request within the attempt. Behind an answer that is no success there are no more.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -78,16 +78,16 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a == nil || next == nil {
 		return nil, errNoAttempt
 	}
-	return a.do(next, r)
+	return a.roundTrip(next, r)
 }
 
-func (a *attempt) do(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+func (a *attempt) roundTrip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.status != 0 || a.err != nil {
 		return nil, errOnce
 	}
-	a.asked = true
+	a.requested = true
 	answer, err := next.RoundTrip(r.WithContext(a.ctx))
 	if err != nil {
 		a.err = err

@@ -40,8 +40,8 @@ type Result struct {
 	Advice bool
 }
 
-// run is a plugin that is being checked.
-type run struct {
+// checkRun is a plugin that is being checked.
+type checkRun struct {
 	p    Plugin
 	host host
 
@@ -85,24 +85,24 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 		return false
 	}
 	defer func() { _ = k.host.Close() }()
-	if !say(k.first.name, false, plugins.Cause(k.first.do(ctx))) {
+	if !say(k.first.name, false, plugins.UnavailableCause(k.first.do(ctx))) {
 		return false
 	}
 	for _, c := range append(k.checks,
-		check{"still runs, as the same process", k.alive},
-		check{"ends within 3 s of being asked", k.ends},
-		check{"ends when the daemon is killed (end of its standard input)", func(ctx context.Context) error { return orphan(ctx, p) }},
+		check{"still runs, as the same process", k.isRunning},
+		check{"ends within 3 s of being asked", k.stops},
+		check{"ends when the daemon is killed (end of its standard input)", func(ctx context.Context) error { return dieWithoutDaemon(ctx, p) }},
 	) {
 		say(c.name, false, c.do(ctx))
 	}
-	say("refuses an unknown key in its configuration", true, refuses(ctx, p, open))
-	p.questions(ctx, say)
+	say("refuses an unknown key in its configuration", true, rejectsUnknownKey(ctx, p, open))
+	p.checkOptional(ctx, say)
 	return good
 }
 
 // checked is a plugin of some kind, and what is asked of that.
 type checked struct {
-	*run
+	*checkRun
 	first  check // without which the others mean nothing
 	checks []check
 }
@@ -135,9 +135,9 @@ func (p *Plugin) findKind(ctx context.Context) (err error) {
 	return fmt.Errorf("there is no kind of plugins %q: choose %s or %s", p.Kind, plugins.KindSink, plugins.KindDriver)
 }
 
-func newRun(p Plugin) *run { return &run{p: p, events: map[plugins.Event]int{}} }
+func newRun(p Plugin) *checkRun { return &checkRun{p: p, events: map[plugins.Event]int{}} }
 
-func (r *run) options(config json.RawMessage) plugins.Options {
+func (r *checkRun) options(config json.RawMessage) plugins.Options {
 	return plugins.Options{
 		Name: "check", Command: r.p.Command, Env: r.p.Env, Config: config, PlainSocket: r.p.PlainSocket,
 		StartupTimeout: r.p.StartupTimeout, MaxCrashes: 1, Log: r.p.Log,
@@ -149,21 +149,21 @@ func (r *run) options(config json.RawMessage) plugins.Options {
 	}
 }
 
-func (r *run) count(e plugins.Event) int {
+func (r *checkRun) count(e plugins.Event) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.events[e]
 }
 
 // timeout is how long an answer may take.
-func (r *run) timeout() time.Duration {
+func (r *checkRun) timeout() time.Duration {
 	if r.host.Status().State != plugins.StateRunning {
 		return r.p.Timeout + r.p.StartupTimeout
 	}
 	return r.p.Timeout
 }
 
-func (r *run) alive(context.Context) error {
+func (r *checkRun) isRunning(context.Context) error {
 	if s := r.host.Status(); s.State != plugins.StateRunning {
 		return fmt.Errorf("it is %s: %w", s.State, s.Reason)
 	}
@@ -173,7 +173,7 @@ func (r *run) alive(context.Context) error {
 	return nil
 }
 
-func (r *run) ends(context.Context) error {
+func (r *checkRun) stops(context.Context) error {
 	if err := r.host.Close(); err != nil {
 		return err
 	}

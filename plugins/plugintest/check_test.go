@@ -99,7 +99,7 @@ func (d driver) Migrate(context.Context, relay.Migration, func(relay.Progress)) 
 	case "driver moves":
 		return nil
 	case "driver unsettled":
-		return relay.Unsettled(errors.New("who knows"))
+		return relay.Indeterminate(errors.New("who knows"))
 	case "driver dies":
 		os.Exit(1)
 	}

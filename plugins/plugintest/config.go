@@ -13,8 +13,8 @@ import (
 
 const unknownKey = "a_key_that_hubrelay_made_up"
 
-// mistaken is the plugin's configuration with a key that nobody can know.
-func (p *Plugin) mistaken() (json.RawMessage, error) {
+// configWithUnknownKey is the plugin's configuration with a key that nobody can know.
+func (p *Plugin) configWithUnknownKey() (json.RawMessage, error) {
 	var config map[string]any
 	if len(p.Config) > 0 {
 		if err := json.Unmarshal(p.Config, &config); err != nil {
@@ -28,10 +28,10 @@ func (p *Plugin) mistaken() (json.RawMessage, error) {
 	return json.Marshal(config)
 }
 
-// refuses starts the plugin with a key that nobody can know.
-func refuses(ctx context.Context, p Plugin, open func(Plugin) (*checked, error)) error {
+// rejectsUnknownKey starts the plugin with a key that nobody can know.
+func rejectsUnknownKey(ctx context.Context, p Plugin, open func(Plugin) (*checked, error)) error {
 	var err error
-	if p.Config, err = p.mistaken(); err != nil {
+	if p.Config, err = p.configWithUnknownKey(); err != nil {
 		return err
 	}
 	k, err := open(p)
@@ -48,29 +48,29 @@ func refuses(ctx context.Context, p Plugin, open func(Plugin) (*checked, error))
 	return nil
 }
 
-// questions asks what is optional in the protocol, each of a process of its own.
-func (p *Plugin) questions(ctx context.Context, say func(name string, advice bool, err error) bool) {
+// checkOptional asks what is optional in the protocol, each of a process of its own.
+func (p *Plugin) checkOptional(ctx context.Context, say func(name string, advice bool, err error) bool) {
 	const finds = "finds a mistake in its configuration before it runs (Validate)"
 	problems, err := p.validate(ctx, p.Config)
 	switch {
-	case errors.Is(err, plugins.ErrNoAnswer):
+	case errors.Is(err, plugins.ErrUnsupported):
 		say(finds, true, errors.New("it serves no Validate: 'hubrelay config check' and a reload find no mistake then"))
 	case err != nil:
 		say(finds, false, err)
 	case len(problems) > 0:
 		say(finds, false, errors.New("it finds a mistake in the configuration that it has run with: "+strings.TrimSpace(problems[0].Error())))
 	default:
-		say(finds, true, p.findsMistake(ctx))
+		say(finds, true, p.reportsMistake(ctx))
 	}
 	if p.Kind == plugins.KindDriver {
 		return
 	}
 	for _, d := range []relay.Delivery{sample("1", 100), digest(3)} {
 		_, err := plugins.Explain(ctx, newRun(*p).options(p.Config), d)
-		if errors.Is(err, plugins.ErrNoAnswer) {
+		if errors.Is(err, plugins.ErrUnsupported) {
 			return // it need not
 		}
-		if plugins.Refused(err) {
+		if plugins.IsRejected(err) {
 			err = nil // which is an answer
 		}
 		what := "a notification"
@@ -85,8 +85,8 @@ func (p *Plugin) validate(ctx context.Context, config json.RawMessage) ([]relay.
 	return plugins.Validate(ctx, p.Kind, newRun(*p).options(config))
 }
 
-func (p *Plugin) findsMistake(ctx context.Context) error {
-	config, err := p.mistaken()
+func (p *Plugin) reportsMistake(ctx context.Context) error {
+	config, err := p.configWithUnknownKey()
 	if err != nil {
 		return err
 	}

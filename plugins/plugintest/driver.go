@@ -12,7 +12,7 @@ import (
 
 // driver is a driver that is being checked.
 type driver struct {
-	*run
+	*checkRun
 	*plugins.Driver
 }
 
@@ -25,18 +25,18 @@ func openDriver(p Plugin) (*checked, error) {
 	r.host = d
 	c := &driver{r, d}
 	return &checked{
-		run:   r,
-		first: check{"starts, is healthy, describes itself, and takes its configuration without any servers", c.begins},
+		checkRun: r,
+		first:    check{"starts, is healthy, describes itself, and takes its configuration without any servers", c.starts},
 		checks: []check{
-			{"takes servers whose settings it cannot know, or refuses them with INVALID_ARGUMENT", c.strangers},
-			{"fails a migration between such servers, and says why", func(ctx context.Context) error { return c.fails(ctx, "1") }},
-			{"answers 20 such migrations at once", c.many},
-			{"takes the cancel of a migration that is over, and of one that never was", c.late},
+			{"takes servers whose settings it cannot know, or refuses them with INVALID_ARGUMENT", c.rejectsUnknownServers},
+			{"fails a migration between such servers, and says why", func(ctx context.Context) error { return c.failsMigration(ctx, "1") }},
+			{"answers 20 such migrations at once", c.concurrent},
+			{"takes the cancel of a migration that is over, and of one that never was", c.cancelsUnknown},
 		},
 	}, nil
 }
 
-func (d *driver) begins(ctx context.Context) error {
+func (d *driver) starts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
 	if _, err := d.Describe(ctx); err != nil {
@@ -45,29 +45,29 @@ func (d *driver) begins(ctx context.Context) error {
 	return d.Configure(ctx, nil)
 }
 
-// stranger is a server that no driver can know.
-func stranger(id string) relay.Server {
+// unknownServer is a server that no driver can know.
+func unknownServer(id string) relay.Server {
 	return relay.Server{ID: id, Cluster: "check", Settings: []byte(`{"a_key_that_hubrelay_made_up":true}`)}
 }
 
-func (d *driver) strangers(ctx context.Context) error {
+func (d *driver) rejectsUnknownServers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
-	err := d.Configure(ctx, []relay.Server{stranger("server-1"), stranger("server-2")})
-	if err == nil || plugins.Refused(err) {
+	err := d.Configure(ctx, []relay.Server{unknownServer("server-1"), unknownServer("server-2")})
+	if err == nil || plugins.IsRejected(err) {
 		return nil
 	}
 	return fmt.Errorf("it neither takes nor refuses them: %w", err)
 }
 
-// fails wants the driver's own word that nothing was moved.
-func (d *driver) fails(ctx context.Context, job string) error {
+// failsMigration wants the driver's own word that nothing was moved.
+func (d *driver) failsMigration(ctx context.Context, job string) error {
 	timeout := d.timeout()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := d.Migrate(ctx, relay.Migration{
 		JobID: "check-" + job, Lease: 1, Container: "check", Instance: "check-" + job, Hub: "check",
-		Source: stranger("server-1"), Destination: stranger("server-2"),
+		Source: unknownServer("server-1"), Destination: unknownServer("server-2"),
 	}, func(relay.Progress) {})
 	switch {
 	case err == nil:
@@ -76,18 +76,18 @@ func (d *driver) fails(ctx context.Context, job string) error {
 		return fmt.Errorf("no result came within %s", timeout)
 	case !plugins.Answered(err):
 		return fmt.Errorf("it gave no result: %w", err)
-	case relay.IsUnsettled(err):
+	case relay.IsIndeterminate(err):
 		return fmt.Errorf("it says that the migration is not settled, so that it is asked again for ever; nothing was changed, so say failed: %w", err)
 	}
 	return nil
 }
 
-func (d *driver) many(ctx context.Context) error {
+func (d *driver) concurrent(ctx context.Context) error {
 	const n = 20
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { errs[i] = d.fails(ctx, fmt.Sprint("many-", i)) })
+		wg.Go(func() { errs[i] = d.failsMigration(ctx, fmt.Sprint("many-", i)) })
 	}
 	wg.Wait()
 	for _, err := range errs {
@@ -98,7 +98,7 @@ func (d *driver) many(ctx context.Context) error {
 	return nil
 }
 
-func (d *driver) late(ctx context.Context) error {
+func (d *driver) cancelsUnknown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
 	if err := d.Cancel(ctx, "check-1", 1); err != nil {

@@ -28,7 +28,7 @@ func digest(n int) relay.Delivery {
 	at := time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC)
 	d := relay.Delivery{ID: "digest", Digest: &relay.Digest{
 		Count: 2 * n, First: at, Last: at.Add(time.Minute),
-		By: map[string]string{"hub": "hub1"}, Topics: map[string]int{"container.instance.state.changed": 2 * n},
+		Shared: map[string]string{"hub": "hub1"}, Topics: map[string]int{"container.instance.state.changed": 2 * n},
 	}}
 	for i := range n {
 		d.Notifications = append(d.Notifications, sample(fmt.Sprintf("digest-%d", i), 100).Notifications...)
@@ -36,8 +36,8 @@ func digest(n int) relay.Delivery {
 	return d
 }
 
-// orphan starts the program as a daemon does, and is gone.
-func orphan(ctx context.Context, p Plugin) (err error) {
+// dieWithoutDaemon starts the program as a daemon does, and is gone.
+func dieWithoutDaemon(ctx context.Context, p Plugin) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.StartupTimeout+orphanTime)
 	defer cancel()
 	folder, err := os.MkdirTemp("", "hubrelay-check")

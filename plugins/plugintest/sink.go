@@ -12,34 +12,34 @@ import (
 
 // sink is a sink that is being checked.
 type sink struct {
-	*run
+	*checkRun
 	deliver func(context.Context, relay.Delivery) error
 }
 
 func openSink(p Plugin) (*checked, error) {
-	r := &sink{run: newRun(p)}
+	r := &sink{checkRun: newRun(p)}
 	h, err := plugins.New(r.options(p.Config))
 	if err != nil {
 		return nil, err
 	}
 	r.host, r.deliver = h, h.Deliver
 	return &checked{
-		run: r.run,
+		checkRun: r.checkRun,
 		first: check{
 			"starts, is healthy, takes its configuration and answers",
-			func(ctx context.Context) error { return r.answers(ctx, sample("1", 100), 1) },
+			func(ctx context.Context) error { return r.respondsTo(ctx, sample("1", 100), 1) },
 		},
 		checks: []check{
-			{"answers the next attempt of the same delivery", func(ctx context.Context) error { return r.answers(ctx, sample("1", 100), 2) }},
-			{"answers a notification of 256 KiB", func(ctx context.Context) error { return r.answers(ctx, sample("2", 256<<10-1000), 1) }},
-			{"answers a digest of 100", func(ctx context.Context) error { return r.answers(ctx, digest(100), 1) }},
-			{"answers 1,000 at once, each exactly once", r.many},
+			{"answers the next attempt of the same delivery", func(ctx context.Context) error { return r.respondsTo(ctx, sample("1", 100), 2) }},
+			{"answers a notification of 256 KiB", func(ctx context.Context) error { return r.respondsTo(ctx, sample("2", 256<<10-1000), 1) }},
+			{"answers a digest of 100", func(ctx context.Context) error { return r.respondsTo(ctx, digest(100), 1) }},
+			{"answers 1,000 at once, each exactly once", r.concurrent},
 		},
 	}, nil
 }
 
-// answers wants any answer of the plugin's own.
-func (r *sink) answers(ctx context.Context, d relay.Delivery, attempt int) error {
+// respondsTo wants any answer of the plugin's own.
+func (r *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) error {
 	timeout := r.timeout()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -54,13 +54,13 @@ func (r *sink) answers(ctx context.Context, d relay.Delivery, attempt int) error
 	return err
 }
 
-func (r *sink) many(ctx context.Context) error {
+func (r *sink) concurrent(ctx context.Context) error {
 	const n = 1000
 	before := r.count(plugins.EventUnknownAck)
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { errs[i] = r.answers(ctx, sample(fmt.Sprintf("many-%d", i), 100), 1) })
+		wg.Go(func() { errs[i] = r.respondsTo(ctx, sample(fmt.Sprintf("many-%d", i), 100), 1) })
 	}
 	wg.Wait()
 	failed := 0

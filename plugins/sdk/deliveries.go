@@ -28,7 +28,7 @@ func (s *sinkServer) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverReque
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	w := &work{server: s, running: make(map[attemptKey]context.CancelFunc), wake: make(chan struct{}, 1)}
+	w := &deliveryWork{server: s, running: make(map[attemptKey]context.CancelFunc), wake: make(chan struct{}, 1)}
 	sent := make(chan error, 1)
 	go func() { sent <- w.send(stream, s.o.concurrency) }()
 	for {
@@ -38,14 +38,14 @@ func (s *sinkServer) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverReque
 				cancel() // nobody waits for the answers
 			}
 			w.handlers.Wait()
-			w.finish()
+			w.close()
 			return <-sent
 		}
 		for _, c := range r.GetCancellations() {
-			w.cancel(attemptKey{c.GetDeliveryId(), c.GetAttempt()})
+			w.cancelDelivery(attemptKey{c.GetDeliveryId(), c.GetAttempt()})
 		}
 		for _, m := range r.GetDeliveries() {
-			w.begin(ctx, m)
+			w.startDelivery(ctx, m)
 		}
 	}
 }
@@ -55,8 +55,8 @@ type attemptKey struct {
 	attempt uint32
 }
 
-// work is what one stream has in hand.
-type work struct {
+// deliveryWork is what one stream has in hand.
+type deliveryWork struct {
 	server   *sinkServer
 	handlers sync.WaitGroup
 	wake     chan struct{} // holds one where there is something to send
@@ -67,7 +67,7 @@ type work struct {
 	ended   bool
 }
 
-func (w *work) begin(ctx context.Context, m *sinkv1.Delivery) {
+func (w *deliveryWork) startDelivery(ctx context.Context, m *sinkv1.Delivery) {
 	d, timeout := wire.ToDelivery(m)
 	var cancel context.CancelFunc
 	if timeout > 0 {
@@ -81,24 +81,24 @@ func (w *work) begin(ctx context.Context, m *sinkv1.Delivery) {
 	w.mu.Unlock()
 	w.handlers.Go(func() {
 		defer cancel()
-		ack := wire.FromOutcome(d.ID, d.Attempt, w.call(ctx, d))
+		ack := wire.FromOutcome(d.ID, d.Attempt, w.runHandler(ctx, d))
 		w.mu.Lock()
 		delete(w.running, key)
 		w.acks = append(w.acks, ack)
 		w.mu.Unlock()
-		w.poke()
+		w.wakeUp()
 	})
 }
 
-func (w *work) poke() {
+func (w *deliveryWork) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-// call makes a panic the failure of this attempt.
-func (w *work) call(ctx context.Context, d relay.Delivery) (err error) {
+// runHandler makes a panic the failure of this attempt.
+func (w *deliveryWork) runHandler(ctx context.Context, d relay.Delivery) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = w.server.panicked(v, "handler", d.ID)
@@ -107,7 +107,7 @@ func (w *work) call(ctx context.Context, d relay.Delivery) (err error) {
 	return w.server.handler(ctx, d)
 }
 
-func (w *work) cancel(key attemptKey) {
+func (w *deliveryWork) cancelDelivery(key attemptKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if cancel, ok := w.running[key]; ok {
@@ -115,18 +115,18 @@ func (w *work) cancel(key attemptKey) {
 	}
 }
 
-func (w *work) finish() {
+func (w *deliveryWork) close() {
 	w.mu.Lock()
 	w.ended = true
 	w.mu.Unlock()
-	w.poke()
+	w.wakeUp()
 }
 
 // maxAcks bounds one message.
 const maxAcks = 1024
 
 // send gives the first credits, then sends what has been acknowledged, and gives a credit for each.
-func (w *work) send(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse], credits int) error {
+func (w *deliveryWork) send(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse], credits int) error {
 	if err := stream.Send(&sinkv1.DeliverResponse{Credits: uint32(credits)}); err != nil {
 		return err
 	}

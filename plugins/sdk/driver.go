@@ -37,13 +37,13 @@ func ServeDriver(driver relay.Driver, opts ...Option) error {
 	if err != nil {
 		return err
 	}
-	s := &driverServer{server: p, driver: driver, running: make(map[call]context.CancelFunc)}
+	s := &driverServer{server: p, driver: driver, running: make(map[migrateCall]context.CancelFunc)}
 	err = p.serve(func(server *grpc.Server) { driverv1.RegisterDriverServer(server, s) }, s.wait)
 	return errors.Join(err, driver.Close())
 }
 
-// call names one call of Migrate.
-type call struct {
+// migrateCall names one call of Migrate.
+type migrateCall struct {
 	job   string
 	lease int64
 }
@@ -56,7 +56,7 @@ type driverServer struct {
 	configured  atomic.Bool
 
 	mu      sync.Mutex
-	running map[call]context.CancelFunc
+	running map[migrateCall]context.CancelFunc
 	ended   bool
 	calls   sync.WaitGroup
 }
@@ -99,7 +99,7 @@ func (s *driverServer) Validate(ctx context.Context, r *driverv1.ValidateRequest
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
 	if s.started.Load() {
-		return nil, errNotAlone
+		return nil, errAlreadyConfigured
 	}
 	wrong, err := s.validate(ctx, r.GetConfig())
 	if err != nil {
@@ -116,34 +116,34 @@ func (s *driverServer) Migrate(r *driverv1.MigrateRequest, stream grpc.ServerStr
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	this := call{r.GetJobId(), r.GetLease()}
-	if err := s.begin(this, cancel); err != nil {
+	this := migrateCall{r.GetJobId(), r.GetLease()}
+	if err := s.trackCall(this, cancel); err != nil {
 		return err
 	}
-	defer s.end(this)
-	progress := newReports(s.log)
+	defer s.untrackCall(this)
+	progress := newProgressQueue(s.log)
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
 		progress.send(stream)
 	}()
-	err := s.call(ctx, wire.ToMigration(r), progress.add)
-	progress.end()
+	err := s.runMigrate(ctx, wire.ToMigration(r), progress.add)
+	progress.finish()
 	<-sent
 	return stream.Send(&driverv1.MigrateResponse{Event: &driverv1.MigrateResponse_Result{Result: wire.FromResult(ctx, err)}})
 }
 
-// call makes a panic of the author's code a migration that is not settled.
-func (s *driverServer) call(ctx context.Context, m relay.Migration, report func(relay.Progress)) (err error) {
+// runMigrate makes a panic of the author's code a migration that is not settled.
+func (s *driverServer) runMigrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = relay.Unsettled(s.panicked(v, "Migrate", m.JobID))
+			err = relay.Indeterminate(s.panicked(v, "Migrate", m.JobID))
 		}
 	}()
 	return s.driver.Migrate(ctx, m, report)
 }
 
-func (s *driverServer) begin(this call, cancel context.CancelFunc) error {
+func (s *driverServer) trackCall(this migrateCall, cancel context.CancelFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.running[this]; ok {
@@ -157,7 +157,7 @@ func (s *driverServer) begin(this call, cancel context.CancelFunc) error {
 	return nil
 }
 
-func (s *driverServer) end(this call) {
+func (s *driverServer) untrackCall(this migrateCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.running, this)
@@ -168,7 +168,7 @@ func (s *driverServer) end(this call) {
 func (s *driverServer) Cancel(_ context.Context, r *driverv1.CancelRequest) (*driverv1.CancelResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if cancel, ok := s.running[call{r.GetJobId(), r.GetLease()}]; ok {
+	if cancel, ok := s.running[migrateCall{r.GetJobId(), r.GetLease()}]; ok {
 		cancel()
 	}
 	return &driverv1.CancelResponse{}, nil

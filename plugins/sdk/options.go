@@ -126,17 +126,17 @@ func configError(err error, text []byte, into any) error {
 	}
 	keys := jsonKeys(reflect.TypeOf(into).Elem())
 	hint := "this plugin takes no configuration"
-	if nearest := relay.Nearest(key, keys); nearest != "" {
+	if nearest := relay.ClosestName(key, keys); nearest != "" {
 		hint = "did you mean " + nearest + "?"
 	} else if len(keys) > 0 {
 		hint = "the keys are " + strings.Join(keys, ", ")
 	}
-	return &relay.FieldError{Field: placeOf(text, key), Problem: "is an unknown key; " + hint}
+	return &relay.FieldError{Field: keyPath(text, key), Problem: "is an unknown key; " + hint}
 }
 
-// placeOf finds a key that the author's struct does not have in what the operator wrote, which is at the top mostly: the path to
+// keyPath finds a key that the author's struct does not have in what the operator wrote, which is at the top mostly: the path to
 // it, of several the first.
-func placeOf(text []byte, key string) string {
+func keyPath(text []byte, key string) string {
 	var walk func(v any, path string) string
 	walk = func(v any, path string) string {
 		switch v := v.(type) {

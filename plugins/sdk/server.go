@@ -123,11 +123,11 @@ func (s *server) followDaemon(pipe io.Reader) {
 // panicked makes an error of what recover has returned, where that is called. The value stays out of it, since it may hold anything.
 func (s *server) panicked(v any, what, id string) error {
 	s.log.Error("the plugin panicked", "in", what, "id", id, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
-	return fmt.Errorf("the plugin's %s panicked (%T) at %s", what, v, panicPlace())
+	return fmt.Errorf("the plugin's %s panicked (%T) at %s", what, v, panicLocation())
 }
 
-// panicPlace is where the present panic began, since a process that is asked one question has no log that is shown.
-func panicPlace() string {
+// panicLocation is where the present panic began, since a process that is asked one question has no log that is shown.
+func panicLocation() string {
 	callers := make([]uintptr, 64)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
 	for thrown := false; ; {

@@ -86,12 +86,12 @@ func (s *sinkServer) Configure(ctx context.Context, r *sinkv1.ConfigureRequest) 
 	return &sinkv1.ConfigureResponse{Version: s.o.version}, nil
 }
 
-var errNotAlone = status.Error(codes.FailedPrecondition, "the process is configured already, and answers no question")
+var errAlreadyConfigured = status.Error(codes.FailedPrecondition, "the process is configured already, and answers no question")
 
 // Validate says what is wrong with a configuration.
 func (s *sinkServer) Validate(ctx context.Context, r *sinkv1.ValidateRequest) (*sinkv1.ValidateResponse, error) {
 	if !s.configured.CompareAndSwap(false, true) {
-		return nil, errNotAlone
+		return nil, errAlreadyConfigured
 	}
 	wrong, err := s.validate(ctx, r.GetConfig())
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *sinkServer) Explain(ctx context.Context, r *sinkv1.ExplainRequest) (_ *
 		return s.UnimplementedSinkServer.Explain(ctx, r)
 	}
 	if !s.configured.CompareAndSwap(false, true) {
-		return nil, errNotAlone
+		return nil, errAlreadyConfigured
 	}
 	defer func() {
 		if v := recover(); v != nil {

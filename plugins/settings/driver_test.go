@@ -12,7 +12,7 @@ import (
 func TestDriverKind(t *testing.T) {
 	kind := DriverKind("directory")
 	c, ok := kind.Config().(*Plugin)
-	if !ok || c.Given() {
+	if !ok || c.IsSet() {
 		t.Fatalf("%T is given", kind.Config())
 	}
 	set := relay.DriverSettings{Log: slog.New(slog.DiscardHandler)}
@@ -23,7 +23,7 @@ func TestDriverKind(t *testing.T) {
 	events := make(chan string, 8)
 	set.Observe = func(event string) { events <- event }
 	d, err := kind.Open(set, c)
-	if err != nil || !c.Given() {
+	if err != nil || !c.IsSet() {
 		t.Fatal(err)
 	}
 	if _, err := d.Describe(t.Context()); err == nil || !strings.Contains(err.Error(), "does not exist") {

@@ -94,7 +94,7 @@ func requireRole(r *http.Request, needed Role) *relay.Error {
 		return nil
 	}
 	return relay.NewError(relay.CodePermissions,
-		"this requires the role "+string(needed)+"; the token "+caller.Name+" has the role "+string(caller.Role)).With("role", string(needed))
+		"this requires the role "+string(needed)+"; the token "+caller.Name+" has the role "+string(caller.Role)).WithExtra("role", string(needed))
 }
 
 func callerOf(r *http.Request) Caller {

@@ -51,11 +51,11 @@ func New(o Options) *Admin {
 		a.mux.Handle("/api/", newOperations(o).mux)
 	}
 	for path, handler := range map[string]http.HandlerFunc{
-		"/debug/pprof/":        unhurried(pprof.Index),
+		"/debug/pprof/":        withoutWriteTimeout(pprof.Index),
 		"/debug/pprof/cmdline": pprof.Cmdline,
-		"/debug/pprof/profile": unhurried(pprof.Profile),
+		"/debug/pprof/profile": withoutWriteTimeout(pprof.Profile),
 		"/debug/pprof/symbol":  pprof.Symbol,
-		"/debug/pprof/trace":   unhurried(pprof.Trace),
+		"/debug/pprof/trace":   withoutWriteTimeout(pprof.Trace),
 	} {
 		a.mux.HandleFunc(path, adminOnly(handler))
 	}
@@ -93,9 +93,9 @@ func adminOnly(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// unhurried lifts the listener's write time-out for profiles, which take as long as ?seconds= says. pprof itself asks
+// withoutWriteTimeout lifts the listener's write time-out for profiles, which take as long as ?seconds= says. pprof itself asks
 // the server it finds in the context.
-func unhurried(h http.HandlerFunc) http.HandlerFunc {
+func withoutWriteTimeout(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		seconds, err := strconv.Atoi(r.FormValue("seconds"))
 		if err != nil || seconds < 0 || seconds > 600 {

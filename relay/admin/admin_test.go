@@ -168,7 +168,7 @@ func TestProfileMayOutlastTheWriteTimeout(t *testing.T) {
 // Every line of a configured sink is there before anything happens, since rate() misses what a line begins with.
 func TestMetricsOfExpectedSinks(t *testing.T) {
 	m := NewMetrics("v1.2.3")
-	m.Expect("billing")
+	m.InitSink("billing")
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
 	for _, want := range []string{
 		`enqueued_total{`, `queue_dropped_total{`, `deliveries_parked_total{`, `delivery_retries_total{`, `deliveries_lost_total{`, `operational_dropped_total{`,
@@ -198,19 +198,19 @@ func TestMetrics(t *testing.T) {
 	m.Disconnected("slow")
 	m.Queued(7, 700)
 	m.Enqueued("billing", 3)
-	m.Missing(0, 6)
+	m.TrimmedBeforeEnqueue(0, 6)
 	m.Gap()
 	m.Dropped("billing", 4)
 	m.Attempted("billing", 2, relay.OutcomeGone, 20*time.Millisecond)
 	m.Failed("billing", "tls")
-	m.Parked("billing")
+	m.RetryScheduled("billing")
 	m.DeadLettered("billing", "permanent")
-	m.Lost("billing")
+	m.RetryLost("billing")
 	m.Disabled("billing", true)
 	m.Backlog("billing", 12, 3, 1)
 	m.Oldest("billing", 90*time.Second)
 	m.LastSuccess("billing", time.Unix(1732153000, 5e8))
-	m.InFlight("billing", func() int64 { return 5 })
+	m.SetInFlightFunc("billing", func() int64 { return 5 })
 	m.RedisUp(true)
 	m.RedisRestarted()
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()

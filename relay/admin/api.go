@@ -20,26 +20,26 @@ import (
 // maxRequest bounds the body of a request to the API.
 const maxRequest = 1 << 20
 
-// operations answers /api/.
-type operations struct {
+// apiHandler answers /api/.
+type apiHandler struct {
 	sinks     func() Sinks
 	inventory func() Inventory // nil where the daemon does not migrate
 	log       *slog.Logger
 	mux       *http.ServeMux
 }
 
-// answerer returns what is answered under "data", and the status.
-type answerer func(r *http.Request) (status int, data any, err error)
+// dataHandler returns what is answered under "data", and the status.
+type dataHandler func(r *http.Request) (status int, data any, err error)
 
-// operation is an answerer that works on the sinks.
-type operation func(s Sinks, r *http.Request) (status int, data any, err error)
+// sinkHandler is an answerer that works on the sinks.
+type sinkHandler func(s Sinks, r *http.Request) (status int, data any, err error)
 
-func newOperations(opt Options) *operations {
-	o := &operations{
+func newOperations(opt Options) *apiHandler {
+	o := &apiHandler{
 		sinks: opt.Sinks, inventory: opt.Inventory,
 		log: opt.Log, mux: http.NewServeMux(),
 	}
-	o.mux.HandleFunc("/", nowhere)
+	o.mux.HandleFunc("/", notFound)
 	o.get("/api/sinks", listSinks)
 	o.get("/api/sinks/{name}", showSink)
 	o.post("/api/sinks/{name}/pause", pauseSink)
@@ -58,20 +58,20 @@ func newOperations(opt Options) *operations {
 	return o
 }
 
-func nowhere(w http.ResponseWriter, r *http.Request) {
-	httpd.WriteError(w, r, relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Clip(r.URL.Path, 200))))
+func notFound(w http.ResponseWriter, r *http.Request) {
+	httpd.WriteError(w, r, relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Truncate(r.URL.Path, 200))))
 }
 
-func (o *operations) get(pattern string, op operation) {
+func (o *apiHandler) get(pattern string, op sinkHandler) {
 	o.handle(pattern, maxRequest, RoleViewer, o.onSinks(op), http.MethodGet, http.MethodHead)
 }
 
-func (o *operations) post(pattern string, op operation) {
+func (o *apiHandler) post(pattern string, op sinkHandler) {
 	o.handle(pattern, maxRequest, RoleOperator, o.onSinks(op), http.MethodPost)
 }
 
 // onSinks gives a request the sinks, if there are any yet.
-func (o *operations) onSinks(op operation) answerer {
+func (o *apiHandler) onSinks(op sinkHandler) dataHandler {
 	return func(r *http.Request) (int, any, error) {
 		s := o.sinks()
 		if s == nil {
@@ -84,7 +84,7 @@ func (o *operations) onSinks(op operation) answerer {
 func errStarting() error { return relay.NewError(relay.CodeNotReady, "the daemon is starting") }
 
 // handle answers requests whose body has at most so many bytes. Changes require the role change, reads [RoleViewer].
-func (o *operations) handle(pattern string, most int64, change Role, op answerer, methods ...string) {
+func (o *apiHandler) handle(pattern string, most int64, change Role, op dataHandler, methods ...string) {
 	o.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
 			allow := strings.Join(methods, ", ")
@@ -103,11 +103,11 @@ func (o *operations) handle(pattern string, most int64, change Role, op answerer
 		if needed != RoleViewer {
 			o.log.Info("admin request", "caller", callerOf(r).Name, "method", r.Method, "path", r.URL.Path)
 		}
-		o.answer(w, r, most, op)
+		o.serve(w, r, most, op)
 	})
 }
 
-func (o *operations) answer(w http.ResponseWriter, r *http.Request, most int64, op answerer) {
+func (o *apiHandler) serve(w http.ResponseWriter, r *http.Request, most int64, op dataHandler) {
 	r.Body = http.MaxBytesReader(w, r.Body, most)
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		// A replay of a million takes as long as it takes; it ends with the connection.
@@ -117,35 +117,35 @@ func (o *operations) answer(w http.ResponseWriter, r *http.Request, most int64, 
 	}
 	status, data, err := op(r)
 	if err != nil {
-		httpd.WriteError(w, r, o.explain(r, err))
+		httpd.WriteError(w, r, o.clientError(r, err))
 		return
 	}
 	body := map[string]any{"data": data}
-	if page, ok := data.(paged); ok {
+	if page, ok := data.(pageResponse); ok {
 		body = map[string]any{"data": page.data, "next": page.next}
 	}
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(body); err != nil {
-		httpd.WriteError(w, r, httpd.Unknown(r, o.log, err))
+		httpd.WriteError(w, r, httpd.InternalError(r, o.log, err))
 		return
 	}
 	httpd.WriteJSON(w, status, text.Bytes())
 }
 
-// explain turns the error of an operation into what the caller sees. What is none of the known errors comes from Redis.
-func (o *operations) explain(r *http.Request, err error) *relay.Error {
+// clientError turns the error of an operation into what the caller sees. What is none of the known errors comes from Redis.
+func (o *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 	var known *relay.Error
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, ErrNoSink):
-		return relay.NewError(relay.CodeNoSink, "there is no sink "+strconv.Quote(relay.Clip(r.PathValue("name"), 200))+
+		return relay.NewError(relay.CodeNoSink, "there is no sink "+strconv.Quote(relay.Truncate(r.PathValue("name"), 200))+
 			"; GET /api/sinks lists them")
 	case errors.Is(err, deliver.ErrNoDeadLetter):
 		return relay.NewError(relay.CodeNoDeadLetter, "the sink has no dead letter of the delivery "+
-			strconv.Quote(relay.Clip(r.PathValue("id"), 200)))
+			strconv.Quote(relay.Truncate(r.PathValue("id"), 200)))
 	case errors.Is(err, ErrConfigured):
 		return relay.NewError(relay.CodeInvalidState, "the sink is configured; remove it from the configuration and restart first")
 	case errors.Is(err, ErrNotConfigured):
@@ -153,7 +153,7 @@ func (o *operations) explain(r *http.Request, err error) *relay.Error {
 			"put it back into the configuration and restart")
 	case errors.Is(err, ErrAfter):
 		return relay.NewError(relay.CodeInvalidArgument,
-			"after is neither a cursor such as 1732153000123-0 nor a time such as 2026-11-21T04:00:00Z").At("/after")
+			"after is neither a cursor such as 1732153000123-0 nor a time such as 2026-11-21T04:00:00Z").WithPointer("/after")
 	case errors.Is(err, deliver.ErrSelection):
 		return relay.NewError(relay.CodeInvalidArgument, err.Error())
 	}
@@ -167,7 +167,7 @@ func tooLarge(most int) error {
 	return relay.NewError(relay.CodeTooLarge, "the body may have "+strconv.Itoa(most)+" bytes")
 }
 
-func unfinished() error {
+func bodyIncomplete() error {
 	return relay.NewError(relay.CodeInvalidSyntax, "the body could not be read to its end")
 }
 
@@ -179,7 +179,7 @@ func read(r *http.Request, request any) error {
 	case errors.As(err, &large):
 		return tooLarge(maxRequest)
 	case err != nil:
-		return unfinished()
+		return bodyIncomplete()
 	case len(bytes.TrimSpace(body)) == 0:
 		return nil
 	}

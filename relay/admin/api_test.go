@@ -24,14 +24,14 @@ func (f *fakeSinks) Show(context.Context, string) (Sink, error) { return Sink{Na
 func (f *fakeSinks) Pause(context.Context, string) error        { return f.err }
 func (f *fakeSinks) Retry(context.Context, string) (int, error) { return 3, f.err }
 func (f *fakeSinks) Forget(context.Context, string, bool) error { return f.err }
-func (f *fakeSinks) DropDead(_ context.Context, _ string, ids []string) (deliver.Changed, error) {
+func (f *fakeSinks) DropDeadLetters(_ context.Context, _ string, ids []string) (deliver.ChangeResult, error) {
 	f.ids = ids
-	return deliver.Changed{Done: len(ids)}, f.err
+	return deliver.ChangeResult{Done: len(ids)}, f.err
 }
 
-func (f *fakeSinks) DropAllDead(_ context.Context, _ string, sel deliver.Selection) (deliver.Changed, error) {
+func (f *fakeSinks) DropSelectedDeadLetters(_ context.Context, _ string, sel deliver.Selection) (deliver.ChangeResult, error) {
 	f.sel = sel
-	return deliver.Changed{Done: 7, Next: "1-0~2-0"}, f.err
+	return deliver.ChangeResult{Done: 7, Next: "1-0~2-0"}, f.err
 }
 
 func (f *fakeSinks) DeadLetters(_ context.Context, _ string, sel deliver.Selection) (deliver.Page, error) {

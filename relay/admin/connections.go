@@ -13,7 +13,7 @@ import (
 )
 
 // Connections is what an operator can see of this node's clients of the stream. Its method may be called concurrently and does
-// not block; its error is [hub.ErrAfter].
+// not block; its error is [hub.ErrBadPageToken].
 type Connections interface {
 	// Connections returns a page of those that s chooses, and behind what the next page begins.
 	Connections(s hub.Selection) (page []hub.Connection, next string, err error)
@@ -33,7 +33,7 @@ type connection struct {
 	State  hub.ConnectionState `json:"state"`
 }
 
-func (o *operations) handleConnections(pattern string, clients func() Connections) {
+func (o *apiHandler) handleConnections(pattern string, clients func() Connections) {
 	if clients == nil {
 		return
 	}
@@ -54,7 +54,7 @@ func listConnections(c Connections, r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	page, next, err := c.Connections(s)
-	if errors.Is(err, hub.ErrAfter) {
+	if errors.Is(err, hub.ErrBadPageToken) {
 		return 0, nil, relay.NewError(relay.CodeInvalidArgument, err.Error())
 	}
 	if err != nil {
@@ -66,14 +66,14 @@ func listConnections(c Connections, r *http.Request) (int, any, error) {
 			Hub: p.Hub, Account: p.Account, Key: p.Key, Remote: p.Remote, Type: "websocket", Since: p.Since.UTC().Truncate(time.Millisecond),
 			Topics: []string{}, Queued: p.Queued, State: p.State,
 		}
-		if p.Events {
+		if p.SSE {
 			list[i].Type = "sse"
 		}
 		if p.Topics != "" {
 			list[i].Topics = strings.Split(p.Topics, ",")
 		}
 	}
-	return http.StatusOK, paged{list, next}, nil
+	return http.StatusOK, pageResponse{list, next}, nil
 }
 
 // pageLimit reads how many a page may have; 0 is for the caller to choose.

@@ -15,11 +15,11 @@ type fakeConnections struct{ asked hub.Selection }
 func (f *fakeConnections) Connections(s hub.Selection) ([]hub.Connection, string, error) {
 	f.asked = s
 	if s.After == "bad" {
-		return nil, "", hub.ErrAfter
+		return nil, "", hub.ErrBadPageToken
 	}
 	return []hub.Connection{
 		{Hub: "h", Key: "k", Remote: "192.0.2.1:5", Since: time.UnixMilli(1_795_000_000_123), Topics: "job.*,!job.created", Queued: 7, State: hub.ConnectionLive},
-		{Account: "*", Key: "k", Remote: "192.0.2.1:6", Events: true, State: hub.ConnectionClosing},
+		{Account: "*", Key: "k", Remote: "192.0.2.1:6", SSE: true, State: hub.ConnectionClosing},
 	}, "42", nil
 }
 
@@ -54,7 +54,7 @@ func TestConnections(t *testing.T) {
 // TestMetricsOfTheStream looks at what is asked for at each scrape, and what is set.
 func TestMetricsOfTheStream(t *testing.T) {
 	m := NewMetrics("v0")
-	m.Waiting(func() (clients, bytes int) { return 3, 4096 })
+	m.SetQueueFunc(func() (clients, bytes int) { return 3, 4096 })
 	m.ReplayStarted()
 	m.ReplayStarted()
 	m.ReplayEnded(true)

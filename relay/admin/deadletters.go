@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/deliver"
 )
 
-// letter is a line in a list of dead letters.
-type letter struct {
+// deadLetterView is a line in a list of dead letters.
+type deadLetterView struct {
 	ID       string    `json:"id"`
 	Topic    string    `json:"topic"`
 	Hub      string    `json:"hub"`
@@ -23,26 +23,26 @@ type letter struct {
 	Attempts int       `json:"attempts"`
 }
 
-func newLetter(l deliver.DeadLetter) letter {
-	return letter{l.ID, l.Topic, l.Hub, l.Account, l.Time, l.Reason, l.Attempts}
+func newDeadLetterView(l deliver.DeadLetter) deadLetterView {
+	return deadLetterView{l.ID, l.Topic, l.Hub, l.Account, l.Time, l.Reason, l.Attempts}
 }
 
-// paged is an answer that has its next beside its data.
-type paged struct {
+// pageResponse is an answer that has its next beside its data.
+type pageResponse struct {
 	data any
 	next string
 }
 
 func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 	query := r.URL.Query()
-	f := lettersFilter{
+	f := deadLetterFilter{
 		Topic: strings.Join(query["topic"], ","), Hub: query.Get("hub"), Since: query.Get("since"), After: query.Get("after"),
 	}
 	var err error
 	if f.Limit, err = pageLimit(query, deliver.MaxPage); err != nil {
 		return 0, nil, err
 	}
-	sel, err := f.selection(time.Now())
+	sel, err := f.toSelection(time.Now())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -50,11 +50,11 @@ func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	letters := make([]letter, len(page.Letters))
+	letters := make([]deadLetterView, len(page.Letters))
 	for i, l := range page.Letters {
-		letters[i] = newLetter(l)
+		letters[i] = newDeadLetterView(l)
 	}
-	return http.StatusOK, paged{letters, page.Next}, nil
+	return http.StatusOK, pageResponse{letters, page.Next}, nil
 }
 
 func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
@@ -63,7 +63,7 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	answer := struct {
-		letter
+		deadLetterView
 		Attempts []deliver.Attempt `json:"attempts"`
 		// Notification is null where the delivery cannot be read; Raw is what is stored then.
 		Notification json.RawMessage `json:"notification"`
@@ -74,7 +74,7 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 		// Batch says that the delivery is a batch, be it of one.
 		Batch bool   `json:"batch,omitempty"`
 		Raw   string `json:"raw,omitempty"`
-	}{letter: newLetter(c.DeadLetter), Attempts: c.History, Digest: c.Digest, Batch: c.Batch, Raw: c.Raw}
+	}{deadLetterView: newDeadLetterView(c.DeadLetter), Attempts: c.History, Digest: c.Digest, Batch: c.Batch, Raw: c.Raw}
 	if answer.Attempts == nil {
 		answer.Attempts = []deliver.Attempt{}
 	}
@@ -90,9 +90,9 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 }
 
 func replayDeadLetters(s Sinks, r *http.Request) (int, any, error) {
-	done, err := changeLetters(r, s.ReplayDead, s.ReplayAllDead)
+	done, err := changeDeadLetters(r, s.ReplayDeadLetters, s.ReplaySelectedDeadLetters)
 	if errors.Is(err, deliver.ErrFull) {
-		err = full(done.Done, "mend the receiver and wait until there is room, or raise backlog, then repeat it")
+		err = backlogFullError(done.Done, "mend the receiver and wait until there is room, or raise backlog, then repeat it")
 	}
 	return http.StatusOK, struct {
 		Replayed   int    `json:"replayed"`
@@ -103,7 +103,7 @@ func replayDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 }
 
 func dropDeadLetters(s Sinks, r *http.Request) (int, any, error) {
-	done, err := changeLetters(r, s.DropDead, s.DropAllDead)
+	done, err := changeDeadLetters(r, s.DropDeadLetters, s.DropSelectedDeadLetters)
 	return http.StatusOK, struct {
 		Dropped int    `json:"dropped"`
 		Missing int    `json:"missing"`
@@ -111,8 +111,8 @@ func dropDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 	}{done.Done, done.Missing, done.Next}, err
 }
 
-// lettersFilter chooses dead letters, in a query and in a body.
-type lettersFilter struct {
+// deadLetterFilter chooses dead letters, in a query and in a body.
+type deadLetterFilter struct {
 	// Topic is one pattern or several, with commas between them.
 	Topic string `json:"topic"`
 	Hub   string `json:"hub"`
@@ -122,7 +122,7 @@ type lettersFilter struct {
 	Limit int    `json:"limit"`
 }
 
-func (f *lettersFilter) selection(now time.Time) (deliver.Selection, error) {
+func (f *deadLetterFilter) toSelection(now time.Time) (deliver.Selection, error) {
 	sel := deliver.Selection{Hub: f.Hub, After: f.After, Limit: f.Limit}
 	for topic := range strings.SplitSeq(f.Topic, ",") {
 		if topic = strings.TrimSpace(topic); topic != "" {
@@ -144,35 +144,35 @@ func (f *lettersFilter) selection(now time.Time) (deliver.Selection, error) {
 	return sel, nil
 }
 
-func changeLetters(
-	r *http.Request, some func(context.Context, string, []string) (deliver.Changed, error),
-	all func(context.Context, string, deliver.Selection) (deliver.Changed, error),
-) (deliver.Changed, error) {
+func changeDeadLetters(
+	r *http.Request, some func(context.Context, string, []string) (deliver.ChangeResult, error),
+	all func(context.Context, string, deliver.Selection) (deliver.ChangeResult, error),
+) (deliver.ChangeResult, error) {
 	var request struct {
 		IDs []string `json:"ids"`
 		All bool     `json:"all"`
-		lettersFilter
+		deadLetterFilter
 	}
 	if err := read(r, &request); err != nil {
-		return deliver.Changed{}, err
+		return deliver.ChangeResult{}, err
 	}
 	name := r.PathValue("name")
 	switch {
 	case request.Limit < 0:
-		return deliver.Changed{}, relay.NewError(relay.CodeInvalidArgument, "limit is negative").At("/limit")
+		return deliver.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "limit is negative").WithPointer("/limit")
 	case request.All && request.IDs != nil:
-		return deliver.Changed{}, relay.NewError(relay.CodeInvalidArgument, "give either ids or all").At("/ids")
+		return deliver.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "give either ids or all").WithPointer("/ids")
 	case request.All:
-		sel, err := request.selection(time.Now())
+		sel, err := request.toSelection(time.Now())
 		if err != nil {
-			return deliver.Changed{}, err
+			return deliver.ChangeResult{}, err
 		}
 		return all(r.Context(), name, sel)
 	case len(request.IDs) == 0:
-		return deliver.Changed{}, relay.NewError(relay.CodeMissingArgument,
-			`name the dead letters in ids, or say "all": true`).At("/ids")
-	case request.lettersFilter != lettersFilter{}:
-		return deliver.Changed{}, relay.NewError(relay.CodeInvalidArgument, "filters go with all, not with ids")
+		return deliver.ChangeResult{}, relay.NewError(relay.CodeMissingArgument,
+			`name the dead letters in ids, or say "all": true`).WithPointer("/ids")
+	case request.deadLetterFilter != deadLetterFilter{}:
+		return deliver.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "filters go with all, not with ids")
 	}
 	return some(r.Context(), name, request.IDs)
 }

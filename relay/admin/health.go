@@ -41,7 +41,7 @@ func NewHealth(o HealthOptions) *Health {
 	}
 	h := &Health{opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux()}
 	h.mux.HandleFunc("/", indexPage("hubrelay health\n\n/healthz\n/readyz\n/metrics\n"))
-	h.mux.Handle("/healthz", readOnly(http.HandlerFunc(alive)))
+	h.mux.Handle("/healthz", readOnly(http.HandlerFunc(healthz)))
 	h.mux.Handle("/readyz", readOnly(http.HandlerFunc(h.ready)))
 	if o.Metrics != nil {
 		h.mux.Handle("/metrics", readOnly(o.Metrics.Handler()))
@@ -64,7 +64,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-func alive(w http.ResponseWriter, _ *http.Request) { writeStatus(w, http.StatusOK, "alive", "") }
+func healthz(w http.ResponseWriter, _ *http.Request) { writeStatus(w, http.StatusOK, "alive", "") }
 
 func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	if err := h.check(r.Context()); err != nil {
@@ -120,7 +120,7 @@ func readOnly(h http.Handler) http.Handler {
 func indexPage(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
-			nowhere(w, r)
+			notFound(w, r)
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

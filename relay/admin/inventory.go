@@ -17,15 +17,15 @@ import (
 type Inventory interface {
 	List(ctx context.Context) (migration.Listing, error)
 	Import(ctx context.Context, f *migration.File) (migration.Changes, error)
-	// Ailment is why the driver of this node cannot work with it, nil where it can.
-	Ailment() error
+	// DriverError is why the driver of this node cannot work with it, nil where it can.
+	DriverError() error
 }
 
-// mostProblems is how many mistakes in an inventory an answer names.
-const mostProblems = 100
+// maxProblems is how many mistakes in an inventory an answer names.
+const maxProblems = 100
 
 // onInventory gives a request the inventory, if there is one.
-func (o *operations) onInventory(op func(v Inventory, r *http.Request) (int, any, error)) answerer {
+func (o *apiHandler) onInventory(op func(v Inventory, r *http.Request) (int, any, error)) dataHandler {
 	return func(r *http.Request) (int, any, error) {
 		if o.inventory == nil {
 			return 0, nil, relay.NewError(relay.CodeNotEnabled,
@@ -39,22 +39,22 @@ func (o *operations) onInventory(op func(v Inventory, r *http.Request) (int, any
 	}
 }
 
-type shownServer struct {
+type serverView struct {
 	ID        string   `json:"id"`
 	Cluster   string   `json:"cluster"`
 	Instances []string `json:"instances"`
 }
 
-type shownContainer struct {
-	ID          string          `json:"id"`
-	Hub         string          `json:"hub_id"`
-	Account     string          `json:"account_id,omitempty"`
-	Environment string          `json:"environment_id,omitempty"`
-	Stateful    bool            `json:"stateful"`
-	Instances   []shownInstance `json:"instances"`
+type containerView struct {
+	ID          string         `json:"id"`
+	Hub         string         `json:"hub_id"`
+	Account     string         `json:"account_id,omitempty"`
+	Environment string         `json:"environment_id,omitempty"`
+	Stateful    bool           `json:"stateful"`
+	Instances   []instanceView `json:"instances"`
 }
 
-type shownInstance struct {
+type instanceView struct {
 	ID     string `json:"id"`
 	Server string `json:"server_id"`
 	// MovedFrom is the server that the file names, where a job has moved the instance to another since.
@@ -66,32 +66,32 @@ type shownInstance struct {
 // showInventory leaves out the settings of the servers, which may hold secrets.
 func showInventory(v Inventory, r *http.Request) (int, any, error) {
 	list, err := v.List(r.Context())
-	servers := make([]shownServer, 0, len(list.Servers))
+	servers := make([]serverView, 0, len(list.Servers))
 	for _, s := range list.Servers {
-		servers = append(servers, shownServer{s.ID, s.Cluster, append([]string{}, s.Instances...)})
+		servers = append(servers, serverView{s.ID, s.Cluster, append([]string{}, s.Instances...)})
 	}
-	containers := make([]shownContainer, 0, len(list.Containers))
+	containers := make([]containerView, 0, len(list.Containers))
 	for _, c := range list.Containers {
-		shown := shownContainer{c.ID, c.Hub, c.Account, c.Environment, c.Stateful, make([]shownInstance, 0, len(c.Instances))}
+		shown := containerView{c.ID, c.Hub, c.Account, c.Environment, c.Stateful, make([]instanceView, 0, len(c.Instances))}
 		for _, i := range c.Instances {
-			shown.Instances = append(shown.Instances, shownInstance{ID: i.ID, Server: i.Server, MovedFrom: i.Moved, Job: i.Job})
+			shown.Instances = append(shown.Instances, instanceView{ID: i.ID, Server: i.Server, MovedFrom: i.MovedFrom, Job: i.Job})
 		}
 		containers = append(containers, shown)
 	}
 	trouble := ""
-	if ailment := v.Ailment(); ailment != nil {
+	if ailment := v.DriverError(); ailment != nil {
 		trouble = ailment.Error()
 	}
 	return http.StatusOK, struct {
-		Version    int64            `json:"version"`
-		Servers    []shownServer    `json:"servers"`
-		Containers []shownContainer `json:"containers"`
+		Version    int64           `json:"version"`
+		Servers    []serverView    `json:"servers"`
+		Containers []containerView `json:"containers"`
 		// DriverError is why the driver of this node cannot work; jobs wait until it can.
 		DriverError string `json:"driver_error,omitempty"`
 	}{list.Version, servers, containers, trouble}, err
 }
 
-type shownChange struct {
+type changeView struct {
 	Added   int `json:"added"`
 	Changed int `json:"changed"`
 	Removed int `json:"removed"`
@@ -105,34 +105,34 @@ func importInventory(v Inventory, r *http.Request) (int, any, error) {
 	case errors.As(err, &large):
 		return 0, nil, tooLarge(migration.MaxFile)
 	case err != nil:
-		return 0, nil, unfinished()
+		return 0, nil, bodyIncomplete()
 	}
 	file, err := migration.ParseImport("inventory", body)
 	if err != nil {
-		return 0, nil, mistakes(err)
+		return 0, nil, validationError(err)
 	}
 	c, err := v.Import(r.Context(), file)
 	var refused *migration.RefusedError
 	var servers *migration.ServersError
 	switch {
 	case errors.As(err, &servers):
-		return 0, nil, relay.NewError(relay.CodeInvalidArgument, servers.Error()).At("/clusters").With("server", servers.Server)
+		return 0, nil, relay.NewError(relay.CodeInvalidArgument, servers.Error()).WithPointer("/clusters").WithExtra("server", servers.Server)
 	case errors.As(err, &refused):
-		return 0, nil, relay.NewError(relay.CodeInvalidState, refused.Reason).With("instances", refused.Instances)
-	case errors.Is(err, migration.ErrOvertaken):
+		return 0, nil, relay.NewError(relay.CodeInvalidState, refused.Reason).WithExtra("instances", refused.Instances)
+	case errors.Is(err, migration.ErrImportSuperseded):
 		return 0, nil, relay.NewError(relay.CodeInvalidState, err.Error())
 	}
 	return http.StatusOK, struct {
-		Changed    bool        `json:"changed"`
-		Servers    shownChange `json:"servers"`
-		Containers shownChange `json:"containers"`
-		Instances  shownChange `json:"instances"`
-		Forgotten  int         `json:"moves_forgotten"`
-	}{c.Any(), shownChange(c.Servers), shownChange(c.Containers), shownChange(c.Instances), c.Forgotten}, err
+		Changed    bool       `json:"changed"`
+		Servers    changeView `json:"servers"`
+		Containers changeView `json:"containers"`
+		Instances  changeView `json:"instances"`
+		Forgotten  int        `json:"moves_forgotten"`
+	}{c.Any(), changeView(c.Servers), changeView(c.Containers), changeView(c.Instances), c.MovesCleared}, err
 }
 
-// mistakes says what is wrong in an inventory: the first mistake in words, all in a list for programs.
-func mistakes(err error) error {
+// validationError says what is wrong in an inventory: the first mistake in words, all in a list for programs.
+func validationError(err error) error {
 	var problems document.Problems
 	if !errors.As(err, &problems) || len(problems) == 0 {
 		return err
@@ -141,15 +141,15 @@ func mistakes(err error) error {
 	if more := len(problems) - 1; more > 0 {
 		detail += ", and " + strconv.Itoa(more) + " more"
 	}
-	lines := make([]string, min(len(problems), mostProblems))
+	lines := make([]string, min(len(problems), maxProblems))
 	for i := range lines {
 		lines[i] = problems[i].String()
 	}
-	return relay.NewError(relay.CodeInvalidArgument, detail).With("problems", lines)
+	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("problems", lines)
 }
 
 // handleInventory is one address with two operations.
-func (o *operations) handleInventory(pattern string) {
+func (o *apiHandler) handleInventory(pattern string) {
 	show, change := o.onInventory(showInventory), o.onInventory(importInventory)
 	o.handle(pattern, migration.MaxFile, RoleAdmin, func(r *http.Request) (int, any, error) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {

@@ -21,7 +21,7 @@ func (f *fakeInventory) List(context.Context) (migration.Listing, error) {
 	return migration.Listing{
 		Version: 7, Servers: []relay.Server{{ID: "s1", Cluster: "p", Settings: []byte(`{"key":"s3cret"}`), Instances: []string{"i1"}}, {ID: "s2", Cluster: "p"}},
 		Containers: []migration.ListedContainer{
-			{Container: migration.Container{ID: "c", Hub: "h"}, Instances: []migration.ListedInstance{{ID: "i1", Server: "s1", Moved: "s2", Job: "j"}}},
+			{Container: migration.Container{ID: "c", Hub: "h"}, Instances: []migration.ListedInstance{{ID: "i1", Server: "s1", MovedFrom: "s2", Job: "j"}}},
 			{Container: migration.Container{ID: "d", Hub: "h", Account: "a", Environment: "e", Stateful: true}},
 		},
 	}, f.err
@@ -29,10 +29,10 @@ func (f *fakeInventory) List(context.Context) (migration.Listing, error) {
 
 func (f *fakeInventory) Import(_ context.Context, file *migration.File) (migration.Changes, error) {
 	f.file = file
-	return migration.Changes{Servers: migration.Change{Added: 1}, Forgotten: 2}, f.err
+	return migration.Changes{Servers: migration.ChangeCount{Added: 1}, MovesCleared: 2}, f.err
 }
 
-func (f *fakeInventory) Ailment() error { return errors.New("no program ./driver") }
+func (f *fakeInventory) DriverError() error { return errors.New("no program ./driver") }
 
 func TestInventoryAPI(t *testing.T) {
 	const good = "clusters: {p: {servers: {s: {}}}}"
@@ -56,7 +56,7 @@ func TestInventoryAPI(t *testing.T) {
 		{"PUT", "#" + strings.Repeat("x", migration.MaxFile), nil, 413, `"code":"413.too-large"`},
 		{"PUT", "#" + strings.Repeat("x", maxRequest) + "\n" + good, nil, 200, `"changed":true`},
 		{"PUT", good, &migration.RefusedError{Reason: "wait for the job", Instances: []string{"c/i"}}, 409, `"detail":"wait for the job","extra":{"instances":["c/i"]}`},
-		{"PUT", good, migration.ErrOvertaken, 409, "another import"},
+		{"PUT", good, migration.ErrImportSuperseded, 409, "another import"},
 		{"PUT", good, errors.New("redis is away"), 503, "redis is away"},
 	} {
 		v := &fakeInventory{err: c.err}

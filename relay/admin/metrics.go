@@ -18,82 +18,82 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	accepted     *prometheus.CounterVec
-	refused      *prometheus.CounterVec
-	inbox        *prometheus.CounterVec
-	stream       streamMetrics
-	replays      replayMetrics
-	compression  compressionMetrics
-	enqueued     *prometheus.CounterVec
-	dropped      *prometheus.CounterVec
-	missing      prometheus.Counter
-	gaps         prometheus.Counter
-	attempts     *prometheus.HistogramVec
-	failures     *prometheus.CounterVec
-	retries      *prometheus.CounterVec
-	parked       *prometheus.CounterVec
-	dead         *prometheus.CounterVec
-	batched      *prometheus.CounterVec
-	deadDropped  *prometheus.CounterVec
-	notices      *prometheus.CounterVec
-	lost         *prometheus.CounterVec
-	disabled     *prometheus.GaugeVec
-	paused       *prometheus.GaugeVec
-	broken       *prometheus.GaugeVec
-	events       *prometheus.CounterVec
-	failed       *asked
-	held         *prometheus.GaugeVec
-	backlog      *prometheus.GaugeVec
-	waiting      *prometheus.GaugeVec
-	letters      *prometheus.GaugeVec
-	oldest       *prometheus.GaugeVec
-	lastSuccess  *prometheus.GaugeVec
-	inFlight     *asked
-	redisUp      prometheus.Gauge
-	redisRestart prometheus.Counter
-	conditions   *prometheus.CounterVec
-	reloaded     prometheus.Gauge
-	reloadedAt   prometheus.Gauge
-	jobs         jobMetrics
-	sources      sourceMetrics
+	accepted          *prometheus.CounterVec
+	refused           *prometheus.CounterVec
+	inbox             *prometheus.CounterVec
+	stream            streamMetrics
+	replays           replayMetrics
+	compression       compressionMetrics
+	enqueued          *prometheus.CounterVec
+	dropped           *prometheus.CounterVec
+	missing           prometheus.Counter
+	gaps              prometheus.Counter
+	attempts          *prometheus.HistogramVec
+	failures          *prometheus.CounterVec
+	retries           *prometheus.CounterVec
+	parked            *prometheus.CounterVec
+	deadLettered      *prometheus.CounterVec
+	batched           *prometheus.CounterVec
+	deadDropped       *prometheus.CounterVec
+	noticesDropped    *prometheus.CounterVec
+	retriesLost       *prometheus.CounterVec
+	disabled          *prometheus.GaugeVec
+	paused            *prometheus.GaugeVec
+	circuitOpen       *prometheus.GaugeVec
+	events            *prometheus.CounterVec
+	failed            *gaugeFuncs
+	throttled         *prometheus.GaugeVec
+	backlog           *prometheus.GaugeVec
+	pendingRetries    *prometheus.GaugeVec
+	deadLetters       *prometheus.GaugeVec
+	oldest            *prometheus.GaugeVec
+	lastSuccess       *prometheus.GaugeVec
+	inFlight          *gaugeFuncs
+	redisUp           prometheus.Gauge
+	redisRestart      prometheus.Counter
+	conditionFailures *prometheus.CounterVec
+	configReloaded    prometheus.Gauge
+	configReloadedAt  prometheus.Gauge
+	jobs              jobMetrics
+	sources           sourceMetrics
 }
 
 // NewMetrics returns metrics at zero; version is the daemon's.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
-		registry:     prometheus.NewRegistry(),
-		accepted:     counters("notifications_accepted_total", "Notifications accepted over HTTP and stored in the log, by family of topic; inbox_entries_total has the others.", "family"),
-		refused:      counters("requests_refused_total", "Public requests answered with an error, by its code.", "code"),
-		inbox:        counters("inbox_entries_total", "Entries taken from the inbox, by outcome: stored, repeated, quarantined.", "outcome"),
-		enqueued:     counters("enqueued_total", "Notifications put into a sink's queue.", "sink"),
-		missing:      counter("log_missing_total", "Matched notifications that had left the log before they were enqueued."),
-		gaps:         counter("log_gaps_total", "Times the log had lost entries that were not read yet."),
-		dropped:      counters("queue_dropped_total", "Notifications dropped from a sink's full backlog, the oldest first.", "sink"),
-		parked:       counters("deliveries_parked_total", "Deliveries parked for a later attempt.", "sink"),
-		failures:     counters("delivery_failures_total", "Failed attempts to deliver, by reason.", "sink", "reason"),
-		retries:      counters("delivery_retries_total", "Attempts beyond a delivery's first.", "sink"),
-		dead:         counters("dead_letters_total", "Deliveries that became dead letters, by reason.", "sink", "reason"),
-		batched:      counters("batched_notifications_total", "Notifications that were sealed into batches, each of which is one delivery.", "sink"),
-		deadDropped:  counters("dead_letters_dropped_total", "Dead letters dropped since there were too many, the oldest first.", "sink"),
-		notices:      counters("operational_dropped_total", "Notifications of the relay's own (hubrelay.*) that a sink's full delay queue did not take.", "sink"),
-		lost:         counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
-		disabled:     gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
-		paused:       gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
-		events:       counters("sink_events_total", "What happened inside a sink, by event; for a plugin: started, not_started, exited, hung, killed, gave_up, unknown_ack, late_ack, output_cut.", "sink", "event"),
-		failed:       newAsked("sink_failed", "1 while this node can deliver nothing to a sink that is active, such as a plugin that does not start, else 0."),
-		broken:       gauges("sink_breaker_open", "1 while this node holds a sink's deliveries back, since its destination is down, else 0.", "sink"),
-		held:         gauges("sink_held", "1 while this node leaves a sink's destination alone, which said that it gets too much (429), else 0.", "sink"),
-		backlog:      gauges("sink_backlog", "Notifications that wait for their first attempt, in a sink's queue or in a digest that gathers.", "sink"),
-		waiting:      gauges("sink_parked", "Deliveries that wait for another attempt, or for their turn behind one, or were replayed.", "sink"),
-		letters:      gauges("sink_dead_letters", "Dead letters that are kept for a sink.", "sink"),
-		oldest:       gauges("sink_oldest_undelivered_seconds", "How long the oldest delivery of a sink has waited that is neither delivered nor dead; 0 where none waits.", "sink"),
-		lastSuccess:  gauges("sink_last_success_timestamp_seconds", "When a sink's receiver took something last, on any node; 0 for never.", "sink"),
-		inFlight:     newAsked("sink_in_flight", "Attempts to deliver that this node is making."),
-		redisUp:      gauge("redis_up", "1 while Redis answers, else 0; asked every five seconds."),
-		redisRestart: counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
-		conditions:   counters("sink_when_failures_total", "Notifications that a sink got because the expression in its when failed.", "sink"),
-		reloaded:     gauge("config_last_reload_successful", "1 while the configuration that runs is the latest one, 0 where that could not be taken over."),
-		reloadedAt:   gauge("config_last_reload_success_timestamp_seconds", "When a configuration was taken over last; the start counts."),
+		registry:          prometheus.NewRegistry(),
+		accepted:          counters("notifications_accepted_total", "Notifications accepted over HTTP and stored in the log, by family of topic; inbox_entries_total has the others.", "family"),
+		refused:           counters("requests_refused_total", "Public requests answered with an error, by its code.", "code"),
+		inbox:             counters("inbox_entries_total", "Entries taken from the inbox, by outcome: stored, repeated, quarantined.", "outcome"),
+		enqueued:          counters("enqueued_total", "Notifications put into a sink's queue.", "sink"),
+		missing:           counter("log_missing_total", "Matched notifications that had left the log before they were enqueued."),
+		gaps:              counter("log_gaps_total", "Times the log had lost entries that were not read yet."),
+		dropped:           counters("queue_dropped_total", "Notifications dropped from a sink's full backlog, the oldest first.", "sink"),
+		parked:            counters("deliveries_parked_total", "Deliveries parked for a later attempt.", "sink"),
+		failures:          counters("delivery_failures_total", "Failed attempts to deliver, by reason.", "sink", "reason"),
+		retries:           counters("delivery_retries_total", "Attempts beyond a delivery's first.", "sink"),
+		deadLettered:      counters("dead_letters_total", "Deliveries that became dead letters, by reason.", "sink", "reason"),
+		batched:           counters("batched_notifications_total", "Notifications that were sealed into batches, each of which is one delivery.", "sink"),
+		deadDropped:       counters("dead_letters_dropped_total", "Dead letters dropped since there were too many, the oldest first.", "sink"),
+		noticesDropped:    counters("operational_dropped_total", "Notifications of the relay's own (hubrelay.*) that a sink's full delay queue did not take.", "sink"),
+		retriesLost:       counters("deliveries_lost_total", "Parked deliveries whose body was gone from Redis.", "sink"),
+		disabled:          gauges("sink_disabled", "1 while the sink is disabled on this node, else 0.", "sink"),
+		paused:            gauges("sink_paused", "1 while the sink is paused on this node, else 0.", "sink"),
+		events:            counters("sink_events_total", "What happened inside a sink, by event; for a plugin: started, not_started, exited, hung, killed, gave_up, unknown_ack, late_ack, output_cut.", "sink", "event"),
+		failed:            newGaugeFuncs("sink_failed", "1 while this node can deliver nothing to a sink that is active, such as a plugin that does not start, else 0."),
+		circuitOpen:       gauges("sink_breaker_open", "1 while this node holds a sink's deliveries back, since its destination is down, else 0.", "sink"),
+		throttled:         gauges("sink_held", "1 while this node leaves a sink's destination alone, which said that it gets too much (429), else 0.", "sink"),
+		backlog:           gauges("sink_backlog", "Notifications that wait for their first attempt, in a sink's queue or in a digest that gathers.", "sink"),
+		pendingRetries:    gauges("sink_parked", "Deliveries that wait for another attempt, or for their turn behind one, or were replayed.", "sink"),
+		deadLetters:       gauges("sink_dead_letters", "Dead letters that are kept for a sink.", "sink"),
+		oldest:            gauges("sink_oldest_undelivered_seconds", "How long the oldest delivery of a sink has waited that is neither delivered nor dead; 0 where none waits.", "sink"),
+		lastSuccess:       gauges("sink_last_success_timestamp_seconds", "When a sink's receiver took something last, on any node; 0 for never.", "sink"),
+		inFlight:          newGaugeFuncs("sink_in_flight", "Attempts to deliver that this node is making."),
+		redisUp:           gauge("redis_up", "1 while Redis answers, else 0; asked every five seconds."),
+		redisRestart:      counter("embedded_redis_restarts_total", "Times the embedded redis-server ended and was started again."),
+		conditionFailures: counters("sink_when_failures_total", "Notifications that a sink got because the expression in its when failed.", "sink"),
+		configReloaded:    gauge("config_last_reload_successful", "1 while the configuration that runs is the latest one, 0 where that could not be taken over."),
+		configReloadedAt:  gauge("config_last_reload_success_timestamp_seconds", "When a configuration was taken over last; the start counts."),
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "delivery_attempt_seconds",
 			Help:    "Time of one attempt to deliver, by sink and outcome (delivered, retry, permanent, gone).",
@@ -103,9 +103,9 @@ func NewMetrics(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.enqueued, m.dropped, m.missing, m.gaps,
-		m.attempts, m.failures, m.retries, m.parked, m.batched, m.dead, m.deadDropped, m.notices, m.lost,
-		m.disabled, m.paused, m.broken, m.events, m.failed, m.held, m.backlog, m.waiting, m.letters, m.oldest, m.lastSuccess, m.inFlight,
-		m.redisUp, m.redisRestart, m.conditions, m.reloaded, m.reloadedAt,
+		m.attempts, m.failures, m.retries, m.parked, m.batched, m.deadLettered, m.deadDropped, m.noticesDropped, m.retriesLost,
+		m.disabled, m.paused, m.circuitOpen, m.events, m.failed, m.throttled, m.backlog, m.pendingRetries, m.deadLetters, m.oldest, m.lastSuccess, m.inFlight,
+		m.redisUp, m.redisRestart, m.conditionFailures, m.configReloaded, m.configReloadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.Reloaded(true)
 	m.stream = newStreamMetrics(m.registry)
@@ -163,8 +163,8 @@ func (m *Metrics) Enqueued(sink string, n int) { m.enqueued.WithLabelValues(sink
 // Dropped counts notifications that left a sink's full queue unread.
 func (m *Metrics) Dropped(sink string, n int64) { m.dropped.WithLabelValues(sink).Add(float64(n)) }
 
-// Missing counts matched notifications that had left the log too early; partitions count together.
-func (m *Metrics) Missing(_, n int) { m.missing.Add(float64(n)) }
+// TrimmedBeforeEnqueue counts matched notifications that had left the log too early; partitions count together.
+func (m *Metrics) TrimmedBeforeEnqueue(_, n int) { m.missing.Add(float64(n)) }
 
 // Gap counts one loss of log entries that nobody had read.
 func (m *Metrics) Gap() { m.gaps.Inc() }
@@ -180,11 +180,13 @@ func (m *Metrics) Attempted(sink string, attempt int, outcome relay.Outcome, too
 // Failed counts one failed attempt and its reason, one of a few.
 func (m *Metrics) Failed(sink, reason string) { m.failures.WithLabelValues(sink, reason).Inc() }
 
-// Parked counts one delivery put aside for a later attempt.
-func (m *Metrics) Parked(sink string) { m.parked.WithLabelValues(sink).Inc() }
+// RetryScheduled counts one delivery put aside for a later attempt.
+func (m *Metrics) RetryScheduled(sink string) { m.parked.WithLabelValues(sink).Inc() }
 
 // DeadLettered counts one dead letter and its reason, one of a few.
-func (m *Metrics) DeadLettered(sink, reason string) { m.dead.WithLabelValues(sink, reason).Inc() }
+func (m *Metrics) DeadLettered(sink, reason string) {
+	m.deadLettered.WithLabelValues(sink, reason).Inc()
+}
 
 // Batched counts the notifications that were sealed as one delivery.
 func (m *Metrics) Batched(sink string, n int) { m.batched.WithLabelValues(sink).Add(float64(n)) }
@@ -195,35 +197,39 @@ func (m *Metrics) DeadLettersDropped(sink string, n int64) {
 }
 
 // NoticeDropped counts one notification of the relay's own that a sink could not take.
-func (m *Metrics) NoticeDropped(sink string) { m.notices.WithLabelValues(sink).Inc() }
+func (m *Metrics) NoticeDropped(sink string) { m.noticesDropped.WithLabelValues(sink).Inc() }
 
-// Lost counts one parked delivery whose body was gone.
-func (m *Metrics) Lost(sink string) { m.lost.WithLabelValues(sink).Inc() }
+// RetryLost counts one parked delivery whose body was gone.
+func (m *Metrics) RetryLost(sink string) { m.retriesLost.WithLabelValues(sink).Inc() }
 
 // Disabled says whether the sink is disabled on this node.
 func (m *Metrics) Disabled(sink string, disabled bool) {
-	m.disabled.WithLabelValues(sink).Set(number(disabled))
+	m.disabled.WithLabelValues(sink).Set(boolToFloat(disabled))
 }
 
 // Paused says whether the sink is paused on this node.
 func (m *Metrics) Paused(sink string, paused bool) {
-	m.paused.WithLabelValues(sink).Set(number(paused))
+	m.paused.WithLabelValues(sink).Set(boolToFloat(paused))
 }
 
 // SinkEvent counts something that happened inside a sink, one of a few.
 func (m *Metrics) SinkEvent(sink, event string) { m.events.WithLabelValues(sink, event).Inc() }
 
-// Broken says whether this node holds the sink's deliveries back, since its destination is down.
-func (m *Metrics) Broken(sink string, down bool) { m.broken.WithLabelValues(sink).Set(number(down)) }
+// CircuitChanged says whether this node holds the sink's deliveries back, since its destination is down.
+func (m *Metrics) CircuitChanged(sink string, down bool) {
+	m.circuitOpen.WithLabelValues(sink).Set(boolToFloat(down))
+}
 
-// Held says whether this node leaves the sink's destination alone, since that said that it gets too much.
-func (m *Metrics) Held(sink string, held bool) { m.held.WithLabelValues(sink).Set(number(held)) }
+// Throttled says whether this node leaves the sink's destination alone, since that said that it gets too much.
+func (m *Metrics) Throttled(sink string, held bool) {
+	m.throttled.WithLabelValues(sink).Set(boolToFloat(held))
+}
 
 // Backlog sets how many notifications a sink has not got yet: in its queue or a digest that gathers, parked after a failure, and dead.
 func (m *Metrics) Backlog(sink string, queued, parked, dead int64) {
 	m.backlog.WithLabelValues(sink).Set(float64(queued))
-	m.waiting.WithLabelValues(sink).Set(float64(parked))
-	m.letters.WithLabelValues(sink).Set(float64(dead))
+	m.pendingRetries.WithLabelValues(sink).Set(float64(parked))
+	m.deadLetters.WithLabelValues(sink).Set(float64(dead))
 }
 
 // Oldest sets how long the oldest delivery of a sink has waited.
@@ -241,9 +247,9 @@ func (m *Metrics) LastSuccess(sink string, at time.Time) {
 }
 
 // RedisUp says whether Redis answered last time it was asked.
-func (m *Metrics) RedisUp(up bool) { m.redisUp.Set(number(up)) }
+func (m *Metrics) RedisUp(up bool) { m.redisUp.Set(boolToFloat(up)) }
 
-func number(b bool) float64 {
+func boolToFloat(b bool) float64 {
 	if b {
 		return 1
 	}
@@ -252,14 +258,14 @@ func number(b bool) float64 {
 
 // ConditionFailed counts n failures of the expression in a sink's when.
 func (m *Metrics) ConditionFailed(sink string, n int) {
-	m.conditions.WithLabelValues(sink).Add(float64(n))
+	m.conditionFailures.WithLabelValues(sink).Add(float64(n))
 }
 
 // Reloaded tells whether the latest configuration was taken over.
 func (m *Metrics) Reloaded(ok bool) {
-	m.reloaded.Set(number(ok))
+	m.configReloaded.Set(boolToFloat(ok))
 	if ok {
-		m.reloadedAt.SetToCurrentTime()
+		m.configReloadedAt.SetToCurrentTime()
 	}
 }
 

@@ -35,7 +35,7 @@ func (c hostCheck) check(r *http.Request, setting string) *relay.Error {
 	if host == c.host || !strings.Contains(host, ".") || net.ParseIP(host) != nil {
 		return nil
 	}
-	return relay.NewError(relay.CodePermissions, "this listener does not answer to the name "+strconv.Quote(relay.Clip(r.Host, 200))+
+	return relay.NewError(relay.CodePermissions, "this listener does not answer to the name "+strconv.Quote(relay.Truncate(r.Host, 200))+
 		"; use its address or localhost, or write this name into "+setting)
 }
 

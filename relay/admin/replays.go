@@ -12,8 +12,8 @@ type replayMetrics struct {
 }
 
 const (
-	endedCaughtUp = "caught_up"
-	endedGone     = "gone"
+	endedCaughtUp     = "caught_up"
+	endedDisconnected = "gone"
 )
 
 func newReplayMetrics(registry *prometheus.Registry) replayMetrics {
@@ -26,7 +26,7 @@ func newReplayMetrics(registry *prometheus.Registry) replayMetrics {
 	}
 	registry.MustRegister(r.running, r.started, r.ended, r.replayed, r.resyncs)
 	for v, labels := range map[*prometheus.CounterVec][]string{ // shown at zero
-		r.ended: {endedCaughtUp, endedGone}, r.replayed: {"memory", "log"}, r.resyncs: {"cursor", "log", "source"},
+		r.ended: {endedCaughtUp, endedDisconnected}, r.replayed: {"memory", "log"}, r.resyncs: {"cursor", "log", "source"},
 	} {
 		for _, label := range labels {
 			v.WithLabelValues(label)
@@ -43,7 +43,7 @@ func (m *Metrics) ReplayStarted() {
 
 // ReplayEnded counts one of them that has caught up, or was gone before.
 func (m *Metrics) ReplayEnded(caughtUp bool) {
-	reason := endedGone
+	reason := endedDisconnected
 	if caughtUp {
 		reason = endedCaughtUp
 	}

@@ -35,7 +35,7 @@ type Sinks interface {
 	// once. It returns how many were not due before.
 	Retry(ctx context.Context, name string) (int, error)
 	// Replay gives the sink again what it was given behind a cursor or since a time (RFC 3339).
-	Replay(ctx context.Context, name, after string) (deliver.Replayed, error)
+	Replay(ctx context.Context, name, after string) (deliver.ReplayResult, error)
 	// Test makes one attempt with a sample that is stored nowhere.
 	Test(ctx context.Context, name string) (deliver.Attempt, error)
 	// Forget removes everything about a sink that is not configured, or returns ErrConfigured.
@@ -43,10 +43,10 @@ type Sinks interface {
 
 	DeadLetters(ctx context.Context, name string, sel deliver.Selection) (deliver.Page, error)
 	DeadLetter(ctx context.Context, name, id string) (*deliver.DeadLetterContent, error)
-	ReplayDead(ctx context.Context, name string, ids []string) (deliver.Changed, error)
-	ReplayAllDead(ctx context.Context, name string, sel deliver.Selection) (deliver.Changed, error)
-	DropDead(ctx context.Context, name string, ids []string) (deliver.Changed, error)
-	DropAllDead(ctx context.Context, name string, sel deliver.Selection) (deliver.Changed, error)
+	ReplayDeadLetters(ctx context.Context, name string, ids []string) (deliver.ChangeResult, error)
+	ReplaySelectedDeadLetters(ctx context.Context, name string, sel deliver.Selection) (deliver.ChangeResult, error)
+	DropDeadLetters(ctx context.Context, name string, ids []string) (deliver.ChangeResult, error)
+	DropSelectedDeadLetters(ctx context.Context, name string, sel deliver.Selection) (deliver.ChangeResult, error)
 }
 
 // StateFailed is the state of a sink that is active and that this node cannot deliver to, such as a plugin that does not
@@ -57,8 +57,8 @@ const StateFailed deliver.State = "failed"
 const (
 	// StateDown is that of one whose destination failed many times in a row. One attempt at a time is made as a probe.
 	StateDown deliver.State = "down"
-	// StateResting is that of one whose destination asked for a rest.
-	StateResting deliver.State = "resting"
+	// StateThrottled is that of one whose destination asked for a rest.
+	StateThrottled deliver.State = "resting"
 )
 
 // Sink is what the API says of a sink.
@@ -71,16 +71,16 @@ type Sink struct {
 	State      deliver.State `json:"state"`
 	Reason     string        `json:"reason,omitempty"`
 	Since      *time.Time    `json:"since,omitempty"`
-	// DownUntil is when this node's next probe may begin, RestingUntil when the rest ends. They are left out otherwise.
-	DownUntil    *time.Time `json:"down_until,omitempty"`
-	RestingUntil *time.Time `json:"resting_until,omitempty"`
-	Topics       string     `json:"topics"`
+	// ProbeAt is when this node's next probe may begin, RestingUntil when the rest ends. They are left out otherwise.
+	ProbeAt        *time.Time `json:"down_until,omitempty"`
+	ThrottledUntil *time.Time `json:"resting_until,omitempty"`
+	Topics         string     `json:"topics"`
 	// Backlog is what waits in the queue, Gathering what waits for its digest, Parked what waits for another attempt, Dead how
 	// many dead letters there are.
-	Backlog   int64 `json:"backlog"`
-	Gathering int64 `json:"gathering"`
-	Parked    int64 `json:"parked"`
-	Dead      int64 `json:"dead"`
+	Backlog     int64 `json:"backlog"`
+	Gathering   int64 `json:"gathering"`
+	Parked      int64 `json:"parked"`
+	DeadLetters int64 `json:"dead"`
 	// InFlight is how many attempts this node is making.
 	InFlight int64 `json:"in_flight"`
 	// OldestSeconds is how long the oldest delivery that is not dead has waited, zero where none waits.
@@ -151,13 +151,13 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	if request.After == "" {
-		return 0, nil, relay.NewError(relay.CodeMissingArgument, "after names the cursor or the time to begin behind").At("/after")
+		return 0, nil, relay.NewError(relay.CodeMissingArgument, "after names the cursor or the time to begin behind").WithPointer("/after")
 	}
 	done, err := s.Replay(r.Context(), r.PathValue("name"), request.After)
 	if errors.Is(err, deliver.ErrFull) {
-		err = full(done.Parked, "raise backlog and repeat it")
+		err = backlogFullError(done.Scheduled, "raise backlog and repeat it")
 		if done.Next != "" {
-			err = full(done.Parked, "mend the receiver and wait until there is room, or raise backlog, then go on behind "+done.Next)
+			err = backlogFullError(done.Scheduled, "mend the receiver and wait until there is room, or raise backlog, then go on behind "+done.Next)
 		}
 	}
 	return http.StatusAccepted, struct {
@@ -166,13 +166,13 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 		Waiting int `json:"waiting"`
 		// Complete is false where the log no longer reaches back to after.
 		Complete bool `json:"complete"`
-	}{done.Parked, done.Waiting, done.Complete}, err
+	}{done.Scheduled, done.Waiting, done.Complete}, err
 }
 
-// full says how far a replay came where the delay queue took no more, and what to do.
-func full(done int, then string) error {
+// backlogFullError says how far a replay came where the delay queue took no more, and what to do.
+func backlogFullError(done int, then string) error {
 	return relay.NewError(relay.CodeInvalidState, fmt.Sprintf("the sink's delay queue holds as many deliveries as its "+
-		"backlog allows; %d were taken before: %s", done, then)).With("replayed", done)
+		"backlog allows; %d were taken before: %s", done, then)).WithExtra("replayed", done)
 }
 
 func testSink(s Sinks, r *http.Request) (int, any, error) {
@@ -186,7 +186,7 @@ func testSink(s Sinks, r *http.Request) (int, any, error) {
 		Milliseconds int64  `json:"milliseconds"`
 		Error        string `json:"error,omitempty"`
 		Answer       string `json:"answer,omitempty"`
-	}{a.Outcome, a.Status, a.Milliseconds, a.Error, a.Answer}, err
+	}{a.Outcome, a.Status, a.Milliseconds, a.Error, a.Response}, err
 }
 
 func forgetSink(s Sinks, r *http.Request) (int, any, error) {

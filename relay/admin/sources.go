@@ -17,8 +17,8 @@ type Sources interface {
 	List(ctx context.Context) ([]Source, error)
 }
 
-// SourceUnread is the state of a source that no node reads at the moment. The others are source's own.
-const SourceUnread = "unread"
+// SourceNotRead is the state of a source that no node reads at the moment. The others are source's own.
+const SourceNotRead = "unread"
 
 // Source is one upstream, as the node that reads it sees it, with its figures of all nodes since it was configured first.
 type Source struct {
@@ -35,16 +35,16 @@ type Source struct {
 	// Next is when a source that is not connected tries again.
 	Next *time.Time `json:"next_attempt,omitempty"`
 	// Resumes tells whether the upstream has given cursors, so that nothing is missed while nobody reads it.
-	Resumes     bool       `json:"resumes"`
-	Last        *time.Time `json:"last_notification,omitempty"`
-	Received    int64      `json:"received"`
-	Quarantined int64      `json:"quarantined"`
-	// Returned counts what was this relay's own and came back in a circle of relays; it was left out.
-	Returned int64 `json:"returned"`
-	Gaps     int64 `json:"gaps"`
+	Resumes      bool       `json:"resumes"`
+	LastStoredAt *time.Time `json:"last_notification,omitempty"`
+	Received     int64      `json:"received"`
+	Quarantined  int64      `json:"quarantined"`
+	// Looped counts what was this relay's own and came back in a circle of relays; it was left out.
+	Looped int64 `json:"returned"`
+	Gaps   int64 `json:"gaps"`
 }
 
-func (o *operations) handleSources(pattern string, sources func() Sources) {
+func (o *apiHandler) handleSources(pattern string, sources func() Sources) {
 	if sources == nil {
 		return
 	}
@@ -79,16 +79,16 @@ func newSourceMetrics(registry *prometheus.Registry) sourceMetrics {
 	return s
 }
 
-// ExpectSource shows every figure of a source at zero before anything happens.
-func (m *Metrics) ExpectSource(source string) {
+// InitSource shows every figure of a source at zero before anything happens.
+func (m *Metrics) InitSource(source string) {
 	m.SourceConnected(source, false)
 	m.SourceStored(source, backbone.SourceBatch{})
 	m.sources.failures.WithLabelValues(source)
 	m.sources.last.WithLabelValues(source)
 }
 
-// ForgetSource shows no figure of a source any more, which has left the configuration.
-func (m *Metrics) ForgetSource(source string) {
+// RemoveSource shows no figure of a source any more, which has left the configuration.
+func (m *Metrics) RemoveSource(source string) {
 	of := prometheus.Labels{"source": source}
 	m.sources.connected.DeletePartialMatch(of)
 	m.sources.messages.DeletePartialMatch(of)
@@ -99,7 +99,7 @@ func (m *Metrics) ForgetSource(source string) {
 
 // SourceConnected tells whether this node reads the upstream.
 func (m *Metrics) SourceConnected(source string, connected bool) {
-	m.sources.connected.WithLabelValues(source).Set(number(connected))
+	m.sources.connected.WithLabelValues(source).Set(boolToFloat(connected))
 }
 
 // SourceFailed counts one connection, or one attempt to connect, that ended.
@@ -110,7 +110,7 @@ func (m *Metrics) SourceStored(source string, b backbone.SourceBatch) {
 	for _, c := range []struct {
 		outcome string
 		n       int
-	}{{"stored", b.Received()}, {"quarantined", len(b.Refused)}, {"returned", b.Returned}} {
+	}{{"stored", b.Received()}, {"quarantined", len(b.Rejected)}, {"returned", b.Looped}} {
 		m.sources.messages.WithLabelValues(source, c.outcome).Add(float64(c.n))
 	}
 	m.sources.gaps.WithLabelValues(source).Add(float64(b.Gaps))

@@ -13,11 +13,11 @@ import (
 type streamMetrics struct {
 	clients    prometheus.Gauge
 	limit      prometheus.Gauge
-	endings    *prometheus.CounterVec
-	turnedAway *prometheus.CounterVec
+	closes     *prometheus.CounterVec
+	rejected   *prometheus.CounterVec
 	frames     prometheus.Counter
 	frameBytes prometheus.Counter
-	waiting    *waiting
+	waiting    *queueGauges
 	delay      prometheus.Histogram
 	lag        *prometheus.GaugeVec
 }
@@ -26,11 +26,11 @@ func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 	s := streamMetrics{
 		clients:    gauge("stream_clients", "Clients that are connected to the stream now."),
 		limit:      gauge("stream_clients_limit", "How many clients of the stream this node takes: by websocket.max_connections, or by the files that it may open where those are fewer; +Inf where nothing limits them."),
-		endings:    counters("stream_endings_total", "Streams that ended, by reason (slow: the client read too slowly).", "reason"),
-		turnedAway: counters("stream_turned_away_total", "Clients of the stream that were refused since a limit was reached: of the node, their hub or their key.", "limit"),
+		closes:     counters("stream_endings_total", "Streams that ended, by reason (slow: the client read too slowly).", "reason"),
+		rejected:   counters("stream_turned_away_total", "Clients of the stream that were refused since a limit was reached: of the node, their hub or their key.", "limit"),
 		frames:     counter("stream_frames_total", "Notifications given to clients of the stream."),
 		frameBytes: counter("stream_bytes_total", "Bytes of these frames."),
-		waiting: &waiting{
+		waiting: &queueGauges{
 			clients: prometheus.NewDesc(namespace+"_stream_queued_clients", "Clients of the stream for which something waits, since they have not read it yet.", nil, nil),
 			bytes:   prometheus.NewDesc(namespace+"_stream_queued_bytes", "Bytes that wait for them; what several clients wait for is there once and counts for each.", nil, nil),
 		},
@@ -41,10 +41,10 @@ func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 		}),
 		lag: gauges("stream_lag_seconds", "For how long the oldest notification of the log has waited, by Redis' clock, that this node has not given to its clients; 0 where there is none. Asked every five seconds, and as it was while Redis is away.", "partition"),
 	}
-	registry.MustRegister(s.clients, s.limit, s.endings, s.turnedAway, s.frames, s.frameBytes, s.waiting, s.delay, s.lag)
+	registry.MustRegister(s.clients, s.limit, s.closes, s.rejected, s.frames, s.frameBytes, s.waiting, s.delay, s.lag)
 	s.limit.Set(math.Inf(1))
 	for v, labels := range map[*prometheus.CounterVec][]string{ // shown at zero, as Expect does
-		s.turnedAway: {"node", "hub", "key"}, s.endings: {"client", "protocol", "slow", "silent", "expired", "drain"},
+		s.rejected: {"node", "hub", "key"}, s.closes: {"client", "protocol", "slow", "silent", "expired", "drain"},
 	} {
 		for _, label := range labels {
 			v.WithLabelValues(label)
@@ -59,7 +59,7 @@ func (m *Metrics) Connected() { m.stream.clients.Inc() }
 // Disconnected counts a client of the stream out, and why.
 func (m *Metrics) Disconnected(reason string) {
 	m.stream.clients.Dec()
-	m.stream.endings.WithLabelValues(reason).Inc()
+	m.stream.closes.WithLabelValues(reason).Inc()
 }
 
 // ClientsLimit says how many clients of the stream this node takes; 0 is no limit.
@@ -69,8 +69,8 @@ func (m *Metrics) ClientsLimit(n int) {
 	}
 }
 
-// TurnedAway counts a client of the stream that was refused, and the limit that it found reached.
-func (m *Metrics) TurnedAway(limit string) { m.stream.turnedAway.WithLabelValues(limit).Inc() }
+// Rejected counts a client of the stream that was refused, and the limit that it found reached.
+func (m *Metrics) Rejected(limit string) { m.stream.rejected.WithLabelValues(limit).Inc() }
 
 // Queued counts frames given to clients of the stream.
 func (m *Metrics) Queued(frames, bytes int) {
@@ -78,8 +78,8 @@ func (m *Metrics) Queued(frames, bytes int) {
 	m.stream.frameBytes.Add(float64(bytes))
 }
 
-// Waiting lets ask, which must not block for long, say at each scrape for how many clients something waits, and how many bytes.
-func (m *Metrics) Waiting(ask func() (clients, bytes int)) { m.stream.waiting.ask.Store(&ask) }
+// SetQueueFunc lets ask, which must not block for long, say at each scrape for how many clients something waits, and how many bytes.
+func (m *Metrics) SetQueueFunc(ask func() (clients, bytes int)) { m.stream.waiting.ask.Store(&ask) }
 
 // Delayed notes how long ago the oldest of a read was stored when all of it had been given to the clients.
 func (m *Metrics) Delayed(d time.Duration) { m.stream.delay.Observe(max(d, 0).Seconds()) }
@@ -89,20 +89,20 @@ func (m *Metrics) Lag(partition int, d time.Duration) {
 	m.stream.lag.WithLabelValues(strconv.Itoa(partition)).Set(max(d, 0).Seconds())
 }
 
-// waiting is what waits for clients, asked for once at each scrape.
-type waiting struct {
+// queueGauges is what waits for clients, asked for once at each scrape.
+type queueGauges struct {
 	clients, bytes *prometheus.Desc
 	ask            atomic.Pointer[func() (clients, bytes int)]
 }
 
 // Describe is Prometheus' business.
-func (w *waiting) Describe(to chan<- *prometheus.Desc) {
+func (w *queueGauges) Describe(to chan<- *prometheus.Desc) {
 	to <- w.clients
 	to <- w.bytes
 }
 
 // Collect is Prometheus' business.
-func (w *waiting) Collect(to chan<- prometheus.Metric) {
+func (w *queueGauges) Collect(to chan<- prometheus.Metric) {
 	var clients, bytes int
 	if ask := w.ask.Load(); ask != nil {
 		clients, bytes = (*ask)()

@@ -23,13 +23,13 @@ import (
 // DefaultMaxBody is the largest body of a request in bytes where Options name none: 1 MiB.
 const DefaultMaxBody = 1 << 20
 
-// Tokens issues tokens, uses them up for websockets and holds them for event streams; [auth.Tokens] is the store. Methods
+// Tokens issues tokens, uses them up for websockets and holds them for event streams; [auth.TokenStore] is the store. Methods
 // may be called concurrently.
 type Tokens interface {
 	Issue(ctx context.Context, g auth.Grant) (string, error)
-	Peek(ctx context.Context, token string) (auth.Grant, error)
-	Use(ctx context.Context, token string) (auth.Grant, error)
-	Hold(ctx context.Context, token string) (g auth.Grant, release func(), err error)
+	Get(ctx context.Context, token string) (auth.Grant, error)
+	Consume(ctx context.Context, token string) (auth.Grant, error)
+	KeepAlive(ctx context.Context, token string) (g auth.Grant, release func(), err error)
 }
 
 // Publisher stores what is published, all or nothing, and returns the notifications' ids in order. A *relay.Error
@@ -57,7 +57,7 @@ type Options struct {
 	Keyring   *auth.Keyring
 	Tokens    Tokens
 	Publisher Publisher
-	Streams   Streams
+	Streamer  Streams
 	// Migrations is nil where this relay has no driver.
 	Migrations Migrations
 	// Catalog is what topics= is checked against.
@@ -76,25 +76,25 @@ type Options struct {
 
 // API answers public requests. It may be used concurrently.
 type API struct {
-	opt     Options
-	public  *url.URL // nil where PublicURL is empty
-	origins origins
-	routes  map[string]route // by path
-	named   []route          // those with names in their path
-	bodies  sync.Pool
+	opt         Options
+	publicURL   *url.URL // nil where PublicURL is empty
+	origins     origins
+	routes      map[string]route // by path
+	paramRoutes []route          // those with names in their path
+	bodies      sync.Pool
 	// drainTime bounds how long a refused request's body is read.
 	drainTime time.Duration
 
-	complained seldom // of what is away
-	turnedAway seldom // pages of other origins
+	unavailableLog logThrottle // of what is away
+	originLog      logThrottle // pages of other origins
 }
 
 // handler answers, or returns an error before it has written anything. Names are what stands in the path for those of
 // the route's pattern.
 type handler func(w http.ResponseWriter, r *http.Request, names []string) *relay.Error
 
-// plain is the handler of a path without names.
-func plain(h func(http.ResponseWriter, *http.Request) *relay.Error) handler {
+// withoutParams is the handler of a path without names.
+func withoutParams(h func(http.ResponseWriter, *http.Request) *relay.Error) handler {
 	return func(w http.ResponseWriter, r *http.Request, _ []string) *relay.Error { return h(w, r) }
 }
 
@@ -121,31 +121,31 @@ func New(o Options) (*API, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &API{opt: o, drainTime: maxDrainTime}
-	a.bodies.New = func() any { return new(body) }
+	a.bodies.New = func() any { return new(requestBuffer) }
 	var err error
-	if a.public, err = parsePublicURL(o.PublicURL); err != nil {
+	if a.publicURL, err = parsePublicURL(o.PublicURL); err != nil {
 		return nil, err
 	}
-	if a.origins, err = newOrigins(o.AllowedOrigins, a.public); err != nil {
+	if a.origins, err = newOrigins(o.AllowedOrigins, a.publicURL); err != nil {
 		return nil, err
 	}
 	a.routes = map[string]route{
-		pathNotifications: newRoute(plain(a.notifications), "GET", "HEAD").with(plain(a.publish), "POST"),
-		pathOpenAPI:       newRoute(plain(document(openAPI)), "GET", "HEAD"),
-		pathAsyncAPI:      newRoute(plain(document(asyncAPI)), "GET", "HEAD"),
+		pathNotifications: newRoute(withoutParams(a.serveNotifications), "GET", "HEAD").handle(withoutParams(a.publish), "POST"),
+		pathOpenAPI:       newRoute(withoutParams(serveDocument(openAPI)), "GET", "HEAD"),
+		pathAsyncAPI:      newRoute(withoutParams(serveDocument(asyncAPI)), "GET", "HEAD"),
 	}
-	a.named = []route{
-		newRoute(a.tasks, "GET", "HEAD").with(a.migrate, "POST").at(pathTasks),
-		newRoute(a.job, "GET", "HEAD").at(pathJob),
+	a.paramRoutes = []route{
+		newRoute(a.listTasks, "GET", "HEAD").handle(a.startMigration, "POST").forPattern(pathTasks),
+		newRoute(a.showJob, "GET", "HEAD").forPattern(pathJob),
 	}
 	return a, nil
 }
 
 func newRoute(h handler, methods ...string) route {
-	return route{methods: map[string]handler{}}.with(h, methods...)
+	return route{methods: map[string]handler{}}.handle(h, methods...)
 }
 
-func (rt route) with(h handler, methods ...string) route {
+func (rt route) handle(h handler, methods ...string) route {
 	for _, m := range methods {
 		rt.methods[m] = h
 		rt.allow += m + ", "
@@ -153,60 +153,60 @@ func (rt route) with(h handler, methods ...string) route {
 	return rt
 }
 
-func (rt route) at(pattern string) route {
+func (rt route) forPattern(pattern string) route {
 	rt.pattern = pattern
 	return rt
 }
 
-// route finds what is at a path, and what stands in it for the names of its pattern.
-func (a *API) route(r *http.Request) (route, []string, bool) {
+// matchRoute finds what is at a path, and what stands in it for the names of its pattern.
+func (a *API) matchRoute(r *http.Request) (route, []string, bool) {
 	if rt, ok := a.routes[r.URL.Path]; ok {
 		return rt, nil, true
 	}
 	path := r.URL.EscapedPath()
-	for _, rt := range a.named {
-		if names, ok := match(rt.pattern, path); ok {
+	for _, rt := range a.paramRoutes {
+		if names, ok := matchPattern(rt.pattern, path); ok {
 			return rt, names, true
 		}
 	}
 	return route{}, nil, false
 }
 
-func (rt route) allowed() string { return rt.allow + http.MethodOptions }
+func (rt route) allowHeader() string { return rt.allow + http.MethodOptions }
 
 // ServeHTTP answers one request. Paths are taken as they come: nothing is cleaned or redirected.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rt, names, ok := a.route(r)
+	rt, names, ok := a.matchRoute(r)
 	if !ok {
-		a.fail(w, r, relay.NewError(relay.CodeNoURI,
-			"there is nothing at "+strconv.Quote(relay.Clip(r.URL.Path, 200))+"; GET "+pathOpenAPI+" lists what there is"))
+		a.writeError(w, r, relay.NewError(relay.CodeNoURI,
+			"there is nothing at "+strconv.Quote(relay.Truncate(r.URL.Path, 200))+"; GET "+pathOpenAPI+" lists what there is"))
 		return
 	}
-	cross := a.origins.share(w, r)
+	cross := a.origins.allowCORS(w, r)
 	h, ok := rt.methods[r.Method]
 	switch {
 	case ok:
 		if err := h(w, r, names); err != nil {
-			a.fail(w, r, err)
+			a.writeError(w, r, err)
 		}
 	case r.Method == http.MethodOptions:
-		w.Header().Set("Allow", rt.allowed())
+		w.Header().Set("Allow", rt.allowHeader())
 		if cross {
-			preflight(w, r, rt.allowed())
+			preflight(w, r, rt.allowHeader())
 		}
 		w.WriteHeader(http.StatusNoContent)
 	default:
-		w.Header().Set("Allow", rt.allowed())
-		a.fail(w, r, relay.NewError(relay.CodeMethod,
-			strconv.Quote(relay.Clip(r.Method, 40))+" is not possible here, only "+rt.allowed()))
+		w.Header().Set("Allow", rt.allowHeader())
+		a.writeError(w, r, relay.NewError(relay.CodeMethod,
+			strconv.Quote(relay.Truncate(r.Method, 40))+" is not possible here, only "+rt.allowHeader()))
 	}
 }
 
-func (a *API) fail(w http.ResponseWriter, r *http.Request, e *relay.Error) {
+func (a *API) writeError(w http.ResponseWriter, r *http.Request, e *relay.Error) {
 	if a.opt.Observer != nil {
 		a.opt.Observer.Refused(e.Code)
 	}
-	a.drain(w, r)
+	a.drainBody(w, r)
 	httpd.WriteError(w, r, e)
 }
 
@@ -216,39 +216,39 @@ func (a *API) publicError(r *http.Request, err error) *relay.Error {
 	switch {
 	case errors.As(err, &e):
 		if e.Code == relay.CodeNotReady {
-			a.complain(r, err)
+			a.logUnavailable(r, err)
 		}
 		return e
 	case r.Context().Err() != nil: // the client has gone away, nobody will read this
 		return relay.NewError(relay.CodeNotReady, "the request was cancelled")
 	default:
-		return httpd.Unknown(r, a.opt.Log, err)
+		return httpd.InternalError(r, a.opt.Log, err)
 	}
 }
 
-// complainEvery is the least time between two complaints: what is away fails every request for the same reason.
-const complainEvery = 10 * time.Second
+// logRepeatInterval is the least time between two complaints: what is away fails every request for the same reason.
+const logRepeatInterval = 10 * time.Second
 
-// seldom says yes once in complainEvery. Its zero value is ready.
-type seldom struct{ last atomic.Int64 } // when it said yes, in unix nanoseconds; 0 is never
+// logThrottle says yes once in complainEvery. Its zero value is ready.
+type logThrottle struct{ last atomic.Int64 } // when it said yes, in unix nanoseconds; 0 is never
 
-func (s *seldom) now() bool {
+func (s *logThrottle) allow() bool {
 	last, now := s.last.Load(), time.Now().UnixNano()
-	return (last == 0 || now-last >= int64(complainEvery)) && s.last.CompareAndSwap(last, now)
+	return (last == 0 || now-last >= int64(logRepeatInterval)) && s.last.CompareAndSwap(last, now)
 }
 
-// complain logs why requests are answered with 503, which the answers do not tell.
-func (a *API) complain(r *http.Request, err error) {
+// logUnavailable logs why requests are answered with 503, which the answers do not tell.
+func (a *API) logUnavailable(r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the client has gone away, that is all
 	}
-	if a.complained.now() {
+	if a.unavailableLog.allow() {
 		a.opt.Log.Warn("requests are answered with 503", "error", err)
 	}
 }
 
-// key returns the key of the Authorization header.
-func (a *API) key(r *http.Request) (*auth.Key, *relay.Error) {
+// authenticate returns the key of the Authorization header.
+func (a *API) authenticate(r *http.Request) (*auth.Key, *relay.Error) {
 	values := r.Header["Authorization"]
 	if len(values) > 1 {
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is there more than once")

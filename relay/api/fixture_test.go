@@ -55,8 +55,8 @@ func newFixture(t *testing.T, change func(*Options), changeServer func(*httpd.Op
 		t.Fatal(err)
 	}
 	o := Options{
-		Keyring: f.ring, Catalog: catalog, Publisher: f.pub, Streams: f.streams, Observer: f.refused,
-		Tokens: auth.NewTokens(store, func(h string) string { return "t:" + h }, time.Minute),
+		Keyring: f.ring, Catalog: catalog, Publisher: f.pub, Streamer: f.streams, Observer: f.refused,
+		Tokens: auth.NewTokenStore(store, func(h string) string { return "t:" + h }, time.Minute),
 		Log:    slog.New(slog.NewTextHandler(f.log, nil)),
 	}
 	if change != nil {
@@ -253,8 +253,8 @@ func (s *notingStreams) ServeEvents(w http.ResponseWriter, r *http.Request, sub 
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "text/event-stream")
 	_, _ = io.WriteString(w, ":\n\n")
-	if sub.Ended != nil {
-		sub.Ended()
+	if sub.OnGone != nil {
+		sub.OnGone()
 	}
 	return nil
 }

@@ -16,15 +16,15 @@ import (
 type noTokens struct{}
 
 func (noTokens) Issue(context.Context, auth.Grant) (string, error) { return "t", nil }
-func (noTokens) Peek(context.Context, string) (auth.Grant, error) {
+func (noTokens) Get(context.Context, string) (auth.Grant, error) {
 	return auth.Grant{}, auth.ErrTokenUnknown
 }
 
-func (noTokens) Use(context.Context, string) (auth.Grant, error) {
+func (noTokens) Consume(context.Context, string) (auth.Grant, error) {
 	return auth.Grant{}, auth.ErrTokenUnknown
 }
 
-func (noTokens) Hold(context.Context, string) (auth.Grant, func(), error) {
+func (noTokens) KeepAlive(context.Context, string) (auth.Grant, func(), error) {
 	return auth.Grant{}, nil, auth.ErrTokenUnknown
 }
 

@@ -27,51 +27,51 @@ const (
 	pathJob   = "/v1/jobs/{job_id}"
 )
 
-func (a *API) migrate(w http.ResponseWriter, r *http.Request, names []string) *relay.Error {
-	key, hub, refused := a.writer(r, auth.CapabilityMigrate, "the hub of the instance")
+func (a *API) startMigration(w http.ResponseWriter, r *http.Request, names []string) *relay.Error {
+	key, hub, refused := a.authorizeWrite(r, auth.CapabilityMigrate, "the hub of the instance")
 	if refused != nil {
 		return refused
 	}
-	if refused := a.enabled(); refused != nil {
+	if refused := a.requireMigrations(); refused != nil {
 		return refused
 	}
 	repeat, refused := idempotencyKey(r)
 	if refused != nil {
 		return refused
 	}
-	b, done, refused := a.body(r)
+	b, done, refused := a.readBody(r)
 	if refused != nil {
 		return refused
 	}
 	defer done()
 	task, err := a.opt.Migrations.Migrate(r.Context(), migration.Request{
-		Caller: caller(key, hub), Container: names[0], Instance: names[1],
+		Caller: callerOf(key, hub), Container: names[0], Instance: names[1],
 		ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeat, Body: b.buf,
 	})
-	return a.data(w, r, http.StatusAccepted, task, err)
+	return a.writeData(w, r, http.StatusAccepted, task, err)
 }
 
-func (a *API) tasks(w http.ResponseWriter, r *http.Request, names []string) *relay.Error {
-	c, refused := a.reader(r)
+func (a *API) listTasks(w http.ResponseWriter, r *http.Request, names []string) *relay.Error {
+	c, refused := a.callerFor(r)
 	if refused != nil {
 		return refused
 	}
 	list, err := a.opt.Migrations.Jobs(r.Context(), c, names[0], names[1])
-	return a.data(w, r, http.StatusOK, list, err)
+	return a.writeData(w, r, http.StatusOK, list, err)
 }
 
-func (a *API) job(w http.ResponseWriter, r *http.Request, names []string) *relay.Error {
-	c, refused := a.reader(r)
+func (a *API) showJob(w http.ResponseWriter, r *http.Request, names []string) *relay.Error {
+	c, refused := a.callerFor(r)
 	if refused != nil {
 		return refused
 	}
 	view, err := a.opt.Migrations.Job(r.Context(), c, names[0])
-	return a.data(w, r, http.StatusOK, view, err)
+	return a.writeData(w, r, http.StatusOK, view, err)
 }
 
-// reader returns who wants to look; any key of the hub may.
-func (a *API) reader(r *http.Request) (migration.Caller, *relay.Error) {
-	key, refused := a.key(r)
+// callerFor returns who wants to look; any key of the hub may.
+func (a *API) callerFor(r *http.Request) (migration.Caller, *relay.Error) {
+	key, refused := a.authenticate(r)
 	if refused != nil {
 		return migration.Caller{}, refused
 	}
@@ -79,30 +79,30 @@ func (a *API) reader(r *http.Request) (migration.Caller, *relay.Error) {
 	if refused != nil {
 		return migration.Caller{}, refused
 	}
-	return caller(key, hub), a.enabled()
+	return callerOf(key, hub), a.requireMigrations()
 }
 
-func (a *API) enabled() *relay.Error {
+func (a *API) requireMigrations() *relay.Error {
 	if a.opt.Migrations == nil {
 		return relay.NewError(relay.CodeNotEnabled, "this relay has no driver for migrations: its operator names one in migration.driver")
 	}
 	return nil
 }
 
-// writer returns the key, which must have the capability, and the hub in which it is to be used.
-func (a *API) writer(r *http.Request, capability, what string) (*auth.Key, string, *relay.Error) {
-	key, refused := a.key(r)
+// authorizeWrite returns the key, which must have the capability, and the hub in which it is to be used.
+func (a *API) authorizeWrite(r *http.Request, capability, what string) (*auth.Key, string, *relay.Error) {
+	key, refused := a.authenticate(r)
 	if refused != nil {
 		return nil, "", refused
 	}
-	if refused := key.Require(capability); refused != nil {
+	if refused := key.RequireCapability(capability); refused != nil {
 		return nil, "", refused
 	}
 	hub, refused := namedHub(r, key, what)
 	return key, hub, refused
 }
 
-func caller(key *auth.Key, hub string) migration.Caller {
+func callerOf(key *auth.Key, hub string) migration.Caller {
 	grant := key.Grant(hub)
 	return migration.Caller{KeyName: key.Name, Hub: hub, Sees: func(account string) bool { return grant.Allows(hub, account) }}
 }
@@ -119,8 +119,8 @@ func namedHub(r *http.Request, key *auth.Key, what string) (string, *relay.Error
 	return id, key.RequireHub(id)
 }
 
-// data answers with what a client may see of an outcome.
-func (a *API) data(w http.ResponseWriter, r *http.Request, status int, data any, err error) *relay.Error {
+// writeData answers with what a client may see of an outcome.
+func (a *API) writeData(w http.ResponseWriter, r *http.Request, status int, data any, err error) *relay.Error {
 	if err != nil {
 		return a.publicError(r, err)
 	}
@@ -132,9 +132,9 @@ func (a *API) data(w http.ResponseWriter, r *http.Request, status int, data any,
 	return nil
 }
 
-// match tells whether a path is of a pattern, and what stands for its names. A slash that is written as %2F is part of a
+// matchPattern tells whether a path is of a pattern, and what stands for its names. A slash that is written as %2F is part of a
 // name, as it is of an id.
-func match(pattern, escaped string) ([]string, bool) {
+func matchPattern(pattern, escaped string) ([]string, bool) {
 	want, got := strings.Split(pattern, "/"), strings.Split(escaped, "/")
 	if len(want) != len(got) {
 		return nil, false

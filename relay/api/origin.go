@@ -20,7 +20,7 @@ type origins struct {
 func newOrigins(allowed []string, public *url.URL) (origins, error) {
 	o := origins{allowed: make(map[string]bool, len(allowed))}
 	if public != nil {
-		o.own = bareHost(public.Scheme, public.Host)
+		o.own = normalizeHost(public.Scheme, public.Host)
 	}
 	for _, s := range allowed {
 		if s == "*" {
@@ -31,52 +31,52 @@ func newOrigins(allowed []string, public *url.URL) (origins, error) {
 		if !ok {
 			return origins{}, fmt.Errorf("allowed_origins must be https://host[:port] or *, not %q", s)
 		}
-		o.allowed[u.Scheme+"://"+bareHost(u.Scheme, u.Host)] = true
+		o.allowed[u.Scheme+"://"+normalizeHost(u.Scheme, u.Host)] = true
 	}
 	return o, nil
 }
 
-// lists says whether the configuration names the origin.
-func (o *origins) lists(origin string) bool {
+// isListed says whether the configuration names the origin.
+func (o *origins) isListed(origin string) bool {
 	if o.any {
 		return true
 	}
 	u, ok := parseOrigin(origin)
-	return ok && o.allowed[u.Scheme+"://"+bareHost(u.Scheme, u.Host)]
+	return ok && o.allowed[u.Scheme+"://"+normalizeHost(u.Scheme, u.Host)]
 }
 
-// check refuses an upgrade that a page of another host asks for, unless the configuration names it. Programs send no
+// checkUpgrade refuses an upgrade that a page of another host asks for, unless the configuration names it. Programs send no
 // origin and are not concerned.
-func (o *origins) check(r *http.Request) *relay.Error {
+func (o *origins) checkUpgrade(r *http.Request) *relay.Error {
 	values := r.Header["Origin"]
 	if len(values) == 0 {
 		return nil
 	}
 	origin := values[0]
 	if len(values) == 1 {
-		if o.lists(origin) {
+		if o.isListed(origin) {
 			return nil
 		}
 		if u, ok := parseOrigin(origin); ok {
-			host := bareHost(u.Scheme, u.Host)
-			if host == bareHost(u.Scheme, r.Host) || host == o.own {
+			host := normalizeHost(u.Scheme, u.Host)
+			if host == normalizeHost(u.Scheme, r.Host) || host == o.own {
 				return nil
 			}
 		}
 	}
 	return relay.NewError(relay.CodePermissions,
-		"pages of the origin "+strconv.Quote(relay.Clip(origin, 200))+" may not connect; server.allowed_origins can name it")
+		"pages of the origin "+strconv.Quote(relay.Truncate(origin, 200))+" may not connect; server.allowed_origins can name it")
 }
 
-// share lets scripts of pages that the configuration names read the answer (CORS), and says whether it did.
-func (o *origins) share(w http.ResponseWriter, r *http.Request) bool {
+// allowCORS lets scripts of pages that the configuration names read the answer (CORS), and says whether it did.
+func (o *origins) allowCORS(w http.ResponseWriter, r *http.Request) bool {
 	if !o.any && len(o.allowed) == 0 {
 		return false
 	}
 	h := w.Header()
 	h.Add("Vary", "Origin")
 	origin := r.Header.Get("Origin")
-	if origin == "" || !o.lists(origin) {
+	if origin == "" || !o.isListed(origin) {
 		return false
 	}
 	if o.any {
@@ -107,8 +107,8 @@ func parseOrigin(s string) (*url.URL, bool) {
 	return u, true
 }
 
-// bareHost makes hosts comparable: lower case, without the scheme's own port.
-func bareHost(scheme, host string) string {
+// normalizeHost makes hosts comparable: lower case, without the scheme's own port.
+func normalizeHost(scheme, host string) string {
 	host = strings.ToLower(host)
 	switch scheme {
 	case "https":

@@ -27,11 +27,11 @@ const (
 	maxDrainTime = 5 * time.Second
 )
 
-// body is a buffer that goes from request to request.
-type body struct{ buf []byte }
+// requestBuffer is a buffer that goes from request to request.
+type requestBuffer struct{ buf []byte }
 
 func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
-	key, id, refused := a.writer(r, auth.CapabilityPublish, "the hub to publish in")
+	key, id, refused := a.authorizeWrite(r, auth.CapabilityPublish, "the hub to publish in")
 	if refused != nil {
 		return refused
 	}
@@ -39,7 +39,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if refused != nil {
 		return refused
 	}
-	b, done, refused := a.body(r)
+	b, done, refused := a.readBody(r)
 	if refused != nil {
 		return refused
 	}
@@ -48,7 +48,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeat, Body: b.buf,
 		Trace: relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ",")),
 	}
-	if key.AccountID == auth.Any {
+	if key.AccountID == auth.Wildcard {
 		p.AnyAccount = true
 	} else {
 		p.Account = key.AccountID
@@ -89,12 +89,12 @@ func idempotencyKey(r *http.Request) (string, *relay.Error) {
 	return key, nil
 }
 
-// body reads the whole body of a request into a buffer that is the caller's until it calls done.
-func (a *API) body(r *http.Request) (b *body, done func(), refused *relay.Error) {
+// readBody reads the whole body of a request into a buffer that is the caller's until it calls done.
+func (a *API) readBody(r *http.Request) (b *requestBuffer, done func(), refused *relay.Error) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return nil, nil, relay.NewError(relay.CodeInvalidContentType, "the body must not be compressed: Content-Encoding is not supported")
 	}
-	b, _ = a.bodies.Get().(*body)
+	b, _ = a.bodies.Get().(*requestBuffer)
 	done = func() { a.bodies.Put(b) }
 	if refused := b.read(r, a.opt.MaxBody); refused != nil {
 		done()
@@ -104,7 +104,7 @@ func (a *API) body(r *http.Request) (b *body, done func(), refused *relay.Error)
 }
 
 // read takes in the whole body of r, at most limit bytes, into b.buf.
-func (b *body) read(r *http.Request, limit int64) *relay.Error {
+func (b *requestBuffer) read(r *http.Request, limit int64) *relay.Error {
 	b.buf = b.buf[:0]
 	if r.ContentLength > limit {
 		return tooLarge(limit)
@@ -136,7 +136,7 @@ func (b *body) read(r *http.Request, limit int64) *relay.Error {
 
 func tooLarge(limit int64) *relay.Error {
 	return relay.NewError(relay.CodeTooLarge,
-		"the body is larger than "+strconv.FormatInt(limit, 10)+" bytes").With("max_bytes", limit)
+		"the body is larger than "+strconv.FormatInt(limit, 10)+" bytes").WithExtra("max_bytes", limit)
 }
 
 func unreadable(err error) *relay.Error {
@@ -146,9 +146,9 @@ func unreadable(err error) *relay.Error {
 	return relay.NewError(relay.CodeInvalidSyntax, "the body ended early or is not encoded as its header says")
 }
 
-// drain reads what a refused request still sends, within bounds, before the answer is written: without that net/http
+// drainBody reads what a refused request still sends, within bounds, before the answer is written: without that net/http
 // closes the connection, and a client that is still sending sees a reset in place of the answer.
-func (a *API) drain(w http.ResponseWriter, r *http.Request) {
+func (a *API) drainBody(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Header.Get("Expect") != "" ||
 		r.ContentLength > a.opt.MaxBody+maxDrain {
 		return

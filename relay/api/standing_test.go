@@ -39,11 +39,11 @@ func TestStanding(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	streams["hub, as a websocket"] = f.streams.got[len(f.streams.got)-1]
-	goes, changed, later := hub.Standing{}, hub.Standing{Changed: true}, time.Now().Add(time.Hour)
+	goes, changed, later := hub.KeyStatus{}, hub.KeyStatus{ScopeChanged: true}, time.Now().Add(time.Hour)
 	for _, tt := range []struct {
 		name         string
 		change       func(*auth.Key)
-		hub, account hub.Standing
+		hub, account hub.KeyStatus
 	}{
 		{"nothing", func(*auth.Key) {}, goes, goes},
 		{"capabilities", func(k *auth.Key) { k.Capabilities = nil }, goes, goes},
@@ -51,8 +51,8 @@ func TestStanding(t *testing.T) {
 		{"all hubs in other words", func(k *auth.Key) { k.Hubs = []string{"h1", "*"} }, goes, goes},
 		{"another account", func(k *auth.Key) { k.AccountID = "other" }, changed, changed},
 		{"no account", func(k *auth.Key) { k.AccountID = "" }, changed, changed},
-		{"an expiry", func(k *auth.Key) { k.Expires = later }, hub.Standing{Expires: later}, hub.Standing{Expires: later}},
-		{"every account", func(k *auth.Key) { k.AccountID = auth.Any }, changed, changed},
+		{"an expiry", func(k *auth.Key) { k.Expires = later }, hub.KeyStatus{Expires: later}, hub.KeyStatus{Expires: later}},
+		{"every account", func(k *auth.Key) { k.AccountID = auth.Wildcard }, changed, changed},
 	} {
 		if err := f.ring.Replace([]auth.Key{ops(tt.change)}); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestStanding(t *testing.T) {
 			if s.Hub != "" {
 				want = tt.hub
 			}
-			if got := s.Stands(); got != want {
+			if got := s.CheckKey(); got != want {
 				t.Errorf("%s, of the %s: %+v, want %+v", tt.name, name, got, want)
 			}
 		}
@@ -92,10 +92,10 @@ func TestStandingOfAKeyOfFewHubs(t *testing.T) {
 		{nil, true, false},
 	} {
 		own(tt.hubs...)
-		if got := pipeline.Stands(); (got.Refused != nil) != tt.refused || got.Changed {
+		if got := pipeline.CheckKey(); (got.Refused != nil) != tt.refused || got.ScopeChanged {
 			t.Errorf("%q: the hub's pipeline %+v", tt.hubs, got)
 		}
-		if got := account.Stands(); got != (hub.Standing{Changed: !tt.accountStands}) {
+		if got := account.CheckKey(); got != (hub.KeyStatus{ScopeChanged: !tt.accountStands}) {
 			t.Errorf("%q: the account's pipeline %+v", tt.hubs, got)
 		}
 	}
@@ -115,7 +115,7 @@ func TestTokenOfANarrowedKey(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	for _, s := range f.streams.got[1:] {
-		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || s.Stands() != (hub.Standing{}) {
+		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || s.CheckKey() != (hub.KeyStatus{}) {
 			t.Errorf("it sees what the key saw before: %+v", s)
 		}
 	}
@@ -145,7 +145,7 @@ func TestTokenDiesWithItsKey(t *testing.T) {
 		if code, _, _ := a.envelope(t); code != string(tt.code) {
 			t.Errorf("%s: %s", name, a.body)
 		}
-		if got := open.Stands(); got.Refused == nil || got.Refused.Code != tt.code {
+		if got := open.CheckKey(); got.Refused == nil || got.Refused.Code != tt.code {
 			t.Errorf("%s: the stream that was open: %+v", name, got)
 		}
 	}

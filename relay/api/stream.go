@@ -27,10 +27,10 @@ type streamRequest struct {
 	after   string // the cursor to resume behind
 }
 
-// asEvents says that an event stream is asked for: a websocket is what it says first.
-func (s *streamRequest) asEvents() bool { return s.events && !s.upgrade }
+// wantsSSE says that an event stream is asked for: a websocket is what it says first.
+func (s *streamRequest) wantsSSE() bool { return s.events && !s.upgrade }
 
-func (s *streamRequest) wanted() bool { return s.upgrade || s.events || len(s.tokens) > 0 }
+func (s *streamRequest) isStream() bool { return s.upgrade || s.events || len(s.tokens) > 0 }
 
 func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 	s := &streamRequest{
@@ -52,7 +52,7 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 	}
 	s.tokens = append(s.tokens[:len(s.tokens):len(s.tokens)], r.Header["X-Service-Token"]...)
 	// A browser that comes back asks for the same address, and says here where it is.
-	if id := r.Header.Get("Last-Event-ID"); id != "" && s.asEvents() {
+	if id := r.Header.Get("Last-Event-ID"); id != "" && s.wantsSSE() {
 		s.after = id
 	}
 	return s, nil
@@ -62,7 +62,7 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 func (s *streamRequest) upgradeRequired(r *http.Request) *relay.Error {
 	problem := ""
 	switch {
-	case s.asEvents():
+	case s.wantsSSE():
 		return nil
 	case r.ProtoMajor != 1 || r.ProtoMinor < 1:
 		problem = "the stream is a websocket, which is opened over HTTP/1.1; this request came over " + r.Proto +
@@ -76,8 +76,8 @@ func (s *streamRequest) upgradeRequired(r *http.Request) *relay.Error {
 	return relay.NewError(relay.CodeUpgradeRequired, problem)
 }
 
-// token returns the one token that was presented, without white space.
-func (s *streamRequest) token() (string, *relay.Error) {
+// singleToken returns the one token that was presented, without white space.
+func (s *streamRequest) singleToken() (string, *relay.Error) {
 	token := ""
 	for _, presented := range s.tokens {
 		clean := auth.CleanToken(presented)
@@ -88,7 +88,7 @@ func (s *streamRequest) token() (string, *relay.Error) {
 			token = clean
 		}
 	}
-	if token == "" && s.asEvents() {
+	if token == "" && s.wantsSSE() {
 		return "", relay.NewError(relay.CodeAuthInvalid,
 			"an event stream needs an API key in Authorization, or a token in token= or x-service-token")
 	}
@@ -99,120 +99,120 @@ func (s *streamRequest) token() (string, *relay.Error) {
 	return token, nil
 }
 
-// cursors says whether messages are to carry cursors. Who resumes once will want to again, so after brings them along;
+// wantsCursors says whether messages are to carry cursors. Who resumes once will want to again, so after brings them along;
 // an event carries one anyway.
-func (s *streamRequest) cursors() (bool, *relay.Error) {
+func (s *streamRequest) wantsCursors() (bool, *relay.Error) {
 	switch s.cursor {
 	case "":
-		return s.after != "" && !s.asEvents(), nil
+		return s.after != "" && !s.wantsSSE(), nil
 	case "true":
 		return true, nil
 	case "false":
-		if s.after == "" || s.asEvents() {
+		if s.after == "" || s.wantsSSE() {
 			return false, nil
 		}
 		return false, relay.NewError(relay.CodeInvalidArgument,
-			"the parameter after brings a cursor with each message; leave cursor=false out").With("parameter", "cursor")
+			"the parameter after brings a cursor with each message; leave cursor=false out").WithExtra("parameter", "cursor")
 	default:
-		return false, relay.NewError(relay.CodeInvalidArgument, "the parameter cursor is true or false").With("parameter", "cursor")
+		return false, relay.NewError(relay.CodeInvalidArgument, "the parameter cursor is true or false").WithExtra("parameter", "cursor")
 	}
 }
 
-// stream refuses in this order: what is no upgrade at all, a missing token, a broken handshake, credentials, origin,
+// openStream refuses in this order: what is no upgrade at all, a missing token, a broken handshake, credentials, origin,
 // arguments. The token is used up last, by the hub.
-func (a *API) stream(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
+func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
 	if refused := req.upgradeRequired(r); refused != nil {
 		return refused
 	}
-	grant, token, refused := a.opener(w, r, req)
+	grant, token, refused := a.authorizeStream(w, r, req)
 	if refused != nil {
 		return refused
 	}
-	if refused := a.origins.check(r); refused != nil {
-		if a.turnedAway.now() {
+	if refused := a.origins.checkUpgrade(r); refused != nil {
+		if a.originLog.allow() {
 			a.opt.Log.Info("a page of another origin may not connect; server.allowed_origins can name it",
-				"origin", relay.Clip(r.Header.Get("Origin"), 200), "key", grant.KeyName)
+				"origin", relay.Truncate(r.Header.Get("Origin"), 200), "key", grant.KeyName)
 		}
 		return refused
 	}
-	topics, refused := a.patterns(req.topics)
+	topics, refused := a.parsePatterns(req.topics)
 	if refused != nil {
 		return refused
 	}
-	cursors, refused := req.cursors()
+	cursors, refused := req.wantsCursors()
 	if refused != nil {
 		return refused
 	}
 	s := hub.Subscription{
-		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, Sight: grant.Sight(), Hubs: grant.Hubs, Topics: topics,
+		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, VisibilityKey: grant.VisibilityKey(), Hubs: grant.Hubs, Topics: topics,
 		Cursor: cursors, After: req.after, Key: grant.KeyName,
-		Stands: func() hub.Standing { return a.standing(&grant) },
+		CheckKey: func() hub.KeyStatus { return a.keyStatus(&grant) },
 	}
-	if req.asEvents() {
+	if req.wantsSSE() {
 		if token != "" {
-			a.hold(r, token, &s)
+			a.holdToken(r, token, &s)
 		}
-		return a.opt.Streams.ServeEvents(httpd.Bare(w), r, s)
+		return a.opt.Streamer.ServeEvents(httpd.UnwrapHijack(w), r, s)
 	}
 	s.Admit = func(ctx context.Context) *relay.Error {
-		if _, err := a.opt.Tokens.Use(ctx, token); err != nil {
+		if _, err := a.opt.Tokens.Consume(ctx, token); err != nil {
 			return a.tokenError(r, err)
 		}
 		return nil
 	}
-	return a.opt.Streams.Serve(httpd.Bare(w), r, s)
+	return a.opt.Streamer.Serve(httpd.UnwrapHijack(w), r, s)
 }
 
-// standing compares what the key grants now with what the stream was opened by.
-func (a *API) standing(opened *auth.Grant) hub.Standing {
-	now, refused := a.opt.Keyring.Check(*opened)
+// keyStatus compares what the key grants now with what the stream was opened by.
+func (a *API) keyStatus(opened *auth.Grant) hub.KeyStatus {
+	now, refused := a.opt.Keyring.CurrentGrant(*opened)
 	if refused != nil {
-		return hub.Standing{Refused: refused}
+		return hub.KeyStatus{Refused: refused}
 	}
-	return hub.Standing{Changed: !now.SeesAs(opened), Expires: now.Expires}
+	return hub.KeyStatus{ScopeChanged: !now.SameVisibility(opened), Expires: now.Expires}
 }
 
-// opener finds out who opens the stream: the bearer of a token or, of an event stream, of a key.
-func (a *API) opener(w http.ResponseWriter, r *http.Request, req *streamRequest) (auth.Grant, string, *relay.Error) {
-	if req.asEvents() && len(req.tokens) == 0 && len(r.Header["Authorization"]) > 0 {
-		key, hub, refused := a.pipeline(r)
+// authorizeStream finds out who opens the stream: the bearer of a token or, of an event stream, of a key.
+func (a *API) authorizeStream(w http.ResponseWriter, r *http.Request, req *streamRequest) (auth.Grant, string, *relay.Error) {
+	if req.wantsSSE() && len(req.tokens) == 0 && len(r.Header["Authorization"]) > 0 {
+		key, hub, refused := a.requestedPipeline(r)
 		if refused != nil {
 			return auth.Grant{}, "", refused
 		}
 		return key.Grant(hub), "", nil
 	}
-	token, refused := req.token()
+	token, refused := req.singleToken()
 	if refused != nil {
 		return auth.Grant{}, "", refused
 	}
-	if !req.asEvents() {
+	if !req.wantsSSE() {
 		if refused := hub.CheckHandshake(w, r); refused != nil {
 			return auth.Grant{}, "", refused
 		}
 	}
-	grant, refused := a.admissible(r, token)
+	grant, refused := a.checkToken(r, token)
 	return grant, token, refused
 }
 
-// hold keeps the token of an event stream alive while that is open, since its client comes back by itself with the same.
-func (a *API) hold(r *http.Request, token string, s *hub.Subscription) {
+// holdToken keeps the token of an event stream alive while that is open, since its client comes back by itself with the same.
+func (a *API) holdToken(r *http.Request, token string, s *hub.Subscription) {
 	var release func()
 	s.Admit = func(ctx context.Context) *relay.Error {
 		var err error
-		if _, release, err = a.opt.Tokens.Hold(ctx, token); err != nil {
+		if _, release, err = a.opt.Tokens.KeepAlive(ctx, token); err != nil {
 			return a.tokenError(r, err)
 		}
 		return nil
 	}
-	s.Ended = func() { release() }
+	s.OnGone = func() { release() }
 }
 
-// admissible looks the token up without using it, and compares it with the other credentials that are presented.
-func (a *API) admissible(r *http.Request, token string) (auth.Grant, *relay.Error) {
+// checkToken looks the token up without using it, and compares it with the other credentials that are presented.
+func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Error) {
 	var key *auth.Key
 	if len(r.Header["Authorization"]) > 0 {
 		var refused *relay.Error
-		if key, refused = a.key(r); refused != nil {
+		if key, refused = a.authenticate(r); refused != nil {
 			return auth.Grant{}, refused
 		}
 	}
@@ -220,11 +220,11 @@ func (a *API) admissible(r *http.Request, token string) (auth.Grant, *relay.Erro
 	if refused != nil {
 		return auth.Grant{}, refused
 	}
-	grant, err := a.opt.Tokens.Peek(r.Context(), token)
+	grant, err := a.opt.Tokens.Get(r.Context(), token)
 	if err != nil {
 		return auth.Grant{}, a.tokenError(r, err)
 	}
-	if grant, refused = a.opt.Keyring.Check(grant); refused != nil {
+	if grant, refused = a.opt.Keyring.CurrentGrant(grant); refused != nil {
 		return auth.Grant{}, refused
 	}
 	if given && id != grant.Hub {
@@ -237,34 +237,34 @@ func (a *API) admissible(r *http.Request, token string) (auth.Grant, *relay.Erro
 	if grant.Hub != "" {
 		return grant, key.RequireHub(grant.Hub)
 	}
-	if key.AccountID != grant.Account && key.AccountID != auth.Any {
+	if key.AccountID != grant.Account && key.AccountID != auth.Wildcard {
 		return grant, relay.NewError(relay.CodeWrongHub, "the token is for the account pipeline of another account than the key's")
 	}
 	return grant, nil
 }
 
-func (a *API) patterns(list []string) (relay.Patterns, *relay.Error) {
+func (a *API) parsePatterns(list []string) (relay.Patterns, *relay.Error) {
 	if len(list) > maxPatterns {
-		return relay.Patterns{}, badTopics(fmt.Sprintf("has %d patterns, at most %d are allowed", len(list), maxPatterns))
+		return relay.Patterns{}, topicsError(fmt.Sprintf("has %d patterns, at most %d are allowed", len(list), maxPatterns))
 	}
 	for i := range list {
 		list[i] = strings.TrimSpace(list[i])
 	}
 	if err := a.opt.Catalog.CheckPatterns(list); err != nil {
-		refused := badTopics("is not acceptable: " + err.Error())
+		refused := topicsError("is not acceptable: " + err.Error())
 		var bad *relay.PatternError
 		if errors.As(err, &bad) && bad.Nearest != "" {
-			refused = refused.With("nearest", bad.Nearest)
+			refused = refused.WithExtra("nearest", bad.Nearest)
 		}
 		return relay.Patterns{}, refused
 	}
 	patterns, err := relay.ParsePatterns(list)
 	if err != nil {
-		return relay.Patterns{}, badTopics("is not acceptable: " + err.Error())
+		return relay.Patterns{}, topicsError("is not acceptable: " + err.Error())
 	}
 	return patterns, nil
 }
 
-func badTopics(problem string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+problem).With("parameter", "topics")
+func topicsError(problem string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+problem).WithExtra("parameter", "topics")
 }

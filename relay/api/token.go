@@ -10,24 +10,24 @@ import (
 	"github.com/hubrelay/hubrelay/relay/httpd"
 )
 
-// notifications answers GET: a stream where one is asked for, else a token.
-func (a *API) notifications(w http.ResponseWriter, r *http.Request) *relay.Error {
+// serveNotifications answers GET: a stream where one is asked for, else a token.
+func (a *API) serveNotifications(w http.ResponseWriter, r *http.Request) *relay.Error {
 	req, err := parseStream(r)
 	if err != nil {
 		return err
 	}
-	if req.wanted() {
-		return a.stream(w, r, req)
+	if req.isStream() {
+		return a.openStream(w, r, req)
 	}
-	return a.token(w, r)
+	return a.issueToken(w, r)
 }
 
 // headerInstance names this relay.
 const headerInstance = "Hubrelay-Instance"
 
-// token issues a token. HEAD goes through the same checks and issues none.
-func (a *API) token(w http.ResponseWriter, r *http.Request) *relay.Error {
-	key, id, refused := a.pipeline(r)
+// issueToken issues a token. HEAD goes through the same checks and issues none.
+func (a *API) issueToken(w http.ResponseWriter, r *http.Request) *relay.Error {
+	key, id, refused := a.requestedPipeline(r)
 	if refused != nil {
 		return refused
 	}
@@ -49,9 +49,9 @@ func (a *API) token(w http.ResponseWriter, r *http.Request) *relay.Error {
 	return nil
 }
 
-// pipeline returns the key that the request presents and the hub whose pipeline it asks for; empty for the account's.
-func (a *API) pipeline(r *http.Request) (*auth.Key, string, *relay.Error) {
-	key, refused := a.key(r)
+// requestedPipeline returns the key that the request presents and the hub whose pipeline it asks for; empty for the account's.
+func (a *API) requestedPipeline(r *http.Request) (*auth.Key, string, *relay.Error) {
+	key, refused := a.authenticate(r)
 	if refused != nil {
 		return nil, "", refused
 	}
@@ -70,8 +70,8 @@ func (a *API) pipeline(r *http.Request) (*auth.Key, string, *relay.Error) {
 // streamURL is the websocket's address without its token, empty where neither configuration nor request name a host.
 func (a *API) streamURL(r *http.Request) string {
 	switch {
-	case a.public != nil:
-		return strings.Replace(a.public.String(), "http", "ws", 1) + pathNotifications
+	case a.publicURL != nil:
+		return strings.Replace(a.publicURL.String(), "http", "ws", 1) + pathNotifications
 	case r.Host == "" || strings.ContainsAny(r.Host, `<>"`): // an absolute request line may name such a host
 		return ""
 	case r.TLS != nil:
@@ -89,7 +89,7 @@ func (a *API) tokenError(r *http.Request, err error) *relay.Error {
 	case errors.Is(err, auth.ErrKeyExpired):
 		return relay.NewError(relay.CodeAuthExpired, "the API key has expired")
 	case errors.Is(err, auth.ErrUnavailable):
-		a.complain(r, err)
+		a.logUnavailable(r, err)
 		return relay.NewError(relay.CodeNotReady, "the relay cannot reach its store right now; try again in a moment")
 	default:
 		return a.publicError(r, err)

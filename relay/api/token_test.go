@@ -271,7 +271,7 @@ func TestOptionsAndCORS(t *testing.T) {
 func TestEnvelopeIsValidForAnyDetail(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
-	f.pub.err = relay.NewError(relay.CodeInvalidArgument, "a \"quote\" <&> \xff").At("/3/context/hub_id").With("bad", func() {})
+	f.pub.err = relay.NewError(relay.CodeInvalidArgument, "a \"quote\" <&> \xff").WithPointer("/3/context/hub_id").WithExtra("bad", func() {})
 	a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")
 	if code, source, _ := a.envelope(t); code != "422.invalid-argument" || source != "/3/context/hub_id" || !json.Valid(a.body) {
 		t.Errorf("%s", a.body)

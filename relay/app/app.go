@@ -31,14 +31,14 @@ type Settings struct {
 	Version string
 	// Log must not be nil.
 	Log *slog.Logger
-	// Kinds are the sinks that the configuration may name.
-	Kinds []relay.SinkKind
+	// SinkKinds are the sinks that the configuration may name.
+	SinkKinds []relay.SinkKind
 	// Driver is how the daemon comes to a driver of migrations; nil where it knows none.
 	Driver *relay.DriverKind
 	// Inventory is what the file of migration.inventory_file says, or nil.
 	Inventory *migration.File
 	// Reload, where not nil, brings other configurations while the daemon runs.
-	Reload *Reloading
+	Reload *ReloadSource
 	// Ready, where not nil, is called once, when everything has started.
 	Ready func(Addresses)
 }
@@ -48,36 +48,36 @@ type Addresses struct{ Public, Health, Admin net.Addr }
 
 // App is one daemon.
 type App struct {
-	cfg     *config.Config
-	set     Settings
-	log     *slog.Logger
-	catalog *relay.Catalog
-	keys    *keys
-	metrics *admin.Metrics
-	health  *admin.Health
-	admin   *admin.Admin
-	logins  *logins // nil while the admin listener is a unix socket
-	ready   readiness
-	latest  latest
+	cfg      *config.Config
+	settings Settings
+	log      *slog.Logger
+	catalog  *relay.Catalog
+	keys     *keyLoader
+	metrics  *admin.Metrics
+	health   *admin.Health
+	admin    *admin.Admin
+	logins   *logins // nil while the admin listener is a unix socket
+	ready    readyCheck
+	latest   reloadStatus
 
 	driver      relay.Driver // nil where none is configured
-	sinks       roster
-	delivery    *delivery // nil before it has started, as what follows
+	sinks       sinkRegistry
+	delivery    *deliveryService // nil before it has started, as what follows
 	notices     *deliver.Notices
 	dispatchers []*dispatch.Dispatcher
 
 	store      atomic.Pointer[deliver.Store] // nil until Redis is there
-	operations atomic.Pointer[operations]
+	operations atomic.Pointer[sinkAdmin]
 	worker     atomic.Pointer[migration.Worker]
 	inventory  atomic.Pointer[migration.Inventory] // nil until it is filled, and without a driver
-	sources    atomic.Pointer[sources]
+	sources    atomic.Pointer[sourceManager]
 	clients    atomic.Pointer[hub.Hub]
 }
 
 // New checks what a configuration cannot know of itself, and starts nothing. Nobody may change cfg afterwards.
 func New(cfg *config.Config, s Settings) (*App, error) {
-	a := &App{cfg: cfg, set: s, log: s.Log, metrics: admin.NewMetrics(s.Version)}
-	a.latest.runs = a.metrics.Reloaded
+	a := &App{cfg: cfg, settings: s, log: s.Log, metrics: admin.NewMetrics(s.Version)}
+	a.latest.setMetric = a.metrics.Reloaded
 	var err error
 	if a.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {
 		return nil, fmt.Errorf("notifications.extra_topics: %w", err)
@@ -98,10 +98,10 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 		return nil, err
 	}
 	for _, s := range sinks {
-		a.metrics.Expect(s.name)
+		a.metrics.InitSink(s.name)
 	}
-	warnOfRates(a.log, sinks, nil)
-	a.sinks.put(sinks...)
+	warnRateConflicts(a.log, sinks, nil)
+	a.sinks.add(sinks...)
 	return a, nil
 }
 
@@ -109,7 +109,7 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 // be called once.
 func (a *App) Run(ctx context.Context) error {
 	p := newParts(a.log)
-	defer a.closeSinks()
+	defer a.closeAllSinks()
 	// The health and admin listeners stop last, so health and metrics show the stop too.
 	err := a.start(ctx, p)
 	if err == nil {
@@ -128,7 +128,7 @@ func (a *App) Run(ctx context.Context) error {
 
 // stop says first that the daemon is not ready any more, then ends everything: whoever asks finds that out while the public
 // listener still takes connections.
-func (a *App) stop(p *parts) {
+func (a *App) stop(p *components) {
 	if a.health != nil {
 		a.health.Drain()
 	}
@@ -138,7 +138,7 @@ func (a *App) stop(p *parts) {
 // stopMargin is what closing Redis and the listeners may take beyond the grace of the work itself.
 const stopMargin = 5 * time.Second
 
-func (a *App) start(ctx context.Context, p *parts) error {
+func (a *App) start(ctx context.Context, p *components) error {
 	health, err := a.startHealth(ctx, p)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	}
 	clients := hub.New(a.hubOptions(b))
 	a.clients.Store(clients)
-	a.metrics.Waiting(clients.Waiting)
+	a.metrics.SetQueueFunc(clients.QueueStats)
 	store := deliver.NewStore(b.Commands(), b.Keys())
 	a.store.Store(store)
 	if err := a.startDelivery(ctx, p, b, store, node); err != nil {
@@ -169,8 +169,8 @@ func (a *App) start(ctx context.Context, p *parts) error {
 	if err := a.startLog(ctx, p, b, clients); err != nil {
 		return err
 	}
-	a.operate(b, store)
-	p.start(ctx, "figures", func(ctx context.Context) error { return a.followFigures(ctx, b, store) })
+	a.openAdminAPI(b, store)
+	p.startComponent(ctx, "figures", func(ctx context.Context) error { return a.updateSinkStats(ctx, b, store) })
 	instance, err := b.Instance(ctx)
 	if err != nil {
 		return err
@@ -180,21 +180,21 @@ func (a *App) start(ctx context.Context, p *parts) error {
 		return err
 	}
 	a.startSources(ctx, p, b, instance, node.Name)
-	if a.set.Reload != nil {
-		p.start(ctx, "configuration", func(ctx context.Context) error { return a.followConfig(ctx, clients) })
-		if a.set.Reload.Inventory != nil && a.inventory.Load() != nil {
-			p.start(ctx, "inventory file", a.followInventoryFile)
+	if a.settings.Reload != nil {
+		p.startComponent(ctx, "configuration", func(ctx context.Context) error { return a.watchConfig(ctx, clients) })
+		if a.settings.Reload.Inventory != nil && a.inventory.Load() != nil {
+			p.startComponent(ctx, "inventory file", a.followInventoryFile)
 		}
 	}
-	if a.set.Ready != nil {
-		a.set.Ready(Addresses{Public: public, Health: health, Admin: private})
+	if a.settings.Ready != nil {
+		a.settings.Ready(Addresses{Public: public, Health: health, Admin: private})
 	}
 	return nil
 }
 
 // joinNode takes a node number. The end of ctx interrupts the wait for it and does not give it back: that is the part's
 // own end.
-func joinNode(ctx context.Context, p *parts, b *backbone.Backbone) (*backbone.Node, error) {
+func joinNode(ctx context.Context, p *components, b *backbone.Store) (*backbone.Node, error) {
 	keep, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	interrupt := context.AfterFunc(ctx, cancel)
 	node, err := b.JoinNode(keep)
@@ -206,7 +206,7 @@ func joinNode(ctx context.Context, p *parts, b *backbone.Backbone) (*backbone.No
 		cancel()
 		return nil, fmt.Errorf("join the other nodes: %w", err)
 	}
-	p.start(ctx, "node", func(ctx context.Context) error {
+	p.startComponent(ctx, "node", func(ctx context.Context) error {
 		defer cancel()
 		defer node.Leave()
 		select {
@@ -230,14 +230,14 @@ func (a *App) serveClients(ctx context.Context, clients *hub.Hub) error {
 	return err
 }
 
-func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, clients *hub.Hub, migrations api.Migrations, instance string) (net.Addr, error) {
+func (a *App) startPublic(ctx context.Context, p *components, b *backbone.Store, clients *hub.Hub, migrations api.Migrations, instance string) (net.Addr, error) {
 	cfg := a.cfg.Server
-	tokens := auth.NewTokens(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL)
+	tokens := auth.NewTokenStore(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL)
 	handler, err := api.New(api.Options{
-		Keyring:        a.keys.ring,
+		Keyring:        a.keys.keyring,
 		Tokens:         tokens,
-		Publisher:      ingest.NewPublisher(a.decoder(), countedLog{b, a.metrics}),
-		Streams:        clients,
+		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{b, a.metrics}),
+		Streamer:       clients,
 		Migrations:     migrations,
 		Catalog:        a.catalog,
 		Instance:       instance,
@@ -258,18 +258,18 @@ func (a *App) startPublic(ctx context.Context, p *parts, b *backbone.Backbone, c
 	if err != nil {
 		return nil, err
 	}
-	p.start(ctx, "API keys", func(ctx context.Context) error {
-		return followFiles(ctx, a.log, "API keys", a.keys.reread, clients.Recheck)
+	p.startComponent(ctx, "API keys", func(ctx context.Context) error {
+		return followFiles(ctx, a.log, "API keys", a.keys.reloadFiles, clients.RecheckKeys)
 	})
-	p.start(ctx, "tokens", tokens.Run)
+	p.startComponent(ctx, "tokens", tokens.Run)
 	a.ready.set(b.Ready)
-	p.start(ctx, "memory", func(ctx context.Context) error { return followWaves(ctx, clients) })
+	p.startComponent(ctx, "memory", func(ctx context.Context) error { return releaseMemoryAfterChurn(ctx, clients) })
 	// They stop side by side: nobody may connect any more, and who is connected is told to go.
-	p.start(ctx, "clients", together([]run{
+	p.startComponent(ctx, "clients", runTogether([]task{
 		{"public listener", server.Run},
 		{"websockets", func(ctx context.Context) error { return a.serveClients(ctx, clients) }},
 	}))
 	return server.Addr(), nil
 }
 
-func (a *App) decoder() *ingest.Decoder { return ingest.NewDecoder(a.catalog) }
+func (a *App) newDecoder() *ingest.Decoder { return ingest.NewDecoder(a.catalog) }

@@ -101,7 +101,7 @@ func TestRunAndStop(t *testing.T) {
 	var log bytes.Buffer
 	ready := make(chan Addresses, 2)
 	a, err := New(load(t, sink.kind(), "127.0.0.1:0", `one: {type: memory, topics: ["job.*"]}`), Settings{
-		Version: "v0", Log: slog.New(slog.NewJSONHandler(&log, nil)), Kinds: []relay.SinkKind{sink.kind()},
+		Version: "v0", Log: slog.New(slog.NewJSONHandler(&log, nil)), SinkKinds: []relay.SinkKind{sink.kind()},
 		Ready: func(at Addresses) { ready <- at },
 	})
 	if err != nil {
@@ -118,7 +118,7 @@ func TestRunAndStop(t *testing.T) {
 	listening, hangUp := context.WithCancel(ctx)
 	var listener sync.WaitGroup
 	listener.Go(func() {
-		for n, err := range c.Listen(listening, client.ListenOptions{Connected: func() { close(connected) }}) {
+		for n, err := range c.Listen(listening, client.ListenOptions{OnConnected: func() { close(connected) }}) {
 			if err != nil {
 				t.Errorf("listen: %v", err)
 				return
@@ -178,7 +178,7 @@ func TestRunFails(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	sink := &memorySink{}
 	a, err := New(load(t, sink.kind(), taken.Addr().String(), `one: {type: memory}`), Settings{
-		Log: slog.New(slog.DiscardHandler), Kinds: []relay.SinkKind{sink.kind()},
+		Log: slog.New(slog.DiscardHandler), SinkKinds: []relay.SinkKind{sink.kind()},
 		Ready: func(Addresses) { t.Error("it said that it is ready") },
 	})
 	if err != nil {
@@ -195,7 +195,7 @@ func TestRunFails(t *testing.T) {
 func TestNewFails(t *testing.T) {
 	t.Parallel()
 	sink := &memorySink{}
-	settings := Settings{Log: slog.New(slog.DiscardHandler), Kinds: []relay.SinkKind{sink.kind()}}
+	settings := Settings{Log: slog.New(slog.DiscardHandler), SinkKinds: []relay.SinkKind{sink.kind()}}
 	_, err := New(load(t, sink.kind(), "127.0.0.1:0", `a: {type: memory}, b: {type: memory, broken: true}, c: {type: memory}`), settings)
 	if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "sink b") {
 		t.Errorf("a sink that cannot be opened: %v", err)
@@ -203,7 +203,7 @@ func TestNewFails(t *testing.T) {
 	if sink.closed != 1 {
 		t.Errorf("the one before it was closed %d times, want once", sink.closed)
 	}
-	settings.Kinds = nil
+	settings.SinkKinds = nil
 	if _, err := New(load(t, sink.kind(), "127.0.0.1:0", `a: {type: memory}`), settings); err == nil || !strings.Contains(err.Error(), "memory") {
 		t.Errorf("a kind that is not there: %v", err)
 	}

@@ -7,9 +7,9 @@ import (
 )
 
 // hubOptions are the configuration's settings of the stream's clients, and the log that they resume from.
-func (a *App) hubOptions(b *backbone.Backbone) hub.Options {
+func (a *App) hubOptions(b *backbone.Store) hub.Options {
 	cfg := a.cfg.Websocket
-	node := a.limitClients(cfg.MaxConnections, openFiles())
+	node := a.clientLimit(cfg.MaxConnections, openFiles())
 	return hub.Options{
 		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.History), PingInterval: cfg.PingInterval, PongTimeout: cfg.PongTimeout,
 		Compression: hub.Compression{Enabled: cfg.Compression.Enabled, MinSize: int(cfg.Compression.MinSize), CPU: cfg.Compression.CPU},
@@ -19,18 +19,18 @@ func (a *App) hubOptions(b *backbone.Backbone) hub.Options {
 	}
 }
 
-// connections is nil while the daemon is starting.
-func (a *App) connections() admin.Connections {
+// adminConnections is nil while the daemon is starting.
+func (a *App) adminConnections() admin.Connections {
 	if clients := a.clients.Load(); clients != nil {
 		return clients
 	}
 	return nil
 }
 
-// limitClients returns how many clients this node takes (0 is no limit), and says what limits them: who runs out of files finds
+// clientLimit returns how many clients this node takes (0 is no limit), and says what limits them: who runs out of files finds
 // clients that are refused, and nothing else.
-func (a *App) limitClients(wanted, files int) int {
-	most := mostClients(wanted, files)
+func (a *App) clientLimit(wanted, files int) int {
+	most := maxClients(wanted, files)
 	a.metrics.ClientsLimit(most)
 	by := "websocket.max_connections"
 	if most != wanted {
@@ -48,16 +48,16 @@ func (a *App) limitClients(wanted, files int) int {
 	return most
 }
 
-// leastReserve is how many files are kept for what is no client: Redis, sinks, requests that are being answered.
-const leastReserve = 256
+// minReservedFiles is how many files are kept for what is no client: Redis, sinks, requests that are being answered.
+const minReservedFiles = 256
 
-// mostClients returns how many clients a node takes that may open so many files (0 is no limit), asked for wanted (0 for
+// maxClients returns how many clients a node takes that may open so many files (0 is no limit), asked for wanted (0 for
 // as many as can be).
-func mostClients(wanted, files int) int {
+func maxClients(wanted, files int) int {
 	if files == 0 {
 		return wanted
 	}
-	can := files - min(max(files/10, leastReserve), files/2)
+	can := files - min(max(files/10, minReservedFiles), files/2)
 	if wanted == 0 {
 		return can
 	}

@@ -21,7 +21,7 @@ func TestMostClients(t *testing.T) {
 		{700, 1024, 700},
 		{5000, 1024, 768},
 	} {
-		if got := mostClients(tt.wanted, tt.files); got != tt.want {
+		if got := maxClients(tt.wanted, tt.files); got != tt.want {
 			t.Errorf("%d of %d files: %d, want %d", tt.wanted, tt.files, got, tt.want)
 		}
 	}
@@ -44,7 +44,7 @@ func TestLimitOfClientsIsTold(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		a := &App{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: admin.NewMetrics("test")}
-		a.limitClients(tt.wanted, tt.files)
+		a.clientLimit(tt.wanted, tt.files)
 		if !strings.Contains(log.String(), tt.log) || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("%d of %d files: the log says %s", tt.wanted, tt.files, &log)
 		}

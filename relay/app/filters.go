@@ -28,51 +28,51 @@ func Filter(cfg config.Sink) (relay.Filter, error) {
 	}, nil
 }
 
-// failuresEvery is the pause between two lines in the log about the same sink's condition.
-const failuresEvery = time.Minute
+// failureLogInterval is the pause between two lines in the log about the same sink's condition.
+const failureLogInterval = time.Minute
 
-// watchCondition counts and logs what the condition of a sink, if it has one, has no answer to. Its answers stay the same.
-func watchCondition(s *sink, metrics *admin.Metrics, log *slog.Logger) {
+// monitorCondition counts and logs what the condition of a sink, if it has one, has no answer to. Its answers stay the same.
+func monitorCondition(s *openSink, metrics *admin.Metrics, log *slog.Logger) {
 	if s.filter.When == nil {
 		return
 	}
 	metrics.ConditionFailed(s.name, 0)
-	w := &watched{
+	w := &monitoredCondition{
 		condition: s.filter.When, count: func() { metrics.ConditionFailed(s.name, 1) }, now: time.Now, log: log.With("sink", s.name),
 	}
-	s.filter.When = w.ask
+	s.filter.When = w.evaluate
 }
 
-// watched is a condition whose failures are counted, and logged at most once a minute. It is safe for concurrent use.
-type watched struct {
+// monitoredCondition is a condition whose failures are counted, and logged at most once a minute. It is safe for concurrent use.
+type monitoredCondition struct {
 	condition relay.Condition
 	count     func()
 	now       func() time.Time
 	log       *slog.Logger
 
-	mu    sync.Mutex
-	next  time.Time // before it nothing is logged
-	since int       // failures that were not logged
+	mu         sync.Mutex
+	next       time.Time // before it nothing is logged
+	suppressed int       // failures that were not logged
 }
 
-func (w *watched) ask(e *relay.Envelope) (bool, error) {
+func (w *monitoredCondition) evaluate(e *relay.Envelope) (bool, error) {
 	answer, err := w.condition(e)
 	if err != nil {
 		w.count()
-		w.report(e, err)
+		w.logFailure(e, err)
 	}
 	return answer, err
 }
 
-func (w *watched) report(e *relay.Envelope, err error) {
+func (w *monitoredCondition) logFailure(e *relay.Envelope, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.since++
+	w.suppressed++
 	now := w.now()
 	if now.Before(w.next) {
 		return
 	}
 	w.log.Warn("the expression in when failed, so the sink gets the notification",
-		"error", err, "topic", e.Topic, "object_id", relay.Clip(e.Object.ID, 80), "failures", w.since)
-	w.next, w.since = now.Add(failuresEvery), 0
+		"error", err, "topic", e.Topic, "object_id", relay.Truncate(e.Object.ID, 80), "failures", w.suppressed)
+	w.next, w.suppressed = now.Add(failureLogInterval), 0
 }

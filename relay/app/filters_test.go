@@ -65,16 +65,16 @@ func TestWatchConditions(t *testing.T) {
 		}
 		return e.Topic == "job.created", nil
 	}
-	sinks := []*sink{{name: "plain"}, {name: "picky", filter: relay.Filter{When: fails}}}
+	sinks := []*openSink{{name: "plain"}, {name: "picky", filter: relay.Filter{When: fails}}}
 	for _, s := range sinks {
-		watchCondition(s, metrics, slog.New(slog.NewTextHandler(&out, nil)))
+		monitorCondition(s, metrics, slog.New(slog.NewTextHandler(&out, nil)))
 	}
-	if sinks[0].filter.LooksInside() {
+	if sinks[0].filter.NeedsEnvelope() {
 		t.Error("a sink without a condition got one")
 	}
 	for topic, want := range map[string]bool{"job.error": true, "job.created": true, "job.updated": false} {
 		for range 3 {
-			if got := sinks[1].filter.MatchInside(&relay.Envelope{Topic: topic}); got != want {
+			if got := sinks[1].filter.MatchEnvelope(&relay.Envelope{Topic: topic}); got != want {
 				t.Errorf("%s: %v", topic, got)
 			}
 		}
@@ -93,13 +93,13 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(1000, 0)
-	w := &watched{
+	w := &monitoredCondition{
 		condition: func(*relay.Envelope) (bool, error) { return false, errors.New("no answer") },
 		count:     func() {},
 		now:       func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&out, nil)),
 	}
 	for range 130 {
-		if _, err := w.ask(&relay.Envelope{}); err == nil {
+		if _, err := w.evaluate(&relay.Envelope{}); err == nil {
 			t.Fatal("the error is gone")
 		}
 		now = now.Add(time.Second)

@@ -52,7 +52,7 @@ func TestDownAndHurried(t *testing.T) {
 func TestResting(t *testing.T) {
 	t.Parallel()
 	sink := &moodySink{}
-	sink.fails(relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Hour))
+	sink.fails(relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
 	r := runWith(t, sink, memoryURL, oneSink)
 	r.publish("job.created")
 	testkit.WaitFor(t, "it rests", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "resting" })

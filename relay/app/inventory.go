@@ -13,12 +13,12 @@ import (
 
 // openInventory opens the inventory where the daemon migrates, and fills it from the configured file. What forbids that for
 // now stops nothing: the inventory stays as it is, and the next start tries again.
-func (a *App) openInventory(ctx context.Context, b *backbone.Backbone) error {
-	if !a.cfg.Migration.Driver.Given() {
+func (a *App) openInventory(ctx context.Context, b *backbone.Store) error {
+	if !a.cfg.Migration.Driver.IsSet() {
 		return nil
 	}
 	v := migration.NewInventory(b.Commands(), b.Keys())
-	if file := a.set.Inventory; file != nil {
+	if file := a.settings.Inventory; file != nil {
 		v.SetFile(file)
 		err := a.seedInventory(ctx, v, file)
 		switch {
@@ -35,7 +35,7 @@ func (a *App) openInventory(ctx context.Context, b *backbone.Backbone) error {
 // isInventoryRefused reports whether the inventory stays as it is although its file is good.
 func isInventoryRefused(err error) bool {
 	var refused *migration.RefusedError
-	return errors.As(err, &refused) || errors.Is(err, migration.ErrOvertaken)
+	return errors.As(err, &refused) || errors.Is(err, migration.ErrImportSuperseded)
 }
 
 func (a *App) seedInventory(ctx context.Context, v *migration.Inventory, file *migration.File) error {
@@ -53,27 +53,27 @@ func (a *App) seedInventory(ctx context.Context, v *migration.Inventory, file *m
 // followInventoryFile imports the operator's inventory file after each change until ctx ends. One with mistakes changes
 // nothing, nor does one that a migration forbids; that one is tried again.
 func (a *App) followInventoryFile(ctx context.Context) error {
-	f := &follower{
-		watch: a.set.Reload.InventoryWatch, log: a.log, failing: func() {},
-		attempt: func() error { return a.reloadInventory(ctx) },
-		refused: func(err error) {
+	f := &configWatcher{
+		watch: a.settings.Reload.InventoryWatch, log: a.log, onFailing: func() {},
+		reload: func() error { return a.reloadInventory(ctx) },
+		onRejected: func(err error) {
 			a.log.Error("inventory file not imported, the inventory stays as it is", "file", a.cfg.Migration.InventoryFile, "error", err)
 		},
 	}
-	tick := time.NewTicker(configEvery)
+	tick := time.NewTicker(configPollInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			f.look()
+			f.checkFile()
 		}
 	}
 }
 
 func (a *App) reloadInventory(ctx context.Context) error {
-	file, err := a.set.Reload.Inventory()
+	file, err := a.settings.Reload.Inventory()
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (a *App) reloadInventory(ctx context.Context) error {
 
 // adminInventory is what the admin API asks for the inventory, nil where there is none.
 func (a *App) adminInventory() func() admin.Inventory {
-	if !a.cfg.Migration.Driver.Given() {
+	if !a.cfg.Migration.Driver.IsSet() {
 		return nil
 	}
 	return func() admin.Inventory {
@@ -104,9 +104,9 @@ type nodeInventory struct {
 	app *App
 }
 
-func (n nodeInventory) Ailment() error {
+func (n nodeInventory) DriverError() error {
 	if worker := n.app.worker.Load(); worker != nil {
-		return worker.Ailment()
+		return worker.DriverError()
 	}
 	return nil
 }

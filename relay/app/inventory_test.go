@@ -15,7 +15,7 @@ import (
 type anyDriver struct{}
 
 func (anyDriver) Validate() error { return nil }
-func (anyDriver) Given() bool     { return true }
+func (anyDriver) IsSet() bool     { return true }
 
 // A start fills the inventory with a new file, undoes no import, and is not stopped by a job.
 func TestTheInventoryFile(t *testing.T) {
@@ -34,7 +34,7 @@ func TestTheInventoryFile(t *testing.T) {
 	}
 	opens := func(cfg *config.Config, f *migration.File) (*App, string) {
 		var log bytes.Buffer
-		a := &App{cfg: cfg, set: Settings{Inventory: f}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		a := &App{cfg: cfg, settings: Settings{Inventory: f}, log: slog.New(slog.NewTextHandler(&log, nil))}
 		if err := a.openInventory(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestTheInventoryFile(t *testing.T) {
 	if a, log := opens(cfg, file("a: , b: ")); instances(a) != 2 || log != "" {
 		t.Errorf("the import was undone: %s", log)
 	}
-	if err := b.Commands().HSet(t.Context(), b.Keys().Migrating(0), "c/i", "job").Err(); err != nil {
+	if err := b.Commands().HSet(t.Context(), b.Keys().ActiveMigrations(0), "c/i", "job").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if a, log := opens(cfg, &migration.File{}); servers(a) != 2 || !strings.Contains(log, "was not imported") || !strings.Contains(log, "c/i") {

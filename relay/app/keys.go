@@ -13,67 +13,67 @@ import (
 	"github.com/hubrelay/hubrelay/relay/config"
 )
 
-// keysEvery is how often the keys' files are looked at: a key that is taken away shall close its streams within a second.
-const keysEvery = 500 * time.Millisecond
+// keyPollInterval is how often the keys' files are looked at: a key that is taken away shall close its streams within a second.
+const keyPollInterval = 500 * time.Millisecond
 
-// keys keeps the ring as the configuration and the keys' files say. It may be used concurrently.
-type keys struct {
-	ring *auth.Keyring
+// keyLoader keeps the ring as the configuration and the keys' files say. It may be used concurrently.
+type keyLoader struct {
+	keyring *auth.Keyring
 
 	mu         sync.Mutex
 	configured []config.Key
-	last       []auth.Key
+	loaded     []auth.Key
 }
 
-func newKeys(configured []config.Key) (*keys, error) {
+func newKeys(configured []config.Key) (*keyLoader, error) {
 	ring, err := auth.NewKeyring(nil)
 	if err != nil {
 		return nil, err
 	}
-	k := &keys{ring: ring}
-	return k, k.configure(configured)
+	k := &keyLoader{keyring: ring}
+	return k, k.setConfig(configured)
 }
 
-// configure puts the keys of another configuration in place of the present ones. After an error these stay.
-func (k *keys) configure(configured []config.Key) error {
+// setConfig puts the keys of another configuration in place of the present ones. After an error these stay.
+func (k *keyLoader) setConfig(configured []config.Key) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, err := k.replace(configured)
+	_, err := k.replaceKeys(configured)
 	if err == nil {
 		k.configured = configured
 	}
 	return err
 }
 
-// reread reads the files of the keys again and reports whether a key has changed. After an error the keys before stay.
-func (k *keys) reread() (changed bool, err error) {
+// reloadFiles reads the files of the keys again and reports whether a key has changed. After an error the keys before stay.
+func (k *keyLoader) reloadFiles() (changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !slices.ContainsFunc(k.configured, func(k config.Key) bool { return k.KeyFile != "" }) {
 		return false, nil
 	}
-	return k.replace(k.configured)
+	return k.replaceKeys(k.configured)
 }
 
-func (k *keys) replace(configured []config.Key) (changed bool, err error) {
+func (k *keyLoader) replaceKeys(configured []config.Key) (changed bool, err error) {
 	now, err := authKeys(configured)
 	if err != nil {
 		return false, err
 	}
-	if reflect.DeepEqual(now, k.last) {
+	if reflect.DeepEqual(now, k.loaded) {
 		return false, nil
 	}
-	if err := k.ring.Replace(now); err != nil {
+	if err := k.keyring.Replace(now); err != nil {
 		return false, err
 	}
-	k.last = now
+	k.loaded = now
 	return true, nil
 }
 
 func authKeys(keys []config.Key) ([]auth.Key, error) {
 	list := make([]auth.Key, 0, len(keys))
 	for _, k := range keys {
-		hash, err := k.Digest()
+		hash, err := k.SHA256()
 		if err != nil {
 			return nil, fmt.Errorf("auth key %q: %w", k.Name, err)
 		}
@@ -87,7 +87,7 @@ func authKeys(keys []config.Key) ([]auth.Key, error) {
 // followFiles calls reread until ctx ends, and changed after each change. what names the secrets in the log. A file that
 // cannot be read changes nothing, and is logged once per error.
 func followFiles(ctx context.Context, log *slog.Logger, what string, reread func() (bool, error), changed func()) error {
-	tick := time.NewTicker(keysEvery)
+	tick := time.NewTicker(keyPollInterval)
 	defer tick.Stop()
 	logged := ""
 	for {

@@ -9,17 +9,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay/cursor"
 )
 
-// progress is up to where this node has read each partition of the log.
-type progress []atomic.Pointer[string]
+// readPositions is up to where this node has read each partition of the log.
+type readPositions []atomic.Pointer[string]
 
-// followLag looks every few seconds for what this node's readers have not read, until ctx ends. What was read last says nothing
+// updateLag looks every few seconds for what this node's readers have not read, until ctx ends. What was read last says nothing
 // about a reader that hangs, and a log to which nobody writes has no lag however old that is.
-func (a *App) followLag(ctx context.Context, b *backbone.Backbone, read progress) error {
-	tick := time.NewTicker(figuresEvery)
+func (a *App) updateLag(ctx context.Context, b *backbone.Store, read readPositions) error {
+	tick := time.NewTicker(sinkStatsInterval)
 	defer tick.Stop()
 	for {
 		for partition := range read {
-			if d, known := lag(ctx, b, read, partition); known {
+			if d, known := readLag(ctx, b, read, partition); known {
 				a.metrics.Lag(partition, d)
 			}
 		}
@@ -31,8 +31,8 @@ func (a *App) followLag(ctx context.Context, b *backbone.Backbone, read progress
 	}
 }
 
-// lag is how long the oldest notification has waited that was not read; it is not known while Redis is away.
-func lag(ctx context.Context, b *backbone.Backbone, read progress, partition int) (d time.Duration, known bool) {
+// readLag is how long the oldest notification has waited that was not read; it is not known while Redis is away.
+func readLag(ctx context.Context, b *backbone.Store, read readPositions, partition int) (d time.Duration, known bool) {
 	next, err := b.Range(ctx, partition, *read[partition].Load(), 1)
 	if err != nil || len(next) == 0 {
 		return 0, err == nil

@@ -32,7 +32,7 @@ func TestLagIsWhatWaits(t *testing.T) {
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%d in the log: %v", len(list), err)
 	}
-	read := make(progress, 1)
+	read := make(readPositions, 1)
 	stored := sinceStored(list[0].Cursor, time.Now())
 	for at, want := range map[string]func(time.Duration) bool{
 		list[1].Cursor: func(d time.Duration) bool { return d == 0 },
@@ -40,7 +40,7 @@ func TestLagIsWhatWaits(t *testing.T) {
 		"0-0":          func(d time.Duration) bool { return d >= stored },
 	} {
 		read[0].Store(&at)
-		if d, ok := lag(t.Context(), b, read, 0); !ok || !want(d) {
+		if d, ok := readLag(t.Context(), b, read, 0); !ok || !want(d) {
 			t.Errorf("behind %s the lag is %s, %v; the first was stored %s ago", at, d, ok, stored)
 		}
 	}

@@ -13,24 +13,24 @@ import (
 // requestGrace is the time that requests to the health and admin listeners get at a stop.
 const requestGrace = time.Second
 
-func (a *App) startHealth(ctx context.Context, p *parts) (net.Addr, error) {
-	a.health = admin.NewHealth(admin.HealthOptions{Metrics: a.metrics, Ready: a.ready.ask, Listen: a.cfg.Health.Listen})
+func (a *App) startHealth(ctx context.Context, p *components) (net.Addr, error) {
+	a.health = admin.NewHealth(admin.HealthOptions{Metrics: a.metrics, Ready: a.ready.check, Listen: a.cfg.Health.Listen})
 	server, err := httpd.Listen(httpd.Options{
 		Name: "health", Addr: a.cfg.Health.Listen, Handler: a.health, Log: a.log, Grace: requestGrace,
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.start(ctx, "health listener", server.Run)
+	p.startComponent(ctx, "health listener", server.Run)
 	return server.Addr(), nil
 }
 
 // startAdmin listens on admin.listen with tokens, or on a unix socket that needs none.
-func (a *App) startAdmin(ctx context.Context, p *parts, health net.Addr) (net.Addr, error) {
+func (a *App) startAdmin(ctx context.Context, p *components, health net.Addr) (net.Addr, error) {
 	cfg := a.cfg.Admin
 	handler := admin.Options{
 		Listen: cfg.Listen, Authenticator: admin.SocketPeer{}, Log: a.log,
-		Sinks: a.operating, Sources: a.operatingSources, Connections: a.connections, Inventory: a.adminInventory(),
+		Sinks: a.adminSinks, Sources: a.adminSources, Connections: a.adminConnections, Inventory: a.adminInventory(),
 	}
 	listener := httpd.Options{
 		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: a.log, Grace: requestGrace,
@@ -50,9 +50,9 @@ func (a *App) startAdmin(ctx context.Context, p *parts, health net.Addr) (net.Ad
 	if err != nil {
 		return nil, err
 	}
-	p.start(ctx, "admin listener", server.Run)
+	p.startComponent(ctx, "admin listener", server.Run)
 	if a.logins != nil {
-		p.start(ctx, "admin tokens", func(ctx context.Context) error {
+		p.startComponent(ctx, "admin tokens", func(ctx context.Context) error {
 			return followFiles(ctx, a.log, "admin tokens", a.logins.reread, func() {})
 		})
 	}

@@ -40,8 +40,8 @@ func TestSecretFilesAreFollowed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return k.reread, func(secret string) bool {
-				key, refused := k.ring.Authenticate("Bearer " + secret)
+			return k.reloadFiles, func(secret string) bool {
+				key, refused := k.keyring.Authenticate("Bearer " + secret)
 				return refused == nil && key.Hash == auth.HashSecret(secret)
 			}
 		},

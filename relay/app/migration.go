@@ -15,7 +15,7 @@ import (
 
 // openDriver builds what moves instances; there is none where none is configured.
 func openDriver(cfg config.Driver, redis config.Redis, s Settings, metrics *admin.Metrics) (relay.Driver, error) {
-	if !cfg.Given() {
+	if !cfg.IsSet() {
 		return nil, nil
 	}
 	if s.Driver == nil {
@@ -31,20 +31,20 @@ func openDriver(cfg config.Driver, redis config.Redis, s Settings, metrics *admi
 }
 
 // startMigrations works on migrations, and returns what answers requests for them; nothing does where there is no driver.
-func (a *App) startMigrations(ctx context.Context, p *parts, b *backbone.Backbone, node *backbone.Node) api.Migrations {
+func (a *App) startMigrations(ctx context.Context, p *components, b *backbone.Store, node *backbone.Node) api.Migrations {
 	log := a.log.With("room", "migration")
 	if a.driver == nil {
 		log.Debug("no migration.driver is configured: requests for migrations are answered with 503")
 		return nil
 	}
-	inventory, newID := a.inventory.Load(), a.decoder().NewID
+	inventory, newID := a.inventory.Load(), a.newDecoder().NewID
 	worker := migration.NewWorker(migration.WorkerOptions{
 		Backbone: b, Inventory: inventory, Driver: a.driver, Name: node.Name,
 		ServerConcurrency: a.cfg.Migration.ServerConcurrency, ExpireAfter: a.cfg.Migration.ExpireAfter, StallTimeout: a.cfg.Migration.StallTimeout,
 		NewID: newID, Observer: a.metrics, Log: log,
 	})
 	a.worker.Store(worker)
-	p.start(ctx, "migrations", func(ctx context.Context) error {
+	p.startComponent(ctx, "migrations", func(ctx context.Context) error {
 		return errors.Join(worker.Run(ctx), a.driver.Close())
 	})
 	return migration.NewService(b, inventory, newID)

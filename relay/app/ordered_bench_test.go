@@ -46,7 +46,7 @@ func BenchmarkOrdering(b *testing.B) {
 						Data: []byte(`{"topic":"container.created","object":{"id":"` + hub + `","state":"new","error":""},"context":{"hub_id":"` +
 							hub + `","account_id":"","environments":[],"dns_zones":[],"clusters":["one"],"containers":["` + hub + `"]}}`),
 					}
-					if _, err := o.backbone.Append(b.Context(), backbone.Append{Hub: hub, Notifications: []relay.Notification{n}}); err != nil {
+					if _, err := o.backbone.Append(b.Context(), backbone.AppendRequest{Hub: hub, Notifications: []relay.Notification{n}}); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -67,7 +67,7 @@ func BenchmarkOrdering(b *testing.B) {
 }
 
 // benchWith runs a daemon with one sink on a Redis of its own until the benchmark ends.
-func benchWith(b *testing.B, sink relay.Sink, settings string) *operations {
+func benchWith(b *testing.B, sink relay.Sink, settings string) *sinkAdmin {
 	b.Helper()
 	kind := relay.SinkKind{
 		Type: "memory", Config: func() relay.SinkConfig { return &noConfig{} },
@@ -89,7 +89,7 @@ sinks: {one: {type: memory, %s}}
 	}
 	ready := make(chan struct{})
 	a, err := New(cfg, Settings{
-		Log: slog.New(slog.DiscardHandler), Kinds: []relay.SinkKind{kind}, Ready: func(Addresses) { close(ready) },
+		Log: slog.New(slog.DiscardHandler), SinkKinds: []relay.SinkKind{kind}, Ready: func(Addresses) { close(ready) },
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -18,7 +18,7 @@ func (a *App) preflight(ctx context.Context, cfg *config.Config) error {
 	defer cancel()
 	warnings, err := cfg.Preflight(ctx, func(path string) bool {
 		name, ok := strings.CutPrefix(path, "sinks.")
-		before := a.sinks.named(name)
+		before := a.sinks.get(name)
 		return ok && (before == nil || !reflect.DeepEqual(before.cfg.Settings, cfg.Sinks[name].Settings))
 	})
 	cfg.Warnings = append(cfg.Warnings, warnings...)

@@ -12,10 +12,10 @@ import (
 
 const memoryURL = "memory:"
 
-var errStarting = errors.New("the daemon is starting")
+var errNotStarted = errors.New("the daemon is starting")
 
 // openBackbone connects to the configured Redis, or starts our own first. It returns when Redis answers.
-func (a *App) openBackbone(ctx context.Context, p *parts) (*backbone.Backbone, error) {
+func (a *App) openBackbone(ctx context.Context, p *components) (*backbone.Store, error) {
 	cfg := a.cfg.Redis
 	o := backbone.Options{
 		URL: cfg.URL, Prefix: cfg.Prefix, Partitions: cfg.Partitions, MinReplicas: cfg.MinReplicas,
@@ -29,30 +29,30 @@ func (a *App) openBackbone(ctx context.Context, p *parts) (*backbone.Backbone, e
 		if err != nil {
 			return nil, err
 		}
-		p.start(ctx, "redis-server", func(ctx context.Context) error {
+		p.startComponent(ctx, "redis-server", func(ctx context.Context) error {
 			err := server.Run(ctx)
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopMargin)
 			defer cancel()
 			return errors.Join(err, server.Close(closing))
 		})
-		o.URL, o.Exclusive = server.URL(), true
+		o.URL, o.SingleProcess = server.URL(), true
 	case memoryURL:
 		server, err := embedded.Memory(ctx)
 		if err != nil {
 			return nil, err
 		}
-		p.start(ctx, "memory", func(ctx context.Context) error {
+		p.startComponent(ctx, "memory", func(ctx context.Context) error {
 			<-ctx.Done()
 			server.Close()
 			return nil
 		})
-		o.URL, o.Exclusive, o.Dialer = "", true, server.Dialer
+		o.URL, o.SingleProcess, o.Dialer = "", true, server.Dialer
 	}
 	b, err := backbone.Open(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	p.start(ctx, "backbone", func(ctx context.Context) error {
+	p.startComponent(ctx, "backbone", func(ctx context.Context) error {
 		<-ctx.Done()
 		b.Close()
 		return nil
@@ -60,17 +60,17 @@ func (a *App) openBackbone(ctx context.Context, p *parts) (*backbone.Backbone, e
 	return b, nil
 }
 
-// readiness is what /readyz asks; it is set when the parts that it stands for have started.
-type readiness struct {
-	check atomic.Pointer[func(context.Context) error]
+// readyCheck is what /readyz asks; it is set when the parts that it stands for have started.
+type readyCheck struct {
+	fn atomic.Pointer[func(context.Context) error]
 }
 
-func (r *readiness) set(check func(context.Context) error) { r.check.Store(&check) }
+func (r *readyCheck) set(check func(context.Context) error) { r.fn.Store(&check) }
 
-func (r *readiness) ask(ctx context.Context) error {
-	check := r.check.Load()
+func (r *readyCheck) check(ctx context.Context) error {
+	check := r.fn.Load()
 	if check == nil {
-		return errStarting
+		return errNotStarted
 	}
 	return (*check)(ctx)
 }

@@ -14,88 +14,88 @@ import (
 	"github.com/hubrelay/hubrelay/relay/migration"
 )
 
-// configEvery is how often the configuration file is looked at; a change is taken over when two looks saw the same, so that
+// configPollInterval is how often the configuration file is looked at; a change is taken over when two looks saw the same, so that
 // a key that is taken away closes its streams within a second, and later where plugins ([preflightTime]) or templates
 // ([config.Load]) of the same file have to be tried first.
-const configEvery = 400 * time.Millisecond
+const configPollInterval = 400 * time.Millisecond
 
-// joinAgain is the pause before new sinks are given their place in the log again, where Redis was away.
-const joinAgain = time.Second
+// registerRetry is the pause before new sinks are given their place in the log again, where Redis was away.
+const registerRetry = time.Second
 
-// Reloading is how the daemon comes to another configuration while it runs.
-type Reloading struct {
-	// Watch tells when the file changes; it was made before the file was read for the start.
-	Watch *config.Watch
+// ReloadSource is how the daemon comes to another configuration while it runs.
+type ReloadSource struct {
+	// Watcher tells when the file changes; it was made before the file was read for the start.
+	Watcher *config.FileWatcher
 	// Load reads the configuration anew. Its [document.Problems] are logged one by one.
 	Load func() (*config.Config, error)
-	// Asked has it read at once.
-	Asked <-chan struct{}
-	// Level takes over log.level.
-	Level func(string)
+	// Requested has it read at once.
+	Requested <-chan struct{}
+	// SetLogLevel takes over log.level.
+	SetLogLevel func(string)
 	// InventoryWatch tells when the inventory file changes, and Inventory reads it. Both are nil without such a file.
-	InventoryWatch *config.Watch
+	InventoryWatch *config.FileWatcher
 	Inventory      func() (*migration.File, error)
 }
 
-// latest tells of the latest file whether it runs: an older one that is adopted late must not hide that a newer was refused.
+// reloadStatus tells of the latest file whether it runs: an older one that is adopted late must not hide that a newer was refused.
 // It may be used concurrently.
-type latest struct {
-	runs func(bool)
+type reloadStatus struct {
+	setMetric func(bool)
 
 	mu      sync.Mutex
 	refused bool
 }
 
-func (l *latest) refuse() {
+func (l *reloadStatus) rejected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refused = true
-	l.runs(false)
+	l.setMetric(false)
 }
 
-func (l *latest) accept() {
+func (l *reloadStatus) accepted() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refused = false
 }
 
-func (l *latest) adopted() {
+func (l *reloadStatus) applied() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.refused {
-		l.runs(true)
+		l.setMetric(true)
 	}
 }
 
-// followConfig takes over changes of the configuration until ctx ends: keys, the level of the log and sources once it was found
-// good, the sinks by [delivery.follow], since attempts that end may take their time. One with mistakes changes nothing.
-func (a *App) followConfig(ctx context.Context, clients *hub.Hub) error {
-	tick := time.NewTicker(configEvery)
+// watchConfig takes over changes of the configuration until ctx ends: keys, the level of the log and sources once it was found
+// good, the sinks by [deliveryService.applyChanges], since attempts that end may take their time. One with mistakes changes nothing.
+func (a *App) watchConfig(ctx context.Context, clients *hub.Hub) error {
+	tick := time.NewTicker(configPollInterval)
 	defer tick.Stop()
-	f := &follower{
-		watch: a.set.Reload.Watch, log: a.log, attempt: func() error { return a.takeOver(ctx, clients) },
-		refused: a.sayRefused, failing: a.latest.refuse,
+	f := &configWatcher{
+		watch: a.settings.Reload.Watcher, log: a.log, reload: func() error { return a.reloadConfig(ctx, clients) },
+		onRejected: a.logRejected, onFailing: a.latest.rejected,
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.set.Reload.Asked:
-			f.asked()
+		case <-a.settings.Reload.Requested:
+			f.reloadNow()
 		case <-tick.C:
-			f.look()
+			f.checkFile()
 		}
 	}
 }
 
-// takeOver reads the configuration and takes over all of it but the sinks, which are handed on.
-func (a *App) takeOver(ctx context.Context, clients *hub.Hub) error {
-	cfg, err := a.set.Reload.Load()
+// reloadConfig reads the configuration and takes over all of it but the sinks, which are handed on.
+func (a *App) reloadConfig(ctx context.Context, clients *hub.Hub) error {
+	cfg, err := a.settings.Reload.Load()
 	if err == nil {
 		err = a.preflight(ctx, cfg)
 	}
 	if err == nil {
-		err = a.keys.configure(cfg.Auth.Keys)
+		err = a.keys.setConfig(cfg.Auth.Keys)
 	}
 	if err == nil && a.logins != nil {
 		err = a.logins.configure(cfg.Admin.Tokens)
@@ -103,19 +103,19 @@ func (a *App) takeOver(ctx context.Context, clients *hub.Hub) error {
 	if err != nil {
 		return err
 	}
-	clients.Recheck()
-	a.set.Reload.Level(cfg.Log.Level)
-	a.sources.Load().want(cfg.Sources)
-	a.latest.accept()
+	clients.RecheckKeys()
+	a.settings.Reload.SetLogLevel(cfg.Log.Level)
+	a.sources.Load().setDesired(cfg.Sources)
+	a.latest.accepted()
 	select {
-	case <-a.delivery.wanted: // a later one counts
+	case <-a.delivery.desired: // a later one counts
 	default:
 	}
-	a.delivery.wanted <- cfg
+	a.delivery.desired <- cfg
 	return nil
 }
 
-func (a *App) sayRefused(err error) {
+func (a *App) logRejected(err error) {
 	var problems document.Problems
 	if !errors.As(err, &problems) {
 		a.log.Error("the configuration was not taken over; what ran before goes on", "error", err)
@@ -127,9 +127,9 @@ func (a *App) sayRefused(err error) {
 	a.log.Error("the configuration has mistakes; what ran before goes on", "mistakes", len(problems))
 }
 
-// follow brings the sinks in line with each configuration that is wanted, until ctx ends. While Redis is away it tries
+// applyChanges brings the sinks in line with each configuration that is wanted, until ctx ends. While Redis is away it tries
 // again, and all that runs goes on.
-func (d *delivery) follow(ctx context.Context) error {
+func (d *deliveryService) applyChanges(ctx context.Context) error {
 	var cfg *config.Config
 	var again <-chan time.Time
 	told := false // one line for each configuration: errors of connections differ by their ports
@@ -137,11 +137,11 @@ func (d *delivery) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case cfg = <-d.wanted:
+		case cfg = <-d.desired:
 			told = false
 		case <-again:
 		}
-		err := d.adopt(ctx, cfg)
+		err := d.applyConfig(ctx, cfg)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -149,9 +149,9 @@ func (d *delivery) follow(ctx context.Context) error {
 			d.app.metrics.Reloaded(false)
 			if !told {
 				told = true
-				d.app.sayRefused(err)
+				d.app.logRejected(err)
 			}
-			again = time.After(joinAgain)
+			again = time.After(registerRetry)
 			continue
 		}
 		again = nil
@@ -160,16 +160,16 @@ func (d *delivery) follow(ctx context.Context) error {
 
 // change is what another configuration means for the sinks.
 type change struct {
-	added, changed, removed []*sink // of changed the new ones
-	kept                    []*sink
+	added, changed, removed []*openSink // of changed the new ones
+	kept                    []*openSink
 }
 
-// diff opens the sinks that are new or have changed, once the new ones have their place in the log.
-func (d *delivery) diff(ctx context.Context, cfg *config.Config) (*change, error) {
+// planChanges opens the sinks that are new or have changed, once the new ones have their place in the log.
+func (d *deliveryService) planChanges(ctx context.Context, cfg *config.Config) (*change, error) {
 	c, roster := &change{}, &d.app.sinks
 	fresh, places := make(map[string]config.Sink), make(map[string]bool)
 	for name, s := range cfg.Sinks {
-		before := roster.named(name)
+		before := roster.get(name)
 		if before != nil && reflect.DeepEqual(before.cfg, s) {
 			c.kept = append(c.kept, before)
 			continue
@@ -184,7 +184,7 @@ func (d *delivery) diff(ctx context.Context, cfg *config.Config) (*change, error
 		}
 	}
 	for partition := range d.backbone.Keys().Partitions() {
-		if err := joinSinks(ctx, d.backbone, partition, places); err != nil {
+		if err := registerSinks(ctx, d.backbone, partition, places); err != nil {
 			return nil, err
 		}
 	}
@@ -202,44 +202,44 @@ func (d *delivery) diff(ctx context.Context, cfg *config.Config) (*change, error
 	return c, nil
 }
 
-// adopt brings the sinks in line with a configuration. After an error nothing has changed.
-func (d *delivery) adopt(ctx context.Context, cfg *config.Config) error {
+// applyConfig brings the sinks in line with a configuration. After an error nothing has changed.
+func (d *deliveryService) applyConfig(ctx context.Context, cfg *config.Config) error {
 	a, began := d.app, time.Now()
-	c, err := d.diff(ctx, cfg)
+	c, err := d.planChanges(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	all := slices.Concat(c.kept, c.added, c.changed)
 	slices.SortFunc(all, byName)
-	warnOfRates(a.log, all, c.kept)
+	warnRateConflicts(a.log, all, c.kept)
 	for _, s := range c.added {
-		a.metrics.Expect(s.name)
+		a.metrics.InitSink(s.name)
 	}
 	matcher := newMatcher(all)
 	for _, one := range a.dispatchers {
 		one.Reload(matcher)
 	}
-	a.notices.Listen(listeners(all))
-	if err := d.change(c); err != nil {
+	a.notices.Listen(noticeListeners(all))
+	if err := d.applySinkChanges(c); err != nil {
 		a.log.Warn("sinks did not close well", "error", err)
 	}
-	a.latest.adopted()
-	d.sayAdopted(cfg, c, time.Since(began))
-	d.adopted = cfg
+	a.latest.applied()
+	d.logApplied(cfg, c, time.Since(began))
+	d.applied = cfg
 	return nil
 }
 
-// sayAdopted tells what another configuration has changed, and of its warnings those that are new.
-func (d *delivery) sayAdopted(cfg *config.Config, c *change, took time.Duration) {
-	log, keys := d.app.log, config.CompareKeys(d.adopted, cfg)
+// logApplied tells what another configuration has changed, and of its warnings those that are new.
+func (d *deliveryService) logApplied(cfg *config.Config, c *change, took time.Duration) {
+	log, keys := d.app.log, config.DiffKeys(d.applied, cfg)
 	said := []any{"took", took.Round(time.Millisecond).String()}
 	for _, one := range []struct {
 		what  string
 		names []string
 	}{
-		{"sinks_added", names(c.added)},
-		{"sinks_changed", names(c.changed)},
-		{"sinks_removed", names(c.removed)},
+		{"sinks_added", sinkNames(c.added)},
+		{"sinks_changed", sinkNames(c.changed)},
+		{"sinks_removed", sinkNames(c.removed)},
 		{"keys_added", keys.Added},
 		{"keys_changed", keys.Changed},
 		{"keys_removed", keys.Removed},
@@ -249,19 +249,19 @@ func (d *delivery) sayAdopted(cfg *config.Config, c *change, took time.Duration)
 		}
 	}
 	log.Info("the configuration was taken over", append(said, "sinks_kept", len(c.kept), "keys_kept", keys.Kept)...)
-	for _, w := range config.NewWarnings(d.adopted, cfg) {
+	for _, w := range config.NewWarnings(d.applied, cfg) {
 		log.Warn("configuration", "warning", w.String())
 	}
-	if later := config.Differences(d.app.cfg, cfg); len(later) > 0 {
+	if later := config.RestartRequired(d.app.cfg, cfg); len(later) > 0 {
 		log.Warn("some changes of the configuration take effect at the next start", "keys", later)
 	}
 	if len(c.removed) > 0 {
 		log.Warn("what waits for sinks that left the configuration is kept, until they come back or 'hubrelay sinks forget'",
-			"sinks", names(c.removed))
+			"sinks", sinkNames(c.removed))
 	}
 }
 
-func names(sinks []*sink) []string {
+func sinkNames(sinks []*openSink) []string {
 	list := make([]string, len(sinks))
 	for i, s := range sinks {
 		list[i] = s.name
@@ -269,39 +269,39 @@ func names(sinks []*sink) []string {
 	return list
 }
 
-// change brings the sinks that run in line, each by itself, so that one whose attempts take their time holds up no other.
+// applySinkChanges brings the sinks that run in line, each by itself, so that one whose attempts take their time holds up no other.
 // The error is of sinks that did not close well.
-func (d *delivery) change(c *change) error {
+func (d *deliveryService) applySinkChanges(c *change) error {
 	var errs []error
 	for _, s := range c.added {
-		errs = append(errs, d.put(s))
+		errs = append(errs, d.replaceSink(s))
 	}
 	former := slices.Clone(c.removed)
 	for _, s := range c.changed {
-		former = append(former, d.app.sinks.named(s.name))
+		former = append(former, d.app.sinks.get(s.name))
 	}
-	errs = append(errs, each(len(former), func(i int) error {
-		err := d.end(former[i])
+	errs = append(errs, forEachParallel(len(former), func(i int) error {
+		err := d.stopSink(former[i])
 		if i >= len(c.removed) {
-			return errors.Join(err, d.put(c.changed[i-len(c.removed)]))
+			return errors.Join(err, d.replaceSink(c.changed[i-len(c.removed)]))
 		}
 		d.app.sinks.remove(former[i].name)
-		d.app.metrics.Forget(former[i].name)
+		d.app.metrics.RemoveSink(former[i].name)
 		return err
 	}))
 	return errors.Join(errs...)
 }
 
-// put puts a sink into the roster, in place of one of its name that has ended, and begins to deliver to it.
-func (d *delivery) put(s *sink) error {
+// replaceSink puts a sink into the roster, in place of one of its name that has ended, and begins to deliver to it.
+func (d *deliveryService) replaceSink(s *openSink) error {
 	if d.ctx.Err() != nil {
 		return s.close(context.Background()) // all are ending
 	}
-	if err := d.prepare(s); err != nil {
+	if err := d.newSinkPipeline(s); err != nil {
 		d.app.sinks.remove(s.name)
 		return errors.Join(err, s.close(context.Background()))
 	}
-	d.app.sinks.put(s)
-	d.launch(s)
+	d.app.sinks.add(s)
+	d.startSink(s)
 	return nil
 }

@@ -36,16 +36,16 @@ func TestFollowTellsOnce(t *testing.T) {
 	defer b.Close()
 	var log bytes.Buffer
 	a := &App{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: admin.NewMetrics("1")}
-	d := &delivery{app: a, backbone: b, wanted: make(chan *config.Config, 1)}
+	d := &deliveryService{app: a, backbone: b, desired: make(chan *config.Config, 1)}
 	down.Store(true)
 	server.Kill()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error)
-	go func() { ended <- d.follow(ctx) }()
+	go func() { ended <- d.applyChanges(ctx) }()
 	for range 2 {
 		before := dials.Load()
-		d.wanted <- &config.Config{Sinks: map[string]config.Sink{"new": {}}}
+		d.desired <- &config.Config{Sinks: map[string]config.Sink{"new": {}}}
 		testkit.WaitFor(t, "two more attempts", func() bool { return dials.Load() >= before+3 })
 	}
 	cancel()

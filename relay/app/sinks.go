@@ -20,8 +20,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/deliver"
 )
 
-// sink is one configured sink, opened.
-type sink struct {
+// openSink is one configured sink, opened.
+type openSink struct {
 	name   string
 	cfg    config.Sink
 	kind   relay.SinkKind
@@ -30,58 +30,58 @@ type sink struct {
 
 	pipeline *deliver.Pipeline  // nil before it is prepared
 	stop     context.CancelFunc // ends what reads its queue; nil before it runs
-	ended    chan struct{}      // closed then
+	done     chan struct{}      // closed then
 }
 
-func byName(a, b *sink) int { return strings.Compare(a.name, b.name) }
+func byName(a, b *openSink) int { return strings.Compare(a.name, b.name) }
 
-// roster is the sinks that the daemon has now, by name. It may be used concurrently.
-type roster struct {
-	changing sync.Mutex
-	now      atomic.Pointer[[]*sink]
+// sinkRegistry is the sinks that the daemon has now, by name. It may be used concurrently.
+type sinkRegistry struct {
+	writeMu sync.Mutex
+	current atomic.Pointer[[]*openSink]
 }
 
-func (r *roster) all() []*sink {
-	if list := r.now.Load(); list != nil {
+func (r *sinkRegistry) all() []*openSink {
+	if list := r.current.Load(); list != nil {
 		return *list
 	}
 	return nil
 }
 
-// named returns nil where there is none.
-func (r *roster) named(name string) *sink {
+// get returns nil where there is none.
+func (r *sinkRegistry) get(name string) *openSink {
 	list := r.all()
-	if i, found := slices.BinarySearchFunc(list, name, func(s *sink, name string) int { return strings.Compare(s.name, name) }); found {
+	if i, found := slices.BinarySearchFunc(list, name, func(s *openSink, name string) int { return strings.Compare(s.name, name) }); found {
 		return list[i]
 	}
 	return nil
 }
 
-// put puts sinks in, each in place of one of its name.
-func (r *roster) put(in ...*sink) {
-	r.changing.Lock()
-	defer r.changing.Unlock()
-	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *sink) bool {
-		return slices.ContainsFunc(in, func(other *sink) bool { return other.name == s.name })
+// add puts sinks in, each in place of one of its name.
+func (r *sinkRegistry) add(in ...*openSink) {
+	r.writeMu.Lock()
+	defer r.writeMu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *openSink) bool {
+		return slices.ContainsFunc(in, func(other *openSink) bool { return other.name == s.name })
 	})
 	list = append(list, in...)
 	slices.SortFunc(list, byName)
-	r.now.Store(&list)
+	r.current.Store(&list)
 }
 
-func (r *roster) remove(name string) {
-	r.changing.Lock()
-	defer r.changing.Unlock()
-	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *sink) bool { return s.name == name })
-	r.now.Store(&list)
+func (r *sinkRegistry) remove(name string) {
+	r.writeMu.Lock()
+	defer r.writeMu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *openSink) bool { return s.name == name })
+	r.current.Store(&list)
 }
 
-// openingTime bounds how long sinks that are opened try samples.
-const openingTime = 5 * time.Second
+// openTimeout bounds how long sinks that are opened try samples.
+const openTimeout = 5 * time.Second
 
 // openSinks builds the sinks in the order of their names. Where one cannot be built, none is.
-func (a *App) openSinks(configured map[string]config.Sink) (opened []*sink, err error) {
-	s, metrics, began := a.set, a.metrics, time.Now()
+func (a *App) openSinks(configured map[string]config.Sink) (opened []*openSink, err error) {
+	s, metrics, began := a.settings, a.metrics, time.Now()
 	var open atomic.Bool
 	defer func() {
 		open.Store(true)
@@ -92,7 +92,7 @@ func (a *App) openSinks(configured map[string]config.Sink) (opened []*sink, err 
 	}()
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		cfg := configured[name]
-		i := slices.IndexFunc(s.Kinds, func(k relay.SinkKind) bool { return k.Type == cfg.Type })
+		i := slices.IndexFunc(s.SinkKinds, func(k relay.SinkKind) bool { return k.Type == cfg.Type })
 		if i < 0 {
 			return opened, fmt.Errorf("sink %s: there is no kind %q", name, cfg.Type)
 		}
@@ -100,45 +100,45 @@ func (a *App) openSinks(configured map[string]config.Sink) (opened []*sink, err 
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
-		one, err := s.Kinds[i].Open(relay.SinkSettings{
+		one, err := s.SinkKinds[i].Open(relay.SinkSettings{
 			Name: name, Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
 			Observe: func(event string) { metrics.SinkEvent(name, event) },
-			Memory:  laterMemory{a, name},
+			State:   lazyStateStore{a, name},
 			Samples: func() []relay.Delivery {
-				if !open.Load() && time.Since(began) > openingTime {
+				if !open.Load() && time.Since(began) > openTimeout {
 					return nil // they were tried when the configuration was read, a moment ago
 				}
-				return config.Samples(cfg, s.Kinds[i], a.catalog)
+				return config.Samples(cfg, s.SinkKinds[i], a.catalog)
 			},
 		}, cfg.Settings)
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
-		made := &sink{name: name, cfg: cfg, kind: s.Kinds[i], sink: one, filter: filter}
-		watchCondition(made, metrics, s.Log)
+		made := &openSink{name: name, cfg: cfg, kind: s.SinkKinds[i], sink: one, filter: filter}
+		monitorCondition(made, metrics, s.Log)
 		opened = append(opened, made)
 	}
 	return opened, nil
 }
 
-// laterMemory is what a sink remembers, for sinks that are opened before Redis is.
-type laterMemory struct {
+// lazyStateStore is what a sink remembers, for sinks that are opened before Redis is.
+type lazyStateStore struct {
 	app  *App
 	sink string
 }
 
-func (m laterMemory) Take(ctx context.Context, name string, hold time.Duration) (string, relay.Held, error) {
+func (m lazyStateStore) Lock(ctx context.Context, name string, hold time.Duration) (string, relay.StateLock, error) {
 	store := m.app.store.Load()
 	if store == nil {
 		return "", nil, errors.New("take what a sink remembers: the daemon is still starting")
 	}
-	return store.Memory(m.sink).Take(ctx, name, hold)
+	return store.SinkState(m.sink).Lock(ctx, name, hold)
 }
 
-// warnOfRates names sinks that share one rate and disagree about it: the slowest holds for all, and gets the least. Those that are
+// warnRateConflicts names sinks that share one rate and disagree about it: the slowest holds for all, and gets the least. Those that are
 // known were named before.
-func warnOfRates(log *slog.Logger, sinks, known []*sink) {
-	first := make(map[string]*sink, len(sinks))
+func warnRateConflicts(log *slog.Logger, sinks, known []*openSink) {
+	first := make(map[string]*openSink, len(sinks))
 	for _, s := range sinks {
 		keyer, ok := s.sink.(relay.RateKeyer)
 		if !ok || !s.cfg.Rate.Limited() {
@@ -159,12 +159,12 @@ func warnOfRates(log *slog.Logger, sinks, known []*sink) {
 	}
 }
 
-func closeAll(sinks []*sink) error {
-	return each(len(sinks), func(i int) error { return sinks[i].close(context.Background()) })
+func closeAll(sinks []*openSink) error {
+	return forEachParallel(len(sinks), func(i int) error { return sinks[i].close(context.Background()) })
 }
 
 // close waits for attempts until ctx ends.
-func (s *sink) close(ctx context.Context) error {
+func (s *openSink) close(ctx context.Context) error {
 	if s.pipeline != nil {
 		return s.pipeline.Close(ctx)
 	}
@@ -174,8 +174,8 @@ func (s *sink) close(ctx context.Context) error {
 	return nil
 }
 
-// each does n things at once: a sink that takes its time to close, such as a plugin, holds up no other.
-func each(n int, do func(i int) error) error {
+// forEachParallel does n things at once: a sink that takes its time to close, such as a plugin, holds up no other.
+func forEachParallel(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -186,7 +186,7 @@ func each(n int, do func(i int) error) error {
 }
 
 // fingerprint changes with the sink's own settings: a sink that its receiver disabled is enabled by changing them.
-func (s *sink) fingerprint() (string, error) {
+func (s *openSink) fingerprint() (string, error) {
 	text, err := json.Marshal(s.cfg.Settings)
 	if err != nil {
 		return "", fmt.Errorf("sink %s: %w", s.name, err)
@@ -195,42 +195,42 @@ func (s *sink) fingerprint() (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// lanes is how many notifications of the sink's queue may be in hand at once.
-func (s *sink) lanes() int {
-	if b := s.batch(); b.Wait > 0 {
-		return b.Lanes(s.cfg.Concurrency)
+// handlerConcurrency is how many notifications of the sink's queue may be in hand at once.
+func (s *openSink) handlerConcurrency() int {
+	if b := s.batchOptions(); b.Wait > 0 {
+		return b.HandlerConcurrency(s.cfg.Concurrency)
 	}
 	return s.cfg.Concurrency
 }
 
-func (s *sink) batch() deliver.Batch {
+func (s *openSink) batchOptions() deliver.Batch {
 	return deliver.Batch{Wait: s.cfg.Batch.Wait, Max: s.cfg.Batch.Max}
 }
 
-func (a *App) newPipeline(s *sink, store *deliver.Store) (*deliver.Pipeline, error) {
+func (a *App) newPipeline(s *openSink, store *deliver.Store) (*deliver.Pipeline, error) {
 	fingerprint, err := s.fingerprint()
 	if err != nil {
 		return nil, err
 	}
 	return deliver.New(deliver.Options{
 		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
-		Schedule:     deliver.Schedule{Waits: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts},
+		Schedule:     deliver.Schedule{Delays: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts},
 		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
-		Digest:    deliver.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
-		Batch:     s.batch(),
-		NoBatches: !s.kind.Batches, Gathers: s.kind.Gathers,
+		Digest:             deliver.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
+		Batch:              s.batchOptions(),
+		BatchesUnsupported: !s.kind.SupportsBatches, DigestWhenLimited: s.kind.DigestWhenLimited,
 		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: deliver.Ordering(s.cfg.Ordering),
 		Log: a.log.With("sink", s.name), Observer: a.metrics, Notices: a.notices,
 	})
 }
 
-// closeSinks closes what there is, once nothing delivers any more. A sink that still has an attempt running stays open and
+// closeAllSinks closes what there is, once nothing delivers any more. A sink that still has an attempt running stays open and
 // is named.
-func (a *App) closeSinks() {
+func (a *App) closeAllSinks() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	list := a.sinks.all()
-	if err := each(len(list), func(i int) error { return list[i].close(ctx) }); err != nil {
+	if err := forEachParallel(len(list), func(i int) error { return list[i].close(ctx) }); err != nil {
 		a.log.Warn("sinks did not close well", "error", err)
 	}
 }

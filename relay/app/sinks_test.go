@@ -21,25 +21,25 @@ func (k keyed) RateKey() string                             { return string(k) }
 
 func TestWarnOfRates(t *testing.T) {
 	t.Parallel()
-	named := func(name, key string, count int) *sink {
-		return &sink{name: name, sink: keyed(key), cfg: config.Sink{Rate: relay.Rate{Count: count, Per: time.Minute}}}
+	named := func(name, key string, count int) *openSink {
+		return &openSink{name: name, sink: keyed(key), cfg: config.Sink{Rate: relay.Rate{Count: count, Per: time.Minute}}}
 	}
 	for _, c := range []struct {
 		name  string
-		sinks []*sink
+		sinks []*openSink
 		warns bool
 	}{
-		{"one rate", []*sink{named("a", "x", 5), named("b", "x", 5)}, false},
-		{"two rates", []*sink{named("a", "x", 5), named("b", "y", 6), named("c", "x", 6)}, true},
-		{"no rate", []*sink{named("a", "x", 5), named("b", "x", 0)}, false},
+		{"one rate", []*openSink{named("a", "x", 5), named("b", "x", 5)}, false},
+		{"two rates", []*openSink{named("a", "x", 5), named("b", "y", 6), named("c", "x", 6)}, true},
+		{"no rate", []*openSink{named("a", "x", 5), named("b", "x", 0)}, false},
 	} {
 		var out bytes.Buffer
-		warnOfRates(slog.New(slog.NewTextHandler(&out, nil)), c.sinks, nil)
+		warnRateConflicts(slog.New(slog.NewTextHandler(&out, nil)), c.sinks, nil)
 		if got := strings.Contains(out.String(), "[a c]"); got != c.warns || !c.warns && out.Len() > 0 {
 			t.Errorf("%s: %s", c.name, out.String())
 		}
 		out.Reset()
-		warnOfRates(slog.New(slog.NewTextHandler(&out, nil)), c.sinks, c.sinks)
+		warnRateConflicts(slog.New(slog.NewTextHandler(&out, nil)), c.sinks, c.sinks)
 		if out.Len() > 0 {
 			t.Errorf("%s: told again: %s", c.name, out.String())
 		}

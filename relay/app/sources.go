@@ -20,13 +20,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay/source"
 )
 
-// sources are the upstreams that this daemon reads, or would if no other node did.
-type sources struct {
+// sourceManager are the upstreams that this daemon reads, or would if no other node did.
+type sourceManager struct {
 	app      *App
-	backbone *backbone.Backbone
+	backbone *backbone.Store
 	instance string
 	node     string
-	wanted   chan map[string]config.Source // holds the latest that is not taken over
+	desired  chan map[string]config.Source // holds the latest that is not taken over
 
 	mu      sync.Mutex
 	running map[string]*runningSource
@@ -39,40 +39,40 @@ type runningSource struct {
 }
 
 // startSources starts what reads the upstreams.
-func (a *App) startSources(ctx context.Context, p *parts, b *backbone.Backbone, instance, node string) {
-	s := &sources{
+func (a *App) startSources(ctx context.Context, p *components, b *backbone.Store, instance, node string) {
+	s := &sourceManager{
 		app: a, backbone: b, instance: instance, node: node,
-		wanted: make(chan map[string]config.Source, 1), running: make(map[string]*runningSource),
+		desired: make(chan map[string]config.Source, 1), running: make(map[string]*runningSource),
 	}
 	a.sources.Store(s)
-	s.want(a.cfg.Sources)
-	p.start(ctx, "sources", s.run)
+	s.setDesired(a.cfg.Sources)
+	p.startComponent(ctx, "sources", s.run)
 }
 
-// want takes over another configuration soon. The caller is alone.
-func (s *sources) want(configured map[string]config.Source) {
+// setDesired takes over another configuration soon. The caller is alone.
+func (s *sourceManager) setDesired(configured map[string]config.Source) {
 	select {
-	case <-s.wanted: // a later one counts
+	case <-s.desired: // a later one counts
 	default:
 	}
-	s.wanted <- configured
+	s.desired <- configured
 }
 
 // run reads the upstreams until ctx ends.
-func (s *sources) run(ctx context.Context) error {
-	defer s.adopt(context.WithoutCancel(ctx), nil)
+func (s *sourceManager) run(ctx context.Context) error {
+	defer s.apply(context.WithoutCancel(ctx), nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case configured := <-s.wanted:
-			s.adopt(ctx, configured)
+		case configured := <-s.desired:
+			s.apply(ctx, configured)
 		}
 	}
 }
 
-// adopt ends what is configured no more or otherwise, then begins what is new. One that stays the same is not touched.
-func (s *sources) adopt(ctx context.Context, configured map[string]config.Source) {
+// apply ends what is configured no more or otherwise, then begins what is new. One that stays the same is not touched.
+func (s *sourceManager) apply(ctx context.Context, configured map[string]config.Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var left []string
@@ -90,14 +90,14 @@ func (s *sources) adopt(ctx context.Context, configured map[string]config.Source
 			changed = append(changed, name)
 			continue
 		}
-		s.app.metrics.ForgetSource(name)
+		s.app.metrics.RemoveSource(name)
 		removed = append(removed, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		if s.running[name] != nil {
 			continue
 		}
-		s.launch(ctx, name, configured[name])
+		s.startSource(ctx, name, configured[name])
 		if !slices.Contains(changed, name) {
 			added = append(added, name)
 		}
@@ -107,34 +107,34 @@ func (s *sources) adopt(ctx context.Context, configured map[string]config.Source
 	}
 }
 
-func (s *sources) launch(ctx context.Context, name string, cfg config.Source) {
+func (s *sourceManager) startSource(ctx context.Context, name string, cfg config.Source) {
 	ctx, stop := context.WithCancel(ctx)
 	r := &runningSource{cfg: cfg, stop: stop, ended: make(chan struct{})}
 	s.running[name] = r
-	s.app.metrics.ExpectSource(name)
+	s.app.metrics.InitSource(name)
 	one := source.New(source.Options{
 		Name: name, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics,
 		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return upstreamClient(cfg) },
-		UserAgent: "hubrelay/" + s.app.set.Version, Instance: s.instance, Node: s.node,
-		Decoder: s.app.decoder(), Store: sourceStore{s.backbone}, Lease: s.backbone.Lease("source:"+name, leaseTime),
-		Gap: func(ctx context.Context, id, why string) error {
+		UserAgent: "hubrelay/" + s.app.settings.Version, Instance: s.instance, Node: s.node,
+		Decoder: s.app.newDecoder(), Store: sourceStore{s.backbone}, Lease: s.backbone.Lease("source:"+name, leaseTime),
+		ReportGap: func(ctx context.Context, id, why string) error {
 			return s.app.notices.SourceGap(ctx, name, cfg.HubID, id, why)
 		},
 		Observer: s.app.metrics, Log: s.app.log.With("source", name),
 	})
 	go func() {
 		defer close(r.ended)
-		if err := (run{"source " + name, one.Run}).guard(ctx)(); err != nil && ctx.Err() == nil {
+		if err := (task{"source " + name, one.Run}).untilDone(ctx)(); err != nil && ctx.Err() == nil {
 			s.app.log.Error("a source ended; it is read again after the next start", "source", name, "error", err)
 		}
 	}()
 }
 
 // sourceStore is the backbone as sources see it.
-type sourceStore struct{ *backbone.Backbone }
+type sourceStore struct{ *backbone.Store }
 
-func (b sourceStore) OpenSource(ctx context.Context, name, hub string) (source.Place, backbone.SourceFigures, error) {
-	return b.Backbone.OpenSource(ctx, name, hub)
+func (b sourceStore) OpenSource(ctx context.Context, name, hub string) (source.Position, backbone.SourceStats, error) {
+	return b.Store.OpenSource(ctx, name, hub)
 }
 
 // upstreamClient dials whatever the operator has named, unlike sinks, whose addresses may come from others.
@@ -158,8 +158,8 @@ func upstreamClient(cfg config.Source) (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// operatingSources is nil while the daemon is starting.
-func (a *App) operatingSources() admin.Sources {
+// adminSources is nil while the daemon is starting.
+func (a *App) adminSources() admin.Sources {
 	if s := a.sources.Load(); s != nil {
 		return s
 	}
@@ -167,7 +167,7 @@ func (a *App) operatingSources() admin.Sources {
 }
 
 // List tells how each source is that this node's configuration has.
-func (s *sources) List(ctx context.Context) ([]admin.Source, error) {
+func (s *sourceManager) List(ctx context.Context) ([]admin.Source, error) {
 	s.mu.Lock()
 	configured := make(map[string]config.Source, len(s.running))
 	for name, r := range s.running {
@@ -176,7 +176,7 @@ func (s *sources) List(ctx context.Context) ([]admin.Source, error) {
 	s.mu.Unlock()
 	list := make([]admin.Source, 0, len(configured))
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
-		one, err := s.describe(ctx, name, configured[name])
+		one, err := s.describeSource(ctx, name, configured[name])
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +185,7 @@ func (s *sources) List(ctx context.Context) ([]admin.Source, error) {
 	return list, nil
 }
 
-func (s *sources) describe(ctx context.Context, name string, cfg config.Source) (admin.Source, error) {
+func (s *sourceManager) describeSource(ctx context.Context, name string, cfg config.Source) (admin.Source, error) {
 	kept, err := s.backbone.SourceFigures(ctx, name, cfg.HubID)
 	if err != nil {
 		return admin.Source{}, err
@@ -195,16 +195,16 @@ func (s *sources) describe(ctx context.Context, name string, cfg config.Source) 
 		return admin.Source{}, err
 	}
 	one := admin.Source{
-		Name: name, Type: cfg.Type, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics, State: admin.SourceUnread,
+		Name: name, Type: cfg.Type, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics, State: admin.SourceNotRead,
 		Reason:  "no node reads it at the moment; one takes over within seconds, where its configuration has it and Redis answers",
-		Resumes: kept.Cursor != "", Received: kept.Received, Quarantined: kept.Quarantined, Returned: kept.Returned, Gaps: kept.Gaps,
+		Resumes: kept.Cursor != "", Received: kept.Received, Quarantined: kept.Quarantined, Looped: kept.Looped, Gaps: kept.Gaps,
 	}
 	if one.Topics == nil {
 		one.Topics = []string{}
 	}
-	if !kept.Last.IsZero() {
-		last := kept.Last.UTC()
-		one.Last = &last
+	if !kept.LastStoredAt.IsZero() {
+		last := kept.LastStoredAt.UTC()
+		one.LastStoredAt = &last
 	}
 	var status source.Status
 	if text != nil && json.Unmarshal(text, &status) == nil {

@@ -22,7 +22,7 @@ func TestReadyzSaysNoBeforeAnythingEnds(t *testing.T) {
 	}
 	p := newParts(slog.New(slog.DiscardHandler))
 	var then int
-	p.start(t.Context(), "listener", func(ctx context.Context) error {
+	p.startComponent(t.Context(), "listener", func(ctx context.Context) error {
 		<-ctx.Done()
 		then = readyz()
 		return nil

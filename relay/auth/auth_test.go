@@ -98,9 +98,9 @@ func TestCheckGrant(t *testing.T) {
 		"new secret":  {[]Key{changed(func(k *Key) { k.Hash = HashSecret("b") })}, relay.CodeAuthInvalid},
 		"expired":     {[]Key{changed(func(k *Key) { k.Expires = noon })}, relay.CodeAuthExpired},
 		"other hubs":  {[]Key{changed(func(k *Key) { k.Hubs = []string{"h2"} })}, relay.CodeWrongHub},
-		"all of them": {[]Key{changed(func(k *Key) { k.Hubs = []string{Any} })}, ""},
+		"all of them": {[]Key{changed(func(k *Key) { k.Hubs = []string{Wildcard} })}, ""},
 	} {
-		now, refused := testRing(t, tt.keys...).Check(g)
+		now, refused := testRing(t, tt.keys...).CurrentGrant(g)
 		if code(refused) != tt.code || (refused == nil) != (now.Hub == "h1") {
 			t.Errorf("%s: Check = %+v, %q, want %q", name, now, code(refused), tt.code)
 		}
@@ -110,10 +110,10 @@ func TestCheckGrant(t *testing.T) {
 // A token that was issued before the key was narrowed sees no more than the key does now.
 func TestCheckGrantsWhatTheKeyOpensNow(t *testing.T) {
 	t.Parallel()
-	key := Key{Name: "ops", Hash: HashSecret("a"), AccountID: Any, Hubs: []string{Any}}
+	key := Key{Name: "ops", Hash: HashSecret("a"), AccountID: Wildcard, Hubs: []string{Wildcard}}
 	g := key.Grant("")
 	key.AccountID, key.Hubs, key.Expires = "acme", []string{"h1"}, noon.Add(time.Hour)
-	now, refused := testRing(t, key).Check(g)
+	now, refused := testRing(t, key).CurrentGrant(g)
 	if refused != nil || now.Allows("h2", "acme") || now.Allows("h1", "other") || !now.Allows("h1", "acme") || now.Expires != key.Expires {
 		t.Errorf("Check = %+v, %v", now, refused)
 	}
@@ -122,19 +122,19 @@ func TestCheckGrantsWhatTheKeyOpensNow(t *testing.T) {
 // Whoever is asked for all must answer as each of them would.
 func TestEqualSightAllowsTheSame(t *testing.T) {
 	t.Parallel()
-	accounts := []string{"", "a", "b", Any}
+	accounts := []string{"", "a", "b", Wildcard}
 	known := make(map[string]Grant)
 	for _, hub := range []string{"", "h1"} {
 		for _, account := range accounts {
-			for _, hubs := range [][]string{nil, {"h1"}, {"h1", "h2"}, {"h2", "h1", "h2"}, {"h1,h2"}, {Any}, {"h1", Any}} {
+			for _, hubs := range [][]string{nil, {"h1"}, {"h1", "h2"}, {"h2", "h1", "h2"}, {"h1,h2"}, {Wildcard}, {"h1", Wildcard}} {
 				g := Grant{Hub: hub, Account: account, Hubs: hubs}
-				pipeline := hub + "|" + g.Sight()
+				pipeline := hub + "|" + g.VisibilityKey()
 				other, ok := known[pipeline]
 				if !ok {
 					known[pipeline] = g
 					continue
 				}
-				if !g.SeesAs(&other) {
+				if !g.SameVisibility(&other) {
 					t.Errorf("%+v does not see as %+v", g, other)
 				}
 				for _, h := range []string{"h1", "h2", "h1,h2", "h3"} {
@@ -147,11 +147,11 @@ func TestEqualSightAllowsTheSame(t *testing.T) {
 			}
 		}
 	}
-	if g, same := (Grant{Hub: "h1", Account: "a", Hubs: []string{"h1"}}), (Grant{Hub: "h1", Account: "a", Hubs: []string{Any}}); g.Sight() != same.Sight() {
+	if g, same := (Grant{Hub: "h1", Account: "a", Hubs: []string{"h1"}}), (Grant{Hub: "h1", Account: "a", Hubs: []string{Wildcard}}); g.VisibilityKey() != same.VisibilityKey() {
 		t.Error("keys of one account that open a hub should have the same sight of it")
 	}
-	for _, same := range [][2][]string{{{"h1", "h2"}, {"h2", "h1", "h1"}}, {{Any}, {"h1", Any}}} {
-		if a, b := (Grant{Account: "a", Hubs: same[0]}), (Grant{Account: "a", Hubs: same[1]}); !a.SeesAs(&b) || a.SeesAs(&Grant{Account: "a"}) {
+	for _, same := range [][2][]string{{{"h1", "h2"}, {"h2", "h1", "h1"}}, {{Wildcard}, {"h1", Wildcard}}} {
+		if a, b := (Grant{Account: "a", Hubs: same[0]}), (Grant{Account: "a", Hubs: same[1]}); !a.SameVisibility(&b) || a.SameVisibility(&Grant{Account: "a"}) {
 			t.Errorf("%q and %q are the same hubs in other words", same[0], same[1])
 		}
 	}
@@ -159,7 +159,7 @@ func TestEqualSightAllowsTheSame(t *testing.T) {
 
 func TestGrantAllows(t *testing.T) {
 	t.Parallel()
-	all, one := []string{Any}, []string{"h1"}
+	all, one := []string{Wildcard}, []string{"h1"}
 	for _, tt := range []struct {
 		name         string
 		g            Grant
@@ -174,12 +174,12 @@ func TestGrantAllows(t *testing.T) {
 		{"account pipeline, closed hub", Grant{Account: "a", Hubs: one}, "h2", "a", false},
 		{"account pipeline, other account", Grant{Account: "a", Hubs: all}, "h1", "b", false},
 		{"account pipeline, no account", Grant{Account: "a", Hubs: one}, "h1", "", true},
-		{"platform", Grant{Account: Any, Hubs: all}, "h7", "b", true},
-		{"platform, closed hub", Grant{Account: Any, Hubs: one}, "h7", "b", false},
+		{"platform", Grant{Account: Wildcard, Hubs: all}, "h7", "b", true},
+		{"platform, closed hub", Grant{Account: Wildcard, Hubs: one}, "h7", "b", false},
 		{"key without account", Grant{Hub: "h1", Hubs: all}, "h1", "a", false},
 		{"key without account, no account", Grant{Hub: "h1", Hubs: all}, "h1", "", true},
 		{"no hubs", Grant{Account: "a"}, "h1", "a", false},
-		{"account named *", Grant{Account: "a", Hubs: all}, "h1", Any, false},
+		{"account named *", Grant{Account: "a", Hubs: all}, "h1", Wildcard, false},
 	} {
 		if got := tt.g.Allows(tt.hub, tt.account); got != tt.want {
 			t.Errorf("%s: Allows(%q, %q) = %v", tt.name, tt.hub, tt.account, got)
@@ -190,17 +190,17 @@ func TestGrantAllows(t *testing.T) {
 func TestRequire(t *testing.T) {
 	t.Parallel()
 	k := Key{Name: "ops", Hubs: []string{"h1"}, Capabilities: []string{CapabilityPublish}}
-	if err := k.Require(CapabilityPublish); err != nil {
+	if err := k.RequireCapability(CapabilityPublish); err != nil {
 		t.Error(err)
 	}
-	err := k.Require(CapabilityMigrate)
+	err := k.RequireCapability(CapabilityMigrate)
 	if code(err) != relay.CodePermissions || err.Extra["capability"] != CapabilityMigrate {
 		t.Errorf("Require = %v, %v", err, err.Extra)
 	}
 	if got := code(k.RequireHub("h2")); got != relay.CodeWrongHub {
 		t.Errorf("RequireHub = %q", got)
 	}
-	if !k.Opens("h1") || k.Opens("") || k.Opens(Any) {
+	if !k.CanReadHub("h1") || k.CanReadHub("") || k.CanReadHub(Wildcard) {
 		t.Error("Opens is wrong for a key of one hub")
 	}
 }

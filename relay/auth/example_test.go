@@ -16,7 +16,7 @@ func ExampleKeyring() {
 		return
 	}
 	key, refused := ring.Authenticate("Bearer hrk_secret")
-	fmt.Println(key.Name, refused == nil, key.Opens("hub-1"), key.Can(auth.CapabilityMigrate))
+	fmt.Println(key.Name, refused == nil, key.CanReadHub("hub-1"), key.HasCapability(auth.CapabilityMigrate))
 	_, refused = ring.Authenticate("Bearer guess")
 	fmt.Println(refused)
 	// Output:

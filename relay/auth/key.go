@@ -23,8 +23,8 @@ const (
 	CapabilityMigrate = "containers-instances-migrate"
 )
 
-// Any stands for every hub in Key.Hubs and for every account in Key.AccountID.
-const Any = "*"
+// Wildcard stands for every hub in Key.Hubs and for every account in Key.AccountID.
+const Wildcard = "*"
 
 // MaxHubID is the longest hub id in bytes that X-Hub-Id may carry.
 const MaxHubID = 256
@@ -39,12 +39,12 @@ const (
 type Key struct {
 	// Name is what logs, metrics and tokens call the key; unique in a Keyring.
 	Name string
-	// AccountID is the account that the key belongs to; [Any] for a platform's key, empty for a key that sees only
+	// AccountID is the account that the key belongs to; [Wildcard] for a platform's key, empty for a key that sees only
 	// notifications without an account.
 	AccountID string
 	// Hash is the SHA-256 of the secret. The secret itself is not kept.
 	Hash [sha256.Size]byte
-	// Hubs are the hubs that the key opens; [Any] means all, none means none.
+	// Hubs are the hubs that the key opens; [Wildcard] means all, none means none.
 	Hubs []string
 	// Capabilities are what the key may do beside reading.
 	Capabilities []string
@@ -52,33 +52,35 @@ type Key struct {
 	Expires time.Time
 }
 
-// Opens says whether the key may read hub.
-func (k *Key) Opens(hub string) bool { return opens(k.Hubs, hub) }
+// CanReadHub says whether the key may read hub.
+func (k *Key) CanReadHub(hub string) bool { return hubsInclude(k.Hubs, hub) }
 
-func opens(hubs []string, hub string) bool {
+func hubsInclude(hubs []string, hub string) bool {
 	for _, h := range hubs {
-		if h == Any || h == hub {
+		if h == Wildcard || h == hub {
 			return true
 		}
 	}
 	return false
 }
 
-// Can says whether the key holds the capability.
-func (k *Key) Can(capability string) bool { return slices.Contains(k.Capabilities, capability) }
+// HasCapability says whether the key holds the capability.
+func (k *Key) HasCapability(capability string) bool {
+	return slices.Contains(k.Capabilities, capability)
+}
 
-// Require returns nil where the key holds the capability, and 403.permissions with extra.capability where not.
-func (k *Key) Require(capability string) *relay.Error {
-	if k.Can(capability) {
+// RequireCapability returns nil where the key holds the capability, and 403.permissions with extra.capability where not.
+func (k *Key) RequireCapability(capability string) *relay.Error {
+	if k.HasCapability(capability) {
 		return nil
 	}
 	return relay.NewError(relay.CodePermissions,
-		"the key "+strconv.Quote(k.Name)+" lacks the capability "+capability).With("capability", capability)
+		"the key "+strconv.Quote(k.Name)+" lacks the capability "+capability).WithExtra("capability", capability)
 }
 
 // RequireHub returns nil where the key opens hub, and 403.wrong-hub where not.
 func (k *Key) RequireHub(hub string) *relay.Error {
-	if k.Opens(hub) {
+	if k.CanReadHub(hub) {
 		return nil
 	}
 	return relay.NewError(relay.CodeWrongHub,

@@ -65,7 +65,7 @@ func (r *Keyring) Authenticate(header string) (*Key, *relay.Error) {
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the API key is not known here")
 	}
 	if k.Expired(r.now()) {
-		return nil, expired(k)
+		return nil, expiredError(k)
 	}
 	return k, nil
 }
@@ -83,10 +83,10 @@ func (r *Keyring) find(hash [32]byte) *Key {
 	return &keys[found]
 }
 
-// Check says whether the key behind a token's grant still stands, and returns what the key grants on the same pipeline
+// CurrentGrant says whether the key behind a token's grant still stands, and returns what the key grants on the same pipeline
 // now: an operator may have narrowed it since. The error is 401.auth-invalid where the key is gone or has another
 // secret, 401.auth-expired where it has expired, 403.wrong-hub where it no longer opens the grant's hub.
-func (r *Keyring) Check(g Grant) (Grant, *relay.Error) {
+func (r *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
 	keys := *r.keys.Load()
 	for i := range keys {
 		k := &keys[i]
@@ -94,9 +94,9 @@ func (r *Keyring) Check(g Grant) (Grant, *relay.Error) {
 			continue
 		}
 		if k.Expired(r.now()) {
-			return Grant{}, expired(k)
+			return Grant{}, expiredError(k)
 		}
-		if g.Hub != "" && !k.Opens(g.Hub) {
+		if g.Hub != "" && !k.CanReadHub(g.Hub) {
 			return Grant{}, k.RequireHub(g.Hub)
 		}
 		return k.Grant(g.Hub), nil
@@ -104,6 +104,6 @@ func (r *Keyring) Check(g Grant) (Grant, *relay.Error) {
 	return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the API key that asked for this token no longer exists")
 }
 
-func expired(k *Key) *relay.Error {
+func expiredError(k *Key) *relay.Error {
 	return relay.NewError(relay.CodeAuthExpired, "the API key expired at "+k.Expires.UTC().Format(time.RFC3339))
 }

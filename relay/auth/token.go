@@ -38,9 +38,9 @@ type Grant struct {
 	KeyID string `json:"key_id"`
 	// Hub is the hub whose pipeline is opened; empty for the account pipeline.
 	Hub string `json:"hub,omitempty"`
-	// Account is the key's account; [Any] for every account, empty for none.
+	// Account is the key's account; [Wildcard] for every account, empty for none.
 	Account string `json:"account,omitempty"`
-	// Hubs are the hubs that the key opens; [Any] means all.
+	// Hubs are the hubs that the key opens; [Wildcard] means all.
 	Hubs []string `json:"hubs,omitempty"`
 	// Expires is when the key expires; zero means never.
 	Expires time.Time `json:"expires,omitzero"`
@@ -49,65 +49,65 @@ type Grant struct {
 // Allows says whether a notification of hub and account may be seen under the grant. The rules are DESIGN's:
 //
 //   - only the grant's hub on a hub pipeline, and on either pipeline only hubs that the key opens;
-//   - never a notification of another account; the account [Any] sees all its hubs hold;
+//   - never a notification of another account; the account [Wildcard] sees all its hubs hold;
 //   - a notification without an account belongs to its hub: whoever opens the hub sees it, on the account pipeline
 //     too. A key without an account sees only these.
 func (g *Grant) Allows(hub, account string) bool {
 	if g.Hub != "" && g.Hub != hub {
 		return false
 	}
-	if account != "" && account != g.Account && g.Account != Any {
+	if account != "" && account != g.Account && g.Account != Wildcard {
 		return false
 	}
-	return opens(g.Hubs, hub)
+	return hubsInclude(g.Hubs, hub)
 }
 
-// Sight names what Allows says: grants of one pipeline have the same Sight where they allow the same. It is never empty.
-func (g *Grant) Sight() string {
+// VisibilityKey names what Allows says: grants of one pipeline have the same Sight where they allow the same. It is never empty.
+func (g *Grant) VisibilityKey() string {
 	if g.Hub == "" {
-		return "hubs " + strings.Join(plain(g.Hubs), "\x00") + " of " + g.Account
+		return "hubs " + strings.Join(normalizeHubs(g.Hubs), "\x00") + " of " + g.Account
 	}
-	if !opens(g.Hubs, g.Hub) {
+	if !hubsInclude(g.Hubs, g.Hub) {
 		return "nothing"
 	}
 	return "of " + g.Account
 }
 
-// SeesAs says whether g allows the same as another grant of its pipeline.
-func (g *Grant) SeesAs(other *Grant) bool {
-	return g.Account == other.Account && slices.Equal(g.Hubs, other.Hubs) || g.Sight() == other.Sight()
+// SameVisibility says whether g allows the same as another grant of its pipeline.
+func (g *Grant) SameVisibility(other *Grant) bool {
+	return g.Account == other.Account && slices.Equal(g.Hubs, other.Hubs) || g.VisibilityKey() == other.VisibilityKey()
 }
 
-// plain lists hubs as every key does that opens the same ones.
-func plain(hubs []string) []string {
-	if slices.Contains(hubs, Any) {
-		return []string{Any}
+// normalizeHubs lists hubs as every key does that opens the same ones.
+func normalizeHubs(hubs []string) []string {
+	if slices.Contains(hubs, Wildcard) {
+		return []string{Wildcard}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(hubs)))
 }
 
-// Tokens is the store of tokens in Redis. Only a token's SHA-256 is stored. All methods may be called
+// TokenStore is the store of tokens in Redis. Only a token's SHA-256 is stored. All methods may be called
 // concurrently and from several nodes.
-type Tokens struct {
+type TokenStore struct {
 	client redis.Cmdable
-	name   func(hash string) string
+	keyFor func(hash string) string
 	ttl    time.Duration
 	now    func() time.Time
-	holds  holds
+	holds  heldTokens
 }
 
-// NewTokens returns a store whose tokens live for ttl. name returns the Redis key for the hexadecimal SHA-256 of a
+// NewTokenStore returns a store whose tokens live for ttl. name returns the Redis key for the hexadecimal SHA-256 of a
 // token. The client must not retry by itself (MaxRetries -1): a retried Use would find the token gone.
-func NewTokens(client redis.Cmdable, name func(hash string) string, ttl time.Duration) *Tokens {
-	return &Tokens{
-		client: client, name: name, ttl: ttl, now: time.Now,
-		holds: holds{open: make(map[string]*hold), wake: make(chan struct{}, 1)},
+func NewTokenStore(client redis.Cmdable, name func(hash string) string, ttl time.Duration) *TokenStore {
+	return &TokenStore{
+		client: client, keyFor: name, ttl: ttl, now: time.Now,
+		holds: heldTokens{byKey: make(map[string]*heldToken), wake: make(chan struct{}, 1)},
 	}
 }
 
 // Issue stores the grant under a new random token (32 bytes, base64url) and returns the token. It lives for the
 // store's ttl, and no longer than the key.
-func (t *Tokens) Issue(ctx context.Context, g Grant) (string, error) {
+func (t *TokenStore) Issue(ctx context.Context, g Grant) (string, error) {
 	ttl := t.ttl
 	if !g.Expires.IsZero() {
 		ttl = min(ttl, g.Expires.Sub(t.now()))
@@ -122,34 +122,34 @@ func (t *Tokens) Issue(ctx context.Context, g Grant) (string, error) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
 	token := base64.RawURLEncoding.EncodeToString(b[:])
-	if err := t.client.Set(ctx, t.key(token), value, ttl.Truncate(time.Millisecond)).Err(); err != nil {
+	if err := t.client.Set(ctx, t.redisKey(token), value, ttl.Truncate(time.Millisecond)).Err(); err != nil {
 		return "", fmt.Errorf("store a token: %w: %w", ErrUnavailable, err)
 	}
 	return token, nil
 }
 
-// Peek returns the grant of a token and leaves the token as it is. White space anywhere in the token is ignored.
-func (t *Tokens) Peek(ctx context.Context, token string) (Grant, error) {
-	g, _, err := t.read(token, func(key string) (string, error) { return t.client.Get(ctx, key).Result() })
+// Get returns the grant of a token and leaves the token as it is. White space anywhere in the token is ignored.
+func (t *TokenStore) Get(ctx context.Context, token string) (Grant, error) {
+	g, _, err := t.loadGrant(token, func(key string) (string, error) { return t.client.Get(ctx, key).Result() })
 	return g, err
 }
 
-// Use returns the grant of a token and uses it up: of any number of callers exactly one succeeds. White space anywhere
+// Consume returns the grant of a token and uses it up: of any number of callers exactly one succeeds. White space anywhere
 // in the token is ignored.
-func (t *Tokens) Use(ctx context.Context, token string) (Grant, error) {
-	g, _, err := t.read(token, func(key string) (string, error) {
-		return useScript.Run(ctx, t.client, []string{key}, usedUpFor.Milliseconds()).Text()
+func (t *TokenStore) Consume(ctx context.Context, token string) (Grant, error) {
+	g, _, err := t.loadGrant(token, func(key string) (string, error) {
+		return useScript.Run(ctx, t.client, []string{key}, consumedTTL.Milliseconds()).Text()
 	})
 	return g, err
 }
 
-// read returns a grant, and the text that stands for it in Redis, where get has it from.
-func (t *Tokens) read(token string, get func(key string) (string, error)) (g Grant, text string, err error) {
+// loadGrant returns a grant, and the text that stands for it in Redis, where get has it from.
+func (t *TokenStore) loadGrant(token string, get func(key string) (string, error)) (g Grant, text string, err error) {
 	token = CleanToken(token)
 	if token == "" || len(token) > maxToken {
 		return Grant{}, "", ErrTokenUnknown
 	}
-	text, err = get(t.key(token))
+	text, err = get(t.redisKey(token))
 	switch {
 	case errors.Is(err, redis.Nil):
 		return Grant{}, "", ErrTokenUnknown
@@ -163,9 +163,9 @@ func (t *Tokens) read(token string, get func(key string) (string, error)) (g Gra
 	return g, text, nil
 }
 
-func (t *Tokens) key(token string) string {
+func (t *TokenStore) redisKey(token string) string {
 	sum := sha256.Sum256([]byte(token))
-	return t.name(hex.EncodeToString(sum[:]))
+	return t.keyFor(hex.EncodeToString(sum[:]))
 }
 
 // CleanToken removes white space from a presented token: spec.md's sample has spaces and line breaks inside.

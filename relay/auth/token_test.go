@@ -15,14 +15,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
-func testTokens(t *testing.T, ttl time.Duration) (*Tokens, *redis.Client, *redistest.Server) {
+func testTokens(t *testing.T, ttl time.Duration) (*TokenStore, *redis.Client, *redistest.Server) {
 	t.Helper()
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: server.Socket, MaxRetries: -1, DisableIdentity: true, PoolSize: 64,
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	return NewTokens(client, func(hash string) string { return "t:token:" + hash }, ttl), client, server
+	return NewTokenStore(client, func(hash string) string { return "t:token:" + hash }, ttl), client, server
 }
 
 func TestTokens(t *testing.T) {
@@ -51,7 +51,7 @@ func TestTokens(t *testing.T) {
 	})
 	t.Run("peek leaves it", func(t *testing.T) {
 		for range 2 {
-			got, err := tokens.Peek(ctx, token)
+			got, err := tokens.Get(ctx, token)
 			if err != nil || !reflect.DeepEqual(got, grant) {
 				t.Fatalf("Peek = %+v, %v; want %+v", got, err, grant)
 			}
@@ -59,17 +59,17 @@ func TestTokens(t *testing.T) {
 	})
 	t.Run("unknown", func(t *testing.T) {
 		for _, bad := range []string{"", " ", "x", token + "x", strings.Repeat("x", 5000), "\x00"} {
-			if _, err := tokens.Use(ctx, bad); !errors.Is(err, ErrTokenUnknown) {
+			if _, err := tokens.Consume(ctx, bad); !errors.Is(err, ErrTokenUnknown) {
 				t.Errorf("Use(%.20q) = %v", bad, err)
 			}
 		}
 	})
 	t.Run("white space is ignored, once only", func(t *testing.T) {
 		spaced := " " + token[:5] + "\n" + token[5:9] + "\r\n\t " + token[9:] + "\n"
-		if got, err := tokens.Use(ctx, spaced); err != nil || !reflect.DeepEqual(got, grant) {
+		if got, err := tokens.Consume(ctx, spaced); err != nil || !reflect.DeepEqual(got, grant) {
 			t.Fatalf("Use = %+v, %v", got, err)
 		}
-		if _, err := tokens.Use(ctx, token); !errors.Is(err, ErrTokenUnknown) {
+		if _, err := tokens.Consume(ctx, token); !errors.Is(err, ErrTokenUnknown) {
 			t.Errorf("the second Use = %v", err)
 		}
 	})
@@ -92,10 +92,10 @@ func TestTokens(t *testing.T) {
 		if _, err := tokens.Issue(ctx, grant); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Issue = %v", err)
 		}
-		if _, err := tokens.Use(ctx, token); !errors.Is(err, ErrUnavailable) {
+		if _, err := tokens.Consume(ctx, token); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Use = %v", err)
 		}
-		if _, err := tokens.Peek(ctx, token); !errors.Is(err, ErrUnavailable) || strings.Contains(err.Error(), token) {
+		if _, err := tokens.Get(ctx, token); !errors.Is(err, ErrUnavailable) || strings.Contains(err.Error(), token) {
 			t.Errorf("Peek = %v", err)
 		}
 	})
@@ -113,7 +113,7 @@ func TestTokenIsUsedOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				switch _, err := tokens.Use(context.Background(), token); {
+				switch _, err := tokens.Consume(context.Background(), token); {
 				case err == nil:
 					wins.Add(1)
 				case !errors.Is(err, ErrTokenUnknown):

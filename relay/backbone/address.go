@@ -44,11 +44,11 @@ func parseAddress(address string) (*redis.UniversalOptions, error) {
 	hosts := authority
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		hosts = authority[i+1:]
-		if err := credentials(o, authority[:i]); err != nil {
+		if err := setCredentials(o, authority[:i]); err != nil {
 			return nil, err
 		}
 	}
-	if err := connection(o, scheme, hosts, path, params); err != nil {
+	if err := setConnection(o, scheme, hosts, path, params); err != nil {
 		return nil, err
 	}
 	for name := range params {
@@ -57,7 +57,7 @@ func parseAddress(address string) (*redis.UniversalOptions, error) {
 	return o, nil
 }
 
-func credentials(o *redis.UniversalOptions, userinfo string) error {
+func setCredentials(o *redis.UniversalOptions, userinfo string) error {
 	user, password, _ := strings.Cut(userinfo, ":")
 	var err1, err2 error
 	o.Username, err1 = url.PathUnescape(user)
@@ -68,8 +68,8 @@ func credentials(o *redis.UniversalOptions, userinfo string) error {
 	return nil
 }
 
-// connection sets addresses, database and TLS, and deletes the params that it used.
-func connection(o *redis.UniversalOptions, scheme, hosts, path string, params url.Values) error {
+// setConnection sets addresses, database and TLS, and deletes the params that it used.
+func setConnection(o *redis.UniversalOptions, scheme, hosts, path string, params url.Values) error {
 	var db string
 	switch scheme {
 	case "redis", "rediss":
@@ -85,11 +85,11 @@ func connection(o *redis.UniversalOptions, scheme, hosts, path string, params ur
 		if hosts != "" || path == "" {
 			return errAddress
 		}
-		o.Addrs, db = []string{"/" + path}, take(params, "db")
+		o.Addrs, db = []string{"/" + path}, popParam(params, "db")
 	case "redis+sentinel":
 		o.MasterName, db, _ = strings.Cut(path, "/")
 		o.Addrs = hostList(hosts)
-		o.SentinelUsername, o.SentinelPassword = take(params, "sentinel_username"), take(params, "sentinel_password")
+		o.SentinelUsername, o.SentinelPassword = popParam(params, "sentinel_username"), popParam(params, "sentinel_password")
 		if o.MasterName == "" || len(o.Addrs) == 0 {
 			return errAddress
 		}
@@ -101,7 +101,7 @@ func connection(o *redis.UniversalOptions, scheme, hosts, path string, params ur
 	default:
 		return errAddress
 	}
-	if scheme == "rediss" || (strings.HasPrefix(scheme, "redis+") && take(params, "tls") == "true") {
+	if scheme == "rediss" || (strings.HasPrefix(scheme, "redis+") && popParam(params, "tls") == "true") {
 		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	if db != "" {
@@ -114,7 +114,7 @@ func connection(o *redis.UniversalOptions, scheme, hosts, path string, params ur
 	return nil
 }
 
-func take(params url.Values, name string) string {
+func popParam(params url.Values, name string) string {
 	v := params.Get(name)
 	delete(params, name)
 	return v

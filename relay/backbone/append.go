@@ -17,8 +17,8 @@ import (
 // IdempotencyTime is how long an idempotency key is remembered (DESIGN, "Publishing").
 const IdempotencyTime = 10 * time.Minute
 
-// ScopedKey makes one idempotency key of several parts, its owner among them, so that no two lists of parts give the same.
-func ScopedKey(parts ...string) string {
+// HashScopedKey makes one idempotency key of several parts, its owner among them, so that no two lists of parts give the same.
+func HashScopedKey(parts ...string) string {
 	h := sha256.New()
 	var size [8]byte
 	for _, part := range parts {
@@ -29,8 +29,8 @@ func ScopedKey(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Append is a request to store notifications of one hub.
-type Append struct {
+// AppendRequest is a request to store notifications of one hub.
+type AppendRequest struct {
 	// Hub decides the partition. Every notification must be of this hub.
 	Hub string
 	// Key, where not empty, makes a repeat safe for ten minutes. The caller scopes it to the publisher.
@@ -44,7 +44,7 @@ type Append struct {
 // Append stores all notifications at the end of the hub's log in their order, or none, and returns their ids; for a
 // repeat those of the first time. The error is [ErrKeyReused], or [ErrUnavailable]: then nothing was stored, or, where
 // the reply was lost or it is [ErrTooFewReplicas] too, all. It may be called concurrently.
-func (b *Backbone) Append(ctx context.Context, a Append) ([]string, error) {
+func (b *Store) Append(ctx context.Context, a AppendRequest) ([]string, error) {
 	if len(a.Notifications) == 0 {
 		return nil, errors.New("append: there is nothing to store")
 	}
@@ -59,12 +59,12 @@ func (b *Backbone) Append(ctx context.Context, a Append) ([]string, error) {
 	case a.Key != "":
 		return b.appendOnce(ctx, p, a)
 	case len(a.Notifications) == 1:
-		err = b.single.do(ctx, entry{log: b.keys.Log(p), n: &a.Notifications[0]})
+		err = b.groupCommit.commit(ctx, entry{log: b.keys.Log(p), n: &a.Notifications[0]})
 	default:
 		err = b.appendAll(ctx, b.keys.Log(p), a.Notifications)
 	}
 	if err != nil {
-		return nil, explain("store notifications", err)
+		return nil, wrapError("store notifications", err)
 	}
 	return idsOf(a.Notifications), nil
 }
@@ -87,8 +87,8 @@ func addArgs(log string, n *relay.Notification) []any {
 
 // appendAll stores several in one transaction. Redis refuses all of it when a command could not be queued, and what
 // it refuses then (OOM, READONLY, LOADING) it refuses before anything is executed.
-func (b *Backbone) appendAll(ctx context.Context, log string, ns []relay.Notification) error {
-	return b.replicated(ctx, log, func(w writer) error {
+func (b *Store) appendAll(ctx context.Context, log string, ns []relay.Notification) error {
+	return b.withReplication(ctx, log, func(w commandRunner) error {
 		_, err := w.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i := range ns {
 				pipe.Do(ctx, addArgs(log, &ns[i])...)
@@ -100,7 +100,7 @@ func (b *Backbone) appendAll(ctx context.Context, log string, ns []relay.Notific
 }
 
 // appendOnce stores notifications whose key is not known yet, and remembers the key with their ids.
-func (b *Backbone) appendOnce(ctx context.Context, partition int, a Append) ([]string, error) {
+func (b *Store) appendOnce(ctx context.Context, partition int, a AppendRequest) ([]string, error) {
 	sum := sha256.Sum256([]byte(a.Key))
 	keys := []string{b.keys.Log(partition), b.keys.Idempotency(partition, hex.EncodeToString(sum[:16]))}
 	args := make([]any, 0, 3+5*len(a.Notifications))
@@ -110,12 +110,12 @@ func (b *Backbone) appendOnce(ctx context.Context, partition int, a Append) ([]s
 		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
 	}
 	var reply []any
-	err := b.replicated(ctx, keys[0], func(w writer) (err error) {
+	err := b.withReplication(ctx, keys[0], func(w commandRunner) (err error) {
 		reply, err = appendScript.Run(ctx, w, keys, args...).Slice()
 		return err
 	})
 	if err != nil {
-		return nil, explain("store notifications once", err)
+		return nil, wrapError("store notifications once", err)
 	}
 	ids := make([]string, 0, len(reply))
 	for _, v := range reply {

@@ -25,14 +25,14 @@ func fileConn(fd int) (net.Conn, error) {
 }
 
 // onBoth runs a test on a real Redis and on the in-process one.
-func onBoth(t *testing.T, test func(*testing.T, *Backbone)) {
+func onBoth(t *testing.T, test func(*testing.T, *Store)) {
 	t.Run("redis", func(t *testing.T) { test(t, open(t, redistest.Start(t), Options{})) })
 	t.Run("memory", func(t *testing.T) { test(t, memory(t)) })
 }
 
 func TestAppendKeepsEverything(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *Backbone) {
+	onBoth(t, func(t *testing.T, b *Store) {
 		want := notes("h", 1, 5)
 		want[2].Account = ""
 		want[3].Data = []byte("{\"x\":\"\u2028\\u0000 9007199254740993\"}")
@@ -40,7 +40,7 @@ func TestAppendKeepsEverything(t *testing.T) {
 		mustAppend(t, b, want[1:]...)
 		got := logOf(t, b, 0)
 		for i := range got {
-			if !ValidCursor(got[i].Cursor) {
+			if !IsEntryID(got[i].Cursor) {
 				t.Errorf("cursor %q", got[i].Cursor)
 			}
 			got[i].Cursor = ""
@@ -54,26 +54,26 @@ func TestAppendKeepsEverything(t *testing.T) {
 func TestAppendRefuses(t *testing.T) {
 	t.Parallel()
 	b := memory(t)
-	if _, err := b.Append(t.Context(), Append{Hub: "h"}); err == nil {
+	if _, err := b.Append(t.Context(), AppendRequest{Hub: "h"}); err == nil {
 		t.Error("nothing to store was accepted")
 	}
-	if _, err := b.Append(t.Context(), Append{Hub: "h", Notifications: []relay.Notification{note("h", 1), note("i", 2)}}); err == nil {
+	if _, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: []relay.Notification{note("h", 1), note("i", 2)}}); err == nil {
 		t.Error("a mixed batch was accepted")
 	}
 }
 
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *Backbone) {
-		first, err := b.Append(t.Context(), Append{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", 1, 3)})
+	onBoth(t, func(t *testing.T, b *Store) {
+		first, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", 1, 3)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := b.Append(t.Context(), Append{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", 11, 13)})
+		again, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", 11, 13)})
 		if err != nil || !slices.Equal(first, again) {
 			t.Errorf("a repeat answered %v, %v, not %v", again, err, first)
 		}
-		if _, err := b.Append(t.Context(), Append{Hub: "h", Key: "k", Digest: "e", Notifications: notes("h", 1, 1)}); !errors.Is(err, ErrKeyReused) {
+		if _, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "e", Notifications: notes("h", 1, 1)}); !errors.Is(err, ErrKeyReused) {
 			t.Errorf("another body: %v", err)
 		}
 		if n := len(logOf(t, b, 0)); n != 3 {
@@ -89,7 +89,7 @@ func TestConcurrentRepeats(t *testing.T) {
 	answers := make([][]string, 32)
 	for i := range answers {
 		wg.Go(func() {
-			ids, err := b.Append(t.Context(), Append{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", i*10, i*10+1)})
+			ids, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", i*10, i*10+1)})
 			if err != nil {
 				t.Error(err)
 			}
@@ -116,7 +116,7 @@ func TestConcurrentSinglesAllArrive(t *testing.T) {
 		wg.Go(func() {
 			hub := fmt.Sprintf("hub-%d", c)
 			for i := range each {
-				if _, err := b.Append(t.Context(), Append{Hub: hub, Notifications: []relay.Notification{note(hub, i)}}); err != nil {
+				if _, err := b.Append(t.Context(), AppendRequest{Hub: hub, Notifications: []relay.Notification{note(hub, i)}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -139,8 +139,8 @@ func TestConcurrentSinglesAllArrive(t *testing.T) {
 }
 
 // appends lists the three ways in which notifications are stored.
-func appends(i int) []Append {
-	return []Append{
+func appends(i int) []AppendRequest {
+	return []AppendRequest{
 		{Hub: "h", Notifications: notes("h", i, i)},
 		{Hub: "h", Notifications: notes("h", i, i+9)},
 		{Hub: "h", Key: fmt.Sprint("k", i), Digest: "d", Notifications: notes("h", i, i+9)},
@@ -162,10 +162,10 @@ func TestNothingHalfStoredWithoutMemory(t *testing.T) {
 			t.Errorf("%d with key %q: %v", len(a.Notifications), a.Key, err)
 		}
 	}
-	if _, err := b.AppendInbox(t.Context(), 0, []InboxAppend{{InboxID: "1-1", Notification: note("h", 2)}}); !errors.Is(err, ErrUnavailable) {
+	if _, err := b.StoreInboxEntries(t.Context(), 0, []InboxNotification{{InboxID: "1-1", Notification: note("h", 2)}}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("inbox: %v", err)
 	}
-	if _, err := b.Enqueue(t.Context(), Enqueue{From: "0-0", To: "9-9"}); !errors.Is(err, ErrUnavailable) {
+	if _, err := b.Enqueue(t.Context(), EnqueueRequest{From: "0-0", To: "9-9"}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("enqueue: %v", err)
 	}
 	if n := len(logOf(t, b, 0)); n != 1 {
@@ -195,7 +195,7 @@ func TestOutOfMemoryInTheMiddle(t *testing.T) {
 	}
 	stored := 0
 	for i := 0; i < 400; i += 10 {
-		a := Append{Hub: "h", Notifications: big(i)}
+		a := AppendRequest{Hub: "h", Notifications: big(i)}
 		if i%20 == 0 {
 			a.Key, a.Digest = fmt.Sprint(i), "d"
 		}
@@ -223,7 +223,7 @@ func TestRedisAwayAndBack(t *testing.T) {
 	}
 	s.Restart()
 	testkit.WaitFor(t, "stored again", func() bool {
-		_, err := b.Append(t.Context(), Append{Hub: "h", Notifications: notes("h", 2, 4)})
+		_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: notes("h", 2, 4)})
 		return err == nil
 	})
 	if n := len(logOf(t, b, 0)); n != 4 {
@@ -238,7 +238,7 @@ func TestAppendFollowsItsContext(t *testing.T) {
 	mustAppend(t, b, note("h", 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.Append(ctx, Append{Hub: "h", Notifications: notes("h", 2, 2)}); err != nil && !errors.Is(err, ErrUnavailable) {
+	if _, err := b.Append(ctx, AppendRequest{Hub: "h", Notifications: notes("h", 2, 2)}); err != nil && !errors.Is(err, ErrUnavailable) {
 		t.Error(err)
 	}
 }

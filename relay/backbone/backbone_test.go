@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 // open connects to s and closes with the test.
-func open(t testing.TB, s *redistest.Server, o Options) *Backbone {
+func open(t testing.TB, s *redistest.Server, o Options) *Store {
 	t.Helper()
 	o.URL = s.URL()
 	if testing.Verbose() {
@@ -53,14 +53,14 @@ func notes(hub string, from, to int) []relay.Notification {
 	return ns
 }
 
-func mustAppend(t testing.TB, b *Backbone, ns ...relay.Notification) {
+func mustAppend(t testing.TB, b *Store, ns ...relay.Notification) {
 	t.Helper()
-	if _, err := b.Append(t.Context(), Append{Hub: ns[0].Hub, Notifications: ns}); err != nil {
+	if _, err := b.Append(t.Context(), AppendRequest{Hub: ns[0].Hub, Notifications: ns}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func logOf(t testing.TB, b *Backbone, partition int) []relay.Notification {
+func logOf(t testing.TB, b *Store, partition int) []relay.Notification {
 	t.Helper()
 	ns, err := b.Range(t.Context(), partition, "", 1_000_000)
 	if err != nil {

@@ -21,7 +21,7 @@ func sample(i int) relay.Notification {
 	}
 }
 
-func openBench(b *testing.B) *Backbone {
+func openBench(b *testing.B) *Store {
 	s := redistest.Start(b, "--appendfsync", "everysec")
 	bb, err := Open(b.Context(), Options{URL: s.URL()})
 	if err != nil {
@@ -39,7 +39,7 @@ func BenchmarkAppendSingle(b *testing.B) {
 			bb := openBench(b)
 			work(b, parallel, func(ctx context.Context, i int) error {
 				n := sample(i)
-				_, err := bb.Append(ctx, Append{Hub: n.Hub, Notifications: []relay.Notification{n}})
+				_, err := bb.Append(ctx, AppendRequest{Hub: n.Hub, Notifications: []relay.Notification{n}})
 				return err
 			})
 			perSecond(b, int64(b.N))
@@ -83,7 +83,7 @@ func BenchmarkAppendBatch(b *testing.B) {
 			bb := openBench(b)
 			ns := batchOf(1, 100)
 			work(b, parallel, func(ctx context.Context, i int) error {
-				_, err := bb.Append(ctx, Append{Hub: ns[0].Hub, Notifications: ns})
+				_, err := bb.Append(ctx, AppendRequest{Hub: ns[0].Hub, Notifications: ns})
 				return err
 			})
 			perSecond(b, int64(b.N)*100)
@@ -92,7 +92,7 @@ func BenchmarkAppendBatch(b *testing.B) {
 			bb := openBench(b)
 			ns := batchOf(1, 100)
 			work(b, parallel, func(ctx context.Context, i int) error {
-				_, err := bb.Append(ctx, Append{Hub: ns[0].Hub, Key: fmt.Sprint(i), Notifications: ns})
+				_, err := bb.Append(ctx, AppendRequest{Hub: ns[0].Hub, Key: fmt.Sprint(i), Notifications: ns})
 				return err
 			})
 			perSecond(b, int64(b.N)*100)
@@ -117,10 +117,10 @@ func BenchmarkAppendBatch(b *testing.B) {
 const benchEntries = 100_000
 
 // fillLog appends n notifications.
-func fillLog(b *testing.B, bb *Backbone, n int) {
+func fillLog(b *testing.B, bb *Store, n int) {
 	for i := range n / 100 {
 		ns := batchOf(i, 100)
-		if _, err := bb.Append(b.Context(), Append{Hub: ns[0].Hub, Notifications: ns}); err != nil {
+		if _, err := bb.Append(b.Context(), AppendRequest{Hub: ns[0].Hub, Notifications: ns}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -165,13 +165,13 @@ func BenchmarkEnqueue(b *testing.B) {
 					for _, name := range names {
 						bb.Commands().Del(b.Context(), bb.keys.Queue(name, 0))
 					}
-					bb.Commands().HSet(b.Context(), bb.keys.Dispatched(0), "position", "0-0")
+					bb.Commands().HSet(b.Context(), bb.keys.DispatchPosition(0), "position", "0-0")
 					from, done = "0-0", 0
 					b.StartTimer()
 				}
-				e := Enqueue{From: from, Covered: 512, Sinks: names, Backlogs: make([]int64, sinks)}
+				e := EnqueueRequest{From: from, EntriesCovered: 512, Sinks: names, MaxBacklogs: make([]int64, sinks)}
 				for _, n := range ns[done : done+512] {
-					e.Matches, e.To = append(e.Matches, Match{n.Cursor, all}), n.Cursor
+					e.Matches, e.To = append(e.Matches, SinkMatch{n.Cursor, all}), n.Cursor
 				}
 				r, err := bb.Enqueue(b.Context(), e)
 				if err != nil || !r.Committed {

@@ -55,16 +55,16 @@ func TestClusterFromLogToSubscriber(t *testing.T) {
 			hub = fmt.Sprint("h", i)
 		}
 		mustAppend(t, b, note(hub, 2*p))
-		if _, err := b.Append(ctx, Append{Hub: hub, Key: "k", Digest: "d", Notifications: notes(hub, 2*p+1, 2*p+1)}); err != nil {
+		if _, err := b.Append(ctx, AppendRequest{Hub: hub, Key: "k", Digest: "d", Notifications: notes(hub, 2*p+1, 2*p+1)}); err != nil {
 			t.Fatal(err)
 		}
-		serving, err := b.Serve(ctx, p, map[string]bool{"s": true})
+		serving, err := b.RegisterSinks(ctx, p, map[string]bool{"s": true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		log := logOf(t, b, p)
-		e := Enqueue{Partition: p, From: serving.Position, To: log[1].Cursor, Sinks: []string{"s"}, Backlogs: []int64{0}, Covered: 2}
-		e.Matches = []Match{{ID: log[0].Cursor, Sinks: []int{0}}, {ID: log[1].Cursor, Sinks: []int{0}}}
+		e := EnqueueRequest{Partition: p, From: serving.Position, To: log[1].Cursor, Sinks: []string{"s"}, MaxBacklogs: []int64{0}, EntriesCovered: 2}
+		e.Matches = []SinkMatch{{ID: log[0].Cursor, Sinks: []int{0}}, {ID: log[1].Cursor, Sinks: []int{0}}}
 		if r, err := b.Enqueue(ctx, e); err != nil || !r.Committed {
 			t.Fatalf("%+v, %v", r, err)
 		}

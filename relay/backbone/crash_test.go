@@ -78,7 +78,7 @@ func sinkWants(data string) []int {
 }
 
 // live is all that a node does in its life, once.
-func live(ctx context.Context, b *Backbone, ids func() string) error {
+func live(ctx context.Context, b *Store, ids func() string) error {
 	if err := livePublish(ctx, b, ids); err != nil {
 		return err
 	}
@@ -101,10 +101,10 @@ func crashNote(kind, hub string, i int, id string) relay.Notification {
 }
 
 // livePublish is the client too: it repeats with the same keys what it is in doubt about.
-func livePublish(ctx context.Context, b *Backbone, ids func() string) error {
+func livePublish(ctx context.Context, b *Store, ids func() string) error {
 	for r := range 2 {
 		hub := fmt.Sprint("hub-", r)
-		a := Append{Hub: hub, Key: fmt.Sprint("request-", r), Digest: "d"}
+		a := AppendRequest{Hub: hub, Key: fmt.Sprint("request-", r), Digest: "d"}
 		for i := range crashPublished / 2 {
 			a.Notifications = append(a.Notifications, crashNote("published", hub, r*2+i, ids()))
 		}
@@ -115,19 +115,19 @@ func livePublish(ctx context.Context, b *Backbone, ids func() string) error {
 	return nil
 }
 
-func liveInbox(ctx context.Context, b *Backbone, ids func() string) error {
+func liveInbox(ctx context.Context, b *Store, ids func() string) error {
 	for after := ""; ; {
 		entries, err := b.ReadInbox(ctx, after, 4, 0)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
-		good := map[int][]InboxAppend{}
-		var bad []InboxRefusal
+		good := map[int][]InboxNotification{}
+		var bad []RejectedEntry
 		var all []string
 		for _, e := range entries {
 			all, after = append(all, e.ID), e.ID
 			if e.Data == nil {
-				bad = append(bad, InboxRefusal{e.ID, nil, "the field data is missing"})
+				bad = append(bad, RejectedEntry{e.ID, nil, "the field data is missing"})
 				continue
 			}
 			var i int
@@ -136,25 +136,25 @@ func liveInbox(ctx context.Context, b *Backbone, ids func() string) error {
 			}
 			n := crashNote("inbox", fmt.Sprint("hub-", i%3), i, ids())
 			p := b.keys.Partition(n.Hub)
-			good[p] = append(good[p], InboxAppend{e.ID, "", n})
+			good[p] = append(good[p], InboxNotification{e.ID, "", n})
 		}
 		for _, p := range slices.Sorted(maps.Keys(good)) {
-			if _, err := b.AppendInbox(ctx, p, good[p]); err != nil {
+			if _, err := b.StoreInboxEntries(ctx, p, good[p]); err != nil {
 				return err
 			}
 		}
 		if _, err := b.Quarantine(ctx, bad); err != nil {
 			return err
 		}
-		if err := b.DropInbox(ctx, all); err != nil {
+		if err := b.DeleteInboxEntries(ctx, all); err != nil {
 			return err
 		}
 	}
 }
 
-func liveDispatch(ctx context.Context, b *Backbone, p int) error {
+func liveDispatch(ctx context.Context, b *Store, p int) error {
 	for {
-		s, err := b.Serve(ctx, p, map[string]bool{"all": true, "some": true})
+		s, err := b.RegisterSinks(ctx, p, map[string]bool{"all": true, "some": true})
 		if err != nil {
 			return err
 		}
@@ -162,9 +162,9 @@ func liveDispatch(ctx context.Context, b *Backbone, p int) error {
 		if err != nil || len(ns) == 0 {
 			return err
 		}
-		e := Enqueue{Partition: p, From: s.Position, Generation: s.Generation, Covered: len(ns), Sinks: []string{"all", "some"}, Backlogs: []int64{0, 0}}
+		e := EnqueueRequest{Partition: p, From: s.Position, Generation: s.Generation, EntriesCovered: len(ns), Sinks: []string{"all", "some"}, MaxBacklogs: []int64{0, 0}}
 		for _, n := range ns {
-			e.Matches, e.To = append(e.Matches, Match{n.Cursor, sinkWants(string(n.Data))}), n.Cursor
+			e.Matches, e.To = append(e.Matches, SinkMatch{n.Cursor, sinkWants(string(n.Data))}), n.Cursor
 		}
 		// What was not committed another node has done meanwhile; the loop looks again.
 		if _, err := b.Enqueue(ctx, e); err != nil {
@@ -173,17 +173,17 @@ func liveDispatch(ctx context.Context, b *Backbone, p int) error {
 	}
 }
 
-func crashNode(t *testing.T, s *redistest.Server, prefix string, m *mortal) *Backbone {
+func crashNode(t *testing.T, s *redistest.Server, prefix string, m *mortal) *Store {
 	b := open(t, s, Options{Prefix: prefix, Partitions: 2})
 	if m != nil {
-		b.commands.AddHook(m)
-		b.readers.AddHook(m)
+		b.client.AddHook(m)
+		b.blockingClient.AddHook(m)
 	}
 	return b
 }
 
 // checkOnce fails unless everything was stored once, and enqueued once in each queue that wants it.
-func checkOnce(t *testing.T, b *Backbone) {
+func checkOnce(t *testing.T, b *Store) {
 	t.Helper()
 	ctx := t.Context()
 	read := func(key, field string) (out []string) {
@@ -231,7 +231,7 @@ func checkOnce(t *testing.T, b *Backbone) {
 	}
 }
 
-func crashProduce(t *testing.T, b *Backbone) {
+func crashProduce(t *testing.T, b *Store) {
 	for i := range crashInbox - 1 {
 		produce(t, b, "*", "data", fmt.Sprintf(`{"inbox":%d}`, i))
 		if i == 2 {
@@ -286,7 +286,7 @@ func TestTwoNodesAtOnce(t *testing.T) {
 	ids := func() string { return fmt.Sprintf("%024x", id.Add(1)) }
 	for round := range 20 {
 		prefix := fmt.Sprint("both-", round)
-		nodes := []*Backbone{crashNode(t, s, prefix, nil), crashNode(t, s, prefix, nil), crashNode(t, s, prefix, nil)}
+		nodes := []*Store{crashNode(t, s, prefix, nil), crashNode(t, s, prefix, nil), crashNode(t, s, prefix, nil)}
 		crashProduce(t, nodes[0])
 		var wg sync.WaitGroup
 		for _, b := range nodes {

@@ -11,24 +11,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const wireTimeout = 5 * time.Second
+const respTimeout = 5 * time.Second
 
-func newWire(conn net.Conn) *wire {
-	conn = patient(conn)
-	return &wire{conn: conn, r: bufio.NewReaderSize(conn, 64<<10), patience: wireTimeout}
+func newRESPConn(conn net.Conn) *respConn {
+	conn = withIdleTimeout(conn)
+	return &respConn{conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), readTimeout: respTimeout}
 }
 
-// dialWire connects as the client o would.
-func dialWire(ctx context.Context, o *redis.Options) (*wire, error) {
-	ctx, cancel := context.WithTimeout(ctx, wireTimeout)
+// dialRESP connects as the client o would.
+func dialRESP(ctx context.Context, o *redis.Options) (*respConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, respTimeout)
 	defer cancel()
 	conn, err := o.Dialer(ctx, o.Network, o.Addr)
 	if err != nil {
 		return nil, err
 	}
-	w := newWire(conn)
+	w := newRESPConn(conn)
 	stop := w.closeAfter(ctx)
-	if err := w.greet(ctx, o); err != nil {
+	if err := w.authenticate(ctx, o); err != nil {
 		stop()
 		_ = conn.Close()
 		return nil, err
@@ -41,38 +41,38 @@ func dialWire(ctx context.Context, o *redis.Options) (*wire, error) {
 
 // closeAfter lets the end of ctx end whatever waits for the server. What it returns undoes that, and reports false where ctx
 // has ended.
-func (w *wire) closeAfter(ctx context.Context) (stop func() bool) {
+func (w *respConn) closeAfter(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = w.conn.Close() })
 }
 
-func (w *wire) greet(ctx context.Context, o *redis.Options) error {
-	user, password, err := wireCredentials(ctx, o)
+func (w *respConn) authenticate(ctx context.Context, o *redis.Options) error {
+	user, password, err := respCredentials(ctx, o)
 	if err != nil {
 		return fmt.Errorf("get the credentials of redis: %w", err)
 	}
 	switch {
 	case user != "":
-		_, err = w.do("AUTH", user, password)
+		_, err = w.call("AUTH", user, password)
 	case password != "":
-		_, err = w.do("AUTH", password)
+		_, err = w.call("AUTH", password)
 	}
 	if err != nil {
 		return err
 	}
 	if o.DB != 0 {
-		if _, err := w.do("SELECT", strconv.Itoa(o.DB)); err != nil {
+		if _, err := w.call("SELECT", strconv.Itoa(o.DB)); err != nil {
 			return err
 		}
 	}
-	id, err := w.do("CLIENT", "ID")
+	id, err := w.call("CLIENT", "ID")
 	if err != nil && isTransient(err) {
 		return err
 	}
-	w.id = id
+	w.clientID = id
 	return nil
 }
 
-func wireCredentials(ctx context.Context, o *redis.Options) (user, password string, err error) {
+func respCredentials(ctx context.Context, o *redis.Options) (user, password string, err error) {
 	switch {
 	case o.CredentialsProviderContext != nil:
 		return o.CredentialsProviderContext(ctx)

@@ -27,33 +27,33 @@ var (
 
 // unavailableError keeps the cause for logs and is ErrUnavailable to errors.Is.
 type unavailableError struct {
-	doing string
-	cause error
+	operation string
+	cause     error
 }
 
 func (e *unavailableError) Error() string {
-	return e.doing + ": " + ErrUnavailable.Error() + ": " + e.cause.Error()
+	return e.operation + ": " + ErrUnavailable.Error() + ": " + e.cause.Error()
 }
 func (e *unavailableError) Unwrap() []error { return []error{ErrUnavailable, e.cause} }
 
-func unavailable(doing string, cause error) error {
+func newUnavailableError(doing string, cause error) error {
 	if errors.Is(cause, ErrUnavailable) {
 		return cause
 	}
-	return &unavailableError{doing: doing, cause: cause}
+	return &unavailableError{operation: doing, cause: cause}
 }
 
-// Explain returns err with what was being done, as all methods of a [Backbone] do: it is [ErrUnavailable] where another
+// WrapError returns err with what was being done, as all methods of a [Store] do: it is [ErrUnavailable] where another
 // moment may mend it. It is for the stores beside this package.
-func Explain(doing string, err error) error { return explain(doing, err) }
+func WrapError(doing string, err error) error { return wrapError(doing, err) }
 
-// explain says what was being done, and marks with ErrUnavailable what another moment may mend.
-func explain(doing string, err error) error {
+// wrapError says what was being done, and marks with ErrUnavailable what another moment may mend.
+func wrapError(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if isUnavailable(err) {
-		return unavailable(doing, err)
+		return newUnavailableError(doing, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
@@ -65,7 +65,7 @@ func isUnavailable(err error) bool {
 	}
 	var answer redis.Error
 	if errors.As(err, &answer) && !errors.Is(err, redis.ErrClosed) {
-		return isPassing(answer.Error())
+		return isTransientReply(answer.Error())
 	}
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
@@ -75,8 +75,8 @@ func isUnavailable(err error) bool {
 		strings.HasPrefix(err.Error(), "redis: ") // all of Sentinel unreachable, a cluster without nodes
 }
 
-// isPassing looks anywhere in the text, since a script's error carries its cause's inside.
-func isPassing(answer string) bool {
+// isTransientReply looks anywhere in the text, since a script's error carries its cause's inside.
+func isTransientReply(answer string) bool {
 	if strings.HasPrefix(answer, "EXECABORT") {
 		return true // a command of the transaction was refused, which for ours means OOM, READONLY and their like
 	}

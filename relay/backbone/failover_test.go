@@ -21,14 +21,14 @@ type traffic struct {
 	tails []*recorder
 
 	mu       sync.Mutex
-	b        *Backbone
+	b        *Store
 	accepted map[string]int
 }
 
 var trafficHubs = []string{"a", "b", "c", "d", "e", "f"}
 
 // startTraffic publishes through b, and reads through another that has no part in it, until stop.
-func startTraffic(ctx context.Context, t *testing.T, b, reads *Backbone) (tr *traffic, stop func()) {
+func startTraffic(ctx context.Context, t *testing.T, b, reads *Store) (tr *traffic, stop func()) {
 	t.Helper()
 	tr = &traffic{t: t, b: b, accepted: make(map[string]int)}
 	var readers, writers sync.WaitGroup
@@ -36,7 +36,7 @@ func startTraffic(ctx context.Context, t *testing.T, b, reads *Backbone) (tr *tr
 	for p := range reads.Keys().Partitions() {
 		r := &recorder{}
 		tr.tails = append(tr.tails, r)
-		readers.Go(func() { _ = reads.Tail(reading, p, begin, r.add) })
+		readers.Go(func() { _ = reads.Tail(reading, p, zeroID, r.add) })
 	}
 	writing, endWriting := context.WithCancel(ctx)
 	for _, hub := range trafficHubs {
@@ -52,8 +52,8 @@ func startTraffic(ctx context.Context, t *testing.T, b, reads *Backbone) (tr *tr
 
 // publish repeats each with its key until it is accepted, and gives up none that was begun.
 func (tr *traffic) publish(ctx context.Context, hub string) {
-	for i := 1; relay.Pause(ctx, 2*time.Millisecond); i++ {
-		a := Append{Hub: hub, Key: hub + strconv.Itoa(i), Digest: "d", Notifications: notes(hub, i, i)}
+	for i := 1; relay.Sleep(ctx, 2*time.Millisecond); i++ {
+		a := AppendRequest{Hub: hub, Key: hub + strconv.Itoa(i), Digest: "d", Notifications: notes(hub, i, i)}
 		for {
 			tr.mu.Lock()
 			b := tr.b
@@ -61,7 +61,7 @@ func (tr *traffic) publish(ctx context.Context, hub string) {
 			if _, err := b.Append(context.WithoutCancel(ctx), a); err == nil {
 				break
 			}
-			if !relay.Pause(tr.t.Context(), 20*time.Millisecond) {
+			if !relay.Sleep(tr.t.Context(), 20*time.Millisecond) {
 				return
 			}
 		}
@@ -72,7 +72,7 @@ func (tr *traffic) publish(ctx context.Context, hub string) {
 }
 
 // through lets what follows be published through b.
-func (tr *traffic) through(b *Backbone) {
+func (tr *traffic) through(b *Store) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.b = b
@@ -96,7 +96,7 @@ func (tr *traffic) goesOn(what string, n int) {
 
 // lose has a primary store what its replica never gets, once in each partition, and lets the readers see it. The replica
 // hangs from then on, and takes over once it is told to go on and the primary is gone.
-func (tr *traffic) lose(b *Backbone, primary, replica *redistest.Server, partitions ...int) {
+func (tr *traffic) lose(b *Store, primary, replica *redistest.Server, partitions ...int) {
 	tr.t.Helper()
 	replica.Signal(syscall.SIGSTOP)
 	// What was on its way to the replica still reaches it.
@@ -113,19 +113,19 @@ func (tr *traffic) lose(b *Backbone, primary, replica *redistest.Server, partiti
 
 // check compares with the logs: every hub's numbers in order, each once; and what somebody holds who forgets at each gap what
 // was read behind where it ends, is what the log has.
-func (tr *traffic) check(b *Backbone) {
+func (tr *traffic) check(b *Store) {
 	t := tr.t
 	t.Helper()
 	for p, r := range tr.tails {
 		list := logOf(t, b, p)
 		next := make(map[string]int)
-		var want []place
+		var want []logEntryRef
 		for _, n := range list {
 			next[n.Hub]++
 			if n.ID != note(n.Hub, next[n.Hub]).ID {
 				t.Fatalf("partition %d: %s comes where hub %s has %d", p, n.ID, n.Hub, next[n.Hub])
 			}
-			want = append(want, place{n.Cursor, n.ID})
+			want = append(want, logEntryRef{n.Cursor, n.ID})
 		}
 		for hub, n := range next {
 			if n != tr.accepted[hub] {
@@ -154,22 +154,22 @@ func (tr *traffic) check(b *Backbone) {
 
 // held is what is left of what was read, where each gap takes away what had been read behind where it ends. Nothing may come
 // twice, or out of order.
-func (r *recorder) held() (list []place, err error) {
+func (r *recorder) held() (list []logEntryRef, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	read := make(map[place]bool)
+	read := make(map[logEntryRef]bool)
 	for i, b := range r.batches {
 		if i > 0 && b.Prev != r.batches[i-1].Last {
 			return nil, fmt.Errorf("a batch begins at %s, the one before ended at %s", b.Prev, r.batches[i-1].Last)
 		}
 		if b.Gap && len(b.Notifications) == 0 {
-			for len(list) > 0 && CompareCursors(list[len(list)-1].pos, b.Last) > 0 {
+			for len(list) > 0 && CompareEntryIDs(list[len(list)-1].pos, b.Last) > 0 {
 				list = list[:len(list)-1]
 			}
 		}
 		for _, n := range b.Notifications {
-			at := place{n.Cursor, n.ID}
-			if read[at] || len(list) > 0 && CompareCursors(list[len(list)-1].pos, at.pos) >= 0 {
+			at := logEntryRef{n.Cursor, n.ID}
+			if read[at] || len(list) > 0 && CompareEntryIDs(list[len(list)-1].pos, at.pos) >= 0 {
 				return nil, fmt.Errorf("%v comes behind %v", at, list[max(0, len(list)-3):])
 			}
 			read[at] = true
@@ -179,7 +179,7 @@ func (r *recorder) held() (list []place, err error) {
 	return list, nil
 }
 
-func openURL(t *testing.T, o Options) *Backbone {
+func openURL(t *testing.T, o Options) *Store {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()

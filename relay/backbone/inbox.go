@@ -25,8 +25,8 @@ type InboxEntry struct {
 	Key string
 }
 
-// InboxAppend is an inbox entry that was found to be good.
-type InboxAppend struct {
+// InboxNotification is an inbox entry that was found to be good.
+type InboxNotification struct {
 	InboxID string
 	// Key, where not empty, makes it a repeat of whatever of this partition had the same key within ten minutes. The
 	// caller scopes it.
@@ -34,8 +34,8 @@ type InboxAppend struct {
 	Notification relay.Notification
 }
 
-// InboxRefusal is an inbox entry that was found to be bad.
-type InboxRefusal struct {
+// RejectedEntry is an inbox entry that was found to be bad.
+type RejectedEntry struct {
 	InboxID string
 	Data    []byte
 	// Reason is a sentence for the producer.
@@ -48,15 +48,15 @@ type InboxResult struct {
 	Stored int
 	// Skipped is how many had been stored before, by a run that did not get to remove them from the inbox.
 	Skipped int
-	// Repeats are the inbox ids of those whose key was known.
-	Repeats []string
+	// Duplicates are the inbox ids of those whose key was known.
+	Duplicates []string
 }
 
 // ReadInbox returns up to count entries behind after (empty or "0-0" for the first), waiting for up to block (at most
 // [MaxBlock]; zero does not wait) for there to be one.
-func (b *Backbone) ReadInbox(ctx context.Context, after string, count int, block time.Duration) ([]InboxEntry, error) {
+func (b *Store) ReadInbox(ctx context.Context, after string, count int, block time.Duration) ([]InboxEntry, error) {
 	if after == "" {
-		after = begin
+		after = zeroID
 	}
 	args := []any{"XREAD", "COUNT", count}
 	if block > 0 {
@@ -65,17 +65,17 @@ func (b *Backbone) ReadInbox(ctx context.Context, after string, count int, block
 	args = append(args, "STREAMS", b.keys.Inbox(), after)
 	cmd := redis.NewSliceCmd(ctx, args...)
 	cmd.SetFirstKeyPos(int8(len(args) - 2))
-	_ = b.readers.Process(ctx, cmd)
+	_ = b.blockingClient.Process(ctx, cmd)
 	reply, err := cmd.Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, explain("read the inbox", err)
+		return nil, wrapError("read the inbox", err)
 	}
-	entries, err := onlyStream(reply)
+	entries, err := parseSingleStream(reply)
 	if err != nil {
-		return nil, explain("read the inbox", err)
+		return nil, wrapError("read the inbox", err)
 	}
 	out := make([]InboxEntry, len(entries))
 	for i, e := range entries {
@@ -88,10 +88,10 @@ func (b *Backbone) ReadInbox(ctx context.Context, after string, count int, block
 	return out, nil
 }
 
-// AppendInbox stores good inbox entries of one partition, in the order of their ids, all or none. It is safe to repeat
+// StoreInboxEntries stores good inbox entries of one partition, in the order of their ids, all or none. It is safe to repeat
 // and safe against a second reader as long as every reader brings each partition's entries in order and leaves none
 // out: whatever does not lie behind the partition's position was stored before.
-func (b *Backbone) AppendInbox(ctx context.Context, partition int, entries []InboxAppend) (InboxResult, error) {
+func (b *Store) StoreInboxEntries(ctx context.Context, partition int, entries []InboxNotification) (InboxResult, error) {
 	if len(entries) == 0 {
 		return InboxResult{}, nil
 	}
@@ -110,15 +110,15 @@ func (b *Backbone) AppendInbox(ctx context.Context, partition int, entries []Inb
 			key = b.keys.Idempotency(partition, hex.EncodeToString(sum[:16]))
 		}
 		keys = append(keys, key)
-		args = append(args, e.InboxID, flag(e.Key != ""), n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
+		args = append(args, e.InboxID, boolArg(e.Key != ""), n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
 	}
 	r, err := b.moveInbox(ctx, inboxScript, keys, args)
-	return r, explain("store inbox entries", err)
+	return r, wrapError("store inbox entries", err)
 }
 
 // Quarantine moves bad inbox entries, in the order of their ids, where an operator can look at them. It is as safe to
-// repeat as [Backbone.AppendInbox]. The newest 100,000 are kept.
-func (b *Backbone) Quarantine(ctx context.Context, entries []InboxRefusal) (InboxResult, error) {
+// repeat as [Store.StoreInboxEntries]. The newest 100,000 are kept.
+func (b *Store) Quarantine(ctx context.Context, entries []RejectedEntry) (InboxResult, error) {
 	if len(entries) == 0 {
 		return InboxResult{}, nil
 	}
@@ -131,12 +131,12 @@ func (b *Backbone) Quarantine(ctx context.Context, entries []InboxRefusal) (Inbo
 		args = append(args, e.InboxID, data, e.Reason)
 	}
 	r, err := b.moveInbox(ctx, quarantineScript, []string{b.keys.Quarantine(), b.keys.QuarantinePosition()}, args)
-	return r, explain("quarantine inbox entries", err)
+	return r, wrapError("quarantine inbox entries", err)
 }
 
 // moveInbox runs a script that skips what lies at or before a position. An inbox that was deleted and begun anew, with
 // the clock set back or ids of a producer's own, would be skipped too: then the position is given up.
-func (b *Backbone) moveInbox(ctx context.Context, script *redis.Script, keys []string, args []any) (InboxResult, error) {
+func (b *Store) moveInbox(ctx context.Context, script *redis.Script, keys []string, args []any) (InboxResult, error) {
 	r, before, err := b.runInbox(ctx, script, keys, args)
 	if err != nil || r.Skipped == 0 {
 		return r, err
@@ -146,20 +146,20 @@ func (b *Backbone) moveInbox(ctx context.Context, script *redis.Script, keys []s
 		return InboxResult{}, err
 	}
 	// An inbox that is gone altogether proves nothing about the entries at hand.
-	if info.last == begin || CompareCursors(info.last, before) >= 0 {
+	if info.lastID == zeroID || CompareEntryIDs(info.lastID, before) >= 0 {
 		return r, nil
 	}
-	b.log.WarnContext(ctx, "the inbox was begun anew with lower ids, its position is given up", "position", before, "last", info.last)
+	b.log.WarnContext(ctx, "the inbox was begun anew with lower ids, its position is given up", "position", before, "last", info.lastID)
 	args[1] = before
 	again, _, err := b.runInbox(ctx, script, keys, args)
 	again.Stored += r.Stored
-	again.Repeats = append(r.Repeats, again.Repeats...)
+	again.Duplicates = append(r.Duplicates, again.Duplicates...)
 	return again, err
 }
 
-func (b *Backbone) runInbox(ctx context.Context, script *redis.Script, keys []string, args []any) (r InboxResult, before string, err error) {
+func (b *Store) runInbox(ctx context.Context, script *redis.Script, keys []string, args []any) (r InboxResult, before string, err error) {
 	var reply []any
-	err = b.replicated(ctx, keys[0], func(w writer) (err error) {
+	err = b.withReplication(ctx, keys[0], func(w commandRunner) (err error) {
 		reply, err = script.Run(ctx, w, keys, args...).Slice()
 		return err
 	})
@@ -178,21 +178,21 @@ func (b *Backbone) runInbox(ctx context.Context, script *redis.Script, keys []st
 	r.Stored, r.Skipped = int(stored), int(skipped)
 	for _, v := range reply[4:] {
 		id, _ := v.(string)
-		r.Repeats = append(r.Repeats, id)
+		r.Duplicates = append(r.Duplicates, id)
 	}
 	return r, before, nil
 }
 
-// DropInbox removes entries from the inbox. Call it once all of them were stored or quarantined.
-func (b *Backbone) DropInbox(ctx context.Context, ids []string) error {
+// DeleteInboxEntries removes entries from the inbox. Call it once all of them were stored or quarantined.
+func (b *Store) DeleteInboxEntries(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return explain("remove inbox entries", b.commands.XDel(ctx, b.keys.Inbox(), ids...).Err())
+	return wrapError("remove inbox entries", b.client.XDel(ctx, b.keys.Inbox(), ids...).Err())
 }
 
-// onlyStream returns the entries of an XREAD of one stream.
-func onlyStream(reply []any) ([]streamEntry, error) {
+// parseSingleStream returns the entries of an XREAD of one stream.
+func parseSingleStream(reply []any) ([]streamEntry, error) {
 	if len(reply) != 1 {
 		return nil, errReply
 	}
@@ -200,7 +200,7 @@ func onlyStream(reply []any) ([]streamEntry, error) {
 	if !ok || len(stream) != 2 {
 		return nil, errReply
 	}
-	return entriesOf(stream[1])
+	return parseEntries(stream[1])
 }
 
 // streamEntry is one entry as it comes off the wire: RESP2 arrays, which cost half of go-redis' map for each entry.
@@ -219,8 +219,8 @@ func (e streamEntry) field(name string) (string, bool) {
 	return "", false
 }
 
-// entriesOf reads what XREAD answers for a stream.
-func entriesOf(reply any) ([]streamEntry, error) {
+// parseEntries reads what XREAD answers for a stream.
+func parseEntries(reply any) ([]streamEntry, error) {
 	list, ok := reply.([]any)
 	if !ok {
 		return nil, errReply

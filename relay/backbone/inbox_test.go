@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
-func produce(t testing.TB, b *Backbone, id string, fields ...string) string {
+func produce(t testing.TB, b *Store, id string, fields ...string) string {
 	t.Helper()
 	id, err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: b.keys.Inbox(), ID: id, Values: fields}).Result()
 	if err != nil {
@@ -20,7 +20,7 @@ func produce(t testing.TB, b *Backbone, id string, fields ...string) string {
 
 func TestInbox(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *Backbone) {
+	onBoth(t, func(t *testing.T, b *Store) {
 		ctx := t.Context()
 		if entries, err := b.ReadInbox(ctx, "", 10, 10*time.Millisecond); err != nil || len(entries) != 0 {
 			t.Fatalf("an empty inbox: %v, %v", entries, err)
@@ -31,21 +31,21 @@ func TestInbox(t *testing.T) {
 		if err != nil || len(entries) != 2 || string(entries[0].Data) != "{}" || entries[0].Key != "k" || entries[1].Data != nil {
 			t.Fatalf("read %v, %v", entries, err)
 		}
-		store := []InboxAppend{{entries[0].ID, "k", note("h", 1)}}
-		refuse := []InboxRefusal{{entries[1].ID, entries[1].Data, "the field data is missing"}}
+		store := []InboxNotification{{entries[0].ID, "k", note("h", 1)}}
+		refuse := []RejectedEntry{{entries[1].ID, entries[1].Data, "the field data is missing"}}
 		for _, want := range []InboxResult{{Stored: 1}, {Skipped: 1}} {
-			if r, err := b.AppendInbox(ctx, 0, store); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
+			if r, err := b.StoreInboxEntries(ctx, 0, store); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
 				t.Errorf("append: %+v, %v", r, err)
 			}
 			if r, err := b.Quarantine(ctx, refuse); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
 				t.Errorf("quarantine: %+v, %v", r, err)
 			}
 		}
-		if err := b.DropInbox(ctx, []string{entries[0].ID, entries[1].ID}); err != nil {
+		if err := b.DeleteInboxEntries(ctx, []string{entries[0].ID, entries[1].ID}); err != nil {
 			t.Error(err)
 		}
 		id := produce(t, b, "*", "data", "{}", "key", "k")
-		if r, err := b.AppendInbox(ctx, 0, []InboxAppend{{id, "k", note("h", 2)}}); err != nil || len(r.Repeats) != 1 || r.Repeats[0] != id {
+		if r, err := b.StoreInboxEntries(ctx, 0, []InboxNotification{{id, "k", note("h", 2)}}); err != nil || len(r.Duplicates) != 1 || r.Duplicates[0] != id {
 			t.Errorf("a repeat by key: %+v, %v", r, err)
 		}
 		if n := len(logOf(t, b, 0)); n != 1 {
@@ -60,10 +60,10 @@ func TestInbox(t *testing.T) {
 
 func TestInboxBegunAnew(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *Backbone) {
+	onBoth(t, func(t *testing.T, b *Store) {
 		ctx := t.Context()
 		produce(t, b, "1000-1", "data", "{}")
-		if _, err := b.AppendInbox(ctx, 0, []InboxAppend{{"1000-1", "", note("h", 1)}}); err != nil {
+		if _, err := b.StoreInboxEntries(ctx, 0, []InboxNotification{{"1000-1", "", note("h", 1)}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Commands().Del(ctx, b.keys.Inbox()).Err(); err != nil {
@@ -71,7 +71,7 @@ func TestInboxBegunAnew(t *testing.T) {
 		}
 		produce(t, b, "5-1", "data", "{}")
 		for range 2 {
-			if _, err := b.AppendInbox(ctx, 0, []InboxAppend{{"5-1", "", note("h", 2)}}); err != nil {
+			if _, err := b.StoreInboxEntries(ctx, 0, []InboxNotification{{"5-1", "", note("h", 2)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -85,7 +85,7 @@ func TestInboxOfAnotherPartition(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), Options{Partitions: 2})
 	p := b.keys.Partition("h")
-	if _, err := b.AppendInbox(t.Context(), 1-p, []InboxAppend{{"1-1", "", note("h", 1)}}); err == nil {
+	if _, err := b.StoreInboxEntries(t.Context(), 1-p, []InboxNotification{{"1-1", "", note("h", 1)}}); err == nil {
 		t.Error("an entry of another partition was accepted")
 	}
 }

@@ -36,12 +36,12 @@ func NewKeys(prefix string, partitions int, cluster bool) (Keys, error) {
 	if partitions < MinPartitions || partitions > MaxPartitions {
 		return Keys{}, fmt.Errorf("redis.partitions is %d: choose a number from %d to %d", partitions, MinPartitions, MaxPartitions)
 	}
-	return Keys{prefix: prefix + ":", cluster: cluster, tags: balancedTags(partitions)}, nil
+	return Keys{prefix: prefix + ":", cluster: cluster, tags: slotTags(partitions)}, nil
 }
 
-// balancedTags returns for each of n partitions the smallest number whose cluster slot lies in that partition's n-th
+// slotTags returns for each of n partitions the smallest number whose cluster slot lies in that partition's n-th
 // of all slots. Counting tags through would pile partitions onto few nodes.
-func balancedTags(n int) []string {
+func slotTags(n int) []string {
 	if n == 1 {
 		return []string{"0"}
 	}
@@ -94,18 +94,18 @@ func (k Keys) Partition(hub string) int {
 	return int(h % uint64(len(k.tags)))
 }
 
-func (k Keys) tagged(name string, partition int) string {
+func (k Keys) partitionKey(name string, partition int) string {
 	return k.prefix + name + ":{" + k.tags[partition] + "}"
 }
 
-func (k Keys) ofSink(name, sink string) string {
+func (k Keys) sinkKey(name, sink string) string {
 	if k.cluster {
 		return k.prefix + name + ":{" + sink + "}"
 	}
 	return k.prefix + name + ":" + sink
 }
 
-func (k Keys) grouped(group, name string) string {
+func (k Keys) slotKey(group, name string) string {
 	if k.cluster {
 		return k.prefix + "{" + group + "}" + name
 	}
@@ -113,10 +113,12 @@ func (k Keys) grouped(group, name string) string {
 }
 
 // Log is the stream of a partition's notifications: id, topic, hub, account, data.
-func (k Keys) Log(partition int) string { return k.tagged("log", partition) }
+func (k Keys) Log(partition int) string { return k.partitionKey("log", partition) }
 
 // Queue is the stream of what a sink still has to deliver out of one partition.
-func (k Keys) Queue(sink string, partition int) string { return k.tagged("queue:"+sink, partition) }
+func (k Keys) Queue(sink string, partition int) string {
+	return k.partitionKey("queue:"+sink, partition)
+}
 
 // Queues are the queues of a sink in all partitions.
 func (k Keys) Queues(sink string) []string {
@@ -137,36 +139,38 @@ func (k Keys) Slot(name string) int {
 	return int(crc16(tag) % clusterSlots)
 }
 
-// Dispatched is the hash that holds the dispatcher's position in a partition.
-func (k Keys) Dispatched(partition int) string { return k.tagged("dispatched", partition) }
+// DispatchPosition is the hash that holds the dispatcher's position in a partition.
+func (k Keys) DispatchPosition(partition int) string { return k.partitionKey("dispatched", partition) }
 
-// Sinks is the hash of the position up to which each sink has been served from a partition's log.
-func (k Keys) Sinks(partition int) string { return k.tagged("sinks", partition) }
+// SinkPositions is the hash of the position up to which each sink has been served from a partition's log.
+func (k Keys) SinkPositions(partition int) string { return k.partitionKey("sinks", partition) }
 
 // Idempotency is the memory of one Idempotency-Key, given as a hash.
 func (k Keys) Idempotency(partition int, hash string) string {
-	return k.tagged("idempotency", partition) + ":" + hash
+	return k.partitionKey("idempotency", partition) + ":" + hash
 }
 
 // Inbox is the stream that producers write to: data, and optionally key.
 func (k Keys) Inbox() string { return k.prefix + "inbox" }
 
 // InboxPosition is the last inbox entry that was appended to a partition's log.
-func (k Keys) InboxPosition(partition int) string { return k.tagged("inbox:position", partition) }
+func (k Keys) InboxPosition(partition int) string { return k.partitionKey("inbox:position", partition) }
 
 // Quarantine is the stream of inbox entries that were refused: data, reason.
-func (k Keys) Quarantine() string { return k.grouped("quarantine", "") }
+func (k Keys) Quarantine() string { return k.slotKey("quarantine", "") }
 
 // Source is the hash of the place in a source and what is kept of it, in the slot of a partition.
-func (k Keys) Source(name string, partition int) string { return k.tagged("source:"+name, partition) }
+func (k Keys) Source(name string, partition int) string {
+	return k.partitionKey("source:"+name, partition)
+}
 
-// SourceTaken is the hash of the last step that a partition took from a source whose place lies in another slot.
-func (k Keys) SourceTaken(name string, partition int) string {
-	return k.tagged("source:taken:"+name, partition)
+// SourceSteps is the hash of the last step that a partition took from a source whose place lies in another slot.
+func (k Keys) SourceSteps(name string, partition int) string {
+	return k.partitionKey("source:taken:"+name, partition)
 }
 
 // SourceQuarantined is the same of the quarantine.
-func (k Keys) SourceQuarantined(name string) string { return k.grouped("quarantine", ":source:"+name) }
+func (k Keys) SourceQuarantined(name string) string { return k.slotKey("quarantine", ":source:"+name) }
 
 // SourceStatus is what the node that reads a source says of it.
 func (k Keys) SourceStatus(name string) string { return k.prefix + "source:status:" + name }
@@ -175,52 +179,52 @@ func (k Keys) SourceStatus(name string) string { return k.prefix + "source:statu
 func (k Keys) Instance() string { return k.prefix + "instance" }
 
 // QuarantinePosition is the last inbox entry that was moved to the quarantine.
-func (k Keys) QuarantinePosition() string { return k.grouped("quarantine", ":position") }
+func (k Keys) QuarantinePosition() string { return k.slotKey("quarantine", ":position") }
 
 // DeadLetters is the store of a sink's dead letters.
-func (k Keys) DeadLetters(sink string) string { return k.ofSink("deadletters", sink) }
+func (k Keys) DeadLetters(sink string) string { return k.sinkKey("deadletters", sink) }
 
 // DeadIndex is the hash of the positions of a sink's dead letters by their delivery's id.
-func (k Keys) DeadIndex(sink string) string { return k.ofSink("deadindex", sink) }
+func (k Keys) DeadIndex(sink string) string { return k.sinkKey("deadindex", sink) }
 
-// Failing is the time of a sink's first failure since its last success, in unix milliseconds.
-func (k Keys) Failing(sink string) string { return k.ofSink("failing", sink) }
+// FailureStart is the time of a sink's first failure since its last success, in unix milliseconds.
+func (k Keys) FailureStart(sink string) string { return k.sinkKey("failing", sink) }
 
-// Figures is the hash of what happened to a sink over all nodes and restarts.
-func (k Keys) Figures(sink string) string { return k.ofSink("figures", sink) }
+// SinkStats is the hash of what happened to a sink over all nodes and restarts.
+func (k Keys) SinkStats(sink string) string { return k.sinkKey("figures", sink) }
 
-// Retry is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
-func (k Keys) Retry(sink string) string { return k.ofSink("retry", sink) }
+// RetrySchedule is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
+func (k Keys) RetrySchedule(sink string) string { return k.sinkKey("retry", sink) }
 
-// Parked is the hash of the bodies of a sink's parked deliveries by their id.
-func (k Keys) Parked(sink string) string { return k.ofSink("parked", sink) }
+// RetryBodies is the hash of the bodies of a sink's parked deliveries by their id.
+func (k Keys) RetryBodies(sink string) string { return k.sinkKey("parked", sink) }
 
-// Since is the sorted set of when a sink's parked deliveries came, in unix milliseconds.
-func (k Keys) Since(sink string) string { return k.ofSink("since", sink) }
+// RetryArrival is the sorted set of when a sink's parked deliveries came, in unix milliseconds.
+func (k Keys) RetryArrival(sink string) string { return k.sinkKey("since", sink) }
 
-// Line is the sorted set of a sink's parked deliveries by ordering key and the order in which they came.
-func (k Keys) Line(sink string) string { return k.ofSink("line", sink) }
+// OrderingQueue is the sorted set of a sink's parked deliveries by ordering key and the order in which they came.
+func (k Keys) OrderingQueue(sink string) string { return k.sinkKey("line", sink) }
 
-// Lined is the hash of the members of Line by their delivery's id.
-func (k Keys) Lined(sink string) string { return k.ofSink("lined", sink) }
+// OrderingMembers is the hash of the members of Line by their delivery's id.
+func (k Keys) OrderingMembers(sink string) string { return k.sinkKey("lined", sink) }
 
 // Digests is the sorted set of what a sink gathers: groups, by when their digest is sealed in unix milliseconds.
-func (k Keys) Digests(sink string) string { return k.ofSink("digests", sink) }
+func (k Keys) Digests(sink string) string { return k.sinkKey("digests", sink) }
 
 // Digest is the hash of what a sink gathers for one group.
-func (k Keys) Digest(sink, group string) string { return k.ofSink("digest", sink) + ":" + group }
+func (k Keys) Digest(sink, group string) string { return k.sinkKey("digest", sink) + ":" + group }
 
-// Batched is the hash of the ids of notifications that were sealed in a sink's last batches.
-func (k Keys) Batched(sink string) string { return k.ofSink("batched", sink) }
+// BatchedIDs is the hash of the ids of notifications that were sealed in a sink's last batches.
+func (k Keys) BatchedIDs(sink string) string { return k.sinkKey("batched", sink) }
 
-// Batches is the list of those ids by batch, the latest first.
-func (k Keys) Batches(sink string) string { return k.ofSink("batches", sink) }
+// BatchLog is the list of those ids by batch, the latest first.
+func (k Keys) BatchLog(sink string) string { return k.sinkKey("batches", sink) }
 
-// Memory is the hash of what a sink remembers under a name, given as a hash, and of who holds that now.
-func (k Keys) Memory(sink, name string) string { return k.ofSink("memory", sink) + ":" + name }
+// SinkMemory is the hash of what a sink remembers under a name, given as a hash, and of who holds that now.
+func (k Keys) SinkMemory(sink, name string) string { return k.sinkKey("memory", sink) + ":" + name }
 
-// Gathering is how many notifications a sink has gathered in all of its open digests.
-func (k Keys) Gathering(sink string) string { return k.ofSink("gathering", sink) }
+// DigestCount is how many notifications a sink has gathered in all of its open digests.
+func (k Keys) DigestCount(sink string) string { return k.sinkKey("gathering", sink) }
 
 // SinkState is the hash that says why a sink is paused or disabled; there is none for one that is not.
 func (k Keys) SinkState(sink string) string { return k.prefix + "sink:" + sink }
@@ -236,31 +240,37 @@ func (k Keys) Token(hash string) string { return k.prefix + "token:" + hash }
 
 // Servers is the hash of all servers of the inventory by their id, as JSON: cluster, settings. What belongs to the
 // inventory and to no hub shares a slot with it.
-func (k Keys) Servers() string { return k.grouped("inventory", ":servers") }
+func (k Keys) Servers() string { return k.slotKey("inventory", ":servers") }
 
 // InventoryVersion counts the imports that changed the inventory.
-func (k Keys) InventoryVersion() string { return k.grouped("inventory", ":version") }
+func (k Keys) InventoryVersion() string { return k.slotKey("inventory", ":version") }
 
 // InventoryImports is the hash of how many imports were begun and what the last of them is.
-func (k Keys) InventoryImports() string { return k.grouped("inventory", ":imports") }
+func (k Keys) InventoryImports() string { return k.slotKey("inventory", ":imports") }
 
 // InventorySeed is the digest of the inventory file that a daemon imported last when it started.
-func (k Keys) InventorySeed() string { return k.grouped("inventory", ":seed") }
+func (k Keys) InventorySeed() string { return k.slotKey("inventory", ":seed") }
 
 // Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment, stateful.
-func (k Keys) Containers(partition int) string { return k.tagged("inventory:containers", partition) }
+func (k Keys) Containers(partition int) string {
+	return k.partitionKey("inventory:containers", partition)
+}
 
 // Instances is the hash of the servers that the inventory names for <container>/<instance>.
-func (k Keys) Instances(partition int) string { return k.tagged("inventory:instances", partition) }
+func (k Keys) Instances(partition int) string {
+	return k.partitionKey("inventory:instances", partition)
+}
 
-// Imported is the number of the last import that came to a partition.
-func (k Keys) Imported(partition int) string { return k.tagged("inventory:imported", partition) }
+// LastImport is the number of the last import that came to a partition.
+func (k Keys) LastImport(partition int) string {
+	return k.partitionKey("inventory:imported", partition)
+}
 
-// Moved is the hash of the servers to which jobs have moved <container>/<instance>; they win over Instances.
-func (k Keys) Moved(partition int) string { return k.tagged("moved", partition) }
+// MigratedTo is the hash of the servers to which jobs have moved <container>/<instance>; they win over Instances.
+func (k Keys) MigratedTo(partition int) string { return k.partitionKey("moved", partition) }
 
-// Migrating is the hash of the jobs that move <container>/<instance> now.
-func (k Keys) Migrating(partition int) string { return k.tagged("migrating", partition) }
+// ActiveMigrations is the hash of the jobs that move <container>/<instance> now.
+func (k Keys) ActiveMigrations(partition int) string { return k.partitionKey("migrating", partition) }
 
 // Lease is the lock of that name.
 func (k Keys) Lease(name string) string { return k.prefix + "lease:" + name }
@@ -277,21 +287,23 @@ func (k Keys) Probe() string { return k.prefix + "probe" }
 // Job is the hash of a migration job. It lies in the slot of its hub's partition, as all that follows but Turns.
 func (k Keys) Job(id string, partition int) string {
 	if k.cluster {
-		return k.tagged("job:"+id, partition)
+		return k.partitionKey("job:"+id, partition)
 	}
 	return k.prefix + "job:" + id
 }
 
 // Jobs is the stream of a partition's jobs that are not over; its one group is that of the workers.
-func (k Keys) Jobs(partition int) string { return k.tagged("jobs", partition) }
+func (k Keys) Jobs(partition int) string { return k.partitionKey("jobs", partition) }
 
 // InstanceJobs is the list of the jobs of an instance, the newest first.
 func (k Keys) InstanceJobs(partition int, instance string) string {
-	return k.tagged("jobs", partition) + ":" + instance
+	return k.partitionKey("jobs", partition) + ":" + instance
 }
 
 // MigrationLeases is the hash of the last lease of each instance that was ever migrated.
-func (k Keys) MigrationLeases(partition int) string { return k.tagged("migrating:leases", partition) }
+func (k Keys) MigrationLeases(partition int) string {
+	return k.partitionKey("migrating:leases", partition)
+}
 
-// Turns is the hash of the jobs that wait for their servers or have their turn.
-func (k Keys) Turns() string { return k.prefix + "turns" }
+// ServerSlots is the hash of the jobs that wait for their servers or have their turn.
+func (k Keys) ServerSlots() string { return k.prefix + "turns" }

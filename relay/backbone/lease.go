@@ -14,14 +14,14 @@ var ErrLeaseLost = errors.New("the lease was lost")
 // Lease is a lock with a time to live: at most one process holds a name, as long as clocks run at the same speed. It
 // only saves work. What must not happen twice is safe without it, since a process may be paused beyond any lease.
 type Lease struct {
-	b    *Backbone
+	b    *Store
 	key  string
 	name string
 	ttl  time.Duration
 }
 
 // Lease returns the lease of that name, not yet taken. A node that dies frees it after ttl, at least 100 ms.
-func (b *Backbone) Lease(name string, ttl time.Duration) *Lease {
+func (b *Store) Lease(name string, ttl time.Duration) *Lease {
 	return &Lease{b: b, key: b.keys.Lease(name), name: name, ttl: max(ttl, 100*time.Millisecond)}
 }
 
@@ -35,18 +35,18 @@ func (l *Lease) Run(ctx context.Context, fn func(context.Context) error) error {
 // RunHeld is Run for work that takes a while to end: the lease is kept until fn has returned. work ends with ctx or with
 // the lease, held with the lease alone.
 func (l *Lease) RunHeld(ctx context.Context, fn func(work, held context.Context) error) error {
-	value := l.b.boot + randomHex()
+	value := l.b.bootID + randomHex()
 	another := l.ttl / 3 // until it is worth asking again where another process holds it
 	soon := another / 16 // until it is after something failed, longer each time
 	failed := soon
 	for ctx.Err() == nil {
 		start := time.Now()
-		held, err := l.take(ctx, value)
+		held, err := l.acquire(ctx, value)
 		if err != nil && ctx.Err() == nil {
 			l.b.log.WarnContext(ctx, "cannot take a lease", "lease", l.name, "error", err)
 		}
 		if held {
-			err = l.hold(ctx, value, start, fn)
+			err = l.runWithLease(ctx, value, start, fn)
 			if err != nil && ctx.Err() == nil {
 				l.b.log.ErrorContext(ctx, "work under a lease ended", "lease", l.name, "error", err)
 			}
@@ -59,13 +59,13 @@ func (l *Lease) RunHeld(ctx context.Context, fn func(work, held context.Context)
 			wait = failed
 			failed = min(2*failed, another)
 		}
-		relay.Pause(ctx, jittered(wait))
+		relay.Sleep(ctx, jittered(wait))
 	}
 	return ctx.Err()
 }
 
-// hold runs fn until it returns. since is when the lease was asked for, from which its time counts at the latest.
-func (l *Lease) hold(ctx context.Context, value string, since time.Time, fn func(work, held context.Context) error) error {
+// runWithLease runs fn until it returns. since is when the lease was asked for, from which its time counts at the latest.
+func (l *Lease) runWithLease(ctx context.Context, value string, since time.Time, fn func(work, held context.Context) error) error {
 	work, stop := context.WithCancelCause(ctx)
 	held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
 	end := func(cause error) {
@@ -76,22 +76,22 @@ func (l *Lease) hold(ctx context.Context, value string, since time.Time, fn func
 	defer func() {
 		end(nil)
 		<-done
-		l.drop(ctx, value)
+		l.release(ctx, value)
 	}()
 	go func() {
 		defer close(done)
-		l.keep(held, value, since, end)
+		l.renewLoop(held, value, since, end)
 	}()
 	return fn(work, held)
 }
 
-// keep renews the lease every third of its time, more often where that fails, and ends the work when it might expire before
+// renewLoop renews the lease every third of its time, more often where that fails, and ends the work when it might expire before
 // the work could stop.
-func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose context.CancelCauseFunc) {
+func (l *Lease) renewLoop(ctx context.Context, value string, since time.Time, lose context.CancelCauseFunc) {
 	// A tenth is left for the work to notice.
 	usable := l.ttl - l.ttl/10
-	for wait := l.pace(nil); ; {
-		if !relay.Pause(ctx, min(wait, max(time.Until(since.Add(usable)), 0))) {
+	for wait := l.renewInterval(nil); ; {
+		if !relay.Sleep(ctx, min(wait, max(time.Until(since.Add(usable)), 0))) {
 			return
 		}
 		left := time.Until(since.Add(usable))
@@ -101,7 +101,7 @@ func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose co
 		}
 		asked := time.Now()
 		held, err := l.renew(ctx, value, left)
-		wait = l.pace(err)
+		wait = l.renewInterval(err)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -116,8 +116,8 @@ func (l *Lease) keep(ctx context.Context, value string, since time.Time, lose co
 	}
 }
 
-// pace is when a lease is renewed again, which ended with err the last time.
-func (l *Lease) pace(err error) time.Duration {
+// renewInterval is when a lease is renewed again, which ended with err the last time.
+func (l *Lease) renewInterval(err error) time.Duration {
 	if err != nil {
 		return l.ttl / 10
 	}
@@ -132,7 +132,7 @@ func (l *Lease) renew(ctx context.Context, value string, limit time.Duration) (b
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		held, err := l.set(ctx, value, false)
+		held, err := l.tryHold(ctx, value, false)
 		answers <- answer{held, err}
 	}()
 	t := time.NewTimer(limit)
@@ -147,23 +147,25 @@ func (l *Lease) renew(ctx context.Context, value string, limit time.Duration) (b
 	}
 }
 
-// take gets the lease where it is free or ours.
-func (l *Lease) take(ctx context.Context, value string) (bool, error) { return l.set(ctx, value, true) }
-
-// set renews the lease and tells whether it is ours. Only with take may it have been free.
-func (l *Lease) set(ctx context.Context, value string, take bool) (bool, error) {
-	sole := ""
-	if l.b.exclusive {
-		sole = l.b.boot
-	}
-	n, err := leaseTakeScript.Run(ctx, l.b.commands, []string{l.key}, value, l.ttl.Milliseconds(), sole, flag(take)).Int()
-	return n == 1, explain("take lease "+l.name, err)
+// acquire gets the lease where it is free or ours.
+func (l *Lease) acquire(ctx context.Context, value string) (bool, error) {
+	return l.tryHold(ctx, value, true)
 }
 
-func (l *Lease) drop(ctx context.Context, value string) {
+// tryHold renews the lease and tells whether it is ours. Only with take may it have been free.
+func (l *Lease) tryHold(ctx context.Context, value string, take bool) (bool, error) {
+	sole := ""
+	if l.b.exclusive {
+		sole = l.b.bootID
+	}
+	n, err := leaseTakeScript.Run(ctx, l.b.client, []string{l.key}, value, l.ttl.Milliseconds(), sole, boolArg(take)).Int()
+	return n == 1, wrapError("take lease "+l.name, err)
+}
+
+func (l *Lease) release(ctx context.Context, value string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := leaseDropScript.Run(ctx, l.b.commands, []string{l.key}, value).Err(); err != nil {
+	if err := leaseDropScript.Run(ctx, l.b.client, []string{l.key}, value).Err(); err != nil {
 		l.b.log.WarnContext(ctx, "cannot give a lease back, it will expire", "lease", l.name, "error", err)
 	}
 }

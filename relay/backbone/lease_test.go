@@ -31,7 +31,7 @@ func TestOneHolderAtATime(t *testing.T) {
 				if n := holders.Add(1); n != 1 {
 					t.Errorf("%d holders", n)
 				}
-				relay.Pause(ctx, 100*time.Millisecond)
+				relay.Sleep(ctx, 100*time.Millisecond)
 				holders.Add(-1)
 				turns.Add(1)
 				return nil
@@ -69,7 +69,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 		const ttl, long = time.Second, time.Hour
 		ctx, cancel := context.WithCancel(t.Context())
 		_ = leaseOf(t, ttl, &holding{times: math.MaxInt}).Run(ctx, func(ctx context.Context) error {
-			if !relay.Pause(ctx, long) {
+			if !relay.Sleep(ctx, long) {
 				t.Errorf("ended by %v", context.Cause(ctx))
 			}
 			cancel()
@@ -104,7 +104,7 @@ func leaseOf(t *testing.T, ttl time.Duration, redis *holding) *Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&Backbone{commands: redis, keys: keys, log: slog.New(slog.DiscardHandler)}).Lease("work", ttl)
+	return (&Store{client: redis, keys: keys, log: slog.New(slog.DiscardHandler)}).Lease("work", ttl)
 }
 
 // holding fails some times, says some times that the lease is held, and hangs then.
@@ -129,7 +129,7 @@ func (h *holding) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *
 	case fails:
 		answer.SetErr(errors.New("connection refused"))
 	case hangs:
-		relay.Pause(ctx, time.Hour)
+		relay.Sleep(ctx, time.Hour)
 	}
 	answer.SetVal(int64(1))
 	return answer
@@ -190,7 +190,7 @@ func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	join := func(b *Backbone, want int) *Node {
+	join := func(b *Store, want int) *Node {
 		t.Helper()
 		n, err := b.JoinNode(t.Context())
 		if err != nil || n.Number != want {
@@ -210,7 +210,7 @@ func TestNodes(t *testing.T) {
 	join(b, 0)
 	join(b, 2)
 	// An exclusive process knows that whoever left these leases is dead.
-	sole := open(t, s, Options{Exclusive: true})
+	sole := open(t, s, Options{SingleProcess: true})
 	join(sole, 0)
 	join(sole, 1)
 	taken := make(chan struct{})

@@ -34,13 +34,13 @@ type Node struct {
 
 // JoinNode takes the lowest free node number and keeps it until ctx ends or [Node.Leave]. A killed process' number is
 // free again after ten seconds. While Redis is away JoinNode waits.
-func (b *Backbone) JoinNode(ctx context.Context) (*Node, error) {
-	value := b.boot + randomHex()
+func (b *Store) JoinNode(ctx context.Context) (*Node, error) {
+	value := b.bootID + randomHex()
 	wait := retryMin
 	for {
 		for n := range maxNodes {
 			l := &Lease{b: b, key: b.keys.Node(n), name: fmt.Sprintf("node:%d", n), ttl: nodeTTL}
-			held, err := l.take(ctx, value)
+			held, err := l.acquire(ctx, value)
 			if err != nil {
 				if !errors.Is(err, ErrUnavailable) {
 					return nil, err
@@ -52,22 +52,22 @@ func (b *Backbone) JoinNode(ctx context.Context) (*Node, error) {
 				return b.keepNode(ctx, l, value, n), nil
 			}
 		}
-		if !relay.Pause(ctx, wait) {
+		if !relay.Sleep(ctx, wait) {
 			return nil, fmt.Errorf("join as a node: %w", ctx.Err())
 		}
 		wait = min(2*wait, retryMax)
 	}
 }
 
-func (b *Backbone) keepNode(ctx context.Context, l *Lease, value string, number int) *Node {
+func (b *Store) keepNode(ctx context.Context, l *Lease, value string, number int) *Node {
 	ctx, stop := context.WithCancel(ctx)
 	lost := make(chan struct{})
 	n := &Node{Number: number, Name: fmt.Sprintf("node-%d", number), Lost: lost, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(n.done)
-		for wait := l.pace(nil); relay.Pause(ctx, wait); {
-			held, err := l.take(ctx, value)
-			wait = l.pace(err)
+		for wait := l.renewInterval(nil); relay.Sleep(ctx, wait); {
+			held, err := l.acquire(ctx, value)
+			wait = l.renewInterval(err)
 			if err != nil && ctx.Err() == nil {
 				// Redis may be away for long without anybody else getting the number.
 				b.log.WarnContext(ctx, "cannot renew the node number", "node", number, "error", err)
@@ -78,7 +78,7 @@ func (b *Backbone) keepNode(ctx context.Context, l *Lease, value string, number 
 				return
 			}
 		}
-		l.drop(ctx, value)
+		l.release(ctx, value)
 	}()
 	return n
 }

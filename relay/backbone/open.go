@@ -19,7 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Options says which Redis a [Backbone] uses and under which names.
+// Options says which Redis a [Store] uses and under which names.
 type Options struct {
 	// URL is the address; see parseAddress for its forms. It may hold a password, which never shows in errors or logs.
 	URL string
@@ -29,29 +29,29 @@ type Options struct {
 	Partitions int
 	// Log may be nil.
 	Log *slog.Logger
-	// MinReplicas is how many replicas must have what [Backbone.Append] and [Backbone.AppendInbox] stored before they
+	// MinReplicas is how many replicas must have what [Store.Append] and [Store.StoreInboxEntries] stored before they
 	// return; 0 waits for none.
 	MinReplicas int
-	// Exclusive promises that no other process uses this Redis and prefix, as the lock on an embedded server's folder
+	// SingleProcess promises that no other process uses this Redis and prefix, as the lock on an embedded server's folder
 	// does: leases that a killed process left behind are then taken at once instead of waited for.
-	Exclusive bool
+	SingleProcess bool
 	// Dialer, where set, connects instead of URL.
 	Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Backbone is the relay's Redis. It may be used concurrently.
-type Backbone struct {
-	commands  redis.UniversalClient
-	readers   redis.UniversalClient
-	keys      Keys
-	log       *slog.Logger
-	boot      string // begins the value of every lease of this process
-	exclusive bool
-	single    commits
+// Store is the relay's Redis. It may be used concurrently.
+type Store struct {
+	client         redis.UniversalClient
+	blockingClient redis.UniversalClient
+	keys           Keys
+	log            *slog.Logger
+	bootID         string // begins the value of every lease of this process
+	exclusive      bool
+	groupCommit    groupCommit
 
 	minReplicas int
-	// connects counts the connections that readers made: behind a new one may be another server.
-	connects atomic.Int64
+	// readerConnects counts the connections that readers made: behind a new one may be another server.
+	readerConnects atomic.Int64
 }
 
 // MaxBlock is the longest time that a blocking read may wait: a cancelled context does not end it sooner.
@@ -62,43 +62,43 @@ const dialTimeout = 2 * time.Second
 const (
 	retryMin = 50 * time.Millisecond
 	retryMax = time.Second
-	// tellEvery is how often the log says what Open waits for.
-	tellEvery = 10 * time.Second
+	// waitLogInterval is how often the log says what Open waits for.
+	waitLogInterval = 10 * time.Second
 )
 
 // Open connects to Redis, checks its version and the stored number of partitions, and returns when it answers. While
 // Redis is away or loads its data, Open waits until ctx ends. What waiting cannot mend (a bad address, refused
 // credentials, an old version, another number of partitions) is an error at once.
-func Open(ctx context.Context, o Options) (*Backbone, error) {
-	b, err := newBackbone(o)
+func Open(ctx context.Context, o Options) (*Store, error) {
+	b, err := newStore(o)
 	if err != nil {
 		return nil, err
 	}
 	wait, told := retryMin, time.Time{}
 	for {
-		err := b.check(ctx)
+		err := b.checkServer(ctx)
 		if err == nil {
-			b.warnOfEviction(ctx)
-			b.warnOfHistory(ctx)
+			b.warnEvictionPolicy(ctx)
+			b.warnReplicationInfo(ctx)
 			return b, nil
 		}
 		if !isUnavailable(err) {
 			b.Close()
 			return nil, err
 		}
-		if time.Since(told) >= tellEvery {
-			b.sayWaiting(ctx, err)
+		if time.Since(told) >= waitLogInterval {
+			b.logWaiting(ctx, err)
 			told = time.Now()
 		}
-		if !relay.Pause(ctx, wait) {
+		if !relay.Sleep(ctx, wait) {
 			b.Close()
-			return nil, unavailable("connect to redis", err)
+			return nil, newUnavailableError("connect to redis", err)
 		}
 		wait = min(2*wait, retryMax)
 	}
 }
 
-func (b *Backbone) sayWaiting(ctx context.Context, why error) {
+func (b *Store) logWaiting(ctx context.Context, why error) {
 	if b.exclusive { // our own, which is loading
 		b.log.WarnContext(ctx, "waiting for redis", "error", why)
 		return
@@ -106,7 +106,7 @@ func (b *Backbone) sayWaiting(ctx context.Context, why error) {
 	b.log.WarnContext(ctx, "waiting for redis, which has to answer where redis.url says", "error", why)
 }
 
-func newBackbone(o Options) (*Backbone, error) {
+func newStore(o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "hubrelay"
 	}
@@ -130,23 +130,23 @@ func newBackbone(o Options) (*Backbone, error) {
 	if o.Dialer == nil {
 		o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: dialTimeout, TLSConfig: address.TLSConfig})
 	}
-	address.Dialer = patientDialer(o.Dialer)
+	address.Dialer = idleTimeoutDialer(o.Dialer)
 	logging.Disable() // go-redis writes to standard error by itself, and all it says comes as an error too
-	b := &Backbone{keys: keys, log: o.Log, exclusive: o.Exclusive, boot: randomHex() + ":", minReplicas: o.MinReplicas}
-	b.commands = rerouted(redis.NewUniversalClient(settings(*address)))
-	readers := settings(*address)
+	b := &Store{keys: keys, log: o.Log, exclusive: o.SingleProcess, bootID: randomHex() + ":", minReplicas: o.MinReplicas}
+	b.client = withSlotReload(redis.NewUniversalClient(clientOptions(*address)))
+	readers := clientOptions(*address)
 	readers.PoolSize += o.Partitions
 	readers.OnConnect = func(context.Context, *redis.Conn) error {
-		b.connects.Add(1)
+		b.readerConnects.Add(1)
 		return nil
 	}
-	b.readers = rerouted(redis.NewUniversalClient(readers))
-	b.single.flush = b.flushSingles
+	b.blockingClient = withSlotReload(redis.NewUniversalClient(readers))
+	b.groupCommit.flush = b.flushBatch
 	return b, nil
 }
 
-// settings completes o with what we want of every client.
-func settings(o redis.UniversalOptions) *redis.UniversalOptions {
+// clientOptions completes o with what we want of every client.
+func clientOptions(o redis.UniversalOptions) *redis.UniversalOptions {
 	o.Protocol = 2 // we use nothing of 3, and every server and proxy knows 2
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -164,32 +164,32 @@ func settings(o redis.UniversalOptions) *redis.UniversalOptions {
 }
 
 // Commands is the client for everything that does not block. It never repeats a command by itself.
-func (b *Backbone) Commands() redis.UniversalClient { return b.commands }
+func (b *Store) Commands() redis.UniversalClient { return b.client }
 
 // Readers is the client for blocking reads, of at most [MaxBlock]. It has connections of its own, so that readers
 // never keep a command waiting.
-func (b *Backbone) Readers() redis.UniversalClient { return b.readers }
+func (b *Store) Readers() redis.UniversalClient { return b.blockingClient }
 
 // Keys names the keys.
-func (b *Backbone) Keys() Keys { return b.keys }
+func (b *Store) Keys() Keys { return b.keys }
 
 // Close ends all connections. Whoever reads should have been stopped before. It may be called twice.
-func (b *Backbone) Close() {
-	_ = b.commands.Close()
-	_ = b.readers.Close()
+func (b *Store) Close() {
+	_ = b.client.Close()
+	_ = b.blockingClient.Close()
 }
 
-func (b *Backbone) check(ctx context.Context) error {
+func (b *Store) checkServer(ctx context.Context) error {
 	if err := b.checkVersion(ctx); err != nil {
 		return err
 	}
 	want := strconv.Itoa(b.keys.Partitions())
-	if err := b.commands.Do(ctx, "SET", b.keys.StoredPartitions(), want, "NX").Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return explain("store the number of partitions", err)
+	if err := b.client.Do(ctx, "SET", b.keys.StoredPartitions(), want, "NX").Err(); err != nil && !errors.Is(err, redis.Nil) {
+		return wrapError("store the number of partitions", err)
 	}
-	stored, err := b.commands.Get(ctx, b.keys.StoredPartitions()).Result()
+	stored, err := b.client.Get(ctx, b.keys.StoredPartitions()).Result()
 	if err != nil {
-		return explain("read the number of partitions", err)
+		return wrapError("read the number of partitions", err)
 	}
 	if stored != want {
 		return fmt.Errorf("redis.partitions is %s but the data below prefix %q was written with %s: set redis.partitions to %s, or choose another redis.prefix to start anew",
@@ -198,10 +198,10 @@ func (b *Backbone) check(ctx context.Context) error {
 	return nil
 }
 
-// warnOfEviction says so where Redis may throw keys away. A volatile policy takes only what has a time to live, which
+// warnEvictionPolicy says so where Redis may throw keys away. A volatile policy takes only what has a time to live, which
 // includes leases, tokens and idempotency keys.
-func (b *Backbone) warnOfEviction(ctx context.Context) {
-	info, err := b.commands.Info(ctx, "memory").Result()
+func (b *Store) warnEvictionPolicy(ctx context.Context) {
+	info, err := b.client.Info(ctx, "memory").Result()
 	if err != nil {
 		return // a server that does not tell, miniredis among them
 	}
@@ -211,9 +211,9 @@ func (b *Backbone) warnOfEviction(ctx context.Context) {
 	}
 }
 
-// warnOfHistory says so where Redis does not tell which history its data has: see historyOf.
-func (b *Backbone) warnOfHistory(ctx context.Context) {
-	info, err := b.commands.Info(ctx, "replication").Result()
+// warnReplicationInfo says so where Redis does not tell which history its data has: see historyOf.
+func (b *Store) warnReplicationInfo(ctx context.Context) {
+	info, err := b.client.Info(ctx, "replication").Result()
 	if err != nil && (isUnavailable(err) || strings.Contains(err.Error(), "not supported")) { // miniredis
 		return
 	}
@@ -233,18 +233,18 @@ func infoField(info, name string) string {
 	return ""
 }
 
-func (b *Backbone) checkVersion(ctx context.Context) error {
-	info, err := b.commands.Info(ctx, "server").Result()
+func (b *Store) checkVersion(ctx context.Context) error {
+	info, err := b.client.Info(ctx, "server").Result()
 	switch {
 	case err == nil:
 	case strings.Contains(err.Error(), "not supported"): // miniredis
 		// miniredis answers no INFO server, but must answer at all.
-		return explain("ping redis", b.commands.Ping(ctx).Err())
+		return wrapError("ping redis", b.client.Ping(ctx).Err())
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		b.log.WarnContext(ctx, "cannot see the version of redis; 6.2 or later is needed", "error", err)
 		return nil
 	default:
-		return explain("read the version of redis", err)
+		return wrapError("read the version of redis", err)
 	}
 	v := infoField(info, "redis_version")
 	major, rest, _ := strings.Cut(v, ".")
@@ -258,15 +258,15 @@ func (b *Backbone) checkVersion(ctx context.Context) error {
 }
 
 // Ready proves that Redis takes writes and gives them back: an entry goes into a stream of its own and is read again.
-func (b *Backbone) Ready(ctx context.Context) error {
+func (b *Store) Ready(ctx context.Context) error {
 	nonce := randomHex()
-	id, err := b.commands.XAdd(ctx, &redis.XAddArgs{Stream: b.keys.Probe(), MaxLen: 16, Values: []string{"nonce", nonce}}).Result()
+	id, err := b.client.XAdd(ctx, &redis.XAddArgs{Stream: b.keys.Probe(), MaxLen: 16, Values: []string{"nonce", nonce}}).Result()
 	if err != nil {
-		return explain("write a probe to redis", err)
+		return wrapError("write a probe to redis", err)
 	}
-	back, err := b.commands.XRange(ctx, b.keys.Probe(), id, id).Result()
+	back, err := b.client.XRange(ctx, b.keys.Probe(), id, id).Result()
 	if err != nil {
-		return explain("read a probe from redis", err)
+		return wrapError("read a probe from redis", err)
 	}
 	// Sixteen others may have probed in between.
 	if len(back) == 1 && back[0].Values["nonce"] != nonce {

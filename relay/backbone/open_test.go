@@ -118,7 +118,7 @@ func TestOpenSaysWhatItWaitsFor(t *testing.T) {
 			defer cancel()
 			var said bytes.Buffer
 			refused := func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
-			_, err := Open(ctx, Options{Dialer: refused, Exclusive: exclusive, Log: slog.New(slog.NewTextHandler(&said, nil))})
+			_, err := Open(ctx, Options{Dialer: refused, SingleProcess: exclusive, Log: slog.New(slog.NewTextHandler(&said, nil))})
 			if !errors.Is(err, ErrUnavailable) || strings.Count(said.String(), "\n") != 3 || strings.Count(said.String(), want) != 3 {
 				t.Errorf("%v, and the log says\n%s", err, said.String())
 			}
@@ -206,7 +206,7 @@ func TestReady(t *testing.T) {
 }
 
 // memory opens a Backbone on miniredis, over a socketpair as the daemon does.
-func memory(t *testing.T) *Backbone {
+func memory(t *testing.T) *Store {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
 	if err := m.Start(); err != nil {

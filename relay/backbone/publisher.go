@@ -53,7 +53,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	for len(args) > 0 {
 		n := min(len(args), publishChunk)
-		if err := p.append(messages[0], args[:n]); err != nil {
+		if err := p.appendEntries(messages[0], args[:n]); err != nil {
 			return fmt.Errorf("append to the queue of %s: %w", topic, err)
 		}
 		args = args[n:]
@@ -61,7 +61,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-func (p *Publisher) append(first *message.Message, args []redis.XAddArgs) error {
+func (p *Publisher) appendEntries(first *message.Message, args []redis.XAddArgs) error {
 	ctx := first.Context()
 	if len(args) == 1 {
 		return p.cfg.Commands.XAdd(ctx, &args[0]).Err()

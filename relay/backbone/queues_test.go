@@ -34,11 +34,11 @@ func TestQueues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got[0].Oldest < 2*time.Hour || got[0].Oldest > 3*time.Hour {
-		t.Errorf("the oldest of a is %s", got[0].Oldest)
+	if got[0].OldestAge < 2*time.Hour || got[0].OldestAge > 3*time.Hour {
+		t.Errorf("the oldest of a is %s", got[0].OldestAge)
 	}
-	got[0].Oldest = 0
-	if diff := cmp.Diff([]Queue{{Length: 3}, {}, {Length: 1}}, got); diff != "" {
+	got[0].OldestAge = 0
+	if diff := cmp.Diff([]QueueStats{{Length: 3}, {}, {Length: 1}}, got); diff != "" {
 		t.Errorf("queues (-want +got):\n%s", diff)
 	}
 	server.Kill()
@@ -49,13 +49,13 @@ func TestQueues(t *testing.T) {
 
 func TestReachedQueuedAndKnown(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *Backbone) {
+	onBoth(t, func(t *testing.T, b *Store) {
 		ctx := t.Context()
 		mustAppend(t, b, notes("h", 1, 3)...)
 		if _, err := b.EnsureSinks(ctx, 0, map[string]bool{"old": true}); err != nil {
 			t.Fatal(err)
 		}
-		serving, err := b.Serve(ctx, 0, map[string]bool{"old": true})
+		serving, err := b.RegisterSinks(ctx, 0, map[string]bool{"old": true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,11 +66,11 @@ func TestReachedQueuedAndKnown(t *testing.T) {
 		if _, err := b.EnsureSinks(ctx, 0, map[string]bool{"new": false, "begin": true}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Serve(ctx, 0, map[string]bool{"old": true, "new": false, "begin": true}); err != nil {
+		if _, err := b.RegisterSinks(ctx, 0, map[string]bool{"old": true, "new": false, "begin": true}); err != nil {
 			t.Fatal(err)
 		}
 		for sink, want := range map[string]string{"old": log[2].Cursor, "new": end, "begin": "0-0", "unknown": log[2].Cursor} {
-			if got, err := b.Reached(ctx, 0, sink); err != nil || got != want {
+			if got, err := b.FilledTo(ctx, 0, sink); err != nil || got != want {
 				t.Errorf("%s reached %s, want %s, %v", sink, got, want, err)
 			}
 		}
@@ -100,7 +100,7 @@ func TestCovers(t *testing.T) {
 	ctx := t.Context()
 	covers := func(after string) bool {
 		t.Helper()
-		ok, err := b.Covers(ctx, 0, after)
+		ok, err := b.HasAllAfter(ctx, 0, after)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestTakePending(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	ctx := t.Context()
-	if err := b.TakePending(ctx, "s", "g", "sole"); err != nil {
+	if err := b.ClaimPending(ctx, "s", "g", "sole"); err != nil {
 		t.Fatalf("of a queue that is not there: %v", err)
 	}
 	queue := b.keys.Queue("s", 0)
@@ -151,7 +151,7 @@ func TestTakePending(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.TakePending(ctx, "s", "g", "sole"); err != nil {
+	if err := b.ClaimPending(ctx, "s", "g", "sole"); err != nil {
 		t.Fatal(err)
 	}
 	s, err := NewSubscriber(SubscriberConfig{

@@ -16,15 +16,15 @@ func TestMinReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
 	b := open(t, primary, Options{MinReplicas: 1})
-	lone := Append{Hub: "h", Notifications: notes("h", 1, 1)}
-	batch := Append{Hub: "h", Notifications: notes("h", 2, 3)}
-	keyed := Append{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", 4, 5)}
-	inbox := []InboxAppend{{InboxID: "1-1", Notification: note("h", 6)}}
+	lone := AppendRequest{Hub: "h", Notifications: notes("h", 1, 1)}
+	batch := AppendRequest{Hub: "h", Notifications: notes("h", 2, 3)}
+	keyed := AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: notes("h", 4, 5)}
+	inbox := []InboxNotification{{InboxID: "1-1", Notification: note("h", 6)}}
 	store := func() map[string]error {
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		errs := make(map[string]error)
-		for name, a := range map[string]Append{"lone": lone, "batch": batch, "keyed": keyed} {
+		for name, a := range map[string]AppendRequest{"lone": lone, "batch": batch, "keyed": keyed} {
 			all.Go(func() {
 				_, err := b.Append(t.Context(), a)
 				mu.Lock()
@@ -32,7 +32,7 @@ func TestMinReplicas(t *testing.T) {
 				errs[name] = err
 			})
 		}
-		_, err := b.AppendInbox(t.Context(), 0, inbox)
+		_, err := b.StoreInboxEntries(t.Context(), 0, inbox)
 		all.Wait()
 		errs["inbox"] = err
 		return errs
@@ -78,7 +78,7 @@ func TestMinReplicasOfSharedWrites(t *testing.T) {
 		for i := range 40 {
 			go func() {
 				hub := string(rune('a' + i))
-				_, err := b.Append(t.Context(), Append{Hub: hub, Notifications: notes(hub, i, i)})
+				_, err := b.Append(t.Context(), AppendRequest{Hub: hub, Notifications: notes(hub, i, i)})
 				errs <- err
 			}()
 		}

@@ -8,13 +8,13 @@ import (
 
 // Every script names all its keys in KEYS, which share a slot, and runs on miniredis too, whose Lua is gopher-lua.
 var (
-	//go:embed scripts/less.lua
+	//go:embed scripts/compare_ids.lua
 	lessSource string
 	//go:embed scripts/append.lua
 	appendSource string
 	//go:embed scripts/enqueue.lua
 	enqueueSource string
-	//go:embed scripts/serve.lua
+	//go:embed scripts/register_sinks.lua
 	serveSource string
 	//go:embed scripts/inbox.lua
 	inboxSource string

@@ -13,11 +13,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// ErrSourceMoved means that another process has taken a source over. Nothing was stored; open it anew.
-var ErrSourceMoved = errors.New("another process has taken the source over")
+// ErrSourceTakenOver means that another process has taken a source over. Nothing was stored; open it anew.
+var ErrSourceTakenOver = errors.New("another process has taken the source over")
 
-// SourceRefusal is what came from a source and was found to be bad.
-type SourceRefusal struct {
+// RejectedMessage is what came from a source and was found to be bad.
+type RejectedMessage struct {
 	Data []byte
 	// Reason is a sentence for an operator.
 	Reason string
@@ -28,12 +28,12 @@ type SourceBatch struct {
 	// Notifications are of any hubs. Those of one hub keep their order. A [relay.TopicResync] among them is for those who follow
 	// its hub, and without a hub for everybody: it goes to all partitions.
 	Notifications []relay.Notification
-	// Refused goes to the quarantine.
-	Refused []SourceRefusal
+	// Rejected goes to the quarantine.
+	Rejected []RejectedMessage
 	// Cursor is where the source goes on behind the batch, empty where that is not known.
 	Cursor string
-	// Returned counts what came from this relay in the first place and was left out, Gaps how often something may be missing.
-	Returned, Gaps int
+	// Looped counts what came from this relay in the first place and was left out, Gaps how often something may be missing.
+	Looped, Gaps int
 }
 
 // Received counts what came from the upstream and is good.
@@ -47,33 +47,33 @@ func (b *SourceBatch) Received() int {
 	return n
 }
 
-// SourceFigures is what is kept of a source over all nodes and restarts.
-type SourceFigures struct {
+// SourceStats is what is kept of a source over all nodes and restarts.
+type SourceStats struct {
 	// Cursor is the place behind the last notification that was stored, empty where the source has none.
 	Cursor string
-	// Begun is false for a source from which nothing was ever stored, not even a place.
-	Begun                                 bool
-	Received, Quarantined, Returned, Gaps int64
-	// Last is when a notification was stored last, by the clock of its node; zero for never.
-	Last time.Time
+	// HasPosition is false for a source from which nothing was ever stored, not even a place.
+	HasPosition                         bool
+	Received, Quarantined, Looped, Gaps int64
+	// LastStoredAt is when a notification was stored last, by the clock of its node; zero for never.
+	LastStoredAt time.Time
 }
 
-// Source is the place of this process in a source. Places are numbered: what [Source.Store] appends and the next number
+// SourcePosition is the place of this process in a source. Places are numbered: what [SourcePosition.Store] appends and the next number
 // are one write, which Redis refuses to whoever is not at the number before. So a process may be killed, or stopped for
 // an hour and go on, between any two commands. It must not be used concurrently.
-type Source struct {
-	b    *Backbone
-	id   sourceID
-	mark string // of this process' turn
-	// number is the place, empty for none; next that of the batch which is being stored, empty where none is.
-	number, next string
+type SourcePosition struct {
+	b     *Store
+	id    sourceKey
+	token string // of this process' turn
+	// seq is the place, empty for none; next that of the batch which is being stored, empty where none is.
+	seq, nextSeq string
 }
 
-// sourceID names a source. The place belongs to the name and the hub that it asks for, empty for an account.
-type sourceID struct{ name, hub string }
+// sourceKey names a source. The place belongs to the name and the hub that it asks for, empty for an account.
+type sourceKey struct{ name, hub string }
 
-// home is the hash of the place: in the slot of the hub, so that a hub's notifications are appended in one step.
-func (id sourceID) home(k Keys) string {
+// positionKey is the hash of the place: in the slot of the hub, so that a hub's notifications are appended in one step.
+func (id sourceKey) positionKey(k Keys) string {
 	if id.hub == "" {
 		return k.Source(id.name, 0)
 	}
@@ -82,59 +82,59 @@ func (id sourceID) home(k Keys) string {
 
 // OpenSource returns the place in a source of that name and hub (empty for an account's pipeline), and what is kept of it.
 // Whatever another process has begun to store is completed first.
-func (b *Backbone) OpenSource(ctx context.Context, name, hub string) (*Source, SourceFigures, error) {
-	s := &Source{b: b, id: sourceID{name, hub}, mark: randomHex()}
-	fields, err := b.commands.HGetAll(ctx, s.id.home(b.keys)).Result()
+func (b *Store) OpenSource(ctx context.Context, name, hub string) (*SourcePosition, SourceStats, error) {
+	s := &SourcePosition{b: b, id: sourceKey{name, hub}, token: randomHex()}
+	fields, err := b.client.HGetAll(ctx, s.id.positionKey(b.keys)).Result()
 	if err != nil {
-		return nil, SourceFigures{}, explain("read the place in a source", err)
+		return nil, SourceStats{}, wrapError("read the place in a source", err)
 	}
-	s.number = fields["number"]
-	if err := s.complete(ctx, []byte(fields["journal"])); err != nil {
-		return nil, SourceFigures{}, err
+	s.seq = fields["number"]
+	if err := s.finishJournal(ctx, []byte(fields["journal"])); err != nil {
+		return nil, SourceStats{}, err
 	}
-	return s, sourceFigures(fields, hub), nil
+	return s, decodeSourceStats(fields, hub), nil
 }
 
 // SourceFigures returns what is kept of a source.
-func (b *Backbone) SourceFigures(ctx context.Context, name, hub string) (SourceFigures, error) {
-	fields, err := b.commands.HGetAll(ctx, sourceID{name, hub}.home(b.keys)).Result()
+func (b *Store) SourceFigures(ctx context.Context, name, hub string) (SourceStats, error) {
+	fields, err := b.client.HGetAll(ctx, sourceKey{name, hub}.positionKey(b.keys)).Result()
 	if err != nil {
-		return SourceFigures{}, explain("read the figures of a source", err)
+		return SourceStats{}, wrapError("read the figures of a source", err)
 	}
-	return sourceFigures(fields, hub), nil
+	return decodeSourceStats(fields, hub), nil
 }
 
-func sourceFigures(fields map[string]string, hub string) SourceFigures {
+func decodeSourceStats(fields map[string]string, hub string) SourceStats {
 	amount := func(name string) int64 {
 		n, _ := strconv.ParseInt(fields[name], 10, 64)
 		return n
 	}
-	f := SourceFigures{
-		Received: amount("received"), Quarantined: amount("quarantined"), Returned: amount("returned"), Gaps: amount("gaps"),
+	f := SourceStats{
+		Received: amount("received"), Quarantined: amount("quarantined"), Looped: amount("returned"), Gaps: amount("gaps"),
 	}
 	if ms := amount("last"); ms > 0 {
-		f.Last = time.UnixMilli(ms)
+		f.LastStoredAt = time.UnixMilli(ms)
 	}
 	if fields["number"] != "" && fields["hub"] == hub {
-		f.Begun, f.Cursor = true, fields["cursor"]
+		f.HasPosition, f.Cursor = true, fields["cursor"]
 	}
 	return f
 }
 
 // Store appends a batch and moves the place behind it. After [ErrUnavailable] nothing, all or, in a cluster, a part was
 // stored: repeat it with the same batch, which stores nothing twice, or leave it to whoever opens the source next.
-func (s *Source) Store(ctx context.Context, batch SourceBatch) error {
-	if s.next == "" {
-		before, _ := strconv.ParseInt(s.number, 10, 64)
+func (s *SourcePosition) Store(ctx context.Context, batch SourceBatch) error {
+	if s.nextSeq == "" {
+		before, _ := strconv.ParseInt(s.seq, 10, 64)
 		// Higher than all before, even of a Redis that forgot.
-		s.next = strconv.FormatInt(max(before+1, time.Now().UnixMilli()), 10)
+		s.nextSeq = strconv.FormatInt(max(before+1, time.Now().UnixMilli()), 10)
 	}
-	home := s.id.home(s.b.keys)
-	own, others := s.steps(home, batch)
+	home := s.id.positionKey(s.b.keys)
+	own, others := s.splitBySlot(home, batch)
 	journal := []byte{}
 	if len(others) > 0 {
 		var err error
-		if journal, err = json.Marshal(sourceJournal{Number: s.next, Steps: others}); err != nil {
+		if journal, err = json.Marshal(sourceJournal{Number: s.nextSeq, Steps: others}); err != nil {
 			return fmt.Errorf("store what came from a source: %w", err)
 		}
 	}
@@ -151,23 +151,23 @@ func (s *Source) Store(ctx context.Context, batch SourceBatch) error {
 		name string
 		n    int
 	}{
-		{"received", received}, {"quarantined", len(batch.Refused)}, {"returned", batch.Returned}, {"gaps", batch.Gaps},
+		{"received", received}, {"quarantined", len(batch.Rejected)}, {"returned", batch.Looped}, {"gaps", batch.Gaps},
 	} {
 		if c.n > 0 {
 			counters = append(counters, c.name, c.n)
 		}
 	}
-	moved, err := s.step(ctx, s.number, s.next, own, values, counters)
+	moved, err := s.appendStep(ctx, s.seq, s.nextSeq, own, values, counters)
 	if err != nil {
 		return err
 	}
 	if !moved {
-		return ErrSourceMoved
+		return ErrSourceTakenOver
 	}
-	if err := s.completeSteps(ctx, s.next, others); err != nil {
+	if err := s.completeSteps(ctx, s.nextSeq, others); err != nil {
 		return err
 	}
-	s.number, s.next = s.next, ""
+	s.seq, s.nextSeq = s.nextSeq, ""
 	return nil
 }
 
@@ -175,35 +175,35 @@ func (s *Source) Store(ctx context.Context, batch SourceBatch) error {
 // with the place, and completed by whoever opens the source next where its writer was killed.
 type sourceJournal struct {
 	Number string
-	Steps  []*sourceStep
+	Steps  []*journalStep
 }
 
-// sourceStep is what is appended in one slot.
-type sourceStep struct {
-	// Place is the hash that knows the last number which was appended there.
-	Place   string
-	Entries []sourceAdd
+// journalStep is what is appended in one slot.
+type journalStep struct {
+	// PositionKey is the hash that knows the last number which was appended there.
+	PositionKey string `json:"Place"`
+	Entries     []journalEntry
 }
 
-// sourceAdd is one XADD: the stream, and what follows.
-type sourceAdd struct {
+// journalEntry is one XADD: the stream, and what follows.
+type journalEntry struct {
 	Stream string
 	Args   [][]byte
 }
 
-// steps sorts a batch by slot. What can be appended together with the place is its own.
-func (s *Source) steps(home string, batch SourceBatch) (own *sourceStep, others []*sourceStep) {
+// splitBySlot sorts a batch by slot. What can be appended together with the place is its own.
+func (s *SourcePosition) splitBySlot(home string, batch SourceBatch) (own *journalStep, others []*journalStep) {
 	k := s.b.keys
-	own = &sourceStep{Place: home}
-	bySlot := map[int]*sourceStep{k.Slot(home): own}
+	own = &journalStep{PositionKey: home}
+	bySlot := map[int]*journalStep{k.Slot(home): own}
 	add := func(place, stream string, args ...string) {
 		step := bySlot[k.Slot(stream)]
 		if step == nil {
-			step = &sourceStep{Place: place}
+			step = &journalStep{PositionKey: place}
 			bySlot[k.Slot(stream)] = step
 			others = append(others, step)
 		}
-		entry := sourceAdd{Stream: stream, Args: make([][]byte, len(args))}
+		entry := journalEntry{Stream: stream, Args: make([][]byte, len(args))}
 		for i, a := range args {
 			entry.Args[i] = []byte(a)
 		}
@@ -212,7 +212,7 @@ func (s *Source) steps(home string, batch SourceBatch) (own *sourceStep, others 
 	for i := range batch.Notifications {
 		n := &batch.Notifications[i]
 		put := func(p int, account string) {
-			add(k.SourceTaken(s.id.name, p), k.Log(p),
+			add(k.SourceSteps(s.id.name, p), k.Log(p),
 				"*", "id", n.ID, "topic", n.Topic, "hub", n.Hub, "account", account, "data", string(n.Data))
 		}
 		if n.Topic != relay.TopicResync || n.Hub != "" {
@@ -225,14 +225,14 @@ func (s *Source) steps(home string, batch SourceBatch) (own *sourceStep, others 
 			put(p, "")
 		}
 	}
-	for _, r := range batch.Refused {
+	for _, r := range batch.Rejected {
 		add(k.SourceQuarantined(s.id.name), k.Quarantine(),
 			"MAXLEN", "~", strconv.Itoa(quarantineMax), "*", "data", string(r.Data), "reason", r.Reason, "source", s.id.name)
 	}
 	return own, others
 }
 
-func (s *Source) complete(ctx context.Context, journal []byte) error {
+func (s *SourcePosition) finishJournal(ctx context.Context, journal []byte) error {
 	if len(journal) == 0 {
 		return nil
 	}
@@ -243,21 +243,21 @@ func (s *Source) complete(ctx context.Context, journal []byte) error {
 	return s.completeSteps(ctx, j.Number, j.Steps)
 }
 
-func (s *Source) completeSteps(ctx context.Context, number string, steps []*sourceStep) error {
+func (s *SourcePosition) completeSteps(ctx context.Context, number string, steps []*journalStep) error {
 	for _, step := range steps {
-		if _, err := s.step(ctx, "<", number, step, nil, nil); err != nil {
+		if _, err := s.appendStep(ctx, "<", number, step, nil, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// step appends entries of one slot and moves its place from before to next.
-func (s *Source) step(ctx context.Context, before, next string, what *sourceStep, values, counters []any) (moved bool, err error) {
+// appendStep appends entries of one slot and moves its place from before to next.
+func (s *SourcePosition) appendStep(ctx context.Context, before, next string, what *journalStep, values, counters []any) (moved bool, err error) {
 	keys := make([]string, 1, 1+len(what.Entries))
-	keys[0] = what.Place
+	keys[0] = what.PositionKey
 	args := make([]any, 0, 8+len(values)+len(counters)+12*len(what.Entries))
-	args = append(args, before, next, s.mark, len(values)/2)
+	args = append(args, before, next, s.token, len(values)/2)
 	args = append(args, values...)
 	args = append(args, len(counters)/2)
 	args = append(args, counters...)
@@ -268,34 +268,34 @@ func (s *Source) step(ctx context.Context, before, next string, what *sourceStep
 			args = append(args, a)
 		}
 	}
-	err = s.b.replicated(ctx, what.Place, func(w writer) error {
+	err = s.b.withReplication(ctx, what.PositionKey, func(w commandRunner) error {
 		n, err := sourceScript.Run(ctx, w, keys, args...).Int()
 		moved = n == 1
 		return err
 	})
-	return moved, explain("store what came from a source", err)
+	return moved, wrapError("store what came from a source", err)
 }
 
 // SetSourceStatus keeps, for some time, what the node that reads a source says of it, so that all nodes can show it.
-func (b *Backbone) SetSourceStatus(ctx context.Context, name string, status []byte, keep time.Duration) error {
-	return explain("tell how a source is", b.commands.Set(ctx, b.keys.SourceStatus(name), status, keep).Err())
+func (b *Store) SetSourceStatus(ctx context.Context, name string, status []byte, keep time.Duration) error {
+	return wrapError("tell how a source is", b.client.Set(ctx, b.keys.SourceStatus(name), status, keep).Err())
 }
 
 // SourceStatus returns what was kept last, nil for nothing.
-func (b *Backbone) SourceStatus(ctx context.Context, name string) ([]byte, error) {
-	status, err := b.commands.Get(ctx, b.keys.SourceStatus(name)).Bytes()
+func (b *Store) SourceStatus(ctx context.Context, name string) ([]byte, error) {
+	status, err := b.client.Get(ctx, b.keys.SourceStatus(name)).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
-	return status, explain("ask how a source is", err)
+	return status, wrapError("ask how a source is", err)
 }
 
 // Instance returns the name of this relay, the same for all its nodes and over restarts: 16 hexadecimal digits.
-func (b *Backbone) Instance(ctx context.Context) (string, error) {
-	err := b.commands.Do(ctx, "SET", b.keys.Instance(), randomHex(), "NX").Err()
+func (b *Store) Instance(ctx context.Context) (string, error) {
+	err := b.client.Do(ctx, "SET", b.keys.Instance(), randomHex(), "NX").Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", explain("give the relay a name", err)
+		return "", wrapError("give the relay a name", err)
 	}
-	name, err := b.commands.Get(ctx, b.keys.Instance()).Result()
-	return name, explain("read the relay's name", err)
+	name, err := b.client.Get(ctx, b.keys.Instance()).Result()
+	return name, wrapError("read the relay's name", err)
 }

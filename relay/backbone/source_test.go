@@ -17,7 +17,7 @@ import (
 const drawn = 24
 
 // draw is a node that takes what the upstream has behind its place, five at a time, until all is stored.
-func draw(ctx context.Context, b *Backbone, hub string) error {
+func draw(ctx context.Context, b *Store, hub string) error {
 	s, kept, err := b.OpenSource(ctx, "up", hub)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func draw(ctx context.Context, b *Backbone, hub string) error {
 		batch := SourceBatch{Notifications: []relay.Notification{{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: []byte("{}")}}}
 		for range 5 {
 			if at++; at%7 == 0 {
-				batch.Refused = append(batch.Refused, SourceRefusal{fmt.Appendf(nil, "bad %d", at), "no good"})
+				batch.Rejected = append(batch.Rejected, RejectedMessage{fmt.Appendf(nil, "bad %d", at), "no good"})
 			} else {
 				of := hub
 				if of == "" {
@@ -53,7 +53,7 @@ func draw(ctx context.Context, b *Backbone, hub string) error {
 }
 
 // judgeDrawn fails unless everything is there once, in the order of each hub.
-func judgeDrawn(t *testing.T, b *Backbone, hub, what string) {
+func judgeDrawn(t *testing.T, b *Store, hub, what string) {
 	t.Helper()
 	last, total := map[string]string{}, 0
 	told := map[string]int{} // of the gaps, by partition and account
@@ -94,7 +94,7 @@ func judgeDrawn(t *testing.T, b *Backbone, hub, what string) {
 		t.Fatal(err)
 	}
 	if kept.Received != int64(total) || kept.Quarantined != int64(len(bad)) || kept.Gaps != (drawn+4)/5 ||
-		kept.Cursor != strconv.Itoa(drawn) || kept.Last.IsZero() {
+		kept.Cursor != strconv.Itoa(drawn) || kept.LastStoredAt.IsZero() {
 		t.Fatalf("%s: the figures say %+v", what, kept)
 	}
 }
@@ -119,13 +119,13 @@ func TestSourceSurvivesKills(t *testing.T) {
 				for _, executed := range []bool{false, true} {
 					what := fmt.Sprintf("killed at %d, executed %t", last, executed)
 					prefix := fmt.Sprintf("%d-%d-%t", len(c.name), last, executed)
-					node := func(m *mortal) *Backbone {
+					node := func(m *mortal) *Store {
 						b, err := Open(t.Context(), Options{URL: c.url, Prefix: prefix, Partitions: c.partitions})
 						if err != nil {
 							t.Fatal(err)
 						}
 						if m != nil {
-							b.commands.AddHook(m)
+							b.client.AddHook(m)
 						}
 						return b
 					}
@@ -162,20 +162,20 @@ func TestSourceRefusesWhoWasOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	second, kept, err := b.OpenSource(t.Context(), "up", "h")
-	if err != nil || kept.Begun {
+	if err != nil || kept.HasPosition {
 		t.Fatalf("%+v, %v", kept, err)
 	}
 	if err := second.Store(t.Context(), SourceBatch{Cursor: "c1", Notifications: notes("h", 1, 2)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Store(t.Context(), SourceBatch{Cursor: "c1", Notifications: notes("h", 1, 2)}); !errors.Is(err, ErrSourceMoved) {
+	if err := first.Store(t.Context(), SourceBatch{Cursor: "c1", Notifications: notes("h", 1, 2)}); !errors.Is(err, ErrSourceTakenOver) {
 		t.Errorf("the first holder could still store: %v", err)
 	}
 	if got := logOf(t, b, 0); len(got) != 2 {
 		t.Errorf("%d entries", len(got))
 	}
 	_, kept, err = b.OpenSource(t.Context(), "up", "other")
-	if err != nil || kept.Begun || kept.Cursor != "" {
+	if err != nil || kept.HasPosition || kept.Cursor != "" {
 		t.Errorf("another hub's place is taken for this one's: %+v, %v", kept, err)
 	}
 }
@@ -192,7 +192,7 @@ func TestSourceRepeatsWhatIsInDoubt(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &mortal{last: 1, executed: true}
-	b.commands.AddHook(m)
+	b.client.AddHook(m)
 	batch := SourceBatch{Cursor: "c1", Notifications: notes("h", 1, 2)}
 	if err := s.Store(t.Context(), batch); !errors.Is(err, ErrUnavailable) {
 		t.Fatal(err)

@@ -42,9 +42,9 @@ type SubscriberConfig struct {
 	// Slot groups streams: those with the same number are read by one command, so in a Redis Cluster they must hash to
 	// one slot. Nil puts all in one group.
 	Slot func(stream string) int
-	// Lanes is the number of messages of a topic in flight at once; 1 keeps strict order. Nil means 1. It is asked at
+	// MaxInFlight is the number of messages of a topic in flight at once; 1 keeps strict order. Nil means 1. It is asked at
 	// each Subscribe.
-	Lanes func(topic string) int
+	MaxInFlight func(topic string) int
 	// Key is the ordering key: messages of a topic with the same key are in flight one at a time, in order. Nil, or an
 	// empty key, means that a message may go beside any other. It must not keep the message.
 	Key func(topic string, m *message.Message) string
@@ -56,13 +56,13 @@ type SubscriberConfig struct {
 	ClaimInterval time.Duration
 	// NackDelay is the pause before a nacked message comes again; default 250ms.
 	NackDelay time.Duration
-	// Grace is how long an ended subscription waits for messages in handlers' hands before it cancels their contexts
+	// HandlerGrace is how long an ended subscription waits for messages in handlers' hands before it cancels their contexts
 	// and gives them back; default none.
-	Grace time.Duration
-	// Unstored is how many acks of a topic may be on their way to Redis before its lanes take no further message: after
+	HandlerGrace time.Duration
+	// MaxUnflushedAcks is how many acks of a topic may be on their way to Redis before its lanes take no further message: after
 	// a kill, these and what is in the lanes come again. Acks are gathered for a millisecond at most, and only while
 	// lanes have something to do. Nil means 1024. It is asked at each Subscribe.
-	Unstored func(topic string) int
+	MaxUnflushedAcks func(topic string) int
 	// KeepAcked leaves acked entries in the stream, for streams that several groups read.
 	KeepAcked bool
 
@@ -70,21 +70,21 @@ type SubscriberConfig struct {
 	Log *slog.Logger
 	// OnGap is told that a stream or its group had vanished, so that entries may be missing. It must not block.
 	OnGap func(stream string)
-	// OnUndecodable stores an entry without id or data elsewhere; after nil the entry is removed, after an error it
+	// OnMalformed stores an entry without id or data elsewhere; after nil the entry is removed, after an error it
 	// is tried again when ClaimIdle has passed. Nil removes such entries with a log line.
-	OnUndecodable func(ctx context.Context, stream, id string, fields map[string]any) error
+	OnMalformed func(ctx context.Context, stream, id string, fields map[string]any) error
 }
 
 const (
-	readCount    = 128  // entries of one stream in one read
-	roomCount    = 256  // entries of a topic in memory, or as many as it has lanes, beyond which it is not read
-	readBudget   = 4096 // entries of all streams in one read
-	readBlock    = MaxBlock
-	lull         = 5 * time.Millisecond // between two looks at what is idle, or full, beside a backlog
-	shortBlock   = 20 * time.Millisecond
-	flushTimeout = 5 * time.Second // of one flush, and of the last one in Close
-	wrongTypeFor = 30 * time.Second
-	maxUnflushed = 16 * roomCount
+	readCount       = 128  // entries of one stream in one read
+	topicBufferSize = 256  // entries of a topic in memory, or as many as it has lanes, beyond which it is not read
+	readBudget      = 4096 // entries of all streams in one read
+	readBlock       = MaxBlock
+	backlogPause    = 5 * time.Millisecond // between two looks at what is idle, or full, beside a backlog
+	fallbackBlock   = 20 * time.Millisecond
+	flushTimeout    = 5 * time.Second // of one flush, and of the last one in Close
+	wrongTypeRetry  = 30 * time.Second
+	maxUnflushed    = 16 * topicBufferSize
 )
 
 func (c *SubscriberConfig) setDefaults() {
@@ -94,8 +94,8 @@ func (c *SubscriberConfig) setDefaults() {
 	if c.Slot == nil {
 		c.Slot = func(string) int { return 0 }
 	}
-	if c.Lanes == nil {
-		c.Lanes = func(string) int { return 1 }
+	if c.MaxInFlight == nil {
+		c.MaxInFlight = func(string) int { return 1 }
 	}
 	if c.ClaimIdle <= 0 {
 		c.ClaimIdle = 15 * time.Second
@@ -106,8 +106,8 @@ func (c *SubscriberConfig) setDefaults() {
 	if c.NackDelay <= 0 {
 		c.NackDelay = 250 * time.Millisecond
 	}
-	if c.Unstored == nil {
-		c.Unstored = func(string) int { return 4 * roomCount }
+	if c.MaxUnflushedAcks == nil {
+		c.MaxUnflushedAcks = func(string) int { return 4 * topicBufferSize }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -126,14 +126,14 @@ type Subscriber struct {
 	ctx    context.Context // ends when Close has given everything back
 	cancel context.CancelFunc
 
-	settle *settler
-	keeper *keeper
-	wg     sync.WaitGroup // readers, wakers, keeper
+	acker     *acker
+	reclaimer *reclaimer
+	wg        sync.WaitGroup // readers, wakers, keeper
 
 	mu      sync.Mutex
-	topics  map[string]*topic
-	sources map[string]*source // by stream
-	readers map[int]*reader    // by slot
+	topics  map[string]*topicQueue
+	sources map[string]*streamState // by stream
+	readers map[int]*slotReader     // by slot
 	closed  bool
 	done    chan struct{} // closed when Close is through
 	err     error         // of Close, valid after done
@@ -162,14 +162,14 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	cfg.setDefaults()
 	s := &Subscriber{
 		cfg:     cfg,
-		topics:  make(map[string]*topic),
-		sources: make(map[string]*source),
-		readers: make(map[int]*reader),
+		topics:  make(map[string]*topicQueue),
+		sources: make(map[string]*streamState),
+		readers: make(map[int]*slotReader),
 		done:    make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.settle = newSettler(s)
-	s.keeper = newKeeper(s)
+	s.acker = newSettler(s)
+	s.reclaimer = newReclaimer(s)
 	return s, nil
 }
 
@@ -189,11 +189,11 @@ func (s *Subscriber) Subscribe(ctx context.Context, topicName string) (<-chan *m
 	}
 	sub := t.subscribe(ctx)
 	for _, src := range t.sources {
-		s.attachLocked(src)
+		s.startReadingLocked(src)
 	}
 	s.mu.Unlock()
 
-	stop := context.AfterFunc(ctx, sub.end)
+	stop := context.AfterFunc(ctx, sub.stop)
 	context.AfterFunc(sub.ctx, func() { stop() })
 	return sub.out, nil
 }
@@ -218,7 +218,7 @@ func (s *Subscriber) Abort() {
 	}
 	s.mu.Unlock()
 	for _, sub := range subs {
-		sub.end()
+		sub.stop()
 		sub.cancel()
 	}
 }
@@ -237,14 +237,14 @@ func (s *Subscriber) Close() error {
 	for _, t := range s.topics {
 		subs = append(subs, t.subscriptions()...)
 	}
-	readers := make([]*reader, 0, len(s.readers))
+	readers := make([]*slotReader, 0, len(s.readers))
 	for _, r := range s.readers {
 		readers = append(readers, r)
 	}
 	s.mu.Unlock()
 
 	for _, sub := range subs {
-		sub.end()
+		sub.stop()
 	}
 	for _, sub := range subs {
 		<-sub.done
@@ -255,24 +255,24 @@ func (s *Subscriber) Close() error {
 		r.wake()
 	}
 	s.wg.Wait()
-	s.err = s.settle.close()
-	s.giveBackRest()
+	s.err = s.acker.close()
+	s.releaseUnread()
 	close(s.done)
 	return s.err
 }
 
-// given is the idle time of an entry that was given back, by which it is due for the next XAUTOCLAIM of any node.
-const given = 24 * time.Hour
+// releasedIdleTime is the idle time of an entry that was given back, by which it is due for the next XAUTOCLAIM of any node.
+const releasedIdleTime = 24 * time.Hour
 
-// giveBack is the command that gives entries of a stream back.
-func (s *Subscriber) giveBack(stream string, ids []*string) []any {
+// releaseCommand is the command that gives entries of a stream back.
+func (s *Subscriber) releaseCommand(stream string, ids []*string) []any {
 	args := appendIDs([]any{"XCLAIM", stream, s.cfg.Group, s.cfg.Consumer, 0}, ids)
-	return append(args, "IDLE", given.Milliseconds(), "JUSTID")
+	return append(args, "IDLE", releasedIdleTime.Milliseconds(), "JUSTID")
 }
 
-// giveBackRest gives back what the last reads brought between two give-backs, of which nobody here knows. Where Redis does
+// releaseUnread gives back what the last reads brought between two give-backs, of which nobody here knows. Where Redis does
 // not answer, another node takes it over a little later.
-func (s *Subscriber) giveBackRest() {
+func (s *Subscriber) releaseUnread() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	s.mu.Lock()
@@ -290,24 +290,24 @@ func (s *Subscriber) giveBackRest() {
 	for i, stream := range streams {
 		var ids []string
 		for _, p := range pending[i].Val() {
-			if p.Idle < given/2 {
+			if p.Idle < releasedIdleTime/2 {
 				ids = append(ids, p.ID)
 			}
 		}
 		if len(ids) == 0 {
 			continue
 		}
-		if err := s.cfg.Commands.Do(ctx, s.giveBack(stream, pointers(ids))...).Err(); err != nil {
+		if err := s.cfg.Commands.Do(ctx, s.releaseCommand(stream, toPointers(ids))...).Err(); err != nil {
 			s.cfg.Log.Warn("entries were not given back; another node takes them over in a while", "stream", stream, "error", err)
 		}
 	}
 }
 
-func (s *Subscriber) topicLocked(name string) (*topic, error) {
+func (s *Subscriber) topicLocked(name string) (*topicQueue, error) {
 	if t, ok := s.topics[name]; ok {
 		return t, nil
 	}
-	t := newTopic(s, name)
+	t := newTopicQueue(s, name)
 	streams := s.cfg.Streams(name)
 	if len(streams) == 0 {
 		return nil, fmt.Errorf("topic %q has no stream", name)
@@ -318,7 +318,7 @@ func (s *Subscriber) topicLocked(name string) (*topic, error) {
 		}
 	}
 	for _, stream := range streams {
-		src := newSource(stream, t)
+		src := newStreamState(stream, t)
 		s.sources[stream] = src
 		t.sources = append(t.sources, src)
 	}
@@ -326,8 +326,8 @@ func (s *Subscriber) topicLocked(name string) (*topic, error) {
 	return t, nil
 }
 
-// attachLocked lets the slot's reader read the source, starting the reader where it is the first.
-func (s *Subscriber) attachLocked(src *source) {
+// startReadingLocked lets the slot's reader read the source, starting the reader where it is the first.
+func (s *Subscriber) startReadingLocked(src *streamState) {
 	slot := s.cfg.Slot(src.stream)
 	r, ok := s.readers[slot]
 	if !ok {
@@ -335,20 +335,20 @@ func (s *Subscriber) attachLocked(src *source) {
 		s.readers[slot] = r
 		s.wg.Add(2)
 		go r.run()
-		go r.runWaker()
+		go r.unblockLoop()
 		if len(s.readers) == 1 {
 			s.wg.Add(1)
-			go s.keeper.run()
+			go s.reclaimer.run()
 		}
 	}
 	src.attach(r)
 }
 
-// detach lets nobody read the topic's sources when it has no subscription left, and forgets a topic that holds nothing.
-func (s *Subscriber) detach(t *topic) {
+// stopReading lets nobody read the topic's sources when it has no subscription left, and forgets a topic that holds nothing.
+func (s *Subscriber) stopReading(t *topicQueue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !t.idle() {
+	if !t.isIdle() {
 		return
 	}
 	for _, src := range t.sources {
@@ -356,11 +356,11 @@ func (s *Subscriber) detach(t *topic) {
 	}
 }
 
-// attached returns the sources that are being read.
-func (s *Subscriber) attached() []*source {
+// activeSources returns the sources that are being read.
+func (s *Subscriber) activeSources() []*streamState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]*source, 0, len(s.sources))
+	list := make([]*streamState, 0, len(s.sources))
 	for _, src := range s.sources {
 		if src.reader.Load() != nil {
 			list = append(list, src)

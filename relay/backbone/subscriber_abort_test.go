@@ -11,7 +11,7 @@ import (
 func TestAbortCutsTheGraceShort(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.Grace = time.Hour })
+	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.HandlerGrace = time.Hour })
 	messages := r.subscribe(s, "s")
 	r.publish("s", 0, 1)
 	m := next(t, messages)

@@ -26,17 +26,17 @@ func TestBacklogIsAskedForAhead(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	r := newReader(s)
-	r.session.Store(&readSession{wire: newWire(ours)})
-	src := newSource("queue", newTopic(s, "queue"))
-	src.after = newOnly
+	r.session.Store(&readSession{wire: newRESPConn(ours)})
+	src := newStreamState("queue", newTopicQueue(s, "queue"))
+	src.readFrom = newEntries
 	src.reader.Store(r)
-	r.sources, r.full = []*source{src}, []*source{src}
+	r.sources, r.fullSources = []*streamState{src}, []*streamState{src}
 
 	failed := make(chan error, 1)
 	go func() {
-		err := r.read([]reading{{src, newOnly}})
+		err := r.read([]streamRead{{src, newEntries}})
 		if err == nil {
-			err = r.read(r.ahead)
+			err = r.read(r.prefetched)
 		}
 		failed <- err
 	}()
@@ -49,7 +49,7 @@ func TestBacklogIsAskedForAhead(t *testing.T) {
 	if err := <-failed; err != nil {
 		t.Fatal(err)
 	}
-	if len(r.ahead) > 0 {
+	if len(r.prefetched) > 0 {
 		t.Error("asked ahead for a stream that had no more")
 	}
 }

@@ -28,7 +28,7 @@ func benchmarkSubscriber(b *testing.B, lanes, unstored, idle int) {
 
 	sub, err := backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: commands, Readers: readers, Group: "sinks", Consumer: "node-0",
-		Lanes: func(string) int { return lanes }, Unstored: func(string) int { return unstored },
+		MaxInFlight: func(string) int { return lanes }, MaxUnflushedAcks: func(string) int { return unstored },
 	})
 	if err != nil {
 		b.Fatal(err)

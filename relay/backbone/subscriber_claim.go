@@ -8,21 +8,23 @@ import (
 )
 
 const (
-	claimCount  = 100 // entries of one stream in one XAUTOCLAIM
-	keeperChunk = 128 // commands in one pipeline of the keeper
+	claimCount          = 100 // entries of one stream in one XAUTOCLAIM
+	reclaimPipelineSize = 128 // commands in one pipeline of the keeper
 )
 
-// keeper shows life for the entries in memory, and takes over those of consumers that show none.
-type keeper struct {
-	s    *Subscriber
-	news chan struct{} // a stream's own pending entries have all been read
+// reclaimer shows life for the entries in memory, and takes over those of consumers that show none.
+type reclaimer struct {
+	s           *Subscriber
+	pendingRead chan struct{} // a stream's own pending entries have all been read
 }
 
-func newKeeper(s *Subscriber) *keeper { return &keeper{s: s, news: make(chan struct{}, 1)} }
+func newReclaimer(s *Subscriber) *reclaimer {
+	return &reclaimer{s: s, pendingRead: make(chan struct{}, 1)}
+}
 
-func (k *keeper) kick() { poke(k.news) }
+func (k *reclaimer) wake() { trySignal(k.pendingRead) }
 
-func (k *keeper) run() {
+func (k *reclaimer) run() {
 	defer k.s.wg.Done()
 	beat := time.NewTicker(k.s.cfg.ClaimIdle / 3)
 	defer beat.Stop()
@@ -35,17 +37,17 @@ func (k *keeper) run() {
 		case <-beat.C:
 			k.heartbeat()
 		case <-look.C:
-			k.claim()
-		case <-k.news:
-			k.claim()
+			k.reclaim()
+		case <-k.pendingRead:
+			k.reclaim()
 		}
 	}
 }
 
 // heartbeat resets the idle time of entries in memory. It also covers topics that nobody reads any more.
-func (k *keeper) heartbeat() {
+func (k *reclaimer) heartbeat() {
 	k.s.mu.Lock()
-	sources := make([]*source, 0, len(k.s.sources))
+	sources := make([]*streamState, 0, len(k.s.sources))
 	for _, src := range k.s.sources {
 		sources = append(sources, src)
 	}
@@ -56,20 +58,20 @@ func (k *keeper) heartbeat() {
 	for _, src := range sources {
 		ids := src.heldBefore(before)
 		for len(ids) > 0 {
-			n := min(len(ids), roomCount)
+			n := min(len(ids), topicBufferSize)
 			pipe.XClaimJustID(k.s.ctx, &redis.XClaimArgs{
 				Stream: src.stream, Group: cfg.Group, Consumer: cfg.Consumer, Messages: ids[:n],
 			})
 			ids = ids[n:]
-			if pipe.Len() >= keeperChunk {
-				k.exec(pipe)
+			if pipe.Len() >= reclaimPipelineSize {
+				k.runPipeline(pipe)
 			}
 		}
 	}
-	k.exec(pipe)
+	k.runPipeline(pipe)
 }
 
-func (k *keeper) exec(pipe redis.Pipeliner) {
+func (k *reclaimer) runPipeline(pipe redis.Pipeliner) {
 	if pipe.Len() == 0 {
 		return
 	}
@@ -81,29 +83,29 @@ func (k *keeper) exec(pipe redis.Pipeliner) {
 	}
 }
 
-// claim takes over abandoned entries of every topic with room, until there are none or the topic is full.
-func (k *keeper) claim() {
-	due := k.due(k.s.attached(), time.Now())
+// reclaim takes over abandoned entries of every topic with room, until there are none or the topic is full.
+func (k *reclaimer) reclaim() {
+	due := k.dueSources(k.s.activeSources(), time.Now())
 	for len(due) > 0 && k.s.ctx.Err() == nil {
-		n := min(len(due), keeperChunk)
-		more := k.claimFrom(due[:n])
-		due = append(due[n:], k.due(more, time.Now())...)
+		n := min(len(due), reclaimPipelineSize)
+		more := k.reclaimFrom(due[:n])
+		due = append(due[n:], k.dueSources(more, time.Now())...)
 	}
 }
 
-func (k *keeper) due(sources []*source, now time.Time) []*source {
-	due := make([]*source, 0, len(sources))
+func (k *reclaimer) dueSources(sources []*streamState, now time.Time) []*streamState {
+	due := make([]*streamState, 0, len(sources))
 	for _, src := range sources {
 		// Own pending entries come first, and with them those that this node gave back.
-		if !src.claim.After(now) && src.position() == newOnly && src.topic.hasRoom() {
+		if !src.reclaimAt.After(now) && src.position() == newEntries && src.topic.hasRoom() {
 			due = append(due, src)
 		}
 	}
 	return due
 }
 
-// claimFrom asks once for each source and returns those that have more.
-func (k *keeper) claimFrom(sources []*source) []*source {
+// reclaimFrom asks once for each source and returns those that have more.
+func (k *reclaimer) reclaimFrom(sources []*streamState) []*streamState {
 	cfg := &k.s.cfg
 	ctx, cancel := context.WithTimeout(k.s.ctx, flushTimeout)
 	defer cancel()
@@ -119,21 +121,21 @@ func (k *keeper) claimFrom(sources []*source) []*source {
 		})
 	}
 	_, _ = pipe.Exec(ctx)
-	var more []*source
+	var more []*streamState
 	for i, src := range sources {
 		msgs, next, _, err := cmds[i].Result()
 		if err != nil {
 			// NOGROUP: the reader makes the group. Anything else: the reader reports it.
-			src.cursor, src.claim = "", time.Now().Add(cfg.ClaimInterval/2)
+			src.cursor, src.reclaimAt = "", time.Now().Add(cfg.ClaimInterval/2)
 			continue
 		}
-		n := k.s.accept(src, storedFrom(msgs), true, src.returned())
+		n := k.s.enqueueEntries(src, storedFrom(msgs), true, src.releases())
 		if n > 0 {
 			cfg.Log.Info("took over entries of another consumer", "stream", src.stream, "entries", n)
 		}
 		src.cursor = next
 		if next == "0-0" || next == "" {
-			src.cursor, src.claim = "", time.Now().Add(cfg.ClaimInterval/2)
+			src.cursor, src.reclaimAt = "", time.Now().Add(cfg.ClaimInterval/2)
 			continue
 		}
 		more = append(more, src)

@@ -17,7 +17,7 @@ func TestCloseInABacklogGivesAllBack(t *testing.T) {
 	for i := range 10 {
 		topic := fmt.Sprintf("q-%d", i)
 		r.publish(topic, 0, 2000)
-		s := r.subscriber(func(c *backbone.SubscriberConfig) { c.Lanes = func(string) int { return 16 } })
+		s := r.subscriber(func(c *backbone.SubscriberConfig) { c.MaxInFlight = func(string) int { return 16 } })
 		c := r.subscribe(s, topic)
 		for range 1000 {
 			next(t, c).Ack()

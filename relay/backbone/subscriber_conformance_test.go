@@ -46,8 +46,8 @@ func TestPubSub(t *testing.T) {
 				sub, err := backbone.NewSubscriber(backbone.SubscriberConfig{
 					Commands: commands, Readers: readers,
 					Group: group, Consumer: watermill.NewShortUUID(), KeepAcked: keep,
-					Lanes:     func(string) int { return setting.lanes },
-					ClaimIdle: 3 * time.Second, ClaimInterval: 100 * time.Millisecond, NackDelay: time.Millisecond,
+					MaxInFlight: func(string) int { return setting.lanes },
+					ClaimIdle:   3 * time.Second, ClaimInterval: 100 * time.Millisecond, NackDelay: time.Millisecond,
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -25,20 +25,20 @@ func isTransient(err error) bool {
 	if !errors.As(err, &fromRedis) {
 		return true
 	}
-	return isPassing(fromRedis.Error())
+	return isTransientReply(fromRedis.Error())
 }
 
-// mend does what a failed read or group creation asks for, and returns how long to wait before the next.
-func (r *reader) mend(plan []reading, err error, wait *backoff) time.Duration {
+// recoverFrom does what a failed read or group creation asks for, and returns how long to wait before the next.
+func (r *slotReader) recoverFrom(plan []streamRead, err error, wait *backoff) time.Duration {
 	pause := wait.next()
 	switch {
 	case redis.HasErrorPrefix(err, "NOGROUP"), redis.HasErrorPrefix(err, "UNBLOCKED"), redis.HasErrorPrefix(err, "WRONGTYPE"):
 		// The answer does not name every stream concerned: ask for each.
-		sources := make([]*source, len(plan))
+		sources := make([]*streamState, len(plan))
 		for i, p := range plan {
 			sources[i] = p.src
 		}
-		if err := r.ensureGroups(sources); err == nil {
+		if err := r.createGroups(sources); err == nil {
 			return time.Millisecond
 		}
 		return pause
@@ -49,26 +49,26 @@ func (r *reader) mend(plan []reading, err error, wait *backoff) time.Duration {
 	if cluster, ok := r.s.cfg.Readers.(*redis.ClusterClient); ok {
 		cluster.ReloadState(r.s.ctx) // the slot may have moved
 	}
-	r.startOver()
+	r.reconnect()
 	return pause
 }
 
-// startOver gives up the connection. The answer may have been lost after Redis had handed the entries over, so they are
+// reconnect gives up the connection. The answer may have been lost after Redis had handed the entries over, so they are
 // read again as pending.
-func (r *reader) startOver() {
+func (r *slotReader) reconnect() {
 	r.disconnect()
-	r.ahead = nil
+	r.prefetched = nil
 	r.mu.Lock()
 	sources := r.sources
 	r.mu.Unlock()
 	for _, src := range sources {
-		src.reread()
+		src.restartPending()
 	}
 }
 
-// ensureGroups creates what is missing, and reports a gap where a group existed before. It returns only errors that
+// createGroups creates what is missing, and reports a gap where a group existed before. It returns only errors that
 // concern all streams.
-func (r *reader) ensureGroups(sources []*source) error {
+func (r *slotReader) createGroups(sources []*streamState) error {
 	cfg := &r.s.cfg
 	ctx, cancel := context.WithTimeout(r.s.ctx, flushTimeout)
 	defer cancel()
@@ -81,18 +81,18 @@ func (r *reader) ensureGroups(sources []*source) error {
 	for i, src := range sources {
 		switch err := cmds[i].Err(); {
 		case err == nil:
-			if src.grouped {
+			if src.groupExists {
 				cfg.Log.Warn("a queue had vanished and was made anew, entries may be missing", "stream", src.stream)
 				if cfg.OnGap != nil {
 					cfg.OnGap(src.stream)
 				}
 			}
-			src.grouped = true
+			src.groupExists = true
 		case redis.HasErrorPrefix(err, "BUSYGROUP"):
-			src.grouped = true
+			src.groupExists = true
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
-			cfg.Log.Error("a queue's key holds something else than a stream", "stream", src.stream, "retry_in", wrongTypeFor)
-			src.retry = time.Now().Add(wrongTypeFor)
+			cfg.Log.Error("a queue's key holds something else than a stream", "stream", src.stream, "retry_in", wrongTypeRetry)
+			src.retryAt = time.Now().Add(wrongTypeRetry)
 		default:
 			return err
 		}
@@ -102,9 +102,9 @@ func (r *reader) ensureGroups(sources []*source) error {
 
 // groupStart is where a group begins that has to be made. What is in a queue is not acked, so all of it is due, and
 // what is in memory is recognised; a stream that keeps acked entries goes on where it was.
-func (src *source) groupStart(keepAcked bool) string {
+func (src *streamState) groupStart(keepAcked bool) string {
 	if !keepAcked {
-		return fromStart
+		return pendingFromStart
 	}
 	src.mu.Lock()
 	defer src.mu.Unlock()

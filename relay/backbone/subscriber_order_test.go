@@ -15,7 +15,7 @@ func TestNextSubscriptionKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	s := r.subscriber(func(c *backbone.SubscriberConfig) {
-		c.Lanes = func(string) int { return 4 }
+		c.MaxInFlight = func(string) int { return 4 }
 		c.Key = func(string, *message.Message) string { return "one" }
 	})
 	const each = 10

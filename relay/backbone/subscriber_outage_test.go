@@ -28,7 +28,7 @@ func TestUndecodableEntriesGoToTheHook(t *testing.T) {
 	s := r.subscriber(func(c *backbone.SubscriberConfig) {
 		c.ClaimIdle = 50 * time.Millisecond
 		failed := false
-		c.OnUndecodable = func(_ context.Context, stream, id string, fields map[string]any) error {
+		c.OnMalformed = func(_ context.Context, stream, id string, fields map[string]any) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if !failed {
@@ -102,7 +102,7 @@ func TestKeyOfAnotherTypeHoldsNobodyUp(t *testing.T) {
 func TestKilledRedisLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "--appendfsync", "always")
-	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.Lanes = func(string) int { return 8 } })
+	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.MaxInFlight = func(string) int { return 8 } })
 	c := r.subscribe(s, "q")
 	r.publish("q", 0, 2000)
 	missing := make(map[string]bool)
@@ -139,8 +139,8 @@ func TestLanesWaitForAcksToBeStored(t *testing.T) {
 	r := newRig(t, "--appendfsync", "always")
 	failed := newWatch("storing acks failed, trying again")
 	s := r.subscriber(func(c *backbone.SubscriberConfig) {
-		c.Lanes = func(string) int { return 4 }
-		c.Unstored = func(string) int { return 2 }
+		c.MaxInFlight = func(string) int { return 4 }
+		c.MaxUnflushedAcks = func(string) int { return 2 }
 		c.Log = slog.New(failed)
 	})
 	c := r.subscribe(s, "q")

@@ -10,94 +10,94 @@ import (
 )
 
 const (
-	// gatherFor and gatherMost bound how long and how many acks are gathered for one pipeline, unless a lane waits for
+	// ackFlushDelay and gatherMost bound how long and how many acks are gathered for one pipeline, unless a lane waits for
 	// them to be stored.
-	gatherFor  = time.Millisecond
-	gatherMost = 256
+	ackFlushDelay = time.Millisecond
+	ackFlushSize  = 256
 )
 
-// settler stores acks and releases in Redis, in order of their coming, by one goroutine. What comes while that is under
+// acker stores acks and releases in Redis, in order of their coming, by one goroutine. What comes while that is under
 // way goes together in the next pipeline.
-type settler struct {
+type acker struct {
 	s *Subscriber
 
-	mu       sync.Mutex
-	pending  settlement
-	started  bool
-	closing  bool
-	first    chan struct{} // something is pending
-	now      chan struct{} // and should not wait
-	finished chan struct{}
-	err      error // of the last flush, valid after finished
+	mu         sync.Mutex
+	pending    ackBatch
+	started    bool
+	closing    bool
+	hasPending chan struct{} // something is pending
+	flushNow   chan struct{} // and should not wait
+	finished   chan struct{}
+	err        error // of the last flush, valid after finished
 }
 
-// settlement is what one flush stores.
-type settlement struct {
+// ackBatch is what one flush stores.
+type ackBatch struct {
 	acks     []*queueEntry
 	releases []*queueEntry
-	drops    []dropped
+	drops    []unknownAcks
 }
 
-type dropped struct {
-	src *source
+type unknownAcks struct {
+	src *streamState
 	ids []string
 }
 
-func (w *settlement) len() int { return len(w.acks) + len(w.releases) + len(w.drops) }
+func (w *ackBatch) len() int { return len(w.acks) + len(w.releases) + len(w.drops) }
 
-func newSettler(s *Subscriber) *settler {
-	return &settler{
-		s:        s,
-		first:    make(chan struct{}, 1),
-		now:      make(chan struct{}, 1),
-		finished: make(chan struct{}),
+func newSettler(s *Subscriber) *acker {
+	return &acker{
+		s:          s,
+		hasPending: make(chan struct{}, 1),
+		flushNow:   make(chan struct{}, 1),
+		finished:   make(chan struct{}),
 	}
 }
 
 // ack removes the entry from its stream soon.
-func (a *settler) ack(e *queueEntry) {
+func (a *acker) ack(e *queueEntry) {
 	a.mu.Lock()
 	a.pending.acks = append(a.pending.acks, e)
 	n := a.pending.len()
 	a.startLocked()
 	a.mu.Unlock()
 	if n == 1 {
-		poke(a.first)
+		trySignal(a.hasPending)
 	}
-	if n >= gatherMost {
-		a.hurry()
+	if n >= ackFlushSize {
+		a.flushSoon()
 	}
 }
 
-// hurry says that what is pending should be stored now, since somebody waits for it.
-func (a *settler) hurry() { poke(a.now) }
+// flushSoon says that what is pending should be stored now, since somebody waits for it.
+func (a *acker) flushSoon() { trySignal(a.flushNow) }
 
-// release makes the entries, which are leaving, free for any consumer at once.
-func (a *settler) release(entries []*queueEntry) {
+// releaseEntries makes the entries, which are leaving, free for any consumer at once.
+func (a *acker) releaseEntries(entries []*queueEntry) {
 	a.mu.Lock()
 	a.pending.releases = append(a.pending.releases, entries...)
 	a.startLocked()
 	a.mu.Unlock()
-	poke(a.first)
-	a.hurry()
+	trySignal(a.hasPending)
+	a.flushSoon()
 }
 
-// drop acks ids that are not in memory.
-func (a *settler) drop(src *source, ids []string) {
+// ackUnknown acks ids that are not in memory.
+func (a *acker) ackUnknown(src *streamState, ids []string) {
 	a.mu.Lock()
-	a.pending.drops = append(a.pending.drops, dropped{src, ids})
+	a.pending.drops = append(a.pending.drops, unknownAcks{src, ids})
 	a.startLocked()
 	a.mu.Unlock()
-	poke(a.first)
+	trySignal(a.hasPending)
 }
 
-func (a *settler) backlog() int {
+func (a *acker) pendingCount() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pending.len()
 }
 
-func (a *settler) startLocked() {
+func (a *acker) startLocked() {
 	if !a.started {
 		a.started = true
 		go a.run()
@@ -105,7 +105,7 @@ func (a *settler) startLocked() {
 }
 
 // close stores what is pending and returns when that is done, at the latest after flushTimeout.
-func (a *settler) close() error {
+func (a *acker) close() error {
 	a.mu.Lock()
 	a.closing = true
 	started := a.started
@@ -113,26 +113,26 @@ func (a *settler) close() error {
 	if !started {
 		return nil
 	}
-	poke(a.first)
-	a.hurry()
+	trySignal(a.hasPending)
+	a.flushSoon()
 	<-a.finished
 	return a.err
 }
 
-func (a *settler) run() {
+func (a *acker) run() {
 	defer close(a.finished)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		<-a.first
-		timer.Reset(gatherFor)
+		<-a.hasPending
+		timer.Reset(ackFlushDelay)
 		select {
-		case <-a.now:
+		case <-a.flushNow:
 		case <-timer.C:
 		}
 		a.mu.Lock()
 		work := a.pending
-		a.pending = settlement{}
+		a.pending = ackBatch{}
 		closing := a.closing
 		a.mu.Unlock()
 		a.flush(&work)
@@ -143,17 +143,17 @@ func (a *settler) run() {
 }
 
 // flush repeats until Redis has answered; while closing, for flushTimeout.
-func (a *settler) flush(work *settlement) {
+func (a *acker) flush(work *ackBatch) {
 	if work.len() == 0 {
 		return
 	}
 	var wait backoff
 	deadline := time.Time{}
 	for {
-		err := a.store(work)
+		err := a.writeBatch(work)
 		if err == nil {
 			a.err = nil
-			a.forget(work)
+			a.complete(work)
 			return
 		}
 		if wait.d == 0 {
@@ -173,9 +173,9 @@ func (a *settler) flush(work *settlement) {
 	}
 }
 
-// store sends one pipeline. Every command of it may be repeated. An entry is deleted before it is acked: a crash in
+// writeBatch sends one pipeline. Every command of it may be repeated. An entry is deleted before it is acked: a crash in
 // between leaves a pending id without an entry, which is cleared away, and not an entry that nobody ever reads.
-func (a *settler) store(work *settlement) error {
+func (a *acker) writeBatch(work *ackBatch) error {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	pipe := a.s.cfg.Commands.Pipeline()
@@ -183,10 +183,10 @@ func (a *settler) store(work *settlement) error {
 		a.remove(ctx, pipe, src, ids)
 	}
 	for _, d := range work.drops {
-		a.remove(ctx, pipe, d.src, pointers(d.ids))
+		a.remove(ctx, pipe, d.src, toPointers(d.ids))
 	}
 	for src, ids := range bySource(work.releases) {
-		pipe.Do(ctx, a.s.giveBack(src.stream, ids)...)
+		pipe.Do(ctx, a.s.releaseCommand(src.stream, ids)...)
 	}
 	cmds, err := pipe.Exec(ctx)
 	if err == nil {
@@ -204,7 +204,7 @@ func (a *settler) store(work *settlement) error {
 	return nil
 }
 
-func (a *settler) remove(ctx context.Context, pipe redis.Pipeliner, src *source, ids []*string) {
+func (a *acker) remove(ctx context.Context, pipe redis.Pipeliner, src *streamState, ids []*string) {
 	args := make([]any, 0, 5+2*len(ids))
 	if !a.s.cfg.KeepAcked {
 		args = appendIDs(append(args, "XDEL", src.stream), ids)
@@ -215,41 +215,41 @@ func (a *settler) remove(ctx context.Context, pipe redis.Pipeliner, src *source,
 	pipe.Do(ctx, args[from:]...)
 }
 
-// forget lets go of what was stored. Released entries may now be read again, by this node too.
-func (a *settler) forget(work *settlement) {
-	forgetAll(work.acks, true)
-	forgetAll(work.releases, false)
+// complete lets go of what was stored. Released entries may now be read again, by this node too.
+func (a *acker) complete(work *ackBatch) {
+	completeAll(work.acks, true)
+	completeAll(work.releases, false)
 	for src, ids := range bySource(work.releases) {
-		src.left(len(ids))
+		src.released(len(ids))
 		if r := src.reader.Load(); r != nil {
 			r.wake()
 		}
 	}
 }
 
-// forgetAll tells each topic how many of its acks were stored.
-func forgetAll(entries []*queueEntry, acked bool) {
+// completeAll tells each topic how many of its acks were stored.
+func completeAll(entries []*queueEntry, acked bool) {
 	for len(entries) > 0 {
 		n := 1
 		for n < len(entries) && entries[n].src == entries[0].src {
 			n++
 		}
-		entries[0].src.forget(entries[:n], acked)
+		entries[0].src.remove(entries[:n], acked)
 		for _, e := range entries[:n] {
 			e.body, e.msg = nil, nil
 		}
 		if acked {
-			entries[0].src.topic.stored(n)
+			entries[0].src.topic.acksFlushed(n)
 		}
 		entries = entries[n:]
 	}
 }
 
-func bySource(entries []*queueEntry) map[*source][]*string {
+func bySource(entries []*queueEntry) map[*streamState][]*string {
 	if len(entries) == 0 {
 		return nil
 	}
-	m := make(map[*source][]*string, 1)
+	m := make(map[*streamState][]*string, 1)
 	for _, e := range entries {
 		m[e.src] = append(m[e.src], &e.id)
 	}
@@ -264,7 +264,7 @@ func appendIDs(args []any, ids []*string) []any {
 	return args
 }
 
-func pointers(ids []string) []*string {
+func toPointers(ids []string) []*string {
 	list := make([]*string, len(ids))
 	for i := range ids {
 		list[i] = &ids[i]

@@ -19,8 +19,8 @@ func TestWireWaitsForAnAnswerThatGoesOn(t *testing.T) {
 		var far sync.WaitGroup
 		defer far.Wait()
 		defer func() { _ = ours.Close() }()
-		w := newWire(ours)
-		w.patience = 50 * time.Millisecond
+		w := newRESPConn(ours)
+		w.readTimeout = 50 * time.Millisecond
 		const pieces = 20
 		far.Go(func() {
 			defer func() { _ = theirs.Close() }()
@@ -36,7 +36,7 @@ func TestWireWaitsForAnAnswerThatGoesOn(t *testing.T) {
 			_, _ = theirs.Write([]byte("\r\n"))
 		})
 		got := 0
-		err := w.readGroup("g", "c", 1, -1, []reading{{src: newSource("a", nil), from: newOnly}}, func(_ int, entries []stored) {
+		err := w.readGroup("g", "c", 1, -1, []streamRead{{src: newStreamState("a", nil), from: newEntries}}, func(_ int, entries []rawEntry) {
 			got += len(entries)
 		})
 		if err != nil || got != 1 {
@@ -51,9 +51,9 @@ func TestWireGivesUpOnSilence(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer func() { _, _ = ours.Close(), theirs.Close() }()
 		go func() { _, _ = theirs.Read(make([]byte, 4096)) }()
-		w := newWire(ours)
-		w.patience = 20 * time.Millisecond
-		err := w.readGroup("g", "c", 1, 10*time.Millisecond, []reading{{src: newSource("a", nil), from: newOnly}}, func(int, []stored) {})
+		w := newRESPConn(ours)
+		w.readTimeout = 20 * time.Millisecond
+		err := w.readGroup("g", "c", 1, 10*time.Millisecond, []streamRead{{src: newStreamState("a", nil), from: newEntries}}, func(int, []rawEntry) {})
 		if err == nil {
 			t.Error("read something out of silence")
 		}
@@ -61,9 +61,9 @@ func TestWireGivesUpOnSilence(t *testing.T) {
 }
 
 // readGroup runs XREADGROUP and calls each for every stream of the answer, in the order of plan.
-func (w *wire) readGroup(group, consumer string, count int, block time.Duration, plan []reading, each func(i int, entries []stored)) error {
-	if err := w.ask(group, consumer, count, block, plan); err != nil {
+func (w *respConn) readGroup(group, consumer string, count int, block time.Duration, plan []streamRead, each func(i int, entries []rawEntry)) error {
+	if err := w.sendReadGroup(group, consumer, count, block, plan); err != nil {
 		return err
 	}
-	return w.streams(plan, each)
+	return w.readStreams(plan, each)
 }

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	fromStart = "0"
-	newOnly   = ">"
+	pendingFromStart = "0"
+	newEntries       = ">"
 )
 
 // queueEntry is one entry of a stream from the moment it was read until its ack is stored or it was given back.
 type queueEntry struct {
-	src  *source
+	src  *streamState
 	id   string
 	body []byte // see stored
 	read time.Time
@@ -23,28 +23,28 @@ type queueEntry struct {
 	msg  *message.Message // built ahead for the key, or nil
 }
 
-// message returns a message that no handler has seen.
-func (e *queueEntry) message() *message.Message {
+// buildMessage returns a message that no handler has seen.
+func (e *queueEntry) buildMessage() *message.Message {
 	if e.msg != nil {
 		return e.msg
 	}
-	var all texts
-	all.grow(e.body)
+	var all stringArena
+	all.reserve(e.body)
 	m := message.NewMessage("", nil)
-	fields(e.body, func(key, value []byte) bool {
+	eachField(e.body, func(key, value []byte) bool {
 		switch string(key) {
 		case fieldID:
-			m.UUID = all.of(value)
+			m.UUID = all.copyString(value)
 		case fieldData:
 			m.Payload = value
 		case "topic": // a constant key costs no memory
-			m.Metadata["topic"] = all.of(value)
+			m.Metadata["topic"] = all.copyString(value)
 		case "hub":
-			m.Metadata["hub"] = all.of(value)
+			m.Metadata["hub"] = all.copyString(value)
 		case "account":
-			m.Metadata["account"] = all.of(value)
+			m.Metadata["account"] = all.copyString(value)
 		default:
-			m.Metadata[string(key)] = all.of(value)
+			m.Metadata[string(key)] = all.copyString(value)
 		}
 		return true
 	})
@@ -53,9 +53,9 @@ func (e *queueEntry) message() *message.Message {
 	return m
 }
 
-func decodable(body []byte) bool {
+func isDecodable(body []byte) bool {
 	var id, data bool
-	fields(body, func(key, value []byte) bool {
+	eachField(body, func(key, value []byte) bool {
 		switch string(key) {
 		case fieldID:
 			id = len(value) > 0
@@ -67,173 +67,173 @@ func decodable(body []byte) bool {
 	return id && data
 }
 
-// source is one stream of a topic and what this node holds of it.
-type source struct {
+// streamState is one stream of a topic and what this node holds of it.
+type streamState struct {
 	stream string
-	topic  *topic
-	reader atomic.Pointer[reader] // nil while nobody subscribes
+	topic  *topicQueue
+	reader atomic.Pointer[slotReader] // nil while nobody subscribes
 
-	mu   sync.Mutex
-	held map[string]*queueEntry // by id: in memory, or acked and not yet stored
-	// after is where the next read begins: an id while this consumer's own pending entries are read, then newOnly.
-	after string
-	last  string // last new id, for streams that keep what was acked
-	// leaving counts the entries that are being given back: until that is stored nothing is read, since they come first.
-	leaving int
-	// returns counts how often entries were given back, so that what was read before is noticed.
-	returns int
-	// gone are ids whose ack was stored while own pending entries are read: the answer under way may still hold them.
-	gone map[string]bool
+	mu       sync.Mutex
+	inMemory map[string]*queueEntry // by id: in memory, or acked and not yet stored
+	// readFrom is where the next read begins: an id while this consumer's own pending entries are read, then newOnly.
+	readFrom string
+	last     string // last new id, for streams that keep what was acked
+	// releasing counts the entries that are being given back: until that is stored nothing is read, since they come first.
+	releasing int
+	// releaseCount counts how often entries were given back, so that what was read before is noticed.
+	releaseCount int
+	// ackedWhilePending are ids whose ack was stored while own pending entries are read: the answer under way may still hold them.
+	ackedWhilePending map[string]bool
 
 	// These belong to the reader.
-	grouped bool      // the group was seen
-	retry   time.Time // not to be read before, since the key is no stream
+	groupExists bool      // the group was seen
+	retryAt     time.Time // not to be read before, since the key is no stream
 
 	// These belong to the keeper.
-	cursor string
-	claim  time.Time // when to look for abandoned entries
+	cursor    string
+	reclaimAt time.Time // when to look for abandoned entries
 }
 
-func newSource(stream string, t *topic) *source {
-	return &source{stream: stream, topic: t, held: make(map[string]*queueEntry), after: fromStart, last: fromStart, gone: make(map[string]bool)}
+func newStreamState(stream string, t *topicQueue) *streamState {
+	return &streamState{stream: stream, topic: t, inMemory: make(map[string]*queueEntry), readFrom: pendingFromStart, last: pendingFromStart, ackedWhilePending: make(map[string]bool)}
 }
 
-func (src *source) attach(r *reader) {
-	src.reread()
+func (src *streamState) attach(r *slotReader) {
+	src.restartPending()
 	src.reader.Store(r)
 	r.add(src)
 }
 
-func (src *source) detach() {
+func (src *streamState) detach() {
 	if r := src.reader.Swap(nil); r != nil {
 		r.remove(src)
 	}
 }
 
-// reread lets the reader begin with this consumer's pending entries again.
-func (src *source) reread() {
+// restartPending lets the reader begin with this consumer's pending entries again.
+func (src *streamState) restartPending() {
 	src.mu.Lock()
-	src.after = fromStart
+	src.readFrom = pendingFromStart
 	src.mu.Unlock()
 }
 
-func (src *source) position() string {
+func (src *streamState) position() string {
 	src.mu.Lock()
 	defer src.mu.Unlock()
-	return src.after
+	return src.readFrom
 }
 
-// take keeps what was read or claimed, and sorts it: entries to work on, ids without an entry, and bad entries. While
+// accept keeps what was read or claimed, and sorts it: entries to work on, ids without an entry, and bad entries. While
 // own pending entries are being read, claimed ones join them instead, so that they come in order.
-func (src *source) take(msgs []stored, claimed bool) (fresh []*queueEntry, dead []string, bad []stored) {
+func (src *streamState) accept(msgs []rawEntry, claimed bool) (fresh []*queueEntry, dead []string, bad []rawEntry) {
 	block := make([]queueEntry, len(msgs))
 	fresh = make([]*queueEntry, 0, len(msgs))
 	now := time.Now()
 	src.mu.Lock()
 	defer src.mu.Unlock()
-	if claimed && src.after != newOnly {
-		src.after = fromStart
+	if claimed && src.readFrom != newEntries {
+		src.readFrom = pendingFromStart
 		return nil, nil, nil
 	}
 	for i, m := range msgs {
-		if _, ok := src.held[m.id]; ok || src.gone[m.id] {
+		if _, ok := src.inMemory[m.id]; ok || src.ackedWhilePending[m.id] {
 			continue
 		}
 		switch {
 		case m.body == nil: // pending, but trimmed away
 			dead = append(dead, m.id)
-		case !decodable(m.body):
+		case !isDecodable(m.body):
 			bad = append(bad, m)
 		default:
 			e := &block[i]
 			*e = queueEntry{src: src, id: m.id, body: m.body, read: now}
-			src.held[m.id] = e
+			src.inMemory[m.id] = e
 			fresh = append(fresh, e)
 		}
 	}
 	if !claimed {
-		clear(src.gone)
+		clear(src.ackedWhilePending)
 	}
 	return fresh, dead, bad
 }
 
-// advance moves the position behind msgs, the answer to a read that began after from. own is true when the last of this
+// moveTo moves the position behind msgs, the answer to a read that began after from. own is true when the last of this
 // consumer's own pending entries has been read. Where ok is false, reread came between: msgs come again, in order.
-func (src *source) advance(from string, msgs []stored) (own, ok bool) {
+func (src *streamState) moveTo(from string, msgs []rawEntry) (own, ok bool) {
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	switch {
-	case src.after != from || src.leaving > 0:
-		src.after = fromStart
-		clear(src.gone)
+	case src.readFrom != from || src.releasing > 0:
+		src.readFrom = pendingFromStart
+		clear(src.ackedWhilePending)
 		return false, false
 	case len(msgs) == 0:
-		src.after = newOnly
-		clear(src.gone)
-		return from != newOnly, true
-	case from == newOnly:
+		src.readFrom = newEntries
+		clear(src.ackedWhilePending)
+		return from != newEntries, true
+	case from == newEntries:
 		src.last = msgs[len(msgs)-1].id
 	default:
-		src.after = msgs[len(msgs)-1].id
+		src.readFrom = msgs[len(msgs)-1].id
 	}
 	return false, true
 }
 
-// leave says that entries are being given back. It is called before a next subscription may begin.
-func leave(entries []*queueEntry) {
+// markReleasing says that entries are being given back. It is called before a next subscription may begin.
+func markReleasing(entries []*queueEntry) {
 	for _, e := range entries {
 		e.src.mu.Lock()
-		e.src.leaving++
+		e.src.releasing++
 		e.src.mu.Unlock()
 	}
 }
 
-// left says that n entries were given back, and must be read before what is newer.
-func (src *source) left(n int) {
+// released says that n entries were given back, and must be read before what is newer.
+func (src *streamState) released(n int) {
 	src.mu.Lock()
-	src.leaving -= n
-	src.returns++
-	src.after = fromStart
+	src.releasing -= n
+	src.releaseCount++
+	src.readFrom = pendingFromStart
 	src.mu.Unlock()
 }
 
-func (src *source) isLeaving() bool {
+func (src *streamState) isReleasing() bool {
 	src.mu.Lock()
 	defer src.mu.Unlock()
-	return src.leaving > 0
+	return src.releasing > 0
 }
 
-// returned is what overtaken compares.
-func (src *source) returned() int {
+// releases is what overtaken compares.
+func (src *streamState) releases() int {
 	src.mu.Lock()
 	defer src.mu.Unlock()
-	return src.returns
+	return src.releaseCount
 }
 
-// overtaken tells whether entries are being given back, or were since returned: those come before what was read then.
-func (src *source) overtaken(returns int) bool {
+// releasedSince tells whether entries are being given back, or were since returned: those come before what was read then.
+func (src *streamState) releasedSince(returns int) bool {
 	src.mu.Lock()
 	defer src.mu.Unlock()
-	return src.leaving > 0 || src.returns != returns
+	return src.releasing > 0 || src.releaseCount != returns
 }
 
-func (src *source) forget(entries []*queueEntry, acked bool) {
+func (src *streamState) remove(entries []*queueEntry, acked bool) {
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	for _, e := range entries {
-		delete(src.held, e.id)
-		if acked && src.after != newOnly {
-			src.gone[e.id] = true
+		delete(src.inMemory, e.id)
+		if acked && src.readFrom != newEntries {
+			src.ackedWhilePending[e.id] = true
 		}
 	}
 }
 
 // heldBefore returns the ids that were read before t and are still in memory.
-func (src *source) heldBefore(t time.Time) []string {
+func (src *streamState) heldBefore(t time.Time) []string {
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	var ids []string
-	for id, e := range src.held {
+	for id, e := range src.inMemory {
 		if e.read.Before(t) {
 			ids = append(ids, id)
 		}

@@ -288,7 +288,7 @@ func TestKeysKeepTheirOrderAcrossLanes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := r.subscriber(func(c *backbone.SubscriberConfig) {
-		c.Lanes = func(string) int { return 8 }
+		c.MaxInFlight = func(string) int { return 8 }
 		c.Key = func(_ string, m *message.Message) string { return m.Metadata.Get("hub") }
 	})
 	c := r.subscribe(s, "q")
@@ -331,7 +331,7 @@ func TestNextSubscriptionWaitsForTheFormer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.publish("q", 0, 100)
-	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.Grace = patience })
+	s := r.subscriber(func(c *backbone.SubscriberConfig) { c.HandlerGrace = patience })
 	ctx, cancel := context.WithCancel(t.Context())
 	old, err := s.Subscribe(ctx, "q")
 	if err != nil {

@@ -8,51 +8,51 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// topic is the queue of entries in memory of one topic, and who takes them.
-type topic struct {
+// topicQueue is the queue of entries in memory of one topic, and who takes them.
+type topicQueue struct {
 	s       *Subscriber
 	name    string
-	sources []*source
+	sources []*streamState
 
-	mu      sync.Mutex
-	active  *subscription
-	lanes   int // of the active subscription
-	most    int // acks that may be unstored before its lanes take no more
-	standby []*subscription
-	ready   deque                    // entries a free lane may take
-	behind  map[string][]*queueEntry // by key: entries that wait for one of the same key; a present key is in flight or ready
-	parked  int                      // entries in behind
-	running int                      // lanes of the active subscription
-	acked   int                      // entries that lanes have acked, less those whose ack is stored
-	starved bool                     // the reader left this topic out for want of room
+	mu               sync.Mutex
+	active           *subscription
+	maxInFlight      int // of the active subscription
+	maxUnflushedAcks int // acks that may be unstored before its lanes take no more
+	waitingSubs      []*subscription
+	ready            deque                    // entries a free lane may take
+	waitingByKey     map[string][]*queueEntry // by key: entries that wait for one of the same key; a present key is in flight or ready
+	waitingCount     int                      // entries in behind
+	activeWorkers    int                      // lanes of the active subscription
+	unflushedAcks    int                      // entries that lanes have acked, less those whose ack is stored
+	skippedForSpace  bool                     // the reader left this topic out for want of room
 }
 
-func newTopic(s *Subscriber, name string) *topic {
-	return &topic{s: s, name: name, lanes: 1, behind: make(map[string][]*queueEntry)}
+func newTopicQueue(s *Subscriber, name string) *topicQueue {
+	return &topicQueue{s: s, name: name, maxInFlight: 1, waitingByKey: make(map[string][]*queueEntry)}
 }
 
 // subscription is one call of Subscribe.
 type subscription struct {
-	t      *topic
-	lanes  int
-	most   int
-	out    chan *message.Message
-	ctx    context.Context // ends when messages in handlers' hands are given back
-	cancel context.CancelFunc
-	base   context.Context // parent of the messages' contexts, without an end: to link each to ctx costs more
-	ending chan struct{}   // closed when no more messages are to be handed out
-	done   chan struct{}   // closed when nothing of it is left
-	ended  bool            // ending is closed; guarded by t.mu
+	t                *topicQueue
+	maxInFlight      int
+	maxUnflushedAcks int
+	out              chan *message.Message
+	ctx              context.Context // ends when messages in handlers' hands are given back
+	cancel           context.CancelFunc
+	base             context.Context // parent of the messages' contexts, without an end: to link each to ctx costs more
+	stopping         chan struct{}   // closed when no more messages are to be handed out
+	done             chan struct{}   // closed when nothing of it is left
+	ended            bool            // ending is closed; guarded by t.mu
 }
 
-func (t *topic) subscribe(ctx context.Context) *subscription {
+func (t *topicQueue) subscribe(ctx context.Context) *subscription {
 	sub := &subscription{
-		t:      t,
-		lanes:  max(1, t.s.cfg.Lanes(t.name)),
-		most:   max(1, t.s.cfg.Unstored(t.name)),
-		out:    make(chan *message.Message),
-		ending: make(chan struct{}),
-		done:   make(chan struct{}),
+		t:                t,
+		maxInFlight:      max(1, t.s.cfg.MaxInFlight(t.name)),
+		maxUnflushedAcks: max(1, t.s.cfg.MaxUnflushedAcks(t.name)),
+		out:              make(chan *message.Message),
+		stopping:         make(chan struct{}),
+		done:             make(chan struct{}),
 	}
 	// The end of ctx starts the Grace; only after that do the messages' contexts end.
 	sub.base = context.WithoutCancel(ctx)
@@ -60,109 +60,113 @@ func (t *topic) subscribe(ctx context.Context) *subscription {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.active != nil {
-		t.standby = append(t.standby, sub)
+		t.waitingSubs = append(t.waitingSubs, sub)
 		return sub
 	}
-	t.active, t.lanes, t.most = sub, sub.lanes, sub.most
+	t.active, t.maxInFlight, t.maxUnflushedAcks = sub, sub.maxInFlight, sub.maxUnflushedAcks
 	return sub
 }
 
-func (t *topic) subscriptions() []*subscription {
+func (t *topicQueue) subscriptions() []*subscription {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.active == nil {
 		return nil
 	}
-	return append([]*subscription{t.active}, t.standby...)
+	return append([]*subscription{t.active}, t.waitingSubs...)
 }
 
-func (t *topic) idle() bool {
+func (t *topicQueue) isIdle() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.active == nil
 }
 
-// over says whether nobody will take what is read now.
-func (t *topic) over() bool {
+// isDone says whether nobody will take what is read now.
+func (t *topicQueue) isDone() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.overLocked()
+	return t.isDoneLocked()
 }
 
-func (t *topic) overLocked() bool { return t.active == nil || t.active.ended && len(t.standby) == 0 }
+func (t *topicQueue) isDoneLocked() bool {
+	return t.active == nil || t.active.ended && len(t.waitingSubs) == 0
+}
 
 // hasRoom says whether the reader may fetch more, and remembers a no so that the next free lane wakes the reader.
-func (t *topic) hasRoom() bool {
+func (t *topicQueue) hasRoom() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ok := t.roomLocked()
 	if !ok {
-		t.starved = true
+		t.skippedForSpace = true
 	}
 	return ok
 }
 
-func (t *topic) roomLocked() bool { return t.ready.len()+t.parked < max(t.lanes, roomCount) }
+func (t *topicQueue) roomLocked() bool {
+	return t.ready.len()+t.waitingCount < max(t.maxInFlight, topicBufferSize)
+}
 
 // add queues entries that were just read, and starts lanes for them.
-func (t *topic) add(entries []*queueEntry, returns int) {
+func (t *topicQueue) add(entries []*queueEntry, returns int) {
 	if len(entries) == 0 {
 		return
 	}
 	if t.s.cfg.Key != nil { // before the lock, which every lane wants
 		for _, e := range entries {
-			e.key = t.s.cfg.Key(t.name, e.message())
+			e.key = t.s.cfg.Key(t.name, e.buildMessage())
 		}
 	}
 	t.mu.Lock()
 	// What comes behind entries that are being given back is given back as well, and read after them.
-	if t.overLocked() || entries[0].src.overtaken(returns) {
-		leave(entries)
+	if t.isDoneLocked() || entries[0].src.releasedSince(returns) {
+		markReleasing(entries)
 		t.mu.Unlock()
-		t.s.settle.release(entries)
+		t.s.acker.releaseEntries(entries)
 		return
 	}
 	for _, e := range entries {
 		t.queueLocked(e)
 	}
-	t.startLanesLocked()
+	t.startWorkersLocked()
 	t.mu.Unlock()
 }
 
-func (t *topic) queueLocked(e *queueEntry) {
+func (t *topicQueue) queueLocked(e *queueEntry) {
 	if e.key != "" {
-		if line, busy := t.behind[e.key]; busy {
-			t.behind[e.key] = append(line, e)
-			t.parked++
+		if line, busy := t.waitingByKey[e.key]; busy {
+			t.waitingByKey[e.key] = append(line, e)
+			t.waitingCount++
 			return
 		}
-		t.behind[e.key] = nil
+		t.waitingByKey[e.key] = nil
 	}
 	t.ready.pushBack(e)
 }
 
-func (t *topic) startLanesLocked() {
-	if t.active == nil || t.active.ended || t.acked > t.most {
+func (t *topicQueue) startWorkersLocked() {
+	if t.active == nil || t.active.ended || t.unflushedAcks > t.maxUnflushedAcks {
 		return
 	}
-	for n := min(t.lanes-t.running, t.ready.len()); n > 0; n-- {
-		t.running++
-		go t.active.lane()
+	for n := min(t.maxInFlight-t.activeWorkers, t.ready.len()); n > 0; n-- {
+		t.activeWorkers++
+		go t.active.runWorker()
 	}
 }
 
-// next returns the entry that a lane works on next, after the lane has acked done (nil at first); nil ends the lane.
-func (t *topic) next(sub *subscription, done *queueEntry) *queueEntry {
+// nextEntry returns the entry that a lane works on next, after the lane has acked done (nil at first); nil ends the lane.
+func (t *topicQueue) nextEntry(sub *subscription, done *queueEntry) *queueEntry {
 	t.mu.Lock()
 	if done != nil {
-		t.acked++
+		t.unflushedAcks++
 		if done.key != "" {
 			t.unblockLocked(done.key)
 		}
 	}
-	if sub.ended || t.ready.len() == 0 || t.acked > t.most {
-		t.leaveLocked(sub)
-		t.s.settle.hurry() // there is nothing to gather for, or too much was
+	if sub.ended || t.ready.len() == 0 || t.unflushedAcks > t.maxUnflushedAcks {
+		t.workerDoneLocked(sub)
+		t.s.acker.flushSoon() // there is nothing to gather for, or too much was
 		return nil
 	}
 	e := t.ready.popFront()
@@ -170,33 +174,33 @@ func (t *topic) next(sub *subscription, done *queueEntry) *queueEntry {
 	return e
 }
 
-// stored tells that the acks of n entries are in Redis, and lets lanes go on that ended because too many were not.
-func (t *topic) stored(n int) {
+// acksFlushed tells that the acks of n entries are in Redis, and lets lanes go on that ended because too many were not.
+func (t *topicQueue) acksFlushed(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.acked -= n
-	t.startLanesLocked()
+	t.unflushedAcks -= n
+	t.startWorkersLocked()
 }
 
-func (t *topic) unblockLocked(key string) {
-	line := t.behind[key]
+func (t *topicQueue) unblockLocked(key string) {
+	line := t.waitingByKey[key]
 	if len(line) == 0 {
-		delete(t.behind, key)
+		delete(t.waitingByKey, key)
 		return
 	}
 	t.ready.pushBack(line[0])
-	t.behind[key] = line[1:]
-	t.parked--
+	t.waitingByKey[key] = line[1:]
+	t.waitingCount--
 }
 
-// giveBack puts an entry that its lane could not finish at the head of the queue, for the next subscription.
-func (t *topic) giveBack(e *queueEntry) {
+// putBack puts an entry that its lane could not finish at the head of the queue, for the next subscription.
+func (t *topicQueue) putBack(e *queueEntry) {
 	t.mu.Lock()
 	t.ready.pushFront(e)
 	t.mu.Unlock()
 }
 
-func (t *topic) wakeReaders() {
+func (t *topicQueue) wakeReaders() {
 	for _, src := range t.sources {
 		if r := src.reader.Load(); r != nil {
 			r.wake()
@@ -204,10 +208,10 @@ func (t *topic) wakeReaders() {
 	}
 }
 
-// leaveLocked ends a lane and unlocks.
-func (t *topic) leaveLocked(sub *subscription) {
-	t.running--
-	if sub.ended && t.running == 0 {
+// workerDoneLocked ends a lane and unlocks.
+func (t *topicQueue) workerDoneLocked(sub *subscription) {
+	t.activeWorkers--
+	if sub.ended && t.activeWorkers == 0 {
 		t.finishLocked(sub)
 		return
 	}
@@ -215,10 +219,10 @@ func (t *topic) leaveLocked(sub *subscription) {
 }
 
 // unlockAndRefill unlocks, and wakes the readers where they left the topic out and it has room again.
-func (t *topic) unlockAndRefill() {
-	wake := t.starved && t.roomLocked()
+func (t *topicQueue) unlockAndRefill() {
+	wake := t.skippedForSpace && t.roomLocked()
 	if wake {
-		t.starved = false
+		t.skippedForSpace = false
 	}
 	t.mu.Unlock()
 	if wake {
@@ -227,35 +231,35 @@ func (t *topic) unlockAndRefill() {
 }
 
 // finishLocked hands the topic to the next subscription, or gives all entries back, and unlocks.
-func (t *topic) finishLocked(sub *subscription) {
+func (t *topicQueue) finishLocked(sub *subscription) {
 	t.active = nil
 	var left []*queueEntry
-	if len(t.standby) > 0 {
-		t.active, t.standby = t.standby[0], t.standby[1:]
-		t.lanes, t.most = t.active.lanes, t.active.most
-		t.startLanesLocked()
+	if len(t.waitingSubs) > 0 {
+		t.active, t.waitingSubs = t.waitingSubs[0], t.waitingSubs[1:]
+		t.maxInFlight, t.maxUnflushedAcks = t.active.maxInFlight, t.active.maxUnflushedAcks
+		t.startWorkersLocked()
 	} else {
 		left = t.ready.drain()
-		for _, line := range t.behind {
+		for _, line := range t.waitingByKey {
 			left = append(left, line...)
 		}
-		clear(t.behind)
-		t.parked = 0
-		leave(left)
+		clear(t.waitingByKey)
+		t.waitingCount = 0
+		markReleasing(left)
 	}
 	t.mu.Unlock()
 
 	sub.cancel()
 	if len(left) > 0 {
-		t.s.settle.release(left)
+		t.s.acker.releaseEntries(left)
 	}
-	t.s.detach(t)
+	t.s.stopReading(t)
 	close(sub.out)
 	close(sub.done)
 }
 
-// end lets the subscription hand out no more messages. It does not wait.
-func (sub *subscription) end() {
+// stop lets the subscription hand out no more messages. It does not wait.
+func (sub *subscription) stop() {
 	t := sub.t
 	t.mu.Lock()
 	if sub.ended {
@@ -263,10 +267,10 @@ func (sub *subscription) end() {
 		return
 	}
 	sub.ended = true
-	close(sub.ending)
-	for i, other := range t.standby {
+	close(sub.stopping)
+	for i, other := range t.waitingSubs {
 		if other == sub {
-			t.standby = append(t.standby[:i:i], t.standby[i+1:]...)
+			t.waitingSubs = append(t.waitingSubs[:i:i], t.waitingSubs[i+1:]...)
 			t.mu.Unlock()
 			sub.cancel()
 			close(sub.out)
@@ -274,12 +278,12 @@ func (sub *subscription) end() {
 			return
 		}
 	}
-	if t.running == 0 {
+	if t.activeWorkers == 0 {
 		t.finishLocked(sub)
 		return
 	}
 	t.mu.Unlock()
-	if grace := t.s.cfg.Grace; grace > 0 {
+	if grace := t.s.cfg.HandlerGrace; grace > 0 {
 		timer := time.AfterFunc(grace, sub.cancel)
 		context.AfterFunc(sub.ctx, func() { timer.Stop() })
 		return
@@ -287,29 +291,29 @@ func (sub *subscription) end() {
 	sub.cancel()
 }
 
-// lane hands out one message after the other until the queue is empty or the subscription ends.
-func (sub *subscription) lane() {
-	e := sub.t.next(sub, nil)
+// runWorker hands out one message after the other until the queue is empty or the subscription ends.
+func (sub *subscription) runWorker() {
+	e := sub.t.nextEntry(sub, nil)
 	for e != nil {
-		if sub.hand(e) {
-			e = sub.t.next(sub, e)
+		if sub.deliverEntry(e) {
+			e = sub.t.nextEntry(sub, e)
 			continue
 		}
-		sub.t.giveBack(e)
-		e = sub.t.next(sub, nil)
+		sub.t.putBack(e)
+		e = sub.t.nextEntry(sub, nil)
 	}
 }
 
-// hand gives the entry to the handler until it is acked. It returns false when the subscription ended before.
-func (sub *subscription) hand(e *queueEntry) bool {
+// deliverEntry gives the entry to the handler until it is acked. It returns false when the subscription ended before.
+func (sub *subscription) deliverEntry(e *queueEntry) bool {
 	for {
-		msg := e.message()
+		msg := e.buildMessage()
 		e.msg = nil // a handler may change it: the next time gets a new one
 		ctx, cancel := context.WithCancel(sub.base)
 		msg.SetContext(ctx)
 		select {
 		case sub.out <- msg:
-		case <-sub.ending:
+		case <-sub.stopping:
 			cancel()
 			return false
 		}
@@ -320,7 +324,7 @@ func (sub *subscription) hand(e *queueEntry) bool {
 		select {
 		case <-msg.Acked():
 			cancel()
-			sub.t.s.settle.ack(e)
+			sub.t.s.acker.ack(e)
 			return true
 		case <-msg.Nacked():
 			cancel()
@@ -328,30 +332,30 @@ func (sub *subscription) hand(e *queueEntry) bool {
 			cancel()
 			return sub.t.ackedAlready(e, msg)
 		}
-		if !sub.pause(sub.t.s.cfg.NackDelay) {
+		if !sub.sleep(sub.t.s.cfg.NackDelay) {
 			return false
 		}
 	}
 }
 
 // ackedAlready honours an ack without waiting for one: a quick handler's, or one that came together with the end.
-func (t *topic) ackedAlready(e *queueEntry, msg *message.Message) bool {
+func (t *topicQueue) ackedAlready(e *queueEntry, msg *message.Message) bool {
 	select {
 	case <-msg.Acked():
-		t.s.settle.ack(e)
+		t.s.acker.ack(e)
 		return true
 	default:
 		return false
 	}
 }
 
-func (sub *subscription) pause(d time.Duration) bool {
+func (sub *subscription) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-sub.ending:
+	case <-sub.stopping:
 		return false
 	}
 }

@@ -9,135 +9,135 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// check compares the position with what the log is now, all of which it asks one server, over one connection.
-func (t *tail) check(ctx context.Context) error {
-	node, err := nodeOf(ctx, t.b.readers, t.key)
+// verify compares the position with what the log is now, all of which it asks one server, over one connection.
+func (t *tailReader) verify(ctx context.Context) error {
+	node, err := nodeOf(ctx, t.b.blockingClient, t.key)
 	if err == nil {
 		conn := node.Conn()
-		err = t.compare(ctx, conn)
+		err = t.verifyPosition(ctx, conn)
 		_ = conn.Close()
 	}
 	if err != nil {
-		reroute(ctx, t.b.readers)
+		reloadSlots(ctx, t.b.blockingClient)
 	}
 	return err
 }
 
-func (t *tail) compare(ctx context.Context, conn *redis.Conn) error {
-	server, err := historyOf(ctx, conn)
+func (t *tailReader) verifyPosition(ctx context.Context, conn *redis.Conn) error {
+	server, err := replicationHistory(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if server != t.reads {
+	if server != t.serverHistory {
 		t.disconnect()
-		return errOtherServer
+		return errDifferentServer
 	}
 	info, err := streamInfoFrom(ctx, conn, t.key)
 	if err != nil {
 		return err
 	}
-	ours, err := t.isOurs(ctx, conn, server, info)
+	ours, err := t.isSameLog(ctx, conn, server, info)
 	if err != nil {
 		return err
 	}
-	order := CompareCursors(info.last, t.pos)
-	same := ours && (order != 0 || t.added < 0 || info.added < 0 || info.added == t.added)
+	order := CompareEntryIDs(info.lastID, t.position)
+	same := ours && (order != 0 || t.entriesSeen < 0 || info.totalAdded < 0 || info.totalAdded == t.entriesSeen)
 	switch {
 	case order < 0, !same:
-		err = t.setBack(ctx, conn, info)
+		err = t.recoverFromRollback(ctx, conn, info)
 	case order == 0:
-		t.added = info.added
+		t.entriesSeen = info.totalAdded
 	default:
-		t.goOn(ctx, info)
+		t.detectGap(ctx, info)
 	}
 	if err == nil {
-		t.server = server // not before: whoever looks again must doubt it again
+		t.positionHistory = server // not before: whoever looks again must doubt it again
 	}
 	return err
 }
 
-// goOn notices where something is missing between the position and what the log goes on with.
-func (t *tail) goOn(ctx context.Context, info streamInfo) {
-	if !t.gap && t.lost(info) {
-		t.gap = true
-		t.b.log.WarnContext(ctx, "entries left the log unread", "partition", t.partition, "position", t.pos, "first", info.first)
-		t.added = -1
-		if info.added >= 0 && CompareCursors(info.first, t.pos) > 0 && CompareCursors(info.deleted, info.first) < 0 {
-			t.added = info.added - info.length
+// detectGap notices where something is missing between the position and what the log goes on with.
+func (t *tailReader) detectGap(ctx context.Context, info streamInfo) {
+	if !t.gapPending && t.hasGap(info) {
+		t.gapPending = true
+		t.b.log.WarnContext(ctx, "entries left the log unread", "partition", t.partition, "position", t.position, "first", info.firstID)
+		t.entriesSeen = -1
+		if info.totalAdded >= 0 && CompareEntryIDs(info.firstID, t.position) > 0 && CompareEntryIDs(info.maxDeletedID, info.firstID) < 0 {
+			t.entriesSeen = info.totalAdded - info.length
 		}
 	}
-	if t.gap && CompareCursors(info.newest, t.pos) <= 0 { // there is nothing to report it with
-		prev := t.pos
-		t.pos, t.added, t.last = info.last, info.added, ""
-		t.report(Batch{Prev: prev, Last: t.pos})
+	if t.gapPending && CompareEntryIDs(info.newestID, t.position) <= 0 { // there is nothing to report it with
+		prev := t.position
+		t.position, t.entriesSeen, t.lastNotificationID = info.lastID, info.totalAdded, ""
+		t.emit(Batch{Prev: prev, Last: t.position})
 	}
 }
 
-// setBack goes on in a log that lacks the entry at the position, from the last one that it has in common with what was
+// recoverFromRollback goes on in a log that lacks the entry at the position, from the last one that it has in common with what was
 // read: what follows that may have smaller ids than the position, and nobody has seen it.
-func (t *tail) setBack(ctx context.Context, conn *redis.Conn, info streamInfo) error {
-	to, shared := place{pos: info.last}, 0
-	if len(t.recent) > 0 && CompareCursors(info.last, t.recent[0].pos) > 0 {
-		list, err := conn.XRange(ctx, t.key, t.recent[0].pos, t.pos).Result()
+func (t *tailReader) recoverFromRollback(ctx context.Context, conn *redis.Conn, info streamInfo) error {
+	to, shared := logEntryRef{pos: info.lastID}, 0
+	if len(t.recentEntries) > 0 && CompareEntryIDs(info.lastID, t.recentEntries[0].pos) > 0 {
+		list, err := conn.XRange(ctx, t.key, t.recentEntries[0].pos, t.position).Result()
 		if err != nil {
 			return err
 		}
-		to.pos = t.recent[0].pos // whatever follows it was read since, or is new
-		there := make(map[place]bool, len(list))
+		to.pos = t.recentEntries[0].pos // whatever follows it was read since, or is new
+		there := make(map[logEntryRef]bool, len(list))
 		for i := range list {
 			id, _ := list[i].Values["id"].(string)
-			there[place{list[i].ID, id}] = true
+			there[logEntryRef{list[i].ID, id}] = true
 		}
-		for i, p := range t.recent {
+		for i, p := range t.recentEntries {
 			if there[p] {
 				to, shared = p, i+1
 			}
 		}
 	}
-	t.b.log.WarnContext(ctx, "the log was set back, entries are lost", "partition", t.partition, "position", t.pos, "last", info.last)
-	prev := t.pos
-	t.pos, t.last, t.recent = to.pos, to.id, t.recent[:shared]
-	t.added, t.gap, t.deleted = -1, true, begin
-	if to.pos == info.last {
-		t.added = info.added
+	t.b.log.WarnContext(ctx, "the log was set back, entries are lost", "partition", t.partition, "position", t.position, "last", info.lastID)
+	prev := t.position
+	t.position, t.lastNotificationID, t.recentEntries = to.pos, to.id, t.recentEntries[:shared]
+	t.entriesSeen, t.gapPending, t.lastDeletion = -1, true, zeroID
+	if to.pos == info.lastID {
+		t.entriesSeen = info.totalAdded
 	}
-	t.report(Batch{Prev: prev, Last: t.pos})
+	t.emit(Batch{Prev: prev, Last: t.position})
 	return nil
 }
 
-// recentMost is how many entries a replica may have been behind for all that its new history has to be read.
-const recentMost = 1024
+// maxRecentEntries is how many entries a replica may have been behind for all that its new history has to be read.
+const maxRecentEntries = 1024
 
-// remember keeps where the newest entries were.
-func (t *tail) remember(list []relay.Notification) {
-	if len(t.recent)+len(list) > 2*recentMost {
-		t.recent = append(t.recent[:0], t.recent[len(t.recent)-recentMost:]...)
+// recordRecent keeps where the newest entries were.
+func (t *tailReader) recordRecent(list []relay.Notification) {
+	if len(t.recentEntries)+len(list) > 2*maxRecentEntries {
+		t.recentEntries = append(t.recentEntries[:0], t.recentEntries[len(t.recentEntries)-maxRecentEntries:]...)
 	}
 	for i := range list {
-		t.recent = append(t.recent, place{list[i].Cursor, list[i].ID})
+		t.recentEntries = append(t.recentEntries, logEntryRef{list[i].Cursor, list[i].ID})
 	}
 }
 
-// isOurs tells whether the log goes on with what was read, that is has the entry at our position. There is doubt where the
+// isSameLog tells whether the log goes on with what was read, that is has the entry at our position. There is doubt where the
 // server is another than before, or has begun anew.
-func (t *tail) isOurs(ctx context.Context, conn *redis.Conn, server string, info streamInfo) (bool, error) {
-	if t.server == "" || server == t.server || t.pos == begin {
+func (t *tailReader) isSameLog(ctx context.Context, conn *redis.Conn, server string, info streamInfo) (bool, error) {
+	if t.positionHistory == "" || server == t.positionHistory || t.position == zeroID {
 		return true, nil
 	}
-	id, there, err := notificationAt(ctx, conn, t.key, t.pos)
+	id, there, err := notificationAt(ctx, conn, t.key, t.position)
 	switch {
 	case err != nil:
 		return false, err
 	case !there:
-		return info.last == t.pos, nil // it was trimmed, and nothing has followed
+		return info.lastID == t.position, nil // it was trimmed, and nothing has followed
 	}
 	// Two servers may have given the same id in the same millisecond.
-	return t.last == "" || id == t.last, nil
+	return t.lastNotificationID == "" || id == t.lastNotificationID, nil
 }
 
-// historyOf names the history that a server's data has: a replica's is its primary's, and a restart or a promotion begins
+// replicationHistory names the history that a server's data has: a replica's is its primary's, and a restart or a promotion begins
 // another. It is empty where the server does not tell.
-func historyOf(ctx context.Context, conn *redis.Conn) (string, error) {
+func replicationHistory(ctx context.Context, conn *redis.Conn) (string, error) {
 	text, err := conn.Info(ctx, "replication").Result()
 	var answer redis.Error
 	if err != nil && errors.As(err, &answer) && !isUnavailable(err) {
@@ -146,11 +146,11 @@ func historyOf(ctx context.Context, conn *redis.Conn) (string, error) {
 	return infoField(text, "master_replid"), err
 }
 
-// lost tells whether entries behind the position are gone, given a log that goes on behind it.
-func (t *tail) lost(info streamInfo) bool {
-	lost := info.lost(t.pos, t.added, t.deleted)
-	if lost && CompareCursors(info.deleted, t.pos) > 0 {
-		t.deleted = info.deleted
+// hasGap tells whether entries behind the position are gone, given a log that goes on behind it.
+func (t *tailReader) hasGap(info streamInfo) bool {
+	lost := info.lostAfter(t.position, t.entriesSeen, t.lastDeletion)
+	if lost && CompareEntryIDs(info.maxDeletedID, t.position) > 0 {
+		t.lastDeletion = info.maxDeletedID
 	}
 	return lost
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // openPair returns a backbone on whichever server is the target, the primary at first.
-func openPair(t *testing.T) (b *Backbone, primary, replica *redistest.Server, target *atomic.Pointer[redistest.Server]) {
+func openPair(t *testing.T) (b *Store, primary, replica *redistest.Server, target *atomic.Pointer[redistest.Server]) {
 	t.Helper()
 	primary, replica = redistest.StartPair(t, redistest.FreePort(t))
 	target = new(atomic.Pointer[redistest.Server])
@@ -34,7 +34,7 @@ func TestTailNoticesAPromotedReplicaThatWasBehind(t *testing.T) {
 		t.Run(fmt.Sprintf("behind=%t", behind), func(t *testing.T) {
 			t.Parallel()
 			b, primary, replica, target := openPair(t)
-			r := follow(t, b, begin)
+			r := follow(t, b, zeroID)
 			mustAppend(t, b, notes("h", 1, 10)...)
 			testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
 			promoted := replica.Client()
@@ -58,7 +58,7 @@ func TestTailNoticesAPromotedReplicaThatWasBehind(t *testing.T) {
 			target.Store(replica)
 			primary.Kill()
 			testkit.WaitFor(t, "stored", func() bool {
-				_, err := b.Append(t.Context(), Append{Hub: "h", Key: "k", Notifications: notes("h", 121, 121)})
+				_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Notifications: notes("h", 121, 121)})
 				return err == nil
 			})
 			testkit.WaitFor(t, "the newest seen, and a gap only where something was lost", func() bool {
@@ -91,7 +91,7 @@ func TestTailReadsSmallerIDsOfANewHistory(t *testing.T) {
 			s := redistest.Start(t, "--appendfsync", "always")
 			b := open(t, s, Options{})
 			if name == "passed it, second look" {
-				b.readers.AddHook(&failingOnce{})
+				b.blockingClient.AddHook(&failingOnce{})
 			}
 			add := func(at string, n int) {
 				args := append([]any{"XADD", b.keys.Log(0), at}, addArgs(b.keys.Log(0), new(note("h", n)))[3:]...)

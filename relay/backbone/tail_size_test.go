@@ -13,7 +13,7 @@ import (
 const largeData = 256 << 10
 
 // fillUnevenly appends small notifications and then large ones, and returns how many there are.
-func fillUnevenly(t *testing.T, b *Backbone) int {
+func fillUnevenly(t *testing.T, b *Store) int {
 	t.Helper()
 	mustAppend(t, b, notes("h", 1, 500)...)
 	large := notes("h", 501, 560)
@@ -30,7 +30,7 @@ func checkSize(t *testing.T, list []relay.Notification) {
 	for i := range list {
 		size += len(list[i].Data)
 	}
-	if size > mostBytes+largeData {
+	if size > maxReplyBytes+largeData {
 		t.Errorf("%d entries of %d bytes were read at once", len(list), size)
 	}
 }
@@ -39,7 +39,7 @@ func TestTailReadsNotTooMuchAtOnce(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	want := fillUnevenly(t, b)
-	r := follow(t, b, begin)
+	r := follow(t, b, zeroID)
 	testkit.WaitFor(t, "all seen", func() bool { n, _ := r.count(); return n == want })
 	r.check(t, 1, want, 0)
 	for _, batch := range r.batches {
@@ -53,7 +53,7 @@ func TestSinceReadsNotTooMuchAtOnce(t *testing.T) {
 	want := fillUnevenly(t, b)
 	at, read, reads := cursor.Position{}, 0, 0
 	for read < want {
-		from, lost, list, err := b.Since(t.Context(), 0, at, 600)
+		from, lost, list, err := b.ReadFrom(t.Context(), 0, at, 600)
 		if err != nil || lost || from != at || len(list) == 0 {
 			t.Fatalf("behind %s: from %s, lost %t, %d entries, %v", at, from, lost, len(list), err)
 		}
@@ -73,8 +73,8 @@ func TestSinceReadsNotTooMuchAtOnce(t *testing.T) {
 
 func TestNextCount(t *testing.T) {
 	t.Parallel()
-	read := func(n, size int) []stored {
-		list := make([]stored, n)
+	read := func(n, size int) []rawEntry {
+		list := make([]rawEntry, n)
 		for i := range list {
 			list[i].body = make([]byte, 10)
 		}
@@ -85,17 +85,17 @@ func TestNextCount(t *testing.T) {
 	}
 	for _, c := range []struct {
 		count int
-		got   []stored
+		got   []rawEntry
 		want  int
 	}{
 		{16, nil, 16},
 		{16, read(16, 10), 32},
 		{16, read(15, 10), 16},
-		{512, read(512, 10), tailMost},
+		{512, read(512, 10), maxTailRead},
 		{512, read(512, largeData), 16},
 		{512, read(1, largeData), 16},
 		{16, read(16, largeData), 16},
-		{16, read(2, 2*tailBytes), 1},
+		{16, read(2, 2*tailTargetBytes), 1},
 		{1, read(1, 10), 2},
 	} {
 		if got := nextCount(c.count, c.got); got != c.want {

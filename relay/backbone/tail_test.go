@@ -53,7 +53,7 @@ func (r *recorder) seen() []string {
 }
 
 // follow starts a tail that ends with the test.
-func follow(t *testing.T, b *Backbone, from string) *recorder {
+func follow(t *testing.T, b *Store, from string) *recorder {
 	t.Helper()
 	return record(t, func(ctx context.Context, fn func(Batch)) error { return b.Tail(ctx, 0, from, fn) })
 }
@@ -95,7 +95,7 @@ func (r *recorder) check(t *testing.T, from, to, gaps int) {
 
 func TestTailSeesEverything(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *Backbone) {
+	onBoth(t, func(t *testing.T, b *Store) {
 		mustAppend(t, b, notes("h", 1, 700)...)
 		all := follow(t, b, "0-0")
 		_, tail, err := b.TailFrom(t.Context(), 0)
@@ -124,7 +124,7 @@ func TestTailOutlivesARestart(t *testing.T) {
 	s.Kill()
 	s.Restart()
 	testkit.WaitFor(t, "stored", func() bool {
-		_, err := b.Append(t.Context(), Append{Hub: "h", Notifications: notes("h", 11, 20)})
+		_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: notes("h", 11, 20)})
 		return err == nil
 	})
 	testkit.WaitFor(t, "the rest seen", func() bool { n, _ := r.count(); return n == 20 })
@@ -151,7 +151,7 @@ func TestTailNoticesALostTail(t *testing.T) {
 				testkit.WaitFor(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
 			}
 			testkit.WaitFor(t, "stored", func() bool {
-				_, err := b.Append(t.Context(), Append{Hub: "h", Notifications: notes("h", 201, 201)})
+				_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: notes("h", 201, 201)})
 				return err == nil
 			})
 			testkit.WaitFor(t, "the gap and what follows seen", func() bool { n, g := r.count(); return n == 16 && g == 1 })
@@ -184,14 +184,14 @@ func TestGapAfterTrim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if ok, err := b.Reach(ctx, 0, from); !ok || err != nil {
+	if ok, err := b.HasRangeAfter(ctx, 0, from); !ok || err != nil {
 		t.Errorf("in reach: %t, %v", ok, err)
 	}
 	trim(3)
 	r := follow(t, b, from)
 	testkit.WaitFor(t, "the rest seen", func() bool { n, _ := r.count(); return n == 3 })
 	r.check(t, 8, 10, 1)
-	if ok, err := b.Reach(ctx, 0, from); ok || err != nil {
+	if ok, err := b.HasRangeAfter(ctx, 0, from); ok || err != nil {
 		t.Errorf("out of reach: %t, %v", ok, err)
 	}
 	// What was seen before it was trimmed is no gap.
@@ -226,7 +226,7 @@ func TestGapAtTheEnd(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), Options{})
 	mustAppend(t, b, notes("h", 1, 3)...)
-	r := follow(t, b, begin)
+	r := follow(t, b, zeroID)
 	testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 3 })
 	lose := redis.NewScript(`return redis.call("XDEL", KEYS[1], redis.call("XADD", KEYS[1], "*", "id", "lost"))`)
 	if err := lose.Run(t.Context(), b.Commands(), []string{b.keys.Log(0)}).Err(); err != nil {
@@ -257,7 +257,7 @@ func TestTailThatLags(t *testing.T) {
 			cancel()
 		}
 	})
-	if n, gaps := r.count(); n != tailMost+10 || gaps != 1 {
+	if n, gaps := r.count(); n != maxTailRead+10 || gaps != 1 {
 		t.Errorf("%d entries and %d gaps (%v)", n, gaps, err)
 	}
 }
@@ -280,7 +280,7 @@ func TestTailEndsWhereRedisHangs(t *testing.T) {
 			r, ended := &recorder{}, make(chan struct{})
 			tail := func() {
 				defer close(ended)
-				_ = b.Tail(ctx, 0, begin, r.add)
+				_ = b.Tail(ctx, 0, zeroID, r.add)
 			}
 			if connected {
 				go tail()
@@ -297,7 +297,7 @@ func TestTailEndsWhereRedisHangs(t *testing.T) {
 			start := time.Now()
 			cancel()
 			<-ended
-			if d := time.Since(start); d >= wireTimeout { // after which it would have ended by itself
+			if d := time.Since(start); d >= respTimeout { // after which it would have ended by itself
 				t.Errorf("took %s", d)
 			}
 		})
@@ -310,7 +310,7 @@ func TestCompareCursors(t *testing.T) {
 		a, b string
 		want int
 	}{{"1-0", "1-0", 0}, {"2-0", "10-0", -1}, {"1-10", "1-9", 1}, {"5", "5-0", 0}, {"x", "0-0", 0}, {"18446744073709551615-1", "1-1", 1}} {
-		if got := CompareCursors(c.a, c.b); got != c.want {
+		if got := CompareEntryIDs(c.a, c.b); got != c.want {
 			t.Errorf("CompareCursors(%s, %s) = %d", c.a, c.b, got)
 		}
 	}
@@ -321,7 +321,7 @@ func FuzzCursor(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if CompareCursors(s, s) != 0 {
+		if CompareEntryIDs(s, s) != 0 {
 			t.Errorf("%q differs from itself", s)
 		}
 	})

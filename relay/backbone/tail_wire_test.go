@@ -14,16 +14,16 @@ func TestWireFollowsALog(t *testing.T) {
 	bulk := func(s ...string) string {
 		var b strings.Builder
 		for _, one := range s {
-			w := &wire{}
-			w.arg(one)
-			b.Write(w.out)
+			w := &respConn{}
+			w.appendArg(one)
+			b.Write(w.writeBuf)
 		}
 		return b.String()
 	}
 	answer := func(fields ...string) string {
-		w := &wire{}
-		w.begin(len(fields))
-		return "*1\r\n*2\r\n" + bulk("log") + "*1\r\n*2\r\n" + bulk("7-1") + string(w.out) + bulk(fields...)
+		w := &respConn{}
+		w.beginCommand(len(fields))
+		return "*1\r\n*2\r\n" + bulk("log") + "*1\r\n*2\r\n" + bulk("7-1") + string(w.writeBuf) + bulk(fields...)
 	}
 	for name, c := range map[string]struct {
 		in, err string
@@ -43,8 +43,8 @@ func TestWireFollowsALog(t *testing.T) {
 		"cut off":        {in: strings.TrimSuffix(answer("id", "1"), "1\r\n"), err: "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &wire{r: bufio.NewReaderSize(strings.NewReader(c.in), 64)}
-			entries, _, err := w.followed("log")
+			w := &respConn{reader: bufio.NewReaderSize(strings.NewReader(c.in), 64)}
+			entries, _, err := w.parseStreamReply("log")
 			list := notificationsOf(entries)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
@@ -71,7 +71,7 @@ func TestWireFollowsALog(t *testing.T) {
 func TestTailLeavesAServerThatWasReplaced(t *testing.T) {
 	t.Parallel()
 	b, primary, replica, target := openPair(t)
-	r := follow(t, b, begin)
+	r := follow(t, b, zeroID)
 	mustAppend(t, b, notes("h", 1, 10)...)
 	testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
 	promoted, old := replica.Client(), primary.Client()

@@ -136,7 +136,7 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		c := &relayclient.Client{URL: "http://" + d.listen, Key: benchKey, Hub: benchHub}
-		for n, e := range c.Listen(ctx, relayclient.ListenOptions{Topics: []string{"job.created"}, Connected: func() { once.Do(func() { close(connected) }) }}) {
+		for n, e := range c.Listen(ctx, relayclient.ListenOptions{Topics: []string{"job.created"}, OnConnected: func() { once.Do(func() { close(connected) }) }}) {
 			var what struct {
 				Object struct {
 					Instance string `json:"instance_id"`

@@ -88,13 +88,13 @@ for i = ARGV[2], ARGV[2] + ARGV[3] - 1 do
 end`)
 	now := time.Now()
 	for first := 1; first < parkedRetries; first += parkedStep {
-		err := repeat.Run(ctx, client, []string{keys.Retry(sink), keys.Parked(sink), keys.Since(sink)},
+		err := repeat.Run(ctx, client, []string{keys.RetrySchedule(sink), keys.RetryBodies(sink), keys.RetryArrival(sink)},
 			entryID, first, min(parkedStep, parkedRetries-first), now.UnixMilli(), now.Add(10*24*time.Hour).UnixMilli(), parkedDue).Err()
 		if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
 			return err
 		}
 	}
-	n, err := client.ZCard(ctx, keys.Retry(sink)).Result()
+	n, err := client.ZCard(ctx, keys.RetrySchedule(sink)).Result()
 	if err == nil && n != parkedRetries {
 		err = fmt.Errorf("%d are parked", n)
 	}
@@ -113,12 +113,12 @@ func (oneEntry) Range(context.Context, int, string, int) ([]relay.Notification, 
 	}}, nil
 }
 
-func (oneEntry) Covers(context.Context, int, string) (bool, error) { return true, nil }
+func (oneEntry) HasAllAfter(context.Context, int, string) (bool, error) { return true, nil }
 
-func (oneEntry) Reached(context.Context, int, string) (string, error) { return "1763740000000-0", nil }
+func (oneEntry) FilledTo(context.Context, int, string) (string, error) { return "1763740000000-0", nil }
 
 func (oneEntry) Queued(context.Context, int, string, []string) ([]bool, error) {
 	return []bool{false}, nil
 }
 
-func (oneEntry) Behind(_, position string) bool { return position == "0-0" }
+func (oneEntry) IsAfter(_, position string) bool { return position == "0-0" }

@@ -79,9 +79,9 @@ func parkSealed(ctx context.Context, client *redis.Client, body string) error {
 		_, err = client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i := range min(parkStep, batchSealed-first) {
 				id, now := fmt.Sprintf("%024x", first+i), float64(time.Now().UnixMilli())
-				pipe.HSet(ctx, keys.Parked("hook"), id, body)
-				pipe.ZAdd(ctx, keys.Since("hook"), redis.Z{Score: now, Member: id})
-				pipe.ZAdd(ctx, keys.Retry("hook"), redis.Z{Score: now, Member: id})
+				pipe.HSet(ctx, keys.RetryBodies("hook"), id, body)
+				pipe.ZAdd(ctx, keys.RetryArrival("hook"), redis.Z{Score: now, Member: id})
+				pipe.ZAdd(ctx, keys.RetrySchedule("hook"), redis.Z{Score: now, Member: id})
 			}
 			return nil
 		})

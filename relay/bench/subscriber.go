@@ -114,7 +114,7 @@ func ownSubscriber(r *rig) (message.Subscriber, func(), error) {
 	}
 	sub, err := backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: b.Commands(), Readers: b.Readers(), Group: group, Consumer: "bench",
-		Lanes: func(string) int { return 16 }, // a sink's usual concurrency
+		MaxInFlight: func(string) int { return 16 }, // a sink's usual concurrency
 	})
 	if err != nil {
 		b.Close()

@@ -22,8 +22,8 @@ const (
 	requestTimeout = 30 * time.Second
 	// maxAnswer bounds an answer: the ids of a body of 1 MiB stay far below it.
 	maxAnswer = 8 << 20
-	// maxProse bounds what is shown of a far side's text.
-	maxProse = 500
+	// maxErrorText bounds what is shown of a far side's text.
+	maxErrorText = 500
 )
 
 // Client speaks for one key to one server. The zero value lacks URL and Key; the fields must not change while it is in
@@ -75,14 +75,14 @@ func (e *Error) Error() string {
 
 // Token returns a new token, which opens one stream of c.Hub. The error is an [*Error] where the server answered one.
 func (c *Client) Token(ctx context.Context) (string, error) {
-	token, _, err := c.token(ctx)
+	token, _, err := c.fetchToken(ctx)
 	return token, err
 }
 
-// token returns the answer's header besides.
-func (c *Client) token(ctx context.Context) (string, http.Header, error) {
+// fetchToken returns the answer's header besides.
+func (c *Client) fetchToken(ctx context.Context) (string, http.Header, error) {
 	var answer struct{ Token string }
-	header, err := c.ask(ctx, http.MethodGet, notifications, nil, nil, &answer)
+	header, err := c.doRequest(ctx, http.MethodGet, notifications, nil, nil, &answer)
 	if err != nil {
 		return "", nil, fmt.Errorf("get a token: %w", err)
 	}
@@ -102,21 +102,21 @@ func (c *Client) Publish(ctx context.Context, contentType, idempotencyKey string
 		header.Set("Idempotency-Key", idempotencyKey)
 	}
 	var answer struct{ IDs []string }
-	if err := c.call(ctx, http.MethodPost, notifications, header, body, &answer); err != nil {
+	if err := c.doJSON(ctx, http.MethodPost, notifications, header, body, &answer); err != nil {
 		return nil, fmt.Errorf("publish: %w", err)
 	}
 	return answer.IDs, nil
 }
 
-// call makes one request and decodes the member data of its answer.
-func (c *Client) call(ctx context.Context, method, path string, header http.Header, body []byte, data any) error {
-	_, err := c.ask(ctx, method, path, header, body, data)
+// doJSON makes one request and decodes the member data of its answer.
+func (c *Client) doJSON(ctx context.Context, method, path string, header http.Header, body []byte, data any) error {
+	_, err := c.doRequest(ctx, method, path, header, body, data)
 	return err
 }
 
-// ask is call, and returns the answer's header.
-func (c *Client) ask(ctx context.Context, method, path string, header http.Header, body []byte, data any) (http.Header, error) {
-	address, err := c.endpoint(path)
+// doRequest is call, and returns the answer's header.
+func (c *Client) doRequest(ctx context.Context, method, path string, header http.Header, body []byte, data any) (http.Header, error) {
+	address, err := c.endpointURL(path)
 	if err != nil {
 		return nil, err
 	}
@@ -126,14 +126,14 @@ func (c *Client) ask(ctx context.Context, method, path string, header http.Heade
 	if err != nil {
 		return nil, err
 	}
-	for name, values := range c.header() {
+	for name, values := range c.requestHeader() {
 		request.Header[name] = values
 	}
 	for name, values := range header {
 		request.Header[name] = values
 	}
 	request.Header.Set("Accept", "application/json")
-	response, err := c.http().Do(request)
+	response, err := c.httpClient().Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +154,8 @@ func (c *Client) ask(ctx context.Context, method, path string, header http.Heade
 	return response.Header, nil
 }
 
-// endpoint is the address of a path, which is escaped as far as need be.
-func (c *Client) endpoint(path string) (*url.URL, error) {
+// endpointURL is the address of a path, which is escaped as far as need be.
+func (c *Client) endpointURL(path string) (*url.URL, error) {
 	address, err := url.Parse(c.URL)
 	if err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https" {
 		return nil, errors.New("the server's address must look like https://relay.example")
@@ -164,7 +164,7 @@ func (c *Client) endpoint(path string) (*url.URL, error) {
 	return address.JoinPath(path), nil
 }
 
-func (c *Client) header() http.Header {
+func (c *Client) requestHeader() http.Header {
 	header := http.Header{
 		"Authorization": {"Bearer " + c.Key},
 		"User-Agent":    {cmp.Or(c.UserAgent, "hubrelay")},
@@ -175,15 +175,15 @@ func (c *Client) header() http.Header {
 	return header
 }
 
-// http is the client for requests. It follows no redirect: a publication would arrive as a GET, whose answer looks like
+// httpClient is the client for requests. It follows no redirect: a publication would arrive as a GET, whose answer looks like
 // success.
-func (c *Client) http() *http.Client {
+func (c *Client) httpClient() *http.Client {
 	direct := *cmp.Or(c.HTTP, http.DefaultClient)
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &direct
 }
 
-func (c *Client) log() *slog.Logger {
+func (c *Client) logger() *slog.Logger {
 	if c.Log == nil {
 		return slog.New(slog.DiscardHandler)
 	}
@@ -207,9 +207,9 @@ func answerError(response *http.Response, text []byte) *Error {
 		return answer
 	}
 	e := envelope.Error
-	answer.Code, answer.Source, answer.Extra = relay.Code(clip(string(e.Code))), clip(e.Source), e.Extra
-	answer.Title, answer.Detail = clip(e.Title), clip(e.Detail)
+	answer.Code, answer.Source, answer.Extra = relay.Code(truncate(string(e.Code))), truncate(e.Source), e.Extra
+	answer.Title, answer.Detail = truncate(e.Title), truncate(e.Detail)
 	return answer
 }
 
-func clip(s string) string { return relay.Clip(s, maxProse) }
+func truncate(s string) string { return relay.Truncate(s, maxErrorText) }

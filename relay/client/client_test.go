@@ -99,7 +99,7 @@ func notification(number int) relay.Notification {
 }
 
 func quick() ListenOptions {
-	return ListenOptions{LeastPause: time.Millisecond, MostPause: 2 * time.Millisecond}
+	return ListenOptions{MinBackoff: time.Millisecond, MaxBackoff: 2 * time.Millisecond}
 }
 
 func TestPublish(t *testing.T) {

@@ -35,7 +35,7 @@ func TestListenCompressed(t *testing.T) {
 	o.MaxMessage = most
 	texts := []string{rand.Text(), strings.Repeat("fits ", most/10), strings.Repeat("is much too large ", most)}
 	connections := 0
-	o.Connected = func() {
+	o.OnConnected = func() {
 		connections++
 		var list []relay.Notification
 		for _, text := range texts {
@@ -46,7 +46,7 @@ func TestListenCompressed(t *testing.T) {
 		s.hub.Broadcast(hub.Batch{Notifications: list})
 	}
 	var reasons []error
-	o.Disconnected = func(why error, _ time.Duration) { reasons = append(reasons, why) }
+	o.OnDisconnected = func(why error, _ time.Duration) { reasons = append(reasons, why) }
 	heard := 0
 	for n, err := range s.client().Listen(ctx, o) {
 		if err != nil {

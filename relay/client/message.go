@@ -13,10 +13,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// message reads one message; of one that is too large and is to be skipped its beginning, and then the rest for nothing.
+// readMessage reads one message; of one that is too large and is to be skipped its beginning, and then the rest for nothing.
 // alive is called while bytes come. What counts is the message, compressed or not: the connection's own limit is for what
 // comes over the line, and a small message can become a large one.
-func (l *listener) message(ws *websocket.Conn, alive func()) (kind int, data []byte, size int64, err error) {
+func (l *listener) readMessage(ws *websocket.Conn, alive func()) (kind int, data []byte, size int64, err error) {
 	kind, r, err := ws.NextReader()
 	if err != nil {
 		return 0, nil, 0, err
@@ -29,7 +29,7 @@ func (l *listener) message(ws *websocket.Conn, alive func()) (kind int, data []b
 		alive()
 		n, err = io.CopyN(io.Discard, r, 64<<10)
 		size += n
-		if size > most && (l.options.Skipped == nil || size > max(most, mostSkipped)) {
+		if size > most && (l.options.OnSkipped == nil || size > max(most, maxSkippedMessage)) {
 			tooBig := websocket.FormatCloseMessage(websocket.CloseMessageTooBig, "")
 			_ = ws.WriteControl(websocket.CloseMessage, tooBig, time.Now().Add(controlTimeout))
 			return 0, nil, 0, websocket.ErrReadLimit
@@ -52,12 +52,12 @@ func (l *listener) decode(kind int, data []byte, size int64) (relay.Notification
 	return decode(data)
 }
 
-func (l *listener) skip(data []byte, why error) {
-	if l.options.Skipped != nil {
-		l.options.Skipped(data, why)
+func (l *listener) skipMessage(data []byte, why error) {
+	if l.options.OnSkipped != nil {
+		l.options.OnSkipped(data, why)
 		return
 	}
-	l.client.log().Warn("a message that is not a notification was skipped", "error", why, "bytes", len(data))
+	l.client.logger().Warn("a message that is not a notification was skipped", "error", why, "bytes", len(data))
 }
 
 // decode reads what routing needs and keeps the rest as it came. Names are compared exactly, unlike encoding/json does

@@ -49,7 +49,7 @@ func (c *Client) Migrate(ctx context.Context, m Migration) (string, error) {
 		header.Set("Idempotency-Key", m.IdempotencyKey)
 	}
 	var answer relay.TaskDescriptor
-	if err := c.call(ctx, http.MethodPost, tasks(m.Container, m.Instance), header, body, &answer); err != nil {
+	if err := c.doJSON(ctx, http.MethodPost, tasksPath(m.Container, m.Instance), header, body, &answer); err != nil {
 		return "", fmt.Errorf("migrate: %w", err)
 	}
 	if answer.JobID == "" {
@@ -61,8 +61,8 @@ func (c *Client) Migrate(ctx context.Context, m Migration) (string, error) {
 // Job returns a job of c.Hub. The error is an [*Error] where the server answered one.
 func (c *Client) Job(ctx context.Context, id string) (relay.Job, error) {
 	var j relay.Job
-	if err := c.call(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, nil, &j); err != nil {
-		return relay.Job{}, fmt.Errorf("look at the job %s: %w", relay.Clip(id, 60), err)
+	if err := c.doJSON(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, nil, &j); err != nil {
+		return relay.Job{}, fmt.Errorf("look at the job %s: %w", relay.Truncate(id, 60), err)
 	}
 	return j, nil
 }
@@ -71,7 +71,7 @@ func (c *Client) Job(ctx context.Context, id string) (relay.Job, error) {
 // answered one.
 func (c *Client) Jobs(ctx context.Context, container, instance string) ([]string, error) {
 	var list []relay.TaskDescriptor
-	if err := c.call(ctx, http.MethodGet, tasks(container, instance), nil, nil, &list); err != nil {
+	if err := c.doJSON(ctx, http.MethodGet, tasksPath(container, instance), nil, nil, &list); err != nil {
 		return nil, fmt.Errorf("list the jobs of an instance: %w", err)
 	}
 	ids := make([]string, len(list))
@@ -81,6 +81,6 @@ func (c *Client) Jobs(ctx context.Context, container, instance string) ([]string
 	return ids, nil
 }
 
-func tasks(container, instance string) string {
+func tasksPath(container, instance string) string {
 	return "/v1/containers/" + url.PathEscape(container) + "/instances/" + url.PathEscape(instance) + "/tasks"
 }

@@ -33,7 +33,7 @@ func TestListenObeysALimit(t *testing.T) {
 			defer cancel()
 			told := false
 			first, second := quick(), quick()
-			second.Disconnected = func(err error, pause time.Duration) {
+			second.OnDisconnected = func(err error, pause time.Duration) {
 				var answer *Error
 				if !errors.As(err, &answer) || answer.Code != test.code {
 					t.Errorf("turned away with %v", err)
@@ -43,7 +43,7 @@ func TestListenObeysALimit(t *testing.T) {
 				told = true
 				cancel()
 			}
-			first.Connected = func() {
+			first.OnConnected = func() {
 				for n, err := range s.client().Listen(ctx, second) {
 					t.Errorf("got %v, %v", n, err)
 				}
@@ -65,10 +65,10 @@ func TestPauseIsBounded(t *testing.T) {
 	cancel()
 	for asked, want := range map[time.Duration]time.Duration{time.Hour: 5 * time.Minute, time.Minute: time.Minute, time.Second: 10 * time.Second} {
 		var got time.Duration
-		o := ListenOptions{LeastPause: 20 * time.Second, Disconnected: func(_ error, pause time.Duration) { got = pause }}
-		o.defaults()
+		o := ListenOptions{MinBackoff: 20 * time.Second, OnDisconnected: func(_ error, pause time.Duration) { got = pause }}
+		o.setDefaults()
 		l := listener{client: &Client{}, options: o}
-		l.pause(over, &Error{Status: http.StatusTooManyRequests, RetryAfter: asked})
+		l.backOff(over, &Error{Status: http.StatusTooManyRequests, RetryAfter: asked})
 		if got < want || got > max(want, 20*time.Second) {
 			t.Errorf("asked for %v, pauses for %v", asked, got)
 		}
@@ -108,7 +108,7 @@ func TestPauseGrowsBehindShortConnections(t *testing.T) {
 			defer cancel()
 			var pauses []time.Duration
 			grown := false
-			o := ListenOptions{LeastPause: test.least, Disconnected: func(_ error, pause time.Duration) {
+			o := ListenOptions{MinBackoff: test.least, OnDisconnected: func(_ error, pause time.Duration) {
 				if pauses = append(pauses, pause); pause >= test.want || len(pauses) == 20 {
 					grown = pause >= test.want
 					cancel()
@@ -145,13 +145,13 @@ func TestListenOutlastsAPage(t *testing.T) {
 	defer cancel()
 	o := quick()
 	failed := 0
-	o.Disconnected = func(_ error, pause time.Duration) {
+	o.OnDisconnected = func(_ error, pause time.Duration) {
 		if failed++; failed == 1 && pause != time.Second { // which the test's server asks for
 			t.Errorf("paused for %v", pause)
 		}
 	}
 	connected := false
-	o.Connected = func() {
+	o.OnConnected = func() {
 		connected = true
 		cancel()
 	}

@@ -24,7 +24,7 @@ func TestListenWithoutItsCursor(t *testing.T) {
 			return
 		}
 		if after := r.URL.Query().Get("after"); after != "now" {
-			fail(w, relay.NewError(relay.CodeInvalidArgument, after+" is not known here").With("parameter", "after"))
+			fail(w, relay.NewError(relay.CodeInvalidArgument, after+" is not known here").WithExtra("parameter", "after"))
 			return
 		}
 		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
@@ -73,7 +73,7 @@ func TestListenTellsOfALossOnceConnected(t *testing.T) {
 			_, _ = fmt.Fprint(w, `{"data":{"token":"t"}}`)
 			return
 		case after != "now":
-			fail(w, relay.NewError(relay.CodeInvalidArgument, after+" is not known here").With("parameter", "after"))
+			fail(w, relay.NewError(relay.CodeInvalidArgument, after+" is not known here").WithExtra("parameter", "after"))
 			return
 		}
 		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
@@ -97,7 +97,7 @@ func TestListenTellsOfALossOnceConnected(t *testing.T) {
 	defer s.Close()
 	o := quick()
 	var began []string
-	o.Began = func(cursor string) { began = append(began, cursor) }
+	o.OnStart = func(cursor string) { began = append(began, cursor) }
 	var got []string
 	for n, err := range (&Client{URL: s.URL, Key: "secret", Hub: "h1"}).Listen(t.Context(), o) {
 		if err != nil {

@@ -214,7 +214,7 @@ func (s Source) ReadKey() (string, error) {
 	}
 	key, err := readSecret(s.KeyFile)
 	if err == nil {
-		err = checkSent(key)
+		err = checkHeaderSafe(key)
 	}
 	if err != nil {
 		return "", fmt.Errorf("key_file: %w", err)
@@ -237,8 +237,8 @@ type Driver struct {
 	Settings relay.DriverConfig `koanf:"-"`
 }
 
-// Given is false where there is no driver.
-func (d Driver) Given() bool { return d.Settings != nil && d.Settings.Given() }
+// IsSet is false where there is no driver.
+func (d Driver) IsSet() bool { return d.Settings != nil && d.Settings.IsSet() }
 
 // Log is the daemon's own log.
 type Log struct {
@@ -246,7 +246,7 @@ type Log struct {
 	Format string `koanf:"format" enum:"auto,text,json" doc:"auto writes text to a terminal and JSON elsewhere."`
 }
 
-func defaults() Config {
+func defaultConfig() Config {
 	return Config{
 		Server: Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second},
 		Health: Health{Listen: "127.0.0.1:9090"},

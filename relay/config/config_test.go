@@ -71,7 +71,7 @@ func kinds() config.Kinds {
 		return &testSink{Verify: true, Ratio: 0.5, Wait: time.Second, Colours: []string{"red", "green", "blue"}, Shared: Shared{Format: "plain"}}
 	}
 	return config.Kinds{Driver: pluginsettings.DriverKind("directory"), Sinks: []relay.SinkKind{
-		{Type: "test", Config: open}, {Type: "batches", Config: open, Batches: true},
+		{Type: "test", Config: open}, {Type: "batches", Config: open, SupportsBatches: true},
 	}}
 }
 
@@ -281,17 +281,17 @@ func TestDigest(t *testing.T) {
 	put(text + "\r\n")
 	want := sha256.Sum256([]byte(text))
 	for _, k := range []config.Key{{Key: text}, {KeyFile: file}, {KeySHA256: fmt.Sprintf("%X", want)}} {
-		if got, err := k.Digest(); err != nil || got != want {
+		if got, err := k.SHA256(); err != nil || got != want {
 			t.Errorf("%+v: %x, %v", k, got, err)
 		}
 	}
 	put("another-0123456789\n")
-	if got, err := (config.Key{KeyFile: file}).Digest(); err != nil || got == want {
+	if got, err := (config.Key{KeyFile: file}).SHA256(); err != nil || got == want {
 		t.Error("a changed file is not read again", err)
 	}
 	for _, s := range []string{"", "short", "a key with white space"} {
 		put(s)
-		if _, err := (config.Key{Name: "ops", KeyFile: file}).Digest(); err == nil {
+		if _, err := (config.Key{Name: "ops", KeyFile: file}).SHA256(); err == nil {
 			t.Errorf("accepted %q", s)
 		}
 	}

@@ -30,11 +30,11 @@ type converter struct {
 func (c *converter) convert(n *node, f *field, v *document.Value, path string) (any, bool) {
 	if c.count++; c.count > document.MaxValues {
 		if c.count == document.MaxValues+1 {
-			c.BadAt(v.At, path, fmt.Sprintf("is too much: %d values are the limit", document.MaxValues), "")
+			c.ErrorAt(v.At, path, fmt.Sprintf("is too much: %d values are the limit", document.MaxValues), "")
 		}
 		return nil, false
 	}
-	if v.Broken || v.Shape == document.Null { // a key without a value: as if it were not there
+	if v.Invalid || v.Shape == document.Null { // a key without a value: as if it were not there
 		return nil, false
 	}
 	if _, known := c.Origins[path]; !known || n.kind != kindObject && n.kind != kindSinks && n.kind != kindNamed {
@@ -48,11 +48,11 @@ func (c *converter) convert(n *node, f *field, v *document.Value, path string) (
 		}
 		switch n.kind {
 		case kindObject:
-			return c.object(n, v, path), true
+			return c.convertObject(n, v, path), true
 		case kindSinks:
-			return c.named(v, path, "a sink", func(name string) *node { return c.sinkNode(n, name) }), true
+			return c.namedObjects(v, path, "a sink", func(name string) *node { return c.sinkNode(n, name) }), true
 		case kindNamed:
-			return c.named(v, path, "a source", func(string) *node { return n.elem }), true
+			return c.namedObjects(v, path, "a source", func(string) *node { return n.elem }), true
 		default:
 			return c.freeMap(n, f, v, path), true
 		}
@@ -64,27 +64,27 @@ func (c *converter) convert(n *node, f *field, v *document.Value, path string) (
 		list := make([]any, 0, len(v.Items))
 		for i, item := range v.Items {
 			below := fmt.Sprintf("%s[%d]", path, i)
-			if item.Shape == document.Null && !item.Broken {
-				c.BadAt(item.At, below, "is empty", "write a value or leave the item out")
+			if item.Shape == document.Null && !item.Invalid {
+				c.ErrorAt(item.At, below, "is empty", "write a value or leave the item out")
 			}
 			x, _ := c.convert(n.elem, f, item, below)
 			list = append(list, x) // nil where it failed: later messages count the items too
 		}
 		return list, true
 	case kindAny:
-		return c.anything(f, v, path)
+		return c.freeValue(f, v, path)
 	default:
-		return c.scalar(n, f, v, path)
+		return c.convertScalar(n, f, v, path)
 	}
 }
 
-func (c *converter) object(n *node, v *document.Value, path string) map[string]any {
+func (c *converter) convertObject(n *node, v *document.Value, path string) map[string]any {
 	m := make(map[string]any, len(v.Entries))
 	for _, e := range v.Entries {
 		below := document.Join(path, e.Key)
 		f := n.field(e.Key)
 		if f == nil {
-			c.unknown(n, e, path)
+			c.reportUnknown(n, e, path)
 			continue
 		}
 		c.Origins[below] = e.At
@@ -95,21 +95,21 @@ func (c *converter) object(n *node, v *document.Value, path string) map[string]a
 	return m
 }
 
-func (c *converter) unknown(n *node, e document.Entry, path string) {
+func (c *converter) reportUnknown(n *node, e document.Entry, path string) {
 	below := document.Join(path, e.Key)
 	hint := document.DidYouMean(e.Key, n.names())
 	if hint == "" {
-		if home := c.home(c.root, e.Key, ""); home != "" && home != path && !strings.HasPrefix(path, "sinks.") {
+		if home := c.sectionOf(c.root, e.Key, ""); home != "" && home != path && !strings.HasPrefix(path, "sinks.") {
 			hint = "it belongs to " + home
 		} else {
 			hint = "the keys here are " + strings.Join(n.names(), ", ")
 		}
 	}
-	c.BadAt(e.At, below, "unknown key", hint)
+	c.ErrorAt(e.At, below, "unknown key", hint)
 }
 
-// home returns the path of the section that has the key, outside of sinks.
-func (c *converter) home(n *node, key, path string) string {
+// sectionOf returns the path of the section that has the key, outside of sinks.
+func (c *converter) sectionOf(n *node, key, path string) string {
 	for _, f := range n.fields {
 		if f.node.kind != kindObject {
 			continue
@@ -117,7 +117,7 @@ func (c *converter) home(n *node, key, path string) string {
 		if f.node.field(key) != nil {
 			return document.Join(path, f.name)
 		}
-		if home := c.home(f.node, key, document.Join(path, f.name)); home != "" {
+		if home := c.sectionOf(f.node, key, document.Join(path, f.name)); home != "" {
 			return home
 		}
 	}
@@ -126,15 +126,15 @@ func (c *converter) home(n *node, key, path string) string {
 
 func sinkName() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) }
 
-// named converts a map of objects that have names, each by the schema that schema returns.
-func (c *converter) named(v *document.Value, path, what string, schema func(name string) *node) map[string]any {
+// namedObjects converts a map of objects that have names, each by the schema that schema returns.
+func (c *converter) namedObjects(v *document.Value, path, what string, schema func(name string) *node) map[string]any {
 	valid := sinkName()
 	m := make(map[string]any, len(v.Entries))
 	for _, e := range v.Entries {
 		below := document.Join(path, e.Key)
 		c.Origins[below] = e.At
 		if !valid.MatchString(e.Key) {
-			c.BadAt(e.At, below, "is no name for "+what, "begin with a small letter or a digit, then up to 62 of a-z, 0-9, _ and -")
+			c.ErrorAt(e.At, below, "is no name for "+what, "begin with a small letter or a digit, then up to 62 of a-z, 0-9, _ and -")
 			continue
 		}
 		if x, ok := c.convert(schema(e.Key), nil, e.Value, below); ok {
@@ -174,14 +174,14 @@ func (c *converter) freeMap(n *node, f *field, v *document.Value, path string) m
 	return m
 }
 
-func (c *converter) anything(f *field, v *document.Value, path string) (any, bool) {
+func (c *converter) freeValue(f *field, v *document.Value, path string) (any, bool) {
 	switch v.Shape {
 	case document.Map:
 		return c.freeMap(&node{kind: kindMap, elem: &node{kind: kindAny}}, f, v, path), true
 	case document.List:
 		return c.convert(&node{kind: kindList, elem: &node{kind: kindAny}}, f, v, path)
 	case document.String:
-		return c.text(f, v, path)
+		return c.expandText(f, v, path)
 	}
 	return v.Scalar(), true
 }
@@ -197,35 +197,35 @@ func (c *converter) wrongShape(n *node, f *field, v *document.Value, path string
 			}
 		}
 	}
-	c.BadAt(v.At, path, fmt.Sprintf("must be %s, not %s", want, v.Shape), hint)
+	c.ErrorAt(v.At, path, fmt.Sprintf("must be %s, not %s", want, v.Shape), hint)
 }
 
-// scalar reads one text by the schema n. Strings take numbers and booleans as they are written, because identifiers
+// convertScalar reads one text by the schema n. Strings take numbers and booleans as they are written, because identifiers
 // often look like them.
-func (c *converter) scalar(n *node, f *field, v *document.Value, path string) (any, bool) {
+func (c *converter) convertScalar(n *node, f *field, v *document.Value, path string) (any, bool) {
 	if v.Shape == document.List || v.Shape == document.Map {
-		c.BadAt(v.At, path, fmt.Sprintf("must be %s, not %s", describe(n.kind), v.Shape), "")
+		c.ErrorAt(v.At, path, fmt.Sprintf("must be %s, not %s", kindName(n.kind), v.Shape), "")
 		return nil, false
 	}
 	if n.kind == kindString {
-		return c.text(f, v, path)
+		return c.expandText(f, v, path)
 	}
 	x, hint := parseScalar(n, v)
 	if x == nil {
-		shown := strconv.Quote(relay.Clip(v.Text, clipAt))
+		shown := strconv.Quote(relay.Truncate(v.Text, maxQuoted))
 		if f != nil && f.secrecy != public {
 			shown = "this"
 		}
 		if f != nil && f.secrecy != public && n.kind == kindText {
 			hint = "" // it comes from the type and may repeat the text
 		}
-		c.BadAt(v.At, path, fmt.Sprintf("%s is not %s", shown, describe(n.kind)), hint)
+		c.ErrorAt(v.At, path, fmt.Sprintf("%s is not %s", shown, kindName(n.kind)), hint)
 		return nil, false
 	}
 	return x, true
 }
 
-func describe(k kind) string {
+func kindName(k kind) string {
 	switch k {
 	case kindBool:
 		return "true or false"
@@ -295,14 +295,14 @@ func parseScalar(n *node, v *document.Value) (any, string) {
 	return v.Text, "" // decode makes the value from it
 }
 
-func (c *converter) text(f *field, v *document.Value, path string) (any, bool) {
+func (c *converter) expandText(f *field, v *document.Value, path string) (any, bool) {
 	if f == nil {
 		return v.Text, true
 	}
 	text := v.Text
 	switch {
 	case f.secrecy != public:
-		expanded, ok := c.expand(v, path)
+		expanded, ok := c.expandVars(v, path)
 		if !ok {
 			return nil, false
 		}
@@ -318,11 +318,11 @@ func (c *converter) text(f *field, v *document.Value, path string) (any, bool) {
 		if hint == "" {
 			hint = "choose one of " + strings.Join(f.enum, ", ")
 		}
-		c.BadAt(v.At, path, fmt.Sprintf("%q is not known here", relay.Clip(text, clipAt)), hint)
+		c.ErrorAt(v.At, path, fmt.Sprintf("%q is not known here", relay.Truncate(text, maxQuoted)), hint)
 		return nil, false
 	}
 	return text, true
 }
 
-// clipAt is how much of a value a message repeats, in bytes.
-const clipAt = 60
+// maxQuoted is how much of a value a message repeats, in bytes.
+const maxQuoted = 60

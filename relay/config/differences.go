@@ -9,15 +9,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay/document"
 )
 
-// places are those in lists, in the path of a warning.
-var places = regexp.MustCompile(`\[\d+\]`)
+// indexPattern are those in lists, in the path of a warning.
+var indexPattern = regexp.MustCompile(`\[\d+\]`)
 
 // NewWarnings returns the warnings of a configuration that another before it had not. Where in the file or in a list they stand
 // does not count, since something above may have been added.
 func NewWarnings(before, after *Config) []document.Problem {
 	type warning struct{ variable, path, text, hint string }
 	of := func(w document.Problem) warning {
-		return warning{w.Variable, places.ReplaceAllString(w.Path, "[]"), w.Text, w.Hint}
+		return warning{w.Variable, indexPattern.ReplaceAllString(w.Path, "[]"), w.Message, w.Hint}
 	}
 	known := make(map[warning]int, len(before.Warnings))
 	for _, w := range before.Warnings {
@@ -35,8 +35,8 @@ type KeyChanges struct {
 	Kept                    int
 }
 
-// CompareKeys tells what becomes of the keys of a configuration with another behind it.
-func CompareKeys(before, after *Config) KeyChanges {
+// DiffKeys tells what becomes of the keys of a configuration with another behind it.
+func DiffKeys(before, after *Config) KeyChanges {
 	var c KeyChanges
 	former := make(map[string]Key, len(before.Auth.Keys))
 	for _, k := range before.Auth.Keys {
@@ -62,22 +62,22 @@ func CompareKeys(before, after *Config) KeyChanges {
 	return c
 }
 
-// Differences names the keys whose values differ between two configurations and which a running daemon does not take
+// RestartRequired names the keys whose values differ between two configurations and which a running daemon does not take
 // over: all but the sinks, the sources, auth.keys, admin.tokens and log.level.
-func Differences(a, b *Config) []string {
+func RestartRequired(a, b *Config) []string {
 	var list []string
-	differences(&list, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
+	appendDifferences(&list, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 	return list
 }
 
-func differences(list *[]string, path string, a, b reflect.Value) {
+func appendDifferences(list *[]string, path string, a, b reflect.Value) {
 	for i := range a.NumField() {
 		name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("koanf"), ",")
 		at := path + name
 		switch {
 		case name == "" || name == "-" || at == "sinks" || at == "sources" || at == "auth.keys" || at == "admin.tokens" || at == "log.level":
 		case a.Field(i).Kind() == reflect.Struct && a.Field(i).Type().PkgPath() == reflect.TypeFor[Config]().PkgPath():
-			differences(list, at+".", a.Field(i), b.Field(i))
+			appendDifferences(list, at+".", a.Field(i), b.Field(i))
 		case !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()):
 			*list = append(*list, at)
 		}

@@ -18,7 +18,7 @@ func TestDifferences(t *testing.T) {
 	}
 	b := a()
 	b.Sinks, b.Auth.Keys, b.Log.Level = nil, nil, "debug"
-	if got := config.Differences(a(), b); len(got) > 0 {
+	if got := config.RestartRequired(a(), b); len(got) > 0 {
 		t.Errorf("%v need no restart", got)
 	}
 	b.Server.AllowedOrigins, b.Server.TLS.CertFile, b.Auth.TokenTTL = nil, "cert.pem", time.Second
@@ -26,7 +26,7 @@ func TestDifferences(t *testing.T) {
 	want := []string{
 		"server.tls.cert_file", "server.allowed_origins", "redis.retention.history", "auth.token_ttl", "migration.inventory_file", "log.format",
 	}
-	if got := config.Differences(a(), b); !slices.Equal(got, want) {
+	if got := config.RestartRequired(a(), b); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -36,7 +36,7 @@ func TestCompareKeys(t *testing.T) {
 	before := of(config.Key{Name: "stays", Key: "a"}, config.Key{Name: "goes", Key: "b"}, config.Key{Name: "other", Key: "c", Hubs: []string{"x"}})
 	after := of(config.Key{Name: "comes", Key: "b"}, config.Key{Name: "other", Key: "c", Hubs: []string{"y"}}, config.Key{Name: "stays", Key: "a"})
 	want := config.KeyChanges{Added: []string{"comes"}, Changed: []string{"other"}, Removed: []string{"goes"}, Kept: 1}
-	if got := config.CompareKeys(before, after); !reflect.DeepEqual(got, want) {
+	if got := config.DiffKeys(before, after); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -44,7 +44,7 @@ func TestCompareKeys(t *testing.T) {
 // A warning is new once, wherever in the file it stands.
 func TestNewWarnings(t *testing.T) {
 	w := func(line int, path, text string) document.Problem {
-		return document.Problem{File: "a.yaml", Line: line, Column: 3, Path: path, Text: text}
+		return document.Problem{File: "a.yaml", Line: line, Column: 3, Path: path, Message: text}
 	}
 	before := &config.Config{Warnings: []document.Problem{
 		w(3, "sinks.a.url_file", "a can be read"), w(5, "auth.keys[0]", "is readable"), w(9, "sinks.b", "is unsigned"),

@@ -17,31 +17,31 @@ const (
 	delim = "\x1f"
 )
 
-// environment returns the variables that configure the daemon as a koanf provider.
-func (c *converter) environment(environ []string) *env.Env {
+// envProvider returns the variables that configure the daemon as a koanf provider.
+func (c *converter) envProvider(environ []string) *env.Env {
 	sorted := slices.Sorted(slices.Values(environ))
 	return env.Provider(delim, env.Opt{
 		Prefix:        envPrefix,
 		EnvironFunc:   func() []string { return sorted },
-		TransformFunc: c.variable,
+		TransformFunc: c.parseEnvVar,
 	})
 }
 
-// variable converts one environment variable to its path, joined by delim, and value; the path is empty for what is
+// parseEnvVar converts one environment variable to its path, joined by delim, and value; the path is empty for what is
 // ignored or wrong.
-func (c *converter) variable(name, text string) (string, any) {
+func (c *converter) parseEnvVar(name, text string) (string, any) {
 	rest := strings.TrimPrefix(name, envPrefix)
 	if !strings.Contains(rest, envLevel) {
-		c.mentionLevels(name)
+		c.warnSingleUnderscore(name)
 		return "", nil // belongs to the commands
 	}
 	at := document.Position{Variable: name}
-	keys, f := c.lookup(c.root, strings.Split(strings.ToLower(rest), envLevel))
+	keys, f := c.findField(c.root, strings.Split(strings.ToLower(rest), envLevel))
 	if f == nil {
-		if known := c.variables(); slices.Contains(known, name) {
-			c.BadAt(at, "", "may mean several of that name, since - and _ are the same in a variable", "set it in the file, or rename one of them")
+		if known := c.acceptedVars(); slices.Contains(known, name) {
+			c.ErrorAt(at, "", "may mean several of that name, since - and _ are the same in a variable", "set it in the file, or rename one of them")
 		} else {
-			c.BadAt(at, "", "there is no such setting", document.DidYouMean(name, known))
+			c.ErrorAt(at, "", "there is no such setting", document.DidYouMean(name, known))
 		}
 		return "", nil
 	}
@@ -49,7 +49,7 @@ func (c *converter) variable(name, text string) (string, any) {
 	v := &document.Value{Shape: document.String, Text: text, At: at}
 	switch {
 	case f.node.kind == kindList && f.node.elem.kind != kindObject:
-		v = listOf(text, at)
+		v = splitList(text, at)
 	case f.node.kind == kindList, f.node.kind == kindMap, f.node.kind == kindAny:
 		if v = c.Parse([]byte(text), at); v == nil {
 			return "", nil
@@ -70,9 +70,9 @@ func (c *converter) variable(name, text string) (string, any) {
 	return strings.Join(keys, delim), x
 }
 
-// mentionLevels warns of a variable that looks like a setting whose levels are joined by one _ only.
-func (c *converter) mentionLevels(name string) {
-	for _, known := range c.variables() {
+// warnSingleUnderscore warns of a variable that looks like a setting whose levels are joined by one _ only.
+func (c *converter) warnSingleUnderscore(name string) {
+	for _, known := range c.acceptedVars() {
 		if strings.ReplaceAll(known, envLevel, "_") == name {
 			c.Warnings = append(c.Warnings, c.Problem(document.Position{Variable: name}, "", "is not read: levels are joined by "+envLevel,
 				fmt.Sprintf("did you mean %q?", known)))
@@ -80,7 +80,7 @@ func (c *converter) mentionLevels(name string) {
 	}
 }
 
-func listOf(text string, at document.Position) *document.Value {
+func splitList(text string, at document.Position) *document.Value {
 	list := &document.Value{Shape: document.List, At: at}
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
@@ -90,8 +90,8 @@ func listOf(text string, at document.Position) *document.Value {
 	return list
 }
 
-// lookup walks down the schema and returns the keys as the configuration spells them, and the field they lead to.
-func (c *converter) lookup(n *node, keys []string) ([]string, *field) {
+// findField walks down the schema and returns the keys as the configuration spells them, and the field they lead to.
+func (c *converter) findField(n *node, keys []string) ([]string, *field) {
 	f := n.field(keys[0])
 	switch {
 	case f == nil:
@@ -99,14 +99,14 @@ func (c *converter) lookup(n *node, keys []string) ([]string, *field) {
 	case len(keys) == 1 && f.node.kind != kindObject && c.namesOf(f.node) == nil:
 		return keys, f
 	case len(keys) > 1 && f.node.kind == kindObject:
-		rest, found := c.lookup(f.node, keys[1:])
+		rest, found := c.findField(f.node, keys[1:])
 		return append([]string{keys[0]}, rest...), found
 	case len(keys) > 2 && c.namesOf(f.node) != nil:
-		name := called(keys[1], c.namesOf(f.node))
+		name := matchEnvName(keys[1], c.namesOf(f.node))
 		if name == "" {
 			return nil, nil
 		}
-		rest, found := c.lookup(c.namedNode(f.node, name), keys[2:])
+		rest, found := c.findField(c.namedNode(f.node, name), keys[2:])
 		return append([]string{keys[0], name}, rest...), found
 	}
 	return nil, nil
@@ -131,9 +131,9 @@ func (c *converter) namedNode(n *node, name string) *node {
 	return c.sinkNode(n, name)
 }
 
-// called finds the one among known that a variable means: variables cannot hold the - that names may have. It returns ""
+// matchEnvName finds the one among known that a variable means: variables cannot hold the - that names may have. It returns ""
 // where several may be meant.
-func called(name string, known map[string]string) string {
+func matchEnvName(name string, known map[string]string) string {
 	if _, exact := known[name]; exact {
 		return name
 	}
@@ -150,8 +150,8 @@ func called(name string, known map[string]string) string {
 	return meant
 }
 
-// variables lists the names of all variables that would be accepted.
-func (c *converter) variables() []string {
+// acceptedVars lists the names of all variables that would be accepted.
+func (c *converter) acceptedVars() []string {
 	var names []string
 	var walk func(n *node, prefix string)
 	walk = func(n *node, prefix string) {

@@ -19,7 +19,7 @@ const maxSecretFile = 1 << 20
 func readSecret(path string) (string, error) {
 	data, err := document.ReadBounded(path, maxSecretFile)
 	if err != nil {
-		return "", fmt.Errorf("%s cannot be read: %s", path, document.Reason(err))
+		return "", fmt.Errorf("%s cannot be read: %s", path, document.OpenErrorReason(err))
 	}
 	s := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	if s == "" {
@@ -39,8 +39,8 @@ func (t AdminToken) credential() credential {
 	return credential{"token", t.Name, t.Token, t.TokenFile, t.TokenSHA256}
 }
 
-// Digest returns the SHA-256 of the key. It reads KeyFile again each time, so a changed file takes effect.
-func (k Key) Digest() ([sha256.Size]byte, error) { return k.credential().digest() }
+// SHA256 returns the SHA-256 of the key. It reads KeyFile again each time, so a changed file takes effect.
+func (k Key) SHA256() ([sha256.Size]byte, error) { return k.credential().digest() }
 
 // Digest returns the SHA-256 of the token. It reads TokenFile again each time, so a changed file takes effect.
 func (t AdminToken) Digest() ([sha256.Size]byte, error) { return t.credential().digest() }
@@ -76,11 +76,11 @@ func checkKey(text string) error {
 	if len(text) < MinKeyLength {
 		return fmt.Errorf("has %d characters, %d are the least", len(text), MinKeyLength)
 	}
-	return checkSent(text)
+	return checkHeaderSafe(text)
 }
 
-// checkSent says what makes text unfit for a header.
-func checkSent(text string) error {
+// checkHeaderSafe says what makes text unfit for a header.
+func checkHeaderSafe(text string) error {
 	for _, c := range []byte(text) {
 		if c <= ' ' || c > '~' {
 			return errors.New("holds white space or other characters that a header cannot carry")
@@ -102,18 +102,18 @@ func (c *converter) filePath(f *field, v *document.Value, path string) (any, boo
 		if !filepath.IsAbs(v.Text) && v.At.Variable == "" {
 			hint = "file names are relative to the folder of the configuration file"
 		}
-		c.BadAt(v.At, path, fmt.Sprintf("%s cannot be read: %s", name, document.Reason(err)), hint)
+		c.ErrorAt(v.At, path, fmt.Sprintf("%s cannot be read: %s", name, document.OpenErrorReason(err)), hint)
 		return nil, false
 	case info.IsDir():
-		c.BadAt(v.At, path, name+" is a folder, not a file", "")
+		c.ErrorAt(v.At, path, name+" is a folder, not a file", "")
 		return nil, false
 	case info.Mode()&os.ModeNamedPipe != 0:
-		c.BadAt(v.At, path, name+" is a pipe, not a file: it cannot be read again when it changes", "")
+		c.ErrorAt(v.At, path, name+" is a pipe, not a file: it cannot be read again when it changes", "")
 		return nil, false
 	}
 	if !isInventory(f.name) { // which is read by the room that understands it
 		if _, err := readSecret(name); err != nil {
-			c.BadAt(v.At, path, err.Error(), "")
+			c.ErrorAt(v.At, path, err.Error(), "")
 			return nil, false
 		}
 	}
@@ -137,8 +137,8 @@ func isCertificate(key string) bool {
 	return strings.Contains(key, "cert") || strings.HasPrefix(key, "ca_")
 }
 
-// expand replaces ${NAME} in a secret from the environment; $${ stands for ${ itself.
-func (c *converter) expand(v *document.Value, path string) (string, bool) {
+// expandVars replaces ${NAME} in a secret from the environment; $${ stands for ${ itself.
+func (c *converter) expandVars(v *document.Value, path string) (string, bool) {
 	ok := true
 	text := regexp.MustCompile(`\$?\$\{[^}]*\}?`).ReplaceAllStringFunc(v.Text, func(m string) string {
 		if rest, escaped := strings.CutPrefix(m, "$$"); escaped {
@@ -146,13 +146,13 @@ func (c *converter) expand(v *document.Value, path string) (string, bool) {
 		}
 		name := strings.TrimSuffix(m[2:], "}")
 		if !strings.HasSuffix(m, "}") || !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name) {
-			c.BadAt(v.At, path, "holds a ${ that is no ${NAME}", "write $${ where ${ itself is meant")
+			c.ErrorAt(v.At, path, "holds a ${ that is no ${NAME}", "write $${ where ${ itself is meant")
 			ok = false
 			return ""
 		}
 		value, set := c.environ[name]
 		if !set || value == "" {
-			c.BadAt(v.At, path, fmt.Sprintf("the environment variable %s is not set", name), "export it before the start, or name a file instead")
+			c.ErrorAt(v.At, path, fmt.Sprintf("the environment variable %s is not set", name), "export it before the start, or name a file instead")
 			ok = false
 		}
 		return value

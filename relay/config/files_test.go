@@ -278,7 +278,7 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("not a list of problems: %v", err)
 		}
 		for _, p := range problems {
-			if p.Variable == "" && (p.Line < 1 || p.Column < 1 || p.File != path) || p.Text == "" {
+			if p.Variable == "" && (p.Line < 1 || p.Column < 1 || p.File != path) || p.Message == "" {
 				t.Errorf("no position: %#v", p)
 			}
 			if strings.Contains(p.String(), "\n") {

@@ -59,8 +59,8 @@ func fieldSchema(f *field) schemaObject {
 	switch f.node.kind {
 	case kindObject, kindSinks, kindNamed, kindAny, kindTime:
 	default:
-		if (f.def.Kind() != reflect.Slice && f.def.Kind() != reflect.Map) || !f.def.IsNil() {
-			s["default"] = defaultJSON(f.node, f.def)
+		if (f.defaultValue.Kind() != reflect.Slice && f.defaultValue.Kind() != reflect.Map) || !f.defaultValue.IsNil() {
+			s["default"] = defaultJSON(f.node, f.defaultValue)
 		} else if f.node.kind == kindList {
 			s["default"] = []any{}
 		}
@@ -77,7 +77,7 @@ func defaultJSON(n *node, v reflect.Value) any {
 		}
 		return list
 	case kindDuration, kindSize, kindText:
-		return text(v)
+		return formatScalar(v)
 	default:
 		return v.Interface()
 	}

@@ -62,7 +62,7 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 	if err != nil {
 		return AdminEndpoint{}, err
 	}
-	unreadableTLS := l.Failed("admin.tls")
+	unreadableTLS := l.HasErrors("admin.tls")
 	needed := []string{"admin", "admin.listen", "health", "health.listen", "redis", "redis.data_dir"}
 	problems := slices.DeleteFunc(l.Problems, func(p document.Problem) bool {
 		return cfg != nil && !slices.Contains(needed, p.Path)
@@ -85,7 +85,7 @@ func newLoader(path string, environ []string, kinds Kinds) (*loader, error) {
 			Reporter:  &document.Reporter{File: path, Origins: document.Origins{}},
 			root:      root,
 			folder:    filepath.Dir(path),
-			environ:   environment(environ),
+			environ:   parseEnviron(environ),
 			types:     map[string]string{},
 			upstreams: map[string]string{},
 		},
@@ -98,7 +98,7 @@ func newLoader(path string, environ []string, kinds Kinds) (*loader, error) {
 	return l, nil
 }
 
-func environment(environ []string) map[string]string {
+func parseEnviron(environ []string) map[string]string {
 	m := make(map[string]string, len(environ))
 	for _, e := range environ {
 		if name, value, ok := strings.Cut(e, "="); ok {
@@ -110,9 +110,9 @@ func environment(environ []string) map[string]string {
 
 type loader struct {
 	*converter
-	kinds     map[string]relay.SinkKind
-	driver    *relay.DriverKind
-	rehearsed rehearsals
+	kinds        map[string]relay.SinkKind
+	driver       *relay.DriverKind
+	sampleBudget sampleBudget
 }
 
 func (l *loader) load(path string, environ []string) (*Config, error) {
@@ -135,7 +135,7 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 	} else if file.Shape != document.Null {
 		return nil, nil
 	}
-	if err := k.Load(l.environment(environ), nil); err != nil {
+	if err := k.Load(l.envProvider(environ), nil); err != nil {
 		return nil, fmt.Errorf("load the environment: %w", err)
 	}
 	raw := k.Raw() // a copy
@@ -176,7 +176,7 @@ func (l *loader) findNames(file *document.Value, section string, types map[strin
 	for name, text := range l.environ {
 		rest, ok := strings.CutPrefix(name, envPrefix+strings.ToUpper(section)+envLevel)
 		if one, _, found := strings.Cut(rest, envLevel); ok && found {
-			meant := called(strings.ToLower(one), types)
+			meant := matchEnvName(strings.ToLower(one), types)
 			switch {
 			case meant == "": // reported when the variable is read
 			case strings.EqualFold(rest, one+envLevel+"type"):
@@ -208,8 +208,8 @@ func (l *loader) loadSinks(cfg *Config, sinks map[string]any) error {
 		if err := decode(one, s.Settings); err != nil {
 			return err
 		}
-		if c, ok := s.Settings.(relay.FolderConfig); ok {
-			c.InFolder(l.folder)
+		if c, ok := s.Settings.(relay.BaseDirSetter); ok {
+			c.SetBaseDir(l.folder)
 		}
 		cfg.Sinks[name] = s
 	}
@@ -226,8 +226,8 @@ func (l *loader) loadDriver(cfg *Config, migration map[string]any) error {
 	if err := decode(given, settings); err != nil {
 		return err
 	}
-	if c, ok := settings.(relay.FolderConfig); ok {
-		c.InFolder(l.folder)
+	if c, ok := settings.(relay.BaseDirSetter); ok {
+		c.SetBaseDir(l.folder)
 	}
 	cfg.Migration.Driver.Settings = settings
 	return nil
@@ -238,11 +238,11 @@ func (l *loader) unknownType(schema *node, name string) {
 	t := l.types[name]
 	switch {
 	case t == "":
-		l.Bad(path, "is missing", "choose one of "+strings.Join(schema.sinkTypes(), ", "))
+		l.Error(path, "is missing", "choose one of "+strings.Join(schema.sinkTypes(), ", "))
 	case document.DidYouMean(t, schema.sinkTypes()) != "":
-		l.Bad(path, fmt.Sprintf("there is no sink type %q", relay.Clip(t, clipAt)), document.DidYouMean(t, schema.sinkTypes()))
+		l.Error(path, fmt.Sprintf("there is no sink type %q", relay.Truncate(t, maxQuoted)), document.DidYouMean(t, schema.sinkTypes()))
 	default:
-		l.Bad(path, fmt.Sprintf("there is no sink type %q", relay.Clip(t, clipAt)), "choose one of "+strings.Join(schema.sinkTypes(), ", "))
+		l.Error(path, fmt.Sprintf("there is no sink type %q", relay.Truncate(t, maxQuoted)), "choose one of "+strings.Join(schema.sinkTypes(), ", "))
 	}
 }
 

@@ -28,7 +28,7 @@ func TestMigration(t *testing.T) {
 	}
 	m := cfg.Migration
 	driver, ok := m.Driver.Settings.(*pluginsettings.Plugin)
-	if !ok || !m.Driver.Given() || m.InventoryFile != inventory || m.ServerConcurrency != 3 || m.ExpireAfter != 2*time.Hour {
+	if !ok || !m.Driver.IsSet() || m.InventoryFile != inventory || m.ServerConcurrency != 3 || m.ExpireAfter != 2*time.Hour {
 		t.Fatalf("%+v", m)
 	}
 	if driver.Env[0] != "TOKEN=s3cret" || driver.Config["keep"] != "s3cret" || driver.HangTimeout != 3*time.Second || driver.MemoryLimit != 64<<20 {

@@ -42,17 +42,17 @@ func (c *Config) Preflight(ctx context.Context, tries func(path string) bool) ([
 				l.Warn(path, "was not asked: there was no time", "")
 			}
 			for _, w := range warnings {
-				l.Warn(path+"."+bracketed(w.Field), w.Problem, "")
+				l.Warn(path+"."+bracketPath(w.Field), w.Problem, "")
 			}
 			if err != nil {
-				l.invalid(path, err)
+				l.reportInvalid(path, err)
 			}
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Sinks)) {
 		try("sinks."+name, name, c.Sinks[name].Settings)
 	}
-	if driver := c.Migration.Driver; driver.Given() {
+	if driver := c.Migration.Driver; driver.IsSet() {
 		try("migration.driver", "driver", driver.Settings)
 	}
 	wg.Wait()

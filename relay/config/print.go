@@ -27,7 +27,7 @@ const Redacted = "(redacted)"
 // the user, the password and, for http, the path are.
 func (c *Config) Print(w io.Writer) error {
 	p := &printer{origins: c.origins}
-	p.object(c.schema.fields, reflect.ValueOf(*c), "", "")
+	p.printObject(c.schema.fields, reflect.ValueOf(*c), "", "")
 	_, err := p.out.WriteTo(w)
 	return err
 }
@@ -37,39 +37,39 @@ type printer struct {
 	origins document.Origins
 }
 
-func (p *printer) object(fields []*field, v reflect.Value, indent, path string) {
+func (p *printer) printObject(fields []*field, v reflect.Value, indent, path string) {
 	for _, f := range fields {
 		below := document.Join(path, f.name)
 		switch fv := v.FieldByIndex(f.index); {
 		case f.node.kind == kindObject:
 			p.printf("%s%s:\n", indent, f.name)
-			p.object(f.node.fields, unwrapped(fv), indent+"  ", below)
+			p.printObject(f.node.fields, driverSettings(fv), indent+"  ", below)
 		case f.node.kind == kindSinks:
-			p.sinks(f, fv, indent, below)
+			p.printSinks(f, fv, indent, below)
 		case f.node.kind == kindNamed:
-			p.named(f, fv, indent, below)
+			p.printNamed(f, fv, indent, below)
 		case f.node.kind == kindList && f.node.elem.kind == kindObject && fv.Len() > 0:
 			p.printf("%s%s:\n", indent, f.name)
 			for i := range fv.Len() {
-				p.item(f.node.elem, fv.Index(i), indent+"  ", fmt.Sprintf("%s[%d]", below, i))
+				p.printItem(f.node.elem, fv.Index(i), indent+"  ", fmt.Sprintf("%s[%d]", below, i))
 			}
 		default:
-			p.printf("%s%s: %s%s\n", indent, f.name, f.inline(f.node, fv), p.origin(below))
+			p.printf("%s%s: %s%s\n", indent, f.name, f.inlineYAML(f.node, fv), p.originComment(below))
 		}
 	}
 }
 
-// item prints one object of a list; the dash takes the place of the first key's indentation.
-func (p *printer) item(n *node, v reflect.Value, indent, path string) {
+// printItem prints one object of a list; the dash takes the place of the first key's indentation.
+func (p *printer) printItem(n *node, v reflect.Value, indent, path string) {
 	begin := p.out.Len()
-	p.object(n.fields, v, indent+"  ", path)
+	p.printObject(n.fields, v, indent+"  ", path)
 	p.out.Bytes()[begin+len(indent)] = '-'
 }
 
-func (p *printer) sinks(f *field, v reflect.Value, indent, path string) {
+func (p *printer) printSinks(f *field, v reflect.Value, indent, path string) {
 	sinks, _ := v.Interface().(map[string]Sink)
 	if len(sinks) == 0 {
-		p.printf("%s%s: {}%s\n", indent, f.name, p.origin(path))
+		p.printf("%s%s: {}%s\n", indent, f.name, p.originComment(path))
 		return
 	}
 	p.printf("%s%s:\n", indent, f.name)
@@ -82,15 +82,15 @@ func (p *printer) sinks(f *field, v reflect.Value, indent, path string) {
 		s := sinks[name]
 		p.printf("%s  %s:\n", indent, scalarYAML(name))
 		own := f.node.types[s.Type].fields[len(f.node.fields):]
-		p.object(f.node.fields, reflect.ValueOf(s), indent+"    ", path+"."+name)
-		p.object(own, reflect.Indirect(reflect.ValueOf(s.Settings)), indent+"    ", path+"."+name)
+		p.printObject(f.node.fields, reflect.ValueOf(s), indent+"    ", path+"."+name)
+		p.printObject(own, reflect.Indirect(reflect.ValueOf(s.Settings)), indent+"    ", path+"."+name)
 	}
 }
 
-// named prints a map of objects by name.
-func (p *printer) named(f *field, v reflect.Value, indent, path string) {
+// printNamed prints a map of objects by name.
+func (p *printer) printNamed(f *field, v reflect.Value, indent, path string) {
 	if v.Len() == 0 {
-		p.printf("%s%s: {}%s\n", indent, f.name, p.origin(path))
+		p.printf("%s%s: {}%s\n", indent, f.name, p.originComment(path))
 		return
 	}
 	p.printf("%s%s:\n", indent, f.name)
@@ -98,7 +98,7 @@ func (p *printer) named(f *field, v reflect.Value, indent, path string) {
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 	for _, k := range keys {
 		p.printf("%s  %s:\n", indent, scalarYAML(k.String()))
-		p.object(f.node.elem.fields, v.MapIndex(k), indent+"    ", path+"."+k.String())
+		p.printObject(f.node.elem.fields, v.MapIndex(k), indent+"    ", path+"."+k.String())
 	}
 }
 
@@ -106,7 +106,7 @@ func (p *printer) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(&p.out, format, args...) // a buffer never fails
 }
 
-func (p *printer) origin(path string) string {
+func (p *printer) originComment(path string) string {
 	switch at, given := p.origins[path]; {
 	case !given:
 		return ""
@@ -117,19 +117,19 @@ func (p *printer) origin(path string) string {
 	}
 }
 
-// inline writes a value in one line of YAML.
-func (f *field) inline(n *node, v reflect.Value) string {
+// inlineYAML writes a value in one line of YAML.
+func (f *field) inlineYAML(n *node, v reflect.Value) string {
 	switch n.kind {
 	case kindList:
 		items := make([]string, v.Len())
 		for i := range items {
-			items[i] = f.inline(n.elem, v.Index(i))
+			items[i] = f.inlineYAML(n.elem, v.Index(i))
 		}
 		return "[" + strings.Join(items, ", ") + "]"
 	case kindMap:
 		var items []string
 		for _, k := range v.MapKeys() {
-			items = append(items, scalarYAML(k.String())+": "+f.inline(n.elem, v.MapIndex(k)))
+			items = append(items, scalarYAML(k.String())+": "+f.inlineYAML(n.elem, v.MapIndex(k)))
 		}
 		slices.Sort(items)
 		return "{" + strings.Join(items, ", ") + "}"
@@ -142,12 +142,12 @@ func (f *field) inline(n *node, v reflect.Value) string {
 	case kindBool, kindInt, kindFloat:
 		return fmt.Sprint(v.Interface())
 	default:
-		return scalarYAML(f.redact(text(v)))
+		return scalarYAML(f.redact(formatScalar(v)))
 	}
 }
 
-// text writes a scalar as the file would.
-func text(v reflect.Value) string {
+// formatScalar writes a scalar as the file would.
+func formatScalar(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case time.Duration:
 		return ShortDuration(x)
@@ -191,7 +191,7 @@ func (r Redis) Address() string {
 // data, also with another password.
 func (r Redis) Identity() string {
 	where := r.DataDir
-	if a, ok := splitAddress(r.URL); ok {
+	if a, ok := parseURLParts(r.URL); ok {
 		query, _ := url.ParseQuery(a.query)
 		where = a.scheme + "://" + a.hosts + a.path + "?" + query.Get("db")
 	} else if abs, err := filepath.Abs(r.DataDir); err == nil {
@@ -208,14 +208,14 @@ func (f *field) redact(s string) string {
 	case f.secrecy == secret:
 		return Redacted
 	}
-	u, ok := splitAddress(s)
+	u, ok := parseURLParts(s)
 	if !ok {
 		if strings.ContainsAny(s, "/@?") {
 			return Redacted
 		}
 		return s
 	}
-	if u.misread() {
+	if u.hasStrayAt() {
 		return u.scheme + "://" + Redacted
 	}
 	shown := u.scheme + "://"

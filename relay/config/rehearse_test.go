@@ -20,7 +20,7 @@ type rehearser struct {
 
 func (r *rehearser) Validate() error { return nil }
 
-func (r *rehearser) Rehearse(ctx context.Context, _ string, list []relay.Delivery) error {
+func (r *rehearser) ValidateSamples(ctx context.Context, _ string, list []relay.Delivery) error {
 	if len(list) == 0 {
 		return errors.New("has no samples")
 	}
@@ -56,7 +56,7 @@ func TestRehearsalTime(t *testing.T) {
 		}
 		var told []string
 		for _, w := range cfg.Warnings {
-			if strings.Contains(w.Text, "not tried with all samples: there are 10s") {
+			if strings.Contains(w.Message, "not tried with all samples: there are 10s") {
 				told = append(told, w.Path)
 			}
 			if !strings.Contains(w.Hint, "of sinks.a less to do") {

@@ -38,26 +38,26 @@ type node struct {
 	types  map[string]*node // kindSinks: common and own keys of each type
 }
 
-// secrecy says how much of a string may be printed.
-type secrecy int
+// visibility says how much of a string may be printed.
+type visibility int
 
 const (
-	public secrecy = iota
+	public visibility = iota
 	secret
 	secretURL
 )
 
 // field is one key of an object.
 type field struct {
-	name    string
-	doc     string
-	enum    []string
-	secrecy secrecy
-	shown   bool // whatever its name is
-	file    bool // names existing files
-	index   []int
-	def     reflect.Value // the default
-	node    *node
+	name         string
+	doc          string
+	enum         []string
+	secrecy      visibility
+	notSecret    bool // whatever its name is
+	file         bool // names existing files
+	index        []int
+	defaultValue reflect.Value // the default
+	node         *node
 }
 
 func (n *node) field(name string) *field {
@@ -79,7 +79,7 @@ func (n *node) names() []string {
 
 // newSchema derives the schema of Config with these kinds.
 func newSchema(kinds Kinds) (*node, error) {
-	def := defaults()
+	def := defaultConfig()
 	if kinds.Driver != nil {
 		def.Migration.Driver.Settings = kinds.Driver.Config()
 	}
@@ -107,7 +107,7 @@ func newSchema(kinds Kinds) (*node, error) {
 		for i, f := range fields {
 			if f.name == "rate" {
 				mine := *f
-				mine.def = reflect.ValueOf(k.Rate)
+				mine.defaultValue = reflect.ValueOf(k.Rate)
 				fields[i] = &mine
 			}
 		}
@@ -121,8 +121,8 @@ func newSchema(kinds Kinds) (*node, error) {
 	return root, nil
 }
 
-// unwrapped is what has the keys of v: of the driver, its own settings.
-func unwrapped(v reflect.Value) reflect.Value {
+// driverSettings is what has the keys of v: of the driver, its own settings.
+func driverSettings(v reflect.Value) reflect.Value {
 	if d, ok := v.Interface().(Driver); ok && d.Settings != nil {
 		return reflect.Indirect(reflect.ValueOf(d.Settings))
 	}
@@ -169,19 +169,19 @@ func objectNode(def reflect.Value) (*node, error) {
 		}
 		n.fields = append(n.fields, f)
 	}
-	markSecrets(n)
+	classifySecrets(n)
 	return n, nil
 }
 
 func newField(name string, sf reflect.StructField, def reflect.Value) (*field, error) {
-	f := &field{name: name, doc: sf.Tag.Get("doc"), index: []int{sf.Index[0]}, def: def}
+	f := &field{name: name, doc: sf.Tag.Get("doc"), index: []int{sf.Index[0]}, defaultValue: def}
 	if enum := sf.Tag.Get("enum"); enum != "" {
 		f.enum = strings.Split(enum, ",")
 	}
 	switch sf.Tag.Get("secret") {
 	case "":
 	case "false":
-		f.shown = true
+		f.notSecret = true
 	case "url":
 		f.secrecy = secretURL
 	default:
@@ -199,11 +199,11 @@ func isText(n *node) bool {
 	return n.kind == kindString || n.kind == kindList && n.elem.kind == kindString
 }
 
-// markSecrets finds the strings that are secrets by their neighbours.
-func markSecrets(n *node) {
+// classifySecrets finds the strings that are secrets by their neighbours.
+func classifySecrets(n *node) {
 	for _, f := range n.fields {
 		switch {
-		case f.secrecy != public || f.shown || isTemplate(f.name) || !isText(f.node):
+		case f.secrecy != public || f.notSecret || isTemplate(f.name) || !isText(f.node):
 		case n.field(f.name+"_file") != nil, n.field(strings.TrimSuffix(f.name, "s")+"_files") != nil:
 			f.secrecy = secret
 		case f.name == "url":
@@ -242,7 +242,7 @@ func typeNode(def reflect.Value) (*node, error) {
 	case reflect.Interface:
 		n.kind = kindAny
 	case reflect.Struct:
-		return objectNode(unwrapped(def))
+		return objectNode(driverSettings(def))
 	case reflect.Slice:
 		n.kind = kindList
 		n.elem, err = typeNode(reflect.Zero(t.Elem()))
@@ -257,28 +257,28 @@ func typeNode(def reflect.Value) (*node, error) {
 	return n, err
 }
 
-// layer turns a struct into the nested map that koanf merges; nil lists and maps are left out.
-func (n *node) layer(v reflect.Value) any {
+// toLayer turns a struct into the nested map that koanf merges; nil lists and maps are left out.
+func (n *node) toLayer(v reflect.Value) any {
 	switch n.kind {
 	case kindObject:
-		v = unwrapped(v)
+		v = driverSettings(v)
 		m := make(map[string]any, len(n.fields))
 		for _, f := range n.fields {
 			fv := v.FieldByIndex(f.index)
 			if (fv.Kind() == reflect.Slice || fv.Kind() == reflect.Map || fv.Kind() == reflect.Interface) && fv.IsNil() {
 				continue
 			}
-			m[f.name] = f.node.layer(fv)
+			m[f.name] = f.node.toLayer(fv)
 		}
 		return m
 	case kindList:
 		list := make([]any, v.Len())
 		for i := range list {
-			list[i] = n.elem.layer(v.Index(i))
+			list[i] = n.elem.toLayer(v.Index(i))
 		}
 		return list
 	case kindText:
-		return text(v)
+		return formatScalar(v)
 	default:
 		return v.Interface()
 	}
@@ -288,10 +288,10 @@ func (n *node) layer(v reflect.Value) any {
 func fieldLayer(fields []*field) map[string]any {
 	m := make(map[string]any, len(fields))
 	for _, f := range fields {
-		if fv := f.def; (fv.Kind() == reflect.Slice || fv.Kind() == reflect.Map || fv.Kind() == reflect.Interface) && fv.IsNil() {
+		if fv := f.defaultValue; (fv.Kind() == reflect.Slice || fv.Kind() == reflect.Map || fv.Kind() == reflect.Interface) && fv.IsNil() {
 			continue
 		}
-		m[f.name] = f.node.layer(f.def)
+		m[f.name] = f.node.toLayer(f.defaultValue)
 	}
 	return m
 }

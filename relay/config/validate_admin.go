@@ -10,20 +10,20 @@ import (
 func (l *loader) admin(c *Config) {
 	a := &c.Admin
 	l.adminTokens(a.Tokens)
-	l.tls("admin.tls", &a.TLS)
+	l.checkTLS("admin.tls", &a.TLS)
 	if a.Listen == "" {
 		if len(a.Tokens) > 0 || a.TLS.Enabled() {
 			l.Warn("admin", "tokens and tls have no effect without admin.listen", "set admin.listen to host:port, or remove them: the unix socket needs no login")
 		}
 		return
 	}
-	l.listen("admin.listen", a.Listen)
+	l.checkListen("admin.listen", a.Listen)
 	switch {
-	case len(a.Tokens) == 0 && !l.Failed("admin.tokens"):
-		l.Bad("admin.listen", "is a TCP address and requires admin.tokens",
+	case len(a.Tokens) == 0 && !l.HasErrors("admin.tokens"):
+		l.Error("admin.listen", "is a TCP address and requires admin.tokens",
 			"remove admin.listen to use a unix socket, or add a token with hubrelay keys new --admin; /healthz, /readyz and /metrics have moved to health.listen")
 	case (a.Listen == c.Server.Listen || a.Listen == c.Health.Listen) && !isAnyPort(a.Listen):
-		l.Bad("admin.listen", "is also the address of another listener", "give each listener its own port")
+		l.Error("admin.listen", "is also the address of another listener", "give each listener its own port")
 	case !isLoopback(a.Listen) && !a.TLS.Enabled():
 		l.Warn("admin.listen", "is reachable from other machines without TLS, so tokens travel unencrypted", "set admin.tls, or keep it on 127.0.0.1")
 	}
@@ -34,36 +34,36 @@ func (l *loader) adminTokens(tokens []AdminToken) {
 	for i, t := range tokens {
 		path := fmt.Sprintf("admin.tokens[%d]", i)
 		l.adminToken(path, t)
-		if l.Failed(path) {
+		if l.HasErrors(path) {
 			continue
 		}
 		digest, err := t.Digest()
 		if err != nil {
-			l.Bad(path+".token_file", err.Error(), "make a token with hubrelay keys new --admin")
+			l.Error(path+".token_file", err.Error(), "make a token with hubrelay keys new --admin")
 			continue
 		}
 		if first, ok := names[t.Name]; ok {
-			l.Bad(path+".name", fmt.Sprintf("%q is also the name of admin.tokens[%d]", t.Name, first), "give each token its own name")
+			l.Error(path+".name", fmt.Sprintf("%q is also the name of admin.tokens[%d]", t.Name, first), "give each token its own name")
 		}
 		if first, ok := digests[digest]; ok {
-			l.Bad(path, fmt.Sprintf("is the same token as admin.tokens[%d]", first), "give each token its own secret")
+			l.Error(path, fmt.Sprintf("is the same token as admin.tokens[%d]", first), "give each token its own secret")
 		}
 		names[t.Name], digests[digest] = i, i
 	}
 }
 
 func (l *loader) adminToken(path string, t AdminToken) {
-	if l.Failed(path) { // what seems to be missing may be what was misspelled
+	if l.HasErrors(path) { // what seems to be missing may be what was misspelled
 		return
 	}
 	switch {
 	case t.Name == "":
-		l.Bad(path+".name", "is missing", "name the token: it shows in logs")
+		l.Error(path+".name", "is missing", "name the token: it shows in logs")
 	case !credentialName.MatchString(t.Name):
-		l.Bad(path+".name", fmt.Sprintf("%q is no name for a token", relay.Clip(t.Name, clipAt)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
+		l.Error(path+".name", fmt.Sprintf("%q is no name for a token", relay.Truncate(t.Name, maxQuoted)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}
 	if t.Role == "" {
-		l.Bad(path+".role", "is missing", "choose viewer, operator or admin")
+		l.Error(path+".role", "is missing", "choose viewer, operator or admin")
 	}
 	l.credential(path, t.credential(), "make a token with hubrelay keys new --admin")
 }

@@ -10,25 +10,25 @@ import (
 	"github.com/hubrelay/hubrelay/relay/when"
 )
 
-// filters checks what a sink wants, and leaves the lists as relay.Filter takes them.
-func (l *loader) filters(path string, s *Sink, catalog *relay.Catalog) {
+// checkFilters checks what a sink wants, and leaves the lists as relay.Filter takes them.
+func (l *loader) checkFilters(path string, s *Sink, catalog *relay.Catalog) {
 	if catalog != nil {
 		for i, t := range s.Topics {
 			if err := catalog.CheckPatterns([]string{t}); err != nil {
-				l.Bad(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
+				l.Error(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
 			}
 		}
 	}
-	s.Hubs = l.wanted(path+".hubs", s.Hubs, checkIdentifier)
-	s.Accounts = l.wanted(path+".accounts", s.Accounts, checkIdentifier)
-	s.Environments = l.wanted(path+".environments", s.Environments, checkName)
-	s.Clusters = l.wanted(path+".clusters", s.Clusters, checkName)
-	s.Containers = l.wanted(path+".containers", s.Containers, checkName)
-	l.when(path+".when", s.When)
+	s.Hubs = l.checkValues(path+".hubs", s.Hubs, checkIdentifier)
+	s.Accounts = l.checkValues(path+".accounts", s.Accounts, checkIdentifier)
+	s.Environments = l.checkValues(path+".environments", s.Environments, checkName)
+	s.Clusters = l.checkValues(path+".clusters", s.Clusters, checkName)
+	s.Containers = l.checkValues(path+".containers", s.Containers, checkName)
+	l.checkCondition(path+".when", s.When)
 }
 
-// when reports a mistake at the place of the text in the file, and says where it is in the text.
-func (l *loader) when(path, text string) {
+// checkCondition reports a mistake at the place of the text in the file, and says where it is in the text.
+func (l *loader) checkCondition(path, text string) {
 	_, err := when.Compile(text)
 	if err == nil {
 		return
@@ -36,19 +36,19 @@ func (l *loader) when(path, text string) {
 	var e *when.Error
 	switch {
 	case !errors.As(err, &e):
-		l.Bad(path, err.Error(), "")
+		l.Error(path, err.Error(), "")
 	case e.Place() == "":
-		l.Bad(path, e.Text, e.Hint)
+		l.Error(path, e.Text, e.Hint)
 	default:
-		l.Bad(path, e.Place()+": "+e.Text, e.Hint)
+		l.Error(path, e.Place()+": "+e.Text, e.Hint)
 	}
 }
 
-// wanted checks a list of exact values and returns nil for "all", however that was said.
-func (l *loader) wanted(path string, list []string, check func(string) string) []string {
+// checkValues checks a list of exact values and returns nil for "all", however that was said.
+func (l *loader) checkValues(path string, list []string, check func(string) string) []string {
 	for i, value := range list {
 		if problem := check(value); problem != "" {
-			l.Bad(fmt.Sprintf("%s[%d]", path, i), problem, "")
+			l.Error(fmt.Sprintf("%s[%d]", path, i), problem, "")
 		}
 	}
 	if slices.Contains(list, "*") {
@@ -65,7 +65,7 @@ func checkName(name string) string {
 	case len(name) > 256:
 		return "is longer than 256 bytes"
 	case name != "*" && strings.Contains(name, "*"):
-		return fmt.Sprintf("%q: a * stands for all only when it is alone", relay.Clip(name, clipAt))
+		return fmt.Sprintf("%q: a * stands for all only when it is alone", relay.Truncate(name, maxQuoted))
 	}
 	return ""
 }

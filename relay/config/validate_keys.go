@@ -12,75 +12,75 @@ import (
 	"github.com/hubrelay/hubrelay/relay/document"
 )
 
-// capabilities are what a key may be allowed to do besides reading its hubs.
-func capabilities() []string {
+// knownCapabilities are what a key may be allowed to do besides reading its hubs.
+func knownCapabilities() []string {
 	return []string{"notifications-publish", "containers-instances-migrate"}
 }
 
-// keys checks each API key, and that no name and no key stands for two.
-func (l *loader) keys(keys []Key) {
+// checkKeys checks each API key, and that no name and no key stands for two.
+func (l *loader) checkKeys(keys []Key) {
 	if len(keys) == 0 {
-		l.Bad("auth.keys", "is empty: nobody could connect", "make a key with hubrelay keys new")
+		l.Error("auth.keys", "is empty: nobody could connect", "make a key with hubrelay keys new")
 		return
 	}
 	names, digests := map[string]int{}, map[[32]byte]int{}
 	for i, k := range keys {
 		path := fmt.Sprintf("auth.keys[%d]", i)
-		l.key(path, k)
+		l.checkAPIKey(path, k)
 		if first, twice := names[k.Name]; twice && k.Name != "" {
-			l.Bad(path+".name", fmt.Sprintf("%q is the name of auth.keys[%d] already", k.Name, first), "give each key its own")
+			l.Error(path+".name", fmt.Sprintf("%q is the name of auth.keys[%d] already", k.Name, first), "give each key its own")
 		} else {
 			names[k.Name] = i
 		}
-		if l.Failed(path) {
+		if l.HasErrors(path) {
 			continue
 		}
-		digest, err := k.Digest()
+		digest, err := k.SHA256()
 		if err != nil {
-			l.Bad(path+".key_file", err.Error(), "make a key with hubrelay keys new")
+			l.Error(path+".key_file", err.Error(), "make a key with hubrelay keys new")
 			continue
 		}
 		if first, twice := digests[digest]; twice {
-			l.Bad(path, fmt.Sprintf("is the same key as auth.keys[%d]", first), "a key can have one meaning only")
+			l.Error(path, fmt.Sprintf("is the same key as auth.keys[%d]", first), "a key can have one meaning only")
 			continue
 		}
 		digests[digest] = i
 	}
 }
 
-func (l *loader) key(path string, k Key) {
-	broken := l.Failed(path) // then what seems to be missing may be the thing that was misspelled
+func (l *loader) checkAPIKey(path string, k Key) {
+	broken := l.HasErrors(path) // then what seems to be missing may be the thing that was misspelled
 	switch {
 	case k.Name == "" && !broken:
-		l.Bad(path+".name", "is missing", "name the key: it shows in logs and metrics")
+		l.Error(path+".name", "is missing", "name the key: it shows in logs and metrics")
 	case k.Name != "" && !credentialName.MatchString(k.Name):
-		l.Bad(path+".name", fmt.Sprintf("%q is no name for a key", relay.Clip(k.Name, clipAt)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
+		l.Error(path+".name", fmt.Sprintf("%q is no name for a key", relay.Truncate(k.Name, maxQuoted)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}
 	if !broken {
 		l.credential(path, k.credential(), "make a key with hubrelay keys new")
 	}
 	if len(k.Hubs) == 0 && !broken {
-		l.Bad(path+".hubs", "is empty: the key opens nothing", `list its hubs, or write ["*"] for all`)
+		l.Error(path+".hubs", "is empty: the key opens nothing", `list its hubs, or write ["*"] for all`)
 	}
 	for i, h := range k.Hubs {
 		if problem := checkIdentifier(h); problem != "" {
-			l.Bad(fmt.Sprintf("%s.hubs[%d]", path, i), problem, "")
+			l.Error(fmt.Sprintf("%s.hubs[%d]", path, i), problem, "")
 		}
 	}
 	if k.AccountID != "" {
 		if problem := checkIdentifier(k.AccountID); problem != "" {
-			l.Bad(path+".account_id", problem, "")
+			l.Error(path+".account_id", problem, "")
 		}
 	}
 	for i, c := range k.Capabilities {
-		if slices.Contains(capabilities(), c) {
+		if slices.Contains(knownCapabilities(), c) {
 			continue
 		}
-		hint := document.DidYouMean(c, capabilities())
+		hint := document.DidYouMean(c, knownCapabilities())
 		if hint == "" {
-			hint = "there are " + strings.Join(capabilities(), " and ")
+			hint = "there are " + strings.Join(knownCapabilities(), " and ")
 		}
-		l.Bad(fmt.Sprintf("%s.capabilities[%d]", path, i), fmt.Sprintf("%q is no capability", relay.Clip(c, clipAt)), hint)
+		l.Error(fmt.Sprintf("%s.capabilities[%d]", path, i), fmt.Sprintf("%q is no capability", relay.Truncate(c, maxQuoted)), hint)
 	}
 	if !k.Expires.IsZero() && time.Now().After(k.Expires) {
 		l.Warn(path+".expires", fmt.Sprintf("the key %q has expired", k.Name), "remove it or give it more time")
@@ -98,16 +98,16 @@ func (l *loader) credential(path string, c credential, hint string) {
 	names := fmt.Sprintf("%[1]s, %[1]s_file and %[1]s_sha256", c.what)
 	switch {
 	case given == 0:
-		l.Bad(path, "has no "+c.what, "give one of "+names+"; "+hint)
+		l.Error(path, "has no "+c.what, "give one of "+names+"; "+hint)
 	case given > 1:
-		l.Bad(path, "has more than one of "+names, "give exactly one")
+		l.Error(path, "has more than one of "+names, "give exactly one")
 	case c.text != "":
 		if err := checkKey(c.text); err != nil {
-			l.Bad(path+"."+c.what, err.Error(), hint)
+			l.Error(path+"."+c.what, err.Error(), hint)
 		}
 	case c.hash != "":
 		if b, err := hex.DecodeString(c.hash); err != nil || len(b) != 32 {
-			l.Bad(path+"."+c.what+"_sha256", "is not 64 hexadecimal digits", "printf %s "+strings.ToUpper(c.what)+" | sha256sum")
+			l.Error(path+"."+c.what+"_sha256", "is not 64 hexadecimal digits", "printf %s "+strings.ToUpper(c.what)+" | sha256sum")
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestWatch(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.yaml")
 	put(t, file, "one")
-	w := config.NewWatch(file)
+	w := config.NewFileWatcher(file)
 	looks := func(want ...bool) {
 		t.Helper()
 		for i, one := range want {
@@ -51,7 +51,7 @@ func TestWatch(t *testing.T) {
 	put(t, file, "three") // as it was before it went
 	looks(false, false)
 	put(t, file, "skipped")
-	w.Skip()
+	w.MarkReported()
 	looks(false, false)
 	put(t, file, "three")
 	looks(false, true)
@@ -82,7 +82,7 @@ func TestWatchLinks(t *testing.T) {
 	}
 	link("1", "..data")
 	link(filepath.Join("..data", "hubrelay.yaml"), "hubrelay.yaml")
-	w := config.NewWatch(filepath.Join(dir, "hubrelay.yaml"))
+	w := config.NewFileWatcher(filepath.Join(dir, "hubrelay.yaml"))
 	if w.Changed() {
 		t.Error("changed from the start")
 	}
@@ -90,7 +90,7 @@ func TestWatchLinks(t *testing.T) {
 	if first, second := w.Changed(), w.Changed(); first || !second {
 		t.Errorf("after the links were moved: %v, %v", first, second)
 	}
-	if config.NewWatch("").Changed() {
+	if config.NewFileWatcher("").Changed() {
 		t.Error("no file has changed")
 	}
 }
@@ -99,7 +99,7 @@ func TestWatchLinks(t *testing.T) {
 func TestWatchMissing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	put(t, file, "one")
-	w := config.NewWatch(file)
+	w := config.NewFileWatcher(file)
 	for i, step := range []struct {
 		do               func()
 		missing, settled bool
@@ -108,13 +108,13 @@ func TestWatchMissing(t *testing.T) {
 		{func() { put(t, file, "two!") }, false, false},
 		{func() {}, false, true},
 		{func() { _ = os.Remove(file) }, true, false},
-		{w.Skip, true, false},
+		{w.MarkReported, true, false},
 		{func() { put(t, file, "two!") }, false, true},
 	} {
 		step.do()
 		w.Changed()
-		if missing := w.Missing() != nil; missing != step.missing || w.Settled() != step.settled {
-			t.Errorf("step %d: missing %v, settled %v", i, missing, w.Settled())
+		if missing := w.Missing() != nil; missing != step.missing || w.IsStable() != step.settled {
+			t.Errorf("step %d: missing %v, settled %v", i, missing, w.IsStable())
 		}
 	}
 }
@@ -125,12 +125,12 @@ func TestWatchNoFile(t *testing.T) {
 	if err := syscall.Mkfifo(file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if w := config.NewWatch(file); w.Changed() || w.Missing() != nil {
+	if w := config.NewFileWatcher(file); w.Changed() || w.Missing() != nil {
 		t.Errorf("a pipe from the start: %v", w.Missing())
 	}
 	_ = os.Remove(file)
 	put(t, file, "one")
-	w := config.NewWatch(file)
+	w := config.NewFileWatcher(file)
 	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
 		t.Fatal(err)
 	}

@@ -13,16 +13,16 @@ const (
 	formatOne = 0x20 // the position of one partition
 	formatAll = 0x21 // the positions of all
 	// Cursors of before positions had proofs are read, too.
-	formatOneUnproved = 0x10
-	formatAllUnproved = 0x11
+	formatOneNoHash = 0x10
+	formatAllNoHash = 0x11
 )
 
 // Now is what stands in place of a cursor for whoever has none yet and wants one at once: the stream begins with the cursor
 // of that moment. No cursor is as short.
 const Now = "now"
 
-// most bounds the number of partitions that is believed.
-const most = 1 << 16
+// maxCursorBytes bounds the number of partitions that is believed.
+const maxCursorBytes = 1 << 16
 
 // ErrMalformed is returned for what is no cursor.
 var ErrMalformed = errors.New("this is no cursor of this relay: use one exactly as a message carried it")
@@ -62,14 +62,14 @@ func Append(text []byte, partitions, first int, at []Position) []byte {
 		}
 		b = binary.AppendUvarint(b, base-p.MS+1)
 		b = binary.AppendUvarint(b, p.Seq)
-		b = binary.BigEndian.AppendUint16(b, p.Proof)
+		b = binary.BigEndian.AppendUint16(b, p.IDHash)
 	}
-	b = binary.BigEndian.AppendUint16(b, check(b))
+	b = binary.BigEndian.AppendUint16(b, checksum(b))
 	return base64.RawURLEncoding.AppendEncode(text, b)
 }
 
-// check finds what was cut off or changed by accident.
-func check(b []byte) uint16 { return uint16(crc32.ChecksumIEEE(b)) }
+// checksum finds what was cut off or changed by accident.
+func checksum(b []byte) uint16 { return uint16(crc32.ChecksumIEEE(b)) }
 
 // Parse reads a cursor for a log of so many partitions. It returns ErrMalformed or ErrOtherLog.
 func Parse(text string, partitions int) (Cursor, error) {
@@ -78,20 +78,20 @@ func Parse(text string, partitions int) (Cursor, error) {
 		return Cursor{}, ErrMalformed
 	}
 	end := len(b) - 2
-	if binary.BigEndian.Uint16(b[end:]) != check(b[:end]) {
+	if binary.BigEndian.Uint16(b[end:]) != checksum(b[:end]) {
 		return Cursor{}, ErrMalformed
 	}
 	r := reader{b: b[1:end], proofs: b[0] == formatOne || b[0] == formatAll}
 	count, known := r.number(), true
 	c, n := Cursor{}, count
 	switch b[0] {
-	case formatOne, formatOneUnproved:
-		c.first, n = int(min(r.number(), most)), 1
-	case formatAll, formatAllUnproved:
+	case formatOne, formatOneNoHash:
+		c.first, n = int(min(r.number(), maxCursorBytes)), 1
+	case formatAll, formatAllNoHash:
 	default:
 		known = false
 	}
-	if !known || r.bad || count == 0 || count > most || c.first >= int(count) {
+	if !known || r.bad || count == 0 || count > maxCursorBytes || c.first >= int(count) {
 		return Cursor{}, ErrMalformed
 	}
 	base := r.number()
@@ -147,7 +147,7 @@ func (r *reader) position(base uint64) Position {
 		return p
 	}
 	if r.bad = len(r.b) < 2; !r.bad {
-		p.Proof, r.b = binary.BigEndian.Uint16(r.b), r.b[2:]
+		p.IDHash, r.b = binary.BigEndian.Uint16(r.b), r.b[2:]
 	}
 	return p
 }

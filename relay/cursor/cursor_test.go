@@ -53,12 +53,12 @@ func TestCursorsComeBack(t *testing.T) {
 // Cursors of before positions had proofs are out there.
 func TestCursorsWithoutProofs(t *testing.T) {
 	of := func(b ...byte) string {
-		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(b, check(b)))
+		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(b, checksum(b)))
 	}
 	for text, want := range map[string][]Position{
-		of(formatOneUnproved, 3, 0, 9, 1, 4):          {{MS: 9, Seq: 4}},
-		of(formatAllUnproved, 3, 9, 1, 4, 0, 3, 0x80): nil, // cut off
-		of(formatAllUnproved, 3, 9, 1, 4, 0, 3, 5):    {{MS: 9, Seq: 4}, {}, {MS: 7, Seq: 5}},
+		of(formatOneNoHash, 3, 0, 9, 1, 4):          {{MS: 9, Seq: 4}},
+		of(formatAllNoHash, 3, 9, 1, 4, 0, 3, 0x80): nil, // cut off
+		of(formatAllNoHash, 3, 9, 1, 4, 0, 3, 5):    {{MS: 9, Seq: 4}, {}, {MS: 7, Seq: 5}},
 	} {
 		c, err := Parse(text, 3)
 		if (err != nil) != (want == nil) || !slices.Equal(c.at, want) {
@@ -69,12 +69,12 @@ func TestCursorsWithoutProofs(t *testing.T) {
 
 func TestBadCursors(t *testing.T) {
 	short := []byte{formatAll, 2, 1, 1, 1} // the second position is missing
-	cut := base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(short, check(short)))
+	cut := base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(short, checksum(short)))
 	good := string(Append(nil, 2, 0, []Position{{1_795_000_000_000, 1, 10}, {1_795_000_000_000, 2, 20}}))
 	for _, text := range []string{
 		"", "x", "0-0", "1795000000000-1", good[1:], good[:len(good)-1], good + "A", good + "=", " " + good,
 		strings.Repeat("A", 40), "EAEA", "EQEA", "IAEA", "IQEA", string(Append(nil, 2, 2, []Position{{1, 1, 1}})),
-		string(Append(nil, most+1, 0, []Position{{1, 1, 1}})), cut,
+		string(Append(nil, maxCursorBytes+1, 0, []Position{{1, 1, 1}})), cut,
 	} {
 		for _, partitions := range []int{2, 3} {
 			if c, err := Parse(text, partitions); !errors.Is(err, ErrMalformed) {
@@ -101,7 +101,7 @@ func TestBadCursors(t *testing.T) {
 // A cursor outlives the build that made it, so that the proofs stay what they are.
 func TestProofs(t *testing.T) {
 	for id, want := range map[string]uint16{"": 0x811c ^ 0x9dc5, "a": 0xe40c ^ 0x292c, "5f2b6c1e9d0a4b7c8e3f1a2d": 31494} {
-		if got := ProofOf(id); got != want {
+		if got := HashID(id); got != want {
 			t.Errorf("%q: %d, want %d", id, got, want)
 		}
 	}
@@ -115,7 +115,7 @@ func TestPositions(t *testing.T) {
 	}
 	for _, tt := range []struct{ at, before string }{{"5-3", "5-2"}, {"5-0", "4-18446744073709551615"}, {"0-1", "0-0"}, {"0-0", "0-0"}} {
 		p, ok := ParsePosition(tt.at)
-		if got := p.Before(); !ok || p.String() != tt.at || got.String() != tt.before || got.Compare(p) > 0 {
+		if got := p.Predecessor(); !ok || p.String() != tt.at || got.String() != tt.before || got.Compare(p) > 0 {
 			t.Errorf("before %s is %s, want %s", tt.at, got, tt.before)
 		}
 	}

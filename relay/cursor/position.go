@@ -10,12 +10,12 @@ import (
 // Position is a place in the log of one partition: behind the entry of this stream id. The zero value is the beginning.
 type Position struct {
 	MS, Seq uint64
-	// Proof tells the entry from one to which a failover has given the same id: see ProofOf. 0 does not say.
-	Proof uint16
+	// IDHash tells the entry from one to which a failover has given the same id: see ProofOf. 0 does not say.
+	IDHash uint16
 }
 
-// ProofOf is 16 bits of a hash of a notification's id (FNV-1a), and never 0.
-func ProofOf(id string) uint16 {
+// HashID is 16 bits of a hash of a notification's id (FNV-1a), and never 0.
+func HashID(id string) uint16 {
 	h := uint32(2166136261)
 	for i := range len(id) {
 		h = (h ^ uint32(id[i])) * 16777619
@@ -26,7 +26,7 @@ func ProofOf(id string) uint16 {
 // ParseEntry reads the stream id of an entry, and takes its proof from the id of the notification in it.
 func ParseEntry(id, notification string) (Position, bool) {
 	p, ok := ParsePosition(id)
-	p.Proof = ProofOf(notification)
+	p.IDHash = HashID(notification)
 	return p, ok
 }
 
@@ -54,13 +54,13 @@ func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.MS, q.MS), cmp.Compare(p.Seq, q.Seq))
 }
 
-// Fits tells whether p, which somebody has brought, is at q: p may have no proof, but no other one.
-func (p Position) Fits(q Position) bool {
-	return p == q || p.Proof == 0 && p.Compare(q) == 0
+// Matches tells whether p, which somebody has brought, is at q: p may have no proof, but no other one.
+func (p Position) Matches(q Position) bool {
+	return p == q || p.IDHash == 0 && p.Compare(q) == 0
 }
 
-// Before is the last position before p: nothing can be between the two. It has no proof.
-func (p Position) Before() Position {
+// Predecessor is the last position before p: nothing can be between the two. It has no proof.
+func (p Position) Predecessor() Position {
 	switch {
 	case p.Seq > 0:
 		return Position{MS: p.MS, Seq: p.Seq - 1}

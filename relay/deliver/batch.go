@@ -15,8 +15,8 @@ import (
 const (
 	// DefaultBatchMax is how many notifications a batch holds where [Batch] leaves it out.
 	DefaultBatchMax = 100
-	// claimedWait bounds how long a batch waits for more that holds what was parked already: claims end.
-	claimedWait = time.Second
+	// scheduledBatchWait bounds how long a batch waits for more that holds what was parked already: claims end.
+	scheduledBatchWait = time.Second
 )
 
 // Batch says how notifications are gathered into deliveries that hold all of them.
@@ -27,47 +27,49 @@ type Batch struct {
 	Max int
 }
 
-// Lanes is how many calls of [Pipeline.Handle] it takes to keep so many attempts busy: one call waits for each notification
+// HandlerConcurrency is how many calls of [Pipeline.Handle] it takes to keep so many attempts busy: one call waits for each notification
 // until its batch is sealed, and the next batch gathers meanwhile.
-func (b Batch) Lanes(concurrency int) int { return 2*cmp.Or(b.Max, DefaultBatchMax) + concurrency }
+func (b Batch) HandlerConcurrency(concurrency int) int {
+	return 2*cmp.Or(b.Max, DefaultBatchMax) + concurrency
+}
 
-// batches tells whether the sink gets batches. A sink that keeps an order gathers nothing.
-func (p *Pipeline) batches() bool { return p.o.Batch.Wait > 0 && p.order == nil }
+// usesBatches tells whether the sink gets batches. A sink that keeps an order gathers nothing.
+func (p *Pipeline) usesBatches() bool { return p.opts.Batch.Wait > 0 && p.order == nil }
 
-// inForm is a delivery as the sink expects it.
-func (p *Pipeline) inForm(d relay.Delivery) relay.Delivery {
+// formatForSink is a delivery as the sink expects it.
+func (p *Pipeline) formatForSink(d relay.Delivery) relay.Delivery {
 	switch {
-	case d.Batch && p.o.NoBatches:
-		return d.AsDigest()
-	case d.Digest == nil && p.batches():
+	case d.Batch && p.opts.BatchesUnsupported:
+		return d.ToDigest()
+	case d.Digest == nil && p.usesBatches():
 		d.Batch = true // one that could not be gathered
 	}
 	return d
 }
 
-// errAlone is why a notification does not go in a batch: Redis has no room to seal one, and only deliveries make room.
-var errAlone = errors.New("redis is full and seals no batch")
+// errCannotSealBatch is why a notification does not go in a batch: Redis has no room to seal one, and only deliveries make room.
+var errCannotSealBatch = errors.New("redis is full and seals no batch")
 
 // batch is a batch before it is sealed. Until then all of it is in its queue or the delay queue, from where it comes again if this node dies.
 type batch struct {
-	items []member
-	bytes int
-	full  chan struct{} // closed when it takes no more
-	soon  chan struct{} // closed when it holds what was claimed
-	taken bool          // it is being sealed, or given up: nobody leaves it any more
-	done  chan struct{} // closed when it was
-	err   error         // of all its notifications, valid after done
+	items        []batchItem
+	bytes        int
+	full         chan struct{} // closed when it takes no more
+	hasScheduled chan struct{} // closed when it holds what was claimed
+	sealing      bool          // it is being sealed, or given up: nobody leaves it any more
+	done         chan struct{} // closed when it was
+	err          error         // of all its notifications, valid after done
 }
 
-// member is a notification in a batch.
-type member struct {
-	n    relay.Notification
-	ends string // of the claim of one that was parked
-	gone bool   // whoever brought it waits no longer
+// batchItem is a notification in a batch.
+type batchItem struct {
+	notification relay.Notification
+	claimEnd     string // of the claim of one that was parked
+	withdrawn    bool   // whoever brought it waits no longer
 }
 
-// batcher is the batch of a sink that gathers now. What is full waits beside it.
-type batcher struct {
+// batchBuilder is the batch of a sink that gathers now. What is full waits beside it.
+type batchBuilder struct {
 	max int
 
 	mu      sync.Mutex
@@ -75,8 +77,8 @@ type batcher struct {
 	waiting int    // notifications in batches that are not sealed
 }
 
-// join puts a notification into the batch that gathers. lead says that it is the first.
-func (b *batcher) join(n relay.Notification, ends string) (to *batch, place int, lead bool) {
+// add puts a notification into the batch that gathers. lead says that it is the first.
+func (b *batchBuilder) add(n relay.Notification, ends string) (to *batch, place int, lead bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open != nil && b.open.bytes+len(n.Data) > batchBytes {
@@ -84,18 +86,18 @@ func (b *batcher) join(n relay.Notification, ends string) (to *batch, place int,
 		b.open = nil
 	}
 	if to = b.open; to == nil {
-		to, lead = &batch{full: make(chan struct{}), soon: make(chan struct{}), done: make(chan struct{})}, true
+		to, lead = &batch{full: make(chan struct{}), hasScheduled: make(chan struct{}), done: make(chan struct{})}, true
 		b.open = to
 	}
 	place = len(to.items)
-	to.items = append(to.items, member{n: n, ends: ends})
+	to.items = append(to.items, batchItem{notification: n, claimEnd: ends})
 	to.bytes += len(n.Data)
 	b.waiting++
 	if ends != "" {
 		select {
-		case <-to.soon:
+		case <-to.hasScheduled:
 		default:
-			close(to.soon)
+			close(to.hasScheduled)
 		}
 	}
 	if len(to.items) >= b.max {
@@ -105,51 +107,51 @@ func (b *batcher) join(n relay.Notification, ends string) (to *batch, place int,
 	return to, place, lead
 }
 
-// crowded tells whether as many notifications wait as lanes may bring, so that nothing that is parked should join them.
-func (b *batcher) crowded() bool {
+// isFull tells whether as many notifications wait as lanes may bring, so that nothing that is parked should join them.
+func (b *batchBuilder) isFull() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.waiting >= 2*b.max
 }
 
 // withdraw takes a notification out again, unless its batch is being sealed.
-func (b *batcher) withdraw(from *batch, place int) bool {
+func (b *batchBuilder) withdraw(from *batch, place int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !from.taken {
-		from.items[place].gone = true
+	if !from.sealing {
+		from.items[place].withdrawn = true
 	}
-	return !from.taken
+	return !from.sealing
 }
 
-// take has a batch take no more, and returns what is in it in the order of the log.
-func (b *batcher) take(from *batch) []member {
+// beginSeal has a batch take no more, and returns what is in it in the order of the log.
+func (b *batchBuilder) beginSeal(from *batch) []batchItem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open == from {
 		b.open = nil
 	}
-	from.taken = true
+	from.sealing = true
 	b.waiting -= len(from.items)
-	items := slices.DeleteFunc(from.items, func(m member) bool { return m.gone })
-	slices.SortStableFunc(items, func(a, b member) int { return byCursor(a.n, b.n) })
+	items := slices.DeleteFunc(from.items, func(m batchItem) bool { return m.withdrawn })
+	slices.SortStableFunc(items, func(a, b batchItem) int { return byCursor(a.notification, b.notification) })
 	return items
 }
 
-// handleInBatch returns when d is sealed into a batch; who was the first in it, when the batch was attempted too.
-func (p *Pipeline) handleInBatch(ctx context.Context, d relay.Delivery) error {
-	err := p.inBatch(ctx, d.Notifications[0], "")
-	if errors.Is(err, errAlone) {
+// handleBatched returns when d is sealed into a batch; who was the first in it, when the batch was attempted too.
+func (p *Pipeline) handleBatched(ctx context.Context, d relay.Delivery) error {
+	err := p.addToBatch(ctx, d.Notifications[0], "")
+	if errors.Is(err, errCannotSealBatch) {
 		return p.handle(ctx, d, false)
 	}
 	return err
 }
 
-// inBatch returns an error where n is in no batch that was sealed.
-func (p *Pipeline) inBatch(ctx context.Context, n relay.Notification, ends string) error {
-	b, place, lead := p.batcher.join(n, ends)
+// addToBatch returns an error where n is in no batch that was sealed.
+func (p *Pipeline) addToBatch(ctx context.Context, n relay.Notification, ends string) error {
+	b, place, lead := p.batcher.add(n, ends)
 	if lead {
-		return p.leadBatch(ctx, b)
+		return p.runBatch(ctx, b)
 	}
 	select {
 	case <-b.done:
@@ -162,42 +164,42 @@ func (p *Pipeline) inBatch(ctx context.Context, n relay.Notification, ends strin
 	return b.err
 }
 
-// leadBatch waits until a batch is full or its time has come, then until it may be attempted, while it goes on gathering; it
+// runBatch waits until a batch is full or its time has come, then until it may be attempted, while it goes on gathering; it
 // seals it and makes the first attempt. All others return once it is sealed.
-func (p *Pipeline) leadBatch(ctx context.Context, b *batch) error {
-	err := p.gatherBatch(ctx, b)
+func (p *Pipeline) runBatch(ctx context.Context, b *batch) error {
+	err := p.waitForBatch(ctx, b)
 	probe := false
 	if err == nil {
-		probe, err = p.enter(ctx, false)
+		probe, err = p.admit(ctx, false)
 	}
-	items := p.batcher.take(b)
+	items := p.batcher.beginSeal(b)
 	if err != nil {
-		b.end(err)
+		b.finish(err)
 		return err
 	}
 	c, d, err := p.sealBatch(ctx, items)
-	b.end(err)
+	b.finish(err)
 	if err != nil || len(d.Notifications) == 0 {
-		p.breaker.leave(probe, false, nil)
-		p.slots.release(1)
-		p.gate.back(1)
+		p.breaker.record(probe, false, nil)
+		p.concurrency.release(1)
+		p.rateLimiter.returnTokens(1)
 		return err
 	}
-	r := newRecord(d, p.o.Now())
-	p.tryClaimed(ctx, c, r, d, probe)
+	r := newRecord(d, p.opts.Now())
+	p.attemptClaimed(ctx, c, r, d, probe)
 	return nil
 }
 
-func (b *batch) end(err error) {
+func (b *batch) finish(err error) {
 	b.err = err
 	close(b.done)
 }
 
-// gatherBatch waits until a batch need not wait for more.
-func (p *Pipeline) gatherBatch(ctx context.Context, b *batch) error {
-	timer := time.NewTimer(p.o.Batch.Wait)
+// waitForBatch waits until a batch need not wait for more.
+func (p *Pipeline) waitForBatch(ctx context.Context, b *batch) error {
+	timer := time.NewTimer(p.opts.Batch.Wait)
 	defer timer.Stop()
-	soon := b.soon
+	soon := b.hasScheduled
 	for {
 		select {
 		case <-b.full:
@@ -206,7 +208,7 @@ func (p *Pipeline) gatherBatch(ctx context.Context, b *batch) error {
 			return nil
 		case <-soon:
 			soon = nil
-			timer.Reset(min(p.o.Batch.Wait, claimedWait))
+			timer.Reset(min(p.opts.Batch.Wait, scheduledBatchWait))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-p.stopping.Done():
@@ -216,24 +218,24 @@ func (p *Pipeline) gatherBatch(ctx context.Context, b *batch) error {
 }
 
 // sealBatch makes a claimed delivery of what is in a batch. The delivery is empty where nothing was left to seal.
-func (p *Pipeline) sealBatch(ctx context.Context, items []member) (claim, relay.Delivery, error) {
+func (p *Pipeline) sealBatch(ctx context.Context, items []batchItem) (claim, relay.Delivery, error) {
 	none := relay.Delivery{}
 	if len(items) == 0 {
 		return claim{}, none, nil
 	}
-	b := sealing{id: newID(p.o.Now()), lease: p.lease(), came: p.o.Now(), args: make([]any, 0, 3*len(items))}
+	b := sealRequest{id: newDeliveryID(p.opts.Now()), lease: p.claimDuration(), oldestAt: p.opts.Now(), args: make([]any, 0, 3*len(items))}
 	for _, m := range items {
-		if at := m.n.Stored(); !at.IsZero() && at.Before(b.came) {
-			b.came = at
+		if at := m.notification.StoredAt(); !at.IsZero() && at.Before(b.oldestAt) {
+			b.oldestAt = at
 		}
-		b.add(newParked(m.n), m.ends)
+		b.add(newParked(m.notification), m.claimEnd)
 	}
-	var result sealed
+	var result sealResult
 	var full error
-	err := persist(ctx, func(ctx context.Context) (err error) {
-		result, err = p.o.Store.sealBatch(ctx, p.o.Name, &b)
+	err := retryWrite(ctx, func(ctx context.Context) (err error) {
+		result, err = p.opts.Store.createBatch(ctx, p.opts.Name, &b)
 		if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {
-			full, err = errAlone, nil
+			full, err = errCannotSealBatch, nil
 		}
 		return err
 	})
@@ -241,44 +243,44 @@ func (p *Pipeline) sealBatch(ctx context.Context, items []member) (claim, relay.
 	if err != nil {
 		return claim{}, none, err
 	}
-	p.heardParked(result.parked)
-	if result.ends == "0" {
-		p.onPark(0)
+	p.updateRetryCount(result.scheduled)
+	if result.claimEnd == "0" {
+		p.onRetryScheduled(0)
 	}
-	if result.ends == "" || result.ends == "0" {
+	if result.claimEnd == "" || result.claimEnd == "0" {
 		return claim{}, none, nil
 	}
 	d := relay.Delivery{ID: b.id, Attempt: 1, Batch: true, Notifications: make([]relay.Notification, 0, len(items))}
 	for i, m := range items {
-		if !result.out[int64(i)] {
-			d.Notifications = append(d.Notifications, m.n)
+		if !result.excluded[int64(i)] {
+			d.Notifications = append(d.Notifications, m.notification)
 		}
 	}
-	p.o.Observer.Batched(p.o.Name, len(d.Notifications))
-	return claim{sink: p.o.Name, id: b.id, ends: result.ends}, d, nil
+	p.opts.Observer.Batched(p.opts.Name, len(d.Notifications))
+	return claim{sink: p.opts.Name, id: b.id, leaseEnd: result.claimEnd}, d, nil
 }
 
-// batchParked puts a claimed delivery that was never attempted, as a replay of the log parks them, into a batch, and reports
+// batchScheduled puts a claimed delivery that was never attempted, as a replay of the log parks them, into a batch, and reports
 // whether it did. It holds a slot and an attempt then, which it gives back.
-func (p *Pipeline) batchParked(ctx context.Context, c claim, r *record) bool {
+func (p *Pipeline) batchScheduled(ctx context.Context, c claim, r *retryRecord) bool {
 	off, _ := p.isDisabled()
-	if off || !p.batches() || r.Batch || r.Digest != nil || len(r.Attempts) > 0 || len(r.Notifications) != 1 || p.batcher.crowded() {
+	if off || !p.usesBatches() || r.Batch || r.Digest != nil || len(r.Attempts) > 0 || len(r.Notifications) != 1 || p.batcher.isFull() {
 		return false
 	}
-	p.slots.release(1)
-	p.gate.back(1)
-	err := p.inBatch(ctx, r.Notifications[0].notification(), c.ends)
+	p.concurrency.release(1)
+	p.rateLimiter.returnTokens(1)
+	err := p.addToBatch(ctx, r.Notifications[0].toNotification(), c.leaseEnd)
 	switch {
 	case err == nil: // who sealed it has heard how many are parked now
-	case errors.Is(err, errAlone):
-		probe, err := p.enter(ctx, false)
+	case errors.Is(err, errCannotSealBatch):
+		probe, err := p.admit(ctx, false)
 		if err != nil {
-			p.giveBack(ctx, c, c.body)
+			p.releaseClaim(ctx, c, c.body)
 			break
 		}
-		p.tryClaimed(ctx, c, r, r.delivery(c.id), probe)
+		p.attemptClaimed(ctx, c, r, r.nextDelivery(c.id), probe)
 	default:
-		p.giveBack(ctx, c, c.body)
+		p.releaseClaim(ctx, c, c.body)
 	}
 	return true
 }

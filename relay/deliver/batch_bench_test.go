@@ -25,7 +25,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 	var lanes sync.WaitGroup
 	next := make(chan int)
-	for range p.o.Batch.Lanes(p.o.Concurrency) {
+	for range p.opts.Batch.HandlerConcurrency(p.opts.Concurrency) {
 		lanes.Go(func() {
 			for i := range next {
 				if err := p.Handle(b.Context(), event(i, "a.b", "h1")); err != nil {

@@ -53,15 +53,15 @@ func TestBatchOfWhatWasParkedMakesRoomOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	list := replayLog{event(1, "a.b", "h1").Notifications[0]}
-	if done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || done.Parked != 1 {
+	if done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || done.Scheduled != 1 {
 		t.Fatal(done, err)
 	}
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Batch, o.Backlog = Batch{Wait: time.Millisecond, Max: 9}, 100 })
-	l := &look{sink: "s", most: p.slots.take(1), lease: time.Minute}
-	e.store.look(t.Context(), []*look{l})
+	l := &dueQuery{sink: "s", maxClaims: p.concurrency.tryAcquire(1), lease: time.Minute}
+	e.store.queryDue(t.Context(), []*dueQuery{l})
 	e.park(5)
-	p.retry(t.Context(), l.claimed[0])
-	if n := e.parkedCount(); n != 5 || p.capacity.taken != n {
-		t.Errorf("%d are parked, and %d are counted", n, p.capacity.taken)
+	p.retryClaimed(t.Context(), l.claimed[0])
+	if n := e.parkedCount(); n != 5 || p.retryLimit.count != n {
+		t.Errorf("%d are parked, and %d are counted", n, p.retryLimit.count)
 	}
 }

@@ -122,15 +122,15 @@ func TestBatchThatIsNotFull(t *testing.T) {
 // 4 MiB are the most that a batch holds, whatever its number.
 func TestBatchOfMuch(t *testing.T) {
 	t.Parallel()
-	b := &batcher{max: 1000}
+	b := &batchBuilder{max: 1000}
 	big := relay.Notification{Data: make([]byte, 256<<10)}
-	first, _, lead := b.join(big, "")
+	first, _, lead := b.add(big, "")
 	for i := range 15 {
-		if other, _, again := b.join(big, ""); other != first || again || !lead {
+		if other, _, again := b.add(big, ""); other != first || again || !lead {
 			t.Fatalf("notification %d is in another batch", i)
 		}
 	}
-	next, place, lead := b.join(big, "")
+	next, place, lead := b.add(big, "")
 	if next == first || place != 0 || !lead {
 		t.Error("the batch is not full")
 	}
@@ -145,7 +145,7 @@ func TestBatchOfMuch(t *testing.T) {
 func TestBatchIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	reject := relay.Permanent(&relay.AnswerError{Status: 422})
+	reject := relay.Permanent(&relay.ResponseError{Status: 422})
 	sink := &fakeSink{answer: answers(errFar, errFar, reject, nil)}
 	other := e.pipeline(sink, nil) // it takes batches, though its own configuration does not ask for them
 	e.retries(other)
@@ -157,7 +157,7 @@ func TestBatchIsTriedAgain(t *testing.T) {
 	if err != nil || !letter.Batch || len(letter.Notifications) != 10 || len(letter.History) != 3 {
 		t.Errorf("%+v, %v", letter, err)
 	}
-	if c, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
+	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
 		t.Fatal(c, err)
 	}
 	e.waitEmptied()
@@ -190,7 +190,7 @@ func TestBatchTakesNothingTwice(t *testing.T) {
 		list = append(list, event(i, "a.b", "h1").Notifications[0])
 	}
 	done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"})
-	if err != nil || done.Parked != 10 {
+	if err != nil || done.Scheduled != 10 {
 		t.Fatal(done, err)
 	}
 	e.waitEmptied()
@@ -208,18 +208,18 @@ func TestBatchesAreForgotten(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 12 {
-		b := sealing{id: fmt.Sprint("batch", i), lease: time.Minute, came: time.Now()}
+		b := sealRequest{id: fmt.Sprint("batch", i), lease: time.Minute, oldestAt: time.Now()}
 		for j := range 1000 {
 			b.add(newParked(relay.Notification{ID: fmt.Sprintf("n-%d-%d", i, j), Topic: "a", Data: []byte("{}")}), "")
 		}
 		for range 2 { // the answer may get lost
-			if _, err := e.store.sealBatch(t.Context(), "s", &b); err != nil {
+			if _, err := e.store.createBatch(t.Context(), "s", &b); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	ids := e.client.HLen(t.Context(), "hubrelay:batched:s").Val()
-	if lists := e.client.LLen(t.Context(), "hubrelay:batches:s").Val(); ids != lists*1000 || ids > batchRemembers || ids < batchRemembers-1000 {
+	if lists := e.client.LLen(t.Context(), "hubrelay:batches:s").Val(); ids != lists*1000 || ids > batchDedupSize || ids < batchDedupSize-1000 {
 		t.Errorf("%d ids of %d batches", ids, lists)
 	}
 	if n := e.parkedCount(); n != 12 {
@@ -231,13 +231,13 @@ func TestBatchesAreForgotten(t *testing.T) {
 func TestBatchSealedTwice(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	b := sealing{id: "batch", lease: time.Hour, came: time.Now()}
+	b := sealRequest{id: "batch", lease: time.Hour, oldestAt: time.Now()}
 	b.add(newParked(event(0, "a.b", "h1").Notifications[0]), "")
-	first, err := e.store.sealBatch(t.Context(), "s", &b)
-	if err != nil || first.ends == "" || first.ends == "0" || first.parked != 1 {
+	first, err := e.store.createBatch(t.Context(), "s", &b)
+	if err != nil || first.claimEnd == "" || first.claimEnd == "0" || first.scheduled != 1 {
 		t.Fatal(first, err)
 	}
-	if again, err := e.store.sealBatch(t.Context(), "s", &b); err != nil || again.ends != "0" || again.parked != 1 {
+	if again, err := e.store.createBatch(t.Context(), "s", &b); err != nil || again.claimEnd != "0" || again.scheduled != 1 {
 		t.Fatal(again, err)
 	}
 	sink := &fakeSink{answer: answers(nil)}
@@ -270,11 +270,11 @@ func TestBatchWaitsForTheDestination(t *testing.T) {
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, batching(10*time.Millisecond, 10))
-	for range breakAfter {
-		p.breaker.leave(false, true, errFar)
+	for range failureThreshold {
+		p.breaker.record(false, true, errFar)
 	}
 	p.breaker.mu.Lock()
-	p.breaker.until = time.Now().Add(time.Hour)
+	p.breaker.probeAt = time.Now().Add(time.Hour)
 	p.breaker.mu.Unlock()
 	all := bring(t, p, 0, 5)
 	testkit.WaitFor(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
@@ -289,7 +289,7 @@ func TestBatchWaitsForTheDestination(t *testing.T) {
 	if n := e.parkedCount(); n != 0 || sink.attempts("") != 0 {
 		t.Fatalf("%d were sealed", n)
 	}
-	p.Hurry()
+	p.ProbeNow()
 	all.Wait()
 	if got := sink.deliveries(); len(got) != 1 || !slices.Equal(brought(t, got), upTo(5)) {
 		t.Errorf("%+v", got)
@@ -340,7 +340,7 @@ func TestBatchForAKindThatTakesNone(t *testing.T) {
 	before := e.pipeline(&fakeSink{answer: answers(errFar)}, batching(time.Hour, 3))
 	bring(t, before, 0, 3).Wait()
 	sink := &fakeSink{answer: answers(nil)}
-	e.retries(e.pipeline(sink, func(o *Options) { o.NoBatches = true }))
+	e.retries(e.pipeline(sink, func(o *Options) { o.BatchesUnsupported = true }))
 	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
 	d := sink.deliveries()[0]
 	if d.Batch || d.Digest == nil || d.Digest.Count != 3 || d.Digest.Topics["a.b"] != 3 || len(d.Notifications) != 3 || d.Digest.First != at(0) {
@@ -355,7 +355,7 @@ func TestTryOfABatch(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, batching(time.Hour, 3))
 	n := event(1, "a.b", "h1").Notifications[0]
-	if a := p.Try(t.Context(), n); a.Outcome != "delivered" {
+	if a := p.SendTest(t.Context(), n); a.Outcome != "delivered" {
 		t.Errorf("%+v", a)
 	}
 	if d := sink.deliveries()[0]; !d.Batch || d.ID == n.ID || len(d.ID) != 24 || strings.TrimLeft(d.ID, "0123456789abcdef") != "" {

@@ -18,23 +18,23 @@ func TestBreakerSteps(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newBreaker(func() time.Time { return now })
 	var turns []bool
-	b.turned = func(open bool, _ error) { turns = append(turns, open) }
+	b.onStateChange = func(open bool, _ error) { turns = append(turns, open) }
 	attempt := func(err error) (probe bool) {
 		t.Helper()
-		probe, ok := b.enter()
+		probe, ok := b.allow()
 		if !ok {
 			t.Fatal("no attempt may begin")
 		}
-		b.leave(probe, true, err)
+		b.record(probe, true, err)
 		return probe
 	}
-	refused := func() bool { _, ok := b.enter(); return !ok }
+	refused := func() bool { _, ok := b.allow(); return !ok }
 
-	for range breakAfter - 1 {
+	for range failureThreshold - 1 {
 		attempt(errFar)
 	}
 	attempt(nil) // a success in between starts the count anew
-	for range breakAfter - 1 {
+	for range failureThreshold - 1 {
 		attempt(errFar)
 	}
 	if refused() {
@@ -43,31 +43,31 @@ func TestBreakerSteps(t *testing.T) {
 	attempt(errFar)
 	for pause := time.Second; pause <= 4*time.Minute; pause *= 2 {
 		pause := min(pause, time.Minute)
-		if most, wait := b.room(16); most != 0 || wait != pause || !refused() {
+		if most, wait := b.available(16); most != 0 || wait != pause || !refused() {
 			t.Fatalf("room for %d, pause %s, want %s", most, wait, pause)
 		}
 		now = now.Add(pause)
-		if most, _ := b.room(16); most != 1 {
+		if most, _ := b.available(16); most != 1 {
 			t.Fatalf("room for %d, want for the probe", most)
 		}
-		if probe, ok := b.enter(); !probe || !ok || !refused() {
+		if probe, ok := b.allow(); !probe || !ok || !refused() {
 			t.Fatal("want one probe at a time")
 		}
-		b.leave(true, true, errFar)
+		b.record(true, true, errFar)
 	}
 	now = now.Add(time.Minute)
-	probe, _ := b.enter()
-	b.leave(probe, false, context.Canceled) // broken off: another may try at once
+	probe, _ := b.allow()
+	b.record(probe, false, context.Canceled) // broken off: another may try at once
 	if !attempt(nil) || refused() {
 		t.Error("a good probe closes it")
 	}
-	if most, _ := b.room(16); most != 16 {
+	if most, _ := b.available(16); most != 16 {
 		t.Errorf("room for %d, want 16", most)
 	}
-	for range breakAfter {
+	for range failureThreshold {
 		attempt(errFar)
 	}
-	if _, wait := b.room(1); wait != time.Second {
+	if _, wait := b.available(1); wait != time.Second {
 		t.Errorf("the pauses begin at %s again, want 1s", wait)
 	}
 	if got := fmt.Sprint(turns); got != "[true false true]" {
@@ -81,40 +81,40 @@ func TestBreakerHurried(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newBreaker(func() time.Time { return now })
 	var changes []time.Duration
-	b.changed = func(wait time.Duration) { changes = append(changes, wait) }
-	b.hurry()
-	if !b.next().IsZero() || len(changes) != 0 {
+	b.onAvailable = func(wait time.Duration) { changes = append(changes, wait) }
+	b.probeNow()
+	if !b.nextProbeAt().IsZero() || len(changes) != 0 {
 		t.Error("it is closed, and there is nothing to hurry")
 	}
-	for range breakAfter {
-		b.leave(false, true, errFar)
+	for range failureThreshold {
+		b.record(false, true, errFar)
 	}
 	for range 3 {
 		now = now.Add(time.Minute)
-		b.enter()
-		b.leave(true, true, errFar)
+		b.allow()
+		b.record(true, true, errFar)
 	}
-	if got := b.next().Sub(now); got != 8*time.Second {
+	if got := b.nextProbeAt().Sub(now); got != 8*time.Second {
 		t.Errorf("the next probe is in %s", got)
 	}
 	waited := make(chan error, 1)
 	waiting := make(chan struct{})
 	go func() { close(waiting); waited <- b.wait(t.Context(), nil) }()
 	<-waiting
-	b.hurry()
+	b.probeNow()
 	if err := <-waited; err != nil || changes[len(changes)-1] != 0 {
 		t.Errorf("wait returned %v, changes %v", err, changes)
 	}
-	probe, ok := b.enter()
+	probe, ok := b.allow()
 	if !probe || !ok {
 		t.Fatal("no probe may begin")
 	}
-	b.hurry() // changes nothing for the one that is under way
-	if _, ok := b.enter(); ok {
+	b.probeNow() // changes nothing for the one that is under way
+	if _, ok := b.allow(); ok {
 		t.Error("two probes at once")
 	}
-	b.leave(true, true, errFar)
-	if got := b.next().Sub(now); got != 2*time.Second {
+	b.record(true, true, errFar)
+	if got := b.nextProbeAt().Sub(now); got != 2*time.Second {
 		t.Errorf("the pauses begin with %s", got)
 	}
 }
@@ -128,13 +128,13 @@ func TestWhatIsDown(t *testing.T) {
 		{nil, false},
 		{errors.New("connection refused"), true},
 		{context.DeadlineExceeded, true},
-		{fmt.Errorf("deliver: %w", &relay.AnswerError{Status: 503}), true},
-		{relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Second), true},
-		{&relay.AnswerError{Status: 404}, false},
-		{relay.Permanent(&relay.AnswerError{Status: 400}), false},
-		{relay.Gone(&relay.AnswerError{Status: 410}), false},
+		{fmt.Errorf("deliver: %w", &relay.ResponseError{Status: 503}), true},
+		{relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Second), true},
+		{&relay.ResponseError{Status: 404}, false},
+		{relay.Permanent(&relay.ResponseError{Status: 400}), false},
+		{relay.Gone(&relay.ResponseError{Status: 410}), false},
 	} {
-		if got := isDown(c.err); got != c.want {
+		if got := indicatesOutage(c.err); got != c.want {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
 	}
@@ -154,11 +154,11 @@ func TestBreakerHoldsAndLetsGo(t *testing.T) {
 	obs := &counting{}
 	p := e.pipeline(sink, func(o *Options) {
 		o.Concurrency, o.Observer = 2, obs
-		o.Schedule = Schedule{Waits: []time.Duration{50 * time.Millisecond}, MaxAttempts: 100}
+		o.Schedule = Schedule{Delays: []time.Duration{50 * time.Millisecond}, MaxAttempts: 100}
 	})
-	p.breaker.first = 20 * time.Millisecond
+	p.breaker.initialOpenTime = 20 * time.Millisecond
 	e.retries(p)
-	for i := range breakAfter - 1 {
+	for i := range failureThreshold - 1 {
 		if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {
 			t.Fatal(err)
 		}
@@ -193,16 +193,16 @@ func TestBreakerProbesWithRetries(t *testing.T) {
 	e.park(n)
 	var down atomic.Int64
 	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
-		if down.Add(1) <= breakAfter+4 {
+		if down.Add(1) <= failureThreshold+4 {
 			return errFar
 		}
 		return nil
 	}}
 	p := e.pipeline(sink, func(o *Options) { o.Concurrency = 2 })
-	p.breaker.first = 5 * time.Millisecond
+	p.breaker.initialOpenTime = 5 * time.Millisecond
 	e.retries(p)
 	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
-	if got := sink.attempts(""); got != n+breakAfter+4 || len(e.deadLetters()) != 0 {
+	if got := sink.attempts(""); got != n+failureThreshold+4 || len(e.deadLetters()) != 0 {
 		t.Errorf("%d attempts, dead %v", got, e.deadLetters())
 	}
 }
@@ -225,10 +225,10 @@ func TestBreakerLetsGoAtTheEnd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEnv(t)
 			sink := &fakeSink{answer: answers(errFar)}
-			p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Waits: []time.Duration{time.Hour}} })
-			p.breaker.first = time.Hour
+			p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Delays: []time.Duration{time.Hour}} })
+			p.breaker.initialOpenTime = time.Hour
 			stop := e.retries(p)
-			for i := range breakAfter {
+			for i := range failureThreshold {
 				if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {
 					t.Fatal(err)
 				}

@@ -37,7 +37,7 @@ func newClusterEnv(t *testing.T) *env {
 func TestDigestInACluster(t *testing.T) {
 	t.Parallel()
 	e := newClusterEnv(t)
-	sink := &fakeSink{answer: answers(errFar, relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Millisecond), relay.Permanent(errFar), nil)}
+	sink := &fakeSink{answer: answers(errFar, relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Millisecond), relay.Permanent(errFar), nil)}
 	p := e.pipeline(sink, func(o *Options) {
 		gathering(50*time.Millisecond, 2, ByHub)(o)
 		o.Rate = perSec(1000)
@@ -48,18 +48,18 @@ func TestDigestInACluster(t *testing.T) {
 		}
 	}
 	e.retries(p) // which close a digest whose time is over, however early
-	figures := func() Figures {
-		f, err := e.store.Figures(t.Context(), []string{"s"})
+	figures := func() SinkStats {
+		f, err := e.store.Stats(t.Context(), []string{"s"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return f[0]
 	}
-	testkit.WaitFor(t, "a dead letter", func() bool { f := figures(); return f.Dead == 1 && f.Parked+f.Gathering == 0 })
-	if got, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || got.Done != 1 {
+	testkit.WaitFor(t, "a dead letter", func() bool { f := figures(); return f.DeadLetters == 1 && f.Scheduled+f.InDigests == 0 })
+	if got, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	testkit.WaitFor(t, "delivered", func() bool { f := figures(); return sink.attempts("") == 4 && f.Parked+f.Dead == 0 })
+	testkit.WaitFor(t, "delivered", func() bool { f := figures(); return sink.attempts("") == 4 && f.Scheduled+f.DeadLetters == 0 })
 	if d := sink.deliveries()[3]; d.Digest == nil || d.Digest.Count != 3 || len(d.Notifications) != 2 {
 		t.Errorf("%+v", d.Digest)
 	}

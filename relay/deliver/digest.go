@@ -28,100 +28,100 @@ type Digest struct {
 	By []string
 }
 
-// gathers tells whether notifications may be gathered at all: every one where a digest was asked for, else what the rate
+// usesDigests tells whether notifications may be gathered at all: every one where a digest was asked for, else what the rate
 // makes wait, if the sink is better off with that.
-func (p *Pipeline) gathers() bool {
-	return p.o.Digest.Wait > 0 || p.o.Gathers && p.gate.limited()
+func (p *Pipeline) usesDigests() bool {
+	return p.opts.Digest.Wait > 0 || p.opts.DigestWhenLimited && p.rateLimiter.hasRate()
 }
 
-// gather reports whether d became a part of a digest, and else whether the gate was passed by an attempt at d alone.
+// addToDigest reports whether d became a part of a digest, and else whether the gate was passed by an attempt at d alone.
 //
 // What is gathered waits in Redis until its time has come, and longer while the destination is down or rests, or while the
 // rate allows nothing: then it goes on gathering, so that people read one message about all of it.
-func (p *Pipeline) gather(ctx context.Context, d relay.Delivery) (done, granted bool, err error) {
-	for p.capacity.full() {
-		if err := p.ready(ctx); err != nil {
+func (p *Pipeline) addToDigest(ctx context.Context, d relay.Delivery) (done, granted bool, err error) {
+	for p.retryLimit.isFull() {
+		if err := p.waitForCapacity(ctx); err != nil {
 			return false, false, err
 		}
 	}
 	if off, known := p.isDisabled(); off && known {
 		return false, false, ErrDisabled
 	}
-	if p.o.Digest.Wait > 0 {
-		done, err = p.put(ctx, d, p.o.Digest.Wait, false)
+	if p.opts.Digest.Wait > 0 {
+		done, err = p.addAllToDigest(ctx, d, p.opts.Digest.Wait, false)
 		return done, false, err
 	}
-	pause := p.gate.rate.Interval()
-	if done, err = p.put(ctx, d, pause, true); done || err != nil {
+	pause := p.rateLimiter.rate.Interval()
+	if done, err = p.addAllToDigest(ctx, d, pause, true); done || err != nil {
 		return done, false, err
 	}
-	most, wait := p.breaker.room(1)
+	most, wait := p.breaker.available(1)
 	if most > 0 {
-		if granted, wait, err = p.passAtOnce(ctx); granted || err != nil {
+		if granted, wait, err = p.tryRate(ctx); granted || err != nil {
 			return false, granted, err
 		}
 	}
-	done, err = p.put(ctx, d, max(pause, wait), false)
+	done, err = p.addAllToDigest(ctx, d, max(pause, wait), false)
 	return done, false, err
 }
 
-// gatherParked gathers a claimed delivery that was never attempted, as a replay of the log parks them, and reports whether
+// addScheduledToDigest gathers a claimed delivery that was never attempted, as a replay of the log parks them, and reports whether
 // it did. It holds a slot and an attempt then, which it gives back.
-func (p *Pipeline) gatherParked(ctx context.Context, c claim, r *record) bool {
+func (p *Pipeline) addScheduledToDigest(ctx context.Context, c claim, r *retryRecord) bool {
 	off, _ := p.isDisabled()
-	if off || !p.gathers() || r.Digest != nil || len(r.Attempts) > 0 || len(r.Notifications) != 1 {
+	if off || !p.usesDigests() || r.Digest != nil || len(r.Attempts) > 0 || len(r.Notifications) != 1 {
 		return false
 	}
-	g := p.gathered(r.Notifications[0].notification(), max(p.o.Digest.Wait, p.gate.rate.Interval()))
-	g.ends = c.ends
-	done, err := p.store(ctx, g, false)
+	g := p.newDigestEntry(r.Notifications[0].toNotification(), max(p.opts.Digest.Wait, p.rateLimiter.rate.Interval()))
+	g.claimEnd = c.leaseEnd
+	done, err := p.storeDigestEntry(ctx, g, false)
 	if err == nil && !done {
 		return false // Redis is full
 	}
-	p.slots.release(1)
-	p.gate.back(1)
+	p.concurrency.release(1)
+	p.rateLimiter.returnTokens(1)
 	if err != nil {
-		p.unsettled(c, err)
+		p.logUnsettled(c, err)
 		return true
 	}
-	p.capacity.left()
+	p.retryLimit.decrement()
 	return true
 }
 
-// put gathers d. With join it reports false where nothing of the sink waits that d could wait with; else only where Redis
+// addAllToDigest gathers d. With join it reports false where nothing of the sink waits that d could wait with; else only where Redis
 // is full, or so many digests are open as deliveries may be parked, since only deliveries make room.
-func (p *Pipeline) put(ctx context.Context, d relay.Delivery, wait time.Duration, join bool) (done bool, err error) {
+func (p *Pipeline) addAllToDigest(ctx context.Context, d relay.Delivery, wait time.Duration, join bool) (done bool, err error) {
 	for _, n := range d.Notifications {
-		if done, err = p.store(ctx, p.gathered(n, wait), join); err != nil || !done {
+		if done, err = p.storeDigestEntry(ctx, p.newDigestEntry(n, wait), join); err != nil || !done {
 			return false, err
 		}
 	}
 	return done, nil
 }
 
-func (p *Pipeline) gathered(n relay.Notification, wait time.Duration) gathered {
-	g := gathered{n: n, max: p.o.Digest.Max, wait: wait, came: n.Stored(), most: p.o.Backlog}
-	if g.came.IsZero() {
-		g.came = p.o.Now()
+func (p *Pipeline) newDigestEntry(n relay.Notification, wait time.Duration) digestEntry {
+	g := digestEntry{notification: n, max: p.opts.Digest.Max, wait: wait, arrivedAt: n.StoredAt(), maxBacklog: p.opts.Backlog}
+	if g.arrivedAt.IsZero() {
+		g.arrivedAt = p.opts.Now()
 	}
-	g.by, g.key = group(n, p.o.Digest.By)
+	g.attributes, g.key = digestGroup(n, p.opts.Digest.By)
 	return g
 }
 
-func (p *Pipeline) store(ctx context.Context, g gathered, join bool) (done bool, err error) {
+func (p *Pipeline) storeDigestEntry(ctx context.Context, g digestEntry, join bool) (done bool, err error) {
 	var left time.Duration
 	var fresh bool
 	// It is safe to repeat: a digest counts an id once.
-	err = persist(ctx, func(ctx context.Context) error {
+	err = retryWrite(ctx, func(ctx context.Context) error {
 		var err error
-		left, fresh, done, err = p.o.Store.gather(ctx, p.o.Name, g, join)
+		left, fresh, done, err = p.opts.Store.addToDigest(ctx, p.opts.Name, g, join)
 		if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {
 			return nil
 		}
 		return err
 	})
 	if err == nil && fresh {
-		p.onPark(left)
+		p.onRetryScheduled(left)
 	}
 	return done, err
 }

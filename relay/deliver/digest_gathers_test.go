@@ -20,7 +20,7 @@ func TestGathersWhatTheRateMakesWait(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) {
 		// A minute's rate lets the test take its time.
-		o.Rate, o.Burst, o.Gathers = relay.Rate{Count: 1, Per: time.Minute}, 1, true
+		o.Rate, o.Burst, o.DigestWhenLimited = relay.Rate{Count: 1, Per: time.Minute}, 1, true
 	})
 	e.retries(p)
 	var wg sync.WaitGroup
@@ -53,7 +53,7 @@ func TestGathersAtItsRate(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.Gathers = perSec(1), 1, true })
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.DigestWhenLimited = perSec(1), 1, true })
 	e.retries(p)
 	handle(t, p, "d", 30).Wait()
 	total := func() (n int) {
@@ -80,7 +80,7 @@ func TestGathersBehindWhatIsDue(t *testing.T) {
 	e := newEnv(t)
 	e.park(1)
 	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Gathers = perSec(100), true })
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.DigestWhenLimited = perSec(100), true })
 	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +126,13 @@ func TestHeldSinkGoesOnGathering(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]func(p *Pipeline){
 		"rest": func(p *Pipeline) {
-			p.gate.heard(context.Background(), true, relay.RetryAfter(&relay.AnswerError{Status: 429}, time.Hour))
+			p.rateLimiter.observeResponse(context.Background(), true, relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
 		},
 		"down": func(p *Pipeline) {
-			p.breaker.first = time.Hour
-			for range breakAfter {
-				probe, _ := p.breaker.enter()
-				p.breaker.leave(probe, true, errFar)
+			p.breaker.initialOpenTime = time.Hour
+			for range failureThreshold {
+				probe, _ := p.breaker.allow()
+				p.breaker.record(probe, true, errFar)
 			}
 		},
 	} {
@@ -180,7 +180,7 @@ func TestPausedSinkOfAFullRedis(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.Gathers = relay.Rate{Count: 1, Per: time.Hour}, 1, true })
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.DigestWhenLimited = relay.Rate{Count: 1, Per: time.Hour}, 1, true })
 	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -190,11 +190,11 @@ func TestPausedSinkOfAFullRedis(t *testing.T) {
 	second := make(chan error)
 	go func() { second <- p.Handle(t.Context(), event(1, "a.b", "h1")) }()
 	testkit.WaitFor(t, "the second waits", func() bool {
-		p.gate.mu.Lock()
-		defer p.gate.mu.Unlock()
-		return len(p.gate.line) == 1
+		p.rateLimiter.mu.Lock()
+		defer p.rateLimiter.mu.Unlock()
+		return len(p.rateLimiter.waiters) == 1
 	})
-	p.set(StatePaused, "")
+	p.setState(StatePaused, "")
 	select {
 	case err := <-second:
 		if !errors.Is(err, ErrDisabled) {
@@ -211,7 +211,7 @@ func TestReplaysAreGathered(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"digest": gathering(300*time.Millisecond, 20),
 		"rate": func(o *Options) {
-			o.Rate, o.Burst, o.Gathers = relay.Rate{Count: 30, Per: time.Minute}, 1, true
+			o.Rate, o.Burst, o.DigestWhenLimited = relay.Rate{Count: 30, Per: time.Minute}, 1, true
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestReplaysAreGathered(t *testing.T) {
 				n.Cursor = fmt.Sprintf("%d-0", i)
 				log.entries = append(log.entries, n)
 			}
-			if got, err := e.store.Replay(t.Context(), log, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || got.Parked != 50 {
+			if got, err := e.store.Replay(t.Context(), log, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || got.Scheduled != 50 {
 				t.Fatalf("%+v, %v", got, err)
 			}
 			sink := &fakeSink{answer: answers(nil)}
@@ -249,8 +249,8 @@ func TestGatheringALostClaimChangesNothing(t *testing.T) {
 	e.park(1)
 	n := event(0, "a.b", "h1").Notifications[0]
 	n.ID = "p0"
-	g := gathered{n: n, key: "k", max: 1, wait: time.Hour, came: n.Stored(), ends: "1"}
-	if _, _, done, err := e.store.gather(t.Context(), "s", g, false); err != nil || !done {
+	g := digestEntry{notification: n, key: "k", max: 1, wait: time.Hour, arrivedAt: n.StoredAt(), claimEnd: "1"}
+	if _, _, done, err := e.store.addToDigest(t.Context(), "s", g, false); err != nil || !done {
 		t.Fatal(done, err)
 	}
 	if e.gatheredCount() != 0 || e.parkedCount() != 1 {

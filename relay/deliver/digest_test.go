@@ -48,17 +48,17 @@ func (e *env) due() {
 	for _, g := range groups {
 		e.client.ZIncrBy(ctx, "hubrelay:digests:s", -1e12, g)
 	}
-	if err := e.store.touch(ctx); err != nil {
+	if err := e.store.signalChange(ctx); err != nil {
 		e.t.Fatal(err)
 	}
 }
 
 func (e *env) gatheredCount() int64 {
-	f, err := e.store.Figures(context.Background(), []string{"s"})
+	f, err := e.store.Stats(context.Background(), []string{"s"})
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	return f[0].Gathering
+	return f[0].InDigests
 }
 
 // left is what there is in Redis besides what stays.
@@ -122,12 +122,12 @@ func TestDigestOfTwoNodes(t *testing.T) {
 // What several lanes gathered side by side is listed in the order of the log.
 func TestDigestListsInOrder(t *testing.T) {
 	t.Parallel()
-	r := &record{Digest: &relay.Digest{Count: 5}}
+	r := &retryRecord{Digest: &relay.Digest{Count: 5}}
 	for _, cursor := range []string{"5-10", "12-0", "5-2", "", "5-2"} {
-		r.Notifications = append(r.Notifications, parked{ID: fmt.Sprint(len(r.Notifications)), Cursor: cursor})
+		r.Notifications = append(r.Notifications, storedNotification{ID: fmt.Sprint(len(r.Notifications)), Cursor: cursor})
 	}
 	got := ""
-	for _, n := range r.delivery("d").Notifications {
+	for _, n := range r.nextDelivery("d").Notifications {
 		got += n.ID
 	}
 	if got != "32401" {
@@ -158,7 +158,7 @@ func TestGroups(t *testing.T) {
 	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 5 && e.parkedCount() == 0 })
 	got := map[string]int{}
 	for _, d := range sink.deliveries() {
-		got[fmt.Sprint(d.Digest.By)] = d.Digest.Count
+		got[fmt.Sprint(d.Digest.Shared)] = d.Digest.Count
 	}
 	want := map[string]int{
 		"map[cluster:x, y hub:h1 topic:a.b]": 2, "map[cluster:x hub:h1 topic:a.b]": 1, "map[cluster:x hub:h2 topic:a.b]": 1,
@@ -195,26 +195,26 @@ func TestGatheringRemembersTheLast(t *testing.T) {
 	put := func(i int) {
 		t.Helper()
 		n := event(i, "a.b", "h1").Notifications[0]
-		g := gathered{n: n, key: "k", max: 1, wait: time.Hour, came: n.Stored()}
-		if _, _, done, err := e.store.gather(ctx, "s", g, false); err != nil || !done {
+		g := digestEntry{notification: n, key: "k", max: 1, wait: time.Hour, arrivedAt: n.StoredAt()}
+		if _, _, done, err := e.store.addToDigest(ctx, "s", g, false); err != nil || !done {
 			t.Fatal(done, err)
 		}
 	}
-	for i := range digestRemembers + 10 {
+	for i := range digestDedupSize + 10 {
 		put(i)
 	}
-	for i := digestRemembers; i < digestRemembers+10; i++ {
+	for i := digestDedupSize; i < digestDedupSize+10; i++ {
 		put(i)
 	}
 	put(11)
-	if n := e.gatheredCount(); n != digestRemembers+10 {
+	if n := e.gatheredCount(); n != digestDedupSize+10 {
 		t.Errorf("%d counted", n)
 	}
 	put(0) // forgotten
-	if n := e.gatheredCount(); n != digestRemembers+11 {
+	if n := e.gatheredCount(); n != digestDedupSize+11 {
 		t.Errorf("%d counted", n)
 	}
-	if n := e.client.HLen(ctx, "hubrelay:digest:s:k").Val(); n > 2*digestRemembers+20 {
+	if n := e.client.HLen(ctx, "hubrelay:digest:s:k").Val(); n > 2*digestDedupSize+20 {
 		t.Errorf("%d fields", n)
 	}
 }
@@ -301,7 +301,7 @@ func TestSealedDigestStaysAsItIs(t *testing.T) {
 	if err := p.Handle(t.Context(), event(7, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.store.ReplayDead(t.Context(), "s", []string{first.ID}, 0); err != nil || got.Done != 1 {
+	if got, err := e.store.ReplayDeadLetters(t.Context(), "s", []string{first.ID}, 0); err != nil || got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts("") == 5 && e.parkedCount() == 0 })
@@ -310,7 +310,7 @@ func TestSealedDigestStaysAsItIs(t *testing.T) {
 			t.Errorf("attempt %d: %+v", i+1, d)
 		}
 	}
-	if first.Digest.Count != 3 || len(first.Notifications) != 2 || first.Digest.By["hub"] != "h1" {
+	if first.Digest.Count != 3 || len(first.Notifications) != 2 || first.Digest.Shared["hub"] != "h1" {
 		t.Errorf("%+v", first.Digest)
 	}
 }
@@ -331,7 +331,7 @@ func TestDigestOfOne(t *testing.T) {
 	}
 	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	id := sink.deliveries()[0].ID
-	if got, err := e.store.ReplayDead(t.Context(), "s", []string{id}, 0); err != nil || got.Done != 1 {
+	if got, err := e.store.ReplayDeadLetters(t.Context(), "s", []string{id}, 0); err != nil || got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts(id) == 2 })
@@ -351,7 +351,7 @@ func TestForgetRemovesWhatIsGathered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if known, err := e.store.Remembers(t.Context(), "s"); err != nil || !known {
+	if known, err := e.store.HasState(t.Context(), "s"); err != nil || !known {
 		t.Errorf("not remembered, %v", err)
 	}
 	if err := e.store.Forget(t.Context(), "s", false); err != nil {
@@ -360,7 +360,7 @@ func TestForgetRemovesWhatIsGathered(t *testing.T) {
 	if keys := e.left(); len(keys) != 0 {
 		t.Errorf("left in Redis: %v", keys)
 	}
-	if known, err := e.store.Remembers(t.Context(), "s"); err != nil || known {
+	if known, err := e.store.HasState(t.Context(), "s"); err != nil || known {
 		t.Errorf("remembered, %v", err)
 	}
 }

@@ -2,7 +2,7 @@
 // what follows from each, parks failed deliveries in Redis until they are due again, and writes dead letters.
 //
 // A sink makes one attempt (relay.Sink). Where deliveries come from is not known here: relay/dispatch hands fresh ones
-// to [Pipeline.Handle], and [Retries] claims the due ones. No sink, no Watermill and no configuration may come in;
+// to [Pipeline.Handle], and [RetryScheduler] claims the due ones. No sink, no Watermill and no configuration may come in;
 // go-redis stays in the files of the Store.
 //
 // What lives in Redis for a sink, all in one slot of a cluster but the last three:
@@ -41,7 +41,7 @@
 // for a second, doubling up to a minute.
 //
 // A sink may keep the order of the log among the deliveries of a hub or a container ([Ordering]). Then one node leads
-// ([Pipeline.Lead]) and makes all attempts; what is behind a parked delivery of its key is parked in line behind it, is
+// ([Pipeline.RunAsLeader]) and makes all attempts; what is behind a parked delivery of its key is parked in line behind it, is
 // never due before it is the first, and becomes due when the one before it leaves, whatever became of that.
 //
 // A sink with a digest attempts nothing that is fresh: [Pipeline.Handle] gathers it in Redis. When its time has come one

@@ -25,24 +25,24 @@ func TestMain(m *testing.M) {
 
 type testKeys struct{}
 
-func (testKeys) Retry(s string) string           { return "hubrelay:retry:" + s }
-func (testKeys) Parked(s string) string          { return "hubrelay:parked:" + s }
-func (testKeys) Since(s string) string           { return "hubrelay:since:" + s }
-func (testKeys) Line(s string) string            { return "hubrelay:line:" + s }
-func (testKeys) Lined(s string) string           { return "hubrelay:lined:" + s }
-func (testKeys) DeadLetters(s string) string     { return "hubrelay:deadletters:" + s }
-func (testKeys) DeadIndex(s string) string       { return "hubrelay:deadindex:" + s }
-func (testKeys) Failing(s string) string         { return "hubrelay:failing:" + s }
-func (testKeys) Figures(s string) string         { return "hubrelay:figures:" + s }
-func (testKeys) SinkState(s string) string       { return "hubrelay:sink:" + s }
-func (testKeys) Digests(s string) string         { return "hubrelay:digests:" + s }
-func (testKeys) Gathering(s string) string       { return "hubrelay:gathering:" + s }
-func (testKeys) Digest(s, g string) string       { return "hubrelay:digest:" + s + ":" + g }
-func (testKeys) Batched(s string) string         { return "hubrelay:batched:" + s }
-func (testKeys) Batches(s string) string         { return "hubrelay:batches:" + s }
-func (testKeys) Memory(sink, name string) string { return "memory:" + sink + ":" + name }
-func (testKeys) Rate(n string) string            { return "hubrelay:rate:" + n }
-func (testKeys) SinkChanges() string             { return "hubrelay:sinkchanges" }
+func (testKeys) RetrySchedule(s string) string       { return "hubrelay:retry:" + s }
+func (testKeys) RetryBodies(s string) string         { return "hubrelay:parked:" + s }
+func (testKeys) RetryArrival(s string) string        { return "hubrelay:since:" + s }
+func (testKeys) OrderingQueue(s string) string       { return "hubrelay:line:" + s }
+func (testKeys) OrderingMembers(s string) string     { return "hubrelay:lined:" + s }
+func (testKeys) DeadLetters(s string) string         { return "hubrelay:deadletters:" + s }
+func (testKeys) DeadIndex(s string) string           { return "hubrelay:deadindex:" + s }
+func (testKeys) FailureStart(s string) string        { return "hubrelay:failing:" + s }
+func (testKeys) SinkStats(s string) string           { return "hubrelay:figures:" + s }
+func (testKeys) SinkState(s string) string           { return "hubrelay:sink:" + s }
+func (testKeys) Digests(s string) string             { return "hubrelay:digests:" + s }
+func (testKeys) DigestCount(s string) string         { return "hubrelay:gathering:" + s }
+func (testKeys) Digest(s, g string) string           { return "hubrelay:digest:" + s + ":" + g }
+func (testKeys) BatchedIDs(s string) string          { return "hubrelay:batched:" + s }
+func (testKeys) BatchLog(s string) string            { return "hubrelay:batches:" + s }
+func (testKeys) SinkMemory(sink, name string) string { return "memory:" + sink + ":" + name }
+func (testKeys) Rate(n string) string                { return "hubrelay:rate:" + n }
+func (testKeys) SinkChanges() string                 { return "hubrelay:sinkchanges" }
 
 // fakeSink answers what its function says and remembers the attempts.
 type fakeSink struct {
@@ -92,7 +92,7 @@ func answers(errs ...error) func(context.Context, relay.Delivery) error {
 	}
 }
 
-var errFar = &relay.AnswerError{Status: 500, Body: "s3rver error <€>"}
+var errFar = &relay.ResponseError{Status: 500, Body: "s3rver error <€>"}
 
 type env struct {
 	t      *testing.T
@@ -117,7 +117,7 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	e.t.Helper()
 	o := Options{
 		Name: "s", Sink: sink, Store: e.store, Timeout: time.Second,
-		Schedule: Schedule{Waits: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, MaxAge: 10 * time.Hour},
+		Schedule: Schedule{Delays: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, MaxAge: 10 * time.Hour},
 	}
 	if change != nil {
 		change(&o)
@@ -126,7 +126,7 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	p.breaker.first = time.Millisecond
+	p.breaker.initialOpenTime = time.Millisecond
 	e.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -144,9 +144,9 @@ func (e *env) retries(pipelines ...*Pipeline) (stop func()) {
 	return stop
 }
 
-func (e *env) node(pipelines ...*Pipeline) (r *Retries, stop func()) {
+func (e *env) node(pipelines ...*Pipeline) (r *RetryScheduler, stop func()) {
 	e.t.Helper()
-	r = NewRetries(RetriesOptions{Store: e.store, Grace: time.Second})
+	r = NewRetryScheduler(RetrySchedulerOptions{Store: e.store, Grace: time.Second})
 	for _, p := range pipelines {
 		r.Add(p)
 		if _, err := p.WaitEnabled(e.t.Context()); err != nil {
@@ -165,11 +165,11 @@ func (e *env) node(pipelines ...*Pipeline) (r *Retries, stop func()) {
 }
 
 // noticesOnlyChanges has r learn of a sink's state no more by looking at it now and then.
-func noticesOnlyChanges(r *Retries) {
+func noticesOnlyChanges(r *RetryScheduler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range r.sinks {
-		d.idle = time.Now().Add(time.Hour)
+		d.nextStateCheck = time.Now().Add(time.Hour)
 	}
 }
 

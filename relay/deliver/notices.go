@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Listener is a sink that may want the relay's own notifications.
-type Listener struct {
+// NoticeListener is a sink that may want the relay's own notifications.
+type NoticeListener struct {
 	Sink   string
 	Filter relay.Filter
 	// Backlog bounds its delay queue; zero is no bound.
@@ -37,8 +37,8 @@ type NoticesOptions struct {
 // It may be used concurrently.
 type Notices struct {
 	o         NoticesOptions
-	listeners atomic.Pointer[[]Listener]
-	refused   limiter
+	listeners atomic.Pointer[[]NoticeListener]
+	dropLog   logLimiter
 }
 
 // NewNotices returns the notices of a daemon, to which nobody listens yet.
@@ -49,22 +49,22 @@ func NewNotices(o NoticesOptions) *Notices {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	n := &Notices{o: o, refused: limiter{now: time.Now, every: seldom, most: 1}}
+	n := &Notices{o: o, dropLog: logLimiter{now: time.Now, interval: warnInterval, maxLines: 1}}
 	n.Listen(nil)
 	return n
 }
 
 // Listen says who listens from now on: all sinks; those that want none of the relay's own notifications cost nothing.
-func (n *Notices) Listen(all []Listener) {
-	all = slices.DeleteFunc(slices.Clone(all), func(l Listener) bool {
+func (n *Notices) Listen(all []NoticeListener) {
+	all = slices.DeleteFunc(slices.Clone(all), func(l NoticeListener) bool {
 		return !slices.ContainsFunc(relay.OperationalTopics(), func(t relay.TopicInfo) bool { return l.Filter.Topics.Match(t.Name) })
 	})
 	n.listeners.Store(&all)
 }
 
-// heeded tells whether some sink may want a topic about another sink.
-func (n *Notices) heeded(topic, about string) bool {
-	return n != nil && slices.ContainsFunc(*n.listeners.Load(), func(l Listener) bool {
+// hasListener tells whether some sink may want a topic about another sink.
+func (n *Notices) hasListener(topic, about string) bool {
+	return n != nil && slices.ContainsFunc(*n.listeners.Load(), func(l NoticeListener) bool {
 		return l.Sink != about && l.Filter.Topics.Match(topic)
 	})
 }
@@ -83,11 +83,11 @@ type noticeObject struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
 	Error string `json:"error"`
-	*noticeOfDead
+	*deadLetterNotice
 }
 
-// noticeOfDead is what is told of a dead letter besides.
-type noticeOfDead struct {
+// deadLetterNotice is what is told of a dead letter besides.
+type deadLetterNotice struct {
 	Sink     string `json:"sink"`
 	Topic    string `json:"topic"`
 	Attempts int    `json:"attempts"`
@@ -95,8 +95,8 @@ type noticeOfDead struct {
 	Count int `json:"count"`
 }
 
-// make makes the notification.
-func (n *Notices) make(what notice) (relay.Notification, error) {
+// build makes the notification.
+func (n *Notices) build(what notice) (relay.Notification, error) {
 	what.Flags = json.RawMessage("null")
 	c := &what.Context
 	c.Environments, c.DNSZones, c.Clusters, c.Containers = []string{}, []string{}, []string{}, []string{}
@@ -122,26 +122,26 @@ func (n *Notices) send(ctx context.Context, about string, note relay.Notificatio
 		if l.Sink == about || !l.Filter.Match(note) {
 			continue
 		}
-		key := n.o.Store.ordering(l.Sink).lineKey(note)
-		_, room, err := n.o.Store.parkNow(ctx, l.Sink, []any{l.Backlog, note.ID, body, key})
+		key := n.o.Store.ordering(l.Sink).queueKey(note)
+		_, room, err := n.o.Store.scheduleNow(ctx, l.Sink, []any{l.Backlog, note.ID, body, key})
 		switch {
 		case err != nil:
 			errs = append(errs, err)
 		case room == 0:
-			n.drop(l.Sink, note)
+			n.logDropped(l.Sink, note)
 		default:
 			told = true
 		}
 	}
 	if told {
-		errs = append(errs, n.o.Store.touch(ctx))
+		errs = append(errs, n.o.Store.signalChange(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-func (n *Notices) drop(sink string, note relay.Notification) {
+func (n *Notices) logDropped(sink string, note relay.Notification) {
 	n.o.Dropped(sink)
-	if more, ok := n.refused.allow(); ok {
+	if more, ok := n.dropLog.allowLine(); ok {
 		n.o.Log.Warn("the delay queue of a sink is full and takes none of the relay's own notifications", "sink", sink,
 			"topic", note.Topic, "data", string(note.Data), "lines_left_out", more)
 	}
@@ -149,16 +149,16 @@ func (n *Notices) drop(sink string, note relay.Notification) {
 
 // Recovered tells that a sink which was disabled is active again. Where Redis is away it tries for a while.
 func (n *Notices) Recovered(ctx context.Context, sink string) error {
-	return n.ofSink(ctx, relay.TopicSinkRecovered, sink, StateActive, "")
+	return n.sendSinkNotice(ctx, relay.TopicSinkRecovered, sink, StateActive, "")
 }
 
 // SourceGap tells that something of a source is missing, and why; hub is the hub that it reads, or empty. An id of 24
 // hexadecimal digits makes a repeat recognisable. Where Redis is away it tries for a while.
 func (n *Notices) SourceGap(ctx context.Context, source, hub, id, why string) error {
-	if !n.heeded(relay.TopicSourceGap, "") {
+	if !n.hasListener(relay.TopicSourceGap, "") {
 		return nil
 	}
-	note, err := n.make(notice{
+	note, err := n.build(notice{
 		Topic: relay.TopicSourceGap, Object: noticeObject{ID: source, State: "gap", Error: why},
 		Context: relay.Context{HubID: hub},
 	})
@@ -166,18 +166,18 @@ func (n *Notices) SourceGap(ctx context.Context, source, hub, id, why string) er
 		return err
 	}
 	note.ID = id
-	return persist(ctx, func(ctx context.Context) error { return n.send(ctx, "", note) })
+	return retryWrite(ctx, func(ctx context.Context) error { return n.send(ctx, "", note) })
 }
 
-func (n *Notices) ofSink(ctx context.Context, topic, sink string, state State, cause string) error {
-	if !n.heeded(topic, sink) {
+func (n *Notices) sendSinkNotice(ctx context.Context, topic, sink string, state State, cause string) error {
+	if !n.hasListener(topic, sink) {
 		return nil
 	}
-	note, err := n.make(notice{Topic: topic, Object: noticeObject{ID: sink, State: string(state), Error: cause}})
+	note, err := n.build(notice{Topic: topic, Object: noticeObject{ID: sink, State: string(state), Error: cause}})
 	if err != nil {
 		return err
 	}
-	return persist(ctx, func(ctx context.Context) error { return n.send(ctx, sink, note) })
+	return retryWrite(ctx, func(ctx context.Context) error { return n.send(ctx, sink, note) })
 }
 
 // What a sample is about is nobody's.
@@ -200,7 +200,7 @@ func (n *Notices) Sample(topic string) (relay.Notification, error) {
 	case relay.TopicDeadLetterCreated:
 		what.Object = noticeObject{
 			ID: sampleID, State: ReasonPermanent, Error: sampleError,
-			noticeOfDead: &noticeOfDead{Sink: sampleSink, Topic: "container.created", Attempts: 1, Count: 1},
+			deadLetterNotice: &deadLetterNotice{Sink: sampleSink, Topic: "container.created", Attempts: 1, Count: 1},
 		}
 		what.Context.HubID = sampleID
 	case relay.TopicSourceGap:
@@ -208,5 +208,5 @@ func (n *Notices) Sample(topic string) (relay.Notification, error) {
 	default:
 		return relay.Notification{}, fmt.Errorf("make a sample: %s is no topic of our own", topic)
 	}
-	return n.make(what)
+	return n.build(what)
 }

@@ -27,17 +27,17 @@ func filterOf(t *testing.T, topics ...string) relay.Filter {
 }
 
 // notices returns notices for the sinks "watch" (of everything of the relay's own), "few" (of disabled sinks) and "all".
-func (e *env) notices(o NoticesOptions, more ...Listener) *Notices {
+func (e *env) notices(o NoticesOptions, more ...NoticeListener) *Notices {
 	e.t.Helper()
 	var ids atomic.Int64
 	o.Store = e.store
 	o.NewID = func() string { return fmt.Sprintf("%024d", ids.Add(1)) }
 	n := NewNotices(o)
 	n.Listen(append(more,
-		Listener{Sink: "s", Filter: filterOf(e.t, "hubrelay.*")},
-		Listener{Sink: "watch", Filter: filterOf(e.t, "hubrelay.*", "container.*")},
-		Listener{Sink: "few", Filter: filterOf(e.t, "hubrelay.sink.disabled")},
-		Listener{Sink: "all", Filter: filterOf(e.t, "*")},
+		NoticeListener{Sink: "s", Filter: filterOf(e.t, "hubrelay.*")},
+		NoticeListener{Sink: "watch", Filter: filterOf(e.t, "hubrelay.*", "container.*")},
+		NoticeListener{Sink: "few", Filter: filterOf(e.t, "hubrelay.sink.disabled")},
+		NoticeListener{Sink: "all", Filter: filterOf(e.t, "*")},
 	))
 	return n
 }
@@ -66,7 +66,7 @@ func (e *env) told(sink string) []string {
 
 func objectOf(t *testing.T, data string) noticeObject {
 	t.Helper()
-	o := struct{ Object noticeObject }{noticeObject{noticeOfDead: &noticeOfDead{}}}
+	o := struct{ Object noticeObject }{noticeObject{deadLetterNotice: &deadLetterNotice{}}}
 	if err := json.Unmarshal([]byte(data), &o); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestDisabledAndRecoveredAreTold(t *testing.T) {
 	e := newEnv(t)
 	n := e.notices(NoticesOptions{})
 	gone := func(config string) *Pipeline {
-		return e.pipeline(&fakeSink{answer: answers(relay.Gone(&relay.AnswerError{Status: 410}))}, func(o *Options) {
+		return e.pipeline(&fakeSink{answer: answers(relay.Gone(&relay.ResponseError{Status: 410}))}, func(o *Options) {
 			o.Notices, o.Fingerprint = n, config
 		})
 	}
@@ -118,7 +118,7 @@ func TestNoticesKeepTheOrder(t *testing.T) {
 	n := e.notices(NoticesOptions{})
 	sink := &fakeSink{answer: answers(errFar, nil)}
 	p := e.pipeline(sink, func(o *Options) { ordered(OrderingHub)(o); o.Name = "watch" })
-	if err := n.ofSink(t.Context(), relay.TopicSinkDisabled, "s", StateDisabled, "it is gone"); err != nil {
+	if err := n.sendSinkNotice(t.Context(), relay.TopicSinkDisabled, "s", StateDisabled, "it is gone"); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Recovered(t.Context(), "s"); err != nil {
@@ -151,7 +151,7 @@ func TestNoticesHoldNobodyUp(t *testing.T) {
 	recovered := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
 		o.Name, o.Fingerprint, o.Notices = "gone", "v2", n
 	})
-	r := NewRetries(RetriesOptions{Store: e.store})
+	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
 	r.Add(other)
 	r.Add(recovered)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -192,10 +192,10 @@ func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	now := time.Now()
-	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(&relay.AnswerError{Status: 400}))}, func(o *Options) {
+	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(&relay.ResponseError{Status: 400}))}, func(o *Options) {
 		o.Notices, o.Now = e.notices(NoticesOptions{}), func() time.Time { return now }
 	})
-	r := NewRetries(RetriesOptions{Store: e.store})
+	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
 	r.Add(p)
 	counts := func() (list []int) {
 		for _, data := range e.told("watch") {
@@ -217,13 +217,13 @@ func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
 	}{{1, 0, []int{1}}, {5, 9 * time.Second, []int{1}}, {1, 2 * time.Second, []int{1, 6}}, {3, 0, []int{1, 6}}} {
 		kill(step.kill)
 		now = now.Add(step.wait)
-		r.tell(t.Context(), false)
+		r.flushStats(t.Context(), false)
 		if got := counts(); !slices.Equal(got, step.want) {
 			t.Fatalf("told %v, want %v", got, step.want)
 		}
 	}
-	r.Finish(t.Context())
-	r.Finish(t.Context())
+	r.Flush(t.Context())
+	r.Flush(t.Context())
 	if got := counts(); !slices.Equal(got, []int{1, 6, 3}) {
 		t.Errorf("told %v at the end", got)
 	}
@@ -269,7 +269,7 @@ func TestNoticesAreDroppedWhereThereIsNoRoom(t *testing.T) {
 	dropped := map[string]int{}
 	n := e.notices(NoticesOptions{
 		Dropped: func(sink string) { dropped[sink]++ },
-	}, Listener{Sink: "small", Filter: filterOf(t, "hubrelay.*"), Backlog: 1})
+	}, NoticeListener{Sink: "small", Filter: filterOf(t, "hubrelay.*"), Backlog: 1})
 	for range 3 {
 		if err := n.Recovered(t.Context(), "x"); err != nil {
 			t.Fatal(err)
@@ -290,12 +290,12 @@ func TestDeathsOutliveRedis(t *testing.T) {
 	})
 	r := newRecord(delivery("d1"), now)
 	e.server.Kill()
-	p.died(t.Context(), "d1", ReasonPermanent, r, errFar)
+	p.noteDeadLetter(t.Context(), "d1", ReasonPermanent, r, errFar)
 	e.server.Restart()
-	p.died(t.Context(), "d2", ReasonPermanent, r, errFar) // too early to try again
+	p.noteDeadLetter(t.Context(), "d2", ReasonPermanent, r, errFar) // too early to try again
 	testkit.WaitFor(t, "told", func() bool {
 		now = now.Add(time.Second)
-		p.tellDeaths(t.Context(), false)
+		p.sendDeadLetterNotices(t.Context(), false)
 		return len(e.told("watch")) == 1
 	})
 	if o := objectOf(t, e.told("watch")[0]); o.Count != 2 || o.ID != "d2" {
@@ -338,7 +338,7 @@ func TestSamplesOfNotices(t *testing.T) {
 	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
 		t.Errorf("stored %v", keys)
 	}
-	note, err := notices.make(notice{Topic: relay.TopicSinkDisabled})
+	note, err := notices.build(notice{Topic: relay.TopicSinkDisabled})
 	if err != nil || strings.Contains(string(note.Data), "sample") {
 		t.Errorf("a real one: %s, %v", note.Data, err)
 	}

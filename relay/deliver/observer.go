@@ -19,8 +19,8 @@ type Observer interface {
 	Attempted(sink string, attempt int, outcome relay.Outcome, took time.Duration)
 	// Failed is called after every failed attempt, with one of [FailureReasons].
 	Failed(sink, reason string)
-	// Parked is called when a delivery waits for another attempt.
-	Parked(sink string)
+	// RetryScheduled is called when a delivery waits for another attempt.
+	RetryScheduled(sink string)
 	// DeadLettered is called with one of the Reason constants.
 	DeadLettered(sink, reason string)
 	// DeadLettersDropped is called when the oldest dead letters had to go, since there were too many.
@@ -29,27 +29,27 @@ type Observer interface {
 	Disabled(sink string, disabled bool)
 	// Paused is called when the sink becomes paused or is no longer paused on this node.
 	Paused(sink string, paused bool)
-	// Broken is called with false at first, and when the sink's destination is found to be down or up again by this node.
-	Broken(sink string, down bool)
-	// Held is called with false at first, and when this node begins or ends to leave the sink's destination alone, which said
+	// CircuitChanged is called with false at first, and when the sink's destination is found to be down or up again by this node.
+	CircuitChanged(sink string, down bool)
+	// Throttled is called with false at first, and when this node begins or ends to leave the sink's destination alone, which said
 	// that it gets too much.
-	Held(sink string, held bool)
+	Throttled(sink string, held bool)
 	// Batched is called when so many notifications were sealed as one delivery.
 	Batched(sink string, n int)
-	// Lost is called for a parked delivery whose body is gone from Redis.
-	Lost(sink string)
+	// RetryLost is called for a parked delivery whose body is gone from Redis.
+	RetryLost(sink string)
 }
 
-type nobody struct{}
+type noopObserver struct{}
 
-func (nobody) Attempted(string, int, relay.Outcome, time.Duration) {}
-func (nobody) Failed(string, string)                               {}
-func (nobody) Parked(string)                                       {}
-func (nobody) DeadLettered(string, string)                         {}
-func (nobody) DeadLettersDropped(string, int64)                    {}
-func (nobody) Disabled(string, bool)                               {}
-func (nobody) Paused(string, bool)                                 {}
-func (nobody) Broken(string, bool)                                 {}
-func (nobody) Held(string, bool)                                   {}
-func (nobody) Batched(string, int)                                 {}
-func (nobody) Lost(string)                                         {}
+func (noopObserver) Attempted(string, int, relay.Outcome, time.Duration) {}
+func (noopObserver) Failed(string, string)                               {}
+func (noopObserver) RetryScheduled(string)                               {}
+func (noopObserver) DeadLettered(string, string)                         {}
+func (noopObserver) DeadLettersDropped(string, int64)                    {}
+func (noopObserver) Disabled(string, bool)                               {}
+func (noopObserver) Paused(string, bool)                                 {}
+func (noopObserver) CircuitChanged(string, bool)                         {}
+func (noopObserver) Throttled(string, bool)                              {}
+func (noopObserver) Batched(string, int)                                 {}
+func (noopObserver) RetryLost(string)                                    {}

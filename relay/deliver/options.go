@@ -34,13 +34,13 @@ type Options struct {
 	Burst int
 	// Digest gathers notifications into one delivery. A sink that keeps an order gathers nothing.
 	Digest Digest
-	// Gathers says that without a Digest what the rate makes wait is gathered too.
-	Gathers bool
+	// DigestWhenLimited says that without a Digest what the rate makes wait is gathered too.
+	DigestWhenLimited bool
 	// Batch gathers notifications into deliveries of many, for a sink that takes them; not beside a Digest.
 	Batch Batch
-	// NoBatches says that the sink takes no batches: one that was sealed while another kind of sink had its name is
+	// BatchesUnsupported says that the sink takes no batches: one that was sealed while another kind of sink had its name is
 	// delivered as a digest that lists all of it.
-	NoBatches bool
+	BatchesUnsupported bool
 	// DisableAfter is how long the sink may only fail, on all nodes together, before it is disabled as if its receiver
 	// were gone; never where zero.
 	DisableAfter time.Duration
@@ -48,7 +48,7 @@ type Options struct {
 	// that is parked is dropped. It also bounds the dead letters, of which the oldest go. Zero is no bound.
 	Backlog int64
 	// Ordering is what keeps the order of the log among its deliveries. With one, only the node that has called
-	// [Pipeline.Lead] makes attempts, and Handle parks what is behind another delivery of its key.
+	// [Pipeline.RunAsLeader] makes attempts, and Handle parks what is behind another delivery of its key.
 	Ordering Ordering
 	// Fingerprint stands for the sink's own configuration. A disabled sink whose fingerprint has changed is enabled
 	// again. Empty means that only [Store.Resume] enables it.
@@ -80,7 +80,7 @@ func (o *Options) setDefaults() {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Observer == nil {
-		o.Observer = nobody{}
+		o.Observer = noopObserver{}
 	}
 	if o.Now == nil {
 		o.Now = time.Now

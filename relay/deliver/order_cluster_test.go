@@ -40,11 +40,11 @@ func TestOrderInACluster(t *testing.T) {
 	q := newQueue(hubs, each)
 	stop, _ := e.lead(p, q)
 	testkit.WaitFor(t, "all but one arrived", func() bool { return got.count() == hubs*each-1 && q.length() == 0 })
-	if c, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
+	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "the last one too", func() bool { return got.count() == hubs*each })
-	if _, _, err := e.store.parkNow(t.Context(), "s", []any{0, "x", "{}", fmt.Sprintf("%024d", 1)}); err != nil {
+	if _, _, err := e.store.scheduleNow(t.Context(), "s", []any{0, "x", "{}", fmt.Sprintf("%024d", 1)}); err != nil {
 		t.Error(err)
 	}
 	stop() // it writes figures

@@ -103,7 +103,7 @@ func (e *env) lead(p *Pipeline, q *queue) (stop, lose func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := p.Lead(ctx, held, func(ctx context.Context) error { return q.feed(ctx, p) }); err != nil && ctx.Err() == nil {
+		if err := p.RunAsLeader(ctx, held, func(ctx context.Context) error { return q.feed(ctx, p) }); err != nil && ctx.Err() == nil {
 			e.t.Error(err)
 		}
 	}()
@@ -188,7 +188,7 @@ func flaky(_ context.Context, d relay.Delivery) error {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%s/%d", d.ID, d.Attempt)
 	if h.Sum32()%3 == 0 && d.Attempt < 5 {
-		return &relay.AnswerError{Status: 409}
+		return &relay.ResponseError{Status: 409}
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func flaky(_ context.Context, d relay.Delivery) error {
 func ordered(by Ordering) func(*Options) {
 	return func(o *Options) {
 		o.Ordering, o.Concurrency = by, 16
-		o.Schedule = Schedule{Waits: slices.Repeat([]time.Duration{time.Millisecond}, 10)}
+		o.Schedule = Schedule{Delays: slices.Repeat([]time.Duration{time.Millisecond}, 10)}
 	}
 }
 

@@ -21,7 +21,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 	broken.Store("all", true)
 	sink := got.around(func(ctx context.Context, d relay.Delivery) error {
 		if _, bad := broken.Load("all"); bad {
-			return relay.Permanent(&relay.AnswerError{Status: 400})
+			return relay.Permanent(&relay.ResponseError{Status: 400})
 		}
 		return flaky(ctx, d)
 	})
@@ -39,7 +39,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 		ids = append(ids, fmt.Sprint(l["id"]))
 	}
 	slices.Reverse(ids) // whatever the order in which they are named
-	if c, err := e.store.ReplayDead(t.Context(), "s", ids[:100], 0); err != nil || c.Done != 100 {
+	if c, err := e.store.ReplayDeadLetters(t.Context(), "s", ids[:100], 0); err != nil || c.Done != 100 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "a hundred arrived", func() bool { return got.count() == 100 && e.idle() })
@@ -48,7 +48,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 			t.Errorf("not in order: %v", list)
 		}
 	}
-	if c, err := e.store.ReplayAllDead(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 3*each-100 {
+	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 3*each-100 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == 3*each && e.idle() })
@@ -62,13 +62,13 @@ type replayLog []relay.Notification
 
 func (l replayLog) Range(_ context.Context, _ int, after string, count int) ([]relay.Notification, error) {
 	i := 0
-	for i < len(l) && !l.Behind(l[i].Cursor, after) {
+	for i < len(l) && !l.IsAfter(l[i].Cursor, after) {
 		i++
 	}
 	return l[i:min(len(l), i+count)], nil
 }
-func (l replayLog) Covers(context.Context, int, string) (bool, error) { return true, nil }
-func (l replayLog) Reached(context.Context, int, string) (string, error) {
+func (l replayLog) HasAllAfter(context.Context, int, string) (bool, error) { return true, nil }
+func (l replayLog) FilledTo(context.Context, int, string) (string, error) {
 	return l[len(l)-1].Cursor, nil
 }
 
@@ -76,7 +76,7 @@ func (l replayLog) Queued(_ context.Context, _ int, _ string, cursors []string) 
 	return make([]bool, len(cursors)), nil
 }
 
-func (l replayLog) Behind(cursor, position string) bool {
+func (l replayLog) IsAfter(cursor, position string) bool {
 	return comparePositions(cursor, position) > 0
 }
 
@@ -99,7 +99,7 @@ func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
 	}
 	p := e.pipeline(got.around(flaky), ordered(OrderingHub))
 	done, err := e.store.Replay(t.Context(), log, Replay{Sink: "s", Filter: relay.Filter{Topics: topics}, Partitions: 1, After: "0-0"})
-	if err != nil || done.Parked != 3*each {
+	if err != nil || done.Scheduled != 3*each {
 		t.Fatal(done, err)
 	}
 	q := newQueue(3, 0)

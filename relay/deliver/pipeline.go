@@ -14,32 +14,32 @@ import (
 var ErrDisabled = errors.New("the sink is disabled or paused and keeps its backlog")
 
 // Pipeline takes the deliveries of one sink through attempt, retry and dead letter. Handle may be called concurrently.
-// It starts no goroutine of its own; [Retries] makes it try again what it parked.
+// It starts no goroutine of its own; [RetryScheduler] makes it try again what it parked.
 type Pipeline struct {
-	o        Options
-	slots    *slots
-	attempts *attempts
-	warnings limiter
-	capacity *capacity
-	filled   limiter
-	gone     lettersDropped
-	tally    tally
-	deaths   deaths
-	failing  failing
-	breaker  *breaker
-	gate     *gate
-	batcher  *batcher
-	order    *order          // nil where there is none
-	stopping context.Context // ends when nothing more is to be begun
-	stop     context.CancelFunc
-	onPark   func(wait time.Duration) // set by Retries
+	opts              Options
+	concurrency       *concurrencyLimiter
+	attempts          *attemptRunner
+	warnings          logLimiter
+	retryLimit        *retryQueueLimit
+	queueFullLog      logLimiter
+	droppedLog        droppedLetterLog
+	stats             statsBuffer
+	deadLetterNotices deadLetterCoalescer
+	failing           failureTracker
+	breaker           *breaker
+	rateLimiter       *rateLimiter
+	batcher           *batchBuilder
+	order             *orderingState  // nil where there is none
+	stopping          context.Context // ends when nothing more is to be begun
+	stop              context.CancelFunc
+	onRetryScheduled  func(wait time.Duration) // set by Retries
 
-	mu        sync.Mutex
-	state     State         // empty before it was read
-	changed   chan struct{} // closed and replaced when the state changes
-	disabling int           // how many are storing that the sink is disabled
-	epoch     int           // counts what makes a state that was asked for before out of date
-	closed    bool
+	mu              sync.Mutex
+	state           State         // empty before it was read
+	stateChanged    chan struct{} // closed and replaced when the state changes
+	pendingDisables int           // how many are storing that the sink is disabled
+	stateVersion    int           // counts what makes a state that was asked for before out of date
+	closed          bool
 }
 
 // New returns the pipeline of one sink. It talks to nobody yet.
@@ -48,32 +48,32 @@ func New(o Options) (*Pipeline, error) {
 		return nil, errors.New("a delivery pipeline needs a name, a sink and a store")
 	}
 	o.setDefaults()
-	p := &Pipeline{o: o, slots: newSlots(o.Concurrency), changed: make(chan struct{}), onPark: func(time.Duration) {}}
+	p := &Pipeline{opts: o, concurrency: newConcurrencyLimiter(o.Concurrency), stateChanged: make(chan struct{}), onRetryScheduled: func(time.Duration) {}}
 	p.stopping, p.stop = context.WithCancel(context.Background())
 	p.breaker = newBreaker(o.Now)
-	p.capacity = newCapacity(o.Backlog)
-	p.batcher = &batcher{max: o.Batch.Max}
+	p.retryLimit = newRetryQueueLimit(o.Backlog)
+	p.batcher = &batchBuilder{max: o.Batch.Max}
 	p.order = newOrder(o.Ordering)
 	o.Store.orders.Store(o.Name, o.Ordering)
-	p.breaker.turned = p.turned
-	p.o.Observer.Broken(o.Name, false)
-	p.gate = newGate(o.Store, &p.o)
-	p.gate.resting = p.rests
-	p.o.Observer.Held(o.Name, false)
-	p.attempts = &attempts{
-		sink: o.Sink, timeout: o.Timeout, late: lateError(o.Timeout), most: int64(o.Concurrency),
-		panics: func(value any, stack []byte) {
+	p.breaker.onStateChange = p.onBreakerChange
+	p.opts.Observer.CircuitChanged(o.Name, false)
+	p.rateLimiter = newRateLimiter(o.Store, &p.opts)
+	p.rateLimiter.onThrottle = p.onThrottleChange
+	p.opts.Observer.Throttled(o.Name, false)
+	p.attempts = &attemptRunner{
+		sink: o.Sink, timeout: o.Timeout, timeoutErr: attemptTimeoutError(o.Timeout), maxAbandoned: int64(o.Concurrency),
+		onPanic: func(value any, stack []byte) {
 			o.Log.Error("a sink panicked", "type", fmt.Sprintf("%T", value), "stack", string(stack))
 		},
 	}
-	p.warnings = limiter{now: o.Now, every: time.Second, most: linesPerSecond}
-	p.filled = limiter{now: o.Now, every: seldom, most: 1}
-	p.gone.limiter = limiter{now: o.Now, every: seldom, most: 1}
+	p.warnings = logLimiter{now: o.Now, interval: time.Second, maxLines: linesPerSecond}
+	p.queueFullLog = logLimiter{now: o.Now, interval: warnInterval, maxLines: 1}
+	p.droppedLog.logLimiter = logLimiter{now: o.Now, interval: warnInterval, maxLines: 1}
 	return p, nil
 }
 
 // Name is the sink's name.
-func (p *Pipeline) Name() string { return p.o.Name }
+func (p *Pipeline) Name() string { return p.opts.Name }
 
 // Handle makes the first attempt of a fresh delivery, or gathers it. Nil means that nothing of d is left to do where it came
 // from: it was delivered, gathered, sealed in a batch, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken,
@@ -81,16 +81,16 @@ func (p *Pipeline) Name() string { return p.o.Name }
 // no parked delivery; the end of ctx ends all of it.
 func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	if p.order != nil {
-		return p.handleInOrder(ctx, d)
+		return p.handleOrdered(ctx, d)
 	}
-	if p.batches() {
-		return p.handleInBatch(ctx, d)
+	if p.usesBatches() {
+		return p.handleBatched(ctx, d)
 	}
 	granted := false
-	if p.gathers() {
+	if p.usesDigests() {
 		var done bool
 		var err error
-		if done, granted, err = p.gather(ctx, d); done || err != nil {
+		if done, granted, err = p.addToDigest(ctx, d); done || err != nil {
 			return err
 		}
 	}
@@ -99,22 +99,22 @@ func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 
 // handle attempts d. granted says that the gate was passed already.
 func (p *Pipeline) handle(ctx context.Context, d relay.Delivery, granted bool) error {
-	probe, err := p.enter(ctx, granted)
+	probe, err := p.admit(ctx, granted)
 	if err != nil {
 		return err
 	}
 	d.Attempt = 1
-	made, err := p.attempt(ctx, d, probe)
-	p.slots.release(1)
+	made, err := p.runAttempt(ctx, d, probe)
+	p.concurrency.release(1)
 	if err == nil {
-		p.judge(ctx, relay.OutcomeDelivered, nil)
+		p.trackOutcome(ctx, relay.OutcomeDelivered, nil)
 		return nil
 	}
-	return p.failed(ctx, d, made, err)
+	return p.handleFailure(ctx, d, made, err)
 }
 
-// failed draws the consequence of a first attempt.
-func (p *Pipeline) failed(ctx context.Context, d relay.Delivery, made timing, err error) error {
+// handleFailure draws the consequence of a first attempt.
+func (p *Pipeline) handleFailure(ctx context.Context, d relay.Delivery, made attemptTiming, err error) error {
 	outcome, named := relay.Classify(err)
 	switch {
 	case outcome == relay.OutcomeGone:
@@ -122,129 +122,129 @@ func (p *Pipeline) failed(ctx context.Context, d relay.Delivery, made timing, er
 		return ErrDisabled
 	case outcome == relay.OutcomeRetry && ctx.Err() != nil:
 		return ctx.Err() // our end, not the sink's failure
-	case p.judge(ctx, outcome, err):
+	case p.trackOutcome(ctx, outcome, err):
 		return ErrDisabled
 	}
-	r := newRecord(d, made.began)
-	r.add(newAttempt(made.began, made.took, err))
-	wait, more := p.o.Schedule.Next(1, 0, named, p.o.Random())
+	r := newRecord(d, made.startedAt)
+	r.addAttempt(newAttempt(made.startedAt, made.duration, err))
+	wait, more := p.opts.Schedule.Next(1, 0, named, p.opts.Random())
 	if outcome == relay.OutcomeRetry && more {
-		return p.park(ctx, d.ID, r, wait, err)
+		return p.scheduleRetry(ctx, d.ID, r, wait, err)
 	}
-	return p.kill(ctx, d.ID, r, outcome, err)
+	return p.deadLetter(ctx, d.ID, r, outcome, err)
 }
 
-// timing says when an attempt was made.
-type timing struct {
-	began time.Time
-	took  time.Duration
+// attemptTiming says when an attempt was made.
+type attemptTiming struct {
+	startedAt time.Time
+	duration  time.Duration
 }
 
-func (p *Pipeline) attempt(ctx context.Context, d relay.Delivery, probe bool) (made timing, err error) {
-	d = p.inForm(d)
-	made.began = p.o.Now()
-	err = p.attempts.make(ctx, d)
-	made.took = p.o.Now().Sub(made.began)
+func (p *Pipeline) runAttempt(ctx context.Context, d relay.Delivery, probe bool) (made attemptTiming, err error) {
+	d = p.formatForSink(d)
+	made.startedAt = p.opts.Now()
+	err = p.attempts.runAttempt(ctx, d)
+	made.duration = p.opts.Now().Sub(made.startedAt)
 	outcome, _ := relay.Classify(err)
 	counts := outcome != relay.OutcomeRetry || ctx.Err() == nil
 	if counts {
-		p.o.Observer.Attempted(p.o.Name, d.Attempt, outcome, made.took)
+		p.opts.Observer.Attempted(p.opts.Name, d.Attempt, outcome, made.duration)
 		if err != nil {
-			p.o.Observer.Failed(p.o.Name, FailureReason(err))
+			p.opts.Observer.Failed(p.opts.Name, FailureReason(err))
 		}
-		p.tally.count(d.Attempt, failure{err, made.began.Add(made.took)})
+		p.stats.recordAttempt(d.Attempt, attemptFailure{err, made.startedAt.Add(made.duration)})
 	}
-	p.gate.spent(ctx)
-	p.gate.heard(ctx, counts, err)
-	p.breaker.leave(probe, counts, err)
+	p.rateLimiter.chargeExtraRequests(ctx)
+	p.rateLimiter.observeResponse(ctx, counts, err)
+	p.breaker.record(probe, counts, err)
 	return made, err
 }
 
-func (p *Pipeline) park(ctx context.Context, id string, r *record, wait time.Duration, cause error) error {
+func (p *Pipeline) scheduleRetry(ctx context.Context, id string, r *retryRecord, wait time.Duration, cause error) error {
 	body, err := r.encode()
 	if err != nil {
 		return err
 	}
 	var parked int64
-	key := p.keyOf(r)
-	err = persist(ctx, func(ctx context.Context) error {
-		parked, err = p.o.Store.park(ctx, p.o.Name, id, body, wait, r.came(p.o.Now()), key)
+	key := p.orderingKey(r)
+	err = retryWrite(ctx, func(ctx context.Context) error {
+		parked, err = p.opts.Store.scheduleRetry(ctx, p.opts.Name, id, body, wait, r.arrivedAt(p.opts.Now()), key)
 		return err
 	})
 	if key != "" {
-		p.order.block(key) // after an error too: Redis may have done it
+		p.order.blockKey(key) // after an error too: Redis may have done it
 	}
 	if err != nil {
 		return err
 	}
-	p.heardParked(parked)
-	p.parked(id, r, wait, cause)
+	p.updateRetryCount(parked)
+	p.onScheduled(id, r, wait, cause)
 	return nil
 }
 
-func (p *Pipeline) parked(id string, r *record, wait time.Duration, cause error) {
-	p.o.Observer.Parked(p.o.Name)
-	p.onPark(wait)
-	if dropped, ok := p.warnings.allow(); ok {
-		p.o.Log.Warn("delivery failed and will be tried again", "id", id, "topic", r.Notifications[0].Topic,
-			"attempt", r.Made, "error", cause, "due", p.o.Now().Add(wait).UTC().Round(time.Second), "lines_left_out", dropped)
+func (p *Pipeline) onScheduled(id string, r *retryRecord, wait time.Duration, cause error) {
+	p.opts.Observer.RetryScheduled(p.opts.Name)
+	p.onRetryScheduled(wait)
+	if dropped, ok := p.warnings.allowLine(); ok {
+		p.opts.Log.Warn("delivery failed and will be tried again", "id", id, "topic", r.Notifications[0].Topic,
+			"attempt", r.AttemptCount, "error", cause, "due", p.opts.Now().Add(wait).UTC().Round(time.Second), "lines_left_out", dropped)
 	}
 }
 
-func (p *Pipeline) kill(ctx context.Context, id string, r *record, outcome relay.Outcome, cause error) error {
-	fields, err := r.deadLetter(id, why(outcome, cause), p.keyOf(r), p.o.Now())
+func (p *Pipeline) deadLetter(ctx context.Context, id string, r *retryRecord, outcome relay.Outcome, cause error) error {
+	fields, err := r.deadLetter(id, failureText(outcome, cause), p.orderingKey(r), p.opts.Now())
 	if err != nil {
 		return err
 	}
 	var gone int64
-	err = persist(ctx, func(ctx context.Context) error {
-		gone, err = p.o.Store.addDead(ctx, p.o.Name, id, p.o.Backlog, fields)
+	err = retryWrite(ctx, func(ctx context.Context) error {
+		gone, err = p.opts.Store.addDeadLetter(ctx, p.opts.Name, id, p.opts.Backlog, fields)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	p.lettersGone(gone)
-	p.killed(ctx, id, r, outcome, cause)
+	p.onDeadLettersDropped(gone)
+	p.onDeadLettered(ctx, id, r, outcome, cause)
 	return nil
 }
 
-func reasonOf(outcome relay.Outcome) string {
+func deadLetterReason(outcome relay.Outcome) string {
 	if outcome == relay.OutcomePermanent {
 		return ReasonPermanent
 	}
 	return ReasonExhausted
 }
 
-func why(outcome relay.Outcome, cause error) string {
-	return clip(reasonOf(outcome)+": "+cause.Error(), keptError)
+func failureText(outcome relay.Outcome, cause error) string {
+	return truncate(deadLetterReason(outcome)+": "+cause.Error(), maxErrorBytes)
 }
 
-func (p *Pipeline) killed(ctx context.Context, id string, r *record, outcome relay.Outcome, cause error) {
-	reason := reasonOf(outcome)
-	p.o.Observer.DeadLettered(p.o.Name, reason)
-	if dropped, ok := p.warnings.allow(); ok {
-		p.o.Log.Warn("delivery became a dead letter", "id", id, "topic", r.Notifications[0].Topic, "attempt", r.Made,
+func (p *Pipeline) onDeadLettered(ctx context.Context, id string, r *retryRecord, outcome relay.Outcome, cause error) {
+	reason := deadLetterReason(outcome)
+	p.opts.Observer.DeadLettered(p.opts.Name, reason)
+	if dropped, ok := p.warnings.allowLine(); ok {
+		p.opts.Log.Warn("delivery became a dead letter", "id", id, "topic", r.Notifications[0].Topic, "attempt", r.AttemptCount,
 			"reason", reason, "error", cause, "lines_left_out", dropped)
 	}
-	p.died(ctx, id, reason, r, cause)
+	p.noteDeadLetter(ctx, id, reason, r, cause)
 }
 
 const (
-	persistFor   = 30 * time.Second
-	persistFirst = 100 * time.Millisecond
-	persistMost  = 2 * time.Second
-	lastChance   = 2 * time.Second
+	writeRetryTimeout = 30 * time.Second
+	minWriteRetryWait = 100 * time.Millisecond
+	maxWriteRetryWait = 2 * time.Second
+	redisTimeout      = 2 * time.Second
 )
 
-// persist repeats a write to Redis, since giving the delivery back instead would send it to its receiver again. It
+// retryWrite repeats a write to Redis, since giving the delivery back instead would send it to its receiver again. It
 // tries at least once even when ctx has ended: the attempt was made and its outcome should not get lost.
-func persist(ctx context.Context, write func(context.Context) error) error {
-	deadline := time.NewTimer(persistFor)
+func retryWrite(ctx context.Context, write func(context.Context) error) error {
+	deadline := time.NewTimer(writeRetryTimeout)
 	defer deadline.Stop()
-	for wait := persistFirst; ; wait = min(2*wait, persistMost) {
+	for wait := minWriteRetryWait; ; wait = min(2*wait, maxWriteRetryWait) {
 		err := func() error {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastChance)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 			defer cancel()
 			return write(ctx)
 		}()
@@ -278,7 +278,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 		return nil
 	}
 	p.stop()
-	p.gate.close()
+	p.rateLimiter.close()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for p.attempts.running.Load() > 0 {
@@ -291,39 +291,39 @@ func (p *Pipeline) Close(ctx context.Context) error {
 			p.mu.Lock()
 			p.closed = false
 			p.mu.Unlock()
-			return fmt.Errorf("close sink %s: %d attempts have not returned", p.o.Name, n)
+			return fmt.Errorf("close sink %s: %d attempts have not returned", p.opts.Name, n)
 		case <-tick.C:
 		}
 	}
-	p.attempts.callers.close()
-	if err := p.o.Sink.Close(); err != nil {
-		return fmt.Errorf("close sink %s: %w", p.o.Name, err)
+	p.attempts.workers.close()
+	if err := p.opts.Sink.Close(); err != nil {
+		return fmt.Errorf("close sink %s: %w", p.opts.Name, err)
 	}
 	return nil
 }
 
-// limiter lets through a bounded number of log lines in a span of time and counts the others.
-type limiter struct {
-	now   func() time.Time
-	every time.Duration
-	most  int
+// logLimiter lets through a bounded number of log lines in a span of time and counts the others.
+type logLimiter struct {
+	now      func() time.Time
+	interval time.Duration
+	maxLines int
 
-	mu      sync.Mutex
-	began   time.Time
-	lines   int
-	dropped int
+	mu          sync.Mutex
+	windowStart time.Time
+	lines       int
+	dropped     int
 }
 
 const linesPerSecond = 20
 
-func (l *limiter) allow() (dropped int, ok bool) {
+func (l *logLimiter) allowLine() (dropped int, ok bool) {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lines == 0 || now.Sub(l.began).Abs() >= l.every {
-		l.began, l.lines = now, 0
+	if l.lines == 0 || now.Sub(l.windowStart).Abs() >= l.interval {
+		l.windowStart, l.lines = now, 0
 	}
-	if l.lines >= l.most {
+	if l.lines >= l.maxLines {
 		l.dropped++
 		return 0, false
 	}

@@ -33,7 +33,7 @@ func TestHandle(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e.client.FlushAll(t.Context())
 			sink := &fakeSink{answer: c.answer}
-			p := e.pipeline(sink, func(o *Options) { o.Schedule.Waits = c.waits })
+			p := e.pipeline(sink, func(o *Options) { o.Schedule.Delays = c.waits })
 			if err := p.Handle(t.Context(), delivery("d1")); !errors.Is(err, c.err) {
 				t.Errorf("Handle = %v, want %v", err, c.err)
 			}
@@ -56,7 +56,7 @@ func TestHandle(t *testing.T) {
 			if got != want {
 				t.Errorf("dead letter %s, want %s", got, want)
 			}
-			if a := attemptsOf(t, l); len(a) != 1 || a[0].Status != 500 || a[0].Answer != errFar.Body {
+			if a := attemptsOf(t, l); len(a) != 1 || a[0].Status != 500 || a[0].Response != errFar.Body {
 				t.Errorf("attempts %+v", a)
 			}
 			if _, err := time.Parse(time.RFC3339Nano, fmt.Sprint(l["time"])); err != nil {
@@ -160,7 +160,7 @@ func TestGoneDisablesAndKeeps(t *testing.T) {
 	if _, err := again.WaitEnabled(short); err == nil {
 		t.Fatal("enabled after a restart")
 	}
-	r := NewRetries(RetriesOptions{Store: e.store})
+	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
 	r.Add(again)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
@@ -237,7 +237,7 @@ func TestHangingSinkCostsItsSlotOnly(t *testing.T) {
 		t.Error("closed while attempts run")
 	}
 	close(release)
-	testkit.WaitFor(t, "all returned", func() bool { return p.attempts.running.Load() == 0 && p.attempts.stuck.Load() == 0 })
+	testkit.WaitFor(t, "all returned", func() bool { return p.attempts.running.Load() == 0 && p.attempts.abandoned.Load() == 0 })
 }
 
 func TestShutdownIsNoFailure(t *testing.T) {
@@ -259,7 +259,7 @@ func TestRedisAwayWhileParking(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar)}
-	p := e.pipeline(sink, func(o *Options) { o.Schedule.Waits = []time.Duration{time.Hour} })
+	p := e.pipeline(sink, func(o *Options) { o.Schedule.Delays = []time.Duration{time.Hour} })
 	e.server.Kill()
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), delivery("d1")) }()
@@ -322,7 +322,7 @@ func TestCloseAtTheLastMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := make(chan error)
-	go func() { made <- p.attempts.make(t.Context(), delivery("d1")) }()
+	go func() { made <- p.attempts.runAttempt(t.Context(), delivery("d1")) }()
 	testkit.WaitFor(t, "an attempt", func() bool { return sink.attempts("d1") == 1 })
 	err = p.Close(lastMoment{t.Context(), func() {
 		close(leave)
@@ -338,19 +338,19 @@ func TestCloseAtTheLastMoment(t *testing.T) {
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(100, 0)
-	l := limiter{now: func() time.Time { return now }, every: time.Second, most: linesPerSecond}
+	l := logLimiter{now: func() time.Time { return now }, interval: time.Second, maxLines: linesPerSecond}
 	for range linesPerSecond {
-		if _, ok := l.allow(); !ok {
+		if _, ok := l.allowLine(); !ok {
 			t.Fatal("refused too early")
 		}
 	}
 	for range 3 {
-		if _, ok := l.allow(); ok {
+		if _, ok := l.allowLine(); ok {
 			t.Fatal("allowed too much")
 		}
 	}
 	now = now.Add(time.Second)
-	if dropped, ok := l.allow(); !ok || dropped != 3 {
+	if dropped, ok := l.allowLine(); !ok || dropped != 3 {
 		t.Errorf("dropped %d, %v", dropped, ok)
 	}
 }

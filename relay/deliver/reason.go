@@ -41,8 +41,8 @@ func FailureReasons() []string {
 
 // FailureReason is the reason that the error of an attempt stands for.
 func FailureReason(err error) string {
-	var answer *relay.AnswerError
-	var refused *guard.RefusedError
+	var answer *relay.ResponseError
+	var refused *guard.BlockedError
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &answer):
@@ -80,7 +80,7 @@ func statusReason(status int) string {
 func isTimeout(err error) bool {
 	var timed interface{ Timeout() bool }
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.Is(err, errIgnored) || errors.Is(err, errStuck) || errors.As(err, &timed) && timed.Timeout()
+		errors.Is(err, errAttemptAbandoned) || errors.Is(err, errTooManyAbandoned) || errors.As(err, &timed) && timed.Timeout()
 }
 
 func isTLS(err error) bool {

@@ -22,7 +22,7 @@ import (
 
 func TestFailureReason(t *testing.T) {
 	t.Parallel()
-	status := func(n int) error { return fmt.Errorf("post to h: %w", &relay.AnswerError{Status: n}) }
+	status := func(n int) error { return fmt.Errorf("post to h: %w", &relay.ResponseError{Status: n}) }
 	for _, c := range []struct {
 		err  error
 		want string
@@ -37,13 +37,13 @@ func TestFailureReason(t *testing.T) {
 		{status(0), FailedAnswer},
 		{status(101), FailedAnswer},
 		{fmt.Errorf("%w (%T)", errPanicked, 1), FailedPanic},
-		{&net.OpError{Op: "dial", Err: &guard.RefusedError{Address: "10.0.0.1", Kind: "a private address"}}, FailedBlocked},
+		{&net.OpError{Op: "dial", Err: &guard.BlockedError{Address: "10.0.0.1", Kind: "a private address"}}, FailedBlocked},
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "x"}}, FailedDNS},
 		{&net.DNSError{Err: "i/o timeout", IsTimeout: true}, FailedDNS},
 		{context.DeadlineExceeded, FailedTimeout},
-		{fmt.Errorf("post to h: %w", lateError(time.Second)), FailedTimeout},
-		{errIgnored, FailedTimeout},
-		{errStuck, FailedTimeout},
+		{fmt.Errorf("post to h: %w", attemptTimeoutError(time.Second)), FailedTimeout},
+		{errAttemptAbandoned, FailedTimeout},
+		{errTooManyAbandoned, FailedTimeout},
 		{&net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, FailedTimeout},
 		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, FailedConnection},
 		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, FailedConnection},

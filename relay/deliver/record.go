@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	keptError  = 512
-	keptAnswer = 1 << 10
+	maxErrorBytes    = 512
+	maxResponseBytes = 1 << 10
 )
 
 // Attempt is one line of a delivery's history, as dead letters show it.
@@ -23,8 +23,8 @@ type Attempt struct {
 	Outcome string    `json:"outcome"`
 	// Status is the far side's status code, zero where there was no answer.
 	Status int `json:"status,omitempty"`
-	// Answer is the beginning of the far side's answer, at most 1 KiB.
-	Answer string `json:"answer,omitempty"`
+	// Response is the beginning of the far side's answer, at most 1 KiB.
+	Response string `json:"answer,omitempty"`
 	// Error says what went wrong, at most 512 bytes, without secrets.
 	Error string `json:"error,omitempty"`
 	// Milliseconds is how long the attempt took.
@@ -37,16 +37,16 @@ func newAttempt(at time.Time, took time.Duration, err error) Attempt {
 	if err == nil {
 		return a
 	}
-	a.Error = clip(err.Error(), keptError)
-	var answer *relay.AnswerError
+	a.Error = truncate(err.Error(), maxErrorBytes)
+	var answer *relay.ResponseError
 	if errors.As(err, &answer) {
-		a.Status, a.Answer = answer.Status, clip(answer.Body, keptAnswer)
+		a.Status, a.Response = answer.Status, truncate(answer.Body, maxResponseBytes)
 	}
 	return a
 }
 
-// clip cuts s to at most n bytes without breaking a character.
-func clip(s string, n int) string {
+// truncate cuts s to at most n bytes without breaking a character.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
@@ -56,22 +56,22 @@ func clip(s string, n int) string {
 	return s[:n]
 }
 
-// record is the body of a parked delivery.
-type record struct {
-	// Made is the number of attempts made so far.
-	Made     int       `json:"made"`
-	First    time.Time `json:"first"`
-	Attempts []Attempt `json:"attempts"`
+// retryRecord is the body of a parked delivery.
+type retryRecord struct {
+	// AttemptCount is the number of attempts made so far.
+	AttemptCount int       `json:"made"`
+	First        time.Time `json:"first"`
+	Attempts     []Attempt `json:"attempts"`
 	// Notifications stand behind the rest, see parked.append; here in what was written before, and in dead letters taken back.
-	Notifications []parked `json:"notifications,omitempty"`
+	Notifications []storedNotification `json:"notifications,omitempty"`
 	// Digest is nil for a notification that was not gathered.
 	Digest *relay.Digest `json:"digest,omitempty"`
 	// Batch says that it was sealed as a batch.
 	Batch bool `json:"batch,omitempty"`
 }
 
-// parked has the data as a string: in dead letters JSON inside JSON would be reformatted, and receivers get it byte for byte.
-type parked struct {
+// storedNotification has the data as a string: in dead letters JSON inside JSON would be reformatted, and receivers get it byte for byte.
+type storedNotification struct {
 	ID      string `json:"id"`
 	Topic   string `json:"topic"`
 	Hub     string `json:"hub"`
@@ -80,39 +80,39 @@ type parked struct {
 	Data    string `json:"data"`
 }
 
-func newRecord(d relay.Delivery, first time.Time) *record {
-	r := &record{First: first.UTC().Round(time.Millisecond), Digest: d.Digest, Batch: d.Batch}
+func newRecord(d relay.Delivery, first time.Time) *retryRecord {
+	r := &retryRecord{First: first.UTC().Round(time.Millisecond), Digest: d.Digest, Batch: d.Batch}
 	for _, n := range d.Notifications {
 		r.Notifications = append(r.Notifications, newParked(n))
 	}
 	return r
 }
 
-func newParked(n relay.Notification) parked {
-	return parked{ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: string(n.Data)}
+func newParked(n relay.Notification) storedNotification {
+	return storedNotification{ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: string(n.Data)}
 }
 
-// came is when the oldest of the notifications was stored in the log, or now where that is not known.
-func (r *record) came(now time.Time) time.Time {
+// arrivedAt is when the oldest of the notifications was stored in the log, or now where that is not known.
+func (r *retryRecord) arrivedAt(now time.Time) time.Time {
 	at := now
 	for _, n := range r.Notifications {
-		if t := (relay.Notification{ID: n.ID, Cursor: n.Cursor}).Stored(); !t.IsZero() && t.Before(at) {
+		if t := (relay.Notification{ID: n.ID, Cursor: n.Cursor}).StoredAt(); !t.IsZero() && t.Before(at) {
 			at = t
 		}
 	}
 	return at
 }
 
-func (r *record) add(a Attempt) {
-	r.Made++
+func (r *retryRecord) addAttempt(a Attempt) {
+	r.AttemptCount++
 	r.Attempts = append(r.Attempts, a)
 }
 
-// delivery is the next attempt's.
-func (r *record) delivery(id string) relay.Delivery {
-	d := relay.Delivery{ID: id, Attempt: r.Made + 1, Digest: r.Digest, Batch: r.Batch, Notifications: make([]relay.Notification, len(r.Notifications))}
+// nextDelivery is the next attempt's.
+func (r *retryRecord) nextDelivery(id string) relay.Delivery {
+	d := relay.Delivery{ID: id, Attempt: r.AttemptCount + 1, Digest: r.Digest, Batch: r.Batch, Notifications: make([]relay.Notification, len(r.Notifications))}
 	for i := range r.Notifications {
-		d.Notifications[i] = r.Notifications[i].notification()
+		d.Notifications[i] = r.Notifications[i].toNotification()
 	}
 	if d.Digest != nil {
 		slices.SortStableFunc(d.Notifications, byCursor) // several lanes and nodes gather side by side
@@ -123,8 +123,8 @@ func (r *record) delivery(id string) relay.Delivery {
 // byCursor is the order of the log.
 func byCursor(a, b relay.Notification) int { return comparePositions(a.Cursor, b.Cursor) }
 
-// notification shares its data with n, which nobody may change: to copy that of a hundred costs as much as to sign it.
-func (n *parked) notification() relay.Notification {
+// toNotification shares its data with n, which nobody may change: to copy that of a hundred costs as much as to sign it.
+func (n *storedNotification) toNotification() relay.Notification {
 	data := []byte{}
 	if n.Data != "" {
 		data = unsafe.Slice(unsafe.StringData(n.Data), len(n.Data))
@@ -134,7 +134,7 @@ func (n *parked) notification() relay.Notification {
 
 // deadLetter is the stream entry of a delivery that will not be tried again. It keeps the ordering key, if there is one,
 // for when it is taken back.
-func (r *record) deadLetter(id, reason, key string, now time.Time) ([]any, error) {
+func (r *retryRecord) deadLetter(id, reason, key string, now time.Time) ([]any, error) {
 	attempts, err := json.Marshal(r.Attempts)
 	if err != nil {
 		return nil, fmt.Errorf("encode a dead letter: %w", err)

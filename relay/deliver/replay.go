@@ -13,27 +13,27 @@ import (
 )
 
 var (
-	//go:embed scripts/park_all.lua
+	//go:embed scripts/replay_schedule.lua
 	parkAllSource string
 
 	parkAllScript = redis.NewScript(delaySource + parkAllSource)
 )
 
-// replayStep is how many log entries are read and parked in one go.
-const replayStep = 100
+// replayPageSize is how many log entries are read and parked in one go.
+const replayPageSize = 100
 
 // Log is what a replay needs of the log. *backbone.Backbone has it.
 type Log interface {
 	// Range returns up to count notifications behind a position, each with its Cursor.
 	Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error)
-	// Covers tells whether everything that ever lay behind a position is still there.
-	Covers(ctx context.Context, partition int, after string) (bool, error)
-	// Reached is the position up to which the sink's queue was filled.
-	Reached(ctx context.Context, partition int, sink string) (string, error)
+	// HasAllAfter tells whether everything that ever lay behind a position is still there.
+	HasAllAfter(ctx context.Context, partition int, after string) (bool, error)
+	// FilledTo is the position up to which the sink's queue was filled.
+	FilledTo(ctx context.Context, partition int, sink string) (string, error)
 	// Queued tells for each cursor whether the sink's queue still holds that notification.
 	Queued(ctx context.Context, partition int, sink string, cursors []string) ([]bool, error)
-	// Behind tells whether cursor lies behind position.
-	Behind(cursor, position string) bool
+	// IsAfter tells whether cursor lies behind position.
+	IsAfter(cursor, position string) bool
 }
 
 // Replay says what a sink is to get again out of the log.
@@ -47,10 +47,10 @@ type Replay struct {
 	Backlog int64
 }
 
-// Replayed says what a replay did.
-type Replayed struct {
-	// Parked is how many notifications were put into the delay queue.
-	Parked int
+// ReplayResult says what a replay did.
+type ReplayResult struct {
+	// Scheduled is how many notifications were put into the delay queue.
+	Scheduled int
 	// Waiting is how many were left alone, because they wait for their delivery anyway.
 	Waiting int
 	// Complete is false where the log no longer reaches back to where the replay was to begin.
@@ -59,8 +59,8 @@ type Replayed struct {
 	Next string
 }
 
-// CursorAt is the position in a log behind which lies what was stored at t or later.
-func CursorAt(t time.Time) string {
+// PositionAt is the position in a log behind which lies what was stored at t or later.
+func PositionAt(t time.Time) string {
 	ms := t.UnixMilli()
 	if ms <= 0 {
 		return "0-0"
@@ -72,38 +72,38 @@ func CursorAt(t time.Time) string {
 // the sink still has to get stays as it is. It reads a bounded part of the log at a time and leaves Redis to the others
 // for half of the time. After an error, what was done before it is done, and a repeat does no harm. With [ErrFull] it ends where
 // the delay queue takes no more.
-func (s *Store) Replay(ctx context.Context, log Log, r Replay) (Replayed, error) {
-	result := Replayed{Complete: true}
+func (s *Store) Replay(ctx context.Context, log Log, r Replay) (ReplayResult, error) {
+	result := ReplayResult{Complete: true}
 	for partition := range r.Partitions {
-		if err := s.replay(ctx, log, r, partition, &result); err != nil {
+		if err := s.replayPartition(ctx, log, r, partition, &result); err != nil {
 			return result, fmt.Errorf("replay partition %d of the log: %w", partition, err)
 		}
 	}
-	return result, s.touch(ctx)
+	return result, s.signalChange(ctx)
 }
 
-func (s *Store) replay(ctx context.Context, log Log, r Replay, partition int, result *Replayed) error {
-	end, err := log.Reached(ctx, partition, r.Sink)
-	if err != nil || !log.Behind(end, r.After) {
+func (s *Store) replayPartition(ctx context.Context, log Log, r Replay, partition int, result *ReplayResult) error {
+	end, err := log.FilledTo(ctx, partition, r.Sink)
+	if err != nil || !log.IsAfter(end, r.After) {
 		return err
 	}
-	covers, err := log.Covers(ctx, partition, r.After)
+	covers, err := log.HasAllAfter(ctx, partition, r.After)
 	if err != nil {
 		return err
 	}
 	result.Complete = result.Complete && covers
 	for after := r.After; ; {
 		start := time.Now()
-		list, err := log.Range(ctx, partition, after, replayStep)
+		list, err := log.Range(ctx, partition, after, replayPageSize)
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		more := len(list) == replayStep
+		more := len(list) == replayPageSize
 		before := after
 		after = list[len(list)-1].Cursor
 		var wanted []relay.Notification
 		for _, n := range list {
-			if log.Behind(n.Cursor, end) {
+			if log.IsAfter(n.Cursor, end) {
 				more = false // the dispatcher brings these
 				break
 			}
@@ -111,7 +111,7 @@ func (s *Store) replay(ctx context.Context, log Log, r Replay, partition int, re
 				wanted = append(wanted, n)
 			}
 		}
-		taken, err := s.parkAll(ctx, log, r, partition, wanted, result)
+		taken, err := s.scheduleReplay(ctx, log, r, partition, wanted, result)
 		if errors.Is(err, ErrFull) && r.Partitions == 1 {
 			if result.Next = before; taken > 0 {
 				result.Next = wanted[taken-1].Cursor
@@ -120,15 +120,15 @@ func (s *Store) replay(ctx context.Context, log Log, r Replay, partition int, re
 		if err != nil || !more {
 			return err
 		}
-		if err := rest(ctx, time.Since(start)); err != nil {
+		if err := yieldRedis(ctx, time.Since(start)); err != nil {
 			return err
 		}
 	}
 }
 
-// parkAll parks what the sink's queue does not hold, and returns how many of the list it came to.
-func (s *Store) parkAll(
-	ctx context.Context, log Log, r Replay, partition int, list []relay.Notification, result *Replayed,
+// scheduleReplay parks what the sink's queue does not hold, and returns how many of the list it came to.
+func (s *Store) scheduleReplay(
+	ctx context.Context, log Log, r Replay, partition int, list []relay.Notification, result *ReplayResult,
 ) (taken int, err error) {
 	if len(list) == 0 {
 		return 0, nil
@@ -151,19 +151,19 @@ func (s *Store) parkAll(
 		if err != nil {
 			return 0, err
 		}
-		args, places = append(args, n.ID, body, order.lineKey(n)), append(places, i)
+		args, places = append(args, n.ID, body, order.queueKey(n)), append(places, i)
 	}
-	parked, seen, err := s.parkNow(ctx, r.Sink, args)
+	parked, seen, err := s.scheduleNow(ctx, r.Sink, args)
 	if err != nil {
 		return 0, err
 	}
 	if taken = len(list); seen < len(places) {
 		taken = places[seen]
 	}
-	result.Parked += parked
+	result.Scheduled += parked
 	result.Waiting += taken - parked
-	if result.Parked == parked && parked > 0 {
-		err = s.touch(ctx) // the first ones are due
+	if result.Scheduled == parked && parked > 0 {
+		err = s.signalChange(ctx) // the first ones are due
 	}
 	if err == nil && taken < len(list) {
 		err = ErrFull
@@ -171,13 +171,13 @@ func (s *Store) parkAll(
 	return taken, err
 }
 
-// parkNow parks deliveries that are due at once. It returns how many were not parked before, and how many of them there
+// scheduleNow parks deliveries that are due at once. It returns how many were not parked before, and how many of them there
 // was room for.
-func (s *Store) parkNow(ctx context.Context, sink string, args []any) (parked, seen int, err error) {
+func (s *Store) scheduleNow(ctx context.Context, sink string, args []any) (parked, seen int, err error) {
 	if len(args) < 2 {
 		return 0, 0, nil
 	}
-	reply, err := parkAllScript.Run(ctx, s.client, s.delay(sink), args...).Int64Slice()
+	reply, err := parkAllScript.Run(ctx, s.client, s.retryQueueKeys(sink), args...).Int64Slice()
 	if err == nil && len(reply) != 2 {
 		err = errReply
 	}

@@ -13,7 +13,7 @@ import (
 // standardWebhooks is the schedule of Standard Webhooks 1.0, ten attempts over about three days.
 func standardWebhooks() Schedule {
 	return Schedule{
-		Waits: []time.Duration{
+		Delays: []time.Duration{
 			5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
 			10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 		},
@@ -54,11 +54,11 @@ func TestScheduleNext(t *testing.T) {
 	if _, more := (Schedule{}).Next(1, 0, 0, 0); more {
 		t.Error("the zero value tries again")
 	}
-	if got, more := (Schedule{Waits: []time.Duration{time.Hour}}).Next(1, 1000*time.Hour, 0, 0.5); !more || got != time.Hour {
+	if got, more := (Schedule{Delays: []time.Duration{time.Hour}}).Next(1, 1000*time.Hour, 0, 0.5); !more || got != time.Hour {
 		t.Error("without a bound the age does not matter")
 	}
 	var total time.Duration
-	for i := range s.Waits {
+	for i := range s.Delays {
 		wait, more := s.Next(i+1, total, 0, 1)
 		if !more {
 			t.Errorf("with most jitter attempt %d is too late for the age", i+2)
@@ -84,7 +84,7 @@ func TestScheduleMaxAttempts(t *testing.T) {
 		{name: "more, but not beyond the age", waits: waits, most: 20, want: 6, last: time.Minute, maxAge: 5 * time.Minute},
 		{name: "no waits", most: 5, want: 1},
 	} {
-		s := Schedule{Waits: c.waits, MaxAttempts: c.most, MaxAge: c.maxAge}
+		s := Schedule{Delays: c.waits, MaxAttempts: c.most, MaxAge: c.maxAge}
 		made, age, last := 1, time.Duration(0), time.Duration(0)
 		for made < 1000 {
 			wait, more := s.Next(made, age, 0, 0.5)
@@ -100,7 +100,7 @@ func TestScheduleMaxAttempts(t *testing.T) {
 }
 
 func ExampleSchedule_Next() {
-	s := Schedule{Waits: []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute}, MaxAge: 96 * time.Hour}
+	s := Schedule{Delays: []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute}, MaxAge: 96 * time.Hour}
 	wait, more := s.Next(3, 6*time.Minute, 0, 0.5)
 	fmt.Println(wait, more)
 	// Output: 30m0s true
@@ -108,7 +108,7 @@ func ExampleSchedule_Next() {
 
 func FuzzDecodeRecord(f *testing.F) {
 	r := newRecord(delivery("a"), time.UnixMilli(1_700_000_000_000))
-	r.add(newAttempt(time.UnixMilli(1_700_000_000_000), time.Second, errFar))
+	r.addAttempt(newAttempt(time.UnixMilli(1_700_000_000_000), time.Second, errFar))
 	text, err := r.encode()
 	if err != nil {
 		f.Fatal(err)
@@ -125,7 +125,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if d := r.delivery("x"); len(d.Notifications) == 0 || d.Attempt < 1 {
+		if d := r.nextDelivery("x"); len(d.Notifications) == 0 || d.Attempt < 1 {
 			t.Errorf("%q became %+v", s, d)
 		}
 		if _, err := r.deadLetter("x", "r", "", time.Now()); err != nil {
@@ -138,7 +138,7 @@ func TestRecordKeepsEveryByte(t *testing.T) {
 	t.Parallel()
 	d := delivery("a")
 	r := newRecord(d, time.UnixMilli(1_700_000_000_123))
-	r.add(newAttempt(time.UnixMilli(1_700_000_000_123), time.Second, errFar))
+	r.addAttempt(newAttempt(time.UnixMilli(1_700_000_000_123), time.Second, errFar))
 	text, err := r.encode()
 	if err != nil {
 		t.Fatal(err)
@@ -147,12 +147,12 @@ func TestRecordKeepsEveryByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := back.delivery("a")
+	got := back.nextDelivery("a")
 	if got.Attempt != 2 || string(got.Notifications[0].Data) != string(d.Notifications[0].Data) ||
 		got.Notifications[0].Cursor != "5-1" || !back.First.Equal(time.UnixMilli(1_700_000_000_123)) {
 		t.Errorf("came back as %+v", got)
 	}
-	if a := back.Attempts[0]; a.Status != 500 || a.Answer != errFar.Body || a.Outcome != "retry" || a.Milliseconds != 1000 {
+	if a := back.Attempts[0]; a.Status != 500 || a.Response != errFar.Body || a.Outcome != "retry" || a.Milliseconds != 1000 {
 		t.Errorf("attempt %+v", a)
 	}
 }
@@ -172,7 +172,7 @@ func TestRecordsInJSON(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", text, err)
 			}
-			d := r.delivery("d")
+			d := r.nextDelivery("d")
 			if !d.Batch || d.Attempt != 3 || !reflect.DeepEqual(d.Notifications, []relay.Notification{want, want}) {
 				t.Errorf("%s became %+v", text, d)
 			}
@@ -195,7 +195,7 @@ func TestGarbledRecord(t *testing.T) {
 	one := newParked(d.Notifications[1])
 	for cut := range len(whole) {
 		r, err := decodeRecord(whole[:cut])
-		if (err == nil) != (cut == len(whole)-len(one.append(nil))) {
+		if (err == nil) != (cut == len(whole)-len(one.appendTo(nil))) {
 			t.Fatalf("%d of %d bytes: %v, %v", cut, len(whole), r, err)
 		}
 	}
@@ -211,7 +211,7 @@ func TestClip(t *testing.T) {
 		n    int
 		want string
 	}{{"abc", 5, "abc"}, {"abc", 2, "ab"}, {"a€b", 2, "a"}, {"a€b", 4, "a€"}, {"€", 1, ""}} {
-		if got := clip(c.in, c.n); got != c.want {
+		if got := truncate(c.in, c.n); got != c.want {
 			t.Errorf("clip(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
 		}
 	}

@@ -14,19 +14,19 @@ func TestReservedSlotIsGivenBackWhenDisabled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.set(StateActive, "")
-	d := &due{p: p, hinted: true}
-	if err := p.slots.acquire(t.Context()); err != nil {
+	p.setState(StateActive, "")
+	d := &sinkSchedule{pipeline: p, hasDueTime: true}
+	if err := p.concurrency.acquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.slots.want() // more was due than there were slots
-	p.slots.release(1)
-	p.set(StateDisabled, "gone")
-	d.ask(time.Now())
-	p.set(StateActive, "")
+	p.concurrency.notifyWhenFree() // more was due than there were slots
+	p.concurrency.release(1)
+	p.setState(StateDisabled, "gone")
+	d.newDueQuery(time.Now())
+	p.setState(StateActive, "")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := p.slots.acquire(ctx); err != nil {
+	if err := p.concurrency.acquire(ctx); err != nil {
 		t.Errorf("a fresh delivery waits for a slot that nobody uses: %v", err)
 	}
 }

@@ -42,7 +42,7 @@ func TestDispatchToThoseThatWant(t *testing.T) {
 }
 
 func (e *env) leaderHasBegun() bool {
-	n, err := e.b.Commands().HExists(context.Background(), e.b.Keys().Dispatched(0), "position").Result()
+	n, err := e.b.Commands().HExists(context.Background(), e.b.Keys().DispatchPosition(0), "position").Result()
 	return err == nil && n
 }
 
@@ -138,7 +138,7 @@ func (c *counts) Dropped(sink string, n int64) {
 	c.dropped[sink] += n
 }
 
-func (c *counts) Missing(int, int) {}
+func (c *counts) TrimmedBeforeEnqueue(int, int) {}
 
 func TestBacklogIsBoundedAndCounted(t *testing.T) {
 	t.Parallel()
@@ -167,7 +167,7 @@ func TestRedisAway(t *testing.T) {
 	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("a") == 10 })
 	e.server.Restart()
 	testkit.WaitFor(t, "publishing again", func() bool {
-		_, err := e.b.Append(context.Background(), backbone.Append{Hub: "h1", Notifications: []relay.Notification{
+		_, err := e.b.Append(context.Background(), backbone.AppendRequest{Hub: "h1", Notifications: []relay.Notification{
 			{ID: "after", Topic: "x", Hub: "h1", Data: []byte("{}")},
 		}})
 		return err == nil
@@ -188,21 +188,21 @@ func TestOfferNeverBlocks(t *testing.T) {
 		t.Error("a batch was taken without the lease")
 	}
 	d.leading.Store(true)
-	for range 3 * offered {
+	for range 3 * offerBuffer {
 		d.Offer(backbone.Batch{})
 	}
-	if len(d.batches) != offered || !d.missed.Load() {
-		t.Errorf("%d batches wait, missed %v", len(d.batches), d.missed.Load())
+	if len(d.batches) != offerBuffer || !d.missedOffer.Load() {
+		t.Errorf("%d batches wait, missed %v", len(d.batches), d.missedOffer.Load())
 	}
 }
 
 // fakeLog lets a dispatcher see what a real one cannot be made to do at will.
 type fakeLog struct {
 	Log
-	enqueue func(backbone.Enqueue) (backbone.EnqueueResult, error)
+	enqueue func(backbone.EnqueueRequest) (backbone.EnqueueResult, error)
 }
 
-func (f *fakeLog) Enqueue(ctx context.Context, e backbone.Enqueue) (backbone.EnqueueResult, error) {
+func (f *fakeLog) Enqueue(ctx context.Context, e backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
 	if f.enqueue != nil {
 		return f.enqueue(e)
 	}
@@ -215,7 +215,7 @@ func TestLostReply(t *testing.T) {
 	e := newEnv(t)
 	o := e.options(Sink{Name: "a", FromStart: true})
 	n := 0
-	o.Log = &fakeLog{Log: e.b, enqueue: func(q backbone.Enqueue) (backbone.EnqueueResult, error) {
+	o.Log = &fakeLog{Log: e.b, enqueue: func(q backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
 		r, err := e.b.Enqueue(context.Background(), q)
 		if n++; n%2 == 1 {
 			return backbone.EnqueueResult{}, errors.New("the reply was lost")
@@ -242,7 +242,7 @@ func TestManyMatchesAreSplit(t *testing.T) {
 	}
 	o := e.options(sinks...)
 	most := 0
-	o.Log = &fakeLog{Log: e.b, enqueue: func(q backbone.Enqueue) (backbone.EnqueueResult, error) {
+	o.Log = &fakeLog{Log: e.b, enqueue: func(q backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
 		pairs := 0
 		for _, m := range q.Matches {
 			pairs += len(m.Sinks)
@@ -254,7 +254,7 @@ func TestManyMatchesAreSplit(t *testing.T) {
 	stop := e.run(o, true)
 	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("s0") == 300 && e.queueLength("s99") == 300 })
 	stop()
-	if most > pairsMost+len(sinks) {
+	if most > maxCopiesPerScript+len(sinks) {
 		t.Errorf("%d copies in one go", most)
 	}
 }
@@ -269,7 +269,7 @@ func TestNewDispatcherNeeds(t *testing.T) {
 		partitions int
 		want       int64
 	}{{0, 4, 0}, {10, 1, 10}, {10, 3, 4}, {1, 8, 1}, {5, 0, 5}} {
-		if got := share(c.backlog, c.partitions); got != c.want {
+		if got := partitionShare(c.backlog, c.partitions); got != c.want {
 			t.Errorf("share(%d, %d) = %d, want %d", c.backlog, c.partitions, got, c.want)
 		}
 	}
@@ -298,20 +298,20 @@ func BenchmarkDispatch(b *testing.B) {
 
 // countedLog counts how often Redis is asked to move the position.
 type countedLog struct {
-	*backbone.Backbone
+	*backbone.Store
 	enqueues atomic.Int64
 }
 
-func (l *countedLog) Enqueue(ctx context.Context, e backbone.Enqueue) (backbone.EnqueueResult, error) {
+func (l *countedLog) Enqueue(ctx context.Context, e backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
 	l.enqueues.Add(1)
-	return l.Backbone.Enqueue(ctx, e)
+	return l.Store.Enqueue(ctx, e)
 }
 
 // What no sink wants is passed over together, and the stored position follows.
 func TestUnwantedEntriesArePassedTogether(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	log := &countedLog{Backbone: e.b}
+	log := &countedLog{Store: e.b}
 	o := e.options(Sink{Name: "errors", Filter: relay.Filter{Topics: patterns(t, "*.error")}})
 	o.Log = log
 	e.run(o, true)

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 type env struct {
 	t      testing.TB
 	server *redistest.Server
-	b      *backbone.Backbone
+	b      *backbone.Store
 }
 
 func newEnv(t testing.TB) *env {
@@ -49,7 +49,7 @@ func (e *env) publish(topic, hub string, n int) {
 			ID: fmt.Sprintf("%s-%s-%d", hub, topic, i), Topic: topic, Hub: hub, Data: []byte(strconv.Itoa(i)),
 		})
 	}
-	if _, err := e.b.Append(context.Background(), backbone.Append{Hub: hub, Notifications: list}); err != nil {
+	if _, err := e.b.Append(context.Background(), backbone.AppendRequest{Hub: hub, Notifications: list}); err != nil {
 		e.t.Fatal(err)
 	}
 }

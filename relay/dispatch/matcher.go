@@ -26,8 +26,8 @@ const maxTopics = 4096
 // notification is decoded only where a sink that is left wants to look inside, and once for all of them. It is safe for
 // concurrent use.
 type Matcher struct {
-	sinks  []Sink
-	inside []bool // by sink: its filter looks inside
+	sinks         []Sink
+	needsEnvelope []bool // by sink: its filter looks inside
 
 	mu     sync.RWMutex
 	topics map[string]*candidates
@@ -35,17 +35,17 @@ type Matcher struct {
 
 // candidates are the sinks that want a topic, each in one place only.
 type candidates struct {
-	all       []int // no further condition
-	byHub     map[string][]int
-	byAccount map[string][]int // no condition on the hub
-	inside    bool             // one of them looks inside
+	all           []int // no further condition
+	byHub         map[string][]int
+	byAccount     map[string][]int // no condition on the hub
+	needsEnvelope bool             // one of them looks inside
 }
 
 // NewMatcher indexes sinks. [Matcher.Match] answers with places in that list, which must not change any more.
 func NewMatcher(sinks []Sink) *Matcher {
-	m := &Matcher{sinks: sinks, inside: make([]bool, len(sinks)), topics: make(map[string]*candidates)}
+	m := &Matcher{sinks: sinks, needsEnvelope: make([]bool, len(sinks)), topics: make(map[string]*candidates)}
 	for i := range sinks {
-		m.inside[i] = sinks[i].Filter.LooksInside()
+		m.needsEnvelope[i] = sinks[i].Filter.NeedsEnvelope()
 	}
 	return m
 }
@@ -55,7 +55,7 @@ func (m *Matcher) Sinks() []Sink { return m.sinks }
 
 // Match appends the places of the sinks that want n to dst, in ascending order.
 func (m *Matcher) Match(n *relay.Notification, dst []int) []int {
-	c := m.candidates(n.Topic)
+	c := m.candidatesFor(n.Topic)
 	before := len(dst)
 	dst = append(dst, c.all...)
 	parts := 0
@@ -77,16 +77,16 @@ func (m *Matcher) Match(n *relay.Notification, dst []int) []int {
 	if parts > 1 {
 		slices.Sort(dst[before:])
 	}
-	if c.inside {
-		dst = m.lookInside(n, dst, before)
+	if c.needsEnvelope {
+		dst = m.matchEnvelopes(n, dst, before)
 	}
 	return dst
 }
 
-// lookInside keeps, of what was found from a place on, the sinks that want what the notification says. What cannot be
+// matchEnvelopes keeps, of what was found from a place on, the sinks that want what the notification says. What cannot be
 // decoded goes to all of them.
-func (m *Matcher) lookInside(n *relay.Notification, found []int, from int) []int {
-	first := slices.IndexFunc(found[from:], func(i int) bool { return m.inside[i] })
+func (m *Matcher) matchEnvelopes(n *relay.Notification, found []int, from int) []int {
+	first := slices.IndexFunc(found[from:], func(i int) bool { return m.needsEnvelope[i] })
 	if first < 0 {
 		return found
 	}
@@ -96,21 +96,21 @@ func (m *Matcher) lookInside(n *relay.Notification, found []int, from int) []int
 	}
 	kept := found[:from+first]
 	for _, i := range found[from+first:] {
-		if !m.inside[i] || m.sinks[i].Filter.MatchInside(&e) {
+		if !m.needsEnvelope[i] || m.sinks[i].Filter.MatchEnvelope(&e) {
 			kept = append(kept, i)
 		}
 	}
 	return kept
 }
 
-func (m *Matcher) candidates(topic string) *candidates {
+func (m *Matcher) candidatesFor(topic string) *candidates {
 	m.mu.RLock()
 	c, ok := m.topics[topic]
 	m.mu.RUnlock()
 	if ok {
 		return c
 	}
-	c = m.index(topic)
+	c = m.buildCandidates(topic)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.topics) < maxTopics {
@@ -119,14 +119,14 @@ func (m *Matcher) candidates(topic string) *candidates {
 	return c
 }
 
-func (m *Matcher) index(topic string) *candidates {
+func (m *Matcher) buildCandidates(topic string) *candidates {
 	c := &candidates{byHub: map[string][]int{}, byAccount: map[string][]int{}}
 	for i := range m.sinks {
 		f := &m.sinks[i].Filter
 		if !f.Topics.Match(topic) {
 			continue
 		}
-		c.inside = c.inside || m.inside[i]
+		c.needsEnvelope = c.needsEnvelope || m.needsEnvelope[i]
 		switch {
 		case len(f.Hubs) > 0:
 			addOnce(c.byHub, f.Hubs, i)

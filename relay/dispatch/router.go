@@ -70,7 +70,7 @@ func (r *Router) Run(ctx context.Context) error {
 		if err != nil {
 			continue // ctx has ended
 		}
-		err = r.generation(ctx, disabled)
+		err = r.runOnce(ctx, disabled)
 		if err == nil {
 			wait = retryMin
 			continue
@@ -79,7 +79,7 @@ func (r *Router) Run(ctx context.Context) error {
 			break
 		}
 		r.o.Log.Warn("a sink's queue cannot be read, trying again", "error", err)
-		if !relay.Pause(ctx, wait) {
+		if !relay.Sleep(ctx, wait) {
 			break
 		}
 		wait = min(2*wait, retryMax)
@@ -87,8 +87,8 @@ func (r *Router) Run(ctx context.Context) error {
 	return nil
 }
 
-// generation runs one Watermill router until ctx ends or the sink is disabled.
-func (r *Router) generation(ctx context.Context, disabled <-chan struct{}) error {
+// runOnce runs one Watermill router until ctx ends or the sink is disabled.
+func (r *Router) runOnce(ctx context.Context, disabled <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	name := r.o.Handler.Name()
@@ -97,13 +97,13 @@ func (r *Router) generation(ctx context.Context, disabled <-chan struct{}) error
 	if err != nil {
 		return fmt.Errorf("subscribe to a sink's queue: %w", err)
 	}
-	logger := quiet{watermill.NewSlogLoggerWithLevelMapping(r.o.Log, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})}
+	logger := quietLogger{watermill.NewSlogLoggerWithLevelMapping(r.o.Log, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})}
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: r.o.CloseTimeout}, logger)
 	if err != nil {
 		return fmt.Errorf("make a router: %w", err)
 	}
 	// No middleware: the router itself turns a panic into a nack, and all else is deliver's business.
-	router.AddConsumerHandler(name, name, subscribed{messages}, func(m *message.Message) error {
+	router.AddConsumerHandler(name, name, fixedSubscriber{messages}, func(m *message.Message) error {
 		return r.handle(m, disabled)
 	})
 	stopped := make(chan struct{})
@@ -128,7 +128,7 @@ func (r *Router) generation(ctx context.Context, disabled <-chan struct{}) error
 }
 
 func (r *Router) handle(m *message.Message, disabled <-chan struct{}) error {
-	err := r.o.Handler.Handle(m.Context(), delivery(m))
+	err := r.o.Handler.Handle(m.Context(), newDelivery(m))
 	if err == nil {
 		return nil
 	}
@@ -141,35 +141,35 @@ func (r *Router) handle(m *message.Message, disabled <-chan struct{}) error {
 	}
 }
 
-func delivery(m *message.Message) relay.Delivery {
+func newDelivery(m *message.Message) relay.Delivery {
 	return relay.Delivery{ID: m.UUID, Attempt: 1, Notifications: []relay.Notification{{
 		ID: m.UUID, Topic: m.Metadata[metadataTopic], Hub: m.Metadata[metadataHub], Account: m.Metadata[metadataAccount],
 		Cursor: m.Metadata[metadataCursor], Data: []byte(m.Payload),
 	}}}
 }
 
-// Key is the ordering key of a queue's messages for a Subscriber, by what of says of their notification.
-func Key(of func(relay.Notification) string) func(topic string, m *message.Message) string {
-	return func(_ string, m *message.Message) string { return of(delivery(m).Notifications[0]) }
+// OrderingKey is the ordering key of a queue's messages for a Subscriber, by what of says of their notification.
+func OrderingKey(of func(relay.Notification) string) func(topic string, m *message.Message) string {
+	return func(_ string, m *message.Message) string { return of(newDelivery(m).Notifications[0]) }
 }
 
-// subscribed is a subscription that a router takes over. Closing it leaves alone the subscriber, which all sinks share.
-type subscribed struct{ messages <-chan *message.Message }
+// fixedSubscriber is a subscription that a router takes over. Closing it leaves alone the subscriber, which all sinks share.
+type fixedSubscriber struct{ messages <-chan *message.Message }
 
-func (s subscribed) Subscribe(context.Context, string) (<-chan *message.Message, error) {
+func (s fixedSubscriber) Subscribe(context.Context, string) (<-chan *message.Message, error) {
 	return s.messages, nil
 }
 
-func (subscribed) Close() error { return nil }
+func (fixedSubscriber) Close() error { return nil }
 
-// quiet leaves out the lines that a router writes about each message.
-type quiet struct{ watermill.LoggerAdapter }
+// quietLogger leaves out the lines that a router writes about each message.
+type quietLogger struct{ watermill.LoggerAdapter }
 
-func (quiet) Trace(string, watermill.LogFields) {}
+func (quietLogger) Trace(string, watermill.LogFields) {}
 
 // Error takes it for no error that the subscription has ended: at a stop that may be a moment before the router's context
 // ends, and else the Router subscribes anew.
-func (q quiet) Error(msg string, err error, fields watermill.LogFields) {
+func (q quietLogger) Error(msg string, err error, fields watermill.LogFields) {
 	if err != nil && err.Error() == "all router handlers stopped" {
 		q.Debug(msg, fields)
 		return
@@ -177,6 +177,6 @@ func (q quiet) Error(msg string, err error, fields watermill.LogFields) {
 	q.LoggerAdapter.Error(msg, err, fields)
 }
 
-func (q quiet) With(fields watermill.LogFields) watermill.LoggerAdapter {
-	return quiet{q.LoggerAdapter.With(fields)}
+func (q quietLogger) With(fields watermill.LogFields) watermill.LoggerAdapter {
+	return quietLogger{q.LoggerAdapter.With(fields)}
 }

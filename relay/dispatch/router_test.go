@@ -79,9 +79,9 @@ func (e *env) subscriber(log *slog.Logger) *backbone.Subscriber {
 	e.t.Helper()
 	s, err := backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: e.b.Commands(), Readers: e.b.Readers(), Group: "hubrelay", Consumer: "node-1", Log: log,
-		Streams:   func(sink string) []string { return []string{e.b.Keys().Queue(sink, 0)} },
-		Lanes:     func(string) int { return 4 },
-		NackDelay: 10 * time.Millisecond, Grace: 15 * time.Second,
+		Streams:     func(sink string) []string { return []string{e.b.Keys().Queue(sink, 0)} },
+		MaxInFlight: func(string) int { return 4 },
+		NackDelay:   10 * time.Millisecond, HandlerGrace: 15 * time.Second,
 	})
 	if err != nil {
 		e.t.Fatal(err)
@@ -135,7 +135,7 @@ func TestRouterHandsOver(t *testing.T) {
 	d := h.got[0]
 	n := d.Notifications[0]
 	if !strings.HasPrefix(d.ID, "h1-t0-") || d.Attempt != 1 || n.ID != d.ID || n.Topic != "t0" || n.Hub != "h1" ||
-		len(n.Data) == 0 || !backbone.ValidCursor(n.Cursor) {
+		len(n.Data) == 0 || !backbone.IsEntryID(n.Cursor) {
 		t.Errorf("%+v", d)
 	}
 }

@@ -20,7 +20,7 @@ func TestLogSetBackWithLowerIDs(t *testing.T) {
 	testkit.WaitFor(t, "first enqueued", func() bool { return e.queueLength("a") == 3 })
 	c := e.b.Commands()
 	k := e.b.Keys()
-	if err := c.Del(t.Context(), k.Log(0), k.Dispatched(0), k.Sinks(0), k.Queue("a", 0)).Err(); err != nil {
+	if err := c.Del(t.Context(), k.Log(0), k.DispatchPosition(0), k.SinkPositions(0), k.Queue("a", 0)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	err := c.XAdd(t.Context(), &redis.XAddArgs{

@@ -11,7 +11,7 @@ func ExampleReporter() {
 	root := r.Parse([]byte("servers:\n  a: {path: /srv}\nserver: 2\n"), document.Position{Line: 1, Column: 1})
 	for _, e := range root.Entries {
 		if e.Key != "servers" {
-			r.BadAt(e.At, e.Key, "unknown key", document.DidYouMean(e.Key, []string{"servers"}))
+			r.ErrorAt(e.At, e.Key, "unknown key", document.DidYouMean(e.Key, []string{"servers"}))
 		}
 	}
 	fmt.Println(document.Problems(document.Sorted(r.Problems)))

@@ -21,8 +21,8 @@ func ReadBounded(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// Reason says why a file could not be opened, without repeating its name.
-func Reason(err error) string {
+// OpenErrorReason says why a file could not be opened, without repeating its name.
+func OpenErrorReason(err error) string {
 	var pe *os.PathError
 	if errors.As(err, &pe) {
 		return pe.Err.Error()

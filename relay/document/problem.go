@@ -19,8 +19,8 @@ type Problem struct {
 	Variable string
 	// Path is the setting, such as auth.keys[0].name; empty where the whole file is meant.
 	Path string
-	// Text says what is wrong; Hint says what to do about it and may be empty.
-	Text, Hint string
+	// Message says what is wrong; Hint says what to do about it and may be empty.
+	Message, Hint string
 }
 
 // String is one Line: FILE:LINE:COLUMN: path: problem; hint.
@@ -37,7 +37,7 @@ func (p Problem) String() string {
 	if p.Path != "" {
 		b.WriteString(p.Path + ": ")
 	}
-	b.WriteString(p.Text)
+	b.WriteString(p.Message)
 	if p.Hint != "" {
 		b.WriteString("; " + p.Hint)
 	}
@@ -102,22 +102,22 @@ type Reporter struct {
 
 // Problem returns one at a position, and reports nothing.
 func (r *Reporter) Problem(at Position, path, text, hint string) Problem {
-	p := Problem{Line: at.Line, Column: at.Column, Variable: at.Variable, Path: path, Text: text, Hint: hint}
+	p := Problem{Line: at.Line, Column: at.Column, Variable: at.Variable, Path: path, Message: text, Hint: hint}
 	if at.Variable == "" {
 		p.File = r.File
 	}
 	return p
 }
 
-// BadAt reports a mistake at a position.
-func (r *Reporter) BadAt(at Position, path, text, hint string) {
+// ErrorAt reports a mistake at a position.
+func (r *Reporter) ErrorAt(at Position, path, text, hint string) {
 	r.Problems = append(r.Problems, r.Problem(at, path, text, hint))
 }
 
-// Bad reports a value that was read but is not acceptable, unless something was wrong with it already.
-func (r *Reporter) Bad(path, text, hint string) {
-	if !r.Failed(path) {
-		r.BadAt(r.Origins.Of(path), path, text, hint)
+// Error reports a value that was read but is not acceptable, unless something was wrong with it already.
+func (r *Reporter) Error(path, text, hint string) {
+	if !r.HasErrors(path) {
+		r.ErrorAt(r.Origins.Of(path), path, text, hint)
 	}
 }
 
@@ -126,8 +126,8 @@ func (r *Reporter) Warn(path, text, hint string) {
 	r.Warnings = append(r.Warnings, r.Problem(r.Origins.Of(path), path, text, hint))
 }
 
-// Failed says whether a problem was reported at path or below it.
-func (r *Reporter) Failed(path string) bool {
+// HasErrors says whether a problem was reported at path or below it.
+func (r *Reporter) HasErrors(path string) bool {
 	return slices.ContainsFunc(r.Problems, func(p Problem) bool {
 		rest, ok := strings.CutPrefix(p.Path, path)
 		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
@@ -136,7 +136,7 @@ func (r *Reporter) Failed(path string) bool {
 
 // DidYouMean is the hint that names what word was most likely meant to be, empty where nothing is near.
 func DidYouMean(word string, names []string) string {
-	if n := relay.Nearest(word, names); n != "" {
+	if n := relay.ClosestName(word, names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
 	return ""

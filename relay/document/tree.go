@@ -24,9 +24,9 @@ func firstToken(n ast.Node) *token.Token {
 	return n.GetToken()
 }
 
-// hostPort mends a mistake of the parser, which takes the item http://host:80 of a list inside {} for a map. In YAML a
+// repairHostPort mends a mistake of the parser, which takes the item http://host:80 of a list inside {} for a map. In YAML a
 // colon ends a plain key only before a space.
-func (p *yamlParser) hostPort(n ast.Node) *Value {
+func (p *yamlParser) repairHostPort(n ast.Node) *Value {
 	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) == 1 && m.Start.Type != token.MappingStartType {
 		n = m.Values[0]
 	}
@@ -43,74 +43,74 @@ func (p *yamlParser) hostPort(n ast.Node) *Value {
 	if rest.Line != colon.Line || rest.Column != colon.Column+1 {
 		return nil
 	}
-	return &Value{Shape: String, Text: key.Value + ":" + scalar.GetToken().Value, At: p.at(key.Token)}
+	return &Value{Shape: String, Text: key.Value + ":" + scalar.GetToken().Value, At: p.positionOf(key.Token)}
 }
 
-// value converts a node and everything below it.
-func (p *yamlParser) value(n ast.Node, path string, depth int) *Value {
+// convertNode converts a node and everything below it.
+func (p *yamlParser) convertNode(n ast.Node, path string, depth int) *Value {
 	if n == nil {
 		return &Value{At: p.origin}
 	}
-	v := &Value{At: p.at(firstToken(n))}
+	v := &Value{At: p.positionOf(firstToken(n))}
 	if p.count++; p.count > MaxValues || depth > maxDepth {
 		if p.count <= MaxValues || p.count == MaxValues+1 {
-			p.BadAt(v.At, path, fmt.Sprintf("is too much: %d values in %d levels are the limit", MaxValues, maxDepth), "")
+			p.ErrorAt(v.At, path, fmt.Sprintf("is too much: %d values in %d levels are the limit", MaxValues, maxDepth), "")
 		}
-		v.Broken = true
+		v.Invalid = true
 		return v
 	}
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		v.Shape = Map
-		p.entries(v, n.Values, path, depth)
+		p.convertMap(v, n.Values, path, depth)
 	case *ast.MappingValueNode:
 		v.Shape = Map
-		p.entries(v, []*ast.MappingValueNode{n}, path, depth)
+		p.convertMap(v, []*ast.MappingValueNode{n}, path, depth)
 	case *ast.SequenceNode:
 		v.Shape = List
 		for i, item := range n.Values {
-			if s := p.hostPort(item); s != nil {
+			if s := p.repairHostPort(item); s != nil {
 				v.Items = append(v.Items, s)
 				continue
 			}
-			v.Items = append(v.Items, p.value(item, fmt.Sprintf("%s[%d]", path, i), depth+1))
+			v.Items = append(v.Items, p.convertNode(item, fmt.Sprintf("%s[%d]", path, i), depth+1))
 		}
 	case *ast.AnchorNode:
-		inner := p.value(n.Value, path, depth+1)
+		inner := p.convertNode(n.Value, path, depth+1)
 		if n.Name != nil {
 			p.anchors[n.Name.GetToken().Value] = inner
 		}
 		return inner
 	case *ast.AliasNode:
-		return p.alias(n, v, path)
+		return p.convertAlias(n, v, path)
 	case *ast.TagNode:
 		hint := quoteExclusion
 		if strings.HasPrefix(n.GetToken().Value, "!!") {
 			hint = "leave the tag out"
 		}
-		p.BadAt(v.At, path, "tags such as "+n.GetToken().Value+" have no meaning here", hint)
-		v.Broken = true
+		p.ErrorAt(v.At, path, "tags such as "+n.GetToken().Value+" have no meaning here", hint)
+		v.Invalid = true
 	default:
-		p.scalar(v, n, path)
+		p.convertScalar(v, n, path)
 	}
 	return v
 }
 
-func (p *yamlParser) alias(n *ast.AliasNode, v *Value, path string) *Value {
+func (p *yamlParser) convertAlias(n *ast.AliasNode, v *Value, path string) *Value {
 	name := ""
 	if n.Value != nil {
 		name = n.Value.GetToken().Value
 	}
 	target, ok := p.anchors[name]
 	if !ok {
-		p.BadAt(v.At, path, fmt.Sprintf("there is no anchor %q above", name), quoteStar)
-		v.Broken = true
+		p.ErrorAt(v.At, path, fmt.Sprintf("there is no anchor %q above", name), quoteStar)
+		v.Invalid = true
 		return v
 	}
 	return target
 }
 
-func (p *yamlParser) scalar(v *Value, n ast.Node, path string) {
+func (p *yamlParser) convertScalar(v *Value, n ast.Node, path string) {
 	v.Text = n.GetToken().Value
 	switch n := n.(type) {
 	case *ast.NullNode:
@@ -129,13 +129,13 @@ func (p *yamlParser) scalar(v *Value, n ast.Node, path string) {
 	case *ast.BoolNode:
 		v.Shape = Bool
 	default:
-		p.BadAt(v.At, path, "is not a value", "")
-		v.Broken = true
+		p.ErrorAt(v.At, path, "is not a value", "")
+		v.Invalid = true
 	}
 }
 
-// entries fills the map v: own keys first, then those that merge keys (<<) bring.
-func (p *yamlParser) entries(v *Value, nodes []*ast.MappingValueNode, path string, depth int) {
+// convertMap fills the map v: own keys first, then those that merge keys (<<) bring.
+func (p *yamlParser) convertMap(v *Value, nodes []*ast.MappingValueNode, path string, depth int) {
 	seen := make(map[string]Position, len(nodes))
 	var merged []*Value
 	for _, n := range nodes {
@@ -143,32 +143,32 @@ func (p *yamlParser) entries(v *Value, nodes []*ast.MappingValueNode, path strin
 			continue
 		}
 		if n.Key.IsMergeKey() {
-			merged = append(merged, p.value(n.Value, path, depth+1))
+			merged = append(merged, p.convertNode(n.Value, path, depth+1))
 			continue
 		}
-		key, ok := p.key(n.Key, path)
+		key, ok := p.mapKey(n.Key, path)
 		if !ok {
 			continue
 		}
-		at := p.at(n.Key.GetToken())
+		at := p.positionOf(n.Key.GetToken())
 		below := Join(path, key)
-		child := p.value(n.Value, below, depth+1)
+		child := p.convertNode(n.Value, below, depth+1)
 		if first, twice := seen[key]; twice {
-			p.BadAt(at, below, "is given twice", fmt.Sprintf("the first is in line %d", first.Line))
+			p.ErrorAt(at, below, "is given twice", fmt.Sprintf("the first is in line %d", first.Line))
 			continue
 		}
 		seen[key] = at
 		v.Entries = append(v.Entries, Entry{Key: key, At: at, Value: child})
 	}
-	p.merge(v, merged, seen, path)
+	p.mergeMaps(v, merged, seen, path)
 }
 
-func (p *yamlParser) merge(v *Value, merged []*Value, seen map[string]Position, path string) {
+func (p *yamlParser) mergeMaps(v *Value, merged []*Value, seen map[string]Position, path string) {
 	for len(merged) > 0 {
 		from := merged[0]
 		merged = merged[1:]
 		if p.count += len(from.Items) + len(from.Entries); p.count > MaxValues {
-			p.BadAt(from.At, path, fmt.Sprintf("is too much: %d values are the limit", MaxValues), "")
+			p.ErrorAt(from.At, path, fmt.Sprintf("is too much: %d values are the limit", MaxValues), "")
 			return
 		}
 		switch from.Shape {
@@ -182,25 +182,25 @@ func (p *yamlParser) merge(v *Value, merged []*Value, seen map[string]Position, 
 				}
 			}
 		default:
-			if from.Broken {
+			if from.Invalid {
 				continue
 			}
-			p.BadAt(from.At, path, "only a map can be merged with <<", "")
+			p.ErrorAt(from.At, path, "only a map can be merged with <<", "")
 		}
 	}
 }
 
-func (p *yamlParser) key(n ast.MapKeyNode, path string) (string, bool) {
+func (p *yamlParser) mapKey(n ast.MapKeyNode, path string) (string, bool) {
 	var node ast.Node = n
 	if k, ok := n.(*ast.MappingKeyNode); ok {
 		node = k.Value
 	}
 	if s, ok := node.(ast.ScalarNode); ok {
-		v := &Value{At: p.at(s.GetToken())}
-		p.scalar(v, s, path)
-		return v.Text, !v.Broken
+		v := &Value{At: p.positionOf(s.GetToken())}
+		p.convertScalar(v, s, path)
+		return v.Text, !v.Invalid
 	}
-	p.BadAt(p.at(n.GetToken()), path, "a key must be a plain word", "")
+	p.ErrorAt(p.positionOf(n.GetToken()), path, "a key must be a plain word", "")
 	return "", false
 }
 

@@ -46,7 +46,7 @@ func (s Shape) String() string {
 // Value is one YAML value with its position. Aliases share values, so nobody changes one.
 type Value struct {
 	Shape   Shape
-	Broken  bool   // reported already
+	Invalid bool   // reported already
 	Text    string // of a scalar, as written, quotes and escapes resolved
 	At      Position
 	Items   []*Value
@@ -74,7 +74,7 @@ func (v *Value) Entry(key string) (Entry, bool) {
 func (r *Reporter) Read(path, hint string) *Value {
 	data, err := ReadBounded(path, MaxSize)
 	if err != nil {
-		r.BadAt(Position{}, "", "cannot be read: "+Reason(err), hint)
+		r.ErrorAt(Position{}, "", "cannot be read: "+OpenErrorReason(err), hint)
 		return nil
 	}
 	return r.Parse(data, Position{Line: 1, Column: 1})
@@ -85,11 +85,11 @@ func (r *Reporter) Read(path, hint string) *Value {
 func (r *Reporter) Parse(data []byte, origin Position) *Value {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if at, ok := invalidText(data); !ok {
-		r.BadAt(origin.within(at), "", "is not UTF-8 text", "save the file as UTF-8")
+		r.ErrorAt(origin.orOrigin(at), "", "is not UTF-8 text", "save the file as UTF-8")
 		return nil
 	}
 	p := &yamlParser{Reporter: r, origin: origin, anchors: map[string]*Value{}}
-	file := p.syntax(string(data))
+	file := p.parseSyntax(string(data))
 	if file == nil {
 		return nil
 	}
@@ -99,10 +99,10 @@ func (r *Reporter) Parse(data []byte, origin Position) *Value {
 			continue
 		}
 		if root != nil {
-			r.BadAt(p.at(firstToken(doc.Body)), "", "a second YAML document begins here", "keep one document in the file")
+			r.ErrorAt(p.positionOf(firstToken(doc.Body)), "", "a second YAML document begins here", "keep one document in the file")
 			break
 		}
-		root = p.value(doc.Body, "", 0)
+		root = p.convertNode(doc.Body, "", 0)
 	}
 	if root == nil {
 		root = &Value{Shape: Null, At: origin}
@@ -110,8 +110,8 @@ func (r *Reporter) Parse(data []byte, origin Position) *Value {
 	return root
 }
 
-// within returns at, or the origin itself where that is an environment variable.
-func (p Position) within(at Position) Position {
+// orOrigin returns at, or the origin itself where that is an environment variable.
+func (p Position) orOrigin(at Position) Position {
 	if p.Variable != "" {
 		return p
 	}
@@ -144,29 +144,29 @@ type yamlParser struct {
 	count   int
 }
 
-func (p *yamlParser) at(t *token.Token) Position {
+func (p *yamlParser) positionOf(t *token.Token) Position {
 	if t == nil || t.Position == nil {
 		return p.origin
 	}
-	return p.origin.within(Position{Line: max(1, t.Position.Line), Column: max(1, t.Position.Column)})
+	return p.origin.orOrigin(Position{Line: max(1, t.Position.Line), Column: max(1, t.Position.Column)})
 }
 
-// syntax parses text. Nesting is bounded before the parser, which recurses, sees it; the recover is there because the
+// parseSyntax parses text. Nesting is bounded before the parser, which recurses, sees it; the recover is there because the
 // parser is somebody else's and a configuration file must not crash the daemon.
-func (p *yamlParser) syntax(text string) (file *ast.File) {
+func (p *yamlParser) parseSyntax(text string) (file *ast.File) {
 	defer func() {
 		if bad := recover(); bad != nil {
-			p.BadAt(p.origin, "", "is not valid YAML", "")
+			p.ErrorAt(p.origin, "", "is not valid YAML", "")
 			file = nil
 		}
 	}()
 	tokens := lexer.Tokenize(text)
 	if len(tokens) > maxTokens {
-		p.BadAt(p.at(tokens[maxTokens]), "", fmt.Sprintf("is longer than %d words and marks", maxTokens), "")
+		p.ErrorAt(p.positionOf(tokens[maxTokens]), "", fmt.Sprintf("is longer than %d words and marks", maxTokens), "")
 		return nil
 	}
-	if t := tooDeep(tokens); t != nil {
-		p.BadAt(p.at(t), "", fmt.Sprintf("is nested more than %d levels deep", maxDepth), "")
+	if t := deepestToken(tokens); t != nil {
+		p.ErrorAt(p.positionOf(t), "", fmt.Sprintf("is nested more than %d levels deep", maxDepth), "")
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -177,9 +177,9 @@ func (p *yamlParser) syntax(text string) (file *ast.File) {
 	return file
 }
 
-// tooDeep returns the token where nesting exceeds the bound, if one does. It counts indentation itself, because the
+// deepestToken returns the token where nesting exceeds the bound, if one does. It counts indentation itself, because the
 // lexer's own level also grows with every comment that stands to the left of what came before.
-func tooDeep(tokens token.Tokens) *token.Token {
+func deepestToken(tokens token.Tokens) *token.Token {
 	flow, run, line, begun := 0, 0, 0, 0
 	var indents []int // of the lines that are open
 	for _, t := range tokens {
@@ -212,7 +212,7 @@ func (p *yamlParser) syntaxError(text string, err error) {
 	at, message := p.origin, err.Error()
 	var ye yaml.Error
 	if errors.As(err, &ye) {
-		at, message = p.at(ye.GetToken()), ye.GetMessage()
+		at, message = p.positionOf(ye.GetToken()), ye.GetMessage()
 	}
 	hint := ""
 	lines := strings.Split(text, "\n")
@@ -221,14 +221,14 @@ func (p *yamlParser) syntaxError(text string, err error) {
 		if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") {
 			message, hint = "the line begins with a tab", "YAML is indented with spaces"
 		} else {
-			hint = quoteHint(line)
+			hint = missingQuoteHint(line)
 		}
 		if at.Line >= 2 && hint == "" && strings.HasSuffix(strings.TrimSpace(lines[at.Line-2]), " *") {
 			hint = quoteStar // a lone * takes what follows it for its name
 		}
 	}
 	message, _, _ = strings.Cut(message, "\n")
-	p.BadAt(at, "", "is not valid YAML: "+message, hint)
+	p.ErrorAt(at, "", "is not valid YAML: "+message, hint)
 }
 
 // What YAML makes of the most common patterns and of ${NAME} is not what their author meant.
@@ -239,8 +239,8 @@ const (
 	quoteWhole     = "text that begins with a quoted part needs quotes around all of it: '\"production\" in context.clusters'"
 )
 
-// quoteHint guesses from a line that is not YAML which quotes are missing, if any.
-func quoteHint(line string) string {
+// missingQuoteHint guesses from a line that is not YAML which quotes are missing, if any.
+func missingQuoteHint(line string) string {
 	switch {
 	case regexp.MustCompile(`[-:,[]\s*\*`).MatchString(line):
 		return quoteStar

@@ -14,9 +14,9 @@ func BenchmarkPost(b *testing.B) {
 		c, target := server(b, scheme, new(atomic.Bool), func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 		body := make([]byte, 500)
 		header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"hubrelay"}}
-		post := &Post{Head: NewHead(target.URL(), header, "webhook-id"), Values: []string{"5f0c8a7e9d3b2a1c4e6f8a92"}, Body: body}
+		post := &Request{Head: NewRequestTemplate(target.URL(), header, "webhook-id"), Values: []string{"5f0c8a7e9d3b2a1c4e6f8a92"}, Body: body}
 		ours := func() (*http.Response, error) { return c.transport.Post(context.Background(), post) }
-		theirs := func() (*http.Response, error) { return c.transport.RoundTrip(post.Request(context.Background())) }
+		theirs := func() (*http.Response, error) { return c.transport.RoundTrip(post.ToHTTP(context.Background())) }
 		for name, by := range map[string]func() (*http.Response, error){"ours": ours, "net/http": theirs} {
 			b.Run(scheme+"/"+name, func(b *testing.B) {
 				b.ReportAllocs()

@@ -57,14 +57,14 @@ func TestEndOfContext(t *testing.T) {
 				endInBody(c, end, stop)
 			}
 			answer, err := c.Post(late, target, nil, []byte("{}"))
-			if inBody && (err != nil || !answer.Cut) || !inBody && !errors.Is(err, context.DeadlineExceeded) {
+			if inBody && (err != nil || !answer.Truncated) || !inBody && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("at the deadline: %+v, %v", answer, err)
 			}
 			if !inBody {
 				time.AfterFunc(10*time.Millisecond, stop)
 			}
 			answer, err = c.Post(ctx, target, nil, []byte("{}"))
-			if inBody && (err != nil || !answer.Cut) || !inBody && !errors.Is(err, context.Canceled) {
+			if inBody && (err != nil || !answer.Truncated) || !inBody && !errors.Is(err, context.Canceled) {
 				t.Errorf("when cancelled: %+v, %v", answer, err)
 			}
 		})

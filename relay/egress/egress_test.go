@@ -83,11 +83,11 @@ func TestScrub(t *testing.T) {
 		"<t0ken> T0000":                        "<" + redacted + "> " + redacted,
 		"qu3ry, p4ss, user":                    strings.Join([]string{redacted, redacted, redacted}, ", "),
 	} {
-		if got := target.Scrub(in); got != want {
+		if got := target.Redact(in); got != want {
 			t.Errorf("Scrub(%q) = %q, want %q", in, got, want)
 		}
 	}
-	if got := scrubEnd("see /services/T0000/a", target.hidden); got != "see "+redacted {
+	if got := redactTail("see /services/T0000/a", target.secrets); got != "see "+redacted {
 		t.Errorf("scrubEnd gave %q", got)
 	}
 }
@@ -114,7 +114,7 @@ func TestPost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if answer.Status != http.StatusFound || answer.Cut != cut || len(answer.Body) > KeptAnswer || !utf8.ValidString(answer.Body) ||
+		if answer.Status != http.StatusFound || answer.Truncated != cut || len(answer.Body) > MaxResponseBody || !utf8.ValidString(answer.Body) ||
 			!strings.HasPrefix(answer.Body, fmt.Sprint("POST b ", size)) {
 			t.Errorf("%d: %+v", size, answer)
 		}
@@ -130,7 +130,7 @@ func TestPost(t *testing.T) {
 	strict, _ := guard.New(nil)
 	guarded := NewClient(strict, nil)
 	defer guarded.Close()
-	var refused *guard.RefusedError
+	var refused *guard.BlockedError
 	if _, err = guarded.Post(t.Context(), target, nil, nil); !errors.As(err, &refused) {
 		t.Errorf("a post inwards gave %v", err)
 	}
@@ -140,7 +140,7 @@ func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
-		"": -1, "soon": -1, "-5": -1, "0": 0, "7": 7 * time.Second, "99999999999999999": LongestWait,
+		"": -1, "soon": -1, "-5": -1, "0": 0, "7": 7 * time.Second, "99999999999999999": MaxRetryAfter,
 		"Sun, 01 Nov 2026 12:01:00 GMT": time.Minute, "Mon, 02 Jan 2006 15:04:05 GMT": 0, "1.5": -1,
 	} {
 		got, ok := RetryAfter(http.Header{"Retry-After": {value}}, now)
@@ -163,7 +163,7 @@ func TestFileBecomesAPipe(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Now()
 	parse := func(text []byte) (string, error) { return string(text), nil }
-	f, err := Follow(name, parse, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+	f, err := WatchFile(name, parse, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestFileComesBack(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Now()
 	parse := func(text []byte) (string, error) { return string(text), nil }
-	f, err := Follow(name, parse, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+	f, err := WatchFile(name, parse, slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,11 +256,11 @@ func TestFile(t *testing.T) {
 	var log bytes.Buffer
 	clock := func() time.Time { return now }
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	if _, err := Follow(name, parse, logger, clock); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+	if _, err := WatchFile(name, parse, logger, clock); err == nil || !strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("a missing file gave %v", err)
 	}
 	write("one", time.Hour)
-	f, err := Follow(name, parse, logger, clock)
+	f, err := WatchFile(name, parse, logger, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,16 +303,16 @@ func FuzzScrub(f *testing.F) {
 			return
 		}
 		body := strings.Repeat("-", int(uint(pad)%2000)) + answer + target.URL().Path
-		kept, _ := target.ReadAnswer(strings.NewReader(body))
-		if len(kept) > KeptAnswer || !utf8.ValidString(kept) {
+		kept, _ := target.ReadResponse(strings.NewReader(body))
+		if len(kept) > MaxResponseBody || !utf8.ValidString(kept) {
 			t.Errorf("kept %d bytes", len(kept))
 		}
 	})
 }
 
-func ExampleTarget_Scrub() {
+func ExampleTarget_Redact() {
 	g, _ := guard.New(nil)
 	target, _ := ParseTarget("https://hooks.slack.com/services/T0000/B0000/abcdef", g)
-	fmt.Println(target.Host(), "says:", target.Scrub("no service at /services/T0000/B0000/abcdef"))
+	fmt.Println(target.Host(), "says:", target.Redact("no service at /services/T0000/B0000/abcdef"))
 	// Output: hooks.slack.com says: no service at (redacted)
 }

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// LongestWait bounds what [RetryAfter] returns; relay/deliver caps it further.
-const LongestWait = 365 * 24 * time.Hour
+// MaxRetryAfter bounds what [RetryAfter] returns; relay/deliver caps it further.
+const MaxRetryAfter = 365 * 24 * time.Hour
 
 // RetryAfter reads the header of that name: seconds or an HTTP date (RFC 9110, 10.2.3). It returns false where the far
-// side named no time, else one from 0 to [LongestWait].
+// side named no time, else one from 0 to [MaxRetryAfter].
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if value == "" {
 		return 0, false
 	}
 	if seconds, err := strconv.ParseUint(value, 10, 63); err == nil {
-		if seconds > uint64(LongestWait/time.Second) {
-			return LongestWait, true
+		if seconds > uint64(MaxRetryAfter/time.Second) {
+			return MaxRetryAfter, true
 		}
 		return time.Duration(seconds) * time.Second, true
 	}
@@ -27,5 +27,5 @@ func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	if err != nil {
 		return 0, false
 	}
-	return min(max(at.Sub(now), 0), LongestWait), true
+	return min(max(at.Sub(now), 0), MaxRetryAfter), true
 }

@@ -16,14 +16,14 @@ import (
 const (
 	// redacted stands where a part of a URL stood.
 	redacted = "(redacted)"
-	// shortestHidden keeps a path like /a from blotting out every a.
-	shortestHidden = 4
+	// minSecretLength keeps a path like /a from blotting out every a.
+	minSecretLength = 4
 )
 
 // Target is a URL that may be posted to. Its user, path and query count as secret. It is immutable.
 type Target struct {
-	url    url.URL
-	hidden []string
+	url     url.URL
+	secrets []string
 }
 
 // ParseTarget reads an http or https URL and judges its host as far as that is possible without DNS. Its errors follow
@@ -52,7 +52,7 @@ func ParseTarget(text string, g *guard.Guard) (*Target, error) {
 	if err := g.CheckHost(u.Hostname()); err != nil {
 		return nil, fmt.Errorf("cannot be dialled: %w", err)
 	}
-	return &Target{url: *u, hidden: hiddenParts(u)}, nil
+	return &Target{url: *u, secrets: secretParts(u)}, nil
 }
 
 // URL returns a copy of the URL, which is the caller's to keep secret.
@@ -64,26 +64,26 @@ func (t *Target) URL() *url.URL {
 // Host is the one part of the URL that errors and logs may show: host and, where given, port.
 func (t *Target) Host() string { return t.url.Host }
 
-// Key is the same for equal URLs and shows nothing of them.
-func (t *Target) Key() string {
+// Hash is the same for equal URLs and shows nothing of them.
+func (t *Target) Hash() string {
 	sum := sha256.Sum256([]byte(t.url.String()))
 	return hex.EncodeToString(sum[:12])
 }
 
-// Scrub takes the secret parts of the URL out of text.
-func (t *Target) Scrub(text string) string { return scrub(text, t.hidden) }
+// Redact takes the secret parts of the URL out of text.
+func (t *Target) Redact(text string) string { return redact(text, t.secrets) }
 
-func scrub(text string, hidden []string) string {
+func redact(text string, hidden []string) string {
 	for _, part := range hidden {
 		text = strings.ReplaceAll(text, part, redacted)
 	}
 	return text
 }
 
-// scrubEnd takes the beginning of a hidden part off the end of a text that was cut there.
-func scrubEnd(text string, hidden []string) string {
+// redactTail takes the beginning of a hidden part off the end of a text that was cut there.
+func redactTail(text string, hidden []string) string {
 	for _, part := range hidden {
-		for n := len(part) - 1; n >= shortestHidden; n-- {
+		for n := len(part) - 1; n >= minSecretLength; n-- {
 			if strings.HasSuffix(text, part[:n]) {
 				return text[:len(text)-n] + redacted
 			}
@@ -92,14 +92,14 @@ func scrubEnd(text string, hidden []string) string {
 	return text
 }
 
-// hiddenParts are the parts of a URL that may be credentials, longest first.
-func hiddenParts(u *url.URL) []string {
+// secretParts are the parts of a URL that may be credentials, longest first.
+func secretParts(u *url.URL) []string {
 	parts := []string{u.RawQuery, u.EscapedPath(), u.Path}
 	for _, path := range []string{u.EscapedPath(), u.Path} {
 		path = strings.Trim(path, "/")
 		parts = append(parts, path)
 		for _, segment := range strings.Split(path, "/") {
-			if !plainSegment(segment) {
+			if !isPublicSegment(segment) {
 				parts = append(parts, segment)
 			}
 		}
@@ -111,17 +111,17 @@ func hiddenParts(u *url.URL) []string {
 	for _, values := range u.Query() {
 		parts = append(parts, values...)
 	}
-	return longestFirst(parts)
+	return sortBySize(parts)
 }
 
-// longestFirst leaves out what is too short to hide, and what comes twice. It adds what is spelled another way in quotes.
-func longestFirst(parts []string) []string {
+// sortBySize leaves out what is too short to hide, and what comes twice. It adds what is spelled another way in quotes.
+func sortBySize(parts []string) []string {
 	for _, p := range parts {
 		if quoted := strconv.Quote(p); len(quoted) > len(p)+2 {
 			parts = append(parts, quoted[1:len(quoted)-1])
 		}
 	}
-	parts = slices.DeleteFunc(parts, func(p string) bool { return len(p) < shortestHidden })
+	parts = slices.DeleteFunc(parts, func(p string) bool { return len(p) < minSecretLength })
 	slices.SortFunc(parts, func(a, b string) int {
 		if len(a) != len(b) {
 			return len(b) - len(a)
@@ -131,8 +131,8 @@ func longestFirst(parts []string) []string {
 	return slices.Compact(parts)
 }
 
-// plainSegment says whether a segment of a path is a word that addresses are made of, and so no secret.
-func plainSegment(s string) bool {
+// isPublicSegment says whether a segment of a path is a word that addresses are made of, and so no secret.
+func isPublicSegment(s string) bool {
 	switch s {
 	case "services", "service", "hooks", "hook", "webhook", "webhooks", "http", "https":
 		return true

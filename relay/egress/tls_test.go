@@ -71,7 +71,7 @@ func TestProtocols(t *testing.T) {
 	}
 	var conns []any
 	for range 3 {
-		if got := post(); got != "HTTP/1.1" || c.transport.http1.Load() == nil {
+		if got := post(); got != "HTTP/1.1" || c.transport.http1Host.Load() == nil {
 			t.Errorf("another went by %s", got)
 		}
 		conns = append(conns, from.Load())
@@ -82,7 +82,7 @@ func TestProtocols(t *testing.T) {
 	c.Close()
 	modern.Store(true)
 	for range 2 {
-		if got := post(); got != "HTTP/2.0" || c.transport.http1.Load() != nil {
+		if got := post(); got != "HTTP/2.0" || c.transport.http1Host.Load() != nil {
 			t.Errorf("after the server has learned HTTP/2, a post went by %s", got)
 		}
 	}
@@ -134,7 +134,7 @@ func TestUnaskedRecord(t *testing.T) {
 		}
 		c := NewClient(local(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
 		host := target.Host()
-		c.transport.http1.Store(&host)
+		c.transport.http1Host.Store(&host)
 		for n := 1; n <= 3; n++ {
 			answer, err := c.Post(t.Context(), target, nil, []byte("{}"))
 			if err != nil || answer.Status != http.StatusOK {
@@ -156,7 +156,7 @@ func TestHandshakes(t *testing.T) {
 	c.transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	host := target.Host()
 	for _, known := range []*string{nil, &host} {
-		c.transport.http1.Store(known)
+		c.transport.http1Host.Store(known)
 		var unknown *tls.CertificateVerificationError
 		if _, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.As(err, &unknown) {
 			t.Errorf("got %v", err)

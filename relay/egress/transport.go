@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// headerAnswer bounds the header of an answer together with what comes before it (1xx), in bytes.
-	headerAnswer = 64 << 10
-	dialTimeout  = 10 * time.Second
-	idleTimeout  = 90 * time.Second
+	// maxResponseHeader bounds the header of an answer together with what comes before it (1xx), in bytes.
+	maxResponseHeader = 64 << 10
+	dialTimeout       = 10 * time.Second
+	idleTimeout       = 90 * time.Second
 	// idleConns is more than any sensible concurrency, so that a busy sink does not dial for every request.
 	idleConns = 128
 	// A connection that is silent for pingAfter is asked for a sign of life, and left when none comes within pingWait: all
@@ -30,7 +30,7 @@ const (
 
 // Transport makes posts whose bodies are in memory. It speaks HTTP/1.1 on the goroutine of its caller, where net/http needs
 // two more for a connection and wakes both for each request, which is most of what a short post costs. What it leaves to
-// net/http: HTTP/2, which an https server is asked for first, and what [NewHead] cannot write.
+// net/http: HTTP/2, which an https server is asked for first, and what [NewRequestTemplate] cannot write.
 //
 // It follows net/http in everything else: the end of a request's context ends it at once, whatever it waits for; an idle
 // connection that has ended is not used, and a post that was written is never written again. An answer's body is for
@@ -38,9 +38,9 @@ const (
 type Transport struct {
 	*http.Transport
 
-	idle   idle
-	http1  atomic.Pointer[string] // the https host that would not speak HTTP/2
-	readOn time.Duration          // how long a receiver that said yes before it has read all may take for the rest of it
+	idle      idlePool
+	http1Host atomic.Pointer[string] // the https host that would not speak HTTP/2
+	drainTime time.Duration          // how long a receiver that said yes before it has read all may take for the rest of it
 }
 
 // NewTransport returns a transport that judges each address after DNS, just before it is dialled. It asks no proxy,
@@ -50,7 +50,7 @@ func NewTransport(g *guard.Guard, tlsConfig *tls.Config) *Transport {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: g.Control}
-	return &Transport{readOn: readOn, Transport: &http.Transport{
+	return &Transport{drainTime: drainTimeout, Transport: &http.Transport{
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        tlsConfig,
 		TLSHandshakeTimeout:    dialTimeout,
@@ -58,56 +58,56 @@ func NewTransport(g *guard.Guard, tlsConfig *tls.Config) *Transport {
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
 		MaxIdleConnsPerHost:    idleConns,
 		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: headerAnswer,
+		MaxResponseHeaderBytes: maxResponseHeader,
 		DisableCompression:     true,
 	}}
 }
 
 // Post sends p once and returns the answer, whatever its status. It follows no redirect, keeps no cookie, and puts no URL
 // in its errors. The answer's Request is not to be used.
-func (t *Transport) Post(ctx context.Context, p *Post) (*http.Response, error) {
-	if !t.suits(p) {
-		return t.leave(ctx, p)
+func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error) {
+	if !t.canHandle(p) {
+		return t.viaNetHTTP(ctx, p)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	u := p.Head.url
-	for c := t.idle.take(u); c != nil; c = t.idle.take(u) {
-		resp, err := t.exchange(ctx, c, p)
-		if !errors.Is(err, errNothingSent) {
+	for c := t.idle.get(u); c != nil; c = t.idle.get(u) {
+		resp, err := t.roundTripOn(ctx, c, p)
+		if !errors.Is(err, errConnClosed) {
 			return resp, err
 		}
 	}
 	c, err := t.dial(ctx, u)
 	switch {
 	case errors.Is(err, errHTTP2):
-		t.http1.Store(nil)
-		return t.leave(ctx, p)
+		t.http1Host.Store(nil)
+		return t.viaNetHTTP(ctx, p)
 	case err != nil:
-		return nil, ended(ctx, err)
+		return nil, contextError(ctx, err)
 	}
-	return t.exchange(ctx, c, p)
+	return t.roundTripOn(ctx, c, p)
 }
 
-// suits tells whether a post is for us.
-func (t *Transport) suits(p *Post) bool {
+// canHandle tells whether a post is for us.
+func (t *Transport) canHandle(p *Request) bool {
 	u := p.Head.url
 	known := u.Scheme == "http"
-	if host := t.http1.Load(); host != nil && u.Scheme == "https" {
+	if host := t.http1Host.Load(); host != nil && u.Scheme == "https" {
 		known = *host == u.Host
 	}
-	return known && p.Head.text != nil && allPlain(p.Values)
+	return known && p.Head.encoded != nil && allPlain(p.Values)
 }
 
-// leave lets net/http do it, and remembers a server that it had to speak HTTP/1.1 to.
-func (t *Transport) leave(ctx context.Context, p *Post) (*http.Response, error) {
+// viaNetHTTP lets net/http do it, and remembers a server that it had to speak HTTP/1.1 to.
+func (t *Transport) viaNetHTTP(ctx context.Context, p *Request) (*http.Response, error) {
 	// RoundTrip rather than an http.Client, which would do more than Post says.
-	resp, err := t.RoundTrip(p.Request(ctx))
+	resp, err := t.RoundTrip(p.ToHTTP(ctx))
 	if err == nil && resp.TLS != nil && resp.ProtoMajor == 1 {
-		if known := t.http1.Load(); known == nil || *known != p.Head.url.Host {
+		if known := t.http1Host.Load(); known == nil || *known != p.Head.url.Host {
 			host := p.Head.url.Host
-			t.http1.Store(&host)
+			t.http1Host.Store(&host)
 			t.Transport.CloseIdleConnections()
 		}
 	}
@@ -123,7 +123,7 @@ func (t *Transport) CloseIdleConnections() {
 // errHTTP2 says that a server chose HTTP/2 that did not the last time.
 var errHTTP2 = errors.New("the server speaks HTTP/2")
 
-func (t *Transport) dial(ctx context.Context, u *url.URL) (*conn, error) {
+func (t *Transport) dial(ctx context.Context, u *url.URL) (*http1Conn, error) {
 	port := u.Port()
 	switch {
 	case port != "":
@@ -139,7 +139,7 @@ func (t *Transport) dial(ctx context.Context, u *url.URL) (*conn, error) {
 	if u.Scheme == "http" {
 		return newConn(u, raw, raw), nil
 	}
-	secure, err := t.shakeHands(ctx, raw, u.Hostname())
+	secure, err := t.handshakeTLS(ctx, raw, u.Hostname())
 	if err != nil {
 		_ = raw.Close()
 		return nil, err
@@ -147,7 +147,7 @@ func (t *Transport) dial(ctx context.Context, u *url.URL) (*conn, error) {
 	return newConn(u, raw, secure), nil
 }
 
-func (t *Transport) shakeHands(ctx context.Context, raw net.Conn, host string) (*tls.Conn, error) {
+func (t *Transport) handshakeTLS(ctx context.Context, raw net.Conn, host string) (*tls.Conn, error) {
 	config := t.TLSClientConfig.Clone()
 	if config.ServerName == "" {
 		config.ServerName = host
@@ -166,8 +166,8 @@ func (t *Transport) shakeHands(ctx context.Context, raw net.Conn, host string) (
 	return secure, err
 }
 
-// ended is why a request failed: because its context did, or with err.
-func ended(ctx context.Context, err error) error {
+// contextError is why a request failed: because its context did, or with err.
+func contextError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

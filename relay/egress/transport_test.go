@@ -91,7 +91,7 @@ func TestAnswers(t *testing.T) {
 		"half a body":         {text: "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nok", shut: true, status: 200, body: "ok", cut: true},
 		"half a chunk":        {text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok", shut: true, status: 200, body: "ok", cut: true},
 		"bad chunks":          {text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok", status: 200, cut: true},
-		"a long body":         {text: "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 1_000_000), status: 200, body: strings.Repeat("x", KeptAnswer), cut: true},
+		"a long body":         {text: "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 1_000_000), status: 200, body: strings.Repeat("x", MaxResponseBody), cut: true},
 		"nothing":             {shut: true, problem: "closed the connection without an answer"},
 		"half a header":       {text: "HTTP/1.1 200 OK\r\nX: y\r\n", shut: true, problem: "unexpected EOF"},
 		"no status":           {text: "HTTP/1.1 099 Odd\r\nContent-Length: 38\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", status: 99, body: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
@@ -119,8 +119,8 @@ func TestAnswers(t *testing.T) {
 					}
 				case err != nil:
 					t.Error(err)
-				case answer.Status != a.status || answer.Body != a.body || answer.Cut != a.cut:
-					t.Errorf("got %d %.20q, cut %v", answer.Status, answer.Body, answer.Cut)
+				case answer.Status != a.status || answer.Body != a.body || answer.Truncated != a.cut:
+					t.Errorf("got %d %.20q, cut %v", answer.Status, answer.Body, answer.Truncated)
 				}
 			}
 			if kept := conns() == 1; kept != a.kept {
@@ -145,7 +145,7 @@ func TestEcho(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "cd") {
 		t.Errorf("got %v", err)
 	}
-	if said := target.Scrub(`{"url": "/hook?key=ab\"cd\\ef"}`); strings.Contains(said, "cd") {
+	if said := target.Redact(`{"url": "/hook?key=ab\"cd\\ef"}`); strings.Contains(said, "cd") {
 		t.Errorf("scrubbed to %s", said)
 	}
 }
@@ -168,7 +168,7 @@ func TestAnswerOf100MiB(t *testing.T) {
 		left <- n
 	})
 	answer, err := client(t).Post(t.Context(), target, nil, []byte("{}"))
-	if err != nil || !answer.Cut || len(answer.Body) != KeptAnswer {
+	if err != nil || !answer.Truncated || len(answer.Body) != MaxResponseBody {
 		t.Fatalf("got %+v, %v", answer, err)
 	}
 	if n := <-left; n < size/2 {
@@ -182,7 +182,7 @@ func noticed(t *testing.T, c *Client) {
 	testkit.WaitFor(t, "the idle connection is no longer quiet", func() bool {
 		c.transport.idle.mu.Lock()
 		defer c.transport.idle.mu.Unlock()
-		return len(c.transport.idle.conns) == 0 || !c.transport.idle.conns[0].isQuiet()
+		return len(c.transport.idle.conns) == 0 || !c.transport.idle.conns[0].stillIdle()
 	})
 }
 

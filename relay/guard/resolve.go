@@ -13,7 +13,7 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Resolve returns the addresses of host that may be dialled, at least one, or a [RefusedError] where all are refused.
+// Resolve returns the addresses of host that may be dialled, at least one, or a [BlockedError] where all are refused.
 // host is the host of a URL: a name, or an address with or without brackets. It blocks while r asks DNS.
 //
 // It is for connections that somebody else makes, such as a proxy: who hands on the returned address rather than the
@@ -21,7 +21,7 @@ type Resolver interface {
 func (g *Guard) Resolve(ctx context.Context, r Resolver, host string) ([]netip.Addr, error) {
 	host = strings.Trim(host, "[]")
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return g.passing([]netip.Addr{addr})
+		return g.allowed([]netip.Addr{addr})
 	}
 	if r == nil {
 		r = net.DefaultResolver
@@ -30,11 +30,11 @@ func (g *Guard) Resolve(ctx context.Context, r Resolver, host string) ([]netip.A
 	if err != nil {
 		return nil, fmt.Errorf("resolve the host: %w", err)
 	}
-	return g.passing(addrs)
+	return g.allowed(addrs)
 }
 
-// passing leaves out what is refused; its result is unmapped and without zone.
-func (g *Guard) passing(addrs []netip.Addr) ([]netip.Addr, error) {
+// allowed leaves out what is refused; its result is unmapped and without zone.
+func (g *Guard) allowed(addrs []netip.Addr) ([]netip.Addr, error) {
 	var good []netip.Addr
 	var first error
 	for _, addr := range addrs {
@@ -48,7 +48,7 @@ func (g *Guard) passing(addrs []netip.Addr) ([]netip.Addr, error) {
 	case len(good) > 0:
 		return good, nil
 	case first == nil:
-		return nil, &RefusedError{Address: "a host without addresses", Kind: "not an internet address"}
+		return nil, &BlockedError{Address: "a host without addresses", Kind: "not an internet address"}
 	}
 	return nil, first
 }

@@ -49,7 +49,7 @@ func TestResolve(t *testing.T) {
 		{"192.168.0.1", zone{"8.8.8.8"}, "", true},
 	} {
 		addrs, err := g.Resolve(t.Context(), c.zone, c.host)
-		var r *RefusedError
+		var r *BlockedError
 		switch {
 		case c.want != "" && (err != nil || addrs[0].String() != c.want):
 			t.Errorf("%s %v: %v, %v, want %s", c.host, c.zone, addrs, err, c.want)

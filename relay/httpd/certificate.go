@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// certificateAge is how long a certificate is used before its files are looked at again.
-const certificateAge = time.Second
+// recheckInterval is how long a certificate is used before its files are looked at again.
+const recheckInterval = time.Second
 
-// Certificate is a TLS certificate in two PEM files, read again when one of them changes. Get may be called
+// CertificateLoader is a TLS certificate in two PEM files, read again when one of them changes. Get may be called
 // concurrently.
-type Certificate struct {
+type CertificateLoader struct {
 	certFile, keyFile string
 	log               *slog.Logger
 	now               func() time.Time
 
-	mu      sync.Mutex
-	current *tls.Certificate
-	seen    [2]fs.FileInfo // of the files when they were last read, well or not
-	checked time.Time
+	mu       sync.Mutex
+	current  *tls.Certificate
+	fileInfo [2]fs.FileInfo // of the files when they were last read, well or not
+	checked  time.Time
 }
 
-// OpenCertificate reads the certificate (chain first the leaf) and its private key. It fails where they cannot be read
+// LoadCertificate reads the certificate (chain first the leaf) and its private key. It fails where they cannot be read
 // or do not belong together.
-func OpenCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
-	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log, now: time.Now}
+func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*CertificateLoader, error) {
+	c := &CertificateLoader{certFile: certFile, keyFile: keyFile, log: log, now: time.Now}
 	seen, err := c.stat()
 	if err != nil {
 		return nil, err
@@ -37,29 +37,29 @@ func OpenCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, 
 	if err := c.read(); err != nil {
 		return nil, err
 	}
-	c.seen, c.checked = seen, c.now()
+	c.fileInfo, c.checked = seen, c.now()
 	return c, nil
 }
 
-// Get is a tls.Config's GetCertificate. It looks at the files at most once a second; where they cannot be read (any
+// GetCertificate is a tls.Config's GetCertificate. It looks at the files at most once a second; where they cannot be read (any
 // more), the certificate that was read last stays in use and the reason is logged once.
-func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (c *CertificateLoader) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.now().Sub(c.checked) >= certificateAge {
+	if c.now().Sub(c.checked) >= recheckInterval {
 		c.refresh()
 	}
 	return c.current, nil
 }
 
-func (c *Certificate) refresh() {
+func (c *CertificateLoader) refresh() {
 	c.checked = c.now()
 	seen, err := c.stat()
-	if err == nil && same(seen[0], c.seen[0]) && same(seen[1], c.seen[1]) {
+	if err == nil && sameFile(seen[0], c.fileInfo[0]) && sameFile(seen[1], c.fileInfo[1]) {
 		return
 	}
-	known := c.seen == [2]fs.FileInfo{} && err != nil // the files were missing before, and said so
-	c.seen = seen
+	known := c.fileInfo == [2]fs.FileInfo{} && err != nil // the files were missing before, and said so
+	c.fileInfo = seen
 	if err == nil {
 		err = c.read()
 	}
@@ -71,7 +71,7 @@ func (c *Certificate) refresh() {
 	}
 }
 
-func (c *Certificate) stat() ([2]fs.FileInfo, error) {
+func (c *CertificateLoader) stat() ([2]fs.FileInfo, error) {
 	var seen [2]fs.FileInfo
 	for i, file := range []string{c.certFile, c.keyFile} {
 		info, err := os.Stat(file)
@@ -83,7 +83,7 @@ func (c *Certificate) stat() ([2]fs.FileInfo, error) {
 	return seen, nil
 }
 
-func (c *Certificate) read() error {
+func (c *CertificateLoader) read() error {
 	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
 		return fmt.Errorf("read the TLS certificate %s with the key %s: %w", c.certFile, c.keyFile, err)
@@ -92,6 +92,6 @@ func (c *Certificate) read() error {
 	return nil
 }
 
-func same(a, b fs.FileInfo) bool {
+func sameFile(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }

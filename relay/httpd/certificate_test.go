@@ -64,7 +64,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	var log strings.Builder
 	certFile, keyFile := writeCertificate(t, dir, "one")
-	c, err := OpenCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
+	c, err := LoadCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	c.now = func() time.Time { return now }
 	name := func() string {
 		t.Helper()
-		pair, err := c.Get(nil)
+		pair, err := c.GetCertificate(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,12 +84,12 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	}
 	step := func(what, want string, logged int) {
 		t.Helper()
-		now = now.Add(certificateAge)
+		now = now.Add(recheckInterval)
 		for range 2 {
 			if got := name(); got != want {
 				t.Errorf("%s: %q is served, want %q", what, got, want)
 			}
-			now = now.Add(certificateAge)
+			now = now.Add(recheckInterval)
 		}
 		if got := strings.Count(log.String(), "cannot be read again"); got != logged {
 			t.Errorf("%s: %d complaints, want %d:\n%s", what, got, logged, &log)

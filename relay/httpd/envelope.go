@@ -88,18 +88,18 @@ func Recover(next http.Handler, log *slog.Logger) http.Handler {
 			if cause == http.ErrAbortHandler { //nolint:errorlint // a panic's value, which nobody wraps
 				panic(cause) //nolint:forbidigo // net/http asks for this very panic to end a connection
 			}
-			WriteError(w, r, Unknown(r, log, fmt.Errorf("panic: %v\n%s", cause, debug.Stack())))
+			WriteError(w, r, InternalError(r, log, fmt.Errorf("panic: %v\n%s", cause, debug.Stack())))
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// Unknown logs an error that the far side can do nothing about, and returns the 500.unknown that tells it the id under
+// InternalError logs an error that the far side can do nothing about, and returns the 500.unknown that tells it the id under
 // which the log has it.
-func Unknown(r *http.Request, log *slog.Logger, err error) *relay.Error {
+func InternalError(r *http.Request, log *slog.Logger, err error) *relay.Error {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails, by its documentation
 	id := hex.EncodeToString(b[:])
 	log.Error("a request failed inside the relay", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)
-	return relay.NewError(relay.CodeUnknown, "the relay's log has the cause under the id "+id).With("id", id)
+	return relay.NewError(relay.CodeUnknown, "the relay's log has the cause under the id "+id).WithExtra("id", id)
 }

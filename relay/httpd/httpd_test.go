@@ -232,7 +232,7 @@ func TestHijackIsBareAndWithoutDeadlines(t *testing.T) {
 	t.Parallel()
 	s := run(t, Options{ReadTimeout: 50 * time.Millisecond, WriteTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
-			conn, _, err := http.NewResponseController(Bare(w)).Hijack()
+			conn, _, err := http.NewResponseController(UnwrapHijack(w)).Hijack()
 			if err != nil {
 				t.Error(err)
 				return

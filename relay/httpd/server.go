@@ -78,7 +78,7 @@ type Server struct {
 	opt      Options
 	listener net.Listener
 	http     *http.Server
-	silent   silent
+	silent   newConns
 	close    sync.Once
 }
 
@@ -86,13 +86,13 @@ type Server struct {
 func Listen(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{opt: o, http: newHTTPServer(o)}
-	s.http.ConnState = s.silent.watch
+	s.http.ConnState = s.silent.onState
 	if o.CertFile != "" || o.KeyFile != "" {
-		cert, err := OpenCertificate(o.CertFile, o.KeyFile, o.Log)
+		cert, err := LoadCertificate(o.CertFile, o.KeyFile, o.Log)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Name, err)
 		}
-		s.http.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.Get}
+		s.http.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.GetCertificate}
 	}
 	l := o.Listener
 	if l == nil {
@@ -102,7 +102,7 @@ func Listen(o Options) (*Server, error) {
 		}
 	}
 	if s.http.TLSConfig == nil {
-		l = &plainListener{l}
+		l = &envelopeListener{l}
 	}
 	s.listener = l
 	return s, nil
@@ -150,7 +150,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.Grace)
 	defer cancel()
-	defer time.AfterFunc(silentGrace, s.silent.closeAll).Stop()
+	defer time.AfterFunc(newConnGrace, s.silent.closeAll).Stop()
 	err := s.http.Shutdown(grace)
 	if err != nil {
 		_ = s.http.Close()

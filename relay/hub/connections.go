@@ -16,7 +16,7 @@ type Connection struct {
 	Account string
 	Key     string
 	Remote  string
-	Events  bool // an event stream, else a websocket
+	SSE     bool // an event stream, else a websocket
 	Since   time.Time
 	Topics  string
 	Queued  int // bytes that wait for it
@@ -48,8 +48,8 @@ const (
 	MaxPage     = 1000
 )
 
-// ErrAfter refuses a Selection whose After was never the end of a page.
-var ErrAfter = errors.New("after is not the next of an earlier answer")
+// ErrBadPageToken refuses a Selection whose After was never the end of a page.
+var ErrBadPageToken = errors.New("after is not the next of an earlier answer")
 
 // Connections returns a page of the clients that s chooses, those first who have been there longest, and what the next page
 // comes after, empty where there is none. No lock is held for longer than copying the list of all takes, which keeps nobody
@@ -58,37 +58,37 @@ func (h *Hub) Connections(s Selection) (page []Connection, next string, err erro
 	var after uint64
 	if s.After != "" {
 		if after, err = strconv.ParseUint(s.After, 10, 64); err != nil {
-			return nil, "", ErrAfter
+			return nil, "", ErrBadPageToken
 		}
 	}
-	chosen := slices.DeleteFunc(h.everyone(), func(c *client) bool {
-		return s.Hub != "" && s.Hub != c.place.hub || s.Key != "" && s.Key != c.key || c.number <= after
+	chosen := slices.DeleteFunc(h.allClients(), func(c *client) bool {
+		return s.Hub != "" && s.Hub != c.slot.hub || s.Key != "" && s.Key != c.key || c.seq <= after
 	})
-	slices.SortFunc(chosen, func(a, b *client) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(chosen, func(a, b *client) int { return cmp.Compare(a.seq, b.seq) })
 	limit := min(cmp.Or(max(s.Limit, 0), DefaultPage), MaxPage)
 	if len(chosen) > limit {
 		chosen = chosen[:limit]
-		next = strconv.FormatUint(chosen[limit-1].number, 10)
+		next = strconv.FormatUint(chosen[limit-1].seq, 10)
 	}
 	page = make([]Connection, 0, len(chosen))
 	for _, c := range chosen {
-		if one, connected := h.describe(c); connected {
+		if one, connected := h.describeClient(c); connected {
 			page = append(page, one)
 		}
 	}
 	return page, next, nil
 }
 
-// describe reports false of a client whose upgrade has not been answered.
-func (h *Hub) describe(c *client) (one Connection, connected bool) {
+// describeClient reports false of a client whose upgrade has not been answered.
+func (h *Hub) describeClient(c *client) (one Connection, connected bool) {
 	c.mu.Lock()
-	held, now, queued, conn := c.held, c.state, c.queue.size, c.conn
+	held, now, queued, conn := c.handshakePending, c.state, c.queue.size, c.conn
 	c.mu.Unlock()
 	if held || conn == nil {
 		return one, false
 	}
 	one = Connection{
-		Hub: c.place.hub, Key: c.key, Remote: conn.RemoteAddr().String(), Events: c.form&asEvent != 0,
+		Hub: c.slot.hub, Key: c.key, Remote: conn.RemoteAddr().String(), SSE: c.format&formatSSE != 0,
 		Since: c.opened, Queued: queued, State: ConnectionReplaying,
 	}
 	account, topics := "", ""
@@ -99,7 +99,7 @@ func (h *Hub) describe(c *client) (one Connection, connected bool) {
 	case c.replay != nil:
 		account, topics = c.replay.subscription.Account, c.replay.subscription.Topics.String()
 	}
-	if now != live {
+	if now != stateLive {
 		one.State = ConnectionClosing
 	}
 	one.Topics = topics
@@ -109,9 +109,9 @@ func (h *Hub) describe(c *client) (one Connection, connected bool) {
 	return one, true
 }
 
-// Waiting returns for how many clients something is queued, and how many bytes that is.
-func (h *Hub) Waiting() (clients, bytes int) {
-	for _, c := range h.everyone() {
+// QueueStats returns for how many clients something is queued, and how many bytes that is.
+func (h *Hub) QueueStats() (clients, bytes int) {
+	for _, c := range h.allClients() {
 		c.mu.Lock()
 		size := c.queue.size
 		c.mu.Unlock()

@@ -58,7 +58,7 @@ func TestConnectionsSayWhoIsThere(t *testing.T) {
 	want := []Connection{
 		{Hub: "h", Key: "k1", Topics: "*", State: ConnectionLive},
 		{Account: "a", Key: "k2", Topics: "job.*,!job.created", State: ConnectionLive},
-		{Hub: "h", Key: "k2", Topics: "*", Events: true, State: ConnectionLive},
+		{Hub: "h", Key: "k2", Topics: "*", SSE: true, State: ConnectionLive},
 	}
 	if !slices.Equal(list, want) {
 		t.Errorf("%+v", list)
@@ -97,7 +97,7 @@ func TestConnectionsComeInPages(t *testing.T) {
 	if got := strings.Join(keys, " "); got != "k0 k1 k2 k3 k4 k5 k6 k7 k8 k9" {
 		t.Errorf("the pages have %s", got)
 	}
-	if _, _, err := n.Connections(Selection{After: "x"}); !errors.Is(err, ErrAfter) {
+	if _, _, err := n.Connections(Selection{After: "x"}); !errors.Is(err, ErrBadPageToken) {
 		t.Errorf("a page that never was: %v", err)
 	}
 }
@@ -107,14 +107,14 @@ func TestConnectionsSayWhatWaits(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{QueueBytes: 1 << 30}, nil)
 	n.dial(t, "hub=h")
-	if clients, bytes := n.Waiting(); clients != 0 || bytes != 0 {
+	if clients, bytes := n.QueueStats(); clients != 0 || bytes != 0 {
 		t.Fatalf("%d bytes wait for %d clients", bytes, clients)
 	}
 	testkit.WaitFor(t, "something waits for a client that does not read", func() bool {
 		n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 1<<20)})
 		return connections(t, n, Selection{})[0].Queued > 0
 	})
-	if clients, bytes := n.Waiting(); clients != 1 || bytes == 0 {
+	if clients, bytes := n.QueueStats(); clients != 1 || bytes == 0 {
 		t.Errorf("%d bytes wait for %d clients", bytes, clients)
 	}
 }
@@ -122,7 +122,7 @@ func TestConnectionsSayWhatWaits(t *testing.T) {
 // stuckLog answers no read until it is let go.
 type stuckLog struct{ asked, leave chan struct{} }
 
-func (l *stuckLog) Since(context.Context, int, cursor.Position, int) (cursor.Position, bool, []relay.Notification, error) {
+func (l *stuckLog) ReadFrom(context.Context, int, cursor.Position, int) (cursor.Position, bool, []relay.Notification, error) {
 	select {
 	case l.asked <- struct{}{}:
 	default:
@@ -149,8 +149,8 @@ func TestConnectionsTellReplays(t *testing.T) {
 func BenchmarkConnectionsOf50000(b *testing.B) {
 	n := New(Options{})
 	for i := range 50_000 {
-		c := &client{hub: n, line: n.merged, opened: time.Now(), key: "k", held: true}
-		c.place, _ = n.Reserve(nil, "h", "k")
+		c := &client{hub: n, feed: n.mergedFeed, opened: time.Now(), key: "k", handshakePending: true}
+		c.slot, _ = n.Reserve(nil, "h", "k")
 		n.add(c, &Subscription{Hub: fmt.Sprint("h", i%5000)})
 	}
 	b.Run("page", func(b *testing.B) {
@@ -162,12 +162,12 @@ func BenchmarkConnectionsOf50000(b *testing.B) {
 	})
 	b.Run("locked", func(b *testing.B) {
 		for b.Loop() {
-			n.everyone()
+			n.allClients()
 		}
 	})
 	b.Run("waiting", func(b *testing.B) {
 		for b.Loop() {
-			n.Waiting()
+			n.QueueStats()
 		}
 	})
 }

@@ -32,21 +32,21 @@ const (
 	deflateTail = "\x00\x00\xff\xff"
 )
 
-// deflater compresses messages within its limits. Its methods may be called concurrently and never wait.
-type deflater struct {
-	least       int
+// compressionBudget compresses messages within its limits. Its methods may be called concurrently and never wait.
+type compressionBudget struct {
+	minSize     int
 	cpu         time.Duration
 	now         func() time.Time
 	observer    Observer
 	compressors chan *compressor
 
-	mu   sync.Mutex
-	left time.Duration // of the time that it may take
-	at   time.Time     // when that was so
+	mu         sync.Mutex
+	remaining  time.Duration // of the time that it may take
+	refilledAt time.Time     // when that was so
 }
 
 // newDeflater returns nil where nothing is to be compressed.
-func newDeflater(o Compression, observer Observer) *deflater {
+func newDeflater(o Compression, observer Observer) *compressionBudget {
 	if !o.Enabled {
 		return nil
 	}
@@ -57,8 +57,8 @@ func newDeflater(o Compression, observer Observer) *deflater {
 		o.CPU = defaultCPU
 	}
 	most := 1 + int((o.CPU+time.Second-1)/time.Second)
-	d := &deflater{
-		least: o.MinSize, cpu: o.CPU, left: o.CPU, now: time.Now, observer: observer, compressors: make(chan *compressor, most),
+	d := &compressionBudget{
+		minSize: o.MinSize, cpu: o.CPU, remaining: o.CPU, now: time.Now, observer: observer, compressors: make(chan *compressor, most),
 	}
 	for range most {
 		d.compressors <- &compressor{}
@@ -66,15 +66,15 @@ func newDeflater(o Compression, observer Observer) *deflater {
 	return d
 }
 
-// frame returns a message, given in parts, as a compressed frame, and how much shorter that is than a text frame. It
+// compressFrame returns a message, given in parts, as a compressed frame, and how much shorter that is than a text frame. It
 // returns nil where the message is to go as it is: it is short, or does not get shorter, or the time is used up. Of that
 // half is kept for what is live.
-func (d *deflater) frame(live bool, parts [][]byte) (frame []byte, saved int) {
+func (d *compressionBudget) compressFrame(live bool, parts [][]byte) (frame []byte, saved int) {
 	size := 0
 	for _, part := range parts {
 		size += len(part)
 	}
-	if size < d.least {
+	if size < d.minSize {
 		return nil, 0
 	}
 	var c *compressor
@@ -82,16 +82,16 @@ func (d *deflater) frame(live bool, parts [][]byte) (frame []byte, saved int) {
 	case c = <-d.compressors:
 		defer func() { d.compressors <- c }()
 	default:
-		d.observer.NotCompressed()
+		d.observer.CompressionSkipped()
 		return nil, 0
 	}
 	began := d.now()
 	if !d.mayBegin(began, live) {
-		d.observer.NotCompressed()
+		d.observer.CompressionSkipped()
 		return nil, 0
 	}
 	payload := c.compress(parts)
-	d.spend(began)
+	d.charge(began)
 	plain := headerSize(size) + size
 	if saved = plain - headerSize(len(payload)) - len(payload); saved <= 0 {
 		return nil, 0
@@ -100,27 +100,27 @@ func (d *deflater) frame(live bool, parts [][]byte) (frame []byte, saved int) {
 }
 
 // mayBegin says whether there is time left.
-func (d *deflater) mayBegin(now time.Time, live bool) bool {
+func (d *compressionBudget) mayBegin(now time.Time, live bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.at.IsZero() {
-		gained := time.Duration(float64(d.cpu) * now.Sub(d.at).Seconds())
-		d.left = min(d.left+gained, d.cpu)
+	if !d.refilledAt.IsZero() {
+		gained := time.Duration(float64(d.cpu) * now.Sub(d.refilledAt).Seconds())
+		d.remaining = min(d.remaining+gained, d.cpu)
 	}
-	d.at = now
+	d.refilledAt = now
 	if live {
-		return d.left > 0
+		return d.remaining > 0
 	}
-	return d.left > d.cpu/2
+	return d.remaining > d.cpu/2
 }
 
-// spend counts the time since began: a processor's, or more where that was taken away meanwhile.
-func (d *deflater) spend(began time.Time) {
+// charge counts the time since began: a processor's, or more where that was taken away meanwhile.
+func (d *compressionBudget) charge(began time.Time) {
 	took := d.now().Sub(began)
 	d.mu.Lock()
-	d.left -= took
+	d.remaining -= took
 	d.mu.Unlock()
-	d.observer.Compressing(took)
+	d.observer.CompressionTime(took)
 }
 
 // compressor compresses one message after the other. The zero value holds no memory before it is used.

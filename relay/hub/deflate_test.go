@@ -145,7 +145,7 @@ func (r *relayed) publishOdd(t *testing.T, hub string) int {
 		data := fmt.Appendf(nil, `{"topic":"job.created","n":%d,"hub":%q,"pad":%q}`, i+1, hub, pad)
 		list = append(list, relay.Notification{ID: fmt.Sprintf("%024x", r.id.Add(1)), Hub: hub, Account: "a", Topic: "job.created", Data: data})
 	}
-	if _, err := r.log.Append(t.Context(), backbone.Append{Hub: hub, Notifications: list}); err != nil {
+	if _, err := r.log.Append(t.Context(), backbone.AppendRequest{Hub: hub, Notifications: list}); err != nil {
 		t.Fatal(err)
 	}
 	return len(list)
@@ -201,7 +201,7 @@ func TestCompressedOnceForAll(t *testing.T) {
 // Replays are compressed in small pieces, and what was compressed for one serves the next.
 func TestReplaysAreCompressed(t *testing.T) {
 	t.Parallel()
-	const count = 3 * chunkMakes
+	const count = 3 * replayChunkCompressions
 	redis := redistest.Start(t)
 	for name, most := range map[string]int{"kept": 0, "read": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -224,18 +224,18 @@ func TestReplaysAreCompressed(t *testing.T) {
 // What a replay compresses in one go is bounded by its length, too: broadcasts wait for the line meanwhile.
 func TestReplaysCompressLittleAtOnce(t *testing.T) {
 	t.Parallel()
-	for padding, most := range map[int]int{300: chunkMakes, 1900: chunkMakes / 2, 20_000: 4, 300_000: 1} {
+	for padding, most := range map[int]int{300: replayChunkCompressions, 1900: replayChunkCompressions / 2, 20_000: 4, 300_000: 1} {
 		observer := newCounter()
 		h := New(Options{Compression: allCompressed, Observer: observer, HistoryBytes: 100 << 20})
 		h.Start(0, cursor.Position{MS: 1})
 		var list []relay.Notification
-		for i := range 2 * chunkMakes {
+		for i := range 2 * replayChunkCompressions {
 			n := sized("h", "", "job.created", i, padding)
 			n.Cursor = cursor.Position{MS: 2, Seq: uint64(i)}.String()
 			list = append(list, n)
 		}
 		h.Broadcast(Batch{Notifications: list})
-		c := &client{hub: h, form: withCursor | deflated, line: h.lines[0]}
+		c := &client{hub: h, format: formatCursor | formatDeflated, feed: h.feeds[0]}
 		r, problem := h.newReplay(c, &Subscription{
 			Hub: "h", Allows: func(string, string) bool { return true },
 			After: string(cursor.Append(nil, 1, 0, []cursor.Position{{MS: 1}})),
@@ -243,10 +243,10 @@ func TestReplaysCompressLittleAtOnce(t *testing.T) {
 		if problem != nil {
 			t.Fatal(problem)
 		}
-		r.line.mu.Lock()
-		r.mark = r.line.find(r.at)
-		r.fromLine()
-		r.line.mu.Unlock()
+		r.feed.mu.Lock()
+		r.position = r.feed.locate(r.positions)
+		r.chunkFromFeed()
+		r.feed.mu.Unlock()
 		if made := observer.deflated("made"); made != most {
 			t.Errorf("%d messages of %d bytes were compressed in one go, want %d", made, padding, most)
 		}
@@ -270,7 +270,7 @@ func TestCompressionIsBounded(t *testing.T) {
 	tries := func(live bool, most int) (done int) {
 		for range most {
 			calls = 0
-			if frame, _ := d.frame(live, [][]byte{data}); frame != nil {
+			if frame, _ := d.compressFrame(live, [][]byte{data}); frame != nil {
 				done++
 			}
 		}
@@ -311,7 +311,7 @@ func FuzzDeflate(f *testing.F) {
 		d := newDeflater(allCompressed, noObserver{})
 		whole := append(append([]byte{}, a...), b...)
 		for range 3 {
-			frame, saved := d.frame(true, [][]byte{a, b})
+			frame, saved := d.compressFrame(true, [][]byte{a, b})
 			if frame == nil {
 				continue
 			}

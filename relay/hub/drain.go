@@ -7,27 +7,27 @@ import (
 )
 
 const (
-	// drainShare of the time that a drain has may go by until the last is told; the rest is for what is queued for it.
-	drainShare = 0.5
-	drainTurn  = 10 * time.Millisecond
+	// drainFraction of the time that a drain has may go by until the last is told; the rest is for what is queued for it.
+	drainFraction = 0.5
+	drainInterval = 10 * time.Millisecond
 )
 
-// sendAway tells the clients to go, in random order and spread over time: whoever is told connects again at once. It
+// drainClients tells the clients to go, in random order and spread over time: whoever is told connects again at once. It
 // ends early when all have gone by themselves, and at the latest with ctx.
-func (h *Hub) sendAway(ctx context.Context, gone <-chan struct{}) {
-	all := h.everyone()
+func (h *Hub) drainClients(ctx context.Context, gone <-chan struct{}) {
+	all := h.allClients()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	began := time.Now()
 	deadline, limited := ctx.Deadline()
 	spread := time.Duration(len(all)) * h.opts.DrainPace
 	if limited {
-		spread = min(spread, time.Duration(float64(time.Until(deadline))*drainShare))
+		spread = min(spread, time.Duration(float64(time.Until(deadline))*drainFraction))
 	}
-	timer := time.NewTicker(drainTurn)
+	timer := time.NewTicker(drainInterval)
 	defer timer.Stop()
 	for told := 0; told < len(all); {
-		for due := drainDue(len(all), time.Since(began), spread); told < due; told++ {
-			all[told].close(closing{code: CloseRestart, reason: "the relay is restarting; connect again", ending: EndedDrain})
+		for due := clientsDue(len(all), time.Since(began), spread); told < due; told++ {
+			all[told].close(closeRequest{code: CloseRestart, reason: "the relay is restarting; connect again", closeReason: ClosedDrain})
 		}
 		if told == len(all) {
 			return
@@ -42,8 +42,8 @@ func (h *Hub) sendAway(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// drainDue is how many of the clients should have been told by now.
-func drainDue(clients int, passed, spread time.Duration) int {
+// clientsDue is how many of the clients should have been told by now.
+func clientsDue(clients int, passed, spread time.Duration) int {
 	if passed >= spread {
 		return clients
 	}

@@ -44,7 +44,7 @@ func testDrain(t *testing.T, n *node) {
 	}
 	readers.Wait()
 	for range conns {
-		n.wantEnding(t, EndedDrain)
+		n.wantEnding(t, ClosedDrain)
 	}
 	_, answer, err := n.dialer().Dial(n.url("hub=h"), nil)
 	if err == nil || answer.StatusCode != http.StatusServiceUnavailable {
@@ -110,7 +110,7 @@ func TestDrainEndsEarly(t *testing.T) {
 	go func() { closed <- n.Close(context.Background()) }()
 	for _, conn := range conns {
 		_ = conn.Close()
-		n.wantEnding(t, EndedByClient)
+		n.wantEnding(t, ClosedByClient)
 	}
 	select {
 	case err := <-closed:
@@ -130,7 +130,7 @@ func TestDrainDue(t *testing.T) {
 	}{
 		{0, 0, 100}, {0, time.Second, 0}, {time.Second / 2, time.Second, 50}, {time.Second, time.Second, 100}, {time.Hour, time.Second, 100}, {0, -time.Second, 100},
 	} {
-		if got := drainDue(100, tt.passed, tt.spread); got != tt.want {
+		if got := clientsDue(100, tt.passed, tt.spread); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
 		}
 	}
@@ -146,7 +146,7 @@ func TestDrainCutsOffThoseWhoHang(t *testing.T) {
 	if err := n.Close(ctx); err == nil || !strings.Contains(err.Error(), "1 clients") {
 		t.Errorf("Close returned %v", err)
 	}
-	n.wantEnding(t, EndedDrain)
+	n.wantEnding(t, ClosedDrain)
 }
 
 // fillMessages of 200 kB are more than the buffers of a socket that nobody reads.

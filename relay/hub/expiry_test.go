@@ -32,11 +32,11 @@ func TestExpiry(t *testing.T) {
 					key, began := new(ruling), time.Now()
 					key.expire(began, tt.first)
 					h := New(Options{})
-					far := serveOverPipe(t, h, Subscription{Hub: "h", Allows: everything, Stands: key.stands}, events)
+					far := serveOverPipe(t, h, Subscription{Hub: "h", Allows: everything, CheckKey: key.stands}, events)
 					end := hearEnd(far, began)
 					time.Sleep(5 * time.Second)
 					key.expire(began, tt.then)
-					h.Recheck()
+					h.RecheckKeys()
 					select {
 					case <-time.After(24 * time.Hour):
 						if tt.ends != 0 {
@@ -68,13 +68,13 @@ func TestExpiryWhileMuchWaits(t *testing.T) {
 				key, began := new(ruling), time.Now()
 				key.expire(began, 5*time.Second)
 				h := New(Options{QueueBytes: 1 << 20})
-				far := serveOverPipe(t, h, Subscription{Hub: "h", Allows: everything, Stands: key.stands}, events)
+				far := serveOverPipe(t, h, Subscription{Hub: "h", Allows: everything, CheckKey: key.stands}, events)
 				for i := range 60 {
 					h.Broadcast(Batch{Notifications: []relay.Notification{sized("h", "", "job.created", i, 16_000)}})
 				}
 				time.Sleep(6 * time.Second)
 				got := <-hearEnd(far, began)
-				if len(got.heard) > 2*blockingBytes || !bytes.Contains(got.heard, []byte("the key has expired")) {
+				if len(got.heard) > 2*blockingWriteBytes || !bytes.Contains(got.heard, []byte("the key has expired")) {
 					t.Errorf("%d bytes came behind the end, the last of them %q", len(got.heard), got.heard[max(0, len(got.heard)-100):])
 				}
 				_ = far.Close()
@@ -88,7 +88,7 @@ func everything(string, string) bool { return true }
 
 // expire sets the key's time, 0 for never.
 func (r *ruling) expire(began time.Time, after time.Duration) {
-	s := Standing{}
+	s := KeyStatus{}
 	if after != 0 {
 		s.Expires = began.Add(after)
 	}

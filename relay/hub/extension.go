@@ -18,8 +18,8 @@ const (
 // answer itself where it is told to, but could not repeat a client's server_max_window_bits.
 const extensionHeader = "Sec-WebSocket-Extensions"
 
-// offer is one extension that a client would like, with its parameters.
-type offer struct {
+// extensionOffer is one extension that a client would like, with its parameters.
+type extensionOffer struct {
 	name   string
 	params []parameter
 }
@@ -38,17 +38,17 @@ func acceptDeflate(header http.Header) string {
 		return ""
 	}
 	for _, o := range offers {
-		if answer := o.deflate(); answer != "" {
+		if answer := o.acceptDeflate(); answer != "" {
 			return answer
 		}
 	}
 	return ""
 }
 
-// deflate returns the answer to an offer, or nothing where it has to be declined (RFC 7692, 7): it is of another
+// acceptDeflate returns the answer to an offer, or nothing where it has to be declined (RFC 7692, 7): it is of another
 // extension, names a parameter that does not exist, twice or with a value that it cannot have, or wants a window
 // that we do not have.
-func (o *offer) deflate() string {
+func (o *extensionOffer) acceptDeflate() string {
 	if o.name != deflateName {
 		return ""
 	}
@@ -89,13 +89,13 @@ func isWindow(text string) bool {
 }
 
 // parseOffers reads a header by the grammar of RFC 6455, 9.1; a list may have empty elements (RFC 9110, 5.6.1).
-func parseOffers(text string) (offers []offer, ok bool) {
+func parseOffers(text string) (offers []extensionOffer, ok bool) {
 	s := scanner{text}
 	for s.rest != "" {
 		if s.skip(',') {
 			continue
 		}
-		var o offer
+		var o extensionOffer
 		if o.name = s.token(); o.name == "" {
 			return nil, false
 		}

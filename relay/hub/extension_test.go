@@ -145,7 +145,7 @@ func TestClientsMayCompress(t *testing.T) {
 	}
 	for _, test := range tests {
 		for _, size := range []int{1, 3, 1 << 20} {
-			in := incoming{deflated: true}
+			in := frameReader{deflated: true}
 			first := firstReply(&in, test.sent+ping, size)
 			switch {
 			case test.code == 0 && string(first) != "\x8a\x01!":
@@ -154,7 +154,7 @@ func TestClientsMayCompress(t *testing.T) {
 				t.Errorf("%s in pieces of %d is answered %x, want a close frame with %d", test.name, size, first, test.code)
 			}
 		}
-		var plain incoming
+		var plain frameReader
 		first := firstReply(&plain, test.sent+ping, 1<<20)
 		if compressed := test.sent[0]&rsv1 != 0; compressed && closeCode(first) != websocket.CloseProtocolError {
 			t.Errorf("%s, not negotiated, is answered %x", test.name, first)
@@ -163,12 +163,12 @@ func TestClientsMayCompress(t *testing.T) {
 }
 
 // firstReply is the first frame that answers what is sent in pieces of that size.
-func firstReply(in *incoming, sent string, size int) []byte {
+func firstReply(in *frameReader, sent string, size int) []byte {
 	for left := []byte(sent); len(left) > 0; {
 		n := min(size, len(left))
 		for p := left[:n]; len(p) > 0; {
-			var r reply
-			if p, r = in.take(p); r.frame != nil {
+			var r controlReply
+			if p, r = in.consume(p); r.frame != nil {
 				return r.frame
 			}
 		}

@@ -13,13 +13,13 @@ import (
 type figures struct {
 	mu       sync.Mutex
 	replays  map[string]int
-	replayed map[Source]int
-	resynced map[Cause]int
+	replayed map[ReplaySource]int
+	resynced map[ResyncCause]int
 	deflate  map[string]int
 }
 
 func newFigures() *figures {
-	return &figures{replays: make(map[string]int), replayed: make(map[Source]int), resynced: make(map[Cause]int), deflate: make(map[string]int)}
+	return &figures{replays: make(map[string]int), replayed: make(map[ReplaySource]int), resynced: make(map[ResyncCause]int), deflate: make(map[string]int)}
 }
 
 func (c *counter) Connected(compressed bool) {
@@ -29,7 +29,7 @@ func (c *counter) Connected(compressed bool) {
 	c.connected <- struct{}{}
 }
 
-func (c *counter) Disconnected(e Ending, compressed bool) {
+func (c *counter) Disconnected(e CloseReason, compressed bool) {
 	if compressed {
 		count(c.figures, c.figures.deflate, "clients", -1)
 	}
@@ -40,15 +40,15 @@ func (c *counter) ReplayStarted() { count(c.figures, c.figures.replays, "started
 func (c *counter) ReplayEnded(caughtUp bool) {
 	count(c.figures, c.figures.replays, fmt.Sprint("ended ", caughtUp), 1)
 }
-func (c *counter) Replayed(from Source, n int) { count(c.figures, c.figures.replayed, from, n) }
-func (c *counter) Resynced(why Cause, n int)   { count(c.figures, c.figures.resynced, why, n) }
+func (c *counter) Replayed(from ReplaySource, n int) { count(c.figures, c.figures.replayed, from, n) }
+func (c *counter) Resynced(why ResyncCause, n int)   { count(c.figures, c.figures.resynced, why, n) }
 
 func (c *counter) Compressed(frames, saved int) {
 	count(c.figures, c.figures.deflate, "frames", frames)
 	count(c.figures, c.figures.deflate, "saved", saved)
 }
-func (c *counter) Compressing(time.Duration) { count(c.figures, c.figures.deflate, "made", 1) }
-func (c *counter) NotCompressed()            { count(c.figures, c.figures.deflate, "not made", 1) }
+func (c *counter) CompressionTime(time.Duration) { count(c.figures, c.figures.deflate, "made", 1) }
+func (c *counter) CompressionSkipped()           { count(c.figures, c.figures.deflate, "not made", 1) }
 
 // deflated is one of the figures of compression.
 func (c *counter) deflated(what string) int {

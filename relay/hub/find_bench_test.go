@@ -18,8 +18,8 @@ func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *clien
 	if s.Allows == nil {
 		s.Allows = func(string, string) bool { return true }
 	}
-	c := &client{hub: h, line: h.line(s), allows: s.Allows, state: dead, fd: -1}
-	h.index.join(c, s)
+	c := &client{hub: h, feed: h.feedFor(s), allows: s.Allows, state: stateDead, fd: -1}
+	h.index.addClient(c, s)
 	return c
 }
 
@@ -44,7 +44,9 @@ func otherTopics(i int) []string {
 // BenchmarkFind measures what a notification costs beside the writes: with one client that wants it, alone and among others
 // who do not, and with the 500 of a hub.
 func BenchmarkFind(b *testing.B) {
-	one := func(b *testing.B, h *Hub) { joinSilent(b, h, &Subscription{Hub: "h", Account: "*", Sight: "all"}) }
+	one := func(b *testing.B, h *Hub) {
+		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", VisibilityKey: "all"})
+	}
 	for _, bb := range []struct {
 		name   string
 		others func(*testing.B, *Hub)
@@ -52,25 +54,25 @@ func BenchmarkFind(b *testing.B) {
 		{"alone", func(*testing.B, *Hub) {}},
 		{"1000-filters", func(b *testing.B, h *Hub) {
 			for i := range 1000 {
-				joinSilent(b, h, &Subscription{Hub: "h", Account: "*", Sight: "all"}, otherTopics(i)...)
+				joinSilent(b, h, &Subscription{Hub: "h", Account: "*", VisibilityKey: "all"}, otherTopics(i)...)
 			}
 		}},
 		{"10000-accounts", func(b *testing.B, h *Hub) {
 			for i := range 10_000 {
 				hub, account := "h"+strconv.Itoa(i), "a"+strconv.Itoa(i)
-				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{hub}, Sight: "hubs " + hub + " of " + account})
+				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of " + account})
 			}
 		}},
 		{"10000-accounts-of-all-hubs", func(b *testing.B, h *Hub) {
 			for i := range 10_000 {
 				account := "a" + strconv.Itoa(i)
-				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{"*"}, Sight: "hubs * of " + account}, otherTopics(i%4000)...)
+				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{"*"}, VisibilityKey: "hubs * of " + account}, otherTopics(i%4000)...)
 			}
 		}},
 		{"1000-sights-of-an-account", func(b *testing.B, h *Hub) {
 			for i := range 1000 {
 				hub := "h" + strconv.Itoa(i)
-				joinSilent(b, h, &Subscription{Account: "a", Hubs: []string{hub}, Sight: "hubs " + hub + " of a"})
+				joinSilent(b, h, &Subscription{Account: "a", Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of a"})
 			}
 		}},
 		{"499-like-it", func(b *testing.B, h *Hub) {
@@ -101,7 +103,7 @@ func BenchmarkFind(b *testing.B) {
 func BenchmarkComeAndGo(b *testing.B) {
 	h := New(Options{})
 	for i := range 1000 {
-		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", Sight: "all"}, otherTopics(i)...)
+		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", VisibilityKey: "all"}, otherTopics(i)...)
 	}
 	for _, t := range relay.Topics() {
 		h.Broadcast(Batch{Notifications: []relay.Notification{event("h", "a", t.Name, 0)}})
@@ -110,11 +112,11 @@ func BenchmarkComeAndGo(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := Subscription{Hub: "h", Account: "*", Sight: "all", Topics: topics, Allows: func(string, string) bool { return true }}
-	c := &client{hub: h, line: h.line(&s), allows: s.Allows, state: dead, fd: -1}
+	s := Subscription{Hub: "h", Account: "*", VisibilityKey: "all", Topics: topics, Allows: func(string, string) bool { return true }}
+	c := &client{hub: h, feed: h.feedFor(&s), allows: s.Allows, state: stateDead, fd: -1}
 	for b.Loop() {
-		h.index.join(c, &s)
-		h.index.leave(c)
+		h.index.addClient(c, &s)
+		h.index.removeClient(c)
 	}
 }
 
@@ -122,7 +124,7 @@ func BenchmarkComeAndGo(b *testing.B) {
 func BenchmarkNewTopic(b *testing.B) {
 	h := New(Options{})
 	for i := range 1000 {
-		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", Sight: "all"}, otherTopics(i)...)
+		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", VisibilityKey: "all"}, otherTopics(i)...)
 	}
 	for i := 0; b.Loop(); i++ {
 		h.Broadcast(Batch{Notifications: []relay.Notification{event("h", "a", fmt.Sprint("topic.", i), 0)}})

@@ -24,44 +24,44 @@ const (
 
 // The close codes of RFC 6455 and the IANA registry that this package sends by itself.
 const (
-	ClosePolicy   = 1008 // the key expired, changed or was withdrawn, or the client talks too much or answers no ping
-	CloseRestart  = 1012 // the node drains; connect again
-	CloseTooSlow  = 1013 // the client reads too slowly; connect again later
-	closeNoStatus = 1005
+	ClosePolicy       = 1008 // the key expired, changed or was withdrawn, or the client talks too much or answers no ping
+	CloseRestart      = 1012 // the node drains; connect again
+	CloseSlowConsumer = 1013 // the client reads too slowly; connect again later
+	closeNoStatus     = 1005
 )
 
 const maxControlPayload = 125
 
-// form is how a client gets notifications. Clients of one form share frames.
-type form uint8
+// frameFormat is how a client gets notifications. Clients of one form share frames.
+type frameFormat uint8
 
 const (
-	withCursor form = 1 << iota // each message has a member "cursor"
-	asEvent                     // an event of an event stream, whose id is the cursor
-	deflated                    // the client understands compressed messages; never with asEvent
+	formatCursor   frameFormat = 1 << iota // each message has a member "cursor"
+	formatSSE                              // an event of an event stream, whose id is the cursor
+	formatDeflated                         // the client understands compressed messages; never with asEvent
 
-	forms = asEvent | deflated // how many there are
+	formatCount = formatSSE | formatDeflated // how many there are
 )
 
 // newFrame returns a notification in one form, not compressed, with the cursor that is its position.
-func newFrame(data []byte, as form, cursor []byte) []byte {
+func newFrame(data []byte, as frameFormat, cursor []byte) []byte {
 	frame := textFrame
-	if as&asEvent != 0 {
-		frame = func(parts ...[]byte) []byte { return eventFrame(cursor, parts...) }
+	if as&formatSSE != 0 {
+		frame = func(parts ...[]byte) []byte { return sseFrame(cursor, parts...) }
 	}
-	return compose(frame, data, as, cursor)
+	return buildFrame(frame, data, as, cursor)
 }
 
-// compose has a frame made of a notification in one form.
-func compose(frame func(parts ...[]byte) []byte, data []byte, as form, cursor []byte) []byte {
-	if end := len(data) - 1; as&withCursor != 0 && end > 0 && data[end] == '}' {
-		return frame(data[:end], beforeCursor, cursor, behindCursor)
+// buildFrame has a frame made of a notification in one form.
+func buildFrame(frame func(parts ...[]byte) []byte, data []byte, as frameFormat, cursor []byte) []byte {
+	if end := len(data) - 1; as&formatCursor != 0 && end > 0 && data[end] == '}' {
+		return frame(data[:end], cursorPrefix, cursor, cursorSuffix)
 	}
 	return frame(data)
 }
 
 // A cursor is made of letters, digits, - and _, so that it needs no escaping.
-var beforeCursor, behindCursor = []byte(`,"cursor":"`), []byte(`"}`)
+var cursorPrefix, cursorSuffix = []byte(`,"cursor":"`), []byte(`"}`)
 
 // textFrame returns a payload, given in parts, as one unmasked, final text frame.
 func textFrame(parts ...[]byte) []byte {

@@ -28,26 +28,26 @@ func CheckHandshake(w http.ResponseWriter, r *http.Request) *relay.Error {
 		return relay.NewError(relay.CodeUpgradeRequired, "send the headers Connection: Upgrade and Upgrade: websocket")
 	}
 	if !hasToken(r.Header, "Connection", "upgrade") {
-		return broken("the header Connection: Upgrade is missing; a proxy in between must pass it on")
+		return badHandshake("the header Connection: Upgrade is missing; a proxy in between must pass it on")
 	}
 	got := r.Header.Values("Sec-WebSocket-Version")
 	if len(got) == 0 {
-		return broken("the header Sec-WebSocket-Version is missing")
+		return badHandshake("the header Sec-WebSocket-Version is missing")
 	}
 	if len(got) > 1 || strings.TrimSpace(got[0]) != version {
 		w.Header().Set("Sec-WebSocket-Version", version)
 		return relay.NewError(relay.CodeUpgradeRequired, "the header Sec-WebSocket-Version must be 13")
 	}
 	if !validKey(r.Header) {
-		return broken("the header Sec-WebSocket-Key must be there once, 16 bytes in base64")
+		return badHandshake("the header Sec-WebSocket-Key must be there once, 16 bytes in base64")
 	}
 	if r.ContentLength != 0 {
-		return broken("the request must not have a body")
+		return badHandshake("the request must not have a body")
 	}
 	return nil
 }
 
-func broken(problem string) *relay.Error {
+func badHandshake(problem string) *relay.Error {
 	return relay.NewError(relay.CodeInvalidSyntax, "the websocket handshake is broken: "+problem)
 }
 

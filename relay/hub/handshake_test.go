@@ -145,7 +145,7 @@ func TestBrokenClients(t *testing.T) {
 				t.Errorf("got opcode %x with %d, want a close frame with %d", header[0], code, test.code)
 			}
 			_ = conn.Close()
-			n.wantEnding(t, EndedProtocol)
+			n.wantEnding(t, ClosedProtocolError)
 		})
 	}
 }

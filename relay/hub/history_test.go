@@ -17,7 +17,7 @@ type found struct {
 	list []relay.Notification
 }
 
-func (l heldLog) Since(_ context.Context, _ int, after cursor.Position, _ int) (cursor.Position, bool, []relay.Notification, error) {
+func (l heldLog) ReadFrom(_ context.Context, _ int, after cursor.Position, _ int) (cursor.Position, bool, []relay.Notification, error) {
 	read := make(chan found)
 	l <- read
 	f := <-read
@@ -44,7 +44,7 @@ func TestReadsUnderWayAreForgotten(t *testing.T) {
 	ask := func(partition int) <-chan bool {
 		lost := make(chan bool, 1)
 		go func() {
-			_, _, gone, err := h.since(t.Context(), partition, cursor.Position{MS: 1})
+			_, _, gone, err := h.readFrom(t.Context(), partition, cursor.Position{MS: 1})
 			if err != nil {
 				t.Error(err)
 			}
@@ -57,7 +57,7 @@ func TestReadsUnderWayAreForgotten(t *testing.T) {
 	readBefore := log.next(t)
 	other := ask(1)
 	readOther := log.next(t)
-	h.forget(0)
+	h.invalidate(0)
 	meanwhile := ask(0)
 	log.next(t) <- found{lost: true}
 	readBefore <- there

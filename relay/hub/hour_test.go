@@ -28,7 +28,7 @@ func (p pipes) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // endless is a log that has something behind every position.
 type endless struct{}
 
-func (endless) Since(_ context.Context, _ int, after cursor.Position, count int) (cursor.Position, bool, []relay.Notification, error) {
+func (endless) ReadFrom(_ context.Context, _ int, after cursor.Position, count int) (cursor.Position, bool, []relay.Notification, error) {
 	at := after
 	var list []relay.Notification
 	for range count {
@@ -52,20 +52,20 @@ func TestAnHourWithoutReading(t *testing.T) {
 		traffic int // bytes a second
 		reads   int // bytes a second, behind the answer
 		within  time.Duration
-		ending  Ending
+		ending  CloseReason
 		said    []byte // at the end of what it has read, where it reads
 	}{
-		"a quiet hub":                {within: time.Minute, ending: EndedSlow}, // not even a ping fits in
-		"a quiet hub's event stream": {events: true, within: time.Minute, ending: EndedSlow},
-		"traffic":                    {traffic: 2 << 10, within: 15 * time.Second, ending: EndedSlow},
-		"traffic of an event stream": {events: true, traffic: 2 << 10, within: 15 * time.Second, ending: EndedSlow},
-		"a flood":                    {traffic: 4 << 20, within: 10 * time.Second, ending: EndedSlow},
-		"a replay":                   {s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second, ending: EndedSlow},
+		"a quiet hub":                {within: time.Minute, ending: ClosedSlowConsumer}, // not even a ping fits in
+		"a quiet hub's event stream": {events: true, within: time.Minute, ending: ClosedSlowConsumer},
+		"traffic":                    {traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
+		"traffic of an event stream": {events: true, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
+		"a flood":                    {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
+		"a replay":                   {s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
 		"slower than the traffic": {
-			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: EndedSlow, said: closeFrame(CloseTooSlow, "too slow")[2:],
+			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: closeFrame(CloseSlowConsumer, "too slow")[2:],
 		},
 		"slower than the traffic of an event stream": {
-			events: true, traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: EndedSlow, said: []byte(`{"code":1013,`),
+			events: true, traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: []byte(`{"code":1013,`),
 		},
 		"a slow replay":         {s: Subscription{After: behind}, traffic: 3 * slow, reads: slow},
 		"slow, but fast enough": {traffic: slow / 2, reads: slow},
@@ -92,8 +92,8 @@ func TestAnHourWithoutReading(t *testing.T) {
 					t.Errorf("it ended with %q after %s, want %q within %s", gone.ending, gone.after, tt.ending, tt.within)
 				}
 				synctest.Wait()
-				if tt.ending != "" && (h.Clients() != 0 || h.places.taken != 0 || h.index.size() != 0) {
-					t.Errorf("%d clients stay, of %d places, and %d entries of the index", h.Clients(), h.places.taken, h.index.size())
+				if tt.ending != "" && (h.Clients() != 0 || h.limits.taken != 0 || h.index.size() != 0) {
+					t.Errorf("%d clients stay, of %d places, and %d entries of the index", h.Clients(), h.limits.taken, h.index.size())
 				}
 				_ = far.Close()
 				if text := <-heard; !bytes.Contains(text[max(0, len(text)-200):], tt.said) {
@@ -148,7 +148,7 @@ func readSlowly(conn net.Conn, pace int, events bool) []byte {
 			got, err := conn.Read(space[n:])
 			text = append(text, space[n:n+got]...)
 			n += got
-			if timedOut(err) {
+			if isWriteTimeout(err) {
 				break
 			}
 			if err != nil {
@@ -160,12 +160,12 @@ func readSlowly(conn net.Conn, pace int, events bool) []byte {
 
 // end is how a client went.
 type end struct {
-	ending Ending
+	ending CloseReason
 	after  time.Duration
 }
 
 // hour broadcasts for an hour, and returns the most that was queued for a client at any time.
-func hour(h *Hub, traffic int, ended chan Ending) (most int, gone end) {
+func hour(h *Hub, traffic int, ended chan CloseReason) (most int, gone end) {
 	began := time.Now()
 	number := 0
 	for second := range 3600 {
@@ -174,7 +174,7 @@ func hour(h *Hub, traffic int, ended chan Ending) (most int, gone end) {
 			n.Cursor = cursor.Position{MS: 2, Seq: uint64(number)}.String()
 			h.Broadcast(Batch{Notifications: []relay.Notification{n}})
 			number++
-			for _, c := range h.everyone() {
+			for _, c := range h.allClients() {
 				c.mu.Lock()
 				most = max(most, c.queue.size)
 				c.mu.Unlock()

@@ -60,114 +60,114 @@ type Observer interface {
 	// Connected is called once for each client that was upgraded, and says whether it understands compressed messages.
 	Connected(compressed bool)
 	// Disconnected is called once for each Connected.
-	Disconnected(why Ending, compressed bool)
-	// TurnedAway is called for each client that found a limit reached, before it was connected.
-	TurnedAway(Limit)
+	Disconnected(why CloseReason, compressed bool)
+	// Rejected is called for each client that found a limit reached, before it was connected.
+	Rejected(Limit)
 	// Queued counts frames given to clients, whether written at once or queued.
 	Queued(frames, bytes int)
 	// Compressed counts those of them that were compressed, and by how many bytes they are shorter.
 	Compressed(frames, saved int)
-	// Compressing is called for each notification that was compressed, once for all who get it, and says how long it took.
-	Compressing(took time.Duration)
-	// NotCompressed is called for each that was not since the time for it was used up.
-	NotCompressed()
+	// CompressionTime is called for each notification that was compressed, once for all who get it, and says how long it took.
+	CompressionTime(took time.Duration)
+	// CompressionSkipped is called for each that was not since the time for it was used up.
+	CompressionSkipped()
 	// ReplayStarted is called for each client that comes back with a cursor, and ReplayEnded once for each: it has caught
 	// up, or is gone before.
 	ReplayStarted()
 	ReplayEnded(caughtUp bool)
 	// Replayed counts notifications given to clients that come back.
-	Replayed(from Source, frames int)
+	Replayed(from ReplaySource, frames int)
 	// Resynced counts clients that were told that they may have missed something.
-	Resynced(cause Cause, clients int)
+	Resynced(cause ResyncCause, clients int)
 }
 
-// Source is where a replay has a notification from.
-type Source string
+// ReplaySource is where a replay has a notification from.
+type ReplaySource string
 
 // The sources of replays.
 const (
-	FromMemory Source = "memory" // the recent history that this node keeps
-	FromLog    Source = "log"    // what was read of the log, for this client or another
+	FromMemory ReplaySource = "memory" // the recent history that this node keeps
+	FromLog    ReplaySource = "log"    // what was read of the log, for this client or another
 )
 
-// Cause says why a client may have missed something.
-type Cause string
+// ResyncCause says why a client may have missed something.
+type ResyncCause string
 
 // The causes of a resync.
 const (
-	LostBehindCursor Cause = "cursor" // what followed its cursor is not in the log
-	LostLive         Cause = "log"    // the log has lost something before this node read it
-	LostUpstream     Cause = "source" // something of an upstream is missing in the log
+	ResyncCursor ResyncCause = "cursor" // what followed its cursor is not in the log
+	ResyncLog    ResyncCause = "log"    // the log has lost something before this node read it
+	ResyncSource ResyncCause = "source" // something of an upstream is missing in the log
 )
 
-// Ending says why a client's connection ended.
-type Ending string
+// CloseReason says why a client's connection ended.
+type CloseReason string
 
 // The endings of a connection.
 const (
-	EndedByClient Ending = "client"   // it closed, or its connection broke
-	EndedProtocol Ending = "protocol" // it broke RFC 6455, sent too much, or too large a message
-	EndedSlow     Ending = "slow"     // it read too slowly
-	EndedSilent   Ending = "silent"   // it answered no ping
-	EndedExpired  Ending = "expired"  // its key expired, changed or was withdrawn
-	EndedDrain    Ending = "drain"    // the hub was closed
+	ClosedByClient      CloseReason = "client"   // it closed, or its connection broke
+	ClosedProtocolError CloseReason = "protocol" // it broke RFC 6455, sent too much, or too large a message
+	ClosedSlowConsumer  CloseReason = "slow"     // it read too slowly
+	ClosedPingTimeout   CloseReason = "silent"   // it answered no ping
+	ClosedKeyInvalid    CloseReason = "expired"  // its key expired, changed or was withdrawn
+	ClosedDrain         CloseReason = "drain"    // the hub was closed
 )
 
 // History reads the log. Its method is called concurrently, a bounded number of times at once; it may block, but not
 // for ever.
 type History interface {
-	// Since returns up to count notifications of a partition behind a position, in order and each with its cursor. Where
+	// ReadFrom returns up to count notifications of a partition behind a position, in order and each with its cursor. Where
 	// lost, some of what was behind the position is gone: list then begins behind from, which is else the same position, with
 	// the proof of the entry there.
-	Since(ctx context.Context, partition int, after cursor.Position, count int) (from cursor.Position, lost bool, list []relay.Notification, err error)
+	ReadFrom(ctx context.Context, partition int, after cursor.Position, count int) (from cursor.Position, lost bool, list []relay.Notification, err error)
 }
 
 type noObserver struct{}
 
-func (noObserver) Connected(bool)            {}
-func (noObserver) Disconnected(Ending, bool) {}
-func (noObserver) TurnedAway(Limit)          {}
-func (noObserver) Queued(int, int)           {}
-func (noObserver) Compressed(int, int)       {}
-func (noObserver) Compressing(time.Duration) {}
-func (noObserver) NotCompressed()            {}
-func (noObserver) ReplayStarted()            {}
-func (noObserver) ReplayEnded(bool)          {}
-func (noObserver) Replayed(Source, int)      {}
-func (noObserver) Resynced(Cause, int)       {}
+func (noObserver) Connected(bool)                 {}
+func (noObserver) Disconnected(CloseReason, bool) {}
+func (noObserver) Rejected(Limit)                 {}
+func (noObserver) Queued(int, int)                {}
+func (noObserver) Compressed(int, int)            {}
+func (noObserver) CompressionTime(time.Duration)  {}
+func (noObserver) CompressionSkipped()            {}
+func (noObserver) ReplayStarted()                 {}
+func (noObserver) ReplayEnded(bool)               {}
+func (noObserver) Replayed(ReplaySource, int)     {}
+func (noObserver) Resynced(ResyncCause, int)      {}
 
 // Hub holds the clients of one node. All its methods may be called concurrently.
 type Hub struct {
-	opts     Options
-	began    time.Time
-	upgrader websocket.Upgrader
-	index    *index
-	wheel    *wheel
-	places   *places
-	fanouts  sync.Pool // *fanout
-	buffers  sync.Pool // *buffer
-	records  sync.Pool // *record
-	// lines are the orders of the partitions, and merged is that of all together.
-	lines    []*line
-	merged   *line
-	history  *history
-	deflater *deflater // nil where nothing is compressed
-	// turns bound how many replays work at once, and how much, so that they never crowd the broadcasts out.
-	turns chan *turn
+	opts            Options
+	startedAt       time.Time
+	upgrader        websocket.Upgrader
+	index           *subscriptionIndex
+	wheel           *pingWheel
+	limits          *connectionLimiter
+	fanouts         sync.Pool // *fanout
+	buffers         sync.Pool // *buffer
+	blockingBuffers sync.Pool // *record
+	// feeds are the orders of the partitions, and merged is that of all together.
+	feeds      []*feed
+	mergedFeed *feed
+	history    *historyCache
+	deflater   *compressionBudget // nil where nothing is compressed
+	// replaySlots bound how many replays work at once, and how much, so that they never crowd the broadcasts out.
+	replaySlots chan *replaySlot
 	// ctx ends when the hub is closed.
 	ctx  context.Context
 	stop context.CancelFunc
 
-	mu      sync.Mutex
-	closed  bool
-	clients map[*client]struct{}
-	came    uint64 // how many have been added
-	// gone counts the clients and their writing goroutines.
-	gone sync.WaitGroup
+	mu            sync.Mutex
+	closed        bool
+	clients       map[*client]struct{}
+	nextClientSeq uint64 // how many have been added
+	// running counts the clients and their writing goroutines.
+	running sync.WaitGroup
 }
 
-// leastHistory is what is kept of each partition, however many there are, where there may be as much.
-const leastHistory = 1 << 20
+// minHistoryBytes is what is kept of each partition, however many there are, where there may be as much.
+const minHistoryBytes = 1 << 20
 
 // New returns a hub without clients. It starts nothing: call [Hub.Run] for the pings.
 func New(o Options) *Hub {
@@ -193,52 +193,52 @@ func New(o Options) *Hub {
 		read -= read / 3 // it is there once more
 	}
 	h := &Hub{
-		opts:     o,
-		began:    time.Now(),
-		upgrader: newUpgrader(),
-		index:    newIndex(),
-		wheel:    newWheel(o.PingInterval),
-		places:   newPlaces(o.Limits),
-		fanouts:  sync.Pool{New: func() any { return newFanout() }},
-		buffers:  sync.Pool{New: func() any { return new(buffer) }},
-		records:  sync.Pool{New: func() any { return new(record) }},
-		clients:  make(map[*client]struct{}),
-		history:  newHistory(o.History, read),
-		deflater: newDeflater(o.Compression, o.Observer),
-		turns:    newTurns(max(1, runtime.GOMAXPROCS(0)/2)),
+		opts:            o,
+		startedAt:       time.Now(),
+		upgrader:        newUpgrader(),
+		index:           newIndex(),
+		wheel:           newPingWheel(o.PingInterval),
+		limits:          newPlaces(o.Limits),
+		fanouts:         sync.Pool{New: func() any { return newFanout() }},
+		buffers:         sync.Pool{New: func() any { return new(writeBuffer) }},
+		blockingBuffers: sync.Pool{New: func() any { return new(blockingBuffer) }},
+		clients:         make(map[*client]struct{}),
+		history:         newHistory(o.History, read),
+		deflater:        newDeflater(o.Compression, o.Observer),
+		replaySlots:     newReplaySlots(max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
-	each := min(max(o.HistoryBytes/o.Partitions, leastHistory), o.HistoryBytes)
+	each := min(max(o.HistoryBytes/o.Partitions, minHistoryBytes), o.HistoryBytes)
 	for p := range o.Partitions {
-		h.lines = append(h.lines, newLine(o.Partitions, p, 1, each, h.deflater))
+		h.feeds = append(h.feeds, newFeed(o.Partitions, p, 1, each, h.deflater))
 	}
-	h.merged = h.lines[0]
+	h.mergedFeed = h.feeds[0]
 	if o.Partitions > 1 {
-		h.merged = newLine(o.Partitions, 0, o.Partitions, o.HistoryBytes, h.deflater)
+		h.mergedFeed = newFeed(o.Partitions, 0, o.Partitions, o.HistoryBytes, h.deflater)
 	}
 	return h
 }
 
 // Start says at which position the broadcasts of a partition begin. It is called before anybody broadcasts or connects.
 func (h *Hub) Start(partition int, at cursor.Position) {
-	for _, l := range []*line{h.lines[partition], h.merged} {
+	for _, l := range []*feed{h.feeds[partition], h.mergedFeed} {
 		l.mu.Lock()
-		l.at[partition-l.first], l.floor[partition-l.first] = at, at
+		l.positions[partition-l.firstPartition], l.keptFrom[partition-l.firstPartition] = at, at
 		l.mu.Unlock()
 	}
 }
 
-// line is the order that a subscription follows.
-func (h *Hub) line(s *Subscription) *line {
+// feedFor is the order that a subscription follows.
+func (h *Hub) feedFor(s *Subscription) *feed {
 	if s.Hub == "" {
-		return h.merged
+		return h.mergedFeed
 	}
-	return h.lines[h.opts.Partition(s.Hub)]
+	return h.feeds[h.opts.Partition(s.Hub)]
 }
 
 // Run sends the pings, and closes clients that do not answer, until ctx ends. It returns nil.
 func (h *Hub) Run(ctx context.Context) error {
-	ticker := time.NewTicker(h.wheel.tick)
+	ticker := time.NewTicker(h.wheel.interval)
 	defer ticker.Stop()
 	var due []*client
 	for {
@@ -246,9 +246,9 @@ func (h *Hub) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-ticker.C:
-			due = h.wheel.turn(due[:0])
+			due = h.wheel.advance(due[:0])
 			for i, c := range due {
-				c.ping(now)
+				c.sendPing(now)
 				due[i] = nil
 			}
 		}
@@ -272,10 +272,10 @@ func (h *Hub) Close(ctx context.Context) error {
 	defer h.stop() // not before: replays go on until their clients are told to go
 	gone := make(chan struct{})
 	go func() {
-		h.gone.Wait()
+		h.running.Wait()
 		close(gone)
 	}()
-	h.sendAway(ctx, gone)
+	h.drainClients(ctx, gone)
 	select {
 	case <-gone:
 		return nil
@@ -297,14 +297,14 @@ const abortGrace = time.Second
 
 // abortAll cuts off every client and returns how many that were.
 func (h *Hub) abortAll() int {
-	all := h.everyone()
+	all := h.allClients()
 	for _, c := range all {
-		c.abort()
+		c.closeNow()
 	}
 	return len(all)
 }
 
-func (h *Hub) everyone() []*client {
+func (h *Hub) allClients() []*client {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.AppendSeq(make([]*client, 0, len(h.clients)), maps.Keys(h.clients))
@@ -319,27 +319,27 @@ func (h *Hub) add(c *client, s *Subscription) bool {
 		return false
 	}
 	h.clients[c] = struct{}{}
-	h.came++
-	c.number = h.came
-	h.gone.Add(1)
+	h.nextClientSeq++
+	c.seq = h.nextClientSeq
+	h.running.Add(1)
 	if c.replay == nil {
-		h.index.join(c, s)
+		h.index.addClient(c, s)
 	}
 	return true
 }
 
 // remove forgets a client whose goroutines have ended.
 func (h *Hub) remove(c *client) {
-	h.silence(c)
+	h.unsubscribe(c)
 	h.mu.Lock()
 	delete(h.clients, c)
 	h.mu.Unlock()
-	c.place.Release()
-	h.gone.Done()
+	c.slot.Release()
+	h.running.Done()
 }
 
-// silence stops broadcasts and pings to a client. It may be called twice.
-func (h *Hub) silence(c *client) {
-	h.index.leave(c)
+// unsubscribe stops broadcasts and pings to a client. It may be called twice.
+func (h *Hub) unsubscribe(c *client) {
+	h.index.removeClient(c)
 	h.wheel.remove(c)
 }

@@ -35,19 +35,19 @@ const patience = 60 * time.Second
 // counter is an Observer that keeps how each connection ended.
 type counter struct {
 	connected chan struct{}
-	ended     chan Ending
+	ended     chan CloseReason
 	away      chan Limit
 	figures   *figures
 }
 
 func newCounter() *counter {
-	return &counter{connected: make(chan struct{}, 1000), ended: make(chan Ending, 1000), away: make(chan Limit, 1000), figures: newFigures()}
+	return &counter{connected: make(chan struct{}, 1000), ended: make(chan CloseReason, 1000), away: make(chan Limit, 1000), figures: newFigures()}
 }
 
-func (c *counter) Queued(int, int)    {}
-func (c *counter) TurnedAway(l Limit) { c.away <- l }
+func (c *counter) Queued(int, int)  {}
+func (c *counter) Rejected(l Limit) { c.away <- l }
 
-func (c *counter) wantEnding(t *testing.T, want Ending) {
+func (c *counter) wantEnding(t *testing.T, want CloseReason) {
 	t.Helper()
 	select {
 	case got := <-c.ended:
@@ -209,7 +209,7 @@ func TestBroadcastReachesThoseWhoWantIt(t *testing.T) {
 // Of clients with the same sight one is asked for all.
 func TestBroadcastBySight(t *testing.T) {
 	t.Parallel()
-	testBroadcast(t, startNode(t, Options{}, func(s *Subscription) { s.Sight = "of " + s.Account }))
+	testBroadcast(t, startNode(t, Options{}, func(s *Subscription) { s.VisibilityKey = "of " + s.Account }))
 }
 
 func testBroadcast(t *testing.T, n *node) {

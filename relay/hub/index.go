@@ -13,55 +13,55 @@ const (
 	anyHub     = "*" // the hub of those who see every hub
 )
 
-// mostPlaces bounds the hubs by which an account pipeline is found, since each costs memory for every group. One that sees more is
+// maxIndexedHubs bounds the hubs by which an account pipeline is found, since each costs memory for every group. One that sees more is
 // looked at as if it saw all, and Allows decides.
-const mostPlaces = 32
+const maxIndexedHubs = 32
 
-// index finds the clients that want a notification. Those who get the same, but for their grants, are a group; and a group is in
+// subscriptionIndex finds the clients that want a notification. Those who get the same, but for their grants, are a group; and a group is in
 // the room of each place that a notification for it may have.
-type index struct {
+type subscriptionIndex struct {
 	mu      sync.Mutex // guards groups and rooms, too
-	groups  map[manner]*group
-	rooms   map[place]*room
-	filters map[string]*filter
+	groups  map[groupKey]*group
+	buckets map[routingKey]*routingBucket
+	filters map[string]*topicFilter
 }
 
-func newIndex() *index {
-	return &index{groups: make(map[manner]*group), rooms: make(map[place]*room), filters: make(map[string]*filter)}
+func newIndex() *subscriptionIndex {
+	return &subscriptionIndex{groups: make(map[groupKey]*group), buckets: make(map[routingKey]*routingBucket), filters: make(map[string]*topicFilter)}
 }
 
-// manner is what the clients of a group have in common: the pipeline, topic patterns, how they get what passes, and what they may
+// groupKey is what the clients of a group have in common: the pipeline, topic patterns, how they get what passes, and what they may
 // see.
-type manner struct {
-	hub     string // or empty for the pipeline of the account
-	account string // whose notifications it may see
-	sight   string
-	filter  *filter
-	form    form
+type groupKey struct {
+	hub        string // or empty for the pipeline of the account
+	account    string // whose notifications it may see
+	visibility string
+	filter     *topicFilter
+	format     frameFormat
 }
 
 // group is the clients that get the same, but for their grants.
 type group struct {
-	manner
-	hubs  []string // those that it may see
-	slots []int32  // where it is in the room of each of its places
+	groupKey
+	hubs        []string // those that it may see
+	bucketSlots []int32  // where it is in the room of each of its places
 	// The snapshot of the members is never changed once made, so a broadcast walks it without the lock; it is made anew only for
 	// the first broadcast after somebody came or left.
-	members  []*client
-	snapshot []*client
-	job      int // the number of its job in the broadcast that is looking for who wants it, from one
+	members   []*client
+	snapshot  []*client
+	jobNumber int // the number of its job in the broadcast that is looking for who wants it, from one
 }
 
-// follows names the pipeline: by its hub, or its account.
-func (g *group) follows() (hub, account string) {
+// pipelineName names the pipeline: by its hub, or its account.
+func (g *group) pipelineName() (hub, account string) {
 	if g.hub != "" {
 		return g.hub, ""
 	}
 	return "", g.account
 }
 
-// place is where groups and notifications meet.
-type place struct {
+// routingKey is where groups and notifications meet.
+type routingKey struct {
 	pipeline     pipeline
 	hub, account string // of a group's, either may stand for any
 }
@@ -69,85 +69,85 @@ type place struct {
 type pipeline uint8
 
 const (
-	ofHub pipeline = iota
-	ofAccount
+	hubPipeline pipeline = iota
+	accountPipeline
 )
 
-// places are those of the notifications that the group may see. One without an account is seen by all who see its hub, so
+// routingKeys are those of the notifications that the group may see. One without an account is seen by all who see its hub, so
 // the places of these have an empty account.
-func (g *group) places() []place {
-	of := ofHub
+func (g *group) routingKeys() []routingKey {
+	of := hubPipeline
 	if g.hub == "" {
-		of = ofAccount
+		of = accountPipeline
 	}
-	list := make([]place, 0, 2*len(g.hubs))
+	list := make([]routingKey, 0, 2*len(g.hubs))
 	for _, hub := range g.hubs {
-		list = append(list, place{of, hub, ""})
+		list = append(list, routingKey{of, hub, ""})
 		if g.account != "" {
-			list = append(list, place{of, hub, g.account})
+			list = append(list, routingKey{of, hub, g.account})
 		}
 	}
 	return list
 }
 
-// found returns by which account and hubs the subscription's client is found. Without a Sight a group may hold clients that see
+// indexKeys returns by which account and hubs the subscription's client is found. Without a Sight a group may hold clients that see
 // others.
-func (s *Subscription) found() (account string, hubs []string) {
+func (s *Subscription) indexKeys() (account string, hubs []string) {
 	switch account = s.Account; {
-	case s.Hub != "" && s.Sight == "":
+	case s.Hub != "" && s.VisibilityKey == "":
 		return anyAccount, []string{s.Hub}
 	case s.Hub != "":
 		return account, []string{s.Hub}
-	case s.Sight == "" || len(s.Hubs) == 0 || len(s.Hubs) > mostPlaces || slices.Contains(s.Hubs, anyHub):
+	case s.VisibilityKey == "" || len(s.Hubs) == 0 || len(s.Hubs) > maxIndexedHubs || slices.Contains(s.Hubs, anyHub):
 		return account, []string{anyHub}
 	}
 	return account, s.Hubs
 }
 
-// join makes c one of those who get broadcasts.
-func (x *index) join(c *client, s *Subscription) {
+// addClient makes c one of those who get broadcasts.
+func (x *subscriptionIndex) addClient(c *client, s *Subscription) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	account, hubs := s.found()
-	as := manner{hub: s.Hub, account: account, sight: s.Sight, filter: x.filter(s.Topics), form: c.form}
+	account, hubs := s.indexKeys()
+	as := groupKey{hub: s.Hub, account: account, visibility: s.VisibilityKey, filter: x.internFilter(s.Topics), format: c.format}
 	g := x.groups[as]
 	if g == nil {
-		g = &group{manner: as, hubs: hubs}
-		x.open(g)
+		g = &group{groupKey: as, hubs: hubs}
+		x.addGroup(g)
 	}
-	c.group, c.inGroup = g, len(g.members)
+	c.group, c.groupIndex = g, len(g.members)
 	g.members, g.snapshot = append(g.members, c), nil
 }
 
-// open takes a group into the rooms of its places.
-func (x *index) open(g *group) {
-	x.groups[g.manner] = g
-	g.filter.users++
-	places := g.places()
-	g.slots = make([]int32, len(places))
+// addGroup takes a group into the rooms of its places.
+func (x *subscriptionIndex) addGroup(g *group) {
+	x.groups[g.groupKey] = g
+	g.filter.refs++
+	places := g.routingKeys()
+	g.bucketSlots = make([]int32, len(places))
 	for i, p := range places {
-		r := x.rooms[p]
+		r := x.buckets[p]
 		if r == nil {
-			r = &room{}
-			x.rooms[p] = r
+			r = &routingBucket{}
+			x.buckets[p] = r
 		}
 		r.add(g, i)
 	}
 }
 
-// filter returns the one filter of these patterns. The caller holds mu.
-func (x *index) filter(patterns relay.Patterns) *filter {
+// internFilter returns the one filter of these patterns. The caller holds mu.
+func (x *subscriptionIndex) internFilter(patterns relay.Patterns) *topicFilter {
 	name := patterns.String()
 	f := x.filters[name]
 	if f == nil {
-		f = &filter{name: name, patterns: patterns, cost: patternsOf(name)}
+		f = &topicFilter{name: name, patterns: patterns, patternCount: countPatterns(name)}
 		x.filters[name] = f
 	}
 	return f
 }
 
-// leave removes c, and what nobody uses any more. Nothing happens where c is not in.
-func (x *index) leave(c *client) {
+// removeClient removes c, and what nobody uses any more. Nothing happens where c is not in.
+func (x *subscriptionIndex) removeClient(c *client) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	g := c.group
@@ -156,84 +156,84 @@ func (x *index) leave(c *client) {
 	}
 	c.group = nil
 	last := g.members[len(g.members)-1]
-	g.members[c.inGroup], last.inGroup = last, c.inGroup
+	g.members[c.groupIndex], last.groupIndex = last, c.groupIndex
 	g.members[len(g.members)-1] = nil
 	g.members, g.snapshot = g.members[:len(g.members)-1], nil
 	if len(g.members) == 0 {
-		x.close(g)
+		x.removeGroup(g)
 	}
 }
 
-func (x *index) close(g *group) {
-	delete(x.groups, g.manner)
-	for i, p := range g.places() {
-		r := x.rooms[p]
-		if r.remove(int(g.slots[i])); len(r.seats) == 0 {
-			delete(x.rooms, p)
+func (x *subscriptionIndex) removeGroup(g *group) {
+	delete(x.groups, g.groupKey)
+	for i, p := range g.routingKeys() {
+		r := x.buckets[p]
+		if r.remove(int(g.bucketSlots[i])); len(r.entries) == 0 {
+			delete(x.buckets, p)
 		}
 	}
-	if g.filter.users--; g.filter.users == 0 {
+	if g.filter.refs--; g.filter.refs == 0 {
 		delete(x.filters, g.filter.name)
 	}
 }
 
 // groupOf returns the group of a client that gets broadcasts, else nil. Its manner may be looked at without the lock.
-func (x *index) groupOf(c *client) *group {
+func (x *subscriptionIndex) groupOf(c *client) *group {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return c.group
 }
 
-// audience returns the group's clients as they are now. The caller holds mu and must not change what it gets.
-func (g *group) audience() []*client {
+// currentMembers returns the group's clients as they are now. The caller holds mu and must not change what it gets.
+func (g *group) currentMembers() []*client {
 	if g.snapshot == nil {
 		g.snapshot = append(make([]*client, 0, len(g.members)), g.members...)
 	}
 	return g.snapshot
 }
 
-// visit calls f for each group of an audience that wants n, by what is known without its grants. It may call f twice for one. The
+// matchGroups calls f for each group of an audience that wants n, by what is known without its grants. It may call f twice for one. The
 // caller holds mu.
-func (x *index) visit(n *relay.Notification, who audience, f func(*group)) {
-	if who&hubRooms != 0 {
-		x.enter(place{ofHub, n.Hub, n.Account}, n, f)
+func (x *subscriptionIndex) matchGroups(n *relay.Notification, who feedScope, f func(*group)) {
+	if who&hubFeeds != 0 {
+		x.matchBucket(routingKey{hubPipeline, n.Hub, n.Account}, n, f)
 		if n.Account != "" {
-			x.enter(place{ofHub, n.Hub, anyAccount}, n, f)
+			x.matchBucket(routingKey{hubPipeline, n.Hub, anyAccount}, n, f)
 		}
 	}
-	if who&accountRooms == 0 {
+	if who&accountFeeds == 0 {
 		return
 	}
-	x.enter(place{ofAccount, n.Hub, n.Account}, n, f)
-	x.enter(place{ofAccount, anyHub, n.Account}, n, f)
+	x.matchBucket(routingKey{accountPipeline, n.Hub, n.Account}, n, f)
+	x.matchBucket(routingKey{accountPipeline, anyHub, n.Account}, n, f)
 	if n.Account != "" {
-		x.enter(place{ofAccount, n.Hub, anyAccount}, n, f)
-		x.enter(place{ofAccount, anyHub, anyAccount}, n, f)
+		x.matchBucket(routingKey{accountPipeline, n.Hub, anyAccount}, n, f)
+		x.matchBucket(routingKey{accountPipeline, anyHub, anyAccount}, n, f)
 	}
 }
 
-func (x *index) enter(p place, n *relay.Notification, f func(*group)) {
-	if r := x.rooms[p]; r != nil {
-		r.visit(n, f)
+func (x *subscriptionIndex) matchBucket(p routingKey, n *relay.Notification, f func(*group)) {
+	if r := x.buckets[p]; r != nil {
+		r.forEachMatch(n, f)
 	}
 }
 
-// visitAll calls f for each group of an audience, of the hubs' for those that in chooses, whatever their topics are. The caller
+// allGroups calls f for each group of an audience, of the hubs' for those that in chooses, whatever their topics are. The caller
 // holds mu.
-func (x *index) visitAll(who audience, in func(hub string) bool, f func(*group)) {
+func (x *subscriptionIndex) allGroups(who feedScope, in func(hub string) bool, f func(*group)) {
 	for _, g := range x.groups {
-		if g.hub == "" && who&accountRooms != 0 || g.hub != "" && who&hubRooms != 0 && in(g.hub) {
+		if g.hub == "" && who&accountFeeds != 0 || g.hub != "" && who&hubFeeds != 0 && in(g.hub) {
 			f(g)
 		}
 	}
 }
 
-// filter is topic patterns. Groups with equal ones share it.
-type filter struct {
-	name     string
-	patterns relay.Patterns
-	cost     int // of asking it: how many patterns there are
-	users    int // groups
+// topicFilter is topic patterns. Groups with equal ones share it.
+type topicFilter struct {
+	name         string
+	patterns     relay.Patterns
+	patternCount int // of asking it: how many patterns there are
+	refs         int // groups
 }
 
-func patternsOf(name string) int { return strings.Count(name, ",") + 1 }
+func countPatterns(name string) int { return strings.Count(name, ",") + 1 }

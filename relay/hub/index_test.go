@@ -14,14 +14,14 @@ import (
 )
 
 // size is how much the index holds.
-func (x *index) size() int {
+func (x *subscriptionIndex) size() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return len(x.groups) + len(x.rooms) + len(x.filters)
+	return len(x.groups) + len(x.buckets) + len(x.filters)
 }
 
 // members are the clients of a hub's pipeline.
-func (x *index) members(hub string) (list []*client) {
+func (x *subscriptionIndex) members(hub string) (list []*client) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, g := range x.groups {
@@ -33,10 +33,10 @@ func (x *index) members(hub string) (list []*client) {
 }
 
 // touched are the groups that a notification visits, once each.
-func (x *index) touched(n relay.Notification) (list []*group) {
+func (x *subscriptionIndex) touched(n relay.Notification) (list []*group) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.visit(&n, everyone, func(g *group) {
+	x.matchGroups(&n, allFeeds, func(g *group) {
 		if !slices.Contains(list, g) {
 			list = append(list, g)
 		}
@@ -46,7 +46,7 @@ func (x *index) touched(n relay.Notification) (list []*group) {
 
 // openedBy are the rules of a grant: an account pipeline, or a hub's, of a key with an account and hubs.
 func openedBy(hub, account string, hubs []string) Subscription {
-	s := Subscription{Hub: hub, Account: account, Hubs: hubs, Sight: fmt.Sprintf("hubs %q of %s", hubs, account)}
+	s := Subscription{Hub: hub, Account: account, Hubs: hubs, VisibilityKey: fmt.Sprintf("hubs %q of %s", hubs, account)}
 	s.Allows = func(h, a string) bool {
 		return (hub == "" || hub == h) && (a == "" || account == a || account == anyAccount) &&
 			(slices.Contains(hubs, h) || slices.Contains(hubs, anyHub))
@@ -67,7 +67,7 @@ func TestNotificationVisitsWhoWantsIt(t *testing.T) {
 	var there []one
 	leave := func() {
 		i := random.IntN(len(there))
-		h.index.leave(there[i].client)
+		h.index.removeClient(there[i].client)
 		there = slices.Delete(there, i, i+1)
 	}
 	kept := 0
@@ -84,11 +84,11 @@ func TestNotificationVisitsWhoWantsIt(t *testing.T) {
 			nothing := len(c.Hubs) == 0 // is not told from a list that is not known
 			wants := c.Allows(n.Hub, n.Account) && c.Topics.Match(n.Topic)
 			if got := slices.Contains(touched, c.group); got != wants && !nothing {
-				t.Fatalf("step %d: %s of %s in %s visits %+v: %t, want %t", step, n.Topic, n.Account, n.Hub, c.group.manner, got, wants)
+				t.Fatalf("step %d: %s of %s in %s visits %+v: %t, want %t", step, n.Topic, n.Account, n.Hub, c.group.groupKey, got, wants)
 			}
 		}
-		for _, r := range h.index.rooms {
-			kept = max(kept, len(r.verdicts))
+		for _, r := range h.index.buckets {
+			kept = max(kept, len(r.matchCache))
 		}
 	}
 	for len(there) > 0 {
@@ -153,7 +153,7 @@ func TestOthersAreNotAsked(t *testing.T) {
 			event("h7", "a7", "job.created", 0), 1,
 		},
 		"more hubs than are places": {
-			10, func(int) Subscription { return openedBy("", "a", manyNames("h", mostPlaces+1)) },
+			10, func(int) Subscription { return openedBy("", "a", manyNames("h", maxIndexedHubs+1)) },
 			event("h7", "a", "job.created", 0), 1,
 		},
 	} {
@@ -221,36 +221,36 @@ func TestOtherTopicsAreNotLookedAt(t *testing.T) {
 func TestVerdictsAreBounded(t *testing.T) {
 	t.Parallel()
 	h := New(Options{})
-	r := func() *room { return h.index.rooms[place{ofHub, "h", "a"}] }
+	r := func() *routingBucket { return h.index.buckets[routingKey{hubPipeline, "h", "a"}] }
 	s := openedBy("h", "a", []string{"h"})
 	first := joinSilent(t, h, &s)
 	h.index.touched(event("h", "a", "job.created", 0))
-	if r().verdicts != nil {
+	if r().matchCache != nil {
 		t.Error("one client has verdicts kept")
 	}
 	var all []*client
-	for i := range 10 * perWord {
+	for i := range 10 * bitsPerWord {
 		all = append(all, joinSilent(t, h, &s, otherTopics(i)...))
-		if i >= perWord {
-			h.index.leave(all[i-perWord])
+		if i >= bitsPerWord {
+			h.index.removeClient(all[i-bitsPerWord])
 		}
 		h.index.touched(event("h", "a", fmt.Sprint("topic.", i), 0))
-		if n := len(r().verdicts); n > mostTopics {
+		if n := len(r().matchCache); n > maxCachedTopics {
 			t.Fatalf("the verdicts of %d topics are kept", n)
 		}
-		for topic, list := range r().verdicts {
+		for topic, list := range r().matchCache {
 			if len(list) > 2 {
-				t.Fatalf("%d verdicts of %s are kept", len(list)*perWord, topic)
+				t.Fatalf("%d verdicts of %s are kept", len(list)*bitsPerWord, topic)
 			}
 		}
 	}
 	for _, c := range all {
-		h.index.leave(c)
+		h.index.removeClient(c)
 	}
-	if r().verdicts != nil || r().cost != 1 {
-		t.Errorf("one client is left, with the verdicts of %d topics and a cost of %d", len(r().verdicts), r().cost)
+	if r().matchCache != nil || r().patternCount != 1 {
+		t.Errorf("one client is left, with the verdicts of %d topics and a cost of %d", len(r().matchCache), r().patternCount)
 	}
-	if h.index.leave(first); h.index.size() != 0 {
+	if h.index.removeClient(first); h.index.size() != 0 {
 		t.Error("something is left of nobody")
 	}
 }
@@ -263,7 +263,7 @@ func TestComingAndGoingWhileBroadcasting(t *testing.T) {
 	h := New(Options{Partitions: 2, Partition: func(hub string) int { return int(hub[1] - '0') }, QueueBytes: 64 << 20})
 	stays := func(s Subscription, topics ...string) *client {
 		c := joinSilent(t, h, &s, topics...)
-		c.state, c.held = live, true // all is queued
+		c.state, c.handshakePending = stateLive, true // all is queued
 		return c
 	}
 	own, ofAll := stays(openedBy("h0", "a", []string{"h0"})), stays(openedBy("", "a", []string{"h1", "h0"}), "job.*")
@@ -275,8 +275,8 @@ func TestComingAndGoingWhileBroadcasting(t *testing.T) {
 				s := openedBy([]string{"h0", "h1", ""}[i%3], "a", []string{"h0", "h1"})
 				c := joinSilent(t, h, &s, otherTopics(i%4000)...)
 				other := joinSilent(t, h, &s, "*.created", "!stack.*")
-				h.index.leave(c)
-				h.index.leave(other)
+				h.index.removeClient(c)
+				h.index.removeClient(other)
 			}
 		})
 	}
@@ -307,8 +307,8 @@ func TestComingAndGoingWhileBroadcasting(t *testing.T) {
 	if next != messages {
 		t.Errorf("%d of %d messages came in order", next, messages)
 	}
-	h.index.leave(own)
-	h.index.leave(ofAll)
+	h.index.removeClient(own)
+	h.index.removeClient(ofAll)
 	if n := h.index.size(); n != 0 {
 		t.Errorf("%d entries are left of nobody", n)
 	}

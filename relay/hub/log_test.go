@@ -23,15 +23,15 @@ import (
 // relayed is a node whose broadcasts come out of a real log.
 type relayed struct {
 	*node
-	log   *backbone.Backbone
+	log   *backbone.Store
 	reads atomic.Int64 // of the log by replays
 	id    atomic.Int64
 }
 
-// Since counts.
-func (r *relayed) Since(ctx context.Context, partition int, after cursor.Position, count int) (cursor.Position, bool, []relay.Notification, error) {
+// ReadFrom counts.
+func (r *relayed) ReadFrom(ctx context.Context, partition int, after cursor.Position, count int) (cursor.Position, bool, []relay.Notification, error) {
 	r.reads.Add(1)
-	return r.log.Since(ctx, partition, after, count)
+	return r.log.ReadFrom(ctx, partition, after, count)
 }
 
 func startRelayed(t testing.TB, redis *redistest.Server, partitions int, o Options) *relayed {
@@ -59,7 +59,7 @@ func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o O
 		r.Start(p, from)
 		tails.Go(func() {
 			_ = follow(ctx, func(batch backbone.Batch) {
-				r.Hub.Broadcast(Batch{Partition: p, Notifications: batch.Notifications, Gap: batch.Gap, Last: batch.Last})
+				r.Hub.Broadcast(Batch{Partition: p, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last})
 			})
 		})
 	}
@@ -80,7 +80,7 @@ func (r *relayed) publish(t testing.TB, hub string, first, count, padding int) {
 		n.ID = fmt.Sprintf("%024x", r.id.Add(1))
 		list = append(list, n)
 	}
-	if _, err := r.log.Append(t.Context(), backbone.Append{Hub: hub, Notifications: list}); err != nil {
+	if _, err := r.log.Append(t.Context(), backbone.AppendRequest{Hub: hub, Notifications: list}); err != nil {
 		t.Error(err)
 	}
 }
@@ -131,14 +131,14 @@ func expect(t testing.TB, conn *websocket.Conn, first, last int) []message {
 // settled waits until the node has broadcast what is in the log.
 func (r *relayed) settled(t testing.TB) {
 	t.Helper()
-	for p, l := range r.lines {
+	for p, l := range r.feeds {
 		want, _, err := r.log.TailFrom(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.Now().Add(patience); ; {
 			l.mu.Lock()
-			at, moved := l.at[0], l.wait()
+			at, moved := l.positions[0], l.advancedChan()
 			l.mu.Unlock()
 			if at == want {
 				break

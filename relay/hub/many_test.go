@@ -89,9 +89,9 @@ func comeAndGo(t *testing.T, n *node, clients int) {
 
 // taken is how many places are.
 func (n *node) taken() int {
-	n.places.mu.Lock()
-	defer n.places.mu.Unlock()
-	return n.places.taken
+	n.limits.mu.Lock()
+	defer n.limits.mu.Unlock()
+	return n.limits.taken
 }
 
 // flood broadcasts to a hub until nobody is left in it.
@@ -120,7 +120,7 @@ func TestQueueStaysWithinItsBound(t *testing.T) {
 		}
 		n.mu.Unlock()
 		c.mu.Lock()
-		waiting, gone := c.queue.size, c.state != live
+		waiting, gone := c.queue.size, c.state != stateLive
 		c.mu.Unlock()
 		if gone {
 			break
@@ -130,6 +130,6 @@ func TestQueueStaysWithinItsBound(t *testing.T) {
 	if most > bound || most < bound-2*size {
 		t.Errorf("%d bytes waited, the bound is %d", most, bound)
 	}
-	wantClose(t, conn, CloseTooSlow, "slow")
-	n.wantEnding(t, EndedSlow)
+	wantClose(t, conn, CloseSlowConsumer, "slow")
+	n.wantEnding(t, ClosedSlowConsumer)
 }

@@ -19,7 +19,7 @@ type asked struct {
 	then   func() // called with each question
 }
 
-func (a *asked) Since(_ context.Context, _ int, after cursor.Position, count int) (cursor.Position, bool, []relay.Notification, error) {
+func (a *asked) ReadFrom(_ context.Context, _ int, after cursor.Position, count int) (cursor.Position, bool, []relay.Notification, error) {
 	a.counts = append(a.counts, count)
 	a.then()
 	return after, true, nil, nil
@@ -44,16 +44,16 @@ func TestMadeUpCursorsCostLittle(t *testing.T) {
 			h.Broadcast(Batch{Partition: p, Notifications: []relay.Notification{{Cursor: "105-0"}}})
 			at[p].MS = 102
 		}
-		c := &client{hub: h, line: h.merged, fd: -1, writing: true}
+		c := &client{hub: h, feed: h.mergedFeed, fd: -1, writing: true}
 		r, problem := h.newReplay(c, &Subscription{After: string(cursor.Append(nil, partitions, 0, at))})
 		if problem != nil {
 			t.Fatal(problem)
 		}
 		if tt.leaves {
-			log.then = func() { c.state = dead }
+			log.then = func() { c.state = stateDead }
 		}
-		r.mark = r.line.find(r.at)
-		if got := r.prove(); got == tt.leaves || !slices.Equal(log.counts, tt.want) {
+		r.position = r.feed.locate(r.positions)
+		if got := r.verifyPositions(); got == tt.leaves || !slices.Equal(log.counts, tt.want) {
 			t.Errorf("%s: proved %v, and the log was asked for %v, want %v", name, got, log.counts, tt.want)
 		}
 	}
@@ -72,7 +72,7 @@ func TestAnotherEntryAtTheCursor(t *testing.T) {
 		t.Fatal(err)
 	}
 	at, _ := seen.At(0)
-	at.Proof = at.Proof%math.MaxUint16 + 1
+	at.IDHash = at.IDHash%math.MaxUint16 + 1
 	fresh := startRelayed(t, redis, 1, Options{}) // begins behind all of it
 	for name, node := range map[string]*relayed{"kept": kept, "read": read, "fresh": fresh} {
 		node.settled(t)
@@ -105,7 +105,7 @@ func TestNothingIsReadForWhoHasSeenAll(t *testing.T) {
 	unproved := make([]cursor.Position, partitions)
 	for p := range unproved {
 		unproved[p], _ = seen.At(p)
-		unproved[p].Proof = 0
+		unproved[p].IDHash = 0
 	}
 	node := startRelayed(t, redis, partitions, Options{})
 	var back []*websocket.Conn

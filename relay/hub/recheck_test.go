@@ -12,31 +12,31 @@ import (
 )
 
 // ruling is what a key says of the streams that it has opened; the zero value lets them go on.
-type ruling struct{ atomic.Pointer[Standing] }
+type ruling struct{ atomic.Pointer[KeyStatus] }
 
-func (r *ruling) stands() Standing {
+func (r *ruling) stands() KeyStatus {
 	if s := r.Load(); s != nil {
 		return *s
 	}
-	return Standing{}
+	return KeyStatus{}
 }
 
-var withdrawn = Standing{Refused: relay.NewError(relay.CodeAuthInvalid, "the key is gone")}
+var withdrawn = KeyStatus{Refused: relay.NewError(relay.CodeAuthInvalid, "the key is gone")}
 
 // What a key loses ends the streams that it opened, at the next ping.
 func TestKeyAtPings(t *testing.T) {
 	t.Parallel()
-	for reason, now := range map[string]Standing{"no longer opens": withdrawn, "has changed; connect again": {Changed: true}} {
+	for reason, now := range map[string]KeyStatus{"no longer opens": withdrawn, "has changed; connect again": {ScopeChanged: true}} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			var key ruling
-			n := startNode(t, Options{PingInterval: 20 * time.Millisecond}, func(s *Subscription) { s.Stands = key.stands })
+			n := startNode(t, Options{PingInterval: 20 * time.Millisecond}, func(s *Subscription) { s.CheckKey = key.stands })
 			conn := n.dial(t, "hub=h")
 			n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
 			numbers(t, conn, 1)
 			key.Store(&now)
 			wantClose(t, conn, ClosePolicy, reason)
-			n.wantEnding(t, EndedExpired)
+			n.wantEnding(t, ClosedKeyInvalid)
 		})
 	}
 }
@@ -47,20 +47,20 @@ func TestRecheck(t *testing.T) {
 	var key ruling
 	n := startNode(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
 		if s.Key == "gone" {
-			s.Stands = key.stands
+			s.CheckKey = key.stands
 		}
 	})
 	hub, account, other := n.dial(t, "hub=h&key=gone"), n.dial(t, "account=a&key=gone"), n.dial(t, "hub=h&key=stays")
-	n.Recheck()
+	n.RecheckKeys()
 	n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
 	for _, conn := range []*websocket.Conn{hub, account, other} { // nothing has changed yet
 		numbers(t, conn, 1)
 	}
 	key.Store(&withdrawn)
-	n.Recheck()
+	n.RecheckKeys()
 	for _, conn := range []*websocket.Conn{hub, account} {
 		wantClose(t, conn, ClosePolicy, "no longer")
-		n.wantEnding(t, EndedExpired)
+		n.wantEnding(t, ClosedKeyInvalid)
 	}
 	if status, _ := n.refusal(t, "hub=h&key=gone"); status != http.StatusUnauthorized {
 		t.Errorf("one that was checked before the key went is answered %d", status)
@@ -75,15 +75,15 @@ func TestKeyChangesDuringTheUpgrade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := startNodeOver(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
-				s.Stands = func() Standing { return Standing{Changed: true} }
+				s.CheckKey = func() KeyStatus { return KeyStatus{ScopeChanged: true} }
 			}, start)
 			t.Cleanup(n.server.CloseClientConnections)
 			if name != "HTTP/2" {
 				wantClose(t, n.dial(t, "hub=h"), ClosePolicy, "has changed")
-				n.wantEnding(t, EndedExpired)
+				n.wantEnding(t, ClosedKeyInvalid)
 			}
 			n.listen(t, "hub=h").expectClose(ClosePolicy, "has changed")
-			n.wantEnding(t, EndedExpired)
+			n.wantEnding(t, ClosedKeyInvalid)
 		})
 	}
 }
@@ -92,14 +92,14 @@ func TestKeyChangesDuringTheUpgrade(t *testing.T) {
 func TestKeyChangesWhileMuchWaits(t *testing.T) {
 	overEach(t, Options{PingInterval: time.Hour, QueueBytes: 64 << 20, WriteTimeout: patience, CloseTimeout: patience}, func(t *testing.T, n *node) {
 		var key ruling
-		n.edit = func(s *Subscription) { s.Stands = key.stands }
+		n.edit = func(s *Subscription) { s.CheckKey = key.stands }
 		e := n.listen(t, "hub=h")
 		fillSocket(n.Hub)
-		key.Store(&Standing{Changed: true})
-		n.Recheck()
+		key.Store(&KeyStatus{ScopeChanged: true})
+		n.RecheckKeys()
 		if got := e.untilClose(ClosePolicy, "has changed"); got >= fillMessages {
 			t.Errorf("all of %d messages came", got)
 		}
-		n.wantEnding(t, EndedExpired)
+		n.wantEnding(t, ClosedKeyInvalid)
 	})
 }

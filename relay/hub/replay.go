@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// chunkBytes is about how much a replay hands to its client before it waits until all of that is written.
-	chunkBytes = 64 << 10
-	// chunkEntries bounds what a replay looks at in one go, wanted or not.
-	chunkEntries = 4096
+	// replayChunkBytes is about how much a replay hands to its client before it waits until all of that is written.
+	replayChunkBytes = 64 << 10
+	// replayChunkEntries bounds what a replay looks at in one go, wanted or not.
+	replayChunkEntries = 4096
 
-	// chunkMakes bounds how many messages a replay compresses in one go, of which a long one counts for each KiB begun:
+	// replayChunkCompressions bounds how many messages a replay compresses in one go, of which a long one counts for each KiB begun:
 	// broadcasts wait for its line meanwhile.
-	chunkMakes = 64
+	replayChunkCompressions = 64
 
 	replayRetryMin = 100 * time.Millisecond
 	replayRetryMax = 2 * time.Second
@@ -31,22 +31,22 @@ type replay struct {
 	client       *client
 	subscription *Subscription
 	topics       map[string]bool // whether the client wants them
-	line         *line
+	feed         *feed
 	wake         chan struct{} // the client may be idle, or leaving
 
-	at     []cursor.Position // up to where the client has been given everything
-	found  bool              // mark is where that is
-	mark   mark
-	proved int // the line's breaks when the positions were proved to be in the log
+	positions      []cursor.Position // up to where the client has been given everything
+	located        bool              // mark is where that is
+	position       feedPosition
+	verifiedResets int // the line's breaks when the positions were proved to be in the log
 
 	frames [][]byte // the chunk
 	size   int
 	// How many of its frames are compressed, by how much they are shorter, and how many had to be made for it (see chunkMakes).
-	compressed, saved, made int
-	resyncs                 int // how many of its frames are one that the log holds
+	compressed, saved, newlyCompressed int
+	resyncs                            int // how many of its frames are one that the log holds
 
-	from  Source
-	pause time.Duration
+	from      ReplaySource
+	retryWait time.Duration
 }
 
 // newReplay reads the subscription's cursor. There is nothing to replay behind one of a log with another number of
@@ -57,30 +57,30 @@ func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
 	case errors.Is(err, cursor.ErrOtherLog):
 		return nil, nil
 	case err != nil:
-		return nil, badCursor(err.Error())
+		return nil, cursorError(err.Error())
 	}
-	r := &replay{hub: h, client: c, subscription: s, line: c.line, wake: make(chan struct{}, 1), proved: -1}
-	r.at = make([]cursor.Position, len(r.line.at))
-	for slot := range r.at {
-		at, ok := read.At(r.line.first + slot)
+	r := &replay{hub: h, client: c, subscription: s, feed: c.feed, wake: make(chan struct{}, 1), verifiedResets: -1}
+	r.positions = make([]cursor.Position, len(r.feed.positions))
+	for slot := range r.positions {
+		at, ok := read.At(r.feed.firstPartition + slot)
 		switch {
 		case ok:
-			r.at[slot] = at
+			r.positions[slot] = at
 		case s.Hub == "":
-			return nil, badCursor("the cursor is of a hub's pipeline and cannot resume the one of an account over several partitions: begin without it")
+			return nil, cursorError("the cursor is of a hub's pipeline and cannot resume the one of an account over several partitions: begin without it")
 		default:
-			return nil, badCursor("the cursor is of another hub, in another partition: begin without it")
+			return nil, cursorError("the cursor is of another hub, in another partition: begin without it")
 		}
 	}
 	return r, nil
 }
 
-func badCursor(problem string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, "the cursor in after or Last-Event-ID cannot be used: "+problem).With("parameter", "after")
+func cursorError(problem string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, "the cursor in after or Last-Event-ID cannot be used: "+problem).WithExtra("parameter", "after")
 }
 
-// poke makes the replay look at its client again. A nil replay does nothing.
-func (r *replay) poke() {
+// wakeUp makes the replay look at its client again. A nil replay does nothing.
+func (r *replay) wakeUp() {
 	if r == nil {
 		return
 	}
@@ -92,20 +92,20 @@ func (r *replay) poke() {
 
 // run ends when the client has joined the broadcasts or leaves.
 func (r *replay) run() {
-	defer r.hub.gone.Done()
+	defer r.hub.running.Done()
 	r.hub.opts.Observer.ReplayStarted()
 	caughtUp := false
-	for !caughtUp && r.ready() {
-		caughtUp = r.step()
+	for !caughtUp && r.waitIdle() {
+		caughtUp = r.sendChunk()
 	}
 	r.topics = nil // the client keeps its replay
 	r.hub.opts.Observer.ReplayEnded(caughtUp)
 }
 
-// ready waits until the client is idle, and reports false when it leaves.
-func (r *replay) ready() bool {
+// waitIdle waits until the client is idle, and reports false when it leaves.
+func (r *replay) waitIdle() bool {
 	for {
-		idle, stays := r.client.idle()
+		idle, stays := r.client.isIdle()
 		if idle || !stays {
 			return stays
 		}
@@ -113,44 +113,44 @@ func (r *replay) ready() bool {
 	}
 }
 
-// step does one chunk and reports whether the client has joined.
-func (r *replay) step() (joined bool) {
-	l := r.line
-	r.begin(FromLog)
-	t := r.hub.takeTurn()
+// sendChunk does one chunk and reports whether the client has joined.
+func (r *replay) sendChunk() (joined bool) {
+	l := r.feed
+	r.startChunk(FromLog)
+	t := r.hub.acquireReplaySlot()
 	l.mu.Lock()
-	if !r.found || r.mark.next < l.base || r.proved != l.breaks {
-		r.mark, r.found = l.find(r.at), true
+	if !r.located || r.position.next < l.baseSeq || r.verifiedResets != l.resets {
+		r.position, r.located = l.locate(r.positions), true
 	}
-	breaks, missing := l.breaks, r.mark.missing
-	if r.proved != breaks || missing >= 0 {
+	breaks, missing := l.resets, r.position.missingPartition
+	if r.verifiedResets != breaks || missing >= 0 {
 		var floor cursor.Position
 		if missing >= 0 {
-			floor = l.floor[missing]
+			floor = l.keptFrom[missing]
 		}
 		l.mu.Unlock()
-		r.hub.endTurn(t)
-		r.found = false
-		if r.proved == breaks {
-			r.fromLog(missing, floor)
-		} else if r.prove() {
-			r.proved = breaks
+		r.hub.releaseReplaySlot(t)
+		r.located = false
+		if r.verifiedResets == breaks {
+			r.chunkFromLog(missing, floor)
+		} else if r.verifyPositions() {
+			r.verifiedResets = breaks
 		}
 		return false
 	}
-	end := r.fromLine()
-	if joined = end && r.mark.ahead == 0; joined {
-		r.join()
+	end := r.chunkFromFeed()
+	if joined = end && r.position.partitionsAhead == 0; joined {
+		r.joinBroadcast()
 	}
 	var moved <-chan struct{}
 	if end && !joined {
-		moved = l.wait()
+		moved = l.advancedChan()
 	}
 	l.mu.Unlock()
 	if !joined {
-		r.feed()
+		r.flushChunk()
 	}
-	r.hub.endTurn(t)
+	r.hub.releaseReplaySlot(t)
 	if moved != nil {
 		select {
 		case <-moved:
@@ -160,23 +160,23 @@ func (r *replay) step() (joined bool) {
 	return joined
 }
 
-// join gives the client the last chunk and makes it one of those who get broadcasts. The caller holds the line's lock.
-func (r *replay) join() {
-	r.feed()
+// joinBroadcast gives the client the last chunk and makes it one of those who get broadcasts. The caller holds the line's lock.
+func (r *replay) joinBroadcast() {
+	r.flushChunk()
 	c := r.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state == live { // else nobody would take it out
-		r.hub.index.join(c, r.subscription)
+	if c.state == stateLive { // else nobody would take it out
+		r.hub.index.addClient(c, r.subscription)
 	}
 }
 
-func (r *replay) feed() {
-	if len(r.frames) > 0 && r.client.feed(r.frames) {
+func (r *replay) flushChunk() {
+	if len(r.frames) > 0 && r.client.enqueueReplay(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
 		r.hub.opts.Observer.Replayed(r.from, len(r.frames))
 		if r.resyncs > 0 {
-			r.hub.opts.Observer.Resynced(LostUpstream, r.resyncs)
+			r.hub.opts.Observer.Resynced(ResyncSource, r.resyncs)
 		}
 		if r.compressed > 0 {
 			r.hub.opts.Observer.Compressed(r.compressed, r.saved)
@@ -185,164 +185,166 @@ func (r *replay) feed() {
 	r.frames = nil
 }
 
-// begin begins a chunk.
-func (r *replay) begin(from Source) {
+// startChunk begins a chunk.
+func (r *replay) startChunk(from ReplaySource) {
 	r.frames, r.from = nil, from
-	r.size, r.compressed, r.saved, r.made, r.resyncs = 0, 0, 0, 0, 0
+	r.size, r.compressed, r.saved, r.newlyCompressed, r.resyncs = 0, 0, 0, 0, 0
 }
 
-// full says whether the chunk is large enough.
-func (r *replay) full() bool { return r.size >= chunkBytes || r.made >= chunkMakes }
+// chunkFull says whether the chunk is large enough.
+func (r *replay) chunkFull() bool {
+	return r.size >= replayChunkBytes || r.newlyCompressed >= replayChunkCompressions
+}
 
 func (r *replay) add(frame []byte) {
 	r.frames = append(r.frames, frame)
 	r.size += len(frame)
 }
 
-// share adds a frame of an entry that others get, too, and has it made where there is none yet.
-func (r *replay) share(e *entry, produce func(as form)) {
-	as := r.client.form
+// addShared adds a frame of an entry that others get, too, and has it made where there is none yet.
+func (r *replay) addShared(e *feedEntry, produce func(as frameFormat)) {
+	as := r.client.format
 	if e.frames[as] == nil {
 		produce(as)
-		if as&deflated != 0 {
-			r.made += (len(e.n.Data) + 1<<10 - 1) >> 10
+		if as&formatDeflated != 0 {
+			r.newlyCompressed += (len(e.notification.Data) + 1<<10 - 1) >> 10
 		}
 	}
 	r.add(e.frames[as])
-	if saved := e.saves(as); saved > 0 {
+	if saved := e.savedFor(as); saved > 0 {
 		r.compressed++
 		r.saved += saved
 	}
 }
 
-// fromLine takes a chunk from what the line has kept and reports whether nothing is left. The caller holds the line's
+// chunkFromFeed takes a chunk from what the line has kept and reports whether nothing is left. The caller holds the line's
 // lock. Frames are those of the line as soon as the client has seen just what the line holds up to there; before, as
 // where it was at another node, whose merge of the partitions differs, they are its own.
-func (r *replay) fromLine() (end bool) {
-	l, end := r.line, false
+func (r *replay) chunkFromFeed() (end bool) {
+	l, end := r.feed, false
 	r.from = FromMemory
-	for range chunkEntries {
-		if end = r.mark.next == l.end(); end || r.full() {
+	for range replayChunkEntries {
+		if end = r.position.next == l.nextSeq(); end || r.chunkFull() {
 			break
 		}
-		e := l.entry(r.mark.next)
-		r.mark.next++
-		at := &r.at[e.slot]
-		wasAhead, fresh := e.prev.Compare(*at) < 0, e.at.Compare(*at) > 0
-		if wasAhead && e.at.Compare(*at) >= 0 {
-			r.mark.ahead--
+		e := l.entryAt(r.position.next)
+		r.position.next++
+		at := &r.positions[e.partitionIndex]
+		wasAhead, fresh := e.before.Compare(*at) < 0, e.after.Compare(*at) > 0
+		if wasAhead && e.after.Compare(*at) >= 0 {
+			r.position.partitionsAhead--
 		}
 		if !fresh {
 			continue
 		}
-		*at = e.at
-		if r.wants(e.n) {
-			r.addOfLine(e)
+		*at = e.after
+		if r.matches(e.notification) {
+			r.addFeedEntry(e)
 		}
 	}
 	return end
 }
 
-// addOfLine adds an entry of the line as the client gets it. What nobody else gets is not compressed.
-func (r *replay) addOfLine(e *entry) {
-	r.note(e.n)
-	if r.mark.ahead > 0 {
-		r.add(newFrame(e.n.Data, r.client.form, r.line.cursor(r.at)))
+// addFeedEntry adds an entry of the line as the client gets it. What nobody else gets is not compressed.
+func (r *replay) addFeedEntry(e *feedEntry) {
+	r.countResync(e.notification)
+	if r.position.partitionsAhead > 0 {
+		r.add(newFrame(e.notification.Data, r.client.format, r.feed.formatCursor(r.positions)))
 		return
 	}
-	r.share(e, func(as form) { r.line.frame(e, as, r.at, false) })
+	r.addShared(e, func(as frameFormat) { r.feed.frameFor(e, as, r.positions, false) })
 }
 
-// prove asks the log about the positions that the line has not met, tells the client where something was lost, and
+// verifyPositions asks the log about the positions that the line has not met, tells the client where something was lost, and
 // reports whether the log answered and the client stays.
-func (r *replay) prove() bool {
+func (r *replay) verifyPositions() bool {
 	lost := false
-	for _, d := range r.mark.unproved {
-		if _, stays := r.client.idle(); !stays {
+	for _, d := range r.position.unverified {
+		if _, stays := r.client.isIdle(); !stays {
 			return false
 		}
-		at, gone, err := r.ask(d)
+		at, gone, err := r.readPosition(d)
 		if err != nil {
-			r.rest(err)
+			r.waitAfterError(err)
 			return false
 		}
-		r.at[d.slot], lost = at, lost || gone
+		r.positions[d.slot], lost = at, lost || gone
 	}
-	r.pause = 0
+	r.retryWait = 0
 	if lost {
-		r.resync()
+		r.sendResync()
 	}
 	return true
 }
 
-// ask asks the log for one position as that has it, or where that is lost for where what is behind it begins. Where that has to
+// readPosition asks the log for one position as that has it, or where that is lost for where what is behind it begins. Where that has to
 // be read afterwards it is read now, with others who want it.
-func (r *replay) ask(d doubt) (at cursor.Position, lost bool, err error) {
-	if d.kept {
-		return r.hub.history.proof(r.hub.ctx, r.line.first+d.slot, r.at[d.slot])
+func (r *replay) readPosition(d unverifiedPosition) (at cursor.Position, lost bool, err error) {
+	if d.hasTail {
+		return r.hub.history.verify(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
 	}
-	_, at, lost, err = r.hub.history.since(r.hub.ctx, r.line.first+d.slot, r.at[d.slot])
+	_, at, lost, err = r.hub.history.readFrom(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
 	return at, lost, err
 }
 
-// fromLog takes a chunk of one partition from the log, up to what the line has kept.
-func (r *replay) fromLog(slot int, floor cursor.Position) {
-	s, at, lost, err := r.hub.history.since(r.hub.ctx, r.line.first+slot, r.at[slot])
+// chunkFromLog takes a chunk of one partition from the log, up to what the line has kept.
+func (r *replay) chunkFromLog(slot int, floor cursor.Position) {
+	s, at, lost, err := r.hub.history.readFrom(r.hub.ctx, r.feed.firstPartition+slot, r.positions[slot])
 	if err != nil {
-		r.rest(err)
+		r.waitAfterError(err)
 		return
 	}
-	r.at[slot] = at
-	t := r.hub.takeTurn()
-	defer r.hub.endTurn(t)
-	r.pause = 0
+	r.positions[slot] = at
+	t := r.hub.acquireReplaySlot()
+	defer r.hub.releaseReplaySlot(t)
+	r.retryWait = 0
 	if lost { // it was trimmed while the client read
-		r.resync()
+		r.sendResync()
 		return
 	}
-	list, _ := s.behind(at)
-	if len(list) == 0 || list[0].at.Compare(floor) > 0 {
-		r.at[slot] = floor
+	list, _ := s.entriesAfter(at)
+	if len(list) == 0 || list[0].after.Compare(floor) > 0 {
+		r.positions[slot] = floor
 		return
 	}
 	for i := range list {
 		e := &list[i]
-		if r.full() || e.at.Compare(floor) > 0 {
+		if r.chunkFull() || e.after.Compare(floor) > 0 {
 			break
 		}
-		r.at[slot] = e.at
-		if r.wants(e.n) {
-			r.addOfLog(s, e)
+		r.positions[slot] = e.after
+		if r.matches(e.notification) {
+			r.addLogEntry(s, e)
 		}
 	}
-	r.feed()
+	r.flushChunk()
 }
 
-// addOfLog adds an entry of the log as the client gets it. With one position all clients have the same cursor there.
-func (r *replay) addOfLog(s *stretch, e *entry) {
-	r.note(e.n)
-	text := func() []byte { return cursor.Append(nil, r.hub.opts.Partitions, r.line.first, r.at) }
-	if len(r.at) > 1 {
-		r.add(newFrame(e.n.Data, r.client.form, text()))
+// addLogEntry adds an entry of the log as the client gets it. With one position all clients have the same cursor there.
+func (r *replay) addLogEntry(s *logChunk, e *feedEntry) {
+	r.countResync(e.notification)
+	text := func() []byte { return cursor.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions) }
+	if len(r.positions) > 1 {
+		r.add(newFrame(e.notification.Data, r.client.format, text()))
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.share(e, func(as form) { e.makeFrame(as, text(), r.hub.deflater, false) })
+	r.addShared(e, func(as frameFormat) { e.makeFrame(as, text(), r.hub.deflater, false) })
 }
 
-// note counts resyncs that the log holds.
-func (r *replay) note(n *relay.Notification) {
+// countResync counts resyncs that the log holds.
+func (r *replay) countResync(n *relay.Notification) {
 	if n.Topic == relay.TopicResync {
 		r.resyncs++
 	}
 }
 
-// wants says whether the client is to get a notification, as index and broadcasts decide it.
-func (r *replay) wants(n *relay.Notification) bool {
+// matches says whether the client is to get a notification, as index and broadcasts decide it.
+func (r *replay) matches(n *relay.Notification) bool {
 	s := r.subscription
 	switch {
-	case forAll(n):
+	case isGlobalResync(n):
 		return s.Hub != "" || n.Account == anyAccount
 	case n.Topic != relay.TopicResync && strings.HasPrefix(n.Topic, relay.OperationalPrefix):
 		return false
@@ -362,7 +364,7 @@ func (r *replay) wantsTopic(topic string) bool {
 	wanted, ok := r.topics[topic]
 	if !ok {
 		wanted = r.subscription.Topics.Match(topic)
-		if r.topics == nil || len(r.topics) >= mostTopics {
+		if r.topics == nil || len(r.topics) >= maxCachedTopics {
 			r.topics = make(map[string]bool)
 		}
 		r.topics[topic] = wanted
@@ -370,23 +372,23 @@ func (r *replay) wantsTopic(topic string) bool {
 	return wanted
 }
 
-// resync tells the client that something was lost, and from where it goes on.
-func (r *replay) resync() {
-	text := cursor.Append(nil, r.hub.opts.Partitions, r.line.first, r.at)
-	r.begin(r.from)
-	r.add(newFrame(relay.Resync(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.form, text))
-	if r.client.feed(r.frames) {
+// sendResync tells the client that something was lost, and from where it goes on.
+func (r *replay) sendResync() {
+	text := cursor.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
+	r.startChunk(r.from)
+	r.add(newFrame(relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.format, text))
+	if r.client.enqueueReplay(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
-		r.hub.opts.Observer.Resynced(LostBehindCursor, 1)
+		r.hub.opts.Observer.Resynced(ResyncCursor, 1)
 	}
-	r.begin(r.from)
+	r.startChunk(r.from)
 }
 
-// rest waits after the log could not be read.
-func (r *replay) rest(err error) {
-	r.pause = min(max(2*r.pause, replayRetryMin), replayRetryMax)
+// waitAfterError waits after the log could not be read.
+func (r *replay) waitAfterError(err error) {
+	r.retryWait = min(max(2*r.retryWait, replayRetryMin), replayRetryMax)
 	r.hub.opts.Log.Debug("cannot read the log for a client that comes back, will try again", "key", r.client.key, "error", err)
-	timer := time.NewTimer(r.pause)
+	timer := time.NewTimer(r.retryWait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -44,7 +44,7 @@ func TestSlowResumer(t *testing.T) {
 			r.publish(t, "other", i, 1, padding)
 			expect(t, other, i, i)
 			c.mu.Lock()
-			if most := chunkBytes + padding + 1000; c.queue.size > most {
+			if most := replayChunkBytes + padding + 1000; c.queue.size > most {
 				t.Errorf("%d bytes are queued, want no more than %d", c.queue.size, most)
 			}
 			c.mu.Unlock()
@@ -69,12 +69,12 @@ func TestManyResumersShareReads(t *testing.T) {
 	r.publish(t, "h", 0, count, 100)
 	all := expect(t, first, 0, count-1)
 	r.settled(t)
-	r.lines[0].mu.Lock()
-	kept := r.lines[0].most
-	r.lines[0].most = 1 // as if they had come after a restart
-	r.lines[0].evict()
-	r.lines[0].most = kept
-	r.lines[0].mu.Unlock()
+	r.feeds[0].mu.Lock()
+	kept := r.feeds[0].maxBytes
+	r.feeds[0].maxBytes = 1 // as if they had come after a restart
+	r.feeds[0].evictOldest()
+	r.feeds[0].maxBytes = kept
+	r.feeds[0].mu.Unlock()
 	live := r.dial(t, "hub=live&account=a")
 	var done sync.WaitGroup
 	for i := range clients {

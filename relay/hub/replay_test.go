@@ -236,7 +236,7 @@ func TestResumeWhilePublishing(t *testing.T) {
 
 // hubsInEach returns a hub in each partition.
 func hubsInEach(r *relayed) []string {
-	hubs := make([]string, len(r.lines))
+	hubs := make([]string, len(r.feeds))
 	for i, found := 0, 0; found < len(hubs); i++ {
 		hub := fmt.Sprintf("h%d", i)
 		if p := r.opts.Partition(hub); hubs[p] == "" {

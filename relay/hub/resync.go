@@ -12,41 +12,41 @@ const (
 	lostLive         = "the log has lost notifications before this node read them"
 )
 
-// resync tells everybody whom a gap in a partition concerns, and moves the lines to where it ends.
-func (h *Hub) resync(f *fanout, b Batch) {
-	at, _ := cursor.ParsePosition(b.Last)
+// resyncAll tells everybody whom a gap in a partition concerns, and moves the lines to where it ends.
+func (h *Hub) resyncAll(f *fanout, b Batch) {
+	at, _ := cursor.ParsePosition(b.End)
 	if len(b.Notifications) > 0 {
 		first, _ := cursor.ParsePosition(b.Notifications[0].Cursor)
-		at = first.Before()
+		at = first.Predecessor()
 	}
-	h.history.forget(b.Partition)
-	own := h.lines[b.Partition]
-	if own == h.merged {
-		f.resync(h, own, b.Partition, at, everyone)
+	h.history.invalidate(b.Partition)
+	own := h.feeds[b.Partition]
+	if own == h.mergedFeed {
+		f.resyncFeed(h, own, b.Partition, at, allFeeds)
 		return
 	}
-	f.resync(h, own, b.Partition, at, hubRooms)
-	f.resync(h, h.merged, b.Partition, at, accountRooms)
+	f.resyncFeed(h, own, b.Partition, at, hubFeeds)
+	f.resyncFeed(h, h.mergedFeed, b.Partition, at, accountFeeds)
 }
 
-func (f *fanout) resync(h *Hub, l *line, partition int, at cursor.Position, who audience) {
+func (f *fanout) resyncFeed(h *Hub, l *feed, partition int, at cursor.Position, who feedScope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.restart(partition, at)
+	l.resetPartition(partition, at)
 	told := 0
 	h.index.mu.Lock()
-	f.meetAll(h, partition, who)
-	f.seal()
+	f.addAllMatches(h, partition, who)
+	f.snapshotRecipients()
 	h.index.mu.Unlock()
 	for _, j := range f.jobs {
-		hub, account := j.group.follows()
-		f.all.reset()
-		f.all.push(newFrame(relay.Resync(hub, account, lostLive), j.group.form, l.cursor(l.at)))
+		hub, account := j.group.pipelineName()
+		f.groupBurst.reset()
+		f.groupBurst.push(newFrame(relay.ResyncMessage(hub, account, lostLive), j.group.format, l.formatCursor(l.positions)))
 		for _, c := range j.clients {
-			f.send(c, &f.all)
+			f.sendBurst(c, &f.groupBurst)
 		}
 		told += len(j.clients)
 	}
-	h.opts.Observer.Resynced(LostLive, told)
+	h.opts.Observer.Resynced(ResyncLog, told)
 	f.reset(h)
 }

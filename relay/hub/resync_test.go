@@ -170,7 +170,7 @@ func TestResyncOfTheLog(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				gap := relay.Notification{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: relay.ResyncAfter(hub, "gone", []string{"far"})}
+				gap := relay.Notification{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: relay.ResyncEntry(hub, "gone", []string{"far"})}
 				if err := s.Store(t.Context(), backbone.SourceBatch{Notifications: []relay.Notification{gap}}); err != nil {
 					t.Fatal(err)
 				}

@@ -25,9 +25,9 @@ type Subscription struct {
 	// Allows says whether a notification of hub and account may be seen. It must not be nil; it is called concurrently
 	// and for each notification, and must not block.
 	Allows func(hub, account string) bool
-	// Sight names what Allows says: clients of one pipeline with the same Sight see the same, so that one answer serves
+	// VisibilityKey names what Allows says: clients of one pipeline with the same Sight see the same, so that one answer serves
 	// them all. Empty where that is not known; then each is asked.
-	Sight string
+	VisibilityKey string
 	// Hubs are those whose notifications Allows may let through on an account pipeline, so that no others are looked at for this
 	// client; "*" or none means any. It needs a Sight, and a hub pipeline ignores it. Nobody may change it afterwards.
 	Hubs []string
@@ -40,18 +40,18 @@ type Subscription struct {
 	After string
 	// Key names the key that opened the stream, for logs and limits.
 	Key string
-	// Stands says how the key stands to this stream now. It is asked at the beginning, before each ping and by
-	// [Hub.Recheck], may be called concurrently, and must neither block nor call the hub. Nil means that nothing changes.
-	Stands func() Standing
+	// CheckKey says how the key stands to this stream now. It is asked at the beginning, before each ping and by
+	// [Hub.RecheckKeys], may be called concurrently, and must neither block nor call the hub. Nil means that nothing changes.
+	CheckKey func() KeyStatus
 	// Admit is called last, when nothing else can refuse the upgrade: it uses up the token. Its error is returned by
 	// Serve. Nil admits.
 	Admit func(context.Context) *relay.Error
-	// Ended is called when a client is gone that was admitted; nil does nothing.
-	Ended func()
+	// OnGone is called when a client is gone that was admitted; nil does nothing.
+	OnGone func()
 }
 
-// resumes says whether the client comes back with a cursor.
-func (s *Subscription) resumes() bool { return s.After != "" && s.After != cursor.Now }
+// hasCursor says whether the client comes back with a cursor.
+func (s *Subscription) hasCursor() bool { return s.After != "" && s.After != cursor.Now }
 
 // Serve upgrades the request to a websocket and returns; the client is served until it leaves. It checks the handshake
 // but neither origin nor credentials. What is broadcast after the client has seen the 101 reaches it, and with a cursor
@@ -66,108 +66,108 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	if !canHijack(w) {
 		return relay.NewError(relay.CodeUnknown, "this connection cannot be upgraded")
 	}
-	var as form
+	var as frameFormat
 	var extension http.Header
 	if h.deflater != nil {
 		if answer := acceptDeflate(r.Header); answer != "" {
-			as, extension = deflated, http.Header{extensionHeader: {answer}}
+			as, extension = formatDeflated, http.Header{extensionHeader: {answer}}
 		}
 	}
-	c, _, problem := h.enter(w, r, &s, as)
+	c, _, problem := h.admit(w, r, &s, as)
 	if problem != nil {
 		return problem
 	}
-	door := &door{ResponseWriter: w, client: c}
+	door := &hijackWriter{ResponseWriter: w, client: c}
 	if _, err := h.upgrader.Upgrade(door, plainHandshake(r), extension); err != nil {
-		c.endRead()
+		c.readerDone()
 		if !door.hijacked {
 			return relay.NewError(relay.CodeUnknown, "the connection cannot be upgraded")
 		}
 		h.opts.Log.Debug("an upgrade failed", "error", err)
 		return nil
 	}
-	h.live(c)
+	h.startClient(c)
 	go c.read()
 	return nil
 }
 
-// enter takes a client in whose request may be answered, up to the answer itself. It returns what an event stream begins
+// admit takes a client in whose request may be answered, up to the answer itself. It returns what an event stream begins
 // with.
-func (h *Hub) enter(w http.ResponseWriter, r *http.Request, s *Subscription, as form) (c *client, begin []byte, problem *relay.Error) {
+func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as frameFormat) (c *client, begin []byte, problem *relay.Error) {
 	if s.Allows == nil {
 		return nil, nil, relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
 	}
 	c = &client{
-		hub: h, allows: s.Allows, stands: s.Stands, key: s.Key, form: as, line: h.line(s), opened: time.Now(), held: true, fd: -1, quiet: 1,
+		hub: h, allows: s.Allows, checkKey: s.CheckKey, key: s.Key, format: as, feed: h.feedFor(s), opened: time.Now(), handshakePending: true, fd: -1, pingsSinceMessage: 1,
 	}
-	if s.Cursor || s.After != "" && as&asEvent == 0 { // an event has its id
-		c.form |= withCursor
+	if s.Cursor || s.After != "" && as&formatSSE == 0 { // an event has its id
+		c.format |= formatCursor
 	}
-	if s.resumes() {
+	if s.hasCursor() {
 		if c.replay, problem = h.newReplay(c, s); problem != nil {
 			return nil, nil, problem
 		}
 	}
-	if c.place, problem = h.Reserve(w.Header(), s.Hub, s.Key); problem != nil {
+	if c.slot, problem = h.Reserve(w.Header(), s.Hub, s.Key); problem != nil {
 		return nil, nil, problem
 	}
-	begin, added := h.addAt(c, s)
+	begin, added := h.addWithCursor(c, s)
 	if !added {
-		c.place.Release()
+		c.slot.Release()
 		return nil, nil, relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}
-	standing := c.standing() // the key was checked before, when a Recheck would have missed this client
+	standing := c.refreshKeyStatus() // the key was checked before, when a Recheck would have missed this client
 	if standing.Refused != nil {
-		c.endRead()
+		c.readerDone()
 		return nil, nil, standing.Refused
 	}
-	c.dismiss(standing) // where the key has changed the client is told so behind the answer, and comes again
+	c.closeForKey(standing) // where the key has changed the client is told so behind the answer, and comes again
 	if s.Admit != nil {
 		if problem := s.Admit(r.Context()); problem != nil {
-			c.endRead()
+			c.readerDone()
 			return nil, nil, problem
 		}
 	}
 	c.mu.Lock()
-	c.ended = s.Ended
+	c.onGone = s.OnGone
 	c.mu.Unlock()
-	if s.resumes() && c.replay == nil {
-		h.opts.Observer.Resynced(LostBehindCursor, 1)
+	if s.hasCursor() && c.replay == nil {
+		h.opts.Observer.Resynced(ResyncCursor, 1)
 	}
 	return c, begin, nil
 }
 
-// addAt takes a client in, at a place in its line that it is told where it wants to know or has to: that returns what an
+// addWithCursor takes a client in, at a place in its line that it is told where it wants to know or has to: that returns what an
 // event stream begins with, and queues the first message.
-func (h *Hub) addAt(c *client, s *Subscription) (begin []byte, added bool) {
-	first := c.first(s)
-	if c.form&asEvent == 0 && first == nil {
+func (h *Hub) addWithCursor(c *client, s *Subscription) (begin []byte, added bool) {
+	first := c.firstMessage(s)
+	if c.format&formatSSE == 0 && first == nil {
 		return nil, h.add(c, s)
 	}
-	c.line.mu.Lock() // so that what follows the cursor is what is broadcast to the client
-	defer c.line.mu.Unlock()
+	c.feed.mu.Lock() // so that what follows the cursor is what is broadcast to the client
+	defer c.feed.mu.Unlock()
 	if !h.add(c, s) {
 		return nil, false
 	}
 	if first != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.queue.push(newFrame(first, c.form, c.cursor()))
-		c.quiet = 0
+		c.queue.push(newFrame(first, c.format, c.currentCursor()))
+		c.pingsSinceMessage = 0
 	}
-	if c.form&asEvent != 0 {
-		begin = eventBegin(c.cursor())
+	if c.format&formatSSE != 0 {
+		begin = ssePreamble(c.currentCursor())
 	}
 	return begin, true
 }
 
-// first is the first message of a client that gets broadcasts at once; nil where there is nothing to say.
-func (c *client) first(s *Subscription) []byte {
+// firstMessage is the first message of a client that gets broadcasts at once; nil where there is nothing to say.
+func (c *client) firstMessage(s *Subscription) []byte {
 	switch {
-	case c.replay == nil && s.resumes():
-		return relay.Resync(s.Hub, s.Account, lostLog)
-	case s.After == cursor.Now && c.form&asEvent == 0:
-		return relay.Begin(s.Hub, s.Account)
+	case c.replay == nil && s.hasCursor():
+		return relay.ResyncMessage(s.Hub, s.Account, lostLog)
+	case s.After == cursor.Now && c.format&formatSSE == 0:
+		return relay.CursorMessage(s.Hub, s.Account)
 	default:
 		return nil
 	}
@@ -181,34 +181,34 @@ func newUpgrader() websocket.Upgrader {
 	}
 }
 
-// door is the ResponseWriter that gorilla sees: what it hijacks is the client's wire, and what it would answer by
+// hijackWriter is the ResponseWriter that gorilla sees: what it hijacks is the client's wire, and what it would answer by
 // itself is dropped.
-type door struct {
+type hijackWriter struct {
 	http.ResponseWriter
 	client   *client
 	hijacked bool
 }
 
-func (d *door) Header() http.Header         { return http.Header{} }
-func (d *door) Write(p []byte) (int, error) { return len(p), nil }
-func (d *door) WriteHeader(int)             {}
+func (d *hijackWriter) Header() http.Header         { return http.Header{} }
+func (d *hijackWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (d *hijackWriter) WriteHeader(int)             {}
 
-func (d *door) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (d *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(d.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	d.hijacked = true
-	if err := d.client.attach(conn); err != nil {
+	if err := d.client.setConn(conn); err != nil {
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	return &wire{conn, d.client}, rw, nil
+	return &handshakeConn{conn, d.client}, rw, nil
 }
 
 var errAborted = errors.New("the hub was closed during the upgrade")
 
-func (c *client) attach(conn net.Conn) error {
+func (c *client) setConn(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.aborted {
@@ -216,30 +216,30 @@ func (c *client) attach(conn net.Conn) error {
 	}
 	c.conn = conn
 	c.raw, c.fd = rawConn(conn)
-	if c.form&asEvent != 0 { // nothing answers a heartbeat
-		giveUpAfter(conn, c.hub.opts.PongTimeout)
+	if c.format&formatSSE != 0 { // nothing answers a heartbeat
+		setTCPUserTimeout(conn, c.hub.opts.PongTimeout)
 	}
 	return nil
 }
 
-// wire is the connection that gorilla sees: all that it writes is the 101.
-type wire struct {
+// handshakeConn is the connection that gorilla sees: all that it writes is the 101.
+type handshakeConn struct {
 	net.Conn
 	client *client
 }
 
-func (w *wire) Write(p []byte) (int, error) {
-	w.client.open(append(make([]byte, 0, len(p)), p...))
+func (w *handshakeConn) Write(p []byte) (int, error) {
+	w.client.finishHandshake(append(make([]byte, 0, len(p)), p...))
 	return len(p), nil
 }
 
-// open writes the answer to the handshake, and behind it what was queued meanwhile.
-func (c *client) open(answer []byte) {
-	c.hub.opts.Observer.Connected(c.form&deflated != 0)
+// finishHandshake writes the answer to the handshake, and behind it what was queued meanwhile.
+func (c *client) finishHandshake(answer []byte) {
+	c.hub.opts.Observer.Connected(c.format&formatDeflated != 0)
 	c.mu.Lock()
-	c.arrange()
-	c.queue.pin(answer)
-	c.held, c.writing = false, true
+	c.queueCloseFrame()
+	c.queue.pushHandshake(answer)
+	c.handshakePending, c.writing = false, true
 	c.mu.Unlock()
-	c.flush()
+	c.tryFlush()
 }

@@ -33,7 +33,7 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 		n.mu.Lock()
 		for c := range n.clients {
 			c.mu.Lock()
-			closed = closed || c.state == leaving
+			closed = closed || c.state == stateClosing
 			c.mu.Unlock()
 		}
 		n.mu.Unlock()
@@ -45,8 +45,8 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 		t.Fatal("the slow client was not closed")
 	}
 	// What the sockets held still arrives, in order, and then the reason.
-	wantClose(t, slow, CloseTooSlow, "slow")
-	n.wantEnding(t, EndedSlow)
+	wantClose(t, slow, CloseSlowConsumer, "slow")
+	n.wantEnding(t, ClosedSlowConsumer)
 	n.Broadcast([]relay.Notification{event("h", "", "job.created", messages)})
 	if got := numbers(t, quick, 1); got[0] != messages {
 		t.Errorf("the quick client got %d", got[0])
@@ -63,7 +63,7 @@ func TestWriteTimeout(t *testing.T) {
 			n := startNodeOver(t, o, nil, start)
 			n.dial(t, "hub=h")
 			fillSocket(n.Hub)
-			n.wantEnding(t, EndedSlow)
+			n.wantEnding(t, ClosedSlowConsumer)
 			if err := n.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -76,12 +76,12 @@ func TestBlockedWritesHoldLittle(t *testing.T) {
 	t.Parallel()
 	n := startNodeOver(t, Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond}, nil, (*httptest.Server).StartTLS)
 	n.buffers.New = func() any {
-		t.Errorf("a buffer of %d bytes was taken", gatherBytes)
-		return new(buffer)
+		t.Errorf("a buffer of %d bytes was taken", writeBufferBytes)
+		return new(writeBuffer)
 	}
 	n.dial(t, "hub=h")
 	fillSocket(n.Hub)
-	n.wantEnding(t, EndedSlow)
+	n.wantEnding(t, ClosedSlowConsumer)
 }
 
 // A client that catches up in time stays, and is written to directly again.
@@ -129,7 +129,7 @@ func TestPingAndPong(t *testing.T) {
 			t.Errorf("the silent client was sent away after %s", after)
 		}
 		_ = silent.Close()
-		observer.wantEnding(t, EndedSilent)
+		observer.wantEnding(t, ClosedPingTimeout)
 		time.Sleep(time.Minute)
 		if h.Clients() != 1 || len(observer.ended) != 0 {
 			t.Error("the client that answers was closed")
@@ -168,8 +168,8 @@ func TestPongsAreTimedByNoClockThatIsSet(t *testing.T) {
 	t.Parallel()
 	h := New(Options{})
 	c := &client{hub: h, fd: -1, writing: true}
-	c.ping(time.Now())
-	if at := time.Duration(c.pinged.Load()); at <= 0 || at > time.Since(h.began) {
+	c.sendPing(time.Now())
+	if at := time.Duration(c.pingSentAt.Load()); at <= 0 || at > time.Since(h.startedAt) {
 		t.Errorf("the ping was sent %s after the hub began", at)
 	}
 }
@@ -198,17 +198,17 @@ func TestPongsBehindAChunk(t *testing.T) {
 	t.Parallel()
 	h := New(Options{QueueBytes: 64 << 10, CloseTimeout: time.Hour})
 	c := &client{hub: h, fd: -1, writing: true} // the writer is stuck
-	c.feed([][]byte{make([]byte, chunkBytes), make([]byte, 256<<10)})
+	c.enqueueReplay([][]byte{make([]byte, replayChunkBytes), make([]byte, 256<<10)})
 	pong := append([]byte{finPong, maxControlPayload}, make([]byte, maxControlPayload)...)
-	for range maxHeard / len(pong) {
-		c.control(pong)
+	for range maxClientBytes / len(pong) {
+		c.sendControl(pong)
 	}
-	if _, stays := c.idle(); !stays {
+	if _, stays := c.isIdle(); !stays {
 		t.Fatal("it was sent away for pongs that it is owed")
 	}
-	c.control(pong)
-	if c.ending != EndedSlow {
-		t.Errorf("it may ask for any number of pongs: %q", c.ending)
+	c.sendControl(pong)
+	if c.closeReason != ClosedSlowConsumer {
+		t.Errorf("it may ask for any number of pongs: %q", c.closeReason)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestClientCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantClose(t, conn, websocket.CloseNormalClosure, "")
-	n.wantEnding(t, EndedByClient)
+	n.wantEnding(t, ClosedByClient)
 	if n.Clients() != 0 && n.index.size() != 0 {
 		t.Error("the client stays in the index")
 	}
@@ -237,7 +237,7 @@ func TestClientVanishes(t *testing.T) {
 	for range 10 {
 		n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
 	}
-	n.wantEnding(t, EndedByClient)
+	n.wantEnding(t, ClosedByClient)
 }
 
 func TestMessagesAreIgnored(t *testing.T) {
@@ -287,7 +287,7 @@ func TestFloodIsClosed(t *testing.T) {
 			conn.SetPongHandler(func(string) error { return nil })
 			wantClose(t, conn, ClosePolicy, "one way")
 			_ = conn.Close()
-			n.wantEnding(t, EndedProtocol)
+			n.wantEnding(t, ClosedProtocolError)
 		})
 	}
 }

@@ -12,11 +12,11 @@ import (
 // whoever has it then. Not parallel: somebody else could take the number.
 func TestNothingIsWrittenToWhoeverHasTheNumberNext(t *testing.T) {
 	for name, closeIt := range map[string]func(*client){
-		"aborted": (*client).abort,
+		"aborted": (*client).closeNow,
 		"dead": func(c *client) {
 			c.mu.Lock()
 			c.writing = true
-			c.retire(net.ErrClosed)
+			c.releaseWriter(net.ErrClosed)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -35,8 +35,8 @@ func TestNothingIsWrittenToWhoeverHasTheNumberNext(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := &client{hub: New(Options{}), fd: -1}
-			c.place, _ = c.hub.Reserve(nil, "h", "k")
-			if err := c.attach(conn); err != nil || c.fd < 0 {
+			c.slot, _ = c.hub.Reserve(nil, "h", "k")
+			if err := c.setConn(conn); err != nil || c.fd < 0 {
 				t.Fatalf("%v: the socket has the number %d", err, c.fd)
 			}
 			closeIt(c)
@@ -46,7 +46,7 @@ func TestNothingIsWrittenToWhoeverHasTheNumberNext(t *testing.T) {
 			b.push([]byte("not yours"))
 			c.send(b)
 			c.mu.Lock()
-			n, err := c.offer([]byte("nor this"))
+			n, err := c.tryWrite([]byte("nor this"))
 			c.mu.Unlock()
 			if n > 0 || err == nil {
 				t.Errorf("%d bytes were written: %v", n, err)

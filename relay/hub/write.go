@@ -5,137 +5,137 @@ import (
 	"time"
 )
 
-// gatherBytes is how much of a queue goes into one write: enough to make the system call's cost small, and one
+// writeBufferBytes is how much of a queue goes into one write: enough to make the system call's cost small, and one
 // maximal TLS record is 16 KiB.
-const gatherBytes = 64 << 10
+const writeBufferBytes = 64 << 10
 
-// buffer is where what is queued is put together for a write.
-type buffer [gatherBytes]byte
+// writeBuffer is where what is queued is put together for a write.
+type writeBuffer [writeBufferBytes]byte
 
-// blockingBytes is how much goes into one write that may block. Such a write does not tell how far it has come, so that all
+// blockingWriteBytes is how much goes into one write that may block. Such a write does not tell how far it has come, so that all
 // of it has to be taken within the write timeout: a maximal TLS record, the least that costs no more.
-const blockingBytes = 16 << 10
+const blockingWriteBytes = 16 << 10
 
-// record is a buffer that is held while such a write blocks.
-type record [blockingBytes]byte
+// blockingBuffer is a buffer that is held while such a write blocks.
+type blockingBuffer [blockingWriteBytes]byte
 
-// start makes a goroutine the owner, unless there is an owner or the 101 has not been written. The caller holds mu.
-func (c *client) start() {
-	if c.writing || c.held {
+// startWriter makes a goroutine the owner, unless there is an owner or the 101 has not been written. The caller holds mu.
+func (c *client) startWriter() {
+	if c.writing || c.handshakePending {
 		return
 	}
 	c.writing = true
-	c.spawn()
+	c.spawnWriter()
 }
 
-// spawn starts the owner's goroutine. The caller holds mu, so the client has not finished.
-func (c *client) spawn() {
-	c.hub.gone.Add(1)
-	go c.drain()
+// spawnWriter starts the owner's goroutine. The caller holds mu, so the client has not finished.
+func (c *client) spawnWriter() {
+	c.hub.running.Add(1)
+	go c.runWriter()
 }
 
-// handOver is called by an owner that may not block, after his write: he retires, or a goroutine takes over what is
+// finishWrite is called by an owner that may not block, after his write: he retires, or a goroutine takes over what is
 // left. The caller holds mu, which is released.
-func (c *client) handOver(err error) {
-	if err == nil && c.pending() {
-		c.spawn()
+func (c *client) finishWrite(err error) {
+	if err == nil && c.hasPending() {
+		c.spawnWriter()
 		c.mu.Unlock()
 		return
 	}
-	c.retire(err)
+	c.releaseWriter(err)
 }
 
-// retire ends the ownership. The caller holds mu, which is released.
-func (c *client) retire(err error) {
+// releaseWriter ends the ownership. The caller holds mu, which is released.
+func (c *client) releaseWriter(err error) {
 	c.writing = false
 	if err != nil {
-		if c.state == live {
-			c.ending = EndedByClient
-			if timedOut(err) {
-				c.ending = EndedSlow
+		if c.state == stateLive {
+			c.closeReason = ClosedByClient
+			if isWriteTimeout(err) {
+				c.closeReason = ClosedSlowConsumer
 			}
 		}
-		c.state = dead
-		c.queue.drop()
+		c.state = stateDead
+		c.queue.clear()
 	}
 	state, done := c.state, c.readDone
-	if state == leaving && !done {
-		if c.killer == nil {
-			c.killer = time.AfterFunc(lingerTimeout, c.abort)
+	if state == stateClosing && !done {
+		if c.closeTimer == nil {
+			c.closeTimer = time.AfterFunc(closeAckTimeout, c.closeNow)
 		} else {
-			c.killer.Reset(min(lingerTimeout, c.hub.opts.CloseTimeout))
+			c.closeTimer.Reset(min(closeAckTimeout, c.hub.opts.CloseTimeout))
 		}
 	}
 	c.mu.Unlock()
-	c.replay.poke()
-	if state == live {
+	c.replay.wakeUp()
+	if state == stateLive {
 		return
 	}
-	if state == dead {
-		hangUp(c.conn)
-		c.hub.silence(c)
+	if state == stateDead {
+		closeWithoutFlush(c.conn)
+		c.hub.unsubscribe(c)
 	} else if done {
 		_ = c.conn.Close()
-	} else if c.form&asEvent != 0 {
+	} else if c.format&formatSSE != 0 {
 		halfClose(c.conn) // nothing else tells that this is the end
 	}
 	if done {
-		c.finish()
+		c.cleanup()
 	}
 }
 
-// pending says whether there is something to write. The caller holds mu.
-func (c *client) pending() bool { return c.last != nil || !c.queue.empty() }
+// hasPending says whether there is something to write. The caller holds mu.
+func (c *client) hasPending() bool { return c.closeFrame != nil || !c.queue.empty() }
 
-// fill copies what is to be written next to p. Only the owner may call it.
-func (c *client) fill(p []byte) int {
+// copyPending copies what is to be written next to p. Only the owner may call it.
+func (c *client) copyPending(p []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.arrange()
-	return c.queue.fill(p)
+	c.queueCloseFrame()
+	return c.queue.peekInto(p)
 }
 
-// arrange puts the close frame where it belongs. Only the owner may call it, holding mu, and with no write under way:
+// queueCloseFrame puts the close frame where it belongs. Only the owner may call it, holding mu, and with no write under way:
 // what is cut may not be in the middle of being written.
-func (c *client) arrange() {
-	if c.last == nil {
+func (c *client) queueCloseFrame() {
+	if c.closeFrame == nil {
 		return
 	}
-	if c.cut {
-		c.queue.cut()
+	if c.dropQueued {
+		c.queue.dropUnwritten()
 	}
-	c.queue.push(c.last)
-	c.last = nil
+	c.queue.push(c.closeFrame)
+	c.closeFrame = nil
 }
 
-// flush is the owner's one attempt to write what is queued without blocking.
-func (c *client) flush() {
+// tryFlush is the owner's one attempt to write what is queued without blocking.
+func (c *client) tryFlush() {
 	if c.fd < 0 {
 		c.mu.Lock()
-		c.handOver(nil)
+		c.finishWrite(nil)
 		return
 	}
-	b, _ := c.hub.buffers.Get().(*buffer)
+	b, _ := c.hub.buffers.Get().(*writeBuffer)
 	defer c.hub.buffers.Put(b)
 	c.mu.Lock()
-	c.arrange()
-	n, err := c.offer(b[:c.queue.fill(b[:])])
+	c.queueCloseFrame()
+	n, err := c.tryWrite(b[:c.queue.peekInto(b[:])])
 	c.queue.advance(n)
-	c.handOver(err)
+	c.finishWrite(err)
 }
 
-// offer writes what the socket takes at once, which may be nothing. The caller holds mu, and whoever closes the socket has
+// tryWrite writes what the socket takes at once, which may be nothing. The caller holds mu, and whoever closes the socket has
 // held it before, so that p cannot go to whoever the system gives the socket's number next.
-func (c *client) offer(p []byte) (int, error) {
-	if c.state == dead || c.aborted {
+func (c *client) tryWrite(p []byte) (int, error) {
+	if c.state == stateDead || c.aborted {
 		return 0, net.ErrClosed
 	}
 	return writeNow(c.fd, p)
 }
 
-// drain owns the socket until the queue is empty or the connection broken.
-func (c *client) drain() {
-	defer c.hub.gone.Done()
+// runWriter owns the socket until the queue is empty or the connection broken.
+func (c *client) runWriter() {
+	defer c.hub.running.Done()
 	step := c.writeBlocking
 	if c.raw != nil {
 		step = c.writeWhenReady
@@ -143,12 +143,12 @@ func (c *client) drain() {
 	for {
 		_ = c.conn.SetWriteDeadline(time.Now().Add(c.hub.opts.WriteTimeout))
 		err := step()
-		if timedOut(err) && c.raw != nil && c.closeSlow() {
+		if isWriteTimeout(err) && c.raw != nil && c.closeSlowConsumer() {
 			continue // once more, for the close frame
 		}
 		if err == nil {
 			c.mu.Lock()
-			more := c.pending()
+			more := c.hasPending()
 			c.mu.Unlock()
 			if more {
 				continue
@@ -157,11 +157,11 @@ func (c *client) drain() {
 			_ = c.conn.SetWriteDeadline(time.Time{})
 		}
 		c.mu.Lock()
-		if err == nil && c.pending() {
+		if err == nil && c.hasPending() {
 			c.mu.Unlock()
 			continue
 		}
-		c.retire(err)
+		c.releaseWriter(err)
 		return
 	}
 }
@@ -171,9 +171,9 @@ func (c *client) drain() {
 func (c *client) writeWhenReady() error {
 	var failed error
 	err := c.raw.Write(func(fd uintptr) bool {
-		b, _ := c.hub.buffers.Get().(*buffer)
+		b, _ := c.hub.buffers.Get().(*writeBuffer)
 		defer c.hub.buffers.Put(b)
-		n, err := writeNow(int(fd), b[:c.fill(b[:])])
+		n, err := writeNow(int(fd), b[:c.copyPending(b[:])])
 		if n == 0 && err == nil {
 			return false
 		}
@@ -191,9 +191,9 @@ func (c *client) writeWhenReady() error {
 
 // writeBlocking writes once to a connection that we cannot write to directly.
 func (c *client) writeBlocking() error {
-	b, _ := c.hub.records.Get().(*record)
-	defer c.hub.records.Put(b)
-	n, err := c.conn.Write(b[:c.fill(b[:])])
+	b, _ := c.hub.blockingBuffers.Get().(*blockingBuffer)
+	defer c.hub.blockingBuffers.Put(b)
+	n, err := c.conn.Write(b[:c.copyPending(b[:])])
 	c.mu.Lock()
 	c.queue.advance(n)
 	c.mu.Unlock()

@@ -8,16 +8,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// bodyKind is how a body is cut into notifications. Its value is part of the digest of a request.
-type bodyKind string
+// bodyFormat is how a body is cut into notifications. Its value is part of the digest of a request.
+type bodyFormat string
 
 const (
-	kindJSON   bodyKind = "json"
-	kindNDJSON bodyKind = "ndjson"
+	kindJSON   bodyFormat = "json"
+	kindNDJSON bodyFormat = "ndjson"
 )
 
-// kindOfBody reads a Content-Type.
-func kindOfBody(contentType string) (bodyKind, *relay.Error) {
+// bodyFormatOf reads a Content-Type.
+func bodyFormatOf(contentType string) (bodyFormat, *relay.Error) {
 	switch contentType {
 	case "application/json":
 		return kindJSON, nil
@@ -37,7 +37,7 @@ func kindOfBody(contentType string) (bodyKind, *relay.Error) {
 	if contentType == "" {
 		return "", relay.NewError(relay.CodeInvalidContentType, "the request has no Content-Type; "+accepted)
 	}
-	return "", relay.NewError(relay.CodeInvalidContentType, "the Content-Type "+relay.Clip(contentType, 80)+" is not accepted; "+accepted)
+	return "", relay.NewError(relay.CodeInvalidContentType, "the Content-Type "+relay.Truncate(contentType, 80)+" is not accepted; "+accepted)
 }
 
 // DecodeBody reads the notifications of a request: one JSON object or an array of them (application/json), or one on
@@ -45,25 +45,25 @@ func kindOfBody(contentType string) (bodyKind, *relay.Error) {
 // of the first bad one, whose source and extra.index tell its place in the batch, from 0. It keeps nothing of body,
 // whose size the caller bounds.
 func (d *Decoder) DecodeBody(contentType string, body []byte, def Defaults) ([]relay.Notification, *relay.Error) {
-	kind, err := kindOfBody(contentType)
+	kind, err := bodyFormatOf(contentType)
 	if err != nil {
 		return nil, err
 	}
-	f := d.frame(body, def)
-	defer d.release(f)
+	f := d.acquireState(body, def)
+	defer d.releaseState(f)
 	if kind == kindNDJSON {
-		return f.lines()
+		return f.readLines()
 	}
-	f.space()
+	f.skipSpaces()
 	switch {
 	case f.peek() == '[':
-		return f.batch()
+		return f.readArray()
 	case f.pos == len(f.data):
 		return nil, relay.NewError(relay.CodeInvalidSyntax, "the body is empty")
 	}
-	n, err := f.notification(noIndex)
+	n, err := f.readNotification(noBatchIndex)
 	if err == nil {
-		err = f.end()
+		err = f.expectEnd()
 	}
 	if err != nil {
 		return nil, err
@@ -71,48 +71,48 @@ func (d *Decoder) DecodeBody(contentType string, body []byte, def Defaults) ([]r
 	return []relay.Notification{n}, nil
 }
 
-// usualSize is a guess at one notification in bytes, to allocate a batch at once.
-const usualSize = 256
+// typicalSize is a guess at one notification in bytes, to allocate a batch at once.
+const typicalSize = 256
 
-func (f *frame) batch() ([]relay.Notification, *relay.Error) {
+func (f *decodeState) readArray() ([]relay.Notification, *relay.Error) {
 	f.pos++
-	f.space()
+	f.skipSpaces()
 	if f.peek() == ']' {
 		f.pos++
-		if err := f.end(); err != nil {
+		if err := f.expectEnd(); err != nil {
 			return nil, err
 		}
 		return nil, relay.NewError(relay.CodeInvalidArgument, "the array is empty; send at least one notification")
 	}
-	ns := make([]relay.Notification, 0, len(f.data)/usualSize+1)
+	ns := make([]relay.Notification, 0, len(f.data)/typicalSize+1)
 	for {
-		n, err := f.notification(len(ns))
+		n, err := f.readNotification(len(ns))
 		if err != nil {
 			return nil, err
 		}
 		ns = append(ns, n)
-		f.space()
+		f.skipSpaces()
 		switch f.peek() {
 		case ',':
 			f.pos++
-			f.space()
+			f.skipSpaces()
 		case ']':
 			f.pos++
-			if err := f.end(); err != nil {
+			if err := f.expectEnd(); err != nil {
 				return nil, err
 			}
 			return ns, nil
 		default:
-			f.syntax("expected ',' or ']' behind a notification, found " + f.found())
-			return nil, f.failed(noIndex)
+			f.syntaxError("expected ',' or ']' behind a notification, found " + f.describeNext())
+			return nil, f.scanError(noBatchIndex)
 		}
 	}
 }
 
-// lines narrows data to one line after the other, from the front, so that positions stay those of the body.
-func (f *frame) lines() ([]relay.Notification, *relay.Error) {
+// readLines narrows data to one line after the other, from the front, so that positions stay those of the body.
+func (f *decodeState) readLines() ([]relay.Notification, *relay.Error) {
 	body := f.data
-	ns := make([]relay.Notification, 0, len(body)/usualSize+1)
+	ns := make([]relay.Notification, 0, len(body)/typicalSize+1)
 	for start := 0; start < len(body); {
 		end := len(body)
 		if i := bytes.IndexByte(body[start:], '\n'); i >= 0 {
@@ -120,17 +120,17 @@ func (f *frame) lines() ([]relay.Notification, *relay.Error) {
 		}
 		f.data, f.pos = body[:end], start
 		start = end + 1
-		f.space()
+		f.skipSpaces()
 		if f.pos == end {
 			continue
 		}
-		n, err := f.notification(len(ns))
+		n, err := f.readNotification(len(ns))
 		if err != nil {
 			return nil, err
 		}
-		if f.space(); f.pos < end {
-			f.syntax("expected the end of the line behind the notification, found " + f.found())
-			return nil, f.failed(len(ns))
+		if f.skipSpaces(); f.pos < end {
+			f.syntaxError("expected the end of the line behind the notification, found " + f.describeNext())
+			return nil, f.scanError(len(ns))
 		}
 		ns = append(ns, n)
 	}

@@ -40,44 +40,44 @@ type Decoder struct {
 // NewDecoder returns a decoder that accepts the topics of catalog.
 func NewDecoder(catalog *relay.Catalog) *Decoder {
 	d := &Decoder{catalog: catalog, ids: newIDSource()}
-	d.frames.New = func() any { return &frame{decoder: d} }
+	d.frames.New = func() any { return &decodeState{decoder: d} }
 	return d
 }
 
 // NewID returns an id as every decoded notification gets one: 24 hexadecimal digits, unique, growing with time.
 func (d *Decoder) NewID() string { return d.ids.next() }
 
-// Hop is a step from one relay to the next.
-type Hop struct {
+// RelayHop is a step from one relay to the next.
+type RelayHop struct {
 	// From names the relay that sends the notification on, and Self the one that reads it; see backbone.Instance. From is
 	// empty for a sender that is no relay.
 	From, Self string
 }
 
 const (
-	// viaMember is the member of a notification that lists the relays it has come through, the first first. It is there
+	// relayPathMember is the member of a notification that lists the relays it has come through, the first first. It is there
 	// from the first hop on.
-	viaMember = "hubrelay_via"
+	relayPathMember = "hubrelay_via"
 	// maxHops bounds that list.
 	maxHops = 16
-	// hopRoom is what a relay may add to a notification: ids, a cursor, the list of relays.
-	hopRoom = 4 << 10
+	// relayOverhead is what a relay may add to a notification: ids, a cursor, the list of relays.
+	relayOverhead = 4 << 10
 )
 
 // DecodeRelayed is Decode for what another relay sends, who adds to a notification of [MaxNotification] bytes. The
 // notification lists hop.From among those that it has come through. It tells whether hop.Self is one of them: then the
 // notification has been here before and must not be stored again.
-func (d *Decoder) DecodeRelayed(data []byte, def Defaults, hop Hop) (n relay.Notification, returned bool, err *relay.Error) {
-	f := d.frame(data, def)
-	defer d.release(f)
+func (d *Decoder) DecodeRelayed(data []byte, def Defaults, hop RelayHop) (n relay.Notification, returned bool, err *relay.Error) {
+	f := d.acquireState(data, def)
+	defer d.releaseState(f)
 	f.hop, f.relayed = hop, true
-	f.space()
-	n, err = f.notification(noIndex)
+	f.skipSpaces()
+	n, err = f.readNotification(noBatchIndex)
 	if returned = f.returned; returned {
 		return relay.Notification{}, true, nil
 	}
 	if err == nil {
-		err = f.end()
+		err = f.expectEnd()
 	}
 	if err != nil {
 		return relay.Notification{}, false, err
@@ -87,12 +87,12 @@ func (d *Decoder) DecodeRelayed(data []byte, def Defaults, hop Hop) (n relay.Not
 
 // Decode reads one notification and gives it an ID. It keeps nothing of data.
 func (d *Decoder) Decode(data []byte, def Defaults) (relay.Notification, *relay.Error) {
-	f := d.frame(data, def)
-	defer d.release(f)
-	f.space()
-	n, err := f.notification(noIndex)
+	f := d.acquireState(data, def)
+	defer d.releaseState(f)
+	f.skipSpaces()
+	n, err := f.readNotification(noBatchIndex)
 	if err == nil {
-		err = f.end()
+		err = f.expectEnd()
 	}
 	if err != nil {
 		return relay.Notification{}, err
@@ -100,35 +100,35 @@ func (d *Decoder) Decode(data []byte, def Defaults) (relay.Notification, *relay.
 	return n, nil
 }
 
-func (d *Decoder) frame(data []byte, def Defaults) *frame {
-	f, _ := d.frames.Get().(*frame) // New gives nothing else
+func (d *Decoder) acquireState(data []byte, def Defaults) *decodeState {
+	f, _ := d.frames.Get().(*decodeState) // New gives nothing else
 	f.data, f.pos, f.lastSpace, f.def = data, 0, -1, def
 	return f
 }
 
-// release keeps a frame for the next caller unless a large notification has blown it up.
-func (d *Decoder) release(f *frame) {
-	f.forget()
-	f.data, f.def, f.hop, f.relayed = nil, Defaults{}, Hop{}, false
-	clear(f.names[:cap(f.names)])
-	if cap(f.out) <= 64<<10 && cap(f.scratch) <= 64<<10 && cap(f.names) <= 1<<10 {
+// releaseState keeps a frame for the next caller unless a large notification has blown it up.
+func (d *Decoder) releaseState(f *decodeState) {
+	f.reset()
+	f.data, f.def, f.hop, f.relayed = nil, Defaults{}, RelayHop{}, false
+	clear(f.memberNames[:cap(f.memberNames)])
+	if cap(f.out) <= 64<<10 && cap(f.scratch) <= 64<<10 && cap(f.memberNames) <= 1<<10 {
 		d.frames.Put(f)
 	}
 }
 
-// word is a string that the envelope knows.
-type word struct {
-	span  span
+// stringField is a string that the envelope knows.
+type stringField struct {
+	span  byteSpan
 	value []byte
 	given bool
 }
 
-// frame is the working space for one notification after the other.
-type frame struct {
-	scanner
+// decodeState is the working space for one notification after the other.
+type decodeState struct {
+	jsonScanner
 	decoder *Decoder
 	def     Defaults
-	hop     Hop
+	hop     RelayHop
 	relayed bool // another relay sends it
 	// problem is the first thing wrong that is no matter of syntax: the rest is still read, since text that is no JSON
 	// is worse.
@@ -137,99 +137,99 @@ type frame struct {
 	topic                    string
 	topicGiven, contextGiven bool
 	traced                   bool
-	object                   [3]word // id, state, error
-	hub, account             word
-	lists                    [4]span // of an end of 0 where missing
+	object                   [3]stringField // id, state, error
+	hub, account             stringField
+	lists                    [4]byteSpan // of an end of 0 where missing
 
-	via      span // the elements of viaMember
-	hops     int  // how many these are
-	returned bool // Self is one of them
+	via      byteSpan // the elements of viaMember
+	hops     int      // how many these are
+	returned bool     // Self is one of them
 
-	restTop, restObject, restContext []span
+	restTop, restObject, restContext []byteSpan
 
 	out []byte
 }
 
-func (f *frame) forget() {
+func (f *decodeState) reset() {
 	f.problem = nil
 	f.topic, f.topicGiven, f.contextGiven, f.traced = "", false, false, false
-	f.object, f.hub, f.account, f.lists = [3]word{}, word{}, word{}, [4]span{}
-	f.via, f.hops, f.returned = span{}, 0, false
+	f.object, f.hub, f.account, f.lists = [3]stringField{}, stringField{}, stringField{}, [4]byteSpan{}
+	f.via, f.hops, f.returned = byteSpan{}, 0, false
 	f.restTop, f.restObject, f.restContext = f.restTop[:0], f.restObject[:0], f.restContext[:0]
-	f.names, f.scratch, f.out, f.depth, f.fault = f.names[:0], f.scratch[:0], f.out[:0], 0, fault{}
+	f.memberNames, f.scratch, f.out, f.depth, f.err = f.memberNames[:0], f.scratch[:0], f.out[:0], 0, scanError{}
 }
 
-// noIndex stands for a notification that is not part of a batch.
-const noIndex = -1
+// noBatchIndex stands for a notification that is not part of a batch.
+const noBatchIndex = -1
 
-// notification reads the value at pos.
-func (f *frame) notification(index int) (relay.Notification, *relay.Error) {
-	f.forget()
+// readNotification reads the value at pos.
+func (f *decodeState) readNotification(index int) (relay.Notification, *relay.Error) {
+	f.reset()
 	start := f.pos
 	if c := f.peek(); c != '{' {
-		if !f.value() {
-			return relay.Notification{}, f.failed(index)
+		if !f.scanValue() {
+			return relay.Notification{}, f.scanError(index)
 		}
-		return relay.Notification{}, placed(wrongType("a notification", "an object", c), index)
+		return relay.Notification{}, withIndex(wrongType("a notification", "an object", c), index)
 	}
-	if !f.members(f.topMember) {
-		return relay.Notification{}, f.failed(index)
+	if !f.scanObject(f.topMember) {
+		return relay.Notification{}, f.scanError(index)
 	}
 	most := MaxNotification
 	if f.relayed {
-		most += hopRoom
+		most += relayOverhead
 	}
 	if size := f.pos - start; size > most {
 		err := relay.NewError(relay.CodeTooLarge, fmt.Sprintf("a notification may have %d bytes, this one has %d", most, size))
-		return relay.Notification{}, placed(err, index)
+		return relay.Notification{}, withIndex(err, index)
 	}
-	if err := f.check(); err != nil {
-		return relay.Notification{}, placed(err, index)
+	if err := f.validate(); err != nil {
+		return relay.Notification{}, withIndex(err, index)
 	}
-	return f.build(), nil
+	return f.normalize(), nil
 }
 
-// end refuses anything behind the value.
-func (f *frame) end() *relay.Error {
-	f.space()
+// expectEnd refuses anything behind the value.
+func (f *decodeState) expectEnd() *relay.Error {
+	f.skipSpaces()
 	if f.pos == len(f.data) {
 		return nil
 	}
-	f.syntax("expected the end, found " + f.found() + "; send several notifications as a JSON array or as application/x-ndjson")
-	return f.failed(noIndex)
+	f.syntaxError("expected the end, found " + f.describeNext() + "; send several notifications as a JSON array or as application/x-ndjson")
+	return f.scanError(noBatchIndex)
 }
 
-// check finishes hub and account and says what is wrong first.
-func (f *frame) check() *relay.Error {
+// validate finishes hub and account and says what is wrong first.
+func (f *decodeState) validate() *relay.Error {
 	switch {
 	case f.problem != nil:
 		return f.problem
 	case !f.topicGiven:
-		return relay.NewError(relay.CodeMissingArgument, "the notification has no topic").At("/topic")
+		return relay.NewError(relay.CodeMissingArgument, "the notification has no topic").WithPointer("/topic")
 	case !f.contextGiven && f.def.Hub == "":
-		return relay.NewError(relay.CodeMissingArgument, "the notification has no context").At("/context")
+		return relay.NewError(relay.CodeMissingArgument, "the notification has no context").WithPointer("/context")
 	case !f.hub.given && f.def.Hub == "":
-		return relay.NewError(relay.CodeMissingArgument, "the context has no hub_id").At("/context/hub_id")
+		return relay.NewError(relay.CodeMissingArgument, "the context has no hub_id").WithPointer("/context/hub_id")
 	case f.hub.given && len(f.hub.value) == 0:
-		return relay.NewError(relay.CodeInvalidArgument, "context/hub_id is empty").At("/context/hub_id")
+		return relay.NewError(relay.CodeInvalidArgument, "context/hub_id is empty").WithPointer("/context/hub_id")
 	case f.hub.given && f.def.Hub != "" && string(f.hub.value) != f.def.Hub:
 		whose := "the request is for"
 		if f.relayed {
 			whose = "the source reads"
 		}
 		return relay.NewError(relay.CodeInvalidArgument, fmt.Sprintf("context/hub_id is %q, but %s the hub %q",
-			relay.Clip(string(f.hub.value), 64), whose, relay.Clip(f.def.Hub, 64))).At("/context/hub_id")
+			relay.Truncate(string(f.hub.value), 64), whose, relay.Truncate(f.def.Hub, 64))).WithPointer("/context/hub_id")
 	case len(f.account.value) > 0 && !f.anyAccount() && string(f.account.value) != f.def.Account:
 		return relay.NewError(relay.CodeInvalidArgument,
-			"context/account_id is not the account of the key; leave it out, or use a key for all accounts").At("/context/account_id")
+			"context/account_id is not the account of the key; leave it out, or use a key for all accounts").WithPointer("/context/account_id")
 	}
 	return nil
 }
 
-func (f *frame) anyAccount() bool { return f.def.AnyAccount || f.def.Account == "*" }
+func (f *decodeState) anyAccount() bool { return f.def.AnyAccount || f.def.Account == "*" }
 
-// build writes the normal form. Nothing can go wrong any more.
-func (f *frame) build() relay.Notification {
+// normalize writes the normal form. Nothing can go wrong any more.
+func (f *decodeState) normalize() relay.Notification {
 	n := relay.Notification{ID: f.decoder.ids.next(), Topic: f.topic, Hub: f.def.Hub}
 	if f.hub.given && f.def.Hub == "" {
 		n.Hub = string(f.hub.value)
@@ -273,7 +273,7 @@ func (f *frame) build() relay.Notification {
 }
 
 // appendTrace appends the request's trace where the notification has none.
-func (f *frame) appendTrace(b []byte) []byte {
+func (f *decodeState) appendTrace(b []byte) []byte {
 	trace := f.def.Trace
 	if trace.Parent == "" || f.traced {
 		return b
@@ -286,21 +286,21 @@ func (f *frame) appendTrace(b []byte) []byte {
 }
 
 // appendWord appends the string as it came, or def where it is missing or empty.
-func (f *frame) appendWord(b []byte, w *word, def string) []byte {
+func (f *decodeState) appendWord(b []byte, w *stringField, def string) []byte {
 	if len(w.value) == 0 {
 		return appendQuoted(b, def)
 	}
 	return append(b, f.data[w.span.start:w.span.end]...)
 }
 
-func (f *frame) appendList(b []byte, list span) []byte {
+func (f *decodeState) appendList(b []byte, list byteSpan) []byte {
 	if list.end == 0 {
 		return append(b, "[]"...)
 	}
 	return f.appendSpan(b, list)
 }
 
-func (f *frame) appendRest(b []byte, rest []span) []byte {
+func (f *decodeState) appendRest(b []byte, rest []byteSpan) []byte {
 	for _, member := range rest {
 		b = append(b, ',')
 		b = f.appendSpan(b, member)
@@ -308,9 +308,9 @@ func (f *frame) appendRest(b []byte, rest []span) []byte {
 	return b
 }
 
-func (f *frame) appendSpan(b []byte, s span) []byte {
+func (f *decodeState) appendSpan(b []byte, s byteSpan) []byte {
 	part := f.data[s.start:s.end]
-	if s.spaced {
+	if s.hasSpaces {
 		return appendCompact(b, part)
 	}
 	return append(b, part...)

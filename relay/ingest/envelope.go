@@ -8,29 +8,29 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func (f *frame) topMember(name []byte, start int) bool {
+func (f *decodeState) topMember(name []byte, start int) bool {
 	switch string(name) {
 	case "topic":
 		return f.readTopic()
 	case "object":
-		return f.record("object", f.objectMember)
+		return f.readObject("object", f.objectMember)
 	case "context":
 		f.contextGiven = f.peek() != 'n'
-		return f.record("context", f.contextMember)
+		return f.readObject("context", f.contextMember)
 	case "flags", "cursor":
-		return f.value()
-	case viaMember:
+		return f.scanValue()
+	case relayPathMember:
 		if f.relayed {
 			return f.readVia()
 		}
-		return f.unknown(&f.restTop, start)
+		return f.keepUnknown(&f.restTop, start)
 	default:
 		f.traced = f.traced || string(name) == "traceparent" || string(name) == "tracestate"
-		return f.unknown(&f.restTop, start)
+		return f.keepUnknown(&f.restTop, start)
 	}
 }
 
-func (f *frame) objectMember(name []byte, start int) bool {
+func (f *decodeState) objectMember(name []byte, start int) bool {
 	switch string(name) {
 	case "id":
 		return f.readIdentifier(&f.object[0], "/object/id")
@@ -39,11 +39,11 @@ func (f *frame) objectMember(name []byte, start int) bool {
 	case "error":
 		return f.readWord(&f.object[2], "/object/error")
 	default:
-		return f.unknown(&f.restObject, start)
+		return f.keepUnknown(&f.restObject, start)
 	}
 }
 
-func (f *frame) contextMember(name []byte, start int) bool {
+func (f *decodeState) contextMember(name []byte, start int) bool {
 	switch string(name) {
 	case "hub_id":
 		return f.readIdentifier(&f.hub, "/context/hub_id")
@@ -58,59 +58,59 @@ func (f *frame) contextMember(name []byte, start int) bool {
 	case "containers":
 		return f.readList(3, "/context/containers")
 	default:
-		return f.unknown(&f.restContext, start)
+		return f.keepUnknown(&f.restContext, start)
 	}
 }
 
-func (f *frame) unknown(rest *[]span, start int) bool {
-	if !f.value() {
+func (f *decodeState) keepUnknown(rest *[]byteSpan, start int) bool {
+	if !f.scanValue() {
 		return false
 	}
 	*rest = append(*rest, f.spanFrom(start))
 	return true
 }
 
-// record reads an object of the envelope, or null for a missing one.
-func (f *frame) record(name string, visit func([]byte, int) bool) bool {
+// readObject reads an object of the envelope, or null for a missing one.
+func (f *decodeState) readObject(name string, visit func([]byte, int) bool) bool {
 	c := f.peek()
 	if c == '{' {
-		return f.members(visit)
+		return f.scanObject(visit)
 	}
-	return f.missing("/"+name, "an object", c)
+	return f.readMissing("/"+name, "an object", c)
 }
 
-// missing reads a value of another type than is wanted, which begins with c: null for a missing one, else it is wrong.
-func (f *frame) missing(pointer, wanted string, c byte) bool {
-	if !f.value() {
+// readMissing reads a value of another type than is wanted, which begins with c: null for a missing one, else it is wrong.
+func (f *decodeState) readMissing(pointer, wanted string, c byte) bool {
+	if !f.scanValue() {
 		return false
 	}
 	if c != 'n' {
-		f.wrong(wrongType(pointer[1:], wanted, c).At(pointer))
+		f.setProblem(wrongType(pointer[1:], wanted, c).WithPointer(pointer))
 	}
 	return true
 }
 
 // readWord reads a string, or null for a missing one.
-func (f *frame) readWord(w *word, pointer string) bool {
+func (f *decodeState) readWord(w *stringField, pointer string) bool {
 	start, c := f.pos, f.peek()
 	if c != '"' {
-		return f.missing(pointer, "a string", c)
+		return f.readMissing(pointer, "a string", c)
 	}
-	t, ok := f.str()
+	t, ok := f.scanString()
 	if !ok {
 		return false
 	}
-	value, ok := f.decoded(t)
+	value, ok := f.unescapeString(t)
 	if !ok {
-		f.wrong(relay.NewError(relay.CodeInvalidArgument, "the string has half of a surrogate pair").At(pointer))
+		f.setProblem(relay.NewError(relay.CodeInvalidArgument, "the string has half of a surrogate pair").WithPointer(pointer))
 		return true
 	}
-	*w = word{span: f.spanFrom(start), value: value, given: true}
+	*w = stringField{span: f.spanFrom(start), value: value, given: true}
 	return true
 }
 
-func (f *frame) readTopic() bool {
-	var w word
+func (f *decodeState) readTopic() bool {
+	var w stringField
 	if !f.readWord(&w, "/topic") {
 		return false
 	}
@@ -122,18 +122,18 @@ func (f *frame) readTopic() bool {
 	if ok {
 		f.topic = topic
 	} else {
-		f.wrong(f.decoder.unknownTopic(string(w.value)))
+		f.setProblem(f.decoder.unknownTopic(string(w.value)))
 	}
 	return true
 }
 
 // readIdentifier takes "" for missing where the envelope may fill it in; check refuses an empty hub.
-func (f *frame) readIdentifier(w *word, pointer string) bool {
+func (f *decodeState) readIdentifier(w *stringField, pointer string) bool {
 	if !f.readWord(w, pointer) {
 		return false
 	}
 	if problem := identifierProblem(w.value); w.given && len(w.value) > 0 && problem != "" {
-		f.wrong(relay.NewError(relay.CodeInvalidArgument, pointer[1:]+" "+problem).At(pointer))
+		f.setProblem(relay.NewError(relay.CodeInvalidArgument, pointer[1:]+" "+problem).WithPointer(pointer))
 	}
 	return true
 }
@@ -163,25 +163,25 @@ func identifierProblem(id []byte) string {
 }
 
 // readList reads an array of identifiers, or null for a missing one.
-func (f *frame) readList(which int, pointer string) bool {
+func (f *decodeState) readList(which int, pointer string) bool {
 	start, c := f.pos, f.peek()
 	if c != '[' {
-		return f.missing(pointer, "an array of strings", c)
+		return f.readMissing(pointer, "an array of strings", c)
 	}
-	ok := f.elements(func(i int) bool {
+	ok := f.scanArray(func(i int) bool {
 		c := f.peek()
 		if c != '"' {
-			if !f.value() {
+			if !f.scanValue() {
 				return false
 			}
-			f.wrongElement(pointer, i, "must be a string, not "+relay.JSONKind(c))
+			f.wrongElement(pointer, i, "must be a string, not "+relay.JSONTypeName(c))
 			return true
 		}
-		t, ok := f.str()
+		t, ok := f.scanString()
 		if !ok {
 			return false
 		}
-		value, ok := f.decoded(t)
+		value, ok := f.unescapeString(t)
 		if !ok {
 			f.wrongElement(pointer, i, "has half of a surrogate pair")
 		} else if problem := identifierProblem(value); problem != "" {
@@ -193,15 +193,15 @@ func (f *frame) readList(which int, pointer string) bool {
 	return ok
 }
 
-func (f *frame) wrongElement(pointer string, index int, problem string) {
+func (f *decodeState) wrongElement(pointer string, index int, problem string) {
 	if f.problem != nil {
 		return
 	}
 	at := pointer + "/" + strconv.Itoa(index)
-	f.wrong(relay.NewError(relay.CodeInvalidArgument, at[1:]+" "+problem).At(at))
+	f.setProblem(relay.NewError(relay.CodeInvalidArgument, at[1:]+" "+problem).WithPointer(at))
 }
 
-func (f *frame) wrong(err *relay.Error) {
+func (f *decodeState) setProblem(err *relay.Error) {
 	if f.problem == nil {
 		f.problem = err
 	}

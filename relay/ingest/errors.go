@@ -10,43 +10,43 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// failed turns the scanner's fault into an error, with the path to the value and, for syntax, line and column.
-func (f *frame) failed(index int) *relay.Error {
-	slices.Reverse(f.fault.path)
-	pointer := relay.JSONPointer(f.fault.path...)
-	detail := f.fault.detail
-	if f.fault.code == relay.CodeInvalidSyntax {
-		line, column := position(f.data, f.fault.pos)
+// scanError turns the scanner's fault into an error, with the path to the value and, for syntax, line and column.
+func (f *decodeState) scanError(index int) *relay.Error {
+	slices.Reverse(f.err.path)
+	pointer := relay.JSONPointer(f.err.path...)
+	detail := f.err.detail
+	if f.err.code == relay.CodeInvalidSyntax {
+		line, column := lineColumn(f.data, f.err.pos)
 		detail = fmt.Sprintf("line %d, column %d: %s", line, column, detail)
 	}
-	return placed(relay.NewError(f.fault.code, detail).At(pointer), index)
+	return withIndex(relay.NewError(f.err.code, detail).WithPointer(pointer), index)
 }
 
-// position counts lines and, within the line, characters, both from 1.
-func position(data []byte, pos int) (line, column int) {
+// lineColumn counts lines and, within the line, characters, both from 1.
+func lineColumn(data []byte, pos int) (line, column int) {
 	before := data[:min(pos, len(data))]
 	start := bytes.LastIndexByte(before, '\n') + 1
 	return bytes.Count(before, []byte{'\n'}) + 1, utf8.RuneCount(before[start:]) + 1
 }
 
-// placed says which notification of a batch an error is about.
-func placed(err *relay.Error, index int) *relay.Error {
-	if index == noIndex {
+// withIndex says which notification of a batch an error is about.
+func withIndex(err *relay.Error, index int) *relay.Error {
+	if index == noBatchIndex {
 		return err
 	}
-	return err.At("/"+strconv.Itoa(index)+err.Source).With("index", index)
+	return err.WithPointer("/"+strconv.Itoa(index)+err.Source).WithExtra("index", index)
 }
 
 // wrongType is about a value that begins with c.
 func wrongType(what, want string, c byte) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+want+", not "+relay.JSONKind(c))
+	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+want+", not "+relay.JSONTypeName(c))
 }
 
 func (d *Decoder) unknownTopic(topic string) *relay.Error {
-	text, nearest := d.catalog.Unknown(topic)
-	err := relay.NewError(relay.CodeInvalidArgument, text).At("/topic")
+	text, nearest := d.catalog.DescribeUnknown(topic)
+	err := relay.NewError(relay.CodeInvalidArgument, text).WithPointer("/topic")
 	if nearest != "" {
-		err = err.With("nearest", nearest)
+		err = err.WithExtra("nearest", nearest)
 	}
 	return err
 }

@@ -29,9 +29,9 @@ const (
 // InboxStore is the inbox in Redis; *backbone.Backbone is one, and its methods say what they promise.
 type InboxStore interface {
 	ReadInbox(ctx context.Context, after string, count int, block time.Duration) ([]backbone.InboxEntry, error)
-	AppendInbox(ctx context.Context, partition int, entries []backbone.InboxAppend) (backbone.InboxResult, error)
-	Quarantine(ctx context.Context, entries []backbone.InboxRefusal) (backbone.InboxResult, error)
-	DropInbox(ctx context.Context, ids []string) error
+	StoreInboxEntries(ctx context.Context, partition int, entries []backbone.InboxNotification) (backbone.InboxResult, error)
+	Quarantine(ctx context.Context, entries []backbone.RejectedEntry) (backbone.InboxResult, error)
+	DeleteInboxEntries(ctx context.Context, ids []string) error
 	Keys() backbone.Keys
 }
 
@@ -50,7 +50,7 @@ type InboxObserver interface {
 	InboxQuarantined(n int)
 }
 
-// InboxOptions are what an [Inbox] stands on. Log and Observer may be nil.
+// InboxOptions are what an [InboxReader] stands on. Log and Observer may be nil.
 type InboxOptions struct {
 	Decoder  *Decoder
 	Store    InboxStore
@@ -59,30 +59,30 @@ type InboxOptions struct {
 	Observer InboxObserver
 }
 
-// Inbox moves what anybody wrote to the inbox into the log, in order, each entry once, and into the quarantine what is
+// InboxReader moves what anybody wrote to the inbox into the log, in order, each entry once, and into the quarantine what is
 // no good.
-type Inbox struct {
+type InboxReader struct {
 	opt InboxOptions
 }
 
-// NewInbox returns an inbox that does nothing before Run.
-func NewInbox(o InboxOptions) *Inbox {
+// NewInboxReader returns an inbox that does nothing before Run.
+func NewInboxReader(o InboxOptions) *InboxReader {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Inbox{opt: o}
+	return &InboxReader{opt: o}
 }
 
 // Run works until ctx ends, whenever it has the lease, and returns ctx's error. While Redis is away it waits. After ctx
 // ended it takes up to a second.
-func (in *Inbox) Run(ctx context.Context) error {
-	return in.opt.Lease.Run(ctx, in.work)
+func (in *InboxReader) Run(ctx context.Context) error {
+	return in.opt.Lease.Run(ctx, in.readLoop)
 }
 
-func (in *Inbox) work(ctx context.Context) error {
+func (in *InboxReader) readLoop(ctx context.Context) error {
 	wait := time.Duration(0)
 	for ctx.Err() == nil {
-		err := in.step(ctx)
+		err := in.readOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -94,54 +94,54 @@ func (in *Inbox) work(ctx context.Context) error {
 				in.opt.Log.WarnContext(ctx, "the inbox has to wait", "error", err)
 			}
 			wait = min(max(2*wait, backoffMin), backoffMax)
-			relay.Pause(ctx, wait)
+			relay.Sleep(ctx, wait)
 		}
 	}
 	return nil
 }
 
-// step handles the first entries of the inbox. It always begins at the front: what was handled is removed, and what
+// readOnce handles the first entries of the inbox. It always begins at the front: what was handled is removed, and what
 // could not be removed is recognised by its id.
-func (in *Inbox) step(ctx context.Context) error {
+func (in *InboxReader) readOnce(ctx context.Context) error {
 	entries, err := in.opt.Store.ReadInbox(ctx, "", inboxCount, inboxBlock)
 	if err != nil || len(entries) == 0 || ctx.Err() != nil {
 		return err
 	}
-	good, bad := in.sort(entries)
+	good, bad := in.classify(entries)
 	var errs []error
 	var handled []string
 	for partition, list := range good {
-		ids, err := in.appendAll(ctx, partition, list)
+		ids, err := in.storeEntries(ctx, partition, list)
 		handled = append(handled, ids...)
 		errs = append(errs, err)
 	}
-	ids, err := in.quarantine(ctx, bad)
+	ids, err := in.quarantineEntries(ctx, bad)
 	handled = append(handled, ids...)
 	errs = append(errs, err)
 	if len(handled) > 0 {
-		errs = append(errs, in.opt.Store.DropInbox(ctx, handled))
+		errs = append(errs, in.opt.Store.DeleteInboxEntries(ctx, handled))
 	}
 	return errors.Join(errs...)
 }
 
-// sort validates entries, and keeps their order.
-func (in *Inbox) sort(entries []backbone.InboxEntry) (good map[int][]backbone.InboxAppend, bad []backbone.InboxRefusal) {
-	good = make(map[int][]backbone.InboxAppend)
+// classify validates entries, and keeps their order.
+func (in *InboxReader) classify(entries []backbone.InboxEntry) (good map[int][]backbone.InboxNotification, bad []backbone.RejectedEntry) {
+	good = make(map[int][]backbone.InboxNotification)
 	keys := in.opt.Store.Keys()
 	for _, e := range entries {
-		n, reason := in.read(e)
+		n, reason := in.validateEntry(e)
 		if reason != "" {
 			data := e.Data
 			if len(data) > maxQuarantined {
 				data = data[:maxQuarantined]
 				reason += fmt.Sprintf(" (only the first %d bytes are kept)", maxQuarantined)
 			}
-			bad = append(bad, backbone.InboxRefusal{InboxID: e.ID, Data: data, Reason: reason})
+			bad = append(bad, backbone.RejectedEntry{InboxID: e.ID, Data: data, Reason: reason})
 			continue
 		}
-		a := backbone.InboxAppend{InboxID: e.ID, Notification: n}
+		a := backbone.InboxNotification{InboxID: e.ID, Notification: n}
 		if e.Key != "" {
-			a.Key = backbone.ScopedKey("inbox", n.Hub, e.Key)
+			a.Key = backbone.HashScopedKey("inbox", n.Hub, e.Key)
 		}
 		p := keys.Partition(n.Hub)
 		good[p] = append(good[p], a)
@@ -149,13 +149,13 @@ func (in *Inbox) sort(entries []backbone.InboxEntry) (good map[int][]backbone.In
 	return good, bad
 }
 
-// read validates one entry. Whoever may write to Redis may write for every hub and account.
-func (in *Inbox) read(e backbone.InboxEntry) (n relay.Notification, reason string) {
+// validateEntry validates one entry. Whoever may write to Redis may write for every hub and account.
+func (in *InboxReader) validateEntry(e backbone.InboxEntry) (n relay.Notification, reason string) {
 	if e.Data == nil {
 		return n, `the entry has no field "data"; write it with XADD … '*' data '{"topic":…}'`
 	}
 	if e.Key != "" {
-		if problem := keyProblem(e.Key); problem != "" {
+		if problem := checkIdempotencyKey(e.Key); problem != "" {
 			return n, `the field "key" ` + problem
 		}
 	}
@@ -170,16 +170,16 @@ func (in *Inbox) read(e backbone.InboxEntry) (n relay.Notification, reason strin
 	return n, ""
 }
 
-// appendAll stores the entries of a partition in chunks and returns the ids of those that are safe. It stops at the
+// storeEntries stores the entries of a partition in chunks and returns the ids of those that are safe. It stops at the
 // first error, since nothing may overtake.
-func (in *Inbox) appendAll(ctx context.Context, partition int, list []backbone.InboxAppend) (handled []string, err error) {
+func (in *InboxReader) storeEntries(ctx context.Context, partition int, list []backbone.InboxNotification) (handled []string, err error) {
 	for len(list) > 0 {
 		size, count := 0, 0
 		for count < len(list) && (count == 0 || size+len(list[count].Notification.Data) <= inboxBytes) {
 			size += len(list[count].Notification.Data)
 			count++
 		}
-		result, err := in.opt.Store.AppendInbox(ctx, partition, list[:count])
+		result, err := in.opt.Store.StoreInboxEntries(ctx, partition, list[:count])
 		if err != nil {
 			return handled, err
 		}
@@ -188,7 +188,7 @@ func (in *Inbox) appendAll(ctx context.Context, partition int, list []backbone.I
 		}
 		if o := in.opt.Observer; o != nil {
 			o.InboxStored(result.Stored)
-			o.InboxRepeated(len(result.Repeats))
+			o.InboxRepeated(len(result.Duplicates))
 		}
 		if result.Skipped > 0 {
 			in.opt.Log.InfoContext(ctx, "inbox entries had been stored before", "count", result.Skipped)
@@ -198,8 +198,8 @@ func (in *Inbox) appendAll(ctx context.Context, partition int, list []backbone.I
 	return handled, nil
 }
 
-// quarantine puts bad entries aside, in chunks as appendAll does.
-func (in *Inbox) quarantine(ctx context.Context, bad []backbone.InboxRefusal) (handled []string, err error) {
+// quarantineEntries puts bad entries aside, in chunks as appendAll does.
+func (in *InboxReader) quarantineEntries(ctx context.Context, bad []backbone.RejectedEntry) (handled []string, err error) {
 	for chunk := range slices.Chunk(bad, 16) {
 		result, err := in.opt.Store.Quarantine(ctx, chunk)
 		if err != nil {

@@ -28,7 +28,7 @@ func runInbox(t *testing.T, store InboxStore, lease Lease, c *counts) (stop func
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	in := NewInbox(InboxOptions{Decoder: newDecoder(t), Store: store, Lease: lease, Observer: c})
+	in := NewInboxReader(InboxOptions{Decoder: newDecoder(t), Store: store, Lease: lease, Observer: c})
 	go func() {
 		defer close(done)
 		if err := in.Run(ctx); !errors.Is(err, context.Canceled) {
@@ -43,7 +43,7 @@ func runInbox(t *testing.T, store InboxStore, lease Lease, c *counts) (stop func
 	return stop
 }
 
-func add(t testing.TB, b *backbone.Backbone, fields ...any) string {
+func add(t testing.TB, b *backbone.Store, fields ...any) string {
 	t.Helper()
 	id, err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: b.Keys().Inbox(), Values: fields}).Result()
 	if err != nil {
@@ -57,7 +57,7 @@ func inboxItem(hub string, i int) string {
 }
 
 // inboxLen is -1 where Redis is away.
-func inboxLen(b *backbone.Backbone) int64 {
+func inboxLen(b *backbone.Store) int64 {
 	n, err := b.Commands().XLen(context.Background(), b.Keys().Inbox()).Result()
 	if err != nil {
 		return -1
@@ -157,7 +157,7 @@ func TestInboxKeysMakeRepeatsSafe(t *testing.T) {
 // failing stands between inbox and Redis and fails behind (or before) one call in three, as a lost reply or a killed
 // node does.
 type failing struct {
-	*backbone.Backbone
+	*backbone.Store
 	calls atomic.Int64
 }
 
@@ -168,30 +168,30 @@ func (f *failing) fail(before bool) bool {
 	return n < 60 && n%3 == 0 && before == (n%2 == 0)
 }
 
-func (f *failing) AppendInbox(ctx context.Context, p int, entries []backbone.InboxAppend) (backbone.InboxResult, error) {
+func (f *failing) StoreInboxEntries(ctx context.Context, p int, entries []backbone.InboxNotification) (backbone.InboxResult, error) {
 	if f.fail(true) {
 		return backbone.InboxResult{}, errLost
 	}
-	r, err := f.Backbone.AppendInbox(ctx, p, entries)
+	r, err := f.Store.StoreInboxEntries(ctx, p, entries)
 	if f.fail(false) {
 		return backbone.InboxResult{}, errLost
 	}
 	return r, err
 }
 
-func (f *failing) Quarantine(ctx context.Context, entries []backbone.InboxRefusal) (backbone.InboxResult, error) {
-	r, err := f.Backbone.Quarantine(ctx, entries)
+func (f *failing) Quarantine(ctx context.Context, entries []backbone.RejectedEntry) (backbone.InboxResult, error) {
+	r, err := f.Store.Quarantine(ctx, entries)
 	if f.fail(false) {
 		return backbone.InboxResult{}, errLost
 	}
 	return r, err
 }
 
-func (f *failing) DropInbox(ctx context.Context, ids []string) error {
+func (f *failing) DeleteInboxEntries(ctx context.Context, ids []string) error {
 	if f.fail(true) {
 		return errLost
 	}
-	return f.Backbone.DropInbox(ctx, ids)
+	return f.Store.DeleteInboxEntries(ctx, ids)
 }
 
 // instantLease is held by everybody at once, which must do no harm.
@@ -219,7 +219,7 @@ func TestInboxStoresOnceWhateverFails(t *testing.T) {
 		b.Commands().XAdd(context.Background(), &redis.XAddArgs{Stream: b.Keys().Inbox(), Values: []any{"data", inboxItem("the last", n)}})
 	}()
 	for range 2 {
-		runInbox(t, &failing{Backbone: b}, instantLease{}, &counts{})
+		runInbox(t, &failing{Store: b}, instantLease{}, &counts{})
 	}
 	testkit.WaitFor(t, "the last one is stored and the inbox empty", func() bool {
 		if inboxLen(b) != 0 {
@@ -275,7 +275,7 @@ func TestInboxOutlivesRedis(t *testing.T) {
 
 func BenchmarkInbox(b *testing.B) {
 	store := openBackbone(b, redistest.Start(b), 1)
-	in := NewInbox(InboxOptions{Decoder: newDecoder(b), Store: store})
+	in := NewInboxReader(InboxOptions{Decoder: newDecoder(b), Store: store})
 	for b.Loop() {
 		b.StopTimer()
 		pipe := store.Commands().Pipeline()
@@ -286,7 +286,7 @@ func BenchmarkInbox(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		if err := in.step(b.Context()); err != nil {
+		if err := in.readOnce(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -12,13 +12,13 @@ import (
 )
 
 type countedReads struct {
-	*backbone.Backbone
+	*backbone.Store
 	reads atomic.Int64
 }
 
 func (c *countedReads) ReadInbox(ctx context.Context, after string, count int, block time.Duration) ([]backbone.InboxEntry, error) {
 	c.reads.Add(1)
-	return c.Backbone.ReadInbox(ctx, after, count, block)
+	return c.Store.ReadInbox(ctx, after, count, block)
 }
 
 // The redis in memory is not Redis: an idle inbox must wait there, too, before it ever existed and once it is empty.
@@ -34,7 +34,7 @@ func TestInboxInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
-	store, c := &countedReads{Backbone: b}, &counts{}
+	store, c := &countedReads{Store: b}, &counts{}
 	stop := runInbox(t, store, b.Lease("inbox", time.Second), c)
 	testkit.WaitFor(t, "the inbox waits", func() bool { return store.reads.Load() > 0 })
 	for i := range 3 {

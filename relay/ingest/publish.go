@@ -18,7 +18,7 @@ const maxIdempotencyKey = 255
 // repeat. Its error is [backbone.ErrKeyReused] or [backbone.ErrUnavailable] where a caller can do something about it.
 // It is called concurrently; *backbone.Backbone is one.
 type Log interface {
-	Append(ctx context.Context, a backbone.Append) ([]string, error)
+	Append(ctx context.Context, a backbone.AppendRequest) ([]string, error)
 }
 
 // Publication is a request to publish, with what is known of its sender.
@@ -56,27 +56,27 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if p.Hub == "" {
 		return nil, relay.NewError(relay.CodeMissingArgument, "the header X-Hub-Id is missing: it names the hub to publish in")
 	}
-	if problem := keyProblem(p.IdempotencyKey); p.IdempotencyKey != "" && problem != "" {
+	if problem := checkIdempotencyKey(p.IdempotencyKey); p.IdempotencyKey != "" && problem != "" {
 		return nil, relay.NewError(relay.CodeInvalidArgument, "the header Idempotency-Key "+problem)
 	}
 	ns, refused := pub.decoder.DecodeBody(p.ContentType, p.Body, Defaults{Hub: p.Hub, Account: p.Account, AnyAccount: p.AnyAccount, Trace: p.Trace})
 	if refused != nil {
 		return nil, refused
 	}
-	a := backbone.Append{Hub: p.Hub, Notifications: ns}
+	a := backbone.AppendRequest{Hub: p.Hub, Notifications: ns}
 	if p.IdempotencyKey != "" {
-		a.Key = backbone.ScopedKey("http", p.KeyName, p.Hub, p.IdempotencyKey)
-		a.Digest = digest(p)
+		a.Key = backbone.HashScopedKey("http", p.KeyName, p.Hub, p.IdempotencyKey)
+		a.Digest = requestDigest(p)
 	}
 	ids, err := pub.log.Append(ctx, a)
 	if err != nil {
-		return nil, explain(err, p.IdempotencyKey != "")
+		return nil, clientError(err, p.IdempotencyKey != "")
 	}
 	return ids, nil
 }
 
-// explain says what the sender can do about an error of the log, and keeps its cause for our own logs.
-func explain(err error, keyed bool) error {
+// clientError says what the sender can do about an error of the log, and keeps its cause for our own logs.
+func clientError(err error, keyed bool) error {
 	switch {
 	case errors.Is(err, backbone.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
@@ -98,8 +98,8 @@ func explain(err error, keyed bool) error {
 	}
 }
 
-// keyProblem says what is wrong with an idempotency key, "" for nothing.
-func keyProblem(key string) string {
+// checkIdempotencyKey says what is wrong with an idempotency key, "" for nothing.
+func checkIdempotencyKey(key string) string {
 	if key == "" || len(key) > maxIdempotencyKey {
 		return fmt.Sprintf("must have 1 to %d characters", maxIdempotencyKey)
 	}
@@ -111,9 +111,9 @@ func keyProblem(key string) string {
 	return ""
 }
 
-// digest tells one request's content from another's. A charset makes no difference.
-func digest(p Publication) string {
-	kind, _ := kindOfBody(p.ContentType) // the body was decoded, so that its kind is known
+// requestDigest tells one request's content from another's. A charset makes no difference.
+func requestDigest(p Publication) string {
+	kind, _ := bodyFormatOf(p.ContentType) // the body was decoded, so that its kind is known
 	h := sha256.New()
 	h.Write([]byte(kind + "\n"))
 	h.Write(p.Body)

@@ -14,7 +14,7 @@ import (
 )
 
 // openBackbone connects to s and closes with the test.
-func openBackbone(t testing.TB, s *redistest.Server, partitions int) *backbone.Backbone {
+func openBackbone(t testing.TB, s *redistest.Server, partitions int) *backbone.Store {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -27,7 +27,7 @@ func openBackbone(t testing.TB, s *redistest.Server, partitions int) *backbone.B
 }
 
 // logOf returns what all partitions hold, one behind the other.
-func logOf(t testing.TB, b *backbone.Backbone) []relay.Notification {
+func logOf(t testing.TB, b *backbone.Store) []relay.Notification {
 	t.Helper()
 	var all []relay.Notification
 	for p := range b.Keys().Partitions() {
@@ -163,7 +163,9 @@ var errBroken = errors.New("broken")
 
 type brokenLog struct{}
 
-func (brokenLog) Append(context.Context, backbone.Append) ([]string, error) { return nil, errBroken }
+func (brokenLog) Append(context.Context, backbone.AppendRequest) ([]string, error) {
+	return nil, errBroken
+}
 
 func BenchmarkPublish(b *testing.B) {
 	store := openBackbone(b, redistest.Start(b, "--appendfsync", "everysec"), 1)
@@ -186,7 +188,7 @@ func BenchmarkPublish(b *testing.B) {
 // shortLog stores on too few replicas.
 type shortLog struct{}
 
-func (shortLog) Append(context.Context, backbone.Append) ([]string, error) {
+func (shortLog) Append(context.Context, backbone.AppendRequest) ([]string, error) {
 	return nil, errors.Join(backbone.ErrUnavailable, backbone.ErrTooFewReplicas)
 }
 

@@ -16,23 +16,23 @@ const maxNesting = 64
 // fewMembers is how many names of one object are compared one by one before a map takes over.
 const fewMembers = 16
 
-// scanner reads JSON (RFC 8259) in a single pass and refuses, beyond the grammar, invalid UTF-8, names that appear
+// jsonScanner reads JSON (RFC 8259) in a single pass and refuses, beyond the grammar, invalid UTF-8, names that appear
 // twice in an object, and deep nesting. Its methods return false once fault is set; callers then return at once, each
 // adding its place to the path.
-type scanner struct {
+type jsonScanner struct {
 	data []byte
 	pos  int
 	// lastSpace is where the last white space between tokens was seen, so that clean spans are copied whole.
 	lastSpace int
 	depth     int
-	// names holds those of all open objects, for the search for doubles.
-	names   [][]byte
-	scratch []byte
-	fault   fault
+	// memberNames holds those of all open objects, for the search for doubles.
+	memberNames [][]byte
+	scratch     []byte
+	err         scanError
 }
 
-// fault is why scanning stopped.
-type fault struct {
+// scanError is why scanning stopped.
+type scanError struct {
 	code   relay.Code
 	detail string
 	pos    int
@@ -40,33 +40,33 @@ type fault struct {
 	path []string
 }
 
-// span is a part of scanner.data without leading and trailing white space.
-type span struct {
+// byteSpan is a part of scanner.data without leading and trailing white space.
+type byteSpan struct {
 	start, end int
-	spaced     bool
+	hasSpaces  bool
 }
 
-func (s *scanner) spanFrom(start int) span {
-	return span{start: start, end: s.pos, spaced: s.lastSpace >= start}
+func (s *jsonScanner) spanFrom(start int) byteSpan {
+	return byteSpan{start: start, end: s.pos, hasSpaces: s.lastSpace >= start}
 }
 
-func (s *scanner) syntax(detail string) bool {
-	s.fault = fault{code: relay.CodeInvalidSyntax, detail: detail, pos: s.pos}
+func (s *jsonScanner) syntaxError(detail string) bool {
+	s.err = scanError{code: relay.CodeInvalidSyntax, detail: detail, pos: s.pos}
 	return false
 }
 
-func (s *scanner) inside(token string) bool {
-	s.fault.path = append(s.fault.path, relay.Clip(token, 256))
+func (s *jsonScanner) addPath(token string) bool {
+	s.err.path = append(s.err.path, relay.Truncate(token, 256))
 	return false
 }
 
-func (s *scanner) space() {
+func (s *jsonScanner) skipSpaces() {
 	if s.pos < len(s.data) && s.data[s.pos] <= ' ' {
 		s.skipSpace()
 	}
 }
 
-func (s *scanner) skipSpace() {
+func (s *jsonScanner) skipSpace() {
 	for s.pos < len(s.data) {
 		switch s.data[s.pos] {
 		case ' ', '\t', '\n', '\r':
@@ -79,42 +79,42 @@ func (s *scanner) skipSpace() {
 }
 
 // peek returns the next byte, or 0 at the end, which begins no token either.
-func (s *scanner) peek() byte {
+func (s *jsonScanner) peek() byte {
 	if s.pos < len(s.data) {
 		return s.data[s.pos]
 	}
 	return 0
 }
 
-// value reads any value at pos.
-func (s *scanner) value() bool {
+// scanValue reads any value at pos.
+func (s *jsonScanner) scanValue() bool {
 	switch c := s.peek(); {
 	case c == '"':
-		_, ok := s.str()
+		_, ok := s.scanString()
 		return ok
 	case c == '{':
-		return s.members(nil)
+		return s.scanObject(nil)
 	case c == '[':
-		return s.elements(nil)
+		return s.scanArray(nil)
 	case c == 't':
-		return s.literal("true")
+		return s.scanLiteral("true")
 	case c == 'f':
-		return s.literal("false")
+		return s.scanLiteral("false")
 	case c == 'n':
-		return s.literal("null")
+		return s.scanLiteral("null")
 	case c == '-' || c >= '0' && c <= '9':
-		return s.number()
+		return s.scanNumber()
 	case s.pos >= len(s.data):
-		return s.syntax("the text ends where a value is expected")
+		return s.syntaxError("the text ends where a value is expected")
 	case bytes.HasPrefix(s.data[s.pos:], []byte("\xef\xbb\xbf")):
-		return s.syntax("a byte order mark is not allowed; send UTF-8 without it")
+		return s.syntaxError("a byte order mark is not allowed; send UTF-8 without it")
 	default:
-		return s.syntax("expected a value, found " + s.found())
+		return s.syntaxError("expected a value, found " + s.describeNext())
 	}
 }
 
-// found names what stands at pos, for messages.
-func (s *scanner) found() string {
+// describeNext names what stands at pos, for messages.
+func (s *jsonScanner) describeNext() string {
 	if s.pos >= len(s.data) {
 		return "the end"
 	}
@@ -125,26 +125,26 @@ func (s *scanner) found() string {
 	return strconv.QuoteRune(r)
 }
 
-func (s *scanner) literal(word string) bool {
+func (s *jsonScanner) scanLiteral(word string) bool {
 	if !bytes.HasPrefix(s.data[s.pos:], []byte(word)) {
-		return s.syntax("expected " + word)
+		return s.syntaxError("expected " + word)
 	}
 	s.pos += len(word)
 	return true
 }
 
-func (s *scanner) number() bool {
+func (s *jsonScanner) scanNumber() bool {
 	if s.peek() == '-' {
 		s.pos++
 	}
 	if s.peek() == '0' {
 		s.pos++
-	} else if !s.digits() {
+	} else if !s.scanDigits() {
 		return false
 	}
 	if s.peek() == '.' {
 		s.pos++
-		if !s.digits() {
+		if !s.scanDigits() {
 			return false
 		}
 	}
@@ -153,67 +153,67 @@ func (s *scanner) number() bool {
 		if c := s.peek(); c == '+' || c == '-' {
 			s.pos++
 		}
-		return s.digits()
+		return s.scanDigits()
 	}
 	return true
 }
 
-func (s *scanner) digits() bool {
+func (s *jsonScanner) scanDigits() bool {
 	start := s.pos
 	for c := s.peek(); c >= '0' && c <= '9'; c = s.peek() {
 		s.pos++
 	}
 	if s.pos == start {
-		return s.syntax("expected a digit, found " + s.found())
+		return s.syntaxError("expected a digit, found " + s.describeNext())
 	}
 	return true
 }
 
-// text is the inside of a string as it stands in the data.
-type text struct {
+// rawString is the inside of a string as it stands in the data.
+type rawString struct {
 	raw     []byte
 	escaped bool
 }
 
-// str reads the string at pos, which begins with a quote.
-func (s *scanner) str() (text, bool) {
+// scanString reads the string at pos, which begins with a quote.
+func (s *jsonScanner) scanString() (rawString, bool) {
 	d, start := s.data, s.pos+1
 	escaped := false
 	for i := start; ; {
-		i = plainRun(d, i)
+		i = skipPlain(d, i)
 		if i >= len(d) {
 			s.pos = len(d)
-			return text{}, s.syntax("a string is not closed")
+			return rawString{}, s.syntaxError("a string is not closed")
 		}
 		switch c := d[i]; {
 		case c == '"':
 			s.pos = i + 1
-			return text{raw: d[start:i], escaped: escaped}, true
+			return rawString{raw: d[start:i], escaped: escaped}, true
 		case c == '\\':
 			escaped = true
 			n := escapeLen(d[i:])
 			if n == 0 {
 				s.pos = i
-				return text{}, s.syntax("a string has an escape that JSON does not know")
+				return rawString{}, s.syntaxError("a string has an escape that JSON does not know")
 			}
 			i += n
 		case c < ' ':
 			s.pos = i
-			return text{}, s.syntax("a string has a control character that is not escaped")
+			return rawString{}, s.syntaxError("a string has a control character that is not escaped")
 		default:
 			r, size := utf8.DecodeRune(d[i:])
 			if r == utf8.RuneError && size <= 1 {
 				s.pos = i
-				return text{}, s.syntax("a string is not valid UTF-8")
+				return rawString{}, s.syntaxError("a string is not valid UTF-8")
 			}
 			i += size
 		}
 	}
 }
 
-// plainRun returns the first place from i where d has a quote, a backslash, a control character or something that is
+// skipPlain returns the first place from i where d has a quote, a backslash, a control character or something that is
 // not ASCII. It looks at eight bytes at a time: a subtraction borrows into the top bit of a byte that is too small.
-func plainRun(d []byte, i int) int {
+func skipPlain(d []byte, i int) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(d); i += 8 {
 		x := binary.LittleEndian.Uint64(d[i:])
@@ -244,129 +244,129 @@ func escapeLen(d []byte) int {
 	return 0
 }
 
-// members reads the object at pos. visit reads the value of each member; start is where the member's name begins. A
+// scanObject reads the object at pos. visit reads the value of each member; start is where the member's name begins. A
 // nil visit takes any value.
-func (s *scanner) members(visit func(name []byte, start int) bool) bool {
-	if !s.enter() {
+func (s *jsonScanner) scanObject(visit func(name []byte, start int) bool) bool {
+	if !s.pushLevel() {
 		return false
 	}
 	if s.peek() == '}' {
-		return s.leave()
+		return s.popLevel()
 	}
-	base, names := len(s.names), nameSet{}
+	base, names := len(s.memberNames), duplicateNames{}
 	for {
 		start := s.pos
-		name, ok := s.name()
+		name, ok := s.scanName()
 		if !ok {
 			return false
 		}
-		if names.has(s.names[base:], name) {
-			s.fault = fault{code: relay.CodeInvalidArgument, detail: "the member stands twice in one object; send it once", pos: start}
-			return s.inside(string(name))
+		if names.checkDuplicate(s.memberNames[base:], name) {
+			s.err = scanError{code: relay.CodeInvalidArgument, detail: "the member stands twice in one object; send it once", pos: start}
+			return s.addPath(string(name))
 		}
-		s.names = append(s.names, name)
+		s.memberNames = append(s.memberNames, name)
 		if visit == nil {
-			ok = s.value()
+			ok = s.scanValue()
 		} else {
 			ok = visit(name, start)
 		}
 		if !ok {
-			return s.inside(string(name))
+			return s.addPath(string(name))
 		}
-		s.space()
+		s.skipSpaces()
 		switch s.peek() {
 		case ',':
 			s.pos++
-			s.space()
+			s.skipSpaces()
 		case '}':
-			s.names = s.names[:base]
-			return s.leave()
+			s.memberNames = s.memberNames[:base]
+			return s.popLevel()
 		default:
-			return s.syntax("expected ',' or '}' behind a member, found " + s.found())
+			return s.syntaxError("expected ',' or '}' behind a member, found " + s.describeNext())
 		}
 	}
 }
 
-// name reads a member's name with its colon and stops at the value.
-func (s *scanner) name() ([]byte, bool) {
+// scanName reads a member's name with its colon and stops at the value.
+func (s *jsonScanner) scanName() ([]byte, bool) {
 	if s.peek() != '"' {
-		return nil, s.syntax("expected a member's name in double quotes, found " + s.found())
+		return nil, s.syntaxError("expected a member's name in double quotes, found " + s.describeNext())
 	}
-	t, ok := s.str()
+	t, ok := s.scanString()
 	if !ok {
 		return nil, false
 	}
-	name, ok := s.decoded(t)
+	name, ok := s.unescapeString(t)
 	if !ok {
-		return nil, s.syntax("a member's name has half of a surrogate pair")
+		return nil, s.syntaxError("a member's name has half of a surrogate pair")
 	}
-	s.space()
+	s.skipSpaces()
 	if s.peek() != ':' {
-		return nil, s.syntax("expected ':' behind a member's name, found " + s.found())
+		return nil, s.syntaxError("expected ':' behind a member's name, found " + s.describeNext())
 	}
 	s.pos++
-	s.space()
+	s.skipSpaces()
 	return name, true
 }
 
-// elements reads the array at pos. visit reads each element; a nil visit takes any value.
-func (s *scanner) elements(visit func(index int) bool) bool {
-	if !s.enter() {
+// scanArray reads the array at pos. visit reads each element; a nil visit takes any value.
+func (s *jsonScanner) scanArray(visit func(index int) bool) bool {
+	if !s.pushLevel() {
 		return false
 	}
 	if s.peek() == ']' {
-		return s.leave()
+		return s.popLevel()
 	}
 	for i := 0; ; i++ {
 		var ok bool
 		if visit == nil {
-			ok = s.value()
+			ok = s.scanValue()
 		} else {
 			ok = visit(i)
 		}
 		if !ok {
-			return s.inside(strconv.Itoa(i))
+			return s.addPath(strconv.Itoa(i))
 		}
-		s.space()
+		s.skipSpaces()
 		switch s.peek() {
 		case ',':
 			s.pos++
-			s.space()
+			s.skipSpaces()
 		case ']':
-			return s.leave()
+			return s.popLevel()
 		default:
-			return s.syntax("expected ',' or ']' behind an element, found " + s.found())
+			return s.syntaxError("expected ',' or ']' behind an element, found " + s.describeNext())
 		}
 	}
 }
 
-func (s *scanner) enter() bool {
+func (s *jsonScanner) pushLevel() bool {
 	if s.depth == maxNesting {
-		return s.syntax("objects and arrays are nested deeper than " + strconv.Itoa(maxNesting))
+		return s.syntaxError("objects and arrays are nested deeper than " + strconv.Itoa(maxNesting))
 	}
 	s.depth++
 	s.pos++
-	s.space()
+	s.skipSpaces()
 	return true
 }
 
-func (s *scanner) leave() bool {
+func (s *jsonScanner) popLevel() bool {
 	s.depth--
 	s.pos++
 	return true
 }
 
-// nameSet finds names that appear twice. Its cost stays linear however many names a hostile object has.
-type nameSet struct {
+// duplicateNames finds names that appear twice. Its cost stays linear however many names a hostile object has.
+type duplicateNames struct {
 	mask uint64
-	many map[string]struct{}
+	seen map[string]struct{}
 }
 
-// has reports whether name is among those before it, and remembers it.
-func (n *nameSet) has(before [][]byte, name []byte) bool {
-	if n.many != nil {
-		_, found := n.many[string(name)]
-		n.many[string(name)] = struct{}{}
+// checkDuplicate reports whether name is among those before it, and remembers it.
+func (n *duplicateNames) checkDuplicate(before [][]byte, name []byte) bool {
+	if n.seen != nil {
+		_, found := n.seen[string(name)]
+		n.seen[string(name)] = struct{}{}
 		return found
 	}
 	bit := uint64(1)
@@ -382,11 +382,11 @@ func (n *nameSet) has(before [][]byte, name []byte) bool {
 	}
 	n.mask |= bit
 	if len(before) >= fewMembers {
-		n.many = make(map[string]struct{}, 4*fewMembers)
+		n.seen = make(map[string]struct{}, 4*fewMembers)
 		for _, b := range before {
-			n.many[string(b)] = struct{}{}
+			n.seen[string(b)] = struct{}{}
 		}
-		n.many[string(name)] = struct{}{}
+		n.seen[string(name)] = struct{}{}
 	}
 	return false
 }

@@ -42,7 +42,7 @@ func TestNodeThatGetsNowhere(t *testing.T) {
 	b := newBackbone(t)
 	s := newSite(t, b)
 	broken := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error {
-		return relay.Unsettled(errors.New("the program of the driver is gone"))
+		return relay.Indeterminate(errors.New("the program of the driver is gone"))
 	}}
 	s.work(b, "w1", broken, nil)
 	id := s.migrate(0, "s2")
@@ -79,7 +79,7 @@ func TestRedisForgets(t *testing.T) {
 			return ctx.Err()
 		case len(back) == 0:
 			back <- m
-			return relay.Unsettled(errors.New("not yet"))
+			return relay.Indeterminate(errors.New("not yet"))
 		}
 		back <- m
 		return errors.New("it is back")

@@ -78,9 +78,9 @@ func TestCrowdHoldsUpNobodyElse(t *testing.T) {
 func TestAbandonedBehindManyOthers(t *testing.T) {
 	t.Parallel()
 	b := newBackbone(t)
-	store, ctx := newStore(b), t.Context()
+	store, ctx := newJobStore(b), t.Context()
 	key := b.Keys().Jobs(1)
-	if err := store.ensure(ctx, []int{0, 1, 2}); err != nil {
+	if err := store.createGroup(ctx, []int{0, 1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	last := ""
@@ -91,9 +91,9 @@ func TestAbandonedBehindManyOthers(t *testing.T) {
 		}
 	}
 	b.Commands().Do(ctx, "XCLAIM", key, workers, "dead", 0, last, "IDLE", time.Hour.Milliseconds(), "JUSTID")
-	list, err := store.abandoned(ctx, "new", 10*time.Minute, 1)
+	list, err := store.claimAbandoned(ctx, "new", 10*time.Minute, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "what was left alone", list, []waiting{{1, last, "49"}})
+	same(t, "what was left alone", list, []queuedJob{{1, last, "49"}})
 }

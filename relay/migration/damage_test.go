@@ -30,7 +30,7 @@ func TestDamagedRecord(t *testing.T) {
 		t.Errorf("without its progress: %s %s", j.State, j.Error)
 	}
 	const cause = "the record of the job in Redis was damaged; look where the instance is, and ask again"
-	if j := s.await(order, "over", func(j *job) bool { return j.State.Over() }); j.State != relay.JobError || j.Error != cause || j.Instance != "i1" || j.Hub != hubA {
+	if j := s.await(order, "over", func(j *job) bool { return j.State.IsFinal() }); j.State != relay.JobError || j.Error != cause || j.Instance != "i1" || j.Hub != hubA {
 		t.Errorf("without its order: %+v", j)
 	}
 	s.over(s.migrate(1, "s3")) // nothing is in its way
@@ -42,14 +42,14 @@ func TestClockOfTheNode(t *testing.T) {
 	queued := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, here := range []time.Time{queued.AddDate(-3, 0, 0), queued.AddDate(3, 0, 0)} {
 		j := &job{Queued: queued}
-		j.taken(queued.Add(time.Minute), here)
-		if waited := here.Sub(j.queuedHere); waited != time.Minute {
+		j.noteClocks(queued.Add(time.Minute), here)
+		if waited := here.Sub(j.queuedLocal); waited != time.Minute {
 			t.Errorf("by the clock at %s it has waited for %s", here, waited)
 		}
 	}
 	j := &job{}
-	j.taken(queued, queued.Add(time.Hour))
-	if waited := queued.Add(time.Hour).Sub(j.queuedHere); waited != 0 {
+	j.noteClocks(queued, queued.Add(time.Hour))
+	if waited := queued.Add(time.Hour).Sub(j.queuedLocal); waited != 0 {
 		t.Errorf("nobody knows since when, and it has waited for %s", waited)
 	}
 }

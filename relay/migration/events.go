@@ -43,16 +43,16 @@ type eventObject struct {
 	Task        *relay.JobTask `json:"task,omitempty"`
 }
 
-// events makes the notifications of one job.
-type events struct {
-	of    *order
-	newID func() string
-	list  []relay.Notification
-	err   error
+// eventBuilder makes the notifications of one job.
+type eventBuilder struct {
+	job           *jobSpec
+	newID         func() string
+	notifications []relay.Notification
+	err           error
 }
 
-func (e *events) add(topic string, object eventObject) *events {
-	o := e.of
+func (e *eventBuilder) append(topic string, object eventObject) *eventBuilder {
+	o := e.job
 	if object.ID == "" {
 		object.ID = o.ID
 	}
@@ -71,23 +71,23 @@ func (e *events) add(topic string, object eventObject) *events {
 		e.err = fmt.Errorf("make an event of the job %s: %w", o.ID, err)
 		return e
 	}
-	e.list = append(e.list, relay.Notification{
+	e.notifications = append(e.notifications, relay.Notification{
 		ID: e.newID(), Topic: topic, Hub: o.Hub, Account: o.Account, Data: bytes.TrimRight(text.Bytes(), "\n"),
 	})
 	return e
 }
 
-// job tells of a job's new state.
-func (e *events) job(topic string, state relay.JobState, cause, server string) *events {
-	return e.add(topic, eventObject{State: string(state), Error: cause, Server: server, Destination: e.of.Destination})
+// addJobState tells of a job's new state.
+func (e *eventBuilder) addJobState(topic string, state relay.JobState, cause, server string) *eventBuilder {
+	return e.append(topic, eventObject{State: string(state), Error: cause, Server: server, Destination: e.job.Destination})
 }
 
-// instance tells of the instance itself.
-func (e *events) instance(topic, state, cause, server string) *events {
-	return e.add(topic, eventObject{ID: e.of.Instance, State: state, Error: cause, Server: server})
+// addInstance tells of the instance itself.
+func (e *eventBuilder) addInstance(topic, state, cause, server string) *eventBuilder {
+	return e.append(topic, eventObject{ID: e.job.Instance, State: state, Error: cause, Server: server})
 }
 
-// step tells how far a job is that runs.
-func (e *events) step(t relay.JobTask) *events {
-	return e.add(topicJobChanged, eventObject{State: string(relay.JobRunning), Server: e.of.Source, Destination: e.of.Destination, Task: &t})
+// addTask tells how far a job is that runs.
+func (e *eventBuilder) addTask(t relay.JobTask) *eventBuilder {
+	return e.append(topicJobChanged, eventObject{State: string(relay.JobRunning), Server: e.job.Source, Destination: e.job.Destination, Task: &t})
 }

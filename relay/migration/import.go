@@ -17,8 +17,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/backbone"
 )
 
-// ErrOvertaken is returned by an import after which another one was begun, of something else: that one counts.
-var ErrOvertaken = errors.New("another import was begun after this one and has taken its place: look with hubrelay inventory list, and import again if need be")
+// ErrImportSuperseded is returned by an import after which another one was begun, of something else: that one counts.
+var ErrImportSuperseded = errors.New("another import was begun after this one and has taken its place: look with hubrelay inventory list, and import again if need be")
 
 // RefusedError says why an inventory cannot be imported now, although there is nothing wrong with it.
 type RefusedError struct {
@@ -32,34 +32,34 @@ func (e *RefusedError) Error() string { return e.Reason }
 
 // Changes is what an import has changed.
 type Changes struct {
-	Servers    Change
-	Containers Change
-	Instances  Change
-	// Forgotten counts the instances of which it was forgotten that a job has moved them, since the file says the same, or
+	Servers    ChangeCount
+	Containers ChangeCount
+	Instances  ChangeCount
+	// MovesCleared counts the instances of which it was forgotten that a job has moved them, since the file says the same, or
 	// the server to which they were moved is gone.
-	Forgotten int
+	MovesCleared int
 }
 
-// Change counts what has changed of one sort of things.
-type Change struct {
+// ChangeCount counts what has changed of one sort of things.
+type ChangeCount struct {
 	Added, Changed, Removed int
 }
 
-func (c Change) any() bool { return c != Change{} }
+func (c ChangeCount) nonZero() bool { return c != ChangeCount{} }
 
 // Any tells whether anything has changed.
 func (c Changes) Any() bool {
-	return c.Servers.any() || c.Containers.any() || c.Instances.any() || c.Forgotten > 0
+	return c.Servers.nonZero() || c.Containers.nonZero() || c.Instances.nonZero() || c.MovesCleared > 0
 }
 
 var (
-	//go:embed scripts/begin.lua
+	//go:embed scripts/import_begin.lua
 	beginSource string
-	//go:embed scripts/servers.lua
+	//go:embed scripts/import_servers.lua
 	serversSource string
 	//go:embed scripts/import.lua
 	importSource string
-	//go:embed scripts/finish.lua
+	//go:embed scripts/import_finish.lua
 	finishSource string
 
 	beginScript   = redis.NewScript(beginSource)
@@ -74,36 +74,36 @@ var (
 //
 // It is refused with a [RefusedError] where it would remove or move an instance of a container that a job is moving
 // instances of, or a server that a job is moving an instance to. Of imports at the same time the one that was begun last
-// counts, and the others return [ErrOvertaken]. One that was broken off is completed by importing the same again.
+// counts, and the others return [ErrImportSuperseded]. One that was broken off is completed by importing the same again.
 func (v *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 	f, err := v.withOperatorServers(f)
 	if err != nil {
 		return Changes{}, err
 	}
-	return v.change(ctx, f, false)
+	return v.runImport(ctx, f, false)
 }
 
 // Seed imports the operator's file, servers included. It does nothing if the same file was seeded last, so it does not undo
 // an Import from then on. Several nodes may seed the same at once. It does not call [Inventory.SetFile].
 func (v *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
-	return v.change(ctx, f, true)
+	return v.runImport(ctx, f, true)
 }
 
-func (v *Inventory) change(ctx context.Context, f *File, seed bool) (Changes, error) {
+func (v *Inventory) runImport(ctx context.Context, f *File, seed bool) (Changes, error) {
 	i, err := v.newImport(f)
 	if err != nil {
 		return Changes{}, err
 	}
 	keys := []string{v.keys.InventoryImports(), v.keys.InventorySeed()}
-	i.number, err = beginScript.Run(ctx, v.client, keys, i.digest, flag(seed)).Int64()
+	i.number, err = beginScript.Run(ctx, v.client, keys, i.digest, boolArg(seed)).Int64()
 	if err != nil {
-		return Changes{}, backbone.Explain("begin to import an inventory", err)
+		return Changes{}, backbone.WrapError("begin to import an inventory", err)
 	}
 	if i.number == 0 {
 		return Changes{}, nil
 	}
 	changes, err := i.run(ctx, seed)
-	if seed && errors.Is(err, ErrOvertaken) {
+	if seed && errors.Is(err, ErrImportSuperseded) {
 		// Another node that starts with the same does our work too.
 		last, e := v.client.HGet(ctx, v.keys.InventoryImports(), "digest").Result()
 		if e == nil && last == i.digest {
@@ -113,8 +113,8 @@ func (v *Inventory) change(ctx context.Context, f *File, seed bool) (Changes, er
 	return changes, err
 }
 
-// importing is one import.
-type importing struct {
+// importRun is one import.
+type importRun struct {
 	*Inventory
 	file   *File
 	digest string
@@ -126,11 +126,11 @@ type importing struct {
 	instances  [][]any // field and server of each, by partition
 }
 
-func (v *Inventory) newImport(f *File) (*importing, error) {
+func (v *Inventory) newImport(f *File) (*importRun, error) {
 	n := v.keys.Partitions()
-	i := &importing{Inventory: v, file: f, containers: make([][]any, n), instances: make([][]any, n)}
+	i := &importRun{Inventory: v, file: f, containers: make([][]any, n), instances: make([][]any, n)}
 	var err error
-	if i.digest, err = f.digest(); err != nil {
+	if i.digest, err = f.contentHash(); err != nil {
 		return nil, err
 	}
 	for _, s := range f.Servers {
@@ -148,7 +148,7 @@ func (v *Inventory) newImport(f *File) (*importing, error) {
 		p := v.keys.Partition(c.Hub)
 		i.containers[p] = append(i.containers[p], c.ID, value)
 		for _, instance := range c.Instances {
-			i.instances[p] = append(i.instances[p], Field(c.ID, instance.ID), instance.Server)
+			i.instances[p] = append(i.instances[p], InstanceField(c.ID, instance.ID), instance.Server)
 		}
 	}
 	return i, nil
@@ -156,25 +156,25 @@ func (v *Inventory) newImport(f *File) (*importing, error) {
 
 // run looks first whether anything forbids the import, so that it is done as a whole or not at all. A job that begins
 // between the look and the change may still refuse a part; importing again completes it then.
-func (i *importing) run(ctx context.Context, seed bool) (Changes, error) {
-	is, err := i.read(ctx)
+func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
+	is, err := i.readSnapshot(ctx)
 	if err != nil {
 		return Changes{}, err
 	}
-	if err := errors.Join(i.keepsPlaces(is), i.keepsDestinations(ctx, is)); err != nil {
+	if err := errors.Join(i.checkHubChanges(is), i.checkRemovedServers(ctx, is)); err != nil {
 		return Changes{}, err
 	}
 	servers := i.serverChanges(is)
-	changes, err := i.partitions(ctx, false)
+	changes, err := i.applyPartitions(ctx, false)
 	if err != nil {
 		return Changes{}, err
 	}
 	if changes.Servers = servers; changes.Any() {
 		keys := []string{i.keys.InventoryImports(), i.keys.Servers()}
-		if err := i.global(ctx, serversScript, keys, append([]any{i.number}, i.servers...)); err != nil {
+		if err := i.runGlobalScript(ctx, serversScript, keys, append([]any{i.number}, i.servers...)); err != nil {
 			return Changes{}, err
 		}
-		if changes, err = i.partitions(ctx, true); err != nil {
+		if changes, err = i.applyPartitions(ctx, true); err != nil {
 			return Changes{}, err
 		}
 		changes.Servers = servers
@@ -184,11 +184,11 @@ func (i *importing) run(ctx context.Context, seed bool) (Changes, error) {
 		stored = i.digest
 	}
 	keys := []string{i.keys.InventoryImports(), i.keys.Servers(), i.keys.InventoryVersion(), i.keys.InventorySeed()}
-	return changes, i.global(ctx, finishScript, keys, append([]any{i.number, stored}, i.serverIDs...))
+	return changes, i.runGlobalScript(ctx, finishScript, keys, append([]any{i.number, stored}, i.serverIDs...))
 }
 
-func (i *importing) serverChanges(is *stored) Change {
-	var c Change
+func (i *importRun) serverChanges(is *inventorySnapshot) ChangeCount {
+	var c ChangeCount
 	for _, s := range i.file.Servers {
 		old, ok := is.servers[s.ID]
 		switch {
@@ -202,17 +202,17 @@ func (i *importing) serverChanges(is *stored) Change {
 	return c
 }
 
-// keepsPlaces refuses to give a container to another hub while it is only known here where one of its instances is: its hub
+// checkHubChanges refuses to give a container to another hub while it is only known here where one of its instances is: its hub
 // decides in which partition that is kept.
-func (i *importing) keepsPlaces(is *stored) error {
+func (i *importRun) checkHubChanges(is *inventorySnapshot) error {
 	for _, c := range i.file.Containers {
 		old, ok := is.containers[c.ID]
 		if !ok || old.Hub == c.Hub {
 			continue
 		}
 		for _, instance := range c.Instances {
-			field := Field(c.ID, instance.ID)
-			if moved := is.moved[field]; moved != "" && moved != instance.Server && i.names(moved) {
+			field := InstanceField(c.ID, instance.ID)
+			if moved := is.moved[field]; moved != "" && moved != instance.Server && i.hasServer(moved) {
 				return &RefusedError{Instances: []string{field}, Reason: fmt.Sprintf(
 					"the container %s gets another hub, and a job has moved its instance %s to %s: name that server in the file", c.ID, instance.ID, moved)}
 			}
@@ -221,8 +221,8 @@ func (i *importing) keepsPlaces(is *stored) error {
 	return nil
 }
 
-// keepsDestinations refuses to remove a server to which a job is moving an instance.
-func (i *importing) keepsDestinations(ctx context.Context, is *stored) error {
+// checkRemovedServers refuses to remove a server to which a job is moving an instance.
+func (i *importRun) checkRemovedServers(ctx context.Context, is *inventorySnapshot) error {
 	var busy []string
 	var orders [][2]string
 	for field, id := range is.migrating {
@@ -235,13 +235,13 @@ func (i *importing) keepsDestinations(ctx context.Context, is *stored) error {
 	if len(orders) == 0 {
 		return nil
 	}
-	texts, err := i.fields(ctx, orders)
+	texts, err := i.readFields(ctx, orders)
 	if err != nil {
 		return err
 	}
 	for n, text := range texts {
-		var o order
-		if json.Unmarshal([]byte(text), &o) == nil && !i.names(o.Destination) {
+		var o jobSpec
+		if json.Unmarshal([]byte(text), &o) == nil && !i.hasServer(o.Destination) {
 			return &RefusedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
 				"the file removes the server %s, to which a job is moving %s: put the server back until the job is over", o.Destination, busy[n])}
 		}
@@ -249,41 +249,41 @@ func (i *importing) keepsDestinations(ctx context.Context, is *stored) error {
 	return nil
 }
 
-// names tells whether the file has a server.
-func (i *importing) names(server string) bool {
+// hasServer tells whether the file has a server.
+func (i *importRun) hasServer(server string) bool {
 	_, found := slices.BinarySearchFunc(i.file.Servers, server, func(s relay.Server, id string) int { return cmp.Compare(s.ID, id) })
 	return found
 }
 
-// global runs a script on what belongs to no partition.
-func (i *importing) global(ctx context.Context, script *redis.Script, keys []string, args []any) error {
+// runGlobalScript runs a script on what belongs to no partition.
+func (i *importRun) runGlobalScript(ctx context.Context, script *redis.Script, keys []string, args []any) error {
 	n, err := script.Run(ctx, i.client, keys, args...).Int()
 	if err == nil && n == 0 {
-		return ErrOvertaken
+		return ErrImportSuperseded
 	}
-	return backbone.Explain("import the servers of an inventory", err)
+	return backbone.WrapError("import the servers of an inventory", err)
 }
 
-// partitions changes all partitions, or only tells what that would change.
-func (i *importing) partitions(ctx context.Context, apply bool) (Changes, error) {
+// applyPartitions changes all partitions, or only tells what that would change.
+func (i *importRun) applyPartitions(ctx context.Context, apply bool) (Changes, error) {
 	var sum Changes
 	var busy []string
 	for p := range i.keys.Partitions() {
-		keys := []string{i.keys.Containers(p), i.keys.Instances(p), i.keys.Moved(p), i.keys.Migrating(p), i.keys.Imported(p)}
-		args := append([]any{i.number, flag(apply), len(i.serverIDs)}, i.serverIDs...)
+		keys := []string{i.keys.Containers(p), i.keys.Instances(p), i.keys.MigratedTo(p), i.keys.ActiveMigrations(p), i.keys.LastImport(p)}
+		args := append([]any{i.number, boolArg(apply), len(i.serverIDs)}, i.serverIDs...)
 		args = append(append(args, len(i.containers[p])/2), i.containers[p]...)
 		reply, err := importScript.Run(ctx, i.client, keys, append(args, i.instances[p]...)...).Slice()
 		if err == nil {
 			busy, err = sum.add(reply, busy)
 		}
 		if err != nil {
-			return Changes{}, backbone.Explain("import an inventory", err)
+			return Changes{}, backbone.WrapError("import an inventory", err)
 		}
 	}
 	if len(busy) > 0 {
 		slices.Sort(busy)
 		return Changes{}, &RefusedError{Instances: busy, Reason: "the file removes or moves instances of containers that a job is at work on (" +
-			listed(busy) + "): import it again when the job is over"}
+			joinLimited(busy) + "): import it again when the job is over"}
 	}
 	return sum, nil
 }
@@ -304,22 +304,22 @@ func (c *Changes) add(reply []any, busy []string) ([]string, error) {
 	}
 	switch {
 	case len(n) == 1 && n[0] == 0:
-		return busy, ErrOvertaken
+		return busy, ErrImportSuperseded
 	case len(n) != counts:
 		return busy, errReply
 	}
 	c.Containers.add(n[1:4])
 	c.Instances.add(n[4:7])
-	c.Forgotten += n[7]
+	c.MovesCleared += n[7]
 	return busy, nil
 }
 
-func (c *Change) add(n []int) {
+func (c *ChangeCount) add(n []int) {
 	c.Added, c.Changed, c.Removed = c.Added+n[0], c.Changed+n[1], c.Removed+n[2]
 }
 
-// listed names the first few.
-func listed(names []string) string {
+// joinLimited names the first few.
+func joinLimited(names []string) string {
 	const most = 5
 	if len(names) <= most {
 		return strings.Join(names, ", ")
@@ -327,7 +327,7 @@ func listed(names []string) string {
 	return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
 }
 
-func flag(on bool) string {
+func boolArg(on bool) string {
 	if on {
 		return "1"
 	}

@@ -12,7 +12,7 @@ import (
 func TestImportChanges(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
-	first := Changes{Servers: Change{Added: 3}, Containers: Change{Added: 4}, Instances: Change{Added: 4}}
+	first := Changes{Servers: ChangeCount{Added: 3}, Containers: ChangeCount{Added: 4}, Instances: ChangeCount{Added: 4}}
 	if c := v.imports(sample()); c != first || v.version() != 1 {
 		t.Errorf("%+v", c)
 	}
@@ -26,8 +26,8 @@ func TestImportChanges(t *testing.T) {
 	f.Containers[0].Instances = []FileInstance{{"i1", "s2"}, {"i3", "s4"}}
 	f.Containers[3].Instances[0].Server = "s4"
 	want := Changes{
-		Servers: Change{Added: 1, Changed: 1, Removed: 1}, Containers: Change{Changed: 1},
-		Instances: Change{Added: 1, Changed: 2, Removed: 1},
+		Servers: ChangeCount{Added: 1, Changed: 1, Removed: 1}, Containers: ChangeCount{Changed: 1},
+		Instances: ChangeCount{Added: 1, Changed: 2, Removed: 1},
 	}
 	if c := v.imports(f); c != want || v.version() != 2 {
 		t.Errorf("%+v", c)
@@ -47,7 +47,7 @@ func TestImportAndMoved(t *testing.T) {
 	v.moves("h1", "c1/i1", "s2")
 	v.moves("h2", "c2/j1", "s3")
 	v.moves("h9", "c9/x", "s1")
-	if c := v.imports(sample()); c != (Changes{Forgotten: 1}) { // of c9, which nobody knows
+	if c := v.imports(sample()); c != (Changes{MovesCleared: 1}) { // of c9, which nobody knows
 		t.Errorf("%+v", c)
 	}
 	if got := v.where(); got != "c1/i1@s2(s1) c1/i2@s2 c2/j1@s3(s1) c4/k1@s3" {
@@ -57,7 +57,7 @@ func TestImportAndMoved(t *testing.T) {
 	f.Servers = f.Servers[:2]                  // j1's server is gone
 	f.Containers[3].Instances[0].Server = "s1" // k1 was there too
 	f.Containers[0].Instances[0].Server = "s2" // the file says what the job did
-	if c := v.imports(f); c.Forgotten != 2 || c.Instances.Changed != 2 {
+	if c := v.imports(f); c.MovesCleared != 2 || c.Instances.Changed != 2 {
 		t.Errorf("%+v", c)
 	}
 	if got := v.where(); got != "c1/i1@s2 c1/i2@s2 c2/j1@s1 c4/k1@s1" {
@@ -191,8 +191,8 @@ func TestBrokenOff(t *testing.T) {
 	i.number = 2
 	v.must(v.client.HSet(t.Context(), v.keys.InventoryImports(), "begun", 2).Err())
 	keys := []string{v.keys.InventoryImports(), v.keys.Servers()}
-	v.must(i.global(t.Context(), serversScript, keys, append([]any{i.number}, i.servers...)))
-	if _, err := i.partitions(t.Context(), true); err != nil {
+	v.must(i.runGlobalScript(t.Context(), serversScript, keys, append([]any{i.number}, i.servers...)))
+	if _, err := i.applyPartitions(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	if v.version() != 1 {
@@ -218,7 +218,7 @@ func TestAJobThatBeginsMeanwhile(t *testing.T) {
 	v.must(err)
 	i.number = 9
 	var refused *RefusedError
-	if _, err := i.partitions(t.Context(), true); !errors.As(err, &refused) || !reflect.DeepEqual(refused.Instances, []string{"c1/i1"}) {
+	if _, err := i.applyPartitions(t.Context(), true); !errors.As(err, &refused) || !reflect.DeepEqual(refused.Instances, []string{"c1/i1"}) {
 		t.Error(err)
 	}
 	if got := v.found("h1", "c1", "i2", ""); got.Source.ID != "s2" {
@@ -235,11 +235,11 @@ func TestOvertaken(t *testing.T) {
 	slow.number = 1
 	v.must(v.client.HSet(t.Context(), v.keys.InventoryImports(), "begun", 1).Err())
 	v.imports(sample())
-	if _, err := slow.run(t.Context(), false); !errors.Is(err, ErrOvertaken) {
+	if _, err := slow.run(t.Context(), false); !errors.Is(err, ErrImportSuperseded) {
 		t.Error(err)
 	}
 	for _, apply := range []bool{false, true} {
-		if _, err := slow.partitions(t.Context(), apply); !errors.Is(err, ErrOvertaken) {
+		if _, err := slow.applyPartitions(t.Context(), apply); !errors.Is(err, ErrImportSuperseded) {
 			t.Error(err)
 		}
 	}

@@ -41,8 +41,8 @@ func NewInventory(client redis.UniversalClient, keys backbone.Keys) *Inventory {
 	return v
 }
 
-// Field names an instance in the hashes of Redis. Ids hold no slash.
-func Field(container, instance string) string { return container + "/" + instance }
+// InstanceField names an instance in the hashes of Redis. Ids hold no slash.
+func InstanceField(container, instance string) string { return container + "/" + instance }
 
 // validID tells whether a container, an instance or a server may be called so: folders and containers are.
 func validID(id string) bool {
@@ -99,8 +99,8 @@ func containerOf(id, value string) (Container, error) {
 	return Container{ID: id, Hub: c.Hub, Account: c.Account, Environment: c.Environment, Stateful: c.Stateful}, nil
 }
 
-// Found is what the inventory knows of an instance and of where it is to go.
-type Found struct {
+// InstanceLookup is what the inventory knows of an instance and of where it is to go.
+type InstanceLookup struct {
 	Container Container
 	// Source is where the instance is now. It has no cluster where that server is not in the inventory any more.
 	Source relay.Server
@@ -112,35 +112,35 @@ type Found struct {
 // [ErrNoContainer] or, with the container, [ErrNoInstance] where there is none.
 //
 // What it found may be changed at any time: who acts on it compares where the instance is once more, in the transaction.
-func (v *Inventory) Find(ctx context.Context, hub, container, instance, destination string) (Found, error) {
+func (v *Inventory) Find(ctx context.Context, hub, container, instance, destination string) (InstanceLookup, error) {
 	if !validID(container) {
-		return Found{}, ErrNoContainer
+		return InstanceLookup{}, ErrNoContainer
 	}
-	p, field := v.keys.Partition(hub), Field(container, instance)
+	p, field := v.keys.Partition(hub), InstanceField(container, instance)
 	// An import that forgets where a job has moved it makes the file say so at the same time: moved goes first.
-	values, err := v.fields(ctx, [][2]string{
-		{v.keys.Moved(p), field}, {v.keys.Instances(p), field}, {v.keys.Containers(p), container}, {v.keys.Servers(), destination},
+	values, err := v.readFields(ctx, [][2]string{
+		{v.keys.MigratedTo(p), field}, {v.keys.Instances(p), field}, {v.keys.Containers(p), container}, {v.keys.Servers(), destination},
 	})
 	if err != nil {
-		return Found{}, err
+		return InstanceLookup{}, err
 	}
 	moved, placed, value, to := values[0], values[1], values[2], values[3]
 	if value == "" {
-		return Found{}, ErrNoContainer
+		return InstanceLookup{}, ErrNoContainer
 	}
-	var f Found
+	var f InstanceLookup
 	if f.Container, err = containerOf(container, value); err != nil {
-		return Found{}, err
+		return InstanceLookup{}, err
 	}
 	if f.Container.Hub != hub {
-		return Found{}, ErrNoContainer
+		return InstanceLookup{}, ErrNoContainer
 	}
 	if placed == "" || !validID(instance) {
 		return f, ErrNoInstance
 	}
 	if to != "" {
 		if f.Destination, err = v.serverOf(destination, to); err != nil {
-			return Found{}, err
+			return InstanceLookup{}, err
 		}
 	}
 	f.Source.ID = cmp.Or(moved, placed)
@@ -148,7 +148,7 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 		f.Source = f.Destination
 		return f, nil
 	}
-	values, err = v.fields(ctx, [][2]string{{v.keys.Servers(), f.Source.ID}})
+	values, err = v.readFields(ctx, [][2]string{{v.keys.Servers(), f.Source.ID}})
 	if err != nil || values[0] == "" {
 		return f, err
 	}
@@ -156,8 +156,8 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 	return f, err
 }
 
-// fields reads fields of hashes, each given with its key, in this order and in one round trip. What is missing is empty.
-func (v *Inventory) fields(ctx context.Context, of [][2]string) ([]string, error) {
+// readFields reads fields of hashes, each given with its key, in this order and in one round trip. What is missing is empty.
+func (v *Inventory) readFields(ctx context.Context, of [][2]string) ([]string, error) {
 	commands := make([]*redis.StringCmd, len(of))
 	_, _ = v.client.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its error
 		for i, f := range of {
@@ -169,7 +169,7 @@ func (v *Inventory) fields(ctx context.Context, of [][2]string) ([]string, error
 	for i, c := range commands {
 		var err error
 		if values[i], err = c.Result(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, backbone.Explain("look into the inventory", err)
+			return nil, backbone.WrapError("look into the inventory", err)
 		}
 	}
 	return values, nil
@@ -185,7 +185,7 @@ func (v *Inventory) Version(ctx context.Context) (int64, error) {
 func (v *Inventory) importCount(ctx context.Context) (int64, error) {
 	n, err := v.client.Get(ctx, v.keys.InventoryVersion()).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, backbone.Explain("read the version of the inventory", err)
+		return 0, backbone.WrapError("read the version of the inventory", err)
 	}
 	return n, nil
 }

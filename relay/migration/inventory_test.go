@@ -15,7 +15,7 @@ import (
 type inventory struct {
 	*Inventory
 	t *testing.T
-	b *backbone.Backbone
+	b *backbone.Store
 }
 
 func newInventory(t *testing.T) *inventory {
@@ -43,13 +43,13 @@ func (v *inventory) imports(f *File) Changes {
 // moves is what a job does at its end.
 func (v *inventory) moves(hub, field, server string) {
 	v.t.Helper()
-	v.must(v.client.HSet(v.t.Context(), v.keys.Moved(v.keys.Partition(hub)), field, server).Err())
+	v.must(v.client.HSet(v.t.Context(), v.keys.MigratedTo(v.keys.Partition(hub)), field, server).Err())
 }
 
 // migrates is what a job does as long as it is at work; without an id it ends.
 func (v *inventory) migrates(hub, field, job string) {
 	v.t.Helper()
-	key := v.keys.Migrating(v.keys.Partition(hub))
+	key := v.keys.ActiveMigrations(v.keys.Partition(hub))
 	if job == "" {
 		v.must(v.client.HDel(v.t.Context(), key, field).Err())
 		return
@@ -72,9 +72,9 @@ func (v *inventory) where() string {
 	var all []string
 	for _, c := range l.Containers {
 		for _, i := range c.Instances {
-			one := Field(c.ID, i.ID) + "@" + i.Server
-			if i.Moved != "" {
-				one += "(" + i.Moved + ")"
+			one := InstanceField(c.ID, i.ID) + "@" + i.Server
+			if i.MovedFrom != "" {
+				one += "(" + i.MovedFrom + ")"
 			}
 			all = append(all, one)
 		}
@@ -82,7 +82,7 @@ func (v *inventory) where() string {
 	return strings.Join(all, " ")
 }
 
-func (v *inventory) found(hub, container, instance, destination string) Found {
+func (v *inventory) found(hub, container, instance, destination string) InstanceLookup {
 	v.t.Helper()
 	f, err := v.Find(v.t.Context(), hub, container, instance, destination)
 	v.must(err)
@@ -118,7 +118,7 @@ func TestFind(t *testing.T) {
 	v := newInventory(t)
 	v.imports(sample())
 	f := v.found("h1", "c1", "i1", "s2")
-	want := Found{
+	want := InstanceLookup{
 		Container: Container{ID: "c1", Hub: "h1", Account: "acc", Stateful: true},
 		Source:    server("s1", "p", `{"path":"/a"}`), Destination: server("s2", "p", `{}`),
 	}
@@ -176,7 +176,7 @@ func TestFindNothing(t *testing.T) {
 		if errors.Is(c.want, ErrNoInstance) && got.Container.ID == c.container && got.Container.Hub == c.hub {
 			got.Container = Container{} // which there is
 		}
-		if !errors.Is(err, c.want) || !reflect.DeepEqual(got, Found{}) {
+		if !errors.Is(err, c.want) || !reflect.DeepEqual(got, InstanceLookup{}) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -202,7 +202,7 @@ func TestServersAndList(t *testing.T) {
 	v.must(err)
 	want := []ListedContainer{
 		{sample().Containers[0].Container, []ListedInstance{{ID: "i1", Server: "s1"}, {ID: "i2", Server: "s2", Job: "job1"}}},
-		{sample().Containers[1].Container, []ListedInstance{{ID: "j1", Server: "s2", Moved: "s1"}}},
+		{sample().Containers[1].Container, []ListedInstance{{ID: "j1", Server: "s2", MovedFrom: "s1"}}},
 		{sample().Containers[2].Container, nil},
 		{sample().Containers[3].Container, []ListedInstance{{ID: "k1", Server: "s3"}}},
 	}
@@ -240,7 +240,7 @@ func TestCluster(t *testing.T) {
 	}
 	f := sample()
 	f.Servers, f.Containers = f.Servers[:2], f.Containers[:3]
-	if c := v.imports(f); c != (Changes{Servers: Change{Removed: 1}, Containers: Change{Removed: 1}, Instances: Change{Removed: 1}}) {
+	if c := v.imports(f); c != (Changes{Servers: ChangeCount{Removed: 1}, Containers: ChangeCount{Removed: 1}, Instances: ChangeCount{Removed: 1}}) {
 		t.Errorf("%+v", c)
 	}
 	if got := v.where(); got != "c1/i1@s2(s1) c1/i2@s2 c2/j1@s1" || v.version() != 2 {

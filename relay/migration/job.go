@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// order is what a job is to do. It never changes.
-type order struct {
+// jobSpec is what a job is to do. It never changes.
+type jobSpec struct {
 	ID          string `json:"id"`
 	Hub         string `json:"hub"`
 	Account     string `json:"account,omitempty"`
@@ -30,7 +30,7 @@ type order struct {
 	Key string `json:"key,omitempty"`
 }
 
-func (o *order) encode() (string, error) {
+func (o *jobSpec) encode() (string, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return "", fmt.Errorf("encode a job: %w", err)
@@ -40,7 +40,7 @@ func (o *order) encode() (string, error) {
 
 // job is one migration, as it stands.
 type job struct {
-	order
+	jobSpec
 	State   relay.JobState
 	Changed time.Time
 	// Error is why it has failed; of a job that goes on, what went wrong last.
@@ -55,21 +55,21 @@ type job struct {
 	// Progress is the latest of each step that has begun.
 	Progress map[string]relay.Progress
 
-	lease    int64
-	attempts int
-	undo     bool
-	damaged  bool // its order is lost
+	lease     int64
+	attempts  int
+	undo      bool
+	isDamaged bool // its order is lost
 	// sourceSettings and destinationSettings are those of this node's inventory file when it began to work on the job.
 	sourceSettings, destinationSettings []byte
-	// queuedHere is when it was queued by this node's clock, whatever that shows; only what was taken up has it.
-	queuedHere time.Time
+	// queuedLocal is when it was queued by this node's clock, whatever that shows; only what was taken up has it.
+	queuedLocal time.Time
 }
 
-// taken notes what Redis' clock and ours say at once. A job of which nobody knows since when it waits begins to wait now.
-func (j *job) taken(redis, here time.Time) {
-	j.queuedHere = here
+// noteClocks notes what Redis' clock and ours say at once. A job of which nobody knows since when it waits begins to wait now.
+func (j *job) noteClocks(redis, here time.Time) {
+	j.queuedLocal = here
 	if !j.Queued.IsZero() {
-		j.queuedHere = here.Add(-redis.Sub(j.Queued))
+		j.queuedLocal = here.Add(-redis.Sub(j.Queued))
 	}
 }
 
@@ -108,7 +108,7 @@ func decodeJob(fields map[string]string) (*job, error) {
 		State: relay.JobState(fields["state"]), Error: fields["error"], undo: fields["undo"] == "1",
 		Progress: make(map[string]relay.Progress),
 	}
-	if err := json.Unmarshal([]byte(fields["order"]), &j.order); err != nil {
+	if err := json.Unmarshal([]byte(fields["order"]), &j.jobSpec); err != nil {
 		return nil, fmt.Errorf("%w: its order: %w", errDamaged, err)
 	}
 	number := func(name string) int64 {
@@ -143,19 +143,19 @@ func decodeJob(fields map[string]string) (*job, error) {
 	return j, nil
 }
 
-// migration is the order to the driver.
-func (j *job) migration() relay.Migration {
+// toMigration is the order to the driver.
+func (j *job) toMigration() relay.Migration {
 	return relay.Migration{
 		JobID: j.ID, Lease: j.lease, Container: j.Container, Instance: j.Instance,
 		Hub: j.Hub, Account: j.Account, Environment: j.Environment, Stateful: j.Stateful, CopyVolumes: j.CopyVolumes,
 		Source:      relay.Server{ID: j.Source, Cluster: j.Cluster, Settings: j.sourceSettings},
 		Destination: relay.Server{ID: j.Destination, Cluster: j.Cluster, Settings: j.destinationSettings},
-		Done:        j.done(), Undo: j.undo,
+		Done:        j.reportedSteps(), Undo: j.undo,
 	}
 }
 
-// done is what the driver is told of earlier calls.
-func (j *job) done() []relay.Progress {
+// reportedSteps is what the driver is told of earlier calls.
+func (j *job) reportedSteps() []relay.Progress {
 	list := make([]relay.Progress, 0, len(j.Progress))
 	for _, s := range j.Steps {
 		if p, ok := j.Progress[s.ID]; ok {

@@ -16,7 +16,7 @@ import (
 
 func TestJobRunsAndTells(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T) *backbone.Backbone{"one redis": newBackbone, "cluster": newClusterBackbone} {
+	for name, open := range map[string]func(*testing.T) *backbone.Store{"one redis": newBackbone, "cluster": newClusterBackbone} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := open(t)
@@ -41,7 +41,7 @@ func TestJobRunsAndTells(t *testing.T) {
 			if s.where(0) != "s2" {
 				t.Errorf("the instance is on %s", s.where(0))
 			}
-			v := j.view()
+			v := j.toView()
 			if v.State.Current != relay.JobCompleted || v.Events.Completed == nil || len(v.Tasks) != 2 || v.Tasks[0].Progress != 100 ||
 				v.Tasks[1].State.Current != relay.JobCompleted || v.Caption != "Migrate instance i0 of container c0 from s1 to s2" {
 				t.Errorf("view %+v", v)
@@ -57,7 +57,7 @@ func TestJobRunsAndTells(t *testing.T) {
 			}
 			back := s.migrate(0, "s1")
 			s.over(back)
-			if s.where(0) != "s1" || b.Commands().HLen(t.Context(), b.Keys().Moved(b.Keys().Partition(hubA))).Val() != 0 {
+			if s.where(0) != "s1" || b.Commands().HLen(t.Context(), b.Keys().MigratedTo(b.Keys().Partition(hubA))).Val() != 0 {
 				t.Errorf("back on %s, as the file says", s.where(0))
 			}
 			same(t, "the list before", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
@@ -102,7 +102,7 @@ func TestFailureLeavesTheInstance(t *testing.T) {
 	id := s.migrate(1, "s2")
 	j := s.over(id)
 	const cause = "the disk of s2 is full: make room and ask again"
-	if v := j.view(); v.State.Current != relay.JobError || v.State.Error != cause || v.Tasks[0].State.Current != relay.JobError || v.Tasks[0].Error != cause || v.Tasks[0].Progress != 50 {
+	if v := j.toView(); v.State.Current != relay.JobError || v.State.Error != cause || v.Tasks[0].State.Current != relay.JobError || v.Tasks[0].Error != cause || v.Tasks[0].Progress != 50 {
 		t.Errorf("view %+v", v)
 	}
 	told := s.told(id)
@@ -123,14 +123,14 @@ func TestUnsettledIsUndone(t *testing.T) {
 		if m.Undo {
 			return errors.New("undone")
 		}
-		return relay.Unsettled(errors.New("the driver has crashed"))
+		return relay.Indeterminate(errors.New("the driver has crashed"))
 	}}
 	s.work(b, "w1", d, nil)
 	j := s.over(s.migrate(2, "s2"))
 	if j.State != relay.JobError || j.Error != "the driver has crashed; the instance is back on s1" {
 		t.Errorf("%s %q", j.State, j.Error)
 	}
-	if n := len(d.called()); n != mostFailures+1 {
+	if n := len(d.called()); n != maxDriverFailures+1 {
 		t.Errorf("the driver was called %d times", n)
 	}
 }
@@ -269,7 +269,7 @@ func TestServersHaveTurns(t *testing.T) {
 	for _, stop := range stops { // a turn is given up behind the end of its job
 		stop()
 	}
-	if n := b.Commands().HLen(t.Context(), b.Keys().Turns()).Val(); n != 0 {
+	if n := b.Commands().HLen(t.Context(), b.Keys().ServerSlots()).Val(); n != 0 {
 		t.Errorf("%d turns are left", n)
 	}
 }

@@ -17,13 +17,13 @@ func TestMain(m *testing.M) {
 }
 
 // newBackbone has a Redis of its own with several partitions.
-func newBackbone(t *testing.T) *backbone.Backbone {
+func newBackbone(t *testing.T) *backbone.Store {
 	t.Helper()
 	return open(t, redistest.Start(t).URL())
 }
 
 // newClusterBackbone has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
-func newClusterBackbone(t *testing.T) *backbone.Backbone {
+func newClusterBackbone(t *testing.T) *backbone.Store {
 	t.Helper()
 	port, bus := redistest.FreePort(t), redistest.FreePort(t)
 	s := redistest.Start(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--port", port, "--cluster-port", bus)
@@ -35,7 +35,7 @@ func newClusterBackbone(t *testing.T) *backbone.Backbone {
 	return open(t, "redis+cluster://127.0.0.1:"+port)
 }
 
-func open(t *testing.T, url string) *backbone.Backbone {
+func open(t *testing.T, url string) *backbone.Store {
 	t.Helper()
 	b, err := backbone.Open(t.Context(), backbone.Options{URL: url, Partitions: 3})
 	if err != nil {

@@ -20,7 +20,7 @@ func TestRedisIsKilled(t *testing.T) {
 	d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 		for _, step := range []string{"copy", "start"} {
 			report(relay.Progress{Step: step})
-			if !relay.Pause(ctx, 10*time.Millisecond) { // what a step takes
+			if !relay.Sleep(ctx, 10*time.Millisecond) { // what a step takes
 				return ctx.Err()
 			}
 			report(relay.Progress{Step: step, Completed: true})
@@ -40,7 +40,7 @@ func TestRedisIsKilled(t *testing.T) {
 	const seed = 5
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 8 {
-		relay.Pause(t.Context(), time.Duration(random.IntN(60))*time.Millisecond) // the moment is random on purpose
+		relay.Sleep(t.Context(), time.Duration(random.IntN(60))*time.Millisecond) // the moment is random on purpose
 		server.Restart()
 	}
 	for i, id := range ids {

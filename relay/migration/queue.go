@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// waiting is the entry of a job in its partition's stream.
-type waiting struct {
+// queuedJob is the entry of a job in its partition's stream.
+type queuedJob struct {
 	partition int
 	entry     string
 	job       string
 }
 
-// slots groups the partitions by what one read may name.
-func (s *store) slots() [][]int {
+// partitionsBySlot groups the partitions by what one read may name.
+func (s *jobStore) partitionsBySlot() [][]int {
 	var groups [][]int
 	at := make(map[int]int)
 	for p := range s.keys.Partitions() {
@@ -34,8 +34,8 @@ func (s *store) slots() [][]int {
 	return groups
 }
 
-// ensure creates the group of the workers where it is missing, which it is once in the life of a Redis.
-func (s *store) ensure(ctx context.Context, partitions []int) error {
+// createGroup creates the group of the workers where it is missing, which it is once in the life of a Redis.
+func (s *jobStore) createGroup(ctx context.Context, partitions []int) error {
 	for _, p := range partitions {
 		err := s.client.XGroupCreateMkStream(ctx, s.keys.Jobs(p), workers, "0").Err()
 		if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
@@ -46,7 +46,7 @@ func (s *store) ensure(ctx context.Context, partitions []int) error {
 }
 
 // read waits for new jobs of the partitions, which share a slot, and hands some to the worker.
-func (s *store) read(ctx context.Context, partitions []int, worker string, block time.Duration) ([]waiting, error) {
+func (s *jobStore) read(ctx context.Context, partitions []int, worker string, block time.Duration) ([]queuedJob, error) {
 	streams := make([]string, 2*len(partitions))
 	of := make(map[string]int, len(partitions))
 	for i, p := range partitions {
@@ -62,15 +62,15 @@ func (s *store) read(ctx context.Context, partitions []int, worker string, block
 	if err != nil {
 		return nil, fmt.Errorf("read the jobs: %w", err)
 	}
-	var list []waiting
+	var list []queuedJob
 	for _, stream := range reply {
 		list = append(list, waitingOf(of[stream.Stream], stream.Messages)...)
 	}
 	return list, nil
 }
 
-// abandoned hands jobs to the worker whose own worker has shown no life for idle.
-func (s *store) abandoned(ctx context.Context, worker string, idle time.Duration, most int64) ([]waiting, error) {
+// claimAbandoned hands jobs to the worker whose own worker has shown no life for idle.
+func (s *jobStore) claimAbandoned(ctx context.Context, worker string, idle time.Duration, most int64) ([]queuedJob, error) {
 	args := func(p int, start string) *redis.XAutoClaimArgs {
 		return &redis.XAutoClaimArgs{Stream: s.keys.Jobs(p), Group: workers, Consumer: worker, MinIdle: idle, Start: start, Count: most}
 	}
@@ -81,7 +81,7 @@ func (s *store) abandoned(ctx context.Context, worker string, idle time.Duration
 		}
 		return nil
 	})
-	var list []waiting
+	var list []queuedJob
 	for p, claim := range claims {
 		messages, next, e := claim.Result() // what failed first is in err
 		list = append(list, waitingOf(p, messages)...)
@@ -97,11 +97,11 @@ func (s *store) abandoned(ctx context.Context, worker string, idle time.Duration
 	return list, nil
 }
 
-func waitingOf(partition int, messages []redis.XMessage) []waiting {
-	list := make([]waiting, 0, len(messages))
+func waitingOf(partition int, messages []redis.XMessage) []queuedJob {
+	list := make([]queuedJob, 0, len(messages))
 	for _, m := range messages {
 		id, _ := m.Values["job"].(string) // an entry without one is taken for a job that is gone
-		list = append(list, waiting{partition, m.ID, id})
+		list = append(list, queuedJob{partition, m.ID, id})
 	}
 	return list
 }

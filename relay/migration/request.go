@@ -23,57 +23,57 @@ const maxServerID = 256
 // maxOptions bounds what is kept of value.stateful, in bytes.
 const maxOptions = 16 << 10
 
-// instruction is the body of a request.
-type instruction struct {
+// migrateRequest is the body of a request.
+type migrateRequest struct {
 	destination string
 	copyVolumes bool
 	options     json.RawMessage
 }
 
-// parseInstruction reads the body of a request. It refuses unknown members, but in value.stateful, whose other fields
+// parseMigrateRequest reads the body of a request. It refuses unknown members, but in value.stateful, whose other fields
 // spec.md leaves open.
-func parseInstruction(contentType string, body []byte) (instruction, *relay.Error) {
-	var in instruction
+func parseMigrateRequest(contentType string, body []byte) (migrateRequest, *relay.Error) {
+	var in migrateRequest
 	if refused := checkContentType(contentType); refused != nil {
 		return in, refused
 	}
 	if refused := checkSyntax(body); refused != nil {
 		return in, refused
 	}
-	top, refused := object(body, "", "action", "value")
+	top, refused := decodeObject(body, "", "action", "value")
 	if refused != nil {
 		return in, refused
 	}
-	action, refused := str(top, "", "action")
+	action, refused := requiredString(top, "", "action")
 	if refused != nil {
 		return in, refused
 	}
 	if action != actionMigrate {
 		return in, relay.NewError(relay.CodeInvalidArgument,
-			"action "+strconv.Quote(relay.Clip(action, 60))+" is not known here; the only one is "+strconv.Quote(actionMigrate)).At("/action")
+			"action "+strconv.Quote(relay.Truncate(action, 60))+" is not known here; the only one is "+strconv.Quote(actionMigrate)).WithPointer("/action")
 	}
 	if top["value"] == nil {
-		return in, missing("", "value")
+		return in, missingArgument("", "value")
 	}
-	value, refused := object(top["value"], "/value", "destination_server_id", "stateful")
+	value, refused := decodeObject(top["value"], "/value", "destination_server_id", "stateful")
 	if refused != nil {
 		return in, refused
 	}
-	if in.destination, refused = str(value, "/value", "destination_server_id"); refused != nil {
+	if in.destination, refused = requiredString(value, "/value", "destination_server_id"); refused != nil {
 		return in, refused
 	}
 	if len(in.destination) > maxServerID {
 		return in, relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf("destination_server_id has %d bytes, at most %d are possible", len(in.destination), maxServerID)).At("/value/destination_server_id")
+			fmt.Sprintf("destination_server_id has %d bytes, at most %d are possible", len(in.destination), maxServerID)).WithPointer("/value/destination_server_id")
 	}
 	if value["stateful"] == nil || isNull(value["stateful"]) {
 		return in, nil
 	}
-	return in, in.stateful(value["stateful"])
+	return in, in.parseStateful(value["stateful"])
 }
 
-func (in *instruction) stateful(text []byte) *relay.Error {
-	members, refused := object(text, "/value/stateful")
+func (in *migrateRequest) parseStateful(text []byte) *relay.Error {
+	members, refused := decodeObject(text, "/value/stateful")
 	if refused != nil {
 		return refused
 	}
@@ -85,7 +85,7 @@ func (in *instruction) stateful(text []byte) *relay.Error {
 	delete(members, "copy_volumes")
 	if len(text) > maxOptions {
 		return relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf("stateful has %d bytes, at most %d are kept with a job", len(text), maxOptions)).At("/value/stateful")
+			fmt.Sprintf("stateful has %d bytes, at most %d are kept with a job", len(text), maxOptions)).WithPointer("/value/stateful")
 	}
 	if len(members) > 0 {
 		in.options, _ = json.Marshal(members) // of what was decoded
@@ -98,7 +98,7 @@ func checkContentType(contentType string) *relay.Error {
 	charset := strings.ToLower(params["charset"])
 	if err != nil || kind != "application/json" || charset != "" && charset != "utf-8" {
 		return relay.NewError(relay.CodeInvalidContentType,
-			"Content-Type must be application/json, not "+strconv.Quote(relay.Clip(contentType, 100)))
+			"Content-Type must be application/json, not "+strconv.Quote(relay.Truncate(contentType, 100)))
 	}
 	return nil
 }
@@ -119,14 +119,14 @@ func checkSyntax(body []byte) *relay.Error {
 	}
 	tokens := json.NewDecoder(bytes.NewReader(body))
 	tokens.UseNumber()
-	if name := twice(tokens); name != "" {
-		return relay.NewError(relay.CodeInvalidArgument, "a member stands there twice: it is not known which one is meant").At(relay.Clip(name, 300))
+	if name := duplicateMember(tokens); name != "" {
+		return relay.NewError(relay.CodeInvalidArgument, "a member stands there twice: it is not known which one is meant").WithPointer(relay.Truncate(name, 300))
 	}
 	return nil
 }
 
-// object decodes an object whose members are known, where any are named.
-func object(text []byte, at string, known ...string) (map[string]json.RawMessage, *relay.Error) {
+// decodeObject decodes an object whose members are known, where any are named.
+func decodeObject(text []byte, at string, known ...string) (map[string]json.RawMessage, *relay.Error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil || members == nil {
 		return nil, wrongType(at, "an object", text)
@@ -137,34 +137,34 @@ func object(text []byte, at string, known ...string) (map[string]json.RawMessage
 	for name := range members {
 		if !slices.Contains(known, name) {
 			hint := "possible are " + strings.Join(known, " and ")
-			if near := relay.Nearest(name, known); near != "" {
+			if near := relay.ClosestName(name, known); near != "" {
 				hint = "did you mean " + near + "?"
 			}
 			return nil, relay.NewError(relay.CodeInvalidArgument,
-				"the member "+strconv.Quote(relay.Clip(name, 60))+" is not known; "+hint).At(at + relay.JSONPointer(relay.Clip(name, 200)))
+				"the member "+strconv.Quote(relay.Truncate(name, 60))+" is not known; "+hint).WithPointer(at + relay.JSONPointer(relay.Truncate(name, 200)))
 		}
 	}
 	return members, nil
 }
 
-// str decodes a string that must be there and not be empty.
-func str(members map[string]json.RawMessage, at, name string) (string, *relay.Error) {
+// requiredString decodes a string that must be there and not be empty.
+func requiredString(members map[string]json.RawMessage, at, name string) (string, *relay.Error) {
 	text := members[name]
 	if text == nil || isNull(text) {
-		return "", missing(at, name)
+		return "", missingArgument(at, name)
 	}
 	var s string
 	if err := json.Unmarshal(text, &s); err != nil {
 		return "", wrongType(at+relay.JSONPointer(name), "a string", text)
 	}
 	if s == "" {
-		return "", relay.NewError(relay.CodeMissingArgument, name+" is empty").At(at + relay.JSONPointer(name))
+		return "", relay.NewError(relay.CodeMissingArgument, name+" is empty").WithPointer(at + relay.JSONPointer(name))
 	}
 	return s, nil
 }
 
-func missing(at, name string) *relay.Error {
-	return relay.NewError(relay.CodeMissingArgument, name+" is missing").At(at + relay.JSONPointer(name))
+func missingArgument(at, name string) *relay.Error {
+	return relay.NewError(relay.CodeMissingArgument, name+" is missing").WithPointer(at + relay.JSONPointer(name))
 }
 
 func isNull(text []byte) bool { return string(bytes.TrimSpace(text)) == "null" }
@@ -174,11 +174,11 @@ func wrongType(at, wanted string, text []byte) *relay.Error {
 	if at != "" {
 		what = at[strings.LastIndexByte(at, '/')+1:]
 	}
-	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+wanted+", not "+relay.JSONKind(bytes.TrimSpace(text)[0])).At(at)
+	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+wanted+", not "+relay.JSONTypeName(bytes.TrimSpace(text)[0])).WithPointer(at)
 }
 
-// twice returns the pointer of the first member that an object of valid JSON has twice, "" for none.
-func twice(d *json.Decoder) string {
+// duplicateMember returns the pointer of the first member that an object of valid JSON has twice, "" for none.
+func duplicateMember(d *json.Decoder) string {
 	token, err := d.Token()
 	if err != nil {
 		return ""
@@ -196,13 +196,13 @@ func twice(d *json.Decoder) string {
 				return relay.JSONPointer(name)
 			}
 			seen[name] = true
-			if in := twice(d); in != "" {
+			if in := duplicateMember(d); in != "" {
 				return relay.JSONPointer(name) + in
 			}
 		}
 	case json.Delim('['):
 		for i := 0; d.More(); i++ {
-			if in := twice(d); in != "" {
+			if in := duplicateMember(d); in != "" {
 				return relay.JSONPointer(strconv.Itoa(i)) + in
 			}
 		}

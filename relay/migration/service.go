@@ -34,18 +34,18 @@ type Request struct {
 
 // Service answers requests for migrations. It may be used concurrently.
 type Service struct {
-	store     *store
+	store     *jobStore
 	inventory *Inventory
 	newID     func() string
 }
 
 // NewService returns the service on what a backbone holds. NewID returns an id as every notification has one.
-func NewService(b *backbone.Backbone, inventory *Inventory, newID func() string) *Service {
-	return &Service{store: newStore(b), inventory: inventory, newID: newID}
+func NewService(b *backbone.Store, inventory *Inventory, newID func() string) *Service {
+	return &Service{store: newJobStore(b), inventory: inventory, newID: newID}
 }
 
-func newStore(b *backbone.Backbone) *store {
-	return &store{client: b.Commands(), readers: b.Readers(), keys: b.Keys()}
+func newJobStore(b *backbone.Store) *jobStore {
+	return &jobStore{client: b.Commands(), readers: b.Readers(), keys: b.Keys()}
 }
 
 // maxTries bounds how often a request is looked at anew because its instance has just moved.
@@ -54,90 +54,90 @@ const maxTries = 3
 // Migrate checks a request and stores its job. What it refuses is a *relay.Error; once it returns a descriptor, the job
 // is as safe as everything in Redis.
 func (s *Service) Migrate(ctx context.Context, r Request) (relay.TaskDescriptor, error) {
-	in, refused := parseInstruction(r.ContentType, r.Body)
+	in, refused := parseMigrateRequest(r.ContentType, r.Body)
 	if refused != nil {
 		return relay.TaskDescriptor{}, refused
 	}
 	key, digest := "", ""
 	if r.IdempotencyKey != "" {
-		key, digest = backbone.ScopedKey("migrate", r.KeyName, r.Hub, r.IdempotencyKey), backbone.ScopedKey(r.Container, r.Instance, string(r.Body))
-		known, err := s.store.known(ctx, r.Hub, key, digest)
+		key, digest = backbone.HashScopedKey("migrate", r.KeyName, r.Hub, r.IdempotencyKey), backbone.HashScopedKey(r.Container, r.Instance, string(r.Body))
+		known, err := s.store.jobForKey(ctx, r.Hub, key, digest)
 		if err != nil || known != "" {
-			return relay.TaskDescriptor{Action: actionMigrate, JobID: known}, s.explain(err)
+			return relay.TaskDescriptor{Action: actionMigrate, JobID: known}, s.clientError(err)
 		}
 	}
 	for range maxTries {
-		o, err := s.order(ctx, r, in)
+		o, err := s.newJobSpec(ctx, r, in)
 		if err != nil {
 			return relay.TaskDescriptor{}, err
 		}
-		id, err := s.store.create(ctx, creation{order: o, events: s.created(&o), key: key, digest: digest})
+		id, err := s.store.createJob(ctx, newJobRequest{order: o, events: s.creationEvents(&o), key: key, digest: digest})
 		switch {
 		case err == nil:
 			return relay.TaskDescriptor{Action: actionMigrate, JobID: id}, nil
 		case errors.Is(err, errMigrating):
 			return relay.TaskDescriptor{}, relay.NewError(relay.CodeInvalidState,
-				"the instance is being migrated already, by the job "+id+"; wait until it is over").With("job_id", id)
-		case !errors.Is(err, errElsewhere):
-			return relay.TaskDescriptor{}, s.explain(err)
+				"the instance is being migrated already, by the job "+id+"; wait until it is over").WithExtra("job_id", id)
+		case !errors.Is(err, errInstanceMoved):
+			return relay.TaskDescriptor{}, s.clientError(err)
 		}
 	}
 	return relay.TaskDescriptor{}, relay.NewError(relay.CodeNotReady, "the instance moves all the time; try again")
 }
 
-// order checks a request against the inventory.
-func (s *Service) order(ctx context.Context, r Request, in instruction) (order, error) {
-	found, err := s.find(ctx, r.Caller, r.Container, r.Instance, in.destination)
+// newJobSpec checks a request against the inventory.
+func (s *Service) newJobSpec(ctx context.Context, r Request, in migrateRequest) (jobSpec, error) {
+	found, err := s.findInstance(ctx, r.Caller, r.Container, r.Instance, in.destination)
 	if err != nil {
-		return order{}, err
+		return jobSpec{}, err
 	}
 	const at = "/value/destination_server_id"
-	name := strconv.Quote(relay.Clip(in.destination, 60))
+	name := strconv.Quote(relay.Truncate(in.destination, 60))
 	switch {
 	case found.Destination.ID == "":
-		return order{}, relay.NewError(relay.CodeInvalidArgument, "the inventory has no server "+name).At(at)
+		return jobSpec{}, relay.NewError(relay.CodeInvalidArgument, "the inventory has no server "+name).WithPointer(at)
 	case found.Destination.ID == found.Source.ID:
-		return order{}, relay.NewError(relay.CodeInvalidState, "the instance is on the server "+name+" already").At(at)
+		return jobSpec{}, relay.NewError(relay.CodeInvalidState, "the instance is on the server "+name+" already").WithPointer(at)
 	case found.Source.Cluster == "":
-		return order{}, relay.NewError(relay.CodeInvalidState, "the server "+strconv.Quote(found.Source.ID)+
+		return jobSpec{}, relay.NewError(relay.CodeInvalidState, "the server "+strconv.Quote(found.Source.ID)+
 			" that the instance is on has left the inventory; name it there again")
 	case found.Destination.Cluster != found.Source.Cluster:
-		return order{}, relay.NewError(relay.CodeNotCompatible, "the server "+name+" is in another cluster than the instance, which is in "+
-			strconv.Quote(found.Source.Cluster)).At(at)
+		return jobSpec{}, relay.NewError(relay.CodeNotCompatible, "the server "+name+" is in another cluster than the instance, which is in "+
+			strconv.Quote(found.Source.Cluster)).WithPointer(at)
 	}
 	c := found.Container
-	return order{
+	return jobSpec{
 		ID: s.newID(), Hub: c.Hub, Account: c.Account, Environment: c.Environment, Cluster: found.Source.Cluster,
 		Container: c.ID, Instance: r.Instance, Source: found.Source.ID, Destination: found.Destination.ID,
 		Stateful: c.Stateful, CopyVolumes: in.copyVolumes, Options: in.options, Key: r.KeyName,
 	}, nil
 }
 
-// find looks an instance up. What the caller may not see does not exist.
-func (s *Service) find(ctx context.Context, c Caller, container, instance, destination string) (Found, error) {
+// findInstance looks an instance up. What the caller may not see does not exist.
+func (s *Service) findInstance(ctx context.Context, c Caller, container, instance, destination string) (InstanceLookup, error) {
 	found, err := s.inventory.Find(ctx, c.Hub, container, instance, destination)
 	switch {
 	case errors.Is(err, ErrNoContainer) || found.Container.ID != "" && !c.Sees(found.Container.Account):
-		return Found{}, relay.NewError(relay.CodeNoContainer, "the hub has no container "+strconv.Quote(relay.Clip(container, 60)))
+		return InstanceLookup{}, relay.NewError(relay.CodeNoContainer, "the hub has no container "+strconv.Quote(relay.Truncate(container, 60)))
 	case errors.Is(err, ErrNoInstance):
-		return Found{}, relay.NewError(relay.CodeNoInstance, "the container has no instance "+strconv.Quote(relay.Clip(instance, 60)))
+		return InstanceLookup{}, relay.NewError(relay.CodeNoInstance, "the container has no instance "+strconv.Quote(relay.Truncate(instance, 60)))
 	}
-	return found, s.explain(err)
+	return found, s.clientError(err)
 }
 
-func (s *Service) created(o *order) []relay.Notification {
-	e := &events{of: o, newID: s.newID}
-	return e.job(topicJobCreated, relay.JobNew, "", o.Source).job(topicJobChanged, relay.JobQueued, "", o.Source).list
+func (s *Service) creationEvents(o *jobSpec) []relay.Notification {
+	e := &eventBuilder{job: o, newID: s.newID}
+	return e.addJobState(topicJobCreated, relay.JobNew, "", o.Source).addJobState(topicJobChanged, relay.JobQueued, "", o.Source).notifications
 }
 
 // Jobs lists the migrations of an instance, the newest first.
 func (s *Service) Jobs(ctx context.Context, c Caller, container, instance string) ([]relay.TaskDescriptor, error) {
-	if _, err := s.find(ctx, c, container, instance, ""); err != nil {
+	if _, err := s.findInstance(ctx, c, container, instance, ""); err != nil {
 		return nil, err
 	}
-	ids, err := s.store.ofInstance(ctx, c.Hub, container, instance)
+	ids, err := s.store.jobsOfInstance(ctx, c.Hub, container, instance)
 	if err != nil {
-		return nil, s.explain(err)
+		return nil, s.clientError(err)
 	}
 	list := make([]relay.TaskDescriptor, len(ids))
 	for i, id := range ids {
@@ -148,18 +148,18 @@ func (s *Service) Jobs(ctx context.Context, c Caller, container, instance string
 
 // Job shows a job.
 func (s *Service) Job(ctx context.Context, c Caller, id string) (relay.Job, error) {
-	none := relay.NewError(relay.CodeNoJob, "the hub has no job "+strconv.Quote(relay.Clip(id, 60))+", or it was over too long ago")
+	none := relay.NewError(relay.CodeNoJob, "the hub has no job "+strconv.Quote(relay.Truncate(id, 60))+", or it was over too long ago")
 	if !isID(id) {
 		return relay.Job{}, none
 	}
-	j, err := s.store.job(ctx, c.Hub, id)
+	j, err := s.store.loadJob(ctx, c.Hub, id)
 	switch {
 	case err != nil:
-		return relay.Job{}, s.explain(err)
+		return relay.Job{}, s.clientError(err)
 	case j == nil || !c.Sees(j.Account):
 		return relay.Job{}, none
 	}
-	return j.view(), nil
+	return j.toView(), nil
 }
 
 // isID tells whether a job may have this id.
@@ -167,8 +167,8 @@ func isID(id string) bool {
 	return len(id) == 24 && strings.Trim(id, "0123456789abcdef") == ""
 }
 
-// explain says what the sender can do about an error, and keeps its cause for our own logs.
-func (s *Service) explain(err error) error {
+// clientError says what the sender can do about an error, and keeps its cause for our own logs.
+func (s *Service) clientError(err error) error {
 	var answer *relay.Error
 	switch {
 	case err == nil || errors.As(err, &answer) || errors.Is(err, errDamaged):
@@ -176,7 +176,7 @@ func (s *Service) explain(err error) error {
 	case errors.Is(err, backbone.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
 			"this Idempotency-Key was used for another request within ten minutes; use a new key for every new request")
-	case errors.Is(err, errGone):
+	case errors.Is(err, errInstanceRemoved):
 		return relay.NewError(relay.CodeNoInstance, "the instance has just left the inventory")
 	}
 	return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,

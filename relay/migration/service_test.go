@@ -43,30 +43,30 @@ func TestParseInstruction(t *testing.T) {
 		`{"action":"migrate","value":{` + server + `,"stateful":{"a":1,"a":2}}}`:                               "422.invalid-argument at /value/stateful/a",
 		`{"action":"migrate","value":{` + server + `,"stateful":{"b":1e999,"a":1,"a":2}}}`:                     "422.invalid-argument at /value/stateful/a",
 	} {
-		_, err := parseInstruction("application/json", []byte(body))
+		_, err := parseMigrateRequest("application/json", []byte(body))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s:\n got %v\nwant %s", relay.Clip(body, 120), err, want)
+			t.Errorf("%s:\n got %v\nwant %s", relay.Truncate(body, 120), err, want)
 		}
 	}
-	for body, want := range map[string]instruction{
+	for body, want := range map[string]migrateRequest{
 		`{"action":"migrate","value":{` + server + `,"stateful":{"a":-1e999}}}`:                              {destination: "s2", options: []byte(`{"a":-1e999}`)},
 		`{"action":"migrate","value":{` + server + `}}`:                                                      {destination: "s2"},
 		` {"value":{"stateful":null,` + server + `},"action":"migrate"} `:                                    {destination: "s2"},
 		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":true}}}`:                     {destination: "s2", copyVolumes: true},
 		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":null,"b":[1],"a":{"c":2}}}}`: {destination: "s2", options: []byte(`{"a":{"c":2},"b":[1]}`)},
 	} {
-		got, err := parseInstruction("application/json; charset=UTF-8", []byte(body))
+		got, err := parseMigrateRequest("application/json; charset=UTF-8", []byte(body))
 		if err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
 		same(t, body, got, want)
 	}
 	long := strings.Repeat("x", 100<<10)
-	if _, err := parseInstruction("application/json", []byte(`{"`+long+`":1,"`+long+`":2}`)); err == nil || len(err.Error()) > 500 {
+	if _, err := parseMigrateRequest("application/json", []byte(`{"`+long+`":1,"`+long+`":2}`)); err == nil || len(err.Error()) > 500 {
 		t.Error("the pointer of a long member is not cut")
 	}
 	for _, kind := range []string{"", "text/plain", "application/x-ndjson", "application/json; charset=latin1", "application/json;;"} {
-		if _, err := parseInstruction(kind, []byte(`{}`)); err == nil || err.Code != relay.CodeInvalidContentType {
+		if _, err := parseMigrateRequest(kind, []byte(`{}`)); err == nil || err.Code != relay.CodeInvalidContentType {
 			t.Errorf("content type %q: %v", kind, err)
 		}
 	}
@@ -76,7 +76,7 @@ func FuzzParseInstruction(f *testing.F) {
 	f.Add([]byte(`{"action":"migrate","value":{"destination_server_id":"s2","stateful":{"copy_volumes":true}}}`))
 	f.Add([]byte(`[[{"a":[]}],"\u0000"]`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		in, err := parseInstruction("application/json", body)
+		in, err := parseMigrateRequest("application/json", body)
 		if err == nil && (in.destination == "" || len(in.destination) > maxServerID) {
 			t.Errorf("%q was taken for %q", body, in.destination)
 		}

@@ -58,7 +58,7 @@ const hubA = "hub-a"
 // an instance i0 to i9 on s1, and x of hub-b has y on t1.
 type site struct {
 	t   *testing.T
-	b   *backbone.Backbone
+	b   *backbone.Store
 	inv *Inventory
 	svc *Service
 	ids atomic.Int64
@@ -68,7 +68,7 @@ type site struct {
 	hold time.Duration
 }
 
-func newSite(t *testing.T, b *backbone.Backbone) *site {
+func newSite(t *testing.T, b *backbone.Store) *site {
 	t.Helper()
 	s := &site{t: t, b: b, inv: newInventoryWith(b, inventoryOfSite())}
 	if _, err := s.inv.Import(t.Context(), inventoryOfSite()); err != nil {
@@ -79,7 +79,7 @@ func newSite(t *testing.T, b *backbone.Backbone) *site {
 }
 
 // newInventoryWith returns an inventory whose operator's file is f.
-func newInventoryWith(b *backbone.Backbone, f *File) *Inventory {
+func newInventoryWith(b *backbone.Store, f *File) *Inventory {
 	v := NewInventory(b.Commands(), b.Keys())
 	v.SetFile(f)
 	return v
@@ -104,7 +104,7 @@ func inventoryOfSite() *File {
 func (s *site) newID() string { return fmt.Sprintf("%024x", s.ids.Add(1)) }
 
 // work runs a worker until the returned function is called, or the test ends.
-func (s *site) work(b *backbone.Backbone, name string, d relay.Driver, change func(*WorkerOptions)) (stop func()) {
+func (s *site) work(b *backbone.Store, name string, d relay.Driver, change func(*WorkerOptions)) (stop func()) {
 	s.t.Helper()
 	o := WorkerOptions{
 		Backbone: b, Inventory: s.inv, Driver: d, Name: name,
@@ -114,12 +114,12 @@ func (s *site) work(b *backbone.Backbone, name string, d relay.Driver, change fu
 		change(&o)
 	}
 	w := NewWorker(o)
-	w.pace = pace{
-		hold: cmp.Or(s.hold, 400*time.Millisecond), beat: 50 * time.Millisecond, turn: 10 * time.Millisecond, tell: 20 * time.Millisecond,
-		againMin: 10 * time.Millisecond, againMax: 50 * time.Millisecond,
+	w.timings = workerTimings{
+		heartbeatTimeout: cmp.Or(s.hold, 400*time.Millisecond), heartbeatInterval: 50 * time.Millisecond, slotPollInterval: 10 * time.Millisecond, progressInterval: 20 * time.Millisecond,
+		minRetryWait: 10 * time.Millisecond, maxRetryWait: 50 * time.Millisecond,
 	}
 	if s.room > 0 {
-		w.room, w.ahead = make(chan struct{}, s.room), s.room/2
+		w.heldSlots, w.maxAhead = make(chan struct{}, s.room), s.room/2
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -156,7 +156,7 @@ func (s *site) migrate(n int, destination string) string {
 
 func (s *site) job(id string) *job {
 	s.t.Helper()
-	j, err := s.svc.store.job(s.t.Context(), hubA, id)
+	j, err := s.svc.store.loadJob(s.t.Context(), hubA, id)
 	if err != nil || j == nil {
 		s.t.Fatalf("job %s: %v", id, err)
 	}
@@ -167,7 +167,7 @@ func (s *site) job(id string) *job {
 func (s *site) await(id string, what string, ok func(*job) bool) (j *job) {
 	s.t.Helper()
 	testkit.Eventually(s.t, "job "+id+" to become "+what, func() (err error) {
-		if j, err = s.svc.store.job(s.t.Context(), hubA, id); err == nil && (j == nil || !ok(j)) {
+		if j, err = s.svc.store.loadJob(s.t.Context(), hubA, id); err == nil && (j == nil || !ok(j)) {
 			err = fmt.Errorf("it is %+v", j)
 		}
 		return err
@@ -177,7 +177,7 @@ func (s *site) await(id string, what string, ok func(*job) bool) (j *job) {
 
 func (s *site) over(id string) *job {
 	s.t.Helper()
-	return s.await(id, "over", func(j *job) bool { return j.State.Over() })
+	return s.await(id, "over", func(j *job) bool { return j.State.IsFinal() })
 }
 
 // told returns the topics and states that the log of hub-a tells of a job, without those of its steps.

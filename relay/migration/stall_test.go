@@ -35,7 +35,7 @@ func TestStalledDriverIsStopped(t *testing.T) {
 		!strings.HasSuffix(j.Error, "; the instance is back on s1") {
 		t.Errorf("%s %q", j.State, j.Error)
 	}
-	if n := len(d.called()); n != mostFailures+1 {
+	if n := len(d.called()); n != maxDriverFailures+1 {
 		t.Errorf("the driver was called %d times", n)
 	}
 }

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// rememberJob is how long a job that is over can be looked at.
-	rememberJob = 30 * 24 * time.Hour
-	// keptJobs is how many jobs of an instance are listed.
-	keptJobs = 100
+	// jobTTL is how long a job that is over can be looked at.
+	jobTTL = 30 * 24 * time.Hour
+	// maxJobsPerInstance is how many jobs of an instance are listed.
+	maxJobsPerInstance = 100
 	// workers is the consumer group of the jobs' streams.
 	workers = "workers"
 )
@@ -29,15 +29,15 @@ var (
 	commonSource string
 	//go:embed scripts/create.lua
 	createSource string
-	//go:embed scripts/take.lua
+	//go:embed scripts/claim_job.lua
 	takeSource string
-	//go:embed scripts/change.lua
+	//go:embed scripts/update_job.lua
 	changeSource string
-	//go:embed scripts/beat.lua
+	//go:embed scripts/heartbeat.lua
 	beatSource string
-	//go:embed scripts/turn.lua
+	//go:embed scripts/server_slot.lua
 	turnSource string
-	//go:embed scripts/putoff.lua
+	//go:embed scripts/requeue.lua
 	putOffSource string
 
 	createScript = redis.NewScript(commonSource + createSource)
@@ -49,31 +49,31 @@ var (
 )
 
 var (
-	errSuperseded = errors.New("another worker has taken the job over")
-	errVanished   = fmt.Errorf("the job is gone from Redis, so that %w", errSuperseded)
-	errMigrating  = errors.New("the instance is being migrated already")
-	errElsewhere  = errors.New("the instance has moved meanwhile")
-	errGone       = errors.New("the instance has left the inventory")
+	errSuperseded      = errors.New("another worker has taken the job over")
+	errJobMissing      = fmt.Errorf("the job is gone from Redis, so that %w", errSuperseded)
+	errMigrating       = errors.New("the instance is being migrated already")
+	errInstanceMoved   = errors.New("the instance has moved meanwhile")
+	errInstanceRemoved = errors.New("the instance has left the inventory")
 )
 
-// store is the jobs in Redis. All times are Redis' own. It may be used concurrently.
-type store struct {
+// jobStore is the jobs in Redis. All times are Redis' own. It may be used concurrently.
+type jobStore struct {
 	client  redis.UniversalClient
 	readers redis.UniversalClient
 	keys    backbone.Keys
 }
 
-// creation is a job that is to be stored.
-type creation struct {
-	order  order
+// newJobRequest is a job that is to be stored.
+type newJobRequest struct {
+	order  jobSpec
 	events []relay.Notification
 	// key is a hash of the idempotency key with its owner, empty for none; digest tells the request from others.
 	key, digest string
 }
 
-// create stores a job and returns its id, for a repeat that of the first time. Where the instance is being migrated
+// createJob stores a job and returns its id, for a repeat that of the first time. Where the instance is being migrated
 // already, it returns errMigrating and the id of that job.
-func (s *store) create(ctx context.Context, c creation) (string, error) {
+func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, error) {
 	text, err := c.order.encode()
 	if err != nil {
 		return "", err
@@ -81,14 +81,14 @@ func (s *store) create(ctx context.Context, c creation) (string, error) {
 	o := &c.order
 	p := s.keys.Partition(o.Hub)
 	keys := []string{
-		s.keys.Job(o.ID, p), s.keys.Log(p), s.keys.Jobs(p), s.keys.InstanceJobs(p, Field(o.Container, o.Instance)), s.keys.Migrating(p),
-		s.keys.Moved(p), s.keys.Instances(p),
+		s.keys.Job(o.ID, p), s.keys.Log(p), s.keys.Jobs(p), s.keys.InstanceJobs(p, InstanceField(o.Container, o.Instance)), s.keys.ActiveMigrations(p),
+		s.keys.MigratedTo(p), s.keys.Instances(p),
 	}
 	if c.key != "" {
 		keys = append(keys, s.keys.Idempotency(p, c.key))
 	}
 	args := []any{
-		Field(o.Container, o.Instance), o.Source, o.ID, text, c.digest, backbone.IdempotencyTime.Milliseconds(), rememberJob.Milliseconds(), keptJobs,
+		InstanceField(o.Container, o.Instance), o.Source, o.ID, text, c.digest, backbone.IdempotencyTime.Milliseconds(), jobTTL.Milliseconds(), maxJobsPerInstance,
 	}
 	reply, err := createScript.Run(ctx, s.client, keys, appendEvents(args, c.events)...).StringSlice()
 	if err != nil {
@@ -103,11 +103,11 @@ func (s *store) create(ctx context.Context, c creation) (string, error) {
 	case "migrating":
 		return reply[1], errMigrating
 	case "elsewhere":
-		return "", errElsewhere
+		return "", errInstanceMoved
 	case "reused":
 		return "", backbone.ErrKeyReused
 	}
-	return "", errGone
+	return "", errInstanceRemoved
 }
 
 func appendEvents(args []any, events []relay.Notification) []any {
@@ -118,8 +118,8 @@ func appendEvents(args []any, events []relay.Notification) []any {
 	return args
 }
 
-// known returns the job that a request with this idempotency key has made, "" for none.
-func (s *store) known(ctx context.Context, hub, key, digest string) (string, error) {
+// jobForKey returns the job that a request with this idempotency key has made, "" for none.
+func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (string, error) {
 	text, err := s.client.Get(ctx, s.keys.Idempotency(s.keys.Partition(hub), key)).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
@@ -133,8 +133,8 @@ func (s *store) known(ctx context.Context, hub, key, digest string) (string, err
 	return text[len(digest)+1:], nil
 }
 
-// job returns a job of a hub, nil where there is none.
-func (s *store) job(ctx context.Context, hub, id string) (*job, error) {
+// loadJob returns a job of a hub, nil where there is none.
+func (s *jobStore) loadJob(ctx context.Context, hub, id string) (*job, error) {
 	fields, err := s.client.HGetAll(ctx, s.keys.Job(id, s.keys.Partition(hub))).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read a job: %w", err)
@@ -149,17 +149,17 @@ func (s *store) job(ctx context.Context, hub, id string) (*job, error) {
 	return j, nil
 }
 
-// ofInstance returns the ids of an instance's jobs, the newest first.
-func (s *store) ofInstance(ctx context.Context, hub, container, instance string) ([]string, error) {
-	ids, err := s.client.LRange(ctx, s.keys.InstanceJobs(s.keys.Partition(hub), Field(container, instance)), 0, -1).Result()
+// jobsOfInstance returns the ids of an instance's jobs, the newest first.
+func (s *jobStore) jobsOfInstance(ctx context.Context, hub, container, instance string) ([]string, error) {
+	ids, err := s.client.LRange(ctx, s.keys.InstanceJobs(s.keys.Partition(hub), InstanceField(container, instance)), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the jobs of an instance: %w", err)
 	}
 	return ids, nil
 }
 
-// take takes a job up for a worker, nil where there is nothing left to do.
-func (s *store) take(ctx context.Context, partition int, entry, id, worker string) (*job, error) {
+// claimJob takes a job up for a worker, nil where there is nothing left to do.
+func (s *jobStore) claimJob(ctx context.Context, partition int, entry, id, worker string) (*job, error) {
 	keys := []string{s.keys.Job(id, partition), s.keys.MigrationLeases(partition), s.keys.Jobs(partition)}
 	reply, err := takeScript.Run(ctx, s.client, keys, worker, entry).Slice()
 	if err != nil {
@@ -182,27 +182,27 @@ func (s *store) take(ctx context.Context, partition int, entry, id, worker strin
 	}
 	j, err := decodeJob(fields)
 	if errors.Is(err, errDamaged) {
-		j, err = s.salvage(ctx, partition, id, fields)
+		j, err = s.recoverDamaged(ctx, partition, id, fields)
 	}
 	if err != nil {
 		return nil, err
 	}
-	j.taken(time.UnixMilli(at), time.Now())
+	j.noteClocks(time.UnixMilli(at), time.Now())
 	return j, nil
 }
 
-// salvage makes as much of a job whose order cannot be read as it takes to end it.
-func (s *store) salvage(ctx context.Context, partition int, id string, fields map[string]string) (*job, error) {
+// recoverDamaged makes as much of a job whose order cannot be read as it takes to end it.
+func (s *jobStore) recoverDamaged(ctx context.Context, partition int, id string, fields map[string]string) (*job, error) {
 	container, instance, _ := strings.Cut(fields["field"], "/")
 	value, err := s.client.HGet(ctx, s.keys.Containers(partition), container).Result()
 	if err != nil {
-		return nil, fmt.Errorf("%w, and its container %q is not in the inventory: %w", errDamaged, relay.Clip(container, 60), err)
+		return nil, fmt.Errorf("%w, and its container %q is not in the inventory: %w", errDamaged, relay.Truncate(container, 60), err)
 	}
 	c, err := containerOf(container, value)
 	if err != nil {
 		return nil, err
 	}
-	o := order{ID: id, Hub: c.Hub, Account: c.Account, Environment: c.Environment, Container: container, Instance: instance, Stateful: c.Stateful}
+	o := jobSpec{ID: id, Hub: c.Hub, Account: c.Account, Environment: c.Environment, Container: container, Instance: instance, Stateful: c.Stateful}
 	if fields["order"], err = o.encode(); err != nil {
 		return nil, err
 	}
@@ -210,52 +210,52 @@ func (s *store) salvage(ctx context.Context, partition int, id string, fields ma
 	if err != nil {
 		return nil, err
 	}
-	j.damaged = true
+	j.isDamaged = true
 	return j, nil
 }
 
-// update is a change of a job that a worker holds.
-type update struct {
+// jobUpdate is a change of a job that a worker holds.
+type jobUpdate struct {
 	// fields are names and values; the value "@now" is the time.
 	fields []string
 	events []relay.Notification
-	// over is set where nothing follows; the instance has moved to movedTo then, or, where that is empty, has not.
-	over    bool
+	// isFinal is set where nothing follows; the instance has moved to movedTo then, or, where that is empty, has not.
+	isFinal bool
 	movedTo string
 }
 
-// apply makes the change, once for a mark. It returns errSuperseded where the job has another worker by now.
-func (s *store) apply(ctx context.Context, j *job, mark string, u update) error {
+// applyUpdate makes the change, once for a mark. It returns errSuperseded where the job has another worker by now.
+func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUpdate) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{
-		s.keys.Job(j.ID, p), s.keys.Log(p), s.keys.Jobs(p), s.keys.Migrating(p), s.keys.Moved(p), s.keys.Instances(p),
+		s.keys.Job(j.ID, p), s.keys.Log(p), s.keys.Jobs(p), s.keys.ActiveMigrations(p), s.keys.MigratedTo(p), s.keys.Instances(p),
 	}
 	keep := ""
-	if u.over {
-		keep = strconv.FormatInt(rememberJob.Milliseconds(), 10)
+	if u.isFinal {
+		keep = strconv.FormatInt(jobTTL.Milliseconds(), 10)
 	}
 	args := []any{j.lease, mark, keep, u.movedTo, len(u.fields)}
 	for _, f := range u.fields {
 		args = append(args, f)
 	}
-	return mine(changeScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "change a job")
+	return leaseHeld(changeScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "change a job")
 }
 
-// beat shows that a job is being worked on; with an idle of more than zero it seems to have been left alone for so long.
-func (s *store) beat(ctx context.Context, j *job, worker string, idle time.Duration) error {
+// heartbeat shows that a job is being worked on; with an idle of more than zero it seems to have been left alone for so long.
+func (s *jobStore) heartbeat(ctx context.Context, j *job, worker string, idle time.Duration) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.Job(j.ID, p), s.keys.Jobs(p)}
-	return mine(beatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds()), "hold a job")
+	return leaseHeld(beatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds()), "hold a job")
 }
 
-// putOff puts a job behind all that are queued.
-func (s *store) putOff(ctx context.Context, j *job) error {
+// requeue puts a job behind all that are queued.
+func (s *jobStore) requeue(ctx context.Context, j *job) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.Job(j.ID, p), s.keys.Jobs(p)}
-	return mine(putOffScript.Run(ctx, s.client, keys, j.lease, j.ID), "put a job off")
+	return leaseHeld(putOffScript.Run(ctx, s.client, keys, j.lease, j.ID), "put a job off")
 }
 
-func mine(cmd *redis.Cmd, doing string) error {
+func leaseHeld(cmd *redis.Cmd, doing string) error {
 	held, err := cmd.Int()
 	switch {
 	case err != nil:
@@ -263,14 +263,14 @@ func mine(cmd *redis.Cmd, doing string) error {
 	case held == 0:
 		return fmt.Errorf("%s: %w", doing, errSuperseded)
 	case held < 0:
-		return fmt.Errorf("%s: %w", doing, errVanished)
+		return fmt.Errorf("%s: %w", doing, errJobMissing)
 	}
 	return nil
 }
 
-// turn asks for a job's turn at its servers, or keeps it for ttl, and tells whether the job may run.
-func (s *store) turn(ctx context.Context, j *job, most int, ttl time.Duration) (bool, error) {
-	n, err := turnScript.Run(ctx, s.client, []string{s.keys.Turns()},
+// acquireServerSlot asks for a job's turn at its servers, or keeps it for ttl, and tells whether the job may run.
+func (s *jobStore) acquireServerSlot(ctx context.Context, j *job, most int, ttl time.Duration) (bool, error) {
+	n, err := turnScript.Run(ctx, s.client, []string{s.keys.ServerSlots()},
 		j.ID, j.Source, j.Destination, most, ttl.Milliseconds(), j.Queued.UnixMilli()).Int()
 	if err != nil {
 		return false, fmt.Errorf("ask for a job's turn: %w", err)
@@ -278,9 +278,9 @@ func (s *store) turn(ctx context.Context, j *job, most int, ttl time.Duration) (
 	return n == 1, nil
 }
 
-// yield gives a job's turn up.
-func (s *store) yield(ctx context.Context, id string) error {
-	if err := s.client.HDel(ctx, s.keys.Turns(), id).Err(); err != nil {
+// releaseServerSlot gives a job's turn up.
+func (s *jobStore) releaseServerSlot(ctx context.Context, id string) error {
+	if err := s.client.HDel(ctx, s.keys.ServerSlots(), id).Err(); err != nil {
 		return fmt.Errorf("give up a job's turn: %w", err)
 	}
 	return nil

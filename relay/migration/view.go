@@ -6,20 +6,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// view shows a job to those who asked for it.
-func (j *job) view() relay.Job {
+// toView shows a job to those who asked for it.
+func (j *job) toView() relay.Job {
 	v := relay.Job{ID: j.ID, HubID: j.Hub, Caption: j.Caption(), Tasks: make([]relay.JobTask, 0, len(j.Steps))}
 	v.State.Current, v.State.Changed, v.State.Error = j.State, j.Changed, j.Error
-	v.Events.Queued, v.Events.Started, v.Events.Completed = unlessZero(j.Queued), unlessZero(j.Started), unlessZero(j.Completed)
-	current := j.current()
+	v.Events.Queued, v.Events.Started, v.Events.Completed = timePtr(j.Queued), timePtr(j.Started), timePtr(j.Completed)
+	current := j.currentStep()
 	for i, s := range j.Steps {
-		v.Tasks = append(v.Tasks, j.task(s, i == current))
+		v.Tasks = append(v.Tasks, j.taskView(s, i == current))
 	}
 	return v
 }
 
-// current is the index of the step that runs or has failed, -1 for none.
-func (j *job) current() int {
+// currentStep is the index of the step that runs or has failed, -1 for none.
+func (j *job) currentStep() int {
 	if j.State != relay.JobRunning && j.State != relay.JobError {
 		return -1
 	}
@@ -32,17 +32,17 @@ func (j *job) current() int {
 	return current
 }
 
-func (j *job) task(s relay.MigrationStep, current bool) relay.JobTask {
+func (j *job) taskView(s relay.MigrationStep, current bool) relay.JobTask {
 	t := relay.JobTask{ID: s.ID, Caption: s.Caption}
 	p, begun := j.Progress[s.ID]
 	t.State.Current, t.Bytes, t.Total = relay.JobNew, p.Bytes, p.Total
 	if begun {
-		t.State.Current, t.State.Changed, t.Progress = relay.JobRunning, unlessZero(p.Time), percent(p)
+		t.State.Current, t.State.Changed, t.Progress = relay.JobRunning, timePtr(p.Time), progressPercent(p)
 	}
 	switch {
 	case p.Completed, j.State == relay.JobCompleted: // a driver may have been killed before it said so
 		t.State.Current, t.Progress = relay.JobCompleted, 100
-	case begun && j.State.Over():
+	case begun && j.State.IsFinal():
 		t.State.Current = relay.JobError
 	}
 	if current {
@@ -51,8 +51,8 @@ func (j *job) task(s relay.MigrationStep, current bool) relay.JobTask {
 	return t
 }
 
-// percent is how far a step is. Only one that is done has 100.
-func percent(p relay.Progress) int {
+// progressPercent is how far a step is. Only one that is done has 100.
+func progressPercent(p relay.Progress) int {
 	switch {
 	case p.Completed:
 		return 100
@@ -62,7 +62,7 @@ func percent(p relay.Progress) int {
 	return min(99, int(100*float64(p.Bytes)/float64(p.Total)))
 }
 
-func unlessZero(t time.Time) *time.Time {
+func timePtr(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

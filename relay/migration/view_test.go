@@ -21,7 +21,7 @@ func TestStepsOfAJobThatIsOver(t *testing.T) {
 			"a": {Step: "a", Bytes: 1, Total: 2}, "b": {Step: "b", Bytes: 1, Total: 3},
 		}}
 		var got [3]relay.JobState
-		for i, task := range j.view().Tasks {
+		for i, task := range j.toView().Tasks {
 			got[i] = task.State.Current
 			if failed := state != relay.JobCompleted && i == 1; failed != (task.Error == "why") {
 				t.Errorf("%s: the error of step %d is %q", state, i, task.Error)

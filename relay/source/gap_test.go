@@ -90,7 +90,7 @@ func TestGapIsToldOnceConnected(t *testing.T) {
 		next.ServeHTTP(w, r)
 	})
 	r := newReader(t, u.URL, func(o *source.Options) {
-		o.Gap = func(_ context.Context, _, why string) error {
+		o.ReportGap = func(_ context.Context, _, why string) error {
 			if away.Load() {
 				t.Errorf("told before anybody was connected again: %s", why)
 			}

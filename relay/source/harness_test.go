@@ -104,17 +104,17 @@ func (held) Run(ctx context.Context, fn func(context.Context) error) error {
 	return ctx.Err()
 }
 
-type store struct{ *backbone.Backbone }
+type store struct{ *backbone.Store }
 
-func (s store) OpenSource(ctx context.Context, name, hub string) (source.Place, backbone.SourceFigures, error) {
-	return s.Backbone.OpenSource(ctx, name, hub)
+func (s store) OpenSource(ctx context.Context, name, hub string) (source.Position, backbone.SourceStats, error) {
+	return s.Store.OpenSource(ctx, name, hub)
 }
 
 // reader is a source under test and what it has stored.
 type reader struct {
 	t     *testing.T
 	redis *redistest.Server
-	b     *backbone.Backbone
+	b     *backbone.Store
 	opt   source.Options
 	log   *lines
 	gaps  chan string
@@ -159,7 +159,7 @@ func newReader(t *testing.T, url string, change func(o *source.Options)) *reader
 			return &http.Client{Transport: &http.Transport{}}, nil
 		},
 		Decoder: ingest.NewDecoder(catalog), Store: store{b}, Lease: held{}, Log: slog.New(slog.NewTextHandler(r.log, nil)),
-		Gap: func(_ context.Context, id, why string) error { r.gaps <- id + " " + why; return nil },
+		ReportGap: func(_ context.Context, id, why string) error { r.gaps <- id + " " + why; return nil },
 	}
 	if change != nil {
 		change(&r.opt)
@@ -220,7 +220,7 @@ func (r *reader) has(ids string) {
 	})
 }
 
-func (r *reader) figures() backbone.SourceFigures {
+func (r *reader) figures() backbone.SourceStats {
 	r.t.Helper()
 	f, err := r.b.SourceFigures(context.Background(), "up", r.opt.Hub)
 	if err != nil {

@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// refusedMin and refusedMax bound the pause after what no repetition mends but an operator may: a wrong key, a wrong
+	// minRejectedWait and refusedMax bound the pause after what no repetition mends but an operator may: a wrong key, a wrong
 	// address.
-	refusedMin = 5 * time.Second
-	refusedMax = 2 * time.Minute
-	// keyEvery is how often another key is looked for meanwhile.
-	keyEvery = time.Second
+	minRejectedWait = 5 * time.Second
+	maxRejectedWait = 2 * time.Minute
+	// keyPollInterval is how often another key is looked for meanwhile.
+	keyPollInterval = time.Second
 )
 
 // InstanceHeader is the header of a token's answer that names the relay which gives it.
 const InstanceHeader = "Hubrelay-Instance"
 
-// errSelf ends a circle of one.
-var errSelf = errors.New("the upstream is this relay itself: whatever it sent would come back; give the source another url")
+// errUpstreamIsSelf ends a circle of one.
+var errUpstreamIsSelf = errors.New("the upstream is this relay itself: whatever it sent would come back; give the source another url")
 
 // read reads the upstream until ctx ends.
-func (t *turn) read(ctx context.Context) error {
+func (t *session) read(ctx context.Context) error {
 	refusals, used := 0, ""
 	for ctx.Err() == nil {
 		key, err := t.opt.Key()
@@ -44,32 +44,32 @@ func (t *turn) read(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if t.staleCursor(err) {
+		if t.isStaleCursor(err) {
 			// The place that is stored stays until the gap stands before the next one, so that a kill forgets neither.
-			t.cursor, t.missing = "", "the upstream does not know the place any more: "+err.Error()
+			t.cursor, t.gapReason = "", "the upstream does not know the place any more: "+err.Error()
 			continue
 		}
 		if fresh, keyErr := t.opt.Key(); keyErr == nil && fresh != used {
 			continue
 		}
-		wait := min(refusedMin<<min(refusals, 10), refusedMax)
+		wait := min(minRejectedWait<<min(refusals, 10), maxRejectedWait)
 		wait = wait/2 + rand.N(wait/2)
 		refusals++
-		if t.say.worth("refused", err) {
-			t.opt.Log.ErrorContext(ctx, "the upstream cannot be read until somebody mends this", "error", short(err))
+		if t.logThrottle.allow("refused", err) {
+			t.opt.Log.ErrorContext(ctx, "the upstream cannot be read until somebody mends this", "error", shortError(err))
 		}
 		t.opt.Observer.SourceFailed(t.opt.Name)
-		t.status.away(stateRefused, err, wait)
-		t.rest(ctx, wait, used)
+		t.status.setDisconnected(stateRefused, err, wait)
+		t.waitForKey(ctx, wait, used)
 	}
 	return ctx.Err()
 }
 
-// rest waits, for less where the key changes.
-func (t *turn) rest(ctx context.Context, wait time.Duration, used string) {
+// waitForKey waits, for less where the key changes.
+func (t *session) waitForKey(ctx context.Context, wait time.Duration, used string) {
 	until := time.Now().Add(wait)
 	for ctx.Err() == nil && time.Now().Before(until) {
-		relay.Pause(ctx, min(keyEvery, time.Until(until)))
+		relay.Sleep(ctx, min(keyPollInterval, time.Until(until)))
 		if fresh, err := t.opt.Key(); err == nil && fresh != used {
 			return
 		}
@@ -77,7 +77,7 @@ func (t *turn) rest(ctx context.Context, wait time.Duration, used string) {
 }
 
 // listen hands on what comes until ctx ends or an error comes that no repetition mends.
-func (t *turn) listen(ctx context.Context, key string) error {
+func (t *session) listen(ctx context.Context, key string) error {
 	httpClient, err := t.opt.HTTP()
 	if err != nil {
 		return err
@@ -94,23 +94,23 @@ func (t *turn) listen(ctx context.Context, key string) error {
 	defer cancel()
 	for n, err := range c.Listen(ctx, client.ListenOptions{
 		Topics: t.opt.Topics, After: t.cursor, MaxMessage: maxMessage,
-		LeastPause: t.opt.MinPause, MostPause: t.opt.MaxPause,
-		Granted:   t.granted,
-		Connected: func() { do(t.connected(ctx)) },
-		Began: func(cursor string) {
+		MinBackoff: t.opt.MinPause, MaxBackoff: t.opt.MaxPause,
+		OnToken:     t.checkUpstream,
+		OnConnected: func() { do(t.onConnected(ctx)) },
+		OnStart: func(cursor string) {
 			t.cursor = cursor
-			do(t.push(ctx, message{cursor: cursor}))
+			do(t.enqueue(ctx, message{cursor: cursor}))
 		},
-		Skipped: func(beginning []byte, why error) {
-			do(t.push(ctx, message{data: beginning, refused: why.Error()}))
+		OnSkipped: func(beginning []byte, why error) {
+			do(t.enqueue(ctx, message{data: beginning, rejectReason: why.Error()}))
 		},
-		Disconnected: func(err error, pause time.Duration) {
+		OnDisconnected: func(err error, pause time.Duration) {
 			t.opt.Observer.SourceConnected(t.opt.Name, false)
 			t.opt.Observer.SourceFailed(t.opt.Name)
-			if t.say.worth("away", err) {
-				t.opt.Log.WarnContext(ctx, "not connected to the upstream, trying again", "error", short(err))
+			if t.logThrottle.allow("away", err) {
+				t.opt.Log.WarnContext(ctx, "not connected to the upstream, trying again", "error", shortError(err))
 			}
-			t.status.away(stateWaiting, err, pause)
+			t.status.setDisconnected(stateWaiting, err, pause)
 		},
 	}) {
 		if failed != nil {
@@ -120,83 +120,83 @@ func (t *turn) listen(ctx context.Context, key string) error {
 			t.opt.Observer.SourceConnected(t.opt.Name, false)
 			return err
 		}
-		if err := t.take(ctx, n); err != nil {
+		if err := t.handleMessage(ctx, n); err != nil {
 			return err
 		}
 	}
 	return failed
 }
 
-// granted looks who the upstream is.
-func (t *turn) granted(header http.Header) error {
-	t.upstream = header.Get(InstanceHeader)
-	if t.upstream != "" && t.upstream == t.opt.Instance {
-		return errSelf
+// checkUpstream looks who the upstream is.
+func (t *session) checkUpstream(header http.Header) error {
+	t.upstreamID = header.Get(InstanceHeader)
+	if t.upstreamID != "" && t.upstreamID == t.opt.Instance {
+		return errUpstreamIsSelf
 	}
-	if len(t.upstream) > 64 {
-		t.upstream = ""
+	if len(t.upstreamID) > 64 {
+		t.upstreamID = ""
 	}
 	return nil
 }
 
-// connected notes that the stream has begun. Without a cursor whatever came since the last connection is missing. The gap is
+// onConnected notes that the stream has begun. Without a cursor whatever came since the last connection is missing. The gap is
 // stored only now: who is told of it looks at how things are, and would miss what came between that and the stream.
-func (t *turn) connected(ctx context.Context) error {
+func (t *session) onConnected(ctx context.Context) error {
 	t.opt.Observer.SourceConnected(t.opt.Name, true)
-	if t.say.worth("connected", nil) {
+	if t.logThrottle.allow("connected", nil) {
 		t.opt.Log.InfoContext(ctx, "connected to the upstream", "url", t.opt.URL, "resuming", t.cursor != "")
 	}
-	t.status.connected()
+	t.status.setConnected()
 	if t.cursor != "" {
 		return nil
 	}
-	m := message{via: t.via(nil)}
+	m := message{relayPath: t.relayPath(nil)}
 	switch {
-	case t.missing != "":
-		m.gap, m.told = t.missing, true
-	case t.begun:
+	case t.gapReason != "":
+		m.gap, m.gapReported = t.gapReason, true
+	case t.wasConnected:
 		m.gap = "the upstream gave no cursor, so what it sent while nobody was connected is missing"
 	}
-	t.begun, t.missing = true, ""
-	return t.push(ctx, m)
+	t.wasConnected, t.gapReason = true, ""
+	return t.enqueue(ctx, m)
 }
 
-// take hands on what the stream has brought.
-func (t *turn) take(ctx context.Context, n relay.Notification) error {
+// handleMessage hands on what the stream has brought.
+func (t *session) handleMessage(ctx context.Context, n relay.Notification) error {
 	if n.Topic == relay.TopicResync {
-		return t.resync(ctx, n)
+		return t.handleResync(ctx, n)
 	}
-	if n.Cursor == "" && !t.cursorless {
-		t.cursorless = true
+	if n.Cursor == "" && !t.warnedNoCursors {
+		t.warnedNoCursors = true
 		t.opt.Log.WarnContext(ctx, "the upstream knows no cursors: what it sends while this relay is not connected is missed, and counted as a gap")
 	}
 	if n.Cursor != "" {
 		t.cursor = n.Cursor
 	}
-	return t.push(ctx, message{data: n.Data, cursor: n.Cursor, from: t.upstream})
+	return t.enqueue(ctx, message{data: n.Data, cursor: n.Cursor, from: t.upstreamID})
 }
 
-// resync takes in that the upstream has lost something, or one of those before it.
-func (t *turn) resync(ctx context.Context, n relay.Notification) error {
+// handleResync takes in that the upstream has lost something, or one of those before it.
+func (t *session) handleResync(ctx context.Context, n relay.Notification) error {
 	t.cursor = n.Cursor
 	problem, via := readResync(n.Data)
 	why := "the upstream has lost what came behind the place: " + problem
 	if slices.Contains(via, t.opt.Instance) { // this relay was the first to know
-		return t.push(ctx, message{cursor: n.Cursor})
+		return t.enqueue(ctx, message{cursor: n.Cursor})
 	}
-	return t.push(ctx, message{cursor: n.Cursor, gap: why, told: true, via: t.via(via)})
+	return t.enqueue(ctx, message{cursor: n.Cursor, gap: why, gapReported: true, relayPath: t.relayPath(via)})
 }
 
-// via adds the upstream to the relays that something has come through.
-func (t *turn) via(before []string) []string {
-	if t.upstream == "" {
+// relayPath adds the upstream to the relays that something has come through.
+func (t *session) relayPath(before []string) []string {
+	if t.upstreamID == "" {
 		return before
 	}
-	return append(before, t.upstream)
+	return append(before, t.upstreamID)
 }
 
-// staleCursor tells whether the upstream refuses the cursor that it gave.
-func (t *turn) staleCursor(err error) bool {
+// isStaleCursor tells whether the upstream refuses the cursor that it gave.
+func (t *session) isStaleCursor(err error) bool {
 	var answer *client.Error
 	return errors.As(err, &answer) && answer.Status == http.StatusUnprocessableEntity && answer.Extra["parameter"] == "after" &&
 		t.cursor != ""
@@ -213,5 +213,5 @@ func readResync(data []byte) (why string, via []string) {
 	if json.Unmarshal(data, &resync) != nil || resync.Object.Error == "" {
 		return "it does not say why", nil
 	}
-	return fmt.Sprintf("%q", relay.Clip(resync.Object.Error, 300)), resync.Via[:min(len(resync.Via), maxVia)]
+	return fmt.Sprintf("%q", relay.Truncate(resync.Object.Error, 300)), resync.Via[:min(len(resync.Via), maxVia)]
 }

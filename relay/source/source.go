@@ -27,14 +27,14 @@ const (
 	backoffMax = 2 * time.Second
 )
 
-// Place is where this node is in a source; *backbone.Source is one, and its method says what it promises.
-type Place interface {
+// Position is where this node is in a source; *backbone.Source is one, and its method says what it promises.
+type Position interface {
 	Store(ctx context.Context, batch backbone.SourceBatch) error
 }
 
 // Store keeps places. Both methods may be called concurrently.
 type Store interface {
-	OpenSource(ctx context.Context, name, hub string) (Place, backbone.SourceFigures, error)
+	OpenSource(ctx context.Context, name, hub string) (Position, backbone.SourceStats, error)
 	SetSourceStatus(ctx context.Context, name string, status []byte, keep time.Duration) error
 }
 
@@ -78,17 +78,17 @@ type Options struct {
 	Decoder *ingest.Decoder
 	Store   Store
 	Lease   Lease
-	// Gap tells operators that something may be missing and why. It is called before that is stored, again after a kill, and
+	// ReportGap tells operators that something may be missing and why. It is called before that is stored, again after a kill, and
 	// then with the same id: 24 hexadecimal digits.
-	Gap      func(ctx context.Context, id, why string) error
-	Observer Observer
-	Log      *slog.Logger
+	ReportGap func(ctx context.Context, id, why string) error
+	Observer  Observer
+	Log       *slog.Logger
 }
 
 // Source is one upstream.
 type Source struct {
-	opt Options
-	say *speaker
+	opt         Options
+	logThrottle *logThrottle
 }
 
 // New returns a source that does nothing before Run.
@@ -97,49 +97,49 @@ func New(o Options) *Source {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Observer == nil {
-		o.Observer = nobody{}
+		o.Observer = noopObserver{}
 	}
 	if o.HTTP == nil {
 		o.HTTP = func() (*http.Client, error) { return http.DefaultClient, nil }
 	}
-	if o.Gap == nil {
-		o.Gap = func(context.Context, string, string) error { return nil }
+	if o.ReportGap == nil {
+		o.ReportGap = func(context.Context, string, string) error { return nil }
 	}
-	return &Source{opt: o, say: newSpeaker()}
+	return &Source{opt: o, logThrottle: newSpeaker()}
 }
 
-type nobody struct{}
+type noopObserver struct{}
 
-func (nobody) SourceConnected(string, bool)              {}
-func (nobody) SourceFailed(string)                       {}
-func (nobody) SourceStored(string, backbone.SourceBatch) {}
+func (noopObserver) SourceConnected(string, bool)              {}
+func (noopObserver) SourceFailed(string)                       {}
+func (noopObserver) SourceStored(string, backbone.SourceBatch) {}
 
 // Run takes over what the upstream sends until ctx ends, whenever it has the lease, and returns ctx's error. An upstream
 // that is away or refuses is tried again for ever. While Redis is away nothing more is read, and nothing is lost of what
 // the upstream still has.
 func (s *Source) Run(ctx context.Context) error {
-	return s.opt.Lease.Run(ctx, s.turn)
+	return s.opt.Lease.Run(ctx, s.runWithLease)
 }
 
-// turn is what this node does while it has the lease.
-func (s *Source) turn(ctx context.Context) error {
-	place, kept, err := s.open(ctx)
+// runWithLease is what this node does while it has the lease.
+func (s *Source) runWithLease(ctx context.Context) error {
+	place, kept, err := s.openPosition(ctx)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	t := &turn{
-		Source: s, place: place, status: newStatus(s.opt.Node),
-		waiting: make(chan message, maxWaitingCount), room: semaphore.NewWeighted(maxWaiting),
-		cursor: kept.Cursor, stored: kept.Cursor, begun: kept.Begun,
+	t := &session{
+		Source: s, position: place, status: newStatus(s.opt.Node),
+		messages: make(chan message, maxWaitingCount), inFlightBytes: semaphore.NewWeighted(maxWaiting),
+		cursor: kept.Cursor, savedCursor: kept.Cursor, wasConnected: kept.HasPosition,
 	}
 	group.Go(func() error { return t.read(ctx) })
-	group.Go(func() error { return t.write(ctx) })
-	group.Go(func() error { return t.tell(ctx) })
+	group.Go(func() error { return t.storeLoop(ctx) })
+	group.Go(func() error { return t.publishStatus(ctx) })
 	err = group.Wait()
 	s.opt.Observer.SourceConnected(s.opt.Name, false)
 	switch {
-	case errors.Is(err, backbone.ErrSourceMoved):
+	case errors.Is(err, backbone.ErrSourceTakenOver):
 		s.opt.Log.InfoContext(ctx, "another node reads the source now")
 		return nil
 	case errors.Is(err, context.Canceled):
@@ -148,37 +148,37 @@ func (s *Source) turn(ctx context.Context) error {
 	return err
 }
 
-// open waits for Redis.
-func (s *Source) open(ctx context.Context) (Place, backbone.SourceFigures, error) {
+// openPosition waits for Redis.
+func (s *Source) openPosition(ctx context.Context) (Position, backbone.SourceStats, error) {
 	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
 		place, kept, err := s.opt.Store.OpenSource(ctx, s.opt.Name, s.opt.Hub)
 		if err == nil || !errors.Is(err, backbone.ErrUnavailable) || ctx.Err() != nil {
 			return place, kept, err
 		}
-		if s.say.worth("open", err) {
-			s.opt.Log.WarnContext(ctx, "the place in the source cannot be read yet", "error", short(err))
+		if s.logThrottle.allow("open", err) {
+			s.opt.Log.WarnContext(ctx, "the place in the source cannot be read yet", "error", shortError(err))
 		}
-		relay.Pause(ctx, wait)
+		relay.Sleep(ctx, wait)
 	}
 }
 
-// turn is the state of a turn: what comes in is read by one goroutine and stored by another.
-type turn struct {
+// session is the state of a turn: what comes in is read by one goroutine and stored by another.
+type session struct {
 	*Source
-	place   Place
-	status  *status
-	waiting chan message
-	room    *semaphore.Weighted
+	position      Position
+	status        *statusTracker
+	messages      chan message
+	inFlightBytes *semaphore.Weighted
 
 	// Of the reader:
-	cursor     string // behind what was read last, empty where the upstream has told none
-	begun      bool   // the source has been connected before, now or in an earlier turn
-	missing    string // why something is missing before the next connection, where operators are to hear of it
-	upstream   string // the relay that sends, empty where it is none
-	cursorless bool   // that was said
+	cursor          string // behind what was read last, empty where the upstream has told none
+	wasConnected    bool   // the source has been connected before, now or in an earlier turn
+	gapReason       string // why something is missing before the next connection, where operators are to hear of it
+	upstreamID      string // the relay that sends, empty where it is none
+	warnedNoCursors bool   // that was said
 
 	// Of the writer:
-	stored string // the last cursor that was stored
+	savedCursor string // the last cursor that was stored
 }
 
 // message is what the reader hands to the writer.
@@ -187,27 +187,27 @@ type message struct {
 	cursor string
 	// from names the relay that sent it.
 	from string
-	// refused says what is wrong with data, where it is no notification at all.
-	refused string
+	// rejectReason says what is wrong with data, where it is no notification at all.
+	rejectReason string
 	// gap says why something may be missing before it; told tells whether operators hear of it. via lists the relays that the
 	// news of it has come through.
-	gap  string
-	told bool
-	via  []string
+	gap         string
+	gapReported bool
+	relayPath   []string
 }
 
-// plain tells whether the message is a notification.
-func (m *message) plain() bool { return m.data != nil && m.refused == "" }
+// isNotification tells whether the message is a notification.
+func (m *message) isNotification() bool { return m.data != nil && m.rejectReason == "" }
 
-func (m *message) weight() int64 { return int64(min(len(m.data)+256, maxWaiting)) }
+func (m *message) size() int64 { return int64(min(len(m.data)+256, maxWaiting)) }
 
-// push hands a message to the writer, and waits while too much waits.
-func (t *turn) push(ctx context.Context, m message) error {
-	if err := t.room.Acquire(ctx, m.weight()); err != nil {
+// enqueue hands a message to the writer, and waits while too much waits.
+func (t *session) enqueue(ctx context.Context, m message) error {
+	if err := t.inFlightBytes.Acquire(ctx, m.size()); err != nil {
 		return err
 	}
 	select {
-	case t.waiting <- m:
+	case t.messages <- m:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

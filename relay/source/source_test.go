@@ -281,7 +281,7 @@ func TestCircle(t *testing.T) {
 	name = "upstream"
 	r.start()
 	r.has("2 3")
-	if f := r.figures(); f.Returned != 1 {
+	if f := r.figures(); f.Looped != 1 {
 		t.Errorf("%+v", f)
 	}
 	ns, err := r.b.Range(context.Background(), 0, "", 10)

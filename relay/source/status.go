@@ -37,53 +37,53 @@ type Status struct {
 	Next *time.Time `json:"next,omitempty"`
 }
 
-// status is a Status that changes. It may be used concurrently.
-type status struct {
+// statusTracker is a Status that changes. It may be used concurrently.
+type statusTracker struct {
 	mu      sync.Mutex
-	now     Status
+	current Status
 	changed chan struct{}
 }
 
-func newStatus(node string) *status {
-	return &status{now: Status{Node: node, State: stateConnecting, Since: moment()}, changed: make(chan struct{}, 1)}
+func newStatus(node string) *statusTracker {
+	return &statusTracker{current: Status{Node: node, State: stateConnecting, Since: utcNow()}, changed: make(chan struct{}, 1)}
 }
 
-func moment() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+func utcNow() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-func (s *status) connected() { s.set(Status{State: stateConnected}) }
+func (s *statusTracker) setConnected() { s.setStatus(Status{State: stateConnected}) }
 
-// away says that there is no connection, and that the next is tried after wait.
-func (s *status) away(state string, why error, wait time.Duration) {
-	next := moment().Add(wait)
-	s.set(Status{State: state, Reason: short(why), Next: &next})
+// setDisconnected says that there is no connection, and that the next is tried after wait.
+func (s *statusTracker) setDisconnected(state string, why error, wait time.Duration) {
+	next := utcNow().Add(wait)
+	s.setStatus(Status{State: state, Reason: shortError(why), Next: &next})
 }
 
-func (s *status) set(now Status) {
+func (s *statusTracker) setStatus(now Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now.Node, now.Since = s.now.Node, s.now.Since
-	if now.State != s.now.State {
-		now.Since = moment()
+	now.Node, now.Since = s.current.Node, s.current.Since
+	if now.State != s.current.State {
+		now.Since = utcNow()
 	}
-	s.now = now
+	s.current = now
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (s *status) get() Status {
+func (s *statusTracker) currentStatus() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.now
+	return s.current
 }
 
-// tell tells all nodes how the source is, until ctx ends. Then, after statusKeep, nobody reads it.
-func (t *turn) tell(ctx context.Context) error {
+// publishStatus tells all nodes how the source is, until ctx ends. Then, after statusKeep, nobody reads it.
+func (t *session) publishStatus(ctx context.Context) error {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
 	for {
-		text, err := json.Marshal(t.status.get())
+		text, err := json.Marshal(t.status.currentStatus())
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (t *turn) tell(ctx context.Context) error {
 		told, cancel := context.WithTimeout(ctx, storeTime)
 		_ = t.opt.Store.SetSourceStatus(told, t.opt.Name, text, statusKeep)
 		cancel()
-		relay.Pause(ctx, 100*time.Millisecond) // an upstream that comes and goes is told of ten times a second at most
+		relay.Sleep(ctx, 100*time.Millisecond) // an upstream that comes and goes is told of ten times a second at most
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -101,22 +101,22 @@ func (t *turn) tell(ctx context.Context) error {
 	}
 }
 
-// repeatEvery is how often the log repeats what goes on.
-const repeatEvery = time.Minute
+// logRepeatInterval is how often the log repeats what goes on.
+const logRepeatInterval = time.Minute
 
-// speaker keeps the log short: what goes on for long or comes again and again is worth a line when it begins, and then one
+// logThrottle keeps the log short: what goes on for long or comes again and again is worth a line when it begins, and then one
 // a minute. It may be used concurrently.
-type speaker struct {
+type logThrottle struct {
 	now func() time.Time
 
 	mu   sync.Mutex
 	next map[string]time.Time
 }
 
-func newSpeaker() *speaker { return &speaker{now: time.Now, next: make(map[string]time.Time)} }
+func newSpeaker() *logThrottle { return &logThrottle{now: time.Now, next: make(map[string]time.Time)} }
 
-// worth tells whether something is worth a line. Reasons that differ in a port alone are the same.
-func (s *speaker) worth(what string, why error) bool {
+// allow tells whether something is worth a line. Reasons that differ in a port alone are the same.
+func (s *logThrottle) allow(what string, why error) bool {
 	key := what
 	if why != nil {
 		key += withoutPorts(why.Error())
@@ -130,7 +130,7 @@ func (s *speaker) worth(what string, why error) bool {
 	if len(s.next) > 100 { // reasons without end
 		clear(s.next)
 	}
-	s.next[key] = now.Add(repeatEvery)
+	s.next[key] = now.Add(logRepeatInterval)
 	return true
 }
 
@@ -139,5 +139,5 @@ func withoutPorts(text string) string {
 	return regexp.MustCompile(`[0-9]{5,}`).ReplaceAllString(text, "")
 }
 
-// short is an error as the log and operators see it.
-func short(err error) string { return relay.Clip(err.Error(), maxReason) }
+// shortError is an error as the log and operators see it.
+func shortError(err error) string { return relay.Truncate(err.Error(), maxReason) }

@@ -13,8 +13,8 @@ import (
 // their place in memory. Whatever goes wrong in one is said by the library, to which the whole is then given as it was
 // written: there is one place that words errors.
 
-// errAgain says that a rendering has to be done again by the library alone.
-var errAgain = errors.New("has to be rendered by the library alone")
+// errUseLibrary says that a rendering has to be done again by the library alone.
+var errUseLibrary = errors.New("has to be rendered by the library alone")
 
 // action is a pipeline of commands, which shows a text.
 type action []command
@@ -32,19 +32,19 @@ type argument struct {
 	inner    action
 }
 
-// marks are the actions of a template by the empty texts that stand for them.
-type marks map[*byte]*parse.PipeNode
+// actionMarkers are the actions of a template by the empty texts that stand for them.
+type actionMarkers map[*byte]*parse.PipeNode
 
-// take puts marks in place of the actions of a list for which the data is the dot.
-func (m marks) take(list *parse.ListNode, functions map[string]any) {
+// replaceActions puts marks in place of the actions of a list for which the data is the dot.
+func (m actionMarkers) replaceActions(list *parse.ListNode, functions map[string]any) {
 	if list == nil {
 		return
 	}
 	for i, node := range list.Nodes {
 		switch n := node.(type) {
 		case *parse.IfNode:
-			m.take(n.List, functions)
-			m.take(n.ElseList, functions)
+			m.replaceActions(n.List, functions)
+			m.replaceActions(n.ElseList, functions)
 		case *parse.ActionNode:
 			if _, gives := compileAction(n.Pipe, functions); gives == textType {
 				mark := make([]byte, 1)
@@ -55,8 +55,8 @@ func (m marks) take(list *parse.ListNode, functions map[string]any) {
 	}
 }
 
-// bound are the actions with the functions of one machine.
-func (m marks) bound(functions map[string]any) map[*byte]action {
+// compile are the actions with the functions of one machine.
+func (m actionMarkers) compile(functions map[string]any) map[*byte]action {
 	all := make(map[*byte]action, len(m))
 	for mark, pipe := range m {
 		all[mark], _ = compileAction(pipe, functions)
@@ -97,7 +97,7 @@ func compileAction(pipe *parse.PipeNode, functions map[string]any) (action, refl
 		}
 		if c.function == nil {
 			gives = types[0]
-		} else if gives = givenBy(c.function, types); gives == nil {
+		} else if gives = resultType(c.function, types); gives == nil {
 			return nil, nil
 		}
 		out = append(out, c)
@@ -136,8 +136,8 @@ func compileArgument(node parse.Node, functions map[string]any) (argument, refle
 	return argument{}, nil
 }
 
-// givenBy is what type a function gives for such arguments; nil where invoke or the function does not take them.
-func givenBy(function any, args []reflect.Type) reflect.Type {
+// resultType is what type a function gives for such arguments; nil where invoke or the function does not take them.
+func resultType(function any, args []reflect.Type) reflect.Type {
 	switch function.(type) {
 	case func(string) (string, error), func(any) (string, error), func(string, any) (string, error),
 		func(string, ...any) (string, error), func(...any) (string, error), func(int, string) (string, error),
@@ -171,33 +171,33 @@ func givenBy(function any, args []reflect.Type) reflect.Type {
 	return args[0] // one of the arguments is given back
 }
 
-// show writes what an action gives.
-func (r *run) show(a action) (err error) {
+// writeAction writes what an action gives.
+func (r *rendering) writeAction(a action) (err error) {
 	defer func() {
 		if recover() != nil {
-			err = errAgain
+			err = errUseLibrary
 		}
 	}()
-	v, err := r.evaluate(a)
+	v, err := r.evalAction(a)
 	switch text, ok := v.(string); {
-	case retried(err):
+	case isRetryable(err):
 		return err
 	case err != nil || !ok:
-		return errAgain
+		return errUseLibrary
 	default:
 		r.out.add(text)
 	}
 	return nil
 }
 
-func (r *run) evaluate(a action) (v any, err error) {
+func (r *rendering) evalAction(a action) (v any, err error) {
 	for i, c := range a {
 		before := len(r.args)
 		for _, arg := range c.args {
 			one := arg.constant
 			switch {
 			case arg.inner != nil:
-				if one, err = r.evaluate(arg.inner); err != nil {
+				if one, err = r.evalAction(arg.inner); err != nil {
 					return nil, err
 				}
 			case arg.member != nil:
@@ -212,7 +212,7 @@ func (r *run) evaluate(a action) (v any, err error) {
 		if c.function == nil {
 			v = args[0]
 		} else {
-			v, err = invoke(c.function, args)
+			v, err = callFunction(c.function, args)
 		}
 		clear(args)
 		if r.args = r.args[:before]; err != nil {
@@ -222,37 +222,37 @@ func (r *run) evaluate(a action) (v any, err error) {
 	return v, nil
 }
 
-// invoke calls a function with arguments that givenBy has found to fit.
-func invoke(function any, args []any) (any, error) {
+// callFunction calls a function with arguments that givenBy has found to fit.
+func callFunction(function any, args []any) (any, error) {
 	switch f := function.(type) {
 	case func(string) (string, error):
-		return boxed(f(as[string](args[0])))
+		return toAny(f(convertTo[string](args[0])))
 	case func(any) (string, error):
-		return boxed(f(args[0]))
+		return toAny(f(args[0]))
 	case func(string, any) (string, error):
-		return boxed(f(as[string](args[0]), args[1]))
+		return toAny(f(convertTo[string](args[0]), args[1]))
 	case func(string, ...any) (string, error):
-		return boxed(f(as[string](args[0]), args[1:]...))
+		return toAny(f(convertTo[string](args[0]), args[1:]...))
 	case func(...any) (string, error):
-		return boxed(f(args...))
+		return toAny(f(args...))
 	case func(int, string) (string, error):
-		return boxed(f(as[int](args[0]), as[string](args[1])))
+		return toAny(f(convertTo[int](args[0]), convertTo[string](args[1])))
 	case func(string, string, string) (string, error):
-		return boxed(f(as[string](args[0]), as[string](args[1]), as[string](args[2])))
+		return toAny(f(convertTo[string](args[0]), convertTo[string](args[1]), convertTo[string](args[2])))
 	case func(string, time.Time) (string, error):
-		return boxed(f(as[string](args[0]), as[time.Time](args[1])))
+		return toAny(f(convertTo[string](args[0]), convertTo[time.Time](args[1])))
 	case func(string, time.Time) (time.Time, error):
-		return boxed(f(as[string](args[0]), as[time.Time](args[1])))
+		return toAny(f(convertTo[string](args[0]), convertTo[time.Time](args[1])))
 	case func(any, ...any) any:
 		return f(args[0], args[1:]...), nil
 	}
-	return nil, errAgain
+	return nil, errUseLibrary
 }
 
-func boxed[T any](v T, err error) (any, error) { return v, err }
+func toAny[T any](v T, err error) (any, error) { return v, err }
 
-// as is the type that givenBy has seen.
-func as[T any](v any) T {
+// convertTo is the type that givenBy has seen.
+func convertTo[T any](v any) T {
 	t, _ := v.(T)
 	return t
 }

@@ -32,7 +32,7 @@ func TestActions(t *testing.T) {
 		d := dataOf(t, one("container.error"), nil)
 		for range 2 {
 			got, err := tmpl.Render(t.Context(), d)
-			m, same := tmpl.again(t.Context(), d, alone)
+			m, same := tmpl.rerender(t.Context(), d, modeLibrary)
 			if err != nil || same != nil || string(got) != string(m.run.out.text) {
 				t.Errorf("%s gives %s, %v; the library alone %s, %v", source, got, err, m.run.out.text, same)
 			}

@@ -40,11 +40,11 @@ type Data struct {
 	// Notifications are those that are listed: one, or the first of a digest. Those have none themselves.
 	Notifications []*Data
 
-	clean   func(string) string
-	raw     []byte                 // of one notification
-	load    func() ([]byte, error) // of several
-	decoded bool
-	data    any
+	sanitize func(string) string
+	raw      []byte                 // of one notification
+	loadJSON func() ([]byte, error) // of several
+	decoded  bool
+	data     any
 }
 
 // Digest says what was gathered.
@@ -67,7 +67,7 @@ func NewData(d relay.Delivery, sink string, clean func(string) string) (*Data, e
 	list, room := make([]*Data, len(d.Notifications)), make([]Data, 1+len(d.Notifications))
 	for i, n := range d.Notifications {
 		one := &room[1+i]
-		severity, err := one.fill(n, clean)
+		severity, err := one.fillFrom(n, clean)
 		if err != nil {
 			return nil, err
 		}
@@ -80,13 +80,13 @@ func NewData(d relay.Delivery, sink string, clean func(string) string) (*Data, e
 		out.Notifications = list
 		return out, nil
 	}
-	out := several(d, list, clean)
+	out := groupData(d, list, clean)
 	out.Severity, out.Sink, out.Delivery = worst.String(), sink, d.ID
 	return out, nil
 }
 
-// several is what is said of a digest or a batch.
-func several(of relay.Delivery, list []*Data, clean func(string) string) *Data {
+// groupData is what is said of a digest or a batch.
+func groupData(of relay.Delivery, list []*Data, clean func(string) string) *Data {
 	g := &Digest{Count: len(list), Topics: map[string]int{}, By: map[string]string{}}
 	byTime := func(a, b *Data) int { return a.Time.Compare(b.Time) }
 	g.First, g.Last = slices.MinFunc(list, byTime).Time, slices.MaxFunc(list, byTime).Time
@@ -95,8 +95,8 @@ func several(of relay.Delivery, list []*Data, clean func(string) string) *Data {
 		if !said.First.IsZero() && !said.Last.IsZero() {
 			g.First, g.Last = said.First.UTC(), said.Last.UTC()
 		}
-		for name, value := range said.By {
-			g.By[name] = cleaned(clean, value)
+		for name, value := range said.Shared {
+			g.By[name] = sanitized(clean, value)
 		}
 		maps.Copy(g.Topics, said.Topics)
 	}
@@ -109,11 +109,11 @@ func several(of relay.Delivery, list []*Data, clean func(string) string) *Data {
 	return &Data{
 		ID: of.ID, Topic: relay.TopicDigest, Meaning: fmt.Sprintf("%d notifications", g.Count), Hub: g.By["hub"],
 		Time: g.Last, Context: relay.Context{HubID: g.By["hub"]}, Digest: g, Notifications: list,
-		clean: clean, load: of.Payload,
+		sanitize: clean, loadJSON: of.Payload,
 	}
 }
 
-func (d *Data) fill(n relay.Notification, clean func(string) string) (relay.Severity, error) {
+func (d *Data) fillFrom(n relay.Notification, clean func(string) string) (relay.Severity, error) {
 	e, err := n.Envelope()
 	if err != nil {
 		return 0, err
@@ -130,30 +130,30 @@ func (d *Data) fill(n relay.Notification, clean func(string) string) (relay.Seve
 		}
 	}
 	*d = Data{
-		ID: n.ID, Topic: n.Topic, Meaning: cleaned(clean, meaningOf(n.Topic)), Hub: cleaned(clean, n.Hub), Account: cleaned(clean, n.Account),
-		Severity: severity.String(), Time: n.Stored(), Object: e.Object, Context: e.Context, Sample: n.IsSample(),
-		clean: clean, raw: n.Data,
+		ID: n.ID, Topic: n.Topic, Meaning: sanitized(clean, topicMeaning(n.Topic)), Hub: sanitized(clean, n.Hub), Account: sanitized(clean, n.Account),
+		Severity: severity.String(), Time: n.StoredAt(), Object: e.Object, Context: e.Context, Sample: n.IsSample(),
+		sanitize: clean, raw: n.Data,
 	}
 	return severity, nil
 }
 
-func cleaned(clean func(string) string, text string) string {
+func sanitized(clean func(string) string, text string) string {
 	if clean == nil {
 		return text
 	}
 	return clean(text)
 }
 
-// meaningOf says in words what a topic says.
-func meaningOf(topic string) string {
-	if meaning := meanings()[topic]; meaning != "" {
+// topicMeaning says in words what a topic says.
+func topicMeaning(topic string) string {
+	if meaning := topicMeanings()[topic]; meaning != "" {
 		return meaning
 	}
 	return topic
 }
 
-// meanings are made once, since they are the same for all.
-var meanings = sync.OnceValue(func() map[string]string {
+// topicMeanings are made once, since they are the same for all.
+var topicMeanings = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
 	for _, t := range slices.Concat(relay.Topics(), relay.OperationalTopics()) {
 		all[t.Name] = strings.TrimSuffix(t.Meaning, ".")
@@ -161,23 +161,23 @@ var meanings = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// empty tells that there is no JSON.
-func (d *Data) empty() bool { return d.raw == nil && d.load == nil }
+// hasNoJSON tells that there is no JSON.
+func (d *Data) hasNoJSON() bool { return d.raw == nil && d.loadJSON == nil }
 
-func (d *Data) text() ([]byte, error) {
-	if d.load != nil {
-		return d.load()
+func (d *Data) rawJSON() ([]byte, error) {
+	if d.loadJSON != nil {
+		return d.loadJSON()
 	}
 	return d.raw, nil
 }
 
 // Raw is the JSON as clients of the stream see it, of a digest as webhooks do.
 func (d *Data) Raw() (string, error) {
-	if d.empty() {
+	if d.hasNoJSON() {
 		return "{}", nil
 	}
-	if d.clean == nil {
-		data, err := d.text()
+	if d.sanitize == nil {
+		data, err := d.rawJSON()
 		return string(data), err
 	}
 	v, err := d.Data()
@@ -189,10 +189,10 @@ func (d *Data) Raw() (string, error) {
 
 // Data is Raw decoded, for members that have no field here: .Data.object.previous_state. It is decoded once.
 func (d *Data) Data() (any, error) {
-	if d.decoded || d.empty() {
+	if d.decoded || d.hasNoJSON() {
 		return d.data, nil
 	}
-	text, err := d.text()
+	text, err := d.rawJSON()
 	if err != nil {
 		return nil, err
 	}
@@ -202,12 +202,12 @@ func (d *Data) Data() (any, error) {
 	if err := decoder.Decode(&v); err != nil {
 		return nil, fmt.Errorf("decode notification %s: %w", d.ID, err)
 	}
-	d.data, d.decoded = d.plain(v), true
+	d.data, d.decoded = d.normalize(v), true
 	return d.data, nil
 }
 
-// plain makes numbers what a template can compare with its own, and cleans texts and the names of members.
-func (d *Data) plain(v any) any {
+// normalize makes numbers what a template can compare with its own, and cleans texts and the names of members.
+func (d *Data) normalize(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if i, err := v.Int64(); err == nil {
@@ -218,29 +218,29 @@ func (d *Data) plain(v any) any {
 		}
 		return v // an integer that no int64 holds keeps its digits
 	case string:
-		return cleaned(d.clean, v)
+		return sanitized(d.sanitize, v)
 	case []any:
 		for i := range v {
-			v[i] = d.plain(v[i])
+			v[i] = d.normalize(v[i])
 		}
 	case map[string]any:
 		for name := range v {
-			v[name] = d.plain(v[name])
+			v[name] = d.normalize(v[name])
 		}
-		return d.named(v)
+		return d.sanitizeNames(v)
 	}
 	return v
 }
 
-// named cleans the names of members. Of those that become one, that which was clean stays, else the first in their order: nobody
+// sanitizeNames cleans the names of members. Of those that become one, that which was clean stays, else the first in their order: nobody
 // takes the place of a member by a name that looks the same.
-func (d *Data) named(members map[string]any) map[string]any {
-	if d.clean == nil {
+func (d *Data) sanitizeNames(members map[string]any) map[string]any {
+	if d.sanitize == nil {
 		return members
 	}
 	var changed []string
 	for name := range members {
-		if d.clean(name) != name {
+		if d.sanitize(name) != name {
 			changed = append(changed, name)
 		}
 	}
@@ -253,7 +253,7 @@ func (d *Data) named(members map[string]any) map[string]any {
 	}
 	slices.Sort(changed)
 	for _, name := range changed {
-		to := d.clean(name)
+		to := d.sanitize(name)
 		if _, taken := out[to]; !taken {
 			out[to] = members[name]
 		}
@@ -276,5 +276,5 @@ func (d *Data) MarshalJSON() ([]byte, error) {
 	return []byte(text), err
 }
 
-// weight is about what Raw takes.
-func (d *Data) weight() int { return len(d.String()) }
+// size is about what Raw takes.
+func (d *Data) size() int { return len(d.String()) }

@@ -17,36 +17,36 @@ import (
 	"golang.org/x/text/language"
 )
 
-// functions are what a template may call besides the library's own, some of which are replaced by bounded ones. Names,
+// templateFunctions are what a template may call besides the library's own, some of which are replaced by bounded ones. Names,
 // arguments and meaning are those of github.com/prometheus/alertmanager/template, and Sprig's where that has none.
-func (r *run) functions() template.FuncMap {
+func (r *rendering) templateFunctions() template.FuncMap {
 	all := template.FuncMap{
-		"toUpper": r.text(strings.ToUpper), "toLower": r.text(strings.ToLower), "trimSpace": r.text(strings.TrimSpace),
-		"title": r.text(func(s string) string { return cases.Title(language.AmericanEnglish).String(s) }),
+		"toUpper": r.boundText(strings.ToUpper), "toLower": r.boundText(strings.ToLower), "trimSpace": r.boundText(strings.TrimSpace),
+		"title": r.boundText(func(s string) string { return cases.Title(language.AmericanEnglish).String(s) }),
 		"trunc": r.trunc, "join": r.join, "stringSlice": func(s ...string) []string { return s },
-		"contains":  func(part, s string) (bool, error) { return strings.Contains(s, part), r.spend(len(s)) },
+		"contains":  func(part, s string) (bool, error) { return strings.Contains(s, part), r.charge(len(s)) },
 		"hasPrefix": func(part, s string) bool { return strings.HasPrefix(s, part) },
 		"hasSuffix": func(part, s string) bool { return strings.HasSuffix(s, part) },
 		"match":     r.match, "reReplaceAll": r.replaceAll,
 		"safeHtml":    func(s string) htmltemplate.HTML { return htmltemplate.HTML(s) },
 		"safeUrl":     func(s string) htmltemplate.URL { return htmltemplate.URL(s) },
-		"urlUnescape": r.decoded(url.QueryUnescape),
-		"default":     orElse,
+		"urlUnescape": r.boundDecoder(url.QueryUnescape),
+		"default":     defaultValue,
 	}
-	maps.Copy(all, r.times())
-	maps.Copy(all, r.values())
+	maps.Copy(all, r.timeFunctions())
+	maps.Copy(all, r.valueFunctions())
 	return all
 }
 
-// unescaped are the functions that go around the escaping of HTML. No template has them where HTML is made: what they would be
+// unsafeFunctions are the functions that go around the escaping of HTML. No template has them where HTML is made: what they would be
 // given is what others wrote, and the author's own markup needs none.
-func unescaped() []string { return []string{"safeHtml", "safeUrl"} }
+func unsafeFunctions() []string { return []string{"safeHtml", "safeUrl"} }
 
-// hidden are the functions that instrument calls.
-func (r *run) hidden() template.FuncMap {
+// internalFunctions are the functions that instrument calls.
+func (r *rendering) internalFunctions() template.FuncMap {
 	return template.FuncMap{
-		stepName: r.step, enterName: r.enter, leaveName: r.leave,
-		formatName: r.formatOf, appendFormatName: func(...any) (string, error) {
+		stepName: r.checkStep, enterName: r.enterTemplate, leaveName: r.leaveTemplate,
+		formatName: r.formatTime, appendFormatName: func(...any) (string, error) {
 			return "", errors.New("has no place in a template: write times by Format or date")
 		},
 	}
@@ -54,7 +54,7 @@ func (r *run) hidden() template.FuncMap {
 
 // functionNames are those that a template may call, the library's own included.
 func functionNames() []string {
-	return slices.Sorted(maps.Keys((&run{}).functions()))
+	return slices.Sorted(maps.Keys((&rendering{}).templateFunctions()))
 }
 
 // libraryNames are functions of the library that need no bound.
@@ -62,38 +62,38 @@ func libraryNames() []string {
 	return []string{"and", "call", "index", "slice", "len", "not", "or", "eq", "ne", "lt", "le", "gt", "ge"}
 }
 
-// text bounds a function of a text.
-func (r *run) text(do func(string) string) func(string) (string, error) {
-	return r.tried(func(s string) (string, error) { return do(s), nil })
+// boundText bounds a function of a text.
+func (r *rendering) boundText(do func(string) string) func(string) (string, error) {
+	return r.boundFallible(func(s string) (string, error) { return do(s), nil })
 }
 
-func (r *run) tried(do func(string) (string, error)) func(string) (string, error) {
+func (r *rendering) boundFallible(do func(string) (string, error)) func(string) (string, error) {
 	return func(s string) (string, error) {
-		if err := r.spend(len(s)); err != nil {
+		if err := r.charge(len(s)); err != nil {
 			return "", err
 		}
 		out, err := do(s)
 		if err != nil {
 			return "", err
 		}
-		return r.made(out)
+		return r.chargeResult(out)
 	}
 }
 
-// decoded bounds a function that may bring back what was cleaned away, which is cleaned again.
-func (r *run) decoded(do func(string) (string, error)) func(string) (string, error) {
-	return r.tried(func(s string) (string, error) {
+// boundDecoder bounds a function that may bring back what was cleaned away, which is cleaned again.
+func (r *rendering) boundDecoder(do func(string) (string, error)) func(string) (string, error) {
+	return r.boundFallible(func(s string) (string, error) {
 		out, err := do(s)
 		if err != nil || out == s {
 			return out, err
 		}
-		return cleaned(r.clean, out), nil
+		return sanitized(r.clean, out), nil
 	})
 }
 
 // trunc is Sprig's: the first n characters, or the last -n.
-func (r *run) trunc(n int, s string) (string, error) {
-	if err := r.spend(len(s)); err != nil {
+func (r *rendering) trunc(n int, s string) (string, error) {
+	if err := r.charge(len(s)); err != nil {
 		return "", err
 	}
 	runes := []rune(s)
@@ -103,17 +103,17 @@ func (r *run) trunc(n int, s string) (string, error) {
 	case n < 0 && -n < len(runes) && -n > 0:
 		s = string(runes[len(runes)+n:])
 	}
-	return r.made(s)
+	return r.chargeResult(s)
 }
 
 // join has the separator first, for pipelines. It takes lists of decoded JSON as well.
-func (r *run) join(separator string, list any) (string, error) {
+func (r *rendering) join(separator string, list any) (string, error) {
 	var texts []string
 	switch l := list.(type) {
 	case []string:
 		texts = l
 	case []any:
-		if err := r.read(list); err != nil {
+		if err := r.chargeInputs(list); err != nil {
 			return "", err
 		}
 		for _, v := range l {
@@ -130,11 +130,11 @@ func (r *run) join(separator string, list any) (string, error) {
 	if length > MaxOutput {
 		return "", limitError(fmt.Sprintf("makes a text of more than %d MiB", MaxOutput>>20))
 	}
-	return r.made(strings.Join(texts, separator))
+	return r.chargeResult(strings.Join(texts, separator))
 }
 
-// orElse is Sprig's default: the second value unless that is empty.
-func orElse(other any, value ...any) any {
+// defaultValue is Sprig's default: the second value unless that is empty.
+func defaultValue(other any, value ...any) any {
 	if len(value) == 0 {
 		return other
 	}
@@ -144,17 +144,17 @@ func orElse(other any, value ...any) any {
 	return other
 }
 
-func (r *run) times() template.FuncMap {
+func (r *rendering) timeFunctions() template.FuncMap {
 	return template.FuncMap{
 		"now":   func() time.Time { return r.now() },
 		"since": func(t time.Time) time.Duration { return r.now().Sub(t) },
 		"date":  r.date,
 		"tz": func(name string, t time.Time) (time.Time, error) {
-			zone, err := r.kept.zone(name)
+			zone, err := r.cache.loadZone(name)
 			if err != nil {
 				return time.Time{}, fmt.Errorf("%w: write a name such as Europe/Paris", err)
 			}
-			return t.In(zone), r.spend(1 << 10)
+			return t.In(zone), r.charge(1 << 10)
 		},
 		"toDate": func(layout, s string) time.Time {
 			t, _ := time.ParseInLocation(layout, s, time.UTC)
@@ -165,7 +165,7 @@ func (r *run) times() template.FuncMap {
 			if n, ok := v.(json.Number); ok {
 				v = n.String()
 			}
-			if err := r.spend(64); err != nil {
+			if err := r.charge(64); err != nil {
 				return "", err
 			}
 			return common.HumanizeDuration(v)
@@ -176,15 +176,15 @@ func (r *run) times() template.FuncMap {
 // maxLayout bounds the layout of a time.
 const maxLayout = 1 << 10
 
-func (r *run) date(layout string, t time.Time) (string, error) {
+func (r *rendering) date(layout string, t time.Time) (string, error) {
 	if len(layout) > maxLayout {
 		return "", limitError(fmt.Sprintf("has a layout of more than %d bytes", maxLayout))
 	}
-	return r.made(t.Format(layout))
+	return r.chargeResult(t.Format(layout))
 }
 
-// formatOf stands for the method of times: what that writes may be a layout again, and twice as long each time.
-func (r *run) formatOf(t any, layout string) (string, error) {
+// formatTime stands for the method of times: what that writes may be a layout again, and twice as long each time.
+func (r *rendering) formatTime(t any, layout string) (string, error) {
 	at, ok := t.(time.Time)
 	if !ok {
 		return "", fmt.Errorf("wants a time, not %T", t)

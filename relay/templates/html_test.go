@@ -24,7 +24,7 @@ func TestHTML(t *testing.T) {
 			t.Errorf("%s lacks %s", got, want)
 		}
 	}
-	var m *Mistake
+	var m *TemplateError
 	if _, err := Parse("<p>\n<a href='{{ if .Topic }}'{{ end }}>", Options{HTML: true}); !errors.As(err, &m) || m.Line != 2 {
 		t.Errorf("%v", err)
 	}

@@ -15,15 +15,15 @@ const (
 	appendFormatName = "AppendFormat"
 )
 
-// instrument puts a step into every loop of a tree, since the library bounds no loop, and enter and leave around the
+// addLimits puts a step into every loop of a tree, since the library bounds no loop, and enter and leave around the
 // whole where templates call each other. With everywhere there is a step behind every node, which tells the place where
 // an output became too long.
-func instrument(trees []*parse.Tree, everywhere bool) {
+func addLimits(trees []*parse.Tree, everywhere bool) {
 	calls := slices.ContainsFunc(trees, func(t *parse.Tree) bool { return callsTemplate(t.Root) })
 	for _, tree := range trees {
-		steps(tree.Root, everywhere)
+		addSteps(tree.Root, everywhere)
 		if calls {
-			surround(tree)
+			wrapTemplate(tree)
 		}
 	}
 }
@@ -48,16 +48,16 @@ func callsTemplate(list *parse.ListNode) bool {
 	})
 }
 
-func surround(tree *parse.Tree) {
+func wrapTemplate(tree *parse.Tree) {
 	first, last := parse.Pos(0), parse.Pos(0)
 	if n := len(tree.Root.Nodes); n > 0 {
 		first, last = tree.Root.Nodes[0].Position(), tree.Root.Nodes[n-1].Position()
 	}
-	nodes := append([]parse.Node{call(enterName, first)}, tree.Root.Nodes...)
-	tree.Root.Nodes = append(nodes, call(leaveName, last))
+	nodes := append([]parse.Node{callNode(enterName, first)}, tree.Root.Nodes...)
+	tree.Root.Nodes = append(nodes, callNode(leaveName, last))
 }
 
-func steps(list *parse.ListNode, everywhere bool) {
+func addSteps(list *parse.ListNode, everywhere bool) {
 	if list == nil {
 		return
 	}
@@ -65,34 +65,34 @@ func steps(list *parse.ListNode, everywhere bool) {
 	for _, node := range list.Nodes {
 		switch n := node.(type) {
 		case *parse.ActionNode:
-			methods(n.Pipe)
+			replaceMethods(n.Pipe)
 		case *parse.TemplateNode:
-			methods(n.Pipe)
+			replaceMethods(n.Pipe)
 		case *parse.IfNode:
-			methods(n.Pipe)
-			steps(n.List, everywhere)
-			steps(n.ElseList, everywhere)
+			replaceMethods(n.Pipe)
+			addSteps(n.List, everywhere)
+			addSteps(n.ElseList, everywhere)
 		case *parse.WithNode:
-			methods(n.Pipe)
-			steps(n.List, everywhere)
-			steps(n.ElseList, everywhere)
+			replaceMethods(n.Pipe)
+			addSteps(n.List, everywhere)
+			addSteps(n.ElseList, everywhere)
 		case *parse.RangeNode:
-			methods(n.Pipe)
-			steps(n.List, everywhere)
-			n.List.Nodes = append([]parse.Node{call(stepName, n.Pos)}, n.List.Nodes...)
-			steps(n.ElseList, everywhere)
+			replaceMethods(n.Pipe)
+			addSteps(n.List, everywhere)
+			n.List.Nodes = append([]parse.Node{callNode(stepName, n.Pos)}, n.List.Nodes...)
+			addSteps(n.ElseList, everywhere)
 		}
 		nodes = append(nodes, node)
 		if everywhere {
-			nodes = append(nodes, call(stepName, node.Position()))
+			nodes = append(nodes, callNode(stepName, node.Position()))
 		}
 	}
 	list.Nodes = nodes
 }
 
-// call is a node that calls a function and shows nothing: the declaration of a variable whose name no template can write,
+// callNode is a node that calls a function and shows nothing: the declaration of a variable whose name no template can write,
 // which html/template leaves alone in every context.
-func call(name string, at parse.Pos) parse.Node {
+func callNode(name string, at parse.Pos) parse.Node {
 	return &parse.ActionNode{NodeType: parse.NodeAction, Pos: at, Pipe: &parse.PipeNode{
 		NodeType: parse.NodePipe, Pos: at,
 		Decl: []*parse.VariableNode{{NodeType: parse.NodeVariable, Pos: at, Ident: []string{"$(" + name + ")"}}},
@@ -102,8 +102,8 @@ func call(name string, at parse.Pos) parse.Node {
 	}}
 }
 
-// methods has calls of methods that nothing bounds go to functions of ours.
-func methods(pipe *parse.PipeNode) {
+// replaceMethods has calls of methods that nothing bounds go to functions of ours.
+func replaceMethods(pipe *parse.PipeNode) {
 	if pipe == nil {
 		return
 	}
@@ -113,19 +113,19 @@ func methods(pipe *parse.PipeNode) {
 				arg = chain.Node
 			}
 			if inner, ok := arg.(*parse.PipeNode); ok {
-				methods(inner)
+				replaceMethods(inner)
 			}
 		}
 		// Without an argument it is the member of a decoded object, or a mistake.
-		if of, name := method(cmd.Args[0]); of != nil && (i > 0 || len(cmd.Args) > 1) {
+		if of, name := takeMethod(cmd.Args[0]); of != nil && (i > 0 || len(cmd.Args) > 1) {
 			function := parse.NewIdentifier(name).SetPos(cmd.Args[0].Position())
 			cmd.Args = append([]parse.Node{function, of}, cmd.Args[1:]...)
 		}
 	}
 }
 
-// method takes such a method off what it is called on, which is nil where there is none.
-func method(node parse.Node) (of parse.Node, name string) {
+// takeMethod takes such a method off what it is called on, which is nil where there is none.
+func takeMethod(node parse.Node) (of parse.Node, name string) {
 	var names []string
 	switch n := node.(type) {
 	case *parse.FieldNode:

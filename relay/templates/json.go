@@ -28,12 +28,12 @@ func encode(v any) (string, error) {
 	return strings.TrimSuffix(out.String(), "\n"), nil
 }
 
-// JudgeJSON says where a text that a template rendered is not JSON.
-func JudgeJSON(text []byte) error {
+// CheckJSON says where a text that a template rendered is not JSON.
+func CheckJSON(text []byte) error {
 	if json.Valid(text) {
 		return nil
 	}
-	m := &Mistake{
+	m := &TemplateError{
 		Text: "what it renders is not JSON",
 		Hint: `write texts by toJson and without quotes around: {"error": {{ toJson .Object.Error }}}`,
 	}
@@ -50,6 +50,6 @@ func JudgeJSON(text []byte) error {
 	at := int(min(max(syntax.Offset-1, 0), int64(len(text))))
 	line := 1 + bytes.Count(text[:at], []byte("\n"))
 	shown := string(text[max(0, at-20):min(len(text), at+20)])
-	m.Text = relay.Clip(fmt.Sprintf("what it renders is not JSON: %s, in line %d of it, near %q", syntax, line, strings.ToValidUTF8(shown, "")), longestShown)
+	m.Text = relay.Truncate(fmt.Sprintf("what it renders is not JSON: %s, in line %d of it, near %q", syntax, line, strings.ToValidUTF8(shown, "")), maxShownError)
 	return m
 }

@@ -98,10 +98,10 @@ func TestLimits(t *testing.T) {
 				continue // html/template knows better
 			}
 			if by, ok := passes()[source]; ok {
-				tmpl.most = by
+				tmpl.limits = by
 			}
 			out, err := tmpl.Render(t.Context(), dataOf(t, d, nil))
-			var m *Mistake
+			var m *TemplateError
 			if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomePermanent || !errors.As(err, &m) || m.Line < 1 {
 				t.Errorf("%.100s: %s, %v, %d bytes", source, outcome, err, len(out))
 				continue
@@ -141,7 +141,7 @@ func TestMistakes(t *testing.T) {
 		{strings.Repeat("x", maxSource+1), "is longer than 256 KiB"},
 	} {
 		_, err := rendered(t, c.source, Options{})
-		var m *Mistake
+		var m *TemplateError
 		if !errors.As(err, &m) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60s:\n got %v\nwant %s", c.source, err, c.want)
 		}
@@ -161,13 +161,13 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		tmpl.most = limits{5_000, 1 << 20}
+		tmpl.limits = limits{5_000, 1 << 20}
 		out, err := tmpl.Render(t.Context(), dataOf(t, d, nil))
 		if err != nil && strings.Contains(err.Error(), errTime.Error()) {
 			t.Errorf("%q: only the clock has ended it", source)
 		}
 		if !html && err == nil && !strings.Contains(source, "now") && !strings.Contains(source, "since") {
-			if m, err := tmpl.again(t.Context(), dataOf(t, d, nil), alone); err != nil || string(m.run.out.text) != string(out) {
+			if m, err := tmpl.rerender(t.Context(), dataOf(t, d, nil), modeLibrary); err != nil || string(m.run.out.text) != string(out) {
 				t.Errorf("%q gives %q, and by the library alone %v", source, out, err)
 			}
 		}

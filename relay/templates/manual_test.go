@@ -46,7 +46,7 @@ func TestManual(t *testing.T) {
 			t.Errorf("the manual lacks %s", name)
 		}
 	}
-	for _, name := range members("templates.Data") {
+	for _, name := range fieldNames("templates.Data") {
 		if !strings.Contains(manual, "`."+name) {
 			t.Errorf("the manual lacks .%s", name)
 		}

@@ -32,42 +32,42 @@ type Options struct {
 
 // Template is a parsed template. It is immutable and may be used concurrently.
 type Template struct {
-	source   string
-	options  Options
-	kept     *kept
-	most     limits
-	parsed   parsed
-	machines sync.Pool // of *machine; a template's functions belong to one rendering at a time
+	source    string
+	options   Options
+	kept      *compileCache
+	limits    limits
+	parsed    executorFactory
+	executors sync.Pool // of *machine; a template's functions belong to one rendering at a time
 }
 
-// machine is a template whose functions share the budget of one rendering.
-type machine struct {
-	run  *run
+// executor is a template whose functions share the budget of one rendering.
+type executor struct {
+	run  *rendering
 	tmpl interface {
 		Execute(w io.Writer, data any) error
 	}
 }
 
-// parsed makes machines.
-type parsed interface {
-	machine(r *run) (*machine, error)
+// executorFactory makes machines.
+type executorFactory interface {
+	newExecutor(r *rendering) (*executor, error)
 }
 
-// Parse reads a template. What is wrong with it is a [*Mistake].
+// Parse reads a template. What is wrong with it is a [*TemplateError].
 func Parse(source string, o Options) (*Template, error) {
 	if len(source) > maxSource {
-		return nil, &Mistake{Text: fmt.Sprintf("is longer than %d KiB", maxSource>>10)}
+		return nil, &TemplateError{Text: fmt.Sprintf("is longer than %d KiB", maxSource>>10)}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	t := &Template{source: source, options: o, kept: &kept{}, most: limits{maxSteps, maxWork}}
+	t := &Template{source: source, options: o, kept: &compileCache{}, limits: limits{maxSteps, maxWork}}
 	var err error
-	if t.parsed, err = t.parse(fast); err != nil {
-		return nil, mistakeOf(err)
+	if t.parsed, err = t.parse(modeFast); err != nil {
+		return nil, newTemplateError(err)
 	}
-	if err := t.escapes(); err != nil {
-		return nil, mistakeOf(err)
+	if err := t.checkEscaping(); err != nil {
+		return nil, newTemplateError(err)
 	}
 	return t, nil
 }
@@ -75,20 +75,20 @@ func Parse(source string, o Options) (*Template, error) {
 // rootName stands in the library's errors.
 const rootName = "t"
 
-// way is how a template is parsed: to be rendered fast, by the library alone, or so that it tells where an output became
+// parseMode is how a template is parsed: to be rendered fast, by the library alone, or so that it tells where an output became
 // too long.
-type way int
+type parseMode int
 
 const (
-	fast way = iota
-	alone
-	everywhere
+	modeFast parseMode = iota
+	modeLibrary
+	modeTraceSteps
 )
 
-func (t *Template) parse(w way) (parsed, error) {
-	functions := (&run{}).functions()
+func (t *Template) parse(w parseMode) (executorFactory, error) {
+	functions := (&rendering{}).templateFunctions()
 	if t.options.HTML {
-		for _, name := range unescaped() {
+		for _, name := range unsafeFunctions() {
 			delete(functions, name)
 		}
 		root, err := htmltemplate.New(rootName).Funcs(functions).Parse(t.source)
@@ -99,8 +99,8 @@ func (t *Template) parse(w way) (parsed, error) {
 		for _, each := range root.Templates() {
 			trees = append(trees, each.Tree)
 		}
-		instrument(whole(trees), w == everywhere)
-		return parsedHTML{root.Funcs((&run{}).hidden())}, nil
+		addLimits(definedTrees(trees), w == modeTraceSteps)
+		return parsedHTML{root.Funcs((&rendering{}).internalFunctions())}, nil
 	}
 	root, err := template.New(rootName).Funcs(functions).Parse(t.source)
 	if err != nil {
@@ -110,52 +110,52 @@ func (t *Template) parse(w way) (parsed, error) {
 	for _, each := range root.Templates() {
 		trees = append(trees, each.Tree)
 	}
-	trees = whole(trees)
-	p := parsedText{root.Funcs((&run{}).hidden()), marks{}}
+	trees = definedTrees(trees)
+	p := parsedText{root.Funcs((&rendering{}).internalFunctions()), actionMarkers{}}
 	// What is called may have another dot.
-	if w == fast && root.Tree != nil && !slices.ContainsFunc(trees, func(t *parse.Tree) bool { return callsTemplate(t.Root) }) {
-		p.marks.take(root.Root, functions)
+	if w == modeFast && root.Tree != nil && !slices.ContainsFunc(trees, func(t *parse.Tree) bool { return callsTemplate(t.Root) }) {
+		p.marks.replaceActions(root.Root, functions)
 	}
-	instrument(trees, w == everywhere)
+	addLimits(trees, w == modeTraceSteps)
 	return p, nil
 }
 
-// whole leaves out the trees of templates that are named and not defined.
-func whole(trees []*parse.Tree) []*parse.Tree {
+// definedTrees leaves out the trees of templates that are named and not defined.
+func definedTrees(trees []*parse.Tree) []*parse.Tree {
 	return slices.DeleteFunc(trees, func(t *parse.Tree) bool { return t == nil || t.Root == nil })
 }
 
 type parsedText struct {
 	root  *template.Template
-	marks marks
+	marks actionMarkers
 }
 
-func (p parsedText) machine(r *run) (*machine, error) {
+func (p parsedText) newExecutor(r *rendering) (*executor, error) {
 	clone, err := p.root.Clone()
 	if err != nil {
 		return nil, err
 	}
-	functions := r.functions()
-	r.actions = p.marks.bound(functions)
-	return &machine{r, clone.Funcs(functions).Funcs(r.hidden())}, nil
+	functions := r.templateFunctions()
+	r.actions = p.marks.compile(functions)
+	return &executor{r, clone.Funcs(functions).Funcs(r.internalFunctions())}, nil
 }
 
 type parsedHTML struct{ root *htmltemplate.Template }
 
-func (p parsedHTML) machine(r *run) (*machine, error) {
+func (p parsedHTML) newExecutor(r *rendering) (*executor, error) {
 	clone, err := p.root.Clone()
 	if err != nil {
 		return nil, err
 	}
-	return &machine{r, clone.Funcs(r.functions()).Funcs(r.hidden())}, nil
+	return &executor{r, clone.Funcs(r.templateFunctions()).Funcs(r.internalFunctions())}, nil
 }
 
-// escapes finds what html/template says only when it renders.
-func (t *Template) escapes() error {
+// checkEscaping finds what html/template says only when it renders.
+func (t *Template) checkEscaping() error {
 	if !t.options.HTML {
 		return nil
 	}
-	m, err := t.machine(t.parsed)
+	m, err := t.newExecutor(t.parsed)
 	if err != nil {
 		return err
 	}
@@ -166,48 +166,48 @@ func (t *Template) escapes() error {
 	return nil
 }
 
-func (t *Template) machine(p parsed) (*machine, error) {
-	return p.machine(&run{now: t.options.Now, kept: t.kept, most: t.most, clean: t.options.Clean})
+func (t *Template) newExecutor(p executorFactory) (*executor, error) {
+	return p.newExecutor(&rendering{now: t.options.Now, cache: t.kept, limits: t.limits, clean: t.options.Clean})
 }
 
 // Render renders d, which may be used by one rendering at a time. An error that every attempt would meet is marked by
-// [relay.Permanent] and wraps a [*Mistake]; the end of ctx is none of those.
+// [relay.Permanent] and wraps a [*TemplateError]; the end of ctx is none of those.
 func (t *Template) Render(ctx context.Context, d *Data) ([]byte, error) {
-	m, ok := t.machines.Get().(*machine)
+	m, ok := t.executors.Get().(*executor)
 	if !ok {
 		var err error
-		if m, err = t.machine(t.parsed); err != nil {
-			return nil, relay.Permanent(mistakeOf(err))
+		if m, err = t.newExecutor(t.parsed); err != nil {
+			return nil, relay.Permanent(newTemplateError(err))
 		}
 	}
 	err := m.execute(ctx, d)
-	if errors.Is(err, errAgain) {
-		m, err = t.again(ctx, d, alone)
+	if errors.Is(err, errUseLibrary) {
+		m, err = t.rerender(ctx, d, modeLibrary)
 	}
-	if errors.Is(err, errLost) || err == nil && m.run.out.over {
-		if _, err = t.again(ctx, d, everywhere); err == nil {
+	if errors.Is(err, errOverflow) || err == nil && m.run.out.overflowed {
+		if _, err = t.rerender(ctx, d, modeTraceSteps); err == nil {
 			err = errOutput
 		}
 	}
 	if err != nil {
-		if retried(err) {
-			return nil, &unfinishedError{mistakeOf(err), err}
+		if isRetryable(err) {
+			return nil, &deadlineError{newTemplateError(err), err}
 		}
-		return nil, relay.Permanent(mistakeOf(err))
+		return nil, relay.Permanent(newTemplateError(err))
 	}
 	out := bytes.Clone(m.run.out.text)
 	m.run.data = nil
-	t.machines.Put(m)
+	t.executors.Put(m)
 	return out, nil
 }
 
-// again renders another way, to tell more of what went wrong.
-func (t *Template) again(ctx context.Context, d *Data, w way) (*machine, error) {
+// rerender renders another way, to tell more of what went wrong.
+func (t *Template) rerender(ctx context.Context, d *Data, w parseMode) (*executor, error) {
 	p, err := t.parse(w)
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.machine(p)
+	m, err := t.newExecutor(p)
 	if err != nil {
 		return nil, err
 	}
@@ -215,9 +215,9 @@ func (t *Template) again(ctx context.Context, d *Data, w way) (*machine, error) 
 }
 
 // execute renders into the run's output. A panic becomes an error: a template must not stop the daemon.
-func (m *machine) execute(ctx context.Context, d *Data) (err error) {
-	m.run.begin(ctx, d)
-	if err := m.run.late(); err != nil {
+func (m *executor) execute(ctx context.Context, d *Data) (err error) {
+	m.run.reset(ctx, d)
+	if err := m.run.checkDeadline(); err != nil {
 		return err
 	}
 	defer func() {

@@ -9,85 +9,85 @@ import (
 	"text/template"
 )
 
-// values are functions that make values or write them.
-func (r *run) values() template.FuncMap {
+// valueFunctions are functions that make values or write them.
+func (r *rendering) valueFunctions() template.FuncMap {
 	return template.FuncMap{
 		"list": r.list, "append": r.append, "dict": r.dict, "toJson": r.toJSON,
-		"base64encode": r.text(func(s string) string { return base64.URLEncoding.EncodeToString([]byte(s)) }),
-		"base64decode": r.decoded(decoder(base64.URLEncoding)),
-		"b64enc":       r.text(func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }),
-		"b64dec":       r.decoded(decoder(base64.StdEncoding)),
-		"print":        r.written(fmt.Sprint), "println": r.written(fmt.Sprintln), "printf": r.printf,
-		"html": r.written(template.HTMLEscaper), "js": r.written(template.JSEscaper), "urlquery": r.written(template.URLQueryEscaper),
+		"base64encode": r.boundText(func(s string) string { return base64.URLEncoding.EncodeToString([]byte(s)) }),
+		"base64decode": r.boundDecoder(base64Decoder(base64.URLEncoding)),
+		"b64enc":       r.boundText(func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }),
+		"b64dec":       r.boundDecoder(base64Decoder(base64.StdEncoding)),
+		"print":        r.boundWriter(fmt.Sprint), "println": r.boundWriter(fmt.Sprintln), "printf": r.printf,
+		"html": r.boundWriter(template.HTMLEscaper), "js": r.boundWriter(template.JSEscaper), "urlquery": r.boundWriter(template.URLQueryEscaper),
 	}
 }
 
-func decoder(e *base64.Encoding) func(string) (string, error) {
+func base64Decoder(e *base64.Encoding) func(string) (string, error) {
 	return func(s string) (string, error) {
 		out, err := e.DecodeString(s)
 		return string(out), err
 	}
 }
 
-// written bounds what the library writes of any values.
-func (r *run) written(write func(...any) string) func(...any) (string, error) {
+// boundWriter bounds what the library writes of any values.
+func (r *rendering) boundWriter(write func(...any) string) func(...any) (string, error) {
 	return func(values ...any) (string, error) {
-		if err := r.read(values...); err != nil {
+		if err := r.chargeInputs(values...); err != nil {
 			return "", err
 		}
-		return r.made(write(values...))
+		return r.chargeResult(write(values...))
 	}
 }
 
 // printf knows no width from an argument, and bounds those of the format: fmt allows a million each.
-func (r *run) printf(format string, values ...any) (string, error) {
-	if err := r.read(values...); err != nil {
+func (r *rendering) printf(format string, values ...any) (string, error) {
+	if err := r.chargeInputs(values...); err != nil {
 		return "", err
 	}
 	for range strings.Count(format, "[") { // each may write a value once more
-		if err := r.read(values...); err != nil {
+		if err := r.chargeInputs(values...); err != nil {
 			return "", err
 		}
 	}
-	width, err := widths(format)
+	width, err := totalWidth(format)
 	if err != nil {
 		return "", err
 	}
 	if width > 0 { // which each part of a list gets
 		most := 1
 		for _, v := range values {
-			most = max(most, parts(reflect.ValueOf(v), MaxOutput, true))
+			most = max(most, formattedValues(reflect.ValueOf(v), MaxOutput, true))
 		}
 		if width = width * most; width > MaxOutput {
 			return "", limitError("has widths that make a text of more than 1 MiB")
 		}
 	}
-	if err := r.spend(len(format) + width); err != nil {
+	if err := r.charge(len(format) + width); err != nil {
 		return "", err
 	}
-	return r.made(fmt.Sprintf(format, values...))
+	return r.chargeResult(fmt.Sprintf(format, values...))
 }
 
-// parts is how many values fmt writes of one; it stops beyond most. Only at the top it follows a pointer.
-func parts(v reflect.Value, most int, top bool) int {
+// formattedValues is how many values fmt writes of one; it stops beyond most. Only at the top it follows a pointer.
+func formattedValues(v reflect.Value, most int, top bool) int {
 	total := 0
 	switch v.Kind() {
 	case reflect.Interface, reflect.Pointer:
 		if v.IsNil() || v.Kind() == reflect.Pointer && !top {
 			return 1
 		}
-		return parts(v.Elem(), most, false)
+		return formattedValues(v.Elem(), most, false)
 	case reflect.Slice, reflect.Array:
 		for i := 0; i < v.Len() && total <= most; i++ {
-			total += parts(v.Index(i), most-total, false)
+			total += formattedValues(v.Index(i), most-total, false)
 		}
 	case reflect.Map:
 		for each := v.MapRange(); total <= most && each.Next(); {
-			total += parts(each.Key(), most-total, false) + parts(each.Value(), most-total, false)
+			total += formattedValues(each.Key(), most-total, false) + formattedValues(each.Value(), most-total, false)
 		}
 	case reflect.Struct:
 		for i := 0; i < v.NumField() && total <= most; i++ {
-			total += parts(v.Field(i), most-total, false)
+			total += formattedValues(v.Field(i), most-total, false)
 		}
 	default:
 		return 1
@@ -95,8 +95,8 @@ func parts(v reflect.Value, most int, top bool) int {
 	return total
 }
 
-// widths adds up the widths and precisions of a format.
-func widths(format string) (int, error) {
+// totalWidth adds up the widths and precisions of a format.
+func totalWidth(format string) (int, error) {
 	total := 0
 	for at := 0; at < len(format); at++ {
 		if format[at] != '%' {
@@ -125,20 +125,20 @@ func widths(format string) (int, error) {
 	return total, nil
 }
 
-func (r *run) list(values ...any) ([]any, error) {
+func (r *rendering) list(values ...any) ([]any, error) {
 	if values == nil {
 		values = []any{}
 	}
-	return values, r.read(values...)
+	return values, r.chargeInputs(values...)
 }
 
 // append never changes the list that it is given.
-func (r *run) append(list []any, values ...any) ([]any, error) {
+func (r *rendering) append(list []any, values ...any) ([]any, error) {
 	out := append(append(make([]any, 0, len(list)+len(values)), list...), values...)
-	return out, r.read(out)
+	return out, r.chargeInputs(out)
 }
 
-func (r *run) dict(values ...any) (map[string]any, error) {
+func (r *rendering) dict(values ...any) (map[string]any, error) {
 	if len(values)%2 != 0 {
 		return nil, errors.New("wants a value behind every name: an even number of arguments")
 	}
@@ -150,22 +150,22 @@ func (r *run) dict(values ...any) (map[string]any, error) {
 		}
 		out[name] = values[i+1]
 	}
-	return out, r.read(out)
+	return out, r.chargeInputs(out)
 }
 
 // toJSON is Alertmanager's but for what encode says.
-func (r *run) toJSON(v any) (string, error) {
+func (r *rendering) toJSON(v any) (string, error) {
 	if s, ok := v.(string); ok && isPlain(s) {
-		return r.made(`"` + s + `"`) // as most identifiers are, in a tenth of the time
+		return r.chargeResult(`"` + s + `"`) // as most identifiers are, in a tenth of the time
 	}
-	if err := r.read(v); err != nil {
+	if err := r.chargeInputs(v); err != nil {
 		return "", err
 	}
 	text, err := encode(v)
 	if err != nil {
 		return "", err
 	}
-	return r.made(text)
+	return r.chargeResult(text)
 }
 
 // isPlain tells whether JSON has a text as it is.

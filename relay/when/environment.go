@@ -15,7 +15,7 @@ type environment struct {
 	Object  object  `expr:"object"`
 	Context context `expr:"context"`
 	// Budget has a name that no expression can write.
-	Budget *budget `expr:"(budget)"`
+	Budget *evalBudget `expr:"(budget)"`
 }
 
 type object struct {
@@ -38,16 +38,16 @@ func (v *environment) fill(e *relay.Envelope) {
 }
 
 // Names of the environment, for the hints of error messages.
-func roots() []string        { return []string{"topic", "object", "context"} }
+func rootNames() []string    { return []string{"topic", "object", "context"} }
 func objectFields() []string { return []string{"id", "state", "error"} }
 func contextFields() []string {
 	return []string{"hub_id", "account_id", "environments", "dns_zones", "clusters", "containers"}
 }
 
-// functions are those that an expression may call. Each takes time and memory in proportion to its arguments at most,
+// allowedFunctions are those that an expression may call. Each takes time and memory in proportion to its arguments at most,
 // reads nothing else, and answers the same every time. first, last and the find family are not among them: where
 // they find nothing, comparing the answer fails at run time, and any and in say the same without that.
-func functions() []string {
+func allowedFunctions() []string {
 	return []string{
 		"all", "any", "none", "one", "count", "filter",
 		"len", "indexOf", "lastIndexOf", "hasPrefix", "hasSuffix",
@@ -56,40 +56,40 @@ func functions() []string {
 }
 
 const (
-	// maxRounds bounds the passes of all loops of one evaluation together. It lets an expression go once over the
+	// maxIterations bounds the passes of all loops of one evaluation together. It lets an expression go once over the
 	// longest list that a notification of 256 KiB can hold.
-	maxRounds = 100_000
+	maxIterations = 100_000
 	// maxTime bounds how long the loops of one evaluation may take, looked at in each pass. It is generous, so that a
 	// machine that is busy does not change answers.
 	maxTime = time.Second
 )
 
-// budget belongs to one evaluation.
-type budget struct {
-	rounds int
-	began  time.Time // of the first round
+// evalBudget belongs to one evaluation.
+type evalBudget struct {
+	iterations int
+	startedAt  time.Time // of the first round
 }
 
 var (
-	errRounds = fmt.Errorf("took more than %d passes of its loops", maxRounds)
+	errRounds = fmt.Errorf("took more than %d passes of its loops", maxIterations)
 	errTime   = fmt.Errorf("took longer than %s", maxTime)
 	errBudget = errors.New("has no budget")
 )
 
-// spend is called before each pass of a loop, with the evaluation's budget.
-func spend(params ...any) (any, error) {
+// chargeIteration is called before each pass of a loop, with the evaluation's budget.
+func chargeIteration(params ...any) (any, error) {
 	if len(params) != 1 {
 		return false, errBudget
 	}
-	b, ok := params[0].(*budget)
+	b, ok := params[0].(*evalBudget)
 	if !ok {
 		return false, errBudget
 	}
-	if b.rounds++; b.rounds == 1 {
-		b.began = time.Now()
-	} else if b.rounds > maxRounds {
+	if b.iterations++; b.iterations == 1 {
+		b.startedAt = time.Now()
+	} else if b.iterations > maxIterations {
 		return false, errRounds
-	} else if time.Since(b.began) > maxTime {
+	} else if time.Since(b.startedAt) > maxTime {
 		return false, errTime
 	}
 	return true, nil

@@ -15,8 +15,8 @@ import (
 // example is shown where nothing better is known.
 const example = `write something like topic endsWith ".error" and "production" in context.clusters`
 
-// explain says what the library found wrong with text, in words of the configuration rather than of Go.
-func explain(text string, err error) *Error {
+// translateError says what the library found wrong with text, in words of the configuration rather than of Go.
+func translateError(text string, err error) *Error {
 	e := &Error{}
 	message, offset := err.Error(), 0
 	var at *file.Error
@@ -28,18 +28,18 @@ func explain(text string, err error) *Error {
 		e.Text, e.Hint = unknownName(name, isCall(text, offset, name))
 	} else if m := noField().FindStringSubmatch(message); m != nil {
 		e.Text, e.Hint = unknownField(m[1], m[2])
-	} else if m := unexpected().FindStringSubmatch(message); m != nil {
+	} else if m := unexpectedTokenPattern().FindStringSubmatch(message); m != nil {
 		e.Text, e.Hint = unexpectedToken(m[1])
 	} else if kind, ok := strings.CutPrefix(message, "expected bool, but got "); ok {
-		e.Text, e.Hint = "gives "+plain(kind)+" where true or false is needed", `compare it with something, such as object.state == "error"`
+		e.Text, e.Hint = "gives "+replaceTypeNames(kind)+" where true or false is needed", `compare it with something, such as object.state == "error"`
 	} else {
-		e.Text, e.Hint = plain(message), hint(message)
+		e.Text, e.Hint = replaceTypeNames(message), typeHint(message)
 	}
 	return e
 }
 
-// hint is for what cannot be done with values of these types.
-func hint(message string) string {
+// typeHint is for what cannot be done with values of these types.
+func typeHint(message string) string {
 	mismatch := strings.Contains(message, "mismatched types")
 	switch {
 	case mismatch && strings.Contains(message, ": in ("):
@@ -70,7 +70,7 @@ func isCall(text string, offset int, name string) bool {
 	return strings.HasPrefix(strings.TrimLeft(after, " "), "(")
 }
 
-func unexpected() *regexp.Regexp {
+func unexpectedTokenPattern() *regexp.Regexp {
 	return regexp.MustCompile(`^unexpected token (?:EOF|[A-Za-z]+\("(.*)"\))$`)
 }
 
@@ -78,7 +78,7 @@ func unexpectedToken(token string) (text, hint string) {
 	if token == "" {
 		return "ends too early", "complete it; where there are # or : it may need quotes in YAML"
 	}
-	text = fmt.Sprintf("%q is not expected here", relay.Clip(token, 80))
+	text = fmt.Sprintf("%q is not expected here", relay.Truncate(token, 80))
 	switch {
 	case token == "=":
 		return text, "two values are compared with =="
@@ -95,7 +95,7 @@ func noField() *regexp.Regexp {
 }
 
 func unknownName(name string, call bool) (text, hint string) {
-	name = relay.Clip(name, 80)
+	name = relay.Truncate(name, 80)
 	if call {
 		return fmt.Sprintf("there is no function %q", name), functionHint(name)
 	}
@@ -106,14 +106,14 @@ func unknownName(name string, call bool) (text, hint string) {
 	case slices.Contains(contextFields(), name):
 		return text, fmt.Sprintf("did you mean context.%s?", name)
 	}
-	if near := relay.Nearest(name, append(roots(), functions()...)); near != "" {
+	if near := relay.ClosestName(name, append(rootNames(), allowedFunctions()...)); near != "" {
 		return text, fmt.Sprintf("did you mean %q?", near)
 	}
-	return text, "there are " + strings.Join(roots(), ", ") + "; text goes in quotes"
+	return text, "there are " + strings.Join(rootNames(), ", ") + "; text goes in quotes"
 }
 
 func unknownField(owner, field string) (text, hint string) {
-	field = relay.Clip(field, 80)
+	field = relay.Truncate(field, 80)
 	var fields []string
 	switch owner {
 	case "when.object":
@@ -121,17 +121,17 @@ func unknownField(owner, field string) (text, hint string) {
 	case "when.context":
 		owner, fields = "context", contextFields()
 	default:
-		return fmt.Sprintf("%s has no %q", plain(owner), field), ""
+		return fmt.Sprintf("%s has no %q", replaceTypeNames(owner), field), ""
 	}
 	text = fmt.Sprintf("%s has no %q", owner, field)
-	if near := relay.Nearest(field, fields); near != "" {
+	if near := relay.ClosestName(field, fields); near != "" {
 		return text, fmt.Sprintf("did you mean %q?", near)
 	}
 	return text, fmt.Sprintf("%s has %s", owner, strings.Join(fields, ", "))
 }
 
-// plain replaces Go's names of types.
-func plain(message string) string {
+// replaceTypeNames replaces Go's names of types.
+func replaceTypeNames(message string) string {
 	words := strings.NewReplacer(
 		"[]string", "a list of texts", "[]interface {}", "a list", "[]any", "a list", "interface {}", "any value",
 		"map[string]any", "a map", "map[string]interface {}", "a map",

@@ -71,7 +71,7 @@ func (c *Config) Validate() error {
 	if c.TLS != tlsStart && c.TLS != tlsImplicit && c.TLS != tlsNone {
 		bad("tls", "is not known: choose starttls, tls or none")
 	}
-	if _, err := c.roots(); err != nil {
+	if _, err := c.rootCAs(); err != nil {
 		bad("ca_file", err.Error())
 	}
 	errs = append(errs, c.checkLogin())
@@ -80,7 +80,7 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) checkLogin() error {
-	given := c.password().Given()
+	given := c.passwordSetting().IsSet()
 	field := func(name, problem string) error { return &relay.FieldError{Field: name, Problem: problem} }
 	switch {
 	case c.Auth != "plain" && c.Auth != "login":
@@ -94,11 +94,11 @@ func (c *Config) checkLogin() error {
 	case strings.ContainsAny(c.Username, "\x00\r\n"):
 		return field("username", "holds a line break or a NUL byte")
 	}
-	return c.password().Check()
+	return c.passwordSetting().Check()
 }
 
-// password is empty where the server asks for none.
-func (c *Config) password() egress.Setting[string] {
+// passwordSetting is empty where the server asks for none.
+func (c *Config) passwordSetting() egress.Setting[string] {
 	return egress.Setting[string]{Key: "password", Text: c.Password, File: c.PasswordFile, Parse: parsePassword}
 }
 
@@ -141,18 +141,18 @@ func parseAddress(text string) (*mail.Address, error) {
 	}
 	a, err := mail.ParseAddress(text)
 	if err != nil {
-		return nil, fmt.Errorf("is not an address (%q): write ops@example.com or Operators <ops@example.com>", relay.Clip(text, 60))
+		return nil, fmt.Errorf("is not an address (%q): write ops@example.com or Operators <ops@example.com>", relay.Truncate(text, 60))
 	}
 	for _, r := range a.Address {
 		if r <= ' ' || r > '~' || r == '<' || r == '>' {
-			return nil, fmt.Errorf("has an address of other than ASCII letters (%q), which not every server takes", relay.Clip(text, 60))
+			return nil, fmt.Errorf("has an address of other than ASCII letters (%q), which not every server takes", relay.Truncate(text, 60))
 		}
 	}
 	return a, nil
 }
 
-// roots is nil where the system's authorities are trusted.
-func (c *Config) roots() (*x509.CertPool, error) {
+// rootCAs is nil where the system's authorities are trusted.
+func (c *Config) rootCAs() (*x509.CertPool, error) {
 	if c.CAFile == "" {
 		return nil, nil
 	}

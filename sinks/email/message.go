@@ -24,7 +24,7 @@ type composer struct {
 	from      *mail.Address
 	to, cc    []*mail.Address
 	userAgent string
-	words     *prose.Writer
+	summaries *prose.Builder
 	templates *templates.Set
 }
 
@@ -33,7 +33,7 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sender %w", err)
 	}
-	m := &composer{sink: s.Name, from: from, userAgent: s.UserAgent, words: prose.NewWriter()}
+	m := &composer{sink: s.Name, from: from, userAgent: s.UserAgent, summaries: prose.NewBuilder()}
 	if m.templates, err = c.templates().Open(s); err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 		for _, text := range list.texts {
 			a, err := parseAddress(text)
 			if err != nil {
-				return nil, fmt.Errorf("%q %w", relay.Clip(text, 60), err)
+				return nil, fmt.Errorf("%q %w", relay.Truncate(text, 60), err)
 			}
 			*list.into = append(*list.into, a)
 		}
@@ -52,13 +52,13 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 	return m, nil
 }
 
-// message is d as a mail that is sent at that time. Its Message-ID is the same in every attempt, so that a repeat is known
+// compose is d as a mail that is sent at that time. Its Message-ID is the same in every attempt, so that a repeat is known
 // for one; what concerns one container, or one job, is one thread. Its errors are marked by what follows.
-func (m *composer) message(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
+func (m *composer) compose(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
 	if d.Digest == nil && len(d.Notifications) != 1 || len(d.Notifications) == 0 {
 		return nil, relay.Permanent(fmt.Errorf("a mail is one notification or a digest, and delivery %s holds %d and is no digest", d.ID, len(d.Notifications)))
 	}
-	c, err := m.content(ctx, d)
+	c, err := m.render(ctx, d)
 	if err != nil {
 		return nil, err
 	}

@@ -204,7 +204,7 @@ func TestRealServerRefuses(t *testing.T) {
 			if outcome, _ := relay.Classify(err); outcome != x.outcome || err != nil && (!strings.Contains(err.Error(), x.word) || strings.Contains(err.Error(), "s3cret")) {
 				t.Errorf("%s: %v, want %s", outcome, err, x.word)
 			}
-			var answer *relay.AnswerError
+			var answer *relay.ResponseError
 			if errors.As(err, &answer) && (answer.Body == "" || strings.Contains(answer.Body, "s3cret")) {
 				t.Errorf("answer %+v", answer)
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxSaid bounds what a server may say in one attempt, in bytes. A line has no limit of its own.
-const maxSaid = 256 << 10
+// maxServerReply bounds what a server may say in one attempt, in bytes. A line has no limit of its own.
+const maxServerReply = 256 << 10
 
 // errTooMuch says that a server says no end of it.
 var errTooMuch = errors.New("it says more than 256 KiB, as no mail server does")
@@ -38,24 +38,24 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// step is what was asked of a server when it failed.
-type step struct {
+// smtpStep is what was asked of a server when it failed.
+type smtpStep struct {
 	name string
-	// judges says that an answer speaks of this very message.
-	judges bool
+	// isMessageReply says that an answer speaks of this very message.
+	isMessageReply bool
 }
 
 // send hands message over in one connection. It returns nil once the server has taken it.
 func (s *Sink) send(ctx context.Context, message []byte) error {
-	at := step{name: "connect to"}
-	err := s.converse(ctx, message, &at)
+	at := smtpStep{name: "connect to"}
+	err := s.smtpSession(ctx, message, &at)
 	if err == nil {
 		return nil
 	}
 	return s.explainError(ctx, at, err)
 }
 
-func (s *Sink) converse(ctx context.Context, message []byte, at *step) (err error) {
+func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (err error) {
 	address := net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port()))
 	raw, err := s.dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -64,34 +64,34 @@ func (s *Sink) converse(ctx context.Context, message []byte, at *step) (err erro
 	defer func() { _ = raw.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
-	var conn net.Conn = &boundedConn{Conn: raw, left: maxSaid}
+	var conn net.Conn = &boundedConn{Conn: raw, left: maxServerReply}
 	if s.config.TLS == tlsImplicit {
-		*at = step{name: "begin TLS with"}
+		*at = smtpStep{name: "begin TLS with"}
 		secure := tls.Client(conn, s.tls)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return err
 		}
 		conn = secure
 	}
-	*at = step{name: "wait for the greeting of"}
+	*at = smtpStep{name: "wait for the greeting of"}
 	c, err := smtp.NewClient(conn, s.config.Host)
 	if err != nil {
 		return err
 	}
-	if err := s.introduce(c, at); err != nil {
+	if err := s.authenticate(c, at); err != nil {
 		return err
 	}
-	*at = step{"name the sender to", true}
+	*at = smtpStep{"name the sender to", true}
 	if err := c.Mail(s.composer.from.Address); err != nil {
 		return err
 	}
 	for _, to := range append(append(s.composer.to[:0:0], s.composer.to...), s.composer.cc...) {
-		*at = step{"name the receiver " + to.Address + " to", true}
+		*at = smtpStep{"name the receiver " + to.Address + " to", true}
 		if err := c.Rcpt(to.Address); err != nil {
 			return err
 		}
 	}
-	*at = step{"hand the message to", true}
+	*at = smtpStep{"hand the message to", true}
 	w, err := c.Data()
 	if err != nil {
 		return err
@@ -106,9 +106,9 @@ func (s *Sink) converse(ctx context.Context, message []byte, at *step) (err erro
 	return nil
 }
 
-// introduce says who we are, protected as is asked for.
-func (s *Sink) introduce(c *smtp.Client, at *step) error {
-	*at = step{name: "greet"}
+// authenticate says who we are, protected as is asked for.
+func (s *Sink) authenticate(c *smtp.Client, at *smtpStep) error {
+	*at = smtpStep{name: "greet"}
 	name, err := os.Hostname()
 	if err != nil || name == "" || strings.ContainsAny(name, " \r\n") {
 		name = "localhost"
@@ -117,7 +117,7 @@ func (s *Sink) introduce(c *smtp.Client, at *step) error {
 		return err
 	}
 	if s.config.TLS == tlsStart {
-		*at = step{name: "begin TLS with"}
+		*at = smtpStep{name: "begin TLS with"}
 		if ok, _ := c.Extension("STARTTLS"); !ok {
 			return errors.New("it does not offer STARTTLS, and nothing is sent in clear: use another port or server, or set tls to tls, or to none where the way there is safe")
 		}
@@ -128,7 +128,7 @@ func (s *Sink) introduce(c *smtp.Client, at *step) error {
 	if s.config.Username == "" {
 		return nil
 	}
-	*at = step{name: "log in to"}
+	*at = smtpStep{name: "log in to"}
 	password := s.password()
 	if s.config.Auth == "login" {
 		return c.Auth(smtp.LoginAuth(s.config.Username, password, s.config.Host, false))
@@ -137,13 +137,13 @@ func (s *Sink) introduce(c *smtp.Client, at *step) error {
 }
 
 // explainError says what failed and what follows. A server's answer is judged where it speaks of the message.
-func (s *Sink) explainError(ctx context.Context, at step, err error) error {
+func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 	host := s.config.Host
 	var said *textproto.Error
 	switch {
 	case errors.As(err, &said): // also where ctx has ended since
-		answer := fmt.Errorf("%s %s: %w", at.name, host, &relay.AnswerError{Status: said.Code, Body: s.scrub(said.Msg)})
-		if at.judges && permanent(said.Code) {
+		answer := fmt.Errorf("%s %s: %w", at.name, host, &relay.ResponseError{Status: said.Code, Body: s.redactPassword(said.Msg)})
+		if at.isMessageReply && isPermanentCode(said.Code) {
 			return relay.Permanent(answer)
 		}
 		return answer
@@ -154,17 +154,17 @@ func (s *Sink) explainError(ctx context.Context, at step, err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s %s: it closed the connection without an answer", at.name, host)
 	}
-	text := s.scrub(err.Error())
+	text := s.redactPassword(err.Error())
 	if text != err.Error() {
 		return fmt.Errorf("%s %s: %s", at.name, host, text)
 	}
 	return fmt.Errorf("%s %s: %w", at.name, host, err)
 }
 
-// permanent tells whether an answer means that this message is never taken. Of 5xx that is not said of a mailbox that is
+// isPermanentCode tells whether an answer means that this message is never taken. Of 5xx that is not said of a mailbox that is
 // full (552), nor of an order of commands that was wrong (503) or lacked a login or TLS (530, 538), which are not the
 // message's fault.
-func permanent(code int) bool {
+func isPermanentCode(code int) bool {
 	switch code {
 	case 503, 530, 535, 538, 552:
 		return false
@@ -172,13 +172,13 @@ func permanent(code int) bool {
 	return code >= 500 && code < 600
 }
 
-// scrub takes the password out of what a server says, and bounds it.
-func (s *Sink) scrub(text string) string {
+// redactPassword takes the password out of what a server says, and bounds it.
+func (s *Sink) redactPassword(text string) string {
 	text = strings.ToValidUTF8(text, "")
 	if s.config.Username != "" {
 		if password := s.password(); len(password) >= 4 {
 			text = strings.ReplaceAll(text, password, "(redacted)")
 		}
 	}
-	return relay.Clip(text, 1<<10)
+	return relay.Truncate(text, 1<<10)
 }

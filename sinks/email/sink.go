@@ -22,9 +22,9 @@ func Kind() relay.SinkKind {
 		Type:   "email",
 		Config: func() relay.SinkConfig { return &Config{TLS: tlsStart, Auth: "plain"} },
 		// Nobody reads more, and servers take those who send more for spammers.
-		Rate:    relay.Rate{Count: 30, Per: time.Minute},
-		Gathers: true,
-		Open:    relay.OpenAs("email sink", open),
+		Rate:              relay.Rate{Count: 30, Per: time.Minute},
+		DigestWhenLimited: true,
+		Open:              relay.OpenAs("email sink", open),
 	}
 }
 
@@ -46,7 +46,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots, err := c.roots()
+	roots, err := c.rootCAs()
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 		config: c, dialer: &net.Dialer{Control: g.Control}, now: time.Now,
 		tls: &tls.Config{ServerName: c.Host, RootCAs: roots, MinVersion: tls.VersionTLS12},
 	}
-	if sink.password, err = c.password().Open(s.Log, time.Now); err != nil {
+	if sink.password, err = c.passwordSetting().Open(s.Log, time.Now); err != nil {
 		return nil, err
 	}
 	sink.composer, err = newComposer(s, c)
@@ -63,7 +63,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 
 // Deliver sends d as one message.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	message, err := s.composer.message(ctx, d, s.now())
+	message, err := s.composer.compose(ctx, d, s.now())
 	if err != nil {
 		return err
 	}
@@ -73,13 +73,13 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err := s.send(ctx, message); err != nil {
 		return err
 	}
-	relay.Answered(ctx, 250)
+	relay.ReportStatus(ctx, 250)
 	return nil
 }
 
 // Explain shows the message, with the time of now.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	message, err := s.composer.message(context.Background(), d, s.now())
+	message, err := s.composer.compose(context.Background(), d, s.now())
 	if err != nil {
 		return relay.Explanation{}, err
 	}

@@ -135,19 +135,19 @@ var messageID = regexp.MustCompile(`(?m)^Message-ID: <([^.]*)\.test\.hubrelay@ex
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
-		Cannot: map[sinktest.Behaviour]string{
+		Skip: map[sinktest.Behavior]string{
 			sinktest.Throttle: "SMTP names no time",
-			sinktest.Leave:    "SMTP has no word for it: a receiver that is not there may be another's fault",
+			sinktest.Gone:     "SMTP has no word for it: a receiver that is not there may be another's fault",
 		},
-		Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 			s := &script{}
-			end := map[sinktest.Behaviour]string{sinktest.Fail: "451 later", sinktest.Reject: "554 spam", sinktest.Hang: "-"}
+			end := map[sinktest.Behavior]string{sinktest.Fail: "451 later", sinktest.Reject: "554 spam", sinktest.Hang: "-"}
 			answers := map[string]string{}
 			if text, ok := end[b]; ok {
 				answers["end"] = text
 			}
 			c := s.play(t, s.converse(answers))
-			if b == sinktest.Absent {
+			if b == sinktest.Unreachable {
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					t.Fatal(err)
@@ -220,8 +220,8 @@ func TestAnswerAtTheLastMoment(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	for code, want := range map[int]relay.Outcome{550: relay.OutcomePermanent, 450: relay.OutcomeRetry} {
-		err := s.explainError(ctx, step{"name the sender to", true}, &textproto.Error{Code: code, Msg: "no"})
-		var answer *relay.AnswerError
+		err := s.explainError(ctx, smtpStep{"name the sender to", true}, &textproto.Error{Code: code, Msg: "no"})
+		var answer *relay.ResponseError
 		if outcome, _ := relay.Classify(err); outcome != want || !errors.As(err, &answer) || answer.Status != code {
 			t.Errorf("%s: %v", outcome, err)
 		}

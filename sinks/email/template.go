@@ -22,33 +22,33 @@ const maxSubject = 200
 
 func (c *Config) templates() templates.Sources {
 	// What nobody can see is taken out before HTML is escaped: behind that, a blank of another kind that becomes one could end a value.
-	plain := templates.Options{Clean: prose.Visible}
+	plain := templates.Options{Clean: prose.StripInvisible}
 	return templates.Sources{
 		{Key: subjectKey, Text: c.SubjectTemplate, File: c.SubjectTemplateFile, Options: plain},
 		{Key: textKey, Text: c.TextTemplate, File: c.TextTemplateFile, Options: plain},
-		{Key: htmlKey, Text: c.HTMLTemplate, File: c.HTMLTemplateFile, Options: templates.Options{HTML: true, Clean: prose.Visible}},
+		{Key: htmlKey, Text: c.HTMLTemplate, File: c.HTMLTemplateFile, Options: templates.Options{HTML: true, Clean: prose.StripInvisible}},
 	}
 }
 
-// Rehearse renders samples of what the sink would send.
-func (c *Config) Rehearse(ctx context.Context, sink string, samples []relay.Delivery) error {
-	return c.templates().Rehearse(ctx, sink, samples)
+// ValidateSamples renders samples of what the sink would send.
+func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
+	return c.templates().ValidateSamples(ctx, sink, samples)
 }
 
 // content is what a mail says. Its html is empty where it is of text alone.
 type content struct{ subject, text, html string }
 
-// content is what templates make of d, and where there are none, or they make nothing, what we say.
-func (m *composer) content(ctx context.Context, d relay.Delivery) (content, error) {
+// render is what templates make of d, and where there are none, or they make nothing, what we say.
+func (m *composer) render(ctx context.Context, d relay.Delivery) (content, error) {
 	made, err := m.templates.Render(ctx, d)
 	if err != nil {
 		return content{}, err
 	}
-	page := m.words.Page(d)
-	if subject := prose.Clean(made[subjectKey]); subject != "" {
+	page := m.summaries.Build(d)
+	if subject := prose.SingleLine(made[subjectKey]); subject != "" {
 		page.Subject = subject
 	}
-	c := content{relay.Clip(page.Subject, maxSubject), prose.Visible(made[textKey]), strings.ToValidUTF8(made[htmlKey], "\ufffd")}
+	c := content{relay.Truncate(page.Subject, maxSubject), prose.StripInvisible(made[textKey]), strings.ToValidUTF8(made[htmlKey], "\ufffd")}
 	if c.text != "" {
 		c.text += "\n"
 		return c, nil // beside HTML of ours, which says something else, hardly anybody would see it

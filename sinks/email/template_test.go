@@ -84,7 +84,7 @@ func TestTemplateFails(t *testing.T) {
 	c.HTMLTemplate = "<p>\n{{ index .Context.DNSZones 3 }}</p>"
 	sink := openTest(t, c)
 	d := hostile("0123456789abcdef01234567")
-	var m *templates.Mistake
+	var m *templates.TemplateError
 	err := sink.Deliver(t.Context(), d)
 	if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || !errors.As(err, &m) || m.Line != 2 || !strings.HasPrefix(err.Error(), "html_template: line 2, column 4: ") {
 		t.Errorf("%s: %v", outcome, err)
@@ -139,7 +139,7 @@ func composed(t *testing.T, c Config, d relay.Delivery) (content, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.content(t.Context(), d)
+	return m.render(t.Context(), d)
 }
 
 func TestTemplatesAreChecked(t *testing.T) {
@@ -166,7 +166,7 @@ func TestTemplatesAreChecked(t *testing.T) {
 		x.change(c)
 		err := c.Validate()
 		if err == nil {
-			err = c.Rehearse(t.Context(), "mail", append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
+			err = c.ValidateSamples(t.Context(), "mail", append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
 		}
 		var field *relay.FieldError
 		if (err == nil) != (x.problem == "") || err != nil && (!errors.As(err, &field) || !strings.Contains(err.Error(), x.problem)) {

@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// ours begins the names of the variables that say what is delivered.
-const ours = "HUBRELAY_"
+// envPrefix begins the names of the variables that say what is delivered.
+const envPrefix = "HUBRELAY_"
 
 // Config is what an operator writes for one command.
 type Config struct {
@@ -29,8 +29,8 @@ type Config struct {
 	folder string
 }
 
-// InFolder says where the configuration file is.
-func (c *Config) InFolder(folder string) { c.folder = folder }
+// SetBaseDir says where the configuration file is.
+func (c *Config) SetBaseDir(folder string) { c.folder = folder }
 
 // Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
 // without.
@@ -53,8 +53,8 @@ func (c *Config) Validate() error {
 		switch {
 		case name == "" || strings.ContainsRune(entry, 0):
 			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
-		case strings.HasPrefix(name, ours):
-			bad("env."+strconv.Itoa(i), "has a name that begins with "+ours+", as those that say what is delivered: choose another")
+		case strings.HasPrefix(name, envPrefix):
+			bad("env."+strconv.Itoa(i), "has a name that begins with "+envPrefix+", as those that say what is delivered: choose another")
 		}
 	}
 	return errors.Join(errs...)
@@ -63,25 +63,25 @@ func (c *Config) Validate() error {
 // Warnings tells of a program or folder that is not there yet.
 func (c *Config) Warnings() []relay.FieldError {
 	var list []relay.FieldError
-	if _, _, err := c.resolve(); err != nil {
+	if _, _, err := c.resolveProgram(); err != nil {
 		list = append(list, relay.FieldError{Field: "command", Problem: "cannot be started now: " + err.Error()})
 	}
-	if err := checkDir(c.dir()); err != nil {
+	if err := checkDir(c.workDir()); err != nil {
 		list = append(list, relay.FieldError{Field: "dir", Problem: "cannot be used now: " + err.Error()})
 	}
 	return list
 }
 
-// resolve finds the program.
-func (c *Config) resolve() (string, []string, error) {
+// resolveProgram finds the program.
+func (c *Config) resolveProgram() (string, []string, error) {
 	command := append([]string(nil), c.Command...)
 	if strings.ContainsRune(command[0], filepath.Separator) {
-		command[0] = relay.FromFolder(c.folder, command[0]) // not below dir, where the process would look
+		command[0] = relay.ResolvePath(c.folder, command[0]) // not below dir, where the process would look
 	}
 	return plugins.Resolve(command)
 }
 
-func (c *Config) dir() string { return relay.FromFolder(c.folder, c.Dir) }
+func (c *Config) workDir() string { return relay.ResolvePath(c.folder, c.Dir) }
 
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)
@@ -94,8 +94,8 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// environment is what the command always gets, and the values in it that no error may show.
-func (c *Config) environment() (list, hidden []string) {
+// commandEnv is what the command always gets, and the values in it that no error may show.
+func (c *Config) commandEnv() (list, hidden []string) {
 	if path, ok := os.LookupEnv("PATH"); ok {
 		list = append(list, "PATH="+path)
 	}

@@ -18,71 +18,71 @@ const (
 	// endTime is how long a command may take to end once it was told to, and how long its output is waited for that
 	// somebody else holds open.
 	endTime = time.Second
-	// lastWait is how long a process may take to be killed. One that waits for a broken disk takes for ever, any other as
+	// killTimeout is how long a process may take to be killed. One that waits for a broken disk takes for ever, any other as
 	// long as a busy machine lets it.
-	lastWait = endTime + 10*time.Second
+	killTimeout = endTime + 10*time.Second
 )
 
-// run is one command.
-type run struct {
+// command is one command.
+type command struct {
 	program string
 	args    []string
 	dir     string
 	env     []string
 	input   []byte
-	said    *tail
+	output  *outputHead
 }
 
-// do returns how the command ended by itself.
-func (r *run) do(ctx context.Context) (*os.ProcessState, error) {
-	done := make(chan ending, 1)
+// execute returns how the command ended by itself.
+func (r *command) execute(ctx context.Context) (*os.ProcessState, error) {
+	done := make(chan exitResult, 1)
 	go func() {
 		// The command dies with the thread that has started it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		done <- r.wait(ctx)
+		done <- r.runToEnd(ctx)
 	}()
-	var end ending
+	var end exitResult
 	select {
 	case end = <-done:
 	case <-ctx.Done():
 		select {
 		case end = <-done:
-		case <-time.After(lastWait):
-			return nil, late(ctx, r.program, "cannot be killed")
+		case <-time.After(killTimeout):
+			return nil, timeoutError(ctx, r.program, "cannot be killed")
 		}
 	}
-	return r.judge(ctx, end)
+	return r.classify(ctx, end)
 }
 
-// judge tells a command's own answer from what has come of its time being over.
-func (r *run) judge(ctx context.Context, end ending) (*os.ProcessState, error) {
+// classify tells a command's own answer from what has come of its time being over.
+func (r *command) classify(ctx context.Context, end exitResult) (*os.ProcessState, error) {
 	switch {
 	case end.state == nil && errors.Is(end.err, ctx.Err()):
-		return nil, late(ctx, r.program, "was not started")
+		return nil, timeoutError(ctx, r.program, "was not started")
 	case end.state == nil:
 		return nil, fmt.Errorf("start %s: %w", r.program, startError(end.err))
-	case end.told && !end.state.Success() && end.state.ExitCode() != dataError:
-		return nil, late(ctx, r.program, "was ended")
+	case end.signalled && !end.state.Success() && end.state.ExitCode() != dataError:
+		return nil, timeoutError(ctx, r.program, "was ended")
 	}
 	return end.state, nil
 }
 
-// ending is how a command ended. The state is nil where it did not start.
-type ending struct {
-	state *os.ProcessState
-	err   error
-	told  bool // to end, perhaps when it just had
+// exitResult is how a command ended. The state is nil where it did not start.
+type exitResult struct {
+	state     *os.ProcessState
+	err       error
+	signalled bool // to end, perhaps when it just had
 }
 
-// wait starts the command and returns when it has ended and its output was read.
-func (r *run) wait(ctx context.Context) ending {
+// runToEnd starts the command and returns when it has ended and its output was read.
+func (r *command) runToEnd(ctx context.Context) exitResult {
 	told := false
 	cmd := exec.CommandContext(ctx, r.program, r.args...)
 	cmd.Dir, cmd.Env = r.dir, r.env
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(r.input), r.said, r.said
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(r.input), r.output, r.output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	plugins.DieWithUs(cmd.SysProcAttr)
+	plugins.KillWithParent(cmd.SysProcAttr)
 	cmd.Cancel = func() error { // it returns before Wait does
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); errors.Is(err, syscall.ESRCH) {
 			return os.ErrProcessDone
@@ -92,12 +92,12 @@ func (r *run) wait(ctx context.Context) ending {
 	}
 	cmd.WaitDelay = endTime
 	if err := cmd.Start(); err != nil {
-		return ending{err: err}
+		return exitResult{err: err}
 	}
 	err := cmd.Wait()
 	// What it has started and left behind goes, too. It is over itself: Wait has killed it where it had to.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	return ending{cmd.ProcessState, err, told}
+	return exitResult{cmd.ProcessState, err, told}
 }
 
 // startError puts into words what a kernel says of a program.

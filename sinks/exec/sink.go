@@ -17,10 +17,10 @@ const dataError = 65
 // Kind is the command's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type:    "exec",
-		Config:  func() relay.SinkConfig { return &Config{} },
-		Batches: true,
-		Open:    relay.OpenAs("exec sink", open),
+		Type:            "exec",
+		Config:          func() relay.SinkConfig { return &Config{} },
+		SupportsBatches: true,
+		Open:            relay.OpenAs("exec sink", open),
 	}
 }
 
@@ -29,7 +29,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 		return nil, err
 	}
 	sink := &Sink{name: s.Name, config: c}
-	sink.env, sink.hidden = c.environment()
+	sink.env, sink.hidden = c.commandEnv()
 	return sink, nil
 }
 
@@ -47,19 +47,19 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return relay.Permanent(err)
 	}
-	program, args, err := s.config.resolve()
+	program, args, err := s.config.resolveProgram()
 	if err != nil {
 		return err
 	}
-	dir := s.config.dir()
+	dir := s.config.workDir()
 	if err := checkDir(dir); err != nil {
 		return err
 	}
-	r := &run{
-		program: program, args: args, dir: dir, env: append(s.variables(d), s.env...),
-		input: append(append(make([]byte, 0, len(payload)+1), payload...), '\n'), said: newTail(s.hidden),
+	r := &command{
+		program: program, args: args, dir: dir, env: append(s.deliveryEnv(d), s.env...),
+		input: append(append(make([]byte, 0, len(payload)+1), payload...), '\n'), output: newOutputHead(s.hidden),
 	}
-	state, err := r.do(ctx)
+	state, err := r.execute(ctx)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		status = 128 + int(w.Signal()) // as shells count
 		text = fmt.Sprintf("%s was ended by signal %d (%s)", program, int(w.Signal()), w.Signal())
 	}
-	err = &statusError{text, &relay.AnswerError{Status: status, Body: r.said.String()}}
+	err = &statusError{text, &relay.ResponseError{Status: status, Body: r.output.String()}}
 	if status == dataError {
 		return relay.Permanent(err)
 	}
@@ -82,40 +82,40 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 // statusError is an answer in the words of commands.
 type statusError struct {
 	text   string
-	answer *relay.AnswerError
+	answer *relay.ResponseError
 }
 
 func (e *statusError) Error() string { return e.text }
 func (e *statusError) Unwrap() error { return e.answer }
 
-// variables say what is delivered. Of a digest the topic is its own, and hub and account are what all have in common, as
+// deliveryEnv say what is delivered. Of a digest the topic is its own, and hub and account are what all have in common, as
 // are all three of a batch.
-func (s *Sink) variables(d relay.Delivery) []string {
+func (s *Sink) deliveryEnv(d relay.Delivery) []string {
 	first := d.Notifications[0]
 	topic, hub, account, count := first.Topic, first.Hub, first.Account, 1
 	if d.Batch {
 		count = len(d.Notifications)
 		for _, n := range d.Notifications {
-			topic, hub, account = common(topic, n.Topic), common(hub, n.Hub), common(account, n.Account)
+			topic, hub, account = sharedValue(topic, n.Topic), sharedValue(hub, n.Hub), sharedValue(account, n.Account)
 		}
 	}
 	if d.Digest != nil {
 		topic, count = relay.TopicDigest, max(d.Digest.Count, len(d.Notifications))
 		if whole := count == len(d.Notifications); !whole {
-			hub, account = d.Digest.By["hub"], ""
+			hub, account = d.Digest.Shared["hub"], ""
 		}
 		for _, n := range d.Notifications {
-			hub, account = common(hub, n.Hub), common(account, n.Account)
+			hub, account = sharedValue(hub, n.Hub), sharedValue(account, n.Account)
 		}
 	}
 	return []string{
-		variable("ID", d.ID), variable("ATTEMPT", strconv.Itoa(d.Attempt)), variable("SINK", s.name), variable("TOPIC", topic),
-		variable("HUB", hub), variable("ACCOUNT", account), variable("COUNT", strconv.Itoa(count)),
+		envVar("ID", d.ID), envVar("ATTEMPT", strconv.Itoa(d.Attempt)), envVar("SINK", s.name), envVar("TOPIC", topic),
+		envVar("HUB", hub), envVar("ACCOUNT", account), envVar("COUNT", strconv.Itoa(count)),
 	}
 }
 
-// common is what both have in common, or nothing.
-func common(a, b string) string {
+// sharedValue is what both have in common, or nothing.
+func sharedValue(a, b string) string {
 	if a != b {
 		return ""
 	}
@@ -125,9 +125,9 @@ func common(a, b string) string {
 // longestValue keeps an environment well below what systems allow.
 const longestValue = 4 << 10
 
-// variable leaves out what no environment can hold.
-func variable(name, value string) string {
-	return ours + name + "=" + relay.Clip(strings.ReplaceAll(value, "\x00", ""), longestValue)
+// envVar leaves out what no environment can hold.
+func envVar(name, value string) string {
+	return envPrefix + name + "=" + relay.Truncate(strings.ReplaceAll(value, "\x00", ""), longestValue)
 }
 
 // Explain shows the command, its environment as headers, without the values that the operator gave, and its input.
@@ -138,7 +138,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	}
 	e := relay.Explanation{Method: "run", Target: strings.Join(s.config.Command, " "), Payload: append([]byte(nil), payload...)}
 	e.Payload = append(e.Payload, '\n')
-	for _, entry := range s.variables(d) {
+	for _, entry := range s.deliveryEnv(d) {
 		name, value, _ := strings.Cut(entry, "=")
 		e.Headers = append(e.Headers, relay.Header{Name: name, Value: value})
 	}
@@ -155,8 +155,8 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 // Close does nothing: every command belongs to a Deliver.
 func (s *Sink) Close() error { return nil }
 
-// late is why a command did not end by itself.
-func late(ctx context.Context, program, what string) error {
+// timeoutError is why a command did not end by itself.
+func timeoutError(ctx context.Context, program, what string) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return fmt.Errorf("%s did not end in time and %s: %w", program, what, cause)

@@ -55,17 +55,17 @@ func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
 		Secrets: []string{"s3cret"},
 		Batches: true,
-		Cannot: map[sinktest.Behaviour]string{
+		Skip: map[sinktest.Behavior]string{
 			sinktest.Throttle: "a status names no time",
-			sinktest.Leave:    "a command that wants nothing more has no business in the configuration",
+			sinktest.Gone:     "a command that wants nothing more has no business in the configuration",
 		},
-		Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
-			program := script(t, map[sinktest.Behaviour]string{
+		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
+			program := script(t, map[sinktest.Behavior]string{
 				sinktest.Fail:   `cat >/dev/null; echo "$HUBRELAY_ID" >> report; echo "$PASSWORD"; exit 75`,
 				sinktest.Reject: `echo "$HUBRELAY_ID" >> report; echo "$PASSWORD" >&2; exit 65`,
 				sinktest.Hang:   `echo "$HUBRELAY_ID" >> report; sleep 1000`,
 			}[b]+"\n"+`cat >/dev/null; echo "$HUBRELAY_ID" >> report`)
-			if b == sinktest.Absent {
+			if b == sinktest.Unreachable {
 				program += ".missing"
 			}
 			dir := t.TempDir()
@@ -171,7 +171,7 @@ func TestEndings(t *testing.T) {
 			if outcome, _ := relay.Classify(err); outcome != c.outcome || err != nil && !strings.Contains(err.Error(), c.said) {
 				t.Fatalf("%s: %v", outcome, err)
 			}
-			var answer *relay.AnswerError
+			var answer *relay.ResponseError
 			if c.outcome != relay.OutcomeDelivered && (!errors.As(err, &answer) || answer.Status != c.status || answer.Body != c.body) {
 				t.Errorf("answer %+v", answer)
 			}
@@ -265,7 +265,7 @@ func TestStatusOfOneThatIsTold(t *testing.T) {
 	for status, want := range map[int]bool{0: true, 65: true, 1: false, 143: false} {
 		cmd := exec.Command("/bin/sh", "-c", fmt.Sprint("exit ", status))
 		err := cmd.Run()
-		state, late := (&run{program: "sh"}).judge(over{t.Context()}, ending{cmd.ProcessState, err, true})
+		state, late := (&command{program: "sh"}).classify(over{t.Context()}, exitResult{cmd.ProcessState, err, true})
 		if (late == nil) != want || want && state.ExitCode() != status {
 			t.Errorf("status %d: %v", status, late)
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	smallest = 64 << 10
-	day      = 24 * time.Hour
+	minMaxSize = 64 << 10
+	day        = 24 * time.Hour
 )
 
 // Config is what an operator writes for one file.
@@ -33,10 +33,10 @@ type Config struct {
 	folder string
 }
 
-func defaults() *Config { return &Config{MaxSize: 100 << 20, MaxBackups: 10} }
+func defaultConfig() *Config { return &Config{MaxSize: 100 << 20, MaxBackups: 10} }
 
-// InFolder says where the configuration file is.
-func (c *Config) InFolder(folder string) { c.folder = folder }
+// SetBaseDir says where the configuration file is.
+func (c *Config) SetBaseDir(folder string) { c.folder = folder }
 
 // Validate reports every bad value as a [relay.FieldError], joined. It does not look at the file.
 func (c *Config) Validate() error {
@@ -48,7 +48,7 @@ func (c *Config) Validate() error {
 	case os.IsPathSeparator(c.Path[len(c.Path)-1]):
 		bad("path", "names a folder: add the name of a file")
 	}
-	if c.MaxSize != 0 && c.MaxSize < smallest {
+	if c.MaxSize != 0 && c.MaxSize < minMaxSize {
 		bad("max_size", "is too small: choose 64KiB or more, or 0 for no limit")
 	}
 	if c.MaxAge < 0 || c.MaxAge%day != 0 || c.MaxAge > 36500*day {
@@ -63,7 +63,7 @@ func (c *Config) Validate() error {
 // Warnings tells of a file that cannot be written now: a daemon starts without, and its attempts fail meanwhile.
 func (c *Config) Warnings() []relay.FieldError {
 	var list []relay.FieldError
-	if err := c.look(); err != nil {
+	if err := c.tryOpen(); err != nil {
 		list = append(list, relay.FieldError{Field: "path", Problem: "cannot be written now: " + err.Error()})
 	}
 	if c.MaxSize == 0 && (c.MaxAge != 0 || c.Compress) {
@@ -72,37 +72,37 @@ func (c *Config) Warnings() []relay.FieldError {
 	return list
 }
 
-// look opens the file as Deliver would, but makes none.
-func (c *Config) look() error {
-	path := c.file()
+// tryOpen opens the file as Deliver would, but makes none.
+func (c *Config) tryOpen() error {
+	path := c.absPath()
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		folder, err := os.Stat(filepath.Dir(path))
 		switch {
 		case err != nil:
-			return said(path, err)
+			return describeError(path, err)
 		case !folder.IsDir():
 			return fmt.Errorf("%s is no folder", filepath.Dir(path))
 		}
 		return nil
 	}
 	if err == nil {
-		err = regular(path, info)
+		err = checkRegular(path, info)
 	}
 	if err != nil {
-		return said(path, err)
+		return describeError(path, err)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return said(path, err)
+		return describeError(path, err)
 	}
 	return f.Close()
 }
 
-// settings are how lines are written, wherever that is.
-func (c *Config) settings() settings {
+// rotationSettings are how lines are written, wherever that is.
+func (c *Config) rotationSettings() settings {
 	return settings{int64(c.MaxSize), int(c.MaxAge / day), c.MaxBackups, c.Compress, c.Fsync}
 }
 
-// file is where the path leads.
-func (c *Config) file() string { return filepath.Clean(relay.FromFolder(c.folder, c.Path)) }
+// absPath is where the path leads.
+func (c *Config) absPath() string { return filepath.Clean(relay.ResolvePath(c.folder, c.Path)) }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// said puts into words what an operator can do about an error of the file.
-func said(path string, err error) error {
+// describeError puts into words what an operator can do about an error of the file.
+func describeError(path string, err error) error {
 	var known *fileError
 	if errors.As(err, &known) {
 		return err
@@ -45,8 +45,8 @@ type fileError struct {
 func (e *fileError) Error() string { return e.text }
 func (e *fileError) Unwrap() error { return e.err }
 
-// regular refuses what is no file: a folder would be renamed as a whole, and a pipe holds up who opens it.
-func regular(path string, info os.FileInfo) error {
+// checkRegular refuses what is no file: a folder would be renamed as a whole, and a pipe holds up who opens it.
+func checkRegular(path string, info os.FileInfo) error {
 	switch {
 	case info.Mode().IsRegular():
 		return nil
@@ -56,7 +56,7 @@ func regular(path string, info os.FileInfo) error {
 	return &fileError{text: path + " is no regular file: name another"}
 }
 
-// late is why an attempt ended while it waited for what is named.
-func late(ctx context.Context, waited string) error {
+// timeoutError is why an attempt ended while it waited for what is named.
+func timeoutError(ctx context.Context, waited string) error {
 	return fmt.Errorf("%s: %w", waited, context.Cause(ctx))
 }

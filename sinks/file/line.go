@@ -8,9 +8,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// line is d as one line with its end, a batch as a line for each of its notifications. What a producer published over several
+// encodeLines is d as one line with its end, a batch as a line for each of its notifications. What a producer published over several
 // lines is joined.
-func line(d relay.Delivery) ([]byte, error) {
+func encodeLines(d relay.Delivery) ([]byte, error) {
 	if d.Batch {
 		return d.Join(nil, '\n', []byte{'\n'}, func(out []byte, n relay.Notification) ([]byte, error) { return oneLine(out, n.ID, n.Data) })
 	}

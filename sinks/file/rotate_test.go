@@ -53,7 +53,7 @@ func TestRotation(t *testing.T) {
 	kind := Kind()
 	open := func(c Config) *Sink { return openOf(t, kind, &c) }
 	sinks := []*Sink{
-		open(Config{Path: path, MaxSize: smallest, Compress: true}), open(Config{Path: path, MaxSize: smallest, Compress: true, MaxBackups: 90}),
+		open(Config{Path: path, MaxSize: minMaxSize, Compress: true}), open(Config{Path: path, MaxSize: minMaxSize, Compress: true, MaxBackups: 90}),
 	}
 	var wg sync.WaitGroup
 	for n, s := range sinks {
@@ -79,7 +79,7 @@ func TestRotation(t *testing.T) {
 	if n := len(slices.Compact(ids)); n != 4*each || files < 5 {
 		t.Errorf("%d of %d lines in %d files", n, 4*each, files)
 	}
-	if info, err := os.Stat(path); err != nil || info.Size() > smallest || info.Mode() != mode {
+	if info, err := os.Stat(path); err != nil || info.Size() > minMaxSize || info.Mode() != mode {
 		t.Errorf("%+v, %v", info, err)
 	}
 }
@@ -87,7 +87,7 @@ func TestRotation(t *testing.T) {
 func TestBackupsAreBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	s := openTest(t, &Config{Path: path, MaxSize: smallest, MaxBackups: 2})
+	s := openTest(t, &Config{Path: path, MaxSize: minMaxSize, MaxBackups: 2})
 	for i := range 1500 {
 		deliver(t, s, fmt.Sprint(i))
 		if i%150 == 0 {

@@ -10,11 +10,11 @@ import (
 
 // Kind is the file's entry in the list of kinds of sinks. Its sinks share the files that they write to.
 func Kind() relay.SinkKind {
-	shared := &files{byPath: map[string]*log{}}
+	shared := &fileRegistry{byPath: map[string]*rotatingFile{}}
 	return relay.SinkKind{
-		Type:    "file",
-		Config:  func() relay.SinkConfig { return defaults() },
-		Batches: true,
+		Type:            "file",
+		Config:          func() relay.SinkConfig { return defaultConfig() },
+		SupportsBatches: true,
 		Open: relay.OpenAs("file sink", func(s relay.SinkSettings, c *Config) (*Sink, error) {
 			if err := c.Validate(); err != nil {
 				return nil, err
@@ -27,14 +27,14 @@ func Kind() relay.SinkKind {
 // Sink appends to one file, which is opened with the first delivery. Deliver may be called concurrently. Several sinks may
 // write to one file, as may several daemons of one machine where one of them alone rotates it.
 type Sink struct {
-	files *files
-	log   *log
+	files *fileRegistry
+	log   *rotatingFile
 	once  sync.Once
 }
 
 // Deliver appends d as one line, a batch as a line for each of its notifications, in one write.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	text, err := line(d)
+	text, err := encodeLines(d)
 	if err != nil {
 		return relay.Permanent(err)
 	}
@@ -43,7 +43,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 
 // Explain shows the line.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	text, err := line(d)
+	text, err := encodeLines(d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
@@ -57,32 +57,32 @@ func (s *Sink) Close() (err error) {
 	return err
 }
 
-// files are those that sinks have opened, by their paths.
-type files struct {
+// fileRegistry are those that sinks have opened, by their paths.
+type fileRegistry struct {
 	mu     sync.Mutex
-	byPath map[string]*log
+	byPath map[string]*rotatingFile
 }
 
-func (f *files) open(c *Config, out *slog.Logger) *log {
+func (f *fileRegistry) open(c *Config, out *slog.Logger) *rotatingFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.byPath[c.file()]
+	l := f.byPath[c.absPath()]
 	switch {
 	case l == nil:
-		l = newLog(c.file())
+		l = newRotatingFile(c.absPath())
 		f.byPath[l.path] = l
-	case l.settings() != c.settings():
+	case l.settings() != c.rotationSettings():
 		out.Warn("another sink writes to this file with other settings; from now on those of this sink count", "path", l.path)
 	}
-	l.users++
-	l.set(c.settings())
+	l.refs++
+	l.set(c.rotationSettings())
 	return l
 }
 
-func (f *files) release(l *log) error {
+func (f *fileRegistry) release(l *rotatingFile) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if l.users--; l.users > 0 {
+	if l.refs--; l.refs > 0 {
 		return nil
 	}
 	delete(f.byPath, l.path)

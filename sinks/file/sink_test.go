@@ -111,21 +111,21 @@ func (r *remembering) idsOf(t *testing.T, text string) []string {
 }
 
 // A file and a stream have no words.
-func cannot() map[sinktest.Behaviour]string {
-	return map[sinktest.Behaviour]string{
+func cannot() map[sinktest.Behavior]string {
+	return map[sinktest.Behavior]string{
 		sinktest.Fail:     "what fails has taken nothing; TestNoRoom and TestUnwritable look at it",
 		sinktest.Throttle: "a file names no time",
 		sinktest.Reject:   "a file does not look at what is written",
-		sinktest.Leave:    "a file never says that it wants nothing more",
+		sinktest.Gone:     "a file never says that it wants nothing more",
 	}
 }
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{Batches: true, Cannot: cannot(), Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+	sinktest.Run(t, sinktest.Harness{Batches: true, Skip: cannot(), Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 		path := filepath.Join(t.TempDir(), "events.jsonl")
 		switch b {
-		case sinktest.Absent:
+		case sinktest.Unreachable:
 			path = filepath.Join(path, "missing", "events.jsonl")
 		case sinktest.Hang:
 			hold(t, path)
@@ -251,7 +251,7 @@ func TestUnwritable(t *testing.T) {
 		filepath.Join(folder, "none", "x"): "the folder " + folder + "/none does not exist: make it",
 		filepath.Join(fifo, "x"):           "not a directory",
 	} {
-		s := openTest(t, &Config{Path: path, MaxSize: smallest})
+		s := openTest(t, &Config{Path: path, MaxSize: minMaxSize})
 		refused(t, s.Deliver(t.Context(), sinktest.Sample("a")), word)
 		if w := (&Config{Path: path}).Warnings(); len(w) != 1 || w[0].Field != "path" {
 			t.Errorf("%s: %v", path, w)
@@ -293,8 +293,8 @@ func TestConfig(t *testing.T) {
 		t.Error(w)
 	}
 	c := Config{Path: "x"}
-	c.InFolder("/etc/hubrelay")
-	if got := c.file(); got != "/etc/hubrelay/x" {
+	c.SetBaseDir("/etc/hubrelay")
+	if got := c.absPath(); got != "/etc/hubrelay/x" {
 		t.Error(got)
 	}
 }

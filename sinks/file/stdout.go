@@ -13,12 +13,12 @@ import (
 // Stdout is the entry of the daemon's standard output in the list of kinds of sinks. All sinks of the kind share out,
 // whose descriptor stays the caller's.
 func Stdout(out *os.File) relay.SinkKind {
-	shared := &stream{of: out, turn: make(chan struct{}, 1)}
-	shared.turn <- struct{}{}
+	shared := &stdoutWriter{original: out, writeSem: make(chan struct{}, 1)}
+	shared.writeSem <- struct{}{}
 	return relay.SinkKind{
-		Type:    "stdout",
-		Batches: true,
-		Config:  func() relay.SinkConfig { return &StdoutConfig{} },
+		Type:            "stdout",
+		SupportsBatches: true,
+		Config:          func() relay.SinkConfig { return &StdoutConfig{} },
 		Open: relay.OpenAs("stdout sink", func(relay.SinkSettings, *StdoutConfig) (*StdoutSink, error) {
 			return &StdoutSink{stream: shared}, nil
 		}),
@@ -33,12 +33,12 @@ func (*StdoutConfig) Validate() error { return nil }
 
 // StdoutSink writes to the daemon's standard output. Deliver may be called concurrently.
 type StdoutSink struct {
-	stream *stream
+	stream *stdoutWriter
 }
 
 // Deliver writes d as one line. Where nobody reads it ends with ctx, and the line is written once somebody does.
 func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
-	text, err := line(d)
+	text, err := encodeLines(d)
 	if err != nil {
 		return relay.Permanent(err)
 	}
@@ -47,7 +47,7 @@ func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
 
 // Explain shows the line.
 func (*StdoutSink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	text, err := line(d)
+	text, err := encodeLines(d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
@@ -57,43 +57,43 @@ func (*StdoutSink) Explain(d relay.Delivery) (relay.Explanation, error) {
 // Close does nothing: others write there, too.
 func (*StdoutSink) Close() error { return nil }
 
-// stream is a file that is written to in the way that it is open, whatever it is: a pipe, a terminal, a socket, a file.
+// stdoutWriter is a file that is written to in the way that it is open, whatever it is: a pipe, a terminal, a socket, a file.
 // Setting a deadline would need to change it for other processes.
-type stream struct {
-	of   *os.File
-	turn chan struct{} // holds a token while nobody writes
+type stdoutWriter struct {
+	original *os.File
+	writeSem chan struct{} // holds a token while nobody writes
 
-	file *os.File // a copy of the descriptor, nil before the first line
-	torn bool     // the last line was cut
+	file        *os.File // a copy of the descriptor, nil before the first line
+	lastLineCut bool     // the last line was cut
 }
 
 // write leaves the write behind when ctx ends: nothing else ends it.
-func (s *stream) write(ctx context.Context, line []byte) error {
+func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 	if ctx.Err() != nil {
-		return late(ctx, "write to standard output")
+		return timeoutError(ctx, "write to standard output")
 	}
 	select {
-	case <-s.turn:
+	case <-s.writeSem:
 	case <-ctx.Done():
-		return late(ctx, "nobody reads the standard output")
+		return timeoutError(ctx, "nobody reads the standard output")
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer func() { s.turn <- struct{}{} }()
+		defer func() { s.writeSem <- struct{}{} }()
 		done <- s.writeNow(line)
 	}()
 	if err, there := relay.Await(ctx, done); there { // else a line that is written would be written again
 		return err
 	}
-	return late(ctx, "nobody reads the standard output")
+	return timeoutError(ctx, "nobody reads the standard output")
 }
 
-func (s *stream) writeNow(line []byte) error {
+func (s *stdoutWriter) writeNow(line []byte) error {
 	if s.file == nil {
 		// Go ends the process where descriptor 1 itself is a pipe that nobody reads any more.
 		var fd int
-		err := control(s.of, func(of int) (err error) {
-			fd, err = duplicate(of)
+		err := control(s.original, func(of int) (err error) {
+			fd, err = dupFD(of)
 			return err
 		})
 		if err != nil {
@@ -101,12 +101,12 @@ func (s *stream) writeNow(line []byte) error {
 		}
 		s.file = os.NewFile(uintptr(fd), "standard output")
 	}
-	if s.torn {
+	if s.lastLineCut {
 		line = append([]byte{'\n'}, line...)
 	}
 	n, err := s.file.Write(line)
 	if n > 0 {
-		s.torn = n < len(line)
+		s.lastLineCut = n < len(line)
 	}
 	switch {
 	case err == nil:
@@ -119,7 +119,7 @@ func (s *stream) writeNow(line []byte) error {
 	return fmt.Errorf("write to standard output: %w", err)
 }
 
-func duplicate(fd int) (int, error) {
+func dupFD(fd int) (int, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	copied, err := syscall.Dup(fd)

@@ -54,10 +54,10 @@ func (p *pipe) follow() {
 
 // shut closes both descriptors of the writing end.
 func (p *pipe) shut() {
-	<-p.sink.stream.turn
+	<-p.sink.stream.writeSem
 	_ = p.w.Close()
 	_ = p.sink.stream.file.Close()
-	p.sink.stream.turn <- struct{}{}
+	p.sink.stream.writeSem <- struct{}{}
 }
 
 // fill writes until the pipe takes no more.
@@ -80,11 +80,11 @@ func (p *pipe) fill(t *testing.T) {
 
 func TestStdoutConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{Batches: true, Cannot: cannot(), Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+	sinktest.Run(t, sinktest.Harness{Batches: true, Skip: cannot(), Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 		p := newPipe(t)
 		known := &remembering{Sink: p.sink, Explainer: p.sink}
 		switch b {
-		case sinktest.Absent:
+		case sinktest.Unreachable:
 			_ = p.r.Close()
 			close(p.done)
 		case sinktest.Hang:
@@ -150,7 +150,7 @@ func TestWrittenAtTheLastMoment(t *testing.T) {
 	p := newPipe(t)
 	p.follow()
 	for range 30 {
-		if err := p.sink.Deliver(&lastMoment{Context: t.Context(), turn: p.sink.stream.turn}, sinktest.Sample("a")); err != nil {
+		if err := p.sink.Deliver(&lastMoment{Context: t.Context(), turn: p.sink.stream.writeSem}, sinktest.Sample("a")); err != nil {
 			t.Fatal(err)
 		}
 	}

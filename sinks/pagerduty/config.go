@@ -50,10 +50,10 @@ func (c *Config) Validate() error {
 			bad("url", err.Error())
 		}
 	}
-	if !c.key().Given() {
+	if !c.keySetting().IsSet() {
 		bad("routing_key", "is missing: give the integration key of the service here, or in a file that routing_key_file names")
 	}
-	errs = append(errs, c.key().Check())
+	errs = append(errs, c.keySetting().Check())
 	if !isSeverity(c.Severity) {
 		bad("severity", "is not known: choose critical, error, warning or info")
 	}
@@ -64,7 +64,7 @@ func isSeverity(text string) bool {
 	return text == "critical" || text == "error" || text == "warning" || text == "info"
 }
 
-func (c *Config) key() egress.Setting[string] {
+func (c *Config) keySetting() egress.Setting[string] {
 	return egress.Setting[string]{Key: "routing_key", Text: c.RoutingKey, File: c.RoutingKeyFile, Parse: parseKey}
 }
 

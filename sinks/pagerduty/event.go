@@ -46,14 +46,14 @@ type payload struct {
 	Details   json.RawMessage `json:"custom_details,omitempty"`
 }
 
-// event is that of d in the sink's words, without its key; nil where there is none. Its errors are marked by what follows.
-func (s *Sink) event(ctx context.Context, d relay.Delivery) (*event, error) {
+// buildEvent is that of d in the sink's words, without its key; nil where there is none. Its errors are marked by what follows.
+func (s *Sink) buildEvent(ctx context.Context, d relay.Delivery) (*event, error) {
 	e, err := newEvent(d, s.severity)
 	if err != nil {
 		return nil, relay.Permanent(err)
 	}
 	if e != nil && e.Payload != nil {
-		err = s.customize(ctx, e, d)
+		err = s.applyTemplates(ctx, e, d)
 	}
 	return e, err
 }
@@ -89,7 +89,7 @@ func newEvent(d relay.Delivery, severity string) (*event, error) {
 		if strings.EqualFold(e.Object.State, "unhealthy") && (severity == "critical" || severity == "error") {
 			severity = "warning"
 		}
-	case of == relay.SeverityGood || recovered(n.Topic, e.Object.State):
+	case of == relay.SeverityGood || isRecovery(n.Topic, e.Object.State):
 		out.Action = "resolve"
 		return out, nil
 	default:
@@ -100,8 +100,8 @@ func newEvent(d relay.Delivery, severity string) (*event, error) {
 	return out, nil
 }
 
-// recovered tells whether a state means that what was wrong is over.
-func recovered(topic, state string) bool {
+// isRecovery tells whether a state means that what was wrong is over.
+func isRecovery(topic, state string) bool {
 	if !strings.HasSuffix(topic, ".changed") || strings.HasSuffix(topic, ".desired_state.changed") {
 		return false
 	}
@@ -128,11 +128,11 @@ func newPayload(n relay.Notification, e relay.Envelope, severity string) *payloa
 		source = "hubrelay" // a source is asked for
 	}
 	p := &payload{
-		Summary: fit(prose.Clean(summary), maxField), Source: fit(source, maxField), Severity: severity,
-		Class: fit(e.Topic, maxField), Group: fit(strings.Join(e.Context.Clusters, ", "), maxField),
-		Component: fit(strings.Join(e.Context.Containers, ", "), maxField),
+		Summary: truncate(prose.SingleLine(summary), maxField), Source: truncate(source, maxField), Severity: severity,
+		Class: truncate(e.Topic, maxField), Group: truncate(strings.Join(e.Context.Clusters, ", "), maxField),
+		Component: truncate(strings.Join(e.Context.Containers, ", "), maxField),
 	}
-	if at := n.Stored(); !at.IsZero() {
+	if at := n.StoredAt(); !at.IsZero() {
 		p.Timestamp = at.Format(time.RFC3339)
 	}
 	if len(n.Data) <= maxDetails {
@@ -141,8 +141,8 @@ func newPayload(n relay.Notification, e relay.Envelope, severity string) *payloa
 	return p
 }
 
-// fit cuts a text at so many characters.
-func fit(text string, most int) string {
+// truncate cuts a text at so many characters.
+func truncate(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
 	}
@@ -167,7 +167,7 @@ func dedupKey(n relay.Notification, e relay.Envelope) string {
 			id = e.Context.Containers[0]
 		}
 	case kind != "job":
-		kind = subject(n.Topic)
+		kind = topicSubject(n.Topic)
 	}
 	if id == "" {
 		id = n.ID // an alert of its own
@@ -180,8 +180,8 @@ func dedupKey(n relay.Notification, e relay.Envelope) string {
 	return key
 }
 
-// subject is a topic without what happened.
-func subject(topic string) string {
+// topicSubject is a topic without what happened.
+func topicSubject(topic string) string {
 	for _, end := range []string{".state.changed", ".error", ".created", ".new", ".changed"} {
 		if s, ok := strings.CutSuffix(topic, end); ok {
 			return s
@@ -190,8 +190,8 @@ func subject(topic string) string {
 	return topic
 }
 
-// keyed shows nothing of a key.
-func keyed(key string) string {
+// hashKey shows nothing of a key.
+func hashKey(key string) string {
 	sum := sha256.Sum256([]byte("hubrelay " + key))
 	return hex.EncodeToString(sum[:12])
 }

@@ -50,12 +50,12 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 		return nil, err
 	}
 	if samples := s.Samples; samples != nil {
-		s.Samples = func() []relay.Delivery { return c.alarms(samples()) }
+		s.Samples = func() []relay.Delivery { return c.alertSamples(samples()) }
 	}
 	if sink.templates, err = c.templates().Open(s); err != nil {
 		return nil, err
 	}
-	if sink.key, err = c.key().Open(s.Log, time.Now); err != nil {
+	if sink.key, err = c.keySetting().Open(s.Log, time.Now); err != nil {
 		return nil, err
 	}
 	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {cmp.Or(s.UserAgent, "hubrelay")}}
@@ -64,7 +64,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 
 // Deliver posts d as one event. What is neither bad nor good is delivered by being left out.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	e, err := s.event(ctx, d)
+	e, err := s.buildEvent(ctx, d)
 	switch {
 	case err != nil:
 		return err
@@ -81,16 +81,16 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		return err
 	}
 	if answer.Status == http.StatusAccepted {
-		relay.Answered(ctx, answer.Status)
+		relay.ReportStatus(ctx, answer.Status)
 		return nil
 	}
-	return s.judge(answer, e.RoutingKey)
+	return s.classifyResponse(answer, e.RoutingKey)
 }
 
-// judge says what an answer other than 202 means, by "Response codes & retry logic" of PagerDuty's documentation: 400 is
+// classifyResponse says what an answer other than 202 means, by "Response codes & retry logic" of PagerDuty's documentation: 400 is
 // an event that is wrong, 429 too many, and 5xx a fault of PagerDuty's.
-func (s *Sink) judge(answer *egress.Answer, key string) error {
-	said := &relay.AnswerError{Status: answer.Status, Body: strings.ReplaceAll(answer.Body, key, "(redacted)")}
+func (s *Sink) classifyResponse(answer *egress.Response, key string) error {
+	said := &relay.ResponseError{Status: answer.Status, Body: strings.ReplaceAll(answer.Body, key, "(redacted)")}
 	err := fmt.Errorf("post to %s: %w", s.target.Host(), said)
 	if answer.Status == http.StatusBadRequest {
 		return relay.Permanent(err)
@@ -103,7 +103,7 @@ func (s *Sink) judge(answer *egress.Answer, key string) error {
 
 // Explain shows the event, without the key.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	e, err := s.event(context.Background(), d)
+	e, err := s.buildEvent(context.Background(), d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
@@ -124,7 +124,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 }
 
 // RateKey stands for the integration key, which PagerDuty counts by.
-func (s *Sink) RateKey() string { return s.target.Key() + "/" + keyed(s.key()) }
+func (s *Sink) RateKey() string { return s.target.Hash() + "/" + hashKey(s.key()) }
 
 // Close closes idle connections. It may be called twice.
 func (s *Sink) Close() error {

@@ -30,7 +30,7 @@ const key = "0123456789abcdefs3cretABCDEF4567"
 // limits, answers) and checks what it gets by that; no request of these tests has reached PagerDuty.
 type double struct {
 	t         *testing.T
-	behaviour sinktest.Behaviour
+	behaviour sinktest.Behavior
 	mu        sync.Mutex
 	events    []event
 	done      chan struct{}
@@ -81,24 +81,24 @@ func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func openTest(t *testing.T, b sinktest.Behaviour) (*Sink, *double) {
+func openTest(t *testing.T, b sinktest.Behavior) (*Sink, *double) {
 	t.Helper()
 	return openConfig(t, b, Config{})
 }
 
 // openConfig opens a sink of a double, with the templates of c.
-func openConfig(t *testing.T, b sinktest.Behaviour, c Config) (*Sink, *double) {
+func openConfig(t *testing.T, b sinktest.Behavior, c Config) (*Sink, *double) {
 	t.Helper()
 	return openLogged(t, b, c, slog.New(slog.DiscardHandler))
 }
 
-func openLogged(t *testing.T, b sinktest.Behaviour, c Config, log *slog.Logger) (*Sink, *double) {
+func openLogged(t *testing.T, b sinktest.Behavior, c Config, log *slog.Logger) (*Sink, *double) {
 	t.Helper()
 	p := &double{t: t, behaviour: b, done: make(chan struct{})}
 	srv := httptest.NewServer(p)
 	t.Cleanup(func() { close(p.done); srv.Close() })
 	url := srv.URL + "/v2/enqueue"
-	if b == sinktest.Absent {
+	if b == sinktest.Unreachable {
 		_ = srv.Listener.Close()
 	}
 	c.URL, c.RoutingKey, c.Severity, c.AllowCIDRs = url, key, "critical", []string{"127.0.0.0/8"}
@@ -118,8 +118,8 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
 		RetryAfter: 2 * time.Minute, Secrets: []string{key, "s3cret"},
-		Cannot: map[sinktest.Behaviour]string{sinktest.Leave: "PagerDuty's documentation has no answer for it"},
-		Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+		Skip: map[sinktest.Behavior]string{sinktest.Gone: "PagerDuty's documentation has no answer for it"},
+		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 			s, p := openTest(t, b)
 			return s, func() []string {
 				p.mu.Lock()

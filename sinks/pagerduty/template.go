@@ -27,15 +27,15 @@ const (
 
 func (c *Config) templates() templates.Sources {
 	// What cannot be seen has no place in an address; the lines are cleaned when they are made.
-	visible := templates.Options{Clean: prose.Visible}
+	visible := templates.Options{Clean: prose.StripInvisible}
 	all := templates.Sources{
 		{Key: summaryKey, Text: c.SummaryTemplate, File: c.SummaryTemplateFile},
-		{Key: detailsKey, Text: c.DetailsTemplate, File: c.DetailsTemplateFile, Judge: judgeDetails},
-		{Key: severityKey, Text: c.SeverityTemplate, File: c.SeverityTemplateFile, Judge: judgeSeverity, Optional: true},
+		{Key: detailsKey, Text: c.DetailsTemplate, File: c.DetailsTemplateFile, CheckOutput: checkDetails},
+		{Key: severityKey, Text: c.SeverityTemplate, File: c.SeverityTemplateFile, CheckOutput: checkSeverity, Optional: true},
 		{Key: componentKey, Text: c.ComponentTemplate, File: c.ComponentTemplateFile, Optional: true},
 		{Key: groupKey, Text: c.GroupTemplate, File: c.GroupTemplateFile, Optional: true},
 		{Key: classKey, Text: c.ClassTemplate, File: c.ClassTemplateFile, Optional: true},
-		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, Judge: templates.JudgeLink, Options: visible, Optional: true},
+		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: templates.CheckLink, Options: visible, Optional: true},
 	}
 	for i := range all {
 		all[i].Single = true // a digest is refused
@@ -43,16 +43,16 @@ func (c *Config) templates() templates.Sources {
 	return all
 }
 
-// Rehearse renders samples of what the sink would send.
-func (c *Config) Rehearse(ctx context.Context, sink string, samples []relay.Delivery) error {
-	return c.templates().Rehearse(ctx, sink, c.alarms(samples))
+// ValidateSamples renders samples of what the sink would send.
+func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
+	return c.templates().ValidateSamples(ctx, sink, c.alertSamples(samples))
 }
 
-// alarms are the samples that trigger an alert. Those of a state tell of a bad one, since of another nothing is rendered.
-func (c *Config) alarms(samples []relay.Delivery) []relay.Delivery {
+// alertSamples are the samples that trigger an alert. Those of a state tell of a bad one, since of another nothing is rendered.
+func (c *Config) alertSamples(samples []relay.Delivery) []relay.Delivery {
 	var all []relay.Delivery
 	for _, d := range samples {
-		for _, d := range []relay.Delivery{d, failed(d)} {
+		for _, d := range []relay.Delivery{d, failedSample(d)} {
 			if e, err := newEvent(d, c.Severity); err == nil && e != nil && e.Payload != nil {
 				all = append(all, d)
 				break
@@ -62,8 +62,8 @@ func (c *Config) alarms(samples []relay.Delivery) []relay.Delivery {
 	return all
 }
 
-// failed is a sample with the state failed, where it has one.
-func failed(d relay.Delivery) relay.Delivery {
+// failedSample is a sample with the state failed, where it has one.
+func failedSample(d relay.Delivery) relay.Delivery {
 	if len(d.Notifications) != 1 {
 		return d
 	}
@@ -82,12 +82,12 @@ func failed(d relay.Delivery) relay.Delivery {
 	return d
 }
 
-func judgeDetails(text []byte) error {
+func checkDetails(text []byte) error {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
 		return nil
 	}
-	if err := templates.JudgeJSON(text); err != nil {
+	if err := templates.CheckJSON(text); err != nil {
 		return err
 	}
 	if text[0] != '{' {
@@ -96,22 +96,22 @@ func judgeDetails(text []byte) error {
 	return nil
 }
 
-func judgeSeverity(text []byte) error {
+func checkSeverity(text []byte) error {
 	if severity := strings.TrimSpace(string(text)); severity != "" && !isSeverity(severity) {
-		return fmt.Errorf("makes %q, which PagerDuty does not know: make critical, error, warning or info, or nothing for what severity says", relay.Clip(severity, 60))
+		return fmt.Errorf("makes %q, which PagerDuty does not know: make critical, error, warning or info, or nothing for what severity says", relay.Truncate(severity, 60))
 	}
 	return nil
 }
 
-// customize puts what templates make of d into an alert.
-func (s *Sink) customize(ctx context.Context, e *event, d relay.Delivery) error {
+// applyTemplates puts what templates make of d into an alert.
+func (s *Sink) applyTemplates(ctx context.Context, e *event, d relay.Delivery) error {
 	made, err := s.templates.Render(ctx, d)
 	if err != nil {
 		return err
 	}
 	p := e.Payload
 	for key, field := range map[string]*string{summaryKey: &p.Summary, componentKey: &p.Component, groupKey: &p.Group, classKey: &p.Class} {
-		*field = cmp.Or(fit(prose.Clean(made[key]), maxField), *field)
+		*field = cmp.Or(truncate(prose.SingleLine(made[key]), maxField), *field)
 	}
 	if !d.Notifications[0].IsSample() { // a test wakes nobody up
 		p.Severity = cmp.Or(made[severityKey], p.Severity)

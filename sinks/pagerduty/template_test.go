@@ -125,7 +125,7 @@ func TestTemplateFails(t *testing.T) {
 	} {
 		s, p := openConfig(t, sinktest.Accept, c.config)
 		err := s.Deliver(t.Context(), d)
-		var m *templates.Mistake
+		var m *templates.TemplateError
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || !strings.HasPrefix(err.Error(), c.want) || errors.As(err, &m) && m.Line != c.line || len(p.events) > 0 {
 			t.Errorf("%s: %v, want %s", outcome, err, c.want)
 		}
@@ -198,11 +198,11 @@ func TestRehearsesAlertsAlone(t *testing.T) {
 	topics := []string{"container.error", "container.created", "container.updated", "container.state.changed", "container.instance.health.status.changed"}
 	list := append(samples.Deliveries(topics), samples.Digest(topics))
 	c := Config{URL: endpoint, RoutingKey: key, Severity: "error", SeverityTemplate: `{{ if eq .Severity "bad" }}critical{{ else }}{{ .Severity }}{{ end }}`}
-	if err := c.Rehearse(t.Context(), "oncall", list); err != nil {
+	if err := c.ValidateSamples(t.Context(), "oncall", list); err != nil {
 		t.Error(err)
 	}
 	c.SeverityTemplate = `{{ if eq .Topic "container.state.changed" }}{{ .Object.State }}{{ end }}`
-	if err := c.Rehearse(t.Context(), "oncall", list); err == nil || !strings.Contains(err.Error(), `makes "failed"`) {
+	if err := c.ValidateSamples(t.Context(), "oncall", list); err == nil || !strings.Contains(err.Error(), `makes "failed"`) {
 		t.Errorf("rehearsed with %v", err)
 	}
 	c.SeverityTemplate, c.SeverityTemplateFile = "", filepath.Join(t.TempDir(), "severity.tmpl")
@@ -239,7 +239,7 @@ func TestTemplatesAreChecked(t *testing.T) {
 		c.URL, c.RoutingKey, c.Severity = endpoint, key, "error"
 		err := c.Validate()
 		if err == nil {
-			err = c.Rehearse(t.Context(), "oncall", append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
+			err = c.ValidateSamples(t.Context(), "oncall", append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
 		}
 		var field *relay.FieldError
 		if (err == nil) != (x.problem == "") || err != nil && (!errors.As(err, &field) || !strings.HasPrefix(err.Error(), x.problem)) {

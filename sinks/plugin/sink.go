@@ -14,10 +14,10 @@ import (
 // Kind is the plugin's entry in the list of kinds of sinks. The daemon comes with the plugins that builtins names.
 func Kind(builtins ...string) relay.SinkKind {
 	return relay.SinkKind{
-		Type:    "plugin",
-		Config:  func() relay.SinkConfig { return settings.New(builtins...) },
-		Batches: true,
-		Open:    relay.OpenAs("plugin sink", open),
+		Type:            "plugin",
+		Config:          func() relay.SinkConfig { return settings.New(builtins...) },
+		SupportsBatches: true,
+		Open:            relay.OpenAs("plugin sink", open),
 	}
 }
 
@@ -55,7 +55,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error { return s.h
 // Explain shows what the plugin would send, by its own word: it is started for that, and ended. Where it cannot say, or cannot be
 // started, it is what the plugin is given.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	given, err := s.given(d)
+	given, err := s.pluginInput(d)
 	if err != nil {
 		return given, err
 	}
@@ -63,9 +63,9 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	switch {
 	case err == nil:
 		return shown, nil
-	case plugins.Refused(err):
+	case plugins.IsRejected(err):
 		return relay.Explanation{}, err
-	case errors.Is(err, plugins.ErrNoAnswer):
+	case errors.Is(err, plugins.ErrUnsupported):
 		given.Note = "this is what the plugin is given; it does not say what it sends"
 	default:
 		given.Note = "this is what the plugin would be given; it could not be asked what it sends: " + err.Error()
@@ -73,9 +73,9 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	return given, nil
 }
 
-// given is what the plugin gets: the notifications, those of a batch one in a line, and a digest as the document that
+// pluginInput is what the plugin gets: the notifications, those of a batch one in a line, and a digest as the document that
 // [relay.Delivery.Payload] makes of it. Arguments are not shown, since they may hold secrets.
-func (s *Sink) given(d relay.Delivery) (relay.Explanation, error) {
+func (s *Sink) pluginInput(d relay.Delivery) (relay.Explanation, error) {
 	var payload []byte
 	for i, n := range d.Notifications {
 		if i > 0 {
@@ -99,8 +99,8 @@ func (s *Sink) given(d relay.Delivery) (relay.Explanation, error) {
 	}, nil
 }
 
-// Ailment is why the plugin does not run.
-func (s *Sink) Ailment() error { return s.host.Status().Reason }
+// HealthError is why the plugin does not run.
+func (s *Sink) HealthError() error { return s.host.Status().Reason }
 
 // Close ends the plugin. It may be called twice.
 func (s *Sink) Close() error { return s.host.Close() }

@@ -37,9 +37,9 @@ func TestMain(m *testing.M) {
 // serve behaves as its configuration says.
 func serve() error {
 	var c struct {
-		Behaviour sinktest.Behaviour `json:"behaviour"`
-		Report    string             `json:"report"`
-		Secret    string             `json:"secret"`
+		Behaviour sinktest.Behavior `json:"behaviour"`
+		Report    string            `json:"report"`
+		Secret    string            `json:"secret"`
 	}
 	var mu sync.Mutex
 	options := []sdk.Option{sdk.Config(&c)}
@@ -69,7 +69,7 @@ func serve() error {
 			return relay.RetryAfter(errors.New("not now"), retryAfter)
 		case sinktest.Reject:
 			return relay.Permanent(errors.New("never this"))
-		case sinktest.Leave:
+		case sinktest.Gone:
 			return relay.Gone(errors.New("never anything"))
 		case sinktest.Hang:
 			<-ctx.Done()
@@ -83,14 +83,14 @@ const retryAfter = 2 * time.Minute
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{Batches: true, Apart: true, RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor})
+	sinktest.Run(t, sinktest.Harness{Batches: true, SplitsBatches: true, RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor})
 }
 
-func openFor(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+func openFor(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 	report := filepath.Join(t.TempDir(), "report")
 	c := settings.New()
 	c.Command = []string{os.Args[0]}
-	if b == sinktest.Absent {
+	if b == sinktest.Unreachable {
 		c.Command = []string{filepath.Join(t.TempDir(), "absent")}
 	}
 	c.Env = []string{"GORACE=atexit_sleep_ms=0", "PASSWORD=s3cret"}
@@ -116,21 +116,21 @@ func openFor(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
 
 // The daemon asks for both by type assertion.
 var (
-	_ relay.Starter = (*Sink)(nil)
-	_ relay.Ailing  = (*Sink)(nil)
+	_ relay.Starter        = (*Sink)(nil)
+	_ relay.HealthReporter = (*Sink)(nil)
 )
 
 func TestAilment(t *testing.T) {
 	t.Parallel()
-	sink, _ := openFor(t, sinktest.Absent)
-	ailing, ok := sink.(relay.Ailing)
-	if !ok || ailing.Ailment() != nil {
+	sink, _ := openFor(t, sinktest.Unreachable)
+	ailing, ok := sink.(relay.HealthReporter)
+	if !ok || ailing.HealthError() != nil {
 		t.Fatal("the sink ails before it was started")
 	}
 	if err := sink.Deliver(context.Background(), sinktest.Sample("1")); err == nil {
 		t.Error("delivered to nobody")
 	}
-	if err := ailing.Ailment(); err == nil || !strings.Contains(err.Error(), "does not exist") {
+	if err := ailing.HealthError(); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("ailment: %v", err)
 	}
 }

@@ -49,7 +49,7 @@ func testBatch(t *testing.T, h Harness) {
 		d := SampleBatch(id, 2)
 		d.Notifications[1].Data = []byte("no JSON")
 		err := sink.Deliver(context.Background(), d)
-		if h.Apart && err == nil {
+		if h.SplitsBatches && err == nil {
 			return
 		}
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || len(arrived()) > 0 {

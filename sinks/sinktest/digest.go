@@ -16,7 +16,7 @@ func SampleDigest(id string, count, listed int) relay.Delivery {
 	begin := time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC)
 	d := relay.Delivery{ID: id, Attempt: 1, Digest: &relay.Digest{
 		Count: count, First: begin, Last: begin.Add(time.Duration(count-1) * time.Second),
-		By: map[string]string{"hub": "hub1"}, Topics: map[string]int{"container.created": count},
+		Shared: map[string]string{"hub": "hub1"}, Topics: map[string]int{"container.created": count},
 	}}
 	for i := range listed {
 		at := begin.Add(time.Duration(i) * time.Second)

@@ -12,28 +12,28 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Behaviour is how a destination treats a sink.
-type Behaviour int
+// Behavior is how a destination treats a sink.
+type Behavior int
 
 // The behaviours that the suite asks for.
 const (
 	// Accept takes everything at once.
-	Accept Behaviour = iota
+	Accept Behavior = iota
 	// Fail refuses for now: a later attempt may succeed.
 	Fail
 	// Throttle refuses for now and names a time.
 	Throttle
 	// Reject refuses this very delivery for good.
 	Reject
-	// Leave wants nothing more, ever.
-	Leave
+	// Gone wants nothing more, ever.
+	Gone
 	// Hang takes the request and never answers.
 	Hang
-	// Absent is not there at all.
-	Absent
+	// Unreachable is not there at all.
+	Unreachable
 )
 
-func (b Behaviour) String() string {
+func (b Behavior) String() string {
 	return [...]string{"accept", "fail", "throttle", "reject", "leave", "hang", "absent"}[b]
 }
 
@@ -41,23 +41,23 @@ func (b Behaviour) String() string {
 type Harness struct {
 	// Open returns a new sink and a function that lists the ids of the deliveries that have arrived, in any order. The
 	// destination behaves as told until the test ends; the suite closes the sink.
-	Open func(t *testing.T, b Behaviour) (sink relay.Sink, arrived func() []string)
+	Open func(t *testing.T, b Behavior) (sink relay.Sink, arrived func() []string)
 	// RetryAfter is the time that a throttling destination names.
 	RetryAfter time.Duration
 	// Batches says that the sink's kind takes batches.
 	Batches bool
-	// Apart says that the sink hands the notifications of a batch over one by one, so that one which is no JSON spoils no other.
-	Apart bool
+	// SplitsBatches says that the sink hands the notifications of a batch over one by one, so that one which is no JSON spoils no other.
+	SplitsBatches bool
 	// Secrets are texts of the sink's configuration that no error may show.
 	Secrets []string
-	// Cannot says why destinations of this kind never behave in some way. Nobody can decline Accept, Hang and Absent.
-	Cannot map[Behaviour]string
+	// Skip says why destinations of this kind never behave in some way. Nobody can decline Accept, Hang and Absent.
+	Skip map[Behavior]string
 }
 
 // Run checks everything that [relay.Sink] promises.
 func Run(t *testing.T, h Harness) {
 	for _, c := range []struct {
-		behaviour Behaviour
+		behaviour Behavior
 		outcome   relay.Outcome
 		after     time.Duration
 	}{
@@ -65,11 +65,11 @@ func Run(t *testing.T, h Harness) {
 		{Fail, relay.OutcomeRetry, 0},
 		{Throttle, relay.OutcomeRetry, h.RetryAfter},
 		{Reject, relay.OutcomePermanent, 0},
-		{Leave, relay.OutcomeGone, 0},
-		{Absent, relay.OutcomeRetry, 0},
+		{Gone, relay.OutcomeGone, 0},
+		{Unreachable, relay.OutcomeRetry, 0},
 	} {
 		t.Run(c.behaviour.String(), func(t *testing.T) {
-			if why, ok := h.Cannot[c.behaviour]; ok && c.behaviour != Accept && c.behaviour != Absent {
+			if why, ok := h.Skip[c.behaviour]; ok && c.behaviour != Accept && c.behaviour != Unreachable {
 				t.Skip(why)
 			}
 			testOutcome(t, h, c.behaviour, c.outcome, c.after)
@@ -97,7 +97,7 @@ func Sample(id string) relay.Delivery {
 	}}}
 }
 
-func testOutcome(t *testing.T, h Harness, b Behaviour, want relay.Outcome, after time.Duration) {
+func testOutcome(t *testing.T, h Harness, b Behavior, want relay.Outcome, after time.Duration) {
 	sink, arrived := h.Open(t, b)
 	defer closeSink(t, sink)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -117,7 +117,7 @@ func testOutcome(t *testing.T, h Harness, b Behaviour, want relay.Outcome, after
 	if !bytes.Equal(before, d.Notifications[0].Data) {
 		t.Error("Deliver changed the delivery")
 	}
-	if ids := arrived(); b != Absent && (len(ids) != 1 || ids[0] != d.ID) {
+	if ids := arrived(); b != Unreachable && (len(ids) != 1 || ids[0] != d.ID) {
 		t.Errorf("arrived %v, want one attempt of %s", ids, d.ID)
 	}
 }

@@ -40,10 +40,10 @@ type apiAnswer struct {
 // errThreadGone says that the message on which a thread hangs is not there any more, or cannot be changed.
 var errThreadGone = errors.New("the thread's first message is gone")
 
-func (a *app) address(method string) *url.URL { return a.api.URL().JoinPath(method) }
+func (a *appSink) methodURL(method string) *url.URL { return a.api.URL().JoinPath(method) }
 
-// call calls a method once. Its errors are marked by what follows, and show no token.
-func (a *app) call(ctx context.Context, method string, m *outgoing) (*apiAnswer, error) {
+// callMethod calls a method once. Its errors are marked by what follows, and show no token.
+func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*apiAnswer, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return nil, relay.Permanent(fmt.Errorf("write a message: %w", err))
@@ -51,19 +51,19 @@ func (a *app) call(ctx context.Context, method string, m *outgoing) (*apiAnswer,
 	token := a.token()
 	header := a.header.Clone()
 	header.Set("Authorization", "Bearer "+token)
-	resp, err := a.transport.Post(ctx, &egress.Post{Head: egress.NewHead(a.address(method), header), Body: body})
+	resp, err := a.transport.Post(ctx, &egress.Request{Head: egress.NewRequestTemplate(a.methodURL(method), header), Body: body})
 	if err != nil {
-		return nil, a.hide(a.api.Error(ctx, err), token)
+		return nil, a.redactError(a.api.RedactError(ctx, err), token)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return nil, fmt.Errorf("%s at %s: %w", method, a.api.Host(), &relay.AnswerError{Status: resp.StatusCode})
+		return nil, fmt.Errorf("%s at %s: %w", method, a.api.Host(), &relay.ResponseError{Status: resp.StatusCode})
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, a.hide(a.api.Error(ctx, err), token)
+		return nil, a.redactError(a.api.RedactError(ctx, err), token)
 	}
-	said := &relay.AnswerError{Status: resp.StatusCode, Body: kept(text, token)}
+	said := &relay.ResponseError{Status: resp.StatusCode, Body: responseExcerpt(text, token)}
 	var answer apiAnswer
 	bad := json.Unmarshal(text, &answer) != nil
 	switch {
@@ -78,38 +78,38 @@ func (a *app) call(ctx context.Context, method string, m *outgoing) (*apiAnswer,
 	case bad || !answer.OK && answer.Error == "":
 		return nil, fmt.Errorf("%s at %s: %w, but not as Slack does: does api_url lead to Slack, or something between to a page of its own?", method, a.api.Host(), said)
 	case !answer.OK:
-		return nil, a.judge(method, m.Channel, &answer, said)
+		return nil, a.classifyError(method, m.Channel, &answer, said)
 	case answer.TS == "" || answer.Channel == "":
 		return nil, fmt.Errorf("%s at %s: %w without a message's ts", method, a.api.Host(), said)
 	}
 	return &answer, nil
 }
 
-// kept is the beginning of an answer, for dead letters.
-func kept(text []byte, token string) string {
-	return relay.Clip(strings.ReplaceAll(strings.ToValidUTF8(string(text), ""), token, "(redacted)"), egress.KeptAnswer)
+// responseExcerpt is the beginning of an answer, for dead letters.
+func responseExcerpt(text []byte, token string) string {
+	return relay.Truncate(strings.ReplaceAll(strings.ToValidUTF8(string(text), ""), token, "(redacted)"), egress.MaxResponseBody)
 }
 
-// hide leaves out an error that repeats the token.
-func (a *app) hide(err error, token string) error {
+// redactError leaves out an error that repeats the token.
+func (a *appSink) redactError(err error, token string) error {
 	if strings.Contains(err.Error(), token) {
 		return fmt.Errorf("call %s: the connection failed (details left out, since they repeat the token)", a.api.Host())
 	}
 	return err
 }
 
-// judge says what an answer with ok: false means.
-func (a *app) judge(method, channel string, answer *apiAnswer, said error) error {
+// classifyError says what an answer with ok: false means.
+func (a *appSink) classifyError(method, channel string, answer *apiAnswer, said error) error {
 	known := appMeaning(answer)
-	err := fmt.Errorf("%s to %s at %s: %w: %s", method, channel, a.api.Host(), said, relay.Clip(answer.Error, 80))
+	err := fmt.Errorf("%s to %s at %s: %w: %s", method, channel, a.api.Host(), said, relay.Truncate(answer.Error, 80))
 	if known.problem != "" {
 		err = fmt.Errorf("%w: %s", err, known.problem)
 	}
 	if list := answer.Metadata.Messages; len(list) > 0 {
-		err = fmt.Errorf("%w (%s)", err, relay.Clip(strings.Join(list, "; "), 300))
+		err = fmt.Errorf("%w (%s)", err, relay.Truncate(strings.Join(list, "; "), 300))
 	}
 	switch {
-	case known.gone:
+	case known.threadGone:
 		return fmt.Errorf("%w: %w", errThreadGone, err)
 	case known.outcome == relay.OutcomeGone:
 		return relay.Gone(err)
@@ -119,27 +119,33 @@ func (a *app) judge(method, channel string, answer *apiAnswer, said error) error
 	return err
 }
 
-type appError struct {
-	meaning
-	gone bool // the message on which the thread hangs
+type slackError struct {
+	errorMeaning
+	threadGone bool // the message on which the thread hangs
 }
 
 // appMeaning reads the errors of chat.postMessage and chat.update, as Slack's reference lists them. What concerns the token
 // disables the sink; what concerns a channel is tried again, since an operator mends it in Slack and other channels go on; what
 // concerns the message is final; all else may pass.
-func appMeaning(answer *apiAnswer) appError {
-	gone := func(problem string) appError { return appError{meaning: meaning{relay.OutcomeGone, problem}} }
-	bad := func(problem string) appError { return appError{meaning: meaning{relay.OutcomePermanent, problem}} }
-	later := func(problem string) appError { return appError{meaning: meaning{relay.OutcomeRetry, problem}} }
+func appMeaning(answer *apiAnswer) slackError {
+	gone := func(problem string) slackError {
+		return slackError{errorMeaning: errorMeaning{relay.OutcomeGone, problem}}
+	}
+	bad := func(problem string) slackError {
+		return slackError{errorMeaning: errorMeaning{relay.OutcomePermanent, problem}}
+	}
+	later := func(problem string) slackError {
+		return slackError{errorMeaning: errorMeaning{relay.OutcomeRetry, problem}}
+	}
 	switch answer.Error {
 	case "not_authed", "invalid_auth", "token_revoked", "token_expired", "account_inactive", "user_is_bot", "not_allowed_token_type":
 		return gone("Slack does not accept the token: give the bot token (xoxb-…) of an app that is installed")
 	case "org_login_required", "ekm_access_denied", "team_access_not_granted", "access_denied":
 		return gone("the workspace does not let the app in: an administrator must allow it")
 	case "missing_scope", "no_permission":
-		needed := relay.Clip(cmp.Or(answer.Needed, "chat:write"), 80)
+		needed := relay.Truncate(cmp.Or(answer.Needed, "chat:write"), 80)
 		if answer.Provided != "" {
-			needed += " (it has " + relay.Clip(answer.Provided, 200) + ")"
+			needed += " (it has " + relay.Truncate(answer.Provided, 200) + ")"
 		}
 		return gone("the app lacks the scope " + needed + ": add it under \"OAuth & Permissions\" of the app's settings, install the app again, and give the token that is shown then")
 	case "channel_not_found":
@@ -151,7 +157,7 @@ func appMeaning(answer *apiAnswer) appError {
 	case "restricted_action", "restricted_action_read_only_channel", "restricted_action_non_threadable_channel", "restricted_action_thread_only_channel", "restricted_action_thread_locked":
 		return later("the workspace does not let the app post like this in the channel: change the channel's settings, or name another")
 	case "message_not_found", "thread_not_found", "cant_update_message", "edit_window_closed", "cannot_reply_to_message":
-		return appError{gone: true}
+		return slackError{threadGone: true}
 	case "msg_too_long", "msg_blocks_too_long", "too_many_attachments", "markdown_text_conflict":
 		return bad("this message is too long for Slack")
 	case "no_text":
@@ -160,5 +166,5 @@ func appMeaning(answer *apiAnswer) appError {
 		"invalid_json", "json_not_object", "invalid_form_data", "invalid_charset", "block_mismatch":
 		return bad("Slack cannot read this message: mend the templates, if there are any")
 	}
-	return appError{}
+	return slackError{}
 }

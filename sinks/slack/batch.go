@@ -21,43 +21,43 @@ const (
 	maxRest      = 700 // the line about the rest
 )
 
-// batch renders a digest, or several notifications without one: counts, what all have in common and when, then a line for
+// renderBatch renders a digest, or several notifications without one: counts, what all have in common and when, then a line for
 // each that is listed, problems before the rest. What all have in common stands in no line, and what is not listed is
 // counted.
-func (r *renderer) batch(d relay.Delivery, events []event) *slackgo.WebhookMessage {
-	t := newTally(d, events)
-	header, summary := t.header(r), t.summary()
+func (r *renderer) renderBatch(d relay.Delivery, events []event) *slackgo.WebhookMessage {
+	t := newBatchSummary(d, events)
+	header, summary := t.headerText(r), t.summaryText()
 	order := problemsFirst(events)
 	const above = 3 // header, summary and foot
 	most := maxBlocks - above
 	if t.count > most {
 		most-- // the line about the rest
 	}
-	left := maxTotal - maxHeader - units(summary) - units(t.foot(d.ID, 0)) - maxRest
-	shown, lines := t.choose(events, order, most, left)
-	bars := bars(events, lines, shown)
-	if rest := t.more(events, shown); rest != "" {
-		bars = append(bars, bar(quiet, "and more", contextLine(rest)))
+	left := maxTotal - maxHeader - utf16Len(summary) - utf16Len(t.footer(d.ID, 0)) - maxRest
+	shown, lines := t.selectLines(events, order, most, left)
+	bars := attachments(events, lines, shown)
+	if rest := t.omittedText(events, shown); rest != "" {
+		bars = append(bars, attachment(quiet, "and more", contextLine(rest)))
 	}
 	text := header
 	if len(order) > 0 {
-		if first := t.alert(&events[order[0]]); first != "" {
+		if first := t.phoneText(&events[order[0]]); first != "" {
 			text += ", among them: " + first // the details are of one, not of all
 		}
 	}
-	return newMessage(text, header, []slackgo.Block{section(summary), contextLine(t.foot(d.ID, len(shown)))}, bars)
+	return newMessage(text, header, []slackgo.Block{section(summary), contextLine(t.footer(d.ID, len(shown)))}, bars)
 }
 
-// alert is what a phone shows behind the header, of the first that is listed.
-func (t *tally) alert(e *event) string {
+// phoneText is what a phone shows behind the header, of the first that is listed.
+func (t *batchSummary) phoneText(e *event) string {
 	if t.oneTopic() == "" {
-		return alert(e)
+		return phoneAlert(e)
 	}
 	// The header said what happened.
-	first := clean(e.Object.State)
-	if e.own != nil {
-		first = clean(e.own.Sink)
-		if n := e.deaths(); n > 0 {
+	first := cleanLine(e.Object.State)
+	if e.operational != nil {
+		first = cleanLine(e.operational.Sink)
+		if n := e.deadLetterCount(); n > 0 {
 			first = strings.TrimSuffix(fmt.Sprintf("%d of %s", n, first), " of ")
 		}
 	}
@@ -84,15 +84,15 @@ func problemsFirst(events []event) []int {
 	return order
 }
 
-// choose returns those of order whose lines fit, and the lines: at most most, of at most left units together.
-func (t *tally) choose(events []event, order []int, most, left int) (shown []int, lines []string) {
+// selectLines returns those of order whose lines fit, and the lines: at most most, of at most left units together.
+func (t *batchSummary) selectLines(events []event, order []int, most, left int) (shown []int, lines []string) {
 	const shortest = 40 // no line is shorter, so that the rest need not be rendered
 	for _, i := range order {
 		if len(shown) == most || left < shortest {
 			break
 		}
-		line := t.line(&events[i])
-		if n := units(line); n <= left {
+		line := t.lineFor(&events[i])
+		if n := utf16Len(line); n <= left {
 			left -= n
 			shown, lines = append(shown, i), append(lines, line)
 		}
@@ -100,14 +100,14 @@ func (t *tally) choose(events []event, order []int, most, left int) (shown []int
 	return shown, lines
 }
 
-// bars puts neighbours of one severity beside one bar.
-func bars(events []event, lines []string, shown []int) []slackgo.Attachment {
+// attachments puts neighbours of one severity beside one bar.
+func attachments(events []event, lines []string, shown []int) []slackgo.Attachment {
 	var out []slackgo.Attachment
 	var previous severity
 	for n, i := range shown {
 		e := &events[i]
 		if n == 0 || e.severity != previous {
-			out = append(out, bar(e.severity, e.headline()))
+			out = append(out, attachment(e.severity, e.headline()))
 			previous = e.severity
 		}
 		blocks := &out[len(out)-1].Blocks
@@ -116,15 +116,15 @@ func bars(events []event, lines []string, shown []int) []slackgo.Attachment {
 	return out
 }
 
-// line says about one notification what its message would, in short, and without what the summary says of all. Its bounds
+// lineFor says about one notification what its message would, in short, and without what the summary says of all. Its bounds
 // keep it below maxSection.
-func (t *tally) line(e *event) string {
+func (t *batchSummary) lineFor(e *event) string {
 	var what, ids []string
 	switch {
 	case e.Topic != t.oneTopic() || e.Topic == "":
-		what = append(what, "*"+fit(e.happened(), maxLineText)+"* "+code(or(e.Topic, "none"), maxLineText))
-	case e.deaths() > 0: // the header has the sum
-		what = append(what, "*"+fit(e.happened(), maxLineText)+"*")
+		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"* "+code(orDefault(e.Topic, "none"), maxLineText))
+	case e.deadLetterCount() > 0: // the header has the sum
+		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"*")
 	}
 	if text := stateChange(e, maxLineText); text != "" {
 		what = append(what, text)
@@ -133,31 +133,31 @@ func (t *tally) line(e *event) string {
 		what = append(what, "*Error* "+text)
 	}
 	for _, f := range identifiers(e) {
-		if t.shared(f) {
+		if t.isShared(f) {
 			continue
 		}
 		if text := codes(f.values, maxLineItems, maxLineList); text != "" {
 			ids = append(ids, f.title()+" "+text)
 		}
 	}
-	text := strings.Join(append(ids, "Notification "+code(or(e.id, "none"), maxLineText)), " · ")
+	text := strings.Join(append(ids, "Notification "+code(orDefault(e.id, "none"), maxLineText)), " · ")
 	if len(what) > 0 {
 		text = strings.Join(what, " · ") + "\n" + text
 	}
-	if at := t.time(e.at); at != "" {
+	if at := t.formatTime(e.at); at != "" {
 		text = at + " · " + text
 	}
 	return text
 }
 
-// shared tells whether the summary says of all what f says of one.
-func (t *tally) shared(f identifier) bool {
+// isShared tells whether the summary says of all what f says of one.
+func (t *batchSummary) isShared(f identifier) bool {
 	switch f.one {
 	case "Hub":
-		return f.values[0] == t.by["hub"]
+		return f.values[0] == t.shared["hub"]
 	case "Cluster":
 		// Several are one text, in their order, with each of them once.
-		by := t.by["cluster"]
+		by := t.shared["cluster"]
 		return by != "" && strings.Join(slices.Compact(slices.Sorted(slices.Values(f.values))), ", ") == by
 	}
 	return false

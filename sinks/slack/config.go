@@ -58,11 +58,11 @@ func (c *Config) checkAddress(g *guard.Guard) error {
 	case c.isApp():
 		return &relay.FieldError{Field: "token", Problem: "is given beside an incoming webhook's address: give one of the two"}
 	}
-	return c.address(g).Check()
+	return c.urlSetting(g).Check()
 }
 
-// address is that of an incoming webhook. A guard of nil does not know what may be dialled, and lets every address through.
-func (c *Config) address(g *guard.Guard) egress.Setting[*egress.Target] {
+// urlSetting is that of an incoming webhook. A guard of nil does not know what may be dialled, and lets every address through.
+func (c *Config) urlSetting(g *guard.Guard) egress.Setting[*egress.Target] {
 	return egress.Setting[*egress.Target]{Key: "url", Text: c.URL, File: c.URLFile, Parse: func(text []byte) (*egress.Target, error) {
 		if g == nil {
 			return nil, nil

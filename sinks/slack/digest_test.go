@@ -14,7 +14,7 @@ import (
 // gather makes a digest that lists the first most of count, one a second from begin; make gives topic and object of each.
 func gather(count, most int, begin time.Time, by map[string]string, kind func(i int) (topic, object string)) relay.Delivery {
 	d := relay.Delivery{ID: "6560c2a0fedcba9876543210", Attempt: 1, Digest: &relay.Digest{
-		Count: count, First: begin, Last: begin.Add(time.Duration(count-1) * time.Second), By: by, Topics: map[string]int{},
+		Count: count, First: begin, Last: begin.Add(time.Duration(count-1) * time.Second), Shared: by, Topics: map[string]int{},
 	}}
 	for i := range count {
 		topic, object := kind(i)
@@ -92,7 +92,7 @@ func digestGoldens() map[string]relay.Delivery {
 func TestDigestHeaders(t *testing.T) {
 	t.Parallel()
 	d := func(count int, topics map[string]int, by map[string]string, listed ...relay.Notification) relay.Delivery {
-		return relay.Delivery{ID: "d1", Notifications: listed, Digest: &relay.Digest{Count: count, Topics: topics, By: by}}
+		return relay.Delivery{ID: "d1", Notifications: listed, Digest: &relay.Digest{Count: count, Topics: topics, Shared: by}}
 	}
 	sick := note("n1", "container.instance.health.status.changed", `{"id":"i1","state":"unhealthy","error":""}`, emptyContext)
 	well := note("n2", "container.instance.health.status.changed", `{"id":"i1","state":"healthy","error":""}`, emptyContext)
@@ -115,7 +115,7 @@ func TestDigestHeaders(t *testing.T) {
 		{d(0, nil, nil, well), "An instance's health check says healthy"},
 		{d(5, nil, nil), "5 notifications of 0 topics"},
 	} {
-		m := newRenderer().message(c.d)
+		m := newRenderer().renderDelivery(c.d)
 		checkMessage(t, m)
 		if got := texts(m.Blocks.BlockSet)[0].Text; got != c.want {
 			t.Errorf("header %q, want %q", got, c.want)
@@ -161,7 +161,7 @@ func TestDeathsAreAddedUp(t *testing.T) {
 			"2 × A sink was disabled and keeps its backlog, among them: gone · answered 410",
 		}},
 	} {
-		m := newRenderer().message(c.d)
+		m := newRenderer().renderDelivery(c.d)
 		checkMessage(t, m)
 		if !strings.HasPrefix(m.Text, c.want[0]) {
 			t.Errorf("%s: a phone shows %q, want %q first", name, m.Text, c.want[0])
@@ -185,7 +185,7 @@ func TestDeathsAreAddedUp(t *testing.T) {
 func TestDigestCountsTheRest(t *testing.T) {
 	t.Parallel()
 	for name, d := range digestGoldens() {
-		m := newRenderer().message(d)
+		m := newRenderer().renderDelivery(d)
 		text, _ := json.Marshal(m)
 		shown := 0
 		for _, n := range d.Notifications {
@@ -211,13 +211,13 @@ func TestDigestOfNonsense(t *testing.T) {
 		{},
 		{Count: -4, Topics: map[string]int{"container.error": -1, "": 0}},
 		{Count: math.MaxInt, Topics: map[string]int{"a": math.MaxInt / 2, "b": 1, "": 3}, First: evening},
-		{Count: 4, First: evening, Last: evening.Add(-time.Hour), By: map[string]string{"topic": "\x00", "hub": "", "cluster": hostile, "x": hostile}},
+		{Count: 4, First: evening, Last: evening.Add(-time.Hour), Shared: map[string]string{"topic": "\x00", "hub": "", "cluster": hostile, "x": hostile}},
 		{Count: 4, Topics: map[string]int{"container.error": 900}},
 	} {
 		for n := range len(base.Notifications) + 1 {
 			d := base
 			d.Digest, d.Notifications = &g, base.Notifications[:n]
-			checkMessage(t, newRenderer().message(d))
+			checkMessage(t, newRenderer().renderDelivery(d))
 		}
 	}
 }

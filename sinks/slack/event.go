@@ -17,8 +17,8 @@ const (
 	bad    = relay.SeverityBad
 )
 
-// colour is the bar beside the message.
-func colour(s severity) string {
+// severityColor is the bar beside the message.
+func severityColor(s severity) string {
 	switch s {
 	case bad:
 		return "#d72b3f"
@@ -35,21 +35,21 @@ func colour(s severity) string {
 type event struct {
 	relay.Envelope
 	id string
-	// what says in plain words what happened, without a full stop.
-	what string
-	data []byte
+	// meaning says in plain words what happened, without a full stop.
+	meaning string
+	data    []byte
 	// at is when the relay stored the notification, zero where that is not known.
 	at       time.Time
 	severity severity
-	// own is nil but for the relay's own notifications.
-	own *operational
+	// operational is nil but for the relay's own notifications.
+	operational *operational
 	// sample says that nothing happened: a sink is tested.
 	sample bool
 }
 
 // newEvent never fails: what cannot be read of a notification is left out.
 func (r *renderer) newEvent(n relay.Notification) event {
-	e := event{id: n.ID, at: n.Stored(), data: n.Data}
+	e := event{id: n.ID, at: n.StoredAt(), data: n.Data}
 	if envelope, err := n.Envelope(); err == nil {
 		e.Envelope = envelope
 	}
@@ -62,11 +62,11 @@ func (r *renderer) newEvent(n relay.Notification) event {
 	if e.Context.AccountID == "" {
 		e.Context.AccountID = n.Account
 	}
-	e.what = r.meaning(e.Topic)
-	if e.Topic == topicHealth && clean(e.Object.State) != "" {
-		e.what = "An instance's health check" // its meaning leaves open what the state tells
+	e.meaning = r.topicMeaning(e.Topic)
+	if e.Topic == topicHealth && cleanLine(e.Object.State) != "" {
+		e.meaning = "An instance's health check" // its meaning leaves open what the state tells
 	}
-	e.own = operationalOf(&e)
+	e.operational = operationalOf(&e)
 	e.severity = relay.SeverityOf(e.Topic, e.Object)
 	if e.sample = n.IsSample(); e.sample {
 		e.severity = quiet
@@ -77,22 +77,22 @@ func (r *renderer) newEvent(n relay.Notification) event {
 // headline is what happened and, where there is one, the state that it led to, or that none of it did.
 func (e *event) headline() string {
 	if e.sample {
-		return "Test: " + e.outcome()
+		return "Test: " + e.outcomeText()
 	}
-	return e.outcome()
+	return e.outcomeText()
 }
 
-func (e *event) outcome() string {
-	if e.own != nil {
-		return e.own.headline(e)
+func (e *event) outcomeText() string {
+	if e.operational != nil {
+		return e.operational.headline(e)
 	}
-	switch state := clean(e.Object.State); {
+	switch state := cleanLine(e.Object.State); {
 	case state == "":
-		return e.what
+		return e.meaning
 	case e.Topic == topicHealth:
-		return e.what + " says " + state
+		return e.meaning + " says " + state
 	default:
-		return e.what + ": " + state
+		return e.meaning + ": " + state
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Explain returns the request that Deliver would send. The path of the address is hidden, since it is the credential.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	m, err := s.message(context.Background(), d)
+	m, err := s.buildMessage(context.Background(), d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}

@@ -30,18 +30,18 @@ func FuzzMessage(f *testing.F) {
 		for range 1 + n%60 {
 			d.Notifications = append(d.Notifications, relay.Notification{ID: id, Topic: topic, Hub: hub, Cursor: state, Data: data})
 		}
-		checkMessage(t, newRenderer().message(d))
+		checkMessage(t, newRenderer().renderDelivery(d))
 		d.Digest = &relay.Digest{
-			Count: int(n) * 100, By: map[string]string{"topic": state, "hub": hub, "cluster": topic},
+			Count: int(n) * 100, Shared: map[string]string{"topic": state, "hub": hub, "cluster": topic},
 			Topics: map[string]int{topic: int(n), id: int(n) - 30, problem: 1, before: 7, container: 3, "container.error": len(hub), hub: 2},
 		}
 		if n%2 == 0 {
-			d.Digest.By = nil
+			d.Digest.Shared = nil
 		}
-		checkMessage(t, newRenderer().message(d))
+		checkMessage(t, newRenderer().renderDelivery(d))
 		d.Digest = nil
 		d.Notifications = []relay.Notification{{ID: id, Topic: topic, Hub: hub, Data: []byte(problem)}}
-		checkMessage(t, newRenderer().message(d))
+		checkMessage(t, newRenderer().renderDelivery(d))
 	})
 }
 
@@ -50,14 +50,14 @@ func FuzzFit(f *testing.F) {
 	f.Add(strings.Repeat("\u0301", 100), 3)
 	f.Fuzz(func(t *testing.T, s string, limit int) {
 		limit = 1 + int(uint(limit)%4000)
-		got := fit(s, limit)
-		if units(got) > limit {
-			t.Errorf("%d units, %d allowed", units(got), limit)
+		got := escapeAndTruncate(s, limit)
+		if utf16Len(got) > limit {
+			t.Errorf("%d units, %d allowed", utf16Len(got), limit)
 		}
 		if utf8.ValidString(s) {
 			checkText(t, got)
 		}
-		if units(escape(s)) <= limit && got != escape(s) {
+		if utf16Len(escape(s)) <= limit && got != escape(s) {
 			t.Errorf("%q was cut although it fits", s)
 		}
 	})

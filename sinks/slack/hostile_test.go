@@ -20,7 +20,7 @@ func TestHiddenCharacters(t *testing.T) {
 		"\u200b\u200f\u2060":                    "",
 		"\u05e9\u05d5\u05de":                    "\u2068`\u05e9\u05d5\u05de`\u2069",
 		"\u2069`\u0645\u202e":                   "\u2068`ˋ\u0645`\u2069",
-		strings.Repeat("\u05d0", 30):            "\u2068`" + strings.Repeat("\u05d0", 15) + mark + "`\u2069",
+		strings.Repeat("\u05d0", 30):            "\u2068`" + strings.Repeat("\u05d0", 15) + ellipsis + "`\u2069",
 		"a`<!channel>`" + "\xff" + "\x00\x1b[0": "`aˋ&lt;!channel…`",
 	} {
 		if got := code(in, 20); got != want {
@@ -28,7 +28,7 @@ func TestHiddenCharacters(t *testing.T) {
 		}
 	}
 	n := note("n1", "container.state.changed", `{"id":"x","state":"\u05d1","error":"","previous_state":"\u05d0"}`, emptyContext)
-	m := newRenderer().message(one(n))
+	m := newRenderer().renderDelivery(one(n))
 	checkMessage(t, m)
 	if data, _ := json.Marshal(m); !strings.Contains(string(data), "\u2068`\u05d0`\u2069 → \u2068`\u05d1`\u2069") {
 		t.Errorf("the states are not set apart: %s", data)
@@ -50,12 +50,12 @@ func TestHugeNotifications(t *testing.T) {
 		"topic":             {ID: "n1", Topic: strings.Repeat("*_~`<!channel>\n", 20_000), Hub: "h", Data: []byte("{}")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			checkMessage(t, newRenderer().message(one(n)))
-			d := relay.Delivery{ID: strings.Repeat("d<&>", 10_000), Digest: &relay.Digest{Count: 900, By: map[string]string{"hub": n.Hub, "cluster": n.Topic}}}
+			checkMessage(t, newRenderer().renderDelivery(one(n)))
+			d := relay.Delivery{ID: strings.Repeat("d<&>", 10_000), Digest: &relay.Digest{Count: 900, Shared: map[string]string{"hub": n.Hub, "cluster": n.Topic}}}
 			for range 6 {
 				d.Notifications = append(d.Notifications, n)
 			}
-			checkMessage(t, newRenderer().message(d))
+			checkMessage(t, newRenderer().renderDelivery(d))
 		})
 	}
 }
@@ -70,7 +70,7 @@ func TestShortened(t *testing.T) {
 	}{
 		{"abc", 3, "abc"},
 		{"abcd", 3, "ab…"},
-		{"abcd", 1, mark},
+		{"abcd", 1, ellipsis},
 		{"ab&amp;cd", 6, "ab…"},
 		{"ab&amp;cd", 8, "ab&amp;…"},
 		{"a & b & c", 5, "a & …"},
@@ -80,11 +80,11 @@ func TestShortened(t *testing.T) {
 		{"```one\ntwo``` three", 12, "```one\n…\n```"},
 		{"```one``` and three", 12, "```one``` a…"},
 		{"ab```cd", 4, "ab…"},
-		{"```abcdefgh```", 6, mark},
+		{"```abcdefgh```", 6, ellipsis},
 		{"👩\u200d👩\u200d👧👩\u200d👩\u200d👧", 10, "👩\u200d👩\u200d👧…"},
 	} {
-		got := shortened(c.in, c.limit, units)
-		if got != c.want || units(got) > c.limit {
+		got := truncateMarkdown(c.in, c.limit, utf16Len)
+		if got != c.want || utf16Len(got) > c.limit {
 			t.Errorf("shortened(%q, %d) = %q, want %q", c.in, c.limit, got, c.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestBoundBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound(blocks)
+	limitBlocks(blocks)
 	total := 0
 	for _, b := range blocks.BlockSet {
 		if b.BlockType() != "divider" {
@@ -109,7 +109,7 @@ func TestBoundBlocks(t *testing.T) {
 		}
 	}
 	for _, o := range texts(blocks.BlockSet) {
-		total += units(o.Text)
+		total += utf16Len(o.Text)
 		checkText(t, o.Text)
 	}
 	if total > maxTotal+20 { // a mark for each of those that had no room
@@ -130,7 +130,7 @@ func TestTemplatesOfHostileMembers(t *testing.T) {
 	} {
 		s := openTest(t, &Config{URL: "http://127.0.0.1:1/", TextTemplate: source})
 		for _, d := range []relay.Delivery{one(batch.Notifications[0]), batch} {
-			m, err := s.message(t.Context(), d)
+			m, err := s.buildMessage(t.Context(), d)
 			if err != nil || strings.Contains(m.Text, "<!") || !strings.Contains(m.Text, "&lt;!channel") {
 				t.Errorf("%s says %v, %v", source, m, err)
 			}

@@ -18,17 +18,17 @@ const (
 	maxPhrases = 10 // the parts of a context
 )
 
-// bound cuts the texts of blocks to what Slack takes, each and together, and has it look for no names in them: what a
+// limitBlocks cuts the texts of blocks to what Slack takes, each and together, and has it look for no names in them: what a
 // producer wrote may look like one.
-func bound(blocks *slackgo.Blocks) {
+func limitBlocks(blocks *slackgo.Blocks) {
 	left := maxTotal
 	cut := func(o *slackgo.TextBlockObject, most int) {
 		if o == nil {
 			return
 		}
 		o.Verbatim = o.Type == slackgo.MarkdownType
-		o.Text = shortened(o.Text, max(1, min(most, left)), units)
-		left -= units(o.Text)
+		o.Text = truncateMarkdown(o.Text, max(1, min(most, left)), utf16Len)
+		left -= utf16Len(o.Text)
 	}
 	for _, b := range blocks.BlockSet {
 		switch b := b.(type) {
@@ -54,28 +54,28 @@ func bound(blocks *slackgo.Blocks) {
 
 const fence = "```"
 
-// shortened cuts a text that is mrkdwn already to limit by size, with a mark at its end: neither a character nor an escape
+// truncateMarkdown cuts a text that is mrkdwn already to limit by size, with a mark at its end: neither a character nor an escape
 // nor a link is cut in two, and code that it leaves open is closed. limit is at least 1.
-func shortened(text string, limit int, size func(string) int) string {
+func truncateMarkdown(text string, limit int, size func(string) int) string {
 	if size(text) <= limit {
 		return text
 	}
-	head := beginning(text, limit-size(mark), size)
+	head := truncatePrefix(text, limit-size(ellipsis), size)
 	if strings.Count(head, fence)%2 == 0 {
-		return head + mark
+		return head + ellipsis
 	}
-	end := mark + "\n" + fence
-	if head = beginning(text, limit-size(end), size); strings.Count(head, fence)%2 == 0 {
-		return head + mark // the fence itself is cut off
+	end := ellipsis + "\n" + fence
+	if head = truncatePrefix(text, limit-size(end), size); strings.Count(head, fence)%2 == 0 {
+		return head + ellipsis // the fence itself is cut off
 	}
 	return head + end
 }
 
-// beginning is as much of a text as is not more than limit by size.
-func beginning(text string, limit int, size func(string) int) string {
+// truncatePrefix is as much of a text as is not more than limit by size.
+func truncatePrefix(text string, limit int, size func(string) int) string {
 	end := 0
 	for end < len(text) {
-		n := piece(text[end:])
+		n := unitLength(text[end:])
 		if limit -= size(text[end : end+n]); limit < 0 {
 			break
 		}
@@ -84,9 +84,9 @@ func beginning(text string, limit int, size func(string) int) string {
 	return text[:end]
 }
 
-// piece returns the length in bytes of what a text begins with and what may not be cut: an escape, a link, the fence of code or a
+// unitLength returns the length in bytes of what a text begins with and what may not be cut: an escape, a link, the fence of code or a
 // character.
-func piece(text string) int {
+func unitLength(text string) int {
 	for _, whole := range []string{"&amp;", "&lt;", "&gt;", fence} {
 		if strings.HasPrefix(text, whole) {
 			return len(whole)
@@ -97,5 +97,5 @@ func piece(text string) int {
 			return n + 1
 		}
 	}
-	return cluster(text)
+	return graphemeLen(text)
 }

@@ -42,17 +42,17 @@ func newRenderer() *renderer {
 	return r
 }
 
-// meaning says in words what a topic says.
-func (r *renderer) meaning(topic string) string {
+// topicMeaning says in words what a topic says.
+func (r *renderer) topicMeaning(topic string) string {
 	text := r.meanings[topic]
 	if text == "" {
-		text = clean(topic)
+		text = cleanLine(topic)
 	}
-	return or(text, "A notification without a topic")
+	return orDefault(text, "A notification without a topic")
 }
 
-// message renders one notification, or a digest; a digest of one reads like the one.
-func (r *renderer) message(d relay.Delivery) *slackgo.WebhookMessage {
+// renderDelivery renders one notification, or a digest; a digest of one reads like the one.
+func (r *renderer) renderDelivery(d relay.Delivery) *slackgo.WebhookMessage {
 	events := make([]event, len(d.Notifications))
 	for i, n := range d.Notifications {
 		events[i] = r.newEvent(n)
@@ -62,27 +62,27 @@ func (r *renderer) message(d relay.Delivery) *slackgo.WebhookMessage {
 	case len(events) == 0 && !more: // no caller makes one
 		return newMessage("Nothing happened", "Nothing happened", nil, nil)
 	case len(events) == 1 && !more:
-		return single(d.ID, &events[0])
+		return renderEvent(d.ID, &events[0])
 	}
-	return r.batch(d, events)
+	return r.renderBatch(d, events)
 }
 
 // newMessage has the header outside the coloured bar. alert is what a phone shows; Slack leaves it out elsewhere.
 func newMessage(alert, header string, top []slackgo.Block, bars []slackgo.Attachment) *slackgo.WebhookMessage {
 	blocks := append([]slackgo.Block{
-		slackgo.NewHeaderBlock(slackgo.NewTextBlockObject(slackgo.PlainTextType, fit(header, maxHeader), false, false)),
+		slackgo.NewHeaderBlock(slackgo.NewTextBlockObject(slackgo.PlainTextType, escapeAndTruncate(header, maxHeader), false, false)),
 	}, top...)
 	no := false
 	return &slackgo.WebhookMessage{
-		Text: fit(alert, maxAlert), Parse: "none", UnfurlLinks: &no, UnfurlMedia: &no,
+		Text: escapeAndTruncate(alert, maxAlert), Parse: "none", UnfurlLinks: &no, UnfurlMedia: &no,
 		Blocks: &slackgo.Blocks{BlockSet: blocks}, Attachments: bars,
 	}
 }
 
-// bar is a run of blocks with a colour. The fallback keeps Slack from telling phones that there is no preview.
-func bar(s severity, fallback string, blocks ...slackgo.Block) slackgo.Attachment {
+// attachment is a run of blocks with a colour. The fallback keeps Slack from telling phones that there is no preview.
+func attachment(s severity, fallback string, blocks ...slackgo.Block) slackgo.Attachment {
 	return slackgo.Attachment{
-		Color: colour(s), Fallback: fit(fallback, maxAlert), Blocks: slackgo.Blocks{BlockSet: blocks},
+		Color: severityColor(s), Fallback: escapeAndTruncate(fallback, maxAlert), Blocks: slackgo.Blocks{BlockSet: blocks},
 	}
 }
 
@@ -90,20 +90,20 @@ func section(text string) slackgo.Block { return slackgo.NewSectionBlock(markdow
 
 func contextLine(text string) slackgo.Block { return slackgo.NewContextBlock("", markdown(text)) }
 
-// single names the delivery too where that has an id of its own, since dead letters are found by it.
-func single(delivery string, e *event) *slackgo.WebhookMessage {
-	blocks := []slackgo.Block{section("*Topic* " + code(or(e.Topic, "none"), maxShort) + stateLine(e, maxShort))}
+// renderEvent names the delivery too where that has an id of its own, since dead letters are found by it.
+func renderEvent(delivery string, e *event) *slackgo.WebhookMessage {
+	blocks := []slackgo.Block{section("*Topic* " + code(orDefault(e.Topic, "none"), maxShort) + stateLine(e, maxShort))}
 	if text := cleanLines(e.Object.Error); text != "" {
 		blocks = append(blocks, section("*Error*\n"+codeBlock(text, maxSection-len("*Error*\n"))))
 	}
-	if fields := fields(e); len(fields) > 0 {
+	if fields := identifierFields(e); len(fields) > 0 {
 		blocks = append(blocks, slackgo.NewSectionBlock(nil, fields, nil))
 	}
-	foot := "Notification " + code(or(e.id, "none"), maxShort)
+	foot := "Notification " + code(orDefault(e.id, "none"), maxShort)
 	if !e.at.IsZero() {
-		foot += " · " + clock(e.at)
+		foot += " · " + formatTime(e.at)
 	}
-	if delivery != e.id && clean(delivery) != "" {
+	if delivery != e.id && cleanLine(delivery) != "" {
 		foot += " · Delivery " + code(delivery, maxShort)
 	}
 	blocks = append(blocks, contextLine(foot))
@@ -111,35 +111,35 @@ func single(delivery string, e *event) *slackgo.WebhookMessage {
 	if e.sample {
 		top = []slackgo.Block{contextLine("A sample sent by `hubrelay sinks test`; nothing happened")}
 	}
-	return newMessage(alert(e), e.headline(), top, []slackgo.Attachment{bar(e.severity, e.headline(), blocks...)})
+	return newMessage(phoneAlert(e), e.headline(), top, []slackgo.Attachment{attachment(e.severity, e.headline(), blocks...)})
 }
 
-// alert says on a phone what a glance needs, the error before the identifiers.
-func alert(e *event) string {
+// phoneAlert says on a phone what a glance needs, the error before the identifiers.
+func phoneAlert(e *event) string {
 	return strings.Join(append([]string{e.headline()}, alertDetails(e)...), " · ")
 }
 
 func alertDetails(e *event) []string {
 	var parts []string
-	if text := clean(e.Object.Error); text != "" {
-		parts = append(parts, shorten(text, maxAlert/2))
+	if text := cleanLine(e.Object.Error); text != "" {
+		parts = append(parts, truncateText(text, maxAlert/2))
 	}
-	if e.Object.ID != "" && (e.own == nil || e.own.Sink != e.Object.ID) { // the headline names the sink
-		parts = append(parts, clean(e.Object.ID))
+	if e.Object.ID != "" && (e.operational == nil || e.operational.Sink != e.Object.ID) { // the headline names the sink
+		parts = append(parts, cleanLine(e.Object.ID))
 	}
 	if e.Context.HubID != "" {
-		parts = append(parts, "hub "+clean(e.Context.HubID))
+		parts = append(parts, "hub "+cleanLine(e.Context.HubID))
 	}
 	return parts
 }
 
-// shorten cuts a text that is escaped later.
-func shorten(text string, limit int) string {
+// truncateText cuts a text that is escaped later.
+func truncateText(text string, limit int) string {
 	used := 0
 	for i := 0; i < len(text); {
-		n := cluster(text[i:])
-		if used += units(text[i : i+n]); used > limit {
-			return text[:i] + mark
+		n := graphemeLen(text[i:])
+		if used += utf16Len(text[i : i+n]); used > limit {
+			return text[:i] + ellipsis
 		}
 		i += n
 	}
@@ -166,8 +166,8 @@ func stateChange(e *event, limit int) string {
 	return "*State* " + before + " → " + state
 }
 
-// fields are the identifiers that people search for, at most seven.
-func fields(e *event) []*slackgo.TextBlockObject {
+// identifierFields are the identifiers that people search for, at most seven.
+func identifierFields(e *event) []*slackgo.TextBlockObject {
 	var out []*slackgo.TextBlockObject
 	for _, f := range identifiers(e) {
 		if text := codes(f.values, maxIDs, maxDetail); text != "" {
@@ -189,9 +189,9 @@ func (i identifier) title() string {
 	return i.many
 }
 
-// named is an identifier of one value, which may be empty.
-func named(name, value string) identifier {
-	if clean(value) == "" {
+// singleIdentifier is an identifier of one value, which may be empty.
+func singleIdentifier(name, value string) identifier {
+	if cleanLine(value) == "" {
 		return identifier{}
 	}
 	return identifier{name, name, []string{value}}
@@ -199,22 +199,22 @@ func named(name, value string) identifier {
 
 // identifiers are those of what happened. An object that is the one container, and the like, is named as that alone.
 func identifiers(e *event) []identifier {
-	if e.own != nil {
-		return append(e.own.identifiers(e), surroundings(e)...)
+	if e.operational != nil {
+		return append(e.operational.identifiers(e), contextIdentifiers(e)...)
 	}
-	around := surroundings(e)
+	around := contextIdentifiers(e)
 	for _, f := range around {
 		if len(f.values) == 1 && f.values[0] == e.Object.ID {
 			return around
 		}
 	}
-	return append([]identifier{named("Object", e.Object.ID)}, around...)
+	return append([]identifier{singleIdentifier("Object", e.Object.ID)}, around...)
 }
 
-func surroundings(e *event) []identifier {
+func contextIdentifiers(e *event) []identifier {
 	return []identifier{
-		named("Hub", e.Context.HubID),
-		named("Account", e.Context.AccountID),
+		singleIdentifier("Hub", e.Context.HubID),
+		singleIdentifier("Account", e.Context.AccountID),
 		{"Environment", "Environments", e.Context.Environments},
 		{"Cluster", "Clusters", e.Context.Clusters},
 		{"Container", "Containers", e.Context.Containers},
@@ -236,10 +236,10 @@ func codes(values []string, most, limit int) string {
 		if shown > 0 {
 			text = ", " + text
 		}
-		if shown == most || used+units(text) > limit-room {
+		if shown == most || used+utf16Len(text) > limit-room {
 			break
 		}
-		used += units(text)
+		used += utf16Len(text)
 		out.WriteString(text)
 		shown++
 	}
@@ -249,10 +249,10 @@ func codes(values []string, most, limit int) string {
 	return out.String()
 }
 
-func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
+func formatTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-func or(a, b string) string {
-	if clean(a) == "" {
+func orDefault(a, b string) string {
+	if cleanLine(a) == "" {
 		return b
 	}
 	return a

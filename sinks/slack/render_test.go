@@ -103,7 +103,7 @@ func TestGolden(t *testing.T) {
 	r := newRenderer()
 	for name, d := range goldens() {
 		t.Run(name, func(t *testing.T) {
-			m := r.message(d)
+			m := r.renderDelivery(d)
 			checkMessage(t, m)
 			compare(t, name, m)
 		})
@@ -147,8 +147,8 @@ func checkMessage(t *testing.T, m *slackgo.WebhookMessage) {
 	if again, err := json.Marshal(&back); err != nil || !bytes.Equal(again, data) {
 		t.Errorf("the message is another after slack-go read it (%v):\n%s\n%s", err, data, again)
 	}
-	if back.Text == "" || units(back.Text) > 40_000 || len(back.Attachments) > 100 {
-		t.Errorf("text of %d, %d attachments", units(back.Text), len(back.Attachments))
+	if back.Text == "" || utf16Len(back.Text) > 40_000 || len(back.Attachments) > 100 {
+		t.Errorf("text of %d, %d attachments", utf16Len(back.Text), len(back.Attachments))
 	}
 	all := back.Blocks.BlockSet
 	checkText(t, back.Text)
@@ -167,7 +167,7 @@ func checkMessage(t *testing.T, m *slackgo.WebhookMessage) {
 	}
 	total := 0
 	for _, o := range texts(all) {
-		total += units(o.Text)
+		total += utf16Len(o.Text)
 		checkText(t, o.Text)
 		if o.Type == slackgo.MarkdownType && !o.Verbatim {
 			t.Errorf("Slack would look for links in %q", o.Text)
@@ -181,8 +181,8 @@ func checkMessage(t *testing.T, m *slackgo.WebhookMessage) {
 func checkBlock(t *testing.T, b slackgo.Block) {
 	t.Helper()
 	limit := func(what string, o *slackgo.TextBlockObject, most int) {
-		if o != nil && (o.Text == "" || units(o.Text) > most) {
-			t.Errorf("%s of %d characters", what, units(o.Text))
+		if o != nil && (o.Text == "" || utf16Len(o.Text) > most) {
+			t.Errorf("%s of %d characters", what, utf16Len(o.Text))
 		}
 	}
 	switch b := b.(type) {
@@ -230,13 +230,13 @@ func TestHeadlines(t *testing.T) {
 	t.Parallel()
 	r := newRenderer()
 	for _, topic := range relay.Topics() {
-		m := r.message(one(note("a", topic.Name, `{"id":"x","state":"ready","error":""}`, emptyContext)))
+		m := r.renderDelivery(one(note("a", topic.Name, `{"id":"x","state":"ready","error":""}`, emptyContext)))
 		header := texts(m.Blocks.BlockSet)[0].Text
 		want := strings.TrimSuffix(topic.Meaning, ".") + ": ready"
 		if topic.Name == topicHealth {
 			want = "An instance's health check says ready"
 		}
-		if header != want && !strings.HasSuffix(header, mark) {
+		if header != want && !strings.HasSuffix(header, ellipsis) {
 			t.Errorf("%s: header %q, want %q", topic.Name, header, want)
 		}
 		checkMessage(t, m)
@@ -260,7 +260,7 @@ func TestSample(t *testing.T) {
 		"a test": {one(test), true}, "a test of a digest": {digest, true},
 		"published": {one(published), false}, "false": {one(untrue), false}, "odd": {one(odd), false},
 	} {
-		m := newRenderer().message(c.d)
+		m := newRenderer().renderDelivery(c.d)
 		checkMessage(t, m)
 		all := texts(m.Blocks.BlockSet)
 		said := len(all) == 2 && strings.HasPrefix(all[1].Text, "A sample sent by `hubrelay sinks test`")
@@ -268,7 +268,7 @@ func TestSample(t *testing.T) {
 			strings.HasPrefix(m.Attachments[0].Fallback, "Test: ") != c.want || said != c.want {
 			t.Errorf("%s: %q, %q", name, m.Text, all[0].Text)
 		}
-		if neutral := m.Attachments[0].Color == colour(quiet); neutral != c.want {
+		if neutral := m.Attachments[0].Color == severityColor(quiet); neutral != c.want {
 			t.Errorf("%s: colour %s", name, m.Attachments[0].Color)
 		}
 	}
@@ -279,7 +279,7 @@ func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{"", "null", "[]", `{"object":1}`, `{"object":{"state":{}},"context":"x"}`} {
 		n := relay.Notification{ID: "id1", Topic: "container.error", Hub: "hub9", Data: []byte(data)}
-		m := newRenderer().message(one(n))
+		m := newRenderer().renderDelivery(one(n))
 		checkMessage(t, m)
 		text, _ := json.Marshal(m)
 		for _, want := range []string{"Something went wrong with a container", "hub9", "id1"} {
@@ -288,7 +288,7 @@ func TestUnreadable(t *testing.T) {
 			}
 		}
 	}
-	if data, err := json.Marshal(newRenderer().message(relay.Delivery{})); err != nil || !strings.Contains(string(data), "header") {
+	if data, err := json.Marshal(newRenderer().renderDelivery(relay.Delivery{})); err != nil || !strings.Contains(string(data), "header") {
 		t.Errorf("a delivery of nothing: %s, %v", data, err)
 	}
 }
@@ -298,7 +298,7 @@ func TestBatchCounts(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 3, 46, 47, 48, 84, 500} {
 		d := many(n)
-		m := newRenderer().message(d)
+		m := newRenderer().renderDelivery(d)
 		checkMessage(t, m)
 		text, _ := json.Marshal(m)
 		shown := 0
@@ -333,15 +333,15 @@ func TestFit(t *testing.T) {
 		{"<!channel>", 100, "&lt;!channel&gt;"},
 		{"é" + "e\u0301e\u0301", 4, "ée\u0301…"},
 		{"e\u0301e\u0301", 3, "e\u0301…"},
-		{family + "x", 8, mark},
+		{family + "x", 8, ellipsis},
 		{family + "x", 9, family + "x"},
 		{"🇩🇪🇫🇷", 7, "🇩🇪…"},
 		{"👍🏽👍🏽", 7, "👍🏽…"},
 		{"€€€", 2, "€…"},
 		{"", 1, ""},
-		{"ab", 1, mark},
+		{"ab", 1, ellipsis},
 	} {
-		if got := fit(c.in, c.limit); got != c.want {
+		if got := escapeAndTruncate(c.in, c.limit); got != c.want {
 			t.Errorf("fit(%q, %d) = %q, want %q", c.in, c.limit, got, c.want)
 		}
 	}
@@ -349,7 +349,7 @@ func TestFit(t *testing.T) {
 
 func TestClean(t *testing.T) {
 	t.Parallel()
-	if got := clean(" a\t\nb\u202Ec\x00\x1b[31m\u2028d "); got != "a bc[31m d" {
+	if got := cleanLine(" a\t\nb\u202Ec\x00\x1b[31m\u2028d "); got != "a bc[31m d" {
 		t.Errorf("clean gave %q", got)
 	}
 	if got := cleanLines("\n  a\r\n\tb\x07\n\n"); got != "a\n\tb" {
@@ -379,6 +379,6 @@ func BenchmarkBatch(b *testing.B) {
 	r, d := newRenderer(), many(84)
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = r.message(d)
+		_ = r.renderDelivery(d)
 	}
 }

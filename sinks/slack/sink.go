@@ -23,15 +23,15 @@ func Kind() relay.SinkKind {
 			return &Config{APIURL: defaultAPI, Thread: threadAll, ThreadTTL: defaultTTL}
 		},
 		// "Rate limits" in Slack's documentation: one message a second and webhook, short bursts aside.
-		Rate:    relay.Rate{Count: 1, Per: time.Second},
-		Gathers: true,
-		Open:    relay.OpenAs("slack sink", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, time.Now) }),
+		Rate:              relay.Rate{Count: 1, Per: time.Second},
+		DigestWhenLimited: true,
+		Open:              relay.OpenAs("slack sink", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, time.Now) }),
 	}
 }
 
 // Sink posts to one incoming webhook, or as an app. Deliver may be called concurrently.
 type Sink struct {
-	app       *app // nil for an incoming webhook
+	app       *appSink // nil for an incoming webhook
 	templates *templates.Set
 	client    *egress.Client
 	target    func() *egress.Target
@@ -57,7 +57,7 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 		return sink, err
 	}
 	sink.client = egress.NewClient(g, nil)
-	if sink.target, err = c.address(g).Open(s.Log, now); err != nil {
+	if sink.target, err = c.urlSetting(g).Open(s.Log, now); err != nil {
 		return nil, err
 	}
 	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {cmp.Or(s.UserAgent, "hubrelay")}}
@@ -69,12 +69,12 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 
 // Deliver posts d once, as one message.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	m, err := s.message(ctx, d)
+	m, err := s.buildMessage(ctx, d)
 	if err != nil {
 		return err
 	}
 	if s.app != nil {
-		return s.app.deliver(ctx, d, m)
+		return s.app.deliverMessage(ctx, d, m)
 	}
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -85,16 +85,16 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return err
 	}
-	if answer.Status == http.StatusOK && !answer.Cut && strings.TrimSpace(answer.Body) == "ok" {
-		relay.Answered(ctx, answer.Status)
+	if answer.Status == http.StatusOK && !answer.Truncated && strings.TrimSpace(answer.Body) == "ok" {
+		relay.ReportStatus(ctx, answer.Status)
 		return nil
 	}
-	return s.judge(target, answer)
+	return s.classifyResponse(target, answer)
 }
 
-// judge says what an answer other than 200 "ok" means.
-func (s *Sink) judge(target *egress.Target, answer *egress.Answer) error {
-	cause := &relay.AnswerError{Status: answer.Status, Body: answer.Body}
+// classifyResponse says what an answer other than 200 "ok" means.
+func (s *Sink) classifyResponse(target *egress.Target, answer *egress.Response) error {
+	cause := &relay.ResponseError{Status: answer.Status, Body: answer.Body}
 	if answer.Status == http.StatusOK {
 		return fmt.Errorf("post to %s: %w, but not with ok", target.Host(), cause)
 	}
@@ -120,17 +120,17 @@ func (s *Sink) judge(target *egress.Target, answer *egress.Answer) error {
 	return relay.Permanent(err)
 }
 
-// meaning is what one of Slack's words for an error says. The zero meaning belongs to a word that is not known.
-type meaning struct {
+// errorMeaning is what one of Slack's words for an error says. The zero meaning belongs to a word that is not known.
+type errorMeaning struct {
 	outcome relay.Outcome
 	problem string
 }
 
 // meaningOf reads the body of an error, which Slack makes a single word. See "Handling errors" in Slack's page on
 // incoming webhooks, and its change log of 17 May 2016.
-func meaningOf(body string) meaning {
-	gone := func(problem string) meaning { return meaning{relay.OutcomeGone, problem} }
-	bad := func(problem string) meaning { return meaning{relay.OutcomePermanent, problem} }
+func meaningOf(body string) errorMeaning {
+	gone := func(problem string) errorMeaning { return errorMeaning{relay.OutcomeGone, problem} }
+	bad := func(problem string) errorMeaning { return errorMeaning{relay.OutcomePermanent, problem} }
 	switch strings.TrimSpace(body) {
 	case "no_service", "no_service_id", "no_active_hooks":
 		return gone("the incoming webhook is disabled, removed or not valid; make a new one")
@@ -153,7 +153,7 @@ func meaningOf(body string) meaning {
 	case "too_many_attachments", "msg_too_long", "msg_blocks_too_long":
 		return bad("this message is too long for Slack")
 	}
-	return meaning{}
+	return errorMeaning{}
 }
 
 // RateKey stands for the incoming webhook, or the app and its channel, which Slack limits whoever uses it.
@@ -161,15 +161,15 @@ func (s *Sink) RateKey() string {
 	if s.app != nil {
 		return s.app.rateKey()
 	}
-	return s.target().Key()
+	return s.target().Hash()
 }
 
-// Spent counts the calls by which an app brings first messages up to date, since Slack counts them, too.
-func (s *Sink) Spent() int {
+// TakeExtraRequests counts the calls by which an app brings first messages up to date, since Slack counts them, too.
+func (s *Sink) TakeExtraRequests() int {
 	if s.app == nil {
 		return 0
 	}
-	return int(s.app.further.Swap(0))
+	return int(s.app.extraCalls.Swap(0))
 }
 
 // Close closes idle connections. It may be called twice.

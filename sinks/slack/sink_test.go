@@ -55,7 +55,7 @@ func openTest(t testing.TB, c *Config) *Sink {
 
 // far answers as Slack does in each of the suite's cases.
 type far struct {
-	behaviour sinktest.Behaviour
+	behaviour sinktest.Behavior
 	mu        sync.Mutex
 	ids       []string
 	done      chan struct{}
@@ -83,7 +83,7 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "rate_limited", http.StatusTooManyRequests)
 	case sinktest.Reject:
 		http.Error(w, "invalid_payload", http.StatusBadRequest)
-	case sinktest.Leave:
+	case sinktest.Gone:
 		http.Error(w, "no_service "+hookPath, http.StatusNotFound)
 	case sinktest.Hang:
 		select {
@@ -100,11 +100,11 @@ func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
 		RetryAfter: 30 * time.Second,
 		Secrets:    []string{"s3cret", hookPath},
-		Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 			f := &far{behaviour: b, done: make(chan struct{})}
 			srv := httptest.NewServer(f)
 			t.Cleanup(func() { close(f.done); srv.Close() })
-			if b == sinktest.Absent {
+			if b == sinktest.Unreachable {
 				_ = srv.Listener.Close()
 			}
 			s := openTest(t, &Config{URL: srv.URL + hookPath})
@@ -223,7 +223,7 @@ func TestAnswers(t *testing.T) {
 		if got != c.want || wait != c.wait {
 			t.Errorf("%d %q: %s after %s (%v), want %s after %s", c.status, c.body, got, wait, err, c.want, c.wait)
 		}
-		var answer *relay.AnswerError
+		var answer *relay.ResponseError
 		if c.want != relay.OutcomeDelivered && (!errors.As(err, &answer) || answer.Status != c.status || len(answer.Body) > 1<<10) {
 			t.Errorf("%d: the error %v does not hold the answer", c.status, err)
 		}
@@ -246,7 +246,7 @@ func TestAnswerThatRepeatsTheURL(t *testing.T) {
 		}))
 		err := openTest(t, &Config{URL: srv.URL + hookPath}).Deliver(t.Context(), sinktest.Sample("a1"))
 		srv.Close()
-		var answer *relay.AnswerError
+		var answer *relay.ResponseError
 		if !errors.As(err, &answer) || strings.Contains(answer.Body+err.Error(), "s3c") || answer.Body == "" {
 			t.Errorf("%.40s…: %v, %+v", body, err, answer)
 		}

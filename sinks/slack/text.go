@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// mark ends a text that was cut.
-	mark = "…"
+	// ellipsis ends a text that was cut.
+	ellipsis = "…"
 	// longestCluster bounds how many code points are taken for one character, so that a heap of accents can be cut.
 	longestCluster = 32
 	// longestText is far more than Slack shows of one text, in bytes; nothing behind it is looked at.
 	longestText = 32 << 10
 )
 
-// units counts a text in UTF-16 code units. Slack does not say what its characters are; no way to count gives more.
-func units(s string) int {
+// utf16Len counts a text in UTF-16 code units. Slack does not say what its characters are; no way to count gives more.
+func utf16Len(s string) int {
 	n := 0
 	for _, r := range s {
 		n += max(utf16.RuneLen(r), 1)
@@ -29,18 +29,18 @@ func units(s string) int {
 	return n
 }
 
-// fit makes text safe for Slack in at most limit units: &, < and > are escaped, which leaves nothing that could become a
+// escapeAndTruncate makes text safe for Slack in at most limit units: &, < and > are escaped, which leaves nothing that could become a
 // link or call a channel, and what is too long ends with a mark. Neither a character of several code points nor an
 // escape is cut in two. limit is at least 1.
-func fit(text string, limit int) string {
+func escapeAndTruncate(text string, limit int) string {
 	var out strings.Builder
 	used, end := 0, 0 // end is where the mark still fits
 	for len(text) > 0 {
-		n := cluster(text)
+		n := graphemeLen(text)
 		piece := escape(text[:n])
 		text = text[n:]
-		if used += units(piece); used > limit {
-			return out.String()[:end] + mark
+		if used += utf16Len(piece); used > limit {
+			return out.String()[:end] + ellipsis
 		}
 		out.WriteString(piece)
 		if used < limit {
@@ -58,12 +58,12 @@ func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }
 
-// plain is a text for templates: escaped, and without what turns its direction round or nobody sees.
-func plain(s string) string { return escape(strings.Map(visible, s)) }
+// sanitizeForTemplate is a text for templates: escaped, and without what turns its direction round or nobody sees.
+func sanitizeForTemplate(s string) string { return escape(strings.Map(keepVisible, s)) }
 
-// cluster returns the length in bytes of the first character as people see it: a letter with its accents, a flag, a
+// graphemeLen returns the length in bytes of the first character as people see it: a letter with its accents, a flag, a
 // family. It is approximate, and errs towards keeping together.
-func cluster(s string) int {
+func graphemeLen(s string) int {
 	first, n := utf8.DecodeRuneInString(s)
 	flags, joined := isFlag(first), false
 	for count := 1; n < len(s) && count < longestCluster; count++ {
@@ -86,20 +86,20 @@ func cluster(s string) int {
 // isFlag says whether r is one half of a flag.
 func isFlag(r rune) bool { return r >= 0x1F1E6 && r <= 0x1F1FF }
 
-// clean takes out what has no place in a line of text: control characters, those that turn its direction round, and those
+// cleanLine takes out what has no place in a line of text: control characters, those that turn its direction round, and those
 // that nobody sees, by which two identifiers could look the same.
 // White space of any kind becomes a single space.
-func clean(s string) string {
-	return strings.Join(strings.FieldsFunc(strings.Map(visible, relay.Clip(s, longestText)), unicode.IsSpace), " ")
+func cleanLine(s string) string {
+	return strings.Join(strings.FieldsFunc(strings.Map(keepVisible, relay.Truncate(s, longestText)), unicode.IsSpace), " ")
 }
 
 // cleanLines is clean that leaves lines and their indentation.
 func cleanLines(s string) string {
-	s = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n").Replace(relay.Clip(s, longestText))
-	return strings.Trim(strings.Map(visible, s), "\n ")
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n").Replace(relay.Truncate(s, longestText))
+	return strings.Trim(strings.Map(keepVisible, s), "\n ")
 }
 
-func visible(r rune) rune {
+func keepVisible(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t':
 		return r
@@ -111,23 +111,23 @@ func visible(r rune) rune {
 	return r
 }
 
-// ticks replaces backticks, which would end code, by their likes.
-func ticks(s string) string { return strings.ReplaceAll(s, "`", "ˋ") }
+// replaceBackticks replaces backticks, which would end code, by their likes.
+func replaceBackticks(s string) string { return strings.ReplaceAll(s, "`", "ˋ") }
 
 // code renders a value literally, in at most limit units; nothing for nothing.
 func code(value string, limit int) string {
-	switch value = clean(value); {
+	switch value = cleanLine(value); {
 	case value == "":
 		return ""
-	case leftwards(value):
+	case isRTL(value):
 		// Set apart, since "before → after" would else read from the right.
-		return "\u2068`" + fit(ticks(value), limit-4) + "`\u2069"
+		return "\u2068`" + escapeAndTruncate(replaceBackticks(value), limit-4) + "`\u2069"
 	}
-	return "`" + fit(ticks(value), limit-2) + "`"
+	return "`" + escapeAndTruncate(replaceBackticks(value), limit-2) + "`"
 }
 
-// leftwards tells whether a text holds letters that are written from right to left.
-func leftwards(s string) bool {
+// isRTL tells whether a text holds letters that are written from right to left.
+func isRTL(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		return r >= 0x590 && r <= 0x8FF || r >= 0xFB1D && r <= 0xFDFF || r >= 0xFE70 && r <= 0xFEFE ||
 			r >= 0x10800 && r <= 0x10FFF || r >= 0x1E800 && r <= 0x1EFFF
@@ -136,7 +136,7 @@ func leftwards(s string) bool {
 
 // codeBlock renders lines literally, in at most limit units.
 func codeBlock(lines string, limit int) string {
-	return fence + "\n" + fit(ticks(cleanLines(lines)), limit-2*len(fence)-2) + "\n" + fence
+	return fence + "\n" + escapeAndTruncate(replaceBackticks(cleanLines(lines)), limit-2*len(fence)-2) + "\n" + fence
 }
 
 // markdown is a text that holds markup of ours; verbatim keeps Slack from finding links and names in it.

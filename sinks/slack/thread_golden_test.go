@@ -161,8 +161,8 @@ func checkCall(t *testing.T, c sentCall, templated bool) {
 		checkMessage(t, &m)
 		return
 	}
-	if m.Text == "" || units(m.Text) > 40_000 || c.Method == methodUpdate && len(m.Text) > 4_000 {
-		t.Errorf("a text of %d characters", units(m.Text))
+	if m.Text == "" || utf16Len(m.Text) > 40_000 || c.Method == methodUpdate && len(m.Text) > 4_000 {
+		t.Errorf("a text of %d characters", utf16Len(m.Text))
 	}
 	checkMentions(t, m.Text)
 	if m.Blocks == nil {

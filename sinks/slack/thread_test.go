@@ -41,7 +41,7 @@ func TestThread(t *testing.T) {
 		t.Fatalf("shown:\n%s", strings.Join(got, "\n"))
 	}
 	first, _ := json.Marshal(w.messages["C0GENERAL"][0])
-	for _, text := range []string{"running", "Began with: Something went wrong with a container as a whole `no \\u0026lt;space\\u0026gt; left`", "3 updates below", colour(good)} {
+	for _, text := range []string{"running", "Began with: Something went wrong with a container as a whole `no \\u0026lt;space\\u0026gt; left`", "3 updates below", severityColor(good)} {
 		if !strings.Contains(string(first), text) {
 			t.Errorf("the first message lacks %s: %s", text, first)
 		}
@@ -82,7 +82,7 @@ func TestFurtherCalls(t *testing.T) {
 		if err := s.Deliver(t.Context(), c.d); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Spent(); got != c.further || len(w.calls)-before > got+1 {
+		if got := s.TakeExtraRequests(); got != c.further || len(w.calls)-before > got+1 {
 			t.Errorf("delivery %d: %d further calls counted of %v, want %d", n, got, w.calls[before:], c.further)
 		}
 	}

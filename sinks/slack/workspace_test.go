@@ -27,7 +27,7 @@ type workspace struct {
 	calls    []string
 	sent     []sentCall
 	answer   func(method string, w http.ResponseWriter) bool // true where it has answered
-	behave   sinktest.Behaviour
+	behave   sinktest.Behavior
 	done     chan struct{}
 	ids      []string
 	next     int
@@ -69,7 +69,7 @@ func (s *workspace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var m map[string]any
 	switch {
 	case s.answer != nil && s.answer(method, w):
-	case r.Header.Get("Authorization") != "Bearer "+testToken || s.behave == sinktest.Leave:
+	case r.Header.Get("Authorization") != "Bearer "+testToken || s.behave == sinktest.Gone:
 		fail("token_revoked")
 	case s.behave == sinktest.Fail:
 		http.Error(w, "<html>busy "+testToken+"</html>", http.StatusServiceUnavailable)
@@ -147,11 +147,11 @@ type notes struct {
 
 func newNotes() *notes { return &notes{values: map[string]string{}, taken: map[string]bool{}} }
 
-func (n *notes) Take(_ context.Context, name string, _ time.Duration) (string, relay.Held, error) {
+func (n *notes) Lock(_ context.Context, name string, _ time.Duration) (string, relay.StateLock, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.taken[name] {
-		return "", nil, relay.ErrTaken
+		return "", nil, relay.ErrLocked
 	}
 	n.taken[name] = true
 	return n.values[name], heldNote{n, name}, nil
@@ -162,7 +162,7 @@ type heldNote struct {
 	name string
 }
 
-func (h heldNote) Keep(_ context.Context, value string, _ time.Duration) error {
+func (h heldNote) Save(_ context.Context, value string, _ time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.values[h.name] = value

@@ -15,10 +15,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
-// outcome says what an answer other than 2xx means.
-func (s *Sink) outcome(h *heading, resp *http.Response) error {
-	kept, _ := h.to.ReadAnswer(resp.Body, s.secretsOf(h)...)
-	err := fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode, Body: kept})
+// classifyResponse says what an answer other than 2xx means.
+func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
+	kept, _ := h.endpoint.ReadResponse(resp.Body, s.secretsOf(h)...)
+	err := fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode, Body: kept})
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return relay.Permanent(err)
@@ -32,8 +32,8 @@ func (s *Sink) outcome(h *heading, resp *http.Response) error {
 }
 
 // networkError names the host and nothing else of the URL, and no header.
-func (s *Sink) networkError(ctx context.Context, h *heading, err error) error {
-	err = h.to.Error(ctx, err)
+func (s *Sink) networkError(ctx context.Context, h *requestHead, err error) error {
+	err = h.endpoint.RedactError(ctx, err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return err
 	}
@@ -42,16 +42,16 @@ func (s *Sink) networkError(ctx context.Context, h *heading, err error) error {
 	}
 	text := err.Error()
 	if slices.ContainsFunc(s.secretsOf(h), func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
-		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)", h.to.Host())
+		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)", h.endpoint.Host())
 	}
 	return err
 }
 
 // secretsOf are the secrets besides the URL's that a request was sent with, for what repeats it. The bearer token may be
 // another by now.
-func (s *Sink) secretsOf(h *heading) []string {
-	texts := slices.Clone(s.hidden)
-	if _, basic, ok := strings.Cut(h.to.basic, " "); ok {
+func (s *Sink) secretsOf(h *requestHead) []string {
+	texts := slices.Clone(s.redacted)
+	if _, basic, ok := strings.Cut(h.endpoint.basic, " "); ok {
 		texts = append(texts, basic)
 	} else if h.token != "" {
 		texts = append(texts, h.token)
@@ -73,10 +73,10 @@ func hiddenTexts(h http.Header, through *url.URL) []string {
 		texts = append(texts, password)
 	}
 	slices.SortFunc(texts, func(a, b string) int { return len(b) - len(a) })
-	return hideable(texts)
+	return filterHideable(texts)
 }
 
-// hideable leaves out what would blot out too much.
-func hideable(texts []string) []string {
+// filterHideable leaves out what would blot out too much.
+func filterHideable(texts []string) []string {
 	return slices.DeleteFunc(texts, func(t string) bool { return len(t) < shortestHidden || t == "Bearer" || t == "Basic" })
 }

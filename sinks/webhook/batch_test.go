@@ -22,7 +22,7 @@ func batched() relay.Delivery {
 func TestBatchGolden(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{formatNotification, formatStandard} {
-		got, err := body(format, batched())
+		got, err := encodeBody(format, batched())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,9 +43,9 @@ func notInHeader(c rune) bool { return c <= ' ' || c > '~' || c == '"' || c == '
 
 func isCloudEvents(format string) bool { return format == formatStructured || format == formatBinary }
 
-// notification is one notification as an event, with an id of its own in a batch.
-func (c *CloudEvents) notification(id string, n relay.Notification) (event.Event, error) {
-	e := c.event(id, n.Topic, n.Hub, n.Occurred())
+// notificationEvent is one notification as an event, with an id of its own in a batch.
+func (c *CloudEvents) notificationEvent(id string, n relay.Notification) (event.Event, error) {
+	e := c.newEvent(id, n.Topic, n.Hub, n.OccurredAt())
 	if about, err := n.Envelope(); err == nil {
 		subject := about.Object.ID
 		if len(about.Context.Containers) == 1 {
@@ -67,13 +67,13 @@ func (c *CloudEvents) notification(id string, n relay.Notification) (event.Event
 	return e, setData(&e, n.Data)
 }
 
-// digest is a digest as an event. It is of a hub only where all that it lists is, and it counts nothing else.
-func (c *CloudEvents) digest(d relay.Delivery) (event.Event, error) {
-	data, last, err := d.DigestData()
+// digestEvent is a digest as an event. It is of a hub only where all that it lists is, and it counts nothing else.
+func (c *CloudEvents) digestEvent(d relay.Delivery) (event.Event, error) {
+	data, last, err := d.DigestJSON()
 	if err != nil {
 		return event.Event{}, err
 	}
-	hub := d.Digest.By["hub"]
+	hub := d.Digest.Shared["hub"]
 	if d.Digest.Count <= len(d.Notifications) {
 		hub = d.Notifications[0].Hub
 		for _, n := range d.Notifications {
@@ -82,11 +82,11 @@ func (c *CloudEvents) digest(d relay.Delivery) (event.Event, error) {
 			}
 		}
 	}
-	e := c.event(d.ID, relay.TopicDigest, hub, last)
+	e := c.newEvent(d.ID, relay.TopicDigest, hub, last)
 	return e, setData(&e, data)
 }
 
-func (c *CloudEvents) event(id, topic, hub string, at time.Time) event.Event {
+func (c *CloudEvents) newEvent(id, topic, hub string, at time.Time) event.Event {
 	e := event.New(event.CloudEventsVersionV1)
 	e.SetID(id)
 	if !strings.HasPrefix(topic, relay.OperationalPrefix) {
@@ -116,26 +116,26 @@ func setData(e *event.Event, data []byte) error {
 	return nil
 }
 
-// of is a delivery as an event, unless it is a batch.
-func (c *CloudEvents) of(d relay.Delivery) (event.Event, error) {
+// toEvent is a delivery as an event, unless it is a batch.
+func (c *CloudEvents) toEvent(d relay.Delivery) (event.Event, error) {
 	if d.Digest != nil {
-		return c.digest(d)
+		return c.digestEvent(d)
 	}
 	if _, err := d.Payload(); err != nil {
 		return event.Event{}, err
 	}
-	return c.notification(d.ID, d.Notifications[0])
+	return c.notificationEvent(d.ID, d.Notifications[0])
 }
 
-// structured is the body of a delivery in the structured content mode, or in the batched.
-func (c *CloudEvents) structured(d relay.Delivery) ([]byte, error) {
+// structuredBody is the body of a delivery in the structured content mode, or in the batched.
+func (c *CloudEvents) structuredBody(d relay.Delivery) ([]byte, error) {
 	if d.Batch {
 		return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n relay.Notification) ([]byte, error) {
-			e, err := c.notification(n.ID, n)
+			e, err := c.notificationEvent(n.ID, n)
 			return appendEvent(out, &e, err)
 		})
 	}
-	e, err := c.of(d)
+	e, err := c.toEvent(d)
 	return appendEvent(nil, &e, err)
 }
 
@@ -159,10 +159,10 @@ func inBatchedMode(format string, d relay.Delivery) bool {
 	return d.Batch && (format == formatStructured || format == formatBinary && len(d.Notifications) > 1)
 }
 
-// binary is the values of those headers, and the body, of one event.
-func (c *CloudEvents) binary(d relay.Delivery) (values []string, body []byte, err error) {
+// binaryParts is the values of those headers, and the body, of one event.
+func (c *CloudEvents) binaryParts(d relay.Delivery) (values []string, body []byte, err error) {
 	d.Batch = false
-	e, err := c.of(d)
+	e, err := c.toEvent(d)
 	if err != nil {
 		return nil, nil, err
 	}

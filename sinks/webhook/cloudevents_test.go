@@ -138,7 +138,7 @@ func TestEventsOfSeveral(t *testing.T) {
 	if err := json.Unmarshal(body, &e); err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
-	want, _, err := gathered().DigestData()
+	want, _, err := gathered().DigestJSON()
 	if err != nil || e.Type != relay.TopicDigest || e.ID != gathered().ID || e.Source != "https://hub.example.com/hubs/hub1" || string(e.Data) != string(want) {
 		t.Errorf("%v (%v)", e, err)
 	}
@@ -168,11 +168,11 @@ func TestEventConformance(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{formatStructured, formatBinary} {
 		t.Run(format, func(t *testing.T) {
-			sinktest.Run(t, sinktest.Harness{Batches: true, RetryAfter: 2 * 60e9, Secrets: []string{secretA, "s3cretclient"}, Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+			sinktest.Run(t, sinktest.Harness{Batches: true, RetryAfter: 2 * 60e9, Secrets: []string{secretA, "s3cretclient"}, Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 				f := &far{behaviour: b, done: make(chan struct{})}
 				srv := httptest.NewServer(f)
 				t.Cleanup(func() { close(f.done); srv.Close() })
-				if b == sinktest.Absent {
+				if b == sinktest.Unreachable {
 					_ = srv.Listener.Close()
 				}
 				s := openTest(t, &Config{

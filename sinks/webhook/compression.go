@@ -21,13 +21,13 @@ type Compression struct {
 
 const (
 	defaultMinSize = 1 << 10
-	mostMinSize    = 1 << 20
-	// plainFor is how long a receiver that does not take gzip is not asked again.
-	plainFor = time.Hour
+	maxMinSize     = 1 << 20
+	// plainDuration is how long a receiver that does not take gzip is not asked again.
+	plainDuration = time.Hour
 )
 
 func (c *Compression) validate() (field, problem string) {
-	if c.MinSize < 0 || c.MinSize > mostMinSize {
+	if c.MinSize < 0 || c.MinSize > maxMinSize {
 		return "min_size", "is out of range: choose something from 0 to 1MiB"
 	}
 	return "", ""
@@ -36,9 +36,9 @@ func (c *Compression) validate() (field, problem string) {
 // compressor compresses bodies until a receiver says that it does not take that.
 type compressor struct {
 	Compression
-	now   func() time.Time
-	idle  sync.Pool    // of *gzip.Writer
-	plain atomic.Int64 // until when nothing is compressed, in unix nanoseconds
+	now        func() time.Time
+	idle       sync.Pool    // of *gzip.Writer
+	plainUntil atomic.Int64 // until when nothing is compressed, in unix nanoseconds
 }
 
 func newCompressor(c Compression, now func() time.Time) *compressor {
@@ -47,7 +47,7 @@ func newCompressor(c Compression, now func() time.Time) *compressor {
 
 // compress returns body compressed, and false where it is to be sent as it is.
 func (c *compressor) compress(body []byte) ([]byte, bool, error) {
-	if !c.Enabled || int64(len(body)) < int64(c.MinSize) || c.now().UnixNano() < c.plain.Load() {
+	if !c.Enabled || int64(len(body)) < int64(c.MinSize) || c.now().UnixNano() < c.plainUntil.Load() {
 		return body, false, nil
 	}
 	w, ok := c.idle.Get().(*gzip.Writer)
@@ -66,8 +66,8 @@ func (c *compressor) compress(body []byte) ([]byte, bool, error) {
 	return out.Bytes(), true, nil
 }
 
-// refused says that the receiver has answered 415 to a compressed body, and reports whether nobody said so before.
-func (c *compressor) refused() bool {
+// disable says that the receiver has answered 415 to a compressed body, and reports whether nobody said so before.
+func (c *compressor) disable() bool {
 	now := c.now()
-	return c.plain.Swap(now.Add(plainFor).UnixNano()) < now.UnixNano()
+	return c.plainUntil.Swap(now.Add(plainDuration).UnixNano()) < now.UnixNano()
 }

@@ -61,7 +61,7 @@ func (c *Config) Validate() error {
 	errs = append(errs, c.checkAuthorization(), c.TLS.validate(), proxy, c.checkTemplate())
 	for i, s := range c.Secrets {
 		if _, err := parseSigner(s); err != nil {
-			errs = append(errs, &relay.FieldError{Field: index("secrets", i), Problem: err.Error()})
+			errs = append(errs, &relay.FieldError{Field: indexedField("secrets", i), Problem: err.Error()})
 		}
 	}
 	for i, name := range c.SecretFiles {
@@ -70,7 +70,7 @@ func (c *Config) Validate() error {
 			_, err = parseSigners(text)
 		}
 		if err != nil {
-			errs = append(errs, &relay.FieldError{Field: index("secret_files", i), Problem: err.Error()})
+			errs = append(errs, &relay.FieldError{Field: indexedField("secret_files", i), Problem: err.Error()})
 		}
 	}
 	return errors.Join(errs...)
@@ -115,4 +115,4 @@ func (c *Config) Warnings() []relay.FieldError {
 	}}
 }
 
-func index(field string, i int) string { return field + "." + strconv.Itoa(i) }
+func indexedField(field string, i int) string { return field + "." + strconv.Itoa(i) }

@@ -23,7 +23,7 @@ func gathered() relay.Delivery {
 	d := relay.Delivery{ID: "6560c2a0fedcba9876543210", Attempt: 1, Digest: &relay.Digest{
 		Count: 57,
 		First: time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC), Last: time.Date(2026, 11, 21, 0, 0, 7, 250e6, time.UTC),
-		By:     map[string]string{"hub": "hub1", "cluster": `prod "<eu>"`},
+		Shared: map[string]string{"hub": "hub1", "cluster": `prod "<eu>"`},
 		Topics: map[string]int{"container.state.changed": 44, "container.error": 12, "container.created": 1},
 	}}
 	for i, data := range []string{
@@ -41,7 +41,7 @@ func gathered() relay.Delivery {
 func TestDigestGolden(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{formatNotification, formatStandard} {
-		got, err := body(format, gathered())
+		got, err := encodeBody(format, gathered())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestDigestGolden(t *testing.T) {
 			t.Errorf("run go test -update and read the difference:\n%s", diff)
 		}
 		for range 20 { // maps have no order of their own
-			if again, err := body(format, gathered()); err != nil || !bytes.Equal(again, got) {
+			if again, err := encodeBody(format, gathered()); err != nil || !bytes.Equal(again, got) {
 				t.Fatalf("another attempt sends other bytes (%v)", err)
 			}
 		}
@@ -125,7 +125,7 @@ func TestDigestWithoutDetails(t *testing.T) {
 		{one, formatStandard, `{"type":"hubrelay.digest","timestamp":"2024-03-12T21:01:20Z","data":{` + listed + `,"notifications":[{`},
 		{three, formatNotification, `"count":3,"more":0,"first":"2024-03-12T21:01:20Z","last":"2025-11-21T04:40:00.123Z","by":{},"topics":{"container.error":3}}`},
 	} {
-		got, err := body(tc.format, tc.d)
+		got, err := encodeBody(tc.format, tc.d)
 		if err != nil || !strings.Contains(string(got), tc.want) || !json.Valid(got) {
 			t.Errorf("%s, %v: lacks %s", got, err, tc.want)
 		}

@@ -33,7 +33,7 @@ func (c *Config) parseEndpoint(text string, g *guard.Guard) (*endpoint, error) {
 		password, _ := user.Password()
 		e.basic = "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 		e.url.User = nil
-		other, err := c.authorization()
+		other, err := c.authorizationKey()
 		if err != nil {
 			return nil, err
 		}
@@ -47,8 +47,8 @@ func (c *Config) parseEndpoint(text string, g *guard.Guard) (*endpoint, error) {
 	return e, nil
 }
 
-// address is where requests go. A guard of nil does not know what may be dialled, and lets every address through.
-func (c *Config) address(g *guard.Guard) egress.Setting[*endpoint] {
+// urlSetting is where requests go. A guard of nil does not know what may be dialled, and lets every address through.
+func (c *Config) urlSetting(g *guard.Guard) egress.Setting[*endpoint] {
 	return egress.Setting[*endpoint]{Key: "url", Text: c.URL, File: c.URLFile, Parse: func(text []byte) (*endpoint, error) {
 		if g == nil {
 			return nil, nil
@@ -59,8 +59,8 @@ func (c *Config) address(g *guard.Guard) egress.Setting[*endpoint] {
 
 // checkEndpoint reports what is wrong with url and url_file.
 func (c *Config) checkEndpoint(g *guard.Guard) error {
-	address := c.address(g)
-	if !address.Given() {
+	address := c.urlSetting(g)
+	if !address.IsSet() {
 		return &relay.FieldError{Field: "url", Problem: "is missing: give the address that notifications are posted to, like https://example.com/hook, or a file that holds it as url_file"}
 	}
 	return address.Check()

@@ -70,12 +70,12 @@ func newReceiver(t *testing.T, answer func(id string, attempt int) int) (*receiv
 	return r, srv.URL + "/hook"
 }
 
-func openBackbone(t testing.TB, server *redistest.Server) *backbone.Backbone {
+func openBackbone(t testing.TB, server *redistest.Server) *backbone.Store {
 	t.Helper()
 	return openWith(t, backbone.Options{URL: server.URL()})
 }
 
-func openWith(t testing.TB, o backbone.Options) *backbone.Backbone {
+func openWith(t testing.TB, o backbone.Options) *backbone.Store {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -86,13 +86,13 @@ func openWith(t testing.TB, o backbone.Options) *backbone.Backbone {
 	return b
 }
 
-func publish(t testing.TB, b *backbone.Backbone, from, n int) {
+func publish(t testing.TB, b *backbone.Store, from, n int) {
 	t.Helper()
 	var list []relay.Notification
 	for i := range n {
 		list = append(list, sinktest.Sample(fmt.Sprintf("%024x", from+i)).Notifications...)
 	}
-	if _, err := b.Append(context.Background(), backbone.Append{Hub: "hub1", Notifications: list}); err != nil {
+	if _, err := b.Append(context.Background(), backbone.AppendRequest{Hub: "hub1", Notifications: list}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -104,18 +104,18 @@ func startNode(t testing.TB, server *redistest.Server, number int, url string) (
 }
 
 // startOn is startNode on b, which it closes.
-func startOn(t testing.TB, b *backbone.Backbone, number int, url string) (stop func()) {
+func startOn(t testing.TB, b *backbone.Store, number int, url string) (stop func()) {
 	t.Helper()
 	sink := openTest(t, &Config{URL: url, Secrets: []string{secretA}})
 	store := deliver.NewStore(b.Commands(), b.Keys())
 	pipeline, err := deliver.New(deliver.Options{
 		Name: "hook", Sink: sink, Store: store, Timeout: 5 * time.Second,
-		Schedule: deliver.Schedule{Waits: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
+		Schedule: deliver.Schedule{Delays: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	retries := deliver.NewRetries(deliver.RetriesOptions{Store: store, Grace: 5 * time.Second})
+	retries := deliver.NewRetryScheduler(deliver.RetrySchedulerOptions{Store: store, Grace: 5 * time.Second})
 	retries.Add(pipeline)
 	dispatcher, err := dispatch.NewDispatcher(dispatch.Options{
 		Partitions: 1, Log: b, Lease: b.Lease("dispatch:0", time.Second),
@@ -126,8 +126,8 @@ func startOn(t testing.TB, b *backbone.Backbone, number int, url string) (stop f
 	}
 	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
 		Commands: b.Commands(), Readers: b.Readers(), Group: "hubrelay", Consumer: fmt.Sprint("node-", number),
-		Streams: func(sink string) []string { return []string{b.Keys().Queue(sink, 0)} },
-		Lanes:   func(string) int { return deliver.DefaultConcurrency }, Grace: 5 * time.Second,
+		Streams:     func(sink string) []string { return []string{b.Keys().Queue(sink, 0)} },
+		MaxInFlight: func(string) int { return deliver.DefaultConcurrency }, HandlerGrace: 5 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -160,9 +160,9 @@ func startOn(t testing.TB, b *backbone.Backbone, number int, url string) (stop f
 }
 
 // left is what Redis holds for the sink: in its queue and its delay queue.
-func left(b *backbone.Backbone) int64 {
+func left(b *backbone.Store) int64 {
 	queue, err := b.Commands().XLen(context.Background(), b.Keys().Queue("hook", 0)).Result()
-	parked, err2 := b.Commands().ZCard(context.Background(), b.Keys().Retry("hook")).Result()
+	parked, err2 := b.Commands().ZCard(context.Background(), b.Keys().RetrySchedule("hook")).Result()
 	if err != nil || err2 != nil {
 		return -1
 	}

@@ -21,11 +21,11 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	if s.tokens != nil {
 		token = hiddenValue // none is fetched for this, and its value would not be shown
 	}
-	p, payload, err := s.post(context.Background(), s.current(token, d), d)
+	p, payload, err := s.buildRequest(context.Background(), s.currentHead(token, d), d)
 	if err != nil {
 		return relay.Explanation{}, err
 	}
-	req := p.Request(context.Background())
+	req := p.ToHTTP(context.Background())
 	e := relay.Explanation{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + "/", Payload: payload}
 	if strings.Trim(req.URL.EscapedPath(), "/") != "" || req.URL.RawQuery != "" {
 		e.Target += "…"
@@ -33,7 +33,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	e.Headers = append(e.Headers, relay.Header{Name: "Host", Value: req.Host})
 	for _, name := range slices.Sorted(maps.Keys(req.Header)) {
 		for _, value := range req.Header[name] {
-			if !ownHeader(name) || s.operators[name] {
+			if !isOwnHeader(name) || s.operatorHeaders[name] {
 				value = hiddenValue
 			}
 			e.Headers = append(e.Headers, relay.Header{Name: name, Value: value})
@@ -43,11 +43,11 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	return e, nil
 }
 
-// ownHeader tells whether we make the value ourselves.
-func ownHeader(name string) bool {
+// isOwnHeader tells whether we make the value ourselves.
+func isOwnHeader(name string) bool {
 	switch strings.ToLower(name) {
 	case "content-type", "user-agent", "ce-specversion":
 		return true
 	}
-	return slices.Contains(ownNames[:], name) || slices.Contains(binaryNames[:], name)
+	return slices.Contains(deliveryHeaders[:], name) || slices.Contains(binaryNames[:], name)
 }

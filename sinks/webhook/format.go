@@ -13,33 +13,33 @@ const (
 	formatTemplate     = "template"
 )
 
-// body is what is sent for d: the same bytes in every attempt, since receivers compare and sign by them.
-func body(format string, d relay.Delivery) ([]byte, error) {
+// encodeBody is what is sent for d: the same bytes in every attempt, since receivers compare and sign by them.
+func encodeBody(format string, d relay.Delivery) ([]byte, error) {
 	if format != formatStandard {
 		return d.Payload()
 	}
 	if d.Batch {
 		return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n relay.Notification) ([]byte, error) {
-			return appendStandard(out, n.Topic, n.Occurred(), n.Data)
+			return appendStandard(out, n.Topic, n.OccurredAt(), n.Data)
 		})
 	}
 	if d.Digest != nil {
-		data, last, err := d.DigestData()
+		data, last, err := d.DigestJSON()
 		if err != nil {
 			return nil, err
 		}
-		return standard(relay.TopicDigest, last, data)
+		return standardBody(relay.TopicDigest, last, data)
 	}
 	data, err := d.Payload()
 	if err != nil {
 		return nil, err
 	}
 	n := d.Notifications[0]
-	return standard(n.Topic, n.Occurred(), data)
+	return standardBody(n.Topic, n.OccurredAt(), data)
 }
 
-// standard is a body as Standard Webhooks recommends.
-func standard(kind string, at time.Time, data []byte) ([]byte, error) {
+// standardBody is a body as Standard Webhooks recommends.
+func standardBody(kind string, at time.Time, data []byte) ([]byte, error) {
 	return appendStandard(make([]byte, 0, len(data)+len(kind)+80), kind, at, data)
 }
 

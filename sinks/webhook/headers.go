@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
-// headers returns the operator's headers by their canonical names. No problem repeats a value, since it may be a secret.
-func (c *Config) headers() (http.Header, error) {
+// parseHeaders returns the operator's headers by their canonical names. No problem repeats a value, since it may be a secret.
+func (c *Config) parseHeaders() (http.Header, error) {
 	names := make([]string, 0, len(c.Headers))
 	for name := range c.Headers {
 		names = append(names, name)
@@ -22,7 +22,7 @@ func (c *Config) headers() (http.Header, error) {
 	var errs []error
 	for _, name := range names {
 		if !egress.IsToken(name) {
-			errs = append(errs, &relay.FieldError{Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header", relay.Clip(name, 60))})
+			errs = append(errs, &relay.FieldError{Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header", relay.Truncate(name, 60))})
 			continue
 		}
 		canonical := http.CanonicalHeaderKey(name)
@@ -39,7 +39,7 @@ func (c *Config) headers() (http.Header, error) {
 }
 
 func headerProblem(canonical, value string, twice bool) string {
-	if reason := reserved(canonical); reason != "" {
+	if reason := reservedReason(canonical); reason != "" {
 		return reason
 	}
 	if twice {
@@ -51,8 +51,8 @@ func headerProblem(canonical, value string, twice bool) string {
 	return ""
 }
 
-// reserved says why a header cannot be the operator's, and nothing where it can.
-func reserved(canonical string) string {
+// reservedReason says why a header cannot be the operator's, and nothing where it can.
+func reservedReason(canonical string) string {
 	switch canonical {
 	case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
 		return "belongs to the connection and cannot be set"
@@ -94,19 +94,19 @@ func parseBearer(text []byte) (string, error) {
 	return s, nil
 }
 
-func (c *Config) bearer() egress.Setting[string] {
+func (c *Config) bearerSetting() egress.Setting[string] {
 	return egress.Setting[string]{Key: "bearer", Text: c.Bearer, File: c.BearerFile, Parse: parseBearer}
 }
 
 // checkAuthorization reports what is wrong with headers, bearer and bearer_file.
 func (c *Config) checkAuthorization() error {
-	_, headers := c.headers()
-	_, several := c.authorization()
-	return errors.Join(headers, several, c.bearer().Check())
+	_, headers := c.parseHeaders()
+	_, several := c.authorizationKey()
+	return errors.Join(headers, several, c.bearerSetting().Check())
 }
 
-// authorization says by which key the header Authorization is given, and objects to several.
-func (c *Config) authorization() (string, error) {
+// authorizationKey says by which key the header Authorization is given, and objects to several.
+func (c *Config) authorizationKey() (string, error) {
 	key := ""
 	for name := range c.Headers {
 		if strings.EqualFold(name, "Authorization") {
@@ -116,7 +116,7 @@ func (c *Config) authorization() (string, error) {
 	for _, other := range []struct {
 		key   string
 		given bool
-	}{{"bearer", c.Bearer != ""}, {"bearer_file", c.Bearer == "" && c.BearerFile != ""}, {"oauth2", c.OAuth2.given()}} {
+	}{{"bearer", c.Bearer != ""}, {"bearer_file", c.Bearer == "" && c.BearerFile != ""}, {"oauth2", c.OAuth2.isSet()}} {
 		switch {
 		case !other.given:
 		case key != "":

@@ -66,7 +66,7 @@ func TestAnswerThatSwitchesProtocols(t *testing.T) {
 	t.Parallel()
 	url := rawServer(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: anything\r\n\r\n")
 	err := deliverWithin(t, openTest(t, &Config{URL: url}), 3*time.Second)
-	var answer *relay.AnswerError
+	var answer *relay.ResponseError
 	if outcome, _ := relay.Classify(err); !errors.As(err, &answer) || answer.Status != 101 || outcome != relay.OutcomeRetry {
 		t.Errorf("got %v", err)
 	}
@@ -124,7 +124,7 @@ func TestAnswerThatRepeatsSecrets(t *testing.T) {
 			return token
 		}
 		err := s.Deliver(t.Context(), sinktest.Sample("a"))
-		var answer *relay.AnswerError
+		var answer *relay.ResponseError
 		if !errors.As(err, &answer) || answer.Body == "" || strings.Contains(answer.Body, "s3cr") || strings.Contains(answer.Body, "Wh4t") {
 			t.Errorf("%.60s…: the dead letter would show %q", body, answer.Body[max(0, len(answer.Body)-60):])
 		}
@@ -172,7 +172,7 @@ func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	tr := s.transports.current()
+	tr := s.transports.transport()
 	tr.HTTP2.SendPingTimeout, tr.HTTP2.PingTimeout = time.Second, time.Second
 	if err := deliverWithin(t, s, 5*time.Second); err != nil {
 		t.Fatal(err)

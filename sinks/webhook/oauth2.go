@@ -20,24 +20,24 @@ import (
 )
 
 const (
-	// refreshBefore is how long before its end a token is replaced, or a fifth of its life where that is shorter.
-	refreshBefore = time.Minute
-	// renewAgain is how long a token that is still good is used before another is asked for again, after that has failed.
-	renewAgain = 5 * time.Second
+	// refreshMargin is how long before its end a token is replaced, or a fifth of its life where that is shorter.
+	refreshMargin = time.Minute
+	// renewRetryInterval is how long a token that is still good is used before another is asked for again, after that has failed.
+	renewRetryInterval = 5 * time.Second
 	// fetchTime bounds a request for a token, which no attempt waits for longer than it may take itself.
 	fetchTime = 30 * time.Second
-	// askAgain is how long the endpoint is left alone after it has failed, where it names no time itself, and longestPause
+	// errorRetryInterval is how long the endpoint is left alone after it has failed, where it names no time itself, and longestPause
 	// bounds what it names: no delivery waits longer either.
-	askAgain     = time.Second
-	longestPause = 24 * time.Hour
+	errorRetryInterval = time.Second
+	maxRetryAfter      = 24 * time.Hour
 	// A receiver that refuses a token gets another at once, and then after firstRefetch at the soonest, which doubles up to
 	// longestRefetch as long as none of them is taken: who refuses all would cost the endpoint a token for each attempt.
-	firstRefetch   = 5 * time.Second
-	longestRefetch = 10 * time.Minute
-	// shortestLife is how long each token is used, whatever its end.
-	shortestLife = time.Second
-	// keptReason bounds what is shown of a token endpoint's answer.
-	keptReason = 200
+	minRefetchDelay = 5 * time.Second
+	maxRefetchDelay = 10 * time.Minute
+	// minTokenLifetime is how long each token is used, whatever its end.
+	minTokenLifetime = time.Second
+	// maxReasonBytes bounds what is shown of a token endpoint's answer.
+	maxReasonBytes = 200
 )
 
 // OAuth2 gets a bearer token by client credentials (RFC 6749, 4.4).
@@ -52,11 +52,11 @@ type OAuth2 struct {
 	AuthStyle        string            `koanf:"auth_style" enum:"auto,header,body" doc:"How id and secret are sent: auto tries the header Authorization, then the body, and remembers."`
 }
 
-func (o *OAuth2) given() bool {
+func (o *OAuth2) isSet() bool {
 	return o.TokenURL+o.ClientID+o.ClientSecret+o.ClientSecretFile != "" || len(o.Scopes)+len(o.Params) > 0
 }
 
-func (o *OAuth2) style() (oauth2.AuthStyle, bool) {
+func (o *OAuth2) authStyle() (oauth2.AuthStyle, bool) {
 	switch o.AuthStyle {
 	case "", "auto":
 		return oauth2.AuthStyleAutoDetect, true
@@ -70,7 +70,7 @@ func (o *OAuth2) style() (oauth2.AuthStyle, bool) {
 
 // validate reports what is wrong; g may be nil where allow_cidrs is.
 func (o *OAuth2) validate(g *guard.Guard) error {
-	if !o.given() {
+	if !o.isSet() {
 		return nil
 	}
 	var errs []error
@@ -87,89 +87,89 @@ func (o *OAuth2) validate(g *guard.Guard) error {
 	if o.ClientID == "" {
 		bad("client_id", "is missing: the token endpoint's operator has given you one")
 	}
-	if !o.secret().Given() {
+	if !o.secretSetting().IsSet() {
 		bad("client_secret", "is missing: give it, or a file that holds it as client_secret_file")
 	}
-	errs = append(errs, o.secret().Check())
+	errs = append(errs, o.secretSetting().Check())
 	for name := range o.Params {
 		switch name {
 		case "grant_type", "client_id", "client_secret", "scope":
 			bad("params", fmt.Sprintf("holds %s, which follows from the other settings", name))
 		}
 	}
-	if _, ok := o.style(); !ok {
+	if _, ok := o.authStyle(); !ok {
 		bad("auth_style", "is not known: choose auto, header or body")
 	}
 	return errors.Join(errs...)
 }
 
-func (o *OAuth2) secret() egress.Setting[string] {
+func (o *OAuth2) secretSetting() egress.Setting[string] {
 	return egress.Setting[string]{
 		Key: "oauth2.client_secret", Text: o.ClientSecret, File: o.ClientSecretFile,
 		Parse: func(text []byte) (string, error) { return strings.TrimSpace(string(text)), nil },
 	}
 }
 
-// tokens are those of one sink: one is kept, fetched once however many attempts want it, and replaced before its end.
-type tokens struct {
-	config *OAuth2
-	target *egress.Target
-	secret func() string
-	round  func() http.RoundTripper
-	now    func() time.Time
-	log    *slog.Logger
-	ctx    context.Context // ends with the sink
-	stop   context.CancelFunc
-	busy   sync.WaitGroup
+// tokenSource are those of one sink: one is kept, fetched once however many attempts want it, and replaced before its end.
+type tokenSource struct {
+	config    *OAuth2
+	target    *egress.Target
+	secret    func() string
+	transport func() http.RoundTripper
+	now       func() time.Time
+	log       *slog.Logger
+	ctx       context.Context // ends with the sink
+	stop      context.CancelFunc
+	busy      sync.WaitGroup
 
-	mu      sync.Mutex
-	oauth   *clientcredentials.Config // remembers how the endpoint wants to be told who we are
-	made    string                    // the client secret that it was made with
-	text    string                    // empty where there is none
-	renew   time.Time                 // when it is to be replaced
-	ends    time.Time                 // zero where it has no end
-	running *fetch
-	failed  error         // why the last request for a token failed
-	closed  time.Time     // when the endpoint may be asked again after that
-	again   time.Time     // when a refused token may be replaced
-	delay   time.Duration // between the last two of those, 0 once a token was taken
+	mu           sync.Mutex
+	oauth        *clientcredentials.Config // remembers how the endpoint wants to be told who we are
+	clientSecret string                    // the client secret that it was made with
+	token        string                    // empty where there is none
+	renewAt      time.Time                 // when it is to be replaced
+	expiresAt    time.Time                 // zero where it has no end
+	inFlight     *tokenFetch
+	lastErr      error         // why the last request for a token failed
+	retryAt      time.Time     // when the endpoint may be asked again after that
+	refetchAt    time.Time     // when a refused token may be replaced
+	refetchDelay time.Duration // between the last two of those, 0 once a token was taken
 }
 
-// fetch is one request for a token.
-type fetch struct {
+// tokenFetch is one request for a token.
+type tokenFetch struct {
 	done chan struct{}
 	text string
 	err  error
 }
 
-func newTokens(c *OAuth2, g *guard.Guard, log *slog.Logger, round func() http.RoundTripper) (*tokens, error) {
+func newTokenSource(c *OAuth2, g *guard.Guard, log *slog.Logger, round func() http.RoundTripper) (*tokenSource, error) {
 	target, err := egress.ParseTarget(c.TokenURL, g)
 	if err != nil {
 		return nil, fmt.Errorf("oauth2.token_url %w", err)
 	}
-	secret, err := c.secret().Open(log, time.Now)
+	secret, err := c.secretSetting().Open(log, time.Now)
 	if err != nil {
 		return nil, err
 	}
-	t := &tokens{config: c, target: target, secret: secret, round: round, now: time.Now, log: log}
+	t := &tokenSource{config: c, target: target, secret: secret, transport: round, now: time.Now, log: log}
 	t.ctx, t.stop = context.WithCancel(context.Background())
 	return t, nil
 }
 
 // get returns a token. One that is about to end is replaced while attempts go on with it.
-func (t *tokens) get(ctx context.Context) (string, error) {
+func (t *tokenSource) get(ctx context.Context) (string, error) {
 	t.mu.Lock()
 	now := t.now()
-	if t.text != "" && (t.ends.IsZero() || now.Before(t.ends)) {
-		if !t.renew.IsZero() && !now.Before(t.renew) {
+	if t.token != "" && (t.expiresAt.IsZero() || now.Before(t.expiresAt)) {
+		if !t.renewAt.IsZero() && !now.Before(t.renewAt) {
 			t.fetchLocked()
 		}
 		defer t.mu.Unlock()
-		return t.text, nil
+		return t.token, nil
 	}
-	if wait := t.closed.Sub(now); wait > 0 {
+	if wait := t.retryAt.Sub(now); wait > 0 {
 		defer t.mu.Unlock()
-		return "", relay.RetryAfter(t.failed, wait)
+		return "", relay.RetryAfter(t.lastErr, wait)
 	}
 	f := t.fetchLocked()
 	t.mu.Unlock()
@@ -179,116 +179,116 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("get a token from %s: it has not answered: %w", t.target.Host(), context.Cause(ctx))
 }
 
-// refuse is told of a token that the receiver does not take, and tells whether there is, or will be, another.
-func (t *tokens) refuse(text string) bool {
+// rejectToken is told of a token that the receiver does not take, and tells whether there is, or will be, another.
+func (t *tokenSource) rejectToken(text string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
 	switch {
-	case t.text != text:
+	case t.token != text:
 		return true
-	case now.Before(t.again), now.Before(t.closed):
+	case now.Before(t.refetchAt), now.Before(t.retryAt):
 		return false
 	}
-	if t.delay > 0 {
+	if t.refetchDelay > 0 {
 		t.log.Warn("the receiver answers 401 to a fresh token, too; see what scope, audience or resource it wants", "token_endpoint", t.target.Host())
 	}
-	t.text, t.delay = "", min(max(2*t.delay, firstRefetch), longestRefetch)
-	t.again = now.Add(t.delay)
+	t.token, t.refetchDelay = "", min(max(2*t.refetchDelay, minRefetchDelay), maxRefetchDelay)
+	t.refetchAt = now.Add(t.refetchDelay)
 	return true
 }
 
-// took is told of a token that the receiver has taken.
-func (t *tokens) took(text string) {
+// acceptToken is told of a token that the receiver has taken.
+func (t *tokenSource) acceptToken(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.text == text {
-		t.delay = 0
+	if t.token == text {
+		t.refetchDelay = 0
 	}
 }
 
 // close ends a request that is under way. It may be called twice.
-func (t *tokens) close() {
+func (t *tokenSource) close() {
 	t.mu.Lock() // a fetch that begins has seen the end, or is waited for
 	t.stop()
 	t.mu.Unlock()
 	t.busy.Wait()
 }
 
-func (t *tokens) fetchLocked() *fetch {
-	if t.running != nil {
-		return t.running
+func (t *tokenSource) fetchLocked() *tokenFetch {
+	if t.inFlight != nil {
+		return t.inFlight
 	}
-	f := &fetch{done: make(chan struct{})}
+	f := &tokenFetch{done: make(chan struct{})}
 	if t.ctx.Err() != nil {
 		f.err = fmt.Errorf("get a token from %s: %w", t.target.Host(), t.ctx.Err())
 		close(f.done)
 		return f
 	}
-	t.running = f
+	t.inFlight = f
 	config := t.oauthLocked()
 	t.busy.Go(func() {
 		ctx, cancel := context.WithTimeout(t.ctx, fetchTime)
 		defer cancel()
-		token, err := config.Token(context.WithValue(ctx, oauth2.HTTPClient, t.client()))
+		token, err := config.Token(context.WithValue(ctx, oauth2.HTTPClient, t.httpClient()))
 		if err == nil {
 			_, err = parseBearer([]byte(token.AccessToken))
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.running = nil; err != nil {
-			f.err = t.failLocked(t.explain(ctx, err), named(err, t.now()))
+		if t.inFlight = nil; err != nil {
+			f.err = t.failLocked(t.describeError(ctx, err), retryAfterOf(err, t.now()))
 		} else {
 			t.keepLocked(token)
-			f.text = t.text
+			f.text = t.token
 		}
 		close(f.done)
 	})
 	return f
 }
 
-func (t *tokens) keepLocked(token *oauth2.Token) {
-	t.text, t.ends, t.renew = token.AccessToken, time.Time{}, time.Time{}
+func (t *tokenSource) keepLocked(token *oauth2.Token) {
+	t.token, t.expiresAt, t.renewAt = token.AccessToken, time.Time{}, time.Time{}
 	if !token.Expiry.IsZero() {
-		life := max(time.Until(token.Expiry), shortestLife)
-		t.ends = t.now().Add(life)
-		t.renew = t.ends.Add(-min(refreshBefore, life/5))
+		life := max(time.Until(token.Expiry), minTokenLifetime)
+		t.expiresAt = t.now().Add(life)
+		t.renewAt = t.expiresAt.Add(-min(refreshMargin, life/5))
 	}
 }
 
 // failLocked remembers that the endpoint has failed, and for how long it wants to be left alone, 0 where it said nothing.
-func (t *tokens) failLocked(err error, wait time.Duration) error {
+func (t *tokenSource) failLocked(err error, wait time.Duration) error {
 	now := t.now()
-	t.failed, t.closed = err, now.Add(max(wait, askAgain))
-	t.renew = now.Add(max(wait, renewAgain))
+	t.lastErr, t.retryAt = err, now.Add(max(wait, errorRetryInterval))
+	t.renewAt = now.Add(max(wait, renewRetryInterval))
 	if wait > 0 {
 		return relay.RetryAfter(err, wait)
 	}
 	return err
 }
 
-// named is how long the endpoint wants to be left alone.
-func named(err error, now time.Time) time.Duration {
+// retryAfterOf is how long the endpoint wants to be left alone.
+func retryAfterOf(err error, now time.Time) time.Duration {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) || refused.Response == nil {
 		return 0
 	}
 	wait, _ := egress.RetryAfter(refused.Response.Header, now)
-	return min(wait, longestPause)
+	return min(wait, maxRetryAfter)
 }
 
 // oauthLocked is made anew for another secret alone.
-func (t *tokens) oauthLocked() *clientcredentials.Config {
+func (t *tokenSource) oauthLocked() *clientcredentials.Config {
 	secret := t.secret()
-	if t.oauth != nil && t.made == secret {
+	if t.oauth != nil && t.clientSecret == secret {
 		return t.oauth
 	}
-	style, _ := t.config.style()
+	style, _ := t.config.authStyle()
 	params := make(url.Values, len(t.config.Params))
 	for name, value := range t.config.Params {
 		params.Set(name, value)
 	}
-	t.made = secret
+	t.clientSecret = secret
 	t.oauth = &clientcredentials.Config{
 		ClientID: t.config.ClientID, ClientSecret: secret, TokenURL: t.target.URL().String(), Scopes: t.config.Scopes,
 		EndpointParams: params, AuthStyle: style,
@@ -296,34 +296,34 @@ func (t *tokens) oauthLocked() *clientcredentials.Config {
 	return t.oauth
 }
 
-func (t *tokens) client() *http.Client {
+func (t *tokenSource) httpClient() *http.Client {
 	return &http.Client{
-		Transport:     &patient{RoundTripper: t.round()},
+		Transport:     &singleRequestTransport{RoundTripper: t.transport()},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// patient asks nothing more of an endpoint that has no time, which the library would do at once, with the secret elsewhere. It is of
+// singleRequestTransport asks nothing more of an endpoint that has no time, which the library would do at once, with the secret elsewhere. It is of
 // one fetch.
-type patient struct {
+type singleRequestTransport struct {
 	http.RoundTripper
-	busy *http.Response // its answer
+	response *http.Response // its answer
 }
 
 // RoundTrip gives the answer once more, without what it said.
-func (p *patient) RoundTrip(req *http.Request) (*http.Response, error) {
-	if p.busy != nil {
-		return &http.Response{StatusCode: p.busy.StatusCode, Header: p.busy.Header, Body: http.NoBody, Request: req}, nil
+func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if p.response != nil {
+		return &http.Response{StatusCode: p.response.StatusCode, Header: p.response.Header, Body: http.NoBody, Request: req}, nil
 	}
 	resp, err := p.RoundTripper.RoundTrip(req)
 	if err == nil && isBusy(resp.StatusCode) {
-		p.busy = resp
+		p.response = resp
 	}
 	return resp, err
 }
 
-// explain names the endpoint and what it answered. What it says of itself may repeat a secret, which is taken out.
-func (t *tokens) explain(ctx context.Context, err error) error {
+// describeError names the endpoint and what it answered. What it says of itself may repeat a secret, which is taken out.
+func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	what := fmt.Errorf("get a token from %s", t.target.Host())
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
@@ -332,23 +332,23 @@ func (t *tokens) explain(ctx context.Context, err error) error {
 			// It is of an answer that is no token: its words may be the endpoint's.
 			return fmt.Errorf("%w: its answer holds no token that a request can bear", what)
 		}
-		err = t.target.Error(ctx, err)
+		err = t.target.RedactError(ctx, err)
 		return fmt.Errorf("%w: %w", what, errors.Unwrap(err))
 	}
-	said := &relay.AnswerError{}
+	said := &relay.ResponseError{}
 	if refused.Response != nil {
 		said.Status = refused.Response.StatusCode
 	}
 	if said.Body = refused.ErrorCode; said.Body != "" && refused.ErrorDescription != "" {
 		said.Body += " (" + refused.ErrorDescription + ")"
 	}
-	for _, secret := range append(t.secrets(), t.made) {
+	for _, secret := range append(t.redactedValues(), t.clientSecret) {
 		if len(secret) >= shortestHidden {
 			said.Body = strings.ReplaceAll(said.Body, secret, "(redacted)")
 			said.Body = strings.ReplaceAll(said.Body, url.QueryEscape(secret), "(redacted)")
 		}
 	}
-	said.Body = relay.Clip(strings.ToValidUTF8(t.target.Scrub(said.Body), ""), keptReason)
+	said.Body = relay.Truncate(strings.ToValidUTF8(t.target.Redact(said.Body), ""), maxReasonBytes)
 	if err = fmt.Errorf("%w: it %w", what, said); said.Body != "" {
 		err = fmt.Errorf("%w: %s", err, said.Body)
 	}
@@ -362,8 +362,8 @@ func isBusy(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// secrets are what no error may show, the token aside.
-func (t *tokens) secrets() []string {
+// redactedValues are what no error may show, the token aside.
+func (t *tokenSource) redactedValues() []string {
 	list := []string{t.secret()}
 	for _, value := range t.config.Params {
 		list = append(list, value)

@@ -28,16 +28,16 @@ func TestTokensAreRefused(t *testing.T) {
 	}{
 		{0, "token-1 token-2"},
 		{0, "token-2"},
-		{firstRefetch - 1, "token-2"},
+		{minRefetchDelay - 1, "token-2"},
 		{1, "token-2 token-3"},
-		{2*firstRefetch - 1, "token-3"},
+		{2*minRefetchDelay - 1, "token-3"},
 		{1, "token-3 token-4"},
-		{2 * firstRefetch, "token-4"},
+		{2 * minRefetchDelay, "token-4"},
 		{24 * time.Hour, "token-5 token-6"},
 	} {
 		ahead.Add(int64(c.later))
 		err := s.Deliver(t.Context(), sampled)
-		var answer *relay.AnswerError
+		var answer *relay.ResponseError
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.As(err, &answer) || answer.Status != 401 || strings.Contains(answer.Body, "token-") {
 			t.Errorf("attempt %d: %v", i, err)
 		}
@@ -50,13 +50,13 @@ func TestTokensAreRefused(t *testing.T) {
 	if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-6" {
 		t.Error(err)
 	}
-	ahead.Add(int64(longestRefetch))
+	ahead.Add(int64(maxRefetchDelay))
 	for _, want := range []string{"token-6 token-7", "token-7 token-8"} {
 		a.refused[want[:len("token-0")]] = true
 		if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
-		ahead.Add(int64(firstRefetch))
+		ahead.Add(int64(minRefetchDelay))
 	}
 }
 
@@ -90,8 +90,8 @@ func TestTokenEndpointIsBusy(t *testing.T) {
 	}{
 		{0, 503, "120", 2 * time.Minute, 1},
 		{time.Minute, 503, "120", time.Minute, 1},
-		{time.Minute, 429, "31536000", longestPause, 2},
-		{longestPause - 1, 429, "", 1, 2},
+		{time.Minute, 429, "31536000", maxRetryAfter, 2},
+		{maxRetryAfter - 1, 429, "", 1, 2},
 		{1, 200, "", 0, 3},
 		// Still good, but to be replaced.
 		{59*time.Minute + 30*time.Second, 503, "60", 0, 4},
@@ -109,7 +109,7 @@ func TestTokenEndpointIsBusy(t *testing.T) {
 			t.Errorf("%+v: asked %d times, to wait for %s: %v", c, asked.Load(), wait, err)
 		}
 		// The answer tells relay/deliver to leave the whole sink alone.
-		var answer *relay.AnswerError
+		var answer *relay.ResponseError
 		if err != nil && (!strings.Contains(err.Error(), "get a token from 127.0.0.1:") || !errors.As(err, &answer) || answer.Status != 503 && answer.Status != 429) {
 			t.Errorf("%v", err)
 		}
@@ -124,7 +124,7 @@ func TestTokenEndpointIsBusy(t *testing.T) {
 	s.tokens.busy.Wait()
 	a.took()
 	a.refused["*"] = true
-	var answer *relay.AnswerError
+	var answer *relay.ResponseError
 	if err := s.Deliver(t.Context(), sampled); !errors.As(err, &answer) || answer.Status != 401 || a.took() != "token-5" || asked.Load() != 6 {
 		t.Errorf("asked %d times: %v", asked.Load(), err)
 	}
@@ -146,7 +146,7 @@ func TestTokenEndpointIsDown(t *testing.T) {
 		if err := s.Deliver(t.Context(), sampled); err == nil || !strings.Contains(err.Error(), "it answered 500") || asked.Load() != want {
 			t.Errorf("attempt %d: asked %d times: %v", i, asked.Load(), err)
 		}
-		ahead.Add(int64(askAgain)/2 + 1)
+		ahead.Add(int64(errorRetryInterval)/2 + 1)
 	}
 }
 
@@ -168,14 +168,14 @@ func TestTokenWithoutALife(t *testing.T) {
 // lastMoment is a context that ends once the endpoint has answered, as somebody begins to wait for both.
 type lastMoment struct {
 	context.Context
-	tokens *tokens
+	tokens *tokenSource
 }
 
 func (c lastMoment) Done() <-chan struct{} {
 	for running := true; running; {
 		time.Sleep(time.Millisecond)
 		c.tokens.mu.Lock()
-		running = c.tokens.running != nil
+		running = c.tokens.inFlight != nil
 		c.tokens.mu.Unlock()
 	}
 	ended := make(chan struct{})
@@ -193,7 +193,7 @@ func TestTokenAtTheLastMoment(t *testing.T) {
 			t.Fatalf("%q, %v", text, err)
 		}
 		s.tokens.mu.Lock()
-		s.tokens.closed = time.Time{}
+		s.tokens.retryAt = time.Time{}
 		s.tokens.mu.Unlock()
 	}
 }

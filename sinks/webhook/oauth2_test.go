@@ -188,7 +188,7 @@ func TestTokenCannotBeReplaced(t *testing.T) {
 		case 1:
 			ahead.Store(int64(85 * time.Second))
 		case 4:
-			ahead.Add(int64(renewAgain))
+			ahead.Add(int64(renewRetryInterval))
 		}
 		if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-1" {
 			t.Fatal(i, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
-// ourHeaders adds what the operator did not set.
-func ourHeaders(h http.Header, userAgent string, c *Config) {
+// addDefaultHeaders adds what the operator did not set.
+func addDefaultHeaders(h http.Header, userAgent string, c *Config) {
 	if userAgent == "" {
 		userAgent = "hubrelay"
 	}
@@ -27,23 +27,23 @@ func ourHeaders(h http.Header, userAgent string, c *Config) {
 	}
 }
 
-// heading is what requests have in common while neither the endpoint nor the bearer token changes.
-type heading struct {
-	to    *endpoint
-	token string
-	batch bool // the content type is that of a batch
-	*egress.Head
+// requestHead is what requests have in common while neither the endpoint nor the bearer token changes.
+type requestHead struct {
+	endpoint *endpoint
+	token    string
+	batch    bool // the content type is that of a batch
+	*egress.RequestTemplate
 }
 
 // The headers that each request has its own values for, written in lower case as Standard Webhooks spells its own, for receivers
 // that compare byte for byte. Those of the binary mode of CloudEvents follow.
-var ownNames = [...]string{"webhook-id", "webhook-timestamp", "webhook-signature", "content-encoding", "traceparent", "tracestate"}
+var deliveryHeaders = [...]string{"webhook-id", "webhook-timestamp", "webhook-signature", "content-encoding", "traceparent", "tracestate"}
 
-// current returns the heading of a request that is made now for d.
-func (s *Sink) current(token string, d relay.Delivery) *heading {
+// currentHead returns the heading of a request that is made now for d.
+func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 	to := s.endpoint()
 	batch := inBatchedMode(s.format, d)
-	if h := s.heading.Load(); h != nil && h.to == to && h.token == token && h.batch == batch {
+	if h := s.requestHead.Load(); h != nil && h.endpoint == to && h.token == token && h.batch == batch {
 		return h
 	}
 	header := maps.Clone(s.header)
@@ -52,7 +52,7 @@ func (s *Sink) current(token string, d relay.Delivery) *heading {
 	} else if token != "" {
 		header["Authorization"] = []string{"Bearer " + token}
 	}
-	names := ownNames[:]
+	names := deliveryHeaders[:]
 	switch {
 	case batch:
 		header["Content-Type"] = []string{contentBatch}
@@ -60,34 +60,34 @@ func (s *Sink) current(token string, d relay.Delivery) *heading {
 	case s.format == formatBinary:
 		names = append(names[:len(names):len(names)], binaryNames[:]...)
 	}
-	h := &heading{to, token, batch, egress.NewHead(to.url, header, names...)}
-	s.heading.Store(h)
+	h := &requestHead{to, token, batch, egress.NewRequestTemplate(to.url, header, names...)}
+	s.requestHead.Store(h)
 	return h
 }
 
-// post is what is sent for d, and its body before it was compressed.
-func (s *Sink) post(ctx context.Context, h *heading, d relay.Delivery) (p *egress.Post, payload []byte, err error) {
+// buildRequest is what is sent for d, and its body before it was compressed.
+func (s *Sink) buildRequest(ctx context.Context, h *requestHead, d relay.Delivery) (p *egress.Request, payload []byte, err error) {
 	var more []string
 	switch {
 	case h.batch, s.format == formatStructured:
-		payload, err = s.events.structured(d)
+		payload, err = s.events.structuredBody(d)
 		err = relay.Permanent(err)
 	case s.format == formatBinary:
-		more, payload, err = s.events.binary(d)
+		more, payload, err = s.events.binaryParts(d)
 		err = relay.Permanent(err)
 	default:
-		payload, err = s.body(ctx, d)
+		payload, err = s.buildBody(ctx, d)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	now := s.now().Unix()
-	values := append(make([]string, 0, len(ownNames)+len(more)), d.ID, strconv.FormatInt(now, 10), "", "", "", "")
-	if keys := s.secrets.current(); len(keys) > 0 {
+	values := append(make([]string, 0, len(deliveryHeaders)+len(more)), d.ID, strconv.FormatInt(now, 10), "", "", "", "")
+	if keys := s.signers.signers(); len(keys) > 0 {
 		values[2] = sign(keys, d.ID, now, payload)
 	}
 	if len(d.Notifications) == 1 && d.Digest == nil {
-		s.trace(values[4:6], d.Notifications[0])
+		s.setTraceHeaders(values[4:6], d.Notifications[0])
 	}
 	sent, compressed, err := s.compressor.compress(payload)
 	if err != nil {
@@ -96,20 +96,20 @@ func (s *Sink) post(ctx context.Context, h *heading, d relay.Delivery) (p *egres
 	if compressed {
 		values[3] = "gzip"
 	}
-	return &egress.Post{Head: h.Head, Values: append(values, more...), Body: sent}, payload, nil
+	return &egress.Request{Head: h.RequestTemplate, Values: append(values, more...), Body: sent}, payload, nil
 }
 
-// trace passes on where a notification comes from, unless the operator's headers say something else.
-func (s *Sink) trace(values []string, n relay.Notification) {
-	if s.operators["Traceparent"] || s.operators["Tracestate"] {
+// setTraceHeaders passes on where a notification comes from, unless the operator's headers say something else.
+func (s *Sink) setTraceHeaders(values []string, n relay.Notification) {
+	if s.operatorHeaders["Traceparent"] || s.operatorHeaders["Tracestate"] {
 		return
 	}
 	t := n.Trace()
 	values[0], values[1] = t.Parent, t.State
 }
 
-// token is the bearer token that requests have now, if any.
-func (s *Sink) token(ctx context.Context) (string, error) {
+// bearerToken is the bearer token that requests have now, if any.
+func (s *Sink) bearerToken(ctx context.Context) (string, error) {
 	if s.tokens != nil {
 		return s.tokens.get(ctx)
 	}
@@ -119,38 +119,38 @@ func (s *Sink) token(ctx context.Context) (string, error) {
 // Deliver posts d once. It refuses a delivery of several notifications that is neither digest nor batch. A receiver that does
 // not take the token, or no compressed body, gets it once more with another, or as it is.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	token, err := s.token(ctx)
+	token, err := s.bearerToken(ctx)
 	if err != nil {
 		return err
 	}
-	again, err := s.deliver(ctx, token, d)
+	again, err := s.postOnce(ctx, token, d)
 	if again == nil {
 		return err
 	}
 	if token, err = again(); err != nil {
 		return err
 	}
-	_, err = s.deliver(ctx, token, d)
+	_, err = s.postOnce(ctx, token, d)
 	return err
 }
 
-// deliver makes one request. Where its answer may be another to another request, again returns the token for that.
-func (s *Sink) deliver(ctx context.Context, token string, d relay.Delivery) (again func() (string, error), err error) {
-	h := s.current(token, d)
-	p, _, err := s.post(ctx, h, d)
+// postOnce makes one request. Where its answer may be another to another request, again returns the token for that.
+func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (again func() (string, error), err error) {
+	h := s.currentHead(token, d)
+	p, _, err := s.buildRequest(ctx, h, d)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.transports.current().Post(ctx, p)
+	resp, err := s.transports.transport().Post(ctx, p)
 	if err != nil {
 		return nil, s.networkError(ctx, h, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	switch {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
-		relay.Answered(ctx, resp.StatusCode)
+		relay.ReportStatus(ctx, resp.StatusCode)
 		if s.tokens != nil {
-			s.tokens.took(token)
+			s.tokens.acceptToken(token)
 		}
 		// The receiver has taken it; whatever happens to the rest of the answer changes nothing.
 		if resp.Body != http.NoBody {
@@ -159,14 +159,14 @@ func (s *Sink) deliver(ctx context.Context, token string, d relay.Delivery) (aga
 		return nil, nil
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		// Its body is the bare connection, and reading that would not end with ctx.
-		return nil, fmt.Errorf("post to %s: %w", h.to.Host(), &relay.AnswerError{Status: resp.StatusCode})
+		return nil, fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode})
 	case resp.StatusCode == http.StatusUnsupportedMediaType && p.Values[3] != "":
-		if s.compressor.refused() {
-			s.log.Warn("the receiver takes no compressed body (415); for an hour bodies are sent as they are", "host", h.to.Host())
+		if s.compressor.disable() {
+			s.log.Warn("the receiver takes no compressed body (415); for an hour bodies are sent as they are", "host", h.endpoint.Host())
 		}
 		again = func() (string, error) { return token, nil }
-	case resp.StatusCode == http.StatusUnauthorized && s.tokens != nil && s.tokens.refuse(token):
+	case resp.StatusCode == http.StatusUnauthorized && s.tokens != nil && s.tokens.rejectToken(token):
 		again = func() (string, error) { return s.tokens.get(ctx) }
 	}
-	return again, s.outcome(h, resp)
+	return again, s.classifyResponse(h, resp)
 }

@@ -28,10 +28,10 @@ const (
 	maxTries = 4
 )
 
-// proxy reaches targets through a proxy that the operator named. The guard judges the target's address after DNS, and
+// proxyDialer reaches targets through a proxy that the operator named. The guard judges the target's address after DNS, and
 // that very address is what the proxy is asked for: a proxy that resolved the name once more could be led inwards. The
 // proxy's own address is not judged, since only the configuration can name it; that opens nothing as a target.
-type proxy struct {
+type proxyDialer struct {
 	url      *url.URL
 	guard    *guard.Guard
 	resolver guard.Resolver
@@ -80,7 +80,7 @@ func (c *Config) parsedProxy() (*url.URL, error) {
 }
 
 // DialContext is a transport's: address is the target's host and port.
-func (p *proxy) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (p *proxyDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := p.dial(ctx, address)
@@ -91,7 +91,7 @@ func (p *proxy) DialContext(ctx context.Context, network, address string) (net.C
 	return conn, nil
 }
 
-func (p *proxy) dial(ctx context.Context, address string) (net.Conn, error) {
+func (p *proxyDialer) dial(ctx context.Context, address string) (net.Conn, error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, errors.New("the target has no port")
@@ -106,15 +106,15 @@ func (p *proxy) dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 	for _, addr := range addrs[:min(len(addrs), maxTries)] {
 		var conn net.Conn
-		if conn, err = p.through(ctx, netip.AddrPortFrom(addr, uint16(port))); err == nil {
+		if conn, err = p.dialThrough(ctx, netip.AddrPortFrom(addr, uint16(port))); err == nil {
 			return conn, nil
 		}
 	}
 	return nil, fmt.Errorf("proxy %s: %w", p.url.Host, err)
 }
 
-// through connects to the proxy and has it connect to one address.
-func (p *proxy) through(ctx context.Context, target netip.AddrPort) (net.Conn, error) {
+// dialThrough connects to the proxy and has it connect to one address.
+func (p *proxyDialer) dialThrough(ctx context.Context, target netip.AddrPort) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	conn, err := dialer.DialContext(ctx, "tcp", p.url.Host)
 	if err != nil {
@@ -122,7 +122,7 @@ func (p *proxy) through(ctx context.Context, target netip.AddrPort) (net.Conn, e
 	}
 	// Reads and writes below know no ctx: its end is their deadline.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	ready, err := p.ask(ctx, conn, target)
+	ready, err := p.handshake(ctx, conn, target)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -136,9 +136,9 @@ func (p *proxy) through(ctx context.Context, target netip.AddrPort) (net.Conn, e
 	return ready, nil
 }
 
-func (p *proxy) ask(ctx context.Context, conn net.Conn, target netip.AddrPort) (net.Conn, error) {
+func (p *proxyDialer) handshake(ctx context.Context, conn net.Conn, target netip.AddrPort) (net.Conn, error) {
 	if p.url.Scheme == "socks5" {
-		return conn, p.socks(conn, target)
+		return conn, p.dialSOCKS(conn, target)
 	}
 	if p.url.Scheme == "https" {
 		secure := tls.Client(conn, &tls.Config{MinVersion: tls.VersionTLS12, ServerName: p.url.Hostname(), RootCAs: p.roots, NextProtos: []string{"http/1.1"}})
@@ -151,7 +151,7 @@ func (p *proxy) ask(ctx context.Context, conn net.Conn, target netip.AddrPort) (
 }
 
 // connect asks an HTTP proxy (RFC 9110, 9.3.6). Nothing of its answer but the status is shown.
-func (p *proxy) connect(conn net.Conn, target netip.AddrPort) error {
+func (p *proxyDialer) connect(conn net.Conn, target netip.AddrPort) error {
 	text := "CONNECT " + target.String() + " HTTP/1.1\r\nHost: " + target.String() + "\r\n"
 	if user := p.url.User; user != nil {
 		password, _ := user.Password()
@@ -174,8 +174,8 @@ func (p *proxy) connect(conn net.Conn, target netip.AddrPort) error {
 	return nil
 }
 
-// socks asks a SOCKS5 proxy (RFC 1928, and RFC 1929 for user and password).
-func (p *proxy) socks(conn net.Conn, target netip.AddrPort) error {
+// dialSOCKS asks a SOCKS5 proxy (RFC 1928, and RFC 1929 for user and password).
+func (p *proxyDialer) dialSOCKS(conn net.Conn, target netip.AddrPort) error {
 	const none, byPassword = 0, 2
 	methods := []byte{5, 1, none}
 	if p.url.User != nil {
@@ -208,7 +208,7 @@ func (p *proxy) socks(conn net.Conn, target netip.AddrPort) error {
 	return socksReply(conn)
 }
 
-func (p *proxy) socksLogin(conn net.Conn) error {
+func (p *proxyDialer) socksLogin(conn net.Conn) error {
 	password, _ := p.url.User.Password()
 	name := p.url.User.Username()
 	login := append([]byte{1, byte(len(name))}, name...)

@@ -155,7 +155,7 @@ func TestProxy(t *testing.T) {
 			}
 			s := openTest(t, cfg)
 			err := s.Deliver(t.Context(), sinktest.Sample("a"))
-			var a *relay.AnswerError
+			var a *relay.ResponseError
 			if !errors.As(err, &a) || a.Status != http.StatusTemporaryRedirect {
 				t.Errorf("%s to %s: %v", through, to, err)
 			}
@@ -182,14 +182,14 @@ func TestGuardBeforeProxy(t *testing.T) {
 				t.Fatal(err)
 			}
 			through, _ := (&Config{Proxy: scheme + "://" + p.address}).parsedProxy()
-			s.transports.current().DialContext = (&proxy{url: through, guard: mustGuard(t), resolver: inwards{}}).DialContext
+			s.transports.transport().DialContext = (&proxyDialer{url: through, guard: mustGuard(t), resolver: inwards{}}).DialContext
 			to, err := (&Config{}).parseEndpoint("http://"+host+"/", mustGuard(t, "0.0.0.0/0", "::/0"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.endpoint = func() *endpoint { return to }
 			err = s.Deliver(t.Context(), sinktest.Sample("a"))
-			var refused *guard.RefusedError
+			var refused *guard.BlockedError
 			if !errors.As(err, &refused) {
 				t.Errorf("%s %s: %v", scheme, host, err)
 			}
@@ -338,7 +338,7 @@ func TestHeadersAndFiles(t *testing.T) {
 	}
 	put(urlFile, srv.URL+"/two\n")
 	put(bearerFile, "s3cret-two-and-longer\n")
-	var answer *relay.AnswerError
+	var answer *relay.ResponseError
 	testkit.Eventually(t, "the changed files to be read", func() error {
 		err := s.Deliver(t.Context(), sinktest.Sample("a"))
 		r, _ := last()
@@ -386,7 +386,7 @@ func TestStandardFormat(t *testing.T) {
 	if got.Type != "container.created" || string(got.Data) != string(d.Notifications[0].Data) || got.Timestamp.Unix() != 0x65f0c2a0 {
 		t.Errorf("sent %s", first)
 	}
-	byCursor := relay.Notification{ID: "a", Cursor: "1763700000123-4"}.Occurred()
+	byCursor := relay.Notification{ID: "a", Cursor: "1763700000123-4"}.OccurredAt()
 	if byCursor.UnixMilli() != 1763700000123 {
 		t.Errorf("the cursor's time is %s", byCursor)
 	}

@@ -11,7 +11,7 @@ import (
 // secrets holds what signs, and follows the files it comes from. Safe for concurrent use.
 type secrets struct {
 	fixed []signer
-	files []*egress.File[[]signer]
+	files []*egress.WatchedFile[[]signer]
 }
 
 func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, error) {
@@ -24,7 +24,7 @@ func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, er
 		s.fixed = append(s.fixed, key)
 	}
 	for _, name := range c.SecretFiles {
-		file, err := egress.Follow(name, parseSigners, log, now)
+		file, err := egress.WatchFile(name, parseSigners, log, now)
 		if err != nil {
 			return nil, err
 		}
@@ -33,8 +33,8 @@ func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, er
 	return s, nil
 }
 
-// current returns all keys. The caller must not change them.
-func (s *secrets) current() []signer {
+// signers returns all keys. The caller must not change them.
+func (s *secrets) signers() []signer {
 	if len(s.files) == 0 {
 		return s.fixed
 	}

@@ -20,13 +20,13 @@ func TestConformanceOfSettings(t *testing.T) {
 				RetryAfter: 2 * time.Minute,
 				Batches:    true,
 				Secrets:    []string{"s3cretpath", "s3crettoken", "s3cretbearer", "s3cretheader", "s3cretproxy", secretA},
-				Open:       func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) { return openAll(t, b, scheme) },
+				Open:       func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) { return openAll(t, b, scheme) },
 			})
 		})
 	}
 }
 
-func openAll(t *testing.T, b sinktest.Behaviour, scheme string) (relay.Sink, func() []string) {
+func openAll(t *testing.T, b sinktest.Behavior, scheme string) (relay.Sink, func() []string) {
 	f := &far{behaviour: b, done: make(chan struct{})}
 	srv := httptest.NewServer(f)
 	t.Cleanup(func() { close(f.done); srv.Close() })
@@ -34,7 +34,7 @@ func openAll(t *testing.T, b sinktest.Behaviour, scheme string) (relay.Sink, fun
 	if err := os.WriteFile(name, []byte(srv.URL+"/s3cretpath?token=s3crettoken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if b == sinktest.Absent {
+	if b == sinktest.Unreachable {
 		_ = srv.Listener.Close()
 	}
 	c := &Config{

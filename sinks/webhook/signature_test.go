@@ -117,7 +117,7 @@ func TestCompression(t *testing.T) {
 			t.Errorf("%v: %s", r.Header, body)
 		}
 	}
-	refuse, now = false, now.Add(plainFor+time.Second)
+	refuse, now = false, now.Add(plainDuration+time.Second)
 	compressed()
 	d.Notifications[0].Data = []byte(`{"short":1}`)
 	if r, body := deliver(); r.Header.Get("Content-Encoding") != "" || string(body) != `{"short":1}` {

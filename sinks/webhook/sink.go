@@ -18,10 +18,10 @@ import (
 
 const (
 	// keptAnswer is how much of an answer a dead letter shows.
-	keptAnswer = egress.KeptAnswer
+	keptAnswer = egress.MaxResponseBody
 	// drainedAnswer is how much more is read so that the connection can be used again; a longer answer closes it.
 	drainedAnswer = 64 << 10
-	longestWait   = egress.LongestWait
+	longestWait   = egress.MaxRetryAfter
 	// shortestHidden keeps a header like "1" from blotting out every 1.
 	shortestHidden = 4
 )
@@ -29,37 +29,37 @@ const (
 // Kind is the webhook's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type:    "webhook",
-		Config:  func() relay.SinkConfig { return defaults() },
-		Batches: true,
-		Open:    relay.OpenAs("webhook", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, nil) }),
+		Type:            "webhook",
+		Config:          func() relay.SinkConfig { return defaultConfig() },
+		SupportsBatches: true,
+		Open:            relay.OpenAs("webhook", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, nil) }),
 	}
 }
 
-func defaults() *Config {
+func defaultConfig() *Config {
 	return &Config{Format: formatNotification, OAuth2: OAuth2{AuthStyle: "auto"}, Compression: Compression{MinSize: defaultMinSize}}
 }
 
 // Sink posts to one URL. Deliver may be called concurrently.
 type Sink struct {
-	endpoint   func() *endpoint
-	bearer     func() string
-	header     http.Header
-	operators  map[string]bool // the canonical names of headers whose values the operator gave
-	name       string
-	format     string
-	template   func() *templates.Template // nil but for formatTemplate
-	judge      func([]byte) error         // of what it renders; may be nil
-	heading    atomic.Pointer[heading]    // the last one
-	events     *CloudEvents
-	compressor *compressor
-	tokens     *tokens // nil without oauth2
-	transports *transports
-	secrets    *secrets
-	log        *slog.Logger
-	now        func() time.Time
-	// hidden are texts besides the URL and the header Authorization that no error may show.
-	hidden []string
+	endpoint        func() *endpoint
+	bearer          func() string
+	header          http.Header
+	operatorHeaders map[string]bool // the canonical names of headers whose values the operator gave
+	name            string
+	format          string
+	template        func() *templates.Template  // nil but for formatTemplate
+	judge           func([]byte) error          // of what it renders; may be nil
+	requestHead     atomic.Pointer[requestHead] // the last one
+	events          *CloudEvents
+	compressor      *compressor
+	tokens          *tokenSource // nil without oauth2
+	transports      *transportCache
+	signers         *secrets
+	log             *slog.Logger
+	now             func() time.Time
+	// redacted are texts besides the URL and the header Authorization that no error may show.
+	redacted []string
 }
 
 // open dials nothing. base may be nil.
@@ -75,16 +75,16 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	if err := c.checkEndpoint(g); err != nil {
 		return nil, err
 	}
-	if sink.endpoint, err = c.address(g).Open(s.Log, time.Now); err != nil {
+	if sink.endpoint, err = c.urlSetting(g).Open(s.Log, time.Now); err != nil {
 		return nil, err
 	}
-	if _, err := c.authorization(); err != nil {
+	if _, err := c.authorizationKey(); err != nil {
 		return nil, err
 	}
-	if sink.bearer, err = c.bearer().Open(s.Log, time.Now); err != nil {
+	if sink.bearer, err = c.bearerSetting().Open(s.Log, time.Now); err != nil {
 		return nil, err
 	}
-	if sink.header, err = c.headers(); err != nil {
+	if sink.header, err = c.parseHeaders(); err != nil {
 		return nil, err
 	}
 	through, err := c.parsedProxy()
@@ -92,41 +92,41 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 		return nil, err
 	}
 	if c.Format == formatTemplate {
-		source := c.template()
+		source := c.templateSource()
 		if sink.template, err = source.Open(s); err != nil {
 			return nil, err
 		}
-		sink.judge = source.Judge
+		sink.judge = source.CheckOutput
 	}
-	sink.hidden = hiddenTexts(sink.header, through)
-	sink.operators = make(map[string]bool, len(sink.header))
+	sink.redacted = hiddenTexts(sink.header, through)
+	sink.operatorHeaders = make(map[string]bool, len(sink.header))
 	for name := range sink.header {
-		sink.operators[name] = true
+		sink.operatorHeaders[name] = true
 	}
-	ourHeaders(sink.header, s.UserAgent, c)
-	if sink.transports, err = newTransports(c, s.Log, base, builder(g, through)); err != nil {
+	addDefaultHeaders(sink.header, s.UserAgent, c)
+	if sink.transports, err = newTransports(c, s.Log, base, transportBuilder(g, through)); err != nil {
 		return nil, err
 	}
-	if c.OAuth2.given() {
-		round := func() http.RoundTripper { return sink.transports.current().Transport }
-		if sink.tokens, err = newTokens(&c.OAuth2, g, s.Log, round); err != nil {
+	if c.OAuth2.isSet() {
+		round := func() http.RoundTripper { return sink.transports.transport().Transport }
+		if sink.tokens, err = newTokenSource(&c.OAuth2, g, s.Log, round); err != nil {
 			return nil, err
 		}
-		sink.hidden = append(sink.hidden, hideable(sink.tokens.secrets())...)
+		sink.redacted = append(sink.redacted, filterHideable(sink.tokens.redactedValues())...)
 	}
-	if sink.secrets, err = newSecrets(c, s.Log, time.Now); err != nil {
+	if sink.signers, err = newSecrets(c, s.Log, time.Now); err != nil {
 		return nil, err
 	}
 	return sink, nil
 }
 
-// builder returns what makes a transport. Without a proxy each address is judged as it is dialled, with one before the
+// transportBuilder returns what makes a transport. Without a proxy each address is judged as it is dialled, with one before the
 // proxy is asked for it; neither asks a proxy that the environment names.
-func builder(g *guard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool) *egress.Transport {
+func transportBuilder(g *guard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool) *egress.Transport {
 	return func(c *tls.Config, roots *x509.CertPool) *egress.Transport {
 		t := egress.NewTransport(g, c)
 		if through != nil {
-			p := &proxy{url: through, guard: g, resolver: net.DefaultResolver, roots: roots}
+			p := &proxyDialer{url: through, guard: g, resolver: net.DefaultResolver, roots: roots}
 			t.DialContext = p.DialContext
 		}
 		return t

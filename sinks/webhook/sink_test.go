@@ -61,7 +61,7 @@ func openTest(t testing.TB, c *Config) *Sink {
 
 // far answers as the suite wishes.
 type far struct {
-	behaviour sinktest.Behaviour
+	behaviour sinktest.Behavior
 	mu        sync.Mutex
 	ids       []string
 	done      chan struct{}
@@ -80,7 +80,7 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	case sinktest.Reject:
 		w.WriteHeader(http.StatusUnprocessableEntity)
-	case sinktest.Leave:
+	case sinktest.Gone:
 		w.WriteHeader(http.StatusGone)
 	case sinktest.Hang:
 		select {
@@ -96,12 +96,12 @@ func TestConformance(t *testing.T) {
 		RetryAfter: 2 * time.Minute,
 		Batches:    true,
 		Secrets:    []string{"s3cretpath", "s3crettoken", "s3cretuser", "s3cretpass", secretA},
-		Open: func(t *testing.T, b sinktest.Behaviour) (relay.Sink, func() []string) {
+		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 			f := &far{behaviour: b, done: make(chan struct{})}
 			srv := httptest.NewServer(f)
 			t.Cleanup(func() { close(f.done); srv.Close() })
 			host := srv.Listener.Addr().String()
-			if b == sinktest.Absent {
+			if b == sinktest.Unreachable {
 				srv.Listener.Close()
 			}
 			s := openTest(t, &Config{
@@ -237,7 +237,7 @@ func TestAnswers(t *testing.T) {
 		if got != c.want || wait < c.min || wait > c.max {
 			t.Errorf("%d %q: %s after %s (%v), want %s", c.status, c.header, got, wait, err, c.want)
 		}
-		var answer *relay.AnswerError
+		var answer *relay.ResponseError
 		if c.want != relay.OutcomeDelivered && (!errors.As(err, &answer) || answer.Status != c.status) {
 			t.Errorf("%d: the error %v does not hold the answer", c.status, err)
 		}
@@ -348,7 +348,7 @@ func TestSecretFileIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := func() int { return len(s.current()) }
+	count := func() int { return len(s.signers()) }
 	if count() != 2 {
 		t.Fatalf("%d secrets, want 2", count())
 	}

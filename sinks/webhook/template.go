@@ -11,11 +11,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
-// template is the body of format template.
-func (c *Config) template() templates.Source {
+// templateSource is the body of format template.
+func (c *Config) templateSource() templates.Source {
 	s := templates.Source{Key: "template", Text: c.Template, File: c.TemplateFile}
 	if templates.IsJSON(c.contentType()) {
-		s.Judge = templates.JudgeJSON
+		s.CheckOutput = templates.CheckJSON
 	}
 	return s
 }
@@ -36,7 +36,7 @@ func (c *Config) contentType() string {
 // checkTemplate reports what is wrong with template, template_file and content_type.
 func (c *Config) checkTemplate() error {
 	wrong := func(field, problem string) error { return &relay.FieldError{Field: field, Problem: problem} }
-	given := c.template().Given()
+	given := c.templateSource().IsSet()
 	switch {
 	case c.Format != formatTemplate && c.TemplateFile != "":
 		return wrong("template_file", "says nothing without format: template: write that, or leave it out")
@@ -59,21 +59,21 @@ func (c *Config) checkTemplate() error {
 			}
 		}
 	}
-	return c.template().Check()
+	return c.templateSource().Check()
 }
 
-// Rehearse renders samples of what the sink would send.
-func (c *Config) Rehearse(ctx context.Context, sink string, samples []relay.Delivery) error {
+// ValidateSamples renders samples of what the sink would send.
+func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	if c.Format != formatTemplate {
 		return nil
 	}
-	return c.template().Rehearse(ctx, sink, samples)
+	return c.templateSource().ValidateSamples(ctx, sink, samples)
 }
 
-// body is what is sent for d: the same bytes in every attempt, as long as a template does not change or tell the time.
-func (s *Sink) body(ctx context.Context, d relay.Delivery) ([]byte, error) {
+// buildBody is what is sent for d: the same bytes in every attempt, as long as a template does not change or tell the time.
+func (s *Sink) buildBody(ctx context.Context, d relay.Delivery) ([]byte, error) {
 	if s.template == nil {
-		text, err := body(s.format, d)
+		text, err := encodeBody(s.format, d)
 		return text, relay.Permanent(err)
 	}
 	data, err := templates.NewData(d, s.name, nil)

@@ -93,7 +93,7 @@ func TestTemplateSettings(t *testing.T) {
 		c.config.URL, c.config.Secrets = "https://example.com/", []string{secretA}
 		err := c.config.Validate()
 		if err == nil {
-			err = c.config.Rehearse(t.Context(), "hook", topics)
+			err = c.config.ValidateSamples(t.Context(), "hook", topics)
 		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v:\n got %v\nwant %s", c.config, err, c.want)

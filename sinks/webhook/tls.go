@@ -42,7 +42,7 @@ func (t *TLS) validate() error {
 		bad("server_name", "is not the name of a host")
 	}
 	var p [3]*pemFile
-	for i, f := range t.files() {
+	for i, f := range t.tlsFiles() {
 		if f.name == "" {
 			continue
 		}
@@ -57,7 +57,7 @@ func (t *TLS) validate() error {
 	if len(errs) > 0 {
 		return errors.Join(errs...) // what belongs together is not all there
 	}
-	if _, err := t.config(nil, p); err != nil {
+	if _, err := t.tlsConfig(nil, p); err != nil {
 		if errors.Is(err, errNoAuthority) {
 			bad("ca_file", err.Error())
 		} else {
@@ -69,7 +69,7 @@ func (t *TLS) validate() error {
 
 type keyedFile struct{ key, name string }
 
-func (t *TLS) files() [3]keyedFile {
+func (t *TLS) tlsFiles() [3]keyedFile {
 	return [3]keyedFile{{"cert_file", t.CertFile}, {"key_file", t.KeyFile}, {"ca_file", t.CAFile}}
 }
 
@@ -85,9 +85,9 @@ func parsePEM(text []byte) (*pemFile, error) {
 
 var errNoAuthority = errors.New("names a file that holds no certificate")
 
-// config adds the contents of cert_file, key_file and ca_file, each nil where not given, to a copy of base. Its errors
+// tlsConfig adds the contents of cert_file, key_file and ca_file, each nil where not given, to a copy of base. Its errors
 // follow the name of a key and repeat nothing of the files.
-func (t *TLS) config(base *tls.Config, p [3]*pemFile) (*tls.Config, error) {
+func (t *TLS) tlsConfig(base *tls.Config, p [3]*pemFile) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if base != nil {
 		c = base.Clone()
@@ -111,56 +111,56 @@ func (t *TLS) config(base *tls.Config, p [3]*pemFile) (*tls.Config, error) {
 	return c, nil
 }
 
-// keptTransports bounds how many former transports are remembered; the connections of older ones have long run out.
-const keptTransports = 8
+// maxOldTransports bounds how many former transports are remembered; the connections of older ones have long run out.
+const maxOldTransports = 8
 
-// transports gives the transport that fits the present content of the files. Safe for concurrent use.
-type transports struct {
-	make  func(*tls.Config, [3]*pemFile) (*egress.Transport, error)
-	base  *tls.Config
-	files [3]*egress.File[*pemFile]
-	log   *slog.Logger
+// transportCache gives the transport that fits the present content of the files. Safe for concurrent use.
+type transportCache struct {
+	newTransport func(*tls.Config, [3]*pemFile) (*egress.Transport, error)
+	base         *tls.Config
+	files        [3]*egress.WatchedFile[*pemFile]
+	log          *slog.Logger
 
-	now atomic.Pointer[generation]
-	mu  sync.Mutex
-	old []*egress.Transport // the last few, whose connections may not have ended
+	cached   atomic.Pointer[cachedTransport]
+	mu       sync.Mutex
+	previous []*egress.Transport // the last few, whose connections may not have ended
 }
 
-// generation is a transport and the contents it was made for. Contents that make none keep the transport before.
-type generation struct {
+// cachedTransport is a transport and the contents it was made for. Contents that make none keep the transport before.
+type cachedTransport struct {
 	*egress.Transport
-	made [3]*pemFile
+	files [3]*pemFile
 }
 
-func newTransports(c *Config, log *slog.Logger, base *tls.Config, build func(*tls.Config, *x509.CertPool) *egress.Transport) (*transports, error) {
-	t := &transports{base: base, log: log}
-	t.make = func(base *tls.Config, p [3]*pemFile) (*egress.Transport, error) {
-		config, err := c.TLS.config(base, p)
+func newTransports(c *Config, log *slog.Logger, base *tls.Config, build func(*tls.Config, *x509.CertPool) *egress.Transport) (*transportCache, error) {
+	t := &transportCache{base: base, log: log}
+	t.newTransport = func(base *tls.Config, p [3]*pemFile) (*egress.Transport, error) {
+		config, err := c.TLS.tlsConfig(base, p)
 		if err != nil {
 			return nil, err
 		}
 		return build(config, proxyRoots(p[2])), nil
 	}
-	for i, f := range c.TLS.files() {
+	for i, f := range c.TLS.tlsFiles() {
 		if f.name == "" {
 			continue
 		}
-		file, err := egress.Follow(f.name, parsePEM, log, time.Now)
+		file, err := egress.WatchFile(f.name, parsePEM, log, time.Now)
 		if err != nil {
 			return nil, fmt.Errorf("tls.%s %w", f.key, err)
 		}
 		t.files[i] = file
 	}
-	contents := t.contents()
-	first, err := t.make(base, contents)
+	contents := t.readFiles()
+	first, err := t.newTransport(base, contents)
 	if err != nil {
 		return nil, fmt.Errorf("tls.cert_file %w", err)
 	}
-	t.now.Store(&generation{first, contents})
+	t.cached.Store(&cachedTransport{first, contents})
 	return t, nil
 }
 
-func (t *transports) contents() [3]*pemFile {
+func (t *transportCache) readFiles() [3]*pemFile {
 	var p [3]*pemFile
 	for i, f := range t.files {
 		if f != nil {
@@ -170,42 +170,42 @@ func (t *transports) contents() [3]*pemFile {
 	return p
 }
 
-// current makes a new transport when a file has changed: connections of the old one end once they are idle. A
+// transport makes a new transport when a file has changed: connections of the old one end once they are idle. A
 // certificate whose key has not come yet is not usable, and the old pair stays.
-func (t *transports) current() *egress.Transport {
-	g := t.now.Load()
-	contents := t.contents()
-	if contents == g.made {
+func (t *transportCache) transport() *egress.Transport {
+	g := t.cached.Load()
+	contents := t.readFiles()
+	if contents == g.files {
 		return g.Transport
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	g = t.now.Load()
-	if contents == g.made {
+	g = t.cached.Load()
+	if contents == g.files {
 		return g.Transport
 	}
-	next, err := t.make(t.base, contents)
+	next, err := t.newTransport(t.base, contents)
 	if err != nil {
 		t.log.Error("the files of tls changed and do not fit each other; the last good ones stay in use", "error", err)
-		t.now.Store(&generation{g.Transport, contents})
+		t.cached.Store(&cachedTransport{g.Transport, contents})
 		return g.Transport
 	}
-	t.now.Store(&generation{next, contents})
+	t.cached.Store(&cachedTransport{next, contents})
 	g.CloseIdleConnections()
-	if t.old = append(t.old, g.Transport); len(t.old) > keptTransports {
-		t.old = t.old[1:]
+	if t.previous = append(t.previous, g.Transport); len(t.previous) > maxOldTransports {
+		t.previous = t.previous[1:]
 	}
 	return next
 }
 
 // close ends the connections that are idle.
-func (t *transports) close() {
+func (t *transportCache) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, old := range t.old {
+	for _, old := range t.previous {
 		old.CloseIdleConnections()
 	}
-	t.now.Load().CloseIdleConnections()
+	t.cached.Load().CloseIdleConnections()
 }
 
 // proxyRoots are whom a proxy's own certificate may come from: the system's authorities and those of ca_file.

@@ -44,9 +44,9 @@ var (
 
 func checkDescription(d relay.DriverDescription) error {
 	if !driverName.MatchString(d.Name) {
-		return fmt.Errorf("its name is %q, and must be up to 32 lower-case letters, digits and hyphens", relay.Clip(d.Name, 60))
+		return fmt.Errorf("its name is %q, and must be up to 32 lower-case letters, digits and hyphens", relay.Truncate(d.Name, 60))
 	}
-	if d.Version != clip(d.Version) || len(d.Version) > maxCaption {
+	if d.Version != truncate(d.Version) || len(d.Version) > maxCaption {
 		return fmt.Errorf("its version is not a text of at most %d bytes", maxCaption)
 	}
 	if len(d.Steps) == 0 || len(d.Steps) > maxSteps {
@@ -56,10 +56,10 @@ func checkDescription(d relay.DriverDescription) error {
 	for _, s := range d.Steps {
 		switch {
 		case !stepID.MatchString(s.ID):
-			return fmt.Errorf("the step %q must have an id of up to 32 lower-case letters, such as \"copy\"", relay.Clip(s.ID, 60))
+			return fmt.Errorf("the step %q must have an id of up to 32 lower-case letters, such as \"copy\"", relay.Truncate(s.ID, 60))
 		case seen[s.ID]:
 			return fmt.Errorf("two steps have the id %q", s.ID)
-		case strings.TrimSpace(s.Caption) == "" || s.Caption != clip(s.Caption) || len(s.Caption) > maxCaption:
+		case strings.TrimSpace(s.Caption) == "" || s.Caption != truncate(s.Caption) || len(s.Caption) > maxCaption:
 			return fmt.Errorf("the step %q must have a caption of at most %d bytes, such as \"Copy volumes\"", s.ID, maxCaption)
 		}
 		seen[s.ID] = true
@@ -144,31 +144,31 @@ func FromResult(ctx context.Context, err error) *driverv1.Result {
 	switch {
 	case err == nil:
 		return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_MOVED}
-	case relay.IsUnsettled(err):
-		return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_UNSETTLED, Error: clip(err.Error())}
+	case relay.IsIndeterminate(err):
+		return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_UNSETTLED, Error: truncate(err.Error())}
 	case errors.Is(err, relay.ErrSuperseded):
 		return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_SUPERSEDED}
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_CANCELLED}
 	}
-	return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_FAILED, Error: clip(err.Error())}
+	return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_FAILED, Error: truncate(err.Error())}
 }
 
 // ToResult returns the error that a result stands for, nil for one that says moved. The text may be anything, as in
 // ToOutcome.
 func ToResult(m *driverv1.Result) error {
-	failed := said(m.GetError(), nil)
+	failed := pluginError(m.GetError(), nil)
 	switch m.GetOutcome() {
 	case driverv1.Outcome_OUTCOME_MOVED:
 		return nil
 	case driverv1.Outcome_OUTCOME_FAILED:
 		return failed
 	case driverv1.Outcome_OUTCOME_UNSETTLED:
-		return relay.Unsettled(failed)
+		return relay.Indeterminate(failed)
 	case driverv1.Outcome_OUTCOME_SUPERSEDED:
 		return relay.ErrSuperseded
 	case driverv1.Outcome_OUTCOME_CANCELLED:
 		return ErrCancelled
 	}
-	return relay.Unsettled(fmt.Errorf("the driver's result has the outcome %d, which is not known: %w", m.GetOutcome(), failed))
+	return relay.Indeterminate(fmt.Errorf("the driver's result has the outcome %d, which is not known: %w", m.GetOutcome(), failed))
 }

@@ -65,7 +65,7 @@ func TestResults(t *testing.T) {
 		"broken text":          {running, errors.New("a\xffb"), nil, "a�b"},
 	} {
 		got := ToResult(over(t, FromResult(c.ctx, c.err), &driverv1.Result{}))
-		if c.want != nil && !errors.Is(got, c.want) || c.want == nil && (got == nil || got.Error() != c.text) || relay.IsUnsettled(got) {
+		if c.want != nil && !errors.Is(got, c.want) || c.want == nil && (got == nil || got.Error() != c.text) || relay.IsIndeterminate(got) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -73,9 +73,9 @@ func TestResults(t *testing.T) {
 		t.Errorf("moved is %v", err)
 	}
 	for _, ctx := range []context.Context{running, stopped} {
-		unsettled := relay.Unsettled(fmt.Errorf("a is away: %w", context.Canceled))
+		unsettled := relay.Indeterminate(fmt.Errorf("a is away: %w", context.Canceled))
 		got := ToResult(over(t, FromResult(ctx, fmt.Errorf("migrate: %w", unsettled)), &driverv1.Result{}))
-		if !relay.IsUnsettled(got) || got.Error() != "migrate: a is away: context canceled" {
+		if !relay.IsIndeterminate(got) || got.Error() != "migrate: a is away: context canceled" {
 			t.Errorf("unsettled: %v", got)
 		}
 	}
@@ -84,7 +84,7 @@ func TestResults(t *testing.T) {
 // A plugin may send anything.
 func TestResultOfStrangers(t *testing.T) {
 	for _, m := range []*driverv1.Result{nil, {}, {Outcome: 99, Error: "x"}} {
-		if err := ToResult(m); !relay.IsUnsettled(err) {
+		if err := ToResult(m); !relay.IsIndeterminate(err) {
 			t.Errorf("%v is %v", m, err)
 		}
 	}

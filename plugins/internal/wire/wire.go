@@ -54,7 +54,7 @@ func fromDigest(d *relay.Digest) *sinkv1.Digest {
 	if d == nil {
 		return nil
 	}
-	m := &sinkv1.Digest{Count: int64(d.Count), FirstNs: fromTime(d.First), LastNs: fromTime(d.Last), By: d.By}
+	m := &sinkv1.Digest{Count: int64(d.Count), FirstNs: fromTime(d.First), LastNs: fromTime(d.Last), By: d.Shared}
 	m.Topics = make(map[string]int64, len(d.Topics))
 	for topic, n := range d.Topics {
 		m.Topics[topic] = int64(n)
@@ -66,7 +66,7 @@ func toDigest(m *sinkv1.Digest) *relay.Digest {
 	if m == nil {
 		return nil
 	}
-	d := &relay.Digest{Count: int(m.GetCount()), First: toTime(m.GetFirstNs()), Last: toTime(m.GetLastNs()), By: m.GetBy()}
+	d := &relay.Digest{Count: int(m.GetCount()), First: toTime(m.GetFirstNs()), Last: toTime(m.GetLastNs()), Shared: m.GetBy()}
 	d.Topics = make(map[string]int, len(m.GetTopics()))
 	for topic, n := range m.GetTopics() {
 		d.Topics[topic] = int(n)
@@ -94,7 +94,7 @@ func FromOutcome(id string, attempt int, err error) *sinkv1.Ack {
 	if err == nil {
 		return m
 	}
-	m.Error = clip(err.Error())
+	m.Error = truncate(err.Error())
 	switch outcome, after := relay.Classify(err); {
 	case outcome == relay.OutcomePermanent:
 		m.Outcome = sinkv1.Outcome_OUTCOME_PERMANENT
@@ -105,9 +105,9 @@ func FromOutcome(id string, attempt int, err error) *sinkv1.Ack {
 	default:
 		m.Outcome = sinkv1.Outcome_OUTCOME_RETRY
 	}
-	var answer *relay.AnswerError
+	var answer *relay.ResponseError
 	if errors.As(err, &answer) {
-		m.Answer = &sinkv1.Answer{Status: int32(answer.Status), Body: clip(answer.Body)}
+		m.Answer = &sinkv1.Answer{Status: int32(answer.Status), Body: truncate(answer.Body)}
 	}
 	return m
 }
@@ -118,11 +118,11 @@ func ToOutcome(m *sinkv1.Ack) error {
 	if m.GetOutcome() == sinkv1.Outcome_OUTCOME_OK {
 		return nil
 	}
-	var answer *relay.AnswerError
+	var answer *relay.ResponseError
 	if a := m.GetAnswer(); a != nil {
-		answer = &relay.AnswerError{Status: int(a.GetStatus()), Body: clip(a.GetBody())}
+		answer = &relay.ResponseError{Status: int(a.GetStatus()), Body: truncate(a.GetBody())}
 	}
-	failed := said(m.GetError(), answer)
+	failed := pluginError(m.GetError(), answer)
 	switch m.GetOutcome() {
 	case sinkv1.Outcome_OUTCOME_RETRY:
 		return failed
@@ -136,8 +136,8 @@ func ToOutcome(m *sinkv1.Ack) error {
 	return fmt.Errorf("the plugin's ack has the outcome %d, which is not known: %w", m.GetOutcome(), failed)
 }
 
-func said(text string, answer *relay.AnswerError) *Error {
-	if text = clip(text); text == "" {
+func pluginError(text string, answer *relay.ResponseError) *Error {
+	if text = truncate(text); text == "" {
 		text = "the plugin gave no reason"
 	}
 	return &Error{text: text, answer: answer}
@@ -146,7 +146,7 @@ func said(text string, answer *relay.AnswerError) *Error {
 // Error is what a plugin says of an attempt or a migration that failed.
 type Error struct {
 	text   string
-	answer *relay.AnswerError
+	answer *relay.ResponseError
 }
 
 func (e *Error) Error() string { return e.text }
@@ -159,18 +159,18 @@ func (e *Error) Unwrap() error {
 	return e.answer
 }
 
-// valid is s as a message can carry it.
-func valid(s string) string { return strings.ToValidUTF8(s, "�") }
+// toValidUTF8 is s as a message can carry it.
+func toValidUTF8(s string) string { return strings.ToValidUTF8(s, "�") }
 
 // maxText bounds what a plugin says of a failure, in bytes.
 const maxText = 1 << 10
 
-func clip(s string) string {
+func truncate(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] // before it is looked at, since it may be of any length
 	}
-	if s = valid(s); len(s) > maxText {
-		s = relay.Clip(s, maxText-len("…"))
+	if s = toValidUTF8(s); len(s) > maxText {
+		s = relay.Truncate(s, maxText-len("…"))
 	}
 	return s
 }

@@ -101,7 +101,7 @@ func TestDeliveryOfOne(t *testing.T) {
 
 func TestOutcomes(t *testing.T) {
 	cause := errors.New("oh no")
-	answer := &relay.AnswerError{Status: 503, Body: "later"}
+	answer := &relay.ResponseError{Status: 503, Body: "later"}
 	for name, c := range map[string]struct {
 		err  error
 		text string
@@ -129,7 +129,7 @@ func TestOutcomes(t *testing.T) {
 			if got != nil && got.Error() != c.text {
 				t.Errorf("text %q, want %q", got, c.text)
 			}
-			var was, is *relay.AnswerError
+			var was, is *relay.ResponseError
 			if errors.As(c.err, &was) != errors.As(got, &is) || was != nil && *was != *is {
 				t.Errorf("answer %+v, want %+v", is, was)
 			}

@@ -31,10 +31,10 @@ func TestLastWordsOfThePast(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		p := new(process)
+		p := new(redisProcess)
 		p.follow(lastwords.NewReader(r), slog.New(slog.NewTextHandler(&log, nil)))
-		if !strings.HasSuffix(p.tail.String(), "can't open the manifest") || !strings.Contains(log.String(), "can't open the manifest") {
-			t.Errorf("held open %v: %s", held, p.tail.String())
+		if !strings.HasSuffix(p.lastLines.String(), "can't open the manifest") || !strings.Contains(log.String(), "can't open the manifest") {
+			t.Errorf("held open %v: %s", held, p.lastLines.String())
 		}
 	}
 }

@@ -57,7 +57,7 @@ func socketPath(dir string) (string, error) {
 		if len(path) > maxSocketBytes {
 			continue
 		}
-		err := ownFolder(filepath.Dir(path))
+		err := ensurePrivateDir(filepath.Dir(path))
 		if err == nil {
 			return path, nil
 		}
@@ -67,8 +67,8 @@ func socketPath(dir string) (string, error) {
 		dir, errors.Join(errs...))
 }
 
-// ownFolder makes a folder that only we can enter, and refuses one that somebody else prepared.
-func ownFolder(dir string) error {
+// ensurePrivateDir makes a folder that only we can enter, and refuses one that somebody else prepared.
+func ensurePrivateDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
@@ -83,8 +83,8 @@ func ownFolder(dir string) error {
 	return nil
 }
 
-// ownSocket refuses a socket that somebody else made in a folder that others may write to.
-func ownSocket(path string) error {
+// checkSocketOwner refuses a socket that somebody else made in a folder that others may write to.
+func checkSocketOwner(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err

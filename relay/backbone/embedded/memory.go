@@ -83,24 +83,24 @@ func fileConn(fd int) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// patientConn is a connection whose Write never waits for the other side. miniredis answers each command of a pipeline by
+// bufferedConn is a connection whose Write never waits for the other side. miniredis answers each command of a pipeline by
 // itself while a client reads nothing before it has written all: some 300 short answers fill a socket's buffer.
-type patientConn struct {
+type bufferedConn struct {
 	net.Conn
-	more chan struct{} // something to write, or closed
+	wake chan struct{} // something to write, or closed
 
 	mu     sync.Mutex
 	buf    []byte
 	closed bool
 }
 
-func newPatientConn(conn net.Conn) *patientConn {
-	c := &patientConn{Conn: conn, more: make(chan struct{}, 1)}
-	go c.drain()
+func newPatientConn(conn net.Conn) *bufferedConn {
+	c := &bufferedConn{Conn: conn, wake: make(chan struct{}, 1)}
+	go c.writeLoop()
 	return c
 }
 
-func (c *patientConn) Write(b []byte) (int, error) {
+func (c *bufferedConn) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -108,28 +108,28 @@ func (c *patientConn) Write(b []byte) (int, error) {
 	}
 	c.buf = append(c.buf, b...)
 	c.mu.Unlock()
-	c.poke()
+	c.signal()
 	return len(b), nil
 }
 
-func (c *patientConn) Close() error {
+func (c *bufferedConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.poke()
+	c.signal()
 	return c.Conn.Close()
 }
 
-func (c *patientConn) poke() {
+func (c *bufferedConn) signal() {
 	select {
-	case c.more <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (c *patientConn) drain() {
+func (c *bufferedConn) writeLoop() {
 	var spare []byte
-	for range c.more {
+	for range c.wake {
 		c.mu.Lock()
 		out, closed := c.buf, c.closed
 		c.buf = spare[:0]

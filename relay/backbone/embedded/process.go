@@ -20,16 +20,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay/lastwords"
 )
 
-// process is one run of redis-server.
-type process struct {
-	pid     int
-	started time.Time
-	exited  chan struct{}
-	tail    lines
+// redisProcess is one run of redis-server.
+type redisProcess struct {
+	pid       int
+	started   time.Time
+	exited    chan struct{}
+	lastLines lineRing
 }
 
 // launch starts redis-server and waits until it answers.
-func (s *Server) launch(ctx context.Context) (*process, error) {
+func (s *Server) launch(ctx context.Context) (*redisProcess, error) {
 	binary, err := FindBinary()
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (s *Server) launch(ctx context.Context) (*process, error) {
 		_ = out.Close()
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}
-	p := &process{pid: cmd.Process.Pid, started: time.Now(), exited: make(chan struct{})}
+	p := &redisProcess{pid: cmd.Process.Pid, started: time.Now(), exited: make(chan struct{})}
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
@@ -94,34 +94,34 @@ func (s *Server) arguments() []string {
 	}
 }
 
-func (s *Server) awaitReady(ctx context.Context, p *process) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+func (s *Server) awaitReady(ctx context.Context, p *redisProcess) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
 		case <-p.exited:
-			return fmt.Errorf("redis-server cannot work in %s: %s", s.dir, p.tail.String())
+			return fmt.Errorf("redis-server cannot work in %s: %s", s.dir, p.lastLines.String())
 		case <-ctx.Done():
 			return fmt.Errorf("redis-server did not answer on %s in time: %w", s.socket, ctx.Err())
 		case <-tick.C:
 		}
-		if reply, err := ask(ctx, s.socket, "PING"); err == nil || strings.HasPrefix(reply, "LOADING") {
+		if reply, err := call(ctx, s.socket, "PING"); err == nil || strings.HasPrefix(reply, "LOADING") {
 			return nil
 		}
 	}
 }
 
-// adopt returns the folder's server where one runs already, or nil.
-func (s *Server) adopt(ctx context.Context) (*process, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+// adoptRunning returns the folder's server where one runs already, or nil.
+func (s *Server) adoptRunning(ctx context.Context) (*redisProcess, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	dir, err := ask(ctx, s.socket, "CONFIG", "GET", "dir")
+	dir, err := call(ctx, s.socket, "CONFIG", "GET", "dir")
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
-		return nil, s.endOrphan()
+		return nil, s.stopOrphan()
 	}
-	if err := ownSocket(s.socket); err != nil {
+	if err := checkSocketOwner(s.socket); err != nil {
 		return nil, err
 	}
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Server) adopt(ctx context.Context) (*process, error) {
 	if _, dir, _ = strings.Cut(dir, "\n"); dir != s.dir {
 		return nil, fmt.Errorf("the socket %s belongs to a redis-server of another folder, %s", s.socket, dir)
 	}
-	info, err := ask(ctx, s.socket, "INFO", "server")
+	info, err := call(ctx, s.socket, "INFO", "server")
 	if err != nil {
 		return nil, fmt.Errorf("ask the running redis-server for its process id: %w", err)
 	}
@@ -143,14 +143,14 @@ func (s *Server) adopt(ctx context.Context) (*process, error) {
 	if pid <= 1 {
 		return nil, errors.New("the running redis-server does not tell its process id")
 	}
-	p := &process{pid: pid, started: time.Now(), exited: make(chan struct{})}
+	p := &redisProcess{pid: pid, started: time.Now(), exited: make(chan struct{})}
 	go p.watch(s.socket)
 	s.log.Info("took over the redis-server that an earlier run left behind", "pid", pid)
 	return p, nil
 }
 
 // watch closes exited when the server, which is not our child, has ended: its end closes every connection.
-func (p *process) watch(socket string) {
+func (p *redisProcess) watch(socket string) {
 	defer close(p.exited)
 	for {
 		conn, err := net.Dial("unix", socket)
@@ -165,22 +165,22 @@ func (p *process) watch(socket string) {
 	}
 }
 
-// endOrphan ends a server of this folder whose socket was removed: two on one append-only file would destroy it. It
+// stopOrphan ends a server of this folder whose socket was removed: two on one append-only file would destroy it. It
 // knows one by the pid file and the working folder, so it needs /proc.
-func (s *Server) endOrphan() error {
+func (s *Server) stopOrphan() error {
 	text, err := os.ReadFile(filepath.Join(s.dir, "redis.pid"))
 	if err != nil {
 		return nil
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 1 || !s.isOurs(pid) {
+	if err != nil || pid <= 1 || !s.ownsProcess(pid) {
 		return nil
 	}
 	s.log.Warn("a redis-server of an earlier run has lost its socket, stopping it", "pid", pid)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = syscall.Kill(pid, sig)
-		for deadline := time.Now().Add(termWithin); time.Now().Before(deadline); {
-			if !s.isOurs(pid) {
+		for deadline := time.Now().Add(termTimeout); time.Now().Before(deadline); {
+			if !s.ownsProcess(pid) {
 				return nil
 			}
 			timer := time.NewTimer(10 * time.Millisecond)
@@ -190,7 +190,7 @@ func (s *Server) endOrphan() error {
 	return fmt.Errorf("process %d works in %s and does not end: stop it", pid, s.dir)
 }
 
-func (s *Server) isOurs(pid int) bool {
+func (s *Server) ownsProcess(pid int) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
 	if err != nil || cwd != s.dir {
@@ -201,7 +201,7 @@ func (s *Server) isOurs(pid int) bool {
 }
 
 // follow writes the server's log to ours until it ends.
-func (p *process) follow(out io.Reader, log *slog.Logger) {
+func (p *redisProcess) follow(out io.Reader, log *slog.Logger) {
 	scanner := bufio.NewScanner(out)
 	scanner.Buffer(make([]byte, 0, 4096), 1<<20)
 	for scanner.Scan() {
@@ -209,7 +209,7 @@ func (p *process) follow(out io.Reader, log *slog.Logger) {
 		if text == "" {
 			continue
 		}
-		p.tail.add(text)
+		p.lastLines.add(text)
 		log.Log(context.Background(), level, "redis-server", "line", text)
 	}
 	_, _ = io.Copy(io.Discard, out) // a line beyond the buffer must not block the server
@@ -248,13 +248,13 @@ func isLogHead(s string) bool {
 	return ok && err == nil
 }
 
-// lines keeps the last few lines of a log.
-type lines struct {
+// lineRing keeps the last few lines of a log.
+type lineRing struct {
 	mu   sync.Mutex
 	last []string
 }
 
-func (l *lines) add(line string) {
+func (l *lineRing) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.last) == 6 {
@@ -264,7 +264,7 @@ func (l *lines) add(line string) {
 }
 
 // String joins the lines by "; ".
-func (l *lines) String() string {
+func (l *lineRing) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.last, "; ")

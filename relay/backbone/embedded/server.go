@@ -29,12 +29,12 @@ type Options struct {
 }
 
 const (
-	readyWithin    = 30 * time.Second // a server that does not even say that it is loading
-	stopWithin     = 10 * time.Second // after SHUTDOWN
-	termWithin     = 3 * time.Second  // after SIGTERM
+	startTimeout   = 30 * time.Second // a server that does not even say that it is loading
+	stopTimeout    = 10 * time.Second // after SHUTDOWN
+	termTimeout    = 3 * time.Second  // after SIGTERM
 	restartMin     = 100 * time.Millisecond
 	restartMax     = 5 * time.Second
-	steadyAfter    = 10 * time.Second // a server that ran this long starts again without delay
+	stableAfter    = 10 * time.Second // a server that ran this long starts again without delay
 	maxSocketBytes = 100              // 107 on Linux and 103 on macOS is what a socket's address may have
 )
 
@@ -47,15 +47,15 @@ type Server struct {
 	socket string
 	lock   *os.File
 
-	attaching sync.Mutex // held while a server is sought or started
+	startMu sync.Mutex // held while a server is sought or started
 
 	mu     sync.Mutex
-	proc   *process
+	proc   *redisProcess
 	closed bool
 
-	life context.Context // ends when Close begins
-	stop context.CancelFunc
-	gone chan struct{} // closed when Close is through
+	ctx       context.Context // ends when Close begins
+	stop      context.CancelFunc
+	closeDone chan struct{} // closed when Close is through
 }
 
 // Start locks the data folder and returns when its server answers, if only that it is loading. A server that a killed
@@ -79,10 +79,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		o.Log.Warn("other users of this machine can read the data folder, which holds every notification: chmod 700 it",
 			"folder", dir, "mode", info.Mode().Perm().String())
 	}
-	s := &Server{log: o.Log, restarted: o.Restarted, dir: dir, lock: lock, gone: make(chan struct{})}
-	s.life, s.stop = context.WithCancel(context.Background())
+	s := &Server{log: o.Log, restarted: o.Restarted, dir: dir, lock: lock, closeDone: make(chan struct{})}
+	s.ctx, s.stop = context.WithCancel(context.Background())
 	if s.socket, err = socketPath(dir); err == nil {
-		err = s.attach(ctx)
+		err = s.adoptOrLaunch(ctx)
 	}
 	if err != nil {
 		s.stop()
@@ -102,17 +102,17 @@ func (s *Server) PID() int {
 	return s.proc.pid
 }
 
-// attach takes over the folder's server or starts one.
-func (s *Server) attach(ctx context.Context) error {
-	s.attaching.Lock()
-	defer s.attaching.Unlock()
-	if err := s.life.Err(); err != nil {
+// adoptOrLaunch takes over the folder's server or starts one.
+func (s *Server) adoptOrLaunch(ctx context.Context) error {
+	s.startMu.Lock()
+	defer s.startMu.Unlock()
+	if err := s.ctx.Err(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
-	p, err := s.adopt(ctx)
+	defer context.AfterFunc(s.ctx, cancel)()
+	p, err := s.adoptRunning(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,17 +138,17 @@ func (s *Server) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.life.Done():
+		case <-s.ctx.Done():
 			return nil
 		case <-p.exited:
 		}
-		if s.life.Err() != nil {
+		if s.ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(p.started) > steadyAfter {
+		if time.Since(p.started) > stableAfter {
 			wait = restartMin
 		}
-		s.log.Warn("the embedded redis-server ended, starting it again", "pid", p.pid, "last_lines", p.tail.String())
+		s.log.Warn("the embedded redis-server ended, starting it again", "pid", p.pid, "last_lines", p.lastLines.String())
 		if !s.restart(ctx, &wait) {
 			return nil
 		}
@@ -162,7 +162,7 @@ func (s *Server) restart(ctx context.Context, wait *time.Duration) bool {
 			return false
 		}
 		*wait = min(2**wait, restartMax)
-		err := s.attach(ctx)
+		err := s.adoptOrLaunch(ctx)
 		if err == nil {
 			s.log.Info("the embedded redis-server runs again", "pid", s.PID())
 			if s.restarted != nil {
@@ -170,7 +170,7 @@ func (s *Server) restart(ctx context.Context, wait *time.Duration) bool {
 			}
 			return true
 		}
-		if s.life.Err() != nil || ctx.Err() != nil {
+		if s.ctx.Err() != nil || ctx.Err() != nil {
 			return false
 		}
 		s.log.Error("the embedded redis-server did not start, trying again", "error", err, "retry_in", *wait)
@@ -185,7 +185,7 @@ func (s *Server) sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
-	case <-s.life.Done():
+	case <-s.ctx.Done():
 		return false
 	}
 }
@@ -196,15 +196,15 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		<-s.gone
+		<-s.closeDone
 		return nil
 	}
 	s.closed = true
 	s.mu.Unlock()
-	defer close(s.gone)
+	defer close(s.closeDone)
 	s.stop()
-	s.attaching.Lock() // a restart under way gives up, or its server is the one to stop
-	defer s.attaching.Unlock()
+	s.startMu.Lock() // a restart under way gives up, or its server is the one to stop
+	defer s.startMu.Unlock()
 	s.mu.Lock()
 	p := s.proc
 	s.mu.Unlock()
@@ -216,15 +216,15 @@ func (s *Server) Close(ctx context.Context) error {
 }
 
 // end stops the process: SHUTDOWN, SIGTERM, SIGKILL.
-func (p *process) end(ctx context.Context, s *Server) {
-	ctx, cancel := context.WithTimeout(ctx, stopWithin)
+func (p *redisProcess) end(ctx context.Context, s *Server) {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	select {
 	case <-p.exited:
 		return
 	default:
 	}
-	if _, err := ask(ctx, s.socket, "SHUTDOWN"); err == nil || isEOF(err) {
+	if _, err := call(ctx, s.socket, "SHUTDOWN"); err == nil || isEOF(err) {
 		if p.wait(ctx.Done()) {
 			return
 		}
@@ -233,7 +233,7 @@ func (p *process) end(ctx context.Context, s *Server) {
 		s.log.Warn("the embedded redis-server does not stop, sending a signal", "pid", p.pid, "signal", sig.String())
 		_ = syscall.Kill(p.pid, sig)
 		// Also when ctx has ended: a server that goes on would hold the folder.
-		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), termWithin)
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), termTimeout)
 		ended := p.wait(limit.Done())
 		cancel()
 		if ended {
@@ -243,7 +243,7 @@ func (p *process) end(ctx context.Context, s *Server) {
 }
 
 // wait reports whether the process ended before give up.
-func (p *process) wait(giveUp <-chan struct{}) bool {
+func (p *redisProcess) wait(giveUp <-chan struct{}) bool {
 	select {
 	case <-p.exited:
 		return true

@@ -9,7 +9,7 @@ local most = tonumber(ARGV[1])
 if most > 0 then
   local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', at), 'LIMIT', 0, most)
   if ids[1] then
-    redis.call('ZREM', KEYS[1], ids[1]) -- see delay.lua
+    redis.call('ZREM', KEYS[1], ids[1]) -- see retry_queue.lua
   end
   for _, id in ipairs(ids) do
     local body = redis.call('HGET', KEYS[2], id)

@@ -1,0 +1,392 @@
+package main_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// fakeAdmin answers as the admin API is documented to, and keeps what it was asked.
+type fakeAdmin struct {
+	*httptest.Server
+	mu      sync.Mutex
+	asked   []string
+	letters []string // ids of the dead letters of billing
+	answers map[string]string
+}
+
+func startFakeAdmin(t *testing.T, answers map[string]string) *fakeAdmin {
+	t.Helper()
+	f := &fakeAdmin{answers: answers}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fakeAdmin) env() []string { return []string{"HUBRELAY_ADMIN=" + f.URL} }
+
+func (f *fakeAdmin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var body map[string]any
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := r.Method + " " + r.URL.EscapedPath()
+	line := key
+	if len(r.URL.RawQuery) > 0 {
+		line += "?" + r.URL.RawQuery
+	}
+	if ids, ok := body["ids"].([]any); ok {
+		line += fmt.Sprintf(" %d ids", len(ids))
+	} else if len(body) > 0 {
+		line += fmt.Sprint(" ", body)
+	}
+	f.asked = append(f.asked, line)
+	switch key {
+	case "GET /api/sinks/billing/deadletters":
+		f.page(w, r)
+		return
+	case "POST /api/sinks/billing/deadletters/replay", "POST /api/sinks/billing/deadletters/drop":
+		f.change(w, r.URL.Path, body)
+		return
+	}
+	answer, ok := f.answers[key]
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		answer = `{"error":{"status":404,"code":"404.sink","title":"There is no such sink","detail":"there is none"},"data":null}`
+	}
+	_, _ = fmt.Fprint(w, answer)
+}
+
+// page lists three dead letters at a time.
+func (f *fakeAdmin) page(w http.ResponseWriter, r *http.Request) {
+	after := slices.Index(f.letters, r.URL.Query().Get("after")) + 1
+	end := min(after+3, len(f.letters))
+	next, data := "", []map[string]any{}
+	for _, id := range f.letters[after:end] {
+		data = append(data, map[string]any{
+			"id": id, "topic": "container.error", "hub": "hub-1", "account": "acme", "time": time.Now().Add(-3 * time.Hour),
+			"reason": "post to example.com: answered 400\x1b[2J" + strings.Repeat(" and on", 20), "attempts": 2,
+		})
+		next = id
+	}
+	if end == len(f.letters) {
+		next = ""
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"data": data, "next": next})
+}
+
+func (f *fakeAdmin) change(w http.ResponseWriter, path string, body map[string]any) {
+	ids, _ := body["ids"].([]any)
+	changed := 0
+	f.letters = slices.DeleteFunc(f.letters, func(id string) bool {
+		found := slices.Contains(ids, any(id))
+		if found {
+			changed++
+		}
+		return found
+	})
+	verb := "replayed"
+	if strings.HasSuffix(path, "drop") {
+		verb = "dropped"
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]int{verb: changed}})
+}
+
+func (f *fakeAdmin) requests() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := f.asked
+	f.asked = nil
+	return list
+}
+
+func (f *fakeAdmin) hold(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.letters = nil
+	for i := range n {
+		f.letters = append(f.letters, fmt.Sprintf("%024d", i))
+	}
+}
+
+// adminAnswers are what the daemon says about two sinks.
+func adminAnswers() map[string]string {
+	billing := `{"name":"billing","type":"webhook","state":"paused","reason":"paused by an operator","since":"2026-11-20T08:00:00Z",` +
+		`"topics":"billing.*, container.*, environment.*, infrastructure.*","backlog":1234567,"parked":12,"dead":7,"oldest_seconds":7300.5,` +
+		`"in_flight":3,"delivered":98765,"retried":5,"failed":{"timeout":2,"status_5xx":40},` +
+		`"last_success":"` + time.Now().Add(-5*time.Minute).UTC().Format(time.RFC3339) + `"}`
+	return map[string]string{
+		"GET /api/sinks": `{"data":[` + billing +
+			`,{"name":"left","type":"","configured":false,"state":"active","topics":"","backlog":0,"parked":0,"dead":1}` +
+			`,{"name":"far","type":"webhook","configured":true,"state":"down","reason":"it failed","down_until":"2026-11-20T08:00:07Z"}` +
+			`,{"name":"busy","type":"webhook","configured":true,"state":"resting","reason":"it rests","resting_until":"2026-11-20T08:00:09Z","last_error":"exhausted",` +
+			`"last_error_at":"` + time.Now().Add(-3*time.Hour).UTC().Format(time.RFC3339) + `"}]}`,
+		"GET /api/sinks/billing":         `{"data":` + billing + `}`,
+		"POST /api/sinks/billing/pause":  `{"data":` + billing + `}`,
+		"POST /api/sinks/billing/resume": `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
+		"POST /api/sinks/billing/replay": `{"data":{"replayed":42,"waiting":3,"complete":false}}`,
+		"POST /api/sinks/billing/test":   `{"data":{"outcome":"delivered","status":204,"milliseconds":31}}`,
+		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"milliseconds":12,"error":"post to example.com: answered 500",` +
+			`"answer":"\n  out of \u001b[2Jorder\nat line 1"}}`,
+		"POST /api/sinks/moved/test":      `{"data":{"outcome":"retry","status":302,"milliseconds":1,"error":"post to example.com: answered 302"}}`,
+		"POST /api/sinks/left/forget":     `{"data":{"forgotten":"left"}}`,
+		"POST /api/sinks/a%2Fb%3Fc/pause": `{"data":` + strings.Replace(billing, "billing", "a/b?c", 1) + `}`,
+		"POST /api/sinks/strange/pause":   `<html>`,
+		"GET /api/sinks/billing/deadletters/one": `{"data":{"id":"one","topic":"container.error","hub":"hub-1","account":"acme",` +
+			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[{"time":"2026-11-20T07:59:59Z","outcome":"permanent","status":400,` +
+			`"answer":"no such\nhook \u001b[2J","error":"post to example.com: answered 400","ms":31}],` +
+			`"notification":{"topic":"container.error","object":{"id":"x"}}}}`,
+		"GET /api/sinks/billing/deadletters/many": `{"data":{"id":"many","topic":"container.error","hub":"hub-1","account":"acme",` +
+			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[],"digest":{"count":57,"first":"2026-11-20T07:58:03Z",` +
+			`"last":"2026-11-20T07:59:00Z","by":{"hub":"hub-1","cluster":"eu\u001b[2J"},"topics":{"container.created":2,"container.error":43,"acme.x":12}},` +
+			`"notification":{"object":{"id":"x"}},"notifications":[{"object":{"id":"x"}},{"object":{"id":"y"}}]}}`,
+	}
+}
+
+func TestSteeringCommands(t *testing.T) {
+	t.Parallel()
+	admin := startFakeAdmin(t, adminAnswers())
+	for _, tc := range []struct {
+		args  string
+		code  int
+		parts []string // of standard output, and of standard error for a failure
+		asked string   // the last request
+	}{
+		{"sinks list", 0, []string{
+			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed", "sinks forget",
+			" down ", "it failed, the next from 2026-11-20T08:00:07Z on", " resting ", "it rests, until 2026-11-20T08:00:09Z\nbusy: failed 3h ago: exhausted\n",
+		}, "GET /api/sinks"},
+		{"sinks list --json", 0, []string{`"backlog":1234567`}, "GET /api/sinks"},
+		{"sinks pause billing", 0, []string{"billing is paused", "1234567"}, "POST /api/sinks/billing/pause"},
+		{"sinks pause a/b?c", 0, []string{"a/b?c is paused"}, "POST /api/sinks/a%2Fb%3Fc/pause"},
+		{"sinks resume billing", 0, []string{"billing is active"}, "POST /api/sinks/billing/resume"},
+		{"sinks resume billing --json", 0, []string{`{"name":"billing"`}, "POST /api/sinks/billing/resume"},
+		{"sinks resume biling", 1, []string{"404.sink", "sinks list"}, "POST /api/sinks/biling/resume"},
+		{"sinks pause strange", 1, []string{admin.URL, "--admin"}, "POST /api/sinks/strange/pause"},
+		{"sinks test billing", 0, []string{"delivered", "204", "31 ms"}, "POST /api/sinks/billing/test"},
+		{"sinks test broken", 1, []string{"retry", "500", "12 ms", "out of ", "order"}, "POST /api/sinks/broken/test"},
+		{"sinks test moved", 1, []string{"302", "redirects are never followed"}, "POST /api/sinks/moved/test"},
+		{
+			"sinks replay billing --after 1732153000123-0", 0,
+			[]string{"42 notifications again", "3 more", "may no longer", "redis.retention"},
+			"POST /api/sinks/billing/replay map[after:1732153000123-0]",
+		},
+		{"sinks replay billing", 2, []string{"--after"}, ""},
+		{"sinks forget left", 0, []string{"forgotten", "stay"}, "POST /api/sinks/left/forget map[dead_letters:false]"},
+		{"sinks forget left --dead-letters", 0, []string{"forgotten"}, "POST /api/sinks/left/forget map[dead_letters:true]"},
+		{"sinks pause", 2, []string{"--help"}, ""},
+		{"sinks puase billing", 2, []string{"pause"}, ""},
+		{"sinks list --admin 127.0.0.1", 2, []string{"https://127.0.0.1:9091"}, ""},
+		{"sinks list --admin 127.0.0.1:1", 1, []string{"no daemon answers at http://127.0.0.1:1"}, ""},
+		{"sinks list --admin " + strings.TrimPrefix(admin.URL, "http://"), 0, []string{"billing"}, "GET /api/sinks"},
+		{"sinks list --admin http://127.0.0.1:1", 1, []string{"127.0.0.1:1", "--admin"}, ""},
+		{"sinks list -c nothing.yaml --admin " + admin.URL, 0, []string{"billing"}, "GET /api/sinks"},
+		{"deadletters show billing one", 0, []string{
+			"container.error", "hub-1", "attempts: 1", "permanent", "400", "31 ms", "| no such\n", "| hook", `"id": "x"`,
+		}, "GET /api/sinks/billing/deadletters/one"},
+		{"deadletters show billing many", 0, []string{
+			"digest    of 57, the first 2026-11-20T07:58:03Z, the last 2026-11-20T07:59:00Z; lists 2\n", "by        cluster eu", ", hub hub-1\n",
+			"topics    43 × container.error, 12 × acme.x, 2 × container.created\n", "notification 1 of 2\n", "notification 2 of 2\n", `"id": "y"`,
+		}, "GET /api/sinks/billing/deadletters/many"},
+		{"deadletters show billing two", 1, []string{"404."}, "GET /api/sinks/billing/deadletters/two"},
+		{"deadletters list", 2, []string{"--help"}, ""},
+		{"deadletters list billing --since soon", 2, []string{"2h"}, ""},
+		{"deadletters drop billing", 2, []string{"--all"}, ""},
+		{"deadletters drop billing one --all", 2, []string{"not both"}, ""},
+		{"deadletters drop billing one --hub hub-1", 2, []string{"--all"}, ""},
+		{"deadletters drop billing --all", 2, []string{"--yes"}, ""},
+		{"deadletters replay other --all", 1, []string{"404.sink"}, "GET /api/sinks/other"},
+	} {
+		out, errOut, code := call(t, admin.env(), "", strings.Fields(tc.args)...)
+		text := out
+		if tc.code != 0 {
+			text = errOut
+			if strings.Count(strings.TrimSpace(errOut), "\n") != 0 {
+				t.Errorf("hubrelay %s printed more than a line of errors:\n%s", tc.args, errOut)
+			}
+		}
+		asked := ""
+		if list := admin.requests(); len(list) > 0 {
+			asked = list[len(list)-1]
+		}
+		if err := errors.Join(hasAll(text, tc.parts...)...); code != tc.code || err != nil || asked != tc.asked || strings.Contains(out, "\x1b") {
+			t.Errorf("hubrelay %s ended with %d after asking %q, want %d and %q, %v:\n%s%s", tc.args, code, asked, tc.code, tc.asked, err, out, errOut)
+		}
+		wantNarrow(t, tc.args, out)
+	}
+}
+
+// wantNarrow demands that tables fit, but those that are whole where there is no terminal.
+func wantNarrow(t *testing.T, args, out string) {
+	t.Helper()
+	if strings.Contains(args, "--json") || !strings.Contains(args, " list") || strings.Contains(args, "deadletters") {
+		return
+	}
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, " ago: ") {
+			continue
+		}
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
+			t.Errorf("hubrelay %s prints %d columns: %s", args, n, line)
+		}
+	}
+}
+
+func TestManyDeadLetters(t *testing.T) {
+	t.Parallel()
+	admin := startFakeAdmin(t, adminAnswers())
+	admin.hold(7)
+	out, errOut, code := call(t, admin.env(), "", "deadletters", "list", "billing", "--topic", "*.error", "--hub", "hub-1", "--since", "2026-11-20T08:00:00Z")
+	asked := admin.requests()
+	if code != 0 || strings.Count(out, "container.error") != 7 || strings.Contains(out, "\x1b") || len(asked) != 3 ||
+		asked[0] != "GET /api/sinks/billing/deadletters?hub=hub-1&limit=500&since=2026-11-20T08%3A00%3A00Z&topic=%2A.error" {
+		t.Errorf("list ended with %d after %q:\n%s%s", code, asked, out, errOut)
+	}
+	if whole := " answered 400\uFFFD[2J" + strings.Repeat(" and on", 20) + "\n"; strings.Count(out, whole) != 7 {
+		t.Errorf("list cut the reasons, although there is no terminal:\n%s", out)
+	}
+	out, _, _ = call(t, admin.env(), "", "deadletters", "list", "billing", "--json")
+	if strings.Count(out, "\n") != 7 || !strings.HasPrefix(out, `{"account":"acme"`) {
+		t.Errorf("list --json printed\n%s", out)
+	}
+
+	out, errOut, code = call(t, admin.env(), "", "deadletters", "drop", "billing", fmt.Sprintf("%024d", 3), "nothing")
+	if code != 1 || !strings.Contains(out, "dropped 1 ") || !strings.Contains(errOut, "1 of 2") {
+		t.Errorf("drop of one ended with %d: %s%s", code, out, errOut)
+	}
+	admin.hold(1201)
+	admin.requests()
+	out, errOut, code = call(t, admin.env(), "", "deadletters", "replay", "billing", "--all", "--json")
+	asked = admin.requests()
+	if want := "POST /api/sinks/billing/deadletters/replay 201 ids"; code != 0 || asked[len(asked)-1] != want ||
+		out != `{"missing":0,"replayed":1201,"sink":"billing"}`+"\n" {
+		t.Errorf("replay --all ended with %d after %q, want %q: %s%s", code, asked[len(asked)-1], want, out, errOut)
+	}
+	admin.hold(2)
+	out, errOut, code = call(t, admin.env(), "", "deadletters", "drop", "billing", "--all", "--yes")
+	if code != 0 || out != "dropped 2 dead letters of billing\n" {
+		t.Errorf("drop --all ended with %d: %s%s", code, out, errOut)
+	}
+	out, _, code = call(t, admin.env(), "", "deadletters", "list", "billing")
+	if code != 0 || out != "no dead letters\n" {
+		t.Errorf("list of none ended with %d: %s", code, out)
+	}
+	out, _, code = call(t, admin.env(), "", "deadletters", "list", "billing", "--topic", "nosuch")
+	if code != 0 || out != "no dead letters match\n" {
+		t.Errorf("list of none that match ended with %d: %s", code, out)
+	}
+	admin.hold(1)
+	out, _, code = call(t, admin.env(), "", "deadletters", "replay", "billing", "--all")
+	if code != 0 || out != "replayed 1 dead letter of billing\n" {
+		t.Errorf("replay of one ended with %d: %s", code, out)
+	}
+}
+
+// What is given for one command goes before what the environment says for all.
+func TestWhichDaemon(t *testing.T) {
+	t.Parallel()
+	named := func(name string) *fakeAdmin {
+		return startFakeAdmin(t, map[string]string{"GET /api/sinks": `{"data":[{"name":"` + name + `","state":"active"}]}`})
+	}
+	env, file, flag := named("from-env"), named("from-file"), named("from-flag")
+	config := write(t, folder(t), "hubrelay.yaml", strings.Replace(initConfig{redis: `url: "memory:"`}.renderYAML(), "health:",
+		"admin: {tokens: [{name: ci, role: admin, token: 0123456789abcdef}], listen: \""+strings.TrimPrefix(file.URL, "http://")+"\"}\nhealth:", 1))
+	for _, tc := range []struct {
+		env  []string
+		args []string
+		want string
+	}{
+		{env.env(), nil, "from-env"},
+		{env.env(), []string{"-c", config}, "from-file"},
+		{[]string{"HUBRELAY_ADMIN=nonsense", "HUBRELAY_ADMIN_TOKEN=0123456789abcdef"}, []string{"-c", config}, "from-file"},
+		{env.env(), []string{"-c", config, "--admin", flag.URL}, "from-flag"},
+	} {
+		out, errOut, code := call(t, tc.env, "", append([]string{"sinks", "list"}, tc.args...)...)
+		if code != 0 || !strings.Contains(out, tc.want) {
+			t.Errorf("sinks list %v ended with %d, want %s: %s%s", tc.args, code, tc.want, out, errOut)
+		}
+	}
+}
+
+func TestHelpFits(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"sinks", "list"}, {"sinks"}, {"sinks", "replay"}, {"deadletters"}} {
+		out, _, _ := call(t, nil, "", append(args, "--help")...)
+		for line := range strings.Lines(out) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 125 && !strings.HasPrefix(line, "  -") && !strings.HasPrefix(line, "      --") {
+				t.Errorf("hubrelay %v --help has a line of %d columns: %s", args, n, line)
+			}
+		}
+		if args[len(args)-1] == "list" && (strings.Contains(out, "RETRYING have failed") || !strings.Contains(out, "were replayed")) {
+			t.Errorf("the help of sinks list says\n%s", out)
+		}
+	}
+}
+
+func TestExplainCommand(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	file := write(t, dir, "hubrelay.yaml", initConfig{
+		redis: `url: "memory:"`,
+		sinks: webhookSink("billing", "http://127.0.0.1:9/hook", `, topics: ["billing.*"]`) +
+			webhookSink("errors", "http://user:s3cretpass@127.0.0.1:9/s3cretpath?sig=s3cretsig", `, topics: ["*.error"], clusters: [production]`) +
+			webhookSink("other", "http://127.0.0.1:9/hook", `, hubs: [hub-2]`),
+	}.renderYAML())
+	const event = `{"topic":"container.error","context":{"clusters":["production"]}}`
+	base := []string{"sinks", "explain", "-c", file}
+	out, errOut, code := call(t, nil, event, append(base, "--event", "-", "--hub", "hub-1")...)
+	err := errors.Join(hasAll(out, "container.error", "hub-1", "billing (webhook) does not match: ", "billing.*",
+		`errors (webhook) matches: `, `*.error`, "POST http://127.0.0.1:9/…\n", "webhook-signature: v1,", "Authorization: (hidden)",
+		`"hub_id":"hub-1"`, "other (webhook) does not match: ", "hub")...)
+	if code != 0 || err != nil || strings.Contains(out, "s3cret") || strings.Contains(out, strings.TrimPrefix(webhookSecret, "whsec_")) {
+		t.Errorf("explain ended with %d, %v:\n%s%s", code, err, out, errOut)
+	}
+	out, errOut, code = call(t, nil, event, append(base, "--event", "-", "--hub", "hub-2", "--json")...)
+	matched := map[string]bool{}
+	for line := range strings.Lines(out) {
+		var e struct {
+			Sink    string
+			Matched bool
+			Request *struct {
+				Headers map[string]string
+				Payload string
+			}
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Matched != (e.Request != nil) {
+			t.Errorf("%q: %v", line, err)
+		}
+		matched[e.Sink] = e.Matched
+		if e.Request != nil && (e.Request.Headers["webhook-id"] == "" || !strings.HasPrefix(e.Request.Payload, `{"topic":`)) {
+			t.Errorf("the request of %s is %v", e.Sink, e.Request)
+		}
+	}
+	if code != 0 || fmt.Sprint(matched) != "map[billing:false errors:true other:true]" {
+		t.Errorf("explain --json ended with %d and %v: %s", code, matched, errOut)
+	}
+	for _, tc := range []struct {
+		event string
+		code  int
+		args  []string
+		part  string
+	}{
+		{event, 1, append(base, "--event", "-"), "--hub"},
+		{`{"topic":"container.error"}`, 1, append(base, "--event", "-"), "no context; write it into the event, or name its hub with --hub"},
+		{`{"topic":"contaner.error"}`, 1, append(base, "--event", "-", "--hub", "h"), "container.error"},
+		{"", 1, append(base, "--event", dir+"/nothing.json"), "nothing.json"},
+		{"", 2, base, "--event"},
+		{"", 2, []string{"sinks", "explain", "--event", "-"}, "-c FILE"},
+	} {
+		out, errOut, code := call(t, nil, tc.event, tc.args...)
+		if code != tc.code || out != "" || !strings.Contains(errOut, tc.part) || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%v ended with %d: %s%s", tc.args, code, out, errOut)
+		}
+	}
+}

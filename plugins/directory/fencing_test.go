@@ -1,0 +1,102 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Whatever an overtaken process tries at the source or the destination fails, and changes nothing.
+func TestOvertakenPlace(t *testing.T) {
+	t.Parallel()
+	for name, try := range map[string]func(late instanceDir, v *migration) error{
+		"claim":   func(late instanceDir, _ *migration) error { return late.claim() },
+		"mark":    func(late instanceDir, _ *migration) error { return late.createMarker(fileStop) },
+		"unmark":  func(late instanceDir, _ *migration) error { return late.removeMarker(fileSwitched) },
+		"discard": func(late instanceDir, _ *migration) error { return late.removeTree(late.instancePath()) },
+		"sweep":   func(late instanceDir, _ *migration) error { return late.discardMatching(isLeftover) },
+		"note":    func(late instanceDir, _ *migration) error { return jobNote{Job: "late"}.write(late) },
+		"stop": func(late instanceDir, v *migration) error {
+			return v.driver.keepers.stopAgent(context.Background(), late)
+		},
+		"in": func(late instanceDir, _ *migration) error {
+			return late.rename(late.instancePath(), late.workFile(dirInstance))
+		},
+		"out": func(late instanceDir, _ *migration) error {
+			return late.rename(late.workFile(dirReady), late.instancePath())
+		},
+		"tree":   func(_ instanceDir, v *migration) error { _, err := newTree(v); return err },
+		"source": func(_ instanceDir, v *migration) error { return v.removeSource() },
+		"keeper": func(late instanceDir, v *migration) error {
+			_, err := v.driver.keepers.startAgent(late)
+			return errors.Join(err, v.driver.keepers.ensureStarted(context.Background(), late, true))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "/bin/sh", "-c", ticker)
+			v, err := r.d.newMove(r.m, r.report)
+			must(t, err, v.source.claim())
+			v.destination = v.source
+			now := v.source
+			now.lease = 2
+			must(t, now.claim(), now.createMarker(fileSwitched), os.Mkdir(now.workFile(dirReady), 0o700))
+			before := listing(t, r.a)
+			if err := try(v.source, v); !errors.Is(err, relay.ErrSuperseded) {
+				t.Errorf("it returned %v", err)
+			}
+			r.until("no keeper is left", func() bool { r.d.keepers.isAlive(0); return len(r.d.keepers.pids) == 0 })
+			if after := listing(t, r.a); after != before {
+				t.Errorf("got\n%s\nwas\n%s", after, before)
+			}
+		})
+	}
+}
+
+// The rename alone is the fence, also where the process was stopped just before it.
+func TestRenameIsTheFence(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	late := instanceDir{path: r.a, instance: "i", lease: 7}
+	must(t, late.claim())
+	from, to := late.instancePath(), late.workFile(dirInstance)
+	now := late
+	now.lease = 8
+	must(t, now.claim())
+	if err := os.Rename(from, to); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// Of all that claim a place at once, the highest has it in the end, and there is one entry.
+func TestClaimsAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var wg sync.WaitGroup
+	for lease := range int64(40) {
+		wg.Go(func() {
+			p := instanceDir{path: r.a, instance: "i", lease: lease + 1}
+			err := p.claim()
+			if err == nil && p.lease < 40 || errors.Is(err, relay.ErrSuperseded) {
+				return
+			}
+			if err != nil {
+				t.Error(lease, err)
+			}
+		})
+	}
+	wg.Wait()
+	entries, err := os.ReadDir(filepath.Join(r.a, fenceFolder, "i"))
+	if err != nil || len(entries) != 1 || entries[0].Name() != strconv.Itoa(40) {
+		t.Error(entries, err)
+	}
+	if all, err := os.ReadDir(filepath.Join(r.a, fenceFolder)); err != nil || len(all) != 1 {
+		t.Error("left over: ", all, err)
+	}
+}

@@ -1,0 +1,184 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// rollBack brings the instance back to the source and returns cause, or completes the migration and returns nil where the
+// destination is what counts by now.
+func (v *migration) rollBack(ctx context.Context, cause error) error {
+	switch {
+	case errors.Is(cause, relay.ErrSuperseded), errors.Is(v.source.checkLease(), relay.ErrSuperseded), errors.Is(v.destination.checkLease(), relay.ErrSuperseded):
+		return relay.ErrSuperseded
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case relay.IsIndeterminate(cause):
+		return cause
+	}
+	v.driver.stepHook("back")
+	completed, err := v.restoreSource(ctx)
+	switch {
+	case errors.Is(err, relay.ErrSuperseded):
+		return relay.ErrSuperseded
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return relay.Indeterminate(fmt.Errorf("%w; and the instance is not back on server %s: %w", cause, v.source.server, err))
+	case completed:
+		return nil
+	}
+	return cause
+}
+
+func (v *migration) restoreSource(ctx context.Context) (completed bool, err error) {
+	f, err := v.inspect()
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case f.atSource && f.stoppedAtSource:
+		return false, fmt.Errorf("%s and %s are both there; remove the one that is wrong", v.source.instancePath(), v.source.workFile(dirInstance))
+	case f.atSource: // it was never taken away, or is back
+		if err := v.sweepDestination(f); err != nil {
+			return false, err
+		}
+		return false, v.restartSource(ctx)
+	case !f.stoppedAtSource && f.isMoved():
+		return true, v.complete(ctx, f)
+	case !f.stoppedAtSource:
+		return false, fmt.Errorf("it is in none of its places, %s, %s and %s", v.source.instancePath(), v.source.workFile(dirInstance), v.destination.instancePath())
+	}
+	if err := v.checkJob(f); err != nil {
+		return false, err
+	}
+	if f.switched && f.destinationUnreachable {
+		return false, fmt.Errorf("it may run on server %s, whose folder has vanished", v.destination.server)
+	}
+	if f.isMoved() {
+		state, err := readState(v.destination.instancePath())
+		if err != nil {
+			return false, err
+		}
+		if state.Stable { // it has run there: what it wrote since is not at the source
+			return true, v.complete(ctx, f)
+		}
+		if err := v.driver.keepers.stopAgent(ctx, v.destination); err != nil {
+			return false, err
+		}
+		v.driver.stepHook("stopped again")
+		v.keepOutput()
+		if err := v.destination.removeTree(v.destination.instancePath()); err != nil {
+			return false, err
+		}
+	}
+	v.driver.stepHook("taken back")
+	if err := v.sweepDestination(f); err != nil {
+		return false, err
+	}
+	if err := v.source.rename(v.source.workFile(dirInstance), v.source.instancePath()); err != nil {
+		return false, err
+	}
+	v.driver.stepHook("restored")
+	return false, v.restartSource(ctx)
+}
+
+// keepOutput puts the end of what the command printed at the destination behind what it printed at the source: it is the
+// only one to know why it did not run.
+func (v *migration) keepOutput() {
+	flags := unix.O_NOFOLLOW | unix.O_NONBLOCK
+	from, err := os.OpenFile(filepath.Join(v.destination.instancePath(), fileOutput), os.O_RDONLY|flags, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = from.Close() }()
+	to, err := os.OpenFile(filepath.Join(v.source.workFile(dirInstance), fileOutput), os.O_CREATE|os.O_APPEND|os.O_WRONLY|flags, 0o640)
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	printed, err := from.Stat()
+	if err != nil || !printed.Mode().IsRegular() {
+		return
+	}
+	before, err := to.Stat()
+	if err != nil || !before.Mode().IsRegular() {
+		return
+	}
+	// It moved along, so that it begins with what is here already.
+	if _, err := from.Seek(max(min(before.Size(), printed.Size()), printed.Size()-keptOutput), io.SeekStart); err != nil {
+		return
+	}
+	_, _ = fmt.Fprintf(to, "hubrelay: job %s did not succeed; the end of what was printed on server %s:\n", v.JobID, v.destination.server)
+	_, _ = io.Copy(to, io.LimitReader(from, keptOutput))
+}
+
+// keptOutput is how much that is, in bytes.
+const keptOutput = 8 << 10
+
+// sweepDestination leaves nothing on the destination, where it can be reached and nothing else went wrong with it.
+func (v *migration) sweepDestination(f diskState) error {
+	if f.destinationUnreachable {
+		return nil
+	}
+	if err := v.destination.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) {
+		return err
+	}
+	return nil
+}
+
+// restartSource lets the instance run at the source again.
+func (v *migration) restartSource(ctx context.Context) error {
+	for _, name := range []string{fileSwitched, fileJob} {
+		if err := v.source.removeMarker(name); err != nil {
+			return err
+		}
+	}
+	if err := v.source.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) { // such as a note that was never whole
+		return err
+	}
+	asked, err := exists(v.source.workFile(fileStop))
+	if err != nil {
+		return err
+	}
+	if asked { // a keeper may have seen it or not
+		if err := v.driver.keepers.stopAgent(ctx, v.source); err != nil {
+			return err
+		}
+		if err := v.source.removeMarker(fileStop); err != nil {
+			return err
+		}
+	}
+	if err := v.driver.keepers.ensureStarted(ctx, v.source, false); err != nil {
+		return fmt.Errorf("start it in %s: %w", filepath.Clean(v.source.instancePath()), err)
+	}
+	return nil
+}
+
+// complete completes a migration that cannot be undone any more.
+func (v *migration) complete(ctx context.Context, f diskState) error {
+	if f.stoppedAtSource {
+		if err := v.removeSource(); err != nil {
+			return err
+		}
+		f.stoppedAtSource = false
+	}
+	if err := v.start(ctx, f); err != nil {
+		return err
+	}
+	if err := v.cleanSource(ctx, f); err != nil {
+		return err
+	}
+	for _, step := range []string{stepStop, stepCopy, stepVerify, stepSwitch, stepStart, stepClean} {
+		v.reportStep(step)
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/api/types/volume"
+	"github.com/moby/moby/client"
+)
+
+// networksOf are the networks that a container is in, by name.
+func networksOf(c container.InspectResponse) map[string]*network.EndpointSettings {
+	if c.NetworkSettings == nil {
+		return nil
+	}
+	return c.NetworkSettings.Networks
+}
+
+// volumeMounts are the mounts of a container that are volumes.
+func volumeMounts(c container.InspectResponse) []container.MountPoint {
+	var list []container.MountPoint
+	for _, m := range c.Mounts {
+		if m.Type == mount.TypeVolume && m.Name != "" {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// volumeNames are the volumes of a container, each once.
+func volumeNames(c container.InspectResponse) []string {
+	var names []string
+	for _, m := range volumeMounts(c) {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// isAnonymous tells whether a container's mount is a volume that Docker itself has named.
+func isAnonymous(c container.InspectResponse, m container.MountPoint) bool {
+	for _, b := range c.HostConfig.Binds {
+		if strings.HasPrefix(b, m.Name+":") {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(c.HostConfig.Mounts, func(o mount.Mount) bool { return o.Source == m.Name })
+}
+
+// sameStorage tells whether two volumes are the same storage, which is somewhere else.
+func sameStorage(a, b volume.Volume) bool {
+	return (a.Driver != "local" || len(a.Options) > 0) && a.Driver == b.Driver && maps.Equal(a.Options, b.Options)
+}
+
+// containerSpec is how a container is made again.
+type containerSpec struct {
+	create client.ContainerCreateOptions
+	// extraNetworks are the networks that it joins after it was made: Docker before 25 takes one when it makes it.
+	extraNetworks map[string]*network.EndpointSettings
+}
+
+func (v *migration) containerSpec(ctx context.Context, c container.InspectResponse) (containerSpec, error) {
+	config, host := *c.Config, *c.HostConfig
+	config.Image = v.image
+	if chosen, err := v.defaultHostname(ctx, c); err != nil {
+		return containerSpec{}, err
+	} else if config.Hostname == chosen {
+		config.Hostname = ""
+	}
+	host.ContainerIDFile = ""
+	if v.CopyVolumes {
+		withoutCopyUp(c, &host)
+	}
+	r := containerSpec{create: client.ContainerCreateOptions{Config: &config, HostConfig: &host, Name: v.destination.arrivingName(v.JobID)}}
+	first := string(host.NetworkMode)
+	for name, e := range networksOf(c) {
+		if e.NetworkID == first { // an id means nothing elsewhere
+			first, host.NetworkMode = name, container.NetworkMode(name)
+		}
+	}
+	for name, e := range networksOf(c) {
+		if byDefault := first == "" || first == network.NetworkDefault || first == network.NetworkBridge; name == network.NetworkHost ||
+			name == network.NetworkNone || name == network.NetworkBridge && byDefault {
+			continue // joined by the mode alone
+		}
+		settings, err := v.endpointSettings(ctx, c, name, e)
+		switch {
+		case err != nil:
+			return r, err
+		case name == first:
+			r.create.NetworkingConfig = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{name: settings}}
+		default:
+			if r.extraNetworks == nil {
+				r.extraNetworks = map[string]*network.EndpointSettings{}
+			}
+			r.extraNetworks[name] = settings
+		}
+	}
+	return r, nil
+}
+
+// defaultHostname is what Docker calls a container's host where the operator has said nothing.
+func (v *migration) defaultHostname(ctx context.Context, c container.InspectResponse) (string, error) {
+	if !c.HostConfig.NetworkMode.IsHost() {
+		return shortID(c.ID), nil
+	}
+	info, err := v.source.client.Info(ctx, client.InfoOptions{})
+	return info.Info.Name, v.withServer(v.source, err)
+}
+
+// withoutCopyUp names every volume in a container's configuration, and keeps Docker from filling empty ones with what the
+// image has in their place: their contents come from the source.
+func withoutCopyUp(c container.InspectResponse, host *container.HostConfig) {
+	host.Binds, host.Mounts = slices.Clone(host.Binds), slices.Clone(host.Mounts)
+	for _, v := range volumeMounts(c) {
+		named := false
+		for i, b := range host.Binds {
+			parts := strings.Split(b, ":")
+			if len(parts) < 2 || parts[0] != v.Name || parts[1] != v.Destination {
+				continue
+			}
+			named = true
+			switch {
+			case len(parts) == 2:
+				host.Binds[i] += ":nocopy"
+			case !slices.Contains(strings.Split(parts[2], ","), "nocopy"):
+				host.Binds[i] += ",nocopy"
+			}
+		}
+		for i, o := range host.Mounts {
+			if o.Type != mount.TypeVolume || o.Target != v.Destination {
+				continue
+			}
+			named = true
+			options := mount.VolumeOptions{}
+			if o.VolumeOptions != nil {
+				options = *o.VolumeOptions
+			}
+			options.NoCopy = true
+			host.Mounts[i].Source, host.Mounts[i].VolumeOptions = v.Name, &options
+		}
+		if !named {
+			host.Mounts = append(host.Mounts, mount.Mount{
+				Type: mount.TypeVolume, Source: v.Name, Target: v.Destination, ReadOnly: !v.RW, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+			})
+		}
+	}
+}
+
+// endpointSettings is what the operator has said of a container's place in a network.
+func (v *migration) endpointSettings(ctx context.Context, c container.InspectResponse, name string, e *network.EndpointSettings) (*network.EndpointSettings, error) {
+	there, err := v.destination.client.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+	if err != nil {
+		return nil, v.withServer(v.destination, err)
+	}
+	s := &network.EndpointSettings{Links: e.Links, DriverOpts: e.DriverOpts, GwPriority: e.GwPriority, IPAMConfig: e.IPAMConfig.Copy()}
+	for _, alias := range e.Aliases {
+		if alias != shortID(c.ID) {
+			s.Aliases = append(s.Aliases, alias)
+		}
+	}
+	if s.IPAMConfig == nil {
+		return s, nil
+	}
+	for _, address := range []*netip.Addr{&s.IPAMConfig.IPv4Address, &s.IPAMConfig.IPv6Address} {
+		if !address.IsValid() {
+			continue
+		}
+		if why := addressProblem(*address, there.Network); why != "" {
+			v.log.Warn("the instance gets another address", "server", v.destination.server, "network", name, "address", address.String(), "reason", why)
+			*address = netip.Addr{}
+		}
+	}
+	return s, nil
+}
+
+// addressProblem says why a network cannot give an address.
+func addressProblem(a netip.Addr, n network.Inspect) string {
+	if !slices.ContainsFunc(n.IPAM.Config, func(c network.IPAMConfig) bool { return c.Subnet.IsValid() && c.Subnet.Contains(a) }) {
+		return "it is not in the network's subnets there"
+	}
+	for _, c := range n.Containers {
+		if c.IPv4Address.Addr() == a || c.IPv6Address.Addr() == a {
+			return fmt.Sprintf("container %s has it", c.Name)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,199 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	h := &dockerHost{instance: "web.1", lease: 12}
+	for _, want := range []restoreInfo{
+		{job: jobTag("job"), arrivalID: "0123456789ab", wasRunning: true, policy: container.RestartPolicy{Name: container.RestartPolicyAlways}},
+		{job: jobTag("other"), arrivalID: "0123456789ab", policy: container.RestartPolicy{Name: container.RestartPolicyOnFailure, MaximumRetryCount: 7}},
+		{job: jobTag("other"), arrivalID: "0123456789ab", policy: container.RestartPolicy{Name: container.RestartPolicyDisabled}},
+	} {
+		b, ok := h.classify("id", h.workName(kindLeft)+"."+want.String())
+		if !ok || b.kind != kindLeft || b.lease != 12 || b.ticket != want || b.suffix != "."+want.String() {
+			t.Errorf("%+v was read as %+v", want, b)
+		}
+	}
+	for name, kind := range map[string]string{"web.1": "", "web.1.arriving-3": kindArriving, h.arrivingName("job"): kindArriving, "web.1.carrier-99": kindCarrier} {
+		if b, ok := h.classify("id", name); !ok || b.kind != kind {
+			t.Errorf("%s was read as %+v, %t", name, b, ok)
+		}
+	}
+	for _, name := range []string{
+		"web", "web.10", "web.1.", "web.1.other", "web.1.arriving-", "web.1.arriving-x", "web.1.arriving-3.4", "web.1.leaving-3",
+		"web.1.leaving-3.0.0.up.no", "web.1.leaving-3.01234567", "web.1.carrier-3.01234567", "xweb.1", "web.1.carrier-12345678901234567890", "web-1.arriving-3",
+	} {
+		if b, ok := h.classify("id", name); ok {
+			t.Errorf("%s was read as %+v", name, b)
+		}
+	}
+	for _, id := range []string{"", "x", "a b", "a/b", "../x", "-a", ".a", "web.arriving-1", "web.leaving-1.x", "ü1"} {
+		if checkInstance(id) == nil {
+			t.Errorf("%q is taken for the name of an instance", id)
+		}
+	}
+	for _, id := range []string{"web", "web.1", "Web_1-x", "leaving-1"} {
+		if err := checkInstance(id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	t.Parallel()
+	err := singleLine(relay.Indeterminate(fmt.Errorf("first\n  second: %w", io.ErrUnexpectedEOF)))
+	if err.Error() != "first second: unexpected EOF" || !relay.IsIndeterminate(err) || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%q", err)
+	}
+}
+
+// archiveOf is a tar archive with one file of these contents.
+func archiveOf(t *testing.T, h tar.Header, contents string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	h.Size = int64(len(contents))
+	if err := errors.Join(w.WriteHeader(&h), second(w.Write([]byte(contents))), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func second(_ int, err error) error { return err }
+
+func sumUp(r io.Reader) (string, error) {
+	s := newSummer(r)
+	_, err := io.Copy(io.Discard, s)
+	digest, read := s.finish(err)
+	return digest, errors.Join(err, read)
+}
+
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	plain := tar.Header{Name: "0/file", Mode: 0o644, Uid: 1, Gid: 2}
+	seen := map[string]string{}
+	for name, archive := range map[string][]byte{
+		"plain":      archiveOf(t, plain, "contents"),
+		"contents":   archiveOf(t, plain, "CONTENTS"),
+		"name":       archiveOf(t, tar.Header{Name: "0/elif", Mode: 0o644, Uid: 1, Gid: 2}, "contents"),
+		"mode":       archiveOf(t, tar.Header{Name: "0/file", Mode: 0o600, Uid: 1, Gid: 2}, "contents"),
+		"owner":      archiveOf(t, tar.Header{Name: "0/file", Mode: 0o644, Uid: 9, Gid: 2}, "contents"),
+		"attributes": archiveOf(t, tar.Header{Name: "0/file", Mode: 0o644, Uid: 1, Gid: 2, PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "x"}}, "contents"),
+	} {
+		digest, err := sumUp(iotest.OneByteReader(bytes.NewReader(archive)))
+		if err != nil {
+			t.Error(name, err)
+		}
+		if again, err := sumUp(bytes.NewReader(archive)); again != digest || err != nil {
+			t.Errorf("%s: %s and %s, %v", name, digest, again, err)
+		}
+		if other, ok := seen[digest]; ok {
+			t.Errorf("%s and %s are the same", name, other)
+		}
+		seen[digest] = name
+	}
+}
+
+// Docker ends its answer as if all were well when it cannot read on.
+func TestDigestOfHalf(t *testing.T) {
+	t.Parallel()
+	archive := archiveOf(t, tar.Header{Name: "0/file", Mode: 0o644}, "contents")
+	for _, n := range []int{0, 100, 512, 515, 1024, 1536} {
+		if digest, err := sumUp(bytes.NewReader(archive[:n])); err == nil {
+			t.Errorf("%d bytes of it have the digest %s", n, digest)
+		}
+	}
+	if _, err := sumUp(iotest.ErrReader(io.ErrUnexpectedEOF)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPublisher(t *testing.T) {
+	t.Parallel()
+	list := []container.Summary{{Names: []string{"/web"}, Ports: []container.PortSummary{
+		{PrivatePort: 80, PublicPort: 8080, Type: "tcp", IP: netip.MustParseAddr("0.0.0.0")},
+		{PrivatePort: 81, PublicPort: 8081, Type: "tcp", IP: netip.MustParseAddr("127.0.0.1")},
+		{PrivatePort: 82, Type: "tcp"},
+	}}}
+	for _, c := range []struct {
+		port, address, host string
+		taken               bool
+	}{
+		{"80/tcp", "", "8080", true},
+		{"1/tcp", "10.0.0.1", "8080", true},
+		{"80/udp", "", "8080", false},
+		{"80/tcp", "", "8081", true},
+		{"80/tcp", "127.0.0.1", "8081", true},
+		{"80/tcp", "127.0.0.2", "8081", false},
+		{"80/tcp", "", "", false},
+		{"82/tcp", "", "0", false},
+		{"80/tcp", "", "8082", false},
+	} {
+		b := network.PortBinding{HostPort: c.host}
+		if c.address != "" {
+			b.HostIP = netip.MustParseAddr(c.address)
+		}
+		if got := portOwner(list, network.MustParsePort(c.port), b); (got == "web") != c.taken {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+func TestRefusedAddress(t *testing.T) {
+	t.Parallel()
+	n := network.Inspect{Network: network.Network{IPAM: network.IPAM{Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix("10.0.0.0/24")}}}}}
+	n.Containers = map[string]network.EndpointResource{"x": {Name: "web", IPv4Address: netip.MustParsePrefix("10.0.0.7/24")}}
+	for address, says := range map[string]string{"10.0.0.5": "", "10.0.0.7": "container web has it", "10.0.1.5": "subnets"} {
+		if got := addressProblem(netip.MustParseAddr(address), n); (got == "") != (says == "") || !strings.Contains(got, says) {
+			t.Errorf("%s: %q", address, got)
+		}
+	}
+}
+
+func TestReadLoaded(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		"": "sha256:1",
+		`{"stream":"Loading layer"}{"stream":"Loaded image ID: sha256:2\n"}`: "sha256:2",
+		`{"stream":"Loaded image: shop:1\n"}`:                                "shop:1",
+	} {
+		if got, err := readLoaded(strings.NewReader(said), "sha256:1"); err != nil || got != want {
+			t.Errorf("%s: %q, %v", said, got, err)
+		}
+	}
+	for _, said := range []string{`{"error":"no space left on device"}`, `{"stream":`} {
+		if _, err := readLoaded(strings.NewReader(said), "sha256:1"); err == nil {
+			t.Errorf("%s is no error", said)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	v := &migration{source: &dockerHost{server: "a"}, destination: &dockerHost{server: "b"}}
+	for text, prefix := range map[string]string{
+		"server b: write /x: no space left on device": "server b has no room left",
+		"server a: write /x: no space left on device": "server a: write",
+		"other": "other",
+	} {
+		if got := v.describeError(errors.New(text)).Error(); !strings.HasPrefix(got, prefix) {
+			t.Errorf("%s is explained by %s", text, got)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/api/types/volume"
+	"github.com/moby/moby/client"
+)
+
+// checkPreconditions finds what the destination cannot give, while the instance still runs.
+func (v *migration) checkPreconditions(ctx context.Context, f hostState) error {
+	switch {
+	case f.dst.leaving != nil:
+		return fmt.Errorf("a migration of the instance away from server %s is not over, see container %s there", v.destination.server, f.dst.leaving.name)
+	case f.src.leaving != nil || f.isMoved():
+		return nil
+	case f.src.inPlace == nil:
+		return fmt.Errorf("there is no container %s on server %s", v.Instance, v.source.server)
+	case f.dst.inPlace != nil:
+		return fmt.Errorf("server %s has a container %s already; remove or rename it", v.destination.server, v.Instance)
+	}
+	c, err := v.source.inspectContainer(ctx, v.Instance)
+	if err != nil {
+		return v.withServer(v.source, err)
+	}
+	if err := checkMovable(c); err != nil {
+		return fmt.Errorf("the instance cannot be moved: %w", err)
+	}
+	for _, check := range []func(context.Context, container.InspectResponse) error{
+		v.checkPlatform, v.checkNetworks, v.checkPorts, v.checkVolumes,
+	} {
+		if err := check(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkMovable refuses a container whose configuration means something only where it is.
+func checkMovable(c container.InspectResponse) error {
+	h := c.HostConfig
+	switch {
+	case h.AutoRemove:
+		return errors.New("it was started with --rm, so that Docker removes it when it is stopped")
+	case c.State.Paused:
+		return errors.New("it is paused; unpause it first")
+	case c.Config.Labels["com.docker.swarm.service.id"] != "":
+		return errors.New("it belongs to a service of a swarm, which decides itself where it runs")
+	case len(h.VolumesFrom) > 0:
+		return fmt.Errorf("it takes volumes from another container, %s", h.VolumesFrom[0])
+	case len(h.Links) > 0:
+		return fmt.Errorf("it is linked to another container by %s; use a network instead", h.Links[0])
+	}
+	for _, mode := range []string{string(h.NetworkMode), string(h.IpcMode), string(h.PidMode)} {
+		if strings.HasPrefix(mode, "container:") {
+			return fmt.Errorf("it shares a namespace with another container, %s", strings.TrimPrefix(mode, "container:"))
+		}
+	}
+	return nil
+}
+
+func (v *migration) checkPlatform(ctx context.Context, _ container.InspectResponse) error {
+	from, err := v.source.client.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return v.withServer(v.source, err)
+	}
+	to, err := v.destination.client.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return v.withServer(v.destination, err)
+	}
+	if from.Os != to.Os || from.Arch != to.Arch {
+		return fmt.Errorf("server %s runs %s on %s, server %s has %s on %s", v.source.server, from.Os, from.Arch, v.destination.server, to.Os, to.Arch)
+	}
+	return nil
+}
+
+func (v *migration) checkNetworks(ctx context.Context, c container.InspectResponse) error {
+	for name := range networksOf(c) {
+		_, err := v.destination.client.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+		if errdefs.IsNotFound(err) {
+			return fmt.Errorf("server %s has no network %s, which the instance is in; make it there", v.destination.server, name)
+		}
+		if err != nil {
+			return v.withServer(v.destination, err)
+		}
+	}
+	return nil
+}
+
+// checkPorts knows the ports of containers alone. One that another program has is found when the instance starts.
+func (v *migration) checkPorts(ctx context.Context, c container.InspectResponse) error {
+	if len(c.HostConfig.PortBindings) == 0 {
+		return nil
+	}
+	list, err := v.destination.client.ContainerList(ctx, client.ContainerListOptions{})
+	if err != nil {
+		return v.withServer(v.destination, err)
+	}
+	for port, bindings := range c.HostConfig.PortBindings {
+		for _, b := range bindings {
+			if other := portOwner(list.Items, port, b); other != "" {
+				return fmt.Errorf("port %s/%s is taken on server %s by container %s", b.HostPort, port.Proto(), v.destination.server, other)
+			}
+		}
+	}
+	return nil
+}
+
+// portOwner names the container that has a host's port.
+func portOwner(list []container.Summary, port network.Port, b network.PortBinding) string {
+	for _, c := range list {
+		for _, p := range c.Ports {
+			if p.PublicPort == 0 || strconv.Itoa(int(p.PublicPort)) != b.HostPort || p.Type != string(port.Proto()) {
+				continue
+			}
+			if everywhere := !p.IP.IsValid() || p.IP.IsUnspecified() || !b.HostIP.IsValid() || b.HostIP.IsUnspecified(); everywhere || p.IP == b.HostIP {
+				return strings.TrimPrefix(strings.Join(c.Names, ""), "/")
+			}
+		}
+	}
+	return ""
+}
+
+func (v *migration) checkVolumes(ctx context.Context, c container.InspectResponse) error {
+	for _, name := range volumeNames(c) {
+		if strings.HasPrefix(name, claimPrefix) { // moving it would take a claim away
+			return fmt.Errorf("volume %s is the driver's own; give the instance another one", name)
+		}
+		r, err := v.source.client.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+		if err != nil {
+			return v.withServer(v.source, err)
+		}
+		if v.CopyVolumes {
+			if r.Volume.Driver != "local" || len(r.Volume.Options) > 0 {
+				return fmt.Errorf("volume %s has a driver or options of its own, so that it is not known where its contents are; move the instance without copy_volumes, or give it a plain volume", name)
+			}
+			if err := v.checkAlone(ctx, name); err != nil {
+				return err
+			}
+		}
+		if err := v.checkFree(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkAlone refuses to copy what somebody else may be writing.
+func (v *migration) checkAlone(ctx context.Context, volume string) error {
+	list, err := v.source.client.ContainerList(ctx, client.ContainerListOptions{Filters: client.Filters{}.Add("volume", volume)})
+	if err != nil {
+		return v.withServer(v.source, err)
+	}
+	for _, c := range list.Items {
+		if !slices.Contains(c.Names, "/"+v.Instance) {
+			return fmt.Errorf("volume %s is in use by container %s too; stop that first", volume, strings.TrimPrefix(strings.Join(c.Names, ""), "/"))
+		}
+	}
+	return nil
+}
+
+// checkFree refuses a destination that has a volume of this name, unless its contents do not matter.
+func (v *migration) checkFree(ctx context.Context, r client.VolumeInspectResult) error {
+	there, err := v.destination.client.VolumeInspect(ctx, r.Volume.Name, client.VolumeInspectOptions{})
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil
+	case err != nil:
+		return v.withServer(v.destination, err)
+	case v.canUseVolume(r.Volume, there.Volume):
+		return nil
+	}
+	return fmt.Errorf("server %s has a volume %s already; if nobody needs what is in it, remove it there (docker volume rm)", v.destination.server, r.Volume.Name)
+}
+
+// canUseVolume tells whether the instance may have a volume of the destination in place of its own: this job has made it, or its
+// contents do not matter.
+func (v *migration) canUseVolume(own, there volume.Volume) bool {
+	return there.Labels[labelJob] == v.JobID || sameStorage(own, there) || !v.Stateful && !v.CopyVolumes
+}
+
+// probeBindMounts makes and removes a container that mounts the paths of the host that the instance needs: Docker refuses those
+// that do not exist.
+func (v *migration) probeBindMounts(ctx context.Context, c container.InspectResponse) error {
+	paths := map[string]bool{}
+	for _, m := range c.Mounts {
+		if m.Type == mount.TypeBind {
+			paths[m.Source] = true
+		}
+	}
+	for _, d := range c.HostConfig.Devices {
+		paths[d.PathOnHost] = true
+	}
+	for path := range paths {
+		m := mount.Mount{Type: mount.TypeBind, Source: path, Target: "/hubrelay", ReadOnly: true}
+		err := v.destination.createContainer(ctx, kindCarrier, v.image, []mount.Mount{m})
+		if err != nil && strings.Contains(err.Error(), "bind source path does not exist") {
+			return fmt.Errorf("server %s has no %s, which the instance mounts or uses as a device; make it there", v.destination.server, path)
+		}
+		if err == nil {
+			err = v.destination.remove(ctx, v.destination.workName(kindCarrier), true)
+		}
+		if err != nil {
+			return v.withServer(v.destination, err)
+		}
+	}
+	return nil
+}

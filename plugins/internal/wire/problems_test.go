@@ -1,0 +1,65 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
+	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// A Note is the daemon's own, and one explanation holds no second list.
+func TestNoFieldOfAnExplanationIsForgotten(t *testing.T) {
+	var one relay.Explanation
+	var next int
+	for i := range reflect.TypeFor[relay.Explanation]().NumField() {
+		if f := reflect.ValueOf(&one).Elem().Field(i); f.Type() != reflect.TypeFor[[]relay.Explanation]() {
+			fill(t, f, &next)
+		}
+	}
+	one.Note = ""
+	want := one
+	want.Followups = []relay.Explanation{one, one}
+	m := FromExplanation(want)
+	unset(t, m.ProtoReflect())
+	if got := ToExplanation(over(t, m, &sinkv1.ExplainResponse{})); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	if got := ToExplanation(nil); got.Method == "" || got.Target == "" {
+		t.Errorf("of nothing it is %+v", got)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	err := errors.Join(&relay.FieldError{Field: "tls.ca_file", Problem: "is no file"}, fmt.Errorf("look: %w", errors.New("a\xffb")),
+		errors.Join(&relay.FieldError{Field: "a", Problem: "b"}))
+	want := []relay.FieldError{{Field: "tls.ca_file", Problem: "is no file"}, {Problem: "look: a�b"}, {Field: "a", Problem: "b"}}
+	sink, driver := &sinkv1.ValidateResponse{Problems: FromProblems(err)}, &driverv1.ValidateResponse{Problems: FromDriverProblems(err)}
+	unset(t, sink.ProtoReflect())
+	unset(t, driver.ProtoReflect())
+	if got := ToProblems(over(t, sink, &sinkv1.ValidateResponse{}).GetProblems()); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	if got := ToProblems(over(t, driver, &driverv1.ValidateResponse{}).GetProblems()); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	if got := FromProblems(nil); got != nil {
+		t.Errorf("of none there are %v", got)
+	}
+}
+
+// A plugin may send anything.
+func TestProblemsOfStrangers(t *testing.T) {
+	list := []*sinkv1.Problem{nil, {Key: strings.Repeat("é", maxText), Text: strings.Repeat("é", maxText)}}
+	for range maxProblems {
+		list = append(list, &sinkv1.Problem{})
+	}
+	got := ToProblems(list)
+	if len(got) != maxProblems || got[0].Problem == "" || len(got[1].Field) > maxText || len(got[1].Problem) > maxText {
+		t.Errorf("%d: %+v", len(got), got[0])
+	}
+}

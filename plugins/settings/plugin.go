@@ -1,0 +1,214 @@
+package settings
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Plugin is what an operator writes for one plugin, be it a sink or a driver.
+type Plugin struct {
+	// Command is the program and its first arguments. A path such as ./x or bin/x begins at the configuration file, a name
+	// without a slash is looked up in the daemon's PATH, builtin:NAME is a plugin that comes with the daemon.
+	Command []string `koanf:"command" doc:"The plugin's program and its arguments; ./x is beside the configuration file, x in the daemon's PATH, builtin:NAME comes with hubrelay."`
+	// Args follow the command.
+	Args []string `koanf:"args" doc:"Further arguments."`
+	// Env is the plugin's whole environment.
+	Env []string `koanf:"env" secret:"true" doc:"The plugin's environment: NAME passes the daemon's variable on, NAME=value sets one; nothing else of the daemon's is passed on."`
+	// SHA256 pins the program, Files pin whatever else it consists of. They are looked at before every start.
+	SHA256 string            `koanf:"sha256" doc:"SHA-256 of the program, 64 hexadecimal digits; another program is not started."`
+	Files  map[string]string `koanf:"files" doc:"SHA-256 of further files by name, such as the script that an interpreter runs; checked before every start."`
+	// Config is for the plugin alone. It may hold secrets.
+	Config map[string]any `koanf:"config" secret:"true" doc:"What the plugin itself is configured with; see its own documentation. Not shown."`
+	// TLS is false for plugins that cannot do it.
+	TLS            bool          `koanf:"tls" doc:"Encrypts the connection to the plugin; false for a plugin that cannot, whose socket is in a folder that only the daemon's user can enter."`
+	StartupTimeout time.Duration `koanf:"startup_timeout" doc:"How long the plugin may take to start, 100ms to 10m."`
+	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"How long the plugin may answer nothing after an attempt has ended, or go on after it was told to stop, before it is killed, 100ms to 1h."`
+	MemoryLimit    relay.Size    `koanf:"memory_limit" doc:"How much memory the plugin may allocate, such as 256MiB, at least 16MiB; empty for no limit (Linux only)."`
+	MaxCrashes     int           `koanf:"max_crashes" doc:"How many crashes are too many, 1 to 1000: a sink is disabled then, and half of them are forgotten every five minutes."`
+
+	folder   string
+	builtins []string
+	kind     string
+}
+
+// New returns the defaults for a sink. The daemon comes with the plugins that builtins names.
+func New(builtins ...string) *Plugin {
+	return &Plugin{
+		TLS: true, StartupTimeout: plugins.DefaultStartupTimeout, HangTimeout: plugins.DefaultHangTimeout,
+		MaxCrashes: plugins.DefaultMaxCrashes, builtins: builtins, kind: plugins.KindSink,
+	}
+}
+
+// SetBaseDir says where the configuration file is.
+func (c *Plugin) SetBaseDir(folder string) { c.folder = folder }
+
+// IsSet tells whether there is anything of a plugin; a number alone is none.
+func (c *Plugin) IsSet() bool {
+	return len(c.Command)+len(c.Args)+len(c.Env)+len(c.SHA256)+len(c.Files)+len(c.Config) > 0
+}
+
+// Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
+// without.
+func (c *Plugin) Validate() error {
+	errs := []error{c.checkCommand()}
+	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
+	for i, entry := range c.Env {
+		if name, _, _ := strings.Cut(entry, "="); name == "" || strings.ContainsRune(entry, 0) {
+			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
+		}
+	}
+	if err := checkSum(c.SHA256); err != nil && c.SHA256 != "" {
+		bad("sha256", err.Error())
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
+		if err := checkSum(c.Files[name]); err != nil {
+			bad("files."+name, err.Error())
+		}
+	}
+	for _, d := range []struct {
+		field    string
+		is, most time.Duration
+	}{{"startup_timeout", c.StartupTimeout, 10 * time.Minute}, {"hang_timeout", c.HangTimeout, time.Hour}} {
+		if d.is < 100*time.Millisecond || d.is > d.most {
+			bad(d.field, fmt.Sprintf("is %s: choose from 100ms to %s", d.is, d.most))
+		}
+	}
+	if c.MemoryLimit != 0 && c.MemoryLimit < minMemory {
+		bad("memory_limit", "is too little for any program: give it at least 16MiB, or leave it out")
+	}
+	if c.MaxCrashes < 1 || c.MaxCrashes > 1000 {
+		bad("max_crashes", fmt.Sprintf("is %d: choose from 1 to 1000", c.MaxCrashes))
+	}
+	return errors.Join(errs...)
+}
+
+const minMemory = 16 << 20
+
+func (c *Plugin) checkCommand() error {
+	if len(c.Command) == 0 || c.Command[0] == "" {
+		return &relay.FieldError{Field: "command", Problem: "is missing: name the plugin's program, such as [./watcher]"}
+	}
+	name, builtin := strings.CutPrefix(c.Command[0], plugins.Builtin)
+	if !builtin || slices.Contains(c.builtins, name) {
+		return nil
+	}
+	hint := "there are " + strings.Join(c.builtins, ", ")
+	if near := relay.ClosestName(name, c.builtins); near != "" {
+		hint = "did you mean " + plugins.Builtin + near + "?"
+	}
+	return &relay.FieldError{Field: "command", Problem: fmt.Sprintf("names %q, which does not come with hubrelay: %s", relay.Truncate(c.Command[0], 60), hint)}
+}
+
+// Warnings tells of a program that is not there yet, or is another than the one that is pinned.
+func (c *Plugin) Warnings() []relay.FieldError {
+	program, _, err := plugins.Resolve(c.fullCommand())
+	if err == nil {
+		err = plugins.CheckPins(program, c.SHA256, c.pinnedFiles())
+	}
+	if err != nil {
+		return []relay.FieldError{{Field: "command", Problem: "cannot be started now: " + err.Error()}}
+	}
+	return nil
+}
+
+// Preflight starts the plugin to ask it whether it takes its configuration, and ends it. A program that cannot be started was
+// told of by Warnings.
+func (c *Plugin) Preflight(ctx context.Context, name string) ([]relay.FieldError, error) {
+	if len(c.Warnings()) > 0 {
+		return nil, nil
+	}
+	o, err := c.Options(name)
+	if err != nil {
+		return nil, err
+	}
+	problems, err := plugins.Validate(ctx, c.kind, o)
+	switch {
+	case errors.Is(err, plugins.ErrUnsupported) && len(c.Config) == 0:
+		return nil, nil
+	case errors.Is(err, plugins.ErrUnsupported):
+		return []relay.FieldError{{Field: "config", Problem: "is not checked before the plugin runs: it cannot say what is wrong with it (Validate of the protocol)"}}, nil
+	case err != nil:
+		return []relay.FieldError{{Field: "command", Problem: "cannot be asked whether it takes its config: " + err.Error()}}, nil
+	}
+	var errs []error
+	for _, p := range problems {
+		field := "config"
+		if p.Field != "" {
+			field += "." + p.Field
+		}
+		errs = append(errs, &relay.FieldError{Field: field, Problem: p.Problem})
+	}
+	return nil, errors.Join(errs...)
+}
+
+func checkSum(text string) error {
+	if sum, err := hex.DecodeString(text); err != nil || len(sum) != 32 {
+		return errors.New("is not 64 hexadecimal digits: sha256sum prints them")
+	}
+	return nil
+}
+
+// Options are what the plugin is started with; the caller adds what is not the operator's business.
+func (c *Plugin) Options(name string) (plugins.Options, error) {
+	var config []byte
+	if len(c.Config) > 0 {
+		var err error
+		if config, err = json.Marshal(c.Config); err != nil {
+			return plugins.Options{}, fmt.Errorf("config: %w", err)
+		}
+	}
+	return plugins.Options{
+		Name: name, Command: c.fullCommand(), Dir: relay.ResolvePath(c.folder, "."), Env: Environment(c.Env, os.LookupEnv),
+		SHA256: c.SHA256, Files: c.pinnedFiles(), Config: config, PlainSocket: !c.TLS,
+		StartupTimeout: c.StartupTimeout, HangTimeout: c.HangTimeout,
+		MemoryLimit: int64(c.MemoryLimit), MaxCrashes: c.MaxCrashes,
+	}, nil
+}
+
+// Environment resolves an allow-list: NAME is taken from the daemon's environment, if it is there.
+func Environment(allowed []string, lookup func(string) (string, bool)) []string {
+	var list []string
+	for _, entry := range allowed {
+		if !strings.Contains(entry, "=") {
+			value, ok := lookup(entry)
+			if !ok {
+				continue
+			}
+			entry += "=" + value
+		}
+		list = append(list, entry)
+	}
+	return list
+}
+
+// fullCommand is the whole command, its program below the configuration's folder where it is a relative path.
+func (c *Plugin) fullCommand() []string {
+	list := slices.Concat(c.Command, c.Args)
+	// What is looked at here, and compared with the pin, must be what the process finds from its own folder.
+	if p := list[0]; strings.ContainsRune(p, filepath.Separator) && !strings.HasPrefix(p, plugins.Builtin) {
+		list[0] = relay.ResolvePath(c.folder, p)
+	}
+	return list
+}
+
+// pinnedFiles are the pinned files by their paths.
+func (c *Plugin) pinnedFiles() map[string]string {
+	files := make(map[string]string, len(c.Files))
+	for name, sum := range c.Files {
+		files[relay.ResolvePath(c.folder, name)] = sum
+	}
+	return files
+}

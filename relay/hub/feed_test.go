@@ -1,0 +1,51 @@
+package hub
+
+import (
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// What is kept stays within its bound, in whatever forms clients get it, and the bound is for all partitions.
+func TestHistoryStaysWithinItsBound(t *testing.T) {
+	t.Parallel()
+	const most, partitions, size = 4 << 20, 4, 10_000
+	h := New(Options{
+		HistoryBytes: most, Partitions: partitions, Compression: Compression{Enabled: true, CPU: allCompressed.CPU},
+	})
+	for i := range 4 * most / size {
+		p := i % partitions
+		h.Broadcast(Batch{Partition: p, Notifications: []relay.Notification{sized("h", "a", "job.created", i, size)}})
+		for _, l := range []*feed{h.feeds[p], h.mergedFeed} {
+			l.mu.Lock()
+			if l.nextSeq() > l.baseSeq {
+				for as := range formatCount {
+					l.frameFor(l.entryAt(l.nextSeq()-1), as, l.positions, true)
+				}
+			}
+			l.mu.Unlock()
+		}
+	}
+	all := 0
+	for _, l := range append([]*feed{h.mergedFeed}, h.feeds...) {
+		took := 0
+		for _, e := range l.entries[l.head:] {
+			took += len(e.notification.Data)
+			seen := map[*byte]bool{}
+			for _, frame := range e.frames {
+				if len(frame) > 0 && !seen[&frame[0]] {
+					seen[&frame[0]] = true
+					took += len(frame)
+				}
+			}
+		}
+		const last = int(formatCount) * 2 * size // comes behind the last look at the bound
+		if took > l.maxBytes+last || took < l.maxBytes/2 {
+			t.Errorf("%d bytes are kept, the bound is %d", took, l.maxBytes)
+		}
+		all += took
+	}
+	if all > 2*most+(partitions+1)*int(formatCount)*2*size {
+		t.Errorf("%d bytes are kept in all, want two times %d", all, most)
+	}
+}

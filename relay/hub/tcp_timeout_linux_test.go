@@ -1,0 +1,48 @@
+package hub
+
+import (
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// An event stream whose client takes nothing is ended, although what was written fits the buffers of the system, so that no
+// write ever waits.
+func TestEventsThatNobodyTakes(t *testing.T) {
+	t.Parallel()
+	const pongTimeout = 300 * time.Millisecond
+	n := startNodeOver(t, Options{PongTimeout: pongTimeout, WriteTimeout: patience}, nil, (*httptest.Server).Start)
+	conn, err := net.Dial("tcp", n.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	tcp, _ := conn.(*net.TCPConn)
+	if err := tcp.SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprint(conn, "GET /?hub=h HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil { // so that writing the answer has begun
+		t.Fatal(err)
+	}
+	c := n.allClients()[0]
+	testkit.WaitFor(t, "the answer is written", func() bool { idle, _ := c.isIdle(); return idle })
+	began := time.Now()
+	for i := range 3 {
+		n.Broadcast([]relay.Notification{sized("h", "", "job.created", i, 30_000)})
+	}
+	if idle, stays := c.isIdle(); !idle && stays { // a stall may have outlasted the timeout already
+		t.Fatal("what was written waits")
+	}
+	n.wantEnding(t, ClosedByClient)
+	if after := time.Since(began); after < pongTimeout/2 { // the system counts in ticks of its own
+		t.Errorf("it was ended after %s", after)
+	}
+}

@@ -1,0 +1,84 @@
+package hub
+
+// writeQueue is the frames that wait for one client. The first may have been written in part. The zero value is empty, and
+// an empty queue holds no memory.
+type writeQueue struct {
+	frames       [][]byte
+	written      int  // bytes of the first frame
+	size         int  // bytes that are left
+	protectFirst bool // the first frame is not to be cut
+}
+
+func (q *writeQueue) empty() bool { return len(q.frames) == 0 }
+
+func (q *writeQueue) push(frame []byte) {
+	q.frames = append(q.frames, frame)
+	q.size += len(frame)
+}
+
+// putBack puts frames, of which the first n bytes have been written, before all others.
+func (q *writeQueue) putBack(frames [][]byte, n int) {
+	for len(frames) > 0 && n >= len(frames[0]) {
+		n -= len(frames[0])
+		frames = frames[1:]
+	}
+	if len(frames) == 0 {
+		return
+	}
+	q.frames = append(append(make([][]byte, 0, len(frames)+len(q.frames)+4), frames...), q.frames...)
+	q.written = n
+	for _, frame := range frames {
+		q.size += len(frame)
+	}
+	q.size -= n
+}
+
+// pushHandshake puts the answer to the handshake before everything else, where no cut reaches it: a client that gets another first
+// frame cannot even say what was wrong.
+func (q *writeQueue) pushHandshake(answer []byte) {
+	q.putBack([][]byte{answer}, 0)
+	q.protectFirst = true
+}
+
+// peekInto copies as much as fits to p and returns how much that is. It removes nothing: see advance.
+func (q *writeQueue) peekInto(p []byte) int {
+	n, skip := 0, q.written
+	for _, frame := range q.frames {
+		n += copy(p[n:], frame[skip:])
+		if n == len(p) {
+			break
+		}
+		skip = 0
+	}
+	return n
+}
+
+// advance removes the first n bytes.
+func (q *writeQueue) advance(n int) {
+	q.size -= n
+	n += q.written
+	done := 0
+	for done < len(q.frames) && n >= len(q.frames[done]) {
+		n -= len(q.frames[done])
+		q.frames[done] = nil
+		done++
+	}
+	q.frames, q.written = q.frames[done:], n
+	q.protectFirst = q.protectFirst && done == 0
+	if q.empty() {
+		q.clear()
+	}
+}
+
+// dropUnwritten removes every frame of which nothing has been written, but for the answer to the handshake.
+func (q *writeQueue) dropUnwritten() {
+	if q.written == 0 && !q.protectFirst {
+		q.clear()
+		return
+	}
+	clear(q.frames[1:])
+	q.frames = q.frames[:1]
+	q.size = len(q.frames[0]) - q.written
+}
+
+func (q *writeQueue) clear() { *q = writeQueue{} }

@@ -1,0 +1,149 @@
+package samples
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// RelatedIDs is what notifications of a topic are about besides the object.
+type RelatedIDs struct{ Environments, Clusters, Zones, Containers bool }
+
+// RelatedIDsFor tells by the first word of a topic.
+func RelatedIDsFor(topic string) RelatedIDs {
+	switch family, _, _ := strings.Cut(topic, "."); family {
+	case "container":
+		return RelatedIDs{Environments: true, Clusters: true, Containers: true}
+	case "environment", "stack", "image", "pipeline", "job":
+		return RelatedIDs{Environments: true, Clusters: true}
+	case "infrastructure", "sdn", "ips_pool":
+		return RelatedIDs{Clusters: true}
+	case "dns":
+		return RelatedIDs{Zones: true}
+	}
+	return RelatedIDs{}
+}
+
+// StatesFor are those that an object may be in when a notification of the topic tells of it; none where it tells of none.
+func StatesFor(topic string) []string {
+	switch {
+	case topic == "container.instance.health.status.changed":
+		return []string{"unhealthy", "healthy"}
+	case !strings.HasSuffix(topic, "state.changed"):
+		return nil
+	case strings.HasPrefix(topic, "container."):
+		return []string{"running", "starting", "stopping", "stopped"}
+	case strings.HasPrefix(topic, "billing."):
+		return []string{"paid", "pending", "active"}
+	case strings.HasPrefix(topic, "job."), strings.HasPrefix(topic, "pipeline.run"), strings.HasPrefix(topic, "stack.build"):
+		return []string{"running", "queued", "completed"}
+	}
+	return []string{"live", "new", "updating"}
+}
+
+// The identifiers of a sample.
+const (
+	ID        = "6922f0000123456789abcdef"
+	objectID  = "6922f0000123456789abcd01"
+	container = "6922f0000123456789abcd02"
+	// Error is that of a sample which tells of one. What it holds has to be escaped wherever it goes.
+	Error = "pull: image \"app:1.2\" not found & <none> of 3 mirrors has it\n\tgave up after 30s"
+)
+
+// Stored is when a sample was stored, by its id.
+func Stored() time.Time { return time.Unix(0x6922f000, 0).UTC() }
+
+type sample struct {
+	Topic   string         `json:"topic"`
+	Object  map[string]any `json:"object"`
+	Context relay.Context  `json:"context"`
+	Flags   any            `json:"flags"`
+}
+
+// ForTopic returns a sample of a topic, one of the relay's own included, as it comes out of the log.
+func ForTopic(topic string) relay.Notification {
+	s := sample{Topic: topic, Object: map[string]any{"id": objectID, "state": "", "error": ""}}
+	s.Context = relay.Context{
+		HubID: "6922f0000123456789abcd03", AccountID: "6922f0000123456789abcd04",
+		Environments: []string{}, DNSZones: []string{}, Clusters: []string{}, Containers: []string{},
+	}
+	concern := RelatedIDsFor(topic)
+	for _, one := range []struct {
+		there bool
+		list  *[]string
+		value string
+	}{
+		{concern.Environments, &s.Context.Environments, "6922f0000123456789abcd05"},
+		{concern.Clusters, &s.Context.Clusters, "production"},
+		{concern.Zones, &s.Context.DNSZones, "6922f0000123456789abcd06"},
+		{concern.Containers, &s.Context.Containers, container},
+	} {
+		if one.there {
+			*one.list = []string{one.value}
+		}
+	}
+	if states := StatesFor(topic); len(states) > 0 {
+		s.Object["state"] = states[0]
+	}
+	if strings.HasSuffix(topic, ".error") {
+		s.Object["error"] = Error
+	}
+	s.operational()
+	data, _ := json.Marshal(s) // strings and numbers only
+	return relay.Notification{
+		ID: ID, Topic: topic, Hub: s.Context.HubID, Account: s.Context.AccountID, Data: data,
+		Cursor: fmt.Sprintf("%d-0", Stored().UnixMilli()),
+	}
+}
+
+// operational fills what the relay's own notifications say.
+func (s *sample) operational() {
+	switch s.Topic {
+	case relay.TopicSinkDisabled:
+		s.Object["id"], s.Object["state"], s.Object["error"] = "billing", "disabled", "post to hooks.example.com: answered 410"
+	case relay.TopicSinkRecovered:
+		s.Object["id"], s.Object["state"] = "billing", "active"
+	case relay.TopicSourceGap:
+		s.Object["id"], s.Object["state"], s.Object["error"] = "platform", "gap", "the upstream no longer has what followed the last notification"
+	case relay.TopicDeadLetterCreated:
+		s.Object["state"], s.Object["error"] = "permanent", "post to hooks.example.com: answered 400"
+		s.Object["sink"], s.Object["topic"], s.Object["attempts"], s.Object["count"] = "billing", "billing.credit.error", 1, 1
+	}
+}
+
+// Deliveries returns a delivery of each topic, as a sink gets them.
+func Deliveries(topics []string) []relay.Delivery {
+	list := make([]relay.Delivery, len(topics))
+	for i, topic := range topics {
+		n := ForTopic(topic)
+		list[i] = relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
+	}
+	return list
+}
+
+// Batch returns a batch of one notification of each topic.
+func Batch(topics []string) relay.Delivery {
+	d := relay.Delivery{ID: "6922f0000123456789abcdff", Attempt: 1, Batch: true}
+	for _, topic := range topics {
+		d.Notifications = append(d.Notifications, ForTopic(topic))
+	}
+	return d
+}
+
+// Digest returns a digest that lists three of the topics and counts two more. There must be a topic.
+func Digest(topics []string) relay.Delivery {
+	at := Stored()
+	d := relay.Delivery{ID: "6922f0000123456789abcdff", Attempt: 1, Digest: &relay.Digest{
+		Count: 5, First: at, Last: at.Add(10 * time.Second), Topics: map[string]int{},
+	}}
+	for i := range 3 {
+		n := ForTopic(topics[i%len(topics)])
+		d.Notifications = append(d.Notifications, n)
+		d.Digest.Topics[n.Topic]++
+	}
+	d.Digest.Topics[topics[0]] += 2
+	return d
+}

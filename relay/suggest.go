@@ -1,0 +1,85 @@
+package relay
+
+import "strings"
+
+// ClosestName returns the name that word was most likely meant to be, or "" when none is near: case does not count, and at
+// most a third of the word may be wrong. A word longer than any name may be costs nothing.
+func ClosestName(word string, names []string) string {
+	return closest(word, names, func(a, b []byte) int {
+		// No fewer edits than the lengths differ by: most names need not be compared.
+		if apart := max(len(a), len(b)) - min(len(a), len(b)); apart > max(1, len(a)/3) {
+			return apart
+		}
+		return editDistance(a, b)
+	})
+}
+
+// closest takes distance, which decides whether a `*` means something.
+func closest(word string, names []string, distance func(a, b []byte) int) string {
+	if len(word) > maxName {
+		return ""
+	}
+	folded := []byte(strings.ToLower(strings.TrimSpace(word)))
+	best, bestAt := "", max(1, len(folded)/3)+1
+	for _, name := range names {
+		if d := distance(folded, []byte(strings.ToLower(name))); d < bestAt {
+			best, bestAt = name, d
+		}
+	}
+	return best
+}
+
+// editDistance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b (optimal
+// string alignment).
+func editDistance(a, b []byte) int {
+	before := make([]int, len(b)+1)
+	prev := make([]int, len(b)+1)
+	row := make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d := min(prev[j]+1, row[j-1]+1, prev[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, before[j-2]+1)
+			}
+			row[j] = d
+		}
+		before, prev, row = prev, row, before
+	}
+	return prev[len(b)]
+}
+
+// patternDistance counts the edits after which pattern would match name. A `*` takes any run of name for nothing.
+func patternDistance(pattern, name []byte) int {
+	prev := make([]int, len(name)+1)
+	row := make([]int, len(name)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for _, c := range pattern {
+		if c == '*' {
+			copy(row, prev)
+			for j := 1; j <= len(name); j++ {
+				row[j] = min(row[j], row[j-1])
+			}
+		} else {
+			row[0] = prev[0] + 1
+			for j := 1; j <= len(name); j++ {
+				cost := 1
+				if c == name[j-1] {
+					cost = 0
+				}
+				row[j] = min(prev[j]+1, row[j-1]+1, prev[j-1]+cost)
+			}
+		}
+		prev, row = row, prev
+	}
+	return prev[len(name)]
+}

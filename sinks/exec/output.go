@@ -1,0 +1,71 @@
+package exec
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+const (
+	keptAnswer = 1 << 10
+	redacted   = "(redacted)"
+	// shortestHidden keeps a value like "1" from blotting out every 1.
+	shortestHidden = 4
+)
+
+// outputHead takes all that a command says and keeps the beginning.
+type outputHead struct {
+	secrets []string
+
+	mu   sync.Mutex
+	room int
+	data []byte
+}
+
+// newOutputHead keeps more than is shown, so that a secret is recognised that begins in what is shown.
+func newOutputHead(hidden []string) *outputHead {
+	room := keptAnswer
+	for _, h := range hidden {
+		room = max(room, keptAnswer+len(h))
+	}
+	hidden = slices.Clone(hidden)
+	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) }) // a short one must not break up a long one
+	return &outputHead{secrets: hidden, room: room}
+}
+
+// Write never fails, so that a command is not stopped by what it says.
+func (t *outputHead) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, p[:min(len(p), t.room-len(t.data))]...)
+	return len(p), nil
+}
+
+// String is what is shown: at most 1 KiB, valid UTF-8, without secrets.
+func (t *outputHead) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.ToValidUTF8(string(t.data), "")
+	for _, h := range t.secrets {
+		text = strings.ReplaceAll(text, h, redacted)
+	}
+	if len(t.data) == t.room {
+		text = t.redactTail(text)
+	}
+	if len(text) > keptAnswer {
+		text = strings.ToValidUTF8(text[:keptAnswer], "")
+	}
+	return text
+}
+
+// redactTail takes the beginning of a secret off the end of a text that was cut there.
+func (t *outputHead) redactTail(text string) string {
+	for _, h := range t.secrets {
+		for n := len(h) - 1; n >= shortestHidden; n-- {
+			if strings.HasSuffix(text, h[:n]) {
+				return text[:len(text)-n] + redacted
+			}
+		}
+	}
+	return text
+}

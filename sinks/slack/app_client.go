@@ -1,0 +1,93 @@
+package slack
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	slackgo "github.com/slack-go/slack"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+)
+
+// appSink posts by an app's token, into channels and threads. It may be used concurrently.
+type appSink struct {
+	transport  *egress.Transport
+	api        *egress.Target
+	header     http.Header
+	token      func() string
+	renderer   *renderer
+	routes     *routeTable
+	thread     string
+	ttl        time.Duration
+	memory     relay.StateStore // nil where nothing is remembered, and each message stands alone
+	now        func() time.Time
+	log        *slog.Logger
+	extraCalls atomic.Int64 // calls besides one for each delivery, which nobody has counted yet
+}
+
+// outgoing is a message as the methods take it.
+type outgoing struct {
+	Channel     string `json:"channel"`
+	TS          string `json:"ts,omitempty"`
+	ThreadTS    string `json:"thread_ts,omitempty"`
+	Text        string `json:"text"`
+	Blocks      any    `json:"blocks,omitempty"`
+	Attachments any    `json:"attachments,omitempty"`
+	Parse       string `json:"parse,omitempty"`
+	UnfurlLinks *bool  `json:"unfurl_links,omitempty"`
+	UnfurlMedia *bool  `json:"unfurl_media,omitempty"`
+}
+
+func newOutgoing(channel string, m *slackgo.WebhookMessage) *outgoing {
+	out := &outgoing{Channel: channel, Text: m.Text, Parse: m.Parse, UnfurlLinks: m.UnfurlLinks, UnfurlMedia: m.UnfurlMedia}
+	if m.Blocks != nil {
+		out.Blocks = m.Blocks
+	}
+	if len(m.Attachments) > 0 {
+		out.Attachments = m.Attachments
+	}
+	return out
+}
+
+// rateKey stands for the app and its channel: Slack allows an app about a message a second in each.
+func (a *appSink) rateKey() string {
+	sum := sha256.Sum256([]byte("app " + a.api.Host() + " " + a.token() + " " + a.routes.defaultChannel))
+	return hex.EncodeToString(sum[:12])
+}
+
+// deliverMessage posts d as a message of its own, or brings its thread up to date.
+func (a *appSink) deliverMessage(ctx context.Context, d relay.Delivery, m *slackgo.WebhookMessage) error {
+	channel, key := a.routes.channelFor(d), threadOf(d, a.thread)
+	if key != "" && a.memory != nil {
+		return a.postInThread(ctx, d, m, channel, key)
+	}
+	if _, err := a.callMethod(ctx, methodPost, newOutgoing(channel, m)); err != nil {
+		return err
+	}
+	relay.ReportStatus(ctx, http.StatusOK)
+	return nil
+}
+
+// explain shows the first message of a thread, or the only one; what follows in a thread differs in its ts.
+func (a *appSink) explain(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Explanation, error) {
+	body, err := json.Marshal(newOutgoing(a.routes.channelFor(d), m))
+	if err != nil {
+		return relay.Explanation{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
+	}
+	return relay.Explanation{Method: "POST", Target: a.methodURL(methodPost).String(), Payload: body, Headers: []relay.Header{
+		{Name: "Host", Value: a.api.Host()},
+		{Name: "Authorization", Value: "Bearer (hidden)"},
+		{Name: "Content-Type", Value: a.header.Get("Content-Type")},
+		{Name: "User-Agent", Value: a.header.Get("User-Agent")},
+		{Name: "Content-Length", Value: strconv.Itoa(len(body))},
+	}}, nil
+}

@@ -1,0 +1,316 @@
+package slack
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// batchSummary is what a batch says of all its notifications, those that it does not list included.
+type batchSummary struct {
+	count int
+	// topics begins with those that are trouble by their name, then those that come most often.
+	topics []topicCount
+	// problems is how many are known to be trouble; more may be where some says so.
+	problems        int
+	hasMoreProblems bool
+	// deadLetters is how many dead letters the notices about them stand for, at least where not all are listed, and sink whose
+	// they are where it is one's.
+	deadLetters      int
+	deadLettersKnown bool
+	sink             string
+	// shared is what all have in common.
+	shared      map[string]string
+	first, last time.Time
+}
+
+type topicCount struct {
+	topic string
+	count int
+}
+
+// newBatchSummary takes the numbers from d's digest, and from the events what that leaves open.
+func newBatchSummary(d relay.Delivery, events []event) *batchSummary {
+	t := &batchSummary{count: len(events)}
+	listed := map[string]int{}
+	for i := range events {
+		listed[events[i].Topic]++
+	}
+	counts := listed
+	if g := d.Digest; g != nil {
+		t.count, t.first, t.last = max(g.Count, t.count), g.First, g.Last
+		if len(g.Topics) > 0 {
+			counts = g.Topics
+		}
+		t.shared = g.Shared
+	}
+	t.countTopics(counts)
+	t.countProblems(events, listed)
+	t.countDeaths(events, listed[relay.TopicDeadLetterCreated])
+	t.fillTimes(events)
+	return t
+}
+
+func (t *batchSummary) countTopics(counts map[string]int) {
+	for topic, n := range counts {
+		if n > 0 {
+			t.topics = append(t.topics, topicCount{topic, n})
+		}
+	}
+	slices.SortFunc(t.topics, func(a, b topicCount) int {
+		return cmp.Or(cmp.Compare(boolToInt(isTroubleTopic(b.topic)), boolToInt(isTroubleTopic(a.topic))), cmp.Compare(b.count, a.count),
+			strings.Compare(a.topic, b.topic))
+	})
+}
+
+// countProblems knows of what is not listed only the topic, which may not tell.
+func (t *batchSummary) countProblems(events []event, listed map[string]int) {
+	told := 0
+	for _, c := range t.topics {
+		told += c.count
+		if isTroubleTopic(c.topic) {
+			t.problems += c.count
+		} else if c.count > listed[c.topic] {
+			t.hasMoreProblems = true
+		}
+	}
+	for i := range events {
+		if events[i].severity == bad && !isTroubleTopic(events[i].Topic) {
+			t.problems++
+		}
+	}
+	t.hasMoreProblems = t.hasMoreProblems || told < t.count
+	t.problems = min(t.problems, t.count)
+}
+
+// countDeaths takes a notice that is not listed for one dead letter, which is the least.
+func (t *batchSummary) countDeaths(events []event, listed int) {
+	sinks := map[string]bool{}
+	for i := range events {
+		if n := events[i].deadLetterCount(); n > 0 {
+			t.deadLetters += n
+			t.sink = cleanLine(events[i].operational.Sink)
+			sinks[t.sink] = true
+		}
+	}
+	all := listed
+	if t.oneTopic() == relay.TopicDeadLetterCreated {
+		all = t.count
+	}
+	for _, c := range t.topics {
+		if c.topic == relay.TopicDeadLetterCreated {
+			all = max(all, c.count)
+		}
+	}
+	t.deadLetters += all - listed
+	t.deadLettersKnown = all == listed
+	if !t.deadLettersKnown || len(sinks) != 1 {
+		t.sink = ""
+	}
+}
+
+// deadLetterText says how many dead letters there were.
+func (t *batchSummary) deadLetterText() string {
+	if t.deadLettersKnown {
+		return deadLettersText(t.deadLetters)
+	}
+	return "at least " + deadLettersText(t.deadLetters)
+}
+
+// isTroubleTopic tells whether a topic is trouble whatever its notification says.
+func isTroubleTopic(topic string) bool { return relay.SeverityOf(topic, relay.Object{}) == bad }
+
+// fillTimes fills the times that no digest told.
+func (t *batchSummary) fillTimes(events []event) {
+	if t.first.IsZero() || t.last.IsZero() {
+		t.first, t.last = time.Time{}, time.Time{}
+		for i := range events {
+			at := events[i].at
+			if at.IsZero() {
+				continue
+			}
+			if t.first.IsZero() || at.Before(t.first) {
+				t.first = at
+			}
+			if at.After(t.last) {
+				t.last = at
+			}
+		}
+	}
+	if t.last.Before(t.first) {
+		t.first, t.last = t.last, t.first
+	}
+	t.first, t.last = t.first.UTC(), t.last.UTC()
+}
+
+// headerText says the worst first.
+func (t *batchSummary) headerText(r *renderer) string {
+	all := fmt.Sprintf("%d notifications", t.count)
+	switch one := t.oneTopic(); {
+	case one == relay.TopicDeadLetterCreated:
+		text := t.deadLetterText()
+		if t.sink != "" {
+			text += ": " + t.sink
+		}
+		return strings.ToUpper(text[:1]) + text[1:]
+	case one != "" && (t.problems == 0 || t.problems == t.count):
+		return fmt.Sprintf("%d × %s", t.count, r.topicMeaning(one))
+	case one != "":
+		all = fmt.Sprintf("%d × %s", t.count, r.topicMeaning(one))
+	case t.problems == t.count:
+		return fmt.Sprintf("%d problems of %d topics", t.count, len(t.topics))
+	case t.problems == 0:
+		return fmt.Sprintf("%s of %d topics", all, len(t.topics))
+	}
+	least, plural := "", "s"
+	if t.hasMoreProblems {
+		least = "at least "
+	}
+	if t.problems == 1 {
+		plural = ""
+	}
+	text := fmt.Sprintf("%s%d problem%s among %s", least, t.problems, plural, all)
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// oneTopic is the topic that all share, or empty.
+func (t *batchSummary) oneTopic() string {
+	if topic := t.shared["topic"]; topic != "" {
+		return topic
+	}
+	if len(t.topics) == 1 && t.topics[0].count >= t.count {
+		return t.topics[0].topic
+	}
+	return ""
+}
+
+// summaryText says what all have in common, then counts the topics.
+func (t *batchSummary) summaryText() string {
+	var common, lines []string
+	add := func(name, value string) { common = append(common, name+" "+code(value, maxLineText)) }
+	one := t.oneTopic()
+	if one != "" {
+		add("topic", one)
+	}
+	for _, name := range []string{"hub", "cluster"} {
+		if value := t.shared[name]; cleanLine(value) != "" {
+			add(name, value)
+		}
+	}
+	if len(common) > 0 {
+		lines = append(lines, "In common: "+strings.Join(common, " · "))
+	}
+	if one == "" {
+		lines = append(lines, t.topicLines()...)
+	}
+	if len(lines) == 0 {
+		lines = append(lines, "No topics")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (t *batchSummary) topicLines() []string {
+	var lines []string
+	rest, others := t.count, len(t.topics)
+	for _, c := range t.topics[:min(len(t.topics), maxTopics)] {
+		line := fmt.Sprintf("%d × %s", c.count, code(orDefault(c.topic, "none"), maxLineText))
+		if c.topic == relay.TopicDeadLetterCreated && t.deadLetters > c.count {
+			line += " · " + t.deadLetterText()
+		}
+		lines = append(lines, line)
+		rest -= c.count
+		others--
+	}
+	switch {
+	case others > 0:
+		lines = append(lines, fmt.Sprintf("and %d of %d other topics", max(rest, others), others))
+	case rest > 0:
+		lines = append(lines, fmt.Sprintf("and %d of other topics", rest))
+	}
+	return lines
+}
+
+// footer says when, how much of it is listed, and what the relay calls it.
+func (t *batchSummary) footer(id string, shown int) string {
+	var parts []string
+	if at := t.timeRange(); at != "" {
+		parts = append(parts, at)
+	}
+	if shown < t.count {
+		parts = append(parts, fmt.Sprintf("%d of %d listed", shown, t.count))
+	}
+	return strings.Join(append(parts, "Delivery "+code(orDefault(id, "none"), maxLineText)), " · ")
+}
+
+func (t *batchSummary) timeRange() string {
+	switch {
+	case t.first.IsZero():
+		return ""
+	case formatTime(t.first) == formatTime(t.last):
+		return formatTime(t.first)
+	case t.oneDay():
+		return t.first.Format("2006-01-02 15:04:05") + " to " + t.last.Format("15:04:05 UTC")
+	}
+	return t.first.Format("2006-01-02 15:04:05") + " to " + formatTime(t.last)
+}
+
+func (t *batchSummary) oneDay() bool {
+	return t.first.Format(time.DateOnly) == t.last.Format(time.DateOnly)
+}
+
+// formatTime is when a line's notification was stored, with the day where the foot leaves it open.
+func (t *batchSummary) formatTime(at time.Time) string {
+	switch at = at.UTC(); {
+	case at.IsZero():
+		return ""
+	case t.oneDay() && at.Format(time.DateOnly) == t.first.Format(time.DateOnly):
+		return at.Format("15:04:05")
+	}
+	return at.Format("2 Jan 15:04:05")
+}
+
+// omittedText counts what is not among the shown, by topic where that says something.
+func (t *batchSummary) omittedText(events []event, shown []int) string {
+	left := t.count - len(shown)
+	if left <= 0 {
+		return ""
+	}
+	text := fmt.Sprintf("*and %d more*", left)
+	if t.oneTopic() != "" {
+		return text
+	}
+	listed := map[string]int{}
+	for _, i := range shown {
+		listed[events[i].Topic]++
+	}
+	var parts []string
+	for _, c := range t.topics {
+		n := min(c.count-listed[c.topic], left)
+		if n <= 0 {
+			continue
+		}
+		if len(parts) == maxMore {
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%d × %s", n, code(orDefault(c.topic, "none"), maxLineText)))
+		left -= n
+	}
+	if left > 0 && len(parts) > 0 {
+		parts = append(parts, fmt.Sprintf("%d of other topics", left))
+	}
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	return text
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,77 @@
+package slack
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// operational is what the relay's own notifications say besides. Their object is a sink, a delivery of one, or a source.
+type operational struct {
+	Sink  string `json:"sink"`
+	Topic string `json:"topic"`
+	Count int    `json:"count"`
+}
+
+// operationalOf is nil for a notification that is not the relay's own.
+func operationalOf(e *event) *operational {
+	if !strings.HasPrefix(e.Topic, relay.OperationalPrefix) {
+		return nil
+	}
+	var members struct {
+		Object operational `json:"object"`
+	}
+	if json.Unmarshal(e.data, &members) != nil {
+		members.Object = operational{}
+	}
+	o := &members.Object
+	if o.Sink == "" && e.Topic != relay.TopicDeadLetterCreated {
+		o.Sink = e.Object.ID
+	}
+	return o
+}
+
+// deadLetterCount is how many dead letters e stands for, zero where it tells of none.
+func (e *event) deadLetterCount() int {
+	if e.operational == nil || e.Topic != relay.TopicDeadLetterCreated {
+		return 0
+	}
+	return max(e.operational.Count, 1)
+}
+
+// deadLettersText is what is said of so many dead letters, of more than one.
+func deadLettersText(count int) string {
+	return fmt.Sprintf("%d deliveries were given up and became dead letters", count)
+}
+
+// meaningText is what happened, without the sink, and how often where one notification stands for many.
+func (e *event) meaningText() string {
+	if n := e.deadLetterCount(); n > 1 {
+		return deadLettersText(n)
+	}
+	return e.meaning
+}
+
+// headline names the sink, which says more than the state.
+func (o *operational) headline(e *event) string {
+	text := e.meaningText()
+	if sink := cleanLine(o.Sink); sink != "" {
+		text += ": " + sink
+	}
+	return text
+}
+
+// identifiers are those of the sink in place of the object.
+func (o *operational) identifiers(e *event) []identifier {
+	what := "Sink"
+	if e.Topic == relay.TopicSourceGap {
+		what = "Source"
+	}
+	list := []identifier{singleIdentifier(what, o.Sink)}
+	if o.Sink != e.Object.ID {
+		list = append(list, singleIdentifier("Dead delivery", e.Object.ID), singleIdentifier("Its topic", o.Topic))
+	}
+	return list
+}

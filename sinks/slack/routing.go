@@ -1,0 +1,195 @@
+package slack
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/egress"
+	"github.com/hubrelay/hubrelay/relay/guard"
+)
+
+const (
+	defaultAPI = "https://slack.com/api"
+	defaultTTL = 24 * time.Hour
+
+	threadAll       = "all"
+	threadContainer = "container"
+	threadJob       = "job"
+	threadNone      = "none"
+)
+
+// Route sends what passes both lists to a channel.
+type Route struct {
+	Topics  []string `koanf:"topics" doc:"Patterns of topics, as those of a sink; empty for all."`
+	Hubs    []string `koanf:"hubs" doc:"Hubs; empty for all."`
+	Channel string   `koanf:"channel" doc:"The channel's id or #name."`
+}
+
+func (c *Config) isApp() bool { return c.Token != "" || c.TokenFile != "" }
+
+// checkApp reports what is wrong with the settings of an app.
+func (c *Config) checkApp(g *guard.Guard) error {
+	var errs []error
+	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
+	if !c.isApp() {
+		if c.Channel != "" {
+			bad("channel", "says nothing to an incoming webhook, which belongs to one channel: give an app's token, or leave it out")
+		}
+		if len(c.Channels) > 0 {
+			bad("channels", "says nothing to an incoming webhook, which belongs to one channel: give an app's token, or leave it out")
+		}
+		return errors.Join(errs...)
+	}
+	errs = append(errs, c.tokenSetting().Check())
+	if c.Channel == "" {
+		bad("channel", "is missing beside the token: name the channel, by its id (C0123456789) or as #name")
+	} else if !isChannel(c.Channel) {
+		bad("channel", "is no channel: write its id (C0123456789, at the end of its details in Slack) or #name")
+	}
+	for i, r := range c.Channels {
+		at := "channels." + strconv.Itoa(i)
+		if !isChannel(r.Channel) {
+			bad(at+".channel", "is no channel: write its id (C0123456789) or #name")
+		}
+		if _, err := relay.ParsePatterns(r.Topics); err != nil {
+			bad(at+".topics", err.Error())
+		}
+		if len(r.Topics)+len(r.Hubs) == 0 {
+			bad(at, "takes everything: name topics or hubs, or make it the channel of the sink")
+		}
+	}
+	if !slices.Contains([]string{"", threadAll, threadContainer, threadJob, threadNone}, c.Thread) {
+		bad("thread", "is not known: choose all, container, job or none")
+	}
+	if c.ThreadTTL != 0 && (c.ThreadTTL < time.Minute || c.ThreadTTL > 30*24*time.Hour) {
+		bad("thread_ttl", "is out of range: choose something from 1m to 720h")
+	}
+	if g != nil {
+		if _, err := parseAPI(c.APIURL, g); err != nil {
+			bad("api_url", err.Error())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) tokenSetting() egress.Setting[string] {
+	return egress.Setting[string]{Key: "token", Text: c.Token, File: c.TokenFile, Parse: parseToken}
+}
+
+// parseToken checks a bot token. Its errors do not repeat it.
+func parseToken(text []byte) (string, error) {
+	token := strings.TrimSpace(string(text))
+	switch {
+	case token == "":
+		return "", errors.New("holds no token")
+	case !strings.HasPrefix(token, "xox") || len(token) < 10:
+		return "", errors.New("is no token of Slack: an app's bot token begins with xoxb- and has at least ten characters (\"OAuth & Permissions\" of the app's settings)")
+	}
+	for _, c := range []byte(token) {
+		if c <= ' ' || c >= 0x7f {
+			return "", errors.New("holds white space or other characters that a token cannot have")
+		}
+	}
+	return token, nil
+}
+
+func isChannel(s string) bool {
+	return regexp.MustCompile(`^(#[^\s,#@]{1,80}|[CGD][A-Z0-9]{5,})$`).MatchString(s)
+}
+
+// parseAPI returns the address below which the methods lie.
+func parseAPI(text string, g *guard.Guard) (*egress.Target, error) {
+	if text == "" {
+		text = defaultAPI
+	}
+	t, err := egress.ParseTarget(strings.TrimRight(text, "/"), g)
+	if err != nil {
+		return nil, err
+	}
+	if u := t.URL(); u.User != nil || u.RawQuery != "" {
+		return nil, errors.New("must hold no user, password or query: write https://host/path")
+	}
+	return t, nil
+}
+
+// routeTable are the rules of an app.
+type routeTable struct {
+	rules          []rule
+	defaultChannel string
+}
+
+type rule struct {
+	filter  relay.Filter
+	channel string
+}
+
+func (c *Config) buildRoutes() (*routeTable, error) {
+	out := &routeTable{defaultChannel: c.Channel}
+	for _, r := range c.Channels {
+		patterns, err := relay.ParsePatterns(r.Topics)
+		if err != nil {
+			return nil, err
+		}
+		out.rules = append(out.rules, rule{relay.Filter{Topics: patterns, Hubs: r.Hubs}, r.Channel})
+	}
+	return out, nil
+}
+
+// channelFor is where a delivery goes; a digest to the channel of all that it lists, or to that of the sink where they differ.
+func (r *routeTable) channelFor(d relay.Delivery) string {
+	channel := ""
+	for _, n := range d.Notifications {
+		one := r.defaultChannel
+		for i := range r.rules {
+			if r.rules[i].filter.Match(n) {
+				one = r.rules[i].channel
+				break
+			}
+		}
+		if channel != "" && channel != one {
+			return r.defaultChannel
+		}
+		channel = one
+	}
+	if channel == "" {
+		return r.defaultChannel
+	}
+	return channel
+}
+
+func (c *Config) openApp(s relay.SinkSettings, g *guard.Guard, r *renderer, now func() time.Time) (*appSink, error) {
+	target, err := parseAPI(c.APIURL, g)
+	if err != nil {
+		return nil, fmt.Errorf("api_url %w", err)
+	}
+	a := &appSink{
+		transport: egress.NewTransport(g, nil), api: target, now: now, log: s.Log, memory: s.State, thread: c.Thread, ttl: c.ThreadTTL, renderer: r,
+		header: http.Header{"Content-Type": {"application/json; charset=utf-8"}, "User-Agent": {s.UserAgent}},
+	}
+	if s.UserAgent == "" {
+		a.header.Set("User-Agent", "hubrelay")
+	}
+	if a.thread == "" {
+		a.thread = threadAll
+	}
+	if a.ttl == 0 {
+		a.ttl = defaultTTL
+	}
+	if a.routes, err = c.buildRoutes(); err != nil {
+		return nil, err
+	}
+	if a.token, err = c.tokenSetting().Open(s.Log, now); err != nil {
+		return nil, err
+	}
+	if a.api.URL().Scheme == "http" {
+		s.Log.Warn("api_url is plain http, so whoever sees the traffic can read the token")
+	}
+	return a, nil
+}
