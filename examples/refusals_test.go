@@ -14,7 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/internal/redistest"
 )
 
 // refuser is a server that refuses and hangs up in a way of its own for each hub, whose name its tokens begin with.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { os.Exit(plugintest.Main(m, main)) }
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	plugintest.Run(t, plugintest.Plugin{
-		Kind: plugins.KindSink, Command: plugintest.Self(), Env: []string{"GORACE=atexit_sleep_ms=0"},
+		Kind: host.KindSink, Command: plugintest.Self(), Env: []string{"GORACE=atexit_sleep_ms=0"},
 		Config:         json.RawMessage(`{"urls":["ntfy://127.0.0.1:1/topic?scheme=http"]}`),
 		StartupTimeout: time.Minute, Timeout: 30 * time.Second,
 	})

@@ -19,7 +19,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminsocket"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 const (
@@ -70,7 +70,7 @@ func isSocketPath(address string) bool {
 func (f *adminFlags) newClient(std streams) (*adminClient, error) {
 	address := f.address
 	if address == "" {
-		endpoint, err := config.LoadAdminEndpoint(f.file, std.env)
+		endpoint, err := daemon.LoadAdminEndpoint(f.file, std.env)
 		if err != nil {
 			return nil, printProblems(std, err)
 		}
@@ -82,7 +82,7 @@ func (f *adminFlags) newClient(std streams) (*adminClient, error) {
 }
 
 // findDaemon returns the URL or the socket path of a daemon with this endpoint, which the user configured or left to defaults.
-func findDaemon(e config.AdminEndpoint, configured bool) (string, error) {
+func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 	switch {
 	case e.Listen != "" && e.TLS:
 		return localURL("https", e.Listen), nil

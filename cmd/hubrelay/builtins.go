@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hubrelay/hubrelay/plugins"
 	"github.com/hubrelay/hubrelay/plugins/directory"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/print"
 )
 
@@ -27,7 +27,7 @@ func builtinNames() []string { return slices.Sorted(maps.Keys(builtinPlugins()))
 // newBuiltinPlugin is how the daemon runs a plugin of its own, in a process of its own. Nobody else calls it.
 func newBuiltinPlugin() *cobra.Command {
 	return &cobra.Command{
-		Use: plugins.BuiltinCommand + " NAME", Hidden: true, Args: withUsageErrors(cobra.ExactArgs(1)),
+		Use: host.BuiltinCommand + " NAME", Hidden: true, Args: withUsageErrors(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			serve, ok := builtinPlugins()[args[0]]
 			if !ok {
@@ -43,7 +43,7 @@ func serveDirectory() error {
 	if err != nil {
 		return fmt.Errorf("find the program's own file, which keeps instances running: %w", err)
 	}
-	return directory.Serve(directory.Options{AgentCommand: []string{self, directory.AgentCommand}, Relay: os.Getenv(plugins.RelayVariable)})
+	return directory.Serve(directory.Options{AgentCommand: []string{self, directory.AgentCommand}, Relay: os.Getenv(host.RelayVariable)})
 }
 
 // newAgent is how builtin:directory runs the command of an instance. Nobody else calls it.

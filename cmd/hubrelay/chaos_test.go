@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // insistent publishes batches one after the other, each until it is accepted by whichever node answers, with an

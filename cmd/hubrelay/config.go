@@ -8,9 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hubrelay/hubrelay/relay/config"
-	"github.com/hubrelay/hubrelay/relay/document"
-	"github.com/hubrelay/hubrelay/relay/migration"
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
+	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 func newConfig(std streams) *cobra.Command {
@@ -18,24 +17,20 @@ func newConfig(std streams) *cobra.Command {
 }
 
 // loadConfig loads a configuration. What the user got wrong is printed one problem a line, like a compiler does.
-func loadConfig(std streams, file string) (*config.Config, error) {
-	cfg, err := config.Load(file, std.env, configKinds())
+func loadConfig(std streams, file string) (*daemon.Config, error) {
+	cfg, err := daemon.LoadConfig(file, std.env, configKinds())
 	return cfg, printProblems(std, err)
 }
 
-// loadInventory reads the inventory that a configuration names; it is nil where there is none. Mistakes are printed as those
-// of the configuration are.
-func loadInventory(std streams, file string) (*migration.File, error) {
-	if file == "" {
-		return nil, nil
-	}
-	f, err := migration.ReadFile(file)
-	return f, printProblems(std, err)
+// loadInventory reads the inventory file of a configuration and prints its mistakes. It returns nil if there is no such file.
+func loadInventory(std streams, file string) (*daemon.Inventory, error) {
+	inventory, err := daemon.LoadInventory(file)
+	return inventory, printProblems(std, err)
 }
 
 // printProblems prints what the user got wrong in a file, and returns every other error as it is.
 func printProblems(std streams, err error) error {
-	var problems document.Problems
+	var problems yamldoc.Problems
 	if !errors.As(err, &problems) {
 		return err
 	}
@@ -90,7 +85,7 @@ the daemon would start without it.`,
 const preflightTime = time.Minute
 
 // preflightPlugins has all plugins say what is wrong with their configurations.
-func preflightPlugins(ctx context.Context, std streams, cfg *config.Config) error {
+func preflightPlugins(ctx context.Context, std streams, cfg *daemon.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, preflightTime)
 	defer cancel()
 	warnings, err := cfg.Preflight(ctx, func(string) bool { return true })
@@ -123,7 +118,7 @@ func newConfigSchema(std streams) *cobra.Command {
 		Short: "Print the JSON Schema of the configuration, for editors",
 		Args:  withUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			schema, err := config.JSONSchema(configKinds())
+			schema, err := daemon.ConfigSchema(configKinds())
 			if err != nil {
 				return err
 			}

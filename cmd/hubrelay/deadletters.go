@@ -13,9 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/daemon"
 	"github.com/spf13/cobra"
-
-	"github.com/hubrelay/hubrelay/relay/deliver"
 )
 
 // pageSize is how much of a list is asked for in one request.
@@ -169,7 +168,7 @@ func listLetters(ctx context.Context, std streams, client *adminClient, sink str
 // shortReason leaves out where it was posted to and what was being done, which are the same for all of a sink and would fill
 // the column, and the kind, which TRIES tells of.
 func shortReason(reason string) string {
-	for _, kind := range []string{deliver.ReasonPermanent, deliver.ReasonExhausted} {
+	for _, kind := range daemon.DeadLetterReasons() {
 		reason = strings.TrimPrefix(reason, kind+": ")
 	}
 	reason = strings.TrimPrefix(reason, "render the ") // template: line 3: …

@@ -18,12 +18,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/embeddedredis"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/app"
-	"github.com/hubrelay/hubrelay/relay/auth"
-	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
 	"github.com/hubrelay/hubrelay/relay/client"
-	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 const (
@@ -97,10 +96,10 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	if err != nil {
 		return err
 	}
-	ready := make(chan app.Addresses, 1)
-	relayed, err := app.New(cfg, app.Settings{
+	ready := make(chan daemon.Addresses, 1)
+	relayed, err := daemon.New(cfg, daemon.Settings{
 		Version: buildVersion(), Log: log, SinkKinds: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
-		Ready: func(a app.Addresses) { ready <- a },
+		Ready: func(a daemon.Addresses) { ready <- a },
 	})
 	if err != nil {
 		return err
@@ -141,7 +140,7 @@ func whileTerminalOpen(ctx context.Context) (context.Context, context.CancelFunc
 
 // prepare makes the key and the secret, takes a folder and free ports, and puts instances on servers.
 func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
-	d.key, d.secret = auth.NewSecret(), newWebhookSecret()
+	d.key, d.secret = apikey.New(), newWebhookSecret()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
@@ -158,7 +157,7 @@ func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
 		d.folder.remove()
 		return fmt.Errorf("make the demo's servers: %w", err)
 	}
-	if _, err := embedded.FindBinary(); err != nil {
+	if _, err := embeddedredis.FindBinary(); err != nil {
 		d.memory = true
 	}
 	d.flags.listen = freeAddress(d.flags.listen)
@@ -188,7 +187,7 @@ func (d *demo) redisURL() string {
 }
 
 // loadConfig writes the configuration as an operator would and loads it the way serve does.
-func (d *demo) loadConfig(receiver string) (*config.Config, error) {
+func (d *demo) loadConfig(receiver string) (*daemon.Config, error) {
 	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s, allowed_origins: ["*"]}
 health: {listen: %q}
 redis: {url: %q, data_dir: %q}
@@ -203,7 +202,7 @@ sinks:
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("write the demo's configuration: %w", err)
 	}
-	return config.Load(file, nil, configKinds())
+	return daemon.LoadConfig(file, nil, configKinds())
 }
 
 func (d *demo) printf(format string, args ...any) {

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/samples"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/samples"
 )
 
 // sampler makes notifications as a platform would send them: a small cast of containers, servers and zones to which

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/embeddedredis"
 	"github.com/hubrelay/hubrelay/plugins/directory"
-	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
@@ -99,11 +99,11 @@ func (d *demo) cleanUp(ctx context.Context, log *slog.Logger) error {
 	if _, err := os.Stat(data); err != nil {
 		return nil // there is none, or starting in it says why not
 	}
-	server, err := embedded.Start(ctx, embedded.Options{DataDir: data})
+	server, err := embeddedredis.Start(ctx, embeddedredis.Options{DataDir: data})
 	if err == nil {
 		err = server.Close(ctx)
 	}
-	if err != nil && !errors.Is(err, embedded.ErrNoBinary) {
+	if err != nil && !errors.Is(err, embeddedredis.ErrNoBinary) {
 		return fmt.Errorf("end the redis-server of an earlier demo: %w", err)
 	}
 	return os.RemoveAll(data)

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/relay/app"
+	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
-func (d *demo) printWelcome(a app.Addresses) {
+func (d *demo) printWelcome(a daemon.Addresses) {
 	p := d.paint
 	url := "http://" + a.Public.String()
 	notification := `{"topic":"container.created","object":{"id":"mine"},"context":{"hub_id":"` + demoHub + `","containers":["mine"]}}`

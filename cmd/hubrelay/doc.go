@@ -2,5 +2,5 @@
 // websocket clients and sinks.
 //
 // Here are the subcommands, what they print, and the explicit list of sink kinds. What the daemon does is in the
-// rooms under relay, and how they are wired in relay/app.
+// rooms under relay, and how they are wired in relay/daemon.
 package main

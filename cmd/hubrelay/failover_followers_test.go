@@ -11,10 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/backbone"
-	"github.com/hubrelay/hubrelay/relay/cursor"
 )
 
 // failoverPartitions is as many as there are masters, one each.
@@ -23,19 +23,19 @@ const failoverPartitions = 3
 // told is a notification that a follower was told, or where a stream goes on behind a gap.
 type told struct {
 	hub, id string // empty for a gap
-	at      cursor.Cursor
+	at      streamid.Cursor
 }
 
 // places are what a follower was told, each with its place in the log.
 type places struct {
-	from cursor.Cursor
+	from streamid.Cursor
 	told []told
 }
 
-func (b *places) begin(text string) { b.from, _ = cursor.Parse(text, failoverPartitions) }
+func (b *places) begin(text string) { b.from, _ = streamid.Parse(text, failoverPartitions) }
 
 func (b *places) take(m message, text string) error {
-	at, err := cursor.Parse(text, failoverPartitions)
+	at, err := streamid.Parse(text, failoverPartitions)
 	switch {
 	case err != nil:
 		return err
@@ -166,7 +166,7 @@ func (f *failover) heard(hub, id string) func() error {
 // entry is one of the log.
 type entry struct {
 	hub, id string
-	at      cursor.Position
+	at      streamid.Position
 }
 
 // logs reads the partitions of the log.
@@ -179,7 +179,7 @@ func (f *failover) logs(store redis.UniversalClient) [failoverPartitions][]entry
 			f.t.Fatal(err)
 		}
 		for _, e := range entries {
-			at, _ := cursor.ParseEntry(e.ID, fmt.Sprint(e.Values["id"]))
+			at, _ := streamid.ParseEntry(e.ID, fmt.Sprint(e.Values["id"]))
 			logs[p] = append(logs[p], entry{fmt.Sprint(e.Values["hub"]), objectID(fmt.Sprint(e.Values["data"])), at})
 		}
 	}
@@ -229,10 +229,10 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 
 // compare goes through what was told of one partition. What the log lacks must be followed by a gap, at once; and nobody is to
 // pass over what the log has, by a gap neither.
-func (b *places) compare(keys backbone.Keys, p int, log []entry, struck, account bool) error {
+func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, account bool) error {
 	at, _ := b.from.At(p)
 	next := func() (e entry, ok bool) { // in the log
-		i, found := slices.BinarySearchFunc(log, at, func(e entry, at cursor.Position) int { return e.at.Compare(at) })
+		i, found := slices.BinarySearchFunc(log, at, func(e entry, at streamid.Position) int { return e.at.Compare(at) })
 		if found {
 			i++
 		}

@@ -19,10 +19,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/backbone"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // failoverHubs are so many that each of three partitions has some.
@@ -31,7 +31,7 @@ const failoverHubs = 12
 // failover is two nodes on a Redis that has replicas, producers that insist, followers of the streams, and a webhook.
 type failover struct {
 	t         *testing.T
-	keys      backbone.Keys
+	keys      keyspace.Space
 	gate      *gate
 	hooks     *receiver
 	nodes     []*atomic.Pointer[daemon]
@@ -46,7 +46,7 @@ func newFailover(t *testing.T, redis, section string) *failover {
 	f := &failover{t: t, gate: newGate()}
 	t.Cleanup(f.gate.open)
 	var err error
-	if f.keys, err = backbone.NewKeys("hubrelay", failoverPartitions, true); err != nil {
+	if f.keys, err = keyspace.New("hubrelay", failoverPartitions, true); err != nil {
 		t.Fatal(err)
 	}
 	f.hooks = receive(t, func(w http.ResponseWriter, h hook) {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hubrelay/hubrelay/relay/auth"
-	"github.com/hubrelay/hubrelay/relay/backbone/embedded"
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/embeddedredis"
 )
 
 // defaultListen is where the relay listens unless told otherwise.
@@ -57,7 +57,7 @@ is filled from the daemon's environment, or named by a file (url_file=…): othe
 }
 
 func runInit(cmd *cobra.Command, std streams, o *initOptions) error {
-	s := &initConfig{listen: o.listen, redis: o.redis, key: auth.NewSecret(), file: o.file}
+	s := &initConfig{listen: o.listen, redis: o.redis, key: apikey.New(), file: o.file}
 	if _, err := os.Lstat(o.file); err == nil && !o.force {
 		return &existsError{o.file}
 	}
@@ -167,7 +167,7 @@ func (s *initConfig) printWelcome(std streams) error {
 		line("  %s sinks test %s -c %s", programName(), s.sinks[0].name, s.file)
 	}
 	if s.redis == "" {
-		if _, err := embedded.FindBinary(); err != nil {
+		if _, err := embeddedredis.FindBinary(); err != nil {
 			line("\n%s: %v", p.yellow("Not yet"), err)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/relay/document"
-	"github.com/hubrelay/hubrelay/relay/guard"
+	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
 )
 
 // sinkPrompts is what init says of a kind of sink, and asks about it in a terminal.
@@ -193,10 +193,10 @@ func (a *setupPrompter) askUntilValid(ctx context.Context, p prompt, path string
 		if err != nil {
 			return err
 		}
-		at := func(problem document.Problem) bool {
+		at := func(problem yamldoc.Problem) bool {
 			return problem.Path == path || strings.HasPrefix(problem.Path, path+"[")
 		}
-		if wrong := slices.DeleteFunc(v.problems, func(p document.Problem) bool { return !at(p) }); len(wrong) > 0 {
+		if wrong := slices.DeleteFunc(v.problems, func(p yamldoc.Problem) bool { return !at(p) }); len(wrong) > 0 {
 			for _, problem := range wrong {
 				problem.Path = ""
 				a.printf("  %s\n", problem)
@@ -226,7 +226,7 @@ func (a *setupPrompter) offerToAllow(ctx context.Context, address string) error 
 		host = "127.0.0.1"
 	}
 	addr, err := netip.ParseAddr(host)
-	nothing, bad := guard.New(nil)
+	nothing, bad := netguard.New(nil)
 	if err != nil || bad != nil || nothing.Check(addr) == nil {
 		return nil
 	}

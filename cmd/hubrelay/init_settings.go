@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 // setting is one key of a sink; all its values where it is a list.
@@ -30,7 +30,7 @@ func (s *initSink) set(key, value string) {
 
 // keyPath tells of what parts a key is, and whether it takes several values.
 func (s *initSink) keyPath(key string) (parts []string, list bool) {
-	if parts, list = fieldPath(reflect.TypeFor[config.Sink](), key); list {
+	if parts, list = fieldPath(reflect.TypeFor[daemon.SinkConfig](), key); list {
 		return parts, list
 	}
 	return fieldPath(reflect.TypeOf(s.kind.Config()), key)

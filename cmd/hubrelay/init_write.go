@@ -12,10 +12,10 @@ import (
 
 	_ "embed"
 
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/auth"
-	"github.com/hubrelay/hubrelay/relay/config"
-	"github.com/hubrelay/hubrelay/relay/document"
+	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 //go:embed init.yaml.tmpl
@@ -44,7 +44,7 @@ func newSetupSink(kind string) (*initSink, error) {
 		}
 		types = append(types, k.Type)
 	}
-	hint := document.DidYouMean(kind, types)
+	hint := yamldoc.DidYouMean(kind, types)
 	if hint == "" {
 		hint = "choose " + strings.Join(types, ", ")
 	}
@@ -93,7 +93,7 @@ func (s *initConfig) renderYAML() ([]byte, error) {
 	var b strings.Builder
 	err = t.Execute(&b, map[string]any{
 		"File": filepath.Base(s.file), "Listen": s.listen, "Redis": s.redis, "Sinks": s.sinkViews(),
-		"Hash": auth.FormatHash(auth.HashSecret(s.key)), "Version": buildVersion(),
+		"Hash": apikey.FormatHash(apikey.HashOf(s.key)), "Version": buildVersion(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write a configuration: %w", err)
@@ -129,8 +129,8 @@ func (s *initConfig) sinkViews() []sinkView {
 
 // checkResult is what a configuration would be told. Nothing names a line, for there is no file yet.
 type checkResult struct {
-	problems document.Problems
-	warnings []document.Problem
+	problems yamldoc.Problems
+	warnings []yamldoc.Problem
 }
 
 // checkConfig loads the configuration as serve would. A secret that only serve's environment is to have is none of its problems.
@@ -144,9 +144,9 @@ func (s *initConfig) checkConfig(environ []string) (checkResult, error) {
 		return checkResult{}, err
 	}
 	defer func() { _ = os.Remove(draft) }()
-	cfg, err := config.Load(draft, environ, configKinds())
+	cfg, err := daemon.LoadConfig(draft, environ, configKinds())
 	var v checkResult
-	var problems document.Problems
+	var problems yamldoc.Problems
 	switch {
 	case errors.As(err, &problems):
 		for _, p := range problems {
@@ -184,7 +184,7 @@ func (s *initConfig) missingVariable(path string, environ []string) string {
 	return ""
 }
 
-func withoutFile(list []document.Problem) {
+func withoutFile(list []yamldoc.Problem) {
 	for i := range list {
 		list[i].File = ""
 	}

@@ -7,10 +7,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/relay/daemon"
 	"github.com/spf13/cobra"
-
-	"github.com/hubrelay/hubrelay/relay/document"
-	"github.com/hubrelay/hubrelay/relay/migration"
 )
 
 const inventoryPath = "/api/inventory"
@@ -69,11 +67,8 @@ migration is at work on an instance, an import that removes or moves an instance
 }
 
 func importInventory(ctx context.Context, std streams, f *adminFlags, file string) error {
-	data, err := document.ReadBounded(file, migration.MaxFile)
+	data, err := daemon.ReadImport(file) // problems name the file, which the daemon does not know
 	if err != nil {
-		return fmt.Errorf("%s cannot be read: %s", file, document.OpenErrorReason(err))
-	}
-	if _, err := migration.ParseImport(file, data); err != nil { // the daemon does not know its name
 		return printProblems(std, err)
 	}
 	client, err := f.newClient(std)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	adminapi "github.com/hubrelay/hubrelay/relay/admin"
-	"github.com/hubrelay/hubrelay/relay/auth"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/apikey"
 )
 
 func newKeys(std streams) *cobra.Command {
@@ -68,8 +68,8 @@ private one signs, and belongs into the configuration as a secret does; the publ
 }
 
 func printKey(std streams, name string, asJSON bool) error {
-	key := auth.NewSecret()
-	hash := auth.FormatHash(auth.HashSecret(key))
+	key := apikey.New()
+	hash := apikey.FormatHash(apikey.HashOf(key))
 	if asJSON {
 		return json.NewEncoder(std.out).Encode(map[string]string{"name": name, "key": key, "key_sha256": hash})
 	}
@@ -85,12 +85,16 @@ auth:
 }
 
 func adminRoles() []string {
-	return []string{string(adminapi.RoleViewer), string(adminapi.RoleOperator), string(adminapi.RoleAdmin)}
+	var names []string
+	for _, role := range adminapi.Roles() {
+		names = append(names, string(role))
+	}
+	return names
 }
 
 func printAdminToken(std streams, name, role string, asJSON bool) error {
-	token := auth.NewAdminToken()
-	hash := auth.FormatHash(auth.HashSecret(token))
+	token := apikey.NewAdminToken()
+	hash := apikey.FormatHash(apikey.HashOf(token))
 	if asJSON {
 		return json.NewEncoder(std.out).Encode(map[string]string{"name": name, "role": role, "token": token, "token_sha256": hash})
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hubrelay/hubrelay/relay/config"
+	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 // The printed lines are a configuration that accepts the printed token.
@@ -27,7 +27,7 @@ func TestNewAdminToken(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := config.Load(file, nil, config.Kinds{})
+	cfg, err := daemon.LoadConfig(file, nil, daemon.Kinds{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
+	"github.com/hubrelay/hubrelay/internal/redistest"
 )
 
 // victim is a Redis that is struck. It loses nothing of what it has confirmed.

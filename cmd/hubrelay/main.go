@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, std streams) int {
 	case errors.Is(err, errReported):
 		return exitFailure
 	default:
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %v%s\n", err, errorHint(err))
+		_, _ = fmt.Fprintf(std.err, "hubrelay: %s%s\n", sanitizeForTerminal(err.Error()), errorHint(err))
 		return exitFailure
 	}
 }

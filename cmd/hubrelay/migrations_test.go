@@ -19,9 +19,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // migrations is two clusters of folders with one instance, web-1 of the container web, which never may run twice.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // TestLongOrderOverNodes keeps the order of each hub through failures, the kill of the node that works the queue, and a

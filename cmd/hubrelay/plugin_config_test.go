@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // A plugin says what is wrong with its configuration before it counts; what cannot be asked is a warning.

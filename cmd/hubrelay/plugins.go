@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
@@ -59,8 +59,8 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std streams, command []string) er
 	if err := json.Unmarshal([]byte(o.config), &config); err != nil {
 		return newUsageError(cmd, fmt.Errorf("--config is not a JSON object: %w", err))
 	}
-	if o.kind != "" && o.kind != plugins.KindSink && o.kind != plugins.KindDriver {
-		return newUsageError(cmd, fmt.Errorf("--kind %s is not known: choose %s or %s", o.kind, plugins.KindSink, plugins.KindDriver))
+	if o.kind != "" && o.kind != host.KindSink && o.kind != host.KindDriver {
+		return newUsageError(cmd, fmt.Errorf("--kind %s is not known: choose %s or %s", o.kind, host.KindSink, host.KindDriver))
 	}
 	log := slog.DiscardHandler
 	if o.verbose {
@@ -104,9 +104,9 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std streams, command []string) er
 // hintFor names the flag that stands for the daemon's setting.
 func hintFor(err error) string {
 	switch {
-	case plugins.IsRejected(err):
+	case host.IsRejected(err):
 		return " (here: --config)"
-	case errors.Is(err, plugins.ErrNoCertificate):
+	case errors.Is(err, host.ErrNoCertificate):
 		return " (here: --no-tls)"
 	}
 	return ""

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // A plugin that comes with the daemon works. One that is missing is said to have failed, keeps its backlog, and gets it

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // TestReloadFromBatchesToBinaryEvents changes the format while batches are parked that the new one cannot hold: they arrive as

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // curlEvents starts curl on an event stream. Its output ends with the stream or the test.

@@ -12,9 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hubrelay/hubrelay/relay/app"
-	"github.com/hubrelay/hubrelay/relay/config"
-	"github.com/hubrelay/hubrelay/relay/migration"
+	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 // configFlag registers -c, which every command that reads a configuration takes.
@@ -41,19 +39,14 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			// Whoever reads the log may go away, as journald does when it restarts; that must not end the daemon.
 			signal.Ignore(syscall.SIGPIPE)
 			tuneGC(std)
-			watch := config.NewFileWatcher(file)
+			reload := daemon.NewReloadSource(file, func() (*daemon.Config, error) {
+				return daemon.LoadConfig(file, std.env, configKinds())
+			})
 			cfg, err := loadConfig(std, file)
 			if err != nil {
 				return err
 			}
-			reload := &app.ReloadSource{
-				Watcher: watch,
-				Load:    func() (*config.Config, error) { return config.Load(file, std.env, configKinds()) },
-			}
-			if name := cfg.Migration.InventoryFile; name != "" {
-				reload.InventoryWatch = config.NewFileWatcher(name)
-				reload.Inventory = func() (*migration.File, error) { return migration.ReadFile(name) }
-			}
+			reload.WatchInventory(cfg.Migration.InventoryFile)
 			inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
 			if err != nil {
 				return err
@@ -65,10 +58,10 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 				log.Warn("configuration", "warning", w.String())
 			}
 			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) { setLevel(level, name) }
-			relayed, err := app.New(cfg, app.Settings{
+			relayed, err := daemon.New(cfg, daemon.Settings{
 				Version: buildVersion(), Log: log, SinkKinds: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
 				Reload: reload,
-				Ready: func(a app.Addresses) {
+				Ready: func(a daemon.Addresses) {
 					log.Info("serving", "public", a.Public.String(), "health", a.Health.String(), "admin", a.Admin.String(),
 						"redis", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys), "version", buildVersion())
 				},

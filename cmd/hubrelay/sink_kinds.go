@@ -5,31 +5,13 @@ import (
 
 	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/config"
-	"github.com/hubrelay/hubrelay/sinks/email"
-	"github.com/hubrelay/hubrelay/sinks/exec"
-	"github.com/hubrelay/hubrelay/sinks/file"
-	"github.com/hubrelay/hubrelay/sinks/pagerduty"
-	"github.com/hubrelay/hubrelay/sinks/plugin"
-	"github.com/hubrelay/hubrelay/sinks/slack"
-	"github.com/hubrelay/hubrelay/sinks/webhook"
+	"github.com/hubrelay/hubrelay/relay/daemon"
+	"github.com/hubrelay/hubrelay/sinks"
 )
 
-// sinkKinds is the list of every kind of sink that the daemon knows. A new kind is one folder and one line here.
-func sinkKinds() []relay.SinkKind {
-	return []relay.SinkKind{
-		webhook.Kind(),
-		slack.Kind(),
-		file.Kind(),
-		file.Stdout(os.Stdout),
-		exec.Kind(),
-		email.Kind(),
-		pagerduty.Kind(),
-		plugin.Kind(builtinNames()...),
-	}
-}
+func sinkKinds() []relay.SinkKind { return sinks.Kinds(os.Stdout, builtinNames()...) }
 
-// configKinds is what a configuration may lead to.
-func configKinds() config.Kinds {
-	return config.Kinds{Sinks: sinkKinds(), Driver: settings.DriverKind(builtinNames()...)}
+// configKinds are the sinks and the driver that a configuration may name.
+func configKinds() daemon.Kinds {
+	return daemon.Kinds{Sinks: sinkKinds(), Driver: settings.DriverKind(builtinNames()...)}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -14,9 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/app"
-	"github.com/hubrelay/hubrelay/relay/config"
-	"github.com/hubrelay/hubrelay/relay/ingest"
+	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 type explainFlags struct {
@@ -96,7 +93,7 @@ func explainSinks(std streams, f *explainFlags) error {
 	lines := json.NewEncoder(std.out)
 	lines.SetEscapeHTML(false)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
-		e, err := explainSink(name, cfg.Sinks[name], n)
+		e, err := explainSink(cfg, name, n)
 		switch {
 		case err != nil:
 			return fmt.Errorf("sink %s: %w", name, err)
@@ -112,74 +109,32 @@ func explainSinks(std streams, f *explainFlags) error {
 	return nil
 }
 
-// readEvent reads the event and brings it into the form in which it travels.
-func readEvent(std streams, cfg *config.Config, f *explainFlags) (relay.Notification, error) {
-	none := relay.Notification{}
-	in := std.in
-	if f.event != "-" {
-		file, err := os.Open(f.event)
-		if err != nil {
-			return none, err
-		}
-		defer func() { _ = file.Close() }()
-		in = file
+// readEvent reads the event from a file or from standard input.
+func readEvent(std streams, cfg *daemon.Config, f *explainFlags) (relay.Notification, error) {
+	if f.event == "-" {
+		return daemon.ReadEvent(cfg, std.in, f.hub)
 	}
-	data, err := io.ReadAll(io.LimitReader(in, ingest.MaxNotification+1))
+	file, err := os.Open(f.event)
 	if err != nil {
-		return none, fmt.Errorf("read the event: %w", err)
+		return relay.Notification{}, err
 	}
-	catalog, err := relay.NewCatalog(cfg.Notifications.ExtraTopics)
-	if err != nil {
-		return none, err
-	}
-	n, bad := ingest.NewDecoder(catalog).Decode(data, ingest.Defaults{Hub: f.hub, AnyAccount: true})
-	if bad != nil {
-		hint := ""
-		if (bad.Source == "/context" || bad.Source == "/context/hub_id") && f.hub == "" {
-			hint = "; write it into the event, or name its hub with --hub"
-		}
-		return none, fmt.Errorf("the relay would refuse the event: %s%s", sanitizeForTerminal(bad.Error()), hint)
-	}
-	return n, nil
+	defer func() { _ = file.Close() }()
+	return daemon.ReadEvent(cfg, file, f.hub)
 }
 
-func explainSink(name string, cfg config.Sink, n relay.Notification) (explained, error) {
-	e := explained{Sink: name, Type: cfg.Type}
-	filter, err := app.Filter(cfg)
-	if err != nil {
-		return e, err
+func explainSink(cfg *daemon.Config, name string, n relay.Notification) (explained, error) {
+	e, err := daemon.Explain(cfg, sinkKinds(), buildVersion(), name, n)
+	shown := explained{Sink: e.Sink, Type: e.Type, Matched: e.Matched, Reason: e.Reason, Timing: e.Timing}
+	if e.Err != nil {
+		shown.Error = e.Err.Error()
 	}
-	if e.Matched, e.Reason = filter.Explain(n); !e.Matched {
-		return e, nil
+	if e.Request != nil {
+		shown.Request = requestOf(*e.Request)
+		for _, followup := range e.Request.Followups {
+			shown.Request.Also = append(shown.Request.Also, requestOf(followup))
+		}
 	}
-	kinds := sinkKinds()
-	i := slices.IndexFunc(kinds, func(k relay.SinkKind) bool { return k.Type == cfg.Type })
-	if i < 0 {
-		return e, fmt.Errorf("there is no kind %q", cfg.Type)
-	}
-	e.Timing = deliveryTiming(cfg, kinds[i].DigestWhenLimited, n)
-	sink, err := kinds[i].Open(relay.SinkSettings{
-		Name: name, Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/" + buildVersion(),
-	}, cfg.Settings)
-	if err != nil {
-		e.Error = err.Error()
-		return e, nil
-	}
-	defer func() { _ = sink.Close() }()
-	explainer, ok := sink.(relay.Explainer)
-	if !ok {
-		return e, nil
-	}
-	shown, err := explainer.Explain(deliveryOf(cfg, n))
-	if err != nil {
-		e.Error = err.Error()
-		return e, nil
-	}
-	e.Request = requestOf(shown)
-	for _, another := range shown.Followups {
-		e.Request.Also = append(e.Request.Also, requestOf(another))
-	}
-	return e, nil
+	return shown, err
 }
 
 func requestOf(shown relay.Explanation) *explainedRequest {

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // api is a double of two of Slack's methods, made from Slack's reference of them. It keeps messages by their ts.

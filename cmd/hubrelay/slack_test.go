@@ -13,9 +13,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // channel stands for Slack. It keeps the messages that it took, by the last part of the path.

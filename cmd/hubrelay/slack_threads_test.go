@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // team is a Slack app as a sink, with a few more settings.

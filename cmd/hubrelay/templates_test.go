@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // TestTemplates has a webhook whose body a template makes, one whose template fails, and a file that changes.

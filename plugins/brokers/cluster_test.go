@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // TestRedisCluster publishes into streams in all slots of six real servers, while a slot moves and after a master was killed.

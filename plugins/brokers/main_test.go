@@ -15,10 +15,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/plugins/sdk"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/backbone/redistest"
 )
 
 // realVariable has the tests start the real servers, which `make test-brokers` installs.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -124,7 +124,7 @@ func suite(t *testing.T, r rig) {
 			t.Fatal(err)
 		}
 		plugintest.Run(t, plugintest.Plugin{
-			Kind: plugins.KindSink, Command: []string{os.Args[0], "plugin"}, Env: []string{"GORACE=atexit_sleep_ms=0"}, Config: config,
+			Kind: host.KindSink, Command: []string{os.Args[0], "plugin"}, Env: []string{"GORACE=atexit_sleep_ms=0"}, Config: config,
 			StartupTimeout: patience, Timeout: 30 * time.Second,
 		})
 	})

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hubrelay/hubrelay/relay/lastwords"
+	"github.com/hubrelay/hubrelay/internal/procpipe"
 )
 
 const (
@@ -62,7 +62,7 @@ func (o *agentOutput) open() error {
 
 func (o *agentOutput) copyLoop() {
 	defer close(o.done)
-	r := bufio.NewReaderSize(lastwords.NewReader(o.read), 64<<10)
+	r := bufio.NewReaderSize(procpipe.NewReader(o.read), 64<<10)
 	for {
 		if _, err := r.Peek(1); err != nil {
 			return

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // Config is what an operator writes under `config`.
@@ -69,7 +69,7 @@ func (c *Config) Validate() error {
 	if len(c.URLs)+len(c.URLFiles) == 0 {
 		errs = append(errs, &relay.FieldError{Field: "urls", Problem: "is missing, and so is url_files: name a destination, such as [ntfy://ntfy.sh/my-topic]"})
 	}
-	if _, err := guard.New(c.AllowCIDRs); err != nil {
+	if _, err := netguard.New(c.AllowCIDRs); err != nil {
 		errs = append(errs, err)
 	}
 	for i, text := range c.URLs {

@@ -18,9 +18,9 @@ import (
 	"github.com/nicholas-fedor/shoutrrr/pkg/services/push/ntfy"
 	"github.com/nicholas-fedor/shoutrrr/pkg/types"
 
+	"github.com/hubrelay/hubrelay/internal/message"
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/guard"
-	"github.com/hubrelay/hubrelay/relay/prose"
 )
 
 // maxRemembered bounds of how many deliveries it is known who has them already.
@@ -33,7 +33,7 @@ const answerTime = 500 * time.Millisecond
 type Sink struct {
 	config    *Config
 	transport *Transport
-	summaries *prose.Builder
+	summaries *message.Builder
 
 	delivered      map[string][]string // by delivery the destinations that have it
 	deliveredOrder []string            // of has, the oldest first
@@ -48,7 +48,7 @@ type destination struct {
 
 // New returns a Sink for a configuration that is filled in before Start. The process' http.DefaultTransport must be its Transport.
 func New(config *Config) *Sink {
-	return &Sink{config: config, transport: &Transport{}, summaries: prose.NewBuilder(), delivered: map[string][]string{}}
+	return &Sink{config: config, transport: &Transport{}, summaries: message.NewBuilder(), delivered: map[string][]string{}}
 }
 
 // Transport is what all that the process asks by HTTP must go through.
@@ -56,7 +56,7 @@ func (s *Sink) Transport() *Transport { return s.transport }
 
 // Start reads the files and has shoutrrr look at each URL. It asks nobody.
 func (s *Sink) Start(context.Context) error {
-	g, err := guard.New(s.config.AllowCIDRs)
+	g, err := netguard.New(s.config.AllowCIDRs)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (to destination) classify(a *attempt, err error) error {
 	}
 	switch {
 	case a.status != 0: // also where the time has ended since
-		failed := say("answered %d: %s", a.status, relay.Truncate(prose.SingleLine(string(a.body)), 200))
+		failed := say("answered %d: %s", a.status, relay.Truncate(message.SingleLine(string(a.body)), 200))
 		switch a.status {
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 			return relay.Permanent(failed)

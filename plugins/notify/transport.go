@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/guard"
+	"github.com/hubrelay/hubrelay/internal/netguard"
 )
 
 const (
@@ -46,7 +46,7 @@ type attempt struct {
 }
 
 // guardedTransport dials what the guard lets through.
-func guardedTransport(g *guard.Guard) http.RoundTripper {
+func guardedTransport(g *netguard.Guard) http.RoundTripper {
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTime, Control: g.Control}).DialContext,
 		TLSHandshakeTimeout: dialTime, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,

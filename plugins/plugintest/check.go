@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 )
 
 // Plugin is the program to check.
 type Plugin struct {
-	// Kind is plugins.KindSink or plugins.KindDriver. Where it is empty, the program is started once more to find out.
+	// Kind is host.KindSink or host.KindDriver. Where it is empty, the program is started once more to find out.
 	Kind string
 	// Command is the program and its arguments.
 	Command []string
@@ -43,15 +43,15 @@ type Result struct {
 // checkRun is a plugin that is being checked.
 type checkRun struct {
 	p    Plugin
-	host host
+	host pluginHost
 
 	mu     sync.Mutex
-	events map[plugins.Event]int
+	events map[host.Event]int
 }
 
-// host is what the hosts of all kinds have in common.
-type host interface {
-	Status() plugins.Status
+// pluginHost has the methods that the hosts of all kinds share.
+type pluginHost interface {
+	Status() host.Status
 	Close() error
 }
 
@@ -76,7 +76,7 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 		return false
 	}
 	open := openSink
-	if p.Kind == plugins.KindDriver {
+	if p.Kind == host.KindDriver {
 		open = openDriver
 	}
 	k, err := open(p)
@@ -85,7 +85,7 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 		return false
 	}
 	defer func() { _ = k.host.Close() }()
-	if !say(k.first.name, false, plugins.UnavailableCause(k.first.do(ctx))) {
+	if !say(k.first.name, false, host.UnavailableCause(k.first.do(ctx))) {
 		return false
 	}
 	for _, c := range append(k.checks,
@@ -124,24 +124,24 @@ func KindOf(ctx context.Context, p Plugin) (string, error) {
 
 func (p *Plugin) findKind(ctx context.Context) (err error) {
 	switch p.Kind {
-	case plugins.KindSink, plugins.KindDriver:
+	case host.KindSink, host.KindDriver:
 		return nil
 	case "":
 		o := newRun(*p).options(p.Config)
 		o.Log = nil // it is started again, and says it then
-		p.Kind, err = plugins.KindOf(ctx, o)
+		p.Kind, err = host.KindOf(ctx, o)
 		return err
 	}
-	return fmt.Errorf("there is no kind of plugins %q: choose %s or %s", p.Kind, plugins.KindSink, plugins.KindDriver)
+	return fmt.Errorf("there is no kind of plugins %q: choose %s or %s", p.Kind, host.KindSink, host.KindDriver)
 }
 
-func newRun(p Plugin) *checkRun { return &checkRun{p: p, events: map[plugins.Event]int{}} }
+func newRun(p Plugin) *checkRun { return &checkRun{p: p, events: map[host.Event]int{}} }
 
-func (r *checkRun) options(config json.RawMessage) plugins.Options {
-	return plugins.Options{
+func (r *checkRun) options(config json.RawMessage) host.Options {
+	return host.Options{
 		Name: "check", Command: r.p.Command, Env: r.p.Env, Config: config, PlainSocket: r.p.PlainSocket,
 		StartupTimeout: r.p.StartupTimeout, MaxCrashes: 1, Log: r.p.Log,
-		Observe: func(e plugins.Event) {
+		Observe: func(e host.Event) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.events[e]++
@@ -149,7 +149,7 @@ func (r *checkRun) options(config json.RawMessage) plugins.Options {
 	}
 }
 
-func (r *checkRun) count(e plugins.Event) int {
+func (r *checkRun) count(e host.Event) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.events[e]
@@ -157,17 +157,17 @@ func (r *checkRun) count(e plugins.Event) int {
 
 // timeout is how long an answer may take.
 func (r *checkRun) timeout() time.Duration {
-	if r.host.Status().State != plugins.StateRunning {
+	if r.host.Status().State != host.StateRunning {
 		return r.p.Timeout + r.p.StartupTimeout
 	}
 	return r.p.Timeout
 }
 
 func (r *checkRun) isRunning(context.Context) error {
-	if s := r.host.Status(); s.State != plugins.StateRunning {
+	if s := r.host.Status(); s.State != host.StateRunning {
 		return fmt.Errorf("it is %s: %w", s.State, s.Reason)
 	}
-	if n := r.count(plugins.EventStarted); n != 1 {
+	if n := r.count(host.EventStarted); n != 1 {
 		return fmt.Errorf("it had to be started %d times", n)
 	}
 	return nil
@@ -177,7 +177,7 @@ func (r *checkRun) stops(context.Context) error {
 	if err := r.host.Close(); err != nil {
 		return err
 	}
-	if r.count(plugins.EventKilled) > 0 {
+	if r.count(host.EventKilled) > 0 {
 		return errors.New("it had to be killed: end when the standard input ends, or at /plugin.GRPCController/Shutdown")
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -53,7 +53,7 @@ func (p *Plugin) checkOptional(ctx context.Context, say func(name string, advice
 	const finds = "finds a mistake in its configuration before it runs (Validate)"
 	problems, err := p.validate(ctx, p.Config)
 	switch {
-	case errors.Is(err, plugins.ErrUnsupported):
+	case errors.Is(err, host.ErrUnsupported):
 		say(finds, true, errors.New("it serves no Validate: 'hubrelay config check' and a reload find no mistake then"))
 	case err != nil:
 		say(finds, false, err)
@@ -62,15 +62,15 @@ func (p *Plugin) checkOptional(ctx context.Context, say func(name string, advice
 	default:
 		say(finds, true, p.reportsMistake(ctx))
 	}
-	if p.Kind == plugins.KindDriver {
+	if p.Kind == host.KindDriver {
 		return
 	}
 	for _, d := range []relay.Delivery{sample("1", 100), digest(3)} {
-		_, err := plugins.Explain(ctx, newRun(*p).options(p.Config), d)
-		if errors.Is(err, plugins.ErrUnsupported) {
+		_, err := host.Explain(ctx, newRun(*p).options(p.Config), d)
+		if errors.Is(err, host.ErrUnsupported) {
 			return // it need not
 		}
-		if plugins.IsRejected(err) {
+		if host.IsRejected(err) {
 			err = nil // which is an answer
 		}
 		what := "a notification"
@@ -82,7 +82,7 @@ func (p *Plugin) checkOptional(ctx context.Context, say func(name string, advice
 }
 
 func (p *Plugin) validate(ctx context.Context, config json.RawMessage) ([]relay.FieldError, error) {
-	return plugins.Validate(ctx, p.Kind, newRun(*p).options(config))
+	return host.Validate(ctx, p.Kind, newRun(*p).options(config))
 }
 
 func (p *Plugin) reportsMistake(ctx context.Context) error {

@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
 // driver is a driver that is being checked.
 type driver struct {
 	*checkRun
-	*plugins.Driver
+	*host.Driver
 }
 
 func openDriver(p Plugin) (*checked, error) {
 	r := newRun(p)
-	d, err := plugins.NewDriver(r.options(p.Config))
+	d, err := host.NewDriver(r.options(p.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (d *driver) rejectsUnknownServers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
 	err := d.Configure(ctx, []relay.Server{unknownServer("server-1"), unknownServer("server-2")})
-	if err == nil || plugins.IsRejected(err) {
+	if err == nil || host.IsRejected(err) {
 		return nil
 	}
 	return fmt.Errorf("it neither takes nor refuses them: %w", err)
@@ -74,7 +74,7 @@ func (d *driver) failsMigration(ctx context.Context, job string) error {
 		return errors.New("it says that it has moved an instance that nobody has, between servers that it cannot know")
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no result came within %s", timeout)
-	case !plugins.Answered(err):
+	case !host.Answered(err):
 		return fmt.Errorf("it gave no result: %w", err)
 	case relay.IsIndeterminate(err):
 		return fmt.Errorf("it says that the migration is not settled, so that it is asked again for ever; nothing was changed, so say failed: %w", err)

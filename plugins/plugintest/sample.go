@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -45,12 +45,12 @@ func dieWithoutDaemon(ctx context.Context, p Plugin) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	program, args, err := plugins.Resolve(p.Command)
+	program, args, err := host.Resolve(p.Command)
 	if err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(append([]string{}, p.Env...), plugins.Environment(p.Kind, folder)...)
+	cmd.Env = append(append([]string{}, p.Env...), host.Environment(p.Kind, folder)...)
 	cmd.WaitDelay = time.Second
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -18,7 +18,7 @@ type sink struct {
 
 func openSink(p Plugin) (*checked, error) {
 	r := &sink{checkRun: newRun(p)}
-	h, err := plugins.New(r.options(p.Config))
+	h, err := host.New(r.options(p.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -46,9 +46,9 @@ func (r *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) er
 	d.Attempt = attempt
 	err := r.deliver(ctx, d)
 	switch {
-	case plugins.Answered(err):
+	case host.Answered(err):
 		return nil
-	case errors.Is(err, context.DeadlineExceeded) && r.host.Status().State == plugins.StateRunning:
+	case errors.Is(err, context.DeadlineExceeded) && r.host.Status().State == host.StateRunning:
 		return fmt.Errorf("no ack that names the delivery %q and the attempt %d came within %s", d.ID, attempt, timeout)
 	}
 	return err
@@ -56,7 +56,7 @@ func (r *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) er
 
 func (r *sink) concurrent(ctx context.Context) error {
 	const n = 1000
-	before := r.count(plugins.EventUnknownAck)
+	before := r.count(host.EventUnknownAck)
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -71,7 +71,7 @@ func (r *sink) concurrent(ctx context.Context) error {
 			first = err
 		}
 	}
-	switch strange := r.count(plugins.EventUnknownAck) - before; {
+	switch strange := r.count(host.EventUnknownAck) - before; {
 	case failed > 0:
 		return fmt.Errorf("%d of %d got no answer: %w; is a credit given with each ack?", failed, n, first)
 	case strange > 0:

@@ -3,7 +3,7 @@ package settings
 import (
 	"fmt"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -12,7 +12,7 @@ func DriverKind(builtins ...string) *relay.DriverKind {
 	return &relay.DriverKind{
 		Config: func() relay.DriverConfig {
 			c := New(builtins...)
-			c.kind = plugins.KindDriver
+			c.kind = host.KindDriver
 			return c
 		},
 		Open: func(s relay.DriverSettings, c relay.DriverConfig) (relay.Driver, error) {
@@ -34,10 +34,10 @@ func openDriver(s relay.DriverSettings, c *Plugin) (relay.Driver, error) {
 		return nil, fmt.Errorf("open the driver: %w", err)
 	}
 	if s.Relay != "" {
-		o.Env = append(o.Env, plugins.RelayVariable+"="+s.Relay)
+		o.Env = append(o.Env, host.RelayVariable+"="+s.Relay)
 	}
 	if o.Log = s.Log; s.Observe != nil {
-		o.Observe = func(e plugins.Event) { s.Observe(string(e)) }
+		o.Observe = func(e host.Event) { s.Observe(string(e)) }
 	}
-	return plugins.NewDriver(o)
+	return host.NewDriver(o)
 }

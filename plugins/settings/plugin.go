@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -47,8 +47,8 @@ type Plugin struct {
 // New returns the defaults for a sink. The daemon comes with the plugins that builtins names.
 func New(builtins ...string) *Plugin {
 	return &Plugin{
-		TLS: true, StartupTimeout: plugins.DefaultStartupTimeout, HangTimeout: plugins.DefaultHangTimeout,
-		MaxCrashes: plugins.DefaultMaxCrashes, builtins: builtins, kind: plugins.KindSink,
+		TLS: true, StartupTimeout: host.DefaultStartupTimeout, HangTimeout: host.DefaultHangTimeout,
+		MaxCrashes: host.DefaultMaxCrashes, builtins: builtins, kind: host.KindSink,
 	}
 }
 
@@ -101,22 +101,22 @@ func (c *Plugin) checkCommand() error {
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return &relay.FieldError{Field: "command", Problem: "is missing: name the plugin's program, such as [./watcher]"}
 	}
-	name, builtin := strings.CutPrefix(c.Command[0], plugins.Builtin)
+	name, builtin := strings.CutPrefix(c.Command[0], host.Builtin)
 	if !builtin || slices.Contains(c.builtins, name) {
 		return nil
 	}
 	hint := "there are " + strings.Join(c.builtins, ", ")
 	if near := relay.ClosestName(name, c.builtins); near != "" {
-		hint = "did you mean " + plugins.Builtin + near + "?"
+		hint = "did you mean " + host.Builtin + near + "?"
 	}
 	return &relay.FieldError{Field: "command", Problem: fmt.Sprintf("names %q, which does not come with hubrelay: %s", relay.Truncate(c.Command[0], 60), hint)}
 }
 
 // Warnings tells of a program that is not there yet, or is another than the one that is pinned.
 func (c *Plugin) Warnings() []relay.FieldError {
-	program, _, err := plugins.Resolve(c.fullCommand())
+	program, _, err := host.Resolve(c.fullCommand())
 	if err == nil {
-		err = plugins.CheckPins(program, c.SHA256, c.pinnedFiles())
+		err = host.CheckPins(program, c.SHA256, c.pinnedFiles())
 	}
 	if err != nil {
 		return []relay.FieldError{{Field: "command", Problem: "cannot be started now: " + err.Error()}}
@@ -134,11 +134,11 @@ func (c *Plugin) Preflight(ctx context.Context, name string) ([]relay.FieldError
 	if err != nil {
 		return nil, err
 	}
-	problems, err := plugins.Validate(ctx, c.kind, o)
+	problems, err := host.Validate(ctx, c.kind, o)
 	switch {
-	case errors.Is(err, plugins.ErrUnsupported) && len(c.Config) == 0:
+	case errors.Is(err, host.ErrUnsupported) && len(c.Config) == 0:
 		return nil, nil
-	case errors.Is(err, plugins.ErrUnsupported):
+	case errors.Is(err, host.ErrUnsupported):
 		return []relay.FieldError{{Field: "config", Problem: "is not checked before the plugin runs: it cannot say what is wrong with it (Validate of the protocol)"}}, nil
 	case err != nil:
 		return []relay.FieldError{{Field: "command", Problem: "cannot be asked whether it takes its config: " + err.Error()}}, nil
@@ -162,15 +162,15 @@ func checkSum(text string) error {
 }
 
 // Options are what the plugin is started with; the caller adds what is not the operator's business.
-func (c *Plugin) Options(name string) (plugins.Options, error) {
+func (c *Plugin) Options(name string) (host.Options, error) {
 	var config []byte
 	if len(c.Config) > 0 {
 		var err error
 		if config, err = json.Marshal(c.Config); err != nil {
-			return plugins.Options{}, fmt.Errorf("config: %w", err)
+			return host.Options{}, fmt.Errorf("config: %w", err)
 		}
 	}
-	return plugins.Options{
+	return host.Options{
 		Name: name, Command: c.fullCommand(), Dir: relay.ResolvePath(c.folder, "."), Env: Environment(c.Env, os.LookupEnv),
 		SHA256: c.SHA256, Files: c.pinnedFiles(), Config: config, PlainSocket: !c.TLS,
 		StartupTimeout: c.StartupTimeout, HangTimeout: c.HangTimeout,
@@ -198,7 +198,7 @@ func Environment(allowed []string, lookup func(string) (string, bool)) []string 
 func (c *Plugin) fullCommand() []string {
 	list := slices.Concat(c.Command, c.Args)
 	// What is looked at here, and compared with the pin, must be what the process finds from its own folder.
-	if p := list[0]; strings.ContainsRune(p, filepath.Separator) && !strings.HasPrefix(p, plugins.Builtin) {
+	if p := list[0]; strings.ContainsRune(p, filepath.Separator) && !strings.HasPrefix(p, host.Builtin) {
 		list[0] = relay.ResolvePath(c.folder, p)
 	}
 	return list

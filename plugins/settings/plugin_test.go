@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -104,7 +104,7 @@ func TestPaths(t *testing.T) {
 	if c.Command[0] != "./watcher" {
 		t.Error("the configuration was changed")
 	}
-	if plugins.Builtin != "builtin:" {
+	if host.Builtin != "builtin:" {
 		t.Error("the name is fixed")
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins"
 	"github.com/hubrelay/hubrelay/plugins/directory"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -152,7 +152,7 @@ func fillVolume(dir string, files, size int) error {
 func playMover(lines *bufio.Scanner, args []string) error {
 	setting, driver := "path", relay.Driver(directory.New(directory.Options{}))
 	if args[0] != directory.Name {
-		plugin, err := plugins.NewDriver(plugins.Options{Name: "bench", Command: args[:1]})
+		plugin, err := host.NewDriver(host.Options{Name: "bench", Command: args[:1]})
 		if err != nil {
 			return err
 		}

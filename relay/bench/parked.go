@@ -7,9 +7,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/backbone"
-	"github.com/hubrelay/hubrelay/relay/deliver"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 )
 
 const (
@@ -68,12 +68,12 @@ func (r *rig) park(ctx context.Context, client *redis.Client) error {
 	if err := r.redis.clear(); err != nil {
 		return err
 	}
-	keys, err := backbone.NewKeys("hubrelay", 1, false)
+	keys, err := keyspace.New("hubrelay", 1, false)
 	if err != nil {
 		return err
 	}
 	const sink = "hook"
-	if _, err := deliver.NewStore(client, keys).Replay(ctx, oneEntry{}, deliver.Replay{Sink: sink, Partitions: 1, After: "0-0"}); err != nil {
+	if _, err := delivery.NewStore(client, keys).Replay(ctx, oneEntry{}, delivery.Replay{Sink: sink, Partitions: 1, After: "0-0"}); err != nil {
 		return err
 	}
 	repeat := redis.NewScript(`

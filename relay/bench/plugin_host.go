@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/sdk"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -66,12 +66,12 @@ func playHost(lines *bufio.Scanner) error {
 	}
 }
 
-func newPluginHost(ctx context.Context) (*plugins.Host, error) {
+func newPluginHost(ctx context.Context) (*host.Host, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	h, err := plugins.New(plugins.Options{
+	h, err := host.New(host.Options{
 		Name: "bench", Command: []string{self}, Env: []string{roleVariable + "=" + rolePlugin}, MaxCrashes: 1000,
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func flood(n int, call func(id string) error) (rate, cost float64, err error) {
 
 // lateness returns the 99th percentile of the time of a call, at a steady rate, in milliseconds: of the plugin and of a
 // bare socket.
-func lateness(ctx context.Context, h *plugins.Host) (late, beside float64, err error) {
+func lateness(ctx context.Context, h *host.Host) (late, beside float64, err error) {
 	if late, err = steadily(func(i int) error { return h.Deliver(ctx, eventOf(strconv.Itoa(i))) }); err != nil {
 		return 0, 0, err
 	}

@@ -17,9 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/hubrelay/hubrelay/relay/backbone"
 )
 
 // batchSealed is how many deliveries are parked for a round, at most parkStep in one go.
@@ -28,7 +27,7 @@ const (
 	parkStep    = 50
 )
 
-// sealedBody is a parked delivery of so many notifications, as the daemon parks it (relay/deliver/encoding.go).
+// sealedBody is a parked delivery of so many notifications, as the daemon parks it (relay/internal/delivery/encoding.go).
 func sealedBody(kind string, size int) string {
 	about := ""
 	switch kind {
@@ -71,7 +70,7 @@ func (r *rig) drainSealed(ctx context.Context, d *daemon, to target, client *red
 
 // parkSealed parks deliveries that are due at once.
 func parkSealed(ctx context.Context, client *redis.Client, body string) error {
-	keys, err := backbone.NewKeys("hubrelay", 1, false)
+	keys, err := keyspace.New("hubrelay", 1, false)
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,8 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/samples"
-	"github.com/hubrelay/hubrelay/relay/templates"
+	"github.com/hubrelay/hubrelay/internal/samples"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 )
 
 const (
@@ -28,17 +28,17 @@ const (
 
 // measureTemplate renders a body for one event after another. The best of several rounds counts.
 func measureTemplate(ctx context.Context, _ *rig) ([]row, error) {
-	tmpl, err := templates.Parse(templateSource, templates.Options{})
+	parsed, err := tmpl.Parse(templateSource, tmpl.Options{})
 	if err != nil {
 		return nil, err
 	}
 	d := samples.Deliveries([]string{"container.error"})[0]
 	ours, err := perEvent(func() error {
-		data, err := templates.NewData(d, "hook", nil)
+		data, err := tmpl.NewData(d, "hook", nil)
 		if err != nil {
 			return err
 		}
-		_, err = tmpl.Render(ctx, data)
+		_, err = parsed.Render(ctx, data)
 		return err
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,7 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
 // A relay that compresses is listened to as any other, and MaxMessage is about what a message becomes.

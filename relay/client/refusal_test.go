@@ -12,7 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
 // Who is one too many waits for as long as the server asks.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
 func TestListen(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // How a connection is protected.
@@ -38,7 +38,7 @@ type Config struct {
 	Sender string   `koanf:"sender" doc:"The sender, such as hubrelay <hubrelay@example.com>."`
 	To     []string `koanf:"to" doc:"The receivers. A delivery is refused as a whole where the server refuses one of them."`
 	Cc     []string `koanf:"cc" doc:"Further receivers."`
-	// The templates are those of relay/templates, each in place or in a file. What one makes nothing of is said in our words.
+	// The templates are those of internal/tmpl, each in place or in a file. What one makes nothing of is said in our words.
 	SubjectTemplate     string `koanf:"subject_template" doc:"The subject as a Go template; docs/templates.md says what it may hold. What it makes is one line."`
 	SubjectTemplateFile string `koanf:"subject_template_file" doc:"A file that holds the subject_template, read again when it changes."`
 	TextTemplate        string `koanf:"text_template" doc:"The text as a Go template. Without an html_template the mail is of text alone."`
@@ -53,7 +53,7 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
-	g, err := guard.New(c.AllowCIDRs)
+	g, err := netguard.New(c.AllowCIDRs)
 	errs = append(errs, err)
 	switch {
 	case c.Host == "":
@@ -98,8 +98,8 @@ func (c *Config) checkLogin() error {
 }
 
 // passwordSetting is empty where the server asks for none.
-func (c *Config) passwordSetting() egress.Setting[string] {
-	return egress.Setting[string]{Key: "password", Text: c.Password, File: c.PasswordFile, Parse: parsePassword}
+func (c *Config) passwordSetting() httpclient.Setting[string] {
+	return httpclient.Setting[string]{Key: "password", Text: c.Password, File: c.PasswordFile, Parse: parsePassword}
 }
 
 // parsePassword takes a last line break off. Its errors do not repeat it.
@@ -156,7 +156,7 @@ func (c *Config) rootCAs() (*x509.CertPool, error) {
 	if c.CAFile == "" {
 		return nil, nil
 	}
-	text, err := egress.ReadFile(c.CAFile)
+	text, err := httpclient.ReadFile(c.CAFile)
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,9 @@ import (
 
 	gomail "github.com/wneessen/go-mail"
 
+	"github.com/hubrelay/hubrelay/internal/message"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/prose"
-	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // composer makes messages.
@@ -24,8 +24,8 @@ type composer struct {
 	from      *mail.Address
 	to, cc    []*mail.Address
 	userAgent string
-	summaries *prose.Builder
-	templates *templates.Set
+	summaries *message.Builder
+	templates *tmpl.Set
 }
 
 func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
@@ -33,7 +33,7 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sender %w", err)
 	}
-	m := &composer{sink: s.Name, from: from, userAgent: s.UserAgent, summaries: prose.NewBuilder()}
+	m := &composer{sink: s.Name, from: from, userAgent: s.UserAgent, summaries: message.NewBuilder()}
 	if m.templates, err = c.templates().Open(s); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (m *composer) compose(ctx context.Context, d relay.Delivery, now time.Time)
 	if m.userAgent != "" {
 		msg.SetUserAgent(m.userAgent)
 	}
-	if thread := prose.ThreadOf(d); thread.Key != "" {
+	if thread := message.ThreadOf(d); thread.Key != "" {
 		root := "<" + m.messageID("thread-"+digestOf(thread.Key)) + ">"
 		msg.SetGenHeader(gomail.HeaderInReplyTo, root)
 		msg.SetGenHeader(gomail.HeaderReferences, root)

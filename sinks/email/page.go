@@ -4,8 +4,8 @@ import (
 	"html/template"
 	"io"
 
+	"github.com/hubrelay/hubrelay/internal/message"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/prose"
 )
 
 func severityColor(s relay.Severity) string {
@@ -20,7 +20,7 @@ func severityColor(s relay.Severity) string {
 	return "#8a8d91"
 }
 
-func writeHTML(w io.Writer, p *prose.Summary) error { return htmlTemplate().Execute(w, p) }
+func writeHTML(w io.Writer, p *message.Summary) error { return htmlTemplate().Execute(w, p) }
 
 // htmlTemplate is parsed for each mail, which costs less than the mail. html/template escapes whatever a producer wrote.
 func htmlTemplate() *template.Template {

@@ -21,8 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/message"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/prose"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
@@ -229,7 +229,7 @@ func TestDigestByRealServer(t *testing.T) {
 		t.Errorf("%v", m.Headers)
 	}
 	text := m.Parts[0][1]
-	if !strings.Contains(text, "container.created: 200\n") || strings.Count(text, "Topic: container.created\n") != prose.MaxListed || !strings.Contains(text, "and 150 more\n") {
+	if !strings.Contains(text, "container.created: 200\n") || strings.Count(text, "Topic: container.created\n") != message.MaxListed || !strings.Contains(text, "and 150 more\n") {
 		t.Errorf("%s", text)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // Kind is the mail's entry in the list of kinds of sinks.
@@ -42,7 +42,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	g, err := guard.New(c.AllowCIDRs)
+	g, err := netguard.New(c.AllowCIDRs)
 	if err != nil {
 		return nil, err
 	}

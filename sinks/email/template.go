@@ -5,9 +5,9 @@ import (
 	"context"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/message"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/prose"
-	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // The settings that templates have.
@@ -20,13 +20,13 @@ const (
 // maxSubject bounds a subject, in bytes before it is encoded.
 const maxSubject = 200
 
-func (c *Config) templates() templates.Sources {
+func (c *Config) templates() tmpl.Sources {
 	// What nobody can see is taken out before HTML is escaped: behind that, a blank of another kind that becomes one could end a value.
-	plain := templates.Options{Clean: prose.StripInvisible}
-	return templates.Sources{
+	plain := tmpl.Options{Clean: message.StripInvisible}
+	return tmpl.Sources{
 		{Key: subjectKey, Text: c.SubjectTemplate, File: c.SubjectTemplateFile, Options: plain},
 		{Key: textKey, Text: c.TextTemplate, File: c.TextTemplateFile, Options: plain},
-		{Key: htmlKey, Text: c.HTMLTemplate, File: c.HTMLTemplateFile, Options: templates.Options{HTML: true, Clean: prose.StripInvisible}},
+		{Key: htmlKey, Text: c.HTMLTemplate, File: c.HTMLTemplateFile, Options: tmpl.Options{HTML: true, Clean: message.StripInvisible}},
 	}
 }
 
@@ -45,10 +45,10 @@ func (m *composer) render(ctx context.Context, d relay.Delivery) (content, error
 		return content{}, err
 	}
 	page := m.summaries.Build(d)
-	if subject := prose.SingleLine(made[subjectKey]); subject != "" {
+	if subject := message.SingleLine(made[subjectKey]); subject != "" {
 		page.Subject = subject
 	}
-	c := content{relay.Truncate(page.Subject, maxSubject), prose.StripInvisible(made[textKey]), strings.ToValidUTF8(made[htmlKey], "\ufffd")}
+	c := content{relay.Truncate(page.Subject, maxSubject), message.StripInvisible(made[textKey]), strings.ToValidUTF8(made[htmlKey], "\ufffd")}
 	if c.text != "" {
 		c.text += "\n"
 		return c, nil // beside HTML of ours, which says something else, hardly anybody would see it

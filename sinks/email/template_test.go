@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/samples"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/samples"
-	"github.com/hubrelay/hubrelay/relay/templates"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
@@ -84,7 +84,7 @@ func TestTemplateFails(t *testing.T) {
 	c.HTMLTemplate = "<p>\n{{ index .Context.DNSZones 3 }}</p>"
 	sink := openTest(t, c)
 	d := hostile("0123456789abcdef01234567")
-	var m *templates.TemplateError
+	var m *tmpl.TemplateError
 	err := sink.Deliver(t.Context(), d)
 	if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || !errors.As(err, &m) || m.Line != 2 || !strings.HasPrefix(err.Error(), "html_template: line 2, column 4: ") {
 		t.Errorf("%s: %v", outcome, err)

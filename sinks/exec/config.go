@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -40,7 +40,7 @@ func (c *Config) Validate() error {
 	switch {
 	case len(c.Command) == 0 || c.Command[0] == "":
 		bad("command", "is missing: name the program, such as [./notify.sh]")
-	case strings.HasPrefix(c.Command[0], plugins.Builtin):
+	case strings.HasPrefix(c.Command[0], host.Builtin):
 		bad("command", "names a plugin: use it in a sink of type plugin, or name a program")
 	}
 	for i, arg := range c.Command {
@@ -78,7 +78,7 @@ func (c *Config) resolveProgram() (string, []string, error) {
 	if strings.ContainsRune(command[0], filepath.Separator) {
 		command[0] = relay.ResolvePath(c.folder, command[0]) // not below dir, where the process would look
 	}
-	return plugins.Resolve(command)
+	return host.Resolve(command)
 }
 
 func (c *Config) workDir() string { return relay.ResolvePath(c.folder, c.Dir) }

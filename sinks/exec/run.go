@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 )
 
 const (
@@ -82,7 +82,7 @@ func (r *command) runToEnd(ctx context.Context) exitResult {
 	cmd.Dir, cmd.Env = r.dir, r.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(r.input), r.output, r.output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	plugins.KillWithParent(cmd.SysProcAttr)
+	host.KillWithParent(cmd.SysProcAttr)
 	cmd.Cancel = func() error { // it returns before Wait does
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); errors.Is(err, syscall.ESRCH) {
 			return os.ErrProcessDone

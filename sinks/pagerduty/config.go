@@ -4,9 +4,9 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // endpoint is a constant of PagerDuty's documentation. Accounts in Europe have https://events.eu.pagerduty.com/v2/enqueue.
@@ -18,7 +18,7 @@ type Config struct {
 	RoutingKeyFile string `koanf:"routing_key_file" doc:"A file that holds the integration key, read again when it changes."`
 	// Severity is that of what is bad.
 	Severity string `koanf:"severity" enum:"critical,error,warning,info" doc:"The severity of what is bad; a health check that turned unhealthy is a warning at most."`
-	// The templates are those of relay/templates, each in place or in a file. What one makes nothing of is as without it.
+	// The templates are those of internal/tmpl, each in place or in a file. What one makes nothing of is as without it.
 	SummaryTemplate       string `koanf:"summary_template" doc:"The summary as a Go template, one line of 1024 characters; docs/templates.md says what it may hold."`
 	SummaryTemplateFile   string `koanf:"summary_template_file" doc:"A file that holds the summary_template, read again when it changes."`
 	DetailsTemplate       string `koanf:"custom_details_template" doc:"The custom_details as a Go template that makes a JSON object, in place of the notification."`
@@ -43,10 +43,10 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
-	g, err := guard.New(c.AllowCIDRs)
+	g, err := netguard.New(c.AllowCIDRs)
 	errs = append(errs, err)
 	if g != nil {
-		if _, err := egress.ParseTarget(c.URL, g); err != nil {
+		if _, err := httpclient.ParseTarget(c.URL, g); err != nil {
 			bad("url", err.Error())
 		}
 	}
@@ -64,8 +64,8 @@ func isSeverity(text string) bool {
 	return text == "critical" || text == "error" || text == "warning" || text == "info"
 }
 
-func (c *Config) keySetting() egress.Setting[string] {
-	return egress.Setting[string]{Key: "routing_key", Text: c.RoutingKey, File: c.RoutingKeyFile, Parse: parseKey}
+func (c *Config) keySetting() httpclient.Setting[string] {
+	return httpclient.Setting[string]{Key: "routing_key", Text: c.RoutingKey, File: c.RoutingKeyFile, Parse: parseKey}
 }
 
 // parseKey checks an integration key. Its errors do not repeat it.

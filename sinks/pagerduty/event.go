@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/message"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/prose"
 )
 
 // The limits are PagerDuty's: https://developer.pagerduty.com/docs/send-alert-event.
@@ -128,7 +128,7 @@ func newPayload(n relay.Notification, e relay.Envelope, severity string) *payloa
 		source = "hubrelay" // a source is asked for
 	}
 	p := &payload{
-		Summary: truncate(prose.SingleLine(summary), maxField), Source: truncate(source, maxField), Severity: severity,
+		Summary: truncate(message.SingleLine(summary), maxField), Source: truncate(source, maxField), Severity: severity,
 		Class: truncate(e.Topic, maxField), Group: truncate(strings.Join(e.Context.Clusters, ", "), maxField),
 		Component: truncate(strings.Join(e.Context.Containers, ", "), maxField),
 	}

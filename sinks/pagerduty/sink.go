@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
-	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // Kind is PagerDuty's entry in the list of kinds of sinks.
@@ -28,11 +28,11 @@ func Kind() relay.SinkKind {
 
 // Sink posts to one service. Deliver may be called concurrently.
 type Sink struct {
-	client    *egress.Client
-	target    *egress.Target
+	client    *httpclient.Client
+	target    *httpclient.Target
 	key       func() string
 	severity  string
-	templates *templates.Set
+	templates *tmpl.Set
 	header    http.Header
 	now       func() time.Time
 }
@@ -41,12 +41,12 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	g, err := guard.New(c.AllowCIDRs)
+	g, err := netguard.New(c.AllowCIDRs)
 	if err != nil {
 		return nil, err
 	}
-	sink := &Sink{client: egress.NewClient(g, nil), severity: c.Severity, now: time.Now}
-	if sink.target, err = egress.ParseTarget(c.URL, g); err != nil {
+	sink := &Sink{client: httpclient.NewClient(g, nil), severity: c.Severity, now: time.Now}
+	if sink.target, err = httpclient.ParseTarget(c.URL, g); err != nil {
 		return nil, err
 	}
 	if samples := s.Samples; samples != nil {
@@ -89,13 +89,13 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 
 // classifyResponse says what an answer other than 202 means, by "Response codes & retry logic" of PagerDuty's documentation: 400 is
 // an event that is wrong, 429 too many, and 5xx a fault of PagerDuty's.
-func (s *Sink) classifyResponse(answer *egress.Response, key string) error {
+func (s *Sink) classifyResponse(answer *httpclient.Response, key string) error {
 	said := &relay.ResponseError{Status: answer.Status, Body: strings.ReplaceAll(answer.Body, key, "(redacted)")}
 	err := fmt.Errorf("post to %s: %w", s.target.Host(), said)
 	if answer.Status == http.StatusBadRequest {
 		return relay.Permanent(err)
 	}
-	if wait, ok := egress.RetryAfter(answer.Header, s.now()); ok {
+	if wait, ok := httpclient.RetryAfter(answer.Header, s.now()); ok {
 		return relay.RetryAfter(err, wait)
 	}
 	return err

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/message"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/prose"
-	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // The settings that templates have.
@@ -25,17 +25,17 @@ const (
 	linkKey      = "link_template"
 )
 
-func (c *Config) templates() templates.Sources {
+func (c *Config) templates() tmpl.Sources {
 	// What cannot be seen has no place in an address; the lines are cleaned when they are made.
-	visible := templates.Options{Clean: prose.StripInvisible}
-	all := templates.Sources{
+	visible := tmpl.Options{Clean: message.StripInvisible}
+	all := tmpl.Sources{
 		{Key: summaryKey, Text: c.SummaryTemplate, File: c.SummaryTemplateFile},
 		{Key: detailsKey, Text: c.DetailsTemplate, File: c.DetailsTemplateFile, CheckOutput: checkDetails},
 		{Key: severityKey, Text: c.SeverityTemplate, File: c.SeverityTemplateFile, CheckOutput: checkSeverity, Optional: true},
 		{Key: componentKey, Text: c.ComponentTemplate, File: c.ComponentTemplateFile, Optional: true},
 		{Key: groupKey, Text: c.GroupTemplate, File: c.GroupTemplateFile, Optional: true},
 		{Key: classKey, Text: c.ClassTemplate, File: c.ClassTemplateFile, Optional: true},
-		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: templates.CheckLink, Options: visible, Optional: true},
+		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: tmpl.CheckLink, Options: visible, Optional: true},
 	}
 	for i := range all {
 		all[i].Single = true // a digest is refused
@@ -87,7 +87,7 @@ func checkDetails(text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
-	if err := templates.CheckJSON(text); err != nil {
+	if err := tmpl.CheckJSON(text); err != nil {
 		return err
 	}
 	if text[0] != '{' {
@@ -111,7 +111,7 @@ func (s *Sink) applyTemplates(ctx context.Context, e *event, d relay.Delivery) e
 	}
 	p := e.Payload
 	for key, field := range map[string]*string{summaryKey: &p.Summary, componentKey: &p.Component, groupKey: &p.Group, classKey: &p.Class} {
-		*field = cmp.Or(truncate(prose.SingleLine(made[key]), maxField), *field)
+		*field = cmp.Or(truncate(message.SingleLine(made[key]), maxField), *field)
 	}
 	if !d.Notifications[0].IsSample() { // a test wakes nobody up
 		p.Severity = cmp.Or(made[severityKey], p.Severity)

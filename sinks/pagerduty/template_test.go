@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/samples"
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/samples"
-	"github.com/hubrelay/hubrelay/relay/templates"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
@@ -125,7 +125,7 @@ func TestTemplateFails(t *testing.T) {
 	} {
 		s, p := openConfig(t, sinktest.Accept, c.config)
 		err := s.Deliver(t.Context(), d)
-		var m *templates.TemplateError
+		var m *tmpl.TemplateError
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || !strings.HasPrefix(err.Error(), c.want) || errors.As(err, &m) && m.Line != c.line || len(p.events) > 0 {
 			t.Errorf("%s: %v, want %s", outcome, err, c.want)
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/hubrelay/hubrelay/plugins"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -23,8 +23,8 @@ func Kind(builtins ...string) relay.SinkKind {
 
 // Sink is one plugin. Deliver may be called concurrently.
 type Sink struct {
-	host    *plugins.Host
-	options plugins.Options
+	host    *host.Host
+	options host.Options
 	command []string
 }
 
@@ -37,9 +37,9 @@ func open(s relay.SinkSettings, c *settings.Plugin) (*Sink, error) {
 		return nil, err
 	}
 	if o.Log = s.Log; s.Observe != nil {
-		o.Observe = func(e plugins.Event) { s.Observe(string(e)) }
+		o.Observe = func(e host.Event) { s.Observe(string(e)) }
 	}
-	host, err := plugins.New(o)
+	host, err := host.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +59,13 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	if err != nil {
 		return given, err
 	}
-	shown, err := plugins.Explain(context.Background(), s.options, d) // bounded by startup_timeout
+	shown, err := host.Explain(context.Background(), s.options, d) // bounded by startup_timeout
 	switch {
 	case err == nil:
 		return shown, nil
-	case plugins.IsRejected(err):
+	case host.IsRejected(err):
 		return relay.Explanation{}, err
-	case errors.Is(err, plugins.ErrUnsupported):
+	case errors.Is(err, host.ErrUnsupported):
 		given.Note = "this is what the plugin is given; it does not say what it sends"
 	default:
 		given.Note = "this is what the plugin would be given; it could not be asked what it sends: " + err.Error()

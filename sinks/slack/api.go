@@ -11,8 +11,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
 // The methods that an app calls.
@@ -51,7 +51,7 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 	token := a.token()
 	header := a.header.Clone()
 	header.Set("Authorization", "Bearer "+token)
-	resp, err := a.transport.Post(ctx, &egress.Request{Head: egress.NewRequestTemplate(a.methodURL(method), header), Body: body})
+	resp, err := a.transport.Post(ctx, &httpclient.Request{Head: httpclient.NewRequestTemplate(a.methodURL(method), header), Body: body})
 	if err != nil {
 		return nil, a.redactError(a.api.RedactError(ctx, err), token)
 	}
@@ -69,7 +69,7 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests || answer.Error == "ratelimited" || answer.Error == "rate_limited":
 		err := fmt.Errorf("%s at %s: %w: too many messages for Slack", method, a.api.Host(), said)
-		if wait, ok := egress.RetryAfter(resp.Header, a.now()); ok {
+		if wait, ok := httpclient.RetryAfter(resp.Header, a.now()); ok {
 			return nil, relay.RetryAfter(err, wait)
 		}
 		return nil, err
@@ -87,7 +87,7 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 
 // responseExcerpt is the beginning of an answer, for dead letters.
 func responseExcerpt(text []byte, token string) string {
-	return relay.Truncate(strings.ReplaceAll(strings.ToValidUTF8(string(text), ""), token, "(redacted)"), egress.MaxResponseBody)
+	return relay.Truncate(strings.ReplaceAll(strings.ToValidUTF8(string(text), ""), token, "(redacted)"), httpclient.MaxResponseBody)
 }
 
 // redactError leaves out an error that repeats the token.

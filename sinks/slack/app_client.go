@@ -14,14 +14,14 @@ import (
 
 	slackgo "github.com/slack-go/slack"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
 // appSink posts by an app's token, into channels and threads. It may be used concurrently.
 type appSink struct {
-	transport  *egress.Transport
-	api        *egress.Target
+	transport  *httpclient.Transport
+	api        *httpclient.Target
 	header     http.Header
 	token      func() string
 	renderer   *renderer

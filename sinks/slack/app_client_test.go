@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/samples"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/samples"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // Config is what an operator writes for one incoming webhook, or for one app. Exactly one of URL, URLFile, Token and
@@ -31,7 +31,7 @@ type Config struct {
 	Thread string `koanf:"thread" enum:"all,container,job,none" doc:"What an app gives a thread of its own: each container, each job, all of both, or none. The first message is updated in place."`
 	// ThreadTTL is how long a thread waits for news.
 	ThreadTTL time.Duration `koanf:"thread_ttl" doc:"How long a thread waits for news before the next begins a new one, 1m to 720h."`
-	// The templates are those of relay/templates, each in place or in a file.
+	// The templates are those of internal/tmpl, each in place or in a file.
 	TextTemplate       string `koanf:"text_template" doc:"The message as a Go template that makes mrkdwn; docs/templates.md says what it may hold. Beside blocks_template it is what phones show."`
 	TextTemplateFile   string `koanf:"text_template_file" doc:"A file that holds the text_template, read again when it changes."`
 	BlocksTemplate     string `koanf:"blocks_template" doc:"The message's blocks as a Go template that makes a JSON array of Block Kit."`
@@ -44,12 +44,12 @@ type Config struct {
 
 // Validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
 func (c *Config) Validate() error {
-	g, err := guard.New(c.AllowCIDRs)
+	g, err := netguard.New(c.AllowCIDRs)
 	return errors.Join(err, c.checkAddress(g), c.checkApp(g), c.templates().Check())
 }
 
 // checkAddress reports what is wrong with url and url_file.
-func (c *Config) checkAddress(g *guard.Guard) error {
+func (c *Config) checkAddress(g *netguard.Guard) error {
 	switch {
 	case c.URL == "" && c.URLFile == "" && c.isApp():
 		return nil
@@ -62,8 +62,8 @@ func (c *Config) checkAddress(g *guard.Guard) error {
 }
 
 // urlSetting is that of an incoming webhook. A guard of nil does not know what may be dialled, and lets every address through.
-func (c *Config) urlSetting(g *guard.Guard) egress.Setting[*egress.Target] {
-	return egress.Setting[*egress.Target]{Key: "url", Text: c.URL, File: c.URLFile, Parse: func(text []byte) (*egress.Target, error) {
+func (c *Config) urlSetting(g *netguard.Guard) httpclient.Setting[*httpclient.Target] {
+	return httpclient.Setting[*httpclient.Target]{Key: "url", Text: c.URL, File: c.URLFile, Parse: func(text []byte) (*httpclient.Target, error) {
 		if g == nil {
 			return nil, nil
 		}
@@ -72,8 +72,8 @@ func (c *Config) urlSetting(g *guard.Guard) egress.Setting[*egress.Target] {
 }
 
 // parseTarget checks the address of an incoming webhook. No error repeats it.
-func parseTarget(text string, g *guard.Guard) (*egress.Target, error) {
-	t, err := egress.ParseTarget(text, g)
+func parseTarget(text string, g *netguard.Guard) (*httpclient.Target, error) {
+	t, err := httpclient.ParseTarget(text, g)
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 func TestValidate(t *testing.T) {
@@ -69,7 +69,7 @@ func FuzzParseTarget(f *testing.F) {
 	for _, s := range []string{"https://hooks.slack.com/services/T0/B0/x", "", "http://[::1", "https://a@b/c?d#e", "\x00"} {
 		f.Add([]byte(s))
 	}
-	g, err := guard.New(nil)
+	g, err := netguard.New(nil)
 	if err != nil {
 		f.Fatal(err)
 	}

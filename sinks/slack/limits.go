@@ -5,7 +5,7 @@ import (
 
 	slackgo "github.com/slack-go/slack"
 
-	"github.com/hubrelay/hubrelay/relay/templates"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 )
 
 // Slack's limits of what templates make. What breaks one would be refused as a whole, and whoever is to be told of an error
@@ -93,7 +93,7 @@ func unitLength(text string) int {
 		}
 	}
 	if text[0] == '<' {
-		if n := strings.IndexByte(text[:min(len(text), templates.MaxLink)], '>'); n > 0 {
+		if n := strings.IndexByte(text[:min(len(text), tmpl.MaxLink)], '>'); n > 0 {
 			return n + 1
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 const (
@@ -35,7 +35,7 @@ type Route struct {
 func (c *Config) isApp() bool { return c.Token != "" || c.TokenFile != "" }
 
 // checkApp reports what is wrong with the settings of an app.
-func (c *Config) checkApp(g *guard.Guard) error {
+func (c *Config) checkApp(g *netguard.Guard) error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	if !c.isApp() {
@@ -79,8 +79,8 @@ func (c *Config) checkApp(g *guard.Guard) error {
 	return errors.Join(errs...)
 }
 
-func (c *Config) tokenSetting() egress.Setting[string] {
-	return egress.Setting[string]{Key: "token", Text: c.Token, File: c.TokenFile, Parse: parseToken}
+func (c *Config) tokenSetting() httpclient.Setting[string] {
+	return httpclient.Setting[string]{Key: "token", Text: c.Token, File: c.TokenFile, Parse: parseToken}
 }
 
 // parseToken checks a bot token. Its errors do not repeat it.
@@ -105,11 +105,11 @@ func isChannel(s string) bool {
 }
 
 // parseAPI returns the address below which the methods lie.
-func parseAPI(text string, g *guard.Guard) (*egress.Target, error) {
+func parseAPI(text string, g *netguard.Guard) (*httpclient.Target, error) {
 	if text == "" {
 		text = defaultAPI
 	}
-	t, err := egress.ParseTarget(strings.TrimRight(text, "/"), g)
+	t, err := httpclient.ParseTarget(strings.TrimRight(text, "/"), g)
 	if err != nil {
 		return nil, err
 	}
@@ -164,13 +164,13 @@ func (r *routeTable) channelFor(d relay.Delivery) string {
 	return channel
 }
 
-func (c *Config) openApp(s relay.SinkSettings, g *guard.Guard, r *renderer, now func() time.Time) (*appSink, error) {
+func (c *Config) openApp(s relay.SinkSettings, g *netguard.Guard, r *renderer, now func() time.Time) (*appSink, error) {
 	target, err := parseAPI(c.APIURL, g)
 	if err != nil {
 		return nil, fmt.Errorf("api_url %w", err)
 	}
 	a := &appSink{
-		transport: egress.NewTransport(g, nil), api: target, now: now, log: s.Log, memory: s.State, thread: c.Thread, ttl: c.ThreadTTL, renderer: r,
+		transport: httpclient.NewTransport(g, nil), api: target, now: now, log: s.Log, memory: s.State, thread: c.Thread, ttl: c.ThreadTTL, renderer: r,
 		header: http.Header{"Content-Type": {"application/json; charset=utf-8"}, "User-Agent": {s.UserAgent}},
 	}
 	if s.UserAgent == "" {

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
-	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // Kind is Slack's entry in the list of kinds of sinks.
@@ -32,9 +32,9 @@ func Kind() relay.SinkKind {
 // Sink posts to one incoming webhook, or as an app. Deliver may be called concurrently.
 type Sink struct {
 	app       *appSink // nil for an incoming webhook
-	templates *templates.Set
-	client    *egress.Client
-	target    func() *egress.Target
+	templates *tmpl.Set
+	client    *httpclient.Client
+	target    func() *httpclient.Target
 	header    http.Header
 	renderer  *renderer
 	now       func() time.Time
@@ -44,7 +44,7 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	g, err := guard.New(c.AllowCIDRs)
+	g, err := netguard.New(c.AllowCIDRs)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 		sink.app, err = c.openApp(s, g, sink.renderer, now)
 		return sink, err
 	}
-	sink.client = egress.NewClient(g, nil)
+	sink.client = httpclient.NewClient(g, nil)
 	if sink.target, err = c.urlSetting(g).Open(s.Log, now); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 }
 
 // classifyResponse says what an answer other than 200 "ok" means.
-func (s *Sink) classifyResponse(target *egress.Target, answer *egress.Response) error {
+func (s *Sink) classifyResponse(target *httpclient.Target, answer *httpclient.Response) error {
 	cause := &relay.ResponseError{Status: answer.Status, Body: answer.Body}
 	if answer.Status == http.StatusOK {
 		return fmt.Errorf("post to %s: %w, but not with ok", target.Host(), cause)
@@ -105,7 +105,7 @@ func (s *Sink) classifyResponse(target *egress.Target, answer *egress.Response) 
 	}
 	if answer.Status < 400 || answer.Status >= 500 ||
 		answer.Status == http.StatusRequestTimeout || answer.Status == http.StatusTooManyRequests {
-		if wait, ok := egress.RetryAfter(answer.Header, s.now()); ok {
+		if wait, ok := httpclient.RetryAfter(answer.Header, s.now()); ok {
 			return relay.RetryAfter(err, wait)
 		}
 		return err

@@ -9,8 +9,8 @@ import (
 
 	slackgo "github.com/slack-go/slack"
 
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // The settings that templates have.
@@ -20,13 +20,13 @@ const (
 	linkKey   = "link_template"
 )
 
-func (c *Config) templates() templates.Sources {
+func (c *Config) templates() tmpl.Sources {
 	// What a producer wrote is escaped before a template sees it: it could call the whole channel otherwise.
-	escaped := templates.Options{Clean: sanitizeForTemplate}
-	return templates.Sources{
+	escaped := tmpl.Options{Clean: sanitizeForTemplate}
+	return tmpl.Sources{
 		{Key: textKey, Text: c.TextTemplate, File: c.TextTemplateFile, Options: escaped, CheckOutput: checkMessageText},
 		{Key: blocksKey, Text: c.BlocksTemplate, File: c.BlocksTemplateFile, Options: escaped, CheckOutput: checkBlocks},
-		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: templates.CheckLink, Single: true},
+		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: tmpl.CheckLink, Single: true},
 	}
 }
 
@@ -48,7 +48,7 @@ func checkBlocks(text []byte) error {
 }
 
 func blocksOf(text []byte) (*slackgo.Blocks, error) {
-	if err := templates.CheckJSON(text); err != nil {
+	if err := tmpl.CheckJSON(text); err != nil {
 		return nil, err
 	}
 	var blocks slackgo.Blocks

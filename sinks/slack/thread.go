@@ -13,8 +13,8 @@ import (
 
 	slackgo "github.com/slack-go/slack"
 
+	"github.com/hubrelay/hubrelay/internal/message"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/prose"
 )
 
 const (
@@ -45,7 +45,7 @@ type threadState struct {
 
 // threadOf is what the messages of one thread have in common, empty for a message that stands alone.
 func threadOf(d relay.Delivery, kinds string) string {
-	if t := prose.ThreadOf(d); kinds == threadAll || kinds == t.Kind {
+	if t := message.ThreadOf(d); kinds == threadAll || kinds == t.Kind {
 		return t.Key
 	}
 	return ""

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	slackgo "github.com/slack-go/slack"
 
+	"github.com/hubrelay/hubrelay/internal/samples"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/samples"
 )
 
 // rude is what nobody should be able to do to a channel: markup, mentions, links, letters from right to left, marks that turn

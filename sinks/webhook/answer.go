@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
 // classifyResponse says what an answer other than 2xx means.
@@ -25,7 +25,7 @@ func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
 	case http.StatusGone:
 		return relay.Gone(err)
 	}
-	if wait, ok := egress.RetryAfter(resp.Header, s.now()); ok {
+	if wait, ok := httpclient.RetryAfter(resp.Header, s.now()); ok {
 		return relay.RetryAfter(err, wait)
 	}
 	return err

@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // Config is what an operator writes for one webhook.
@@ -51,7 +51,7 @@ type Config struct {
 
 // Validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
 func (c *Config) Validate() error {
-	g, err := guard.New(c.AllowCIDRs)
+	g, err := netguard.New(c.AllowCIDRs)
 	errs := []error{err, c.checkEndpoint(g)}
 	errs = append(errs, c.checkFormat(), c.OAuth2.validate(g))
 	if field, problem := c.Compression.validate(); problem != "" {
@@ -65,7 +65,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	for i, name := range c.SecretFiles {
-		text, err := egress.ReadFile(name)
+		text, err := httpclient.ReadFile(name)
 		if err == nil {
 			_, err = parseSigners(text)
 		}

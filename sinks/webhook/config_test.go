@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
 func TestValidate(t *testing.T) {
@@ -153,7 +153,7 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		d, _ := egress.RetryAfter(http.Header{"Retry-After": {s}}, testTime)
+		d, _ := httpclient.RetryAfter(http.Header{"Retry-After": {s}}, testTime)
 		if d < 0 || d > longestWait {
 			t.Errorf("retryAfter(%q) = %s", s, d)
 		}

@@ -2,5 +2,5 @@
 // (https://github.com/standard-webhooks/standard-webhooks).
 //
 // It makes one attempt and says what the answer means. Retries, schedules, limits and dead letters belong to
-// relay/deliver and must not come in; no other sink is imported.
+// relay/internal/delivery and must not come in; no other sink is imported.
 package webhook

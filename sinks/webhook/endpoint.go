@@ -7,14 +7,14 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 // endpoint is where requests go. It is immutable.
 type endpoint struct {
-	*egress.Target
+	*httpclient.Target
 	// url is the address without user and password.
 	url *url.URL
 	// basic is the header Authorization that follows from those, or empty.
@@ -23,8 +23,8 @@ type endpoint struct {
 
 // parseEndpoint checks a URL against the rest of the configuration. Its errors follow the name of a key and repeat
 // nothing of the URL.
-func (c *Config) parseEndpoint(text string, g *guard.Guard) (*endpoint, error) {
-	t, err := egress.ParseTarget(text, g)
+func (c *Config) parseEndpoint(text string, g *netguard.Guard) (*endpoint, error) {
+	t, err := httpclient.ParseTarget(text, g)
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +48,8 @@ func (c *Config) parseEndpoint(text string, g *guard.Guard) (*endpoint, error) {
 }
 
 // urlSetting is where requests go. A guard of nil does not know what may be dialled, and lets every address through.
-func (c *Config) urlSetting(g *guard.Guard) egress.Setting[*endpoint] {
-	return egress.Setting[*endpoint]{Key: "url", Text: c.URL, File: c.URLFile, Parse: func(text []byte) (*endpoint, error) {
+func (c *Config) urlSetting(g *netguard.Guard) httpclient.Setting[*endpoint] {
+	return httpclient.Setting[*endpoint]{Key: "url", Text: c.URL, File: c.URLFile, Parse: func(text []byte) (*endpoint, error) {
 		if g == nil {
 			return nil, nil
 		}
@@ -58,7 +58,7 @@ func (c *Config) urlSetting(g *guard.Guard) egress.Setting[*endpoint] {
 }
 
 // checkEndpoint reports what is wrong with url and url_file.
-func (c *Config) checkEndpoint(g *guard.Guard) error {
+func (c *Config) checkEndpoint(g *netguard.Guard) error {
 	address := c.urlSetting(g)
 	if !address.IsSet() {
 		return &relay.FieldError{Field: "url", Problem: "is missing: give the address that notifications are posted to, like https://example.com/hook, or a file that holds it as url_file"}

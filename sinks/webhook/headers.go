@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
 // parseHeaders returns the operator's headers by their canonical names. No problem repeats a value, since it may be a secret.
@@ -21,7 +21,7 @@ func (c *Config) parseHeaders() (http.Header, error) {
 	h := make(http.Header, len(names))
 	var errs []error
 	for _, name := range names {
-		if !egress.IsToken(name) {
+		if !httpclient.IsToken(name) {
 			errs = append(errs, &relay.FieldError{Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header", relay.Truncate(name, 60))})
 			continue
 		}
@@ -94,8 +94,8 @@ func parseBearer(text []byte) (string, error) {
 	return s, nil
 }
 
-func (c *Config) bearerSetting() egress.Setting[string] {
-	return egress.Setting[string]{Key: "bearer", Text: c.Bearer, File: c.BearerFile, Parse: parseBearer}
+func (c *Config) bearerSetting() httpclient.Setting[string] {
+	return httpclient.Setting[string]{Key: "bearer", Text: c.Bearer, File: c.BearerFile, Parse: parseBearer}
 }
 
 // checkAuthorization reports what is wrong with headers, bearer and bearer_file.

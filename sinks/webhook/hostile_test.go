@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/guard"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
@@ -186,9 +186,9 @@ func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
 	}
 }
 
-func mustGuard(t testing.TB, allow ...string) *guard.Guard {
+func mustGuard(t testing.TB, allow ...string) *netguard.Guard {
 	t.Helper()
-	g, err := guard.New(allow)
+	g, err := netguard.New(allow)
 	if err != nil {
 		t.Fatal(err)
 	}

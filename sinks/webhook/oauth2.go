@@ -14,9 +14,9 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 const (
@@ -69,7 +69,7 @@ func (o *OAuth2) authStyle() (oauth2.AuthStyle, bool) {
 }
 
 // validate reports what is wrong; g may be nil where allow_cidrs is.
-func (o *OAuth2) validate(g *guard.Guard) error {
+func (o *OAuth2) validate(g *netguard.Guard) error {
 	if !o.isSet() {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (o *OAuth2) validate(g *guard.Guard) error {
 	if o.TokenURL == "" {
 		bad("token_url", "is missing: give the address of the token endpoint, like https://login.example.com/oauth2/token")
 	} else if g != nil {
-		if _, err := egress.ParseTarget(o.TokenURL, g); err != nil {
+		if _, err := httpclient.ParseTarget(o.TokenURL, g); err != nil {
 			bad("token_url", err.Error())
 		}
 	}
@@ -103,8 +103,8 @@ func (o *OAuth2) validate(g *guard.Guard) error {
 	return errors.Join(errs...)
 }
 
-func (o *OAuth2) secretSetting() egress.Setting[string] {
-	return egress.Setting[string]{
+func (o *OAuth2) secretSetting() httpclient.Setting[string] {
+	return httpclient.Setting[string]{
 		Key: "oauth2.client_secret", Text: o.ClientSecret, File: o.ClientSecretFile,
 		Parse: func(text []byte) (string, error) { return strings.TrimSpace(string(text)), nil },
 	}
@@ -113,7 +113,7 @@ func (o *OAuth2) secretSetting() egress.Setting[string] {
 // tokenSource are those of one sink: one is kept, fetched once however many attempts want it, and replaced before its end.
 type tokenSource struct {
 	config    *OAuth2
-	target    *egress.Target
+	target    *httpclient.Target
 	secret    func() string
 	transport func() http.RoundTripper
 	now       func() time.Time
@@ -142,8 +142,8 @@ type tokenFetch struct {
 	err  error
 }
 
-func newTokenSource(c *OAuth2, g *guard.Guard, log *slog.Logger, round func() http.RoundTripper) (*tokenSource, error) {
-	target, err := egress.ParseTarget(c.TokenURL, g)
+func newTokenSource(c *OAuth2, g *netguard.Guard, log *slog.Logger, round func() http.RoundTripper) (*tokenSource, error) {
+	target, err := httpclient.ParseTarget(c.TokenURL, g)
 	if err != nil {
 		return nil, fmt.Errorf("oauth2.token_url %w", err)
 	}
@@ -273,7 +273,7 @@ func retryAfterOf(err error, now time.Time) time.Duration {
 	if !errors.As(err, &refused) || refused.Response == nil {
 		return 0
 	}
-	wait, _ := egress.RetryAfter(refused.Response.Header, now)
+	wait, _ := httpclient.RetryAfter(refused.Response.Header, now)
 	return min(wait, maxRetryAfter)
 }
 

@@ -108,7 +108,7 @@ func TestTokenEndpointIsBusy(t *testing.T) {
 		if _, wait := relay.Classify(err); (err == nil) != (c.wait == 0) || wait != c.wait || asked.Load() != c.asked || (a.took() == "") != (err != nil) {
 			t.Errorf("%+v: asked %d times, to wait for %s: %v", c, asked.Load(), wait, err)
 		}
-		// The answer tells relay/deliver to leave the whole sink alone.
+		// The answer tells relay/internal/delivery to leave the whole sink alone.
 		var answer *relay.ResponseError
 		if err != nil && (!strings.Contains(err.Error(), "get a token from 127.0.0.1:") || !errors.As(err, &answer) || answer.Status != 503 && answer.Status != 429) {
 			t.Errorf("%v", err)

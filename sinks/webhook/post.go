@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
 // addDefaultHeaders adds what the operator did not set.
@@ -32,7 +32,7 @@ type requestHead struct {
 	endpoint *endpoint
 	token    string
 	batch    bool // the content type is that of a batch
-	*egress.RequestTemplate
+	*httpclient.RequestTemplate
 }
 
 // The headers that each request has its own values for, written in lower case as Standard Webhooks spells its own, for receivers
@@ -60,13 +60,13 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 	case s.format == formatBinary:
 		names = append(names[:len(names):len(names)], binaryNames[:]...)
 	}
-	h := &requestHead{to, token, batch, egress.NewRequestTemplate(to.url, header, names...)}
+	h := &requestHead{to, token, batch, httpclient.NewRequestTemplate(to.url, header, names...)}
 	s.requestHead.Store(h)
 	return h
 }
 
 // buildRequest is what is sent for d, and its body before it was compressed.
-func (s *Sink) buildRequest(ctx context.Context, h *requestHead, d relay.Delivery) (p *egress.Request, payload []byte, err error) {
+func (s *Sink) buildRequest(ctx context.Context, h *requestHead, d relay.Delivery) (p *httpclient.Request, payload []byte, err error) {
 	var more []string
 	switch {
 	case h.batch, s.format == formatStructured:
@@ -96,7 +96,7 @@ func (s *Sink) buildRequest(ctx context.Context, h *requestHead, d relay.Deliver
 	if compressed {
 		values[3] = "gzip"
 	}
-	return &egress.Request{Head: h.RequestTemplate, Values: append(values, more...), Body: sent}, payload, nil
+	return &httpclient.Request{Head: h.RequestTemplate, Values: append(values, more...), Body: sent}, payload, nil
 }
 
 // setTraceHeaders passes on where a notification comes from, unless the operator's headers say something else.

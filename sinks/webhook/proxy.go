@@ -16,8 +16,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/guard"
 )
 
 const (
@@ -33,8 +33,8 @@ const (
 // proxy's own address is not judged, since only the configuration can name it; that opens nothing as a target.
 type proxyDialer struct {
 	url      *url.URL
-	guard    *guard.Guard
-	resolver guard.Resolver
+	guard    *netguard.Guard
+	resolver netguard.Resolver
 	roots    *x509.CertPool
 }
 

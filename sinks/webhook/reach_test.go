@@ -25,9 +25,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/guard"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
@@ -189,7 +189,7 @@ func TestGuardBeforeProxy(t *testing.T) {
 			}
 			s.endpoint = func() *endpoint { return to }
 			err = s.Deliver(t.Context(), sinktest.Sample("a"))
-			var refused *guard.BlockedError
+			var refused *netguard.BlockedError
 			if !errors.As(err, &refused) {
 				t.Errorf("%s %s: %v", scheme, host, err)
 			}

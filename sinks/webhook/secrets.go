@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/egress"
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 )
 
 // secrets holds what signs, and follows the files it comes from. Safe for concurrent use.
 type secrets struct {
 	fixed []signer
-	files []*egress.WatchedFile[[]signer]
+	files []*httpclient.WatchedFile[[]signer]
 }
 
 func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, error) {
@@ -24,7 +24,7 @@ func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, er
 		s.fixed = append(s.fixed, key)
 	}
 	for _, name := range c.SecretFiles {
-		file, err := egress.WatchFile(name, parseSigners, log, now)
+		file, err := httpclient.WatchFile(name, parseSigners, log, now)
 		if err != nil {
 			return nil, err
 		}

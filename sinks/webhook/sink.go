@@ -10,18 +10,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
-	"github.com/hubrelay/hubrelay/relay/guard"
-	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 const (
 	// keptAnswer is how much of an answer a dead letter shows.
-	keptAnswer = egress.MaxResponseBody
+	keptAnswer = httpclient.MaxResponseBody
 	// drainedAnswer is how much more is read so that the connection can be used again; a longer answer closes it.
 	drainedAnswer = 64 << 10
-	longestWait   = egress.MaxRetryAfter
+	longestWait   = httpclient.MaxRetryAfter
 	// shortestHidden keeps a header like "1" from blotting out every 1.
 	shortestHidden = 4
 )
@@ -48,7 +48,7 @@ type Sink struct {
 	operatorHeaders map[string]bool // the canonical names of headers whose values the operator gave
 	name            string
 	format          string
-	template        func() *templates.Template  // nil but for formatTemplate
+	template        func() *tmpl.Template       // nil but for formatTemplate
 	judge           func([]byte) error          // of what it renders; may be nil
 	requestHead     atomic.Pointer[requestHead] // the last one
 	events          *CloudEvents
@@ -64,7 +64,7 @@ type Sink struct {
 
 // open dials nothing. base may be nil.
 func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
-	g, err := guard.New(c.AllowCIDRs)
+	g, err := netguard.New(c.AllowCIDRs)
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +122,9 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 
 // transportBuilder returns what makes a transport. Without a proxy each address is judged as it is dialled, with one before the
 // proxy is asked for it; neither asks a proxy that the environment names.
-func transportBuilder(g *guard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool) *egress.Transport {
-	return func(c *tls.Config, roots *x509.CertPool) *egress.Transport {
-		t := egress.NewTransport(g, c)
+func transportBuilder(g *netguard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool) *httpclient.Transport {
+	return func(c *tls.Config, roots *x509.CertPool) *httpclient.Transport {
+		t := httpclient.NewTransport(g, c)
 		if through != nil {
 			p := &proxyDialer{url: through, guard: g, resolver: net.DefaultResolver, roots: roots}
 			t.DialContext = p.DialContext

@@ -7,15 +7,15 @@ import (
 	"mime"
 	"net/http"
 
+	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/templates"
 )
 
 // templateSource is the body of format template.
-func (c *Config) templateSource() templates.Source {
-	s := templates.Source{Key: "template", Text: c.Template, File: c.TemplateFile}
-	if templates.IsJSON(c.contentType()) {
-		s.CheckOutput = templates.CheckJSON
+func (c *Config) templateSource() tmpl.Source {
+	s := tmpl.Source{Key: "template", Text: c.Template, File: c.TemplateFile}
+	if tmpl.IsJSON(c.contentType()) {
+		s.CheckOutput = tmpl.CheckJSON
 	}
 	return s
 }
@@ -76,7 +76,7 @@ func (s *Sink) buildBody(ctx context.Context, d relay.Delivery) ([]byte, error) 
 		text, err := encodeBody(s.format, d)
 		return text, relay.Permanent(err)
 	}
-	data, err := templates.NewData(d, s.name, nil)
+	data, err := tmpl.NewData(d, s.name, nil)
 	if err != nil {
 		return nil, relay.Permanent(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/samples"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/samples"
 )
 
 func TestTemplateAsSent(t *testing.T) {

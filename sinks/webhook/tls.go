@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/egress"
 )
 
 // TLS says how a webhook proves who it is and whom it trusts. The files are PEM and read again when they change.
@@ -46,7 +46,7 @@ func (t *TLS) validate() error {
 		if f.name == "" {
 			continue
 		}
-		text, err := egress.ReadFile(f.name)
+		text, err := httpclient.ReadFile(f.name)
 		if err == nil {
 			p[i], err = parsePEM(text)
 		}
@@ -116,25 +116,25 @@ const maxOldTransports = 8
 
 // transportCache gives the transport that fits the present content of the files. Safe for concurrent use.
 type transportCache struct {
-	newTransport func(*tls.Config, [3]*pemFile) (*egress.Transport, error)
+	newTransport func(*tls.Config, [3]*pemFile) (*httpclient.Transport, error)
 	base         *tls.Config
-	files        [3]*egress.WatchedFile[*pemFile]
+	files        [3]*httpclient.WatchedFile[*pemFile]
 	log          *slog.Logger
 
 	cached   atomic.Pointer[cachedTransport]
 	mu       sync.Mutex
-	previous []*egress.Transport // the last few, whose connections may not have ended
+	previous []*httpclient.Transport // the last few, whose connections may not have ended
 }
 
 // cachedTransport is a transport and the contents it was made for. Contents that make none keep the transport before.
 type cachedTransport struct {
-	*egress.Transport
+	*httpclient.Transport
 	files [3]*pemFile
 }
 
-func newTransports(c *Config, log *slog.Logger, base *tls.Config, build func(*tls.Config, *x509.CertPool) *egress.Transport) (*transportCache, error) {
+func newTransports(c *Config, log *slog.Logger, base *tls.Config, build func(*tls.Config, *x509.CertPool) *httpclient.Transport) (*transportCache, error) {
 	t := &transportCache{base: base, log: log}
-	t.newTransport = func(base *tls.Config, p [3]*pemFile) (*egress.Transport, error) {
+	t.newTransport = func(base *tls.Config, p [3]*pemFile) (*httpclient.Transport, error) {
 		config, err := c.TLS.tlsConfig(base, p)
 		if err != nil {
 			return nil, err
@@ -145,7 +145,7 @@ func newTransports(c *Config, log *slog.Logger, base *tls.Config, build func(*tl
 		if f.name == "" {
 			continue
 		}
-		file, err := egress.WatchFile(f.name, parsePEM, log, time.Now)
+		file, err := httpclient.WatchFile(f.name, parsePEM, log, time.Now)
 		if err != nil {
 			return nil, fmt.Errorf("tls.%s %w", f.key, err)
 		}
@@ -172,7 +172,7 @@ func (t *transportCache) readFiles() [3]*pemFile {
 
 // transport makes a new transport when a file has changed: connections of the old one end once they are idle. A
 // certificate whose key has not come yet is not usable, and the old pair stays.
-func (t *transportCache) transport() *egress.Transport {
+func (t *transportCache) transport() *httpclient.Transport {
 	g := t.cached.Load()
 	contents := t.readFiles()
 	if contents == g.files {

@@ -1,0 +1,61 @@
+package embeddedredis
+
+import (
+	"bufio"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+func TestReadReply(t *testing.T) {
+	for _, c := range []struct{ in, want, err string }{
+		{"+PONG\r\n", "PONG", ""},
+		{":7\r\n", "7", ""},
+		{"$5\r\nhello\r\n", "hello", ""},
+		{"$-1\r\n", "", ""},
+		{"*2\r\n$3\r\ndir\r\n$4\r\n/tmp\r\n", "dir\n/tmp", ""},
+		{"-LOADING Redis is loading\r\n", "LOADING Redis is loading", "LOADING Redis is loading"},
+		{"$99999999999\r\n", "", "none of redis"},
+		{"HTTP/1.1 400 Bad Request\r\n", "", "none of redis"},
+		{"$5\r\nhel", "", "unexpected EOF"},
+		{"\r\n", "", "empty reply"},
+	} {
+		got, err := readReply(bufio.NewReader(strings.NewReader(c.in)), 0)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%q: got %q, %v", c.in, got, err)
+		}
+	}
+}
+
+func FuzzReadReply(f *testing.F) {
+	for _, seed := range []string{"+OK\r\n", "*1\r\n*1\r\n$1\r\na\r\n", "$0\r\n\r\n", "*-1\r\n", "-E\r\n", "*9\r\n:1\r\n"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		if got, err := readReply(bufio.NewReader(strings.NewReader(in)), 0); err == nil && len(got) > 2*len(in) {
+			t.Errorf("%d bytes out of %d", len(got), len(in))
+		}
+	})
+}
+
+func TestParseLogLine(t *testing.T) {
+	for _, c := range []struct {
+		line, text string
+		level      slog.Level
+	}{
+		{"12:M 21 Nov 2026 02:00:00.000 * Ready to accept connections", "Ready to accept connections", slog.LevelDebug},
+		{"12:M 21 Nov 2026 02:00:00.000 # Error writing to the AOF file: No space left", "Error writing to the AOF file: No space left", slog.LevelWarn},
+		{"12:C 21 Nov 2026 02:00:00.000 # oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo", "oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo", slog.LevelDebug},
+		{"12:M 21 Nov 2026 02:00:00.000 # WARNING: a # b", "WARNING: a # b", slog.LevelWarn},
+		{"12:M 21 Nov 2026 02:00:00.000 # WARNING Memory overcommit must be enabled!", "WARNING Memory overcommit must be enabled!", slog.LevelDebug},
+		{"12:M 21 Nov 2026 02:00:00.000 # User requested shutdown...", "User requested shutdown...", slog.LevelDebug},
+		{"      _.-``__ ''-._", "", slog.LevelDebug},
+		{"", "", slog.LevelDebug},
+		{"*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***", "*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***", slog.LevelDebug},
+	} {
+		text, level := parseLogLine(c.line)
+		if text != c.text || level != c.level {
+			t.Errorf("%q: got %q, %v", c.line, text, level)
+		}
+	}
+}

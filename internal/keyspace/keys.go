@@ -1,0 +1,314 @@
+package keyspace
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The bounds of the number of partitions.
+const (
+	MinPartitions = 1
+	MaxPartitions = 1024
+)
+
+const clusterSlots = 16384
+
+// Space names everything that hubrelay keeps in Redis. Every name begins with the prefix, so that several relays can
+// share one Redis. A Space is immutable and may be used concurrently.
+type Space struct {
+	prefix  string
+	cluster bool
+	tags    []string
+}
+
+// New returns the names below prefix for a number of partitions between [MinPartitions] and [MaxPartitions]. In a
+// cluster all names of one sink outside its queues share a slot, which scripts over them need.
+func New(prefix string, partitions int, cluster bool) (Space, error) {
+	if prefix == "" {
+		return Space{}, fmt.Errorf("redis.prefix is empty: give it a name such as %q", "hubrelay")
+	}
+	for _, c := range prefix {
+		if c == '{' || c == '}' || c <= ' ' || c == 0x7f {
+			return Space{}, fmt.Errorf("redis.prefix %q must not contain braces, white space or control characters", prefix)
+		}
+	}
+	if partitions < MinPartitions || partitions > MaxPartitions {
+		return Space{}, fmt.Errorf("redis.partitions is %d: choose a number from %d to %d", partitions, MinPartitions, MaxPartitions)
+	}
+	return Space{prefix: prefix + ":", cluster: cluster, tags: slotTags(partitions)}, nil
+}
+
+// slotTags returns for each of n partitions the smallest number whose cluster slot lies in that partition's n-th
+// of all slots. Counting tags through would pile partitions onto few nodes.
+func slotTags(n int) []string {
+	if n == 1 {
+		return []string{"0"}
+	}
+	tags := make([]string, n)
+	for found, candidate := 0, 0; found < n; candidate++ {
+		tag := strconv.Itoa(candidate)
+		i := int(crc16(tag)%clusterSlots) * n / clusterSlots
+		if tags[i] == "" {
+			tags[i] = tag
+			found++
+		}
+	}
+	return tags
+}
+
+// crc16 is CRC-16/XMODEM, by which Redis Cluster maps a hash tag to a slot (Redis Cluster specification).
+func crc16(s string) uint16 {
+	var crc uint16
+	for i := range len(s) {
+		crc ^= uint16(s[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc
+}
+
+// Prefix returns the prefix without its colon.
+func (k Space) Prefix() string { return strings.TrimSuffix(k.prefix, ":") }
+
+// Partitions is the number of partitions.
+func (k Space) Partitions() int { return len(k.tags) }
+
+// Partition returns the partition of a hub, from 0. It is the same in every process and version: changing it would
+// break the order of a hub.
+func (k Space) Partition(hub string) int {
+	if len(k.tags) == 1 {
+		return 0
+	}
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := uint64(offset)
+	for i := range len(hub) {
+		h = (h ^ uint64(hub[i])) * prime
+	}
+	// FNV's low bits mix badly; murmur3's finalizer makes up for that.
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	h ^= h >> 33
+	return int(h % uint64(len(k.tags)))
+}
+
+func (k Space) partitionKey(name string, partition int) string {
+	return k.prefix + name + ":{" + k.tags[partition] + "}"
+}
+
+func (k Space) sinkKey(name, sink string) string {
+	if k.cluster {
+		return k.prefix + name + ":{" + sink + "}"
+	}
+	return k.prefix + name + ":" + sink
+}
+
+func (k Space) slotKey(group, name string) string {
+	if k.cluster {
+		return k.prefix + "{" + group + "}" + name
+	}
+	return k.prefix + group + name
+}
+
+// Log is the stream of a partition's notifications: id, topic, hub, account, data.
+func (k Space) Log(partition int) string { return k.partitionKey("log", partition) }
+
+// Queue is the stream of what a sink still has to deliver out of one partition.
+func (k Space) Queue(sink string, partition int) string {
+	return k.partitionKey("queue:"+sink, partition)
+}
+
+// Queues are the queues of a sink in all partitions.
+func (k Space) Queues(sink string) []string {
+	all := make([]string, len(k.tags))
+	for p := range all {
+		all[p] = k.Queue(sink, p)
+	}
+	return all
+}
+
+// Slot groups the names that carry a hash tag by what one command may name: in a cluster by their slot, else all.
+func (k Space) Slot(name string) int {
+	if !k.cluster {
+		return 0
+	}
+	_, rest, _ := strings.Cut(name, "{")
+	tag, _, _ := strings.Cut(rest, "}")
+	return int(crc16(tag) % clusterSlots)
+}
+
+// DispatchPosition is the hash that holds the dispatcher's position in a partition.
+func (k Space) DispatchPosition(partition int) string { return k.partitionKey("dispatched", partition) }
+
+// SinkPositions is the hash of the position up to which each sink has been served from a partition's log.
+func (k Space) SinkPositions(partition int) string { return k.partitionKey("sinks", partition) }
+
+// Idempotency is the memory of one Idempotency-Key, given as a hash.
+func (k Space) Idempotency(partition int, hash string) string {
+	return k.partitionKey("idempotency", partition) + ":" + hash
+}
+
+// Inbox is the stream that producers write to: data, and optionally key.
+func (k Space) Inbox() string { return k.prefix + "inbox" }
+
+// InboxPosition is the last inbox entry that was appended to a partition's log.
+func (k Space) InboxPosition(partition int) string {
+	return k.partitionKey("inbox:position", partition)
+}
+
+// Quarantine is the stream of inbox entries that were refused: data, reason.
+func (k Space) Quarantine() string { return k.slotKey("quarantine", "") }
+
+// Source is the hash of the place in a source and what is kept of it, in the slot of a partition.
+func (k Space) Source(name string, partition int) string {
+	return k.partitionKey("source:"+name, partition)
+}
+
+// SourceSteps is the hash of the last step that a partition took from a source whose place lies in another slot.
+func (k Space) SourceSteps(name string, partition int) string {
+	return k.partitionKey("source:taken:"+name, partition)
+}
+
+// SourceQuarantined is the same of the quarantine.
+func (k Space) SourceQuarantined(name string) string { return k.slotKey("quarantine", ":source:"+name) }
+
+// SourceStatus is what the node that reads a source says of it.
+func (k Space) SourceStatus(name string) string { return k.prefix + "source:status:" + name }
+
+// Instance is the name of this relay.
+func (k Space) Instance() string { return k.prefix + "instance" }
+
+// QuarantinePosition is the last inbox entry that was moved to the quarantine.
+func (k Space) QuarantinePosition() string { return k.slotKey("quarantine", ":position") }
+
+// DeadLetters is the store of a sink's dead letters.
+func (k Space) DeadLetters(sink string) string { return k.sinkKey("deadletters", sink) }
+
+// DeadIndex is the hash of the positions of a sink's dead letters by their delivery's id.
+func (k Space) DeadIndex(sink string) string { return k.sinkKey("deadindex", sink) }
+
+// FailureStart is the time of a sink's first failure since its last success, in unix milliseconds.
+func (k Space) FailureStart(sink string) string { return k.sinkKey("failing", sink) }
+
+// SinkStats is the hash of what happened to a sink over all nodes and restarts.
+func (k Space) SinkStats(sink string) string { return k.sinkKey("figures", sink) }
+
+// RetrySchedule is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
+func (k Space) RetrySchedule(sink string) string { return k.sinkKey("retry", sink) }
+
+// RetryBodies is the hash of the bodies of a sink's parked deliveries by their id.
+func (k Space) RetryBodies(sink string) string { return k.sinkKey("parked", sink) }
+
+// RetryArrival is the sorted set of when a sink's parked deliveries came, in unix milliseconds.
+func (k Space) RetryArrival(sink string) string { return k.sinkKey("since", sink) }
+
+// OrderingQueue is the sorted set of a sink's parked deliveries by ordering key and the order in which they came.
+func (k Space) OrderingQueue(sink string) string { return k.sinkKey("line", sink) }
+
+// OrderingMembers is the hash of the members of Line by their delivery's id.
+func (k Space) OrderingMembers(sink string) string { return k.sinkKey("lined", sink) }
+
+// Digests is the sorted set of what a sink gathers: groups, by when their digest is sealed in unix milliseconds.
+func (k Space) Digests(sink string) string { return k.sinkKey("digests", sink) }
+
+// Digest is the hash of what a sink gathers for one group.
+func (k Space) Digest(sink, group string) string { return k.sinkKey("digest", sink) + ":" + group }
+
+// BatchedIDs is the hash of the ids of notifications that were sealed in a sink's last batches.
+func (k Space) BatchedIDs(sink string) string { return k.sinkKey("batched", sink) }
+
+// BatchLog is the list of those ids by batch, the latest first.
+func (k Space) BatchLog(sink string) string { return k.sinkKey("batches", sink) }
+
+// SinkMemory is the hash of what a sink remembers under a name, given as a hash, and of who holds that now.
+func (k Space) SinkMemory(sink, name string) string { return k.sinkKey("memory", sink) + ":" + name }
+
+// DigestCount is how many notifications a sink has gathered in all of its open digests.
+func (k Space) DigestCount(sink string) string { return k.sinkKey("gathering", sink) }
+
+// SinkState is the hash that says why a sink is paused or disabled; there is none for one that is not.
+func (k Space) SinkState(sink string) string { return k.prefix + "sink:" + sink }
+
+// SinkChanges counts what was changed about sinks from outside, so that nodes notice it by one read.
+func (k Space) SinkChanges() string { return k.prefix + "sinkchanges" }
+
+// Rate is the state of a rate, which is named after its sink or by what several sinks share.
+func (k Space) Rate(name string) string { return k.prefix + "rate:" + name }
+
+// Token is what a token, given as a hash, opens.
+func (k Space) Token(hash string) string { return k.prefix + "token:" + hash }
+
+// Servers is the hash of all servers of the inventory by their id, as JSON: cluster, settings. What belongs to the
+// inventory and to no hub shares a slot with it.
+func (k Space) Servers() string { return k.slotKey("inventory", ":servers") }
+
+// InventoryVersion counts the imports that changed the inventory.
+func (k Space) InventoryVersion() string { return k.slotKey("inventory", ":version") }
+
+// InventoryImports is the hash of how many imports were begun and what the last of them is.
+func (k Space) InventoryImports() string { return k.slotKey("inventory", ":imports") }
+
+// InventorySeed is the digest of the inventory file that a daemon imported last when it started.
+func (k Space) InventorySeed() string { return k.slotKey("inventory", ":seed") }
+
+// Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment, stateful.
+func (k Space) Containers(partition int) string {
+	return k.partitionKey("inventory:containers", partition)
+}
+
+// Instances is the hash of the servers that the inventory names for <container>/<instance>.
+func (k Space) Instances(partition int) string {
+	return k.partitionKey("inventory:instances", partition)
+}
+
+// LastImport is the number of the last import that came to a partition.
+func (k Space) LastImport(partition int) string {
+	return k.partitionKey("inventory:imported", partition)
+}
+
+// MigratedTo is the hash of the servers to which jobs have moved <container>/<instance>; they win over Instances.
+func (k Space) MigratedTo(partition int) string { return k.partitionKey("moved", partition) }
+
+// ActiveMigrations is the hash of the jobs that move <container>/<instance> now.
+func (k Space) ActiveMigrations(partition int) string { return k.partitionKey("migrating", partition) }
+
+// Lease is the lock of that name.
+func (k Space) Lease(name string) string { return k.prefix + "lease:" + name }
+
+// Node is the lock of a node's number.
+func (k Space) Node(number int) string { return k.prefix + "node:" + strconv.Itoa(number) }
+
+// StoredPartitions holds the number of partitions that the data was written with.
+func (k Space) StoredPartitions() string { return k.prefix + "partitions" }
+
+// Probe is the stream of readiness probes.
+func (k Space) Probe() string { return k.prefix + "probe" }
+
+// Job is the hash of a migration job. It lies in the slot of its hub's partition, as all that follows but Turns.
+func (k Space) Job(id string, partition int) string {
+	if k.cluster {
+		return k.partitionKey("job:"+id, partition)
+	}
+	return k.prefix + "job:" + id
+}
+
+// Jobs is the stream of a partition's jobs that are not over; its one group is that of the workers.
+func (k Space) Jobs(partition int) string { return k.partitionKey("jobs", partition) }
+
+// InstanceJobs is the list of the jobs of an instance, the newest first.
+func (k Space) InstanceJobs(partition int, instance string) string {
+	return k.partitionKey("jobs", partition) + ":" + instance
+}
+
+// MigrationLeases is the hash of the last lease of each instance that was ever migrated.
+func (k Space) MigrationLeases(partition int) string {
+	return k.partitionKey("migrating:leases", partition)
+}
+
+// ServerSlots is the hash of the jobs that wait for their servers or have their turn.
+func (k Space) ServerSlots() string { return k.prefix + "turns" }

@@ -1,0 +1,123 @@
+package keyspace
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestTagsAreBalanced(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2, 3, 7, 16, 100, 1000, MaxPartitions} {
+		k, err := New("hubrelay", n, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for i, tag := range k.tags {
+			if seen[tag] {
+				t.Errorf("%d partitions: tag %s twice", n, tag)
+			}
+			seen[tag] = true
+			slot := int(crc16(tag) % clusterSlots)
+			if n > 1 && slot*n/clusterSlots != i {
+				t.Errorf("%d partitions: tag %s of partition %d has slot %d", n, tag, i, slot)
+			}
+		}
+	}
+}
+
+// The values are those of the Redis Cluster specification and of `CLUSTER KEYSLOT`.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]uint16{"123456789": 0x31c3, "": 0} {
+		if got := crc16(tag); got != want {
+			t.Errorf("crc16(%q) = %#x, want %#x", tag, got, want)
+		}
+	}
+}
+
+func TestPartitionsOfHubs(t *testing.T) {
+	t.Parallel()
+	k, err := New("hubrelay", 16, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// These must never change: the order of a hub hangs on them.
+	for hub, want := range map[string]int{"5f0c8a7e9d3b2a1c4e6f8a90": 8} {
+		if got := k.Partition(hub); got != want {
+			t.Errorf("Partition(%q) = %d, want %d", hub, got, want)
+		}
+	}
+	counts := make([]int, 16)
+	for i := range 16_000 {
+		counts[k.Partition(fmt.Sprintf("5f0c8a7e9d3b2a1c%08x", i))]++
+	}
+	for p, n := range counts {
+		if n < 800 || n > 1200 {
+			t.Errorf("partition %d has %d of 16000 hubs", p, n)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	single, _ := New("hubrelay", 1, false)
+	cluster, _ := New("hubrelay", 1, true)
+	for _, c := range []struct{ got, want string }{
+		{single.Log(0), "hubrelay:log:{0}"},
+		{single.Queue("billing", 0), "hubrelay:queue:billing:{0}"},
+		{single.Inbox(), "hubrelay:inbox"},
+		{single.Quarantine(), "hubrelay:quarantine"},
+		{single.DeadLetters("billing"), "hubrelay:deadletters:billing"},
+		{single.RetrySchedule("billing"), "hubrelay:retry:billing"},
+		{single.Rate("billing"), "hubrelay:rate:billing"},
+		{single.Job("7", 0), "hubrelay:job:7"},
+		{single.Digest("billing", "7f"), "hubrelay:digest:billing:7f"},
+		{cluster.Digest("billing", "7f"), "hubrelay:digest:{billing}:7f"},
+		{cluster.Digests("billing"), "hubrelay:digests:{billing}"},
+		{cluster.DigestCount("billing"), "hubrelay:gathering:{billing}"},
+		{cluster.BatchedIDs("billing"), "hubrelay:batched:{billing}"},
+		{cluster.BatchLog("billing"), "hubrelay:batches:{billing}"},
+		{cluster.Log(0), "hubrelay:log:{0}"},
+		{cluster.RetrySchedule("billing"), "hubrelay:retry:{billing}"},
+		{cluster.FailureStart("billing"), "hubrelay:failing:{billing}"},
+		{cluster.RetryBodies("billing"), "hubrelay:parked:{billing}"},
+		{single.OrderingQueue("billing"), "hubrelay:line:billing"},
+		{cluster.OrderingQueue("billing"), "hubrelay:line:{billing}"},
+		{cluster.OrderingMembers("billing"), "hubrelay:lined:{billing}"},
+		{single.Servers(), "hubrelay:inventory:servers"},
+		{single.InventoryVersion(), "hubrelay:inventory:version"},
+		{cluster.InventoryImports(), "hubrelay:{inventory}:imports"},
+		{cluster.Servers(), "hubrelay:{inventory}:servers"},
+		{cluster.Containers(0), "hubrelay:inventory:containers:{0}"},
+		{single.MigratedTo(0), "hubrelay:moved:{0}"},
+		{cluster.Quarantine(), "hubrelay:{quarantine}"},
+		{cluster.QuarantinePosition(), "hubrelay:{quarantine}:position"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %s, want %s", c.got, c.want)
+		}
+	}
+}
+
+func TestNewRejectsBadArguments(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		prefix     string
+		partitions int
+	}{{"", 1}, {"a{b", 1}, {"a b", 1}, {"hubrelay", -1}, {"hubrelay", 1025}} {
+		if _, err := New(c.prefix, c.partitions, false); err == nil {
+			t.Errorf("New(%q, %d) was accepted", c.prefix, c.partitions)
+		}
+	}
+}
+
+func ExampleSpace() {
+	k, err := New("hubrelay", 1, false)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(k.Log(k.Partition("my-hub")))
+	// Output: hubrelay:log:{0}
+}

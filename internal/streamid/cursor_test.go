@@ -1,0 +1,147 @@
+package streamid
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestCursorsComeBack(t *testing.T) {
+	now := uint64(1_795_000_000_000)
+	many := make([]Position, 300)
+	for i := range many {
+		many[i] = Position{now - uint64(i*i*1000), uint64(i % 3), uint16(i * 1000)}
+	}
+	for _, tt := range []struct {
+		name              string
+		partitions, first int
+		at                []Position
+		longest           int
+	}{
+		{"the only partition", 1, 0, []Position{{now, 0, 1}}, 19},
+		{"one of many", 1024, 1023, []Position{{now, 7, 65535}}, 23},
+		{"the beginning", 1, 0, []Position{{}}, 8},
+		{"before the first of a millisecond", 2, 1, []Position{{MS: now - 1, Seq: math.MaxUint64}}, 34},
+		{"two", 2, 0, []Position{{now, 3, 256}, {now - 5000, 0, 255}}, 30},
+		{"many that saw nothing", 16, 0, append(make([]Position, 15), Position{now, 1, 1}), 43},
+		{"many", 300, 0, many, 3400},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := string(Append(nil, tt.partitions, tt.first, tt.at))
+			if len(text) > tt.longest || strings.ContainsAny(text, "+/= &?#\n") {
+				t.Errorf("%d characters: %s", len(text), text)
+			}
+			c, err := Parse(text, tt.partitions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for p := range tt.partitions {
+				got, ok := c.At(p)
+				if known := p >= tt.first && p < tt.first+len(tt.at); ok != known || known && got != tt.at[p-tt.first] {
+					t.Errorf("partition %d: %v %v", p, got, ok)
+				}
+			}
+		})
+	}
+}
+
+// Cursors of before positions had proofs are out there.
+func TestCursorsWithoutProofs(t *testing.T) {
+	of := func(b ...byte) string {
+		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(b, checksum(b)))
+	}
+	for text, want := range map[string][]Position{
+		of(formatOneNoHash, 3, 0, 9, 1, 4):          {{MS: 9, Seq: 4}},
+		of(formatAllNoHash, 3, 9, 1, 4, 0, 3, 0x80): nil, // cut off
+		of(formatAllNoHash, 3, 9, 1, 4, 0, 3, 5):    {{MS: 9, Seq: 4}, {}, {MS: 7, Seq: 5}},
+	} {
+		c, err := Parse(text, 3)
+		if (err != nil) != (want == nil) || !slices.Equal(c.at, want) {
+			t.Errorf("%s: %v %v, want %v", text, c, err, want)
+		}
+	}
+}
+
+func TestBadCursors(t *testing.T) {
+	short := []byte{formatAll, 2, 1, 1, 1} // the second position is missing
+	cut := base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(short, checksum(short)))
+	good := string(Append(nil, 2, 0, []Position{{1_795_000_000_000, 1, 10}, {1_795_000_000_000, 2, 20}}))
+	for _, text := range []string{
+		"", "x", "0-0", "1795000000000-1", good[1:], good[:len(good)-1], good + "A", good + "=", " " + good,
+		strings.Repeat("A", 40), "EAEA", "EQEA", "IAEA", "IQEA", string(Append(nil, 2, 2, []Position{{1, 1, 1}})),
+		string(Append(nil, maxCursorBytes+1, 0, []Position{{1, 1, 1}})), cut,
+	} {
+		for _, partitions := range []int{2, 3} {
+			if c, err := Parse(text, partitions); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%q: %v %v", text, c, err)
+			}
+		}
+	}
+	for i := range good { // one character wrong
+		for _, other := range "AZ9_" {
+			if text := good[:i] + string(other) + good[i+1:]; text != good {
+				if _, err := Parse(text, 2); err == nil {
+					t.Errorf("%q passes for %q", text, good)
+				}
+			}
+		}
+	}
+	for _, partitions := range []int{1, 4} {
+		if _, err := Parse(good, partitions); !errors.Is(err, ErrOtherLog) {
+			t.Errorf("a cursor of 2 partitions where there are %d: %v", partitions, err)
+		}
+	}
+}
+
+// A cursor outlives the build that made it, so that the proofs stay what they are.
+func TestProofs(t *testing.T) {
+	for id, want := range map[string]uint16{"": 0x811c ^ 0x9dc5, "a": 0xe40c ^ 0x292c, "5f2b6c1e9d0a4b7c8e3f1a2d": 31494} {
+		if got := HashID(id); got != want {
+			t.Errorf("%q: %d, want %d", id, got, want)
+		}
+	}
+}
+
+func TestPositions(t *testing.T) {
+	for _, id := range []string{"", "1", "-", "1-", "-1", "a-1", "1-a", "1-2-3", "18446744073709551616-0"} {
+		if p, ok := ParsePosition(id); ok {
+			t.Errorf("%q passes for %v", id, p)
+		}
+	}
+	for _, tt := range []struct{ at, before string }{{"5-3", "5-2"}, {"5-0", "4-18446744073709551615"}, {"0-1", "0-0"}, {"0-0", "0-0"}} {
+		p, ok := ParsePosition(tt.at)
+		if got := p.Predecessor(); !ok || p.String() != tt.at || got.String() != tt.before || got.Compare(p) > 0 {
+			t.Errorf("before %s is %s, want %s", tt.at, got, tt.before)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("", 1)
+	f.Add(string(Append(nil, 1, 0, []Position{{1_795_000_000_000, 1, 1}})), 1)
+	f.Add(string(Append(nil, 3, 1, []Position{{5, math.MaxUint64, 0}})), 3)
+	f.Add(string(Append(nil, 3, 0, []Position{{}, {5, 6, 7}, {7, 0, 0}})), 3)
+	f.Fuzz(func(t *testing.T, text string, partitions int) {
+		c, err := Parse(text, partitions)
+		if err != nil {
+			return
+		}
+		again, err := Parse(string(Append(nil, partitions, c.first, c.at)), partitions)
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(c) {
+			t.Errorf("%v came back as %v: %v", c, again, err)
+		}
+	})
+}
+
+func Example() {
+	text := Append(nil, 1, 0, []Position{{1_795_000_000_000, 4, 5}})
+	c, err := Parse(string(text), 1)
+	at, _ := c.At(0)
+	fmt.Println(string(text), at, err)
+	// Output: IQGAvNnynjQBBAAFoDQ 1795000000000-4 <nil>
+}

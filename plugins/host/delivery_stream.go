@@ -1,0 +1,311 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	sinkv1 "github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// maxBatch and maxBatchBytes bound one message to the plugin; a delivery that is larger alone goes alone. Larger
+	// messages save nothing, and gRPC has buffers of this size to use again; of the next size it clears a MiB each time.
+	maxBatch      = 256
+	maxBatchBytes = 30 << 10
+	// messageOverhead is what a notification takes besides its data, generously.
+	messageOverhead = 256
+)
+
+type deliverStream = grpc.BidiStreamingClient[sinkv1.DeliverRequest, sinkv1.DeliverResponse]
+
+type attemptKey struct {
+	id      string
+	attempt uint32
+}
+
+// deliveryCall is one attempt on its way.
+type deliveryCall struct {
+	key       attemptKey
+	message   *sinkv1.Delivery
+	size      int
+	deadline  time.Time  // zero for none
+	answer    chan error // holds one
+	sent      bool
+	abandoned bool // nobody waits for the answer
+}
+
+// deliveryStream carries the deliveries of one run of a plugin: many attempts at once, as many as the plugin has given credit
+// for.
+type deliveryStream struct {
+	wire     deliverStream
+	cancel   context.CancelFunc // of wire
+	o        *Options
+	now      func() time.Time
+	wake     chan struct{} // holds one where there may be something to send
+	received chan struct{} // closed when nothing more is received
+	end      chan error    // holds one by then: why
+	ready    chan struct{} // closed with the first credit
+
+	mu       sync.Mutex
+	pending  map[attemptKey]*deliveryCall // queued, sent, and left but not yet acknowledged
+	queue    []*deliveryCall
+	cancels  []*sinkv1.Cancellation
+	credits  int
+	draining bool
+	failErr  error // why nothing can be delivered any more
+	lastAck  time.Time
+}
+
+func newStream(w deliverStream, cancel context.CancelFunc, o *Options) *deliveryStream {
+	return &deliveryStream{
+		wire: w, cancel: cancel, o: o, now: time.Now,
+		wake: make(chan struct{}, 1), received: make(chan struct{}), end: make(chan error, 1), ready: make(chan struct{}),
+		pending: make(map[attemptKey]*deliveryCall),
+	}
+}
+
+// run sends and receives until the plugin or the connection ends.
+func (s *deliveryStream) run() {
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		s.send()
+	}()
+	err := s.receive()
+	s.end <- streamError(err)
+	close(s.received)
+	<-sent
+}
+
+// deliver makes one attempt. It returns when the plugin has answered, ctx has ended or the stream was failed.
+func (s *deliveryStream) deliver(ctx context.Context, d relay.Delivery) error {
+	c := &deliveryCall{answer: make(chan error, 1)}
+	var timeout time.Duration
+	if at, ok := ctx.Deadline(); ok {
+		c.deadline, timeout = at, at.Sub(s.now())
+	}
+	for i := range d.Notifications {
+		n := &d.Notifications[i]
+		c.size += len(n.Data) + len(n.Topic) + len(n.Hub) + len(n.Account) + messageOverhead
+	}
+	if c.size > wire.MaxMessage {
+		return relay.Permanent(fmt.Errorf("the delivery is too large for a plugin: about %d bytes, of %d at most", c.size, wire.MaxMessage))
+	}
+	c.message = wire.FromDelivery(d, timeout)
+	c.key = attemptKey{d.ID, c.message.GetAttempt()}
+	if err := s.enqueue(c); err != nil {
+		return err
+	}
+	select {
+	case err := <-c.answer:
+		return err
+	case <-ctx.Done():
+		return s.abandon(c, ctx.Err())
+	}
+}
+
+var errStillRunning = errors.New("the plugin has not answered an earlier try of the same attempt yet")
+
+func (s *deliveryStream) enqueue(c *deliveryCall) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failErr != nil {
+		return s.failErr
+	}
+	if _, ok := s.pending[c.key]; ok {
+		return errStillRunning
+	}
+	s.pending[c.key] = c
+	s.queue = append(s.queue, c)
+	s.wakeUp()
+	return nil
+}
+
+// abandon stops waiting for an answer, unless there is one.
+func (s *deliveryStream) abandon(c *deliveryCall, cause error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case err := <-c.answer:
+		return err
+	default:
+	}
+	c.abandoned = true
+	if !c.sent {
+		delete(s.pending, c.key) // send drops it from the queue
+		return fmt.Errorf("wait for the plugin to take the delivery: %w", cause)
+	}
+	s.cancels = append(s.cancels, &sinkv1.Cancellation{DeliveryId: c.key.id, Attempt: c.key.attempt})
+	s.wakeUp()
+	return fmt.Errorf("wait for the plugin's answer: %w", cause)
+}
+
+func (s *deliveryStream) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *deliveryStream) send() {
+	for {
+		request, closing := s.next()
+		if request != nil {
+			if s.wire.Send(request) != nil {
+				return // receive learns why
+			}
+			continue
+		}
+		if closing {
+			_ = s.wire.CloseSend()
+			return
+		}
+		select {
+		case <-s.wake:
+			runtime.Gosched() // what comes now goes into the same message
+		case <-s.received:
+			return
+		}
+	}
+}
+
+// next returns what may be sent now, nil for nothing.
+func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var deliveries []*sinkv1.Delivery
+	taken, size := 0, 0
+	for _, c := range s.queue {
+		if c.abandoned {
+			taken++
+			continue
+		}
+		if len(deliveries) >= min(maxBatch, s.credits) || len(deliveries) > 0 && size+c.size > maxBatchBytes {
+			break
+		}
+		if deliveries == nil {
+			deliveries = make([]*sinkv1.Delivery, 0, min(maxBatch, s.credits, len(s.queue)))
+		}
+		deliveries = append(deliveries, c.message)
+		size += c.size
+		c.sent, c.message = true, nil
+		taken++
+	}
+	s.queue = s.queue[taken:]
+	if len(s.queue) == 0 {
+		s.queue = nil
+	}
+	s.credits -= len(deliveries)
+	cancels := s.cancels
+	s.cancels = nil
+	if len(deliveries)+len(cancels) == 0 {
+		return nil, s.draining
+	}
+	return &sinkv1.DeliverRequest{Deliveries: deliveries, Cancellations: cancels}, s.draining
+}
+
+func (s *deliveryStream) receive() error {
+	for {
+		response, err := s.wire.Recv()
+		if err != nil {
+			return err
+		}
+		s.applyAcks(response)
+	}
+}
+
+// applyAcks ends the attempts that the plugin acknowledges, each exactly once: an ack settles nothing but the attempt that
+// it names, and only where the plugin has it.
+func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(r.GetAcks()) > 0 {
+		s.lastAck = s.now()
+	}
+	for _, ack := range r.GetAcks() {
+		key := attemptKey{ack.GetDeliveryId(), ack.GetAttempt()}
+		c, ok := s.pending[key]
+		switch {
+		case !ok || !c.sent:
+			s.o.Observe(EventUnknownAck)
+			continue
+		case c.abandoned:
+			s.o.Observe(EventLateAck)
+		default:
+			c.answer <- wire.ToOutcome(ack)
+		}
+		delete(s.pending, key)
+	}
+	if more := int(min(r.GetCredits(), wire.MaxCredits)); more > 0 {
+		s.credits = min(s.credits+more, wire.MaxCredits)
+		select {
+		case <-s.ready:
+		default:
+			close(s.ready)
+		}
+		s.wakeUp()
+	}
+}
+
+// hangError tells that some attempt should have ended a while ago and nothing has been acknowledged since then.
+func (s *deliveryStream) hangError(now time.Time) error {
+	before := now.Add(-s.o.HangTimeout)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lastAck.After(before) {
+		return nil
+	}
+	for _, c := range s.pending {
+		if c.sent && !c.deadline.IsZero() && c.deadline.Before(before) {
+			return fmt.Errorf("the plugin answered nothing for %s after an attempt's time was over and was killed (hang_timeout)", s.o.HangTimeout)
+		}
+	}
+	return nil
+}
+
+func (s *deliveryStream) done() <-chan error { return s.end }
+
+// streamError says what the end of the stream means.
+func streamError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("the plugin ended the stream of deliveries by itself")
+	}
+	return fmt.Errorf("the plugin broke the stream of deliveries: %s", statusText(status.Convert(err)))
+}
+
+// drain lets the plugin answer what it has, and take nothing more.
+func (s *deliveryStream) drain() <-chan struct{} {
+	s.mu.Lock()
+	s.draining = true
+	s.mu.Unlock()
+	s.wakeUp()
+	return s.received
+}
+
+// failAll ends every attempt with err, and every later one.
+func (s *deliveryStream) failAll(err error) {
+	defer s.cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failErr != nil {
+		return
+	}
+	s.failErr = err
+	for _, c := range s.pending {
+		if !c.abandoned {
+			c.answer <- err
+		}
+	}
+	clear(s.pending)
+	s.queue = nil
+}

@@ -1,0 +1,315 @@
+package host
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// A plugin that cannot be started fails each delivery at once, in plain words, is tried again, and runs once it is
+// mended.
+func TestCannotStart(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	plain := filepath.Join(folder, "plain")
+	script := filepath.Join(folder, "script")
+	if err := errors.Join(os.WriteFile(plain, nil, 0o600), os.WriteFile(script, []byte("no program"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	command := func(list ...string) func(*Options) { return func(o *Options) { o.Command = list } }
+	soon := func(o *Options) { o.StartupTimeout = 300 * time.Millisecond }
+	for name, c := range map[string]struct {
+		mode   string
+		change func(*Options)
+		want   []string
+	}{
+		"missing":        {"", command(filepath.Join(folder, "missing")), []string{"missing does not exist", "build it"}},
+		"not in PATH":    {"", command("no-such-program-of-ours"), []string{"is not in the daemon's PATH"}},
+		"not executable": {"", command(plain), []string{"plain is not executable", "chmod"}},
+		"a folder":       {"", command(folder + "/"), []string{"is a folder"}},
+		"no program":     {"", command(script), []string{"is no program for this machine"}},
+		"wrong hash":     {"sdk", func(o *Options) { o.SHA256 = strings.Repeat("ab", 32) }, []string{"has the SHA-256", "sha256 pins abab"}},
+		"wrong file":     {"sdk", func(o *Options) { o.Files = map[string]string{script: strings.Repeat("ab", 32)} }, []string{"script has the SHA-256", "files pins"}},
+		"missing file":   {"sdk", func(o *Options) { o.Files = map[string]string{folder + "/x": strings.Repeat("ab", 32)} }, []string{"to compare it with files"}},
+		"version":        {"version", nil, []string{"speaks version 7 of the protocol and this daemon version 1"}},
+		"garbage":        {"garbage", nil, []string{`wrote "Hello, I am a plugin!"`, "handshake"}},
+		"silence":        {"silent", soon, []string{"did not write its handshake within 300ms (startup_timeout)"}},
+		"elsewhere":      {"elsewhere", nil, []string{"listens on unix /run/docker.sock"}},
+		"unknown key":    {"sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) }, []string{"refuses its configuration", `reprot is an unknown key; did you mean report?`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, c.mode, c.change)
+			wants(t, r.deliver("a", 1, "ok", 20*time.Second), relay.OutcomeRetry, append(c.want, "the plugin does not run, next start")...)
+			if s := r.Status(); s.State != StateFailed && s.State != StateStarting {
+				t.Errorf("%+v", s)
+			}
+			r.until("a second start", func() bool { return r.count(EventNotStarted) >= 2 })
+			if r.count(EventExited)+r.count(EventGaveUp)+r.count(EventStarted) != 0 {
+				t.Errorf("events %v", r.events)
+			}
+			line, _, _ := strings.Cut(r.log.String(), "\n")
+			if !strings.Contains(line, `"level":"ERROR"`) || !strings.Contains(line, "the plugin does not run") {
+				t.Errorf("the first line of the log is %s", line)
+			}
+		})
+	}
+}
+
+// The operator puts the right program in place, and nothing has to be started anew.
+func TestMended(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "plugin")
+	r := newRig(t, "", func(o *Options) { o.Command = []string{name, "sdk"} })
+	wants(t, r.deliver("a", 1, "ok", 20*time.Second), relay.OutcomeRetry, "does not exist")
+	if err := os.Symlink(os.Args[0], name); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it runs", func() bool { return r.Status().State == StateRunning })
+	r.mustDeliver("b")
+}
+
+func TestPinned(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(text)
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one := sha256.Sum256([]byte("one"))
+	r := newRig(t, "sdk", func(o *Options) {
+		o.SHA256, o.Files = hex.EncodeToString(sum[:]), map[string]string{script: hex.EncodeToString(one[:])}
+	})
+	r.mustDeliver("a")
+	// The pins hold at every start.
+	if err := os.WriteFile(script, []byte("two"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, r.deliver("b", 1, "die", time.Minute), relay.OutcomeRetry, "exited with status 4")
+	r.until("the pin is broken", func() bool { return r.count(EventNotStarted) > 0 })
+	wants(t, r.deliver("c", 1, "ok", time.Minute), relay.OutcomeRetry, "script has the SHA-256")
+}
+
+// What the plugin had in hand when it died fails, and can be tried again: same id, next attempt.
+func TestExit(t *testing.T) {
+	t.Parallel()
+	for topic, want := range map[string]string{"die": "the plugin exited with status 4", "crash": "the plugin exited with status 2: panic: outside of the handler"} {
+		t.Run(topic, func(t *testing.T) {
+			r := newRig(t, "sdk", nil)
+			r.mustDeliver("a")
+			others := make(chan error)
+			go func() { others <- r.deliver("b", 1, "hang", time.Minute) }()
+			r.until("b has arrived", func() bool { return len(r.lines()) == 2 })
+			wants(t, r.deliver("c", 1, topic, time.Minute), relay.OutcomeRetry, want)
+			wants(t, <-others, relay.OutcomeRetry, want)
+			if err := r.deliver("b", 2, "ok", 20*time.Second); err != nil {
+				t.Error(err)
+			}
+			if r.count(EventExited) != 1 || r.count(EventStarted) != 2 {
+				t.Errorf("events %v", r.events)
+			}
+		})
+	}
+}
+
+// A plugin that crashes again and again is given up; whoever resumes the sink starts it again.
+func TestCrashLoop(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "exit", func(o *Options) { o.MaxCrashes = 3 })
+	wants(t, r.deliver("a", 1, "ok", time.Minute), relay.OutcomeGone, "crashed too often", "exited with status 3 before it was ready: no database", "resume the sink")
+	if r.count(EventExited) != 4 || r.count(EventGaveUp) != 1 || r.Status().State != StateGaveUp {
+		t.Errorf("events %v, %+v", r.events, r.Status())
+	}
+	wants(t, r.deliver("b", 1, "ok", time.Minute), relay.OutcomeGone)
+	r.mu.Lock()
+	r.events = map[Event]int{}
+	r.mu.Unlock()
+	r.Host.mu.Lock()
+	r.gaveUp = time.Now().Add(-retryAfterGiveUp)
+	r.Host.mu.Unlock()
+	wants(t, r.deliver("c", 1, "ok", time.Minute), relay.OutcomeGone)
+	if n := r.count(EventExited); n != 2 {
+		t.Errorf("%d more crashes until it was given up again, want 2", n)
+	}
+	if n := strings.Count(r.log.String(), "its sink is disabled and keeps its backlog"); n != 2 {
+		t.Errorf("said %d times that it was given up", n)
+	}
+}
+
+// A handler that panics has failed one attempt.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "sdk", nil)
+	err := r.deliver("a", 1, "panic", time.Minute)
+	wants(t, err, relay.OutcomeRetry, "the plugin's handler panicked (string)")
+	if strings.Contains(err.Error(), "secret") {
+		t.Errorf("%q shows what was panicked with", err)
+	}
+	r.mustDeliver("b")
+	r.until("what it panicked with is logged", func() bool { return strings.Contains(r.log.String(), `"the plugin panicked"`) })
+	if r.count(EventStarted) != 1 {
+		t.Errorf("events %v", r.events)
+	}
+}
+
+// Acks settle what they name, once, whatever else comes.
+func TestStrangeAcks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "strange", nil)
+	for i := range 3 {
+		wants(t, r.deliver(strconv.Itoa(i), 1, "ok", 20*time.Second), relay.OutcomePermanent, "the one that counts")
+	}
+	r.until("they were counted", func() bool { return r.count(EventUnknownAck) == 12 })
+	if r.Status().State != StateRunning {
+		t.Errorf("%+v", r.Status())
+	}
+}
+
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "sdk", nil)
+	if err := r.deliver("a", 1, "flood", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	r.until("lines were left out", func() bool { return r.count(EventOutputCut) > 18_000 })
+	r.mustDeliver("b")
+	if size := len(r.log.String()); size > 1<<20 {
+		t.Errorf("the log has %d bytes", size)
+	}
+}
+
+// A plugin that answers nothing is killed some time after its attempts should have ended.
+func TestDeafHandler(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 3 * time.Second })
+	r.mustDeliver("a")
+	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry)
+	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry, "has not answered an earlier try")
+	r.until("it was killed", func() bool { return r.count(EventHung) == 1 })
+	r.until("it runs again", func() bool { return r.count(EventStarted) == 2 })
+	r.mustDeliver("c")
+	if !strings.Contains(r.log.String(), "hang_timeout") {
+		t.Error("the log does not say why")
+	}
+}
+
+// A process that stands still does not answer its health check, and Kill of go-plugin would wait for it for ever.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "sdk", func(o *Options) { o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 2*time.Second })
+	r.mustDeliver("a")
+	answer := make(chan error)
+	go func() { answer <- r.deliver("b", 1, "hang", time.Minute) }()
+	r.until("b has arrived", func() bool { return len(r.lines()) == 2 })
+	r.signal(syscall.SIGSTOP)
+	wants(t, <-answer, relay.OutcomeRetry, "did not answer 2 health checks in 2s each and was killed")
+	r.mustDeliver("c")
+	if r.count(EventHung) != 1 {
+		t.Errorf("events %v", r.events)
+	}
+}
+
+// The end of the daemon does not wait for a plugin that stands still.
+func TestCloseStopped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "sdk", nil)
+	r.mustDeliver("a")
+	pid := r.signal(syscall.SIGSTOP)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the process is gone", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+	if r.count(EventKilled) != 1 {
+		t.Errorf("events %v", r.events)
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("this system has no prlimit")
+	}
+	r := newRig(t, "sdk", func(o *Options) { o.MemoryLimit = 1 << 30 })
+	r.mustDeliver("a")
+	wants(t, r.deliver("b", 1, "grow", time.Minute), relay.OutcomeRetry, "the plugin exited", "memory_limit is 1073741824 bytes")
+	r.mustDeliver("c")
+}
+
+// Nothing of the daemon's environment reaches the plugin, but what it is given.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("DAEMON_SECRET", "s3cret")
+	r := newRig(t, "environment", func(o *Options) { o.MaxCrashes, o.Env = 1, []string{"GIVEN=yes"} })
+	wants(t, r.deliver("a", 1, "ok", time.Minute), relay.OutcomeGone)
+	if log := r.log.String(); strings.Contains(log, "s3cret") || strings.Contains(log, "PATH=") || !strings.Contains(log, "GIVEN=yes") {
+		t.Errorf("the environment is %s", log)
+	}
+}
+
+// After a kill -9 of the daemon no plugin is left behind, and the next start removes its socket.
+func TestNoOrphan(t *testing.T) {
+	t.Parallel()
+	root := shortFolder(t)
+	parent := newRig(t, "parent", func(o *Options) {
+		o.Command = append(o.Command, root)
+		o.StartupTimeout = time.Minute
+	})
+	parent.Start()
+	var child int
+	parent.until("the child runs", func() bool {
+		text, err := os.ReadFile(filepath.Join(root, "pid"))
+		child, _ = strconv.Atoi(string(text))
+		return err == nil
+	})
+	folders := func() int {
+		list, err := filepath.Glob(filepath.Join(root, "hubrelay-plugins-*", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if n := folders(); n != 1 {
+		t.Fatalf("%d socket folders while it runs", n)
+	}
+	if err := parent.Close(); err != nil { // it has not got ready, so it is killed
+		t.Fatal(err)
+	}
+	parent.until("the child is gone", func() bool { return gone(child) })
+	if n := folders(); n != 1 {
+		t.Fatalf("%d socket folders after the kill", n)
+	}
+	next := newRig(t, "sdk", func(o *Options) { o.SocketRoot = root })
+	next.mustDeliver("a")
+	if n := folders(); n != 1 {
+		t.Errorf("%d socket folders with the next one", n)
+	}
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := folders(); n != 0 {
+		t.Errorf("%d socket folders at the end", n)
+	}
+}
+
+// gone tells whether a process runs no more; one that nobody has waited for yet counts.
+func gone(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return true
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(text), ") Z ")
+}

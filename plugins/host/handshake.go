@@ -1,0 +1,257 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// startSession starts the plugin and returns when it is ready. After an error what it returns is to be abandoned, and may be nil.
+func startSession(ctx context.Context, o *Options, k pluginKind, out *pluginOutput) (*pluginSession, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.StartupTimeout)
+	defer cancel()
+	program, args, err := Resolve(o.Command)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckPins(program, o.SHA256, o.Files); err != nil {
+		return nil, err
+	}
+	folder, err := newSocketDir(o.SocketRoot)
+	if err != nil {
+		return nil, err
+	}
+	s := &pluginSession{o: o, kind: k, folder: folder, output: out}
+	out.takeLastLine() // of the run before
+	s.process = &pluginProcess{
+		cmd: exec.Command(program, args...), memoryLimit: o.MemoryLimit, folder: folder.path, output: out,
+		exited: make(chan struct{}),
+	}
+	s.process.cmd.Dir = o.Dir
+	if err := s.connect(ctx); err != nil {
+		if s.process.pid.Load() == 0 {
+			folder.remove()
+			return nil, startError(program, err)
+		}
+		return s, s.startError(ctx, err)
+	}
+	return s, nil
+}
+
+func startError(program string, err error) error {
+	if errors.Is(err, exec.ErrNotFound) || strings.Contains(err.Error(), "exec format error") {
+		return fmt.Errorf("%s is no program for this machine: %w", program, err)
+	}
+	return err
+}
+
+// connect takes the plugin from its start to where it can be used.
+func (s *pluginSession) connect(ctx context.Context) error {
+	s.client = goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig:  handshakeConfig(s.kind.name()),
+		Plugins:          goplugin.PluginSet{s.kind.name(): connection{}},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         !s.o.PlainSocket,
+		SkipHostEnv:      true,
+		StartTimeout:     s.o.StartupTimeout + exitTimeout, // ctx ends first
+		Logger:           hclog.NewNullLogger(),
+		SyncStdout:       s.output,
+		SyncStderr:       s.output,
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: s.folder.path},
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithInitialWindowSize(wire.Window), grpc.WithInitialConnWindowSize(wire.Window),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage), grpc.MaxCallSendMsgSize(wire.MaxMessage)),
+		},
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+			s.process.cmd.Env = append(append([]string{}, s.o.Env...), cmd.Env...)
+			return s.process, nil
+		},
+	})
+	if err := s.dial(ctx); err != nil {
+		return err
+	}
+	if err := s.waitServing(ctx); err != nil {
+		return fmt.Errorf("the plugin's health check says no: %w", err)
+	}
+	l, version, err := s.kind.start(ctx, s.o, s.conn)
+	if err != nil {
+		return s.beginError(err)
+	}
+	s.calls = l
+	s.o.Log.Info("the plugin runs", "pid", s.process.pid.Load(), "version", relay.Truncate(version, 60))
+	return nil
+}
+
+// dial runs go-plugin's part, which does not know ctx.
+func (s *pluginSession) dial(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() {
+		protocol, err := s.client.Client()
+		if err != nil {
+			done <- err
+			return
+		}
+		raw, err := protocol.Dispense(s.kind.name())
+		if err == nil {
+			s.conn, _ = raw.(*grpc.ClientConn)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		_ = s.process.Kill(context.Background())
+		return errors.Join(ctx.Err(), <-done)
+	}
+}
+
+// waitServing asks until the plugin is healthy: some say that they listen before they do.
+func (s *pluginSession) waitServing(ctx context.Context) error {
+	health := grpc_health_v1.NewHealthClient(s.conn)
+	for {
+		err := checkServing(ctx, health, s.o.StartupTimeout)
+		if err == nil {
+			return nil
+		}
+		pause := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-s.process.exited:
+			pause.Stop()
+			return err
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
+}
+
+// beginError says what a plugin's answer to the first calls means. Other errors say it themselves.
+func (s *pluginSession) beginError(err error) error {
+	answer, ok := status.FromError(err)
+	text := statusText(answer)
+	switch {
+	case !ok:
+		return err
+	case answer.Code() == codes.InvalidArgument:
+		return &rejectedError{rejectsConfigText, text}
+	case answer.Code() == codes.Unimplemented:
+		return &answeredError{fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.service())}
+	}
+	return fmt.Errorf("the plugin cannot start: %s", text)
+}
+
+// answeredError is the answer of a plugin that does not end by it.
+type answeredError struct{ error }
+
+// statusText is what a plugin says in a status, in one line.
+func statusText(answer *status.Status) string {
+	text := strings.ToValidUTF8(relay.Truncate(answer.Message(), 1<<10), "�")
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+}
+
+// rejectedError is the plugin's own word that it has no use for what it was given.
+type rejectedError struct{ what, text string }
+
+const rejectsConfigText = "the plugin refuses its configuration"
+
+func (e *rejectedError) Error() string { return e.what + ": " + e.text }
+
+// ErrNoCertificate is why a plugin without TLS does not start where that is wanted.
+var ErrNoCertificate = errors.New("the plugin offers no certificate: where it cannot do TLS, set tls: false")
+
+// startError says what a failed start means, from what the process did.
+func (s *pluginSession) startError(ctx context.Context, err error) error {
+	var alive *answeredError
+	if IsRejected(err) || errors.As(err, &alive) {
+		return err
+	}
+	if refused := s.process.rejectError(); refused != nil {
+		return refused
+	}
+	line, said := s.process.handshakeLine()
+	parts := strings.Split(line, "|")
+	switch {
+	case said && !isHandshake(parts):
+		return fmt.Errorf("the plugin wrote %q to its standard output where the handshake must be (1|1|unix|…|grpc): print nothing before it",
+			relay.Truncate(strings.ToValidUTF8(line, "�"), 80))
+	case said && parts[1] != strconv.Itoa(wire.Version):
+		return fmt.Errorf("the plugin speaks version %s of the protocol and this daemon version %d: build it with the SDK of this version",
+			relay.Truncate(parts[1], 20), wire.Version)
+	}
+	late := ctx.Err() != nil
+	if !late {
+		// An exit shows at the connection first.
+		s.waitAtMost(s.process.exited, exitTimeout)
+	}
+	ended, byUs := s.process.exitInfo()
+	switch {
+	case ended != "" && !byUs:
+		return &sessionError{EventExited, "the plugin exited " + ended + " before it was ready" + s.lastOutput()}
+	case !said && late:
+		return fmt.Errorf("the plugin did not write its handshake within %s (startup_timeout)", s.o.StartupTimeout)
+	case said && !s.o.PlainSocket && (len(parts) < 6 || parts[5] == ""):
+		return ErrNoCertificate
+	case late:
+		return fmt.Errorf("the plugin was not ready within %s (startup_timeout): %w", s.o.StartupTimeout, err)
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(relay.Truncate(first, 300))
+}
+
+func isHandshake(parts []string) bool {
+	if len(parts) < 4 || parts[0] != strconv.Itoa(goplugin.CoreProtocolVersion) {
+		return false
+	}
+	_, err := strconv.Atoi(parts[1])
+	return err == nil
+}
+
+// kill ends a process that did not get ready, or is of no more use.
+func (s *pluginSession) kill() {
+	if s == nil {
+		return
+	}
+	_ = s.process.Kill(context.Background())
+	s.waitAtMost(s.process.exited, exitTimeout)
+	s.closeClient()
+}
+
+func isOutOfMemory(line string) bool {
+	for _, word := range []string{"out of memory", "MemoryError", "annot allocate memory", "failed to allocate"} {
+		if bytes.Contains([]byte(line), []byte(word)) {
+			return true
+		}
+	}
+	return false
+}
+
+// connection makes go-plugin hand out the plain connection.
+type connection struct {
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+func (connection) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return conn, nil
+}
+
+func (connection) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("the host serves no plugin")
+}

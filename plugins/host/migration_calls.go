@@ -1,0 +1,308 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	driverv1 "github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// cancelRetryInterval is how often a driver is told to stop a migration: the first time may come before the migration itself.
+const cancelRetryInterval = 250 * time.Millisecond
+
+// migrationCalls are what one run of a driver has in hand.
+type migrationCalls struct {
+	service      driverv1.DriverClient
+	description  relay.DriverDescription
+	steps        map[string]bool
+	o            *Options
+	inventory    *serverList
+	ctx          context.Context // until fail
+	stop         context.CancelFunc
+	configureSem chan struct{} // held by one who configures
+
+	mu                sync.Mutex
+	configuredServers *[]*driverv1.Server // what it is configured with
+	running           map[*migrationCall]struct{}
+	idle              chan struct{} // closed when it drains and nothing runs
+	draining          bool
+	failErr           error // why nothing can be migrated any more
+}
+
+// migrationCall is one call on its way.
+type migrationCall struct {
+	name          *driverv1.CancelRequest
+	ctx           context.Context // of its stream
+	cancelled     time.Time       // zero until the driver is told to stop
+	warnedInvalid bool            // it was logged that a report was of no use
+}
+
+func newMigrations(service driverv1.DriverClient, d relay.DriverDescription, i *serverList, o *Options) *migrationCalls {
+	l := &migrationCalls{
+		service: service, description: d, inventory: i, o: o, configureSem: make(chan struct{}, 1), idle: make(chan struct{}),
+		steps: make(map[string]bool, len(d.Steps)), running: make(map[*migrationCall]struct{}),
+	}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	for _, s := range d.Steps {
+		l.steps[s.ID] = true
+	}
+	return l
+}
+
+// notDeliveredError says why the driver has not heard of a call.
+type notDeliveredError struct{ error }
+
+func (e *notDeliveredError) Unwrap() error { return e.error }
+
+var errNoServers = errors.New("the driver has not been told of any servers yet")
+
+// configureDriver tells the driver of the latest servers, unless it knows them.
+func (l *migrationCalls) configureDriver(ctx context.Context) error {
+	select {
+	case l.configureSem <- struct{}{}:
+		defer func() { <-l.configureSem }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the driver to be configured: %w", ctx.Err())
+	}
+	servers := l.inventory.get()
+	l.mu.Lock()
+	known := l.configuredServers == servers
+	l.mu.Unlock()
+	switch {
+	case l.ctx.Err() != nil:
+		return l.endErr()
+	case servers == nil:
+		return errNoServers
+	case known:
+		return nil
+	}
+	_, err := l.service.Configure(ctx, &driverv1.ConfigureRequest{Config: l.o.Config, Servers: *servers})
+	switch answer := status.Convert(err); {
+	case answer.Code() == codes.InvalidArgument:
+		return &rejectedError{rejectsConfigText, statusText(answer)}
+	case err != nil:
+		return l.callError(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.configuredServers = servers
+	return nil
+}
+
+// pushServers tells a driver that was started again of the servers that the one before knew, until it takes them.
+func (l *migrationCalls) pushServers() {
+	for failures := 1; ; failures++ {
+		ctx, cancel := context.WithTimeout(l.ctx, l.o.StartupTimeout)
+		err := l.configureDriver(ctx)
+		cancel()
+		if err == nil || errors.Is(err, errNoServers) || l.ctx.Err() != nil {
+			return
+		}
+		l.o.Log.Error("the driver runs, but does not take its servers; it is told again", "error", err)
+		if !relay.Sleep(l.ctx, jitter(backoff(failures, l.o.Backoff, l.o.MaxBackoff))) {
+			return
+		}
+	}
+}
+
+// requireServers makes sure that the driver knows some servers; a migration brings its own two with it.
+func (l *migrationCalls) requireServers(ctx context.Context) error {
+	l.mu.Lock()
+	told := l.configuredServers != nil
+	l.mu.Unlock()
+	if told {
+		return nil
+	}
+	err := l.configureDriver(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("configure the driver: %w", ctx.Err())
+	case err != nil:
+		return relay.Indeterminate(err)
+	}
+	return nil
+}
+
+// runMigration makes one call and returns its result. After an unheardError the driver has not heard of it.
+func (l *migrationCalls) runMigration(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
+	if err := l.requireServers(ctx); err != nil {
+		return err
+	}
+	r := &migrationCall{name: &driverv1.CancelRequest{JobId: m.JobID, Lease: m.Lease}}
+	var stop context.CancelFunc
+	r.ctx, stop = context.WithCancel(l.ctx)
+	defer stop()
+	if !l.startCall(r) {
+		return l.endErr()
+	}
+	defer l.finishCall(r)
+	stream, err := l.service.Migrate(r.ctx, wire.FromMigration(m))
+	if err != nil {
+		return relay.Indeterminate(l.callError(err))
+	}
+	defer context.AfterFunc(ctx, func() { l.cancelUntilDone(r) })()
+	for {
+		answer, err := stream.Recv()
+		if err != nil {
+			return relay.Indeterminate(l.callError(err))
+		}
+		if p := answer.GetProgress(); p != nil {
+			l.forwardProgress(r, p, report)
+			continue
+		}
+		err = wire.ToResult(answer.GetResult())
+		switch {
+		case !errors.Is(err, wire.ErrCancelled):
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+		return relay.Indeterminate(err)
+	}
+}
+
+// startCall counts a call, unless it is too late.
+func (l *migrationCalls) startCall(r *migrationCall) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failErr != nil || l.draining {
+		return false
+	}
+	l.running[r] = struct{}{}
+	return true
+}
+
+func (l *migrationCalls) endErr() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failErr == nil {
+		return &notDeliveredError{errClosed}
+	}
+	return &notDeliveredError{l.failErr}
+}
+
+func (l *migrationCalls) finishCall(r *migrationCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.running, r)
+	l.checkIdle()
+}
+
+func (l *migrationCalls) checkIdle() {
+	if l.draining && len(l.running) == 0 {
+		select {
+		case <-l.idle:
+		default:
+			close(l.idle)
+		}
+	}
+}
+
+// forwardProgress passes a report on that makes sense.
+func (l *migrationCalls) forwardProgress(r *migrationCall, p *driverv1.Progress, report func(relay.Progress)) {
+	if !l.steps[p.GetStep()] || len(p.GetNote()) > wire.MaxNote || p.GetBytes() < 0 || p.GetTotal() < 0 {
+		if !r.warnedInvalid {
+			r.warnedInvalid = true
+			l.o.Log.Warn("the driver reports what makes no sense: a step that it did not describe, a note that is too long, or negative bytes",
+				"job", r.name.GetJobId(), "step", relay.Truncate(p.GetStep(), 60), "note_bytes", len(p.GetNote()))
+		}
+		return
+	}
+	progress := wire.ToProgress(p)
+	if progress.Time.IsZero() {
+		progress.Time = time.Now().UTC()
+	}
+	report(progress)
+}
+
+// callError says why a call has failed. Where the plugin is about to be found dead, that is why.
+func (l *migrationCalls) callError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("the driver ended a migration without a result")
+	}
+	answer := status.Convert(err)
+	if code := answer.Code(); code == codes.Unavailable || code == codes.Canceled {
+		last := time.NewTimer(2 * exitTimeout)
+		defer last.Stop()
+		select {
+		case <-l.ctx.Done():
+		case <-last.C:
+		}
+		if l.ctx.Err() != nil { // a stall may have made both ready
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.failErr
+		}
+	}
+	return fmt.Errorf("the driver broke a call off: %s", statusText(answer))
+}
+
+// cancelUntilDone tells the driver to stop a migration, until it has ended.
+func (l *migrationCalls) cancelUntilDone(r *migrationCall) {
+	l.mu.Lock()
+	told := !r.cancelled.IsZero()
+	if !told {
+		r.cancelled = time.Now()
+	}
+	l.mu.Unlock()
+	if told {
+		return
+	}
+	again := time.NewTicker(cancelRetryInterval)
+	defer again.Stop()
+	for {
+		_, _ = l.service.Cancel(r.ctx, r.name) // a driver that does not hear this is found by its health, or by hung
+		select {
+		case <-again.C:
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// done is nil: calls come and go, and the connection belongs to the process.
+func (l *migrationCalls) done() <-chan error { return nil }
+
+// hangError tells of a migration that should have stopped a while ago.
+func (l *migrationCalls) hangError(now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for r := range l.running {
+		if !r.cancelled.IsZero() && now.Sub(r.cancelled) > l.o.HangTimeout {
+			return fmt.Errorf("the driver did not stop a migration within %s of being told to and was killed (hang_timeout)", l.o.HangTimeout)
+		}
+	}
+	return nil
+}
+
+// drain stops what runs.
+func (l *migrationCalls) drain() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.draining = true
+	for r := range l.running {
+		go l.cancelUntilDone(r)
+	}
+	l.checkIdle()
+	return l.idle
+}
+
+// failAll ends every migration with err, and every later one.
+func (l *migrationCalls) failAll(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failErr != nil {
+		return
+	}
+	l.failErr = err
+	l.stop()
+}

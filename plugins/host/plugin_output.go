@@ -1,0 +1,175 @@
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// maxLine bounds a line of a plugin's output, in bytes; the rest of a longer one is left out.
+	maxLine = 8 << 10
+	// linesPerSecond and linesAtOnce bound how many lines of one plugin are logged; the others are counted.
+	linesPerSecond = 50
+	linesAtOnce    = 500
+)
+
+// pluginOutput writes what a plugin prints into the daemon's log. It may be used concurrently.
+type pluginOutput struct {
+	log     *slog.Logger
+	observe func(Event)
+	now     func() time.Time
+
+	mu       sync.Mutex
+	tokens   float64
+	at       time.Time
+	dropped  int
+	lastLine string // the line that tells most about an end
+	isPanic  bool   // last is one that says so
+}
+
+func newOutput(log *slog.Logger, observe func(Event)) *pluginOutput {
+	return &pluginOutput{log: log, observe: observe, now: time.Now, tokens: linesAtOnce}
+}
+
+// copyLines logs lines until r ends. The size of r's buffer bounds a line.
+func (o *pluginOutput) copyLines(r *bufio.Reader, stream string) {
+	for {
+		line, err := r.ReadSlice('\n')
+		cut := errors.Is(err, bufio.ErrBufferFull)
+		if text := bytes.TrimSpace(line); len(text) > 0 {
+			o.logLine(text, stream, cut)
+		}
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = r.ReadSlice('\n')
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Write takes the lines of what go-plugin sends of a Go plugin's standard output.
+func (o *pluginOutput) Write(text []byte) (int, error) {
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			o.logLine(line[:min(len(line), maxLine)], "stdout", len(line) > maxLine)
+		}
+	}
+	return len(text), nil
+}
+
+func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
+	dropped, ok := o.allow()
+	if cut || !ok {
+		o.observe(EventOutputCut)
+	}
+	if !ok {
+		o.rememberLine(text)
+		return
+	}
+	log := o.log
+	if dropped > 0 {
+		log = log.With("lines_left_out", dropped)
+	}
+	r, structured := parseLogRecord(text)
+	if !structured || r.Level >= slog.LevelError { // what it logs while all is well says nothing of its end
+		o.rememberLine(text)
+	}
+	if structured && !cut {
+		if ctx := context.Background(); log.Enabled(ctx, r.Level) {
+			_ = log.Handler().Handle(ctx, r)
+		}
+		return
+	}
+	shown := strings.ToValidUTF8(string(text), "�")
+	log.Info("the plugin wrote a line", "stream", stream, "line", shown, "cut", cut)
+}
+
+func (o *pluginOutput) allow() (dropped int, ok bool) {
+	now := o.now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.at.IsZero() {
+		o.tokens = min(linesAtOnce, o.tokens+now.Sub(o.at).Seconds()*linesPerSecond)
+	}
+	o.at = now
+	if o.tokens < 1 {
+		o.dropped++
+		return 0, false
+	}
+	o.tokens--
+	dropped, o.dropped = o.dropped, 0
+	return dropped, true
+}
+
+// rememberLine keeps the line that is most likely to say why the process ended: the first that names a panic, else the last.
+func (o *pluginOutput) rememberLine(text []byte) {
+	loud := false
+	for _, begin := range []string{"panic: ", "fatal error: ", "runtime: out of memory", "MemoryError"} {
+		loud = loud || bytes.HasPrefix(text, []byte(begin))
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.isPanic {
+		return
+	}
+	o.isPanic = loud
+	o.lastLine = strings.ToValidUTF8(relay.Truncate(string(text), 200), "�")
+}
+
+// takeLastLine returns what remember kept since it was asked before.
+func (o *pluginOutput) takeLastLine() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	last := o.lastLine
+	o.lastLine, o.isPanic = "", false
+	return last
+}
+
+// parseLogRecord reads a line that plugins/sdk has written.
+func parseLogRecord(text []byte) (slog.Record, bool) {
+	if !bytes.HasPrefix(text, []byte("{")) || !bytes.Contains(text, []byte(wire.LogMessage)) {
+		return slog.Record{}, false
+	}
+	var members map[string]any
+	if json.Unmarshal(text, &members) != nil {
+		return slog.Record{}, false
+	}
+	message, ok := members[wire.LogMessage].(string)
+	if !ok {
+		return slog.Record{}, false
+	}
+	var level slog.Level
+	name, _ := members[wire.LogLevel].(string)
+	if level.UnmarshalText([]byte(name)) != nil {
+		level = slog.LevelInfo
+	}
+	at, _ := members[wire.LogTime].(string)
+	when, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil {
+		when = time.Now()
+	}
+	r := slog.NewRecord(when, level, message, 0)
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		switch key {
+		case wire.LogMessage, wire.LogLevel, wire.LogTime:
+		case slog.MessageKey, slog.SourceKey, "sink", "plugin", "room": // ours
+			r.AddAttrs(slog.Any("plugin_"+key, members[key]))
+		default:
+			r.AddAttrs(slog.Any(key, members[key]))
+		}
+	}
+	return r, true
+}

@@ -1,0 +1,109 @@
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+func newTestOutput(log *bytes.Buffer, cut *int) *pluginOutput {
+	o := newOutput(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	})), func(Event) { *cut++ })
+	o.now = func() time.Time { return time.Unix(1_800_000_000, 0) }
+	return o
+}
+
+func TestOutputLines(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 3*maxLine)
+	for name, c := range map[string]struct{ in, want string }{
+		"plain":       {"one\n\n two \r\nthree", "level=INFO msg=\"the plugin wrote a line\" stream=stderr line=one cut=false\nlevel=INFO msg=\"the plugin wrote a line\" stream=stderr line=two cut=false\nlevel=INFO msg=\"the plugin wrote a line\" stream=stderr line=three cut=false\n"},
+		"record":      {`{"time":"2026-01-01T00:00:00Z","level":"ERROR","@message":"oh","b":[1],"a":"x","msg":"y"}` + "\n", "level=ERROR msg=oh a=x b=[1] plugin_msg=y\n"},
+		"debug":       {`{"level":"DEBUG","@message":"oh"}` + "\n", ""},
+		"no level":    {`{"@message":"oh"}` + "\n", "level=INFO msg=oh\n"},
+		"no record":   {`{"@message":7}` + "\n", "level=INFO msg=\"the plugin wrote a line\" stream=stderr line=\"{\\\"@message\\\":7}\" cut=false\n"},
+		"broken":      {"a\xffb\n", "level=INFO msg=\"the plugin wrote a line\" stream=stderr line=\"a�b\" cut=false\n"},
+		"long":        {long + "\nshort\n", "level=INFO msg=\"the plugin wrote a line\" stream=stderr line=" + long[:maxLine] + " cut=true\nlevel=INFO msg=\"the plugin wrote a line\" stream=stderr line=short cut=false\n"},
+		"nothing yet": {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			var cut int
+			newTestOutput(&log, &cut).copyLines(bufio.NewReaderSize(strings.NewReader(c.in), maxLine), "stderr")
+			if log.String() != c.want {
+				t.Errorf("got %swant %s", log.String(), c.want)
+			}
+			if (cut == 1) != (name == "long") {
+				t.Errorf("%d lines were cut", cut)
+			}
+		})
+	}
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	var cut int
+	o := newTestOutput(&log, &cut)
+	for i := range 3 * linesAtOnce {
+		fmt.Fprintln(o, "line", i)
+	}
+	if n := strings.Count(log.String(), "\n"); n != linesAtOnce || cut != 2*linesAtOnce {
+		t.Errorf("%d lines, %d left out", n, cut)
+	}
+	log.Reset()
+	o.now = func() time.Time { return time.Unix(1_800_000_001, 0) }
+	fmt.Fprintln(o, "later")
+	if !strings.Contains(log.String(), fmt.Sprintf("lines_left_out=%d", 2*linesAtOnce)) {
+		t.Error(log.String())
+	}
+}
+
+func TestLastWords(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	var cut int
+	o := newTestOutput(&log, &cut)
+	fmt.Fprint(o, "one\ntwo\n")
+	if got := o.takeLastLine(); got != "two" {
+		t.Errorf("got %q", got)
+	}
+	fmt.Fprint(o, "one\npanic: three\ngoroutine 7\n")
+	if got := o.takeLastLine(); got != "panic: three" {
+		t.Errorf("got %q", got)
+	}
+	if got := o.takeLastLine(); got != "" {
+		t.Errorf("got %q again", got)
+	}
+	const failure = `{"@message":"no database","level":"ERROR"}`
+	fmt.Fprintln(o, `{"@message":"handled","level":"INFO"}`)
+	if got := o.takeLastLine(); got != "" {
+		t.Errorf("got %q, which was logged while all was well", got)
+	}
+	fmt.Fprintf(o, "%s\n%s\n", failure, `{"@message":"handled","level":"INFO"}`)
+	if got := o.takeLastLine(); got != failure {
+		t.Errorf("got %q", got)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"@message":"oh","level":"WARN","time":"2026-01-01T00:00:00Z","a":{"b":[1,null]}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, ok := parseLogRecord(text)
+		if ok {
+			if err := slog.NewJSONHandler(&bytes.Buffer{}, nil).Handle(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

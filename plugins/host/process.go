@@ -1,0 +1,240 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/procpipe"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// maxHandshake bounds the first line of a plugin's standard output.
+	maxHandshake = 8 << 10
+	// outputGrace is how long the output of a process that has ended may still come, from children that hold it open.
+	outputGrace = 100 * time.Millisecond
+)
+
+// pluginProcess is one run of a plugin's program. It is what go-plugin calls a runner. The process has a group of its own, which
+// is killed as a whole, and a standard input that ends with us. What the plugin has started in another session or group
+// lives on, without the plugin's output.
+type pluginProcess struct {
+	cmd         *exec.Cmd
+	memoryLimit int64
+	folder      string // where its socket must be
+	output      *pluginOutput
+
+	stdin          *os.File // our end: closing it asks the plugin to end
+	stdout, stderr *os.File
+	handshake      *io.PipeReader // the first line of the standard output
+	exited         chan struct{}  // closed when the process is no more and its output was read
+	killed         atomic.Bool    // perhaps before the start
+	pid            atomic.Int64   // zero until it was started
+
+	mu            sync.Mutex
+	firstLine     string
+	firstLineDone bool // firstLine is whole
+	rejectErr     error
+	exitText      string
+	killedByUs    bool // we have ended it
+}
+
+// Start starts the process. It is called once.
+func (p *pluginProcess) Start(context.Context) error {
+	var theirs []*os.File
+	pipe := func(ours **os.File, reads bool) (*os.File, error) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		if reads {
+			r, w = w, r
+		}
+		*ours = w
+		theirs = append(theirs, r)
+		return r, nil
+	}
+	in, err := pipe(&p.stdin, false)
+	out, err2 := pipe(&p.stdout, true)
+	failed, err3 := pipe(&p.stderr, true)
+	if err = errors.Join(err, err2, err3); err == nil {
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, failed
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		KillWithParent(p.cmd.SysProcAttr)
+		err = p.launch()
+	}
+	for _, f := range theirs {
+		_ = f.Close()
+	}
+	if err != nil {
+		p.closePipes()
+		return fmt.Errorf("start the plugin: %w", err)
+	}
+	return nil
+}
+
+func (p *pluginProcess) launch() error {
+	started := make(chan error, 1)
+	exited := make(chan *os.ProcessState, 1)
+	go func() {
+		// What DieWithUs asks for happens when the thread ends that has started the process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			state, _ := p.cmd.Process.Wait()
+			exited <- state
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	p.pid.Store(int64(p.cmd.Process.Pid))
+	if p.killed.Load() {
+		p.killGroup()
+	}
+	if err := limitMemory(p.cmd.Process.Pid, p.memoryLimit); err != nil {
+		p.output.log.Warn("the plugin's memory is not limited", "error", err)
+	}
+	reader, writer := io.Pipe()
+	p.handshake = reader
+	var followers sync.WaitGroup
+	followers.Go(func() { p.followStdout(writer) })
+	followers.Go(func() { p.output.copyLines(bufio.NewReaderSize(procpipe.NewReader(p.stderr), maxLine), "stderr") })
+	go func() {
+		defer close(p.exited)
+		state := <-exited
+		p.killGroup() // what it has started and left behind
+		last := time.Now().Add(outputGrace)
+		_ = p.stdout.SetReadDeadline(last)
+		_ = p.stderr.SetReadDeadline(last)
+		followers.Wait()
+		p.closePipes()
+		p.mu.Lock()
+		p.exitText, p.killedByUs = describeExit(state)
+		p.killedByUs = p.killedByUs && p.killed.Load()
+		p.mu.Unlock()
+	}()
+	return nil
+}
+
+func describeExit(state *os.ProcessState) (text string, killed bool) {
+	if state == nil {
+		return "in a way that is not known", false
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return fmt.Sprintf("by signal %d (%s)", int(status.Signal()), status.Signal()), status.Signal() == syscall.SIGKILL
+	}
+	return "with status " + strconv.Itoa(state.ExitCode()), false
+}
+
+// followStdout gives go-plugin the first line alone: everything after it is output like any other.
+func (p *pluginProcess) followStdout(handshake *io.PipeWriter) {
+	defer func() { _ = handshake.Close() }()
+	r := bufio.NewReaderSize(procpipe.NewReader(p.stdout), maxHandshake)
+	line, err := r.ReadSlice('\n')
+	text := strings.TrimSpace(string(line))
+	p.mu.Lock()
+	p.firstLine, p.firstLineDone = text, err == nil || errors.Is(err, bufio.ErrBufferFull)
+	p.mu.Unlock()
+	if _, err := io.WriteString(handshake, text+"\n"); err == nil || text != "" {
+		p.output.copyLines(r, "stdout")
+	}
+}
+
+// handshakeLine returns the first line of the standard output, and whether there was one.
+func (p *pluginProcess) handshakeLine() (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.firstLine, p.firstLineDone
+}
+
+// exitInfo tells how the process ended, empty while it runs, and whether we have done that.
+func (p *pluginProcess) exitInfo() (how string, byUs bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exitText, p.killedByUs
+}
+
+// rejectError is why we did not connect to where the plugin listens.
+func (p *pluginProcess) rejectError() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rejectErr
+}
+
+func (p *pluginProcess) closePipes() {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+func (p *pluginProcess) killGroup() { _ = syscall.Kill(-int(p.pid.Load()), syscall.SIGKILL) }
+
+// Kill ends the process and what it has started.
+func (p *pluginProcess) Kill(context.Context) error {
+	p.killed.Store(true)
+	if p.pid.Load() > 0 {
+		select {
+		case <-p.exited:
+		default:
+			p.killGroup()
+		}
+	}
+	return nil
+}
+
+// Wait returns when the process has ended.
+func (p *pluginProcess) Wait(context.Context) error {
+	<-p.exited
+	return nil
+}
+
+// Stdout gives the handshake.
+func (p *pluginProcess) Stdout() io.ReadCloser { return p.handshake }
+
+// Stderr gives nothing: it is read here.
+func (p *pluginProcess) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
+
+// Name is the program's path.
+func (p *pluginProcess) Name() string { return p.cmd.Path }
+
+// ID is the process id.
+func (p *pluginProcess) ID() string { return strconv.FormatInt(p.pid.Load(), 10) }
+
+// Diagnose adds nothing: our own errors say more.
+func (p *pluginProcess) Diagnose(context.Context) string { return "" }
+
+// HostToPlugin leaves an address as it is.
+func (p *pluginProcess) HostToPlugin(network, address string) (string, string, error) {
+	return network, address, nil
+}
+
+// PluginToHost lets the plugin name a socket in its own folder only: we connect to it.
+func (p *pluginProcess) PluginToHost(network, address string) (string, string, error) {
+	inside := strings.HasPrefix(filepath.Clean(address), p.folder+string(filepath.Separator))
+	if network != "unix" || !inside {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.rejectErr = fmt.Errorf("the plugin listens on %s %s: it must make a unix socket in the folder that PLUGIN_UNIX_SOCKET_DIR names",
+			relay.Truncate(network, 20), relay.Truncate(address, 100))
+		return "", "", p.rejectErr
+	}
+	return network, address, nil
+}

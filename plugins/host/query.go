@@ -1,0 +1,109 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	driverv1 "github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
+	sinkv1 "github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// ErrUnsupported says that a plugin does not know the question, which is optional in the protocol.
+var ErrUnsupported = errors.New("the plugin does not know the question")
+
+// Validate starts a plugin of some kind to ask what is wrong with its configuration, and ends it. Nothing is wrong where
+// it returns nothing. The error is [ErrUnsupported], or says why the plugin could not be asked, until ctx ended at the latest.
+func Validate(ctx context.Context, kind string, o Options) ([]relay.FieldError, error) {
+	if kind == KindDriver {
+		return validate(ctx, o, driverKind{}, func(ctx context.Context, conn *grpc.ClientConn) ([]*driverv1.Problem, error) {
+			answer, err := driverv1.NewDriverClient(conn).Validate(ctx, &driverv1.ValidateRequest{Config: o.Config})
+			return answer.GetProblems(), err
+		})
+	}
+	return validate(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) ([]*sinkv1.Problem, error) {
+		answer, err := sinkv1.NewSinkClient(conn).Validate(ctx, &sinkv1.ValidateRequest{Name: o.Name, Config: o.Config})
+		return answer.GetProblems(), err
+	})
+}
+
+func validate[P wire.Problem](ctx context.Context, o Options, k pluginKind, rpc func(context.Context, *grpc.ClientConn) ([]P, error)) ([]relay.FieldError, error) {
+	var problems []P
+	err := runQuery(ctx, o, k, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		problems, err = rpc(ctx, conn)
+		return err
+	})
+	var refused *rejectedError
+	switch {
+	case errors.As(err, &refused):
+		return []relay.FieldError{{Problem: refused.text}}, nil
+	case err != nil:
+		return nil, err
+	}
+	return wire.ToProblems(problems), nil
+}
+
+// Explain starts a plugin that is a sink to ask what it would send for a delivery, and ends it. The error is
+// [ErrUnsupported], the plugin's own word that nothing can be sent so ([IsRejected]), or says why it could not be asked.
+func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Explanation, error) {
+	var answer *sinkv1.ExplainResponse
+	err := runQuery(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		answer, err = sinkv1.NewSinkClient(conn).Explain(ctx, &sinkv1.ExplainRequest{
+			Name: o.Name, Config: o.Config, Delivery: wire.FromDelivery(d, 0),
+		})
+		return err
+	})
+	if err != nil {
+		return relay.Explanation{}, err
+	}
+	return wire.ToExplanation(answer), nil
+}
+
+// runQuery starts a plugin for one question, and ends it.
+func runQuery(ctx context.Context, o Options, k pluginKind, rpc func(context.Context, *grpc.ClientConn) error) error {
+	if err := o.setDefaults(); err != nil {
+		return err
+	}
+	q := &query{pluginKind: k, rpc: rpc}
+	began := time.Now()
+	s, err := startSession(ctx, &o, q, newOutput(o.Log, o.Observe))
+	late := ctx.Err() != nil // before the plugin is ended, which takes a while
+	s.kill()
+	var ended *sessionError
+	switch {
+	case err == nil:
+		return q.answer
+	case late && !errors.As(err, &ended):
+		return fmt.Errorf("the plugin gave no answer within %s", time.Since(began).Round(100*time.Millisecond))
+	}
+	return err
+}
+
+// query is a plugin that is asked for something in place of being configured.
+type query struct {
+	pluginKind
+	rpc    func(context.Context, *grpc.ClientConn) error
+	answer error
+}
+
+// start asks. A refusal is an answer, too.
+func (q *query) start(ctx context.Context, _ *Options, conn *grpc.ClientConn) (callSet, string, error) {
+	err := q.rpc(ctx, conn)
+	switch answer := status.Convert(err); {
+	case answer.Code() == codes.Unimplemented && !strings.Contains(answer.Message(), "unknown service"):
+		q.answer = ErrUnsupported
+	case answer.Code() == codes.InvalidArgument:
+		q.answer = &rejectedError{"the plugin could send nothing", statusText(answer)}
+	default:
+		return nil, "", err
+	}
+	return nil, "", nil
+}

@@ -1,0 +1,89 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	sinkv1 "github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Host runs one plugin that is a sink: it starts the process with the first delivery or by Start, and again whenever it
+// has died, until Close. Its methods may be called concurrently. A delivery is tried once; what the plugin had in hand
+// when it died fails, and may be tried again.
+type Host struct{ *supervisor }
+
+// New returns the host of one sink. It starts nothing, and does not look at the program.
+func New(o Options) (*Host, error) {
+	s, err := newSupervisor(o, sinkKind{})
+	if err != nil {
+		return nil, err
+	}
+	return &Host{s}, nil
+}
+
+// Deliver makes one attempt. It waits for a plugin that is being started, or again in a moment, and fails at once where it
+// could not be started; an error marked by [relay.Gone] says that it has crashed too often.
+func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
+	s, err := h.currentSession(ctx)
+	var gaveUp *gaveUpError
+	switch {
+	case errors.As(err, &gaveUp):
+		return relay.Gone(err)
+	case err != nil:
+		return err
+	}
+	stream, ok := s.calls.(*deliveryStream)
+	if !ok {
+		return fmt.Errorf("the plugin takes no deliveries, but has a %T", s.calls)
+	}
+	return stream.deliver(ctx, d)
+}
+
+// Answered tells whether the error of a Deliver or a Migrate, or its absence, is the plugin's own answer, rather than the
+// host's word that there was none.
+func Answered(err error) bool {
+	var said *wire.Error
+	return err == nil || errors.As(err, &said)
+}
+
+// sinkKind makes a plugin a sink.
+type sinkKind struct{}
+
+func (sinkKind) name() string { return wire.KindSink }
+
+func (sinkKind) service() string { return sinkv1.Sink_ServiceDesc.ServiceName }
+
+// start opens the stream of deliveries, and returns when the plugin has given its first credit.
+func (sinkKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn) (callSet, string, error) {
+	service := sinkv1.NewSinkClient(conn)
+	answer, err := service.Configure(ctx, &sinkv1.ConfigureRequest{Name: o.Name, Config: o.Config})
+	if err != nil {
+		return nil, "", err
+	}
+	streaming, cancel := context.WithCancel(context.Background())
+	w, err := service.Deliver(streaming)
+	if err != nil {
+		cancel()
+		return nil, "", fmt.Errorf("open the stream of deliveries: %w", err)
+	}
+	s := newStream(w, cancel, o)
+	go s.run()
+	select {
+	case <-s.ready:
+		return s, answer.GetVersion(), nil
+	case err = <-s.end:
+	case <-ctx.Done():
+		err = errors.New("the plugin gave no credit for deliveries")
+	}
+	cancel()
+	return nil, "", err
+}
+
+func (sinkKind) crashAdvice() (remedy, consequence string) {
+	return "mend it, then resume the sink", "its sink is disabled and keeps its backlog"
+}

@@ -1,4 +1,0 @@
-// Package app wires the rooms into a daemon: it opens Redis, starts every part in order and stops them in reverse.
-//
-// Nothing but wiring belongs here: a decision about events, connections or deliveries has its own room.
-package app

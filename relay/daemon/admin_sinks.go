@@ -1,0 +1,342 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+)
+
+// sinkAdmin is what an operator can do with the sinks of this daemon.
+type sinkAdmin struct {
+	backbone *backbone.Store
+	store    *delivery.Store
+	retries  *delivery.RetryScheduler
+	sinks    *sinkRegistry
+	notices  *delivery.Notices
+	decoder  *ingest.Decoder
+	topics   []string
+}
+
+var _ adminserver.Sinks = (*sinkAdmin)(nil)
+
+// openAdminAPI opens the admin API. It is called when the pipelines have started.
+func (a *App) openAdminAPI(b *backbone.Store, store *delivery.Store) {
+	a.operations.Store(&sinkAdmin{
+		backbone: b, store: store, retries: a.delivery.retries,
+		sinks: &a.sinks, notices: a.notices, decoder: a.newDecoder(), topics: a.catalog.Names(),
+	})
+}
+
+// adminSinks is nil while the daemon is starting.
+func (a *App) adminSinks() adminserver.Sinks {
+	if o := a.operations.Load(); o != nil {
+		return o
+	}
+	return nil
+}
+
+func (o *sinkAdmin) List(ctx context.Context) ([]adminserver.Sink, error) {
+	names, err := o.backbone.KnownSinks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range o.sinks.all() {
+		names = append(names, s.name)
+	}
+	slices.Sort(names)
+	return o.describeSinks(ctx, slices.Compact(names))
+}
+
+func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]adminserver.Sink, error) {
+	// What was delivered a moment ago waits nowhere any more: the figures must have it, or it seems to be gone. A Redis that is
+	// full takes no counts, which is when an operator wants to look; that one is away is what figuresOf says.
+	_ = o.retries.FlushStats(ctx)
+	all, err := loadSinkStats(ctx, o.backbone, o.store, names)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]adminserver.Sink, len(names))
+	for i, name := range names {
+		f := all[i]
+		list[i] = adminserver.Sink{
+			Name: name, State: f.State, Reason: f.Reason, Backlog: f.Queued, Parked: f.Scheduled, Gathering: f.InDigests, DeadLetters: f.DeadLetters,
+			OldestSeconds: f.OldestAge.Seconds(), Delivered: f.Delivered, Retried: f.Retried, Failed: f.Failed,
+			Dropped: f.Dropped, LastError: f.LastError,
+		}
+		if !f.Since.IsZero() {
+			list[i].Since = &f.Since
+		}
+		if !f.LastSuccess.IsZero() {
+			list[i].LastSuccess = &f.LastSuccess
+		}
+		if !f.LastErrorAt.IsZero() {
+			list[i].LastErrorAt = &f.LastErrorAt
+		}
+		if list[i].Failed == nil {
+			list[i].Failed = map[string]int64{}
+		}
+		if s := o.sinks.get(name); s != nil {
+			list[i].InFlight = s.pipeline.InFlight()
+			list[i].Configured, list[i].Type, list[i].Topics = true, s.cfg.Type, strings.Join(s.cfg.Topics, ", ")
+			if f.State == delivery.StateActive {
+				setHoldState(&list[i], s.sink, s.pipeline)
+			}
+		}
+	}
+	return list, nil
+}
+
+// sinkHealth is why a sink delivers nothing on this node, although nobody has stopped it; nil where it does.
+func sinkHealth(s relay.Sink) error {
+	if a, ok := s.(relay.HealthReporter); ok {
+		return a.HealthError()
+	}
+	return nil
+}
+
+// setHoldState says of an active sink why this node delivers nothing to it, where that is so.
+func setHoldState(s *adminserver.Sink, sink relay.Sink, p *delivery.Pipeline) {
+	h := p.DestinationHold()
+	if !h.ProbeAt.IsZero() {
+		at := h.ProbeAt.UTC().Truncate(time.Millisecond)
+		s.State, s.ProbeAt = adminserver.StateDown, &at
+		s.Reason = "the destination failed many times in a row: one attempt at a time is made as a probe"
+	}
+	if !h.ThrottledUntil.IsZero() {
+		at := h.ThrottledUntil.UTC().Truncate(time.Millisecond)
+		s.State, s.ThrottledUntil = adminserver.StateThrottled, &at
+		s.Reason = "the destination asked to be left alone for a while"
+	}
+	if err := sinkHealth(sink); err != nil {
+		s.State, s.Reason = adminserver.StateFailed, err.Error()
+	}
+}
+
+func (o *sinkAdmin) Show(ctx context.Context, name string) (adminserver.Sink, error) {
+	if err := o.requireKnown(ctx, name); err != nil {
+		return adminserver.Sink{}, err
+	}
+	list, err := o.describeSinks(ctx, []string{name})
+	if err != nil {
+		return adminserver.Sink{}, err
+	}
+	return list[0], nil
+}
+
+// requireKnown returns adminserver.ErrNoSink for a sink that is neither configured nor remembered.
+func (o *sinkAdmin) requireKnown(ctx context.Context, name string) error {
+	if o.sinks.get(name) != nil {
+		return nil
+	}
+	names, err := o.backbone.KnownSinks(ctx)
+	if err != nil || slices.Contains(names, name) {
+		return err
+	}
+	remembered, err := o.store.HasState(ctx, name)
+	if err == nil && !remembered {
+		err = adminserver.ErrNoSink
+	}
+	return err
+}
+
+func (o *sinkAdmin) Pause(ctx context.Context, name string) error {
+	_, err := o.setState(ctx, name, o.store.Pause)
+	return err
+}
+
+func (o *sinkAdmin) Resume(ctx context.Context, name string) error {
+	s, err := o.setState(ctx, name, func(ctx context.Context, name string) error {
+		recovered, err := o.store.Resume(ctx, name)
+		if recovered {
+			err = errors.Join(err, o.notices.Recovered(ctx, name))
+		}
+		return err
+	})
+	if err == nil {
+		s.pipeline.ProbeNow()
+	}
+	return err
+}
+
+func (o *sinkAdmin) Retry(ctx context.Context, name string) (int, error) {
+	s, err := o.requireConfigured(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	stored, err := o.store.State(ctx, name)
+	switch {
+	case err != nil:
+		return 0, err
+	case stored.State != delivery.StateActive:
+		return 0, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("sink %s is %s and tries nothing: resume it first ('hubrelay sinks resume %s')",
+			name, stored.State, name))
+	}
+	n, err := o.store.RetryNow(ctx, name)
+	s.pipeline.ProbeNow()
+	return n, err
+}
+
+func (o *sinkAdmin) setState(ctx context.Context, name string, set func(context.Context, string) error) (*openSink, error) {
+	s, err := o.requireConfigured(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := set(ctx, name); err != nil {
+		return nil, err
+	}
+	return s, s.pipeline.Refresh(ctx) // the other nodes follow within a second
+}
+
+// requireConfigured returns a configured sink.
+func (o *sinkAdmin) requireConfigured(ctx context.Context, name string) (*openSink, error) {
+	if s := o.sinks.get(name); s != nil {
+		return s, nil
+	}
+	if err := o.requireKnown(ctx, name); err != nil {
+		return nil, err
+	}
+	return nil, adminserver.ErrNotConfigured
+}
+
+func (o *sinkAdmin) Replay(ctx context.Context, name, after string) (delivery.ReplayResult, error) {
+	s, err := o.requireConfigured(ctx, name)
+	if err != nil {
+		return delivery.ReplayResult{}, err
+	}
+	if t, err := time.Parse(time.RFC3339, after); err == nil {
+		after = delivery.PositionAt(t)
+	} else if !backbone.IsEntryID(after) {
+		return delivery.ReplayResult{}, adminserver.ErrAfter
+	}
+	return o.store.Replay(ctx, o.backbone, delivery.Replay{
+		Sink: name, Filter: s.filter, Partitions: o.backbone.Keys().Partitions(), After: after,
+		Backlog: s.cfg.Backlog,
+	})
+}
+
+func (o *sinkAdmin) Test(ctx context.Context, name string) (delivery.Attempt, error) {
+	s, err := o.requireConfigured(ctx, name)
+	if err != nil {
+		return delivery.Attempt{}, err
+	}
+	sample, err := o.sampleFor(s.filter)
+	if err != nil {
+		return delivery.Attempt{}, err
+	}
+	tried := s.pipeline.SendTest(ctx, sample)
+	if tried.Outcome == relay.OutcomeDelivered.String() {
+		s.pipeline.ProbeNow()
+	}
+	return tried, nil
+}
+
+// sampleID is the identifier of what a sample says it is about.
+const sampleID = "000000000000000000000000"
+
+// sampleFor is a notification as the sink gets them, marked by a member "sample"; one of the relay's own where it wants no
+// others. Where the filter has a condition, the sample need not meet it.
+func (o *sinkAdmin) sampleFor(f relay.Filter) (relay.Notification, error) {
+	topic := "container.created"
+	if !f.Topics.Match(topic) {
+		own := relay.OperationalTopics()
+		at := slices.IndexFunc(own, func(t relay.TopicInfo) bool { return f.Topics.Match(t.Name) })
+		if i := slices.IndexFunc(o.topics, f.Topics.Match); i >= 0 {
+			topic = o.topics[i]
+		} else if at >= 0 {
+			return o.notices.Sample(own[at].Name)
+		}
+	}
+	first := func(list []string) string {
+		if len(list) > 0 {
+			return list[0]
+		}
+		return sampleID
+	}
+	text, err := json.Marshal(map[string]any{
+		"topic":  topic,
+		"object": map[string]string{"state": "", "error": ""},
+		"context": map[string]any{
+			"hub_id": first(f.Hubs), "account_id": first(f.Accounts), "environments": []string{first(f.Environments)},
+			"dns_zones": []string{}, "clusters": []string{first(append(f.Clusters[:len(f.Clusters):len(f.Clusters)], "sample"))},
+			"containers": []string{first(f.Containers)},
+		},
+		"sample": true,
+	})
+	if err != nil {
+		return relay.Notification{}, fmt.Errorf("make a sample: %w", err)
+	}
+	n, refused := o.decoder.Decode(text, ingest.Defaults{AnyAccount: true})
+	if refused != nil {
+		return n, fmt.Errorf("make a sample: %w", refused)
+	}
+	return n, nil
+}
+
+func (o *sinkAdmin) Forget(ctx context.Context, name string, deadLetters bool) error {
+	if o.sinks.get(name) != nil {
+		return adminserver.ErrConfigured
+	}
+	if err := o.requireKnown(ctx, name); err != nil {
+		return err
+	}
+	for partition := range o.backbone.Keys().Partitions() {
+		if err := o.backbone.ForgetSink(ctx, partition, name); err != nil {
+			return err
+		}
+	}
+	return o.store.Forget(ctx, name, deadLetters)
+}
+
+func (o *sinkAdmin) DeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.Page, error) {
+	if err := o.requireKnown(ctx, name); err != nil {
+		return delivery.Page{}, err
+	}
+	return o.store.DeadLetters(ctx, name, sel)
+}
+
+func (o *sinkAdmin) DeadLetter(ctx context.Context, name, id string) (*delivery.DeadLetterContent, error) {
+	if err := o.requireKnown(ctx, name); err != nil {
+		return nil, err
+	}
+	return o.store.DeadLetter(ctx, name, id)
+}
+
+func (o *sinkAdmin) ReplayDeadLetters(ctx context.Context, name string, ids []string) (delivery.ChangeResult, error) {
+	s, err := o.requireConfigured(ctx, name)
+	if err != nil {
+		return delivery.ChangeResult{}, err
+	}
+	return o.store.ReplayDeadLetters(ctx, name, ids, s.cfg.Backlog)
+}
+
+func (o *sinkAdmin) ReplaySelectedDeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.ChangeResult, error) {
+	s, err := o.requireConfigured(ctx, name)
+	if err != nil {
+		return delivery.ChangeResult{}, err
+	}
+	return o.store.ReplaySelectedDeadLetters(ctx, name, sel, s.cfg.Backlog)
+}
+
+func (o *sinkAdmin) DropDeadLetters(ctx context.Context, name string, ids []string) (delivery.ChangeResult, error) {
+	if err := o.requireKnown(ctx, name); err != nil {
+		return delivery.ChangeResult{}, err
+	}
+	return o.store.DropDeadLetters(ctx, name, ids)
+}
+
+func (o *sinkAdmin) DropSelectedDeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.ChangeResult, error) {
+	if err := o.requireKnown(ctx, name); err != nil {
+		return delivery.ChangeResult{}, err
+	}
+	return o.store.DropSelectedDeadLetters(ctx, name, sel)
+}

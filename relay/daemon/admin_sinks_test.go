@@ -1,0 +1,370 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+// moodySink rejects what it is told to reject, and remembers what it accepted.
+type moodySink struct {
+	mu       sync.Mutex
+	reject   string // a topic
+	err      error  // for all
+	accepted []relay.Notification
+}
+
+func (s *moodySink) Deliver(_ context.Context, d relay.Delivery) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := d.Notifications[0]
+	if s.err != nil {
+		return s.err
+	}
+	if n.Topic == s.reject {
+		return relay.Permanent(&relay.ResponseError{Status: 422, Body: "no, thanks"})
+	}
+	s.accepted = append(s.accepted, n)
+	return nil
+}
+
+func (s *moodySink) Close() error { return nil }
+
+func (s *moodySink) rejects(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reject = topic
+}
+
+// take returns the ids accepted so far, sorted, and forgets them.
+func (s *moodySink) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for _, n := range s.accepted {
+		ids = append(ids, n.ID)
+	}
+	slices.Sort(ids)
+	s.accepted = nil
+	return ids
+}
+
+func (s *moodySink) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.accepted)
+}
+
+// running is a daemon whose admin API is called without a socket.
+type running struct {
+	t    *testing.T
+	app  *App
+	hub  client.Client
+	stop func()
+}
+
+func runWith(t *testing.T, s *moodySink, redis, sinks string) *running {
+	t.Helper()
+	kind := relay.SinkKind{
+		Type: "memory", Config: func() relay.SinkConfig { return &noConfig{} },
+		Open: func(relay.SinkSettings, relay.SinkConfig) (relay.Sink, error) { return s, nil },
+	}
+	cfg := load(t, kind, "127.0.0.1:0", sinks)
+	cfg.Redis.URL = redis
+	ready := make(chan Addresses, 1)
+	a, err := New(cfg, Settings{
+		Version: "v0", Log: slog.New(slog.DiscardHandler), SinkKinds: []relay.SinkKind{kind},
+		Ready: func(at Addresses) { ready <- at },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	at := receive(t, ready, "the daemon to be ready")
+	r := &running{t: t, app: a, hub: client.Client{URL: "http://" + at.Public.String(), Key: testKey, Hub: "hub-1"}}
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := receive(t, ended, "Run to return"); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *running) publish(topics ...string) []string {
+	r.t.Helper()
+	var body strings.Builder
+	for _, topic := range topics {
+		fmt.Fprintf(&body, "{\"topic\":%q}\n", topic)
+	}
+	ids, err := r.hub.Publish(r.t.Context(), "application/x-ndjson", "", []byte(body.String()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// call returns the whole answer; the status must be the wanted.
+func (r *running) call(want int, method, path, body string) map[string]any {
+	r.t.Helper()
+	w := httptest.NewRecorder()
+	r.app.admin.ServeHTTP(w, httptest.NewRequest(method, "http://127.0.0.1"+path, strings.NewReader(body)))
+	var answer map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != want {
+		r.t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+	}
+	return answer
+}
+
+func (r *running) data(method, path, body string) map[string]any {
+	r.t.Helper()
+	want := http.StatusOK
+	if strings.HasSuffix(path, "one/replay") {
+		want = http.StatusAccepted
+	}
+	data, ok := r.call(want, method, path, body)["data"].(map[string]any)
+	if !ok {
+		r.t.Fatalf("%s %s: no data", method, path)
+	}
+	return data
+}
+
+func (r *running) dead(n int) {
+	r.t.Helper()
+	testkit.WaitFor(r.t, fmt.Sprint(n, " dead letters"), func() bool {
+		return r.data("GET", "/api/sinks/one", "")["dead"] == float64(n)
+	})
+}
+
+const oneSink = `one: {type: memory, topics: ["job.*"]}`
+
+func TestOperations(t *testing.T) {
+	urls := map[string]string{"redis": redistest.Start(t).URL(), "memory": memoryURL}
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections() //nolint:errcheck // it is one
+	for name, url := range urls {
+		t.Run(name, func(t *testing.T) {
+			sink := &moodySink{}
+			r := runWith(t, sink, url, oneSink)
+			defer r.stop()
+			r.pauses(sink)
+			r.deadLetters(sink)
+			r.replays(sink)
+			r.tests(sink)
+		})
+	}
+}
+
+// The counts of a full Redis wait, and the sinks are shown all the same.
+func TestSinksOfAFullRedis(t *testing.T) {
+	t.Parallel()
+	sink := &moodySink{}
+	r := runWith(t, sink, redistest.Start(t).URL(), oneSink)
+	shows := func(key string, want float64) func() bool {
+		return func() bool { return r.data("GET", "/api/sinks/one", "")[key] == want }
+	}
+	testkit.WaitFor(t, "the daemon to show its sink", shows("in_flight", 0))
+	limit := func(bytes string) {
+		if err := r.app.operations.Load().backbone.Commands().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink.mu.Lock()
+	r.publish("job.created")
+	testkit.WaitFor(t, "an attempt", shows("in_flight", 1))
+	limit("1")
+	sink.mu.Unlock()
+	testkit.WaitFor(t, "a count that is refused", func() bool { return r.app.delivery.retries.FlushStats(t.Context()) != nil })
+	if !shows("delivered", 0)() {
+		t.Error("a full Redis took a count")
+	}
+	limit("0")
+	testkit.WaitFor(t, "its count", shows("delivered", 1))
+}
+
+func (r *running) pauses(sink *moodySink) {
+	t := r.t
+	if got := r.data("POST", "/api/sinks/one/pause", ""); got["state"] != "paused" || got["since"] == nil || got["type"] != "memory" {
+		t.Errorf("paused: %v", got)
+	}
+	ids := r.publish("job.created", "image.updated", "job.state.changed")
+	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 2.0 })
+	// What waits anyway is not replayed.
+	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`); got["replayed"] != 0.0 || got["waiting"] != 2.0 {
+		t.Errorf("replayed while paused: %v", got)
+	}
+	if sink.count() != 0 {
+		t.Error("a paused sink got something")
+	}
+	if got := r.data("POST", "/api/sinks/one/resume", "{}"); got["state"] != "active" || got["since"] != nil {
+		t.Errorf("resumed: %v", got)
+	}
+	testkit.WaitFor(t, "the backlog is delivered", func() bool { return sink.count() == 2 })
+	if got := sink.take(); slices.Contains(ids, "") || len(got) != 2 || !slices.Contains(ids, got[0]) || !slices.Contains(ids, got[1]) {
+		t.Errorf("delivered %v of %v", got, ids)
+	}
+}
+
+func (r *running) deadLetters(sink *moodySink) {
+	t := r.t
+	const letters = "/api/sinks/one/deadletters"
+	sink.rejects("job.created")
+	ids := r.publish("job.created", "job.created", "job.created")
+	r.dead(3)
+	page := r.call(200, "GET", letters+"?limit=2&topic=job.*&hub=hub-1&since=1h", "")
+	list, _ := page["data"].([]any)
+	if len(list) != 2 || page["next"] == "" {
+		t.Fatalf("first page: %v", page)
+	}
+	page = r.call(200, "GET", letters+"?after="+fmt.Sprint(page["next"]), "")
+	if list, _ = page["data"].([]any); len(list) != 1 || page["next"] != "" {
+		t.Errorf("second page: %v", page)
+	}
+	one := r.data("GET", letters+"/"+ids[0], "")
+	attempts, _ := one["attempts"].([]any)
+	n, _ := one["notification"].(map[string]any)
+	if len(attempts) != 1 || n["topic"] != "job.created" || one["id"] != ids[0] || !strings.Contains(fmt.Sprint(attempts), "no, thanks") {
+		t.Errorf("shown: %v", one)
+	}
+	r.call(404, "GET", letters+"/nobody", "")
+
+	sink.rejects("")
+	if got := r.data("POST", letters+"/replay", fmt.Sprintf(`{"ids":[%q,"nobody"]}`, ids[0])); got["replayed"] != 1.0 || got["missing"] != 1.0 {
+		t.Errorf("replayed: %v", got)
+	}
+	testkit.WaitFor(t, "the replayed one is delivered", func() bool { return sink.count() == 1 })
+	if got := r.data("POST", letters+"/drop", fmt.Sprintf(`{"ids":[%q]}`, ids[1])); got["dropped"] != 1.0 {
+		t.Errorf("dropped: %v", got)
+	}
+	if got := r.data("POST", letters+"/replay", `{"all":true,"topic":"*.error"}`); got["replayed"] != 0.0 {
+		t.Errorf("replayed by another topic: %v", got)
+	}
+	if got := r.data("POST", letters+"/replay", `{"all":true}`); got["replayed"] != 1.0 {
+		t.Errorf("replayed all: %v", got)
+	}
+	testkit.WaitFor(t, "the rest is delivered", func() bool { return sink.count() == 2 })
+	if got := sink.take(); !slices.Equal(got, []string{ids[0], ids[2]}) {
+		t.Errorf("delivered %v of %v", got, ids)
+	}
+	r.dead(0)
+	testkit.WaitFor(t, "nothing to be parked", func() bool { return r.data("GET", "/api/sinks/one", "")["parked"] == 0.0 })
+	if got := r.data("GET", "/api/sinks/one", ""); got["delivered"] != 4.0 || got["last_success"] == nil {
+		t.Errorf("what was delivered just now is not counted: %v", got)
+	}
+}
+
+func (r *running) replays(sink *moodySink) {
+	t := r.t
+	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"2020-01-01T00:00:00Z"}`); got["replayed"] != 5.0 ||
+		got["complete"] != (r.app.cfg.Redis.URL != memoryURL) { // which does not count what was added
+		t.Errorf("replayed: %v", got)
+	}
+	testkit.WaitFor(t, "all delivered again", func() bool { return sink.count() == 5 })
+	sink.take()
+	later := time.Now().Add(time.Hour).Format(time.RFC3339)
+	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"`+later+`"}`); got["replayed"] != 0.0 {
+		t.Errorf("replayed from the future: %v", got)
+	}
+	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"yesterday"}`)
+	r.call(422, "POST", "/api/sinks/one/replay", `{}`)
+}
+
+func (r *running) tests(sink *moodySink) {
+	t := r.t
+	if got := r.data("POST", "/api/sinks/one/test", ""); got["outcome"] != "delivered" {
+		t.Errorf("tested: %v", got)
+	}
+	sink.mu.Lock()
+	n := sink.accepted[0]
+	sink.mu.Unlock()
+	if !strings.HasPrefix(n.Topic, "job.") || !strings.Contains(string(n.Data), `"sample":true`) || n.ID == "" || n.Hub != sampleID {
+		t.Errorf("the sample is %+v %s", n, n.Data)
+	}
+	sink.rejects(n.Topic)
+	if got := r.data("POST", "/api/sinks/one/test", ""); got["outcome"] != "permanent" || got["status"] != 422.0 {
+		t.Errorf("tested: %v", got)
+	}
+	r.dead(0)
+}
+
+// A sink that wants only the relay's own notifications is tested with one.
+func TestSampleOfOurOwn(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	for topics, want := range map[string]string{
+		`"hubrelay.*"`:                relay.TopicSinkDisabled,
+		`"hubrelay.deadletter.*"`:     relay.TopicDeadLetterCreated,
+		`"hubrelay.*", "job.created"`: "job.created",
+		`"hubrelay.*", "*"`:           "container.created",
+	} {
+		sink := &moodySink{}
+		r := runWith(t, sink, memoryURL, `one: {type: memory, topics: [`+topics+`]}`)
+		if got := r.data("POST", "/api/sinks/one/test", ""); got["outcome"] != "delivered" {
+			t.Errorf("%s: %v", topics, got)
+		} else if n := sink.accepted[0]; n.Topic != want || !strings.Contains(string(n.Data), `"sample":true`) {
+			t.Errorf("%s: %s", topics, n.Data)
+		}
+		r.stop()
+	}
+}
+
+func TestPauseAndForgetOverRestarts(t *testing.T) {
+	url := redistest.Start(t).URL()
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections() //nolint:errcheck // it is one
+	sink := &moodySink{}
+	sink.rejects("job.created")
+	r := runWith(t, sink, url, oneSink)
+	r.publish("job.created")
+	r.dead(1)
+	r.data("POST", "/api/sinks/one/pause", "")
+	r.publish("job.state.changed")
+	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 1.0 })
+	r.call(409, "POST", "/api/sinks/one/forget", "")
+	r.call(404, "POST", "/api/sinks/other/pause", "")
+	r.stop()
+
+	r = runWith(t, sink, url, `one: {type: memory, topics: ["*"]}`)
+	if got := r.data("GET", "/api/sinks/one", ""); got["state"] != "paused" || sink.count() != 0 {
+		t.Errorf("after a restart: %v", got)
+	}
+	r.stop()
+
+	r = runWith(t, sink, url, `two: {type: memory}`)
+	list, _ := r.call(200, "GET", "/api/sinks", "")["data"].([]any)
+	one, _ := list[0].(map[string]any)
+	if len(list) != 2 || one["name"] != "one" || one["configured"] != false || one["backlog"] != 1.0 || one["dead"] != 1.0 {
+		t.Errorf("listed: %v", list)
+	}
+	r.call(409, "POST", "/api/sinks/one/replay", `{"after":"0-0"}`)
+	r.call(409, "POST", "/api/sinks/one/pause", "")
+	if got := fmt.Sprint(r.call(409, "POST", "/api/sinks/one/resume", "")); !strings.Contains(got, "forget it") {
+		t.Errorf("resuming what left the configuration: %s", got)
+	}
+	r.call(200, "GET", "/api/sinks/one/deadletters", "")
+	r.data("POST", "/api/sinks/one/forget", "")
+	if got := r.data("GET", "/api/sinks/one", ""); got["backlog"] != 0.0 || got["state"] != "active" || got["dead"] != 1.0 {
+		t.Errorf("forgotten but for its dead letters: %v", got)
+	}
+	r.data("POST", "/api/sinks/one/forget", `{"dead_letters":true}`)
+	r.call(404, "GET", "/api/sinks/one", "")
+	r.stop()
+}

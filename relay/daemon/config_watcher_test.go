@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+)
+
+// TestFollower has a configuration refused, mended elsewhere, taken away and put back.
+func TestFollower(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("one")
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		var problem error
+		var takes time.Duration
+		attempts, told, failing := 0, 0, 0
+		f := &configWatcher{
+			watch: config.NewFileWatcher(file), log: slog.New(slog.NewTextHandler(&log, nil)),
+			reload:     func() error { attempts++; time.Sleep(takes); return problem },
+			onRejected: func(error) { told++ }, onFailing: func() { failing++ },
+		}
+		run := func(what string, span time.Duration, wantAttempts, wantTold int) {
+			t.Helper()
+			attempts, told = 0, 0
+			for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(configPollInterval) {
+				f.checkFile()
+			}
+			if attempts != wantAttempts || told != wantTold {
+				t.Errorf("%s: %d attempts and told %d times, want %d and %d", what, attempts, told, wantAttempts, wantTold)
+			}
+		}
+		run("good", 20*time.Second, 0, 0)
+		problem = errors.New("bearer_file is missing")
+		put("other")
+		run("refused", 20*time.Second, 10, 1)
+		problem = errors.New("bearer_file is empty")
+		run("something else is wrong", 20*time.Second, 10, 1)
+		takes = time.Second
+		run("slow attempts", 42*time.Second, 2, 0)
+		takes = 0
+		f.reloadNow()
+		put("half")
+		f.checkFile()
+		put("half writ")
+		f.checkFile()
+		if attempts != 3 || told != 1 {
+			t.Errorf("a file that is being written is read: %d, %d", attempts, told)
+		}
+		run("the same is wrong with another file", time.Second, 1, 1)
+		problem = nil
+		run("mended elsewhere", 20*time.Second, 1, 0)
+		if failing == 0 || log.Len() > 0 {
+			t.Errorf("%d, %s", failing, log.String())
+		}
+		failing = 0
+		if err := os.Rename(file, file+".away"); err != nil {
+			t.Fatal(err)
+		}
+		run("away for a moment", missingFileGrace-time.Second, 0, 0)
+		if failing > 0 || log.Len() > 0 {
+			t.Errorf("told too early: %d, %s", failing, log.String())
+		}
+		run("away", time.Minute, 0, 0)
+		if n := strings.Count(log.String(), "not readable"); n != 1 || failing == 0 {
+			t.Errorf("told %d times that the file is gone, %d", n, failing)
+		}
+		log.Reset()
+		f.reloadNow()
+		run("asked for while it is away", time.Minute, 0, 0)
+		if n := strings.Count(log.String(), "not readable"); n != 1 {
+			t.Errorf("told %d times when asked", n)
+		}
+		if err := os.Rename(file+".away", file); err != nil {
+			t.Fatal(err)
+		}
+		run("back", 20*time.Second, 1, 0)
+	})
+}

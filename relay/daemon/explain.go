@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+)
+
+// ReadEvent reads one notification as a producer writes it and validates it as the relay does on publishing. A hub that is not
+// empty is the hub of a notification that names none.
+func ReadEvent(cfg *Config, r io.Reader, hub string) (relay.Notification, error) {
+	data, err := io.ReadAll(io.LimitReader(r, ingest.MaxNotification+1))
+	if err != nil {
+		return relay.Notification{}, fmt.Errorf("read the event: %w", err)
+	}
+	catalog, err := relay.NewCatalog(cfg.Notifications.ExtraTopics)
+	if err != nil {
+		return relay.Notification{}, err
+	}
+	n, rejected := ingest.NewDecoder(catalog).Decode(data, ingest.Defaults{Hub: hub, AnyAccount: true})
+	if rejected != nil {
+		hint := ""
+		if (rejected.Source == "/context" || rejected.Source == "/context/hub_id") && hub == "" {
+			hint = "; write it into the event, or name its hub with --hub"
+		}
+		return relay.Notification{}, fmt.Errorf("the relay would refuse the event: %w%s", rejected, hint)
+	}
+	return n, nil
+}
+
+// Explained says what the relay would do with a notification at one sink.
+type Explained struct {
+	Sink, Type string
+	Matched    bool
+	Reason     string   // why it matches or does not
+	Timing     []string // what delays the delivery, one sentence each
+	// Request is what the sink would send. It is nil if the sink does not match or cannot show it.
+	Request *relay.Explanation
+	Err     error // why Request cannot be shown
+}
+
+// Explain returns what the relay would do with n at a sink of the configuration. It opens the sink and sends nothing.
+func Explain(cfg *Config, kinds []relay.SinkKind, version, sink string, n relay.Notification) (Explained, error) {
+	c := cfg.Sinks[sink]
+	e := Explained{Sink: sink, Type: c.Type}
+	filter, err := newFilter(c)
+	if err != nil {
+		return e, err
+	}
+	if e.Matched, e.Reason = filter.Explain(n); !e.Matched {
+		return e, nil
+	}
+	i := slices.IndexFunc(kinds, func(k relay.SinkKind) bool { return k.Type == c.Type })
+	if i < 0 {
+		return e, fmt.Errorf("there is no sink type %q", c.Type)
+	}
+	e.Timing = explainTiming(c, kinds[i].DigestWhenLimited, n)
+	opened, err := kinds[i].Open(relay.SinkSettings{
+		Name: sink, Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/" + version,
+	}, c.Settings)
+	if err != nil {
+		e.Err = err
+		return e, nil
+	}
+	defer func() { _ = opened.Close() }()
+	explainer, ok := opened.(relay.Explainer)
+	if !ok {
+		return e, nil
+	}
+	request, err := explainer.Explain(deliveryFor(c, n))
+	if err != nil {
+		e.Err = err
+		return e, nil
+	}
+	e.Request = &request
+	return e, nil
+}
+
+// explainTiming says in a line each what keeps n from being sent alone and at once.
+func explainTiming(cfg config.Sink, gathers bool, n relay.Notification) []string {
+	var lines []string
+	digest, key := cfg.Digest, delivery.Ordering(cfg.Ordering).Key(n)
+	if digest.Wait > 0 {
+		text := "gathered for " + config.ShortDuration(digest.Wait)
+		if len(digest.By) > 0 {
+			text += " by " + strings.Join(digest.By, " and ")
+		}
+		lines = append(lines, text+" into a digest that lists up to "+strconv.Itoa(digest.Max)+"; shown as a digest of one")
+	}
+	if batch := cfg.Batch; batch.Wait > 0 {
+		lines = append(lines, "in batches of up to "+strconv.Itoa(batch.Max)+", which wait for "+config.ShortDuration(batch.Wait)+" at most unless full; shown as a batch of one")
+	}
+	if cfg.Rate.Limited() {
+		text := "at most " + cfg.Rate.String()
+		if cfg.Burst > 0 {
+			text += ", up to " + strconv.Itoa(cfg.Burst) + " at once after a pause"
+		}
+		if gathers && digest.Wait == 0 && key == "" {
+			text += "; what has to wait for that is gathered into a digest"
+		}
+		lines = append(lines, text)
+	}
+	switch {
+	case key == "":
+	case strings.HasPrefix(key, "container:"):
+		lines = append(lines, "in order of its container")
+	case cfg.Ordering == string(delivery.OrderingContainer):
+		lines = append(lines, "in order of its hub, since it concerns no container or several")
+	default:
+		lines = append(lines, "in order of its hub")
+	}
+	return lines
+}
+
+// deliveryFor is how n would reach the sink: alone, or as a digest or a batch that nothing else came into.
+func deliveryFor(cfg config.Sink, n relay.Notification) relay.Delivery {
+	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
+	if cfg.Digest.Wait == 0 {
+		d.Batch = cfg.Batch.Wait > 0
+		return d
+	}
+	d.Digest = &relay.Digest{Count: 1, First: n.StoredAt(), Last: n.StoredAt(), Topics: map[string]int{n.Topic: 1}}
+	if common := delivery.SharedAttributes(n, cfg.Digest.By); len(common) > 0 {
+		d.Digest.Shared = common
+	}
+	return d
+}

@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+)
+
+// startLog starts what reads and fills the log: for each partition the dispatcher and the tail, and one inbox reader.
+func (a *App) startLog(ctx context.Context, p *components, b *backbone.Store, clients *hub.Hub) error {
+	sinks := a.sinks.all()
+	matcher := newMatcher(sinks)
+	places := make(map[string]bool, len(sinks))
+	for _, s := range sinks {
+		places[s.name] = fromStart(s.cfg)
+	}
+	var runs []task
+	read := make(readPositions, b.Keys().Partitions())
+	for partition := range b.Keys().Partitions() {
+		d, err := dispatch.NewDispatcher(dispatch.Options{
+			Partition: partition, Partitions: b.Keys().Partitions(), Matcher: matcher, Log: b,
+			Lease:   b.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
+			History: a.cfg.Redis.Retention.History, MaxLen: a.cfg.Redis.Retention.MaxLen,
+			Logger: a.log.With("room", "dispatch"), Observer: dispatchObserver{a.metrics, &a.sinks},
+		})
+		if err != nil {
+			return err
+		}
+		a.dispatchers = append(a.dispatchers, d)
+		// Before anything can be accepted through this node.
+		if err := registerSinks(ctx, b, partition, places); err != nil {
+			return err
+		}
+		from, follow, err := b.TailFrom(ctx, partition)
+		if err != nil {
+			return fmt.Errorf("find the end of the log: %w", err)
+		}
+		clients.Start(partition, from)
+		end := from.String()
+		read[partition].Store(&end)
+		runs = append(runs,
+			task{"dispatcher " + strconv.Itoa(partition), d.Run},
+			task{"log reader " + strconv.Itoa(partition), func(ctx context.Context) error {
+				gathered := hub.NewCoalescer(a.cfg.Websocket.Gather, clients.Broadcast)
+				defer gathered.Close()
+				return follow(ctx, func(batch backbone.Batch) {
+					a.handleBatch(batch, gathered, d)
+					last := batch.Last // not the address of a part of the batch, which would keep it all
+					read[partition].Store(&last)
+				})
+			}})
+	}
+	runs = append(runs, task{"lag", func(ctx context.Context) error { return a.updateLag(ctx, b, read) }})
+	inbox := ingest.NewInboxReader(ingest.InboxOptions{
+		Decoder: a.newDecoder(), Store: b, Lease: b.Lease("inbox", leaseTime),
+		Log: a.log.With("room", "inbox"), Observer: a.metrics,
+	})
+	p.startComponent(ctx, "log", runTogether(append(runs, task{"inbox", inbox.Run})))
+	return nil
+}
+
+// handleBatch hands what came out of the log to the clients of this node and to the dispatcher.
+func (a *App) handleBatch(batch backbone.Batch, clients *hub.Coalescer, d *dispatch.Dispatcher) {
+	if batch.Gap {
+		a.metrics.Gap()
+		a.log.Error("the log has lost entries before they were read", "partition", batch.Partition, "after", batch.Prev)
+	}
+	clients.Broadcast(hub.Batch{
+		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,
+	})
+	if len(batch.Notifications) > 0 {
+		a.metrics.Delayed(sinceStored(batch.Notifications[0].Cursor, time.Now()))
+	}
+	d.Offer(batch)
+}
+
+// registerSinks gives each new sink its place in a partition of the log, by its name at the log's start or at its end.
+func registerSinks(ctx context.Context, b *backbone.Store, partition int, fromStart map[string]bool) error {
+	if len(fromStart) == 0 {
+		return nil
+	}
+	if _, err := b.EnsureSinks(ctx, partition, fromStart); err != nil {
+		return fmt.Errorf("register the sinks: %w", err)
+	}
+	return nil
+}
+
+func fromStart(cfg config.Sink) bool { return cfg.From == "start" }
+
+// newMatcher returns what finds the sinks that want a notification.
+func newMatcher(sinks []*openSink) *dispatch.Matcher {
+	list := make([]dispatch.Sink, 0, len(sinks))
+	for _, s := range sinks {
+		list = append(list, dispatch.Sink{Name: s.name, Filter: s.filter, FromStart: fromStart(s.cfg), Backlog: s.cfg.Backlog})
+	}
+	return dispatch.NewMatcher(list)
+}

@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+)
+
+// A secret file that changes takes effect within a second. One that cannot be read changes nothing and is logged once.
+func TestSecretFilesAreFollowed(t *testing.T) {
+	t.Parallel()
+	const first, second = "first-secret-0123456789", "second-secret-0123456789"
+	for name, open := range map[string]func(file string) (reread func() (bool, error), works func(secret string) bool){
+		"admin tokens": func(file string) (func() (bool, error), func(string) bool) {
+			l, err := newLogins([]config.AdminToken{{Name: "ci", Role: "viewer", TokenFile: file}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l.reread, func(secret string) bool {
+				r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+				r.Header.Set("Authorization", "Bearer "+secret)
+				caller, refused := l.tokens.Authenticate(r)
+				return refused == nil && caller.Name == "ci" && caller.Role == "viewer"
+			}
+		},
+		"API keys": func(file string) (func() (bool, error), func(string) bool) {
+			k, err := newKeys([]config.Key{{Name: "ci", KeyFile: file, Hubs: []string{"*"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return k.reloadFiles, func(secret string) bool {
+				key, refused := k.keyring.Authenticate("Bearer " + secret)
+				return refused == nil && key.Hash == apikey.HashOf(secret)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "secret")
+			put := func(text string) {
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put(first)
+			reread, works := open(file)
+			synctest.Test(t, func(t *testing.T) {
+				var log testkit.Buffer
+				changes := 0
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() {
+					ended <- followFiles(ctx, slog.New(slog.NewTextHandler(&log, nil)), name, reread, func() { changes++ })
+				}()
+				check := func(what string, wantFirst, wantSecond bool, wantChanges, wantErrors int) {
+					t.Helper()
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					if works(first) != wantFirst || works(second) != wantSecond || changes != wantChanges || strings.Count(log.String(), "level=ERROR") != wantErrors {
+						t.Errorf("%s: first works %v, second works %v, %d changes; want %v, %v, %d and %d errors in\n%s",
+							what, works(first), works(second), changes, wantFirst, wantSecond, wantChanges, wantErrors, log.String())
+					}
+				}
+				check("unchanged", true, false, 0, 0)
+				put("short")
+				check("too short", true, false, 0, 1)
+				if err := os.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+				check("missing", true, false, 0, 2)
+				put(second)
+				check("changed", false, true, 1, 2)
+				if strings.Contains(log.String(), first) || strings.Contains(log.String(), second) {
+					t.Errorf("a secret is in the log:\n%s", log.String())
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A configuration whose tokens cannot be read leaves the present ones in use.
+func TestBadTokensChangeNothing(t *testing.T) {
+	t.Parallel()
+	l, err := newLogins([]config.AdminToken{{Name: "ci", Role: "admin", Token: "0123456789abcdef"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := l.last
+	if err := l.configure([]config.AdminToken{{Name: "ci", Role: "admin", TokenFile: "/nowhere"}}); err == nil {
+		t.Error("accepted a missing file")
+	}
+	if len(l.last) != 1 || l.last[0] != before[0] || l.last[0].Hash != sha256.Sum256([]byte("0123456789abcdef")) {
+		t.Errorf("got %+v, want %+v", l.last, before)
+	}
+}

@@ -1,0 +1,13 @@
+package daemon
+
+import (
+	"os"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+)
+
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	os.Exit(m.Run())
+}

@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+)
+
+// countingSink takes everything at once.
+type countingSink struct{ n atomic.Int64 }
+
+func (s *countingSink) Deliver(context.Context, relay.Delivery) error {
+	s.n.Add(1)
+	return nil
+}
+
+func (s *countingSink) Close() error { return nil }
+
+// BenchmarkOrdering measures how fast a daemon works off the backlog of a sink that takes everything at once: a thousand
+// hubs, with an order and without.
+func BenchmarkOrdering(b *testing.B) {
+	for _, ordering := range []string{"none", "hub", "container"} {
+		b.Run(ordering, func(b *testing.B) {
+			sink := &countingSink{}
+			o := benchWith(b, sink, "ordering: "+ordering)
+			if err := o.Pause(b.Context(), "one"); err != nil {
+				b.Fatal(err)
+			}
+			const hubs = 1000
+			for from := 0; from < b.N; from += hubs {
+				for i := range min(hubs, b.N-from) {
+					hub := fmt.Sprintf("%024d", i)
+					n := relay.Notification{
+						ID: fmt.Sprintf("%024d", from+i), Topic: "container.created", Hub: hub,
+						Data: []byte(`{"topic":"container.created","object":{"id":"` + hub + `","state":"new","error":""},"context":{"hub_id":"` +
+							hub + `","account_id":"","environments":[],"dns_zones":[],"clusters":["one"],"containers":["` + hub + `"]}}`),
+					}
+					if _, err := o.backbone.Append(b.Context(), backbone.AppendRequest{Hub: hub, Notifications: []relay.Notification{n}}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			testkit.WaitFor(b, "all are queued", func() bool {
+				n, err := o.backbone.Queues(b.Context(), []string{"one"})
+				return err == nil && n[0].Length == int64(b.N)
+			})
+			b.ResetTimer()
+			if err := o.Resume(b.Context(), "one"); err != nil {
+				b.Fatal(err)
+			}
+			testkit.WaitFor(b, "all are delivered", func() bool { return sink.n.Load() >= int64(b.N) })
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "deliveries/s")
+		})
+	}
+}
+
+// benchWith runs a daemon with one sink on a Redis of its own until the benchmark ends.
+func benchWith(b *testing.B, sink relay.Sink, settings string) *sinkAdmin {
+	b.Helper()
+	kind := relay.SinkKind{
+		Type: "memory", Config: func() relay.SinkConfig { return &noConfig{} },
+		Open: func(relay.SinkSettings, relay.SinkConfig) (relay.Sink, error) { return sink, nil },
+	}
+	file := filepath.Join(b.TempDir(), "hubrelay.yaml")
+	text := fmt.Sprintf(`server: {listen: "127.0.0.1:0"}
+health: {listen: "127.0.0.1:0"}
+redis: {url: %q}
+auth: {keys: [{name: ops, key: %s, hubs: ["*"]}]}
+sinks: {one: {type: memory, %s}}
+`, redistest.Start(b).URL(), testKey, settings)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	cfg, err := config.Load(file, nil, config.Kinds{Sinks: []relay.SinkKind{kind}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ready := make(chan struct{})
+	a, err := New(cfg, Settings{
+		Log: slog.New(slog.DiscardHandler), SinkKinds: []relay.SinkKind{kind}, Ready: func(Addresses) { close(ready) },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	b.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			b.Error(err)
+		}
+	})
+	<-ready
+	return a.operations.Load()
+}

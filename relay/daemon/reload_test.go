@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+)
+
+// While Redis is away one line is written for each configuration, whatever the errors of the attempts say.
+func TestFollowTellsOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var down atomic.Bool
+	var dials atomic.Int64
+	b, err := backbone.Open(t.Context(), backbone.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if down.Load() {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("from port %d: %w", dials.Add(1), errors.ErrUnsupported)}
+		}
+		return new(net.Dialer).DialContext(ctx, "unix", server.Socket)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	var log bytes.Buffer
+	a := &App{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: adminserver.NewMetrics("1")}
+	d := &deliveryService{app: a, backbone: b, desired: make(chan *config.Config, 1)}
+	down.Store(true)
+	server.Kill()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error)
+	go func() { ended <- d.applyChanges(ctx) }()
+	for range 2 {
+		before := dials.Load()
+		d.desired <- &config.Config{Sinks: map[string]config.Sink{"new": {}}}
+		testkit.WaitFor(t, "two more attempts", func() bool { return dials.Load() >= before+3 })
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if told := strings.Count(log.String(), "what ran before goes on"); told != 2 || !strings.Contains(log.String(), "from port") {
+		t.Errorf("told %d times:\n%s", told, log.String())
+	}
+}

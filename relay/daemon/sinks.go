@@ -1,0 +1,236 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+)
+
+// openSink is one configured sink, opened.
+type openSink struct {
+	name   string
+	cfg    config.Sink
+	kind   relay.SinkKind
+	filter relay.Filter
+	sink   relay.Sink
+
+	pipeline *delivery.Pipeline // nil before it is prepared
+	stop     context.CancelFunc // ends what reads its queue; nil before it runs
+	done     chan struct{}      // closed then
+}
+
+func byName(a, b *openSink) int { return strings.Compare(a.name, b.name) }
+
+// sinkRegistry is the sinks that the daemon has now, by name. It may be used concurrently.
+type sinkRegistry struct {
+	writeMu sync.Mutex
+	current atomic.Pointer[[]*openSink]
+}
+
+func (r *sinkRegistry) all() []*openSink {
+	if list := r.current.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// get returns nil where there is none.
+func (r *sinkRegistry) get(name string) *openSink {
+	list := r.all()
+	if i, found := slices.BinarySearchFunc(list, name, func(s *openSink, name string) int { return strings.Compare(s.name, name) }); found {
+		return list[i]
+	}
+	return nil
+}
+
+// add puts sinks in, each in place of one of its name.
+func (r *sinkRegistry) add(in ...*openSink) {
+	r.writeMu.Lock()
+	defer r.writeMu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *openSink) bool {
+		return slices.ContainsFunc(in, func(other *openSink) bool { return other.name == s.name })
+	})
+	list = append(list, in...)
+	slices.SortFunc(list, byName)
+	r.current.Store(&list)
+}
+
+func (r *sinkRegistry) remove(name string) {
+	r.writeMu.Lock()
+	defer r.writeMu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(r.all()), func(s *openSink) bool { return s.name == name })
+	r.current.Store(&list)
+}
+
+// openTimeout bounds how long sinks that are opened try samples.
+const openTimeout = 5 * time.Second
+
+// openSinks builds the sinks in the order of their names. Where one cannot be built, none is.
+func (a *App) openSinks(configured map[string]config.Sink) (opened []*openSink, err error) {
+	s, metrics, began := a.settings, a.metrics, time.Now()
+	var open atomic.Bool
+	defer func() {
+		open.Store(true)
+		if err != nil {
+			err = errors.Join(err, closeAll(opened))
+			opened = nil
+		}
+	}()
+	for _, name := range slices.Sorted(maps.Keys(configured)) {
+		cfg := configured[name]
+		i := slices.IndexFunc(s.SinkKinds, func(k relay.SinkKind) bool { return k.Type == cfg.Type })
+		if i < 0 {
+			return opened, fmt.Errorf("sink %s: there is no kind %q", name, cfg.Type)
+		}
+		filter, err := newFilter(cfg)
+		if err != nil {
+			return opened, fmt.Errorf("sink %s: %w", name, err)
+		}
+		one, err := s.SinkKinds[i].Open(relay.SinkSettings{
+			Name: name, Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
+			Observe: func(event string) { metrics.SinkEvent(name, event) },
+			State:   lazyStateStore{a, name},
+			Samples: func() []relay.Delivery {
+				if !open.Load() && time.Since(began) > openTimeout {
+					return nil // they were tried when the configuration was read, a moment ago
+				}
+				return config.Samples(cfg, s.SinkKinds[i], a.catalog)
+			},
+		}, cfg.Settings)
+		if err != nil {
+			return opened, fmt.Errorf("sink %s: %w", name, err)
+		}
+		made := &openSink{name: name, cfg: cfg, kind: s.SinkKinds[i], sink: one, filter: filter}
+		monitorCondition(made, metrics, s.Log)
+		opened = append(opened, made)
+	}
+	return opened, nil
+}
+
+// lazyStateStore is what a sink remembers, for sinks that are opened before Redis is.
+type lazyStateStore struct {
+	app  *App
+	sink string
+}
+
+func (m lazyStateStore) Lock(ctx context.Context, name string, hold time.Duration) (string, relay.StateLock, error) {
+	store := m.app.store.Load()
+	if store == nil {
+		return "", nil, errors.New("take what a sink remembers: the daemon is still starting")
+	}
+	return store.SinkState(m.sink).Lock(ctx, name, hold)
+}
+
+// warnRateConflicts names sinks that share one rate and disagree about it: the slowest holds for all, and gets the least. Those that are
+// known were named before.
+func warnRateConflicts(log *slog.Logger, sinks, known []*openSink) {
+	first := make(map[string]*openSink, len(sinks))
+	for _, s := range sinks {
+		keyer, ok := s.sink.(relay.RateKeyer)
+		if !ok || !s.cfg.Rate.Limited() {
+			continue
+		}
+		other, seen := first[keyer.RateKey()]
+		if !seen {
+			first[keyer.RateKey()] = s
+			continue
+		}
+		if slices.Contains(known, other) && slices.Contains(known, s) {
+			continue
+		}
+		if other.cfg.Rate != s.cfg.Rate || other.cfg.Burst != s.cfg.Burst {
+			log.Warn("two sinks lead to one destination and have different rates, which the slower one's attempts use up for both; give them one rate and burst",
+				"sinks", []string{other.name, s.name}, "rates", []string{other.cfg.Rate.String(), s.cfg.Rate.String()})
+		}
+	}
+}
+
+func closeAll(sinks []*openSink) error {
+	return forEachParallel(len(sinks), func(i int) error { return sinks[i].close(context.Background()) })
+}
+
+// close waits for attempts until ctx ends.
+func (s *openSink) close(ctx context.Context) error {
+	if s.pipeline != nil {
+		return s.pipeline.Close(ctx)
+	}
+	if err := s.sink.Close(); err != nil {
+		return fmt.Errorf("close sink %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// forEachParallel does n things at once: a sink that takes its time to close, such as a plugin, holds up no other.
+func forEachParallel(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// fingerprint changes with the sink's own settings: a sink that its receiver disabled is enabled by changing them.
+func (s *openSink) fingerprint() (string, error) {
+	text, err := json.Marshal(s.cfg.Settings)
+	if err != nil {
+		return "", fmt.Errorf("sink %s: %w", s.name, err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// handlerConcurrency is how many notifications of the sink's queue may be in hand at once.
+func (s *openSink) handlerConcurrency() int {
+	if b := s.batchOptions(); b.Wait > 0 {
+		return b.HandlerConcurrency(s.cfg.Concurrency)
+	}
+	return s.cfg.Concurrency
+}
+
+func (s *openSink) batchOptions() delivery.Batch {
+	return delivery.Batch{Wait: s.cfg.Batch.Wait, Max: s.cfg.Batch.Max}
+}
+
+func (a *App) newPipeline(s *openSink, store *delivery.Store) (*delivery.Pipeline, error) {
+	fingerprint, err := s.fingerprint()
+	if err != nil {
+		return nil, err
+	}
+	return delivery.New(delivery.Options{
+		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
+		Schedule:     delivery.Schedule{Delays: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts},
+		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
+		Digest:             delivery.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
+		Batch:              s.batchOptions(),
+		BatchesUnsupported: !s.kind.SupportsBatches, DigestWhenLimited: s.kind.DigestWhenLimited,
+		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: delivery.Ordering(s.cfg.Ordering),
+		Log: a.log.With("sink", s.name), Observer: a.metrics, Notices: a.notices,
+	})
+}
+
+// closeAllSinks closes what there is, once nothing delivers any more. A sink that still has an attempt running stays open and
+// is named.
+func (a *App) closeAllSinks() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	list := a.sinks.all()
+	if err := forEachParallel(len(list), func(i int) error { return list[i].close(ctx) }); err != nil {
+		a.log.Warn("sinks did not close well", "error", err)
+	}
+}

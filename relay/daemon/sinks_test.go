@@ -1,0 +1,47 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+)
+
+// keyed leads to the destination that it is named after.
+type keyed string
+
+func (keyed) Deliver(context.Context, relay.Delivery) error { return nil }
+func (keyed) Close() error                                  { return nil }
+func (k keyed) RateKey() string                             { return string(k) }
+
+func TestWarnOfRates(t *testing.T) {
+	t.Parallel()
+	named := func(name, key string, count int) *openSink {
+		return &openSink{name: name, sink: keyed(key), cfg: config.Sink{Rate: relay.Rate{Count: count, Per: time.Minute}}}
+	}
+	for _, c := range []struct {
+		name  string
+		sinks []*openSink
+		warns bool
+	}{
+		{"one rate", []*openSink{named("a", "x", 5), named("b", "x", 5)}, false},
+		{"two rates", []*openSink{named("a", "x", 5), named("b", "y", 6), named("c", "x", 6)}, true},
+		{"no rate", []*openSink{named("a", "x", 5), named("b", "x", 0)}, false},
+	} {
+		var out bytes.Buffer
+		warnRateConflicts(slog.New(slog.NewTextHandler(&out, nil)), c.sinks, nil)
+		if got := strings.Contains(out.String(), "[a c]"); got != c.warns || !c.warns && out.Len() > 0 {
+			t.Errorf("%s: %s", c.name, out.String())
+		}
+		out.Reset()
+		warnRateConflicts(slog.New(slog.NewTextHandler(&out, nil)), c.sinks, c.sinks)
+		if out.Len() > 0 {
+			t.Errorf("%s: told again: %s", c.name, out.String())
+		}
+	}
+}

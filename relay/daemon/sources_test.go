@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+)
+
+// An upstream with a certificate of its operator's own is trusted where ca_file says so, and not else.
+func TestUpstreamClient(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	get := func(cfg config.Source) error {
+		c, err := upstreamClient(cfg)
+		if err != nil {
+			return err
+		}
+		defer c.CloseIdleConnections()
+		response, err := c.Get(s.URL)
+		if err == nil {
+			err = response.Body.Close()
+		}
+		return err
+	}
+	if err := get(config.Source{CAFile: file}); err == nil || !strings.Contains(err.Error(), "ca_file") {
+		t.Errorf("a missing file: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := get(config.Source{CAFile: file}); err == nil || !strings.Contains(err.Error(), "no certificate") {
+		t.Errorf("no certificate: %v", err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := get(config.Source{CAFile: file}); err != nil {
+		t.Error(err)
+	}
+	if err := get(config.Source{}); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an unknown authority: %v", err)
+	}
+}

@@ -1,0 +1,369 @@
+package daemon
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/embeddedredis"
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/sinks/sinktest"
+	"github.com/hubrelay/hubrelay/sinks/webhook"
+)
+
+// receiver is a subscriber's server. It answers what answer says for an id's n-th attempt.
+type receiver struct {
+	t      *testing.T
+	answer func(id string, attempt int) int
+
+	mu       sync.Mutex
+	attempts map[string]int
+	taken    map[string]int // answered with 2xx
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	id := req.Header.Get("webhook-id")
+	if !hasValidSignature(req.Header, body) {
+		r.t.Error("a signature does not verify")
+	}
+	if want := string(sinktest.Sample(id).Notifications[0].Data); string(body) != want {
+		r.t.Errorf("body %s, want %s", body, want)
+	}
+	r.mu.Lock()
+	r.attempts[id]++
+	n := r.attempts[id]
+	r.mu.Unlock()
+	status := r.answer(id, n)
+	if status < 300 {
+		r.mu.Lock()
+		r.taken[id]++
+		r.mu.Unlock()
+	}
+	w.WriteHeader(status)
+}
+
+func (r *receiver) count() (attempts, taken int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.attempts {
+		attempts += n
+	}
+	return attempts, len(r.taken)
+}
+
+// newReceiver starts a receiver, with the URL that it is reached at.
+func newReceiver(t *testing.T, answer func(id string, attempt int) int) (*receiver, string) {
+	r := &receiver{t: t, answer: answer, attempts: map[string]int{}, taken: map[string]int{}}
+	srv := httptest.NewServer(r)
+	t.Cleanup(srv.Close)
+	return r, srv.URL + "/hook"
+}
+
+func openBackbone(t testing.TB, server *redistest.Server) *backbone.Store {
+	t.Helper()
+	return openWith(t, backbone.Options{URL: server.URL()})
+}
+
+func openWith(t testing.TB, o backbone.Options) *backbone.Store {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	b, err := backbone.Open(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func publish(t testing.TB, b *backbone.Store, from, n int) {
+	t.Helper()
+	var list []relay.Notification
+	for i := range n {
+		list = append(list, sinktest.Sample(fmt.Sprintf("%024x", from+i)).Notifications...)
+	}
+	if _, err := b.Append(context.Background(), backbone.AppendRequest{Hub: "hub1", Notifications: list}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// webhookKey is the key of the webhooks' signatures.
+var webhookKey = []byte("0123456789abcdef01234567")
+
+// hasValidSignature reports whether a request is signed as Standard Webhooks 1.0 requires.
+func hasValidSignature(h http.Header, body []byte) bool {
+	m := hmac.New(sha256.New, webhookKey)
+	_, _ = fmt.Fprintf(m, "%s.%s.%s", h.Get("webhook-id"), h.Get("webhook-timestamp"), body)
+	return h.Get("webhook-signature") == "v1,"+base64.StdEncoding.EncodeToString(m.Sum(nil))
+}
+
+func openWebhook(t testing.TB, url string) relay.Sink {
+	t.Helper()
+	c := &webhook.Config{
+		URL: url, Secrets: []string{"whsec_" + base64.StdEncoding.EncodeToString(webhookKey)},
+		AllowCIDRs: []string{"127.0.0.0/8", "::1"},
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "hook", Log: slog.New(slog.DiscardHandler)}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sink.Close() })
+	return sink
+}
+
+// startNode runs all that a daemon runs for one sink named "hook", on connections of its own. stop may be called twice.
+func startNode(t testing.TB, server *redistest.Server, number int, url string) (stop func()) {
+	t.Helper()
+	return startOn(t, openBackbone(t, server), number, url)
+}
+
+// startOn is startNode on b, which it closes.
+func startOn(t testing.TB, b *backbone.Store, number int, url string) (stop func()) {
+	t.Helper()
+	sink := openWebhook(t, url)
+	store := delivery.NewStore(b.Commands(), b.Keys())
+	pipeline, err := delivery.New(delivery.Options{
+		Name: "hook", Sink: sink, Store: store, Timeout: 5 * time.Second,
+		Schedule: delivery.Schedule{Delays: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	retries := delivery.NewRetryScheduler(delivery.RetrySchedulerOptions{Store: store, Grace: 5 * time.Second})
+	retries.Add(pipeline)
+	dispatcher, err := dispatch.NewDispatcher(dispatch.Options{
+		Partitions: 1, Log: b, Lease: b.Lease("dispatch:0", time.Second),
+		Matcher: dispatch.NewMatcher([]dispatch.Sink{{Name: "hook", FromStart: true}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
+		Commands: b.Commands(), Readers: b.Readers(), Group: "hubrelay", Consumer: fmt.Sprint("node-", number),
+		Streams:     func(sink string) []string { return []string{b.Keys().Queue(sink, 0)} },
+		MaxInFlight: func(string) int { return delivery.DefaultConcurrency }, HandlerGrace: 5 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := dispatch.NewRouter(dispatch.RouterOptions{Handler: pipeline, Subscriber: subscriber, CloseTimeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = dispatcher.Run(ctx) })
+	wg.Go(func() { _ = b.Tail(ctx, 0, "0-0", dispatcher.Offer) })
+	wg.Go(func() { _ = retries.Run(ctx) })
+	wg.Go(func() { _ = router.Run(ctx) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+		if err := subscriber.Close(); err != nil {
+			t.Error(err)
+		}
+		closing, done := context.WithTimeout(context.Background(), 5*time.Second)
+		defer done()
+		if err := pipeline.Close(closing); err != nil {
+			t.Error(err)
+		}
+		b.Close()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// left is what Redis holds for the sink: in its queue and its delay queue.
+func left(b *backbone.Store) int64 {
+	queue, err := b.Commands().XLen(context.Background(), b.Keys().Queue("hook", 0)).Result()
+	parked, err2 := b.Commands().ZCard(context.Background(), b.Keys().RetrySchedule("hook")).Result()
+	if err != nil || err2 != nil {
+		return -1
+	}
+	return queue + parked
+}
+
+// From the log to the receiver: two nodes share the sink, some answers are bad at first, and all arrives once.
+func TestLogToReceiver(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := openBackbone(t, server)
+	defer b.Close()
+	const n = 400
+	r, url := newReceiver(t, func(id string, attempt int) int {
+		if id[len(id)-1] == '0' && attempt < 3 {
+			return 500
+		}
+		return 204
+	})
+	startNode(t, server, 1, url)
+	startNode(t, server, 2, url)
+	publish(t, b, 0, n/2)
+	publish(t, b, n/2, n/2)
+	testkit.WaitFor(t, "all delivered and nothing left", func() bool { _, taken := r.count(); return taken == n && left(b) == 0 })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, attempts := range r.attempts {
+		want := 1
+		if id[len(id)-1] == '0' {
+			want = 3
+		}
+		if attempts != want {
+			t.Errorf("%s: %d attempts, want %d", id, attempts, want)
+		}
+	}
+}
+
+// The same without a redis-server, in memory.
+func TestInMemory(t *testing.T) {
+	t.Parallel()
+	m, err := embeddedredis.Memory(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	b := openWith(t, backbone.Options{Dialer: m.Dialer})
+	defer b.Close()
+	r, url := newReceiver(t, func(id string, attempt int) int {
+		switch {
+		case id[len(id)-1] == '0' && attempt < 3:
+			return 500
+		case id[len(id)-1] == '1':
+			return 500
+		case id[len(id)-1] == '2':
+			return 400
+		}
+		return 200
+	})
+	stop := startOn(t, openWith(t, backbone.Options{Dialer: m.Dialer}), 1, url)
+	publish(t, b, 0, 32)
+	dead := func() int64 {
+		n, _ := b.Commands().XLen(context.Background(), b.Keys().DeadLetters("hook")).Result()
+		return n
+	}
+	testkit.WaitFor(t, "all settled", func() bool { _, taken := r.count(); return taken == 28 && dead() == 4 && left(b) == 0 })
+	stop()
+}
+
+func TestDeadLetterOfARejection(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := openBackbone(t, server)
+	defer b.Close()
+	r, url := newReceiver(t, func(string, int) int { return 422 })
+	startNode(t, server, 1, url)
+	publish(t, b, 0, 3)
+	dead := func() int64 {
+		n, _ := b.Commands().XLen(context.Background(), b.Keys().DeadLetters("hook")).Result()
+		return n
+	}
+	testkit.WaitFor(t, "three dead letters", func() bool { return dead() == 3 && left(b) == 0 })
+	if attempts, _ := r.count(); attempts != 3 {
+		t.Errorf("%d attempts, want 3", attempts)
+	}
+}
+
+// A receiver that is gone keeps its backlog; with the state deleted everything arrives after all.
+func TestGoneKeepsTheBacklog(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := openBackbone(t, server)
+	defer b.Close()
+	var gone sync.Map
+	gone.Store("yes", true)
+	r, url := newReceiver(t, func(string, int) int {
+		if _, yes := gone.Load("yes"); yes {
+			return 410
+		}
+		return 200
+	})
+	const n = 100
+	publish(t, b, 0, n)
+	stop := startNode(t, server, 1, url)
+	disabled := func() bool {
+		state, err := b.Commands().HGet(context.Background(), b.Keys().SinkState("hook"), "state").Result()
+		return err == nil && state == "disabled"
+	}
+	testkit.WaitFor(t, "disabled", disabled)
+	testkit.WaitFor(t, "all kept", func() bool { return left(b) == n })
+	stop()
+	before, _ := r.count()
+	stop = startNode(t, server, 1, url)
+	publish(t, b, n, n)
+	testkit.WaitFor(t, "the new ones are kept too", func() bool { return left(b) == 2*n })
+	stop()
+	if after, taken := r.count(); after != before || taken != 0 || !disabled() {
+		t.Errorf("%d attempts after the restart, %d taken", after-before, taken)
+	}
+	gone.Delete("yes")
+	if err := b.Commands().Del(context.Background(), b.Keys().SinkState("hook")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	startNode(t, server, 1, url)
+	testkit.WaitFor(t, "all delivered", func() bool { _, taken := r.count(); return taken == 2*n && left(b) == 0 })
+}
+
+// Redis dies under a busy node again and again: nothing that was accepted is lost.
+func TestRedisDiesUnderTheNode(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendfsync", "always")
+	b := openBackbone(t, server)
+	defer b.Close()
+	r, url := newReceiver(t, func(id string, attempt int) int {
+		if id[len(id)-1] == '7' && attempt == 1 {
+			return 503
+		}
+		return 200
+	})
+	startNode(t, server, 1, url)
+	startNode(t, server, 2, url)
+	const n, rounds = 300, 3
+	for round := range rounds {
+		publish(t, b, round*n, n)
+		testkit.WaitFor(t, "some arrived", func() bool { _, taken := r.count(); return taken > round*n+n/4 })
+		server.Restart()
+		testkit.WaitFor(t, "redis is back", func() bool { return b.Ready(context.Background()) == nil })
+	}
+	testkit.WaitFor(t, "all delivered", func() bool { _, taken := r.count(); return taken == n*rounds && left(b) == 0 })
+}
+
+// BenchmarkLogToReceiver measures a backlog on its way to a receiver that answers at once, in this process too.
+func BenchmarkLogToReceiver(b *testing.B) {
+	server := redistest.Start(b)
+	bb := openBackbone(b, server)
+	defer bb.Close()
+	var taken atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		taken.Add(1)
+	}))
+	defer srv.Close()
+	for from := 0; from < b.N; from += 1000 {
+		publish(b, bb, from, min(1000, b.N-from))
+	}
+	b.ResetTimer()
+	start := time.Now()
+	stop := startNode(b, server, 1, srv.URL)
+	testkit.WaitFor(b, "all delivered", func() bool { return taken.Load() >= int64(b.N) && left(bb) == 0 })
+	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "deliveries/s")
+	b.StopTimer()
+	stop()
+}

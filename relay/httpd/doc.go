@@ -1,5 +1,0 @@
-// Package httpd is what the public and the admin listener share: a server with every time-out set, certificates that
-// are read again when their files change, the error envelope, and panics that end one request and not the daemon.
-//
-// It knows no route. What a path means belongs to relay/api and relay/admin.
-package httpd

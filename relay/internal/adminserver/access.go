@@ -1,0 +1,92 @@
+package adminserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Caller is who sent a request.
+type Caller struct {
+	Name string
+	Role adminapi.Role
+}
+
+// Authenticator identifies the caller of a request. It may be used concurrently.
+type Authenticator interface {
+	Authenticate(r *http.Request) (Caller, *relay.Error)
+}
+
+// SocketPeer authenticates requests on a unix socket whose listener has checked the user of every connection.
+type SocketPeer struct{}
+
+// Authenticate returns a caller with [adminapi.RoleAdmin].
+func (SocketPeer) Authenticate(*http.Request) (Caller, *relay.Error) {
+	return Caller{Name: "socket", Role: adminapi.RoleAdmin}, nil
+}
+
+// Token is one login of the admin listener.
+type Token struct {
+	Name string
+	Role adminapi.Role
+	Hash [sha256.Size]byte
+}
+
+// Tokens authenticates requests by the bearer token in Authorization. The zero value knows no token.
+type Tokens struct{ list atomic.Pointer[[]Token] }
+
+// Replace sets the tokens that are valid from now on.
+func (t *Tokens) Replace(list []Token) {
+	list = slices.Clone(list)
+	t.list.Store(&list)
+}
+
+// Authenticate returns the caller whose token the request presents. The error is 401.auth-invalid.
+func (t *Tokens) Authenticate(r *http.Request) (Caller, *relay.Error) {
+	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	secret = strings.Trim(secret, " \t")
+	if secret == "" || !strings.EqualFold(scheme, "Bearer") {
+		return Caller{}, relay.NewError(relay.CodeAuthInvalid,
+			"this listener requires a token of admin.tokens: send Authorization: Bearer TOKEN, or set HUBRELAY_ADMIN_TOKEN")
+	}
+	hash, list := sha256.Sum256([]byte(secret)), t.list.Load()
+	if list == nil {
+		list = &[]Token{}
+	}
+	found := -1 // compares with all tokens, so the response time reveals nothing about near misses
+	for i := range *list {
+		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare((*list)[i].Hash[:], hash[:]), i, found)
+	}
+	if found < 0 {
+		return Caller{}, relay.NewError(relay.CodeAuthInvalid, "the token is not one of admin.tokens")
+	}
+	return Caller{Name: (*list)[found].Name, Role: (*list)[found].Role}, nil
+}
+
+type callerKey struct{}
+
+// requireRole answers 403.permissions unless the caller of r has the role.
+func requireRole(r *http.Request, needed adminapi.Role) *relay.Error {
+	caller := callerOf(r)
+	if caller.Role.Allows(needed) {
+		return nil
+	}
+	return relay.NewError(relay.CodePermissions,
+		"this requires the role "+string(needed)+"; the token "+caller.Name+" has the role "+string(caller.Role)).WithExtra("role", string(needed))
+}
+
+func callerOf(r *http.Request) Caller {
+	caller, _ := r.Context().Value(callerKey{}).(Caller)
+	return caller
+}
+
+func withCaller(r *http.Request, c Caller) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+}

@@ -1,0 +1,125 @@
+package adminserver
+
+import (
+	"crypto/sha256"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+)
+
+// newWithTokens returns a handler as on a TCP listener, with one token per role, each called like its role.
+func newWithTokens(o Options) *Admin {
+	tokens := new(Tokens)
+	var list []Token
+	for _, role := range []adminapi.Role{adminapi.RoleViewer, adminapi.RoleOperator, adminapi.RoleAdmin} {
+		list = append(list, Token{Name: string(role), Role: role, Hash: sha256.Sum256([]byte("secret-of-" + role))})
+	}
+	tokens.Replace(list)
+	o.Authenticator = tokens
+	return New(o)
+}
+
+func TestTokensAreRequired(t *testing.T) {
+	a := newWithTokens(Options{Sinks: func() Sinks { return &fakeSinks{} }})
+	for _, path := range []string{"/", "/api/sinks", "/api/nothing", "/debug/pprof/", "/debug/pprof/cmdline"} {
+		for _, header := range []string{"", "Bearer", "Bearer ", "Bearer secret-of-nobody", "Basic secret-of-admin", "secret-of-admin"} {
+			r := httptest.NewRequest("GET", "http://127.0.0.1"+path, nil)
+			if header != "" {
+				r.Header.Set("Authorization", header)
+			}
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, r)
+			if w.Code != 401 || w.Header().Get("WWW-Authenticate") == "" || !strings.Contains(w.Body.String(), "admin.tokens") {
+				t.Errorf("%s with %q: got %d %s, want 401", path, header, w.Code, w.Body)
+			}
+		}
+	}
+	if w := get(New(Options{}), "GET", "/", ""); w.Code != 401 {
+		t.Errorf("without an authenticator: got %d, want 401", w.Code)
+	}
+}
+
+func TestRoles(t *testing.T) {
+	a := newWithTokens(Options{
+		Sinks:     func() Sinks { return &fakeSinks{} },
+		Inventory: func() Inventory { return &fakeInventory{} },
+	})
+	for _, c := range []struct {
+		method, path, body      string
+		viewer, operator, admin int
+	}{
+		{"GET", "/", "", 200, 200, 200},
+		{"GET", "/api/sinks", "", 200, 200, 200},
+		{"GET", "/api/inventory", "", 200, 200, 200},
+		{"POST", "/api/sinks/a/pause", "", 403, 200, 200},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["d"]}`, 403, 200, 200},
+		{"PUT", "/api/inventory", "clusters: {}", 403, 403, 200},
+		{"GET", "/debug/pprof/cmdline", "", 403, 403, 200},
+		{"GET", "/debug/pprof/", "", 403, 403, 200},
+	} {
+		for role, want := range map[adminapi.Role]int{adminapi.RoleViewer: c.viewer, adminapi.RoleOperator: c.operator, adminapi.RoleAdmin: c.admin} {
+			r := httptest.NewRequest(c.method, "http://127.0.0.1"+c.path, strings.NewReader(c.body))
+			r.Header.Set("Authorization", "bearer  secret-of-"+string(role))
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("%s %s as %s: got %d %s, want %d", c.method, c.path, role, w.Code, w.Body, want)
+			}
+			if want == 403 && !strings.Contains(w.Body.String(), `"extra":{"role":"`) {
+				t.Errorf("%s %s as %s: the error does not name the role: %s", c.method, c.path, role, w.Body)
+			}
+		}
+	}
+}
+
+func TestReplacedTokenIsRejected(t *testing.T) {
+	tokens := new(Tokens)
+	a := New(Options{Authenticator: tokens})
+	call := func(secret string) int {
+		r := httptest.NewRequest("GET", "http://127.0.0.1/", nil)
+		r.Header.Set("Authorization", "Bearer "+secret)
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		return w.Code
+	}
+	tokens.Replace([]Token{{Name: "a", Role: adminapi.RoleViewer, Hash: sha256.Sum256([]byte("lost"))}})
+	before := call("lost")
+	tokens.Replace([]Token{{Name: "a", Role: adminapi.RoleViewer, Hash: sha256.Sum256([]byte("new"))}})
+	if lost, fresh := call("lost"), call("new"); before != 200 || lost != 401 || fresh != 200 {
+		t.Errorf("got %d before, then %d for the old and %d for the new token; want 200, 401, 200", before, lost, fresh)
+	}
+}
+
+func TestAdminRejectsOtherOrigins(t *testing.T) {
+	a := newOpen(Options{Sinks: func() Sinks { return &fakeSinks{} }})
+	for _, c := range []struct {
+		header, value string
+		want          int
+	}{
+		{"Sec-Fetch-Site", "cross-site", 403},
+		{"Sec-Fetch-Site", "same-site", 403},
+		{"Sec-Fetch-Site", "same-origin", 200},
+		{"Sec-Fetch-Site", "none", 200},
+		{"Origin", "http://evil.test", 403},
+		{"Origin", "http://127.0.0.1:1", 403},
+		{"Origin", "null", 403},
+		{"Origin", "http://127.0.0.1:9091", 200},
+	} {
+		for method, paths := range map[string][]string{
+			"GET":  {"/", "/api/sinks", "/debug/pprof/cmdline"},
+			"POST": {"/api/sinks/a/pause"},
+		} {
+			for _, path := range paths {
+				r := httptest.NewRequest(method, "http://127.0.0.1:9091"+path, nil)
+				r.Header.Set(c.header, c.value)
+				w := httptest.NewRecorder()
+				a.ServeHTTP(w, r)
+				if w.Code != c.want {
+					t.Errorf("%s %s with %s %s: got %d, want %d", method, path, c.header, c.value, w.Code, c.want)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package adminserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func get(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(method, path, nil)
+	r.Host = host
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// newOpen returns a handler whose callers have every right, as on the unix socket.
+func newOpen(o Options) *Admin {
+	o.Authenticator = SocketPeer{}
+	return New(o)
+}
+
+func TestPages(t *testing.T) {
+	health := NewHealth(HealthOptions{Metrics: NewMetrics("v0"), Listen: "127.0.0.1:9090"})
+	admin := newOpen(Options{})
+	for _, tt := range []struct {
+		handler      http.Handler
+		method, path string
+		status       int
+		contains     string
+	}{
+		{health, "GET", "/", 200, "/metrics"},
+		{health, "GET", "/healthz", 200, `{"status":"alive"}`},
+		{health, "GET", "/readyz", 200, `{"status":"ready"}`},
+		{health, "HEAD", "/healthz", 200, ""},
+		{health, "GET", "/metrics", 200, `hubrelay_build_info{version="v0"} 1`},
+		{health, "POST", "/healthz", 405, `"code":"405.method"`},
+		{health, "GET", "/nothing", 404, `"code":"404.uri"`},
+		{health, "GET", "/debug/pprof/", 404, `"code":"404.uri"`},
+		{health, "GET", "/api/sinks", 404, `"code":"404.uri"`},
+		{admin, "GET", "/", 200, "/api/sinks"},
+		{admin, "GET", "/debug/pprof/", 200, "goroutine"},
+		{admin, "GET", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
+		{admin, "GET", "/nothing", 404, `"code":"404.uri"`},
+	} {
+		w := get(tt.handler, tt.method, tt.path, "127.0.0.1:9090")
+		if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.contains) {
+			t.Errorf("%s %s: got %d %.200s, want %d %s", tt.method, tt.path, w.Code, w.Body, tt.status, tt.contains)
+		}
+	}
+}
+
+var hosts = map[string]int{
+	"127.0.0.1:9090": 200, "10.1.2.3": 200, "[::1]:9090": 200, "[::1]": 200, "localhost:1": 200, "LOCALHOST": 200, "": 200,
+	"hubrelay:9090": 200, "localhost.": 200, "evil.test.": 403, "evil..": 403,
+	"evil.test": 403, "evil.test:9090": 403, "127.0.0.1.evil.test": 403, "localhost.evil.test": 403,
+}
+
+func TestAdminChecksHost(t *testing.T) {
+	a := newOpen(Options{Listen: "Relay-Admin.internal:9090"})
+	for host, want := range hosts {
+		for _, path := range []string{"/", "/debug/pprof/cmdline"} {
+			if w := get(a, "GET", path, host); w.Code != want {
+				t.Errorf("%s with Host %q: got %d, want %d", path, host, w.Code, want)
+			}
+		}
+	}
+	if w := get(a, "GET", "/", "relay-admin.internal:9090"); w.Code != 200 {
+		t.Errorf("the configured name: got %d, want 200", w.Code)
+	}
+}
+
+// A page on the same machine could point its name at a loopback address; Prometheus uses names on other addresses.
+func TestHealthChecksHostOnLoopback(t *testing.T) {
+	loopback, public := NewHealth(HealthOptions{Listen: "127.0.0.1:9090"}), NewHealth(HealthOptions{Listen: ":9090"})
+	for host, want := range hosts {
+		if w := get(loopback, "GET", "/healthz", host); w.Code != want {
+			t.Errorf("loopback with Host %q: got %d, want %d", host, w.Code, want)
+		}
+		if w := get(public, "GET", "/healthz", host); w.Code != 200 {
+			t.Errorf("public with Host %q: got %d, want 200", host, w.Code)
+		}
+	}
+}
+
+func TestReady(t *testing.T) {
+	var err error
+	h := NewHealth(HealthOptions{Ready: func(context.Context) error { return err }})
+	if w := get(h, "GET", "/readyz", ""); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	err = errors.New("redis does not answer")
+	w := get(h, "GET", "/readyz", "")
+	var body struct{ Status, Reason string }
+	if e := json.Unmarshal(w.Body.Bytes(), &body); e != nil || w.Code != 503 || body.Reason != "redis does not answer" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	err = nil
+	h.Drain()
+	if w := get(h, "GET", "/readyz", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "stopping") {
+		t.Errorf("draining: %d %s", w.Code, w.Body)
+	}
+	if w := get(h, "GET", "/healthz", ""); w.Code != 200 {
+		t.Errorf("a draining daemon is alive, not %d", w.Code)
+	}
+}
+
+func TestReadyHasADeadline(t *testing.T) {
+	leave := make(chan struct{})
+	h := NewHealth(HealthOptions{ReadyTimeout: 10 * time.Millisecond, Ready: func(context.Context) error { <-leave; return nil }})
+	w := get(h, "GET", "/readyz", "")
+	close(leave)
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "10ms") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// An answer that is there when the time ends counts. Go chooses at random, so this is tried often.
+func TestReadyAtTheLastMoment(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	for range 30 {
+		answer := make(chan error, 1)
+		answer <- nil
+		if err := NewHealth(HealthOptions{}).await(ctx, answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestProfileMayOutlastTheWriteTimeout(t *testing.T) {
+	s, err := httpserver.Listen(httpserver.Options{Addr: "127.0.0.1:0", Handler: newOpen(Options{}), WriteTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	transport := &http.Transport{}
+	res, err := (&http.Client{Transport: transport}).Get("http://" + s.Addr().String() + "/debug/pprof/profile?seconds=1")
+	if err != nil {
+		t.Error(err)
+	} else {
+		if res.StatusCode != 200 {
+			t.Errorf("status %d", res.StatusCode)
+		}
+		_ = res.Body.Close()
+	}
+	transport.CloseIdleConnections()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// Every line of a configured sink is there before anything happens, since rate() misses what a line begins with.
+func TestMetricsOfExpectedSinks(t *testing.T) {
+	m := NewMetrics("v1.2.3")
+	m.InitSink("billing")
+	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
+	for _, want := range []string{
+		`enqueued_total{`, `queue_dropped_total{`, `deliveries_parked_total{`, `delivery_retries_total{`, `deliveries_lost_total{`, `operational_dropped_total{`,
+		`dead_letters_total{reason="permanent",`, `dead_letters_total{reason="exhausted",`, `dead_letters_total{reason="unreadable",`,
+		`dead_letters_dropped_total{`, `delivery_failures_total{reason="dns",`, `delivery_failures_total{reason="other",`,
+		`delivery_attempt_seconds_count{outcome="delivered",`, `delivery_attempt_seconds_count{outcome="retry",`,
+		`delivery_attempt_seconds_count{outcome="permanent",`, `delivery_attempt_seconds_count{outcome="gone",`,
+		`sink_disabled{`, `sink_paused{`, `sink_breaker_open{`, `sink_held{`, `sink_backlog{`, `sink_parked{`, `sink_dead_letters{`,
+		`sink_oldest_undelivered_seconds{`, `sink_last_success_timestamp_seconds{`, `sink_in_flight{`,
+	} {
+		if !strings.Contains(text, "hubrelay_"+want+`sink="billing"} 0`+"\n") {
+			t.Errorf("missing: %s", want)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	m := NewMetrics("v1.2.3")
+	m.Accepted("container.instance.error")
+	m.Accepted("container.created")
+	m.Refused(relay.CodeTooLarge)
+	m.InboxStored(5)
+	m.InboxRepeated(1)
+	m.InboxQuarantined(2)
+	m.Connected()
+	m.Connected()
+	m.Disconnected("slow")
+	m.Queued(7, 700)
+	m.Enqueued("billing", 3)
+	m.TrimmedBeforeEnqueue(0, 6)
+	m.Gap()
+	m.Dropped("billing", 4)
+	m.Attempted("billing", 2, relay.OutcomeGone, 20*time.Millisecond)
+	m.Failed("billing", "tls")
+	m.RetryScheduled("billing")
+	m.DeadLettered("billing", "permanent")
+	m.RetryLost("billing")
+	m.Disabled("billing", true)
+	m.Backlog("billing", 12, 3, 1)
+	m.Oldest("billing", 90*time.Second)
+	m.LastSuccess("billing", time.Unix(1732153000, 5e8))
+	m.SetInFlightFunc("billing", func() int64 { return 5 })
+	m.RedisUp(true)
+	m.RedisRestarted()
+	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
+	for _, want := range []string{
+		`hubrelay_notifications_accepted_total{family="container"} 2`,
+		`hubrelay_requests_refused_total{code="413.too-large"} 1`,
+		`hubrelay_inbox_entries_total{outcome="stored"} 5`,
+		`hubrelay_inbox_entries_total{outcome="repeated"} 1`,
+		`hubrelay_inbox_entries_total{outcome="quarantined"} 2`,
+		`hubrelay_stream_clients 1`,
+		`hubrelay_stream_endings_total{reason="slow"} 1`,
+		`hubrelay_stream_endings_total{reason="silent"} 0`,
+		`hubrelay_stream_frames_total 7`,
+		`hubrelay_stream_bytes_total 700`,
+		`hubrelay_enqueued_total{sink="billing"} 3`,
+		`hubrelay_log_missing_total 6`,
+		`hubrelay_delivery_retries_total{sink="billing"} 1`,
+		`hubrelay_deliveries_lost_total{sink="billing"} 1`,
+		`hubrelay_sink_disabled{sink="billing"} 1`,
+		`hubrelay_log_gaps_total 1`,
+		`hubrelay_queue_dropped_total{sink="billing"} 4`,
+		`hubrelay_delivery_attempt_seconds_bucket{outcome="gone",sink="billing",le="0.025"} 1`,
+		`hubrelay_deliveries_parked_total{sink="billing"} 1`,
+		`hubrelay_delivery_failures_total{reason="tls",sink="billing"} 1`,
+		`hubrelay_dead_letters_total{reason="permanent",sink="billing"} 1`,
+		`hubrelay_sink_backlog{sink="billing"} 12`,
+		`hubrelay_sink_parked{sink="billing"} 3`,
+		`hubrelay_sink_dead_letters{sink="billing"} 1`,
+		`hubrelay_sink_oldest_undelivered_seconds{sink="billing"} 90`,
+		`hubrelay_sink_last_success_timestamp_seconds{sink="billing"} 1.7321530005e+09`,
+		`hubrelay_sink_in_flight{sink="billing"} 5`,
+		`hubrelay_redis_up 1`,
+		`hubrelay_embedded_redis_restarts_total 1`,
+		`hubrelay_build_info{version="v1.2.3"} 1`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(line, "# TYPE "); ok &&
+			!strings.HasPrefix(name, "hubrelay_") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			t.Errorf("a metric of another name: %s", line)
+		}
+	}
+}

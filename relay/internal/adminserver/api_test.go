@@ -1,0 +1,112 @@
+package adminserver
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+)
+
+// fakeSinks answers with err and remembers the selection.
+type fakeSinks struct {
+	Sinks
+	err error
+	sel delivery.Selection
+	ids []string
+}
+
+func (f *fakeSinks) List(context.Context) ([]Sink, error)       { return nil, f.err }
+func (f *fakeSinks) Show(context.Context, string) (Sink, error) { return Sink{Name: "a"}, f.err }
+func (f *fakeSinks) Pause(context.Context, string) error        { return f.err }
+func (f *fakeSinks) Retry(context.Context, string) (int, error) { return 3, f.err }
+func (f *fakeSinks) Forget(context.Context, string, bool) error { return f.err }
+func (f *fakeSinks) DropDeadLetters(_ context.Context, _ string, ids []string) (delivery.ChangeResult, error) {
+	f.ids = ids
+	return delivery.ChangeResult{Done: len(ids)}, f.err
+}
+
+func (f *fakeSinks) DropSelectedDeadLetters(_ context.Context, _ string, sel delivery.Selection) (delivery.ChangeResult, error) {
+	f.sel = sel
+	return delivery.ChangeResult{Done: 7, Next: "1-0~2-0"}, f.err
+}
+
+func (f *fakeSinks) DeadLetters(_ context.Context, _ string, sel delivery.Selection) (delivery.Page, error) {
+	f.sel = sel
+	return delivery.Page{Next: "5-0"}, f.err
+}
+
+func (f *fakeSinks) DeadLetter(context.Context, string, string) (*delivery.DeadLetterContent, error) {
+	return &delivery.DeadLetterContent{DeadLetter: delivery.DeadLetter{ID: "d"}, Raw: "junk"}, f.err
+}
+
+func TestAPI(t *testing.T) {
+	for _, c := range []struct {
+		method, path, body string
+		err                error
+		status             int
+		contains           string
+	}{
+		{"GET", "/api/sinks", "", nil, 200, `{"data":[]}`},
+		{"HEAD", "/api/sinks", "", nil, 200, ""},
+		{"GET", "/api/sinks/a", "", nil, 200, `"name":"a"`},
+		{"GET", "/api/sinks/a", "", ErrNoSink, 404, `"code":"404.sink"`},
+		{"GET", "/api/sinks/a", "", errors.New("redis is away"), 503, "redis is away"},
+		{"GET", "/api/nothing", "", nil, 404, `"code":"404.uri"`},
+		{"GET", "/api/sinks/a/pause", "", nil, 405, `"code":"405.method"`},
+		{"POST", "/api/sinks", "", nil, 405, `"code":"405.method"`},
+		{"POST", "/api/sinks/a/pause", "", nil, 200, `"name":"a"`},
+		{"POST", "/api/sinks/a/pause", `{"x":1}`, nil, 422, `"code":"422.invalid-argument"`},
+		{"POST", "/api/sinks/a/pause", `{`, nil, 400, `"code":"400.invalid-syntax"`},
+		{"POST", "/api/sinks/a/pause", `{} {}`, nil, 400, `"code":"400.invalid-syntax"`},
+		{"POST", "/api/sinks/a/pause", `{"x":"` + strings.Repeat("x", maxRequest) + `"}`, nil, 413, `"code":"413.too-large"`},
+		{"POST", "/api/sinks/a/retry", "", nil, 202, `{"data":{"due":3}}`},
+		{"POST", "/api/sinks/a/retry", `{"x":1}`, nil, 422, `"code":"422.invalid-argument"`},
+		{"POST", "/api/sinks/a/retry", "", ErrNoSink, 404, `"code":"404.sink"`},
+		{"POST", "/api/sinks/a/forget", "", ErrConfigured, 409, `"code":"409.invalid-state"`},
+		{"POST", "/api/sinks/a/replay", "", nil, 422, `"code":"422.missing-argument"`},
+		{"GET", "/api/sinks/a/deadletters?limit=0", "", nil, 422, "limit"},
+		{"GET", "/api/sinks/a/deadletters?since=soon", "", nil, 422, "since"},
+		{"GET", "/api/sinks/a/deadletters", "", nil, 200, `{"data":[],"next":"5-0"}`},
+		{"GET", "/api/sinks/a/deadletters/d", "", nil, 200, `"attempts":[],"notification":null,"raw":"junk"`},
+		{"GET", "/api/sinks/a/deadletters/d", "", delivery.ErrNoDeadLetter, 404, `"code":"404.deadletter"`},
+		{"POST", "/api/sinks/a/deadletters/drop", `{}`, nil, 422, `"source":"/ids"`},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"all":true}`, nil, 422, "either"},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"hub":"h"}`, nil, 422, "filters"},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":"x"}`, nil, 422, "422.invalid-argument"},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x","y"]}`, nil, 200, `{"data":{"dropped":2,"missing":0}}`},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":7}`, nil, 200, `{"data":{"dropped":7,"missing":0,"next":"1-0~2-0"}}`},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":-1}`, nil, 422, "negative"},
+	} {
+		a := newOpen(Options{Sinks: func() Sinks { return &fakeSinks{err: c.err} }})
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest(c.method, "http://127.0.0.1"+c.path, strings.NewReader(c.body)))
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.contains) {
+			t.Errorf("%s %s %.40s: %d %.300s", c.method, c.path, c.body, w.Code, w.Body)
+		}
+	}
+}
+
+func TestAPIWhileStarting(t *testing.T) {
+	w := get(newOpen(Options{Sinks: func() Sinks { return nil }}), "GET", "/api/sinks", "")
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "starting") || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestSelection(t *testing.T) {
+	f := &fakeSinks{}
+	a := newOpen(Options{Sinks: func() Sinks { return f }})
+	get(a, "GET", "/api/sinks/a/deadletters?topic=a.*,!b&topic=c&hub=h&since=2026-11-21T04:00:00Z&after=1-2&limit=9", "")
+	if f.sel.Hub != "h" || strings.Join(f.sel.Topics, " ") != "a.* !b c" || f.sel.After != "1-2" || f.sel.Limit != 9 ||
+		!f.sel.Since.Equal(time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)) {
+		t.Errorf("%+v", f.sel)
+	}
+	get(a, "GET", "/api/sinks/a/deadletters?since=24h", "")
+	if age := time.Since(f.sel.Since); age < 24*time.Hour || age > 25*time.Hour {
+		t.Errorf("since %v", f.sel.Since)
+	}
+}

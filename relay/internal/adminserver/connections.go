@@ -1,0 +1,91 @@
+package adminserver
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
+)
+
+// Connections is what an operator can see of this node's clients of the stream. Its method may be called concurrently and does
+// not block; its error is [hub.ErrBadPageToken].
+type Connections interface {
+	// Connections returns a page of those that s chooses, and behind what the next page begins.
+	Connections(s hub.Selection) (page []hub.Connection, next string, err error)
+}
+
+// connection is one client of the stream.
+type connection struct {
+	Hub     string `json:"hub_id,omitempty"`
+	Account string `json:"account_id,omitempty"` // of the pipeline of an account
+	Key     string `json:"key"`
+	Remote  string `json:"remote"`
+	// Type is websocket or sse.
+	Type   string              `json:"type"`
+	Since  time.Time           `json:"since"`
+	Topics []string            `json:"topics"`
+	Queued int                 `json:"queued_bytes"`
+	State  hub.ConnectionState `json:"state"`
+}
+
+func (o *apiHandler) handleConnections(pattern string, clients func() Connections) {
+	if clients == nil {
+		return
+	}
+	o.handle(pattern, maxRequest, adminapi.RoleViewer, func(r *http.Request) (int, any, error) {
+		c := clients()
+		if c == nil {
+			return 0, nil, errStarting()
+		}
+		return listConnections(c, r)
+	}, http.MethodGet, http.MethodHead)
+}
+
+func listConnections(c Connections, r *http.Request) (int, any, error) {
+	query := r.URL.Query()
+	s := hub.Selection{Hub: query.Get("hub"), Key: query.Get("key"), After: query.Get("after")}
+	var err error
+	if s.Limit, err = pageLimit(query, hub.MaxPage); err != nil {
+		return 0, nil, err
+	}
+	page, next, err := c.Connections(s)
+	if errors.Is(err, hub.ErrBadPageToken) {
+		return 0, nil, relay.NewError(relay.CodeInvalidArgument, err.Error())
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	list := make([]connection, len(page))
+	for i, p := range page {
+		list[i] = connection{
+			Hub: p.Hub, Account: p.Account, Key: p.Key, Remote: p.Remote, Type: "websocket", Since: p.Since.UTC().Truncate(time.Millisecond),
+			Topics: []string{}, Queued: p.Queued, State: p.State,
+		}
+		if p.SSE {
+			list[i].Type = "sse"
+		}
+		if p.Topics != "" {
+			list[i].Topics = strings.Split(p.Topics, ",")
+		}
+	}
+	return http.StatusOK, pageResponse{list, next}, nil
+}
+
+// pageLimit reads how many a page may have; 0 is for the caller to choose.
+func pageLimit(query url.Values, most int) (int, error) {
+	text := query.Get("limit")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, relay.NewError(relay.CodeInvalidArgument, "limit is not a number from 1 to "+strconv.Itoa(most))
+	}
+	return n, nil
+}

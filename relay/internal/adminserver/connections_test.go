@@ -1,0 +1,74 @@
+package adminserver
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
+)
+
+// fakeConnections answers with a page and remembers what was chosen.
+type fakeConnections struct{ asked hub.Selection }
+
+func (f *fakeConnections) Connections(s hub.Selection) ([]hub.Connection, string, error) {
+	f.asked = s
+	if s.After == "bad" {
+		return nil, "", hub.ErrBadPageToken
+	}
+	return []hub.Connection{
+		{Hub: "h", Key: "k", Remote: "192.0.2.1:5", Since: time.UnixMilli(1_795_000_000_123), Topics: "job.*,!job.created", Queued: 7, State: hub.ConnectionLive},
+		{Account: "*", Key: "k", Remote: "192.0.2.1:6", SSE: true, State: hub.ConnectionClosing},
+	}, "42", nil
+}
+
+func TestConnections(t *testing.T) {
+	f := &fakeConnections{}
+	var clients Connections
+	a := newOpen(Options{Sinks: func() Sinks { return nil }, Connections: func() Connections { return clients }})
+	if w := get(a, "GET", "/api/connections", ""); w.Code != 503 {
+		t.Errorf("while it starts: %d %s", w.Code, w.Body)
+	}
+	clients = f
+	w := get(a, "GET", "/api/connections?hub=h&key=k&after=41&limit=2", "")
+	if want := (hub.Selection{Hub: "h", Key: "k", After: "41", Limit: 2}); f.asked != want {
+		t.Errorf("%+v was chosen", f.asked)
+	}
+	want := `{"data":[` +
+		`{"hub_id":"h","key":"k","remote":"192.0.2.1:5","type":"websocket","since":"2026-11-18T11:06:40.123Z","topics":["job.*","!job.created"],"queued_bytes":7,"state":"live"},` +
+		`{"account_id":"*","key":"k","remote":"192.0.2.1:6","type":"sse","since":"0001-01-01T00:00:00Z","topics":[],"queued_bytes":0,"state":"closing"}],"next":"42"}`
+	if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != want || !json.Valid(w.Body.Bytes()) {
+		t.Errorf("%d %s", w.Code, got)
+	}
+	for query, status := range map[string]int{"limit=0": 422, "limit=x": 422, "after=bad": 422} {
+		if w := get(a, "GET", "/api/connections?"+query, ""); w.Code != status {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	if w := get(a, "POST", "/api/connections", ""); w.Code != 405 {
+		t.Errorf("POST: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestMetricsOfTheStream looks at what is asked for at each scrape, and what is set.
+func TestMetricsOfTheStream(t *testing.T) {
+	m := NewMetrics("v0")
+	m.SetQueueFunc(func() (clients, bytes int) { return 3, 4096 })
+	m.ReplayStarted()
+	m.ReplayStarted()
+	m.ReplayEnded(true)
+	m.Delayed(30 * time.Millisecond)
+	m.Delayed(-time.Second) // the clock of Redis is ahead
+	m.Lag(0, 1500*time.Millisecond)
+	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
+	for _, want := range []string{
+		"hubrelay_stream_queued_clients 3", "hubrelay_stream_queued_bytes 4096", "hubrelay_stream_replays 1",
+		`hubrelay_stream_delay_seconds_bucket{le="0.001"} 1`, `hubrelay_stream_delay_seconds_bucket{le="0.05"} 2`,
+		`hubrelay_stream_lag_seconds{partition="0"} 1.5`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("missing: %s", want)
+		}
+	}
+}

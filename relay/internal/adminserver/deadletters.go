@@ -1,0 +1,178 @@
+package adminserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+)
+
+// deadLetterView is a line in a list of dead letters.
+type deadLetterView struct {
+	ID       string    `json:"id"`
+	Topic    string    `json:"topic"`
+	Hub      string    `json:"hub"`
+	Account  string    `json:"account"`
+	Time     time.Time `json:"time"`
+	Reason   string    `json:"reason"`
+	Attempts int       `json:"attempts"`
+}
+
+func newDeadLetterView(l delivery.DeadLetter) deadLetterView {
+	return deadLetterView{l.ID, l.Topic, l.Hub, l.Account, l.Time, l.Reason, l.Attempts}
+}
+
+// pageResponse is an answer that has its next beside its data.
+type pageResponse struct {
+	data any
+	next string
+}
+
+func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
+	query := r.URL.Query()
+	f := deadLetterFilter{
+		Topic: strings.Join(query["topic"], ","), Hub: query.Get("hub"), Since: query.Get("since"), After: query.Get("after"),
+	}
+	var err error
+	if f.Limit, err = pageLimit(query, delivery.MaxPage); err != nil {
+		return 0, nil, err
+	}
+	sel, err := f.toSelection(time.Now())
+	if err != nil {
+		return 0, nil, err
+	}
+	page, err := s.DeadLetters(r.Context(), r.PathValue("name"), sel)
+	if err != nil {
+		return 0, nil, err
+	}
+	letters := make([]deadLetterView, len(page.Letters))
+	for i, l := range page.Letters {
+		letters[i] = newDeadLetterView(l)
+	}
+	return http.StatusOK, pageResponse{letters, page.Next}, nil
+}
+
+func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
+	c, err := s.DeadLetter(r.Context(), r.PathValue("name"), r.PathValue("id"))
+	if err != nil {
+		return 0, nil, err
+	}
+	answer := struct {
+		deadLetterView
+		Attempts []delivery.Attempt `json:"attempts"`
+		// Notification is null where the delivery cannot be read; Raw is what is stored then.
+		Notification json.RawMessage `json:"notification"`
+		// Notifications are those of a delivery that holds several.
+		Notifications []json.RawMessage `json:"notifications,omitempty"`
+		// Digest says what a digest was gathered from.
+		Digest *relay.Digest `json:"digest,omitempty"`
+		// Batch says that the delivery is a batch, be it of one.
+		Batch bool   `json:"batch,omitempty"`
+		Raw   string `json:"raw,omitempty"`
+	}{deadLetterView: newDeadLetterView(c.DeadLetter), Attempts: c.History, Digest: c.Digest, Batch: c.Batch, Raw: c.Raw}
+	if answer.Attempts == nil {
+		answer.Attempts = []delivery.Attempt{}
+	}
+	for i, n := range c.Notifications {
+		if i == 0 {
+			answer.Notification = n.Data
+		}
+		if len(c.Notifications) > 1 {
+			answer.Notifications = append(answer.Notifications, n.Data)
+		}
+	}
+	return http.StatusOK, answer, nil
+}
+
+func replayDeadLetters(s Sinks, r *http.Request) (int, any, error) {
+	done, err := changeDeadLetters(r, s.ReplayDeadLetters, s.ReplaySelectedDeadLetters)
+	if errors.Is(err, delivery.ErrFull) {
+		err = backlogFullError(done.Done, "mend the receiver and wait until there is room, or raise backlog, then repeat it")
+	}
+	return http.StatusOK, struct {
+		Replayed   int    `json:"replayed"`
+		Missing    int    `json:"missing"`
+		Unreadable int    `json:"unreadable"`
+		Next       string `json:"next,omitempty"`
+	}{done.Done, done.Missing, done.Unreadable, done.Next}, err
+}
+
+func dropDeadLetters(s Sinks, r *http.Request) (int, any, error) {
+	done, err := changeDeadLetters(r, s.DropDeadLetters, s.DropSelectedDeadLetters)
+	return http.StatusOK, struct {
+		Dropped int    `json:"dropped"`
+		Missing int    `json:"missing"`
+		Next    string `json:"next,omitempty"`
+	}{done.Done, done.Missing, done.Next}, err
+}
+
+// deadLetterFilter chooses dead letters, in a query and in a body.
+type deadLetterFilter struct {
+	// Topic is one pattern or several, with commas between them.
+	Topic string `json:"topic"`
+	Hub   string `json:"hub"`
+	// Since is a time (RFC 3339) or an age such as 24h.
+	Since string `json:"since"`
+	After string `json:"after"`
+	Limit int    `json:"limit"`
+}
+
+func (f *deadLetterFilter) toSelection(now time.Time) (delivery.Selection, error) {
+	sel := delivery.Selection{Hub: f.Hub, After: f.After, Limit: f.Limit}
+	for topic := range strings.SplitSeq(f.Topic, ",") {
+		if topic = strings.TrimSpace(topic); topic != "" {
+			sel.Topics = append(sel.Topics, topic)
+		}
+	}
+	if f.Since == "" {
+		return sel, nil
+	}
+	if age, err := time.ParseDuration(f.Since); err == nil && age >= 0 {
+		sel.Since = now.Add(-age)
+		return sel, nil
+	}
+	var err error
+	if sel.Since, err = time.Parse(time.RFC3339, f.Since); err != nil {
+		return sel, relay.NewError(relay.CodeInvalidArgument,
+			"since is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h")
+	}
+	return sel, nil
+}
+
+func changeDeadLetters(
+	r *http.Request, some func(context.Context, string, []string) (delivery.ChangeResult, error),
+	all func(context.Context, string, delivery.Selection) (delivery.ChangeResult, error),
+) (delivery.ChangeResult, error) {
+	var request struct {
+		IDs []string `json:"ids"`
+		All bool     `json:"all"`
+		deadLetterFilter
+	}
+	if err := read(r, &request); err != nil {
+		return delivery.ChangeResult{}, err
+	}
+	name := r.PathValue("name")
+	switch {
+	case request.Limit < 0:
+		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "limit is negative").WithPointer("/limit")
+	case request.All && request.IDs != nil:
+		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "give either ids or all").WithPointer("/ids")
+	case request.All:
+		sel, err := request.toSelection(time.Now())
+		if err != nil {
+			return delivery.ChangeResult{}, err
+		}
+		return all(r.Context(), name, sel)
+	case len(request.IDs) == 0:
+		return delivery.ChangeResult{}, relay.NewError(relay.CodeMissingArgument,
+			`name the dead letters in ids, or say "all": true`).WithPointer("/ids")
+	case request.deadLetterFilter != deadLetterFilter{}:
+		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "filters go with all, not with ids")
+	}
+	return some(r.Context(), name, request.IDs)
+}

@@ -1,0 +1,129 @@
+package adminserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+)
+
+// DefaultReadyTimeout limits the readiness check.
+const DefaultReadyTimeout = 2 * time.Second
+
+// HealthOptions configure [NewHealth].
+type HealthOptions struct {
+	Metrics *Metrics
+	// Ready returns nil while the daemon can do its work. It must honor ctx. Nil means always ready.
+	Ready func(ctx context.Context) error
+	// ReadyTimeout limits Ready; zero means [DefaultReadyTimeout].
+	ReadyTimeout time.Duration
+	// Listen is health.listen. A listener on loopback checks the Host header; see [Health.ServeHTTP].
+	Listen string
+}
+
+// Health serves /healthz, /readyz and /metrics, which hold no data of tenants. It may be used concurrently.
+type Health struct {
+	opt      HealthOptions
+	hosts    hostCheck
+	mux      *http.ServeMux
+	draining atomic.Bool
+}
+
+// NewHealth returns the handler; [httpserver.Listen] serves it.
+func NewHealth(o HealthOptions) *Health {
+	if o.ReadyTimeout <= 0 {
+		o.ReadyTimeout = DefaultReadyTimeout
+	}
+	h := &Health{opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux()}
+	h.mux.HandleFunc("/", indexPage("hubrelay health\n\n/healthz\n/readyz\n/metrics\n"))
+	h.mux.Handle("/healthz", readOnly(http.HandlerFunc(healthz)))
+	h.mux.Handle("/readyz", readOnly(http.HandlerFunc(h.ready)))
+	if o.Metrics != nil {
+		h.mux.Handle("/metrics", readOnly(o.Metrics.Handler()))
+	}
+	return h
+}
+
+// Drain makes /readyz answer 503 from now on, so load balancers stop sending clients to a daemon that is about to stop.
+func (h *Health) Drain() { h.draining.Store(true) }
+
+// ServeHTTP answers one request. On loopback it rejects unknown names in the Host header, which could be a web page that
+// points its own name here (DNS rebinding). On other addresses the page could as well connect directly.
+func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.hosts.loopback {
+		if refused := h.hosts.check(r, "health.listen"); refused != nil {
+			httpserver.WriteError(w, r, refused)
+			return
+		}
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+func healthz(w http.ResponseWriter, _ *http.Request) { writeStatus(w, http.StatusOK, "alive", "") }
+
+func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
+	if err := h.check(r.Context()); err != nil {
+		w.Header().Set("Retry-After", "1")
+		writeStatus(w, http.StatusServiceUnavailable, "not ready", err.Error())
+		return
+	}
+	writeStatus(w, http.StatusOK, "ready", "")
+}
+
+func (h *Health) check(ctx context.Context) error {
+	if h.draining.Load() {
+		return errors.New("the daemon is stopping")
+	}
+	if h.opt.Ready == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.opt.ReadyTimeout)
+	defer cancel()
+	answer := make(chan error, 1) // buffered, so a Ready that ignores its context leaks no request
+	go func() { answer <- h.opt.Ready(ctx) }()
+	return h.await(ctx, answer)
+}
+
+func (h *Health) await(ctx context.Context, answer <-chan error) error {
+	if err, ok := relay.Await(ctx, answer); ok {
+		return err
+	}
+	return errors.New("the probe did not come back within " + h.opt.ReadyTimeout.String())
+}
+
+func writeStatus(w http.ResponseWriter, code int, state, reason string) {
+	body, _ := json.Marshal(struct { // two strings always encode
+		Status string `json:"status"`
+		Reason string `json:"reason,omitempty"`
+	}{state, reason})
+	httpserver.WriteJSON(w, code, append(body, '\n'))
+}
+
+// readOnly allows GET and HEAD only.
+func readOnly(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			httpserver.WriteError(w, r, relay.NewError(relay.CodeMethod, "only GET and HEAD are possible here"))
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// indexPage answers / with a text and every other path with 404.
+func indexPage(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			notFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte(text))
+	}
+}

@@ -1,0 +1,258 @@
+package auth
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func testRing(t *testing.T, keys ...Key) *Keyring {
+	t.Helper()
+	r, err := NewKeyring(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.now = func() time.Time { return noon }
+	return r
+}
+
+func code(e *relay.Error) relay.Code {
+	if e == nil {
+		return ""
+	}
+	return e.Code
+}
+
+func TestAuthenticate(t *testing.T) {
+	t.Parallel()
+	r := testRing(t,
+		Key{Name: "ops", Hash: apikey.HashOf("secret-1")},
+		Key{Name: "old", Hash: apikey.HashOf("secret-2"), Expires: noon},
+		Key{Name: "new", Hash: apikey.HashOf("secret-3"), Expires: noon.Add(time.Second)},
+	)
+	for _, tt := range []struct {
+		header, name string
+		code         relay.Code
+	}{
+		{"Bearer secret-1", "ops", ""},
+		{"bearer  secret-1 ", "ops", ""},
+		{"BEARER secret-3", "new", ""},
+		{"Bearer secret-2", "", relay.CodeAuthExpired},
+		{"Bearer secret-9", "", relay.CodeAuthInvalid},
+		{"Bearer secret-1 x", "", relay.CodeAuthInvalid},
+		{"Bearer ", "", relay.CodeAuthInvalid},
+		{"Bearer", "", relay.CodeAuthInvalid},
+		{"Basic secret-1", "", relay.CodeAuthInvalid},
+		{"secret-1", "", relay.CodeAuthInvalid},
+		{"", "", relay.CodeAuthInvalid},
+		{"Bearer " + strings.Repeat("x", 100_000), "", relay.CodeAuthInvalid},
+	} {
+		k, err := r.Authenticate(tt.header)
+		if code(err) != tt.code || (k != nil && k.Name != tt.name) || (k == nil) != (tt.name == "") {
+			t.Errorf("Authenticate(%.40q) = %v, %v; want %q, %q", tt.header, k, err, tt.name, tt.code)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret-") {
+			t.Errorf("the error %q repeats the key", err)
+		}
+	}
+}
+
+func TestKeyringRefusesWhatIsAmbiguous(t *testing.T) {
+	t.Parallel()
+	for name, keys := range map[string][]Key{
+		"no name":     {{Hash: apikey.HashOf("a")}},
+		"same name":   {{Name: "a", Hash: apikey.HashOf("a")}, {Name: "a", Hash: apikey.HashOf("b")}},
+		"same secret": {{Name: "a", Hash: apikey.HashOf("a")}, {Name: "b", Hash: apikey.HashOf("a")}},
+	} {
+		if _, err := NewKeyring(keys); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	r := testRing(t, Key{Name: "a", Hash: apikey.HashOf("a")})
+	if err := r.Replace([]Key{{Name: ""}}); err == nil {
+		t.Error("Replace took a key without a name")
+	}
+	if _, err := r.Authenticate("Bearer a"); err != nil {
+		t.Errorf("a refused Replace lost the old keys: %v", err)
+	}
+}
+
+func TestCheckGrant(t *testing.T) {
+	t.Parallel()
+	key := Key{Name: "ops", Hash: apikey.HashOf("a"), Hubs: []string{"h1"}}
+	g := key.Grant("h1")
+	changed := func(f func(*Key)) Key { k := key; f(&k); return k }
+	for name, tt := range map[string]struct {
+		keys []Key
+		code relay.Code
+	}{
+		"same":        {[]Key{{Name: "x"}, key}, ""},
+		"gone":        {[]Key{{Name: "x"}}, relay.CodeAuthInvalid},
+		"new secret":  {[]Key{changed(func(k *Key) { k.Hash = apikey.HashOf("b") })}, relay.CodeAuthInvalid},
+		"expired":     {[]Key{changed(func(k *Key) { k.Expires = noon })}, relay.CodeAuthExpired},
+		"other hubs":  {[]Key{changed(func(k *Key) { k.Hubs = []string{"h2"} })}, relay.CodeWrongHub},
+		"all of them": {[]Key{changed(func(k *Key) { k.Hubs = []string{Wildcard} })}, ""},
+	} {
+		now, refused := testRing(t, tt.keys...).CurrentGrant(g)
+		if code(refused) != tt.code || (refused == nil) != (now.Hub == "h1") {
+			t.Errorf("%s: Check = %+v, %q, want %q", name, now, code(refused), tt.code)
+		}
+	}
+}
+
+// A token that was issued before the key was narrowed sees no more than the key does now.
+func TestCheckGrantsWhatTheKeyOpensNow(t *testing.T) {
+	t.Parallel()
+	key := Key{Name: "ops", Hash: apikey.HashOf("a"), AccountID: Wildcard, Hubs: []string{Wildcard}}
+	g := key.Grant("")
+	key.AccountID, key.Hubs, key.Expires = "acme", []string{"h1"}, noon.Add(time.Hour)
+	now, refused := testRing(t, key).CurrentGrant(g)
+	if refused != nil || now.Allows("h2", "acme") || now.Allows("h1", "other") || !now.Allows("h1", "acme") || now.Expires != key.Expires {
+		t.Errorf("Check = %+v, %v", now, refused)
+	}
+}
+
+// Whoever is asked for all must answer as each of them would.
+func TestEqualSightAllowsTheSame(t *testing.T) {
+	t.Parallel()
+	accounts := []string{"", "a", "b", Wildcard}
+	known := make(map[string]Grant)
+	for _, hub := range []string{"", "h1"} {
+		for _, account := range accounts {
+			for _, hubs := range [][]string{nil, {"h1"}, {"h1", "h2"}, {"h2", "h1", "h2"}, {"h1,h2"}, {Wildcard}, {"h1", Wildcard}} {
+				g := Grant{Hub: hub, Account: account, Hubs: hubs}
+				pipeline := hub + "|" + g.VisibilityKey()
+				other, ok := known[pipeline]
+				if !ok {
+					known[pipeline] = g
+					continue
+				}
+				if !g.SameVisibility(&other) {
+					t.Errorf("%+v does not see as %+v", g, other)
+				}
+				for _, h := range []string{"h1", "h2", "h1,h2", "h3"} {
+					for _, of := range accounts {
+						if g.Allows(h, of) != other.Allows(h, of) {
+							t.Errorf("%+v and %+v have the same sight, but differ in %q of %q", g, other, h, of)
+						}
+					}
+				}
+			}
+		}
+	}
+	if g, same := (Grant{Hub: "h1", Account: "a", Hubs: []string{"h1"}}), (Grant{Hub: "h1", Account: "a", Hubs: []string{Wildcard}}); g.VisibilityKey() != same.VisibilityKey() {
+		t.Error("keys of one account that open a hub should have the same sight of it")
+	}
+	for _, same := range [][2][]string{{{"h1", "h2"}, {"h2", "h1", "h1"}}, {{Wildcard}, {"h1", Wildcard}}} {
+		if a, b := (Grant{Account: "a", Hubs: same[0]}), (Grant{Account: "a", Hubs: same[1]}); !a.SameVisibility(&b) || a.SameVisibility(&Grant{Account: "a"}) {
+			t.Errorf("%q and %q are the same hubs in other words", same[0], same[1])
+		}
+	}
+}
+
+func TestGrantAllows(t *testing.T) {
+	t.Parallel()
+	all, one := []string{Wildcard}, []string{"h1"}
+	for _, tt := range []struct {
+		name         string
+		g            Grant
+		hub, account string
+		want         bool
+	}{
+		{"hub pipeline", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "a", true},
+		{"hub pipeline, other hub", Grant{Hub: "h1", Account: "a", Hubs: all}, "h2", "a", false},
+		{"hub pipeline, other account", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "b", false},
+		{"hub pipeline, no account", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "", true},
+		{"account pipeline", Grant{Account: "a", Hubs: all}, "h2", "a", true},
+		{"account pipeline, closed hub", Grant{Account: "a", Hubs: one}, "h2", "a", false},
+		{"account pipeline, other account", Grant{Account: "a", Hubs: all}, "h1", "b", false},
+		{"account pipeline, no account", Grant{Account: "a", Hubs: one}, "h1", "", true},
+		{"platform", Grant{Account: Wildcard, Hubs: all}, "h7", "b", true},
+		{"platform, closed hub", Grant{Account: Wildcard, Hubs: one}, "h7", "b", false},
+		{"key without account", Grant{Hub: "h1", Hubs: all}, "h1", "a", false},
+		{"key without account, no account", Grant{Hub: "h1", Hubs: all}, "h1", "", true},
+		{"no hubs", Grant{Account: "a"}, "h1", "a", false},
+		{"account named *", Grant{Account: "a", Hubs: all}, "h1", Wildcard, false},
+	} {
+		if got := tt.g.Allows(tt.hub, tt.account); got != tt.want {
+			t.Errorf("%s: Allows(%q, %q) = %v", tt.name, tt.hub, tt.account, got)
+		}
+	}
+}
+
+func TestRequire(t *testing.T) {
+	t.Parallel()
+	k := Key{Name: "ops", Hubs: []string{"h1"}, Capabilities: []string{CapabilityPublish}}
+	if err := k.RequireCapability(CapabilityPublish); err != nil {
+		t.Error(err)
+	}
+	err := k.RequireCapability(CapabilityMigrate)
+	if code(err) != relay.CodePermissions || err.Extra["capability"] != CapabilityMigrate {
+		t.Errorf("Require = %v, %v", err, err.Extra)
+	}
+	if got := code(k.RequireHub("h2")); got != relay.CodeWrongHub {
+		t.Errorf("RequireHub = %q", got)
+	}
+	if !k.CanReadHub("h1") || k.CanReadHub("") || k.CanReadHub(Wildcard) {
+		t.Error("Opens is wrong for a key of one hub")
+	}
+}
+
+func TestCheckHubID(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]relay.Code{
+		"":                       relay.CodeMissingArgument,
+		"h":                      "",
+		"Hub 1/ü":                "",
+		strings.Repeat("x", 256): "",
+		strings.Repeat("x", 257): relay.CodeInvalidArgument,
+		"a\x00b":                 relay.CodeInvalidArgument,
+		"a\nb":                   relay.CodeInvalidArgument,
+		"a\x7f":                  relay.CodeInvalidArgument,
+		"a\u0085b":               relay.CodeInvalidArgument,
+		"a\xff":                  relay.CodeInvalidArgument,
+	} {
+		if got := code(CheckHubID(id)); got != want {
+			t.Errorf("CheckHubID(%.20q) = %q, want %q", id, got, want)
+		}
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	a, b := apikey.New(), apikey.New()
+	if a == b || !strings.HasPrefix(a, "hrk_") || len(a) != 4+43 {
+		t.Errorf("NewSecret gave %d and %d characters", len(a), len(b))
+	}
+	hash := apikey.HashOf(a)
+	if got, want := apikey.FormatHash(hash), fmt.Sprintf("%x", sha256.Sum256([]byte(a))); got != want {
+		t.Errorf("FormatHash gave %s, want %s", got, want)
+	}
+}
+
+func FuzzAuthenticate(f *testing.F) {
+	for _, s := range []string{"Bearer a", "Bearer  a\t", "bearer", " Bearer a", "Bearer \xff", ""} {
+		f.Add(s)
+	}
+	r, err := NewKeyring([]Key{{Name: "k", Hash: apikey.HashOf("a")}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		k, refused := r.Authenticate(header)
+		if (k == nil) == (refused == nil) {
+			t.Errorf("Authenticate(%q) = %v, %v", header, k, refused)
+		}
+		if k != nil && !slices.Equal(strings.Fields(strings.ToLower(header)), []string{"bearer", "a"}) {
+			t.Errorf("Authenticate(%q) found a key", header)
+		}
+	})
+}

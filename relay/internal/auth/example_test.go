@@ -1,0 +1,33 @@
+package auth_test
+
+import (
+	"fmt"
+
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+)
+
+func ExampleKeyring() {
+	ring, err := auth.NewKeyring([]auth.Key{{
+		Name: "ops", AccountID: "acme", Hash: apikey.HashOf("hrk_secret"), Hubs: []string{"hub-1"},
+		Capabilities: []string{auth.CapabilityPublish},
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	key, refused := ring.Authenticate("Bearer hrk_secret")
+	fmt.Println(key.Name, refused == nil, key.CanReadHub("hub-1"), key.HasCapability(auth.CapabilityMigrate))
+	_, refused = ring.Authenticate("Bearer guess")
+	fmt.Println(refused)
+	// Output:
+	// ops true true false
+	// 401.auth-invalid: the API key is not known here
+}
+
+func ExampleGrant_Allows() {
+	key := auth.Key{Name: "ops", AccountID: "acme", Hubs: []string{"hub-1", "hub-2"}}
+	account := key.Grant("") // without a hub: the account pipeline
+	fmt.Println(account.Allows("hub-2", "acme"), account.Allows("hub-2", "other"), account.Allows("hub-3", "acme"))
+	// Output: true false false
+}

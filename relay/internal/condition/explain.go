@@ -1,0 +1,157 @@
+package condition
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/expr-lang/expr/file"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// example is shown where nothing better is known.
+const example = `write something like topic endsWith ".error" and "production" in context.clusters`
+
+// translateError says what the library found wrong with text, in words of the configuration rather than of Go.
+func translateError(text string, err error) *Error {
+	e := &Error{}
+	message, offset := err.Error(), 0
+	var at *file.Error
+	if errors.As(err, &at) {
+		e.Line, e.Column, message, offset = at.Line, at.Column+1, at.Message, at.From
+	}
+	message, _, _ = strings.Cut(message, "\n")
+	if name, ok := strings.CutPrefix(message, "unknown name "); ok {
+		e.Text, e.Hint = unknownName(name, isCall(text, offset, name))
+	} else if m := noField().FindStringSubmatch(message); m != nil {
+		e.Text, e.Hint = unknownField(m[1], m[2])
+	} else if m := unexpectedTokenPattern().FindStringSubmatch(message); m != nil {
+		e.Text, e.Hint = unexpectedToken(m[1])
+	} else if kind, ok := strings.CutPrefix(message, "expected bool, but got "); ok {
+		e.Text, e.Hint = "gives "+replaceTypeNames(kind)+" where true or false is needed", `compare it with something, such as object.state == "error"`
+	} else {
+		e.Text, e.Hint = replaceTypeNames(message), typeHint(message)
+	}
+	return e
+}
+
+// typeHint is for what cannot be done with values of these types.
+func typeHint(message string) string {
+	mismatch := strings.Contains(message, "mismatched types")
+	switch {
+	case mismatch && strings.Contains(message, ": in ("):
+		return `in looks into lists; within text it is: topic contains "error"`
+	case mismatch && strings.Contains(message, "[]string"):
+		return `look into a list with in: "production" in context.clusters`
+	case mismatch && strings.Contains(message, "string"):
+		return "text is compared with text in quotes"
+	case strings.Contains(message, "takes only array"):
+		return `write it about a list: any(context.clusters, # startsWith "prod")`
+	case strings.Contains(message, "should return boolean"):
+		return `compare each value, which is #: any(context.clusters, # startsWith "prod")`
+	case strings.Contains(message, "not terminated"):
+		return "close the quotes"
+	case strings.HasPrefix(message, "error parsing regexp"):
+		return "mend the regular expression"
+	}
+	return example
+}
+
+// isCall reports whether name, which stands behind so many characters of text, is followed by a parenthesis.
+func isCall(text string, offset int, name string) bool {
+	rest := []rune(text)
+	if offset > len(rest) {
+		return false
+	}
+	after, _ := strings.CutPrefix(string(rest[offset:]), name)
+	return strings.HasPrefix(strings.TrimLeft(after, " "), "(")
+}
+
+func unexpectedTokenPattern() *regexp.Regexp {
+	return regexp.MustCompile(`^unexpected token (?:EOF|[A-Za-z]+\("(.*)"\))$`)
+}
+
+func unexpectedToken(token string) (text, hint string) {
+	if token == "" {
+		return "ends too early", "complete it; where there are # or : it may need quotes in YAML"
+	}
+	text = fmt.Sprintf("%q is not expected here", relay.Truncate(token, 80))
+	switch {
+	case token == "=":
+		return text, "two values are compared with =="
+	case slices.Contains([]string{"and", "or", "not", "in"}, strings.ToLower(token)):
+		return text, "and, or, not and in are written in small letters, between complete questions"
+	case slices.Contains([]string{"contains", "startsWith", "endsWith", "matches"}, token):
+		return text, fmt.Sprintf(`it stands between two values: topic %s "error"`, token)
+	}
+	return text, example
+}
+
+func noField() *regexp.Regexp {
+	return regexp.MustCompile(`^type \*?(\S+) has no (?:field|method) (\S+)$`)
+}
+
+func unknownName(name string, call bool) (text, hint string) {
+	name = relay.Truncate(name, 80)
+	if call {
+		return fmt.Sprintf("there is no function %q", name), functionHint(name)
+	}
+	text = fmt.Sprintf("there is no %q", name)
+	switch {
+	case slices.Contains(objectFields(), name):
+		return text, fmt.Sprintf("did you mean object.%s?", name)
+	case slices.Contains(contextFields(), name):
+		return text, fmt.Sprintf("did you mean context.%s?", name)
+	}
+	if near := relay.ClosestName(name, append(rootNames(), allowedFunctions()...)); near != "" {
+		return text, fmt.Sprintf("did you mean %q?", near)
+	}
+	return text, "there are " + strings.Join(rootNames(), ", ") + "; text goes in quotes"
+}
+
+func unknownField(owner, field string) (text, hint string) {
+	field = relay.Truncate(field, 80)
+	var fields []string
+	switch owner {
+	case "when.object":
+		owner, fields = "object", objectFields()
+	case "when.context":
+		owner, fields = "context", contextFields()
+	default:
+		return fmt.Sprintf("%s has no %q", replaceTypeNames(owner), field), ""
+	}
+	text = fmt.Sprintf("%s has no %q", owner, field)
+	if near := relay.ClosestName(field, fields); near != "" {
+		return text, fmt.Sprintf("did you mean %q?", near)
+	}
+	return text, fmt.Sprintf("%s has %s", owner, strings.Join(fields, ", "))
+}
+
+// replaceTypeNames replaces Go's names of types.
+func replaceTypeNames(message string) string {
+	words := strings.NewReplacer(
+		"[]string", "a list of texts", "[]interface {}", "a list", "[]any", "a list", "interface {}", "any value",
+		"map[string]any", "a map", "map[string]interface {}", "a map",
+		"*when.", "", "when.object", "object", "when.context", "context",
+	).Replace(message)
+	words = takesArray().ReplaceAllString(words, "$1 needs a list")
+	return regexp.MustCompile(`\b(string|int|float64|bool)\b`).ReplaceAllStringFunc(words, func(kind string) string {
+		return map[string]string{"string": "text", "int": "number", "float64": "number", "bool": "boolean"}[kind]
+	})
+}
+
+// runtimeMessage keeps what cannot hold a piece of the notification.
+func runtimeMessage(message string) string {
+	message, _, _ = strings.Cut(message, "\n")
+	for _, known := range []string{"index out of range", "integer divide by zero", "memory budget exceeded", "cannot fetch", "invalid operation"} {
+		if strings.Contains(message, known) {
+			return known
+		}
+	}
+	return "a value is not of the kind that is needed"
+}
+
+func takesArray() *regexp.Regexp { return regexp.MustCompile(`builtin (\w+) takes only array`) }

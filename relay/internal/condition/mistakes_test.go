@@ -1,0 +1,141 @@
+package condition_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/condition"
+)
+
+const noSuchFunction = "; there are all, any, none, one, count,"
+
+func TestMistakes(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{`objct.state == "x"`, `column 1 of the expression: there is no "objct"; did you mean "object"?`},
+		{`object.sate == "x"`, `column 8 of the expression: object has no "sate"; did you mean "state"?`},
+		{`context.error == ""`, `column 9 of the expression: context has no "error"; context has hub_id, account_id, environments, dns_zones, clusters, containers`},
+		{`state == "x"`, `column 1 of the expression: there is no "state"; did you mean object.state?`},
+		{`hub_id == "h"`, `column 1 of the expression: there is no "hub_id"; did you mean context.hub_id?`},
+		{`topic == container.error`, `column 10 of the expression: there is no "container"; there are topic, object, context; text goes in quotes`},
+		{"topic ==\n  objct", `line 2, column 3 of the expression: there is no "objct"; did you mean "object"?`},
+		{`"ä" != topic and objct`, `column 18 of the expression: there is no "objct"`},
+		{`topic`, `gives text where true or false is needed; compare it`},
+		{`context.clusters`, `gives a list of texts where true or false is needed`},
+		{`object`, `gives object where true or false is needed`},
+		{`topic == 3`, `column 7 of the expression: invalid operation: == (mismatched types text and number); text is compared with text in quotes`},
+		{`context.containers == "c1"`, `(mismatched types a list of texts and text); look into a list with in: "production" in context.clusters`},
+		{`"a" in topic`, `in looks into lists`},
+		{`topic == `, `ends too early`},
+		{`topic = "x"`, `column 7 of the expression: "=" is not expected here; two values are compared with ==`},
+		{`topic == "a" AND topic == "b"`, `column 14 of the expression: "AND" is not expected here; and, or, not and in are written in small letters`},
+		{`startsWith(topic, "x")`, `"startsWith" is not expected here; it stands between two values: topic startsWith "error"`},
+		{`topic ==  'x`, `literal not terminated; close the quotes`},
+		{`any(topic, # == "x")`, `any needs a list (got text)`},
+		{`any(context.containers, #)`, `predicate should return boolean (got text); compare each value`},
+		{`object.error matches "("`, `column 14 of the expression: error parsing regexp`},
+		{`object.error matches topic`, `the pattern behind matches must be a text in quotes`},
+		{`now() > now()`, `column 1 of the expression: there is no function "now"` + noSuchFunction},
+		{`foo(topic)`, `there is no function "foo"` + noSuchFunction},
+		{`lenn(topic) > 1`, `there is no function "lenn"; did you mean "len"?`},
+		{`any(context.containers, len(toJSON(1))>1)`, `column 29 of the expression: there is no function "toJSON"`},
+		{`map(context.containers, #) == []`, `there is no function "map"`},
+		{`reduce(context.containers, #acc) == "x"`, `there is no function "reduce"`},
+		{`repeat("a", 1000000000) == ""`, `there is no function "repeat"`},
+		{`::now() == 1`, `there is no function "now"`},
+		{`get($env, "topic") == "x"`, `there is no function "get"`},
+		{`any(1..1000000, # > 3)`, `there are no ranges here`},
+		{`topic + "x" == "y"`, `only numbers can be added`},
+		{`filter([1], true)[0] + topic == 2`, `only numbers can be added`},
+		{`first(context.clusters) == ""`, `there is no function "first"`},
+		{`$env.topic == "x"`, `$env has no meaning here`},
+		{`(budget).rounds == 1`, `there is no "budget"`},
+		{`context["(budget)"] == 1`, `context has no "(budget)"`},
+		{`context[topic] == "x"`, `a name must be written out here`},
+		{`topic in context`, `only a list can be looked into`},
+		{`{"a": topic}.a == "x"`, `there are no maps here`},
+		{`topic == "` + strings.Repeat("x", 5000) + `"`, `is longer than 4096 bytes`},
+		{strings.Repeat("1+", 1500) + `1 == 1`, `nodes`},
+		{"topic == \"\xff\"", `is not UTF-8 text`},
+	} {
+		compiled, err := condition.Compile(c.text)
+		var e *condition.Error
+		if !errors.As(err, &e) || compiled != nil {
+			t.Errorf("%.80s: %v", c.text, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "string") {
+			t.Errorf("%.80s\n got %v\nwant %s", c.text, err, c.want)
+		}
+	}
+}
+
+// many returns n containers, all different.
+func many(n int) *relay.Envelope {
+	e := &relay.Envelope{Topic: "job.created"}
+	for i := range n {
+		e.Context.Containers = append(e.Context.Containers, fmt.Sprint(i))
+	}
+	return e
+}
+
+// The longest list is gone over once, whatever it is asked; more than that ends with an error and soon.
+func TestBudget(t *testing.T) {
+	once, err := condition.Compile(`all(context.containers, # != "x")`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := once(many(20_000))
+	for range 10 { // a machine that does much besides may take the processor away for the whole of the time
+		if err == nil {
+			break
+		}
+		got, err = once(many(20_000))
+	}
+	if !got || err != nil {
+		t.Errorf("one loop: %v, %v", got, err)
+	}
+	for _, text := range []string{
+		`any(context.containers, let c = #; any(context.containers, let d = #; any(context.containers, # == c + d)))`,
+		`all(context.containers, all(context.containers, none(context.containers, # == "x")))`,
+		`count(context.containers, count(context.containers, # == "x") > 0) > 0`,
+		`len(filter(context.containers, len(filter(context.containers, # == "x")) > 0)) > 0`,
+		`len(context.containers) > 1 ? one(context.containers, one(context.containers, # == "x")) : true`,
+	} {
+		text = strings.ReplaceAll(text, "c + d", "c")
+		greedy, err := condition.Compile(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		_, err = greedy(many(20_000))
+		if err == nil && !strings.HasPrefix(text, "any(") {
+			t.Errorf("%s: no error", text)
+		}
+		if err != nil && !strings.Contains(err.Error(), "took ") {
+			t.Errorf("%s: %v", text, err)
+		}
+		if got, err := greedy(many(1)); err != nil {
+			t.Errorf("%s: the next one has no budget of its own: %v, %v", text, got, err)
+		}
+	}
+}
+
+// An error at run time says where, and repeats nothing of the notification.
+func TestFailures(t *testing.T) {
+	for text, want := range map[string]string{
+		`topic != "" and context.containers[0] == "c1"`: "column 35 of the expression: failed: index out of range",
+		`int(topic) == 3`:                "failed: ",
+		`3 % len(context.clusters) == 1`: "failed: integer divide by zero",
+	} {
+		condition, err := condition.Compile(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := condition(&relay.Envelope{Topic: "secret"})
+		if err == nil || got || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package config_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/sinks/exec"
+	"github.com/hubrelay/hubrelay/sinks/file"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// testSink has a field of every type that the Config of a sink kind may have.
+type testSink struct {
+	URL     string            `koanf:"url" doc:"u"`
+	Tokens  []string          `koanf:"tokens" secret:"true" doc:"t"`
+	Verify  bool              `koanf:"verify" doc:"v"`
+	Ratio   float64           `koanf:"ratio" doc:"r"`
+	CIDR    netip.Prefix      `koanf:"cidr" doc:"c"`
+	Wait    time.Duration     `koanf:"wait" doc:"w"`
+	Colours []string          `koanf:"colours" doc:"c"`
+	Headers map[string]string `koanf:"headers" doc:"h"`
+	Config  map[string]any    `koanf:"config" doc:"c"`
+	Shared  `koanf:",squash"`
+}
+
+type Shared struct {
+	Format string `koanf:"format" enum:"plain,fancy" doc:"f"`
+}
+
+func (s *testSink) Validate() error {
+	var errs []error
+	if s.URL == "" {
+		errs = append(errs, &relay.FieldError{Field: "url", Problem: "is missing: give the address"})
+	}
+	for i, t := range s.Tokens {
+		if strings.Contains(t, " ") {
+			errs = append(errs, &relay.FieldError{Field: fmt.Sprintf("tokens.%d", i), Problem: "holds a space"})
+		}
+	}
+	if s.Ratio < 0 {
+		errs = append(errs, errors.New("the ratio does not fit the rest"))
+	}
+	return errors.Join(errs...)
+}
+
+// CheckBatch is asked only where the kind takes batches.
+func (s *testSink) CheckBatch() error {
+	if s.Format == "fancy" {
+		return &relay.FieldError{Field: "format", Problem: "is too fancy for a batch: choose plain"}
+	}
+	return nil
+}
+
+func kinds() config.Kinds {
+	open := func() relay.SinkConfig {
+		return &testSink{Verify: true, Ratio: 0.5, Wait: time.Second, Colours: []string{"red", "green", "blue"}, Shared: Shared{Format: "plain"}}
+	}
+	return config.Kinds{Driver: pluginsettings.DriverKind("directory"), Sinks: []relay.SinkKind{
+		{Type: "test", Config: open}, {Type: "batches", Config: open, SupportsBatches: true},
+	}}
+}
+
+func environ(more ...string) []string {
+	return append([]string{"OPS_KEY=0123456789abcdef-ops", "REDIS_PASSWORD=hunter2", "HUBRELAY_KEY=ignored"}, more...)
+}
+
+func write(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hubrelay.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func settings(t testing.TB, cfg *config.Config, sink string) *testSink {
+	t.Helper()
+	s, ok := cfg.Sinks[sink].Settings.(*testSink)
+	if !ok {
+		t.Fatalf("the settings of %s are a %T", sink, cfg.Sinks[sink].Settings)
+	}
+	return s
+}
+
+const keys = "auth: {keys: [{name: ops, key: 0123456789abcdef, hubs: ['*']}]}\n"
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got); run with -update if it is right:\n%s", path, diff)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no test data", err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			_, err := config.Load(file, environ(), kinds())
+			var problems config.Problems
+			if !errors.As(err, &problems) {
+				t.Fatalf("got %v, want problems", err)
+			}
+			golden(t, strings.TrimSuffix(file, ".yaml")+".golden", strings.ReplaceAll(err.Error(), here+"/", "")+"\n")
+			if strings.Contains(err.Error(), "hunter2hunter2") {
+				t.Error("an error shows a secret")
+			}
+		})
+	}
+}
+
+func TestEnvironmentErrors(t *testing.T) {
+	path := write(t, keys+"sinks: {my-sink: {type: test, url: u}}\n")
+	_, err := config.Load(path, environ(
+		"HUBRELAY_SERVER__LISTN=x",
+		"HUBRELAY_SERVER__SHUTDOWN_GRACE=soon",
+		"HUBRELAY_SINKS__MY_SINK__TOPIC=x",
+		"HUBRELAY_SINKS__NEW__URL=https://example.com",
+		"HUBRELAY_SERVER__MAX_BODY=1",
+		"HUBRELAY_SERVER__TLS__KEY_FILE=/no/such/file",
+		"HUBRELAY_NOTHING__LIKE__IT=1",
+		"HUBRELAY_SINKS__MY_SINK__CONFIG={",
+		"HUBRELAY_LOG__LEVEL=inof",
+	), kinds())
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	dir := filepath.Dir(path) + string(filepath.Separator)
+	golden(t, "testdata/environment.golden", strings.ReplaceAll(err.Error(), dir, "")+"\n")
+}
+
+func TestMissingFile(t *testing.T) {
+	_, err := config.Load("testdata/none/hubrelay.yaml", nil, kinds())
+	want := "testdata/none/hubrelay.yaml: cannot be read: no such file or directory; name a configuration file with -c, or write one by hubrelay init"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	got, err := config.Load(write(t, keys), nil, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &config.Config{
+		Server: config.Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second},
+		Websocket: config.Websocket{
+			Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
+			Compression: config.Compression{MinSize: 256, CPU: 100 * time.Millisecond},
+		},
+		Health: config.Health{Listen: "127.0.0.1:9090"},
+		Redis: config.Redis{
+			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
+			Retention: config.Retention{History: 24 * time.Hour, MaxLen: 1e6},
+		},
+		Auth:  config.Auth{TokenTTL: time.Minute, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}}},
+		Sinks: map[string]config.Sink{},
+		Migration: config.Migration{
+			Driver: config.Driver{Settings: pluginsettings.New()}, ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute,
+		},
+		Log: config.Log{Level: "info", Format: "auto"},
+	}
+	if diff := cmp.Diff(want, got, equal()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// equal compares what a configuration says, not where it came from.
+func equal() cmp.Option {
+	return cmp.Options{
+		cmpopts.IgnoreUnexported(config.Config{}, pluginsettings.Plugin{}, file.Config{}, exec.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
+	}
+}
+
+func TestEnvironmentWins(t *testing.T) {
+	cfg, err := config.Load(write(t, keys+`
+server: {listen: 127.0.0.1:1, allowed_origins: [https://a, https://b, https://c]}
+sinks: {my-sink: {type: test, url: https://a, topics: ["*"], colours: [black]}}
+`), environ(
+		"HUBRELAY_SERVER__LISTEN=127.0.0.1:2",
+		"HUBRELAY_SERVER__ALLOWED_ORIGINS=https://x, https://y",
+		"HUBRELAY_REDIS__PARTITIONS=4",
+		"HUBRELAY_SINKS__MY_SINK__URL=https://b",
+		"HUBRELAY_SINKS__MY_SINK__VERIFY=false",
+		"HUBRELAY_SINKS__MY_SINK__RETRY__SCHEDULE=1s,2s",
+		"HUBRELAY_SINKS__MY_SINK__HEADERS={X-Name: value}",
+		"HUBRELAY_SINKS__OTHER__TYPE=test",
+		"HUBRELAY_SINKS__OTHER__URL=https://c",
+		`HUBRELAY_AUTH__KEYS=[{name: env, key: "${OPS_KEY}", hubs: [h]}]`,
+	), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := cfg.Sinks["my-sink"]
+	own := settings(t, cfg, "my-sink")
+	got := []any{
+		cfg.Server.Listen, cfg.Server.AllowedOrigins, cfg.Redis.Partitions, own.URL, own.Verify, mine.Retry.Schedule, own.Headers,
+		settings(t, cfg, "other").URL, len(cfg.Sinks), cfg.Auth.Keys[0].Name, own.Colours,
+	}
+	want := []any{
+		"127.0.0.1:2",
+		[]string{"https://x", "https://y"},
+		4, "https://b", false,
+		[]time.Duration{time.Second, 2 * time.Second},
+		map[string]string{"X-Name": "value"},
+		"https://c", 2, "env",
+		[]string{"black"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestNoFile(t *testing.T) {
+	cfg, err := config.Load("", []string{"HUBRELAY_AUTH__KEYS=[{name: env, key: 0123456789abcdef, hubs: [h]}]"}, config.Kinds{})
+	if err != nil || cfg.Auth.Keys[0].Name != "env" {
+		t.Fatal(cfg, err)
+	}
+	if _, err := config.Load("", nil, config.Kinds{}); err == nil {
+		t.Error("no keys, and accepted")
+	}
+}
+
+func TestSecretText(t *testing.T) {
+	for text, want := range map[string]string{
+		"$${OPS_KEY}-0123456789":    "${OPS_KEY}-0123456789",
+		"${OPS_KEY}${OPS_KEY}":      "0123456789abcdef-ops0123456789abcdef-ops",
+		"$OPS_KEY-is-kept-as-it-is": "$OPS_KEY-is-kept-as-it-is",
+		"12345678901234567890":      "12345678901234567890",
+	} {
+		cfg, err := config.Load(write(t, "auth: {keys: [{name: ops, key: "+text+", hubs: [h]}]}"), environ(), config.Kinds{})
+		if strings.HasPrefix(text, "$") {
+			cfg, err = config.Load(write(t, "auth: {keys: [{name: ops, key: '"+text+"', hubs: [h]}]}"), environ(), config.Kinds{})
+		}
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if got := cfg.Auth.Keys[0].Key; got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestDigest(t *testing.T) {
+	const text = "0123456789abcdef"
+	file := filepath.Join(t.TempDir(), "key")
+	put := func(s string) {
+		if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(text + "\r\n")
+	want := sha256.Sum256([]byte(text))
+	for _, k := range []config.Key{{Key: text}, {KeyFile: file}, {KeySHA256: fmt.Sprintf("%X", want)}} {
+		if got, err := k.SHA256(); err != nil || got != want {
+			t.Errorf("%+v: %x, %v", k, got, err)
+		}
+	}
+	put("another-0123456789\n")
+	if got, err := (config.Key{KeyFile: file}).SHA256(); err != nil || got == want {
+		t.Error("a changed file is not read again", err)
+	}
+	for _, s := range []string{"", "short", "a key with white space"} {
+		put(s)
+		if _, err := (config.Key{Name: "ops", KeyFile: file}).SHA256(); err == nil {
+			t.Errorf("accepted %q", s)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	path := write(t, `admin: {listen: ":9091", tokens: [{name: ci, role: viewer, token: 0123456789abcdef}]}
+server: {allowed_origins: [http://example.com, http://localhost:3000]}
+auth: {keys: [{name: old, key_file: key, hubs: [h], expires: 2020-01-01}]}
+`)
+	key := filepath.Join(filepath.Dir(path), "key")
+	if err := os.WriteFile(key, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(key, 0o644); err != nil { //nolint:gosec // that is what the warning is about
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(path, nil, config.Kinds{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range cfg.Warnings {
+		got = append(got, fmt.Sprintf("%d %s", w.Line, w.Path))
+	}
+	want := []string{"1 admin.listen", "2 server.allowed_origins[0]", "3 auth.keys[0].key_file", "3 auth.keys[0].expires"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,328 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// converter turns YAML values into the plain Go values that koanf merges, checking each against the schema.
+type converter struct {
+	*yamldoc.Reporter
+	root      *node
+	folder    string // of the configuration file; relative file names begin there
+	environ   map[string]string
+	types     map[string]string // of sinks, by name
+	upstreams map[string]string // the same of sources
+	count     int
+}
+
+// convert returns the value for the schema n. The second result is false where nothing usable was given.
+func (c *converter) convert(n *node, f *field, v *yamldoc.Value, path string) (any, bool) {
+	if c.count++; c.count > yamldoc.MaxValues {
+		if c.count == yamldoc.MaxValues+1 {
+			c.ErrorAt(v.At, path, fmt.Sprintf("is too much: %d values are the limit", yamldoc.MaxValues), "")
+		}
+		return nil, false
+	}
+	if v.Invalid || v.Shape == yamldoc.Null { // a key without a value: as if it were not there
+		return nil, false
+	}
+	if _, known := c.Origins[path]; !known || n.kind != kindObject && n.kind != kindSinks && n.kind != kindNamed {
+		c.Origins[path] = v.At
+	}
+	switch n.kind {
+	case kindObject, kindSinks, kindNamed, kindMap:
+		if v.Shape != yamldoc.Map {
+			c.wrongShape(n, f, v, path)
+			return nil, false
+		}
+		switch n.kind {
+		case kindObject:
+			return c.convertObject(n, v, path), true
+		case kindSinks:
+			return c.namedObjects(v, path, "a sink", func(name string) *node { return c.sinkNode(n, name) }), true
+		case kindNamed:
+			return c.namedObjects(v, path, "a source", func(string) *node { return n.elem }), true
+		default:
+			return c.freeMap(n, f, v, path), true
+		}
+	case kindList:
+		if v.Shape != yamldoc.List {
+			c.wrongShape(n, f, v, path)
+			return nil, false
+		}
+		list := make([]any, 0, len(v.Items))
+		for i, item := range v.Items {
+			below := fmt.Sprintf("%s[%d]", path, i)
+			if item.Shape == yamldoc.Null && !item.Invalid {
+				c.ErrorAt(item.At, below, "is empty", "write a value or leave the item out")
+			}
+			x, _ := c.convert(n.elem, f, item, below)
+			list = append(list, x) // nil where it failed: later messages count the items too
+		}
+		return list, true
+	case kindAny:
+		return c.freeValue(f, v, path)
+	default:
+		return c.convertScalar(n, f, v, path)
+	}
+}
+
+func (c *converter) convertObject(n *node, v *yamldoc.Value, path string) map[string]any {
+	m := make(map[string]any, len(v.Entries))
+	for _, e := range v.Entries {
+		below := yamldoc.Join(path, e.Key)
+		f := n.field(e.Key)
+		if f == nil {
+			c.reportUnknown(n, e, path)
+			continue
+		}
+		c.Origins[below] = e.At
+		if x, ok := c.convert(f.node, f, e.Value, below); ok {
+			m[e.Key] = x
+		}
+	}
+	return m
+}
+
+func (c *converter) reportUnknown(n *node, e yamldoc.Entry, path string) {
+	below := yamldoc.Join(path, e.Key)
+	hint := yamldoc.DidYouMean(e.Key, n.names())
+	if hint == "" {
+		if home := c.sectionOf(c.root, e.Key, ""); home != "" && home != path && !strings.HasPrefix(path, "sinks.") {
+			hint = "it belongs to " + home
+		} else {
+			hint = "the keys here are " + strings.Join(n.names(), ", ")
+		}
+	}
+	c.ErrorAt(e.At, below, "unknown key", hint)
+}
+
+// sectionOf returns the path of the section that has the key, outside of sinks.
+func (c *converter) sectionOf(n *node, key, path string) string {
+	for _, f := range n.fields {
+		if f.node.kind != kindObject {
+			continue
+		}
+		if f.node.field(key) != nil {
+			return yamldoc.Join(path, f.name)
+		}
+		if home := c.sectionOf(f.node, key, yamldoc.Join(path, f.name)); home != "" {
+			return home
+		}
+	}
+	return ""
+}
+
+func sinkName() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) }
+
+// namedObjects converts a map of objects that have names, each by the schema that schema returns.
+func (c *converter) namedObjects(v *yamldoc.Value, path, what string, schema func(name string) *node) map[string]any {
+	valid := sinkName()
+	m := make(map[string]any, len(v.Entries))
+	for _, e := range v.Entries {
+		below := yamldoc.Join(path, e.Key)
+		c.Origins[below] = e.At
+		if !valid.MatchString(e.Key) {
+			c.ErrorAt(e.At, below, "is no name for "+what, "begin with a small letter or a digit, then up to 62 of a-z, 0-9, _ and -")
+			continue
+		}
+		if x, ok := c.convert(schema(e.Key), nil, e.Value, below); ok {
+			m[e.Key] = x
+		} else if e.Value.Shape == yamldoc.Null {
+			m[e.Key] = map[string]any{}
+		}
+	}
+	return m
+}
+
+// sinkNode is the schema of the sink of that name. Where its type is missing or unknown, which is reported elsewhere,
+// the keys of all types are accepted.
+func (c *converter) sinkNode(n *node, name string) *node {
+	if own, ok := n.types[c.types[name]]; ok {
+		return own
+	}
+	all := &node{kind: kindObject, fields: slices.Clone(n.fields)}
+	for _, t := range n.sinkTypes() {
+		for _, f := range n.types[t].fields {
+			if all.field(f.name) == nil {
+				all.fields = append(all.fields, f)
+			}
+		}
+	}
+	return all
+}
+
+func (c *converter) freeMap(n *node, f *field, v *yamldoc.Value, path string) map[string]any {
+	m := make(map[string]any, len(v.Entries))
+	for _, e := range v.Entries {
+		below := yamldoc.Join(path, e.Key)
+		if x, ok := c.convert(n.elem, f, e.Value, below); ok {
+			m[e.Key] = x
+		}
+	}
+	return m
+}
+
+func (c *converter) freeValue(f *field, v *yamldoc.Value, path string) (any, bool) {
+	switch v.Shape {
+	case yamldoc.Map:
+		return c.freeMap(&node{kind: kindMap, elem: &node{kind: kindAny}}, f, v, path), true
+	case yamldoc.List:
+		return c.convert(&node{kind: kindList, elem: &node{kind: kindAny}}, f, v, path)
+	case yamldoc.String:
+		return c.expandText(f, v, path)
+	}
+	return v.Scalar(), true
+}
+
+func (c *converter) wrongShape(n *node, f *field, v *yamldoc.Value, path string) {
+	want, hint := "a map", ""
+	if n.kind == kindList {
+		want = "a list"
+		if v.Shape != yamldoc.Map && isText(n) && f != nil {
+			hint = "write it between [ and ]"
+			if f.secrecy == public {
+				hint = "write [" + scalarYAML(v.Text) + "]"
+			}
+		}
+	}
+	c.ErrorAt(v.At, path, fmt.Sprintf("must be %s, not %s", want, v.Shape), hint)
+}
+
+// convertScalar reads one text by the schema n. Strings take numbers and booleans as they are written, because identifiers
+// often look like them.
+func (c *converter) convertScalar(n *node, f *field, v *yamldoc.Value, path string) (any, bool) {
+	if v.Shape == yamldoc.List || v.Shape == yamldoc.Map {
+		c.ErrorAt(v.At, path, fmt.Sprintf("must be %s, not %s", kindName(n.kind), v.Shape), "")
+		return nil, false
+	}
+	if n.kind == kindString {
+		return c.expandText(f, v, path)
+	}
+	x, hint := parseScalar(n, v)
+	if x == nil {
+		shown := strconv.Quote(relay.Truncate(v.Text, maxQuoted))
+		if f != nil && f.secrecy != public {
+			shown = "this"
+		}
+		if f != nil && f.secrecy != public && n.kind == kindText {
+			hint = "" // it comes from the type and may repeat the text
+		}
+		c.ErrorAt(v.At, path, fmt.Sprintf("%s is not %s", shown, kindName(n.kind)), hint)
+		return nil, false
+	}
+	return x, true
+}
+
+func kindName(k kind) string {
+	switch k {
+	case kindBool:
+		return "true or false"
+	case kindInt:
+		return "a whole number"
+	case kindFloat:
+		return "a number"
+	case kindDuration:
+		return "a duration"
+	case kindSize:
+		return "a size"
+	case kindTime:
+		return "a time"
+	case kindText:
+		return "a valid value"
+	default:
+		return "a string"
+	}
+}
+
+// parseScalar returns the value, or nil and a hint.
+func parseScalar(n *node, v *yamldoc.Value) (any, string) {
+	quoted := v.Shape == yamldoc.String && v.At.Variable == ""
+	switch n.kind {
+	case kindBool:
+		if b, err := strconv.ParseBool(v.Text); err == nil && !quoted {
+			return b, ""
+		}
+		return nil, "write true or false, without quotes"
+	case kindInt:
+		i, err := yamldoc.ParseInt(v.Text)
+		if err == nil && !quoted && !reflect.Zero(n.typ).OverflowInt(i) {
+			return i, ""
+		}
+		return nil, "write digits, without quotes"
+	case kindFloat:
+		if x, err := strconv.ParseFloat(v.Text, 64); err == nil && !quoted && !math.IsInf(x, 0) && !math.IsNaN(x) {
+			return x, ""
+		}
+		return nil, "write digits, without quotes"
+	case kindDuration:
+		if d, err := time.ParseDuration(v.Text); err == nil && (v.Shape == yamldoc.String || d == 0) {
+			return d, ""
+		}
+		return nil, "write a number with its unit, such as 500ms, 15s, 5m or 96h"
+	case kindSize:
+		if s, err := ParseSize(v.Text); err == nil {
+			return s, ""
+		}
+		return nil, "write a number of bytes, or one with KiB or MiB, such as 1MiB"
+	case kindTime:
+		if v.Text == "" {
+			return time.Time{}, ""
+		}
+		for _, layout := range []string{time.RFC3339, time.DateOnly} {
+			if t, err := time.Parse(layout, v.Text); err == nil {
+				return t, ""
+			}
+		}
+		return nil, "write 2027-01-31 or 2027-01-31T12:00:00Z"
+	}
+	if x, ok := reflect.New(n.typ).Interface().(encoding.TextUnmarshaler); ok {
+		if err := x.UnmarshalText([]byte(v.Text)); err != nil {
+			return nil, err.Error()
+		}
+	}
+	return v.Text, "" // decode makes the value from it
+}
+
+func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bool) {
+	if f == nil {
+		return v.Text, true
+	}
+	text := v.Text
+	switch {
+	case f.secrecy != public:
+		expanded, ok := c.expandVars(v, path)
+		if !ok {
+			return nil, false
+		}
+		text = expanded
+	case f.file && text != "":
+		return c.filePath(f, v, path)
+	case strings.Contains(text, "${") && !isTemplate(f.name):
+		c.Warnings = append(c.Warnings, c.Problem(v.At, path, "${…} stands for itself here: only secrets are filled from the environment",
+			"write the value itself"))
+	}
+	if len(f.enum) > 0 && !slices.Contains(f.enum, text) {
+		hint := yamldoc.DidYouMean(text, f.enum)
+		if hint == "" {
+			hint = "choose one of " + strings.Join(f.enum, ", ")
+		}
+		c.ErrorAt(v.At, path, fmt.Sprintf("%q is not known here", relay.Truncate(text, maxQuoted)), hint)
+		return nil, false
+	}
+	return text, true
+}
+
+// maxQuoted is how much of a value a message repeats, in bytes.
+const maxQuoted = 60

@@ -1,0 +1,81 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/condition"
+)
+
+// checkFilters checks what a sink wants, and leaves the lists as relay.Filter takes them.
+func (l *loader) checkFilters(path string, s *Sink, catalog *relay.Catalog) {
+	if catalog != nil {
+		for i, t := range s.Topics {
+			if err := catalog.CheckPatterns([]string{t}); err != nil {
+				l.Error(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
+			}
+		}
+	}
+	s.Hubs = l.checkValues(path+".hubs", s.Hubs, checkIdentifier)
+	s.Accounts = l.checkValues(path+".accounts", s.Accounts, checkIdentifier)
+	s.Environments = l.checkValues(path+".environments", s.Environments, checkName)
+	s.Clusters = l.checkValues(path+".clusters", s.Clusters, checkName)
+	s.Containers = l.checkValues(path+".containers", s.Containers, checkName)
+	l.checkCondition(path+".when", s.When)
+}
+
+// checkCondition reports a mistake at the place of the text in the file, and says where it is in the text.
+func (l *loader) checkCondition(path, text string) {
+	_, err := condition.Compile(text)
+	if err == nil {
+		return
+	}
+	var e *condition.Error
+	switch {
+	case !errors.As(err, &e):
+		l.Error(path, err.Error(), "")
+	case e.Place() == "":
+		l.Error(path, e.Text, e.Hint)
+	default:
+		l.Error(path, e.Place()+": "+e.Text, e.Hint)
+	}
+}
+
+// checkValues checks a list of exact values and returns nil for "all", however that was said.
+func (l *loader) checkValues(path string, list []string, check func(string) string) []string {
+	for i, value := range list {
+		if problem := check(value); problem != "" {
+			l.Error(fmt.Sprintf("%s[%d]", path, i), problem, "")
+		}
+	}
+	if slices.Contains(list, "*") {
+		return nil
+	}
+	return list
+}
+
+// checkName is about a value that stands in a notification; what it may consist of is the producer's business.
+func checkName(name string) string {
+	switch {
+	case name == "":
+		return "is empty"
+	case len(name) > 256:
+		return "is longer than 256 bytes"
+	case name != "*" && strings.Contains(name, "*"):
+		return fmt.Sprintf("%q: a * stands for all only when it is alone", relay.Truncate(name, maxQuoted))
+	}
+	return ""
+}
+
+func checkIdentifier(id string) string {
+	if problem := checkName(id); problem != "" {
+		return problem
+	}
+	if strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "holds white space or other characters that a header cannot carry"
+	}
+	return ""
+}

@@ -1,0 +1,116 @@
+package config
+
+import (
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// knownCapabilities are what a key may be allowed to do besides reading its hubs.
+func knownCapabilities() []string {
+	return []string{"notifications-publish", "containers-instances-migrate"}
+}
+
+// checkKeys checks each API key, and that no name and no key stands for two.
+func (l *loader) checkKeys(keys []Key) {
+	if len(keys) == 0 {
+		l.Error("auth.keys", "is empty: nobody could connect", "make a key with hubrelay keys new")
+		return
+	}
+	names, digests := map[string]int{}, map[[32]byte]int{}
+	for i, k := range keys {
+		path := fmt.Sprintf("auth.keys[%d]", i)
+		l.checkAPIKey(path, k)
+		if first, twice := names[k.Name]; twice && k.Name != "" {
+			l.Error(path+".name", fmt.Sprintf("%q is the name of auth.keys[%d] already", k.Name, first), "give each key its own")
+		} else {
+			names[k.Name] = i
+		}
+		if l.HasErrors(path) {
+			continue
+		}
+		digest, err := k.SHA256()
+		if err != nil {
+			l.Error(path+".key_file", err.Error(), "make a key with hubrelay keys new")
+			continue
+		}
+		if first, twice := digests[digest]; twice {
+			l.Error(path, fmt.Sprintf("is the same key as auth.keys[%d]", first), "a key can have one meaning only")
+			continue
+		}
+		digests[digest] = i
+	}
+}
+
+func (l *loader) checkAPIKey(path string, k Key) {
+	broken := l.HasErrors(path) // then what seems to be missing may be the thing that was misspelled
+	switch {
+	case k.Name == "" && !broken:
+		l.Error(path+".name", "is missing", "name the key: it shows in logs and metrics")
+	case k.Name != "" && !credentialName.MatchString(k.Name):
+		l.Error(path+".name", fmt.Sprintf("%q is no name for a key", relay.Truncate(k.Name, maxQuoted)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
+	}
+	if !broken {
+		l.credential(path, k.credential(), "make a key with hubrelay keys new")
+	}
+	if len(k.Hubs) == 0 && !broken {
+		l.Error(path+".hubs", "is empty: the key opens nothing", `list its hubs, or write ["*"] for all`)
+	}
+	for i, h := range k.Hubs {
+		if problem := checkIdentifier(h); problem != "" {
+			l.Error(fmt.Sprintf("%s.hubs[%d]", path, i), problem, "")
+		}
+	}
+	if k.AccountID != "" {
+		if problem := checkIdentifier(k.AccountID); problem != "" {
+			l.Error(path+".account_id", problem, "")
+		}
+	}
+	for i, c := range k.Capabilities {
+		if slices.Contains(knownCapabilities(), c) {
+			continue
+		}
+		hint := yamldoc.DidYouMean(c, knownCapabilities())
+		if hint == "" {
+			hint = "there are " + strings.Join(knownCapabilities(), " and ")
+		}
+		l.Error(fmt.Sprintf("%s.capabilities[%d]", path, i), fmt.Sprintf("%q is no capability", relay.Truncate(c, maxQuoted)), hint)
+	}
+	if !k.Expires.IsZero() && time.Now().After(k.Expires) {
+		l.Warn(path+".expires", fmt.Sprintf("the key %q has expired", k.Name), "remove it or give it more time")
+	}
+}
+
+// credential checks that a key or a token comes from exactly one place. It never repeats the secret.
+func (l *loader) credential(path string, c credential, hint string) {
+	given := 0
+	for _, s := range []string{c.text, c.file, c.hash} {
+		if s != "" {
+			given++
+		}
+	}
+	names := fmt.Sprintf("%[1]s, %[1]s_file and %[1]s_sha256", c.what)
+	switch {
+	case given == 0:
+		l.Error(path, "has no "+c.what, "give one of "+names+"; "+hint)
+	case given > 1:
+		l.Error(path, "has more than one of "+names, "give exactly one")
+	case c.text != "":
+		if err := checkKey(c.text); err != nil {
+			l.Error(path+"."+c.what, err.Error(), hint)
+		}
+	case c.hash != "":
+		if b, err := hex.DecodeString(c.hash); err != nil || len(b) != 32 {
+			l.Error(path+"."+c.what+"_sha256", "is not 64 hexadecimal digits", "printf %s "+strings.ToUpper(c.what)+" | sha256sum")
+		}
+	}
+}
+
+// credentialName matches the names of keys and tokens.
+var credentialName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)

@@ -1,0 +1,174 @@
+package config_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+)
+
+func TestRedisURL(t *testing.T) {
+	shown := map[string]string{ // and how each is printed
+		"":                                "",
+		"memory:":                         "memory:",
+		"redis://localhost":               "redis://localhost",
+		"redis://:p%40ss@[::1]:6379/2":    "redis://(redacted)@[::1]:6379/2",
+		"rediss://u:p@redis.example:6380": "rediss://(redacted)@redis.example:6380",
+		"unix:///run/redis.sock?db=1":     "unix:///run/redis.sock?(redacted)",
+		"redis+cluster://a:1,b:2,c:3":     "redis+cluster://a:1,b:2,c:3",
+		"redis+sentinel://u:p@a:1,b:2/mymaster?sentinel_password=x": "redis+sentinel://(redacted)@a:1,b:2/mymaster?(redacted)",
+	}
+	for url, want := range shown {
+		cfg, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{})
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		if got := cfg.Redis.Address(); got != want && (url != "" || got != "our own in ./hubrelay-data") {
+			t.Errorf("logs show %s as %s", url, got)
+		}
+		var out bytes.Buffer
+		if err := cfg.Print(&out); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), "url: "+want) && !strings.Contains(out.String(), `url: "`+want+`"`) {
+			t.Errorf("%s is not printed as %s:\n%s", url, want, out.String())
+		}
+	}
+	for _, url := range []string{
+		"localhost:6379", "http://localhost", "unix://", "unix://x/y", "redis://a,b", "redis+sentinel://a:1", "redis+cluster://", "memory:x",
+	} {
+		if _, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{}); err == nil {
+			t.Errorf("accepted %s", url)
+		}
+	}
+}
+
+// A Redis of the relay's own has no replicas: every publish would be refused.
+func TestMinReplicasNeedsARedisThatMayHaveSome(t *testing.T) {
+	for url, want := range map[string]string{"": "redis.min_replicas", "memory:": "redis.min_replicas", "redis://localhost": ""} {
+		cfg, err := config.Load(write(t, keys+"redis: {min_replicas: 1}\n"), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{})
+		switch {
+		case want == "" && (err != nil || cfg.Redis.MinReplicas != 1):
+			t.Errorf("%s: %v", url, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+}
+
+// A pipe would hold up the start, or a reload, until somebody writes to it.
+func TestPipeInPlaceOfAFile(t *testing.T) {
+	path := write(t, keys+"redis: {url_file: url}\n")
+	if err := syscall.Mkfifo(filepath.Join(filepath.Dir(path), "url"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := config.Load(path, nil, config.Kinds{})
+	if err == nil || !strings.Contains(err.Error(), "redis.url_file: ") || !strings.Contains(err.Error(), "is a pipe, not a file") {
+		t.Error(err)
+	}
+}
+
+func TestRedisURLFile(t *testing.T) {
+	path := write(t, keys+"redis: {url_file: url}\n")
+	file := filepath.Join(filepath.Dir(path), "url")
+	if err := os.WriteFile(file, []byte("redis://u:p@host\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(path, nil, config.Kinds{})
+	if err != nil || cfg.Redis.URL != "redis://u:p@host" {
+		t.Fatal(cfg, err)
+	}
+	_, err = config.Load(path, []string{"HUBRELAY_REDIS__URL=redis://other"}, config.Kinds{})
+	if err == nil || !strings.Contains(err.Error(), "redis.url_file: is given beside redis.url") {
+		t.Error(err)
+	}
+}
+
+// TestCapabilities holds the names here to those of the room that grants them.
+func TestCapabilities(t *testing.T) {
+	text := "auth: {keys: [{name: ops, key: 0123456789abcdef, hubs: [h], capabilities: [" +
+		auth.CapabilityPublish + ", " + auth.CapabilityMigrate + "]}]}"
+	if _, err := config.Load(write(t, text), nil, config.Kinds{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAllOfASinkAtOnce has mistakes in what every sink has and in what is this kind's own.
+func TestAllOfASinkAtOnce(t *testing.T) {
+	path := write(t, keys+`sinks:
+  a:
+    type: test
+    timeout: 0s
+    tokens: ["x y", fine, "z z"]
+    ratio: -1
+  b: {type: test, ulr: u}
+`)
+	_, err := config.Load(path, nil, kinds())
+	want := strings.ReplaceAll(`FILE:3:3: sinks.a: the ratio does not fit the rest
+FILE:3:3: sinks.a.url: is missing: give the address
+FILE:5:14: sinks.a.timeout: 0s is out of range; choose something from 1ms to 1h
+FILE:6:14: sinks.a.tokens[0]: holds a space
+FILE:6:27: sinks.a.tokens[2]: holds a space
+FILE:8:19: sinks.b.ulr: unknown key; did you mean "url"?`, "FILE", path)
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	path := write(t, keys+"server: {tls: {cert_file: cert.pem, key_file: key.pem}}\n")
+	dir := filepath.Dir(path)
+	cert, key := certificate(t, time.Now().Add(time.Hour))
+	put := func(name string, data []byte) {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("cert.pem", cert)
+	put("key.pem", key)
+	cfg, err := config.Load(path, nil, config.Kinds{})
+	if err != nil || !cfg.Server.TLS.Enabled() || len(cfg.Warnings) != 0 {
+		t.Fatal(cfg, err)
+	}
+	old, oldKey := certificate(t, time.Now().Add(-time.Hour))
+	put("cert.pem", old)
+	if _, err := config.Load(path, nil, config.Kinds{}); err == nil || !strings.Contains(err.Error(), "are no pair") {
+		t.Error("the wrong key:", err)
+	}
+	put("key.pem", oldKey)
+	if cfg, err := config.Load(path, nil, config.Kinds{}); err != nil || len(cfg.Warnings) != 1 {
+		t.Error("an expired certificate is worth a warning:", cfg, err)
+	}
+}
+
+func certificate(t *testing.T, until time.Time) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: until, DNSNames: []string{"localhost"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+}

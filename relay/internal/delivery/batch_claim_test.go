@@ -1,0 +1,67 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// What interrupts the first attempt leaves a sealed batch as it is: its receiver is gone, or this node ends.
+func TestBatchOutlivesItsFirstAttempt(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]func(context.Context) error{
+		"gone":  func(context.Context) error { return relay.Gone(errFar) },
+		"ended": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			began := make(chan struct{})
+			before := e.pipeline(&fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error {
+				close(began)
+				return first(ctx)
+			}}, batching(time.Hour, 5))
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			var wg sync.WaitGroup
+			for i := range 5 {
+				wg.Go(func() { _ = before.Handle(ctx, event(i, "a.b", "h1")) })
+			}
+			<-began
+			if name == "ended" {
+				end()
+			}
+			wg.Wait()
+			if err := e.resume(); err != nil {
+				t.Fatal(err)
+			}
+			sink := &fakeSink{answer: answers(nil)}
+			e.retries(e.pipeline(sink, batching(time.Hour, 5)))
+			e.waitEmptied()
+			if got := sink.deliveries(); len(got) != 1 || !slices.Equal(brought(t, got), upTo(5)) {
+				t.Errorf("arrived %+v, dead: %v", got, e.deadLetters())
+			}
+		})
+	}
+}
+
+// What is parked and goes into a batch makes room once.
+func TestBatchOfWhatWasParkedMakesRoomOnce(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	list := replayLog{event(1, "a.b", "h1").Notifications[0]}
+	if done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || done.Scheduled != 1 {
+		t.Fatal(done, err)
+	}
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Batch, o.Backlog = Batch{Wait: time.Millisecond, Max: 9}, 100 })
+	l := &dueQuery{sink: "s", maxClaims: p.concurrency.tryAcquire(1), lease: time.Minute}
+	e.store.queryDue(t.Context(), []*dueQuery{l})
+	e.park(5)
+	p.retryClaimed(t.Context(), l.claimed[0])
+	if n := e.parkedCount(); n != 5 || p.retryLimit.count != n {
+		t.Errorf("%d are parked, and %d are counted", n, p.retryLimit.count)
+	}
+}

@@ -1,0 +1,364 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func batching(wait time.Duration, most int) func(*Options) {
+	return func(o *Options) { o.Batch = Batch{Wait: wait, Max: most} }
+}
+
+// bring hands over events side by side, the i-th of which is numbered from + i, and returns when all were handled.
+func bring(t *testing.T, p *Pipeline, from, n int) *sync.WaitGroup {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			if err := p.Handle(t.Context(), event(from+i, "a.b", "h1")); err != nil {
+				t.Errorf("%d: %v", from+i, err)
+			}
+		})
+	}
+	return &wg
+}
+
+// brought are the numbers of all notifications that arrived, in order, and complains of those within a delivery that are not.
+func brought(t *testing.T, list []relay.Delivery) []int {
+	t.Helper()
+	var all []int
+	for _, d := range list {
+		var numbers []int
+		for _, n := range d.Notifications {
+			var second, i int
+			if _, err := fmt.Sscanf(n.ID, "%8x%16x", &second, &i); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(n, event(i, "a.b", "h1").Notifications[0]) {
+				t.Errorf("notification %d: %+v", i, n)
+			}
+			numbers = append(numbers, i)
+		}
+		if !slices.IsSorted(numbers) || !d.Batch || d.Digest != nil {
+			t.Errorf("delivery %s (batch: %v, digest: %v) holds %v", d.ID, d.Batch, d.Digest, numbers)
+		}
+		all = append(all, numbers...)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func upTo(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
+	}
+	return list
+}
+
+// emptied are the keys of a sink that has delivered batches.
+var emptied = []string{"hubrelay:batched:s", "hubrelay:batches:s"}
+
+func (e *env) waitEmptied() {
+	e.t.Helper()
+	testkit.WaitFor(e.t, "nothing but the memory of batches, and of dead letters, is left", func() bool {
+		keys := slices.DeleteFunc(e.left(), func(k string) bool { return strings.HasPrefix(k, "hubrelay:dead") })
+		slices.Sort(keys)
+		return slices.Equal(keys, emptied)
+	})
+}
+
+// A full batch goes at once, and what comes beyond it is the next; nothing is left out.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink, obs := &fakeSink{answer: answers(nil)}, &counting{}
+	p := e.pipeline(sink, func(o *Options) {
+		o.Batch, o.Observer = Batch{Wait: time.Hour, Max: 20}, obs
+	})
+	e.retries(p)
+	bring(t, p, 0, 60).Wait()
+	got := sink.deliveries()
+	if all := brought(t, got); len(got) != 3 || !slices.Equal(all, upTo(60)) {
+		t.Errorf("%d deliveries with %v", len(got), all)
+	}
+	for _, d := range got {
+		if len(d.Notifications) != 20 || len(d.ID) != 24 || d.Attempt != 1 || d.ID == d.Notifications[0].ID {
+			t.Errorf("%s, attempt %d, holds %d", d.ID, d.Attempt, len(d.Notifications))
+		}
+	}
+	if n := obs.get("batched"); n != 60 {
+		t.Errorf("%d were counted", n)
+	}
+	e.waitEmptied()
+	e.client.Del(t.Context(), "hubrelay:batched:s")
+	if err := e.store.Forget(t.Context(), "s", true); err != nil || len(e.left()) != 0 {
+		t.Errorf("%v, left %v", err, e.left())
+	}
+}
+
+// One that is not full goes when its time has come.
+func TestBatchThatIsNotFull(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, batching(50*time.Millisecond, 20))
+	bring(t, p, 0, 7).Wait()
+	if all := brought(t, sink.deliveries()); !slices.Equal(all, upTo(7)) {
+		t.Error(all)
+	}
+}
+
+// 4 MiB are the most that a batch holds, whatever its number.
+func TestBatchOfMuch(t *testing.T) {
+	t.Parallel()
+	b := &batchBuilder{max: 1000}
+	big := relay.Notification{Data: make([]byte, 256<<10)}
+	first, _, lead := b.add(big, "")
+	for i := range 15 {
+		if other, _, again := b.add(big, ""); other != first || again || !lead {
+			t.Fatalf("notification %d is in another batch", i)
+		}
+	}
+	next, place, lead := b.add(big, "")
+	if next == first || place != 0 || !lead {
+		t.Error("the batch is not full")
+	}
+	select {
+	case <-first.full:
+	default:
+		t.Error("the batch was not told")
+	}
+}
+
+// What fails is tried again as it was sealed, by any node, and is replayed so from the dead letters.
+func TestBatchIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	reject := relay.Permanent(&relay.ResponseError{Status: 422})
+	sink := &fakeSink{answer: answers(errFar, errFar, reject, nil)}
+	other := e.pipeline(sink, nil) // it takes batches, though its own configuration does not ask for them
+	e.retries(other)
+	p := e.pipeline(sink, batching(time.Hour, 10))
+	bring(t, p, 0, 10).Wait()
+	testkit.WaitFor(t, "it is dead", func() bool { return len(e.deadLetters()) == 1 })
+	got := sink.deliveries()
+	letter, err := e.store.DeadLetter(t.Context(), "s", got[0].ID)
+	if err != nil || !letter.Batch || len(letter.Notifications) != 10 || len(letter.History) != 3 {
+		t.Errorf("%+v, %v", letter, err)
+	}
+	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
+		t.Fatal(c, err)
+	}
+	e.waitEmptied()
+	got = sink.deliveries()
+	if len(got) != 4 {
+		t.Fatalf("%d attempts", len(got))
+	}
+	for i, d := range got {
+		if d.ID != got[0].ID || !slices.Equal(brought(t, []relay.Delivery{d}), upTo(10)) || i < 3 && d.Attempt != i+1 {
+			t.Errorf("attempt %d: %s is number %d", i+1, d.ID, d.Attempt)
+		}
+	}
+}
+
+// What comes again out of a queue whose acks were not stored is in no second batch, but a repeat of the whole log is.
+func TestBatchTakesNothingTwice(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	killed, p := e.pipeline(sink, batching(time.Hour, 10)), e.pipeline(sink, batching(50*time.Millisecond, 10))
+	bring(t, killed, 0, 10).Wait()
+	bring(t, p, 5, 10).Wait()
+	bring(t, p, 0, 10).Wait()
+	if all := brought(t, sink.deliveries()); !slices.Equal(all, upTo(15)) {
+		t.Errorf("arrived %v", all)
+	}
+	e.retries(p)
+	var list replayLog
+	for i := range 10 {
+		list = append(list, event(i, "a.b", "h1").Notifications[0])
+	}
+	done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"})
+	if err != nil || done.Scheduled != 10 {
+		t.Fatal(done, err)
+	}
+	e.waitEmptied()
+	got := sink.deliveries()
+	if all := brought(t, got); len(all) != 25 {
+		t.Errorf("arrived %v", all)
+	}
+	if len(got) > 6 {
+		t.Errorf("%d deliveries: what was replayed came one by one", len(got))
+	}
+}
+
+// Redis remembers a bounded number of ids.
+func TestBatchesAreForgotten(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for i := range 12 {
+		b := sealRequest{id: fmt.Sprint("batch", i), lease: time.Minute, oldestAt: time.Now()}
+		for j := range 1000 {
+			b.add(newParked(relay.Notification{ID: fmt.Sprintf("n-%d-%d", i, j), Topic: "a", Data: []byte("{}")}), "")
+		}
+		for range 2 { // the answer may get lost
+			if _, err := e.store.createBatch(t.Context(), "s", &b); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ids := e.client.HLen(t.Context(), "hubrelay:batched:s").Val()
+	if lists := e.client.LLen(t.Context(), "hubrelay:batches:s").Val(); ids != lists*1000 || ids > batchDedupSize || ids < batchDedupSize-1000 {
+		t.Errorf("%d ids of %d batches", ids, lists)
+	}
+	if n := e.parkedCount(); n != 12 {
+		t.Errorf("%d batches", n)
+	}
+}
+
+// A repeat whose first answer was lost leaves the batch for whoever is first.
+func TestBatchSealedTwice(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	b := sealRequest{id: "batch", lease: time.Hour, oldestAt: time.Now()}
+	b.add(newParked(event(0, "a.b", "h1").Notifications[0]), "")
+	first, err := e.store.createBatch(t.Context(), "s", &b)
+	if err != nil || first.claimEnd == "" || first.claimEnd == "0" || first.scheduled != 1 {
+		t.Fatal(first, err)
+	}
+	if again, err := e.store.createBatch(t.Context(), "s", &b); err != nil || again.claimEnd != "0" || again.scheduled != 1 {
+		t.Fatal(again, err)
+	}
+	sink := &fakeSink{answer: answers(nil)}
+	e.retries(e.pipeline(sink, batching(time.Hour, 10)))
+	e.waitEmptied()
+	if got := sink.deliveries(); len(got) != 1 || got[0].ID != "batch" || !got[0].Batch {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A Redis that is full seals nothing: each goes alone, in the form of a batch.
+func TestBatchWhileRedisIsFull(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, batching(20*time.Millisecond, 10))
+	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	bring(t, p, 0, 10).Wait()
+	got := sink.deliveries()
+	if all := brought(t, got); len(got) != 10 || !slices.Equal(all, upTo(10)) || got[0].ID != got[0].Notifications[0].ID {
+		t.Errorf("%d deliveries of %v", len(got), all)
+	}
+}
+
+// While the destination is down nothing is sealed, and a batch goes on gathering; who is told to stop leaves it.
+func TestBatchWaitsForTheDestination(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, batching(10*time.Millisecond, 10))
+	for range failureThreshold {
+		p.breaker.record(false, true, errFar)
+	}
+	p.breaker.mu.Lock()
+	p.breaker.probeAt = time.Now().Add(time.Hour)
+	p.breaker.mu.Unlock()
+	all := bring(t, p, 0, 5)
+	testkit.WaitFor(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { left <- p.Handle(ctx, event(99, "a.b", "h1")) }()
+	testkit.WaitFor(t, "another waits", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 6 })
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("Handle = %v", err)
+	}
+	if n := e.parkedCount(); n != 0 || sink.attempts("") != 0 {
+		t.Fatalf("%d were sealed", n)
+	}
+	p.ProbeNow()
+	all.Wait()
+	if got := sink.deliveries(); len(got) != 1 || !slices.Equal(brought(t, got), upTo(5)) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A pipeline that ends gives back what is not sealed.
+func TestBatchIsGivenBack(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, batching(time.Hour, 10))
+	var wg sync.WaitGroup
+	for i := range 5 {
+		wg.Go(func() {
+			if err := p.Handle(t.Context(), event(i, "a.b", "h1")); !errors.Is(err, context.Canceled) {
+				t.Errorf("Handle = %v", err)
+			}
+		})
+	}
+	testkit.WaitFor(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
+	p.Stop()
+	wg.Wait()
+	if len(sink.deliveries())+len(e.left()) != 0 {
+		t.Errorf("%v, %v", sink.deliveries(), e.left())
+	}
+}
+
+// A rate counts deliveries, and what waits for it is gathered meanwhile.
+func TestBatchesAtARate(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, func(o *Options) {
+		o.Batch, o.Rate, o.Burst = Batch{Wait: 10 * time.Millisecond, Max: 50}, perSec(4), 1
+	})
+	bring(t, p, 0, 1).Wait()
+	bring(t, p, 1, 40).Wait()
+	if got := sink.deliveries(); len(got) != 2 || !slices.Equal(brought(t, got), upTo(41)) {
+		t.Errorf("%d deliveries", len(got))
+	}
+}
+
+// A sink of a kind that takes none gets a batch that was sealed before as a digest.
+func TestBatchForAKindThatTakesNone(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	before := e.pipeline(&fakeSink{answer: answers(errFar)}, batching(time.Hour, 3))
+	bring(t, before, 0, 3).Wait()
+	sink := &fakeSink{answer: answers(nil)}
+	e.retries(e.pipeline(sink, func(o *Options) { o.BatchesUnsupported = true }))
+	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	d := sink.deliveries()[0]
+	if d.Batch || d.Digest == nil || d.Digest.Count != 3 || d.Digest.Topics["a.b"] != 3 || len(d.Notifications) != 3 || d.Digest.First != at(0) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A trial is a batch of one with an id of its own.
+func TestTryOfABatch(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, batching(time.Hour, 3))
+	n := event(1, "a.b", "h1").Notifications[0]
+	if a := p.SendTest(t.Context(), n); a.Outcome != "delivered" {
+		t.Errorf("%+v", a)
+	}
+	if d := sink.deliveries()[0]; !d.Batch || d.ID == n.ID || len(d.ID) != 24 || strings.TrimLeft(d.ID, "0123456789abcdef") != "" {
+		t.Errorf("%+v", d)
+	}
+}

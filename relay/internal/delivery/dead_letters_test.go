@@ -1,0 +1,383 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// bury makes dead letters of deliveries.
+func (e *env) bury(t *testing.T, ids ...string) {
+	t.Helper()
+	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, nil)
+	for _, id := range ids {
+		if err := p.Handle(t.Context(), delivery(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// write adds a dead letter as it is, without the index.
+func (e *env) write(t *testing.T, id, topic, hub string) string {
+	t.Helper()
+	at, err := e.client.XAdd(t.Context(), &redis.XAddArgs{Stream: "hubrelay:deadletters:s", Values: []any{
+		"id", id, "topic", topic, "hub", hub, "account", "a1", "data", `{"topic":"` + topic + `"}`,
+		"reason", "permanent: x", "attempts", `[{"error":"x"}]`, "time", "2026-11-21T04:00:00Z",
+	}}).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func TestDeadLettersAreListed(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for i := range 250 {
+		topic, hub := "job.created", "h1"
+		if i%100 == 0 {
+			topic, hub = "container.error", "h2"
+		}
+		e.write(t, fmt.Sprintf("d%d", i), topic, hub)
+	}
+	for _, c := range []struct {
+		name string
+		sel  Selection
+		want int
+	}{
+		{"all", Selection{Limit: 1000}, 250},
+		{"topic", Selection{Topics: []string{"*.error"}}, 3},
+		{"hub", Selection{Hub: "h2"}, 3},
+		{"both", Selection{Hub: "h1", Topics: []string{"*.error"}}, 0},
+		{"exclusion", Selection{Topics: []string{"!*.error"}, Limit: 1000}, 247},
+		{"since long", Selection{Since: time.Now().Add(-time.Hour), Limit: 1000}, 250},
+		{"since later", Selection{Since: time.Now().Add(time.Hour)}, 0},
+		{"default limit", Selection{}, DefaultPage},
+	} {
+		page, err := e.store.DeadLetters(t.Context(), "s", c.sel)
+		if err != nil || len(page.Letters) != c.want {
+			t.Errorf("%s: %d, want %d, %v", c.name, len(page.Letters), c.want, err)
+		}
+	}
+	var pages, letters int
+	for sel := (Selection{Limit: 7}); ; pages++ {
+		page, err := e.store.DeadLetters(t.Context(), "s", sel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range page.Letters {
+			if want := fmt.Sprintf("d%d", letters+i); l.ID != want || l.Attempts != 1 || l.Time.IsZero() || l.Reason == "" || l.Account != "a1" {
+				t.Fatalf("%+v, want %s", l, want)
+			}
+		}
+		letters += len(page.Letters)
+		if sel.After = page.Next; page.Next == "" {
+			break
+		}
+	}
+	if letters != 250 || pages != 35 {
+		t.Errorf("%d letters on %d pages", letters, pages+1)
+	}
+	for _, sel := range []Selection{{After: "x"}, {After: "1-"}, {After: "1-1~+"}, {Topics: []string{"a b"}}} {
+		if _, err := e.store.DeadLetters(t.Context(), "s", sel); !errors.Is(err, ErrSelection) {
+			t.Errorf("%+v: %v", sel, err)
+		}
+	}
+}
+
+func TestDeadLetterIsShown(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.bury(t, "d1", "d2")
+	c, err := e.store.DeadLetter(t.Context(), "s", "d1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := delivery("d1").Notifications[0]
+	if c.ID != "d1" || c.Attempts != 1 || len(c.History) != 1 || c.History[0].Status != 500 || len(c.Notifications) != 1 ||
+		string(c.Notifications[0].Data) != string(want.Data) || c.Notifications[0].Hub != "h1" || c.Raw != "" {
+		t.Errorf("%+v", c)
+	}
+	if _, err := e.store.DeadLetter(t.Context(), "s", "nobody"); !errors.Is(err, ErrNoDeadLetter) {
+		t.Error(err)
+	}
+	if _, err := e.store.DeadLetter(t.Context(), "s", indexCompleteField); !errors.Is(err, ErrNoDeadLetter) {
+		t.Error(err)
+	}
+	e.client.XTrimMaxLen(t.Context(), "hubrelay:deadletters:s", 0)
+	if _, err := e.store.DeadLetter(t.Context(), "s", "d2"); !errors.Is(err, ErrNoDeadLetter) {
+		t.Error(err)
+	}
+}
+
+// What was written without an index is found, replayed and dropped all the same.
+func TestDeadLettersWithoutIndex(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ids := make([]string, 0, 230)
+	for i := range 230 {
+		ids = append(ids, fmt.Sprintf("d%d", i))
+		e.write(t, ids[i], "job.created", "h1")
+	}
+	newer := e.write(t, "d7", "job.updated", "h1")
+	if c, err := e.store.DeadLetter(t.Context(), "s", "d7"); err != nil || c.Topic != "job.updated" {
+		t.Errorf("%+v, %v: not the one at %s", c, err, newer)
+	}
+	got, err := e.store.DropDeadLetters(t.Context(), "s", append([]string{"nobody"}, ids[:120]...))
+	if err != nil || got != (ChangeResult{Done: 120, Missing: 1}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	got, err = e.store.ReplayDeadLetters(t.Context(), "s", ids[120:], 0)
+	if err != nil || got != (ChangeResult{Done: 110}) || e.parkedCount() != 110 {
+		t.Errorf("%+v, %v, %d parked", got, err, e.parkedCount())
+	}
+	if n := len(e.deadLetters()); n != 1 {
+		t.Errorf("%d left, want the older of two", n)
+	}
+}
+
+func TestReplayOfADeadLetterBeginsAnew(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.bury(t, "d1")
+	got, err := e.store.ReplayDeadLetters(t.Context(), "s", []string{"d1", "d1", "nobody"}, 0)
+	if err != nil || got.Done != 1 || got.Missing != 2 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if len(e.deadLetters()) != 0 || e.parkedCount() != 1 {
+		t.Fatalf("%d dead letters, %d parked", len(e.deadLetters()), e.parkedCount())
+	}
+	sink := &fakeSink{answer: answers(errFar, relay.Permanent(errFar))}
+	e.retries(e.pipeline(sink, nil))
+	testkit.WaitFor(t, "dead again", func() bool { return len(e.deadLetters()) == 1 })
+	sink.mu.Lock()
+	if d := sink.got[0]; d.Attempt != 1 || d.ID != "d1" || string(d.Notifications[0].Data) != string(delivery("d1").Notifications[0].Data) ||
+		d.Notifications[0].Account != "a1" {
+		t.Errorf("%+v", d)
+	}
+	sink.mu.Unlock()
+	c, err := e.store.DeadLetter(t.Context(), "s", "d1")
+	if err != nil || c.Attempts != 3 {
+		t.Errorf("%+v, %v: the history is not kept", c, err)
+	}
+}
+
+func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	d := delivery("b1")
+	d.Notifications = append(d.Notifications, delivery("x").Notifications...)
+	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, nil)
+	if err := p.Handle(ctx, d); err != nil {
+		t.Fatal(err)
+	}
+	e.write(t, "bad", "", "")
+	c, err := e.store.DeadLetter(ctx, "s", "b1")
+	if err != nil || len(c.Notifications) != 2 || c.Notifications[1].ID != "x" {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	got, err := e.store.ReplaySelectedDeadLetters(ctx, "s", Selection{}, 0)
+	if err != nil || got != (ChangeResult{Done: 1, Unreadable: 1}) || len(e.deadLetters()) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	r, err := decodeRecord(e.client.HGet(ctx, "hubrelay:parked:s", "b1").Val())
+	if err != nil || len(r.Notifications) != 2 || r.AttemptCount != 0 || len(r.Attempts) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// What died while the sink kept an order goes without one where the sink keeps none any more.
+func TestReplayKeepsNoOrderWhereThereIsNone(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for i := range 2 {
+		d := ofHub("h1", i)
+		fields, err := newRecord(d, time.Now()).deadLetter(d.ID, "it died", OrderingHub.queueKey(d.Notifications[0]), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.store.addDeadLetter(t.Context(), "s", d.ID, 0, fields); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		if d.ID == ofHub("h1", 0).ID {
+			return relay.RetryAfter(errFar, time.Hour)
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, nil)
+	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 2 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	e.retries(p)
+	testkit.WaitFor(t, "the second was attempted", func() bool { return sink.attempts(ofHub("h1", 1).ID) == 1 })
+}
+
+func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	e.bury(t, "d1")
+	if _, err := e.store.scheduleRetry(ctx, "s", "d1", "as it is", time.Hour, time.Now(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.store.ReplayDeadLetters(ctx, "s", []string{"d1"}, 0); err != nil || got.Done != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if body := e.client.HGet(ctx, "hubrelay:parked:s", "d1").Val(); body != "as it is" || len(e.deadLetters()) != 0 {
+		t.Errorf("body %q", body)
+	}
+}
+
+func TestChangeOfAllIsBoundedByItsLimitAndItsBeginning(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for i := range 250 {
+		topic := "job.created"
+		if i%2 == 0 {
+			topic = "job.error"
+		}
+		e.write(t, fmt.Sprintf("d%d", i), topic, "h1")
+	}
+	sel := Selection{Topics: []string{"*.error"}, Limit: 60}
+	var done []int
+	for {
+		got, err := e.store.DropSelectedDeadLetters(t.Context(), "s", sel)
+		if err != nil || got.Missing != 0 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		done = append(done, got.Done)
+		if sel.After = got.Next; got.Next == "" {
+			break
+		}
+		e.write(t, "later", "late.error", "h1") // not part of what was there
+	}
+	if !slices.Equal(done, []int{60, 60, 5}) || len(e.deadLetters()) != 127 {
+		t.Errorf("%v, %d left", done, len(e.deadLetters()))
+	}
+}
+
+func TestRepeatedDeadLetterIsOne(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.bury(t, "d1", "d1")
+	if n := len(e.deadLetters()); n != 1 {
+		t.Errorf("%d dead letters", n)
+	}
+}
+
+func FuzzDeadLetterContent(f *testing.F) {
+	f.Add(`{"topic":"job.created"}`, `[{"error":"x"}]`, "")
+	f.Add("not json", "[", `[{"id":"a","data":"{}"}]`)
+	f.Add("", "null", `[{"data":"{"}]`)
+	f.Fuzz(func(t *testing.T, data, attempts, notifications string) {
+		c := decodeDeadLetter(map[string]any{"id": "d", "data": data, "attempts": attempts, "notifications": notifications})
+		if c.ID != "d" || len(c.Notifications) > 0 && c.Raw != "" || c.Attempts != len(c.History) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// fakeLog is a log of one partition whose cursors are "n-0".
+type fakeLog struct {
+	entries []relay.Notification
+	reached string
+	queued  map[string]bool
+	covers  bool
+}
+
+func (l *fakeLog) Range(_ context.Context, _ int, after string, count int) ([]relay.Notification, error) {
+	var list []relay.Notification
+	for _, n := range l.entries {
+		if l.IsAfter(n.Cursor, after) && len(list) < count {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+func (l *fakeLog) HasAllAfter(context.Context, int, string) (bool, error) { return l.covers, nil }
+func (l *fakeLog) FilledTo(context.Context, int, string) (string, error)  { return l.reached, nil }
+func (l *fakeLog) Queued(_ context.Context, _ int, _ string, cursors []string) ([]bool, error) {
+	held := make([]bool, len(cursors))
+	for i, c := range cursors {
+		held[i] = l.queued[c]
+	}
+	return held, nil
+}
+
+func (l *fakeLog) IsAfter(cursor, position string) bool {
+	var a, b int
+	_, _ = fmt.Sscanf(cursor, "%d-", &a)
+	_, _ = fmt.Sscanf(position, "%d-", &b)
+	return a > b
+}
+
+func TestReplayFromTheLog(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	log := &fakeLog{reached: "240-0", queued: map[string]bool{"200-0": true}, covers: true}
+	for i := 1; i <= 250; i++ {
+		n := delivery(fmt.Sprintf("n%d", i)).Notifications[0]
+		n.Cursor = fmt.Sprintf("%d-0", i)
+		if i%2 == 1 {
+			n.Topic = "job.created"
+		}
+		log.entries = append(log.entries, n)
+	}
+	if _, err := e.store.scheduleRetry(ctx, "s", "n100", "as it is", time.Hour, time.Now(), ""); err != nil {
+		t.Fatal(err)
+	}
+	topics, err := relay.ParsePatterns([]string{"*.error"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay := Replay{Sink: "s", Partitions: 1, Filter: relay.Filter{Topics: topics}, After: "10-0"}
+	got, err := e.store.Replay(ctx, log, replay)
+	if err != nil || got != (ReplayResult{Scheduled: 113, Waiting: 2, Complete: true}) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	// A repeat changes nothing.
+	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Scheduled != 0 || e.parkedCount() != 114 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if body := e.client.HGet(ctx, "hubrelay:parked:s", "n100").Val(); body != "as it is" {
+		t.Errorf("body %q", body)
+	}
+	sink := &fakeSink{answer: answers(nil)}
+	e.client.HDel(ctx, "hubrelay:parked:s", "n100")
+	e.client.ZRem(ctx, "hubrelay:retry:s", "n100")
+	e.client.ZRem(ctx, "hubrelay:since:s", "n100")
+	e.retries(e.pipeline(sink, nil))
+	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	if sink.attempts("") != 113 || sink.attempts("n12") != 1 {
+		t.Errorf("%d attempts", sink.attempts(""))
+	}
+	log.covers, replay.After = false, "0-0"
+	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Complete {
+		t.Errorf("%+v, %v", got, err)
+	}
+	replay.After = "300-0"
+	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Scheduled != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestCursorAt(t *testing.T) {
+	t.Parallel()
+	for ms, want := range map[int64]string{-5: "0-0", 0: "0-0", 1: "0-18446744073709551615", 1732153000123: "1732153000122-18446744073709551615"} {
+		if got := PositionAt(time.UnixMilli(ms)); got != want {
+			t.Errorf("%d: %s, want %s", ms, got, want)
+		}
+	}
+}

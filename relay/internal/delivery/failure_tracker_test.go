@@ -1,0 +1,190 @@
+package delivery
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// failingFor lets the first failure of "s" be as long ago as a test needs.
+func (e *env) failingFor(d time.Duration) {
+	e.t.Helper()
+	at := strconv.FormatInt(time.Now().Add(-d).UnixMilli(), 10)
+	if err := e.client.Set(e.t.Context(), "hubrelay:failing:s", at, 0).Err(); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *env) remembersFailure() bool {
+	n, err := e.client.Exists(e.t.Context(), "hubrelay:failing:s").Result()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return n == 1
+}
+
+func week(o *Options) {
+	o.DisableAfter = 120 * time.Hour
+	o.Schedule = Schedule{Delays: []time.Duration{time.Hour}}
+	o.Fingerprint = "v1"
+}
+
+// The time of the first failure is in Redis, so that a node that knows nothing of it goes on counting.
+func TestOnlyFailuresDisable(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	first := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
+	if err := first.Handle(t.Context(), delivery("d1")); err != nil || !e.remembersFailure() {
+		t.Fatalf("Handle = %v, remembered %v", err, e.remembersFailure())
+	}
+	e.failingFor(119 * time.Hour)
+	second := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
+	if err := second.Handle(t.Context(), delivery("d2")); err != nil {
+		t.Fatal("disabled too early: ", err)
+	}
+	e.failingFor(121 * time.Hour)
+	third := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
+	if err := third.Handle(t.Context(), delivery("d3")); !errors.Is(err, ErrDisabled) {
+		t.Fatalf("Handle = %v, want ErrDisabled", err)
+	}
+	if n := e.parkedCount(); n != 2 || len(e.deadLetters()) != 0 {
+		t.Errorf("%d parked, want the two before; dead %v", n, e.deadLetters())
+	}
+	s, err := e.store.State(t.Context(), "s")
+	if err != nil || s.State != StateDisabled || !strings.Contains(s.Reason, "121h0m") || !strings.Contains(s.Reason, "500") {
+		t.Errorf("state %+v, %v", s, err)
+	}
+
+	// Once it is enabled, what failed before counts no more.
+	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	fourth := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
+	if err := fourth.Handle(t.Context(), delivery("d4")); err != nil {
+		t.Error("disabled again at once: ", err)
+	}
+}
+
+func TestOtherConfigurationForgetsFailures(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.failingFor(200 * time.Hour)
+	p := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
+	if err := p.Handle(t.Context(), delivery("d1")); !errors.Is(err, ErrDisabled) {
+		t.Fatalf("Handle = %v, want ErrDisabled", err)
+	}
+	changed := e.pipeline(&fakeSink{answer: answers(errFar)}, func(o *Options) { week(o); o.Fingerprint = "v2" })
+	if _, err := changed.WaitEnabled(t.Context()); err != nil || e.remembersFailure() {
+		t.Errorf("WaitEnabled = %v, remembered %v", err, e.remembersFailure())
+	}
+}
+
+func TestWhatEndsFailures(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		answer error
+		want   bool // whether the failure is still remembered
+	}{
+		{"success", nil, false},
+		{"rejection of one delivery", relay.Permanent(errFar), true},
+		{"another failure", errFar, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEnv(t)
+			p := e.pipeline(&fakeSink{answer: answers(errFar, c.answer)}, week)
+			for _, id := range []string{"d1", "d2"} {
+				if err := p.Handle(t.Context(), delivery(id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := e.remembersFailure(); got != c.want {
+				t.Errorf("remembered %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// A rejection alone never begins to count, nor does anything where the limit is off.
+func TestWhatBeginsNoFailures(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	rejecting := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, week)
+	unlimited := e.pipeline(&fakeSink{answer: answers(errFar)}, func(o *Options) { week(o); o.DisableAfter = 0 })
+	for _, p := range []*Pipeline{rejecting, unlimited} {
+		if err := p.Handle(t.Context(), delivery("d1")); err != nil || e.remembersFailure() {
+			t.Errorf("Handle = %v, remembered %v", err, e.remembersFailure())
+		}
+	}
+	e.failingFor(10000 * time.Hour)
+	if err := unlimited.Handle(t.Context(), delivery("d2")); err != nil {
+		t.Errorf("Handle = %v", err)
+	}
+}
+
+// What another node has seen fail ends with a success here: of a retry at once, of a fresh delivery after a look.
+func TestSuccessEndsFailuresOfOthers(t *testing.T) {
+	t.Parallel()
+	t.Run("retry", func(t *testing.T) {
+		e := newEnv(t)
+		e.park(1)
+		e.failingFor(time.Hour)
+		e.retries(e.pipeline(&fakeSink{answer: answers(nil)}, week))
+		testkit.WaitFor(t, "forgotten", func() bool { return !e.remembersFailure() && e.parkedCount() == 0 })
+	})
+	t.Run("fresh", func(t *testing.T) {
+		e := newEnv(t)
+		e.failingFor(time.Hour)
+		p := e.pipeline(&fakeSink{answer: answers(nil)}, week)
+		e.retries(p)
+		testkit.WaitFor(t, "forgotten", func() bool {
+			if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+				t.Fatal(err)
+			}
+			return !e.remembersFailure()
+		})
+	})
+}
+
+// A parked delivery whose sink is disabled by it stays parked, with its attempts as they were.
+func TestFailuresDisableWhileRetrying(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.park(1)
+	e.failingFor(121 * time.Hour)
+	sink := &fakeSink{answer: answers(errFar)}
+	p := e.pipeline(sink, func(o *Options) { week(o); o.Schedule.MaxAttempts = 2 })
+	e.retries(p)
+	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.isDisabled(); return off })
+	testkit.WaitFor(t, "given back", func() bool {
+		score, err := e.client.ZScore(t.Context(), "hubrelay:retry:s", "p0").Result()
+		return err == nil && score <= float64(time.Now().UnixMilli())
+	})
+	if len(e.deadLetters()) != 0 || sink.attempts("") != 1 {
+		t.Errorf("dead %v after %d attempts", e.deadLetters(), sink.attempts(""))
+	}
+}
+
+// A flood of failures costs one question a second; a success in between makes the next failure ask again.
+func TestFailuresAskSeldom(t *testing.T) {
+	t.Parallel()
+	var f failureTracker
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		after time.Duration
+		over  bool
+		want  bool
+	}{{0, false, true}, {time.Millisecond, false, false}, {999 * time.Millisecond, false, false}, {time.Second, false, true}, {time.Second, true, true}} {
+		if c.over && (!f.endFailures() || f.endFailures()) {
+			t.Error("a success ends failures once")
+		}
+		if got := f.shouldReport(now.Add(c.after), time.Second); got != c.want {
+			t.Errorf("after %s: %v", c.after, got)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
+
+type testKeys struct{}
+
+func (testKeys) RetrySchedule(s string) string       { return "hubrelay:retry:" + s }
+func (testKeys) RetryBodies(s string) string         { return "hubrelay:parked:" + s }
+func (testKeys) RetryArrival(s string) string        { return "hubrelay:since:" + s }
+func (testKeys) OrderingQueue(s string) string       { return "hubrelay:line:" + s }
+func (testKeys) OrderingMembers(s string) string     { return "hubrelay:lined:" + s }
+func (testKeys) DeadLetters(s string) string         { return "hubrelay:deadletters:" + s }
+func (testKeys) DeadIndex(s string) string           { return "hubrelay:deadindex:" + s }
+func (testKeys) FailureStart(s string) string        { return "hubrelay:failing:" + s }
+func (testKeys) SinkStats(s string) string           { return "hubrelay:figures:" + s }
+func (testKeys) SinkState(s string) string           { return "hubrelay:sink:" + s }
+func (testKeys) Digests(s string) string             { return "hubrelay:digests:" + s }
+func (testKeys) DigestCount(s string) string         { return "hubrelay:gathering:" + s }
+func (testKeys) Digest(s, g string) string           { return "hubrelay:digest:" + s + ":" + g }
+func (testKeys) BatchedIDs(s string) string          { return "hubrelay:batched:" + s }
+func (testKeys) BatchLog(s string) string            { return "hubrelay:batches:" + s }
+func (testKeys) SinkMemory(sink, name string) string { return "memory:" + sink + ":" + name }
+func (testKeys) Rate(n string) string                { return "hubrelay:rate:" + n }
+func (testKeys) SinkChanges() string                 { return "hubrelay:sinkchanges" }
+
+// fakeSink answers what its function says and remembers the attempts.
+type fakeSink struct {
+	answer func(ctx context.Context, d relay.Delivery) error
+
+	mu     sync.Mutex
+	got    []relay.Delivery
+	most   int64
+	now    atomic.Int64
+	closed int
+}
+
+func (f *fakeSink) Deliver(ctx context.Context, d relay.Delivery) error {
+	n := f.now.Add(1)
+	defer f.now.Add(-1)
+	f.mu.Lock()
+	f.got = append(f.got, d)
+	f.most = max(f.most, n)
+	f.mu.Unlock()
+	return f.answer(ctx, d)
+}
+
+func (f *fakeSink) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed++
+	return nil
+}
+
+func (f *fakeSink) attempts(id string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, d := range f.got {
+		if d.ID == id || id == "" {
+			n++
+		}
+	}
+	return n
+}
+
+func answers(errs ...error) func(context.Context, relay.Delivery) error {
+	var n atomic.Int64
+	return func(context.Context, relay.Delivery) error {
+		i := n.Add(1) - 1
+		return errs[min(int(i), len(errs)-1)]
+	}
+}
+
+var errFar = &relay.ResponseError{Status: 500, Body: "s3rver error <€>"}
+
+type env struct {
+	t      *testing.T
+	server *redistest.Server
+	client redis.UniversalClient
+	store  *Store
+}
+
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	e := &env{t: t, server: redistest.Start(t)}
+	e.client = redis.NewClient(&redis.Options{
+		Network: "unix", Addr: e.server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true, PoolSize: 64,
+	})
+	t.Cleanup(func() { _ = e.client.Close() })
+	e.store = NewStore(e.client, testKeys{})
+	return e
+}
+
+// pipeline returns a pipeline named "s", closed at the end of the test.
+func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
+	e.t.Helper()
+	o := Options{
+		Name: "s", Sink: sink, Store: e.store, Timeout: time.Second,
+		Schedule: Schedule{Delays: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, MaxAge: 10 * time.Hour},
+	}
+	if change != nil {
+		change(&o)
+	}
+	p, err := New(o)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	p.breaker.initialOpenTime = time.Millisecond
+	e.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := p.Close(ctx); err != nil {
+			e.t.Error(err)
+		}
+	})
+	return p
+}
+
+// retries runs a Retries for the pipelines until the test ends or stop is called.
+func (e *env) retries(pipelines ...*Pipeline) (stop func()) {
+	e.t.Helper()
+	_, stop = e.node(pipelines...)
+	return stop
+}
+
+func (e *env) node(pipelines ...*Pipeline) (r *RetryScheduler, stop func()) {
+	e.t.Helper()
+	r = NewRetryScheduler(RetrySchedulerOptions{Store: e.store, Grace: time.Second})
+	for _, p := range pipelines {
+		r.Add(p)
+		if _, err := p.WaitEnabled(e.t.Context()); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = r.Run(ctx)
+	}()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	e.t.Cleanup(stop)
+	return r, stop
+}
+
+// noticesOnlyChanges has r learn of a sink's state no more by looking at it now and then.
+func noticesOnlyChanges(r *RetryScheduler) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.sinks {
+		d.nextStateCheck = time.Now().Add(time.Hour)
+	}
+}
+
+func delivery(id string) relay.Delivery {
+	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
+		ID: id, Topic: "container.error", Hub: "h1", Account: "a1", Cursor: "5-1",
+		Data: []byte(`{"topic" : "container.error","n":12345678901234567890,"s":"<€&>\u2028"}`),
+	}}}
+}
+
+func (e *env) parkedCount() int64 {
+	n, err := e.client.ZCard(context.Background(), "hubrelay:retry:s").Result()
+	m, err2 := e.client.HLen(context.Background(), "hubrelay:parked:s").Result()
+	k, err3 := e.client.ZCard(context.Background(), "hubrelay:since:s").Result()
+	if err = errors.Join(err, err2, err3); err != nil {
+		e.t.Fatal(err)
+	}
+	return max(n, m, k)
+}
+
+func (e *env) resume() error {
+	_, err := e.store.Resume(e.t.Context(), "s")
+	return err
+}
+
+func (e *env) deadLetters() []map[string]any {
+	list, err := e.client.XRange(context.Background(), "hubrelay:deadletters:s", "-", "+").Result()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var out []map[string]any
+	for _, m := range list {
+		out = append(out, m.Values)
+	}
+	return out
+}
+
+func attemptsOf(t *testing.T, letter map[string]any) []Attempt {
+	t.Helper()
+	var list []Attempt
+	if err := json.Unmarshal([]byte(fmt.Sprint(letter["attempts"])), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}

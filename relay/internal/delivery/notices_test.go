@@ -1,0 +1,364 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func filterOf(t *testing.T, topics ...string) relay.Filter {
+	t.Helper()
+	patterns, err := relay.ParsePatterns(topics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return relay.Filter{Topics: patterns}
+}
+
+// notices returns notices for the sinks "watch" (of everything of the relay's own), "few" (of disabled sinks) and "all".
+func (e *env) notices(o NoticesOptions, more ...NoticeListener) *Notices {
+	e.t.Helper()
+	var ids atomic.Int64
+	o.Store = e.store
+	o.NewID = func() string { return fmt.Sprintf("%024d", ids.Add(1)) }
+	n := NewNotices(o)
+	n.Listen(append(more,
+		NoticeListener{Sink: "s", Filter: filterOf(e.t, "hubrelay.*")},
+		NoticeListener{Sink: "watch", Filter: filterOf(e.t, "hubrelay.*", "container.*")},
+		NoticeListener{Sink: "few", Filter: filterOf(e.t, "hubrelay.sink.disabled")},
+		NoticeListener{Sink: "all", Filter: filterOf(e.t, "*")},
+	))
+	return n
+}
+
+// told are the notices that are parked for a sink, the oldest first.
+func (e *env) told(sink string) []string {
+	e.t.Helper()
+	bodies, err := e.client.HGetAll(e.t.Context(), "hubrelay:parked:"+sink).Result()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var ids, list []string
+	for id := range bodies {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		r, err := decodeRecord(bodies[id])
+		if err != nil || r.Notifications[0].ID != id {
+			e.t.Fatal(bodies[id], err)
+		}
+		list = append(list, r.Notifications[0].Data)
+	}
+	return list
+}
+
+func objectOf(t *testing.T, data string) noticeObject {
+	t.Helper()
+	o := struct{ Object noticeObject }{noticeObject{deadLetterNotice: &deadLetterNotice{}}}
+	if err := json.Unmarshal([]byte(data), &o); err != nil {
+		t.Fatal(err)
+	}
+	return o.Object
+}
+
+// A sink that two nodes find to be gone is told of once, to those that name the topic, and never to itself.
+func TestDisabledAndRecoveredAreTold(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	n := e.notices(NoticesOptions{})
+	gone := func(config string) *Pipeline {
+		return e.pipeline(&fakeSink{answer: answers(relay.Gone(&relay.ResponseError{Status: 410}))}, func(o *Options) {
+			o.Notices, o.Fingerprint = n, config
+		})
+	}
+	for _, p := range []*Pipeline{gone("v1"), gone("v1")} {
+		if err := p.Handle(t.Context(), delivery("d1")); !errors.Is(err, ErrDisabled) {
+			t.Fatal(err)
+		}
+	}
+	disabled := `{"topic":"hubrelay.sink.disabled","object":{"id":"s","state":"disabled","error":"answered 410"},` +
+		`"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null}`
+	for sink, want := range map[string][]string{"watch": {disabled}, "few": {disabled}, "all": nil, "s": nil} {
+		if diff := cmp.Diff(want, e.told(sink)); diff != "" {
+			t.Errorf("%s was told (-want +got):\n%s", sink, diff)
+		}
+	}
+
+	// Its configuration changed, which two nodes notice.
+	for _, p := range []*Pipeline{gone("v2"), gone("v2")} {
+		if err := p.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := e.told("watch")
+	if o := objectOf(t, told[len(told)-1]); len(told) != 2 || o.ID != "s" || o.State != "active" {
+		t.Errorf("told %v", told)
+	}
+	if len(e.told("few")) != 1 {
+		t.Error("told what is not named")
+	}
+}
+
+// A sink that keeps an order is not told that another recovered before it took that it was disabled.
+func TestNoticesKeepTheOrder(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	n := e.notices(NoticesOptions{})
+	sink := &fakeSink{answer: answers(errFar, nil)}
+	p := e.pipeline(sink, func(o *Options) { ordered(OrderingHub)(o); o.Name = "watch" })
+	if err := n.sendSinkNotice(t.Context(), relay.TopicSinkDisabled, "s", StateDisabled, "it is gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Recovered(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	e.lead(p, newQueue(1, 0))
+	testkit.WaitFor(t, "both are told", func() bool { return len(e.told("watch")) == 0 })
+	var topics []string
+	for _, d := range sink.deliveries() {
+		topics = append(topics, d.Notifications[0].Topic)
+	}
+	if want := []string{relay.TopicSinkDisabled, relay.TopicSinkDisabled, relay.TopicSinkRecovered}; !slices.Equal(topics, want) {
+		t.Errorf("told %v", topics)
+	}
+}
+
+// Where Redis takes no notice, the retries of other sinks do not wait until it does.
+func TestNoticesHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	if _, err := e.store.disable(t.Context(), "gone", "it is gone", "v1", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	e.park(1)
+	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	n := e.notices(NoticesOptions{})
+	other := e.pipeline(&fakeSink{answer: answers(errFar, errFar, nil)}, nil)
+	recovered := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
+		o.Name, o.Fingerprint, o.Notices = "gone", "v2", n
+	})
+	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
+	r.Add(other)
+	r.Add(recovered)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	testkit.WaitFor(t, "the other's delivery is tried again", func() bool { return e.parkedCount() == 0 })
+}
+
+// A pause in between does not hide that the sink was disabled.
+func TestResumeTellsWhatRecovered(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	for _, c := range []struct {
+		before func() error
+		want   bool
+	}{
+		{func() error { return nil }, false},
+		{func() error { return e.store.Pause(ctx, "s") }, false},
+		{func() error { _, err := e.store.disable(ctx, "s", "gone", "v1", time.Now()); return err }, true},
+		{func() error {
+			_, err := e.store.disable(ctx, "s", "gone", "v1", time.Now())
+			return errors.Join(err, e.store.Pause(ctx, "s"), e.store.Pause(ctx, "s"))
+		}, true},
+	} {
+		if err := c.before(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := e.store.Resume(ctx, "s"); got != c.want || err != nil {
+			t.Errorf("recovered %v, %v", got, err)
+		}
+	}
+}
+
+// The first is told at once, then at most one in a span of time with how many there were; at the end the rest.
+func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	now := time.Now()
+	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(&relay.ResponseError{Status: 400}))}, func(o *Options) {
+		o.Notices, o.Now = e.notices(NoticesOptions{}), func() time.Time { return now }
+	})
+	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
+	r.Add(p)
+	counts := func() (list []int) {
+		for _, data := range e.told("watch") {
+			list = append(list, objectOf(t, data).Count)
+		}
+		return list
+	}
+	kill := func(n int) {
+		for range n {
+			if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, step := range []struct {
+		kill int
+		wait time.Duration
+		want []int
+	}{{1, 0, []int{1}}, {5, 9 * time.Second, []int{1}}, {1, 2 * time.Second, []int{1, 6}}, {3, 0, []int{1, 6}}} {
+		kill(step.kill)
+		now = now.Add(step.wait)
+		r.flushStats(t.Context(), false)
+		if got := counts(); !slices.Equal(got, step.want) {
+			t.Fatalf("told %v, want %v", got, step.want)
+		}
+	}
+	r.Flush(t.Context())
+	r.Flush(t.Context())
+	if got := counts(); !slices.Equal(got, []int{1, 6, 3}) {
+		t.Errorf("told %v at the end", got)
+	}
+	first := e.told("watch")[0]
+	want := `{"topic":"hubrelay.deadletter.created","object":{"id":"d1","state":"permanent","error":"answered 400",` +
+		`"sink":"s","topic":"container.error","attempts":1,"count":1},"context":{"hub_id":"h1","account_id":"a1",` +
+		`"environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null}`
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The death of a notice is told to nobody, and a sink hears nothing about itself.
+func TestNoticesMakeNoNotices(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	n := e.notices(NoticesOptions{})
+	reject := func(o *Options) { o.Name, o.Notices = "watch", n }
+	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, reject)
+	notice := delivery("d1")
+	notice.Notifications[0].Topic = relay.TopicSinkDisabled
+	if err := p.Handle(t.Context(), notice); err != nil {
+		t.Fatal(err)
+	}
+	if got := append(e.told("s"), e.told("watch")...); len(got) != 0 {
+		t.Errorf("told %v", got)
+	}
+	// What is no notice is told, but not to the sink itself; so is a digest that holds both.
+	both := delivery("d2")
+	both.Notifications = append(notice.Notifications, both.Notifications...)
+	if err := p.Handle(t.Context(), both); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.told("s")) != 1 || len(e.told("watch")) != 0 {
+		t.Errorf("told s %v, watch %v", e.told("s"), e.told("watch"))
+	}
+}
+
+// A delay queue without room drops notices, counted; nobody else is kept from them.
+func TestNoticesAreDroppedWhereThereIsNoRoom(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	dropped := map[string]int{}
+	n := e.notices(NoticesOptions{
+		Dropped: func(sink string) { dropped[sink]++ },
+	}, NoticeListener{Sink: "small", Filter: filterOf(t, "hubrelay.*"), Backlog: 1})
+	for range 3 {
+		if err := n.Recovered(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(e.told("small")) != 1 || len(e.told("watch")) != 3 || dropped["small"] != 2 || len(dropped) != 1 {
+		t.Errorf("small %d, watch %d, dropped %v", len(e.told("small")), len(e.told("watch")), dropped)
+	}
+}
+
+// What cannot be told while Redis is away is told later.
+func TestDeathsOutliveRedis(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	now := time.Now()
+	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, func(o *Options) {
+		o.Notices, o.Now = e.notices(NoticesOptions{}), func() time.Time { return now }
+	})
+	r := newRecord(delivery("d1"), now)
+	e.server.Kill()
+	p.noteDeadLetter(t.Context(), "d1", ReasonPermanent, r, errFar)
+	e.server.Restart()
+	p.noteDeadLetter(t.Context(), "d2", ReasonPermanent, r, errFar) // too early to try again
+	testkit.WaitFor(t, "told", func() bool {
+		now = now.Add(time.Second)
+		p.sendDeadLetterNotices(t.Context(), false)
+		return len(e.told("watch")) == 1
+	})
+	if o := objectOf(t, e.told("watch")[0]); o.Count != 2 || o.ID != "d2" {
+		t.Errorf("%+v", o)
+	}
+}
+
+// A sample of each topic has the members that the real ones have, says that it is one, and is parked for nobody.
+func TestSamplesOfNotices(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	notices := e.notices(NoticesOptions{})
+	for topic, object := range map[string]string{
+		relay.TopicSinkDisabled:  `{"id":"sample","state":"disabled","error":"a sample; nothing happened"}`,
+		relay.TopicSinkRecovered: `{"id":"sample","state":"active","error":""}`,
+		relay.TopicDeadLetterCreated: `{"id":"000000000000000000000000","state":"permanent","error":"a sample; nothing happened",` +
+			`"sink":"sample","topic":"container.created","attempts":1,"count":1}`,
+	} {
+		n, err := notices.Sample(topic)
+		if err != nil || n.Topic != topic || len(n.ID) != 24 || n.Cursor != "" {
+			t.Errorf("%s: %+v, %v", topic, n, err)
+		}
+		var got struct {
+			Topic  string
+			Object json.RawMessage
+			Sample bool
+		}
+		if err := json.Unmarshal(n.Data, &got); err != nil || got.Topic != topic || string(got.Object) != object || !got.Sample {
+			t.Errorf("%s: %s, %v", topic, n.Data, err)
+		}
+	}
+	for _, topic := range relay.OperationalTopics() {
+		if _, err := notices.Sample(topic.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := notices.Sample("container.created"); err == nil {
+		t.Error("a sample of a topic that is not our own")
+	}
+	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		t.Errorf("stored %v", keys)
+	}
+	note, err := notices.build(notice{Topic: relay.TopicSinkDisabled})
+	if err != nil || strings.Contains(string(note.Data), "sample") {
+		t.Errorf("a real one: %s, %v", note.Data, err)
+	}
+}
+
+// A gap in a source is told to all that name it; a repeat under the same id is parked once.
+func TestSourceGapIsTold(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	n := e.notices(NoticesOptions{})
+	for range 2 {
+		if err := n.SourceGap(t.Context(), "up", "h1", "0123456789abcdef01234567", "it was trimmed"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `{"topic":"hubrelay.source.gap","object":{"id":"up","state":"gap","error":"it was trimmed"},` +
+		`"context":{"hub_id":"h1","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null}`
+	for sink, list := range map[string][]string{"watch": {want}, "s": {want}, "few": nil, "all": nil} {
+		if diff := cmp.Diff(list, e.told(sink)); diff != "" {
+			t.Errorf("%s was told (-want +got):\n%s", sink, diff)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func TestRateOfTwoNodes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate  relay.Rate
+		burst int
+		n     int
+	}{{perSec(50), 5, 100}, {perSec(1000), 0, 2500}, {perSec(3), 1, 4}} {
+		t.Run(fmt.Sprint(c.rate, " ", c.burst), func(t *testing.T) {
+			e := newEnv(t)
+			burst := newRateSpec(c.rate, c.burst).burst
+			var mu sync.Mutex
+			var began []span
+			// Two nodes have clients of their own.
+			var nodes sync.WaitGroup
+			for node := range 2 {
+				p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
+					o.Rate, o.Burst = c.rate, c.burst
+				})
+				p.rateLimiter.store = NewStore(&timed{UniversalClient: e.client, granted: func(n int, at span) {
+					mu.Lock()
+					defer mu.Unlock()
+					for range n {
+						began = append(began, at)
+					}
+				}}, testKeys{})
+				nodes.Go(func() { handle(t, p, fmt.Sprint("n", node, "-"), c.n/2).Wait() })
+			}
+			nodes.Wait()
+			if len(began) < c.n {
+				t.Fatalf("%d of %d granted", len(began), c.n)
+			}
+			slices.SortFunc(began, func(a, b span) int { return int(a.from - b.from) })
+			for i := range began {
+				for j := i; j < len(began); j++ {
+					window := float64(began[j].to-began[i].from) / 1e6
+					most := float64(burst) + float64(c.rate.Count)*window + 0.01
+					if got := j - i + 1; float64(got) > most {
+						t.Fatalf("%d began within %.4fs, want at most %.2f", got, window, most)
+					}
+				}
+			}
+		})
+	}
+}
+
+// span is when something happened at the earliest and at the latest, in microseconds of Redis.
+type span struct{ from, to int64 }
+
+// timed tells how many attempts each script granted and when it ran.
+type timed struct {
+	redis.UniversalClient
+	granted func(n int, at span)
+}
+
+func (c *timed) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return c.together(ctx, "EVALSHA", sha, keys, args)
+}
+
+func (c *timed) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return c.together(ctx, "EVAL", script, keys, args)
+}
+
+func (c *timed) together(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
+	words := []any{name, script, len(keys)}
+	for _, k := range keys {
+		words = append(words, k)
+	}
+	var cmd *redis.Cmd
+	var before, after *redis.TimeCmd
+	_, _ = c.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		before = pipe.Time(ctx)
+		cmd = pipe.Do(ctx, append(words, args...)...)
+		after = pipe.Time(ctx)
+		return nil
+	})
+	if reply, err := cmd.Int64Slice(); err == nil && len(reply) == 3 && reply[0] > 0 {
+		c.granted(int(reply[0]), span{before.Val().UnixMicro(), after.Val().UnixMicro()})
+	}
+	return cmd
+}
+
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	p := newRateSpec(relay.Rate{Count: 10, Per: time.Hour}, 3)
+	begin := func(n, want int) time.Duration {
+		t.Helper()
+		g, err := e.store.takeTokens(ctx, "r", p, n)
+		if err != nil || g.tokens != want || g.throttled {
+			t.Fatalf("%+v, %v, want %d", g, err, want)
+		}
+		return g.retryIn
+	}
+	begin(2, 2)
+	if next := begin(2, 1); next <= 5*time.Minute || next > 6*time.Minute {
+		t.Errorf("the next in %s", next)
+	}
+	begin(1, 0)
+	// What did not begin can begin later.
+	if err := e.store.returnTokens(ctx, "r", p, 2); err != nil {
+		t.Fatal(err)
+	}
+	begin(5, 2)
+	if ttl := e.client.PTTL(ctx, "hubrelay:rate:r").Val(); ttl <= 17*time.Minute || ttl > 19*time.Minute {
+		t.Errorf("kept for %s", ttl)
+	}
+	// During a rest nothing begins, and giving back does not shorten it; a shorter one does neither.
+	for _, wait := range []time.Duration{2 * time.Hour, time.Minute} {
+		if err := e.store.setThrottle(ctx, "r", p, wait); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.store.returnTokens(ctx, "r", p, 3); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := e.store.takeTokens(ctx, "r", p, 3); err != nil || g.tokens != 0 || !g.throttled || g.retryIn <= time.Hour {
+		t.Errorf("%+v, %v", g, err)
+	}
+	// All of it given back leaves nothing behind.
+	if g, err := e.store.takeTokens(ctx, "q", p, 3); err != nil || g.tokens != 3 {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if err := e.store.returnTokens(ctx, "q", p, 3); err != nil || e.client.Exists(ctx, "hubrelay:rate:q").Val() != 0 {
+		t.Error("the state is still there", err)
+	}
+}
+
+// An attempt that asks its destination twice lets the next begin later, also where it was the last of a burst.
+func TestFurtherRequestsCount(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &spender{fakeSink: fakeSink{answer: answers(nil)}}
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst = relay.Rate{Count: 10, Per: time.Hour}, 3 })
+	for _, id := range []string{"d1", "d2"} {
+		if err := p.Handle(t.Context(), delivery(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Two attempts and two further requests: one more than the burst.
+	g, err := e.store.takeTokens(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.rateSpec, 1)
+	if err != nil || g.tokens != 0 || g.retryIn <= 11*time.Minute || g.retryIn > 12*time.Minute {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if err := e.store.chargeTokens(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.rateSpec, 2); err != nil {
+		t.Fatal(err)
+	}
+	if g, err = e.store.takeTokens(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.rateSpec, 1); err != nil || g.tokens != 0 || g.retryIn <= 23*time.Minute || g.retryIn > 24*time.Minute {
+		t.Errorf("after two more %+v, %v", g, err)
+	}
+	// A rest is not made longer by what was asked before it.
+	if err := e.store.setThrottle(t.Context(), "r", p.rateLimiter.rateSpec, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.store.chargeTokens(t.Context(), "r", p.rateLimiter.rateSpec, 5); err != nil {
+		t.Fatal(err)
+	}
+	if g, err = e.store.takeTokens(t.Context(), "r", p.rateLimiter.rateSpec, 1); err != nil || !g.throttled || g.retryIn > time.Minute {
+		t.Errorf("during a rest %+v, %v", g, err)
+	}
+}
+
+// spender asks twice for each attempt.
+type spender struct {
+	fakeSink
+	further atomic.Int64
+}
+
+func (s *spender) Deliver(ctx context.Context, d relay.Delivery) error {
+	s.further.Add(1)
+	return s.fakeSink.Deliver(ctx, d)
+}
+
+func (s *spender) TakeExtraRequests() int { return int(s.further.Swap(0)) }
+
+// What a lower rate, or a clock that ran ahead, has put off holds nobody up.
+func TestRaisedRateBeginsSoon(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	low, high := newRateSpec(relay.Rate{Count: 1, Per: time.Hour}, 10), newRateSpec(perSec(1000), 1)
+	if g, err := e.store.takeTokens(t.Context(), "r", low, 10); err != nil || g.tokens != 10 {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	testkit.WaitFor(t, "one begins", func() bool {
+		g, err := e.store.takeTokens(t.Context(), "r", high, 1)
+		if err != nil || g.retryIn > time.Second {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		return g.tokens == 1
+	})
+}
+
+func TestAfterARestThereIsNoBurst(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := newRateSpec(relay.Rate{Count: 2, Per: time.Minute}, 10)
+	if err := e.store.setThrottle(t.Context(), "r", p, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	var g tokenGrant
+	testkit.WaitFor(t, "the first begins", func() bool {
+		var err error
+		if g, err = e.store.takeTokens(t.Context(), "r", p, 10); err != nil {
+			t.Fatal(err)
+		}
+		return g.tokens > 0
+	})
+	if g.tokens != 1 || g.retryIn <= 0 {
+		t.Errorf("%+v, want one", g)
+	}
+}
+
+func TestBurstAndBatch(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate         relay.Rate
+		burst        int
+		wantBurst, b int
+	}{
+		{perSec(1), 0, 1, 1},
+		{perSec(50), 0, 50, 5},
+		{perSec(50), 2, 2, 2},
+		{relay.Rate{Count: 90, Per: time.Minute}, 0, 1, 1},
+		{relay.Rate{Count: 10, Per: time.Hour}, 0, 1, 1},
+		{relay.Rate{}, 0, 1, 1},
+	} {
+		p := newRateSpec(c.rate, c.burst)
+		if p.burst != c.wantBurst || p.tokensPerRequest() != c.b {
+			t.Errorf("%s, %d: burst %d, batch %d", c.rate, c.burst, p.burst, p.tokensPerRequest())
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func bounded(o *Options) {
+	o.Backlog = 3
+	o.Schedule = Schedule{Delays: []time.Duration{time.Hour}}
+}
+
+// While the delay queue is full fresh deliveries stay where they are, and nothing that is parked goes.
+func TestFullDelayQueueHoldsFreshDeliveriesBack(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
+	p := e.pipeline(sink, bounded)
+	for i := range 3 {
+		if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.retries(p)
+	done := make(chan error, 1)
+	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
+	e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d0"})
+	if err := e.store.signalChange(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	order := ""
+	for _, d := range sink.got {
+		order += d.ID + " "
+	}
+	if order != "d0 d1 d2 d0 d3 " || e.parkedCount() != 2 {
+		t.Errorf("attempts %s, %d parked", order, e.parkedCount())
+	}
+}
+
+// A node that has parked nothing learns from the first look that there is no room; a pause ends the wait.
+func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	first := e.pipeline(&fakeSink{answer: answers(errFar)}, bounded)
+	for i := range 3 {
+		if err := first.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, bounded)
+	e.retries(p)
+	testkit.WaitFor(t, "full", p.retryLimit.isFull)
+	done := make(chan error, 1)
+	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
+	if err := e.store.Pause(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, ErrDisabled) || sink.attempts("") != 0 {
+		t.Errorf("Handle = %v after %d attempts", err, sink.attempts(""))
+	}
+}
+
+func TestReplaysEndWhereTheDelayQueueIsFull(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	log := &fakeLog{reached: "300-0", covers: true, queued: map[string]bool{"2-0": true}}
+	for i := 1; i <= 250; i++ {
+		n := delivery(fmt.Sprintf("n%d", i)).Notifications[0]
+		n.Cursor = fmt.Sprintf("%d-0", i)
+		log.entries = append(log.entries, n)
+	}
+	replay := Replay{Sink: "s", Partitions: 1, After: "0-0", Backlog: 120}
+	got, err := e.store.Replay(ctx, log, replay)
+	if !errors.Is(err, ErrFull) || got.Scheduled != 120 || got.Waiting != 1 || got.Next != "121-0" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	// What is parked already needs no room.
+	got, err = e.store.Replay(ctx, log, replay)
+	if !errors.Is(err, ErrFull) || got.Scheduled != 0 || got.Waiting != 121 || got.Next != "121-0" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	replay.After, replay.Backlog = got.Next, 0
+	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Scheduled != 129 || e.parkedCount() != 249 {
+		t.Errorf("%+v, %v, %d parked", got, err, e.parkedCount())
+	}
+}
+
+func TestDeadLettersStayWhereTheDelayQueueIsFull(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.park(1)
+	e.bury(t, "d1", "d2", "d3", "d4")
+	for _, c := range []struct {
+		backlog int64
+		replay  func(backlog int64) (ChangeResult, error)
+		done    int
+		left    int
+		full    bool
+	}{
+		{2, func(n int64) (ChangeResult, error) {
+			return e.store.ReplayDeadLetters(t.Context(), "s", []string{"d1", "d2"}, n)
+		}, 1, 3, true},
+		{3, func(n int64) (ChangeResult, error) {
+			return e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, n)
+		}, 1, 2, true},
+		{9, func(n int64) (ChangeResult, error) {
+			return e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, n)
+		}, 2, 0, false},
+	} {
+		got, err := c.replay(c.backlog)
+		if errors.Is(err, ErrFull) != c.full || err != nil && !c.full || got.Done != c.done || len(e.deadLetters()) != c.left {
+			t.Errorf("backlog %d: %+v, %v, %d left", c.backlog, got, err, len(e.deadLetters()))
+		}
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	t.Parallel()
+	c := newRetryQueueLimit(2)
+	for _, step := range []struct {
+		parked       int64
+		filled, full bool
+	}{{1, false, false}, {2, true, true}, {3, false, true}, {1, false, false}} {
+		if got := c.setCount(step.parked); got != step.filled || c.isFull() != step.full {
+			t.Errorf("%d: filled %v, full %v", step.parked, got, c.isFull())
+		}
+	}
+	c.setCount(2)
+	c.decrement()
+	if c.isFull() || c.wait(t.Context(), nil) != nil {
+		t.Error("no room though one has left")
+	}
+	unbounded := newRetryQueueLimit(0)
+	if unbounded.setCount(1e12) || unbounded.isFull() || unbounded.wait(t.Context(), nil) != nil {
+		t.Error("full without a bound")
+	}
+}
+
+// Beyond the bound the oldest dead letters go, with their place in the index, whichever way the newest came.
+func TestDeadLettersAreBounded(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	obs := &counting{}
+	reject := &fakeSink{answer: answers(relay.Permanent(errFar))}
+	p := e.pipeline(reject, func(o *Options) { o.Backlog, o.Observer = 3, obs })
+	for i := range 5 {
+		if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.park(2)
+	e.retries(p)
+	testkit.WaitFor(t, "buried", func() bool { return e.parkedCount() == 0 && obs.get("dropped") >= 4 })
+	var ids []string
+	for _, l := range e.deadLetters() {
+		ids = append(ids, fmt.Sprint(l["id"]))
+	}
+	slices.Sort(ids)
+	if !slices.Equal(ids, []string{"d4", "p0", "p1"}) || obs.get("dropped") != 4 {
+		t.Errorf("kept %v, %d dropped", ids, obs.get("dropped"))
+	}
+	index := e.client.HKeys(t.Context(), "hubrelay:deadindex:s").Val()
+	slices.Sort(index)
+	if !slices.Equal(index, ids) {
+		t.Errorf("index %v", index)
+	}
+	if _, err := e.store.DeadLetter(t.Context(), "s", "d0"); !errors.Is(err, ErrNoDeadLetter) {
+		t.Error(err)
+	}
+}
+
+// A bound that was lowered is reached by and by, so that no script works for long.
+func TestLoweredBoundOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for i := range 25 {
+		e.write(t, fmt.Sprintf("old%d", i), "job.created", "h1")
+	}
+	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, func(o *Options) { o.Backlog = 2 })
+	for i, want := range []int{16, 7, 2, 2} {
+		if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(e.deadLetters()); got != want {
+			t.Errorf("%d left, want %d", got, want)
+		}
+	}
+}

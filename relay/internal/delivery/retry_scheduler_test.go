@@ -1,0 +1,349 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// park puts deliveries into the delay queue of "s", due at once.
+func (e *env) park(n int) {
+	e.t.Helper()
+	for i := range n {
+		r := newRecord(delivery(fmt.Sprint("p", i)), time.Now())
+		r.addAttempt(newAttempt(time.Now(), time.Millisecond, errFar))
+		body, err := r.encode()
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		if _, err := e.store.scheduleRetry(e.t.Context(), "s", fmt.Sprint("p", i), body, 0, time.Now(), ""); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+// Two nodes share the delay queue of a sink: each delivery is attempted by one of them, once.
+func TestTwoNodesNeverDouble(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const n = 500
+	e.park(n)
+	a, b := &fakeSink{answer: answers(nil)}, &fakeSink{answer: answers(nil)}
+	e.retries(e.pipeline(a, nil))
+	e.retries(e.pipeline(b, nil))
+	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 && a.attempts("")+b.attempts("") >= n })
+	seen := map[string]int{}
+	for _, d := range append(a.got, b.got...) {
+		seen[d.ID]++
+	}
+	for id, times := range seen {
+		if times != 1 {
+			t.Errorf("%s was attempted %d times", id, times)
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d attempted, want %d", len(seen), n)
+	}
+}
+
+// Redis has no room left: what is parked must go on, since only that makes room.
+func TestFullRedisWorksOffWhatIsParked(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.park(3)
+	again := answers(errFar, nil)
+	sink := &fakeSink{answer: func(ctx context.Context, d relay.Delivery) error {
+		switch d.ID {
+		case "p1":
+			return again(ctx, d)
+		case "p2":
+			return relay.Permanent(errFar)
+		}
+		return nil
+	}}
+	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	e.retries(e.pipeline(sink, nil))
+	testkit.WaitFor(t, "all went", func() bool { return e.parkedCount() == 0 })
+	if n := sink.attempts(""); n != 4 || len(e.deadLetters()) != 1 {
+		t.Errorf("%d attempts, dead %v", n, e.deadLetters())
+	}
+}
+
+// Fresh deliveries and retries share the limit, and neither has to wait for all of the other.
+func TestSharedConcurrency(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const n = 40
+	e.park(n)
+	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, func(o *Options) { o.Concurrency = 4 })
+	e.retries(p)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range n / 8 {
+				if err := p.Handle(t.Context(), delivery(fmt.Sprintf("f%d-%d", w, i))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	testkit.WaitFor(t, "all retried", func() bool { return e.parkedCount() == 0 })
+	if sink.most > 4 {
+		t.Errorf("%d attempts at once, want at most 4", sink.most)
+	}
+	sink.mu.Lock()
+	defer sink.mu.Unlock()
+	half := map[bool]int{}
+	for _, d := range sink.got[:len(sink.got)/2] {
+		half[strings.HasPrefix(d.ID, "f")]++
+	}
+	if half[true] < n/8 || half[false] < n/8 {
+		t.Errorf("among the first half %d fresh and %d retries: one of them starved", half[true], half[false])
+	}
+}
+
+func TestInconsistentQueueIsCleared(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	e.client.ZAdd(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "bodiless"}, redis.Z{Score: 2, Member: "garbled"})
+	e.client.HSet(ctx, "hubrelay:parked:s", "garbled", "not json")
+	e.park(1)
+	sink := &fakeSink{answer: answers(nil)}
+	obs := &counting{}
+	e.retries(e.pipeline(sink, func(o *Options) { o.Observer = obs }))
+	testkit.WaitFor(t, "all settled", func() bool {
+		return e.parkedCount() == 0 && sink.attempts("p0") == 1 && obs.get("dead "+ReasonUnreadable) == 1
+	})
+	letters := e.deadLetters()
+	if len(letters) != 1 || letters[0]["id"] != "garbled" || letters[0]["data"] != "not json" ||
+		!strings.HasPrefix(fmt.Sprint(letters[0]["reason"]), ReasonUnreadable) {
+		t.Errorf("dead letters %v", letters)
+	}
+	if obs.get("lost") != 1 || obs.get("dead "+ReasonUnreadable) != 1 {
+		t.Errorf("observed %v", obs.n)
+	}
+}
+
+// A node that is killed in an attempt gives up its claim by and by; one that was only slow changes nothing then.
+func TestLostClaim(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	e.park(1)
+	first := &dueQuery{sink: "s", maxClaims: 10, lease: time.Minute}
+	e.store.queryDue(ctx, []*dueQuery{first})
+	if first.err != nil || len(first.claimed) != 1 {
+		t.Fatalf("%+v", first)
+	}
+	second := &dueQuery{sink: "s", maxClaims: 10, lease: time.Minute}
+	e.store.queryDue(ctx, []*dueQuery{second})
+	if len(second.claimed) != 0 || second.nextDueIn <= 0 || second.nextDueIn > time.Minute {
+		t.Errorf("claimed twice: %+v", second)
+	}
+	e.client.ZAddXX(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "p0"}) // the claim's time is over
+	second = &dueQuery{sink: "s", maxClaims: 10, lease: time.Hour}            // with another end than the first claim's
+	if e.store.queryDue(ctx, []*dueQuery{second}); len(second.claimed) != 1 {
+		t.Fatalf("%+v", second)
+	}
+	slow, quick := first.claimed[0], second.claimed[0]
+	if held, err := e.store.reschedule(ctx, slow, "{}", time.Hour); held || err != nil {
+		t.Errorf("the old claim parked it again: %v %v", held, err)
+	}
+	if _, held, err := e.store.deadLetterClaimed(ctx, slow, 0, []any{"id", "p0"}); held || err != nil {
+		t.Errorf("the old claim buried it: %v %v", held, err)
+	}
+	if _, err := e.store.complete(ctx, quick); err != nil {
+		t.Error(err)
+	}
+	if held, err := e.store.reschedule(ctx, quick, "{}", 0); held || err != nil {
+		t.Errorf("a delivered one was parked again: %v %v", held, err)
+	}
+	if n := e.parkedCount(); n != 0 || len(e.deadLetters()) != 0 {
+		t.Errorf("%d parked, dead %v", n, e.deadLetters())
+	}
+}
+
+func TestRetriesSurviveRedis(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.park(3)
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		if d.Attempt == 2 { // the first since it was parked
+			return errFar
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, nil)
+	e.server.Kill()
+	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
+	r.Add(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	testkit.WaitFor(t, "a look failed, and the next asks for the state again", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		d := r.sinks["s"]
+		return d.hasDueTime && d.nextCheck.After(time.Now()) && d.nextStateCheck.IsZero()
+	})
+	e.server.Restart()
+	testkit.WaitFor(t, "all delivered", func() bool { return sink.attempts("") >= 6 && e.parkedCount() == 0 })
+	cancel()
+	<-done
+}
+
+// A look that broke off behind its claims leaves no slot taken.
+func TestBrokenLook(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Concurrency = 4 })
+	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
+	l := &dueQuery{sink: "s", maxClaims: p.concurrency.tryAcquire(3), claimed: make([]claim, 2), err: errReply}
+	r.handleResult(t.Context(), &sinkSchedule{pipeline: p}, l, func(*sinkSchedule, claim) { t.Error("an attempt was begun") })
+	if free := p.concurrency.tryAcquire(4); l.maxClaims != 3 || free != 4 {
+		t.Errorf("%d slots were taken, %d are free", l.maxClaims, free)
+	}
+}
+
+// At the end running attempts may finish; what does not is due again at once, unchanged.
+func TestShutdownGivesClaimsBack(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.park(1)
+	entered := make(chan struct{})
+	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error { close(entered); <-ctx.Done(); return ctx.Err() }}
+	p := e.pipeline(sink, func(o *Options) { o.Timeout = time.Hour })
+	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store, Grace: time.Millisecond})
+	r.Add(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	<-entered
+	cancel()
+	<-done
+	l := &dueQuery{sink: "s", maxClaims: 1, lease: time.Minute}
+	e.store.queryDue(t.Context(), []*dueQuery{l})
+	if len(l.claimed) != 1 {
+		t.Fatalf("not due again: %+v", l)
+	}
+	rec, err := decodeRecord(l.claimed[0].body)
+	if err != nil || rec.AttemptCount != 1 {
+		t.Errorf("record %+v, %v", rec, err)
+	}
+}
+
+func TestAThousandIdleSinks(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
+	for i := range 1000 {
+		p, err := New(Options{Name: fmt.Sprint("s", i), Sink: &fakeSink{answer: answers(nil)}, Store: e.store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Add(p)
+	}
+	sink := &fakeSink{answer: answers(errFar, nil)}
+	p := e.pipeline(sink, func(o *Options) { o.Schedule.Delays = []time.Duration{100 * time.Millisecond} })
+	r.Add(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	if err := p.Handle(ctx, delivery("d1")); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	testkit.WaitFor(t, "retried", func() bool { return sink.attempts("d1") == 2 })
+	// An idle look would have found it later.
+	if took := time.Since(start); took >= idleCheckInterval {
+		t.Errorf("the retry began after %s", took)
+	}
+	cancel()
+	<-done
+}
+
+type counting struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *counting) add(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[what]++
+}
+
+func (c *counting) get(what string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[what]
+}
+
+func (c *counting) Attempted(_ string, attempt int, o relay.Outcome, _ time.Duration) {
+	c.add(fmt.Sprintf("attempt %d %s", attempt, o))
+}
+func (c *counting) Failed(_, reason string)       { c.add("failed " + reason) }
+func (c *counting) RetryScheduled(string)         { c.add("parked") }
+func (c *counting) DeadLettered(_, reason string) { c.add("dead " + reason) }
+func (c *counting) Batched(_ string, n int) {
+	for range n {
+		c.add("batched")
+	}
+}
+
+func (c *counting) DeadLettersDropped(_ string, n int64) {
+	for range n {
+		c.add("dropped")
+	}
+}
+func (c *counting) Disabled(_ string, d bool)          { c.add(fmt.Sprint("disabled ", d)) }
+func (c *counting) CircuitChanged(_ string, down bool) { c.add(fmt.Sprint("broken ", down)) }
+func (c *counting) RetryLost(string)                   { c.add("lost") }
+func (c *counting) Paused(_ string, p bool)            { c.add(fmt.Sprint("paused ", p)) }
+func (c *counting) Throttled(_ string, held bool)      { c.add(fmt.Sprint("held ", held)) }
+
+func TestObserver(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	obs := &counting{}
+	sink := &fakeSink{answer: answers(errFar, relay.Permanent(errFar), relay.Gone(errFar))}
+	p := e.pipeline(sink, func(o *Options) { o.Observer = obs })
+	e.retries(p)
+	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "a dead letter", func() bool { return obs.get("dead permanent") == 1 })
+	if err := p.Handle(t.Context(), delivery("d2")); !errors.Is(err, ErrDisabled) {
+		t.Fatal(err)
+	}
+	for what, want := range map[string]int{
+		"attempt 1 retry": 1, "attempt 2 permanent": 1, "attempt 1 gone": 1, "failed status_5xx": 3, "parked": 1, "disabled true": 1,
+	} {
+		if got := obs.get(what); got != want {
+			t.Errorf("%s: %d, want %d", what, got, want)
+		}
+	}
+}

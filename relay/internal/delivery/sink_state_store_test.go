@@ -1,0 +1,232 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func (e *env) stateOf(p *Pipeline) State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
+}
+
+func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(errFar, nil)}
+	obs := &counting{}
+	one, other := e.pipeline(sink, func(o *Options) { o.Observer = obs }), e.pipeline(sink, nil)
+	for _, p := range []*Pipeline{one, other} {
+		r, _ := e.node(p)
+		noticesOnlyChanges(r)
+	}
+	stops, err := other.WaitEnabled(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.store.Pause(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "both nodes pause", func() bool { return e.stateOf(one) == StatePaused && e.stateOf(other) == StatePaused })
+	select {
+	case <-stops:
+	default:
+		t.Error("whoever waited for the pause was not told")
+	}
+	if err := one.Handle(t.Context(), delivery("d1")); !errors.Is(err, ErrDisabled) {
+		t.Errorf("Handle while paused: %v", err)
+	}
+	e.park(2) // due at once, and held back
+	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "the parked are delivered", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "both nodes go on", func() bool { return e.stateOf(one) == StateActive && e.stateOf(other) == StateActive })
+	testkit.WaitFor(t, "that was observed", func() bool { return obs.get("paused false") == 2 }) // at first, and now
+	if obs.get("paused true") != 1 {
+		t.Errorf("observed %v", obs.n)
+	}
+}
+
+func TestPauseSurvives(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	if err := e.store.Pause(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := e.store.State(ctx, "s")
+	if err != nil || before.State != StatePaused || before.Reason == "" || before.Since.IsZero() {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	// Neither a receiver that is gone nor another configuration ends it.
+	p := e.pipeline(&fakeSink{answer: answers(relay.Gone(errFar))}, func(o *Options) { o.Fingerprint = "new" })
+	p.disable(ctx, relay.Gone(errFar))
+	if err := p.Refresh(ctx); err != nil || e.stateOf(p) != StatePaused {
+		t.Errorf("%v, %v", e.stateOf(p), err)
+	}
+	if _, err := e.store.enableIfChanged(ctx, "s", "old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.store.Pause(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := e.store.State(ctx, "s"); err != nil || after != before {
+		t.Errorf("%+v became %+v, %v", before, after, err)
+	}
+	if _, err := e.store.Resume(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := e.store.State(ctx, "s"); err != nil || after.State != StateActive || !after.Since.IsZero() {
+		t.Errorf("%+v, %v", after, err)
+	}
+}
+
+func TestPauseOfADisabledSinkStays(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	if _, err := e.store.disable(ctx, "s", "gone", "old", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.store.Pause(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Fingerprint = "new" })
+	if err := p.Refresh(ctx); err != nil || e.stateOf(p) != StatePaused {
+		t.Errorf("%v, %v", e.stateOf(p), err)
+	}
+}
+
+// A look that asked before a pause, and hears its answer behind it, does not end the pause on this node.
+func TestLateAnswerDoesNotEndAPause(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
+	asked := p.stateEpoch()
+	before, err := e.store.State(ctx, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.store.Pause(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.applyState(ctx, before, asked); err != nil || e.stateOf(p) != StatePaused {
+		t.Errorf("%v, %v", e.stateOf(p), err)
+	}
+}
+
+func TestPauseFinishesWhatIsInHand(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	begun, end := make(chan struct{}), make(chan struct{})
+	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
+		close(begun)
+		<-end
+		return nil
+	}}
+	p := e.pipeline(sink, func(o *Options) { o.Timeout = 20 * time.Second })
+	e.retries(p)
+	result := make(chan error, 1)
+	go func() { result <- p.Handle(context.Background(), delivery("d1")) }()
+	<-begun
+	if err := e.store.Pause(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "paused", func() bool { return e.stateOf(p) == StatePaused })
+	close(end)
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFiguresAndForget(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	e.park(3)
+	e.bury(t, "d1")
+	if err := e.store.Pause(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := e.store.Stats(ctx, []string{"other", "s"})
+	if err != nil || len(f) != 2 || f[0].SinkState != (SinkState{State: StateActive}) ||
+		f[0].Scheduled+f[0].DeadLetters != 0 || f[1].State != StatePaused || f[1].Scheduled != 3 || f[1].DeadLetters != 1 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	for _, step := range []struct {
+		dead  bool
+		knows bool
+	}{{false, true}, {true, false}} {
+		if err := e.store.Forget(ctx, "s", step.dead); err != nil {
+			t.Fatal(err)
+		}
+		if knows, err := e.store.HasState(ctx, "s"); err != nil || knows != step.knows {
+			t.Errorf("forgotten with dead letters %v: remembers %v, %v", step.dead, knows, err)
+		}
+	}
+	if keys := e.client.Keys(ctx, "*").Val(); len(keys) != 1 || keys[0] != "hubrelay:sinkchanges" {
+		t.Errorf("left: %v", keys)
+	}
+}
+
+func TestTryStoresNothing(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for _, c := range []struct {
+		err    error
+		want   string
+		status int
+	}{{nil, "delivered", 0}, {errFar, "retry", 500}, {relay.Gone(errFar), "gone", 500}} {
+		p := e.pipeline(&fakeSink{answer: answers(c.err)}, nil)
+		if a := p.SendTest(t.Context(), delivery("d1").Notifications[0]); a.Outcome != c.want || a.Status != c.status {
+			t.Errorf("%+v, want %s", a, c.want)
+		}
+	}
+	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		t.Errorf("stored %v", keys)
+	}
+}
+
+// A receiver of digests is tried with what it would get.
+func TestTryADigest(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	n := event(0, "container.error", "h1").Notifications[0]
+	for _, c := range []struct {
+		wait time.Duration
+		by   []string
+		want *relay.Digest
+	}{
+		{0, nil, nil},
+		{time.Hour, nil, &relay.Digest{Count: 1, First: n.StoredAt(), Last: n.StoredAt(), Topics: map[string]int{n.Topic: 1}}},
+		{time.Hour, []string{ByHub}, &relay.Digest{
+			Count: 1, First: n.StoredAt(), Last: n.StoredAt(), Shared: map[string]string{"hub": "h1"}, Topics: map[string]int{n.Topic: 1},
+		}},
+	} {
+		sink := &fakeSink{answer: answers(nil)}
+		p := e.pipeline(sink, gathering(c.wait, 20, c.by...))
+		if a := p.SendTest(t.Context(), n); a.Outcome != "delivered" {
+			t.Errorf("%+v", a)
+		}
+		got := sink.deliveries()
+		if len(got) != 1 || !reflect.DeepEqual(got[0].Digest, c.want) || got[0].Attempt != 1 || len(got[0].Notifications) != 1 ||
+			(got[0].ID == n.ID) != (c.want == nil) || len(got[0].ID) != 24 && c.want != nil {
+			t.Errorf("%s %v: %+v", c.wait, c.by, got)
+		}
+	}
+	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		t.Errorf("stored %v", keys)
+	}
+}

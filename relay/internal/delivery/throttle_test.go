@@ -1,0 +1,114 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// A destination that answers 429 gets nothing of the sink until the time that it named.
+func TestTooManyRequestsHoldTheWholeSink(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []relay.Rate{{}, perSec(1000)} {
+		t.Run(rate.String(), func(t *testing.T) {
+			e := newEnv(t)
+			const rest = 400 * time.Millisecond
+			var refused, first atomic.Int64
+			sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
+				now := time.Now().UnixNano()
+				if refused.CompareAndSwap(0, now) {
+					return relay.RetryAfter(&relay.ResponseError{Status: 429}, rest)
+				}
+				first.CompareAndSwap(0, now)
+				return nil
+			}}
+			obs := &counting{}
+			p := e.pipeline(sink, func(o *Options) { o.Rate, o.Observer = rate, obs })
+			e.retries(p)
+			if err := p.Handle(t.Context(), delivery("d0")); err != nil {
+				t.Fatal(err)
+			}
+			if e.park(5); obs.get("held true") != 1 {
+				t.Errorf("observed %v", obs.n)
+			}
+			handle(t, p, "f", 20).Wait()
+			testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 && sink.attempts("") == 1+1+5+20 })
+			if wait := time.Duration(first.Load() - refused.Load()); wait < rest {
+				t.Errorf("the next attempt came after %s, want %s at least", wait, rest)
+			}
+			testkit.WaitFor(t, "no longer held", func() bool { return obs.get("held false") == 2 })
+		})
+	}
+}
+
+// The other nodes learn of it by Redis, where the sink has a rate.
+func TestTooManyRequestsHoldAllNodes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	limited := func(o *Options) { o.Rate = perSec(100) }
+	one := e.pipeline(&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 503}, time.Minute))}, limited)
+	if err := one.Handle(t.Context(), delivery("d1")); err != nil {
+		t.Fatal(err)
+	}
+	sink, obs := &fakeSink{answer: answers(nil)}, &counting{}
+	other := e.pipeline(sink, func(o *Options) { limited(o); o.Observer = obs })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- other.Handle(ctx, delivery("d2")) }()
+	testkit.WaitFor(t, "known", func() bool { return obs.get("held true") == 1 })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || sink.attempts("") != 0 {
+		t.Errorf("Handle = %v after %d attempts", err, sink.attempts(""))
+	}
+}
+
+func TestRestsGrowAndAreBounded(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	now := time.Unix(1000, 0)
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Now = func() time.Time { return now } })
+	g := p.rateLimiter
+	many := &relay.ResponseError{Status: 429}
+	for _, step := range []struct {
+		err  error
+		want time.Duration
+	}{
+		{&relay.ResponseError{Status: 500}, 0},
+		{relay.RetryAfter(&relay.ResponseError{Status: 500}, time.Hour), 0},
+		{&relay.ResponseError{Status: 503}, 0},
+		{errors.New("no route"), 0},
+		{many, time.Second},
+		{many, 2 * time.Second},
+		{many, 4 * time.Second},
+		{many, 8 * time.Second},
+		{many, 16 * time.Second},
+		{many, 32 * time.Second},
+		{many, time.Minute},
+		{relay.RetryAfter(many, 5*time.Second), 5 * time.Second},
+		{many, time.Minute},
+		{nil, 0},
+		{many, time.Second},
+		{relay.RetryAfter(many, 24*time.Hour), maxThrottle},
+		{relay.Permanent(many), 0},
+	} {
+		g.observeResponse(t.Context(), true, step.err)
+		if got := g.throttleRemaining(); got != step.want {
+			t.Fatalf("after %v a rest of %s, want %s", step.err, got, step.want)
+		}
+		// What was under way says nothing new.
+		if g.observeResponse(t.Context(), true, many); step.want > 0 && g.throttleRemaining() != step.want {
+			t.Fatalf("a second 429 at once: %s, want %s", g.throttleRemaining(), step.want)
+		}
+		g.observeResponse(t.Context(), false, relay.RetryAfter(many, 2*time.Hour))
+		if step.want == 0 {
+			g.throttledUntil.Store(0)
+			g.throttleCount = 0
+		}
+		now = now.Add(step.want)
+	}
+}

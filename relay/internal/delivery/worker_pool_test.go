@@ -1,0 +1,176 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func (s *workerPool) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.idle)
+}
+
+func newAttempts(answer func(ctx context.Context, d relay.Delivery) error) *attemptRunner {
+	return &attemptRunner{
+		sink: &fakeSink{answer: answer}, timeout: 10 * time.Second, maxAbandoned: 2,
+		onPanic: func(any, []byte) {},
+	}
+}
+
+func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		enough := make(chan struct{})
+		a := newAttempts(func(_ context.Context, d relay.Delivery) error {
+			switch d.ID {
+			case "panics":
+				panic("in a test")
+			case "waits":
+				<-enough
+			}
+			return nil
+		})
+		for _, id := range []string{"1", "panics", "2"} {
+			if err := a.runAttempt(t.Context(), relay.Delivery{ID: id}); (err != nil) != (id == "panics") {
+				t.Errorf("%s: %v", id, err)
+			}
+			if n := a.workers.count(); n != 1 {
+				t.Errorf("%d callers after %s, want one for all", n, id)
+			}
+		}
+		done := make(chan error)
+		for range 3 {
+			go func() { done <- a.runAttempt(t.Context(), relay.Delivery{ID: "waits"}) }()
+		}
+		synctest.Wait()
+		close(enough)
+		for range 3 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := a.workers.count(); n != 3 {
+			t.Errorf("%d callers, want 3", n)
+		}
+		// One of them is used again and again, the others are not needed.
+		for range 5 {
+			time.Sleep(workerIdleTimeout / 2)
+			_ = a.runAttempt(t.Context(), relay.Delivery{ID: "3"})
+		}
+		if n := a.workers.count(); n != 1 {
+			t.Errorf("%d callers, want the one that has work", n)
+		}
+		time.Sleep(2 * workerIdleTimeout)
+		synctest.Wait()
+		if n := a.workers.count(); n != 0 {
+			t.Errorf("%d callers, and nothing to do", n)
+		}
+	})
+}
+
+func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		enough := make(chan struct{})
+		a := newAttempts(func(ctx context.Context, d relay.Delivery) error {
+			if d.ID == "stuck" {
+				<-enough
+				return errors.New("too late")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if err := a.runAttempt(t.Context(), relay.Delivery{ID: "stuck"}); !errors.Is(err, errAttemptAbandoned) {
+			t.Errorf("a sink that never returns: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := a.runAttempt(ctx, relay.Delivery{ID: "slow"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an attempt that takes too long: %v", err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := a.runAttempt(ended, relay.Delivery{ID: "slow"}); !errors.Is(err, context.Canceled) {
+			t.Errorf("an attempt whose caller has no time: %v", err)
+		}
+		if n := a.abandoned.Load(); n != 1 {
+			t.Errorf("%d are stuck", n)
+		}
+		close(enough)
+		synctest.Wait()
+		if a.abandoned.Load() != 0 || a.running.Load() != 0 {
+			t.Errorf("%d stuck, %d running", a.abandoned.Load(), a.running.Load())
+		}
+		a.workers.close()
+		synctest.Wait()
+		if n := a.workers.count(); n != 0 {
+			t.Errorf("%d callers after the end", n)
+		}
+	})
+}
+
+// Attempts share a caller's context only while it leaves them their whole time, and none gets one that has ended.
+func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		a := newAttempts(func(ctx context.Context, d relay.Delivery) error {
+			ends, ok := ctx.Deadline()
+			if left := time.Until(ends); !ok || left < 10*time.Second || left > 10*time.Second+timeoutSlack(10*time.Second) {
+				t.Errorf("%s has %s", d.ID, left)
+			}
+			if ctx.Err() != nil || ctx.Value(key{}) != d.ID {
+				t.Errorf("%s: %v, %v", d.ID, ctx.Err(), ctx.Value(key{}))
+			}
+			if d.ID == "slow" {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			time.Sleep(30 * time.Millisecond)
+			return nil
+		})
+		a.timeoutErr = errors.New("late")
+		for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "slow", "11"} {
+			err := a.runAttempt(context.WithValue(t.Context(), key{}, id), relay.Delivery{ID: id})
+			if want := map[bool]error{true: a.timeoutErr}[id == "slow"]; !errors.Is(err, want) {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		quick := newAttempts(func(ctx context.Context, _ relay.Delivery) error { return context.Cause(ctx) })
+		for _, ctx := range []context.Context{t.Context(), gone, t.Context()} {
+			if err := quick.runAttempt(ctx, relay.Delivery{ID: "q"}); ctx != gone && err != nil {
+				t.Errorf("after one whose caller was gone: %v", err)
+			}
+		}
+		a.workers.close()
+		quick.workers.close()
+	})
+}
+
+// What a sink knows two seconds behind the end of its time counts: exec has to kill its command by then, and wait for it.
+func TestAnswerBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := errors.New("the command was killed")
+		for _, want := range []error{slow, nil} {
+			a := newAttempts(func(ctx context.Context, _ relay.Delivery) error {
+				<-ctx.Done()
+				time.Sleep(2 * time.Second)
+				return want
+			})
+			a.maxAbandoned = 1
+			if err := a.runAttempt(t.Context(), relay.Delivery{ID: "a"}); !errors.Is(err, want) || a.abandoned.Load() != 0 {
+				t.Errorf("%v and %d stuck, want %v", err, a.abandoned.Load(), want)
+			}
+			a.workers.close()
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+)
+
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
+
+type env struct {
+	t      testing.TB
+	server *redistest.Server
+	b      *backbone.Store
+}
+
+func newEnv(t testing.TB) *env {
+	t.Helper()
+	e := &env{t: t, server: redistest.Start(t)}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	b, err := backbone.Open(ctx, backbone.Options{URL: e.server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	e.b = b
+	return e
+}
+
+func (e *env) publish(topic, hub string, n int) {
+	e.t.Helper()
+	var list []relay.Notification
+	for i := range n {
+		list = append(list, relay.Notification{
+			ID: fmt.Sprintf("%s-%s-%d", hub, topic, i), Topic: topic, Hub: hub, Data: []byte(strconv.Itoa(i)),
+		})
+	}
+	if _, err := e.b.Append(context.Background(), backbone.AppendRequest{Hub: hub, Notifications: list}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// queue lists the ids that wait for a sink.
+func (e *env) queue(sink string) []string {
+	e.t.Helper()
+	list, err := e.b.Commands().XRange(context.Background(), e.b.Keys().Queue(sink, 0), "-", "+").Result()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var ids []string
+	for _, m := range list {
+		ids = append(ids, fmt.Sprint(m.Values["id"]))
+	}
+	return ids
+}
+
+func (e *env) queueLength(sink string) int64 {
+	n, err := e.b.Commands().XLen(context.Background(), e.b.Keys().Queue(sink, 0)).Result()
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (e *env) options(sinks ...Sink) Options {
+	return Options{Partitions: 1, Matcher: NewMatcher(sinks), Log: e.b, Lease: e.b.Lease("dispatch:0", time.Second)}
+}
+
+// run starts a dispatcher, with a reader of the log where tail is true. stop may be called more than once.
+func (e *env) run(o Options, tail bool) (stop func()) {
+	e.t.Helper()
+	d, err := NewDispatcher(o)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := d.Run(ctx); err != nil {
+			e.t.Error(err)
+		}
+	})
+	if tail {
+		wg.Go(func() { _ = e.b.Tail(ctx, 0, "0-0", d.Offer) })
+	}
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	e.t.Cleanup(stop)
+	return stop
+}

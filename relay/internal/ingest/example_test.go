@@ -1,0 +1,30 @@
+package ingest_test
+
+import (
+	"fmt"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+)
+
+func ExampleDecoder() {
+	catalog, err := relay.NewCatalog(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d := ingest.NewDecoder(catalog)
+	n, refused := d.Decode([]byte(`{"topic": "job.created", "object": {"id": "7"}, "context": {"seq": 9007199254740993}}`),
+		ingest.Defaults{Hub: "hub-1", Account: "account-1"})
+	if refused != nil {
+		fmt.Println(refused)
+		return
+	}
+	fmt.Println(string(n.Data))
+
+	_, refused = d.DecodeBody("application/json", []byte(`[{"topic":"job.craeted","context":{}}]`), ingest.Defaults{Hub: "hub-1"})
+	fmt.Println(refused)
+	// Output:
+	// {"topic":"job.created","object":{"id":"7","state":"","error":""},"context":{"hub_id":"hub-1","account_id":"account-1","environments":[],"dns_zones":[],"clusters":[],"containers":[],"seq":9007199254740993},"flags":null}
+	// 422.invalid-argument at /0/topic: there is no topic "job.craeted"; the nearest topic is job.created
+}

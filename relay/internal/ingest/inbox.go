@@ -1,0 +1,221 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+)
+
+const (
+	// inboxCount is how many entries are read at once.
+	inboxCount = 256
+	// inboxBytes bounds what one script appends, so that it does not hold up Redis.
+	inboxBytes = 1 << 20
+	// inboxBlock is how long a read waits; a cancelled context does not end it sooner.
+	inboxBlock = time.Second
+	// maxQuarantined bounds the data that is kept of one bad entry.
+	maxQuarantined = 1 << 20
+
+	backoffMin = 50 * time.Millisecond
+	backoffMax = 2 * time.Second
+)
+
+// InboxStore is the inbox in Redis; *backbone.Backbone is one, and its methods say what they promise.
+type InboxStore interface {
+	ReadInbox(ctx context.Context, after string, count int, block time.Duration) ([]backbone.InboxEntry, error)
+	StoreInboxEntries(ctx context.Context, partition int, entries []backbone.InboxNotification) (backbone.InboxResult, error)
+	Quarantine(ctx context.Context, entries []backbone.RejectedEntry) (backbone.InboxResult, error)
+	DeleteInboxEntries(ctx context.Context, ids []string) error
+	Keys() keyspace.Space
+}
+
+// Lease lets one process at a time do something, again and again until ctx ends. *backbone.Lease is one.
+type Lease interface {
+	Run(ctx context.Context, fn func(context.Context) error) error
+}
+
+// InboxObserver counts. Its methods must not block.
+type InboxObserver interface {
+	// InboxStored counts entries that became notifications.
+	InboxStored(n int)
+	// InboxRepeated counts entries whose key was known.
+	InboxRepeated(n int)
+	// InboxQuarantined counts entries that were refused.
+	InboxQuarantined(n int)
+}
+
+// InboxOptions are what an [InboxReader] stands on. Log and Observer may be nil.
+type InboxOptions struct {
+	Decoder  *Decoder
+	Store    InboxStore
+	Lease    Lease
+	Log      *slog.Logger
+	Observer InboxObserver
+}
+
+// InboxReader moves what anybody wrote to the inbox into the log, in order, each entry once, and into the quarantine what is
+// no good.
+type InboxReader struct {
+	opt InboxOptions
+}
+
+// NewInboxReader returns an inbox that does nothing before Run.
+func NewInboxReader(o InboxOptions) *InboxReader {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &InboxReader{opt: o}
+}
+
+// Run works until ctx ends, whenever it has the lease, and returns ctx's error. While Redis is away it waits. After ctx
+// ended it takes up to a second.
+func (in *InboxReader) Run(ctx context.Context) error {
+	return in.opt.Lease.Run(ctx, in.readLoop)
+}
+
+func (in *InboxReader) readLoop(ctx context.Context) error {
+	wait := time.Duration(0)
+	for ctx.Err() == nil {
+		err := in.readOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil && wait > 0:
+			in.opt.Log.InfoContext(ctx, "the inbox moves on")
+			wait = 0
+		case err != nil:
+			if wait == 0 {
+				in.opt.Log.WarnContext(ctx, "the inbox has to wait", "error", err)
+			}
+			wait = min(max(2*wait, backoffMin), backoffMax)
+			relay.Sleep(ctx, wait)
+		}
+	}
+	return nil
+}
+
+// readOnce handles the first entries of the inbox. It always begins at the front: what was handled is removed, and what
+// could not be removed is recognised by its id.
+func (in *InboxReader) readOnce(ctx context.Context) error {
+	entries, err := in.opt.Store.ReadInbox(ctx, "", inboxCount, inboxBlock)
+	if err != nil || len(entries) == 0 || ctx.Err() != nil {
+		return err
+	}
+	good, bad := in.classify(entries)
+	var errs []error
+	var handled []string
+	for partition, list := range good {
+		ids, err := in.storeEntries(ctx, partition, list)
+		handled = append(handled, ids...)
+		errs = append(errs, err)
+	}
+	ids, err := in.quarantineEntries(ctx, bad)
+	handled = append(handled, ids...)
+	errs = append(errs, err)
+	if len(handled) > 0 {
+		errs = append(errs, in.opt.Store.DeleteInboxEntries(ctx, handled))
+	}
+	return errors.Join(errs...)
+}
+
+// classify validates entries, and keeps their order.
+func (in *InboxReader) classify(entries []backbone.InboxEntry) (good map[int][]backbone.InboxNotification, bad []backbone.RejectedEntry) {
+	good = make(map[int][]backbone.InboxNotification)
+	keys := in.opt.Store.Keys()
+	for _, e := range entries {
+		n, reason := in.validateEntry(e)
+		if reason != "" {
+			data := e.Data
+			if len(data) > maxQuarantined {
+				data = data[:maxQuarantined]
+				reason += fmt.Sprintf(" (only the first %d bytes are kept)", maxQuarantined)
+			}
+			bad = append(bad, backbone.RejectedEntry{InboxID: e.ID, Data: data, Reason: reason})
+			continue
+		}
+		a := backbone.InboxNotification{InboxID: e.ID, Notification: n}
+		if e.Key != "" {
+			a.Key = backbone.HashScopedKey("inbox", n.Hub, e.Key)
+		}
+		p := keys.Partition(n.Hub)
+		good[p] = append(good[p], a)
+	}
+	return good, bad
+}
+
+// validateEntry validates one entry. Whoever may write to Redis may write for every hub and account.
+func (in *InboxReader) validateEntry(e backbone.InboxEntry) (n relay.Notification, reason string) {
+	if e.Data == nil {
+		return n, `the entry has no field "data"; write it with XADD … '*' data '{"topic":…}'`
+	}
+	if e.Key != "" {
+		if problem := checkIdempotencyKey(e.Key); problem != "" {
+			return n, `the field "key" ` + problem
+		}
+	}
+	// What is far too large is not even looked at.
+	if len(e.Data) > 4*MaxNotification {
+		return n, fmt.Sprintf("%s: a notification may have %d bytes, this one has %d", relay.CodeTooLarge, MaxNotification, len(e.Data))
+	}
+	n, err := in.opt.Decoder.Decode(e.Data, Defaults{AnyAccount: true})
+	if err != nil {
+		return n, err.Error()
+	}
+	return n, ""
+}
+
+// storeEntries stores the entries of a partition in chunks and returns the ids of those that are safe. It stops at the
+// first error, since nothing may overtake.
+func (in *InboxReader) storeEntries(ctx context.Context, partition int, list []backbone.InboxNotification) (handled []string, err error) {
+	for len(list) > 0 {
+		size, count := 0, 0
+		for count < len(list) && (count == 0 || size+len(list[count].Notification.Data) <= inboxBytes) {
+			size += len(list[count].Notification.Data)
+			count++
+		}
+		result, err := in.opt.Store.StoreInboxEntries(ctx, partition, list[:count])
+		if err != nil {
+			return handled, err
+		}
+		for _, e := range list[:count] {
+			handled = append(handled, e.InboxID)
+		}
+		if o := in.opt.Observer; o != nil {
+			o.InboxStored(result.Stored)
+			o.InboxRepeated(len(result.Duplicates))
+		}
+		if result.Skipped > 0 {
+			in.opt.Log.InfoContext(ctx, "inbox entries had been stored before", "count", result.Skipped)
+		}
+		list = list[count:]
+	}
+	return handled, nil
+}
+
+// quarantineEntries puts bad entries aside, in chunks as appendAll does.
+func (in *InboxReader) quarantineEntries(ctx context.Context, bad []backbone.RejectedEntry) (handled []string, err error) {
+	for chunk := range slices.Chunk(bad, 16) {
+		result, err := in.opt.Store.Quarantine(ctx, chunk)
+		if err != nil {
+			return handled, err
+		}
+		for _, e := range chunk {
+			handled = append(handled, e.InboxID)
+		}
+		if o := in.opt.Observer; o != nil {
+			o.InboxQuarantined(result.Stored)
+		}
+		if result.Stored > 0 {
+			in.opt.Log.WarnContext(ctx, "inbox entries were refused, they are in the quarantine",
+				"count", result.Stored, "first", chunk[0].InboxID, "reason", chunk[0].Reason)
+		}
+	}
+	return handled, nil
+}

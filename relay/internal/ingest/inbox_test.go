@@ -1,0 +1,294 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+)
+
+type counts struct{ stored, repeated, quarantined atomic.Int64 }
+
+func (c *counts) InboxStored(n int)      { c.stored.Add(int64(n)) }
+func (c *counts) InboxRepeated(n int)    { c.repeated.Add(int64(n)) }
+func (c *counts) InboxQuarantined(n int) { c.quarantined.Add(int64(n)) }
+
+// runInbox works in the background until stop is called, or the test ends.
+func runInbox(t *testing.T, store InboxStore, lease Lease, c *counts) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	in := NewInboxReader(InboxOptions{Decoder: newDecoder(t), Store: store, Lease: lease, Observer: c})
+	go func() {
+		defer close(done)
+		if err := in.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func add(t testing.TB, b *backbone.Store, fields ...any) string {
+	t.Helper()
+	id, err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: b.Keys().Inbox(), Values: fields}).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func inboxItem(hub string, i int) string {
+	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"%d"},"context":{"hub_id":"%s","account_id":"any"}}`, i, hub)
+}
+
+// inboxLen is -1 where Redis is away.
+func inboxLen(b *backbone.Store) int64 {
+	n, err := b.Commands().XLen(context.Background(), b.Keys().Inbox()).Result()
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
+	t.Parallel()
+	b := openBackbone(t, redistest.Start(t), 4)
+	var want []string
+	for i := range 20 {
+		hub := fmt.Sprintf("hub-%d", i%5)
+		add(t, b, "data", inboxItem(hub, i))
+		want = append(want, hub+"/"+fmt.Sprint(i))
+	}
+	bad := []struct{ field, data, reason string }{
+		{"data", `{`, "400.invalid-syntax"},
+		{"data", `{"topic":"job.craeted","context":{"hub_id":"h"}}`, "the nearest topic is job.created"},
+		{"data", `{"topic":"job.created","context":{}}`, "422.missing-argument at /context/hub_id"},
+		{"data", ``, "400.invalid-syntax"},
+		{"dat", inboxItem("h", 1), `no field "data"`},
+		{"data", strings.Repeat("x", 4*MaxNotification+1), "413.too-large"},
+	}
+	var ids []string
+	for _, e := range bad {
+		ids = append(ids, add(t, b, e.field, e.data))
+	}
+	ids = append(ids, add(t, b, "data", inboxItem("h", 1), "key", "a b"))
+	add(t, b, "data", inboxItem("hub-0", 20))
+	want = append(want, "hub-0/20")
+
+	c := &counts{}
+	runInbox(t, b, b.Lease("inbox", time.Second), c)
+	testkit.WaitFor(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
+
+	last := map[string]int{}
+	stored := logOf(t, b)
+	if len(stored) != len(want) {
+		t.Errorf("%d are stored, want %d", len(stored), len(want))
+	}
+	for _, n := range stored {
+		e, err := n.Envelope()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var i int
+		if _, err := fmt.Sscan(e.Object.ID, &i); err != nil {
+			t.Fatal(err)
+		}
+		if before, ok := last[n.Hub]; ok && before >= i {
+			t.Errorf("%s: %d came after %d", n.Hub, i, before)
+		}
+		last[n.Hub] = i
+		if n.Account != "any" {
+			t.Errorf("the account is %q", n.Account)
+		}
+	}
+
+	put, err := b.Commands().XRange(t.Context(), b.Keys().Quarantine(), "-", "+").Result()
+	if err != nil || len(put) != len(ids) {
+		t.Fatalf("%d in quarantine, want %d (%v)", len(put), len(ids), err)
+	}
+	for i, e := range bad {
+		reason, _ := put[i].Values["reason"].(string)
+		data, _ := put[i].Values["data"].(string)
+		wantData := e.data[:min(len(e.data), maxQuarantined)]
+		if e.field != "data" {
+			wantData = ""
+		}
+		if !strings.Contains(reason, e.reason) || data != wantData || put[i].Values["inbox"] != ids[i] {
+			t.Errorf("quarantine holds %.200v, want the reason %q and its data", put[i].Values, e.reason)
+		}
+	}
+	if reason := put[len(bad)].Values["reason"]; reason != `the field "key" must have visible ASCII characters only` {
+		t.Errorf("a bad key: %v", reason)
+	}
+	if c.stored.Load() != 21 || c.quarantined.Load() != 7 || c.repeated.Load() != 0 {
+		t.Errorf("counted %d stored, %d quarantined, %d repeated", c.stored.Load(), c.quarantined.Load(), c.repeated.Load())
+	}
+}
+
+func TestInboxKeysMakeRepeatsSafe(t *testing.T) {
+	t.Parallel()
+	b := openBackbone(t, redistest.Start(t), 1)
+	c := &counts{}
+	runInbox(t, b, b.Lease("inbox", time.Second), c)
+	for i, hub := range []string{"h", "h", "g", "h"} {
+		add(t, b, "key", "k", "data", inboxItem(hub, i))
+	}
+	testkit.WaitFor(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
+	if n := len(logOf(t, b)); n != 2 || c.repeated.Load() != 2 {
+		t.Errorf("%d are stored and %d repeats counted, want 2 and 2", n, c.repeated.Load())
+	}
+}
+
+// failing stands between inbox and Redis and fails behind (or before) one call in three, as a lost reply or a killed
+// node does.
+type failing struct {
+	*backbone.Store
+	calls atomic.Int64
+}
+
+var errLost = errors.New("the reply was lost")
+
+func (f *failing) fail(before bool) bool {
+	n := f.calls.Add(1)
+	return n < 60 && n%3 == 0 && before == (n%2 == 0)
+}
+
+func (f *failing) StoreInboxEntries(ctx context.Context, p int, entries []backbone.InboxNotification) (backbone.InboxResult, error) {
+	if f.fail(true) {
+		return backbone.InboxResult{}, errLost
+	}
+	r, err := f.Store.StoreInboxEntries(ctx, p, entries)
+	if f.fail(false) {
+		return backbone.InboxResult{}, errLost
+	}
+	return r, err
+}
+
+func (f *failing) Quarantine(ctx context.Context, entries []backbone.RejectedEntry) (backbone.InboxResult, error) {
+	r, err := f.Store.Quarantine(ctx, entries)
+	if f.fail(false) {
+		return backbone.InboxResult{}, errLost
+	}
+	return r, err
+}
+
+func (f *failing) DeleteInboxEntries(ctx context.Context, ids []string) error {
+	if f.fail(true) {
+		return errLost
+	}
+	return f.Store.DeleteInboxEntries(ctx, ids)
+}
+
+// instantLease is held by everybody at once, which must do no harm.
+type instantLease struct{}
+
+func (instantLease) Run(ctx context.Context, fn func(context.Context) error) error {
+	for ctx.Err() == nil {
+		_ = fn(ctx)
+	}
+	return ctx.Err()
+}
+
+func TestInboxStoresOnceWhateverFails(t *testing.T) {
+	t.Parallel()
+	b := openBackbone(t, redistest.Start(t), 3)
+	const n = 1000
+	go func() {
+		for i := range n {
+			data := inboxItem(fmt.Sprintf("hub-%d", i%7), i)
+			if i%50 == 49 {
+				data = fmt.Sprintf("bad %d", i)
+			}
+			b.Commands().XAdd(context.Background(), &redis.XAddArgs{Stream: b.Keys().Inbox(), Values: []any{"data", data}})
+		}
+		b.Commands().XAdd(context.Background(), &redis.XAddArgs{Stream: b.Keys().Inbox(), Values: []any{"data", inboxItem("the last", n)}})
+	}()
+	for range 2 {
+		runInbox(t, &failing{Store: b}, instantLease{}, &counts{})
+	}
+	testkit.WaitFor(t, "the last one is stored and the inbox empty", func() bool {
+		if inboxLen(b) != 0 {
+			return false
+		}
+		for _, n := range logOf(t, b) {
+			if n.Hub == "the last" {
+				return true
+			}
+		}
+		return false
+	})
+	seen, last := map[int]bool{}, map[string]int{}
+	for _, stored := range logOf(t, b) {
+		e, err := stored.Envelope()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var i int
+		if _, err := fmt.Sscan(e.Object.ID, &i); err != nil {
+			t.Fatal(err)
+		}
+		if seen[i] {
+			t.Errorf("%d is stored twice", i)
+		}
+		if before, ok := last[stored.Hub]; ok && before > i {
+			t.Errorf("%s: %d came after %d", stored.Hub, i, before)
+		}
+		seen[i], last[stored.Hub] = true, i
+	}
+	if want := n - n/50 + 1; len(seen) != want {
+		t.Errorf("%d are stored, want %d", len(seen), want)
+	}
+	if got := b.Commands().XLen(t.Context(), b.Keys().Quarantine()).Val(); got != n/50 {
+		t.Errorf("%d in quarantine, want %d", got, n/50)
+	}
+}
+
+func TestInboxOutlivesRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--appendfsync", "always")
+	b := openBackbone(t, s, 1)
+	c := &counts{}
+	runInbox(t, b, b.Lease("inbox", time.Second), c)
+	add(t, b, "data", inboxItem("h", 0))
+	testkit.WaitFor(t, "the first is stored", func() bool { return c.stored.Load() == 1 })
+	s.Kill()
+	s.Restart()
+	testkit.WaitFor(t, "redis answers", func() bool { return inboxLen(b) >= 0 })
+	add(t, b, "data", inboxItem("h", 1))
+	testkit.WaitFor(t, "the second is stored", func() bool { return inboxLen(b) == 0 && len(logOf(t, b)) == 2 })
+}
+
+func BenchmarkInbox(b *testing.B) {
+	store := openBackbone(b, redistest.Start(b), 1)
+	in := NewInboxReader(InboxOptions{Decoder: newDecoder(b), Store: store})
+	for b.Loop() {
+		b.StopTimer()
+		pipe := store.Commands().Pipeline()
+		for range inboxCount {
+			pipe.XAdd(b.Context(), &redis.XAddArgs{Stream: store.Keys().Inbox(), Values: []any{"data", typical}})
+		}
+		if _, err := pipe.Exec(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		if err := in.readOnce(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*inboxCount/b.Elapsed().Seconds(), "entries/s")
+}

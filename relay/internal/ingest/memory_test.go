@@ -1,0 +1,54 @@
+package ingest
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/embeddedredis"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+)
+
+type countedReads struct {
+	*backbone.Store
+	reads atomic.Int64
+}
+
+func (c *countedReads) ReadInbox(ctx context.Context, after string, count int, block time.Duration) ([]backbone.InboxEntry, error) {
+	c.reads.Add(1)
+	return c.Store.ReadInbox(ctx, after, count, block)
+}
+
+// The redis in memory is not Redis: an idle inbox must wait there, too, before it ever existed and once it is empty.
+func TestInboxInMemory(t *testing.T) {
+	t.Parallel()
+	memory, err := embeddedredis.Memory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(memory.Close)
+	b, err := backbone.Open(t.Context(), backbone.Options{Dialer: memory.Dialer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	store, c := &countedReads{Store: b}, &counts{}
+	stop := runInbox(t, store, b.Lease("inbox", time.Second), c)
+	testkit.WaitFor(t, "the inbox waits", func() bool { return store.reads.Load() > 0 })
+	for i := range 3 {
+		add(t, b, "data", inboxItem("h", i))
+		add(t, b, "data", "bad")
+	}
+	testkit.WaitFor(t, "all are handled", func() bool { return inboxLen(b) == 0 && c.stored.Load() == 3 && c.quarantined.Load() == 3 })
+	before := store.reads.Load()
+	<-time.After(inboxBlock / 2)
+	if n := store.reads.Load() - before; n > 3 {
+		t.Errorf("%d reads while there was nothing to read", n)
+	}
+	stop()
+	if n := len(logOf(t, b)); n != 3 {
+		t.Errorf("%d are stored, want 3", n)
+	}
+}

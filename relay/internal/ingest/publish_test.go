@@ -1,0 +1,206 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+)
+
+// openBackbone connects to s and closes with the test.
+func openBackbone(t testing.TB, s *redistest.Server, partitions int) *backbone.Store {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	b, err := backbone.Open(ctx, backbone.Options{URL: s.URL(), Partitions: partitions})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// logOf returns what all partitions hold, one behind the other.
+func logOf(t testing.TB, b *backbone.Store) []relay.Notification {
+	t.Helper()
+	var all []relay.Notification
+	for p := range b.Keys().Partitions() {
+		ns, err := b.Range(t.Context(), p, "", 1_000_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, ns...)
+	}
+	return all
+}
+
+func publication(key, body string) Publication {
+	return Publication{
+		KeyName: "ops", Hub: "h", Account: "a", ContentType: "application/x-ndjson", IdempotencyKey: key, Body: []byte(body),
+	}
+}
+
+func TestPublishStoresAllOrNothing(t *testing.T) {
+	t.Parallel()
+	b := openBackbone(t, redistest.Start(t), 1)
+	pub := NewPublisher(newDecoder(t), b)
+	ids, err := pub.Publish(t.Context(), publication("", item(0)+"\n"+item(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := logOf(t, b)
+	if len(ids) != 2 || len(stored) != 2 || stored[0].ID != ids[0] || stored[1].ID != ids[1] {
+		t.Fatalf("ids %v, stored %v", ids, stored)
+	}
+	want := normal(`"id":"0","state":"","error":""`, `"hub_id":"h","account_id":"a",`+emptyLists, "")
+	if n := stored[0]; string(n.Data) != want || n.Topic != "job.created" || n.Hub != "h" || n.Account != "a" {
+		t.Errorf("stored %+v", n)
+	}
+	if _, err := pub.Publish(t.Context(), publication("", item(0)+"\n{}")); err == nil {
+		t.Error("half a batch was accepted")
+	}
+	if n := len(logOf(t, b)); n != 2 {
+		t.Errorf("%d are stored after a bad batch", n)
+	}
+}
+
+func TestPublishTwiceWithOneKey(t *testing.T) {
+	t.Parallel()
+	b := openBackbone(t, redistest.Start(t), 1)
+	pub := NewPublisher(newDecoder(t), b)
+	first, err := pub.Publish(t.Context(), publication("k", item(0)+"\n"+item(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := publication("k", item(0)+"\n"+item(1))
+	again.ContentType += "; charset=utf-8"
+	second, err := pub.Publish(t.Context(), again)
+	if err != nil || fmt.Sprint(first) != fmt.Sprint(second) {
+		t.Errorf("the repeat got %v, %v, want %v", second, err, first)
+	}
+	other := publication("k", item(0))
+	_, err = pub.Publish(t.Context(), other)
+	var refused *relay.Error
+	if !errors.As(err, &refused) || refused.Code != relay.CodeInvalidArgument || refused.Source != "" {
+		t.Errorf("other content got %v", err)
+	}
+	other.KeyName = "another key"
+	if _, err := pub.Publish(t.Context(), other); err != nil {
+		t.Errorf("the same key of somebody else: %v", err)
+	}
+	other.KeyName, other.Hub = "ops", "another hub"
+	if _, err := pub.Publish(t.Context(), other); err != nil {
+		t.Errorf("the same key in another hub: %v", err)
+	}
+	if n := len(logOf(t, b)); n != 4 {
+		t.Errorf("%d are stored, want 4", n)
+	}
+}
+
+func TestPublishWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--appendfsync", "always")
+	b := openBackbone(t, s, 1)
+	pub := NewPublisher(newDecoder(t), b)
+	s.Kill()
+	for key, want := range map[string]string{"": "Send an Idempotency-Key", "k": "same Idempotency-Key"} {
+		_, err := pub.Publish(t.Context(), publication(key, item(0)))
+		var refused *relay.Error
+		if !errors.As(err, &refused) || refused.Code != relay.CodeNotReady || !strings.Contains(refused.Detail, want) {
+			t.Errorf("key %q: got %v", key, err)
+		}
+		if !errors.Is(err, backbone.ErrUnavailable) {
+			t.Errorf("key %q: the cause is lost: %v", key, err)
+		}
+	}
+	s.Restart()
+	if _, err := pub.Publish(t.Context(), publication("k", item(0))); err != nil {
+		t.Error(err)
+	}
+	if n := len(logOf(t, b)); n != 1 {
+		t.Errorf("%d are stored, want 1", n)
+	}
+}
+
+func TestPublishRefusesBadRequests(t *testing.T) {
+	t.Parallel()
+	pub := NewPublisher(newDecoder(t), brokenLog{})
+	for name, tc := range map[string]struct {
+		change func(*Publication)
+		want   relay.Code
+	}{
+		"no hub":         {func(p *Publication) { p.Hub = "" }, relay.CodeMissingArgument},
+		"long key":       {func(p *Publication) { p.IdempotencyKey = strings.Repeat("k", 256) }, relay.CodeInvalidArgument},
+		"key with space": {func(p *Publication) { p.IdempotencyKey = "a b" }, relay.CodeInvalidArgument},
+		"key with umlaut": {
+			func(p *Publication) { p.IdempotencyKey = "ä" }, relay.CodeInvalidArgument,
+		},
+		"content type": {func(p *Publication) { p.ContentType = "text/plain" }, relay.CodeInvalidContentType},
+		"body":         {func(p *Publication) { p.Body = []byte("{") }, relay.CodeInvalidSyntax},
+	} {
+		p := publication(strings.Repeat("k", 255), item(0))
+		tc.change(&p)
+		_, err := pub.Publish(t.Context(), p)
+		var refused *relay.Error
+		if !errors.As(err, &refused) || refused.Code != tc.want {
+			t.Errorf("%s: got %v, want %s", name, err, tc.want)
+		}
+	}
+	_, err := pub.Publish(t.Context(), publication("", item(0)))
+	var refused *relay.Error
+	if !errors.Is(err, errBroken) || errors.As(err, &refused) {
+		t.Errorf("an error of ours was shown as the sender's: %v", err)
+	}
+}
+
+var errBroken = errors.New("broken")
+
+type brokenLog struct{}
+
+func (brokenLog) Append(context.Context, backbone.AppendRequest) ([]string, error) {
+	return nil, errBroken
+}
+
+func BenchmarkPublish(b *testing.B) {
+	store := openBackbone(b, redistest.Start(b, "--appendfsync", "everysec"), 1)
+	pub := NewPublisher(newDecoder(b), store)
+	p := Publication{
+		KeyName: "ops", Hub: typicalHub, AnyAccount: true, ContentType: "application/x-ndjson",
+		Body: []byte(strings.Repeat(typical+"\n", 100)),
+	}
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := pub.Publish(b.Context(), p); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)*100/b.Elapsed().Seconds(), "notifications/s")
+}
+
+// shortLog stores on too few replicas.
+type shortLog struct{}
+
+func (shortLog) Append(context.Context, backbone.AppendRequest) ([]string, error) {
+	return nil, errors.Join(backbone.ErrUnavailable, backbone.ErrTooFewReplicas)
+}
+
+func TestPublishOnTooFewReplicas(t *testing.T) {
+	t.Parallel()
+	pub := NewPublisher(newDecoder(t), shortLog{})
+	for key, want := range map[string]string{"": "Send an Idempotency-Key", "k": "same Idempotency-Key"} {
+		_, err := pub.Publish(t.Context(), publication(key, item(0)))
+		var refused *relay.Error
+		if !errors.As(err, &refused) || refused.Code != relay.CodeNotReady || !strings.Contains(refused.Detail, want) ||
+			!strings.Contains(refused.Detail, "everything was stored, but on fewer replicas") {
+			t.Errorf("key %q: got %v", key, err)
+		}
+	}
+}

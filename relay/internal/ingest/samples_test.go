@@ -1,0 +1,22 @@
+package ingest
+
+import (
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/samples"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// TestSamplesAreValid publishes the sample notification of each topic unchanged.
+func TestSamplesAreValid(t *testing.T) {
+	t.Parallel()
+	catalog, err := relay.NewCatalog(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range catalog.Names() {
+		if _, bad := NewDecoder(catalog).Decode(samples.ForTopic(topic).Data, Defaults{AnyAccount: true}); bad != nil {
+			t.Errorf("%s: %v", topic, bad)
+		}
+	}
+}

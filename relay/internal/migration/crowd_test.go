@@ -1,0 +1,99 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// More jobs than a worker can have in hand wait for one server: those of others run all the same, new ones and those of a
+// worker that has died.
+func TestCrowdHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	for _, abandoned := range []bool{false, true} {
+		t.Run(fmt.Sprint("abandoned ", abandoned), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			b := open(t, server.URL())
+			s := newSite(t, b)
+			done := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
+			stop := s.work(b, "w0", done, nil)
+			s.over(s.migrate(9, "s3"))
+			stop()
+			waits := func(ctx context.Context, _ relay.Migration, _ func(relay.Progress)) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			other := ""
+			if abandoned {
+				dead := open(t, server.URL())
+				stop := s.work(dead, "w1", &fakeDriver{migrate: waits}, nil)
+				other = s.migrate(9, "s4")
+				s.await(other, "running", func(j *job) bool { return j.State == relay.JobRunning })
+				dead.Close()
+				stop()
+			}
+			var crowd []string
+			for i := range 9 {
+				crowd = append(crowd, s.migrate(i, "s2"))
+			}
+			if !abandoned {
+				other = s.migrate(9, "s4")
+			}
+			release := make(chan struct{})
+			s.room = 4
+			s.work(b, "w2", &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, _ func(relay.Progress)) error {
+				if m.Instance == "i9" {
+					return nil
+				}
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}}, func(o *WorkerOptions) { o.ServerConcurrency = 1 })
+			if j := s.over(other); j.State != relay.JobCompleted {
+				t.Errorf("%s %s", j.State, j.Error)
+			}
+			close(release)
+			for _, id := range crowd {
+				if j := s.over(id); j.State != relay.JobCompleted {
+					t.Errorf("%s %s", j.State, j.Error)
+				}
+				if told := s.told(id); len(told) != 7 {
+					t.Errorf("told %v", told)
+				}
+			}
+		})
+	}
+}
+
+// However many jobs others work on, a worker finds the one that was left alone.
+func TestAbandonedBehindManyOthers(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	store, ctx := newJobStore(b), t.Context()
+	key := b.Keys().Jobs(1)
+	if err := store.createGroup(ctx, []int{0, 1, 2}); err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	for i := range 50 {
+		last = b.Commands().XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{"job", fmt.Sprint(i)}}).Val()
+		if list, err := store.read(ctx, []int{1}, "busy", time.Second); err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+	}
+	b.Commands().Do(ctx, "XCLAIM", key, workers, "dead", 0, last, "IDLE", time.Hour.Milliseconds(), "JUSTID")
+	list, err := store.claimAbandoned(ctx, "new", 10*time.Minute, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "what was left alone", list, []queuedJob{{1, last, "49"}})
+}

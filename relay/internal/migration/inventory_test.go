@@ -1,0 +1,267 @@
+package migration
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+)
+
+// inventory is an Inventory with what jobs do to it.
+type inventory struct {
+	*Inventory
+	t *testing.T
+	b *backbone.Store
+}
+
+func newInventory(t *testing.T) *inventory {
+	t.Helper()
+	b := newBackbone(t)
+	return &inventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
+}
+
+func (v *inventory) must(err error) {
+	v.t.Helper()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// imports imports f after the operator's file got the same servers.
+func (v *inventory) imports(f *File) Changes {
+	v.t.Helper()
+	v.SetFile(f)
+	c, err := v.Import(v.t.Context(), f)
+	v.must(err)
+	return c
+}
+
+// moves is what a job does at its end.
+func (v *inventory) moves(hub, field, server string) {
+	v.t.Helper()
+	v.must(v.client.HSet(v.t.Context(), v.keys.MigratedTo(v.keys.Partition(hub)), field, server).Err())
+}
+
+// migrates is what a job does as long as it is at work; without an id it ends.
+func (v *inventory) migrates(hub, field, job string) {
+	v.t.Helper()
+	key := v.keys.ActiveMigrations(v.keys.Partition(hub))
+	if job == "" {
+		v.must(v.client.HDel(v.t.Context(), key, field).Err())
+		return
+	}
+	v.must(v.client.HSet(v.t.Context(), key, field, job).Err())
+}
+
+func (v *inventory) version() int64 {
+	v.t.Helper()
+	n, err := v.importCount(v.t.Context())
+	v.must(err)
+	return n
+}
+
+// where lists the instances as container/instance@server, those that were moved with the file's server behind.
+func (v *inventory) where() string {
+	v.t.Helper()
+	l, err := v.List(v.t.Context())
+	v.must(err)
+	var all []string
+	for _, c := range l.Containers {
+		for _, i := range c.Instances {
+			one := InstanceField(c.ID, i.ID) + "@" + i.Server
+			if i.MovedFrom != "" {
+				one += "(" + i.MovedFrom + ")"
+			}
+			all = append(all, one)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+func (v *inventory) found(hub, container, instance, destination string) InstanceLookup {
+	v.t.Helper()
+	f, err := v.Find(v.t.Context(), hub, container, instance, destination)
+	v.must(err)
+	return f
+}
+
+func server(id, cluster, settings string) relay.Server {
+	return relay.Server{ID: id, Cluster: cluster, Settings: []byte(settings)}
+}
+
+// container has instances given as id@server.
+func container(id, hub string, instances ...string) FileContainer {
+	c := FileContainer{Container: Container{ID: id, Hub: hub, Account: "acc", Stateful: true}}
+	for _, one := range instances {
+		name, at, _ := strings.Cut(one, "@")
+		c.Instances = append(c.Instances, FileInstance{ID: name, Server: at})
+	}
+	return c
+}
+
+// sample has containers in each of three partitions.
+func sample() *File {
+	return &File{
+		Servers: []relay.Server{server("s1", "p", `{"path":"/a"}`), server("s2", "p", `{}`), server("s3", "q", `{}`)},
+		Containers: []FileContainer{
+			container("c1", "h1", "i1@s1", "i2@s2"), container("c2", "h2", "j1@s1"), container("c3", "h3"), container("c4", "h4", "k1@s3"),
+		},
+	}
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	v.imports(sample())
+	f := v.found("h1", "c1", "i1", "s2")
+	want := InstanceLookup{
+		Container: Container{ID: "c1", Hub: "h1", Account: "acc", Stateful: true},
+		Source:    server("s1", "p", `{"path":"/a"}`), Destination: server("s2", "p", `{}`),
+	}
+	if !reflect.DeepEqual(f, want) {
+		t.Errorf("%+v", f)
+	}
+	if f := v.found("h1", "c1", "i1", "s1"); f.Source.ID != "s1" || !reflect.DeepEqual(f.Source, f.Destination) {
+		t.Errorf("already there: %+v", f)
+	}
+	for _, absent := range []string{"s9", "", strings.Repeat("x", 10_000)} {
+		if f := v.found("h1", "c1", "i1", absent); f.Destination.ID != "" || f.Source.Cluster != "p" {
+			t.Errorf("%+v", f)
+		}
+	}
+	v.moves("h1", "c1/i1", "s2")
+	if f := v.found("h1", "c1", "i1", "s1"); f.Source.ID != "s2" || f.Destination.ID != "s1" {
+		t.Errorf("moved: %+v", f)
+	}
+	v.moves("h1", "c1/i1", "s9")
+	if f := v.found("h1", "c1", "i1", "s1"); f.Source.ID != "s9" || f.Source.Cluster != "" {
+		t.Errorf("moved to a server that is gone: %+v", f)
+	}
+}
+
+func TestFindNothing(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	f := sample()
+	// A hub of the same partition as h1.
+	other := ""
+	for i := 'a'; other == ""; i++ {
+		if v.keys.Partition(string(i)) == v.keys.Partition("h1") {
+			other = string(i)
+		}
+	}
+	v.imports(f)
+	for name, c := range map[string]struct {
+		hub, container, instance string
+		want                     error
+	}{
+		"no container":          {"h1", "c9", "i1", ErrNoContainer},
+		"of another hub":        {"h2", "c1", "i1", ErrNoContainer},
+		"in the same partition": {other, "c1", "i1", ErrNoContainer},
+		"no hub":                {"", "c1", "i1", ErrNoContainer},
+		"no instance":           {"h1", "c1", "i9", ErrNoInstance},
+		"of another container":  {"h1", "c1", "j1", ErrNoInstance},
+		"of none":               {"h3", "c3", "i1", ErrNoInstance},
+		"slash":                 {"h1", "c1/i1", "", ErrNoContainer},
+		"slash and instance":    {"h1", "c1", "i1/x", ErrNoInstance},
+		"empty":                 {"h1", "", "", ErrNoContainer},
+		"control":               {"h1", "c1", "i1\x00", ErrNoInstance},
+		"long":                  {"h1", strings.Repeat("c", 10_000), "i1", ErrNoContainer},
+	} {
+		got, err := v.Find(t.Context(), c.hub, c.container, c.instance, "s1")
+		if errors.Is(c.want, ErrNoInstance) && got.Container.ID == c.container && got.Container.Hub == c.hub {
+			got.Container = Container{} // which there is
+		}
+		if !errors.Is(err, c.want) || !reflect.DeepEqual(got, InstanceLookup{}) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestServersAndList(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	if l, err := v.List(t.Context()); err != nil || !reflect.DeepEqual(l, Listing{}) {
+		t.Errorf("empty: %+v, %v", l, err)
+	}
+	v.imports(sample())
+	v.moves("h2", "c2/j1", "s2")
+	v.migrates("h1", "c1/i2", "job1")
+	servers, err := v.Servers(t.Context())
+	v.must(err)
+	s1, s2, s3 := server("s1", "p", `{"path":"/a"}`), server("s2", "p", `{}`), server("s3", "q", `{}`)
+	s1.Instances, s2.Instances, s3.Instances = []string{"i1"}, []string{"i2", "j1"}, []string{"k1"}
+	if want := []relay.Server{s1, s2, s3}; !reflect.DeepEqual(servers, want) {
+		t.Errorf("%+v", servers)
+	}
+	l, err := v.List(t.Context())
+	v.must(err)
+	want := []ListedContainer{
+		{sample().Containers[0].Container, []ListedInstance{{ID: "i1", Server: "s1"}, {ID: "i2", Server: "s2", Job: "job1"}}},
+		{sample().Containers[1].Container, []ListedInstance{{ID: "j1", Server: "s2", MovedFrom: "s1"}}},
+		{sample().Containers[2].Container, nil},
+		{sample().Containers[3].Container, []ListedInstance{{ID: "k1", Server: "s3"}}},
+	}
+	if l.Version != 1 || !reflect.DeepEqual(l.Servers, servers) || !reflect.DeepEqual(l.Containers, want) {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestAwayRedis(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	v.must(v.client.Close())
+	_, err1 := v.Find(t.Context(), "h", "c", "i", "s")
+	v.SetFile(sample())
+	_, err2 := v.Import(t.Context(), sample())
+	_, err3 := v.List(t.Context())
+	for _, err := range []error{err1, err2, err3} {
+		if !errors.Is(err, backbone.ErrUnavailable) {
+			t.Error(err)
+		}
+	}
+}
+
+// Everything once in a cluster, which refuses what crosses slots.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	b := newClusterBackbone(t)
+	v := &inventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
+	if c, err := v.Seed(t.Context(), sample()); err != nil || c.Instances.Added != 4 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	v.moves("h1", "c1/i1", "s2")
+	if f := v.found("h1", "c1", "i1", "s1"); f.Source.ID != "s2" || f.Destination.ID != "s1" {
+		t.Errorf("%+v", f)
+	}
+	f := sample()
+	f.Servers, f.Containers = f.Servers[:2], f.Containers[:3]
+	if c := v.imports(f); c != (Changes{Servers: ChangeCount{Removed: 1}, Containers: ChangeCount{Removed: 1}, Instances: ChangeCount{Removed: 1}}) {
+		t.Errorf("%+v", c)
+	}
+	if got := v.where(); got != "c1/i1@s2(s1) c1/i2@s2 c2/j1@s1" || v.version() != 2 {
+		t.Error(got)
+	}
+}
+
+// Nodes that start at the same time import the same; each may be the one that does it.
+func TestSeveralAtOnce(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if _, err := v.Seed(t.Context(), sample()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := v.where(); got != "c1/i1@s1 c1/i2@s2 c2/j1@s1 c4/k1@s3" || v.version() != 1 {
+		t.Error(got, v.version())
+	}
+}

@@ -1,0 +1,289 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+)
+
+func TestJobRunsAndTells(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) *backbone.Store{"one redis": newBackbone, "cluster": newClusterBackbone} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := open(t)
+			s := newSite(t, b)
+			d := &fakeDriver{migrate: func(_ context.Context, _ relay.Migration, report func(relay.Progress)) error {
+				report(relay.Progress{Step: "copy", Bytes: 1, Total: 2, Note: []byte("n")})
+				report(relay.Progress{Step: "unknown"})
+				report(relay.Progress{Step: "copy", Bytes: 2, Total: 2, Completed: true})
+				report(relay.Progress{Step: "start", Completed: true})
+				return nil
+			}}
+			id := s.migrate(0, "s2")
+			if j := s.job(id); j.State != relay.JobQueued || j.Queued.IsZero() || !j.Started.IsZero() {
+				t.Errorf("before anybody works: %+v", j)
+			}
+			s.work(b, "w1", d, nil)
+			j := s.over(id)
+			same(t, "what was told", s.told(id), []string{
+				"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1", "job.state.changed running@s1",
+				"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2", "job.state.changed completed@s2",
+			})
+			if s.where(0) != "s2" {
+				t.Errorf("the instance is on %s", s.where(0))
+			}
+			v := j.toView()
+			if v.State.Current != relay.JobCompleted || v.Events.Completed == nil || len(v.Tasks) != 2 || v.Tasks[0].Progress != 100 ||
+				v.Tasks[1].State.Current != relay.JobCompleted || v.Caption != "Migrate instance i0 of container c0 from s1 to s2" {
+				t.Errorf("view %+v", v)
+			}
+			call := d.called()[0]
+			if call.Lease < time.Now().Add(-time.Minute).UnixMilli() || !call.CopyVolumes || !call.Stateful || call.Undo ||
+				string(call.Source.Settings) != `{"path":"/s1"}` || string(call.Destination.Settings) != `{"path":"/s2"}` {
+				t.Errorf("the driver was asked for %+v", call)
+			}
+			list, err := s.svc.Jobs(t.Context(), s.request(0, "").Caller, "c0", "i0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			back := s.migrate(0, "s1")
+			s.over(back)
+			if s.where(0) != "s1" || b.Commands().HLen(t.Context(), b.Keys().MigratedTo(b.Keys().Partition(hubA))).Val() != 0 {
+				t.Errorf("back on %s, as the file says", s.where(0))
+			}
+			same(t, "the list before", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
+			if n := b.Commands().XLen(t.Context(), b.Keys().Jobs(b.Keys().Partition(hubA))).Val(); n != 0 {
+				t.Errorf("%d entries are left in the stream of jobs", n)
+			}
+		})
+	}
+}
+
+// What was mended in the inventory while a job waited holds for it.
+func TestJobBeginsWithPresentSettings(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, newBackbone(t))
+	id := s.migrate(0, "s2")
+	f := inventoryOfSite()
+	for i := range f.Servers {
+		f.Servers[i].Settings = []byte(`{"path":"/mended"}`)
+	}
+	s.inv.SetFile(f)
+	if _, err := s.inv.Import(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
+	s.work(s.b, "w1", d, nil)
+	s.over(id)
+	m := d.called()[0]
+	if string(m.Source.Settings) != `{"path":"/mended"}` || string(m.Destination.Settings) != `{"path":"/mended"}` {
+		t.Errorf("the driver got %s and %s", m.Source.Settings, m.Destination.Settings)
+	}
+}
+
+func TestFailureLeavesTheInstance(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	d := &fakeDriver{migrate: func(_ context.Context, _ relay.Migration, report func(relay.Progress)) error {
+		report(relay.Progress{Step: "copy", Bytes: 1, Total: 2})
+		return errors.New("the disk of s2 is full: make room and ask again")
+	}}
+	s.work(b, "w1", d, nil)
+	id := s.migrate(1, "s2")
+	j := s.over(id)
+	const cause = "the disk of s2 is full: make room and ask again"
+	if v := j.toView(); v.State.Current != relay.JobError || v.State.Error != cause || v.Tasks[0].State.Current != relay.JobError || v.Tasks[0].Error != cause || v.Tasks[0].Progress != 50 {
+		t.Errorf("view %+v", v)
+	}
+	told := s.told(id)
+	same(t, "the end of what was told", told[len(told)-3:], []string{
+		"container.instance.error running@s1 " + cause, "container.instance.state.changed running@s1", "job.state.changed error@s1 " + cause,
+	})
+	if s.where(1) != "s1" {
+		t.Errorf("the instance is on %s", s.where(1))
+	}
+	s.over(s.migrate(1, "s3")) // nothing is in its way
+}
+
+func TestUnsettledIsUndone(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	d := &fakeDriver{migrate: func(_ context.Context, m relay.Migration, _ func(relay.Progress)) error {
+		if m.Undo {
+			return errors.New("undone")
+		}
+		return relay.Indeterminate(errors.New("the driver has crashed"))
+	}}
+	s.work(b, "w1", d, nil)
+	j := s.over(s.migrate(2, "s2"))
+	if j.State != relay.JobError || j.Error != "the driver has crashed; the instance is back on s1" {
+		t.Errorf("%s %q", j.State, j.Error)
+	}
+	if n := len(d.called()); n != maxDriverFailures+1 {
+		t.Errorf("the driver was called %d times", n)
+	}
+}
+
+// A worker that loses Redis stops, another goes on with a higher lease, and what the first does then changes nothing.
+func TestDeadWorkerIsReplaced(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := open(t, server.URL())
+	s := newSite(t, b)
+	release := make(chan struct{})
+	stopped := make(chan struct{})
+	first := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
+		report(relay.Progress{Step: "copy", Completed: true, Note: []byte("half way")})
+		<-ctx.Done()
+		close(stopped)
+		<-release
+		return nil // as if it had gone on
+	}}
+	lost := open(t, server.URL())
+	stopFirst := s.work(lost, "w1", first, nil)
+	id := s.migrate(3, "s2")
+	s.await(id, "half done", func(j *job) bool { return j.Progress["copy"].Completed })
+	second := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
+	s.work(b, "w2", second, nil)
+	lost.Close()
+	j := s.over(id)
+	<-stopped
+	close(release)
+	stopFirst()
+	if j.State != relay.JobCompleted || s.where(3) != "s2" {
+		t.Errorf("%s on %s", j.State, s.where(3))
+	}
+	calls := second.called()
+	if len(calls) != 1 || calls[0].Lease <= first.called()[0].Lease || len(calls[0].Done) != 1 || string(calls[0].Done[0].Note) != "half way" {
+		t.Errorf("the second was asked for %+v after %+v", calls, first.called())
+	}
+	if j := s.job(id); j.lease != calls[0].Lease {
+		t.Error("the first worker has written")
+	}
+}
+
+func TestEndHandsOver(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	waits := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
+		report(relay.Progress{Step: "copy"})
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	stop := s.work(b, "w1", waits, nil)
+	id := s.migrate(4, "s2")
+	s.await(id, "begun", func(j *job) bool { _, ok := j.Progress["copy"]; return ok })
+	stop()
+	s.work(b, "w2", &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}, nil)
+	if j := s.over(id); j.State != relay.JobCompleted {
+		t.Errorf("%s %s", j.State, j.Error)
+	}
+}
+
+// A driver that is too far to be stopped goes on to its end: that is the job's, though the worker was told to end and could
+// store nothing of what the driver said meanwhile.
+func TestSuccessAtTheEndCounts(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	var late atomic.Bool
+	storing := make(chan struct{})
+	var once sync.Once
+	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
+		report(relay.Progress{Step: "copy"})
+		<-ctx.Done()
+		late.Store(true)
+		report(relay.Progress{Step: "start", Completed: true})
+		<-storing
+		return nil
+	}}
+	stop := s.work(b, "w1", d, func(o *WorkerOptions) {
+		o.NewID = func() string { // of the event that tells of a step
+			if late.Load() {
+				once.Do(func() { close(storing) })
+			}
+			return s.newID()
+		}
+	})
+	id := s.migrate(4, "s2")
+	s.await(id, "begun", func(j *job) bool { _, ok := j.Progress["copy"]; return ok })
+	stop()
+	j := s.job(id)
+	if _, stored := j.Progress["start"]; stored {
+		t.Error("the report at the end was stored, so that this proves nothing")
+	}
+	if j.State != relay.JobCompleted || s.where(4) != "s2" {
+		t.Errorf("%s on %s", j.State, s.where(4))
+	}
+	told := s.told(id)
+	same(t, "the end of what was told", told[len(told)-3:], []string{
+		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2", "job.state.changed completed@s2",
+	})
+}
+
+func TestServersHaveTurns(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	var running atomic.Int64
+	var mu sync.Mutex
+	var most int64
+	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error {
+		n := running.Add(1)
+		mu.Lock()
+		most = max(most, n)
+		mu.Unlock()
+		time.Sleep(15 * time.Millisecond) // how long a migration takes
+		running.Add(-1)
+		return nil
+	}}
+	s.hold = time.Minute // a turn that is renewed late would be another's
+	ids := make([]string, 10)
+	for i := range ids {
+		ids[i] = s.migrate(i, "s2")
+	}
+	var stops []func()
+	for _, name := range []string{"w1", "w2"} {
+		stops = append(stops, s.work(b, name, d, nil))
+	}
+	for _, id := range ids {
+		if j := s.over(id); j.State != relay.JobCompleted {
+			t.Errorf("%s %s", j.State, j.Error)
+		}
+	}
+	if most != 2 {
+		t.Errorf("%d ran at once, want 2", most)
+	}
+	for _, stop := range stops { // a turn is given up behind the end of its job
+		stop()
+	}
+	if n := b.Commands().HLen(t.Context(), b.Keys().ServerSlots()).Val(); n != 0 {
+		t.Errorf("%d turns are left", n)
+	}
+}
+
+func TestTurnThatNeverComes(t *testing.T) {
+	t.Parallel()
+	b := newBackbone(t)
+	s := newSite(t, b)
+	id := s.migrate(5, "s2")
+	s.work(b, "w1", &fakeDriver{}, func(o *WorkerOptions) { o.ServerConcurrency, o.ExpireAfter = 0, time.Millisecond })
+	j := s.over(id)
+	if j.State != relay.JobExpired || !strings.Contains(j.Error, "nothing was touched") || !j.Started.IsZero() {
+		t.Errorf("%s %q", j.State, j.Error)
+	}
+	told := s.told(id)
+	same(t, "the end", told[len(told)-1], "job.state.changed expired@s1 "+j.Error)
+}

@@ -1,0 +1,46 @@
+package migration
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+)
+
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
+
+// newBackbone has a Redis of its own with several partitions.
+func newBackbone(t *testing.T) *backbone.Store {
+	t.Helper()
+	return open(t, redistest.Start(t).URL())
+}
+
+// newClusterBackbone has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
+func newClusterBackbone(t *testing.T) *backbone.Store {
+	t.Helper()
+	port, bus := redistest.FreePort(t), redistest.FreePort(t)
+	s := redistest.Start(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--port", port, "--cluster-port", bus)
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
+	defer func() { _ = client.Close() }()
+	if err := client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, "redis+cluster://127.0.0.1:"+port)
+}
+
+func open(t *testing.T, url string) *backbone.Store {
+	t.Helper()
+	b, err := backbone.Open(t.Context(), backbone.Options{URL: url, Partitions: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}

@@ -1,0 +1,64 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/embeddedredis"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+)
+
+// The in-process Redis of `memory:` runs every script as a server does: a job runs, another fails, one waits for its turn
+// and is taken over.
+func TestInProcessRedis(t *testing.T) {
+	t.Parallel()
+	memory, err := embeddedredis.Memory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(memory.Close)
+	b, err := backbone.Open(t.Context(), backbone.Options{Dialer: memory.Dialer, Partitions: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	s := newSite(t, b)
+	stuck := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
+		report(relay.Progress{Step: "copy", Bytes: 1, Total: 2})
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	stop := s.work(b, "w1", stuck, func(o *WorkerOptions) { o.ServerConcurrency = 1 })
+	first := s.migrate(0, "s2")
+	s.await(first, "begun", func(j *job) bool { return len(j.Progress) == 1 })
+	second := s.migrate(1, "s2")
+	s.await(second, "scheduled", func(j *job) bool { return j.State == relay.JobScheduled })
+	stop()
+	d := &fakeDriver{migrate: func(_ context.Context, m relay.Migration, _ func(relay.Progress)) error {
+		if m.Instance == "i1" {
+			return errors.New("no room")
+		}
+		return nil
+	}}
+	s.work(b, "w2", d, nil)
+	if j := s.over(first); j.State != relay.JobCompleted || s.where(0) != "s2" {
+		t.Errorf("%s %s on %s", j.State, j.Error, s.where(0))
+	}
+	if j := s.over(second); j.State != relay.JobError || j.Error != "no room" || time.Since(j.Queued) > time.Hour {
+		t.Errorf("%s %s", j.State, j.Error)
+	}
+	same(t, "what was told", s.told(first), []string{
+		"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1", "job.state.changed running@s1",
+		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2", "job.state.changed completed@s2",
+	})
+	r := s.request(2, "s2")
+	r.IdempotencyKey = "k"
+	one, err := s.svc.Migrate(t.Context(), r)
+	two, again := s.svc.Migrate(t.Context(), r)
+	if err != nil || again != nil || one != two {
+		t.Errorf("%v %v, then %v %v", one, err, two, again)
+	}
+}

@@ -1,0 +1,57 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Redis is killed again and again while jobs run: each is completed once, and what is told of it is whole and in order.
+func TestRedisIsKilled(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendfsync", "always")
+	b := open(t, server.URL())
+	s := newSite(t, b)
+	d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
+		for _, step := range []string{"copy", "start"} {
+			report(relay.Progress{Step: step})
+			if !relay.Sleep(ctx, 10*time.Millisecond) { // what a step takes
+				return ctx.Err()
+			}
+			report(relay.Progress{Step: step, Completed: true})
+		}
+		if m.Instance == "i3" {
+			return errors.New("no room")
+		}
+		return nil
+	}}
+	for _, name := range []string{"w1", "w2"} {
+		s.work(b, name, d, nil)
+	}
+	ids := make([]string, 10)
+	for i := range ids {
+		ids[i] = s.migrate(i, "s2")
+	}
+	const seed = 5
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 8 {
+		relay.Sleep(t.Context(), time.Duration(random.IntN(60))*time.Millisecond) // the moment is random on purpose
+		server.Restart()
+	}
+	for i, id := range ids {
+		j := s.over(id)
+		want := []string{
+			"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1", "job.state.changed running@s1",
+			"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2", "job.state.changed completed@s2",
+		}
+		if i == 3 {
+			want = append(want[:5], "container.instance.error running@s1 no room", "container.instance.state.changed running@s1", "job.state.changed error@s1 no room")
+		}
+		same(t, "what was told of "+id+", which is "+string(j.State), s.told(id), want)
+	}
+}

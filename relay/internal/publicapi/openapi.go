@@ -1,0 +1,24 @@
+package publicapi
+
+import (
+	_ "embed" // for the documents below
+	"net/http"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+//go:embed openapi.yaml
+var openAPI string
+
+//go:embed asyncapi.yaml
+var asyncAPI string
+
+func serveDocument(text string) func(http.ResponseWriter, *http.Request) *relay.Error {
+	return func(w http.ResponseWriter, _ *http.Request) *relay.Error {
+		h := w.Header()
+		h.Set("Content-Type", "application/yaml; charset=utf-8")
+		h.Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write([]byte(text)) // a client that has gone away is no concern of ours
+		return nil
+	}
+}

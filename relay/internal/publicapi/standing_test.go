@@ -1,0 +1,153 @@
+package publicapi
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
+)
+
+// ops returns the key of that name with a change.
+func ops(change func(*auth.Key)) auth.Key {
+	k := auth.Key{
+		Name: "ops", AccountID: "acme", Hash: apikey.HashOf("ops"), Hubs: []string{"*"}, Capabilities: []string{auth.CapabilityPublish},
+	}
+	change(&k)
+	return k
+}
+
+// open opens a stream and returns what the hub was asked for.
+func (f *fixture) open(query string, headers ...string) hub.Subscription {
+	f.t.Helper()
+	if a := f.do("GET", pathNotifications+query, "", append(headers, accept...)...); a.status != 200 {
+		f.t.Fatalf("%d %s", a.status, a.body)
+	}
+	return f.streams.got[len(f.streams.got)-1]
+}
+
+func TestStanding(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, nil)
+	token, account := "?token="+f.token("X-Hub-Id", "h1"), "?token="+f.token()
+	streams := map[string]hub.Subscription{
+		"hub": f.open(token), "account": f.open(account), "hub, by the key": f.open("", "Authorization", "Bearer ops", "X-Hub-Id", "h1"),
+		"account, by the key": f.open("", "Authorization", "Bearer ops"),
+	}
+	if a := f.raw(handshake(pathNotifications + "?token=" + f.token("X-Hub-Id", "h1"))); a.status != 101 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	streams["hub, as a websocket"] = f.streams.got[len(f.streams.got)-1]
+	goes, changed, later := hub.KeyStatus{}, hub.KeyStatus{ScopeChanged: true}, time.Now().Add(time.Hour)
+	for _, tt := range []struct {
+		name         string
+		change       func(*auth.Key)
+		hub, account hub.KeyStatus
+	}{
+		{"nothing", func(*auth.Key) {}, goes, goes},
+		{"capabilities", func(k *auth.Key) { k.Capabilities = nil }, goes, goes},
+		{"fewer hubs", func(k *auth.Key) { k.Hubs = []string{"h1"} }, goes, changed},
+		{"all hubs in other words", func(k *auth.Key) { k.Hubs = []string{"h1", "*"} }, goes, goes},
+		{"another account", func(k *auth.Key) { k.AccountID = "other" }, changed, changed},
+		{"no account", func(k *auth.Key) { k.AccountID = "" }, changed, changed},
+		{"an expiry", func(k *auth.Key) { k.Expires = later }, hub.KeyStatus{Expires: later}, hub.KeyStatus{Expires: later}},
+		{"every account", func(k *auth.Key) { k.AccountID = auth.Wildcard }, changed, changed},
+	} {
+		if err := f.ring.Replace([]auth.Key{ops(tt.change)}); err != nil {
+			t.Fatal(err)
+		}
+		for name, s := range streams {
+			want := tt.account
+			if s.Hub != "" {
+				want = tt.hub
+			}
+			if got := s.CheckKey(); got != want {
+				t.Errorf("%s, of the %s: %+v, want %+v", tt.name, name, got, want)
+			}
+		}
+	}
+}
+
+func TestStandingOfAKeyOfFewHubs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, nil)
+	own := func(hubs ...string) {
+		t.Helper()
+		if err := f.ring.Replace([]auth.Key{ops(func(k *auth.Key) { k.Hubs = hubs })}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own("h1", "h2")
+	pipeline, account := f.open("?token="+f.token("X-Hub-Id", "h1")), f.open("?token="+f.token())
+	for _, tt := range []struct {
+		hubs          []string
+		refused       bool // the hub's pipeline
+		accountStands bool
+	}{
+		{[]string{"h2", "h1", "h2"}, false, true},
+		{[]string{"h1", "h2", "h3"}, false, false},
+		{[]string{"h1"}, false, false},
+		{[]string{"h2"}, true, false},
+		{nil, true, false},
+	} {
+		own(tt.hubs...)
+		if got := pipeline.CheckKey(); (got.Refused != nil) != tt.refused || got.ScopeChanged {
+			t.Errorf("%q: the hub's pipeline %+v", tt.hubs, got)
+		}
+		if got := account.CheckKey(); got != (hub.KeyStatus{ScopeChanged: !tt.accountStands}) {
+			t.Errorf("%q: the account's pipeline %+v", tt.hubs, got)
+		}
+	}
+}
+
+// A token that was issued before its key was narrowed opens what the key opens now, as often as it may.
+func TestTokenOfANarrowedKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, nil)
+	unused, events, closed := "?token="+f.token(), "?token="+f.token(), "?token="+f.token("X-Hub-Id", "h2")
+	f.open(events)
+	if err := f.ring.Replace([]auth.Key{ops(func(k *auth.Key) { k.Hubs = []string{"h1"} })}); err != nil {
+		t.Fatal(err)
+	}
+	f.open(events)
+	if a := f.raw(handshake(pathNotifications + unused)); a.status != 101 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	for _, s := range f.streams.got[1:] {
+		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || s.CheckKey() != (hub.KeyStatus{}) {
+			t.Errorf("it sees what the key saw before: %+v", s)
+		}
+	}
+	for _, a := range []answer{f.raw(handshake(pathNotifications + closed)), f.do("GET", pathNotifications+closed, "", accept...)} {
+		if code, _, _ := a.envelope(t); code != string(relay.CodeWrongHub) {
+			t.Errorf("a token of a hub that the key has lost: %s", a.body)
+		}
+	}
+}
+
+func TestTokenDiesWithItsKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, nil)
+	open := f.open("?token=" + f.token())
+	token := f.token()
+	for name, tt := range map[string]struct {
+		keys []auth.Key
+		code relay.Code
+	}{
+		"gone":    {nil, relay.CodeAuthInvalid},
+		"expired": {[]auth.Key{ops(func(k *auth.Key) { k.Expires = time.Now() })}, relay.CodeAuthExpired},
+	} {
+		if err := f.ring.Replace(tt.keys); err != nil {
+			t.Fatal(err)
+		}
+		a := f.raw(handshake(pathNotifications + "?token=" + token))
+		if code, _, _ := a.envelope(t); code != string(tt.code) {
+			t.Errorf("%s: %s", name, a.body)
+		}
+		if got := open.CheckKey(); got.Refused == nil || got.Refused.Code != tt.code {
+			t.Errorf("%s: the stream that was open: %+v", name, got)
+		}
+	}
+}

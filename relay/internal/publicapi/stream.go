@@ -1,0 +1,270 @@
+package publicapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
+)
+
+// maxPatterns bounds the patterns of one client. Each costs once for each topic that comes, and memory.
+const maxPatterns = 128
+
+// streamRequest is what a GET says about a stream, unchecked.
+type streamRequest struct {
+	upgrade bool     // Upgrade: websocket
+	events  bool     // Accept: text/event-stream
+	tokens  []string // as presented in the query and the header
+	topics  []string
+	cursor  string // whether messages are to carry cursors, as it was asked for
+	after   string // the cursor to resume behind
+}
+
+// wantsSSE says that an event stream is asked for: a websocket is what it says first.
+func (s *streamRequest) wantsSSE() bool { return s.events && !s.upgrade }
+
+func (s *streamRequest) isStream() bool { return s.upgrade || s.events || len(s.tokens) > 0 }
+
+func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
+	s := &streamRequest{
+		upgrade: hub.IsUpgrade(r),
+		events:  strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream"),
+	}
+	if r.URL.RawQuery != "" {
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
+		}
+		s.tokens = query["token"]
+		s.cursor, s.after = query.Get("cursor"), query.Get("after")
+		for _, list := range query["topics"] {
+			if list = strings.TrimSpace(list); list != "" {
+				s.topics = append(s.topics, strings.Split(list, ",")...)
+			}
+		}
+	}
+	s.tokens = append(s.tokens[:len(s.tokens):len(s.tokens)], r.Header["X-Service-Token"]...)
+	// A browser that comes back asks for the same address, and says here where it is.
+	if id := r.Header.Get("Last-Event-ID"); id != "" && s.wantsSSE() {
+		s.after = id
+	}
+	return s, nil
+}
+
+// upgradeRequired refuses what is neither a websocket nor an event stream.
+func (s *streamRequest) upgradeRequired(r *http.Request) *relay.Error {
+	problem := ""
+	switch {
+	case s.wantsSSE():
+		return nil
+	case r.ProtoMajor != 1 || r.ProtoMinor < 1:
+		problem = "the stream is a websocket, which is opened over HTTP/1.1; this request came over " + r.Proto +
+			"; an event stream (Accept: text/event-stream) needs no upgrade"
+	case s.upgrade:
+		return nil
+	default:
+		problem = "a token opens the stream: use a websocket client, which sends Connection: Upgrade and Upgrade: websocket, " +
+			"or send Accept: text/event-stream; a proxy in between must pass these headers on"
+	}
+	return relay.NewError(relay.CodeUpgradeRequired, problem)
+}
+
+// singleToken returns the one token that was presented, without white space.
+func (s *streamRequest) singleToken() (string, *relay.Error) {
+	token := ""
+	for _, presented := range s.tokens {
+		clean := auth.CleanToken(presented)
+		if token != "" && clean != "" && clean != token {
+			return "", relay.NewError(relay.CodeAuthInvalid, "the request presents two different tokens")
+		}
+		if clean != "" {
+			token = clean
+		}
+	}
+	if token == "" && s.wantsSSE() {
+		return "", relay.NewError(relay.CodeAuthInvalid,
+			"an event stream needs an API key in Authorization, or a token in token= or x-service-token")
+	}
+	if token == "" {
+		return "", relay.NewError(relay.CodeAuthInvalid,
+			"a stream needs a token, in token= or x-service-token; GET this path with an API key for one")
+	}
+	return token, nil
+}
+
+// wantsCursors says whether messages are to carry cursors. Who resumes once will want to again, so after brings them along;
+// an event carries one anyway.
+func (s *streamRequest) wantsCursors() (bool, *relay.Error) {
+	switch s.cursor {
+	case "":
+		return s.after != "" && !s.wantsSSE(), nil
+	case "true":
+		return true, nil
+	case "false":
+		if s.after == "" || s.wantsSSE() {
+			return false, nil
+		}
+		return false, relay.NewError(relay.CodeInvalidArgument,
+			"the parameter after brings a cursor with each message; leave cursor=false out").WithExtra("parameter", "cursor")
+	default:
+		return false, relay.NewError(relay.CodeInvalidArgument, "the parameter cursor is true or false").WithExtra("parameter", "cursor")
+	}
+}
+
+// openStream refuses in this order: what is no upgrade at all, a missing token, a broken handshake, credentials, origin,
+// arguments. The token is used up last, by the hub.
+func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
+	if refused := req.upgradeRequired(r); refused != nil {
+		return refused
+	}
+	grant, token, refused := a.authorizeStream(w, r, req)
+	if refused != nil {
+		return refused
+	}
+	if refused := a.origins.checkUpgrade(r); refused != nil {
+		if a.originLog.allow() {
+			a.opt.Log.Info("a page of another origin may not connect; server.allowed_origins can name it",
+				"origin", relay.Truncate(r.Header.Get("Origin"), 200), "key", grant.KeyName)
+		}
+		return refused
+	}
+	topics, refused := a.parsePatterns(req.topics)
+	if refused != nil {
+		return refused
+	}
+	cursors, refused := req.wantsCursors()
+	if refused != nil {
+		return refused
+	}
+	s := hub.Subscription{
+		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, VisibilityKey: grant.VisibilityKey(), Hubs: grant.Hubs, Topics: topics,
+		Cursor: cursors, After: req.after, Key: grant.KeyName,
+		CheckKey: func() hub.KeyStatus { return a.keyStatus(&grant) },
+	}
+	if req.wantsSSE() {
+		if token != "" {
+			a.holdToken(r, token, &s)
+		}
+		return a.opt.Streamer.ServeEvents(httpserver.UnwrapHijack(w), r, s)
+	}
+	s.Admit = func(ctx context.Context) *relay.Error {
+		if _, err := a.opt.Tokens.Consume(ctx, token); err != nil {
+			return a.tokenError(r, err)
+		}
+		return nil
+	}
+	return a.opt.Streamer.Serve(httpserver.UnwrapHijack(w), r, s)
+}
+
+// keyStatus compares what the key grants now with what the stream was opened by.
+func (a *API) keyStatus(opened *auth.Grant) hub.KeyStatus {
+	now, refused := a.opt.Keyring.CurrentGrant(*opened)
+	if refused != nil {
+		return hub.KeyStatus{Refused: refused}
+	}
+	return hub.KeyStatus{ScopeChanged: !now.SameVisibility(opened), Expires: now.Expires}
+}
+
+// authorizeStream finds out who opens the stream: the bearer of a token or, of an event stream, of a key.
+func (a *API) authorizeStream(w http.ResponseWriter, r *http.Request, req *streamRequest) (auth.Grant, string, *relay.Error) {
+	if req.wantsSSE() && len(req.tokens) == 0 && len(r.Header["Authorization"]) > 0 {
+		key, hub, refused := a.requestedPipeline(r)
+		if refused != nil {
+			return auth.Grant{}, "", refused
+		}
+		return key.Grant(hub), "", nil
+	}
+	token, refused := req.singleToken()
+	if refused != nil {
+		return auth.Grant{}, "", refused
+	}
+	if !req.wantsSSE() {
+		if refused := hub.CheckHandshake(w, r); refused != nil {
+			return auth.Grant{}, "", refused
+		}
+	}
+	grant, refused := a.checkToken(r, token)
+	return grant, token, refused
+}
+
+// holdToken keeps the token of an event stream alive while that is open, since its client comes back by itself with the same.
+func (a *API) holdToken(r *http.Request, token string, s *hub.Subscription) {
+	var release func()
+	s.Admit = func(ctx context.Context) *relay.Error {
+		var err error
+		if _, release, err = a.opt.Tokens.KeepAlive(ctx, token); err != nil {
+			return a.tokenError(r, err)
+		}
+		return nil
+	}
+	s.OnGone = func() { release() }
+}
+
+// checkToken looks the token up without using it, and compares it with the other credentials that are presented.
+func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Error) {
+	var key *auth.Key
+	if len(r.Header["Authorization"]) > 0 {
+		var refused *relay.Error
+		if key, refused = a.authenticate(r); refused != nil {
+			return auth.Grant{}, refused
+		}
+	}
+	id, given, refused := hubID(r)
+	if refused != nil {
+		return auth.Grant{}, refused
+	}
+	grant, err := a.opt.Tokens.Get(r.Context(), token)
+	if err != nil {
+		return auth.Grant{}, a.tokenError(r, err)
+	}
+	if grant, refused = a.opt.Keyring.CurrentGrant(grant); refused != nil {
+		return auth.Grant{}, refused
+	}
+	if given && id != grant.Hub {
+		return auth.Grant{}, relay.NewError(relay.CodeWrongHub,
+			"the token was issued for another pipeline than the header X-Hub-Id names")
+	}
+	if key == nil {
+		return grant, nil
+	}
+	if grant.Hub != "" {
+		return grant, key.RequireHub(grant.Hub)
+	}
+	if key.AccountID != grant.Account && key.AccountID != auth.Wildcard {
+		return grant, relay.NewError(relay.CodeWrongHub, "the token is for the account pipeline of another account than the key's")
+	}
+	return grant, nil
+}
+
+func (a *API) parsePatterns(list []string) (relay.Patterns, *relay.Error) {
+	if len(list) > maxPatterns {
+		return relay.Patterns{}, topicsError(fmt.Sprintf("has %d patterns, at most %d are allowed", len(list), maxPatterns))
+	}
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	if err := a.opt.Catalog.CheckPatterns(list); err != nil {
+		refused := topicsError("is not acceptable: " + err.Error())
+		var bad *relay.PatternError
+		if errors.As(err, &bad) && bad.Nearest != "" {
+			refused = refused.WithExtra("nearest", bad.Nearest)
+		}
+		return relay.Patterns{}, refused
+	}
+	patterns, err := relay.ParsePatterns(list)
+	if err != nil {
+		return relay.Patterns{}, topicsError("is not acceptable: " + err.Error())
+	}
+	return patterns, nil
+}
+
+func topicsError(problem string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+problem).WithExtra("parameter", "topics")
+}

@@ -1,0 +1,253 @@
+package source_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/source"
+)
+
+func TestMain(m *testing.M) {
+	testkit.RunParallel(8) // the tests wait most of the time
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+const patience = 30 * time.Second
+
+// upstream is a double of a platform: it knows spec.md and what the test makes it do, nothing of cursors.
+type upstream struct {
+	*httptest.Server
+	// refuse answers a request for a token where it returns true.
+	refuse func(w http.ResponseWriter, r *http.Request) bool
+	// stream is called with each connection and its number, from 1, and ends it by returning.
+	stream func(n int, ws *websocket.Conn, query map[string][]string)
+	opened atomic.Int64
+	asked  atomic.Int64
+}
+
+func startUpstream(t *testing.T, stream func(n int, ws *websocket.Conn, query map[string][]string)) *upstream {
+	t.Helper()
+	u := &upstream{stream: stream}
+	var streams sync.WaitGroup
+	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !websocket.IsWebSocketUpgrade(r) {
+			u.asked.Add(1)
+			if u.refuse == nil || !u.refuse(w, r) {
+				_, _ = fmt.Fprint(w, `{"data":{"token":"t"}}`)
+			}
+			return
+		}
+		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		streams.Add(1)
+		defer streams.Done()
+		defer func() { _ = ws.Close() }()
+		u.stream(int(u.opened.Add(1)), ws, r.URL.Query())
+	}))
+	t.Cleanup(func() {
+		u.CloseClientConnections()
+		u.Close()
+		streams.Wait()
+	})
+	return u
+}
+
+func send(ws *websocket.Conn, texts ...string) {
+	for _, text := range texts {
+		_ = ws.WriteMessage(websocket.TextMessage, []byte(text))
+	}
+}
+
+// hold keeps the connection until the client goes.
+func hold(ws *websocket.Conn) {
+	for {
+		if _, _, err := ws.ReadMessage(); err != nil {
+			return
+		}
+	}
+}
+
+func event(hub string, n int, more string) string {
+	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"%d"},"context":{"hub_id":%q,"account_id":"a"}%s}`, n, hub, more)
+}
+
+func cursor(c string) string { return fmt.Sprintf(`,"cursor":%q`, c) }
+
+// held is a lease that nobody contests.
+type held struct{}
+
+func (held) Run(ctx context.Context, fn func(context.Context) error) error {
+	for ctx.Err() == nil {
+		if err := fn(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+type store struct{ *backbone.Store }
+
+func (s store) OpenSource(ctx context.Context, name, hub string) (source.Position, backbone.SourceStats, error) {
+	return s.Store.OpenSource(ctx, name, hub)
+}
+
+// reader is a source under test and what it has stored.
+type reader struct {
+	t     *testing.T
+	redis *redistest.Server
+	b     *backbone.Store
+	opt   source.Options
+	log   *lines
+	gaps  chan string
+	stop  context.CancelFunc
+	done  chan struct{}
+}
+
+// lines is what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func newReader(t *testing.T, url string, change func(o *source.Options)) *reader {
+	t.Helper()
+	s := redistest.Start(t)
+	b, err := backbone.Open(t.Context(), backbone.Options{URL: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	catalog, err := relay.NewCatalog(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{t: t, redis: s, b: b, log: &lines{}, gaps: make(chan string, 100)}
+	r.opt = source.Options{
+		Name: "up", URL: url, Key: func() (string, error) { return "secret", nil }, Instance: "me", Node: "node-0",
+		HTTP: func() (*http.Client, error) {
+			return &http.Client{Transport: &http.Transport{}}, nil
+		},
+		Decoder: ingest.NewDecoder(catalog), Store: store{b}, Lease: held{}, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		ReportGap: func(_ context.Context, id, why string) error { r.gaps <- id + " " + why; return nil },
+	}
+	if change != nil {
+		change(&r.opt)
+	}
+	r.start()
+	t.Cleanup(func() {
+		r.end()
+		if t.Failed() {
+			t.Logf("the log of the source:\n%s", r.log)
+		}
+	})
+	return r
+}
+
+func (r *reader) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	r.stop, r.done = stop, done
+	go func() {
+		defer close(done)
+		_ = source.New(r.opt).Run(ctx)
+	}()
+}
+
+func (r *reader) end() {
+	r.stop()
+	select {
+	case <-r.done: // closed
+	case <-time.After(patience):
+		r.t.Error("the source did not end")
+	}
+}
+
+// has waits until the log of the relay has these object ids, and nothing else; ~ is a resync.
+func (r *reader) has(ids string) {
+	r.t.Helper()
+	testkit.Eventually(r.t, "the log to have "+ids, func() error {
+		ns, err := r.b.Range(context.Background(), 0, "", 1000)
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, n := range ns {
+			if n.Topic == relay.TopicResync { // for clients of the stream
+				got = append(got, "~")
+				continue
+			}
+			e, err := n.Envelope()
+			if err != nil {
+				return err
+			}
+			got = append(got, e.Object.ID)
+		}
+		if strings.Join(got, " ") != ids {
+			return fmt.Errorf("it has %q", got)
+		}
+		return nil
+	})
+}
+
+func (r *reader) figures() backbone.SourceStats {
+	r.t.Helper()
+	f, err := r.b.SourceFigures(context.Background(), "up", r.opt.Hub)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return f
+}
+
+func (r *reader) quarantined() (reasons []string) {
+	r.t.Helper()
+	entries, err := r.b.Commands().XRange(context.Background(), r.b.Keys().Quarantine(), "-", "+").Result()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range entries {
+		reasons = append(reasons, fmt.Sprint(e.Values["reason"]))
+	}
+	return reasons
+}
+
+func (r *reader) status(part string) {
+	r.t.Helper()
+	testkit.Eventually(r.t, "the status to say "+part, func() error {
+		text, err := r.b.SourceStatus(context.Background(), "up")
+		if err == nil && !strings.Contains(string(text), part) {
+			err = fmt.Errorf("it is %s", text)
+		}
+		return err
+	})
+}

@@ -1,0 +1,296 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/source"
+)
+
+// A platform that speaks the specification alone is read live: said once, and each return counted as a gap, over restarts
+// too. Nobody is told of it as of something that happened.
+func TestUpstreamWithoutCursors(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
+		send(ws, event("h", n, ""))
+		if n >= 3 {
+			hold(ws)
+		}
+	})
+	r := newReader(t, u.URL, nil)
+	r.has("1 ~ 2 ~ 3")
+	testkit.Eventually(t, "two gaps", func() error {
+		if f := r.figures(); f.Gaps != 2 || f.Cursor != "" || f.Received != 3 {
+			return fmt.Errorf("%+v", f)
+		}
+		return nil
+	})
+	r.end()
+	r.start()
+	r.has("1 ~ 2 ~ 3 ~ 4")
+	if f := r.figures(); f.Gaps != 3 {
+		t.Errorf("%+v", f)
+	}
+	if n := strings.Count(r.log.String(), "knows no cursors"); n != 2 { // each turn
+		t.Errorf("said %d times:\n%s", n, r.log)
+	}
+	if len(r.gaps) != 0 {
+		t.Errorf("somebody was told: %s", <-r.gaps)
+	}
+}
+
+// The news of a gap says by which relays it has come, and ends at the one that was the first to know.
+func TestGapsGoRoundInNoCircle(t *testing.T) {
+	t.Parallel()
+	resync := func(via, c string) string {
+		return `{"topic":"hubrelay.resync","object":{"error":"gone"},"context":{"hub_id":"h"},"hubrelay_via":[` + via + `],"cursor":"` + c + `"}`
+	}
+	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
+		if n == 1 {
+			send(ws, event("h", 1, cursor("c1")), resync(`"far","me"`, "c2"))
+		} else {
+			send(ws, event("h", 2, cursor("c3")), resync(`"far"`, "c4"), event("h", 3, cursor("c5")))
+		}
+		hold(ws)
+	})
+	u.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set(source.InstanceHeader, "near")
+		return false
+	}
+	r := newReader(t, u.URL, nil)
+	r.has("1")
+	testkit.Eventually(t, "the place behind what came back", func() error {
+		if f := r.figures(); f.Cursor != "c2" || f.Gaps != 0 {
+			return fmt.Errorf("%+v", f)
+		}
+		return nil
+	})
+	r.end()
+	r.start()
+	r.has("1 2 ~ 3")
+	list, err := r.b.Range(t.Context(), 0, "", 10)
+	if err != nil || !strings.HasSuffix(string(list[2].Data), `,"flags":null,"hubrelay_via":["far","near"]}`) || strings.Contains(string(list[2].Data), "gone") {
+		t.Errorf("%v, the clients get %s", err, list[2].Data)
+	}
+}
+
+// What is no good goes to the quarantine with its reason, whatever it is, and the rest arrives in order.
+func TestUpstreamSendsGarbage(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
+		if n > 1 {
+			hold(ws)
+			return
+		}
+		send(ws, event("h", 1, ""), "{", `[]`, `"x"`, "", `{"topic":"no.such.topic","context":{"hub_id":"h"}}`)
+		_ = ws.WriteMessage(websocket.BinaryMessage, []byte{1, 2, 3})
+		send(ws, event("other", 9, ""), `{"topic":"hubrelay.sink.disabled","context":{"hub_id":"h"}}`, event("h", 2, ""))
+		send(ws, event("h", 9, `,"x":"`+strings.Repeat("x", 300<<10)+`"`))
+		send(ws, strings.Repeat("y", 50<<20), event("h", 3, ""))
+		hold(ws)
+	})
+	r := newReader(t, u.URL, func(o *source.Options) { o.Hub = "h" })
+	r.has("1 2 3")
+	reasons := strings.Join(r.quarantined(), "\n")
+	for _, part := range []string{
+		"unexpected end", "no topic", "binary", `"no.such.topic"`, `"other", but the source reads the hub "h"`, "hubrelay.sink.disabled",
+		"413.too-large", "the message has 52428800 bytes",
+	} {
+		if !strings.Contains(reasons, part) {
+			t.Errorf("%q is missing in\n%s", part, reasons)
+		}
+	}
+	if f := r.figures(); f.Quarantined != 10 || f.Received != 3 {
+		t.Errorf("%+v\n%s", f, reasons)
+	}
+	if n := strings.Count(r.log.String(), "in the quarantine"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+	if u.opened.Load() != 1 {
+		t.Error("the connection did not last")
+	}
+}
+
+// What an operator has to mend is said in the status and seldom in the log, and asked again; another key is tried at once.
+func TestUpstreamRefuses(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(_ int, ws *websocket.Conn, _ map[string][]string) {
+		send(ws, event("h", 1, ""))
+		hold(ws)
+	})
+	u.refuse = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Authorization") == "Bearer hunter2-right" {
+			return false
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = fmt.Fprint(w, `{"error":{"status":401,"code":"401.auth-invalid","title":"T","detail":"the key is wrong"},"data":null}`)
+		return true
+	}
+	var key atomic.Pointer[string]
+	wrong, right := "hunter2-wrong", "hunter2-right"
+	key.Store(&wrong)
+	r := newReader(t, u.URL, func(o *source.Options) {
+		o.Key = func() (string, error) {
+			if k := key.Load(); k != nil {
+				return *k, nil
+			}
+			return "", errors.New("key_file cannot be read")
+		}
+	})
+	r.status(`"refused"`)
+	r.status("401.auth-invalid: the key is wrong")
+	key.Store(nil)
+	r.status("401.auth-invalid")
+	key.Store(&right)
+	r.has("1")
+	r.status(`"connected"`)
+	if n := u.asked.Load(); n > 5 {
+		t.Errorf("asked %d times", n)
+	}
+	if n := strings.Count(r.log.String(), "until somebody mends this"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, r.log)
+	}
+	if text := r.log.String(); strings.Contains(text, "hunter2") {
+		t.Errorf("the log shows the key:\n%s", text)
+	}
+}
+
+// An upstream that is away, too busy or hangs up is tried again and again, and the log stays short.
+func TestUpstreamComesAndGoes(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
+		if n < 4 {
+			code := map[int]int{1: 1008, 2: 1012, 3: 1013}[n]
+			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, "go"), time.Now().Add(time.Second))
+			return
+		}
+		send(ws, event("h", 1, cursor("c1")))
+		hold(ws)
+	})
+	var refusals atomic.Int64
+	u.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+		n := refusals.Add(1)
+		if n > 2 {
+			return false
+		}
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(map[int64]int{1: 429, 2: 503}[n])
+		return true
+	}
+	began := time.Now()
+	r := newReader(t, u.URL, func(o *source.Options) { o.MinPause, o.MaxPause = 10*time.Millisecond, 100*time.Millisecond })
+	r.status(`"waiting"`)
+	r.has("~ ~ ~ 1")
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("the upstream asked for two seconds of peace and got %s", took)
+	}
+	for _, part := range []string{"429", "503", "1008", "1012", "1013"} {
+		if !strings.Contains(r.log.String(), part) {
+			t.Errorf("no word of %s in\n%s", part, r.log)
+		}
+	}
+}
+
+// While Redis is away no more is read than a few MiB, and nothing is lost or doubled.
+func TestRedisIsAway(t *testing.T) {
+	t.Parallel()
+	const count = 200
+	var sent atomic.Int64
+	away := make(chan struct{})
+	body := `,"x":"` + strings.Repeat("x", 200<<10) + `"`
+	u := startUpstream(t, func(_ int, ws *websocket.Conn, query map[string][]string) {
+		from := 0
+		if after := query["after"][0]; after != "now" {
+			_, _ = fmt.Sscanf(after, "c%d", &from)
+		} else {
+			send(ws, `{"topic":"hubrelay.cursor","context":{"hub_id":"h"},"cursor":"c0"}`)
+		}
+		for n := from + 1; n <= count; n++ {
+			if ws.WriteMessage(websocket.TextMessage, []byte(event("h", n, body+cursor(fmt.Sprint("c", n))))) != nil {
+				return
+			}
+			sent.Store(int64(n))
+			if n == 20 { // the rest comes while Redis is away
+				select {
+				case <-away:
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}
+		hold(ws)
+	})
+	r := newReader(t, u.URL, nil)
+	testkit.Eventually(t, "a beginning", func() error {
+		if sent.Load() < 10 {
+			return errors.New("nothing came")
+		}
+		return nil
+	})
+	r.redis.Signal(19) // SIGSTOP
+	close(away)
+	time.Sleep(3 * time.Second)
+	// What the source may hold, and the sockets of both sides.
+	if n := sent.Load(); n > 20+(8+24)<<20/(200<<10) {
+		t.Errorf("%d were read while nothing could be stored", n)
+	}
+	r.redis.Signal(18)                                 // SIGCONT
+	testkit.Eventually(t, "everything", func() error { // to read the log again and again would take longer than to fill it
+		if f := r.figures(); f.Received < count {
+			return fmt.Errorf("%+v", f)
+		}
+		return nil
+	})
+	var ids []string
+	for n := 1; n <= count; n++ {
+		ids = append(ids, fmt.Sprint(n))
+	}
+	r.has(strings.Join(ids, " "))
+	if f := r.figures(); f.Received != count || f.Gaps != 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// An upstream that is this relay itself is refused, and what has come through this relay before is left out.
+func TestCircle(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(_ int, ws *websocket.Conn, _ map[string][]string) {
+		send(ws, event("h", 1, `,"hubrelay_via":["me"]`), event("h", 2, `,"hubrelay_via":["another"]`), event("h", 3, ""))
+		hold(ws)
+	})
+	name := "me"
+	u.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set(source.InstanceHeader, name)
+		return false
+	}
+	r := newReader(t, u.URL, nil)
+	r.status("this relay itself")
+	if u.opened.Load() != 0 {
+		t.Error("it connected to itself")
+	}
+	r.end()
+	name = "upstream"
+	r.start()
+	r.has("2 3")
+	if f := r.figures(); f.Looped != 1 {
+		t.Errorf("%+v", f)
+	}
+	ns, err := r.b.Range(context.Background(), 0, "", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, end := range []string{`"hubrelay_via":["another","upstream"]}`, `"hubrelay_via":["upstream"]}`} {
+		if !strings.HasSuffix(string(ns[i].Data), end) {
+			t.Errorf("%s does not end with %s", ns[i].Data, end)
+		}
+	}
+}
