@@ -97,18 +97,24 @@ func (k Space) Partition(hub string) int {
 	return int(h % uint64(len(k.tags)))
 }
 
-func (k Space) partitionKey(name string, partition int) string {
+// InPartition returns a name in the slot of a partition.
+func (k Space) InPartition(name string, partition int) string {
 	return k.prefix + name + ":{" + k.tags[partition] + "}"
 }
 
-func (k Space) sinkKey(name, sink string) string {
+// OfSink returns a name of a sink. In a cluster, all names of a sink share a slot.
+func (k Space) OfSink(name, sink string) string {
 	if k.cluster {
 		return k.prefix + name + ":{" + sink + "}"
 	}
 	return k.prefix + name + ":" + sink
 }
 
-func (k Space) slotKey(group, name string) string {
+// Global returns a name that needs no slot in common with others.
+func (k Space) Global(name string) string { return k.prefix + name }
+
+// InGroup returns the name of a group, or a name within it. In a cluster, all names of a group share a slot.
+func (k Space) InGroup(group, name string) string {
 	if k.cluster {
 		return k.prefix + "{" + group + "}" + name
 	}
@@ -116,11 +122,11 @@ func (k Space) slotKey(group, name string) string {
 }
 
 // Log is the stream of a partition's notifications: id, topic, hub, account, data.
-func (k Space) Log(partition int) string { return k.partitionKey("log", partition) }
+func (k Space) Log(partition int) string { return k.InPartition("log", partition) }
 
 // Queue is the stream of what a sink still has to deliver out of one partition.
 func (k Space) Queue(sink string, partition int) string {
-	return k.partitionKey("queue:"+sink, partition)
+	return k.InPartition("queue:"+sink, partition)
 }
 
 // Queues are the queues of a sink in all partitions.
@@ -143,172 +149,172 @@ func (k Space) Slot(name string) int {
 }
 
 // DispatchPosition is the hash that holds the dispatcher's position in a partition.
-func (k Space) DispatchPosition(partition int) string { return k.partitionKey("dispatched", partition) }
+func (k Space) DispatchPosition(partition int) string { return k.InPartition("dispatched", partition) }
 
 // SinkPositions is the hash of the position up to which each sink has been served from a partition's log.
-func (k Space) SinkPositions(partition int) string { return k.partitionKey("sinks", partition) }
+func (k Space) SinkPositions(partition int) string { return k.InPartition("sinks", partition) }
 
 // Idempotency is the memory of one Idempotency-Key, given as a hash.
 func (k Space) Idempotency(partition int, hash string) string {
-	return k.partitionKey("idempotency", partition) + ":" + hash
+	return k.InPartition("idempotency", partition) + ":" + hash
 }
 
 // Inbox is the stream that producers write to: data, and optionally key.
-func (k Space) Inbox() string { return k.prefix + "inbox" }
+func (k Space) Inbox() string { return k.Global("inbox") }
 
 // InboxPosition is the last inbox entry that was appended to a partition's log.
 func (k Space) InboxPosition(partition int) string {
-	return k.partitionKey("inbox:position", partition)
+	return k.InPartition("inbox:position", partition)
 }
 
 // Quarantine is the stream of inbox entries that were refused: data, reason.
-func (k Space) Quarantine() string { return k.slotKey("quarantine", "") }
+func (k Space) Quarantine() string { return k.InGroup("quarantine", "") }
 
 // Source is the hash of the place in a source and what is kept of it, in the slot of a partition.
 func (k Space) Source(name string, partition int) string {
-	return k.partitionKey("source:"+name, partition)
+	return k.InPartition("source:"+name, partition)
 }
 
 // SourceSteps is the hash of the last step that a partition took from a source whose place lies in another slot.
 func (k Space) SourceSteps(name string, partition int) string {
-	return k.partitionKey("source:taken:"+name, partition)
+	return k.InPartition("source:taken:"+name, partition)
 }
 
 // SourceQuarantined is the same of the quarantine.
-func (k Space) SourceQuarantined(name string) string { return k.slotKey("quarantine", ":source:"+name) }
+func (k Space) SourceQuarantined(name string) string { return k.InGroup("quarantine", ":source:"+name) }
 
 // SourceStatus is what the node that reads a source says of it.
-func (k Space) SourceStatus(name string) string { return k.prefix + "source:status:" + name }
+func (k Space) SourceStatus(name string) string { return k.Global("source:status:" + name) }
 
 // Instance is the name of this relay.
-func (k Space) Instance() string { return k.prefix + "instance" }
+func (k Space) Instance() string { return k.Global("instance") }
 
 // QuarantinePosition is the last inbox entry that was moved to the quarantine.
-func (k Space) QuarantinePosition() string { return k.slotKey("quarantine", ":position") }
+func (k Space) QuarantinePosition() string { return k.InGroup("quarantine", ":position") }
 
 // DeadLetters is the store of a sink's dead letters.
-func (k Space) DeadLetters(sink string) string { return k.sinkKey("deadletters", sink) }
+func (k Space) DeadLetters(sink string) string { return k.OfSink("deadletters", sink) }
 
 // DeadIndex is the hash of the positions of a sink's dead letters by their delivery's id.
-func (k Space) DeadIndex(sink string) string { return k.sinkKey("deadindex", sink) }
+func (k Space) DeadIndex(sink string) string { return k.OfSink("deadindex", sink) }
 
 // FailureStart is the time of a sink's first failure since its last success, in unix milliseconds.
-func (k Space) FailureStart(sink string) string { return k.sinkKey("failing", sink) }
+func (k Space) FailureStart(sink string) string { return k.OfSink("failing", sink) }
 
 // SinkStats is the hash of what happened to a sink over all nodes and restarts.
-func (k Space) SinkStats(sink string) string { return k.sinkKey("figures", sink) }
+func (k Space) SinkStats(sink string) string { return k.OfSink("figures", sink) }
 
 // RetrySchedule is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
-func (k Space) RetrySchedule(sink string) string { return k.sinkKey("retry", sink) }
+func (k Space) RetrySchedule(sink string) string { return k.OfSink("retry", sink) }
 
 // RetryBodies is the hash of the bodies of a sink's parked deliveries by their id.
-func (k Space) RetryBodies(sink string) string { return k.sinkKey("parked", sink) }
+func (k Space) RetryBodies(sink string) string { return k.OfSink("parked", sink) }
 
 // RetryArrival is the sorted set of when a sink's parked deliveries came, in unix milliseconds.
-func (k Space) RetryArrival(sink string) string { return k.sinkKey("since", sink) }
+func (k Space) RetryArrival(sink string) string { return k.OfSink("since", sink) }
 
 // OrderingQueue is the sorted set of a sink's parked deliveries by ordering key and the order in which they came.
-func (k Space) OrderingQueue(sink string) string { return k.sinkKey("line", sink) }
+func (k Space) OrderingQueue(sink string) string { return k.OfSink("line", sink) }
 
 // OrderingMembers is the hash of the members of Line by their delivery's id.
-func (k Space) OrderingMembers(sink string) string { return k.sinkKey("lined", sink) }
+func (k Space) OrderingMembers(sink string) string { return k.OfSink("lined", sink) }
 
 // Digests is the sorted set of what a sink gathers: groups, by when their digest is sealed in unix milliseconds.
-func (k Space) Digests(sink string) string { return k.sinkKey("digests", sink) }
+func (k Space) Digests(sink string) string { return k.OfSink("digests", sink) }
 
 // Digest is the hash of what a sink gathers for one group.
-func (k Space) Digest(sink, group string) string { return k.sinkKey("digest", sink) + ":" + group }
+func (k Space) Digest(sink, group string) string { return k.OfSink("digest", sink) + ":" + group }
 
 // BatchedIDs is the hash of the ids of notifications that were sealed in a sink's last batches.
-func (k Space) BatchedIDs(sink string) string { return k.sinkKey("batched", sink) }
+func (k Space) BatchedIDs(sink string) string { return k.OfSink("batched", sink) }
 
 // BatchLog is the list of those ids by batch, the latest first.
-func (k Space) BatchLog(sink string) string { return k.sinkKey("batches", sink) }
+func (k Space) BatchLog(sink string) string { return k.OfSink("batches", sink) }
 
 // SinkMemory is the hash of what a sink remembers under a name, given as a hash, and of who holds that now.
-func (k Space) SinkMemory(sink, name string) string { return k.sinkKey("memory", sink) + ":" + name }
+func (k Space) SinkMemory(sink, name string) string { return k.OfSink("memory", sink) + ":" + name }
 
 // DigestCount is how many notifications a sink has gathered in all of its open digests.
-func (k Space) DigestCount(sink string) string { return k.sinkKey("gathering", sink) }
+func (k Space) DigestCount(sink string) string { return k.OfSink("gathering", sink) }
 
 // SinkState is the hash that says why a sink is paused or disabled; there is none for one that is not.
-func (k Space) SinkState(sink string) string { return k.prefix + "sink:" + sink }
+func (k Space) SinkState(sink string) string { return k.Global("sink:" + sink) }
 
 // SinkChanges counts what was changed about sinks from outside, so that nodes notice it by one read.
-func (k Space) SinkChanges() string { return k.prefix + "sinkchanges" }
+func (k Space) SinkChanges() string { return k.Global("sinkchanges") }
 
 // Rate is the state of a rate, which is named after its sink or by what several sinks share.
-func (k Space) Rate(name string) string { return k.prefix + "rate:" + name }
+func (k Space) Rate(name string) string { return k.Global("rate:" + name) }
 
 // Token is what a token, given as a hash, opens.
-func (k Space) Token(hash string) string { return k.prefix + "token:" + hash }
+func (k Space) Token(hash string) string { return k.Global("token:" + hash) }
 
 // Servers is the hash of all servers of the inventory by their id, as JSON: cluster, settings. What belongs to the
 // inventory and to no hub shares a slot with it.
-func (k Space) Servers() string { return k.slotKey("inventory", ":servers") }
+func (k Space) Servers() string { return k.InGroup("inventory", ":servers") }
 
 // InventoryVersion counts the imports that changed the inventory.
-func (k Space) InventoryVersion() string { return k.slotKey("inventory", ":version") }
+func (k Space) InventoryVersion() string { return k.InGroup("inventory", ":version") }
 
 // InventoryImports is the hash of how many imports were begun and what the last of them is.
-func (k Space) InventoryImports() string { return k.slotKey("inventory", ":imports") }
+func (k Space) InventoryImports() string { return k.InGroup("inventory", ":imports") }
 
 // InventorySeed is the digest of the inventory file that a daemon imported last when it started.
-func (k Space) InventorySeed() string { return k.slotKey("inventory", ":seed") }
+func (k Space) InventorySeed() string { return k.InGroup("inventory", ":seed") }
 
 // Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment, stateful.
 func (k Space) Containers(partition int) string {
-	return k.partitionKey("inventory:containers", partition)
+	return k.InPartition("inventory:containers", partition)
 }
 
 // Instances is the hash of the servers that the inventory names for <container>/<instance>.
 func (k Space) Instances(partition int) string {
-	return k.partitionKey("inventory:instances", partition)
+	return k.InPartition("inventory:instances", partition)
 }
 
 // LastImport is the number of the last import that came to a partition.
 func (k Space) LastImport(partition int) string {
-	return k.partitionKey("inventory:imported", partition)
+	return k.InPartition("inventory:imported", partition)
 }
 
 // MigratedTo is the hash of the servers to which jobs have moved <container>/<instance>; they win over Instances.
-func (k Space) MigratedTo(partition int) string { return k.partitionKey("moved", partition) }
+func (k Space) MigratedTo(partition int) string { return k.InPartition("moved", partition) }
 
 // ActiveMigrations is the hash of the jobs that move <container>/<instance> now.
-func (k Space) ActiveMigrations(partition int) string { return k.partitionKey("migrating", partition) }
+func (k Space) ActiveMigrations(partition int) string { return k.InPartition("migrating", partition) }
 
 // Lease is the lock of that name.
-func (k Space) Lease(name string) string { return k.prefix + "lease:" + name }
+func (k Space) Lease(name string) string { return k.Global("lease:" + name) }
 
 // Node is the lock of a node's number.
-func (k Space) Node(number int) string { return k.prefix + "node:" + strconv.Itoa(number) }
+func (k Space) Node(number int) string { return k.Global("node:" + strconv.Itoa(number)) }
 
 // StoredPartitions holds the number of partitions that the data was written with.
-func (k Space) StoredPartitions() string { return k.prefix + "partitions" }
+func (k Space) StoredPartitions() string { return k.Global("partitions") }
 
 // Probe is the stream of readiness probes.
-func (k Space) Probe() string { return k.prefix + "probe" }
+func (k Space) Probe() string { return k.Global("probe") }
 
 // Job is the hash of a migration job. It lies in the slot of its hub's partition, as all that follows but Turns.
 func (k Space) Job(id string, partition int) string {
 	if k.cluster {
-		return k.partitionKey("job:"+id, partition)
+		return k.InPartition("job:"+id, partition)
 	}
-	return k.prefix + "job:" + id
+	return k.Global("job:" + id)
 }
 
 // Jobs is the stream of a partition's jobs that are not over; its one group is that of the workers.
-func (k Space) Jobs(partition int) string { return k.partitionKey("jobs", partition) }
+func (k Space) Jobs(partition int) string { return k.InPartition("jobs", partition) }
 
 // InstanceJobs is the list of the jobs of an instance, the newest first.
 func (k Space) InstanceJobs(partition int, instance string) string {
-	return k.partitionKey("jobs", partition) + ":" + instance
+	return k.InPartition("jobs", partition) + ":" + instance
 }
 
 // MigrationLeases is the hash of the last lease of each instance that was ever migrated.
 func (k Space) MigrationLeases(partition int) string {
-	return k.partitionKey("migrating:leases", partition)
+	return k.InPartition("migrating:leases", partition)
 }
 
 // ServerSlots is the hash of the jobs that wait for their servers or have their turn.
-func (k Space) ServerSlots() string { return k.prefix + "turns" }
+func (k Space) ServerSlots() string { return k.Global("turns") }
