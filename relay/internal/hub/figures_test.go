@@ -40,8 +40,10 @@ func (c *counter) ReplayStarted() { count(c.figures, c.figures.replays, "started
 func (c *counter) ReplayEnded(caughtUp bool) {
 	count(c.figures, c.figures.replays, fmt.Sprint("ended ", caughtUp), 1)
 }
+
 func (c *counter) Replayed(from ReplaySource, n int) { count(c.figures, c.figures.replayed, from, n) }
-func (c *counter) Resynced(why ResyncCause, n int)   { count(c.figures, c.figures.resynced, why, n) }
+
+func (c *counter) Resynced(why ResyncCause, n int) { count(c.figures, c.figures.resynced, why, n) }
 
 func (c *counter) Compressed(frames, saved int) {
 	count(c.figures, c.figures.deflate, "frames", frames)
