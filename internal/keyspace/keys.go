@@ -1,3 +1,4 @@
+// Package keyspace names the keys that hubrelay uses in Redis, and maps hubs to partitions.
 package keyspace
 
 import (
