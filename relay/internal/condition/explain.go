@@ -116,9 +116,9 @@ func unknownField(owner, field string) (text, hint string) {
 	field = relay.Truncate(field, 80)
 	var fields []string
 	switch owner {
-	case "when.object":
+	case "condition.object":
 		owner, fields = "object", objectFields()
-	case "when.context":
+	case "condition.context":
 		owner, fields = "context", contextFields()
 	default:
 		return fmt.Sprintf("%s has no %q", replaceTypeNames(owner), field), ""
@@ -135,7 +135,7 @@ func replaceTypeNames(message string) string {
 	words := strings.NewReplacer(
 		"[]string", "a list of texts", "[]interface {}", "a list", "[]any", "a list", "interface {}", "any value",
 		"map[string]any", "a map", "map[string]interface {}", "a map",
-		"*when.", "", "when.object", "object", "when.context", "context",
+		"*condition.", "", "condition.object", "object", "condition.context", "context",
 	).Replace(message)
 	words = takesArray().ReplaceAllString(words, "$1 needs a list")
 	return regexp.MustCompile(`\b(string|int|float64|bool)\b`).ReplaceAllStringFunc(words, func(kind string) string {

@@ -28,7 +28,7 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
-const configs = "../../configs/"
+const configs = "../../../configs/"
 
 func shipped() config.Kinds {
 	return config.Kinds{

@@ -27,7 +27,7 @@ func TestEventsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile("../api/asyncapi.yaml")
+	text, err := os.ReadFile("../publicapi/asyncapi.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
