@@ -122,23 +122,6 @@ func (k Space) InGroup(group, name string) string {
 	return k.prefix + group + name
 }
 
-// Log is the stream of a partition's notifications: id, topic, hub, account, data.
-func (k Space) Log(partition int) string { return k.InPartition("log", partition) }
-
-// Queue is the stream of what a sink still has to deliver out of one partition.
-func (k Space) Queue(sink string, partition int) string {
-	return k.InPartition("queue:"+sink, partition)
-}
-
-// Queues are the queues of a sink in all partitions.
-func (k Space) Queues(sink string) []string {
-	all := make([]string, len(k.tags))
-	for p := range all {
-		all[p] = k.Queue(sink, p)
-	}
-	return all
-}
-
 // Slot groups the names that carry a hash tag by what one command may name: in a cluster by their slot, else all.
 func (k Space) Slot(name string) int {
 	if !k.cluster {
@@ -148,50 +131,6 @@ func (k Space) Slot(name string) int {
 	tag, _, _ := strings.Cut(rest, "}")
 	return int(crc16(tag) % clusterSlots)
 }
-
-// DispatchPosition is the hash that holds the dispatcher's position in a partition.
-func (k Space) DispatchPosition(partition int) string { return k.InPartition("dispatched", partition) }
-
-// SinkPositions is the hash of the position up to which each sink has been served from a partition's log.
-func (k Space) SinkPositions(partition int) string { return k.InPartition("sinks", partition) }
-
-// Idempotency is the memory of one Idempotency-Key, given as a hash.
-func (k Space) Idempotency(partition int, hash string) string {
-	return k.InPartition("idempotency", partition) + ":" + hash
-}
-
-// Inbox is the stream that producers write to: data, and optionally key.
-func (k Space) Inbox() string { return k.Global("inbox") }
-
-// InboxPosition is the last inbox entry that was appended to a partition's log.
-func (k Space) InboxPosition(partition int) string {
-	return k.InPartition("inbox:position", partition)
-}
-
-// Quarantine is the stream of inbox entries that were refused: data, reason.
-func (k Space) Quarantine() string { return k.InGroup("quarantine", "") }
-
-// Source is the hash of the place in a source and what is kept of it, in the slot of a partition.
-func (k Space) Source(name string, partition int) string {
-	return k.InPartition("source:"+name, partition)
-}
-
-// SourceSteps is the hash of the last step that a partition took from a source whose place lies in another slot.
-func (k Space) SourceSteps(name string, partition int) string {
-	return k.InPartition("source:taken:"+name, partition)
-}
-
-// SourceQuarantined is the same of the quarantine.
-func (k Space) SourceQuarantined(name string) string { return k.InGroup("quarantine", ":source:"+name) }
-
-// SourceStatus is what the node that reads a source says of it.
-func (k Space) SourceStatus(name string) string { return k.Global("source:status:" + name) }
-
-// Instance is the name of this relay.
-func (k Space) Instance() string { return k.Global("instance") }
-
-// QuarantinePosition is the last inbox entry that was moved to the quarantine.
-func (k Space) QuarantinePosition() string { return k.InGroup("quarantine", ":position") }
 
 // DeadLetters is the store of a sink's dead letters.
 func (k Space) DeadLetters(sink string) string { return k.OfSink("deadletters", sink) }
@@ -283,18 +222,6 @@ func (k Space) MigratedTo(partition int) string { return k.InPartition("moved", 
 
 // ActiveMigrations is the hash of the jobs that move <container>/<instance> now.
 func (k Space) ActiveMigrations(partition int) string { return k.InPartition("migrating", partition) }
-
-// Lease is the lock of that name.
-func (k Space) Lease(name string) string { return k.Global("lease:" + name) }
-
-// Node is the lock of a node's number.
-func (k Space) Node(number int) string { return k.Global("node:" + strconv.Itoa(number)) }
-
-// StoredPartitions holds the number of partitions that the data was written with.
-func (k Space) StoredPartitions() string { return k.Global("partitions") }
-
-// Probe is the stream of readiness probes.
-func (k Space) Probe() string { return k.Global("probe") }
 
 // Job is the hash of a migration job. It lies in the slot of its hub's partition, as all that follows but Turns.
 func (k Space) Job(id string, partition int) string {

@@ -64,10 +64,9 @@ func TestNames(t *testing.T) {
 	single, _ := New("hubrelay", 1, false)
 	cluster, _ := New("hubrelay", 1, true)
 	for _, c := range []struct{ got, want string }{
-		{single.Log(0), "hubrelay:log:{0}"},
-		{single.Queue("billing", 0), "hubrelay:queue:billing:{0}"},
-		{single.Inbox(), "hubrelay:inbox"},
-		{single.Quarantine(), "hubrelay:quarantine"},
+		{single.InPartition("log", 0), "hubrelay:log:{0}"},
+		{single.Global("inbox"), "hubrelay:inbox"},
+		{single.InGroup("quarantine", ""), "hubrelay:quarantine"},
 		{single.DeadLetters("billing"), "hubrelay:deadletters:billing"},
 		{single.RetrySchedule("billing"), "hubrelay:retry:billing"},
 		{single.Rate("billing"), "hubrelay:rate:billing"},
@@ -78,7 +77,7 @@ func TestNames(t *testing.T) {
 		{cluster.DigestCount("billing"), "hubrelay:gathering:{billing}"},
 		{cluster.BatchedIDs("billing"), "hubrelay:batched:{billing}"},
 		{cluster.BatchLog("billing"), "hubrelay:batches:{billing}"},
-		{cluster.Log(0), "hubrelay:log:{0}"},
+		{cluster.InPartition("log", 0), "hubrelay:log:{0}"},
 		{cluster.RetrySchedule("billing"), "hubrelay:retry:{billing}"},
 		{cluster.FailureStart("billing"), "hubrelay:failing:{billing}"},
 		{cluster.RetryBodies("billing"), "hubrelay:parked:{billing}"},
@@ -91,8 +90,8 @@ func TestNames(t *testing.T) {
 		{cluster.Servers(), "hubrelay:{inventory}:servers"},
 		{cluster.Containers(0), "hubrelay:inventory:containers:{0}"},
 		{single.MigratedTo(0), "hubrelay:moved:{0}"},
-		{cluster.Quarantine(), "hubrelay:{quarantine}"},
-		{cluster.QuarantinePosition(), "hubrelay:{quarantine}:position"},
+		{cluster.InGroup("quarantine", ""), "hubrelay:{quarantine}"},
+		{cluster.InGroup("quarantine", ":position"), "hubrelay:{quarantine}:position"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %s, want %s", c.got, c.want)
@@ -118,6 +117,6 @@ func ExampleSpace() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(k.Log(k.Partition("my-hub")))
+	fmt.Println(k.InPartition("log", k.Partition("my-hub")))
 	// Output: hubrelay:log:{0}
 }

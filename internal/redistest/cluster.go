@@ -63,6 +63,18 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 	return all[:3], all[3:], "redis+cluster://127.0.0.1:" + all[0].Port + ",127.0.0.1:" + all[1].Port
 }
 
+// StartClusterNode starts a cluster of one server and returns its redis.url. Even alone, a server of a cluster rejects
+// commands over several slots.
+func StartClusterNode(tb testing.TB) (url string) {
+	tb.Helper()
+	port, bus := FreePort(tb), FreePort(tb)
+	s := Start(tb, "--port", port, "--cluster-enabled", "yes", "--cluster-port", bus)
+	if err := s.Client().Do(tb.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, slots-1).Err(); err != nil {
+		tb.Fatal(err)
+	}
+	return "redis+cluster://127.0.0.1:" + port
+}
+
 // MoveSlot does what redis-cli --cluster reshard does.
 func MoveSlot(tb testing.TB, from, to *Member, slot int) {
 	tb.Helper()

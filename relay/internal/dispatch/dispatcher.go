@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/backoff"
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
 const (
@@ -32,11 +34,17 @@ const (
 	retryMax      = 5 * time.Second
 )
 
-// Log is the part of the backbone that a dispatcher works on.
+// Queues are the queues of the sinks and their positions. See [queue.Store].
+type Queues interface {
+	RegisterSinks(ctx context.Context, partition int, fromStart map[string]bool) (queue.DispatchState, error)
+	Enqueue(ctx context.Context, r queue.EnqueueRequest) (queue.EnqueueResult, error)
+}
+
+var _ Queues = (*queue.Store)(nil)
+
+// Log is the log that a dispatcher reads. See [eventlog.Log].
 type Log interface {
-	RegisterSinks(ctx context.Context, partition int, fromStart map[string]bool) (backbone.DispatchState, error)
 	Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error)
-	Enqueue(ctx context.Context, e backbone.EnqueueRequest) (backbone.EnqueueResult, error)
 	HasRangeAfter(ctx context.Context, partition int, after string) (bool, error)
 	Trim(ctx context.Context, partition int, history time.Duration, maxLen int64) error
 }
@@ -69,6 +77,7 @@ type Options struct {
 	Partitions int
 	Matcher    *Matcher
 	Log        Log
+	Queues     Queues
 	// Lease is the lease `dispatch:<partition>`.
 	Lease Lease
 	// History and MaxLen bound the log behind the dispatcher; zero lifts a bound.
@@ -84,7 +93,7 @@ type Options struct {
 // [Dispatcher.Reload] may be called beside Run.
 type Dispatcher struct {
 	opts        Options
-	batches     chan backbone.Batch
+	batches     chan eventlog.Batch
 	leading     atomic.Bool
 	missedOffer atomic.Bool
 	nextMatcher atomic.Pointer[Matcher] // the sinks to go on with, nil for those it has
@@ -109,7 +118,7 @@ type Dispatcher struct {
 
 // NewDispatcher returns a dispatcher that does nothing before Run.
 func NewDispatcher(o Options) (*Dispatcher, error) {
-	if o.Matcher == nil || o.Log == nil || o.Lease == nil {
+	if o.Matcher == nil || o.Log == nil || o.Queues == nil || o.Lease == nil {
 		return nil, errors.New("a dispatcher needs a matcher, a log and a lease")
 	}
 	if o.Logger == nil {
@@ -118,7 +127,7 @@ func NewDispatcher(o Options) (*Dispatcher, error) {
 	if o.Observer == nil {
 		o.Observer = noopObserver{}
 	}
-	d := &Dispatcher{opts: o, batches: make(chan backbone.Batch, offerBuffer), reloaded: make(chan struct{}, 1)}
+	d := &Dispatcher{opts: o, batches: make(chan eventlog.Batch, offerBuffer), reloaded: make(chan struct{}, 1)}
 	d.useMatcher(o.Matcher)
 	return d, nil
 }
@@ -152,7 +161,7 @@ func partitionShare(backlog int64, partitions int) int64 {
 
 // Offer hands over what the node has just read from the log. It never blocks: a dispatcher that does not keep up, or
 // does not hold the lease, reads the log for itself.
-func (d *Dispatcher) Offer(b backbone.Batch) {
+func (d *Dispatcher) Offer(b eventlog.Batch) {
 	if !d.leading.Load() {
 		return
 	}
@@ -183,21 +192,20 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 		}
 		d.logDropped()
 	}()
-	wait := retryMin
+	retry := backoff.Backoff{Min: retryMin, Max: retryMax}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := d.dispatchLoop(ctx)
 		if err == nil || time.Since(began) > retryMax {
-			wait = retryMin
+			retry.Reset()
 		}
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
 		d.opts.Logger.Warn("cannot dispatch, will go on from the stored position", "partition", d.opts.Partition, "error", err)
-		if !relay.Sleep(ctx, wait/2+rand.N(wait)) {
+		if !retry.Sleep(ctx) {
 			break
 		}
-		wait = min(2*wait, retryMax)
 	}
 	return nil
 }
@@ -210,7 +218,7 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	if again, err := d.catchUp(ctx); again || err != nil {
 		return err
 	}
-	maintain := time.NewTimer(jittered(maintainEvery))
+	maintain := time.NewTimer(backoff.Jitter(maintainEvery))
 	defer maintain.Stop()
 	settle := time.NewTimer(positionSaveInterval)
 	settle.Stop()
@@ -254,7 +262,7 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 		d.logDropped()
 		d.useMatcher(m)
 	}
-	s, err := d.opts.Log.RegisterSinks(ctx, d.opts.Partition, d.fromStart)
+	s, err := d.opts.Queues.RegisterSinks(ctx, d.opts.Partition, d.fromStart)
 	if err != nil {
 		return err
 	}
@@ -263,7 +271,7 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 	for i, name := range d.sinks {
 		if at, ok := s.Active[name]; ok {
 			d.joinedAt[i] = at
-			d.allJoined = d.allJoined && backbone.CompareEntryIDs(at, d.position) <= 0
+			d.allJoined = d.allJoined && streamid.Compare(at, d.position) <= 0
 			continue
 		}
 		d.allJoined = false
@@ -306,5 +314,3 @@ func (d *Dispatcher) logDropped() {
 		}
 	}
 }
-
-func jittered(t time.Duration) time.Duration { return t*4/5 + rand.N(t*2/5) }

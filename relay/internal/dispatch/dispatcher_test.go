@@ -12,7 +12,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
 func TestDispatchToThoseThatWant(t *testing.T) {
@@ -42,7 +43,7 @@ func TestDispatchToThoseThatWant(t *testing.T) {
 }
 
 func (e *env) leaderHasBegun() bool {
-	n, err := e.b.Commands().HExists(context.Background(), e.b.Keys().DispatchPosition(0), "position").Result()
+	n, err := e.b.Commands().HExists(context.Background(), eventlog.DispatchPositionKey(e.b.Keys(), 0), "position").Result()
 	return err == nil && n
 }
 
@@ -96,7 +97,7 @@ func TestNewSinks(t *testing.T) {
 	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("old") == 2*rangeCount+3 })
 	stop()
 	e.publish("y", "h1", 5) // nobody dispatches
-	if _, err := e.b.EnsureSinks(t.Context(), 0, map[string]bool{"late": false}); err != nil {
+	if _, err := e.queues.EnsureSinks(t.Context(), 0, map[string]bool{"late": false}); err != nil {
 		t.Fatal(err)
 	}
 	e.publish("z", "h1", 2)
@@ -167,7 +168,7 @@ func TestRedisAway(t *testing.T) {
 	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("a") == 10 })
 	e.server.Restart()
 	testkit.WaitFor(t, "publishing again", func() bool {
-		_, err := e.b.Append(context.Background(), backbone.AppendRequest{Hub: "h1", Notifications: []relay.Notification{
+		_, err := e.log.Append(context.Background(), eventlog.AppendRequest{Hub: "h1", Notifications: []relay.Notification{
 			{ID: "after", Topic: "x", Hub: "h1", Data: []byte("{}")},
 		}})
 		return err == nil
@@ -183,30 +184,27 @@ func TestOfferNeverBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Offer(backbone.Batch{})
+	d.Offer(eventlog.Batch{})
 	if len(d.batches) != 0 {
 		t.Error("a batch was taken without the lease")
 	}
 	d.leading.Store(true)
 	for range 3 * offerBuffer {
-		d.Offer(backbone.Batch{})
+		d.Offer(eventlog.Batch{})
 	}
 	if len(d.batches) != offerBuffer || !d.missedOffer.Load() {
 		t.Errorf("%d batches wait, missed %v", len(d.batches), d.missedOffer.Load())
 	}
 }
 
-// fakeLog lets a dispatcher see what a real one cannot be made to do at will.
-type fakeLog struct {
-	Log
-	enqueue func(backbone.EnqueueRequest) (backbone.EnqueueResult, error)
+// fakeQueues replaces Enqueue.
+type fakeQueues struct {
+	Queues
+	enqueue func(queue.EnqueueRequest) (queue.EnqueueResult, error)
 }
 
-func (f *fakeLog) Enqueue(ctx context.Context, e backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
-	if f.enqueue != nil {
-		return f.enqueue(e)
-	}
-	return f.Log.Enqueue(ctx, e)
+func (f *fakeQueues) Enqueue(_ context.Context, r queue.EnqueueRequest) (queue.EnqueueResult, error) {
+	return f.enqueue(r)
 }
 
 // An enqueue whose reply is lost has happened; the dispatcher goes on behind it.
@@ -215,10 +213,10 @@ func TestLostReply(t *testing.T) {
 	e := newEnv(t)
 	o := e.options(Sink{Name: "a", FromStart: true})
 	n := 0
-	o.Log = &fakeLog{Log: e.b, enqueue: func(q backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
-		r, err := e.b.Enqueue(context.Background(), q)
+	o.Queues = &fakeQueues{Queues: e.queues, enqueue: func(q queue.EnqueueRequest) (queue.EnqueueResult, error) {
+		r, err := e.queues.Enqueue(context.Background(), q)
 		if n++; n%2 == 1 {
-			return backbone.EnqueueResult{}, errors.New("the reply was lost")
+			return queue.EnqueueResult{}, errors.New("the reply was lost")
 		}
 		return r, err
 	}}
@@ -242,13 +240,13 @@ func TestManyMatchesAreSplit(t *testing.T) {
 	}
 	o := e.options(sinks...)
 	most := 0
-	o.Log = &fakeLog{Log: e.b, enqueue: func(q backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
+	o.Queues = &fakeQueues{Queues: e.queues, enqueue: func(q queue.EnqueueRequest) (queue.EnqueueResult, error) {
 		pairs := 0
 		for _, m := range q.Matches {
 			pairs += len(m.Sinks)
 		}
 		most = max(most, pairs)
-		return e.b.Enqueue(context.Background(), q)
+		return e.queues.Enqueue(context.Background(), q)
 	}}
 	e.publish("x", "h1", 300)
 	stop := e.run(o, true)
@@ -296,13 +294,13 @@ func BenchmarkDispatch(b *testing.B) {
 	}
 }
 
-// countedLog counts how often Redis is asked to move the position.
-type countedLog struct {
-	*backbone.Store
+// countedQueues counts calls of Enqueue.
+type countedQueues struct {
+	*queue.Store
 	enqueues atomic.Int64
 }
 
-func (l *countedLog) Enqueue(ctx context.Context, e backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
+func (l *countedQueues) Enqueue(ctx context.Context, e queue.EnqueueRequest) (queue.EnqueueResult, error) {
 	l.enqueues.Add(1)
 	return l.Store.Enqueue(ctx, e)
 }
@@ -311,24 +309,24 @@ func (l *countedLog) Enqueue(ctx context.Context, e backbone.EnqueueRequest) (ba
 func TestUnwantedEntriesArePassedTogether(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	log := &countedLog{Store: e.b}
+	queues := &countedQueues{Store: e.queues}
 	o := e.options(Sink{Name: "errors", Filter: relay.Filter{Topics: patterns(t, "*.error")}})
-	o.Log = log
+	o.Queues = queues
 	e.run(o, true)
 	testkit.WaitFor(t, "dispatching", e.leaderHasBegun)
 	const single = 100
 	for range single {
 		e.publish("x", "h1", 1)
 	}
-	end, _, err := e.b.TailFrom(t.Context(), 0)
+	end, _, err := e.log.TailFrom(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitFor(t, "position at the end", func() bool {
-		at, err := e.b.Position(t.Context(), 0)
+		at, err := e.queues.Position(t.Context(), 0)
 		return err == nil && at == end.String()
 	})
-	if n := log.enqueues.Load(); n > single/2 {
+	if n := queues.enqueues.Load(); n > single/2 {
 		t.Errorf("the position was moved %d times for %d entries that nobody wants", n, single)
 	}
 	e.publish("container.error", "h1", 1)

@@ -3,17 +3,19 @@ package dispatch
 import (
 	"context"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
 // dispatchLive dispatches an offered batch together with those that wait behind it. Where it does not follow the position,
 // the log is read instead.
-func (d *Dispatcher) dispatchLive(ctx context.Context, b backbone.Batch) (again bool, err error) {
+func (d *Dispatcher) dispatchLive(ctx context.Context, b eventlog.Batch) (again bool, err error) {
 	if b.Gap {
 		return true, nil // the log may have been set back, and the stored position with it
 	}
-	if backbone.CompareEntryIDs(b.Last, d.matchedTo) <= 0 {
+	if streamid.Compare(b.Last, d.matchedTo) <= 0 {
 		return false, nil
 	}
 	if b.Prev != d.matchedTo {
@@ -59,7 +61,7 @@ func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 // has to be read again.
 func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notification) (again bool, err error) {
 	for len(list) > 0 {
-		e := backbone.EnqueueRequest{
+		e := queue.EnqueueRequest{
 			Partition: d.opts.Partition, From: d.position, Generation: d.generation, Sinks: d.sinks, MaxBacklogs: d.backlogs,
 		}
 		d.scratch = d.scratch[:0]
@@ -71,7 +73,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 				d.scratch = d.filterJoined(d.scratch, before, list[n].Cursor)
 			}
 			if found := d.scratch[before:]; len(found) > 0 {
-				e.Matches = append(e.Matches, backbone.SinkMatch{ID: list[n].Cursor, Sinks: found})
+				e.Matches = append(e.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: found})
 			}
 		}
 		e.To, e.EntriesCovered = list[n-1].Cursor, d.unmatched+n
@@ -80,7 +82,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 			d.matchedTo, d.unmatched = e.To, e.EntriesCovered
 			continue
 		}
-		result, err := d.opts.Log.Enqueue(ctx, e)
+		result, err := d.opts.Queues.Enqueue(ctx, e)
 		if err != nil || !result.Committed {
 			return true, err
 		}
@@ -95,7 +97,7 @@ func (d *Dispatcher) savePosition(ctx context.Context) (again bool, err error) {
 	if d.unmatched == 0 {
 		return false, nil
 	}
-	result, err := d.opts.Log.Enqueue(ctx, backbone.EnqueueRequest{
+	result, err := d.opts.Queues.Enqueue(ctx, queue.EnqueueRequest{
 		Partition: d.opts.Partition, From: d.position, To: d.matchedTo, EntriesCovered: d.unmatched, Generation: d.generation,
 		Sinks: d.sinks, MaxBacklogs: d.backlogs,
 	})
@@ -110,7 +112,7 @@ func (d *Dispatcher) savePosition(ctx context.Context) (again bool, err error) {
 func (d *Dispatcher) filterJoined(found []int, from int, cursor string) []int {
 	kept := found[:from]
 	for _, i := range found[from:] {
-		if d.joinedAt[i] != "" && backbone.CompareEntryIDs(cursor, d.joinedAt[i]) > 0 {
+		if d.joinedAt[i] != "" && streamid.Compare(cursor, d.joinedAt[i]) > 0 {
 			kept = append(kept, i)
 		}
 	}
@@ -123,7 +125,7 @@ func (d *Dispatcher) setPosition(to string) {
 		return
 	}
 	for _, at := range d.joinedAt {
-		if at == "" || backbone.CompareEntryIDs(at, to) > 0 {
+		if at == "" || streamid.Compare(at, to) > 0 {
 			return
 		}
 	}
@@ -131,7 +133,7 @@ func (d *Dispatcher) setPosition(to string) {
 }
 
 // recordResult tells the observer what an enqueue brought about, and keeps what was dropped for the next report.
-func (d *Dispatcher) recordResult(e backbone.EnqueueRequest, r backbone.EnqueueResult) {
+func (d *Dispatcher) recordResult(e queue.EnqueueRequest, r queue.EnqueueResult) {
 	for _, m := range e.Matches {
 		for _, i := range m.Sinks {
 			d.copied[i]++
@@ -179,7 +181,7 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	e := backbone.EnqueueRequest{
+	e := queue.EnqueueRequest{
 		Partition: d.opts.Partition, CatchUpSink: d.sinks[sink], From: at, To: d.position, Generation: d.generation,
 		Sinks: d.sinks, MaxBacklogs: d.backlogs,
 	}
@@ -187,14 +189,14 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	only := []int{sink}
 	for i := range list {
 		if filter.Match(list[i]) {
-			e.Matches = append(e.Matches, backbone.SinkMatch{ID: list[i].Cursor, Sinks: only})
+			e.Matches = append(e.Matches, queue.SinkMatch{ID: list[i].Cursor, Sinks: only})
 		}
 	}
-	if n := len(list); n > 0 && (n == rangeCount || backbone.CompareEntryIDs(list[n-1].Cursor, e.To) > 0) {
+	if n := len(list); n > 0 && (n == rangeCount || streamid.Compare(list[n-1].Cursor, e.To) > 0) {
 		e.To = list[n-1].Cursor
 	}
 	e.EntriesCovered = len(list)
-	result, err := d.opts.Log.Enqueue(ctx, e)
+	result, err := d.opts.Queues.Enqueue(ctx, e)
 	if err != nil || !result.Committed {
 		return true, err
 	}

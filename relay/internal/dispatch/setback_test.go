@@ -8,6 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
 // A replica that took over may lack the newest entries and have a clock that is behind: what it stores then gets ids that
@@ -20,11 +22,11 @@ func TestLogSetBackWithLowerIDs(t *testing.T) {
 	testkit.WaitFor(t, "first enqueued", func() bool { return e.queueLength("a") == 3 })
 	c := e.b.Commands()
 	k := e.b.Keys()
-	if err := c.Del(t.Context(), k.Log(0), k.DispatchPosition(0), k.SinkPositions(0), k.Queue("a", 0)).Err(); err != nil {
+	if err := c.Del(t.Context(), eventlog.Key(k, 0), eventlog.DispatchPositionKey(k, 0), queue.SinkPositionsKey(k, 0), queue.Key(k, "a", 0)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	err := c.XAdd(t.Context(), &redis.XAddArgs{
-		Stream: k.Log(0), ID: "5-1", Values: []string{"id", "late", "topic", "x", "hub", "h1", "account", "", "data", "1"},
+		Stream: eventlog.Key(k, 0), ID: "5-1", Values: []string{"id", "late", "topic", "x", "hub", "h1", "account", "", "data", "1"},
 	}).Err()
 	if err != nil {
 		t.Fatal(err)
@@ -45,10 +47,10 @@ func TestSinkThatComesBackTooLateIsNamed(t *testing.T) {
 	e.publish("y", "h1", 3)
 	testkit.WaitFor(t, "one served", func() bool { return e.queueLength("a") == 4 })
 	stop()
-	if err := e.b.Commands().XTrimMaxLen(t.Context(), e.b.Keys().Log(0), 1).Err(); err != nil {
+	if err := e.b.Commands().XTrimMaxLen(t.Context(), eventlog.Key(e.b.Keys(), 0), 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	var out lockedBuffer
+	var out testkit.Buffer
 	o := e.options(a, b)
 	o.Logger = slog.New(slog.NewTextHandler(&out, nil))
 	e.run(o, true)

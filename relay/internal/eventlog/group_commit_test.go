@@ -1,0 +1,49 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// A caller that has given up was told that its notification is not stored, and may send it again: what still waits for
+// its turn must not be stored long after.
+func TestGivenUpSinglesAreNotStored(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	flushed := make(chan []entry, 10)
+	c := &groupCommit{flush: func(_ context.Context, batch []entry) {
+		flushed <- batch
+		<-release
+		for _, e := range batch {
+			e.done <- nil
+		}
+	}}
+	first := make(chan error, maxConcurrentCommits)
+	for range maxConcurrentCommits {
+		go func() { first <- c.commit(context.Background(), entry{log: "first"}) }()
+		<-flushed
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := c.commit(ctx, entry{log: "given up"}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	close(release)
+	for range maxConcurrentCommits {
+		if err := <-first; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.commit(context.Background(), entry{log: "last"}); err != nil {
+		t.Fatal(err)
+	}
+	close(flushed)
+	for batch := range flushed {
+		for _, e := range batch {
+			if e.log == "given up" {
+				t.Error("stored what its caller had given up")
+			}
+		}
+	}
+}
