@@ -55,7 +55,7 @@ func TestSinkThatComesBackTooLateIsNamed(t *testing.T) {
 	o.Logger = slog.New(slog.NewTextHandler(&out, nil))
 	e.run(o, true)
 	testkit.WaitFor(t, "caught up with what is left", func() bool { return e.queueLength("b") == 2 })
-	if !strings.Contains(out.String(), "sink=b") || !strings.Contains(out.String(), "left the log before") {
+	if !strings.Contains(out.String(), "sink=b") || !strings.Contains(out.String(), "it has lost entries") {
 		t.Errorf("nothing was said of the loss: %s", out.String())
 	}
 }
