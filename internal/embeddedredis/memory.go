@@ -22,7 +22,8 @@ type MemoryServer struct {
 func Memory(_ context.Context) (*MemoryServer, error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
-	// Dial is miniredis' one way to start without a listener. Its net.Pipe would deadlock on pipelines, so none is kept.
+	// Dial is miniredis' one way to start without a listener. Its net.Pipe would deadlock on pipelines, so none is
+	// kept.
 	conn, err := m.Dial()
 	if err != nil {
 		return nil, fmt.Errorf("start the redis in memory: %w", err)
@@ -83,8 +84,9 @@ func fileConn(fd int) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// bufferedConn is a connection whose Write never waits for the other side. miniredis answers each command of a pipeline by
-// itself while a client reads nothing before it has written all: some 300 short answers fill a socket's buffer.
+// bufferedConn is a connection whose Write never waits for the other side. miniredis answers each command of a
+// pipeline by itself while a client reads nothing before it has written all: some 300 short answers fill a socket's
+// buffer.
 type bufferedConn struct {
 	net.Conn
 	wake chan struct{} // something to write, or closed

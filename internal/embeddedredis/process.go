@@ -216,7 +216,8 @@ func (p *redisProcess) follow(out io.Reader, log *slog.Logger) {
 }
 
 // parseLogLine splits "pid:role date time level text". Redis marks a warning with '#', which it also uses for what is
-// only notable when it starts and ends, and for its advice on the kernel's settings, which docs/sizing.md gives in fewer words.
+// only notable when it starts and ends, and for its advice on the kernel's settings, which docs/sizing.md gives in
+// fewer words.
 func parseLogLine(line string) (text string, level slog.Level) {
 	head, rest, ok := strings.Cut(line, " # ")
 	if ok && isLogHead(head) {

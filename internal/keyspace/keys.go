@@ -202,7 +202,8 @@ func (k Space) InventoryImports() string { return k.InGroup("inventory", ":impor
 // InventorySeed is the digest of the inventory file that a daemon imported last when it started.
 func (k Space) InventorySeed() string { return k.InGroup("inventory", ":seed") }
 
-// Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment, stateful.
+// Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment,
+// stateful.
 func (k Space) Containers(partition int) string {
 	return k.InPartition("inventory:containers", partition)
 }

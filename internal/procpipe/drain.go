@@ -7,11 +7,12 @@ import (
 	"syscall"
 )
 
-// maxDrained bounds what is read of a pipe behind its deadline: as much as one may hold. Who writes on for ever is left.
+// maxDrained bounds what is read of a pipe behind its deadline: as much as one may hold. Who writes on for ever is
+// left.
 const maxDrained = 1 << 20
 
-// Reader reads a pipe, and what lies in it already where the deadline has come before the reader, which Go would not look
-// at. It is for one goroutine, and the pipe stays the caller's, who sets the deadline whenever it likes.
+// Reader reads a pipe, and what lies in it already where the deadline has come before the reader, which Go would not
+// look at. It is for one goroutine, and the pipe stays the caller's, who sets the deadline whenever it likes.
 type Reader struct {
 	pipe    *os.File
 	drained int // bytes read behind the deadline

@@ -17,8 +17,8 @@ const (
 	formatAllNoHash = 0x11
 )
 
-// Now is what stands in place of a cursor for whoever has none yet and wants one at once: the stream begins with the cursor
-// of that moment. No cursor is as short.
+// Now is what stands in place of a cursor for whoever has none yet and wants one at once: the stream begins with the
+// cursor of that moment. No cursor is as short.
 const Now = "now"
 
 // maxCursorBytes bounds the number of partitions that is believed.

@@ -15,20 +15,22 @@ import (
 )
 
 const (
-	// offerBuffer is the number of live batches that may wait. A dispatcher that is further behind reads the log itself.
+	// offerBuffer is the number of live batches that may wait. A slower dispatcher reads the log
+	// itself.
 	offerBuffer = 16
 	// rangeCount is the number of entries of one read while catching up.
 	rangeCount = 512
 	// maxMergedBatch is the maximum number of waiting notifications that are enqueued together.
 	maxMergedBatch = 1024
-	// positionSaveInterval and positionSaveEntries limit how far the stored position may lag behind entries that no sink
-	// matched. This saves a write per read if there are no sinks or no matches.
+	// positionSaveInterval and positionSaveEntries limit how much older the stored position may be than entries that no
+	// sink matched. This saves a write per read if there are no sinks or no matches.
 	positionSaveInterval = 250 * time.Millisecond
 	positionSaveEntries  = 4096
 	// maxCopiesPerScript is the maximum number of copies that one script makes, because it blocks Redis.
 	maxCopiesPerScript = 4096
-	// maintainInterval is the time between two rounds of maintenance, with jitter. A round trims the log, logs dropped
-	// entries, and reads state and log again, in case the node's log reader hangs or a rollback of Redis went unnoticed.
+	// maintainInterval is the time between two rounds of maintenance, with jitter. A round trims the log, logs
+	// dropped entries, and reads state and log again, in case the node's log reader hangs or a rollback of Redis went
+	// unnoticed.
 	maintainInterval = 5 * time.Second
 	retryMin         = 100 * time.Millisecond
 	retryMax         = 5 * time.Second
@@ -161,8 +163,8 @@ func partitionShare(backlog int64, partitions int) int64 {
 	return (backlog + n - 1) / n
 }
 
-// Offer passes a batch that the node has just read from the log. It never blocks. A dispatcher without the lease ignores
-// the batch. A dispatcher that is too slow reads the log itself.
+// Offer passes a batch that the node has just read from the log. It never blocks. A dispatcher without the lease
+// ignores the batch. A dispatcher that is too slow reads the log itself.
 func (d *Dispatcher) Offer(b eventlog.Batch) {
 	if !d.leading.Load() {
 		return
@@ -291,7 +293,7 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 func (d *Dispatcher) logTrimmedSince(ctx context.Context, sink, position string) error {
 	complete, err := d.opts.Log.HasRangeAfter(ctx, d.opts.Partition, position)
 	if err == nil && !complete {
-		d.opts.Logger.ErrorContext(ctx, "a sink was not configured for longer than the log's retention, it has lost entries",
+		d.opts.Logger.ErrorContext(ctx, "a sink was absent for longer than the log's retention, it has lost entries",
 			"sink", sink, "partition", d.opts.Partition, "after", position)
 	}
 	return err

@@ -9,8 +9,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
-// dispatchLive dispatches an offered batch together with the batches that wait. If the batch does not follow the position,
-// it reads the log instead.
+// dispatchLive dispatches an offered batch together with the batches that wait. If the batch does not follow the
+// position, it reads the log instead.
 func (d *Dispatcher) dispatchLive(ctx context.Context, b eventlog.Batch) (again bool, err error) {
 	if b.Gap {
 		return true, nil // the log may have lost entries, and the stored position may be older
@@ -57,8 +57,8 @@ func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// enqueueMatches matches and enqueues the notifications after the position, in several steps if there are many matches. It
-// returns true if the state must be read again.
+// enqueueMatches matches and enqueues the notifications after the position, in several steps if there are many
+// matches. It returns true if the state must be read again.
 func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notification) (again bool, err error) {
 	for len(list) > 0 {
 		r := d.newRequest(d.position)
@@ -136,7 +136,8 @@ func (d *Dispatcher) setPosition(to string) {
 	d.allJoined = true
 }
 
-// recordResult reports the result of an enqueue to the observer, and stores the dropped entries for the next log message.
+// recordResult reports the result of an enqueue to the observer, and stores the dropped entries for the next log
+// message.
 func (d *Dispatcher) recordResult(r queue.EnqueueRequest, result queue.EnqueueResult) {
 	for _, m := range r.Matches {
 		for _, i := range m.Sinks {

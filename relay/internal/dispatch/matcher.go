@@ -21,9 +21,9 @@ type Sink struct {
 // maxTopics limits the memory of the index. A catalog is much smaller, but other programs may write any topic.
 const maxTopics = 4096
 
-// Matcher finds the sinks that match a notification. It indexes the sinks by topic, hub and account, so sinks that do not
-// match cost nothing. If filters of the remaining sinks need the envelope, it decodes the notification once. It is safe
-// for concurrent use.
+// Matcher finds the sinks that match a notification. It indexes the sinks by topic, hub and account, so sinks that do
+// not match cost nothing. If filters of the remaining sinks need the envelope, it decodes the notification once. It
+// is safe for concurrent use.
 type Matcher struct {
 	sinks         []Sink
 	needsEnvelope []bool // by sink
@@ -82,8 +82,8 @@ func (m *Matcher) Match(n *relay.Notification, dst []int) []int {
 	return dst
 }
 
-// matchEnvelopes removes the sinks of found[from:] whose filter does not match the envelope. A notification that cannot be
-// decoded goes to all sinks.
+// matchEnvelopes removes the sinks of found[from:] whose filter does not match the envelope. A notification that
+// cannot be decoded goes to all sinks.
 func (m *Matcher) matchEnvelopes(n *relay.Notification, found []int, from int) []int {
 	first := slices.IndexFunc(found[from:], func(i int) bool { return m.needsEnvelope[i] })
 	if first < 0 {

@@ -12,8 +12,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
-// A replica that took over may lack the newest entries and have a clock that is behind: what it stores then gets ids that
-// the dispatcher believes to have dispatched. The lease survives, so nothing else makes the dispatcher read its state.
+// A replica that took over may lack the newest entries and have a clock that is behind: what it stores then gets ids
+// that the dispatcher believes to have dispatched. The lease survives, so nothing else makes the dispatcher read its
+// state.
 func TestLogSetBackWithLowerIDs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

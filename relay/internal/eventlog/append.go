@@ -21,8 +21,8 @@ const IdempotencyTime = 10 * time.Minute
 // ErrKeyReused means that an idempotency key was used before for another body.
 var ErrKeyReused = errors.New("the idempotency key was used before with a different body")
 
-// HashScopedKey combines an idempotency key with its scope, such as the publisher. Different lists of parts never have the
-// same result.
+// HashScopedKey combines an idempotency key with its scope, such as the publisher. Different lists of parts never
+// have the same result.
 func HashScopedKey(parts ...string) string {
 	h := sha256.New()
 	var size [8]byte
@@ -44,8 +44,8 @@ func HashIdempotencyKey(key string) string {
 type AppendRequest struct {
 	// Hub selects the partition. All notifications must belong to it.
 	Hub string
-	// Key is an idempotency key, which makes a repeat safe for [IdempotencyTime]. It may be empty. The caller scopes it to
-	// the publisher.
+	// Key is an idempotency key, which makes a repeat safe for [IdempotencyTime]. It may be empty. The caller scopes
+	// it to the publisher.
 	Key string
 	// Digest is a hash of the body of the request. A known Key with another Digest is rejected.
 	Digest string
@@ -53,10 +53,10 @@ type AppendRequest struct {
 	Notifications []relay.Notification
 }
 
-// Append appends all notifications to the log of the hub in their order, or none, and returns their IDs. A repeat returns
-// the IDs of the first request. The error is [ErrKeyReused] or [redisconn.ErrUnavailable]. The latter means that nothing
-// is stored, except that everything may be stored if the reply was lost, and is stored if the error is also
-// [redisconn.ErrTooFewReplicas]. Append may be called concurrently.
+// Append appends all notifications to the log of the hub in their order, or none, and returns their IDs. A repeat
+// returns the IDs of the first request. The error is [ErrKeyReused] or [redisconn.ErrUnavailable]. The latter means
+// that nothing is stored, except that everything may be stored if the reply was lost, and is stored if the error is
+// also [redisconn.ErrTooFewReplicas]. Append may be called concurrently.
 func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
 	if len(r.Notifications) == 0 {
 		return nil, errors.New("append: the request has no notifications")
@@ -72,7 +72,7 @@ func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
 	case r.Key != "":
 		return l.appendOnce(ctx, partition, r)
 	case len(r.Notifications) == 1:
-		err = l.groupCommit.commit(ctx, entry{log: Key(l.keys, partition), n: &r.Notifications[0]})
+		err = l.groupCommit.commitEntry(ctx, entry{log: Key(l.keys, partition), n: &r.Notifications[0]})
 	default:
 		err = l.appendAll(ctx, Key(l.keys, partition), r.Notifications)
 	}

@@ -97,8 +97,8 @@ func (tr *traffic) goesOn(what string, n int) {
 	})
 }
 
-// lose has a primary store what its replica never gets, once in each partition, and lets the readers see it. The replica
-// hangs from then on, and takes over once it is told to go on and the primary is gone.
+// lose has a primary store what its replica never gets, once in each partition, and lets the readers see it. The
+// replica hangs from then on, and takes over once it is told to go on and the primary is gone.
 func (tr *traffic) lose(b *testLog, primary, replica *redistest.Server, partitions ...int) {
 	tr.t.Helper()
 	replica.Signal(syscall.SIGSTOP)
@@ -114,8 +114,8 @@ func (tr *traffic) lose(b *testLog, primary, replica *redistest.Server, partitio
 	}
 }
 
-// check compares with the logs: every hub's numbers in order, each once; and what somebody holds who forgets at each gap what
-// was read behind where it ends, is what the log has.
+// check compares with the logs: every hub's numbers in order, each once; and what somebody holds who forgets at each
+// gap what was read behind where it ends, is what the log has.
 func (tr *traffic) check(b *testLog) {
 	t := tr.t
 	t.Helper()
@@ -155,8 +155,8 @@ func (tr *traffic) check(b *testLog) {
 	}
 }
 
-// held is what is left of what was read, where each gap takes away what had been read behind where it ends. Nothing may come
-// twice, or out of order.
+// held is what is left of what was read, where each gap takes away what had been read behind where it ends. Nothing
+// may come twice, or out of order.
 func (r *recorder) held() (list []entryRef, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxConcurrentCommits is the maximum number of writes in flight. A single notification is written at once. While both
-	// writes are in flight, all others wait and share the next one, so a node can publish thousands per second.
+	// maxConcurrentCommits is the maximum number of writes in flight. A single notification is written at once. While
+	// both writes are in flight, all others wait and share the next one, so a node can publish thousands per second.
 	maxConcurrentCommits = 2
 	// maxCommit is the maximum number of notifications in a shared write.
 	maxCommit = 256
@@ -39,10 +39,10 @@ type groupCommit struct {
 	inFlight int
 }
 
-// commit returns when e is stored or has failed. If ctx ends before e is sent, e is never sent and commit returns ctx's
-// error. A caller that does not have to wait writes in its own goroutine and ignores ctx, because a goroutine for one write
-// would have to grow its stack each time.
-func (c *groupCommit) commit(ctx context.Context, e entry) error {
+// commitEntry returns when e is stored or has failed. If ctx ends before e is sent, e is never sent and commitEntry
+// returns ctx's error. A caller that does not have to wait writes in its own goroutine and ignores ctx, because a
+// goroutine for one write would have to grow its stack each time.
+func (c *groupCommit) commitEntry(ctx context.Context, e entry) error {
 	e.done = make(chan error, 1)
 	c.mu.Lock()
 	if c.inFlight < maxConcurrentCommits {

@@ -21,12 +21,12 @@ func TestGivenUpSinglesAreNotStored(t *testing.T) {
 	}}
 	first := make(chan error, maxConcurrentCommits)
 	for range maxConcurrentCommits {
-		go func() { first <- c.commit(context.Background(), entry{log: "first"}) }()
+		go func() { first <- c.commitEntry(context.Background(), entry{log: "first"}) }()
 		<-flushed
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := c.commit(ctx, entry{log: "given up"}); !errors.Is(err, context.Canceled) {
+	if err := c.commitEntry(ctx, entry{log: "given up"}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
 	close(release)
@@ -35,7 +35,7 @@ func TestGivenUpSinglesAreNotStored(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.commit(context.Background(), entry{log: "last"}); err != nil {
+	if err := c.commitEntry(context.Background(), entry{log: "last"}); err != nil {
 		t.Fatal(err)
 	}
 	close(flushed)

@@ -96,8 +96,8 @@ func (l *Log) HasRangeAfter(ctx context.Context, partition int, after string) (b
 }
 
 // HasAllAfter reports whether a partition's log still has every entry that it ever had after a position. Unlike
-// [Log.HasRangeAfter], it accepts any position, even one before the first entry. It returns false in doubt if the server
-// does not count entries, before Redis 7.
+// [Log.HasRangeAfter], it accepts any position, even one before the first entry. It returns false in doubt if the
+// server does not count entries, before Redis 7.
 func (l *Log) HasAllAfter(ctx context.Context, partition int, after string) (bool, error) {
 	info, err := l.streamInfo(ctx, Key(l.keys, partition))
 	switch {
@@ -132,8 +132,8 @@ func lostAfter(info redisconn.StreamInfo, position string, added int64, knownDel
 	if added >= 0 && info.TotalAdded >= 0 {
 		return info.TotalAdded-info.Length != added // fewer if the log was created again
 	}
-	// The entry at the position was trimmed, so entries after it may have been trimmed too. A reader at the very beginning
-	// has not missed anything.
+	// The entry at the position was trimmed, so entries after it may have been trimmed too. A reader at the very
+	// beginning has not missed anything.
 	return position != streamid.Zero
 }
 
@@ -142,8 +142,8 @@ const rangeBuffer = 32 << 10
 
 var errStopReading = errors.New("the rest of the reply is not needed")
 
-// readRange is an XRANGE to the end of the log. It decodes the reply while it arrives, and stops after maxBytes, but not
-// before the second entry.
+// readRange is an XRANGE to the end of the log. It decodes the reply while it arrives, and stops after maxBytes, but
+// not before the second entry.
 func (l *Log) readRange(ctx context.Context, key, from string, count, maxBytes int) ([]resp.Entry, error) {
 	reply, sink := io.Pipe()
 	done := make(chan struct{})

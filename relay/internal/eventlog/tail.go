@@ -15,8 +15,8 @@ const (
 	// maxTailRead is the maximum number of entries of one read. A read should return at most tailTargetBytes.
 	maxTailRead     = 512
 	tailTargetBytes = 4 << 20
-	// maxReplyBytes is the number of bytes after which a reply is abandoned and the rest is requested again. Large entries
-	// may follow small ones.
+	// maxReplyBytes is the number of bytes after which a reply is abandoned and the rest is requested again. Large
+	// entries may follow small ones.
 	maxReplyBytes = 2 * tailTargetBytes
 	tailBlockTime = time.Second
 )
@@ -52,8 +52,8 @@ type tailReader struct {
 	gapPending bool
 	// lastDeletion is the highest deleted ID that was reported.
 	lastDeletion string
-	// lastNotificationID is the ID of the notification at position, or "" if unknown. positionHistory is the replication
-	// ID of the server that it was read from.
+	// lastNotificationID is the ID of the notification at position, or "" if unknown. positionHistory is the
+	// replication ID of the server that it was read from.
 	lastNotificationID, positionHistory string
 	// recentEntries are the entries that were read last, up to position.
 	recentEntries []entryRef
@@ -61,20 +61,21 @@ type tailReader struct {
 	readCount int
 	// verifiedAt is when position was last compared with the log.
 	verifiedAt time.Time
-	// connectsSeen is the number of connections of other readers at that time, or -1 if position must be verified again.
+	// connectsSeen is the number of connections of other readers at that time, or -1 if position must be verified
+	// again.
 	connectsSeen int64
 }
 
 // entryRef identifies an entry: two servers may use the same position for different notifications.
 type entryRef struct{ position, id string }
 
-// TailFrom returns the current end of a partition's log, with the hash of the last entry if it exists, and a function that
-// follows the log from there.
+// TailFrom returns the current end of a partition's log, with the hash of the last entry if it exists, and a function
+// that follows the log from there.
 //
-// follow calls fn with all later notifications in order, one batch at a time, until ctx ends. It then returns ctx's error,
-// at the latest after [redisconn.MaxBlock], or after the timeout of a command if Redis hangs while the position is
-// verified. While Redis is unreachable it waits and then continues. It reports entries that are lost as a gap. fn owns the
-// slice of the batch. A slow fn delays the reader.
+// follow calls fn with all later notifications in order, one batch at a time, until ctx ends. It then returns ctx's
+// error, at the latest after [redisconn.MaxBlock], or after the timeout of a command if Redis hangs while the
+// position is verified. While Redis is unreachable it waits and then continues. It reports entries that are lost as a
+// gap. fn owns the slice of the batch. A slow fn delays the reader.
 func (l *Log) TailFrom(ctx context.Context, partition int) (
 	from streamid.Position, follow func(ctx context.Context, fn func(Batch)) error, err error,
 ) {
@@ -118,7 +119,7 @@ func newTailReader(l *Log, partition int, fn func(Batch)) *tailReader {
 // run follows the log from a position. added is the number of entries that the log had received by then, or -1.
 func (t *tailReader) run(ctx context.Context, from string, added int64) error {
 	t.position, t.entriesSeen = from, added
-	defer t.disconnect()
+	defer t.closeConn()
 	retry := backoff.Backoff{Min: redisconn.RetryMin, Max: redisconn.RetryMax}
 	for ctx.Err() == nil {
 		err := t.readOnce(ctx)
@@ -141,12 +142,12 @@ func (t *tailReader) run(ctx context.Context, from string, added int64) error {
 
 // readOnce verifies the position if it may be wrong, and reads once.
 func (t *tailReader) readOnce(ctx context.Context) error {
-	if err := t.connect(ctx); err != nil {
+	if err := t.ensureConn(ctx); err != nil {
 		return err
 	}
 	// A new connection may lead to a server that lost entries, and entries may have been trimmed before a slow reader.
 	if now := t.l.conn.ReaderConnects(); t.connectsSeen != now || time.Since(t.verifiedAt) > tailBlockTime {
-		if err := t.verify(ctx); err != nil {
+		if err := t.verifyOnServer(ctx); err != nil {
 			return err
 		}
 		t.connectsSeen, t.verifiedAt = now, time.Now()
@@ -163,7 +164,7 @@ func (t *tailReader) readOnce(ctx context.Context) error {
 			t.entriesSeen += int64(len(list))
 		}
 		t.recordRecent(list)
-		t.emit(Batch{Prev: prev, Last: t.position, Notifications: list})
+		t.emitBatch(Batch{Prev: prev, Last: t.position, Notifications: list})
 	}
 	if len(list) == 0 || more || time.Since(start) > tailBlockTime {
 		t.connectsSeen = -1
@@ -171,7 +172,7 @@ func (t *tailReader) readOnce(ctx context.Context) error {
 	return nil
 }
 
-func (t *tailReader) emit(batch Batch) {
+func (t *tailReader) emitBatch(batch Batch) {
 	batch.Partition, batch.Gap = t.partition, t.gapPending
 	t.gapPending = false
 	t.handle(batch)

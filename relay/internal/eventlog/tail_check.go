@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
 
-// verify compares the position with the log. It asks one server over one connection for everything.
-func (t *tailReader) verify(ctx context.Context) error {
+// verifyOnServer compares the position with the log. It asks one server over one connection for everything.
+func (t *tailReader) verifyOnServer(ctx context.Context) error {
 	readers := t.l.conn.Readers()
 	node, err := redisconn.NodeFor(ctx, readers, t.key)
 	if err == nil {
@@ -33,7 +33,7 @@ func (t *tailReader) verifyPosition(ctx context.Context, conn *redis.Conn) error
 		return err
 	}
 	if history != t.serverHistory {
-		t.disconnect()
+		t.closeConn()
 		return errDifferentServer
 	}
 	info, err := redisconn.ReadStreamInfo(ctx, conn, t.key)
@@ -77,7 +77,7 @@ func (t *tailReader) detectGap(ctx context.Context, info redisconn.StreamInfo) {
 	if t.gapPending && streamid.Compare(info.NewestID, t.position) <= 0 { // no entry follows that could report it
 		prev := t.position
 		t.position, t.entriesSeen, t.lastNotificationID = info.LastID, info.TotalAdded, ""
-		t.emit(Batch{Prev: prev, Last: t.position})
+		t.emitBatch(Batch{Prev: prev, Last: t.position})
 	}
 }
 
@@ -110,7 +110,7 @@ func (t *tailReader) recoverFromRollback(ctx context.Context, conn *redis.Conn, 
 	if resumeAt.position == info.LastID {
 		t.entriesSeen = info.TotalAdded
 	}
-	t.emit(Batch{Prev: prev, Last: t.position})
+	t.emitBatch(Batch{Prev: prev, Last: t.position})
 	return nil
 }
 

@@ -78,8 +78,8 @@ func TestTailNoticesAPromotedReplicaThatWasBehind(t *testing.T) {
 	}
 }
 
-// What a promoted replica has stored since may have smaller ids than what was read: by a clock that is behind, or by chance in
-// the same millisecond. It is read, behind the word about the loss.
+// What a promoted replica has stored since may have smaller ids than what was read: by a clock that is behind, or by
+// chance in the same millisecond. It is read, behind the word about the loss.
 func TestTailReadsSmallerIDsOfANewHistory(t *testing.T) {
 	t.Parallel()
 	for name, ids := range map[string][]string{

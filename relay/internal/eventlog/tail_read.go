@@ -12,8 +12,8 @@ import (
 // errDifferentServer makes the reader connect again.
 var errDifferentServer = errors.New("another server has the log now")
 
-// connect connects to the server that has the log. After a new connection, the position must be verified.
-func (t *tailReader) connect(ctx context.Context) error {
+// ensureConn connects to the server that has the log. After a new connection, the position must be verified.
+func (t *tailReader) ensureConn(ctx context.Context) error {
 	if t.conn != nil {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (t *tailReader) connect(ctx context.Context) error {
 	return nil
 }
 
-func (t *tailReader) disconnect() {
+func (t *tailReader) closeConn() {
 	if t.conn != nil {
 		t.stop()
 		_ = t.conn.Close()
@@ -50,20 +50,20 @@ func (t *tailReader) disconnect() {
 func (t *tailReader) read(ctx context.Context) (list []relay.Notification, more bool, err error) {
 	entries, truncated, err := t.conn.ReadStream(t.key, t.position, t.readCount, tailBlockTime, maxReplyBytes)
 	if err != nil {
-		t.disconnect()
+		t.closeConn()
 		redisconn.ReloadSlots(ctx, t.l.conn.Readers()) // the slot may have moved
 		return nil, false, err
 	}
 	if truncated {
-		t.disconnect()
+		t.closeConn()
 	}
 	more = truncated || len(entries) == t.readCount
 	t.readCount = nextCount(t.readCount, entries)
 	return toNotifications(entries), more, nil
 }
 
-// nextCount returns the number of entries to request next. It doubles after a full read, but entries of the largest size
-// seen must not exceed tailTargetBytes.
+// nextCount returns the number of entries to request next. It doubles after a full read, but entries of the largest
+// size seen must not exceed tailTargetBytes.
 func nextCount(count int, entries []resp.Entry) int {
 	if len(entries) == count {
 		count = min(2*count, maxTailRead)

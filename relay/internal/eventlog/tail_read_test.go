@@ -73,7 +73,8 @@ func FuzzToNotification(f *testing.F) {
 	})
 }
 
-// A server that was replaced may live on behind a split network, and the connection to it too: nobody writes there any more.
+// A server that was replaced may live on behind a split network, and the connection to it too: nobody writes there
+// any more.
 func TestTailLeavesAServerThatWasReplaced(t *testing.T) {
 	t.Parallel()
 	b, primary, replica, target := openPair(t)

@@ -317,8 +317,8 @@ func TestTailEndsWhereRedisHangs(t *testing.T) {
 func TestTailNoticesAFlushBelowTraffic(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	// From here the tail knows how many entries the log has had. One that begins at a position learns that with its first look
-	// at the log, and a flush before it leaves no trace.
+	// From here the tail knows how many entries the log has had. One that begins at a position learns that with its
+	// first look at the log, and a flush before it leaves no trace.
 	_, tail, err := b.TailFrom(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)

@@ -7,12 +7,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// Trim removes the entries of a partition's log that are older than history or beyond the newest maxLen, but only entries
-// that the dispatcher has processed. 0 disables a limit. Redis removes whole nodes of the stream, so about a hundred
-// entries more may remain.
+// Trim removes the entries of a partition's log that are older than history or beyond the newest maxLen, but only
+// entries that the dispatcher has processed. 0 disables a limit. Redis removes whole nodes of the stream, so about a
+// hundred entries more may remain.
 func (l *Log) Trim(ctx context.Context, partition int, history time.Duration, maxLen int64) error {
-	// An approximate XTRIM removes at most 10,000 entries by default, so a long log is trimmed in steps and other commands
-	// run in between.
+	// An approximate XTRIM removes at most 10,000 entries by default, so a long log is trimmed in steps and other
+	// commands run in between.
 	for {
 		removed, _, err := l.runTrim(ctx, partition, history, maxLen)
 		if err != nil || removed == 0 {

@@ -8,7 +8,7 @@ type rawEntry struct {
 	fields []any
 }
 
-func (e rawEntry) field(name string) (string, bool) {
+func (e rawEntry) fieldValue(name string) (string, bool) {
 	for i := 0; i+1 < len(e.fields); i += 2 {
 		if e.fields[i] == name {
 			v, ok := e.fields[i+1].(string)

@@ -41,8 +41,8 @@ type Entry struct {
 // Notification is a valid inbox entry.
 type Notification struct {
 	InboxID string
-	// Key is the idempotency key, scoped by the caller. It may be empty. An entry whose key was used in the same partition
-	// within [eventlog.IdempotencyTime] is a repeat.
+	// Key is the idempotency key, scoped by the caller. It may be empty. An entry whose key was used in the same
+	// partition within [eventlog.IdempotencyTime] is a repeat.
 	Key          string
 	Notification relay.Notification
 }
@@ -77,8 +77,8 @@ func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store { return &Store{con
 // Keys returns the names of the keys.
 func (s *Store) Keys() keyspace.Space { return s.keys }
 
-// Read returns up to count entries after an ID. "" is the beginning. If there is none, it waits for up to block, which is
-// at most [redisconn.MaxBlock]; 0 does not wait.
+// Read returns up to count entries after an ID. "" is the beginning. If the inbox has no such entry, it waits for up to block,
+// which is at most [redisconn.MaxBlock]; 0 does not wait.
 func (s *Store) Read(ctx context.Context, after string, count int, block time.Duration) ([]Entry, error) {
 	const operation = "read the inbox"
 	if after == "" {
@@ -106,8 +106,8 @@ func (s *Store) Read(ctx context.Context, after string, count int, block time.Du
 	entries := make([]Entry, len(raw))
 	for i, e := range raw {
 		entries[i].ID = e.id
-		entries[i].Key, _ = e.field("key")
-		if data, ok := e.field("data"); ok {
+		entries[i].Key, _ = e.fieldValue("key")
+		if data, ok := e.fieldValue("data"); ok {
 			entries[i].Data = []byte(data)
 		}
 	}
@@ -137,12 +137,12 @@ func (s *Store) Append(ctx context.Context, partition int, entries []Notificatio
 		keys = append(keys, key)
 		args = append(args, e.InboxID, hasKey, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
 	}
-	r, err := s.move(ctx, appendScript, keys, args)
+	r, err := s.moveEntries(ctx, appendScript, keys, args)
 	return r, redisconn.WrapError("store inbox entries", err)
 }
 
-// Quarantine moves invalid inbox entries, in the order of their IDs, to the quarantine, which operators can read. It may
-// be repeated like [Store.Append]. The quarantine keeps the newest [MaxQuarantine] entries.
+// Quarantine moves invalid inbox entries, in the order of their IDs, to the quarantine, which operators can read. It
+// may be repeated like [Store.Append]. The quarantine keeps the newest [MaxQuarantine] entries.
 func (s *Store) Quarantine(ctx context.Context, entries []RejectedEntry) (Result, error) {
 	if len(entries) == 0 {
 		return Result{}, nil
@@ -155,13 +155,13 @@ func (s *Store) Quarantine(ctx context.Context, entries []RejectedEntry) (Result
 		}
 		args = append(args, e.InboxID, data, e.Reason)
 	}
-	r, err := s.move(ctx, quarantineScript, []string{QuarantineKey(s.keys), QuarantinePositionKey(s.keys)}, args)
+	r, err := s.moveEntries(ctx, quarantineScript, []string{QuarantineKey(s.keys), QuarantinePositionKey(s.keys)}, args)
 	return r, redisconn.WrapError("quarantine inbox entries", err)
 }
 
-// move runs a script that skips entries at or before a position. If the inbox was deleted and created again with lower
-// IDs, because the clock was set back or a producer chose the IDs, move resets the position.
-func (s *Store) move(ctx context.Context, script *redis.Script, keys []string, args []any) (Result, error) {
+// moveEntries runs a script that skips entries at or before a position. If the inbox was deleted and created again
+// with lower IDs, because the clock was set back or a producer chose the IDs, moveEntries resets the position.
+func (s *Store) moveEntries(ctx context.Context, script *redis.Script, keys []string, args []any) (Result, error) {
 	r, position, err := s.runMove(ctx, script, keys, args)
 	if err != nil || r.Skipped == 0 {
 		return r, err

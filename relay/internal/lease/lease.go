@@ -32,9 +32,9 @@ func (m *Manager) Lease(name string, ttl time.Duration) *Lease {
 	return &Lease{m: m, key: Key(m.keys, name), name: name, ttl: max(ttl, minTTL)}
 }
 
-// Run waits for the lease and runs fn while it holds the lease. It repeats that until ctx ends, and returns ctx's error.
-// The context of fn ends with the cause [ErrLost] before another process can hold the lease. When fn returns, Run
-// releases the lease, logs the error of fn, and waits before the next attempt.
+// Run waits for the lease and runs fn while it holds the lease. It repeats that until ctx ends, and returns ctx's
+// error. The context of fn ends with the cause [ErrLost] before another process can hold the lease. When fn returns,
+// Run releases the lease, logs the error of fn, and waits before the next attempt.
 func (l *Lease) Run(ctx context.Context, fn func(context.Context) error) error {
 	return l.RunHeld(ctx, func(work, _ context.Context) error { return fn(work) })
 }
@@ -48,7 +48,7 @@ func (l *Lease) RunHeld(ctx context.Context, fn func(work, held context.Context)
 	retry := backoff.Backoff{Min: interval / 16, Max: interval}
 	for ctx.Err() == nil {
 		start := time.Now()
-		held, err := l.acquire(ctx, value)
+		held, err := l.tryAcquire(ctx, value)
 		if err != nil && ctx.Err() == nil {
 			l.m.log.WarnContext(ctx, "acquiring a lease failed", "lease", l.name, "error", err)
 		}
@@ -84,7 +84,7 @@ func (l *Lease) runWithLease(
 	defer func() {
 		cancel(nil)
 		<-done
-		l.release(ctx, value)
+		l.releaseLock(ctx, value)
 	}()
 	go func() {
 		defer close(done)
@@ -107,7 +107,7 @@ func (l *Lease) renewLoop(ctx context.Context, value string, renewedAt time.Time
 			return
 		}
 		start := time.Now()
-		held, err := l.renew(ctx, value, left)
+		held, err := l.renewWithin(ctx, value, left)
 		wait = l.renewInterval(err)
 		switch {
 		case ctx.Err() != nil:
@@ -131,9 +131,9 @@ func (l *Lease) renewInterval(err error) time.Duration {
 	return l.ttl / 3
 }
 
-// renew extends a lease that this process still holds. The timeouts of the client are longer than a lease, so renew
-// returns after limit at the latest.
-func (l *Lease) renew(ctx context.Context, value string, limit time.Duration) (bool, error) {
+// renewWithin extends a lease that this process still holds. The timeouts of the client are longer than a lease, so
+// renewWithin returns after limit at the latest.
+func (l *Lease) renewWithin(ctx context.Context, value string, limit time.Duration) (bool, error) {
 	type result struct {
 		held bool
 		err  error
@@ -155,8 +155,8 @@ func (l *Lease) renew(ctx context.Context, value string, limit time.Duration) (b
 	}
 }
 
-// acquire takes the lease if it is free, and renews it if this process holds it.
-func (l *Lease) acquire(ctx context.Context, value string) (bool, error) {
+// tryAcquire takes the lease if it is free, and renews it if this process holds it.
+func (l *Lease) tryAcquire(ctx context.Context, value string) (bool, error) {
 	return l.tryHold(ctx, value, true)
 }
 
@@ -175,7 +175,7 @@ func (l *Lease) tryHold(ctx context.Context, value string, canTake bool) (bool, 
 	return n == 1, redisconn.WrapError("acquire lease "+l.name, err)
 }
 
-func (l *Lease) release(ctx context.Context, value string) {
+func (l *Lease) releaseLock(ctx context.Context, value string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	if err := releaseScript.Run(ctx, l.m.client, []string{l.key}, value).Err(); err != nil {

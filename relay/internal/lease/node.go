@@ -25,8 +25,8 @@ type Node struct {
 	// Name is "node-<Number>". Consumers need a stable name, because Redis never deletes them.
 	Name string
 
-	// Lost is closed when another process has taken the number, because Redis was unreachable for longer than the lease.
-	// Users of Name must then stop and join again.
+	// Lost is closed when another process has taken the number, because Redis was unreachable for longer than the
+	// lease. Users of Name must then stop and join again.
 	Lost <-chan struct{}
 
 	stop context.CancelFunc
@@ -34,15 +34,15 @@ type Node struct {
 	once sync.Once
 }
 
-// JoinNode takes the lowest free node number and keeps it until ctx ends or [Node.Leave] is called. The number of a killed
-// process is free after ten seconds. JoinNode waits while Redis is unreachable.
+// JoinNode takes the lowest free node number and keeps it until ctx ends or [Node.Leave] is called. The number of a
+// killed process is free after ten seconds. JoinNode waits while Redis is unreachable.
 func (m *Manager) JoinNode(ctx context.Context) (*Node, error) {
 	value := m.newValue()
 	retry := backoff.Backoff{Min: redisconn.RetryMin, Max: redisconn.RetryMax}
 	for {
 		for n := range maxNodes {
 			l := &Lease{m: m, key: NodeKey(m.keys, n), name: fmt.Sprintf("node:%d", n), ttl: nodeTTL}
-			held, err := l.acquire(ctx, value)
+			held, err := l.tryAcquire(ctx, value)
 			if err != nil {
 				if !errors.Is(err, redisconn.ErrUnavailable) {
 					return nil, err
@@ -67,7 +67,7 @@ func (m *Manager) keepNode(ctx context.Context, l *Lease, value string, number i
 	go func() {
 		defer close(done)
 		for wait := l.renewInterval(nil); relay.Sleep(ctx, wait); {
-			held, err := l.acquire(ctx, value)
+			held, err := l.tryAcquire(ctx, value)
 			wait = l.renewInterval(err)
 			if err != nil && ctx.Err() == nil {
 				// The number remains usable as long as no other process takes it, even during a long outage of Redis.
@@ -79,7 +79,7 @@ func (m *Manager) keepNode(ctx context.Context, l *Lease, value string, number i
 				return
 			}
 		}
-		l.release(ctx, value)
+		l.releaseLock(ctx, value)
 	}()
 	return n
 }

@@ -25,11 +25,11 @@ type EnqueueRequest struct {
 	From, To string
 	// Generation is [DispatchState.Generation]. 0 is not checked, which is safe only if the set of sinks never changes.
 	Generation int64
-	// EntriesCovered is the number of log entries after From up to and including To, matched or not. If it is 0, the lag
-	// becomes unknown and trimming by length pauses.
+	// EntriesCovered is the number of log entries after From up to and including To, matched or not. If it is 0, the
+	// lag becomes unknown and trimming by length pauses.
 	EntriesCovered int
-	// Sinks are the sinks that Matches refer to. MaxBacklogs contains the maximum length of each queue in this partition;
-	// 0 is no limit.
+	// Sinks are the sinks that Matches refer to. MaxBacklogs contains the maximum length of each queue in this
+	// partition; 0 is no limit.
 	Sinks       []string
 	MaxBacklogs []int64
 	// Matches are in log order.
@@ -51,8 +51,8 @@ type EnqueueResult struct {
 	Trimmed int
 }
 
-// Enqueue copies the matched entries to the queues under their own IDs and advances the position, in one step. It may be
-// repeated after any failure and from any node, and enqueues nothing twice.
+// Enqueue copies the matched entries to the queues under their own IDs and advances the position, in one step. It may
+// be repeated after any failure and from any node, and enqueues nothing twice.
 func (s *Store) Enqueue(ctx context.Context, r EnqueueRequest) (EnqueueResult, error) {
 	if len(r.MaxBacklogs) != len(r.Sinks) {
 		return EnqueueResult{}, fmt.Errorf("enqueue: %d backlogs for %d sinks", len(r.MaxBacklogs), len(r.Sinks))

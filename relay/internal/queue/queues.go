@@ -13,7 +13,8 @@ import (
 // Stats describes the queues of a sink, including messages in flight.
 type Stats struct {
 	Length int64
-	// OldestAge is the time since the oldest entry was added to the log, by the clock of Redis. It is 0 for an empty queue.
+	// OldestAge is the time since the oldest entry was added to the log, by the clock of Redis. It is 0 for an empty
+	// queue.
 	OldestAge time.Duration
 }
 
@@ -75,9 +76,9 @@ func (s *Store) Queued(ctx context.Context, partition int, sink string, cursors 
 // claimCount is the number of pending entries that one command claims.
 const claimCount = 1000
 
-// ClaimPending assigns all pending entries of a sink's queues to the consumer, regardless of their consumer and idle time.
-// A subscriber with that name then begins with these entries in queue order. Call it only if no other process works on
-// the sink.
+// ClaimPending assigns all pending entries of a sink's queues to the consumer, regardless of their consumer and idle
+// time. A subscriber with that name then begins with these entries in queue order. Call it only if no other process
+// works on the sink.
 func (s *Store) ClaimPending(ctx context.Context, sink, group, consumer string) error {
 	for _, key := range Keys(s.keys, sink) {
 		for start := streamid.Zero; start != ""; {

@@ -104,14 +104,15 @@ func (r *Router) runOnce(ctx context.Context, disabled <-chan struct{}) error {
 	if err != nil {
 		return fmt.Errorf("subscribe to the queue: %w", err)
 	}
-	logger := watermill.NewSlogLoggerWithLevelMapping(r.o.Log, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})
+	levels := map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug}
+	logger := watermill.NewSlogLoggerWithLevelMapping(r.o.Log, levels)
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: r.o.CloseTimeout}, quietLogger{logger})
 	if err != nil {
 		return fmt.Errorf("create a Watermill router: %w", err)
 	}
 	// No middleware is needed: the router turns a panic into a nack, and package delivery does the rest.
 	router.AddConsumerHandler(name, name, fixedSubscriber{messages}, func(m *message.Message) error {
-		return r.consume(m, disabled)
+		return r.consumeMessage(m, disabled)
 	})
 	stopped := make(chan struct{})
 	watched := make(chan struct{})
@@ -134,7 +135,7 @@ func (r *Router) runOnce(ctx context.Context, disabled <-chan struct{}) error {
 	return nil
 }
 
-func (r *Router) consume(m *message.Message, disabled <-chan struct{}) error {
+func (r *Router) consumeMessage(m *message.Message, disabled <-chan struct{}) error {
 	err := r.o.Handler.Handle(m.Context(), newDelivery(m))
 	if err == nil {
 		return nil
@@ -150,7 +151,8 @@ func (r *Router) consume(m *message.Message, disabled <-chan struct{}) error {
 
 func newDelivery(m *message.Message) relay.Delivery {
 	return relay.Delivery{ID: m.UUID, Attempt: 1, Notifications: []relay.Notification{{
-		ID: m.UUID, Topic: m.Metadata[metadataTopic], Hub: m.Metadata[metadataHub], Account: m.Metadata[metadataAccount],
+		ID: m.UUID, Topic: m.Metadata[metadataTopic],
+		Hub: m.Metadata[metadataHub], Account: m.Metadata[metadataAccount],
 		Cursor: m.Metadata[metadataCursor], Data: []byte(m.Payload),
 	}}}
 }
@@ -160,8 +162,8 @@ func OrderingKey(key func(relay.Notification) string) func(topic string, m *mess
 	return func(_ string, m *message.Message) string { return key(newDelivery(m).Notifications[0]) }
 }
 
-// fixedSubscriber passes an existing subscription to a Watermill router. Close does nothing, because all sinks share the
-// real subscriber.
+// fixedSubscriber passes an existing subscription to a Watermill router. Close does nothing, because all sinks share
+// the real subscriber.
 type fixedSubscriber struct{ messages <-chan *message.Message }
 
 var _ message.Subscriber = fixedSubscriber{}
@@ -177,8 +179,8 @@ type quietLogger struct{ watermill.LoggerAdapter }
 
 func (quietLogger) Trace(string, watermill.LogFields) {}
 
-// Error logs the end of a subscription at debug level. When the router stops, the subscription may end slightly before the
-// context does. Otherwise, Run subscribes again.
+// Error logs the end of a subscription at debug level. When the router stops, the subscription may end slightly
+// before the context does. Otherwise, Run subscribes again.
 func (q quietLogger) Error(msg string, err error, fields watermill.LogFields) {
 	if err != nil && err.Error() == "all router handlers stopped" {
 		q.Debug(msg, fields)

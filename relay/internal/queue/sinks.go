@@ -21,11 +21,11 @@ type DispatchState struct {
 	Position string
 	// Generation changes with the set of active sinks. [Store.Enqueue] rejects an old one.
 	Generation int64
-	// Active contains the sinks that the dispatcher serves, each with the position after which its entries begin. That is
-	// after Position if the sink was registered at the end of the log.
+	// Active contains the sinks that the dispatcher serves, each with the position after which its entries begin.
+	// That is after Position if the sink was registered at the end of the log.
 	Active map[string]string
-	// CatchingUp contains the sinks that must catch up first, each with the position after which its entries begin: sinks
-	// that start at the beginning of the log, and sinks that were not configured for a while.
+	// CatchingUp contains the sinks that must catch up first, each with the position after which its entries begin:
+	// sinks that start at the beginning of the log, and sinks that were not configured for a while.
 	CatchingUp map[string]string
 }
 
@@ -33,7 +33,7 @@ type DispatchState struct {
 // dispatches. A new sink begins at the start of the log if its value in fromStart is true, otherwise at the end. Known
 // sinks keep their position. EnsureSinks returns the position after which the entries of each sink begin.
 func (s *Store) EnsureSinks(ctx context.Context, partition int, fromStart map[string]bool) (map[string]string, error) {
-	state, err := s.register(ctx, partition, fromStart, "0")
+	state, err := s.runRegister(ctx, partition, fromStart, "0")
 	if err != nil {
 		return nil, redisconn.WrapError("register sinks", err)
 	}
@@ -45,12 +45,12 @@ func (s *Store) EnsureSinks(ctx context.Context, partition int, fromStart map[st
 // dispatcher's lease may call it: when it starts, and after [Store.Enqueue] did not commit. A sink that leaves the set
 // keeps its position.
 func (s *Store) RegisterSinks(ctx context.Context, partition int, fromStart map[string]bool) (DispatchState, error) {
-	state, err := s.register(ctx, partition, fromStart, "1")
+	state, err := s.runRegister(ctx, partition, fromStart, "1")
 	return state, redisconn.WrapError("start to dispatch", err)
 }
 
-// register runs the script. serve is "1" to replace the set of active sinks.
-func (s *Store) register(
+// runRegister runs the script. serve is "1" to replace the set of active sinks.
+func (s *Store) runRegister(
 	ctx context.Context, partition int, fromStart map[string]bool, serve string,
 ) (DispatchState, error) {
 	names := make([]string, 0, len(fromStart))

@@ -213,8 +213,8 @@ func (c *Conn) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// warnEvictionPolicy warns if Redis may evict keys. A volatile policy evicts only keys with an expiry, but these include
-// leases, tokens and idempotency keys.
+// warnEvictionPolicy warns if Redis may evict keys. A volatile policy evicts only keys with an expiry, but these
+// include leases, tokens and idempotency keys.
 func (c *Conn) warnEvictionPolicy(ctx context.Context) {
 	info, err := c.client.Info(ctx, "memory").Result()
 	if err != nil {
@@ -240,7 +240,7 @@ func (c *Conn) warnReplicationInfo(ctx context.Context) {
 	}
 }
 
-// InfoField returns a field of a reply to INFO, or "" if there is none.
+// InfoField returns a field of a reply to INFO, or "" if it is missing.
 func InfoField(info, name string) string {
 	for line := range strings.Lines(info) {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {

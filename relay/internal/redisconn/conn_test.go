@@ -107,7 +107,8 @@ func TestOpenWaitsForRedis(t *testing.T) {
 	}
 }
 
-// The log says once, and again every ten seconds, what is waited for, and what to look at where that is somebody's own Redis.
+// The log says once, and again every ten seconds, what is waited for, and what to look at where that is somebody's
+// own Redis.
 func TestOpenSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for exclusive, want := range map[bool]string{false: "waiting for redis at redis.url", true: `msg="waiting for redis" `} {

@@ -13,11 +13,11 @@ import (
 )
 
 var (
-	// ErrUnavailable means that Redis is unreachable or does not accept writes now. The operation may have been executed
-	// unless Redis itself rejected it.
+	// ErrUnavailable means that Redis is unreachable or does not accept writes now. The operation may have been
+	// executed unless Redis itself rejected it.
 	ErrUnavailable = errors.New("redis is not available")
-	// ErrTooFewReplicas means that a write is stored, but fewer replicas than [Options.MinReplicas] received it in time.
-	// It is always combined with ErrUnavailable.
+	// ErrTooFewReplicas means that a write is stored, but fewer replicas than [Options.MinReplicas] received it in
+	// time. It is always combined with ErrUnavailable.
 	ErrTooFewReplicas = errors.New("too few replicas have it")
 	// ErrUnexpectedReply means that a script returned a reply of the wrong shape.
 	ErrUnexpectedReply = errors.New("redis sent an unexpected reply")
@@ -64,15 +64,22 @@ func IsUnavailable(err error) bool {
 		return isTransientReply(reply.Error())
 	}
 	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		strings.HasPrefix(err.Error(), "redis: ") // no Sentinel is reachable, or the cluster has no nodes
+	if errors.As(err, &network) {
+		return true
+	}
+	for _, target := range []error{
+		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, os.ErrDeadlineExceeded, context.Canceled, context.DeadlineExceeded,
+		redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return strings.HasPrefix(err.Error(), "redis: ") // no Sentinel is reachable, or the cluster has no nodes
 }
 
-// IsTransient reports whether the same command may succeed later. Unlike [IsUnavailable], it is true for every error that
-// is not a reply of Redis.
+// IsTransient reports whether the same command may succeed later. Unlike [IsUnavailable], it is true for every error
+// that is not a reply of Redis.
 func IsTransient(err error) bool {
 	var reply redis.Error
 	return !errors.As(err, &reply) || isTransientReply(reply.Error())
@@ -84,8 +91,8 @@ func isTransientReply(text string) bool {
 		return true // a command of the transaction was rejected, for the relay's commands by OOM, READONLY and the like
 	}
 	for _, code := range []string{
-		"LOADING", "READONLY", "OOM ", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "MOVED ", "ASK ", "MISCONF",
-		"BUSY ", "UNBLOCKED", "max number of clients",
+		"LOADING", "READONLY", "OOM ", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "MOVED ", "ASK ",
+		"MISCONF", "BUSY ", "UNBLOCKED", "max number of clients",
 	} {
 		if strings.Contains(text, code) {
 			return true

@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// idleTimeoutConn applies a read deadline to the silence of the server instead of the whole reply. Otherwise, a long reply
-// over a slow connection would be interrupted, requested again, and interrupted again.
+// idleTimeoutConn applies a read deadline to the silence of the server instead of the whole reply. Otherwise, a long
+// reply over a slow connection would be interrupted, requested again, and interrupted again.
 type idleTimeoutConn struct {
 	net.Conn
 	idleTimeout atomic.Int64 // nanoseconds of silence that the last deadline allows; 0 is no limit
 }
 
-// idleTimeoutSyscallConn lets go-redis check whether an idle connection is still open, as it does with plain connections.
+// idleTimeoutSyscallConn lets go-redis check whether an idle connection is still open, as it does with plain
+// connections.
 type idleTimeoutSyscallConn struct {
 	*idleTimeoutConn
 	syscall.Conn

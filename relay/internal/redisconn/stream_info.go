@@ -23,7 +23,8 @@ type StreamInfo struct {
 // ReadStreamInfo returns what the server knows of a stream.
 func ReadStreamInfo(ctx context.Context, r Runner, key string) (StreamInfo, error) {
 	info := StreamInfo{
-		LastID: streamid.Zero, FirstID: streamid.Zero, NewestID: streamid.Zero, MaxDeletedID: streamid.Zero, TotalAdded: -1,
+		LastID: streamid.Zero, FirstID: streamid.Zero, NewestID: streamid.Zero, MaxDeletedID: streamid.Zero,
+		TotalAdded: -1,
 	}
 	cmd := redis.NewSliceCmd(ctx, "XINFO", "STREAM", key)
 	cmd.SetFirstKeyPos(2)

@@ -34,7 +34,7 @@ type ServerError string
 
 func (e ServerError) Error() string { return string(e) }
 
-// RedisError makes go-redis treat it as one of its own error replies.
+// RedisError marks it as an error reply for go-redis.
 func (ServerError) RedisError() {}
 
 // ClientID returns the result of CLIENT ID, or 0 if the server does not support it.
@@ -77,8 +77,8 @@ type GroupRead struct {
 	Block           time.Duration // negative: return at once
 }
 
-// SendGroupRead sends XREADGROUP for n streams. stream returns the name and the position of each. [Conn.ReadStreams] reads
-// the reply.
+// SendGroupRead sends XREADGROUP for n streams. stream returns the name and the position of each. [Conn.ReadStreams]
+// reads the reply.
 func (c *Conn) SendGroupRead(r GroupRead, n int, stream func(i int) (name, after string)) error {
 	size := 7 + 2*n
 	if r.Block >= 0 {
@@ -202,8 +202,8 @@ func (c *Conn) ReadStreams(n int, name func(i int) string, each func(i int, entr
 	return nil
 }
 
-// ReadEntries reads a list of entries. After maxBytes, but not before the second entry, it stops with truncated set. The
-// rest of the reply then makes the connection unusable.
+// ReadEntries reads a list of entries. After maxBytes, but not before the second entry, it stops with truncated set.
+// The rest of the reply then makes the connection unusable.
 func (c *Conn) ReadEntries(maxBytes int) (entries []Entry, truncated bool, err error) {
 	n, err := c.readArrayLen()
 	if err != nil || n <= 0 {
@@ -346,7 +346,7 @@ func (c *Conn) readBody(b []byte, n int64) ([]byte, error) {
 		_, err = c.reader.Discard(whole)
 		return b, err
 	}
-	// The memory grows with what arrives, so a wrong length costs none.
+	// Memory is allocated while the bytes arrive, so a wrong length allocates none.
 	for n > 0 {
 		piece, err := c.reader.Peek(int(min(n, int64(c.reader.Size()))))
 		if err != nil {

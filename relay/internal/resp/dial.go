@@ -40,7 +40,7 @@ func Dial(ctx context.Context, o *redis.Options) (*Conn, error) {
 	}
 	c := NewConn(conn)
 	stop := c.CloseAfter(ctx)
-	if err := c.authenticate(ctx, o); err != nil {
+	if err := c.authenticateConn(ctx, o); err != nil {
 		stop()
 		_ = conn.Close()
 		return nil, err
@@ -54,14 +54,14 @@ func Dial(ctx context.Context, o *redis.Options) (*Conn, error) {
 // Close closes the connection.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// CloseAfter closes the connection when ctx ends, which interrupts a read. The function that it returns undoes that, and
-// returns false if ctx has ended.
+// CloseAfter closes the connection when ctx ends, which interrupts a read. The function that it returns undoes that,
+// and returns false if ctx has ended.
 func (c *Conn) CloseAfter(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.conn.Close() })
 }
 
-func (c *Conn) authenticate(ctx context.Context, o *redis.Options) error {
-	user, password, err := credentials(ctx, o)
+func (c *Conn) authenticateConn(ctx context.Context, o *redis.Options) error {
+	user, password, err := resolveCredentials(ctx, o)
 	if err != nil {
 		return fmt.Errorf("get the credentials of redis: %w", err)
 	}
@@ -87,7 +87,7 @@ func (c *Conn) authenticate(ctx context.Context, o *redis.Options) error {
 	return nil
 }
 
-func credentials(ctx context.Context, o *redis.Options) (user, password string, err error) {
+func resolveCredentials(ctx context.Context, o *redis.Options) (user, password string, err error) {
 	switch {
 	case o.CredentialsProviderContext != nil:
 		return o.CredentialsProviderContext(ctx)

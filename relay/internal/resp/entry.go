@@ -10,8 +10,8 @@ import (
 // Entry is an entry of a stream.
 type Entry struct {
 	ID string
-	// Body contains fields and values in turn, each after its length as a uvarint; see [EachField]. It is nil if a pending
-	// ID has no entry.
+	// Body contains fields and values in turn, each after its length as a uvarint; see [EachField]. It is nil if a
+	// pending ID has no entry.
 	Body []byte
 }
 

@@ -1,5 +1,5 @@
--- Append notifications unless their idempotency key is known. Returns their IDs, or the IDs stored with the key. The list
--- is empty if the key was stored with another digest.
+-- Append notifications unless their idempotency key is known. Returns their IDs, or the IDs stored with the key. The
+-- list is empty if the key was stored with another digest.
 -- KEYS: log, idempotency key. ARGV: digest; expiry of the key in milliseconds; number of notifications; then for each
 -- notification ID, topic, hub, account, data.
 local known = redis.call('GET', KEYS[2])

@@ -1,7 +1,7 @@
--- Trim the entries of a log that its dispatcher has processed. Returns the number of removed entries, and the lag of the
--- dispatcher or -1 if it is unknown.
--- KEYS: log, dispatch position. ARGV: milliseconds of history to keep, or 0 for no limit; number of entries to keep, or 0
--- for no limit.
+-- Trim the entries of a log that its dispatcher has processed. Returns the number of removed entries, and the lag of
+-- the dispatcher or -1 if it is unknown.
+-- KEYS: log, dispatch position. ARGV: milliseconds of history to keep, or 0 for no limit; number of entries to keep,
+-- or 0 for no limit.
 local log, dispatched = KEYS[1], KEYS[2]
 local history, maxlen = tonumber(ARGV[1]), tonumber(ARGV[2])
 if redis.call('EXISTS', log) == 0 then return {0, 0} end

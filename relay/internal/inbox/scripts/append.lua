@@ -1,9 +1,9 @@
 -- Append inbox entries after the partition's inbox position to its log, and advance the position.
--- Returns the position before; the position after; the number of appended entries; the number of skipped entries; then the
--- inbox IDs of the entries whose idempotency key is known.
+-- Returns the position before; the position after; the number of appended entries; the number of skipped entries;
+-- then the inbox IDs of the entries whose idempotency key is known.
 -- KEYS: log, position, then for each entry its idempotency key, or the position if it has none.
--- ARGV: expiry of the keys in milliseconds; a position to reset, or ''; then for each entry inbox ID, 1 or 0 for "has a
--- key", ID, topic, hub, account, data.
+-- ARGV: expiry of the keys in milliseconds; a position to reset, or ''; then for each entry inbox ID, 1 or 0 for "has
+-- a key", ID, topic, hub, account, data.
 local before = redis.call('GET', KEYS[2]) or '0-0'
 local position = before
 if ARGV[2] ~= '' and ARGV[2] == before then position = '0-0' end

@@ -1,7 +1,7 @@
 -- Move rejected inbox entries after the quarantine's position to the quarantine, and advance the position.
 -- Returns the position before; the position after; the number of added entries; the number of skipped entries.
--- KEYS: quarantine, position. ARGV: number of entries to keep; a position to reset, or ''; then for each entry inbox ID,
--- data, reason.
+-- KEYS: quarantine, position. ARGV: number of entries to keep; a position to reset, or ''; then for each entry inbox
+-- ID, data, reason.
 local before = redis.call('GET', KEYS[2]) or '0-0'
 local position = before
 if ARGV[2] ~= '' and ARGV[2] == before then position = '0-0' end

@@ -1,5 +1,6 @@
 -- Copy matched log entries into the queues of sinks under their own ids, and move a position, if it is where the
--- caller believes it to be. Returns: 1 or 0 for committed, position, generation, missing, joined, dropped of each queue.
+-- caller believes it to be. Returns: 1 or 0 for committed, position, generation, missing, joined, dropped of each
+-- queue.
 -- KEYS: log, dispatched, sinks, then queues. ARGV: sink to backfill or '', from, to, generation or '', log entries
 -- covered or 0, then the backlog of each queue, then for each match: id, number of queues, their indexes from 1.
 local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]

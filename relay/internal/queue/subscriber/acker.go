@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// ackFlushDelay and ackFlushSize are the maximum time and number of acks that are collected for a pipeline, unless a
-	// worker waits for them.
+	// ackFlushDelay and ackFlushSize are the maximum time and number of acks that are collected for a pipeline,
+	// unless a worker waits for them.
 	ackFlushDelay = time.Millisecond
 	ackFlushSize  = 256
 )
 
-// acker stores acks and releases in Redis, in their order and in one goroutine. What arrives during a flush is stored by the
-// next one.
+// acker stores acks and releases in Redis, in their order and in one goroutine. What arrives during a flush is stored
+// by the next one.
 type acker struct {
 	s *Subscriber
 
@@ -58,7 +58,7 @@ func newAcker(s *Subscriber) *acker {
 }
 
 // ack removes the entry from its stream soon.
-func (a *acker) ack(e *queueEntry) {
+func (a *acker) ackEntry(e *queueEntry) {
 	a.mu.Lock()
 	a.pending.acks = append(a.pending.acks, e)
 	n := a.pending.len()
@@ -156,7 +156,7 @@ func (a *acker) flush(batch *ackBatch) {
 		err := a.writeBatch(batch)
 		if err == nil {
 			a.err = nil
-			a.complete(batch)
+			a.completeBatch(batch)
 			return
 		}
 		if retry.IsReset() {
@@ -176,9 +176,9 @@ func (a *acker) flush(batch *ackBatch) {
 	}
 }
 
-// writeBatch sends one pipeline. All of its commands may be repeated. It deletes an entry before it acks the entry. After a
-// crash in between, a pending ID without entry remains, which is removed later. In the other order, an entry would remain
-// that no consumer ever reads.
+// writeBatch sends one pipeline. All of its commands may be repeated. It deletes an entry before it acks the entry.
+// After a crash in between, a pending ID without entry remains, which is removed later. In the other order, an entry
+// would remain that no consumer ever reads.
 func (a *acker) writeBatch(batch *ackBatch) error {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
@@ -219,14 +219,14 @@ func (a *acker) remove(ctx context.Context, pipe redis.Pipeliner, st *streamStat
 	pipe.Do(ctx, args[from:]...)
 }
 
-// complete removes stored entries from memory. Released ones may now be read again, also by this node.
-func (a *acker) complete(batch *ackBatch) {
+// completeBatch removes stored entries from memory. Released ones may now be read again, also by this node.
+func (a *acker) completeBatch(batch *ackBatch) {
 	completeEntries(batch.acks, true)
 	completeEntries(batch.releases, false)
 	for st, ids := range groupByStream(batch.releases) {
-		st.released(len(ids))
+		st.recordRelease(len(ids))
 		if r := st.reader.Load(); r != nil {
-			r.wake()
+			r.wakeUp()
 		}
 	}
 }

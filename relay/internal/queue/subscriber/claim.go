@@ -27,7 +27,7 @@ func newReclaimer(s *Subscriber) *reclaimer {
 	return &reclaimer{s: s, pendingRead: make(chan struct{}, 1)}
 }
 
-func (c *reclaimer) wake() { trySignal(c.pendingRead) }
+func (c *reclaimer) wakeUp() { trySignal(c.pendingRead) }
 
 func (c *reclaimer) run() {
 	defer c.s.wg.Done()
@@ -40,17 +40,17 @@ func (c *reclaimer) run() {
 		case <-c.s.ctx.Done():
 			return
 		case <-heartbeats.C:
-			c.heartbeat()
+			c.sendHeartbeats()
 		case <-searches.C:
-			c.reclaim()
+			c.reclaimIdle()
 		case <-c.pendingRead:
-			c.reclaim()
+			c.reclaimIdle()
 		}
 	}
 }
 
-// heartbeat resets the idle time of entries in memory, also of topics that are no longer read.
-func (c *reclaimer) heartbeat() {
+// sendHeartbeats resets the idle time of entries in memory, also of topics that are no longer read.
+func (c *reclaimer) sendHeartbeats() {
 	c.s.mu.Lock()
 	streams := slices.Collect(maps.Values(c.s.streams))
 	c.s.mu.Unlock()
@@ -85,8 +85,8 @@ func (c *reclaimer) runPipeline(pipe redis.Pipeliner) {
 	}
 }
 
-// reclaim claims idle entries of all topics with space, until there are none left or the topics are full.
-func (c *reclaimer) reclaim() {
+// reclaimIdle claims idle entries of all topics with space, until none are left or the topics are full.
+func (c *reclaimer) reclaimIdle() {
 	due := c.dueStreams(c.s.activeStreams(), time.Now())
 	for len(due) > 0 && c.s.ctx.Err() == nil {
 		n := min(len(due), reclaimPipelineSize)
@@ -98,8 +98,8 @@ func (c *reclaimer) reclaim() {
 func (c *reclaimer) dueStreams(streams []*streamState, now time.Time) []*streamState {
 	due := make([]*streamState, 0, len(streams))
 	for _, st := range streams {
-		// This consumer's pending entries come first, including those that it released.
-		if !st.reclaimAt.After(now) && st.position() == newEntries && st.topic.hasSpace() {
+		// This consumer's pending entries come first, including the ones it released.
+		if !st.reclaimAt.After(now) && st.readPosition() == newEntries && st.topic.hasSpace() {
 			due = append(due, st)
 		}
 	}
@@ -131,7 +131,7 @@ func (c *reclaimer) reclaimFrom(streams []*streamState) []*streamState {
 			st.cursor, st.reclaimAt = "", time.Now().Add(cfg.ClaimInterval/2)
 			continue
 		}
-		n := c.s.enqueueEntries(st, resp.FromMessages(messages), true, st.releases())
+		n := c.s.enqueueEntries(st, resp.FromMessages(messages), true, st.countReleases())
 		if n > 0 {
 			cfg.Log.Info("claimed idle queue entries of another consumer", "stream", st.name, "entries", n)
 		}

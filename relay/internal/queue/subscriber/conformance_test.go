@@ -23,7 +23,8 @@ func newClient(tb testing.TB, socket string) *redis.Client {
 }
 
 // TestPubSub lets Watermill's own suite judge: once in strict order, once with many messages in flight. Its test of a
-// restarted server is left out, since it counts what it sent without synchronising; TestKilledRedisLosesNothing is ours.
+// restarted server is left out, since it counts what it sent without synchronising; TestKilledRedisLosesNothing is
+// ours.
 func TestPubSub(t *testing.T) {
 	t.Parallel()
 	for _, setting := range []struct {

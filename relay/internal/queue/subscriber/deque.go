@@ -36,7 +36,7 @@ func (q *deque) popFront() *queueEntry {
 	return e
 }
 
-func (q *deque) drain() []*queueEntry {
+func (q *deque) takeAll() []*queueEntry {
 	left := q.list[q.head:]
 	*q = deque{}
 	return left

@@ -20,7 +20,8 @@ func (r *slotReader) recoverFrom(plan []streamRead, err error, retry *backoff.Ba
 	isFirst := retry.IsReset()
 	delay := retry.Next()
 	switch {
-	case redis.HasErrorPrefix(err, "NOGROUP"), redis.HasErrorPrefix(err, "UNBLOCKED"), redis.HasErrorPrefix(err, "WRONGTYPE"):
+	case redis.HasErrorPrefix(err, "NOGROUP"), redis.HasErrorPrefix(err, "UNBLOCKED"),
+		redis.HasErrorPrefix(err, "WRONGTYPE"):
 		// The error does not name all affected streams, so check each of them.
 		streams := make([]*streamState, len(plan))
 		for i, p := range plan {
@@ -35,14 +36,14 @@ func (r *slotReader) recoverFrom(plan []streamRead, err error, retry *backoff.Ba
 		r.s.cfg.Log.Warn("reading queues failed", "error", err, "streams", len(plan))
 	}
 	redisconn.ReloadSlots(r.s.ctx, r.s.cfg.Readers) // the slot may have moved
-	r.reconnect()
+	r.resetSession()
 	return delay
 }
 
-// reconnect closes the connection. Redis may have assigned entries in a reply that was lost, so all pending entries are
-// read again.
-func (r *slotReader) reconnect() {
-	r.disconnect()
+// resetSession closes the connection. Redis may have assigned entries in a reply that was lost, so all pending
+// entries are read again.
+func (r *slotReader) resetSession() {
+	r.closeSession()
 	r.prefetched = nil
 	r.mu.Lock()
 	streams := r.streams
@@ -86,9 +87,9 @@ func (r *slotReader) createGroups(streams []*streamState) error {
 	return nil
 }
 
-// groupStart returns the position at which a new group begins. A queue contains only entries that are not acked, so the
-// group begins at the start, and entries in memory are recognized. A stream that keeps acked entries continues after the
-// last entry that was read.
+// groupStart returns the position at which a new group begins. A queue contains only entries that are not acked, so
+// the group begins at the start, and entries in memory are recognized. A stream that keeps acked entries continues
+// after the last entry that was read.
 func (st *streamState) groupStart(keepAcked bool) string {
 	if !keepAcked {
 		return pendingFromStart

@@ -58,7 +58,7 @@ func (r *slotReader) add(st *streamState) {
 	}
 	r.streams = append(r.streams[:len(r.streams):len(r.streams)], st)
 	r.mu.Unlock()
-	r.wake()
+	r.wakeUp()
 }
 
 func (r *slotReader) remove(st *streamState) {
@@ -69,8 +69,8 @@ func (r *slotReader) remove(st *streamState) {
 	}
 }
 
-// wake makes the reader plan its next read now. It interrupts a blocked read.
-func (r *slotReader) wake() {
+// wakeUp makes the reader plan its next read now. It interrupts a blocked read.
+func (r *slotReader) wakeUp() {
 	trySignal(r.replan)
 	if r.blocking.Load() {
 		trySignal(r.unblock)
@@ -116,7 +116,7 @@ func (r *slotReader) unblockRead(ctx context.Context) {
 
 func (r *slotReader) run() {
 	defer r.s.wg.Done()
-	defer r.disconnect()
+	defer r.closeSession()
 	retry := newBackoff()
 	// A prefetched reply is still read after ctx ended, so its entries are released.
 	for r.s.ctx.Err() == nil || len(r.prefetched) > 0 {
@@ -125,7 +125,7 @@ func (r *slotReader) run() {
 			plan, err = r.planRead()
 		}
 		if err == nil && len(plan) == 0 {
-			r.sleep(r.idleWait())
+			r.sleepFor(r.idleWait())
 			continue
 		}
 		if err == nil {
@@ -138,12 +138,12 @@ func (r *slotReader) run() {
 		if r.s.ctx.Err() != nil {
 			return
 		}
-		r.sleep(r.recoverFrom(plan, err, &retry))
+		r.sleepFor(r.recoverFrom(plan, err, &retry))
 	}
 }
 
-// sleep waits for d, or until something changes.
-func (r *slotReader) sleep(d time.Duration) {
+// sleepFor waits for d, or until something changes.
+func (r *slotReader) sleepFor(d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -167,7 +167,7 @@ func (r *slotReader) idleWait() time.Duration {
 // planRead returns the streams with space, and creates their missing groups.
 func (r *slotReader) planRead() ([]streamRead, error) {
 	if r.s.acker.pendingCount() > maxUnflushed {
-		r.sleep(backlogPause)
+		r.sleepFor(backlogPause)
 		if r.s.acker.pendingCount() > maxUnflushed {
 			return nil, nil
 		}
@@ -192,7 +192,7 @@ func (r *slotReader) planRead() ([]streamRead, error) {
 		if !st.groupExists {
 			missing = append(missing, st)
 		}
-		plan = append(plan, streamRead{st, st.position()})
+		plan = append(plan, streamRead{st, st.readPosition()})
 	}
 	if len(missing) > 0 {
 		if err := r.createGroups(missing); err != nil {
@@ -218,7 +218,7 @@ func (r *slotReader) read(plan []streamRead) error {
 	if err := session.conn.AwaitReply(); err != nil {
 		return err
 	}
-	if err := r.prefetch(session); err != nil {
+	if err := r.prefetchNext(session); err != nil {
 		return err
 	}
 	r.busyStreams, r.fullStreams = r.busyStreams[:0], r.fullStreams[:0]
@@ -230,19 +230,19 @@ func (r *slotReader) read(plan []streamRead) error {
 
 // receive passes the entries of one stream to its topic. requested is the maximum number of entries in the reply.
 func (r *slotReader) receive(p streamRead, entries []resp.Entry, requested int) {
-	releases := p.st.releases()
-	pendingDone, ok := p.st.advance(p.from, entries)
+	releases := p.st.countReleases()
+	pendingDone, ok := p.st.advancePosition(p.from, entries)
 	if !ok {
 		// Pending entries are read again anyway. New ones are released if there is no subscription left.
 		if p.from == newEntries && p.st.topic.isDone() {
-			fresh, _, _ := p.st.accept(entries, false)
+			fresh, _, _ := p.st.acceptEntries(entries, false)
 			markReleasing(fresh)
 			r.s.acker.releaseEntries(fresh)
 		}
 		return
 	}
 	if pendingDone {
-		r.s.reclaimer.wake()
+		r.s.reclaimer.wakeUp()
 	}
 	r.s.enqueueEntries(p.st, entries, false, releases)
 	if len(entries) >= minReadCount && r.streamCount > 1 {
@@ -279,9 +279,9 @@ func (r *slotReader) sendGroupRead(session *readSession, plan []streamRead, bloc
 	})
 }
 
-// prefetch sends the next read of streams with a backlog while the current reply arrives, so Redis works on it while the
-// reply is decoded. It does nothing if other streams are due.
-func (r *slotReader) prefetch(session *readSession) error {
+// prefetchNext sends the next read of streams with a backlog while the current reply arrives, so Redis works on it
+// while the reply is decoded. It does nothing if other streams are due.
+func (r *slotReader) prefetchNext(session *readSession) error {
 	r.prefetched = nil
 	if len(r.fullStreams) == 0 || r.s.ctx.Err() != nil || r.s.acker.pendingCount() > maxUnflushed {
 		return nil
@@ -294,7 +294,7 @@ func (r *slotReader) prefetch(session *readSession) error {
 	}
 	plan := make([]streamRead, 0, len(r.fullStreams))
 	for _, st := range r.fullStreams {
-		if st.reader.Load() == r && !st.isReleasing() && st.position() == newEntries && st.topic.hasSpace() {
+		if st.reader.Load() == r && !st.isReleasing() && st.readPosition() == newEntries && st.topic.hasSpace() {
 			plan = append(plan, streamRead{st, newEntries})
 		}
 	}
@@ -332,20 +332,21 @@ func (r *slotReader) connect(stream string) (*readSession, error) {
 	return session, nil
 }
 
-func (r *slotReader) disconnect() {
+func (r *slotReader) closeSession() {
 	if session := r.session.Swap(nil); session != nil {
 		_ = session.conn.Close()
 		redisconn.ReloadSlots(r.s.ctx, r.s.cfg.Readers) // the slot may have moved
 	}
 }
 
-// enqueueEntries passes entries that were read or claimed to their topic, and removes entries that cannot be delivered. It
-// returns the number of entries that are new in memory. releases is the result of st.releases before the read.
+// enqueueEntries passes entries that were read or claimed to their topic, and removes entries that cannot be
+// delivered. It returns the number of entries that are new in memory. releases is the result of st.countReleases
+// before the read.
 func (s *Subscriber) enqueueEntries(st *streamState, entries []resp.Entry, claimed bool, releases int) int {
 	if len(entries) == 0 {
 		return 0
 	}
-	fresh, deleted, malformed := st.accept(entries, claimed)
+	fresh, deleted, malformed := st.acceptEntries(entries, claimed)
 	st.topic.add(fresh, releases)
 	if len(deleted) > 0 {
 		s.acker.ackUnknown(st, deleted)

@@ -86,8 +86,8 @@ type streamState struct {
 	releasing int
 	// releaseCount is the number of releases. A change means that an earlier read is outdated.
 	releaseCount int
-	// ackedWhilePending contains entries whose ack was stored while pending entries are read. The current reply may still
-	// contain them.
+	// ackedWhilePending contains entries whose ack was stored while pending entries are read. The current reply may
+	// still contain them.
 	ackedWhilePending map[string]bool
 
 	// The following fields belong to the reader.
@@ -106,13 +106,13 @@ func newStreamState(name string, t *topicQueue) *streamState {
 	}
 }
 
-func (st *streamState) attach(r *slotReader) {
+func (st *streamState) attachReader(r *slotReader) {
 	st.restartPending()
 	st.reader.Store(r)
 	r.add(st)
 }
 
-func (st *streamState) detach() {
+func (st *streamState) detachReader() {
 	if r := st.reader.Swap(nil); r != nil {
 		r.remove(st)
 	}
@@ -125,16 +125,16 @@ func (st *streamState) restartPending() {
 	st.mu.Unlock()
 }
 
-func (st *streamState) position() string {
+func (st *streamState) readPosition() string {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.readFrom
 }
 
-// accept stores entries that were read or claimed, and returns the new ones, the pending IDs without entry, and the
-// malformed entries. While pending entries are read, it ignores claimed entries. They are pending now, so the reader will
-// read them in order.
-func (st *streamState) accept(entries []resp.Entry, claimed bool) (
+// acceptEntries stores entries that were read or claimed, and returns the new ones, the pending IDs without entry,
+// and the malformed entries. While pending entries are read, it ignores claimed entries. They are pending now, so the
+// reader will read them in order.
+func (st *streamState) acceptEntries(entries []resp.Entry, claimed bool) (
 	fresh []*queueEntry, deleted []string, malformed []resp.Entry,
 ) {
 	block := make([]queueEntry, len(entries))
@@ -168,9 +168,10 @@ func (st *streamState) accept(entries []resp.Entry, claimed bool) (
 	return fresh, deleted, malformed
 }
 
-// advance moves the position after entries, the reply to a read from a position. pendingDone is true if all pending entries
-// have been read. ok is false if the position changed during the read. Then the entries are read again, in order.
-func (st *streamState) advance(from string, entries []resp.Entry) (pendingDone, ok bool) {
+// advancePosition moves the position after entries, the reply to a read from a position. pendingDone is true if all
+// pending entries have been read. ok is false if the position changed during the read. Then the entries are read
+// again, in order.
+func (st *streamState) advancePosition(from string, entries []resp.Entry) (pendingDone, ok bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	switch {
@@ -199,8 +200,8 @@ func markReleasing(entries []*queueEntry) {
 	}
 }
 
-// released records that the release of n entries is stored. They must be read before new entries.
-func (st *streamState) released(n int) {
+// recordRelease records that the release of n entries is stored. They must be read before new entries.
+func (st *streamState) recordRelease(n int) {
 	st.mu.Lock()
 	st.releasing -= n
 	st.releaseCount++
@@ -214,8 +215,8 @@ func (st *streamState) isReleasing() bool {
 	return st.releasing > 0
 }
 
-// releases returns the number of releases, for hasReleasedSince.
-func (st *streamState) releases() int {
+// countReleases returns the number of releases, for hasReleasedSince.
+func (st *streamState) countReleases() int {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.releaseCount

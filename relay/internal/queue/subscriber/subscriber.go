@@ -35,11 +35,11 @@ type Config struct {
 	// consumers. No two running Subscribers may share it.
 	Consumer string
 
-	// Streams returns the streams of a topic. By default, the topic is the name of its only stream. Topics must not share
-	// a stream.
+	// Streams returns the streams of a topic. By default, the topic is the name of its only stream. Topics must not
+	// share a stream.
 	Streams func(topic string) []string
-	// Slot groups streams: one command reads all streams with the same number. In a Redis Cluster they must have the same
-	// hash slot. By default, all streams are in one group.
+	// Slot groups streams: one command reads all streams with the same number. In a Redis Cluster they must have the
+	// same hash slot. By default, all streams are in one group.
 	Slot func(stream string) int
 	// MaxInFlight returns the maximum number of messages of a topic in flight; 1 keeps the order of the queue. Each
 	// Subscribe calls it. The default is 1.
@@ -55,12 +55,13 @@ type Config struct {
 	ClaimInterval time.Duration
 	// NackDelay is the time before a nacked message is delivered again. The default is 250 ms.
 	NackDelay time.Duration
-	// HandlerGrace is the time for which an ended subscription waits for handlers. It then cancels the contexts of their
-	// messages and releases the messages. The default is 0.
+	// HandlerGrace is the time for which an ended subscription waits for handlers. It then cancels the contexts of
+	// their messages and releases the messages. The default is 0.
 	HandlerGrace time.Duration
-	// MaxUnflushedAcks returns the maximum number of acks of a topic that are not stored before its workers take no more
-	// messages. After a crash, these messages are delivered again, in addition to the messages in flight. Acks are
-	// collected for at most a millisecond, and only while workers are busy. Each Subscribe calls it. The default is 1024.
+	// MaxUnflushedAcks returns the maximum number of acks of a topic that are not stored before its workers take no
+	// more messages. After a crash, these messages are delivered again, in addition to the messages in flight. Acks
+	// are collected for at most a millisecond, and only while workers are busy. Each Subscribe calls it. The default
+	// is 1024.
 	MaxUnflushedAcks func(topic string) int
 	// KeepAcked keeps acked entries in the stream, for streams with several groups.
 	KeepAcked bool
@@ -69,8 +70,8 @@ type Config struct {
 	Log *slog.Logger
 	// OnGap is called if a stream or its group was missing, so entries may be lost. It must not block.
 	OnGap func(stream string)
-	// OnMalformed stores an entry without ID or data elsewhere. If it returns nil, the entry is removed, otherwise it is
-	// tried again after ClaimIdle. By default, such entries are logged and removed.
+	// OnMalformed stores an entry without ID or data elsewhere. If it returns nil, the entry is removed, otherwise it
+	// is tried again after ClaimIdle. By default, such entries are logged and removed.
 	OnMalformed func(ctx context.Context, stream, id string, fields map[string]any) error
 }
 
@@ -118,11 +119,12 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Subscriber is a Watermill subscriber on Redis Streams. It delivers at least once. Its methods may be called concurrently.
+// Subscriber is a Watermill subscriber on Redis Streams. It delivers at least once. Its methods may be called
+// concurrently.
 //
-// One goroutine reads all topics of a slot with one command. At most MaxInFlight messages of a topic are in flight, and at
-// most max(MaxInFlight, 256) + 256 more are in memory. An acked entry is deleted from its stream. A topic has one active
-// subscription. A later one starts when the earlier one has ended, which keeps the order.
+// One goroutine reads all topics of a slot with one command. At most MaxInFlight messages of a topic are in flight,
+// and at most max(MaxInFlight, 256) + 256 more are in memory. An acked entry is deleted from its stream. A topic has
+// one active subscription. A later one starts when the earlier one has ended, which keeps the order.
 //
 // No subscription ends because Redis is unreachable, loading, flushed or restarted.
 type Subscriber struct {
@@ -174,9 +176,9 @@ func New(cfg Config) (*Subscriber, error) {
 	return s, nil
 }
 
-// Subscribe returns the messages of a topic, starting with the messages that this consumer received before and did not
-// ack. It does not wait for Redis. The channel is closed after ctx ends or Close is called. Messages that are neither acked
-// nor nacked by then are released after HandlerGrace.
+// Subscribe returns the messages of a topic, starting with the messages that this consumer received before and did
+// not ack. It does not wait for Redis. The channel is closed after ctx ends or Close is called. Messages that are
+// neither acked nor nacked by then are released after HandlerGrace.
 func (s *Subscriber) Subscribe(ctx context.Context, topicName string) (<-chan *message.Message, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -213,13 +215,13 @@ func (s *Subscriber) Abort() {
 func (s *Subscriber) subscriptionsLocked() []*subscription {
 	var subs []*subscription
 	for _, t := range s.topics {
-		subs = append(subs, t.subscriptions()...)
+		subs = append(subs, t.allSubscriptions()...)
 	}
 	return subs
 }
 
-// Close ends all subscriptions, releases the messages that are not acked, and returns when the acks are stored in Redis,
-// at the latest five seconds after HandlerGrace. It may be called twice.
+// Close ends all subscriptions, releases the messages that are not acked, and returns when the acks are stored in
+// Redis, at the latest five seconds after HandlerGrace. It may be called twice.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -241,7 +243,7 @@ func (s *Subscriber) Close() error {
 	// Stop the readers before the acker, which also releases the entries of their last read.
 	s.cancel()
 	for _, r := range readers {
-		r.wake()
+		r.wakeUp()
 	}
 	s.wg.Wait()
 	s.err = s.acker.close()
@@ -287,7 +289,8 @@ func (s *Subscriber) releaseUnread() {
 			continue
 		}
 		if err := s.cfg.Commands.Do(ctx, s.releaseCommand(stream, toPointers(ids))...).Err(); err != nil {
-			s.cfg.Log.Warn("releasing queue entries failed, another node claims them later", "stream", stream, "error", err)
+			s.cfg.Log.Warn("releasing queue entries failed, another node claims them later",
+				"stream", stream, "error", err)
 		}
 	}
 }
@@ -330,7 +333,7 @@ func (s *Subscriber) startReadingLocked(st *streamState) {
 			go s.reclaimer.run()
 		}
 	}
-	st.attach(r)
+	st.attachReader(r)
 }
 
 // stopReading removes the streams of a topic from their readers if it has no subscription left.
@@ -341,7 +344,7 @@ func (s *Subscriber) stopReading(t *topicQueue) {
 		return
 	}
 	for _, st := range t.streams {
-		st.detach()
+		st.detachReader()
 	}
 }
 

@@ -42,7 +42,7 @@ type subscription struct {
 	out              chan *message.Message
 	ctx              context.Context // ends when messages in flight are released
 	cancel           context.CancelFunc
-	base             context.Context // parent of the messages' contexts; it never ends, because linking each to ctx is slow
+	base             context.Context // parent of the messages' contexts; it never ends, for speed
 	stopping         chan struct{}   // closed when no more messages are delivered
 	done             chan struct{}   // closed when no worker and no message is left
 	ended            bool            // stopping is closed; guarded by t.mu
@@ -74,7 +74,7 @@ func (t *topicQueue) activateLocked(sub *subscription) {
 	t.active, t.maxInFlight, t.maxUnflushedAcks = sub, sub.maxInFlight, sub.maxUnflushedAcks
 }
 
-func (t *topicQueue) subscriptions() []*subscription {
+func (t *topicQueue) allSubscriptions() []*subscription {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.active == nil {
@@ -100,7 +100,8 @@ func (t *topicQueue) isDoneLocked() bool {
 	return t.active == nil || t.active.ended && len(t.waitingSubs) == 0
 }
 
-// hasSpace reports whether the reader may read more entries. If not, the topic wakes the reader when it has space again.
+// hasSpace reports whether the reader may read more entries. If not, the topic wakes the reader when it has space
+// again.
 func (t *topicQueue) hasSpace() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +116,8 @@ func (t *topicQueue) hasSpaceLocked() bool {
 	return t.ready.len()+t.waitingCount < max(t.maxInFlight, topicBufferSize)
 }
 
-// add queues new entries of one stream and starts workers for them. releases is the result of releases before the read.
+// add queues new entries of one stream and starts workers for them. releases is the result of countReleases before
+// the read.
 func (t *topicQueue) add(entries []*queueEntry, releases int) {
 	if len(entries) == 0 {
 		return
@@ -210,7 +212,7 @@ func (t *topicQueue) putBack(e *queueEntry) {
 func (t *topicQueue) wakeReaders() {
 	for _, st := range t.streams {
 		if r := st.reader.Load(); r != nil {
-			r.wake()
+			r.wakeUp()
 		}
 	}
 }
@@ -247,7 +249,7 @@ func (t *topicQueue) finishLocked(sub *subscription) {
 		t.activateLocked(next)
 		t.startWorkersLocked()
 	} else {
-		left = t.ready.drain()
+		left = t.ready.takeAll()
 		for _, waiting := range t.waitingByKey {
 			left = append(left, waiting...)
 		}
@@ -330,7 +332,7 @@ func (sub *subscription) deliverEntry(e *queueEntry) bool {
 		select {
 		case <-msg.Acked():
 			cancel()
-			sub.t.s.acker.ack(e)
+			sub.t.s.acker.ackEntry(e)
 			return true
 		case <-msg.Nacked():
 			cancel()
@@ -338,7 +340,7 @@ func (sub *subscription) deliverEntry(e *queueEntry) bool {
 			cancel()
 			return sub.t.tryAck(e, msg)
 		}
-		if !sub.sleep(sub.t.s.cfg.NackDelay) {
+		if !sub.sleepFor(sub.t.s.cfg.NackDelay) {
 			return false
 		}
 	}
@@ -349,14 +351,14 @@ func (sub *subscription) deliverEntry(e *queueEntry) bool {
 func (t *topicQueue) tryAck(e *queueEntry, msg *message.Message) bool {
 	select {
 	case <-msg.Acked():
-		t.s.acker.ack(e)
+		t.s.acker.ackEntry(e)
 		return true
 	default:
 		return false
 	}
 }
 
-func (sub *subscription) sleep(d time.Duration) bool {
+func (sub *subscription) sleepFor(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -21,8 +21,8 @@ type Position struct {
 	s     *Store
 	id    sourceID
 	token string // identifies this process
-	// seq is the number of the position, or "" if there is none. nextSeq is the number of the batch that is being stored,
-	// or "" if there is none.
+	// seq is the number of the position, or "" for a new source. nextSeq is the number of the batch that is being
+	// stored, or "".
 	seq, nextSeq string
 }
 
@@ -30,8 +30,8 @@ const storeOperation = "store messages of a source"
 
 func newToken() string { return rand.Text() }
 
-// Store appends a batch and advances the position. After [redisconn.ErrUnavailable], nothing or everything is stored, or
-// a part in a cluster. Repeat it with the same batch, which stores nothing twice, or leave it to the next
+// Store appends a batch and advances the position. After [redisconn.ErrUnavailable], nothing or everything is stored,
+// or a part in a cluster. Repeat it with the same batch, which stores nothing twice, or leave it to the next
 // [Store.Open].
 func (p *Position) Store(ctx context.Context, batch Batch) error {
 	if p.nextSeq == "" {
@@ -140,7 +140,7 @@ func (p *Position) splitBySlot(home string, batch Batch) (own *journalStep, othe
 	return own, others
 }
 
-// encodeJournal returns the steps as JSON, or an empty text if there are none.
+// encodeJournal returns the steps as JSON, or an empty text without steps.
 func encodeJournal(number string, steps []*journalStep) ([]byte, error) {
 	if len(steps) == 0 {
 		return []byte{}, nil

@@ -33,8 +33,8 @@ type RejectedMessage struct {
 
 // Batch contains consecutive messages of a source.
 type Batch struct {
-	// Notifications may belong to any hubs. Notifications of the same hub keep their order. A [relay.TopicResync] is for
-	// the clients of its hub. Without a hub it is for all clients and goes to all partitions.
+	// Notifications may belong to any hubs. Notifications of the same hub keep their order. A [relay.TopicResync] is
+	// for the clients of its hub. Without a hub it is for all clients and goes to all partitions.
 	Notifications []relay.Notification
 	// Rejected goes to the quarantine.
 	Rejected []RejectedMessage
@@ -58,12 +58,12 @@ func (b *Batch) Received() int {
 
 // Stats are the statistics of a source over all nodes and restarts.
 type Stats struct {
-	// Cursor is the cursor after the last stored notification. It is "" if there is none.
+	// Cursor is the cursor after the last stored notification. It is "" at first.
 	Cursor string
 	// HasPosition is false if nothing was ever stored for the source, not even a position.
 	HasPosition                         bool
 	Received, Quarantined, Looped, Gaps int64
-	// LastStoredAt is the time of the last stored notification, by the clock of its node. It is zero if there is none.
+	// LastStoredAt is the time of the last stored notification, by the clock of its node. It is zero at first.
 	LastStoredAt time.Time
 }
 
@@ -87,8 +87,8 @@ func (id sourceID) positionKey(k keyspace.Space) string {
 	return PositionKey(k, id.name, k.Partition(id.hub))
 }
 
-// Open returns the position of a source with a name and hub, which is "" for an account pipeline, and its statistics. It
-// first completes what another process began to store.
+// Open returns the position of a source with a name and hub, which is "" for an account pipeline, and its statistics.
+// It first completes what another process began to store.
 func (s *Store) Open(ctx context.Context, name, hub string) (*Position, Stats, error) {
 	p := &Position{s: s, id: sourceID{name, hub}, token: newToken()}
 	fields, err := s.conn.Commands().HGetAll(ctx, p.id.positionKey(s.keys)).Result()
@@ -135,7 +135,7 @@ func (s *Store) SetStatus(ctx context.Context, name string, status []byte, ttl t
 	return redisconn.WrapError("store the status of a source", err)
 }
 
-// Status returns the stored status of a source, or nil if there is none.
+// Status returns the stored status of a source, or nil if it has expired.
 func (s *Store) Status(ctx context.Context, name string) ([]byte, error) {
 	status, err := s.conn.Commands().Get(ctx, StatusKey(s.keys, name)).Bytes()
 	if errors.Is(err, redis.Nil) {

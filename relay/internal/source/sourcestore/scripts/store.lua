@@ -1,9 +1,9 @@
--- Append entries to streams and advance a position, if it has the number that the caller expects. Repeating a step appends
--- nothing twice. Returns 1, or 0 if another process has advanced the position.
+-- Append entries to streams and advance a position, if it has the number that the caller expects. Repeating a step
+-- appends nothing twice. Returns 1, or 0 if another process has advanced the position.
 -- KEYS: hash of the position, then the stream of each entry.
--- ARGV: expected number, or '<' for any number below the next; next number; token of the caller; number of values to set,
--- then name and value of each; number of counters to increment, then name and amount of each; then for each entry the
--- number of XADD's arguments after the stream, and these arguments.
+-- ARGV: expected number, or '<' for any number below the next; next number; token of the caller; number of values to
+-- set, then name and value of each; number of counters to increment, then name and amount of each; then for each
+-- entry the number of XADD's arguments after the stream, and these arguments.
 local stored = redis.call('HMGET', KEYS[1], 'number', 'mark')
 local number, mark = stored[1] or '', stored[2] or ''
 local done = number == ARGV[2] and mark == ARGV[3]
