@@ -1,4 +1,6 @@
-// Package keyspace names the keys that hubrelay uses in Redis, and maps hubs to partitions.
+// Package keyspace builds the names of keys in Redis, and maps hubs to partitions.
+//
+// The names of a store belong to the keys.go of its package.
 package keyspace
 
 import (
@@ -7,7 +9,7 @@ import (
 	"strings"
 )
 
-// The bounds of the number of partitions.
+// The limits of the number of partitions.
 const (
 	MinPartitions = 1
 	MaxPartitions = 1024
@@ -15,16 +17,16 @@ const (
 
 const clusterSlots = 16384
 
-// Space names everything that hubrelay keeps in Redis. Every name begins with the prefix, so that several relays can
-// share one Redis. A Space is immutable and may be used concurrently.
+// Space builds the names of keys. Every name begins with the prefix, so several relays can share one Redis. A Space is
+// immutable and may be used concurrently.
 type Space struct {
 	prefix  string
 	cluster bool
 	tags    []string
 }
 
-// New returns the names below prefix for a number of partitions between [MinPartitions] and [MaxPartitions]. In a
-// cluster all names of one sink outside its queues share a slot, which scripts over them need.
+// New returns a Space for a prefix and a number of partitions between [MinPartitions] and [MaxPartitions]. In a
+// cluster, names that scripts use together share a hash tag.
 func New(prefix string, partitions int, cluster bool) (Space, error) {
 	if prefix == "" {
 		return Space{}, fmt.Errorf("redis.prefix is empty: give it a name such as %q", "hubrelay")
@@ -35,13 +37,14 @@ func New(prefix string, partitions int, cluster bool) (Space, error) {
 		}
 	}
 	if partitions < MinPartitions || partitions > MaxPartitions {
-		return Space{}, fmt.Errorf("redis.partitions is %d: choose a number from %d to %d", partitions, MinPartitions, MaxPartitions)
+		return Space{}, fmt.Errorf("redis.partitions is %d: choose a number from %d to %d",
+			partitions, MinPartitions, MaxPartitions)
 	}
 	return Space{prefix: prefix + ":", cluster: cluster, tags: slotTags(partitions)}, nil
 }
 
-// slotTags returns for each of n partitions the smallest number whose cluster slot lies in that partition's n-th
-// of all slots. Counting tags through would pile partitions onto few nodes.
+// slotTags returns the hash tag of each partition: the smallest number whose slot is in the partition's share of all
+// slots. Consecutive numbers would put many partitions on the same server.
 func slotTags(n int) []string {
 	if n == 1 {
 		return []string{"0"}
@@ -58,7 +61,7 @@ func slotTags(n int) []string {
 	return tags
 }
 
-// crc16 is CRC-16/XMODEM, by which Redis Cluster maps a hash tag to a slot (Redis Cluster specification).
+// crc16 returns the CRC-16/XMODEM, with which Redis Cluster maps a hash tag to a slot (Redis Cluster specification).
 func crc16(s string) uint16 {
 	var crc uint16
 	for i := range len(s) {
@@ -77,10 +80,10 @@ func crc16(s string) uint16 {
 // Prefix returns the prefix without its colon.
 func (k Space) Prefix() string { return strings.TrimSuffix(k.prefix, ":") }
 
-// Partitions is the number of partitions.
+// Partitions returns the number of partitions.
 func (k Space) Partitions() int { return len(k.tags) }
 
-// Partition returns the partition of a hub, from 0. It is the same in every process and version: changing it would
+// Partition returns the partition of a hub, starting at 0. It must be the same in every version, because a change would
 // break the order of a hub.
 func (k Space) Partition(hub string) int {
 	if len(k.tags) == 1 {
@@ -91,7 +94,7 @@ func (k Space) Partition(hub string) int {
 	for i := range len(hub) {
 		h = (h ^ uint64(hub[i])) * prime
 	}
-	// FNV's low bits mix badly; murmur3's finalizer makes up for that.
+	// The low bits of FNV are poorly distributed, which the finalizer of murmur3 corrects.
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	h ^= h >> 33
@@ -122,7 +125,8 @@ func (k Space) InGroup(group, name string) string {
 	return k.prefix + group + name
 }
 
-// Slot groups the names that carry a hash tag by what one command may name: in a cluster by their slot, else all.
+// Slot returns the slot of a name with a hash tag. A command may use only names with the same slot. Without a cluster,
+// it is always 0.
 func (k Space) Slot(name string) int {
 	if !k.cluster {
 		return 0

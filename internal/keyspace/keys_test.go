@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTagsAreBalanced(t *testing.T) {
+func TestSlotTags_AreBalanced(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 3, 7, 16, 100, 1000, MaxPartitions} {
 		k, err := New("hubrelay", n, true)
@@ -15,7 +15,7 @@ func TestTagsAreBalanced(t *testing.T) {
 		seen := map[string]bool{}
 		for i, tag := range k.tags {
 			if seen[tag] {
-				t.Errorf("%d partitions: tag %s twice", n, tag)
+				t.Errorf("%d partitions: tag %s is used twice", n, tag)
 			}
 			seen[tag] = true
 			slot := int(crc16(tag) % clusterSlots)
@@ -26,26 +26,26 @@ func TestTagsAreBalanced(t *testing.T) {
 	}
 }
 
-// The values are those of the Redis Cluster specification and of `CLUSTER KEYSLOT`.
-func TestSlots(t *testing.T) {
+// The values are from the Redis Cluster specification and `CLUSTER KEYSLOT`.
+func TestCRC16(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]uint16{"123456789": 0x31c3, "": 0} {
 		if got := crc16(tag); got != want {
-			t.Errorf("crc16(%q) = %#x, want %#x", tag, got, want)
+			t.Errorf("crc16(%q): got %#x, want %#x", tag, got, want)
 		}
 	}
 }
 
-func TestPartitionsOfHubs(t *testing.T) {
+func TestPartition_IsStableAndBalanced(t *testing.T) {
 	t.Parallel()
 	k, err := New("hubrelay", 16, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// These must never change: the order of a hub hangs on them.
+	// These values must never change, because a change would break the order of a hub.
 	for hub, want := range map[string]int{"5f0c8a7e9d3b2a1c4e6f8a90": 8} {
 		if got := k.Partition(hub); got != want {
-			t.Errorf("Partition(%q) = %d, want %d", hub, got, want)
+			t.Errorf("Partition(%q): got %d, want %d", hub, got, want)
 		}
 	}
 	counts := make([]int, 16)
@@ -54,7 +54,7 @@ func TestPartitionsOfHubs(t *testing.T) {
 	}
 	for p, n := range counts {
 		if n < 800 || n > 1200 {
-			t.Errorf("partition %d has %d of 16000 hubs", p, n)
+			t.Errorf("partition %d: got %d of 16000 hubs, want about 1000", p, n)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestNewRejectsBadArguments(t *testing.T) {
 		partitions int
 	}{{"", 1}, {"a{b", 1}, {"a b", 1}, {"hubrelay", -1}, {"hubrelay", 1025}} {
 		if _, err := New(c.prefix, c.partitions, false); err == nil {
-			t.Errorf("New(%q, %d) was accepted", c.prefix, c.partitions)
+			t.Errorf("New(%q, %d): got no error", c.prefix, c.partitions)
 		}
 	}
 }

@@ -16,12 +16,12 @@ import (
 
 const slots = 16384
 
-// Member is one server of a cluster.
+// Member is a server of a cluster.
 type Member struct {
 	*Server
-	// Admin speaks to this very server.
+	// Admin is a client of this server.
 	Admin *redis.Client
-	// Port is that of its clients, and ID its name in the cluster.
+	// Port is the port for clients. ID is the ID in the cluster.
 	Port, ID string
 
 	bus string
@@ -49,10 +49,12 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 		do(tb, &all[1+i], "CLUSTER", "MEET", "127.0.0.1", all[0].Port, all[0].bus)
 	}
 	for i, m := range all[3:] {
-		testkit.WaitFor(tb, "a replica is told whose it is", func() bool { return m.Admin.ClusterReplicate(tb.Context(), all[i].ID).Err() == nil })
+		testkit.WaitFor(tb, "a replica to accept its master", func() bool {
+			return m.Admin.ClusterReplicate(tb.Context(), all[i].ID).Err() == nil
+		})
 	}
 	for _, m := range all {
-		testkit.WaitFor(tb, "the cluster is whole", func() bool {
+		testkit.WaitFor(tb, "the cluster to be complete", func() bool {
 			return strings.Contains(m.Admin.ClusterInfo(tb.Context()).Val(), "cluster_state:ok") &&
 				strings.Count(m.Admin.ClusterNodes(tb.Context()).Val(), "slave") == 3
 		})
@@ -75,7 +77,7 @@ func StartClusterNode(tb testing.TB) (url string) {
 	return "redis+cluster://127.0.0.1:" + port
 }
 
-// MoveSlot does what redis-cli --cluster reshard does.
+// MoveSlot moves a slot with its keys, like redis-cli --cluster reshard.
 func MoveSlot(tb testing.TB, from, to *Member, slot int) {
 	tb.Helper()
 	do(tb, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ID)
@@ -92,27 +94,27 @@ func MoveSlot(tb testing.TB, from, to *Member, slot int) {
 	}
 }
 
-// Client is a client of this very server, whatever cluster it is in, which is closed with the test.
+// Client returns a client of this server, even if the server is part of a cluster. It is closed at the end of the test.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
 	s.tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// AwaitReplica returns when a replica follows: WAIT counts it from its first acknowledgement on.
+// AwaitReplica waits until a replica is online, so WAIT counts it.
 func (s *Server) AwaitReplica() {
 	s.tb.Helper()
 	c := s.Client()
-	testkit.WaitFor(s.tb, "the replica follows", func() bool {
+	testkit.WaitFor(s.tb, "the replica to be online", func() bool {
 		return strings.Contains(c.Info(s.tb.Context(), "replication").Val(), "state=online")
 	})
 }
 
-// AwaitMaster returns when the server takes writes, as a replica does that has taken over.
+// AwaitMaster waits until the server is a master, for example after a failover.
 func (s *Server) AwaitMaster() {
 	s.tb.Helper()
 	c := s.Client()
-	testkit.WaitFor(s.tb, "the replica takes over", func() bool {
+	testkit.WaitFor(s.tb, "the replica to become the master", func() bool {
 		return strings.Contains(c.Info(s.tb.Context(), "replication").Val(), "role:master")
 	})
 }
@@ -132,7 +134,7 @@ func FreePort(tb testing.TB) string {
 	const lowest, tries = 10000, 1000
 	above := firstEphemeral()
 	if above <= lowest {
-		above = 1 << 16 // none is safe there
+		above = 1 << 16 // all ports are ephemeral
 	}
 	for range tries {
 		port := strconv.Itoa(lowest + rand.IntN(above-lowest))
@@ -141,7 +143,7 @@ func FreePort(tb testing.TB) string {
 			continue
 		}
 		_ = l.Close()
-		claim, err := net.ListenPacket("udp", "127.0.0.1:"+port) // which is nothing to Redis
+		claim, err := net.ListenPacket("udp", "127.0.0.1:"+port) // reserves the port, Redis uses only TCP
 		if err != nil {
 			continue
 		}
@@ -152,11 +154,11 @@ func FreePort(tb testing.TB) string {
 	return ""
 }
 
-// firstEphemeral is the first port that the system gives to who asks for any.
+// firstEphemeral returns the first port that the system assigns itself.
 func firstEphemeral() int {
-	first := 32768 // Linux' own; others have higher ones
-	if said, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
-		_, _ = fmt.Sscan(string(said), &first)
+	first := 32768 // the default of Linux; other systems start higher
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		_, _ = fmt.Sscan(string(text), &first)
 	}
 	return first
 }
