@@ -27,8 +27,8 @@ type Member struct {
 	bus string
 }
 
-// StartCluster starts three masters, each with a replica that follows it, until the test ends. The URL is what
-// redis.url takes. Further arguments are redis-server's own.
+// StartCluster runs a cluster of three masters with one replica each until the test ends, and returns its redis.url.
+// args are options of redis-server.
 func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, url string) {
 	tb.Helper()
 	all := make([]Member, 6)
@@ -119,16 +119,16 @@ func (s *Server) AwaitMaster() {
 	})
 }
 
-// TakeOver makes a replica the master in place of one that has gone. Whoever is starved of the processor for a second
-// shall not be taken for gone, so the servers of a cluster do not find that out by themselves soon.
+// TakeOver makes a replica the master after the death of its master. The node timeout of the cluster is long, so a
+// slow machine does not cause a failover.
 func (m *Member) TakeOver() {
 	m.tb.Helper()
 	do(m.tb, m, "CLUSTER", "FAILOVER", "TAKEOVER")
 	m.AwaitMaster()
 }
 
-// FreePort is one that nobody uses and the system gives nobody who asks for any: a server that is started on it, or
-// again, finds it free. Until the test ends no other FreePort returns it, of whatever process.
+// FreePort returns a free TCP port outside the ephemeral range. The system never assigns such a port itself, so a
+// server can be restarted on it. No other FreePort, in any process, returns the same port until the test ends.
 func FreePort(tb testing.TB) string {
 	tb.Helper()
 	const lowest, tries = 10000, 1000

@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// StartSentinels starts three that watch the primary on a port until the test ends, and returns their URL, as
-// redis.url takes it, when all know of its replica.
+// StartSentinels runs three Sentinels for the primary on a port until the test ends. It returns their redis.url when
+// all of them know the replica.
 func StartSentinels(tb testing.TB, primary string) string {
 	tb.Helper()
 	var addrs []string
@@ -39,8 +39,8 @@ func StartSentinels(tb testing.TB, primary string) string {
 	for _, addr := range addrs {
 		s := redis.NewSentinelClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
 		tb.Cleanup(func() { _ = s.Close() })
-		// A sentinel whose own timer was late does nothing for so long, half a minute by itself; those before 7.0
-		// keep that.
+		// A Sentinel whose timer was late does nothing during its tilt period, 30 s by default. It cannot be changed
+		// before 7.0.
 		_ = s.Process(tb.Context(), redis.NewStatusCmd(tb.Context(), "SENTINEL", "DEBUG", "tilt-period", "2000"))
 		testkit.WaitFor(tb, "the Sentinels to know each other and the replica", func() bool {
 			m, err := s.Master(tb.Context(), "main").Result()
