@@ -19,10 +19,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
-func TestAppendKeepsEverything(t *testing.T) {
+func TestAppend_KeepsAllFields(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testLog) {
-		want := conntest.Notifications("h", 1, 5)
+		want := notifications("h", 1, 5)
 		want[2].Account = ""
 		want[3].Data = []byte("{\"x\":\"\u2028\\u0000 9007199254740993\"}")
 		mustAppend(t, b, want[0])
@@ -30,7 +30,7 @@ func TestAppendKeepsEverything(t *testing.T) {
 		got := readLog(t, b, 0)
 		for i := range got {
 			if !streamid.IsValid(got[i].Cursor) {
-				t.Errorf("cursor %q", got[i].Cursor)
+				t.Errorf("entry %d: cursor %q is no stream ID", i, got[i].Cursor)
 			}
 			got[i].Cursor = ""
 		}
@@ -40,63 +40,68 @@ func TestAppendKeepsEverything(t *testing.T) {
 	})
 }
 
-func TestAppendRefuses(t *testing.T) {
+func TestAppend_RejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
 	b := newTestLog(conntest.OpenMemory(t))
 	if _, err := b.Append(t.Context(), AppendRequest{Hub: "h"}); err == nil {
-		t.Error("nothing to store was accepted")
+		t.Error("empty request: got no error")
 	}
-	if _, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: []relay.Notification{conntest.Notification("h", 1), conntest.Notification("i", 2)}}); err == nil {
-		t.Error("a mixed batch was accepted")
+	mixed := []relay.Notification{notification("h", 1), notification("i", 2)}
+	if _, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: mixed}); err == nil {
+		t.Error("notifications of two hubs: got no error")
 	}
 }
 
-func TestIdempotencyKey(t *testing.T) {
+func TestAppend_IdempotencyKey(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testLog) {
-		first, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: conntest.Notifications("h", 1, 3)})
+		request := func(digest string, from, to int) AppendRequest {
+			return AppendRequest{Hub: "h", Key: "k", Digest: digest, Notifications: notifications("h", from, to)}
+		}
+		first, err := b.Append(t.Context(), request("d", 1, 3))
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: conntest.Notifications("h", 11, 13)})
+		again, err := b.Append(t.Context(), request("d", 11, 13))
 		if err != nil || !slices.Equal(first, again) {
-			t.Errorf("a repeat answered %v, %v, not %v", again, err, first)
+			t.Errorf("repeat: got IDs %v, %v, want %v", again, err, first)
 		}
-		if _, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "e", Notifications: conntest.Notifications("h", 1, 1)}); !errors.Is(err, ErrKeyReused) {
-			t.Errorf("another body: %v", err)
+		if _, err := b.Append(t.Context(), request("e", 1, 1)); !errors.Is(err, ErrKeyReused) {
+			t.Errorf("another digest: got %v, want ErrKeyReused", err)
 		}
 		if n := len(readLog(t, b, 0)); n != 3 {
-			t.Errorf("%d entries in the log", n)
+			t.Errorf("got %d entries in the log, want 3", n)
 		}
 	})
 }
 
-func TestConcurrentRepeats(t *testing.T) {
+func TestAppend_ConcurrentRepeats(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	var wg sync.WaitGroup
-	answers := make([][]string, 32)
-	for i := range answers {
+	results := make([][]string, 32)
+	for i := range results {
 		wg.Go(func() {
-			ids, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: conntest.Notifications("h", i*10, i*10+1)})
+			list := notifications("h", i*10, i*10+1)
+			ids, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: list})
 			if err != nil {
 				t.Error(err)
 			}
-			answers[i] = ids
+			results[i] = ids
 		})
 	}
 	wg.Wait()
-	for _, ids := range answers {
-		if !slices.Equal(ids, answers[0]) {
-			t.Errorf("answers differ: %v, %v", ids, answers[0])
+	for _, ids := range results {
+		if !slices.Equal(ids, results[0]) {
+			t.Errorf("got IDs %v and %v, want the same", ids, results[0])
 		}
 	}
 	if n := len(readLog(t, b, 0)); n != 2 {
-		t.Errorf("%d entries in the log", n)
+		t.Errorf("got %d entries in the log, want 2", n)
 	}
 }
 
-func TestConcurrentSinglesAllArrive(t *testing.T) {
+func TestAppend_ConcurrentSingles(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{Partitions: 4})
 	var wg sync.WaitGroup
@@ -105,7 +110,7 @@ func TestConcurrentSinglesAllArrive(t *testing.T) {
 		wg.Go(func() {
 			hub := fmt.Sprintf("hub-%d", c)
 			for i := range each {
-				if _, err := b.Append(t.Context(), AppendRequest{Hub: hub, Notifications: []relay.Notification{conntest.Notification(hub, i)}}); err != nil {
+				if _, err := b.Append(t.Context(), AppendRequest{Hub: hub, Notifications: notifications(hub, i, i)}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -117,26 +122,26 @@ func TestConcurrentSinglesAllArrive(t *testing.T) {
 		for _, n := range readLog(t, b, p) {
 			total++
 			if n.ID <= last[n.Hub] {
-				t.Errorf("hub %s: %s after %s", n.Hub, n.ID, last[n.Hub])
+				t.Errorf("hub %s: got ID %s after %s, want ascending IDs", n.Hub, n.ID, last[n.Hub])
 			}
 			last[n.Hub] = n.ID
 		}
 	}
 	if total != callers*each {
-		t.Errorf("%d of %d arrived", total, callers*each)
+		t.Errorf("got %d entries, want %d", total, callers*each)
 	}
 }
 
-// appends lists the three ways in which notifications are stored.
-func appends(i int) []AppendRequest {
+// appendRequests returns a request for each of the three ways to append notifications.
+func appendRequests(i int) []AppendRequest {
 	return []AppendRequest{
-		{Hub: "h", Notifications: conntest.Notifications("h", i, i)},
-		{Hub: "h", Notifications: conntest.Notifications("h", i, i+9)},
-		{Hub: "h", Key: fmt.Sprint("k", i), Digest: "d", Notifications: conntest.Notifications("h", i, i+9)},
+		{Hub: "h", Notifications: notifications("h", i, i)},
+		{Hub: "h", Notifications: notifications("h", i, i+9)},
+		{Hub: "h", Key: fmt.Sprint("k", i), Digest: "d", Notifications: notifications("h", i, i+9)},
 	}
 }
 
-func TestOutOfMemoryInTheMiddle(t *testing.T) {
+func TestAppend_StoresAllOrNothingWhenMemoryFills(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	ctx := t.Context()
@@ -144,7 +149,7 @@ func TestOutOfMemoryInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	big := func(i int) []relay.Notification {
-		ns := conntest.Notifications("h", i, i+9)
+		ns := notifications("h", i, i+9)
 		for j := range ns {
 			ns[j].Data = []byte(`"` + strings.Repeat("x", 20_000) + `"`)
 		}
@@ -163,39 +168,40 @@ func TestOutOfMemoryInTheMiddle(t *testing.T) {
 		}
 	}
 	if n := len(readLog(t, b, 0)); n != stored || stored == 400 || stored == 0 {
-		t.Errorf("%d entries in the log, %d accepted", n, stored)
+		t.Errorf("got %d entries in the log, want the %d that were accepted", n, stored)
 	}
 }
 
-func TestRedisAwayAndBack(t *testing.T) {
+func TestAppend_DuringOutage(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
 	b := open(t, s, redisconn.Options{})
-	mustAppend(t, b, conntest.Notification("h", 1))
+	mustAppend(t, b, notification("h", 1))
 	s.Kill()
-	for _, a := range appends(2) {
+	for _, a := range appendRequests(2) {
 		if _, err := b.Append(t.Context(), a); !errors.Is(err, redisconn.ErrUnavailable) {
-			t.Errorf("%d with key %q: %v", len(a.Notifications), a.Key, err)
+			t.Errorf("append %d with key %q: got %v, want ErrUnavailable", len(a.Notifications), a.Key, err)
 		}
 	}
 	s.Restart()
-	testkit.WaitFor(t, "stored again", func() bool {
-		_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: conntest.Notifications("h", 2, 4)})
+	testkit.WaitFor(t, "an append to succeed", func() bool {
+		_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: notifications("h", 2, 4)})
 		return err == nil
 	})
 	if n := len(readLog(t, b, 0)); n != 4 {
-		t.Errorf("%d entries in the log, want 4", n)
+		t.Errorf("got %d entries in the log, want 4", n)
 	}
 }
 
-func TestAppendFollowsItsContext(t *testing.T) {
+func TestAppend_CanceledContext(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	b := open(t, s, redisconn.Options{})
-	mustAppend(t, b, conntest.Notification("h", 1))
+	mustAppend(t, b, notification("h", 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.Append(ctx, AppendRequest{Hub: "h", Notifications: conntest.Notifications("h", 2, 2)}); err != nil && !errors.Is(err, redisconn.ErrUnavailable) {
+	_, err := b.Append(ctx, AppendRequest{Hub: "h", Notifications: notifications("h", 2, 2)})
+	if err != nil && !errors.Is(err, redisconn.ErrUnavailable) {
 		t.Error(err)
 	}
 }

@@ -16,10 +16,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-func sample(i int) relay.Notification {
+func largeNotification(i int) relay.Notification {
 	return relay.Notification{
-		ID: fmt.Sprintf("%024x", i), Topic: "container.instance.state.changed", Hub: "5f0c8a7e9d3b2a1c4e6f8a90", Account: "5f0c8a7e9d3b2a1c4e6f8a91",
-		Data: []byte(`{"topic":"container.instance.state.changed","object":{"id":"5f0c8a7e9d3b2a1c4e6f8a92"},"x":"` + strings.Repeat("d", 355) + `"}`),
+		ID: fmt.Sprintf("%024x", i), Topic: "container.instance.state.changed",
+		Hub: "5f0c8a7e9d3b2a1c4e6f8a90", Account: "5f0c8a7e9d3b2a1c4e6f8a91",
+		Data: []byte(`{"topic":"container.instance.state.changed","object":{"id":"5f0c8a7e9d3b2a1c4e6f8a92"},"x":"` +
+			strings.Repeat("d", 355) + `"}`),
 	}
 }
 
@@ -27,23 +29,23 @@ func openBench(b *testing.B) *testLog {
 	return open(b, redistest.Start(b, "--appendfsync", "everysec"), redisconn.Options{})
 }
 
-func perSecond(b *testing.B, n int64) { b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "entries/s") }
+func reportRate(b *testing.B, n int64) { b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "entries/s") }
 
 func BenchmarkAppendSingle(b *testing.B) {
 	for _, parallel := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("callers=%d", parallel), func(b *testing.B) {
 			bb := openBench(b)
-			work(b, parallel, func(ctx context.Context, i int) error {
-				n := sample(i)
+			runParallel(b, parallel, func(ctx context.Context, i int) error {
+				n := largeNotification(i)
 				_, err := bb.Append(ctx, AppendRequest{Hub: n.Hub, Notifications: []relay.Notification{n}})
 				return err
 			})
-			perSecond(b, int64(b.N))
+			reportRate(b, int64(b.N))
 		})
 	}
 }
 
-func work(b *testing.B, parallel int, do func(context.Context, int) error) {
+func runParallel(b *testing.B, parallel int, do func(context.Context, int) error) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	b.ResetTimer()
@@ -65,10 +67,10 @@ func work(b *testing.B, parallel int, do func(context.Context, int) error) {
 	b.StopTimer()
 }
 
-func batchOf(i, n int) []relay.Notification {
+func newBatch(i, n int) []relay.Notification {
 	ns := make([]relay.Notification, n)
 	for j := range ns {
-		ns[j] = sample(i*n + j)
+		ns[j] = largeNotification(i*n + j)
 	}
 	return ns
 }
@@ -77,26 +79,26 @@ func BenchmarkAppendBatch(b *testing.B) {
 	for _, parallel := range []int{1, 4} {
 		b.Run(fmt.Sprintf("tx/callers=%d", parallel), func(b *testing.B) {
 			bb := openBench(b)
-			ns := batchOf(1, 100)
-			work(b, parallel, func(ctx context.Context, i int) error {
+			ns := newBatch(1, 100)
+			runParallel(b, parallel, func(ctx context.Context, i int) error {
 				_, err := bb.Append(ctx, AppendRequest{Hub: ns[0].Hub, Notifications: ns})
 				return err
 			})
-			perSecond(b, int64(b.N)*100)
+			reportRate(b, int64(b.N)*100)
 		})
 		b.Run(fmt.Sprintf("script/callers=%d", parallel), func(b *testing.B) {
 			bb := openBench(b)
-			ns := batchOf(1, 100)
-			work(b, parallel, func(ctx context.Context, i int) error {
+			ns := newBatch(1, 100)
+			runParallel(b, parallel, func(ctx context.Context, i int) error {
 				_, err := bb.Append(ctx, AppendRequest{Hub: ns[0].Hub, Key: fmt.Sprint(i), Notifications: ns})
 				return err
 			})
-			perSecond(b, int64(b.N)*100)
+			reportRate(b, int64(b.N)*100)
 		})
 		b.Run(fmt.Sprintf("floor-pipelined/callers=%d", parallel), func(b *testing.B) {
 			bb := openBench(b)
-			ns := batchOf(1, 100)
-			work(b, parallel, func(ctx context.Context, i int) error {
+			ns := newBatch(1, 100)
+			runParallel(b, parallel, func(ctx context.Context, i int) error {
 				_, err := bb.Commands().Pipelined(ctx, func(p redis.Pipeliner) error {
 					for i := range ns {
 						p.Do(ctx, addArgs(Key(bb.Keys(), 0), &ns[i])...)
@@ -105,7 +107,7 @@ func BenchmarkAppendBatch(b *testing.B) {
 				})
 				return err
 			})
-			perSecond(b, int64(b.N)*100)
+			reportRate(b, int64(b.N)*100)
 		})
 	}
 }
@@ -115,7 +117,7 @@ const benchEntries = 100_000
 // fillLog appends n notifications.
 func fillLog(b *testing.B, bb *testLog, n int) {
 	for i := range n / 100 {
-		ns := batchOf(i, 100)
+		ns := newBatch(i, 100)
 		if _, err := bb.Append(b.Context(), AppendRequest{Hub: ns[0].Hub, Notifications: ns}); err != nil {
 			b.Fatal(err)
 		}
@@ -136,5 +138,5 @@ func BenchmarkTail(b *testing.B) {
 		}).run(ctx, streamid.Zero, -1)
 		cancel()
 	}
-	perSecond(b, int64(b.N)*benchEntries)
+	reportRate(b, int64(b.N)*benchEntries)
 }

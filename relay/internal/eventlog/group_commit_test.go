@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// A caller that has given up was told that its notification is not stored, and may send it again: what still waits for
-// its turn must not be stored long after.
-func TestGivenUpSinglesAreNotStored(t *testing.T) {
+// The caller receives an error and may append the notification again, so it must not be stored later.
+func TestGroupCommit_DropsCanceledEntry(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	flushed := make(chan []entry, 10)
@@ -26,8 +25,8 @@ func TestGivenUpSinglesAreNotStored(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := c.commitEntry(ctx, entry{log: "given up"}); !errors.Is(err, context.Canceled) {
-		t.Fatalf("got %v", err)
+	if err := c.commitEntry(ctx, entry{log: "canceled"}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want context.Canceled", err)
 	}
 	close(release)
 	for range maxConcurrentCommits {
@@ -41,8 +40,8 @@ func TestGivenUpSinglesAreNotStored(t *testing.T) {
 	close(flushed)
 	for batch := range flushed {
 		for _, e := range batch {
-			if e.log == "given up" {
-				t.Error("stored what its caller had given up")
+			if e.log == "canceled" {
+				t.Error("the canceled entry was stored")
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-func TestSentinelPromotesTheReplica(t *testing.T) {
+func TestTail_ContinuesAfterSentinelFailover(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -19,18 +19,18 @@ func TestSentinelPromotesTheReplica(t *testing.T) {
 	safe := openOptions(t, redisconn.Options{URL: url, Partitions: 2, MinReplicas: 1})
 	plain := openOptions(t, redisconn.Options{URL: url, Partitions: 2})
 	tr, stop := startTraffic(ctx, t, safe, plain)
-	tr.goesOn("the primary", 30)
+	tr.awaitMore("the primary", 30)
 	tr.lose(plain, primary, replica, 0, 1)
 	primary.Kill()
 	replica.Signal(syscall.SIGCONT)
 	replica.AwaitMaster()
-	tr.through(plain) // the new primary has no replica
-	tr.goesOn("the new primary", 30)
+	tr.switchTo(plain) // the new primary has no replica
+	tr.awaitMore("the new primary", 30)
 	stop()
 	tr.check(plain)
 	for p, r := range tr.tails {
 		if _, gaps := r.count(); gaps == 0 {
-			t.Errorf("of what partition %d lost nothing was told", p)
+			t.Errorf("partition %d: got no gap after losing an entry", p)
 		}
 	}
 }

@@ -8,25 +8,24 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
-// slowConn is a line that lets through few bytes a second.
+// slowConn is a connection with limited bandwidth.
 type slowConn struct {
 	net.Conn
-	perSecond int
+	bytesPerSecond int
 }
 
 func (c slowConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b[:min(len(b), c.perSecond/20)])
-	timer := time.NewTimer(time.Duration(n) * time.Second / time.Duration(c.perSecond))
+	n, err := c.Conn.Read(b[:min(len(b), c.bytesPerSecond/20)])
+	timer := time.NewTimer(time.Duration(n) * time.Second / time.Duration(c.bytesPerSecond))
 	<-timer.C
 	return n, err
 }
 
-// What one read of the log brings may take longer than Redis may be silent. Cut off, it would be read again and cut off
-// again, and nothing accepted would ever reach a sink.
-func TestLogIsReadOverASlowLine(t *testing.T) {
+// A large reply may need longer than the read timeout. If it were interrupted, the reader would request it again and
+// never continue.
+func TestRange_OverSlowConnection(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seven seconds")
@@ -35,7 +34,7 @@ func TestLogIsReadOverASlowLine(t *testing.T) {
 	fast := open(t, s, redisconn.Options{})
 	const n, size = 24, 256 << 10
 	for i := range n {
-		big := conntest.Notification("h", i)
+		big := notification("h", i)
 		big.Data = make([]byte, size)
 		mustAppend(t, fast, big)
 	}
@@ -45,6 +44,6 @@ func TestLogIsReadOverASlowLine(t *testing.T) {
 	}})
 	got, err := b.Range(t.Context(), 0, "", 2*n)
 	if err != nil || len(got) != n {
-		t.Errorf("read %d of %d, %v", len(got), n, err)
+		t.Errorf("got %d entries, %v, want %d", len(got), err, n)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
 
@@ -34,7 +33,9 @@ func TestToNotification(t *testing.T) {
 	}{
 		"fields of the relay": {
 			reply: entry("id", "1", "topic", "job.created", "hub", "h", "account", "a", "data", "{}"),
-			want:  relay.Notification{Cursor: "7-1", ID: "1", Topic: "job.created", Hub: "h", Account: "a", Data: []byte("{}")},
+			want: relay.Notification{
+				Cursor: "7-1", ID: "1", Topic: "job.created", Hub: "h", Account: "a", Data: []byte("{}"),
+			},
 		},
 		"another order and unknown fields": {
 			reply: entry("data", "{}", "color", "red", "hub", "h", "id", "1"),
@@ -73,24 +74,26 @@ func FuzzToNotification(f *testing.F) {
 	})
 }
 
-// A server that was replaced may live on behind a split network, and the connection to it too: nobody writes there
-// any more.
-func TestTailLeavesAServerThatWasReplaced(t *testing.T) {
+// A replaced server may stay reachable over an old connection, but it receives no more writes.
+func TestTail_LeavesReplacedServer(t *testing.T) {
 	t.Parallel()
 	b, primary, replica, target := openPair(t)
 	r := follow(t, b, streamid.Zero)
-	mustAppend(t, b, conntest.Notifications("h", 1, 10)...)
-	testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
+	mustAppend(t, b, notifications("h", 1, 10)...)
+	testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 10 })
 	promoted, old := replica.Client(), primary.Client()
-	testkit.WaitFor(t, "the first replicated", func() bool { return promoted.XLen(t.Context(), Key(b.Keys(), 0)).Val() == 10 })
+	testkit.WaitFor(t, "replication", func() bool {
+		return promoted.XLen(t.Context(), Key(b.Keys(), 0)).Val() == 10
+	})
 	if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	target.Store(replica)
-	if err := promoted.Do(t.Context(), addArgs(Key(b.Keys(), 0), new(conntest.Notification("h", 11)))...).Err(); err != nil {
+	args := addArgs(Key(b.Keys(), 0), new(notification("h", 11)))
+	if err := promoted.Do(t.Context(), args...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	// Every connection ends but the tail's.
+	// Kill all connections except the reader's.
 	for line := range strings.Lines(old.ClientList(t.Context()).Val()) {
 		if strings.Contains(line, " cmd=xread ") {
 			continue
@@ -98,6 +101,6 @@ func TestTailLeavesAServerThatWasReplaced(t *testing.T) {
 		id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
 		_ = old.ClientKillByFilter(t.Context(), "ID", id).Err()
 	}
-	testkit.WaitFor(t, "what its successor has stored seen", func() bool { n, _ := r.count(); return n == 11 })
+	testkit.WaitFor(t, "the entry on the new server", func() bool { n, _ := r.count(); return n == 11 })
 	r.check(t, 1, 11, 0)
 }

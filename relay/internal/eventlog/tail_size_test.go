@@ -9,17 +9,16 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
 
 const largeData = 256 << 10
 
-// fillUnevenly appends small notifications and then large ones, and returns how many there are.
+// fillUnevenly appends small notifications and then large ones, and returns their number.
 func fillUnevenly(t *testing.T, b *testLog) int {
 	t.Helper()
-	mustAppend(t, b, conntest.Notifications("h", 1, 500)...)
-	large := conntest.Notifications("h", 501, 560)
+	mustAppend(t, b, notifications("h", 1, 500)...)
+	large := notifications("h", 501, 560)
 	for i := range large {
 		large[i].Data = append(large[i].Data, bytes.Repeat([]byte{' '}, largeData-len(large[i].Data))...)
 	}
@@ -34,23 +33,23 @@ func checkSize(t *testing.T, list []relay.Notification) {
 		size += len(list[i].Data)
 	}
 	if size > maxReplyBytes+largeData {
-		t.Errorf("%d entries of %d bytes were read at once", len(list), size)
+		t.Errorf("one read returned %d entries of %d bytes, want at most %d", len(list), size, maxReplyBytes+largeData)
 	}
 }
 
-func TestTailReadsNotTooMuchAtOnce(t *testing.T) {
+func TestTail_LimitsReadSize(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	want := fillUnevenly(t, b)
 	r := follow(t, b, streamid.Zero)
-	testkit.WaitFor(t, "all seen", func() bool { n, _ := r.count(); return n == want })
+	testkit.WaitFor(t, "all entries", func() bool { n, _ := r.count(); return n == want })
 	r.check(t, 1, want, 0)
 	for _, batch := range r.batches {
 		checkSize(t, batch.Notifications)
 	}
 }
 
-func TestSinceReadsNotTooMuchAtOnce(t *testing.T) {
+func TestReadFrom_LimitsReadSize(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	want := fillUnevenly(t, b)
@@ -58,19 +57,19 @@ func TestSinceReadsNotTooMuchAtOnce(t *testing.T) {
 	for read < want {
 		from, lost, list, err := b.ReadFrom(t.Context(), 0, at, 600)
 		if err != nil || lost || from != at || len(list) == 0 {
-			t.Fatalf("behind %s: from %s, lost %t, %d entries, %v", at, from, lost, len(list), err)
+			t.Fatalf("after %s: got from %s, lost %t, %d entries, %v", at, from, lost, len(list), err)
 		}
 		checkSize(t, list)
 		for i := range list {
-			if read++; list[i].ID != conntest.Notification("h", read).ID {
-				t.Fatalf("entry %d is %s", read, list[i].ID)
+			if read++; list[i].ID != notification("h", read).ID {
+				t.Fatalf("entry %d: got ID %s", read, list[i].ID)
 			}
 		}
-		at = placeOf(t, list[len(list)-1])
+		at = positionOf(t, list[len(list)-1])
 		reads++
 	}
 	if reads < 2 {
-		t.Error("all of it came at once")
+		t.Error("got all entries in one read, want several")
 	}
 }
 
@@ -102,7 +101,7 @@ func TestNextCount(t *testing.T) {
 		{1, read(1, 10), 2},
 	} {
 		if got := nextCount(c.count, c.got); got != c.want {
-			t.Errorf("after %d of %d: %d, want %d", len(c.got), c.count, got, c.want)
+			t.Errorf("nextCount after %d of %d entries: got %d, want %d", len(c.got), c.count, got, c.want)
 		}
 	}
 }

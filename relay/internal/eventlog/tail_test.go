@@ -18,11 +18,10 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
 
-// recorder collects what a tail reports.
+// recorder stores the batches of a reader.
 type recorder struct {
 	mu      sync.Mutex
 	ids     []string
@@ -56,7 +55,7 @@ func (r *recorder) seen() []string {
 	return slices.Clone(r.ids)
 }
 
-// follow starts a tail that ends with the test.
+// follow reads the log from a position until the end of the test.
 func follow(t *testing.T, b *testLog, from string) *recorder {
 	t.Helper()
 	return record(t, func(ctx context.Context, fn func(Batch)) error { return tailFrom(ctx, b, 0, from, fn) })
@@ -89,31 +88,31 @@ func (r *recorder) check(t *testing.T, from, to, gaps int) {
 	defer r.mu.Unlock()
 	for i, id := range r.ids {
 		if want := fmt.Sprintf("%024x", from+i); id != want {
-			t.Fatalf("entry %d is %s, want %s", i, id, want)
+			t.Fatalf("entry %d: got ID %s, want %s", i, id, want)
 		}
 	}
 	if len(r.ids) != to-from+1 || r.gaps != gaps {
-		t.Errorf("%d entries and %d gaps, want %d and %d", len(r.ids), r.gaps, to-from+1, gaps)
+		t.Errorf("got %d entries and %d gaps, want %d and %d", len(r.ids), r.gaps, to-from+1, gaps)
 	}
 	for i := 1; i < len(r.batches); i++ {
 		if r.batches[i].Prev != r.batches[i-1].Last {
-			t.Errorf("batch %d begins at %s, the one before ended at %s", i, r.batches[i].Prev, r.batches[i-1].Last)
+			t.Errorf("batch %d: got Prev %s, want %s", i, r.batches[i].Prev, r.batches[i-1].Last)
 		}
 	}
 }
 
-func TestTailSeesEverything(t *testing.T) {
+func TestTail_ReadsAllEntries(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testLog) {
-		mustAppend(t, b, conntest.Notifications("h", 1, 700)...)
+		mustAppend(t, b, notifications("h", 1, 700)...)
 		all := follow(t, b, "0-0")
 		_, tail, err := b.TailFrom(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustAppend(t, b, conntest.Notifications("h", 701, 710)...)
+		mustAppend(t, b, notifications("h", 701, 710)...)
 		late := record(t, tail)
-		testkit.WaitFor(t, "all seen", func() bool {
+		testkit.WaitFor(t, "all entries", func() bool {
 			n, _ := all.count()
 			m, _ := late.count()
 			return n == 710 && m == 10
@@ -123,70 +122,74 @@ func TestTailSeesEverything(t *testing.T) {
 	})
 }
 
-func TestTailOutlivesARestart(t *testing.T) {
+func TestTail_ContinuesAfterRestart(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
 	b := open(t, s, redisconn.Options{})
 	r := follow(t, b, "0-0")
-	mustAppend(t, b, conntest.Notifications("h", 1, 10)...)
-	testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 10 })
+	mustAppend(t, b, notifications("h", 1, 10)...)
+	testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 10 })
 	s.Kill()
 	s.Restart()
-	testkit.WaitFor(t, "stored", func() bool {
-		_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: conntest.Notifications("h", 11, 20)})
+	testkit.WaitFor(t, "an append to succeed", func() bool {
+		_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: notifications("h", 11, 20)})
 		return err == nil
 	})
-	testkit.WaitFor(t, "the rest seen", func() bool { n, _ := r.count(); return n == 20 })
+	testkit.WaitFor(t, "the other entries", func() bool { n, _ := r.count(); return n == 20 })
 	r.check(t, 1, 20, 0)
 }
 
-func TestTailNoticesALostTail(t *testing.T) {
+func TestTail_DetectsLossAfterRestart(t *testing.T) {
 	t.Parallel()
 	for _, written := range []bool{false, true} {
 		t.Run(fmt.Sprintf("written=%t", written), func(t *testing.T) {
-			// Nothing gets to the disk after the rewrite, so the restart loses it.
+			// Without the append-only file, a restart loses new entries.
 			s := redistest.Start(t, "--appendfsync", "always")
 			b := open(t, s, redisconn.Options{})
 			r := follow(t, b, "0-0")
-			mustAppend(t, b, conntest.Notifications("h", 1, 10)...)
+			mustAppend(t, b, notifications("h", 1, 10)...)
 			if err := b.Commands().ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
 				t.Fatal(err)
 			}
-			mustAppend(t, b, conntest.Notifications("h", 101, 105)...)
-			testkit.WaitFor(t, "all seen", func() bool { n, _ := r.count(); return n == 15 })
+			mustAppend(t, b, notifications("h", 101, 105)...)
+			testkit.WaitFor(t, "all entries", func() bool { n, _ := r.count(); return n == 15 })
 			s.Kill()
 			s.Restart()
 			if !written {
-				testkit.WaitFor(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
+				testkit.WaitFor(t, "the gap", func() bool { _, g := r.count(); return g == 1 })
 			}
-			testkit.WaitFor(t, "stored", func() bool {
-				_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: conntest.Notifications("h", 201, 201)})
+			testkit.WaitFor(t, "an append to succeed", func() bool {
+				list := notifications("h", 201, 201)
+				_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: list})
 				return err == nil
 			})
-			testkit.WaitFor(t, "the gap and what follows seen", func() bool { n, g := r.count(); return n == 16 && g == 1 })
+			testkit.WaitFor(t, "the gap and the next entry", func() bool {
+				n, gaps := r.count()
+				return n == 16 && gaps == 1
+			})
 		})
 	}
 }
 
-func TestTailNoticesAFlush(t *testing.T) {
+func TestTail_DetectsFlush(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	r := follow(t, b, "0-0")
-	mustAppend(t, b, conntest.Notifications("h", 1, 10)...)
-	testkit.WaitFor(t, "all seen", func() bool { n, _ := r.count(); return n == 10 })
+	mustAppend(t, b, notifications("h", 1, 10)...)
+	testkit.WaitFor(t, "all entries", func() bool { n, _ := r.count(); return n == 10 })
 	if err := b.Commands().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
-	mustAppend(t, b, conntest.Notifications("h", 11, 12)...)
-	testkit.WaitFor(t, "the rest seen", func() bool { n, _ := r.count(); return n == 12 })
+	testkit.WaitFor(t, "the gap", func() bool { _, g := r.count(); return g == 1 })
+	mustAppend(t, b, notifications("h", 11, 12)...)
+	testkit.WaitFor(t, "the other entries", func() bool { n, _ := r.count(); return n == 12 })
 }
 
-func TestGapAfterTrim(t *testing.T) {
+func TestTail_ReportsTrimmedEntries(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	ctx := t.Context()
-	mustAppend(t, b, conntest.Notifications("h", 1, 10)...)
+	mustAppend(t, b, notifications("h", 1, 10)...)
 	from := readLog(t, b, 0)[4].Cursor
 	trim := func(n int64) {
 		if err := b.Commands().XTrimMaxLen(ctx, Key(b.Keys(), 0), n).Err(); err != nil {
@@ -194,29 +197,29 @@ func TestGapAfterTrim(t *testing.T) {
 		}
 	}
 	if ok, err := b.HasRangeAfter(ctx, 0, from); !ok || err != nil {
-		t.Errorf("in reach: %t, %v", ok, err)
+		t.Errorf("HasRangeAfter before the trim: got %t, %v, want true", ok, err)
 	}
 	trim(3)
 	r := follow(t, b, from)
-	testkit.WaitFor(t, "the rest seen", func() bool { n, _ := r.count(); return n == 3 })
+	testkit.WaitFor(t, "the other entries", func() bool { n, _ := r.count(); return n == 3 })
 	r.check(t, 8, 10, 1)
 	if ok, err := b.HasRangeAfter(ctx, 0, from); ok || err != nil {
-		t.Errorf("out of reach: %t, %v", ok, err)
+		t.Errorf("HasRangeAfter after the trim: got %t, %v, want false", ok, err)
 	}
-	// What was seen before it was trimmed is no gap.
-	mustAppend(t, b, conntest.Notifications("h", 11, 11)...)
-	testkit.WaitFor(t, "seen", func() bool { n, _ := r.count(); return n == 4 })
+	// Trimming entries that were read is no gap.
+	mustAppend(t, b, notifications("h", 11, 11)...)
+	testkit.WaitFor(t, "the new entry", func() bool { n, _ := r.count(); return n == 4 })
 	trim(0)
-	mustAppend(t, b, conntest.Notifications("h", 12, 12)...)
-	testkit.WaitFor(t, "seen", func() bool { n, _ := r.count(); return n == 5 })
+	mustAppend(t, b, notifications("h", 12, 12)...)
+	testkit.WaitFor(t, "the new entry", func() bool { n, _ := r.count(); return n == 5 })
 	r.check(t, 8, 12, 1)
 }
 
-// Where all that the log held has expired, what comes next before anybody looks is no gap.
-func TestNoGapBehindAnEmptyLog(t *testing.T) {
+// If all entries expired before the reader started, the next entry is no gap.
+func TestTail_NoGapAfterEmptyLog(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	mustAppend(t, b, conntest.Notifications("h", 1, 3)...)
+	mustAppend(t, b, notifications("h", 1, 3)...)
 	if err := b.Commands().XTrimMaxLen(t.Context(), Key(b.Keys(), 0), 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -224,33 +227,33 @@ func TestNoGapBehindAnEmptyLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustAppend(t, b, conntest.Notification("h", 4))
+	mustAppend(t, b, notification("h", 4))
 	r := record(t, tail)
-	testkit.WaitFor(t, "it is seen", func() bool { n, _ := r.count(); return n == 1 })
+	testkit.WaitFor(t, "the entry", func() bool { n, _ := r.count(); return n == 1 })
 	r.check(t, 4, 4, 0)
 }
 
-// What was deleted unread is told of at once, though nothing follows.
-func TestGapAtTheEnd(t *testing.T) {
+// A gap at the end of the log is reported before the next entry.
+func TestTail_ReportsGapAtEnd(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	mustAppend(t, b, conntest.Notifications("h", 1, 3)...)
+	mustAppend(t, b, notifications("h", 1, 3)...)
 	r := follow(t, b, streamid.Zero)
-	testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 3 })
-	lose := redis.NewScript(`return redis.call("XDEL", KEYS[1], redis.call("XADD", KEYS[1], "*", "id", "lost"))`)
-	if err := lose.Run(t.Context(), b.Commands(), []string{Key(b.Keys(), 0)}).Err(); err != nil {
+	testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 3 })
+	addAndDelete := redis.NewScript(`return redis.call("XDEL", KEYS[1], redis.call("XADD", KEYS[1], "*", "id", "lost"))`)
+	if err := addAndDelete.Run(t.Context(), b.Commands(), []string{Key(b.Keys(), 0)}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "the gap seen", func() bool { _, g := r.count(); return g == 1 })
-	mustAppend(t, b, conntest.Notifications("h", 4, 5)...)
-	testkit.WaitFor(t, "what follows seen", func() bool { n, _ := r.count(); return n == 5 })
+	testkit.WaitFor(t, "the gap", func() bool { _, g := r.count(); return g == 1 })
+	mustAppend(t, b, notifications("h", 4, 5)...)
+	testkit.WaitFor(t, "the following entries", func() bool { n, _ := r.count(); return n == 5 })
 	r.check(t, 1, 5, 1)
 }
 
-func TestTailThatLags(t *testing.T) {
+func TestTail_ReportsTrimWhileLagging(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	mustAppend(t, b, conntest.Notifications("h", 1, 600)...)
+	mustAppend(t, b, notifications("h", 1, 600)...)
 	r := &recorder{}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -267,12 +270,12 @@ func TestTailThatLags(t *testing.T) {
 		}
 	})
 	if n, gaps := r.count(); n != maxTailRead+10 || gaps != 1 {
-		t.Errorf("%d entries and %d gaps (%v)", n, gaps, err)
+		t.Errorf("got %d entries, %d gaps, %v, want %d entries and one gap", n, gaps, err, maxTailRead+10)
 	}
 }
 
-// A server that hangs keeps nobody who reads from it or connects to it from ending.
-func TestTailEndsWhereRedisHangs(t *testing.T) {
+// A server that hangs must not delay the end of a reader, whether it reads or connects.
+func TestTail_EndsWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	for _, connected := range []bool{true, false} {
 		t.Run(fmt.Sprintf("connected=%t", connected), func(t *testing.T) {
@@ -283,7 +286,7 @@ func TestTailEndsWhereRedisHangs(t *testing.T) {
 				dials.Add(1)
 				return (&net.Dialer{}).DialContext(ctx, "unix", s.Socket)
 			}})
-			mustAppend(t, b, conntest.Notifications("h", 1, 1)...)
+			mustAppend(t, b, notifications("h", 1, 1)...)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			r, ended := &recorder{}, make(chan struct{})
@@ -293,43 +296,44 @@ func TestTailEndsWhereRedisHangs(t *testing.T) {
 			}
 			if connected {
 				go tail()
-				testkit.WaitFor(t, "the first seen", func() bool { n, _ := r.count(); return n == 1 })
+				testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 1 })
 				admin := s.Client()
-				testkit.WaitFor(t, "it waits for more", func() bool { return strings.Contains(admin.ClientList(t.Context()).Val(), " flags=b") })
+				testkit.WaitFor(t, "the reader to block", func() bool {
+					return strings.Contains(admin.ClientList(t.Context()).Val(), " flags=b")
+				})
 			}
 			s.Signal(syscall.SIGSTOP)
 			defer s.Signal(syscall.SIGCONT)
 			if before := dials.Load(); !connected {
 				go tail()
-				testkit.WaitFor(t, "it connects", func() bool { return dials.Load() > before })
+				testkit.WaitFor(t, "the reader to connect", func() bool { return dials.Load() > before })
 			}
 			start := time.Now()
 			cancel()
 			<-ended
-			if d := time.Since(start); d >= resp.Timeout { // after which it would have ended by itself
-				t.Errorf("took %s", d)
+			if d := time.Since(start); d >= resp.Timeout { // it would have ended then anyway
+				t.Errorf("the reader ended after %s, want less than %s", d, resp.Timeout)
 			}
 		})
 	}
 }
 
-// Traffic that never stops must not hide that the log was begun anew.
-func TestTailNoticesAFlushBelowTraffic(t *testing.T) {
+// A flush must be detected although new entries arrive all the time.
+func TestTail_DetectsFlushDuringTraffic(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	// From here the tail knows how many entries the log has had. One that begins at a position learns that with its
-	// first look at the log, and a flush before it leaves no trace.
+	// This reader knows the number of entries from the start. A reader from a position might miss an early flush.
 	_, tail, err := b.TailFrom(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := record(t, tail)
-	mustAppend(t, b, conntest.Notifications("h", 1, 10)...)
-	testkit.WaitFor(t, "all seen", func() bool { n, _ := r.count(); return n == 10 })
+	mustAppend(t, b, notifications("h", 1, 10)...)
+	testkit.WaitFor(t, "all entries", func() bool { n, _ := r.count(); return n == 10 })
 	_, err = b.Commands().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
 		for i := range 30 {
-			p.Do(t.Context(), addArgs(Key(b.Keys(), 0), new(conntest.Notification("h", 11+i)))...)
+			p.Do(t.Context(), addArgs(Key(b.Keys(), 0), new(notification("h", 11+i)))...)
 		}
 		return nil
 	})
@@ -337,9 +341,9 @@ func TestTailNoticesAFlushBelowTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := 100
-	testkit.Eventually(t, "the gap seen", func() error {
+	testkit.Eventually(t, "the gap", func() error {
 		i++
-		mustAppend(t, b, conntest.Notification("h", i))
+		mustAppend(t, b, notification("h", i))
 		if n, gaps := r.count(); gaps != 1 {
 			return fmt.Errorf("got %d gaps after %d entries, want one", gaps, n)
 		}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
 func produce(t testing.TB, b *testInbox, id string, fields ...string) string {
@@ -37,7 +36,7 @@ func TestInbox(t *testing.T) {
 		if err != nil || len(entries) != 2 || string(entries[0].Data) != "{}" || entries[0].Key != "k" || entries[1].Data != nil {
 			t.Fatalf("read %v, %v", entries, err)
 		}
-		store := []Notification{{entries[0].ID, "k", conntest.Notification("h", 1)}}
+		store := []Notification{{entries[0].ID, "k", notification("h", 1)}}
 		refuse := []RejectedEntry{{entries[1].ID, entries[1].Data, "the field data is missing"}}
 		for _, want := range []Result{{Stored: 1}, {Skipped: 1}} {
 			if r, err := b.Append(ctx, 0, store); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
@@ -51,7 +50,7 @@ func TestInbox(t *testing.T) {
 			t.Error(err)
 		}
 		id := produce(t, b, "*", "data", "{}", "key", "k")
-		if r, err := b.Append(ctx, 0, []Notification{{id, "k", conntest.Notification("h", 2)}}); err != nil || len(r.Duplicates) != 1 || r.Duplicates[0] != id {
+		if r, err := b.Append(ctx, 0, []Notification{{id, "k", notification("h", 2)}}); err != nil || len(r.Duplicates) != 1 || r.Duplicates[0] != id {
 			t.Errorf("a repeat by key: %+v, %v", r, err)
 		}
 		if n := len(readLog(t, b, 0)); n != 1 {
@@ -69,7 +68,7 @@ func TestInboxBegunAnew(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *testInbox) {
 		ctx := t.Context()
 		produce(t, b, "1000-1", "data", "{}")
-		if _, err := b.Append(ctx, 0, []Notification{{"1000-1", "", conntest.Notification("h", 1)}}); err != nil {
+		if _, err := b.Append(ctx, 0, []Notification{{"1000-1", "", notification("h", 1)}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Commands().Del(ctx, Key(b.Keys())).Err(); err != nil {
@@ -77,7 +76,7 @@ func TestInboxBegunAnew(t *testing.T) {
 		}
 		produce(t, b, "5-1", "data", "{}")
 		for range 2 {
-			if _, err := b.Append(ctx, 0, []Notification{{"5-1", "", conntest.Notification("h", 2)}}); err != nil {
+			if _, err := b.Append(ctx, 0, []Notification{{"5-1", "", notification("h", 2)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -91,7 +90,7 @@ func TestInboxOfAnotherPartition(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{Partitions: 2})
 	p := b.Keys().Partition("h")
-	if _, err := b.Append(t.Context(), 1-p, []Notification{{"1-1", "", conntest.Notification("h", 1)}}); err == nil {
+	if _, err := b.Append(t.Context(), 1-p, []Notification{{"1-1", "", notification("h", 1)}}); err == nil {
 		t.Error("an entry of another partition was accepted")
 	}
 }
@@ -100,7 +99,7 @@ func TestAppend_WaitsForReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
 	b := open(t, primary, redisconn.Options{MinReplicas: 1})
-	entries := []Notification{{InboxID: "1-1", Notification: conntest.Notification("h", 6)}}
+	entries := []Notification{{InboxID: "1-1", Notification: notification("h", 6)}}
 	replica.Signal(syscall.SIGSTOP)
 	for range 2 { // a repeat stores nothing, but waits again
 		_, err := b.Append(t.Context(), 0, entries)

@@ -8,7 +8,6 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
 func BenchmarkEnqueue(b *testing.B) {
@@ -17,7 +16,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		b.Run(fmt.Sprintf("matching=%d", sinks), func(b *testing.B) {
 			s := open(b, redistest.Start(b, "--appendfsync", "everysec"), redisconn.Options{})
 			for i := 0; i < entries; i += 100 {
-				mustAppend(b, s, conntest.Notifications("h", i, i+99)...)
+				mustAppend(b, s, notifications("h", i, i+99)...)
 			}
 			list := readLog(b, s, 0)
 			var names []string

@@ -36,8 +36,8 @@ func TestClusterFromLogToSubscriber(t *testing.T) {
 		for i := 0; hub == "" || b.Keys().Partition(hub) != p; i++ {
 			hub = fmt.Sprint("h", i)
 		}
-		mustAppend(t, b, conntest.Notification(hub, 2*p))
-		if _, err := b.Append(ctx, eventlog.AppendRequest{Hub: hub, Key: "k", Digest: "d", Notifications: conntest.Notifications(hub, 2*p+1, 2*p+1)}); err != nil {
+		mustAppend(t, b, notification(hub, 2*p))
+		if _, err := b.Append(ctx, eventlog.AppendRequest{Hub: hub, Key: "k", Digest: "d", Notifications: notifications(hub, 2*p+1, 2*p+1)}); err != nil {
 			t.Fatal(err)
 		}
 		serving, err := b.RegisterSinks(ctx, p, map[string]bool{"s": true})

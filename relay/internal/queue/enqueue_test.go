@@ -8,7 +8,6 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
 func queueOf(t testing.TB, b *testStores, sink string) []string {
@@ -49,7 +48,7 @@ func enqueueAll(t testing.TB, b *testStores, cursor, from string, generation int
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {
-		mustAppend(t, b, conntest.Notifications("h", 1, 5)...)
+		mustAppend(t, b, notifications("h", 1, 5)...)
 		log := readLog(t, b, 0)
 		e := EnqueueRequest{
 			From: "0-0", To: log[4].Cursor, EntriesCovered: 5,
@@ -94,7 +93,7 @@ func TestSinksComeAndGo(t *testing.T) {
 			return s
 		}
 		first := serve(map[string]bool{"a": false}, 1, 0)
-		mustAppend(t, b, conntest.Notifications("h", 1, 3)...)
+		mustAppend(t, b, notifications("h", 1, 3)...)
 		if r := enqueueAll(t, b, "", first.Position, first.Generation, "a"); !r.Committed {
 			t.Fatalf("%+v", r)
 		}
@@ -111,7 +110,7 @@ func TestSinksComeAndGo(t *testing.T) {
 		if !r.Committed || !r.CaughtUp {
 			t.Errorf("catching up: %+v", r)
 		}
-		mustAppend(t, b, conntest.Notifications("h", 4, 4)...)
+		mustAppend(t, b, notifications("h", 4, 4)...)
 		if r := enqueueAll(t, b, "", s.Position, s.Generation, "a", "b"); r.Committed {
 			t.Error("c was forgotten")
 		}
@@ -152,7 +151,7 @@ func TestTrimStaysBehindTheDispatcher(t *testing.T) {
 		if n := trim(time.Millisecond, 1); n != 0 {
 			t.Errorf("%d entries in no log", n)
 		}
-		mustAppend(t, b, conntest.Notifications("h", 1, 500)...)
+		mustAppend(t, b, notifications("h", 1, 500)...)
 		log := readLog(t, b, 0)
 		time1 := time.NewTimer(5 * time.Millisecond) // so that all are older than the history
 		<-time1.C
@@ -186,7 +185,7 @@ func TestTrimLongBacklog(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	for i := range 35 {
-		mustAppend(t, b, conntest.Notifications("h", i*1000, i*1000+999)...)
+		mustAppend(t, b, notifications("h", i*1000, i*1000+999)...)
 	}
 	if r := enqueueAll(t, b, "", "0-0", 0); !r.Committed {
 		t.Fatal(r)

@@ -14,6 +14,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
+// notification and notifications return test data.
+var (
+	notification  = conntest.Notification
+	notifications = conntest.Notifications
+)
+
 func TestMain(m *testing.M) {
 	testkit.RunParallel(8) // the tests wait most of the time
 	goleak.VerifyTestMain(m)

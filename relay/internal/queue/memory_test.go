@@ -10,22 +10,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
 // appendRequests returns a request for each of the three ways to append notifications.
 func appendRequests(i int) []eventlog.AppendRequest {
 	return []eventlog.AppendRequest{
-		{Hub: "h", Notifications: conntest.Notifications("h", i, i)},
-		{Hub: "h", Notifications: conntest.Notifications("h", i, i+9)},
-		{Hub: "h", Key: fmt.Sprint("k", i), Digest: "d", Notifications: conntest.Notifications("h", i, i+9)},
+		{Hub: "h", Notifications: notifications("h", i, i)},
+		{Hub: "h", Notifications: notifications("h", i, i+9)},
+		{Hub: "h", Key: fmt.Sprint("k", i), Digest: "d", Notifications: notifications("h", i, i+9)},
 	}
 }
 
 func TestStores_WriteAllOrNothingWithoutMemory(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	mustAppend(t, b, conntest.Notification("h", 1))
+	mustAppend(t, b, notification("h", 1))
 	limitMemory := func(limit string) {
 		t.Helper()
 		if err := b.Commands().ConfigSet(t.Context(), "maxmemory", limit).Err(); err != nil {
@@ -38,7 +37,7 @@ func TestStores_WriteAllOrNothingWithoutMemory(t *testing.T) {
 			t.Errorf("append %d notifications with key %q: got %v, want ErrUnavailable", len(a.Notifications), a.Key, err)
 		}
 	}
-	entries := []inbox.Notification{{InboxID: "1-1", Notification: conntest.Notification("h", 2)}}
+	entries := []inbox.Notification{{InboxID: "1-1", Notification: notification("h", 2)}}
 	if _, err := b.inbox.Append(t.Context(), 0, entries); !errors.Is(err, redisconn.ErrUnavailable) {
 		t.Errorf("append an inbox entry: got %v, want ErrUnavailable", err)
 	}

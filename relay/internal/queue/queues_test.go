@@ -14,7 +14,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
 func TestQueues(t *testing.T) {
@@ -55,7 +54,7 @@ func TestReachedQueuedAndKnown(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {
 		ctx := t.Context()
-		mustAppend(t, b, conntest.Notifications("h", 1, 3)...)
+		mustAppend(t, b, notifications("h", 1, 3)...)
 		if _, err := b.EnsureSinks(ctx, 0, map[string]bool{"old": true}); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +64,7 @@ func TestReachedQueuedAndKnown(t *testing.T) {
 		}
 		enqueueAll(t, b, "", "0-0", serving.Generation, "old")
 		log := readLog(t, b, 0)
-		mustAppend(t, b, conntest.Notifications("h", 4, 5)...) // not dispatched yet
+		mustAppend(t, b, notifications("h", 4, 5)...) // not dispatched yet
 		end := readLog(t, b, 0)[4].Cursor
 		if _, err := b.EnsureSinks(ctx, 0, map[string]bool{"new": false, "begin": true}); err != nil {
 			t.Fatal(err)
@@ -114,7 +113,7 @@ func TestCovers(t *testing.T) {
 	if !covers(old) || !covers("0-0") {
 		t.Error("an empty log lacks something")
 	}
-	mustAppend(t, b, conntest.Notifications("h", 1, 3)...)
+	mustAppend(t, b, notifications("h", 1, 3)...)
 	log := readLog(t, b, 0)
 	if !covers(old) || !covers("0-0") || !covers(late) || !covers(log[1].Cursor) {
 		t.Error("a whole log lacks something")

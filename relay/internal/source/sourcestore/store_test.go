@@ -41,7 +41,7 @@ func draw(ctx context.Context, b *testStore, hub string) error {
 				if of == "" {
 					of = fmt.Sprint("hub-", at%4)
 				}
-				batch.Notifications = append(batch.Notifications, conntest.Notification(of, at))
+				batch.Notifications = append(batch.Notifications, notification(of, at))
 			}
 			if at == drawn {
 				break
@@ -165,10 +165,10 @@ func TestSourceRefusesWhoWasOvertaken(t *testing.T) {
 	if err != nil || kept.HasPosition {
 		t.Fatalf("%+v, %v", kept, err)
 	}
-	if err := second.Store(t.Context(), Batch{Cursor: "c1", Notifications: conntest.Notifications("h", 1, 2)}); err != nil {
+	if err := second.Store(t.Context(), Batch{Cursor: "c1", Notifications: notifications("h", 1, 2)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Store(t.Context(), Batch{Cursor: "c1", Notifications: conntest.Notifications("h", 1, 2)}); !errors.Is(err, ErrTakenOver) {
+	if err := first.Store(t.Context(), Batch{Cursor: "c1", Notifications: notifications("h", 1, 2)}); !errors.Is(err, ErrTakenOver) {
 		t.Errorf("the first holder could still store: %v", err)
 	}
 	if got := readLog(t, b, 0); len(got) != 2 {
@@ -193,17 +193,17 @@ func TestSourceRepeatsWhatIsInDoubt(t *testing.T) {
 	}
 	m := &conntest.Killer{Last: 1, Executed: true}
 	b.Commands().AddHook(m)
-	batch := Batch{Cursor: "c1", Notifications: conntest.Notifications("h", 1, 2)}
+	batch := Batch{Cursor: "c1", Notifications: notifications("h", 1, 2)}
 	if err := s.Store(t.Context(), batch); !errors.Is(err, redisconn.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	m.Last = 1 << 40
-	for _, next := range []Batch{batch, {Cursor: "c2", Notifications: conntest.Notifications("h", 3, 4)}} {
+	for _, next := range []Batch{batch, {Cursor: "c2", Notifications: notifications("h", 3, 4)}} {
 		if err := s.Store(t.Context(), next); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := readLog(t, b, 0); len(got) != 4 || got[3].ID != conntest.Notification("h", 4).ID {
+	if got := readLog(t, b, 0); len(got) != 4 || got[3].ID != notification("h", 4).ID {
 		t.Errorf("got %v", got)
 	}
 }
