@@ -23,47 +23,54 @@ func produce(t testing.TB, b *testInbox, id string, fields ...string) string {
 	return id
 }
 
-func TestInbox(t *testing.T) {
+func TestStore_MovesEntriesOnce(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testInbox) {
 		ctx := t.Context()
 		if entries, err := b.Read(ctx, "", 10, 10*time.Millisecond); err != nil || len(entries) != 0 {
-			t.Fatalf("an empty inbox: %v, %v", entries, err)
+			t.Fatalf("empty inbox: got %v, %v", entries, err)
 		}
 		produce(t, b, "*", "data", "{}", "key", "k")
 		produce(t, b, "*", "dta", "{}")
 		entries, err := b.Read(ctx, "", 10, 0)
-		if err != nil || len(entries) != 2 || string(entries[0].Data) != "{}" || entries[0].Key != "k" || entries[1].Data != nil {
-			t.Fatalf("read %v, %v", entries, err)
+		if err != nil || len(entries) != 2 {
+			t.Fatalf("got entries %v, %v, want 2", entries, err)
 		}
-		store := []Notification{{entries[0].ID, "k", notification("h", 1)}}
-		refuse := []RejectedEntry{{entries[1].ID, entries[1].Data, "the field data is missing"}}
+		if string(entries[0].Data) != "{}" || entries[0].Key != "k" || entries[1].Data != nil {
+			t.Fatalf("got entries %v", entries)
+		}
+		valid := []Notification{{entries[0].ID, "k", notification("h", 1)}}
+		rejected := []RejectedEntry{{entries[1].ID, entries[1].Data, "the field data is missing"}}
 		for _, want := range []Result{{Stored: 1}, {Skipped: 1}} {
-			if r, err := b.Append(ctx, 0, store); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
-				t.Errorf("append: %+v, %v", r, err)
+			if r, err := b.Append(ctx, 0, valid); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
+				t.Errorf("append: got %+v, %v, want %+v", r, err, want)
 			}
-			if r, err := b.Quarantine(ctx, refuse); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
-				t.Errorf("quarantine: %+v, %v", r, err)
+			if r, err := b.Quarantine(ctx, rejected); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
+				t.Errorf("quarantine: got %+v, %v, want %+v", r, err, want)
 			}
 		}
 		if err := b.Delete(ctx, []string{entries[0].ID, entries[1].ID}); err != nil {
 			t.Error(err)
 		}
 		id := produce(t, b, "*", "data", "{}", "key", "k")
-		if r, err := b.Append(ctx, 0, []Notification{{id, "k", notification("h", 2)}}); err != nil || len(r.Duplicates) != 1 || r.Duplicates[0] != id {
-			t.Errorf("a repeat by key: %+v, %v", r, err)
+		r, err := b.Append(ctx, 0, []Notification{{id, "k", notification("h", 2)}})
+		if err != nil || len(r.Duplicates) != 1 || r.Duplicates[0] != id {
+			t.Errorf("known key: got %+v, %v, want duplicate %s", r, err, id)
 		}
 		if n := len(readLog(t, b, 0)); n != 1 {
-			t.Errorf("%d entries in the log", n)
+			t.Errorf("got %d entries in the log, want 1", n)
 		}
 		bad, err := b.Commands().XRange(ctx, QuarantineKey(b.Keys()), "-", "+").Result()
-		if err != nil || len(bad) != 1 || bad[0].Values["reason"] != refuse[0].Reason || bad[0].Values["inbox"] != entries[1].ID {
-			t.Errorf("quarantine holds %v, %v", bad, err)
+		if err != nil || len(bad) != 1 {
+			t.Fatalf("got quarantine %v, %v, want one entry", bad, err)
+		}
+		if v := bad[0].Values; v["reason"] != rejected[0].Reason || v["inbox"] != entries[1].ID {
+			t.Errorf("got quarantine entry %v", v)
 		}
 	})
 }
 
-func TestInboxBegunAnew(t *testing.T) {
+func TestAppend_AfterInboxWasDeleted(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testInbox) {
 		ctx := t.Context()
@@ -81,17 +88,17 @@ func TestInboxBegunAnew(t *testing.T) {
 			}
 		}
 		if n := len(readLog(t, b, 0)); n != 2 {
-			t.Errorf("%d entries in the log, want 2", n)
+			t.Errorf("got %d entries in the log, want 2", n)
 		}
 	})
 }
 
-func TestInboxOfAnotherPartition(t *testing.T) {
+func TestAppend_RejectsOtherPartition(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{Partitions: 2})
 	p := b.Keys().Partition("h")
 	if _, err := b.Append(t.Context(), 1-p, []Notification{{"1-1", "", notification("h", 1)}}); err == nil {
-		t.Error("an entry of another partition was accepted")
+		t.Error("entry of another partition: got no error")
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-func TestOneHolderAtATime(t *testing.T) {
+func TestRun_OneHolderAtATime(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	var wg sync.WaitGroup
@@ -31,7 +31,7 @@ func TestOneHolderAtATime(t *testing.T) {
 		wg.Go(func() {
 			_ = b.Lease("work", 3*time.Second).Run(ctx, func(ctx context.Context) error {
 				if n := holders.Add(1); n != 1 {
-					t.Errorf("%d holders", n)
+					t.Errorf("got %d holders, want 1", n)
 				}
 				relay.Sleep(ctx, 100*time.Millisecond)
 				holders.Add(-1)
@@ -40,24 +40,26 @@ func TestOneHolderAtATime(t *testing.T) {
 			})
 		})
 	}
-	testkit.WaitFor(t, "turns are taken", func() bool { return turns.Load() > 3 })
+	testkit.WaitFor(t, "several turns", func() bool { return turns.Load() > 3 })
 	cancel()
 	wg.Wait()
-	if n, err := open(t, s, redisconn.Options{}).Commands().Exists(t.Context(), "hubrelay:lease:work").Result(); n != 0 || err != nil {
-		t.Errorf("the lease was not given back: %d, %v", n, err)
+	n, err := open(t, s, redisconn.Options{}).Commands().Exists(t.Context(), "hubrelay:lease:work").Result()
+	if n != 0 || err != nil {
+		t.Errorf("lease after Run: got %d keys, %v, want none", n, err)
 	}
 }
 
-func TestLeaseEndsBeforeItExpires(t *testing.T) {
+func TestRun_CancelsWorkBeforeExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = time.Second
 		ctx, cancel := context.WithCancel(t.Context())
-		began := time.Now()
-		_ = leaseOf(t, ttl, &holding{times: 1}).Run(ctx, func(ctx context.Context) error { // Redis answers the first time, and hangs
+		start := time.Now()
+		// Redis answers once, and then hangs.
+		_ = newFakeLease(t, ttl, &fakeRedis{times: 1}).Run(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
-			if held := time.Since(began); held != ttl-ttl/10 || !errors.Is(context.Cause(ctx), ErrLost) {
-				t.Errorf("ended after %s by %v", held, context.Cause(ctx))
+			if held := time.Since(start); held != ttl-ttl/10 || !errors.Is(context.Cause(ctx), ErrLost) {
+				t.Errorf("work ended after %s by %v, want %s and ErrLost", held, context.Cause(ctx), ttl-ttl/10)
 			}
 			cancel()
 			return nil
@@ -65,14 +67,14 @@ func TestLeaseEndsBeforeItExpires(t *testing.T) {
 	})
 }
 
-func TestLeaseIsRenewed(t *testing.T) {
+func TestRun_RenewsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const ttl, long = time.Second, time.Hour
 		ctx, cancel := context.WithCancel(t.Context())
-		_ = leaseOf(t, ttl, &holding{times: math.MaxInt}).Run(ctx, func(ctx context.Context) error {
+		_ = newFakeLease(t, ttl, &fakeRedis{times: math.MaxInt}).Run(ctx, func(ctx context.Context) error {
 			if !relay.Sleep(ctx, long) {
-				t.Errorf("ended by %v", context.Cause(ctx))
+				t.Errorf("work ended by %v", context.Cause(ctx))
 			}
 			cancel()
 			return nil
@@ -80,54 +82,54 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// Whoever waits for Redis to be back looks again sooner than whoever waits for another to be gone.
-func TestLeaseIsTriedAgainSoon(t *testing.T) {
+// After an error the next attempt comes sooner than while another process holds the lease.
+func TestRun_RetriesSoonAfterError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 10 * time.Second
 		ctx, cancel := context.WithCancel(t.Context())
-		began, failures := time.Now(), 0
-		_ = leaseOf(t, ttl, &holding{fails: 2, times: math.MaxInt}).Run(ctx, func(context.Context) error {
-			if failures++; failures < 3 {
-				return errors.New("the work cannot begin yet")
+		start, calls := time.Now(), 0
+		_ = newFakeLease(t, ttl, &fakeRedis{fails: 2, times: math.MaxInt}).Run(ctx, func(context.Context) error {
+			if calls++; calls < 3 {
+				return errors.New("the work failed")
 			}
 			cancel()
 			return nil
 		})
-		if took := time.Since(began); took >= ttl/2 { // twice in vain, and two times the work was: four pauses
-			t.Errorf("it took %s", took)
+		if took := time.Since(start); took >= ttl/2 { // four pauses: two failed attempts and two failed calls
+			t.Errorf("took %s, want less than %s", took, ttl/2)
 		}
 	})
 }
 
-// leaseOf is a lease in a Redis that is not one.
-func leaseOf(t *testing.T, ttl time.Duration, redis *holding) *Lease {
+// newFakeLease returns a lease in a fake Redis.
+func newFakeLease(t *testing.T, ttl time.Duration, client *fakeRedis) *Lease {
 	keys, err := keyspace.New("hubrelay", 1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Manager{client: redis, keys: keys, log: slog.New(slog.DiscardHandler)}
+	m := &Manager{client: client, keys: keys, log: slog.New(slog.DiscardHandler)}
 	return m.Lease("work", ttl)
 }
 
-// holding fails some times, says some times that the lease is held, and hangs then.
-type holding struct {
+// fakeRedis fails first, then reports the lease as held, and then hangs.
+type fakeRedis struct {
 	redis.UniversalClient
 
 	mu           sync.Mutex
 	fails, times int
 }
 
-func (h *holding) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+func (f *fakeRedis) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
 	answer := redis.NewCmd(ctx)
-	h.mu.Lock()
-	fails, hangs := h.fails > 0, h.times == 0
+	f.mu.Lock()
+	fails, hangs := f.fails > 0, f.times == 0
 	if fails {
-		h.fails--
+		f.fails--
 	} else if !hangs {
-		h.times--
+		f.times--
 	}
-	h.mu.Unlock()
+	f.mu.Unlock()
 	switch {
 	case fails:
 		answer.SetErr(errors.New("connection refused"))
@@ -138,7 +140,7 @@ func (h *holding) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *
 	return answer
 }
 
-func TestLeaseTakenAway(t *testing.T) {
+func TestRun_CancelsWorkWhenTaken(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,15 +151,15 @@ func TestLeaseTakenAway(t *testing.T) {
 		}
 		<-work.Done()
 		if !errors.Is(context.Cause(work), ErrLost) {
-			t.Errorf("ended by %v", context.Cause(work))
+			t.Errorf("work ended by %v, want ErrLost", context.Cause(work))
 		}
 		cancel()
 		return nil
 	})
 }
 
-// Work that winds down after the end of its context keeps the lease meanwhile, and learns when it is lost even then.
-func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
+// The lease is held while the work stops after the end of its context, and the work notices if it is lost then.
+func TestRunHeld_KeepsLeaseWhileWorkStops(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	const ttl = 6 * time.Second
@@ -166,38 +168,38 @@ func TestLeaseIsKeptUntilTheWorkIsOver(t *testing.T) {
 		cancel()
 		<-work.Done()
 		if errors.Is(context.Cause(work), ErrLost) {
-			t.Error("the end of the caller's context counts as a lost lease")
+			t.Error("work ended by ErrLost, want the end of the caller's context")
 		}
 		left := func() time.Duration { return b.Commands().PTTL(t.Context(), Key(b.Keys(), "work")).Val() }
 		last := left()
-		testkit.WaitFor(t, "it is renewed", func() bool {
+		testkit.WaitFor(t, "a renewal", func() bool {
 			now := left()
 			renewed := now > last
 			last = now
 			return renewed
 		})
 		if held.Err() != nil {
-			t.Errorf("the lease was given up while the work went on: %v", context.Cause(held))
+			t.Errorf("held ended by %v while the work was running", context.Cause(held))
 		}
 		if err := b.Commands().Set(t.Context(), Key(b.Keys(), "work"), "another", 0).Err(); err != nil {
 			t.Error(err)
 		}
 		<-held.Done()
 		if !errors.Is(context.Cause(held), ErrLost) {
-			t.Errorf("ended by %v", context.Cause(held))
+			t.Errorf("held ended by %v, want ErrLost", context.Cause(held))
 		}
 		return nil
 	})
 }
 
-func TestNodes(t *testing.T) {
+func TestJoinNode_TakesLowestFreeNumber(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	join := func(b *testConn, want int) *Node {
 		t.Helper()
 		n, err := b.JoinNode(t.Context())
 		if err != nil || n.Number != want {
-			t.Fatalf("joined as %+v, %v, want %d", n, err, want)
+			t.Fatalf("got node %+v, %v, want number %d", n, err, want)
 		}
 		t.Cleanup(n.Leave)
 		return n
@@ -206,18 +208,18 @@ func TestNodes(t *testing.T) {
 	first := join(b, 0)
 	second := join(open(t, s, redisconn.Options{}), 1)
 	if second.Name != "node-1" {
-		t.Errorf("name %s", second.Name)
+		t.Errorf("got name %s, want node-1", second.Name)
 	}
 	first.Leave()
 	first.Leave()
 	join(b, 0)
 	join(b, 2)
-	// An exclusive process knows that whoever left these leases is dead.
+	// A single process takes over all leases at once.
 	sole := open(t, s, redisconn.Options{SingleProcess: true})
 	join(sole, 0)
 	join(sole, 1)
 	taken := make(chan struct{})
-	if err := b.Commands().Set(t.Context(), Key(b.Keys(), "work"), "the dead", 0).Err(); err != nil {
+	if err := b.Commands().Set(t.Context(), Key(b.Keys(), "work"), "killed", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

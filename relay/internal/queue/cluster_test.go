@@ -13,12 +13,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
-func TestClusterFromLogToSubscriber(t *testing.T) {
+func TestCluster_FromLogToSubscriber(t *testing.T) {
 	t.Parallel()
 	const partitions = 3
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
-	b := newTestStores(conntest.OpenOptions(t, redisconn.Options{URL: redistest.StartClusterNode(t), Partitions: partitions}))
+	o := redisconn.Options{URL: redistest.StartClusterNode(t), Partitions: partitions}
+	b := newTestStores(conntest.OpenOptions(t, o))
 	sub, err := subscriber.New(subscriber.Config{
 		Commands: b.Commands(), Readers: b.Readers(), Group: "g", Consumer: "c",
 		Streams: b.streams, Slot: b.Keys().Slot,
@@ -37,18 +38,23 @@ func TestClusterFromLogToSubscriber(t *testing.T) {
 			hub = fmt.Sprint("h", i)
 		}
 		mustAppend(t, b, notification(hub, 2*p))
-		if _, err := b.Append(ctx, eventlog.AppendRequest{Hub: hub, Key: "k", Digest: "d", Notifications: notifications(hub, 2*p+1, 2*p+1)}); err != nil {
+		list := notifications(hub, 2*p+1, 2*p+1)
+		a := eventlog.AppendRequest{Hub: hub, Key: "k", Digest: "d", Notifications: list}
+		if _, err := b.Append(ctx, a); err != nil {
 			t.Fatal(err)
 		}
-		serving, err := b.RegisterSinks(ctx, p, map[string]bool{"s": true})
+		state, err := b.RegisterSinks(ctx, p, map[string]bool{"s": true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		log := readLog(t, b, p)
-		e := EnqueueRequest{Partition: p, From: serving.Position, To: log[1].Cursor, Sinks: []string{"s"}, MaxBacklogs: []int64{0}, EntriesCovered: 2}
-		e.Matches = []SinkMatch{{ID: log[0].Cursor, Sinks: []int{0}}, {ID: log[1].Cursor, Sinks: []int{0}}}
-		if r, err := b.Enqueue(ctx, e); err != nil || !r.Committed {
-			t.Fatalf("%+v, %v", r, err)
+		r := EnqueueRequest{
+			Partition: p, From: state.Position, To: log[1].Cursor, EntriesCovered: 2,
+			Sinks: []string{"s"}, MaxBacklogs: []int64{0},
+			Matches: []SinkMatch{{ID: log[0].Cursor, Sinks: []int{0}}, {ID: log[1].Cursor, Sinks: []int{0}}},
+		}
+		if r, err := b.Enqueue(ctx, r); err != nil || !r.Committed {
+			t.Fatalf("enqueue: got %+v, %v", r, err)
 		}
 	}
 	seen := map[string]bool{}
@@ -58,7 +64,7 @@ func TestClusterFromLogToSubscriber(t *testing.T) {
 			seen[m.UUID] = true
 			m.Ack()
 		case <-ctx.Done():
-			t.Fatalf("only %d came", len(seen))
+			t.Fatalf("got %d messages, want %d", len(seen), 2*partitions)
 		}
 	}
 }

@@ -21,28 +21,28 @@ import (
 )
 
 const (
-	crashInbox     = 6 // one of them bad
+	crashInbox     = 6 // one of them is invalid
 	crashPublished = 4
 )
 
-// sinkWants says what the two sinks of the test want: everything, and every other one.
-func sinkWants(data string) []int {
+// matchingSinks returns the sinks of the test that match: the first matches all entries, the second every other one.
+func matchingSinks(data string) []int {
 	if data[len(data)-2]%2 == 0 {
 		return []int{0, 1}
 	}
 	return []int{0}
 }
 
-// live is all that a node does in its life, once.
-func live(ctx context.Context, b *testStores, ids func() string) error {
-	if err := livePublish(ctx, b, ids); err != nil {
+// runNode does everything that a node does, once.
+func runNode(ctx context.Context, b *testStores, ids func() string) error {
+	if err := publishAll(ctx, b, ids); err != nil {
 		return err
 	}
-	if err := liveInbox(ctx, b, ids); err != nil {
+	if err := readInbox(ctx, b, ids); err != nil {
 		return err
 	}
 	for p := range b.Keys().Partitions() {
-		if err := liveDispatch(ctx, b, p); err != nil {
+		if err := dispatchAll(ctx, b, p); err != nil {
 			return err
 		}
 		if err := b.Trim(ctx, p, time.Hour, 1000); err != nil {
@@ -52,17 +52,18 @@ func live(ctx context.Context, b *testStores, ids func() string) error {
 	return nil
 }
 
-func crashNote(kind, hub string, i int, id string) relay.Notification {
-	return relay.Notification{ID: id, Topic: "container.created", Hub: hub, Data: fmt.Appendf(nil, `{"%s":%d}`, kind, i)}
+func newNotification(kind, hub string, i int, id string) relay.Notification {
+	data := fmt.Appendf(nil, `{"%s":%d}`, kind, i)
+	return relay.Notification{ID: id, Topic: "container.created", Hub: hub, Data: data}
 }
 
-// livePublish is the client too: it repeats with the same keys what it is in doubt about.
-func livePublish(ctx context.Context, b *testStores, ids func() string) error {
+// publishAll repeats failed requests with the same key, as a client does.
+func publishAll(ctx context.Context, b *testStores, ids func() string) error {
 	for r := range 2 {
 		hub := fmt.Sprint("hub-", r)
 		a := eventlog.AppendRequest{Hub: hub, Key: fmt.Sprint("request-", r), Digest: "d"}
 		for i := range crashPublished / 2 {
-			a.Notifications = append(a.Notifications, crashNote("published", hub, r*2+i, ids()))
+			a.Notifications = append(a.Notifications, newNotification("published", hub, r*2+i, ids()))
 		}
 		if _, err := b.Append(ctx, a); err != nil {
 			return err
@@ -71,7 +72,7 @@ func livePublish(ctx context.Context, b *testStores, ids func() string) error {
 	return nil
 }
 
-func liveInbox(ctx context.Context, b *testStores, ids func() string) error {
+func readInbox(ctx context.Context, b *testStores, ids func() string) error {
 	for after := ""; ; {
 		entries, err := b.inbox.Read(ctx, after, 4, 0)
 		if err != nil || len(entries) == 0 {
@@ -90,7 +91,7 @@ func liveInbox(ctx context.Context, b *testStores, ids func() string) error {
 			if _, err := fmt.Sscanf(string(e.Data), `{"inbox":%d}`, &i); err != nil {
 				return err
 			}
-			n := crashNote("inbox", fmt.Sprint("hub-", i%3), i, ids())
+			n := newNotification("inbox", fmt.Sprint("hub-", i%3), i, ids())
 			p := b.Keys().Partition(n.Hub)
 			good[p] = append(good[p], inbox.Notification{InboxID: e.ID, Notification: n})
 		}
@@ -108,7 +109,7 @@ func liveInbox(ctx context.Context, b *testStores, ids func() string) error {
 	}
 }
 
-func liveDispatch(ctx context.Context, b *testStores, p int) error {
+func dispatchAll(ctx context.Context, b *testStores, p int) error {
 	for {
 		s, err := b.RegisterSinks(ctx, p, map[string]bool{"all": true, "some": true})
 		if err != nil {
@@ -118,18 +119,21 @@ func liveDispatch(ctx context.Context, b *testStores, p int) error {
 		if err != nil || len(ns) == 0 {
 			return err
 		}
-		e := EnqueueRequest{Partition: p, From: s.Position, Generation: s.Generation, EntriesCovered: len(ns), Sinks: []string{"all", "some"}, MaxBacklogs: []int64{0, 0}}
-		for _, n := range ns {
-			e.Matches, e.To = append(e.Matches, SinkMatch{n.Cursor, sinkWants(string(n.Data))}), n.Cursor
+		e := EnqueueRequest{
+			Partition: p, From: s.Position, Generation: s.Generation, EntriesCovered: len(ns),
+			Sinks: []string{"all", "some"}, MaxBacklogs: []int64{0, 0},
 		}
-		// What was not committed another node has done meanwhile; the loop looks again.
+		for _, n := range ns {
+			e.Matches, e.To = append(e.Matches, SinkMatch{n.Cursor, matchingSinks(string(n.Data))}), n.Cursor
+		}
+		// If the request did not commit, another node was faster, and the loop reads the state again.
 		if _, err := b.Enqueue(ctx, e); err != nil {
 			return err
 		}
 	}
 }
 
-func crashNode(t *testing.T, s *redistest.Server, prefix string, m *conntest.Killer) *testStores {
+func openNode(t *testing.T, s *redistest.Server, prefix string, m *conntest.Killer) *testStores {
 	b := open(t, s, redisconn.Options{Prefix: prefix, Partitions: 2})
 	if m != nil {
 		b.Commands().AddHook(m)
@@ -138,7 +142,7 @@ func crashNode(t *testing.T, s *redistest.Server, prefix string, m *conntest.Kil
 	return b
 }
 
-// checkOnce fails unless everything was stored once, and enqueued once in each queue that wants it.
+// checkOnce fails unless every entry was stored once, and enqueued once in each matching queue.
 func checkOnce(t *testing.T, b *testStores) {
 	t.Helper()
 	ctx := t.Context()
@@ -165,7 +169,7 @@ func checkOnce(t *testing.T, b *testStores) {
 		want = append(want, fmt.Sprintf(`{"inbox":%d}`, i))
 	}
 	for _, data := range want {
-		if len(sinkWants(data)) == 2 {
+		if len(matchingSinks(data)) == 2 {
 			wantSome = append(wantSome, data)
 		}
 	}
@@ -176,18 +180,18 @@ func checkOnce(t *testing.T, b *testStores) {
 		slices.Sort(c.got)
 		slices.Sort(c.want)
 		if !slices.Equal(c.got, c.want) {
-			t.Errorf("%s holds %v, want %v", c.what, c.got, c.want)
+			t.Errorf("%s: got %v, want %v", c.what, c.got, c.want)
 		}
 	}
 	if got := read(inbox.QuarantineKey(b.Keys()), "reason"); len(got) != 1 {
-		t.Errorf("quarantine holds %v", got)
+		t.Errorf("quarantine: got %v, want one entry", got)
 	}
 	if got := read(inbox.Key(b.Keys()), "data"); len(got) != 0 {
-		t.Errorf("the inbox still holds %v", got)
+		t.Errorf("inbox: got %v, want no entries", got)
 	}
 }
 
-func crashProduce(t *testing.T, b *testStores) {
+func fillInbox(t *testing.T, b *testStores) {
 	produce := func(field, value string) {
 		t.Helper()
 		args := redis.XAddArgs{Stream: inbox.Key(b.Keys()), Values: []string{field, value}}
@@ -198,12 +202,12 @@ func crashProduce(t *testing.T, b *testStores) {
 	for i := range crashInbox - 1 {
 		produce("data", fmt.Sprintf(`{"inbox":%d}`, i))
 		if i == 2 {
-			produce("nonsense", "x")
+			produce("invalid", "x")
 		}
 	}
 }
 
-func TestKilledBetweenEveryTwoCommands(t *testing.T) {
+func TestStores_SurviveKillAtEveryCommand(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	var id atomic.Int64
@@ -212,17 +216,17 @@ func TestKilledBetweenEveryTwoCommands(t *testing.T) {
 		t.Run(fmt.Sprintf("executed=%t", executed), func(t *testing.T) {
 			for last := int64(1); ; last++ {
 				prefix := fmt.Sprintf("crash-%t-%d", executed, last)
-				second := crashNode(t, s, prefix, nil)
-				crashProduce(t, second)
-				// Each round begins as a fresh server does, where scripts cost one command more.
+				second := openNode(t, s, prefix, nil)
+				fillInbox(t, second)
+				// On a new server each script needs one more command.
 				if err := second.Commands().ScriptFlush(t.Context()).Err(); err != nil {
 					t.Fatal(err)
 				}
 				m := &conntest.Killer{Last: last, Executed: executed}
-				first := crashNode(t, s, prefix, m)
-				err := live(t.Context(), first, ids)
+				first := openNode(t, s, prefix, m)
+				err := runNode(t.Context(), first, ids)
 				first.Close()
-				if err := live(t.Context(), second, ids); err != nil {
+				if err := runNode(t.Context(), second, ids); err != nil {
 					t.Fatal(err)
 				}
 				checkOnce(t, second)
@@ -231,36 +235,36 @@ func TestKilledBetweenEveryTwoCommands(t *testing.T) {
 					t.Fatalf("killed at command %d", last)
 				}
 				if err == nil {
-					t.Logf("a life has %d commands", last-1)
+					t.Logf("a node runs %d commands", last-1)
 					return
 				}
 				if m.Sent.Load() < last {
-					t.Fatal(err) // it died of something else
+					t.Fatal(err) // the error has another cause
 				}
 			}
 		})
 	}
 }
 
-func TestTwoNodesAtOnce(t *testing.T) {
+func TestStores_ConcurrentNodes(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	var id atomic.Int64
 	ids := func() string { return fmt.Sprintf("%024x", id.Add(1)) }
 	for round := range 20 {
 		prefix := fmt.Sprint("both-", round)
-		nodes := []*testStores{crashNode(t, s, prefix, nil), crashNode(t, s, prefix, nil), crashNode(t, s, prefix, nil)}
-		crashProduce(t, nodes[0])
+		nodes := []*testStores{openNode(t, s, prefix, nil), openNode(t, s, prefix, nil), openNode(t, s, prefix, nil)}
+		fillInbox(t, nodes[0])
 		var wg sync.WaitGroup
 		for _, b := range nodes {
 			wg.Go(func() {
-				if err := live(t.Context(), b, ids); err != nil {
+				if err := runNode(t.Context(), b, ids); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
-		if err := live(t.Context(), nodes[0], ids); err != nil {
+		if err := runNode(t.Context(), nodes[0], ids); err != nil {
 			t.Error(err)
 		}
 		checkOnce(t, nodes[0])

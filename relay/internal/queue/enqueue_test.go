@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-func queueOf(t testing.TB, b *testStores, sink string) []string {
+func readQueue(t testing.TB, b *testStores, sink string) []string {
 	t.Helper()
 	entries, err := b.Commands().XRange(t.Context(), Key(b.Keys(), sink, 0), "-", "+").Result()
 	if err != nil {
@@ -23,14 +23,17 @@ func queueOf(t testing.TB, b *testStores, sink string) []string {
 	return ids
 }
 
-// enqueueAll matches everything behind from with every sink.
-func enqueueAll(t testing.TB, b *testStores, cursor, from string, generation int64, sinks ...string) EnqueueResult {
+// enqueueAll enqueues all entries after a position for all sinks. catchUp is the sink that catches up, or "".
+func enqueueAll(t testing.TB, b *testStores, catchUp, from string, generation int64, sinks ...string) EnqueueResult {
 	t.Helper()
 	ns, err := b.Range(t.Context(), 0, from, 10_000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := EnqueueRequest{CatchUpSink: cursor, From: from, To: from, Generation: generation, EntriesCovered: len(ns), Sinks: sinks, MaxBacklogs: make([]int64, len(sinks))}
+	e := EnqueueRequest{
+		CatchUpSink: catchUp, From: from, To: from, Generation: generation, EntriesCovered: len(ns),
+		Sinks: sinks, MaxBacklogs: make([]int64, len(sinks)),
+	}
 	for _, n := range ns {
 		m := SinkMatch{ID: n.Cursor}
 		for i := range sinks {
@@ -61,34 +64,35 @@ func TestEnqueue(t *testing.T) {
 			},
 		}
 		r, err := b.Enqueue(t.Context(), e)
-		if err != nil || !r.Committed || r.Position != e.To || r.Trimmed != 1 || r.Dropped[0] != 0 || r.Dropped[1] != 0 || r.Dropped[2] != 1 {
-			t.Fatalf("got %+v, %v", r, err)
+		if err != nil || !r.Committed || r.Position != e.To || r.Trimmed != 1 ||
+			r.Dropped[0] != 0 || r.Dropped[1] != 0 || r.Dropped[2] != 1 {
+			t.Fatalf("got %+v, %v, want one trimmed and one dropped", r, err)
 		}
 		again, err := b.Enqueue(t.Context(), e)
 		if err != nil || again.Committed || again.Position != e.To {
-			t.Errorf("a repeat: %+v, %v", again, err)
+			t.Errorf("repeat: got %+v, %v, want no commit", again, err)
 		}
-		if got := queueOf(t, b, "one"); len(got) != 1 || got[0] != log[0].ID {
-			t.Errorf("queue one: %v", got)
+		if got := readQueue(t, b, "one"); len(got) != 1 || got[0] != log[0].ID {
+			t.Errorf("queue one: got %v, want the first entry", got)
 		}
-		if got := queueOf(t, b, "two"); len(got) != 2 || got[0] != log[1].ID || got[1] != log[3].ID {
-			t.Errorf("queue two: %v", got)
+		if got := readQueue(t, b, "two"); len(got) != 2 || got[0] != log[1].ID || got[1] != log[3].ID {
+			t.Errorf("queue two: got %v, want the second and fourth entry", got)
 		}
 		if at, err := b.Position(t.Context(), 0); at != e.To || err != nil {
-			t.Errorf("position %s, %v", at, err)
+			t.Errorf("position: got %s, %v, want %s", at, err, e.To)
 		}
 	})
 }
 
-func TestSinksComeAndGo(t *testing.T) {
+func TestRegisterSinks_ChangedSets(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {
 		ctx := t.Context()
-		serve := func(sinks map[string]bool, served, behind int) DispatchState {
+		serve := func(sinks map[string]bool, active, catchingUp int) DispatchState {
 			t.Helper()
 			s, err := b.RegisterSinks(ctx, 0, sinks)
-			if err != nil || len(s.Active) != served || len(s.CatchingUp) != behind {
-				t.Fatalf("serving %+v, %v", s, err)
+			if err != nil || len(s.Active) != active || len(s.CatchingUp) != catchingUp {
+				t.Fatalf("got state %+v, %v, want %d active and %d catching up", s, err, active, catchingUp)
 			}
 			return s
 		}
@@ -97,25 +101,25 @@ func TestSinksComeAndGo(t *testing.T) {
 		if r := enqueueAll(t, b, "", first.Position, first.Generation, "a"); !r.Committed {
 			t.Fatalf("%+v", r)
 		}
-		// b joins at the end, c wants it all.
+		// b begins at the end of the log, c at its start.
 		joined, err := b.EnsureSinks(ctx, 0, map[string]bool{"b": false, "c": true})
 		if err != nil || joined["c"] != "0-0" || joined["b"] != readLog(t, b, 0)[2].Cursor {
-			t.Fatalf("joined %v, %v", joined, err)
+			t.Fatalf("got positions %v, %v", joined, err)
 		}
 		s := serve(map[string]bool{"a": false, "b": false, "c": true}, 2, 1)
 		if r := enqueueAll(t, b, "", s.Position, first.Generation, "a"); r.Committed {
-			t.Error("an old generation was accepted")
+			t.Error("old generation: got a commit")
 		}
 		r := enqueueAll(t, b, "c", "0-0", 0, "c")
 		if !r.Committed || !r.CaughtUp {
-			t.Errorf("catching up: %+v", r)
+			t.Errorf("catch up: got %+v", r)
 		}
 		mustAppend(t, b, notifications("h", 4, 4)...)
 		if r := enqueueAll(t, b, "", s.Position, s.Generation, "a", "b"); r.Committed {
-			t.Error("c was forgotten")
+			t.Error("generation from before c caught up: got a commit")
 		}
 		s = serve(map[string]bool{"a": false, "b": false, "c": true}, 3, 0)
-		// A node with another configuration takes over for a while.
+		// For a while, a node with another configuration dispatches.
 		old := serve(map[string]bool{"a": false}, 1, 0)
 		if r := enqueueAll(t, b, "", old.Position, old.Generation, "a"); !r.Committed {
 			t.Errorf("%+v", r)
@@ -123,21 +127,21 @@ func TestSinksComeAndGo(t *testing.T) {
 		s = serve(map[string]bool{"a": false, "b": false, "c": true}, 1, 2)
 		for name, at := range maps.All(s.CatchingUp) {
 			if r := enqueueAll(t, b, name, at, 0, name); !r.CaughtUp {
-				t.Errorf("%s: %+v", name, r)
+				t.Errorf("catch up of %s: got %+v", name, r)
 			}
 		}
 		for sink, want := range map[string]int{"a": 4, "b": 1, "c": 4} {
-			if got := queueOf(t, b, sink); len(got) != want {
-				t.Errorf("queue %s: %v", sink, got)
+			if got := readQueue(t, b, sink); len(got) != want {
+				t.Errorf("queue %s: got %v, want %d entries", sink, got, want)
 			}
 		}
-		if err := b.ForgetSink(ctx, 0, "c"); err != nil || len(queueOf(t, b, "c")) != 0 {
-			t.Errorf("forget: %v", err)
+		if err := b.ForgetSink(ctx, 0, "c"); err != nil || len(readQueue(t, b, "c")) != 0 {
+			t.Errorf("forget: got %v and a queue, want none", err)
 		}
 	})
 }
 
-func TestTrimStaysBehindTheDispatcher(t *testing.T) {
+func TestTrim_KeepsUndispatchedEntries(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {
 		ctx := t.Context()
@@ -149,39 +153,40 @@ func TestTrimStaysBehindTheDispatcher(t *testing.T) {
 			return len(readLog(t, b, 0))
 		}
 		if n := trim(time.Millisecond, 1); n != 0 {
-			t.Errorf("%d entries in no log", n)
+			t.Errorf("missing log: got %d entries", n)
 		}
 		mustAppend(t, b, notifications("h", 1, 500)...)
 		log := readLog(t, b, 0)
-		time1 := time.NewTimer(5 * time.Millisecond) // so that all are older than the history
+		time1 := time.NewTimer(5 * time.Millisecond) // all entries are older than the history then
 		<-time1.C
 		if n := trim(time.Millisecond, 10); n != 500 {
-			t.Errorf("%d left before anything was dispatched", n)
+			t.Errorf("before dispatching: got %d entries, want 500", n)
 		}
 		if lag, err := b.Lag(ctx, 0); lag != 500 || err != nil {
-			t.Errorf("lag %d, %v", lag, err)
+			t.Errorf("got lag %d, %v", lag, err)
 		}
-		if r, err := b.Enqueue(ctx, EnqueueRequest{From: "0-0", To: log[299].Cursor, EntriesCovered: 300}); err != nil || !r.Committed {
+		r, err := b.Enqueue(ctx, EnqueueRequest{From: "0-0", To: log[299].Cursor, EntriesCovered: 300})
+		if err != nil || !r.Committed {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		if lag, err := b.Lag(ctx, 0); lag != 200 || err != nil {
-			t.Errorf("lag %d, %v", lag, err)
+			t.Errorf("got lag %d, %v", lag, err)
 		}
 		if n := trim(0, 10); n < 200 || n > 300 {
-			t.Errorf("%d left by length, want 200 and at most a node more", n)
+			t.Errorf("by length: got %d entries, want 200 and at most one node more", n)
 		}
 		if n := trim(time.Millisecond, 0); n < 201 || n > 301 {
-			if n != 200 { // by length it may have gone to the entry
-				t.Errorf("%d left by history", n)
+			if n != 200 { // the trim by length may have been exact
+				t.Errorf("by history: got %d entries", n)
 			}
 		}
 		if got := readLog(t, b, 0); got[len(got)-200].ID != log[300].ID {
-			t.Errorf("an entry that was not dispatched is gone")
+			t.Error("an undispatched entry was trimmed")
 		}
 	})
 }
 
-func TestTrimLongBacklog(t *testing.T) {
+func TestTrim_LongLog(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	for i := range 35 {
@@ -191,7 +196,9 @@ func TestTrimLongBacklog(t *testing.T) {
 		t.Fatal(r)
 	}
 	log := readLog(t, b, 0)
-	r, err := b.Enqueue(t.Context(), EnqueueRequest{From: log[9999].Cursor, To: log[len(log)-1].Cursor, EntriesCovered: len(log) - 10_000})
+	r, err := b.Enqueue(t.Context(), EnqueueRequest{
+		From: log[9999].Cursor, To: log[len(log)-1].Cursor, EntriesCovered: len(log) - 10_000,
+	})
 	if err != nil || !r.Committed {
 		t.Fatal(r, err)
 	}
@@ -199,6 +206,6 @@ func TestTrimLongBacklog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(readLog(t, b, 0)); n < 500 || n > 700 {
-		t.Errorf("%d left", n)
+		t.Errorf("got %d entries, want 500 to 700", n)
 	}
 }

@@ -34,7 +34,7 @@ func TestStores_WriteAllOrNothingWithoutMemory(t *testing.T) {
 	limitMemory("1")
 	for _, a := range appendRequests(2) {
 		if _, err := b.Append(t.Context(), a); !errors.Is(err, redisconn.ErrUnavailable) {
-			t.Errorf("append %d notifications with key %q: got %v, want ErrUnavailable", len(a.Notifications), a.Key, err)
+			t.Errorf("append %d with key %q: got %v, want ErrUnavailable", len(a.Notifications), a.Key, err)
 		}
 	}
 	entries := []inbox.Notification{{InboxID: "1-1", Notification: notification("h", 2)}}

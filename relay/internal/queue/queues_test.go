@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-func TestQueues(t *testing.T) {
+func TestStats(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	b := open(t, server, redisconn.Options{Partitions: 2})
@@ -38,11 +38,11 @@ func TestQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got[0].OldestAge < 2*time.Hour || got[0].OldestAge > 3*time.Hour {
-		t.Errorf("the oldest of a is %s", got[0].OldestAge)
+		t.Errorf("oldest entry of a: got %s, want two hours", got[0].OldestAge)
 	}
 	got[0].OldestAge = 0
 	if diff := cmp.Diff([]Stats{{Length: 3}, {}, {Length: 1}}, got); diff != "" {
-		t.Errorf("queues (-want +got):\n%s", diff)
+		t.Errorf("statistics (-want +got):\n%s", diff)
 	}
 	server.Kill()
 	if _, err := b.Stats(ctx, nil); !errors.Is(err, redisconn.ErrUnavailable) {
@@ -50,7 +50,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-func TestReachedQueuedAndKnown(t *testing.T) {
+func TestStore_SinkPositions(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {
 		ctx := t.Context()
@@ -72,9 +72,11 @@ func TestReachedQueuedAndKnown(t *testing.T) {
 		if _, err := b.RegisterSinks(ctx, 0, map[string]bool{"old": true, "new": false, "begin": true}); err != nil {
 			t.Fatal(err)
 		}
-		for sink, want := range map[string]string{"old": log[2].Cursor, "new": end, "begin": "0-0", "unknown": log[2].Cursor} {
+		for sink, want := range map[string]string{
+			"old": log[2].Cursor, "new": end, "begin": "0-0", "unknown": log[2].Cursor,
+		} {
 			if got, err := b.FilledTo(ctx, 0, sink); err != nil || got != want {
-				t.Errorf("%s reached %s, want %s, %v", sink, got, want, err)
+				t.Errorf("FilledTo(%s): got %s, %v, want %s", sink, got, err, want)
 			}
 		}
 		if err := b.Commands().XDel(ctx, Key(b.Keys(), "old", 0), log[1].Cursor).Err(); err != nil {
@@ -92,16 +94,16 @@ func TestReachedQueuedAndKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if names, err := b.KnownSinks(ctx); err != nil || len(names) != 2 {
-			t.Errorf("known after forgetting one: %v, %v", names, err)
+			t.Errorf("known sinks after ForgetSink: got %v, %v, want 2", names, err)
 		}
 	})
 }
 
-func TestCovers(t *testing.T) {
+func TestHasAllAfter(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	ctx := t.Context()
-	covers := func(after string) bool {
+	hasAll := func(after string) bool {
 		t.Helper()
 		ok, err := b.HasAllAfter(ctx, 0, after)
 		if err != nil {
@@ -110,35 +112,35 @@ func TestCovers(t *testing.T) {
 		return ok
 	}
 	const old, late = "1577836799999-18446744073709551615", "99999999999999-0"
-	if !covers(old) || !covers("0-0") {
-		t.Error("an empty log lacks something")
+	if !hasAll(old) || !hasAll("0-0") {
+		t.Error("empty log: got false, want true")
 	}
 	mustAppend(t, b, notifications("h", 1, 3)...)
 	log := readLog(t, b, 0)
-	if !covers(old) || !covers("0-0") || !covers(late) || !covers(log[1].Cursor) {
-		t.Error("a whole log lacks something")
+	if !hasAll(old) || !hasAll("0-0") || !hasAll(late) || !hasAll(log[1].Cursor) {
+		t.Error("complete log: got false, want true")
 	}
 	if err := b.Commands().XTrimMaxLen(ctx, eventlog.Key(b.Keys(), 0), 2).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if covers(old) || covers("0-0") || !covers(late) || !covers(log[1].Cursor) {
-		t.Error("a trimmed log")
+	if hasAll(old) || hasAll("0-0") || !hasAll(late) || !hasAll(log[1].Cursor) {
+		t.Error("trimmed log: got a wrong result")
 	}
 	if err := b.Commands().XTrimMaxLen(ctx, eventlog.Key(b.Keys(), 0), 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if covers(old) || covers(log[0].Cursor) || !covers(log[2].Cursor) {
-		t.Error("an emptied log")
+	if hasAll(old) || hasAll(log[0].Cursor) || !hasAll(log[2].Cursor) {
+		t.Error("emptied log: got a wrong result")
 	}
 }
 
-// A consumer that takes everything over begins with it, in the order of the queue.
-func TestTakePending(t *testing.T) {
+// A consumer that claims all pending entries receives them first, in queue order.
+func TestClaimPending_KeepsOrder(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	ctx := t.Context()
 	if err := b.ClaimPending(ctx, "s", "g", "sole"); err != nil {
-		t.Fatalf("of a queue that is not there: %v", err)
+		t.Fatalf("missing queue: %v", err)
 	}
 	queue := Key(b.Keys(), "s", 0)
 	const n = 2500
@@ -148,8 +150,10 @@ func TestTakePending(t *testing.T) {
 	if err := b.Commands().XGroupCreate(ctx, queue, "g", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 24 { // the last hundred nobody has read
-		read := &redis.XReadGroupArgs{Group: "g", Consumer: fmt.Sprint("node-", i%3), Streams: []string{queue, ">"}, Count: 100, Block: -1}
+	for i := range 24 { // the last hundred are not read
+		read := &redis.XReadGroupArgs{
+			Group: "g", Consumer: fmt.Sprint("node-", i%3), Streams: []string{queue, ">"}, Count: 100, Block: -1,
+		}
 		if err := b.Commands().XReadGroup(ctx, read).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +175,7 @@ func TestTakePending(t *testing.T) {
 	for i := range n {
 		m := <-messages
 		if m.UUID != strconv.Itoa(i) {
-			t.Fatalf("%s came in place of %d", m.UUID, i)
+			t.Fatalf("got message %s, want %d", m.UUID, i)
 		}
 		m.Ack()
 	}

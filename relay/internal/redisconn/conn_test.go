@@ -39,59 +39,62 @@ func TestParseAddress(t *testing.T) {
 			t.Errorf("%s: %v", c.url, err)
 			continue
 		}
-		if fmt.Sprint(o.Addrs) != c.addrs || o.Username != c.user || o.Password != c.password || o.MasterName != c.master ||
-			o.DB != c.db || (o.TLSConfig != nil) != c.tls || o.IsClusterMode != c.cluster {
+		if fmt.Sprint(o.Addrs) != c.addrs || o.Username != c.user || o.Password != c.password ||
+			o.MasterName != c.master || o.DB != c.db || (o.TLSConfig != nil) != c.tls || o.IsClusterMode != c.cluster {
 			t.Errorf("%s: got %+v", c.url, o)
 		}
 	}
 }
 
-func TestParseAddressRefuses(t *testing.T) {
+func TestParseAddress_RejectsInvalid(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
-		"", "h:6379", "http://secret@h", "redis://:sec%zzret@h", "redis://h/secret", "redis://h/-1", "redis://a:1,b:2", "unix://secret",
-		"redis+sentinel://secret@h", "redis+cluster://h/1", "redis://h?pool_size=secret", "redis://user:12/secret@h:6379/0",
+		"", "h:6379", "http://secret@h", "redis://:sec%zzret@h", "redis://h/secret", "redis://h/-1",
+		"redis://a:1,b:2", "unix://secret", "redis+sentinel://secret@h", "redis+cluster://h/1",
+		"redis://h?pool_size=secret", "redis://user:12/secret@h:6379/0",
 	} {
 		_, err := parseAddress(url)
 		if err == nil {
-			t.Errorf("%q was accepted", url)
+			t.Errorf("parseAddress(%q): got no error", url)
 		} else if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: the error shows a part that may be a password: %v", url, err)
+			t.Errorf("parseAddress(%q): the error may contain a password: %v", url, err)
 		}
 	}
 }
 
 func FuzzParseAddress(f *testing.F) {
-	for _, s := range []string{"redis://u:p@h:1/2", "unix:///a?db=1", "redis+sentinel://a:1,b/m/0", "redis+cluster://a:1,b:2?tls=true"} {
+	for _, s := range []string{
+		"redis://u:p@h:1/2", "unix:///a?db=1", "redis+sentinel://a:1,b/m/0", "redis+cluster://a:1,b:2?tls=true",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if o, err := parseAddress(s); err == nil && len(o.Addrs) == 0 {
-			t.Errorf("%q: accepted without an address", s)
+			t.Errorf("parseAddress(%q): got no address and no error", s)
 		}
 	})
 }
 
-func TestPartitionsAreFixed(t *testing.T) {
+func TestOpen_RejectsOtherPartitions(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	open(t, s, Options{Partitions: 4})
 	open(t, s, Options{Partitions: 4})
 	_, err := Open(t.Context(), Options{URL: s.URL(), Partitions: 2})
 	if err == nil || !strings.Contains(err.Error(), "set redis.partitions to 4") {
-		t.Errorf("another number of partitions: %v", err)
+		t.Errorf("got %v, want an error about partitions", err)
 	}
 	open(t, s, Options{Partitions: 2, Prefix: "other"})
 }
 
-func TestOpenWaitsForRedis(t *testing.T) {
+func TestOpen_WaitsForRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	s.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := Open(ctx, Options{URL: s.URL()}); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("without redis: %v", err)
+		t.Errorf("without Redis: got %v, want ErrUnavailable", err)
 	}
 	opened := make(chan error, 1)
 	go func() {
@@ -107,25 +110,29 @@ func TestOpenWaitsForRedis(t *testing.T) {
 	}
 }
 
-// The log says once, and again every ten seconds, what is waited for, and what to look at where that is somebody's
-// own Redis.
-func TestOpenSaysWhatItWaitsFor(t *testing.T) {
+// Open logs what it waits for at once, and then every ten seconds.
+func TestOpen_LogsWaiting(t *testing.T) {
 	t.Parallel()
-	for exclusive, want := range map[bool]string{false: "waiting for redis at redis.url", true: `msg="waiting for redis" `} {
+	for singleProcess, want := range map[bool]string{
+		false: "waiting for redis at redis.url",
+		true:  `msg="waiting for redis" `,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 			defer cancel()
-			var said bytes.Buffer
+			var logged bytes.Buffer
 			refused := func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
-			_, err := Open(ctx, Options{Dialer: refused, SingleProcess: exclusive, Log: slog.New(slog.NewTextHandler(&said, nil))})
-			if !errors.Is(err, ErrUnavailable) || strings.Count(said.String(), "\n") != 3 || strings.Count(said.String(), want) != 3 {
-				t.Errorf("%v, and the log says\n%s", err, said.String())
+			log := slog.New(slog.NewTextHandler(&logged, nil))
+			_, err := Open(ctx, Options{Dialer: refused, SingleProcess: singleProcess, Log: log})
+			text := logged.String()
+			if !errors.Is(err, ErrUnavailable) || strings.Count(text, "\n") != 3 || strings.Count(text, want) != 3 {
+				t.Errorf("got %v, want ErrUnavailable and three times %q in the log:\n%s", err, want, text)
 			}
 		})
 	}
 }
 
-// fakeRedis answers INFO only.
+// fakeRedis replies only to INFO.
 func fakeRedis(t *testing.T, info string) func(context.Context, string, string) (net.Conn, error) {
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait)
@@ -150,17 +157,17 @@ func fakeRedis(t *testing.T, info string) func(context.Context, string, string) 
 	}
 }
 
-func TestOpenRefusesOldRedis(t *testing.T) {
+func TestOpen_RejectsOldRedis(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err := Open(ctx, Options{Dialer: fakeRedis(t, "# Server\r\nredis_version:6.0.16\r\n")})
 	if err == nil || !strings.Contains(err.Error(), "6.0.16 but 6.2 or later is required") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want an error about the version", err)
 	}
 }
 
-func TestNoPasswordInErrorsOrLogs(t *testing.T) {
+func TestOpen_HidesPassword(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	if err := open(t, s, Options{}).Commands().ConfigSet(t.Context(), "requirepass", "right-secret").Err(); err != nil {
@@ -170,14 +177,14 @@ func TestNoPasswordInErrorsOrLogs(t *testing.T) {
 	url := strings.Replace(s.URL(), "unix://", "unix://:wrong-secret@", 1)
 	_, err := Open(t.Context(), Options{URL: url, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	if err == nil || errors.Is(err, ErrUnavailable) {
-		t.Fatalf("a wrong password must be refused at once, got %v", err)
+		t.Fatalf("wrong password: got %v, want a permanent error", err)
 	}
 	s.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err2 := Open(ctx, Options{URL: url, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	if all := err.Error() + err2.Error() + logged.String(); strings.Contains(all, "secret") {
-		t.Errorf("a password shows: %s", all)
+		t.Errorf("a password is visible: %s", all)
 	}
 }
 
@@ -192,15 +199,15 @@ func TestReady(t *testing.T) {
 	}
 	s.Kill()
 	if err := b.Ready(t.Context()); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("without redis: %v", err)
+		t.Errorf("without Redis: got %v, want ErrUnavailable", err)
 	}
 	s.Restart()
-	testkit.WaitFor(t, "ready again", func() bool { return b.Ready(t.Context()) == nil })
+	testkit.WaitFor(t, "Redis to be ready", func() bool { return b.Ready(t.Context()) == nil })
 	if err := b.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Ready(t.Context()); !errors.Is(err, ErrUnavailable) {
-		t.Errorf("out of memory: %v", err)
+		t.Errorf("out of memory: got %v, want ErrUnavailable", err)
 	}
 }
 

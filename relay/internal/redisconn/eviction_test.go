@@ -9,8 +9,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 )
 
-// A Redis that may evict any key loses whole queues without a word.
-func TestEvictionIsNamed(t *testing.T) {
+// A Redis that may evict any key loses queues without an error.
+func TestOpen_WarnsAboutEviction(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[string]bool{"allkeys-lru": true, "volatile-lru": true, "noeviction": false} {
 		t.Run(policy, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestEvictionIsNamed(t *testing.T) {
 			}
 			b.Close()
 			if got := strings.Contains(out.String(), "maxmemory-policy noeviction"); got != want {
-				t.Errorf("warned %v, want %v: %s", got, want, out.String())
+				t.Errorf("warning: got %t, want %t: %s", got, want, out.String())
 			}
 		})
 	}

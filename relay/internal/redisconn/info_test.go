@@ -9,8 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 )
 
-// TestForbiddenInfoIsTold opens a Redis whose user may not ask for its history.
-func TestForbiddenInfoIsTold(t *testing.T) {
+func TestOpen_WarnsWithoutReplicationID(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client()
@@ -29,7 +28,7 @@ func TestForbiddenInfoIsTold(t *testing.T) {
 		}
 		b.Close()
 		if got := strings.Count(log.String(), "does not report its replication ID"); got != tt.want {
-			t.Errorf("with %s it is told %d times, want %d:\n%s", tt.rule, got, tt.want, &log)
+			t.Errorf("with %s: got %d warnings, want %d:\n%s", tt.rule, got, tt.want, &log)
 		}
 	}
 }

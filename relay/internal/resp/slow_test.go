@@ -10,52 +10,53 @@ import (
 	"time"
 )
 
-// A long answer over a slow line takes longer than any single answer may keep silent: while it goes on it must not be
-// cut off, since it would be as long the next time, and for ever.
-func TestWireWaitsForAnAnswerThatGoesOn(t *testing.T) {
+// A large reply may need longer than the read timeout. It must not be interrupted while data arrives, because it
+// would be as large the next time.
+func TestReadStreams_SlowReply(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		var far sync.WaitGroup
-		defer far.Wait()
-		defer func() { _ = ours.Close() }()
-		w := NewConn(ours)
-		w.readTimeout = 50 * time.Millisecond
+		client, server := net.Pipe()
+		var writer sync.WaitGroup
+		defer writer.Wait()
+		defer func() { _ = client.Close() }()
+		c := NewConn(client)
+		c.readTimeout = 50 * time.Millisecond
 		const pieces = 20
-		far.Go(func() {
-			defer func() { _ = theirs.Close() }()
-			_, _ = theirs.Read(make([]byte, 4096))
+		writer.Go(func() {
+			defer func() { _ = server.Close() }()
+			_, _ = server.Read(make([]byte, 4096))
 			size := pieces * 100
-			_, _ = theirs.Write([]byte("*1\r\n*2\r\n$1\r\na\r\n*1\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nk\r\n$" + strconv.Itoa(size) + "\r\n"))
+			head := "*1\r\n*2\r\n$1\r\na\r\n*1\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\nk\r\n$"
+			_, _ = server.Write([]byte(head + strconv.Itoa(size) + "\r\n"))
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()
 			for range pieces {
 				<-tick.C
-				_, _ = theirs.Write([]byte(strings.Repeat("x", 100)))
+				_, _ = server.Write([]byte(strings.Repeat("x", 100)))
 			}
-			_, _ = theirs.Write([]byte("\r\n"))
+			_, _ = server.Write([]byte("\r\n"))
 		})
 		got := 0
-		err := readGroup(w, -1, func(_ int, entries []Entry) {
+		err := readGroup(c, -1, func(_ int, entries []Entry) {
 			got += len(entries)
 		})
 		if err != nil || got != 1 {
-			t.Errorf("read %d entries, %v", got, err)
+			t.Errorf("got %d entries, %v, want one", got, err)
 		}
 	})
 }
 
-func TestWireGivesUpOnSilence(t *testing.T) {
+func TestReadStreams_TimesOutWithoutData(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		defer func() { _, _ = ours.Close(), theirs.Close() }()
-		go func() { _, _ = theirs.Read(make([]byte, 4096)) }()
-		w := NewConn(ours)
-		w.readTimeout = 20 * time.Millisecond
-		err := readGroup(w, 10*time.Millisecond, func(int, []Entry) {})
+		client, server := net.Pipe()
+		defer func() { _, _ = client.Close(), server.Close() }()
+		go func() { _, _ = server.Read(make([]byte, 4096)) }()
+		c := NewConn(client)
+		c.readTimeout = 20 * time.Millisecond
+		err := readGroup(c, 10*time.Millisecond, func(int, []Entry) {})
 		if err == nil {
-			t.Error("read something out of silence")
+			t.Error("got no error, want a timeout")
 		}
 	})
 }

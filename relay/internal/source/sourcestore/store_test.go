@@ -16,11 +16,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
-// drawn is how much the upstream of these tests has. Of every seven one is bad.
-const drawn = 24
+// upstreamSize is the number of messages of the upstream. Every seventh is invalid.
+const upstreamSize = 24
 
-// draw is a node that takes what the upstream has behind its place, five at a time, until all is stored.
-func draw(ctx context.Context, b *testStore, hub string) error {
+// readUpstream stores all messages after the position of the source, five at a time.
+func readUpstream(ctx context.Context, b *testStore, hub string) error {
 	s, kept, err := b.Store.Open(ctx, "up", hub)
 	if err != nil {
 		return err
@@ -31,19 +31,20 @@ func draw(ctx context.Context, b *testStore, hub string) error {
 			return err
 		}
 	}
-	for at < drawn {
-		batch := Batch{Notifications: []relay.Notification{{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: []byte("{}")}}}
+	for at < upstreamSize {
+		resync := relay.Notification{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: []byte("{}")}
+		batch := Batch{Notifications: []relay.Notification{resync}}
 		for range 5 {
 			if at++; at%7 == 0 {
-				batch.Rejected = append(batch.Rejected, RejectedMessage{fmt.Appendf(nil, "bad %d", at), "no good"})
+				batch.Rejected = append(batch.Rejected, RejectedMessage{fmt.Appendf(nil, "bad %d", at), "invalid"})
 			} else {
-				of := hub
-				if of == "" {
-					of = fmt.Sprint("hub-", at%4)
+				target := hub
+				if target == "" {
+					target = fmt.Sprint("hub-", at%4)
 				}
-				batch.Notifications = append(batch.Notifications, notification(of, at))
+				batch.Notifications = append(batch.Notifications, notification(target, at))
 			}
-			if at == drawn {
+			if at == upstreamSize {
 				break
 			}
 		}
@@ -55,19 +56,19 @@ func draw(ctx context.Context, b *testStore, hub string) error {
 	return nil
 }
 
-// judgeDrawn fails unless everything is there once, in the order of each hub.
-func judgeDrawn(t *testing.T, b *testStore, hub, what string) {
+// checkStored fails unless everything is stored once, in the order of each hub.
+func checkStored(t *testing.T, b *testStore, hub, what string) {
 	t.Helper()
 	last, total := map[string]string{}, 0
-	told := map[string]int{} // of the gaps, by partition and account
+	resyncs := map[string]int{} // by partition and account
 	for p := range b.Keys().Partitions() {
 		for _, n := range readLog(t, b, p) {
 			if n.Topic == relay.TopicResync {
-				told[fmt.Sprint(p, n.Account)]++
+				resyncs[fmt.Sprint(p, n.Account)]++
 				continue
 			}
 			if n.ID <= last[n.Hub] {
-				t.Fatalf("%s: %s comes behind %s in %s", what, n.ID, last[n.Hub], n.Hub)
+				t.Fatalf("%s: got ID %s after %s in %s", what, n.ID, last[n.Hub], n.Hub)
 			}
 			last[n.Hub] = n.ID
 			total++
@@ -76,35 +77,35 @@ func judgeDrawn(t *testing.T, b *testStore, hub, what string) {
 	want := map[string]int{}
 	switch {
 	case hub != "":
-		want[fmt.Sprint(b.Keys().Partition(hub))] = (drawn + 4) / 5
+		want[fmt.Sprint(b.Keys().Partition(hub))] = (upstreamSize + 4) / 5
 	default: // all partitions, and one of them for accounts
 		for p := range b.Keys().Partitions() {
-			want[fmt.Sprint(p, map[bool]string{true: "*"}[p == 0])] = (drawn + 4) / 5
+			want[fmt.Sprint(p, map[bool]string{true: "*"}[p == 0])] = (upstreamSize + 4) / 5
 		}
 	}
-	if !maps.Equal(told, want) {
-		t.Fatalf("%s: gaps are told %v, want %v", what, told, want)
+	if !maps.Equal(resyncs, want) {
+		t.Fatalf("%s: got resyncs %v, want %v", what, resyncs, want)
 	}
 	bad, err := b.Commands().XRange(t.Context(), inbox.QuarantineKey(b.Keys()), "-", "+").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := drawn / 7; total != drawn-want || len(bad) != want {
-		t.Fatalf("%s: %d of %d are in the log, %d of %d in the quarantine", what, total, drawn-want, len(bad), want)
+	if want := upstreamSize / 7; total != upstreamSize-want || len(bad) != want {
+		t.Fatalf("%s: got %d of %d entries in the log, %d of %d in the quarantine", what, total, upstreamSize-want, len(bad), want)
 	}
 	kept, err := b.Stats(t.Context(), "up", hub)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept.Received != int64(total) || kept.Quarantined != int64(len(bad)) || kept.Gaps != (drawn+4)/5 ||
-		kept.Cursor != strconv.Itoa(drawn) || kept.LastStoredAt.IsZero() {
-		t.Fatalf("%s: the figures say %+v", what, kept)
+	if kept.Received != int64(total) || kept.Quarantined != int64(len(bad)) || kept.Gaps != (upstreamSize+4)/5 ||
+		kept.Cursor != strconv.Itoa(upstreamSize) || kept.LastStoredAt.IsZero() {
+		t.Fatalf("%s: got statistics %+v", what, kept)
 	}
 }
 
-// A node that is killed at any command, before it or before its reply, leaves a place from which the next one goes on
-// without a gap and without a repeat, on one Redis and where the partitions lie in several slots of a cluster.
-func TestSourceSurvivesKills(t *testing.T) {
+// A process that is killed before or after any command leaves a position from which the next process continues
+// without loss or duplicates, on one Redis and in a cluster with several slots.
+func TestPosition_SurvivesKills(t *testing.T) {
 	t.Parallel()
 	redis, cluster := redistest.Start(t), redistest.StartClusterNode(t)
 	for _, c := range []struct {
@@ -131,18 +132,18 @@ func TestSourceSurvivesKills(t *testing.T) {
 					}
 					m := &conntest.Killer{Last: last, Executed: executed}
 					doomed := node(m)
-					err := draw(t.Context(), doomed, c.hub)
+					err := readUpstream(t.Context(), doomed, c.hub)
 					doomed.Close()
 					b := node(nil)
-					if again := draw(t.Context(), b, c.hub); again != nil {
+					if again := readUpstream(t.Context(), b, c.hub); again != nil {
 						t.Fatalf("%s: %v", what, again)
 					}
-					judgeDrawn(t, b, c.hub, what)
+					checkStored(t, b, c.hub, what)
 					b.Close()
 					if err == nil {
 						t.Logf("%d kills", kills)
 						if kills < 10 {
-							t.Error("hardly anything was killed")
+							t.Errorf("got %d kills, want at least 10", kills)
 						}
 						return
 					}
@@ -153,8 +154,8 @@ func TestSourceSurvivesKills(t *testing.T) {
 	}
 }
 
-// Whoever was stopped for longer than his lease and goes on finds that nothing is his any more.
-func TestSourceRefusesWhoWasOvertaken(t *testing.T) {
+// A process that was paused for longer than its lease can no longer store anything.
+func TestPosition_RejectsOldHolder(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	first, _, err := b.Store.Open(t.Context(), "up", "h")
@@ -163,32 +164,33 @@ func TestSourceRefusesWhoWasOvertaken(t *testing.T) {
 	}
 	second, kept, err := b.Store.Open(t.Context(), "up", "h")
 	if err != nil || kept.HasPosition {
-		t.Fatalf("%+v, %v", kept, err)
+		t.Fatalf("got statistics %+v, %v, want no position", kept, err)
 	}
-	if err := second.Store(t.Context(), Batch{Cursor: "c1", Notifications: notifications("h", 1, 2)}); err != nil {
+	batch := Batch{Cursor: "c1", Notifications: notifications("h", 1, 2)}
+	if err := second.Store(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Store(t.Context(), Batch{Cursor: "c1", Notifications: notifications("h", 1, 2)}); !errors.Is(err, ErrTakenOver) {
-		t.Errorf("the first holder could still store: %v", err)
+	if err := first.Store(t.Context(), batch); !errors.Is(err, ErrTakenOver) {
+		t.Errorf("first holder: got %v, want ErrTakenOver", err)
 	}
 	if got := readLog(t, b, 0); len(got) != 2 {
-		t.Errorf("%d entries", len(got))
+		t.Errorf("got %d entries, want 2", len(got))
 	}
 	_, kept, err = b.Store.Open(t.Context(), "up", "other")
 	if err != nil || kept.HasPosition || kept.Cursor != "" {
-		t.Errorf("another hub's place is taken for this one's: %+v, %v", kept, err)
+		t.Errorf("another hub: got statistics %+v, %v, want no position", kept, err)
 	}
 }
 
-// A reply that was lost leaves in doubt what happened; a repeat stores nothing twice.
-func TestSourceRepeatsWhatIsInDoubt(t *testing.T) {
+// After a lost reply it is unknown whether the batch is stored. A repeat must not store it twice.
+func TestPosition_RepeatStoresOnce(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	s, _, err := b.Store.Open(t.Context(), "up", "h")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Store(t.Context(), Batch{Cursor: "c0"}); err != nil { // Redis has the script from here on
+	if err := s.Store(t.Context(), Batch{Cursor: "c0"}); err != nil { // loads the script
 		t.Fatal(err)
 	}
 	m := &conntest.Killer{Last: 1, Executed: true}
@@ -204,7 +206,7 @@ func TestSourceRepeatsWhatIsInDoubt(t *testing.T) {
 		}
 	}
 	if got := readLog(t, b, 0); len(got) != 4 || got[3].ID != notification("h", 4).ID {
-		t.Errorf("got %v", got)
+		t.Errorf("got entries %v, want 4", got)
 	}
 }
 
@@ -212,12 +214,12 @@ func TestStore_Status(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	if got, err := b.Status(t.Context(), "up"); err != nil || got != nil {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got status %q, %v", got, err)
 	}
 	if err := b.SetStatus(t.Context(), "up", []byte("fine"), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := b.Status(t.Context(), "up"); err != nil || string(got) != "fine" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got status %q, %v", got, err)
 	}
 }
