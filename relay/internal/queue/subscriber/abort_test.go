@@ -7,10 +7,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
-// Abort ends the contexts of messages in hand at once, whatever the Grace, and they come again.
-func TestAbortCutsTheGraceShort(t *testing.T) {
+// Abort ends the contexts of messages in flight at once, whatever the HandlerGrace is. The messages are delivered
+// again.
+func TestAbort_IgnoresHandlerGrace(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	s := r.subscriber(func(c *subscriber.Config) { c.HandlerGrace = time.Hour })
 	messages := r.subscribe(s, "s")
 	r.publish("s", 0, 1)
@@ -21,5 +22,5 @@ func TestAbortCutsTheGraceShort(t *testing.T) {
 		t.Error(err)
 	}
 	again := r.subscriber(nil)
-	drain(t, r.subscribe(again, "s"), 0, 1)
+	ackAll(t, r.subscribe(again, "s"), 0, 1)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
-// What was on its way when the subscription ended is given back with the rest, for whoever reads next.
-func TestCloseInABacklogGivesAllBack(t *testing.T) {
+// Close also releases entries that arrived while the subscription was ending.
+func TestClose_ReleasesBacklog(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	for i := range 10 {
 		topic := fmt.Sprintf("q-%d", i)
 		r.publish(topic, 0, 2000)
@@ -25,11 +25,11 @@ func TestCloseInABacklogGivesAllBack(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		// Whoever looks next takes over what has been idle for long.
+		// Released entries have a long idle time, so any consumer claims them.
 		all := redis.XPendingExtArgs{Stream: topic, Group: "sinks", Start: "-", End: "+", Count: 2000}
 		for _, p := range r.redis.XPendingExt(t.Context(), &all).Val() {
 			if p.Idle < time.Hour {
-				t.Fatalf("%s of %s was not given back", p.ID, topic)
+				t.Fatalf("entry %s of %s was not released", p.ID, topic)
 			}
 		}
 	}

@@ -10,10 +10,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
-// A subscription begins with what the former gave back, however soon it follows and whatever is published meanwhile.
-func TestNextSubscriptionKeepsTheOrder(t *testing.T) {
+// A subscription begins with the entries that the previous one released, even if new entries are published at the
+// same time.
+func TestSubscribe_KeepsOrderAfterRelease(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	s := r.subscriber(func(c *subscriber.Config) {
 		c.MaxInFlight = func(string) int { return 4 }
 		c.Key = func(string, *message.Message) string { return "one" }
@@ -30,7 +31,7 @@ func TestNextSubscriptionKeepsTheOrder(t *testing.T) {
 		for range each / 2 {
 			m := next(t, c)
 			if m.UUID != strconv.Itoa(due) {
-				t.Fatalf("round %d: %s in place of %d", round, m.UUID, due)
+				t.Fatalf("round %d: got message %s, want %d", round, m.UUID, due)
 			}
 			due++
 			m.Ack()

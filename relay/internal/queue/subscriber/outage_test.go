@@ -16,9 +16,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
-func TestUndecodableEntriesGoToTheHook(t *testing.T) {
+func TestSubscriber_PassesMalformedEntriesToHook(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	for _, fields := range [][]string{{"data", "no id"}, {"id", "no data"}, {"id", "", "data", "x"}, {"garbage", "x"}} {
 		r.redis.XAdd(t.Context(), &redis.XAddArgs{Stream: "q", Values: fields})
 	}
@@ -33,75 +33,75 @@ func TestUndecodableEntriesGoToTheHook(t *testing.T) {
 			defer mu.Unlock()
 			if !failed {
 				failed = true
-				return errors.New("the quarantine is away")
+				return errors.New("the quarantine is not available")
 			}
 			if stream != "q" || id == "" {
-				t.Errorf("got stream %q, entry %q", stream, id)
+				t.Errorf("OnMalformed: got stream %q, entry %q", stream, id)
 			}
 			stored = append(stored, fields)
 			return nil
 		}
 	})
-	drain(t, r.subscribe(s, "q"), 0, 1)
+	ackAll(t, r.subscribe(s, "q"), 0, 1)
 	r.expectEmpty("q")
 	mu.Lock()
 	defer mu.Unlock()
 	if len(stored) != 4 {
-		t.Errorf("stored %v", stored)
+		t.Errorf("got malformed entries %v, want 4", stored)
 	}
 }
 
-func TestVanishedStreamIsMadeAnewAndReported(t *testing.T) {
+func TestSubscriber_ReportsGapAfterFlush(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	gaps := make(chan string, 10)
 	s := r.subscriber(func(c *subscriber.Config) { c.OnGap = func(stream string) { gaps <- stream } })
 	c := r.subscribe(s, "q")
 	r.publish("q", 0, 10)
-	drain(t, c, 0, 10)
+	ackAll(t, c, 0, 10)
 	r.expectEmpty("q")
 	if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	// A stream made anew within the same millisecond would use the same ids again.
+	// A stream that is created in the same millisecond would use the same IDs again.
 	flushed := time.Now().UnixMilli()
 	testkit.Eventually(t, "the next millisecond", func() error {
 		if time.Now().UnixMilli() <= flushed {
-			return errors.New("the clock stands still")
+			return errors.New("the millisecond has not ended")
 		}
 		return nil
 	})
-	r.publish("q", 10, 20) // no group: nobody asked for it yet
-	drain(t, c, 10, 20)
+	r.publish("q", 10, 20) // the group does not exist yet
+	ackAll(t, c, 10, 20)
 	select {
 	case stream := <-gaps:
 		if stream != "q" {
-			t.Errorf("a gap of %q", stream)
+			t.Errorf("got a gap of %q, want q", stream)
 		}
 	case <-time.After(patience):
-		t.Error("no gap was reported")
+		t.Error("got no gap")
 	}
 }
 
-func TestKeyOfAnotherTypeHoldsNobodyUp(t *testing.T) {
+func TestSubscriber_IgnoresKeyOfAnotherType(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	r.redis.Set(t.Context(), "bad", "x", 0)
 	s := r.subscriber(nil)
 	r.subscribe(s, "bad")
 	c := r.subscribe(s, "q")
 	r.publish("q", 0, 10)
-	drain(t, c, 0, 10)
+	ackAll(t, c, 0, 10)
 	r.redis.Del(t.Context(), "q")
 	r.redis.Set(t.Context(), "q", "x", 0) // while it is being read
 	good := r.subscribe(s, "good")
 	r.publish("good", 0, 10)
-	drain(t, good, 0, 10)
+	ackAll(t, good, 0, 10)
 }
 
-func TestKilledRedisLosesNothing(t *testing.T) {
+func TestSubscriber_LosesNothingWhenRedisIsKilled(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "--appendfsync", "always")
+	r := newTestRedis(t, "--appendfsync", "always")
 	s := r.subscriber(func(c *subscriber.Config) { c.MaxInFlight = func(string) int { return 8 } })
 	c := r.subscribe(s, "q")
 	r.publish("q", 0, 2000)
@@ -126,18 +126,18 @@ func TestKilledRedisLosesNothing(t *testing.T) {
 		ack(next(t, c))
 	}
 	go func() {
-		for m := range c { // what comes twice
+		for m := range c { // duplicates
 			m.Ack()
 		}
 	}()
 	r.expectEmpty("q")
 }
 
-// TestLanesWaitForAcksToBeStored takes Redis away: what is acked then comes again after a kill, so it must stay little.
-func TestLanesWaitForAcksToBeStored(t *testing.T) {
+// Acked messages whose ack is not stored are delivered again after a crash, so their number must be limited.
+func TestSubscriber_LimitsUnflushedAcks(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "--appendfsync", "always")
-	failed := newWatch("storing acks failed")
+	r := newTestRedis(t, "--appendfsync", "always")
+	failed := newLogWatch("storing acks failed")
 	s := r.subscriber(func(c *subscriber.Config) {
 		c.MaxInFlight = func(string) int { return 4 }
 		c.MaxUnflushedAcks = func(string) int { return 2 }
@@ -158,9 +158,9 @@ func TestLanesWaitForAcksToBeStored(t *testing.T) {
 			seen = true
 		}
 	}
-	// Four lanes had a message when the third ack was too much.
+	// Four workers had a message when the third ack exceeded the limit.
 	if acked > 2+4 {
-		t.Errorf("%d were acked while none could be stored", acked)
+		t.Errorf("got %d acks during the outage, want at most 6", acked)
 	}
 	r.server.Restart()
 	go func() {
@@ -171,21 +171,21 @@ func TestLanesWaitForAcksToBeStored(t *testing.T) {
 	r.expectEmpty("q")
 }
 
-// watch is a log that tells once that a line has come.
-type watch struct {
+// logWatch is a log handler that closes seen when a message is logged.
+type logWatch struct {
 	slog.Handler
 	line string
 	once sync.Once
 	seen chan struct{}
 }
 
-func newWatch(line string) *watch {
-	return &watch{Handler: slog.DiscardHandler, line: line, seen: make(chan struct{})}
+func newLogWatch(line string) *logWatch {
+	return &logWatch{Handler: slog.DiscardHandler, line: line, seen: make(chan struct{})}
 }
 
-func (w *watch) Enabled(context.Context, slog.Level) bool { return true }
+func (w *logWatch) Enabled(context.Context, slog.Level) bool { return true }
 
-func (w *watch) Handle(_ context.Context, r slog.Record) error {
+func (w *logWatch) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == w.line {
 		w.once.Do(func() { close(w.seen) })
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
 
-// While an answer is under way, Redis already has the next read of a stream with a backlog. That one is not sent again,
-// and where it brings nothing none is asked ahead.
-func TestBacklogIsAskedForAhead(t *testing.T) {
+// While a reply arrives, Redis already works on the next read of a stream with a backlog. That read is not sent
+// twice. If it returns nothing, no further read is prefetched.
+func TestRead_PrefetchesBacklog(t *testing.T) {
 	t.Parallel()
-	ours, theirs := net.Pipe()
-	defer func() { _, _ = ours.Close(), theirs.Close() }()
-	if err := theirs.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	client, server := net.Pipe()
+	defer func() { _, _ = client.Close(), server.Close() }()
+	if err := server.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
@@ -28,7 +28,7 @@ func TestBacklogIsAskedForAhead(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	r := newSlotReader(s)
-	r.session.Store(&readSession{conn: resp.NewConn(ours)})
+	r.session.Store(&readSession{conn: resp.NewConn(client)})
 	st := newStreamState("queue", newTopicQueue(s, "queue"))
 	st.readFrom = newEntries
 	st.reader.Store(r)
@@ -42,22 +42,22 @@ func TestBacklogIsAskedForAhead(t *testing.T) {
 		}
 		failed <- err
 	}()
-	in := bufio.NewReader(theirs)
-	command(t, in)
-	answer(t, theirs, "*")
-	command(t, in)
-	answer(t, theirs, "-1\r\n")
-	answer(t, theirs, "*-1\r\n")
+	in := bufio.NewReader(server)
+	expectRead(t, in)
+	reply(t, server, "*")
+	expectRead(t, in)
+	reply(t, server, "-1\r\n")
+	reply(t, server, "*-1\r\n")
 	if err := <-failed; err != nil {
 		t.Fatal(err)
 	}
 	if len(r.prefetched) > 0 {
-		t.Error("asked ahead for a stream that had no more")
+		t.Error("got a prefetched read of a stream without a backlog")
 	}
 }
 
-// command reads one XREADGROUP, which ends with a position.
-func command(t *testing.T, in *bufio.Reader) {
+// expectRead reads one XREADGROUP, whose last argument is a position.
+func expectRead(t *testing.T, in *bufio.Reader) {
 	t.Helper()
 	for {
 		line, err := in.ReadString('\n')
@@ -70,7 +70,7 @@ func command(t *testing.T, in *bufio.Reader) {
 	}
 }
 
-func answer(t *testing.T, conn net.Conn, text string) {
+func reply(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	if _, err := conn.Write([]byte(text)); err != nil {
 		t.Fatal(err)

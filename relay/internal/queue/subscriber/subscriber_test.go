@@ -22,23 +22,23 @@ import (
 
 const patience = 15 * time.Second
 
-// rig is one Redis and what a test does with it.
-type rig struct {
+// testRedis is a Redis server with a publisher.
+type testRedis struct {
 	t      *testing.T
 	server *redistest.Server
 	redis  *redis.Client
 	pub    *publisher
 }
 
-func newRig(t *testing.T, args ...string) *rig {
+func newTestRedis(t *testing.T, args ...string) *testRedis {
 	t.Helper()
 	server := redistest.Start(t, args...)
 	c := newClient(t, server.Socket)
 	pub := newPublisher(c)
-	return &rig{t: t, server: server, redis: c, pub: pub}
+	return &testRedis{t: t, server: server, redis: c, pub: pub}
 }
 
-func (r *rig) subscriber(change func(*subscriber.Config)) *subscriber.Subscriber {
+func (r *testRedis) subscriber(change func(*subscriber.Config)) *subscriber.Subscriber {
 	r.t.Helper()
 	cfg := subscriber.Config{
 		Commands: r.redis, Readers: r.redis, Group: "sinks", Consumer: "node-0", NackDelay: time.Millisecond,
@@ -54,7 +54,7 @@ func (r *rig) subscriber(change func(*subscriber.Config)) *subscriber.Subscriber
 	return s
 }
 
-func (r *rig) subscribe(s *subscriber.Subscriber, topic string) <-chan *message.Message {
+func (r *testRedis) subscribe(s *subscriber.Subscriber, topic string) <-chan *message.Message {
 	r.t.Helper()
 	c, err := s.Subscribe(context.Background(), topic)
 	if err != nil {
@@ -63,8 +63,8 @@ func (r *rig) subscribe(s *subscriber.Subscriber, topic string) <-chan *message.
 	return c
 }
 
-// publish appends messages whose ids and payloads are the numbers from first up to before end.
-func (r *rig) publish(topic string, first, end int) {
+// publish appends messages whose IDs and payloads are the numbers from first to end-1.
+func (r *testRedis) publish(topic string, first, end int) {
 	r.t.Helper()
 	var list []*message.Message
 	for i := first; i < end; i++ {
@@ -80,17 +80,17 @@ func next(t *testing.T, c <-chan *message.Message) *message.Message {
 	select {
 	case m, ok := <-c:
 		if !ok {
-			t.Fatal("the channel is closed")
+			t.Fatal("got a closed channel, want a message")
 		}
 		return m
 	case <-time.After(patience):
-		t.Fatal("no message came")
+		t.Fatal("got no message")
 	}
 	return nil
 }
 
-// drain acks messages until each of the numbers came.
-func drain(t *testing.T, c <-chan *message.Message, first, end int) {
+// ackAll acks messages until it has received each of the numbers from first to end-1.
+func ackAll(t *testing.T, c <-chan *message.Message, first, end int) {
 	t.Helper()
 	missing := make(map[string]bool)
 	for i := first; i < end; i++ {
@@ -103,7 +103,7 @@ func drain(t *testing.T, c <-chan *message.Message, first, end int) {
 	}
 }
 
-func (r *rig) expectEmpty(stream string) {
+func (r *testRedis) expectEmpty(stream string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, stream+" to be empty", func() error {
 		n, err := r.redis.XLen(context.Background(), stream).Result()
@@ -114,9 +114,9 @@ func (r *rig) expectEmpty(stream string) {
 	})
 }
 
-func TestSubscriberReadsWhatThePublisherWrote(t *testing.T) {
+func TestSubscriber_ReadsAllFields(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	m := message.NewMessage("id-1", []byte("{\"a\":\x00\"ü\"}"))
 	m.Metadata.Set("topic", "container.created")
 	m.Metadata.Set("cursor", "not written")
@@ -125,49 +125,50 @@ func TestSubscriberReadsWhatThePublisherWrote(t *testing.T) {
 	}
 	stored := r.redis.XRange(t.Context(), "q", "-", "+").Val()[0]
 	if len(stored.Values) != 3 || stored.Values["id"] != "id-1" || stored.Values["topic"] != "container.created" {
-		t.Errorf("stored %v", stored.Values)
+		t.Errorf("got fields %v", stored.Values)
 	}
 	got := next(t, r.subscribe(r.subscriber(nil), "q"))
-	if got.UUID != m.UUID || string(got.Payload) != string(m.Payload) || got.Metadata.Get("topic") != "container.created" {
-		t.Errorf("got %v %q", got, got.Payload)
+	if got.UUID != m.UUID || string(got.Payload) != string(m.Payload) ||
+		got.Metadata.Get("topic") != "container.created" {
+		t.Errorf("got message %v with payload %q", got, got.Payload)
 	}
 	if got.Metadata.Get("cursor") != stored.ID {
-		t.Errorf("the cursor is %q, want %q", got.Metadata.Get("cursor"), stored.ID)
+		t.Errorf("got cursor %q, want %q", got.Metadata.Get("cursor"), stored.ID)
 	}
 	for _, key := range []string{"id", "data"} {
 		bad := message.NewMessage("1", nil)
 		bad.Metadata.Set(key, "x")
 		if err := r.pub.Publish("q", bad); err == nil {
-			t.Errorf("metadata %q was accepted", key)
+			t.Errorf("metadata key %q: got no error", key)
 		}
 	}
 }
 
-func TestCloseStoresTheAcks(t *testing.T) {
+func TestClose_StoresAcks(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	r.publish("q", 0, 1000)
 	s := r.subscriber(nil)
-	drain(t, r.subscribe(s, "q"), 0, 1000)
+	ackAll(t, r.subscribe(s, "q"), 0, 1000)
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if n := r.redis.XLen(t.Context(), "q").Val(); n != 0 {
-		t.Errorf("%d entries left", n)
+		t.Errorf("got %d entries, want 0", n)
 	}
 	if n := r.redis.XPending(t.Context(), "q", "sinks").Val().Count; n != 0 {
-		t.Errorf("%d entries pending", n)
+		t.Errorf("got %d pending entries, want 0", n)
 	}
 	if _, err := s.Subscribe(t.Context(), "q"); !errors.Is(err, subscriber.ErrClosed) {
-		t.Errorf("Subscribe after Close: %v", err)
+		t.Errorf("Subscribe after Close: got %v, want ErrClosed", err)
 	}
 }
 
-func TestRestartedConsumerBeginsWithItsOwn(t *testing.T) {
+func TestSubscribe_BeginsWithPendingEntries(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	r.publish("q", 0, 300)
 	s := r.subscriber(nil)
 	next(t, r.subscribe(s, "q"))
@@ -179,16 +180,16 @@ func TestRestartedConsumerBeginsWithItsOwn(t *testing.T) {
 	for i := range 310 {
 		m := next(t, c)
 		if m.UUID != strconv.Itoa(i) {
-			t.Fatalf("message %s in place of %d", m.UUID, i)
+			t.Fatalf("got message %s, want %d", m.UUID, i)
 		}
 		m.Ack()
 	}
 	r.expectEmpty("q")
 }
 
-func TestDeadConsumerIsRelieved(t *testing.T) {
+func TestSubscriber_ClaimsEntriesOfDeadConsumer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	r.publish("q", 0, 500)
 	r.redis.XGroupCreate(t.Context(), "q", "sinks", "0")
 	if err := r.redis.XReadGroup(t.Context(), &redis.XReadGroupArgs{
@@ -196,21 +197,21 @@ func TestDeadConsumerIsRelieved(t *testing.T) {
 	}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	r.redis.XDel(t.Context(), "q", r.redis.XRange(t.Context(), "q", "-", "+").Val()[0].ID) // a pending id without entry
+	r.redis.XDel(t.Context(), "q", r.redis.XRange(t.Context(), "q", "-", "+").Val()[0].ID) // a pending ID without entry
 	s := r.subscriber(func(c *subscriber.Config) { c.ClaimIdle = 100 * time.Millisecond })
-	drain(t, r.subscribe(s, "q"), 1, 500)
+	ackAll(t, r.subscribe(s, "q"), 1, 500)
 	r.expectEmpty("q")
 	testkit.Eventually(t, "no pending entries", func() error {
 		if n := r.redis.XPending(context.Background(), "q", "sinks").Val().Count; n != 0 {
-			return fmt.Errorf("%d entries pending", n)
+			return fmt.Errorf("got %d pending entries, want 0", n)
 		}
 		return nil
 	})
 }
 
-func TestLiveConsumerKeepsItsOwn(t *testing.T) {
+func TestSubscriber_KeepsEntriesInMemoryAlive(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	r.publish("q", 0, 3)
 	const idle = 6 * time.Second
 	quick := func(name string) func(*subscriber.Config) {
@@ -219,45 +220,46 @@ func TestLiveConsumerKeepsItsOwn(t *testing.T) {
 		}
 	}
 	c := r.subscribe(r.subscriber(quick("slow")), "q")
-	m := next(t, c) // the others lie in memory
-	stolen := r.subscribe(r.subscriber(quick("other")), "q")
-	for last, signs := time.Duration(0), 0; signs < 2; { // of life, which begin what another waits for anew
-		list, err := r.redis.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: "q", Group: "sinks", Start: "-", End: "+", Count: 1}).Result()
+	m := next(t, c) // the other entries are in memory
+	claimed := r.subscribe(r.subscriber(quick("other")), "q")
+	for last, heartbeats := time.Duration(0), 0; heartbeats < 2; { // each resets the idle time
+		args := redis.XPendingExtArgs{Stream: "q", Group: "sinks", Start: "-", End: "+", Count: 1}
+		list, err := r.redis.XPendingExt(t.Context(), &args).Result()
 		if err != nil || len(list) != 1 || list[0].Idle > idle {
-			t.Fatalf("%+v, %v", list, err)
+			t.Fatalf("got pending entries %+v, %v", list, err)
 		}
 		if list[0].Idle < last {
-			signs++
+			heartbeats++
 		}
 		last = list[0].Idle
 		select {
-		case m := <-stolen:
-			t.Fatalf("message %s was taken from a live consumer", m.UUID)
+		case m := <-claimed:
+			t.Fatalf("message %s of a live consumer was claimed", m.UUID)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	m.Ack()
-	drain(t, c, 1, 3)
+	ackAll(t, c, 1, 3)
 	r.expectEmpty("q")
 }
 
-func TestMemoryIsBounded(t *testing.T) {
+func TestSubscriber_LimitsEntriesInMemory(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	r.publish("q", 0, 5000)
 	s := r.subscriber(func(c *subscriber.Config) { c.ClaimInterval = 10 * time.Millisecond })
 	c := r.subscribe(s, "q")
 	next(t, c)
 	r.publish("other", 0, 1)
-	next(t, r.subscribe(s, "other")).Ack() // a full topic holds nobody up
+	next(t, r.subscribe(s, "other")).Ack() // a full topic does not block others
 	if n := r.redis.XPending(t.Context(), "q", "sinks").Val().Count; n > 513 {
-		t.Errorf("%d entries in memory", n)
+		t.Errorf("got %d entries in memory, want at most 513", n)
 	}
 }
 
-func TestSubscribeWakesABlockedRead(t *testing.T) {
+func TestSubscribe_InterruptsBlockedRead(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	s := r.subscriber(nil)
 	const topics = 20
 	begin := time.Now()
@@ -265,16 +267,16 @@ func TestSubscribeWakesABlockedRead(t *testing.T) {
 		topic := fmt.Sprint("q", i)
 		r.publish(topic, 0, 1)
 		next(t, r.subscribe(s, topic)).Ack()
-		r.expectEmpty(topic) // by then the reader blocks, or is about to
+		r.expectEmpty(topic) // by then the reader blocks or will block soon
 	}
-	if took := time.Since(begin); took > topics*redisconn.MaxBlock/2 { // each read would have ended by itself after MaxBlock
-		t.Errorf("%d took %s", topics, took)
+	if took := time.Since(begin); took > topics*redisconn.MaxBlock/2 { // every read would end after MaxBlock anyway
+		t.Errorf("%d topics took %s, want at most %s", topics, took, topics*redisconn.MaxBlock/2)
 	}
 }
 
-func TestKeysKeepTheirOrderAcrossLanes(t *testing.T) {
+func TestSubscriber_KeepsOrderOfKeys(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	const keys, each = 20, 50
 	var list []*message.Message
 	for i := range keys * each {
@@ -298,11 +300,11 @@ func TestKeysKeepTheirOrderAcrossLanes(t *testing.T) {
 		key := m.Metadata.Get("hub")
 		mu.Lock()
 		if inFlight[key] {
-			t.Errorf("two messages of key %s at once", key)
+			t.Errorf("key %s: got two messages in flight", key)
 		}
 		inFlight[key] = true
 		if n, _ := strconv.Atoi(m.UUID); n/keys != due[key] {
-			t.Errorf("key %s: message %d in place of %d", key, n/keys, due[key])
+			t.Errorf("key %s: got message %d, want %d", key, n/keys, due[key])
 		}
 		ok := rand.IntN(4) > 0
 		if ok {
@@ -325,9 +327,9 @@ func TestKeysKeepTheirOrderAcrossLanes(t *testing.T) {
 	r.expectEmpty("q")
 }
 
-func TestNextSubscriptionWaitsForTheFormer(t *testing.T) {
+func TestSubscribe_WaitsForEarlierSubscription(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestRedis(t)
 	r.publish("q", 0, 100)
 	s := r.subscriber(func(c *subscriber.Config) { c.HandlerGrace = patience })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -340,27 +342,27 @@ func TestNextSubscriptionWaitsForTheFormer(t *testing.T) {
 	cancel()
 	select {
 	case m := <-successor:
-		t.Fatalf("message %s came while the former subscription holds one", m.UUID)
+		t.Fatalf("got message %s while the earlier subscription has one in flight", m.UUID)
 	case <-time.After(50 * time.Millisecond):
 	}
 	if first.Context().Err() != nil {
-		t.Error("the context ended before the grace")
+		t.Error("the context of the message ended before HandlerGrace")
 	}
-	first.Ack() // late, and honoured
+	first.Ack() // late, but accepted
 	for i := 1; i < 100; i++ {
 		m := next(t, successor)
 		if m.UUID != strconv.Itoa(i) {
-			t.Fatalf("message %s in place of %d", m.UUID, i)
+			t.Fatalf("got message %s, want %d", m.UUID, i)
 		}
 		m.Ack()
 	}
 	if _, open := <-old; open {
-		t.Error("the former channel is open")
+		t.Error("the channel of the earlier subscription is open")
 	}
 	r.expectEmpty("q")
 }
 
-func TestSubscriberOnTheRedisInMemory(t *testing.T) {
+func TestSubscriber_InMemoryRedis(t *testing.T) {
 	t.Parallel()
 	server, err := embeddedredis.Memory(t.Context())
 	if err != nil {
@@ -370,13 +372,13 @@ func TestSubscriberOnTheRedisInMemory(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Dialer: server.Dialer, Protocol: 2, DisableIdentity: true, MaxRetries: -1})
 	t.Cleanup(func() { _ = c.Close() })
 	pub := newPublisher(c)
-	r := &rig{t: t, redis: c, pub: pub}
+	r := &testRedis{t: t, redis: c, pub: pub}
 	s := r.subscriber(nil)
 	messages := r.subscribe(s, "q")
 	r.publish("q", 0, 600)
 	m := next(t, messages)
 	m.Nack()
-	drain(t, messages, 0, 600)
+	ackAll(t, messages, 0, 600)
 	r.subscribe(s, "later")
 	r.publish("later", 0, 1)
 	r.expectEmpty("q")
