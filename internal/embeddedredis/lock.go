@@ -30,7 +30,8 @@ func lockDir(dir string) (*os.File, error) {
 		if pid, err := io.ReadAll(io.LimitReader(f, 32)); err == nil && len(pid) > 0 {
 			holder = "process " + strings.TrimSpace(string(pid))
 		}
-		return nil, fmt.Errorf("the data directory %s is in use by %s: stop it or choose another redis.data_dir", dir, holder)
+		return nil, fmt.Errorf("the data directory %s is in use by %s: stop it or choose another redis.data_dir",
+			dir, holder)
 	}
 	err = f.Truncate(0)
 	if err == nil {
@@ -64,7 +65,7 @@ func socketPath(dir string) (string, error) {
 		}
 		errs = append(errs, err)
 	}
-	return "", fmt.Errorf("the path of the data directory %s is too long for a unix socket, and no other directory is usable: %w",
+	return "", fmt.Errorf("the path of data directory %s is too long for a unix socket, and no other works: %w",
 		dir, errors.Join(errs...))
 }
 
@@ -92,8 +93,8 @@ func checkSocketOwner(path string) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || int(stat.Uid) != os.Getuid() || info.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("the socket %s belongs to another user: stop the process that listens there, remove the socket, "+
-			"and protect the directory (chmod 700)", path)
+		return fmt.Errorf("the socket %s belongs to another user: stop the process that listens there, "+
+			"remove the socket, and protect the directory (chmod 700)", path)
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ type redisProcess struct {
 	lastLines lineRing
 }
 
-// launch starts redis-server and waits until it answers.
-func (s *Server) launch(ctx context.Context) (*redisProcess, error) {
+// launchServer starts redis-server and waits until it answers.
+func (s *Server) launchServer(ctx context.Context) (*redisProcess, error) {
 	binary, err := FindBinary()
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (s *Server) launch(ctx context.Context) (*redisProcess, error) {
 	if err := os.Remove(s.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the socket of an earlier server: %w", err)
 	}
-	cmd := exec.Command(binary, s.arguments()...)
+	cmd := exec.Command(binary, s.buildArgs()...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TZ=" + os.Getenv("TZ"), "LC_ALL=C"}
 	// Ctrl-C in a terminal signals the whole foreground process group, but the server must outlive the shutdown.
@@ -88,7 +88,7 @@ func FindBinary() (string, error) {
 	return "", ErrNoBinary
 }
 
-func (s *Server) arguments() []string {
+func (s *Server) buildArgs() []string {
 	return []string{
 		"--port", "0", "--unixsocket", s.socket, "--unixsocketperm", "700", "--protected-mode", "yes",
 		"--dir", s.dir, "--pidfile", filepath.Join(s.dir, "redis.pid"), "--daemonize", "no",

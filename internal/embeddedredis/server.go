@@ -18,7 +18,7 @@ import (
 // ErrNoBinary is returned by Start on a machine without redis-server.
 var ErrNoBinary = errors.New(`no redis-server in PATH: install it (Debian, Ubuntu: "apt install redis-server"; ` +
 	`Alpine: "apk add redis"; Fedora: "dnf install redis" or "dnf install valkey"; macOS: "brew install redis"), ` +
-	`set redis.url to another Redis, or set redis.url to "memory:" for a Redis that loses its data when the relay stops`)
+	`set redis.url to another Redis, or set redis.url to "memory:" for one that loses its data when the relay stops`)
 
 // Options configure the embedded server.
 type Options struct {
@@ -119,7 +119,7 @@ func (s *Server) adoptOrLaunch(ctx context.Context) error {
 		return err
 	}
 	if p == nil {
-		if p, err = s.launch(ctx); err != nil {
+		if p, err = s.launchServer(ctx); err != nil {
 			return err
 		}
 	}
@@ -151,17 +151,17 @@ func (s *Server) Run(ctx context.Context) error {
 			retry.Reset()
 		}
 		s.log.Warn("the embedded redis-server ended", "pid", p.pid, "last_lines", p.lastLines.String())
-		if !s.restart(ctx, &retry) {
+		if !s.restartServer(ctx, &retry) {
 			return nil
 		}
 	}
 }
 
-// restart repeats with a growing delay until a server runs. It returns false if ctx ended or Close was called.
-func (s *Server) restart(ctx context.Context, retry *backoff.Backoff) bool {
+// restartServer repeats with a growing delay until a server runs. It returns false if ctx ended or Close was called.
+func (s *Server) restartServer(ctx context.Context, retry *backoff.Backoff) bool {
 	for {
 		wait := retry.Next()
-		if !s.sleep(ctx, wait) {
+		if !s.sleepFor(ctx, wait) {
 			return false
 		}
 		err := s.adoptOrLaunch(ctx)
@@ -179,7 +179,7 @@ func (s *Server) restart(ctx context.Context, retry *backoff.Backoff) bool {
 	}
 }
 
-func (s *Server) sleep(ctx context.Context, d time.Duration) bool {
+func (s *Server) sleepFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -210,15 +210,15 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	p := s.proc
 	s.mu.Unlock()
-	p.terminate(ctx, s)
+	p.stopProcess(ctx, s)
 	if err := s.lock.Close(); err != nil {
 		return fmt.Errorf("unlock the data directory: %w", err)
 	}
 	return nil
 }
 
-// terminate stops the process: SHUTDOWN, SIGTERM, SIGKILL.
-func (p *redisProcess) terminate(ctx context.Context, s *Server) {
+// stopProcess stops the process: SHUTDOWN, SIGTERM, SIGKILL.
+func (p *redisProcess) stopProcess(ctx context.Context, s *Server) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	select {

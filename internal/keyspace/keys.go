@@ -33,7 +33,8 @@ func New(prefix string, partitions int, cluster bool) (Space, error) {
 	}
 	for _, c := range prefix {
 		if c == '{' || c == '}' || c <= ' ' || c == 0x7f {
-			return Space{}, fmt.Errorf("redis.prefix %q must not contain braces, white space or control characters", prefix)
+			return Space{}, fmt.Errorf("redis.prefix %q must not contain braces, white space or control characters",
+				prefix)
 		}
 	}
 	if partitions < MinPartitions || partitions > MaxPartitions {

@@ -37,7 +37,8 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 		m.Port, m.bus = FreePort(tb), FreePort(tb)
 		m.Server = Start(tb, append([]string{
 			"--port", m.Port, "--cluster-enabled", "yes", "--cluster-port", m.bus,
-			"--cluster-node-timeout", "15000", "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
+			"--cluster-node-timeout", "15000", "--repl-diskless-sync-delay", "0",
+			"--cluster-replica-validity-factor", "0",
 		}, args...)...)
 		m.Admin = m.Client()
 		m.ID = fmt.Sprint(do(tb, m, "CLUSTER", "MYID"))

@@ -54,8 +54,8 @@ func (e *env) publish(topic, hub string, n int) {
 	}
 }
 
-// queue lists the ids that wait for a sink.
-func (e *env) queue(sink string) []string {
+// readQueue returns the IDs in the queue of a sink.
+func (e *env) readQueue(sink string) []string {
 	e.t.Helper()
 	list, err := e.b.Commands().XRange(context.Background(), queue.Key(e.b.Keys(), sink, 0), "-", "+").Result()
 	if err != nil {
@@ -83,7 +83,7 @@ func (e *env) options(sinks ...Sink) Options {
 	}
 }
 
-// run starts a dispatcher, with a reader of the log where tail is true. stop may be called more than once.
+// run starts a dispatcher, and with tail a log reader. stop may be called twice.
 func (e *env) run(o Options, tail bool) (stop func()) {
 	e.t.Helper()
 	d, err := NewDispatcher(o)
