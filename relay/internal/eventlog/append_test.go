@@ -110,7 +110,8 @@ func TestAppend_ConcurrentSingles(t *testing.T) {
 		wg.Go(func() {
 			hub := fmt.Sprintf("hub-%d", c)
 			for i := range each {
-				if _, err := b.Append(t.Context(), AppendRequest{Hub: hub, Notifications: notifications(hub, i, i)}); err != nil {
+				list := notifications(hub, i, i)
+				if _, err := b.Append(t.Context(), AppendRequest{Hub: hub, Notifications: list}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -158,7 +158,7 @@ func (tr *traffic) check(b *testLog) {
 	}
 }
 
-// held returns the entries that were read, without those that a gap discarded. No entry may be read twice or out of
+// held returns the entries that were read, except the ones that a gap discarded. No entry may be read twice or out of
 // order.
 func (r *recorder) held() (list []entryRef, err error) {
 	r.mu.Lock()
@@ -166,7 +166,7 @@ func (r *recorder) held() (list []entryRef, err error) {
 	read := make(map[entryRef]bool)
 	for i, b := range r.batches {
 		if i > 0 && b.Prev != r.batches[i-1].Last {
-			return nil, fmt.Errorf("batch %d begins after %s, but the previous one ended at %s", i, b.Prev, r.batches[i-1].Last)
+			return nil, fmt.Errorf("batch %d: got Prev %s, want %s", i, b.Prev, r.batches[i-1].Last)
 		}
 		if b.Gap && len(b.Notifications) == 0 {
 			for len(list) > 0 && streamid.Compare(list[len(list)-1].position, b.Last) > 0 {

@@ -66,7 +66,7 @@ func TestAppend_WaitsForReplicas(t *testing.T) {
 	}
 }
 
-// Each caller receives the result of its own write.
+// A shared write returns each caller the result for its notification.
 func TestAppend_SharedWritesWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))

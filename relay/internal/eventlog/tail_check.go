@@ -82,7 +82,7 @@ func (t *tailReader) detectGap(ctx context.Context, info redisconn.StreamInfo) {
 }
 
 // recoverFromRollback continues in a log that lacks the entry at the position. It starts after the last entry that the
-// log shares with what was read. Later entries may have lower IDs than the position, and no reader has seen them.
+// log shares with the recent entries. Later entries may have lower IDs than the position, and no reader has seen them.
 func (t *tailReader) recoverFromRollback(ctx context.Context, conn *redis.Conn, info redisconn.StreamInfo) error {
 	resumeAt, shared := entryRef{position: info.LastID}, 0
 	if len(t.recentEntries) > 0 && streamid.Compare(info.LastID, t.recentEntries[0].position) > 0 {

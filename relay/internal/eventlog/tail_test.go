@@ -240,7 +240,9 @@ func TestTail_ReportsGapAtEnd(t *testing.T) {
 	mustAppend(t, b, notifications("h", 1, 3)...)
 	r := follow(t, b, streamid.Zero)
 	testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 3 })
-	addAndDelete := redis.NewScript(`return redis.call("XDEL", KEYS[1], redis.call("XADD", KEYS[1], "*", "id", "lost"))`)
+	addAndDelete := redis.NewScript(`
+		local id = redis.call("XADD", KEYS[1], "*", "id", "lost")
+		return redis.call("XDEL", KEYS[1], id)`)
 	if err := addAndDelete.Run(t.Context(), b.Commands(), []string{Key(b.Keys(), 0)}).Err(); err != nil {
 		t.Fatal(err)
 	}

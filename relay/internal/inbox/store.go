@@ -77,8 +77,8 @@ func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store { return &Store{con
 // Keys returns the names of the keys.
 func (s *Store) Keys() keyspace.Space { return s.keys }
 
-// Read returns up to count entries after an ID. "" is the beginning. If the inbox has no such entry, it waits for up to block,
-// which is at most [redisconn.MaxBlock]; 0 does not wait.
+// Read returns up to count entries after an ID. "" is the beginning. If the inbox has no such entry, it waits for up
+// to block, which is at most [redisconn.MaxBlock]; 0 does not wait.
 func (s *Store) Read(ctx context.Context, after string, count int, block time.Duration) ([]Entry, error) {
 	const operation = "read the inbox"
 	if after == "" {

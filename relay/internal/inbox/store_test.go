@@ -45,7 +45,8 @@ func TestStore_MovesEntriesOnce(t *testing.T) {
 			if r, err := b.Append(ctx, 0, valid); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
 				t.Errorf("append: got %+v, %v, want %+v", r, err, want)
 			}
-			if r, err := b.Quarantine(ctx, rejected); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
+			r, err := b.Quarantine(ctx, rejected)
+			if err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
 				t.Errorf("quarantine: got %+v, %v, want %+v", r, err, want)
 			}
 		}

@@ -1,5 +1,5 @@
--- How long is a queue, and for how many milliseconds has its oldest entry been in the log? KEYS: queue.
--- Returns both; the second is -1 where the queue is empty.
+-- Returns the length of a queue, and the age of its oldest entry in milliseconds, or -1 if the queue is empty.
+-- KEYS: queue.
 local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 if not oldest then
   return {0, -1}

@@ -1,4 +1,4 @@
--- Which entries does a queue still hold? KEYS: queue. ARGV: ids. Returns 1 or 0 for each.
+-- Returns for each ID 1 if the queue has the entry, otherwise 0. KEYS: queue. ARGV: IDs.
 local result = {}
 for i, id in ipairs(ARGV) do
   result[i] = #redis.call('XRANGE', KEYS[1], id, id)

@@ -1,10 +1,12 @@
--- Register sinks in a partition, and with serve make them the set that its dispatcher serves. The hash of sinks holds
--- the position up to which each has been served, with a '+' before it while the dispatcher serves what follows.
--- Returns position and generation of the dispatcher, then the value of each sink asked for.
--- KEYS: log, dispatched, sinks. ARGV: 1 or 0 for serve, then name and 1 or 0 for "from the start" of each sink.
+-- Register sinks in a partition. With serve, make them the set that its dispatcher serves. The hash of sink positions
+-- contains the position up to which each sink has been served. A '+' before it means that the dispatcher serves the
+-- sink.
+-- Returns position and generation of the dispatcher, then the value of each sink in ARGV.
+-- KEYS: log, dispatch position, sink positions.
+-- ARGV: 1 or 0 for serve; then for each sink its name, and 1 or 0 for "from the start".
 local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]
 
--- Where nothing was ever dispatched there is no past to skip: a log that was just begun is new to every sink.
+-- If nothing was ever dispatched, the whole log is new to every sink.
 local stored = redis.call('HGET', dispatched, 'position')
 local position, last = stored or '0-0', '0-0'
 if stored and redis.call('EXISTS', log) == 1 then
@@ -31,7 +33,7 @@ if ARGV[1] == '1' then
     local at = value
     if serving then at = string.sub(value, 2) end
     if serving and not wanted[name] then
-      -- It keeps the place where it left, for the day it comes back.
+      -- The sink keeps its position, in case it is configured again.
       if less(at, position) then at = position end
       redis.call('HSET', sinks, name, at)
       changed = true

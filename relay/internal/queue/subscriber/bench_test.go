@@ -15,7 +15,8 @@ func BenchmarkSubscriber(b *testing.B) {
 	for _, c := range []struct{ workers, unflushed, idle int }{
 		{1, 256, 0}, {16, 256, 0}, {16, 16, 0}, {256, 256, 0}, {16, 256, 1000},
 	} {
-		b.Run(fmt.Sprintf("workers=%d/unflushed=%d/idle-topics=%d", c.workers, c.unflushed, c.idle), func(b *testing.B) {
+		name := fmt.Sprintf("workers=%d/unflushed=%d/idle-topics=%d", c.workers, c.unflushed, c.idle)
+		b.Run(name, func(b *testing.B) {
 			benchmarkSubscriber(b, c.workers, c.unflushed, c.idle)
 		})
 	}
@@ -71,7 +72,8 @@ func fillStream(b *testing.B, socket, stream string, n int) {
 		pipe := c.Pipeline()
 		for range min(1000, n-i) {
 			pipe.Do(b.Context(), "XADD", stream, "*", "id", fmt.Sprintf("%024x", i),
-				"topic", "container.instance.state.changed", "hub", "65f0a1b2c3d4e5f601234560", "account", "65f0a1b2c3d4e5f601234561", "data", data)
+				"topic", "container.instance.state.changed", "hub", "65f0a1b2c3d4e5f601234560",
+				"account", "65f0a1b2c3d4e5f601234561", "data", data)
 			i++
 		}
 		if _, err := pipe.Exec(b.Context()); err != nil {

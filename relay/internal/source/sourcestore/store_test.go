@@ -91,7 +91,8 @@ func checkStored(t *testing.T, b *testStore, hub, what string) {
 		t.Fatal(err)
 	}
 	if want := upstreamSize / 7; total != upstreamSize-want || len(bad) != want {
-		t.Fatalf("%s: got %d of %d entries in the log, %d of %d in the quarantine", what, total, upstreamSize-want, len(bad), want)
+		t.Fatalf("%s: got %d of %d entries in the log, %d of %d in the quarantine",
+			what, total, upstreamSize-want, len(bad), want)
 	}
 	kept, err := b.Stats(t.Context(), "up", hub)
 	if err != nil {
