@@ -19,7 +19,7 @@ func (a *App) openStores(ctx context.Context, p *components) (*stores, error) {
 	cfg := a.cfg.Redis
 	o := redisconn.Options{
 		URL: cfg.URL, Prefix: cfg.Prefix, Partitions: cfg.Partitions, MinReplicas: cfg.MinReplicas,
-		Log: a.log.With("room", "backbone", "redis", cfg.Address()),
+		Log: a.log.With("room", "redisconn", "redis", cfg.Address()),
 	}
 	switch cfg.URL {
 	case "":
@@ -52,7 +52,7 @@ func (a *App) openStores(ctx context.Context, p *components) (*stores, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	p.startComponent(ctx, "backbone", func(ctx context.Context) error {
+	p.startComponent(ctx, "redis connections", func(ctx context.Context) error {
 		<-ctx.Done()
 		c.Close()
 		return nil

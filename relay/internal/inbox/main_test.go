@@ -14,11 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
-// notification and notifications return test data.
-var (
-	notification  = conntest.Notification
-	notifications = conntest.Notifications
-)
+// notification returns test data.
+var notification = conntest.Notification
 
 func TestMain(m *testing.M) {
 	testkit.RunParallel(8) // the tests wait most of the time

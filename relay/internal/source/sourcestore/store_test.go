@@ -21,7 +21,7 @@ const upstreamSize = 24
 
 // readUpstream stores all messages after the position of the source, five at a time.
 func readUpstream(ctx context.Context, b *testStore, hub string) error {
-	s, kept, err := b.Store.Open(ctx, "up", hub)
+	s, kept, err := b.Open(ctx, "up", hub)
 	if err != nil {
 		return err
 	}
@@ -159,11 +159,11 @@ func TestPosition_SurvivesKills(t *testing.T) {
 func TestPosition_RejectsOldHolder(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	first, _, err := b.Store.Open(t.Context(), "up", "h")
+	first, _, err := b.Open(t.Context(), "up", "h")
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, kept, err := b.Store.Open(t.Context(), "up", "h")
+	second, kept, err := b.Open(t.Context(), "up", "h")
 	if err != nil || kept.HasPosition {
 		t.Fatalf("got statistics %+v, %v, want no position", kept, err)
 	}
@@ -177,7 +177,7 @@ func TestPosition_RejectsOldHolder(t *testing.T) {
 	if got := readLog(t, b, 0); len(got) != 2 {
 		t.Errorf("got %d entries, want 2", len(got))
 	}
-	_, kept, err = b.Store.Open(t.Context(), "up", "other")
+	_, kept, err = b.Open(t.Context(), "up", "other")
 	if err != nil || kept.HasPosition || kept.Cursor != "" {
 		t.Errorf("another hub: got statistics %+v, %v, want no position", kept, err)
 	}
@@ -187,7 +187,7 @@ func TestPosition_RejectsOldHolder(t *testing.T) {
 func TestPosition_RepeatStoresOnce(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	s, _, err := b.Store.Open(t.Context(), "up", "h")
+	s, _, err := b.Open(t.Context(), "up", "h")
 	if err != nil {
 		t.Fatal(err)
 	}
