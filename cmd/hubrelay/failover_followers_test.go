@@ -174,7 +174,7 @@ func (f *failover) logs(store redis.UniversalClient) [failoverPartitions][]entry
 	f.t.Helper()
 	var logs [failoverPartitions][]entry
 	for p := range logs {
-		entries, err := store.XRange(f.t.Context(), f.keys.Log(p), "-", "+").Result()
+		entries, err := store.XRange(f.t.Context(), f.keys.InPartition("log", p), "-", "+").Result()
 		if err != nil {
 			f.t.Fatal(err)
 		}

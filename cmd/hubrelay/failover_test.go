@@ -220,7 +220,7 @@ func TestLongClusterFailover(t *testing.T) {
 	_ = renewed() // from now on
 	job = site.migrate(1, "a")
 
-	redistest.MoveSlot(t, &masters[0], &masters[2], f.keys.Slot(f.keys.Log(0)))
+	redistest.MoveSlot(t, &masters[0], &masters[2], f.keys.Slot(f.keys.InPartition("log", 0)))
 	f.goesOn("behind the moved slot")
 	if j := site.over(job); j.State.Current != relay.JobCompleted {
 		t.Errorf("the job behind the failover: %+v", j)

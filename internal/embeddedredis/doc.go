@@ -1,6 +1,5 @@
-// Package embeddedredis provides a Redis where the operator names none: [Start] runs a redis-server of our own behind a unix
-// socket in the data folder, and [Memory] runs one inside the process whose contents end with it.
+// Package embeddedredis provides a Redis if the operator has none. [Start] runs a redis-server with a unix socket in
+// the data directory. [Memory] runs a Redis in this process, which loses its data with the process.
 //
-// It knows neither keys nor streams, and it does not use a Redis client library: the few commands it sends are written
-// here.
+// It knows neither keys nor streams. It does not use a Redis client library, because it needs only a few commands.
 package embeddedredis

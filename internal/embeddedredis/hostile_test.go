@@ -10,34 +10,34 @@ import (
 	"github.com/hubrelay/hubrelay/internal/embeddedredis"
 )
 
-// Whoever may write to the data folder must not be able to make us overwrite a file of ours elsewhere.
-func TestLockIsNoSymbolicLink(t *testing.T) {
+// A user with write access to the data directory must not make the relay overwrite another file.
+func TestStart_RejectsSymbolicLinkAsLock(t *testing.T) {
 	dir := t.TempDir()
-	victim := filepath.Join(t.TempDir(), "victim")
-	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.WriteFile(target, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(victim, filepath.Join(dir, "lock")); err != nil {
+	if err := os.Symlink(target, filepath.Join(dir, "lock")); err != nil {
 		t.Fatal(err)
 	}
 	s, err := embeddedredis.Start(t.Context(), embeddedredis.Options{DataDir: dir})
 	if err == nil {
 		_ = s.Close(t.Context())
-		t.Error("started with a lock that is a symbolic link")
+		t.Error("Start with a symbolic link as lock: got no error")
 	}
-	if text, _ := os.ReadFile(victim); string(text) != "precious" {
-		t.Errorf("the file that it leads to now holds %q", text)
+	if text, _ := os.ReadFile(target); string(text) != "precious" {
+		t.Errorf("target of the link: got %q, want no change", text)
 	}
 }
 
-// A server that is not ours could read every notification and claim any process id, which Close would then kill.
-func TestForeignServerIsNotTakenOver(t *testing.T) {
+// A server of another user could read all notifications, and return any process ID, which Close would kill.
+func TestStart_RejectsServerOfAnotherUser(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if os.Getuid() != 0 {
-		t.Skip("needs root to make a socket of somebody else's")
+		t.Skip("needs root to create a socket of another user")
 	}
 	socket := filepath.Join(dir, "redis.sock")
 	l, err := net.Listen("unix", socket)
@@ -60,9 +60,9 @@ func TestForeignServerIsNotTakenOver(t *testing.T) {
 	s, err := embeddedredis.Start(t.Context(), embeddedredis.Options{DataDir: dir})
 	if err == nil {
 		_ = s.Close(t.Context())
-		t.Fatal("started")
+		t.Fatal("got no error")
 	}
 	if !strings.Contains(err.Error(), "another user") {
-		t.Errorf("the error is %v", err)
+		t.Errorf("got error %v, want %q", err, "another user")
 	}
 }

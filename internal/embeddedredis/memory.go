@@ -11,45 +11,46 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// MemoryServer is a Redis inside this process. Its methods may be called concurrently.
+// MemoryServer is a Redis in this process. Its methods may be called concurrently.
 type MemoryServer struct {
 	redis *miniredis.Miniredis
 	once  sync.Once
 }
 
-// Memory starts a Redis whose contents end with it. It listens nowhere: connections come from Dialer alone, so no other
-// user of the machine reaches it.
+// Memory starts a Redis without persistence. It does not listen, so other users of the machine cannot connect. Use
+// [MemoryServer.Dialer].
 func Memory(_ context.Context) (*MemoryServer, error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
-	// Dial is miniredis' one way to start without a listener. Its net.Pipe would deadlock on pipelines, so none is kept.
+	// Dial is the only way to start miniredis without a listener. Its net.Pipe would deadlock on pipelines, so this
+	// connection is closed.
 	conn, err := m.Dial()
 	if err != nil {
-		return nil, fmt.Errorf("start the redis in memory: %w", err)
+		return nil, fmt.Errorf("start the in-memory redis: %w", err)
 	}
 	_ = conn.Close()
 	return &MemoryServer{redis: m}, nil
 }
 
-// Dialer connects a client; both arguments after the context are ignored.
+// Dialer connects a client. It ignores the network and the address.
 func (s *MemoryServer) Dialer(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ours, theirs, err := socketPair()
+	client, remote, err := socketPair()
 	if err != nil {
-		return nil, fmt.Errorf("connect to the redis in memory: %w", err)
+		return nil, fmt.Errorf("connect to the in-memory redis: %w", err)
 	}
 	server := s.redis.Server()
 	if server == nil {
-		_, _ = ours.Close(), theirs.Close()
+		_, _ = client.Close(), remote.Close()
 		return nil, net.ErrClosed
 	}
-	server.ServeConn(newPatientConn(theirs))
-	return ours, nil
+	server.ServeConn(newBufferedConn(remote))
+	return client, nil
 }
 
-// Close ends the server and every connection. It may be called twice.
+// Close stops the server and closes all connections. It may be called twice.
 func (s *MemoryServer) Close() { s.once.Do(s.redis.Close) }
 
 func socketPair() (net.Conn, net.Conn, error) {
@@ -76,25 +77,26 @@ func socketPair() (net.Conn, net.Conn, error) {
 	return one, other, nil
 }
 
-// fileConn takes the descriptor over, on failure too.
+// fileConn takes ownership of the descriptor, even if it fails.
 func fileConn(fd int) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "socketpair")
 	defer func() { _ = f.Close() }()
 	return net.FileConn(f)
 }
 
-// bufferedConn is a connection whose Write never waits for the other side. miniredis answers each command of a pipeline by
-// itself while a client reads nothing before it has written all: some 300 short answers fill a socket's buffer.
+// bufferedConn is a connection whose Write never blocks. miniredis writes the reply to each command of a pipeline
+// separately, while a client writes the whole pipeline before it reads. About 300 short replies fill the buffer of a
+// socket.
 type bufferedConn struct {
 	net.Conn
-	wake chan struct{} // something to write, or closed
+	wake chan struct{} // buf has data, or the connection is closed
 
 	mu     sync.Mutex
 	buf    []byte
 	closed bool
 }
 
-func newPatientConn(conn net.Conn) *bufferedConn {
+func newBufferedConn(conn net.Conn) *bufferedConn {
 	c := &bufferedConn{Conn: conn, wake: make(chan struct{}, 1)}
 	go c.writeLoop()
 	return c
@@ -108,7 +110,7 @@ func (c *bufferedConn) Write(b []byte) (int, error) {
 	}
 	c.buf = append(c.buf, b...)
 	c.mu.Unlock()
-	c.signal()
+	c.wakeWriter()
 	return len(b), nil
 }
 
@@ -116,11 +118,11 @@ func (c *bufferedConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.signal()
+	c.wakeWriter()
 	return c.Conn.Close()
 }
 
-func (c *bufferedConn) signal() {
+func (c *bufferedConn) wakeWriter() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

@@ -28,7 +28,7 @@ func memoryClient(t *testing.T) *redis.Client {
 	return c
 }
 
-func TestMemoryKeysExpireWithTime(t *testing.T) {
+func TestMemory_KeysExpire(t *testing.T) {
 	c := memoryClient(t)
 	if err := c.Set(t.Context(), "token", "v", time.Minute).Err(); err != nil {
 		t.Fatal(err)
@@ -39,17 +39,18 @@ func TestMemoryKeysExpireWithTime(t *testing.T) {
 	}
 	testkit.Eventually(t, "the key to expire", func() error {
 		if err := c.Get(context.Background(), "token").Err(); !errors.Is(err, redis.Nil) {
-			return fmt.Errorf("the key is still there: %w", err)
+			return fmt.Errorf("got %w, want redis.Nil", err)
 		}
 		return nil
 	})
 }
 
-func TestMemoryBlockingReadsWake(t *testing.T) {
+func TestMemory_WakesBlockedReads(t *testing.T) {
 	c := memoryClient(t)
 	got := make(chan error, 1)
 	go func() {
-		streams, err := c.XRead(context.Background(), &redis.XReadArgs{Streams: []string{"s", "0"}, Block: 5 * time.Second}).Result()
+		read := redis.XReadArgs{Streams: []string{"s", "0"}, Block: 5 * time.Second}
+		streams, err := c.XRead(context.Background(), &read).Result()
 		if err == nil && len(streams[0].Messages) != 1 {
 			err = fmt.Errorf("got %v", streams)
 		}
@@ -63,8 +64,8 @@ func TestMemoryBlockingReadsWake(t *testing.T) {
 	}
 }
 
-// A pipeline larger than every buffer on the way needs a connection that reads while it writes.
-func TestMemoryTakesLargePipelines(t *testing.T) {
+// A pipeline that exceeds all buffers needs a connection that reads while it writes.
+func TestMemory_AcceptsLargePipelines(t *testing.T) {
 	c := memoryClient(t)
 	pipe := c.Pipeline()
 	big := string(make([]byte, 4096))

@@ -20,6 +20,9 @@ import (
 	"github.com/hubrelay/hubrelay/internal/procpipe"
 )
 
+// outputTimeout is the time to read the output of a server that has ended.
+const outputTimeout = 100 * time.Millisecond
+
 // redisProcess is one run of redis-server.
 type redisProcess struct {
 	pid       int
@@ -28,8 +31,8 @@ type redisProcess struct {
 	lastLines lineRing
 }
 
-// launch starts redis-server and waits until it answers.
-func (s *Server) launch(ctx context.Context) (*redisProcess, error) {
+// launchServer starts redis-server and waits until it answers.
+func (s *Server) launchServer(ctx context.Context) (*redisProcess, error) {
 	binary, err := FindBinary()
 	if err != nil {
 		return nil, err
@@ -37,34 +40,34 @@ func (s *Server) launch(ctx context.Context) (*redisProcess, error) {
 	if err := os.Remove(s.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the socket of an earlier server: %w", err)
 	}
-	cmd := exec.Command(binary, s.arguments()...)
+	cmd := exec.Command(binary, s.buildArgs()...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TZ=" + os.Getenv("TZ"), "LC_ALL=C"}
-	// Ctrl-C in a terminal reaches the whole foreground group: the server must outlive our own shutdown.
+	// Ctrl-C in a terminal signals the whole foreground process group, but the server must outlive the shutdown.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, theirs, err := os.Pipe()
+	out, childEnd, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}
-	cmd.Stdout, cmd.Stderr = theirs, theirs
+	cmd.Stdout, cmd.Stderr = childEnd, childEnd
 	err = cmd.Start()
-	_ = theirs.Close()
+	_ = childEnd.Close()
 	if err != nil {
 		_ = out.Close()
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}
 	p := &redisProcess{pid: cmd.Process.Pid, started: time.Now(), exited: make(chan struct{})}
-	followed := make(chan struct{})
+	copied := make(chan struct{})
 	go func() {
-		defer close(followed)
-		p.follow(procpipe.NewReader(out), s.log)
+		defer close(copied)
+		p.copyLog(procpipe.NewReader(out), s.log)
 	}()
 	go func() {
 		defer close(p.exited)
 		_, _ = cmd.Process.Wait()
-		// A forked child that rewrites the append-only file may hold the pipe open for long.
-		_ = out.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-		<-followed
+		// A forked child that rewrites the append-only file may keep the pipe open for a long time.
+		_ = out.SetReadDeadline(time.Now().Add(outputTimeout))
+		<-copied
 		_ = out.Close()
 	}()
 	if err := s.awaitReady(ctx, p); err != nil {
@@ -75,7 +78,7 @@ func (s *Server) launch(ctx context.Context) (*redisProcess, error) {
 	return p, nil
 }
 
-// FindBinary returns the server that Start would run, or [ErrNoBinary].
+// FindBinary returns the path of the server that Start would run, or [ErrNoBinary].
 func FindBinary() (string, error) {
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -85,7 +88,7 @@ func FindBinary() (string, error) {
 	return "", ErrNoBinary
 }
 
-func (s *Server) arguments() []string {
+func (s *Server) buildArgs() []string {
 	return []string{
 		"--port", "0", "--unixsocket", s.socket, "--unixsocketperm", "700", "--protected-mode", "yes",
 		"--dir", s.dir, "--pidfile", filepath.Join(s.dir, "redis.pid"), "--daemonize", "no",
@@ -104,7 +107,7 @@ func (s *Server) awaitReady(ctx context.Context, p *redisProcess) error {
 		case <-p.exited:
 			return fmt.Errorf("redis-server cannot work in %s: %s", s.dir, p.lastLines.String())
 		case <-ctx.Done():
-			return fmt.Errorf("redis-server did not answer on %s in time: %w", s.socket, ctx.Err())
+			return fmt.Errorf("redis-server did not answer on %s: %w", s.socket, ctx.Err())
 		case <-tick.C:
 		}
 		if reply, err := call(ctx, s.socket, "PING"); err == nil || strings.HasPrefix(reply, "LOADING") {
@@ -113,7 +116,7 @@ func (s *Server) awaitReady(ctx context.Context, p *redisProcess) error {
 	}
 }
 
-// adoptRunning returns the folder's server where one runs already, or nil.
+// adoptRunning returns the running server of the directory, or nil.
 func (s *Server) adoptRunning(ctx context.Context) (*redisProcess, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -125,14 +128,14 @@ func (s *Server) adoptRunning(ctx context.Context) (*redisProcess, error) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("something holds the socket %s but does not answer as redis-server does: %w", s.socket, err)
+		return nil, fmt.Errorf("adopt the redis-server at %s: %w", s.socket, err)
 	}
 	if _, dir, _ = strings.Cut(dir, "\n"); dir != s.dir {
-		return nil, fmt.Errorf("the socket %s belongs to a redis-server of another folder, %s", s.socket, dir)
+		return nil, fmt.Errorf("the socket %s belongs to the redis-server of another directory, %s", s.socket, dir)
 	}
 	info, err := call(ctx, s.socket, "INFO", "server")
 	if err != nil {
-		return nil, fmt.Errorf("ask the running redis-server for its process id: %w", err)
+		return nil, fmt.Errorf("read the process ID of the running redis-server: %w", err)
 	}
 	pid := 0
 	for line := range strings.Lines(info) {
@@ -141,16 +144,17 @@ func (s *Server) adoptRunning(ctx context.Context) (*redisProcess, error) {
 		}
 	}
 	if pid <= 1 {
-		return nil, errors.New("the running redis-server does not tell its process id")
+		return nil, errors.New("read the process ID of the running redis-server: it is missing")
 	}
 	p := &redisProcess{pid: pid, started: time.Now(), exited: make(chan struct{})}
-	go p.watch(s.socket)
-	s.log.Info("took over the redis-server that an earlier run left behind", "pid", pid)
+	go p.watchSocket(s.socket)
+	s.log.Info("adopted the redis-server of an earlier run", "pid", pid)
 	return p, nil
 }
 
-// watch closes exited when the server, which is not our child, has ended: its end closes every connection.
-func (p *redisProcess) watch(socket string) {
+// watchSocket closes exited when the server has ended, which closes its connections. The server is not a child of
+// this process.
+func (p *redisProcess) watchSocket(socket string) {
 	defer close(p.exited)
 	for {
 		conn, err := net.Dial("unix", socket)
@@ -159,14 +163,14 @@ func (p *redisProcess) watch(socket string) {
 		}
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
-		// A server that is shutting down still accepts: do not spin on it.
+		// A server that is shutting down still accepts connections, so wait before the next one.
 		timer := time.NewTimer(10 * time.Millisecond)
 		<-timer.C
 	}
 }
 
-// stopOrphan ends a server of this folder whose socket was removed: two on one append-only file would destroy it. It
-// knows one by the pid file and the working folder, so it needs /proc.
+// stopOrphan stops a server of this directory whose socket was removed. Two servers would destroy their append-only
+// file. It identifies the server by its pid file and working directory, so it needs /proc.
 func (s *Server) stopOrphan() error {
 	text, err := os.ReadFile(filepath.Join(s.dir, "redis.pid"))
 	if err != nil {
@@ -176,7 +180,7 @@ func (s *Server) stopOrphan() error {
 	if err != nil || pid <= 1 || !s.ownsProcess(pid) {
 		return nil
 	}
-	s.log.Warn("a redis-server of an earlier run has lost its socket, stopping it", "pid", pid)
+	s.log.Warn("stopping the redis-server of an earlier run, which has lost its socket", "pid", pid)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = syscall.Kill(pid, sig)
 		for deadline := time.Now().Add(termTimeout); time.Now().Before(deadline); {
@@ -187,7 +191,7 @@ func (s *Server) stopOrphan() error {
 			<-timer.C
 		}
 	}
-	return fmt.Errorf("process %d works in %s and does not end: stop it", pid, s.dir)
+	return fmt.Errorf("process %d uses %s and does not stop: kill it", pid, s.dir)
 }
 
 func (s *Server) ownsProcess(pid int) bool {
@@ -200,8 +204,8 @@ func (s *Server) ownsProcess(pid int) bool {
 	return err == nil && strings.Contains(string(name), "-server")
 }
 
-// follow writes the server's log to ours until it ends.
-func (p *redisProcess) follow(out io.Reader, log *slog.Logger) {
+// copyLog copies the log of the server to log until it ends.
+func (p *redisProcess) copyLog(out io.Reader, log *slog.Logger) {
 	scanner := bufio.NewScanner(out)
 	scanner.Buffer(make([]byte, 0, 4096), 1<<20)
 	for scanner.Scan() {
@@ -212,19 +216,19 @@ func (p *redisProcess) follow(out io.Reader, log *slog.Logger) {
 		p.lastLines.add(text)
 		log.Log(context.Background(), level, "redis-server", "line", text)
 	}
-	_, _ = io.Copy(io.Discard, out) // a line beyond the buffer must not block the server
+	_, _ = io.Copy(io.Discard, out) // a line that exceeds the buffer must not block the server
 }
 
-// parseLogLine splits "pid:role date time level text". Redis marks a warning with '#', which it also uses for what is
-// only notable when it starts and ends, and for its advice on the kernel's settings, which docs/sizing.md gives in fewer words.
+// parseLogLine parses "pid:role date time level text". Redis uses the level "#" for warnings, but also for messages
+// at start and end, and for hints about kernel settings, which docs/sizing.md covers.
 func parseLogLine(line string) (text string, level slog.Level) {
 	head, rest, ok := strings.Cut(line, " # ")
 	if ok && isLogHead(head) {
-		for _, usual := range []string{
-			"oO0", "Redis version", "Configuration loaded", "Server initialized", "User requested shutdown", "Redis is now ready to exit",
-			"WARNING ",
+		for _, harmless := range []string{
+			"oO0", "Redis version", "Configuration loaded", "Server initialized", "User requested shutdown",
+			"Redis is now ready to exit", "WARNING ",
 		} {
-			if strings.HasPrefix(rest, usual) {
+			if strings.HasPrefix(rest, harmless) {
 				return rest, slog.LevelDebug
 			}
 		}
@@ -248,7 +252,9 @@ func isLogHead(s string) bool {
 	return ok && err == nil
 }
 
-// lineRing keeps the last few lines of a log.
+const maxLastLines = 6
+
+// lineRing contains the last lines of a log.
 type lineRing struct {
 	mu   sync.Mutex
 	last []string
@@ -257,13 +263,13 @@ type lineRing struct {
 func (l *lineRing) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.last) == 6 {
+	if len(l.last) == maxLastLines {
 		l.last = append(l.last[:0], l.last[1:]...)
 	}
 	l.last = append(l.last, line)
 }
 
-// String joins the lines by "; ".
+// String joins the lines with "; ".
 func (l *lineRing) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

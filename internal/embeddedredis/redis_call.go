@@ -18,8 +18,8 @@ const (
 	maxReply    = 1 << 20 // bytes, and elements of an array
 )
 
-// call sends one command over a connection of its own. An array is returned as its elements joined by newlines, and an
-// error reply as its text beside the error.
+// call sends one command over a new connection. The elements of an array are joined with newlines. For an error
+// reply, it returns both the text and an error.
 func call(ctx context.Context, socket string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func readReply(r *bufio.Reader, depth int) (string, error) {
 	}
 	line = strings.TrimRight(line, "\r\n")
 	if line == "" {
-		return "", errors.New("an empty reply")
+		return "", errors.New("empty reply")
 	}
 	kind, rest := line[0], line[1:]
 	switch kind {
@@ -61,7 +61,7 @@ func readReply(r *bufio.Reader, depth int) (string, error) {
 	}
 	n, err := strconv.Atoi(rest)
 	if err != nil || n > maxReply || depth > 4 {
-		return "", fmt.Errorf("a reply that is none of redis: %.40q", line)
+		return "", fmt.Errorf("not a reply of redis: %.40q", line)
 	}
 	switch {
 	case n < 0:
@@ -83,10 +83,11 @@ func readReply(r *bufio.Reader, depth int) (string, error) {
 		}
 		return strings.Join(parts, "\n"), nil
 	}
-	return "", fmt.Errorf("a reply that is none of redis: %.40q", line)
+	return "", fmt.Errorf("not a reply of redis: %.40q", line)
 }
 
-// isEOF says whether the server closed the connection instead of answering, as it does on SHUTDOWN.
+// isEOF reports whether the server closed the connection instead of replying, as it does after SHUTDOWN.
 func isEOF(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

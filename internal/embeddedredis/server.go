@@ -11,31 +11,33 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/backoff"
 )
 
 // ErrNoBinary is returned by Start on a machine without redis-server.
 var ErrNoBinary = errors.New(`no redis-server in PATH: install it (Debian, Ubuntu: "apt install redis-server"; ` +
-	`Alpine: "apk add redis"; Fedora: "dnf install redis" or "dnf install valkey"; macOS: "brew install redis"), set redis.url to a Redis that runs ` +
-	`elsewhere, or set redis.url to "memory:" for one that forgets everything when the relay stops`)
+	`Alpine: "apk add redis"; Fedora: "dnf install redis" or "dnf install valkey"; macOS: "brew install redis"), ` +
+	`set redis.url to another Redis, or set redis.url to "memory:" for one that loses its data when the relay stops`)
 
-// Options says where the embedded server keeps its data.
+// Options configure the embedded server.
 type Options struct {
-	// DataDir is created with mode 0700 where it is missing.
+	// DataDir is created with mode 0700 if it does not exist.
 	DataDir string
 	// Log may be nil.
 	Log *slog.Logger
-	// Restarted, where not nil, is called by Run each time the server runs again.
+	// Restarted is called after each restart of the server. It may be nil.
 	Restarted func()
 }
 
 const (
-	startTimeout   = 30 * time.Second // a server that does not even say that it is loading
+	startTimeout   = 30 * time.Second // until the first reply, which may be LOADING
 	stopTimeout    = 10 * time.Second // after SHUTDOWN
 	termTimeout    = 3 * time.Second  // after SIGTERM
 	restartMin     = 100 * time.Millisecond
 	restartMax     = 5 * time.Second
-	stableAfter    = 10 * time.Second // a server that ran this long starts again without delay
-	maxSocketBytes = 100              // 107 on Linux and 103 on macOS is what a socket's address may have
+	stableAfter    = 10 * time.Second // a server that ran for so long is restarted without delay
+	maxSocketBytes = 100              // a socket address has at most 107 bytes on Linux and 103 on macOS
 )
 
 // Server is a redis-server that belongs to this process. Its methods may be called concurrently.
@@ -47,7 +49,7 @@ type Server struct {
 	socket string
 	lock   *os.File
 
-	startMu sync.Mutex // held while a server is sought or started
+	startMu sync.Mutex // held while a server is adopted or launched
 
 	mu     sync.Mutex
 	proc   *redisProcess
@@ -55,14 +57,14 @@ type Server struct {
 
 	ctx       context.Context // ends when Close begins
 	stop      context.CancelFunc
-	closeDone chan struct{} // closed when Close is through
+	closeDone chan struct{} // closed when Close has finished
 }
 
-// Start locks the data folder and returns when its server answers, if only that it is loading. A server that a killed
-// process left behind is taken over. It fails with [ErrNoBinary], when another process holds the folder, and when
-// redis-server cannot work there.
+// Start locks the data directory and returns when its server answers, even if the server is still loading. It adopts
+// a server that a killed process left running. It fails with [ErrNoBinary], if another process has locked the
+// directory, and if redis-server cannot work there.
 //
-// [Server.Run] must run to keep the server alive, and [Server.Close] stops it.
+// [Server.Run] restarts the server if it dies. [Server.Close] stops it.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -76,8 +78,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 {
-		o.Log.Warn("other users of this machine can read the data folder, which holds every notification: chmod 700 it",
-			"folder", dir, "mode", info.Mode().Perm().String())
+		o.Log.Warn("other users of this machine can read the data directory with all notifications: run chmod 700",
+			"dir", dir, "mode", info.Mode().Perm().String())
 	}
 	s := &Server{log: o.Log, restarted: o.Restarted, dir: dir, lock: lock, closeDone: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -92,17 +94,17 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// URL is the server's address as redis.url takes it.
+// URL returns the redis.url of the server.
 func (s *Server) URL() string { return (&url.URL{Scheme: "unix", Path: s.socket}).String() }
 
-// PID is the process id of the server that runs, or ran last.
+// PID returns the process ID of the current or last server.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid
 }
 
-// adoptOrLaunch takes over the folder's server or starts one.
+// adoptOrLaunch adopts the running server of the directory, or launches one.
 func (s *Server) adoptOrLaunch(ctx context.Context) error {
 	s.startMu.Lock()
 	defer s.startMu.Unlock()
@@ -117,7 +119,7 @@ func (s *Server) adoptOrLaunch(ctx context.Context) error {
 		return err
 	}
 	if p == nil {
-		if p, err = s.launch(ctx); err != nil {
+		if p, err = s.launchServer(ctx); err != nil {
 			return err
 		}
 	}
@@ -127,10 +129,10 @@ func (s *Server) adoptOrLaunch(ctx context.Context) error {
 	return nil
 }
 
-// Run starts the server again whenever it dies, and returns nil when ctx ends or Close is called. It leaves the server
-// running.
+// Run restarts the server whenever it dies. It returns nil when ctx ends or Close is called, and does not stop the
+// server.
 func (s *Server) Run(ctx context.Context) error {
-	wait := restartMin
+	retry := backoff.Backoff{Min: restartMin, Max: restartMax}
 	for {
 		s.mu.Lock()
 		p := s.proc
@@ -146,25 +148,25 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 		if time.Since(p.started) > stableAfter {
-			wait = restartMin
+			retry.Reset()
 		}
-		s.log.Warn("the embedded redis-server ended, starting it again", "pid", p.pid, "last_lines", p.lastLines.String())
-		if !s.restart(ctx, &wait) {
+		s.log.Warn("the embedded redis-server ended", "pid", p.pid, "last_lines", p.lastLines.String())
+		if !s.restartServer(ctx, &retry) {
 			return nil
 		}
 	}
 }
 
-// restart repeats with backoff until a server runs. It returns false when there is none to be.
-func (s *Server) restart(ctx context.Context, wait *time.Duration) bool {
+// restartServer repeats with a growing delay until a server runs. It returns false if ctx ended or Close was called.
+func (s *Server) restartServer(ctx context.Context, retry *backoff.Backoff) bool {
 	for {
-		if !s.sleep(ctx, *wait) {
+		wait := retry.Next()
+		if !s.sleepFor(ctx, wait) {
 			return false
 		}
-		*wait = min(2**wait, restartMax)
 		err := s.adoptOrLaunch(ctx)
 		if err == nil {
-			s.log.Info("the embedded redis-server runs again", "pid", s.PID())
+			s.log.Info("the embedded redis-server was restarted", "pid", s.PID())
 			if s.restarted != nil {
 				s.restarted()
 			}
@@ -173,11 +175,11 @@ func (s *Server) restart(ctx context.Context, wait *time.Duration) bool {
 		if s.ctx.Err() != nil || ctx.Err() != nil {
 			return false
 		}
-		s.log.Error("the embedded redis-server did not start, trying again", "error", err, "retry_in", *wait)
+		s.log.Error("starting the embedded redis-server failed", "error", err)
 	}
 }
 
-func (s *Server) sleep(ctx context.Context, d time.Duration) bool {
+func (s *Server) sleepFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -190,8 +192,8 @@ func (s *Server) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Close stops the server in order, by force where that takes too long or ctx ends, and unlocks the folder. It may be
-// called twice.
+// Close stops the server and unlocks the directory. If the server does not stop in time, or ctx ends, Close kills it.
+// It may be called twice.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
@@ -203,20 +205,20 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	defer close(s.closeDone)
 	s.stop()
-	s.startMu.Lock() // a restart under way gives up, or its server is the one to stop
+	s.startMu.Lock() // a restart in progress fails, or its server is stopped here
 	defer s.startMu.Unlock()
 	s.mu.Lock()
 	p := s.proc
 	s.mu.Unlock()
-	p.end(ctx, s)
+	p.stopProcess(ctx, s)
 	if err := s.lock.Close(); err != nil {
-		return fmt.Errorf("unlock the data folder: %w", err)
+		return fmt.Errorf("unlock the data directory: %w", err)
 	}
 	return nil
 }
 
-// end stops the process: SHUTDOWN, SIGTERM, SIGKILL.
-func (p *redisProcess) end(ctx context.Context, s *Server) {
+// stopProcess stops the process: SHUTDOWN, SIGTERM, SIGKILL.
+func (p *redisProcess) stopProcess(ctx context.Context, s *Server) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	select {
@@ -225,16 +227,17 @@ func (p *redisProcess) end(ctx context.Context, s *Server) {
 	default:
 	}
 	if _, err := call(ctx, s.socket, "SHUTDOWN"); err == nil || isEOF(err) {
-		if p.wait(ctx.Done()) {
+		if p.waitExited(ctx.Done()) {
 			return
 		}
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		s.log.Warn("the embedded redis-server does not stop, sending a signal", "pid", p.pid, "signal", sig.String())
+		s.log.Warn("sending a signal to the embedded redis-server, which did not stop",
+			"pid", p.pid, "signal", sig.String())
 		_ = syscall.Kill(p.pid, sig)
-		// Also when ctx has ended: a server that goes on would hold the folder.
+		// Continue after ctx has ended, because a running server would keep the directory locked.
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), termTimeout)
-		ended := p.wait(limit.Done())
+		ended := p.waitExited(limit.Done())
 		cancel()
 		if ended {
 			return
@@ -242,8 +245,8 @@ func (p *redisProcess) end(ctx context.Context, s *Server) {
 	}
 }
 
-// wait reports whether the process ended before give up.
-func (p *redisProcess) wait(giveUp <-chan struct{}) bool {
+// waitExited reports whether the process ended before giveUp was closed.
+func (p *redisProcess) waitExited(giveUp <-chan struct{}) bool {
 	select {
 	case <-p.exited:
 		return true
@@ -252,20 +255,20 @@ func (p *redisProcess) wait(giveUp <-chan struct{}) bool {
 	}
 }
 
-// prepareDir returns the absolute path of the folder, made where it is missing.
+// prepareDir creates the directory if it does not exist, and returns its absolute path.
 func prepareDir(name string) (string, error) {
 	if name == "" {
-		return "", errors.New("the embedded redis-server needs a data folder: set redis.data_dir")
+		return "", errors.New("redis.data_dir is empty: set redis.data_dir")
 	}
 	if err := os.MkdirAll(name, 0o700); err != nil {
-		return "", fmt.Errorf("make the data folder: %w", err)
+		return "", fmt.Errorf("create the data directory: %w", err)
 	}
 	abs, err := filepath.Abs(name)
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)
 	}
 	if err != nil {
-		return "", fmt.Errorf("find the data folder: %w", err)
+		return "", fmt.Errorf("resolve the data directory: %w", err)
 	}
 	return abs, nil
 }

@@ -23,7 +23,7 @@ import (
 
 const holdVariable = "HUBRELAY_TEST_HOLD"
 
-// TestMain also is the process that holds a data folder until it is killed.
+// TestMain is also the main function of the process that hold starts.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(holdVariable); dir != "" {
 		s, err := embeddedredis.Start(context.Background(), embeddedredis.Options{DataDir: dir})
@@ -51,7 +51,7 @@ func start(t *testing.T, dir string) *embeddedredis.Server {
 	return s
 }
 
-// supervise runs the supervisor until the test ends.
+// supervise runs Server.Run until the test ends.
 func supervise(t *testing.T, s *embeddedredis.Server) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -80,17 +80,17 @@ func expect(t *testing.T, c *redis.Client, key, want string) {
 	testkit.Eventually(t, "Redis to answer", func() error {
 		got, err := c.Get(context.Background(), key).Result()
 		if err == nil && got != want {
-			t.Fatalf("%s is %q, want %q", key, got, want)
+			t.Fatalf("%s: got %q, want %q", key, got, want)
 		}
 		return err
 	})
 }
 
-func TestStartsAndKeepsData(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "new", "folder")
+func TestServer_KeepsDataAfterRestart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "directory")
 	s := start(t, dir)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the folder is %v, %v", info.Mode(), err)
+		t.Errorf("directory: got mode %v, %v, want 0700", info.Mode(), err)
 	}
 	if err := client(t, s).Set(t.Context(), "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestStartsAndKeepsData(t *testing.T) {
 		}
 	}
 	if alive(s.PID()) {
-		t.Fatal("the server runs on after Close")
+		t.Fatal("the server is running after Close")
 	}
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatalf("Run after Close: %v", err)
@@ -111,7 +111,7 @@ func TestStartsAndKeepsData(t *testing.T) {
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-func TestKilledServerComesBack(t *testing.T) {
+func TestRun_RestartsKilledServer(t *testing.T) {
 	s := start(t, t.TempDir())
 	supervise(t, s)
 	c := client(t, s)
@@ -123,21 +123,21 @@ func TestKilledServerComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, c, "k", "v")
-	replaced(t, s, pid)
+	awaitReplaced(t, s, pid)
 }
 
-// replaced waits for another process: the new server answers a moment before its supervisor has taken note of it.
-func replaced(t *testing.T, s *embeddedredis.Server, pid int) {
+// awaitReplaced waits for another process. The new server answers slightly before PID returns its process ID.
+func awaitReplaced(t *testing.T, s *embeddedredis.Server, pid int) {
 	t.Helper()
 	testkit.Eventually(t, "another process", func() error {
 		if s.PID() == pid {
-			return errors.New("the same process id after kill -9")
+			return errors.New("got the same process ID")
 		}
 		return nil
 	})
 }
 
-// hold lets another process have the folder, and returns it with the process id of its server.
+// hold starts another process that locks the directory, and returns it with the process ID of its server.
 func hold(t *testing.T, dir string) (*exec.Cmd, int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -156,7 +156,7 @@ func hold(t *testing.T, dir string) (*exec.Cmd, int) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "pid ")))
 	if err != nil {
-		t.Fatalf("the other process said %q", line)
+		t.Fatalf("the other process printed %q", line)
 	}
 	return cmd, pid
 }
@@ -166,10 +166,11 @@ func kill(cmd *exec.Cmd) {
 	_, _ = cmd.Process.Wait()
 }
 
-func TestServerOfAKilledProcessIsTakenOver(t *testing.T) {
+func TestStart_AdoptsServerOfKilledProcess(t *testing.T) {
 	dir := t.TempDir()
 	holder, pid := hold(t, dir)
-	c := redis.NewClient(&redis.Options{Network: "unix", Addr: filepath.Join(dir, "redis.sock"), Protocol: 2, DisableIdentity: true})
+	socket := filepath.Join(dir, "redis.sock")
+	c := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, Protocol: 2, DisableIdentity: true})
 	defer func() { _ = c.Close() }()
 	if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)
@@ -179,19 +180,19 @@ func TestServerOfAKilledProcessIsTakenOver(t *testing.T) {
 	s := start(t, dir)
 	supervise(t, s)
 	if s.PID() != pid {
-		t.Fatalf("the server is %d, want the old one, %d", s.PID(), pid)
+		t.Fatalf("process ID: got %d, want %d", s.PID(), pid)
 	}
 	expect(t, c, "k", "v")
 
-	// It is no child of ours, and is watched all the same.
+	// Run also watches a server that is not a child process.
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, c, "k", "v")
-	replaced(t, s, pid)
+	awaitReplaced(t, s, pid)
 }
 
-func TestServerWithoutSocketIsNotDoubled(t *testing.T) {
+func TestStart_StopsServerWithoutSocket(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cwd"); err != nil {
 		t.Skip("needs /proc")
 	}
@@ -203,38 +204,39 @@ func TestServerWithoutSocketIsNotDoubled(t *testing.T) {
 	}
 	s := start(t, dir)
 	if s.PID() == pid {
-		t.Fatal("took over a server that nobody can reach")
+		t.Fatal("adopted a server without a socket")
 	}
 	if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && cwd == dir {
-		t.Fatal("two servers work in one folder")
+		t.Fatal("two servers use the same directory")
 	}
 }
 
-func TestStartRefuses(t *testing.T) {
+func TestStart_RejectsUnusableDirectories(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		prepare func(t *testing.T) string
 		want    []string
 	}{
-		{"a folder in use", func(t *testing.T) string {
+		{"directory in use", func(t *testing.T) string {
 			dir := t.TempDir()
 			start(t, dir)
 			return dir
 		}, []string{"in use by process " + strconv.Itoa(os.Getpid()), "redis.data_dir"}},
-		{"a file in the folder's place", func(t *testing.T) string {
+		{"file instead of a directory", func(t *testing.T) string {
 			file := filepath.Join(t.TempDir(), "file")
 			if err := os.WriteFile(file, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			return file
-		}, []string{"make the data folder", "not a directory"}},
-		{"no folder named", func(*testing.T) string { return "" }, []string{"set redis.data_dir"}},
-		{"data that redis-server cannot read", func(t *testing.T) string {
+		}, []string{"create the data directory", "not a directory"}},
+		{"no directory", func(*testing.T) string { return "" }, []string{"set redis.data_dir"}},
+		{"invalid data", func(t *testing.T) string {
 			dir := t.TempDir()
 			if err := os.MkdirAll(filepath.Join(dir, "appendonlydir"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, "appendonlydir", "appendonly.aof.manifest"), []byte("nonsense\n"), 0o600); err != nil {
+			manifest := filepath.Join(dir, "appendonlydir", "appendonly.aof.manifest")
+			if err := os.WriteFile(manifest, []byte("nonsense\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			return dir
@@ -245,48 +247,48 @@ func TestStartRefuses(t *testing.T) {
 			s, err := embeddedredis.Start(t.Context(), embeddedredis.Options{DataDir: dir})
 			if err == nil {
 				_ = s.Close(t.Context())
-				t.Fatal("started")
+				t.Fatal("got no error")
 			}
 			for _, want := range append(c.want, dir) {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
+					t.Errorf("got error %q, want it to contain %q", err, want)
 				}
 			}
 		})
 	}
 }
 
-func TestNoBinary(t *testing.T) {
+func TestStart_WithoutBinary(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := embeddedredis.Start(t.Context(), embeddedredis.Options{DataDir: t.TempDir()})
 	if !errors.Is(err, embeddedredis.ErrNoBinary) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("got %v, want ErrNoBinary", err)
 	}
 	for _, want := range []string{"apt install", "apk add", "dnf install", "brew install", `"memory:"`} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not say %q", err, want)
+			t.Errorf("got error %q, want it to contain %q", err, want)
 		}
 	}
 }
 
-func TestPathIsTooLong(t *testing.T) {
+func TestStart_LongPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30), "with space")
 	s := start(t, dir)
 	u, _ := url.Parse(s.URL())
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(u.Path)) })
 	if len(u.Path) > 100 {
-		t.Errorf("the socket's path %s is too long", u.Path)
+		t.Errorf("socket path %s: got %d bytes, want at most 100", u.Path, len(u.Path))
 	}
 	info, err := os.Stat(filepath.Dir(u.Path))
 	if err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the socket's folder is %v, %v", info, err)
+		t.Errorf("directory of the socket: got %v, %v, want mode 0700", info, err)
 	}
 	if err := client(t, s).Set(t.Context(), "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestTruncatedAppendOnlyFileStarts(t *testing.T) {
+func TestStart_TruncatedAppendOnlyFile(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
 	c := client(t, s)

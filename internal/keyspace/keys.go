@@ -1,4 +1,6 @@
-// Package keyspace names the keys that hubrelay uses in Redis, and maps hubs to partitions.
+// Package keyspace builds the names of keys in Redis, and maps hubs to partitions.
+//
+// The names of a store belong to the keys.go of its package.
 package keyspace
 
 import (
@@ -7,7 +9,7 @@ import (
 	"strings"
 )
 
-// The bounds of the number of partitions.
+// The limits of the number of partitions.
 const (
 	MinPartitions = 1
 	MaxPartitions = 1024
@@ -15,33 +17,35 @@ const (
 
 const clusterSlots = 16384
 
-// Space names everything that hubrelay keeps in Redis. Every name begins with the prefix, so that several relays can
-// share one Redis. A Space is immutable and may be used concurrently.
+// Space builds the names of keys. Every name begins with the prefix, so several relays can share one Redis. A Space is
+// immutable and may be used concurrently.
 type Space struct {
 	prefix  string
 	cluster bool
 	tags    []string
 }
 
-// New returns the names below prefix for a number of partitions between [MinPartitions] and [MaxPartitions]. In a
-// cluster all names of one sink outside its queues share a slot, which scripts over them need.
+// New returns a Space for a prefix and a number of partitions between [MinPartitions] and [MaxPartitions]. In a
+// cluster, names that scripts use together share a hash tag.
 func New(prefix string, partitions int, cluster bool) (Space, error) {
 	if prefix == "" {
 		return Space{}, fmt.Errorf("redis.prefix is empty: give it a name such as %q", "hubrelay")
 	}
 	for _, c := range prefix {
 		if c == '{' || c == '}' || c <= ' ' || c == 0x7f {
-			return Space{}, fmt.Errorf("redis.prefix %q must not contain braces, white space or control characters", prefix)
+			return Space{}, fmt.Errorf("redis.prefix %q must not contain braces, white space or control characters",
+				prefix)
 		}
 	}
 	if partitions < MinPartitions || partitions > MaxPartitions {
-		return Space{}, fmt.Errorf("redis.partitions is %d: choose a number from %d to %d", partitions, MinPartitions, MaxPartitions)
+		return Space{}, fmt.Errorf("redis.partitions is %d: choose a number from %d to %d",
+			partitions, MinPartitions, MaxPartitions)
 	}
 	return Space{prefix: prefix + ":", cluster: cluster, tags: slotTags(partitions)}, nil
 }
 
-// slotTags returns for each of n partitions the smallest number whose cluster slot lies in that partition's n-th
-// of all slots. Counting tags through would pile partitions onto few nodes.
+// slotTags returns the hash tag of each partition: the smallest number whose slot is in the partition's share of all
+// slots. Consecutive numbers would put many partitions on the same server.
 func slotTags(n int) []string {
 	if n == 1 {
 		return []string{"0"}
@@ -58,7 +62,7 @@ func slotTags(n int) []string {
 	return tags
 }
 
-// crc16 is CRC-16/XMODEM, by which Redis Cluster maps a hash tag to a slot (Redis Cluster specification).
+// crc16 returns the CRC-16/XMODEM, with which Redis Cluster maps a hash tag to a slot (Redis Cluster specification).
 func crc16(s string) uint16 {
 	var crc uint16
 	for i := range len(s) {
@@ -77,10 +81,10 @@ func crc16(s string) uint16 {
 // Prefix returns the prefix without its colon.
 func (k Space) Prefix() string { return strings.TrimSuffix(k.prefix, ":") }
 
-// Partitions is the number of partitions.
+// Partitions returns the number of partitions.
 func (k Space) Partitions() int { return len(k.tags) }
 
-// Partition returns the partition of a hub, from 0. It is the same in every process and version: changing it would
+// Partition returns the partition of a hub, starting at 0. It must be the same in every version, because a change would
 // break the order of a hub.
 func (k Space) Partition(hub string) int {
 	if len(k.tags) == 1 {
@@ -91,7 +95,7 @@ func (k Space) Partition(hub string) int {
 	for i := range len(hub) {
 		h = (h ^ uint64(hub[i])) * prime
 	}
-	// FNV's low bits mix badly; murmur3's finalizer makes up for that.
+	// The low bits of FNV are poorly distributed, which the finalizer of murmur3 corrects.
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	h ^= h >> 33
@@ -122,24 +126,8 @@ func (k Space) InGroup(group, name string) string {
 	return k.prefix + group + name
 }
 
-// Log is the stream of a partition's notifications: id, topic, hub, account, data.
-func (k Space) Log(partition int) string { return k.InPartition("log", partition) }
-
-// Queue is the stream of what a sink still has to deliver out of one partition.
-func (k Space) Queue(sink string, partition int) string {
-	return k.InPartition("queue:"+sink, partition)
-}
-
-// Queues are the queues of a sink in all partitions.
-func (k Space) Queues(sink string) []string {
-	all := make([]string, len(k.tags))
-	for p := range all {
-		all[p] = k.Queue(sink, p)
-	}
-	return all
-}
-
-// Slot groups the names that carry a hash tag by what one command may name: in a cluster by their slot, else all.
+// Slot returns the slot of a name with a hash tag. A command may use only names with the same slot. Without a cluster,
+// it is always 0.
 func (k Space) Slot(name string) int {
 	if !k.cluster {
 		return 0
@@ -148,50 +136,6 @@ func (k Space) Slot(name string) int {
 	tag, _, _ := strings.Cut(rest, "}")
 	return int(crc16(tag) % clusterSlots)
 }
-
-// DispatchPosition is the hash that holds the dispatcher's position in a partition.
-func (k Space) DispatchPosition(partition int) string { return k.InPartition("dispatched", partition) }
-
-// SinkPositions is the hash of the position up to which each sink has been served from a partition's log.
-func (k Space) SinkPositions(partition int) string { return k.InPartition("sinks", partition) }
-
-// Idempotency is the memory of one Idempotency-Key, given as a hash.
-func (k Space) Idempotency(partition int, hash string) string {
-	return k.InPartition("idempotency", partition) + ":" + hash
-}
-
-// Inbox is the stream that producers write to: data, and optionally key.
-func (k Space) Inbox() string { return k.Global("inbox") }
-
-// InboxPosition is the last inbox entry that was appended to a partition's log.
-func (k Space) InboxPosition(partition int) string {
-	return k.InPartition("inbox:position", partition)
-}
-
-// Quarantine is the stream of inbox entries that were refused: data, reason.
-func (k Space) Quarantine() string { return k.InGroup("quarantine", "") }
-
-// Source is the hash of the place in a source and what is kept of it, in the slot of a partition.
-func (k Space) Source(name string, partition int) string {
-	return k.InPartition("source:"+name, partition)
-}
-
-// SourceSteps is the hash of the last step that a partition took from a source whose place lies in another slot.
-func (k Space) SourceSteps(name string, partition int) string {
-	return k.InPartition("source:taken:"+name, partition)
-}
-
-// SourceQuarantined is the same of the quarantine.
-func (k Space) SourceQuarantined(name string) string { return k.InGroup("quarantine", ":source:"+name) }
-
-// SourceStatus is what the node that reads a source says of it.
-func (k Space) SourceStatus(name string) string { return k.Global("source:status:" + name) }
-
-// Instance is the name of this relay.
-func (k Space) Instance() string { return k.Global("instance") }
-
-// QuarantinePosition is the last inbox entry that was moved to the quarantine.
-func (k Space) QuarantinePosition() string { return k.InGroup("quarantine", ":position") }
 
 // DeadLetters is the store of a sink's dead letters.
 func (k Space) DeadLetters(sink string) string { return k.OfSink("deadletters", sink) }
@@ -263,7 +207,8 @@ func (k Space) InventoryImports() string { return k.InGroup("inventory", ":impor
 // InventorySeed is the digest of the inventory file that a daemon imported last when it started.
 func (k Space) InventorySeed() string { return k.InGroup("inventory", ":seed") }
 
-// Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment, stateful.
+// Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment,
+// stateful.
 func (k Space) Containers(partition int) string {
 	return k.InPartition("inventory:containers", partition)
 }
@@ -283,18 +228,6 @@ func (k Space) MigratedTo(partition int) string { return k.InPartition("moved", 
 
 // ActiveMigrations is the hash of the jobs that move <container>/<instance> now.
 func (k Space) ActiveMigrations(partition int) string { return k.InPartition("migrating", partition) }
-
-// Lease is the lock of that name.
-func (k Space) Lease(name string) string { return k.Global("lease:" + name) }
-
-// Node is the lock of a node's number.
-func (k Space) Node(number int) string { return k.Global("node:" + strconv.Itoa(number)) }
-
-// StoredPartitions holds the number of partitions that the data was written with.
-func (k Space) StoredPartitions() string { return k.Global("partitions") }
-
-// Probe is the stream of readiness probes.
-func (k Space) Probe() string { return k.Global("probe") }
 
 // Job is the hash of a migration job. It lies in the slot of its hub's partition, as all that follows but Turns.
 func (k Space) Job(id string, partition int) string {

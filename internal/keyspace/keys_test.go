@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTagsAreBalanced(t *testing.T) {
+func TestSlotTags_AreBalanced(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 3, 7, 16, 100, 1000, MaxPartitions} {
 		k, err := New("hubrelay", n, true)
@@ -15,7 +15,7 @@ func TestTagsAreBalanced(t *testing.T) {
 		seen := map[string]bool{}
 		for i, tag := range k.tags {
 			if seen[tag] {
-				t.Errorf("%d partitions: tag %s twice", n, tag)
+				t.Errorf("%d partitions: tag %s is used twice", n, tag)
 			}
 			seen[tag] = true
 			slot := int(crc16(tag) % clusterSlots)
@@ -26,26 +26,26 @@ func TestTagsAreBalanced(t *testing.T) {
 	}
 }
 
-// The values are those of the Redis Cluster specification and of `CLUSTER KEYSLOT`.
-func TestSlots(t *testing.T) {
+// The values are from the Redis Cluster specification and `CLUSTER KEYSLOT`.
+func TestCRC16(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]uint16{"123456789": 0x31c3, "": 0} {
 		if got := crc16(tag); got != want {
-			t.Errorf("crc16(%q) = %#x, want %#x", tag, got, want)
+			t.Errorf("crc16(%q): got %#x, want %#x", tag, got, want)
 		}
 	}
 }
 
-func TestPartitionsOfHubs(t *testing.T) {
+func TestPartition_IsStableAndBalanced(t *testing.T) {
 	t.Parallel()
 	k, err := New("hubrelay", 16, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// These must never change: the order of a hub hangs on them.
+	// These values must never change, because a change would break the order of a hub.
 	for hub, want := range map[string]int{"5f0c8a7e9d3b2a1c4e6f8a90": 8} {
 		if got := k.Partition(hub); got != want {
-			t.Errorf("Partition(%q) = %d, want %d", hub, got, want)
+			t.Errorf("Partition(%q): got %d, want %d", hub, got, want)
 		}
 	}
 	counts := make([]int, 16)
@@ -54,7 +54,7 @@ func TestPartitionsOfHubs(t *testing.T) {
 	}
 	for p, n := range counts {
 		if n < 800 || n > 1200 {
-			t.Errorf("partition %d has %d of 16000 hubs", p, n)
+			t.Errorf("partition %d: got %d of 16000 hubs, want about 1000", p, n)
 		}
 	}
 }
@@ -64,10 +64,9 @@ func TestNames(t *testing.T) {
 	single, _ := New("hubrelay", 1, false)
 	cluster, _ := New("hubrelay", 1, true)
 	for _, c := range []struct{ got, want string }{
-		{single.Log(0), "hubrelay:log:{0}"},
-		{single.Queue("billing", 0), "hubrelay:queue:billing:{0}"},
-		{single.Inbox(), "hubrelay:inbox"},
-		{single.Quarantine(), "hubrelay:quarantine"},
+		{single.InPartition("log", 0), "hubrelay:log:{0}"},
+		{single.Global("inbox"), "hubrelay:inbox"},
+		{single.InGroup("quarantine", ""), "hubrelay:quarantine"},
 		{single.DeadLetters("billing"), "hubrelay:deadletters:billing"},
 		{single.RetrySchedule("billing"), "hubrelay:retry:billing"},
 		{single.Rate("billing"), "hubrelay:rate:billing"},
@@ -78,7 +77,7 @@ func TestNames(t *testing.T) {
 		{cluster.DigestCount("billing"), "hubrelay:gathering:{billing}"},
 		{cluster.BatchedIDs("billing"), "hubrelay:batched:{billing}"},
 		{cluster.BatchLog("billing"), "hubrelay:batches:{billing}"},
-		{cluster.Log(0), "hubrelay:log:{0}"},
+		{cluster.InPartition("log", 0), "hubrelay:log:{0}"},
 		{cluster.RetrySchedule("billing"), "hubrelay:retry:{billing}"},
 		{cluster.FailureStart("billing"), "hubrelay:failing:{billing}"},
 		{cluster.RetryBodies("billing"), "hubrelay:parked:{billing}"},
@@ -91,8 +90,8 @@ func TestNames(t *testing.T) {
 		{cluster.Servers(), "hubrelay:{inventory}:servers"},
 		{cluster.Containers(0), "hubrelay:inventory:containers:{0}"},
 		{single.MigratedTo(0), "hubrelay:moved:{0}"},
-		{cluster.Quarantine(), "hubrelay:{quarantine}"},
-		{cluster.QuarantinePosition(), "hubrelay:{quarantine}:position"},
+		{cluster.InGroup("quarantine", ""), "hubrelay:{quarantine}"},
+		{cluster.InGroup("quarantine", ":position"), "hubrelay:{quarantine}:position"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %s, want %s", c.got, c.want)
@@ -107,7 +106,7 @@ func TestNewRejectsBadArguments(t *testing.T) {
 		partitions int
 	}{{"", 1}, {"a{b", 1}, {"a b", 1}, {"hubrelay", -1}, {"hubrelay", 1025}} {
 		if _, err := New(c.prefix, c.partitions, false); err == nil {
-			t.Errorf("New(%q, %d) was accepted", c.prefix, c.partitions)
+			t.Errorf("New(%q, %d): got no error", c.prefix, c.partitions)
 		}
 	}
 }
@@ -118,6 +117,6 @@ func ExampleSpace() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(k.Log(k.Partition("my-hub")))
+	fmt.Println(k.InPartition("log", k.Partition("my-hub")))
 	// Output: hubrelay:log:{0}
 }

@@ -1,5 +1,5 @@
-// Package procpipe reads what a process has said before it ended, for those who wait only so long for the end of its output:
-// the host of plugins, the keepers of plugins/directory, and whoever runs redis-server.
+// Package procpipe reads the remaining output of a process that has ended, with a deadline. Plugin processes, agents
+// and redis-server use it.
 //
-// What becomes of the output must not come in here.
+// Handling of the output does not belong here.
 package procpipe

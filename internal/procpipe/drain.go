@@ -7,20 +7,21 @@ import (
 	"syscall"
 )
 
-// maxDrained bounds what is read of a pipe behind its deadline: as much as one may hold. Who writes on for ever is left.
+// maxDrained limits the bytes read after the deadline, so a process that never stops writing is abandoned. It is the
+// maximum size of a pipe.
 const maxDrained = 1 << 20
 
-// Reader reads a pipe, and what lies in it already where the deadline has come before the reader, which Go would not look
-// at. It is for one goroutine, and the pipe stays the caller's, who sets the deadline whenever it likes.
+// Reader reads a pipe. After the deadline of the pipe it still returns the bytes that are already in the pipe, which
+// os.File does not. It must not be used concurrently. The caller owns the pipe and may set its deadline at any time.
 type Reader struct {
 	pipe    *os.File
-	drained int // bytes read behind the deadline
+	drained int // bytes read after the deadline
 }
 
-// NewReader returns a Reader of the end of a pipe that os.Pipe has made for reading.
+// NewReader returns a Reader of the read end of an os.Pipe.
 func NewReader(pipe *os.File) *Reader { return &Reader{pipe: pipe} }
 
-// Read blocks until there is something, the deadline has come and nothing is left, or nobody can write any more.
+// Read blocks until data arrives, the deadline has passed and the pipe is empty, or all writers have closed the pipe.
 func (r *Reader) Read(b []byte) (int, error) {
 	n, err := r.pipe.Read(b)
 	if n > 0 || len(b) == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || r.drained >= maxDrained {
@@ -30,7 +31,7 @@ func (r *Reader) Read(b []byte) (int, error) {
 	if e != nil {
 		return 0, err
 	}
-	// Not conn.Read, which ends with the deadline too. A pipe that has one does not block.
+	// conn.Read would fail because of the deadline. A pipe with a deadline is in non-blocking mode.
 	controlled := conn.Control(func(fd uintptr) {
 		for n, e = syscall.Read(int(fd), b); errors.Is(e, syscall.EINTR); {
 			n, e = syscall.Read(int(fd), b)

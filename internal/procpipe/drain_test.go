@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// What lies in a pipe is read however late its reader comes, and no more than that.
-func TestReadsBehindTheDeadline(t *testing.T) {
+func TestReader_ReadsBufferedDataAfterDeadline(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -23,8 +22,9 @@ func TestReadsBehindTheDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := NewReader(r)
-	if text, err := io.ReadAll(iotest.OneByteReader(late)); string(text) != "no database\n" || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%q, %v while somebody holds it open", text, err)
+	text, err := io.ReadAll(iotest.OneByteReader(late))
+	if string(text) != "no database\n" || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("open pipe: got %q, %v, want the line and ErrDeadlineExceeded", text, err)
 	}
 	if _, err := io.WriteString(w, "the end"); err != nil {
 		t.Fatal(err)
@@ -33,12 +33,11 @@ func TestReadsBehindTheDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(late); string(text) != "the end" || err != nil {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("closed pipe: got %q, %v, want %q", text, err, "the end")
 	}
 }
 
-// Somebody who writes for ever is not listened to for ever.
-func TestReadsSoMuchBehindTheDeadline(t *testing.T) {
+func TestReader_StopsAtMaxDrained(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -59,13 +58,13 @@ func TestReadsSoMuchBehindTheDeadline(t *testing.T) {
 			break
 		}
 		if total > 2*maxDrained {
-			t.Fatalf("%d bytes were read", total)
+			t.Fatalf("got %d bytes, want at most %d", total, maxDrained)
 		}
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if total != maxDrained {
-		t.Errorf("%d bytes were read, want %d", total, maxDrained)
+		t.Errorf("got %d bytes, want %d", total, maxDrained)
 	}
 }

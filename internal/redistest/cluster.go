@@ -16,19 +16,19 @@ import (
 
 const slots = 16384
 
-// Member is one server of a cluster.
+// Member is a server of a cluster.
 type Member struct {
 	*Server
-	// Admin speaks to this very server.
+	// Admin is a client of this server.
 	Admin *redis.Client
-	// Port is that of its clients, and ID its name in the cluster.
+	// Port is the port for clients. ID is the ID in the cluster.
 	Port, ID string
 
 	bus string
 }
 
-// StartCluster starts three masters, each with a replica that follows it, until the test ends. The URL is what redis.url
-// takes. Further arguments are redis-server's own.
+// StartCluster runs a cluster of three masters with one replica each until the test ends, and returns its redis.url.
+// args are options of redis-server.
 func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, url string) {
 	tb.Helper()
 	all := make([]Member, 6)
@@ -37,7 +37,8 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 		m.Port, m.bus = FreePort(tb), FreePort(tb)
 		m.Server = Start(tb, append([]string{
 			"--port", m.Port, "--cluster-enabled", "yes", "--cluster-port", m.bus,
-			"--cluster-node-timeout", "15000", "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
+			"--cluster-node-timeout", "15000", "--repl-diskless-sync-delay", "0",
+			"--cluster-replica-validity-factor", "0",
 		}, args...)...)
 		m.Admin = m.Client()
 		m.ID = fmt.Sprint(do(tb, m, "CLUSTER", "MYID"))
@@ -49,10 +50,12 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 		do(tb, &all[1+i], "CLUSTER", "MEET", "127.0.0.1", all[0].Port, all[0].bus)
 	}
 	for i, m := range all[3:] {
-		testkit.WaitFor(tb, "a replica is told whose it is", func() bool { return m.Admin.ClusterReplicate(tb.Context(), all[i].ID).Err() == nil })
+		testkit.WaitFor(tb, "a replica to accept its master", func() bool {
+			return m.Admin.ClusterReplicate(tb.Context(), all[i].ID).Err() == nil
+		})
 	}
 	for _, m := range all {
-		testkit.WaitFor(tb, "the cluster is whole", func() bool {
+		testkit.WaitFor(tb, "the cluster to be complete", func() bool {
 			return strings.Contains(m.Admin.ClusterInfo(tb.Context()).Val(), "cluster_state:ok") &&
 				strings.Count(m.Admin.ClusterNodes(tb.Context()).Val(), "slave") == 3
 		})
@@ -63,7 +66,19 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 	return all[:3], all[3:], "redis+cluster://127.0.0.1:" + all[0].Port + ",127.0.0.1:" + all[1].Port
 }
 
-// MoveSlot does what redis-cli --cluster reshard does.
+// StartClusterNode starts a cluster of one server and returns its redis.url. Even alone, a server of a cluster rejects
+// commands over several slots.
+func StartClusterNode(tb testing.TB) (url string) {
+	tb.Helper()
+	port, bus := FreePort(tb), FreePort(tb)
+	s := Start(tb, "--port", port, "--cluster-enabled", "yes", "--cluster-port", bus)
+	if err := s.Client().Do(tb.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, slots-1).Err(); err != nil {
+		tb.Fatal(err)
+	}
+	return "redis+cluster://127.0.0.1:" + port
+}
+
+// MoveSlot moves a slot with its keys, like redis-cli --cluster reshard.
 func MoveSlot(tb testing.TB, from, to *Member, slot int) {
 	tb.Helper()
 	do(tb, to, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.ID)
@@ -80,47 +95,47 @@ func MoveSlot(tb testing.TB, from, to *Member, slot int) {
 	}
 }
 
-// Client is a client of this very server, whatever cluster it is in, which is closed with the test.
+// Client returns a client of this server, even if the server is part of a cluster. It is closed at the end of the test.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, Protocol: 2, DisableIdentity: true})
 	s.tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// AwaitReplica returns when a replica follows: WAIT counts it from its first acknowledgement on.
+// AwaitReplica waits until a replica is online, so WAIT counts it.
 func (s *Server) AwaitReplica() {
 	s.tb.Helper()
 	c := s.Client()
-	testkit.WaitFor(s.tb, "the replica follows", func() bool {
+	testkit.WaitFor(s.tb, "the replica to be online", func() bool {
 		return strings.Contains(c.Info(s.tb.Context(), "replication").Val(), "state=online")
 	})
 }
 
-// AwaitMaster returns when the server takes writes, as a replica does that has taken over.
+// AwaitMaster waits until the server is a master, for example after a failover.
 func (s *Server) AwaitMaster() {
 	s.tb.Helper()
 	c := s.Client()
-	testkit.WaitFor(s.tb, "the replica takes over", func() bool {
+	testkit.WaitFor(s.tb, "the replica to become the master", func() bool {
 		return strings.Contains(c.Info(s.tb.Context(), "replication").Val(), "role:master")
 	})
 }
 
-// TakeOver makes a replica the master in place of one that has gone. Whoever is starved of the processor for a second shall not
-// be taken for gone, so the servers of a cluster do not find that out by themselves soon.
+// TakeOver makes a replica the master after the death of its master. The node timeout of the cluster is long, so a
+// slow machine does not cause a failover.
 func (m *Member) TakeOver() {
 	m.tb.Helper()
 	do(m.tb, m, "CLUSTER", "FAILOVER", "TAKEOVER")
 	m.AwaitMaster()
 }
 
-// FreePort is one that nobody uses and the system gives nobody who asks for any: a server that is started on it, or again,
-// finds it free. Until the test ends no other FreePort returns it, of whatever process.
+// FreePort returns a free TCP port outside the ephemeral range. The system never assigns such a port itself, so a
+// server can be restarted on it. No other FreePort, in any process, returns the same port until the test ends.
 func FreePort(tb testing.TB) string {
 	tb.Helper()
 	const lowest, tries = 10000, 1000
 	above := firstEphemeral()
 	if above <= lowest {
-		above = 1 << 16 // none is safe there
+		above = 1 << 16 // all ports are ephemeral
 	}
 	for range tries {
 		port := strconv.Itoa(lowest + rand.IntN(above-lowest))
@@ -129,7 +144,7 @@ func FreePort(tb testing.TB) string {
 			continue
 		}
 		_ = l.Close()
-		claim, err := net.ListenPacket("udp", "127.0.0.1:"+port) // which is nothing to Redis
+		claim, err := net.ListenPacket("udp", "127.0.0.1:"+port) // reserves the port, Redis uses only TCP
 		if err != nil {
 			continue
 		}
@@ -140,11 +155,11 @@ func FreePort(tb testing.TB) string {
 	return ""
 }
 
-// firstEphemeral is the first port that the system gives to who asks for any.
+// firstEphemeral returns the first port that the system assigns itself.
 func firstEphemeral() int {
-	first := 32768 // Linux' own; others have higher ones
-	if said, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
-		_, _ = fmt.Sscan(string(said), &first)
+	first := 32768 // the default of Linux; other systems start higher
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		_, _ = fmt.Sscan(string(text), &first)
 	}
 	return first
 }

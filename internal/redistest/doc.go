@@ -1,4 +1,4 @@
-// Package redistest starts real redis-server processes for tests, each on a unix socket in a folder of its own.
+// Package redistest starts real redis-server processes for tests, each with its own directory and unix socket.
 //
-// It knows nothing of hubrelay's keys, and nothing but tests may import it.
+// It knows nothing about the keys of hubrelay. Only tests may import it.
 package redistest

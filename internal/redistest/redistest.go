@@ -13,7 +13,9 @@ import (
 	"time"
 )
 
-// Server is one redis-server. Its methods may be called from the test's goroutine only.
+const startTimeout = 10 * time.Second
+
+// Server is a redis-server process. Only the goroutine of the test may call its methods.
 type Server struct {
 	// Socket is the path of the unix socket.
 	Socket string
@@ -27,11 +29,11 @@ type Server struct {
 	done chan struct{}
 }
 
-// Start runs a redis-server with an append-only file until the test ends. Further arguments are redis-server's own
-// ("--appendfsync", "always"). A machine without redis-server fails the test: `make test` installs it.
+// Start runs a redis-server with an append-only file until the test ends. args are options of redis-server, such as
+// "--appendfsync", "always". Without redis-server the test fails. `make test` installs it.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	// t.TempDir's path may exceed the 107 bytes of a unix socket's address.
+	// The path of t.TempDir may exceed the 107 bytes of a unix socket address.
 	dir, err := os.MkdirTemp("", "redistest")
 	if err != nil {
 		tb.Fatal(err)
@@ -58,10 +60,10 @@ func Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
-// URL is the server's address as redis.url takes it.
+// URL returns the redis.url of the server.
 func (s *Server) URL() string { return "unix://" + s.Socket }
 
-// Kill ends the server at once, as kill -9 does. A server that does not run stays that way.
+// Kill sends SIGKILL to the server. It does nothing if the server is not running.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +75,7 @@ func (s *Server) Kill() {
 	s.proc = nil
 }
 
-// Signal sends the server a signal, for instance SIGSTOP to let it hang.
+// Signal sends a signal to the server, for example SIGSTOP to make it hang.
 func (s *Server) Signal(sig syscall.Signal) {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -83,7 +85,7 @@ func (s *Server) Signal(sig syscall.Signal) {
 	}
 }
 
-// Restart starts the server on the same folder, killing one that still runs, and returns when it answers.
+// Restart kills the server if it is running, starts it with the same data, and returns when it answers.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
@@ -100,30 +102,30 @@ func (s *Server) Restart() {
 		close(done)
 	}()
 	s.proc, s.done = cmd, done
-	if err := s.await(done); err != nil {
+	if err := s.awaitReady(done); err != nil {
 		s.tb.Fatal(err)
 	}
 }
 
-func (s *Server) await(done <-chan struct{}) error {
-	deadline := time.Now().Add(10 * time.Second)
+func (s *Server) awaitReady(done <-chan struct{}) error {
+	deadline := time.Now().Add(startTimeout)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for time.Now().Before(deadline) {
 		select {
 		case <-done:
 			out, _ := os.ReadFile(s.log.Name())
-			return fmt.Errorf("redis-server ended at once:\n%s", out)
+			return fmt.Errorf("redis-server ended during its start:\n%s", out)
 		case <-tick.C:
 		}
-		if s.ping() {
+		if s.answersPing() {
 			return nil
 		}
 	}
-	return fmt.Errorf("redis-server did not answer within 10s on %s", s.Socket)
+	return fmt.Errorf("redis-server did not answer within %s on %s", startTimeout, s.Socket)
 }
 
-func (s *Server) ping() bool {
+func (s *Server) answersPing() bool {
 	conn, err := net.DialTimeout("unix", s.Socket, time.Second)
 	if err != nil {
 		return false

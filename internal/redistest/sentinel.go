@@ -13,15 +13,16 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// StartSentinels starts three that watch the primary on a port until the test ends, and returns their URL, as redis.url takes
-// it, when all know of its replica.
+// StartSentinels runs three Sentinels for the primary on a port until the test ends. It returns their redis.url when
+// all of them know the replica.
 func StartSentinels(tb testing.TB, primary string) string {
 	tb.Helper()
 	var addrs []string
 	for range 3 {
 		port, file := FreePort(tb), filepath.Join(tb.TempDir(), "sentinel.conf")
 		conf := fmt.Sprintf("bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor main 127.0.0.1 %s 2\n"+
-			"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", port, filepath.Dir(file), primary)
+			"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n",
+			port, filepath.Dir(file), primary)
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 			tb.Fatal(err)
 		}
@@ -38,9 +39,10 @@ func StartSentinels(tb testing.TB, primary string) string {
 	for _, addr := range addrs {
 		s := redis.NewSentinelClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
 		tb.Cleanup(func() { _ = s.Close() })
-		// A sentinel whose own timer was late does nothing for so long, half a minute by itself; those before 7.0 keep that.
+		// A Sentinel whose timer was late does nothing during its tilt period, 30 s by default. It cannot be changed
+		// before 7.0.
 		_ = s.Process(tb.Context(), redis.NewStatusCmd(tb.Context(), "SENTINEL", "DEBUG", "tilt-period", "2000"))
-		testkit.WaitFor(tb, "the sentinels know each other and the replica", func() bool {
+		testkit.WaitFor(tb, "the Sentinels to know each other and the replica", func() bool {
 			m, err := s.Master(tb.Context(), "main").Result()
 			return err == nil && m["num-slaves"] == "1" && m["num-other-sentinels"] == "2"
 		})
@@ -48,7 +50,7 @@ func StartSentinels(tb testing.TB, primary string) string {
 	return "redis+sentinel://" + strings.Join(addrs, ",") + "/main"
 }
 
-// StartPair starts a primary on a port, and a replica that follows it.
+// StartPair runs a primary on a port, and its replica.
 func StartPair(tb testing.TB, port string) (primary, replica *Server) {
 	tb.Helper()
 	primary = Start(tb, "--port", port, "--repl-diskless-sync-delay", "0")

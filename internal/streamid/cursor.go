@@ -8,40 +8,40 @@ import (
 	"math"
 )
 
-// What a cursor begins with: the version of the format, and what it holds.
+// The first byte of a cursor: the version of the format, and the kind of content.
 const (
 	formatOne = 0x20 // the position of one partition
 	formatAll = 0x21 // the positions of all
-	// Cursors of before positions had proofs are read, too.
+	// Older cursors, whose positions have no hash, are also accepted.
 	formatOneNoHash = 0x10
 	formatAllNoHash = 0x11
 )
 
-// Now is what stands in place of a cursor for whoever has none yet and wants one at once: the stream begins with the cursor
-// of that moment. No cursor is as short.
+// Now is accepted in place of a cursor. The stream then begins with a cursor for the current end of the log. No real
+// cursor is as short.
 const Now = "now"
 
-// maxCursorBytes bounds the number of partitions that is believed.
-const maxCursorBytes = 1 << 16
+// maxPartitions is the maximum number of partitions in a cursor.
+const maxPartitions = 1 << 16
 
-// ErrMalformed is returned for what is no cursor.
+// ErrMalformed is returned for text that is not a cursor.
 var ErrMalformed = errors.New("this is no cursor of this relay: use one exactly as a message carried it")
 
-// ErrOtherLog is returned for a cursor of a log with another number of partitions: here it points at nothing.
+// ErrOtherLog is returned for a cursor of a log with another number of partitions.
 var ErrOtherLog = errors.New("the cursor is of a log with another number of partitions")
 
-// Cursor is what Parse has read. Nobody may change what it returns.
+// Cursor is a decoded cursor. It is immutable.
 type Cursor struct {
 	first int // the partition of the first position
-	at    []Position
+	list  []Position
 }
 
-// Append appends the text of a cursor: of partitions in all, those from first on have the positions at, which are one
-// or all. It is safe in URLs and headers.
-func Append(text []byte, partitions, first int, at []Position) []byte {
+// Append appends the text of a cursor to text. list contains the position of partition first, or the positions of all
+// partitions. The text is safe in URLs and headers.
+func Append(text []byte, partitions, first int, list []Position) []byte {
 	var space [128]byte
 	b := space[:0]
-	if len(at) == partitions {
+	if len(list) == partitions {
 		b = append(b, formatAll)
 		b = binary.AppendUvarint(b, uint64(partitions))
 	} else {
@@ -49,13 +49,13 @@ func Append(text []byte, partitions, first int, at []Position) []byte {
 		b = binary.AppendUvarint(b, uint64(partitions))
 		b = binary.AppendUvarint(b, uint64(first))
 	}
-	// The newest is the base, and the others are told by how much older they are. The beginning is a single zero.
+	// Each time is stored as its distance to the newest one. The beginning is a single zero.
 	var base uint64
-	for _, p := range at {
+	for _, p := range list {
 		base = max(base, p.MS)
 	}
 	b = binary.AppendUvarint(b, base)
-	for _, p := range at {
+	for _, p := range list {
 		if p == (Position{}) {
 			b = append(b, 0)
 			continue
@@ -68,10 +68,10 @@ func Append(text []byte, partitions, first int, at []Position) []byte {
 	return base64.RawURLEncoding.AppendEncode(text, b)
 }
 
-// checksum finds what was cut off or changed by accident.
+// checksum detects truncated and damaged cursors.
 func checksum(b []byte) uint16 { return uint16(crc32.ChecksumIEEE(b)) }
 
-// Parse reads a cursor for a log of so many partitions. It returns ErrMalformed or ErrOtherLog.
+// Parse decodes a cursor for a log with this number of partitions. The error is [ErrMalformed] or [ErrOtherLog].
 func Parse(text string, partitions int) (Cursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(b) < 3 {
@@ -81,22 +81,22 @@ func Parse(text string, partitions int) (Cursor, error) {
 	if binary.BigEndian.Uint16(b[end:]) != checksum(b[:end]) {
 		return Cursor{}, ErrMalformed
 	}
-	r := reader{b: b[1:end], proofs: b[0] == formatOne || b[0] == formatAll}
-	count, known := r.number(), true
+	r := reader{b: b[1:end], hasHashes: b[0] == formatOne || b[0] == formatAll}
+	count, known := r.readNumber(), true
 	c, n := Cursor{}, count
 	switch b[0] {
 	case formatOne, formatOneNoHash:
-		c.first, n = int(min(r.number(), maxCursorBytes)), 1
+		c.first, n = int(min(r.readNumber(), maxPartitions)), 1
 	case formatAll, formatAllNoHash:
 	default:
 		known = false
 	}
-	if !known || r.bad || count == 0 || count > maxCursorBytes || c.first >= int(count) {
+	if !known || r.bad || count == 0 || count > maxPartitions || c.first >= int(count) {
 		return Cursor{}, ErrMalformed
 	}
-	base := r.number()
+	base := r.readNumber()
 	for ; n > 0 && !r.bad; n-- {
-		c.at = append(c.at, r.position(base))
+		c.list = append(c.list, r.readPosition(base))
 	}
 	switch {
 	case r.bad || len(r.b) > 0:
@@ -107,22 +107,22 @@ func Parse(text string, partitions int) (Cursor, error) {
 	return c, nil
 }
 
-// At returns the position of a partition, and false where the cursor has none.
+// At returns the position of a partition, or false if the cursor has none.
 func (c Cursor) At(partition int) (Position, bool) {
-	if partition < c.first || partition-c.first >= len(c.at) {
+	if partition < c.first || partition-c.first >= len(c.list) {
 		return Position{}, false
 	}
-	return c.at[partition-c.first], true
+	return c.list[partition-c.first], true
 }
 
-// reader takes numbers off bytes until one is bad.
+// reader decodes numbers until one is invalid.
 type reader struct {
-	b      []byte
-	proofs bool // whether positions have them
-	bad    bool
+	b         []byte
+	hasHashes bool
+	bad       bool
 }
 
-func (r *reader) number() uint64 {
+func (r *reader) readNumber() uint64 {
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 {
 		r.b, r.bad = nil, true
@@ -132,8 +132,8 @@ func (r *reader) number() uint64 {
 	return v
 }
 
-func (r *reader) position(base uint64) Position {
-	age := r.number()
+func (r *reader) readPosition(base uint64) Position {
+	age := r.readNumber()
 	if age == 0 {
 		return Position{}
 	}
@@ -141,9 +141,9 @@ func (r *reader) position(base uint64) Position {
 		r.bad = true
 		return Position{}
 	}
-	p := Position{MS: base - (age - 1), Seq: r.number()}
-	r.bad = r.bad || p.MS == math.MaxUint64 // no entry has it
-	if !r.proofs || r.bad {
+	p := Position{MS: base - (age - 1), Seq: r.readNumber()}
+	r.bad = r.bad || p.MS == math.MaxUint64 // Redis never uses it
+	if !r.hasHashes || r.bad {
 		return p
 	}
 	if r.bad = len(r.b) < 2; !r.bad {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestCursorsComeBack(t *testing.T) {
+func TestCursor_RoundTrip(t *testing.T) {
 	now := uint64(1_795_000_000_000)
 	many := make([]Position, 300)
 	for i := range many {
@@ -20,8 +20,8 @@ func TestCursorsComeBack(t *testing.T) {
 	for _, tt := range []struct {
 		name              string
 		partitions, first int
-		at                []Position
-		longest           int
+		positions         []Position
+		maxLen            int
 	}{
 		{"the only partition", 1, 0, []Position{{now, 0, 1}}, 19},
 		{"one of many", 1024, 1023, []Position{{now, 7, 65535}}, 23},
@@ -32,9 +32,9 @@ func TestCursorsComeBack(t *testing.T) {
 		{"many", 300, 0, many, 3400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			text := string(Append(nil, tt.partitions, tt.first, tt.at))
-			if len(text) > tt.longest || strings.ContainsAny(text, "+/= &?#\n") {
-				t.Errorf("%d characters: %s", len(text), text)
+			text := string(Append(nil, tt.partitions, tt.first, tt.positions))
+			if len(text) > tt.maxLen || strings.ContainsAny(text, "+/= &?#\n") {
+				t.Errorf("got %d characters, want at most %d without special ones: %s", len(text), tt.maxLen, text)
 			}
 			c, err := Parse(text, tt.partitions)
 			if err != nil {
@@ -42,43 +42,44 @@ func TestCursorsComeBack(t *testing.T) {
 			}
 			for p := range tt.partitions {
 				got, ok := c.At(p)
-				if known := p >= tt.first && p < tt.first+len(tt.at); ok != known || known && got != tt.at[p-tt.first] {
-					t.Errorf("partition %d: %v %v", p, got, ok)
+				known := p >= tt.first && p < tt.first+len(tt.positions)
+				if ok != known || known && got != tt.positions[p-tt.first] {
+					t.Errorf("partition %d: got %v, %t", p, got, ok)
 				}
 			}
 		})
 	}
 }
 
-// Cursors of before positions had proofs are out there.
-func TestCursorsWithoutProofs(t *testing.T) {
-	of := func(b ...byte) string {
+// Clients may still have cursors of the older formats.
+func TestParse_AcceptsFormatsWithoutHash(t *testing.T) {
+	encode := func(b ...byte) string {
 		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(b, checksum(b)))
 	}
 	for text, want := range map[string][]Position{
-		of(formatOneNoHash, 3, 0, 9, 1, 4):          {{MS: 9, Seq: 4}},
-		of(formatAllNoHash, 3, 9, 1, 4, 0, 3, 0x80): nil, // cut off
-		of(formatAllNoHash, 3, 9, 1, 4, 0, 3, 5):    {{MS: 9, Seq: 4}, {}, {MS: 7, Seq: 5}},
+		encode(formatOneNoHash, 3, 0, 9, 1, 4):          {{MS: 9, Seq: 4}},
+		encode(formatAllNoHash, 3, 9, 1, 4, 0, 3, 0x80): nil, // truncated
+		encode(formatAllNoHash, 3, 9, 1, 4, 0, 3, 5):    {{MS: 9, Seq: 4}, {}, {MS: 7, Seq: 5}},
 	} {
 		c, err := Parse(text, 3)
-		if (err != nil) != (want == nil) || !slices.Equal(c.at, want) {
-			t.Errorf("%s: %v %v, want %v", text, c, err, want)
+		if (err != nil) != (want == nil) || !slices.Equal(c.list, want) {
+			t.Errorf("Parse(%s): got %v, %v, want %v", text, c, err, want)
 		}
 	}
 }
 
-func TestBadCursors(t *testing.T) {
+func TestParse_RejectsInvalidCursors(t *testing.T) {
 	short := []byte{formatAll, 2, 1, 1, 1} // the second position is missing
 	cut := base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(short, checksum(short)))
 	good := string(Append(nil, 2, 0, []Position{{1_795_000_000_000, 1, 10}, {1_795_000_000_000, 2, 20}}))
 	for _, text := range []string{
 		"", "x", "0-0", "1795000000000-1", good[1:], good[:len(good)-1], good + "A", good + "=", " " + good,
 		strings.Repeat("A", 40), "EAEA", "EQEA", "IAEA", "IQEA", string(Append(nil, 2, 2, []Position{{1, 1, 1}})),
-		string(Append(nil, maxCursorBytes+1, 0, []Position{{1, 1, 1}})), cut,
+		string(Append(nil, maxPartitions+1, 0, []Position{{1, 1, 1}})), cut,
 	} {
 		for _, partitions := range []int{2, 3} {
 			if c, err := Parse(text, partitions); !errors.Is(err, ErrMalformed) {
-				t.Errorf("%q: %v %v", text, c, err)
+				t.Errorf("Parse(%q): got %v, %v, want ErrMalformed", text, c, err)
 			}
 		}
 	}
@@ -86,37 +87,41 @@ func TestBadCursors(t *testing.T) {
 		for _, other := range "AZ9_" {
 			if text := good[:i] + string(other) + good[i+1:]; text != good {
 				if _, err := Parse(text, 2); err == nil {
-					t.Errorf("%q passes for %q", text, good)
+					t.Errorf("Parse(%q): got no error, differs from %q", text, good)
 				}
 			}
 		}
 	}
 	for _, partitions := range []int{1, 4} {
 		if _, err := Parse(good, partitions); !errors.Is(err, ErrOtherLog) {
-			t.Errorf("a cursor of 2 partitions where there are %d: %v", partitions, err)
+			t.Errorf("cursor of 2 partitions for %d partitions: got %v, want ErrOtherLog", partitions, err)
 		}
 	}
 }
 
-// A cursor outlives the build that made it, so that the proofs stay what they are.
-func TestProofs(t *testing.T) {
-	for id, want := range map[string]uint16{"": 0x811c ^ 0x9dc5, "a": 0xe40c ^ 0x292c, "5f2b6c1e9d0a4b7c8e3f1a2d": 31494} {
+// Clients keep cursors over upgrades, so the hash must never change.
+func TestHashID_IsStable(t *testing.T) {
+	for id, want := range map[string]uint16{
+		"": 0x811c ^ 0x9dc5, "a": 0xe40c ^ 0x292c, "5f2b6c1e9d0a4b7c8e3f1a2d": 31494,
+	} {
 		if got := HashID(id); got != want {
-			t.Errorf("%q: %d, want %d", id, got, want)
+			t.Errorf("HashID(%q): got %d, want %d", id, got, want)
 		}
 	}
 }
 
-func TestPositions(t *testing.T) {
+func TestPosition_ParseAndPredecessor(t *testing.T) {
 	for _, id := range []string{"", "1", "-", "1-", "-1", "a-1", "1-a", "1-2-3", "18446744073709551616-0"} {
 		if p, ok := ParsePosition(id); ok {
-			t.Errorf("%q passes for %v", id, p)
+			t.Errorf("ParsePosition(%q): got %v, want an error", id, p)
 		}
 	}
-	for _, tt := range []struct{ at, before string }{{"5-3", "5-2"}, {"5-0", "4-18446744073709551615"}, {"0-1", "0-0"}, {"0-0", "0-0"}} {
-		p, ok := ParsePosition(tt.at)
-		if got := p.Predecessor(); !ok || p.String() != tt.at || got.String() != tt.before || got.Compare(p) > 0 {
-			t.Errorf("before %s is %s, want %s", tt.at, got, tt.before)
+	for _, tt := range []struct{ id, want string }{
+		{"5-3", "5-2"}, {"5-0", "4-18446744073709551615"}, {"0-1", "0-0"}, {"0-0", "0-0"},
+	} {
+		p, ok := ParsePosition(tt.id)
+		if got := p.Predecessor(); !ok || p.String() != tt.id || got.String() != tt.want || got.Compare(p) > 0 {
+			t.Errorf("predecessor of %s: got %s, want %s", tt.id, got, tt.want)
 		}
 	}
 }
@@ -131,9 +136,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := Parse(string(Append(nil, partitions, c.first, c.at)), partitions)
+		again, err := Parse(string(Append(nil, partitions, c.first, c.list)), partitions)
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(c) {
-			t.Errorf("%v came back as %v: %v", c, again, err)
+			t.Errorf("round trip: got %v, %v, want %v", again, err, c)
 		}
 	})
 }

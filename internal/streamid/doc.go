@@ -1,6 +1,6 @@
-// Package streamid reads and writes the opaque text that says up to where a client has seen the log.
+// Package streamid compares the IDs of Redis streams, and encodes positions in the log as cursors, the opaque text that
+// clients resume from.
 //
-// A cursor holds a position of one partition, for the pipeline of a hub, or one of every partition, for an account's. It
-// is not signed: it only says where to begin, and what may be seen is decided by the key each time. What a position
-// means belongs to relay/internal/backbone; no Redis here.
+// A cursor contains the position of one partition, for the pipeline of a hub, or of all partitions, for the pipeline of
+// an account. It is not signed: it only states where to begin, and the API key decides what the client may see.
 package streamid

@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// Position is a place in the log of one partition: behind the entry of this stream id. The zero value is the beginning.
+// Position is a position in the log of one partition, right after the entry with this stream ID. The zero value is the
+// beginning.
 type Position struct {
 	MS, Seq uint64
-	// IDHash tells the entry from one to which a failover has given the same id: see ProofOf. 0 does not say.
+	// IDHash is the HashID of the notification in the entry, or 0 if unknown. It detects that a failover has reused the
+	// stream ID for another entry.
 	IDHash uint16
 }
 
-// HashID is 16 bits of a hash of a notification's id (FNV-1a), and never 0.
+// HashID returns 16 bits of the FNV-1a hash of a notification's ID. It is never 0.
 func HashID(id string) uint16 {
 	h := uint32(2166136261)
 	for i := range len(id) {
@@ -23,14 +25,15 @@ func HashID(id string) uint16 {
 	return max(1, uint16(h^h>>16))
 }
 
-// ParseEntry reads the stream id of an entry, and takes its proof from the id of the notification in it.
-func ParseEntry(id, notification string) (Position, bool) {
+// ParseEntry parses the stream ID of an entry and adds the hash of its notification's ID. It returns false if the
+// stream ID is invalid.
+func ParseEntry(id, notificationID string) (Position, bool) {
 	p, ok := ParsePosition(id)
-	p.IDHash = HashID(notification)
+	p.IDHash = HashID(notificationID)
 	return p, ok
 }
 
-// ParsePosition reads a stream id, such as "1732153000123-4".
+// ParsePosition parses a stream ID, such as "1732153000123-4". It returns false if the ID is invalid.
 func ParsePosition(id string) (Position, bool) {
 	ms, seq, found := strings.Cut(id, "-")
 	if !found {
@@ -41,7 +44,7 @@ func ParsePosition(id string) (Position, bool) {
 	return Position{MS: m, Seq: s}, err1 == nil && err2 == nil
 }
 
-// String is the stream id.
+// String returns the stream ID.
 func (p Position) String() string {
 	b := make([]byte, 0, 32)
 	b = strconv.AppendUint(b, p.MS, 10)
@@ -49,17 +52,17 @@ func (p Position) String() string {
 	return string(strconv.AppendUint(b, p.Seq, 10))
 }
 
-// Compare orders positions as cmp.Compare does, by their stream ids.
+// Compare orders positions by their stream IDs as cmp.Compare does.
 func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.MS, q.MS), cmp.Compare(p.Seq, q.Seq))
 }
 
-// Matches tells whether p, which somebody has brought, is at q: p may have no proof, but no other one.
+// Matches reports whether p, the position of a client, is q. p may lack the hash, but must not have another one.
 func (p Position) Matches(q Position) bool {
 	return p == q || p.IDHash == 0 && p.Compare(q) == 0
 }
 
-// Predecessor is the last position before p: nothing can be between the two. It has no proof.
+// Predecessor returns the highest position before p, without a hash. No entry can be between the two.
 func (p Position) Predecessor() Position {
 	switch {
 	case p.Seq > 0:

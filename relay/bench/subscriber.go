@@ -14,7 +14,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (
@@ -108,21 +109,21 @@ func repeat(b []byte, n int) []byte {
 func ownSubscriber(r *rig) (message.Subscriber, func(), error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	b, err := backbone.Open(ctx, backbone.Options{URL: r.redis.url()})
+	c, err := redisconn.Open(ctx, redisconn.Options{URL: r.redis.url()})
 	if err != nil {
 		return nil, nil, err
 	}
-	sub, err := backbone.NewSubscriber(backbone.SubscriberConfig{
-		Commands: b.Commands(), Readers: b.Readers(), Group: group, Consumer: "bench",
+	sub, err := subscriber.New(subscriber.Config{
+		Commands: c.Commands(), Readers: c.Readers(), Group: group, Consumer: "bench",
 		MaxInFlight: func(string) int { return 16 }, // a sink's usual concurrency
 	})
 	if err != nil {
-		b.Close()
+		c.Close()
 		return nil, nil, err
 	}
 	return sub, func() {
 		_ = sub.Close()
-		b.Close()
+		c.Close()
 	}, nil
 }
 

@@ -9,30 +9,30 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
 // sinkAdmin is what an operator can do with the sinks of this daemon.
 type sinkAdmin struct {
-	backbone *backbone.Store
-	store    *delivery.Store
-	retries  *delivery.RetryScheduler
-	sinks    *sinkRegistry
-	notices  *delivery.Notices
-	decoder  *ingest.Decoder
-	topics   []string
+	stores  *stores
+	store   *delivery.Store
+	retries *delivery.RetryScheduler
+	sinks   *sinkRegistry
+	notices *delivery.Notices
+	decoder *ingest.Decoder
+	topics  []string
 }
 
 var _ adminserver.Sinks = (*sinkAdmin)(nil)
 
 // openAdminAPI opens the admin API. It is called when the pipelines have started.
-func (a *App) openAdminAPI(b *backbone.Store, store *delivery.Store) {
+func (a *App) openAdminAPI(s *stores, store *delivery.Store) {
 	a.operations.Store(&sinkAdmin{
-		backbone: b, store: store, retries: a.delivery.retries,
+		stores: s, store: store, retries: a.delivery.retries,
 		sinks: &a.sinks, notices: a.notices, decoder: a.newDecoder(), topics: a.catalog.Names(),
 	})
 }
@@ -46,7 +46,7 @@ func (a *App) adminSinks() adminserver.Sinks {
 }
 
 func (o *sinkAdmin) List(ctx context.Context) ([]adminserver.Sink, error) {
-	names, err := o.backbone.KnownSinks(ctx)
+	names, err := o.stores.queues.KnownSinks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]admins
 	// What was delivered a moment ago waits nowhere any more: the figures must have it, or it seems to be gone. A Redis that is
 	// full takes no counts, which is when an operator wants to look; that one is away is what figuresOf says.
 	_ = o.retries.FlushStats(ctx)
-	all, err := loadSinkStats(ctx, o.backbone, o.store, names)
+	all, err := loadSinkStats(ctx, o.stores.queues, o.store, names)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (o *sinkAdmin) requireKnown(ctx context.Context, name string) error {
 	if o.sinks.get(name) != nil {
 		return nil
 	}
-	names, err := o.backbone.KnownSinks(ctx)
+	names, err := o.stores.queues.KnownSinks(ctx)
 	if err != nil || slices.Contains(names, name) {
 		return err
 	}
@@ -215,11 +215,11 @@ func (o *sinkAdmin) Replay(ctx context.Context, name, after string) (delivery.Re
 	}
 	if t, err := time.Parse(time.RFC3339, after); err == nil {
 		after = delivery.PositionAt(t)
-	} else if !backbone.IsEntryID(after) {
+	} else if !streamid.IsValid(after) {
 		return delivery.ReplayResult{}, adminserver.ErrAfter
 	}
-	return o.store.Replay(ctx, o.backbone, delivery.Replay{
-		Sink: name, Filter: s.filter, Partitions: o.backbone.Keys().Partitions(), After: after,
+	return o.store.Replay(ctx, replayLog{o.stores.log, o.stores.queues}, delivery.Replay{
+		Sink: name, Filter: s.filter, Partitions: o.stores.keys.Partitions(), After: after,
 		Backlog: s.cfg.Backlog,
 	})
 }
@@ -289,8 +289,8 @@ func (o *sinkAdmin) Forget(ctx context.Context, name string, deadLetters bool) e
 	if err := o.requireKnown(ctx, name); err != nil {
 		return err
 	}
-	for partition := range o.backbone.Keys().Partitions() {
-		if err := o.backbone.ForgetSink(ctx, partition, name); err != nil {
+	for partition := range o.stores.keys.Partitions() {
+		if err := o.stores.queues.ForgetSink(ctx, partition, name); err != nil {
 			return err
 		}
 	}

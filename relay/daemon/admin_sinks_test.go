@@ -184,7 +184,7 @@ func TestSinksOfAFullRedis(t *testing.T) {
 	}
 	testkit.WaitFor(t, "the daemon to show its sink", shows("in_flight", 0))
 	limit := func(bytes string) {
-		if err := r.app.operations.Load().backbone.Commands().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+		if err := r.app.operations.Load().stores.conn.Commands().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
 )
@@ -147,39 +147,39 @@ func (a *App) start(ctx context.Context, p *components) error {
 	if err != nil {
 		return err
 	}
-	b, err := a.openBackbone(ctx, p)
+	s, err := a.openStores(ctx, p)
 	if err != nil {
 		return err
 	}
-	if err := a.openInventory(ctx, b); err != nil {
+	if err := a.openInventory(ctx, s); err != nil {
 		return err
 	}
-	node, err := joinNode(ctx, p, b)
+	node, err := joinNode(ctx, p, s.leases)
 	if err != nil {
 		return err
 	}
-	clients := hub.New(a.hubOptions(b))
+	clients := hub.New(a.hubOptions(s))
 	a.clients.Store(clients)
 	a.metrics.SetQueueFunc(clients.QueueStats)
-	store := delivery.NewStore(b.Commands(), b.Keys())
+	store := delivery.NewStore(s.conn.Commands(), s.keys)
 	a.store.Store(store)
-	if err := a.startDelivery(ctx, p, b, store, node); err != nil {
+	if err := a.startDelivery(ctx, p, s, store, node); err != nil {
 		return err
 	}
-	if err := a.startLog(ctx, p, b, clients); err != nil {
+	if err := a.startLog(ctx, p, s, clients); err != nil {
 		return err
 	}
-	a.openAdminAPI(b, store)
-	p.startComponent(ctx, "figures", func(ctx context.Context) error { return a.updateSinkStats(ctx, b, store) })
-	instance, err := b.Instance(ctx)
+	a.openAdminAPI(s, store)
+	p.startComponent(ctx, "figures", func(ctx context.Context) error { return a.updateSinkStats(ctx, s.queues, store) })
+	instance, err := s.conn.Instance(ctx)
 	if err != nil {
 		return err
 	}
-	public, err := a.startPublic(ctx, p, b, clients, a.startMigrations(ctx, p, b, node), instance)
+	public, err := a.startPublic(ctx, p, s, clients, a.startMigrations(ctx, p, s, node), instance)
 	if err != nil {
 		return err
 	}
-	a.startSources(ctx, p, b, instance, node.Name)
+	a.startSources(ctx, p, s, instance, node.Name)
 	if a.settings.Reload != nil {
 		p.startComponent(ctx, "configuration", func(ctx context.Context) error { return a.watchConfig(ctx, clients) })
 		if a.settings.Reload.inventoryWatcher != nil && a.inventory.Load() != nil {
@@ -194,10 +194,10 @@ func (a *App) start(ctx context.Context, p *components) error {
 
 // joinNode takes a node number. The end of ctx interrupts the wait for it and does not give it back: that is the part's
 // own end.
-func joinNode(ctx context.Context, p *components, b *backbone.Store) (*backbone.Node, error) {
+func joinNode(ctx context.Context, p *components, leases *lease.Manager) (*lease.Node, error) {
 	keep, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	interrupt := context.AfterFunc(ctx, cancel)
-	node, err := b.JoinNode(keep)
+	node, err := leases.JoinNode(keep)
 	if err == nil && !interrupt() {
 		node.Leave()
 		err = ctx.Err()
@@ -230,13 +230,13 @@ func (a *App) serveClients(ctx context.Context, clients *hub.Hub) error {
 	return err
 }
 
-func (a *App) startPublic(ctx context.Context, p *components, b *backbone.Store, clients *hub.Hub, migrations publicapi.Migrations, instance string) (net.Addr, error) {
+func (a *App) startPublic(ctx context.Context, p *components, s *stores, clients *hub.Hub, migrations publicapi.Migrations, instance string) (net.Addr, error) {
 	cfg := a.cfg.Server
-	tokens := auth.NewTokenStore(b.Commands(), b.Keys().Token, a.cfg.Auth.TokenTTL)
+	tokens := auth.NewTokenStore(s.conn.Commands(), s.keys.Token, a.cfg.Auth.TokenTTL)
 	handler, err := publicapi.New(publicapi.Options{
 		Keyring:        a.keys.keyring,
 		Tokens:         tokens,
-		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{b, a.metrics}),
+		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{s.log, a.metrics}),
 		Streamer:       clients,
 		Migrations:     migrations,
 		Catalog:        a.catalog,
@@ -262,7 +262,7 @@ func (a *App) startPublic(ctx context.Context, p *components, b *backbone.Store,
 		return followFiles(ctx, a.log, "API keys", a.keys.reloadFiles, clients.RecheckKeys)
 	})
 	p.startComponent(ctx, "tokens", tokens.Run)
-	a.ready.set(b.Ready)
+	a.ready.set(s.conn.Ready)
 	p.startComponent(ctx, "memory", func(ctx context.Context) error { return releaseMemoryAfterChurn(ctx, clients) })
 	// They stop side by side: nobody may connect any more, and who is connected is told to go.
 	p.startComponent(ctx, "clients", runTogether([]task{

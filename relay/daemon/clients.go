@@ -2,18 +2,17 @@ package daemon
 
 import (
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
 // hubOptions are the configuration's settings of the stream's clients, and the log that they resume from.
-func (a *App) hubOptions(b *backbone.Store) hub.Options {
+func (a *App) hubOptions(s *stores) hub.Options {
 	cfg := a.cfg.Websocket
 	node := a.clientLimit(cfg.MaxConnections, openFiles())
 	return hub.Options{
 		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.History), PingInterval: cfg.PingInterval, PongTimeout: cfg.PongTimeout,
 		Compression: hub.Compression{Enabled: cfg.Compression.Enabled, MinSize: int(cfg.Compression.MinSize), CPU: cfg.Compression.CPU},
-		Partitions:  b.Keys().Partitions(), Partition: b.Keys().Partition, History: b,
+		Partitions:  s.keys.Partitions(), Partition: s.keys.Partition, History: s.log,
 		Limits: hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
 		Log:    a.log.With("room", "hub"), Observer: hubObserver{a.metrics},
 	}

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
-	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
+	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
 // consumerGroup reads the queues of all sinks.
@@ -19,9 +20,9 @@ const consumerGroup = "hubrelay"
 // deliveryService takes deliveries out of the queues: the pipeline of each sink, its router, and the retries.
 type deliveryService struct {
 	app        *App
-	backbone   *backbone.Store
+	stores     *stores
 	store      *delivery.Store
-	subscriber *backbone.Subscriber
+	subscriber *subscriber.Subscriber
 	retries    *delivery.RetryScheduler
 
 	desired chan *config.Config // holds the latest configuration that is not taken over
@@ -33,9 +34,9 @@ type deliveryService struct {
 }
 
 // startDelivery starts what takes deliveries out of the queues.
-func (a *App) startDelivery(ctx context.Context, p *components, b *backbone.Store, store *delivery.Store, node *backbone.Node) error {
+func (a *App) startDelivery(ctx context.Context, p *components, s *stores, store *delivery.Store, node *lease.Node) error {
 	grace := a.cfg.Server.ShutdownGrace
-	d := &deliveryService{app: a, backbone: b, store: store, desired: make(chan *config.Config, 1), applied: a.cfg}
+	d := &deliveryService{app: a, stores: s, store: store, desired: make(chan *config.Config, 1), applied: a.cfg}
 	queues := d.subscriberConfig(node.Name)
 	queues.MaxInFlight = func(sink string) int {
 		if s := a.sinks.get(sink); s != nil && s.cfg.Digest.Wait == 0 {
@@ -51,7 +52,7 @@ func (a *App) startDelivery(ctx context.Context, p *components, b *backbone.Stor
 		return 1
 	}
 	var err error
-	if d.subscriber, err = backbone.NewSubscriber(queues); err != nil {
+	if d.subscriber, err = subscriber.New(queues); err != nil {
 		return err
 	}
 	p.startComponent(ctx, "queues", func(ctx context.Context) error {
@@ -74,11 +75,11 @@ func (a *App) startDelivery(ctx context.Context, p *components, b *backbone.Stor
 }
 
 // subscriberConfig is what every Subscriber to the queues has in common; how many lanes there are is still to say.
-func (d *deliveryService) subscriberConfig(consumer string) backbone.SubscriberConfig {
-	keys := d.backbone.Keys()
-	return backbone.SubscriberConfig{
-		Commands: d.backbone.Commands(), Readers: d.backbone.Readers(), Group: consumerGroup, Consumer: consumer,
-		Streams: keys.Queues, Slot: keys.Slot,
+func (d *deliveryService) subscriberConfig(consumer string) subscriber.Config {
+	keys, conn := d.stores.keys, d.stores.conn
+	return subscriber.Config{
+		Commands: conn.Commands(), Readers: conn.Readers(), Group: consumerGroup, Consumer: consumer,
+		Streams: func(sink string) []string { return queue.Keys(keys, sink) }, Slot: keys.Slot,
 		HandlerGrace: d.app.cfg.Server.ShutdownGrace, Log: d.app.log.With("room", "queues"),
 	}
 }
@@ -146,8 +147,8 @@ func (d *deliveryService) runUnordered(s *openSink) func(context.Context) error 
 	}
 }
 
-func (d *deliveryService) newRouter(s *openSink, from *backbone.Subscriber) (*dispatch.Router, error) {
-	return dispatch.NewRouter(dispatch.RouterOptions{
+func (d *deliveryService) newRouter(s *openSink, from *subscriber.Subscriber) (*queue.Router, error) {
+	return queue.NewRouter(queue.RouterOptions{
 		Handler: s.pipeline, Subscriber: from, CloseTimeout: d.app.cfg.Server.ShutdownGrace, Log: d.app.log.With("sink", s.name),
 	})
 }

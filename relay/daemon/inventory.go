@@ -7,17 +7,16 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 )
 
 // openInventory opens the inventory where the daemon migrates, and fills it from the configured file. What forbids that for
 // now stops nothing: the inventory stays as it is, and the next start tries again.
-func (a *App) openInventory(ctx context.Context, b *backbone.Store) error {
+func (a *App) openInventory(ctx context.Context, s *stores) error {
 	if !a.cfg.Migration.Driver.IsSet() {
 		return nil
 	}
-	v := migration.NewInventory(b.Commands(), b.Keys())
+	v := migration.NewInventory(s.conn.Commands(), s.keys)
 	if file := a.settings.Inventory; file != nil {
 		v.SetFile(file)
 		err := a.seedInventory(ctx, v, file)

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 type anyDriver struct{}
@@ -20,11 +20,12 @@ func (anyDriver) IsSet() bool     { return true }
 // A start fills the inventory with a new file, undoes no import, and is not stopped by a job.
 func TestTheInventoryFile(t *testing.T) {
 	t.Parallel()
-	b, err := backbone.Open(t.Context(), backbone.Options{URL: redistest.Start(t).URL()})
+	c, err := redisconn.Open(t.Context(), redisconn.Options{URL: redistest.Start(t).URL()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.Close)
+	t.Cleanup(c.Close)
+	b := newStores(c)
 	file := func(servers string) *migration.File {
 		f, err := migration.ParseFile("x", []byte("clusters: {p: {servers: {"+servers+"}}}\ncontainers: {c: {hub_id: h, instances: {i: {server_id: a}}}}"))
 		if err != nil {
@@ -70,7 +71,7 @@ func TestTheInventoryFile(t *testing.T) {
 	if a, log := opens(cfg, file("a: , b: ")); instances(a) != 2 || log != "" {
 		t.Errorf("the import was undone: %s", log)
 	}
-	if err := b.Commands().HSet(t.Context(), b.Keys().ActiveMigrations(0), "c/i", "job").Err(); err != nil {
+	if err := c.Commands().HSet(t.Context(), c.Keys().ActiveMigrations(0), "c/i", "job").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if a, log := opens(cfg, &migration.File{}); servers(a) != 2 || !strings.Contains(log, "was not imported") || !strings.Contains(log, "c/i") {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
 // readPositions is up to where this node has read each partition of the log.
@@ -14,12 +14,12 @@ type readPositions []atomic.Pointer[string]
 
 // updateLag looks every few seconds for what this node's readers have not read, until ctx ends. What was read last says nothing
 // about a reader that hangs, and a log to which nobody writes has no lag however old that is.
-func (a *App) updateLag(ctx context.Context, b *backbone.Store, read readPositions) error {
+func (a *App) updateLag(ctx context.Context, log *eventlog.Log, read readPositions) error {
 	tick := time.NewTicker(sinkStatsInterval)
 	defer tick.Stop()
 	for {
 		for partition := range read {
-			if d, known := readLag(ctx, b, read, partition); known {
+			if d, known := readLag(ctx, log, read, partition); known {
 				a.metrics.Lag(partition, d)
 			}
 		}
@@ -32,8 +32,8 @@ func (a *App) updateLag(ctx context.Context, b *backbone.Store, read readPositio
 }
 
 // readLag is how long the oldest notification has waited that was not read; it is not known while Redis is away.
-func readLag(ctx context.Context, b *backbone.Store, read readPositions, partition int) (d time.Duration, known bool) {
-	next, err := b.Range(ctx, partition, *read[partition].Load(), 1)
+func readLag(ctx context.Context, log *eventlog.Log, read readPositions, partition int) (d time.Duration, known bool) {
+	next, err := log.Range(ctx, partition, *read[partition].Load(), 1)
 	if err != nil || len(next) == 0 {
 		return 0, err == nil
 	}

@@ -27,7 +27,7 @@ func TestLagIsWhatWaits(t *testing.T) {
 	r := runWith(t, &moodySink{}, "memory:", "")
 	r.publish("container.created")
 	r.publish("container.created")
-	b := r.app.operations.Load().backbone
+	b := r.app.operations.Load().stores.log
 	list, err := b.Range(t.Context(), 0, "", 10)
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%d in the log: %v", len(list), err)

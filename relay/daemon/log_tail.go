@@ -6,27 +6,28 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
 // startLog starts what reads and fills the log: for each partition the dispatcher and the tail, and one inbox reader.
-func (a *App) startLog(ctx context.Context, p *components, b *backbone.Store, clients *hub.Hub) error {
+func (a *App) startLog(ctx context.Context, p *components, s *stores, clients *hub.Hub) error {
 	sinks := a.sinks.all()
 	matcher := newMatcher(sinks)
 	places := make(map[string]bool, len(sinks))
-	for _, s := range sinks {
-		places[s.name] = fromStart(s.cfg)
+	for _, sink := range sinks {
+		places[sink.name] = fromStart(sink.cfg)
 	}
 	var runs []task
-	read := make(readPositions, b.Keys().Partitions())
-	for partition := range b.Keys().Partitions() {
+	read := make(readPositions, s.keys.Partitions())
+	for partition := range s.keys.Partitions() {
 		d, err := dispatch.NewDispatcher(dispatch.Options{
-			Partition: partition, Partitions: b.Keys().Partitions(), Matcher: matcher, Log: b,
-			Lease:   b.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
+			Partition: partition, Partitions: s.keys.Partitions(), Matcher: matcher, Log: s.log, Queues: s.queues,
+			Lease:   s.leases.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
 			History: a.cfg.Redis.Retention.History, MaxLen: a.cfg.Redis.Retention.MaxLen,
 			Logger: a.log.With("room", "dispatch"), Observer: dispatchObserver{a.metrics, &a.sinks},
 		})
@@ -35,10 +36,10 @@ func (a *App) startLog(ctx context.Context, p *components, b *backbone.Store, cl
 		}
 		a.dispatchers = append(a.dispatchers, d)
 		// Before anything can be accepted through this node.
-		if err := registerSinks(ctx, b, partition, places); err != nil {
+		if err := registerSinks(ctx, s.queues, partition, places); err != nil {
 			return err
 		}
-		from, follow, err := b.TailFrom(ctx, partition)
+		from, follow, err := s.log.TailFrom(ctx, partition)
 		if err != nil {
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
@@ -50,16 +51,16 @@ func (a *App) startLog(ctx context.Context, p *components, b *backbone.Store, cl
 			task{"log reader " + strconv.Itoa(partition), func(ctx context.Context) error {
 				gathered := hub.NewCoalescer(a.cfg.Websocket.Gather, clients.Broadcast)
 				defer gathered.Close()
-				return follow(ctx, func(batch backbone.Batch) {
+				return follow(ctx, func(batch eventlog.Batch) {
 					a.handleBatch(batch, gathered, d)
 					last := batch.Last // not the address of a part of the batch, which would keep it all
 					read[partition].Store(&last)
 				})
 			}})
 	}
-	runs = append(runs, task{"lag", func(ctx context.Context) error { return a.updateLag(ctx, b, read) }})
+	runs = append(runs, task{"lag", func(ctx context.Context) error { return a.updateLag(ctx, s.log, read) }})
 	inbox := ingest.NewInboxReader(ingest.InboxOptions{
-		Decoder: a.newDecoder(), Store: b, Lease: b.Lease("inbox", leaseTime),
+		Decoder: a.newDecoder(), Store: s.inbox, Lease: s.leases.Lease("inbox", leaseTime),
 		Log: a.log.With("room", "inbox"), Observer: a.metrics,
 	})
 	p.startComponent(ctx, "log", runTogether(append(runs, task{"inbox", inbox.Run})))
@@ -67,7 +68,7 @@ func (a *App) startLog(ctx context.Context, p *components, b *backbone.Store, cl
 }
 
 // handleBatch hands what came out of the log to the clients of this node and to the dispatcher.
-func (a *App) handleBatch(batch backbone.Batch, clients *hub.Coalescer, d *dispatch.Dispatcher) {
+func (a *App) handleBatch(batch eventlog.Batch, clients *hub.Coalescer, d *dispatch.Dispatcher) {
 	if batch.Gap {
 		a.metrics.Gap()
 		a.log.Error("the log has lost entries before they were read", "partition", batch.Partition, "after", batch.Prev)
@@ -82,11 +83,11 @@ func (a *App) handleBatch(batch backbone.Batch, clients *hub.Coalescer, d *dispa
 }
 
 // registerSinks gives each new sink its place in a partition of the log, by its name at the log's start or at its end.
-func registerSinks(ctx context.Context, b *backbone.Store, partition int, fromStart map[string]bool) error {
+func registerSinks(ctx context.Context, queues *queue.Store, partition int, fromStart map[string]bool) error {
 	if len(fromStart) == 0 {
 		return nil
 	}
-	if _, err := b.EnsureSinks(ctx, partition, fromStart); err != nil {
+	if _, err := queues.EnsureSinks(ctx, partition, fromStart); err != nil {
 		return fmt.Errorf("register the sinks: %w", err)
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
 )
@@ -31,7 +31,7 @@ func openDriver(cfg config.Driver, redis config.Redis, s Settings, metrics *admi
 }
 
 // startMigrations works on migrations, and returns what answers requests for them; nothing does where there is no driver.
-func (a *App) startMigrations(ctx context.Context, p *components, b *backbone.Store, node *backbone.Node) publicapi.Migrations {
+func (a *App) startMigrations(ctx context.Context, p *components, s *stores, node *lease.Node) publicapi.Migrations {
 	log := a.log.With("room", "migration")
 	if a.driver == nil {
 		log.Debug("no migration.driver is configured: requests for migrations are answered with 503")
@@ -39,7 +39,7 @@ func (a *App) startMigrations(ctx context.Context, p *components, b *backbone.St
 	}
 	inventory, newID := a.inventory.Load(), a.newDecoder().NewID
 	worker := migration.NewWorker(migration.WorkerOptions{
-		Backbone: b, Inventory: inventory, Driver: a.driver, Name: node.Name,
+		Redis: s.conn, Inventory: inventory, Driver: a.driver, Name: node.Name,
 		ServerConcurrency: a.cfg.Migration.ServerConcurrency, ExpireAfter: a.cfg.Migration.ExpireAfter, StallTimeout: a.cfg.Migration.StallTimeout,
 		NewID: newID, Observer: a.metrics, Log: log,
 	})
@@ -47,5 +47,5 @@ func (a *App) startMigrations(ctx context.Context, p *components, b *backbone.St
 	p.startComponent(ctx, "migrations", func(ctx context.Context) error {
 		return errors.Join(worker.Run(ctx), a.driver.Close())
 	})
-	return migration.NewService(b, inventory, newID)
+	return migration.NewService(s.conn, inventory, newID)
 }

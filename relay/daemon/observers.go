@@ -4,18 +4,18 @@ import (
 	"context"
 
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
 // meteredLog counts what it stores.
 type meteredLog struct {
-	*backbone.Store
+	*eventlog.Log
 	metrics *adminserver.Metrics
 }
 
-func (l meteredLog) Append(ctx context.Context, a backbone.AppendRequest) ([]string, error) {
-	ids, err := l.Store.Append(ctx, a)
+func (l meteredLog) Append(ctx context.Context, a eventlog.AppendRequest) ([]string, error) {
+	ids, err := l.Log.Append(ctx, a)
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
 // countingSink takes everything at once.
@@ -46,13 +46,13 @@ func BenchmarkOrdering(b *testing.B) {
 						Data: []byte(`{"topic":"container.created","object":{"id":"` + hub + `","state":"new","error":""},"context":{"hub_id":"` +
 							hub + `","account_id":"","environments":[],"dns_zones":[],"clusters":["one"],"containers":["` + hub + `"]}}`),
 					}
-					if _, err := o.backbone.Append(b.Context(), backbone.AppendRequest{Hub: hub, Notifications: []relay.Notification{n}}); err != nil {
+					if _, err := o.stores.log.Append(b.Context(), eventlog.AppendRequest{Hub: hub, Notifications: []relay.Notification{n}}); err != nil {
 						b.Fatal(err)
 					}
 				}
 			}
 			testkit.WaitFor(b, "all are queued", func() bool {
-				n, err := o.backbone.Queues(b.Context(), []string{"one"})
+				n, err := o.stores.queues.Stats(b.Context(), []string{"one"})
 				return err == nil && n[0].Length == int64(b.N)
 			})
 			b.ResetTimer()

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
-	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
+	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
 // orderedConsumerPrefix reads the queue of an ordered sink on whichever node holds its lease. What the former holder had in
@@ -15,7 +15,7 @@ const orderedConsumerPrefix = "ordered"
 
 // runOrdered works the queue of an ordered sink while this node holds its lease.
 func (d *deliveryService) runOrdered(s *openSink) func(context.Context) error {
-	lease := d.backbone.Lease("ordered:"+s.name, leaseTime)
+	lease := d.stores.leases.Lease("ordered:"+s.name, leaseTime)
 	return func(ctx context.Context) error {
 		return lease.RunHeld(ctx, func(work, held context.Context) error {
 			return s.pipeline.RunAsLeader(work, held, func(ctx context.Context) error { return d.readOrdered(ctx, held, s) })
@@ -27,23 +27,22 @@ func (d *deliveryService) runOrdered(s *openSink) func(context.Context) error {
 // It has a Subscriber of its own: once that is closed, this node reads no more and its acks are stored, so that the next
 // holder finds everything that is left in order.
 func (d *deliveryService) readOrdered(ctx, held context.Context, s *openSink) error {
-	b := d.backbone
 	// Before the sink kept an order, any node may have had a part of the queue in hand.
-	if err := b.ClaimPending(ctx, s.name, consumerGroup, orderedConsumerPrefix); err != nil {
+	if err := d.stores.queues.ClaimPending(ctx, s.name, consumerGroup, orderedConsumerPrefix); err != nil {
 		return err
 	}
 	queues := d.subscriberConfig(orderedConsumerPrefix)
 	queues.MaxInFlight = func(string) int { return s.cfg.Concurrency }
 	queues.MaxUnflushedAcks = queues.MaxInFlight
-	queues.Key = dispatch.OrderingKey(delivery.Ordering(s.cfg.Ordering).Key)
-	subscriber, err := backbone.NewSubscriber(queues)
+	queues.Key = queue.OrderingKey(delivery.Ordering(s.cfg.Ordering).Key)
+	reader, err := subscriber.New(queues)
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(held, subscriber.Abort)()
-	router, err := d.newRouter(s, subscriber)
+	defer context.AfterFunc(held, reader.Abort)()
+	router, err := d.newRouter(s, reader)
 	if err == nil {
 		err = router.Run(ctx)
 	}
-	return errors.Join(err, subscriber.Close())
+	return errors.Join(err, reader.Close())
 }

@@ -7,19 +7,19 @@ import (
 	"sync/atomic"
 
 	"github.com/hubrelay/hubrelay/internal/embeddedredis"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const memoryURL = "memory:"
 
 var errNotStarted = errors.New("the daemon is starting")
 
-// openBackbone connects to the configured Redis, or starts our own first. It returns when Redis answers.
-func (a *App) openBackbone(ctx context.Context, p *components) (*backbone.Store, error) {
+// openStores connects to the configured Redis, or starts an embedded server first. It returns when Redis answers.
+func (a *App) openStores(ctx context.Context, p *components) (*stores, error) {
 	cfg := a.cfg.Redis
-	o := backbone.Options{
+	o := redisconn.Options{
 		URL: cfg.URL, Prefix: cfg.Prefix, Partitions: cfg.Partitions, MinReplicas: cfg.MinReplicas,
-		Log: a.log.With("room", "backbone", "redis", cfg.Address()),
+		Log: a.log.With("room", "redisconn", "redis", cfg.Address()),
 	}
 	switch cfg.URL {
 	case "":
@@ -48,16 +48,16 @@ func (a *App) openBackbone(ctx context.Context, p *components) (*backbone.Store,
 		})
 		o.URL, o.SingleProcess, o.Dialer = "", true, server.Dialer
 	}
-	b, err := backbone.Open(ctx, o)
+	c, err := redisconn.Open(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	p.startComponent(ctx, "backbone", func(ctx context.Context) error {
+	p.startComponent(ctx, "redis connections", func(ctx context.Context) error {
 		<-ctx.Done()
-		b.Close()
+		c.Close()
 		return nil
 	})
-	return b, nil
+	return newStores(c), nil
 }
 
 // readyCheck is what /readyz asks; it is set when the parts that it stands for have started.

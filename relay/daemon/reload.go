@@ -193,8 +193,8 @@ func (d *deliveryService) planChanges(ctx context.Context, cfg *config.Config) (
 			c.removed = append(c.removed, before)
 		}
 	}
-	for partition := range d.backbone.Keys().Partitions() {
-		if err := registerSinks(ctx, d.backbone, partition, places); err != nil {
+	for partition := range d.stores.keys.Partitions() {
+		if err := registerSinks(ctx, d.stores.queues, partition, places); err != nil {
 			return nil, err
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // While Redis is away one line is written for each configuration, whatever the errors of the attempts say.
@@ -24,7 +24,7 @@ func TestFollowTellsOnce(t *testing.T) {
 	server := redistest.Start(t)
 	var down atomic.Bool
 	var dials atomic.Int64
-	b, err := backbone.Open(t.Context(), backbone.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c, err := redisconn.Open(t.Context(), redisconn.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		if down.Load() {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("from port %d: %w", dials.Add(1), errors.ErrUnsupported)}
 		}
@@ -33,10 +33,10 @@ func TestFollowTellsOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
+	defer c.Close()
 	var log bytes.Buffer
 	a := &App{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: adminserver.NewMetrics("1")}
-	d := &deliveryService{app: a, backbone: b, desired: make(chan *config.Config, 1)}
+	d := &deliveryService{app: a, stores: newStores(c), desired: make(chan *config.Config, 1)}
 	down.Store(true)
 	server.Kill()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
 // sinkStatsInterval is how often what is only known by asking Redis is asked.
@@ -21,8 +21,8 @@ type sinkStats struct {
 }
 
 // loadSinkStats returns what Redis knows of each sink, in their order.
-func loadSinkStats(ctx context.Context, b *backbone.Store, store *delivery.Store, names []string) ([]sinkStats, error) {
-	queues, err := b.Queues(ctx, names)
+func loadSinkStats(ctx context.Context, queues *queue.Store, store *delivery.Store, names []string) ([]sinkStats, error) {
+	stats, err := queues.Stats(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -33,14 +33,14 @@ func loadSinkStats(ctx context.Context, b *backbone.Store, store *delivery.Store
 	list := make([]sinkStats, len(names))
 	for i := range list {
 		list[i] = sinkStats{
-			SinkStats: stored[i], Queued: queues[i].Length, OldestAge: max(queues[i].OldestAge, stored[i].OldestRetryAge),
+			SinkStats: stored[i], Queued: stats[i].Length, OldestAge: max(stats[i].OldestAge, stored[i].OldestRetryAge),
 		}
 	}
 	return list, nil
 }
 
 // updateSinkStats keeps the metrics that describe Redis up to date until ctx ends.
-func (a *App) updateSinkStats(ctx context.Context, b *backbone.Store, store *delivery.Store) error {
+func (a *App) updateSinkStats(ctx context.Context, queues *queue.Store, store *delivery.Store) error {
 	tick := time.NewTicker(sinkStatsInterval)
 	defer tick.Stop()
 	for {
@@ -48,7 +48,7 @@ func (a *App) updateSinkStats(ctx context.Context, b *backbone.Store, store *del
 		for _, s := range a.sinks.all() {
 			names = append(names, s.name)
 		}
-		list, err := loadSinkStats(ctx, b, store, names)
+		list, err := loadSinkStats(ctx, queues, store, names)
 		if ctx.Err() != nil {
 			return nil
 		}

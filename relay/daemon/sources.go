@@ -15,15 +15,15 @@ import (
 	"sync"
 
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
 // sourceManager are the upstreams that this daemon reads, or would if no other node did.
 type sourceManager struct {
 	app      *App
-	backbone *backbone.Store
+	stores   *stores
 	instance string
 	node     string
 	desired  chan map[string]config.Source // holds the latest that is not taken over
@@ -39,9 +39,9 @@ type runningSource struct {
 }
 
 // startSources starts what reads the upstreams.
-func (a *App) startSources(ctx context.Context, p *components, b *backbone.Store, instance, node string) {
+func (a *App) startSources(ctx context.Context, p *components, st *stores, instance, node string) {
 	s := &sourceManager{
-		app: a, backbone: b, instance: instance, node: node,
+		app: a, stores: st, instance: instance, node: node,
 		desired: make(chan map[string]config.Source, 1), running: make(map[string]*runningSource),
 	}
 	a.sources.Store(s)
@@ -116,7 +116,7 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 		Name: name, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics,
 		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return upstreamClient(cfg) },
 		UserAgent: "hubrelay/" + s.app.settings.Version, Instance: s.instance, Node: s.node,
-		Decoder: s.app.newDecoder(), Store: sourceStore{s.backbone}, Lease: s.backbone.Lease("source:"+name, leaseTime),
+		Decoder: s.app.newDecoder(), Store: sourceStore{s.stores.sources}, Lease: s.stores.leases.Lease("source:"+name, leaseTime),
 		ReportGap: func(ctx context.Context, id, why string) error {
 			return s.app.notices.SourceGap(ctx, name, cfg.HubID, id, why)
 		},
@@ -130,11 +130,13 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 	}()
 }
 
-// sourceStore is the backbone as sources see it.
-type sourceStore struct{ *backbone.Store }
+// sourceStore adapts the result of Open.
+type sourceStore struct{ *sourcestore.Store }
 
-func (b sourceStore) OpenSource(ctx context.Context, name, hub string) (source.Position, backbone.SourceStats, error) {
-	return b.Store.OpenSource(ctx, name, hub)
+var _ source.Store = sourceStore{}
+
+func (s sourceStore) Open(ctx context.Context, name, hub string) (source.Position, sourcestore.Stats, error) {
+	return s.Store.Open(ctx, name, hub)
 }
 
 // upstreamClient dials whatever the operator has named, unlike sinks, whose addresses may come from others.
@@ -186,11 +188,11 @@ func (s *sourceManager) List(ctx context.Context) ([]adminserver.Source, error) 
 }
 
 func (s *sourceManager) describeSource(ctx context.Context, name string, cfg config.Source) (adminserver.Source, error) {
-	kept, err := s.backbone.SourceFigures(ctx, name, cfg.HubID)
+	kept, err := s.stores.sources.Stats(ctx, name, cfg.HubID)
 	if err != nil {
 		return adminserver.Source{}, err
 	}
-	text, err := s.backbone.SourceStatus(ctx, name)
+	text, err := s.stores.sources.Status(ctx, name)
 	if err != nil {
 		return adminserver.Source{}, err
 	}

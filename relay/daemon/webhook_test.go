@@ -19,9 +19,12 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
+	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
@@ -75,29 +78,29 @@ func newReceiver(t *testing.T, answer func(id string, attempt int) int) (*receiv
 	return r, srv.URL + "/hook"
 }
 
-func openBackbone(t testing.TB, server *redistest.Server) *backbone.Store {
+func openRedis(t testing.TB, server *redistest.Server) *stores {
 	t.Helper()
-	return openWith(t, backbone.Options{URL: server.URL()})
+	return openWith(t, redisconn.Options{URL: server.URL()})
 }
 
-func openWith(t testing.TB, o backbone.Options) *backbone.Store {
+func openWith(t testing.TB, o redisconn.Options) *stores {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	b, err := backbone.Open(ctx, o)
+	c, err := redisconn.Open(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return newStores(c)
 }
 
-func publish(t testing.TB, b *backbone.Store, from, n int) {
+func publish(t testing.TB, b *stores, from, n int) {
 	t.Helper()
 	var list []relay.Notification
 	for i := range n {
 		list = append(list, sinktest.Sample(fmt.Sprintf("%024x", from+i)).Notifications...)
 	}
-	if _, err := b.Append(context.Background(), backbone.AppendRequest{Hub: "hub1", Notifications: list}); err != nil {
+	if _, err := b.log.Append(context.Background(), eventlog.AppendRequest{Hub: "hub1", Notifications: list}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -132,14 +135,14 @@ func openWebhook(t testing.TB, url string) relay.Sink {
 // startNode runs all that a daemon runs for one sink named "hook", on connections of its own. stop may be called twice.
 func startNode(t testing.TB, server *redistest.Server, number int, url string) (stop func()) {
 	t.Helper()
-	return startOn(t, openBackbone(t, server), number, url)
+	return startOn(t, openRedis(t, server), number, url)
 }
 
 // startOn is startNode on b, which it closes.
-func startOn(t testing.TB, b *backbone.Store, number int, url string) (stop func()) {
+func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 	t.Helper()
 	sink := openWebhook(t, url)
-	store := delivery.NewStore(b.Commands(), b.Keys())
+	store := delivery.NewStore(b.conn.Commands(), b.keys)
 	pipeline, err := delivery.New(delivery.Options{
 		Name: "hook", Sink: sink, Store: store, Timeout: 5 * time.Second,
 		Schedule: delivery.Schedule{Delays: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
@@ -150,34 +153,38 @@ func startOn(t testing.TB, b *backbone.Store, number int, url string) (stop func
 	retries := delivery.NewRetryScheduler(delivery.RetrySchedulerOptions{Store: store, Grace: 5 * time.Second})
 	retries.Add(pipeline)
 	dispatcher, err := dispatch.NewDispatcher(dispatch.Options{
-		Partitions: 1, Log: b, Lease: b.Lease("dispatch:0", time.Second),
+		Partitions: 1, Log: b.log, Queues: b.queues, Lease: b.leases.Lease("dispatch:0", time.Second),
 		Matcher: dispatch.NewMatcher([]dispatch.Sink{{Name: "hook", FromStart: true}}),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	subscriber, err := backbone.NewSubscriber(backbone.SubscriberConfig{
-		Commands: b.Commands(), Readers: b.Readers(), Group: "hubrelay", Consumer: fmt.Sprint("node-", number),
-		Streams:     func(sink string) []string { return []string{b.Keys().Queue(sink, 0)} },
+	reader, err := subscriber.New(subscriber.Config{
+		Commands: b.conn.Commands(), Readers: b.conn.Readers(), Group: "hubrelay", Consumer: fmt.Sprint("node-", number),
+		Streams:     func(sink string) []string { return queue.Keys(b.keys, sink) },
 		MaxInFlight: func(string) int { return delivery.DefaultConcurrency }, HandlerGrace: 5 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := dispatch.NewRouter(dispatch.RouterOptions{Handler: pipeline, Subscriber: subscriber, CloseTimeout: 5 * time.Second})
+	router, err := queue.NewRouter(queue.RouterOptions{Handler: pipeline, Subscriber: reader, CloseTimeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	_, follow, err := b.log.TailFrom(ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = dispatcher.Run(ctx) })
-	wg.Go(func() { _ = b.Tail(ctx, 0, "0-0", dispatcher.Offer) })
+	wg.Go(func() { _ = follow(ctx, dispatcher.Offer) })
 	wg.Go(func() { _ = retries.Run(ctx) })
 	wg.Go(func() { _ = router.Run(ctx) })
 	stop = sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()
-		if err := subscriber.Close(); err != nil {
+		if err := reader.Close(); err != nil {
 			t.Error(err)
 		}
 		closing, done := context.WithTimeout(context.Background(), 5*time.Second)
@@ -185,28 +192,28 @@ func startOn(t testing.TB, b *backbone.Store, number int, url string) (stop func
 		if err := pipeline.Close(closing); err != nil {
 			t.Error(err)
 		}
-		b.Close()
+		b.conn.Close()
 	})
 	t.Cleanup(stop)
 	return stop
 }
 
 // left is what Redis holds for the sink: in its queue and its delay queue.
-func left(b *backbone.Store) int64 {
-	queue, err := b.Commands().XLen(context.Background(), b.Keys().Queue("hook", 0)).Result()
-	parked, err2 := b.Commands().ZCard(context.Background(), b.Keys().RetrySchedule("hook")).Result()
+func left(b *stores) int64 {
+	queued, err := b.conn.Commands().XLen(context.Background(), queue.Key(b.keys, "hook", 0)).Result()
+	parked, err2 := b.conn.Commands().ZCard(context.Background(), b.keys.RetrySchedule("hook")).Result()
 	if err != nil || err2 != nil {
 		return -1
 	}
-	return queue + parked
+	return queued + parked
 }
 
 // From the log to the receiver: two nodes share the sink, some answers are bad at first, and all arrives once.
 func TestLogToReceiver(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	b := openBackbone(t, server)
-	defer b.Close()
+	b := openRedis(t, server)
+	defer b.conn.Close()
 	const n = 400
 	r, url := newReceiver(t, func(id string, attempt int) int {
 		if id[len(id)-1] == '0' && attempt < 3 {
@@ -240,8 +247,8 @@ func TestInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	b := openWith(t, backbone.Options{Dialer: m.Dialer})
-	defer b.Close()
+	b := openWith(t, redisconn.Options{Dialer: m.Dialer})
+	defer b.conn.Close()
 	r, url := newReceiver(t, func(id string, attempt int) int {
 		switch {
 		case id[len(id)-1] == '0' && attempt < 3:
@@ -253,10 +260,10 @@ func TestInMemory(t *testing.T) {
 		}
 		return 200
 	})
-	stop := startOn(t, openWith(t, backbone.Options{Dialer: m.Dialer}), 1, url)
+	stop := startOn(t, openWith(t, redisconn.Options{Dialer: m.Dialer}), 1, url)
 	publish(t, b, 0, 32)
 	dead := func() int64 {
-		n, _ := b.Commands().XLen(context.Background(), b.Keys().DeadLetters("hook")).Result()
+		n, _ := b.conn.Commands().XLen(context.Background(), b.keys.DeadLetters("hook")).Result()
 		return n
 	}
 	testkit.WaitFor(t, "all settled", func() bool { _, taken := r.count(); return taken == 28 && dead() == 4 && left(b) == 0 })
@@ -266,13 +273,13 @@ func TestInMemory(t *testing.T) {
 func TestDeadLetterOfARejection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	b := openBackbone(t, server)
-	defer b.Close()
+	b := openRedis(t, server)
+	defer b.conn.Close()
 	r, url := newReceiver(t, func(string, int) int { return 422 })
 	startNode(t, server, 1, url)
 	publish(t, b, 0, 3)
 	dead := func() int64 {
-		n, _ := b.Commands().XLen(context.Background(), b.Keys().DeadLetters("hook")).Result()
+		n, _ := b.conn.Commands().XLen(context.Background(), b.keys.DeadLetters("hook")).Result()
 		return n
 	}
 	testkit.WaitFor(t, "three dead letters", func() bool { return dead() == 3 && left(b) == 0 })
@@ -285,8 +292,8 @@ func TestDeadLetterOfARejection(t *testing.T) {
 func TestGoneKeepsTheBacklog(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	b := openBackbone(t, server)
-	defer b.Close()
+	b := openRedis(t, server)
+	defer b.conn.Close()
 	var gone sync.Map
 	gone.Store("yes", true)
 	r, url := newReceiver(t, func(string, int) int {
@@ -299,7 +306,7 @@ func TestGoneKeepsTheBacklog(t *testing.T) {
 	publish(t, b, 0, n)
 	stop := startNode(t, server, 1, url)
 	disabled := func() bool {
-		state, err := b.Commands().HGet(context.Background(), b.Keys().SinkState("hook"), "state").Result()
+		state, err := b.conn.Commands().HGet(context.Background(), b.keys.SinkState("hook"), "state").Result()
 		return err == nil && state == "disabled"
 	}
 	testkit.WaitFor(t, "disabled", disabled)
@@ -314,7 +321,7 @@ func TestGoneKeepsTheBacklog(t *testing.T) {
 		t.Errorf("%d attempts after the restart, %d taken", after-before, taken)
 	}
 	gone.Delete("yes")
-	if err := b.Commands().Del(context.Background(), b.Keys().SinkState("hook")).Err(); err != nil {
+	if err := b.conn.Commands().Del(context.Background(), b.keys.SinkState("hook")).Err(); err != nil {
 		t.Fatal(err)
 	}
 	startNode(t, server, 1, url)
@@ -325,8 +332,8 @@ func TestGoneKeepsTheBacklog(t *testing.T) {
 func TestRedisDiesUnderTheNode(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
-	b := openBackbone(t, server)
-	defer b.Close()
+	b := openRedis(t, server)
+	defer b.conn.Close()
 	r, url := newReceiver(t, func(id string, attempt int) int {
 		if id[len(id)-1] == '7' && attempt == 1 {
 			return 503
@@ -340,7 +347,7 @@ func TestRedisDiesUnderTheNode(t *testing.T) {
 		publish(t, b, round*n, n)
 		testkit.WaitFor(t, "some arrived", func() bool { _, taken := r.count(); return taken > round*n+n/4 })
 		server.Restart()
-		testkit.WaitFor(t, "redis is back", func() bool { return b.Ready(context.Background()) == nil })
+		testkit.WaitFor(t, "redis is back", func() bool { return b.conn.Ready(context.Background()) == nil })
 	}
 	testkit.WaitFor(t, "all delivered", func() bool { _, taken := r.count(); return taken == n*rounds && left(b) == 0 })
 }
@@ -348,8 +355,8 @@ func TestRedisDiesUnderTheNode(t *testing.T) {
 // BenchmarkLogToReceiver measures a backlog on its way to a receiver that answers at once, in this process too.
 func BenchmarkLogToReceiver(b *testing.B) {
 	server := redistest.Start(b)
-	bb := openBackbone(b, server)
-	defer bb.Close()
+	bb := openRedis(b, server)
+	defer bb.conn.Close()
 	var taken atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

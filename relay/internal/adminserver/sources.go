@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
 // Sources is what an operator can see of the upstreams. Its methods may be called concurrently and honour their context; an
@@ -83,7 +83,7 @@ func newSourceMetrics(registry *prometheus.Registry) sourceMetrics {
 // InitSource shows every figure of a source at zero before anything happens.
 func (m *Metrics) InitSource(source string) {
 	m.SourceConnected(source, false)
-	m.SourceStored(source, backbone.SourceBatch{})
+	m.SourceStored(source, sourcestore.Batch{})
 	m.sources.failures.WithLabelValues(source)
 	m.sources.last.WithLabelValues(source)
 }
@@ -107,7 +107,7 @@ func (m *Metrics) SourceConnected(source string, connected bool) {
 func (m *Metrics) SourceFailed(source string) { m.sources.failures.WithLabelValues(source).Inc() }
 
 // SourceStored counts what a batch brought.
-func (m *Metrics) SourceStored(source string, b backbone.SourceBatch) {
+func (m *Metrics) SourceStored(source string, b sourcestore.Batch) {
 	for _, c := range []struct {
 		outcome string
 		n       int

@@ -192,7 +192,7 @@ func (a splitURL) hasStrayAt() bool {
 	return a.scheme != "unix" && strings.Contains(a.path+a.query, "@")
 }
 
-// checkRedisURL never repeats the URL, which may hold a password. What only some schemes know, backbone checks.
+// checkRedisURL never repeats the URL, which may hold a password. Package redisconn checks the parts of each scheme.
 func checkRedisURL(s string) string {
 	if s == "memory:" {
 		return ""

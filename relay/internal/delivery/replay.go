@@ -22,7 +22,7 @@ var (
 // replayPageSize is how many log entries are read and parked in one go.
 const replayPageSize = 100
 
-// Log is what a replay needs of the log. *backbone.Backbone has it.
+// Log is what a replay needs of the log. Packages eventlog and queue implement it.
 type Log interface {
 	// Range returns up to count notifications behind a position, each with its Cursor.
 	Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error)

@@ -4,55 +4,65 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/backoff"
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
 const (
-	// offerBuffer is how many live batches may wait; a dispatcher that is further behind reads for itself.
+	// offerBuffer is the number of live batches that may wait. A slower dispatcher reads the log
+	// itself.
 	offerBuffer = 16
-	// rangeCount is how many entries are read at once when catching up.
+	// rangeCount is the number of entries of one read while catching up.
 	rangeCount = 512
-	// maxMergedBatch bounds how many waiting notifications are enqueued in one go.
+	// maxMergedBatch is the maximum number of waiting notifications that are enqueued together.
 	maxMergedBatch = 1024
-	// positionSaveInterval is how long the stored position may stay behind entries that no sink wants, and passMost how many of them:
-	// without sinks, or while nothing matches, Redis is not asked for every read.
+	// positionSaveInterval and positionSaveEntries limit how much older the stored position may be than entries that no
+	// sink matched. This saves a write per read if there are no sinks or no matches.
 	positionSaveInterval = 250 * time.Millisecond
 	positionSaveEntries  = 4096
-	// maxCopiesPerScript bounds the copies that one script makes, since Redis does nothing else meanwhile.
+	// maxCopiesPerScript is the maximum number of copies that one script makes, because it blocks Redis.
 	maxCopiesPerScript = 4096
-	// maintainEvery is the pause between trims, with jitter; then dropped entries are reported too, and the state is read
-	// again and the log looked at, in case the node's reader of the log hangs or Redis was set back unnoticed.
-	maintainEvery = 5 * time.Second
-	retryMin      = 100 * time.Millisecond
-	retryMax      = 5 * time.Second
+	// maintainInterval is the time between two rounds of maintenance, with jitter. A round trims the log, logs
+	// dropped entries, and reads state and log again, in case the node's log reader hangs or a rollback of Redis went
+	// unnoticed.
+	maintainInterval = 5 * time.Second
+	retryMin         = 100 * time.Millisecond
+	retryMax         = 5 * time.Second
 )
 
-// Log is the part of the backbone that a dispatcher works on.
+// Queues are the queues of the sinks and their positions. See [queue.Store].
+type Queues interface {
+	RegisterSinks(ctx context.Context, partition int, fromStart map[string]bool) (queue.DispatchState, error)
+	Enqueue(ctx context.Context, r queue.EnqueueRequest) (queue.EnqueueResult, error)
+}
+
+var _ Queues = (*queue.Store)(nil)
+
+// Log is the log that a dispatcher reads. See [eventlog.Log].
 type Log interface {
-	RegisterSinks(ctx context.Context, partition int, fromStart map[string]bool) (backbone.DispatchState, error)
 	Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error)
-	Enqueue(ctx context.Context, e backbone.EnqueueRequest) (backbone.EnqueueResult, error)
 	HasRangeAfter(ctx context.Context, partition int, after string) (bool, error)
 	Trim(ctx context.Context, partition int, history time.Duration, maxLen int64) error
 }
 
-// Lease is held by at most one dispatcher of a partition, to save work; it is safe without.
+// Lease is held by one dispatcher of a partition at a time. It only avoids double work.
 type Lease interface {
 	Run(ctx context.Context, fn func(context.Context) error) error
 }
 
-// Observer is told what happens, for metrics. Its methods may be called concurrently and must not block.
+// Observer counts for metrics. Its methods may be called concurrently and must not block.
 type Observer interface {
-	// Enqueued counts what was copied into a sink's queue.
+	// Enqueued counts entries that were copied to a sink's queue.
 	Enqueued(sink string, n int)
-	// Dropped counts the oldest entries of a sink's backlog that had to go.
+	// Dropped counts the oldest entries that were removed from a full queue.
 	Dropped(sink string, n int64)
-	// TrimmedBeforeEnqueue counts matched entries that had left the log before they were enqueued.
+	// TrimmedBeforeEnqueue counts matched entries that were trimmed before they were enqueued.
 	TrimmedBeforeEnqueue(partition, n int)
 }
 
@@ -62,16 +72,17 @@ func (noopObserver) Enqueued(string, int)          {}
 func (noopObserver) Dropped(string, int64)         {}
 func (noopObserver) TrimmedBeforeEnqueue(int, int) {}
 
-// Options describe the dispatcher of one partition.
+// Options configure the dispatcher of one partition.
 type Options struct {
 	Partition int
-	// Partitions is the number of all partitions, over which backlogs are divided.
+	// Partitions is the number of partitions, among which the backlogs are divided.
 	Partitions int
 	Matcher    *Matcher
 	Log        Log
-	// Lease is the lease `dispatch:<partition>`.
+	Queues     Queues
+	// Lease is the lease "dispatch:<partition>".
 	Lease Lease
-	// History and MaxLen bound the log behind the dispatcher; zero lifts a bound.
+	// History and MaxLen limit the part of the log that has been dispatched. 0 disables a limit.
 	History time.Duration
 	MaxLen  int64
 
@@ -81,36 +92,37 @@ type Options struct {
 }
 
 // Dispatcher matches the notifications of one partition and enqueues them. Only [Dispatcher.Offer] and
-// [Dispatcher.Reload] may be called beside Run.
+// [Dispatcher.Reload] may be called concurrently with Run.
 type Dispatcher struct {
 	opts        Options
-	batches     chan backbone.Batch
+	batches     chan eventlog.Batch
 	leading     atomic.Bool
 	missedOffer atomic.Bool
-	nextMatcher atomic.Pointer[Matcher] // the sinks to go on with, nil for those it has
-	reloaded    chan struct{}           // holds one where next was set
+	nextMatcher atomic.Pointer[Matcher] // set by Reload, nil if there is no change
+	reloaded    chan struct{}           // signals that nextMatcher is set
 
-	// What follows belongs to lead.
+	// The following fields belong to dispatchLoop.
+
 	matcher         *Matcher
 	sinks           []string
 	backlogs        []int64
 	fromStart       map[string]bool
-	position        string // as it is stored
-	matchedTo       string // up to here nothing behind position is wanted
-	unmatched       int    // how many entries that is
+	position        string // stored position
+	matchedTo       string // no sink matches an entry after position and up to here
+	unmatched       int    // number of these entries
 	generation      int64
-	joinedAt        []string       // by sink: its entries begin behind this; empty for one that is not served
-	allJoined       bool           // every sink is served and has joined before the position
-	catchingUpSinks map[int]string // sinks that catch up, by place, with their position
-	dropped         []int64        // not yet reported
-	copied          []int          // of the running enqueue
+	joinedAt        []string       // by sink: the position after which its entries begin, "" if it is not active
+	allJoined       bool           // all sinks are active and have joined before position
+	catchingUpSinks map[int]string // position of each sink that catches up
+	dropped         []int64        // by sink: not yet logged
+	copied          []int          // by sink: in the current enqueue
 	scratch         []int
 }
 
-// NewDispatcher returns a dispatcher that does nothing before Run.
+// NewDispatcher returns a dispatcher. Call Run to start it.
 func NewDispatcher(o Options) (*Dispatcher, error) {
-	if o.Matcher == nil || o.Log == nil || o.Lease == nil {
-		return nil, errors.New("a dispatcher needs a matcher, a log and a lease")
+	if o.Matcher == nil || o.Log == nil || o.Queues == nil || o.Lease == nil {
+		return nil, errors.New("create dispatcher: matcher, log, queues and lease are required")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -118,13 +130,14 @@ func NewDispatcher(o Options) (*Dispatcher, error) {
 	if o.Observer == nil {
 		o.Observer = noopObserver{}
 	}
-	d := &Dispatcher{opts: o, batches: make(chan backbone.Batch, offerBuffer), reloaded: make(chan struct{}, 1)}
+	d := &Dispatcher{
+		opts: o, batches: make(chan eventlog.Batch, offerBuffer), reloaded: make(chan struct{}, 1),
+	}
 	d.useMatcher(o.Matcher)
 	return d, nil
 }
 
-// Reload has the dispatcher go on with the sinks of another matcher, in a moment. A sink that is not among them any more
-// keeps its place in the log, for the day it comes back.
+// Reload replaces the sinks soon. A sink that is removed keeps its position in the log, in case it is configured again.
 func (d *Dispatcher) Reload(m *Matcher) {
 	d.nextMatcher.Store(m)
 	select {
@@ -144,15 +157,15 @@ func (d *Dispatcher) useMatcher(m *Matcher) {
 	}
 }
 
-// partitionShare is a partition's part of a backlog, rounded up.
+// partitionShare returns a partition's share of a backlog, rounded up.
 func partitionShare(backlog int64, partitions int) int64 {
 	n := int64(max(partitions, 1))
 	return (backlog + n - 1) / n
 }
 
-// Offer hands over what the node has just read from the log. It never blocks: a dispatcher that does not keep up, or
-// does not hold the lease, reads the log for itself.
-func (d *Dispatcher) Offer(b backbone.Batch) {
+// Offer passes a batch that the node has just read from the log. It never blocks. A dispatcher without the lease
+// ignores the batch. A dispatcher that is too slow reads the log itself.
+func (d *Dispatcher) Offer(b eventlog.Batch) {
 	if !d.leading.Load() {
 		return
 	}
@@ -163,7 +176,7 @@ func (d *Dispatcher) Offer(b backbone.Batch) {
 	}
 }
 
-// Run dispatches whenever it holds the lease, until ctx ends; then it returns nil.
+// Run dispatches while it holds the lease. It returns nil when ctx ends.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	err := d.opts.Lease.Run(ctx, d.runAsLeader)
 	if ctx.Err() != nil {
@@ -172,9 +185,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return err
 }
 
-// runAsLeader dispatches until ctx ends. While Redis is away it waits and begins anew.
+// runAsLeader dispatches until ctx ends. After an error it waits and continues from the stored position.
 func (d *Dispatcher) runAsLeader(ctx context.Context) error {
-	// Offers count from here on; what was written before is found by reading.
+	// Accept offers from here on. Earlier entries are read from the log.
 	d.leading.Store(true)
 	defer func() {
 		d.leading.Store(false)
@@ -183,26 +196,25 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 		}
 		d.logDropped()
 	}()
-	wait := retryMin
+	retry := backoff.Backoff{Min: retryMin, Max: retryMax}
 	for ctx.Err() == nil {
-		began := time.Now()
+		start := time.Now()
 		err := d.dispatchLoop(ctx)
-		if err == nil || time.Since(began) > retryMax {
-			wait = retryMin
+		if err == nil || time.Since(start) > retryMax {
+			retry.Reset()
 		}
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		d.opts.Logger.Warn("cannot dispatch, will go on from the stored position", "partition", d.opts.Partition, "error", err)
-		if !relay.Sleep(ctx, wait/2+rand.N(wait)) {
+		d.opts.Logger.WarnContext(ctx, "dispatching failed", "partition", d.opts.Partition, "error", err)
+		if !retry.Sleep(ctx) {
 			break
 		}
-		wait = min(2*wait, retryMax)
 	}
 	return nil
 }
 
-// dispatchLoop reads the state from Redis and dispatches until something fails (its error) or has to be read again (nil).
+// dispatchLoop reads the state from Redis and dispatches. It returns nil if the state must be read again.
 func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	if err := d.loadState(ctx); err != nil {
 		return err
@@ -210,28 +222,28 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	if again, err := d.catchUp(ctx); again || err != nil {
 		return err
 	}
-	maintain := time.NewTimer(jittered(maintainEvery))
+	maintain := time.NewTimer(backoff.Jitter(maintainInterval))
 	defer maintain.Stop()
-	settle := time.NewTimer(positionSaveInterval)
-	settle.Stop()
-	defer settle.Stop()
-	settling := false
+	save := time.NewTimer(positionSaveInterval)
+	save.Stop()
+	defer save.Stop()
+	saving := false
 	for {
-		if d.unmatched > 0 && !settling {
-			settle.Reset(positionSaveInterval)
+		if d.unmatched > 0 && !saving {
+			save.Reset(positionSaveInterval)
 		}
-		settling = d.unmatched > 0
+		saving = d.unmatched > 0
 		again, err := false, error(nil)
 		select {
 		case <-ctx.Done():
 			return nil
 		case b := <-d.batches:
 			again, err = d.dispatchLive(ctx, b)
-		case <-d.reloaded: // what the sinks so far passed over is nothing for those that come
+		case <-d.reloaded: // unmatched entries were checked only against the old sinks
 			_, err = d.savePosition(ctx)
 			again = true
-		case <-settle.C:
-			settling = false
+		case <-save.C:
+			saving = false
 			again, err = d.savePosition(ctx)
 		case <-maintain.C:
 			again, err = true, d.runMaintenance(ctx)
@@ -254,22 +266,22 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 		d.logDropped()
 		d.useMatcher(m)
 	}
-	s, err := d.opts.Log.RegisterSinks(ctx, d.opts.Partition, d.fromStart)
+	s, err := d.opts.Queues.RegisterSinks(ctx, d.opts.Partition, d.fromStart)
 	if err != nil {
 		return err
 	}
 	d.position, d.matchedTo, d.unmatched, d.generation = s.Position, s.Position, 0, s.Generation
 	d.joinedAt, d.catchingUpSinks, d.allJoined = make([]string, len(d.sinks)), make(map[int]string), true
 	for i, name := range d.sinks {
-		if at, ok := s.Active[name]; ok {
-			d.joinedAt[i] = at
-			d.allJoined = d.allJoined && backbone.CompareEntryIDs(at, d.position) <= 0
+		if position, ok := s.Active[name]; ok {
+			d.joinedAt[i] = position
+			d.allJoined = d.allJoined && streamid.Compare(position, d.position) <= 0
 			continue
 		}
 		d.allJoined = false
-		if at, ok := s.CatchingUp[name]; ok {
-			d.catchingUpSinks[i] = at
-			if err := d.logTrimmedSince(ctx, name, at); err != nil {
+		if position, ok := s.CatchingUp[name]; ok {
+			d.catchingUpSinks[i] = position
+			if err := d.logTrimmedSince(ctx, name, position); err != nil {
 				return err
 			}
 		}
@@ -277,17 +289,17 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 	return nil
 }
 
-// logTrimmedSince says so where a sink that comes back begins before what is left of the log.
-func (d *Dispatcher) logTrimmedSince(ctx context.Context, sink, at string) error {
-	whole, err := d.opts.Log.HasRangeAfter(ctx, d.opts.Partition, at)
-	if err == nil && !whole {
-		d.opts.Logger.Error("a sink was away for longer than the log reaches back; what it wanted of the entries that left the log before is lost to it",
-			"sink", sink, "partition", d.opts.Partition, "after", at)
+// logTrimmedSince logs an error if the log no longer has all entries that a sink has to catch up with.
+func (d *Dispatcher) logTrimmedSince(ctx context.Context, sink, position string) error {
+	complete, err := d.opts.Log.HasRangeAfter(ctx, d.opts.Partition, position)
+	if err == nil && !complete {
+		d.opts.Logger.ErrorContext(ctx, "a sink was absent for longer than the log's retention, it has lost entries",
+			"sink", sink, "partition", d.opts.Partition, "after", position)
 	}
 	return err
 }
 
-// runMaintenance does what is not urgent.
+// runMaintenance logs dropped entries, saves the position and trims the log.
 func (d *Dispatcher) runMaintenance(ctx context.Context) error {
 	d.logDropped()
 	if _, err := d.savePosition(ctx); err != nil {
@@ -296,15 +308,13 @@ func (d *Dispatcher) runMaintenance(ctx context.Context) error {
 	return d.opts.Log.Trim(ctx, d.opts.Partition, d.opts.History, d.opts.MaxLen)
 }
 
-// logDropped says what was dropped since the last time.
+// logDropped logs the number of entries that were dropped since the last call.
 func (d *Dispatcher) logDropped() {
 	for i, n := range d.dropped {
 		if n > 0 {
-			d.opts.Logger.Error("the backlog of a sink is full, its oldest notifications were dropped",
+			d.opts.Logger.Error("the backlog of a sink was full, its oldest notifications were dropped",
 				"sink", d.sinks[i], "partition", d.opts.Partition, "dropped", n, "limit", d.backlogs[i])
 			d.dropped[i] = 0
 		}
 	}
 }
-
-func jittered(t time.Duration) time.Duration { return t*4/5 + rand.N(t*2/5) }

@@ -12,10 +12,11 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
-func TestDispatchToThoseThatWant(t *testing.T) {
+func TestDispatcher_EnqueuesMatches(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sinks := []Sink{
@@ -25,7 +26,7 @@ func TestDispatchToThoseThatWant(t *testing.T) {
 		{Name: "none", Filter: relay.Filter{Topics: patterns(t, "billing.*")}},
 	}
 	e.run(e.options(sinks...), true)
-	testkit.WaitFor(t, "dispatching", func() bool { return e.leaderHasBegun() })
+	testkit.WaitFor(t, "the dispatcher to start", e.hasPosition)
 	e.publish("container.created", "h1", 3)
 	e.publish("container.error", "h1", 2)
 	e.publish("container.error", "h2", 1)
@@ -35,19 +36,20 @@ func TestDispatchToThoseThatWant(t *testing.T) {
 		"hub2":   {"h2-container.error-0"},
 		"none":   nil,
 	} {
-		if got := e.queue(sink); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", sink, got, want)
+		if got := e.readQueue(sink); !slices.Equal(got, want) {
+			t.Errorf("queue %s: got %v, want %v", sink, got, want)
 		}
 	}
 }
 
-func (e *env) leaderHasBegun() bool {
-	n, err := e.b.Commands().HExists(context.Background(), e.b.Keys().DispatchPosition(0), "position").Result()
+func (e *env) hasPosition() bool {
+	key := eventlog.DispatchPositionKey(e.b.Keys(), 0)
+	n, err := e.b.Commands().HExists(context.Background(), key, "position").Result()
 	return err == nil && n
 }
 
-// Two nodes, with the leader stopped over and over: everything is enqueued once and in order.
-func TestTwoNodesEnqueueOnce(t *testing.T) {
+// Two nodes, whose leader is stopped repeatedly, enqueue all entries once and in order.
+func TestDispatcher_TwoNodesEnqueueOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sinks := []Sink{{Name: "a", FromStart: true}, {Name: "b", FromStart: true}}
@@ -69,55 +71,56 @@ func TestTwoNodesEnqueueOnce(t *testing.T) {
 		}
 	}
 	for _, sink := range []string{"a", "b"} {
-		if got := e.queue(sink); !slices.Equal(got, want) {
-			t.Errorf("%s: not every notification once and in order", sink)
+		if got := e.readQueue(sink); !slices.Equal(got, want) {
+			t.Errorf("queue %s: got %d entries, want all %d once and in order", sink, len(got), len(want))
 		}
 	}
 }
 
-// Without any offer the dispatcher reads for itself.
-func TestCatchUpWithoutTail(t *testing.T) {
+func TestDispatcher_ReadsLogWithoutOffers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.publish("x", "h1", 3*rangeCount+7)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), false)
-	testkit.WaitFor(t, "caught up", func() bool { return e.queueLength("a") == 3*rangeCount+7 })
+	testkit.WaitFor(t, "the dispatcher to catch up", func() bool { return e.queueLength("a") == 3*rangeCount+7 })
 	e.publish("x", "h1", 3)
-	testkit.WaitFor(t, "maintained", func() bool { return e.queueLength("a") == 3*rangeCount+10 })
+	testkit.WaitFor(t, "the next maintenance", func() bool { return e.queueLength("a") == 3*rangeCount+10 })
 }
 
-// A sink that joins later begins at the end of the log, or at its start where it says so.
-func TestNewSinks(t *testing.T) {
+// A new sink begins at the end of the log, or at its start if the sink is configured so.
+func TestDispatcher_NewSinks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	stop := e.run(e.options(Sink{Name: "old"}), true)
-	testkit.WaitFor(t, "dispatching", e.leaderHasBegun)
+	testkit.WaitFor(t, "the dispatcher to start", e.hasPosition)
 	e.publish("x", "h1", 2*rangeCount+3)
 	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("old") == 2*rangeCount+3 })
 	stop()
-	e.publish("y", "h1", 5) // nobody dispatches
-	if _, err := e.b.EnsureSinks(t.Context(), 0, map[string]bool{"late": false}); err != nil {
+	e.publish("y", "h1", 5) // no dispatcher is running
+	if _, err := e.queues.EnsureSinks(t.Context(), 0, map[string]bool{"late": false}); err != nil {
 		t.Fatal(err)
 	}
 	e.publish("z", "h1", 2)
 	e.run(e.options(
 		Sink{Name: "old"}, Sink{Name: "late"},
-		Sink{Name: "whole", FromStart: true, Filter: relay.Filter{Topics: patterns(t, "x", "z")}},
+		Sink{Name: "complete", FromStart: true, Filter: relay.Filter{Topics: patterns(t, "x", "z")}},
 	), true)
 	testkit.WaitFor(t, "all enqueued", func() bool {
-		return e.queueLength("old") == 2*rangeCount+10 && e.queueLength("whole") == 2*rangeCount+5 && e.queueLength("late") >= 2
+		return e.queueLength("old") == 2*rangeCount+10 && e.queueLength("complete") == 2*rangeCount+5 &&
+			e.queueLength("late") >= 2
 	})
 	e.publish("z", "h2", 1)
-	testkit.WaitFor(t, "live again", func() bool {
-		return e.queueLength("old") == 2*rangeCount+11 && e.queueLength("whole") == 2*rangeCount+6 && e.queueLength("late") >= 3
+	testkit.WaitFor(t, "live dispatching", func() bool {
+		return e.queueLength("old") == 2*rangeCount+11 && e.queueLength("complete") == 2*rangeCount+6 &&
+			e.queueLength("late") >= 3
 	})
-	if got := e.queue("late"); !slices.Equal(got, []string{"h1-z-0", "h1-z-1", "h2-z-0"}) {
-		t.Errorf("late: %v", got)
+	if got := e.readQueue("late"); !slices.Equal(got, []string{"h1-z-0", "h1-z-1", "h2-z-0"}) {
+		t.Errorf("queue late: got %v", got)
 	}
-	ids := e.queue("whole")
+	ids := e.readQueue("complete")
 	slices.Sort(ids)
 	if n := len(slices.Compact(ids)); n != 2*rangeCount+6 {
-		t.Errorf("whole has %d different ones", n)
+		t.Errorf("queue complete: got %d different entries, want %d", n, 2*rangeCount+6)
 	}
 }
 
@@ -140,7 +143,7 @@ func (c *counts) Dropped(sink string, n int64) {
 
 func (c *counts) TrimmedBeforeEnqueue(int, int) {}
 
-func TestBacklogIsBoundedAndCounted(t *testing.T) {
+func TestDispatcher_LimitsBacklog(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	c := &counts{enqueued: map[string]int64{}, dropped: map[string]int64{}}
@@ -152,73 +155,69 @@ func TestBacklogIsBoundedAndCounted(t *testing.T) {
 	stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	got := e.queue("small")
+	got := e.readQueue("small")
 	if len(got) != 10 || got[9] != "h1-x-99" || c.dropped["small"] != 90 || c.dropped["large"] != 0 ||
 		c.enqueued["small"] != 100 || c.enqueued["large"] != 100 {
-		t.Errorf("%v, enqueued %v, dropped %v", got, c.enqueued, c.dropped)
+		t.Errorf("got queue %v, enqueued %v, dropped %v", got, c.enqueued, c.dropped)
 	}
 }
 
-func TestRedisAway(t *testing.T) {
+func TestDispatcher_ContinuesAfterOutage(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), true)
 	e.publish("x", "h1", 10)
 	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("a") == 10 })
 	e.server.Restart()
-	testkit.WaitFor(t, "publishing again", func() bool {
-		_, err := e.b.Append(context.Background(), backbone.AppendRequest{Hub: "h1", Notifications: []relay.Notification{
-			{ID: "after", Topic: "x", Hub: "h1", Data: []byte("{}")},
-		}})
+	testkit.WaitFor(t, "an append to succeed", func() bool {
+		n := relay.Notification{ID: "after", Topic: "x", Hub: "h1", Data: []byte("{}")}
+		a := eventlog.AppendRequest{Hub: "h1", Notifications: []relay.Notification{n}}
+		_, err := e.log.Append(context.Background(), a)
 		return err == nil
 	})
 	testkit.WaitFor(t, "enqueued again", func() bool { return e.queueLength("a") >= 11 })
 }
 
-// Offer never blocks, whoever leads.
-func TestOfferNeverBlocks(t *testing.T) {
+func TestOffer_NeverBlocks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	d, err := NewDispatcher(e.options(Sink{Name: "a"}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Offer(backbone.Batch{})
+	d.Offer(eventlog.Batch{})
 	if len(d.batches) != 0 {
-		t.Error("a batch was taken without the lease")
+		t.Error("a batch was accepted without the lease")
 	}
 	d.leading.Store(true)
 	for range 3 * offerBuffer {
-		d.Offer(backbone.Batch{})
+		d.Offer(eventlog.Batch{})
 	}
 	if len(d.batches) != offerBuffer || !d.missedOffer.Load() {
-		t.Errorf("%d batches wait, missed %v", len(d.batches), d.missedOffer.Load())
+		t.Errorf("got %d waiting batches, missedOffer %t", len(d.batches), d.missedOffer.Load())
 	}
 }
 
-// fakeLog lets a dispatcher see what a real one cannot be made to do at will.
-type fakeLog struct {
-	Log
-	enqueue func(backbone.EnqueueRequest) (backbone.EnqueueResult, error)
+// fakeQueues replaces Enqueue.
+type fakeQueues struct {
+	Queues
+	enqueue func(queue.EnqueueRequest) (queue.EnqueueResult, error)
 }
 
-func (f *fakeLog) Enqueue(ctx context.Context, e backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
-	if f.enqueue != nil {
-		return f.enqueue(e)
-	}
-	return f.Log.Enqueue(ctx, e)
+func (f *fakeQueues) Enqueue(_ context.Context, r queue.EnqueueRequest) (queue.EnqueueResult, error) {
+	return f.enqueue(r)
 }
 
-// An enqueue whose reply is lost has happened; the dispatcher goes on behind it.
-func TestLostReply(t *testing.T) {
+// If the reply of an enqueue is lost, it was executed, and the dispatcher continues after it.
+func TestDispatcher_LostReply(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	o := e.options(Sink{Name: "a", FromStart: true})
 	n := 0
-	o.Log = &fakeLog{Log: e.b, enqueue: func(q backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
-		r, err := e.b.Enqueue(context.Background(), q)
+	o.Queues = &fakeQueues{Queues: e.queues, enqueue: func(q queue.EnqueueRequest) (queue.EnqueueResult, error) {
+		r, err := e.queues.Enqueue(context.Background(), q)
 		if n++; n%2 == 1 {
-			return backbone.EnqueueResult{}, errors.New("the reply was lost")
+			return queue.EnqueueResult{}, errors.New("the reply was lost")
 		}
 		return r, err
 	}}
@@ -228,12 +227,12 @@ func TestLostReply(t *testing.T) {
 	}
 	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("a") >= 150 })
 	if got := e.queueLength("a"); got != 150 {
-		t.Errorf("%d enqueued, want 150", got)
+		t.Errorf("got %d entries, want 150", got)
 	}
 }
 
-// Many sinks that want everything do not make one script run for long.
-func TestManyMatchesAreSplit(t *testing.T) {
+// Many matches must not make a single script run for a long time.
+func TestDispatcher_SplitsManyMatches(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	var sinks []Sink
@@ -241,28 +240,28 @@ func TestManyMatchesAreSplit(t *testing.T) {
 		sinks = append(sinks, Sink{Name: fmt.Sprint("s", i), FromStart: true})
 	}
 	o := e.options(sinks...)
-	most := 0
-	o.Log = &fakeLog{Log: e.b, enqueue: func(q backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
-		pairs := 0
+	largest := 0
+	o.Queues = &fakeQueues{Queues: e.queues, enqueue: func(q queue.EnqueueRequest) (queue.EnqueueResult, error) {
+		copies := 0
 		for _, m := range q.Matches {
-			pairs += len(m.Sinks)
+			copies += len(m.Sinks)
 		}
-		most = max(most, pairs)
-		return e.b.Enqueue(context.Background(), q)
+		largest = max(largest, copies)
+		return e.queues.Enqueue(context.Background(), q)
 	}}
 	e.publish("x", "h1", 300)
 	stop := e.run(o, true)
 	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("s0") == 300 && e.queueLength("s99") == 300 })
 	stop()
-	if most > maxCopiesPerScript+len(sinks) {
-		t.Errorf("%d copies in one go", most)
+	if largest > maxCopiesPerScript+len(sinks) {
+		t.Errorf("got %d copies in one script, want at most %d", largest, maxCopiesPerScript+len(sinks))
 	}
 }
 
-func TestNewDispatcherNeeds(t *testing.T) {
+func TestNewDispatcher_RequiresOptions(t *testing.T) {
 	t.Parallel()
 	if _, err := NewDispatcher(Options{}); err == nil {
-		t.Error("a dispatcher without anything")
+		t.Error("NewDispatcher without options: got no error")
 	}
 	for _, c := range []struct {
 		backlog    int64
@@ -270,19 +269,20 @@ func TestNewDispatcherNeeds(t *testing.T) {
 		want       int64
 	}{{0, 4, 0}, {10, 1, 10}, {10, 3, 4}, {1, 8, 1}, {5, 0, 5}} {
 		if got := partitionShare(c.backlog, c.partitions); got != c.want {
-			t.Errorf("share(%d, %d) = %d, want %d", c.backlog, c.partitions, got, c.want)
+			t.Errorf("partitionShare(%d, %d): got %d, want %d", c.backlog, c.partitions, got, c.want)
 		}
 	}
 }
 
-// BenchmarkDispatch measures log to queue, with sinks that do not match beside the one that does.
+// BenchmarkDispatch measures the way from the log to a queue, with other sinks that do not match.
 func BenchmarkDispatch(b *testing.B) {
 	for _, others := range []int{0, 100, 1000} {
 		b.Run(fmt.Sprint("others=", others), func(b *testing.B) {
 			e := newEnv(b)
 			sinks := []Sink{{Name: "one", FromStart: true}}
 			for i := range others {
-				sinks = append(sinks, Sink{Name: fmt.Sprint("s", i), Filter: relay.Filter{Topics: patterns(b, "billing.*")}})
+				filter := relay.Filter{Topics: patterns(b, "billing.*")}
+				sinks = append(sinks, Sink{Name: fmt.Sprint("s", i), Filter: filter})
 			}
 			for left := b.N; left > 0; left -= 1000 {
 				e.publish("x", "h1", min(left, 1000))
@@ -296,40 +296,40 @@ func BenchmarkDispatch(b *testing.B) {
 	}
 }
 
-// countedLog counts how often Redis is asked to move the position.
-type countedLog struct {
-	*backbone.Store
+// countedQueues counts calls of Enqueue.
+type countedQueues struct {
+	*queue.Store
 	enqueues atomic.Int64
 }
 
-func (l *countedLog) Enqueue(ctx context.Context, e backbone.EnqueueRequest) (backbone.EnqueueResult, error) {
+func (l *countedQueues) Enqueue(ctx context.Context, e queue.EnqueueRequest) (queue.EnqueueResult, error) {
 	l.enqueues.Add(1)
 	return l.Store.Enqueue(ctx, e)
 }
 
-// What no sink wants is passed over together, and the stored position follows.
-func TestUnwantedEntriesArePassedTogether(t *testing.T) {
+// Entries that no sink matches are skipped together, and the stored position follows.
+func TestDispatcher_SavesPositionRarelyWithoutMatches(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	log := &countedLog{Store: e.b}
+	queues := &countedQueues{Store: e.queues}
 	o := e.options(Sink{Name: "errors", Filter: relay.Filter{Topics: patterns(t, "*.error")}})
-	o.Log = log
+	o.Queues = queues
 	e.run(o, true)
-	testkit.WaitFor(t, "dispatching", e.leaderHasBegun)
+	testkit.WaitFor(t, "the dispatcher to start", e.hasPosition)
 	const single = 100
 	for range single {
 		e.publish("x", "h1", 1)
 	}
-	end, _, err := e.b.TailFrom(t.Context(), 0)
+	end, _, err := e.log.TailFrom(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "position at the end", func() bool {
-		at, err := e.b.Position(t.Context(), 0)
+	testkit.WaitFor(t, "the position to reach the end", func() bool {
+		at, err := e.queues.Position(t.Context(), 0)
 		return err == nil && at == end.String()
 	})
-	if n := log.enqueues.Load(); n > single/2 {
-		t.Errorf("the position was moved %d times for %d entries that nobody wants", n, single)
+	if n := queues.enqueues.Load(); n > single/2 {
+		t.Errorf("got %d writes for %d entries without a match, want at most %d", n, single, single/2)
 	}
 	e.publish("container.error", "h1", 1)
 	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("errors") == 1 })

@@ -3,17 +3,19 @@ package dispatch
 import (
 	"context"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
-// dispatchLive dispatches an offered batch together with those that wait behind it. Where it does not follow the position,
-// the log is read instead.
-func (d *Dispatcher) dispatchLive(ctx context.Context, b backbone.Batch) (again bool, err error) {
+// dispatchLive dispatches an offered batch together with the batches that wait. If the batch does not follow the
+// position, it reads the log instead.
+func (d *Dispatcher) dispatchLive(ctx context.Context, b eventlog.Batch) (again bool, err error) {
 	if b.Gap {
-		return true, nil // the log may have been set back, and the stored position with it
+		return true, nil // the log may have lost entries, and the stored position may be older
 	}
-	if backbone.CompareEntryIDs(b.Last, d.matchedTo) <= 0 {
+	if streamid.Compare(b.Last, d.matchedTo) <= 0 {
 		return false, nil
 	}
 	if b.Prev != d.matchedTo {
@@ -24,7 +26,7 @@ func (d *Dispatcher) dispatchLive(ctx context.Context, b backbone.Batch) (again 
 		select {
 		case next := <-d.batches:
 			if next.Gap || next.Prev != last {
-				// Something lies between: what we have first, then the log itself.
+				// Entries are missing in between: enqueue the merged batches first, then read the log.
 				if again, err := d.enqueueMatches(ctx, list); again || err != nil || next.Gap {
 					return true, err
 				}
@@ -39,7 +41,7 @@ func (d *Dispatcher) dispatchLive(ctx context.Context, b backbone.Batch) (again 
 	return d.enqueueMatches(ctx, list)
 }
 
-// catchUp reads the log until its end.
+// catchUp dispatches from the log until its end.
 func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 	for {
 		list, err := d.opts.Log.Range(ctx, d.opts.Partition, d.matchedTo, rangeCount)
@@ -55,13 +57,11 @@ func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// enqueueMatches enqueues what follows the position, in as many steps as its matches need. It reports true where the state
-// has to be read again.
+// enqueueMatches matches and enqueues the notifications after the position, in several steps if there are many
+// matches. It returns true if the state must be read again.
 func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notification) (again bool, err error) {
 	for len(list) > 0 {
-		e := backbone.EnqueueRequest{
-			Partition: d.opts.Partition, From: d.position, Generation: d.generation, Sinks: d.sinks, MaxBacklogs: d.backlogs,
-		}
+		r := d.newRequest(d.position)
 		d.scratch = d.scratch[:0]
 		n := 0
 		for ; n < len(list) && len(d.scratch) < maxCopiesPerScript; n++ {
@@ -71,34 +71,40 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 				d.scratch = d.filterJoined(d.scratch, before, list[n].Cursor)
 			}
 			if found := d.scratch[before:]; len(found) > 0 {
-				e.Matches = append(e.Matches, backbone.SinkMatch{ID: list[n].Cursor, Sinks: found})
+				r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: found})
 			}
 		}
-		e.To, e.EntriesCovered = list[n-1].Cursor, d.unmatched+n
+		r.To, r.EntriesCovered = list[n-1].Cursor, d.unmatched+n
 		list = list[n:]
-		if len(e.Matches) == 0 && d.allJoined && e.EntriesCovered < positionSaveEntries {
-			d.matchedTo, d.unmatched = e.To, e.EntriesCovered
+		if len(r.Matches) == 0 && d.allJoined && r.EntriesCovered < positionSaveEntries {
+			d.matchedTo, d.unmatched = r.To, r.EntriesCovered
 			continue
 		}
-		result, err := d.opts.Log.Enqueue(ctx, e)
+		result, err := d.opts.Queues.Enqueue(ctx, r)
 		if err != nil || !result.Committed {
 			return true, err
 		}
-		d.recordResult(e, result)
-		d.setPosition(e.To)
+		d.recordResult(r, result)
+		d.setPosition(r.To)
 	}
 	return false, nil
 }
 
-// savePosition stores the position behind entries that nobody wanted. It reports true where the state has to be read again.
+// newRequest returns a request without matches.
+func (d *Dispatcher) newRequest(from string) queue.EnqueueRequest {
+	return queue.EnqueueRequest{
+		Partition: d.opts.Partition, From: from, Generation: d.generation, Sinks: d.sinks, MaxBacklogs: d.backlogs,
+	}
+}
+
+// savePosition stores the position after entries that no sink matched. It returns true if the state must be read again.
 func (d *Dispatcher) savePosition(ctx context.Context) (again bool, err error) {
 	if d.unmatched == 0 {
 		return false, nil
 	}
-	result, err := d.opts.Log.Enqueue(ctx, backbone.EnqueueRequest{
-		Partition: d.opts.Partition, From: d.position, To: d.matchedTo, EntriesCovered: d.unmatched, Generation: d.generation,
-		Sinks: d.sinks, MaxBacklogs: d.backlogs,
-	})
+	r := d.newRequest(d.position)
+	r.To, r.EntriesCovered = d.matchedTo, d.unmatched
+	result, err := d.opts.Queues.Enqueue(ctx, r)
 	if err != nil || !result.Committed {
 		return true, err
 	}
@@ -106,11 +112,11 @@ func (d *Dispatcher) savePosition(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// filterJoined leaves out the sinks whose entries begin behind the cursor, or that are served by catching up.
+// filterJoined removes the sinks whose entries begin after the cursor, and the sinks that catch up.
 func (d *Dispatcher) filterJoined(found []int, from int, cursor string) []int {
 	kept := found[:from]
 	for _, i := range found[from:] {
-		if d.joinedAt[i] != "" && backbone.CompareEntryIDs(cursor, d.joinedAt[i]) > 0 {
+		if d.joinedAt[i] != "" && streamid.Compare(cursor, d.joinedAt[i]) > 0 {
 			kept = append(kept, i)
 		}
 	}
@@ -123,41 +129,43 @@ func (d *Dispatcher) setPosition(to string) {
 		return
 	}
 	for _, at := range d.joinedAt {
-		if at == "" || backbone.CompareEntryIDs(at, to) > 0 {
+		if at == "" || streamid.Compare(at, to) > 0 {
 			return
 		}
 	}
 	d.allJoined = true
 }
 
-// recordResult tells the observer what an enqueue brought about, and keeps what was dropped for the next report.
-func (d *Dispatcher) recordResult(e backbone.EnqueueRequest, r backbone.EnqueueResult) {
-	for _, m := range e.Matches {
+// recordResult reports the result of an enqueue to the observer, and stores the dropped entries for the next log
+// message.
+func (d *Dispatcher) recordResult(r queue.EnqueueRequest, result queue.EnqueueResult) {
+	for _, m := range r.Matches {
 		for _, i := range m.Sinks {
 			d.copied[i]++
 		}
 	}
-	for _, m := range e.Matches {
+	for _, m := range r.Matches {
 		for _, i := range m.Sinks {
 			if n := d.copied[i]; n > 0 {
-				d.opts.Observer.Enqueued(e.Sinks[i], n)
+				d.opts.Observer.Enqueued(r.Sinks[i], n)
 				d.copied[i] = 0
 			}
 		}
 	}
-	for i, n := range r.Dropped {
+	for i, n := range result.Dropped {
 		if n > 0 {
 			d.dropped[i] += n
-			d.opts.Observer.Dropped(e.Sinks[i], n)
+			d.opts.Observer.Dropped(r.Sinks[i], n)
 		}
 	}
-	if r.Trimmed > 0 {
-		d.opts.Observer.TrimmedBeforeEnqueue(d.opts.Partition, r.Trimmed)
-		d.opts.Logger.Error("entries left the log before they were enqueued", "partition", d.opts.Partition, "missing", r.Trimmed)
+	if result.Trimmed > 0 {
+		d.opts.Observer.TrimmedBeforeEnqueue(d.opts.Partition, result.Trimmed)
+		d.opts.Logger.Error("log entries were trimmed before they were enqueued",
+			"partition", d.opts.Partition, "missing", result.Trimmed)
 	}
 }
 
-// catchUpSignal is ready while a sink has to catch up.
+// catchUpSignal returns a closed channel while a sink has to catch up, otherwise nil.
 func (d *Dispatcher) catchUpSignal() <-chan struct{} {
 	if len(d.catchingUpSinks) == 0 {
 		return nil
@@ -167,42 +175,40 @@ func (d *Dispatcher) catchUpSignal() <-chan struct{} {
 	return ready
 }
 
-// catchUpSink takes one step with one sink that is behind the dispatcher. When the sink has caught up the state has to be
-// read again.
+// catchUpSink takes one step with one of the sinks that catch up. It returns true if the state must be read again, for
+// example because the sink has caught up.
 func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	var sink int
-	var at string
-	for sink, at = range d.catchingUpSinks {
+	var position string
+	for sink, position = range d.catchingUpSinks {
 		break
 	}
-	list, err := d.opts.Log.Range(ctx, d.opts.Partition, at, rangeCount)
+	list, err := d.opts.Log.Range(ctx, d.opts.Partition, position, rangeCount)
 	if err != nil {
 		return false, err
 	}
-	e := backbone.EnqueueRequest{
-		Partition: d.opts.Partition, CatchUpSink: d.sinks[sink], From: at, To: d.position, Generation: d.generation,
-		Sinks: d.sinks, MaxBacklogs: d.backlogs,
-	}
+	r := d.newRequest(position)
+	r.CatchUpSink, r.To, r.EntriesCovered = d.sinks[sink], d.position, len(list)
 	filter := &d.matcher.Sinks()[sink].Filter
 	only := []int{sink}
 	for i := range list {
 		if filter.Match(list[i]) {
-			e.Matches = append(e.Matches, backbone.SinkMatch{ID: list[i].Cursor, Sinks: only})
+			r.Matches = append(r.Matches, queue.SinkMatch{ID: list[i].Cursor, Sinks: only})
 		}
 	}
-	if n := len(list); n > 0 && (n == rangeCount || backbone.CompareEntryIDs(list[n-1].Cursor, e.To) > 0) {
-		e.To = list[n-1].Cursor
+	if n := len(list); n > 0 && (n == rangeCount || streamid.Compare(list[n-1].Cursor, r.To) > 0) {
+		r.To = list[n-1].Cursor
 	}
-	e.EntriesCovered = len(list)
-	result, err := d.opts.Log.Enqueue(ctx, e)
+	result, err := d.opts.Queues.Enqueue(ctx, r)
 	if err != nil || !result.Committed {
 		return true, err
 	}
-	d.recordResult(e, result)
+	d.recordResult(r, result)
 	if result.CaughtUp {
-		d.opts.Logger.Info("a sink has caught up with the log", "sink", d.sinks[sink], "partition", d.opts.Partition)
+		d.opts.Logger.InfoContext(ctx, "a sink has caught up with the log",
+			"sink", r.CatchUpSink, "partition", d.opts.Partition)
 		return true, nil
 	}
-	d.catchingUpSinks[sink] = e.To
+	d.catchingUpSinks[sink] = r.To
 	return false, nil
 }

@@ -13,7 +13,11 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
 func TestMain(m *testing.M) {
@@ -24,20 +28,16 @@ func TestMain(m *testing.M) {
 type env struct {
 	t      testing.TB
 	server *redistest.Server
-	b      *backbone.Store
+	b      *redisconn.Conn
+	log    *eventlog.Log
+	queues *queue.Store
 }
 
 func newEnv(t testing.TB) *env {
 	t.Helper()
 	e := &env{t: t, server: redistest.Start(t)}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	b, err := backbone.Open(ctx, backbone.Options{URL: e.server.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Close)
-	e.b = b
+	e.b = conntest.Open(t, e.server, redisconn.Options{})
+	e.log, e.queues = eventlog.New(e.b, e.b.Keys()), queue.NewStore(e.b, e.b.Keys())
 	return e
 }
 
@@ -49,15 +49,15 @@ func (e *env) publish(topic, hub string, n int) {
 			ID: fmt.Sprintf("%s-%s-%d", hub, topic, i), Topic: topic, Hub: hub, Data: []byte(strconv.Itoa(i)),
 		})
 	}
-	if _, err := e.b.Append(context.Background(), backbone.AppendRequest{Hub: hub, Notifications: list}); err != nil {
+	if _, err := e.log.Append(context.Background(), eventlog.AppendRequest{Hub: hub, Notifications: list}); err != nil {
 		e.t.Fatal(err)
 	}
 }
 
-// queue lists the ids that wait for a sink.
-func (e *env) queue(sink string) []string {
+// readQueue returns the IDs in the queue of a sink.
+func (e *env) readQueue(sink string) []string {
 	e.t.Helper()
-	list, err := e.b.Commands().XRange(context.Background(), e.b.Keys().Queue(sink, 0), "-", "+").Result()
+	list, err := e.b.Commands().XRange(context.Background(), queue.Key(e.b.Keys(), sink, 0), "-", "+").Result()
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func (e *env) queue(sink string) []string {
 }
 
 func (e *env) queueLength(sink string) int64 {
-	n, err := e.b.Commands().XLen(context.Background(), e.b.Keys().Queue(sink, 0)).Result()
+	n, err := e.b.Commands().XLen(context.Background(), queue.Key(e.b.Keys(), sink, 0)).Result()
 	if err != nil {
 		return -1
 	}
@@ -77,10 +77,13 @@ func (e *env) queueLength(sink string) int64 {
 }
 
 func (e *env) options(sinks ...Sink) Options {
-	return Options{Partitions: 1, Matcher: NewMatcher(sinks), Log: e.b, Lease: e.b.Lease("dispatch:0", time.Second)}
+	return Options{
+		Partitions: 1, Matcher: NewMatcher(sinks), Log: e.log, Queues: e.queues,
+		Lease: lease.NewManager(e.b, e.b.Keys()).Lease("dispatch:0", time.Second),
+	}
 }
 
-// run starts a dispatcher, with a reader of the log where tail is true. stop may be called more than once.
+// run starts a dispatcher, and with tail a log reader. stop may be called twice.
 func (e *env) run(o Options, tail bool) (stop func()) {
 	e.t.Helper()
 	d, err := NewDispatcher(o)
@@ -95,7 +98,11 @@ func (e *env) run(o Options, tail bool) (stop func()) {
 		}
 	})
 	if tail {
-		wg.Go(func() { _ = e.b.Tail(ctx, 0, "0-0", d.Offer) })
+		_, follow, err := e.log.TailFrom(ctx, 0)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		wg.Go(func() { _ = follow(ctx, d.Offer) })
 	}
 	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
 	e.t.Cleanup(stop)

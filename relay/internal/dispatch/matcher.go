@@ -7,41 +7,40 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Sink is what dispatch needs to know of a sink.
+// Sink describes a configured sink.
 type Sink struct {
-	// Name is the sink's name in the configuration.
+	// Name is the name in the configuration.
 	Name   string
 	Filter relay.Filter
-	// FromStart lets a new sink begin at the log's start rather than at its end.
+	// FromStart makes a new sink begin at the start of the log instead of its end.
 	FromStart bool
-	// Backlog bounds the entries that may wait for the sink, in all partitions together; zero is no bound.
+	// Backlog is the maximum number of queued entries of all partitions; 0 is no limit.
 	Backlog int64
 }
 
-// maxTopics bounds the memory for topics. A catalog is far smaller; the bound is for logs that hold foreign topics.
+// maxTopics limits the memory of the index. A catalog is much smaller, but other programs may write any topic.
 const maxTopics = 4096
 
-// Matcher finds the sinks that want a notification. What a topic's sinks are is found out once, and of those only the
-// ones that may want the notification's hub and account are looked at: a sink that does not match costs nothing. A
-// notification is decoded only where a sink that is left wants to look inside, and once for all of them. It is safe for
-// concurrent use.
+// Matcher finds the sinks that match a notification. It indexes the sinks by topic, hub and account, so sinks that do
+// not match cost nothing. If filters of the remaining sinks need the envelope, it decodes the notification once. It
+// is safe for concurrent use.
 type Matcher struct {
 	sinks         []Sink
-	needsEnvelope []bool // by sink: its filter looks inside
+	needsEnvelope []bool // by sink
 
 	mu     sync.RWMutex
 	topics map[string]*candidates
 }
 
-// candidates are the sinks that want a topic, each in one place only.
+// candidates are the sinks whose patterns match a topic. Each sink is in only one of the lists.
 type candidates struct {
-	all           []int // no further condition
+	all           []int // sinks that accept every hub and account
 	byHub         map[string][]int
-	byAccount     map[string][]int // no condition on the hub
-	needsEnvelope bool             // one of them looks inside
+	byAccount     map[string][]int // sinks that accept every hub
+	needsEnvelope bool             // a filter of these sinks needs the envelope
 }
 
-// NewMatcher indexes sinks. [Matcher.Match] answers with places in that list, which must not change any more.
+// NewMatcher returns a matcher. [Matcher.Match] returns indexes of sinks, which must not be modified afterwards.
 func NewMatcher(sinks []Sink) *Matcher {
 	m := &Matcher{sinks: sinks, needsEnvelope: make([]bool, len(sinks)), topics: make(map[string]*candidates)}
 	for i := range sinks {
@@ -50,10 +49,10 @@ func NewMatcher(sinks []Sink) *Matcher {
 	return m
 }
 
-// Sinks is the list that the matcher was made of.
+// Sinks returns the argument of [NewMatcher].
 func (m *Matcher) Sinks() []Sink { return m.sinks }
 
-// Match appends the places of the sinks that want n to dst, in ascending order.
+// Match appends the indexes of the sinks that match n to dst, in ascending order.
 func (m *Matcher) Match(n *relay.Notification, dst []int) []int {
 	c := m.candidatesFor(n.Topic)
 	before := len(dst)
@@ -83,8 +82,8 @@ func (m *Matcher) Match(n *relay.Notification, dst []int) []int {
 	return dst
 }
 
-// matchEnvelopes keeps, of what was found from a place on, the sinks that want what the notification says. What cannot be
-// decoded goes to all of them.
+// matchEnvelopes removes the sinks of found[from:] whose filter does not match the envelope. A notification that
+// cannot be decoded goes to all sinks.
 func (m *Matcher) matchEnvelopes(n *relay.Notification, found []int, from int) []int {
 	first := slices.IndexFunc(found[from:], func(i int) bool { return m.needsEnvelope[i] })
 	if first < 0 {
@@ -139,7 +138,7 @@ func (m *Matcher) buildCandidates(topic string) *candidates {
 	return c
 }
 
-// addOnce puts sink i under every key, once even where a key is named twice.
+// addOnce adds sink i to the list of every key, also if keys contains duplicates.
 func addOnce(to map[string][]int, keys []string, i int) {
 	for _, k := range keys {
 		if list := to[k]; len(list) == 0 || list[len(list)-1] != i {

@@ -20,8 +20,8 @@ func patterns(t testing.TB, list ...string) relay.Patterns {
 	return p
 }
 
-// The index finds what asking every sink's filter finds.
-func TestMatchIsWhatFiltersSay(t *testing.T) {
+// The index finds the same sinks as the filters.
+func TestMatch_AgreesWithFilters(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(all ...string) []string {
@@ -39,15 +39,18 @@ func TestMatchIsWhatFiltersSay(t *testing.T) {
 			Topics: patterns(t, pick("*.error", "container.*", "!container.instance.*", "hubrelay.*", "*")...),
 			Hubs:   pick("h1", "h2", "h3"), Accounts: pick("a1", "a2", ""),
 			Environments: pick("e1", "e2", "e3"), Clusters: pick("c1"), Containers: pick("x"),
-			When: maybe(rng),
+			When: randomCondition(rng),
 		}})
 	}
 	m := NewMatcher(sinks)
 	var got []int
-	for _, topic := range []string{"container.error", "container.instance.error", "image.error", "hub.updated", "hubrelay.sink.disabled"} {
+	for _, topic := range []string{
+		"container.error", "container.instance.error", "image.error", "hub.updated", "hubrelay.sink.disabled",
+	} {
 		for _, hub := range []string{"h1", "h2", "h9"} {
 			for _, account := range []string{"", "a1", "a9"} {
-				n := relay.Notification{Topic: topic, Hub: hub, Account: account, Data: inside(pick("e1", "e2"), pick("c1"), pick("x"))}
+				data := newData(pick("e1", "e2"), pick("c1"), pick("x"))
+				n := relay.Notification{Topic: topic, Hub: hub, Account: account, Data: data}
 				var want []int
 				for i, s := range sinks {
 					if s.Filter.Match(n) {
@@ -55,15 +58,15 @@ func TestMatchIsWhatFiltersSay(t *testing.T) {
 					}
 				}
 				if got = m.Match(&n, got[:0]); !slices.Equal(got, want) {
-					t.Errorf("%s %s %s: %v, want %v", topic, hub, account, got, want)
+					t.Errorf("topic %s, hub %s, account %s: got sinks %v, want %v", topic, hub, account, got, want)
 				}
 			}
 		}
 	}
 }
 
-// maybe returns a condition, or none.
-func maybe(rng *rand.Rand) relay.Condition {
+// randomCondition returns a condition or nil.
+func randomCondition(rng *rand.Rand) relay.Condition {
 	switch rng.IntN(6) {
 	case 0:
 		return func(e *relay.Envelope) (bool, error) { return len(e.Context.Environments) > 1, nil }
@@ -73,16 +76,18 @@ func maybe(rng *rand.Rand) relay.Condition {
 	return nil
 }
 
-// inside is the data of a notification with these values.
-func inside(environments, clusters, containers []string) []byte {
-	data, err := json.Marshal(relay.Envelope{Context: relay.Context{Environments: environments, Clusters: clusters, Containers: containers}})
+// newData returns the data of a notification.
+func newData(environments, clusters, containers []string) []byte {
+	data, err := json.Marshal(relay.Envelope{Context: relay.Context{
+		Environments: environments, Clusters: clusters, Containers: containers,
+	}})
 	if err != nil {
 		panic(err)
 	}
 	return data
 }
 
-func TestMatchLooksInsideWhatIsLeft(t *testing.T) {
+func TestMatch_ChecksEnvelopesOfCandidates(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	when := func(*relay.Envelope) (bool, error) { asked++; return true, nil }
@@ -92,11 +97,11 @@ func TestMatchLooksInsideWhatIsLeft(t *testing.T) {
 		{Name: "all"},
 		{Name: "containers", Filter: relay.Filter{Containers: []string{"x"}}},
 	})
-	n := relay.Notification{Topic: "image.error", Hub: "h", Data: inside(nil, nil, []string{"x"})}
+	n := relay.Notification{Topic: "image.error", Hub: "h", Data: newData(nil, nil, []string{"x"})}
 	if got := m.Match(&n, nil); !slices.Equal(got, []int{2, 3}) || asked != 0 {
 		t.Errorf("%v after %d questions", got, asked)
 	}
-	n.Data = inside(nil, nil, []string{"y"})
+	n.Data = newData(nil, nil, []string{"y"})
 	if got := m.Match(&n, []int{3}); !slices.Equal(got, []int{3, 2}) {
 		t.Errorf("%v", got)
 	}
@@ -106,7 +111,7 @@ func TestMatchLooksInsideWhatIsLeft(t *testing.T) {
 	}
 }
 
-func TestMatchAppends(t *testing.T) {
+func TestMatch_Appends(t *testing.T) {
 	t.Parallel()
 	m := NewMatcher([]Sink{{Name: "a"}, {Name: "b", Filter: relay.Filter{Hubs: []string{"h"}}}})
 	got := m.Match(&relay.Notification{Topic: "x", Hub: "h"}, []int{7})
@@ -115,7 +120,7 @@ func TestMatchAppends(t *testing.T) {
 	}
 }
 
-func TestMatcherForgetsNothingBeyondItsBound(t *testing.T) {
+func TestMatch_BeyondMaxTopics(t *testing.T) {
 	t.Parallel()
 	m := NewMatcher([]Sink{{Name: "a"}})
 	for i := range maxTopics + 10 {
@@ -139,7 +144,7 @@ func ExampleMatcher_Match() {
 	// errors
 }
 
-// BenchmarkMatch: one sink matches; the others differ by topic, or want the topic of other hubs.
+// BenchmarkMatch has one matching sink. The others have another topic, or the same topic and another hub.
 func BenchmarkMatch(b *testing.B) {
 	for _, others := range []int{0, 100, 1000, 10_000} {
 		for _, kind := range []string{"topic", "hub"} {
@@ -167,14 +172,17 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkMatchInside: the sinks of a topic look inside, and want something else. The notification is decoded once.
-func BenchmarkMatchInside(b *testing.B) {
-	n := relay.Notification{Topic: "container.created", Hub: "h", Account: "a", Data: inside(
-		[]string{"0123456789abcdef01234567"}, []string{"production"}, []string{"123456789abcdef012345678", "23456789abcdef0123456789"})}
+// BenchmarkMatchEnvelope has sinks whose filters need the envelope, and one that matches.
+func BenchmarkMatchEnvelope(b *testing.B) {
+	n := relay.Notification{Topic: "container.created", Hub: "h", Account: "a", Data: newData(
+		[]string{"0123456789abcdef01234567"}, []string{"production"},
+		[]string{"123456789abcdef012345678", "23456789abcdef0123456789"},
+	)}
 	for _, others := range []int{0, 1, 10, 100, 1000} {
 		sinks := []Sink{{Name: "one", Filter: relay.Filter{Topics: patterns(b, "container.*")}}}
 		for i := range others {
-			sinks = append(sinks, Sink{Name: fmt.Sprint("s", i), Filter: relay.Filter{Containers: []string{fmt.Sprint("c", i)}}})
+			filter := relay.Filter{Containers: []string{fmt.Sprint("c", i)}}
+			sinks = append(sinks, Sink{Name: fmt.Sprint("s", i), Filter: filter})
 		}
 		m := NewMatcher(sinks)
 		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {

@@ -8,52 +8,58 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
-// A replica that took over may lack the newest entries and have a clock that is behind: what it stores then gets ids that
-// the dispatcher believes to have dispatched. The lease survives, so nothing else makes the dispatcher read its state.
-func TestLogSetBackWithLowerIDs(t *testing.T) {
+// A promoted replica may lack the newest entries and have a slow clock. Its new entries may then have IDs before the
+// dispatcher's position. The lease survives, so only the maintenance makes the dispatcher read its state.
+func TestDispatcher_RecoversFromRollback(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), true)
 	e.publish("x", "h1", 3)
-	testkit.WaitFor(t, "first enqueued", func() bool { return e.queueLength("a") == 3 })
+	testkit.WaitFor(t, "the first entries", func() bool { return e.queueLength("a") == 3 })
 	c := e.b.Commands()
 	k := e.b.Keys()
-	if err := c.Del(t.Context(), k.Log(0), k.DispatchPosition(0), k.SinkPositions(0), k.Queue("a", 0)).Err(); err != nil {
+	keys := []string{
+		eventlog.Key(k, 0), eventlog.DispatchPositionKey(k, 0), queue.SinkPositionsKey(k, 0), queue.Key(k, "a", 0),
+	}
+	if err := c.Del(t.Context(), keys...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	err := c.XAdd(t.Context(), &redis.XAddArgs{
-		Stream: k.Log(0), ID: "5-1", Values: []string{"id", "late", "topic", "x", "hub", "h1", "account", "", "data", "1"},
+		Stream: eventlog.Key(k, 0), ID: "5-1",
+		Values: []string{"id", "late", "topic", "x", "hub", "h1", "account", "", "data", "1"},
 	}).Err()
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "enqueued what lies before the old position", func() bool { return e.queueLength("a") == 1 })
+	testkit.WaitFor(t, "the entry with the lower ID", func() bool { return e.queueLength("a") == 1 })
 }
 
-// A sink that comes back after the log was trimmed beyond its place has lost something, which must not be silent.
-func TestSinkThatComesBackTooLateIsNamed(t *testing.T) {
+// A sink that is configured again after the log was trimmed beyond its position has lost entries.
+func TestDispatcher_LogsLossOfReturningSink(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	a, b := Sink{Name: "a", FromStart: true}, Sink{Name: "b", FromStart: true}
 	stop := e.run(e.options(a, b), true)
 	e.publish("x", "h1", 1)
-	testkit.WaitFor(t, "both served", func() bool { return e.queueLength("a") == 1 && e.queueLength("b") == 1 })
+	testkit.WaitFor(t, "both queues", func() bool { return e.queueLength("a") == 1 && e.queueLength("b") == 1 })
 	stop()
 	stop = e.run(e.options(a), true)
 	e.publish("y", "h1", 3)
-	testkit.WaitFor(t, "one served", func() bool { return e.queueLength("a") == 4 })
+	testkit.WaitFor(t, "queue a", func() bool { return e.queueLength("a") == 4 })
 	stop()
-	if err := e.b.Commands().XTrimMaxLen(t.Context(), e.b.Keys().Log(0), 1).Err(); err != nil {
+	if err := e.b.Commands().XTrimMaxLen(t.Context(), eventlog.Key(e.b.Keys(), 0), 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	var out lockedBuffer
+	var out testkit.Buffer
 	o := e.options(a, b)
 	o.Logger = slog.New(slog.NewTextHandler(&out, nil))
 	e.run(o, true)
-	testkit.WaitFor(t, "caught up with what is left", func() bool { return e.queueLength("b") == 2 })
-	if !strings.Contains(out.String(), "sink=b") || !strings.Contains(out.String(), "left the log before") {
-		t.Errorf("nothing was said of the loss: %s", out.String())
+	testkit.WaitFor(t, "sink b to catch up", func() bool { return e.queueLength("b") == 2 })
+	if !strings.Contains(out.String(), "sink=b") || !strings.Contains(out.String(), "it has lost entries") {
+		t.Errorf("got no message about the loss: %s", out.String())
 	}
 }

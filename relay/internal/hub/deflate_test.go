@@ -21,7 +21,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
 // allCompressed compresses whatever gets shorter.
@@ -145,7 +145,7 @@ func (r *relayed) publishOdd(t *testing.T, hub string) int {
 		data := fmt.Appendf(nil, `{"topic":"job.created","n":%d,"hub":%q,"pad":%q}`, i+1, hub, pad)
 		list = append(list, relay.Notification{ID: fmt.Sprintf("%024x", r.id.Add(1)), Hub: hub, Account: "a", Topic: "job.created", Data: data})
 	}
-	if _, err := r.log.Append(t.Context(), backbone.AppendRequest{Hub: hub, Notifications: list}); err != nil {
+	if _, err := r.log.Append(t.Context(), eventlog.AppendRequest{Hub: hub, Notifications: list}); err != nil {
 		t.Fatal(err)
 	}
 	return len(list)

@@ -17,13 +17,20 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
+
+// testLog is a log with its connection.
+type testLog struct {
+	*redisconn.Conn
+	*eventlog.Log
+}
 
 // relayed is a node whose broadcasts come out of a real log.
 type relayed struct {
 	*node
-	log   *backbone.Store
+	log   *testLog
 	reads atomic.Int64 // of the log by replays
 	id    atomic.Int64
 }
@@ -42,10 +49,11 @@ func startRelayed(t testing.TB, redis *redistest.Server, partitions int, o Optio
 func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o Options, start func(*httptest.Server)) *relayed {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	b, err := backbone.Open(ctx, backbone.Options{URL: redis.URL(), Partitions: partitions})
+	c, err := redisconn.Open(ctx, redisconn.Options{URL: redis.URL(), Partitions: partitions})
 	if err != nil {
 		t.Fatal(err)
 	}
+	b := &testLog{c, eventlog.New(c, c.Keys())}
 	r := &relayed{log: b}
 	o.Partitions, o.Partition, o.History = partitions, b.Keys().Partition, r
 	o.PingInterval = cmp.Or(o.PingInterval, time.Hour) // on a busy machine a place came with one, between what was expected
@@ -58,7 +66,7 @@ func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o O
 		}
 		r.Start(p, from)
 		tails.Go(func() {
-			_ = follow(ctx, func(batch backbone.Batch) {
+			_ = follow(ctx, func(batch eventlog.Batch) {
 				r.Hub.Broadcast(Batch{Partition: p, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last})
 			})
 		})
@@ -80,7 +88,7 @@ func (r *relayed) publish(t testing.TB, hub string, first, count, padding int) {
 		n.ID = fmt.Sprintf("%024x", r.id.Add(1))
 		list = append(list, n)
 	}
-	if _, err := r.log.Append(t.Context(), backbone.AppendRequest{Hub: hub, Notifications: list}); err != nil {
+	if _, err := r.log.Append(t.Context(), eventlog.AppendRequest{Hub: hub, Notifications: list}); err != nil {
 		t.Error(err)
 	}
 }

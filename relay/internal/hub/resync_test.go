@@ -11,7 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
 // expectResync reads a resync frame of a pipeline and returns its cursor, which only those without cursors do not get.
@@ -41,7 +42,7 @@ func TestTrimmedCursor(t *testing.T) {
 			one, account := r.dial(t, "cursor=true&account=a&hub="+hub), r.dial(t, "cursor=true&account=a")
 			r.publish(t, hub, 1, 10, 0)
 			ofHub, ofAccount := expect(t, one, 1, 10), expect(t, account, 1, 10)
-			key := r.log.Keys().Log(partitions - 1)
+			key := eventlog.Key(r.log.Keys(), partitions-1)
 			if err := r.log.Commands().XTrimMaxLen(t.Context(), key, 3).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +129,7 @@ func TestFlushWhileConnected(t *testing.T) {
 			before := expect(t, with, 1, 3)
 			expect(t, plain, 1, 3)
 			expect(t, account, 1, 3)
-			if err := r.log.Commands().Del(t.Context(), r.log.Keys().Log(0)).Err(); err != nil {
+			if err := r.log.Commands().Del(t.Context(), eventlog.Key(r.log.Keys(), 0)).Err(); err != nil {
 				t.Fatal(err)
 			}
 			if got := expectResync(t, plain, hub, ""); got != "" {
@@ -166,12 +167,12 @@ func TestResyncOfTheLog(t *testing.T) {
 			first, ofAccount := expect(t, one, 1, 1)[0].Cursor, expect(t, account, 1, 1)[0].Cursor
 			tell := func(hub string) {
 				t.Helper()
-				s, _, err := r.log.OpenSource(t.Context(), "up-"+hub, hub)
+				s, _, err := sourcestore.New(r.log.Conn, r.log.Keys()).Open(t.Context(), "up-"+hub, hub)
 				if err != nil {
 					t.Fatal(err)
 				}
 				gap := relay.Notification{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: relay.ResyncEntry(hub, "gone", []string{"far"})}
-				if err := s.Store(t.Context(), backbone.SourceBatch{Notifications: []relay.Notification{gap}}); err != nil {
+				if err := s.Store(t.Context(), sourcestore.Batch{Notifications: []relay.Notification{gap}}); err != nil {
 					t.Fatal(err)
 				}
 			}

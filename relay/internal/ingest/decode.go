@@ -49,7 +49,7 @@ func (d *Decoder) NewID() string { return d.ids.next() }
 
 // RelayHop is a step from one relay to the next.
 type RelayHop struct {
-	// From names the relay that sends the notification on, and Self the one that reads it; see backbone.Instance. From is
+	// From names the relay that sends the notification on, and Self the one that reads it; see redisconn.Conn.Instance. From is
 	// empty for a sender that is no relay.
 	From, Self string
 }

@@ -3,7 +3,7 @@
 //
 // Behind this package everything is trusted: a [relay.Notification] has a known topic, a hub, and Data in one fixed
 // form. So nothing that is not fully checked may leave it, and the decoder accepts less than encoding/json does, never
-// more. It knows neither HTTP handlers nor Redis commands; those belong to api and backbone.
+// more. It knows neither HTTP handlers nor Redis commands; those belong to packages publicapi, eventlog and inbox.
 //
 // # The normal form
 //

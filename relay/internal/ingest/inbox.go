@@ -10,7 +10,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 )
 
 const (
@@ -27,16 +28,16 @@ const (
 	backoffMax = 2 * time.Second
 )
 
-// InboxStore is the inbox in Redis; *backbone.Backbone is one, and its methods say what they promise.
+// InboxStore is the inbox in Redis. See [inbox.Store].
 type InboxStore interface {
-	ReadInbox(ctx context.Context, after string, count int, block time.Duration) ([]backbone.InboxEntry, error)
-	StoreInboxEntries(ctx context.Context, partition int, entries []backbone.InboxNotification) (backbone.InboxResult, error)
-	Quarantine(ctx context.Context, entries []backbone.RejectedEntry) (backbone.InboxResult, error)
-	DeleteInboxEntries(ctx context.Context, ids []string) error
+	Read(ctx context.Context, after string, count int, block time.Duration) ([]inbox.Entry, error)
+	Append(ctx context.Context, partition int, entries []inbox.Notification) (inbox.Result, error)
+	Quarantine(ctx context.Context, entries []inbox.RejectedEntry) (inbox.Result, error)
+	Delete(ctx context.Context, ids []string) error
 	Keys() keyspace.Space
 }
 
-// Lease lets one process at a time do something, again and again until ctx ends. *backbone.Lease is one.
+// Lease lets one process at a time do something, again and again until ctx ends. *lease.Lease is one.
 type Lease interface {
 	Run(ctx context.Context, fn func(context.Context) error) error
 }
@@ -104,7 +105,7 @@ func (in *InboxReader) readLoop(ctx context.Context) error {
 // readOnce handles the first entries of the inbox. It always begins at the front: what was handled is removed, and what
 // could not be removed is recognised by its id.
 func (in *InboxReader) readOnce(ctx context.Context) error {
-	entries, err := in.opt.Store.ReadInbox(ctx, "", inboxCount, inboxBlock)
+	entries, err := in.opt.Store.Read(ctx, "", inboxCount, inboxBlock)
 	if err != nil || len(entries) == 0 || ctx.Err() != nil {
 		return err
 	}
@@ -120,14 +121,14 @@ func (in *InboxReader) readOnce(ctx context.Context) error {
 	handled = append(handled, ids...)
 	errs = append(errs, err)
 	if len(handled) > 0 {
-		errs = append(errs, in.opt.Store.DeleteInboxEntries(ctx, handled))
+		errs = append(errs, in.opt.Store.Delete(ctx, handled))
 	}
 	return errors.Join(errs...)
 }
 
 // classify validates entries, and keeps their order.
-func (in *InboxReader) classify(entries []backbone.InboxEntry) (good map[int][]backbone.InboxNotification, bad []backbone.RejectedEntry) {
-	good = make(map[int][]backbone.InboxNotification)
+func (in *InboxReader) classify(entries []inbox.Entry) (good map[int][]inbox.Notification, bad []inbox.RejectedEntry) {
+	good = make(map[int][]inbox.Notification)
 	keys := in.opt.Store.Keys()
 	for _, e := range entries {
 		n, reason := in.validateEntry(e)
@@ -137,12 +138,12 @@ func (in *InboxReader) classify(entries []backbone.InboxEntry) (good map[int][]b
 				data = data[:maxQuarantined]
 				reason += fmt.Sprintf(" (only the first %d bytes are kept)", maxQuarantined)
 			}
-			bad = append(bad, backbone.RejectedEntry{InboxID: e.ID, Data: data, Reason: reason})
+			bad = append(bad, inbox.RejectedEntry{InboxID: e.ID, Data: data, Reason: reason})
 			continue
 		}
-		a := backbone.InboxNotification{InboxID: e.ID, Notification: n}
+		a := inbox.Notification{InboxID: e.ID, Notification: n}
 		if e.Key != "" {
-			a.Key = backbone.HashScopedKey("inbox", n.Hub, e.Key)
+			a.Key = eventlog.HashScopedKey("inbox", n.Hub, e.Key)
 		}
 		p := keys.Partition(n.Hub)
 		good[p] = append(good[p], a)
@@ -151,7 +152,7 @@ func (in *InboxReader) classify(entries []backbone.InboxEntry) (good map[int][]b
 }
 
 // validateEntry validates one entry. Whoever may write to Redis may write for every hub and account.
-func (in *InboxReader) validateEntry(e backbone.InboxEntry) (n relay.Notification, reason string) {
+func (in *InboxReader) validateEntry(e inbox.Entry) (n relay.Notification, reason string) {
 	if e.Data == nil {
 		return n, `the entry has no field "data"; write it with XADD … '*' data '{"topic":…}'`
 	}
@@ -173,14 +174,14 @@ func (in *InboxReader) validateEntry(e backbone.InboxEntry) (n relay.Notificatio
 
 // storeEntries stores the entries of a partition in chunks and returns the ids of those that are safe. It stops at the
 // first error, since nothing may overtake.
-func (in *InboxReader) storeEntries(ctx context.Context, partition int, list []backbone.InboxNotification) (handled []string, err error) {
+func (in *InboxReader) storeEntries(ctx context.Context, partition int, list []inbox.Notification) (handled []string, err error) {
 	for len(list) > 0 {
 		size, count := 0, 0
 		for count < len(list) && (count == 0 || size+len(list[count].Notification.Data) <= inboxBytes) {
 			size += len(list[count].Notification.Data)
 			count++
 		}
-		result, err := in.opt.Store.StoreInboxEntries(ctx, partition, list[:count])
+		result, err := in.opt.Store.Append(ctx, partition, list[:count])
 		if err != nil {
 			return handled, err
 		}
@@ -200,7 +201,7 @@ func (in *InboxReader) storeEntries(ctx context.Context, partition int, list []b
 }
 
 // quarantineEntries puts bad entries aside, in chunks as appendAll does.
-func (in *InboxReader) quarantineEntries(ctx context.Context, bad []backbone.RejectedEntry) (handled []string, err error) {
+func (in *InboxReader) quarantineEntries(ctx context.Context, bad []inbox.RejectedEntry) (handled []string, err error) {
 	for chunk := range slices.Chunk(bad, 16) {
 		result, err := in.opt.Store.Quarantine(ctx, chunk)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 )
 
 type counts struct{ stored, repeated, quarantined atomic.Int64 }
@@ -43,9 +43,9 @@ func runInbox(t *testing.T, store InboxStore, lease Lease, c *counts) (stop func
 	return stop
 }
 
-func add(t testing.TB, b *backbone.Store, fields ...any) string {
+func add(t testing.TB, b *testStores, fields ...any) string {
 	t.Helper()
-	id, err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: b.Keys().Inbox(), Values: fields}).Result()
+	id, err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: inbox.Key(b.Keys()), Values: fields}).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +57,8 @@ func inboxItem(hub string, i int) string {
 }
 
 // inboxLen is -1 where Redis is away.
-func inboxLen(b *backbone.Store) int64 {
-	n, err := b.Commands().XLen(context.Background(), b.Keys().Inbox()).Result()
+func inboxLen(b *testStores) int64 {
+	n, err := b.Commands().XLen(context.Background(), inbox.Key(b.Keys())).Result()
 	if err != nil {
 		return -1
 	}
@@ -67,7 +67,7 @@ func inboxLen(b *backbone.Store) int64 {
 
 func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 	t.Parallel()
-	b := openBackbone(t, redistest.Start(t), 4)
+	b := openStores(t, redistest.Start(t), 4)
 	var want []string
 	for i := range 20 {
 		hub := fmt.Sprintf("hub-%d", i%5)
@@ -91,7 +91,7 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 	want = append(want, "hub-0/20")
 
 	c := &counts{}
-	runInbox(t, b, b.Lease("inbox", time.Second), c)
+	runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), c)
 	testkit.WaitFor(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
 
 	last := map[string]int{}
@@ -117,7 +117,7 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 		}
 	}
 
-	put, err := b.Commands().XRange(t.Context(), b.Keys().Quarantine(), "-", "+").Result()
+	put, err := b.Commands().XRange(t.Context(), inbox.QuarantineKey(b.Keys()), "-", "+").Result()
 	if err != nil || len(put) != len(ids) {
 		t.Fatalf("%d in quarantine, want %d (%v)", len(put), len(ids), err)
 	}
@@ -142,9 +142,9 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 
 func TestInboxKeysMakeRepeatsSafe(t *testing.T) {
 	t.Parallel()
-	b := openBackbone(t, redistest.Start(t), 1)
+	b := openStores(t, redistest.Start(t), 1)
 	c := &counts{}
-	runInbox(t, b, b.Lease("inbox", time.Second), c)
+	runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), c)
 	for i, hub := range []string{"h", "h", "g", "h"} {
 		add(t, b, "key", "k", "data", inboxItem(hub, i))
 	}
@@ -157,7 +157,7 @@ func TestInboxKeysMakeRepeatsSafe(t *testing.T) {
 // failing stands between inbox and Redis and fails behind (or before) one call in three, as a lost reply or a killed
 // node does.
 type failing struct {
-	*backbone.Store
+	*inbox.Store
 	calls atomic.Int64
 }
 
@@ -168,30 +168,30 @@ func (f *failing) fail(before bool) bool {
 	return n < 60 && n%3 == 0 && before == (n%2 == 0)
 }
 
-func (f *failing) StoreInboxEntries(ctx context.Context, p int, entries []backbone.InboxNotification) (backbone.InboxResult, error) {
+func (f *failing) Append(ctx context.Context, p int, entries []inbox.Notification) (inbox.Result, error) {
 	if f.fail(true) {
-		return backbone.InboxResult{}, errLost
+		return inbox.Result{}, errLost
 	}
-	r, err := f.Store.StoreInboxEntries(ctx, p, entries)
+	r, err := f.Store.Append(ctx, p, entries)
 	if f.fail(false) {
-		return backbone.InboxResult{}, errLost
+		return inbox.Result{}, errLost
 	}
 	return r, err
 }
 
-func (f *failing) Quarantine(ctx context.Context, entries []backbone.RejectedEntry) (backbone.InboxResult, error) {
+func (f *failing) Quarantine(ctx context.Context, entries []inbox.RejectedEntry) (inbox.Result, error) {
 	r, err := f.Store.Quarantine(ctx, entries)
 	if f.fail(false) {
-		return backbone.InboxResult{}, errLost
+		return inbox.Result{}, errLost
 	}
 	return r, err
 }
 
-func (f *failing) DeleteInboxEntries(ctx context.Context, ids []string) error {
+func (f *failing) Delete(ctx context.Context, ids []string) error {
 	if f.fail(true) {
 		return errLost
 	}
-	return f.Store.DeleteInboxEntries(ctx, ids)
+	return f.Store.Delete(ctx, ids)
 }
 
 // instantLease is held by everybody at once, which must do no harm.
@@ -206,7 +206,7 @@ func (instantLease) Run(ctx context.Context, fn func(context.Context) error) err
 
 func TestInboxStoresOnceWhateverFails(t *testing.T) {
 	t.Parallel()
-	b := openBackbone(t, redistest.Start(t), 3)
+	b := openStores(t, redistest.Start(t), 3)
 	const n = 1000
 	go func() {
 		for i := range n {
@@ -214,12 +214,12 @@ func TestInboxStoresOnceWhateverFails(t *testing.T) {
 			if i%50 == 49 {
 				data = fmt.Sprintf("bad %d", i)
 			}
-			b.Commands().XAdd(context.Background(), &redis.XAddArgs{Stream: b.Keys().Inbox(), Values: []any{"data", data}})
+			b.Commands().XAdd(context.Background(), &redis.XAddArgs{Stream: inbox.Key(b.Keys()), Values: []any{"data", data}})
 		}
-		b.Commands().XAdd(context.Background(), &redis.XAddArgs{Stream: b.Keys().Inbox(), Values: []any{"data", inboxItem("the last", n)}})
+		b.Commands().XAdd(context.Background(), &redis.XAddArgs{Stream: inbox.Key(b.Keys()), Values: []any{"data", inboxItem("the last", n)}})
 	}()
 	for range 2 {
-		runInbox(t, &failing{Store: b}, instantLease{}, &counts{})
+		runInbox(t, &failing{Store: b.inbox}, instantLease{}, &counts{})
 	}
 	testkit.WaitFor(t, "the last one is stored and the inbox empty", func() bool {
 		if inboxLen(b) != 0 {
@@ -253,7 +253,7 @@ func TestInboxStoresOnceWhateverFails(t *testing.T) {
 	if want := n - n/50 + 1; len(seen) != want {
 		t.Errorf("%d are stored, want %d", len(seen), want)
 	}
-	if got := b.Commands().XLen(t.Context(), b.Keys().Quarantine()).Val(); got != n/50 {
+	if got := b.Commands().XLen(t.Context(), inbox.QuarantineKey(b.Keys())).Val(); got != n/50 {
 		t.Errorf("%d in quarantine, want %d", got, n/50)
 	}
 }
@@ -261,9 +261,9 @@ func TestInboxStoresOnceWhateverFails(t *testing.T) {
 func TestInboxOutlivesRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
-	b := openBackbone(t, s, 1)
+	b := openStores(t, s, 1)
 	c := &counts{}
-	runInbox(t, b, b.Lease("inbox", time.Second), c)
+	runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), c)
 	add(t, b, "data", inboxItem("h", 0))
 	testkit.WaitFor(t, "the first is stored", func() bool { return c.stored.Load() == 1 })
 	s.Kill()
@@ -274,13 +274,13 @@ func TestInboxOutlivesRedis(t *testing.T) {
 }
 
 func BenchmarkInbox(b *testing.B) {
-	store := openBackbone(b, redistest.Start(b), 1)
-	in := NewInboxReader(InboxOptions{Decoder: newDecoder(b), Store: store})
+	store := openStores(b, redistest.Start(b), 1)
+	in := NewInboxReader(InboxOptions{Decoder: newDecoder(b), Store: store.inbox})
 	for b.Loop() {
 		b.StopTimer()
 		pipe := store.Commands().Pipeline()
 		for range inboxCount {
-			pipe.XAdd(b.Context(), &redis.XAddArgs{Stream: store.Keys().Inbox(), Values: []any{"data", typical}})
+			pipe.XAdd(b.Context(), &redis.XAddArgs{Stream: inbox.Key(store.Keys()), Values: []any{"data", typical}})
 		}
 		if _, err := pipe.Exec(b.Context()); err != nil {
 			b.Fatal(err)

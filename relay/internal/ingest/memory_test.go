@@ -6,36 +6,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/embeddedredis"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
 type countedReads struct {
-	*backbone.Store
+	*inbox.Store
 	reads atomic.Int64
 }
 
-func (c *countedReads) ReadInbox(ctx context.Context, after string, count int, block time.Duration) ([]backbone.InboxEntry, error) {
+func (c *countedReads) Read(ctx context.Context, after string, count int, block time.Duration) ([]inbox.Entry, error) {
 	c.reads.Add(1)
-	return c.Store.ReadInbox(ctx, after, count, block)
+	return c.Store.Read(ctx, after, count, block)
 }
 
 // The redis in memory is not Redis: an idle inbox must wait there, too, before it ever existed and once it is empty.
 func TestInboxInMemory(t *testing.T) {
 	t.Parallel()
-	memory, err := embeddedredis.Memory(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(memory.Close)
-	b, err := backbone.Open(t.Context(), backbone.Options{Dialer: memory.Dialer})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Close)
-	store, c := &countedReads{Store: b}, &counts{}
-	stop := runInbox(t, store, b.Lease("inbox", time.Second), c)
+	b := newTestStores(conntest.OpenMemory(t))
+	store, c := &countedReads{Store: b.inbox}, &counts{}
+	stop := runInbox(t, store, b.leases.Lease("inbox", time.Second), c)
 	testkit.WaitFor(t, "the inbox waits", func() bool { return store.reads.Load() > 0 })
 	for i := range 3 {
 		add(t, b, "data", inboxItem("h", i))

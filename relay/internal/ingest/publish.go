@@ -8,17 +8,18 @@ import (
 	"fmt"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // maxIdempotencyKey bounds an idempotency key, in bytes.
 const maxIdempotencyKey = 255
 
 // Log is where notifications go. Append stores all or nothing and returns the ids, those of the first time for a
-// repeat. Its error is [backbone.ErrKeyReused] or [backbone.ErrUnavailable] where a caller can do something about it.
-// It is called concurrently; *backbone.Backbone is one.
+// repeat. Its error is [eventlog.ErrKeyReused] or [redisconn.ErrUnavailable] where a caller can do something about it.
+// It is called concurrently; *eventlog.Log is one.
 type Log interface {
-	Append(ctx context.Context, a backbone.AppendRequest) ([]string, error)
+	Append(ctx context.Context, a eventlog.AppendRequest) ([]string, error)
 }
 
 // Publication is a request to publish, with what is known of its sender.
@@ -63,9 +64,9 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if refused != nil {
 		return nil, refused
 	}
-	a := backbone.AppendRequest{Hub: p.Hub, Notifications: ns}
+	a := eventlog.AppendRequest{Hub: p.Hub, Notifications: ns}
 	if p.IdempotencyKey != "" {
-		a.Key = backbone.HashScopedKey("http", p.KeyName, p.Hub, p.IdempotencyKey)
+		a.Key = eventlog.HashScopedKey("http", p.KeyName, p.Hub, p.IdempotencyKey)
 		a.Digest = requestDigest(p)
 	}
 	ids, err := pub.log.Append(ctx, a)
@@ -78,19 +79,19 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 // clientError says what the sender can do about an error of the log, and keeps its cause for our own logs.
 func clientError(err error, keyed bool) error {
 	switch {
-	case errors.Is(err, backbone.ErrKeyReused):
+	case errors.Is(err, eventlog.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
 			"this Idempotency-Key was used for other content within ten minutes; use a new key for every new request")
-	case errors.Is(err, backbone.ErrTooFewReplicas) && keyed:
+	case errors.Is(err, redisconn.ErrTooFewReplicas) && keyed:
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
 			"everything was stored, but on fewer replicas than redis.min_replicas asks for; repeat the request with the same Idempotency-Key, that waits for them again and stores nothing twice"), err)
-	case errors.Is(err, backbone.ErrTooFewReplicas):
+	case errors.Is(err, redisconn.ErrTooFewReplicas):
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
 			"everything was stored, but on fewer replicas than redis.min_replicas asks for; a repeat would store it twice. Send an Idempotency-Key to make repeats safe"), err)
-	case errors.Is(err, backbone.ErrUnavailable) && keyed:
+	case errors.Is(err, redisconn.ErrUnavailable) && keyed:
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
 			"the relay's Redis does not answer, and it may be that everything was stored; repeat the request with the same Idempotency-Key, that stores it once"), err)
-	case errors.Is(err, backbone.ErrUnavailable):
+	case errors.Is(err, redisconn.ErrUnavailable):
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
 			"the relay's Redis does not answer; nothing was stored, or, if the answer alone was lost, everything. Send an Idempotency-Key to make repeats safe"), err)
 	default:

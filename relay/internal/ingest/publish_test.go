@@ -6,32 +6,41 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
-// openBackbone connects to s and closes with the test.
-func openBackbone(t testing.TB, s *redistest.Server, partitions int) *backbone.Store {
+// testStores are a log and an inbox with their connection.
+type testStores struct {
+	*redisconn.Conn
+	log    *eventlog.Log
+	inbox  *inbox.Store
+	leases *lease.Manager
+}
+
+func newTestStores(c *redisconn.Conn) *testStores {
+	keys := c.Keys()
+	return &testStores{c, eventlog.New(c, keys), inbox.NewStore(c, keys), lease.NewManager(c, keys)}
+}
+
+// openStores connects to s and closes with the test.
+func openStores(t testing.TB, s *redistest.Server, partitions int) *testStores {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	b, err := backbone.Open(ctx, backbone.Options{URL: s.URL(), Partitions: partitions})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Close)
-	return b
+	return newTestStores(conntest.Open(t, s, redisconn.Options{Partitions: partitions}))
 }
 
 // logOf returns what all partitions hold, one behind the other.
-func logOf(t testing.TB, b *backbone.Store) []relay.Notification {
+func logOf(t testing.TB, b *testStores) []relay.Notification {
 	t.Helper()
 	var all []relay.Notification
 	for p := range b.Keys().Partitions() {
-		ns, err := b.Range(t.Context(), p, "", 1_000_000)
+		ns, err := b.log.Range(t.Context(), p, "", 1_000_000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,8 +57,8 @@ func publication(key, body string) Publication {
 
 func TestPublishStoresAllOrNothing(t *testing.T) {
 	t.Parallel()
-	b := openBackbone(t, redistest.Start(t), 1)
-	pub := NewPublisher(newDecoder(t), b)
+	b := openStores(t, redistest.Start(t), 1)
+	pub := NewPublisher(newDecoder(t), b.log)
 	ids, err := pub.Publish(t.Context(), publication("", item(0)+"\n"+item(1)))
 	if err != nil {
 		t.Fatal(err)
@@ -72,8 +81,8 @@ func TestPublishStoresAllOrNothing(t *testing.T) {
 
 func TestPublishTwiceWithOneKey(t *testing.T) {
 	t.Parallel()
-	b := openBackbone(t, redistest.Start(t), 1)
-	pub := NewPublisher(newDecoder(t), b)
+	b := openStores(t, redistest.Start(t), 1)
+	pub := NewPublisher(newDecoder(t), b.log)
 	first, err := pub.Publish(t.Context(), publication("k", item(0)+"\n"+item(1)))
 	if err != nil {
 		t.Fatal(err)
@@ -106,8 +115,8 @@ func TestPublishTwiceWithOneKey(t *testing.T) {
 func TestPublishWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
-	b := openBackbone(t, s, 1)
-	pub := NewPublisher(newDecoder(t), b)
+	b := openStores(t, s, 1)
+	pub := NewPublisher(newDecoder(t), b.log)
 	s.Kill()
 	for key, want := range map[string]string{"": "Send an Idempotency-Key", "k": "same Idempotency-Key"} {
 		_, err := pub.Publish(t.Context(), publication(key, item(0)))
@@ -115,7 +124,7 @@ func TestPublishWhileRedisIsAway(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Code != relay.CodeNotReady || !strings.Contains(refused.Detail, want) {
 			t.Errorf("key %q: got %v", key, err)
 		}
-		if !errors.Is(err, backbone.ErrUnavailable) {
+		if !errors.Is(err, redisconn.ErrUnavailable) {
 			t.Errorf("key %q: the cause is lost: %v", key, err)
 		}
 	}
@@ -163,13 +172,13 @@ var errBroken = errors.New("broken")
 
 type brokenLog struct{}
 
-func (brokenLog) Append(context.Context, backbone.AppendRequest) ([]string, error) {
+func (brokenLog) Append(context.Context, eventlog.AppendRequest) ([]string, error) {
 	return nil, errBroken
 }
 
 func BenchmarkPublish(b *testing.B) {
-	store := openBackbone(b, redistest.Start(b, "--appendfsync", "everysec"), 1)
-	pub := NewPublisher(newDecoder(b), store)
+	store := openStores(b, redistest.Start(b, "--appendfsync", "everysec"), 1)
+	pub := NewPublisher(newDecoder(b), store.log)
 	p := Publication{
 		KeyName: "ops", Hub: typicalHub, AnyAccount: true, ContentType: "application/x-ndjson",
 		Body: []byte(strings.Repeat(typical+"\n", 100)),
@@ -188,8 +197,8 @@ func BenchmarkPublish(b *testing.B) {
 // shortLog stores on too few replicas.
 type shortLog struct{}
 
-func (shortLog) Append(context.Context, backbone.AppendRequest) ([]string, error) {
-	return nil, errors.Join(backbone.ErrUnavailable, backbone.ErrTooFewReplicas)
+func (shortLog) Append(context.Context, eventlog.AppendRequest) ([]string, error) {
+	return nil, errors.Join(redisconn.ErrUnavailable, redisconn.ErrTooFewReplicas)
 }
 
 func TestPublishOnTooFewReplicas(t *testing.T) {

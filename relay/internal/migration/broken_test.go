@@ -21,7 +21,7 @@ func (refusingDriver) Configure(context.Context, []relay.Server) error {
 // A node whose driver cannot work leaves the jobs to others.
 func TestNodeWithoutADriver(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	s.work(b, "w1", refusingDriver{&fakeDriver{migrate: completes}}, nil)
 	var ids []string
@@ -39,7 +39,7 @@ func TestNodeWithoutADriver(t *testing.T) {
 // A node whose driver settles nothing does not keep a job for itself for ever.
 func TestNodeThatGetsNowhere(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	broken := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error {
 		return relay.Indeterminate(errors.New("the program of the driver is gone"))
@@ -58,7 +58,7 @@ func TestNodeThatGetsNowhere(t *testing.T) {
 // Jobs that no node can begin expire all the same.
 func TestNoDriverAnywhere(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	s.work(b, "w1", refusingDriver{&fakeDriver{}}, func(o *WorkerOptions) { o.ExpireAfter = 1 })
 	if j := s.over(s.migrate(0, "s2")); j.State != relay.JobExpired {
@@ -69,7 +69,7 @@ func TestNoDriverAnywhere(t *testing.T) {
 // Where Redis forgets a job that runs, its instance is brought back.
 func TestRedisForgets(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	back := make(chan relay.Migration, 10)
 	s.work(b, "w1", &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, _ func(relay.Progress)) error {

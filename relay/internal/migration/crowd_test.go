@@ -77,7 +77,7 @@ func TestCrowdHoldsUpNobodyElse(t *testing.T) {
 // However many jobs others work on, a worker finds the one that was left alone.
 func TestAbandonedBehindManyOthers(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	store, ctx := newJobStore(b), t.Context()
 	key := b.Keys().Jobs(1)
 	if err := store.createGroup(ctx, []int{0, 1, 2}); err != nil {

@@ -12,7 +12,7 @@ import (
 // nobody knows what it was to do.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	keys, p := b.Keys(), b.Keys().Partition(hubA)
 	progress, order := s.migrate(0, "s2"), s.migrate(1, "s2")

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // ErrImportSuperseded is returned by an import after which another one was begun, of something else: that one counts.
@@ -97,7 +97,7 @@ func (v *Inventory) runImport(ctx context.Context, f *File, seed bool) (Changes,
 	keys := []string{v.keys.InventoryImports(), v.keys.InventorySeed()}
 	i.number, err = beginScript.Run(ctx, v.client, keys, i.digest, boolArg(seed)).Int64()
 	if err != nil {
-		return Changes{}, backbone.WrapError("begin to import an inventory", err)
+		return Changes{}, redisconn.WrapError("begin to import an inventory", err)
 	}
 	if i.number == 0 {
 		return Changes{}, nil
@@ -261,7 +261,7 @@ func (i *importRun) runGlobalScript(ctx context.Context, script *redis.Script, k
 	if err == nil && n == 0 {
 		return ErrImportSuperseded
 	}
-	return backbone.WrapError("import the servers of an inventory", err)
+	return redisconn.WrapError("import the servers of an inventory", err)
 }
 
 // applyPartitions changes all partitions, or only tells what that would change.
@@ -277,7 +277,7 @@ func (i *importRun) applyPartitions(ctx context.Context, apply bool) (Changes, e
 			busy, err = sum.add(reply, busy)
 		}
 		if err != nil {
-			return Changes{}, backbone.WrapError("import an inventory", err)
+			return Changes{}, redisconn.WrapError("import an inventory", err)
 		}
 	}
 	if len(busy) > 0 {

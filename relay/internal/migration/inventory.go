@@ -14,7 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // Errors of [Inventory.Find].
@@ -26,7 +26,7 @@ var (
 )
 
 // Inventory is which servers, containers and instances there are. It may be used concurrently. Its errors are
-// [backbone.ErrUnavailable] where another moment may mend them.
+// [redisconn.ErrUnavailable] where another moment may mend them.
 //
 // Redis has the servers' IDs and clusters; their settings are those of [Inventory.SetFile].
 type Inventory struct {
@@ -170,7 +170,7 @@ func (v *Inventory) readFields(ctx context.Context, of [][2]string) ([]string, e
 	for i, c := range commands {
 		var err error
 		if values[i], err = c.Result(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, backbone.WrapError("look into the inventory", err)
+			return nil, redisconn.WrapError("look into the inventory", err)
 		}
 	}
 	return values, nil
@@ -186,7 +186,7 @@ func (v *Inventory) Version(ctx context.Context) (int64, error) {
 func (v *Inventory) importCount(ctx context.Context) (int64, error) {
 	n, err := v.client.Get(ctx, v.keys.InventoryVersion()).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, backbone.WrapError("read the version of the inventory", err)
+		return 0, redisconn.WrapError("read the version of the inventory", err)
 	}
 	return n, nil
 }

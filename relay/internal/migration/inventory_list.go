@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // Listing is the whole inventory, ordered by id.
@@ -116,7 +116,7 @@ func (v *Inventory) readSnapshot(ctx context.Context) (*inventorySnapshot, error
 		return nil
 	})
 	if err != nil {
-		return nil, backbone.WrapError("read the inventory", err)
+		return nil, redisconn.WrapError("read the inventory", err)
 	}
 	for id, value := range servers.Val() {
 		if s.servers[id], err = readServer(id, value); err != nil {

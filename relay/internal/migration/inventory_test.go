@@ -8,19 +8,19 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // inventory is an Inventory with what jobs do to it.
 type inventory struct {
 	*Inventory
 	t *testing.T
-	b *backbone.Store
+	b *redisconn.Conn
 }
 
 func newInventory(t *testing.T) *inventory {
 	t.Helper()
-	b := newBackbone(t)
+	b := newRedis(t)
 	return &inventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
 }
 
@@ -220,7 +220,7 @@ func TestAwayRedis(t *testing.T) {
 	_, err2 := v.Import(t.Context(), sample())
 	_, err3 := v.List(t.Context())
 	for _, err := range []error{err1, err2, err3} {
-		if !errors.Is(err, backbone.ErrUnavailable) {
+		if !errors.Is(err, redisconn.ErrUnavailable) {
 			t.Error(err)
 		}
 	}
@@ -229,7 +229,7 @@ func TestAwayRedis(t *testing.T) {
 // Everything once in a cluster, which refuses what crosses slots.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	b := newClusterBackbone(t)
+	b := newClusterRedis(t)
 	v := &inventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
 	if c, err := v.Seed(t.Context(), sample()); err != nil || c.Instances.Added != 4 {
 		t.Fatalf("%+v, %v", c, err)

@@ -11,12 +11,12 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 func TestJobRunsAndTells(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T) *backbone.Store{"one redis": newBackbone, "cluster": newClusterBackbone} {
+	for name, open := range map[string]func(*testing.T) *redisconn.Conn{"one redis": newRedis, "cluster": newClusterRedis} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := open(t)
@@ -71,7 +71,7 @@ func TestJobRunsAndTells(t *testing.T) {
 // What was mended in the inventory while a job waited holds for it.
 func TestJobBeginsWithPresentSettings(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, newBackbone(t))
+	s := newSite(t, newRedis(t))
 	id := s.migrate(0, "s2")
 	f := inventoryOfSite()
 	for i := range f.Servers {
@@ -92,7 +92,7 @@ func TestJobBeginsWithPresentSettings(t *testing.T) {
 
 func TestFailureLeavesTheInstance(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	d := &fakeDriver{migrate: func(_ context.Context, _ relay.Migration, report func(relay.Progress)) error {
 		report(relay.Progress{Step: "copy", Bytes: 1, Total: 2})
@@ -117,7 +117,7 @@ func TestFailureLeavesTheInstance(t *testing.T) {
 
 func TestUnsettledIsUndone(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	d := &fakeDriver{migrate: func(_ context.Context, m relay.Migration, _ func(relay.Progress)) error {
 		if m.Undo {
@@ -175,7 +175,7 @@ func TestDeadWorkerIsReplaced(t *testing.T) {
 
 func TestEndHandsOver(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	waits := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
 		report(relay.Progress{Step: "copy"})
@@ -196,7 +196,7 @@ func TestEndHandsOver(t *testing.T) {
 // store nothing of what the driver said meanwhile.
 func TestSuccessAtTheEndCounts(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	var late atomic.Bool
 	storing := make(chan struct{})
@@ -235,7 +235,7 @@ func TestSuccessAtTheEndCounts(t *testing.T) {
 
 func TestServersHaveTurns(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	var running atomic.Int64
 	var mu sync.Mutex
@@ -276,7 +276,7 @@ func TestServersHaveTurns(t *testing.T) {
 
 func TestTurnThatNeverComes(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	id := s.migrate(5, "s2")
 	s.work(b, "w1", &fakeDriver{}, func(o *WorkerOptions) { o.ServerConcurrency, o.ExpireAfter = 0, time.Millisecond })

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 func TestMain(m *testing.M) {
@@ -16,14 +16,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// newBackbone has a Redis of its own with several partitions.
-func newBackbone(t *testing.T) *backbone.Store {
+// newRedis has a Redis of its own with several partitions.
+func newRedis(t *testing.T) *redisconn.Conn {
 	t.Helper()
 	return open(t, redistest.Start(t).URL())
 }
 
-// newClusterBackbone has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
-func newClusterBackbone(t *testing.T) *backbone.Store {
+// newClusterRedis has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
+func newClusterRedis(t *testing.T) *redisconn.Conn {
 	t.Helper()
 	port, bus := redistest.FreePort(t), redistest.FreePort(t)
 	s := redistest.Start(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--port", port, "--cluster-port", bus)
@@ -35,9 +35,9 @@ func newClusterBackbone(t *testing.T) *backbone.Store {
 	return open(t, "redis+cluster://127.0.0.1:"+port)
 }
 
-func open(t *testing.T, url string) *backbone.Store {
+func open(t *testing.T, url string) *redisconn.Conn {
 	t.Helper()
-	b, err := backbone.Open(t.Context(), backbone.Options{URL: url, Partitions: 3})
+	b, err := redisconn.Open(t.Context(), redisconn.Options{URL: url, Partitions: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

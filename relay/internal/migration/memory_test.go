@@ -8,7 +8,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/embeddedredis"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // The in-process Redis of `memory:` runs every script as a server does: a job runs, another fails, one waits for its turn
@@ -20,7 +20,7 @@ func TestInProcessRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(memory.Close)
-	b, err := backbone.Open(t.Context(), backbone.Options{Dialer: memory.Dialer, Partitions: 3})
+	b, err := redisconn.Open(t.Context(), redisconn.Options{Dialer: memory.Dialer, Partitions: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestImportMayLeaveOutServers(t *testing.T) {
 // What somebody writes into Redis does not reach the driver: producers of notifications may write there.
 func TestSettingsInRedisAreIgnored(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, newBackbone(t))
+	s := newSite(t, newRedis(t))
 	if err := s.inv.client.HSet(t.Context(), s.inv.keys.Servers(),
 		"s1", `{"cluster":"one","settings":{"path":"/attacker"}}`, "s9", `{"cluster":"one","settings":{"path":"/attacker"}}`).Err(); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestSettingsInRedisAreIgnored(t *testing.T) {
 // A node whose inventory file lacks a server leaves the job to a node that has it.
 func TestJobWaitsForNodeWithServers(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, newBackbone(t))
+	s := newSite(t, newRedis(t))
 	migrate := func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }
 	lacking, complete := &fakeDriver{migrate: migrate}, &fakeDriver{migrate: migrate}
 	f := inventoryOfSite()

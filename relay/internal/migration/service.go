@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // Caller is who asks.
@@ -39,13 +40,13 @@ type Service struct {
 	newID     func() string
 }
 
-// NewService returns the service on what a backbone holds. NewID returns an id as every notification has one.
-func NewService(b *backbone.Store, inventory *Inventory, newID func() string) *Service {
-	return &Service{store: newJobStore(b), inventory: inventory, newID: newID}
+// NewService returns a service. newID returns a new ID for a notification.
+func NewService(c *redisconn.Conn, inventory *Inventory, newID func() string) *Service {
+	return &Service{store: newJobStore(c), inventory: inventory, newID: newID}
 }
 
-func newJobStore(b *backbone.Store) *jobStore {
-	return &jobStore{client: b.Commands(), readers: b.Readers(), keys: b.Keys()}
+func newJobStore(c *redisconn.Conn) *jobStore {
+	return &jobStore{client: c.Commands(), readers: c.Readers(), keys: c.Keys()}
 }
 
 // maxTries bounds how often a request is looked at anew because its instance has just moved.
@@ -60,7 +61,7 @@ func (s *Service) Migrate(ctx context.Context, r Request) (relay.TaskDescriptor,
 	}
 	key, digest := "", ""
 	if r.IdempotencyKey != "" {
-		key, digest = backbone.HashScopedKey("migrate", r.KeyName, r.Hub, r.IdempotencyKey), backbone.HashScopedKey(r.Container, r.Instance, string(r.Body))
+		key, digest = eventlog.HashScopedKey("migrate", r.KeyName, r.Hub, r.IdempotencyKey), eventlog.HashScopedKey(r.Container, r.Instance, string(r.Body))
 		known, err := s.store.jobForKey(ctx, r.Hub, key, digest)
 		if err != nil || known != "" {
 			return relay.TaskDescriptor{Action: actionMigrate, JobID: known}, s.clientError(err)
@@ -173,7 +174,7 @@ func (s *Service) clientError(err error) error {
 	switch {
 	case err == nil || errors.As(err, &answer) || errors.Is(err, errDamaged):
 		return err
-	case errors.Is(err, backbone.ErrKeyReused):
+	case errors.Is(err, eventlog.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
 			"this Idempotency-Key was used for another request within ten minutes; use a new key for every new request")
 	case errors.Is(err, errInstanceRemoved):

@@ -85,7 +85,7 @@ func FuzzParseInstruction(f *testing.F) {
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, newBackbone(t))
+	s := newSite(t, newRedis(t))
 	for name, c := range map[string]struct {
 		change func(*Request)
 		to     string
@@ -140,7 +140,7 @@ func TestRefusals(t *testing.T) {
 // Of many requests at once for an instance one is taken; repeats with its key get the first answer.
 func TestOneOfMany(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, newBackbone(t))
+	s := newSite(t, newRedis(t))
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	ids, refusals := map[string]int{}, 0

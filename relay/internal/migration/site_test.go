@@ -14,7 +14,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // fakeDriver stands for a driver process: what it does with a migration is the test's.
@@ -58,7 +59,7 @@ const hubA = "hub-a"
 // an instance i0 to i9 on s1, and x of hub-b has y on t1.
 type site struct {
 	t   *testing.T
-	b   *backbone.Store
+	b   *redisconn.Conn
 	inv *Inventory
 	svc *Service
 	ids atomic.Int64
@@ -68,7 +69,7 @@ type site struct {
 	hold time.Duration
 }
 
-func newSite(t *testing.T, b *backbone.Store) *site {
+func newSite(t *testing.T, b *redisconn.Conn) *site {
 	t.Helper()
 	s := &site{t: t, b: b, inv: newInventoryWith(b, inventoryOfSite())}
 	if _, err := s.inv.Import(t.Context(), inventoryOfSite()); err != nil {
@@ -79,7 +80,7 @@ func newSite(t *testing.T, b *backbone.Store) *site {
 }
 
 // newInventoryWith returns an inventory whose operator's file is f.
-func newInventoryWith(b *backbone.Store, f *File) *Inventory {
+func newInventoryWith(b *redisconn.Conn, f *File) *Inventory {
 	v := NewInventory(b.Commands(), b.Keys())
 	v.SetFile(f)
 	return v
@@ -104,10 +105,10 @@ func inventoryOfSite() *File {
 func (s *site) newID() string { return fmt.Sprintf("%024x", s.ids.Add(1)) }
 
 // work runs a worker until the returned function is called, or the test ends.
-func (s *site) work(b *backbone.Store, name string, d relay.Driver, change func(*WorkerOptions)) (stop func()) {
+func (s *site) work(b *redisconn.Conn, name string, d relay.Driver, change func(*WorkerOptions)) (stop func()) {
 	s.t.Helper()
 	o := WorkerOptions{
-		Backbone: b, Inventory: s.inv, Driver: d, Name: name,
+		Redis: b, Inventory: s.inv, Driver: d, Name: name,
 		ServerConcurrency: 2, ExpireAfter: time.Hour, StallTimeout: time.Hour, NewID: s.newID,
 	}
 	if change != nil {
@@ -183,7 +184,7 @@ func (s *site) over(id string) *job {
 // told returns the topics and states that the log of hub-a tells of a job, without those of its steps.
 func (s *site) told(id string) (list []string) {
 	s.t.Helper()
-	all, err := s.b.Range(s.t.Context(), s.b.Keys().Partition(hubA), "0-0", 10000)
+	all, err := eventlog.New(s.b, s.b.Keys()).Range(s.t.Context(), s.b.Keys().Partition(hubA), "0-0", 10000)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // A driver that hangs, be it while it repeats what it said, is stopped each time and asked to go back in the end.
 func TestStalledDriverIsStopped(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, newBackbone(t))
+	s := newSite(t, newRedis(t))
 	d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 		if m.Undo {
 			return errors.New("undone")
@@ -43,7 +43,7 @@ func TestStalledDriverIsStopped(t *testing.T) {
 // What is slow is no reason to stop a driver that gets on.
 func TestSlowDriverIsNotStopped(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, newBackbone(t))
+	s := newSite(t, newRedis(t))
 	s.hold = time.Minute // so that only a stall can end a call, and no lease that a busy machine renews late
 	const stall, steps = 5 * time.Second, 24
 	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {

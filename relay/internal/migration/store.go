@@ -13,7 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
 const (
@@ -82,14 +82,14 @@ func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, erro
 	o := &c.order
 	p := s.keys.Partition(o.Hub)
 	keys := []string{
-		s.keys.Job(o.ID, p), s.keys.Log(p), s.keys.Jobs(p), s.keys.InstanceJobs(p, InstanceField(o.Container, o.Instance)), s.keys.ActiveMigrations(p),
+		s.keys.Job(o.ID, p), eventlog.Key(s.keys, p), s.keys.Jobs(p), s.keys.InstanceJobs(p, InstanceField(o.Container, o.Instance)), s.keys.ActiveMigrations(p),
 		s.keys.MigratedTo(p), s.keys.Instances(p),
 	}
 	if c.key != "" {
-		keys = append(keys, s.keys.Idempotency(p, c.key))
+		keys = append(keys, eventlog.IdempotencyKey(s.keys, p, c.key))
 	}
 	args := []any{
-		InstanceField(o.Container, o.Instance), o.Source, o.ID, text, c.digest, backbone.IdempotencyTime.Milliseconds(), jobTTL.Milliseconds(), maxJobsPerInstance,
+		InstanceField(o.Container, o.Instance), o.Source, o.ID, text, c.digest, eventlog.IdempotencyTime.Milliseconds(), jobTTL.Milliseconds(), maxJobsPerInstance,
 	}
 	reply, err := createScript.Run(ctx, s.client, keys, appendEvents(args, c.events)...).StringSlice()
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, erro
 	case "elsewhere":
 		return "", errInstanceMoved
 	case "reused":
-		return "", backbone.ErrKeyReused
+		return "", eventlog.ErrKeyReused
 	}
 	return "", errInstanceRemoved
 }
@@ -121,7 +121,7 @@ func appendEvents(args []any, events []relay.Notification) []any {
 
 // jobForKey returns the job that a request with this idempotency key has made, "" for none.
 func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (string, error) {
-	text, err := s.client.Get(ctx, s.keys.Idempotency(s.keys.Partition(hub), key)).Result()
+	text, err := s.client.Get(ctx, eventlog.IdempotencyKey(s.keys, s.keys.Partition(hub), key)).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
@@ -129,7 +129,7 @@ func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (stri
 		return "", fmt.Errorf("look for an earlier request: %w", err)
 	}
 	if len(text) <= len(digest) || text[:len(digest)+1] != digest+"\n" {
-		return "", backbone.ErrKeyReused
+		return "", eventlog.ErrKeyReused
 	}
 	return text[len(digest)+1:], nil
 }
@@ -229,7 +229,7 @@ type jobUpdate struct {
 func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUpdate) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{
-		s.keys.Job(j.ID, p), s.keys.Log(p), s.keys.Jobs(p), s.keys.ActiveMigrations(p), s.keys.MigratedTo(p), s.keys.Instances(p),
+		s.keys.Job(j.ID, p), eventlog.Key(s.keys, p), s.keys.Jobs(p), s.keys.ActiveMigrations(p), s.keys.MigratedTo(p), s.keys.Instances(p),
 	}
 	keep := ""
 	if u.isFinal {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
 // Once a job is over, none of its steps runs.
@@ -37,7 +38,7 @@ func TestStepsOfAJobThatIsOver(t *testing.T) {
 // A driver that says the same again and again does not flood the log.
 func TestFloodOfReports(t *testing.T) {
 	t.Parallel()
-	b := newBackbone(t)
+	b := newRedis(t)
 	s := newSite(t, b)
 	s.work(b, "w1", &fakeDriver{migrate: func(_ context.Context, _ relay.Migration, report func(relay.Progress)) error {
 		for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
@@ -47,7 +48,7 @@ func TestFloodOfReports(t *testing.T) {
 	}}, nil)
 	id := s.migrate(0, "s2")
 	s.over(id)
-	all, err := s.b.Range(t.Context(), b.Keys().Partition(hubA), "0-0", 10000)
+	all, err := eventlog.New(s.b, s.b.Keys()).Range(t.Context(), b.Keys().Partition(hubA), "0-0", 10000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // workerTimings is how fast a worker is. All workers of a Redis have the same, but in tests.
@@ -56,7 +56,7 @@ const (
 
 // WorkerOptions describe a [Worker]. All but Observer and Log are required.
 type WorkerOptions struct {
-	Backbone  *backbone.Store
+	Redis     *redisconn.Conn
 	Inventory *Inventory
 	Driver    relay.Driver
 	// Name is the worker's, unique among all that live.
@@ -113,7 +113,7 @@ func NewWorker(o WorkerOptions) *Worker {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Worker{
-		o: o, store: newJobStore(o.Backbone), timings: defaultTimings(), heldSlots: make(chan struct{}, maxHeldJobs), maxAhead: maxJobsAhead,
+		o: o, store: newJobStore(o.Redis), timings: defaultTimings(), heldSlots: make(chan struct{}, maxHeldJobs), maxAhead: maxJobsAhead,
 		held: make(map[string]bool), queuedAt: make(map[string]time.Time), driverReady: make(chan struct{}),
 	}
 }
@@ -154,7 +154,7 @@ func (w *Worker) followInventory(ctx context.Context) error {
 				w.o.Log.Error("the driver of migrations cannot work; jobs wait until it can", "error", err)
 				complained = err.Error()
 			}
-			if wait = min(2*wait, w.timings.maxRetryWait); errors.Is(err, backbone.ErrUnavailable) {
+			if wait = min(2*wait, w.timings.maxRetryWait); errors.Is(err, redisconn.ErrUnavailable) {
 				wait = w.timings.heartbeatInterval // only what the driver says is worth patience
 			}
 		}

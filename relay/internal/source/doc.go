@@ -4,6 +4,6 @@
 //
 // An upstream that knows no cursors is read live, at most once; what may be missing is counted.
 //
-// How the place is kept is backbone's business, the protocol client's. Neither Redis commands nor websockets nor the
+// How the place is kept is the business of package sourcestore, the protocol client's. Neither Redis commands nor websockets nor the
 // configuration come in here.
 package source

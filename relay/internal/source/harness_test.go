@@ -19,9 +19,13 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
 func TestMain(m *testing.M) {
@@ -104,17 +108,17 @@ func (held) Run(ctx context.Context, fn func(context.Context) error) error {
 	return ctx.Err()
 }
 
-type store struct{ *backbone.Store }
+type store struct{ *sourcestore.Store }
 
-func (s store) OpenSource(ctx context.Context, name, hub string) (source.Position, backbone.SourceStats, error) {
-	return s.Store.OpenSource(ctx, name, hub)
+func (s store) Open(ctx context.Context, name, hub string) (source.Position, sourcestore.Stats, error) {
+	return s.Store.Open(ctx, name, hub)
 }
 
 // reader is a source under test and what it has stored.
 type reader struct {
 	t     *testing.T
 	redis *redistest.Server
-	b     *backbone.Store
+	b     *redisconn.Conn
 	opt   source.Options
 	log   *lines
 	gaps  chan string
@@ -143,11 +147,7 @@ func (l *lines) String() string {
 func newReader(t *testing.T, url string, change func(o *source.Options)) *reader {
 	t.Helper()
 	s := redistest.Start(t)
-	b, err := backbone.Open(t.Context(), backbone.Options{URL: s.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Close)
+	b := conntest.Open(t, s, redisconn.Options{})
 	catalog, err := relay.NewCatalog(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func newReader(t *testing.T, url string, change func(o *source.Options)) *reader
 		HTTP: func() (*http.Client, error) {
 			return &http.Client{Transport: &http.Transport{}}, nil
 		},
-		Decoder: ingest.NewDecoder(catalog), Store: store{b}, Lease: held{}, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Decoder: ingest.NewDecoder(catalog), Store: store{sourcestore.New(b, b.Keys())}, Lease: held{}, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 		ReportGap: func(_ context.Context, id, why string) error { r.gaps <- id + " " + why; return nil },
 	}
 	if change != nil {
@@ -197,7 +197,7 @@ func (r *reader) end() {
 func (r *reader) has(ids string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, "the log to have "+ids, func() error {
-		ns, err := r.b.Range(context.Background(), 0, "", 1000)
+		ns, err := eventlog.New(r.b, r.b.Keys()).Range(context.Background(), 0, "", 1000)
 		if err != nil {
 			return err
 		}
@@ -220,9 +220,9 @@ func (r *reader) has(ids string) {
 	})
 }
 
-func (r *reader) figures() backbone.SourceStats {
+func (r *reader) figures() sourcestore.Stats {
 	r.t.Helper()
-	f, err := r.b.SourceFigures(context.Background(), "up", r.opt.Hub)
+	f, err := sourcestore.New(r.b, r.b.Keys()).Stats(context.Background(), "up", r.opt.Hub)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func (r *reader) figures() backbone.SourceStats {
 
 func (r *reader) quarantined() (reasons []string) {
 	r.t.Helper()
-	entries, err := r.b.Commands().XRange(context.Background(), r.b.Keys().Quarantine(), "-", "+").Result()
+	entries, err := r.b.Commands().XRange(context.Background(), inbox.QuarantineKey(r.b.Keys()), "-", "+").Result()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func (r *reader) quarantined() (reasons []string) {
 func (r *reader) status(part string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, "the status to say "+part, func() error {
-		text, err := r.b.SourceStatus(context.Background(), "up")
+		text, err := sourcestore.New(r.b, r.b.Keys()).Status(context.Background(), "up")
 		if err == nil && !strings.Contains(string(text), part) {
 			err = fmt.Errorf("it is %s", text)
 		}

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
 const (
@@ -27,18 +28,18 @@ const (
 	backoffMax = 2 * time.Second
 )
 
-// Position is where this node is in a source; *backbone.Source is one, and its method says what it promises.
+// Position is where this node is in a source; *sourcestore.Position is one, and its method says what it promises.
 type Position interface {
-	Store(ctx context.Context, batch backbone.SourceBatch) error
+	Store(ctx context.Context, batch sourcestore.Batch) error
 }
 
 // Store keeps places. Both methods may be called concurrently.
 type Store interface {
-	OpenSource(ctx context.Context, name, hub string) (Position, backbone.SourceStats, error)
-	SetSourceStatus(ctx context.Context, name string, status []byte, keep time.Duration) error
+	Open(ctx context.Context, name, hub string) (Position, sourcestore.Stats, error)
+	SetStatus(ctx context.Context, name string, status []byte, keep time.Duration) error
 }
 
-// Lease lets one process at a time do something, again and again until ctx ends. *backbone.Lease is one.
+// Lease lets one process at a time do something, again and again until ctx ends. *lease.Lease is one.
 type Lease interface {
 	Run(ctx context.Context, fn func(context.Context) error) error
 }
@@ -50,7 +51,7 @@ type Observer interface {
 	// SourceFailed counts connections and attempts to connect that ended.
 	SourceFailed(source string)
 	// SourceStored counts what a batch brought.
-	SourceStored(source string, b backbone.SourceBatch)
+	SourceStored(source string, b sourcestore.Batch)
 }
 
 // Options describe a source. Topics, HTTP, Gap, Observer and Log may be nil.
@@ -72,7 +73,7 @@ type Options struct {
 	UserAgent string
 	// MinPause and MaxPause bound the pause between two attempts to connect. Zero means the defaults of client.ListenOptions.
 	MinPause, MaxPause time.Duration
-	// Instance names this relay; see backbone.Instance. Node names this node to operators.
+	// Instance names this relay; see redisconn.Conn.Instance. Node names this node to operators.
 	Instance, Node string
 
 	Decoder *ingest.Decoder
@@ -110,9 +111,9 @@ func New(o Options) *Source {
 
 type noopObserver struct{}
 
-func (noopObserver) SourceConnected(string, bool)              {}
-func (noopObserver) SourceFailed(string)                       {}
-func (noopObserver) SourceStored(string, backbone.SourceBatch) {}
+func (noopObserver) SourceConnected(string, bool)           {}
+func (noopObserver) SourceFailed(string)                    {}
+func (noopObserver) SourceStored(string, sourcestore.Batch) {}
 
 // Run takes over what the upstream sends until ctx ends, whenever it has the lease, and returns ctx's error. An upstream
 // that is away or refuses is tried again for ever. While Redis is away nothing more is read, and nothing is lost of what
@@ -139,7 +140,7 @@ func (s *Source) runWithLease(ctx context.Context) error {
 	err = group.Wait()
 	s.opt.Observer.SourceConnected(s.opt.Name, false)
 	switch {
-	case errors.Is(err, backbone.ErrSourceTakenOver):
+	case errors.Is(err, sourcestore.ErrTakenOver):
 		s.opt.Log.InfoContext(ctx, "another node reads the source now")
 		return nil
 	case errors.Is(err, context.Canceled):
@@ -149,10 +150,10 @@ func (s *Source) runWithLease(ctx context.Context) error {
 }
 
 // openPosition waits for Redis.
-func (s *Source) openPosition(ctx context.Context) (Position, backbone.SourceStats, error) {
+func (s *Source) openPosition(ctx context.Context) (Position, sourcestore.Stats, error) {
 	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
-		place, kept, err := s.opt.Store.OpenSource(ctx, s.opt.Name, s.opt.Hub)
-		if err == nil || !errors.Is(err, backbone.ErrUnavailable) || ctx.Err() != nil {
+		place, kept, err := s.opt.Store.Open(ctx, s.opt.Name, s.opt.Hub)
+		if err == nil || !errors.Is(err, redisconn.ErrUnavailable) || ctx.Err() != nil {
 			return place, kept, err
 		}
 		if s.logThrottle.allow("open", err) {

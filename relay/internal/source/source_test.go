@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
 )
 
@@ -77,7 +78,7 @@ func TestGapsGoRoundInNoCircle(t *testing.T) {
 	r.end()
 	r.start()
 	r.has("1 2 ~ 3")
-	list, err := r.b.Range(t.Context(), 0, "", 10)
+	list, err := eventlog.New(r.b, r.b.Keys()).Range(t.Context(), 0, "", 10)
 	if err != nil || !strings.HasSuffix(string(list[2].Data), `,"flags":null,"hubrelay_via":["far","near"]}`) || strings.Contains(string(list[2].Data), "gone") {
 		t.Errorf("%v, the clients get %s", err, list[2].Data)
 	}
@@ -284,7 +285,7 @@ func TestCircle(t *testing.T) {
 	if f := r.figures(); f.Looped != 1 {
 		t.Errorf("%+v", f)
 	}
-	ns, err := r.b.Range(context.Background(), 0, "", 10)
+	ns, err := eventlog.New(r.b, r.b.Keys()).Range(context.Background(), 0, "", 10)
 	if err != nil {
 		t.Fatal(err)
 	}

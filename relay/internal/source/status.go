@@ -89,7 +89,7 @@ func (t *session) publishStatus(ctx context.Context) error {
 		}
 		// Redis being away is said by whoever stores.
 		told, cancel := context.WithTimeout(ctx, storeTime)
-		_ = t.opt.Store.SetSourceStatus(told, t.opt.Name, text, statusKeep)
+		_ = t.opt.Store.SetStatus(told, t.opt.Name, text, statusKeep)
 		cancel()
 		relay.Sleep(ctx, 100*time.Millisecond) // an upstream that comes and goes is told of ten times a second at most
 		select {

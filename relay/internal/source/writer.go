@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
 const (
@@ -45,7 +46,7 @@ func (t *session) storeLoop(ctx context.Context) error {
 }
 
 // collectBatch makes a batch of first and what waits behind it. taken is how much room that had.
-func (t *session) collectBatch(ctx context.Context, first message) (taken int64, batch backbone.SourceBatch) {
+func (t *session) collectBatch(ctx context.Context, first message) (taken int64, batch sourcestore.Batch) {
 	size := 0
 	for m, count := first, 1; ; count++ {
 		taken += m.size()
@@ -63,7 +64,7 @@ func (t *session) collectBatch(ctx context.Context, first message) (taken int64,
 }
 
 // appendMessage validates a message.
-func (t *session) appendMessage(ctx context.Context, batch *backbone.SourceBatch, m message) {
+func (t *session) appendMessage(ctx context.Context, batch *sourcestore.Batch, m message) {
 	if m.gap != "" {
 		batch.Gaps++
 		t.reportGap(ctx, m)
@@ -94,11 +95,11 @@ func (t *session) appendMessage(ctx context.Context, batch *backbone.SourceBatch
 		m.data = m.data[:maxQuarantined]
 		m.rejectReason += " (only the beginning is kept)"
 	}
-	batch.Rejected = append(batch.Rejected, backbone.RejectedMessage{Data: m.data, Reason: "source " + t.opt.Name + ": " + m.rejectReason})
+	batch.Rejected = append(batch.Rejected, sourcestore.RejectedMessage{Data: m.data, Reason: "source " + t.opt.Name + ": " + m.rejectReason})
 }
 
 // storeBatch stores a batch, for which Redis may have to come back.
-func (t *session) storeBatch(ctx context.Context, batch backbone.SourceBatch) error {
+func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error {
 	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
 		err := t.position.Store(ctx, batch)
 		switch {
@@ -111,7 +112,7 @@ func (t *session) storeBatch(ctx context.Context, batch backbone.SourceBatch) er
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !errors.Is(err, backbone.ErrUnavailable):
+		case !errors.Is(err, redisconn.ErrUnavailable):
 			return err
 		}
 		if t.logThrottle.allow("store", err) {
@@ -137,7 +138,7 @@ func (t *session) reportGap(ctx context.Context, m message) {
 }
 
 // logRejected names the first of what went to the quarantine, seldom.
-func (t *session) logRejected(batch backbone.SourceBatch) {
+func (t *session) logRejected(batch sourcestore.Batch) {
 	if len(batch.Rejected) > 0 && t.logThrottle.allow("quarantined", nil) {
 		t.opt.Log.Warn("messages of the upstream were refused, they are in the quarantine",
 			"count", len(batch.Rejected), "reason", batch.Rejected[0].Reason)

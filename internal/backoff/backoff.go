@@ -1,0 +1,41 @@
+// Package backoff computes the delays between the retries of a loop.
+package backoff
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// jitter is the largest part by which a delay is lengthened or shortened, so nodes do not retry in step.
+const jitter = 5
+
+// Backoff doubles a delay from Min to Max. It must not be used concurrently.
+type Backoff struct {
+	Min, Max time.Duration
+
+	delay time.Duration // the last one, without jitter
+}
+
+// Next returns the next delay, with up to a fifth of jitter in both directions.
+func (b *Backoff) Next() time.Duration {
+	b.delay = min(max(2*b.delay, b.Min), b.Max)
+	return Jitter(b.delay)
+}
+
+// Reset makes the next delay the shortest one again.
+func (b *Backoff) Reset() { b.delay = 0 }
+
+// IsReset reports whether Next has not been called since the last Reset.
+func (b *Backoff) IsReset() bool { return b.delay == 0 }
+
+// Sleep waits for the next delay. It returns false if ctx ended first.
+func (b *Backoff) Sleep(ctx context.Context) bool { return relay.Sleep(ctx, b.Next()) }
+
+// Jitter lengthens or shortens d by up to a fifth.
+func Jitter(d time.Duration) time.Duration {
+	part := d / jitter
+	return d - part + rand.N(2*part+1)
+}

@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
+)
+
+// Operators read these names, and a change would lose data.
+func TestRedisKeys_MatchArchitecture(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := keyspace.New("hubrelay", 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for documented, key := range map[string]string{
+		"inbox":                    inbox.Key(k),
+		"inbox:position:{p}":       inbox.PositionKey(k, 0),
+		"quarantine":               inbox.QuarantineKey(k),
+		"log:{p}":                  eventlog.Key(k, 0),
+		"dispatched:{p}":           eventlog.DispatchPositionKey(k, 0),
+		"idempotency:{p}:<hash>":   eventlog.IdempotencyKey(k, 0, "<hash>"),
+		"sinks:{p}":                queue.SinkPositionsKey(k, 0),
+		"queue:<sink>:{p}":         queue.Key(k, "<sink>", 0),
+		"source:<name>:{p}":        sourcestore.PositionKey(k, "<name>", 0),
+		"source:taken:<name>:{p}":  sourcestore.StepKey(k, "<name>", 0),
+		"quarantine:source:<name>": sourcestore.QuarantineStepKey(k, "<name>"),
+		"source:status:<name>":     sourcestore.StatusKey(k, "<name>"),
+		"lease:<name>":             lease.Key(k, "<name>"),
+		"node:<n>":                 strings.TrimSuffix(lease.NodeKey(k, 0), "0") + "<n>",
+		"partitions":               redisconn.PartitionsKey(k),
+		"probe":                    redisconn.ProbeKey(k),
+		"instance":                 redisconn.InstanceKey(k),
+	} {
+		want := "hubrelay:" + strings.ReplaceAll(documented, "{p}", "{0}")
+		if key != want {
+			t.Errorf("key %q: got %q, want %q", documented, key, want)
+		}
+		if !strings.Contains(string(text), "`"+documented+"`") {
+			t.Errorf("ARCHITECTURE.md does not document %q", documented)
+		}
+	}
+}

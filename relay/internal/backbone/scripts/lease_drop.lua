@@ -1,3 +1,0 @@
--- Give a lease back, if it is ours. KEYS: lease. ARGV: value.
-if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
-return 0

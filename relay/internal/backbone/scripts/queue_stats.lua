@@ -1,9 +1,0 @@
--- How long is a queue, and for how many milliseconds has its oldest entry been in the log? KEYS: queue.
--- Returns both; the second is -1 where the queue is empty.
-local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
-if not oldest then
-  return {0, -1}
-end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-return {redis.call('XLEN', KEYS[1]), math.max(0, now - tonumber(string.match(oldest[1], '^%d+')))}

@@ -1,0 +1,141 @@
+package eventlog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+// IdempotencyTime is the time for which an idempotency key is remembered.
+const IdempotencyTime = 10 * time.Minute
+
+// ErrKeyReused means that an idempotency key was used before for another body.
+var ErrKeyReused = errors.New("the idempotency key was used before with a different body")
+
+// HashScopedKey combines an idempotency key with its scope, such as the publisher. Different lists of parts never
+// have the same result.
+func HashScopedKey(parts ...string) string {
+	h := sha256.New()
+	var size [8]byte
+	for _, part := range parts {
+		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
+		h.Write(size[:])
+		h.Write([]byte(part))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// HashIdempotencyKey returns the hash of a key for [IdempotencyKey].
+func HashIdempotencyKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:16])
+}
+
+// AppendRequest asks to append notifications of one hub.
+type AppendRequest struct {
+	// Hub selects the partition. All notifications must belong to it.
+	Hub string
+	// Key is an idempotency key, which makes a repeat safe for [IdempotencyTime]. It may be empty. The caller scopes
+	// it to the publisher.
+	Key string
+	// Digest is a hash of the body of the request. A known Key with another Digest is rejected.
+	Digest string
+	// Notifications must not be empty. Each has its ID.
+	Notifications []relay.Notification
+}
+
+// Append appends all notifications to the log of the hub in their order, or none, and returns their IDs. A repeat
+// returns the IDs of the first request. The error is [ErrKeyReused] or [redisconn.ErrUnavailable]. The latter means
+// that nothing is stored, except that everything may be stored if the reply was lost, and is stored if the error is
+// also [redisconn.ErrTooFewReplicas]. Append may be called concurrently.
+func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
+	if len(r.Notifications) == 0 {
+		return nil, errors.New("append: the request has no notifications")
+	}
+	for i := range r.Notifications {
+		if n := &r.Notifications[i]; n.Hub != r.Hub {
+			return nil, fmt.Errorf("append: notification %s belongs to another hub than its request", n.ID)
+		}
+	}
+	partition := l.keys.Partition(r.Hub)
+	var err error
+	switch {
+	case r.Key != "":
+		return l.appendOnce(ctx, partition, r)
+	case len(r.Notifications) == 1:
+		err = l.groupCommit.commitEntry(ctx, entry{log: Key(l.keys, partition), n: &r.Notifications[0]})
+	default:
+		err = l.appendAll(ctx, Key(l.keys, partition), r.Notifications)
+	}
+	if err != nil {
+		return nil, redisconn.WrapError("store notifications", err)
+	}
+	ids := make([]string, len(r.Notifications))
+	for i := range ids {
+		ids[i] = r.Notifications[i].ID
+	}
+	return ids, nil
+}
+
+// addArgs returns the XADD of a notification. go-redis needs no reflection for strings and bytes.
+func addArgs(key string, n *relay.Notification) []any {
+	return []any{
+		"XADD", key, "*",
+		"id", n.ID, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", []byte(n.Data),
+	}
+}
+
+// appendAll appends several notifications in one transaction. Redis discards a transaction if it rejected one of its
+// commands, and it checks for OOM, READONLY and LOADING before it executes any.
+func (l *Log) appendAll(ctx context.Context, key string, list []relay.Notification) error {
+	return l.conn.WithReplication(ctx, key, func(r redisconn.Runner) error {
+		_, err := r.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i := range list {
+				pipe.Do(ctx, addArgs(key, &list[i])...)
+			}
+			return nil
+		})
+		return err
+	})
+}
+
+// appendOnce appends the notifications if their idempotency key is new, and stores the key with their IDs.
+func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([]string, error) {
+	const operation = "store notifications once"
+	keys := []string{Key(l.keys, partition), IdempotencyKey(l.keys, partition, HashIdempotencyKey(a.Key))}
+	args := make([]any, 0, 3+5*len(a.Notifications))
+	args = append(args, a.Digest, IdempotencyTime.Milliseconds(), len(a.Notifications))
+	for i := range a.Notifications {
+		n := &a.Notifications[i]
+		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
+	}
+	var reply []any
+	err := l.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) (err error) {
+		reply, err = appendScript.Run(ctx, r, keys, args...).Slice()
+		return err
+	})
+	if err != nil {
+		return nil, redisconn.WrapError(operation, err)
+	}
+	ids := make([]string, 0, len(reply))
+	for _, v := range reply {
+		id, ok := v.(string)
+		if !ok {
+			return nil, fmt.Errorf("%s: %w", operation, redisconn.ErrUnexpectedReply)
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return nil, ErrKeyReused
+	}
+	return ids, nil
+}

@@ -1,0 +1,208 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
+)
+
+func TestAppend_KeepsAllFields(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testLog) {
+		want := notifications("h", 1, 5)
+		want[2].Account = ""
+		want[3].Data = []byte("{\"x\":\"\u2028\\u0000 9007199254740993\"}")
+		mustAppend(t, b, want[0])
+		mustAppend(t, b, want[1:]...)
+		got := readLog(t, b, 0)
+		for i := range got {
+			if !streamid.IsValid(got[i].Cursor) {
+				t.Errorf("entry %d: cursor %q is no stream ID", i, got[i].Cursor)
+			}
+			got[i].Cursor = ""
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
+func TestAppend_RejectsInvalidRequests(t *testing.T) {
+	t.Parallel()
+	b := newTestLog(conntest.OpenMemory(t))
+	if _, err := b.Append(t.Context(), AppendRequest{Hub: "h"}); err == nil {
+		t.Error("empty request: got no error")
+	}
+	mixed := []relay.Notification{notification("h", 1), notification("i", 2)}
+	if _, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: mixed}); err == nil {
+		t.Error("notifications of two hubs: got no error")
+	}
+}
+
+func TestAppend_IdempotencyKey(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testLog) {
+		request := func(digest string, from, to int) AppendRequest {
+			return AppendRequest{Hub: "h", Key: "k", Digest: digest, Notifications: notifications("h", from, to)}
+		}
+		first, err := b.Append(t.Context(), request("d", 1, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := b.Append(t.Context(), request("d", 11, 13))
+		if err != nil || !slices.Equal(first, again) {
+			t.Errorf("repeat: got IDs %v, %v, want %v", again, err, first)
+		}
+		if _, err := b.Append(t.Context(), request("e", 1, 1)); !errors.Is(err, ErrKeyReused) {
+			t.Errorf("another digest: got %v, want ErrKeyReused", err)
+		}
+		if n := len(readLog(t, b, 0)); n != 3 {
+			t.Errorf("got %d entries in the log, want 3", n)
+		}
+	})
+}
+
+func TestAppend_ConcurrentRepeats(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	var wg sync.WaitGroup
+	results := make([][]string, 32)
+	for i := range results {
+		wg.Go(func() {
+			list := notifications("h", i*10, i*10+1)
+			ids, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: list})
+			if err != nil {
+				t.Error(err)
+			}
+			results[i] = ids
+		})
+	}
+	wg.Wait()
+	for _, ids := range results {
+		if !slices.Equal(ids, results[0]) {
+			t.Errorf("got IDs %v and %v, want the same", ids, results[0])
+		}
+	}
+	if n := len(readLog(t, b, 0)); n != 2 {
+		t.Errorf("got %d entries in the log, want 2", n)
+	}
+}
+
+func TestAppend_ConcurrentSingles(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{Partitions: 4})
+	var wg sync.WaitGroup
+	const callers, each = 50, 40
+	for c := range callers {
+		wg.Go(func() {
+			hub := fmt.Sprintf("hub-%d", c)
+			for i := range each {
+				list := notifications(hub, i, i)
+				if _, err := b.Append(t.Context(), AppendRequest{Hub: hub, Notifications: list}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	last, total := map[string]string{}, 0
+	for p := range 4 {
+		for _, n := range readLog(t, b, p) {
+			total++
+			if n.ID <= last[n.Hub] {
+				t.Errorf("hub %s: got ID %s after %s, want ascending IDs", n.Hub, n.ID, last[n.Hub])
+			}
+			last[n.Hub] = n.ID
+		}
+	}
+	if total != callers*each {
+		t.Errorf("got %d entries, want %d", total, callers*each)
+	}
+}
+
+// appendRequests returns a request for each of the three ways to append notifications.
+func appendRequests(i int) []AppendRequest {
+	return []AppendRequest{
+		{Hub: "h", Notifications: notifications("h", i, i)},
+		{Hub: "h", Notifications: notifications("h", i, i+9)},
+		{Hub: "h", Key: fmt.Sprint("k", i), Digest: "d", Notifications: notifications("h", i, i+9)},
+	}
+}
+
+func TestAppend_StoresAllOrNothingWhenMemoryFills(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	ctx := t.Context()
+	if err := b.Commands().ConfigSet(ctx, "maxmemory", "4mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	big := func(i int) []relay.Notification {
+		ns := notifications("h", i, i+9)
+		for j := range ns {
+			ns[j].Data = []byte(`"` + strings.Repeat("x", 20_000) + `"`)
+		}
+		return ns
+	}
+	stored := 0
+	for i := 0; i < 400; i += 10 {
+		a := AppendRequest{Hub: "h", Notifications: big(i)}
+		if i%20 == 0 {
+			a.Key, a.Digest = fmt.Sprint(i), "d"
+		}
+		if _, err := b.Append(ctx, a); err == nil {
+			stored += 10
+		} else if !errors.Is(err, redisconn.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	if n := len(readLog(t, b, 0)); n != stored || stored == 400 || stored == 0 {
+		t.Errorf("got %d entries in the log, want the %d that were accepted", n, stored)
+	}
+}
+
+func TestAppend_DuringOutage(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--appendfsync", "always")
+	b := open(t, s, redisconn.Options{})
+	mustAppend(t, b, notification("h", 1))
+	s.Kill()
+	for _, a := range appendRequests(2) {
+		if _, err := b.Append(t.Context(), a); !errors.Is(err, redisconn.ErrUnavailable) {
+			t.Errorf("append %d with key %q: got %v, want ErrUnavailable", len(a.Notifications), a.Key, err)
+		}
+	}
+	s.Restart()
+	testkit.WaitFor(t, "an append to succeed", func() bool {
+		_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: notifications("h", 2, 4)})
+		return err == nil
+	})
+	if n := len(readLog(t, b, 0)); n != 4 {
+		t.Errorf("got %d entries in the log, want 4", n)
+	}
+}
+
+func TestAppend_CanceledContext(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	b := open(t, s, redisconn.Options{})
+	mustAppend(t, b, notification("h", 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := b.Append(ctx, AppendRequest{Hub: "h", Notifications: notifications("h", 2, 2)})
+	if err != nil && !errors.Is(err, redisconn.ErrUnavailable) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,68 @@
+package eventlog
+
+import (
+	_ "embed" // the scripts
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/resp"
+)
+
+var (
+	//go:embed scripts/append.lua
+	appendSource string
+	//go:embed scripts/trim.lua
+	trimSource string
+
+	appendScript = redis.NewScript(appendSource)
+	trimScript   = redis.NewScript(streamid.CompareLua + trimSource)
+)
+
+// Log is the log of all partitions. It may be used concurrently.
+type Log struct {
+	conn        *redisconn.Conn
+	keys        keyspace.Space
+	groupCommit groupCommit
+}
+
+// New returns the log.
+func New(c *redisconn.Conn, keys keyspace.Space) *Log {
+	l := &Log{conn: c, keys: keys}
+	l.groupCommit.flush = l.flushBatch
+	return l
+}
+
+func toNotifications(entries []resp.Entry) []relay.Notification {
+	list := make([]relay.Notification, len(entries))
+	for i, e := range entries {
+		list[i] = toNotification(e)
+	}
+	return list
+}
+
+// toNotification decodes a log entry. The relay writes the known fields first, but other programs may not.
+func toNotification(e resp.Entry) relay.Notification {
+	var arena resp.StringArena
+	arena.Grow(e.Body)
+	n := relay.Notification{Cursor: e.ID}
+	resp.EachField(e.Body, func(key, value []byte) bool {
+		switch string(key) {
+		case resp.FieldID:
+			n.ID = arena.Copy(value)
+		case "topic":
+			n.Topic = arena.Copy(value)
+		case "hub":
+			n.Hub = arena.Copy(value)
+		case "account":
+			n.Account = arena.Copy(value)
+		case resp.FieldData:
+			n.Data = value
+		}
+		return true
+	})
+	return n
+}

@@ -1,0 +1,174 @@
+package eventlog
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"math"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/resp"
+)
+
+const (
+	readLogOperation  = "read the log"
+	readInfoOperation = "read the state of the log"
+)
+
+// ReadFrom returns up to count notifications after a position in a partition's log, for a reader that resumes there. If
+// after has a hash, it must match the entry.
+//
+// Unless lost is set, from is the requested position, with the hash of the entry there if it still exists. With lost,
+// entries after the position may have been trimmed, or the log lost its newest entries in a failover, and list begins
+// after from. If the entry at the position no longer exists, ReadFrom reports a loss, because entries after it may be
+// missing too. If notifications are large, list may be shorter than count although more follow.
+func (l *Log) ReadFrom(ctx context.Context, partition int, after streamid.Position, count int) (
+	from streamid.Position, lost bool, list []relay.Notification, err error,
+) {
+	key, id := Key(l.keys, partition), after.String()
+	entries, err := l.readRange(ctx, key, id, count+1, maxReplyBytes)
+	if err != nil {
+		return streamid.Position{}, false, nil, redisconn.WrapError(readLogOperation, err)
+	}
+	list = toNotifications(entries)
+	from = streamid.Position{MS: after.MS, Seq: after.Seq}
+	if len(list) > 0 {
+		if entries[0].ID == id {
+			from, _ = streamid.ParseEntry(id, list[0].ID)
+			if !after.Matches(from) { // after a failover, another entry got the same ID
+				return after.Predecessor(), true, list, nil
+			}
+			return from, false, list[1:], nil
+		}
+		if positionBefore(entries[0].ID).Compare(after) == 0 {
+			return from, false, list, nil
+		}
+	}
+	info, err := l.streamInfo(ctx, key)
+	if err != nil {
+		return streamid.Position{}, false, nil, redisconn.WrapError(readInfoOperation, err)
+	}
+	last, _ := streamid.ParsePosition(info.LastID)
+	order := last.Compare(after)
+	switch {
+	case order == 0:
+		return from, false, nil, nil
+	case id == streamid.Zero && info.TotalAdded >= 0 && info.TotalAdded == info.Length: // no entry was ever removed
+		return from, false, list, nil
+	case order < 0 || len(list) == 0:
+		return last, true, nil, nil
+	default:
+		return positionBefore(entries[0].ID), true, list, nil
+	}
+}
+
+// Range returns up to count notifications after a position in a partition's log. "" is the beginning.
+func (l *Log) Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error) {
+	if after == "" {
+		after = streamid.Zero
+	}
+	entries, err := l.readRange(ctx, Key(l.keys, partition), "("+after, count, math.MaxInt)
+	if err != nil {
+		return nil, redisconn.WrapError(readLogOperation, err)
+	}
+	return toNotifications(entries), nil
+}
+
+// HasRangeAfter reports whether a partition's log still has all entries after a position that a reader has reached. It
+// returns false in doubt: if the entry at the position was trimmed, entries after it may have been trimmed too.
+func (l *Log) HasRangeAfter(ctx context.Context, partition int, after string) (bool, error) {
+	info, err := l.streamInfo(ctx, Key(l.keys, partition))
+	if err != nil {
+		return false, redisconn.WrapError(readInfoOperation, err)
+	}
+	switch order := streamid.Compare(info.LastID, after); {
+	case order < 0:
+		return false, nil
+	case order == 0:
+		return true, nil
+	}
+	return !lostAfter(info, after, -1, streamid.Zero), nil
+}
+
+// HasAllAfter reports whether a partition's log still has every entry that it ever had after a position. Unlike
+// [Log.HasRangeAfter], it accepts any position, even one before the first entry. It returns false in doubt if the
+// server does not count entries, before Redis 7.
+func (l *Log) HasAllAfter(ctx context.Context, partition int, after string) (bool, error) {
+	info, err := l.streamInfo(ctx, Key(l.keys, partition))
+	switch {
+	case err != nil:
+		return false, redisconn.WrapError(readInfoOperation, err)
+	case streamid.Compare(info.MaxDeletedID, after) > 0:
+		return false, nil
+	case streamid.Compare(info.LastID, after) <= 0, info.Length > 0 && streamid.Compare(info.FirstID, after) <= 0:
+		return true, nil
+	}
+	return info.TotalAdded == info.Length, nil
+}
+
+func (l *Log) streamInfo(ctx context.Context, key string) (redisconn.StreamInfo, error) {
+	return redisconn.ReadStreamInfo(ctx, l.conn.Commands(), key)
+}
+
+// lostAfter reports whether entries after a position are missing from a log whose last entry is higher. added is the
+// number of entries that the log had received up to the position, or -1 if unknown. Deletions up to knownDeletion were
+// reported before.
+func lostAfter(info redisconn.StreamInfo, position string, added int64, knownDeletion string) bool {
+	if added >= 0 && info.TotalAdded >= 0 && info.TotalAdded < added {
+		return true // the log lost entries, and new ones were written since
+	}
+	deleted := info.MaxDeletedID
+	if streamid.Compare(deleted, position) > 0 && streamid.Compare(deleted, knownDeletion) > 0 {
+		return true
+	}
+	if info.Length > 0 && streamid.Compare(info.FirstID, position) <= 0 {
+		return false
+	}
+	if added >= 0 && info.TotalAdded >= 0 {
+		return info.TotalAdded-info.Length != added // fewer if the log was created again
+	}
+	// The entry at the position was trimmed, so entries after it may have been trimmed too. A reader at the very
+	// beginning has not missed anything.
+	return position != streamid.Zero
+}
+
+// rangeBuffer is the number of bytes that the client passes on at once.
+const rangeBuffer = 32 << 10
+
+var errStopReading = errors.New("the rest of the reply is not needed")
+
+// readRange is an XRANGE to the end of the log. It decodes the reply while it arrives, and stops after maxBytes, but
+// not before the second entry.
+func (l *Log) readRange(ctx context.Context, key, from string, count, maxBytes int) ([]resp.Entry, error) {
+	reply, sink := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w := bufio.NewWriterSize(sink, rangeBuffer)
+		cmd := redis.NewRawWriteToCmd(ctx, w, "XRANGE", key, from, "+", "COUNT", count)
+		err := l.conn.Commands().Process(ctx, cmd)
+		if err == nil {
+			err = w.Flush()
+		}
+		_ = sink.CloseWithError(err)
+	}()
+	entries, _, err := resp.NewDecoder(reply, rangeBuffer).ReadEntries(maxBytes)
+	_ = reply.CloseWithError(errStopReading) // the client closes the connection if the reply has more
+	<-done
+	var rejected resp.ServerError
+	if errors.As(err, &rejected) && redisconn.IsUnavailable(err) {
+		redisconn.ReloadSlots(ctx, l.conn.Commands()) // the client has not seen the error
+	}
+	return entries, err
+}
+
+// positionBefore returns the position right before an entry.
+func positionBefore(id string) streamid.Position {
+	p, _ := streamid.ParsePosition(id)
+	return p.Predecessor()
+}

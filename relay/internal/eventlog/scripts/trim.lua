@@ -1,0 +1,45 @@
+-- Trim the entries of a log that its dispatcher has processed. Returns the number of removed entries, and the lag of
+-- the dispatcher or -1 if it is unknown.
+-- KEYS: log, dispatch position. ARGV: milliseconds of history to keep, or 0 for no limit; number of entries to keep,
+-- or 0 for no limit.
+local log, dispatched = KEYS[1], KEYS[2]
+local history, maxlen = tonumber(ARGV[1]), tonumber(ARGV[2])
+if redis.call('EXISTS', log) == 0 then return {0, 0} end
+
+local position = redis.call('HGET', dispatched, 'position') or '0-0'
+local total -- number of entries ever added, nil before Redis 7
+local info = redis.call('XINFO', 'STREAM', log)
+for i = 1, #info, 2 do
+  if info[i] == 'entries-added' then total = info[i + 1] end
+end
+
+-- The lag follows from two counters. Without them, count up to a thousand entries after the position.
+local lag = -1
+local counted = redis.call('HGET', dispatched, 'added')
+if total and counted then
+  lag = total - tonumber(counted)
+end
+if lag < 0 then
+  local ahead = #redis.call('XRANGE', log, '(' .. position, '+', 'COUNT', 1000)
+  if ahead < 1000 then
+    lag = ahead
+    if total then redis.call('HSET', dispatched, 'added', total - ahead) end
+  end
+end
+
+local removed = 0
+if history > 0 then
+  local now = redis.call('TIME')
+  local oldest = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) - history
+  if oldest > 0 then
+    local minid = string.format('%.0f-0', oldest)
+    if less(position, minid) then minid = position end
+    removed = redis.call('XTRIM', log, 'MINID', '~', minid)
+  end
+end
+if maxlen > 0 and lag >= 0 then
+  local keep = maxlen
+  if lag > keep then keep = lag end
+  removed = removed + redis.call('XTRIM', log, 'MAXLEN', '~', string.format('%.0f', keep))
+end
+return {removed, lag}

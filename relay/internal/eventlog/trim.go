@@ -1,0 +1,43 @@
+package eventlog
+
+import (
+	"context"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+// Trim removes the entries of a partition's log that are older than history or beyond the newest maxLen, but only
+// entries that the dispatcher has processed. 0 disables a limit. Redis removes whole nodes of the stream, so about a
+// hundred entries more may remain.
+func (l *Log) Trim(ctx context.Context, partition int, history time.Duration, maxLen int64) error {
+	// An approximate XTRIM removes at most 10,000 entries by default, so a long log is trimmed in steps and other
+	// commands run in between.
+	for {
+		removed, _, err := l.runTrim(ctx, partition, history, maxLen)
+		if err != nil || removed == 0 {
+			return redisconn.WrapError("trim the log", err)
+		}
+	}
+}
+
+func (l *Log) runTrim(
+	ctx context.Context, partition int, history time.Duration, maxLen int64,
+) (removed, lag int64, err error) {
+	keys := []string{Key(l.keys, partition), DispatchPositionKey(l.keys, partition)}
+	reply, err := trimScript.Run(ctx, l.conn.Commands(), keys, history.Milliseconds(), maxLen).Int64Slice()
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(reply) != 2 {
+		return 0, 0, redisconn.ErrUnexpectedReply
+	}
+	return reply[0], reply[1], nil
+}
+
+// Lag returns the number of entries of a partition's log that the dispatcher has not processed. It is -1 if the server
+// does not count entries, before Redis 7, and there are at least a thousand.
+func (l *Log) Lag(ctx context.Context, partition int) (int64, error) {
+	_, lag, err := l.runTrim(ctx, partition, 0, 0)
+	return lag, redisconn.WrapError("measure the lag of the dispatcher", err)
+}

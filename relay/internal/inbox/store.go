@@ -1,0 +1,221 @@
+package inbox
+
+import (
+	"context"
+	_ "embed" // the scripts
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+var (
+	//go:embed scripts/append.lua
+	appendSource string
+	//go:embed scripts/quarantine.lua
+	quarantineSource string
+
+	appendScript     = redis.NewScript(streamid.CompareLua + appendSource)
+	quarantineScript = redis.NewScript(streamid.CompareLua + quarantineSource)
+)
+
+// MaxQuarantine is the number of entries that the quarantine keeps, so a producer of invalid entries cannot fill Redis.
+const MaxQuarantine = 100_000
+
+// Entry is an inbox entry as a producer wrote it.
+type Entry struct {
+	ID string
+	// Data is the JSON of the notification, or nil if the field is missing.
+	Data []byte
+	// Key is the idempotency key of the producer. It may be empty.
+	Key string
+}
+
+// Notification is a valid inbox entry.
+type Notification struct {
+	InboxID string
+	// Key is the idempotency key, scoped by the caller. It may be empty. An entry whose key was used in the same
+	// partition within [eventlog.IdempotencyTime] is a repeat.
+	Key          string
+	Notification relay.Notification
+}
+
+// RejectedEntry is an invalid inbox entry.
+type RejectedEntry struct {
+	InboxID string
+	Data    []byte
+	// Reason is a sentence for the producer.
+	Reason string
+}
+
+// Result counts processed inbox entries.
+type Result struct {
+	// Stored is the number of new entries.
+	Stored int
+	// Skipped is the number of entries that were stored before, by a reader that did not remove them from the inbox.
+	Skipped int
+	// Duplicates are the inbox IDs of the entries whose key was known.
+	Duplicates []string
+}
+
+// Store is the inbox with its quarantine. It may be used concurrently.
+type Store struct {
+	conn *redisconn.Conn
+	keys keyspace.Space
+}
+
+// NewStore returns the inbox.
+func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store { return &Store{conn: c, keys: keys} }
+
+// Keys returns the names of the keys.
+func (s *Store) Keys() keyspace.Space { return s.keys }
+
+// Read returns up to count entries after an ID. "" is the beginning. If the inbox has no such entry, it waits for up
+// to block, which is at most [redisconn.MaxBlock]; 0 does not wait.
+func (s *Store) Read(ctx context.Context, after string, count int, block time.Duration) ([]Entry, error) {
+	const operation = "read the inbox"
+	if after == "" {
+		after = streamid.Zero
+	}
+	args := []any{"XREAD", "COUNT", count}
+	if block > 0 {
+		args = append(args, "BLOCK", max(1, min(block, redisconn.MaxBlock).Milliseconds()))
+	}
+	args = append(args, "STREAMS", Key(s.keys), after)
+	cmd := redis.NewSliceCmd(ctx, args...)
+	cmd.SetFirstKeyPos(int8(len(args) - 2))
+	_ = s.conn.Readers().Process(ctx, cmd)
+	reply, err := cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, redisconn.WrapError(operation, err)
+	}
+	raw, err := parseSingleStream(reply)
+	if err != nil {
+		return nil, redisconn.WrapError(operation, err)
+	}
+	entries := make([]Entry, len(raw))
+	for i, e := range raw {
+		entries[i].ID = e.id
+		entries[i].Key, _ = e.fieldValue("key")
+		if data, ok := e.fieldValue("data"); ok {
+			entries[i].Data = []byte(data)
+		}
+	}
+	return entries, nil
+}
+
+// Append appends valid inbox entries of one partition to its log, in the order of their IDs, all or none. It may be
+// repeated, and a second reader does no harm, provided that every reader processes the entries of a partition in order
+// without omission: an entry at or before the partition's position is skipped.
+func (s *Store) Append(ctx context.Context, partition int, entries []Notification) (Result, error) {
+	if len(entries) == 0 {
+		return Result{}, nil
+	}
+	position := PositionKey(s.keys, partition)
+	keys := []string{eventlog.Key(s.keys, partition), position}
+	args := []any{eventlog.IdempotencyTime.Milliseconds(), ""}
+	for i := range entries {
+		e := &entries[i]
+		n := &e.Notification
+		if s.keys.Partition(n.Hub) != partition {
+			return Result{}, fmt.Errorf("store inbox entry %s: its hub is not in partition %d", e.InboxID, partition)
+		}
+		key, hasKey := position, "0"
+		if e.Key != "" {
+			key, hasKey = eventlog.IdempotencyKey(s.keys, partition, eventlog.HashIdempotencyKey(e.Key)), "1"
+		}
+		keys = append(keys, key)
+		args = append(args, e.InboxID, hasKey, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
+	}
+	r, err := s.moveEntries(ctx, appendScript, keys, args)
+	return r, redisconn.WrapError("store inbox entries", err)
+}
+
+// Quarantine moves invalid inbox entries, in the order of their IDs, to the quarantine, which operators can read. It
+// may be repeated like [Store.Append]. The quarantine keeps the newest [MaxQuarantine] entries.
+func (s *Store) Quarantine(ctx context.Context, entries []RejectedEntry) (Result, error) {
+	if len(entries) == 0 {
+		return Result{}, nil
+	}
+	args := []any{MaxQuarantine, ""}
+	for _, e := range entries {
+		data := e.Data
+		if data == nil {
+			data = []byte{}
+		}
+		args = append(args, e.InboxID, data, e.Reason)
+	}
+	r, err := s.moveEntries(ctx, quarantineScript, []string{QuarantineKey(s.keys), QuarantinePositionKey(s.keys)}, args)
+	return r, redisconn.WrapError("quarantine inbox entries", err)
+}
+
+// moveEntries runs a script that skips entries at or before a position. If the inbox was deleted and created again
+// with lower IDs, because the clock was set back or a producer chose the IDs, moveEntries resets the position.
+func (s *Store) moveEntries(ctx context.Context, script *redis.Script, keys []string, args []any) (Result, error) {
+	r, position, err := s.runMove(ctx, script, keys, args)
+	if err != nil || r.Skipped == 0 {
+		return r, err
+	}
+	info, err := redisconn.ReadStreamInfo(ctx, s.conn.Commands(), Key(s.keys))
+	if err != nil {
+		return Result{}, err
+	}
+	// If the inbox does not exist, nothing is known about the entries.
+	if info.LastID == streamid.Zero || streamid.Compare(info.LastID, position) >= 0 {
+		return r, nil
+	}
+	s.conn.Logger().WarnContext(ctx, "inbox position reset because the inbox was created again with lower IDs",
+		"position", position, "last", info.LastID)
+	args[1] = position
+	again, _, err := s.runMove(ctx, script, keys, args)
+	again.Stored += r.Stored
+	again.Duplicates = append(r.Duplicates, again.Duplicates...)
+	return again, err
+}
+
+// runMove runs the script and returns the position before it.
+func (s *Store) runMove(
+	ctx context.Context, script *redis.Script, keys []string, args []any,
+) (r Result, position string, err error) {
+	var reply []any
+	err = s.conn.WithReplication(ctx, keys[0], func(c redisconn.Runner) (err error) {
+		reply, err = script.Run(ctx, c, keys, args...).Slice()
+		return err
+	})
+	if err != nil {
+		return r, "", err
+	}
+	if len(reply) < 4 {
+		return r, "", redisconn.ErrUnexpectedReply
+	}
+	position, ok1 := reply[0].(string)
+	stored, ok2 := reply[2].(int64)
+	skipped, ok3 := reply[3].(int64)
+	if !ok1 || !ok2 || !ok3 {
+		return r, "", redisconn.ErrUnexpectedReply
+	}
+	r.Stored, r.Skipped = int(stored), int(skipped)
+	for _, v := range reply[4:] {
+		id, _ := v.(string)
+		r.Duplicates = append(r.Duplicates, id)
+	}
+	return r, position, nil
+}
+
+// Delete removes entries from the inbox. All of them must be stored or quarantined.
+func (s *Store) Delete(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return redisconn.WrapError("remove inbox entries", s.conn.Commands().XDel(ctx, Key(s.keys), ids...).Err())
+}

@@ -1,0 +1,126 @@
+package inbox
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+func produce(t testing.TB, b *testInbox, id string, fields ...string) string {
+	t.Helper()
+	id, err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: Key(b.Keys()), ID: id, Values: fields}).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestStore_MovesEntriesOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testInbox) {
+		ctx := t.Context()
+		if entries, err := b.Read(ctx, "", 10, 10*time.Millisecond); err != nil || len(entries) != 0 {
+			t.Fatalf("empty inbox: got %v, %v", entries, err)
+		}
+		produce(t, b, "*", "data", "{}", "key", "k")
+		produce(t, b, "*", "dta", "{}")
+		entries, err := b.Read(ctx, "", 10, 0)
+		if err != nil || len(entries) != 2 {
+			t.Fatalf("got entries %v, %v, want 2", entries, err)
+		}
+		if string(entries[0].Data) != "{}" || entries[0].Key != "k" || entries[1].Data != nil {
+			t.Fatalf("got entries %v", entries)
+		}
+		valid := []Notification{{entries[0].ID, "k", notification("h", 1)}}
+		rejected := []RejectedEntry{{entries[1].ID, entries[1].Data, "the field data is missing"}}
+		for _, want := range []Result{{Stored: 1}, {Skipped: 1}} {
+			if r, err := b.Append(ctx, 0, valid); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
+				t.Errorf("append: got %+v, %v, want %+v", r, err, want)
+			}
+			r, err := b.Quarantine(ctx, rejected)
+			if err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
+				t.Errorf("quarantine: got %+v, %v, want %+v", r, err, want)
+			}
+		}
+		if err := b.Delete(ctx, []string{entries[0].ID, entries[1].ID}); err != nil {
+			t.Error(err)
+		}
+		id := produce(t, b, "*", "data", "{}", "key", "k")
+		r, err := b.Append(ctx, 0, []Notification{{id, "k", notification("h", 2)}})
+		if err != nil || len(r.Duplicates) != 1 || r.Duplicates[0] != id {
+			t.Errorf("known key: got %+v, %v, want duplicate %s", r, err, id)
+		}
+		if n := len(readLog(t, b, 0)); n != 1 {
+			t.Errorf("got %d entries in the log, want 1", n)
+		}
+		bad, err := b.Commands().XRange(ctx, QuarantineKey(b.Keys()), "-", "+").Result()
+		if err != nil || len(bad) != 1 {
+			t.Fatalf("got quarantine %v, %v, want one entry", bad, err)
+		}
+		if v := bad[0].Values; v["reason"] != rejected[0].Reason || v["inbox"] != entries[1].ID {
+			t.Errorf("got quarantine entry %v", v)
+		}
+	})
+}
+
+func TestAppend_AfterInboxWasDeleted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testInbox) {
+		ctx := t.Context()
+		produce(t, b, "1000-1", "data", "{}")
+		if _, err := b.Append(ctx, 0, []Notification{{"1000-1", "", notification("h", 1)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Commands().Del(ctx, Key(b.Keys())).Err(); err != nil {
+			t.Fatal(err)
+		}
+		produce(t, b, "5-1", "data", "{}")
+		for range 2 {
+			if _, err := b.Append(ctx, 0, []Notification{{"5-1", "", notification("h", 2)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(readLog(t, b, 0)); n != 2 {
+			t.Errorf("got %d entries in the log, want 2", n)
+		}
+	})
+}
+
+func TestAppend_RejectsOtherPartition(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{Partitions: 2})
+	p := b.Keys().Partition("h")
+	if _, err := b.Append(t.Context(), 1-p, []Notification{{"1-1", "", notification("h", 1)}}); err == nil {
+		t.Error("entry of another partition: got no error")
+	}
+}
+
+func TestAppend_WaitsForReplicas(t *testing.T) {
+	t.Parallel()
+	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
+	b := open(t, primary, redisconn.Options{MinReplicas: 1})
+	entries := []Notification{{InboxID: "1-1", Notification: notification("h", 6)}}
+	replica.Signal(syscall.SIGSTOP)
+	for range 2 { // a repeat stores nothing, but waits again
+		_, err := b.Append(t.Context(), 0, entries)
+		if !errors.Is(err, redisconn.ErrTooFewReplicas) || !errors.Is(err, redisconn.ErrUnavailable) {
+			t.Errorf("with a stopped replica: got %v, want ErrTooFewReplicas", err)
+		}
+	}
+	replica.Signal(syscall.SIGCONT)
+	testkit.WaitFor(t, "the replica to have the entry", func() bool {
+		_, err := b.Append(t.Context(), 0, entries)
+		return err == nil
+	})
+	if n := len(readLog(t, b, 0)); n != 1 {
+		t.Errorf("got %d entries in the log, want 1", n)
+	}
+}

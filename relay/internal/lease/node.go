@@ -1,0 +1,91 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/backoff"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+const (
+	nodeTTL = 10 * time.Second
+	// maxNodes limits the search for a free number.
+	maxNodes = 1024
+)
+
+// Node is this process among the processes that share a Redis.
+type Node struct {
+	// Number is the lowest number that was free, starting at 0. A restarted process usually gets its old number.
+	Number int
+	// Name is "node-<Number>". Consumers need a stable name, because Redis never deletes them.
+	Name string
+
+	// Lost is closed when another process has taken the number, because Redis was unreachable for longer than the
+	// lease. Users of Name must then stop and join again.
+	Lost <-chan struct{}
+
+	stop context.CancelFunc
+	done chan struct{}
+	once sync.Once
+}
+
+// JoinNode takes the lowest free node number and keeps it until ctx ends or [Node.Leave] is called. The number of a
+// killed process is free after ten seconds. JoinNode waits while Redis is unreachable.
+func (m *Manager) JoinNode(ctx context.Context) (*Node, error) {
+	value := m.newValue()
+	retry := backoff.Backoff{Min: redisconn.RetryMin, Max: redisconn.RetryMax}
+	for {
+		for n := range maxNodes {
+			l := &Lease{m: m, key: NodeKey(m.keys, n), name: fmt.Sprintf("node:%d", n), ttl: nodeTTL}
+			held, err := l.tryAcquire(ctx, value)
+			if err != nil {
+				if !errors.Is(err, redisconn.ErrUnavailable) {
+					return nil, err
+				}
+				m.log.WarnContext(ctx, "acquiring a node number failed", "error", err)
+				break
+			}
+			if held {
+				return m.keepNode(ctx, l, value, n), nil
+			}
+		}
+		if !retry.Sleep(ctx) {
+			return nil, fmt.Errorf("join as a node: %w", ctx.Err())
+		}
+	}
+}
+
+func (m *Manager) keepNode(ctx context.Context, l *Lease, value string, number int) *Node {
+	ctx, stop := context.WithCancel(ctx)
+	lost, done := make(chan struct{}), make(chan struct{})
+	n := &Node{Number: number, Name: fmt.Sprintf("node-%d", number), Lost: lost, stop: stop, done: done}
+	go func() {
+		defer close(done)
+		for wait := l.renewInterval(nil); relay.Sleep(ctx, wait); {
+			held, err := l.tryAcquire(ctx, value)
+			wait = l.renewInterval(err)
+			if err != nil && ctx.Err() == nil {
+				// The number remains usable as long as no other process takes it, even during a long outage of Redis.
+				m.log.WarnContext(ctx, "renewing the node number failed", "node", number, "error", err)
+			}
+			if err == nil && !held {
+				m.log.ErrorContext(ctx, "another process has taken the node number", "node", number)
+				close(lost)
+				return
+			}
+		}
+		l.releaseLock(ctx, value)
+	}()
+	return n
+}
+
+// Leave releases the number. It may be called twice.
+func (n *Node) Leave() {
+	n.once.Do(n.stop)
+	<-n.done
+}

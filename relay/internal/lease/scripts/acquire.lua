@@ -1,0 +1,10 @@
+-- Acquire or renew a lease. Returns 1 if the caller holds it.
+-- KEYS: lease. ARGV: value of the caller; ttl in milliseconds; prefix of all values of this process, or '' if other
+-- processes may hold leases; 1 to take a free lease, 0 only to renew it.
+local holder = redis.call('GET', KEYS[1])
+if not holder and ARGV[4] == '0' then return 0 end
+if holder and holder ~= ARGV[1] then
+  if ARGV[3] == '' or string.sub(holder, 1, #ARGV[3]) == ARGV[3] then return 0 end
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1

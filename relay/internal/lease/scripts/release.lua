@@ -1,0 +1,3 @@
+-- Release a lease if the caller holds it. KEYS: lease. ARGV: value of the caller.
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0

@@ -1,0 +1,211 @@
+package queue
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+func readQueue(t testing.TB, b *testStores, sink string) []string {
+	t.Helper()
+	entries, err := b.Commands().XRange(t.Context(), Key(b.Keys(), sink, 0), "-", "+").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, e := range entries {
+		ids = append(ids, fmt.Sprint(e.Values["id"]))
+	}
+	return ids
+}
+
+// enqueueAll enqueues all entries after a position for all sinks. catchUp is the sink that catches up, or "".
+func enqueueAll(t testing.TB, b *testStores, catchUp, from string, generation int64, sinks ...string) EnqueueResult {
+	t.Helper()
+	ns, err := b.Range(t.Context(), 0, from, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := EnqueueRequest{
+		CatchUpSink: catchUp, From: from, To: from, Generation: generation, EntriesCovered: len(ns),
+		Sinks: sinks, MaxBacklogs: make([]int64, len(sinks)),
+	}
+	for _, n := range ns {
+		m := SinkMatch{ID: n.Cursor}
+		for i := range sinks {
+			m.Sinks = append(m.Sinks, i)
+		}
+		e.Matches, e.To = append(e.Matches, m), n.Cursor
+	}
+	r, err := b.Enqueue(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestEnqueue(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testStores) {
+		mustAppend(t, b, notifications("h", 1, 5)...)
+		log := readLog(t, b, 0)
+		e := EnqueueRequest{
+			From: "0-0", To: log[4].Cursor, EntriesCovered: 5,
+			Sinks: []string{"idle", "one", "two"}, MaxBacklogs: []int64{1, 0, 2},
+			Matches: []SinkMatch{
+				{log[0].Cursor, []int{1, 2}},
+				{log[1].Cursor, []int{2}},
+				{"1-1", []int{2}},
+				{log[3].Cursor, []int{2}},
+			},
+		}
+		r, err := b.Enqueue(t.Context(), e)
+		if err != nil || !r.Committed || r.Position != e.To || r.Trimmed != 1 ||
+			r.Dropped[0] != 0 || r.Dropped[1] != 0 || r.Dropped[2] != 1 {
+			t.Fatalf("got %+v, %v, want one trimmed and one dropped", r, err)
+		}
+		again, err := b.Enqueue(t.Context(), e)
+		if err != nil || again.Committed || again.Position != e.To {
+			t.Errorf("repeat: got %+v, %v, want no commit", again, err)
+		}
+		if got := readQueue(t, b, "one"); len(got) != 1 || got[0] != log[0].ID {
+			t.Errorf("queue one: got %v, want the first entry", got)
+		}
+		if got := readQueue(t, b, "two"); len(got) != 2 || got[0] != log[1].ID || got[1] != log[3].ID {
+			t.Errorf("queue two: got %v, want the second and fourth entry", got)
+		}
+		if at, err := b.Position(t.Context(), 0); at != e.To || err != nil {
+			t.Errorf("position: got %s, %v, want %s", at, err, e.To)
+		}
+	})
+}
+
+func TestRegisterSinks_ChangedSets(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testStores) {
+		ctx := t.Context()
+		serve := func(sinks map[string]bool, active, catchingUp int) DispatchState {
+			t.Helper()
+			s, err := b.RegisterSinks(ctx, 0, sinks)
+			if err != nil || len(s.Active) != active || len(s.CatchingUp) != catchingUp {
+				t.Fatalf("got state %+v, %v, want %d active and %d catching up", s, err, active, catchingUp)
+			}
+			return s
+		}
+		first := serve(map[string]bool{"a": false}, 1, 0)
+		mustAppend(t, b, notifications("h", 1, 3)...)
+		if r := enqueueAll(t, b, "", first.Position, first.Generation, "a"); !r.Committed {
+			t.Fatalf("%+v", r)
+		}
+		// b begins at the end of the log, c at its start.
+		joined, err := b.EnsureSinks(ctx, 0, map[string]bool{"b": false, "c": true})
+		if err != nil || joined["c"] != "0-0" || joined["b"] != readLog(t, b, 0)[2].Cursor {
+			t.Fatalf("got positions %v, %v", joined, err)
+		}
+		s := serve(map[string]bool{"a": false, "b": false, "c": true}, 2, 1)
+		if r := enqueueAll(t, b, "", s.Position, first.Generation, "a"); r.Committed {
+			t.Error("old generation: got a commit")
+		}
+		r := enqueueAll(t, b, "c", "0-0", 0, "c")
+		if !r.Committed || !r.CaughtUp {
+			t.Errorf("catch up: got %+v", r)
+		}
+		mustAppend(t, b, notifications("h", 4, 4)...)
+		if r := enqueueAll(t, b, "", s.Position, s.Generation, "a", "b"); r.Committed {
+			t.Error("generation from before c caught up: got a commit")
+		}
+		s = serve(map[string]bool{"a": false, "b": false, "c": true}, 3, 0)
+		// For a while, a node with another configuration dispatches.
+		old := serve(map[string]bool{"a": false}, 1, 0)
+		if r := enqueueAll(t, b, "", old.Position, old.Generation, "a"); !r.Committed {
+			t.Errorf("%+v", r)
+		}
+		s = serve(map[string]bool{"a": false, "b": false, "c": true}, 1, 2)
+		for name, at := range maps.All(s.CatchingUp) {
+			if r := enqueueAll(t, b, name, at, 0, name); !r.CaughtUp {
+				t.Errorf("catch up of %s: got %+v", name, r)
+			}
+		}
+		for sink, want := range map[string]int{"a": 4, "b": 1, "c": 4} {
+			if got := readQueue(t, b, sink); len(got) != want {
+				t.Errorf("queue %s: got %v, want %d entries", sink, got, want)
+			}
+		}
+		if err := b.ForgetSink(ctx, 0, "c"); err != nil || len(readQueue(t, b, "c")) != 0 {
+			t.Errorf("forget: got %v and a queue, want none", err)
+		}
+	})
+}
+
+func TestTrim_KeepsUndispatchedEntries(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testStores) {
+		ctx := t.Context()
+		trim := func(history time.Duration, maxLen int64) int {
+			t.Helper()
+			if err := b.Trim(ctx, 0, history, maxLen); err != nil {
+				t.Fatal(err)
+			}
+			return len(readLog(t, b, 0))
+		}
+		if n := trim(time.Millisecond, 1); n != 0 {
+			t.Errorf("missing log: got %d entries", n)
+		}
+		mustAppend(t, b, notifications("h", 1, 500)...)
+		log := readLog(t, b, 0)
+		time1 := time.NewTimer(5 * time.Millisecond) // all entries are older than the history then
+		<-time1.C
+		if n := trim(time.Millisecond, 10); n != 500 {
+			t.Errorf("before dispatching: got %d entries, want 500", n)
+		}
+		if lag, err := b.Lag(ctx, 0); lag != 500 || err != nil {
+			t.Errorf("got lag %d, %v", lag, err)
+		}
+		r, err := b.Enqueue(ctx, EnqueueRequest{From: "0-0", To: log[299].Cursor, EntriesCovered: 300})
+		if err != nil || !r.Committed {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if lag, err := b.Lag(ctx, 0); lag != 200 || err != nil {
+			t.Errorf("got lag %d, %v", lag, err)
+		}
+		if n := trim(0, 10); n < 200 || n > 300 {
+			t.Errorf("by length: got %d entries, want 200 and at most one node more", n)
+		}
+		if n := trim(time.Millisecond, 0); n < 201 || n > 301 {
+			if n != 200 { // the trim by length may have been exact
+				t.Errorf("by history: got %d entries", n)
+			}
+		}
+		if got := readLog(t, b, 0); got[len(got)-200].ID != log[300].ID {
+			t.Error("an undispatched entry was trimmed")
+		}
+	})
+}
+
+func TestTrim_LongLog(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	for i := range 35 {
+		mustAppend(t, b, notifications("h", i*1000, i*1000+999)...)
+	}
+	if r := enqueueAll(t, b, "", "0-0", 0); !r.Committed {
+		t.Fatal(r)
+	}
+	log := readLog(t, b, 0)
+	r, err := b.Enqueue(t.Context(), EnqueueRequest{
+		From: log[9999].Cursor, To: log[len(log)-1].Cursor, EntriesCovered: len(log) - 10_000,
+	})
+	if err != nil || !r.Committed {
+		t.Fatal(r, err)
+	}
+	if err := b.Trim(t.Context(), 0, time.Hour, 500); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(readLog(t, b, 0)); n < 500 || n > 700 {
+		t.Errorf("got %d entries, want 500 to 700", n)
+	}
+}

@@ -1,0 +1,57 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+// appendRequests returns a request for each of the three ways to append notifications.
+func appendRequests(i int) []eventlog.AppendRequest {
+	return []eventlog.AppendRequest{
+		{Hub: "h", Notifications: notifications("h", i, i)},
+		{Hub: "h", Notifications: notifications("h", i, i+9)},
+		{Hub: "h", Key: fmt.Sprint("k", i), Digest: "d", Notifications: notifications("h", i, i+9)},
+	}
+}
+
+func TestStores_WriteAllOrNothingWithoutMemory(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	mustAppend(t, b, notification("h", 1))
+	limitMemory := func(limit string) {
+		t.Helper()
+		if err := b.Commands().ConfigSet(t.Context(), "maxmemory", limit).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limitMemory("1")
+	for _, a := range appendRequests(2) {
+		if _, err := b.Append(t.Context(), a); !errors.Is(err, redisconn.ErrUnavailable) {
+			t.Errorf("append %d with key %q: got %v, want ErrUnavailable", len(a.Notifications), a.Key, err)
+		}
+	}
+	entries := []inbox.Notification{{InboxID: "1-1", Notification: notification("h", 2)}}
+	if _, err := b.inbox.Append(t.Context(), 0, entries); !errors.Is(err, redisconn.ErrUnavailable) {
+		t.Errorf("append an inbox entry: got %v, want ErrUnavailable", err)
+	}
+	r := EnqueueRequest{From: streamid.Zero, To: "9-9"}
+	if _, err := b.Enqueue(t.Context(), r); !errors.Is(err, redisconn.ErrUnavailable) {
+		t.Errorf("enqueue: got %v, want ErrUnavailable", err)
+	}
+	if n := len(readLog(t, b, 0)); n != 1 {
+		t.Errorf("got %d entries in the log, want 1", n)
+	}
+	limitMemory("0")
+	for _, a := range appendRequests(2) {
+		if _, err := b.Append(t.Context(), a); err != nil {
+			t.Error(err)
+		}
+	}
+}

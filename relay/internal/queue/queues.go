@@ -1,0 +1,100 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+// Stats describes the queues of a sink, including messages in flight.
+type Stats struct {
+	Length int64
+	// OldestAge is the time since the oldest entry was added to the log, by the clock of Redis. It is 0 for an empty
+	// queue.
+	OldestAge time.Duration
+}
+
+// Stats returns the statistics of each sink over all partitions. It also sends a command if sinks is empty, so an error
+// always means that Redis is unreachable.
+func (s *Store) Stats(ctx context.Context, sinks []string) ([]Stats, error) {
+	const operation = "measure the queues"
+	partitions := s.keys.Partitions()
+	replies := make([]*redis.Cmd, 0, len(sinks)*partitions)
+	_, err := s.conn.Commands().Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.Exists(ctx, redisconn.PartitionsKey(s.keys))
+		for _, sink := range sinks {
+			for _, key := range Keys(s.keys, sink) {
+				replies = append(replies, pipe.Eval(ctx, statsSource, []string{key}))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, redisconn.WrapError(operation, err)
+	}
+	list := make([]Stats, len(sinks))
+	for i, reply := range replies {
+		n, err := reply.Int64Slice()
+		if err == nil && len(n) != 2 {
+			err = redisconn.ErrUnexpectedReply
+		}
+		if err != nil {
+			return nil, redisconn.WrapError(operation, err)
+		}
+		stats := &list[i/partitions]
+		stats.Length += n[0]
+		stats.OldestAge = max(stats.OldestAge, time.Duration(n[1])*time.Millisecond, 0)
+	}
+	return list, nil
+}
+
+// Queued reports for each log cursor whether a sink's queue still has that entry.
+func (s *Store) Queued(ctx context.Context, partition int, sink string, cursors []string) ([]bool, error) {
+	args := make([]any, len(cursors))
+	for i, c := range cursors {
+		args[i] = c
+	}
+	keys := []string{Key(s.keys, sink, partition)}
+	reply, err := queuedScript.Run(ctx, s.conn.Commands(), keys, args...).Int64Slice()
+	if err == nil && len(reply) != len(cursors) {
+		err = redisconn.ErrUnexpectedReply
+	}
+	if err != nil {
+		return nil, redisconn.WrapError("search a queue", err)
+	}
+	queued := make([]bool, len(reply))
+	for i, n := range reply {
+		queued[i] = n == 1
+	}
+	return queued, nil
+}
+
+// claimCount is the number of pending entries that one command claims.
+const claimCount = 1000
+
+// ClaimPending assigns all pending entries of a sink's queues to the consumer, regardless of their consumer and idle
+// time. A subscriber with that name then begins with these entries in queue order. Call it only if no other process
+// works on the sink.
+func (s *Store) ClaimPending(ctx context.Context, sink, group, consumer string) error {
+	for _, key := range Keys(s.keys, sink) {
+		for start := streamid.Zero; start != ""; {
+			_, next, err := s.conn.Commands().XAutoClaimJustID(ctx, &redis.XAutoClaimArgs{
+				Stream: key, Group: group, Consumer: consumer, Start: start, Count: claimCount,
+			}).Result()
+			if redis.HasErrorPrefix(err, "NOGROUP") { // no entry was ever read
+				break
+			}
+			if err != nil {
+				return redisconn.WrapError("claim the pending entries of a queue", err)
+			}
+			if start = next; next == streamid.Zero {
+				break
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+-- Copy matched log entries to the queues of sinks under their own IDs, and advance a position, if it is the one that
+-- the caller expects. Returns 1 or 0 for committed; position; generation; number of matched entries that the log no
+-- longer has; 1 or 0 for caught up; then the number of dropped entries of each queue.
+-- KEYS: log, dispatch position, sink positions, then queues.
+-- ARGV: sink that catches up or ''; from; to; generation or ''; number of log entries covered or 0; then the maximum
+-- length of each queue; then for each match: ID, number of queues, their indexes from 1.
+local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]
+local catchup, from, to, generation, covered = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local queues = #KEYS - 3
+
+local served = redis.call('HGET', dispatched, 'position') or '0-0'
+local current = redis.call('HGET', dispatched, 'generation') or '0'
+local position = served
+if catchup ~= '' then position = redis.call('HGET', sinks, catchup) or '' end
+if position ~= from or (generation ~= '' and generation ~= current) then
+  return {0, position, current, 0, 0}
+end
+
+local missing = 0
+local i = 6 + queues
+while i <= #ARGV do
+  local id, n = ARGV[i], tonumber(ARGV[i + 1])
+  local entry = redis.call('XRANGE', log, id, id)[1]
+  if entry then
+    for j = i + 2, i + 1 + n do
+      local added = redis.pcall('XADD', KEYS[3 + tonumber(ARGV[j])], id, unpack(entry[2]))
+      -- An earlier run may have added it, if its position was lost.
+      if type(added) == 'table' and added.err and not string.find(added.err, 'equal or smaller', 1, true) then
+        return redis.error_reply(added.err)
+      end
+    end
+  else
+    missing = missing + 1
+  end
+  i = i + 2 + n
+end
+
+local joined = 0
+if catchup == '' then
+  redis.call('HSET', dispatched, 'position', to)
+  if covered == 0 then
+    redis.call('HDEL', dispatched, 'added')
+  elseif redis.call('HEXISTS', dispatched, 'added') == 1 then
+    redis.call('HINCRBY', dispatched, 'added', covered)
+  end
+elseif less(to, served) then
+  redis.call('HSET', sinks, catchup, to)
+else
+  -- Caught up: the dispatcher serves the sink from here on. The new generation makes it read its state again.
+  joined = 1
+  redis.call('HSET', sinks, catchup, '+' .. to)
+  current = tostring(redis.call('HINCRBY', dispatched, 'generation', 1))
+end
+
+local result = {1, to, current, missing, joined}
+for q = 1, queues do
+  local backlog = tonumber(ARGV[5 + q])
+  local dropped = 0
+  if backlog > 0 and redis.call('XLEN', KEYS[3 + q]) > backlog then
+    dropped = redis.call('XTRIM', KEYS[3 + q], 'MAXLEN', ARGV[5 + q])
+  end
+  result[5 + q] = dropped
+end
+return result

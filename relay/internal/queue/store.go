@@ -1,0 +1,35 @@
+package queue
+
+import (
+	_ "embed" // the scripts
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+var (
+	//go:embed scripts/enqueue.lua
+	enqueueSource string
+	//go:embed scripts/register_sinks.lua
+	registerSource string
+	//go:embed scripts/queued.lua
+	queuedSource string
+	//go:embed scripts/queue_stats.lua
+	statsSource string
+
+	enqueueScript  = redis.NewScript(streamid.CompareLua + enqueueSource)
+	registerScript = redis.NewScript(streamid.CompareLua + registerSource)
+	queuedScript   = redis.NewScript(queuedSource)
+)
+
+// Store contains the queues of all sinks. It may be used concurrently.
+type Store struct {
+	conn *redisconn.Conn
+	keys keyspace.Space
+}
+
+// NewStore returns the queues.
+func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store { return &Store{conn: c, keys: keys} }

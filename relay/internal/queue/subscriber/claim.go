@@ -1,0 +1,146 @@
+package subscriber
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay/internal/resp"
+)
+
+const (
+	claimCount          = 100 // entries of one stream in one XAUTOCLAIM
+	reclaimPipelineSize = 128 // commands in one pipeline
+)
+
+// reclaimer keeps the entries in memory alive, and claims the entries of consumers that do not.
+type reclaimer struct {
+	s           *Subscriber
+	pendingRead chan struct{} // all pending entries of a stream have been read
+}
+
+func newReclaimer(s *Subscriber) *reclaimer {
+	return &reclaimer{s: s, pendingRead: make(chan struct{}, 1)}
+}
+
+func (c *reclaimer) wakeUp() { trySignal(c.pendingRead) }
+
+func (c *reclaimer) run() {
+	defer c.s.wg.Done()
+	heartbeats := time.NewTicker(c.s.cfg.ClaimIdle / 3)
+	defer heartbeats.Stop()
+	searches := time.NewTicker(c.s.cfg.ClaimInterval)
+	defer searches.Stop()
+	for {
+		select {
+		case <-c.s.ctx.Done():
+			return
+		case <-heartbeats.C:
+			c.sendHeartbeats()
+		case <-searches.C:
+			c.reclaimIdle()
+		case <-c.pendingRead:
+			c.reclaimIdle()
+		}
+	}
+}
+
+// sendHeartbeats resets the idle time of entries in memory, also of topics that are no longer read.
+func (c *reclaimer) sendHeartbeats() {
+	c.s.mu.Lock()
+	streams := slices.Collect(maps.Values(c.s.streams))
+	c.s.mu.Unlock()
+	cfg := &c.s.cfg
+	before := time.Now().Add(-cfg.ClaimIdle / 6)
+	pipe := cfg.Commands.Pipeline()
+	for _, st := range streams {
+		ids := st.heldBefore(before)
+		for len(ids) > 0 {
+			n := min(len(ids), topicBufferSize)
+			pipe.XClaimJustID(c.s.ctx, &redis.XClaimArgs{
+				Stream: st.name, Group: cfg.Group, Consumer: cfg.Consumer, Messages: ids[:n],
+			})
+			ids = ids[n:]
+			if pipe.Len() >= reclaimPipelineSize {
+				c.runPipeline(pipe)
+			}
+		}
+	}
+	c.runPipeline(pipe)
+}
+
+func (c *reclaimer) runPipeline(pipe redis.Pipeliner) {
+	if pipe.Len() == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.s.ctx, c.s.cfg.ClaimIdle/3)
+	defer cancel()
+	// The reader logs an outage of Redis. If the group is missing, there is nothing to keep alive.
+	if _, err := pipe.Exec(ctx); err != nil {
+		c.s.cfg.Log.Debug("keeping queue entries alive failed", "error", err)
+	}
+}
+
+// reclaimIdle claims idle entries of all topics with space, until none are left or the topics are full.
+func (c *reclaimer) reclaimIdle() {
+	due := c.dueStreams(c.s.activeStreams(), time.Now())
+	for len(due) > 0 && c.s.ctx.Err() == nil {
+		n := min(len(due), reclaimPipelineSize)
+		more := c.reclaimFrom(due[:n])
+		due = append(due[n:], c.dueStreams(more, time.Now())...)
+	}
+}
+
+func (c *reclaimer) dueStreams(streams []*streamState, now time.Time) []*streamState {
+	due := make([]*streamState, 0, len(streams))
+	for _, st := range streams {
+		// This consumer's pending entries come first, including the ones it released.
+		if !st.reclaimAt.After(now) && st.readPosition() == newEntries && st.topic.hasSpace() {
+			due = append(due, st)
+		}
+	}
+	return due
+}
+
+// reclaimFrom sends one XAUTOCLAIM for each stream and returns the streams that have more.
+func (c *reclaimer) reclaimFrom(streams []*streamState) []*streamState {
+	cfg := &c.s.cfg
+	ctx, cancel := context.WithTimeout(c.s.ctx, flushTimeout)
+	defer cancel()
+	pipe := cfg.Commands.Pipeline()
+	cmds := make([]*redis.XAutoClaimWithDeletedCmd, len(streams))
+	for i, st := range streams {
+		if st.cursor == "" {
+			st.cursor = streamid.Zero
+		}
+		cmds[i] = pipe.XAutoClaimWithDeleted(ctx, &redis.XAutoClaimArgs{
+			Stream: st.name, Group: cfg.Group, Consumer: cfg.Consumer,
+			MinIdle: cfg.ClaimIdle, Start: st.cursor, Count: claimCount,
+		})
+	}
+	_, _ = pipe.Exec(ctx)
+	var more []*streamState
+	for i, st := range streams {
+		messages, next, _, err := cmds[i].Result()
+		if err != nil {
+			// After NOGROUP, the reader creates the group. It logs all other errors.
+			st.cursor, st.reclaimAt = "", time.Now().Add(cfg.ClaimInterval/2)
+			continue
+		}
+		n := c.s.enqueueEntries(st, resp.FromMessages(messages), true, st.countReleases())
+		if n > 0 {
+			cfg.Log.Info("claimed idle queue entries of another consumer", "stream", st.name, "entries", n)
+		}
+		st.cursor = next
+		if next == streamid.Zero || next == "" {
+			st.cursor, st.reclaimAt = "", time.Now().Add(cfg.ClaimInterval/2)
+			continue
+		}
+		more = append(more, st)
+	}
+	return more
+}

@@ -1,0 +1,227 @@
+package redisconn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+)
+
+func TestParseAddress(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		url, addrs, user, password, master string
+		db                                 int
+		tls, cluster                       bool
+	}{
+		{url: "redis://h:1", addrs: "[h:1]"},
+		{url: "redis://", addrs: "[localhost:6379]"},
+		{url: "redis://:p%40ss@h/3", addrs: "[h:6379]", password: "p@ss", db: 3},
+		{url: "redis://u:p@[::1]:7/1", addrs: "[[::1]:7]", user: "u", password: "p", db: 1},
+		{url: "rediss://h", addrs: "[h:6379]", tls: true},
+		{url: "unix:///run/redis.sock?db=2", addrs: "[/run/redis.sock]", db: 2},
+		{url: "redis+sentinel://:p@a:1,b:2/main/4", addrs: "[a:1 b:2]", password: "p", master: "main", db: 4},
+		{url: "redis+cluster://a:1,b:2?tls=true", addrs: "[a:1 b:2]", cluster: true, tls: true},
+	} {
+		o, err := parseAddress(c.url)
+		if err != nil {
+			t.Errorf("%s: %v", c.url, err)
+			continue
+		}
+		if fmt.Sprint(o.Addrs) != c.addrs || o.Username != c.user || o.Password != c.password ||
+			o.MasterName != c.master || o.DB != c.db || (o.TLSConfig != nil) != c.tls || o.IsClusterMode != c.cluster {
+			t.Errorf("%s: got %+v", c.url, o)
+		}
+	}
+}
+
+func TestParseAddress_RejectsInvalid(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{
+		"", "h:6379", "http://secret@h", "redis://:sec%zzret@h", "redis://h/secret", "redis://h/-1",
+		"redis://a:1,b:2", "unix://secret", "redis+sentinel://secret@h", "redis+cluster://h/1",
+		"redis://h?pool_size=secret", "redis://user:12/secret@h:6379/0",
+	} {
+		_, err := parseAddress(url)
+		if err == nil {
+			t.Errorf("parseAddress(%q): got no error", url)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("parseAddress(%q): the error may contain a password: %v", url, err)
+		}
+	}
+}
+
+func FuzzParseAddress(f *testing.F) {
+	for _, s := range []string{
+		"redis://u:p@h:1/2", "unix:///a?db=1", "redis+sentinel://a:1,b/m/0", "redis+cluster://a:1,b:2?tls=true",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if o, err := parseAddress(s); err == nil && len(o.Addrs) == 0 {
+			t.Errorf("parseAddress(%q): got no address and no error", s)
+		}
+	})
+}
+
+func TestOpen_RejectsOtherPartitions(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	open(t, s, Options{Partitions: 4})
+	open(t, s, Options{Partitions: 4})
+	_, err := Open(t.Context(), Options{URL: s.URL(), Partitions: 2})
+	if err == nil || !strings.Contains(err.Error(), "set redis.partitions to 4") {
+		t.Errorf("got %v, want an error about partitions", err)
+	}
+	open(t, s, Options{Partitions: 2, Prefix: "other"})
+}
+
+func TestOpen_WaitsForRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	s.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, Options{URL: s.URL()}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("without Redis: got %v, want ErrUnavailable", err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		b, err := Open(context.WithoutCancel(t.Context()), Options{URL: s.URL()})
+		if err == nil {
+			b.Close()
+		}
+		opened <- err
+	}()
+	s.Restart()
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
+// Open logs what it waits for at once, and then every ten seconds.
+func TestOpen_LogsWaiting(t *testing.T) {
+	t.Parallel()
+	for singleProcess, want := range map[bool]string{
+		false: "waiting for redis at redis.url",
+		true:  `msg="waiting for redis" `,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			defer cancel()
+			var logged bytes.Buffer
+			refused := func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
+			log := slog.New(slog.NewTextHandler(&logged, nil))
+			_, err := Open(ctx, Options{Dialer: refused, SingleProcess: singleProcess, Log: log})
+			text := logged.String()
+			if !errors.Is(err, ErrUnavailable) || strings.Count(text, "\n") != 3 || strings.Count(text, want) != 3 {
+				t.Errorf("got %v, want ErrUnavailable and three times %q in the log:\n%s", err, want, text)
+			}
+		})
+	}
+}
+
+// fakeRedis replies only to INFO.
+func fakeRedis(t *testing.T, info string) func(context.Context, string, string) (net.Conn, error) {
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait)
+	return func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		wg.Go(func() {
+			defer func() { _ = server.Close() }()
+			buf := make([]byte, 4096)
+			for {
+				n, err := server.Read(buf)
+				if err != nil {
+					return
+				}
+				reply := "-ERR unknown command\r\n"
+				if bytes.Contains(bytes.ToLower(buf[:n]), []byte("\r\ninfo\r\n")) {
+					reply = fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
+				}
+				_, _ = server.Write([]byte(reply))
+			}
+		})
+		return client, nil
+	}
+}
+
+func TestOpen_RejectsOldRedis(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := Open(ctx, Options{Dialer: fakeRedis(t, "# Server\r\nredis_version:6.0.16\r\n")})
+	if err == nil || !strings.Contains(err.Error(), "6.0.16 but 6.2 or later is required") {
+		t.Errorf("got %v, want an error about the version", err)
+	}
+}
+
+func TestOpen_HidesPassword(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	if err := open(t, s, Options{}).Commands().ConfigSet(t.Context(), "requirepass", "right-secret").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var logged bytes.Buffer
+	url := strings.Replace(s.URL(), "unix://", "unix://:wrong-secret@", 1)
+	_, err := Open(t.Context(), Options{URL: url, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	if err == nil || errors.Is(err, ErrUnavailable) {
+		t.Fatalf("wrong password: got %v, want a permanent error", err)
+	}
+	s.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err2 := Open(ctx, Options{URL: url, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	if all := err.Error() + err2.Error() + logged.String(); strings.Contains(all, "secret") {
+		t.Errorf("a password is visible: %s", all)
+	}
+}
+
+func TestReady(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	b := open(t, s, Options{})
+	for range 40 {
+		if err := b.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Kill()
+	if err := b.Ready(t.Context()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("without Redis: got %v, want ErrUnavailable", err)
+	}
+	s.Restart()
+	testkit.WaitFor(t, "Redis to be ready", func() bool { return b.Ready(t.Context()) == nil })
+	if err := b.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Ready(t.Context()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("out of memory: got %v, want ErrUnavailable", err)
+	}
+}
+
+func TestInstance_IsStablePerPrefix(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	id, err := open(t, s, Options{}).Instance(t.Context())
+	if err != nil || len(id) != 16 {
+		t.Fatalf("got ID %q, %v, want 16 digits", id, err)
+	}
+	if again, err := open(t, s, Options{}).Instance(t.Context()); err != nil || again != id {
+		t.Errorf("second connection: got ID %q, %v, want %q", again, err, id)
+	}
+	if other, err := open(t, s, Options{Prefix: "other"}).Instance(t.Context()); err != nil || other == id {
+		t.Errorf("other prefix: got ID %q, %v, want another ID", other, err)
+	}
+}

@@ -1,0 +1,102 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrUnavailable means that Redis is unreachable or does not accept writes now. The operation may have been
+	// executed unless Redis itself rejected it.
+	ErrUnavailable = errors.New("redis is not available")
+	// ErrTooFewReplicas means that a write is stored, but fewer replicas than [Options.MinReplicas] received it in
+	// time. It is always combined with ErrUnavailable.
+	ErrTooFewReplicas = errors.New("too few replicas have it")
+	// ErrUnexpectedReply means that a script returned a reply of the wrong shape.
+	ErrUnexpectedReply = errors.New("redis sent an unexpected reply")
+)
+
+// unavailableError is ErrUnavailable for errors.Is and keeps the cause for logs.
+type unavailableError struct {
+	operation string
+	cause     error
+}
+
+func (e *unavailableError) Error() string {
+	return e.operation + ": " + ErrUnavailable.Error() + ": " + e.cause.Error()
+}
+
+func (e *unavailableError) Unwrap() []error { return []error{ErrUnavailable, e.cause} }
+
+func newUnavailableError(operation string, cause error) error {
+	if errors.Is(cause, ErrUnavailable) {
+		return cause
+	}
+	return &unavailableError{operation: operation, cause: cause}
+}
+
+// WrapError adds the operation to err, and [ErrUnavailable] if a later attempt may succeed. It returns nil for nil.
+func WrapError(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if IsUnavailable(err) {
+		return newUnavailableError(operation, err)
+	}
+	return fmt.Errorf("%s: %w", operation, err)
+}
+
+// IsUnavailable reports whether err is temporary: a network error, a server that loads its data, a failover, or full
+// memory.
+func IsUnavailable(err error) bool {
+	if errors.Is(err, ErrUnavailable) {
+		return true
+	}
+	var reply redis.Error
+	if errors.As(err, &reply) && !errors.Is(err, redis.ErrClosed) {
+		return isTransientReply(reply.Error())
+	}
+	var network net.Error
+	if errors.As(err, &network) {
+		return true
+	}
+	for _, target := range []error{
+		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, os.ErrDeadlineExceeded, context.Canceled, context.DeadlineExceeded,
+		redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return strings.HasPrefix(err.Error(), "redis: ") // no Sentinel is reachable, or the cluster has no nodes
+}
+
+// IsTransient reports whether the same command may succeed later. Unlike [IsUnavailable], it is true for every error
+// that is not a reply of Redis.
+func IsTransient(err error) bool {
+	var reply redis.Error
+	return !errors.As(err, &reply) || isTransientReply(reply.Error())
+}
+
+// isTransientReply searches the whole text, because the error of a script contains the error of its command.
+func isTransientReply(text string) bool {
+	if strings.HasPrefix(text, "EXECABORT") {
+		return true // a command of the transaction was rejected, for the relay's commands by OOM, READONLY and the like
+	}
+	for _, code := range []string{
+		"LOADING", "READONLY", "OOM ", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "MOVED ", "ASK ",
+		"MISCONF", "BUSY ", "UNBLOCKED", "max number of clients",
+	} {
+		if strings.Contains(text, code) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,50 @@
+package redisconn
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// replicaWaitTimeout is the maximum time to wait for replicas. It is well below the timeout of a reply.
+const replicaWaitTimeout = time.Second
+
+// Runner is a client or one of its connections.
+type Runner interface {
+	redis.Cmdable
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// MinReplicas returns the number of replicas that [Conn.WithReplication] waits for.
+func (c *Conn) MinReplicas() int { return c.minReplicas }
+
+// WithReplication runs a write to the slot of key, and then waits on the same connection until [Options.MinReplicas]
+// replicas have received it. Redis counts the replicas that have everything this connection wrote, so write must write
+// something even if it repeats what is stored. The error is [ErrTooFewReplicas] if the replicas are too slow.
+func (c *Conn) WithReplication(ctx context.Context, key string, write func(Runner) error) error {
+	if c.minReplicas == 0 {
+		return write(c.client)
+	}
+	node, err := NodeFor(ctx, c.client, key)
+	if err != nil {
+		return err
+	}
+	conn := node.Conn()
+	defer func() { _ = conn.Close() }()
+	if err := write(conn); err != nil {
+		ReloadSlots(ctx, c.client)
+		return err
+	}
+	n, err := conn.Wait(ctx, c.minReplicas, replicaWaitTimeout).Result()
+	if err != nil {
+		ReloadSlots(ctx, c.client)
+		return err
+	}
+	if n < int64(c.minReplicas) {
+		cause := fmt.Errorf("%w: %d of %d within %s", ErrTooFewReplicas, n, c.minReplicas, replicaWaitTimeout)
+		return newUnavailableError("store", cause)
+	}
+	return nil
+}
