@@ -17,22 +17,22 @@ func TestErrorCodes(t *testing.T) {
 	} {
 		e := NewError(code, "")
 		if e.Status() != status || !strings.HasPrefix(string(code), fmt.Sprint(status)+".") {
-			t.Errorf("%s has the status %d", code, e.Status())
+			t.Errorf("%s: got status %d", code, e.Status())
 		}
 		if e.Title() == "" {
 			t.Errorf("%s has no title", code)
 		}
 	}
 	if got := NewError("999.unheard-of", "").Status(); got != 500 {
-		t.Errorf("an unknown code has the status %d", got)
+		t.Errorf("unknown code: got status %d, want 500", got)
 	}
 }
 
-func TestErrorCopies(t *testing.T) {
+func TestError_WithReturnsCopies(t *testing.T) {
 	first := NewError(CodeInvalidArgument, "no such topic")
 	second := first.WithPointer("/topic").WithExtra("nearest", "job.created").WithExtra("index", 3)
 	if first.Source != "" || first.Extra != nil {
-		t.Errorf("the first error changed: %+v", first)
+		t.Errorf("the original error changed: %+v", first)
 	}
 	if second.Extra["nearest"] != "job.created" || second.Extra["index"] != 3 {
 		t.Errorf("extra is %v", second.Extra)
@@ -80,7 +80,7 @@ func TestClassify(t *testing.T) {
 		}
 	}
 	if !errors.Is(Permanent(plain), plain) || Permanent(plain).Error() != "refused" {
-		t.Error("a mark hides the error")
+		t.Error("Permanent hides the wrapped error")
 	}
 	if got := (&ResponseError{Status: 502}).Error(); got != "answered 502" {
 		t.Errorf("got %q", got)

@@ -1,14 +1,14 @@
 package relay
 
-// TopicInfo is a topic and what it tells.
+// TopicInfo describes a topic.
 type TopicInfo struct {
 	Name string
 	// Meaning is one sentence for people.
 	Meaning string
 }
 
-// Topics returns the 93 topics of the hub notification pipeline in the order of its specification. The slice is the
-// caller's. It is one table, hence longer than a screen.
+// Topics returns the 93 topics of the hub notification pipeline, in the order of the specification. The caller
+// owns the slice.
 func Topics() []TopicInfo {
 	return []TopicInfo{
 		{"billing.credit.state.changed", "A credit of the hub's account moved to another state."},
