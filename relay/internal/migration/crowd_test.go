@@ -97,3 +97,20 @@ func TestAbandonedBehindManyOthers(t *testing.T) {
 	}
 	same(t, "what was left alone", list, []queuedJob{{1, last, "49"}})
 }
+
+// Jobs that were queued in the same millisecond must not fill all of a worker's slots.
+func TestWorkerHasTooManyAhead_SameTime(t *testing.T) {
+	t.Parallel()
+	w := NewWorker(WorkerOptions{Backbone: newBackbone(t)})
+	w.maxAhead = 2
+	at := time.Now()
+	for _, job := range []string{"a", "b", "c", "d"} {
+		w.setQueuedAt(job, at)
+	}
+	w.setQueuedAt("running", time.Time{})
+	for job, want := range map[string]bool{"a": false, "b": true, "c": true, "d": true} {
+		if got := w.hasTooManyAhead(job); got != want {
+			t.Errorf("job %s: got %t, want %t", job, got, want)
+		}
+	}
+}

@@ -316,17 +316,18 @@ func (w *Worker) setQueuedAt(job string, at time.Time) {
 	w.queuedAt[job] = at
 }
 
-// hasTooManyAhead tells whether too many of those in hand go before a job.
+// hasTooManyAhead reports whether maxAhead held jobs precede a job. As in server_slot.lua, the older job comes first, and of two
+// from the same millisecond the one with the lower ID.
 func (w *Worker) hasTooManyAhead(job string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := 0
-	for _, at := range w.queuedAt {
-		if at.Before(w.queuedAt[job]) {
-			before++
+	ahead, queuedAt := 0, w.queuedAt[job]
+	for other, at := range w.queuedAt {
+		if at.Before(queuedAt) || at.Equal(queuedAt) && other < job {
+			ahead++
 		}
 	}
-	return before >= w.maxAhead
+	return ahead >= w.maxAhead
 }
 
 // driverSteps returns the driver's steps once it can work.
