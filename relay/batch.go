@@ -7,7 +7,9 @@ import (
 
 // jsonArray returns the batch as a JSON array.
 func (d Delivery) jsonArray() ([]byte, error) {
-	return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n Notification) ([]byte, error) { return append(out, n.Data...), nil })
+	return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n Notification) ([]byte, error) {
+		return append(out, n.Data...), nil
+	})
 }
 
 // Join concatenates the notifications of a batch: begin, the notifications with separator between them, and end.

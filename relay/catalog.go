@@ -52,7 +52,8 @@ func checkTopicName(name string) error {
 	case len(name) > maxName:
 		return fmt.Errorf("topic %q is longer than %d bytes", Truncate(name, 40), maxName)
 	case strings.HasPrefix(name, OperationalPrefix):
-		return fmt.Errorf("topic %q begins with %q, which is reserved for the relay's own notifications", name, OperationalPrefix)
+		return fmt.Errorf("topic %q begins with %q, which is reserved for the relay's own notifications", name,
+			OperationalPrefix)
 	}
 	for _, r := range name {
 		if !isTopicRune(r) {
@@ -86,7 +87,8 @@ func (c *Catalog) Names() []string { return slices.Clone(c.names) }
 func (c *Catalog) DescribeUnknown(topic string) (text, nearest string) {
 	text = fmt.Sprintf("there is no topic %q", Truncate(topic, 80))
 	if strings.HasPrefix(topic, OperationalPrefix) {
-		return text + fmt.Sprintf(" to publish: topics that begin with %q are reserved for the relay", OperationalPrefix), ""
+		return text + fmt.Sprintf(" to publish: topics that begin with %q are reserved for the relay",
+			OperationalPrefix), ""
 	}
 	nearest = c.Suggest(topic)
 	return text + topicSuggestion(nearest), nearest

@@ -23,10 +23,12 @@ type Driver interface {
 	// Migrate moves an instance, or continues what an earlier call began. It returns:
 	//
 	//   - nil if the instance is on the destination and no longer on the source;
-	//   - an error marked by [Indeterminate] if the outcome is unknown. Migrate is called again later, first to continue and after a few attempts with Undo;
+	//   - an error marked by [Indeterminate] if the outcome is unknown. Migrate is called again later, first to
+	//     continue and after a few attempts with Undo;
 	//   - [ErrSuperseded] if a call with a higher lease has taken over. This call has changed nothing since then;
 	//   - the error of ctx if the call was stopped. Another call can continue;
-	//   - any other error if the instance is on the source as before and nothing is left on the destination. The error tells the operator what to do.
+	//   - any other error if the instance is on the source as before and nothing is left on the destination. The error
+	//     tells the operator what to do.
 	//
 	// Migrate calls report with its progress. report does not block for long and may be called from any goroutine
 	// until Migrate returns.

@@ -28,7 +28,9 @@ func decodeSlowly(data []byte) (e Envelope, err error) {
 	var object, context json.RawMessage
 	err = decodeMembers(data, map[string]any{"topic": &e.Topic, "object": &object, "context": &context})
 	if err == nil {
-		err = decodeMembers(object, map[string]any{"id": &e.Object.ID, "state": &e.Object.State, "error": &e.Object.Error})
+		err = decodeMembers(object, map[string]any{
+			"id": &e.Object.ID, "state": &e.Object.State, "error": &e.Object.Error,
+		})
 	}
 	if err == nil {
 		c := &e.Context
@@ -47,11 +49,17 @@ const sample = `{"topic":"container.created","object":{"id":"0123456789abcdef012
 func FuzzEnvelope(f *testing.F) {
 	for _, text := range []string{
 		sample,
-		" {\n\t\"topic\" : \"a\\\"b\\u00e9\" , \"object\":{ } , \"context\" : null , \"more\" : [ {\"x\" : [ 1 , \"]}\" ] } , -1.5e3 , true ] } \n",
-		`{"object":{"id":null,"ID":"other","state":"x","state":"y"},"context":{"HUB_ID":"other","containers":null,"clusters":[null,"a,b","\\"]}}`,
-		`{"object":{},"context":{"containers":["a",1]}}`, `{"object":{},"context":{"containers":"a"}}`, `{"object":[],"context":{}}`,
-		`{"\u0074opic":"escaped","object":{"i\\d":7},"context":{"a":{"b":"}"},"c":3}}`, `{"topic":7}`, `{"topic":7,"topic":"x","object":{"id":"a","id":null},"context":{"containers":["a"],"containers":null,"hub_id":[],"hub_id":"h"}}`, `[]`, `null`, `7`, `"x"`, ``, `{`, `{}`,
-		"{\"topic\":\"\xff\",\"object\":{},\"context\":{\"containers\":[\"\xff\"]}}", `{"object":{},"context":{"containers":{}}}`, `{"object":{},"context":{"containers":["a"],"containers":["b"]}}`,
+		" {\n\t\"topic\" : \"a\\\"b\\u00e9\" , \"object\":{ } , \"context\" : null , \"more\" : [ {\"x\" : [ 1 , " +
+			"\"]}\" ] } , -1.5e3 , true ] } \n",
+		`{"object":{"id":null,"ID":"other","state":"x","state":"y"},"context":{"HUB_ID":"other",` +
+			`"containers":null,"clusters":[null,"a,b","\\"]}}`,
+		`{"object":{},"context":{"containers":["a",1]}}`, `{"object":{},"context":{"containers":"a"}}`,
+		`{"object":[],"context":{}}`,
+		`{"\u0074opic":"escaped","object":{"i\\d":7},"context":{"a":{"b":"}"},"c":3}}`, `{"topic":7}`,
+		`{"topic":7,"topic":"x","object":{"id":"a","id":null},"context":{"containers":["a"],"containers":null,` +
+			`"hub_id":[],"hub_id":"h"}}`, `[]`, `null`, `7`, `"x"`, ``, `{`, `{}`,
+		"{\"topic\":\"\xff\",\"object\":{},\"context\":{\"containers\":[\"\xff\"]}}", `{"object":{},` +
+			`"context":{"containers":{}}}`, `{"object":{},"context":{"containers":["a"],"containers":["b"]}}`,
 	} {
 		f.Add([]byte(text))
 	}

@@ -26,7 +26,7 @@ func OperationalTopics() []TopicInfo {
 	return []TopicInfo{
 		{TopicSinkDisabled, "A sink was disabled and keeps its backlog."},
 		{TopicSinkRecovered, "A sink that was disabled is enabled again."},
-		{TopicDeadLetterCreated, "A delivery failed finally and became a dead letter."},
+		{TopicDeadLetterCreated, "A delivery was given up and became a dead letter."},
 		{TopicSourceGap, "Notifications of an upstream are missing."},
 	}
 }

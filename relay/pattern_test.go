@@ -96,14 +96,19 @@ func TestCatalog_CheckPatterns(t *testing.T) {
 		}
 	}
 	for pattern, want := range map[string]string{
-		"contaner.created":       `topic pattern "contaner.created" matches no topic; the nearest topic is container.created`,
-		"!*.eror":                `topic pattern "!*.eror" matches no topic; the nearest topic is billing.credit.error`,
-		"contaner.*":             `topic pattern "contaner.*" matches no topic; the nearest topic is container.created`,
-		"hubrelay.sink.disabeld": `topic pattern "hubrelay.sink.disabeld" matches no topic; the nearest topic is hubrelay.sink.disabled`,
-		"!hubrelay.dead.*":       `topic pattern "!hubrelay.dead.*" matches no topic; the nearest topic is hubrelay.deadletter.created`,
-		"hubrely.*":              `topic pattern "hubrely.*" matches no topic; the nearest topic is hubrelay.sink.disabled`,
-		"zzz.*":                  `topic pattern "zzz.*" matches no topic; "hubrelay topics" lists all`,
-		"a b":                    `topic pattern "a b" has the character ' '; use a-z, 0-9, dot, underscore, hyphen, * and a leading !`,
+		"contaner.created": `topic pattern "contaner.created" matches no topic; the nearest topic is ` +
+			`container.created`,
+		"!*.eror":    `topic pattern "!*.eror" matches no topic; the nearest topic is billing.credit.error`,
+		"contaner.*": `topic pattern "contaner.*" matches no topic; the nearest topic is container.created`,
+		"hubrelay.sink.disabeld": `topic pattern "hubrelay.sink.disabeld" matches no topic; the nearest topic is ` +
+			`hubrelay.sink.disabled`,
+		"!hubrelay.dead.*": `topic pattern "!hubrelay.dead.*" matches no topic; the nearest topic is ` +
+			`hubrelay.deadletter.created`,
+		"hubrely.*": `topic pattern "hubrely.*" matches no topic; the nearest topic is ` +
+			`hubrelay.sink.disabled`,
+		"zzz.*": `topic pattern "zzz.*" matches no topic; "hubrelay topics" lists all`,
+		"a b": `topic pattern "a b" has the character ' '; use a-z, 0-9, dot, underscore, ` +
+			`hyphen, * and a leading !`,
 	} {
 		err := c.CheckPatterns([]string{"job.*", pattern})
 		if err == nil || err.Error() != want {

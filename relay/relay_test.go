@@ -11,9 +11,9 @@ import (
 
 func TestErrorCodes(t *testing.T) {
 	for code, status := range map[Code]int{
-		CodeInvalidSyntax: 400, CodeAuthInvalid: 401, CodeAuthExpired: 401, CodePermissions: 403, CodeWrongHub: 403, CodeNoURI: 404,
-		CodeMethod: 405, CodeTooLarge: 413, CodeInvalidContentType: 415, CodeMissingArgument: 422, CodeInvalidArgument: 422,
-		CodeUpgradeRequired: 426, CodeUnknown: 500, CodeNotReady: 503,
+		CodeInvalidSyntax: 400, CodeAuthInvalid: 401, CodeAuthExpired: 401, CodePermissions: 403, CodeWrongHub: 403,
+		CodeNoURI: 404, CodeMethod: 405, CodeTooLarge: 413, CodeInvalidContentType: 415, CodeMissingArgument: 422,
+		CodeInvalidArgument: 422, CodeUpgradeRequired: 426, CodeUnknown: 500, CodeNotReady: 503,
 	} {
 		e := NewError(code, "")
 		if e.Status() != status || !strings.HasPrefix(string(code), fmt.Sprint(status)+".") {
@@ -93,20 +93,23 @@ func TestClassify(t *testing.T) {
 func TestEnvelope(t *testing.T) {
 	n := Notification{ID: "68a1b2c3d4e5f60718293a4b", Data: []byte(`{"topic":"job.created",
 		"object":{"id":"1","state":"new","error":"","ID":"other","big":12345678901234567890},
-		"context":{"hub_id":"h","account_id":"a","environments":[],"dns_zones":["z"],"clusters":[],"containers":["c","d"],"HUB_ID":"evil","contextual":null},
+		"context":{"hub_id":"h","account_id":"a","environments":[],"dns_zones":["z"],"clusters":[],
+			"containers":["c","d"],"HUB_ID":"evil","contextual":null},
 		"flags":null,"Topic":"evil","CONTEXT":{"hub_id":"evil"}}`)}
 	e, err := n.Envelope()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Topic != "job.created" || e.Object != (Object{ID: "1", State: "new"}) || e.Context.HubID != "h" || e.Context.AccountID != "a" {
+	if e.Topic != "job.created" || e.Object != (Object{ID: "1", State: "new"}) || e.Context.HubID != "h" ||
+		e.Context.AccountID != "a" {
 		t.Errorf("got %+v", e)
 	}
 	if len(e.Context.Containers) != 2 || len(e.Context.DNSZones) != 1 || e.Context.Clusters == nil {
 		t.Errorf("got %+v", e.Context)
 	}
 	for _, bad := range []string{``, `[]`, `{"object":3}`, `{"context":{"hub_id":3}}`} {
-		if _, err := (Notification{ID: "x1", Data: []byte(bad)}).Envelope(); err == nil || !strings.Contains(err.Error(), "x1") {
+		if _, err := (Notification{ID: "x1", Data: []byte(bad)}).Envelope(); err == nil ||
+			!strings.Contains(err.Error(), "x1") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

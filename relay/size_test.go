@@ -6,7 +6,9 @@ import (
 )
 
 func TestSize(t *testing.T) {
-	for text, want := range map[string]Size{"": 0, "1000": 1000, "64KiB": 64 << 10, "256MiB": 256 << 20, "2 GiB": 2 << 30} {
+	for text, want := range map[string]Size{
+		"": 0, "1000": 1000, "64KiB": 64 << 10, "256MiB": 256 << 20, "2 GiB": 2 << 30,
+	} {
 		var s Size
 		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
 			t.Errorf("%q: got %d, %v", text, s, err)

@@ -1,6 +1,10 @@
 package relay
 
-import "strings"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // ClosestName returns the name that most likely was meant by word, or "" if none is close. Case is ignored, and at
 // most a third of the word may differ. Words longer than 256 bytes have no suggestion.
@@ -12,6 +16,16 @@ func ClosestName(word string, names []string) string {
 		}
 		return editDistance(a, b)
 	})
+}
+
+// ClosestNames returns up to limit names, sorted by their edit distance to word.
+func ClosestNames(word string, names []string, limit int) []string {
+	folded := []byte(strings.ToLower(Truncate(word, maxName)))
+	sorted := slices.Clone(names)
+	slices.SortStableFunc(sorted, func(a, b string) int {
+		return cmp.Compare(editDistance(folded, []byte(a)), editDistance(folded, []byte(b)))
+	})
+	return sorted[:min(limit, len(sorted))]
 }
 
 // closest returns the name with the smallest distance to word. The distance function decides whether "*" is a

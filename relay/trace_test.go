@@ -12,16 +12,18 @@ func TestParseTrace(t *testing.T) {
 		parent, state string
 		want          Trace
 	}{
-		"both":           {parent, " a=1,b=2", Trace{parent, "a=1,b=2"}},
-		"no state":       {parent, "", Trace{Parent: parent}},
-		"state alone":    {"", "a=1", Trace{}},
-		"upper case":     {strings.ToUpper(parent), "", Trace{}},
-		"no trace":       {"00-00000000000000000000000000000000-b7ad6b7169203331-01", "", Trace{}},
-		"no parent":      {"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", "", Trace{}},
-		"version ff":     {"ff" + parent[2:], "", Trace{}},
-		"short":          {parent[:54], "", Trace{}},
-		"more":           {parent + "-x", "", Trace{}},
-		"future version": {"cc" + parent[2:] + "-what-the-future", "", Trace{Parent: "cc" + parent[2:] + "-what-the-future"}},
+		"both":        {parent, " a=1,b=2", Trace{parent, "a=1,b=2"}},
+		"no state":    {parent, "", Trace{Parent: parent}},
+		"state alone": {"", "a=1", Trace{}},
+		"upper case":  {strings.ToUpper(parent), "", Trace{}},
+		"no trace":    {"00-00000000000000000000000000000000-b7ad6b7169203331-01", "", Trace{}},
+		"no parent":   {"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", "", Trace{}},
+		"version ff":  {"ff" + parent[2:], "", Trace{}},
+		"short":       {parent[:54], "", Trace{}},
+		"more":        {parent + "-x", "", Trace{}},
+		"future version": {
+			"cc" + parent[2:] + "-what-the-future", "", Trace{Parent: "cc" + parent[2:] + "-what-the-future"},
+		},
 		"line break":     {"cc" + parent[2:] + "-a\r\nX: y", "", Trace{}},
 		"break in state": {parent, "a=1\r\nX: y", Trace{Parent: parent}},
 		"long state":     {parent, strings.Repeat("a", 513), Trace{Parent: parent}},
