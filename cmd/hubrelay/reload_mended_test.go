@@ -28,7 +28,7 @@ func (d *daemon) refused(t *testing.T, n int, problem string) {
 	t.Helper()
 	testkit.Eventually(t, "the problem to be told", func() error {
 		text := d.Err.String()
-		if got := strings.Count(text, "what ran before goes on"); got != n || !strings.Contains(text, problem) {
+		if got := strings.Count(text, "the previous one stays active"); got != n || !strings.Contains(text, problem) {
 			return fmt.Errorf("told %d times, want %d, with %q", got, n, problem)
 		}
 		return nil
