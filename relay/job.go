@@ -27,8 +27,8 @@ type Job struct {
 	State   struct {
 		Current JobState  `json:"current"`
 		Changed time.Time `json:"changed"`
-		// Error is the reason of a failed job, or the last problem of a running one.
-		Error string `json:"error"`
+		// Error is the reason of a failed job, or the last problem of a running one. It is nil if there was none.
+		Error *JobFailure `json:"error"`
 	} `json:"state"`
 	// Events are the times of state changes. An event that has not happened is nil.
 	Events struct {
@@ -47,11 +47,33 @@ type JobTask struct {
 		Current JobState   `json:"current"`
 		Changed *time.Time `json:"changed"`
 	} `json:"state"`
-	Error string `json:"error"`
+	// Error is the reason of a failed task, or nil.
+	Error *JobFailure `json:"error"`
 	// Progress is a percentage from 0 to 100. Bytes and Total are set if the step counts bytes.
 	Progress int   `json:"progress"`
 	Bytes    int64 `json:"bytes,omitempty"`
 	Total    int64 `json:"total,omitempty"`
+}
+
+// JobFailure is the reason why a job or a task failed.
+type JobFailure struct {
+	Message string `json:"message"`
+}
+
+// NewJobFailure returns a JobFailure with the message, or nil if the message is empty.
+func NewJobFailure(message string) *JobFailure {
+	if message == "" {
+		return nil
+	}
+	return &JobFailure{Message: message}
+}
+
+// String returns the message. It returns "" if f is nil.
+func (f *JobFailure) String() string {
+	if f == nil {
+		return ""
+	}
+	return f.Message
 }
 
 // TaskDescriptor is the short form of a job: the response to its request, and an entry in the list of an

@@ -34,7 +34,7 @@ func (a *Daemon) openInventory(ctx context.Context, b *backbone.Store) error {
 
 // isInventoryRejected reports whether a valid inventory file could not be imported.
 func isInventoryRejected(err error) bool {
-	var rejected *migration.RefusedError
+	var rejected *migration.RejectedError
 	return errors.As(err, &rejected) || errors.Is(err, migration.ErrImportSuperseded)
 }
 

@@ -113,7 +113,7 @@ func importInventory(v Inventory, r *http.Request) (int, any, error) {
 		return 0, nil, validationError(err)
 	}
 	c, err := v.Import(r.Context(), file)
-	var refused *migration.RefusedError
+	var refused *migration.RejectedError
 	var servers *migration.ServersError
 	switch {
 	case errors.As(err, &servers):
