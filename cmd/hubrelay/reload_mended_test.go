@@ -70,7 +70,7 @@ func TestReloadOfAFileThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.reloaded(t, 0)
-	const gone = "file not readable"
+	const gone = "file is not readable"
 	testkit.Eventually(t, "the warning", d.Err.Contains(gone))
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	testkit.Eventually(t, "the sink of before", hooks.took("/one", ids))

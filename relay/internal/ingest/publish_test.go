@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/backbone"
 )
 
-// openBackbone connects to s and closes with the test.
+// openBackbone opens a store on s until the test ends.
 func openBackbone(t testing.TB, s *redistest.Server, partitions int) *backbone.Store {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -26,7 +26,7 @@ func openBackbone(t testing.TB, s *redistest.Server, partitions int) *backbone.S
 	return b
 }
 
-// logOf returns what all partitions hold, one behind the other.
+// logOf returns the entries of all partitions.
 func logOf(t testing.TB, b *backbone.Store) []relay.Notification {
 	t.Helper()
 	var all []relay.Notification
@@ -42,11 +42,12 @@ func logOf(t testing.TB, b *backbone.Store) []relay.Notification {
 
 func publication(key, body string) Publication {
 	return Publication{
-		KeyName: "ops", Hub: "h", Account: "a", ContentType: "application/x-ndjson", IdempotencyKey: key, Body: []byte(body),
+		KeyName: "ops", Hub: "h", Account: "a", ContentType: "application/x-ndjson", IdempotencyKey: key,
+		Body: []byte(body),
 	}
 }
 
-func TestPublishStoresAllOrNothing(t *testing.T) {
+func TestPublish_StoresAllOrNothing(t *testing.T) {
 	t.Parallel()
 	b := openBackbone(t, redistest.Start(t), 1)
 	pub := NewPublisher(newDecoder(t), b)
@@ -63,14 +64,14 @@ func TestPublishStoresAllOrNothing(t *testing.T) {
 		t.Errorf("stored %+v", n)
 	}
 	if _, err := pub.Publish(t.Context(), publication("", item(0)+"\n{}")); err == nil {
-		t.Error("half a batch was accepted")
+		t.Error("a part of a batch was accepted")
 	}
 	if n := len(logOf(t, b)); n != 2 {
 		t.Errorf("%d are stored after a bad batch", n)
 	}
 }
 
-func TestPublishTwiceWithOneKey(t *testing.T) {
+func TestPublish_RepeatWithSameKey(t *testing.T) {
 	t.Parallel()
 	b := openBackbone(t, redistest.Start(t), 1)
 	pub := NewPublisher(newDecoder(t), b)
@@ -88,22 +89,22 @@ func TestPublishTwiceWithOneKey(t *testing.T) {
 	_, err = pub.Publish(t.Context(), other)
 	var refused *relay.Error
 	if !errors.As(err, &refused) || refused.Code != relay.CodeInvalidArgument || refused.Source != "" {
-		t.Errorf("other content got %v", err)
+		t.Errorf("other content: got %v", err)
 	}
 	other.KeyName = "another key"
 	if _, err := pub.Publish(t.Context(), other); err != nil {
-		t.Errorf("the same key of somebody else: %v", err)
+		t.Errorf("same key of another API key: got %v", err)
 	}
 	other.KeyName, other.Hub = "ops", "another hub"
 	if _, err := pub.Publish(t.Context(), other); err != nil {
-		t.Errorf("the same key in another hub: %v", err)
+		t.Errorf("same key in another hub: got %v", err)
 	}
 	if n := len(logOf(t, b)); n != 4 {
 		t.Errorf("%d are stored, want 4", n)
 	}
 }
 
-func TestPublishWhileRedisIsAway(t *testing.T) {
+func TestPublish_RedisUnreachable(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
 	b := openBackbone(t, s, 1)
@@ -128,15 +129,17 @@ func TestPublishWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-func TestPublishRefusesBadRequests(t *testing.T) {
+func TestPublish_RejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
 	pub := NewPublisher(newDecoder(t), brokenLog{})
 	for name, tc := range map[string]struct {
 		change func(*Publication)
 		want   relay.Code
 	}{
-		"no hub":         {func(p *Publication) { p.Hub = "" }, relay.CodeMissingArgument},
-		"long key":       {func(p *Publication) { p.IdempotencyKey = strings.Repeat("k", 256) }, relay.CodeInvalidArgument},
+		"no hub": {func(p *Publication) { p.Hub = "" }, relay.CodeMissingArgument},
+		"long key": {
+			func(p *Publication) { p.IdempotencyKey = strings.Repeat("k", 256) }, relay.CodeInvalidArgument,
+		},
 		"key with space": {func(p *Publication) { p.IdempotencyKey = "a b" }, relay.CodeInvalidArgument},
 		"key with umlaut": {
 			func(p *Publication) { p.IdempotencyKey = "ä" }, relay.CodeInvalidArgument,
@@ -155,7 +158,7 @@ func TestPublishRefusesBadRequests(t *testing.T) {
 	_, err := pub.Publish(t.Context(), publication("", item(0)))
 	var refused *relay.Error
 	if !errors.Is(err, errBroken) || errors.As(err, &refused) {
-		t.Errorf("an error of ours was shown as the sender's: %v", err)
+		t.Errorf("an internal error was reported as an error of the sender: %v", err)
 	}
 }
 
@@ -185,14 +188,14 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportMetric(float64(b.N)*100/b.Elapsed().Seconds(), "notifications/s")
 }
 
-// shortLog stores on too few replicas.
+// shortLog reports too few replicas.
 type shortLog struct{}
 
 func (shortLog) Append(context.Context, backbone.AppendRequest) ([]string, error) {
 	return nil, errors.Join(backbone.ErrUnavailable, backbone.ErrTooFewReplicas)
 }
 
-func TestPublishOnTooFewReplicas(t *testing.T) {
+func TestPublish_TooFewReplicas(t *testing.T) {
 	t.Parallel()
 	pub := NewPublisher(newDecoder(t), shortLog{})
 	for key, want := range map[string]string{"": "Send an Idempotency-Key", "k": "same Idempotency-Key"} {

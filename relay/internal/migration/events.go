@@ -38,15 +38,9 @@ type eventObject struct {
 	Job      string `json:"job_id"`
 	Instance string `json:"instance_id"`
 	// Server is the server that the instance is on.
-	Server      string     `json:"server_id"`
-	Destination string     `json:"destination_server_id,omitempty"`
-	Task        *eventTask `json:"task,omitempty"`
-}
-
-// eventTask is a task in an event. Unlike the API, events have error as a string. It is always empty here.
-type eventTask struct {
-	relay.JobTask
-	Error string `json:"error"`
+	Server      string         `json:"server_id"`
+	Destination string         `json:"destination_server_id,omitempty"`
+	Task        *relay.JobTask `json:"task,omitempty"`
 }
 
 // eventBuilder creates the notifications of one job.
@@ -99,6 +93,6 @@ func (e *eventBuilder) addInstance(topic, state, reason, server string) *eventBu
 func (e *eventBuilder) addTask(t relay.JobTask) *eventBuilder {
 	return e.append(topicJobChanged, eventObject{
 		State: string(relay.JobRunning), Server: e.job.Source, Destination: e.job.Destination,
-		Task: &eventTask{JobTask: t},
+		Task: &t,
 	})
 }

@@ -141,14 +141,17 @@ func TestParseFile_Errors(t *testing.T) {
 		"server id": {
 			"clusters: {p: {servers: {a/b: {}}}}",
 			[]string{
-				":1:26: clusters.p.servers.a/b: is not a valid ID for a server; start with a letter or a digit, then up " +
+				":1:26: clusters.p.servers.a/b: is not a valid ID for a server; start with a letter or a digit, " +
+					"then up " +
 					"to 127 of A-Z, a-z, 0-9, ., _ and -",
 			},
 		},
 		"server dot":     {"clusters: {p: {servers: {..: {}}}}", []string{"is not a valid ID for a server"}},
 		"server unicode": {"clusters: {p: {servers: {é: {}}}}", []string{"is not a valid ID for a server"}},
 		"server long": {
-			"clusters: {p: {servers: {" + strings.Repeat("a", 129) + ": {}}}}", []string{"is not a valid ID for a server"},
+			"clusters: {p: {servers: {" + strings.Repeat("a", 129) + ": {}}}}", []string{
+				"is not a valid ID for a server",
+			},
 		},
 		"server twice": {
 			"clusters:\n  p: {servers: {a: {}}}\n  q: {servers: {a: {}}}",
