@@ -95,7 +95,7 @@ func sinkSettings(t testing.TB, cfg *config.Config, sink string) *testSink {
 	t.Helper()
 	s, ok := cfg.Sinks[sink].Settings.(*testSink)
 	if !ok {
-		t.Fatalf("the sinkSettings of %s are a %T", sink, cfg.Sinks[sink].Settings)
+		t.Fatalf("the settings of %s are a %T", sink, cfg.Sinks[sink].Settings)
 	}
 	return s
 }
@@ -134,7 +134,7 @@ func TestLoad_Errors(t *testing.T) {
 			if !errors.As(err, &problems) {
 				t.Fatalf("got %v, want problems", err)
 			}
-			compareGolden(t, strings.TrimSuffix(file, ".yaml")+".compareGolden",
+			compareGolden(t, strings.TrimSuffix(file, ".yaml")+".golden",
 				strings.ReplaceAll(err.Error(), here+"/", "")+"\n")
 			if strings.Contains(err.Error(), "hunter2hunter2") {
 				t.Error("an error contains a secret")
@@ -160,7 +160,7 @@ func TestLoad_EnvironmentErrors(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	dir := filepath.Dir(path) + string(filepath.Separator)
-	compareGolden(t, "testdata/environment.compareGolden", strings.ReplaceAll(err.Error(), dir, "")+"\n")
+	compareGolden(t, "testdata/environment.golden", strings.ReplaceAll(err.Error(), dir, "")+"\n")
 }
 
 func TestLoad_MissingFile(t *testing.T) {

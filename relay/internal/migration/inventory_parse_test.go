@@ -110,7 +110,7 @@ func TestParseFile_Errors(t *testing.T) {
 		"no YAML":  {"a: b: c", []string{":1:"}},
 		"no UTF-8": {"clusters: \xff", []string{":1:11: is not UTF-8 text; save the file as UTF-8"}},
 		"two documents": {
-			clusters + "---\na: b", []string{":3:1: a second YAML document begins here; keep one document in the file"},
+			clusters + "---\na: b", []string{":3:1: a second YAML document starts here; keep one document in the file"},
 		},
 		"unknown key": {
 			clusters + "container: {}", []string{`:2:1: container: unknown key; did you mean "containers"?`},
@@ -248,13 +248,13 @@ func TestParseFile_Errors(t *testing.T) {
 			clusters + "containers: {c: {hub_id: h, instances: {i: {server: server-1}}}}",
 			[]string{"has no server_id", "containers.c.instances.i.server: unknown key; the keys here are server_id"},
 		},
-		"tag": {"clusters: {p: !x {}}", []string{"tags such as !x have no meaning here"}},
+		"tag": {"clusters: {p: !x {}}", []string{"tags such as !x are not supported"}},
 		"everything": {
 			"clusters: {p: {servers: {'': }}}\ncontainers: {c: {hub: h, instances: {i: {server_id: s}}}}\nx: y",
 			[]string{":1:26: ", ":2:14: ", ":2:18: ", ":2:53: ", ":3:1: "},
 		},
 		"settings of tags": {
-			"clusters: {p: {servers: {a: {b: !x c}}}}", []string{"tags such as !x have no meaning here"},
+			"clusters: {p: {servers: {a: {b: !x c}}}}", []string{"tags such as !x are not supported"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
