@@ -54,7 +54,7 @@ type DriverConfig interface {
 	IsSet() bool
 }
 
-// DriverSettings is what the daemon passes to the driver, besides the configuration.
+// DriverSettings are the settings of a driver that come from the daemon.
 type DriverSettings struct {
 	// Relay identifies the relay and its data across restarts. A driver uses it to recognize its own processes.
 	Relay string

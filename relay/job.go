@@ -27,7 +27,7 @@ type Job struct {
 	State   struct {
 		Current JobState  `json:"current"`
 		Changed time.Time `json:"changed"`
-		// Error is the reason of a failed job, or the last problem of a running one. It is nil if there was none.
+		// Error is the reason of a failed job, or the last problem of a running one. It may be nil.
 		Error *JobFailure `json:"error"`
 	} `json:"state"`
 	// Events are the times of state changes. An event that has not happened is nil.

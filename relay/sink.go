@@ -168,7 +168,7 @@ func ResolvePath(dir, name string) string {
 	return path
 }
 
-// SinkSettings is what the daemon passes to every sink, besides the configuration.
+// SinkSettings are the settings of a sink that come from the daemon.
 type SinkSettings struct {
 	// Name is the name of the sink in the configuration.
 	Name string
@@ -186,7 +186,7 @@ type SinkSettings struct {
 	Observe func(event string)
 }
 
-// FieldError reports an invalid field of a configuration, and what to do.
+// FieldError reports an invalid field of a configuration, with advice.
 type FieldError struct {
 	// Field is the path of the field in `koanf` tags, such as "retry.schedule".
 	Field string

@@ -73,7 +73,7 @@ type Position struct {
 // Origins contains the position of each setting, by path.
 type Origins map[string]Position
 
-// Of returns the position of path, or of the nearest parent. If there is none, it returns the start of the file.
+// Of returns the position of path, or of the nearest parent. Otherwise it returns the start of the file.
 func (o Origins) Of(path string) Position {
 	for {
 		if p, ok := o[path]; ok {

@@ -25,7 +25,7 @@ import (
 // leaseTime is the time after which another node takes over the work of a failed node.
 const leaseTime = 10 * time.Second
 
-// Options is what the program passes to the daemon, besides the configuration.
+// Options are the settings of the daemon that come from the program.
 type Options struct {
 	// Version is shown in metrics and sent to destinations.
 	Version string

@@ -169,7 +169,7 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 	}
 }
 
-// TestDaemon_RunFails checks that a failed start leaves nothing behind.
+// TestDaemon_RunFails checks that a failed start stops everything.
 func TestDaemon_RunFails(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

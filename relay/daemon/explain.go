@@ -36,13 +36,13 @@ func ReadEvent(cfg *Config, r io.Reader, hub string) (relay.Notification, error)
 	return n, nil
 }
 
-// Explained is what the relay would do with a notification at one sink.
+// Explained describes how the relay would handle a notification at one sink.
 type Explained struct {
 	Sink, Type string
 	Matched    bool
 	Reason     string   // why it matches or not
 	Timing     []string // causes of delay, one sentence each
-	// Request is what the sink would send. It is nil if the sink does not match or cannot show it.
+	// Request is the request that the sink would send. It is nil if the sink does not match or cannot show it.
 	Request *relay.Explanation
 	Err     error // why Request cannot be shown
 }

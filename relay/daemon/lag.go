@@ -13,7 +13,7 @@ import (
 type readPositions []atomic.Pointer[string]
 
 // updateLag updates the lag of this node's readers until ctx ends. It compares the positions with the log, because
-// the time of the last read says nothing about a stuck reader or an idle log.
+// the time of the last read does not reveal a stuck reader or an idle log.
 func (a *Daemon) updateLag(ctx context.Context, b *backbone.Store, read readPositions) error {
 	tick := time.NewTicker(sinkStatsInterval)
 	defer tick.Stop()

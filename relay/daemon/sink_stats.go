@@ -16,7 +16,7 @@ type sinkStats struct {
 	delivery.SinkStats
 	// Queued is the number of entries in the queue.
 	Queued int64
-	// OldestAge is the age of the oldest delivery in the queue or among the scheduled retries, or 0 if there is none.
+	// OldestAge is the age of the oldest delivery in the queue or among the scheduled retries, or 0.
 	OldestAge time.Duration
 }
 

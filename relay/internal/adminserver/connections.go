@@ -78,7 +78,7 @@ func listConnections(c Connections, r *http.Request) (int, any, error) {
 	return http.StatusOK, pageResponse{list, next}, nil
 }
 
-// pageLimit parses the limit of a page. It returns 0 if there is none.
+// pageLimit parses the limit of a page. Without a limit it returns 0.
 func pageLimit(query url.Values, maxLimit int) (int, error) {
 	text := query.Get("limit")
 	if text == "" {

@@ -24,7 +24,7 @@ var (
 type Sinks interface {
 	// List returns all sinks sorted by name: configured ones, and removed ones that were not forgotten.
 	List(ctx context.Context) ([]Sink, error)
-	// Show returns one sink. Like all following methods it returns ErrNoSink if there is none.
+	// Show returns one sink. Like all following methods it returns ErrNoSink for an unknown name.
 	Show(ctx context.Context, name string) (Sink, error)
 	// Pause, Resume, Retry, Replay and Test return ErrNotConfigured for a sink that was removed from the
 	// configuration.

@@ -42,7 +42,7 @@ type Source struct {
 	LastStoredAt *time.Time `json:"last_notification,omitempty"`
 	Received     int64      `json:"received"`
 	Quarantined  int64      `json:"quarantined"`
-	// Looped counts discarded notifications that came from this relay through a loop of relays.
+	// Looped counts discarded notifications of this relay that returned through a loop.
 	Looped int64 `json:"returned"`
 	Gaps   int64 `json:"gaps"`
 }

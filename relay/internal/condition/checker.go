@@ -93,7 +93,7 @@ func (g *checker) addBudget(n *ast.PredicateNode) {
 	}
 }
 
-// reject records the error that comes first in the text.
+// reject records the first error in the text.
 func (g *checker) reject(n ast.Node, text, hint string) {
 	if location := n.Location(); g.firstError == nil || location.From < g.location.From {
 		g.firstError, g.location = &Error{Text: text, Hint: hint}, location

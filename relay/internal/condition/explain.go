@@ -144,7 +144,7 @@ func replaceTypeNames(message string) string {
 	})
 }
 
-// runtimeMessage returns a message that contains nothing of the notification.
+// runtimeMessage returns a message without data of the notification.
 func runtimeMessage(message string) string {
 	message, _, _ = strings.Cut(message, "\n")
 	for _, known := range []string{

@@ -144,7 +144,7 @@ func TestCondition_LimitsLoops(t *testing.T) {
 	}
 }
 
-// An error at run time has a position and contains nothing of the notification.
+// An error at run time has a position, but no data of the notification.
 func TestCondition_RuntimeErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`topic != "" and context.containers[0] == "c1"`: "column 35 of the expression: failed: index out of range",

@@ -47,7 +47,7 @@ func TestLoad_NeverPrintsUnescapedPassword(t *testing.T) {
 	}
 }
 
-// YAML rejects the most common errors in patterns and secrets. The messages must say what to quote.
+// YAML rejects the most common errors in patterns and secrets. The messages must name the missing quotes.
 func TestLoad_HintsAtMissingQuotes(t *testing.T) {
 	for text, want := range map[string]string{
 		"sinks: {a: {type: test, url: u, topics: [*.error]}}": `text that begins with * needs quotes, ` +

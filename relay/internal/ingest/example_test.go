@@ -22,15 +22,16 @@ func ExampleDecoder() {
 		fmt.Println(rejected)
 		return
 	}
-	for part := range strings.SplitAfterSeq(string(n.Data), `,"environments"`) {
-		fmt.Println(part)
-	}
+	fmt.Println(
+		strings.NewReplacer(`"context":`, "\"context\":\n", `"containers"`, "\n\"containers\"").Replace(string(n.Data)),
+	)
 
 	_, rejected = d.DecodeBody("application/json", []byte(`[{"topic":"job.craeted","context":{}}]`),
 		ingest.Defaults{Hub: "hub-1"})
 	fmt.Println(rejected)
 	// Output:
-	// {"topic":"job.created","object":{"id":"7","state":"","error":""},"context":{"hub_id":"hub-1","account_id":"account-1","environments"
-	// :[],"dns_zones":[],"clusters":[],"containers":[],"seq":9007199254740993},"flags":null}
+	// {"topic":"job.created","object":{"id":"7","state":"","error":""},"context":
+	// {"hub_id":"hub-1","account_id":"account-1","environments":[],"dns_zones":[],"clusters":[],
+	// "containers":[],"seq":9007199254740993},"flags":null}
 	// 422.invalid-argument at /0/topic: there is no topic "job.craeted"; the nearest topic is job.created
 }

@@ -243,8 +243,8 @@ func escapeLen(d []byte) int {
 	return 0
 }
 
-// scanObject reads the object at pos. visit reads the value of each member; start is where the member's name begins. A
-// nil visit takes any value.
+// scanObject scans the object at pos. visit scans the value of each member; start is the position of its name. If
+// visit is nil, any values are accepted.
 func (s *jsonScanner) scanObject(visit func(name []byte, start int) bool) bool {
 	if !s.pushLevel() {
 		return false

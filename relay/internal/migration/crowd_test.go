@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// If a worker holds the maximum number of jobs for one server, jobs for other servers still run: new ones and
-// those of a failed worker.
+// If a worker holds the maximum number of jobs for one server, jobs for other servers still run: new jobs and
+// abandoned ones.
 func TestWorker_BusyServerDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	for _, abandoned := range []bool{false, true} {

@@ -23,7 +23,7 @@ var ErrImportSuperseded = errors.New("a later import has replaced this one: chec
 
 // RejectedError reports that a valid inventory cannot be imported at present.
 type RejectedError struct {
-	// Reason explains the problem and says what to do.
+	// Reason explains the problem and how to fix it.
 	Reason string
 	// Instances are the instances that prevent the import, each as <container>/<instance>.
 	Instances []string

@@ -28,7 +28,7 @@ var (
 // Inventory contains the servers, containers and instances. It may be used concurrently. Its errors wrap
 // [backbone.ErrUnavailable] if a retry may succeed.
 //
-// Redis stores the IDs and clusters of the servers. The settings are those of [Inventory.SetFile].
+// Redis stores the IDs and clusters of the servers. [Inventory.SetFile] provides the settings.
 type Inventory struct {
 	client   redis.UniversalClient
 	keys     keyspace.Space

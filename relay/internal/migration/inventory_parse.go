@@ -287,7 +287,7 @@ func (p *inventoryParser) checkID(e yamldoc.Entry, path, noun string) bool {
 	return false
 }
 
-// checkName returns the problem of a name that comes from another system, or "".
+// checkName returns the problem of a name from another system, or "".
 func checkName(s string) string {
 	switch {
 	case s == "":

@@ -206,7 +206,7 @@ func TestWorker_HandsOverAtShutdown(t *testing.T) {
 	}
 }
 
-// A driver call that cannot be stopped any more completes its job, although the worker was stopped and could not
+// A driver call that can no longer be stopped completes its job, although the worker was stopped and could not
 // store the last report.
 func TestWorker_StoresSuccessDuringShutdown(t *testing.T) {
 	t.Parallel()

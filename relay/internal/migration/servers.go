@@ -30,7 +30,7 @@ func (e *ServersError) Error() string {
 		"change them there, or remove clusters from the import", e.change, e.Server)
 }
 
-// SetFile sets the operator's inventory file, which defines all servers. Before the first call there are none.
+// SetFile sets the operator's inventory file, which defines all servers. Before the first call the list is empty.
 func (v *Inventory) SetFile(f *File) {
 	next := &operatorFile{
 		file: f, servers: make(map[string]relay.Server, len(f.Servers)), generation: v.operator.Load().generation + 1,

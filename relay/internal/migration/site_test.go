@@ -188,7 +188,7 @@ func (s *site) awaitEnd(id string) *job {
 	return s.await(id, "over", func(j *job) bool { return j.State.IsFinal() })
 }
 
-// events returns the topics and states of the events of a job in the log of hub-a, except those of steps.
+// events returns the topics and states of the events of a job in the log of hub-a, except for events of steps.
 func (s *site) events(id string) (list []string) {
 	s.t.Helper()
 	all, err := s.b.Range(s.t.Context(), s.b.Keys().Partition(hubA), "0-0", 10000)

@@ -138,7 +138,7 @@ func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (stri
 	return text[len(digest)+1:], nil
 }
 
-// loadJob returns a job of a hub, or nil if there is none.
+// loadJob returns a job of a hub, or nil if it does not exist.
 func (s *jobStore) loadJob(ctx context.Context, hub, id string) (*job, error) {
 	fields, err := s.client.HGetAll(ctx, s.keys.Job(id, s.keys.Partition(hub))).Result()
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *jobStore) recoverDamaged(
 
 // jobUpdate is a change of a job.
 type jobUpdate struct {
-	// fields are names and values. The value "@now" stands for the current time.
+	// fields are names and values. The value "@now" means the current time.
 	fields []string
 	events []relay.Notification
 	// isFinal ends the job. If movedTo is not empty, the instance has moved to that server.

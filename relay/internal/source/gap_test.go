@@ -27,7 +27,8 @@ func TestSource_ReportsGaps(t *testing.T) {
 		switch n {
 		case 1:
 			send(ws, `{"topic":"hubrelay.cursor","context":{"hub_id":"h"},"cursor":"c0"}`, event("h", 1, cursor("c1")),
-				`{"topic":"hubrelay.resync","object":{"error":"it was trimmed"},"context":{"hub_id":"h"},"cursor":"c5"}`)
+				`{"topic":"hubrelay.resync","object":{"error":"it was trimmed"},"context":{"hub_id":"h"},`+
+					`"cursor":"c5"}`)
 		case 2:
 			send(ws, event("h", 2, cursor("c6")))
 			waitForClose(ws)
