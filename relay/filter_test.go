@@ -36,7 +36,8 @@ func TestFilter_MatchAgreesWithExplain(t *testing.T) {
 		"everything": {Filter{}, true, "topics is empty"},
 		"topic":      {Filter{Topics: errorsOnly}, true, `topics has "*.error"`},
 		"other topic": {
-			Filter{Topics: mustPatterns(t, "job.created", "hub.*")}, false,
+			Filter{Topics: mustPatterns(t, "job.created", "hub.*")},
+			false,
 			"topics has no pattern that matches job.error: job.created,hub.*",
 		},
 		"excluded": {

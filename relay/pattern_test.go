@@ -88,8 +88,13 @@ func TestParsePatterns_RejectsInvalid(t *testing.T) {
 func TestCatalog_CheckPatterns(t *testing.T) {
 	c := newCatalog(t, "backup.finished")
 	for _, list := range [][]string{
-		nil, {"*"}, {"*.error", "!container.*"}, {"backup.*"}, {"container.created"},
-		{"hubrelay.*"}, {"hubrelay.sink.disabled", "!hubrelay.*.created"},
+		nil,
+		{"*"},
+		{"*.error", "!container.*"},
+		{"backup.*"},
+		{"container.created"},
+		{"hubrelay.*"},
+		{"hubrelay.sink.disabled", "!hubrelay.*.created"},
 	} {
 		if err := c.CheckPatterns(list); err != nil {
 			t.Errorf("%q: %v", list, err)

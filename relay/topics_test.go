@@ -106,8 +106,13 @@ func TestEditDistance(t *testing.T) {
 		a, b string
 		want int
 	}{
-		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0},
-		{"acb", "abc", 1}, {"kitten", "sitting", 3}, {"ca", "abc", 3},
+		{"", "", 0},
+		{"", "abc", 3},
+		{"abc", "", 3},
+		{"abc", "abc", 0},
+		{"acb", "abc", 1},
+		{"kitten", "sitting", 3},
+		{"ca", "abc", 3},
 	} {
 		if got := editDistance([]byte(tc.a), []byte(tc.b)); got != tc.want {
 			t.Errorf("editDistance(%q, %q) = %d, want %d", tc.a, tc.b, got, tc.want)
@@ -117,8 +122,12 @@ func TestEditDistance(t *testing.T) {
 		pattern, name string
 		want          int
 	}{
-		{"*", "anything", 0}, {"*", "", 0}, {"a*c", "abbbc", 0}, {"a*d", "abbbc", 1},
-		{"contaner.*", "container.created", 1}, {"*.eror", "job.error", 1},
+		{"*", "anything", 0},
+		{"*", "", 0},
+		{"a*c", "abbbc", 0},
+		{"a*d", "abbbc", 1},
+		{"contaner.*", "container.created", 1},
+		{"*.eror", "job.error", 1},
 	} {
 		if got := patternDistance([]byte(tc.pattern), []byte(tc.name)); got != tc.want {
 			t.Errorf("patternDistance(%q, %q) = %d, want %d", tc.pattern, tc.name, got, tc.want)

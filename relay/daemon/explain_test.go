@@ -29,11 +29,13 @@ func TestExplainTiming(t *testing.T) {
 		{config.Sink{Ordering: "hub"}, false, one, []string{"in order of its hub"}},
 		{config.Sink{Ordering: "container"}, false, one, []string{"in order of its container"}},
 		{
-			config.Sink{Ordering: "container"}, false, two,
+			config.Sink{Ordering: "container"},
+			false, two,
 			[]string{"in order of its hub, because it concerns no container or several"},
 		},
 		{
-			config.Sink{Ordering: "container"}, false, data(""),
+			config.Sink{Ordering: "container"},
+			false, data(""),
 			[]string{"in order of its hub, because it concerns no container or several"},
 		},
 		{config.Sink{Rate: relay.Rate{Count: 10, Per: time.Second}}, false, one, []string{"at most 10/s"}},
@@ -74,10 +76,12 @@ func TestExplainTiming(t *testing.T) {
 // The preview has the same shared attributes as a real digest.
 func TestDeliveryFor(t *testing.T) {
 	t.Parallel()
-	n := relay.Notification{ID: "65f0c2a00123456789abcdef", Topic: "a.b", Hub: "h",
+	n := relay.Notification{
+		ID: "65f0c2a00123456789abcdef", Topic: "a.b", Hub: "h",
 		Data: []byte(`{"topic":"a.b","object":{"id":"","state":"","error":""},` +
 			`"context":{"hub_id":"h","account_id":"","environments":[],"dns_zones":[],"clusters":["us","eu","us"],` +
-			`"containers":[]},"flags":null}`)}
+			`"containers":[]},"flags":null}`),
+	}
 	if d := deliveryFor(config.Sink{Digest: config.Digest{Max: 20, By: []string{"hub"}}}, n); d.Digest != nil {
 		t.Errorf("digest without wait: got %+v", d.Digest)
 	}

@@ -25,7 +25,8 @@ func TestApplyChanges_LogsOncePerConfiguration(t *testing.T) {
 	var down atomic.Bool
 	var dials atomic.Int64
 	b, err := backbone.Open(t.Context(), backbone.Options{Dialer: func(ctx context.Context, _,
-		_ string) (net.Conn, error) {
+		_ string,
+	) (net.Conn, error) {
 		if down.Load() {
 			return nil, &net.OpError{
 				Op: "dial", Net: "tcp", Err: fmt.Errorf("from port %d: %w", dials.Add(1), errors.ErrUnsupported),

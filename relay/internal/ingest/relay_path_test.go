@@ -27,11 +27,14 @@ func TestDecodeRelayed(t *testing.T) {
 		{"from no relay", with(""), RelayHop{Self: "me"}, `"flags":null}`, false, ""},
 		{"from a relay", with(`,"x":1`), RelayHop{"up", "me"}, `"flags":null,"x":1,"hubrelay_via":["up"]}`, false, ""},
 		{
-			"the second hop", with(`,"hubrelay_via":[ "a" , "b"],"x":1`), RelayHop{"up", "me"},
+			"the second hop", with(`,"hubrelay_via":[ "a" , "b"],"x":1`),
+			RelayHop{"up", "me"},
 			`"x":1,"hubrelay_via":["a","b","up"]}`, false, "",
 		},
 		{
-			"through what is no relay", with(`,"hubrelay_via":["a"]`), RelayHop{"", "me"}, `"hubrelay_via":["a"]}`,
+			"through what is no relay", with(`,"hubrelay_via":["a"]`),
+			RelayHop{"", "me"},
+			`"hubrelay_via":["a"]}`,
 			false, "",
 		},
 		{"an empty list", with(`,"hubrelay_via":[]`), RelayHop{"up", "me"}, `"hubrelay_via":["up"]}`, false, ""},

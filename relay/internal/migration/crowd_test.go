@@ -51,7 +51,8 @@ func TestWorker_BusyServerDoesNotBlockOthers(t *testing.T) {
 			release := make(chan struct{})
 			s.capacity = 4
 			s.work(b, "w2", &fakeDriver{migrate: func(ctx context.Context, m relay.Migration,
-				_ func(relay.Progress)) error {
+				_ func(relay.Progress),
+			) error {
 				if m.Instance == "i9" {
 					return nil
 				}

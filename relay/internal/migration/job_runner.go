@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	errJobLeaseLost = errors.New("Redis was unreachable, so another worker may hold the job")
+	errJobLeaseLost = errors.New("redis was unreachable, so another worker may hold the job")
 	errHigherLease  = errors.New("the driver has seen a higher lease")
 	errRequeued     = errors.New("older jobs come first")
 	errNoServer     = errors.New("the inventory file of this node must define both servers until the migration " +
