@@ -57,20 +57,20 @@ type reloadStatus struct {
 	isRejected bool
 }
 
-func (l *reloadStatus) rejected() {
+func (l *reloadStatus) markRejected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isRejected = true
 	l.setMetric(false)
 }
 
-func (l *reloadStatus) accepted() {
+func (l *reloadStatus) markAccepted() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isRejected = false
 }
 
-func (l *reloadStatus) applied() {
+func (l *reloadStatus) markApplied() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.isRejected {
@@ -86,7 +86,7 @@ func (a *Daemon) watchConfig(ctx context.Context, clients *hub.Hub) error {
 	defer tick.Stop()
 	f := &configWatcher{
 		watch: a.options.Reload.watcher, log: a.log, reload: func() error { return a.reloadConfig(ctx, clients) },
-		onRejected: a.logRejected, onFailing: a.reloadStatus.rejected,
+		onRejected: a.logRejected, onFailing: a.reloadStatus.markRejected,
 	}
 	for {
 		select {
@@ -118,7 +118,7 @@ func (a *Daemon) reloadConfig(ctx context.Context, clients *hub.Hub) error {
 	clients.RecheckKeys()
 	a.options.Reload.SetLogLevel(cfg.Log.Level)
 	a.sources.Load().setDesired(cfg.Sources)
-	a.reloadStatus.accepted()
+	a.reloadStatus.markAccepted()
 	select {
 	case <-a.delivery.desired: // replaced by the newer one
 	default:
@@ -235,7 +235,7 @@ func (d *deliveryService) applyConfig(ctx context.Context, cfg *config.Config) e
 	if err := d.applySinkChanges(c); err != nil {
 		a.log.Warn("sinks did not close cleanly", "error", err)
 	}
-	a.reloadStatus.applied()
+	a.reloadStatus.markApplied()
 	d.logApplied(cfg, c, time.Since(start))
 	d.applied = cfg
 	return nil

@@ -111,7 +111,7 @@ func NewMetrics(version string) *Metrics {
 			"Scheduled retries of a sink, including replays and deliveries that wait for an earlier one.", "sink"),
 		deadLetters: gauges("sink_dead_letters", "Dead letters of a sink.", "sink"),
 		oldest: gauges("sink_oldest_undelivered_seconds",
-			"Age of the oldest undelivered notification of a sink, without dead letters; 0 if the sink has no backlog.", "sink"),
+			"Age of the oldest undelivered notification of a sink, without dead letters; 0 without a backlog.", "sink"),
 		lastSuccess: gauges("sink_last_success_timestamp_seconds",
 			"Time of the last successful attempt on any node; 0 for never.", "sink"),
 		inFlight:     newGaugeFuncs("sink_in_flight", "Running delivery attempts of this node."),

@@ -32,20 +32,20 @@ func (g *checker) Visit(node *ast.Node) {
 	switch n := (*node).(type) {
 	case *ast.BuiltinNode:
 		if !slices.Contains(allowedFunctions(), n.Name) {
-			g.reject(n, fmt.Sprintf("there is no function %q", n.Name), functionHint(n.Name))
+			g.rejectNode(n, fmt.Sprintf("there is no function %q", n.Name), functionHint(n.Name))
 		}
 	case *ast.IdentifierNode:
 		if n.Value == "$env" {
-			g.reject(n, "$env is not supported", "write topic, object or context")
+			g.rejectNode(n, "$env is not supported", "write topic, object or context")
 		}
 	case *ast.BinaryNode:
 		g.checkBinary(n)
 	case *ast.MemberNode:
 		if _, constant := n.Property.(*ast.StringNode); !constant && isStruct(n.Node.Type()) {
-			g.reject(n, "the name of a member must be literal", "write object.state, or context.hub_id")
+			g.rejectNode(n, "the name of a member must be literal", "write object.state, or context.hub_id")
 		}
 	case *ast.MapNode:
-		g.reject(n, "maps are not supported", "write lists: topic in [\"job.created\"]")
+		g.rejectNode(n, "maps are not supported", "write lists: topic in [\"job.created\"]")
 	case *ast.PredicateNode:
 		g.addBudget(n)
 	}
@@ -54,20 +54,20 @@ func (g *checker) Visit(node *ast.Node) {
 func (g *checker) checkBinary(n *ast.BinaryNode) {
 	switch n.Operator {
 	case "..":
-		g.reject(n, "ranges are not supported", "compare with < and >")
+		g.rejectNode(n, "ranges are not supported", "compare with < and >")
 	case "in", "not in":
 		if isStruct(n.Right.Type()) {
-			g.reject(n, "in requires a list", "write \"production\" in context.clusters")
+			g.rejectNode(n, "in requires a list", "write \"production\" in context.clusters")
 		}
 	case "matches":
 		// Other patterns could come from the notification.
 		if _, constant := n.Right.(*ast.StringNode); !constant {
-			g.reject(n, "the pattern after matches must be a text in quotes",
+			g.rejectNode(n, "the pattern after matches must be a text in quotes",
 				"use contains, startsWith or endsWith for other values")
 		}
 	case "+":
 		if !isNumber(n.Left.Type()) || !isNumber(n.Right.Type()) {
-			g.reject(n, "only numbers can be added", "compare the parts one by one, with and")
+			g.rejectNode(n, "only numbers can be added", "compare the parts one by one, with and")
 		}
 	}
 }
@@ -93,8 +93,8 @@ func (g *checker) addBudget(n *ast.PredicateNode) {
 	}
 }
 
-// reject records the first error in the text.
-func (g *checker) reject(n ast.Node, text, hint string) {
+// rejectNode records the first error in the text.
+func (g *checker) rejectNode(n ast.Node, text, hint string) {
 	if location := n.Location(); g.firstError == nil || location.From < g.location.From {
 		g.firstError, g.location = &Error{Text: text, Hint: hint}, location
 	}
