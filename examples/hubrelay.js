@@ -29,10 +29,11 @@ const NEVER = new AbortController().signal;
  *   Of the topic hubrelay.resync: something was lost, so look at how things are now.
  * @typedef {{ topic: string, object?: Partial<About>, context?: Partial<Context> }} NewNotification
  * @typedef {"new" | "queued" | "scheduled" | "running" | "completed" | "error" | "expired"} JobState
- * @typedef {{ id: string, caption: string, state: { current: JobState, changed: string | null }, error: string,
+ * @typedef {{ message: string }} JobFailure
+ * @typedef {{ id: string, caption: string, state: { current: JobState, changed: string | null }, error: JobFailure | null,
  *   progress: number }} Task
  * @typedef {{ id: string, hub_id: string, caption: string,
- *   state: { current: JobState, changed: string, error: string },
+ *   state: { current: JobState, changed: string, error: JobFailure | null },
  *   events: { queued: string | null, started: string | null, completed: string | null }, tasks: Task[] }} Job
  *
  * @typedef {object} Settings

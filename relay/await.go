@@ -2,18 +2,21 @@ package relay
 
 import "context"
 
-// Await returns what comes on answers, or its zero value once that is closed, and true. It returns false where ctx ends first.
-// What is there already counts though ctx has ended as well: on a busy machine both are often noticed at the same moment.
-func Await[T any](ctx context.Context, answers <-chan T) (answer T, there bool) {
+// Await receives one value from results and returns it with true. If results is closed, it returns the zero value
+// with true. If ctx ends first, it returns false.
+//
+// A value that is already available wins over an ended ctx. On a busy machine both often become ready at the same
+// time.
+func Await[T any](ctx context.Context, results <-chan T) (result T, ok bool) {
 	select {
-	case answer = <-answers:
-		return answer, true
+	case result = <-results:
+		return result, true
 	case <-ctx.Done():
 	}
 	select {
-	case answer = <-answers:
-		return answer, true
+	case result = <-results:
+		return result, true
 	default:
-		return answer, false
+		return result, false
 	}
 }

@@ -5,23 +5,23 @@ import (
 	"testing"
 )
 
-// Go chooses by chance between what is ready, so this is tried often.
-func TestAwait(t *testing.T) {
+// A select chooses at random between ready cases, so the test repeats.
+func TestAwait_PrefersResultOverEndedContext(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 {
-		answers := make(chan int, 1)
-		if n, there := Await(ended, answers); there || n != 0 {
-			t.Fatalf("%d has come, %v, of nothing", n, there)
+		results := make(chan int, 1)
+		if n, ok := Await(ended, results); ok || n != 0 {
+			t.Fatalf("empty channel: got %d, %v, want 0, false", n, ok)
 		}
-		answers <- 7
-		if n, there := Await(ended, answers); !there || n != 7 {
-			t.Fatalf("%d has come, %v, of an answer that was there", n, there)
+		results <- 7
+		if n, ok := Await(ended, results); !ok || n != 7 {
+			t.Fatalf("buffered value: got %d, %v, want 7, true", n, ok)
 		}
-		close(answers)
-		if n, there := Await(ended, answers); !there || n != 0 {
-			t.Fatalf("%d has come, %v, of a channel that is closed", n, there)
+		close(results)
+		if n, ok := Await(ended, results); !ok || n != 0 {
+			t.Fatalf("closed channel: got %d, %v, want 0, true", n, ok)
 		}
 	}
 }

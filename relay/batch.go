@@ -5,16 +5,23 @@ import (
 	"fmt"
 )
 
-// jsonArray is a batch as a JSON array.
+// jsonArray returns the batch as a JSON array.
 func (d Delivery) jsonArray() ([]byte, error) {
-	return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n Notification) ([]byte, error) { return append(out, n.Data...), nil })
+	return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n Notification) ([]byte, error) {
+		return append(out, n.Data...), nil
+	})
 }
 
-// Join writes each notification of a batch by add, with a separator between two and with what begins and ends all of it. It
-// fails for a delivery that is no batch, and where the data of a notification is no JSON object, which would spoil the whole.
-func (d Delivery) Join(begin []byte, separator byte, end []byte, add func(out []byte, n Notification) ([]byte, error)) ([]byte, error) {
+// Join concatenates the notifications of a batch: begin, the notifications with separator between them, and end.
+// appendTo appends one notification to the output.
+//
+// Join fails if d is not a batch, or if the data of a notification is not a JSON object, because such data would
+// corrupt the whole payload.
+func (d Delivery) Join(
+	begin []byte, separator byte, end []byte, appendTo func(out []byte, n Notification) ([]byte, error),
+) ([]byte, error) {
 	if !d.Batch || d.Digest != nil || len(d.Notifications) == 0 {
-		return nil, fmt.Errorf("delivery %s is no batch, or holds no notification", d.ID)
+		return nil, fmt.Errorf("delivery %s is not a batch, or has no notification", d.ID)
 	}
 	length := len(begin) + len(end)
 	for i := range d.Notifications {
@@ -26,25 +33,26 @@ func (d Delivery) Join(begin []byte, separator byte, end []byte, add func(out []
 			out = append(out, separator)
 		}
 		if !n.isJSONObject() {
-			return nil, fmt.Errorf("batch %s holds notification %s, whose data is no JSON object", d.ID, n.ID)
+			return nil, fmt.Errorf("batch %s: data of notification %s is not a JSON object", d.ID, n.ID)
 		}
 		var err error
-		if out, err = add(out, n); err != nil {
+		if out, err = appendTo(out, n); err != nil {
 			return nil, err
 		}
 	}
 	return append(out, end...), nil
 }
 
-// isJSONObject tells whether the data begins and ends as a JSON object: one that does not would spoil all that it is listed with. The
-// relay has read it byte by byte when it was published, so that this is for what was spoiled since; to read a hundred once
-// more costs several times what sending them does.
+// isJSONObject reports whether the data starts and ends like a JSON object. This check is enough to detect data
+// that was corrupted in storage, because ingest validates every byte. A second full parse of a batch would cost
+// several times as much as sending it.
 func (n *Notification) isJSONObject() bool {
 	data := bytes.TrimSpace(n.Data)
 	return len(data) >= 2 && data[0] == '{' && data[len(data)-1] == '}'
 }
 
-// ToDigest is a batch as a digest that lists all of it, for a [Sink] that takes no batches.
+// ToDigest converts a batch into a digest that lists all its notifications, for a [Sink] that does not support
+// batches.
 func (d Delivery) ToDigest() Delivery {
 	first, last := timeRange(d.Notifications)
 	d.Batch, d.Digest = false, &Digest{Count: len(d.Notifications), First: first, Last: last, Topics: map[string]int{}}

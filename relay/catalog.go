@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// OperationalPrefix begins the topics of hubrelay's own notifications. They reach only sinks that name them by a
-// pattern beginning with it, and nobody else may publish them.
+// OperationalPrefix is the prefix of the relay's own topics. Sinks receive them only through a pattern with this
+// prefix, and producers cannot publish them.
 const OperationalPrefix = "hubrelay."
 
-// maxName bounds topic names and patterns, in bytes.
+// maxName is the maximum length of topic names and patterns, in bytes.
 const maxName = 256
 
-// Catalog is the set of topics that a relay accepts: the 93 of [Topics] and those an operator adds. It does not change
-// once built and may be used concurrently.
+// Catalog is the set of topics that a relay accepts: the 93 of [Topics] and the operator's extra topics. It is
+// immutable and may be used concurrently.
 type Catalog struct {
 	names  []string
 	byName map[string]string
 }
 
-// NewCatalog returns the catalog of the 93 topics and extra. A name that is there already is no error. A name is
-// refused where it is empty, longer than 256 bytes, has a character outside [a-z0-9_.-] or begins with "hubrelay.".
+// NewCatalog returns a catalog of the 93 topics and extra. Duplicates are ignored. A name is rejected if it is
+// empty, longer than 256 bytes, starts with "hubrelay." or contains a character outside [a-z0-9_.-].
 func NewCatalog(extra []string) (*Catalog, error) {
 	topics := Topics()
 	c := &Catalog{byName: make(map[string]string, len(topics)+len(extra))}
@@ -52,7 +52,8 @@ func checkTopicName(name string) error {
 	case len(name) > maxName:
 		return fmt.Errorf("topic %q is longer than %d bytes", Truncate(name, 40), maxName)
 	case strings.HasPrefix(name, OperationalPrefix):
-		return fmt.Errorf("topic %q begins with %q, which is kept for the relay's own notifications", name, OperationalPrefix)
+		return fmt.Errorf("topic %q begins with %q, which is reserved for the relay's own notifications", name,
+			OperationalPrefix)
 	}
 	for _, r := range name {
 		if !isTopicRune(r) {
@@ -72,27 +73,28 @@ func (c *Catalog) Contains(topic string) bool {
 	return ok
 }
 
-// Lookup is Known for bytes: it returns the catalog's own string, so that a decoder need not make one.
+// Lookup returns the catalog's string for topic, so a decoder allocates none.
 func (c *Catalog) Lookup(topic []byte) (string, bool) {
 	name, ok := c.byName[string(topic)]
 	return name, ok
 }
 
-// Names returns all topics, the 93 first, then the extra ones in the order they were given. The slice is the caller's.
+// Names returns all topics: the 93 first, then the extra topics in their order. The caller owns the slice.
 func (c *Catalog) Names() []string { return slices.Clone(c.names) }
 
-// DescribeUnknown says that there is no such topic, and which may have been meant, for everybody who names one. Nearest is that
-// topic, or empty.
+// DescribeUnknown returns an error text for a topic that does not exist, and the topic that was probably meant, or
+// "".
 func (c *Catalog) DescribeUnknown(topic string) (text, nearest string) {
 	text = fmt.Sprintf("there is no topic %q", Truncate(topic, 80))
 	if strings.HasPrefix(topic, OperationalPrefix) {
-		return text + fmt.Sprintf(" to publish: those that begin with %q are the relay's own", OperationalPrefix), ""
+		return text + fmt.Sprintf(" to publish: topics that begin with %q are reserved for the relay",
+			OperationalPrefix), ""
 	}
 	nearest = c.Suggest(topic)
 	return text + topicSuggestion(nearest), nearest
 }
 
-// topicSuggestion is what an error about a topic or a pattern ends with.
+// topicSuggestion returns the end of an error text about an unknown topic or pattern.
 func topicSuggestion(name string) string {
 	if name == "" {
 		return `; "hubrelay topics" lists all`
@@ -100,11 +102,12 @@ func topicSuggestion(name string) string {
 	return "; the nearest topic is " + name
 }
 
-// Suggest returns the known topic that topic was most likely meant to be, or "" when none is near. Its cost is bounded
-// whatever topic is.
+// Suggest returns the topic that most likely was meant by topic, or "" if none is close. The cost is bounded for
+// every input.
 func (c *Catalog) Suggest(topic string) string { return ClosestName(topic, c.names) }
 
-// Truncate shortens s to at most limit bytes for showing it in a message, marking the cut and keeping characters whole.
+// Truncate shortens s to at most limit bytes for a message. It appends "…" if it cuts, and keeps characters
+// intact.
 func Truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s

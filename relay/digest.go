@@ -6,13 +6,17 @@ import (
 	"time"
 )
 
-// TopicDigest stands in a digest where a single notification has its topic. No producer can publish it.
+// TopicDigest is the topic of a digest. Producers cannot publish it.
 const TopicDigest = OperationalPrefix + "digest"
 
-// Payload is a delivery as JSON: of one notification its data as it is, of a digest an object with the topic
-// [TopicDigest] and the members of [Delivery.DigestJSON], of a batch an array of the data of each, as it is. It is the same
-// in every attempt, and belongs to the delivery: nobody may change it. It fails for a delivery that is none of these, and
-// for a digest or a batch of what is no JSON object.
+// Payload returns the delivery as JSON:
+//
+//   - for one notification, its data unchanged;
+//   - for a digest, an object with the topic [TopicDigest] and the members of [Delivery.DigestJSON];
+//   - for a batch, an array of the unchanged data of its notifications.
+//
+// The payload is the same in every attempt. The result may share memory with d and must not be modified. Payload
+// fails if d is none of these, or if the data of a digest or batch is not a JSON object.
 func (d Delivery) Payload() ([]byte, error) {
 	switch {
 	case d.Batch:
@@ -21,20 +25,21 @@ func (d Delivery) Payload() ([]byte, error) {
 		data, _, err := d.digestData(`{"topic":"` + TopicDigest + `",`)
 		return data, err
 	case len(d.Notifications) != 1:
-		return nil, fmt.Errorf("one notification at a time, a digest or a batch can be sent, and delivery %s holds %d and is no digest and no batch",
+		return nil, fmt.Errorf("delivery %s has %d notifications but is neither a digest nor a batch",
 			d.ID, len(d.Notifications))
 	}
 	return d.Notifications[0].Data, nil
 }
 
-// DigestJSON is a digest as JSON, {"digest": …, "notifications": […]}, each of these byte for byte, and when the latest
-// was stored. It has one form whatever the number of notifications, so that a receiver has one thing to expect.
+// DigestJSON returns a digest as {"digest": …, "notifications": […]} with the unchanged data of the listed
+// notifications. The form does not depend on their number. The second result is the time of the latest
+// notification.
 func (d Delivery) DigestJSON() ([]byte, time.Time, error) { return d.digestData("{") }
 
-// digestSummary is what is said of the notifications behind a digest. Every member is always there.
+// digestSummary describes the notifications of a digest. All members are always present.
 type digestSummary struct {
 	Count int `json:"count"`
-	// More is how many of them are not listed.
+	// More is the number of notifications that are not listed.
 	More   int               `json:"more"`
 	First  time.Time         `json:"first"`
 	Last   time.Time         `json:"last"`
@@ -42,20 +47,20 @@ type digestSummary struct {
 	Topics map[string]int    `json:"topics"`
 }
 
-// digestData begins with what is given.
+// digestData returns the JSON of a digest that starts with begin.
 func (d Delivery) digestData(begin string) ([]byte, time.Time, error) {
 	if d.Digest == nil || len(d.Notifications) == 0 {
-		return nil, time.Time{}, fmt.Errorf("digest %s holds no notification", d.ID)
+		return nil, time.Time{}, fmt.Errorf("digest %s has no notification", d.ID)
 	}
-	about := d.digestDocument()
-	head, err := json.Marshal(about)
+	summary := d.newDigestSummary()
+	head, err := json.Marshal(summary)
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("write digest %s: %w", d.ID, err)
 	}
 	length := len(begin) + len(head) + 64
 	for _, n := range d.Notifications {
 		if !n.isJSONObject() {
-			return nil, time.Time{}, fmt.Errorf("digest %s holds notification %s, whose data is no JSON object", d.ID, n.ID)
+			return nil, time.Time{}, fmt.Errorf("digest %s: data of notification %s is not a JSON object", d.ID, n.ID)
 		}
 		length += len(n.Data) + 1
 	}
@@ -68,11 +73,11 @@ func (d Delivery) digestData(begin string) ([]byte, time.Time, error) {
 		}
 		out = append(out, n.Data...)
 	}
-	return append(out, `]}`...), about.Last, nil
+	return append(out, `]}`...), summary.Last, nil
 }
 
-// digestDocument fills what d.Digest leaves open from the notifications, of which there is one at least.
-func (d Delivery) digestDocument() digestSummary {
+// newDigestSummary completes d.Digest from the notifications. There must be at least one.
+func (d Delivery) newDigestSummary() digestSummary {
 	listed := len(d.Notifications)
 	out := digestSummary{
 		Count: max(d.Digest.Count, listed), First: d.Digest.First.UTC(), Last: d.Digest.Last.UTC(),
@@ -94,7 +99,7 @@ func (d Delivery) digestDocument() digestSummary {
 	return out
 }
 
-// timeRange is when the earliest and the latest of the list were stored.
+// timeRange returns the times of the earliest and the latest notification. The list must not be empty.
 func timeRange(list []Notification) (first, last time.Time) {
 	first = list[0].OccurredAt()
 	last = first

@@ -6,26 +6,53 @@ import (
 	"testing"
 )
 
-func TestPayload(t *testing.T) {
-	one := Notification{ID: "65f0c2a00000000000000001", Topic: "container.created", Data: json.RawMessage(`{"topic":"container.created", "n":1.0}`)}
+func TestDelivery_Payload(t *testing.T) {
+	one := Notification{
+		ID: "65f0c2a00000000000000001", Topic: "container.created",
+		Data: json.RawMessage(`{"topic":"container.created", "n":1.0}`),
+	}
 	for name, c := range map[string]struct {
 		d       Delivery
 		want    string
 		problem string
 	}{
-		"one":        {d: Delivery{ID: "a", Notifications: []Notification{one}}, want: string(one.Data)},
-		"none":       {d: Delivery{ID: "a"}, problem: "delivery a holds 0 and is no digest"},
-		"several":    {d: Delivery{ID: "a", Notifications: []Notification{one, one}}, problem: "holds 2 and is no"},
-		"an empty":   {d: Delivery{ID: "a", Digest: &Digest{Count: 3}}, problem: "digest a holds no notification"},
-		"broken":     {d: Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{{ID: "b", Data: []byte("{")}}}, problem: "b, whose data is no JSON object"},
-		"a batch":    {d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one, one}}, want: `[` + string(one.Data) + `,` + string(one.Data) + `]`},
-		"of one":     {d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one}}, want: `[` + string(one.Data) + `]`},
-		"of none":    {d: Delivery{ID: "a", Batch: true}, problem: "delivery a is no batch, or holds no notification"},
-		"spoiled":    {d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one, {ID: "b", Data: []byte(`{"a":1`)}}}, problem: "b, whose data is no JSON object"},
-		"one of one": {d: Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{one}}, want: `{"topic":"hubrelay.digest","digest":{"count":1,"more":0,"first":"2024-03-12T21:01:20Z","last":"2024-03-12T21:01:20Z","by":{},"topics":{"container.created":1}},"notifications":[` + string(one.Data) + `]}`},
+		"one":  {d: Delivery{ID: "a", Notifications: []Notification{one}}, want: string(one.Data)},
+		"none": {d: Delivery{ID: "a"}, problem: "delivery a has 0 notifications but is neither"},
+		"several": {
+			d:       Delivery{ID: "a", Notifications: []Notification{one, one}},
+			problem: "has 2 notifications but is neither",
+		},
+		"empty": {d: Delivery{ID: "a", Digest: &Digest{Count: 3}}, problem: "digest a has no notification"},
+		"broken": {
+			d:       Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{{ID: "b", Data: []byte("{")}}},
+			problem: "data of notification b is not a JSON object",
+		},
+		"batch": {
+			d:    Delivery{ID: "a", Batch: true, Notifications: []Notification{one, one}},
+			want: `[` + string(one.Data) + `,` + string(one.Data) + `]`,
+		},
+		"batch of 1": {
+			d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one}}, want: `[` + string(one.Data) + `]`,
+		},
+		"batch of 0": {
+			d: Delivery{ID: "a", Batch: true}, problem: "delivery a is not a batch, or has no notification",
+		},
+		"bad batch": {
+			d: Delivery{
+				ID: "a", Batch: true, Notifications: []Notification{one, {ID: "b", Data: []byte(`{"a":1`)}},
+			},
+			problem: "data of notification b is not a JSON object",
+		},
+		"digest of 1": {
+			d: Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{one}},
+			want: `{"topic":"hubrelay.digest","digest":{"count":1,"more":0,"first":"2024-03-12T21:01:20Z",` +
+				`"last":"2024-03-12T21:01:20Z","by":{},"topics":{"container.created":1}},"notifications":[` +
+				string(one.Data) + `]}`,
+		},
 	} {
 		got, err := c.d.Payload()
-		if string(got) != c.want || (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
+		if string(got) != c.want || (err == nil) != (c.problem == "") ||
+			err != nil && !strings.Contains(err.Error(), c.problem) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}

@@ -7,134 +7,137 @@ import (
 	"time"
 )
 
-// Driver moves container instances between the servers of a cluster: directories, Docker hosts, whatever a platform has.
-// Its methods may be called concurrently; an instance is moved by one Migrate at a time.
+// Driver moves container instances between the servers of a cluster. Its methods may be called concurrently, but
+// there is at most one Migrate per instance at a time.
 //
-// Several nodes may have a driver each, and a node that was stopped may wake up late. So every [Migration] has a lease
-// number, and the driver keeps the highest that it has seen of an instance where the instance is: at both servers. It
-// compares and sets that before each step that cannot be undone, so that an overtaken Migrate changes nothing and returns
+// Several nodes may run a driver, and a suspended node may continue late. Therefore every [Migration] has a
+// fencing token, its Lease. The driver stores the highest Lease of an instance on both servers. It compares and
+// sets this value before each irreversible step, so a superseded Migrate changes nothing and returns
 // [ErrSuperseded].
 type Driver interface {
-	// Describe tells what the driver is. It is called before Configure.
+	// Describe returns a description of the driver. It is called before Configure.
 	Describe(ctx context.Context) (DriverDescription, error)
-	// Configure tells which servers there are and which instances are on them. It is called before the first Migrate, and
-	// again when the inventory changes. An error names the server whose settings are of no use, and is shown to the operator.
+	// Configure sets the servers and their instances. It is called before the first Migrate, and again after each
+	// change of the inventory. An error names the server with invalid settings. It is shown to the operator.
 	Configure(ctx context.Context, servers []Server) error
-	// Migrate moves an instance, or goes on with what an earlier call began, and returns when that is over:
+	// Migrate moves an instance, or continues what an earlier call began. It returns:
 	//
-	//   - nil: the instance is on the destination and no longer on the source;
-	//   - an error marked by [Indeterminate]: neither that nor the opposite; Migrate is called again later, to go on at first and
-	//     after a few times with Undo;
-	//   - [ErrSuperseded]: a call with a higher lease has taken over, and this one has changed nothing since;
-	//   - the error of ctx: the call was stopped on the way, in a state from which another goes on;
-	//   - any other error: the instance is on the source as before, nothing is left on the destination, and the error is a
-	//     sentence on which a person can act.
+	//   - nil if the instance is on the destination and no longer on the source;
+	//   - an error marked by [Indeterminate] if the outcome is unknown. Migrate is called again later, first to
+	//     continue and after a few attempts with Undo;
+	//   - [ErrSuperseded] if a call with a higher lease has taken over. This call has changed nothing since then;
+	//   - the error of ctx if the call was stopped. Another call can continue;
+	//   - any other error if the instance is on the source as before and nothing is left on the destination. The error
+	//     tells the operator what to do.
 	//
-	// Report tells how far it is. It does not block for long and may be called from any goroutine until Migrate returns.
+	// Migrate calls report with its progress. report does not block for long and may be called from any goroutine
+	// until Migrate returns.
 	Migrate(ctx context.Context, m Migration, report func(Progress)) error
-	// Close releases what the driver holds; instances run on. It may be called twice.
+	// Close releases resources. Instances continue to run. Close may be called twice.
 	Close() error
 }
 
-// DriverKind is how the daemon comes to its driver; cmd says which there is.
+// DriverKind describes the driver. Command hubrelay passes it to the daemon.
 type DriverKind struct {
-	// Config returns a pointer to a new struct with the defaults, whose fields carry `koanf` tags.
+	// Config returns a pointer to a new struct with the defaults. Its fields have `koanf` tags.
 	Config func() DriverConfig
-	// Open builds the driver from what Config returned, filled and validated. It starts nothing and does not dial.
+	// Open creates the driver from a filled and validated Config. It starts nothing and does not dial.
 	Open func(DriverSettings, DriverConfig) (Driver, error)
 }
 
-// DriverConfig is what an operator writes for a driver. It may be a [BaseDirSetter], a [ConfigWarner] and a [Preflight] too.
+// DriverConfig is the configuration of a driver. It may also implement [BaseDirSetter], [ConfigWarner] and
+// [Preflight].
 type DriverConfig interface {
-	// Validate is as that of a [SinkConfig], and is called where something was given.
+	// Validate works like [SinkConfig]. It is called only if IsSet returns true.
 	Validate() error
-	// IsSet tells whether the operator wants a driver at all.
+	// IsSet reports whether the operator configured a driver.
 	IsSet() bool
 }
 
-// DriverSettings is what the daemon hands to its driver, as opposed to what an operator writes in YAML.
+// DriverSettings are the settings of a driver that come from the daemon.
 type DriverSettings struct {
-	// Relay identifies the relay and its data across restarts, so a driver tells its processes from those of other relays.
+	// Relay identifies the relay and its data across restarts. A driver uses it to recognize its own processes.
 	Relay string
-	// Log is the driver's own logger, never nil.
+	// Log is the logger of the driver. It is never nil.
 	Log *slog.Logger
-	// Observe counts something that has happened inside the driver, as that of [SinkSettings] does.
+	// Observe counts an event inside the driver; see [SinkSettings].
 	Observe func(event string)
 }
 
-// DriverDescription is what a driver says of itself.
+// DriverDescription describes a driver.
 type DriverDescription struct {
 	Name    string
 	Version string
-	// Steps are what a migration goes through, in their order. Each becomes a task of the job.
+	// Steps are the steps of every migration, in order. Each becomes a task of the job.
 	Steps []MigrationStep
 }
 
-// MigrationStep is a part of a migration that people can follow.
+// MigrationStep is a visible part of a migration.
 type MigrationStep struct {
-	// ID is a word of lower-case letters, such as "copy".
+	// ID consists of lower-case letters, such as "copy".
 	ID string
-	// Caption says in a few words what is done, such as "Copy volumes".
+	// Caption is a short description, such as "Copy volumes".
 	Caption string
 }
 
-// Server is where instances live.
+// Server is a host of instances.
 type Server struct {
 	ID      string
 	Cluster string
-	// Settings is what the inventory says of the server, a JSON object that only the driver understands.
+	// Settings is the part of the inventory that belongs to the driver, as a JSON object.
 	Settings []byte
-	// Instances are the ids of the instances that are there now; only Configure is told.
+	// Instances are the IDs of the instances on the server. Only Configure sets them.
 	Instances []string
 }
 
-// Migration is the order to move one instance.
+// Migration is a request to move one instance.
 type Migration struct {
 	JobID string
-	// Lease grows with every worker that takes up a migration of this instance, over all jobs.
+	// Lease is a fencing token. It increases with each worker that takes over a migration of this instance, across
+	// all jobs.
 	Lease int64
-	// Container and Instance name what is moved.
+	// Container and Instance identify what to move.
 	Container string
 	Instance  string
-	// Hub, Account and Environment are those of the container; each but the hub may be empty.
+	// Hub, Account and Environment belong to the container. Account and Environment may be empty.
 	Hub         string
 	Account     string
 	Environment string
-	// Stateful is set for an instance that has volumes to keep.
+	// Stateful is set if the instance has volumes.
 	Stateful bool
-	// CopyVolumes asks for the contents of the volumes to be moved too. Without it a stateful instance starts with empty
-	// volumes, and those of the source are kept there.
+	// CopyVolumes requests a copy of the volumes. Without it a stateful instance starts with empty volumes, and the
+	// old volumes remain on the source.
 	CopyVolumes bool
-	// Source and Destination are as the inventory had them when the migration began.
+	// Source and Destination are taken from the inventory at the start of the migration.
 	Source      Server
 	Destination Server
-	// Done is what earlier calls for this job have reported, the latest of each step. A report may be missing although the
-	// step was done, never the other way round.
+	// Done contains the last report of each step from earlier calls for this job. The report of a completed step may
+	// be missing, but a step is never reported as completed before it is.
 	Done []Progress
-	// Undo asks to bring the instance back to the source instead of going on. Where the instance runs on the destination
-	// already and nothing is left to go back to, the driver completes the migration instead and returns nil.
+	// Undo requests to move the instance back to the source. If the instance already runs on the destination and
+	// nothing is left on the source, the driver completes the migration instead and returns nil.
 	Undo bool
 }
 
-// Progress is how far a step of a migration is.
+// Progress is the progress of one step.
 type Progress struct {
-	// Step is the id of one of the driver's steps.
+	// Step is the ID of a step.
 	Step string
-	// Completed is set when the step is done; it is not repeated then.
+	// Completed is set when the step is completed. The driver does not repeat the step.
 	Completed bool
-	// Bytes counts what was done, of Total. Both are 0 where there is nothing to count; Total may grow.
+	// Bytes is the number of processed bytes, of Total. Both are 0 if there is nothing to count. Total may grow.
 	Bytes int64
 	Total int64
-	// Note is what the driver wants to find in [Migration.Done] if another call goes on; up to 64 KiB.
+	// Note is data for a later call, which finds it in [Migration.Done]. It has at most 64 KiB.
 	Note []byte
-	// Time is when that was so. The receiver sets it where it is zero.
+	// Time is the time of the report. If it is zero, the receiver sets it.
 	Time time.Time
 }
 
-// ErrSuperseded says that a migration with a higher lease has taken over.
+// ErrSuperseded reports that a migration with a higher lease has taken over.
 var ErrSuperseded = errors.New("another worker with a higher lease has taken over this migration")
 
-// Indeterminate marks the error of a migration that has neither moved the instance nor left it on the source.
+// Indeterminate marks an error after which it is unknown whether the instance was moved.
 func Indeterminate(err error) error {
 	if err == nil {
 		return nil
@@ -142,10 +145,10 @@ func Indeterminate(err error) error {
 	return &indeterminateError{err}
 }
 
-// IsIndeterminate tells whether err was marked by [Indeterminate].
+// IsIndeterminate reports whether err was marked by [Indeterminate].
 func IsIndeterminate(err error) bool {
-	var unsettled *indeterminateError
-	return errors.As(err, &unsettled)
+	var target *indeterminateError
+	return errors.As(err, &target)
 }
 
 type indeterminateError struct{ error }

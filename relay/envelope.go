@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Envelope decodes Data. Names are compared exactly, unlike encoding/json does, so that an unknown member such as
-// "HUB_ID" cannot pose as another hub; of a name that is given twice the last one counts. It fails only for a
-// Notification that did not come through the ingest.
+// Envelope decodes Data. Unlike encoding/json it matches names exactly, so a member such as "HUB_ID" cannot
+// replace the hub. If a name is repeated, the last one wins. Envelope fails only for data that ingest has not
+// validated.
 func (n Notification) Envelope() (Envelope, error) {
 	var e Envelope
 	if err := e.decode(n.Data); err != nil {
@@ -19,15 +19,15 @@ func (n Notification) Envelope() (Envelope, error) {
 	return e, nil
 }
 
-// decode walks over data by hand, which takes a fraction of what encoding/json takes for it. It relies on data being
-// valid, which is looked at first.
+// decode walks over data by hand, which takes a fraction of the time of encoding/json. The helpers rely on valid
+// JSON, so it is checked first.
 func (e *Envelope) decode(data []byte) error {
 	if !json.Valid(data) {
 		var anything any
 		if err := json.Unmarshal(data, &anything); err != nil {
 			return err
 		}
-		return errors.New("is not valid JSON")
+		return errors.New("invalid JSON")
 	}
 	var topic, object, context []byte
 	err := forEachMember(data, func(name, value []byte) {
@@ -109,14 +109,15 @@ func (c *Context) decode(data []byte) (err error) {
 	return err
 }
 
-// forEachMember calls each with every member of a JSON object; null has none. The values are parts of data.
+// forEachMember calls each with every member of a JSON object. For null it does nothing. Values are slices of
+// data.
 func forEachMember(data []byte, each func(name, value []byte)) error {
 	data = trimLeftSpace(data)
 	if string(bytes.TrimRight(data, space)) == "null" {
 		return nil
 	}
 	if len(data) == 0 || data[0] != '{' {
-		return errors.New("a part of it is not an object")
+		return errors.New("a member is not an object")
 	}
 	for data = skipToken(data); data[0] != '}'; {
 		end := valueEnd(data)
@@ -140,10 +141,10 @@ func forEachMember(data []byte, each func(name, value []byte)) error {
 
 const space = " \t\r\n"
 
-// skipToken leaves out the first byte and the white space behind it.
+// skipToken skips the first byte and the white space after it.
 func skipToken(data []byte) []byte { return trimLeftSpace(data[1:]) }
 
-// trimLeftSpace leaves out white space in front.
+// trimLeftSpace skips leading white space.
 func trimLeftSpace(data []byte) []byte {
 	for i, c := range data {
 		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
@@ -153,7 +154,7 @@ func trimLeftSpace(data []byte) []byte {
 	return nil
 }
 
-// valueEnd returns where the value ends that valid JSON begins with.
+// valueEnd returns the end of the value at the start of data, which must be valid JSON.
 func valueEnd(data []byte) int {
 	depth := 0
 	for i := 0; i < len(data); i++ {
@@ -165,7 +166,7 @@ func valueEnd(data []byte) int {
 			continue
 		case '}', ']':
 			if depth == 0 {
-				return i // of a number, true, false or null
+				return i // end of a number, true, false or null
 			}
 			depth--
 		case ',', ' ', '\t', '\r', '\n', ':':
@@ -183,9 +184,9 @@ func valueEnd(data []byte) int {
 	return len(data)
 }
 
-// stringEnd returns where the string ends that begins at a place.
-func stringEnd(data []byte, at int) int {
-	for i := at + 1; i < len(data); i++ {
+// stringEnd returns the end of the string that starts at start.
+func stringEnd(data []byte, start int) int {
+	for i := start + 1; i < len(data); i++ {
 		switch data[i] {
 		case '\\':
 			i++
@@ -196,7 +197,7 @@ func stringEnd(data []byte, at int) int {
 	return len(data)
 }
 
-// decodeString decodes a string; null and nothing are empty.
+// decodeString decodes a string. It returns "" for null or no value.
 func decodeString(value []byte) (string, error) {
 	switch {
 	case len(value) == 0:
@@ -209,13 +210,13 @@ func decodeString(value []byte) (string, error) {
 	return s, err
 }
 
-// decodeStrings decodes a list of strings; null and nothing are nil.
+// decodeStrings decodes a list of strings. It returns nil for null or no value.
 func decodeStrings(value []byte) ([]string, error) {
 	switch {
 	case len(value) == 0 || string(value) == "null":
 		return nil, nil
 	case value[0] != '[':
-		return nil, errors.New("a part of it is not a list")
+		return nil, errors.New("a member is not a list")
 	}
 	list := make([]string, 0, 1+bytes.Count(value, []byte(",")))
 	for rest := skipToken(value); rest[0] != ']'; {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// pick decodes the members of a JSON object that have exactly the names of into. It is slow and plainly right: what
-// Envelope is compared with.
-func pick(data []byte, into map[string]any) error {
+// decodeMembers decodes the members of a JSON object whose names are exactly the keys of into. It is slow but obviously
+// correct, and serves as the reference for Envelope.
+func decodeMembers(data []byte, into map[string]any) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(data, &members); err != nil {
 		return err
@@ -24,15 +24,17 @@ func pick(data []byte, into map[string]any) error {
 	return nil
 }
 
-func slowly(data []byte) (e Envelope, err error) {
+func decodeSlowly(data []byte) (e Envelope, err error) {
 	var object, context json.RawMessage
-	err = pick(data, map[string]any{"topic": &e.Topic, "object": &object, "context": &context})
+	err = decodeMembers(data, map[string]any{"topic": &e.Topic, "object": &object, "context": &context})
 	if err == nil {
-		err = pick(object, map[string]any{"id": &e.Object.ID, "state": &e.Object.State, "error": &e.Object.Error})
+		err = decodeMembers(object, map[string]any{
+			"id": &e.Object.ID, "state": &e.Object.State, "error": &e.Object.Error,
+		})
 	}
 	if err == nil {
 		c := &e.Context
-		err = pick(context, map[string]any{
+		err = decodeMembers(context, map[string]any{
 			"hub_id": &c.HubID, "account_id": &c.AccountID, "environments": &c.Environments,
 			"dns_zones": &c.DNSZones, "clusters": &c.Clusters, "containers": &c.Containers,
 		})
@@ -47,16 +49,22 @@ const sample = `{"topic":"container.created","object":{"id":"0123456789abcdef012
 func FuzzEnvelope(f *testing.F) {
 	for _, text := range []string{
 		sample,
-		" {\n\t\"topic\" : \"a\\\"b\\u00e9\" , \"object\":{ } , \"context\" : null , \"more\" : [ {\"x\" : [ 1 , \"]}\" ] } , -1.5e3 , true ] } \n",
-		`{"object":{"id":null,"ID":"other","state":"x","state":"y"},"context":{"HUB_ID":"other","containers":null,"clusters":[null,"a,b","\\"]}}`,
-		`{"object":{},"context":{"containers":["a",1]}}`, `{"object":{},"context":{"containers":"a"}}`, `{"object":[],"context":{}}`,
-		`{"\u0074opic":"escaped","object":{"i\\d":7},"context":{"a":{"b":"}"},"c":3}}`, `{"topic":7}`, `{"topic":7,"topic":"x","object":{"id":"a","id":null},"context":{"containers":["a"],"containers":null,"hub_id":[],"hub_id":"h"}}`, `[]`, `null`, `7`, `"x"`, ``, `{`, `{}`,
-		"{\"topic\":\"\xff\",\"object\":{},\"context\":{\"containers\":[\"\xff\"]}}", `{"object":{},"context":{"containers":{}}}`, `{"object":{},"context":{"containers":["a"],"containers":["b"]}}`,
+		" {\n\t\"topic\" : \"a\\\"b\\u00e9\" , \"object\":{ } , \"context\" : null , \"more\" : [ {\"x\" : [ 1 , " +
+			"\"]}\" ] } , -1.5e3 , true ] } \n",
+		`{"object":{"id":null,"ID":"other","state":"x","state":"y"},"context":{"HUB_ID":"other",` +
+			`"containers":null,"clusters":[null,"a,b","\\"]}}`,
+		`{"object":{},"context":{"containers":["a",1]}}`, `{"object":{},"context":{"containers":"a"}}`,
+		`{"object":[],"context":{}}`,
+		`{"\u0074opic":"escaped","object":{"i\\d":7},"context":{"a":{"b":"}"},"c":3}}`, `{"topic":7}`,
+		`{"topic":7,"topic":"x","object":{"id":"a","id":null},"context":{"containers":["a"],"containers":null,` +
+			`"hub_id":[],"hub_id":"h"}}`, `[]`, `null`, `7`, `"x"`, ``, `{`, `{}`,
+		"{\"topic\":\"\xff\",\"object\":{},\"context\":{\"containers\":[\"\xff\"]}}", `{"object":{},` +
+			`"context":{"containers":{}}}`, `{"object":{},"context":{"containers":["a"],"containers":["b"]}}`,
 	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		want, wantErr := slowly(data)
+		want, wantErr := decodeSlowly(data)
 		got, err := Notification{Data: data}.Envelope()
 		if (err == nil) != (wantErr == nil) {
 			t.Fatalf("%q: %v, want %v", data, err, wantErr)

@@ -8,7 +8,7 @@ import (
 // Code is a public error code: an HTTP status, a dot and a slug.
 type Code string
 
-// The codes of the public interface. They are a contract: none is renamed or removed.
+// The codes of the public API. They are a contract: no code is renamed or removed.
 const (
 	CodeInvalidSyntax      Code = "400.invalid-syntax"
 	CodeAuthInvalid        Code = "401.auth-invalid"
@@ -91,27 +91,27 @@ func codeInfoFor(c Code) codeInfo {
 	}
 }
 
-// Error is an error that a user of the public interface may see. Its fields are those of the error envelope.
+// Error is an error of the public API. Its fields are the fields of the error envelope.
 type Error struct {
 	Code   Code
 	Detail string
-	// Source is a JSON pointer (RFC 6901) into the body, or empty.
+	// Source is a JSON pointer (RFC 6901) into the request body, or empty.
 	Source string
-	// Extra holds further facts for programs, or nil.
+	// Extra contains more facts for programs, or is nil.
 	Extra map[string]any
 }
 
-// NewError returns an Error without a source.
+// NewError returns an Error without Source and Extra.
 func NewError(code Code, detail string) *Error { return &Error{Code: code, Detail: detail} }
 
-// WithPointer returns a copy of e whose source is pointer, a JSON pointer (RFC 6901).
+// WithPointer returns a copy of e with the source pointer, a JSON pointer (RFC 6901).
 func (e *Error) WithPointer(pointer string) *Error {
 	c := *e
 	c.Source = pointer
 	return &c
 }
 
-// WithExtra returns a copy of e with one more fact in Extra.
+// WithExtra returns a copy of e with one more entry in Extra.
 func (e *Error) WithExtra(key string, value any) *Error {
 	c := *e
 	c.Extra = make(map[string]any, len(e.Extra)+1)
@@ -122,10 +122,10 @@ func (e *Error) WithExtra(key string, value any) *Error {
 	return &c
 }
 
-// Status is the HTTP status that belongs to the code.
+// Status returns the HTTP status of the code.
 func (e *Error) Status() int { return codeInfoFor(e.Code).status }
 
-// Title says in a few words what the code means; it is the same for every error of that code.
+// Title returns a short description of the code. It is the same for every error with that code.
 func (e *Error) Title() string { return codeInfoFor(e.Code).title }
 
 func (e *Error) Error() string {
@@ -140,7 +140,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// JSONPointer joins the tokens to a JSON pointer (RFC 6901), escaping each.
+// JSONPointer escapes the tokens and joins them to a JSON pointer (RFC 6901).
 func JSONPointer(tokens ...string) string {
 	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	var b strings.Builder
@@ -151,7 +151,8 @@ func JSONPointer(tokens ...string) string {
 	return b.String()
 }
 
-// JSONTypeName says in an error what a JSON value is that begins with c: "an object", "null" and so on.
+// JSONTypeName returns the type of a JSON value that starts with c, for an error text: "an object", "null" and so
+// on.
 func JSONTypeName(c byte) string {
 	switch c {
 	case '{':

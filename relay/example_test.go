@@ -41,7 +41,10 @@ func ExampleFilter() {
 }
 
 func ExampleNotification_Envelope() {
-	n := relay.Notification{Data: []byte(`{"topic":"job.created","object":{"id":"7","state":"new","error":""},"context":{"hub_id":"hub-1"}}`)}
+	n := relay.Notification{
+		Data: []byte(`{"topic":"job.created","object":{"id":"7","state":"new","error":""},` +
+			`"context":{"hub_id":"hub-1"}}`),
+	}
 	e, err := n.Envelope()
 	if err != nil {
 		fmt.Println(err)

@@ -1,27 +1,27 @@
 package relay
 
-// Explainer is what a Sink may be besides: it shows what Deliver would send.
+// Explainer is a [Sink] that can show what Deliver would send.
 //
-// Explain sends nothing, dials nobody and may be called concurrently with Deliver. What it returns holds no secret:
-// credentials in addresses and headers are left out or hidden, signatures are shown. It may take as long as a plugin to
-// start.
+// Explain sends nothing, dials no one and may be called concurrently with Deliver. The result contains no secret:
+// credentials in addresses and headers are removed or masked, but signatures are shown. Explain may take as long
+// as the start of a plugin.
 type Explainer interface {
 	Explain(d Delivery) (Explanation, error)
 }
 
-// Explanation is one attempt as the far side would see it.
+// Explanation is one attempt as the destination would see it.
 type Explanation struct {
-	// Method and Target say what is called, such as POST and https://example.com/…, the target without its secret parts.
+	// Method and Target are the request line, such as POST and https://example.com/…. Target has no secret parts.
 	Method, Target string
-	// Headers are in the order in which people want to read them.
+	// Headers are sorted for reading.
 	Headers []Header
-	// Payload is the body, byte for byte.
+	// Payload is the exact body.
 	Payload []byte
-	// Note says what is to be known of all this, such as why it is less than the far side would see; mostly empty.
+	// Note explains limits of this explanation, such as parts that are missing. It is usually empty.
 	Note string
-	// Followups is what the attempt sends besides, in order, for sinks that send more than one thing. None has a Note or an Also.
+	// Followups are further requests of the same attempt, in order. They have neither a Note nor Followups.
 	Followups []Explanation
 }
 
-// Header is one line of a request's header.
+// Header is one header line of a request.
 type Header struct{ Name, Value string }

@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// Filter selects notifications. An empty list selects everything, so the zero value passes all but the relay's own
-// notifications. It may be used concurrently as long as nobody changes it.
+// Filter selects notifications. An empty list matches everything, so the zero value matches all notifications
+// except the relay's own. A Filter may be used concurrently if nothing modifies it.
 type Filter struct {
 	Topics Patterns
-	// Hubs and Accounts are compared whole; there are no patterns in them.
+	// Hubs and Accounts are compared literally, without patterns.
 	Hubs     []string
 	Accounts []string
-	// Environments, Clusters and Containers are compared whole too. A notification passes a list if one of its own
-	// values is in it; where it has none it does not pass.
+	// Environments, Clusters and Containers are compared literally. A notification matches a list if one of its
+	// values is in the list. A notification without values does not match.
 	Environments []string
 	Clusters     []string
 	Containers   []string
-	// When is asked last; nil passes everything.
+	// When is evaluated last. Nil matches everything.
 	When Condition
 }
 
-// Condition is a question about what a notification says. It may be called concurrently, must not block and must not
-// change the envelope. An error means that it has no answer: the notification passes then, because a delivery too many
-// can be dealt with and a lost one cannot.
+// Condition evaluates an expression on a notification. It may be called concurrently, must not block and must not
+// change the envelope. If it returns an error, the notification matches, because an unwanted delivery does less
+// harm than a lost one.
 type Condition func(*Envelope) (bool, error)
 
-// Match reports whether n passes every part of the filter. It decodes n only for a filter that looks inside.
+// Match reports whether n matches all parts of the filter. It decodes n only if [Filter.NeedsEnvelope] is true.
 func (f Filter) Match(n Notification) bool {
 	if (len(f.Hubs) != 0 && !slices.Contains(f.Hubs, n.Hub)) ||
 		(len(f.Accounts) != 0 && !slices.Contains(f.Accounts, n.Account)) ||
@@ -41,13 +41,13 @@ func (f Filter) Match(n Notification) bool {
 	return err != nil || f.MatchEnvelope(&e)
 }
 
-// NeedsEnvelope reports whether the filter asks for more than topic, hub and account.
+// NeedsEnvelope reports whether the filter uses more than topic, hub and account.
 func (f *Filter) NeedsEnvelope() bool {
 	return f.When != nil || len(f.Environments)+len(f.Clusters)+len(f.Containers) > 0
 }
 
-// MatchEnvelope is the part of [Filter.Match] that needs the decoded notification, for those who ask several filters
-// about one. What cannot be decoded passes.
+// MatchEnvelope evaluates the part of [Filter.Match] that needs the decoded notification. Callers with several
+// filters decode only once. A notification that cannot be decoded matches.
 func (f *Filter) MatchEnvelope(e *Envelope) bool {
 	if !containsAny(f.Environments, e.Context.Environments) || !containsAny(f.Clusters, e.Context.Clusters) ||
 		!containsAny(f.Containers, e.Context.Containers) {
@@ -60,20 +60,21 @@ func (f *Filter) MatchEnvelope(e *Envelope) bool {
 	return passes || err != nil
 }
 
-// containsAny reports whether some value is wanted.
-func containsAny(wanted, values []string) bool {
-	if len(wanted) == 0 {
+// containsAny reports whether accepted contains one of values, or is empty.
+func containsAny(accepted, values []string) bool {
+	if len(accepted) == 0 {
 		return true
 	}
 	for _, v := range values {
-		if slices.Contains(wanted, v) {
+		if slices.Contains(accepted, v) {
 			return true
 		}
 	}
 	return false
 }
 
-// Explain answers like [Filter.Match] and says why in words: the pattern that matched, or the first rule that refuses n.
+// Explain returns the result of [Filter.Match] with a reason: the pattern that matched, or the first rule that
+// rejects n.
 func (f Filter) Explain(n Notification) (passes bool, reason string) {
 	passes, reason = f.Topics.Explain(n.Topic)
 	if !passes {
@@ -81,9 +82,9 @@ func (f Filter) Explain(n Notification) (passes bool, reason string) {
 	}
 	for _, one := range []struct {
 		rule, value string
-		wanted      []string
+		accepted    []string
 	}{{"hub", n.Hub, f.Hubs}, {"account", n.Account, f.Accounts}} {
-		if len(one.wanted) > 0 && !slices.Contains(one.wanted, one.value) {
+		if len(one.accepted) > 0 && !slices.Contains(one.accepted, one.value) {
 			return false, fmt.Sprintf("%ss does not list the %s %q", one.rule, one.rule, Truncate(one.value, 80))
 		}
 	}
@@ -92,7 +93,7 @@ func (f Filter) Explain(n Notification) (passes bool, reason string) {
 	}
 	e, err := n.Envelope()
 	if err != nil {
-		return true, reason + "; it cannot be decoded (" + err.Error() + "), and what cannot be decoded passes"
+		return true, reason + "; it cannot be decoded (" + err.Error() + "), so it passes"
 	}
 	return f.explainEnvelope(&e, reason)
 }
@@ -100,19 +101,20 @@ func (f Filter) Explain(n Notification) (passes bool, reason string) {
 func (f *Filter) explainEnvelope(e *Envelope, reason string) (bool, string) {
 	c := &e.Context
 	for _, one := range []struct {
-		rule           string
-		wanted, values []string
+		rule             string
+		accepted, values []string
 	}{
 		{"environments", f.Environments, c.Environments},
 		{"clusters", f.Clusters, c.Clusters},
 		{"containers", f.Containers, c.Containers},
 	} {
 		switch {
-		case containsAny(one.wanted, one.values):
+		case containsAny(one.accepted, one.values):
 		case len(one.values) == 0:
 			return false, one.rule + " is a list, and the notification has none"
 		default:
-			return false, fmt.Sprintf("%s lists none of the notification's: %s", one.rule, Truncate(strings.Join(one.values, ", "), 200))
+			values := Truncate(strings.Join(one.values, ", "), 200)
+			return false, fmt.Sprintf("%s lists none of the notification's: %s", one.rule, values)
 		}
 	}
 	if f.When == nil {
@@ -120,7 +122,7 @@ func (f *Filter) explainEnvelope(e *Envelope, reason string) (bool, string) {
 	}
 	switch passes, err := f.When(e); {
 	case err != nil:
-		return true, reason + "; when failed (" + err.Error() + "), and a condition that fails lets everything pass"
+		return true, reason + "; when failed (" + err.Error() + "), so the notification passes"
 	case !passes:
 		return false, "when is false"
 	}

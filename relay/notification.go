@@ -8,27 +8,28 @@ import (
 	"time"
 )
 
-// Notification is one event of a hub as it travels through the relay.
+// Notification is one event of a hub.
 //
-// Topic, Hub and Account repeat what stands in Data, so that nothing behind the ingest parses JSON to route. A
-// Notification is shared between goroutines once it has left the ingest: nobody may change it, Data included.
+// Topic, Hub and Account duplicate members of Data, so routing does not parse JSON. After ingest a Notification is
+// shared between goroutines: nothing may modify it, including Data.
 type Notification struct {
-	// ID is given by the relay: 24 hexadecimal digits, unique, the same in every attempt and replay.
+	// ID is assigned by the relay: 24 hexadecimal digits, unique, and the same in every attempt and replay.
 	ID string
-	// Topic is one of the catalog's topics.
+	// Topic is in the catalog, or one of [OperationalTopics].
 	Topic string
-	// Hub is context.hub_id, never empty.
+	// Hub is context.hub_id. It is never empty.
 	Hub string
-	// Account is context.account_id; empty for a notification that belongs to its hub alone.
+	// Account is context.account_id. It is empty for a notification that belongs to its hub only.
 	Account string
-	// Cursor is the position in the log, empty before the notification was stored.
+	// Cursor is the position in the log. It is empty until the notification is stored.
 	Cursor string
-	// Data is the exact JSON text that a client receives, without a final newline.
+	// Data is the exact JSON text that clients receive, without a final newline.
 	Data json.RawMessage
 }
 
-// StoredAt is when the relay took the notification in: by its id to the second, which is the same in every attempt and
-// replay; where the id tells no time, by its place in the log; zero where neither does.
+// StoredAt returns the time at which the relay accepted the notification. The time comes from the ID, with a
+// resolution of one second, and is the same in every attempt and replay. If the ID contains no plausible time, it
+// comes from the cursor. Otherwise the result is the zero time.
 func (n Notification) StoredAt() time.Time {
 	if raw, err := hex.DecodeString(n.ID); err == nil && len(raw) == 12 {
 		seconds := int64(raw[0])<<24 | int64(raw[1])<<16 | int64(raw[2])<<8 | int64(raw[3])
@@ -45,7 +46,8 @@ func (n Notification) StoredAt() time.Time {
 	return time.Time{}
 }
 
-// OccurredAt is Stored; where nothing tells, the beginning of the Unix time, for what must be the same in every attempt.
+// OccurredAt returns [Notification.StoredAt], or the Unix epoch if that is zero. Payloads use it because they must
+// be the same in every attempt.
 func (n Notification) OccurredAt() time.Time {
 	if at := n.StoredAt(); !at.IsZero() {
 		return at
@@ -53,25 +55,24 @@ func (n Notification) OccurredAt() time.Time {
 	return time.Unix(0, 0).UTC()
 }
 
-// isPlausibleTime tells times from numbers that only look like one.
+// isPlausibleTime rejects numbers that are probably not times.
 func isPlausibleTime(t time.Time) bool { return t.Year() >= 2020 && t.Year() < 2100 }
 
-// Envelope is the decoded form of a notification's Data, for those who look inside. Members that spec.md does not
-// name stay in Data only.
+// Envelope is the decoded form of a notification's Data. Members that spec.md does not define are in Data only.
 type Envelope struct {
 	Topic   string  `json:"topic"`
 	Object  Object  `json:"object"`
 	Context Context `json:"context"`
 }
 
-// Object identifies what a notification is about and carries its state and error, which may be empty.
+// Object identifies the subject of a notification. State and Error may be empty.
 type Object struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
 	Error string `json:"error"`
 }
 
-// Context says whom and what a notification concerns.
+// Context identifies the hub, the account and the resources that a notification concerns.
 type Context struct {
 	HubID        string   `json:"hub_id"`
 	AccountID    string   `json:"account_id"`

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 )
 
-// The topics of what a client of the stream is told about that stream; see [ResyncMessage] and [CursorMessage].
+// Topics of messages about the stream itself; see [ResyncMessage] and [CursorMessage].
 const (
 	TopicResync = OperationalPrefix + "resync"
 	TopicCursor = OperationalPrefix + "cursor"
 )
 
-// The relay's own topics.
+// Topics of notifications that the relay publishes about itself.
 const (
 	TopicSinkDisabled      = OperationalPrefix + "sink.disabled"
 	TopicSinkRecovered     = OperationalPrefix + "sink.recovered"
@@ -20,37 +20,37 @@ const (
 	TopicSourceGap         = OperationalPrefix + "source.gap"
 )
 
-// OperationalTopics returns the relay's own topics with their meaning. They are in no catalog: nobody can publish them,
-// and no client of the stream gets them.
+// OperationalTopics returns the topics of the relay's own notifications. They are not in a [Catalog]: producers
+// cannot publish them, and clients of the stream do not receive them.
 func OperationalTopics() []TopicInfo {
 	return []TopicInfo{
 		{TopicSinkDisabled, "A sink was disabled and keeps its backlog."},
 		{TopicSinkRecovered, "A sink that was disabled is enabled again."},
 		{TopicDeadLetterCreated, "A delivery was given up and became a dead letter."},
-		{TopicSourceGap, "Something that an upstream had sent is missing."},
+		{TopicSourceGap, "Notifications of an upstream are missing."},
 	}
 }
 
-// ResyncMessage returns the notification that tells a client of the stream that it may have missed something: it should look at
-// how things are now. It concerns the hub or, where that is empty, the account; both are empty, or the account is *, for a
-// client that reads them all.
-func ResyncMessage(hub, account, why string) []byte {
-	return streamMessage(TopicResync, hub, account, "gap", why)
+// ResyncMessage returns a message that tells a client that notifications may be missing, so it must fetch the
+// current state. Set hub for the pipeline of a hub, or account for an account pipeline. Leave both empty, or use
+// the account "*", for a client that reads all accounts.
+func ResyncMessage(hub, account, reason string) []byte {
+	return streamMessage(TopicResync, hub, account, "gap", reason)
 }
 
-// ResyncEntry returns what a relay puts into its own log where something of an upstream is missing, as [ResyncMessage] does. It lists
-// the relays that it has come through, the first first, so that it does not go round in circles.
-func ResyncEntry(hub, why string, via []string) []byte {
-	data := ResyncMessage(hub, "", why)
+// ResyncEntry returns a [ResyncMessage] for the relay's own log, used if notifications of an upstream are missing.
+// via lists the relays that the entry has passed, the first one first. Relays use it to detect loops.
+func ResyncEntry(hub, reason string, via []string) []byte {
+	data := ResyncMessage(hub, "", reason)
 	if len(via) == 0 {
 		return data
 	}
-	list, _ := json.Marshal(via) // strings only
+	list, _ := json.Marshal(via) // Strings always marshal.
 	return append(append(append(data[:len(data)-1], `,"hubrelay_via":`...), list...), '}')
 }
 
-// CursorMessage returns a message for a client of the stream that wants a cursor and has none yet, so that it can come back to where it
-// began although nothing has come, or only an old one. It says nothing but the cursor that is added to it.
+// CursorMessage returns a message whose only purpose is to carry a cursor. A client without a recent cursor can
+// resume from it even if no notification has arrived since it connected.
 func CursorMessage(hub, account string) []byte {
 	return streamMessage(TopicCursor, hub, account, "", "")
 }
@@ -60,18 +60,20 @@ func streamMessage(topic, hub, account, state, problem string) []byte {
 		account = ""
 	}
 	var id [12]byte
-	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	_, _ = rand.Read(id[:]) // Read never returns an error.
 	none := []string{}
 	data, _ := json.Marshal(struct {
 		Envelope
 		Flags any `json:"flags"`
 	}{
 		Envelope: Envelope{
-			Topic:   topic,
-			Object:  Object{ID: hex.EncodeToString(id[:]), State: state, Error: problem},
-			Context: Context{HubID: hub, AccountID: account, Environments: none, DNSZones: none, Clusters: none, Containers: none},
+			Topic:  topic,
+			Object: Object{ID: hex.EncodeToString(id[:]), State: state, Error: problem},
+			Context: Context{
+				HubID: hub, AccountID: account, Environments: none, DNSZones: none, Clusters: none, Containers: none,
+			},
 		},
-	}) // strings only
+	}) // Strings always marshal.
 	return data
 }
 

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// PatternError says which topic pattern of a list is wrong, why, and what was probably meant.
+// PatternError reports an invalid topic pattern of a list.
 type PatternError struct {
-	// Index is the pattern's place in the list, from 0.
+	// Index is the index of the pattern in the list, from 0.
 	Index   int
 	Pattern string
-	// Problem is a sentence part that follows the pattern.
+	// Problem is a phrase that follows the pattern.
 	Problem string
-	// Nearest is a topic that may have been meant, or empty.
+	// Nearest is the topic that was probably meant, or empty.
 	Nearest string
 }
 
@@ -25,18 +25,18 @@ func (e *PatternError) Error() string {
 	return s
 }
 
-// Patterns selects topics. A topic passes if some pattern matches it and no pattern with a leading "!" does; a list of
-// exclusions alone starts from everything, and an empty list (the zero value) is everything. `*` stands for any run of
-// characters, dots included. The relay's own topics ("hubrelay.…") pass only by a pattern that itself begins with
-// "hubrelay.". Patterns does not change once parsed and may be used concurrently.
+// Patterns selects topics. A topic matches if at least one pattern matches it and no pattern with a leading "!"
+// does. A list of exclusions alone starts from everything, and the zero value matches everything. "*" matches any
+// run of characters, dots included. The relay's own topics ("hubrelay.…") match only a pattern that starts with
+// "hubrelay.". Patterns is immutable and may be used concurrently.
 type Patterns struct {
 	source  []string
 	include []pattern
 	exclude []pattern
 }
 
-// ParsePatterns reads a list of patterns, whose order does not matter. It refuses, with a [*PatternError], a pattern
-// that is empty, longer than 256 bytes or has a character outside [a-z0-9_.*-] behind its optional "!".
+// ParsePatterns parses a list of patterns. Their order does not matter. It returns a [*PatternError] for a pattern
+// that is empty, longer than 256 bytes, or contains a character outside [a-z0-9_.*-] after the optional "!".
 func ParsePatterns(list []string) (Patterns, error) {
 	var p Patterns
 	for i, text := range list {
@@ -59,7 +59,7 @@ func patternProblem(text, body string) string {
 		return "is empty; leave it out, or write * for every topic"
 	}
 	if body == "" {
-		return "excludes nothing; write the topic behind the !"
+		return "excludes nothing; write the topic after the !"
 	}
 	if len(text) > maxName {
 		return fmt.Sprintf("is longer than %d bytes", maxName)
@@ -72,8 +72,8 @@ func patternProblem(text, body string) string {
 	return ""
 }
 
-// Match reports whether topic passes. Its time is linear in the topic for each pattern. What is about the stream itself
-// ([TopicResync], [TopicCursor]) passes no patterns.
+// Match reports whether topic matches. The time per pattern is linear in the length of topic. The stream's own
+// messages ([TopicResync], [TopicCursor]) never match.
 func (p Patterns) Match(topic string) bool {
 	if topic == TopicResync || topic == TopicCursor {
 		return false
@@ -81,7 +81,7 @@ func (p Patterns) Match(topic string) bool {
 	return p.matchesIncludes(topic) && !matchAny(p.exclude, topic, false)
 }
 
-// Explain answers like [Patterns.Match] and names the pattern that decided.
+// Explain returns the result of [Patterns.Match] and the pattern that decided it.
 func (p Patterns) Explain(topic string) (passes bool, reason string) {
 	operational, shown := strings.HasPrefix(topic, OperationalPrefix), Truncate(topic, maxName)
 	for i := range p.exclude {
@@ -122,7 +122,7 @@ func matchAny(list []pattern, topic string, operationalOnly bool) bool {
 	return false
 }
 
-// String returns the patterns joined by commas, "*" for an empty list.
+// String returns the patterns joined by commas, or "*" for an empty list.
 func (p Patterns) String() string {
 	if len(p.source) == 0 {
 		return "*"
@@ -130,8 +130,8 @@ func (p Patterns) String() string {
 	return strings.Join(p.source, ",")
 }
 
-// CheckPatterns refuses what [ParsePatterns] refuses, and a pattern (or exclusion) that matches no topic of the
-// catalog and none of [OperationalTopics], since it can only be a mistake.
+// CheckPatterns returns the errors of [ParsePatterns]. It also rejects a pattern or an exclusion that matches
+// neither a topic of the catalog nor one of [OperationalTopics], because that is probably a typing error.
 func (c *Catalog) CheckPatterns(list []string) error {
 	if _, err := ParsePatterns(list); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (c *Catalog) matchesAny(p pattern) bool {
 	return false
 }
 
-// pattern is cut at its stars once, so that a match is a few comparisons: head*middle*…*tail.
+// pattern is a pattern split at its stars: head*middle*…*tail. The split makes a match a few comparisons.
 type pattern struct {
 	text        string
 	literal     bool
@@ -192,8 +192,8 @@ func newPattern(text string) pattern {
 	return p
 }
 
-// match takes each middle part at its first place, which is right because a star takes anything: there is nothing to
-// go back to.
+// match finds each middle part at its first position. This is sufficient because "*" matches everything, so
+// backtracking is never needed.
 func (p *pattern) match(topic string) bool {
 	if p.literal {
 		return topic == p.head
@@ -203,11 +203,11 @@ func (p *pattern) match(topic string) bool {
 	}
 	topic = topic[len(p.head) : len(topic)-len(p.tail)]
 	for _, m := range p.middle {
-		at := strings.Index(topic, m)
-		if at < 0 {
+		i := strings.Index(topic, m)
+		if i < 0 {
 			return false
 		}
-		topic = topic[at+len(m):]
+		topic = topic[i+len(m):]
 	}
 	return true
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestPatternsMatch(t *testing.T) {
+func TestPatterns_Match(t *testing.T) {
 	for _, tc := range []struct {
 		list  string
 		topic string
@@ -61,7 +61,7 @@ func TestPatternsMatch(t *testing.T) {
 	}
 }
 
-func TestParsePatternsRefuses(t *testing.T) {
+func TestParsePatterns_RejectsInvalid(t *testing.T) {
 	for _, tc := range []struct{ pattern, want string }{
 		{"", `topic pattern "" is empty`},
 		{"!", "excludes nothing"},
@@ -80,29 +80,40 @@ func TestParsePatternsRefuses(t *testing.T) {
 		if !errors.As(err, &bad) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%q: got %v, want %q in it", tc.pattern, err, tc.want)
 		} else if bad.Index != 1 || bad.Pattern != tc.pattern {
-			t.Errorf("%q: the error is about %d %q", tc.pattern, bad.Index, bad.Pattern)
+			t.Errorf("%q: the error names index %d, pattern %q", tc.pattern, bad.Index, bad.Pattern)
 		}
 	}
 }
 
-func TestCheckPatterns(t *testing.T) {
+func TestCatalog_CheckPatterns(t *testing.T) {
 	c := newCatalog(t, "backup.finished")
 	for _, list := range [][]string{
-		nil, {"*"}, {"*.error", "!container.*"}, {"backup.*"}, {"container.created"}, {"hubrelay.*"}, {"hubrelay.sink.disabled", "!hubrelay.*.created"},
+		nil,
+		{"*"},
+		{"*.error", "!container.*"},
+		{"backup.*"},
+		{"container.created"},
+		{"hubrelay.*"},
+		{"hubrelay.sink.disabled", "!hubrelay.*.created"},
 	} {
 		if err := c.CheckPatterns(list); err != nil {
 			t.Errorf("%q: %v", list, err)
 		}
 	}
 	for pattern, want := range map[string]string{
-		"contaner.created":       `topic pattern "contaner.created" matches no topic; the nearest topic is container.created`,
-		"!*.eror":                `topic pattern "!*.eror" matches no topic; the nearest topic is billing.credit.error`,
-		"contaner.*":             `topic pattern "contaner.*" matches no topic; the nearest topic is container.created`,
-		"hubrelay.sink.disabeld": `topic pattern "hubrelay.sink.disabeld" matches no topic; the nearest topic is hubrelay.sink.disabled`,
-		"!hubrelay.dead.*":       `topic pattern "!hubrelay.dead.*" matches no topic; the nearest topic is hubrelay.deadletter.created`,
-		"hubrely.*":              `topic pattern "hubrely.*" matches no topic; the nearest topic is hubrelay.sink.disabled`,
-		"zzz.*":                  `topic pattern "zzz.*" matches no topic; "hubrelay topics" lists all`,
-		"a b":                    `topic pattern "a b" has the character ' '; use a-z, 0-9, dot, underscore, hyphen, * and a leading !`,
+		"contaner.created": `topic pattern "contaner.created" matches no topic; the nearest topic is ` +
+			`container.created`,
+		"!*.eror":    `topic pattern "!*.eror" matches no topic; the nearest topic is billing.credit.error`,
+		"contaner.*": `topic pattern "contaner.*" matches no topic; the nearest topic is container.created`,
+		"hubrelay.sink.disabeld": `topic pattern "hubrelay.sink.disabeld" matches no topic; the nearest topic is ` +
+			`hubrelay.sink.disabled`,
+		"!hubrelay.dead.*": `topic pattern "!hubrelay.dead.*" matches no topic; the nearest topic is ` +
+			`hubrelay.deadletter.created`,
+		"hubrely.*": `topic pattern "hubrely.*" matches no topic; the nearest topic is ` +
+			`hubrelay.sink.disabled`,
+		"zzz.*": `topic pattern "zzz.*" matches no topic; "hubrelay topics" lists all`,
+		"a b": `topic pattern "a b" has the character ' '; use a-z, 0-9, dot, underscore, ` +
+			`hyphen, * and a leading !`,
 	} {
 		err := c.CheckPatterns([]string{"job.*", pattern})
 		if err == nil || err.Error() != want {
@@ -111,7 +122,7 @@ func TestCheckPatterns(t *testing.T) {
 	}
 }
 
-func TestPatternsString(t *testing.T) {
+func TestPatterns_String(t *testing.T) {
 	for _, tc := range []struct {
 		list []string
 		want string
@@ -123,7 +134,7 @@ func TestPatternsString(t *testing.T) {
 	}
 }
 
-// FuzzPattern compares the matcher with regexp, which is linear as well and wholly different.
+// FuzzPattern compares the matcher with package regexp, which is also linear but works differently.
 func FuzzPattern(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"*", "a"},

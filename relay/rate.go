@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Rate is how many attempts a sink may make in a span of time. Its zero value is no limit.
+// Rate is the number of attempts that a sink may make per period. The zero value is no limit.
 type Rate struct {
 	Count int
 	Per   time.Duration
 }
 
-// maxRate keeps the time between two attempts above a microsecond.
+// maxRate keeps the interval between attempts above one microsecond.
 const maxRate = 100_000
 
 var errRate = errors.New("write a number and a unit of time, such as 10/s, 90/m or 1000/h")
 
-// ParseRate reads "10/s", "90/m" or "1000/h", with a count from 1 to 100000. An empty text is no limit. The error says what
-// to do, as the second half of a sentence.
+// ParseRate parses "10/s", "90/m" or "1000/h", with a count from 1 to 100000. An empty text is no limit. The error
+// is an instruction that can follow the name of a key.
 func ParseRate(text string) (Rate, error) {
 	if text == "" {
 		return Rate{}, nil
@@ -44,10 +44,10 @@ func ParseRate(text string) (Rate, error) {
 	return Rate{}, errRate
 }
 
-// Limited tells whether there is a limit.
+// Limited reports whether the rate is a limit.
 func (r Rate) Limited() bool { return r.Count > 0 && r.Per > 0 }
 
-// Interval is the time between two attempts at an even pace; zero where there is no limit.
+// Interval returns the average time between attempts, or 0 without a limit.
 func (r Rate) Interval() time.Duration {
 	if !r.Limited() {
 		return 0
@@ -55,7 +55,7 @@ func (r Rate) Interval() time.Duration {
 	return r.Per / time.Duration(r.Count)
 }
 
-// String writes the rate as [ParseRate] reads it.
+// String formats the rate in the syntax of [ParseRate].
 func (r Rate) String() string {
 	if !r.Limited() {
 		return ""
@@ -67,10 +67,10 @@ func (r Rate) String() string {
 	return strconv.Itoa(r.Count) + "/" + unit
 }
 
-// MarshalText is String.
+// MarshalText returns [Rate.String] as bytes.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText is [ParseRate].
+// UnmarshalText parses the syntax of [ParseRate].
 func (r *Rate) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRate(string(text))
 	return err

@@ -7,11 +7,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestParseRate(t *testing.T) {
+func TestParseRate_RoundTrips(t *testing.T) {
 	for _, c := range []struct {
 		text     string
 		interval time.Duration
-		again    string
+		text2    string
 	}{
 		{"", 0, ""},
 		{"10/s", 100 * time.Millisecond, "10/s"},
@@ -20,13 +20,13 @@ func TestParseRate(t *testing.T) {
 		{"100000/s", 10 * time.Microsecond, "100000/s"},
 	} {
 		r, err := relay.ParseRate(c.text)
-		if err != nil || r.Interval() != c.interval || r.String() != c.again || r.Limited() != (c.interval > 0) {
+		if err != nil || r.Interval() != c.interval || r.String() != c.text2 || r.Limited() != (c.interval > 0) {
 			t.Errorf("%q: %v every %s (%v)", c.text, r, r.Interval(), err)
 		}
 	}
 	for _, text := range []string{"10", "/s", "10/", "10/d", "0/s", "-1/s", "100001/s", "1.5/s", "s/10", "10/s/s"} {
 		if r, err := relay.ParseRate(text); err == nil {
-			t.Errorf("%q is %v", text, r)
+			t.Errorf("%q: got %v, want an error", text, r)
 		}
 	}
 }

@@ -11,28 +11,28 @@ import (
 
 func TestErrorCodes(t *testing.T) {
 	for code, status := range map[Code]int{
-		CodeInvalidSyntax: 400, CodeAuthInvalid: 401, CodeAuthExpired: 401, CodePermissions: 403, CodeWrongHub: 403, CodeNoURI: 404,
-		CodeMethod: 405, CodeTooLarge: 413, CodeInvalidContentType: 415, CodeMissingArgument: 422, CodeInvalidArgument: 422,
-		CodeUpgradeRequired: 426, CodeUnknown: 500, CodeNotReady: 503,
+		CodeInvalidSyntax: 400, CodeAuthInvalid: 401, CodeAuthExpired: 401, CodePermissions: 403, CodeWrongHub: 403,
+		CodeNoURI: 404, CodeMethod: 405, CodeTooLarge: 413, CodeInvalidContentType: 415, CodeMissingArgument: 422,
+		CodeInvalidArgument: 422, CodeUpgradeRequired: 426, CodeUnknown: 500, CodeNotReady: 503,
 	} {
 		e := NewError(code, "")
 		if e.Status() != status || !strings.HasPrefix(string(code), fmt.Sprint(status)+".") {
-			t.Errorf("%s has the status %d", code, e.Status())
+			t.Errorf("%s: got status %d", code, e.Status())
 		}
 		if e.Title() == "" {
 			t.Errorf("%s has no title", code)
 		}
 	}
 	if got := NewError("999.unheard-of", "").Status(); got != 500 {
-		t.Errorf("an unknown code has the status %d", got)
+		t.Errorf("unknown code: got status %d, want 500", got)
 	}
 }
 
-func TestErrorCopies(t *testing.T) {
+func TestError_WithReturnsCopies(t *testing.T) {
 	first := NewError(CodeInvalidArgument, "no such topic")
 	second := first.WithPointer("/topic").WithExtra("nearest", "job.created").WithExtra("index", 3)
 	if first.Source != "" || first.Extra != nil {
-		t.Errorf("the first error changed: %+v", first)
+		t.Errorf("the original error changed: %+v", first)
 	}
 	if second.Extra["nearest"] != "job.created" || second.Extra["index"] != 3 {
 		t.Errorf("extra is %v", second.Extra)
@@ -80,7 +80,7 @@ func TestClassify(t *testing.T) {
 		}
 	}
 	if !errors.Is(Permanent(plain), plain) || Permanent(plain).Error() != "refused" {
-		t.Error("a mark hides the error")
+		t.Error("Permanent hides the wrapped error")
 	}
 	if got := (&ResponseError{Status: 502}).Error(); got != "answered 502" {
 		t.Errorf("got %q", got)
@@ -93,20 +93,23 @@ func TestClassify(t *testing.T) {
 func TestEnvelope(t *testing.T) {
 	n := Notification{ID: "68a1b2c3d4e5f60718293a4b", Data: []byte(`{"topic":"job.created",
 		"object":{"id":"1","state":"new","error":"","ID":"other","big":12345678901234567890},
-		"context":{"hub_id":"h","account_id":"a","environments":[],"dns_zones":["z"],"clusters":[],"containers":["c","d"],"HUB_ID":"evil","contextual":null},
+		"context":{"hub_id":"h","account_id":"a","environments":[],"dns_zones":["z"],"clusters":[],
+			"containers":["c","d"],"HUB_ID":"evil","contextual":null},
 		"flags":null,"Topic":"evil","CONTEXT":{"hub_id":"evil"}}`)}
 	e, err := n.Envelope()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Topic != "job.created" || e.Object != (Object{ID: "1", State: "new"}) || e.Context.HubID != "h" || e.Context.AccountID != "a" {
+	if e.Topic != "job.created" || e.Object != (Object{ID: "1", State: "new"}) || e.Context.HubID != "h" ||
+		e.Context.AccountID != "a" {
 		t.Errorf("got %+v", e)
 	}
 	if len(e.Context.Containers) != 2 || len(e.Context.DNSZones) != 1 || e.Context.Clusters == nil {
 		t.Errorf("got %+v", e.Context)
 	}
 	for _, bad := range []string{``, `[]`, `{"object":3}`, `{"context":{"hub_id":3}}`} {
-		if _, err := (Notification{ID: "x1", Data: []byte(bad)}).Envelope(); err == nil || !strings.Contains(err.Error(), "x1") {
+		if _, err := (Notification{ID: "x1", Data: []byte(bad)}).Envelope(); err == nil ||
+			!strings.Contains(err.Error(), "x1") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// Severity is how much a person wants to know of a notification. A greater one is more important.
+// Severity is the importance of a notification for people. Greater is more important.
 type Severity int
 
 // The severities.
 const (
-	// SeverityQuiet means that details were edited.
+	// SeverityQuiet is an edit of details.
 	SeverityQuiet Severity = iota
-	// SeverityChange means that something moved to another state.
+	// SeverityChange is a change of state.
 	SeverityChange
-	// SeverityGood is something new, or healthy again.
+	// SeverityGood is something new or recovered.
 	SeverityGood
-	// SeverityBad is an error, or unhealthy.
+	// SeverityBad is an error or an unhealthy state.
 	SeverityBad
 )
 
-// String is bad, good, change or quiet.
+// String returns "bad", "good", "change" or "quiet".
 func (s Severity) String() string {
 	switch s {
 	case SeverityBad:
@@ -34,7 +34,7 @@ func (s Severity) String() string {
 	}
 }
 
-// SeverityOf decides by the words of the topic and the object.
+// SeverityOf derives the severity from the topic and from the state and error of the object.
 func SeverityOf(topic string, o Object) Severity {
 	last := topic[strings.LastIndexByte(topic, '.')+1:]
 	state := strings.ToLower(strings.TrimSpace(o.State))
@@ -50,8 +50,8 @@ func SeverityOf(topic string, o Object) Severity {
 	return SeverityChange
 }
 
-// isTroubleState tells whether a state is trouble. The specification names no states but those of health; some others mean
-// nothing else where something moved to them by itself.
+// isTroubleState reports whether state means trouble. The specification names only the health states. The other
+// states mean trouble only in topics that end with ".state.changed"; in a desired state they may be intended.
 func isTroubleState(topic, state string) bool {
 	switch state {
 	case "error", "unhealthy":
@@ -62,8 +62,8 @@ func isTroubleState(topic, state string) bool {
 	return false
 }
 
-// IsSample tells the notification of a test of a sink. A producer may use the member for something else, but what it
-// published has a place in the log.
+// IsSample reports whether n was made by a test of a sink. Producers may set the member "sample" too, but a
+// published notification has a cursor.
 func (n Notification) IsSample() bool {
 	var members struct {
 		Sample any `json:"sample"`

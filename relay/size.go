@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes, for the settings of sinks and plugins.
+// Size is a number of bytes in the configuration of sinks and plugins.
 type Size int64
 
-// UnmarshalText reads 268435456 or 256MiB.
+// UnmarshalText parses a size such as 268435456 or 256MiB. An empty text is 0.
 func (s *Size) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*s = 0
@@ -26,13 +26,13 @@ func (s *Size) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64/unit {
-		return errors.New("write a number of bytes, or one with KiB, MiB or GiB, such as 256MiB")
+		return errors.New("write a number of bytes, optionally with KiB, MiB or GiB, such as 256MiB")
 	}
 	*s = Size(n * unit)
 	return nil
 }
 
-// MarshalText writes what UnmarshalText reads.
+// MarshalText formats the size with the largest unit that divides it. Zero is the empty text.
 func (s Size) MarshalText() ([]byte, error) {
 	switch {
 	case s == 0:

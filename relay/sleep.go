@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d, or less where ctx ends, and reports whether it waited for all of it.
+// Sleep waits for d or until ctx ends. It reports whether the full time has passed.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -9,16 +9,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestPause(t *testing.T) {
+func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		if !relay.Sleep(t.Context(), time.Hour) || time.Since(began) != time.Hour {
-			t.Errorf("waited for %s", time.Since(began))
+		start := time.Now()
+		if !relay.Sleep(t.Context(), time.Hour) || time.Since(start) != time.Hour {
+			t.Errorf("Sleep waited %s, want 1h", time.Since(start))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if began = time.Now(); relay.Sleep(ctx, time.Hour) || time.Since(began) != time.Minute {
-			t.Errorf("waited for %s after the end of its context", time.Since(began))
+		if start = time.Now(); relay.Sleep(ctx, time.Hour) || time.Since(start) != time.Minute {
+			t.Errorf("Sleep waited %s, want 1m", time.Since(start))
 		}
 	})
 }

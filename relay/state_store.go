@@ -6,23 +6,25 @@ import (
 	"time"
 )
 
-// StateStore is what a [Sink] remembers of the things that it writes about: for all nodes and over restarts, under names of its own,
-// each for a while. It may be used concurrently.
+// StateStore keeps small values that a [Sink] shares between nodes and across restarts, such as the ID of a
+// message it may edit later. Each sink has its own namespace, and values expire. A StateStore may be used
+// concurrently.
 type StateStore interface {
-	// Lock returns what is remembered under a name, empty where nothing is, and holds the name: until Keep or Release nobody else
-	// can take it, on any node, but for hold at most, so that a node that dies keeps it no longer. It fails with an error that is
-	// [ErrLocked] where somebody else has it, and does not wait.
+	// Lock locks name and returns its value, or "" if it has none. The lock ends with Save, Release, or after hold,
+	// so the lock of a failed node expires. If the name is already locked, on any node, Lock does not wait and
+	// returns an error that wraps [ErrLocked].
 	Lock(ctx context.Context, name string, hold time.Duration) (value string, held StateLock, err error)
 }
 
-// StateLock is a name that was taken. It is used by one goroutine, and settled once.
+// StateLock is a locked name of a [StateStore]. It is used by one goroutine, and either Save or Release is called
+// once.
 type StateLock interface {
-	// Save remembers value for so long and lets go; an empty value is forgotten. Where the name was held for too long and somebody
-	// else has taken it, that one's value counts, if there is one.
+	// Save stores value for ttl and unlocks the name. An empty value deletes the entry. If the lock has expired and
+	// another holder has locked or saved the name, Save changes nothing.
 	Save(ctx context.Context, value string, ttl time.Duration) error
-	// Release lets go and changes nothing.
+	// Release unlocks the name without a change.
 	Release(ctx context.Context) error
 }
 
-// ErrLocked says that somebody else holds a name of a [StateStore].
-var ErrLocked = errors.New("somebody else is at it")
+// ErrLocked reports that a name of a [StateStore] is locked.
+var ErrLocked = errors.New("state is locked by another holder")

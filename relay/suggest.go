@@ -1,36 +1,51 @@
 package relay
 
-import "strings"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
-// ClosestName returns the name that word was most likely meant to be, or "" when none is near: case does not count, and at
-// most a third of the word may be wrong. A word longer than any name may be costs nothing.
+// ClosestName returns the name that most likely was meant by word, or "" if none is close. Case is ignored, and at
+// most a third of the word may differ. Words longer than 256 bytes have no suggestion.
 func ClosestName(word string, names []string) string {
 	return closest(word, names, func(a, b []byte) int {
-		// No fewer edits than the lengths differ by: most names need not be compared.
-		if apart := max(len(a), len(b)) - min(len(a), len(b)); apart > max(1, len(a)/3) {
-			return apart
+		// The distance is at least the difference in length, so most names need no comparison.
+		if difference := max(len(a), len(b)) - min(len(a), len(b)); difference > max(1, len(a)/3) {
+			return difference
 		}
 		return editDistance(a, b)
 	})
 }
 
-// closest takes distance, which decides whether a `*` means something.
+// ClosestNames returns up to limit names, sorted by their edit distance to word.
+func ClosestNames(word string, names []string, limit int) []string {
+	folded := []byte(strings.ToLower(Truncate(word, maxName)))
+	sorted := slices.Clone(names)
+	slices.SortStableFunc(sorted, func(a, b string) int {
+		return cmp.Compare(editDistance(folded, []byte(a)), editDistance(folded, []byte(b)))
+	})
+	return sorted[:min(limit, len(sorted))]
+}
+
+// closest returns the name with the smallest distance to word. The distance function decides whether "*" is a
+// wildcard.
 func closest(word string, names []string, distance func(a, b []byte) int) string {
 	if len(word) > maxName {
 		return ""
 	}
 	folded := []byte(strings.ToLower(strings.TrimSpace(word)))
-	best, bestAt := "", max(1, len(folded)/3)+1
+	best, bestDistance := "", max(1, len(folded)/3)+1
 	for _, name := range names {
-		if d := distance(folded, []byte(strings.ToLower(name))); d < bestAt {
-			best, bestAt = name, d
+		if d := distance(folded, []byte(strings.ToLower(name))); d < bestDistance {
+			best, bestDistance = name, d
 		}
 	}
 	return best
 }
 
-// editDistance counts the insertions, deletions, replacements and swaps of neighbours that turn a into b (optimal
-// string alignment).
+// editDistance returns the number of insertions, deletions, replacements and swaps of adjacent bytes that turn a
+// into b (optimal string alignment).
 func editDistance(a, b []byte) int {
 	before := make([]int, len(b)+1)
 	prev := make([]int, len(b)+1)
@@ -56,7 +71,8 @@ func editDistance(a, b []byte) int {
 	return prev[len(b)]
 }
 
-// patternDistance counts the edits after which pattern would match name. A `*` takes any run of name for nothing.
+// patternDistance returns the number of edits after which pattern matches name. A "*" matches any run of bytes
+// without cost.
 func patternDistance(pattern, name []byte) int {
 	prev := make([]int, len(name)+1)
 	row := make([]int, len(name)+1)

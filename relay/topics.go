@@ -1,14 +1,14 @@
 package relay
 
-// TopicInfo is a topic and what it tells.
+// TopicInfo describes a topic.
 type TopicInfo struct {
 	Name string
 	// Meaning is one sentence for people.
 	Meaning string
 }
 
-// Topics returns the 93 topics of the hub notification pipeline in the order of its specification. The slice is the
-// caller's. It is one table, hence longer than a screen.
+// Topics returns the 93 topics of the hub notification pipeline, in the order of the specification. The caller
+// owns the slice.
 func Topics() []TopicInfo {
 	return []TopicInfo{
 		{"billing.credit.state.changed", "A credit of the hub's account moved to another state."},
@@ -54,7 +54,10 @@ func Topics() []TopicInfo {
 		{"environment.updated", "The details of an environment were edited."},
 		{"environment.state.changed", "An environment arrived in another state."},
 		{"environment.error", "Something went wrong with an environment as a whole."},
-		{"environment.services.reconfigured", "A service container of an environment, such as its load balancer or VPN, got a new configuration."},
+		{
+			"environment.services.reconfigured",
+			"A service container of an environment, such as its load balancer or VPN, got a new configuration.",
+		},
 		{"environment.services.vpn.users.updated", "A user of an environment's VPN was added, edited or removed."},
 		{"environment.services.lb.ip.acquired", "The load balancer of an environment got an IP address."},
 		{"environment.variable.created", "A secret variable was added to an environment."},
@@ -70,7 +73,10 @@ func Topics() []TopicInfo {
 		{"image.state.changed", "An image moved to another state."},
 		{"image.updated", "The details of an image were edited."},
 		{"image.error", "An image could not be built, fetched or stored."},
-		{"infrastructure.ips.assignment.state.changed", "The assignment of an IP address to a server or network moved to another state."},
+		{
+			"infrastructure.ips.assignment.state.changed",
+			"The assignment of an IP address to a server or network moved to another state.",
+		},
 		{"infrastructure.ips.assignment.error", "An IP address could not be assigned or released."},
 		{"ips_pool.state.changed", "A pool of IP addresses moved to another state."},
 		{"ips_pool.error", "Something went wrong with a pool of IP addresses."},

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTopicsAreThe93OfTheSpecification(t *testing.T) {
+func TestTopics_MatchSpecification(t *testing.T) {
 	text, err := os.ReadFile("testdata/topics.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -18,15 +18,15 @@ func TestTopicsAreThe93OfTheSpecification(t *testing.T) {
 	for _, topic := range Topics() {
 		got = append(got, topic.Name)
 		if !strings.HasSuffix(topic.Meaning, ".") {
-			t.Errorf("%s: the meaning %q is no sentence", topic.Name, topic.Meaning)
+			t.Errorf("%s: meaning %q does not end with a period", topic.Name, topic.Meaning)
 		}
 		if other, twice := meanings[topic.Meaning]; twice {
-			t.Errorf("%s and %s have one meaning", topic.Name, other)
+			t.Errorf("%s and %s have the same meaning", topic.Name, other)
 		}
 		meanings[topic.Meaning] = topic.Name
 	}
 	if len(got) != 93 {
-		t.Errorf("%d topics, want 93", len(got))
+		t.Errorf("got %d topics, want 93", len(got))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the topics differ from testdata/topics.txt:\n%v", got)
@@ -45,14 +45,14 @@ func newCatalog(t testing.TB, extra ...string) *Catalog {
 func TestCatalog(t *testing.T) {
 	c := newCatalog(t, "backup.finished", "container.created", "x-y_z.1")
 	if got := len(c.Names()); got != 95 {
-		t.Errorf("%d names, want 95", got)
+		t.Errorf("got %d names, want 95", got)
 	}
 	for topic, want := range map[string]bool{
 		"container.created": true, "backup.finished": true, "x-y_z.1": true,
 		"": false, "Container.created": false, "container.created ": false, "hubrelay.sink.disabled": false,
 	} {
 		if got := c.Contains(topic); got != want {
-			t.Errorf("Known(%q) = %v", topic, got)
+			t.Errorf("Contains(%q) = %v", topic, got)
 		}
 		if name, got := c.Lookup([]byte(topic)); got != want || got && name != topic {
 			t.Errorf("Lookup(%q) = %q, %v", topic, name, got)
@@ -60,18 +60,18 @@ func TestCatalog(t *testing.T) {
 	}
 	c.Names()[0] = "changed"
 	if c.Names()[0] != "billing.credit.state.changed" {
-		t.Error("Names hands out the catalog's own slice")
+		t.Error("Names returns the internal slice")
 	}
 }
 
-func TestCatalogRefusesBadExtraTopics(t *testing.T) {
+func TestNewCatalog_RejectsBadExtraTopics(t *testing.T) {
 	for _, tc := range []struct{ name, want string }{
 		{"", "is empty"},
 		{"Backup.done", `'B'`},
 		{"backup done", `' '`},
 		{"backup.*", `'*'`},
 		{"backup.\xff", "character"},
-		{"hubrelay.sink.disabled", "kept for the relay"},
+		{"hubrelay.sink.disabled", "reserved for the relay"},
 		{strings.Repeat("a", 257), "longer than 256 bytes"},
 	} {
 		_, err := NewCatalog([]string{"fine.topic", tc.name})
@@ -81,7 +81,7 @@ func TestCatalogRefusesBadExtraTopics(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
+func TestCatalog_Suggest(t *testing.T) {
 	c := newCatalog(t, "backup.finished")
 	for topic, want := range map[string]string{
 		"container.craeted":                 "container.created",
@@ -96,7 +96,7 @@ func TestNearest(t *testing.T) {
 		strings.Repeat("container", 1000):   "",
 	} {
 		if got := c.Suggest(topic); got != want {
-			t.Errorf("Nearest(%q) = %q, want %q", Truncate(topic, 40), got, want)
+			t.Errorf("Suggest(%q) = %q, want %q", Truncate(topic, 40), got, want)
 		}
 	}
 }
@@ -106,7 +106,13 @@ func TestEditDistance(t *testing.T) {
 		a, b string
 		want int
 	}{
-		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"acb", "abc", 1}, {"kitten", "sitting", 3}, {"ca", "abc", 3},
+		{"", "", 0},
+		{"", "abc", 3},
+		{"abc", "", 3},
+		{"abc", "abc", 0},
+		{"acb", "abc", 1},
+		{"kitten", "sitting", 3},
+		{"ca", "abc", 3},
 	} {
 		if got := editDistance([]byte(tc.a), []byte(tc.b)); got != tc.want {
 			t.Errorf("editDistance(%q, %q) = %d, want %d", tc.a, tc.b, got, tc.want)
@@ -116,7 +122,12 @@ func TestEditDistance(t *testing.T) {
 		pattern, name string
 		want          int
 	}{
-		{"*", "anything", 0}, {"*", "", 0}, {"a*c", "abbbc", 0}, {"a*d", "abbbc", 1}, {"contaner.*", "container.created", 1}, {"*.eror", "job.error", 1},
+		{"*", "anything", 0},
+		{"*", "", 0},
+		{"a*c", "abbbc", 0},
+		{"a*d", "abbbc", 1},
+		{"contaner.*", "container.created", 1},
+		{"*.eror", "job.error", 1},
 	} {
 		if got := patternDistance([]byte(tc.pattern), []byte(tc.name)); got != tc.want {
 			t.Errorf("patternDistance(%q, %q) = %d, want %d", tc.pattern, tc.name, got, tc.want)
@@ -124,7 +135,7 @@ func TestEditDistance(t *testing.T) {
 	}
 }
 
-func TestClip(t *testing.T) {
+func TestTruncate(t *testing.T) {
 	for _, tc := range []struct {
 		s     string
 		limit int
@@ -133,7 +144,7 @@ func TestClip(t *testing.T) {
 		{"short", 5, "short"}, {"longer", 4, "long…"}, {"aé", 2, "a…"}, {"日本", 4, "日…"}, {"日", 1, "…"},
 	} {
 		if got := Truncate(tc.s, tc.limit); got != tc.want {
-			t.Errorf("Clip(%q, %d) = %q, want %q", tc.s, tc.limit, got, tc.want)
+			t.Errorf("Truncate(%q, %d) = %q, want %q", tc.s, tc.limit, got, tc.want)
 		}
 	}
 }

@@ -6,29 +6,33 @@ import (
 	"strings"
 )
 
-// Trace is where a notification comes from in a distributed trace, W3C Trace Context 1. Its zero value is none.
+// Trace is the position of a notification in a distributed trace (W3C Trace Context 1). The zero value is no
+// trace.
 type Trace struct {
-	// Parent is the value of traceparent, State that of tracestate, which may be empty.
+	// Parent is the value of the header traceparent, State the value of tracestate. State may be empty.
 	Parent string `json:"traceparent"`
 	State  string `json:"tracestate"`
 }
 
-// maxTraceState is what tracers must be able to pass on, in bytes; longer ones are dropped whole, as the specification allows.
+// maxTraceState is the number of bytes of tracestate that every tracer must propagate. Longer values are dropped
+// completely, which the specification allows.
 const maxTraceState = 512
 
-// ParseTrace returns the trace of the two headers, none where parent is not valid, and no state where that cannot be a header.
+// ParseTrace returns the trace of the two headers. It returns the zero value if parent is invalid, and no State if
+// state is too long or not a valid header value.
 func ParseTrace(parent, state string) Trace {
 	if !validParent(parent) {
 		return Trace{}
 	}
-	if state = strings.TrimSpace(state); len(state) > maxTraceState || strings.ContainsFunc(state, func(c rune) bool { return c < ' ' || c > '~' }) {
+	state = strings.TrimSpace(state)
+	if len(state) > maxTraceState || strings.ContainsFunc(state, func(c rune) bool { return c < ' ' || c > '~' }) {
 		state = ""
 	}
 	return Trace{Parent: parent, State: state}
 }
 
-// validParent tells whether s is version-trace-parent-flags, in lower case, with ids that are not all zero. Versions to come may
-// have more behind that.
+// validParent reports whether s has the form version-traceid-parentid-flags, in lower case, with nonzero IDs.
+// Versions after 00 may append more fields.
 func validParent(s string) bool {
 	const zeros = "00000000000000000000000000000000"
 	if len(s) < 55 || len(s) > 55 && (s[:2] == "00" || s[55] != '-') || len(s) > maxTraceState {
@@ -52,10 +56,11 @@ func validParent(s string) bool {
 	return s[:2] != "ff" && s[3:35] != zeros && s[36:52] != zeros[:16]
 }
 
-// Trace is what the members traceparent and tracestate of the notification say, none where they are missing or not valid.
+// Trace returns the members traceparent and tracestate of the notification. It returns the zero value if they are
+// missing or invalid.
 func (n Notification) Trace() Trace {
 	if !bytes.Contains(n.Data, []byte(`"traceparent"`)) {
-		return Trace{} // nearly all
+		return Trace{} // The usual case.
 	}
 	var t Trace
 	if json.Unmarshal(n.Data, &t) != nil {

@@ -230,7 +230,7 @@ func TestUnknownTopicsInOneWording(t *testing.T) {
 	for topic, want := range map[string]string{
 		"container.craeted":      `; the nearest topic is container.created`,
 		"nothing.like.it":        `; "hubrelay topics" lists all`,
-		"hubrelay.sink.disabled": `there is no topic "hubrelay.sink.disabled" to publish: those that begin with "hubrelay." are the relay's own`,
+		"hubrelay.sink.disabled": `there is no topic "hubrelay.sink.disabled" to publish: topics that begin with "hubrelay." are reserved for the relay`,
 	} {
 		note := fmt.Sprintf(`{"topic":%q}`, topic)
 		said := map[string]string{}

@@ -97,8 +97,8 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 		return err
 	}
 	ready := make(chan daemon.Addresses, 1)
-	relayed, err := daemon.New(cfg, daemon.Settings{
-		Version: buildVersion(), Log: log, SinkKinds: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
+	relayed, err := daemon.New(cfg, daemon.Options{
+		Version: buildVersion(), Log: log, Sinks: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
 		Ready: func(a daemon.Addresses) { ready <- a },
 	})
 	if err != nil {

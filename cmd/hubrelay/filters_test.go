@@ -54,7 +54,7 @@ func TestFilters(t *testing.T) {
 		!strings.Contains(text, `hubrelay_sink_when_failures_total{sink="when"} 0`) {
 		t.Error("the failure of the expression is not counted")
 	}
-	if log := d.Err.String(); strings.Count(log, "the expression in when failed") != 1 || !strings.Contains(log, "index out of range") {
+	if log := d.Err.String(); strings.Count(log, "condition failed") != 1 || !strings.Contains(log, "index out of range") {
 		t.Errorf("the failure of the expression is not logged once:\n%s", d.Err.Tail(2000))
 	}
 

@@ -163,7 +163,7 @@ func TestInitRefuses(t *testing.T) {
 		{"an unknown key inside", `sinks.webhook.batch.mx: unknown key; did you mean "max"?`, 1, []string{"--sink", "webhook,url=https://example.com,batch.mx=5"}},
 		{"an unknown key", `sinks.webhook.urll: unknown key; did you mean "url"?`, 1, []string{"--sink", "webhook,urll=https://s3cret.example.com"}},
 		{"a bad value", `sinks.webhook.url: must begin with https:// or http://`, 1, []string{"--sink", "webhook,url=ftp://s3cret.example.com"}},
-		{"two on one line", `sinks.a b: is no name for a sink`, 1, []string{"--sink", "file,name=a b,path=./x"}},
+		{"two on one line", `sinks.a b: is not a valid name for a sink`, 1, []string{"--sink", "file,name=a b,path=./x"}},
 		{"a topic", `the nearest topic is container.created`, 1, []string{"--sink", "file,path=./x,topics=containr.*"}},
 		{"an address", `server.listen: "99" is not an address; write host:port`, 1, []string{"--listen", "99"}},
 		{"a Redis", `redis.url: is not a URL; write redis://host:6379`, 1, []string{"--redis", "s3cret"}},

@@ -70,7 +70,7 @@ func TestInventory(t *testing.T) {
 	for _, tc := range []struct{ args, part string }{
 		{dir + "/nothing.yaml", "nothing.yaml cannot be read: no such file or directory"},
 		{write(t, dir, "bad.yaml", twoServers+"x: y\n"), dir + "/bad.yaml:6:1: x: unknown key; the keys here are clusters, containers"},
-		{write(t, dir, "servers.yaml", twoServers), `the import adds the server "server-1": servers`},
+		{write(t, dir, "servers.yaml", twoServers), `the import adds the server "server-1": only`},
 		{other + " --admin http://127.0.0.1:1", "--admin"},
 	} {
 		out, errOut, code := call(t, o.env, "", append([]string{"inventory", "import"}, strings.Fields(tc.args)...)...)

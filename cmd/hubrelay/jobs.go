@@ -94,7 +94,7 @@ func printJob(std streams, j relay.Job, asJSON bool) error {
 	part("what", j.Caption)
 	part("hub", j.HubID)
 	part("state", string(j.State.Current))
-	part("error", j.State.Error)
+	part("error", j.State.Error.String())
 	part("queued", at(j.Events.Queued))
 	part("started", at(j.Events.Started))
 	part("completed", at(j.Events.Completed))

@@ -92,7 +92,7 @@ func waitForJob(ctx context.Context, std streams, c *client.Client, id string, a
 		}
 	}
 	if j.State.Current != relay.JobCompleted {
-		return fmt.Errorf("the instance was not moved (%s): %s", sanitizeForTerminal(string(j.State.Current)), sanitizeForTerminal(j.State.Error))
+		return fmt.Errorf("the instance was not moved (%s): %s", sanitizeForTerminal(string(j.State.Current)), sanitizeForTerminal(j.State.Error.String()))
 	}
 	if asJSON {
 		return nil
@@ -267,8 +267,8 @@ func describeJob(j relay.Job) (text, line string) {
 	if text == "" {
 		text = fmt.Sprintf("%d/%d %s", done, len(j.Tasks), line)
 	}
-	if j.State.Error != "" {
-		trouble := "  trouble: " + sanitizeForTerminal(j.State.Error)
+	if j.State.Error != nil {
+		trouble := "  trouble: " + sanitizeForTerminal(j.State.Error.String())
 		return text + relay.Truncate(trouble, 60), line + trouble
 	}
 	return text, line

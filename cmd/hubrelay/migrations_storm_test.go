@@ -60,7 +60,7 @@ func TestLongMigrationStorm(t *testing.T) {
 		want := to
 		if j.State.Current != relay.JobCompleted {
 			want = from
-			if j.State.Current != relay.JobError || j.State.Error == "" {
+			if j.State.Current != relay.JobError || j.State.Error == nil {
 				t.Errorf("the job ended as %+v", j.State)
 			}
 		}

@@ -172,7 +172,7 @@ func (d *daemon) refuses(t *testing.T, file string, s initConfig, taken int, mis
 	testkit.Eventually(t, "the mistake", func() error {
 		log := d.Err.String()
 		refused = strings.Contains(log, mistake)
-		if !refused && strings.Count(log, "the configuration was taken over") == taken {
+		if !refused && strings.Count(log, "configuration was applied") == taken {
 			return errors.New("nothing is said")
 		}
 		return nil

@@ -28,7 +28,7 @@ func (d *daemon) refused(t *testing.T, n int, problem string) {
 	t.Helper()
 	testkit.Eventually(t, "the problem to be told", func() error {
 		text := d.Err.String()
-		if got := strings.Count(text, "what ran before goes on"); got != n || !strings.Contains(text, problem) {
+		if got := strings.Count(text, "the previous one stays active"); got != n || !strings.Contains(text, problem) {
 			return fmt.Errorf("told %d times, want %d, with %q", got, n, problem)
 		}
 		return nil
@@ -70,7 +70,7 @@ func TestReloadOfAFileThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.reloaded(t, 0)
-	const gone = "file not readable"
+	const gone = "file is not readable"
 	testkit.Eventually(t, "the warning", d.Err.Contains(gone))
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	testkit.Eventually(t, "the sink of before", hooks.took("/one", ids))

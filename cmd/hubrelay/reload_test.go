@@ -28,7 +28,7 @@ func (d *daemon) reconfigure(t *testing.T, file string, s initConfig, n int) {
 func (d *daemon) tookOver(t *testing.T, n int) {
 	t.Helper()
 	testkit.Eventually(t, "the configuration to be taken over", func() error {
-		if got := strings.Count(d.Err.String(), "the configuration was taken over"); got < n {
+		if got := strings.Count(d.Err.String(), "configuration was applied"); got < n {
 			return fmt.Errorf("taken over %d times, want %d", got, n)
 		}
 		return nil
@@ -125,7 +125,7 @@ func TestReloadOfMistakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Eventually(t, "the mistake to be told", func() error {
-			if n := strings.Count(d.Err.String(), "what ran before goes on"); n != i+1 {
+			if n := strings.Count(d.Err.String(), "the previous one stays active"); n != i+1 {
 				return fmt.Errorf("told %d times of %d mistakes", n, i+1)
 			}
 			return nil

@@ -58,8 +58,8 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 				log.Warn("configuration", "warning", w.String())
 			}
 			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) { setLevel(level, name) }
-			relayed, err := daemon.New(cfg, daemon.Settings{
-				Version: buildVersion(), Log: log, SinkKinds: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
+			relayed, err := daemon.New(cfg, daemon.Options{
+				Version: buildVersion(), Log: log, Sinks: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
 				Reload: reload,
 				Ready: func(a daemon.Addresses) {
 					log.Info("serving", "public", a.Public.String(), "health", a.Health.String(), "admin", a.Admin.String(),

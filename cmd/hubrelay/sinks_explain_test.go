@@ -62,10 +62,10 @@ func TestExplainTiming(t *testing.T) {
 	for _, want := range []string{
 		`
 alerts (slack) matches: topics is empty, which is all
-  at most 1/s; what has to wait for that is gathered into a digest
+  at most 1/s; notifications above the rate are combined into a digest
 ` + slack, `
 gathered (webhook) matches: topics is empty, which is all
-  gathered for 1m by topic and cluster into a digest that lists up to 50; shown as a digest of one
+  collected for 1m by topic and cluster into a digest that lists up to 50; shown as a digest of one
   at most 90/m, up to 5 at once after a pause
   POST http://HOST/
   Host: HOST
@@ -73,12 +73,12 @@ gathered (webhook) matches: topics is empty, which is all
 `, `
 lined (webhook) matches: topics is empty, which is all
   at most 10/s
-  in order of its hub, since it concerns no container or several
+  in order of its hub, because it concerns no container or several
   POST http://HOST/
   Host: HOST
 ` + hook + "  " + data + "\n", `
 team (slack) matches: topics is empty, which is all
-  gathered for 10s by hub into a digest that lists up to 20; shown as a digest of one
+  collected for 10s by hub into a digest that lists up to 20; shown as a digest of one
   at most 1/s
 ` + slack,
 	} {

@@ -378,7 +378,7 @@ func TestExplainCommand(t *testing.T) {
 		part  string
 	}{
 		{event, 1, append(base, "--event", "-"), "--hub"},
-		{`{"topic":"container.error"}`, 1, append(base, "--event", "-"), "no context; write it into the event, or name its hub with --hub"},
+		{`{"topic":"container.error"}`, 1, append(base, "--event", "-"), "no context; add it to the event, or use --hub"},
 		{`{"topic":"contaner.error"}`, 1, append(base, "--event", "-", "--hub", "h"), "container.error"},
 		{"", 1, append(base, "--event", dir+"/nothing.json"), "nothing.json"},
 		{"", 2, base, "--event"},

@@ -83,7 +83,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	way.Cut()
 	isResync := func(frame string) {
 		t.Helper()
-		if !strings.Contains(frame, `"topic":"hubrelay.resync"`) || !strings.Contains(frame, "takes over from another may be missing") ||
+		if !strings.Contains(frame, `"topic":"hubrelay.resync"`) || !strings.Contains(frame, "notifications from another relay may be missing") ||
 			strings.Contains(frame, "127.0.0.1") {
 			t.Errorf("got %s", frame)
 		}

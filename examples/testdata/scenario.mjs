@@ -70,7 +70,7 @@ async function moved(client) {
   for (;;) {
     const job = await client.job(id);
     if (["completed", "error", "expired"].includes(job.state.current)) {
-      return { same: id === twice && id === job.id, state: job.state.current, error: job.state.error };
+      return { same: id === twice && id === job.id, state: job.state.current, error: job.state.error?.message ?? "" };
     }
     await new Promise((resolve) => setTimeout(resolve, 20));
   }

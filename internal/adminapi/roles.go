@@ -1,23 +1,23 @@
-// Package adminapi has what the admin API's server and its client share.
+// Package adminapi contains what the server and the client of the admin API share.
 package adminapi
 
 import "slices"
 
-// Role says what a caller of the admin API may do. Each role includes the ones before it.
+// Role is the set of permissions of a caller. Each role includes the previous ones.
 type Role string
 
 // The roles.
 const (
-	RoleViewer   Role = "viewer"   // reads everything but profiles
-	RoleOperator Role = "operator" // also steers sinks and dead letters
+	RoleViewer   Role = "viewer"   // reads everything except profiles
+	RoleOperator Role = "operator" // also controls sinks and dead letters
 	RoleAdmin    Role = "admin"    // also imports the inventory and takes profiles
 )
 
 // Roles returns all roles, the least powerful first.
 func Roles() []Role { return []Role{RoleViewer, RoleOperator, RoleAdmin} }
 
-// Allows reports whether r includes the rights of needed.
-func (r Role) Allows(needed Role) bool {
+// Allows reports whether r includes the permissions of required.
+func (r Role) Allows(required Role) bool {
 	order := Roles()
-	return slices.Contains(order, r) && slices.Index(order, r) >= slices.Index(order, needed)
+	return slices.Contains(order, r) && slices.Index(order, r) >= slices.Index(order, required)
 }

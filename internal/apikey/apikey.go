@@ -32,5 +32,5 @@ func newSecret(prefix string) string {
 // HashOf returns the hash of a key or token.
 func HashOf(secret string) Hash { return sha256.Sum256([]byte(secret)) }
 
-// FormatHash formats a hash as key_sha256 and token_sha256 take it: 64 lower-case hexadecimal digits.
+// FormatHash formats a hash for key_sha256 and token_sha256: 64 lower-case hexadecimal digits.
 func FormatHash(h Hash) string { return hex.EncodeToString(h[:]) }

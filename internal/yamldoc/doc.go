@@ -1,6 +1,5 @@
-// Package yamldoc reads YAML that people write and programs check: every value knows its place, and every mistake is
-// reported with file, line, what is wrong and what to do, all of them at once.
+// Package yamldoc reads YAML that people write. Every value has a position, and all errors are reported at once
+// with file, line, problem and advice.
 //
-// What the values mean is the business of the rooms that read them. It is the only package that knows YAML, and it starts
-// nothing.
+// The callers decide what the values mean. Only this package uses the YAML library. It starts nothing.
 package yamldoc

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// ReadBounded reads a file of at most limit bytes, a whole number of MiB.
+// ReadBounded reads a file of at most limit bytes. limit is a whole number of MiB.
 func ReadBounded(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -21,7 +21,7 @@ func ReadBounded(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// OpenErrorReason says why a file could not be opened, without repeating its name.
+// OpenErrorReason returns the reason of an error of os.Open, without the file name.
 func OpenErrorReason(err error) string {
 	var pe *os.PathError
 	if errors.As(err, &pe) {

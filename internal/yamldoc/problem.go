@@ -9,21 +9,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Problem is one mistake in a document, or one warning about it.
+// Problem is one error or warning about a document.
 type Problem struct {
-	// File is the file, empty where the value came from the environment.
+	// File is the file. It is empty if the value comes from the environment.
 	File string
-	// Line and Column count from 1; both are 0 where the file could not be read at all.
+	// Line and Column count from 1. Both are 0 if the file could not be read.
 	Line, Column int
-	// Variable is the environment variable, empty where the value came from the file.
+	// Variable is the environment variable. It is empty if the value comes from the file.
 	Variable string
-	// Path is the setting, such as auth.keys[0].name; empty where the whole file is meant.
+	// Path is the setting, such as auth.keys[0].name. It is empty for the whole file.
 	Path string
-	// Message says what is wrong; Hint says what to do about it and may be empty.
+	// Message describes the problem. Hint is advice and may be empty.
 	Message, Hint string
 }
 
-// String is one Line: FILE:LINE:COLUMN: path: problem; hint.
+// String returns one line: FILE:LINE:COLUMN: path: problem; hint.
 func (p Problem) String() string {
 	var b strings.Builder
 	switch {
@@ -44,7 +44,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems is the error of a document: everything that is wrong, by place, one line each.
+// Problems is the error of a document: all problems, sorted by position, one line each.
 type Problems []Problem
 
 func (ps Problems) Error() string {
@@ -55,7 +55,7 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Sorted orders problems by place, and removes those that are there twice.
+// Sorted sorts problems by position and removes duplicates.
 func Sorted(ps []Problem) []Problem {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Variable, b.Variable), a.Line-b.Line, a.Column-b.Column,
@@ -64,16 +64,16 @@ func Sorted(ps []Problem) []Problem {
 	return slices.Compact(ps)
 }
 
-// Position is where a value came from: a place in the file, or an environment variable.
+// Position is the origin of a value: a position in the file, or an environment variable.
 type Position struct {
 	Variable     string
 	Line, Column int
 }
 
-// Origins remembers the position of every setting that was given, by path.
+// Origins contains the position of each setting, by path.
 type Origins map[string]Position
 
-// Of returns the position of path, or of the nearest setting above it, or the beginning of the file.
+// Of returns the position of path, or of the nearest parent. Otherwise it returns the start of the file.
 func (o Origins) Of(path string) Position {
 	for {
 		if p, ok := o[path]; ok {
@@ -91,16 +91,16 @@ func (o Origins) Of(path string) Position {
 	return Position{Line: 1, Column: 1}
 }
 
-// Reporter gathers problems and warnings while a document is read. It belongs to one goroutine.
+// Reporter collects problems and warnings while a document is read. It is not safe for concurrent use.
 type Reporter struct {
-	// File is the name of what is read, as the user wrote it.
+	// File is the file name as the user wrote it.
 	File     string
 	Problems []Problem
 	Warnings []Problem
 	Origins  Origins
 }
 
-// Problem returns one at a position, and reports nothing.
+// Problem returns a Problem at a position, without reporting it.
 func (r *Reporter) Problem(at Position, path, text, hint string) Problem {
 	p := Problem{Line: at.Line, Column: at.Column, Variable: at.Variable, Path: path, Message: text, Hint: hint}
 	if at.Variable == "" {
@@ -109,24 +109,24 @@ func (r *Reporter) Problem(at Position, path, text, hint string) Problem {
 	return p
 }
 
-// ErrorAt reports a mistake at a position.
+// ErrorAt reports an error at a position.
 func (r *Reporter) ErrorAt(at Position, path, text, hint string) {
 	r.Problems = append(r.Problems, r.Problem(at, path, text, hint))
 }
 
-// Error reports a value that was read but is not acceptable, unless something was wrong with it already.
+// Error reports an invalid value, unless an error was already reported for it.
 func (r *Reporter) Error(path, text, hint string) {
 	if !r.HasErrors(path) {
 		r.ErrorAt(r.Origins.Of(path), path, text, hint)
 	}
 }
 
-// Warn reports what stops nothing.
+// Warn reports a warning.
 func (r *Reporter) Warn(path, text, hint string) {
 	r.Warnings = append(r.Warnings, r.Problem(r.Origins.Of(path), path, text, hint))
 }
 
-// HasErrors says whether a problem was reported at path or below it.
+// HasErrors reports whether there is an error at path or below it.
 func (r *Reporter) HasErrors(path string) bool {
 	return slices.ContainsFunc(r.Problems, func(p Problem) bool {
 		rest, ok := strings.CutPrefix(p.Path, path)
@@ -134,7 +134,7 @@ func (r *Reporter) HasErrors(path string) bool {
 	})
 }
 
-// DidYouMean is the hint that names what word was most likely meant to be, empty where nothing is near.
+// DidYouMean returns a hint with the name that most likely was meant by word, or "".
 func DidYouMean(word string, names []string) string {
 	if n := relay.ClosestName(word, names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)

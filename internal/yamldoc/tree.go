@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// firstToken is where a reader sees n begin: a block map has the token of its first colon.
+// firstToken returns the token at which n starts for a reader. The token of a block map itself is its first colon.
 func firstToken(n ast.Node) *token.Token {
 	switch m := n.(type) {
 	case *ast.MappingValueNode:
@@ -24,8 +24,8 @@ func firstToken(n ast.Node) *token.Token {
 	return n.GetToken()
 }
 
-// repairHostPort mends a mistake of the parser, which takes the item http://host:80 of a list inside {} for a map. In YAML a
-// colon ends a plain key only before a space.
+// repairHostPort fixes a bug of the parser, which parses the item http://host:80 of a list inside {} as a map. In
+// YAML a colon ends a plain key only before a space.
 func (p *yamlParser) repairHostPort(n ast.Node) *Value {
 	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) == 1 && m.Start.Type != token.MappingStartType {
 		n = m.Values[0]
@@ -46,7 +46,7 @@ func (p *yamlParser) repairHostPort(n ast.Node) *Value {
 	return &Value{Shape: String, Text: key.Value + ":" + scalar.GetToken().Value, At: p.positionOf(key.Token)}
 }
 
-// convertNode converts a node and everything below it.
+// convertNode converts a node with all its children.
 func (p *yamlParser) convertNode(n ast.Node, path string, depth int) *Value {
 	if n == nil {
 		return &Value{At: p.origin}
@@ -54,7 +54,7 @@ func (p *yamlParser) convertNode(n ast.Node, path string, depth int) *Value {
 	v := &Value{At: p.positionOf(firstToken(n))}
 	if p.count++; p.count > MaxValues || depth > maxDepth {
 		if p.count <= MaxValues || p.count == MaxValues+1 {
-			p.ErrorAt(v.At, path, fmt.Sprintf("is too much: %d values in %d levels are the limit", MaxValues, maxDepth), "")
+			p.ErrorAt(v.At, path, fmt.Sprintf("exceeds the limit of %d values in %d levels", MaxValues, maxDepth), "")
 		}
 		v.Invalid = true
 		return v
@@ -86,9 +86,9 @@ func (p *yamlParser) convertNode(n ast.Node, path string, depth int) *Value {
 	case *ast.TagNode:
 		hint := quoteExclusion
 		if strings.HasPrefix(n.GetToken().Value, "!!") {
-			hint = "leave the tag out"
+			hint = "remove the tag"
 		}
-		p.ErrorAt(v.At, path, "tags such as "+n.GetToken().Value+" have no meaning here", hint)
+		p.ErrorAt(v.At, path, "tags such as "+n.GetToken().Value+" are not supported", hint)
 		v.Invalid = true
 	default:
 		p.convertScalar(v, n, path)
@@ -134,7 +134,7 @@ func (p *yamlParser) convertScalar(v *Value, n ast.Node, path string) {
 	}
 }
 
-// convertMap fills the map v: own keys first, then those that merge keys (<<) bring.
+// convertMap fills the map v: its own keys first, then the keys from merge keys (<<).
 func (p *yamlParser) convertMap(v *Value, nodes []*ast.MappingValueNode, path string, depth int) {
 	seen := make(map[string]Position, len(nodes))
 	var merged []*Value
@@ -153,7 +153,7 @@ func (p *yamlParser) convertMap(v *Value, nodes []*ast.MappingValueNode, path st
 		at := p.positionOf(n.Key.GetToken())
 		below := Join(path, key)
 		child := p.convertNode(n.Value, below, depth+1)
-		if first, twice := seen[key]; twice {
+		if first, isDuplicate := seen[key]; isDuplicate {
 			p.ErrorAt(at, below, "is given twice", fmt.Sprintf("the first is in line %d", first.Line))
 			continue
 		}
@@ -168,7 +168,7 @@ func (p *yamlParser) mergeMaps(v *Value, merged []*Value, seen map[string]Positi
 		from := merged[0]
 		merged = merged[1:]
 		if p.count += len(from.Items) + len(from.Entries); p.count > MaxValues {
-			p.ErrorAt(from.At, path, fmt.Sprintf("is too much: %d values are the limit", MaxValues), "")
+			p.ErrorAt(from.At, path, fmt.Sprintf("exceeds the limit of %d values", MaxValues), "")
 			return
 		}
 		switch from.Shape {
@@ -204,7 +204,7 @@ func (p *yamlParser) mapKey(n ast.MapKeyNode, path string) (string, bool) {
 	return "", false
 }
 
-// Join is the path of a key below another.
+// Join returns the path of a key below path.
 func Join(path, key string) string {
 	if path == "" {
 		return key
@@ -212,7 +212,7 @@ func Join(path, key string) string {
 	return path + "." + key
 }
 
-// Scalar is the value of a scalar as YAML reads it: a bool, an int64, a float64, or else its text.
+// Scalar returns the value of a scalar: a bool, an int64, a float64, or its text.
 func (v *Value) Scalar() any {
 	switch v.Shape {
 	case Bool:
@@ -229,7 +229,7 @@ func (v *Value) Scalar() any {
 	return v.Text
 }
 
-// ParseInt reads a whole number, perhaps with _ between its digits.
+// ParseInt parses a whole number. Digits may be separated by "_".
 func ParseInt(s string) (int64, error) {
 	return strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
 }

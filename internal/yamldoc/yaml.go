@@ -15,8 +15,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds of a document; no real one comes near. The parser's time grows with the square of the keys of one
-// map, so the tokens are bounded before it runs (4,000 sinks of 15 keys each fit).
+// Limits of a document, far above any real one. The time of the parser is quadratic in the number of keys of a
+// map, so the number of tokens is limited before. 4,000 sinks with 15 keys each fit.
 const (
 	MaxSize   = 10 << 20 // in bytes
 	maxTokens = 200_000
@@ -24,10 +24,10 @@ const (
 	MaxValues = 200_000
 )
 
-// Shape is what a YAML value is before the schema has its say.
+// Shape is the form of a YAML value, independent of a schema.
 type Shape int
 
-// What a value may be.
+// The shapes of a value.
 const (
 	Null Shape = iota
 	String
@@ -38,16 +38,16 @@ const (
 	Map
 )
 
-// String is how a message names it.
+// String returns the name of the shape for messages.
 func (s Shape) String() string {
 	return [...]string{"nothing", "a string", "a number", "a number", "true or false", "a list", "a map"}[s]
 }
 
-// Value is one YAML value with its position. Aliases share values, so nobody changes one.
+// Value is one YAML value with its position. Aliases share values, so values must not be modified.
 type Value struct {
 	Shape   Shape
-	Invalid bool   // reported already
-	Text    string // of a scalar, as written, quotes and escapes resolved
+	Invalid bool   // already reported
+	Text    string // text of a scalar, with quotes and escapes resolved
 	At      Position
 	Items   []*Value
 	Entries []Entry
@@ -60,7 +60,7 @@ type Entry struct {
 	Value *Value
 }
 
-// Entry returns the entry of a map with that key.
+// Entry returns the entry of a map with the given key.
 func (v *Value) Entry(key string) (Entry, bool) {
 	for _, e := range v.Entries {
 		if e.Key == key {
@@ -70,7 +70,8 @@ func (v *Value) Entry(key string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Read reads and parses the file; it reports what is wrong and then returns nil. Hint is for a file that cannot be read.
+// Read reads and parses a file. If it fails, it reports the error and returns nil. hint is used if the file cannot
+// be read.
 func (r *Reporter) Read(path, hint string) *Value {
 	data, err := ReadBounded(path, MaxSize)
 	if err != nil {
@@ -80,8 +81,8 @@ func (r *Reporter) Read(path, hint string) *Value {
 	return r.Parse(data, Position{Line: 1, Column: 1})
 }
 
-// Parse parses one YAML document, which JSON is too, and returns nil for one that is none. Origin is the position to
-// report for what has no line of its own; a position with a variable stands for all of the document.
+// Parse parses one YAML document. JSON is valid too. If it fails, it reports the error and returns nil. origin is
+// the position of values without a line. If it has a variable, all positions are this variable.
 func (r *Reporter) Parse(data []byte, origin Position) *Value {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if at, ok := invalidText(data); !ok {
@@ -99,7 +100,8 @@ func (r *Reporter) Parse(data []byte, origin Position) *Value {
 			continue
 		}
 		if root != nil {
-			r.ErrorAt(p.positionOf(firstToken(doc.Body)), "", "a second YAML document begins here", "keep one document in the file")
+			r.ErrorAt(p.positionOf(firstToken(doc.Body)), "", "a second YAML document starts here",
+				"keep one document in the file")
 			break
 		}
 		root = p.convertNode(doc.Body, "", 0)
@@ -110,12 +112,12 @@ func (r *Reporter) Parse(data []byte, origin Position) *Value {
 	return root
 }
 
-// orOrigin returns at, or the origin itself where that is an environment variable.
-func (p Position) orOrigin(at Position) Position {
+// orOrigin returns pos, or p if p is an environment variable.
+func (p Position) orOrigin(pos Position) Position {
 	if p.Variable != "" {
 		return p
 	}
-	return at
+	return pos
 }
 
 func invalidText(data []byte) (Position, bool) {
@@ -136,7 +138,7 @@ func invalidText(data []byte) (Position, bool) {
 	return at, false
 }
 
-// yamlParser turns the syntax tree into values.
+// yamlParser converts a syntax tree into values.
 type yamlParser struct {
 	*Reporter
 	origin  Position
@@ -151,18 +153,18 @@ func (p *yamlParser) positionOf(t *token.Token) Position {
 	return p.origin.orOrigin(Position{Line: max(1, t.Position.Line), Column: max(1, t.Position.Column)})
 }
 
-// parseSyntax parses text. Nesting is bounded before the parser, which recurses, sees it; the recover is there because the
-// parser is somebody else's and a configuration file must not crash the daemon.
+// parseSyntax parses text. The nesting depth is checked first, because the parser is recursive. It recovers from
+// panics of the parser, because a configuration file must not crash the daemon.
 func (p *yamlParser) parseSyntax(text string) (file *ast.File) {
 	defer func() {
-		if bad := recover(); bad != nil {
+		if r := recover(); r != nil {
 			p.ErrorAt(p.origin, "", "is not valid YAML", "")
 			file = nil
 		}
 	}()
 	tokens := lexer.Tokenize(text)
 	if len(tokens) > maxTokens {
-		p.ErrorAt(p.positionOf(tokens[maxTokens]), "", fmt.Sprintf("is longer than %d words and marks", maxTokens), "")
+		p.ErrorAt(p.positionOf(tokens[maxTokens]), "", fmt.Sprintf("has more than %d tokens", maxTokens), "")
 		return nil
 	}
 	if t := deepestToken(tokens); t != nil {
@@ -177,14 +179,14 @@ func (p *yamlParser) parseSyntax(text string) (file *ast.File) {
 	return file
 }
 
-// deepestToken returns the token where nesting exceeds the bound, if one does. It counts indentation itself, because the
-// lexer's own level also grows with every comment that stands to the left of what came before.
+// deepestToken returns the token that exceeds the limit of nesting, or nil. It counts indentation itself, because
+// the level of the lexer also increases with each comment that is less indented than the previous line.
 func deepestToken(tokens token.Tokens) *token.Token {
-	flow, run, line, begun := 0, 0, 0, 0
-	var indents []int // of the lines that are open
+	flow, run, line, current := 0, 0, 0, 0
+	var indents []int // of the open lines
 	for _, t := range tokens {
-		if t.Type != token.CommentType && t.Position.Line != begun {
-			begun = t.Position.Line
+		if t.Type != token.CommentType && t.Position.Line != current {
+			current = t.Position.Line
 			for len(indents) > 0 && indents[len(indents)-1] >= t.Position.Column {
 				indents = indents[:len(indents)-1]
 			}
@@ -224,22 +226,23 @@ func (p *yamlParser) syntaxError(text string, err error) {
 			hint = missingQuoteHint(line)
 		}
 		if at.Line >= 2 && hint == "" && strings.HasSuffix(strings.TrimSpace(lines[at.Line-2]), " *") {
-			hint = quoteStar // a lone * takes what follows it for its name
+			hint = quoteStar // a lone * uses the next word as its name
 		}
 	}
 	message, _, _ = strings.Cut(message, "\n")
 	p.ErrorAt(at, "", "is not valid YAML: "+message, hint)
 }
 
-// What YAML makes of the most common patterns and of ${NAME} is not what their author meant.
+// Hints for common patterns and for ${NAME}, which YAML interprets differently.
 const (
 	quoteStar      = `text that begins with * needs quotes, such as "*.error"`
 	quoteExclusion = `text that begins with ! needs quotes, such as "!*.error"`
 	quoteVariable  = "put ${NAME} between quotes inside { } and [ ]"
-	quoteWhole     = "text that begins with a quoted part needs quotes around all of it: '\"production\" in context.clusters'"
+	quoteWhole     = "text that begins with a quoted part needs quotes around all of it: " +
+		"'\"production\" in context.clusters'"
 )
 
-// missingQuoteHint guesses from a line that is not YAML which quotes are missing, if any.
+// missingQuoteHint guesses from an invalid line which quotes are missing.
 func missingQuoteHint(line string) string {
 	switch {
 	case regexp.MustCompile(`[-:,[]\s*\*`).MatchString(line):

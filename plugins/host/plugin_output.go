@@ -165,7 +165,7 @@ func parseLogRecord(text []byte) (slog.Record, bool) {
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		switch key {
 		case wire.LogMessage, wire.LogLevel, wire.LogTime:
-		case slog.MessageKey, slog.SourceKey, "sink", "plugin", "room": // ours
+		case slog.MessageKey, slog.SourceKey, "sink", "plugin", "component": // ours
 			r.AddAttrs(slog.Any("plugin_"+key, members[key]))
 		default:
 			r.AddAttrs(slog.Any(key, members[key]))

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
-// sinkAdmin is what an operator can do with the sinks of this daemon.
+// sinkAdmin implements the admin API of the sinks.
 type sinkAdmin struct {
 	stores  *stores
 	store   *delivery.Store
@@ -29,16 +29,16 @@ type sinkAdmin struct {
 
 var _ adminserver.Sinks = (*sinkAdmin)(nil)
 
-// openAdminAPI opens the admin API. It is called when the pipelines have started.
-func (a *App) openAdminAPI(s *stores, store *delivery.Store) {
+// openAdminAPI enables the admin API of the sinks. The pipelines must have started.
+func (a *Daemon) openAdminAPI(s *stores, store *delivery.Store) {
 	a.operations.Store(&sinkAdmin{
 		stores: s, store: store, retries: a.delivery.retries,
 		sinks: &a.sinks, notices: a.notices, decoder: a.newDecoder(), topics: a.catalog.Names(),
 	})
 }
 
-// adminSinks is nil while the daemon is starting.
-func (a *App) adminSinks() adminserver.Sinks {
+// adminSinks returns nil while the daemon is starting.
+func (a *Daemon) adminSinks() adminserver.Sinks {
 	if o := a.operations.Load(); o != nil {
 		return o
 	}
@@ -58,8 +58,8 @@ func (o *sinkAdmin) List(ctx context.Context) ([]adminserver.Sink, error) {
 }
 
 func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]adminserver.Sink, error) {
-	// What was delivered a moment ago waits nowhere any more: the figures must have it, or it seems to be gone. A Redis that is
-	// full takes no counts, which is when an operator wants to look; that one is away is what figuresOf says.
+	// Flush first, so the counts include recent deliveries. An error is ignored: a full Redis rejects the counts, but
+	// an operator needs the list most in that state. loadSinkStats reports a Redis that is unreachable.
 	_ = o.retries.FlushStats(ctx)
 	all, err := loadSinkStats(ctx, o.stores.queues, o.store, names)
 	if err != nil {
@@ -69,7 +69,8 @@ func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]admins
 	for i, name := range names {
 		f := all[i]
 		list[i] = adminserver.Sink{
-			Name: name, State: f.State, Reason: f.Reason, Backlog: f.Queued, Parked: f.Scheduled, Gathering: f.InDigests, DeadLetters: f.DeadLetters,
+			Name: name, State: f.State, Reason: f.Reason, Backlog: f.Queued, Parked: f.Scheduled,
+			Gathering: f.InDigests, DeadLetters: f.DeadLetters,
 			OldestSeconds: f.OldestAge.Seconds(), Delivered: f.Delivered, Retried: f.Retried, Failed: f.Failed,
 			Dropped: f.Dropped, LastError: f.LastError,
 		}
@@ -96,7 +97,7 @@ func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]admins
 	return list, nil
 }
 
-// sinkHealth is why a sink delivers nothing on this node, although nobody has stopped it; nil where it does.
+// sinkHealth returns the reason why a sink cannot deliver on this node, or nil.
 func sinkHealth(s relay.Sink) error {
 	if a, ok := s.(relay.HealthReporter); ok {
 		return a.HealthError()
@@ -104,18 +105,18 @@ func sinkHealth(s relay.Sink) error {
 	return nil
 }
 
-// setHoldState says of an active sink why this node delivers nothing to it, where that is so.
+// setHoldState sets the state and reason of an active sink that does not deliver on this node.
 func setHoldState(s *adminserver.Sink, sink relay.Sink, p *delivery.Pipeline) {
 	h := p.DestinationHold()
 	if !h.ProbeAt.IsZero() {
 		at := h.ProbeAt.UTC().Truncate(time.Millisecond)
 		s.State, s.ProbeAt = adminserver.StateDown, &at
-		s.Reason = "the destination failed many times in a row: one attempt at a time is made as a probe"
+		s.Reason = "the destination failed many times in a row, so only one probe runs at a time"
 	}
 	if !h.ThrottledUntil.IsZero() {
 		at := h.ThrottledUntil.UTC().Truncate(time.Millisecond)
 		s.State, s.ThrottledUntil = adminserver.StateThrottled, &at
-		s.Reason = "the destination asked to be left alone for a while"
+		s.Reason = "the destination asked for a pause"
 	}
 	if err := sinkHealth(sink); err != nil {
 		s.State, s.Reason = adminserver.StateFailed, err.Error()
@@ -133,7 +134,7 @@ func (o *sinkAdmin) Show(ctx context.Context, name string) (adminserver.Sink, er
 	return list[0], nil
 }
 
-// requireKnown returns adminserver.ErrNoSink for a sink that is neither configured nor remembered.
+// requireKnown returns adminserver.ErrNoSink for a sink that is neither configured nor known in Redis.
 func (o *sinkAdmin) requireKnown(ctx context.Context, name string) error {
 	if o.sinks.get(name) != nil {
 		return nil
@@ -142,8 +143,8 @@ func (o *sinkAdmin) requireKnown(ctx context.Context, name string) error {
 	if err != nil || slices.Contains(names, name) {
 		return err
 	}
-	remembered, err := o.store.HasState(ctx, name)
-	if err == nil && !remembered {
+	known, err := o.store.HasState(ctx, name)
+	if err == nil && !known {
 		err = adminserver.ErrNoSink
 	}
 	return err
@@ -178,7 +179,8 @@ func (o *sinkAdmin) Retry(ctx context.Context, name string) (int, error) {
 	case err != nil:
 		return 0, err
 	case stored.State != delivery.StateActive:
-		return 0, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("sink %s is %s and tries nothing: resume it first ('hubrelay sinks resume %s')",
+		return 0, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("sink %s is %s: resume it first with "+
+			"'hubrelay sinks resume %s'",
 			name, stored.State, name))
 	}
 	n, err := o.store.RetryNow(ctx, name)
@@ -186,7 +188,9 @@ func (o *sinkAdmin) Retry(ctx context.Context, name string) (int, error) {
 	return n, err
 }
 
-func (o *sinkAdmin) setState(ctx context.Context, name string, set func(context.Context, string) error) (*openSink, error) {
+func (o *sinkAdmin) setState(
+	ctx context.Context, name string, set func(context.Context, string) error,
+) (*openSink, error) {
 	s, err := o.requireConfigured(ctx, name)
 	if err != nil {
 		return nil, err
@@ -194,7 +198,7 @@ func (o *sinkAdmin) setState(ctx context.Context, name string, set func(context.
 	if err := set(ctx, name); err != nil {
 		return nil, err
 	}
-	return s, s.pipeline.Refresh(ctx) // the other nodes follow within a second
+	return s, s.pipeline.Refresh(ctx) // other nodes follow within a second
 }
 
 // requireConfigured returns a configured sink.
@@ -233,18 +237,19 @@ func (o *sinkAdmin) Test(ctx context.Context, name string) (delivery.Attempt, er
 	if err != nil {
 		return delivery.Attempt{}, err
 	}
-	tried := s.pipeline.SendTest(ctx, sample)
-	if tried.Outcome == relay.OutcomeDelivered.String() {
+	attempt := s.pipeline.SendTest(ctx, sample)
+	if attempt.Outcome == relay.OutcomeDelivered.String() {
 		s.pipeline.ProbeNow()
 	}
-	return tried, nil
+	return attempt, nil
 }
 
-// sampleID is the identifier of what a sample says it is about.
+// sampleID is the object ID of a sample.
 const sampleID = "000000000000000000000000"
 
-// sampleFor is a notification as the sink gets them, marked by a member "sample"; one of the relay's own where it wants no
-// others. Where the filter has a condition, the sample need not meet it.
+// sampleFor returns a sample notification that the topics and lists of the filter match, with the member "sample".
+// If the sink wants only the relay's own notifications, it is one of them. The sample may not satisfy the
+// condition of the filter.
 func (o *sinkAdmin) sampleFor(f relay.Filter) (relay.Notification, error) {
 	topic := "container.created"
 	if !f.Topics.Match(topic) {
@@ -267,17 +272,19 @@ func (o *sinkAdmin) sampleFor(f relay.Filter) (relay.Notification, error) {
 		"object": map[string]string{"state": "", "error": ""},
 		"context": map[string]any{
 			"hub_id": first(f.Hubs), "account_id": first(f.Accounts), "environments": []string{first(f.Environments)},
-			"dns_zones": []string{}, "clusters": []string{first(append(f.Clusters[:len(f.Clusters):len(f.Clusters)], "sample"))},
+			"dns_zones": []string{}, "clusters": []string{
+				first(append(f.Clusters[:len(f.Clusters):len(f.Clusters)], "sample")),
+			},
 			"containers": []string{first(f.Containers)},
 		},
 		"sample": true,
 	})
 	if err != nil {
-		return relay.Notification{}, fmt.Errorf("make a sample: %w", err)
+		return relay.Notification{}, fmt.Errorf("create a sample: %w", err)
 	}
-	n, refused := o.decoder.Decode(text, ingest.Defaults{AnyAccount: true})
-	if refused != nil {
-		return n, fmt.Errorf("make a sample: %w", refused)
+	n, rejected := o.decoder.Decode(text, ingest.Defaults{AnyAccount: true})
+	if rejected != nil {
+		return n, fmt.Errorf("create a sample: %w", rejected)
 	}
 	return n, nil
 }
@@ -319,7 +326,9 @@ func (o *sinkAdmin) ReplayDeadLetters(ctx context.Context, name string, ids []st
 	return o.store.ReplayDeadLetters(ctx, name, ids, s.cfg.Backlog)
 }
 
-func (o *sinkAdmin) ReplaySelectedDeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.ChangeResult, error) {
+func (o *sinkAdmin) ReplaySelectedDeadLetters(
+	ctx context.Context, name string, sel delivery.Selection,
+) (delivery.ChangeResult, error) {
 	s, err := o.requireConfigured(ctx, name)
 	if err != nil {
 		return delivery.ChangeResult{}, err
@@ -334,7 +343,9 @@ func (o *sinkAdmin) DropDeadLetters(ctx context.Context, name string, ids []stri
 	return o.store.DropDeadLetters(ctx, name, ids)
 }
 
-func (o *sinkAdmin) DropSelectedDeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.ChangeResult, error) {
+func (o *sinkAdmin) DropSelectedDeadLetters(
+	ctx context.Context, name string, sel delivery.Selection,
+) (delivery.ChangeResult, error) {
 	if err := o.requireKnown(ctx, name); err != nil {
 		return delivery.ChangeResult{}, err
 	}

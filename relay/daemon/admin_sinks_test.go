@@ -21,15 +21,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// moodySink rejects what it is told to reject, and remembers what it accepted.
-type moodySink struct {
+// fakeSink rejects the topics or deliveries that a test selects, and records what it accepted.
+type fakeSink struct {
 	mu       sync.Mutex
 	reject   string // a topic
-	err      error  // for all
+	err      error  // for all deliveries
 	accepted []relay.Notification
 }
 
-func (s *moodySink) Deliver(_ context.Context, d relay.Delivery) error {
+func (s *fakeSink) Deliver(_ context.Context, d relay.Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := d.Notifications[0]
@@ -43,16 +43,16 @@ func (s *moodySink) Deliver(_ context.Context, d relay.Delivery) error {
 	return nil
 }
 
-func (s *moodySink) Close() error { return nil }
+func (s *fakeSink) Close() error { return nil }
 
-func (s *moodySink) rejects(topic string) {
+func (s *fakeSink) rejects(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reject = topic
 }
 
-// take returns the ids accepted so far, sorted, and forgets them.
-func (s *moodySink) take() []string {
+// take returns the IDs accepted so far, sorted, and clears the list.
+func (s *fakeSink) take() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ids []string
@@ -64,31 +64,31 @@ func (s *moodySink) take() []string {
 	return ids
 }
 
-func (s *moodySink) count() int {
+func (s *fakeSink) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.accepted)
 }
 
-// running is a daemon whose admin API is called without a socket.
-type running struct {
+// runningDaemon is a daemon whose admin API is called without a socket.
+type runningDaemon struct {
 	t    *testing.T
-	app  *App
+	app  *Daemon
 	hub  client.Client
 	stop func()
 }
 
-func runWith(t *testing.T, s *moodySink, redis, sinks string) *running {
+func startDaemon(t *testing.T, s *fakeSink, redis, sinks string) *runningDaemon {
 	t.Helper()
 	kind := relay.SinkKind{
 		Type: "memory", Config: func() relay.SinkConfig { return &noConfig{} },
 		Open: func(relay.SinkSettings, relay.SinkConfig) (relay.Sink, error) { return s, nil },
 	}
-	cfg := load(t, kind, "127.0.0.1:0", sinks)
+	cfg := loadConfig(t, kind, "127.0.0.1:0", sinks)
 	cfg.Redis.URL = redis
 	ready := make(chan Addresses, 1)
-	a, err := New(cfg, Settings{
-		Version: "v0", Log: slog.New(slog.DiscardHandler), SinkKinds: []relay.SinkKind{kind},
+	a, err := New(cfg, Options{
+		Version: "v0", Log: slog.New(slog.DiscardHandler), Sinks: []relay.SinkKind{kind},
 		Ready: func(at Addresses) { ready <- at },
 	})
 	if err != nil {
@@ -98,7 +98,9 @@ func runWith(t *testing.T, s *moodySink, redis, sinks string) *running {
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
 	at := receive(t, ready, "the daemon to be ready")
-	r := &running{t: t, app: a, hub: client.Client{URL: "http://" + at.Public.String(), Key: testKey, Hub: "hub-1"}}
+	r := &runningDaemon{
+		t: t, app: a, hub: client.Client{URL: "http://" + at.Public.String(), Key: testKey, Hub: "hub-1"},
+	}
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := receive(t, ended, "Run to return"); err != nil {
@@ -109,7 +111,7 @@ func runWith(t *testing.T, s *moodySink, redis, sinks string) *running {
 	return r
 }
 
-func (r *running) publish(topics ...string) []string {
+func (r *runningDaemon) publish(topics ...string) []string {
 	r.t.Helper()
 	var body strings.Builder
 	for _, topic := range topics {
@@ -123,8 +125,8 @@ func (r *running) publish(topics ...string) []string {
 	return ids
 }
 
-// call returns the whole answer; the status must be the wanted.
-func (r *running) call(want int, method, path, body string) map[string]any {
+// call returns the decoded response. The status must be want.
+func (r *runningDaemon) call(want int, method, path, body string) map[string]any {
 	r.t.Helper()
 	w := httptest.NewRecorder()
 	r.app.admin.ServeHTTP(w, httptest.NewRequest(method, "http://127.0.0.1"+path, strings.NewReader(body)))
@@ -135,7 +137,7 @@ func (r *running) call(want int, method, path, body string) map[string]any {
 	return answer
 }
 
-func (r *running) data(method, path, body string) map[string]any {
+func (r *runningDaemon) data(method, path, body string) map[string]any {
 	r.t.Helper()
 	want := http.StatusOK
 	if strings.HasSuffix(path, "one/replay") {
@@ -148,7 +150,7 @@ func (r *running) data(method, path, body string) map[string]any {
 	return data
 }
 
-func (r *running) dead(n int) {
+func (r *runningDaemon) waitForDeadLetters(n int) {
 	r.t.Helper()
 	testkit.WaitFor(r.t, fmt.Sprint(n, " dead letters"), func() bool {
 		return r.data("GET", "/api/sinks/one", "")["dead"] == float64(n)
@@ -157,34 +159,35 @@ func (r *running) dead(n int) {
 
 const oneSink = `one: {type: memory, topics: ["job.*"]}`
 
-func TestOperations(t *testing.T) {
+func TestSinkAdmin_Operations(t *testing.T) {
 	urls := map[string]string{"redis": redistest.Start(t).URL(), "memory": memoryURL}
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections() //nolint:errcheck // it is one
 	for name, url := range urls {
 		t.Run(name, func(t *testing.T) {
-			sink := &moodySink{}
-			r := runWith(t, sink, url, oneSink)
+			sink := &fakeSink{}
+			r := startDaemon(t, sink, url, oneSink)
 			defer r.stop()
-			r.pauses(sink)
-			r.deadLetters(sink)
-			r.replays(sink)
-			r.tests(sink)
+			r.testPause(sink)
+			r.testDeadLetters(sink)
+			r.testReplay(sink)
+			r.testTest(sink)
 		})
 	}
 }
 
-// The counts of a full Redis wait, and the sinks are shown all the same.
-func TestSinksOfAFullRedis(t *testing.T) {
+// If Redis is full, counts are delayed, but the sinks are still listed.
+func TestSinkAdmin_ListsSinksOfFullRedis(t *testing.T) {
 	t.Parallel()
-	sink := &moodySink{}
-	r := runWith(t, sink, redistest.Start(t).URL(), oneSink)
+	sink := &fakeSink{}
+	r := startDaemon(t, sink, redistest.Start(t).URL(), oneSink)
 	shows := func(key string, want float64) func() bool {
 		return func() bool { return r.data("GET", "/api/sinks/one", "")[key] == want }
 	}
 	testkit.WaitFor(t, "the daemon to show its sink", shows("in_flight", 0))
 	limit := func(bytes string) {
-		if err := r.app.operations.Load().stores.conn.Commands().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+		if err := r.app.operations.Load().stores.conn.Commands().ConfigSet(t.Context(), "maxmemory",
+			bytes).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,43 +196,46 @@ func TestSinksOfAFullRedis(t *testing.T) {
 	testkit.WaitFor(t, "an attempt", shows("in_flight", 1))
 	limit("1")
 	sink.mu.Unlock()
-	testkit.WaitFor(t, "a count that is refused", func() bool { return r.app.delivery.retries.FlushStats(t.Context()) != nil })
+	testkit.WaitFor(t, "a rejected count", func() bool { return r.app.delivery.retries.FlushStats(t.Context()) != nil })
 	if !shows("delivered", 0)() {
-		t.Error("a full Redis took a count")
+		t.Error("a full Redis accepted a count")
 	}
 	limit("0")
 	testkit.WaitFor(t, "its count", shows("delivered", 1))
 }
 
-func (r *running) pauses(sink *moodySink) {
+func (r *runningDaemon) testPause(sink *fakeSink) {
 	t := r.t
-	if got := r.data("POST", "/api/sinks/one/pause", ""); got["state"] != "paused" || got["since"] == nil || got["type"] != "memory" {
-		t.Errorf("paused: %v", got)
+	if got := r.data("POST", "/api/sinks/one/pause", ""); got["state"] != "paused" || got["since"] == nil ||
+		got["type"] != "memory" {
+		t.Errorf("pause: got %v", got)
 	}
 	ids := r.publish("job.created", "image.updated", "job.state.changed")
 	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 2.0 })
-	// What waits anyway is not replayed.
-	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`); got["replayed"] != 0.0 || got["waiting"] != 2.0 {
-		t.Errorf("replayed while paused: %v", got)
+	// Queued notifications are not replayed.
+	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`); got["replayed"] != 0.0 ||
+		got["waiting"] != 2.0 {
+		t.Errorf("replay while paused: got %v", got)
 	}
 	if sink.count() != 0 {
-		t.Error("a paused sink got something")
+		t.Error("a paused sink received a delivery")
 	}
 	if got := r.data("POST", "/api/sinks/one/resume", "{}"); got["state"] != "active" || got["since"] != nil {
-		t.Errorf("resumed: %v", got)
+		t.Errorf("resume: got %v", got)
 	}
 	testkit.WaitFor(t, "the backlog is delivered", func() bool { return sink.count() == 2 })
-	if got := sink.take(); slices.Contains(ids, "") || len(got) != 2 || !slices.Contains(ids, got[0]) || !slices.Contains(ids, got[1]) {
+	if got := sink.take(); slices.Contains(ids, "") || len(got) != 2 || !slices.Contains(ids, got[0]) ||
+		!slices.Contains(ids, got[1]) {
 		t.Errorf("delivered %v of %v", got, ids)
 	}
 }
 
-func (r *running) deadLetters(sink *moodySink) {
+func (r *runningDaemon) testDeadLetters(sink *fakeSink) {
 	t := r.t
 	const letters = "/api/sinks/one/deadletters"
 	sink.rejects("job.created")
 	ids := r.publish("job.created", "job.created", "job.created")
-	r.dead(3)
+	r.waitForDeadLetters(3)
 	page := r.call(200, "GET", letters+"?limit=2&topic=job.*&hub=hub-1&since=1h", "")
 	list, _ := page["data"].([]any)
 	if len(list) != 2 || page["next"] == "" {
@@ -242,13 +248,15 @@ func (r *running) deadLetters(sink *moodySink) {
 	one := r.data("GET", letters+"/"+ids[0], "")
 	attempts, _ := one["attempts"].([]any)
 	n, _ := one["notification"].(map[string]any)
-	if len(attempts) != 1 || n["topic"] != "job.created" || one["id"] != ids[0] || !strings.Contains(fmt.Sprint(attempts), "no, thanks") {
+	if len(attempts) != 1 || n["topic"] != "job.created" || one["id"] != ids[0] ||
+		!strings.Contains(fmt.Sprint(attempts), "no, thanks") {
 		t.Errorf("shown: %v", one)
 	}
 	r.call(404, "GET", letters+"/nobody", "")
 
 	sink.rejects("")
-	if got := r.data("POST", letters+"/replay", fmt.Sprintf(`{"ids":[%q,"nobody"]}`, ids[0])); got["replayed"] != 1.0 || got["missing"] != 1.0 {
+	if got := r.data("POST", letters+"/replay", fmt.Sprintf(`{"ids":[%q,"nobody"]}`, ids[0])); got["replayed"] != 1.0 ||
+		got["missing"] != 1.0 {
 		t.Errorf("replayed: %v", got)
 	}
 	testkit.WaitFor(t, "the replayed one is delivered", func() bool { return sink.count() == 1 })
@@ -265,30 +273,32 @@ func (r *running) deadLetters(sink *moodySink) {
 	if got := sink.take(); !slices.Equal(got, []string{ids[0], ids[2]}) {
 		t.Errorf("delivered %v of %v", got, ids)
 	}
-	r.dead(0)
-	testkit.WaitFor(t, "nothing to be parked", func() bool { return r.data("GET", "/api/sinks/one", "")["parked"] == 0.0 })
+	r.waitForDeadLetters(0)
+	testkit.WaitFor(t, "no scheduled retries", func() bool {
+		return r.data("GET", "/api/sinks/one", "")["parked"] == 0.0
+	})
 	if got := r.data("GET", "/api/sinks/one", ""); got["delivered"] != 4.0 || got["last_success"] == nil {
-		t.Errorf("what was delivered just now is not counted: %v", got)
+		t.Errorf("recent deliveries are not counted: %v", got)
 	}
 }
 
-func (r *running) replays(sink *moodySink) {
+func (r *runningDaemon) testReplay(sink *fakeSink) {
 	t := r.t
 	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"2020-01-01T00:00:00Z"}`); got["replayed"] != 5.0 ||
-		got["complete"] != (r.app.cfg.Redis.URL != memoryURL) { // which does not count what was added
+		got["complete"] != (r.app.cfg.Redis.URL != memoryURL) { // miniredis does not report the number of added entries
 		t.Errorf("replayed: %v", got)
 	}
 	testkit.WaitFor(t, "all delivered again", func() bool { return sink.count() == 5 })
 	sink.take()
 	later := time.Now().Add(time.Hour).Format(time.RFC3339)
 	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"`+later+`"}`); got["replayed"] != 0.0 {
-		t.Errorf("replayed from the future: %v", got)
+		t.Errorf("replay after a future time: got %v", got)
 	}
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"yesterday"}`)
 	r.call(422, "POST", "/api/sinks/one/replay", `{}`)
 }
 
-func (r *running) tests(sink *moodySink) {
+func (r *runningDaemon) testTest(sink *fakeSink) {
 	t := r.t
 	if got := r.data("POST", "/api/sinks/one/test", ""); got["outcome"] != "delivered" {
 		t.Errorf("tested: %v", got)
@@ -296,18 +306,19 @@ func (r *running) tests(sink *moodySink) {
 	sink.mu.Lock()
 	n := sink.accepted[0]
 	sink.mu.Unlock()
-	if !strings.HasPrefix(n.Topic, "job.") || !strings.Contains(string(n.Data), `"sample":true`) || n.ID == "" || n.Hub != sampleID {
-		t.Errorf("the sample is %+v %s", n, n.Data)
+	if !strings.HasPrefix(n.Topic, "job.") || !strings.Contains(string(n.Data), `"sample":true`) || n.ID == "" ||
+		n.Hub != sampleID {
+		t.Errorf("got sample %+v %s", n, n.Data)
 	}
 	sink.rejects(n.Topic)
 	if got := r.data("POST", "/api/sinks/one/test", ""); got["outcome"] != "permanent" || got["status"] != 422.0 {
 		t.Errorf("tested: %v", got)
 	}
-	r.dead(0)
+	r.waitForDeadLetters(0)
 }
 
-// A sink that wants only the relay's own notifications is tested with one.
-func TestSampleOfOurOwn(t *testing.T) {
+// A sink that receives only the relay's own notifications is tested with one of them.
+func TestSinkAdmin_TestsWithOperationalSample(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for topics, want := range map[string]string{
 		`"hubrelay.*"`:                relay.TopicSinkDisabled,
@@ -315,8 +326,8 @@ func TestSampleOfOurOwn(t *testing.T) {
 		`"hubrelay.*", "job.created"`: "job.created",
 		`"hubrelay.*", "*"`:           "container.created",
 	} {
-		sink := &moodySink{}
-		r := runWith(t, sink, memoryURL, `one: {type: memory, topics: [`+topics+`]}`)
+		sink := &fakeSink{}
+		r := startDaemon(t, sink, memoryURL, `one: {type: memory, topics: [`+topics+`]}`)
 		if got := r.data("POST", "/api/sinks/one/test", ""); got["outcome"] != "delivered" {
 			t.Errorf("%s: %v", topics, got)
 		} else if n := sink.accepted[0]; n.Topic != want || !strings.Contains(string(n.Data), `"sample":true`) {
@@ -326,15 +337,15 @@ func TestSampleOfOurOwn(t *testing.T) {
 	}
 }
 
-func TestPauseAndForgetOverRestarts(t *testing.T) {
+func TestSinkAdmin_PauseAndForgetSurviveRestarts(t *testing.T) {
 	url := redistest.Start(t).URL()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections() //nolint:errcheck // it is one
-	sink := &moodySink{}
+	sink := &fakeSink{}
 	sink.rejects("job.created")
-	r := runWith(t, sink, url, oneSink)
+	r := startDaemon(t, sink, url, oneSink)
 	r.publish("job.created")
-	r.dead(1)
+	r.waitForDeadLetters(1)
 	r.data("POST", "/api/sinks/one/pause", "")
 	r.publish("job.state.changed")
 	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 1.0 })
@@ -342,27 +353,29 @@ func TestPauseAndForgetOverRestarts(t *testing.T) {
 	r.call(404, "POST", "/api/sinks/other/pause", "")
 	r.stop()
 
-	r = runWith(t, sink, url, `one: {type: memory, topics: ["*"]}`)
+	r = startDaemon(t, sink, url, `one: {type: memory, topics: ["*"]}`)
 	if got := r.data("GET", "/api/sinks/one", ""); got["state"] != "paused" || sink.count() != 0 {
 		t.Errorf("after a restart: %v", got)
 	}
 	r.stop()
 
-	r = runWith(t, sink, url, `two: {type: memory}`)
+	r = startDaemon(t, sink, url, `two: {type: memory}`)
 	list, _ := r.call(200, "GET", "/api/sinks", "")["data"].([]any)
 	one, _ := list[0].(map[string]any)
-	if len(list) != 2 || one["name"] != "one" || one["configured"] != false || one["backlog"] != 1.0 || one["dead"] != 1.0 {
+	if len(list) != 2 || one["name"] != "one" || one["configured"] != false || one["backlog"] != 1.0 ||
+		one["dead"] != 1.0 {
 		t.Errorf("listed: %v", list)
 	}
 	r.call(409, "POST", "/api/sinks/one/replay", `{"after":"0-0"}`)
 	r.call(409, "POST", "/api/sinks/one/pause", "")
 	if got := fmt.Sprint(r.call(409, "POST", "/api/sinks/one/resume", "")); !strings.Contains(got, "forget it") {
-		t.Errorf("resuming what left the configuration: %s", got)
+		t.Errorf("resume of a removed sink: got %s", got)
 	}
 	r.call(200, "GET", "/api/sinks/one/deadletters", "")
 	r.data("POST", "/api/sinks/one/forget", "")
-	if got := r.data("GET", "/api/sinks/one", ""); got["backlog"] != 0.0 || got["state"] != "active" || got["dead"] != 1.0 {
-		t.Errorf("forgotten but for its dead letters: %v", got)
+	if got := r.data("GET", "/api/sinks/one", ""); got["backlog"] != 0.0 || got["state"] != "active" ||
+		got["dead"] != 1.0 {
+		t.Errorf("after forget without dead letters: got %v", got)
 	}
 	r.data("POST", "/api/sinks/one/forget", `{"dead_letters":true}`)
 	r.call(404, "GET", "/api/sinks/one", "")

@@ -22,51 +22,51 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
 )
 
-// leaseTime is how long the work of a node that was killed waits before another takes it over.
+// leaseTime is the time after which another node takes over the work of a failed node.
 const leaseTime = 10 * time.Second
 
-// Settings is what the program hands to the daemon, as opposed to what an operator writes in the configuration.
-type Settings struct {
-	// Version is shown in metrics and to receivers.
+// Options are the settings of the daemon that come from the program.
+type Options struct {
+	// Version is shown in metrics and sent to destinations.
 	Version string
 	// Log must not be nil.
 	Log *slog.Logger
-	// SinkKinds are the sinks that the configuration may name.
-	SinkKinds []relay.SinkKind
-	// Driver is how the daemon comes to a driver of migrations; nil where it knows none.
+	// Sinks are the kinds of sinks that the configuration may use.
+	Sinks []relay.SinkKind
+	// Driver describes the migration driver. It is nil if migrations are not supported.
 	Driver *relay.DriverKind
-	// Inventory is what the file of migration.inventory_file says, or nil.
+	// Inventory is the content of migration.inventory_file, or nil.
 	Inventory *migration.File
-	// Reload, where not nil, brings other configurations while the daemon runs.
+	// Reload provides changed configurations while the daemon runs. It may be nil.
 	Reload *ReloadSource
-	// Ready, where not nil, is called once, when everything has started.
+	// Ready is called once, when everything has started. It may be nil.
 	Ready func(Addresses)
 }
 
-// Addresses are what the daemon listens on.
+// Addresses are the addresses of the listeners.
 type Addresses struct{ Public, Health, Admin net.Addr }
 
-// App is one daemon.
-type App struct {
-	cfg      *config.Config
-	settings Settings
-	log      *slog.Logger
-	catalog  *relay.Catalog
-	keys     *keyLoader
-	metrics  *adminserver.Metrics
-	health   *adminserver.Health
-	admin    *adminserver.Admin
-	logins   *logins // nil while the admin listener is a unix socket
-	ready    readyCheck
-	latest   reloadStatus
+// Daemon is one relay process.
+type Daemon struct {
+	cfg          *config.Config
+	options      Options
+	log          *slog.Logger
+	catalog      *relay.Catalog
+	keys         *keyLoader
+	metrics      *adminserver.Metrics
+	health       *adminserver.Health
+	admin        *adminserver.Admin
+	logins       *logins // nil if the admin listener is a unix socket
+	ready        readyCheck
+	reloadStatus reloadStatus
 
-	driver      relay.Driver // nil where none is configured
+	driver      relay.Driver // nil if none is configured
 	sinks       sinkRegistry
-	delivery    *deliveryService // nil before it has started, as what follows
+	delivery    *deliveryService // nil until it has started, like the following fields
 	notices     *delivery.Notices
 	dispatchers []*dispatch.Dispatcher
 
-	store      atomic.Pointer[delivery.Store] // nil until Redis is there
+	store      atomic.Pointer[delivery.Store] // nil until Redis is connected
 	operations atomic.Pointer[sinkAdmin]
 	worker     atomic.Pointer[migration.Worker]
 	inventory  atomic.Pointer[migration.Inventory] // nil until it is filled, and without a driver
@@ -74,10 +74,11 @@ type App struct {
 	clients    atomic.Pointer[hub.Hub]
 }
 
-// New checks what a configuration cannot know of itself, and starts nothing. Nobody may change cfg afterwards.
-func New(cfg *config.Config, s Settings) (*App, error) {
-	a := &App{cfg: cfg, settings: s, log: s.Log, metrics: adminserver.NewMetrics(s.Version)}
-	a.latest.setMetric = a.metrics.Reloaded
+// New creates a daemon from a valid configuration. It opens the sinks and the driver but starts nothing. cfg must
+// not be modified afterwards.
+func New(cfg *config.Config, s Options) (*Daemon, error) {
+	a := &Daemon{cfg: cfg, options: s, log: s.Log, metrics: adminserver.NewMetrics(s.Version)}
+	a.reloadStatus.setMetric = a.metrics.Reloaded
 	var err error
 	if a.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {
 		return nil, fmt.Errorf("notifications.extra_topics: %w", err)
@@ -105,18 +106,18 @@ func New(cfg *config.Config, s Settings) (*App, error) {
 	return a, nil
 }
 
-// Run runs the daemon until ctx ends, then stops it in order, and returns nil; or the error that made it stop. It can
-// be called once.
-func (a *App) Run(ctx context.Context) error {
-	p := newParts(a.log)
+// Run runs the daemon until ctx ends, stops it in order and returns nil. If a component fails, Run stops the
+// others and returns the error. Run can be called once.
+func (a *Daemon) Run(ctx context.Context) error {
+	p := newComponents(a.log)
 	defer a.closeAllSinks()
-	// The health and admin listeners stop last, so health and metrics show the stop too.
+	// The health and admin listeners stop last, so probes and metrics show the shutdown.
 	err := a.start(ctx, p)
 	if err == nil {
 		err = p.wait(ctx)
 	}
 	if ctx.Err() != nil {
-		err = nil // a start that was interrupted did not fail
+		err = nil // an interrupted start is not an error
 		a.log.Info("stopping", "grace", a.cfg.Server.ShutdownGrace.String())
 	}
 	a.stop(p)
@@ -126,24 +127,24 @@ func (a *App) Run(ctx context.Context) error {
 	return err
 }
 
-// stop says first that the daemon is not ready any more, then ends everything: whoever asks finds that out while the public
-// listener still takes connections.
-func (a *App) stop(p *components) {
+// stop first reports that the daemon is not ready, then stops all components. Load balancers see this while the
+// public listener still accepts connections.
+func (a *Daemon) stop(p *components) {
 	if a.health != nil {
 		a.health.Drain()
 	}
 	p.stop(a.cfg.Server.ShutdownGrace + stopMargin)
 }
 
-// stopMargin is what closing Redis and the listeners may take beyond the grace of the work itself.
+// stopMargin is the time to close Redis and the listeners, in addition to the grace period of running work.
 const stopMargin = 5 * time.Second
 
-func (a *App) start(ctx context.Context, p *components) error {
+func (a *Daemon) start(ctx context.Context, p *components) error {
 	health, err := a.startHealth(ctx, p)
 	if err != nil {
 		return err
 	}
-	private, err := a.startAdmin(ctx, p, health)
+	admin, err := a.startAdmin(ctx, p, health)
 	if err != nil {
 		return err
 	}
@@ -170,7 +171,9 @@ func (a *App) start(ctx context.Context, p *components) error {
 		return err
 	}
 	a.openAdminAPI(s, store)
-	p.startComponent(ctx, "figures", func(ctx context.Context) error { return a.updateSinkStats(ctx, s.queues, store) })
+	p.startComponent(ctx, "sink statistics", func(ctx context.Context) error {
+		return a.updateSinkStats(ctx, s.queues, store)
+	})
 	instance, err := s.conn.Instance(ctx)
 	if err != nil {
 		return err
@@ -180,20 +183,20 @@ func (a *App) start(ctx context.Context, p *components) error {
 		return err
 	}
 	a.startSources(ctx, p, s, instance, node.Name)
-	if a.settings.Reload != nil {
+	if a.options.Reload != nil {
 		p.startComponent(ctx, "configuration", func(ctx context.Context) error { return a.watchConfig(ctx, clients) })
-		if a.settings.Reload.inventoryWatcher != nil && a.inventory.Load() != nil {
-			p.startComponent(ctx, "inventory file", a.followInventoryFile)
+		if a.options.Reload.inventoryWatcher != nil && a.inventory.Load() != nil {
+			p.startComponent(ctx, "inventory file", a.watchInventoryFile)
 		}
 	}
-	if a.settings.Ready != nil {
-		a.settings.Ready(Addresses{Public: public, Health: health, Admin: private})
+	if a.options.Ready != nil {
+		a.options.Ready(Addresses{Public: public, Health: health, Admin: admin})
 	}
 	return nil
 }
 
-// joinNode takes a node number. The end of ctx interrupts the wait for it and does not give it back: that is the part's
-// own end.
+// joinNode acquires a node number. The end of ctx interrupts the attempt, but does not release the number: the
+// component "node" does that when it stops.
 func joinNode(ctx context.Context, p *components, leases *lease.Manager) (*lease.Node, error) {
 	keep, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	interrupt := context.AfterFunc(ctx, cancel)
@@ -204,7 +207,7 @@ func joinNode(ctx context.Context, p *components, leases *lease.Manager) (*lease
 	}
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("join the other nodes: %w", err)
+		return nil, fmt.Errorf("acquire a node number: %w", err)
 	}
 	p.startComponent(ctx, "node", func(ctx context.Context) error {
 		defer cancel()
@@ -213,14 +216,17 @@ func joinNode(ctx context.Context, p *components, leases *lease.Manager) (*lease
 		case <-ctx.Done():
 			return nil
 		case <-node.Lost:
-			return fmt.Errorf("%s was taken by another process while Redis was out of reach; a restart joins anew", node.Name)
+			return fmt.Errorf(
+				"node %s was taken by another process while Redis was unreachable; restart the daemon to join again",
+				node.Name,
+			)
 		}
 	})
 	return node, nil
 }
 
-// serveClients pings the clients; at the stop it sends them away within the grace.
-func (a *App) serveClients(ctx context.Context, clients *hub.Hub) error {
+// serveClients runs the hub. When ctx ends, it closes the connections within the grace period.
+func (a *Daemon) serveClients(ctx context.Context, clients *hub.Hub) error {
 	err := clients.Run(ctx)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Server.ShutdownGrace)
 	defer cancel()
@@ -230,7 +236,10 @@ func (a *App) serveClients(ctx context.Context, clients *hub.Hub) error {
 	return err
 }
 
-func (a *App) startPublic(ctx context.Context, p *components, s *stores, clients *hub.Hub, migrations publicapi.Migrations, instance string) (net.Addr, error) {
+func (a *Daemon) startPublic(
+	ctx context.Context, p *components, s *stores, clients *hub.Hub, migrations publicapi.Migrations,
+	instance string,
+) (net.Addr, error) {
 	cfg := a.cfg.Server
 	tokens := auth.NewTokenStore(s.conn.Commands(), s.keys.Token, a.cfg.Auth.TokenTTL)
 	handler, err := publicapi.New(publicapi.Options{
@@ -244,7 +253,7 @@ func (a *App) startPublic(ctx context.Context, p *components, s *stores, clients
 		PublicURL:      cfg.PublicURL,
 		AllowedOrigins: cfg.AllowedOrigins,
 		MaxBody:        int64(cfg.MaxBody),
-		Log:            a.log.With("room", "api"),
+		Log:            a.log.With("component", "api"),
 		Observer:       a.metrics,
 	})
 	if err != nil {
@@ -259,12 +268,14 @@ func (a *App) startPublic(ctx context.Context, p *components, s *stores, clients
 		return nil, err
 	}
 	p.startComponent(ctx, "API keys", func(ctx context.Context) error {
-		return followFiles(ctx, a.log, "API keys", a.keys.reloadFiles, clients.RecheckKeys)
+		return pollFiles(ctx, a.log, "API keys", a.keys.reloadFiles, clients.RecheckKeys)
 	})
 	p.startComponent(ctx, "tokens", tokens.Run)
 	a.ready.set(s.conn.Ready)
-	p.startComponent(ctx, "memory", func(ctx context.Context) error { return releaseMemoryAfterChurn(ctx, clients) })
-	// They stop side by side: nobody may connect any more, and who is connected is told to go.
+	p.startComponent(ctx, "memory release", func(ctx context.Context) error {
+		return releaseMemoryAfterChurn(ctx, clients)
+	})
+	// They stop concurrently: the listener accepts no new clients while the hub closes the connected ones.
 	p.startComponent(ctx, "clients", runTogether([]task{
 		{"public listener", server.Run},
 		{"websockets", func(ctx context.Context) error { return a.serveClients(ctx, clients) }},
@@ -272,4 +283,4 @@ func (a *App) startPublic(ctx context.Context, p *components, s *stores, clients
 	return server.Addr(), nil
 }
 
-func (a *App) newDecoder() *ingest.Decoder { return ingest.NewDecoder(a.catalog) }
+func (a *Daemon) newDecoder() *ingest.Decoder { return ingest.NewDecoder(a.catalog) }

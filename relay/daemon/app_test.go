@@ -28,7 +28,7 @@ const (
 	patience = 30 * time.Second
 )
 
-// memorySink keeps what it gets.
+// memorySink records deliveries.
 type memorySink struct {
 	mu     sync.Mutex
 	got    []string
@@ -59,7 +59,7 @@ func (*noConfig) Validate() error { return nil }
 
 var errBroken = errors.New("broken")
 
-// kind opens s, or fails where the configuration says so.
+// kind returns a kind that opens s, or fails if the configuration requests it.
 func (s *memorySink) kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type: "memory", Config: func() relay.SinkConfig { return &noConfig{} },
@@ -72,8 +72,8 @@ func (s *memorySink) kind() relay.SinkKind {
 	}
 }
 
-// load reads a configuration with our key and these sinks.
-func load(t *testing.T, kind relay.SinkKind, server, sinks string) *config.Config {
+// loadConfig returns a configuration with the test key and the given sinks.
+func loadConfig(t *testing.T, kind relay.SinkKind, server, sinks string) *config.Config {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "hubrelay.yaml")
@@ -93,15 +93,15 @@ sinks: {%s}
 	return cfg
 }
 
-// TestRunAndStop runs a whole daemon in this process. When Run has returned nothing of it is left.
-func TestRunAndStop(t *testing.T) {
+// TestDaemon_RunAndStop runs a complete daemon in this process. After Run nothing remains.
+func TestDaemon_RunAndStop(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections() //nolint:errcheck // it is one
 	sink := &memorySink{more: make(chan struct{}, 100)}
 	var log bytes.Buffer
 	ready := make(chan Addresses, 2)
-	a, err := New(load(t, sink.kind(), "127.0.0.1:0", `one: {type: memory, topics: ["job.*"]}`), Settings{
-		Version: "v0", Log: slog.New(slog.NewJSONHandler(&log, nil)), SinkKinds: []relay.SinkKind{sink.kind()},
+	a, err := New(loadConfig(t, sink.kind(), "127.0.0.1:0", `one: {type: memory, topics: ["job.*"]}`), Options{
+		Version: "v0", Log: slog.New(slog.NewJSONHandler(&log, nil)), Sinks: []relay.SinkKind{sink.kind()},
 		Ready: func(at Addresses) { ready <- at },
 	})
 	if err != nil {
@@ -127,13 +127,14 @@ func TestRunAndStop(t *testing.T) {
 		}
 	})
 	receive(t, connected, "the listener to be connected")
-	ids, err := c.Publish(ctx, "application/x-ndjson", "", []byte(`{"topic":"job.created"}`+"\n"+`{"topic":"image.updated"}`+"\n"+`{"topic":"job.state.changed"}`))
+	ids, err := c.Publish(ctx, "application/x-ndjson", "",
+		[]byte(`{"topic":"job.created"}`+"\n"+`{"topic":"image.updated"}`+"\n"+`{"topic":"job.state.changed"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"job.created", "image.updated", "job.state.changed"} {
 		if got := receive(t, seen, want); got != want {
-			t.Errorf("the listener got %s, want %s", got, want)
+			t.Errorf("listener got %s, want %s", got, want)
 		}
 	}
 	for range 2 {
@@ -147,13 +148,13 @@ func TestRunAndStop(t *testing.T) {
 	}
 	slices.Sort(sink.got)
 	if want := []string{ids[0], ids[2]}; !slices.Equal(sink.got, want) {
-		t.Errorf("the sink got %v, want %v", sink.got, want)
+		t.Errorf("sink got %v, want %v", sink.got, want)
 	}
 	if sink.closed == 0 || len(ready) != 0 {
 		t.Errorf("the sink was closed %d times, Ready called again %d times", sink.closed, len(ready))
 	}
 	if strings.Contains(log.String(), testKey) || strings.Contains(log.String(), `"level":"ERROR"`) {
-		t.Errorf("the log is\n%s", log.String())
+		t.Errorf("got log\n%s", log.String())
 	}
 }
 
@@ -163,13 +164,13 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 	case v := <-from:
 		return v
 	case <-time.After(patience):
-		t.Fatalf("waited %s for %s", patience, what)
+		t.Fatalf("timeout after %s waiting for %s", patience, what)
 		panic("unreachable")
 	}
 }
 
-// TestRunFails leaves nothing running where a part cannot start.
-func TestRunFails(t *testing.T) {
+// TestDaemon_RunFails checks that a failed start stops everything.
+func TestDaemon_RunFails(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -177,9 +178,9 @@ func TestRunFails(t *testing.T) {
 	}
 	defer func() { _ = taken.Close() }()
 	sink := &memorySink{}
-	a, err := New(load(t, sink.kind(), taken.Addr().String(), `one: {type: memory}`), Settings{
-		Log: slog.New(slog.DiscardHandler), SinkKinds: []relay.SinkKind{sink.kind()},
-		Ready: func(Addresses) { t.Error("it said that it is ready") },
+	a, err := New(loadConfig(t, sink.kind(), taken.Addr().String(), `one: {type: memory}`), Options{
+		Log: slog.New(slog.DiscardHandler), Sinks: []relay.SinkKind{sink.kind()},
+		Ready: func(Addresses) { t.Error("Ready was called") },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -192,19 +193,24 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-func TestNewFails(t *testing.T) {
+func TestNew_ClosesSinksOnError(t *testing.T) {
 	t.Parallel()
 	sink := &memorySink{}
-	settings := Settings{Log: slog.New(slog.DiscardHandler), SinkKinds: []relay.SinkKind{sink.kind()}}
-	_, err := New(load(t, sink.kind(), "127.0.0.1:0", `a: {type: memory}, b: {type: memory, broken: true}, c: {type: memory}`), settings)
+	settings := Options{Log: slog.New(slog.DiscardHandler), Sinks: []relay.SinkKind{sink.kind()}}
+	_, err := New(
+		loadConfig(t, sink.kind(), "127.0.0.1:0",
+			`a: {type: memory}, b: {type: memory, broken: true}, c: {type: memory}`),
+		settings,
+	)
 	if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "sink b") {
-		t.Errorf("a sink that cannot be opened: %v", err)
+		t.Errorf("sink that fails to open: got %v", err)
 	}
 	if sink.closed != 1 {
-		t.Errorf("the one before it was closed %d times, want once", sink.closed)
+		t.Errorf("the first sink was closed %d times, want 1", sink.closed)
 	}
-	settings.SinkKinds = nil
-	if _, err := New(load(t, sink.kind(), "127.0.0.1:0", `a: {type: memory}`), settings); err == nil || !strings.Contains(err.Error(), "memory") {
-		t.Errorf("a kind that is not there: %v", err)
+	settings.Sinks = nil
+	if _, err := New(loadConfig(t, sink.kind(), "127.0.0.1:0", `a: {type: memory}`), settings); err == nil ||
+		!strings.Contains(err.Error(), "memory") {
+		t.Errorf("unknown type: got %v", err)
 	}
 }

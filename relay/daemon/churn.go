@@ -9,21 +9,20 @@ import (
 )
 
 const (
-	// churnInterval is how often the clients are counted.
+	// churnInterval is the time between counts of the clients.
 	churnInterval = time.Second
-	// churnThreshold is how many came or went where cleaning up behind them is worth a collection.
+	// churnThreshold is the number of connects and disconnects that justifies a garbage collection.
 	churnThreshold = 1000
-	// churnQuietLimit is how many may still come or go in waveEvery when a wave is over.
+	// churnQuietLimit is the maximum number of changes in a quiet interval.
 	churnQuietLimit = 20
-	// churnQuietIntervals is for how many times waveEvery no more than waveOver may come or go until what came and went before is no
-	// part of the next wave.
+	// churnQuietIntervals is the number of quiet intervals after which earlier changes no longer count.
 	churnQuietIntervals = 5
 )
 
-// churnDetector notices that many clients came or went and that this is over.
+// churnDetector detects the end of a wave of connects or disconnects.
 type churnDetector struct{ lastCount, churned, quietIntervals int }
 
-// settled is told how many clients there are, and says once behind a wave that it is over.
+// settled records the current number of clients. It returns true once after each wave.
 func (w *churnDetector) settled(clients int) bool {
 	step := max(clients-w.lastCount, w.lastCount-clients)
 	w.lastCount = clients
@@ -33,15 +32,16 @@ func (w *churnDetector) settled(clients int) bool {
 		return false
 	}
 	w.quietIntervals++
-	over := w.churned >= churnThreshold
-	if over || w.quietIntervals >= churnQuietIntervals {
+	ended := w.churned >= churnThreshold
+	if ended || w.quietIntervals >= churnQuietIntervals {
 		w.churned = 0
 	}
-	return over
+	return ended
 }
 
-// releaseMemoryAfterChurn gives memory back behind each wave of clients. Tokens and upgrades leave twice as much garbage as a client
-// keeps, and a node whose clients are idle would not collect it for minutes.
+// releaseMemoryAfterChurn returns memory to the system after each wave of connects or disconnects. Tokens and
+// upgrades leave twice as much garbage as a client uses, and a node with idle clients would not collect it for
+// minutes.
 func releaseMemoryAfterChurn(ctx context.Context, clients *hub.Hub) error {
 	tick := time.NewTicker(churnInterval)
 	defer tick.Stop()

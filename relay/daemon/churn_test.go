@@ -2,24 +2,24 @@ package daemon
 
 import "testing"
 
-// What comes and goes all the time is no wave, however much it is in the end.
-func TestSteadyClientsAreNoWave(t *testing.T) {
+// Continuous connects and disconnects are not a wave, whatever their total.
+func TestChurnDetector_IgnoresSteadyChanges(t *testing.T) {
 	t.Parallel()
 	var w churnDetector
 	for i := range 1000 {
 		if w.settled(churnQuietLimit * i) {
-			t.Fatalf("a wave is over after %d seconds", i)
+			t.Fatalf("got a wave after %d seconds", i)
 		}
 	}
-	for i := range 3 { // a slow one is
+	for i := range 3 { // a slow wave
 		w.settled(20_000 + 400*(i+1))
 	}
 	if !w.settled(21_201) {
-		t.Error("a wave is not over")
+		t.Error("got no end of the wave")
 	}
 }
 
-func TestWave(t *testing.T) {
+func TestChurnDetector_ReportsWaveOnce(t *testing.T) {
 	t.Parallel()
 	var w churnDetector
 	for i, step := range []struct {
@@ -28,13 +28,13 @@ func TestWave(t *testing.T) {
 	}{
 		{0, false},
 		{900, false},
-		{905, false}, // too few
+		{905, false}, // below the threshold
 		{2000, false},
 		{5000, false},
 		{5010, true},
-		{5010, false}, // once
+		{5010, false}, // reported once
 		{3000, false},
-		{2990, true}, // they may go, too
+		{2990, true}, // a wave of disconnects
 		{3000, false},
 	} {
 		if got := w.settled(step.clients); got != step.over {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-var errStopped = errors.New("ended by itself")
+var errStopped = errors.New("stopped unexpectedly")
 
-// components is what runs in the daemon, in the order in which it was started. A part that ends by itself ends all; they
-// are stopped one after the other, the last first, so that nobody loses what it stands on.
+// components are the running components in the order of their start. If one stops by itself, all are stopped. They
+// stop one after the other in reverse order, because each may depend on earlier ones.
 type components struct {
 	log     *slog.Logger
 	running []*component
@@ -26,21 +26,22 @@ type component struct {
 	done   chan struct{}
 }
 
-func newParts(log *slog.Logger) *components {
+func newComponents(log *slog.Logger) *components {
 	return &components{log: log, failed: make(chan error, 1)}
 }
 
-// startComponent runs one part until its context ends. The context carries ctx's values but not its end: only stop ends it.
+// startComponent runs one component until stop ends it. Its context has the values of ctx but ignores the end of
+// ctx.
 func (p *components) startComponent(ctx context.Context, name string, run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	one := &component{name: name, cancel: cancel, done: make(chan struct{})}
-	p.running = append(p.running, one)
+	c := &component{name: name, cancel: cancel, done: make(chan struct{})}
+	p.running = append(p.running, c)
 	go func() {
-		defer close(one.done)
+		defer close(c.done)
 		err := run(ctx)
 		if ctx.Err() != nil {
 			if err != nil && !errors.Is(err, context.Canceled) {
-				p.log.Warn("a part did not end well", "part", name, "error", err)
+				p.log.Warn("component stopped with an error", "component", name, "error", err)
 			}
 			return
 		}
@@ -54,13 +55,13 @@ func (p *components) startComponent(ctx context.Context, name string, run func(c
 	}()
 }
 
-// task is one of several that a part consists of.
+// task is one of several goroutines of a component.
 type task struct {
 	name string
 	run  func(context.Context) error
 }
 
-// untilDone returns what runs it until ctx ends, and fails where it ends by itself.
+// untilDone returns a function that runs the task. It returns an error if the task ends before ctx.
 func (r task) untilDone(ctx context.Context) func() error {
 	return func() error {
 		err := r.run(ctx)
@@ -74,7 +75,7 @@ func (r task) untilDone(ctx context.Context) func() error {
 	}
 }
 
-// runTogether makes one part of several, which stop side by side. Where one ends by itself, all do.
+// runTogether combines tasks into one component. They stop concurrently. If one stops by itself, all are stopped.
 func runTogether(runs []task) func(context.Context) error {
 	return func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -85,7 +86,7 @@ func runTogether(runs []task) func(context.Context) error {
 	}
 }
 
-// wait blocks until ctx ends (nil) or a part has ended by itself (its error).
+// wait blocks until ctx ends or a component fails. It returns the error of the component.
 func (p *components) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -95,18 +96,19 @@ func (p *components) wait(ctx context.Context) error {
 	}
 }
 
-// stop ends every part, the last first, and waits for each. A part that takes longer than what is left of grace is
-// named and left behind; those that it stood on then get stopMargin, since they only have to let go.
+// stop stops all components in reverse order and waits for each. A component that exceeds the remaining grace
+// period is logged and abandoned. The components before it then get stopMargin, because they only have to release
+// resources.
 func (p *components) stop(grace time.Duration) {
 	deadline := time.Now().Add(grace)
 	for i := len(p.running) - 1; i >= 0; i-- {
-		one := p.running[i]
-		one.cancel()
+		c := p.running[i]
+		c.cancel()
 		timer := time.NewTimer(time.Until(deadline))
 		select {
-		case <-one.done:
+		case <-c.done:
 		case <-timer.C:
-			p.log.Warn("a part did not stop in time", "part", one.name, "grace", grace)
+			p.log.Warn("component did not stop in time", "component", c.name, "grace", grace.String())
 			deadline = time.Now().Add(stopMargin)
 		}
 		timer.Stop()

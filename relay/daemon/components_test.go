@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-func TestPartsStopInReverse(t *testing.T) {
+func TestComponents_StopInReverse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newParts(slog.New(slog.DiscardHandler))
+		p := newComponents(slog.New(slog.DiscardHandler))
 		var stopped []string
 		for _, name := range []string{"redis", "dispatch", "http"} {
 			p.startComponent(t.Context(), name, func(ctx context.Context) error {
@@ -29,10 +29,10 @@ func TestPartsStopInReverse(t *testing.T) {
 	})
 }
 
-func TestPartsOneEndEndsAll(t *testing.T) {
+func TestComponents_OneFailureStopsAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newParts(slog.New(slog.DiscardHandler))
+		p := newComponents(slog.New(slog.DiscardHandler))
 		broken := errors.New("broken")
 		p.startComponent(t.Context(), "well", func(ctx context.Context) error { <-ctx.Done(); return nil })
 		p.startComponent(t.Context(), "ill", func(context.Context) error { return broken })
@@ -43,10 +43,10 @@ func TestPartsOneEndEndsAll(t *testing.T) {
 	})
 }
 
-func TestPartsOutliveTheSignal(t *testing.T) {
+func TestComponents_IgnoreEndOfContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newParts(slog.New(slog.DiscardHandler))
+		p := newComponents(slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		alive := false
 		p.startComponent(ctx, "one", func(inner context.Context) error {
@@ -57,37 +57,37 @@ func TestPartsOutliveTheSignal(t *testing.T) {
 		})
 		cancel()
 		if err := p.wait(ctx); err != nil {
-			t.Errorf("wait returned %v after the signal", err)
+			t.Errorf("wait returned %v after the end of the context", err)
 		}
 		synctest.Wait()
 		p.stop(time.Minute)
 		if !alive {
-			t.Error("the part ended with the signal instead of with stop")
+			t.Error("the component ended with the context instead of with stop")
 		}
 	})
 }
 
-func TestPartsGiveUpOnOneThatHangs(t *testing.T) {
+func TestComponents_AbandonHangingComponent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newParts(slog.New(slog.DiscardHandler))
+		p := newComponents(slog.New(slog.DiscardHandler))
 		release := make(chan struct{})
 		p.startComponent(t.Context(), "hangs", func(context.Context) error { <-release; return nil })
 		begin := time.Now()
 		p.stop(3 * time.Second)
-		if took := time.Since(begin); took != 3*time.Second {
-			t.Errorf("stop took %v, want the grace of 3s", took)
+		if elapsed := time.Since(begin); elapsed != 3*time.Second {
+			t.Errorf("stop elapsed %v, want the grace of 3s", elapsed)
 		}
 		close(release)
 	})
 }
 
-// A part that hangs uses up the grace. What stands below it, our own redis-server at last, must still be stopped in
-// order, and not left behind half-way because the time is over.
-func TestPartsBelowOneThatHangsAreStopped(t *testing.T) {
+// A component that hangs uses the whole grace period. The components before it, such as the embedded Redis, must
+// still be stopped in order.
+func TestComponents_StopThoseBeforeHangingComponent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newParts(slog.New(slog.DiscardHandler))
+		p := newComponents(slog.New(slog.DiscardHandler))
 		var stopped []string
 		for _, name := range []string{"redis", "backbone"} {
 			p.startComponent(t.Context(), name, func(ctx context.Context) error {
@@ -107,7 +107,7 @@ func TestPartsBelowOneThatHangsAreStopped(t *testing.T) {
 	})
 }
 
-func TestTogetherStopsSideBySide(t *testing.T) {
+func TestRunTogether_StopsConcurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(ctx context.Context) error {
@@ -115,24 +115,24 @@ func TestTogetherStopsSideBySide(t *testing.T) {
 			time.Sleep(time.Second)
 			return ctx.Err()
 		}
-		p := newParts(slog.New(slog.DiscardHandler))
+		p := newComponents(slog.New(slog.DiscardHandler))
 		p.startComponent(t.Context(), "log", runTogether([]task{{"one", slow}, {"two", slow}, {"three", slow}}))
 		begin := time.Now()
 		p.stop(time.Minute)
-		if took := time.Since(begin); took != time.Second {
-			t.Errorf("stop took %v, want 1s", took)
+		if elapsed := time.Since(begin); elapsed != time.Second {
+			t.Errorf("stop elapsed %v, want 1s", elapsed)
 		}
 	})
 }
 
-func TestTogetherOneEndEndsAll(t *testing.T) {
+func TestRunTogether_OneFailureStopsAll(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		end  error
 		want string
 	}{
 		"an error":    {errors.New("broken"), "two: broken"},
-		"without one": {nil, "two: ended by itself"},
+		"without one": {nil, "two: stopped unexpectedly"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -9,29 +9,29 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 )
 
-// Config is a complete, valid configuration. [LoadConfig] returns one.
+// Config is a valid configuration; see [LoadConfig].
 type Config = config.Config
 
-// SinkConfig is the part of a configuration that all types of sinks share.
+// SinkConfig is the configuration of one sink.
 type SinkConfig = config.Sink
 
-// Kinds are the sinks and the driver that a configuration may name.
+// Kinds lists the sinks and the driver that a configuration may use.
 type Kinds = config.Kinds
 
-// AdminEndpoint says where a running daemon serves its admin API.
+// AdminEndpoint is the address of the admin API of a running daemon.
 type AdminEndpoint = config.AdminEndpoint
 
 // Inventory is the content of a valid inventory file.
 type Inventory = migration.File
 
-// LoadConfig reads a configuration file and the environment variables that begin with HUBRELAY_. If something is wrong, the
-// error is a [yamldoc.Problems] with one problem for each mistake.
+// LoadConfig reads a configuration file and the environment variables that begin with HUBRELAY_. Invalid values
+// are returned as [yamldoc.Problems].
 func LoadConfig(path string, environ []string, kinds Kinds) (*Config, error) {
 	return config.Load(path, environ, kinds)
 }
 
-// LoadAdminEndpoint reads only what a command needs to find the running daemon. It ignores mistakes elsewhere, and secrets and
-// certificates that only the daemon can read. An empty path means the defaults.
+// LoadAdminEndpoint loads only the settings that a command needs to find the running daemon. It ignores errors in
+// other settings, and secrets or certificates that only the daemon can read. An empty path means the defaults.
 func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 	return config.LoadAdminEndpoint(path, environ)
 }
@@ -39,7 +39,8 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 // ConfigSchema returns the JSON Schema of the configuration.
 func ConfigSchema(kinds Kinds) ([]byte, error) { return config.JSONSchema(kinds) }
 
-// LoadInventory reads an inventory file. It returns nil if the path is empty. Mistakes are a [yamldoc.Problems].
+// LoadInventory reads an inventory file. It returns nil if the path is empty. Invalid values are returned as
+// [yamldoc.Problems].
 func LoadInventory(path string) (*Inventory, error) {
 	if path == "" {
 		return nil, nil
@@ -47,7 +48,8 @@ func LoadInventory(path string) (*Inventory, error) {
 	return migration.ReadFile(path)
 }
 
-// ReadImport reads a file for an import into the inventory and checks it. Mistakes are a [yamldoc.Problems].
+// ReadImport reads and checks a file for an import into the inventory. Invalid values are returned as
+// [yamldoc.Problems].
 func ReadImport(path string) ([]byte, error) {
 	data, err := yamldoc.ReadBounded(path, migration.MaxFile)
 	if err != nil {
@@ -57,7 +59,7 @@ func ReadImport(path string) ([]byte, error) {
 	return data, err
 }
 
-// DeadLetterReasons are the words with which the reason of a dead letter may begin.
+// DeadLetterReasons returns the words with which the reason of a dead letter may start.
 func DeadLetterReasons() []string {
 	return []string{delivery.ReasonPermanent, delivery.ReasonExhausted}
 }

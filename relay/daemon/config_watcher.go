@@ -8,30 +8,31 @@ import (
 )
 
 const (
-	// minRejectedRetry is the least pause before a configuration that was refused is tried again: what is wrong may be mended in
+	// minRejectedRetry is the minimum delay before a rejected configuration is tried again. The error may be in
 	// another file that it names.
 	minRejectedRetry = 2 * time.Second
-	// maxRetryShare bounds the time that such attempts take: a twentieth.
+	// maxRetryShare limits the share of time spent on such attempts to one twentieth.
 	maxRetryShare = 20
-	// missingFileGrace is how long the file may be away before somebody is told: an editor or a deployment may replace it in two steps.
+	// missingFileGrace is the time that a file may be missing before this is logged. Editors and deployments may
+	// replace a file in two steps.
 	missingFileGrace = 5 * time.Second
 )
 
-// configWatcher decides when the configuration is read again, and what is told about it. It may not be used concurrently.
+// configWatcher decides when to reload a file and which errors to log. It may not be used concurrently.
 type configWatcher struct {
 	watch      *config.FileWatcher
 	log        *slog.Logger
 	reload     func() error
-	onRejected func(error) // tells of an attempt's error
-	onFailing  func()      // notes that the latest configuration does not run
+	onRejected func(error) // logs the error of an attempt
+	onFailing  func()      // records that the latest configuration is not applied
 
-	lastError     string    // what was told last and is not mended; empty where all is well
-	retryAt       time.Time // no attempt of its own accord before this
-	missingSince  time.Time // since when the file is away; zero while it is there
-	missingLogged bool      // that it is away
+	lastError     string    // last logged error that is not fixed, or empty
+	retryAt       time.Time // earliest time of the next automatic attempt
+	missingSince  time.Time // zero while the file exists
+	missingLogged bool      // whether the missing file was logged
 }
 
-// reloadNow reads the file at once, and tells in any case what is wrong.
+// reloadNow reloads the file immediately and logs every error.
 func (f *configWatcher) reloadNow() {
 	f.watch.MarkReported()
 	if err := f.watch.Missing(); err != nil {
@@ -42,7 +43,7 @@ func (f *configWatcher) reloadNow() {
 	f.tryReload(true)
 }
 
-// checkFile reads the file where it has changed, or where it was refused and may have become good without a change.
+// checkFile reloads the file if it has changed, or if it was rejected and may have become valid without a change.
 func (f *configWatcher) checkFile() {
 	changed := f.watch.Changed()
 	if err := f.watch.Missing(); err != nil {
@@ -58,17 +59,17 @@ func (f *configWatcher) checkFile() {
 	}
 }
 
-// tryReload tells what is wrong where it is asked to, or where that is something else than before.
-func (f *configWatcher) tryReload(tell bool) {
-	began := time.Now()
+// tryReload reloads the file. It logs an error if always is true or if the error differs from the last one.
+func (f *configWatcher) tryReload(always bool) {
+	start := time.Now()
 	err := f.reload()
-	f.retryAt = time.Now().Add(max(minRejectedRetry, maxRetryShare*time.Since(began)))
+	f.retryAt = time.Now().Add(max(minRejectedRetry, maxRetryShare*time.Since(start)))
 	if err == nil {
 		f.lastError = ""
 		return
 	}
 	f.onFailing()
-	if text := err.Error(); tell || text != f.lastError {
+	if text := err.Error(); always || text != f.lastError {
 		f.lastError = text
 		f.onRejected(err)
 	}
@@ -90,5 +91,5 @@ func (f *configWatcher) onMissing(err error) {
 
 func (f *configWatcher) logMissing(err error) {
 	f.missingLogged, f.lastError = true, err.Error()
-	f.log.Warn("file not readable, the previous content stays in use until it is back", "error", err)
+	f.log.Warn("file is not readable, the previous content stays in use", "error", err)
 }

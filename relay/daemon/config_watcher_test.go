@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// TestFollower has a configuration refused, mended elsewhere, taken away and put back.
-func TestFollower(t *testing.T) {
+// TestConfigWatcher rejects a configuration, fixes it elsewhere, removes it and restores it.
+func TestConfigWatcher(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	put := func(text string) {
@@ -28,20 +28,21 @@ func TestFollower(t *testing.T) {
 		var log strings.Builder
 		var problem error
 		var takes time.Duration
-		attempts, told, failing := 0, 0, 0
+		attempts, logged, failing := 0, 0, 0
 		f := &configWatcher{
 			watch: config.NewFileWatcher(file), log: slog.New(slog.NewTextHandler(&log, nil)),
 			reload:     func() error { attempts++; time.Sleep(takes); return problem },
-			onRejected: func(error) { told++ }, onFailing: func() { failing++ },
+			onRejected: func(error) { logged++ }, onFailing: func() { failing++ },
 		}
-		run := func(what string, span time.Duration, wantAttempts, wantTold int) {
+		run := func(step string, span time.Duration, wantAttempts, wantTold int) {
 			t.Helper()
-			attempts, told = 0, 0
+			attempts, logged = 0, 0
 			for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(configPollInterval) {
 				f.checkFile()
 			}
-			if attempts != wantAttempts || told != wantTold {
-				t.Errorf("%s: %d attempts and told %d times, want %d and %d", what, attempts, told, wantAttempts, wantTold)
+			if attempts != wantAttempts || logged != wantTold {
+				t.Errorf("%s: got %d attempts and %d log records, want %d and %d", step, attempts, logged, wantAttempts,
+					wantTold)
 			}
 		}
 		run("good", 20*time.Second, 0, 0)
@@ -58,8 +59,8 @@ func TestFollower(t *testing.T) {
 		f.checkFile()
 		put("half writ")
 		f.checkFile()
-		if attempts != 3 || told != 1 {
-			t.Errorf("a file that is being written is read: %d, %d", attempts, told)
+		if attempts != 3 || logged != 1 {
+			t.Errorf("a file was read while it was written: %d attempts, %d log records", attempts, logged)
 		}
 		run("the same is wrong with another file", time.Second, 1, 1)
 		problem = nil
@@ -73,17 +74,17 @@ func TestFollower(t *testing.T) {
 		}
 		run("away for a moment", missingFileGrace-time.Second, 0, 0)
 		if failing > 0 || log.Len() > 0 {
-			t.Errorf("told too early: %d, %s", failing, log.String())
+			t.Errorf("logged too early: %d, %s", failing, log.String())
 		}
 		run("away", time.Minute, 0, 0)
 		if n := strings.Count(log.String(), "not readable"); n != 1 || failing == 0 {
-			t.Errorf("told %d times that the file is gone, %d", n, failing)
+			t.Errorf("logged the missing file %d times, %d", n, failing)
 		}
 		log.Reset()
 		f.reloadNow()
 		run("asked for while it is away", time.Minute, 0, 0)
 		if n := strings.Count(log.String(), "not readable"); n != 1 {
-			t.Errorf("told %d times when asked", n)
+			t.Errorf("logged %d times after a request", n)
 		}
 		if err := os.Rename(file+".away", file); err != nil {
 			t.Fatal(err)

@@ -14,27 +14,30 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
-// consumerGroup reads the queues of all sinks.
+// consumerGroup is the consumer group of all sink queues.
 const consumerGroup = "hubrelay"
 
-// deliveryService takes deliveries out of the queues: the pipeline of each sink, its router, and the retries.
+// deliveryService delivers what is in the queues. It owns the pipeline and the router of each sink, and the retry
+// scheduler.
 type deliveryService struct {
-	app        *App
+	app        *Daemon
 	stores     *stores
 	store      *delivery.Store
 	subscriber *subscriber.Subscriber
 	retries    *delivery.RetryScheduler
 
-	desired chan *config.Config // holds the latest configuration that is not taken over
-	applied *config.Config      // that was taken over last; it belongs to follow
+	desired chan *config.Config // holds the latest configuration that is not applied yet
+	applied *config.Config      // last applied configuration; used by applyChanges only
 
-	// What follows belongs to run, and the change of the roster.
-	ctx   context.Context // of what runs
+	// The following fields belong to run and applyChanges.
+	ctx   context.Context // of the running tasks
 	group *errgroup.Group
 }
 
-// startDelivery starts what takes deliveries out of the queues.
-func (a *App) startDelivery(ctx context.Context, p *components, s *stores, store *delivery.Store, node *lease.Node) error {
+// startDelivery creates the delivery service and starts it.
+func (a *Daemon) startDelivery(
+	ctx context.Context, p *components, s *stores, store *delivery.Store, node *lease.Node,
+) error {
 	grace := a.cfg.Server.ShutdownGrace
 	d := &deliveryService{app: a, stores: s, store: store, desired: make(chan *config.Config, 1), applied: a.cfg}
 	queues := d.subscriberConfig(node.Name)
@@ -42,9 +45,9 @@ func (a *App) startDelivery(ctx context.Context, p *components, s *stores, store
 		if s := a.sinks.get(sink); s != nil && s.cfg.Digest.Wait == 0 {
 			return s.handlerConcurrency()
 		}
-		return 1 // gathering is quick, and a digest holds the first that came
+		return 1 // Adding to a digest is fast, and the order of arrival decides which notifications it lists.
 	}
-	// A kill repeats what is in flight anyway, so as much again may wait to be stored.
+	// Deliveries in flight are repeated after a crash anyway, so the same number of acks may be unflushed.
 	queues.MaxUnflushedAcks = func(sink string) int {
 		if s := a.sinks.get(sink); s != nil {
 			return s.handlerConcurrency()
@@ -59,9 +62,12 @@ func (a *App) startDelivery(ctx context.Context, p *components, s *stores, store
 		<-ctx.Done()
 		return d.subscriber.Close()
 	})
-	d.retries = delivery.NewRetryScheduler(delivery.RetrySchedulerOptions{Store: store, Grace: grace, Log: a.log.With("room", "deliver")})
+	d.retries = delivery.NewRetryScheduler(delivery.RetrySchedulerOptions{
+		Store: store, Grace: grace, Log: a.log.With("component", "delivery"),
+	})
 	a.notices = delivery.NewNotices(delivery.NoticesOptions{
-		Store: store, NewID: a.newDecoder().NewID, Dropped: a.metrics.NoticeDropped, Log: a.log.With("room", "deliver"),
+		Store: store, NewID: a.newDecoder().NewID, Dropped: a.metrics.NoticeDropped, Log: a.log.With("component",
+			"delivery"),
 	})
 	for _, s := range a.sinks.all() {
 		if err := d.newSinkPipeline(s); err != nil {
@@ -74,17 +80,17 @@ func (a *App) startDelivery(ctx context.Context, p *components, s *stores, store
 	return nil
 }
 
-// subscriberConfig is what every Subscriber to the queues has in common; how many lanes there are is still to say.
+// subscriberConfig returns the common options of all subscribers. The caller sets MaxInFlight.
 func (d *deliveryService) subscriberConfig(consumer string) subscriber.Config {
 	keys, conn := d.stores.keys, d.stores.conn
 	return subscriber.Config{
 		Commands: conn.Commands(), Readers: conn.Readers(), Group: consumerGroup, Consumer: consumer,
 		Streams: func(sink string) []string { return queue.Keys(keys, sink) }, Slot: keys.Slot,
-		HandlerGrace: d.app.cfg.Server.ShutdownGrace, Log: d.app.log.With("room", "queues"),
+		HandlerGrace: d.app.cfg.Server.ShutdownGrace, Log: d.app.log.With("component", "queues"),
 	}
 }
 
-// noticeListeners are sinks as those that may hear of each other.
+// noticeListeners returns the sinks as possible receivers of notices.
 func noticeListeners(sinks []*openSink) []delivery.NoticeListener {
 	var list []delivery.NoticeListener
 	for _, s := range sinks {
@@ -93,7 +99,7 @@ func noticeListeners(sinks []*openSink) []delivery.NoticeListener {
 	return list
 }
 
-// run delivers until ctx ends, then ends all sinks side by side.
+// run delivers until ctx ends, then stops all sinks concurrently.
 func (d *deliveryService) run(ctx context.Context) error {
 	d.group, d.ctx = errgroup.WithContext(ctx)
 	for _, s := range d.app.sinks.all() {
@@ -106,7 +112,7 @@ func (d *deliveryService) run(ctx context.Context) error {
 	return err
 }
 
-// newSinkPipeline makes the pipeline of a sink, for which nothing runs yet.
+// newSinkPipeline creates the pipeline of a sink and starts nothing.
 func (d *deliveryService) newSinkPipeline(s *openSink) error {
 	pipeline, err := d.app.newPipeline(s, d.store)
 	if err != nil {
@@ -119,7 +125,7 @@ func (d *deliveryService) newSinkPipeline(s *openSink) error {
 	return nil
 }
 
-// startSink begins to deliver to a sink that is prepared and in the roster.
+// startSink starts deliveries to a sink that has a pipeline and is in the registry.
 func (d *deliveryService) startSink(s *openSink) {
 	ctx, stop := context.WithCancel(d.ctx)
 	s.stop, s.done = stop, make(chan struct{})
@@ -136,7 +142,7 @@ func (d *deliveryService) startSink(s *openSink) {
 	})
 }
 
-// runUnordered works the queue of a sink that keeps no order, as every node does.
+// runUnordered consumes the queue of an unordered sink. All nodes do this concurrently.
 func (d *deliveryService) runUnordered(s *openSink) func(context.Context) error {
 	return func(ctx context.Context) error {
 		router, err := d.newRouter(s, d.subscriber)
@@ -149,26 +155,27 @@ func (d *deliveryService) runUnordered(s *openSink) func(context.Context) error 
 
 func (d *deliveryService) newRouter(s *openSink, from *subscriber.Subscriber) (*queue.Router, error) {
 	return queue.NewRouter(queue.RouterOptions{
-		Handler: s.pipeline, Subscriber: from, CloseTimeout: d.app.cfg.Server.ShutdownGrace, Log: d.app.log.With("sink", s.name),
+		Handler: s.pipeline, Subscriber: from, CloseTimeout: d.app.cfg.Server.ShutdownGrace, Log: d.app.log.With("sink",
+			s.name),
 	})
 }
 
-// stopSink ends the deliveries to a sink that was launched and closes it. What it has not delivered stays in Redis. Attempts have
-// the grace to end; a sink that does not let go of one then is closed once it does.
+// stopSink stops deliveries to a sink and closes it. Undelivered notifications stay in Redis. Attempts may finish
+// within the grace period. A sink with an attempt that never returns is closed when that attempt returns.
 func (d *deliveryService) stopSink(s *openSink) error {
 	s.stop()
 	s.pipeline.Stop()
-	cut := time.AfterFunc(d.app.cfg.Server.ShutdownGrace, func() { d.retries.CancelRetries(s.pipeline) })
-	defer cut.Stop()
+	cancelRetries := time.AfterFunc(d.app.cfg.Server.ShutdownGrace, func() { d.retries.CancelRetries(s.pipeline) })
+	defer cancelRetries.Stop()
 	<-s.done
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), d.app.cfg.Server.ShutdownGrace)
 	defer cancel()
 	d.retries.Remove(ctx, s.pipeline)
-	closing, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Second)
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Second)
 	defer cancel()
-	err := s.close(closing)
-	if closing.Err() != nil {
-		go func() { _ = s.close(context.Background()) }() // that it was late was told already
+	err := s.close(closeCtx)
+	if closeCtx.Err() != nil {
+		go func() { _ = s.close(context.Background()) }() // the timeout was already reported
 	}
 	return err
 }

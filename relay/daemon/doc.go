@@ -1,4 +1,6 @@
-// Package daemon wires the rooms into a daemon: it opens Redis, starts every part in order and stops them in reverse.
+// Package daemon assembles the relay: it opens Redis, starts all components in order and stops them in reverse. It
+// is the only package that commands import from the relay.
 //
-// Nothing but wiring belongs here: a decision about events, connections or deliveries has its own room.
+// Only wiring belongs here. Decisions about events, connections or deliveries belong to the packages of these
+// components.
 package daemon

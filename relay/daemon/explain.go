@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
-// ReadEvent reads one notification as a producer writes it and validates it as the relay does on publishing. A hub that is not
-// empty is the hub of a notification that names none.
+// ReadEvent reads one notification in the form of a producer and validates it like a publish request. hub is the
+// default for a notification without a hub. It may be empty.
 func ReadEvent(cfg *Config, r io.Reader, hub string) (relay.Notification, error) {
 	data, err := io.ReadAll(io.LimitReader(r, ingest.MaxNotification+1))
 	if err != nil {
@@ -29,25 +29,26 @@ func ReadEvent(cfg *Config, r io.Reader, hub string) (relay.Notification, error)
 	if rejected != nil {
 		hint := ""
 		if (rejected.Source == "/context" || rejected.Source == "/context/hub_id") && hub == "" {
-			hint = "; write it into the event, or name its hub with --hub"
+			hint = "; add it to the event, or use --hub"
 		}
-		return relay.Notification{}, fmt.Errorf("the relay would refuse the event: %w%s", rejected, hint)
+		return relay.Notification{}, fmt.Errorf("the relay would reject the event: %w%s", rejected, hint)
 	}
 	return n, nil
 }
 
-// Explained says what the relay would do with a notification at one sink.
+// Explained describes how the relay would handle a notification at one sink.
 type Explained struct {
 	Sink, Type string
 	Matched    bool
-	Reason     string   // why it matches or does not
-	Timing     []string // what delays the delivery, one sentence each
-	// Request is what the sink would send. It is nil if the sink does not match or cannot show it.
+	Reason     string   // why it matches or not
+	Timing     []string // causes of delay, one sentence each
+	// Request is the request that the sink would send. It is nil if the sink does not match or cannot show it.
 	Request *relay.Explanation
 	Err     error // why Request cannot be shown
 }
 
-// Explain returns what the relay would do with n at a sink of the configuration. It opens the sink and sends nothing.
+// Explain returns what the relay would do with n at a sink of the configuration. It opens the sink but sends
+// nothing.
 func Explain(cfg *Config, kinds []relay.SinkKind, version, sink string, n relay.Notification) (Explained, error) {
 	c := cfg.Sinks[sink]
 	e := Explained{Sink: sink, Type: c.Type}
@@ -84,27 +85,30 @@ func Explain(cfg *Config, kinds []relay.SinkKind, version, sink string, n relay.
 	return e, nil
 }
 
-// explainTiming says in a line each what keeps n from being sent alone and at once.
-func explainTiming(cfg config.Sink, gathers bool, n relay.Notification) []string {
+// explainTiming returns one line for each reason why n may be sent later or together with others.
+func explainTiming(cfg config.Sink, digestWhenLimited bool, n relay.Notification) []string {
 	var lines []string
 	digest, key := cfg.Digest, delivery.Ordering(cfg.Ordering).Key(n)
 	if digest.Wait > 0 {
-		text := "gathered for " + config.ShortDuration(digest.Wait)
+		text := "collected for " + config.ShortDuration(digest.Wait)
 		if len(digest.By) > 0 {
 			text += " by " + strings.Join(digest.By, " and ")
 		}
-		lines = append(lines, text+" into a digest that lists up to "+strconv.Itoa(digest.Max)+"; shown as a digest of one")
+		lines = append(lines,
+			text+" into a digest that lists up to "+strconv.Itoa(digest.Max)+"; shown as a digest of one")
 	}
 	if batch := cfg.Batch; batch.Wait > 0 {
-		lines = append(lines, "in batches of up to "+strconv.Itoa(batch.Max)+", which wait for "+config.ShortDuration(batch.Wait)+" at most unless full; shown as a batch of one")
+		lines = append(lines, fmt.Sprintf("in batches of up to %d, which wait for %s at most unless full; shown "+
+			"as a batch of one",
+			batch.Max, config.ShortDuration(batch.Wait)))
 	}
 	if cfg.Rate.Limited() {
 		text := "at most " + cfg.Rate.String()
 		if cfg.Burst > 0 {
 			text += ", up to " + strconv.Itoa(cfg.Burst) + " at once after a pause"
 		}
-		if gathers && digest.Wait == 0 && key == "" {
-			text += "; what has to wait for that is gathered into a digest"
+		if digestWhenLimited && digest.Wait == 0 && key == "" {
+			text += "; notifications above the rate are combined into a digest"
 		}
 		lines = append(lines, text)
 	}
@@ -113,14 +117,14 @@ func explainTiming(cfg config.Sink, gathers bool, n relay.Notification) []string
 	case strings.HasPrefix(key, "container:"):
 		lines = append(lines, "in order of its container")
 	case cfg.Ordering == string(delivery.OrderingContainer):
-		lines = append(lines, "in order of its hub, since it concerns no container or several")
+		lines = append(lines, "in order of its hub, because it concerns no container or several")
 	default:
 		lines = append(lines, "in order of its hub")
 	}
 	return lines
 }
 
-// deliveryFor is how n would reach the sink: alone, or as a digest or a batch that nothing else came into.
+// deliveryFor returns the delivery of n, as a digest or batch of one notification if the sink is configured so.
 func deliveryFor(cfg config.Sink, n relay.Notification) relay.Delivery {
 	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
 	if cfg.Digest.Wait == 0 {

@@ -2,5 +2,5 @@
 
 package daemon
 
-// openFiles is 0 here: nothing says how many files a process may have open.
+// openFiles returns 0, because the limit of open files is unknown on this system.
 func openFiles() int { return 0 }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// openFiles is how many files this process may have open, which Go has raised as far as it may go; 0 where there is no
-// limit.
+// openFiles returns the limit of open files of this process, or 0 if it is unlimited. The Go runtime has raised
+// the soft limit to the hard limit.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {

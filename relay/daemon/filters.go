@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// newFilter is what a configured sink wants.
+// newFilter returns the filter of a configured sink.
 func newFilter(cfg config.Sink) (relay.Filter, error) {
 	patterns, err := relay.ParsePatterns(cfg.Topics)
 	if err != nil {
@@ -28,22 +28,26 @@ func newFilter(cfg config.Sink) (relay.Filter, error) {
 	}, nil
 }
 
-// failureLogInterval is the pause between two lines in the log about the same sink's condition.
+// failureLogInterval is the minimum time between log records about the condition of one sink.
 const failureLogInterval = time.Minute
 
-// monitorCondition counts and logs what the condition of a sink, if it has one, has no answer to. Its answers stay the same.
+// monitorCondition wraps the condition of a sink, if it has one, to count and log its failures. The results do not
+// change.
 func monitorCondition(s *openSink, metrics *adminserver.Metrics, log *slog.Logger) {
 	if s.filter.When == nil {
 		return
 	}
 	metrics.ConditionFailed(s.name, 0)
 	w := &monitoredCondition{
-		condition: s.filter.When, count: func() { metrics.ConditionFailed(s.name, 1) }, now: time.Now, log: log.With("sink", s.name),
+		condition: s.filter.When, count: func() {
+			metrics.ConditionFailed(s.name, 1)
+		}, now: time.Now, log: log.With("sink", s.name),
 	}
 	s.filter.When = w.evaluate
 }
 
-// monitoredCondition is a condition whose failures are counted, and logged at most once a minute. It is safe for concurrent use.
+// monitoredCondition counts the failures of a condition and logs them at most once a minute. It may be used
+// concurrently.
 type monitoredCondition struct {
 	condition relay.Condition
 	count     func()
@@ -51,17 +55,17 @@ type monitoredCondition struct {
 	log       *slog.Logger
 
 	mu         sync.Mutex
-	next       time.Time // before it nothing is logged
-	suppressed int       // failures that were not logged
+	next       time.Time // time of the next log record
+	suppressed int       // failures without a log record
 }
 
 func (w *monitoredCondition) evaluate(e *relay.Envelope) (bool, error) {
-	answer, err := w.condition(e)
+	passes, err := w.condition(e)
 	if err != nil {
 		w.count()
 		w.logFailure(e, err)
 	}
-	return answer, err
+	return passes, err
 }
 
 func (w *monitoredCondition) logFailure(e *relay.Envelope, err error) {
@@ -72,7 +76,7 @@ func (w *monitoredCondition) logFailure(e *relay.Envelope, err error) {
 	if now.Before(w.next) {
 		return
 	}
-	w.log.Warn("the expression in when failed, so the sink gets the notification",
-		"error", err, "topic", e.Topic, "object_id", relay.Truncate(e.Object.ID, 80), "failures", w.suppressed)
+	w.log.Warn("condition failed, the sink receives the notification",
+		"error", err, "topic", e.Topic, "object_id", relay.Truncate(e.Object.ID, 80), "failure_count", w.suppressed)
 	w.next, w.suppressed = now.Add(failureLogInterval), 0
 }

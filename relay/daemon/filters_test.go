@@ -16,11 +16,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-func TestFilter(t *testing.T) {
+func TestNewFilter(t *testing.T) {
 	t.Parallel()
 	n := relay.Notification{
 		Topic: "job.error", Hub: "h", Account: "a",
-		Data: json.RawMessage(`{"topic":"job.error","object":{"id":"o","state":"x","error":"y"},"context":{"environments":["e"],"clusters":["c"],"containers":["k"]}}`),
+		Data: json.RawMessage(`{"topic":"job.error","object":{"id":"o","state":"x","error":"y"},` +
+			`"context":{"environments":["e"],"clusters":["c"],"containers":["k"]}}`),
 	}
 	all := config.Sink{
 		Topics: []string{"*.error"}, Hubs: []string{"h"}, Accounts: []string{"a"}, Environments: []string{"e"},
@@ -54,8 +55,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A condition that fails lets its notification pass; every failure counts, and one line a minute says so.
-func TestWatchConditions(t *testing.T) {
+// If a condition fails, the notification matches. Each failure is counted, but logged only once a minute.
+func TestMonitorCondition_CountsFailures(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	metrics := adminserver.NewMetrics("test")
@@ -70,7 +71,7 @@ func TestWatchConditions(t *testing.T) {
 		monitorCondition(s, metrics, slog.New(slog.NewTextHandler(&out, nil)))
 	}
 	if sinks[0].filter.NeedsEnvelope() {
-		t.Error("a sink without a condition got one")
+		t.Error("a sink without a condition received one")
 	}
 	for topic, want := range map[string]bool{"job.error": true, "job.created": true, "job.updated": false} {
 		for range 3 {
@@ -89,7 +90,7 @@ func TestWatchConditions(t *testing.T) {
 	}
 }
 
-func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
+func TestMonitoredCondition_LogsOncePerMinute(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(1000, 0)
@@ -100,11 +101,11 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 	}
 	for range 130 {
 		if _, err := w.evaluate(&relay.Envelope{}); err == nil {
-			t.Fatal("the error is gone")
+			t.Fatal("evaluate returned no error")
 		}
 		now = now.Add(time.Second)
 	}
-	if got := strings.Count(out.String(), "failures=60"); got != 2 || strings.Count(out.String(), "\n") != 3 {
+	if got := strings.Count(out.String(), "failure_count=60"); got != 2 || strings.Count(out.String(), "\n") != 3 {
 		t.Errorf("logged:\n%s", out.String())
 	}
 }

@@ -10,33 +10,36 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func (s *moodySink) fails(err error) {
+func (s *fakeSink) setError(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-// A sink whose destination is down is seen to be, and somebody who has mended it need not wait for the next probe.
-func TestDownAndHurried(t *testing.T) {
+// The open circuit breaker is visible, and an operator who has fixed the destination need not wait for the next
+// probe.
+func TestSinkAdmin_ProbesDownSinkNow(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"resume", "test"} {
 		t.Run(verb, func(t *testing.T) {
-			sink := &moodySink{}
-			sink.fails(errors.New("far away"))
-			r := runWith(t, sink, memoryURL, `one: {type: memory, retry: {schedule: [1h]}}`)
+			sink := &fakeSink{}
+			sink.setError(errors.New("far away"))
+			r := startDaemon(t, sink, memoryURL, `one: {type: memory, retry: {schedule: [1h]}}`)
 			for range 10 {
 				r.publish("job.created")
 			}
-			testkit.WaitFor(t, "it is down", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "down" })
+			testkit.WaitFor(t, "the state down", func() bool {
+				return r.data("GET", "/api/sinks/one", "")["state"] == "down"
+			})
 			if got := r.data("POST", "/api/sinks/one/test", ""); got["outcome"] != "retry" {
 				t.Errorf("tested: %v", got)
 			}
-			sink.fails(nil)
+			sink.setError(nil)
 			r.data("POST", "/api/sinks/one/"+verb, "")
 			got := r.data("GET", "/api/sinks/one", "")
 			until, err := time.Parse(time.RFC3339, fmt.Sprint(got["down_until"]))
 			if err != nil || until.After(time.Now()) || got["state"] != "down" || got["reason"] == nil {
-				t.Errorf("hurried: %v, %v", got, err)
+				t.Errorf("after %s: got %v, %v", verb, got, err)
 			}
 			r.publish("job.created") // the probe
 			testkit.WaitFor(t, "it answers", func() bool {
@@ -48,12 +51,12 @@ func TestDownAndHurried(t *testing.T) {
 	}
 }
 
-// A rest that the destination asked for is shown, and nobody shortens it.
-func TestResting(t *testing.T) {
+// A pause that the destination requested is visible and cannot be shortened.
+func TestSinkAdmin_KeepsThrottling(t *testing.T) {
 	t.Parallel()
-	sink := &moodySink{}
-	sink.fails(relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
-	r := runWith(t, sink, memoryURL, oneSink)
+	sink := &fakeSink{}
+	sink.setError(relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
+	r := startDaemon(t, sink, memoryURL, oneSink)
 	r.publish("job.created")
 	testkit.WaitFor(t, "it rests", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "resting" })
 	r.data("POST", "/api/sinks/one/resume", "")

@@ -10,19 +10,19 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 )
 
-// openInventory opens the inventory where the daemon migrates, and fills it from the configured file. What forbids that for
-// now stops nothing: the inventory stays as it is, and the next start tries again.
-func (a *App) openInventory(ctx context.Context, s *stores) error {
+// openInventory opens the inventory if a driver is configured, and imports the inventory file. If running
+// migrations forbid the import, the inventory stays unchanged and the next start tries again.
+func (a *Daemon) openInventory(ctx context.Context, s *stores) error {
 	if !a.cfg.Migration.Driver.IsSet() {
 		return nil
 	}
 	v := migration.NewInventory(s.conn.Commands(), s.keys)
-	if file := a.settings.Inventory; file != nil {
+	if file := a.options.Inventory; file != nil {
 		v.SetFile(file)
 		err := a.seedInventory(ctx, v, file)
 		switch {
-		case isInventoryRefused(err):
-			a.log.Warn("the inventory file was not imported", "file", a.cfg.Migration.InventoryFile, "reason", err)
+		case isInventoryRejected(err):
+			a.log.Warn("inventory file was not imported", "path", a.cfg.Migration.InventoryFile, "reason", err)
 		case err != nil:
 			return err
 		}
@@ -31,32 +31,32 @@ func (a *App) openInventory(ctx context.Context, s *stores) error {
 	return nil
 }
 
-// isInventoryRefused reports whether the inventory stays as it is although its file is good.
-func isInventoryRefused(err error) bool {
-	var refused *migration.RefusedError
-	return errors.As(err, &refused) || errors.Is(err, migration.ErrImportSuperseded)
+// isInventoryRejected reports whether a valid inventory file could not be imported.
+func isInventoryRejected(err error) bool {
+	var rejected *migration.RejectedError
+	return errors.As(err, &rejected) || errors.Is(err, migration.ErrImportSuperseded)
 }
 
-func (a *App) seedInventory(ctx context.Context, v *migration.Inventory, file *migration.File) error {
+func (a *Daemon) seedInventory(ctx context.Context, v *migration.Inventory, file *migration.File) error {
 	changes, err := v.Seed(ctx, file)
 	if err != nil {
 		return fmt.Errorf("import %s: %w", a.cfg.Migration.InventoryFile, err)
 	}
 	if changes.Any() {
-		a.log.Info("the inventory file was imported", "file", a.cfg.Migration.InventoryFile,
-			"servers", len(file.Servers), "containers", len(file.Containers))
+		a.log.Info("inventory file was imported", "path", a.cfg.Migration.InventoryFile,
+			"server_count", len(file.Servers), "container_count", len(file.Containers))
 	}
 	return nil
 }
 
-// followInventoryFile imports the operator's inventory file after each change until ctx ends. One with mistakes changes
-// nothing, nor does one that a migration forbids; that one is tried again.
-func (a *App) followInventoryFile(ctx context.Context) error {
+// watchInventoryFile imports the inventory file after each change until ctx ends. An invalid file changes
+// nothing. A file that running migrations forbid changes nothing either, and is tried again.
+func (a *Daemon) watchInventoryFile(ctx context.Context) error {
 	f := &configWatcher{
-		watch: a.settings.Reload.inventoryWatcher, log: a.log, onFailing: func() {},
+		watch: a.options.Reload.inventoryWatcher, log: a.log, onFailing: func() {},
 		reload: func() error { return a.reloadInventory(ctx) },
 		onRejected: func(err error) {
-			a.log.Error("inventory file not imported, the inventory stays as it is", "file", a.cfg.Migration.InventoryFile, "error", err)
+			a.log.Error("inventory file was not imported", "path", a.cfg.Migration.InventoryFile, "error", err)
 		},
 	}
 	tick := time.NewTicker(configPollInterval)
@@ -71,8 +71,8 @@ func (a *App) followInventoryFile(ctx context.Context) error {
 	}
 }
 
-func (a *App) reloadInventory(ctx context.Context) error {
-	file, err := LoadInventory(a.settings.Reload.inventoryFile)
+func (a *Daemon) reloadInventory(ctx context.Context) error {
+	file, err := LoadInventory(a.options.Reload.inventoryFile)
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func (a *App) reloadInventory(ctx context.Context) error {
 	return nil
 }
 
-// adminInventory is what the admin API asks for the inventory, nil where there is none.
-func (a *App) adminInventory() func() adminserver.Inventory {
+// adminInventory returns the inventory for the admin API, or nil without a driver.
+func (a *Daemon) adminInventory() func() adminserver.Inventory {
 	if !a.cfg.Migration.Driver.IsSet() {
 		return nil
 	}
@@ -97,10 +97,10 @@ func (a *App) adminInventory() func() adminserver.Inventory {
 	}
 }
 
-// nodeInventory is the inventory with what this node's driver says to it.
+// nodeInventory is the inventory with the error of this node's driver.
 type nodeInventory struct {
 	*migration.Inventory
-	app *App
+	app *Daemon
 }
 
 func (n nodeInventory) DriverError() error {

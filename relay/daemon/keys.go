@@ -13,10 +13,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// keyPollInterval is how often the keys' files are looked at: a key that is taken away shall close its streams within a second.
+// keyPollInterval is the time between checks of key files. The streams of a removed key must be closed within a
+// second.
 const keyPollInterval = 500 * time.Millisecond
 
-// keyLoader keeps the ring as the configuration and the keys' files say. It may be used concurrently.
+// keyLoader updates the keyring from the configuration and the key files. It may be used concurrently.
 type keyLoader struct {
 	keyring *auth.Keyring
 
@@ -34,7 +35,7 @@ func newKeys(configured []config.Key) (*keyLoader, error) {
 	return k, k.setConfig(configured)
 }
 
-// setConfig puts the keys of another configuration in place of the present ones. After an error these stay.
+// setConfig replaces the keys. After an error the previous keys stay in use.
 func (k *keyLoader) setConfig(configured []config.Key) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -45,7 +46,8 @@ func (k *keyLoader) setConfig(configured []config.Key) error {
 	return err
 }
 
-// reloadFiles reads the files of the keys again and reports whether a key has changed. After an error the keys before stay.
+// reloadFiles reads the key files again and reports whether a key has changed. After an error the previous keys
+// stay in use.
 func (k *keyLoader) reloadFiles() (changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,17 +58,17 @@ func (k *keyLoader) reloadFiles() (changed bool, err error) {
 }
 
 func (k *keyLoader) replaceKeys(configured []config.Key) (changed bool, err error) {
-	now, err := authKeys(configured)
+	list, err := authKeys(configured)
 	if err != nil {
 		return false, err
 	}
-	if reflect.DeepEqual(now, k.loaded) {
+	if reflect.DeepEqual(list, k.loaded) {
 		return false, nil
 	}
-	if err := k.keyring.Replace(now); err != nil {
+	if err := k.keyring.Replace(list); err != nil {
 		return false, err
 	}
-	k.loaded = now
+	k.loaded = list
 	return true, nil
 }
 
@@ -78,15 +80,18 @@ func authKeys(keys []config.Key) ([]auth.Key, error) {
 			return nil, fmt.Errorf("auth key %q: %w", k.Name, err)
 		}
 		list = append(list, auth.Key{
-			Name: k.Name, AccountID: k.AccountID, Hash: hash, Hubs: k.Hubs, Capabilities: k.Capabilities, Expires: k.Expires,
+			Name: k.Name, AccountID: k.AccountID, Hash: hash, Hubs: k.Hubs, Capabilities: k.Capabilities,
+			Expires: k.Expires,
 		})
 	}
 	return list, nil
 }
 
-// followFiles calls reread until ctx ends, and changed after each change. what names the secrets in the log. A file that
-// cannot be read changes nothing, and is logged once per error.
-func followFiles(ctx context.Context, log *slog.Logger, what string, reread func() (bool, error), changed func()) error {
+// pollFiles calls reread periodically until ctx ends, and changed after each change. The name describes the
+// secrets in the log. A file that cannot be read changes nothing and is logged once per error.
+func pollFiles(
+	ctx context.Context, log *slog.Logger, name string, reread func() (bool, error), changed func(),
+) error {
 	tick := time.NewTicker(keyPollInterval)
 	defer tick.Stop()
 	logged := ""
@@ -96,17 +101,17 @@ func followFiles(ctx context.Context, log *slog.Logger, what string, reread func
 			return nil
 		case <-tick.C:
 		}
-		fresh, err := reread()
+		updated, err := reread()
 		switch {
 		case err != nil && logged != err.Error():
 			logged = err.Error()
-			log.Error("secret files not read, the previous secrets stay in use", "secrets", what, "error", err)
+			log.Error("secret files were not read, the previous secrets stay in use", "secrets", name, "error", err)
 		case err == nil:
 			logged = ""
 		}
-		if fresh {
+		if updated {
 			changed()
-			log.Info("secret files read again", "secrets", what)
+			log.Info("secret files were reloaded", "secrets", name)
 		}
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
-// readPositions is up to where this node has read each partition of the log.
+// readPositions are the positions up to which this node has read the partitions of the log.
 type readPositions []atomic.Pointer[string]
 
-// updateLag looks every few seconds for what this node's readers have not read, until ctx ends. What was read last says nothing
-// about a reader that hangs, and a log to which nobody writes has no lag however old that is.
-func (a *App) updateLag(ctx context.Context, log *eventlog.Log, read readPositions) error {
+// updateLag updates the lag of this node's readers until ctx ends. It compares the positions with the log, because
+// the time of the last read does not reveal a stuck reader or an idle log.
+func (a *Daemon) updateLag(ctx context.Context, log *eventlog.Log, read readPositions) error {
 	tick := time.NewTicker(sinkStatsInterval)
 	defer tick.Stop()
 	for {
@@ -31,7 +31,7 @@ func (a *App) updateLag(ctx context.Context, log *eventlog.Log, read readPositio
 	}
 }
 
-// readLag is how long the oldest notification has waited that was not read; it is not known while Redis is away.
+// readLag returns the age of the oldest unread notification. It is unknown while Redis is unreachable.
 func readLag(ctx context.Context, log *eventlog.Log, read readPositions, partition int) (d time.Duration, known bool) {
 	next, err := log.Range(ctx, partition, *read[partition].Load(), 1)
 	if err != nil || len(next) == 0 {
@@ -40,7 +40,8 @@ func readLag(ctx context.Context, log *eventlog.Log, read readPositions, partiti
 	return sinceStored(next[0].Cursor, time.Now()), true
 }
 
-// sinceStored is how long ago an entry was stored, by the clock of Redis that made its id; zero where that is ahead.
+// sinceStored returns the age of an entry. Its ID has the time of Redis, so a clock difference could make the age
+// negative; then the result is 0.
 func sinceStored(id string, now time.Time) time.Duration {
 	at, ok := streamid.ParsePosition(id)
 	if !ok {

@@ -10,11 +10,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
-// requestGrace is the time that requests to the health and admin listeners get at a stop.
+// requestGrace is the time for running requests of the health and admin listeners at shutdown.
 const requestGrace = time.Second
 
-func (a *App) startHealth(ctx context.Context, p *components) (net.Addr, error) {
-	a.health = adminserver.NewHealth(adminserver.HealthOptions{Metrics: a.metrics, Ready: a.ready.check, Listen: a.cfg.Health.Listen})
+func (a *Daemon) startHealth(ctx context.Context, p *components) (net.Addr, error) {
+	a.health = adminserver.NewHealth(adminserver.HealthOptions{
+		Metrics: a.metrics, Ready: a.ready.check, Listen: a.cfg.Health.Listen,
+	})
 	server, err := httpserver.Listen(httpserver.Options{
 		Name: "health", Addr: a.cfg.Health.Listen, Handler: a.health, Log: a.log, Grace: requestGrace,
 	})
@@ -25,15 +27,16 @@ func (a *App) startHealth(ctx context.Context, p *components) (net.Addr, error) 
 	return server.Addr(), nil
 }
 
-// startAdmin listens on admin.listen with tokens, or on a unix socket that needs none.
-func (a *App) startAdmin(ctx context.Context, p *components, health net.Addr) (net.Addr, error) {
+// startAdmin listens on admin.listen with tokens, or on a unix socket without tokens.
+func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr) (net.Addr, error) {
 	cfg := a.cfg.Admin
 	handler := adminserver.Options{
 		Listen: cfg.Listen, Authenticator: adminserver.SocketPeer{}, Log: a.log,
 		Sinks: a.adminSinks, Sources: a.adminSources, Connections: a.adminConnections, Inventory: a.adminInventory(),
 	}
 	listener := httpserver.Options{
-		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: a.log, Grace: requestGrace,
+		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: a.log,
+		Grace: requestGrace,
 	}
 	if a.logins != nil {
 		handler.Authenticator = &a.logins.tokens
@@ -53,7 +56,7 @@ func (a *App) startAdmin(ctx context.Context, p *components, health net.Addr) (n
 	p.startComponent(ctx, "admin listener", server.Run)
 	if a.logins != nil {
 		p.startComponent(ctx, "admin tokens", func(ctx context.Context) error {
-			return followFiles(ctx, a.log, "admin tokens", a.logins.reread, func() {})
+			return pollFiles(ctx, a.log, "admin tokens", a.logins.reread, func() {})
 		})
 	}
 	return server.Addr(), nil

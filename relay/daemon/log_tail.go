@@ -14,13 +14,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
-// startLog starts what reads and fills the log: for each partition the dispatcher and the tail, and one inbox reader.
-func (a *App) startLog(ctx context.Context, p *components, s *stores, clients *hub.Hub) error {
+// startLog starts the readers and writers of the log: a dispatcher and a tail for each partition, and one inbox
+// reader.
+func (a *Daemon) startLog(ctx context.Context, p *components, s *stores, clients *hub.Hub) error {
 	sinks := a.sinks.all()
 	matcher := newMatcher(sinks)
-	places := make(map[string]bool, len(sinks))
+	startPositions := make(map[string]bool, len(sinks))
 	for _, sink := range sinks {
-		places[sink.name] = fromStart(sink.cfg)
+		startPositions[sink.name] = fromStart(sink.cfg)
 	}
 	var runs []task
 	read := make(readPositions, s.keys.Partitions())
@@ -29,14 +30,14 @@ func (a *App) startLog(ctx context.Context, p *components, s *stores, clients *h
 			Partition: partition, Partitions: s.keys.Partitions(), Matcher: matcher, Log: s.log, Queues: s.queues,
 			Lease:   s.leases.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
 			History: a.cfg.Redis.Retention.History, MaxLen: a.cfg.Redis.Retention.MaxLen,
-			Logger: a.log.With("room", "dispatch"), Observer: dispatchObserver{a.metrics, &a.sinks},
+			Logger: a.log.With("component", "dispatch"), Observer: dispatchObserver{a.metrics, &a.sinks},
 		})
 		if err != nil {
 			return err
 		}
 		a.dispatchers = append(a.dispatchers, d)
-		// Before anything can be accepted through this node.
-		if err := registerSinks(ctx, s.queues, partition, places); err != nil {
+		// This must happen before this node accepts anything.
+		if err := registerSinks(ctx, s.queues, partition, startPositions); err != nil {
 			return err
 		}
 		from, follow, err := s.log.TailFrom(ctx, partition)
@@ -49,11 +50,11 @@ func (a *App) startLog(ctx context.Context, p *components, s *stores, clients *h
 		runs = append(runs,
 			task{"dispatcher " + strconv.Itoa(partition), d.Run},
 			task{"log reader " + strconv.Itoa(partition), func(ctx context.Context) error {
-				gathered := hub.NewCoalescer(a.cfg.Websocket.Gather, clients.Broadcast)
-				defer gathered.Close()
+				coalescer := hub.NewCoalescer(a.cfg.Websocket.Gather, clients.Broadcast)
+				defer coalescer.Close()
 				return follow(ctx, func(batch eventlog.Batch) {
-					a.handleBatch(batch, gathered, d)
-					last := batch.Last // not the address of a part of the batch, which would keep it all
+					a.handleBatch(batch, coalescer, d)
+					last := batch.Last // A copy: the address of a field would keep the whole batch in memory.
 					read[partition].Store(&last)
 				})
 			}})
@@ -61,17 +62,18 @@ func (a *App) startLog(ctx context.Context, p *components, s *stores, clients *h
 	runs = append(runs, task{"lag", func(ctx context.Context) error { return a.updateLag(ctx, s.log, read) }})
 	inbox := ingest.NewInboxReader(ingest.InboxOptions{
 		Decoder: a.newDecoder(), Store: s.inbox, Lease: s.leases.Lease("inbox", leaseTime),
-		Log: a.log.With("room", "inbox"), Observer: a.metrics,
+		Log: a.log.With("component", "inbox"), Observer: a.metrics,
 	})
 	p.startComponent(ctx, "log", runTogether(append(runs, task{"inbox", inbox.Run})))
 	return nil
 }
 
-// handleBatch hands what came out of the log to the clients of this node and to the dispatcher.
-func (a *App) handleBatch(batch eventlog.Batch, clients *hub.Coalescer, d *dispatch.Dispatcher) {
+// handleBatch passes new entries of the log to the clients of this node and to the dispatcher.
+func (a *Daemon) handleBatch(batch eventlog.Batch, clients *hub.Coalescer, d *dispatch.Dispatcher) {
 	if batch.Gap {
 		a.metrics.Gap()
-		a.log.Error("the log has lost entries before they were read", "partition", batch.Partition, "after", batch.Prev)
+		a.log.Error("log entries were lost before they were read",
+			"partition", batch.Partition, "after_entry_id", batch.Prev)
 	}
 	clients.Broadcast(hub.Batch{
 		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,
@@ -82,7 +84,8 @@ func (a *App) handleBatch(batch eventlog.Batch, clients *hub.Coalescer, d *dispa
 	d.Offer(batch)
 }
 
-// registerSinks gives each new sink its place in a partition of the log, by its name at the log's start or at its end.
+// registerSinks stores the start position of each new sink in a partition. The map says for each sink whether it
+// starts at the beginning of the log.
 func registerSinks(ctx context.Context, queues *queue.Store, partition int, fromStart map[string]bool) error {
 	if len(fromStart) == 0 {
 		return nil
@@ -95,11 +98,13 @@ func registerSinks(ctx context.Context, queues *queue.Store, partition int, from
 
 func fromStart(cfg config.Sink) bool { return cfg.From == "start" }
 
-// newMatcher returns what finds the sinks that want a notification.
+// newMatcher returns a matcher for the filters of the sinks.
 func newMatcher(sinks []*openSink) *dispatch.Matcher {
 	list := make([]dispatch.Sink, 0, len(sinks))
 	for _, s := range sinks {
-		list = append(list, dispatch.Sink{Name: s.name, Filter: s.filter, FromStart: fromStart(s.cfg), Backlog: s.cfg.Backlog})
+		list = append(list, dispatch.Sink{
+			Name: s.name, Filter: s.filter, FromStart: fromStart(s.cfg), Backlog: s.cfg.Backlog,
+		})
 	}
 	return dispatch.NewMatcher(list)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// logins keeps the tokens of the admin listener as the configuration and the token files say. It may be used concurrently.
+// logins updates the tokens of the admin listener from the configuration and the token files. It may be used
+// concurrently.
 type logins struct {
 	tokens adminserver.Tokens
 
@@ -23,7 +24,7 @@ func newLogins(configured []config.AdminToken) (*logins, error) {
 	return l, l.configure(configured)
 }
 
-// configure replaces the tokens by those of another configuration. After an error the present ones stay.
+// configure replaces the tokens. After an error the previous tokens stay in use.
 func (l *logins) configure(configured []config.AdminToken) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +35,8 @@ func (l *logins) configure(configured []config.AdminToken) error {
 	return nil
 }
 
-// reread reads the token files again and reports whether a token has changed. After an error the present tokens stay.
+// reread reads the token files again and reports whether a token has changed. After an error the previous tokens
+// stay in use.
 func (l *logins) reread() (changed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,8 +18,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// A secret file that changes takes effect within a second. One that cannot be read changes nothing and is logged once.
-func TestSecretFilesAreFollowed(t *testing.T) {
+// A changed secret file takes effect within a second. A file that cannot be read changes nothing and is logged
+// once.
+func TestPollFiles_AppliesChanges(t *testing.T) {
 	t.Parallel()
 	const first, second = "first-secret-0123456789", "second-secret-0123456789"
 	for name, open := range map[string]func(file string) (reread func() (bool, error), works func(secret string) bool){
@@ -62,15 +63,18 @@ func TestSecretFilesAreFollowed(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() {
-					ended <- followFiles(ctx, slog.New(slog.NewTextHandler(&log, nil)), name, reread, func() { changes++ })
+					ended <- pollFiles(ctx, slog.New(slog.NewTextHandler(&log, nil)), name, reread,
+						func() { changes++ })
 				}()
-				check := func(what string, wantFirst, wantSecond bool, wantChanges, wantErrors int) {
+				check := func(step string, wantFirst, wantSecond bool, wantChanges, wantErrors int) {
 					t.Helper()
 					time.Sleep(time.Minute)
 					synctest.Wait()
-					if works(first) != wantFirst || works(second) != wantSecond || changes != wantChanges || strings.Count(log.String(), "level=ERROR") != wantErrors {
-						t.Errorf("%s: first works %v, second works %v, %d changes; want %v, %v, %d and %d errors in\n%s",
-							what, works(first), works(second), changes, wantFirst, wantSecond, wantChanges, wantErrors, log.String())
+					if works(first) != wantFirst || works(second) != wantSecond || changes != wantChanges ||
+						strings.Count(log.String(), "level=ERROR") != wantErrors {
+						t.Errorf("%s: got first %v, second %v, %d changes; want %v, %v, %d and %d errors in\n%s",
+							step, works(first), works(second), changes, wantFirst, wantSecond, wantChanges, wantErrors,
+							log.String())
 					}
 				}
 				check("unchanged", true, false, 0, 0)
@@ -83,7 +87,7 @@ func TestSecretFilesAreFollowed(t *testing.T) {
 				put(second)
 				check("changed", false, true, 1, 2)
 				if strings.Contains(log.String(), first) || strings.Contains(log.String(), second) {
-					t.Errorf("a secret is in the log:\n%s", log.String())
+					t.Errorf("the log contains a secret:\n%s", log.String())
 				}
 				cancel()
 				if err := <-ended; err != nil {
@@ -94,8 +98,8 @@ func TestSecretFilesAreFollowed(t *testing.T) {
 	}
 }
 
-// A configuration whose tokens cannot be read leaves the present ones in use.
-func TestBadTokensChangeNothing(t *testing.T) {
+// If the tokens of a configuration cannot be read, the previous tokens stay in use.
+func TestLogins_KeepTokensAfterError(t *testing.T) {
 	t.Parallel()
 	l, err := newLogins([]config.AdminToken{{Name: "ci", Role: "admin", Token: "0123456789abcdef"}})
 	if err != nil {

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.RunParallel(8) // the tests wait most of the time
+	testkit.RunParallel(8) // the tests mostly wait
 	os.Exit(m.Run())
 }

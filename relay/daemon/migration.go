@@ -13,16 +13,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
 )
 
-// openDriver builds what moves instances; there is none where none is configured.
-func openDriver(cfg config.Driver, redis config.Redis, s Settings, metrics *adminserver.Metrics) (relay.Driver, error) {
+// openDriver creates the migration driver. It returns nil if none is configured.
+func openDriver(cfg config.Driver, redis config.Redis, s Options, metrics *adminserver.Metrics) (relay.Driver, error) {
 	if !cfg.IsSet() {
 		return nil, nil
 	}
 	if s.Driver == nil {
-		return nil, errors.New("migration.driver: this program knows no drivers")
+		return nil, errors.New("migration.driver: this program does not support drivers")
 	}
 	driver, err := s.Driver.Open(relay.DriverSettings{
-		Relay: redis.Identity(), Log: s.Log.With("room", "driver"), Observe: metrics.DriverEvent,
+		Relay: redis.Identity(), Log: s.Log.With("component", "driver"), Observe: metrics.DriverEvent,
 	}, cfg.Settings)
 	if err != nil {
 		return nil, fmt.Errorf("migration.driver: %w", err)
@@ -30,18 +30,21 @@ func openDriver(cfg config.Driver, redis config.Redis, s Settings, metrics *admi
 	return driver, nil
 }
 
-// startMigrations works on migrations, and returns what answers requests for them; nothing does where there is no driver.
-func (a *App) startMigrations(ctx context.Context, p *components, s *stores, node *lease.Node) publicapi.Migrations {
-	log := a.log.With("room", "migration")
+// startMigrations starts the migration worker. It returns the service for the public API, or nil without a driver.
+func (a *Daemon) startMigrations(
+	ctx context.Context, p *components, s *stores, node *lease.Node,
+) publicapi.Migrations {
+	log := a.log.With("component", "migration")
 	if a.driver == nil {
-		log.Debug("no migration.driver is configured: requests for migrations are answered with 503")
+		log.Debug("migrations are disabled because migration.driver is not configured")
 		return nil
 	}
 	inventory, newID := a.inventory.Load(), a.newDecoder().NewID
 	worker := migration.NewWorker(migration.WorkerOptions{
 		Redis: s.conn, Inventory: inventory, Driver: a.driver, Name: node.Name,
-		ServerConcurrency: a.cfg.Migration.ServerConcurrency, ExpireAfter: a.cfg.Migration.ExpireAfter, StallTimeout: a.cfg.Migration.StallTimeout,
-		NewID: newID, Observer: a.metrics, Log: log,
+		ServerConcurrency: a.cfg.Migration.ServerConcurrency, ExpireAfter: a.cfg.Migration.ExpireAfter,
+		StallTimeout: a.cfg.Migration.StallTimeout,
+		NewID:        newID, Observer: a.metrics, Log: log,
 	})
 	a.worker.Store(worker)
 	p.startComponent(ctx, "migrations", func(ctx context.Context) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// meteredLog counts what it stores.
+// meteredLog counts the stored notifications.
 type meteredLog struct {
 	*eventlog.Log
 	metrics *adminserver.Metrics
@@ -19,7 +19,7 @@ func (l meteredLog) Append(ctx context.Context, a eventlog.AppendRequest) ([]str
 	if err != nil {
 		return nil, err
 	}
-	// A repeat answers with the ids of the first time and stores nothing.
+	// A repeated request returns the IDs of the first one and stores nothing.
 	if len(ids) > 0 && ids[0] == a.Notifications[0].ID {
 		for i := range a.Notifications {
 			l.metrics.Accepted(a.Notifications[i].Topic)
@@ -28,10 +28,10 @@ func (l meteredLog) Append(ctx context.Context, a eventlog.AppendRequest) ([]str
 	return ids, nil
 }
 
-// hubObserver counts what the hub reports.
+// hubObserver counts the events of the hub.
 type hubObserver struct{ *adminserver.Metrics }
 
-// Connected counts.
+// Connected counts a new connection.
 func (o hubObserver) Connected(compressed bool) {
 	o.Metrics.Connected()
 	if compressed {
@@ -39,7 +39,7 @@ func (o hubObserver) Connected(compressed bool) {
 	}
 }
 
-// Disconnected counts.
+// Disconnected counts a closed connection.
 func (o hubObserver) Disconnected(e hub.CloseReason, compressed bool) {
 	o.Metrics.Disconnected(string(e))
 	if compressed {
@@ -50,22 +50,22 @@ func (o hubObserver) Disconnected(e hub.CloseReason, compressed bool) {
 func (o hubObserver) Rejected(l hub.Limit) { o.Metrics.Rejected(string(l)) }
 
 func (o hubObserver) Replayed(from hub.ReplaySource, n int) { o.Metrics.Replayed(string(from), n) }
-func (o hubObserver) Resynced(why hub.ResyncCause, n int)   { o.Metrics.Resynced(string(why), n) }
+func (o hubObserver) Resynced(cause hub.ResyncCause, n int) { o.Metrics.Resynced(string(cause), n) }
 
-// dispatchObserver counts what dispatchers report.
+// dispatchObserver counts the events of dispatchers.
 type dispatchObserver struct {
 	*adminserver.Metrics
 	sinks *sinkRegistry
 }
 
-// Enqueued leaves out a sink that has left meanwhile.
+// Enqueued ignores sinks that were removed.
 func (o dispatchObserver) Enqueued(sink string, n int) {
 	if o.sinks.get(sink) != nil {
 		o.Metrics.Enqueued(sink, n)
 	}
 }
 
-// Dropped counts in the sink's own figures too, which all nodes and operators see.
+// Dropped also counts in the statistics of the sink, which all nodes share.
 func (o dispatchObserver) Dropped(sink string, n int64) {
 	if s := o.sinks.get(sink); s != nil {
 		o.Metrics.Dropped(sink, n)

@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
-// countingSink takes everything at once.
+// countingSink accepts every delivery immediately.
 type countingSink struct{ n atomic.Int64 }
 
 func (s *countingSink) Deliver(context.Context, relay.Delivery) error {
@@ -27,13 +27,13 @@ func (s *countingSink) Deliver(context.Context, relay.Delivery) error {
 
 func (s *countingSink) Close() error { return nil }
 
-// BenchmarkOrdering measures how fast a daemon works off the backlog of a sink that takes everything at once: a thousand
-// hubs, with an order and without.
+// BenchmarkOrdering measures how fast a daemon delivers a backlog of a thousand hubs to a sink that accepts every
+// delivery immediately, with and without ordering.
 func BenchmarkOrdering(b *testing.B) {
 	for _, ordering := range []string{"none", "hub", "container"} {
 		b.Run(ordering, func(b *testing.B) {
 			sink := &countingSink{}
-			o := benchWith(b, sink, "ordering: "+ordering)
+			o := startBenchDaemon(b, sink, "ordering: "+ordering)
 			if err := o.Pause(b.Context(), "one"); err != nil {
 				b.Fatal(err)
 			}
@@ -43,10 +43,15 @@ func BenchmarkOrdering(b *testing.B) {
 					hub := fmt.Sprintf("%024d", i)
 					n := relay.Notification{
 						ID: fmt.Sprintf("%024d", from+i), Topic: "container.created", Hub: hub,
-						Data: []byte(`{"topic":"container.created","object":{"id":"` + hub + `","state":"new","error":""},"context":{"hub_id":"` +
-							hub + `","account_id":"","environments":[],"dns_zones":[],"clusters":["one"],"containers":["` + hub + `"]}}`),
+						Data: []byte(`{"topic":"container.created","object":{"id":"` + hub +
+							`","state":"new","error":""},"context":{"hub_id":"` +
+							hub +
+							`","account_id":"","environments":[],"dns_zones":[],"clusters":["one"],"containers":["` +
+							hub + `"]}}`),
 					}
-					if _, err := o.stores.log.Append(b.Context(), eventlog.AppendRequest{Hub: hub, Notifications: []relay.Notification{n}}); err != nil {
+					if _, err := o.stores.log.Append(b.Context(), eventlog.AppendRequest{
+						Hub: hub, Notifications: []relay.Notification{n},
+					}); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -66,8 +71,8 @@ func BenchmarkOrdering(b *testing.B) {
 	}
 }
 
-// benchWith runs a daemon with one sink on a Redis of its own until the benchmark ends.
-func benchWith(b *testing.B, sink relay.Sink, settings string) *sinkAdmin {
+// startBenchDaemon runs a daemon with one sink on its own Redis until the benchmark ends.
+func startBenchDaemon(b *testing.B, sink relay.Sink, settings string) *sinkAdmin {
 	b.Helper()
 	kind := relay.SinkKind{
 		Type: "memory", Config: func() relay.SinkConfig { return &noConfig{} },
@@ -88,8 +93,8 @@ sinks: {one: {type: memory, %s}}
 		b.Fatal(err)
 	}
 	ready := make(chan struct{})
-	a, err := New(cfg, Settings{
-		Log: slog.New(slog.DiscardHandler), SinkKinds: []relay.SinkKind{kind}, Ready: func(Addresses) { close(ready) },
+	a, err := New(cfg, Options{
+		Log: slog.New(slog.DiscardHandler), Sinks: []relay.SinkKind{kind}, Ready: func(Addresses) { close(ready) },
 	})
 	if err != nil {
 		b.Fatal(err)

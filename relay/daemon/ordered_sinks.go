@@ -9,29 +9,31 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
-// orderedConsumerPrefix reads the queue of an ordered sink on whichever node holds its lease. What the former holder had in
-// hand belongs to it as well, and so comes before what is newer.
-const orderedConsumerPrefix = "ordered"
+// orderedConsumer is the consumer name for ordered queues on every node. A new leader therefore also receives the
+// pending entries of the previous leader, before newer entries.
+const orderedConsumer = "ordered"
 
-// runOrdered works the queue of an ordered sink while this node holds its lease.
+// runOrdered consumes the queue of an ordered sink while this node holds its lease.
 func (d *deliveryService) runOrdered(s *openSink) func(context.Context) error {
 	lease := d.stores.leases.Lease("ordered:"+s.name, leaseTime)
 	return func(ctx context.Context) error {
 		return lease.RunHeld(ctx, func(work, held context.Context) error {
-			return s.pipeline.RunAsLeader(work, held, func(ctx context.Context) error { return d.readOrdered(ctx, held, s) })
+			return s.pipeline.RunAsLeader(work, held, func(ctx context.Context) error {
+				return d.readOrdered(ctx, held, s)
+			})
 		})
 	}
 }
 
-// readOrdered hands over the sink's queue until ctx ends and nothing of it is in hand; the end of held cuts that short.
-// It has a Subscriber of its own: once that is closed, this node reads no more and its acks are stored, so that the next
-// holder finds everything that is left in order.
+// readOrdered consumes the sink's queue until ctx ends and no delivery is in flight. The end of held aborts it. It
+// uses its own subscriber: when that is closed, this node reads no more and all acks are stored, so the next
+// leader finds all remaining entries in order.
 func (d *deliveryService) readOrdered(ctx, held context.Context, s *openSink) error {
-	// Before the sink kept an order, any node may have had a part of the queue in hand.
-	if err := d.stores.queues.ClaimPending(ctx, s.name, consumerGroup, orderedConsumerPrefix); err != nil {
+	// Entries may be pending on any node from the time before the sink was ordered.
+	if err := d.stores.queues.ClaimPending(ctx, s.name, consumerGroup, orderedConsumer); err != nil {
 		return err
 	}
-	queues := d.subscriberConfig(orderedConsumerPrefix)
+	queues := d.subscriberConfig(orderedConsumer)
 	queues.MaxInFlight = func(string) int { return s.cfg.Concurrency }
 	queues.MaxUnflushedAcks = queues.MaxInFlight
 	queues.Key = queue.OrderingKey(delivery.Ordering(s.cfg.Ordering).Key)

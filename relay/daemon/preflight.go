@@ -9,11 +9,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// preflightTime is how long a reload waits for what is tried first: no key that has left stays good for longer.
+// preflightTime limits the trials during a reload. A removed key remains valid for at most this time.
 const preflightTime = 3 * time.Second
 
-// preflight tries the sinks that are new or have changed. What did not answer in time is taken over, as at a start.
-func (a *App) preflight(ctx context.Context, cfg *config.Config) error {
+// preflight tries the sinks that are new or have changed. Sinks that do not finish in time are applied anyway, as
+// at a start.
+func (a *Daemon) preflight(ctx context.Context, cfg *config.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, preflightTime)
 	defer cancel()
 	warnings, err := cfg.Preflight(ctx, func(path string) bool {

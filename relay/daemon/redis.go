@@ -14,26 +14,26 @@ const memoryURL = "memory:"
 
 var errNotStarted = errors.New("the daemon is starting")
 
-// openStores connects to the configured Redis, or starts an embedded server first. It returns when Redis answers.
-func (a *App) openStores(ctx context.Context, p *components) (*stores, error) {
+// openStores connects to the configured Redis, or starts an embedded one first. It returns when Redis responds.
+func (a *Daemon) openStores(ctx context.Context, p *components) (*stores, error) {
 	cfg := a.cfg.Redis
 	o := redisconn.Options{
 		URL: cfg.URL, Prefix: cfg.Prefix, Partitions: cfg.Partitions, MinReplicas: cfg.MinReplicas,
-		Log: a.log.With("room", "redisconn", "redis", cfg.Address()),
+		Log: a.log.With("component", "redisconn", "redis_addr", cfg.Address()),
 	}
 	switch cfg.URL {
 	case "":
 		server, err := embeddedredis.Start(ctx, embeddedredis.Options{
-			DataDir: cfg.DataDir, Log: a.log.With("room", "redis"), Restarted: a.metrics.RedisRestarted,
+			DataDir: cfg.DataDir, Log: a.log.With("component", "redis-server"), Restarted: a.metrics.RedisRestarted,
 		})
 		if err != nil {
 			return nil, err
 		}
 		p.startComponent(ctx, "redis-server", func(ctx context.Context) error {
 			err := server.Run(ctx)
-			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopMargin)
+			closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopMargin)
 			defer cancel()
-			return errors.Join(err, server.Close(closing))
+			return errors.Join(err, server.Close(closeCtx))
 		})
 		o.URL, o.SingleProcess = server.URL(), true
 	case memoryURL:
@@ -60,7 +60,7 @@ func (a *App) openStores(ctx context.Context, p *components) (*stores, error) {
 	return newStores(c), nil
 }
 
-// readyCheck is what /readyz asks; it is set when the parts that it stands for have started.
+// readyCheck is the check of /readyz. It is set when all required components have started.
 type readyCheck struct {
 	fn atomic.Pointer[func(context.Context) error]
 }

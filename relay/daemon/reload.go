@@ -13,17 +13,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// configPollInterval is how often the configuration file is looked at; a change is taken over when two looks saw the same, so that
-// a key that is taken away closes its streams within a second, and later where plugins ([preflightTime]) or templates
-// ([config.Load]) of the same file have to be tried first.
+// configPollInterval is the time between checks of the configuration file. A changeSet is applied after two equal
+// checks, so the streams of a removed key are closed within a second. Trials of plugins ([preflightTime]) and
+// templates ([config.Load]) in the same file may delay it.
 const configPollInterval = 400 * time.Millisecond
 
-// registerRetry is the pause before new sinks are given their place in the log again, where Redis was away.
+// registerRetry is the delay before the registration of new sinks is tried again after an error of Redis.
 const registerRetry = time.Second
 
-// ReloadSource gives a running daemon its changed configuration.
+// ReloadSource provides changed configurations to a running daemon.
 type ReloadSource struct {
-	// Requested makes the daemon read the configuration again.
+	// Requested triggers a reload of the configuration.
 	Requested <-chan struct{}
 	// SetLogLevel applies log.level.
 	SetLogLevel func(string)
@@ -34,63 +34,65 @@ type ReloadSource struct {
 	inventoryFile    string
 }
 
-// NewReloadSource watches a configuration file, which load reads. Call it before the file is read for the start, so the daemon
-// misses no change. The daemon logs each of the [yamldoc.Problems] that load returns.
+// NewReloadSource watches a configuration file. load reads the file. Call NewReloadSource before the first read of
+// the file, so no changeSet is missed. The daemon logs each of the [yamldoc.Problems] that load returns.
 func NewReloadSource(file string, load func() (*Config, error)) *ReloadSource {
 	return &ReloadSource{watcher: config.NewFileWatcher(file), load: load}
 }
 
-// WatchInventory also watches an inventory file. Call it before that file is read. It does nothing if the path is empty.
+// WatchInventory also watches an inventory file. Call it before the first read of that file. An empty path does
+// nothing.
 func (r *ReloadSource) WatchInventory(file string) {
 	if file != "" {
 		r.inventoryWatcher, r.inventoryFile = config.NewFileWatcher(file), file
 	}
 }
 
-// reloadStatus tells of the latest file whether it runs: an older one that is adopted late must not hide that a newer was refused.
-// It may be used concurrently.
+// reloadStatus tracks whether the latest file is applied. If an older file is applied late, it must not hide that
+// a newer one was rejected. It may be used concurrently.
 type reloadStatus struct {
 	setMetric func(bool)
 
-	mu      sync.Mutex
-	refused bool
+	mu         sync.Mutex
+	isRejected bool
 }
 
-func (l *reloadStatus) rejected() {
+func (l *reloadStatus) markRejected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refused = true
+	l.isRejected = true
 	l.setMetric(false)
 }
 
-func (l *reloadStatus) accepted() {
+func (l *reloadStatus) markAccepted() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refused = false
+	l.isRejected = false
 }
 
-func (l *reloadStatus) applied() {
+func (l *reloadStatus) markApplied() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.refused {
+	if !l.isRejected {
 		l.setMetric(true)
 	}
 }
 
-// watchConfig takes over changes of the configuration until ctx ends: keys, the level of the log and sources once it was found
-// good, the sinks by [deliveryService.applyChanges], since attempts that end may take their time. One with mistakes changes nothing.
-func (a *App) watchConfig(ctx context.Context, clients *hub.Hub) error {
+// watchConfig applies changes of the configuration until ctx ends. Keys, log level and sources changeSet immediately.
+// [deliveryService.applyChanges] applies the sinks, because running attempts may delay that. An invalid
+// configuration changes nothing.
+func (a *Daemon) watchConfig(ctx context.Context, clients *hub.Hub) error {
 	tick := time.NewTicker(configPollInterval)
 	defer tick.Stop()
 	f := &configWatcher{
-		watch: a.settings.Reload.watcher, log: a.log, reload: func() error { return a.reloadConfig(ctx, clients) },
-		onRejected: a.logRejected, onFailing: a.latest.rejected,
+		watch: a.options.Reload.watcher, log: a.log, reload: func() error { return a.reloadConfig(ctx, clients) },
+		onRejected: a.logRejected, onFailing: a.reloadStatus.markRejected,
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.settings.Reload.Requested:
+		case <-a.options.Reload.Requested:
 			f.reloadNow()
 		case <-tick.C:
 			f.checkFile()
@@ -98,9 +100,9 @@ func (a *App) watchConfig(ctx context.Context, clients *hub.Hub) error {
 	}
 }
 
-// reloadConfig reads the configuration and takes over all of it but the sinks, which are handed on.
-func (a *App) reloadConfig(ctx context.Context, clients *hub.Hub) error {
-	cfg, err := a.settings.Reload.load()
+// reloadConfig reads the configuration, applies everything except the sinks, and passes it to applyChanges.
+func (a *Daemon) reloadConfig(ctx context.Context, clients *hub.Hub) error {
+	cfg, err := a.options.Reload.load()
 	if err == nil {
 		err = a.preflight(ctx, cfg)
 	}
@@ -114,42 +116,42 @@ func (a *App) reloadConfig(ctx context.Context, clients *hub.Hub) error {
 		return err
 	}
 	clients.RecheckKeys()
-	a.settings.Reload.SetLogLevel(cfg.Log.Level)
+	a.options.Reload.SetLogLevel(cfg.Log.Level)
 	a.sources.Load().setDesired(cfg.Sources)
-	a.latest.accepted()
+	a.reloadStatus.markAccepted()
 	select {
-	case <-a.delivery.desired: // a later one counts
+	case <-a.delivery.desired: // replaced by the newer one
 	default:
 	}
 	a.delivery.desired <- cfg
 	return nil
 }
 
-func (a *App) logRejected(err error) {
+func (a *Daemon) logRejected(err error) {
 	var problems yamldoc.Problems
 	if !errors.As(err, &problems) {
-		a.log.Error("the configuration was not taken over; what ran before goes on", "error", err)
+		a.log.Error("configuration was rejected, the previous one stays active", "error", err)
 		return
 	}
 	for _, p := range problems {
-		a.log.Error("the configuration was not taken over", "problem", p.String())
+		a.log.Error("configuration has a problem", "problem", p.String())
 	}
-	a.log.Error("the configuration has mistakes; what ran before goes on", "mistakes", len(problems))
+	a.log.Error("configuration was rejected, the previous one stays active", "problem_count", len(problems))
 }
 
-// applyChanges brings the sinks in line with each configuration that is wanted, until ctx ends. While Redis is away it tries
-// again, and all that runs goes on.
+// applyChanges applies each new configuration to the sinks until ctx ends. It retries while Redis is unreachable.
+// During that time the current sinks continue to run.
 func (d *deliveryService) applyChanges(ctx context.Context) error {
 	var cfg *config.Config
-	var again <-chan time.Time
-	told := false // one line for each configuration: errors of connections differ by their ports
+	var retry <-chan time.Time
+	logged := false // One record per configuration, because connection errors differ in their port numbers.
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case cfg = <-d.desired:
-			told = false
-		case <-again:
+			logged = false
+		case <-retry:
 		}
 		err := d.applyConfig(ctx, cfg)
 		if ctx.Err() != nil {
@@ -157,53 +159,53 @@ func (d *deliveryService) applyChanges(ctx context.Context) error {
 		}
 		if err != nil {
 			d.app.metrics.Reloaded(false)
-			if !told {
-				told = true
+			if !logged {
+				logged = true
 				d.app.logRejected(err)
 			}
-			again = time.After(registerRetry)
+			retry = time.After(registerRetry)
 			continue
 		}
-		again = nil
+		retry = nil
 	}
 }
 
-// change is what another configuration means for the sinks.
-type change struct {
-	added, changed, removed []*openSink // of changed the new ones
+// changeSet lists the sinks by the effect of a new configuration.
+type changeSet struct {
+	added, changed, removed []*openSink // changed contains the new ones
 	kept                    []*openSink
 }
 
-// planChanges opens the sinks that are new or have changed, once the new ones have their place in the log.
-func (d *deliveryService) planChanges(ctx context.Context, cfg *config.Config) (*change, error) {
-	c, roster := &change{}, &d.app.sinks
-	fresh, places := make(map[string]config.Sink), make(map[string]bool)
+// planChanges registers new sinks in the log and then opens the sinks that are new or have changed.
+func (d *deliveryService) planChanges(ctx context.Context, cfg *config.Config) (*changeSet, error) {
+	c, roster := &changeSet{}, &d.app.sinks
+	opening, startPositions := make(map[string]config.Sink), make(map[string]bool)
 	for name, s := range cfg.Sinks {
 		before := roster.get(name)
 		if before != nil && reflect.DeepEqual(before.cfg, s) {
 			c.kept = append(c.kept, before)
 			continue
 		}
-		if fresh[name] = s; before == nil {
-			places[name] = fromStart(s)
+		if opening[name] = s; before == nil {
+			startPositions[name] = fromStart(s)
 		}
 	}
 	for _, before := range roster.all() {
-		if _, stays := cfg.Sinks[before.name]; !stays {
+		if _, found := cfg.Sinks[before.name]; !found {
 			c.removed = append(c.removed, before)
 		}
 	}
 	for partition := range d.stores.keys.Partitions() {
-		if err := registerSinks(ctx, d.stores.queues, partition, places); err != nil {
+		if err := registerSinks(ctx, d.stores.queues, partition, startPositions); err != nil {
 			return nil, err
 		}
 	}
-	opened, err := d.app.openSinks(fresh)
+	opened, err := d.app.openSinks(opening)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range opened {
-		if _, fresh := places[s.name]; fresh {
+		if _, opening := startPositions[s.name]; opening {
 			c.added = append(c.added, s)
 		} else {
 			c.changed = append(c.changed, s)
@@ -212,9 +214,9 @@ func (d *deliveryService) planChanges(ctx context.Context, cfg *config.Config) (
 	return c, nil
 }
 
-// applyConfig brings the sinks in line with a configuration. After an error nothing has changed.
+// applyConfig applies a configuration to the sinks. After an error nothing has changed.
 func (d *deliveryService) applyConfig(ctx context.Context, cfg *config.Config) error {
-	a, began := d.app, time.Now()
+	a, start := d.app, time.Now()
 	c, err := d.planChanges(ctx, cfg)
 	if err != nil {
 		return err
@@ -226,25 +228,25 @@ func (d *deliveryService) applyConfig(ctx context.Context, cfg *config.Config) e
 		a.metrics.InitSink(s.name)
 	}
 	matcher := newMatcher(all)
-	for _, one := range a.dispatchers {
-		one.Reload(matcher)
+	for _, item := range a.dispatchers {
+		item.Reload(matcher)
 	}
 	a.notices.Listen(noticeListeners(all))
 	if err := d.applySinkChanges(c); err != nil {
-		a.log.Warn("sinks did not close well", "error", err)
+		a.log.Warn("sinks did not close cleanly", "error", err)
 	}
-	a.latest.applied()
-	d.logApplied(cfg, c, time.Since(began))
+	a.reloadStatus.markApplied()
+	d.logApplied(cfg, c, time.Since(start))
 	d.applied = cfg
 	return nil
 }
 
-// logApplied tells what another configuration has changed, and of its warnings those that are new.
-func (d *deliveryService) logApplied(cfg *config.Config, c *change, took time.Duration) {
+// logApplied logs the differences between two configurations, and the warnings that are new.
+func (d *deliveryService) logApplied(cfg *config.Config, c *changeSet, elapsed time.Duration) {
 	log, keys := d.app.log, config.DiffKeys(d.applied, cfg)
-	said := []any{"took", took.Round(time.Millisecond).String()}
-	for _, one := range []struct {
-		what  string
+	attrs := []any{"duration", elapsed.Round(time.Millisecond).String()}
+	for _, item := range []struct {
+		key   string
 		names []string
 	}{
 		{"sinks_added", sinkNames(c.added)},
@@ -254,19 +256,19 @@ func (d *deliveryService) logApplied(cfg *config.Config, c *change, took time.Du
 		{"keys_changed", keys.Changed},
 		{"keys_removed", keys.Removed},
 	} {
-		if len(one.names) > 0 {
-			said = append(said, one.what, one.names)
+		if len(item.names) > 0 {
+			attrs = append(attrs, item.key, item.names)
 		}
 	}
-	log.Info("the configuration was taken over", append(said, "sinks_kept", len(c.kept), "keys_kept", keys.Kept)...)
+	log.Info("configuration was applied", append(attrs, "sinks_kept", len(c.kept), "keys_kept", keys.Kept)...)
 	for _, w := range config.NewWarnings(d.applied, cfg) {
-		log.Warn("configuration", "warning", w.String())
+		log.Warn("configuration has a warning", "warning", w.String())
 	}
-	if later := config.RestartRequired(d.app.cfg, cfg); len(later) > 0 {
-		log.Warn("some changes of the configuration take effect at the next start", "keys", later)
+	if changed := config.RestartRequired(d.app.cfg, cfg); len(changed) > 0 {
+		log.Warn("some configuration changes require a restart", "keys", changed)
 	}
 	if len(c.removed) > 0 {
-		log.Warn("what waits for sinks that left the configuration is kept, until they come back or 'hubrelay sinks forget'",
+		log.Warn("backlog of removed sinks is kept until 'hubrelay sinks forget'",
 			"sinks", sinkNames(c.removed))
 	}
 }
@@ -279,33 +281,34 @@ func sinkNames(sinks []*openSink) []string {
 	return list
 }
 
-// applySinkChanges brings the sinks that run in line, each by itself, so that one whose attempts take their time holds up no other.
-// The error is of sinks that did not close well.
-func (d *deliveryService) applySinkChanges(c *change) error {
+// applySinkChanges applies a changeSet to the running sinks. It handles them concurrently, so a sink with slow
+// attempts does not delay others. The error reports sinks that did not close cleanly.
+func (d *deliveryService) applySinkChanges(c *changeSet) error {
 	var errs []error
 	for _, s := range c.added {
 		errs = append(errs, d.replaceSink(s))
 	}
-	former := slices.Clone(c.removed)
+	old := slices.Clone(c.removed)
 	for _, s := range c.changed {
-		former = append(former, d.app.sinks.get(s.name))
+		old = append(old, d.app.sinks.get(s.name))
 	}
-	errs = append(errs, forEachParallel(len(former), func(i int) error {
-		err := d.stopSink(former[i])
+	errs = append(errs, forEachParallel(len(old), func(i int) error {
+		err := d.stopSink(old[i])
 		if i >= len(c.removed) {
 			return errors.Join(err, d.replaceSink(c.changed[i-len(c.removed)]))
 		}
-		d.app.sinks.remove(former[i].name)
-		d.app.metrics.RemoveSink(former[i].name)
+		d.app.sinks.remove(old[i].name)
+		d.app.metrics.RemoveSink(old[i].name)
 		return err
 	}))
 	return errors.Join(errs...)
 }
 
-// replaceSink puts a sink into the roster, in place of one of its name that has ended, and begins to deliver to it.
+// replaceSink adds a sink to the registry, or replaces a stopped one with the same name, and starts deliveries to
+// it.
 func (d *deliveryService) replaceSink(s *openSink) error {
 	if d.ctx.Err() != nil {
-		return s.close(context.Background()) // all are ending
+		return s.close(context.Background()) // all sinks are stopping
 	}
 	if err := d.newSinkPipeline(s); err != nil {
 		d.app.sinks.remove(s.name)

@@ -18,15 +18,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// While Redis is away one line is written for each configuration, whatever the errors of the attempts say.
-func TestFollowTellsOnce(t *testing.T) {
+// While Redis is unreachable, each configuration is logged once, although the errors of the attempts differ.
+func TestApplyChanges_LogsOncePerConfiguration(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	var down atomic.Bool
 	var dials atomic.Int64
 	c, err := redisconn.Open(t.Context(), redisconn.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		if down.Load() {
-			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("from port %d: %w", dials.Add(1), errors.ErrUnsupported)}
+			return nil, &net.OpError{
+				Op: "dial", Net: "tcp", Err: fmt.Errorf("from port %d: %w", dials.Add(1), errors.ErrUnsupported),
+			}
 		}
 		return new(net.Dialer).DialContext(ctx, "unix", server.Socket)
 	}})
@@ -35,7 +37,7 @@ func TestFollowTellsOnce(t *testing.T) {
 	}
 	defer c.Close()
 	var log bytes.Buffer
-	a := &App{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: adminserver.NewMetrics("1")}
+	a := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: adminserver.NewMetrics("1")}
 	d := &deliveryService{app: a, stores: newStores(c), desired: make(chan *config.Config, 1)}
 	down.Store(true)
 	server.Kill()
@@ -52,7 +54,8 @@ func TestFollowTellsOnce(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if told := strings.Count(log.String(), "what ran before goes on"); told != 2 || !strings.Contains(log.String(), "from port") {
-		t.Errorf("told %d times:\n%s", told, log.String())
+	if logged := strings.Count(log.String(), "the previous one stays active"); logged != 2 ||
+		!strings.Contains(log.String(), "from port") {
+		t.Errorf("logged %d times, want 2:\n%s", logged, log.String())
 	}
 }

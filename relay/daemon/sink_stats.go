@@ -8,19 +8,19 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
-// sinkStatsInterval is how often what is only known by asking Redis is asked.
+// sinkStatsInterval is the time between reads of statistics from Redis.
 const sinkStatsInterval = 5 * time.Second
 
-// sinkStats is what Redis knows of a sink.
+// sinkStats are the statistics of a sink in Redis.
 type sinkStats struct {
 	delivery.SinkStats
-	// Queued is what waits in its queue.
+	// Queued is the number of entries in the queue.
 	Queued int64
-	// OldestAge is how long the oldest delivery has waited, in the queue or parked; zero where nothing waits.
+	// OldestAge is the age of the oldest delivery in the queue or among the scheduled retries, or 0.
 	OldestAge time.Duration
 }
 
-// loadSinkStats returns what Redis knows of each sink, in their order.
+// loadSinkStats returns the statistics of the named sinks, in the same order.
 func loadSinkStats(ctx context.Context, queues *queue.Store, store *delivery.Store, names []string) ([]sinkStats, error) {
 	stats, err := queues.Stats(ctx, names)
 	if err != nil {
@@ -33,14 +33,15 @@ func loadSinkStats(ctx context.Context, queues *queue.Store, store *delivery.Sto
 	list := make([]sinkStats, len(names))
 	for i := range list {
 		list[i] = sinkStats{
-			SinkStats: stored[i], Queued: stats[i].Length, OldestAge: max(stats[i].OldestAge, stored[i].OldestRetryAge),
+			SinkStats: stored[i], Queued: stats[i].Length, OldestAge: max(stats[i].OldestAge,
+				stored[i].OldestRetryAge),
 		}
 	}
 	return list, nil
 }
 
-// updateSinkStats keeps the metrics that describe Redis up to date until ctx ends.
-func (a *App) updateSinkStats(ctx context.Context, queues *queue.Store, store *delivery.Store) error {
+// updateSinkStats updates the metrics about the content of Redis until ctx ends.
+func (a *Daemon) updateSinkStats(ctx context.Context, queues *queue.Store, store *delivery.Store) error {
 	tick := time.NewTicker(sinkStatsInterval)
 	defer tick.Stop()
 	for {
@@ -55,7 +56,7 @@ func (a *App) updateSinkStats(ctx context.Context, queues *queue.Store, store *d
 		a.metrics.RedisUp(err == nil)
 		for i, f := range list {
 			if a.sinks.get(names[i]) == nil {
-				continue // it has left meanwhile
+				continue // removed since the list was made
 			}
 			a.metrics.Backlog(names[i], f.Queued+f.InDigests, f.Scheduled, f.DeadLetters)
 			a.metrics.Oldest(names[i], f.OldestAge)

@@ -20,7 +20,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 )
 
-// openSink is one configured sink, opened.
+// openSink is an opened sink of the configuration.
 type openSink struct {
 	name   string
 	cfg    config.Sink
@@ -28,14 +28,14 @@ type openSink struct {
 	filter relay.Filter
 	sink   relay.Sink
 
-	pipeline *delivery.Pipeline // nil before it is prepared
-	stop     context.CancelFunc // ends what reads its queue; nil before it runs
-	done     chan struct{}      // closed then
+	pipeline *delivery.Pipeline // nil until newSinkPipeline
+	stop     context.CancelFunc // stops the consumer of its queue; nil until startSink
+	done     chan struct{}      // closed when the consumer has stopped
 }
 
 func byName(a, b *openSink) int { return strings.Compare(a.name, b.name) }
 
-// sinkRegistry is the sinks that the daemon has now, by name. It may be used concurrently.
+// sinkRegistry contains the current sinks, sorted by name. It may be used concurrently.
 type sinkRegistry struct {
 	writeMu sync.Mutex
 	current atomic.Pointer[[]*openSink]
@@ -48,16 +48,18 @@ func (r *sinkRegistry) all() []*openSink {
 	return nil
 }
 
-// get returns nil where there is none.
+// get returns nil if there is no sink with that name.
 func (r *sinkRegistry) get(name string) *openSink {
 	list := r.all()
-	if i, found := slices.BinarySearchFunc(list, name, func(s *openSink, name string) int { return strings.Compare(s.name, name) }); found {
+	if i, found := slices.BinarySearchFunc(list, name, func(s *openSink, name string) int {
+		return strings.Compare(s.name, name)
+	}); found {
 		return list[i]
 	}
 	return nil
 }
 
-// add puts sinks in, each in place of one of its name.
+// add adds sinks. It replaces sinks with the same names.
 func (r *sinkRegistry) add(in ...*openSink) {
 	r.writeMu.Lock()
 	defer r.writeMu.Unlock()
@@ -76,12 +78,12 @@ func (r *sinkRegistry) remove(name string) {
 	r.current.Store(&list)
 }
 
-// openTimeout bounds how long sinks that are opened try samples.
+// openTimeout limits the time that sinks use samples while they are opened.
 const openTimeout = 5 * time.Second
 
-// openSinks builds the sinks in the order of their names. Where one cannot be built, none is.
-func (a *App) openSinks(configured map[string]config.Sink) (opened []*openSink, err error) {
-	s, metrics, began := a.settings, a.metrics, time.Now()
+// openSinks opens the sinks in the order of their names. If one fails, the others are closed.
+func (a *Daemon) openSinks(configured map[string]config.Sink) (opened []*openSink, err error) {
+	s, metrics, start := a.options, a.metrics, time.Now()
 	var open atomic.Bool
 	defer func() {
 		open.Store(true)
@@ -92,51 +94,51 @@ func (a *App) openSinks(configured map[string]config.Sink) (opened []*openSink, 
 	}()
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		cfg := configured[name]
-		i := slices.IndexFunc(s.SinkKinds, func(k relay.SinkKind) bool { return k.Type == cfg.Type })
+		i := slices.IndexFunc(s.Sinks, func(k relay.SinkKind) bool { return k.Type == cfg.Type })
 		if i < 0 {
-			return opened, fmt.Errorf("sink %s: there is no kind %q", name, cfg.Type)
+			return opened, fmt.Errorf("sink %s: unknown type %q", name, cfg.Type)
 		}
 		filter, err := newFilter(cfg)
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
-		one, err := s.SinkKinds[i].Open(relay.SinkSettings{
+		one, err := s.Sinks[i].Open(relay.SinkSettings{
 			Name: name, Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
 			Observe: func(event string) { metrics.SinkEvent(name, event) },
 			State:   lazyStateStore{a, name},
 			Samples: func() []relay.Delivery {
-				if !open.Load() && time.Since(began) > openTimeout {
-					return nil // they were tried when the configuration was read, a moment ago
+				if !open.Load() && time.Since(start) > openTimeout {
+					return nil // validated a moment ago, when the configuration was read
 				}
-				return config.Samples(cfg, s.SinkKinds[i], a.catalog)
+				return config.Samples(cfg, s.Sinks[i], a.catalog)
 			},
 		}, cfg.Settings)
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
-		made := &openSink{name: name, cfg: cfg, kind: s.SinkKinds[i], sink: one, filter: filter}
-		monitorCondition(made, metrics, s.Log)
-		opened = append(opened, made)
+		result := &openSink{name: name, cfg: cfg, kind: s.Sinks[i], sink: one, filter: filter}
+		monitorCondition(result, metrics, s.Log)
+		opened = append(opened, result)
 	}
 	return opened, nil
 }
 
-// lazyStateStore is what a sink remembers, for sinks that are opened before Redis is.
+// lazyStateStore is the state store of a sink. It exists before Redis is connected.
 type lazyStateStore struct {
-	app  *App
+	app  *Daemon
 	sink string
 }
 
 func (m lazyStateStore) Lock(ctx context.Context, name string, hold time.Duration) (string, relay.StateLock, error) {
 	store := m.app.store.Load()
 	if store == nil {
-		return "", nil, errors.New("take what a sink remembers: the daemon is still starting")
+		return "", nil, errors.New("lock state: the daemon is still starting")
 	}
 	return store.SinkState(m.sink).Lock(ctx, name, hold)
 }
 
-// warnRateConflicts names sinks that share one rate and disagree about it: the slowest holds for all, and gets the least. Those that are
-// known were named before.
+// warnRateConflicts logs sinks with the same rate key but different rates. The lowest rate applies to all of them.
+// Conflicts between known sinks were logged before.
 func warnRateConflicts(log *slog.Logger, sinks, known []*openSink) {
 	first := make(map[string]*openSink, len(sinks))
 	for _, s := range sinks {
@@ -153,7 +155,7 @@ func warnRateConflicts(log *slog.Logger, sinks, known []*openSink) {
 			continue
 		}
 		if other.cfg.Rate != s.cfg.Rate || other.cfg.Burst != s.cfg.Burst {
-			log.Warn("two sinks lead to one destination and have different rates, which the slower one's attempts use up for both; give them one rate and burst",
+			log.Warn("sinks with the same destination have different rates, the lower one applies to both",
 				"sinks", []string{other.name, s.name}, "rates", []string{other.cfg.Rate.String(), s.cfg.Rate.String()})
 		}
 	}
@@ -163,7 +165,7 @@ func closeAll(sinks []*openSink) error {
 	return forEachParallel(len(sinks), func(i int) error { return sinks[i].close(context.Background()) })
 }
 
-// close waits for attempts until ctx ends.
+// close closes the sink after its attempts have ended. It waits until ctx ends at most.
 func (s *openSink) close(ctx context.Context) error {
 	if s.pipeline != nil {
 		return s.pipeline.Close(ctx)
@@ -174,7 +176,8 @@ func (s *openSink) close(ctx context.Context) error {
 	return nil
 }
 
-// forEachParallel does n things at once: a sink that takes its time to close, such as a plugin, holds up no other.
+// forEachParallel calls do for 0 to n-1 concurrently, so a sink that closes slowly, such as a plugin, does not
+// delay others.
 func forEachParallel(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -185,7 +188,8 @@ func forEachParallel(n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// fingerprint changes with the sink's own settings: a sink that its receiver disabled is enabled by changing them.
+// fingerprint identifies the settings of the sink. A sink that its destination disabled is enabled again when the
+// fingerprint changes.
 func (s *openSink) fingerprint() (string, error) {
 	text, err := json.Marshal(s.cfg.Settings)
 	if err != nil {
@@ -195,7 +199,7 @@ func (s *openSink) fingerprint() (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// handlerConcurrency is how many notifications of the sink's queue may be in hand at once.
+// handlerConcurrency returns the maximum number of queue entries in progress.
 func (s *openSink) handlerConcurrency() int {
 	if b := s.batchOptions(); b.Wait > 0 {
 		return b.HandlerConcurrency(s.cfg.Concurrency)
@@ -207,14 +211,16 @@ func (s *openSink) batchOptions() delivery.Batch {
 	return delivery.Batch{Wait: s.cfg.Batch.Wait, Max: s.cfg.Batch.Max}
 }
 
-func (a *App) newPipeline(s *openSink, store *delivery.Store) (*delivery.Pipeline, error) {
+func (a *Daemon) newPipeline(s *openSink, store *delivery.Store) (*delivery.Pipeline, error) {
 	fingerprint, err := s.fingerprint()
 	if err != nil {
 		return nil, err
 	}
 	return delivery.New(delivery.Options{
 		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
-		Schedule:     delivery.Schedule{Delays: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts},
+		Schedule: delivery.Schedule{
+			Delays: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts,
+		},
 		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
 		Digest:             delivery.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
 		Batch:              s.batchOptions(),
@@ -224,13 +230,13 @@ func (a *App) newPipeline(s *openSink, store *delivery.Store) (*delivery.Pipelin
 	})
 }
 
-// closeAllSinks closes what there is, once nothing delivers any more. A sink that still has an attempt running stays open and
-// is named.
-func (a *App) closeAllSinks() {
+// closeAllSinks closes all sinks after deliveries have stopped. A sink with a running attempt stays open and is
+// logged.
+func (a *Daemon) closeAllSinks() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	list := a.sinks.all()
 	if err := forEachParallel(len(list), func(i int) error { return list[i].close(ctx) }); err != nil {
-		a.log.Warn("sinks did not close well", "error", err)
+		a.log.Warn("sinks did not close cleanly", "error", err)
 	}
 }

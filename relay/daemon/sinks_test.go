@@ -12,17 +12,19 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// keyed leads to the destination that it is named after.
-type keyed string
+// keyedSink has a rate key and does nothing.
+type keyedSink string
 
-func (keyed) Deliver(context.Context, relay.Delivery) error { return nil }
-func (keyed) Close() error                                  { return nil }
-func (k keyed) RateKey() string                             { return string(k) }
+func (keyedSink) Deliver(context.Context, relay.Delivery) error { return nil }
+func (keyedSink) Close() error                                  { return nil }
+func (k keyedSink) RateKey() string                             { return string(k) }
 
-func TestWarnOfRates(t *testing.T) {
+func TestWarnRateConflicts(t *testing.T) {
 	t.Parallel()
 	named := func(name, key string, count int) *openSink {
-		return &openSink{name: name, sink: keyed(key), cfg: config.Sink{Rate: relay.Rate{Count: count, Per: time.Minute}}}
+		return &openSink{
+			name: name, sink: keyedSink(key), cfg: config.Sink{Rate: relay.Rate{Count: count, Per: time.Minute}},
+		}
 	}
 	for _, c := range []struct {
 		name  string
@@ -41,7 +43,7 @@ func TestWarnOfRates(t *testing.T) {
 		out.Reset()
 		warnRateConflicts(slog.New(slog.NewTextHandler(&out, nil)), c.sinks, c.sinks)
 		if out.Len() > 0 {
-			t.Errorf("%s: told again: %s", c.name, out.String())
+			t.Errorf("%s: logged again: %s", c.name, out.String())
 		}
 	}
 }

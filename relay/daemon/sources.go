@@ -20,26 +20,26 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
-// sourceManager are the upstreams that this daemon reads, or would if no other node did.
+// sourceManager runs the sources of this node. Another node may hold the lease of a source; then the source waits.
 type sourceManager struct {
-	app      *App
+	app      *Daemon
 	stores   *stores
 	instance string
 	node     string
-	desired  chan map[string]config.Source // holds the latest that is not taken over
+	desired  chan map[string]config.Source // holds the latest configuration that is not applied yet
 
 	mu      sync.Mutex
 	running map[string]*runningSource
 }
 
 type runningSource struct {
-	cfg   config.Source
-	stop  context.CancelFunc
-	ended chan struct{}
+	cfg  config.Source
+	stop context.CancelFunc
+	done chan struct{}
 }
 
-// startSources starts what reads the upstreams.
-func (a *App) startSources(ctx context.Context, p *components, st *stores, instance, node string) {
+// startSources starts the source manager.
+func (a *Daemon) startSources(ctx context.Context, p *components, st *stores, instance, node string) {
 	s := &sourceManager{
 		app: a, stores: st, instance: instance, node: node,
 		desired: make(chan map[string]config.Source, 1), running: make(map[string]*runningSource),
@@ -49,16 +49,16 @@ func (a *App) startSources(ctx context.Context, p *components, st *stores, insta
 	p.startComponent(ctx, "sources", s.run)
 }
 
-// setDesired takes over another configuration soon. The caller is alone.
+// setDesired passes a new configuration to run. It must not be called concurrently.
 func (s *sourceManager) setDesired(configured map[string]config.Source) {
 	select {
-	case <-s.desired: // a later one counts
+	case <-s.desired: // replaced by the newer one
 	default:
 	}
 	s.desired <- configured
 }
 
-// run reads the upstreams until ctx ends.
+// run runs the sources until ctx ends.
 func (s *sourceManager) run(ctx context.Context) error {
 	defer s.apply(context.WithoutCancel(ctx), nil)
 	for {
@@ -71,20 +71,21 @@ func (s *sourceManager) run(ctx context.Context) error {
 	}
 }
 
-// apply ends what is configured no more or otherwise, then begins what is new. One that stays the same is not touched.
+// apply stops sources that were removed or changed, then starts new and changed ones. Unchanged sources continue
+// to run.
 func (s *sourceManager) apply(ctx context.Context, configured map[string]config.Source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var left []string
+	var stopped []string
 	for name, r := range s.running {
 		if c, stays := configured[name]; !stays || !reflect.DeepEqual(c, r.cfg) {
 			r.stop()
-			left = append(left, name)
+			stopped = append(stopped, name)
 		}
 	}
 	var removed, changed, added []string
-	for _, name := range left {
-		<-s.running[name].ended
+	for _, name := range stopped {
+		<-s.running[name].done
 		delete(s.running, name)
 		if _, stays := configured[name]; stays {
 			changed = append(changed, name)
@@ -103,34 +104,34 @@ func (s *sourceManager) apply(ctx context.Context, configured map[string]config.
 		}
 	}
 	if len(added)+len(changed)+len(removed) > 0 && ctx.Err() == nil && configured != nil {
-		s.app.log.Info("sources", "added", added, "changed", changed, "removed", removed)
+		s.app.log.Info("sources changed", "added", added, "changed", changed, "removed", removed)
 	}
 }
 
 func (s *sourceManager) startSource(ctx context.Context, name string, cfg config.Source) {
 	ctx, stop := context.WithCancel(ctx)
-	r := &runningSource{cfg: cfg, stop: stop, ended: make(chan struct{})}
+	r := &runningSource{cfg: cfg, stop: stop, done: make(chan struct{})}
 	s.running[name] = r
 	s.app.metrics.InitSource(name)
 	one := source.New(source.Options{
 		Name: name, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics,
 		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return upstreamClient(cfg) },
-		UserAgent: "hubrelay/" + s.app.settings.Version, Instance: s.instance, Node: s.node,
+		UserAgent: "hubrelay/" + s.app.options.Version, Instance: s.instance, Node: s.node,
 		Decoder: s.app.newDecoder(), Store: sourceStore{s.stores.sources}, Lease: s.stores.leases.Lease("source:"+name, leaseTime),
-		ReportGap: func(ctx context.Context, id, why string) error {
-			return s.app.notices.SourceGap(ctx, name, cfg.HubID, id, why)
+		ReportGap: func(ctx context.Context, id, reason string) error {
+			return s.app.notices.SourceGap(ctx, name, cfg.HubID, id, reason)
 		},
 		Observer: s.app.metrics, Log: s.app.log.With("source", name),
 	})
 	go func() {
-		defer close(r.ended)
+		defer close(r.done)
 		if err := (task{"source " + name, one.Run}).untilDone(ctx)(); err != nil && ctx.Err() == nil {
-			s.app.log.Error("a source ended; it is read again after the next start", "source", name, "error", err)
+			s.app.log.Error("source failed and stays stopped until a restart", "source", name, "error", err)
 		}
 	}()
 }
 
-// sourceStore adapts the result of Open.
+// sourceStore adapts the storage to package source.
 type sourceStore struct{ *sourcestore.Store }
 
 var _ source.Store = sourceStore{}
@@ -139,11 +140,12 @@ func (s sourceStore) Open(ctx context.Context, name, hub string) (source.Positio
 	return s.Store.Open(ctx, name, hub)
 }
 
-// upstreamClient dials whatever the operator has named, unlike sinks, whose addresses may come from others.
+// upstreamClient returns an HTTP client that may dial any address. Unlike the addresses of sinks, the address of
+// an upstream comes from the operator only.
 func upstreamClient(cfg config.Source) (*http.Client, error) {
 	transport, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
-		return nil, errors.New("the program's HTTP transport is of an unknown kind")
+		return nil, errors.New("unexpected type of http.DefaultTransport")
 	}
 	transport = transport.Clone()
 	if cfg.CAFile != "" {
@@ -153,22 +155,22 @@ func upstreamClient(cfg config.Source) (*http.Client, error) {
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("ca_file: %s holds no certificate", cfg.CAFile)
+			return nil, fmt.Errorf("ca_file: %s contains no certificate", cfg.CAFile)
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
 	return &http.Client{Transport: transport}, nil
 }
 
-// adminSources is nil while the daemon is starting.
-func (a *App) adminSources() adminserver.Sources {
+// adminSources returns nil while the daemon is starting.
+func (a *Daemon) adminSources() adminserver.Sources {
 	if s := a.sources.Load(); s != nil {
 		return s
 	}
 	return nil
 }
 
-// List tells how each source is that this node's configuration has.
+// List returns the status of each source in the configuration of this node.
 func (s *sourceManager) List(ctx context.Context) ([]adminserver.Source, error) {
 	s.mu.Lock()
 	configured := make(map[string]config.Source, len(s.running))
@@ -187,8 +189,10 @@ func (s *sourceManager) List(ctx context.Context) ([]adminserver.Source, error) 
 	return list, nil
 }
 
-func (s *sourceManager) describeSource(ctx context.Context, name string, cfg config.Source) (adminserver.Source, error) {
-	kept, err := s.stores.sources.Stats(ctx, name, cfg.HubID)
+func (s *sourceManager) describeSource(
+	ctx context.Context, name string, cfg config.Source,
+) (adminserver.Source, error) {
+	stats, err := s.stores.sources.Stats(ctx, name, cfg.HubID)
 	if err != nil {
 		return adminserver.Source{}, err
 	}
@@ -198,19 +202,22 @@ func (s *sourceManager) describeSource(ctx context.Context, name string, cfg con
 	}
 	one := adminserver.Source{
 		Name: name, Type: cfg.Type, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics, State: adminserver.SourceNotRead,
-		Reason:  "no node reads it at the moment; one takes over within seconds, where its configuration has it and Redis answers",
-		Resumes: kept.Cursor != "", Received: kept.Received, Quarantined: kept.Quarantined, Looped: kept.Looped, Gaps: kept.Gaps,
+		Reason: "no node reads the source at present; a node with this source in its configuration takes over " +
+			"within seconds",
+		Resumes: stats.Cursor != "", Received: stats.Received, Quarantined: stats.Quarantined, Looped: stats.Looped,
+		Gaps: stats.Gaps,
 	}
 	if one.Topics == nil {
 		one.Topics = []string{}
 	}
-	if !kept.LastStoredAt.IsZero() {
-		last := kept.LastStoredAt.UTC()
+	if !stats.LastStoredAt.IsZero() {
+		last := stats.LastStoredAt.UTC()
 		one.LastStoredAt = &last
 	}
 	var status source.Status
 	if text != nil && json.Unmarshal(text, &status) == nil {
-		one.State, one.Reason, one.Node, one.Since, one.Next = status.State, status.Reason, status.Node, &status.Since, status.Next
+		one.State, one.Reason, one.Node, one.Since, one.Next = status.State, status.Reason, status.Node, &status.Since,
+			status.Next
 	}
 	return one, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// An upstream with a certificate of its operator's own is trusted where ca_file says so, and not else.
+// A private certificate of the upstream is accepted only with ca_file.
 func TestUpstreamClient(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewTLSServer(http.NotFoundHandler())
@@ -31,13 +31,13 @@ func TestUpstreamClient(t *testing.T) {
 		return err
 	}
 	if err := get(config.Source{CAFile: file}); err == nil || !strings.Contains(err.Error(), "ca_file") {
-		t.Errorf("a missing file: %v", err)
+		t.Errorf("missing file: got %v", err)
 	}
 	if err := os.WriteFile(file, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := get(config.Source{CAFile: file}); err == nil || !strings.Contains(err.Error(), "no certificate") {
-		t.Errorf("no certificate: %v", err)
+		t.Errorf("file without a certificate: got %v", err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	if err := os.WriteFile(file, text, 0o600); err != nil {
@@ -47,6 +47,6 @@ func TestUpstreamClient(t *testing.T) {
 		t.Error(err)
 	}
 	if err := get(config.Source{}); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("an unknown authority: %v", err)
+		t.Errorf("unknown authority: got %v", err)
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// TestReadyzSaysNoBeforeAnythingEnds has the part that ends first, as the public listener does, ask for it.
-func TestReadyzSaysNoBeforeAnythingEnds(t *testing.T) {
+// The component that stops first checks /readyz, which must already report that the daemon is not ready.
+func TestStop_ReadyzFailsBeforeComponentsStop(t *testing.T) {
 	t.Parallel()
-	a := &App{cfg: &config.Config{}, health: adminserver.NewHealth(adminserver.HealthOptions{})}
+	a := &Daemon{cfg: &config.Config{}, health: adminserver.NewHealth(adminserver.HealthOptions{})}
 	readyz := func() int {
 		w := httptest.NewRecorder()
 		a.health.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/readyz", http.NoBody))
 		return w.Code
 	}
-	p := newParts(slog.New(slog.DiscardHandler))
+	p := newComponents(slog.New(slog.DiscardHandler))
 	var then int
 	p.startComponent(t.Context(), "listener", func(ctx context.Context) error {
 		<-ctx.Done()
@@ -28,10 +28,10 @@ func TestReadyzSaysNoBeforeAnythingEnds(t *testing.T) {
 		return nil
 	})
 	if now := readyz(); now != http.StatusOK {
-		t.Fatalf("readyz says %d while everything runs", now)
+		t.Fatalf("readyz returned %d while all components run", now)
 	}
 	a.stop(p)
 	if then != http.StatusServiceUnavailable {
-		t.Errorf("readyz said %d when the first part was told to end", then)
+		t.Errorf("readyz returned %d when the first component stopped", then)
 	}
 }

@@ -29,21 +29,21 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
-// receiver is a subscriber's server. It answers what answer says for an id's n-th attempt.
+// receiver is the server of a subscriber. The function answer returns the status of the n-th attempt for an ID.
 type receiver struct {
 	t      *testing.T
 	answer func(id string, attempt int) int
 
 	mu       sync.Mutex
 	attempts map[string]int
-	taken    map[string]int // answered with 2xx
+	accepted map[string]int // answered with 2xx
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
 	id := req.Header.Get("webhook-id")
 	if !hasValidSignature(req.Header, body) {
-		r.t.Error("a signature does not verify")
+		r.t.Error("invalid signature")
 	}
 	if want := string(sinktest.Sample(id).Notifications[0].Data); string(body) != want {
 		r.t.Errorf("body %s, want %s", body, want)
@@ -55,24 +55,24 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	status := r.answer(id, n)
 	if status < 300 {
 		r.mu.Lock()
-		r.taken[id]++
+		r.accepted[id]++
 		r.mu.Unlock()
 	}
 	w.WriteHeader(status)
 }
 
-func (r *receiver) count() (attempts, taken int) {
+func (r *receiver) count() (attempts, accepted int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range r.attempts {
 		attempts += n
 	}
-	return attempts, len(r.taken)
+	return attempts, len(r.accepted)
 }
 
-// newReceiver starts a receiver, with the URL that it is reached at.
+// newReceiver starts a receiver and returns its URL.
 func newReceiver(t *testing.T, answer func(id string, attempt int) int) (*receiver, string) {
-	r := &receiver{t: t, answer: answer, attempts: map[string]int{}, taken: map[string]int{}}
+	r := &receiver{t: t, answer: answer, attempts: map[string]int{}, accepted: map[string]int{}}
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
 	return r, srv.URL + "/hook"
@@ -105,10 +105,10 @@ func publish(t testing.TB, b *stores, from, n int) {
 	}
 }
 
-// webhookKey is the key of the webhooks' signatures.
+// webhookKey is the key for the signatures of the webhooks.
 var webhookKey = []byte("0123456789abcdef01234567")
 
-// hasValidSignature reports whether a request is signed as Standard Webhooks 1.0 requires.
+// hasValidSignature reports whether the signature of a request conforms to Standard Webhooks 1.0.
 func hasValidSignature(h http.Header, body []byte) bool {
 	m := hmac.New(sha256.New, webhookKey)
 	_, _ = fmt.Fprintf(m, "%s.%s.%s", h.Get("webhook-id"), h.Get("webhook-timestamp"), body)
@@ -132,13 +132,14 @@ func openWebhook(t testing.TB, url string) relay.Sink {
 	return sink
 }
 
-// startNode runs all that a daemon runs for one sink named "hook", on connections of its own. stop may be called twice.
+// startNode runs everything that a daemon needs for one sink named "hook", with its own connections. stop may be
+// called twice.
 func startNode(t testing.TB, server *redistest.Server, number int, url string) (stop func()) {
 	t.Helper()
 	return startOn(t, openRedis(t, server), number, url)
 }
 
-// startOn is startNode on b, which it closes.
+// startOn is like startNode, but uses b and closes it.
 func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 	t.Helper()
 	sink := openWebhook(t, url)
@@ -167,7 +168,9 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := queue.NewRouter(queue.RouterOptions{Handler: pipeline, Subscriber: reader, CloseTimeout: 5 * time.Second})
+	router, err := queue.NewRouter(queue.RouterOptions{
+		Handler: pipeline, Subscriber: reader, CloseTimeout: 5 * time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,8 +201,8 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 	return stop
 }
 
-// left is what Redis holds for the sink: in its queue and its delay queue.
-func left(b *stores) int64 {
+// pending returns the number of undelivered entries of the sink: queued or scheduled.
+func pending(b *stores) int64 {
 	queued, err := b.conn.Commands().XLen(context.Background(), queue.Key(b.keys, "hook", 0)).Result()
 	parked, err2 := b.conn.Commands().ZCard(context.Background(), b.keys.RetrySchedule("hook")).Result()
 	if err != nil || err2 != nil {
@@ -208,8 +211,8 @@ func left(b *stores) int64 {
 	return queued + parked
 }
 
-// From the log to the receiver: two nodes share the sink, some answers are bad at first, and all arrives once.
-func TestLogToReceiver(t *testing.T) {
+// Two nodes share the sink, some responses are errors at first, and everything is accepted once.
+func TestDelivery_LogToReceiver(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	b := openRedis(t, server)
@@ -225,7 +228,10 @@ func TestLogToReceiver(t *testing.T) {
 	startNode(t, server, 2, url)
 	publish(t, b, 0, n/2)
 	publish(t, b, n/2, n/2)
-	testkit.WaitFor(t, "all delivered and nothing left", func() bool { _, taken := r.count(); return taken == n && left(b) == 0 })
+	testkit.WaitFor(t, "all deliveries", func() bool {
+		_, accepted := r.count()
+		return accepted == n && pending(b) == 0
+	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, attempts := range r.attempts {
@@ -239,8 +245,8 @@ func TestLogToReceiver(t *testing.T) {
 	}
 }
 
-// The same without a redis-server, in memory.
-func TestInMemory(t *testing.T) {
+// Like TestDelivery_LogToReceiver, but in memory without a redis-server.
+func TestDelivery_InMemory(t *testing.T) {
 	t.Parallel()
 	m, err := embeddedredis.Memory(context.Background())
 	if err != nil {
@@ -266,11 +272,14 @@ func TestInMemory(t *testing.T) {
 		n, _ := b.conn.Commands().XLen(context.Background(), b.keys.DeadLetters("hook")).Result()
 		return n
 	}
-	testkit.WaitFor(t, "all settled", func() bool { _, taken := r.count(); return taken == 28 && dead() == 4 && left(b) == 0 })
+	testkit.WaitFor(t, "all outcomes", func() bool {
+		_, accepted := r.count()
+		return accepted == 28 && dead() == 4 && pending(b) == 0
+	})
 	stop()
 }
 
-func TestDeadLetterOfARejection(t *testing.T) {
+func TestDelivery_RejectionBecomesDeadLetter(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	b := openRedis(t, server)
@@ -282,14 +291,14 @@ func TestDeadLetterOfARejection(t *testing.T) {
 		n, _ := b.conn.Commands().XLen(context.Background(), b.keys.DeadLetters("hook")).Result()
 		return n
 	}
-	testkit.WaitFor(t, "three dead letters", func() bool { return dead() == 3 && left(b) == 0 })
+	testkit.WaitFor(t, "three dead letters", func() bool { return dead() == 3 && pending(b) == 0 })
 	if attempts, _ := r.count(); attempts != 3 {
 		t.Errorf("%d attempts, want 3", attempts)
 	}
 }
 
-// A receiver that is gone keeps its backlog; with the state deleted everything arrives after all.
-func TestGoneKeepsTheBacklog(t *testing.T) {
+// A sink whose receiver is gone keeps its backlog. After the state is deleted, everything is delivered.
+func TestDelivery_GoneSinkKeepsBacklog(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	b := openRedis(t, server)
@@ -310,26 +319,29 @@ func TestGoneKeepsTheBacklog(t *testing.T) {
 		return err == nil && state == "disabled"
 	}
 	testkit.WaitFor(t, "disabled", disabled)
-	testkit.WaitFor(t, "all kept", func() bool { return left(b) == n })
+	testkit.WaitFor(t, "all kept", func() bool { return pending(b) == n })
 	stop()
 	before, _ := r.count()
 	stop = startNode(t, server, 1, url)
 	publish(t, b, n, n)
-	testkit.WaitFor(t, "the new ones are kept too", func() bool { return left(b) == 2*n })
+	testkit.WaitFor(t, "the new ones are kept too", func() bool { return pending(b) == 2*n })
 	stop()
-	if after, taken := r.count(); after != before || taken != 0 || !disabled() {
-		t.Errorf("%d attempts after the restart, %d taken", after-before, taken)
+	if after, accepted := r.count(); after != before || accepted != 0 || !disabled() {
+		t.Errorf("%d attempts after the restart, %d taken", after-before, accepted)
 	}
 	gone.Delete("yes")
 	if err := b.conn.Commands().Del(context.Background(), b.keys.SinkState("hook")).Err(); err != nil {
 		t.Fatal(err)
 	}
 	startNode(t, server, 1, url)
-	testkit.WaitFor(t, "all delivered", func() bool { _, taken := r.count(); return taken == 2*n && left(b) == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool {
+		_, accepted := r.count()
+		return accepted == 2*n && pending(b) == 0
+	})
 }
 
-// Redis dies under a busy node again and again: nothing that was accepted is lost.
-func TestRedisDiesUnderTheNode(t *testing.T) {
+// Redis is killed repeatedly while a node is busy. No accepted notification may be lost.
+func TestDelivery_SurvivesRedisCrashes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
 	b := openRedis(t, server)
@@ -345,22 +357,26 @@ func TestRedisDiesUnderTheNode(t *testing.T) {
 	const n, rounds = 300, 3
 	for round := range rounds {
 		publish(t, b, round*n, n)
-		testkit.WaitFor(t, "some arrived", func() bool { _, taken := r.count(); return taken > round*n+n/4 })
+		testkit.WaitFor(t, "some arrived", func() bool { _, accepted := r.count(); return accepted > round*n+n/4 })
 		server.Restart()
 		testkit.WaitFor(t, "redis is back", func() bool { return b.conn.Ready(context.Background()) == nil })
 	}
-	testkit.WaitFor(t, "all delivered", func() bool { _, taken := r.count(); return taken == n*rounds && left(b) == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool {
+		_, accepted := r.count()
+		return accepted == n*rounds && pending(b) == 0
+	})
 }
 
-// BenchmarkLogToReceiver measures a backlog on its way to a receiver that answers at once, in this process too.
+// BenchmarkLogToReceiver measures the delivery of a backlog to a receiver in this process that responds
+// immediately.
 func BenchmarkLogToReceiver(b *testing.B) {
 	server := redistest.Start(b)
 	bb := openRedis(b, server)
 	defer bb.conn.Close()
-	var taken atomic.Int64
+	var accepted atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		taken.Add(1)
+		accepted.Add(1)
 	}))
 	defer srv.Close()
 	for from := 0; from < b.N; from += 1000 {
@@ -369,7 +385,7 @@ func BenchmarkLogToReceiver(b *testing.B) {
 	b.ResetTimer()
 	start := time.Now()
 	stop := startNode(b, server, 1, srv.URL)
-	testkit.WaitFor(b, "all delivered", func() bool { return taken.Load() >= int64(b.N) && left(bb) == 0 })
+	testkit.WaitFor(b, "all delivered", func() bool { return accepted.Load() >= int64(b.N) && pending(bb) == 0 })
 	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "deliveries/s")
 	b.StopTimer()
 	stop()

@@ -145,9 +145,9 @@ func TestDigestRefused(t *testing.T) {
 		d    relay.Delivery
 		want string
 	}{
-		{several, "holds 3 and is no digest"},
-		{relay.Delivery{ID: "x"}, "holds 0"},
-		{empty, "holds no notification"},
+		{several, "has 3 notifications but is neither"},
+		{relay.Delivery{ID: "x"}, "has 0"},
+		{empty, "has no notification"},
 		{broken, "65f0c2a00123456789abcde1"},
 		{missing, "65f0c2a00123456789abcde2"},
 		{late, "year outside"},

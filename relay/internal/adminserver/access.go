@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Caller is who sent a request.
+// Caller is the sender of a request.
 type Caller struct {
 	Name string
 	Role adminapi.Role
@@ -24,7 +24,7 @@ type Authenticator interface {
 	Authenticate(r *http.Request) (Caller, *relay.Error)
 }
 
-// SocketPeer authenticates requests on a unix socket whose listener has checked the user of every connection.
+// SocketPeer authenticates requests on a unix socket. The listener has checked the user of each connection.
 type SocketPeer struct{}
 
 // Authenticate returns a caller with [adminapi.RoleAdmin].
@@ -32,17 +32,17 @@ func (SocketPeer) Authenticate(*http.Request) (Caller, *relay.Error) {
 	return Caller{Name: "socket", Role: adminapi.RoleAdmin}, nil
 }
 
-// Token is one login of the admin listener.
+// Token is a credential for the admin listener.
 type Token struct {
 	Name string
 	Role adminapi.Role
 	Hash [sha256.Size]byte
 }
 
-// Tokens authenticates requests by the bearer token in Authorization. The zero value knows no token.
+// Tokens authenticates requests by the bearer token in Authorization. The zero value accepts no token.
 type Tokens struct{ list atomic.Pointer[[]Token] }
 
-// Replace sets the tokens that are valid from now on.
+// Replace replaces the valid tokens.
 func (t *Tokens) Replace(list []Token) {
 	list = slices.Clone(list)
 	t.list.Store(&list)
@@ -54,13 +54,14 @@ func (t *Tokens) Authenticate(r *http.Request) (Caller, *relay.Error) {
 	secret = strings.Trim(secret, " \t")
 	if secret == "" || !strings.EqualFold(scheme, "Bearer") {
 		return Caller{}, relay.NewError(relay.CodeAuthInvalid,
-			"this listener requires a token of admin.tokens: send Authorization: Bearer TOKEN, or set HUBRELAY_ADMIN_TOKEN")
+			"this listener requires a token of admin.tokens: send Authorization: Bearer TOKEN, or set "+
+				"HUBRELAY_ADMIN_TOKEN")
 	}
 	hash, list := sha256.Sum256([]byte(secret)), t.list.Load()
 	if list == nil {
 		list = &[]Token{}
 	}
-	found := -1 // compares with all tokens, so the response time reveals nothing about near misses
+	found := -1 // It compares with all tokens, so the response time does not depend on the token.
 	for i := range *list {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare((*list)[i].Hash[:], hash[:]), i, found)
 	}
@@ -72,17 +73,18 @@ func (t *Tokens) Authenticate(r *http.Request) (Caller, *relay.Error) {
 
 type callerKey struct{}
 
-// requireRole answers 403.permissions unless the caller of r has the role.
-func requireRole(r *http.Request, needed adminapi.Role) *relay.Error {
-	caller := callerOf(r)
-	if caller.Role.Allows(needed) {
+// requireRole returns 403.permissions if the caller of r does not have the role.
+func requireRole(r *http.Request, required adminapi.Role) *relay.Error {
+	caller := callerFrom(r)
+	if caller.Role.Allows(required) {
 		return nil
 	}
-	return relay.NewError(relay.CodePermissions,
-		"this requires the role "+string(needed)+"; the token "+caller.Name+" has the role "+string(caller.Role)).WithExtra("role", string(needed))
+	detail := "this requires the role " + string(required) + "; the token " + caller.Name + " has the role " +
+		string(caller.Role)
+	return relay.NewError(relay.CodePermissions, detail).WithExtra("role", string(required))
 }
 
-func callerOf(r *http.Request) Caller {
+func callerFrom(r *http.Request) Caller {
 	caller, _ := r.Context().Value(callerKey{}).(Caller)
 	return caller
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
-// newWithTokens returns a handler as on a TCP listener, with one token per role, each called like its role.
+// newWithTokens returns a handler for a TCP listener with one token per role. The name of a token is its role.
 func newWithTokens(o Options) *Admin {
 	tokens := new(Tokens)
 	var list []Token
@@ -21,17 +21,20 @@ func newWithTokens(o Options) *Admin {
 	return New(o)
 }
 
-func TestTokensAreRequired(t *testing.T) {
+func TestAdmin_RequiresToken(t *testing.T) {
 	a := newWithTokens(Options{Sinks: func() Sinks { return &fakeSinks{} }})
 	for _, path := range []string{"/", "/api/sinks", "/api/nothing", "/debug/pprof/", "/debug/pprof/cmdline"} {
-		for _, header := range []string{"", "Bearer", "Bearer ", "Bearer secret-of-nobody", "Basic secret-of-admin", "secret-of-admin"} {
+		for _, header := range []string{
+			"", "Bearer", "Bearer ", "Bearer secret-of-nobody", "Basic secret-of-admin", "secret-of-admin",
+		} {
 			r := httptest.NewRequest("GET", "http://127.0.0.1"+path, nil)
 			if header != "" {
 				r.Header.Set("Authorization", header)
 			}
 			w := httptest.NewRecorder()
 			a.ServeHTTP(w, r)
-			if w.Code != 401 || w.Header().Get("WWW-Authenticate") == "" || !strings.Contains(w.Body.String(), "admin.tokens") {
+			if w.Code != 401 || w.Header().Get("WWW-Authenticate") == "" ||
+				!strings.Contains(w.Body.String(), "admin.tokens") {
 				t.Errorf("%s with %q: got %d %s, want 401", path, header, w.Code, w.Body)
 			}
 		}
@@ -41,7 +44,7 @@ func TestTokensAreRequired(t *testing.T) {
 	}
 }
 
-func TestRoles(t *testing.T) {
+func TestAdmin_ChecksRoles(t *testing.T) {
 	a := newWithTokens(Options{
 		Sinks:     func() Sinks { return &fakeSinks{} },
 		Inventory: func() Inventory { return &fakeInventory{} },
@@ -59,7 +62,9 @@ func TestRoles(t *testing.T) {
 		{"GET", "/debug/pprof/cmdline", "", 403, 403, 200},
 		{"GET", "/debug/pprof/", "", 403, 403, 200},
 	} {
-		for role, want := range map[adminapi.Role]int{adminapi.RoleViewer: c.viewer, adminapi.RoleOperator: c.operator, adminapi.RoleAdmin: c.admin} {
+		for role, want := range map[adminapi.Role]int{
+			adminapi.RoleViewer: c.viewer, adminapi.RoleOperator: c.operator, adminapi.RoleAdmin: c.admin,
+		} {
 			r := httptest.NewRequest(c.method, "http://127.0.0.1"+c.path, strings.NewReader(c.body))
 			r.Header.Set("Authorization", "bearer  secret-of-"+string(role))
 			w := httptest.NewRecorder()
@@ -74,7 +79,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-func TestReplacedTokenIsRejected(t *testing.T) {
+func TestTokens_RejectReplacedToken(t *testing.T) {
 	tokens := new(Tokens)
 	a := New(Options{Authenticator: tokens})
 	call := func(secret string) int {
@@ -92,7 +97,7 @@ func TestReplacedTokenIsRejected(t *testing.T) {
 	}
 }
 
-func TestAdminRejectsOtherOrigins(t *testing.T) {
+func TestAdmin_RejectsOtherOrigins(t *testing.T) {
 	a := newOpen(Options{Sinks: func() Sinks { return &fakeSinks{} }})
 	for _, c := range []struct {
 		header, value string

@@ -13,21 +13,22 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
-// Options configure [New].
+// Options are the options of [New].
 type Options struct {
-	// Listen is admin.listen; its host is accepted in the Host header. Empty for a unix socket.
+	// Listen is admin.listen. Its host is accepted in the Host header. It is empty for a unix socket.
 	Listen string
-	// Authenticator identifies callers. Nil refuses every request.
+	// Authenticator identifies callers. Nil rejects every request.
 	Authenticator Authenticator
 	Log           *slog.Logger
-	// Sinks is what /api/ works on; it returns nil while the daemon is starting. Where it is nil there is no /api/.
+	// Sinks implements /api/sinks. It returns nil while the daemon is starting. If the function is nil, there is no
+	// /api/.
 	Sinks func() Sinks
-	// Sources is what /api/sources shows; it returns nil while the daemon is starting.
+	// Sources implements /api/sources. It returns nil while the daemon is starting.
 	Sources func() Sources
-	// Connections is what /api/connections shows; it returns nil while the daemon is starting.
+	// Connections implements /api/connections. It returns nil while the daemon is starting.
 	Connections func() Connections
-	// Inventory is what /api/inventory works on; it returns nil while the daemon is starting, and is nil where the daemon
-	// does not migrate.
+	// Inventory implements /api/inventory. It returns nil while the daemon is starting. The function is nil if
+	// migrations are disabled.
 	Inventory func() Inventory
 }
 
@@ -38,7 +39,7 @@ type Admin struct {
 	mux   *http.ServeMux
 }
 
-// New returns the handler; [httpserver.Listen] serves it.
+// New returns the handler. [httpserver.Listen] serves it.
 func New(o Options) *Admin {
 	if o.Authenticator == nil {
 		o.Authenticator = new(Tokens)
@@ -47,9 +48,10 @@ func New(o Options) *Admin {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &Admin{opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux()}
-	a.mux.HandleFunc("/", indexPage("hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n/api/inventory\n/debug/pprof/\n"))
+	a.mux.HandleFunc("/",
+		indexPage("hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n/api/inventory\n/debug/pprof/\n"))
 	if o.Sinks != nil {
-		a.mux.Handle("/api/", newOperations(o).mux)
+		a.mux.Handle("/api/", newAPIHandler(o).mux)
 	}
 	for path, handler := range map[string]http.HandlerFunc{
 		"/debug/pprof/":        withoutWriteTimeout(pprof.Index),
@@ -63,39 +65,39 @@ func New(o Options) *Admin {
 	return a
 }
 
-// ServeHTTP answers one request. First it checks the headers that identify web pages, then the caller.
+// ServeHTTP handles one request. It first checks the headers that identify web pages, then the caller.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	caller, refused := a.admit(r)
-	if refused != nil {
-		httpserver.WriteError(w, r, refused)
+	caller, rejected := a.admit(r)
+	if rejected != nil {
+		httpserver.WriteError(w, r, rejected)
 		return
 	}
 	a.mux.ServeHTTP(w, withCaller(r, caller))
 }
 
 func (a *Admin) admit(r *http.Request) (Caller, *relay.Error) {
-	if refused := a.hosts.check(r, "admin.listen"); refused != nil {
-		return Caller{}, refused
+	if rejected := a.hosts.check(r, "admin.listen"); rejected != nil {
+		return Caller{}, rejected
 	}
-	if refused := checkOrigin(r); refused != nil {
-		return Caller{}, refused
+	if rejected := checkOrigin(r); rejected != nil {
+		return Caller{}, rejected
 	}
 	return a.opt.Authenticator.Authenticate(r)
 }
 
-// adminOnly requires [adminapi.RoleAdmin]: profiles show command lines and may hold data of tenants.
+// adminOnly requires [adminapi.RoleAdmin], because profiles contain command lines and may contain tenant data.
 func adminOnly(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if refused := requireRole(r, adminapi.RoleAdmin); refused != nil {
-			httpserver.WriteError(w, r, refused)
+		if rejected := requireRole(r, adminapi.RoleAdmin); rejected != nil {
+			httpserver.WriteError(w, r, rejected)
 			return
 		}
 		h(w, r)
 	}
 }
 
-// withoutWriteTimeout lifts the listener's write time-out for profiles, which take as long as ?seconds= says. pprof itself asks
-// the server it finds in the context.
+// withoutWriteTimeout replaces the write timeout of the listener for profiles, which take the time in ?seconds=.
+// Package pprof checks the timeout of the server in the context, so the context gets another server.
 func withoutWriteTimeout(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		seconds, err := strconv.Atoi(r.FormValue("seconds"))

@@ -26,13 +26,13 @@ func get(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
 	return w
 }
 
-// newOpen returns a handler whose callers have every right, as on the unix socket.
+// newOpen returns a handler whose callers have all permissions, as on the unix socket.
 func newOpen(o Options) *Admin {
 	o.Authenticator = SocketPeer{}
 	return New(o)
 }
 
-func TestPages(t *testing.T) {
+func TestHandlers_Pages(t *testing.T) {
 	health := NewHealth(HealthOptions{Metrics: NewMetrics("v0"), Listen: "127.0.0.1:9090"})
 	admin := newOpen(Options{})
 	for _, tt := range []struct {
@@ -63,12 +63,13 @@ func TestPages(t *testing.T) {
 }
 
 var hosts = map[string]int{
-	"127.0.0.1:9090": 200, "10.1.2.3": 200, "[::1]:9090": 200, "[::1]": 200, "localhost:1": 200, "LOCALHOST": 200, "": 200,
+	"127.0.0.1:9090": 200, "10.1.2.3": 200, "[::1]:9090": 200, "[::1]": 200, "localhost:1": 200, "LOCALHOST": 200,
+	"":              200,
 	"hubrelay:9090": 200, "localhost.": 200, "evil.test.": 403, "evil..": 403,
 	"evil.test": 403, "evil.test:9090": 403, "127.0.0.1.evil.test": 403, "localhost.evil.test": 403,
 }
 
-func TestAdminChecksHost(t *testing.T) {
+func TestAdmin_ChecksHost(t *testing.T) {
 	a := newOpen(Options{Listen: "Relay-Admin.internal:9090"})
 	for host, want := range hosts {
 		for _, path := range []string{"/", "/debug/pprof/cmdline"} {
@@ -82,8 +83,8 @@ func TestAdminChecksHost(t *testing.T) {
 	}
 }
 
-// A page on the same machine could point its name at a loopback address; Prometheus uses names on other addresses.
-func TestHealthChecksHostOnLoopback(t *testing.T) {
+// A page on the same machine could point its name at a loopback address. Prometheus uses names on other addresses.
+func TestHealth_ChecksHostOnLoopback(t *testing.T) {
 	loopback, public := NewHealth(HealthOptions{Listen: "127.0.0.1:9090"}), NewHealth(HealthOptions{Listen: ":9090"})
 	for host, want := range hosts {
 		if w := get(loopback, "GET", "/healthz", host); w.Code != want {
@@ -95,40 +96,42 @@ func TestHealthChecksHostOnLoopback(t *testing.T) {
 	}
 }
 
-func TestReady(t *testing.T) {
+func TestHealth_Ready(t *testing.T) {
 	var err error
 	h := NewHealth(HealthOptions{Ready: func(context.Context) error { return err }})
 	if w := get(h, "GET", "/readyz", ""); w.Code != 200 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	err = errors.New("redis does not answer")
 	w := get(h, "GET", "/readyz", "")
 	var body struct{ Status, Reason string }
 	if e := json.Unmarshal(w.Body.Bytes(), &body); e != nil || w.Code != 503 || body.Reason != "redis does not answer" {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	err = nil
 	h.Drain()
 	if w := get(h, "GET", "/readyz", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "stopping") {
-		t.Errorf("draining: %d %s", w.Code, w.Body)
+		t.Errorf("draining: got %d %s", w.Code, w.Body)
 	}
 	if w := get(h, "GET", "/healthz", ""); w.Code != 200 {
-		t.Errorf("a draining daemon is alive, not %d", w.Code)
+		t.Errorf("healthz while draining: got %d, want 200", w.Code)
 	}
 }
 
-func TestReadyHasADeadline(t *testing.T) {
+func TestHealth_ReadyHasTimeout(t *testing.T) {
 	leave := make(chan struct{})
-	h := NewHealth(HealthOptions{ReadyTimeout: 10 * time.Millisecond, Ready: func(context.Context) error { <-leave; return nil }})
+	h := NewHealth(
+		HealthOptions{ReadyTimeout: 10 * time.Millisecond, Ready: func(context.Context) error { <-leave; return nil }},
+	)
 	w := get(h, "GET", "/readyz", "")
 	close(leave)
 	if w.Code != 503 || !strings.Contains(w.Body.String(), "10ms") {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 
-// An answer that is there when the time ends counts. Go chooses at random, so this is tried often.
-func TestReadyAtTheLastMoment(t *testing.T) {
+// A result that is available at the deadline counts. A select chooses at random, so the test repeats.
+func TestHealth_ReadyAtDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	for range 30 {
@@ -140,8 +143,10 @@ func TestReadyAtTheLastMoment(t *testing.T) {
 	}
 }
 
-func TestProfileMayOutlastTheWriteTimeout(t *testing.T) {
-	s, err := httpserver.Listen(httpserver.Options{Addr: "127.0.0.1:0", Handler: newOpen(Options{}), WriteTimeout: 100 * time.Millisecond})
+func TestAdmin_ProfileExceedsWriteTimeout(t *testing.T) {
+	s, err := httpserver.Listen(httpserver.Options{
+		Addr: "127.0.0.1:0", Handler: newOpen(Options{}), WriteTimeout: 100 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +154,9 @@ func TestProfileMayOutlastTheWriteTimeout(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	transport := &http.Transport{}
-	res, err := (&http.Client{Transport: transport}).Get("http://" + s.Addr().String() + "/debug/pprof/profile?seconds=1")
+	res, err := (&http.Client{Transport: transport}).Get(
+		"http://" + s.Addr().String() + "/debug/pprof/profile?seconds=1",
+	)
 	if err != nil {
 		t.Error(err)
 	} else {
@@ -165,18 +172,22 @@ func TestProfileMayOutlastTheWriteTimeout(t *testing.T) {
 	}
 }
 
-// Every line of a configured sink is there before anything happens, since rate() misses what a line begins with.
-func TestMetricsOfExpectedSinks(t *testing.T) {
+// All time series of a configured sink exist before the first event, because rate() ignores the first value.
+func TestMetrics_InitSink(t *testing.T) {
 	m := NewMetrics("v1.2.3")
 	m.InitSink("billing")
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
 	for _, want := range []string{
-		`enqueued_total{`, `queue_dropped_total{`, `deliveries_parked_total{`, `delivery_retries_total{`, `deliveries_lost_total{`, `operational_dropped_total{`,
-		`dead_letters_total{reason="permanent",`, `dead_letters_total{reason="exhausted",`, `dead_letters_total{reason="unreadable",`,
-		`dead_letters_dropped_total{`, `delivery_failures_total{reason="dns",`, `delivery_failures_total{reason="other",`,
+		`enqueued_total{`, `queue_dropped_total{`, `deliveries_parked_total{`, `delivery_retries_total{`,
+		`deliveries_lost_total{`, `operational_dropped_total{`,
+		`dead_letters_total{reason="permanent",`, `dead_letters_total{reason="exhausted",`,
+		`dead_letters_total{reason="unreadable",`,
+		`dead_letters_dropped_total{`, `delivery_failures_total{reason="dns",`,
+		`delivery_failures_total{reason="other",`,
 		`delivery_attempt_seconds_count{outcome="delivered",`, `delivery_attempt_seconds_count{outcome="retry",`,
 		`delivery_attempt_seconds_count{outcome="permanent",`, `delivery_attempt_seconds_count{outcome="gone",`,
-		`sink_disabled{`, `sink_paused{`, `sink_breaker_open{`, `sink_held{`, `sink_backlog{`, `sink_parked{`, `sink_dead_letters{`,
+		`sink_disabled{`, `sink_paused{`, `sink_breaker_open{`, `sink_held{`, `sink_backlog{`, `sink_parked{`,
+		`sink_dead_letters{`,
 		`sink_oldest_undelivered_seconds{`, `sink_last_success_timestamp_seconds{`, `sink_in_flight{`,
 	} {
 		if !strings.Contains(text, "hubrelay_"+want+`sink="billing"} 0`+"\n") {
@@ -252,8 +263,9 @@ func TestMetrics(t *testing.T) {
 	}
 	for line := range strings.Lines(text) {
 		if name, ok := strings.CutPrefix(line, "# TYPE "); ok &&
-			!strings.HasPrefix(name, "hubrelay_") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
-			t.Errorf("a metric of another name: %s", line)
+			!strings.HasPrefix(name, "hubrelay_") && !strings.HasPrefix(name, "go_") &&
+			!strings.HasPrefix(name, "process_") {
+			t.Errorf("unexpected metric: %s", line)
 		}
 	}
 }

@@ -18,24 +18,24 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
-// maxRequest bounds the body of a request to the API.
+// maxRequest is the maximum size of a request body.
 const maxRequest = 1 << 20
 
-// apiHandler answers /api/.
+// apiHandler handles /api/.
 type apiHandler struct {
 	sinks     func() Sinks
-	inventory func() Inventory // nil where the daemon does not migrate
+	inventory func() Inventory // nil if migrations are disabled
 	log       *slog.Logger
 	mux       *http.ServeMux
 }
 
-// dataHandler returns what is answered under "data", and the status.
+// dataHandler returns the content of "data" and the status.
 type dataHandler func(r *http.Request) (status int, data any, err error)
 
-// sinkHandler is an answerer that works on the sinks.
+// sinkHandler is a dataHandler that works on the sinks.
 type sinkHandler func(s Sinks, r *http.Request) (status int, data any, err error)
 
-func newOperations(opt Options) *apiHandler {
+func newAPIHandler(opt Options) *apiHandler {
 	o := &apiHandler{
 		sinks: opt.Sinks, inventory: opt.Inventory,
 		log: opt.Log, mux: http.NewServeMux(),
@@ -60,7 +60,8 @@ func newOperations(opt Options) *apiHandler {
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {
-	httpserver.WriteError(w, r, relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Truncate(r.URL.Path, 200))))
+	httpserver.WriteError(w, r,
+		relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Truncate(r.URL.Path, 200))))
 }
 
 func (o *apiHandler) get(pattern string, op sinkHandler) {
@@ -71,7 +72,7 @@ func (o *apiHandler) post(pattern string, op sinkHandler) {
 	o.handle(pattern, maxRequest, adminapi.RoleOperator, o.onSinks(op), http.MethodPost)
 }
 
-// onSinks gives a request the sinks, if there are any yet.
+// onSinks adapts a sinkHandler. It returns an error while the daemon is starting.
 func (o *apiHandler) onSinks(op sinkHandler) dataHandler {
 	return func(r *http.Request) (int, any, error) {
 		s := o.sinks()
@@ -84,34 +85,35 @@ func (o *apiHandler) onSinks(op sinkHandler) dataHandler {
 
 func errStarting() error { return relay.NewError(relay.CodeNotReady, "the daemon is starting") }
 
-// handle answers requests whose body has at most so many bytes. Changes require the role change, reads [adminapi.RoleViewer].
-func (o *apiHandler) handle(pattern string, most int64, change adminapi.Role, op dataHandler, methods ...string) {
+// handle registers a handler for requests with a body of up to maxBody bytes. Changes require the given role,
+// reads require [adminapi.RoleViewer].
+func (o *apiHandler) handle(pattern string, maxBody int64, change adminapi.Role, op dataHandler, methods ...string) {
 	o.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(methods, r.Method) {
 			allow := strings.Join(methods, ", ")
 			w.Header().Set("Allow", allow)
-			httpserver.WriteError(w, r, relay.NewError(relay.CodeMethod, "possible here: "+allow))
+			httpserver.WriteError(w, r, relay.NewError(relay.CodeMethod, "allowed here: "+allow))
 			return
 		}
-		needed := change
+		required := change
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
-			needed = adminapi.RoleViewer
+			required = adminapi.RoleViewer
 		}
-		if refused := requireRole(r, needed); refused != nil {
-			httpserver.WriteError(w, r, refused)
+		if rejected := requireRole(r, required); rejected != nil {
+			httpserver.WriteError(w, r, rejected)
 			return
 		}
-		if needed != adminapi.RoleViewer {
-			o.log.Info("admin request", "caller", callerOf(r).Name, "method", r.Method, "path", r.URL.Path)
+		if required != adminapi.RoleViewer {
+			o.log.Info("admin request", "caller", callerFrom(r).Name, "method", r.Method, "path", r.URL.Path)
 		}
-		o.serve(w, r, most, op)
+		o.serve(w, r, maxBody, op)
 	})
 }
 
-func (o *apiHandler) serve(w http.ResponseWriter, r *http.Request, most int64, op dataHandler) {
-	r.Body = http.MaxBytesReader(w, r.Body, most)
+func (o *apiHandler) serve(w http.ResponseWriter, r *http.Request, maxBody int64, op dataHandler) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
-		// A replay of a million takes as long as it takes; it ends with the connection.
+		// Replays may take long. They end when the connection is closed.
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Now().Add(time.Hour))
 		_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
@@ -126,54 +128,57 @@ func (o *apiHandler) serve(w http.ResponseWriter, r *http.Request, most int64, o
 		body = map[string]any{"data": page.data, "next": page.next}
 	}
 	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(body); err != nil {
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(body); err != nil {
 		httpserver.WriteError(w, r, httpserver.InternalError(r, o.log, err))
 		return
 	}
 	httpserver.WriteJSON(w, status, text.Bytes())
 }
 
-// clientError turns the error of an operation into what the caller sees. What is none of the known errors comes from Redis.
+// clientError converts the error of an operation for the client. Unknown errors come from Redis.
 func (o *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 	var known *relay.Error
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, ErrNoSink):
-		return relay.NewError(relay.CodeNoSink, "there is no sink "+strconv.Quote(relay.Truncate(r.PathValue("name"), 200))+
+		return relay.NewError(relay.CodeNoSink, "there is no sink "+strconv.Quote(relay.Truncate(
+			r.PathValue("name"), 200,
+		))+
 			"; GET /api/sinks lists them")
 	case errors.Is(err, delivery.ErrNoDeadLetter):
 		return relay.NewError(relay.CodeNoDeadLetter, "the sink has no dead letter of the delivery "+
 			strconv.Quote(relay.Truncate(r.PathValue("id"), 200)))
 	case errors.Is(err, ErrConfigured):
-		return relay.NewError(relay.CodeInvalidState, "the sink is configured; remove it from the configuration and restart first")
+		return relay.NewError(relay.CodeInvalidState,
+			"the sink is configured; remove it from the configuration and restart first")
 	case errors.Is(err, ErrNotConfigured):
-		return relay.NewError(relay.CodeInvalidState, "the sink is not configured on this node any more: forget it, or "+
-			"put it back into the configuration and restart")
+		return relay.NewError(relay.CodeInvalidState, "the sink is not configured on this node: forget it, or "+
+			"add it to the configuration and restart")
 	case errors.Is(err, ErrAfter):
-		return relay.NewError(relay.CodeInvalidArgument,
-			"after is neither a cursor such as 1732153000123-0 nor a time such as 2026-11-21T04:00:00Z").WithPointer("/after")
+		const detail = "after is neither a cursor such as 1732153000123-0 nor a time such as 2026-11-21T04:00:00Z"
+		return relay.NewError(relay.CodeInvalidArgument, detail).WithPointer("/after")
 	case errors.Is(err, delivery.ErrSelection):
 		return relay.NewError(relay.CodeInvalidArgument, err.Error())
 	}
 	if r.Context().Err() == nil {
-		o.log.Warn("an operation failed", "path", r.URL.Path, "error", err)
+		o.log.Warn("admin request failed", "path", r.URL.Path, "error", err)
 	}
 	return relay.NewError(relay.CodeNotReady, err.Error())
 }
 
-func tooLarge(most int) error {
-	return relay.NewError(relay.CodeTooLarge, "the body may have "+strconv.Itoa(most)+" bytes")
+func tooLarge(maxBody int) error {
+	return relay.NewError(relay.CodeTooLarge, "the body exceeds "+strconv.Itoa(maxBody)+" bytes")
 }
 
 func bodyIncomplete() error {
 	return relay.NewError(relay.CodeInvalidSyntax, "the body could not be read to its end")
 }
 
-// read decodes the body, which may be empty, into request.
-func read(r *http.Request, request any) error {
+// decodeBody decodes the body into request. An empty body is allowed.
+func decodeBody(r *http.Request, request any) error {
 	body, err := io.ReadAll(r.Body)
 	var large *http.MaxBytesError
 	switch {
@@ -195,7 +200,7 @@ func read(r *http.Request, request any) error {
 		return relay.NewError(relay.CodeInvalidArgument, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return relay.NewError(relay.CodeInvalidSyntax, "the body goes on behind the JSON text")
+		return relay.NewError(relay.CodeInvalidSyntax, "the body has more data after the JSON text")
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 )
 
-// fakeSinks answers with err and remembers the selection.
+// fakeSinks returns err and records the selection.
 type fakeSinks struct {
 	Sinks
 	err error
@@ -29,7 +29,9 @@ func (f *fakeSinks) DropDeadLetters(_ context.Context, _ string, ids []string) (
 	return delivery.ChangeResult{Done: len(ids)}, f.err
 }
 
-func (f *fakeSinks) DropSelectedDeadLetters(_ context.Context, _ string, sel delivery.Selection) (delivery.ChangeResult, error) {
+func (f *fakeSinks) DropSelectedDeadLetters(
+	_ context.Context, _ string, sel delivery.Selection,
+) (delivery.ChangeResult, error) {
 	f.sel = sel
 	return delivery.ChangeResult{Done: 7, Next: "1-0~2-0"}, f.err
 }
@@ -62,7 +64,10 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/sinks/a/pause", `{"x":1}`, nil, 422, `"code":"422.invalid-argument"`},
 		{"POST", "/api/sinks/a/pause", `{`, nil, 400, `"code":"400.invalid-syntax"`},
 		{"POST", "/api/sinks/a/pause", `{} {}`, nil, 400, `"code":"400.invalid-syntax"`},
-		{"POST", "/api/sinks/a/pause", `{"x":"` + strings.Repeat("x", maxRequest) + `"}`, nil, 413, `"code":"413.too-large"`},
+		{
+			"POST", "/api/sinks/a/pause", `{"x":"` + strings.Repeat("x", maxRequest) + `"}`, nil, 413,
+			`"code":"413.too-large"`,
+		},
 		{"POST", "/api/sinks/a/retry", "", nil, 202, `{"data":{"due":3}}`},
 		{"POST", "/api/sinks/a/retry", `{"x":1}`, nil, 422, `"code":"422.invalid-argument"`},
 		{"POST", "/api/sinks/a/retry", "", ErrNoSink, 404, `"code":"404.sink"`},
@@ -78,7 +83,10 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"hub":"h"}`, nil, 422, "filters"},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":"x"}`, nil, 422, "422.invalid-argument"},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x","y"]}`, nil, 200, `{"data":{"dropped":2,"missing":0}}`},
-		{"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":7}`, nil, 200, `{"data":{"dropped":7,"missing":0,"next":"1-0~2-0"}}`},
+		{
+			"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":7}`, nil, 200,
+			`{"data":{"dropped":7,"missing":0,"next":"1-0~2-0"}}`,
+		},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":-1}`, nil, 422, "negative"},
 	} {
 		a := newOpen(Options{Sinks: func() Sinks { return &fakeSinks{err: c.err} }})
@@ -90,23 +98,24 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-func TestAPIWhileStarting(t *testing.T) {
+func TestAPI_WhileStarting(t *testing.T) {
 	w := get(newOpen(Options{Sinks: func() Sinks { return nil }}), "GET", "/api/sinks", "")
 	if w.Code != 503 || !strings.Contains(w.Body.String(), "starting") || w.Header().Get("Retry-After") == "" {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 
-func TestSelection(t *testing.T) {
+func TestAPI_DeadLetterSelection(t *testing.T) {
 	f := &fakeSinks{}
 	a := newOpen(Options{Sinks: func() Sinks { return f }})
-	get(a, "GET", "/api/sinks/a/deadletters?topic=a.*,!b&topic=c&hub=h&since=2026-11-21T04:00:00Z&after=1-2&limit=9", "")
+	get(a, "GET", "/api/sinks/a/deadletters?topic=a.*,!b&topic=c&hub=h&since=2026-11-21T04:00:00Z&after=1-2&limit=9",
+		"")
 	if f.sel.Hub != "h" || strings.Join(f.sel.Topics, " ") != "a.* !b c" || f.sel.After != "1-2" || f.sel.Limit != 9 ||
 		!f.sel.Since.Equal(time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)) {
 		t.Errorf("%+v", f.sel)
 	}
 	get(a, "GET", "/api/sinks/a/deadletters?since=24h", "")
 	if age := time.Since(f.sel.Since); age < 24*time.Hour || age > 25*time.Hour {
-		t.Errorf("since %v", f.sel.Since)
+		t.Errorf("got since %v", f.sel.Since)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// compressionMetrics count what compressed messages cost and save.
+// compressionMetrics are the cost and the savings of compressed messages.
 type compressionMetrics struct {
 	clients             prometheus.Gauge
 	frames, savedBytes  prometheus.Counter
@@ -16,31 +16,37 @@ type compressionMetrics struct {
 
 func newCompressionMetrics(r *prometheus.Registry) compressionMetrics {
 	c := compressionMetrics{
-		clients:    gauge("stream_compression_clients", "Clients of the stream that are connected and have asked for compressed messages (websocket.compression)."),
-		frames:     counter("stream_compressed_frames_total", "Notifications given to clients of the stream in compressed form; stream_frames_total counts all."),
-		savedBytes: counter("stream_compression_saved_bytes_total", "Bytes by which these frames are shorter; stream_bytes_total counts what is left."),
-		compressed: counter("stream_compressions_total", "Notifications that were compressed, once for all clients that get one in the same form."),
-		seconds:    counter("stream_compression_seconds_total", "Time that went into it; websocket.compression.cpu bounds it for each second."),
-		skipped:    counter("stream_compressions_skipped_total", "Notifications that were sent as they are since that time was used up, or every compressor busy."),
+		clients: gauge("stream_compression_clients",
+			"Connected clients that accept compressed messages (websocket.compression)."),
+		frames: counter("stream_compressed_frames_total",
+			"Compressed frames sent to clients; stream_frames_total counts all frames."),
+		savedBytes: counter("stream_compression_saved_bytes_total",
+			"Bytes saved by compression; stream_bytes_total counts the compressed bytes."),
+		compressed: counter("stream_compressions_total",
+			"Compressed notifications, counted once for all clients with the same format."),
+		seconds: counter("stream_compression_seconds_total",
+			"CPU time of compression, limited by websocket.compression.cpu."),
+		skipped: counter("stream_compressions_skipped_total",
+			"Notifications sent uncompressed because the CPU limit was reached or all compressors were busy."),
 	}
 	r.MustRegister(c.clients, c.frames, c.savedBytes, c.compressed, c.seconds, c.skipped)
 	return c
 }
 
-// CompressionClients counts clients in or out that asked for compressed messages.
+// CompressionClients adds to the number of connected clients that accept compressed messages.
 func (m *Metrics) CompressionClients(clients int) { m.compression.clients.Add(float64(clients)) }
 
-// Compressed counts frames given to clients that were compressed, and by how many bytes they are shorter.
+// Compressed counts compressed frames and the bytes that they saved.
 func (m *Metrics) Compressed(frames, saved int) {
 	m.compression.frames.Add(float64(frames))
 	m.compression.savedBytes.Add(float64(saved))
 }
 
-// CompressionTime counts one notification that was compressed, and how long that took.
-func (m *Metrics) CompressionTime(took time.Duration) {
+// CompressionTime counts one compressed notification and the time for it.
+func (m *Metrics) CompressionTime(duration time.Duration) {
 	m.compression.compressed.Inc()
-	m.compression.seconds.Add(took.Seconds())
+	m.compression.seconds.Add(duration.Seconds())
 }
 
-// CompressionSkipped counts one that was not since there was no time for it.
+// CompressionSkipped counts a notification that was not compressed because the CPU limit was reached.
 func (m *Metrics) CompressionSkipped() { m.compression.skipped.Inc() }

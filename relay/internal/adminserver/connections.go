@@ -13,20 +13,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// Connections is what an operator can see of this node's clients of the stream. Its method may be called concurrently and does
-// not block; its error is [hub.ErrBadPageToken].
+// Connections lists the clients of this node. Its method may be called concurrently and does not block. Its error
+// is [hub.ErrBadPageToken].
 type Connections interface {
-	// Connections returns a page of those that s chooses, and behind what the next page begins.
+	// Connections returns a page of the selected connections, and the token of the next page.
 	Connections(s hub.Selection) (page []hub.Connection, next string, err error)
 }
 
 // connection is one client of the stream.
 type connection struct {
 	Hub     string `json:"hub_id,omitempty"`
-	Account string `json:"account_id,omitempty"` // of the pipeline of an account
+	Account string `json:"account_id,omitempty"` // of an account pipeline
 	Key     string `json:"key"`
 	Remote  string `json:"remote"`
-	// Type is websocket or sse.
+	// Type is "websocket" or "sse".
 	Type   string              `json:"type"`
 	Since  time.Time           `json:"since"`
 	Topics []string            `json:"topics"`
@@ -34,12 +34,12 @@ type connection struct {
 	State  hub.ConnectionState `json:"state"`
 }
 
-func (o *apiHandler) handleConnections(pattern string, clients func() Connections) {
-	if clients == nil {
+func (o *apiHandler) handleConnections(pattern string, connections func() Connections) {
+	if connections == nil {
 		return
 	}
 	o.handle(pattern, maxRequest, adminapi.RoleViewer, func(r *http.Request) (int, any, error) {
-		c := clients()
+		c := connections()
 		if c == nil {
 			return 0, nil, errStarting()
 		}
@@ -64,7 +64,8 @@ func listConnections(c Connections, r *http.Request) (int, any, error) {
 	list := make([]connection, len(page))
 	for i, p := range page {
 		list[i] = connection{
-			Hub: p.Hub, Account: p.Account, Key: p.Key, Remote: p.Remote, Type: "websocket", Since: p.Since.UTC().Truncate(time.Millisecond),
+			Hub: p.Hub, Account: p.Account, Key: p.Key, Remote: p.Remote, Type: "websocket",
+			Since:  p.Since.UTC().Truncate(time.Millisecond),
 			Topics: []string{}, Queued: p.Queued, State: p.State,
 		}
 		if p.SSE {
@@ -77,15 +78,15 @@ func listConnections(c Connections, r *http.Request) (int, any, error) {
 	return http.StatusOK, pageResponse{list, next}, nil
 }
 
-// pageLimit reads how many a page may have; 0 is for the caller to choose.
-func pageLimit(query url.Values, most int) (int, error) {
+// pageLimit parses the limit of a page. Without a limit it returns 0.
+func pageLimit(query url.Values, maxLimit int) (int, error) {
 	text := query.Get("limit")
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return 0, relay.NewError(relay.CodeInvalidArgument, "limit is not a number from 1 to "+strconv.Itoa(most))
+		return 0, relay.NewError(relay.CodeInvalidArgument, "limit is not a number from 1 to "+strconv.Itoa(maxLimit))
 	}
 	return n, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// fakeConnections answers with a page and remembers what was chosen.
+// fakeConnections returns one page and records the selection.
 type fakeConnections struct{ asked hub.Selection }
 
 func (f *fakeConnections) Connections(s hub.Selection) ([]hub.Connection, string, error) {
@@ -18,26 +18,31 @@ func (f *fakeConnections) Connections(s hub.Selection) ([]hub.Connection, string
 		return nil, "", hub.ErrBadPageToken
 	}
 	return []hub.Connection{
-		{Hub: "h", Key: "k", Remote: "192.0.2.1:5", Since: time.UnixMilli(1_795_000_000_123), Topics: "job.*,!job.created", Queued: 7, State: hub.ConnectionLive},
+		{
+			Hub: "h", Key: "k", Remote: "192.0.2.1:5", Since: time.UnixMilli(1_795_000_000_123),
+			Topics: "job.*,!job.created", Queued: 7, State: hub.ConnectionLive,
+		},
 		{Account: "*", Key: "k", Remote: "192.0.2.1:6", SSE: true, State: hub.ConnectionClosing},
 	}, "42", nil
 }
 
-func TestConnections(t *testing.T) {
+func TestAPI_Connections(t *testing.T) {
 	f := &fakeConnections{}
 	var clients Connections
 	a := newOpen(Options{Sinks: func() Sinks { return nil }, Connections: func() Connections { return clients }})
 	if w := get(a, "GET", "/api/connections", ""); w.Code != 503 {
-		t.Errorf("while it starts: %d %s", w.Code, w.Body)
+		t.Errorf("while starting: got %d %s", w.Code, w.Body)
 	}
 	clients = f
 	w := get(a, "GET", "/api/connections?hub=h&key=k&after=41&limit=2", "")
 	if want := (hub.Selection{Hub: "h", Key: "k", After: "41", Limit: 2}); f.asked != want {
-		t.Errorf("%+v was chosen", f.asked)
+		t.Errorf("got selection %+v", f.asked)
 	}
 	want := `{"data":[` +
-		`{"hub_id":"h","key":"k","remote":"192.0.2.1:5","type":"websocket","since":"2026-11-18T11:06:40.123Z","topics":["job.*","!job.created"],"queued_bytes":7,"state":"live"},` +
-		`{"account_id":"*","key":"k","remote":"192.0.2.1:6","type":"sse","since":"0001-01-01T00:00:00Z","topics":[],"queued_bytes":0,"state":"closing"}],"next":"42"}`
+		`{"hub_id":"h","key":"k","remote":"192.0.2.1:5","type":"websocket","since":"2026-11-18T11:06:40.123Z",` +
+		`"topics":["job.*","!job.created"],"queued_bytes":7,"state":"live"},` +
+		`{"account_id":"*","key":"k","remote":"192.0.2.1:6","type":"sse","since":"0001-01-01T00:00:00Z",` +
+		`"topics":[],"queued_bytes":0,"state":"closing"}],"next":"42"}`
 	if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != want || !json.Valid(w.Body.Bytes()) {
 		t.Errorf("%d %s", w.Code, got)
 	}
@@ -47,12 +52,12 @@ func TestConnections(t *testing.T) {
 		}
 	}
 	if w := get(a, "POST", "/api/connections", ""); w.Code != 405 {
-		t.Errorf("POST: %d %s", w.Code, w.Body)
+		t.Errorf("POST: got %d %s", w.Code, w.Body)
 	}
 }
 
-// TestMetricsOfTheStream looks at what is asked for at each scrape, and what is set.
-func TestMetricsOfTheStream(t *testing.T) {
+// TestMetrics_Stream checks gauges that are evaluated at each scrape and gauges that are set.
+func TestMetrics_Stream(t *testing.T) {
 	m := NewMetrics("v0")
 	m.SetQueueFunc(func() (clients, bytes int) { return 3, 4096 })
 	m.ReplayStarted()

@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 )
 
-// deadLetterView is a line in a list of dead letters.
+// deadLetterView is an entry in a list of dead letters.
 type deadLetterView struct {
 	ID       string    `json:"id"`
 	Topic    string    `json:"topic"`
@@ -27,7 +27,7 @@ func newDeadLetterView(l delivery.DeadLetter) deadLetterView {
 	return deadLetterView{l.ID, l.Topic, l.Hub, l.Account, l.Time, l.Reason, l.Attempts}
 }
 
-// pageResponse is an answer that has its next beside its data.
+// pageResponse is a response with "next" next to "data".
 type pageResponse struct {
 	data any
 	next string
@@ -36,7 +36,8 @@ type pageResponse struct {
 func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 	query := r.URL.Query()
 	f := deadLetterFilter{
-		Topic: strings.Join(query["topic"], ","), Hub: query.Get("hub"), Since: query.Get("since"), After: query.Get("after"),
+		Topic: strings.Join(query["topic"],
+			","), Hub: query.Get("hub"), Since: query.Get("since"), After: query.Get("after"),
 	}
 	var err error
 	if f.Limit, err = pageLimit(query, delivery.MaxPage); err != nil {
@@ -62,58 +63,62 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	answer := struct {
+	response := struct {
 		deadLetterView
 		Attempts []delivery.Attempt `json:"attempts"`
-		// Notification is null where the delivery cannot be read; Raw is what is stored then.
+		// Notification is null if the delivery cannot be decoded. Raw contains the stored data then.
 		Notification json.RawMessage `json:"notification"`
-		// Notifications are those of a delivery that holds several.
+		// Notifications is set if the delivery has several.
 		Notifications []json.RawMessage `json:"notifications,omitempty"`
-		// Digest says what a digest was gathered from.
+		// Digest describes the notifications of a digest.
 		Digest *relay.Digest `json:"digest,omitempty"`
-		// Batch says that the delivery is a batch, be it of one.
+		// Batch reports whether the delivery is a batch.
 		Batch bool   `json:"batch,omitempty"`
 		Raw   string `json:"raw,omitempty"`
-	}{deadLetterView: newDeadLetterView(c.DeadLetter), Attempts: c.History, Digest: c.Digest, Batch: c.Batch, Raw: c.Raw}
-	if answer.Attempts == nil {
-		answer.Attempts = []delivery.Attempt{}
+	}{
+		deadLetterView: newDeadLetterView(c.DeadLetter), Attempts: c.History, Digest: c.Digest, Batch: c.Batch,
+		Raw: c.Raw,
+	}
+	if response.Attempts == nil {
+		response.Attempts = []delivery.Attempt{}
 	}
 	for i, n := range c.Notifications {
 		if i == 0 {
-			answer.Notification = n.Data
+			response.Notification = n.Data
 		}
 		if len(c.Notifications) > 1 {
-			answer.Notifications = append(answer.Notifications, n.Data)
+			response.Notifications = append(response.Notifications, n.Data)
 		}
 	}
-	return http.StatusOK, answer, nil
+	return http.StatusOK, response, nil
 }
 
 func replayDeadLetters(s Sinks, r *http.Request) (int, any, error) {
-	done, err := changeDeadLetters(r, s.ReplayDeadLetters, s.ReplaySelectedDeadLetters)
+	result, err := changeDeadLetters(r, s.ReplayDeadLetters, s.ReplaySelectedDeadLetters)
 	if errors.Is(err, delivery.ErrFull) {
-		err = backlogFullError(done.Done, "mend the receiver and wait until there is room, or raise backlog, then repeat it")
+		err = backlogFullError(result.Done,
+			"fix the destination and wait until the backlog shrinks, or increase backlog, then repeat")
 	}
 	return http.StatusOK, struct {
 		Replayed   int    `json:"replayed"`
 		Missing    int    `json:"missing"`
 		Unreadable int    `json:"unreadable"`
 		Next       string `json:"next,omitempty"`
-	}{done.Done, done.Missing, done.Unreadable, done.Next}, err
+	}{result.Done, result.Missing, result.Unreadable, result.Next}, err
 }
 
 func dropDeadLetters(s Sinks, r *http.Request) (int, any, error) {
-	done, err := changeDeadLetters(r, s.DropDeadLetters, s.DropSelectedDeadLetters)
+	result, err := changeDeadLetters(r, s.DropDeadLetters, s.DropSelectedDeadLetters)
 	return http.StatusOK, struct {
 		Dropped int    `json:"dropped"`
 		Missing int    `json:"missing"`
 		Next    string `json:"next,omitempty"`
-	}{done.Done, done.Missing, done.Next}, err
+	}{result.Done, result.Missing, result.Next}, err
 }
 
-// deadLetterFilter chooses dead letters, in a query and in a body.
+// deadLetterFilter selects dead letters, in a query or a body.
 type deadLetterFilter struct {
-	// Topic is one pattern or several, with commas between them.
+	// Topic is one pattern, or several separated by commas.
 	Topic string `json:"topic"`
 	Hub   string `json:"hub"`
 	// Since is a time (RFC 3339) or an age such as 24h.
@@ -153,15 +158,17 @@ func changeDeadLetters(
 		All bool     `json:"all"`
 		deadLetterFilter
 	}
-	if err := read(r, &request); err != nil {
+	if err := decodeBody(r, &request); err != nil {
 		return delivery.ChangeResult{}, err
 	}
 	name := r.PathValue("name")
 	switch {
 	case request.Limit < 0:
-		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "limit is negative").WithPointer("/limit")
+		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument,
+			"limit is negative").WithPointer("/limit")
 	case request.All && request.IDs != nil:
-		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "give either ids or all").WithPointer("/ids")
+		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument,
+			"give either ids or all").WithPointer("/ids")
 	case request.All:
 		sel, err := request.toSelection(time.Now())
 		if err != nil {
@@ -170,9 +177,9 @@ func changeDeadLetters(
 		return all(r.Context(), name, sel)
 	case len(request.IDs) == 0:
 		return delivery.ChangeResult{}, relay.NewError(relay.CodeMissingArgument,
-			`name the dead letters in ids, or say "all": true`).WithPointer("/ids")
+			`name the dead letters in ids, or set "all": true`).WithPointer("/ids")
 	case request.deadLetterFilter != deadLetterFilter{}:
-		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "filters go with all, not with ids")
+		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "filters require all instead of ids")
 	}
 	return some(r.Context(), name, request.IDs)
 }

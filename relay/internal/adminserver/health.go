@@ -12,21 +12,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
-// DefaultReadyTimeout limits the readiness check.
+// DefaultReadyTimeout is the default time limit of the readiness check.
 const DefaultReadyTimeout = 2 * time.Second
 
-// HealthOptions configure [NewHealth].
+// HealthOptions are the options of [NewHealth].
 type HealthOptions struct {
 	Metrics *Metrics
-	// Ready returns nil while the daemon can do its work. It must honor ctx. Nil means always ready.
+	// Ready returns nil if the daemon is ready. It must honor ctx. Nil means always ready.
 	Ready func(ctx context.Context) error
-	// ReadyTimeout limits Ready; zero means [DefaultReadyTimeout].
+	// ReadyTimeout is the time limit of Ready. Zero means [DefaultReadyTimeout].
 	ReadyTimeout time.Duration
-	// Listen is health.listen. A listener on loopback checks the Host header; see [Health.ServeHTTP].
+	// Listen is health.listen. On a loopback address the Host header is checked; see [Health.ServeHTTP].
 	Listen string
 }
 
-// Health serves /healthz, /readyz and /metrics, which hold no data of tenants. It may be used concurrently.
+// Health serves /healthz, /readyz and /metrics. They contain no tenant data. It may be used concurrently.
 type Health struct {
 	opt      HealthOptions
 	hosts    hostCheck
@@ -34,7 +34,7 @@ type Health struct {
 	draining atomic.Bool
 }
 
-// NewHealth returns the handler; [httpserver.Listen] serves it.
+// NewHealth returns the handler. [httpserver.Listen] serves it.
 func NewHealth(o HealthOptions) *Health {
 	if o.ReadyTimeout <= 0 {
 		o.ReadyTimeout = DefaultReadyTimeout
@@ -49,15 +49,16 @@ func NewHealth(o HealthOptions) *Health {
 	return h
 }
 
-// Drain makes /readyz answer 503 from now on, so load balancers stop sending clients to a daemon that is about to stop.
+// Drain makes /readyz return 503 from now on, so load balancers stop sending clients to a daemon that is about to
+// stop.
 func (h *Health) Drain() { h.draining.Store(true) }
 
-// ServeHTTP answers one request. On loopback it rejects unknown names in the Host header, which could be a web page that
-// points its own name here (DNS rebinding). On other addresses the page could as well connect directly.
+// ServeHTTP handles one request. On loopback it rejects unknown host names, because a web page could point its own
+// name at the address (DNS rebinding). On other addresses the page could also connect directly.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.hosts.loopback {
-		if refused := h.hosts.check(r, "health.listen"); refused != nil {
-			httpserver.WriteError(w, r, refused)
+		if rejected := h.hosts.check(r, "health.listen"); rejected != nil {
+			httpserver.WriteError(w, r, rejected)
 			return
 		}
 	}
@@ -84,39 +85,39 @@ func (h *Health) check(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.opt.ReadyTimeout)
 	defer cancel()
-	answer := make(chan error, 1) // buffered, so a Ready that ignores its context leaks no request
-	go func() { answer <- h.opt.Ready(ctx) }()
-	return h.await(ctx, answer)
+	result := make(chan error, 1) // buffered, so a Ready that ignores ctx does not leak the goroutine
+	go func() { result <- h.opt.Ready(ctx) }()
+	return h.await(ctx, result)
 }
 
-func (h *Health) await(ctx context.Context, answer <-chan error) error {
-	if err, ok := relay.Await(ctx, answer); ok {
+func (h *Health) await(ctx context.Context, result <-chan error) error {
+	if err, ok := relay.Await(ctx, result); ok {
 		return err
 	}
-	return errors.New("the probe did not come back within " + h.opt.ReadyTimeout.String())
+	return errors.New("the readiness check did not finish within " + h.opt.ReadyTimeout.String())
 }
 
 func writeStatus(w http.ResponseWriter, code int, state, reason string) {
-	body, _ := json.Marshal(struct { // two strings always encode
+	body, _ := json.Marshal(struct { // strings always marshal
 		Status string `json:"status"`
 		Reason string `json:"reason,omitempty"`
 	}{state, reason})
 	httpserver.WriteJSON(w, code, append(body, '\n'))
 }
 
-// readOnly allows GET and HEAD only.
+// readOnly allows only GET and HEAD.
 func readOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			httpserver.WriteError(w, r, relay.NewError(relay.CodeMethod, "only GET and HEAD are possible here"))
+			httpserver.WriteError(w, r, relay.NewError(relay.CodeMethod, "only GET and HEAD are allowed here"))
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// indexPage answers / with a text and every other path with 404.
+// indexPage serves a text at / and 404 on all other paths.
 func indexPage(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {

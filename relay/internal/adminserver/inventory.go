@@ -13,24 +13,23 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 )
 
-// Inventory is what an operator can do with the inventory of servers and instances. Its methods may be called concurrently
-// and honour their context.
+// Inventory lists and imports the inventory. Its methods may be called concurrently and honor ctx.
 type Inventory interface {
 	List(ctx context.Context) (migration.Listing, error)
 	Import(ctx context.Context, f *migration.File) (migration.Changes, error)
-	// DriverError is why the driver of this node cannot work with it, nil where it can.
+	// DriverError returns the reason why the driver of this node cannot work, or nil.
 	DriverError() error
 }
 
-// maxProblems is how many mistakes in an inventory an answer names.
+// maxProblems is the maximum number of listed errors in an inventory.
 const maxProblems = 100
 
-// onInventory gives a request the inventory, if there is one.
+// onInventory adapts an operation on the inventory. It returns an error if migrations are disabled.
 func (o *apiHandler) onInventory(op func(v Inventory, r *http.Request) (int, any, error)) dataHandler {
 	return func(r *http.Request) (int, any, error) {
 		if o.inventory == nil {
 			return 0, nil, relay.NewError(relay.CodeNotEnabled,
-				"this daemon has no driver for migrations, and so no inventory: give it one under migration.driver in its configuration, and restart it")
+				"migrations are disabled, so there is no inventory: configure migration.driver and restart the daemon")
 		}
 		v := o.inventory()
 		if v == nil {
@@ -58,13 +57,13 @@ type containerView struct {
 type instanceView struct {
 	ID     string `json:"id"`
 	Server string `json:"server_id"`
-	// MovedFrom is the server that the file names, where a job has moved the instance to another since.
+	// MovedFrom is the server in the file, if a job has moved the instance to another one.
 	MovedFrom string `json:"moved_from,omitempty"`
-	// Job is the job that moves the instance now.
+	// Job is the job that is moving the instance.
 	Job string `json:"job_id,omitempty"`
 }
 
-// showInventory leaves out the settings of the servers, which may hold secrets.
+// showInventory returns the inventory without the settings of the servers, which may contain secrets.
 func showInventory(v Inventory, r *http.Request) (int, any, error) {
 	list, err := v.List(r.Context())
 	servers := make([]serverView, 0, len(list.Servers))
@@ -73,23 +72,27 @@ func showInventory(v Inventory, r *http.Request) (int, any, error) {
 	}
 	containers := make([]containerView, 0, len(list.Containers))
 	for _, c := range list.Containers {
-		shown := containerView{c.ID, c.Hub, c.Account, c.Environment, c.Stateful, make([]instanceView, 0, len(c.Instances))}
-		for _, i := range c.Instances {
-			shown.Instances = append(shown.Instances, instanceView{ID: i.ID, Server: i.Server, MovedFrom: i.MovedFrom, Job: i.Job})
+		view := containerView{
+			c.ID, c.Hub, c.Account, c.Environment, c.Stateful, make([]instanceView, 0, len(c.Instances)),
 		}
-		containers = append(containers, shown)
+		for _, i := range c.Instances {
+			view.Instances = append(view.Instances, instanceView{
+				ID: i.ID, Server: i.Server, MovedFrom: i.MovedFrom, Job: i.Job,
+			})
+		}
+		containers = append(containers, view)
 	}
-	trouble := ""
-	if ailment := v.DriverError(); ailment != nil {
-		trouble = ailment.Error()
+	driverError := ""
+	if err := v.DriverError(); err != nil {
+		driverError = err.Error()
 	}
 	return http.StatusOK, struct {
 		Version    int64           `json:"version"`
 		Servers    []serverView    `json:"servers"`
 		Containers []containerView `json:"containers"`
-		// DriverError is why the driver of this node cannot work; jobs wait until it can.
+		// DriverError is the reason why the driver of this node cannot work. Jobs wait until it can.
 		DriverError string `json:"driver_error,omitempty"`
-	}{list.Version, servers, containers, trouble}, err
+	}{list.Version, servers, containers, driverError}, err
 }
 
 type changeView struct {
@@ -98,7 +101,7 @@ type changeView struct {
 	Removed int `json:"removed"`
 }
 
-// importInventory takes the body as the whole inventory, YAML or JSON.
+// importInventory imports the body as the complete inventory. The format is YAML or JSON.
 func importInventory(v Inventory, r *http.Request) (int, any, error) {
 	body, err := io.ReadAll(r.Body)
 	var large *http.MaxBytesError
@@ -113,13 +116,15 @@ func importInventory(v Inventory, r *http.Request) (int, any, error) {
 		return 0, nil, validationError(err)
 	}
 	c, err := v.Import(r.Context(), file)
-	var refused *migration.RefusedError
+	var rejected *migration.RejectedError
 	var servers *migration.ServersError
 	switch {
 	case errors.As(err, &servers):
-		return 0, nil, relay.NewError(relay.CodeInvalidArgument, servers.Error()).WithPointer("/clusters").WithExtra("server", servers.Server)
-	case errors.As(err, &refused):
-		return 0, nil, relay.NewError(relay.CodeInvalidState, refused.Reason).WithExtra("instances", refused.Instances)
+		return 0, nil, relay.NewError(relay.CodeInvalidArgument,
+			servers.Error()).WithPointer("/clusters").WithExtra("server", servers.Server)
+	case errors.As(err, &rejected):
+		return 0, nil, relay.NewError(relay.CodeInvalidState,
+			rejected.Reason).WithExtra("instances", rejected.Instances)
 	case errors.Is(err, migration.ErrImportSuperseded):
 		return 0, nil, relay.NewError(relay.CodeInvalidState, err.Error())
 	}
@@ -132,7 +137,7 @@ func importInventory(v Inventory, r *http.Request) (int, any, error) {
 	}{c.Any(), changeView(c.Servers), changeView(c.Containers), changeView(c.Instances), c.MovesCleared}, err
 }
 
-// validationError says what is wrong in an inventory: the first mistake in words, all in a list for programs.
+// validationError returns the errors in an inventory: the first one as text, all of them in a list.
 func validationError(err error) error {
 	var problems yamldoc.Problems
 	if !errors.As(err, &problems) || len(problems) == 0 {
@@ -149,7 +154,7 @@ func validationError(err error) error {
 	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("problems", lines)
 }
 
-// handleInventory is one address with two operations.
+// handleInventory handles the listing and the import at one address.
 func (o *apiHandler) handleInventory(pattern string) {
 	show, change := o.onInventory(showInventory), o.onInventory(importInventory)
 	o.handle(pattern, migration.MaxFile, adminapi.RoleAdmin, func(r *http.Request) (int, any, error) {

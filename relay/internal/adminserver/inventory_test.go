@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 )
 
-// fakeInventory answers with err, and keeps what was imported.
+// fakeInventory returns err and records imports.
 type fakeInventory struct {
 	err  error
 	file *migration.File
@@ -19,9 +19,15 @@ type fakeInventory struct {
 
 func (f *fakeInventory) List(context.Context) (migration.Listing, error) {
 	return migration.Listing{
-		Version: 7, Servers: []relay.Server{{ID: "s1", Cluster: "p", Settings: []byte(`{"key":"s3cret"}`), Instances: []string{"i1"}}, {ID: "s2", Cluster: "p"}},
+		Version: 7, Servers: []relay.Server{
+			{ID: "s1", Cluster: "p", Settings: []byte(`{"key":"s3cret"}`), Instances: []string{"i1"}},
+			{ID: "s2", Cluster: "p"},
+		},
 		Containers: []migration.ListedContainer{
-			{Container: migration.Container{ID: "c", Hub: "h"}, Instances: []migration.ListedInstance{{ID: "i1", Server: "s1", MovedFrom: "s2", Job: "j"}}},
+			{
+				Container: migration.Container{ID: "c", Hub: "h"},
+				Instances: []migration.ListedInstance{{ID: "i1", Server: "s1", MovedFrom: "s2", Job: "j"}},
+			},
 			{Container: migration.Container{ID: "d", Hub: "h", Account: "a", Environment: "e", Stateful: true}},
 		},
 	}, f.err
@@ -34,7 +40,7 @@ func (f *fakeInventory) Import(_ context.Context, file *migration.File) (migrati
 
 func (f *fakeInventory) DriverError() error { return errors.New("no program ./driver") }
 
-func TestInventoryAPI(t *testing.T) {
+func TestAPI_Inventory(t *testing.T) {
 	const good = "clusters: {p: {servers: {s: {}}}}"
 	for _, c := range []struct {
 		method, body string
@@ -42,50 +48,70 @@ func TestInventoryAPI(t *testing.T) {
 		status       int
 		contains     string
 	}{
-		{"GET", "", nil, 200, `{"data":{"version":7,"servers":[{"id":"s1","cluster":"p","instances":["i1"]},{"id":"s2","cluster":"p","instances":[]}],` +
-			`"containers":[{"id":"c","hub_id":"h","stateful":false,"instances":[{"id":"i1","server_id":"s1","moved_from":"s2","job_id":"j"}]},` +
-			`{"id":"d","hub_id":"h","account_id":"a","environment_id":"e","stateful":true,"instances":[]}],"driver_error":"no program ./driver"}}`},
+		{"GET", "", nil, 200, `{"data":{"version":7,"servers":[{"id":"s1","cluster":"p","instances":["i1"]},` +
+			`{"id":"s2","cluster":"p","instances":[]}],` +
+			`"containers":[{"id":"c","hub_id":"h","stateful":false,"instances":[{"id":"i1","server_id":"s1",` +
+			`"moved_from":"s2","job_id":"j"}]},` +
+			`{"id":"d","hub_id":"h","account_id":"a","environment_id":"e","stateful":true,"instances":[]}],` +
+			`"driver_error":"no program ./driver"}}`},
 		{"HEAD", "", nil, 200, ""},
 		{"GET", "", errors.New("redis is away"), 503, `"code":"503.not-ready"`},
 		{"DELETE", "", nil, 405, "GET, HEAD, PUT, POST"},
-		{"PUT", good, nil, 200, `{"data":{"changed":true,"servers":{"added":1,"changed":0,"removed":0},"containers":{"added":0,"changed":0,"removed":0},"instances":{"added":0,"changed":0,"removed":0},"moves_forgotten":2}}`},
+		{
+			"PUT", good, nil, 200,
+			`{"data":{"changed":true,"servers":{"added":1,"changed":0,"removed":0},"containers":{"added":0,` +
+				`"changed":0,"removed":0},"instances":{"added":0,"changed":0,"removed":0},"moves_forgotten":2}}`,
+		},
 		{"POST", `{"clusters":{}}`, nil, 200, `"changed":true`},
-		{"PUT", "", nil, 422, "inventory:1:1: there is nothing in it"},
-		{"PUT", "clusters: {p: {server: {}}}\nx: y", nil, 422, `"detail":"inventory:1:16: clusters.p.server: unknown key; did you mean \"servers\"?, and 1 more"`},
-		{"PUT", "clusters: {p: {server: {}}}\nx: y", nil, 422, `"problems":["inventory:1:16: clusters.p.server: unknown key; did you mean \"servers\"?","inventory:2:1: x: unknown key`},
+		{"PUT", "", nil, 422, "inventory:1:1: the file is empty"},
+		{
+			"PUT", "clusters: {p: {server: {}}}\nx: y", nil, 422,
+			`"detail":"inventory:1:16: clusters.p.server: unknown key; did you mean \"servers\"?, and 1 more"`,
+		},
+		{
+			"PUT", "clusters: {p: {server: {}}}\nx: y", nil, 422,
+			`"problems":["inventory:1:16: clusters.p.server: unknown key; did you mean ` +
+				`\"servers\"?","inventory:2:1: x: unknown key`,
+		},
 		{"PUT", "#" + strings.Repeat("x", migration.MaxFile), nil, 413, `"code":"413.too-large"`},
 		{"PUT", "#" + strings.Repeat("x", maxRequest) + "\n" + good, nil, 200, `"changed":true`},
-		{"PUT", good, &migration.RefusedError{Reason: "wait for the job", Instances: []string{"c/i"}}, 409, `"detail":"wait for the job","extra":{"instances":["c/i"]}`},
-		{"PUT", good, migration.ErrImportSuperseded, 409, "another import"},
+		{
+			"PUT", good, &migration.RejectedError{Reason: "wait for the job", Instances: []string{"c/i"}}, 409,
+			`"detail":"wait for the job","extra":{"instances":["c/i"]}`,
+		},
+		{"PUT", good, migration.ErrImportSuperseded, 409, "a later import"},
 		{"PUT", good, errors.New("redis is away"), 503, "redis is away"},
 	} {
 		v := &fakeInventory{err: c.err}
 		a := newOpen(Options{Sinks: func() Sinks { return nil }, Inventory: func() Inventory { return v }})
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest(c.method, "http://127.0.0.1/api/inventory", strings.NewReader(c.body)))
-		if w.Code != c.status || !strings.Contains(w.Body.String(), c.contains) || strings.Contains(w.Body.String(), "s3cret") {
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.contains) ||
+			strings.Contains(w.Body.String(), "s3cret") {
 			t.Errorf("%s %.40s: %d %.700s", c.method, c.body, w.Code, w.Body)
 		}
 		if imported := v.file != nil; imported != (w.Code == 200 && len(c.body) > 0 || c.err != nil && c.body != "") {
-			t.Errorf("%s %.40s: %+v was imported", c.method, c.body, v.file)
+			t.Errorf("%s %.40s: got import %+v", c.method, c.body, v.file)
 		}
 	}
 }
 
-func TestInventoryIsNotThere(t *testing.T) {
+func TestAPI_InventoryUnavailable(t *testing.T) {
 	sinks := func() Sinks { return &fakeSinks{} }
-	if w := get(newOpen(Options{Sinks: sinks}), "GET", "/api/inventory", ""); w.Code != 503 || !strings.Contains(w.Body.String(), `"code":"503.not-enabled"`) {
-		t.Errorf("no driver: %d %s", w.Code, w.Body)
+	if w := get(newOpen(Options{Sinks: sinks}), "GET", "/api/inventory", ""); w.Code != 503 ||
+		!strings.Contains(w.Body.String(), `"code":"503.not-enabled"`) {
+		t.Errorf("no driver: got %d %s", w.Code, w.Body)
 	}
 	starting := newOpen(Options{Sinks: sinks, Inventory: func() Inventory { return nil }})
-	if w := get(starting, "GET", "/api/inventory", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "starting") {
-		t.Errorf("starting: %d %s", w.Code, w.Body)
+	if w := get(starting, "GET", "/api/inventory", ""); w.Code != 503 ||
+		!strings.Contains(w.Body.String(), "starting") {
+		t.Errorf("starting: got %d %s", w.Code, w.Body)
 	}
 	r := httptest.NewRequest("PUT", "http://127.0.0.1/api/inventory", strings.NewReader("clusters: {}"))
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	v, w := &fakeInventory{}, httptest.NewRecorder()
 	newOpen(Options{Sinks: sinks, Inventory: func() Inventory { return v }}).ServeHTTP(w, r)
 	if w.Code != 403 || v.file != nil {
-		t.Errorf("from another site: %d", w.Code)
+		t.Errorf("from another site: got %d", w.Code)
 	}
 }

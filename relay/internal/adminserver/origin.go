@@ -10,9 +10,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// hostCheck rejects requests for names that anybody could point at a listener (DNS rebinding).
+// hostCheck rejects requests with host names that any attacker could point at the listener (DNS rebinding).
 type hostCheck struct {
-	host     string // of the configured address
+	host     string // host of the configured address
 	loopback bool
 }
 
@@ -25,7 +25,7 @@ func newHostCheck(listen string) hostCheck {
 	return hostCheck{host: strings.ToLower(host), loopback: host == "localhost" || ip != nil && ip.IsLoopback()}
 }
 
-// check accepts addresses, names without a dot, which nobody can register, and the host of the setting.
+// check accepts IP addresses, names without a dot, which cannot be registered, and the host in the setting.
 func (c hostCheck) check(r *http.Request, setting string) *relay.Error {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -35,11 +35,14 @@ func (c hostCheck) check(r *http.Request, setting string) *relay.Error {
 	if host == c.host || !strings.Contains(host, ".") || net.ParseIP(host) != nil {
 		return nil
 	}
-	return relay.NewError(relay.CodePermissions, "this listener does not answer to the name "+strconv.Quote(relay.Truncate(r.Host, 200))+
-		"; use its address or localhost, or write this name into "+setting)
+	return relay.NewError(relay.CodePermissions, "this listener does not accept the host name "+strconv.Quote(
+		relay.Truncate(r.Host, 200),
+	)+
+		"; use its address or localhost, or set this name in "+setting)
 }
 
-// checkOrigin rejects requests that a browser sends for another site, reads included: profiles and dead letters hold data.
+// checkOrigin rejects requests that a browser sends for another site. This includes reads, because profiles and
+// dead letters contain data.
 func checkOrigin(r *http.Request) *relay.Error {
 	foreign := relay.NewError(relay.CodePermissions, "web pages of another origin may not use the admin listener")
 	switch r.Header.Get("Sec-Fetch-Site") {

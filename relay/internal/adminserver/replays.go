@@ -2,7 +2,7 @@ package adminserver
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// replayMetrics are about clients of the stream that come back, or may have missed something.
+// replayMetrics are metrics of clients that resume with a cursor or may have lost notifications.
 type replayMetrics struct {
 	running  prometheus.Gauge
 	started  prometheus.Counter
@@ -18,15 +18,24 @@ const (
 
 func newReplayMetrics(registry *prometheus.Registry) replayMetrics {
 	r := replayMetrics{
-		running:  gauge("stream_replays", "Clients of the stream that are being given what they missed now."),
-		started:  counter("stream_replays_started_total", "Clients of the stream that came back with a cursor."),
-		ended:    counters("stream_replays_ended_total", "Those that have caught up, or were gone before.", "reason"),
-		replayed: counters("stream_replayed_total", "Notifications given to clients that came back: from this node's memory, or read from the log.", "from"),
-		resyncs:  counters("stream_resyncs_total", "Clients that were told to look at how things are: something behind their cursor has left the log, the log itself has lost something, or something of a source is missing.", "cause"),
+		running: gauge("stream_replays", "Running replays."),
+		started: counter("stream_replays_started_total", "Clients that resumed with a cursor."),
+		ended: counters("stream_replays_ended_total", "Ended replays: caught up, or the client disconnected.",
+			"reason"),
+		replayed: counters("stream_replayed_total", "Replayed notifications, from this node's memory or from the log.",
+			"from"),
+		resyncs: counters(
+			"stream_resyncs_total",
+			"Clients that received a resync message because their cursor was trimmed, the log lost entries, or "+
+				"notifications of a source are missing.",
+			"cause",
+		),
 	}
 	registry.MustRegister(r.running, r.started, r.ended, r.replayed, r.resyncs)
 	for v, labels := range map[*prometheus.CounterVec][]string{ // shown at zero
-		r.ended: {endedCaughtUp, endedDisconnected}, r.replayed: {"memory", "log"}, r.resyncs: {"cursor", "log", "source"},
+		r.ended: {
+			endedCaughtUp, endedDisconnected,
+		}, r.replayed: {"memory", "log"}, r.resyncs: {"cursor", "log", "source"},
 	} {
 		for _, label := range labels {
 			v.WithLabelValues(label)
@@ -35,13 +44,13 @@ func newReplayMetrics(registry *prometheus.Registry) replayMetrics {
 	return r
 }
 
-// ReplayStarted counts a client of the stream that came back with a cursor.
+// ReplayStarted counts a client that resumed with a cursor.
 func (m *Metrics) ReplayStarted() {
 	m.replays.running.Inc()
 	m.replays.started.Inc()
 }
 
-// ReplayEnded counts one of them that has caught up, or was gone before.
+// ReplayEnded counts a replay that has caught up, or whose client disconnected.
 func (m *Metrics) ReplayEnded(caughtUp bool) {
 	reason := endedDisconnected
 	if caughtUp {
@@ -51,12 +60,12 @@ func (m *Metrics) ReplayEnded(caughtUp bool) {
 	m.replays.ended.WithLabelValues(reason).Inc()
 }
 
-// Replayed counts notifications given to clients that came back, by where they were from.
+// Replayed counts replayed notifications by their origin.
 func (m *Metrics) Replayed(from string, n int) {
 	m.replays.replayed.WithLabelValues(from).Add(float64(n))
 }
 
-// Resynced counts clients that were told that they may have missed something, by the cause.
+// Resynced counts clients that received a resync message, by cause.
 func (m *Metrics) Resynced(cause string, n int) {
 	m.replays.resyncs.WithLabelValues(cause).Add(float64(n))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 )
 
-// InitSink shows every figure of a sink at zero before anything happens to it: a line that begins with its first event
-// hides that event from rate().
+// InitSink creates all time series of a sink with the value zero. A series that starts with its first event hides
+// this event from rate().
 func (m *Metrics) InitSink(sink string) {
 	m.Enqueued(sink, 0)
 	m.Dropped(sink, 0)
@@ -43,22 +43,24 @@ func (m *Metrics) InitSink(sink string) {
 	m.SetUnhealthyFunc(sink, func() bool { return false })
 }
 
-// RemoveSink shows no figure of a sink any more, which has left the configuration.
+// RemoveSink removes all time series of a sink that was removed from the configuration.
 func (m *Metrics) RemoveSink(sink string) {
-	of := prometheus.Labels{"sink": sink}
+	labels := prometheus.Labels{"sink": sink}
 	for _, v := range []interface {
-		DeletePartialMatch(of prometheus.Labels) int
+		DeletePartialMatch(labels prometheus.Labels) int
 	}{
-		m.enqueued, m.dropped, m.attempts, m.failures, m.retries, m.parked, m.batched, m.deadLettered, m.deadDropped, m.noticesDropped, m.retriesLost,
-		m.disabled, m.paused, m.circuitOpen, m.events, m.throttled, m.backlog, m.pendingRetries, m.deadLetters, m.oldest, m.lastSuccess, m.conditionFailures,
+		m.enqueued, m.dropped, m.attempts, m.failures, m.retries, m.parked, m.batched, m.deadLettered, m.deadDropped,
+		m.noticesDropped, m.retriesLost,
+		m.disabled, m.paused, m.circuitOpen, m.events, m.throttled, m.backlog, m.pendingRetries, m.deadLetters,
+		m.oldest, m.lastSuccess, m.conditionFailures,
 	} {
-		v.DeletePartialMatch(of)
+		v.DeletePartialMatch(labels)
 	}
 	m.inFlight.setFunc(sink, nil)
 	m.failed.setFunc(sink, nil)
 }
 
-// gaugeFuncs is a figure of every sink that is asked for at each scrape.
+// gaugeFuncs is a gauge per sink that is evaluated at each scrape.
 type gaugeFuncs struct {
 	desc *prometheus.Desc
 
@@ -73,35 +75,37 @@ func newGaugeFuncs(name, help string) *gaugeFuncs {
 	}
 }
 
-// setFunc replaces what was asked before; nil ends it.
-func (a *gaugeFuncs) setFunc(sink string, ask func() float64) {
+// setFunc sets the function of a sink. Nil removes the sink.
+func (a *gaugeFuncs) setFunc(sink string, get func() float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ask == nil {
+	if get == nil {
 		delete(a.sinks, sink)
 		return
 	}
-	a.sinks[sink] = ask
+	a.sinks[sink] = get
 }
 
-// SetInFlightFunc lets ask, which must not block, say how many attempts a sink has running on this node.
-func (m *Metrics) SetInFlightFunc(sink string, ask func() int64) {
-	m.inFlight.setFunc(sink, func() float64 { return float64(ask()) })
+// SetInFlightFunc sets the function that returns the number of running attempts of a sink on this node. It must
+// not block.
+func (m *Metrics) SetInFlightFunc(sink string, get func() int64) {
+	m.inFlight.setFunc(sink, func() float64 { return float64(get()) })
 }
 
-// SetUnhealthyFunc lets ask, which must not block, say whether this node can deliver nothing to a sink that nobody has stopped.
-func (m *Metrics) SetUnhealthyFunc(sink string, ask func() bool) {
-	m.failed.setFunc(sink, func() float64 { return boolToFloat(ask()) })
+// SetUnhealthyFunc sets the function that reports whether this node cannot deliver to an active sink. It must not
+// block.
+func (m *Metrics) SetUnhealthyFunc(sink string, get func() bool) {
+	m.failed.setFunc(sink, func() float64 { return boolToFloat(get()) })
 }
 
-// Describe is Prometheus' business.
-func (a *gaugeFuncs) Describe(to chan<- *prometheus.Desc) { to <- a.desc }
+// Describe implements [prometheus.Collector].
+func (a *gaugeFuncs) Describe(ch chan<- *prometheus.Desc) { ch <- a.desc }
 
-// Collect is Prometheus' business.
-func (a *gaugeFuncs) Collect(to chan<- prometheus.Metric) {
+// Collect implements [prometheus.Collector].
+func (a *gaugeFuncs) Collect(ch chan<- prometheus.Metric) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for sink, ask := range a.sinks {
-		to <- prometheus.MustNewConstMetric(a.desc, prometheus.GaugeValue, ask(), sink)
+	for sink, get := range a.sinks {
+		ch <- prometheus.MustNewConstMetric(a.desc, prometheus.GaugeValue, get(), sink)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 )
 
-// What [Sinks] refuse.
+// Errors of [Sinks].
 var (
 	ErrNoSink        = errors.New("there is no such sink")
 	ErrConfigured    = errors.New("the sink is configured")
@@ -19,26 +19,26 @@ var (
 	ErrAfter         = errors.New("after is neither a cursor nor a time")
 )
 
-// Sinks is what an operator can do with the sinks. Its methods may be called concurrently and honour their context; an
-// error is one of this package, of deliver, a *relay.Error, or means that Redis is away.
+// Sinks controls the sinks. Its methods may be called concurrently and honor ctx. An error is one of the errors
+// above, an error of package delivery, a *relay.Error, or means that Redis is unreachable.
 type Sinks interface {
-	// List returns all sinks by name: those configured, and those that have left the configuration and are not
-	// forgotten.
+	// List returns all sinks sorted by name: configured ones, and removed ones that were not forgotten.
 	List(ctx context.Context) ([]Sink, error)
-	// Show returns one, or ErrNoSink; so do all other methods.
+	// Show returns one sink. Like all following methods it returns ErrNoSink for an unknown name.
 	Show(ctx context.Context, name string) (Sink, error)
-	// Pause, Resume, Retry, Replay and Test return ErrNotConfigured for a sink that has left the configuration.
+	// Pause, Resume, Retry, Replay and Test return ErrNotConfigured for a sink that was removed from the
+	// configuration.
 	Pause(ctx context.Context, name string) error
-	// Resume enables a disabled sink too, and lets one that is down be probed at once.
+	// Resume also enables a disabled sink, and starts a probe if the circuit breaker is open.
 	Resume(ctx context.Context, name string) error
-	// Retry makes due at once what waits for another attempt, of a sink that is active, and lets one that is down be probed at
-	// once. It returns how many were not due before.
+	// Retry makes all scheduled retries of an active sink due immediately, and starts a probe if the circuit breaker
+	// is open. It returns the number of retries that were not due before.
 	Retry(ctx context.Context, name string) (int, error)
-	// Replay gives the sink again what it was given behind a cursor or since a time (RFC 3339).
+	// Replay delivers the notifications after a cursor or a time (RFC 3339) again.
 	Replay(ctx context.Context, name, after string) (delivery.ReplayResult, error)
-	// Test makes one attempt with a sample that is stored nowhere.
+	// Test makes one attempt with a sample that is not stored.
 	Test(ctx context.Context, name string) (delivery.Attempt, error)
-	// Forget removes everything about a sink that is not configured, or returns ErrConfigured.
+	// Forget deletes everything about a sink that is not configured. Otherwise it returns ErrConfigured.
 	Forget(ctx context.Context, name string, deadLetters bool) error
 
 	DeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.Page, error)
@@ -49,55 +49,57 @@ type Sinks interface {
 	DropSelectedDeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.ChangeResult, error)
 }
 
-// StateFailed is the state of a sink that is active and that this node cannot deliver to, such as a plugin that does not
-// start. It is tried again all the time, and keeps its backlog.
+// StateFailed is the state of an active sink that this node cannot deliver to, such as a plugin that does not
+// start. It is retried and keeps its backlog.
 const StateFailed delivery.State = "failed"
 
-// The states of a sink that is active and whose destination this node leaves alone for a while.
+// States of an active sink whose destination gets no regular attempts from this node.
 const (
-	// StateDown is that of one whose destination failed many times in a row. One attempt at a time is made as a probe.
+	// StateDown means that the circuit breaker is open. One probe at a time is sent.
 	StateDown delivery.State = "down"
-	// StateThrottled is that of one whose destination asked for a rest.
+	// StateThrottled means that the destination asked for a pause.
 	StateThrottled delivery.State = "resting"
 )
 
-// Sink is what the API says of a sink.
+// Sink is a sink in the API.
 type Sink struct {
 	Name string `json:"name"`
 	// Type is empty for a sink that is not configured.
 	Type string `json:"type"`
-	// Configured is false for one that has left the configuration of this node.
+	// Configured is false for a sink that was removed from the configuration of this node.
 	Configured bool           `json:"configured"`
 	State      delivery.State `json:"state"`
 	Reason     string         `json:"reason,omitempty"`
 	Since      *time.Time     `json:"since,omitempty"`
-	// ProbeAt is when this node's next probe may begin, RestingUntil when the rest ends. They are left out otherwise.
+	// ProbeAt is the earliest time of the next probe, ThrottledUntil the end of the pause. Otherwise they are
+	// omitted.
 	ProbeAt        *time.Time `json:"down_until,omitempty"`
 	ThrottledUntil *time.Time `json:"resting_until,omitempty"`
 	Topics         string     `json:"topics"`
-	// Backlog is what waits in the queue, Gathering what waits for its digest, Parked what waits for another attempt, Dead how
-	// many dead letters there are.
+	// Backlog is the number of notifications in the queue, Gathering in open digests. Parked is the number of
+	// scheduled retries.
 	Backlog     int64 `json:"backlog"`
 	Gathering   int64 `json:"gathering"`
 	Parked      int64 `json:"parked"`
 	DeadLetters int64 `json:"dead"`
-	// InFlight is how many attempts this node is making.
+	// InFlight is the number of running attempts of this node.
 	InFlight int64 `json:"in_flight"`
-	// OldestSeconds is how long the oldest delivery that is not dead has waited, zero where none waits.
+	// OldestSeconds is the age of the oldest undelivered notification, or 0.
 	OldestSeconds float64 `json:"oldest_seconds"`
-	// LastSuccess is left out where nothing was delivered yet.
+	// LastSuccess is omitted if nothing was delivered yet.
 	LastSuccess *time.Time `json:"last_success,omitempty"`
-	// LastError says how the attempt failed that failed last, in at most 512 bytes and without secrets, LastErrorAt when. They
-	// stay when something is delivered later, and are left out where none ever failed.
+	// LastError describes the last failed attempt, without secrets and in at most 512 bytes. LastErrorAt is its time.
+	// Later successes do not clear them. They are omitted if no attempt has failed.
 	LastError   string     `json:"last_error,omitempty"`
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
-	// Delivered and Failed (by reason) count attempts, Retried those beyond a delivery's first: on all nodes, since Redis
-	// knows the sink. They are complete for this node; another tells what it did within a second, and one that is killed no
-	// more what it did in its last.
+	// Delivered and Failed (by reason) count attempts, Retried those after the first attempt of a delivery. They are
+	// totals of all nodes. They are up to date for this node and at most a second old for others. A killed node loses
+	// the counts of its last second.
 	Delivered int64            `json:"delivered"`
 	Retried   int64            `json:"retried"`
 	Failed    map[string]int64 `json:"failed"`
-	// Dropped counts what its backlog had no room for, likewise: the oldest of its queue and of its dead letters.
+	// Dropped counts the oldest notifications and dead letters that were dropped because of the backlog limit, on all
+	// nodes.
 	Dropped int64 `json:"dropped"`
 }
 
@@ -110,8 +112,8 @@ func listSinks(s Sinks, r *http.Request) (int, any, error) {
 }
 
 func showSink(s Sinks, r *http.Request) (int, any, error) {
-	one, err := s.Show(r.Context(), r.PathValue("name"))
-	return http.StatusOK, one, err
+	sink, err := s.Show(r.Context(), r.PathValue("name"))
+	return http.StatusOK, sink, err
 }
 
 func pauseSink(s Sinks, r *http.Request) (int, any, error) {
@@ -123,18 +125,18 @@ func resumeSink(s Sinks, r *http.Request) (int, any, error) {
 }
 
 func retrySink(s Sinks, r *http.Request) (int, any, error) {
-	if err := read(r, &struct{}{}); err != nil {
+	if err := decodeBody(r, &struct{}{}); err != nil {
 		return 0, nil, err
 	}
 	n, err := s.Retry(r.Context(), r.PathValue("name"))
 	return http.StatusAccepted, struct {
-		// Due are tried as soon as the sink's rate, its concurrency and its destination allow.
+		// Due is the number of retries that start as soon as rate, concurrency and destination allow.
 		Due int `json:"due"`
 	}{n}, err
 }
 
 func changeState(r *http.Request, s Sinks, change func(context.Context, string) error) (int, any, error) {
-	if err := read(r, &struct{}{}); err != nil {
+	if err := decodeBody(r, &struct{}{}); err != nil {
 		return 0, nil, err
 	}
 	if err := change(r.Context(), r.PathValue("name")); err != nil {
@@ -147,36 +149,38 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 	var request struct {
 		After string `json:"after"`
 	}
-	if err := read(r, &request); err != nil {
+	if err := decodeBody(r, &request); err != nil {
 		return 0, nil, err
 	}
 	if request.After == "" {
-		return 0, nil, relay.NewError(relay.CodeMissingArgument, "after names the cursor or the time to begin behind").WithPointer("/after")
+		return 0, nil, relay.NewError(relay.CodeMissingArgument,
+			"after must be a cursor or a time").WithPointer("/after")
 	}
-	done, err := s.Replay(r.Context(), r.PathValue("name"), request.After)
+	result, err := s.Replay(r.Context(), r.PathValue("name"), request.After)
 	if errors.Is(err, delivery.ErrFull) {
-		err = backlogFullError(done.Scheduled, "raise backlog and repeat it")
-		if done.Next != "" {
-			err = backlogFullError(done.Scheduled, "mend the receiver and wait until there is room, or raise backlog, then go on behind "+done.Next)
+		err = backlogFullError(result.Scheduled, "increase backlog and repeat")
+		if result.Next != "" {
+			err = backlogFullError(result.Scheduled, "fix the destination and wait until the backlog shrinks, or "+
+				"increase backlog, then continue after "+result.Next)
 		}
 	}
 	return http.StatusAccepted, struct {
 		Replayed int `json:"replayed"`
-		// Waiting were left alone, since they are to be delivered anyway.
+		// Waiting is the number of notifications that were skipped because they are still to be delivered.
 		Waiting int `json:"waiting"`
-		// Complete is false where the log no longer reaches back to after.
+		// Complete is false if the log no longer contains everything after the position.
 		Complete bool `json:"complete"`
-	}{done.Scheduled, done.Waiting, done.Complete}, err
+	}{result.Scheduled, result.Waiting, result.Complete}, err
 }
 
-// backlogFullError says how far a replay came where the delay queue took no more, and what to do.
-func backlogFullError(done int, then string) error {
-	return relay.NewError(relay.CodeInvalidState, fmt.Sprintf("the sink's delay queue holds as many deliveries as its "+
-		"backlog allows; %d were taken before: %s", done, then)).WithExtra("replayed", done)
+// backlogFullError reports a replay that was stopped by the backlog limit.
+func backlogFullError(count int, advice string) error {
+	return relay.NewError(relay.CodeInvalidState, fmt.Sprintf("the sink has as many scheduled retries as its "+
+		"backlog allows; %d were scheduled before: %s", count, advice)).WithExtra("replayed", count)
 }
 
 func testSink(s Sinks, r *http.Request) (int, any, error) {
-	if err := read(r, &struct{}{}); err != nil {
+	if err := decodeBody(r, &struct{}{}); err != nil {
 		return 0, nil, err
 	}
 	a, err := s.Test(r.Context(), r.PathValue("name"))
@@ -193,7 +197,7 @@ func forgetSink(s Sinks, r *http.Request) (int, any, error) {
 	var request struct {
 		DeadLetters bool `json:"dead_letters"`
 	}
-	if err := read(r, &request); err != nil {
+	if err := decodeBody(r, &request); err != nil {
 		return 0, nil, err
 	}
 	err := s.Forget(r.Context(), r.PathValue("name"), request.DeadLetters)

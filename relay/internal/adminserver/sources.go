@@ -11,17 +11,18 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
-// Sources is what an operator can see of the upstreams. Its methods may be called concurrently and honour their context; an
-// error means that Redis is away.
+// Sources lists the upstreams. Its method may be called concurrently and honors ctx. An error means that Redis is
+// unreachable.
 type Sources interface {
-	// List returns the configured sources by name.
+	// List returns the configured sources sorted by name.
 	List(ctx context.Context) ([]Source, error)
 }
 
-// SourceNotRead is the state of a source that no node reads at the moment. The others are source's own.
+// SourceNotRead is the state of a source that no node reads at present. Package source defines the other states.
 const SourceNotRead = "unread"
 
-// Source is one upstream, as the node that reads it sees it, with its figures of all nodes since it was configured first.
+// Source is the status of an upstream, reported by the node that reads it. The counts are totals of all nodes
+// since the source was first configured.
 type Source struct {
 	Name   string   `json:"name"`
 	Type   string   `json:"type"`
@@ -33,14 +34,15 @@ type Source struct {
 	Reason string     `json:"reason,omitempty"`
 	Node   string     `json:"node,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	// Next is when a source that is not connected tries again.
+	// Next is the time of the next attempt to connect.
 	Next *time.Time `json:"next_attempt,omitempty"`
-	// Resumes tells whether the upstream has given cursors, so that nothing is missed while nobody reads it.
+	// Resumes reports whether the upstream provides cursors, so no notifications are lost while the source is not
+	// read.
 	Resumes      bool       `json:"resumes"`
 	LastStoredAt *time.Time `json:"last_notification,omitempty"`
 	Received     int64      `json:"received"`
 	Quarantined  int64      `json:"quarantined"`
-	// Looped counts what was this relay's own and came back in a circle of relays; it was left out.
+	// Looped counts discarded notifications of this relay that returned through a loop.
 	Looped int64 `json:"returned"`
 	Gaps   int64 `json:"gaps"`
 }
@@ -59,7 +61,7 @@ func (o *apiHandler) handleSources(pattern string, sources func() Sources) {
 	}, http.MethodGet, http.MethodHead)
 }
 
-// sourceMetrics count what comes from upstreams.
+// sourceMetrics are metrics of the upstreams.
 type sourceMetrics struct {
 	connected *prometheus.GaugeVec
 	messages  *prometheus.CounterVec
@@ -70,17 +72,25 @@ type sourceMetrics struct {
 
 func newSourceMetrics(registry *prometheus.Registry) sourceMetrics {
 	s := sourceMetrics{
-		connected: gauges("source_connected", "1 while this node reads the source's upstream, else 0; the sum over the nodes should be 1.", "source"),
-		messages:  counters("source_messages_total", "Messages that this node took over from an upstream, by outcome: stored, quarantined, or returned (this relay's own that came back).", "source", "outcome"),
-		gaps:      counters("source_gaps_total", "Times that something of an upstream may be missing.", "source"),
-		failures:  counters("source_failures_total", "Connections to an upstream that ended, and attempts that failed.", "source"),
-		last:      gauges("source_last_notification_timestamp_seconds", "When this node stored a notification of the upstream last; 0 for never.", "source"),
+		connected: gauges("source_connected",
+			"1 while this node reads the upstream, otherwise 0. The sum over all nodes should be 1.", "source"),
+		messages: counters(
+			"source_messages_total",
+			"Messages from an upstream on this node, by outcome: stored, quarantined, or returned (discarded "+
+				"because of a loop).",
+			"source", "outcome",
+		),
+		gaps: counters("source_gaps_total", "Possible gaps in the notifications of an upstream.", "source"),
+		failures: counters("source_failures_total",
+			"Closed connections and failed attempts to connect to an upstream.", "source"),
+		last: gauges("source_last_notification_timestamp_seconds",
+			"Time of the last notification of the upstream that this node stored; 0 for never.", "source"),
 	}
 	registry.MustRegister(s.connected, s.messages, s.gaps, s.failures, s.last)
 	return s
 }
 
-// InitSource shows every figure of a source at zero before anything happens.
+// InitSource creates all time series of a source with the value zero.
 func (m *Metrics) InitSource(source string) {
 	m.SourceConnected(source, false)
 	m.SourceStored(source, sourcestore.Batch{})
@@ -88,25 +98,25 @@ func (m *Metrics) InitSource(source string) {
 	m.sources.last.WithLabelValues(source)
 }
 
-// RemoveSource shows no figure of a source any more, which has left the configuration.
+// RemoveSource removes all time series of a source that was removed from the configuration.
 func (m *Metrics) RemoveSource(source string) {
-	of := prometheus.Labels{"source": source}
-	m.sources.connected.DeletePartialMatch(of)
-	m.sources.messages.DeletePartialMatch(of)
-	m.sources.gaps.DeletePartialMatch(of)
-	m.sources.failures.DeletePartialMatch(of)
-	m.sources.last.DeletePartialMatch(of)
+	labels := prometheus.Labels{"source": source}
+	m.sources.connected.DeletePartialMatch(labels)
+	m.sources.messages.DeletePartialMatch(labels)
+	m.sources.gaps.DeletePartialMatch(labels)
+	m.sources.failures.DeletePartialMatch(labels)
+	m.sources.last.DeletePartialMatch(labels)
 }
 
-// SourceConnected tells whether this node reads the upstream.
+// SourceConnected sets whether this node reads the upstream.
 func (m *Metrics) SourceConnected(source string, connected bool) {
 	m.sources.connected.WithLabelValues(source).Set(boolToFloat(connected))
 }
 
-// SourceFailed counts one connection, or one attempt to connect, that ended.
+// SourceFailed counts a closed connection or a failed attempt to connect.
 func (m *Metrics) SourceFailed(source string) { m.sources.failures.WithLabelValues(source).Inc() }
 
-// SourceStored counts what a batch brought.
+// SourceStored counts the notifications of a stored batch.
 func (m *Metrics) SourceStored(source string, b sourcestore.Batch) {
 	for _, c := range []struct {
 		outcome string

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// streamMetrics are about the clients of the stream as a whole.
+// streamMetrics are metrics of the clients of the stream.
 type streamMetrics struct {
 	clients    prometheus.Gauge
 	limit      prometheus.Gauge
@@ -24,26 +24,39 @@ type streamMetrics struct {
 
 func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 	s := streamMetrics{
-		clients:    gauge("stream_clients", "Clients that are connected to the stream now."),
-		limit:      gauge("stream_clients_limit", "How many clients of the stream this node takes: by websocket.max_connections, or by the files that it may open where those are fewer; +Inf where nothing limits them."),
-		closes:     counters("stream_endings_total", "Streams that ended, by reason (slow: the client read too slowly).", "reason"),
-		rejected:   counters("stream_turned_away_total", "Clients of the stream that were refused since a limit was reached: of the node, their hub or their key.", "limit"),
-		frames:     counter("stream_frames_total", "Notifications given to clients of the stream."),
+		clients: gauge("stream_clients", "Connected clients of the stream."),
+		limit: gauge(
+			"stream_clients_limit",
+			"Maximum number of clients of this node, from websocket.max_connections or the limit of open files; "+
+				"+Inf without a limit.",
+		),
+		closes: counters("stream_endings_total", "Closed streams, by reason (slow: the client read too slowly).",
+			"reason"),
+		rejected: counters("stream_turned_away_total",
+			"Rejected clients, by the limit that was reached: node, hub or key.", "limit"),
+		frames:     counter("stream_frames_total", "Frames sent to clients of the stream."),
 		frameBytes: counter("stream_bytes_total", "Bytes of these frames."),
 		waiting: &queueGauges{
-			clients: prometheus.NewDesc(namespace+"_stream_queued_clients", "Clients of the stream for which something waits, since they have not read it yet.", nil, nil),
-			bytes:   prometheus.NewDesc(namespace+"_stream_queued_bytes", "Bytes that wait for them; what several clients wait for is there once and counts for each.", nil, nil),
+			clients: prometheus.NewDesc(namespace+"_stream_queued_clients", "Clients with unsent data.", nil, nil),
+			bytes: prometheus.NewDesc(namespace+"_stream_queued_bytes",
+				"Unsent bytes of all clients. Clients share the memory of equal frames.", nil, nil),
 		},
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "stream_delay_seconds",
-			Help:    "Time from storing a notification, by Redis' clock, until this node has given it to its clients' sockets or queues, of the oldest in each read of the log; websocket.gather comes on top.",
+			Help: "Time from storing a notification (clock of Redis) until it is in the sockets or queues of " +
+				"the clients, of the oldest in each read. websocket.gather adds to it.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60},
 		}),
-		lag: gauges("stream_lag_seconds", "For how long the oldest notification of the log has waited, by Redis' clock, that this node has not given to its clients; 0 where there is none. Asked every five seconds, and as it was while Redis is away.", "partition"),
+		lag: gauges(
+			"stream_lag_seconds",
+			"Age of the oldest notification in the log that this node has not sent to its clients, or 0 if there "+
+				"is none. Updated every five seconds while Redis is reachable.",
+			"partition",
+		),
 	}
 	registry.MustRegister(s.clients, s.limit, s.closes, s.rejected, s.frames, s.frameBytes, s.waiting, s.delay, s.lag)
 	s.limit.Set(math.Inf(1))
-	for v, labels := range map[*prometheus.CounterVec][]string{ // shown at zero, as Expect does
+	for v, labels := range map[*prometheus.CounterVec][]string{ // shown at zero
 		s.rejected: {"node", "hub", "key"}, s.closes: {"client", "protocol", "slow", "silent", "expired", "drain"},
 	} {
 		for _, label := range labels {
@@ -53,60 +66,61 @@ func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 	return s
 }
 
-// Connected counts a client of the stream in.
+// Connected counts a new connection.
 func (m *Metrics) Connected() { m.stream.clients.Inc() }
 
-// Disconnected counts a client of the stream out, and why.
+// Disconnected counts a closed connection and its reason.
 func (m *Metrics) Disconnected(reason string) {
 	m.stream.clients.Dec()
 	m.stream.closes.WithLabelValues(reason).Inc()
 }
 
-// ClientsLimit says how many clients of the stream this node takes; 0 is no limit.
+// ClientsLimit sets the maximum number of clients of this node. 0 means no limit.
 func (m *Metrics) ClientsLimit(n int) {
 	if n > 0 {
 		m.stream.limit.Set(float64(n))
 	}
 }
 
-// Rejected counts a client of the stream that was refused, and the limit that it found reached.
+// Rejected counts a client that was rejected, and the limit it exceeded.
 func (m *Metrics) Rejected(limit string) { m.stream.rejected.WithLabelValues(limit).Inc() }
 
-// Queued counts frames given to clients of the stream.
+// Queued counts frames for clients.
 func (m *Metrics) Queued(frames, bytes int) {
 	m.stream.frames.Add(float64(frames))
 	m.stream.frameBytes.Add(float64(bytes))
 }
 
-// SetQueueFunc lets ask, which must not block for long, say at each scrape for how many clients something waits, and how many bytes.
+// SetQueueFunc sets the function that returns the number of clients with unsent data and the number of unsent
+// bytes. It is called at each scrape and must not block for long.
 func (m *Metrics) SetQueueFunc(ask func() (clients, bytes int)) { m.stream.waiting.ask.Store(&ask) }
 
-// Delayed notes how long ago the oldest of a read was stored when all of it had been given to the clients.
+// Delayed records the age of the oldest notification of a read after all notifications were passed to the clients.
 func (m *Metrics) Delayed(d time.Duration) { m.stream.delay.Observe(max(d, 0).Seconds()) }
 
-// Lag says for how long the oldest notification of a partition waits that this node has not read; zero where there is none.
+// Lag sets the age of the oldest notification of a partition that this node has not read, or 0 if it has read all.
 func (m *Metrics) Lag(partition int, d time.Duration) {
 	m.stream.lag.WithLabelValues(strconv.Itoa(partition)).Set(max(d, 0).Seconds())
 }
 
-// queueGauges is what waits for clients, asked for once at each scrape.
+// queueGauges are gauges of unsent data, evaluated at each scrape.
 type queueGauges struct {
 	clients, bytes *prometheus.Desc
 	ask            atomic.Pointer[func() (clients, bytes int)]
 }
 
-// Describe is Prometheus' business.
-func (w *queueGauges) Describe(to chan<- *prometheus.Desc) {
-	to <- w.clients
-	to <- w.bytes
+// Describe implements [prometheus.Collector].
+func (w *queueGauges) Describe(ch chan<- *prometheus.Desc) {
+	ch <- w.clients
+	ch <- w.bytes
 }
 
-// Collect is Prometheus' business.
-func (w *queueGauges) Collect(to chan<- prometheus.Metric) {
+// Collect implements [prometheus.Collector].
+func (w *queueGauges) Collect(ch chan<- prometheus.Metric) {
 	var clients, bytes int
 	if ask := w.ask.Load(); ask != nil {
 		clients, bytes = (*ask)()
 	}
-	to <- prometheus.MustNewConstMetric(w.clients, prometheus.GaugeValue, float64(clients))
-	to <- prometheus.MustNewConstMetric(w.bytes, prometheus.GaugeValue, float64(bytes))
+	ch <- prometheus.MustNewConstMetric(w.clients, prometheus.GaugeValue, float64(clients))
+	ch <- prometheus.MustNewConstMetric(w.bytes, prometheus.GaugeValue, float64(bytes))
 }

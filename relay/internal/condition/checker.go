@@ -12,67 +12,67 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// spendName cannot be written in an expression.
-const spendName = "(spend)"
+// chargeName cannot be written in an expression.
+const chargeName = "(charge)"
 
-// checker walks over an expression whose types are known. It remembers the first thing that is not allowed, and makes
-// every loop pay for its passes.
+// checker visits a typed expression. It records the first error and adds a charge to each iteration of a loop.
 type checker struct {
 	firstError *Error
 	location   file.Location
 }
 
-// Visit implements ast.Visitor; what stands below node has been visited.
+// Visit implements ast.Visitor. The children of node are visited before.
 func (g *checker) Visit(node *ast.Node) {
 	before := g.firstError
 	defer func() {
 		if g.firstError != before {
-			*node = &ast.NilNode{} // so that nobody makes an effort with it, such as writing out a range
+			*node = &ast.NilNode{} // prevents later passes from expanding it, such as a range
 		}
 	}()
 	switch n := (*node).(type) {
 	case *ast.BuiltinNode:
 		if !slices.Contains(allowedFunctions(), n.Name) {
-			g.reject(n, fmt.Sprintf("there is no function %q", n.Name), functionHint(n.Name))
+			g.rejectNode(n, fmt.Sprintf("there is no function %q", n.Name), functionHint(n.Name))
 		}
 	case *ast.IdentifierNode:
 		if n.Value == "$env" {
-			g.reject(n, "$env has no meaning here", "write topic, object or context")
+			g.rejectNode(n, "$env is not supported", "write topic, object or context")
 		}
 	case *ast.BinaryNode:
-		g.binary(n)
+		g.checkBinary(n)
 	case *ast.MemberNode:
 		if _, constant := n.Property.(*ast.StringNode); !constant && isStruct(n.Node.Type()) {
-			g.reject(n, "a name must be written out here", "write object.state, or context.hub_id")
+			g.rejectNode(n, "the name of a member must be literal", "write object.state, or context.hub_id")
 		}
 	case *ast.MapNode:
-		g.reject(n, "there are no maps here", "write lists: topic in [\"job.created\"]")
+		g.rejectNode(n, "maps are not supported", "write lists: topic in [\"job.created\"]")
 	case *ast.PredicateNode:
 		g.addBudget(n)
 	}
 }
 
-func (g *checker) binary(n *ast.BinaryNode) {
+func (g *checker) checkBinary(n *ast.BinaryNode) {
 	switch n.Operator {
 	case "..":
-		g.reject(n, "there are no ranges here", "compare with < and >")
+		g.rejectNode(n, "ranges are not supported", "compare with < and >")
 	case "in", "not in":
 		if isStruct(n.Right.Type()) {
-			g.reject(n, "only a list can be looked into", "write \"production\" in context.clusters")
+			g.rejectNode(n, "in requires a list", "write \"production\" in context.clusters")
 		}
 	case "matches":
-		// Anything else would be a pattern that comes with the notification.
+		// Other patterns could come from the notification.
 		if _, constant := n.Right.(*ast.StringNode); !constant {
-			g.reject(n, "the pattern behind matches must be a text in quotes", "use contains, startsWith or endsWith for other values")
+			g.rejectNode(n, "the pattern after matches must be a text in quotes",
+				"use contains, startsWith or endsWith for other values")
 		}
 	case "+":
 		if !isNumber(n.Left.Type()) || !isNumber(n.Right.Type()) {
-			g.reject(n, "only numbers can be added", "compare the parts one by one, with and")
+			g.rejectNode(n, "only numbers can be added", "compare the parts one by one, with and")
 		}
 	}
 }
 
-// isNumber is false for what is known at run time only.
+// isNumber returns false for types that are known only at run time.
 func isNumber(t reflect.Type) bool {
 	return t != nil && (t.Kind() == reflect.Int || t.Kind() == reflect.Float64)
 }
@@ -81,10 +81,10 @@ func isStruct(t reflect.Type) bool {
 	return t != nil && (t.Kind() == reflect.Struct || t.Kind() == reflect.Pointer)
 }
 
-// addBudget puts a call of spend in front of what a loop does in each pass.
+// addBudget inserts a call of chargeIteration before the body of a loop.
 func (g *checker) addBudget(n *ast.PredicateNode) {
 	call := &ast.CallNode{
-		Callee:    &ast.IdentifierNode{Value: spendName},
+		Callee:    &ast.IdentifierNode{Value: chargeName},
 		Arguments: []ast.Node{&ast.IdentifierNode{Value: "(budget)"}},
 	}
 	n.Node = &ast.SequenceNode{Nodes: []ast.Node{call, n.Node}}
@@ -93,10 +93,10 @@ func (g *checker) addBudget(n *ast.PredicateNode) {
 	}
 }
 
-// reject keeps what stands first in the text.
-func (g *checker) reject(n ast.Node, text, hint string) {
-	if at := n.Location(); g.firstError == nil || at.From < g.location.From {
-		g.firstError, g.location = &Error{Text: text, Hint: hint}, at
+// rejectNode records the first error in the text.
+func (g *checker) rejectNode(n ast.Node, text, hint string) {
+	if location := n.Location(); g.firstError == nil || location.From < g.location.From {
+		g.firstError, g.location = &Error{Text: text, Hint: hint}, location
 	}
 }
 
@@ -104,5 +104,5 @@ func functionHint(name string) string {
 	if near := relay.ClosestName(name, allowedFunctions()); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
-	return "there are " + strings.Join(allowedFunctions(), ", ")
+	return "the functions are " + strings.Join(allowedFunctions(), ", ")
 }

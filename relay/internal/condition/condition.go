@@ -15,21 +15,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Bounds of an expression.
+// Limits of an expression.
 const (
 	maxText  = 4096 // bytes
 	maxNodes = 1000
 )
 
-// Error says what is wrong with an expression, and where.
+// Error describes what is wrong with an expression, and the position.
 type Error struct {
-	// Line and Column are the place in the expression, in characters and counted from 1; 0 where all of it is meant.
+	// Line and Column are the position in the expression in characters, from 1. They are 0 for the whole expression.
 	Line, Column int
-	// Text says what is wrong; Hint says what to do about it and may be empty.
+	// Text describes the problem. Hint is advice and may be empty.
 	Text, Hint string
 }
 
-// Place says where in the expression, for people; empty where all of it is meant.
+// Place returns the position for people. It is empty for the whole expression.
 func (e *Error) Place() string {
 	switch e.Line {
 	case 0:
@@ -51,9 +51,9 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Compile checks an expression and its types and returns the condition that it stands for, nil for one that is empty.
-// A mistake is an [*Error]. The condition may be called concurrently; its own errors are [*Error] too, one sentence,
-// and hold nothing of the notification.
+// Compile compiles an expression into a condition. It returns nil for an empty expression, and an [*Error] for an
+// invalid one. The condition may be called concurrently. Its errors are [*Error] values too, and contain nothing
+// of the notification.
 func Compile(text string) (relay.Condition, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -64,7 +64,7 @@ func Compile(text string) (relay.Condition, error) {
 	if !utf8.ValidString(text) {
 		return nil, &Error{Text: "is not UTF-8 text"}
 	}
-	program, err := compile(text)
+	program, err := compileProgram(text)
 	if err != nil {
 		return nil, err
 	}
@@ -79,17 +79,17 @@ func Compile(text string) (relay.Condition, error) {
 	}, nil
 }
 
-// compile recovers because the compiler is somebody else's, and a configuration file must not crash the daemon.
-func compile(text string) (program *vm.Program, err error) {
+// compileProgram recovers from panics of the compiler, because a configuration file must not crash the daemon.
+func compileProgram(text string) (program *vm.Program, err error) {
 	defer func() {
 		if recover() != nil {
-			program, err = nil, &Error{Text: "cannot be understood", Hint: "write it in a simpler way"}
+			program, err = nil, &Error{Text: "cannot be compiled", Hint: "simplify the expression"}
 		}
 	}()
 	g := &checker{}
 	program, err = expr.Compile(text,
 		expr.Env(&environment{}), expr.AsBool(), expr.WarnOnAny(), expr.MaxNodes(maxNodes),
-		expr.Function(spendName, chargeIteration, new(func(*evalBudget) bool)), expr.Patch(g))
+		expr.Function(chargeName, chargeIteration, new(func(*evalBudget) bool)), expr.Patch(g))
 	if g.firstError != nil {
 		setLocation(g.firstError, text, g.location.From)
 		return nil, g.firstError
@@ -100,13 +100,13 @@ func compile(text string) (program *vm.Program, err error) {
 	return program, nil
 }
 
-// setLocation fills in line and column of the character at an offset.
+// setLocation sets line and column from an offset in characters.
 func setLocation(e *Error, text string, offset int) {
 	at := (&file.Error{Location: file.Location{From: offset}}).Bind(file.NewSource(text))
 	e.Line, e.Column = at.Line, at.Column+1
 }
 
-// evaluation is what one evaluation needs, used again by the next.
+// evaluation is the working memory of an evaluation. It is reused.
 type evaluation struct {
 	machine vm.VM
 	env     environment
@@ -122,16 +122,16 @@ func (r *evaluation) evaluate(program *vm.Program, e *relay.Envelope) (bool, err
 	if err != nil {
 		return false, evalError(err)
 	}
-	answer, ok := result.(bool)
+	passes, ok := result.(bool)
 	if !ok {
-		return false, &Error{Text: "gave neither true nor false"}
+		return false, &Error{Text: "the result is neither true nor false"}
 	}
-	return answer, nil
+	return passes, nil
 }
 
-// evalError is the error of an evaluation without the library's excerpt and stack.
+// evalError converts an error of an evaluation. It omits the excerpt and the stack that the library adds.
 func evalError(err error) error {
-	for _, own := range []error{errRounds, errTime, errBudget} {
+	for _, own := range []error{errIterations, errTime, errBudget} {
 		if errors.Is(err, own) {
 			return &Error{Text: own.Error()}
 		}

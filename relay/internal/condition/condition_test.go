@@ -22,7 +22,7 @@ func envelope() *relay.Envelope {
 	}
 }
 
-func TestAnswers(t *testing.T) {
+func TestCompile_Results(t *testing.T) {
 	for text, want := range map[string]bool{
 		`topic == "container.instance.health.status.changed" and object.state == "unhealthy"`: true,
 		`topic startsWith "billing."`:                                                                      false,
@@ -51,7 +51,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		for range 2 { // the second uses what the first has left behind
+		for range 2 { // the second evaluation reuses memory of the first
 			if got, err := condition(envelope()); got != want || err != nil {
 				t.Errorf("%s: %v, %v", text, got, err)
 			}
@@ -59,7 +59,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestNothing(t *testing.T) {
+func TestCompile_Empty(t *testing.T) {
 	for _, text := range []string{"", " \n\t"} {
 		if condition, err := condition.Compile(text); condition != nil || err != nil {
 			t.Errorf("%q: %v", text, err)
@@ -67,7 +67,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-func TestConcurrentUse(t *testing.T) {
+func TestCondition_ConcurrentUse(t *testing.T) {
 	condition, err := condition.Compile(`all(context.containers, # != "a") and object.state == "unhealthy"`)
 	if err != nil {
 		t.Fatal(err)
@@ -90,12 +90,15 @@ func TestConcurrentUse(t *testing.T) {
 	group.Wait()
 }
 
-// Whatever the text, compiling ends with a condition or one sentence, and the condition with an answer or one sentence.
+// For any text, Compile returns a condition or one sentence, and the condition returns a result or one sentence.
 func FuzzCompile(f *testing.F) {
 	for _, text := range []string{
-		`topic == "job.error"`, `any(context.containers, # startsWith "c") and not (object.error matches "[0-9]+")`, `let x = topic; x in ["a"]`,
-		`topic[1:3] == "o"`, `context?.hub_id ?? "x" == "y"`, "a\n\tb", `all([1, 2], {# > 1; # < 3})`, `1 / 0 > len(topic) % 0`, `if topic == "" { true } else { false }`,
-		`"\u{1F600}" < object.id`, `'\x00'`, "`raw`", `((((((`, `#`, `.x`, `any([[topic]], any(#, # == ""))`, `-1 ** 99999 > 0`, `topic | len() > 3`,
+		`topic == "job.error"`, `any(context.containers, # startsWith "c") and not (object.error matches "[0-9]+")`,
+		`let x = topic; x in ["a"]`,
+		`topic[1:3] == "o"`, `context?.hub_id ?? "x" == "y"`, "a\n\tb", `all([1, 2], {# > 1; # < 3})`,
+		`1 / 0 > len(topic) % 0`, `if topic == "" { true } else { false }`,
+		`"\u{1F600}" < object.id`, `'\x00'`, "`raw`", `((((((`, `#`, `.x`, `any([[topic]], any(#, # == ""))`,
+		`-1 ** 99999 > 0`, `topic | len() > 3`,
 	} {
 		f.Add(text)
 	}
@@ -117,7 +120,9 @@ func ExampleCompile() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(condition(&relay.Envelope{Topic: "job.error", Context: relay.Context{Clusters: []string{"production"}}}))
+	fmt.Println(
+		condition(&relay.Envelope{Topic: "job.error", Context: relay.Context{Clusters: []string{"production"}}}),
+	)
 	// Output: true <nil>
 }
 

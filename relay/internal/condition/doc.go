@@ -1,12 +1,13 @@
-// Package condition turns the text of a sink's `when` into a [relay.Condition]: a question about a notification that is
-// answered with true or false.
+// Package condition compiles the expression in a sink's `when` into a [relay.Condition], which is true or false
+// for a notification.
 //
-// The language is that of github.com/expr-lang/expr, cut down to what reads: no function that reaches outside, tells
-// the time, or builds something larger than what it was given. What is allowed is named in one list, so that a newer
-// version of the library brings nothing along by itself.
+// The language is a subset of github.com/expr-lang/expr. It has no functions with side effects, no access to the
+// time, and none whose result is larger than the arguments. The allowed functions are listed explicitly, so a new
+// version of the library adds nothing.
 //
-// Whatever a notification holds, an evaluation ends: the text is bounded in bytes and nodes, and the passes of its
-// loops are counted and timed. What runs once takes time in proportion to the notification, whose size the ingest bounds.
+// Every evaluation ends, whatever a notification contains: the size of the text and the number of nodes are
+// limited, and the iterations of loops are counted and timed. Everything else takes time proportional to the
+// notification, whose size ingest limits.
 //
-// Nothing here knows of sinks, of the configuration or of what happens when a condition fails.
+// Sinks, the configuration and the handling of failures do not belong here.
 package condition

@@ -8,13 +8,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// environment is what an expression sees: relay.Envelope under the names that it has in JSON. The types must convert
-// into each other, which the compiler checks.
+// environment is the input of an expression: relay.Envelope with its JSON names. The compiler checks that the
+// types convert.
 type environment struct {
 	Topic   string  `expr:"topic"`
 	Object  object  `expr:"object"`
 	Context context `expr:"context"`
-	// Budget has a name that no expression can write.
+	// Budget has a name that cannot be written in an expression.
 	Budget *evalBudget `expr:"(budget)"`
 }
 
@@ -37,16 +37,16 @@ func (v *environment) fill(e *relay.Envelope) {
 	v.Topic, v.Object, v.Context = e.Topic, object(e.Object), context(e.Context)
 }
 
-// Names of the environment, for the hints of error messages.
+// Names in the environment, for hints.
 func rootNames() []string    { return []string{"topic", "object", "context"} }
 func objectFields() []string { return []string{"id", "state", "error"} }
 func contextFields() []string {
 	return []string{"hub_id", "account_id", "environments", "dns_zones", "clusters", "containers"}
 }
 
-// allowedFunctions are those that an expression may call. Each takes time and memory in proportion to its arguments at most,
-// reads nothing else, and answers the same every time. first, last and the find family are not among them: where
-// they find nothing, comparing the answer fails at run time, and any and in say the same without that.
+// allowedFunctions returns the functions that an expression may call. Each is deterministic, and its time and
+// memory are proportional to its arguments. first, last and the find functions are missing, because comparing
+// their result fails at run time if they find nothing; any and in do the same without this problem.
 func allowedFunctions() []string {
 	return []string{
 		"all", "any", "none", "one", "count", "filter",
@@ -56,27 +56,27 @@ func allowedFunctions() []string {
 }
 
 const (
-	// maxIterations bounds the passes of all loops of one evaluation together. It lets an expression go once over the
-	// longest list that a notification of 256 KiB can hold.
+	// maxIterations limits the iterations of all loops of an evaluation together. This is enough for one pass over
+	// the longest list in a notification of 256 KiB.
 	maxIterations = 100_000
-	// maxTime bounds how long the loops of one evaluation may take, looked at in each pass. It is generous, so that a
-	// machine that is busy does not change answers.
+	// maxTime limits the time of all loops of an evaluation. It is checked in each iteration. It is generous, so
+	// results do not depend on the load of the machine.
 	maxTime = time.Second
 )
 
-// evalBudget belongs to one evaluation.
+// evalBudget is the budget of one evaluation.
 type evalBudget struct {
 	iterations int
-	startedAt  time.Time // of the first round
+	startedAt  time.Time // start of the first iteration
 }
 
 var (
-	errRounds = fmt.Errorf("took more than %d passes of its loops", maxIterations)
-	errTime   = fmt.Errorf("took longer than %s", maxTime)
-	errBudget = errors.New("has no budget")
+	errIterations = fmt.Errorf("exceeded the limit of %d loop iterations", maxIterations)
+	errTime       = fmt.Errorf("exceeded the time limit of %s", maxTime)
+	errBudget     = errors.New("has no budget")
 )
 
-// chargeIteration is called before each pass of a loop, with the evaluation's budget.
+// chargeIteration is called before each iteration of a loop with the budget of the evaluation.
 func chargeIteration(params ...any) (any, error) {
 	if len(params) != 1 {
 		return false, errBudget
@@ -88,7 +88,7 @@ func chargeIteration(params ...any) (any, error) {
 	if b.iterations++; b.iterations == 1 {
 		b.startedAt = time.Now()
 	} else if b.iterations > maxIterations {
-		return false, errRounds
+		return false, errIterations
 	} else if time.Since(b.startedAt) > maxTime {
 		return false, errTime
 	}

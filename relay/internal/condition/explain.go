@@ -12,10 +12,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// example is shown where nothing better is known.
+// example is the hint if no better one is known.
 const example = `write something like topic endsWith ".error" and "production" in context.clusters`
 
-// translateError says what the library found wrong with text, in words of the configuration rather than of Go.
+// translateError converts an error of the library into the terms of the configuration.
 func translateError(text string, err error) *Error {
 	e := &Error{}
 	message, offset := err.Error(), 0
@@ -26,41 +26,42 @@ func translateError(text string, err error) *Error {
 	message, _, _ = strings.Cut(message, "\n")
 	if name, ok := strings.CutPrefix(message, "unknown name "); ok {
 		e.Text, e.Hint = unknownName(name, isCall(text, offset, name))
-	} else if m := noField().FindStringSubmatch(message); m != nil {
+	} else if m := missingFieldPattern().FindStringSubmatch(message); m != nil {
 		e.Text, e.Hint = unknownField(m[1], m[2])
 	} else if m := unexpectedTokenPattern().FindStringSubmatch(message); m != nil {
 		e.Text, e.Hint = unexpectedToken(m[1])
 	} else if kind, ok := strings.CutPrefix(message, "expected bool, but got "); ok {
-		e.Text, e.Hint = "gives "+replaceTypeNames(kind)+" where true or false is needed", `compare it with something, such as object.state == "error"`
+		e.Text, e.Hint = "gives "+replaceTypeNames(kind)+" instead of true or false", `compare it with `+
+			`something, such as object.state == "error"`
 	} else {
 		e.Text, e.Hint = replaceTypeNames(message), typeHint(message)
 	}
 	return e
 }
 
-// typeHint is for what cannot be done with values of these types.
+// typeHint returns a hint for an error about types.
 func typeHint(message string) string {
 	mismatch := strings.Contains(message, "mismatched types")
 	switch {
 	case mismatch && strings.Contains(message, ": in ("):
-		return `in looks into lists; within text it is: topic contains "error"`
+		return `in requires a list; for text use: topic contains "error"`
 	case mismatch && strings.Contains(message, "[]string"):
-		return `look into a list with in: "production" in context.clusters`
+		return `search a list with in: "production" in context.clusters`
 	case mismatch && strings.Contains(message, "string"):
-		return "text is compared with text in quotes"
+		return "compare text with text in quotes"
 	case strings.Contains(message, "takes only array"):
-		return `write it about a list: any(context.clusters, # startsWith "prod")`
+		return `use it with a list: any(context.clusters, # startsWith "prod")`
 	case strings.Contains(message, "should return boolean"):
 		return `compare each value, which is #: any(context.clusters, # startsWith "prod")`
 	case strings.Contains(message, "not terminated"):
 		return "close the quotes"
 	case strings.HasPrefix(message, "error parsing regexp"):
-		return "mend the regular expression"
+		return "fix the regular expression"
 	}
 	return example
 }
 
-// isCall reports whether name, which stands behind so many characters of text, is followed by a parenthesis.
+// isCall reports whether name, at the given offset in text, is followed by a parenthesis.
 func isCall(text string, offset int, name string) bool {
 	rest := []rune(text)
 	if offset > len(rest) {
@@ -76,21 +77,21 @@ func unexpectedTokenPattern() *regexp.Regexp {
 
 func unexpectedToken(token string) (text, hint string) {
 	if token == "" {
-		return "ends too early", "complete it; where there are # or : it may need quotes in YAML"
+		return "ends too early", "complete it; with # or : it may need quotes in YAML"
 	}
 	text = fmt.Sprintf("%q is not expected here", relay.Truncate(token, 80))
 	switch {
 	case token == "=":
-		return text, "two values are compared with =="
+		return text, "compare two values with =="
 	case slices.Contains([]string{"and", "or", "not", "in"}, strings.ToLower(token)):
-		return text, "and, or, not and in are written in small letters, between complete questions"
+		return text, "write and, or, not and in in lower case, between complete expressions"
 	case slices.Contains([]string{"contains", "startsWith", "endsWith", "matches"}, token):
-		return text, fmt.Sprintf(`it stands between two values: topic %s "error"`, token)
+		return text, fmt.Sprintf(`write it between two values: topic %s "error"`, token)
 	}
 	return text, example
 }
 
-func noField() *regexp.Regexp {
+func missingFieldPattern() *regexp.Regexp {
 	return regexp.MustCompile(`^type \*?(\S+) has no (?:field|method) (\S+)$`)
 }
 
@@ -109,7 +110,7 @@ func unknownName(name string, call bool) (text, hint string) {
 	if near := relay.ClosestName(name, append(rootNames(), allowedFunctions()...)); near != "" {
 		return text, fmt.Sprintf("did you mean %q?", near)
 	}
-	return text, "there are " + strings.Join(rootNames(), ", ") + "; text goes in quotes"
+	return text, "the names are " + strings.Join(rootNames(), ", ") + "; text goes in quotes"
 }
 
 func unknownField(owner, field string) (text, hint string) {
@@ -130,28 +131,30 @@ func unknownField(owner, field string) (text, hint string) {
 	return text, fmt.Sprintf("%s has %s", owner, strings.Join(fields, ", "))
 }
 
-// replaceTypeNames replaces Go's names of types.
+// replaceTypeNames replaces Go type names in a message.
 func replaceTypeNames(message string) string {
 	words := strings.NewReplacer(
 		"[]string", "a list of texts", "[]interface {}", "a list", "[]any", "a list", "interface {}", "any value",
 		"map[string]any", "a map", "map[string]interface {}", "a map",
 		"*condition.", "", "condition.object", "object", "condition.context", "context",
 	).Replace(message)
-	words = takesArray().ReplaceAllString(words, "$1 needs a list")
+	words = arrayPattern().ReplaceAllString(words, "$1 needs a list")
 	return regexp.MustCompile(`\b(string|int|float64|bool)\b`).ReplaceAllStringFunc(words, func(kind string) string {
 		return map[string]string{"string": "text", "int": "number", "float64": "number", "bool": "boolean"}[kind]
 	})
 }
 
-// runtimeMessage keeps what cannot hold a piece of the notification.
+// runtimeMessage returns a message without data of the notification.
 func runtimeMessage(message string) string {
 	message, _, _ = strings.Cut(message, "\n")
-	for _, known := range []string{"index out of range", "integer divide by zero", "memory budget exceeded", "cannot fetch", "invalid operation"} {
+	for _, known := range []string{
+		"index out of range", "integer divide by zero", "memory budget exceeded", "cannot fetch", "invalid operation",
+	} {
 		if strings.Contains(message, known) {
 			return known
 		}
 	}
-	return "a value is not of the kind that is needed"
+	return "a value has the wrong type"
 }
 
-func takesArray() *regexp.Regexp { return regexp.MustCompile(`builtin (\w+) takes only array`) }
+func arrayPattern() *regexp.Regexp { return regexp.MustCompile(`builtin (\w+) takes only array`) }

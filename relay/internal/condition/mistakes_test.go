@@ -10,33 +10,54 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/condition"
 )
 
-const noSuchFunction = "; there are all, any, none, one, count,"
+const noSuchFunction = "; the functions are all, any, none, one, count,"
 
-func TestMistakes(t *testing.T) {
+func TestCompile_Errors(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`objct.state == "x"`, `column 1 of the expression: there is no "objct"; did you mean "object"?`},
 		{`object.sate == "x"`, `column 8 of the expression: object has no "sate"; did you mean "state"?`},
-		{`context.error == ""`, `column 9 of the expression: context has no "error"; context has hub_id, account_id, environments, dns_zones, clusters, containers`},
+		{
+			`context.error == ""`,
+			`column 9 of the expression: context has no "error"; context has hub_id, account_id, environments, ` +
+				`dns_zones, clusters, containers`,
+		},
 		{`state == "x"`, `column 1 of the expression: there is no "state"; did you mean object.state?`},
 		{`hub_id == "h"`, `column 1 of the expression: there is no "hub_id"; did you mean context.hub_id?`},
-		{`topic == container.error`, `column 10 of the expression: there is no "container"; there are topic, object, context; text goes in quotes`},
+		{
+			`topic == container.error`,
+			`column 10 of the expression: there is no "container"; the names are topic, object, context; text goes ` +
+				`in quotes`,
+		},
 		{"topic ==\n  objct", `line 2, column 3 of the expression: there is no "objct"; did you mean "object"?`},
 		{`"ä" != topic and objct`, `column 18 of the expression: there is no "objct"`},
-		{`topic`, `gives text where true or false is needed; compare it`},
-		{`context.clusters`, `gives a list of texts where true or false is needed`},
-		{`object`, `gives object where true or false is needed`},
-		{`topic == 3`, `column 7 of the expression: invalid operation: == (mismatched types text and number); text is compared with text in quotes`},
-		{`context.containers == "c1"`, `(mismatched types a list of texts and text); look into a list with in: "production" in context.clusters`},
-		{`"a" in topic`, `in looks into lists`},
+		{`topic`, `gives text instead of true or false; compare it`},
+		{`context.clusters`, `gives a list of texts instead of true or false`},
+		{`object`, `gives object instead of true or false`},
+		{
+			`topic == 3`,
+			`column 7 of the expression: invalid operation: == (mismatched types text and number); compare text ` +
+				`with text in quotes`,
+		},
+		{
+			`context.containers == "c1"`,
+			`(mismatched types a list of texts and text); search a list with in: "production" in context.clusters`,
+		},
+		{`"a" in topic`, `in requires a list`},
 		{`topic == `, `ends too early`},
-		{`topic = "x"`, `column 7 of the expression: "=" is not expected here; two values are compared with ==`},
-		{`topic == "a" AND topic == "b"`, `column 14 of the expression: "AND" is not expected here; and, or, not and in are written in small letters`},
-		{`startsWith(topic, "x")`, `"startsWith" is not expected here; it stands between two values: topic startsWith "error"`},
+		{`topic = "x"`, `column 7 of the expression: "=" is not expected here; compare two values with ==`},
+		{
+			`topic == "a" AND topic == "b"`,
+			`column 14 of the expression: "AND" is not expected here; write and, or, not and in in lower case`,
+		},
+		{
+			`startsWith(topic, "x")`,
+			`"startsWith" is not expected here; write it between two values: topic startsWith "error"`,
+		},
 		{`topic ==  'x`, `literal not terminated; close the quotes`},
 		{`any(topic, # == "x")`, `any needs a list (got text)`},
 		{`any(context.containers, #)`, `predicate should return boolean (got text); compare each value`},
 		{`object.error matches "("`, `column 14 of the expression: error parsing regexp`},
-		{`object.error matches topic`, `the pattern behind matches must be a text in quotes`},
+		{`object.error matches topic`, `the pattern after matches must be a text in quotes`},
 		{`now() > now()`, `column 1 of the expression: there is no function "now"` + noSuchFunction},
 		{`foo(topic)`, `there is no function "foo"` + noSuchFunction},
 		{`lenn(topic) > 1`, `there is no function "lenn"; did you mean "len"?`},
@@ -46,16 +67,16 @@ func TestMistakes(t *testing.T) {
 		{`repeat("a", 1000000000) == ""`, `there is no function "repeat"`},
 		{`::now() == 1`, `there is no function "now"`},
 		{`get($env, "topic") == "x"`, `there is no function "get"`},
-		{`any(1..1000000, # > 3)`, `there are no ranges here`},
+		{`any(1..1000000, # > 3)`, `ranges are not supported`},
 		{`topic + "x" == "y"`, `only numbers can be added`},
 		{`filter([1], true)[0] + topic == 2`, `only numbers can be added`},
 		{`first(context.clusters) == ""`, `there is no function "first"`},
-		{`$env.topic == "x"`, `$env has no meaning here`},
+		{`$env.topic == "x"`, `$env is not supported`},
 		{`(budget).rounds == 1`, `there is no "budget"`},
 		{`context["(budget)"] == 1`, `context has no "(budget)"`},
-		{`context[topic] == "x"`, `a name must be written out here`},
-		{`topic in context`, `only a list can be looked into`},
-		{`{"a": topic}.a == "x"`, `there are no maps here`},
+		{`context[topic] == "x"`, `the name of a member must be literal`},
+		{`topic in context`, `in requires a list`},
+		{`{"a": topic}.a == "x"`, `maps are not supported`},
 		{`topic == "` + strings.Repeat("x", 5000) + `"`, `is longer than 4096 bytes`},
 		{strings.Repeat("1+", 1500) + `1 == 1`, `nodes`},
 		{"topic == \"\xff\"", `is not UTF-8 text`},
@@ -66,14 +87,15 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%.80s: %v", c.text, err)
 			continue
 		}
-		if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "string") {
+		if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") ||
+			strings.Contains(err.Error(), "string") {
 			t.Errorf("%.80s\n got %v\nwant %s", c.text, err, c.want)
 		}
 	}
 }
 
-// many returns n containers, all different.
-func many(n int) *relay.Envelope {
+// manyContainers returns an envelope with n different containers.
+func manyContainers(n int) *relay.Envelope {
 	e := &relay.Envelope{Topic: "job.created"}
 	for i := range n {
 		e.Context.Containers = append(e.Context.Containers, fmt.Sprint(i))
@@ -81,21 +103,21 @@ func many(n int) *relay.Envelope {
 	return e
 }
 
-// The longest list is gone over once, whatever it is asked; more than that ends with an error and soon.
-func TestBudget(t *testing.T) {
+// One pass over the longest list succeeds. Longer evaluations soon end with an error.
+func TestCondition_LimitsLoops(t *testing.T) {
 	once, err := condition.Compile(`all(context.containers, # != "x")`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := once(many(20_000))
-	for range 10 { // a machine that does much besides may take the processor away for the whole of the time
+	got, err := once(manyContainers(20_000))
+	for range 10 { // on a busy machine one attempt may exceed the time limit
 		if err == nil {
 			break
 		}
-		got, err = once(many(20_000))
+		got, err = once(manyContainers(20_000))
 	}
 	if !got || err != nil {
-		t.Errorf("one loop: %v, %v", got, err)
+		t.Errorf("one loop: got %v, %v", got, err)
 	}
 	for _, text := range []string{
 		`any(context.containers, let c = #; any(context.containers, let d = #; any(context.containers, # == c + d)))`,
@@ -109,21 +131,21 @@ func TestBudget(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		_, err = greedy(many(20_000))
+		_, err = greedy(manyContainers(20_000))
 		if err == nil && !strings.HasPrefix(text, "any(") {
-			t.Errorf("%s: no error", text)
+			t.Errorf("%s: want an error", text)
 		}
-		if err != nil && !strings.Contains(err.Error(), "took ") {
+		if err != nil && !strings.Contains(err.Error(), "limit of ") {
 			t.Errorf("%s: %v", text, err)
 		}
-		if got, err := greedy(many(1)); err != nil {
-			t.Errorf("%s: the next one has no budget of its own: %v, %v", text, got, err)
+		if got, err := greedy(manyContainers(1)); err != nil {
+			t.Errorf("%s: the next evaluation has no new budget: %v, %v", text, got, err)
 		}
 	}
 }
 
-// An error at run time says where, and repeats nothing of the notification.
-func TestFailures(t *testing.T) {
+// An error at run time has a position, but no data of the notification.
+func TestCondition_RuntimeErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`topic != "" and context.containers[0] == "c1"`: "column 35 of the expression: failed: index out of range",
 		`int(topic) == 3`:                "failed: ",

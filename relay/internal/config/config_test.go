@@ -22,9 +22,9 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/file"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
-// testSink has a field of every type that the Config of a sink kind may have.
+// testSink has a field of every type that the Config of a sink kind may use.
 type testSink struct {
 	URL     string            `koanf:"url" doc:"u"`
 	Tokens  []string          `koanf:"tokens" secret:"true" doc:"t"`
@@ -58,7 +58,7 @@ func (s *testSink) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CheckBatch is asked only where the kind takes batches.
+// CheckBatch is called only if the kind supports batches.
 func (s *testSink) CheckBatch() error {
 	if s.Format == "fancy" {
 		return &relay.FieldError{Field: "format", Problem: "is too fancy for a batch: choose plain"}
@@ -68,7 +68,10 @@ func (s *testSink) CheckBatch() error {
 
 func kinds() config.Kinds {
 	open := func() relay.SinkConfig {
-		return &testSink{Verify: true, Ratio: 0.5, Wait: time.Second, Colours: []string{"red", "green", "blue"}, Shared: Shared{Format: "plain"}}
+		return &testSink{
+			Verify: true, Ratio: 0.5, Wait: time.Second, Colours: []string{"red", "green", "blue"},
+			Shared: Shared{Format: "plain"},
+		}
 	}
 	return config.Kinds{Driver: pluginsettings.DriverKind("directory"), Sinks: []relay.SinkKind{
 		{Type: "test", Config: open}, {Type: "batches", Config: open, SupportsBatches: true},
@@ -79,7 +82,7 @@ func environ(more ...string) []string {
 	return append([]string{"OPS_KEY=0123456789abcdef-ops", "REDIS_PASSWORD=hunter2", "HUBRELAY_KEY=ignored"}, more...)
 }
 
-func write(t testing.TB, text string) string {
+func writeConfig(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hubrelay.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -88,7 +91,7 @@ func write(t testing.TB, text string) string {
 	return path
 }
 
-func settings(t testing.TB, cfg *config.Config, sink string) *testSink {
+func sinkSettings(t testing.TB, cfg *config.Config, sink string) *testSink {
 	t.Helper()
 	s, ok := cfg.Sinks[sink].Settings.(*testSink)
 	if !ok {
@@ -99,7 +102,7 @@ func settings(t testing.TB, cfg *config.Config, sink string) *testSink {
 
 const keys = "auth: {keys: [{name: ops, key: 0123456789abcdef, hubs: ['*']}]}\n"
 
-func golden(t *testing.T, path, got string) {
+func compareGolden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
@@ -111,11 +114,11 @@ func golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); run with -update if it is right:\n%s", path, diff)
+		t.Errorf("%s differs (-want +got); if the change is intended, run with -update:\n%s", path, diff)
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestLoad_Errors(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no test data", err)
@@ -131,16 +134,17 @@ func TestErrors(t *testing.T) {
 			if !errors.As(err, &problems) {
 				t.Fatalf("got %v, want problems", err)
 			}
-			golden(t, strings.TrimSuffix(file, ".yaml")+".golden", strings.ReplaceAll(err.Error(), here+"/", "")+"\n")
+			compareGolden(t, strings.TrimSuffix(file, ".yaml")+".golden",
+				strings.ReplaceAll(err.Error(), here+"/", "")+"\n")
 			if strings.Contains(err.Error(), "hunter2hunter2") {
-				t.Error("an error shows a secret")
+				t.Error("an error contains a secret")
 			}
 		})
 	}
 }
 
-func TestEnvironmentErrors(t *testing.T) {
-	path := write(t, keys+"sinks: {my-sink: {type: test, url: u}}\n")
+func TestLoad_EnvironmentErrors(t *testing.T) {
+	path := writeConfig(t, keys+"sinks: {my-sink: {type: test, url: u}}\n")
 	_, err := config.Load(path, environ(
 		"HUBRELAY_SERVER__LISTN=x",
 		"HUBRELAY_SERVER__SHUTDOWN_GRACE=soon",
@@ -156,19 +160,20 @@ func TestEnvironmentErrors(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	dir := filepath.Dir(path) + string(filepath.Separator)
-	golden(t, "testdata/environment.golden", strings.ReplaceAll(err.Error(), dir, "")+"\n")
+	compareGolden(t, "testdata/environment.golden", strings.ReplaceAll(err.Error(), dir, "")+"\n")
 }
 
-func TestMissingFile(t *testing.T) {
+func TestLoad_MissingFile(t *testing.T) {
 	_, err := config.Load("testdata/none/hubrelay.yaml", nil, kinds())
-	want := "testdata/none/hubrelay.yaml: cannot be read: no such file or directory; name a configuration file with -c, or write one by hubrelay init"
+	want := "testdata/none/hubrelay.yaml: cannot be read: no such file or directory; name a configuration file " +
+		"with -c, or write one with hubrelay init"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 
-func TestDefaults(t *testing.T) {
-	got, err := config.Load(write(t, keys), nil, kinds())
+func TestLoad_Defaults(t *testing.T) {
+	got, err := config.Load(writeConfig(t, keys), nil, kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,27 +188,32 @@ func TestDefaults(t *testing.T) {
 			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
 			Retention: config.Retention{History: 24 * time.Hour, MaxLen: 1e6},
 		},
-		Auth:  config.Auth{TokenTTL: time.Minute, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}}},
+		Auth: config.Auth{
+			TokenTTL: time.Minute, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}},
+		},
 		Sinks: map[string]config.Sink{},
 		Migration: config.Migration{
-			Driver: config.Driver{Settings: pluginsettings.New()}, ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute,
+			Driver: config.Driver{
+				Settings: pluginsettings.New(),
+			}, ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute,
 		},
 		Log: config.Log{Level: "info", Format: "auto"},
 	}
-	if diff := cmp.Diff(want, got, equal()); diff != "" {
+	if diff := cmp.Diff(want, got, ignoreOrigins()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// equal compares what a configuration says, not where it came from.
-func equal() cmp.Option {
+// ignoreOrigins compares the values of configurations, not their origins.
+func ignoreOrigins() cmp.Option {
 	return cmp.Options{
-		cmpopts.IgnoreUnexported(config.Config{}, pluginsettings.Plugin{}, file.Config{}, exec.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
+		cmpopts.IgnoreUnexported(config.Config{}, pluginsettings.Plugin{}, file.Config{},
+			exec.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
 	}
 }
 
-func TestEnvironmentWins(t *testing.T) {
-	cfg, err := config.Load(write(t, keys+`
+func TestLoad_EnvironmentOverridesFile(t *testing.T) {
+	cfg, err := config.Load(writeConfig(t, keys+`
 server: {listen: 127.0.0.1:1, allowed_origins: [https://a, https://b, https://c]}
 sinks: {my-sink: {type: test, url: https://a, topics: ["*"], colours: [black]}}
 `), environ(
@@ -222,10 +232,11 @@ sinks: {my-sink: {type: test, url: https://a, topics: ["*"], colours: [black]}}
 		t.Fatal(err)
 	}
 	mine := cfg.Sinks["my-sink"]
-	own := settings(t, cfg, "my-sink")
+	own := sinkSettings(t, cfg, "my-sink")
 	got := []any{
-		cfg.Server.Listen, cfg.Server.AllowedOrigins, cfg.Redis.Partitions, own.URL, own.Verify, mine.Retry.Schedule, own.Headers,
-		settings(t, cfg, "other").URL, len(cfg.Sinks), cfg.Auth.Keys[0].Name, own.Colours,
+		cfg.Server.Listen, cfg.Server.AllowedOrigins, cfg.Redis.Partitions, own.URL, own.Verify, mine.Retry.Schedule,
+		own.Headers,
+		sinkSettings(t, cfg, "other").URL, len(cfg.Sinks), cfg.Auth.Keys[0].Name, own.Colours,
 	}
 	want := []any{
 		"127.0.0.1:2",
@@ -241,26 +252,29 @@ sinks: {my-sink: {type: test, url: https://a, topics: ["*"], colours: [black]}}
 	}
 }
 
-func TestNoFile(t *testing.T) {
-	cfg, err := config.Load("", []string{"HUBRELAY_AUTH__KEYS=[{name: env, key: 0123456789abcdef, hubs: [h]}]"}, config.Kinds{})
+func TestLoad_WithoutFile(t *testing.T) {
+	cfg, err := config.Load("", []string{"HUBRELAY_AUTH__KEYS=[{name: env, key: 0123456789abcdef, hubs: [h]}]"},
+		config.Kinds{})
 	if err != nil || cfg.Auth.Keys[0].Name != "env" {
 		t.Fatal(cfg, err)
 	}
 	if _, err := config.Load("", nil, config.Kinds{}); err == nil {
-		t.Error("no keys, and accepted")
+		t.Error("a configuration without keys was accepted")
 	}
 }
 
-func TestSecretText(t *testing.T) {
+func TestLoad_ExpandsSecrets(t *testing.T) {
 	for text, want := range map[string]string{
 		"$${OPS_KEY}-0123456789":    "${OPS_KEY}-0123456789",
 		"${OPS_KEY}${OPS_KEY}":      "0123456789abcdef-ops0123456789abcdef-ops",
 		"$OPS_KEY-is-kept-as-it-is": "$OPS_KEY-is-kept-as-it-is",
 		"12345678901234567890":      "12345678901234567890",
 	} {
-		cfg, err := config.Load(write(t, "auth: {keys: [{name: ops, key: "+text+", hubs: [h]}]}"), environ(), config.Kinds{})
+		cfg, err := config.Load(writeConfig(t, "auth: {keys: [{name: ops, key: "+text+", hubs: [h]}]}"), environ(),
+			config.Kinds{})
 		if strings.HasPrefix(text, "$") {
-			cfg, err = config.Load(write(t, "auth: {keys: [{name: ops, key: '"+text+"', hubs: [h]}]}"), environ(), config.Kinds{})
+			cfg, err = config.Load(writeConfig(t, "auth: {keys: [{name: ops, key: '"+text+"', hubs: [h]}]}"), environ(),
+				config.Kinds{})
 		}
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -270,7 +284,7 @@ func TestSecretText(t *testing.T) {
 	}
 }
 
-func TestDigest(t *testing.T) {
+func TestKey_SHA256(t *testing.T) {
 	const text = "0123456789abcdef"
 	file := filepath.Join(t.TempDir(), "key")
 	put := func(s string) {
@@ -287,7 +301,7 @@ func TestDigest(t *testing.T) {
 	}
 	put("another-0123456789\n")
 	if got, err := (config.Key{KeyFile: file}).SHA256(); err != nil || got == want {
-		t.Error("a changed file is not read again", err)
+		t.Error("the changed file has no effect:", err)
 	}
 	for _, s := range []string{"", "short", "a key with white space"} {
 		put(s)
@@ -297,8 +311,8 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-func TestWarnings(t *testing.T) {
-	path := write(t, `admin: {listen: ":9091", tokens: [{name: ci, role: viewer, token: 0123456789abcdef}]}
+func TestLoad_Warnings(t *testing.T) {
+	path := writeConfig(t, `admin: {listen: ":9091", tokens: [{name: ci, role: viewer, token: 0123456789abcdef}]}
 server: {allowed_origins: [http://example.com, http://localhost:3000]}
 auth: {keys: [{name: old, key_file: key, hubs: [h], expires: 2020-01-01}]}
 `)
@@ -317,7 +331,9 @@ auth: {keys: [{name: old, key_file: key, hubs: [h], expires: 2020-01-01}]}
 	for _, w := range cfg.Warnings {
 		got = append(got, fmt.Sprintf("%d %s", w.Line, w.Path))
 	}
-	want := []string{"1 admin.listen", "2 server.allowed_origins[0]", "3 auth.keys[0].key_file", "3 auth.keys[0].expires"}
+	want := []string{
+		"1 admin.listen", "2 server.allowed_origins[0]", "3 auth.keys[0].key_file", "3 auth.keys[0].expires",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -15,26 +15,27 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// converter turns YAML values into the plain Go values that koanf merges, checking each against the schema.
+// converter converts YAML values to the plain Go values that koanf merges. It checks each value against the
+// schema.
 type converter struct {
 	*yamldoc.Reporter
 	root      *node
-	folder    string // of the configuration file; relative file names begin there
+	dir       string // directory of the configuration file, for relative file names
 	environ   map[string]string
-	types     map[string]string // of sinks, by name
-	upstreams map[string]string // the same of sources
+	types     map[string]string // types of the sinks, by name
+	upstreams map[string]string // types of the sources, by name
 	count     int
 }
 
-// convert returns the value for the schema n. The second result is false where nothing usable was given.
+// convert returns the value for the schema n. The second result is false if there is no valid value.
 func (c *converter) convert(n *node, f *field, v *yamldoc.Value, path string) (any, bool) {
 	if c.count++; c.count > yamldoc.MaxValues {
 		if c.count == yamldoc.MaxValues+1 {
-			c.ErrorAt(v.At, path, fmt.Sprintf("is too much: %d values are the limit", yamldoc.MaxValues), "")
+			c.ErrorAt(v.At, path, fmt.Sprintf("exceeds the limit of %d values", yamldoc.MaxValues), "")
 		}
 		return nil, false
 	}
-	if v.Invalid || v.Shape == yamldoc.Null { // a key without a value: as if it were not there
+	if v.Invalid || v.Shape == yamldoc.Null { // A key without a value counts as missing.
 		return nil, false
 	}
 	if _, known := c.Origins[path]; !known || n.kind != kindObject && n.kind != kindSinks && n.kind != kindNamed {
@@ -65,10 +66,10 @@ func (c *converter) convert(n *node, f *field, v *yamldoc.Value, path string) (a
 		for i, item := range v.Items {
 			below := fmt.Sprintf("%s[%d]", path, i)
 			if item.Shape == yamldoc.Null && !item.Invalid {
-				c.ErrorAt(item.At, below, "is empty", "write a value or leave the item out")
+				c.ErrorAt(item.At, below, "is empty", "write a value or remove the item")
 			}
 			x, _ := c.convert(n.elem, f, item, below)
-			list = append(list, x) // nil where it failed: later messages count the items too
+			list = append(list, x) // An invalid item becomes nil, so the indexes in later messages are correct.
 		}
 		return list, true
 	case kindAny:
@@ -102,13 +103,21 @@ func (c *converter) reportUnknown(n *node, e yamldoc.Entry, path string) {
 		if home := c.sectionOf(c.root, e.Key, ""); home != "" && home != path && !strings.HasPrefix(path, "sinks.") {
 			hint = "it belongs to " + home
 		} else {
-			hint = "the keys here are " + strings.Join(n.names(), ", ")
+			hint = listKeys(e.Key, n)
 		}
 	}
 	c.ErrorAt(e.At, below, "unknown key", hint)
 }
 
-// sectionOf returns the path of the section that has the key, outside of sinks.
+// listKeys returns a hint with the valid keys of n, or with the nearest ones if the type of the sink is unknown.
+func listKeys(key string, n *node) string {
+	if n.anyType {
+		return "the nearest keys are " + strings.Join(relay.ClosestNames(key, n.names(), 3), ", ")
+	}
+	return "the keys here are " + strings.Join(n.names(), ", ")
+}
+
+// sectionOf returns the path of the section that has the key. It does not search sinks.
 func (c *converter) sectionOf(n *node, key, path string) string {
 	for _, f := range n.fields {
 		if f.node.kind != kindObject {
@@ -126,15 +135,16 @@ func (c *converter) sectionOf(n *node, key, path string) string {
 
 func sinkName() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) }
 
-// namedObjects converts a map of objects that have names, each by the schema that schema returns.
-func (c *converter) namedObjects(v *yamldoc.Value, path, what string, schema func(name string) *node) map[string]any {
+// namedObjects converts a map of named objects. The function schema returns the schema of each.
+func (c *converter) namedObjects(v *yamldoc.Value, path, noun string, schema func(name string) *node) map[string]any {
 	valid := sinkName()
 	m := make(map[string]any, len(v.Entries))
 	for _, e := range v.Entries {
 		below := yamldoc.Join(path, e.Key)
 		c.Origins[below] = e.At
 		if !valid.MatchString(e.Key) {
-			c.ErrorAt(e.At, below, "is no name for "+what, "begin with a small letter or a digit, then up to 62 of a-z, 0-9, _ and -")
+			c.ErrorAt(e.At, below, "is not a valid name for "+noun,
+				"start with a lower-case letter or a digit, then up to 62 of a-z, 0-9, _ and -")
 			continue
 		}
 		if x, ok := c.convert(schema(e.Key), nil, e.Value, below); ok {
@@ -146,13 +156,13 @@ func (c *converter) namedObjects(v *yamldoc.Value, path, what string, schema fun
 	return m
 }
 
-// sinkNode is the schema of the sink of that name. Where its type is missing or unknown, which is reported elsewhere,
-// the keys of all types are accepted.
+// sinkNode returns the schema of a sink. If the type is missing or unknown, which loadSinks reports, it accepts
+// the keys of all types.
 func (c *converter) sinkNode(n *node, name string) *node {
 	if own, ok := n.types[c.types[name]]; ok {
 		return own
 	}
-	all := &node{kind: kindObject, fields: slices.Clone(n.fields)}
+	all := &node{kind: kindObject, fields: slices.Clone(n.fields), anyType: true}
 	for _, t := range n.sinkTypes() {
 		for _, f := range n.types[t].fields {
 			if all.field(f.name) == nil {
@@ -200,8 +210,8 @@ func (c *converter) wrongShape(n *node, f *field, v *yamldoc.Value, path string)
 	c.ErrorAt(v.At, path, fmt.Sprintf("must be %s, not %s", want, v.Shape), hint)
 }
 
-// convertScalar reads one text by the schema n. Strings take numbers and booleans as they are written, because identifiers
-// often look like them.
+// convertScalar parses a scalar with the schema n. A string accepts numbers and booleans in their original
+// spelling, because identifiers often look like them.
 func (c *converter) convertScalar(n *node, f *field, v *yamldoc.Value, path string) (any, bool) {
 	if v.Shape == yamldoc.List || v.Shape == yamldoc.Map {
 		c.ErrorAt(v.At, path, fmt.Sprintf("must be %s, not %s", kindName(n.kind), v.Shape), "")
@@ -217,7 +227,7 @@ func (c *converter) convertScalar(n *node, f *field, v *yamldoc.Value, path stri
 			shown = "this"
 		}
 		if f != nil && f.secrecy != public && n.kind == kindText {
-			hint = "" // it comes from the type and may repeat the text
+			hint = "" // the error of the type may repeat the secret
 		}
 		c.ErrorAt(v.At, path, fmt.Sprintf("%s is not %s", shown, kindName(n.kind)), hint)
 		return nil, false
@@ -275,7 +285,7 @@ func parseScalar(n *node, v *yamldoc.Value) (any, string) {
 		if s, err := ParseSize(v.Text); err == nil {
 			return s, ""
 		}
-		return nil, "write a number of bytes, or one with KiB or MiB, such as 1MiB"
+		return nil, "write a number of bytes, optionally with KiB or MiB, such as 1MiB"
 	case kindTime:
 		if v.Text == "" {
 			return time.Time{}, ""
@@ -292,7 +302,7 @@ func parseScalar(n *node, v *yamldoc.Value) (any, string) {
 			return nil, err.Error()
 		}
 	}
-	return v.Text, "" // decode makes the value from it
+	return v.Text, "" // decode parses it again
 }
 
 func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bool) {
@@ -310,7 +320,8 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 	case f.file && text != "":
 		return c.filePath(f, v, path)
 	case strings.Contains(text, "${") && !isTemplate(f.name):
-		c.Warnings = append(c.Warnings, c.Problem(v.At, path, "${…} stands for itself here: only secrets are filled from the environment",
+		c.Warnings = append(c.Warnings, c.Problem(v.At, path, "${…} is literal here: only secrets are expanded "+
+			"from the environment",
 			"write the value itself"))
 	}
 	if len(f.enum) > 0 && !slices.Contains(f.enum, text) {
@@ -318,11 +329,11 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 		if hint == "" {
 			hint = "choose one of " + strings.Join(f.enum, ", ")
 		}
-		c.ErrorAt(v.At, path, fmt.Sprintf("%q is not known here", relay.Truncate(text, maxQuoted)), hint)
+		c.ErrorAt(v.At, path, fmt.Sprintf("%q is not a valid value", relay.Truncate(text, maxQuoted)), hint)
 		return nil, false
 	}
 	return text, true
 }
 
-// maxQuoted is how much of a value a message repeats, in bytes.
+// maxQuoted is the maximum number of bytes of a value in a message.
 const maxQuoted = 60

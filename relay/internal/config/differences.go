@@ -9,33 +9,33 @@ import (
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 )
 
-// indexPattern are those in lists, in the path of a warning.
+// indexPattern matches list indexes in the path of a warning.
 var indexPattern = regexp.MustCompile(`\[\d+\]`)
 
-// NewWarnings returns the warnings of a configuration that another before it had not. Where in the file or in a list they stand
-// does not count, since something above may have been added.
+// NewWarnings returns the warnings of after that before did not have. Line numbers and list indexes are ignored,
+// because earlier lines may have been added.
 func NewWarnings(before, after *Config) []yamldoc.Problem {
 	type warning struct{ variable, path, text, hint string }
-	of := func(w yamldoc.Problem) warning {
+	identify := func(w yamldoc.Problem) warning {
 		return warning{w.Variable, indexPattern.ReplaceAllString(w.Path, "[]"), w.Message, w.Hint}
 	}
 	known := make(map[warning]int, len(before.Warnings))
 	for _, w := range before.Warnings {
-		known[of(w)]++
+		known[identify(w)]++
 	}
 	return slices.DeleteFunc(slices.Clone(after.Warnings), func(w yamldoc.Problem) bool {
-		known[of(w)]--
-		return known[of(w)] >= 0
+		known[identify(w)]--
+		return known[identify(w)] >= 0
 	})
 }
 
-// KeyChanges is what another configuration means for the API keys, by their names. What their files hold does not count.
+// KeyChanges lists the names of API keys by change. The content of key files is ignored.
 type KeyChanges struct {
 	Added, Changed, Removed []string
 	Kept                    int
 }
 
-// DiffKeys tells what becomes of the keys of a configuration with another behind it.
+// DiffKeys compares the API keys of two configurations.
 func DiffKeys(before, after *Config) KeyChanges {
 	var c KeyChanges
 	former := make(map[string]Key, len(before.Auth.Keys))
@@ -43,12 +43,12 @@ func DiffKeys(before, after *Config) KeyChanges {
 		former[k.Name] = k
 	}
 	for _, k := range after.Auth.Keys {
-		was, known := former[k.Name]
+		old, known := former[k.Name]
 		delete(former, k.Name)
 		switch {
 		case !known:
 			c.Added = append(c.Added, k.Name)
-		case reflect.DeepEqual(was, k):
+		case reflect.DeepEqual(old, k):
 			c.Kept++
 		default:
 			c.Changed = append(c.Changed, k.Name)
@@ -62,24 +62,27 @@ func DiffKeys(before, after *Config) KeyChanges {
 	return c
 }
 
-// RestartRequired names the keys whose values differ between two configurations and which a running daemon does not take
-// over: all but the sinks, the sources, auth.keys, admin.tokens and log.level.
+// RestartRequired returns the keys with different values that a running daemon cannot apply: all except sinks,
+// sources, auth.keys, admin.tokens and log.level.
 func RestartRequired(a, b *Config) []string {
 	var list []string
 	appendDifferences(&list, "", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 	return list
 }
 
+// reloadable are the keys that a running daemon applies.
+var reloadable = []string{"sinks", "sources", "auth.keys", "admin.tokens", "log.level"}
+
 func appendDifferences(list *[]string, path string, a, b reflect.Value) {
 	for i := range a.NumField() {
 		name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("koanf"), ",")
-		at := path + name
+		key := path + name
 		switch {
-		case name == "" || name == "-" || at == "sinks" || at == "sources" || at == "auth.keys" || at == "admin.tokens" || at == "log.level":
+		case name == "" || name == "-" || slices.Contains(reloadable, key):
 		case a.Field(i).Kind() == reflect.Struct && a.Field(i).Type().PkgPath() == reflect.TypeFor[Config]().PkgPath():
-			appendDifferences(list, at+".", a.Field(i), b.Field(i))
+			appendDifferences(list, key+".", a.Field(i), b.Field(i))
 		case !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()):
-			*list = append(*list, at)
+			*list = append(*list, key)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-func TestDifferences(t *testing.T) {
+func TestRestartRequired(t *testing.T) {
 	a := func() *config.Config {
 		c := &config.Config{Sinks: map[string]config.Sink{"one": {Type: "webhook"}}}
 		c.Auth.Keys, c.Log.Level, c.Server.AllowedOrigins = []config.Key{{Name: "k"}}, "info", []string{"https://a"}
@@ -19,29 +19,33 @@ func TestDifferences(t *testing.T) {
 	b := a()
 	b.Sinks, b.Auth.Keys, b.Log.Level = nil, nil, "debug"
 	if got := config.RestartRequired(a(), b); len(got) > 0 {
-		t.Errorf("%v need no restart", got)
+		t.Errorf("got %v, want none", got)
 	}
 	b.Server.AllowedOrigins, b.Server.TLS.CertFile, b.Auth.TokenTTL = nil, "cert.pem", time.Second
 	b.Redis.Retention.History, b.Log.Format, b.Migration.InventoryFile = time.Hour, "json", "inventory.yaml"
 	want := []string{
-		"server.tls.cert_file", "server.allowed_origins", "redis.retention.history", "auth.token_ttl", "migration.inventory_file", "log.format",
+		"server.tls.cert_file", "server.allowed_origins", "redis.retention.history", "auth.token_ttl",
+		"migration.inventory_file", "log.format",
 	}
 	if got := config.RestartRequired(a(), b); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
-func TestCompareKeys(t *testing.T) {
+func TestDiffKeys(t *testing.T) {
 	of := func(keys ...config.Key) *config.Config { return &config.Config{Auth: config.Auth{Keys: keys}} }
-	before := of(config.Key{Name: "stays", Key: "a"}, config.Key{Name: "goes", Key: "b"}, config.Key{Name: "other", Key: "c", Hubs: []string{"x"}})
-	after := of(config.Key{Name: "comes", Key: "b"}, config.Key{Name: "other", Key: "c", Hubs: []string{"y"}}, config.Key{Name: "stays", Key: "a"})
+	before := of(config.Key{Name: "stays", Key: "a"}, config.Key{Name: "goes", Key: "b"}, config.Key{
+		Name: "other", Key: "c", Hubs: []string{"x"},
+	})
+	after := of(config.Key{Name: "comes", Key: "b"}, config.Key{Name: "other", Key: "c", Hubs: []string{"y"}},
+		config.Key{Name: "stays", Key: "a"})
 	want := config.KeyChanges{Added: []string{"comes"}, Changed: []string{"other"}, Removed: []string{"goes"}, Kept: 1}
 	if got := config.DiffKeys(before, after); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-// A warning is new once, wherever in the file it stands.
+// A warning is new once, wherever it is in the file.
 func TestNewWarnings(t *testing.T) {
 	w := func(line int, path, text string) yamldoc.Problem {
 		return yamldoc.Problem{File: "a.yaml", Line: line, Column: 3, Path: path, Message: text}

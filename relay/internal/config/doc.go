@@ -1,10 +1,10 @@
-// Package config reads the configuration of the daemon: defaults, then a YAML file, then the environment.
+// Package config reads the configuration of the daemon: defaults, then a YAML file, then environment variables.
 //
-// One schema, derived by reflection from the structs in config.go and from those of the sink kinds, drives the check
-// of the file, the environment, the JSON Schema and the printed configuration, so that they cannot disagree. Every
-// mistake is reported with its place, what is wrong and the nearest valid name; nothing is ignored silently.
+// One schema, derived by reflection from the structs in config.go and in the sink kinds, drives the check of the
+// file, the environment, the JSON Schema and the printed configuration, so they cannot disagree. Every error is
+// reported with its position, the problem and the nearest valid name. Nothing is ignored silently.
 //
-// The package starts nothing and opens no socket: it turns text into values. What the values mean for Redis, HTTP or a
-// sink belongs to those rooms, and none of them imports this one: app and cmd carry the values over. It is the only
-// package that knows koanf.
+// The package starts nothing and opens no socket. The meaning of a value for Redis, HTTP or a sink belongs to
+// other packages; none of them imports this one, and the daemon passes the values on. This is the only package
+// that uses koanf.
 package config

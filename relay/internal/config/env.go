@@ -13,11 +13,11 @@ import (
 const (
 	envPrefix = "HUBRELAY_"
 	envLevel  = "__"
-	// delim joins the keys of a path for koanf; no key can hold it.
+	// delim joins the keys of a path for koanf. It cannot occur in a key.
 	delim = "\x1f"
 )
 
-// envProvider returns the variables that configure the daemon as a koanf provider.
+// envProvider returns the environment variables of the daemon as a koanf provider.
 func (c *converter) envProvider(environ []string) *env.Env {
 	sorted := slices.Sorted(slices.Values(environ))
 	return env.Provider(delim, env.Opt{
@@ -27,41 +27,43 @@ func (c *converter) envProvider(environ []string) *env.Env {
 	})
 }
 
-// parseEnvVar converts one environment variable to its path, joined by delim, and value; the path is empty for what is
-// ignored or wrong.
+// parseEnvVar converts one environment variable to its path, joined by delim, and its value. The path is empty if
+// the variable is ignored or invalid.
 func (c *converter) parseEnvVar(name, text string) (string, any) {
 	rest := strings.TrimPrefix(name, envPrefix)
 	if !strings.Contains(rest, envLevel) {
 		c.warnSingleUnderscore(name)
-		return "", nil // belongs to the commands
+		return "", nil // The commands use these variables.
 	}
-	at := yamldoc.Position{Variable: name}
+	pos := yamldoc.Position{Variable: name}
 	keys, f := c.findField(c.root, strings.Split(strings.ToLower(rest), envLevel))
 	if f == nil {
 		if known := c.acceptedVars(); slices.Contains(known, name) {
-			c.ErrorAt(at, "", "may mean several of that name, since - and _ are the same in a variable", "set it in the file, or rename one of them")
+			c.ErrorAt(pos, "", "is ambiguous, because - and _ are the same in a variable",
+				"set it in the file, or rename one of them")
 		} else {
-			c.ErrorAt(at, "", "there is no such setting", yamldoc.DidYouMean(name, known))
+			c.ErrorAt(pos, "", "there is no such setting", yamldoc.DidYouMean(name, known))
 		}
 		return "", nil
 	}
 	path := strings.Join(keys, ".")
-	v := &yamldoc.Value{Shape: yamldoc.String, Text: text, At: at}
+	v := &yamldoc.Value{Shape: yamldoc.String, Text: text, At: pos}
 	switch {
 	case f.node.kind == kindList && f.node.elem.kind != kindObject:
-		v = splitList(text, at)
+		v = splitList(text, pos)
 	case f.node.kind == kindList, f.node.kind == kindMap, f.node.kind == kindAny:
-		if v = c.Parse([]byte(text), at); v == nil {
+		if v = c.Parse([]byte(text), pos); v == nil {
 			return "", nil
 		}
 	}
-	for known := range c.Origins { // what the file said about it does not count any more
+	for known := range c.Origins { // The variable replaces the value of the file.
 		if strings.HasPrefix(known, path+"[") || strings.HasPrefix(known, path+".") {
 			delete(c.Origins, known)
 		}
 	}
-	if named := strings.Join(keys[:2], "."); c.namesOf(c.root.field(keys[0]).node) != nil && c.Origins[named] == (yamldoc.Position{}) {
-		c.Origins[named] = at
+	if named := strings.Join(keys[:2], "."); c.namesOf(c.root.field(keys[0]).node) != nil &&
+		c.Origins[named] == (yamldoc.Position{}) {
+		c.Origins[named] = pos
 	}
 	x, ok := c.convert(f.node, f, v, path)
 	if !ok {
@@ -70,27 +72,30 @@ func (c *converter) parseEnvVar(name, text string) (string, any) {
 	return strings.Join(keys, delim), x
 }
 
-// warnSingleUnderscore warns of a variable that looks like a setting whose levels are joined by one _ only.
+// warnSingleUnderscore warns about a variable that joins the levels of a known setting with a single underscore.
 func (c *converter) warnSingleUnderscore(name string) {
 	for _, known := range c.acceptedVars() {
 		if strings.ReplaceAll(known, envLevel, "_") == name {
-			c.Warnings = append(c.Warnings, c.Problem(yamldoc.Position{Variable: name}, "", "is not read: levels are joined by "+envLevel,
+			c.Warnings = append(c.Warnings, c.Problem(yamldoc.Position{
+				Variable: name,
+			}, "", "is not read: levels are joined by "+envLevel,
 				fmt.Sprintf("did you mean %q?", known)))
 		}
 	}
 }
 
-func splitList(text string, at yamldoc.Position) *yamldoc.Value {
-	list := &yamldoc.Value{Shape: yamldoc.List, At: at}
+func splitList(text string, pos yamldoc.Position) *yamldoc.Value {
+	list := &yamldoc.Value{Shape: yamldoc.List, At: pos}
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
-			list.Items = append(list.Items, &yamldoc.Value{Shape: yamldoc.String, Text: item, At: at})
+			list.Items = append(list.Items, &yamldoc.Value{Shape: yamldoc.String, Text: item, At: pos})
 		}
 	}
 	return list
 }
 
-// findField walks down the schema and returns the keys as the configuration spells them, and the field they lead to.
+// findField follows keys through the schema. It returns the keys in the spelling of the configuration, and the
+// field.
 func (c *converter) findField(n *node, keys []string) ([]string, *field) {
 	f := n.field(keys[0])
 	switch {
@@ -112,7 +117,7 @@ func (c *converter) findField(n *node, keys []string) ([]string, *field) {
 	return nil, nil
 }
 
-// namesOf returns the names that a map of sinks or sources has, nil for anything else.
+// namesOf returns the names in a map of sinks or sources, or nil for other nodes.
 func (c *converter) namesOf(n *node) map[string]string {
 	switch n.kind {
 	case kindSinks:
@@ -123,7 +128,7 @@ func (c *converter) namesOf(n *node) map[string]string {
 	return nil
 }
 
-// namedNode is the schema of what has a name in such a map.
+// namedNode returns the schema of one entry of such a map.
 func (c *converter) namedNode(n *node, name string) *node {
 	if n.kind == kindNamed {
 		return n.elem
@@ -131,8 +136,8 @@ func (c *converter) namedNode(n *node, name string) *node {
 	return c.sinkNode(n, name)
 }
 
-// matchEnvName finds the one among known that a variable means: variables cannot hold the - that names may have. It returns ""
-// where several may be meant.
+// matchEnvName returns the known name that a variable refers to. Variables cannot contain the "-" of a name. If
+// several names are possible, it returns "".
 func matchEnvName(name string, known map[string]string) string {
 	if _, exact := known[name]; exact {
 		return name
@@ -150,7 +155,7 @@ func matchEnvName(name string, known map[string]string) string {
 	return meant
 }
 
-// acceptedVars lists the names of all variables that would be accepted.
+// acceptedVars returns the names of all accepted variables.
 func (c *converter) acceptedVars() []string {
 	var names []string
 	var walk func(n *node, prefix string)

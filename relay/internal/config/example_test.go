@@ -21,7 +21,7 @@ func ExampleLoad() {
   listn: 0.0.0.0:8080
 auth:
   keys:
-    - {name: ops, key: 0123456789abcdef, hubs: ["*"], capabilities: [notifications-publsh]}
+    - {name: ops, key: 0123456789abcdef, hub: ["*"]}
 `
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		fmt.Println(err)
@@ -31,7 +31,7 @@ auth:
 	fmt.Println(strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), ""))
 	// Output:
 	// hubrelay.yaml:2:3: server.listn: unknown key; did you mean "listen"?
-	// hubrelay.yaml:5:70: auth.keys[0].capabilities[0]: "notifications-publsh" is no capability; did you mean "notifications-publish"?
+	// hubrelay.yaml:5:42: auth.keys[0].hub: unknown key; did you mean "hubs"?
 }
 
 func ExampleParseSize() {

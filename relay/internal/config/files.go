@@ -15,7 +15,7 @@ import (
 
 const maxSecretFile = 1 << 20
 
-// readSecret reads a secret from a file, without the newline at its end.
+// readSecret reads a secret from a file, without its final newline.
 func readSecret(path string) (string, error) {
 	data, err := yamldoc.ReadBounded(path, maxSecretFile)
 	if err != nil {
@@ -28,8 +28,9 @@ func readSecret(path string) (string, error) {
 	return s, nil
 }
 
-// credential is a secret that a client presents: an API key or an admin token. One of its parts is set.
-type credential struct{ what, name, text, file, hash string }
+// credential is a secret that a client presents: an API key or an admin token. Exactly one of text, file and hash
+// is set.
+type credential struct{ kind, name, text, file, hash string }
 
 func (k Key) credential() credential {
 	return credential{"key", k.Name, k.Key, k.KeyFile, k.KeySHA256}
@@ -39,10 +40,10 @@ func (t AdminToken) credential() credential {
 	return credential{"token", t.Name, t.Token, t.TokenFile, t.TokenSHA256}
 }
 
-// SHA256 returns the SHA-256 of the key. It reads KeyFile again each time, so a changed file takes effect.
+// SHA256 returns the SHA-256 of the key. It reads KeyFile on each call, so a changed file takes effect.
 func (k Key) SHA256() ([sha256.Size]byte, error) { return k.credential().digest() }
 
-// Digest returns the SHA-256 of the token. It reads TokenFile again each time, so a changed file takes effect.
+// Digest returns the SHA-256 of the token. It reads TokenFile on each call, so a changed file takes effect.
 func (t AdminToken) Digest() ([sha256.Size]byte, error) { return t.credential().digest() }
 
 func (c credential) digest() ([sha256.Size]byte, error) {
@@ -52,18 +53,18 @@ func (c credential) digest() ([sha256.Size]byte, error) {
 	case c.hash != "":
 		b, err := hex.DecodeString(c.hash)
 		if err != nil || len(b) != sha256.Size {
-			return digest, fmt.Errorf("%s_sha256 of %s %q is not 64 hexadecimal digits", c.what, c.what, c.name)
+			return digest, fmt.Errorf("%s_sha256 of %s %q is not 64 hexadecimal digits", c.kind, c.kind, c.name)
 		}
 		copy(digest[:], b)
 		return digest, nil
 	case c.file != "":
 		var err error
 		if text, err = readSecret(c.file); err != nil {
-			return digest, fmt.Errorf("%s %q: %w", c.what, c.name, err)
+			return digest, fmt.Errorf("%s %q: %w", c.kind, c.name, err)
 		}
 	}
 	if err := checkKey(text); err != nil {
-		return digest, fmt.Errorf("%s %q %w", c.what, c.name, err)
+		return digest, fmt.Errorf("%s %q %w", c.kind, c.name, err)
 	}
 	return sha256.Sum256([]byte(text)), nil
 }
@@ -71,54 +72,56 @@ func (c credential) digest() ([sha256.Size]byte, error) {
 // MinKeyLength is the minimum number of characters of an API key and of an admin token.
 const MinKeyLength = 16
 
-// checkKey says what makes text unfit to be sent as a bearer key.
+// checkKey returns an error if text cannot be a bearer key.
 func checkKey(text string) error {
 	if len(text) < MinKeyLength {
-		return fmt.Errorf("has %d characters, %d are the least", len(text), MinKeyLength)
+		return fmt.Errorf("has %d characters, the minimum is %d", len(text), MinKeyLength)
 	}
 	return checkHeaderSafe(text)
 }
 
-// checkHeaderSafe says what makes text unfit for a header.
+// checkHeaderSafe returns an error if text is invalid in a header.
 func checkHeaderSafe(text string) error {
 	for _, c := range []byte(text) {
 		if c <= ' ' || c > '~' {
-			return errors.New("holds white space or other characters that a header cannot carry")
+			return errors.New("contains white space or other characters that are invalid in a header")
 		}
 	}
 	return nil
 }
 
-// filePath makes a file name absolute to where it was written, and checks that the file can be read.
+// filePath converts a file name into an absolute path and checks that the file can be read.
 func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool) {
 	name := v.Text
 	if !filepath.IsAbs(name) && v.At.Variable == "" {
-		name = filepath.Join(c.folder, name)
+		name = filepath.Join(c.dir, name)
 	}
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
 		hint := ""
 		if !filepath.IsAbs(v.Text) && v.At.Variable == "" {
-			hint = "file names are relative to the folder of the configuration file"
+			hint = "file names are relative to the directory of the configuration file"
 		}
 		c.ErrorAt(v.At, path, fmt.Sprintf("%s cannot be read: %s", name, yamldoc.OpenErrorReason(err)), hint)
 		return nil, false
 	case info.IsDir():
-		c.ErrorAt(v.At, path, name+" is a folder, not a file", "")
+		c.ErrorAt(v.At, path, name+" is a directory, not a file", "")
 		return nil, false
 	case info.Mode()&os.ModeNamedPipe != 0:
 		c.ErrorAt(v.At, path, name+" is a pipe, not a file: it cannot be read again when it changes", "")
 		return nil, false
 	}
-	if !isInventory(f.name) { // which is read by the room that understands it
+	if !isInventory(f.name) { // The migration service reads the inventory.
 		if _, err := readSecret(name); err != nil {
 			c.ErrorAt(v.At, path, err.Error(), "")
 			return nil, false
 		}
 	}
-	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && !isCertificate(f.name) && !isInventory(f.name) && !isTemplate(f.name) {
-		c.Warnings = append(c.Warnings, c.Problem(v.At, path, name+" can be read by every user of this machine", "chmod 600 it"))
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && !isCertificate(f.name) && !isInventory(f.name) &&
+		!isTemplate(f.name) {
+		c.Warnings = append(c.Warnings,
+			c.Problem(v.At, path, name+" can be read by every user of this machine", "chmod 600 it"))
 	}
 	if abs, err := filepath.Abs(name); err == nil {
 		name = abs
@@ -128,7 +131,7 @@ func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool
 
 func isInventory(key string) bool { return key == "inventory_file" }
 
-// isTemplate tells the keys of templates, which are no secrets and may hold ${ for themselves.
+// isTemplate reports whether key is a template. Templates are not secrets and may contain "${" literally.
 func isTemplate(key string) bool {
 	return strings.HasSuffix(strings.TrimSuffix(key, "_file"), "template")
 }
@@ -137,7 +140,7 @@ func isCertificate(key string) bool {
 	return strings.Contains(key, "cert") || strings.HasPrefix(key, "ca_")
 }
 
-// expandVars replaces ${NAME} in a secret from the environment; $${ stands for ${ itself.
+// expandVars replaces ${NAME} in a secret from the environment. $${ is an escaped ${.
 func (c *converter) expandVars(v *yamldoc.Value, path string) (string, bool) {
 	ok := true
 	text := regexp.MustCompile(`\$?\$\{[^}]*\}?`).ReplaceAllStringFunc(v.Text, func(m string) string {
@@ -146,13 +149,14 @@ func (c *converter) expandVars(v *yamldoc.Value, path string) (string, bool) {
 		}
 		name := strings.TrimSuffix(m[2:], "}")
 		if !strings.HasSuffix(m, "}") || !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name) {
-			c.ErrorAt(v.At, path, "holds a ${ that is no ${NAME}", "write $${ where ${ itself is meant")
+			c.ErrorAt(v.At, path, "contains a ${ without a NAME}", "write $${ for a literal ${")
 			ok = false
 			return ""
 		}
 		value, set := c.environ[name]
 		if !set || value == "" {
-			c.ErrorAt(v.At, path, fmt.Sprintf("the environment variable %s is not set", name), "export it before the start, or name a file instead")
+			c.ErrorAt(v.At, path, fmt.Sprintf("the environment variable %s is not set", name),
+				"export it before the start, or use a file instead")
 			ok = false
 		}
 		return value

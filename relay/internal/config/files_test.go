@@ -30,9 +30,12 @@ import (
 
 const configs = "../../../configs/"
 
-func shipped() config.Kinds {
+func shippedKinds() config.Kinds {
 	return config.Kinds{
-		Sinks:  []relay.SinkKind{webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), exec.Kind(), email.Kind(), pagerduty.Kind(), plugin.Kind("print")},
+		Sinks: []relay.SinkKind{
+			webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), exec.Kind(), email.Kind(),
+			pagerduty.Kind(), plugin.Kind("print"),
+		},
 		Driver: pluginsettings.DriverKind("directory"),
 	}
 }
@@ -46,9 +49,10 @@ func shippedEnviron() []string {
 	}
 }
 
-func TestShippedFilesLoad(t *testing.T) {
+func TestShippedFiles_Load(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	for _, program := range []string{"hubrelay-docker", "hubrelay-brokers", "hubrelay-notify", "logger"} { // three are beside the daemon, one is the system's
+	// The first three are programs of this repository, the last is a system program.
+	for _, program := range []string{"hubrelay-docker", "hubrelay-brokers", "hubrelay-notify", "logger"} {
 		if err := os.WriteFile(filepath.Join(os.Getenv("PATH"), program), nil, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +68,7 @@ func TestShippedFilesLoad(t *testing.T) {
 			}
 			continue
 		}
-		cfg, err := config.Load(file, shippedEnviron(), shipped())
+		cfg, err := config.Load(file, shippedEnviron(), shippedKinds())
 		if err != nil {
 			t.Error(err)
 		} else if len(cfg.Warnings) > 0 {
@@ -73,40 +77,41 @@ func TestShippedFilesLoad(t *testing.T) {
 	}
 }
 
-// commented finds the settings that configs/hubrelay.yaml shows switched off: no space behind the #.
+// commented matches the settings that configs/hubrelay.yaml comments out: "#" without a space.
 func commented() *regexp.Regexp { return regexp.MustCompile(`(?m)^( *)#([a-z0-9_]+:)`) }
 
-// TestReferenceStatesTheDefaults switches on everything that configs/hubrelay.yaml shows, which must change nothing.
-func TestReferenceStatesTheDefaults(t *testing.T) {
+// TestReference_StatesDefaults activates all commented settings of configs/hubrelay.yaml, which must change
+// nothing.
+func TestReference_StatesDefaults(t *testing.T) {
 	text, err := os.ReadFile(configs + "hubrelay.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := commented().ReplaceAllString(string(text), "$1$2")
 	if all == string(text) {
-		t.Fatal("nothing is commented")
+		t.Fatal("found no commented setting")
 	}
-	off, err := config.Load(configs+"hubrelay.yaml", shippedEnviron(), shipped())
+	off, err := config.Load(configs+"hubrelay.yaml", shippedEnviron(), shippedKinds())
 	if err != nil {
 		t.Fatal(err)
 	}
-	on, err := config.Load(write(t, all), shippedEnviron(), shipped())
+	on, err := config.Load(writeConfig(t, all), shippedEnviron(), shippedKinds())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(off, on, equal()); diff != "" {
-		t.Errorf("a stated default is not the real one (-real +stated):\n%s", diff)
+	if diff := cmp.Diff(off, on, ignoreOrigins()); diff != "" {
+		t.Errorf("a documented default is wrong (-default +documented):\n%s", diff)
 	}
 	var given map[string]any
 	if err := yaml.Unmarshal([]byte(all), &given); err != nil {
 		t.Fatal(err)
 	}
 	var stated []string
-	paths(given, "", &stated)
+	collectPaths(given, "", &stated)
 	var known []string
-	walkSchema(schema(t, shipped()), "", func(path string, _ map[string]any) { known = append(known, path) })
+	walkSchema(schema(t, shippedKinds()), "", func(path string, _ map[string]any) { known = append(known, path) })
 	for _, p := range known {
-		// A token in the reference would be a password that everybody knows: the list is explained in comments.
+		// A token in the reference would be a well-known password, so comments explain the list.
 		if key, ok := strings.CutPrefix(p, "/admin/tokens/*/"); ok && strings.Contains(string(text), key) {
 			continue
 		}
@@ -115,12 +120,12 @@ func TestReferenceStatesTheDefaults(t *testing.T) {
 		}
 	}
 	if len(known) < 40 {
-		t.Errorf("only %d keys in the schema: %v", len(known), known)
+		t.Errorf("the schema has only %d keys: %v", len(known), known)
 	}
 }
 
-// paths lists the keys of a YAML value; items of lists and names of sinks become *.
-func paths(v any, path string, out *[]string) {
+// collectPaths lists the keys of a YAML value. List items and sink names become "*".
+func collectPaths(v any, path string, out *[]string) {
 	*out = append(*out, path)
 	switch v := v.(type) {
 	case map[string]any:
@@ -128,11 +133,11 @@ func paths(v any, path string, out *[]string) {
 			if path == "/sinks" || path == "/sources" {
 				k = "*"
 			}
-			paths(x, path+"/"+k, out)
+			collectPaths(x, path+"/"+k, out)
 		}
 	case []any:
 		for _, x := range v {
-			paths(x, path+"/*", out)
+			collectPaths(x, path+"/*", out)
 		}
 	}
 }
@@ -145,7 +150,7 @@ func schema(t testing.TB, kinds config.Kinds) map[string]any {
 	}
 	again, err := config.JSONSchema(kinds)
 	if err != nil || !bytes.Equal(text, again) {
-		t.Fatal("the schema differs from one call to the next", err)
+		t.Fatal("the schema differs between two calls", err)
 	}
 	var s map[string]any
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -154,7 +159,7 @@ func schema(t testing.TB, kinds config.Kinds) map[string]any {
 	return s
 }
 
-// walkSchema calls visit with each key that a JSON Schema allows, its path in the form of paths.
+// walkSchema calls visit for each key that a JSON Schema allows. The path has the form of collectPaths.
 func walkSchema(s any, path string, visit func(path string, s map[string]any)) {
 	m, ok := s.(map[string]any)
 	if !ok {
@@ -178,23 +183,23 @@ func walkSchema(s any, path string, visit func(path string, s map[string]any)) {
 	}
 }
 
-func TestSchemaDescribesEveryKey(t *testing.T) {
-	walkSchema(schema(t, shipped()), "", func(path string, s map[string]any) {
+func TestJSONSchema_DescribesEveryKey(t *testing.T) {
+	walkSchema(schema(t, shippedKinds()), "", func(path string, s map[string]any) {
 		if d, _ := s["description"].(string); d == "" || strings.TrimSpace(d) != d {
 			t.Errorf("%s has no description", path)
 		}
 	})
 }
 
-func TestSchema(t *testing.T) {
+func TestJSONSchema(t *testing.T) {
 	text, err := config.JSONSchema(kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/schema.json", string(text))
+	compareGolden(t, "testdata/schema.json", string(text))
 }
 
-func TestKindsMustFit(t *testing.T) {
+func TestLoad_RejectsInvalidKinds(t *testing.T) {
 	type clash struct {
 		testSink
 		Timeout int `koanf:"timeout"`
@@ -205,15 +210,15 @@ func TestKindsMustFit(t *testing.T) {
 	}
 	for _, c := range []relay.SinkConfig{&clash{}, &untagged{}} {
 		kind := relay.SinkKind{Type: "odd", Config: func() relay.SinkConfig { return c }}
-		_, err := config.Load(write(t, keys), nil, config.Kinds{Sinks: []relay.SinkKind{kind}})
+		_, err := config.Load(writeConfig(t, keys), nil, config.Kinds{Sinks: []relay.SinkKind{kind}})
 		var problems config.Problems
 		if err == nil || errors.As(err, &problems) {
-			t.Errorf("%T: %v: a mistake of the kind is not the user's", c, err)
+			t.Errorf("%T: got %v, want an error other than Problems", c, err)
 		}
 	}
 }
 
-func TestWebhookSettings(t *testing.T) {
+func TestLoad_WebhookSettings(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"hubrelay.yaml": keys + "sinks: {hook: {type: webhook, url: 'https://example.com/x?y', secret_files: [one]}}\n",
@@ -223,16 +228,21 @@ func TestWebhookSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cfg, err := config.Load(filepath.Join(dir, "hubrelay.yaml"), nil, shipped())
+	cfg, err := config.Load(filepath.Join(dir, "hubrelay.yaml"), nil, shippedKinds())
 	if err != nil {
 		t.Fatal(err)
 	}
 	hook, ok := cfg.Sinks["hook"].Settings.(*webhook.Config)
 	if !ok || len(hook.SecretFiles) != 1 || hook.SecretFiles[0] != filepath.Join(dir, "one") {
-		t.Errorf("secret_files = %v: not beside the configuration", hook.SecretFiles)
+		t.Errorf("secret_files = %v, want a path next to the configuration", hook.SecretFiles)
 	}
-	_, err = config.Load(write(t, keys+"sinks:\n  hook:\n    type: webhook\n    url: https://example.com\n    secrets: [whsec_!, oops]\n"), nil, shipped())
-	if err == nil || !strings.Contains(err.Error(), ":6:15: sinks.hook.secrets[0]: ") || strings.Contains(err.Error(), "whsec_!") {
+	_, err = config.Load(
+		writeConfig(t,
+			keys+"sinks:\n  hook:\n    type: webhook\n    url: https://example.com\n    secrets: [whsec_!, oops]\n"),
+		nil, shippedKinds(),
+	)
+	if err == nil || !strings.Contains(err.Error(), ":6:15: sinks.hook.secrets[0]: ") ||
+		strings.Contains(err.Error(), "whsec_!") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -253,7 +263,10 @@ func FuzzLoad(f *testing.F) {
 		}
 		f.Add(text, "127.0.0.1:80")
 	}
-	for _, text := range []string{"a: &a [*a]", "<<: {}", "? [a]: b\n: c", "{a: http://l:80}", "a: |\n", "a: *b", "- &x\n- *x", "%TAG ! x\n---\n", "...", "a: [x:1, y:]"} {
+	for _, text := range []string{
+		"a: &a [*a]", "<<: {}", "? [a]: b\n: c", "{a: http://l:80}", "a: |\n", "a: *b", "- &x\n- *x", "%TAG ! x\n---\n",
+		"...", "a: [x:1, y:]",
+	} {
 		f.Add([]byte(text), "{")
 	}
 	dir := f.TempDir()
@@ -288,15 +301,16 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// What Slack gathers by itself takes settings only where it does gather.
-func TestDigestOfAKindThatGathers(t *testing.T) {
+// Digest keys of a Slack sink are accepted only if it combines notifications without them.
+func TestLoad_DigestOfKindWithDigestWhenLimited(t *testing.T) {
 	for setting, want := range map[string]string{
 		"":                "",
-		", rate: ''":      "digest.max: says nothing without wait",
-		", ordering: hub": "digest.max: says nothing beside an ordering",
+		", rate: ''":      "digest.max: has no effect without wait",
+		", ordering: hub": "digest.max: has no effect with an ordering",
 	} {
-		_, err := config.Load(write(t, keys+"sinks: {a: {type: slack, topics: ['*'], url: 'https://hooks.slack.com/services/T/B/x', "+
-			"digest: {max: 5}"+setting+"}}\n"), environ(), shipped())
+		_, err := config.Load(writeConfig(t, keys+"sinks: {a: {type: slack, topics: ['*'], url: "+
+			"'https://hooks.slack.com/services/T/B/x', "+
+			"digest: {max: 5}"+setting+"}}\n"), environ(), shippedKinds())
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", setting, err)
 		}

@@ -7,8 +7,8 @@ import (
 	"reflect"
 )
 
-// JSONSchema returns the JSON Schema (draft 2020-12) of the configuration file, for editors and CI. It is the same
-// text for the same kinds.
+// JSONSchema returns the JSON Schema (draft 2020-12) of the configuration file, for editors and CI. The result is
+// deterministic.
 func JSONSchema(kinds Kinds) ([]byte, error) {
 	root, err := newSchema(kinds)
 	if err != nil {
@@ -29,7 +29,7 @@ func JSONSchema(kinds Kinds) ([]byte, error) {
 
 type schemaObject = map[string]any
 
-// orNull allows a key without a value, which counts as not given.
+// orNull also allows null, because a key without a value counts as missing.
 func orNull(s schemaObject) schemaObject {
 	if t, ok := s["type"].(string); ok {
 		s["type"] = []string{t, "null"}
@@ -91,7 +91,9 @@ func nodeSchema(n *node) schemaObject {
 		return sinksSchema(n)
 	case kindNamed:
 		return schemaObject{
-			"type": "object", "propertyNames": schemaObject{"pattern": sinkName().String()}, "additionalProperties": objectSchema(n.elem.fields),
+			"type": "object", "propertyNames": schemaObject{
+				"pattern": sinkName().String(),
+			}, "additionalProperties": objectSchema(n.elem.fields),
 		}
 	case kindMap:
 		return schemaObject{"type": "object", "additionalProperties": nodeSchema(n.elem)}
@@ -104,9 +106,14 @@ func nodeSchema(n *node) schemaObject {
 	case kindFloat:
 		return schemaObject{"type": "number"}
 	case kindDuration:
-		return schemaObject{"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`, "examples": []string{"15s"}}
+		return schemaObject{
+			"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`, "examples": []string{"15s"},
+		}
 	case kindSize:
-		return schemaObject{"type": []string{"string", "integer", "null"}, "pattern": `^[0-9]+ *([KMG]iB|[kKMG]B|B)?$`, "examples": []string{"1MiB"}}
+		return schemaObject{
+			"type": []string{"string", "integer", "null"}, "pattern": `^[0-9]+ *([KMG]iB|[kKMG]B|B)?$`,
+			"examples": []string{"1MiB"},
+		}
 	case kindAny:
 		return schemaObject{}
 	default:
@@ -114,7 +121,7 @@ func nodeSchema(n *node) schemaObject {
 	}
 }
 
-// sinksSchema tells the kinds apart by their type.
+// sinksSchema has one alternative per type.
 func sinksSchema(n *node) schemaObject {
 	var kinds []any
 	for _, t := range n.sinkTypes() {

@@ -15,17 +15,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Kinds is what the sections of a configuration may lead to that belongs to no room.
+// Kinds lists the sinks and the driver that a configuration may contain.
 type Kinds struct {
 	Sinks []relay.SinkKind
-	// Driver may be nil, where no driver can be configured.
+	// Driver is nil if migrations are not supported.
 	Driver *relay.DriverKind
 }
 
-// Load reads the effective configuration: defaults, the YAML file at path, then the variables of environ (each
-// NAME=value, as os.Environ returns them). An empty path means that there is no file.
+// Load returns the effective configuration: defaults, the YAML file at path, then the variables in environ
+// (NAME=value, as returned by os.Environ). An empty path means no file.
 //
-// What the user got wrong is returned as [Problems], all of it at once; any other error is a mistake in kinds.
+// All errors of the user are returned at once as [Problems]. Any other error is a mistake in kinds.
 func Load(path string, environ []string, kinds Kinds) (*Config, error) {
 	l, err := newLoader(path, environ, kinds)
 	if err != nil {
@@ -43,16 +43,17 @@ func Load(path string, environ []string, kinds Kinds) (*Config, error) {
 	return cfg, nil
 }
 
-// AdminEndpoint says where a running daemon serves its admin API.
+// AdminEndpoint is the address of the admin API of a running daemon.
 type AdminEndpoint struct {
 	Listen string // host:port, or empty for a unix socket
 	TLS    bool
-	// DataDir and HealthListen decide where the unix socket is.
+	// DataDir and HealthListen determine the path of the unix socket.
 	DataDir, HealthListen string
 }
 
-// LoadAdminEndpoint reads only what a command needs to find the running daemon. It ignores mistakes elsewhere, and secrets and
-// certificates that only the daemon can read. Its errors are those of [Load]. An empty path means the defaults.
+// LoadAdminEndpoint loads only the settings that a command needs to find the running daemon. It ignores errors in
+// other settings, and secrets or certificates that only the daemon can read. Its errors are like the errors of
+// [Load]. An empty path means the defaults.
 func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 	l, err := newLoader(path, environ, Kinds{})
 	if err != nil {
@@ -71,7 +72,8 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 		return AdminEndpoint{}, Problems(yamldoc.Sorted(problems))
 	}
 	return AdminEndpoint{
-		Listen: cfg.Admin.Listen, TLS: cfg.Admin.TLS.Enabled() || unreadableTLS, DataDir: cfg.Redis.DataDir, HealthListen: cfg.Health.Listen,
+		Listen: cfg.Admin.Listen, TLS: cfg.Admin.TLS.Enabled() ||
+			unreadableTLS, DataDir: cfg.Redis.DataDir, HealthListen: cfg.Health.Listen,
 	}, nil
 }
 
@@ -84,7 +86,7 @@ func newLoader(path string, environ []string, kinds Kinds) (*loader, error) {
 		converter: &converter{
 			Reporter:  &yamldoc.Reporter{File: path, Origins: yamldoc.Origins{}},
 			root:      root,
-			folder:    filepath.Dir(path),
+			dir:       filepath.Dir(path),
 			environ:   parseEnviron(environ),
 			types:     map[string]string{},
 			upstreams: map[string]string{},
@@ -118,7 +120,7 @@ type loader struct {
 func (l *loader) load(path string, environ []string) (*Config, error) {
 	file := &yamldoc.Value{Shape: yamldoc.Null}
 	if path != "" {
-		if file = l.Read(path, "name a configuration file with -c, or write one by hubrelay init"); file == nil {
+		if file = l.Read(path, "name a configuration file with -c, or write one with hubrelay init"); file == nil {
 			return nil, nil
 		}
 	}
@@ -138,7 +140,7 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 	if err := k.Load(l.envProvider(environ), nil); err != nil {
 		return nil, fmt.Errorf("load the environment: %w", err)
 	}
-	raw := k.Raw() // a copy
+	raw := k.Raw() // Raw returns a copy.
 	sinks, _ := raw["sinks"].(map[string]any)
 	delete(raw, "sinks")
 	cfg := &Config{}
@@ -156,14 +158,14 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 	return cfg, nil
 }
 
-// findTypes notes the type of each sink first, because it decides which keys the sink has; and the names of the sources,
-// which variables may mean.
+// findTypes collects the types of the sinks, because the type decides which keys a sink has, and the names of the
+// sources, because environment variables may refer to them.
 func (l *loader) findTypes(file *yamldoc.Value) {
 	l.findNames(file, "sinks", l.types)
 	l.findNames(file, "sources", l.upstreams)
 }
 
-// findNames notes the names below a section with their types.
+// findNames collects the names in a section with their types.
 func (l *loader) findNames(file *yamldoc.Value, section string, types map[string]string) {
 	if named, ok := file.Entry(section); ok {
 		for _, s := range named.Value.Entries {
@@ -178,7 +180,7 @@ func (l *loader) findNames(file *yamldoc.Value, section string, types map[string
 		if one, _, found := strings.Cut(rest, envLevel); ok && found {
 			meant := matchEnvName(strings.ToLower(one), types)
 			switch {
-			case meant == "": // reported when the variable is read
+			case meant == "": // reported when the variable is parsed
 			case strings.EqualFold(rest, one+envLevel+"type"):
 				types[meant] = text
 			case types[meant] == "":
@@ -188,7 +190,8 @@ func (l *loader) findNames(file *yamldoc.Value, section string, types map[string
 	}
 }
 
-// loadSinks gives each sink the defaults of its type and decodes it twice: what all sinks have, and its own settings.
+// loadSinks applies the defaults of each sink's type. It decodes each sink twice: into the shared keys and into
+// the keys of its kind.
 func (l *loader) loadSinks(cfg *Config, sinks map[string]any) error {
 	schema := l.root.field("sinks").node
 	cfg.Sinks = make(map[string]Sink)
@@ -198,25 +201,25 @@ func (l *loader) loadSinks(cfg *Config, sinks map[string]any) error {
 			l.unknownType(schema, name)
 			continue
 		}
-		one := fieldLayer(schema.types[kind.Type].fields)
+		values := fieldLayer(schema.types[kind.Type].fields)
 		m, _ := given.(map[string]any)
-		maps.Merge(m, one)
+		maps.Merge(m, values)
 		s := Sink{Settings: kind.Config()}
-		if err := decode(one, &s); err != nil {
+		if err := decode(values, &s); err != nil {
 			return err
 		}
-		if err := decode(one, s.Settings); err != nil {
+		if err := decode(values, s.Settings); err != nil {
 			return err
 		}
 		if c, ok := s.Settings.(relay.BaseDirSetter); ok {
-			c.SetBaseDir(l.folder)
+			c.SetBaseDir(l.dir)
 		}
 		cfg.Sinks[name] = s
 	}
 	return nil
 }
 
-// loadDriver fills the settings of the driver.
+// loadDriver decodes the settings of the driver.
 func (l *loader) loadDriver(cfg *Config, migration map[string]any) error {
 	if l.driver == nil {
 		return nil
@@ -227,7 +230,7 @@ func (l *loader) loadDriver(cfg *Config, migration map[string]any) error {
 		return err
 	}
 	if c, ok := settings.(relay.BaseDirSetter); ok {
-		c.SetBaseDir(l.folder)
+		c.SetBaseDir(l.dir)
 	}
 	cfg.Migration.Driver.Settings = settings
 	return nil
@@ -240,13 +243,15 @@ func (l *loader) unknownType(schema *node, name string) {
 	case t == "":
 		l.Error(path, "is missing", "choose one of "+strings.Join(schema.sinkTypes(), ", "))
 	case yamldoc.DidYouMean(t, schema.sinkTypes()) != "":
-		l.Error(path, fmt.Sprintf("there is no sink type %q", relay.Truncate(t, maxQuoted)), yamldoc.DidYouMean(t, schema.sinkTypes()))
+		l.Error(path, fmt.Sprintf("there is no sink type %q", relay.Truncate(t, maxQuoted)),
+			yamldoc.DidYouMean(t, schema.sinkTypes()))
 	default:
-		l.Error(path, fmt.Sprintf("there is no sink type %q", relay.Truncate(t, maxQuoted)), "choose one of "+strings.Join(schema.sinkTypes(), ", "))
+		l.Error(path, fmt.Sprintf("there is no sink type %q", relay.Truncate(t, maxQuoted)),
+			"choose one of "+strings.Join(schema.sinkTypes(), ", "))
 	}
 }
 
-// decode fills a struct from values that were converted by its schema, so that a failure is a mistake of ours.
+// decode fills a struct from converted values. The schema has checked them, so an error is a bug in this package.
 func decode(values map[string]any, into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
 		ZeroFields: true, DecodeHook: mapstructure.TextUnmarshallerHookFunc(), TagName: "koanf", Result: into,

@@ -11,17 +11,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Preflight tries what only a trial can tell of ([relay.Preflight]), a few at once: of the sinks those that tries names by
-// "sinks.NAME", and the driver of migrations as "migration.driver". What the user got wrong is returned as [Problems]. It ends
-// soon after ctx, and begins no trial behind that; what could not be found out by then is a warning.
-func (c *Config) Preflight(ctx context.Context, tries func(path string) bool) ([]Problem, error) {
+// Preflight runs the trials of [relay.Preflight], a few in parallel. The function selected receives the path of
+// each trial and reports whether to run it: "sinks.NAME" for a sink, "migration.driver" for the driver. Invalid
+// values are returned as [Problems].
+//
+// Preflight ends soon after ctx. It starts no trial after that, and returns a warning for each trial that it
+// skipped.
+func (c *Config) Preflight(ctx context.Context, selected func(path string) bool) ([]Problem, error) {
 	l := &loader{converter: &converter{Reporter: &yamldoc.Reporter{File: c.file, Origins: c.origins}}}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
 	try := func(path, name string, settings any) {
 		p, ok := settings.(relay.Preflight)
-		if !ok || !tries(path) {
+		if !ok || !selected(path) {
 			return
 		}
 		wg.Go(func() {
@@ -32,14 +35,14 @@ func (c *Config) Preflight(ctx context.Context, tries func(path string) bool) ([
 				defer func() { <-slots }()
 			case <-ctx.Done():
 			}
-			late := ctx.Err() != nil
-			if !late {
+			expired := ctx.Err() != nil
+			if !expired {
 				warnings, err = p.Preflight(ctx, name)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if late {
-				l.Warn(path, "was not asked: there was no time", "")
+			if expired {
+				l.Warn(path, "was not tried: the time limit was reached", "")
 			}
 			for _, w := range warnings {
 				l.Warn(path+"."+bracketPath(w.Field), w.Problem, "")

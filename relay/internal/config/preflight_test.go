@@ -14,41 +14,42 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// silent says nothing until it has to.
-type silent struct{ asked *atomic.Int64 }
+// silentPreflight blocks until ctx ends.
+type silentPreflight struct{ calls *atomic.Int64 }
 
-func (silent) Validate() error { return nil }
+func (silentPreflight) Validate() error { return nil }
 
-func (s silent) Preflight(ctx context.Context, _ string) ([]relay.FieldError, error) {
-	s.asked.Add(1)
+func (s silentPreflight) Preflight(ctx context.Context, _ string) ([]relay.FieldError, error) {
+	s.calls.Add(1)
 	<-ctx.Done()
 	return []relay.FieldError{{Field: "command", Problem: "gave no answer"}}, nil
 }
 
-// Behind the end of the time nobody is asked any more, and each who was not is named.
-func TestPreflightTime(t *testing.T) {
-	atOnce := 2 * runtime.GOMAXPROCS(0)
+// After the deadline no further trial starts. A warning names each sink that was not tried.
+func TestPreflight_SkipsTrialsAfterDeadline(t *testing.T) {
+	parallel := 2 * runtime.GOMAXPROCS(0)
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
+		var calls atomic.Int64
 		cfg := &config.Config{Sinks: map[string]config.Sink{}}
-		for i := range 3 * atOnce {
-			cfg.Sinks[fmt.Sprintf("s%d", i)] = config.Sink{Settings: silent{&asked}}
+		for i := range 3 * parallel {
+			cfg.Sinks[fmt.Sprintf("s%d", i)] = config.Sink{Settings: silentPreflight{&calls}}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		began := time.Now()
+		start := time.Now()
 		warnings, err := cfg.Preflight(ctx, func(string) bool { return true })
-		if took := time.Since(began); err != nil || took != 3*time.Second {
-			t.Errorf("it took %s and gave %v", took, err)
+		if elapsed := time.Since(start); err != nil || elapsed != 3*time.Second {
+			t.Errorf("Preflight took %s and returned %v, want 3s and no error", elapsed, err)
 		}
-		told := 0
+		skipped := 0
 		for _, w := range warnings {
-			if strings.Contains(w.String(), "was not asked: there was no time") {
-				told++
+			if strings.Contains(w.String(), "was not tried: the time limit was reached") {
+				skipped++
 			}
 		}
-		if int(asked.Load()) != atOnce || told != 2*atOnce || len(warnings) != 3*atOnce {
-			t.Errorf("%d were asked, and %d of %d warnings say that there was no time", asked.Load(), told, len(warnings))
+		if int(calls.Load()) != parallel || skipped != 2*parallel || len(warnings) != 3*parallel {
+			t.Errorf("got %d calls, %d skipped trials in %d warnings", calls.Load(), skipped,
+				len(warnings))
 		}
 	})
 }

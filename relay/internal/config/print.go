@@ -20,11 +20,11 @@ import (
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 )
 
-// Redacted stands for a secret in what [Config.Print] writes.
+// Redacted replaces secrets in the output of [Config.Print].
 const Redacted = "(redacted)"
 
-// Print writes the effective configuration as YAML, each value with where it came from. Secrets are redacted; of a URL
-// the user, the password and, for http, the path are.
+// Print writes the effective configuration as YAML, with the origin of each value. Secrets are redacted. In a URL,
+// the user, the password, the query and, for http, the path are redacted.
 func (c *Config) Print(w io.Writer) error {
 	p := &printer{origins: c.origins}
 	p.printObject(c.schema.fields, reflect.ValueOf(*c), "", "")
@@ -59,11 +59,11 @@ func (p *printer) printObject(fields []*field, v reflect.Value, indent, path str
 	}
 }
 
-// printItem prints one object of a list; the dash takes the place of the first key's indentation.
+// printItem prints an object of a list. The dash replaces the indentation of the first key.
 func (p *printer) printItem(n *node, v reflect.Value, indent, path string) {
-	begin := p.out.Len()
+	start := p.out.Len()
 	p.printObject(n.fields, v, indent+"  ", path)
-	p.out.Bytes()[begin+len(indent)] = '-'
+	p.out.Bytes()[start+len(indent)] = '-'
 }
 
 func (p *printer) printSinks(f *field, v reflect.Value, indent, path string) {
@@ -87,7 +87,7 @@ func (p *printer) printSinks(f *field, v reflect.Value, indent, path string) {
 	}
 }
 
-// printNamed prints a map of objects by name.
+// printNamed prints a map of named objects.
 func (p *printer) printNamed(f *field, v reflect.Value, indent, path string) {
 	if v.Len() == 0 {
 		p.printf("%s%s: {}%s\n", indent, f.name, p.originComment(path))
@@ -117,7 +117,7 @@ func (p *printer) originComment(path string) string {
 	}
 }
 
-// inlineYAML writes a value in one line of YAML.
+// inlineYAML formats a value as one line of YAML.
 func (f *field) inlineYAML(n *node, v reflect.Value) string {
 	switch n.kind {
 	case kindList:
@@ -146,7 +146,7 @@ func (f *field) inlineYAML(n *node, v reflect.Value) string {
 	}
 }
 
-// formatScalar writes a scalar as the file would.
+// formatScalar formats a scalar in the syntax of the file.
 func formatScalar(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case time.Duration:
@@ -167,7 +167,7 @@ func formatScalar(v reflect.Value) string {
 	}
 }
 
-// ShortDuration leaves out the zeros of 24h0m0s.
+// ShortDuration formats d without trailing zero units, such as 24h instead of 24h0m0s.
 func ShortDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -179,16 +179,16 @@ func ShortDuration(d time.Duration) string {
 	return s
 }
 
-// Address is where Redis is, for logs: without user, password and parameters.
+// Address returns the address of Redis for logs, without user, password and parameters.
 func (r Redis) Address() string {
 	if r.URL == "" {
-		return "our own in " + r.DataDir
+		return "built-in, in " + r.DataDir
 	}
 	return (&field{secrecy: secretURL}).redact(r.URL)
 }
 
-// Identity is a short name of the data in Redis: 16 hexadecimal digits that stay the same as long as the relay uses the same
-// data, also with another password.
+// Identity returns a short name of the data in Redis: 16 hexadecimal digits that depend on the address, the
+// database and the prefix, but not on the password.
 func (r Redis) Identity() string {
 	where := r.DataDir
 	if a, ok := parseURLParts(r.URL); ok {
@@ -234,9 +234,10 @@ func (f *field) redact(s string) string {
 	return shown
 }
 
-// scalarYAML quotes s unless it reads as the same string without quotes.
+// scalarYAML quotes s unless YAML reads the plain text as the same string.
 func scalarYAML(s string) string {
-	plain := regexp.MustCompile(`^[A-Za-z./][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*$|^[0-9.]+:[0-9]+$|^([0-9.]+[a-zµ]+)+$|^[0-9]+[KMG]iB$`)
+	plain := regexp.MustCompile(`^[A-Za-z./][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*$|` +
+		`^[0-9.]+:[0-9]+$|^([0-9.]+[a-zµ]+)+$|^[0-9]+[KMG]iB$`)
 	switch strings.ToLower(s) {
 	case "true", "false", "null", "yes", "no", "on", "off", ".nan", ".inf", "y", "n":
 		return strconv.Quote(s)
@@ -244,6 +245,6 @@ func scalarYAML(s string) string {
 	if plain.MatchString(s) {
 		return s
 	}
-	quoted, _ := json.Marshal(s) // a string always has a JSON form, which YAML reads
+	quoted, _ := json.Marshal(s) // a string always has a JSON form, which is valid YAML
 	return string(quoted)
 }

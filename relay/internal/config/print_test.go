@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-func TestFull(t *testing.T) {
+func TestLoad_FullExample(t *testing.T) {
 	cfg, err := config.Load("testdata/full.yml", environ(), kinds())
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestFull(t *testing.T) {
 		t.Errorf("redis.url = %q, want %q", got, want)
 	}
 	if got := cfg.Auth.Keys[1].AccountID; got != "0123" {
-		t.Errorf("account_id = %q: an identifier keeps its digits", got)
+		t.Errorf("account_id = %q, want the original digits", got)
 	}
 	alpha, zeta := cfg.Sinks["alpha"], cfg.Sinks["zeta"]
 	want := &testSink{
@@ -36,11 +36,11 @@ func TestFull(t *testing.T) {
 		Config:  map[string]any{"n": int64(1), "list": []any{true, 1.5, "text"}},
 		Shared:  Shared{Format: "plain"},
 	}
-	if diff := cmp.Diff(want, alpha.Settings, equal()); diff != "" {
+	if diff := cmp.Diff(want, alpha.Settings, ignoreOrigins()); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]time.Duration{time.Second}, alpha.Retry.Schedule); diff != "" {
-		t.Errorf("schedule: a list replaces the default (-want +got):\n%s", diff)
+		t.Errorf("a list must replace the default schedule (-want +got):\n%s", diff)
 	}
 	if zeta.Hubs != nil || len(zeta.Topics) != 2 {
 		t.Errorf("zeta: hubs %v, topics %v", zeta.Hubs, zeta.Topics)
@@ -53,16 +53,16 @@ func TestFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/full.print", strings.ReplaceAll(out.String(), here, "/here"))
+	compareGolden(t, "testdata/full.print", strings.ReplaceAll(out.String(), here, "/here"))
 	for _, s := range []string{"hunter2", "0123456789abcdef", "first-token", "pass@", "/secret/path"} {
 		if strings.Contains(out.String(), s) {
-			t.Errorf("print shows %q", s)
+			t.Errorf("the output contains %q", s)
 		}
 	}
 }
 
-// TestPrintLoads proves that what is printed is a configuration that means the same.
-func TestPrintLoads(t *testing.T) {
+// TestPrint_RoundTrips loads the printed configuration and compares it.
+func TestPrint_RoundTrips(t *testing.T) {
 	cfg, err := config.Load("testdata/full.yml", environ(), kinds())
 	if err != nil {
 		t.Fatal(err)
@@ -73,13 +73,13 @@ func TestPrintLoads(t *testing.T) {
 	}
 	text := strings.ReplaceAll(out.String(), `key: "(redacted)"`, "key: '${OPS_KEY}'")
 	text = strings.ReplaceAll(text, `"(redacted)", "(redacted)"`, "first-token, '${OPS_KEY}'")
-	again, err := config.Load(write(t, text), environ("HUBRELAY_REDIS__URL="+cfg.Redis.URL,
-		"HUBRELAY_SINKS__ZETA__URL="+settings(t, cfg, "zeta").URL), kinds())
+	again, err := config.Load(writeConfig(t, text), environ("HUBRELAY_REDIS__URL="+cfg.Redis.URL,
+		"HUBRELAY_SINKS__ZETA__URL="+sinkSettings(t, cfg, "zeta").URL), kinds())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	ignore := cmpopts.IgnoreFields(config.Config{}, "Warnings")
-	if diff := cmp.Diff(cfg, again, equal(), ignore); diff != "" {
+	if diff := cmp.Diff(cfg, again, ignoreOrigins(), ignore); diff != "" {
 		t.Errorf("(-loaded +printed and loaded):\n%s", diff)
 	}
 }

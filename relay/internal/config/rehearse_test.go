@@ -12,15 +12,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// rehearser takes its time for samples, or until the end of what it gets.
-type rehearser struct {
-	Takes time.Duration `koanf:"takes" doc:"How long it takes."`
-	Bad   bool          `koanf:"bad" doc:"Whether there is a mistake."`
+// slowValidator needs some time to validate samples, or blocks until ctx ends.
+type slowValidator struct {
+	Takes time.Duration `koanf:"takes" doc:"Duration of the validation."`
+	Bad   bool          `koanf:"bad" doc:"Report an error."`
 }
 
-func (r *rehearser) Validate() error { return nil }
+func (r *slowValidator) Validate() error { return nil }
 
-func (r *rehearser) ValidateSamples(ctx context.Context, _ string, list []relay.Delivery) error {
+func (r *slowValidator) ValidateSamples(ctx context.Context, _ string, list []relay.Delivery) error {
 	if len(list) == 0 {
 		return errors.New("has no samples")
 	}
@@ -34,40 +34,43 @@ func (r *rehearser) ValidateSamples(ctx context.Context, _ string, list []relay.
 	return nil
 }
 
-// TestRehearsalTime has sinks that take long to try samples: all of them together do not, and whoever had too little time is named.
-func TestRehearsalTime(t *testing.T) {
-	file := write(t, keys+`sinks:
+// The time limit applies to all sinks together. A warning names each sink whose validation did not finish.
+func TestLoad_LimitsSampleValidation(t *testing.T) {
+	file := writeConfig(t, keys+`sinks:
   a: {type: slow, takes: 1h}
   b: {type: slow, takes: 1s}
   c: {type: slow, takes: 1h}
   d: {type: slow}
   e: {type: slow, takes: 1h, topics: [job.created]}
 `)
-	bad := write(t, keys+"sinks: {a: {type: slow, takes: 1h}, b: {type: slow, takes: 1h, bad: true}}\n")
-	slow := config.Kinds{Sinks: []relay.SinkKind{{Type: "slow", Config: func() relay.SinkConfig { return &rehearser{} }}}}
+	bad := writeConfig(t, keys+"sinks: {a: {type: slow, takes: 1h}, b: {type: slow, takes: 1h, bad: true}}\n")
+	slow := config.Kinds{
+		Sinks: []relay.SinkKind{{Type: "slow", Config: func() relay.SinkConfig { return &slowValidator{} }}},
+	}
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
+		start := time.Now()
 		cfg, err := config.Load(file, nil, slow)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took != 9*time.Second { // 5, 1, and twice the half of what is left
-			t.Errorf("took %s", took)
+		if elapsed := time.Since(start); elapsed != 9*time.Second { // 5s, 1s, and twice half of the remaining time
+			t.Errorf("Load took %s, want 9s", elapsed)
 		}
-		var told []string
+		var skipped []string
 		for _, w := range cfg.Warnings {
-			if strings.Contains(w.Message, "not tried with all samples: there are 10s") {
-				told = append(told, w.Path)
+			if strings.Contains(w.Message, "not tried with all samples: the time limit for all sinks is 10s") {
+				skipped = append(skipped, w.Path)
 			}
-			if !strings.Contains(w.Hint, "of sinks.a less to do") {
-				t.Errorf("the hint is %s", w.Hint)
+			if !strings.Contains(w.Hint, "simplify the templates of sinks.a") {
+				t.Errorf("got hint %s", w.Hint)
 			}
 		}
-		if got := strings.Join(told, " "); got != "sinks.a sinks.c sinks.e" {
-			t.Errorf("named are %s", got)
+		if got := strings.Join(skipped, " "); got != "sinks.a sinks.c sinks.e" {
+			t.Errorf("got skipped sinks %s", got)
 		}
-		if _, err := config.Load(bad, nil, slow); err == nil || !strings.Contains(err.Error(), "sinks.b: has a mistake") {
-			t.Errorf("a mistake that was found gave %v", err)
+		if _, err := config.Load(bad, nil, slow); err == nil ||
+			!strings.Contains(err.Error(), "sinks.b: has a mistake") {
+			t.Errorf("got %v, want the error of sinks.b", err)
 		}
 	})
 }

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// kind is what a value must look like in YAML.
+// kind is the expected form of a value in YAML.
 type kind int
 
 const (
 	kindObject kind = iota // a map with known keys
 	kindMap                // a map with free keys
 	kindSinks              // the map of sinks, whose keys depend on the type
-	kindNamed              // a map of objects of one kind by name
+	kindNamed              // a map of named objects with the same schema
 	kindList
 	kindString
 	kindBool
@@ -25,20 +25,22 @@ const (
 	kindDuration
 	kindSize
 	kindTime
-	kindText // read by encoding.TextUnmarshaler
-	kindAny  // whatever YAML can say
+	kindText // parsed by encoding.TextUnmarshaler
+	kindAny  // any YAML value
 )
 
-// node is the schema of one value.
+// node is the schema of a value.
 type node struct {
 	kind   kind
 	typ    reflect.Type
-	fields []*field         // kindObject, in the order of the struct; kindSinks: the common keys
+	fields []*field         // kindObject: in struct order; kindSinks: the shared keys
 	elem   *node            // kindMap, kindNamed, kindList
-	types  map[string]*node // kindSinks: common and own keys of each type
+	types  map[string]*node // kindSinks: all keys of each type
+	// anyType is set for a sink of unknown type, which accepts the keys of all types.
+	anyType bool
 }
 
-// visibility says how much of a string may be printed.
+// visibility controls how much of a string is printed.
 type visibility int
 
 const (
@@ -53,10 +55,10 @@ type field struct {
 	doc          string
 	enum         []string
 	secrecy      visibility
-	notSecret    bool // whatever its name is
+	notSecret    bool // regardless of its name
 	file         bool // names existing files
 	index        []int
-	defaultValue reflect.Value // the default
+	defaultValue reflect.Value
 	node         *node
 }
 
@@ -77,7 +79,7 @@ func (n *node) names() []string {
 	return names
 }
 
-// newSchema derives the schema of Config with these kinds.
+// newSchema derives the schema of Config with the given kinds.
 func newSchema(kinds Kinds) (*node, error) {
 	def := defaultConfig()
 	if kinds.Driver != nil {
@@ -100,7 +102,7 @@ func newSchema(kinds Kinds) (*node, error) {
 		}
 		for _, f := range own.fields {
 			if common.field(f.name) != nil {
-				return nil, fmt.Errorf("schema of sink type %s: its key %s is one that all sinks have", k.Type, f.name)
+				return nil, fmt.Errorf("schema of sink type %s: key %s is already a key of all sinks", k.Type, f.name)
 			}
 		}
 		fields := slices.Concat(common.fields, own.fields)
@@ -121,7 +123,7 @@ func newSchema(kinds Kinds) (*node, error) {
 	return root, nil
 }
 
-// driverSettings is what has the keys of v: of the driver, its own settings.
+// driverSettings returns the struct that has the keys of v. For a Driver this is its Settings.
 func driverSettings(v reflect.Value) reflect.Value {
 	if d, ok := v.Interface().(Driver); ok && d.Settings != nil {
 		return reflect.Indirect(reflect.ValueOf(d.Settings))
@@ -163,7 +165,7 @@ func objectNode(def reflect.Value) (*node, error) {
 		case tag == "":
 			return nil, fmt.Errorf("field %s of %s has no koanf tag", sf.Name, def.Type())
 		}
-		f, err := newField(tag, sf, def.Field(i))
+		f, err := newField(def.Type(), tag, sf, def.Field(i))
 		if err != nil {
 			return nil, err
 		}
@@ -173,8 +175,8 @@ func objectNode(def reflect.Value) (*node, error) {
 	return n, nil
 }
 
-func newField(name string, sf reflect.StructField, def reflect.Value) (*field, error) {
-	f := &field{name: name, doc: sf.Tag.Get("doc"), index: []int{sf.Index[0]}, defaultValue: def}
+func newField(owner reflect.Type, name string, sf reflect.StructField, def reflect.Value) (*field, error) {
+	f := &field{name: name, doc: describe(owner, name, sf.Tag.Get("doc")), index: []int{sf.Index[0]}, defaultValue: def}
 	if enum := sf.Tag.Get("enum"); enum != "" {
 		f.enum = strings.Split(enum, ",")
 	}
@@ -199,7 +201,7 @@ func isText(n *node) bool {
 	return n.kind == kindString || n.kind == kindList && n.elem.kind == kindString
 }
 
-// classifySecrets finds the strings that are secrets by their neighbours.
+// classifySecrets marks strings as secrets based on the other keys of the object.
 func classifySecrets(n *node) {
 	for _, f := range n.fields {
 		switch {
@@ -252,12 +254,16 @@ func typeNode(def reflect.Value) (*node, error) {
 			n.kind = kindNamed
 		}
 	default:
-		err = fmt.Errorf("a configuration cannot hold a %s", t)
+		err = fmt.Errorf("unsupported type %s", t)
 	}
 	return n, err
 }
 
-// toLayer turns a struct into the nested map that koanf merges; nil lists and maps are left out.
+func isNil(v reflect.Value) bool {
+	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map || v.Kind() == reflect.Interface) && v.IsNil()
+}
+
+// toLayer converts a struct into the nested map that koanf merges. Nil lists and maps are omitted.
 func (n *node) toLayer(v reflect.Value) any {
 	switch n.kind {
 	case kindObject:
@@ -265,7 +271,7 @@ func (n *node) toLayer(v reflect.Value) any {
 		m := make(map[string]any, len(n.fields))
 		for _, f := range n.fields {
 			fv := v.FieldByIndex(f.index)
-			if (fv.Kind() == reflect.Slice || fv.Kind() == reflect.Map || fv.Kind() == reflect.Interface) && fv.IsNil() {
+			if isNil(fv) {
 				continue
 			}
 			m[f.name] = f.node.toLayer(fv)
@@ -284,11 +290,11 @@ func (n *node) toLayer(v reflect.Value) any {
 	}
 }
 
-// fieldLayer is the layer of the defaults of these fields.
+// fieldLayer returns the defaults of the fields as a layer for koanf.
 func fieldLayer(fields []*field) map[string]any {
 	m := make(map[string]any, len(fields))
 	for _, f := range fields {
-		if fv := f.defaultValue; (fv.Kind() == reflect.Slice || fv.Kind() == reflect.Map || fv.Kind() == reflect.Interface) && fv.IsNil() {
+		if isNil(f.defaultValue) {
 			continue
 		}
 		m[f.name] = f.node.toLayer(f.defaultValue)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes, written as 1048576, 1024KiB or 1MiB (kB, MB and GB count by 1000).
+// Size is a number of bytes, written as 1048576, 1024KiB or 1MiB. The units kB, MB and GB are powers of 1000.
 type Size int64
 
 type sizeUnit struct {
@@ -28,7 +28,7 @@ func sizeUnits() []sizeUnit {
 	}
 }
 
-// ParseSize reads a whole number of bytes with an optional unit.
+// ParseSize parses a whole number of bytes with an optional unit.
 func ParseSize(s string) (Size, error) {
 	digits, factor := s, int64(1)
 	for _, u := range sizeUnits() {
@@ -39,12 +39,12 @@ func ParseSize(s string) (Size, error) {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64/factor {
-		return 0, fmt.Errorf("%q is no size: write a number of bytes, or one with KiB, MiB or GiB", s)
+		return 0, fmt.Errorf("%q is not a size: write a number of bytes, optionally with KiB, MiB or GiB", s)
 	}
 	return Size(n * factor), nil
 }
 
-// String writes the size with the largest binary unit that divides it.
+// String formats the size with the largest binary unit that divides it.
 func (s Size) String() string {
 	units := sizeUnits()
 	for i := 2; i >= 0; i-- {

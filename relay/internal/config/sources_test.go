@@ -9,18 +9,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// Variables reach into sources as into sinks, by names with - and without a file's help.
-func TestSourcesFromTheEnvironment(t *testing.T) {
-	path := write(t, keys+"sources: {my-one: {type: hub, url: \"https://a.example\", key: k}}\n")
+// Variables set keys of sources by their names, with or without an entry in the file.
+func TestLoad_SourcesFromEnvironment(t *testing.T) {
+	path := writeConfig(t, keys+"sources: {my-one: {type: hub, url: \"https://a.example\", key: k}}\n")
 	cfg, err := config.Load(path, environ(
 		"HUBRELAY_SOURCES__MY_ONE__KEY=${OPS_KEY}", "HUBRELAY_SOURCES__MY_ONE__TOPICS=job.*,!job.created",
-		"HUBRELAY_SOURCES__NEW__TYPE=hub", "HUBRELAY_SOURCES__NEW__URL=https://b.example", "HUBRELAY_SOURCES__NEW__KEY=k",
+		"HUBRELAY_SOURCES__NEW__TYPE=hub", "HUBRELAY_SOURCES__NEW__URL=https://b.example",
+		"HUBRELAY_SOURCES__NEW__KEY=k",
 	), kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
 	one, fresh := cfg.Sources["my-one"], cfg.Sources["new"]
-	if one.Key != "0123456789abcdef-ops" || len(one.Topics) != 2 || one.URL != "https://a.example" || fresh.URL != "https://b.example" {
+	if one.Key != "0123456789abcdef-ops" || len(one.Topics) != 2 || one.URL != "https://a.example" ||
+		fresh.URL != "https://b.example" {
 		t.Errorf("%+v", cfg.Sources)
 	}
 	_, err = config.Load(path, environ("HUBRELAY_SOURCES__MY_ONE__HUB=x"), kinds())
@@ -29,7 +31,7 @@ func TestSourcesFromTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestSourceKey(t *testing.T) {
+func TestSource_ReadKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	s := config.Source{KeyFile: file}
 	for _, c := range []struct{ text, key, problem string }{
@@ -39,7 +41,8 @@ func TestSourceKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		key, err := s.ReadKey()
-		if key != c.key || (err != nil) != (c.problem != "") || err != nil && !strings.Contains(err.Error(), c.problem) {
+		if key != c.key || (err != nil) != (c.problem != "") ||
+			err != nil && !strings.Contains(err.Error(), c.problem) {
 			t.Errorf("%q: %q, %v", c.text, key, err)
 		}
 	}
@@ -47,6 +50,6 @@ func TestSourceKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.ReadKey(); err == nil {
-		t.Error("a missing file is a key")
+		t.Error("ReadKey accepted a missing file")
 	}
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// validate checks what each value means, after its form was checked on the way in.
+// validate checks the meaning of each value. The conversion has already checked the form.
 func (l *loader) validate(c *Config) {
 	l.checkServer(&c.Server)
 	l.checkListen("health.listen", c.Health.Listen)
 	if c.Health.Listen == c.Server.Listen && !isAnyPort(c.Health.Listen) {
 		l.Error("health.listen", "is the same address as server.listen", "give each listener its own port")
 	}
-	l.admin(c)
+	l.checkAdmin(c)
 	l.checkRedis(&c.Redis)
 	l.checkWebsocket(&c.Websocket)
 	catalog := l.buildCatalog(c.Notifications.ExtraTopics)
@@ -44,14 +44,17 @@ func (l *loader) validate(c *Config) {
 	l.checkMigration(&c.Migration)
 }
 
-// checkRange reports a number outside its bounds, both of which are allowed.
+// checkRange reports a number below minValue or above maxValue.
 func checkRange[T interface {
 	~int | ~int64
-}](l *loader, path string, got, least, most T,
+}](l *loader, path string, got, minValue, maxValue T,
 ) {
-	if got < least || got > most {
+	if got < minValue || got > maxValue {
 		l.Error(path, formatScalar(reflect.ValueOf(got))+" is out of range",
-			fmt.Sprintf("choose something from %s to %s", formatScalar(reflect.ValueOf(least)), formatScalar(reflect.ValueOf(most))))
+			fmt.Sprintf(
+				"choose something from %s to %s", formatScalar(reflect.ValueOf(minValue)),
+				formatScalar(reflect.ValueOf(maxValue)),
+			))
 	}
 }
 
@@ -72,9 +75,10 @@ func (l *loader) checkServer(s *Server) {
 		case o == "*":
 		case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || o != u.Scheme+"://"+u.Host,
 			strings.Contains(u.Host, "*"):
-			l.Error(path, fmt.Sprintf("%q is not an origin", relay.Truncate(o, maxQuoted)), "write https://host, https://host:port or *")
+			l.Error(path, fmt.Sprintf("%q is not an origin", relay.Truncate(o, maxQuoted)),
+				"write https://host, https://host:port or *")
 		case u.Scheme == "http" && !isLoopback(net.JoinHostPort(u.Hostname(), "80")):
-			l.Warn(path, "pages over plain http can be changed on their way", "use https")
+			l.Warn(path, "pages over plain http can be modified in transit", "use https")
 		}
 	}
 	l.checkTLS("server.tls", &s.TLS)
@@ -86,7 +90,7 @@ func checkPublicURL(s string) string {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return "is not an absolute http or https URL"
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(s, "?#"):
-		return "must not hold a user, a query or a fragment"
+		return "must not contain a user, a query or a fragment"
 	}
 	return ""
 }
@@ -94,13 +98,16 @@ func checkPublicURL(s string) string {
 func (l *loader) checkListen(path, address string) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		l.Error(path, fmt.Sprintf("%q is not an address", relay.Truncate(address, maxQuoted)), "write host:port, such as 127.0.0.1:8080 or :8080")
+		l.Error(path, fmt.Sprintf("%q is not an address", relay.Truncate(address, maxQuoted)),
+			"write host:port, such as 127.0.0.1:8080 or :8080")
 		return
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-		l.Error(path, fmt.Sprintf("%q is not a port", relay.Truncate(port, maxQuoted)), "choose a number from 1 to 65535, or 0 for any that is free")
+		l.Error(path, fmt.Sprintf("%q is not a port", relay.Truncate(port, maxQuoted)),
+			"choose a number from 1 to 65535, or 0 for any that is free")
 	} else if _, err := netip.ParseAddr(host); err != nil && host != "" && !hostName().MatchString(host) {
-		l.Error(path, fmt.Sprintf("%q is not a host (port %d)", relay.Truncate(host, maxQuoted), n), "write a name or an IP address; IPv6 goes in brackets")
+		l.Error(path, fmt.Sprintf("%q is not a host (port %d)", relay.Truncate(host, maxQuoted), n),
+			"write a name or an IP address; IPv6 goes in brackets")
 	}
 }
 
@@ -108,13 +115,13 @@ func hostName() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 }
 
-// isAnyPort reports whether the system chooses the port, so that equal addresses do not collide.
+// isAnyPort reports whether the system chooses the port. Two such addresses do not collide.
 func isAnyPort(address string) bool { return strings.HasSuffix(address, ":0") }
 
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return true // reported elsewhere
+		return true // reported by checkListen
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.IsLoopback()
@@ -127,15 +134,15 @@ func (l *loader) checkTLS(path string, t *TLS) {
 	case l.HasErrors(path), t.CertFile == "" && t.KeyFile == "":
 		return
 	case t.CertFile == "":
-		l.Error(path+".cert_file", "is missing beside key_file", "give both for TLS, or none for plain HTTP")
+		l.Error(path+".cert_file", "is required with key_file", "give both for TLS, or none for plain HTTP")
 		return
 	case t.KeyFile == "":
-		l.Error(path+".key_file", "is missing beside cert_file", "give both for TLS, or none for plain HTTP")
+		l.Error(path+".key_file", "is required with cert_file", "give both for TLS, or none for plain HTTP")
 		return
 	}
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
-		l.Error(path, "certificate and key are no pair: "+strings.TrimPrefix(err.Error(), "tls: "), "")
+		l.Error(path, "certificate and key do not match: "+strings.TrimPrefix(err.Error(), "tls: "), "")
 		return
 	}
 	if leaf, err := x509.ParseCertificate(pair.Certificate[0]); err == nil && time.Now().After(leaf.NotAfter) {
@@ -147,30 +154,33 @@ func (l *loader) checkRedis(r *Redis) {
 	switch {
 	case r.URLFile == "" || l.HasErrors("redis"):
 	case r.URL != "":
-		l.Error("redis.url_file", "is given beside redis.url", "give one of them")
+		l.Error("redis.url_file", "conflicts with redis.url", "give one of them")
 	default:
-		r.URL, _ = readSecret(r.URLFile) // filePath has read it before
+		r.URL, _ = readSecret(r.URLFile) // filePath has already read it.
 	}
 	if r.URL == "" {
 		if r.DataDir == "" {
-			l.Error("redis.data_dir", "is empty", "our own redis-server needs a folder; or set redis.url")
+			l.Error("redis.data_dir", "is empty", "name a directory for the built-in redis-server, or set redis.url")
 		}
 	} else if problem := checkRedisURL(r.URL); problem != "" {
-		l.Error("redis.url", problem, "write redis://host:6379, rediss://, unix:///path, redis+sentinel://, redis+cluster:// or memory:")
+		l.Error("redis.url", problem,
+			"write redis://host:6379, rediss://, unix:///path, redis+sentinel://, redis+cluster:// or memory:")
 	}
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$`).MatchString(r.Prefix) {
-		l.Error("redis.prefix", fmt.Sprintf("%q cannot begin the name of a key", relay.Truncate(r.Prefix, maxQuoted)), "use 1 to 63 of A-Z, a-z, 0-9, _, ., : and -")
+		l.Error("redis.prefix", fmt.Sprintf("%q is not a valid key prefix", relay.Truncate(r.Prefix, maxQuoted)),
+			"use 1 to 63 of A-Z, a-z, 0-9, _, ., : and -")
 	}
 	checkRange(l, "redis.partitions", r.Partitions, 1, 1024)
 	checkRange(l, "redis.min_replicas", r.MinReplicas, 0, 16)
 	if r.MinReplicas > 0 && (r.URL == "" || r.URL == "memory:") {
-		l.Error("redis.min_replicas", "can never be reached, since a Redis of the relay's own has no replicas", "set redis.url, or redis.min_replicas to 0")
+		l.Error("redis.min_replicas", "cannot be satisfied, because the built-in Redis has no replicas",
+			"set redis.url, or redis.min_replicas to 0")
 	}
 	checkRange(l, "redis.retention.history", r.Retention.History, time.Second, 10*365*24*time.Hour)
 	checkRange(l, "redis.retention.max_len", r.Retention.MaxLen, 1, 1<<40)
 }
 
-// splitURL is a URL in parts. net/url knows one host only, and Redis has URLs with several.
+// splitURL is a URL in parts. net/url supports only one host, but Redis URLs may have several.
 type splitURL struct{ scheme, user, hosts, path, query string }
 
 func parseURLParts(s string) (splitURL, bool) {
@@ -186,13 +196,14 @@ func parseURLParts(s string) (splitURL, bool) {
 	return a, ok
 }
 
-// hasStrayAt says whether an @ stands behind the hosts: then a password may hold / or ? as they are, and its end passes for
-// something else.
+// hasStrayAt reports whether an "@" follows the hosts. Then the password probably contains an unescaped "/" or
+// "?", and its end is in the path or query.
 func (a splitURL) hasStrayAt() bool {
 	return a.scheme != "unix" && strings.Contains(a.path+a.query, "@")
 }
 
-// checkRedisURL never repeats the URL, which may hold a password. Package redisconn checks the parts of each scheme.
+// checkRedisURL returns the problem of a Redis URL, or "". The text never contains the URL, because that may
+// contain a password. Package redisconn checks what depends on the scheme.
 func checkRedisURL(s string) string {
 	if s == "memory:" {
 		return ""
@@ -204,24 +215,26 @@ func checkRedisURL(s string) string {
 		return "is not a URL"
 	case !slices.Contains(schemes, a.scheme):
 		if near := relay.ClosestName(a.scheme, schemes); near != "" {
-			return fmt.Sprintf("has the unknown scheme %q (did you mean %q?)", relay.Truncate(a.scheme, maxQuoted), near)
+			return fmt.Sprintf("has the unknown scheme %q (did you mean %q?)", relay.Truncate(a.scheme, maxQuoted),
+				near)
 		}
-		return "has no scheme that leads to a Redis"
+		return "has no Redis scheme"
 	case a.hasStrayAt() && (strings.Contains(a.path, "@") || !strings.Contains(a.query, "=")):
-		return "has an @ behind its host: percent-encode the special characters of its password (/ is %2F, ? is %3F, @ is %40)"
+		return "has an @ after its host: percent-encode the special characters of its password (/ is %2F, ? is " +
+			"%3F, @ is %40)"
 	case a.scheme == "unix" && (a.hosts != "" || len(a.path) < 2):
 		return "names no socket"
 	case strings.Contains(a.hosts, ",") && !strings.HasPrefix(a.scheme, "redis+"):
 		return "names several hosts, which only redis+sentinel:// and redis+cluster:// can"
 	case a.scheme == "redis+sentinel" && len(a.path) < 2:
-		return "names no master behind its hosts"
+		return "names no master after its hosts"
 	case strings.HasPrefix(a.scheme, "redis+") && a.hosts == "":
 		return "names no host"
 	}
 	return ""
 }
 
-// buildCatalog returns the topics that patterns may match. Bad extra names are reported and left out.
+// buildCatalog returns the topics that patterns may match. Invalid extra topics are reported and omitted.
 func (l *loader) buildCatalog(extra []string) *relay.Catalog {
 	var good []string
 	for i, t := range extra {
@@ -238,9 +251,9 @@ func (l *loader) buildCatalog(extra []string) *relay.Catalog {
 	return c
 }
 
-// checkSink checks one sink and returns it with its filters as relay.Filter wants them.
+// checkSink checks one sink. It returns the sink with the filter lists in the form of relay.Filter.
 func (l *loader) checkSink(path string, s Sink, catalog *relay.Catalog) Sink {
-	read := !l.HasErrors(path) // a setting that could not be read would seem to be missing
+	read := !l.HasErrors(path) // After an error in the form, a key would seem to be missing.
 	l.checkFilters(path, &s, catalog)
 	checkRange(l, path+".timeout", s.Timeout, time.Millisecond, time.Hour)
 	checkRange(l, path+".concurrency", s.Concurrency, 1, 1024)
@@ -251,7 +264,8 @@ func (l *loader) checkSink(path string, s Sink, catalog *relay.Catalog) Sink {
 	}
 	checkRange(l, path+".retry.max_attempts", s.Retry.MaxAttempts, 0, 100)
 	if s.Retry.MaxAttempts > 1 && len(s.Retry.Schedule) == 0 {
-		l.Error(path+".retry.max_attempts", "asks for further attempts, and the schedule is empty", "give retry.schedule a wait, or leave it out")
+		l.Error(path+".retry.max_attempts", "allows more attempts, but the schedule is empty",
+			"add a delay to retry.schedule, or remove the key")
 	}
 	for i, d := range s.Retry.Schedule {
 		checkRange(l, fmt.Sprintf("%s.retry.schedule[%d]", path, i), d, time.Millisecond, 365*24*time.Hour)
@@ -267,7 +281,7 @@ func (l *loader) checkSink(path string, s Sink, catalog *relay.Catalog) Sink {
 	return s
 }
 
-// checkSettings checks what belongs to the kind of a sink, or to the driver, alone, and tells whether it is valid.
+// checkSettings checks the keys of a sink kind or of the driver. It reports whether they are valid.
 func (l *loader) checkSettings(path string, c interface{ Validate() error }) (valid bool) {
 	if err := c.Validate(); err != nil {
 		l.reportInvalid(path, err)
@@ -281,7 +295,7 @@ func (l *loader) checkSettings(path string, c interface{ Validate() error }) (va
 	return true
 }
 
-// reportInvalid reports what Validate of a kind's own settings returned.
+// reportInvalid reports the errors that Validate returned.
 func (l *loader) reportInvalid(path string, err error) {
 	var several interface{ Unwrap() []error }
 	var field *relay.FieldError
@@ -298,7 +312,7 @@ func (l *loader) reportInvalid(path string, err error) {
 	}
 }
 
-// bracketPath writes a.0.b as a[0].b, the way all paths here are written.
+// bracketPath converts a.0.b into a[0].b, the notation of paths in this package.
 func bracketPath(field string) string {
 	return regexp.MustCompile(`\.(\d+)`).ReplaceAllString(field, "[$1]")
 }

@@ -6,14 +6,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// admin checks the admin listener. A TCP address without tokens is an error: whoever connects could change everything.
-func (l *loader) admin(c *Config) {
+// checkAdmin checks the admin listener. A TCP address without tokens is an error, because any client could change
+// everything.
+func (l *loader) checkAdmin(c *Config) {
 	a := &c.Admin
-	l.adminTokens(a.Tokens)
+	l.checkAdminTokens(a.Tokens)
 	l.checkTLS("admin.tls", &a.TLS)
 	if a.Listen == "" {
 		if len(a.Tokens) > 0 || a.TLS.Enabled() {
-			l.Warn("admin", "tokens and tls have no effect without admin.listen", "set admin.listen to host:port, or remove them: the unix socket needs no login")
+			l.Warn("admin", "tokens and tls have no effect without admin.listen",
+				"set admin.listen to host:port, or remove them: the unix socket needs no login")
 		}
 		return
 	}
@@ -21,19 +23,21 @@ func (l *loader) admin(c *Config) {
 	switch {
 	case len(a.Tokens) == 0 && !l.HasErrors("admin.tokens"):
 		l.Error("admin.listen", "is a TCP address and requires admin.tokens",
-			"remove admin.listen to use a unix socket, or add a token with hubrelay keys new --admin; /healthz, /readyz and /metrics have moved to health.listen")
+			"remove admin.listen to use a unix socket, or add a token with hubrelay keys new --admin; /healthz, "+
+				"/readyz and /metrics have moved to health.listen")
 	case (a.Listen == c.Server.Listen || a.Listen == c.Health.Listen) && !isAnyPort(a.Listen):
 		l.Error("admin.listen", "is also the address of another listener", "give each listener its own port")
 	case !isLoopback(a.Listen) && !a.TLS.Enabled():
-		l.Warn("admin.listen", "is reachable from other machines without TLS, so tokens travel unencrypted", "set admin.tls, or keep it on 127.0.0.1")
+		l.Warn("admin.listen", "is reachable from other machines without TLS, so tokens travel unencrypted",
+			"set admin.tls, or keep it on 127.0.0.1")
 	}
 }
 
-func (l *loader) adminTokens(tokens []AdminToken) {
+func (l *loader) checkAdminTokens(tokens []AdminToken) {
 	names, digests := map[string]int{}, map[[32]byte]int{}
 	for i, t := range tokens {
 		path := fmt.Sprintf("admin.tokens[%d]", i)
-		l.adminToken(path, t)
+		l.checkAdminToken(path, t)
 		if l.HasErrors(path) {
 			continue
 		}
@@ -43,7 +47,8 @@ func (l *loader) adminTokens(tokens []AdminToken) {
 			continue
 		}
 		if first, ok := names[t.Name]; ok {
-			l.Error(path+".name", fmt.Sprintf("%q is also the name of admin.tokens[%d]", t.Name, first), "give each token its own name")
+			l.Error(path+".name", fmt.Sprintf("%q is also the name of admin.tokens[%d]", t.Name, first),
+				"give each token its own name")
 		}
 		if first, ok := digests[digest]; ok {
 			l.Error(path, fmt.Sprintf("is the same token as admin.tokens[%d]", first), "give each token its own secret")
@@ -52,18 +57,19 @@ func (l *loader) adminTokens(tokens []AdminToken) {
 	}
 }
 
-func (l *loader) adminToken(path string, t AdminToken) {
-	if l.HasErrors(path) { // what seems to be missing may be what was misspelled
+func (l *loader) checkAdminToken(path string, t AdminToken) {
+	if l.HasErrors(path) { // After an error in the form, a key would seem to be missing.
 		return
 	}
 	switch {
 	case t.Name == "":
-		l.Error(path+".name", "is missing", "name the token: it shows in logs")
+		l.Error(path+".name", "is missing", "name the token for the logs")
 	case !credentialName.MatchString(t.Name):
-		l.Error(path+".name", fmt.Sprintf("%q is no name for a token", relay.Truncate(t.Name, maxQuoted)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
+		l.Error(path+".name", fmt.Sprintf("%q is not a valid token name", relay.Truncate(t.Name, maxQuoted)),
+			"use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}
 	if t.Role == "" {
 		l.Error(path+".role", "is missing", "choose viewer, operator or admin")
 	}
-	l.credential(path, t.credential(), "make a token with hubrelay keys new --admin")
+	l.checkCredential(path, t.credential(), "make a token with hubrelay keys new --admin")
 }

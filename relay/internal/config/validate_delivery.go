@@ -8,23 +8,23 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// checkPacing checks how deliveries are spread over time, and what is gathered or kept in order.
+// checkPacing checks the keys for rate, digest and ordering.
 func (l *loader) checkPacing(path string, s *Sink) {
 	checkRange(l, path+".burst", s.Burst, 0, 100_000)
 	if s.Burst > 0 && !s.Rate.Limited() {
-		l.Error(path+".burst", "says nothing without a rate", "give rate, or leave it out")
+		l.Error(path+".burst", "has no effect without a rate", "set rate, or remove the key")
 	}
 	d := s.Digest
 	if d.Wait != 0 {
 		checkRange(l, path+".digest.wait", d.Wait, 100*time.Millisecond, 24*time.Hour)
 	}
 	checkRange(l, path+".digest.max", d.Max, 1, 1000)
-	// A kind that gathers without a wait gathers what its rate makes wait, and where an order is kept, nothing.
+	// A kind with DigestWhenLimited combines the notifications that exceed its rate, except if they are ordered.
 	waits := l.kinds[s.Type].DigestWhenLimited && s.Rate.Limited()
 	if d.Wait == 0 && (!waits || s.Ordering != "none") {
-		problem, fix := "says nothing without wait", "give digest.wait, such as 10s"
+		problem, fix := "has no effect without wait", "set digest.wait, such as 10s"
 		if waits {
-			problem, fix = "says nothing beside an ordering, which gathers nothing", "leave out one of ordering and digest"
+			problem, fix = "has no effect with an ordering", "remove ordering or digest"
 		}
 		if d.Max != defaultSink().Digest.Max {
 			l.Error(path+".digest.max", problem, fix)
@@ -34,33 +34,38 @@ func (l *loader) checkPacing(path string, s *Sink) {
 		}
 	}
 	if d.Wait != 0 && s.Ordering != "none" {
-		l.Error(path+".ordering", "cannot be kept beside a digest, which gathers", "leave out one of ordering and digest")
+		l.Error(path+".ordering", "conflicts with digest, which combines notifications", "remove ordering or digest")
 	}
 }
 
-// checkBatch checks what gathers notifications whole, of a sink whose own settings are valid.
+// checkBatch checks the batch keys of a sink with valid settings.
 func (l *loader) checkBatch(path string, s *Sink) {
 	b := s.Batch
 	checkRange(l, path+".batch.max", b.Max, 1, 1000)
 	if b.Wait == 0 {
 		if b.Max != defaultSink().Batch.Max {
-			l.Error(path+".batch.max", "says nothing without wait", "give batch.wait, such as 1s")
+			l.Error(path+".batch.max", "has no effect without wait", "set batch.wait, such as 1s")
 		}
 		return
 	}
 	checkRange(l, path+".batch.wait", b.Wait, 10*time.Millisecond, 10*time.Minute)
 	switch {
 	case !l.kinds[s.Type].SupportsBatches:
-		fix := "leave batch out; sinks of these types take batches: " + strings.Join(l.batchSinkTypes(), ", ")
+		fix := "remove batch; these sink types support batches: " + strings.Join(l.batchSinkTypes(), ", ")
 		if l.kinds[s.Type].DigestWhenLimited {
-			fix = "use digest, which people can read; sinks of these types take batches: " + strings.Join(l.batchSinkTypes(), ", ")
+			fix = "use digest, which is made for people; these sink types support batches: " + strings.Join(
+				l.batchSinkTypes(), ", ",
+			)
 		}
-		l.Error(path+".batch", "is not for sinks of the type "+s.Type, fix)
+		l.Error(path+".batch", "is not supported by sinks of type "+s.Type, fix)
 	case s.Digest.Wait != 0:
-		l.Error(path+".batch", "is given beside digest", "keep batch, which leaves nothing out, or digest, which counts what it leaves out")
+		l.Error(path+".batch", "conflicts with digest",
+			"keep batch, which delivers everything, or digest, which counts what it omits")
 	case s.Ordering != "none":
-		l.Error(path+".batch", "cannot keep the ordering "+s.Ordering+", since batches are delivered side by side, and one that failed comes later",
-			"leave batch out where what concerns one "+s.Ordering+" must come in order, and else ordering; within a batch notifications are in the order of the log")
+		l.Error(path+".batch", "conflicts with ordering "+s.Ordering+", because batches are delivered "+
+			"concurrently and failed ones are retried later",
+			"remove batch if the order per "+s.Ordering+" matters, otherwise remove ordering; each batch keeps "+
+				"the order of the log")
 	}
 	if c, ok := s.Settings.(relay.BatchConfig); ok && l.kinds[s.Type].SupportsBatches {
 		if err := c.CheckBatch(); err != nil {
@@ -69,7 +74,7 @@ func (l *loader) checkBatch(path string, s *Sink) {
 	}
 }
 
-// batchSinkTypes are the types of sinks that take batches.
+// batchSinkTypes returns the types of sinks that support batches.
 func (l *loader) batchSinkTypes() []string {
 	var types []string
 	for name, kind := range l.kinds {

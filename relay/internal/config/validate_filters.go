@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/condition"
 )
 
-// checkFilters checks what a sink wants, and leaves the lists as relay.Filter takes them.
+// checkFilters checks the filter keys of a sink and converts the lists for relay.Filter.
 func (l *loader) checkFilters(path string, s *Sink, catalog *relay.Catalog) {
 	if catalog != nil {
 		for i, t := range s.Topics {
@@ -27,7 +27,8 @@ func (l *loader) checkFilters(path string, s *Sink, catalog *relay.Catalog) {
 	l.checkCondition(path+".when", s.When)
 }
 
-// checkCondition reports a mistake at the place of the text in the file, and says where it is in the text.
+// checkCondition reports an error at the position of the text in the file. The message contains the position in
+// the text.
 func (l *loader) checkCondition(path, text string) {
 	_, err := condition.Compile(text)
 	if err == nil {
@@ -44,7 +45,7 @@ func (l *loader) checkCondition(path, text string) {
 	}
 }
 
-// checkValues checks a list of exact values and returns nil for "all", however that was said.
+// checkValues checks a list of literal values. It returns nil if the list means "all".
 func (l *loader) checkValues(path string, list []string, check func(string) string) []string {
 	for i, value := range list {
 		if problem := check(value); problem != "" {
@@ -57,7 +58,7 @@ func (l *loader) checkValues(path string, list []string, check func(string) stri
 	return list
 }
 
-// checkName is about a value that stands in a notification; what it may consist of is the producer's business.
+// checkName checks a value that occurs in notifications. Producers decide on its characters.
 func checkName(name string) string {
 	switch {
 	case name == "":
@@ -65,7 +66,7 @@ func checkName(name string) string {
 	case len(name) > 256:
 		return "is longer than 256 bytes"
 	case name != "*" && strings.Contains(name, "*"):
-		return fmt.Sprintf("%q: a * stands for all only when it is alone", relay.Truncate(name, maxQuoted))
+		return fmt.Sprintf("%q: a * is allowed only as the complete value", relay.Truncate(name, maxQuoted))
 	}
 	return ""
 }
@@ -75,7 +76,7 @@ func checkIdentifier(id string) string {
 		return problem
 	}
 	if strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "holds white space or other characters that a header cannot carry"
+		return "contains white space or other characters that are invalid in a header"
 	}
 	return ""
 }

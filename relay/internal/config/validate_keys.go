@@ -12,15 +12,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// knownCapabilities are what a key may be allowed to do besides reading its hubs.
+// knownCapabilities returns the capabilities that a key may have besides reading its hubs.
 func knownCapabilities() []string {
 	return []string{"notifications-publish", "containers-instances-migrate"}
 }
 
-// checkKeys checks each API key, and that no name and no key stands for two.
+// checkKeys checks each API key. Names and keys must be unique.
 func (l *loader) checkKeys(keys []Key) {
 	if len(keys) == 0 {
-		l.Error("auth.keys", "is empty: nobody could connect", "make a key with hubrelay keys new")
+		l.Error("auth.keys", "is empty, so no client could connect", "make a key with hubrelay keys new")
 		return
 	}
 	names, digests := map[string]int{}, map[[32]byte]int{}
@@ -28,7 +28,8 @@ func (l *loader) checkKeys(keys []Key) {
 		path := fmt.Sprintf("auth.keys[%d]", i)
 		l.checkAPIKey(path, k)
 		if first, twice := names[k.Name]; twice && k.Name != "" {
-			l.Error(path+".name", fmt.Sprintf("%q is the name of auth.keys[%d] already", k.Name, first), "give each key its own")
+			l.Error(path+".name", fmt.Sprintf("%q is already the name of auth.keys[%d]", k.Name, first),
+				"give each key its own name")
 		} else {
 			names[k.Name] = i
 		}
@@ -41,7 +42,7 @@ func (l *loader) checkKeys(keys []Key) {
 			continue
 		}
 		if first, twice := digests[digest]; twice {
-			l.Error(path, fmt.Sprintf("is the same key as auth.keys[%d]", first), "a key can have one meaning only")
+			l.Error(path, fmt.Sprintf("is the same key as auth.keys[%d]", first), "use each key only once")
 			continue
 		}
 		digests[digest] = i
@@ -49,18 +50,19 @@ func (l *loader) checkKeys(keys []Key) {
 }
 
 func (l *loader) checkAPIKey(path string, k Key) {
-	broken := l.HasErrors(path) // then what seems to be missing may be the thing that was misspelled
+	broken := l.HasErrors(path) // After an error in the form, a key would seem to be missing.
 	switch {
 	case k.Name == "" && !broken:
-		l.Error(path+".name", "is missing", "name the key: it shows in logs and metrics")
+		l.Error(path+".name", "is missing", "name the key for logs and metrics")
 	case k.Name != "" && !credentialName.MatchString(k.Name):
-		l.Error(path+".name", fmt.Sprintf("%q is no name for a key", relay.Truncate(k.Name, maxQuoted)), "use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
+		l.Error(path+".name", fmt.Sprintf("%q is not a valid key name", relay.Truncate(k.Name, maxQuoted)),
+			"use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}
 	if !broken {
-		l.credential(path, k.credential(), "make a key with hubrelay keys new")
+		l.checkCredential(path, k.credential(), "make a key with hubrelay keys new")
 	}
 	if len(k.Hubs) == 0 && !broken {
-		l.Error(path+".hubs", "is empty: the key opens nothing", `list its hubs, or write ["*"] for all`)
+		l.Error(path+".hubs", "is empty, so the key gives no access", `list its hubs, or write ["*"] for all`)
 	}
 	for i, h := range k.Hubs {
 		if problem := checkIdentifier(h); problem != "" {
@@ -78,36 +80,38 @@ func (l *loader) checkAPIKey(path string, k Key) {
 		}
 		hint := yamldoc.DidYouMean(c, knownCapabilities())
 		if hint == "" {
-			hint = "there are " + strings.Join(knownCapabilities(), " and ")
+			hint = "the capabilities are " + strings.Join(knownCapabilities(), " and ")
 		}
-		l.Error(fmt.Sprintf("%s.capabilities[%d]", path, i), fmt.Sprintf("%q is no capability", relay.Truncate(c, maxQuoted)), hint)
+		l.Error(fmt.Sprintf("%s.capabilities[%d]", path, i),
+			fmt.Sprintf("%q is not a capability", relay.Truncate(c, maxQuoted)), hint)
 	}
 	if !k.Expires.IsZero() && time.Now().After(k.Expires) {
-		l.Warn(path+".expires", fmt.Sprintf("the key %q has expired", k.Name), "remove it or give it more time")
+		l.Warn(path+".expires", fmt.Sprintf("the key %q has expired", k.Name), "remove it or extend it")
 	}
 }
 
-// credential checks that a key or a token comes from exactly one place. It never repeats the secret.
-func (l *loader) credential(path string, c credential, hint string) {
+// checkCredential checks that exactly one part of a key or token is set. It never prints the secret.
+func (l *loader) checkCredential(path string, c credential, hint string) {
 	given := 0
 	for _, s := range []string{c.text, c.file, c.hash} {
 		if s != "" {
 			given++
 		}
 	}
-	names := fmt.Sprintf("%[1]s, %[1]s_file and %[1]s_sha256", c.what)
+	names := fmt.Sprintf("%[1]s, %[1]s_file and %[1]s_sha256", c.kind)
 	switch {
 	case given == 0:
-		l.Error(path, "has no "+c.what, "give one of "+names+"; "+hint)
+		l.Error(path, "has no "+c.kind, "give one of "+names+"; "+hint)
 	case given > 1:
 		l.Error(path, "has more than one of "+names, "give exactly one")
 	case c.text != "":
 		if err := checkKey(c.text); err != nil {
-			l.Error(path+"."+c.what, err.Error(), hint)
+			l.Error(path+"."+c.kind, err.Error(), hint)
 		}
 	case c.hash != "":
 		if b, err := hex.DecodeString(c.hash); err != nil || len(b) != 32 {
-			l.Error(path+"."+c.what+"_sha256", "is not 64 hexadecimal digits", "printf %s "+strings.ToUpper(c.what)+" | sha256sum")
+			l.Error(path+"."+c.kind+"_sha256", "is not 64 hexadecimal digits",
+				"printf %s "+strings.ToUpper(c.kind)+" | sha256sum")
 		}
 	}
 }

@@ -9,13 +9,14 @@ func (l *loader) checkMigration(m *Migration) {
 	switch {
 	case !m.Driver.IsSet():
 		if m.InventoryFile != "" {
-			l.Warn("migration.inventory_file", "is of no use without a driver", "give migration.driver a command")
+			l.Warn("migration.inventory_file", "has no effect without a driver", "set the command of migration.driver")
 		}
 		return
 	case m.InventoryFile == "":
-		l.Warn("migration.driver", "has no inventory_file beside it, so there are no servers", "name one, such as a copy of configs/inventory.yaml")
+		l.Warn("migration.driver", "has no migration.inventory_file, so there are no servers",
+			"name one, such as a copy of configs/inventory.yaml")
 	}
-	if !l.HasErrors("migration.driver") { // a setting that could not be read would seem to be missing
+	if !l.HasErrors("migration.driver") { // After an error in the form, a key would seem to be missing.
 		l.checkSettings("migration.driver", m.Driver.Settings)
 	}
 }

@@ -11,18 +11,19 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// sampleTimeout bounds how long all sinks together try samples while a configuration is read, which API keys wait for.
+// sampleTimeout limits the time to validate samples of all sinks together. A reload, and changes of API keys with
+// it, waits for this.
 const sampleTimeout = 10 * time.Second
 
-// sampleBudget is the time that sinks take to try samples.
+// sampleBudget tracks the time spent on samples.
 type sampleBudget struct {
 	deadline    time.Time
-	slowest     string // the path of a sink
+	slowest     string // path of a sink
 	slowestTime time.Duration
-	skipped     []string // the paths of those that had too little time
+	skipped     []string // paths of sinks whose validation did not finish
 }
 
-// validateSamples lets a kind that can try samples of what the sink would get.
+// validateSamples validates typical deliveries, if the kind supports it.
 func (l *loader) validateSamples(path string, s Sink, catalog *relay.Catalog) {
 	r, ok := s.Settings.(relay.SampleValidator)
 	if !ok || catalog == nil {
@@ -32,16 +33,16 @@ func (l *loader) validateSamples(path string, s Sink, catalog *relay.Catalog) {
 	if len(list) == 0 {
 		return
 	}
-	began := time.Now()
+	start := time.Now()
 	if l.sampleBudget.deadline.IsZero() {
-		l.sampleBudget.deadline = began.Add(sampleTimeout)
+		l.sampleBudget.deadline = start.Add(sampleTimeout)
 	}
-	// Nobody takes more than half of what is left, so that a slow one leaves time for the next.
-	ctx, cancel := context.WithTimeout(context.Background(), l.sampleBudget.deadline.Sub(began)/2)
+	// A sink gets at most half of the remaining time, so a slow one leaves time for the others.
+	ctx, cancel := context.WithTimeout(context.Background(), l.sampleBudget.deadline.Sub(start)/2)
 	defer cancel()
 	err := r.ValidateSamples(ctx, strings.TrimPrefix(path, "sinks."), list)
-	if took := time.Since(began); took > l.sampleBudget.slowestTime {
-		l.sampleBudget.slowest, l.sampleBudget.slowestTime = path, took
+	if elapsed := time.Since(start); elapsed > l.sampleBudget.slowestTime {
+		l.sampleBudget.slowest, l.sampleBudget.slowestTime = path, elapsed
 	}
 	switch {
 	case err != nil:
@@ -51,16 +52,17 @@ func (l *loader) validateSamples(path string, s Sink, catalog *relay.Catalog) {
 	}
 }
 
-// warnSkippedSamples names the sinks whose mistakes may have been overlooked.
+// warnSkippedSamples names the sinks whose validation did not finish.
 func (l *loader) warnSkippedSamples() {
 	for _, path := range l.sampleBudget.skipped {
-		l.Warn(path, fmt.Sprintf("its templates were not tried with all samples: there are %s for those of all sinks", sampleTimeout),
-			"give the templates of "+l.sampleBudget.slowest+" less to do, which took the most")
+		l.Warn(path, fmt.Sprintf("its templates were not tried with all samples: the time limit for all sinks is %s",
+			sampleTimeout),
+			"simplify the templates of "+l.sampleBudget.slowest+", which took the longest")
 	}
 }
 
-// Samples returns one of each kind of delivery that a sink may get: of each topic that it wants, in batches or a digest where it takes
-// those. There are none where it wants none of the topics.
+// Samples returns one delivery of each kind that a sink may receive: one for each matching topic, in a batch or a
+// digest if configured. The result is empty if no topic matches.
 func Samples(s Sink, kind relay.SinkKind, catalog *relay.Catalog) []relay.Delivery {
 	patterns, err := relay.ParsePatterns(s.Topics)
 	if err != nil {
@@ -70,7 +72,9 @@ func Samples(s Sink, kind relay.SinkKind, catalog *relay.Catalog) []relay.Delive
 	for _, t := range relay.OperationalTopics() {
 		topics = append(topics, t.Name)
 	}
-	topics = slices.DeleteFunc(append(topics, catalog.Names()...), func(topic string) bool { return !patterns.Match(topic) })
+	topics = slices.DeleteFunc(append(topics, catalog.Names()...), func(topic string) bool {
+		return !patterns.Match(topic)
+	})
 	if len(topics) == 0 {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxCAFile bounds a file of authorities.
+// maxCAFile is the maximum size of a file with CA certificates.
 const maxCAFile = 1 << 20
 
 func (l *loader) checkSources(sources map[string]Source, catalog *relay.Catalog) {
@@ -22,7 +22,7 @@ func (l *loader) checkSources(sources map[string]Source, catalog *relay.Catalog)
 }
 
 func (l *loader) checkSource(path string, s Source, catalog *relay.Catalog) {
-	broken := l.HasErrors(path) // then what seems to be missing may be the thing that was misspelled
+	broken := l.HasErrors(path) // After an error in the form, a key would seem to be missing.
 	if s.Type == "" && !broken {
 		l.Error(path+".type", "is missing", "write type: hub")
 	}
@@ -39,14 +39,16 @@ func (l *loader) checkSource(path string, s Source, catalog *relay.Catalog) {
 		l.Error(path, "has both key and key_file", "give exactly one")
 	default:
 		if key, err := s.ReadKey(); err != nil {
-			l.Error(path+".key_file", strings.TrimPrefix(err.Error(), "key_file: "), "it holds the upstream's API key and nothing else")
+			l.Error(path+".key_file", strings.TrimPrefix(err.Error(), "key_file: "),
+				"the file must contain only the upstream's API key")
 		} else if err := checkHeaderSafe(key); err != nil {
 			l.Error(path+".key", err.Error(), "")
 		}
 	}
 	if s.HubID != "" {
 		if s.HubID == "*" {
-			l.Error(path+".hub_id", "is *, which is no hub", "leave it out for all that the key's account may see")
+			l.Error(path+".hub_id", "is *, which is not a hub",
+				"remove it to receive everything that the key's account may see")
 		} else if problem := checkIdentifier(s.HubID); problem != "" {
 			l.Error(path+".hub_id", problem, "")
 		}
@@ -58,12 +60,14 @@ func (l *loader) checkSource(path string, s Source, catalog *relay.Catalog) {
 		if err := catalog.CheckPatterns([]string{t}); err != nil {
 			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
 		} else if strings.HasPrefix(strings.TrimPrefix(t, "!"), relay.OperationalPrefix) {
-			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), "no upstream sends its own notifications", "leave it out")
+			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), "an upstream never sends its own notifications",
+				"remove the pattern")
 		}
 	}
 	if s.CAFile != "" && !broken {
-		if text, err := yamldoc.ReadBounded(s.CAFile, maxCAFile); err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
-			l.Error(path+".ca_file", s.CAFile+" holds no certificate", "name a PEM file of authorities")
+		if text, err := yamldoc.ReadBounded(s.CAFile, maxCAFile); err == nil &&
+			!x509.NewCertPool().AppendCertsFromPEM(text) {
+			l.Error(path+".ca_file", s.CAFile+" contains no certificate", "name a PEM file of authorities")
 		}
 	}
 }
@@ -72,13 +76,14 @@ func (l *loader) checkUpstream(path, address string) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		l.Error(path, "is not an absolute http or https URL", "write https://host, https://host:port or https://host/path")
+		l.Error(path, "is not an absolute http or https URL",
+			"write https://host, https://host:port or https://host/path")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsAny(address, "?#"):
-		l.Error(path, "must not hold a user, a query or a fragment", "the key goes into key_file")
+		l.Error(path, "must not contain a user, a query or a fragment", "the key goes into key_file")
 	case strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/v1") || strings.Contains(u.Path, "/v1/"):
-		l.Error(path, "leads into the API", "end it before /v1, which is added")
+		l.Error(path, "contains a path of the API", "end it before /v1, which the relay appends")
 	case u.Scheme == "http" && !isLoopback(hostPort(u)):
-		l.Warn(path, "the key and all notifications travel without protection", "use https")
+		l.Warn(path, "the key and all notifications are sent unencrypted", "use https")
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 func TestRedisURL(t *testing.T) {
-	shown := map[string]string{ // and how each is printed
+	shown := map[string]string{ // expected output of Print
 		"":                                "",
 		"memory:":                         "memory:",
 		"redis://localhost":               "redis://localhost",
@@ -28,38 +28,45 @@ func TestRedisURL(t *testing.T) {
 		"rediss://u:p@redis.example:6380": "rediss://(redacted)@redis.example:6380",
 		"unix:///run/redis.sock?db=1":     "unix:///run/redis.sock?(redacted)",
 		"redis+cluster://a:1,b:2,c:3":     "redis+cluster://a:1,b:2,c:3",
-		"redis+sentinel://u:p@a:1,b:2/mymaster?sentinel_password=x": "redis+sentinel://(redacted)@a:1,b:2/mymaster?(redacted)",
+		"redis+sentinel://u:p@a:1,b:2/mymaster?sentinel_password=x": "redis+sentinel://(redacted)@a:1," +
+			"b:2/mymaster?(redacted)",
 	}
 	for url, want := range shown {
-		cfg, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{})
+		cfg, err := config.Load(writeConfig(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{})
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
-		if got := cfg.Redis.Address(); got != want && (url != "" || got != "our own in ./hubrelay-data") {
-			t.Errorf("logs show %s as %s", url, got)
+		if got := cfg.Redis.Address(); got != want && (url != "" || got != "built-in, in ./hubrelay-data") {
+			t.Errorf("address of %s: got %s", url, got)
 		}
 		var out bytes.Buffer
 		if err := cfg.Print(&out); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(out.String(), "url: "+want) && !strings.Contains(out.String(), `url: "`+want+`"`) {
-			t.Errorf("%s is not printed as %s:\n%s", url, want, out.String())
+			t.Errorf("%s: want %s in the output:\n%s", url, want, out.String())
 		}
 	}
 	for _, url := range []string{
-		"localhost:6379", "http://localhost", "unix://", "unix://x/y", "redis://a,b", "redis+sentinel://a:1", "redis+cluster://", "memory:x",
+		"localhost:6379", "http://localhost", "unix://", "unix://x/y", "redis://a,b", "redis+sentinel://a:1",
+		"redis+cluster://", "memory:x",
 	} {
-		if _, err := config.Load(write(t, keys), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{}); err == nil {
+		if _, err := config.Load(writeConfig(t, keys), []string{"HUBRELAY_REDIS__URL=" + url},
+			config.Kinds{}); err == nil {
 			t.Errorf("accepted %s", url)
 		}
 	}
 }
 
-// A Redis of the relay's own has no replicas: every publish would be refused.
-func TestMinReplicasNeedsARedisThatMayHaveSome(t *testing.T) {
-	for url, want := range map[string]string{"": "redis.min_replicas", "memory:": "redis.min_replicas", "redis://localhost": ""} {
-		cfg, err := config.Load(write(t, keys+"redis: {min_replicas: 1}\n"), []string{"HUBRELAY_REDIS__URL=" + url}, config.Kinds{})
+// The built-in Redis has no replicas, so every publish would be rejected.
+func TestMinReplicas_RequiresExternalRedis(t *testing.T) {
+	for url, want := range map[string]string{
+		"": "redis.min_replicas", "memory:": "redis.min_replicas", "redis://localhost": "",
+	} {
+		cfg, err := config.Load(writeConfig(t,
+			keys+"redis: {min_replicas: 1}\n"), []string{"HUBRELAY_REDIS__URL=" + url},
+			config.Kinds{})
 		switch {
 		case want == "" && (err != nil || cfg.Redis.MinReplicas != 1):
 			t.Errorf("%s: %v", url, err)
@@ -69,20 +76,21 @@ func TestMinReplicasNeedsARedisThatMayHaveSome(t *testing.T) {
 	}
 }
 
-// A pipe would hold up the start, or a reload, until somebody writes to it.
-func TestPipeInPlaceOfAFile(t *testing.T) {
-	path := write(t, keys+"redis: {url_file: url}\n")
+// Reading a pipe would block the start or a reload.
+func TestLoad_RejectsPipe(t *testing.T) {
+	path := writeConfig(t, keys+"redis: {url_file: url}\n")
 	if err := syscall.Mkfifo(filepath.Join(filepath.Dir(path), "url"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err := config.Load(path, nil, config.Kinds{})
-	if err == nil || !strings.Contains(err.Error(), "redis.url_file: ") || !strings.Contains(err.Error(), "is a pipe, not a file") {
+	if err == nil || !strings.Contains(err.Error(), "redis.url_file: ") ||
+		!strings.Contains(err.Error(), "is a pipe, not a file") {
 		t.Error(err)
 	}
 }
 
 func TestRedisURLFile(t *testing.T) {
-	path := write(t, keys+"redis: {url_file: url}\n")
+	path := writeConfig(t, keys+"redis: {url_file: url}\n")
 	file := filepath.Join(filepath.Dir(path), "url")
 	if err := os.WriteFile(file, []byte("redis://u:p@host\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -92,23 +100,23 @@ func TestRedisURLFile(t *testing.T) {
 		t.Fatal(cfg, err)
 	}
 	_, err = config.Load(path, []string{"HUBRELAY_REDIS__URL=redis://other"}, config.Kinds{})
-	if err == nil || !strings.Contains(err.Error(), "redis.url_file: is given beside redis.url") {
+	if err == nil || !strings.Contains(err.Error(), "redis.url_file: conflicts with redis.url") {
 		t.Error(err)
 	}
 }
 
-// TestCapabilities holds the names here to those of the room that grants them.
-func TestCapabilities(t *testing.T) {
+// TestCapabilities_MatchAuth compares the known capabilities with package auth.
+func TestCapabilities_MatchAuth(t *testing.T) {
 	text := "auth: {keys: [{name: ops, key: 0123456789abcdef, hubs: [h], capabilities: [" +
 		auth.CapabilityPublish + ", " + auth.CapabilityMigrate + "]}]}"
-	if _, err := config.Load(write(t, text), nil, config.Kinds{}); err != nil {
+	if _, err := config.Load(writeConfig(t, text), nil, config.Kinds{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAllOfASinkAtOnce has mistakes in what every sink has and in what is this kind's own.
-func TestAllOfASinkAtOnce(t *testing.T) {
-	path := write(t, keys+`sinks:
+// TestLoad_ReportsAllErrorsOfSink has errors in shared keys and in keys of the kind.
+func TestLoad_ReportsAllErrorsOfSink(t *testing.T) {
+	path := writeConfig(t, keys+`sinks:
   a:
     type: test
     timeout: 0s
@@ -129,7 +137,7 @@ FILE:8:19: sinks.b.ulr: unknown key; did you mean "url"?`, "FILE", path)
 }
 
 func TestTLS(t *testing.T) {
-	path := write(t, keys+"server: {tls: {cert_file: cert.pem, key_file: key.pem}}\n")
+	path := writeConfig(t, keys+"server: {tls: {cert_file: cert.pem, key_file: key.pem}}\n")
 	dir := filepath.Dir(path)
 	cert, key := certificate(t, time.Now().Add(time.Hour))
 	put := func(name string, data []byte) {
@@ -145,22 +153,22 @@ func TestTLS(t *testing.T) {
 	}
 	old, oldKey := certificate(t, time.Now().Add(-time.Hour))
 	put("cert.pem", old)
-	if _, err := config.Load(path, nil, config.Kinds{}); err == nil || !strings.Contains(err.Error(), "are no pair") {
-		t.Error("the wrong key:", err)
+	if _, err := config.Load(path, nil, config.Kinds{}); err == nil || !strings.Contains(err.Error(), "do not match") {
+		t.Error("mismatched key: got", err)
 	}
 	put("key.pem", oldKey)
 	if cfg, err := config.Load(path, nil, config.Kinds{}); err != nil || len(cfg.Warnings) != 1 {
-		t.Error("an expired certificate is worth a warning:", cfg, err)
+		t.Error("expired certificate: want a warning, got", cfg, err)
 	}
 }
 
-func certificate(t *testing.T, until time.Time) (cert, key []byte) {
+func certificate(t *testing.T, notAfter time.Time) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: until, DNSNames: []string{"localhost"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: notAfter, DNSNames: []string{"localhost"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)

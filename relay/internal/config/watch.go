@@ -7,18 +7,18 @@ import (
 	"os"
 )
 
-// FileWatcher tells when a file has changed: by its content, so that a link that leads elsewhere, as those of a Kubernetes
-// ConfigMap do, an editor that renames and one that writes in place are all the same. It may not be used concurrently.
+// FileWatcher detects changes of a file by its content. It works for editors that write in place or rename, and
+// for symbolic links such as the links of a Kubernetes ConfigMap. It may not be used concurrently.
 type FileWatcher struct {
 	path      string
-	info      os.FileInfo       // at the last look
-	reported  [sha256.Size]byte // that was reported, or there from the start
-	candidate []byte            // what the last look saw, where that is not yet reported
-	missing   error             // why the last look saw nothing
+	info      os.FileInfo       // at the last check
+	reported  [sha256.Size]byte // last reported content
+	candidate []byte            // digest at the last check, if not yet reported
+	missing   error             // error of the last check
 }
 
-// NewFileWatcher begins with the file as it is now. Without a path nothing ever changes, nor does what is no file, such as a pipe,
-// which is left to who loads it.
+// NewFileWatcher starts with the current content of the file. Without a path it never reports a change. The same
+// holds for a path that is not a regular file, such as a pipe; the loader reports that.
 func NewFileWatcher(path string) *FileWatcher {
 	w := &FileWatcher{path: path}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
@@ -28,7 +28,7 @@ func NewFileWatcher(path string) *FileWatcher {
 	return w
 }
 
-// MarkReported takes what the file holds now for reported.
+// MarkReported treats the current content as reported.
 func (w *FileWatcher) MarkReported() {
 	if w.path == "" {
 		return
@@ -38,8 +38,9 @@ func (w *FileWatcher) MarkReported() {
 	}
 }
 
-// Changed reports whether the file holds something else than when it was reported last, and two looks in a row saw the
-// same: one that is being written is not taken half. A file that is gone or cannot be read has not changed.
+// Changed reports whether the content differs from the last reported content and was the same in two successive
+// checks, so a file that is being written is not read halfway. A file that is missing or unreadable has not
+// changed.
 func (w *FileWatcher) Changed() bool {
 	if w.path == "" {
 		return false
@@ -48,7 +49,7 @@ func (w *FileWatcher) Changed() bool {
 	if !ok {
 		return false
 	}
-	if w.candidate == nil && w.info != nil && os.SameFile(info, w.info) && info.ModTime().Equal(w.info.ModTime()) && info.Size() == w.info.Size() {
+	if w.candidate == nil && w.isUnchanged(info) {
 		return false
 	}
 	sum, ok := w.checkFile()
@@ -66,16 +67,22 @@ func (w *FileWatcher) Changed() bool {
 	return true
 }
 
-// Missing is why the last look could not read the file, or nil.
+// Missing returns the error of the last check, or nil.
 func (w *FileWatcher) Missing() error { return w.missing }
 
-// IsStable tells whether the last look saw what was reported last, so that the file is not just being written.
+// IsStable reports whether the last check found the reported content, so the file is not being written.
 func (w *FileWatcher) IsStable() bool { return w.missing == nil && w.candidate == nil }
+
+// isUnchanged reports whether info has the identity, time and size of the last check.
+func (w *FileWatcher) isUnchanged(info os.FileInfo) bool {
+	return w.info != nil && os.SameFile(info, w.info) && info.ModTime().Equal(w.info.ModTime()) &&
+		info.Size() == w.info.Size()
+}
 
 func (w *FileWatcher) stat() (info os.FileInfo, ok bool) {
 	info, err := os.Stat(w.path)
-	if err == nil && !info.Mode().IsRegular() { // a pipe may never end
-		err = fmt.Errorf("%s is no regular file", w.path)
+	if err == nil && !info.Mode().IsRegular() { // Reading a pipe may never end.
+		err = fmt.Errorf("%s is not a regular file", w.path)
 	}
 	w.missing = err
 	return info, err == nil

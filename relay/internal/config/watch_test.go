@@ -11,64 +11,65 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-func put(t *testing.T, file, text string) {
+func writeFile(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A change is told once, when two looks saw the same.
-func TestWatch(t *testing.T) {
+// A change is reported once, after two checks with the same content.
+func TestFileWatcher_ReportsStableChangesOnce(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.yaml")
-	put(t, file, "one")
+	writeFile(t, file, "one")
 	w := config.NewFileWatcher(file)
-	looks := func(want ...bool) {
+	checkChanged := func(want ...bool) {
 		t.Helper()
 		for i, one := range want {
 			if got := w.Changed(); got != one {
-				t.Errorf("look %d: %v", i, got)
+				t.Errorf("check %d: got %v", i, got)
 			}
 		}
 	}
-	looks(false, false)
-	put(t, file, "two, half wri")
-	looks(false)
-	put(t, file, "two, half written")
-	looks(false, true, false)
-	put(t, file, "two, half written") // touched
-	looks(false, false)
-	put(t, filepath.Join(dir, "b"), "three")
+	checkChanged(false, false)
+	writeFile(t, file, "two, half wri")
+	checkChanged(false)
+	writeFile(t, file, "two, half written")
+	checkChanged(false, true, false)
+	writeFile(t, file, "two, half written") // same content
+	checkChanged(false, false)
+	writeFile(t, filepath.Join(dir, "b"), "three")
 	if err := os.Rename(filepath.Join(dir, "b"), file); err != nil {
 		t.Fatal(err)
 	}
-	looks(false, true, false)
+	checkChanged(false, true, false)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	looks(false, false)
-	put(t, file, "three") // as it was before it went
-	looks(false, false)
-	put(t, file, "skipped")
+	checkChanged(false, false)
+	writeFile(t, file, "three") // same content as before the removal
+	checkChanged(false, false)
+	writeFile(t, file, "skipped")
 	w.MarkReported()
-	looks(false, false)
-	put(t, file, "three")
-	looks(false, true)
-	put(t, file, "four")
-	looks(false)
-	put(t, file, "three") // and back
-	looks(false, false)
+	checkChanged(false, false)
+	writeFile(t, file, "three")
+	checkChanged(false, true)
+	writeFile(t, file, "four")
+	checkChanged(false)
+	writeFile(t, file, "three") // back to the reported content
+	checkChanged(false, false)
 }
 
-// TestWatchLinks follows the links of a ConfigMap: ..data leads to another folder at each update.
-func TestWatchLinks(t *testing.T) {
+// TestFileWatcher_FollowsLinks changes the links of a Kubernetes ConfigMap: each update links ..data to another
+// directory.
+func TestFileWatcher_FollowsLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, version := range []string{"1", "2"} {
 		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		put(t, filepath.Join(dir, version, "hubrelay.yaml"), "version "+version)
+		writeFile(t, filepath.Join(dir, version, "hubrelay.yaml"), "version "+version)
 	}
 	link := func(to, at string) {
 		t.Helper()
@@ -84,62 +85,62 @@ func TestWatchLinks(t *testing.T) {
 	link(filepath.Join("..data", "hubrelay.yaml"), "hubrelay.yaml")
 	w := config.NewFileWatcher(filepath.Join(dir, "hubrelay.yaml"))
 	if w.Changed() {
-		t.Error("changed from the start")
+		t.Error("got a change before any")
 	}
 	link("2", "..data")
 	if first, second := w.Changed(), w.Changed(); first || !second {
-		t.Errorf("after the links were moved: %v, %v", first, second)
+		t.Errorf("after the link changed: got %v, %v, want false, true", first, second)
 	}
 	if config.NewFileWatcher("").Changed() {
-		t.Error("no file has changed")
+		t.Error("got a change without a path")
 	}
 }
 
-// A file that is gone, or is just being written, is known as such.
-func TestWatchMissing(t *testing.T) {
+// Missing and IsStable describe a removed file and a file that is being written.
+func TestFileWatcher_MissingAndIsStable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
-	put(t, file, "one")
+	writeFile(t, file, "one")
 	w := config.NewFileWatcher(file)
 	for i, step := range []struct {
-		do               func()
-		missing, settled bool
+		do              func()
+		missing, stable bool
 	}{
 		{func() {}, false, true},
-		{func() { put(t, file, "two!") }, false, false},
+		{func() { writeFile(t, file, "two!") }, false, false},
 		{func() {}, false, true},
 		{func() { _ = os.Remove(file) }, true, false},
 		{w.MarkReported, true, false},
-		{func() { put(t, file, "two!") }, false, true},
+		{func() { writeFile(t, file, "two!") }, false, true},
 	} {
 		step.do()
 		w.Changed()
-		if missing := w.Missing() != nil; missing != step.missing || w.IsStable() != step.settled {
-			t.Errorf("step %d: missing %v, settled %v", i, missing, w.IsStable())
+		if missing := w.Missing() != nil; missing != step.missing || w.IsStable() != step.stable {
+			t.Errorf("step %d: missing %v, stable %v", i, missing, w.IsStable())
 		}
 	}
 }
 
-// What is no file is never read: a pipe may not end, and can be read once.
-func TestWatchNoFile(t *testing.T) {
+// A file that is not regular is never read, because a pipe may never end.
+func TestFileWatcher_IgnoresPipes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	if err := syscall.Mkfifo(file, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if w := config.NewFileWatcher(file); w.Changed() || w.Missing() != nil {
-		t.Errorf("a pipe from the start: %v", w.Missing())
+		t.Errorf("pipe at creation: got %v", w.Missing())
 	}
 	_ = os.Remove(file)
-	put(t, file, "one")
+	writeFile(t, file, "one")
 	w := config.NewFileWatcher(file)
 	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if w.Changed() || w.Missing() == nil || !strings.Contains(w.Missing().Error(), "is no regular file") {
-		t.Errorf("a pipe later: %v", w.Missing())
+	if w.Changed() || w.Missing() == nil || !strings.Contains(w.Missing().Error(), "is not a regular file") {
+		t.Errorf("pipe after creation: got %v", w.Missing())
 	}
 	_ = os.Remove(file)
-	put(t, file, "two!")
+	writeFile(t, file, "two!")
 	if w.Changed() || !w.Changed() || w.Missing() != nil {
-		t.Error("the file is not taken up again")
+		t.Error("the restored file was not reported")
 	}
 }

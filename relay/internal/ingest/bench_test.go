@@ -10,9 +10,12 @@ import (
 )
 
 // typical is a notification as the specification's sample has it, 450 bytes or so.
-const typical = `{"topic":"container.instance.state.changed","object":{"id":"5f9c2b1e8a3d4c0017e5a921","state":"running","error":""},` +
-	`"context":{"hub_id":"5f9c2b1e8a3d4c0017e5a900","account_id":"5f9c2b1e8a3d4c0017e5a901","environments":["5f9c2b1e8a3d4c0017e5a902"],` +
-	`"dns_zones":[],"clusters":["production"],"containers":["5f9c2b1e8a3d4c0017e5a903"],"instance":{"id":"5f9c2b1e8a3d4c0017e5a904","seq":9007199254740993}},"flags":null}`
+const typical = `{"topic":"container.instance.state.changed","object":{"id":"5f9c2b1e8a3d4c0017e5a921",` +
+	`"state":"running","error":""},` +
+	`"context":{"hub_id":"5f9c2b1e8a3d4c0017e5a900","account_id":"5f9c2b1e8a3d4c0017e5a901",` +
+	`"environments":["5f9c2b1e8a3d4c0017e5a902"],` +
+	`"dns_zones":[],"clusters":["production"],"containers":["5f9c2b1e8a3d4c0017e5a903"],` +
+	`"instance":{"id":"5f9c2b1e8a3d4c0017e5a904","seq":9007199254740993}},"flags":null}`
 
 const typicalHub = "5f9c2b1e8a3d4c0017e5a900"
 
@@ -27,7 +30,9 @@ func newDecoder(t testing.TB) *Decoder {
 
 func BenchmarkDecode(b *testing.B) {
 	d := newDecoder(b)
-	for name, text := range map[string]string{"compact": typical, "spaced": spaced(b, typical), "least": `{"topic":"job.created","context":{}}`} {
+	for name, text := range map[string]string{
+		"compact": typical, "spaced": spaced(b, typical), "least": `{"topic":"job.created","context":{}}`,
+	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(text)))

@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// bodyFormat is how a body is cut into notifications. Its value is part of the digest of a request.
+// bodyFormat is the format of a request body. Its value is part of the digest of a request.
 type bodyFormat string
 
 const (
@@ -16,8 +16,8 @@ const (
 	kindNDJSON bodyFormat = "ndjson"
 )
 
-// bodyFormatOf reads a Content-Type.
-func bodyFormatOf(contentType string) (bodyFormat, *relay.Error) {
+// parseBodyFormat parses a Content-Type.
+func parseBodyFormat(contentType string) (bodyFormat, *relay.Error) {
 	switch contentType {
 	case "application/json":
 		return kindJSON, nil
@@ -37,15 +37,16 @@ func bodyFormatOf(contentType string) (bodyFormat, *relay.Error) {
 	if contentType == "" {
 		return "", relay.NewError(relay.CodeInvalidContentType, "the request has no Content-Type; "+accepted)
 	}
-	return "", relay.NewError(relay.CodeInvalidContentType, "the Content-Type "+relay.Truncate(contentType, 80)+" is not accepted; "+accepted)
+	return "", relay.NewError(relay.CodeInvalidContentType,
+		"the Content-Type "+relay.Truncate(contentType, 80)+" is not accepted; "+accepted)
 }
 
-// DecodeBody reads the notifications of a request: one JSON object or an array of them (application/json), or one on
-// each line (application/x-ndjson, blank lines are skipped). It returns all in their order, at least one, or the error
-// of the first bad one, whose source and extra.index tell its place in the batch, from 0. It keeps nothing of body,
-// whose size the caller bounds.
+// DecodeBody decodes the notifications of a request: a JSON object or an array of objects (application/json), or
+// one object per line (application/x-ndjson; blank lines are skipped). It returns at least one notification, in
+// order, or the error of the first invalid one with its index in Source and extra.index. The result does not
+// reference body. The caller limits the size of body.
 func (d *Decoder) DecodeBody(contentType string, body []byte, def Defaults) ([]relay.Notification, *relay.Error) {
-	kind, err := bodyFormatOf(contentType)
+	kind, err := parseBodyFormat(contentType)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (d *Decoder) DecodeBody(contentType string, body []byte, def Defaults) ([]r
 	return []relay.Notification{n}, nil
 }
 
-// typicalSize is a guess at one notification in bytes, to allocate a batch at once.
+// typicalSize is the estimated size of a notification in bytes, to allocate the slice of a batch once.
 const typicalSize = 256
 
 func (f *decodeState) readArray() ([]relay.Notification, *relay.Error) {
@@ -103,13 +104,13 @@ func (f *decodeState) readArray() ([]relay.Notification, *relay.Error) {
 			}
 			return ns, nil
 		default:
-			f.syntaxError("expected ',' or ']' behind a notification, found " + f.describeNext())
+			f.syntaxError("expected ',' or ']' after a notification, found " + f.describeNext())
 			return nil, f.scanError(noBatchIndex)
 		}
 	}
 }
 
-// readLines narrows data to one line after the other, from the front, so that positions stay those of the body.
+// readLines sets data to the end of each line in turn, so positions refer to the complete body.
 func (f *decodeState) readLines() ([]relay.Notification, *relay.Error) {
 	body := f.data
 	ns := make([]relay.Notification, 0, len(body)/typicalSize+1)
@@ -129,7 +130,7 @@ func (f *decodeState) readLines() ([]relay.Notification, *relay.Error) {
 			return nil, err
 		}
 		if f.skipSpaces(); f.pos < end {
-			f.syntaxError("expected the end of the line behind the notification, found " + f.describeNext())
+			f.syntaxError("expected the end of the line after the notification, found " + f.describeNext())
 			return nil, f.scanError(len(ns))
 		}
 		ns = append(ns, n)

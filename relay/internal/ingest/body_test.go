@@ -68,7 +68,10 @@ func TestDecodeBodyRefuses(t *testing.T) {
 		{asJSON, "[" + item(0) + "]]", "400.invalid-syntax", "", "expected the end"},
 		{asJSON, item(0) + item(1), "400.invalid-syntax", "", "application/x-ndjson"},
 		{asJSON, "\xef\xbb\xbf" + item(0), "400.invalid-syntax", "", "byte order mark"},
-		{asJSON, "[" + item(0) + "," + item(1) + "," + bad + "," + bad + "]", "422.invalid-argument", "/2/context/hub_id", "other"},
+		{
+			asJSON, "[" + item(0) + "," + item(1) + "," + bad + "," + bad + "]", "422.invalid-argument",
+			"/2/context/hub_id", "other",
+		},
 		{asJSON, "[" + item(0) + ",7]", "422.invalid-argument", "/1", "not a number"},
 		{asJSON, "[[]]", "422.invalid-argument", "/0", "not an array"},
 		{asJSON, "[" + item(0) + "," + large + "]", "413.too-large", "/1", "262144"},
@@ -87,9 +90,11 @@ func TestDecodeBodyRefuses(t *testing.T) {
 			continue
 		}
 		if string(err.Code) != tc.code || err.Source != tc.source || !strings.Contains(err.Detail, tc.detail) {
-			t.Errorf("%s %.80s:\ngot  %v\nwant %s at %s: …%s…", tc.contentType, tc.body, err, tc.code, tc.source, tc.detail)
+			t.Errorf("%s %.80s:\ngot  %v\nwant %s at %s: …%s…", tc.contentType, tc.body, err, tc.code, tc.source,
+				tc.detail)
 		}
-		if index, ok := err.Extra["index"]; ok != (tc.source != "") || ok && !strings.HasPrefix(err.Source, fmt.Sprintf("/%d", index)) {
+		if index, ok := err.Extra["index"]; ok != (tc.source != "") ||
+			ok && !strings.HasPrefix(err.Source, fmt.Sprintf("/%d", index)) {
 			t.Errorf("%.80s: extra is %v", tc.body, err.Extra)
 		}
 	}
@@ -98,8 +103,10 @@ func TestDecodeBodyRefuses(t *testing.T) {
 func TestUnknownTopicNamesTheNearest(t *testing.T) {
 	t.Parallel()
 	d := newDecoder(t)
-	_, err := d.DecodeBody("application/json", []byte(`[{"topic":"container.craeted","context":{}}]`), Defaults{Hub: "h"})
-	if err == nil || err.Extra["nearest"] != "container.created" || err.Extra["index"] != 0 || err.Code != relay.CodeInvalidArgument {
+	_, err := d.DecodeBody("application/json", []byte(`[{"topic":"container.craeted","context":{}}]`),
+		Defaults{Hub: "h"})
+	if err == nil || err.Extra["nearest"] != "container.created" || err.Extra["index"] != 0 ||
+		err.Code != relay.CodeInvalidArgument {
 		t.Errorf("got %+v", err)
 	}
 }

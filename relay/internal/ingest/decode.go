@@ -9,65 +9,66 @@ import (
 )
 
 const (
-	// MaxNotification bounds one notification as it was sent, in bytes.
+	// MaxNotification is the maximum size of a notification as it was sent, in bytes.
 	MaxNotification = 256 << 10
-	// MaxIdentifier bounds every identifier in a notification, in bytes.
+	// MaxIdentifier is the maximum length of an identifier in a notification, in bytes.
 	MaxIdentifier = 256
 )
 
-// Defaults is what the surroundings of a notification say about it.
+// Defaults are defaults and restrictions from the context of a notification, such as the request.
 type Defaults struct {
-	// Hub is filled in where context.hub_id is missing, and must equal it where it is not. Empty means that the
-	// notification must name its hub itself and may name any.
+	// Hub is the default of context.hub_id, and the only allowed value. If it is empty, the notification must contain
+	// a hub and may contain any.
 	Hub string
-	// Account is filled in where context.account_id is missing or empty, and must equal it where it is not. "*" is the
-	// same as AnyAccount.
+	// Account is the default of context.account_id, and the only allowed value. "*" is the same as AnyAccount.
 	Account string
-	// AnyAccount allows every account_id and fills none in.
+	// AnyAccount allows every account_id and sets no default.
 	AnyAccount bool
-	// Trace becomes the members traceparent and tracestate of a notification that has neither.
+	// Trace is the default for traceparent and tracestate of a notification that has neither.
 	Trace relay.Trace
 }
 
-// Decoder validates notifications and brings them into the normal form. It may be used concurrently. Its errors name
-// the place by line and column (400) or by a JSON pointer.
+// Decoder validates notifications and converts them into the normal form. It may be used concurrently. Its errors
+// contain the position: line and column (400) or a JSON pointer.
 type Decoder struct {
 	catalog *relay.Catalog
 	ids     *idSource
-	frames  sync.Pool
+	states  sync.Pool
 }
 
 // NewDecoder returns a decoder that accepts the topics of catalog.
 func NewDecoder(catalog *relay.Catalog) *Decoder {
 	d := &Decoder{catalog: catalog, ids: newIDSource()}
-	d.frames.New = func() any { return &decodeState{decoder: d} }
+	d.states.New = func() any { return &decodeState{decoder: d} }
 	return d
 }
 
-// NewID returns an id as every decoded notification gets one: 24 hexadecimal digits, unique, growing with time.
+// NewID returns a new notification ID: 24 hexadecimal digits, unique, increasing with time.
 func (d *Decoder) NewID() string { return d.ids.next() }
 
-// RelayHop is a step from one relay to the next.
+// RelayHop is a transfer from one relay to another.
 type RelayHop struct {
-	// From names the relay that sends the notification on, and Self the one that reads it; see redisconn.Conn.Instance. From is
-	// empty for a sender that is no relay.
+	// From is the name of the relay that sends the notification, or empty if the sender is not a relay. Self is the
+	// name of the relay that reads it; see redisconn.Conn.Instance.
 	From, Self string
 }
 
 const (
-	// relayPathMember is the member of a notification that lists the relays it has come through, the first first. It is there
-	// from the first hop on.
+	// relayPathMember is the member that lists the relays that a notification has passed, the first one first. It
+	// exists after the first hop.
 	relayPathMember = "hubrelay_via"
-	// maxHops bounds that list.
+	// maxHops is the maximum length of this list.
 	maxHops = 16
-	// relayOverhead is what a relay may add to a notification: ids, a cursor, the list of relays.
+	// relayOverhead is the size that a relay may add to a notification: IDs, a cursor, the list of relays.
 	relayOverhead = 4 << 10
 )
 
-// DecodeRelayed is Decode for what another relay sends, who adds to a notification of [MaxNotification] bytes. The
-// notification lists hop.From among those that it has come through. It tells whether hop.Self is one of them: then the
-// notification has been here before and must not be stored again.
-func (d *Decoder) DecodeRelayed(data []byte, def Defaults, hop RelayHop) (n relay.Notification, returned bool, err *relay.Error) {
+// DecodeRelayed is like Decode for a notification from another relay, which may exceed [MaxNotification] slightly.
+// It appends hop.From to the relays that the notification has passed. If hop.Self is one of them, returned is
+// true: the notification was here before and must not be stored again.
+func (d *Decoder) DecodeRelayed(data []byte, def Defaults, hop RelayHop) (
+	n relay.Notification, returned bool, err *relay.Error,
+) {
 	f := d.acquireState(data, def)
 	defer d.releaseState(f)
 	f.hop, f.relayed = hop, true
@@ -85,7 +86,7 @@ func (d *Decoder) DecodeRelayed(data []byte, def Defaults, hop RelayHop) (n rela
 	return n, false, nil
 }
 
-// Decode reads one notification and gives it an ID. It keeps nothing of data.
+// Decode decodes one notification and assigns an ID. The result does not reference data.
 func (d *Decoder) Decode(data []byte, def Defaults) (relay.Notification, *relay.Error) {
 	f := d.acquireState(data, def)
 	defer d.releaseState(f)
@@ -101,37 +102,37 @@ func (d *Decoder) Decode(data []byte, def Defaults) (relay.Notification, *relay.
 }
 
 func (d *Decoder) acquireState(data []byte, def Defaults) *decodeState {
-	f, _ := d.frames.Get().(*decodeState) // New gives nothing else
+	f, _ := d.states.Get().(*decodeState) // New returns no other type
 	f.data, f.pos, f.lastSpace, f.def = data, 0, -1, def
 	return f
 }
 
-// releaseState keeps a frame for the next caller unless a large notification has blown it up.
+// releaseState returns a state to the pool, unless a large notification has grown its buffers.
 func (d *Decoder) releaseState(f *decodeState) {
 	f.reset()
 	f.data, f.def, f.hop, f.relayed = nil, Defaults{}, RelayHop{}, false
 	clear(f.memberNames[:cap(f.memberNames)])
 	if cap(f.out) <= 64<<10 && cap(f.scratch) <= 64<<10 && cap(f.memberNames) <= 1<<10 {
-		d.frames.Put(f)
+		d.states.Put(f)
 	}
 }
 
-// stringField is a string that the envelope knows.
+// stringField is a known string of the envelope.
 type stringField struct {
 	span  byteSpan
 	value []byte
 	given bool
 }
 
-// decodeState is the working space for one notification after the other.
+// decodeState is the working memory for one notification at a time.
 type decodeState struct {
 	jsonScanner
 	decoder *Decoder
 	def     Defaults
 	hop     RelayHop
-	relayed bool // another relay sends it
-	// problem is the first thing wrong that is no matter of syntax: the rest is still read, since text that is no JSON
-	// is worse.
+	relayed bool // sent by another relay
+	// problem is the first error that is not a syntax error. The rest is still scanned, because a syntax error takes
+	// precedence.
 	problem *relay.Error
 
 	topic                    string
@@ -139,10 +140,10 @@ type decodeState struct {
 	traced                   bool
 	object                   [3]stringField // id, state, error
 	hub, account             stringField
-	lists                    [4]byteSpan // of an end of 0 where missing
+	lists                    [4]byteSpan // end is 0 if missing
 
-	via      byteSpan // the elements of viaMember
-	hops     int      // how many these are
+	via      byteSpan // the elements of relayPathMember
+	hops     int      // number of elements
 	returned bool     // Self is one of them
 
 	restTop, restObject, restContext []byteSpan
@@ -159,7 +160,7 @@ func (f *decodeState) reset() {
 	f.memberNames, f.scratch, f.out, f.depth, f.err = f.memberNames[:0], f.scratch[:0], f.out[:0], 0, scanError{}
 }
 
-// noBatchIndex stands for a notification that is not part of a batch.
+// noBatchIndex marks a notification that is not part of a batch.
 const noBatchIndex = -1
 
 // readNotification reads the value at pos.
@@ -168,6 +169,9 @@ func (f *decodeState) readNotification(index int) (relay.Notification, *relay.Er
 	start := f.pos
 	if c := f.peek(); c != '{' {
 		if !f.scanValue() {
+			if f.err.pos == start { // no JSON value at all
+				f.err.detail = "not JSON: " + f.err.detail
+			}
 			return relay.Notification{}, f.scanError(index)
 		}
 		return relay.Notification{}, withIndex(wrongType("a notification", "an object", c), index)
@@ -175,12 +179,13 @@ func (f *decodeState) readNotification(index int) (relay.Notification, *relay.Er
 	if !f.scanObject(f.topMember) {
 		return relay.Notification{}, f.scanError(index)
 	}
-	most := MaxNotification
+	limit := MaxNotification
 	if f.relayed {
-		most += relayOverhead
+		limit += relayOverhead
 	}
-	if size := f.pos - start; size > most {
-		err := relay.NewError(relay.CodeTooLarge, fmt.Sprintf("a notification may have %d bytes, this one has %d", most, size))
+	if size := f.pos - start; size > limit {
+		err := relay.NewError(relay.CodeTooLarge,
+			fmt.Sprintf("a notification has at most %d bytes, this one has %d", limit, size))
 		return relay.Notification{}, withIndex(err, index)
 	}
 	if err := f.validate(); err != nil {
@@ -189,17 +194,20 @@ func (f *decodeState) readNotification(index int) (relay.Notification, *relay.Er
 	return f.normalize(), nil
 }
 
-// expectEnd refuses anything behind the value.
+// expectEnd rejects data after the value.
 func (f *decodeState) expectEnd() *relay.Error {
 	f.skipSpaces()
 	if f.pos == len(f.data) {
 		return nil
 	}
-	f.syntaxError("expected the end, found " + f.describeNext() + "; send several notifications as a JSON array or as application/x-ndjson")
+	f.syntaxError(
+		"expected the end, found " + f.describeNext() +
+			"; send several notifications as a JSON array or as application/x-ndjson",
+	)
 	return f.scanError(noBatchIndex)
 }
 
-// validate finishes hub and account and says what is wrong first.
+// validate completes hub and account and returns the first error.
 func (f *decodeState) validate() *relay.Error {
 	switch {
 	case f.problem != nil:
@@ -213,22 +221,26 @@ func (f *decodeState) validate() *relay.Error {
 	case f.hub.given && len(f.hub.value) == 0:
 		return relay.NewError(relay.CodeInvalidArgument, "context/hub_id is empty").WithPointer("/context/hub_id")
 	case f.hub.given && f.def.Hub != "" && string(f.hub.value) != f.def.Hub:
-		whose := "the request is for"
+		subject := "the request is for"
 		if f.relayed {
-			whose = "the source reads"
+			subject = "the source reads"
 		}
 		return relay.NewError(relay.CodeInvalidArgument, fmt.Sprintf("context/hub_id is %q, but %s the hub %q",
-			relay.Truncate(string(f.hub.value), 64), whose, relay.Truncate(f.def.Hub, 64))).WithPointer("/context/hub_id")
+			relay.Truncate(
+				string(f.hub.value), 64,
+			), subject, relay.Truncate(f.def.Hub, 64))).WithPointer("/context/hub_id")
 	case len(f.account.value) > 0 && !f.anyAccount() && string(f.account.value) != f.def.Account:
 		return relay.NewError(relay.CodeInvalidArgument,
-			"context/account_id is not the account of the key; leave it out, or use a key for all accounts").WithPointer("/context/account_id")
+			"context/account_id is not the account of the key; omit it, or use a key for all accounts").WithPointer(
+			"/context/account_id",
+		)
 	}
 	return nil
 }
 
 func (f *decodeState) anyAccount() bool { return f.def.AnyAccount || f.def.Account == "*" }
 
-// normalize writes the normal form. Nothing can go wrong any more.
+// normalize writes the normal form. It cannot fail.
 func (f *decodeState) normalize() relay.Notification {
 	n := relay.Notification{ID: f.decoder.ids.next(), Topic: f.topic, Hub: f.def.Hub}
 	if f.hub.given && f.def.Hub == "" {
@@ -241,7 +253,7 @@ func (f *decodeState) normalize() relay.Notification {
 		n.Account = f.def.Account
 	}
 	b := append(f.out, `{"topic":"`...)
-	b = append(b, f.topic...) // a topic has no character to escape
+	b = append(b, f.topic...) // topics need no escapes
 	b = append(b, `","object":{"id":`...)
 	b = f.appendWord(b, &f.object[0], n.ID)
 	b = append(b, `,"state":`...)
@@ -272,7 +284,7 @@ func (f *decodeState) normalize() relay.Notification {
 	return n
 }
 
-// appendTrace appends the request's trace where the notification has none.
+// appendTrace appends the trace of the request if the notification has none.
 func (f *decodeState) appendTrace(b []byte) []byte {
 	trace := f.def.Trace
 	if trace.Parent == "" || f.traced {
@@ -285,7 +297,7 @@ func (f *decodeState) appendTrace(b []byte) []byte {
 	return b
 }
 
-// appendWord appends the string as it came, or def where it is missing or empty.
+// appendWord appends the original string, or def if it is missing or empty.
 func (f *decodeState) appendWord(b []byte, w *stringField, def string) []byte {
 	if len(w.value) == 0 {
 		return appendQuoted(b, def)

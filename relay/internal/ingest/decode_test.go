@@ -14,11 +14,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.RunParallel(8) // the tests wait most of the time
+	testkit.RunParallel(8) // the tests mostly wait
 	goleak.VerifyTestMain(m)
 }
 
-// normal is the normal form with the parts that differ from test to test.
+// normal returns a normal form with the given parts.
 func normal(object, context, rest string) string {
 	return `{"topic":"job.created","object":{` + object + `},"context":{` + context + `},"flags":null` + rest + `}`
 }
@@ -29,7 +29,7 @@ const (
 	plainHub    = `"hub_id":"h","account_id":"",` + emptyLists
 )
 
-func TestDecodeNormalises(t *testing.T) {
+func TestDecode_Normalizes(t *testing.T) {
 	t.Parallel()
 	d := newDecoder(t)
 	for name, tc := range map[string]struct {
@@ -41,46 +41,68 @@ func TestDecodeNormalises(t *testing.T) {
 			want: normal(plainObject, `"hub_id":"h","account_id":"a",`+emptyLists, ""),
 		},
 		"a trace of the request": {
-			in: `{"topic":"job.created","object":{"id":"o"},"context":{},"x":1}`, def: Defaults{Hub: "h", Account: "a", Trace: relay.Trace{Parent: "00-a", State: "a=\"1\""}},
-			want: normal(plainObject, `"hub_id":"h","account_id":"a",`+emptyLists, `,"x":1,"traceparent":"00-a","tracestate":"a=\"1\""`),
+			in: `{"topic":"job.created","object":{"id":"o"},"context":{},"x":1}`, def: Defaults{
+				Hub: "h", Account: "a", Trace: relay.Trace{Parent: "00-a", State: "a=\"1\""},
+			},
+			want: normal(plainObject, `"hub_id":"h","account_id":"a",`+emptyLists,
+				`,"x":1,"traceparent":"00-a","tracestate":"a=\"1\""`),
 		},
 		"a trace of its own": {
-			in: `{"topic":"job.created","object":{"id":"o"},"context":{},"traceparent":"00-b"}`, def: Defaults{Hub: "h", Account: "a", Trace: relay.Trace{Parent: "00-a"}},
+			in: `{"topic":"job.created","object":{"id":"o"},"context":{},"traceparent":"00-b"}`, def: Defaults{
+				Hub: "h", Account: "a", Trace: relay.Trace{Parent: "00-a"},
+			},
 			want: normal(plainObject, `"hub_id":"h","account_id":"a",`+emptyLists, `,"traceparent":"00-b"`),
 		},
 		"all known, in another order": {
-			in: "\t{\"flags\":{\"x\":[1]},\"context\":{\"containers\":[\"c\" , \"d\"],\"clusters\":[\"production\"],\"dns_zones\":null,\n" +
-				"\"environments\":[ ],\"account_id\":\"a\",\"hub_id\":\"h\"},\"object\":{\"error\":\"e\",\"state\":\"s\",\"id\":\"o\"},\"topic\":\"job.created\"}\r\n",
+			in: "\t{\"flags\":{\"x\":[1]},\"context\":{\"containers\":[\"c\" , " +
+				"\"d\"],\"clusters\":[\"production\"],\"dns_zones\":null,\n" +
+				"\"environments\":[ " +
+				"],\"account_id\":\"a\",\"hub_id\":\"h\"},\"object\":{\"error\":\"e\",\"state\":\"s\"," +
+				"\"id\":\"o\"},\"topic\":\"job.created\"}\r\n",
 			def: Defaults{AnyAccount: true},
 			want: normal(`"id":"o","state":"s","error":"e"`,
-				`"hub_id":"h","account_id":"a","environments":[],"dns_zones":[],"clusters":["production"],"containers":["c","d"]`, ""),
+				`"hub_id":"h","account_id":"a","environments":[],"dns_zones":[],"clusters":["production"],`+
+					`"containers":["c","d"]`, ""),
 		},
 		"null for missing": {
-			in: `{"topic":"job.created","object":{"id":"o","state":null,"error":null},"context":{"hub_id":null,"account_id":null,` +
+			in: `{"topic":"job.created","object":{"id":"o","state":null,"error":null},"context":{"hub_id":null,` +
+				`"account_id":null,` +
 				`"environments":null,"dns_zones":null,"clusters":null,"containers":null}}`,
 			def:  Defaults{Hub: "h"},
 			want: normal(plainObject, plainHub, ""),
 		},
 		"unknown members byte for byte": {
 			in: `{"v":1.50,"topic":"job.created","object":{"n":12345678901234567890123,"id":"o","ID":"x"},` +
-				`"context":{"hub_id":"h","deep":{"a":[[[{"b":-0.0e-10}]]],"u":"\u00e9\ud83d\ude00\/é","lone":"\ud800"},"HUB_ID":"evil"}}`,
+				`"context":{"hub_id":"h","deep":{"a":[[[{"b":-0.0e-10}]]],"u":"\u00e9\ud83d\ude00\/é",` +
+				`"lone":"\ud800"},"HUB_ID":"evil"}}`,
 			want: normal(plainObject+`,"n":12345678901234567890123,"ID":"x"`,
-				plainHub+`,"deep":{"a":[[[{"b":-0.0e-10}]]],"u":"\u00e9\ud83d\ude00\/é","lone":"\ud800"},"HUB_ID":"evil"`, `,"v":1.50`),
+				plainHub+`,"deep":{"a":[[[{"b":-0.0e-10}]]],"u":"\u00e9\ud83d\ude00\/é","lone":"\ud800"},`+
+					`"HUB_ID":"evil"`, `,"v":1.50`),
 		},
 		"white space in unknown members": {
-			in:   "{\"topic\":\"job.created\",\"object\":{\"id\":\"o\"},\"context\":{\"hub_id\":\"h\",\"x\" : { \"a b\" :\n [ 1 ,\r\n\"q \\\" , \\\\\" ] }}}",
+			in: "{\"topic\":\"job.created\",\"object\":{\"id\":\"o\"},\"context\":{\"hub_id\":\"h\",\"x\" : { " +
+				"\"a b\" :\n [ 1 ,\r\n\"q \\\" , \\\\\" ] }}}",
 			want: normal(plainObject, plainHub+`,"x":{"a b":[1,"q \" , \\"]}`, ""),
 		},
 		"our own names at the top": {
-			in:   `{"topic":"job.created","object":{"id":"o"},"context":{"hub_id":"h","cursor":1},"cursor":"1-0","flags":null}`,
+			in: `{"topic":"job.created","object":{"id":"o"},"context":{"hub_id":"h","cursor":1},"cursor":"1-0",` +
+				`"flags":null}`,
 			want: normal(plainObject, plainHub+`,"cursor":1`, ""),
 		},
 		"escapes in what is known": {
-			in:   `{"\u0074opic":"job\u002ecreated","object":{"id":"\u006f"},"context":{"hub_id":"\ud83d\ude00","clusters":["a\/b"]}}`,
-			want: normal(`"id":"\u006f","state":"","error":""`, `"hub_id":"\ud83d\ude00","account_id":"","environments":[],"dns_zones":[],"clusters":["a\/b"],"containers":[]`, ""),
+			in: `{"\u0074opic":"job\u002ecreated","object":{"id":"\u006f"},"context":{"hub_id":"\ud83d\ude00",` +
+				`"clusters":["a\/b"]}}`,
+			want: normal(
+				`"id":"\u006f","state":"","error":""`,
+				`"hub_id":"\ud83d\ude00","account_id":"","environments":[],"dns_zones":[],"clusters":["a\/b"],`+
+					`"containers":[]`,
+				"",
+			),
 		},
 		"empty account is filled in": {
-			in: `{"topic":"job.created","object":{"id":"o"},"context":{"hub_id":"h","account_id":""}}`, def: Defaults{Hub: "h", Account: "a"},
+			in: `{"topic":"job.created","object":{"id":"o"},"context":{"hub_id":"h","account_id":""}}`, def: Defaults{
+				Hub: "h", Account: "a",
+			},
 			want: normal(plainObject, `"hub_id":"h","account_id":"a",`+emptyLists, ""),
 		},
 		"the account of a platform's key is not filled in": {
@@ -109,14 +131,14 @@ func TestDecodeNormalises(t *testing.T) {
 	}
 }
 
-// checkConsistent holds for everything that was ever accepted.
+// checkConsistent checks invariants of every accepted notification.
 func checkConsistent(t *testing.T, d *Decoder, n relay.Notification) {
 	t.Helper()
 	if len(n.ID) != 24 || strings.Trim(n.ID, "0123456789abcdef") != "" {
-		t.Errorf("the id is %q", n.ID)
+		t.Errorf("got ID %q", n.ID)
 	}
 	if !json.Valid(n.Data) || strings.ContainsAny(string(n.Data), "\n\r") {
-		t.Errorf("no line of JSON: %q", n.Data)
+		t.Errorf("not one line of JSON: %q", n.Data)
 	}
 	e, err := n.Envelope()
 	if err != nil {
@@ -125,22 +147,25 @@ func checkConsistent(t *testing.T, d *Decoder, n relay.Notification) {
 	if e.Topic != n.Topic || e.Context.HubID != n.Hub || e.Context.AccountID != n.Account || e.Object.ID == "" {
 		t.Errorf("%+v differs from %+v", e, n)
 	}
-	if e.Context.Environments == nil || e.Context.DNSZones == nil || e.Context.Clusters == nil || e.Context.Containers == nil {
+	if e.Context.Environments == nil || e.Context.DNSZones == nil || e.Context.Clusters == nil ||
+		e.Context.Containers == nil {
 		t.Errorf("a list is missing: %s", n.Data)
 	}
-	again, refused := d.Decode(n.Data, Defaults{AnyAccount: true})
-	if refused != nil && refused.Code != relay.CodeTooLarge {
-		t.Fatalf("the normal form is refused: %v", refused)
+	again, rejected := d.Decode(n.Data, Defaults{AnyAccount: true})
+	if rejected != nil && rejected.Code != relay.CodeTooLarge {
+		t.Fatalf("the normal form is rejected: %v", rejected)
 	}
-	if refused == nil && string(again.Data) != string(n.Data) {
+	if rejected == nil && string(again.Data) != string(n.Data) {
 		t.Errorf("not idempotent:\n%s\n%s", n.Data, again.Data)
 	}
 }
 
-func TestDecodeGivesTheObjectItsID(t *testing.T) {
+func TestDecode_SetsObjectID(t *testing.T) {
 	t.Parallel()
 	d := newDecoder(t)
-	for _, object := range []string{``, `"object":null,`, `"object":{},`, `"object":{"id":null},`, `"object":{"id":""},`} {
+	for _, object := range []string{
+		``, `"object":null,`, `"object":{},`, `"object":{"id":null},`, `"object":{"id":""},`,
+	} {
 		n, err := d.Decode([]byte(`{`+object+`"topic":"job.created","context":{"hub_id":"h"}}`), Defaults{})
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +176,7 @@ func TestDecodeGivesTheObjectItsID(t *testing.T) {
 	}
 }
 
-func TestDecodeKeepsNothingOfItsInput(t *testing.T) {
+func TestDecode_CopiesInput(t *testing.T) {
 	t.Parallel()
 	d := newDecoder(t)
 	data := []byte(typical)
@@ -171,19 +196,22 @@ func TestDecodeKeepsNothingOfItsInput(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecode_Rejects(t *testing.T) {
 	t.Parallel()
 	d := newDecoder(t)
 	ctx := func(members string) string { return `{"topic":"job.created","context":{` + members + `}}` }
 	long := strings.Repeat("x", 257)
 	for _, tc := range []struct{ in, code, source, detail string }{
-		{``, "400.invalid-syntax", "", "line 1, column 1: the text ends"},
-		{`nul`, "400.invalid-syntax", "", "expected null"},
+		{``, "400.invalid-syntax", "", "line 1, column 1: not JSON: the text ends"},
+		{`nul`, "400.invalid-syntax", "", "not JSON: expected a value, found 'n'"},
 		{`{`, "400.invalid-syntax", "", "expected a member's name"},
 		{`{"topic"`, "400.invalid-syntax", "", "expected ':'"},
 		{`{"topic":`, "400.invalid-syntax", "/topic", "the text ends"},
-		{`{"topic":tru}`, "400.invalid-syntax", "/topic", "expected true"},
-		{"{\"topic\":\"job.created\",\n \"context\":{\"é\":01}}", "400.invalid-syntax", "/context", "line 2, column 18: expected ',' or '}' behind a member, found '1'"},
+		{`{"topic":tru}`, "400.invalid-syntax", "/topic", "expected a value, found 't'"},
+		{
+			"{\"topic\":\"job.created\",\n \"context\":{\"é\":01}}", "400.invalid-syntax", "/context",
+			"line 2, column 18: expected ',' or '}' after a member, found '1'",
+		},
 		{`{"topic":"job.created",}`, "400.invalid-syntax", "", "found '}'"},
 		{`{'topic':1}`, "400.invalid-syntax", "", "double quotes"},
 		{ctx(`"hub_id":"h","x":[1,]`), "400.invalid-syntax", "/context/x/1", "found ']'"},
@@ -200,7 +228,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{"\xef\xbb\xbf" + ctx(`"hub_id":"h"`), "400.invalid-syntax", "", "byte order mark"},
 		{ctx(`"hub_id":"h"`) + `{}`, "400.invalid-syntax", "", "expected the end"},
 		{ctx(`"hub_id":"h"`) + "\x00", "400.invalid-syntax", "", "expected the end"},
-		{ctx(`"x":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `,"y":` + strings.Repeat("[", 63)), "400.invalid-syntax", "/context/y" + strings.Repeat("/0", 62), "deeper than 64"},
+		{
+			ctx(`"x":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `,"y":` + strings.Repeat("[", 63)),
+			"400.invalid-syntax", "/context/y" + strings.Repeat("/0", 62), "deeper than 64",
+		},
 		{strings.Repeat("[", 100_000), "400.invalid-syntax", strings.Repeat("/0", 64), "deeper than 64"},
 
 		{`{"topic":"job.created","topic":"job.created"}`, "422.invalid-argument", "/topic", "twice"},
@@ -215,19 +246,43 @@ func TestDecodeRefuses(t *testing.T) {
 		{`null`, "422.invalid-argument", "", "not null"},
 		{`{}`, "422.missing-argument", "/topic", "no topic"},
 		{`{"topic":null,"context":{"hub_id":"h"}}`, "422.missing-argument", "/topic", "no topic"},
-		{`{"topic":3,"context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", "topic must be a string, not a number"},
+		{
+			`{"topic":3,"context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic",
+			"topic must be a string, not a number",
+		},
 		{`{"topic":"","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", `there is no topic ""`},
-		{`{"topic":"job.craeted","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", "the nearest topic is job.created"},
-		{`{"topic":"hubrelay.sink.disabled","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", "there is no topic"},
+		{
+			`{"topic":"job.craeted","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic",
+			"the nearest topic is job.created",
+		},
+		{
+			`{"topic":"hubrelay.sink.disabled","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic",
+			"there is no topic",
+		},
 		{`{"topic":"\ud800","context":{"hub_id":"h"}}`, "422.invalid-argument", "/topic", "surrogate"},
 		{`{"topic":"job.created"}`, "422.missing-argument", "/context", "no context"},
 		{`{"topic":"job.created","context":null}`, "422.missing-argument", "/context", "no context"},
 		{`{"topic":"job.created","context":[]}`, "422.invalid-argument", "/context", "must be an object, not an array"},
-		{`{"topic":"job.created","object":"x","context":{"hub_id":"h"}}`, "422.invalid-argument", "/object", "not a string"},
-		{`{"topic":"job.created","object":{"id":3},"context":{"hub_id":"h"}}`, "422.invalid-argument", "/object/id", "object/id must be a string, not a number"},
-		{`{"topic":"job.created","object":{"state":true},"context":{"hub_id":"h"}}`, "422.invalid-argument", "/object/state", "not a boolean"},
-		{`{"topic":"job.created","object":{"error":{}},"context":{"hub_id":"h"}}`, "422.invalid-argument", "/object/error", "not an object"},
-		{`{"topic":"job.created","object":{"id":"` + long + `"},"context":{"hub_id":"h"}}`, "422.invalid-argument", "/object/id", "longer than 256"},
+		{
+			`{"topic":"job.created","object":"x","context":{"hub_id":"h"}}`, "422.invalid-argument", "/object",
+			"not a string",
+		},
+		{
+			`{"topic":"job.created","object":{"id":3},"context":{"hub_id":"h"}}`, "422.invalid-argument", "/object/id",
+			"object/id must be a string, not a number",
+		},
+		{
+			`{"topic":"job.created","object":{"state":true},"context":{"hub_id":"h"}}`, "422.invalid-argument",
+			"/object/state", "not a boolean",
+		},
+		{
+			`{"topic":"job.created","object":{"error":{}},"context":{"hub_id":"h"}}`, "422.invalid-argument",
+			"/object/error", "not an object",
+		},
+		{
+			`{"topic":"job.created","object":{"id":"` + long + `"},"context":{"hub_id":"h"}}`, "422.invalid-argument",
+			"/object/id", "longer than 256",
+		},
 		{ctx(``), "422.missing-argument", "/context/hub_id", "no hub_id"},
 		{ctx(`"hub_id":""`), "422.invalid-argument", "/context/hub_id", "empty"},
 		{ctx(`"hub_id":7`), "422.invalid-argument", "/context/hub_id", "not a number"},
@@ -236,13 +291,19 @@ func TestDecodeRefuses(t *testing.T) {
 		{ctx(`"hub_id":"` + long + `"`), "422.invalid-argument", "/context/hub_id", "longer than 256"},
 		{ctx(`"hub_id":"h","account_id":[]`), "422.invalid-argument", "/context/account_id", "not an array"},
 		{ctx(`"hub_id":"h","account_id":"someone"`), "422.invalid-argument", "/context/account_id", "not the account"},
-		{ctx(`"hub_id":"h","containers":"c"`), "422.invalid-argument", "/context/containers", "an array of strings, not a string"},
-		{ctx(`"hub_id":"h","containers":["a","b",3,4]`), "422.invalid-argument", "/context/containers/2", "context/containers/2 must be a string, not a number"},
+		{
+			ctx(`"hub_id":"h","containers":"c"`), "422.invalid-argument", "/context/containers",
+			"an array of strings, not a string",
+		},
+		{
+			ctx(`"hub_id":"h","containers":["a","b",3,4]`), "422.invalid-argument", "/context/containers/2",
+			"context/containers/2 must be a string, not a number",
+		},
 		{ctx(`"hub_id":"h","clusters":[""]`), "422.invalid-argument", "/context/clusters/0", "empty"},
 		{ctx(`"hub_id":"h","environments":["\n"]`), "422.invalid-argument", "/context/environments/0", "control"},
 		{ctx(`"hub_id":"h","dns_zones":["\udfff"]`), "422.invalid-argument", "/context/dns_zones/0", "surrogate"},
 		{ctx(`"hub_id":"h","x":"` + strings.Repeat("x", MaxNotification) + `"`), "413.too-large", "", "262144"},
-		// What is no JSON at all outweighs what is wrong in it before.
+		// A syntax error takes precedence over earlier errors.
 		{`{"topic":"nonsense","context":{"hub_id":"h"},"x":}`, "400.invalid-syntax", "/x", "column 50"},
 	} {
 		_, err := d.Decode([]byte(tc.in), Defaults{})
@@ -256,7 +317,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-func TestDecodeDefaults(t *testing.T) {
+func TestDecode_Defaults(t *testing.T) {
 	t.Parallel()
 	d := newDecoder(t)
 	for name, tc := range map[string]struct {
@@ -280,7 +341,7 @@ func TestDecodeDefaults(t *testing.T) {
 	}
 }
 
-func TestDecodeTakesTheLargest(t *testing.T) {
+func TestDecode_AcceptsMaximumSize(t *testing.T) {
 	t.Parallel()
 	d := newDecoder(t)
 	head, tail := `{"topic":"job.created","context":{"hub_id":"h","x":"`, `"}}`
@@ -290,7 +351,7 @@ func TestDecodeTakesTheLargest(t *testing.T) {
 	}
 }
 
-func TestDuplicatesAmongMany(t *testing.T) {
+func TestDecode_DuplicateAmongManyMembers(t *testing.T) {
 	t.Parallel()
 	d := newDecoder(t)
 	for _, n := range []int{2, 15, 16, 17, 18, 100} {
@@ -312,7 +373,7 @@ func TestDuplicatesAmongMany(t *testing.T) {
 	}
 }
 
-func TestIDsGrowAndDiffer(t *testing.T) {
+func TestIDSource_IncreasesAndDiffers(t *testing.T) {
 	t.Parallel()
 	s := newIDSource()
 	clock := time.Unix(0x5f000000, 0)
@@ -324,15 +385,15 @@ func TestIDsGrowAndDiffer(t *testing.T) {
 	seen := map[string]bool{first: true}
 	for last, i := first, 0; i < 1000; i++ {
 		if i == 500 {
-			clock = clock.Add(-time.Hour) // a clock set back makes no id twice
+			clock = clock.Add(-time.Hour) // a clock set back must not repeat an ID
 		}
 		id := s.next()
 		if id <= last || seen[id] || len(id) != 24 {
-			t.Fatalf("%s came after %s", id, last)
+			t.Fatalf("got ID %s after %s", id, last)
 		}
 		last, seen[id] = id, true
 	}
 	if other := newIDSource(); other.owner == s.owner {
-		t.Error("two sources have one owner")
+		t.Error("two sources have the same owner")
 	}
 }

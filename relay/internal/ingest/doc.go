@@ -1,15 +1,15 @@
-// Package ingest is the door of the relay: it validates and normalises what producers send, by HTTP or through the
-// inbox in Redis, and hands it to the log.
+// Package ingest validates and normalizes notifications from producers, sent by HTTP or through the inbox in
+// Redis, and appends them to the log.
 //
-// Behind this package everything is trusted: a [relay.Notification] has a known topic, a hub, and Data in one fixed
-// form. So nothing that is not fully checked may leave it, and the decoder accepts less than encoding/json does, never
-// more. It knows neither HTTP handlers nor Redis commands; those belong to packages publicapi, eventlog and inbox.
+// All other packages trust its output: a [relay.Notification] has a known topic, a hub, and Data in one fixed
+// form. Therefore nothing leaves the package without a complete check, and the decoder accepts less than
+// encoding/json does, never more. HTTP handlers and Redis commands do not belong here.
 //
-// # The normal form
+// # Normal form
 //
-// Data is one line of JSON: topic, object (id, state, error, then unknown members), context (hub_id, account_id, the
-// four arrays, then unknown members), "flags":null, then unknown members of the top level. Unknown members stand in the
-// order and with the very bytes they came in, numbers and escapes included; only white space between tokens goes. The
-// top-level members flags and cursor are the relay's own: what comes in under these names is dropped. traceparent and
-// tracestate are appended from the request's headers where a notification has neither.
+// Data is one line of JSON: topic, object (id, state, error, then unknown members), context (hub_id, account_id,
+// the four arrays, then unknown members), "flags":null, then unknown members of the top level. Unknown members
+// keep their order and their exact bytes, including numbers and escapes. Only white space between tokens is
+// removed. The top-level members flags and cursor are reserved: incoming values are dropped. traceparent and
+// tracestate of the request headers are appended if a notification has neither.
 package ingest

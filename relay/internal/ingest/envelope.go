@@ -23,10 +23,10 @@ func (f *decodeState) topMember(name []byte, start int) bool {
 		if f.relayed {
 			return f.readVia()
 		}
-		return f.keepUnknown(&f.restTop, start)
+		return f.recordUnknown(&f.restTop, start)
 	default:
 		f.traced = f.traced || string(name) == "traceparent" || string(name) == "tracestate"
-		return f.keepUnknown(&f.restTop, start)
+		return f.recordUnknown(&f.restTop, start)
 	}
 }
 
@@ -39,7 +39,7 @@ func (f *decodeState) objectMember(name []byte, start int) bool {
 	case "error":
 		return f.readWord(&f.object[2], "/object/error")
 	default:
-		return f.keepUnknown(&f.restObject, start)
+		return f.recordUnknown(&f.restObject, start)
 	}
 }
 
@@ -58,11 +58,11 @@ func (f *decodeState) contextMember(name []byte, start int) bool {
 	case "containers":
 		return f.readList(3, "/context/containers")
 	default:
-		return f.keepUnknown(&f.restContext, start)
+		return f.recordUnknown(&f.restContext, start)
 	}
 }
 
-func (f *decodeState) keepUnknown(rest *[]byteSpan, start int) bool {
+func (f *decodeState) recordUnknown(rest *[]byteSpan, start int) bool {
 	if !f.scanValue() {
 		return false
 	}
@@ -70,7 +70,7 @@ func (f *decodeState) keepUnknown(rest *[]byteSpan, start int) bool {
 	return true
 }
 
-// readObject reads an object of the envelope, or null for a missing one.
+// readObject reads an object of the envelope. Null counts as missing.
 func (f *decodeState) readObject(name string, visit func([]byte, int) bool) bool {
 	c := f.peek()
 	if c == '{' {
@@ -79,18 +79,18 @@ func (f *decodeState) readObject(name string, visit func([]byte, int) bool) bool
 	return f.readMissing("/"+name, "an object", c)
 }
 
-// readMissing reads a value of another type than is wanted, which begins with c: null for a missing one, else it is wrong.
-func (f *decodeState) readMissing(pointer, wanted string, c byte) bool {
+// readMissing reads a value of the wrong type that starts with c. Null counts as missing, other values are errors.
+func (f *decodeState) readMissing(pointer, want string, c byte) bool {
 	if !f.scanValue() {
 		return false
 	}
 	if c != 'n' {
-		f.setProblem(wrongType(pointer[1:], wanted, c).WithPointer(pointer))
+		f.setProblem(wrongType(pointer[1:], want, c).WithPointer(pointer))
 	}
 	return true
 }
 
-// readWord reads a string, or null for a missing one.
+// readWord reads a string. Null counts as missing.
 func (f *decodeState) readWord(w *stringField, pointer string) bool {
 	start, c := f.pos, f.peek()
 	if c != '"' {
@@ -102,7 +102,9 @@ func (f *decodeState) readWord(w *stringField, pointer string) bool {
 	}
 	value, ok := f.unescapeString(t)
 	if !ok {
-		f.setProblem(relay.NewError(relay.CodeInvalidArgument, "the string has half of a surrogate pair").WithPointer(pointer))
+		f.setProblem(
+			relay.NewError(relay.CodeInvalidArgument, "the string has half of a surrogate pair").WithPointer(pointer),
+		)
 		return true
 	}
 	*w = stringField{span: f.spanFrom(start), value: value, given: true}
@@ -127,7 +129,7 @@ func (f *decodeState) readTopic() bool {
 	return true
 }
 
-// readIdentifier takes "" for missing where the envelope may fill it in; check refuses an empty hub.
+// readIdentifier reads an identifier. An empty string counts as missing; validate rejects an empty hub.
 func (f *decodeState) readIdentifier(w *stringField, pointer string) bool {
 	if !f.readWord(w, pointer) {
 		return false
@@ -162,8 +164,8 @@ func identifierProblem(id []byte) string {
 	return ""
 }
 
-// readList reads an array of identifiers, or null for a missing one.
-func (f *decodeState) readList(which int, pointer string) bool {
+// readList reads an array of identifiers. Null counts as missing.
+func (f *decodeState) readList(index int, pointer string) bool {
 	start, c := f.pos, f.peek()
 	if c != '[' {
 		return f.readMissing(pointer, "an array of strings", c)
@@ -189,7 +191,7 @@ func (f *decodeState) readList(which int, pointer string) bool {
 		}
 		return true
 	})
-	f.lists[which] = f.spanFrom(start)
+	f.lists[index] = f.spanFrom(start)
 	return ok
 }
 
@@ -197,8 +199,8 @@ func (f *decodeState) wrongElement(pointer string, index int, problem string) {
 	if f.problem != nil {
 		return
 	}
-	at := pointer + "/" + strconv.Itoa(index)
-	f.setProblem(relay.NewError(relay.CodeInvalidArgument, at[1:]+" "+problem).WithPointer(at))
+	element := pointer + "/" + strconv.Itoa(index)
+	f.setProblem(relay.NewError(relay.CodeInvalidArgument, element[1:]+" "+problem).WithPointer(element))
 }
 
 func (f *decodeState) setProblem(err *relay.Error) {

@@ -10,7 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// scanError turns the scanner's fault into an error, with the path to the value and, for syntax, line and column.
+// scanError converts the error of the scanner. It adds the path to the value and, for syntax errors, line and
+// column.
 func (f *decodeState) scanError(index int) *relay.Error {
 	slices.Reverse(f.err.path)
 	pointer := relay.JSONPointer(f.err.path...)
@@ -22,14 +23,14 @@ func (f *decodeState) scanError(index int) *relay.Error {
 	return withIndex(relay.NewError(f.err.code, detail).WithPointer(pointer), index)
 }
 
-// lineColumn counts lines and, within the line, characters, both from 1.
+// lineColumn returns the line and the column in characters, both from 1.
 func lineColumn(data []byte, pos int) (line, column int) {
 	before := data[:min(pos, len(data))]
 	start := bytes.LastIndexByte(before, '\n') + 1
 	return bytes.Count(before, []byte{'\n'}) + 1, utf8.RuneCount(before[start:]) + 1
 }
 
-// withIndex says which notification of a batch an error is about.
+// withIndex adds the index in the batch to an error.
 func withIndex(err *relay.Error, index int) *relay.Error {
 	if index == noBatchIndex {
 		return err
@@ -37,9 +38,9 @@ func withIndex(err *relay.Error, index int) *relay.Error {
 	return err.WithPointer("/"+strconv.Itoa(index)+err.Source).WithExtra("index", index)
 }
 
-// wrongType is about a value that begins with c.
-func wrongType(what, want string, c byte) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+want+", not "+relay.JSONTypeName(c))
+// wrongType returns an error about a value that starts with c.
+func wrongType(name, want string, c byte) *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, name+" must be "+want+", not "+relay.JSONTypeName(c))
 }
 
 func (d *Decoder) unknownTopic(topic string) *relay.Error {

@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
@@ -14,17 +15,23 @@ func ExampleDecoder() {
 		return
 	}
 	d := ingest.NewDecoder(catalog)
-	n, refused := d.Decode([]byte(`{"topic": "job.created", "object": {"id": "7"}, "context": {"seq": 9007199254740993}}`),
+	n, rejected := d.Decode([]byte(`{"topic": "job.created", "object": {"id": "7"}, "context": {"seq": `+
+		`9007199254740993}}`),
 		ingest.Defaults{Hub: "hub-1", Account: "account-1"})
-	if refused != nil {
-		fmt.Println(refused)
+	if rejected != nil {
+		fmt.Println(rejected)
 		return
 	}
-	fmt.Println(string(n.Data))
+	fmt.Println(
+		strings.NewReplacer(`"context":`, "\"context\":\n", `"containers"`, "\n\"containers\"").Replace(string(n.Data)),
+	)
 
-	_, refused = d.DecodeBody("application/json", []byte(`[{"topic":"job.craeted","context":{}}]`), ingest.Defaults{Hub: "hub-1"})
-	fmt.Println(refused)
+	_, rejected = d.DecodeBody("application/json", []byte(`[{"topic":"job.craeted","context":{}}]`),
+		ingest.Defaults{Hub: "hub-1"})
+	fmt.Println(rejected)
 	// Output:
-	// {"topic":"job.created","object":{"id":"7","state":"","error":""},"context":{"hub_id":"hub-1","account_id":"account-1","environments":[],"dns_zones":[],"clusters":[],"containers":[],"seq":9007199254740993},"flags":null}
+	// {"topic":"job.created","object":{"id":"7","state":"","error":""},"context":
+	// {"hub_id":"hub-1","account_id":"account-1","environments":[],"dns_zones":[],"clusters":[],
+	// "containers":[],"seq":9007199254740993},"flags":null}
 	// 422.invalid-argument at /0/topic: there is no topic "job.craeted"; the nearest topic is job.created
 }

@@ -12,16 +12,19 @@ import (
 func seeds() []string {
 	return []string{
 		typical,
-		`{"topic":"job.created","object":{"id":"o","n":12345678901234567890},"context":{"hub_id":"h","x":{"a":[1.5e-7,"\u00e9\ud83d\ude00\ud800",{}]}},"v":[]}`,
-		"{ \"topic\" : \"job.created\",\r\n\"context\":{ \"hub_id\" : \"h\", \"clusters\" : [ \"a\" , \"\\\\\" ], \"y\\\"\" : [ \" \" ] } }",
+		`{"topic":"job.created","object":{"id":"o","n":12345678901234567890},"context":{"hub_id":"h",` +
+			`"x":{"a":[1.5e-7,"\u00e9\ud83d\ude00\ud800",{}]}},"v":[]}`,
+		"{ \"topic\" : \"job.created\",\r\n\"context\":{ \"hub_id\" : \"h\", \"clusters\" : [ \"a\" , \"\\\\\" " +
+			"], \"y\\\"\" : [ \" \" ] } }",
 		`{"topic":"job.created","context":{"hub_id":"h","A":1,"a":2,"\u0061":3}}`,
 		`{"topic":"job.created","context":{"hub_id":"` + "\xc3\x28" + `"}}`,
 		`{"topic":"job.created","object":null,"context":{"hub_id":"h","account_id":"","containers":null}}`,
-		`[[[[[[[[[[[[[`, `{"":{"":{"":1}}}`, `-0`, `1e`, "\xef\xbb\xbf{}", `{"topic":"job.created","context":{"hub_id":"\ud83d"}}`,
+		`[[[[[[[[[[[[[`, `{"":{"":{"":1}}}`, `-0`, `1e`, "\xef\xbb\xbf{}", `{"topic":"job.created",` +
+			`"context":{"hub_id":"\ud83d"}}`,
 	}
 }
 
-// FuzzDecode checks that only JSON is accepted, that the result is in the normal form, and that nothing was lost.
+// FuzzDecode checks that only JSON is accepted, that the result is in the normal form, and that nothing is lost.
 func FuzzDecode(f *testing.F) {
 	for _, s := range seeds() {
 		f.Add([]byte(s))
@@ -30,11 +33,11 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		n, err := d.Decode(data, Defaults{AnyAccount: true})
 		if err != nil {
-			if json.Valid(data) && err.Code == relay.CodeInvalidSyntax && !stricter(err.Detail) {
-				t.Errorf("%q is JSON, and we say %v", data, err)
+			if json.Valid(data) && err.Code == relay.CodeInvalidSyntax && !isStricter(err.Detail) {
+				t.Errorf("%q is JSON, got %v", data, err)
 			}
 			if err.Detail == "" || err.Source != "" && err.Source[0] != '/' {
-				t.Errorf("an error that helps nobody: %#v", err)
+				t.Errorf("incomplete error: %#v", err)
 			}
 			return
 		}
@@ -46,8 +49,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// stricter tells the refusals that are ours and not encoding/json's.
-func stricter(detail string) bool {
+// isStricter reports whether an error is about a rule that encoding/json does not have.
+func isStricter(detail string) bool {
 	for _, ours := range []string{"UTF-8", "surrogate", "deeper"} {
 		if strings.Contains(detail, ours) {
 			return true
@@ -56,12 +59,13 @@ func stricter(detail string) bool {
 	return false
 }
 
-// compareUnknown finds each unknown member again, with the very bytes it came in but for white space.
+// compareUnknown checks that each unknown member is preserved, except for white space.
 func compareUnknown(t *testing.T, before, after []byte) {
 	t.Helper()
 	known := map[string]bool{
 		"topic": true, "object": true, "context": true, "flags": true, "cursor": true,
-		"object.id": true, "object.state": true, "object.error": true, "context.hub_id": true, "context.account_id": true,
+		"object.id": true, "object.state": true, "object.error": true, "context.hub_id": true,
+		"context.account_id":   true,
 		"context.environments": true, "context.dns_zones": true, "context.clusters": true, "context.containers": true,
 	}
 	for _, part := range []string{"", "object", "context"} {
@@ -79,12 +83,12 @@ func compareUnknown(t *testing.T, before, after []byte) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(is[name], compact.Bytes()) {
-				t.Errorf("%s%s was %q and is %q", prefix, name, value, is[name])
+				t.Errorf("%s%s: want %q, got %q", prefix, name, value, is[name])
 			}
 		}
 		for name := range is {
 			if _, ok := was[name]; !ok && !known[prefix+name] {
-				t.Errorf("%s%s came from nowhere", prefix, name)
+				t.Errorf("%s%s: unexpected member", prefix, name)
 			}
 		}
 	}
@@ -108,7 +112,7 @@ func membersOf(t *testing.T, data []byte, part string) map[string]json.RawMessag
 	return inner
 }
 
-// FuzzDecodeBody checks that a batch is what its notifications are one by one.
+// FuzzDecodeBody compares a batch with its notifications decoded separately.
 func FuzzDecodeBody(f *testing.F) {
 	for _, s := range seeds() {
 		f.Add(true, []byte(s))
@@ -125,7 +129,7 @@ func FuzzDecodeBody(f *testing.F) {
 		ns, refused := d.DecodeBody(contentType, body, Defaults{AnyAccount: true})
 		if refused != nil {
 			if ns != nil {
-				t.Error("half a batch was accepted")
+				t.Error("a part of a batch was accepted")
 			}
 			return
 		}
@@ -145,7 +149,7 @@ func FuzzDecodeBody(f *testing.F) {
 			parts = []json.RawMessage{body}
 		}
 		if len(ns) == 0 || len(ns) != len(parts) {
-			t.Fatalf("%d notifications of %d", len(ns), len(parts))
+			t.Fatalf("got %d notifications, want %d", len(ns), len(parts))
 		}
 		for i, n := range ns {
 			checkConsistent(t, d, n)

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// idSource gives ids of 24 hexadecimal digits: four bytes of seconds, three of a counter, five that are this source's
-// own. One source's ids only grow; those of several nodes are in order to the second. It may be used concurrently.
+// idSource generates IDs of 24 hexadecimal digits: four bytes of seconds, a counter of three bytes, and five bytes
+// that identify the source. The IDs of one source always increase. IDs of several nodes are in order with a
+// resolution of one second. It may be used concurrently.
 type idSource struct {
-	// last is seconds and counter as one number. A second in which the counter runs over borrows from the next.
+	// last contains seconds and counter as one number. If the counter overflows, the next second is used early.
 	last  atomic.Uint64
 	owner [5]byte
 	now   func() time.Time
@@ -19,22 +20,22 @@ type idSource struct {
 
 func newIDSource() *idSource {
 	s := &idSource{now: time.Now}
-	_, _ = rand.Read(s.owner[:]) // never fails, by its documentation
+	_, _ = rand.Read(s.owner[:]) // Read never returns an error.
 	return s
 }
 
 func (s *idSource) next() string {
 	second := uint64(uint32(s.now().Unix())) << 24
-	var mine uint64
+	var next uint64
 	for {
 		last := s.last.Load()
-		mine = max(last+1, second)
-		if s.last.CompareAndSwap(last, mine) {
+		next = max(last+1, second)
+		if s.last.CompareAndSwap(last, next) {
 			break
 		}
 	}
 	var raw [12]byte
-	binary.BigEndian.PutUint64(raw[:], mine<<8)
+	binary.BigEndian.PutUint64(raw[:], next<<8)
 	copy(raw[7:], s.owner[:])
 	var text [24]byte
 	hex.Encode(text[:], raw[:])

@@ -15,44 +15,45 @@ import (
 )
 
 const (
-	// inboxCount is how many entries are read at once.
+	// inboxCount is the maximum number of entries per read.
 	inboxCount = 256
-	// inboxBytes bounds what one script appends, so that it does not hold up Redis.
+	// inboxBytes limits what one script appends, so it does not block Redis.
 	inboxBytes = 1 << 20
-	// inboxBlock is how long a read waits; a cancelled context does not end it sooner.
+	// inboxBlock is the maximum time of a read. The end of ctx does not shorten it.
 	inboxBlock = time.Second
-	// maxQuarantined bounds the data that is kept of one bad entry.
+	// maxQuarantined is the maximum number of stored bytes of an invalid entry.
 	maxQuarantined = 1 << 20
 
-	backoffMin = 50 * time.Millisecond
-	backoffMax = 2 * time.Second
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 2 * time.Second
 )
 
 // InboxStore is the inbox in Redis. See [inbox.Store].
 type InboxStore interface {
 	Read(ctx context.Context, after string, count int, block time.Duration) ([]inbox.Entry, error)
-	Append(ctx context.Context, partition int, entries []inbox.Notification) (inbox.Result, error)
+	Append(ctx context.Context, partition int,
+		entries []inbox.Notification) (inbox.Result, error)
 	Quarantine(ctx context.Context, entries []inbox.RejectedEntry) (inbox.Result, error)
 	Delete(ctx context.Context, ids []string) error
 	Keys() keyspace.Space
 }
 
-// Lease lets one process at a time do something, again and again until ctx ends. *lease.Lease is one.
+// Lease runs fn in one process at a time, repeatedly until ctx ends.
 type Lease interface {
 	Run(ctx context.Context, fn func(context.Context) error) error
 }
 
-// InboxObserver counts. Its methods must not block.
+// InboxObserver counts entries. Its methods must not block.
 type InboxObserver interface {
 	// InboxStored counts entries that became notifications.
 	InboxStored(n int)
-	// InboxRepeated counts entries whose key was known.
+	// InboxRepeated counts entries with a known idempotency key.
 	InboxRepeated(n int)
-	// InboxQuarantined counts entries that were refused.
+	// InboxQuarantined counts invalid entries.
 	InboxQuarantined(n int)
 }
 
-// InboxOptions are what an [InboxReader] stands on. Log and Observer may be nil.
+// InboxOptions are the options of an [InboxReader]. Log and Observer may be nil.
 type InboxOptions struct {
 	Decoder  *Decoder
 	Store    InboxStore
@@ -61,13 +62,12 @@ type InboxOptions struct {
 	Observer InboxObserver
 }
 
-// InboxReader moves what anybody wrote to the inbox into the log, in order, each entry once, and into the quarantine what is
-// no good.
+// InboxReader moves inbox entries to the log, in order and each once. Invalid entries go to the quarantine.
 type InboxReader struct {
 	opt InboxOptions
 }
 
-// NewInboxReader returns an inbox that does nothing before Run.
+// NewInboxReader returns a reader. Run starts it.
 func NewInboxReader(o InboxOptions) *InboxReader {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -75,35 +75,35 @@ func NewInboxReader(o InboxOptions) *InboxReader {
 	return &InboxReader{opt: o}
 }
 
-// Run works until ctx ends, whenever it has the lease, and returns ctx's error. While Redis is away it waits. After ctx
-// ended it takes up to a second.
+// Run reads the inbox while it has the lease, until ctx ends, and returns the error of ctx. It waits while Redis
+// is unreachable. After the end of ctx it may take up to a second.
 func (in *InboxReader) Run(ctx context.Context) error {
 	return in.opt.Lease.Run(ctx, in.readLoop)
 }
 
 func (in *InboxReader) readLoop(ctx context.Context) error {
-	wait := time.Duration(0)
+	delay := time.Duration(0)
 	for ctx.Err() == nil {
 		err := in.readOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == nil && wait > 0:
-			in.opt.Log.InfoContext(ctx, "the inbox moves on")
-			wait = 0
+		case err == nil && delay > 0:
+			in.opt.Log.InfoContext(ctx, "inbox reader recovered")
+			delay = 0
 		case err != nil:
-			if wait == 0 {
-				in.opt.Log.WarnContext(ctx, "the inbox has to wait", "error", err)
+			if delay == 0 {
+				in.opt.Log.WarnContext(ctx, "inbox cannot be read, retrying", "error", err)
 			}
-			wait = min(max(2*wait, backoffMin), backoffMax)
-			relay.Sleep(ctx, wait)
+			delay = min(max(2*delay, minBackoff), maxBackoff)
+			relay.Sleep(ctx, delay)
 		}
 	}
 	return nil
 }
 
-// readOnce handles the first entries of the inbox. It always begins at the front: what was handled is removed, and what
-// could not be removed is recognised by its id.
+// readOnce handles the first entries of the inbox. It always starts at the front: handled entries are deleted, and
+// entries that could not be deleted are recognized by their ID.
 func (in *InboxReader) readOnce(ctx context.Context) error {
 	entries, err := in.opt.Store.Read(ctx, "", inboxCount, inboxBlock)
 	if err != nil || len(entries) == 0 || ctx.Err() != nil {
@@ -126,8 +126,10 @@ func (in *InboxReader) readOnce(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// classify validates entries, and keeps their order.
-func (in *InboxReader) classify(entries []inbox.Entry) (good map[int][]inbox.Notification, bad []inbox.RejectedEntry) {
+// classify validates entries and keeps their order.
+func (in *InboxReader) classify(entries []inbox.Entry) (
+	good map[int][]inbox.Notification, bad []inbox.RejectedEntry,
+) {
 	good = make(map[int][]inbox.Notification)
 	keys := in.opt.Store.Keys()
 	for _, e := range entries {
@@ -136,7 +138,7 @@ func (in *InboxReader) classify(entries []inbox.Entry) (good map[int][]inbox.Not
 			data := e.Data
 			if len(data) > maxQuarantined {
 				data = data[:maxQuarantined]
-				reason += fmt.Sprintf(" (only the first %d bytes are kept)", maxQuarantined)
+				reason += fmt.Sprintf(" (only the first %d bytes are stored)", maxQuarantined)
 			}
 			bad = append(bad, inbox.RejectedEntry{InboxID: e.ID, Data: data, Reason: reason})
 			continue
@@ -151,7 +153,7 @@ func (in *InboxReader) classify(entries []inbox.Entry) (good map[int][]inbox.Not
 	return good, bad
 }
 
-// validateEntry validates one entry. Whoever may write to Redis may write for every hub and account.
+// validateEntry validates one entry. A process with write access to Redis may write for all hubs and accounts.
 func (in *InboxReader) validateEntry(e inbox.Entry) (n relay.Notification, reason string) {
 	if e.Data == nil {
 		return n, `the entry has no field "data"; write it with XADD … '*' data '{"topic":…}'`
@@ -161,9 +163,10 @@ func (in *InboxReader) validateEntry(e inbox.Entry) (n relay.Notification, reaso
 			return n, `the field "key" ` + problem
 		}
 	}
-	// What is far too large is not even looked at.
+	// Do not scan data that is far too large.
 	if len(e.Data) > 4*MaxNotification {
-		return n, fmt.Sprintf("%s: a notification may have %d bytes, this one has %d", relay.CodeTooLarge, MaxNotification, len(e.Data))
+		return n, fmt.Sprintf("%s: a notification has at most %d bytes, this one has %d", relay.CodeTooLarge,
+			MaxNotification, len(e.Data))
 	}
 	n, err := in.opt.Decoder.Decode(e.Data, Defaults{AnyAccount: true})
 	if err != nil {
@@ -172,9 +175,11 @@ func (in *InboxReader) validateEntry(e inbox.Entry) (n relay.Notification, reaso
 	return n, ""
 }
 
-// storeEntries stores the entries of a partition in chunks and returns the ids of those that are safe. It stops at the
-// first error, since nothing may overtake.
-func (in *InboxReader) storeEntries(ctx context.Context, partition int, list []inbox.Notification) (handled []string, err error) {
+// storeEntries stores the entries of a partition in chunks and returns the IDs of the stored ones. It stops at the
+// first error to keep the order.
+func (in *InboxReader) storeEntries(
+	ctx context.Context, partition int, list []inbox.Notification,
+) (handled []string, err error) {
 	for len(list) > 0 {
 		size, count := 0, 0
 		for count < len(list) && (count == 0 || size+len(list[count].Notification.Data) <= inboxBytes) {
@@ -193,15 +198,17 @@ func (in *InboxReader) storeEntries(ctx context.Context, partition int, list []i
 			o.InboxRepeated(len(result.Duplicates))
 		}
 		if result.Skipped > 0 {
-			in.opt.Log.InfoContext(ctx, "inbox entries had been stored before", "count", result.Skipped)
+			in.opt.Log.InfoContext(ctx, "inbox entries were already stored", "count", result.Skipped)
 		}
 		list = list[count:]
 	}
 	return handled, nil
 }
 
-// quarantineEntries puts bad entries aside, in chunks as appendAll does.
-func (in *InboxReader) quarantineEntries(ctx context.Context, bad []inbox.RejectedEntry) (handled []string, err error) {
+// quarantineEntries moves invalid entries to the quarantine, in chunks.
+func (in *InboxReader) quarantineEntries(
+	ctx context.Context, bad []inbox.RejectedEntry,
+) (handled []string, err error) {
 	for chunk := range slices.Chunk(bad, 16) {
 		result, err := in.opt.Store.Quarantine(ctx, chunk)
 		if err != nil {
@@ -214,8 +221,8 @@ func (in *InboxReader) quarantineEntries(ctx context.Context, bad []inbox.Reject
 			o.InboxQuarantined(result.Stored)
 		}
 		if result.Stored > 0 {
-			in.opt.Log.WarnContext(ctx, "inbox entries were refused, they are in the quarantine",
-				"count", result.Stored, "first", chunk[0].InboxID, "reason", chunk[0].Reason)
+			in.opt.Log.WarnContext(ctx, "inbox entries were moved to the quarantine",
+				"count", result.Stored, "first_id", chunk[0].InboxID, "reason", chunk[0].Reason)
 		}
 	}
 	return handled, nil

@@ -23,7 +23,7 @@ func (c *counts) InboxStored(n int)      { c.stored.Add(int64(n)) }
 func (c *counts) InboxRepeated(n int)    { c.repeated.Add(int64(n)) }
 func (c *counts) InboxQuarantined(n int) { c.quarantined.Add(int64(n)) }
 
-// runInbox works in the background until stop is called, or the test ends.
+// runInbox runs an inbox reader until stop is called or the test ends.
 func runInbox(t *testing.T, store InboxStore, lease Lease, c *counts) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -53,10 +53,11 @@ func add(t testing.TB, b *testStores, fields ...any) string {
 }
 
 func inboxItem(hub string, i int) string {
-	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"%d"},"context":{"hub_id":"%s","account_id":"any"}}`, i, hub)
+	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"%d"},"context":{"hub_id":"%s","account_id":"any"}}`, i,
+		hub)
 }
 
-// inboxLen is -1 where Redis is away.
+// inboxLen returns the length of the inbox, or -1 if Redis is unreachable.
 func inboxLen(b *testStores) int64 {
 	n, err := b.Commands().XLen(context.Background(), inbox.Key(b.Keys())).Result()
 	if err != nil {
@@ -65,7 +66,7 @@ func inboxLen(b *testStores) int64 {
 	return n
 }
 
-func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
+func TestInbox_StoresValidAndQuarantinesInvalid(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 4)
 	var want []string
@@ -79,6 +80,7 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 		{"data", `{"topic":"job.craeted","context":{"hub_id":"h"}}`, "the nearest topic is job.created"},
 		{"data", `{"topic":"job.created","context":{}}`, "422.missing-argument at /context/hub_id"},
 		{"data", ``, "400.invalid-syntax"},
+		{"data", `not json`, "400.invalid-syntax: line 1, column 1: not JSON"},
 		{"dat", inboxItem("h", 1), `no field "data"`},
 		{"data", strings.Repeat("x", 4*MaxNotification+1), "413.too-large"},
 	}
@@ -97,7 +99,7 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 	last := map[string]int{}
 	stored := logOf(t, b)
 	if len(stored) != len(want) {
-		t.Errorf("%d are stored, want %d", len(stored), len(want))
+		t.Errorf("got %d stored entries, want %d", len(stored), len(want))
 	}
 	for _, n := range stored {
 		e, err := n.Envelope()
@@ -113,7 +115,7 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 		}
 		last[n.Hub] = i
 		if n.Account != "any" {
-			t.Errorf("the account is %q", n.Account)
+			t.Errorf("got account %q", n.Account)
 		}
 	}
 
@@ -133,14 +135,15 @@ func TestInboxStoresGoodAndQuarantinesBad(t *testing.T) {
 		}
 	}
 	if reason := put[len(bad)].Values["reason"]; reason != `the field "key" must have visible ASCII characters only` {
-		t.Errorf("a bad key: %v", reason)
+		t.Errorf("invalid key: got %v", reason)
 	}
-	if c.stored.Load() != 21 || c.quarantined.Load() != 7 || c.repeated.Load() != 0 {
-		t.Errorf("counted %d stored, %d quarantined, %d repeated", c.stored.Load(), c.quarantined.Load(), c.repeated.Load())
+	if c.stored.Load() != 21 || c.quarantined.Load() != 8 || c.repeated.Load() != 0 {
+		t.Errorf("counted %d stored, %d quarantined, %d repeated", c.stored.Load(), c.quarantined.Load(),
+			c.repeated.Load())
 	}
 }
 
-func TestInboxKeysMakeRepeatsSafe(t *testing.T) {
+func TestInbox_DeduplicatesByKey(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 1)
 	c := &counts{}
@@ -154,21 +157,22 @@ func TestInboxKeysMakeRepeatsSafe(t *testing.T) {
 	}
 }
 
-// failing stands between inbox and Redis and fails behind (or before) one call in three, as a lost reply or a killed
-// node does.
-type failing struct {
+// failingStore fails before or after one call in three, like a lost response or a killed process.
+type failingStore struct {
 	*inbox.Store
 	calls atomic.Int64
 }
 
 var errLost = errors.New("the reply was lost")
 
-func (f *failing) fail(before bool) bool {
+func (f *failingStore) fail(before bool) bool {
 	n := f.calls.Add(1)
 	return n < 60 && n%3 == 0 && before == (n%2 == 0)
 }
 
-func (f *failing) Append(ctx context.Context, p int, entries []inbox.Notification) (inbox.Result, error) {
+func (f *failingStore) Append(
+	ctx context.Context, p int, entries []inbox.Notification,
+) (inbox.Result, error) {
 	if f.fail(true) {
 		return inbox.Result{}, errLost
 	}
@@ -179,7 +183,7 @@ func (f *failing) Append(ctx context.Context, p int, entries []inbox.Notificatio
 	return r, err
 }
 
-func (f *failing) Quarantine(ctx context.Context, entries []inbox.RejectedEntry) (inbox.Result, error) {
+func (f *failingStore) Quarantine(ctx context.Context, entries []inbox.RejectedEntry) (inbox.Result, error) {
 	r, err := f.Store.Quarantine(ctx, entries)
 	if f.fail(false) {
 		return inbox.Result{}, errLost
@@ -187,14 +191,14 @@ func (f *failing) Quarantine(ctx context.Context, entries []inbox.RejectedEntry)
 	return r, err
 }
 
-func (f *failing) Delete(ctx context.Context, ids []string) error {
+func (f *failingStore) Delete(ctx context.Context, ids []string) error {
 	if f.fail(true) {
 		return errLost
 	}
 	return f.Store.Delete(ctx, ids)
 }
 
-// instantLease is held by everybody at once, which must do no harm.
+// instantLease does not exclude other holders, which must do no harm.
 type instantLease struct{}
 
 func (instantLease) Run(ctx context.Context, fn func(context.Context) error) error {
@@ -204,7 +208,7 @@ func (instantLease) Run(ctx context.Context, fn func(context.Context) error) err
 	return ctx.Err()
 }
 
-func TestInboxStoresOnceWhateverFails(t *testing.T) {
+func TestInbox_StoresOnceDespiteFailures(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 3)
 	const n = 1000
@@ -214,12 +218,16 @@ func TestInboxStoresOnceWhateverFails(t *testing.T) {
 			if i%50 == 49 {
 				data = fmt.Sprintf("bad %d", i)
 			}
-			b.Commands().XAdd(context.Background(), &redis.XAddArgs{Stream: inbox.Key(b.Keys()), Values: []any{"data", data}})
+			b.Commands().XAdd(context.Background(), &redis.XAddArgs{
+				Stream: inbox.Key(b.Keys()), Values: []any{"data", data},
+			})
 		}
-		b.Commands().XAdd(context.Background(), &redis.XAddArgs{Stream: inbox.Key(b.Keys()), Values: []any{"data", inboxItem("the last", n)}})
+		b.Commands().XAdd(context.Background(), &redis.XAddArgs{
+			Stream: inbox.Key(b.Keys()), Values: []any{"data", inboxItem("the last", n)},
+		})
 	}()
 	for range 2 {
-		runInbox(t, &failing{Store: b.inbox}, instantLease{}, &counts{})
+		runInbox(t, &failingStore{Store: b.inbox}, instantLease{}, &counts{})
 	}
 	testkit.WaitFor(t, "the last one is stored and the inbox empty", func() bool {
 		if inboxLen(b) != 0 {
@@ -243,7 +251,7 @@ func TestInboxStoresOnceWhateverFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		if seen[i] {
-			t.Errorf("%d is stored twice", i)
+			t.Errorf("entry %d is stored twice", i)
 		}
 		if before, ok := last[stored.Hub]; ok && before > i {
 			t.Errorf("%s: %d came after %d", stored.Hub, i, before)
@@ -258,7 +266,7 @@ func TestInboxStoresOnceWhateverFails(t *testing.T) {
 	}
 }
 
-func TestInboxOutlivesRedis(t *testing.T) {
+func TestInbox_SurvivesRedisRestart(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
 	b := openStores(t, s, 1)

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// unescapeString returns t without its escapes. It is false for half of a surrogate pair. The result is valid until the next
-// reset.
+// unescapeString returns t without escapes. It returns false for half of a surrogate pair. The result is valid
+// until the next reset.
 func (s *jsonScanner) unescapeString(t rawString) ([]byte, bool) {
 	if !t.escaped {
 		return t.raw, true
@@ -55,7 +55,7 @@ func unescapeByte(c byte) byte {
 	}
 }
 
-// hex4 reads the \uXXXX that d begins with.
+// hex4 decodes the \uXXXX at the start of d.
 func hex4(d []byte) (rune, bool) {
 	if len(d) < 6 || d[0] != '\\' || d[1] != 'u' {
 		return 0, false
@@ -77,7 +77,7 @@ func hex4(d []byte) (rune, bool) {
 	return r, true
 }
 
-// appendCompact appends valid JSON without the white space between its tokens.
+// appendCompact appends valid JSON without white space between tokens.
 func appendCompact(dst, src []byte) []byte {
 	for i := 0; i < len(src); {
 		switch c := src[i]; c {
@@ -108,7 +108,7 @@ func appendQuoted(dst []byte, s string) []byte {
 		return append(dst, '"')
 	}
 	quoted, err := json.Marshal(s)
-	if err != nil { // never, for a string
+	if err != nil { // never for a string
 		return append(dst, `""`...)
 	}
 	return append(dst, quoted...)

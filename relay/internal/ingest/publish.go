@@ -12,57 +12,60 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// maxIdempotencyKey bounds an idempotency key, in bytes.
+// maxIdempotencyKey is the maximum length of an idempotency key, in bytes.
 const maxIdempotencyKey = 255
 
-// Log is where notifications go. Append stores all or nothing and returns the ids, those of the first time for a
-// repeat. Its error is [eventlog.ErrKeyReused] or [redisconn.ErrUnavailable] where a caller can do something about it.
-// It is called concurrently; *eventlog.Log is one.
+// Log stores notifications. Append stores all or nothing and returns their IDs. For a repeated request it returns
+// the IDs of the first. Its error wraps [eventlog.ErrKeyReused] or [redisconn.ErrUnavailable] if the caller can
+// react to it. It may be called concurrently.
 type Log interface {
 	Append(ctx context.Context, a eventlog.AppendRequest) ([]string, error)
 }
 
-// Publication is a request to publish, with what is known of its sender.
+// Publication is a request to publish.
 type Publication struct {
-	// KeyName names the key that publishes. Idempotency keys are its own.
+	// KeyName is the name of the API key. Idempotency keys belong to it.
 	KeyName string
-	// Hub is X-Hub-Id, never empty.
+	// Hub is the header X-Hub-Id. It is never empty.
 	Hub string
-	// Account is filled in where a notification names none; AnyAccount lets notifications name any.
+	// Account is the default account of notifications. AnyAccount allows every account.
 	Account    string
 	AnyAccount bool
-	// ContentType and IdempotencyKey are the request's headers, empty where absent.
+	// ContentType and IdempotencyKey are headers of the request. They are empty if missing.
 	ContentType    string
 	IdempotencyKey string
-	// Trace is the request's, passed on by notifications that have none of their own.
+	// Trace is the trace of the request, the default for notifications without one.
 	Trace relay.Trace
-	// Body is read until Publish returns, and not longer. Its size is bounded by the caller.
+	// Body is used until Publish returns. The caller limits its size.
 	Body []byte
 }
 
-// Publisher validates publications and stores them. It may be used concurrently.
+// Publisher validates and stores publications. It may be used concurrently.
 type Publisher struct {
 	decoder *Decoder
 	log     Log
 }
 
-// NewPublisher returns a publisher that stores in log what decoder accepts.
+// NewPublisher returns a publisher that stores what decoder accepts in log.
 func NewPublisher(decoder *Decoder, log Log) *Publisher {
 	return &Publisher{decoder: decoder, log: log}
 }
 
-// Publish stores all notifications of p, or none, and returns their ids in order. Errors that the sender can act on are
-// or wrap a *[relay.Error]; with 503.not-ready all or nothing was stored.
+// Publish stores all notifications of p or none, and returns their IDs in order. An error that the sender can fix
+// is or wraps a *[relay.Error]. After 503.not-ready either all or none were stored.
 func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, error) {
 	if p.Hub == "" {
-		return nil, relay.NewError(relay.CodeMissingArgument, "the header X-Hub-Id is missing: it names the hub to publish in")
+		return nil, relay.NewError(relay.CodeMissingArgument,
+			"the header X-Hub-Id is missing; set it to the hub to publish to")
 	}
 	if problem := checkIdempotencyKey(p.IdempotencyKey); p.IdempotencyKey != "" && problem != "" {
 		return nil, relay.NewError(relay.CodeInvalidArgument, "the header Idempotency-Key "+problem)
 	}
-	ns, refused := pub.decoder.DecodeBody(p.ContentType, p.Body, Defaults{Hub: p.Hub, Account: p.Account, AnyAccount: p.AnyAccount, Trace: p.Trace})
-	if refused != nil {
-		return nil, refused
+	ns, rejected := pub.decoder.DecodeBody(p.ContentType, p.Body, Defaults{
+		Hub: p.Hub, Account: p.Account, AnyAccount: p.AnyAccount, Trace: p.Trace,
+	})
+	if rejected != nil {
+		return nil, rejected
 	}
 	a := eventlog.AppendRequest{Hub: p.Hub, Notifications: ns}
 	if p.IdempotencyKey != "" {
@@ -76,30 +79,34 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	return ids, nil
 }
 
-// clientError says what the sender can do about an error of the log, and keeps its cause for our own logs.
+// clientError converts an error of the log for the client, with advice. It keeps the cause for the log.
 func clientError(err error, keyed bool) error {
 	switch {
 	case errors.Is(err, eventlog.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
-			"this Idempotency-Key was used for other content within ten minutes; use a new key for every new request")
+			"this Idempotency-Key was used for other content within ten minutes; use a new key for each new request")
 	case errors.Is(err, redisconn.ErrTooFewReplicas) && keyed:
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
-			"everything was stored, but on fewer replicas than redis.min_replicas asks for; repeat the request with the same Idempotency-Key, that waits for them again and stores nothing twice"), err)
+			"everything was stored, but on fewer replicas than redis.min_replicas; repeat the request with the "+
+				"same Idempotency-Key to wait for them again, nothing is stored twice"), err)
 	case errors.Is(err, redisconn.ErrTooFewReplicas):
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
-			"everything was stored, but on fewer replicas than redis.min_replicas asks for; a repeat would store it twice. Send an Idempotency-Key to make repeats safe"), err)
+			"everything was stored, but on fewer replicas than redis.min_replicas; a repeat would store it "+
+				"twice. Send an Idempotency-Key to make repeats safe"), err)
 	case errors.Is(err, redisconn.ErrUnavailable) && keyed:
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
-			"the relay's Redis does not answer, and it may be that everything was stored; repeat the request with the same Idempotency-Key, that stores it once"), err)
+			"Redis does not respond, and everything or nothing was stored; repeat the request with the same "+
+				"Idempotency-Key to store it once"), err)
 	case errors.Is(err, redisconn.ErrUnavailable):
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
-			"the relay's Redis does not answer; nothing was stored, or, if the answer alone was lost, everything. Send an Idempotency-Key to make repeats safe"), err)
+			"Redis does not respond, and everything or nothing was stored. Send an Idempotency-Key to make "+
+				"repeats safe"), err)
 	default:
 		return fmt.Errorf("publish: %w", err)
 	}
 }
 
-// checkIdempotencyKey says what is wrong with an idempotency key, "" for nothing.
+// checkIdempotencyKey returns the problem of an idempotency key, or "".
 func checkIdempotencyKey(key string) string {
 	if key == "" || len(key) > maxIdempotencyKey {
 		return fmt.Sprintf("must have 1 to %d characters", maxIdempotencyKey)
@@ -112,9 +119,9 @@ func checkIdempotencyKey(key string) string {
 	return ""
 }
 
-// requestDigest tells one request's content from another's. A charset makes no difference.
+// requestDigest returns a hash of the content of a request. The charset does not matter.
 func requestDigest(p Publication) string {
-	kind, _ := bodyFormatOf(p.ContentType) // the body was decoded, so that its kind is known
+	kind, _ := parseBodyFormat(p.ContentType) // Decoding has already checked the format.
 	h := sha256.New()
 	h.Write([]byte(kind + "\n"))
 	h.Write(p.Body)

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
-// testStores are a log and an inbox with their connection.
+// testStores are the stores that the tests need.
 type testStores struct {
 	*redisconn.Conn
 	log    *eventlog.Log
@@ -29,7 +29,7 @@ func newTestStores(c *redisconn.Conn) *testStores {
 	return &testStores{c, eventlog.New(c, keys), inbox.NewStore(c, keys), lease.NewManager(c, keys)}
 }
 
-// openStores connects to s and closes with the test.
+// openStores connects to s until the test ends.
 func openStores(t testing.TB, s *redistest.Server, partitions int) *testStores {
 	t.Helper()
 	return newTestStores(conntest.Open(t, s, redisconn.Options{Partitions: partitions}))
@@ -51,11 +51,12 @@ func logOf(t testing.TB, b *testStores) []relay.Notification {
 
 func publication(key, body string) Publication {
 	return Publication{
-		KeyName: "ops", Hub: "h", Account: "a", ContentType: "application/x-ndjson", IdempotencyKey: key, Body: []byte(body),
+		KeyName: "ops", Hub: "h", Account: "a", ContentType: "application/x-ndjson", IdempotencyKey: key,
+		Body: []byte(body),
 	}
 }
 
-func TestPublishStoresAllOrNothing(t *testing.T) {
+func TestPublish_StoresAllOrNothing(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 1)
 	pub := NewPublisher(newDecoder(t), b.log)
@@ -72,14 +73,14 @@ func TestPublishStoresAllOrNothing(t *testing.T) {
 		t.Errorf("stored %+v", n)
 	}
 	if _, err := pub.Publish(t.Context(), publication("", item(0)+"\n{}")); err == nil {
-		t.Error("half a batch was accepted")
+		t.Error("a part of a batch was accepted")
 	}
 	if n := len(logOf(t, b)); n != 2 {
 		t.Errorf("%d are stored after a bad batch", n)
 	}
 }
 
-func TestPublishTwiceWithOneKey(t *testing.T) {
+func TestPublish_RepeatWithSameKey(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 1)
 	pub := NewPublisher(newDecoder(t), b.log)
@@ -97,22 +98,22 @@ func TestPublishTwiceWithOneKey(t *testing.T) {
 	_, err = pub.Publish(t.Context(), other)
 	var refused *relay.Error
 	if !errors.As(err, &refused) || refused.Code != relay.CodeInvalidArgument || refused.Source != "" {
-		t.Errorf("other content got %v", err)
+		t.Errorf("other content: got %v", err)
 	}
 	other.KeyName = "another key"
 	if _, err := pub.Publish(t.Context(), other); err != nil {
-		t.Errorf("the same key of somebody else: %v", err)
+		t.Errorf("same key of another API key: got %v", err)
 	}
 	other.KeyName, other.Hub = "ops", "another hub"
 	if _, err := pub.Publish(t.Context(), other); err != nil {
-		t.Errorf("the same key in another hub: %v", err)
+		t.Errorf("same key in another hub: got %v", err)
 	}
 	if n := len(logOf(t, b)); n != 4 {
 		t.Errorf("%d are stored, want 4", n)
 	}
 }
 
-func TestPublishWhileRedisIsAway(t *testing.T) {
+func TestPublish_RedisUnreachable(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
 	b := openStores(t, s, 1)
@@ -137,15 +138,17 @@ func TestPublishWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-func TestPublishRefusesBadRequests(t *testing.T) {
+func TestPublish_RejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
 	pub := NewPublisher(newDecoder(t), brokenLog{})
 	for name, tc := range map[string]struct {
 		change func(*Publication)
 		want   relay.Code
 	}{
-		"no hub":         {func(p *Publication) { p.Hub = "" }, relay.CodeMissingArgument},
-		"long key":       {func(p *Publication) { p.IdempotencyKey = strings.Repeat("k", 256) }, relay.CodeInvalidArgument},
+		"no hub": {func(p *Publication) { p.Hub = "" }, relay.CodeMissingArgument},
+		"long key": {
+			func(p *Publication) { p.IdempotencyKey = strings.Repeat("k", 256) }, relay.CodeInvalidArgument,
+		},
 		"key with space": {func(p *Publication) { p.IdempotencyKey = "a b" }, relay.CodeInvalidArgument},
 		"key with umlaut": {
 			func(p *Publication) { p.IdempotencyKey = "ä" }, relay.CodeInvalidArgument,
@@ -164,7 +167,7 @@ func TestPublishRefusesBadRequests(t *testing.T) {
 	_, err := pub.Publish(t.Context(), publication("", item(0)))
 	var refused *relay.Error
 	if !errors.Is(err, errBroken) || errors.As(err, &refused) {
-		t.Errorf("an error of ours was shown as the sender's: %v", err)
+		t.Errorf("an internal error was reported as an error of the sender: %v", err)
 	}
 }
 
@@ -194,14 +197,14 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportMetric(float64(b.N)*100/b.Elapsed().Seconds(), "notifications/s")
 }
 
-// shortLog stores on too few replicas.
+// shortLog reports too few replicas.
 type shortLog struct{}
 
 func (shortLog) Append(context.Context, eventlog.AppendRequest) ([]string, error) {
 	return nil, errors.Join(redisconn.ErrUnavailable, redisconn.ErrTooFewReplicas)
 }
 
-func TestPublishOnTooFewReplicas(t *testing.T) {
+func TestPublish_TooFewReplicas(t *testing.T) {
 	t.Parallel()
 	pub := NewPublisher(newDecoder(t), shortLog{})
 	for key, want := range map[string]string{"": "Send an Idempotency-Key", "k": "same Idempotency-Key"} {

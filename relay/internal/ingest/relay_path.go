@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// readVia reads the list of relays that a notification has come through.
+// readVia reads the list of relays that a notification has passed.
 func (f *decodeState) readVia() bool {
 	const pointer = "/" + relayPathMember
 	c := f.peek()
@@ -27,7 +27,7 @@ func (f *decodeState) readVia() bool {
 		}
 		value, ok := f.unescapeString(t)
 		if problem := identifierProblem(value); !ok || problem != "" {
-			f.wrongElement(pointer, i, "is no name of a relay")
+			f.wrongElement(pointer, i, "is not the name of a relay")
 		}
 		f.returned = f.returned || f.hop.Self != "" && string(value) == f.hop.Self
 		return true
@@ -35,12 +35,12 @@ func (f *decodeState) readVia() bool {
 	f.via = f.spanFrom(start)
 	if f.hops >= maxHops {
 		f.setProblem(relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf("the notification has come through %d relays, which looks like a circle", f.hops)).WithPointer(pointer))
+			fmt.Sprintf("the notification has passed %d relays, which looks like a loop", f.hops)).WithPointer(pointer))
 	}
 	return ok
 }
 
-// appendVia appends the list with the relay that sent the notification on, if there is one.
+// appendVia appends the list, extended by the relay that sent the notification, if any.
 func (f *decodeState) appendVia(b []byte) []byte {
 	if f.hops == 0 && f.hop.From == "" {
 		return b

@@ -7,8 +7,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// TestSamplesAreValid publishes the sample notification of each topic unchanged.
-func TestSamplesAreValid(t *testing.T) {
+// TestDecode_AcceptsSamples decodes the sample notification of each topic unchanged.
+func TestDecode_AcceptsSamples(t *testing.T) {
 	t.Parallel()
 	catalog, err := relay.NewCatalog(nil)
 	if err != nil {

@@ -10,37 +10,37 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxNesting bounds objects and arrays inside each other, the notification itself included.
+// maxNesting is the maximum depth of nested objects and arrays, including the notification.
 const maxNesting = 64
 
-// fewMembers is how many names of one object are compared one by one before a map takes over.
+// fewMembers is the number of names in an object up to which a linear search is faster than a map.
 const fewMembers = 16
 
-// jsonScanner reads JSON (RFC 8259) in a single pass and refuses, beyond the grammar, invalid UTF-8, names that appear
-// twice in an object, and deep nesting. Its methods return false once fault is set; callers then return at once, each
-// adding its place to the path.
+// jsonScanner scans JSON (RFC 8259) in one pass. Beyond the grammar it rejects invalid UTF-8, duplicate names in
+// an object, and deep nesting. If a method returns false, err is set; callers then return immediately and add
+// their position to the path.
 type jsonScanner struct {
 	data []byte
 	pos  int
-	// lastSpace is where the last white space between tokens was seen, so that clean spans are copied whole.
+	// lastSpace is the position of the last white space between tokens. Spans without white space are copied at once.
 	lastSpace int
 	depth     int
-	// memberNames holds those of all open objects, for the search for doubles.
+	// memberNames are the names of all open objects, to detect duplicates.
 	memberNames [][]byte
 	scratch     []byte
 	err         scanError
 }
 
-// scanError is why scanning stopped.
+// scanError is the reason why scanning stopped.
 type scanError struct {
 	code   relay.Code
 	detail string
 	pos    int
-	// path leads to the value, innermost first.
+	// path is the path to the value, innermost first.
 	path []string
 }
 
-// byteSpan is a part of scanner.data without leading and trailing white space.
+// byteSpan is a part of jsonScanner.data without leading and trailing white space.
 type byteSpan struct {
 	start, end int
 	hasSpaces  bool
@@ -78,7 +78,7 @@ func (s *jsonScanner) skipSpace() {
 	}
 }
 
-// peek returns the next byte, or 0 at the end, which begins no token either.
+// peek returns the next byte. At the end it returns 0, which starts no token.
 func (s *jsonScanner) peek() byte {
 	if s.pos < len(s.data) {
 		return s.data[s.pos]
@@ -86,7 +86,7 @@ func (s *jsonScanner) peek() byte {
 	return 0
 }
 
-// scanValue reads any value at pos.
+// scanValue scans any value at pos.
 func (s *jsonScanner) scanValue() bool {
 	switch c := s.peek(); {
 	case c == '"':
@@ -113,21 +113,21 @@ func (s *jsonScanner) scanValue() bool {
 	}
 }
 
-// describeNext names what stands at pos, for messages.
+// describeNext describes the character at pos for messages.
 func (s *jsonScanner) describeNext() string {
 	if s.pos >= len(s.data) {
 		return "the end"
 	}
 	r, size := utf8.DecodeRune(s.data[s.pos:])
 	if r == utf8.RuneError && size <= 1 {
-		return "a byte that is no UTF-8"
+		return "a byte that is not UTF-8"
 	}
 	return strconv.QuoteRune(r)
 }
 
 func (s *jsonScanner) scanLiteral(word string) bool {
 	if !bytes.HasPrefix(s.data[s.pos:], []byte(word)) {
-		return s.syntaxError("expected " + word)
+		return s.syntaxError("expected a value, found " + s.describeNext())
 	}
 	s.pos += len(word)
 	return true
@@ -169,13 +169,13 @@ func (s *jsonScanner) scanDigits() bool {
 	return true
 }
 
-// rawString is the inside of a string as it stands in the data.
+// rawString is the content of a string as it is in the data.
 type rawString struct {
 	raw     []byte
 	escaped bool
 }
 
-// scanString reads the string at pos, which begins with a quote.
+// scanString scans the string at pos, which starts with a quote.
 func (s *jsonScanner) scanString() (rawString, bool) {
 	d, start := s.data, s.pos+1
 	escaped := false
@@ -194,12 +194,12 @@ func (s *jsonScanner) scanString() (rawString, bool) {
 			n := escapeLen(d[i:])
 			if n == 0 {
 				s.pos = i
-				return rawString{}, s.syntaxError("a string has an escape that JSON does not know")
+				return rawString{}, s.syntaxError("a string has an unknown escape")
 			}
 			i += n
 		case c < ' ':
 			s.pos = i
-			return rawString{}, s.syntaxError("a string has a control character that is not escaped")
+			return rawString{}, s.syntaxError("a string has an unescaped control character")
 		default:
 			r, size := utf8.DecodeRune(d[i:])
 			if r == utf8.RuneError && size <= 1 {
@@ -211,8 +211,7 @@ func (s *jsonScanner) scanString() (rawString, bool) {
 	}
 }
 
-// skipPlain returns the first place from i where d has a quote, a backslash, a control character or something that is
-// not ASCII. It looks at eight bytes at a time: a subtraction borrows into the top bit of a byte that is too small.
+// skipPlain returns the first position from i with a quote, a backslash, a control character or a non-ASCII byte.
 func skipPlain(d []byte, i int) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(d); i += 8 {
@@ -228,7 +227,7 @@ func skipPlain(d []byte, i int) int {
 	return i
 }
 
-// escapeLen returns the length of the escape that d begins with, or 0 for none.
+// escapeLen returns the length of the escape at the start of d, or 0.
 func escapeLen(d []byte) int {
 	if len(d) < 2 {
 		return 0
@@ -244,8 +243,8 @@ func escapeLen(d []byte) int {
 	return 0
 }
 
-// scanObject reads the object at pos. visit reads the value of each member; start is where the member's name begins. A
-// nil visit takes any value.
+// scanObject scans the object at pos. visit scans the value of each member; start is the position of its name. If
+// visit is nil, any values are accepted.
 func (s *jsonScanner) scanObject(visit func(name []byte, start int) bool) bool {
 	if !s.pushLevel() {
 		return false
@@ -261,7 +260,10 @@ func (s *jsonScanner) scanObject(visit func(name []byte, start int) bool) bool {
 			return false
 		}
 		if names.checkDuplicate(s.memberNames[base:], name) {
-			s.err = scanError{code: relay.CodeInvalidArgument, detail: "the member stands twice in one object; send it once", pos: start}
+			s.err = scanError{
+				code: relay.CodeInvalidArgument, detail: "the member stands twice in one object; send it once",
+				pos: start,
+			}
 			return s.addPath(string(name))
 		}
 		s.memberNames = append(s.memberNames, name)
@@ -282,12 +284,12 @@ func (s *jsonScanner) scanObject(visit func(name []byte, start int) bool) bool {
 			s.memberNames = s.memberNames[:base]
 			return s.popLevel()
 		default:
-			return s.syntaxError("expected ',' or '}' behind a member, found " + s.describeNext())
+			return s.syntaxError("expected ',' or '}' after a member, found " + s.describeNext())
 		}
 	}
 }
 
-// scanName reads a member's name with its colon and stops at the value.
+// scanName scans the name of a member with its colon, and stops at the value.
 func (s *jsonScanner) scanName() ([]byte, bool) {
 	if s.peek() != '"' {
 		return nil, s.syntaxError("expected a member's name in double quotes, found " + s.describeNext())
@@ -302,14 +304,14 @@ func (s *jsonScanner) scanName() ([]byte, bool) {
 	}
 	s.skipSpaces()
 	if s.peek() != ':' {
-		return nil, s.syntaxError("expected ':' behind a member's name, found " + s.describeNext())
+		return nil, s.syntaxError("expected ':' after a member's name, found " + s.describeNext())
 	}
 	s.pos++
 	s.skipSpaces()
 	return name, true
 }
 
-// scanArray reads the array at pos. visit reads each element; a nil visit takes any value.
+// scanArray scans the array at pos. visit scans each element. If visit is nil, any values are accepted.
 func (s *jsonScanner) scanArray(visit func(index int) bool) bool {
 	if !s.pushLevel() {
 		return false
@@ -335,7 +337,7 @@ func (s *jsonScanner) scanArray(visit func(index int) bool) bool {
 		case ']':
 			return s.popLevel()
 		default:
-			return s.syntaxError("expected ',' or ']' behind an element, found " + s.describeNext())
+			return s.syntaxError("expected ',' or ']' after an element, found " + s.describeNext())
 		}
 	}
 }
@@ -356,13 +358,13 @@ func (s *jsonScanner) popLevel() bool {
 	return true
 }
 
-// duplicateNames finds names that appear twice. Its cost stays linear however many names a hostile object has.
+// duplicateNames detects duplicate names. Its cost is linear even for a hostile object.
 type duplicateNames struct {
 	mask uint64
 	seen map[string]struct{}
 }
 
-// checkDuplicate reports whether name is among those before it, and remembers it.
+// checkDuplicate reports whether name occurred before, and records it.
 func (n *duplicateNames) checkDuplicate(before [][]byte, name []byte) bool {
 	if n.seen != nil {
 		_, found := n.seen[string(name)]

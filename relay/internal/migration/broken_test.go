@@ -11,33 +11,33 @@ import (
 
 func completes(context.Context, relay.Migration, func(relay.Progress)) error { return nil }
 
-// refusingDriver has no use for its servers.
-type refusingDriver struct{ *fakeDriver }
+// rejectingDriver rejects every configuration.
+type rejectingDriver struct{ *fakeDriver }
 
-func (refusingDriver) Configure(context.Context, []relay.Server) error {
+func (rejectingDriver) Configure(context.Context, []relay.Server) error {
 	return errors.New("path /s1 does not exist")
 }
 
-// A node whose driver cannot work leaves the jobs to others.
-func TestNodeWithoutADriver(t *testing.T) {
+// A node whose driver is not ready leaves the jobs to other nodes.
+func TestWorker_WithoutDriverLeavesJobs(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
-	s.work(b, "w1", refusingDriver{&fakeDriver{migrate: completes}}, nil)
+	s.work(b, "w1", rejectingDriver{&fakeDriver{migrate: completes}}, nil)
 	var ids []string
 	for i := range 10 {
 		ids = append(ids, s.migrate(i, "s2"))
 	}
 	s.work(b, "w2", &fakeDriver{migrate: completes}, nil)
 	for _, id := range ids {
-		if j := s.over(id); j.State != relay.JobCompleted {
-			t.Errorf("%s %s", j.State, j.Error)
+		if j := s.awaitEnd(id); j.State != relay.JobCompleted {
+			t.Errorf("got state %s, error %s", j.State, j.Error)
 		}
 	}
 }
 
-// A node whose driver settles nothing does not keep a job for itself for ever.
-func TestNodeThatGetsNowhere(t *testing.T) {
+// A node whose driver calls never have a known outcome does not keep the job.
+func TestWorker_ReleasesJobAfterFailures(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
@@ -50,24 +50,25 @@ func TestNodeThatGetsNowhere(t *testing.T) {
 	s.work(b, "w2", &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error {
 		return errors.New("undone")
 	}}, nil)
-	if j := s.over(id); j.State != relay.JobError || j.Error != "the program of the driver is gone; the instance is back on s1" {
-		t.Errorf("%s %s", j.State, j.Error)
+	if j := s.awaitEnd(id); j.State != relay.JobError ||
+		j.Error != "the program of the driver is gone; the instance is back on s1" {
+		t.Errorf("got state %s, error %s", j.State, j.Error)
 	}
 }
 
-// Jobs that no node can begin expire all the same.
-func TestNoDriverAnywhere(t *testing.T) {
+// Jobs expire even if no node has a working driver.
+func TestWorker_ExpiresJobsWithoutDriver(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
-	s.work(b, "w1", refusingDriver{&fakeDriver{}}, func(o *WorkerOptions) { o.ExpireAfter = 1 })
-	if j := s.over(s.migrate(0, "s2")); j.State != relay.JobExpired {
-		t.Errorf("%s %s", j.State, j.Error)
+	s.work(b, "w1", rejectingDriver{&fakeDriver{}}, func(o *WorkerOptions) { o.ExpireAfter = 1 })
+	if j := s.awaitEnd(s.migrate(0, "s2")); j.State != relay.JobExpired {
+		t.Errorf("got state %s, error %s", j.State, j.Error)
 	}
 }
 
-// Where Redis forgets a job that runs, its instance is brought back.
-func TestRedisForgets(t *testing.T) {
+// If Redis loses a running job, its instance is moved back.
+func TestWorker_RollsBackLostJob(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
@@ -93,10 +94,10 @@ func TestRedisForgets(t *testing.T) {
 		select {
 		case m := <-back:
 			if m.JobID != id || m.Instance != "i0" || m.Lease < j.lease {
-				t.Errorf("undone as %+v", m)
+				t.Errorf("got rollback %+v", m)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatal("it is not brought back")
+			t.Fatal("the instance was not moved back")
 		}
 	}
 }

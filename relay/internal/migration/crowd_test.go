@@ -12,9 +12,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// More jobs than a worker can have in hand wait for one server: those of others run all the same, new ones and those of a
-// worker that has died.
-func TestCrowdHoldsUpNobodyElse(t *testing.T) {
+// If a worker holds the maximum number of jobs for one server, jobs for other servers still run: new jobs and
+// abandoned ones.
+func TestWorker_BusyServerDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	for _, abandoned := range []bool{false, true} {
 		t.Run(fmt.Sprint("abandoned ", abandoned), func(t *testing.T) {
@@ -22,9 +22,11 @@ func TestCrowdHoldsUpNobodyElse(t *testing.T) {
 			server := redistest.Start(t)
 			b := open(t, server.URL())
 			s := newSite(t, b)
-			done := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
+			done := &fakeDriver{
+				migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil },
+			}
 			stop := s.work(b, "w0", done, nil)
-			s.over(s.migrate(9, "s3"))
+			s.awaitEnd(s.migrate(9, "s3"))
 			stop()
 			waits := func(ctx context.Context, _ relay.Migration, _ func(relay.Progress)) error {
 				<-ctx.Done()
@@ -47,8 +49,10 @@ func TestCrowdHoldsUpNobodyElse(t *testing.T) {
 				other = s.migrate(9, "s4")
 			}
 			release := make(chan struct{})
-			s.room = 4
-			s.work(b, "w2", &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, _ func(relay.Progress)) error {
+			s.capacity = 4
+			s.work(b, "w2", &fakeDriver{migrate: func(ctx context.Context, m relay.Migration,
+				_ func(relay.Progress),
+			) error {
 				if m.Instance == "i9" {
 					return nil
 				}
@@ -58,24 +62,24 @@ func TestCrowdHoldsUpNobodyElse(t *testing.T) {
 				}
 				return ctx.Err()
 			}}, func(o *WorkerOptions) { o.ServerConcurrency = 1 })
-			if j := s.over(other); j.State != relay.JobCompleted {
-				t.Errorf("%s %s", j.State, j.Error)
+			if j := s.awaitEnd(other); j.State != relay.JobCompleted {
+				t.Errorf("got state %s, error %s", j.State, j.Error)
 			}
 			close(release)
 			for _, id := range crowd {
-				if j := s.over(id); j.State != relay.JobCompleted {
-					t.Errorf("%s %s", j.State, j.Error)
+				if j := s.awaitEnd(id); j.State != relay.JobCompleted {
+					t.Errorf("got state %s, error %s", j.State, j.Error)
 				}
-				if told := s.told(id); len(told) != 7 {
-					t.Errorf("told %v", told)
+				if events := s.events(id); len(events) != 7 {
+					t.Errorf("got events %v", events)
 				}
 			}
 		})
 	}
 }
 
-// However many jobs others work on, a worker finds the one that was left alone.
-func TestAbandonedBehindManyOthers(t *testing.T) {
+// A worker finds an abandoned job after many jobs of other workers.
+func TestClaimAbandoned_AfterManyActiveJobs(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	store, ctx := newJobStore(b), t.Context()
@@ -86,7 +90,7 @@ func TestAbandonedBehindManyOthers(t *testing.T) {
 	last := ""
 	for i := range 50 {
 		last = b.Commands().XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []any{"job", fmt.Sprint(i)}}).Val()
-		if list, err := store.read(ctx, []int{1}, "busy", time.Second); err != nil || len(list) != 1 {
+		if list, err := store.readNew(ctx, []int{1}, "busy", time.Second); err != nil || len(list) != 1 {
 			t.Fatal(list, err)
 		}
 	}
@@ -95,13 +99,13 @@ func TestAbandonedBehindManyOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "what was left alone", list, []queuedJob{{1, last, "49"}})
+	compare(t, "what was left alone", list, []queuedJob{{1, last, "49"}})
 }
 
-// Jobs that were queued in the same millisecond must not fill all of a worker's slots.
+// Jobs that were queued in the same millisecond must not fill all slots of a worker.
 func TestWorkerHasTooManyAhead_SameTime(t *testing.T) {
 	t.Parallel()
-	w := NewWorker(WorkerOptions{Backbone: newBackbone(t)})
+	w := NewWorker(WorkerOptions{Redis: newRedis(t)})
 	w.maxAhead = 2
 	at := time.Now()
 	for _, job := range []string{"a", "b", "c", "d"} {

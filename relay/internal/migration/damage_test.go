@@ -8,9 +8,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// A job whose record is damaged does not stand in the way for ever: it goes on where only its progress is lost, and fails where
-// nobody knows what it was to do.
-func TestDamagedRecord(t *testing.T) {
+// A damaged job does not block its instance: it continues if only its progress is lost, and fails if its spec is
+// lost.
+func TestWorker_HandlesDamagedJobs(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
@@ -24,32 +24,34 @@ func TestDamagedRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Not over, since queued is lost: it never waited too long.
-	s.work(b, "w1", &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}, nil)
-	if j := s.over(progress); j.State != relay.JobCompleted || s.where(0) != "s2" {
-		t.Errorf("without its progress: %s %s", j.State, j.Error)
+	// The job must not expire, although its queue time is lost.
+	s.work(b, "w1",
+		&fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}, nil)
+	if j := s.awaitEnd(progress); j.State != relay.JobCompleted || s.serverOf(0) != "s2" {
+		t.Errorf("without progress: got state %s, error %s", j.State, j.Error)
 	}
-	const cause = "the record of the job in Redis was damaged; look where the instance is, and ask again"
-	if j := s.await(order, "over", func(j *job) bool { return j.State.IsFinal() }); j.State != relay.JobError || j.Error != cause || j.Instance != "i1" || j.Hub != hubA {
-		t.Errorf("without its order: %+v", j)
+	const cause = "the stored job was damaged; check which server the instance is on, and request the migration again"
+	if j := s.await(order, "over", func(j *job) bool { return j.State.IsFinal() }); j.State != relay.JobError ||
+		j.Error != cause || j.Instance != "i1" || j.Hub != hubA {
+		t.Errorf("without the order: got %+v", j)
 	}
-	s.over(s.migrate(1, "s3")) // nothing is in its way
+	s.awaitEnd(s.migrate(1, "s3")) // the instance can be migrated again
 }
 
-// How long a job has waited is what Redis' clock says, whatever ours shows.
-func TestClockOfTheNode(t *testing.T) {
+// The waiting time depends on the clock of Redis, not on the local clock.
+func TestSetQueuedLocal(t *testing.T) {
 	t.Parallel()
 	queued := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, here := range []time.Time{queued.AddDate(-3, 0, 0), queued.AddDate(3, 0, 0)} {
 		j := &job{Queued: queued}
-		j.noteClocks(queued.Add(time.Minute), here)
+		j.setQueuedLocal(queued.Add(time.Minute), here)
 		if waited := here.Sub(j.queuedLocal); waited != time.Minute {
-			t.Errorf("by the clock at %s it has waited for %s", here, waited)
+			t.Errorf("local time %s: got waiting time %s", here, waited)
 		}
 	}
 	j := &job{}
-	j.noteClocks(queued, queued.Add(time.Hour))
+	j.setQueuedLocal(queued, queued.Add(time.Hour))
 	if waited := queued.Add(time.Hour).Sub(j.queuedLocal); waited != 0 {
-		t.Errorf("nobody knows since when, and it has waited for %s", waited)
+		t.Errorf("unknown queue time: got waiting time %s", waited)
 	}
 }

@@ -1,11 +1,12 @@
-// Package migration moves container instances between the servers of a cluster, and knows which of them there are.
+// Package migration moves container instances between the servers of a cluster, and stores the inventory of
+// servers, containers and instances.
 //
-// The [Inventory] is what an operator wrote in a file and where jobs have moved instances since. The [Service] answers
-// requests by storing jobs, and the [Worker] has them done by a [relay.Driver]. Everything is in Redis; nodes are
-// interchangeable. Plugins, configuration and HTTP must not come in.
+// The [Inventory] combines the operator's file with the moves that jobs have made since. The [Service] turns
+// requests into jobs, and the [Worker] runs them with a [relay.Driver]. All state is in Redis, so nodes are
+// interchangeable. Plugins, configuration and HTTP do not belong here.
 //
-// A job lives in its hub's partition, so that each of its changes is stored by one script together with the notifications
-// that tell of it: there is no change without its event, and no event without its change. Jobs wait in a stream with a
-// consumer group; a job whose worker shows no life is taken up by another, with a higher lease. Every write of a worker
-// names its lease and changes nothing once there is a higher one, and the driver does the same on the servers.
+// A job is stored in the partition of its hub. One script stores each change of a job together with the events of
+// this change, so neither exists without the other. Jobs wait in a stream with a consumer group. If the worker of
+// a job stops sending heartbeats, another worker claims the job with a higher lease. Every write of a worker
+// includes its lease and changes nothing if a higher one exists. The driver does the same on the servers.
 package migration

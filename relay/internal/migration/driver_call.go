@@ -11,43 +11,47 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxNoteBytes bounds what a driver notes of a step, in bytes.
+// maxNoteBytes is the maximum size of the note of a step.
 const maxNoteBytes = 64 << 10
 
-var errDriverStalled = errors.New("the driver gets no further")
+var errDriverStalled = errors.New("the driver made no progress")
 
-// callDriver calls the driver once, and stores what it reports meanwhile. The error is the driver's, or says why its call
-// was ended. A driver that gets no further for StallTimeout is stopped, and has left the migration unsettled.
+// callDriver calls the driver once and stores the progress that it reports. It returns the error of the driver, or
+// the reason why the call was stopped. A driver without progress for StallTimeout is stopped, and the outcome of
+// the migration is unknown.
 func (h *jobRunner) callDriver(ctx context.Context) error {
-	driving, cancel := context.WithCancelCause(ctx)
+	driverCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stall := time.AfterFunc(h.worker.o.StallTimeout, func() { cancel(errDriverStalled) })
 	defer stall.Stop()
-	reports := newProgressBuffer(h.job, func() { stall.Reset(h.worker.o.StallTimeout) })
+	buffer := newProgressBuffer(h.job, func() { stall.Reset(h.worker.o.StallTimeout) })
 	done := make(chan error, 1)
 	m := h.job.toMigration()
-	go func() { done <- h.worker.o.Driver.Migrate(driving, m, reports.add) }()
+	go func() { done <- h.worker.o.Driver.Migrate(driverCtx, m, buffer.add) }()
 	tick := time.NewTicker(h.worker.timings.progressInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case err := <-done:
 			if ctx.Err() == nil {
-				_ = h.saveProgress(ctx, reports) // where that fails, the end is told all the same
+				_ = h.saveProgress(ctx, buffer) // if this fails, the final state is stored anyway
 			}
-			if errors.Is(context.Cause(driving), errDriverStalled) && (errors.Is(err, context.Canceled) || relay.IsIndeterminate(err)) {
-				return relay.Indeterminate(fmt.Errorf("the driver got no further within %s and was stopped (migration.stall_timeout): %w",
+			if errors.Is(context.Cause(driverCtx), errDriverStalled) &&
+				(errors.Is(err, context.Canceled) || relay.IsIndeterminate(err)) {
+				return relay.Indeterminate(fmt.Errorf("the driver made no progress for %s and was stopped "+
+					"(migration.stall_timeout): %w",
 					h.worker.o.StallTimeout, err))
 			}
 			return err
-		case <-reports.flushNow:
+		case <-buffer.flushNow:
 		case <-tick.C:
 		}
-		if err := h.saveProgress(ctx, reports); err != nil {
+		if err := h.saveProgress(ctx, buffer); err != nil {
 			cancel(err)
-			answer := <-done
-			h.log.Info("a call of the driver was ended", "reason", err, "answer", answer)
-			if answer == nil { // it was too far to be ended; end sees to it that the job is still ours
+			driverErr := <-done
+			h.log.Info("driver call was stopped", "reason", err, "driver_error", driverErr)
+			// The migration was completed before the stop. finishJob checks that this worker still holds the job.
+			if driverErr == nil {
 				return nil
 			}
 			return err
@@ -55,14 +59,14 @@ func (h *jobRunner) callDriver(ctx context.Context) error {
 	}
 }
 
-// saveProgress stores the progress that was reported, and tells of it.
+// saveProgress stores the reported progress together with its events.
 func (h *jobRunner) saveProgress(ctx context.Context, r *progressBuffer) error {
 	var u jobUpdate
 	e := h.newEvents()
 	for _, p := range r.drain() {
 		text, err := encodeProgress(p)
 		if err != nil {
-			h.log.Error("the progress of a migration cannot be stored", "error", err)
+			h.log.Error("progress of a migration cannot be stored", "error", err)
 			continue
 		}
 		h.job.Progress[p.Step] = p
@@ -80,37 +84,41 @@ func (h *jobRunner) saveProgress(ctx context.Context, r *progressBuffer) error {
 	return h.writeUpdate(ctx, u)
 }
 
-// progressBuffer is what a driver has reported and nobody has stored yet.
+// progressBuffer contains reports of the driver that are not stored yet.
 type progressBuffer struct {
-	flushNow   chan struct{} // holds one where a step has begun or is done
-	onProgress func()        // called for each report that says something new
+	flushNow   chan struct{} // signals that a step has started or completed
+	onProgress func()        // called for each report with new content
 
 	mu       sync.Mutex
-	reported map[string]reportedProgress // the driver's steps
+	reported map[string]reportedProgress // by step
 	order    []string
 	pending  map[string]relay.Progress
 }
 
-// reportedProgress is what was reported of a step: what comes again is neither urgent nor news.
+// reportedProgress is the state of a step as reported, to detect duplicates and urgent reports.
 type reportedProgress struct {
-	started, completed bool // at any time
+	started, completed bool // in any report
 	last               relay.Progress
 }
 
 func (t *reportedProgress) isDuplicate(p relay.Progress) bool {
-	return t.started && t.last.Completed == p.Completed && t.last.Bytes == p.Bytes && t.last.Total == p.Total && bytes.Equal(t.last.Note, p.Note)
+	return t.started && t.last.Completed == p.Completed && t.last.Bytes == p.Bytes && t.last.Total == p.Total &&
+		bytes.Equal(t.last.Note, p.Note)
 }
 
-func newProgressBuffer(j *job, moved func()) *progressBuffer {
-	r := &progressBuffer{flushNow: make(chan struct{}, 1), onProgress: moved, reported: make(map[string]reportedProgress), pending: make(map[string]relay.Progress)}
+func newProgressBuffer(j *job, onProgress func()) *progressBuffer {
+	r := &progressBuffer{
+		flushNow: make(chan struct{}, 1), onProgress: onProgress, reported: make(map[string]reportedProgress),
+		pending: make(map[string]relay.Progress),
+	}
 	for _, s := range j.Steps {
-		p, begun := j.Progress[s.ID]
-		r.reported[s.ID] = reportedProgress{begun, p.Completed, p}
+		p, started := j.Progress[s.ID]
+		r.reported[s.ID] = reportedProgress{started, p.Completed, p}
 	}
 	return r
 }
 
-// add takes a report of the driver. One of a step that the driver did not name is worth nothing.
+// add records a report of the driver. It ignores unknown steps.
 func (r *progressBuffer) add(p relay.Progress) {
 	if p.Time.IsZero() {
 		p.Time = time.Now().UTC()
@@ -122,7 +130,7 @@ func (r *progressBuffer) add(p relay.Progress) {
 	r.mu.Lock()
 	before, known := r.reported[p.Step]
 	if known {
-		if _, waits := r.pending[p.Step]; !waits {
+		if _, isPending := r.pending[p.Step]; !isPending {
 			r.order = append(r.order, p.Step)
 		}
 		r.pending[p.Step], r.reported[p.Step] = p, reportedProgress{true, before.completed || p.Completed, p}
@@ -139,7 +147,7 @@ func (r *progressBuffer) add(p relay.Progress) {
 	}
 }
 
-// drain returns the latest report of each step that has one, in the order in which they came.
+// drain returns the latest report of each step and clears the buffer. The order is the order of arrival.
 func (r *progressBuffer) drain() []relay.Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()

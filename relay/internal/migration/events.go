@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The topics that tell of jobs and instances; all are spec.md's.
+// Topics of events about jobs and instances, from spec.md.
 const (
 	topicJobCreated   = "job.created"
 	topicJobChanged   = "job.state.changed"
@@ -16,13 +16,13 @@ const (
 	topicInstanceFail = "container.instance.error"
 )
 
-// The states of an instance that are told.
+// States of an instance in events.
 const (
 	instanceMigrating = "migrating"
 	instanceRunning   = "running"
 )
 
-// event is a notification in the form of all others.
+// event is the JSON form of a notification.
 type event struct {
 	Topic   string          `json:"topic"`
 	Object  eventObject     `json:"object"`
@@ -30,20 +30,20 @@ type event struct {
 	Flags   json.RawMessage `json:"flags"`
 }
 
-// eventObject says what an event is about. What spec.md does not name comes behind what it does.
+// eventObject is the subject of an event. Members that spec.md does not define follow the others.
 type eventObject struct {
 	ID       string `json:"id"`
 	State    string `json:"state"`
 	Error    string `json:"error"`
 	Job      string `json:"job_id"`
 	Instance string `json:"instance_id"`
-	// Server is where the instance is.
+	// Server is the server that the instance is on.
 	Server      string         `json:"server_id"`
 	Destination string         `json:"destination_server_id,omitempty"`
 	Task        *relay.JobTask `json:"task,omitempty"`
 }
 
-// eventBuilder makes the notifications of one job.
+// eventBuilder creates the notifications of one job.
 type eventBuilder struct {
 	job           *jobSpec
 	newID         func() string
@@ -57,18 +57,18 @@ func (e *eventBuilder) append(topic string, object eventObject) *eventBuilder {
 		object.ID = o.ID
 	}
 	object.Job, object.Instance = o.ID, o.Instance
-	what := event{Topic: topic, Object: object, Flags: json.RawMessage("null"), Context: relay.Context{
+	content := event{Topic: topic, Object: object, Flags: json.RawMessage("null"), Context: relay.Context{
 		HubID: o.Hub, AccountID: o.Account, Environments: []string{}, DNSZones: []string{},
 		Clusters: []string{o.Cluster}, Containers: []string{o.Container},
 	}}
 	if o.Environment != "" {
-		what.Context.Environments = []string{o.Environment}
+		content.Context.Environments = []string{o.Environment}
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(what); err != nil {
-		e.err = fmt.Errorf("make an event of the job %s: %w", o.ID, err)
+	if err := encoder.Encode(content); err != nil {
+		e.err = fmt.Errorf("encode an event of job %s: %w", o.ID, err)
 		return e
 	}
 	e.notifications = append(e.notifications, relay.Notification{
@@ -77,17 +77,22 @@ func (e *eventBuilder) append(topic string, object eventObject) *eventBuilder {
 	return e
 }
 
-// addJobState tells of a job's new state.
-func (e *eventBuilder) addJobState(topic string, state relay.JobState, cause, server string) *eventBuilder {
-	return e.append(topic, eventObject{State: string(state), Error: cause, Server: server, Destination: e.job.Destination})
+// addJobState adds an event about a new state of the job.
+func (e *eventBuilder) addJobState(topic string, state relay.JobState, reason, server string) *eventBuilder {
+	return e.append(topic, eventObject{
+		State: string(state), Error: reason, Server: server, Destination: e.job.Destination,
+	})
 }
 
-// addInstance tells of the instance itself.
-func (e *eventBuilder) addInstance(topic, state, cause, server string) *eventBuilder {
-	return e.append(topic, eventObject{ID: e.job.Instance, State: state, Error: cause, Server: server})
+// addInstance adds an event about the instance.
+func (e *eventBuilder) addInstance(topic, state, reason, server string) *eventBuilder {
+	return e.append(topic, eventObject{ID: e.job.Instance, State: state, Error: reason, Server: server})
 }
 
-// addTask tells how far a job is that runs.
+// addTask adds an event about the progress of a running job.
 func (e *eventBuilder) addTask(t relay.JobTask) *eventBuilder {
-	return e.append(topicJobChanged, eventObject{State: string(relay.JobRunning), Server: e.job.Source, Destination: e.job.Destination, Task: &t})
+	return e.append(topicJobChanged, eventObject{
+		State: string(relay.JobRunning), Server: e.job.Source, Destination: e.job.Destination,
+		Task: &t,
+	})
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The document of the stream names what events hold.
-func TestEventsAreDocumented(t *testing.T) {
+// asyncapi.yaml documents all members of events.
+func TestEvents_MatchAsyncAPI(t *testing.T) {
 	t.Parallel()
 	type object struct{ Properties map[string]any }
 	var doc struct {
@@ -36,8 +36,8 @@ func TestEventsAreDocumented(t *testing.T) {
 	}
 	schemas := doc.Components.Schemas
 	for _, c := range []struct {
-		of   any
-		said object
+		of         any
+		documented object
 	}{{eventObject{}, schemas.Notification.Properties.Object}, {relay.JobTask{}, schemas.JobTask}} {
 		var members []string
 		for i, of := 0, reflect.TypeOf(c.of); i < of.NumField(); i++ {
@@ -45,9 +45,9 @@ func TestEventsAreDocumented(t *testing.T) {
 			members = append(members, name)
 		}
 		slices.Sort(members)
-		said := slices.Sorted(maps.Keys(c.said.Properties))
-		if !slices.Equal(members, said) {
-			t.Errorf("%T has %v, the document says %v", c.of, members, said)
+		documented := slices.Sorted(maps.Keys(c.documented.Properties))
+		if !slices.Equal(members, documented) {
+			t.Errorf("%T has members %v, asyncapi.yaml has %v", c.of, members, documented)
 		}
 	}
 }

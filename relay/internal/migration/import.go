@@ -3,7 +3,7 @@ package migration
 import (
 	"cmp"
 	"context"
-	_ "embed" // the scripts
+	_ "embed" // for the scripts
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,39 +17,40 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// ErrImportSuperseded is returned by an import after which another one was begun, of something else: that one counts.
-var ErrImportSuperseded = errors.New("another import was begun after this one and has taken its place: look with hubrelay inventory list, and import again if need be")
+// ErrImportSuperseded is returned if another import with different content started later. That one wins.
+var ErrImportSuperseded = errors.New("a later import has replaced this one: check with hubrelay inventory list, " +
+	"and import again if required")
 
-// RefusedError says why an inventory cannot be imported now, although there is nothing wrong with it.
-type RefusedError struct {
-	// Reason is a sentence that says what to do.
+// RejectedError reports that a valid inventory cannot be imported at present.
+type RejectedError struct {
+	// Reason explains the problem and how to fix it.
 	Reason string
-	// Instances are those that stand in the way, each as <container>/<instance>.
+	// Instances are the instances that prevent the import, each as <container>/<instance>.
 	Instances []string
 }
 
-func (e *RefusedError) Error() string { return e.Reason }
+func (e *RejectedError) Error() string { return e.Reason }
 
-// Changes is what an import has changed.
+// Changes counts what an import has changed.
 type Changes struct {
 	Servers    ChangeCount
 	Containers ChangeCount
 	Instances  ChangeCount
-	// MovesCleared counts the instances of which it was forgotten that a job has moved them, since the file says the same, or
-	// the server to which they were moved is gone.
+	// MovesCleared is the number of recorded moves that were cleared, because the file now names the same server or
+	// that server was removed.
 	MovesCleared int
 }
 
-// ChangeCount counts what has changed of one sort of things.
+// ChangeCount counts changes of one kind of object.
 type ChangeCount struct {
 	Added, Changed, Removed int
 }
 
-func (c ChangeCount) nonZero() bool { return c != ChangeCount{} }
+func (c ChangeCount) isNonZero() bool { return c != ChangeCount{} }
 
-// Any tells whether anything has changed.
+// Any reports whether anything has changed.
 func (c Changes) Any() bool {
-	return c.Servers.nonZero() || c.Containers.nonZero() || c.Instances.nonZero() || c.MovesCleared > 0
+	return c.Servers.isNonZero() || c.Containers.isNonZero() || c.Instances.isNonZero() || c.MovesCleared > 0
 }
 
 var (
@@ -68,13 +69,14 @@ var (
 	finishScript  = redis.NewScript(finishSource)
 )
 
-// Import makes the inventory what the file says; what the file does not name is removed. An instance that a job has moved
-// stays where it is, until the file says the same or that server is gone. An import with other servers than those of the
-// operator's file is refused with a [ServersError]; one by [ParseImport] may leave them out.
+// Import replaces the inventory with the content of the file. Objects that are not in the file are removed. An
+// instance that a job has moved stays on its server until the file names that server or the server is removed. An
+// import with servers that differ from the operator's file returns a [ServersError]. An import from [ParseImport]
+// may omit the servers.
 //
-// It is refused with a [RefusedError] where it would remove or move an instance of a container that a job is moving
-// instances of, or a server that a job is moving an instance to. Of imports at the same time the one that was begun last
-// counts, and the others return [ErrImportSuperseded]. One that was broken off is completed by importing the same again.
+// Import returns a [RejectedError] if it would remove or move an instance of a container with a running job, or
+// remove the destination of a running job. Of concurrent imports, the one that started last wins, and the others
+// return [ErrImportSuperseded]. To complete an interrupted import, import the same content again.
 func (v *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 	f, err := v.withOperatorServers(f)
 	if err != nil {
@@ -83,8 +85,9 @@ func (v *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 	return v.runImport(ctx, f, false)
 }
 
-// Seed imports the operator's file, servers included. It does nothing if the same file was seeded last, so it does not undo
-// an Import from then on. Several nodes may seed the same at once. It does not call [Inventory.SetFile].
+// Seed imports the operator's file, including the servers. If the same file was seeded last, it does nothing and
+// therefore does not undo later imports. Several nodes may seed the same file concurrently. Seed does not call
+// [Inventory.SetFile].
 func (v *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
 	return v.runImport(ctx, f, true)
 }
@@ -97,14 +100,14 @@ func (v *Inventory) runImport(ctx context.Context, f *File, seed bool) (Changes,
 	keys := []string{v.keys.InventoryImports(), v.keys.InventorySeed()}
 	i.number, err = beginScript.Run(ctx, v.client, keys, i.digest, boolArg(seed)).Int64()
 	if err != nil {
-		return Changes{}, redisconn.WrapError("begin to import an inventory", err)
+		return Changes{}, redisconn.WrapError("start the import of an inventory", err)
 	}
 	if i.number == 0 {
 		return Changes{}, nil
 	}
 	changes, err := i.run(ctx, seed)
 	if seed && errors.Is(err, ErrImportSuperseded) {
-		// Another node that starts with the same does our work too.
+		// Another node with the same file completes the import.
 		last, e := v.client.HGet(ctx, v.keys.InventoryImports(), "digest").Result()
 		if e == nil && last == i.digest {
 			return changes, nil
@@ -120,9 +123,9 @@ type importRun struct {
 	digest string
 	number int64
 
-	servers    []any   // id and value of each
+	servers    []any   // ID and value of each
 	serverIDs  []any   // in the same order
-	containers [][]any // id and value of each, by partition
+	containers [][]any // ID and value of each, by partition
 	instances  [][]any // field and server of each, by partition
 }
 
@@ -134,14 +137,16 @@ func (v *Inventory) newImport(f *File) (*importRun, error) {
 		return nil, err
 	}
 	for _, s := range f.Servers {
-		value, err := json.Marshal(storeServer(s))
+		value, err := json.Marshal(newStoredServer(s))
 		if err != nil {
 			return nil, fmt.Errorf("encode the server %q of the inventory: %w", s.ID, err)
 		}
 		i.servers, i.serverIDs = append(i.servers, s.ID, value), append(i.serverIDs, s.ID)
 	}
 	for _, c := range f.Containers {
-		value, err := json.Marshal(storedContainer{Hub: c.Hub, Account: c.Account, Environment: c.Environment, Stateful: c.Stateful})
+		value, err := json.Marshal(storedContainer{
+			Hub: c.Hub, Account: c.Account, Environment: c.Environment, Stateful: c.Stateful,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("encode the container %q of the inventory: %w", c.ID, err)
 		}
@@ -154,17 +159,17 @@ func (v *Inventory) newImport(f *File) (*importRun, error) {
 	return i, nil
 }
 
-// run looks first whether anything forbids the import, so that it is done as a whole or not at all. A job that begins
-// between the look and the change may still refuse a part; importing again completes it then.
+// run first checks whether the import is possible, so normally it is applied completely or not at all. A job that
+// starts after the check may still prevent a part of it. Importing again completes it then.
 func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
-	is, err := i.readSnapshot(ctx)
+	snapshot, err := i.readSnapshot(ctx)
 	if err != nil {
 		return Changes{}, err
 	}
-	if err := errors.Join(i.checkHubChanges(is), i.checkRemovedServers(ctx, is)); err != nil {
+	if err := errors.Join(i.checkHubChanges(snapshot), i.checkRemovedServers(ctx, snapshot)); err != nil {
 		return Changes{}, err
 	}
-	servers := i.serverChanges(is)
+	servers := i.serverChanges(snapshot)
 	changes, err := i.applyPartitions(ctx, false)
 	if err != nil {
 		return Changes{}, err
@@ -187,47 +192,49 @@ func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
 	return changes, i.runGlobalScript(ctx, finishScript, keys, append([]any{i.number, stored}, i.serverIDs...))
 }
 
-func (i *importRun) serverChanges(is *inventorySnapshot) ChangeCount {
+func (i *importRun) serverChanges(snapshot *inventorySnapshot) ChangeCount {
 	var c ChangeCount
 	for _, s := range i.file.Servers {
-		old, ok := is.servers[s.ID]
+		old, ok := snapshot.servers[s.ID]
 		switch {
 		case !ok:
 			c.Added++
-		case old != storeServer(s):
+		case old != newStoredServer(s):
 			c.Changed++
 		}
 	}
-	c.Removed = len(is.servers) + c.Added - len(i.file.Servers)
+	c.Removed = len(snapshot.servers) + c.Added - len(i.file.Servers)
 	return c
 }
 
-// checkHubChanges refuses to give a container to another hub while it is only known here where one of its instances is: its hub
-// decides in which partition that is kept.
-func (i *importRun) checkHubChanges(is *inventorySnapshot) error {
+// checkHubChanges rejects a container with a new hub if only Redis knows the server of one of its instances. The
+// hub determines the partition that stores this.
+func (i *importRun) checkHubChanges(snapshot *inventorySnapshot) error {
 	for _, c := range i.file.Containers {
-		old, ok := is.containers[c.ID]
+		old, ok := snapshot.containers[c.ID]
 		if !ok || old.Hub == c.Hub {
 			continue
 		}
 		for _, instance := range c.Instances {
 			field := InstanceField(c.ID, instance.ID)
-			if moved := is.moved[field]; moved != "" && moved != instance.Server && i.hasServer(moved) {
-				return &RefusedError{Instances: []string{field}, Reason: fmt.Sprintf(
-					"the container %s gets another hub, and a job has moved its instance %s to %s: name that server in the file", c.ID, instance.ID, moved)}
+			if moved := snapshot.moved[field]; moved != "" && moved != instance.Server && i.hasServer(moved) {
+				return &RejectedError{Instances: []string{field}, Reason: fmt.Sprintf(
+					"the file changes the hub of container %s, and a job has moved its instance %s to %s: name "+
+						"that server "+
+						"in the file", c.ID, instance.ID, moved)}
 			}
 		}
 	}
 	return nil
 }
 
-// checkRemovedServers refuses to remove a server to which a job is moving an instance.
-func (i *importRun) checkRemovedServers(ctx context.Context, is *inventorySnapshot) error {
+// checkRemovedServers rejects the removal of a server that is the destination of a running job.
+func (i *importRun) checkRemovedServers(ctx context.Context, snapshot *inventorySnapshot) error {
 	var busy []string
 	var orders [][2]string
-	for field, id := range is.migrating {
+	for field, id := range snapshot.migrating {
 		name, _, _ := strings.Cut(field, "/")
-		if c, ok := is.containers[name]; ok {
+		if c, ok := snapshot.containers[name]; ok {
 			busy = append(busy, field)
 			orders = append(orders, [2]string{i.keys.Job(id, i.keys.Partition(c.Hub)), "order"})
 		}
@@ -242,20 +249,23 @@ func (i *importRun) checkRemovedServers(ctx context.Context, is *inventorySnapsh
 	for n, text := range texts {
 		var o jobSpec
 		if json.Unmarshal([]byte(text), &o) == nil && !i.hasServer(o.Destination) {
-			return &RefusedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
-				"the file removes the server %s, to which a job is moving %s: put the server back until the job is over", o.Destination, busy[n])}
+			return &RejectedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
+				"the file removes server %s, but a job is moving %s to it: keep the server until the job has ended",
+				o.Destination, busy[n])}
 		}
 	}
 	return nil
 }
 
-// hasServer tells whether the file has a server.
+// hasServer reports whether the file has a server.
 func (i *importRun) hasServer(server string) bool {
-	_, found := slices.BinarySearchFunc(i.file.Servers, server, func(s relay.Server, id string) int { return cmp.Compare(s.ID, id) })
+	_, found := slices.BinarySearchFunc(i.file.Servers, server, func(s relay.Server, id string) int {
+		return cmp.Compare(s.ID, id)
+	})
 	return found
 }
 
-// runGlobalScript runs a script on what belongs to no partition.
+// runGlobalScript runs a script on keys outside of the partitions.
 func (i *importRun) runGlobalScript(ctx context.Context, script *redis.Script, keys []string, args []any) error {
 	n, err := script.Run(ctx, i.client, keys, args...).Int()
 	if err == nil && n == 0 {
@@ -264,12 +274,15 @@ func (i *importRun) runGlobalScript(ctx context.Context, script *redis.Script, k
 	return redisconn.WrapError("import the servers of an inventory", err)
 }
 
-// applyPartitions changes all partitions, or only tells what that would change.
+// applyPartitions applies the import to all partitions. If apply is false, it only returns the changes.
 func (i *importRun) applyPartitions(ctx context.Context, apply bool) (Changes, error) {
 	var sum Changes
 	var busy []string
 	for p := range i.keys.Partitions() {
-		keys := []string{i.keys.Containers(p), i.keys.Instances(p), i.keys.MigratedTo(p), i.keys.ActiveMigrations(p), i.keys.LastImport(p)}
+		keys := []string{
+			i.keys.Containers(p), i.keys.Instances(p), i.keys.MigratedTo(p), i.keys.ActiveMigrations(p),
+			i.keys.LastImport(p),
+		}
 		args := append([]any{i.number, boolArg(apply), len(i.serverIDs)}, i.serverIDs...)
 		args = append(append(args, len(i.containers[p])/2), i.containers[p]...)
 		reply, err := importScript.Run(ctx, i.client, keys, append(args, i.instances[p]...)...).Slice()
@@ -282,15 +295,16 @@ func (i *importRun) applyPartitions(ctx context.Context, apply bool) (Changes, e
 	}
 	if len(busy) > 0 {
 		slices.Sort(busy)
-		return Changes{}, &RefusedError{Instances: busy, Reason: "the file removes or moves instances of containers that a job is at work on (" +
-			joinLimited(busy) + "): import it again when the job is over"}
+		return Changes{}, &RejectedError{Instances: busy, Reason: "the file removes or moves instances of " +
+			"containers with running jobs (" +
+			joinLimited(busy) + "): import it again when the jobs have ended"}
 	}
 	return sum, nil
 }
 
-var errReply = errors.New("redis answered something unexpected")
+var errReply = errors.New("unexpected response of Redis")
 
-// add adds what a partition's script replied, and to busy the instances that forbid the import.
+// add adds the response of a partition's script. It appends to busy the instances that prevent the import.
 func (c *Changes) add(reply []any, busy []string) ([]string, error) {
 	const counts = 8
 	n := make([]int, 0, counts)
@@ -318,13 +332,13 @@ func (c *ChangeCount) add(n []int) {
 	c.Added, c.Changed, c.Removed = c.Added+n[0], c.Changed+n[1], c.Removed+n[2]
 }
 
-// joinLimited names the first few.
+// joinLimited joins the first few names.
 func joinLimited(names []string) string {
-	const most = 5
-	if len(names) <= most {
+	const limit = 5
+	if len(names) <= limit {
 		return strings.Join(names, ", ")
 	}
-	return strings.Join(names[:most], ", ") + " and " + strconv.Itoa(len(names)-most) + " more"
+	return strings.Join(names[:limit], ", ") + " and " + strconv.Itoa(len(names)-limit) + " more"
 }
 
 func boolArg(on bool) string {

@@ -9,40 +9,40 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// File is an inventory as an operator writes it, checked. Its lists are ordered by id.
+// File is a valid inventory from an operator. Its lists are sorted by ID.
 type File struct {
 	// Servers have no Instances.
 	Servers    []relay.Server
 	Containers []FileContainer
 
-	// keepServers is set for an import that does not mention servers.
+	// keepServers is set for an import without servers.
 	keepServers bool
 }
 
-// FileContainer is a container with all of its instances.
+// FileContainer is a container with all its instances.
 type FileContainer struct {
 	Container
 	Instances []FileInstance
 }
 
-// FileInstance says on which server an instance is where no job has moved it.
+// FileInstance is an instance and the server it is on if no job has moved it.
 type FileInstance struct {
 	ID     string
 	Server string
 }
 
-// Container is what instances are instances of.
+// Container is a container of the inventory.
 type Container struct {
 	ID string
-	// Hub is whose notifications tell of the container. Account and Environment may be empty.
+	// Hub receives the events of the container. Account and Environment may be empty.
 	Hub         string
 	Account     string
 	Environment string
-	// Stateful is set for a container whose instances have volumes to keep.
+	// Stateful is set if the instances have volumes.
 	Stateful bool
 }
 
-// contentHash is the same for files that say the same.
+// contentHash returns a hash of the content. Equal files have equal hashes.
 func (f *File) contentHash() (string, error) {
 	text, err := json.Marshal(f)
 	if err != nil {

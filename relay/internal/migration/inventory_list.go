@@ -12,32 +12,32 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// Listing is the whole inventory, ordered by id.
+// Listing is the complete inventory, sorted by ID.
 type Listing struct {
 	Version    int64
-	Servers    []relay.Server // with their Instances
+	Servers    []relay.Server // with Instances
 	Containers []ListedContainer
 }
 
-// ListedContainer is a container with where its instances are.
+// ListedContainer is a container with its instances.
 type ListedContainer struct {
 	Container
 	Instances []ListedInstance
 }
 
-// ListedInstance says where an instance is now.
+// ListedInstance is an instance with its current server.
 type ListedInstance struct {
 	ID     string
 	Server string
-	// MovedFrom is the server that the file names, where a job has moved the instance to another since.
+	// MovedFrom is the server in the file, if a job has moved the instance to another one.
 	MovedFrom string
-	// Job is the job that moves the instance now, or empty.
+	// Job is the job that is moving the instance, or empty.
 	Job string
 }
 
-// Servers returns the servers that the operator's file of this node defines, with the instances that are there now, for a
-// driver to be configured with. If Redis has lost the inventory, it imports the file again: a driver that is told of no
-// servers stops all instances.
+// Servers returns the servers of this node's inventory file with their current instances, to configure a driver.
+// If Redis has lost the inventory, it imports the file again, because a driver without servers stops all
+// instances.
 func (v *Inventory) Servers(ctx context.Context) ([]relay.Server, error) {
 	l, err := v.List(ctx)
 	if own := v.operator.Load(); err == nil && len(l.Servers) == 0 && len(own.servers) > 0 {
@@ -49,7 +49,8 @@ func (v *Inventory) Servers(ctx context.Context) ([]relay.Server, error) {
 	return slices.DeleteFunc(l.Servers, func(s relay.Server) bool { return s.Settings == nil }), err
 }
 
-// List returns the whole inventory. An import that runs may be seen half done; the version is raised when it is over.
+// List returns the complete inventory. It may see a running import half done. The version changes when the import
+// ends.
 func (v *Inventory) List(ctx context.Context) (Listing, error) {
 	s, err := v.readSnapshot(ctx)
 	if err != nil {
@@ -73,24 +74,24 @@ func (v *Inventory) List(ctx context.Context) (Listing, error) {
 	}
 	slices.SortFunc(l.Servers, func(a, b relay.Server) int { return strings.Compare(a.ID, b.ID) })
 	for _, c := range s.containers {
-		here := byContainer[c.ID]
-		slices.SortFunc(here, func(a, b ListedInstance) int { return strings.Compare(a.ID, b.ID) })
-		l.Containers = append(l.Containers, ListedContainer{Container: c, Instances: here})
+		instances := byContainer[c.ID]
+		slices.SortFunc(instances, func(a, b ListedInstance) int { return strings.Compare(a.ID, b.ID) })
+		l.Containers = append(l.Containers, ListedContainer{Container: c, Instances: instances})
 	}
 	slices.SortFunc(l.Containers, func(a, b ListedContainer) int { return strings.Compare(a.ID, b.ID) })
 	return l, nil
 }
 
-// inventorySnapshot is everything that Redis has of the inventory.
+// inventorySnapshot is the inventory in Redis.
 type inventorySnapshot struct {
 	version    int64
 	servers    map[string]storedServer
 	containers map[string]Container
-	// By <container>/<instance>: servers, and jobs.
+	// The keys are <container>/<instance>. The values are servers, servers and jobs.
 	instances, moved, migrating map[string]string
 }
 
-// currentServer is where an instance is.
+// currentServer returns the server that an instance is on.
 func (s *inventorySnapshot) currentServer(field string) string {
 	return cmp.Or(s.moved[field], s.instances[field])
 }
@@ -102,7 +103,8 @@ func (v *Inventory) readSnapshot(ctx context.Context) (*inventorySnapshot, error
 	moved, instances := make([]*redis.MapStringStringCmd, n), make([]*redis.MapStringStringCmd, n)
 	containers, migrating := make([]*redis.MapStringStringCmd, n), make([]*redis.MapStringStringCmd, n)
 	var err error
-	if s.version, err = v.importCount(ctx); err != nil { // before what it counts: a reader of old contents comes again
+	// Read the version first: a reader of old content will then read again.
+	if s.version, err = v.importCount(ctx); err != nil {
 		return nil, err
 	}
 	_, err = v.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -119,13 +121,13 @@ func (v *Inventory) readSnapshot(ctx context.Context) (*inventorySnapshot, error
 		return nil, redisconn.WrapError("read the inventory", err)
 	}
 	for id, value := range servers.Val() {
-		if s.servers[id], err = readServer(id, value); err != nil {
+		if s.servers[id], err = decodeStoredServer(id, value); err != nil {
 			return nil, err
 		}
 	}
 	for p := range n {
 		for id, value := range containers[p].Val() {
-			if s.containers[id], err = containerOf(id, value); err != nil {
+			if s.containers[id], err = decodeContainer(id, value); err != nil {
 				return nil, err
 			}
 		}
@@ -134,7 +136,7 @@ func (v *Inventory) readSnapshot(ctx context.Context) (*inventorySnapshot, error
 	return s, nil
 }
 
-// mergeMaps is one map of those of all partitions.
+// mergeMaps merges the maps of all partitions.
 func mergeMaps(parts []*redis.MapStringStringCmd) map[string]string {
 	all := map[string]string{}
 	for _, part := range parts {

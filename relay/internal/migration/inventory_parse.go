@@ -14,35 +14,35 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// MaxFile is how many bytes an inventory may have.
+// MaxFile is the maximum size of an inventory, in bytes.
 const MaxFile = yamldoc.MaxSize
 
-// ReadFile reads an inventory. What is wrong in the file is returned as [yamldoc.Problems], all of it at once.
+// ReadFile reads an inventory file. All errors in it are returned at once as [yamldoc.Problems].
 func ReadFile(path string) (*File, error) {
 	p := newParser(path)
 	return p.parseInventory(p.Read(path, "name a YAML file, such as a copy of configs/inventory.yaml"))
 }
 
-// ParseFile is [ReadFile] for what was read already; errors call it name.
+// ParseFile is like [ReadFile], but parses data. Errors call the file name.
 func ParseFile(name string, data []byte) (*File, error) {
 	p := newParser(name)
 	return p.parseInventory(p.Parse(data, yamldoc.Position{Line: 1, Column: 1}))
 }
 
-// ParseImport is [ParseFile] for an import, which may leave out the clusters to keep the servers as they are.
+// ParseImport is like [ParseFile] for an import, which may omit the clusters to keep the servers unchanged.
 func ParseImport(name string, data []byte) (*File, error) {
 	p := newParser(name)
 	p.optionalServers = true
 	return p.parseInventory(p.Parse(data, yamldoc.Position{Line: 1, Column: 1}))
 }
 
-// inventoryParser turns the values of a document into a File.
+// inventoryParser converts a document into a File.
 type inventoryParser struct {
 	*yamldoc.Reporter
 	file            *File
 	count           int
 	optionalServers bool
-	// By id: where each stands for the first time, and what it is in.
+	// By ID: the first occurrence.
 	servers   map[string]firstSeen
 	instances map[string]firstSeen
 }
@@ -70,10 +70,10 @@ func (p *inventoryParser) parseInventory(root *yamldoc.Value) (*File, error) {
 	return p.file, nil
 }
 
-// parseRoot reads the clusters first, wherever they stand, since instances name their servers.
+// parseRoot parses the clusters first, regardless of their position, because instances refer to servers.
 func (p *inventoryParser) parseRoot(root *yamldoc.Value) bool {
 	if root.Shape == yamldoc.Null && !root.Invalid || root.Shape == yamldoc.Map && len(root.Entries) == 0 {
-		p.ErrorAt(root.At, "", "there is nothing in it", "an inventory of nothing is written clusters: {}")
+		p.ErrorAt(root.At, "", "the file is empty", "write clusters: {} for an empty inventory")
 		return false
 	}
 	members, ok := p.knownMembers(root, "", []string{"clusters", "containers"})
@@ -90,15 +90,16 @@ func (p *inventoryParser) parseRoot(root *yamldoc.Value) bool {
 	return true
 }
 
-// countValue counts a value, since aliases can make many of few, and tells whether it may be read.
+// countValue counts a value and reports whether it may be parsed. The limit is needed because aliases can multiply
+// values.
 func (p *inventoryParser) countValue(v *yamldoc.Value, path string) bool {
 	if p.count++; p.count == yamldoc.MaxValues+1 {
-		p.ErrorAt(v.At, path, fmt.Sprintf("is too much: %d values are the limit", yamldoc.MaxValues), "")
+		p.ErrorAt(v.At, path, fmt.Sprintf("exceeds the limit of %d values", yamldoc.MaxValues), "")
 	}
 	return p.count <= yamldoc.MaxValues && !v.Invalid
 }
 
-// freeMap are those of a map with free keys; none is as good as an empty one.
+// freeMap returns the entries of a map with free keys. A missing map is empty.
 func (p *inventoryParser) freeMap(v *yamldoc.Value, path string) []yamldoc.Entry {
 	if v == nil || !p.countValue(v, path) || v.Shape == yamldoc.Null {
 		return nil
@@ -110,13 +111,15 @@ func (p *inventoryParser) freeMap(v *yamldoc.Value, path string) []yamldoc.Entry
 	return v.Entries
 }
 
-// knownMembers are those of a map with known keys, those without a value left out. It is false for what is no map.
+// knownMembers returns the members of a map with known keys, without null values. The second result is false if v
+// is not a map.
 func (p *inventoryParser) knownMembers(v *yamldoc.Value, path string, keys []string) (map[string]*yamldoc.Value, bool) {
 	if !p.countValue(v, path) {
 		return nil, false
 	}
 	if v.Shape != yamldoc.Map && v.Shape != yamldoc.Null {
-		p.ErrorAt(v.At, path, fmt.Sprintf("must be a map, not %s", v.Shape), "the keys here are "+strings.Join(keys, ", "))
+		p.ErrorAt(v.At, path, fmt.Sprintf("must be a map, not %s", v.Shape),
+			"the keys here are "+strings.Join(keys, ", "))
 		return nil, false
 	}
 	members := make(map[string]*yamldoc.Value, len(v.Entries))
@@ -131,7 +134,7 @@ func (p *inventoryParser) knownMembers(v *yamldoc.Value, path string, keys []str
 	return members, true
 }
 
-// maxQuoted is how much of a value a message repeats, in bytes.
+// maxQuoted is the maximum number of bytes of a value in a message.
 const maxQuoted = 60
 
 func (p *inventoryParser) parseCluster(e yamldoc.Entry, path string) {
@@ -149,8 +152,9 @@ func (p *inventoryParser) parseServer(e yamldoc.Entry, cluster, path string) {
 	if !p.checkID(e, path, "a server") {
 		return
 	}
-	if first, twice := p.servers[e.Key]; twice {
-		p.ErrorAt(e.At, path, "is in cluster "+first.container+" too", fmt.Sprintf("the other is in line %d; a server is in one cluster", first.line))
+	if first, isDuplicate := p.servers[e.Key]; isDuplicate {
+		p.ErrorAt(e.At, path, "is also in cluster "+first.container,
+			fmt.Sprintf("the other is in line %d; a server is in one cluster", first.line))
 		return
 	}
 	p.servers[e.Key] = firstSeen{container: cluster, line: e.At.Line}
@@ -166,7 +170,7 @@ func (p *inventoryParser) parseServer(e yamldoc.Entry, cluster, path string) {
 	p.file.Servers = append(p.file.Servers, relay.Server{ID: e.Key, Cluster: cluster, Settings: text})
 }
 
-// freeValue is a setting of a driver, which may be anything.
+// freeValue converts a setting of a driver, which may be any value.
 func (p *inventoryParser) freeValue(v *yamldoc.Value, path string) any {
 	switch {
 	case !p.countValue(v, path) || v.Shape == yamldoc.Null:
@@ -191,7 +195,9 @@ func (p *inventoryParser) parseContainer(e yamldoc.Entry, path string) {
 	if !p.checkID(e, path, "a container") {
 		return
 	}
-	members, ok := p.knownMembers(e.Value, path, []string{"hub_id", "account_id", "environment_id", "stateful", "instances"})
+	members, ok := p.knownMembers(e.Value, path, []string{
+		"hub_id", "account_id", "environment_id", "stateful", "instances",
+	})
 	if !ok {
 		return
 	}
@@ -199,18 +205,19 @@ func (p *inventoryParser) parseContainer(e yamldoc.Entry, path string) {
 		ID: e.Key, Hub: p.textMember(members, "hub_id", path),
 		Account: p.textMember(members, "account_id", path), Environment: p.textMember(members, "environment_id", path),
 	}}
-	if _, given := members["hub_id"]; !given {
-		p.ErrorAt(e.At, path, "has no hub_id", "name the hub whose notifications tell of the container")
+	if _, found := members["hub_id"]; !found {
+		p.ErrorAt(e.At, path, "has no hub_id", "name the hub that receives the events of the container")
 	}
 	if v := members["stateful"]; v != nil && p.countValue(v, path) {
 		if v.Shape != yamldoc.Bool {
-			p.ErrorAt(v.At, path+".stateful", fmt.Sprintf("must be true or false, not %s", v.Shape), "write true or false, without quotes")
+			p.ErrorAt(v.At, path+".stateful", fmt.Sprintf("must be true or false, not %s", v.Shape),
+				"write true or false, without quotes")
 		}
 		c.Stateful = v.Scalar() == true
 	}
 	for _, i := range p.freeMap(members["instances"], path+".instances") {
-		if at, ok := p.parseInstance(i, e.Key, path+".instances."+i.Key); ok {
-			c.Instances = append(c.Instances, FileInstance{ID: i.Key, Server: at})
+		if server, ok := p.parseInstance(i, e.Key, path+".instances."+i.Key); ok {
+			c.Instances = append(c.Instances, FileInstance{ID: i.Key, Server: server})
 		}
 	}
 	slices.SortFunc(c.Instances, func(a, b FileInstance) int { return cmp.Compare(a.ID, b.ID) })
@@ -222,9 +229,9 @@ func (p *inventoryParser) parseInstance(e yamldoc.Entry, container, path string)
 	if !p.checkID(e, path, "an instance") {
 		return "", false
 	}
-	if first, twice := p.instances[e.Key]; twice {
-		p.ErrorAt(e.At, path, "is an instance of container "+first.container+" too",
-			fmt.Sprintf("the other is in line %d; the id of an instance is its own in the whole inventory", first.line))
+	if first, isDuplicate := p.instances[e.Key]; isDuplicate {
+		p.ErrorAt(e.At, path, "is also an instance of container "+first.container,
+			fmt.Sprintf("the other is in line %d; instance IDs are unique in the inventory", first.line))
 		return "", false
 	}
 	p.instances[e.Key] = firstSeen{container: container, line: e.At.Line}
@@ -243,15 +250,16 @@ func (p *inventoryParser) parseInstance(e yamldoc.Entry, container, path string)
 		if len(p.Problems) < maxHinted {
 			hint = yamldoc.DidYouMean(server, slices.Sorted(maps.Keys(p.servers)))
 		}
-		p.ErrorAt(v.At, path+".server_id", fmt.Sprintf("there is no server %q in clusters", relay.Truncate(server, maxQuoted)), hint)
+		p.ErrorAt(v.At, path+".server_id",
+			fmt.Sprintf("there is no server %q in clusters", relay.Truncate(server, maxQuoted)), hint)
 	}
 	return server, true
 }
 
-// maxHinted is for how many mistakes all servers are compared with what was written.
+// maxHinted is the maximum number of errors with a suggestion for a server.
 const maxHinted = 20
 
-// textMember returns a text of a container or an instance, empty where there is none.
+// textMember returns a string of a container or an instance. It is empty if missing.
 func (p *inventoryParser) textMember(members map[string]*yamldoc.Value, key, path string) string {
 	v := members[key]
 	if v == nil || !p.countValue(v, path) {
@@ -270,24 +278,24 @@ func (p *inventoryParser) textMember(members map[string]*yamldoc.Value, key, pat
 
 func isRequired(key string) bool { return key == "hub_id" || key == "server_id" }
 
-func (p *inventoryParser) checkID(e yamldoc.Entry, path, what string) bool {
-	if validID(e.Key) {
+func (p *inventoryParser) checkID(e yamldoc.Entry, path, noun string) bool {
+	if isValidID(e.Key) {
 		return true
 	}
-	p.ErrorAt(e.At, relay.Truncate(path, 2*maxQuoted), "is no id for "+what,
-		fmt.Sprintf("begin with a letter or a digit, then up to %d of A-Z, a-z, 0-9, ., _ and -", maxID-1))
+	p.ErrorAt(e.At, relay.Truncate(path, 2*maxQuoted), "is not a valid ID for "+noun,
+		fmt.Sprintf("start with a letter or a digit, then up to %d of A-Z, a-z, 0-9, ., _ and -", maxID-1))
 	return false
 }
 
-// checkName says what is wrong with a name whose form others decide.
+// checkName returns the problem of a name from another system, or "".
 func checkName(s string) string {
 	switch {
 	case s == "":
 		return "is empty"
 	case len(s) > maxName:
-		return fmt.Sprintf("has %d bytes: %d are the limit", len(s), maxName)
+		return fmt.Sprintf("has %d bytes, the limit is %d", len(s), maxName)
 	case !utf8.ValidString(s), strings.ContainsFunc(s, unicode.IsControl):
-		return "holds control characters"
+		return "contains control characters"
 	}
 	return ""
 }

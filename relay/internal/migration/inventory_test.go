@@ -11,28 +11,28 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// inventory is an Inventory with what jobs do to it.
-type inventory struct {
+// testInventory is an Inventory with helpers that act like jobs.
+type testInventory struct {
 	*Inventory
 	t *testing.T
 	b *redisconn.Conn
 }
 
-func newInventory(t *testing.T) *inventory {
+func newInventory(t *testing.T) *testInventory {
 	t.Helper()
 	b := newRedis(t)
-	return &inventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
+	return &testInventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
 }
 
-func (v *inventory) must(err error) {
+func (v *testInventory) must(err error) {
 	v.t.Helper()
 	if err != nil {
 		v.t.Fatal(err)
 	}
 }
 
-// imports imports f after the operator's file got the same servers.
-func (v *inventory) imports(f *File) Changes {
+// importFile sets the servers of f as the operator's and imports f.
+func (v *testInventory) importFile(f *File) Changes {
 	v.t.Helper()
 	v.SetFile(f)
 	c, err := v.Import(v.t.Context(), f)
@@ -40,14 +40,14 @@ func (v *inventory) imports(f *File) Changes {
 	return c
 }
 
-// moves is what a job does at its end.
-func (v *inventory) moves(hub, field, server string) {
+// recordMove records a move like a completed job.
+func (v *testInventory) recordMove(hub, field, server string) {
 	v.t.Helper()
 	v.must(v.client.HSet(v.t.Context(), v.keys.MigratedTo(v.keys.Partition(hub)), field, server).Err())
 }
 
-// migrates is what a job does as long as it is at work; without an id it ends.
-func (v *inventory) migrates(hub, field, job string) {
+// setMigrating records a running job like its start. An empty job removes it.
+func (v *testInventory) setMigrating(hub, field, job string) {
 	v.t.Helper()
 	key := v.keys.ActiveMigrations(v.keys.Partition(hub))
 	if job == "" {
@@ -57,15 +57,15 @@ func (v *inventory) migrates(hub, field, job string) {
 	v.must(v.client.HSet(v.t.Context(), key, field, job).Err())
 }
 
-func (v *inventory) version() int64 {
+func (v *testInventory) version() int64 {
 	v.t.Helper()
 	n, err := v.importCount(v.t.Context())
 	v.must(err)
 	return n
 }
 
-// where lists the instances as container/instance@server, those that were moved with the file's server behind.
-func (v *inventory) where() string {
+// listServers returns the instances as container/instance@server. For moved ones the server of the file follows.
+func (v *testInventory) listServers() string {
 	v.t.Helper()
 	l, err := v.List(v.t.Context())
 	v.must(err)
@@ -82,7 +82,7 @@ func (v *inventory) where() string {
 	return strings.Join(all, " ")
 }
 
-func (v *inventory) found(hub, container, instance, destination string) InstanceLookup {
+func (v *testInventory) find(hub, container, instance, destination string) InstanceLookup {
 	v.t.Helper()
 	f, err := v.Find(v.t.Context(), hub, container, instance, destination)
 	v.must(err)
@@ -93,7 +93,7 @@ func server(id, cluster, settings string) relay.Server {
 	return relay.Server{ID: id, Cluster: cluster, Settings: []byte(settings)}
 }
 
-// container has instances given as id@server.
+// container returns a container. Its instances are given as id@server.
 func container(id, hub string, instances ...string) FileContainer {
 	c := FileContainer{Container: Container{ID: id, Hub: hub, Account: "acc", Stateful: true}}
 	for _, one := range instances {
@@ -103,21 +103,22 @@ func container(id, hub string, instances ...string) FileContainer {
 	return c
 }
 
-// sample has containers in each of three partitions.
+// sample returns containers in three partitions.
 func sample() *File {
 	return &File{
 		Servers: []relay.Server{server("s1", "p", `{"path":"/a"}`), server("s2", "p", `{}`), server("s3", "q", `{}`)},
 		Containers: []FileContainer{
-			container("c1", "h1", "i1@s1", "i2@s2"), container("c2", "h2", "j1@s1"), container("c3", "h3"), container("c4", "h4", "k1@s3"),
+			container("c1", "h1", "i1@s1",
+				"i2@s2"), container("c2", "h2", "j1@s1"), container("c3", "h3"), container("c4", "h4", "k1@s3"),
 		},
 	}
 }
 
-func TestFind(t *testing.T) {
+func TestInventory_Find(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
-	v.imports(sample())
-	f := v.found("h1", "c1", "i1", "s2")
+	v.importFile(sample())
+	f := v.find("h1", "c1", "i1", "s2")
 	want := InstanceLookup{
 		Container: Container{ID: "c1", Hub: "h1", Account: "acc", Stateful: true},
 		Source:    server("s1", "p", `{"path":"/a"}`), Destination: server("s2", "p", `{}`),
@@ -125,36 +126,36 @@ func TestFind(t *testing.T) {
 	if !reflect.DeepEqual(f, want) {
 		t.Errorf("%+v", f)
 	}
-	if f := v.found("h1", "c1", "i1", "s1"); f.Source.ID != "s1" || !reflect.DeepEqual(f.Source, f.Destination) {
-		t.Errorf("already there: %+v", f)
+	if f := v.find("h1", "c1", "i1", "s1"); f.Source.ID != "s1" || !reflect.DeepEqual(f.Source, f.Destination) {
+		t.Errorf("same server: got %+v", f)
 	}
 	for _, absent := range []string{"s9", "", strings.Repeat("x", 10_000)} {
-		if f := v.found("h1", "c1", "i1", absent); f.Destination.ID != "" || f.Source.Cluster != "p" {
+		if f := v.find("h1", "c1", "i1", absent); f.Destination.ID != "" || f.Source.Cluster != "p" {
 			t.Errorf("%+v", f)
 		}
 	}
-	v.moves("h1", "c1/i1", "s2")
-	if f := v.found("h1", "c1", "i1", "s1"); f.Source.ID != "s2" || f.Destination.ID != "s1" {
-		t.Errorf("moved: %+v", f)
+	v.recordMove("h1", "c1/i1", "s2")
+	if f := v.find("h1", "c1", "i1", "s1"); f.Source.ID != "s2" || f.Destination.ID != "s1" {
+		t.Errorf("moved: got %+v", f)
 	}
-	v.moves("h1", "c1/i1", "s9")
-	if f := v.found("h1", "c1", "i1", "s1"); f.Source.ID != "s9" || f.Source.Cluster != "" {
-		t.Errorf("moved to a server that is gone: %+v", f)
+	v.recordMove("h1", "c1/i1", "s9")
+	if f := v.find("h1", "c1", "i1", "s1"); f.Source.ID != "s9" || f.Source.Cluster != "" {
+		t.Errorf("moved to a removed server: got %+v", f)
 	}
 }
 
-func TestFindNothing(t *testing.T) {
+func TestInventory_FindMissing(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	f := sample()
-	// A hub of the same partition as h1.
+	// A hub in the same partition as h1.
 	other := ""
 	for i := 'a'; other == ""; i++ {
 		if v.keys.Partition(string(i)) == v.keys.Partition("h1") {
 			other = string(i)
 		}
 	}
-	v.imports(f)
+	v.importFile(f)
 	for name, c := range map[string]struct {
 		hub, container, instance string
 		want                     error
@@ -174,7 +175,7 @@ func TestFindNothing(t *testing.T) {
 	} {
 		got, err := v.Find(t.Context(), c.hub, c.container, c.instance, "s1")
 		if errors.Is(c.want, ErrNoInstance) && got.Container.ID == c.container && got.Container.Hub == c.hub {
-			got.Container = Container{} // which there is
+			got.Container = Container{} // the container exists
 		}
 		if !errors.Is(err, c.want) || !reflect.DeepEqual(got, InstanceLookup{}) {
 			t.Errorf("%s: %+v, %v", name, got, err)
@@ -182,15 +183,15 @@ func TestFindNothing(t *testing.T) {
 	}
 }
 
-func TestServersAndList(t *testing.T) {
+func TestInventory_ServersAndList(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	if l, err := v.List(t.Context()); err != nil || !reflect.DeepEqual(l, Listing{}) {
-		t.Errorf("empty: %+v, %v", l, err)
+		t.Errorf("empty inventory: got %+v, %v", l, err)
 	}
-	v.imports(sample())
-	v.moves("h2", "c2/j1", "s2")
-	v.migrates("h1", "c1/i2", "job1")
+	v.importFile(sample())
+	v.recordMove("h2", "c2/j1", "s2")
+	v.setMigrating("h1", "c1/i2", "job1")
 	servers, err := v.Servers(t.Context())
 	v.must(err)
 	s1, s2, s3 := server("s1", "p", `{"path":"/a"}`), server("s2", "p", `{}`), server("s3", "q", `{}`)
@@ -201,7 +202,10 @@ func TestServersAndList(t *testing.T) {
 	l, err := v.List(t.Context())
 	v.must(err)
 	want := []ListedContainer{
-		{sample().Containers[0].Container, []ListedInstance{{ID: "i1", Server: "s1"}, {ID: "i2", Server: "s2", Job: "job1"}}},
+		{
+			sample().Containers[0].Container,
+			[]ListedInstance{{ID: "i1", Server: "s1"}, {ID: "i2", Server: "s2", Job: "job1"}},
+		},
 		{sample().Containers[1].Container, []ListedInstance{{ID: "j1", Server: "s2", MovedFrom: "s1"}}},
 		{sample().Containers[2].Container, nil},
 		{sample().Containers[3].Container, []ListedInstance{{ID: "k1", Server: "s3"}}},
@@ -211,7 +215,7 @@ func TestServersAndList(t *testing.T) {
 	}
 }
 
-func TestAwayRedis(t *testing.T) {
+func TestInventory_RedisUnreachable(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	v.must(v.client.Close())
@@ -226,30 +230,32 @@ func TestAwayRedis(t *testing.T) {
 	}
 }
 
-// Everything once in a cluster, which refuses what crosses slots.
-func TestCluster(t *testing.T) {
+// Each operation once in a cluster, which rejects operations across slots.
+func TestInventory_Cluster(t *testing.T) {
 	t.Parallel()
 	b := newClusterRedis(t)
-	v := &inventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
+	v := &testInventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
 	if c, err := v.Seed(t.Context(), sample()); err != nil || c.Instances.Added != 4 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	v.moves("h1", "c1/i1", "s2")
-	if f := v.found("h1", "c1", "i1", "s1"); f.Source.ID != "s2" || f.Destination.ID != "s1" {
+	v.recordMove("h1", "c1/i1", "s2")
+	if f := v.find("h1", "c1", "i1", "s1"); f.Source.ID != "s2" || f.Destination.ID != "s1" {
 		t.Errorf("%+v", f)
 	}
 	f := sample()
 	f.Servers, f.Containers = f.Servers[:2], f.Containers[:3]
-	if c := v.imports(f); c != (Changes{Servers: ChangeCount{Removed: 1}, Containers: ChangeCount{Removed: 1}, Instances: ChangeCount{Removed: 1}}) {
+	if c := v.importFile(f); c != (Changes{
+		Servers: ChangeCount{Removed: 1}, Containers: ChangeCount{Removed: 1}, Instances: ChangeCount{Removed: 1},
+	}) {
 		t.Errorf("%+v", c)
 	}
-	if got := v.where(); got != "c1/i1@s2(s1) c1/i2@s2 c2/j1@s1" || v.version() != 2 {
+	if got := v.listServers(); got != "c1/i1@s2(s1) c1/i2@s2 c2/j1@s1" || v.version() != 2 {
 		t.Error(got)
 	}
 }
 
-// Nodes that start at the same time import the same; each may be the one that does it.
-func TestSeveralAtOnce(t *testing.T) {
+// Nodes that start at the same time import the same file. Any of them may do the work.
+func TestSeed_Concurrent(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	var wg sync.WaitGroup
@@ -261,7 +267,7 @@ func TestSeveralAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := v.where(); got != "c1/i1@s1 c1/i2@s2 c2/j1@s1 c4/k1@s3" || v.version() != 1 {
+	if got := v.listServers(); got != "c1/i1@s1 c1/i2@s2 c2/j1@s1 c4/k1@s3" || v.version() != 1 {
 		t.Error(got, v.version())
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// jobSpec is what a job is to do. It never changes.
+// jobSpec is the request of a job. It never changes.
 type jobSpec struct {
 	ID          string `json:"id"`
 	Hub         string `json:"hub"`
@@ -24,9 +24,9 @@ type jobSpec struct {
 	Destination string `json:"destination"`
 	Stateful    bool   `json:"stateful,omitempty"`
 	CopyVolumes bool   `json:"copy_volumes,omitempty"`
-	// Options are the other members of value.stateful, as they came.
+	// Options are the other members of value.stateful, unmodified.
 	Options json.RawMessage `json:"options,omitempty"`
-	// Key names the key that asked for it.
+	// Key is the name of the API key of the request.
 	Key string `json:"key,omitempty"`
 }
 
@@ -38,50 +38,53 @@ func (o *jobSpec) encode() (string, error) {
 	return string(text), nil
 }
 
-// job is one migration, as it stands.
+// job is one migration with its current state.
 type job struct {
 	jobSpec
 	State   relay.JobState
 	Changed time.Time
-	// Error is why it has failed; of a job that goes on, what went wrong last.
+	// Error is the reason of a failed job, or the last problem of a running one.
 	Error string
 
 	Queued    time.Time
-	Started   time.Time // zero before
-	Completed time.Time // zero before
+	Started   time.Time // zero before the start
+	Completed time.Time // zero before the end
 
-	// Steps are the driver's, once the job runs.
+	// Steps are the steps of the driver. They are set when the job starts.
 	Steps []relay.MigrationStep
-	// Progress is the latest of each step that has begun.
+	// Progress is the last report of each step that has started.
 	Progress map[string]relay.Progress
 
 	lease     int64
 	attempts  int
 	undo      bool
-	isDamaged bool // its order is lost
-	// sourceSettings and destinationSettings are those of this node's inventory file when it began to work on the job.
+	isDamaged bool // the spec cannot be read
+	// sourceSettings and destinationSettings are from the inventory file of this node when it started to work on the
+	// job.
 	sourceSettings, destinationSettings []byte
-	// queuedLocal is when it was queued by this node's clock, whatever that shows; only what was taken up has it.
+	// queuedLocal is the time of the request by the clock of this node. Only claimed jobs have it.
 	queuedLocal time.Time
 }
 
-// noteClocks notes what Redis' clock and ours say at once. A job of which nobody knows since when it waits begins to wait now.
-func (j *job) noteClocks(redis, here time.Time) {
-	j.queuedLocal = here
+// setQueuedLocal sets queuedLocal from simultaneous readings of the clock of Redis and the local clock. If the
+// time of the request is unknown, the job counts as queued now.
+func (j *job) setQueuedLocal(redis, local time.Time) {
+	j.queuedLocal = local
 	if !j.Queued.IsZero() {
-		j.queuedLocal = here.Add(-redis.Sub(j.Queued))
+		j.queuedLocal = local.Add(-redis.Sub(j.Queued))
 	}
 }
 
-// Caption says in a line what the job does.
+// Caption returns a description of the job in one line.
 func (j *job) Caption() string {
-	return fmt.Sprintf("Migrate instance %s of container %s from %s to %s", j.Instance, j.Container, j.Source, j.Destination)
+	return fmt.Sprintf("Migrate instance %s of container %s from %s to %s", j.Instance, j.Container, j.Source,
+		j.Destination)
 }
 
-// stepField is the field of a job's hash that holds the progress of a step.
+// stepField is the prefix of the hash fields with the progress of steps.
 const stepField = "step:"
 
-// progressRecord is a relay.Progress in a job's hash, where its step is the field's name.
+// progressRecord is a relay.Progress in the hash of a job. The name of the field contains the step.
 type progressRecord struct {
 	Completed bool      `json:"completed,omitempty"`
 	Bytes     int64     `json:"bytes,omitempty"`
@@ -91,41 +94,44 @@ type progressRecord struct {
 }
 
 func encodeProgress(p relay.Progress) (string, error) {
-	text, err := json.Marshal(progressRecord{Completed: p.Completed, Bytes: p.Bytes, Total: p.Total, Note: p.Note, Time: p.Time})
+	text, err := json.Marshal(progressRecord{
+		Completed: p.Completed, Bytes: p.Bytes, Total: p.Total, Note: p.Note, Time: p.Time,
+	})
 	if err != nil {
 		return "", fmt.Errorf("encode the progress of %s: %w", p.Step, err)
 	}
 	return string(text), nil
 }
 
-// errDamaged means that what Redis holds of a job cannot be read.
-var errDamaged = errors.New("the record of the job cannot be read")
+// errDamaged reports that the stored job cannot be read.
+var errDamaged = errors.New("the stored job cannot be read")
 
-// decodeJob reads the fields of a job's hash. What cannot be read of how far it is counts as not there, since the driver looks
-// for itself.
+// decodeJob decodes the hash of a job. Progress that cannot be read is ignored, because the driver checks the
+// servers itself.
 func decodeJob(fields map[string]string) (*job, error) {
 	j := &job{
 		State: relay.JobState(fields["state"]), Error: fields["error"], undo: fields["undo"] == "1",
 		Progress: make(map[string]relay.Progress),
 	}
 	if err := json.Unmarshal([]byte(fields["order"]), &j.jobSpec); err != nil {
-		return nil, fmt.Errorf("%w: its order: %w", errDamaged, err)
+		return nil, fmt.Errorf("%w: decode its order: %w", errDamaged, err)
 	}
-	number := func(name string) int64 {
+	intField := func(name string) int64 {
 		n, err := strconv.ParseInt(fields[name], 10, 64)
 		if err != nil {
 			return 0
 		}
 		return n
 	}
-	at := func(name string) time.Time {
-		if ms := number(name); ms != 0 {
+	timeField := func(name string) time.Time {
+		if ms := intField(name); ms != 0 {
 			return time.UnixMilli(ms).UTC()
 		}
 		return time.Time{}
 	}
-	j.Changed, j.Queued, j.Started, j.Completed = at("changed"), at("queued"), at("started"), at("completed")
-	j.lease, j.attempts = number("lease"), int(number("attempts"))
+	j.Changed, j.Queued, j.Started, j.Completed = timeField("changed"), timeField("queued"), timeField("started"),
+		timeField("completed")
+	j.lease, j.attempts = intField("lease"), int(intField("attempts"))
 	if json.Unmarshal([]byte(fields["steps"]), &j.Steps) != nil {
 		j.Steps = nil
 	}
@@ -138,12 +144,14 @@ func decodeJob(fields map[string]string) (*job, error) {
 		if json.Unmarshal([]byte(text), &p) != nil {
 			continue
 		}
-		j.Progress[step] = relay.Progress{Step: step, Completed: p.Completed, Bytes: p.Bytes, Total: p.Total, Note: p.Note, Time: p.Time}
+		j.Progress[step] = relay.Progress{
+			Step: step, Completed: p.Completed, Bytes: p.Bytes, Total: p.Total, Note: p.Note, Time: p.Time,
+		}
 	}
 	return j, nil
 }
 
-// toMigration is the order to the driver.
+// toMigration returns the request to the driver.
 func (j *job) toMigration() relay.Migration {
 	return relay.Migration{
 		JobID: j.ID, Lease: j.lease, Container: j.Container, Instance: j.Instance,
@@ -154,7 +162,7 @@ func (j *job) toMigration() relay.Migration {
 	}
 }
 
-// reportedSteps is what the driver is told of earlier calls.
+// reportedSteps returns the progress of earlier calls for the driver.
 func (j *job) reportedSteps() []relay.Progress {
 	list := make([]relay.Progress, 0, len(j.Progress))
 	for _, s := range j.Steps {

@@ -16,114 +16,118 @@ import (
 )
 
 const (
-	// maxDriverFailures is how often a driver may leave a migration unsettled before it is asked to undo it.
+	// maxDriverFailures is the number of indeterminate outcomes after which the migration is rolled back.
 	maxDriverFailures = 3
-	// maxError bounds what a driver says of a failure, in bytes.
+	// maxError is the maximum length of a driver's error text, in bytes.
 	maxError = 1 << 10
 )
 
 var (
-	errJobLeaseLost = errors.New("redis did not answer for so long that another worker may have taken the job over")
+	errJobLeaseLost = errors.New("redis was unreachable, so another worker may hold the job")
 	errHigherLease  = errors.New("the driver has seen a higher lease")
-	errRequeued     = errors.New("others come first")
-	errNoServer     = errors.New("the inventory file of this node does not define both servers of the migration; put them back until it is over")
-	errDriverStuck  = errors.New("the driver gets nowhere here, perhaps it does on another node")
+	errRequeued     = errors.New("older jobs come first")
+	errNoServer     = errors.New("the inventory file of this node must define both servers until the migration " +
+		"has ended")
+	errDriverStuck = errors.New("run migration: no progress on this node")
 )
 
-// jobRunner is a job that this worker holds.
+// jobRunner runs a job that this worker holds.
 type jobRunner struct {
 	worker   *Worker
 	job      *job
 	log      *slog.Logger
 	writeSeq int
-	// hasSlot is set once the job has its servers' turn.
+	// hasSlot is set while the job holds its server slots.
 	hasSlot atomic.Bool
 }
 
 func newJobRunner(w *Worker, j *job) *jobRunner {
-	return &jobRunner{worker: w, job: j, log: w.o.Log.With("job", j.ID, "instance", j.Instance)}
+	return &jobRunner{worker: w, job: j, log: w.o.Log.With("job_id", j.ID, "instance_id", j.Instance)}
 }
 
-// runJob brings the job to an end, or as far as possible until ctx ends or another worker has it.
+// runJob runs the job until it ends, ctx ends or another worker takes it over.
 func (h *jobRunner) runJob(ctx context.Context) {
-	working, cancel := context.WithCancelCause(ctx)
-	beating := make(chan struct{})
+	workCtx, cancel := context.WithCancelCause(ctx)
+	heartbeatDone := make(chan struct{})
 	go func() {
-		defer close(beating)
-		h.heartbeatLoop(working, cancel)
+		defer close(heartbeatDone)
+		h.heartbeatLoop(workCtx, cancel)
 	}()
-	err := h.advanceJob(working)
+	err := h.advanceJob(workCtx)
 	cancel(nil)
-	<-beating
-	last, stop := context.WithTimeout(context.WithoutCancel(ctx), finalWriteTimeout)
+	<-heartbeatDone
+	finalCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), finalWriteTimeout)
 	defer stop()
 	switch {
 	case err == nil:
 		h.worker.o.Observer.JobEnded(h.job.State, time.Since(h.job.queuedLocal))
-		h.log.Info("a migration is over", "state", string(h.job.State), "error", h.job.Error, "from", h.job.Source, "to", h.job.Destination)
+		h.log.Info("migration ended", "state", string(h.job.State), "error", h.job.Error,
+			"source_server", h.job.Source, "destination_server", h.job.Destination)
 	case errors.Is(err, errJobMissing):
 		h.rollBackLostJob(ctx)
 	case errors.Is(err, errSuperseded):
-		h.log.Warn("another worker has taken a migration over")
-		return // its turn is the other's now
+		h.log.Warn("another worker has taken over the migration")
+		return // the other worker owns the server slots now
 	case errors.Is(err, errHigherLease):
-		// Left alone it is taken up again in a while, with a higher lease.
-		h.log.Warn("a migration is left to another worker", "error", err)
+		// Without heartbeats it is claimed again later, with a higher lease.
+		h.log.Warn("migration is left to another worker", "error", err)
 	case errors.Is(err, errRequeued):
 	case errors.Is(err, errNoServer):
-		h.log.Error("migration waits for another node", "source", h.job.Source, "destination", h.job.Destination, "reason", err)
-		h.handOver(last)
+		h.log.Error("migration waits for another node", "source_server", h.job.Source,
+			"destination_server", h.job.Destination, "reason", err)
+		h.handOver(finalCtx)
 	default:
-		h.log.Info("a migration is handed over", "reason", err)
-		h.handOver(last)
+		h.log.Info("migration is released for another worker", "reason", err)
+		h.handOver(finalCtx)
 	}
-	if err := h.worker.store.releaseServerSlot(last, h.job.ID); err != nil {
-		h.log.Warn("cannot give up a turn, it will expire", "error", err)
+	if err := h.worker.store.releaseServerSlot(finalCtx, h.job.ID); err != nil {
+		h.log.Warn("cannot release server slots before they expire", "error", err)
 	}
 }
 
-// handOver lets another worker take the job at once.
+// handOver makes the job available to other workers immediately.
 func (h *jobRunner) handOver(ctx context.Context) {
-	if err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, handoverIdleTime); err != nil && !errors.Is(err, errSuperseded) {
-		h.log.Warn("cannot hand a migration over; another worker takes it in a while", "error", err)
+	if err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, handoverIdleTime); err != nil &&
+		!errors.Is(err, errSuperseded) {
+		h.log.Warn("cannot release the migration before its lease expires", "error", err)
 	}
 }
 
-// rollBackLostJob brings the instance back where Redis has lost the job in the middle: nobody else knows of it, and its instance may
-// be stopped. Where the job's successor is at work already, the driver refuses.
+// rollBackLostJob moves the instance back after Redis has lost the running job. No other process knows of the job,
+// and the instance may be stopped. If a newer job is already running, the driver rejects the call.
 func (h *jobRunner) rollBackLostJob(ctx context.Context) {
 	if !h.hasSlot.Load() {
-		h.log.Error("Redis has lost a migration that had not begun; ask for it again")
+		h.log.Error("Redis has lost a waiting migration, request it again")
 		return
 	}
-	h.log.Error("Redis has lost a migration in the middle; its instance is brought back", "to", h.job.Source)
+	h.log.Error("Redis has lost a running migration, rolling back", "server", h.job.Source)
 	m := h.job.toMigration()
 	m.Undo = true
 	for n := 1; ; n++ {
 		err := h.worker.o.Driver.Migrate(ctx, m, func(relay.Progress) {})
 		switch {
 		case err == nil:
-			h.log.Error("an instance was too far to be brought back: correct the inventory", "is_on", h.job.Destination)
+			h.log.Error("instance could not be rolled back, correct the inventory", "server", h.job.Destination)
 			return
 		case !relay.IsIndeterminate(err):
-			h.log.Warn("a migration that Redis has lost is left", "outcome", err)
+			h.log.Warn("rollback of a lost migration ended", "driver_error", err)
 			return
 		}
-		h.log.Error("the driver could not bring an instance back; it is called again", "error", err)
+		h.log.Error("rollback failed and will be retried", "error", err)
 		if !relay.Sleep(ctx, h.worker.timings.retryWait(n)) {
 			return
 		}
 	}
 }
 
-// heartbeatLoop shows that the job is in hand, and ends the work when it may be in another's.
+// heartbeatLoop sends heartbeats. It stops the work if another worker may hold the job.
 func (h *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCauseFunc) {
-	last := time.Now()
+	lastSuccess := time.Now()
 	for relay.Sleep(ctx, h.worker.timings.heartbeatInterval) {
-		began := time.Now()
+		start := time.Now()
 		err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, 0)
 		if err == nil {
-			last = began
+			lastSuccess = start
 			if h.hasSlot.Load() {
 				_, err = h.acquireServerSlot(ctx)
 			}
@@ -134,7 +138,7 @@ func (h *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCaus
 		case errors.Is(err, errSuperseded):
 			cancel(err)
 			return
-		case time.Since(last) > h.worker.timings.heartbeatTimeout:
+		case time.Since(lastSuccess) > h.worker.timings.heartbeatTimeout:
 			cancel(errJobLeaseLost)
 			return
 		}
@@ -145,7 +149,7 @@ func (h *jobRunner) acquireServerSlot(ctx context.Context) (bool, error) {
 	return h.worker.store.acquireServerSlot(ctx, h.job, h.worker.o.ServerConcurrency, h.worker.timings.heartbeatTimeout)
 }
 
-// advanceJob returns nil when the job is over.
+// advanceJob runs the job and returns nil when it has ended.
 func (h *jobRunner) advanceJob(ctx context.Context) error {
 	if h.job.isDamaged {
 		return h.failDamagedJob(ctx)
@@ -162,7 +166,7 @@ func (h *jobRunner) advanceJob(ctx context.Context) error {
 	return h.driveMigration(ctx)
 }
 
-// failDamagedJob ends a job of which nobody knows any more what it was to do.
+// failDamagedJob ends a job whose spec is lost.
 func (h *jobRunner) failDamagedJob(ctx context.Context) error {
 	text, err := h.job.encode()
 	if err != nil {
@@ -171,33 +175,42 @@ func (h *jobRunner) failDamagedJob(ctx context.Context) error {
 	if err := h.writeUpdate(ctx, jobUpdate{fields: []string{"order", text}}); err != nil {
 		return err
 	}
-	return h.finishJob(ctx, relay.JobError, "the record of the job in Redis was damaged; look where the instance is, and ask again", "", h.newEvents())
+	return h.finishJob(
+		ctx, relay.JobError,
+		"the stored job was damaged; check which server the instance is on, and request the migration again", "",
+		h.newEvents(),
+	)
 }
 
-// waitForServerSlot returns when the job may run, and does; or it has expired.
+// waitForServerSlot waits for the server slots and marks the job as running. It ends the job if the wait exceeds
+// ExpireAfter.
 func (h *jobRunner) waitForServerSlot(ctx context.Context) error {
 	h.worker.setQueuedAt(h.job.ID, h.job.Queued)
-	for began := time.Now(); ; {
+	for start := time.Now(); ; {
 		if h.job.State == relay.JobScheduled && time.Since(h.job.queuedLocal) > h.worker.o.ExpireAfter {
-			cause := fmt.Sprintf("the servers did not have time for the migration within %s; nothing was touched, ask again", h.worker.o.ExpireAfter)
-			return h.finishJob(ctx, relay.JobExpired, cause, "", h.newEvents())
+			reason := fmt.Sprintf(
+				"no server slot became free within %s; nothing was changed, request the migration again",
+				h.worker.o.ExpireAfter,
+			)
+			return h.finishJob(ctx, relay.JobExpired, reason, "", h.newEvents())
 		}
-		short, stop := context.WithTimeout(ctx, h.worker.timings.slotPollInterval)
-		steps, err := h.worker.driverSteps(short)
+		pollCtx, stop := context.WithTimeout(ctx, h.worker.timings.slotPollInterval)
+		steps, err := h.worker.driverSteps(pollCtx)
 		stop()
 		if err == nil && !h.useServers() {
-			if err = errNoServer; time.Since(began) > h.worker.timings.heartbeatTimeout {
+			if err = errNoServer; time.Since(start) > h.worker.timings.heartbeatTimeout {
 				return err
 			}
 		}
 		if err == nil {
-			mine, err := h.acquireServerSlot(ctx)
+			acquired, err := h.acquireServerSlot(ctx)
 			switch {
-			case err == nil && mine:
+			case err == nil && acquired:
 				h.worker.setQueuedAt(h.job.ID, time.Time{})
 				h.hasSlot.Store(true)
 				return h.markRunning(ctx, steps)
-			case err == nil && h.job.State == relay.JobScheduled && time.Since(began) > h.worker.timings.heartbeatInterval && h.worker.hasTooManyAhead(h.job.ID):
+			case err == nil && h.job.State == relay.JobScheduled &&
+				time.Since(start) > h.worker.timings.heartbeatInterval && h.worker.hasTooManyAhead(h.job.ID):
 				err = h.worker.store.requeue(ctx, h.job)
 				if err == nil || errors.Is(err, errSuperseded) {
 					return cmp.Or(err, errRequeued)
@@ -210,14 +223,16 @@ func (h *jobRunner) waitForServerSlot(ctx context.Context) error {
 	}
 }
 
-// useServers takes the settings of the job's servers from this node's inventory file, and reports whether it has both. They
-// stay what they are until the end of this node's work on the job.
+// useServers copies the settings of the job's servers from this node's inventory file. It reports whether the file
+// has both. The settings do not change while this node works on the job.
 func (h *jobRunner) useServers() bool {
-	h.job.sourceSettings, h.job.destinationSettings = h.worker.serverSettings(h.job.Source), h.worker.serverSettings(h.job.Destination)
+	h.job.sourceSettings, h.job.destinationSettings = h.worker.serverSettings(h.job.Source), h.worker.serverSettings(
+		h.job.Destination,
+	)
 	return h.job.sourceSettings != nil && h.job.destinationSettings != nil
 }
 
-// markRunning tells that the job runs, unless it did so before.
+// markRunning stores that the job is running, unless it already is.
 func (h *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep) error {
 	if h.job.State == relay.JobRunning {
 		return nil
@@ -232,7 +247,7 @@ func (h *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep
 	return h.transition(ctx, relay.JobRunning, e, jobUpdate{fields: []string{"steps", string(text), "started", "@now"}})
 }
 
-// driveMigration calls the driver until the migration is settled.
+// driveMigration calls the driver until the outcome is known.
 func (h *jobRunner) driveMigration(ctx context.Context) error {
 	for {
 		err := h.callDriver(ctx)
@@ -263,11 +278,12 @@ func (h *jobRunner) driveMigration(ctx context.Context) error {
 	}
 }
 
-// recordIndeterminate notes that the driver could neither go on nor back. After a few times it shall go back.
+// recordIndeterminate stores that the outcome is unknown. After maxDriverFailures it switches to undo.
 func (h *jobRunner) recordIndeterminate(ctx context.Context, err error) error {
 	h.job.attempts++
-	h.log.Error("the driver left a migration unsettled; it is called again", "error", err, "attempt", h.job.attempts, "undo", h.job.undo)
-	if !h.job.undo { // why it is undone is of more use than why that did not succeed at first
+	h.log.Error("outcome of a driver call is unknown, retrying",
+		"error", err, "attempt", h.job.attempts, "rolling_back", h.job.undo)
+	if !h.job.undo { // The reason of the rollback is more useful than a failure of the rollback itself.
 		h.job.Error = errorText(err)
 	}
 	fields := []string{"attempts", strconv.Itoa(h.job.attempts), "error", h.job.Error}
@@ -279,29 +295,34 @@ func (h *jobRunner) recordIndeterminate(ctx context.Context, err error) error {
 }
 
 func (h *jobRunner) failJob(ctx context.Context, err error) error {
-	cause := errorText(err)
+	reason := errorText(err)
 	if h.job.undo && h.job.Error != "" {
-		cause = relay.Truncate(h.job.Error, maxError/2) + "; the instance is back on " + h.job.Source
+		reason = relay.Truncate(h.job.Error, maxError/2) + "; the instance is back on " + h.job.Source
 	}
-	e := h.newEvents().addInstance(topicInstanceFail, instanceRunning, cause, h.job.Source).
+	e := h.newEvents().addInstance(topicInstanceFail, instanceRunning, reason, h.job.Source).
 		addInstance(topicInstance, instanceRunning, "", h.job.Source)
-	return h.finishJob(ctx, relay.JobError, cause, "", e)
+	return h.finishJob(ctx, relay.JobError, reason, "", e)
 }
 
-// finishJob stores that the job is over. It tries so for a while even where ctx has ended: what the driver has done is done.
-func (h *jobRunner) finishJob(ctx context.Context, state relay.JobState, cause, movedTo string, e *eventBuilder) error {
-	e.addJobState(topicJobChanged, state, cause, cmp.Or(movedTo, h.job.Source))
+// finishJob stores the end of the job. It retries for finalWriteTimeout even after the end of ctx, because the
+// work of the driver is done.
+func (h *jobRunner) finishJob(
+	ctx context.Context, state relay.JobState, reason, movedTo string, e *eventBuilder,
+) error {
+	e.addJobState(topicJobChanged, state, reason, cmp.Or(movedTo, h.job.Source))
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), errSuperseded) {
 		return context.Cause(ctx)
 	}
-	ending, stop := context.WithCancel(context.WithoutCancel(ctx))
+	finalCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(finalWriteTimeout, stop) })()
-	h.job.Error = cause
-	return h.transition(ending, state, e, jobUpdate{fields: []string{"error", cause, "completed", "@now"}, isFinal: true, movedTo: movedTo})
+	h.job.Error = reason
+	return h.transition(finalCtx, state, e, jobUpdate{
+		fields: []string{"error", reason, "completed", "@now"}, isFinal: true, movedTo: movedTo,
+	})
 }
 
-// transition brings the job into another state, together with its events.
+// transition stores a new state of the job together with its events.
 func (h *jobRunner) transition(ctx context.Context, state relay.JobState, e *eventBuilder, u jobUpdate) error {
 	if e.err != nil {
 		return e.err
@@ -315,7 +336,7 @@ func (h *jobRunner) transition(ctx context.Context, state relay.JobState, e *eve
 	return nil
 }
 
-// writeUpdate makes a change, however long Redis is away, until ctx ends.
+// writeUpdate stores a change. It retries until ctx ends.
 func (h *jobRunner) writeUpdate(ctx context.Context, u jobUpdate) error {
 	h.writeSeq++
 	mark := fmt.Sprintf("%d.%d", h.job.lease, h.writeSeq)
@@ -327,7 +348,7 @@ func (h *jobRunner) writeUpdate(ctx context.Context, u jobUpdate) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		h.log.Warn("cannot store a change of a job, will try again", "error", err)
+		h.log.Warn("cannot store a change of a job, retrying", "error", err)
 		if !relay.Sleep(ctx, wait) {
 			return context.Cause(ctx)
 		}
@@ -338,7 +359,7 @@ func (h *jobRunner) newEvents() *eventBuilder {
 	return &eventBuilder{job: &h.job.jobSpec, newID: h.worker.o.NewID}
 }
 
-// errorText is what people read of an error.
+// errorText returns the text of an error for people.
 func errorText(err error) string {
 	return relay.Truncate(strings.ToValidUTF8(strings.TrimSpace(err.Error()), "�"), maxError)
 }

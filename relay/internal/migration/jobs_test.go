@@ -14,9 +14,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-func TestJobRunsAndTells(t *testing.T) {
+func TestWorker_RunsJobAndPublishesEvents(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T) *redisconn.Conn{"one redis": newRedis, "cluster": newClusterRedis} {
+	for name, open := range map[string]func(*testing.T) *redisconn.Conn{
+		"one redis": newRedis, "cluster": newClusterRedis,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := open(t)
@@ -30,46 +32,53 @@ func TestJobRunsAndTells(t *testing.T) {
 			}}
 			id := s.migrate(0, "s2")
 			if j := s.job(id); j.State != relay.JobQueued || j.Queued.IsZero() || !j.Started.IsZero() {
-				t.Errorf("before anybody works: %+v", j)
+				t.Errorf("before the start: got %+v", j)
 			}
 			s.work(b, "w1", d, nil)
-			j := s.over(id)
-			same(t, "what was told", s.told(id), []string{
-				"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1", "job.state.changed running@s1",
-				"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2", "job.state.changed completed@s2",
+			j := s.awaitEnd(id)
+			compare(t, "what was events", s.events(id), []string{
+				"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1",
+				"job.state.changed running@s1",
+				"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
+				"job.state.changed completed@s2",
 			})
-			if s.where(0) != "s2" {
-				t.Errorf("the instance is on %s", s.where(0))
+			if s.serverOf(0) != "s2" {
+				t.Errorf("got instance on %s", s.serverOf(0))
 			}
 			v := j.toView()
-			if v.State.Current != relay.JobCompleted || v.Events.Completed == nil || len(v.Tasks) != 2 || v.Tasks[0].Progress != 100 ||
-				v.Tasks[1].State.Current != relay.JobCompleted || v.Caption != "Migrate instance i0 of container c0 from s1 to s2" {
-				t.Errorf("view %+v", v)
+			if v.State.Current != relay.JobCompleted || v.Events.Completed == nil || len(v.Tasks) != 2 ||
+				v.Tasks[0].Progress != 100 ||
+				v.Tasks[1].State.Current != relay.JobCompleted ||
+				v.Caption != "Migrate instance i0 of container c0 from s1 to s2" {
+				t.Errorf("got view %+v", v)
 			}
 			call := d.called()[0]
-			if call.Lease < time.Now().Add(-time.Minute).UnixMilli() || !call.CopyVolumes || !call.Stateful || call.Undo ||
-				string(call.Source.Settings) != `{"path":"/s1"}` || string(call.Destination.Settings) != `{"path":"/s2"}` {
-				t.Errorf("the driver was asked for %+v", call)
+			if call.Lease < time.Now().Add(-time.Minute).UnixMilli() || !call.CopyVolumes || !call.Stateful ||
+				call.Undo ||
+				string(call.Source.Settings) != `{"path":"/s1"}` ||
+				string(call.Destination.Settings) != `{"path":"/s2"}` {
+				t.Errorf("got driver call %+v", call)
 			}
 			list, err := s.svc.Jobs(t.Context(), s.request(0, "").Caller, "c0", "i0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			back := s.migrate(0, "s1")
-			s.over(back)
-			if s.where(0) != "s1" || b.Commands().HLen(t.Context(), b.Keys().MigratedTo(b.Keys().Partition(hubA))).Val() != 0 {
-				t.Errorf("back on %s, as the file says", s.where(0))
+			s.awaitEnd(back)
+			if s.serverOf(0) != "s1" ||
+				b.Commands().HLen(t.Context(), b.Keys().MigratedTo(b.Keys().Partition(hubA))).Val() != 0 {
+				t.Errorf("got instance on %s, want the server of the file", s.serverOf(0))
 			}
-			same(t, "the list before", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
+			compare(t, "the list before", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
 			if n := b.Commands().XLen(t.Context(), b.Keys().Jobs(b.Keys().Partition(hubA))).Val(); n != 0 {
-				t.Errorf("%d entries are left in the stream of jobs", n)
+				t.Errorf("got %d entries in the stream of jobs, want 0", n)
 			}
 		})
 	}
 }
 
-// What was mended in the inventory while a job waited holds for it.
-func TestJobBeginsWithPresentSettings(t *testing.T) {
+// A job uses the settings of the inventory at its start, not those at the request.
+func TestWorker_UsesCurrentServerSettings(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	id := s.migrate(0, "s2")
@@ -83,14 +92,14 @@ func TestJobBeginsWithPresentSettings(t *testing.T) {
 	}
 	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
 	s.work(s.b, "w1", d, nil)
-	s.over(id)
+	s.awaitEnd(id)
 	m := d.called()[0]
 	if string(m.Source.Settings) != `{"path":"/mended"}` || string(m.Destination.Settings) != `{"path":"/mended"}` {
-		t.Errorf("the driver got %s and %s", m.Source.Settings, m.Destination.Settings)
+		t.Errorf("got settings %s and %s", m.Source.Settings, m.Destination.Settings)
 	}
 }
 
-func TestFailureLeavesTheInstance(t *testing.T) {
+func TestWorker_FailedJobKeepsInstance(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
@@ -100,22 +109,24 @@ func TestFailureLeavesTheInstance(t *testing.T) {
 	}}
 	s.work(b, "w1", d, nil)
 	id := s.migrate(1, "s2")
-	j := s.over(id)
+	j := s.awaitEnd(id)
 	const cause = "the disk of s2 is full: make room and ask again"
-	if v := j.toView(); v.State.Current != relay.JobError || v.State.Error != cause || v.Tasks[0].State.Current != relay.JobError || v.Tasks[0].Error != cause || v.Tasks[0].Progress != 50 {
-		t.Errorf("view %+v", v)
+	if v := j.toView(); v.State.Current != relay.JobError || v.State.Error.String() != cause ||
+		v.Tasks[0].State.Current != relay.JobError || v.Tasks[0].Error.String() != cause || v.Tasks[0].Progress != 50 {
+		t.Errorf("got view %+v", v)
 	}
-	told := s.told(id)
-	same(t, "the end of what was told", told[len(told)-3:], []string{
-		"container.instance.error running@s1 " + cause, "container.instance.state.changed running@s1", "job.state.changed error@s1 " + cause,
+	events := s.events(id)
+	compare(t, "the end of what was events", events[len(events)-3:], []string{
+		"container.instance.error running@s1 " +
+			cause, "container.instance.state.changed running@s1", "job.state.changed error@s1 " + cause,
 	})
-	if s.where(1) != "s1" {
-		t.Errorf("the instance is on %s", s.where(1))
+	if s.serverOf(1) != "s1" {
+		t.Errorf("got instance on %s", s.serverOf(1))
 	}
-	s.over(s.migrate(1, "s3")) // nothing is in its way
+	s.awaitEnd(s.migrate(1, "s3")) // the instance can be migrated again
 }
 
-func TestUnsettledIsUndone(t *testing.T) {
+func TestWorker_RollsBackIndeterminate(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
@@ -126,17 +137,18 @@ func TestUnsettledIsUndone(t *testing.T) {
 		return relay.Indeterminate(errors.New("the driver has crashed"))
 	}}
 	s.work(b, "w1", d, nil)
-	j := s.over(s.migrate(2, "s2"))
+	j := s.awaitEnd(s.migrate(2, "s2"))
 	if j.State != relay.JobError || j.Error != "the driver has crashed; the instance is back on s1" {
-		t.Errorf("%s %q", j.State, j.Error)
+		t.Errorf("got state %s, error %q", j.State, j.Error)
 	}
 	if n := len(d.called()); n != maxDriverFailures+1 {
-		t.Errorf("the driver was called %d times", n)
+		t.Errorf("got %d driver calls", n)
 	}
 }
 
-// A worker that loses Redis stops, another goes on with a higher lease, and what the first does then changes nothing.
-func TestDeadWorkerIsReplaced(t *testing.T) {
+// A worker without Redis stops. Another continues with a higher lease, and later writes of the first change
+// nothing.
+func TestWorker_TakesOverFromFailedWorker(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	b := open(t, server.URL())
@@ -148,7 +160,7 @@ func TestDeadWorkerIsReplaced(t *testing.T) {
 		<-ctx.Done()
 		close(stopped)
 		<-release
-		return nil // as if it had gone on
+		return nil // as if it had completed
 	}}
 	lost := open(t, server.URL())
 	stopFirst := s.work(lost, "w1", first, nil)
@@ -157,23 +169,24 @@ func TestDeadWorkerIsReplaced(t *testing.T) {
 	second := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
 	s.work(b, "w2", second, nil)
 	lost.Close()
-	j := s.over(id)
+	j := s.awaitEnd(id)
 	<-stopped
 	close(release)
 	stopFirst()
-	if j.State != relay.JobCompleted || s.where(3) != "s2" {
-		t.Errorf("%s on %s", j.State, s.where(3))
+	if j.State != relay.JobCompleted || s.serverOf(3) != "s2" {
+		t.Errorf("got state %s on %s", j.State, s.serverOf(3))
 	}
 	calls := second.called()
-	if len(calls) != 1 || calls[0].Lease <= first.called()[0].Lease || len(calls[0].Done) != 1 || string(calls[0].Done[0].Note) != "half way" {
-		t.Errorf("the second was asked for %+v after %+v", calls, first.called())
+	if len(calls) != 1 || calls[0].Lease <= first.called()[0].Lease || len(calls[0].Done) != 1 ||
+		string(calls[0].Done[0].Note) != "half way" {
+		t.Errorf("second driver got %+v, first got %+v", calls, first.called())
 	}
 	if j := s.job(id); j.lease != calls[0].Lease {
-		t.Error("the first worker has written")
+		t.Error("the first worker changed the job")
 	}
 }
 
-func TestEndHandsOver(t *testing.T) {
+func TestWorker_HandsOverAtShutdown(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
@@ -186,15 +199,16 @@ func TestEndHandsOver(t *testing.T) {
 	id := s.migrate(4, "s2")
 	s.await(id, "begun", func(j *job) bool { _, ok := j.Progress["copy"]; return ok })
 	stop()
-	s.work(b, "w2", &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}, nil)
-	if j := s.over(id); j.State != relay.JobCompleted {
-		t.Errorf("%s %s", j.State, j.Error)
+	s.work(b, "w2",
+		&fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}, nil)
+	if j := s.awaitEnd(id); j.State != relay.JobCompleted {
+		t.Errorf("got state %s, error %s", j.State, j.Error)
 	}
 }
 
-// A driver that is too far to be stopped goes on to its end: that is the job's, though the worker was told to end and could
-// store nothing of what the driver said meanwhile.
-func TestSuccessAtTheEndCounts(t *testing.T) {
+// A driver call that can no longer be stopped completes its job, although the worker was stopped and could not
+// store the last report.
+func TestWorker_StoresSuccessDuringShutdown(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
@@ -210,7 +224,7 @@ func TestSuccessAtTheEndCounts(t *testing.T) {
 		return nil
 	}}
 	stop := s.work(b, "w1", d, func(o *WorkerOptions) {
-		o.NewID = func() string { // of the event that tells of a step
+		o.NewID = func() string { // for the event of a step
 			if late.Load() {
 				once.Do(func() { close(storing) })
 			}
@@ -222,18 +236,19 @@ func TestSuccessAtTheEndCounts(t *testing.T) {
 	stop()
 	j := s.job(id)
 	if _, stored := j.Progress["start"]; stored {
-		t.Error("the report at the end was stored, so that this proves nothing")
+		t.Error("the last report was stored, so the test is void")
 	}
-	if j.State != relay.JobCompleted || s.where(4) != "s2" {
-		t.Errorf("%s on %s", j.State, s.where(4))
+	if j.State != relay.JobCompleted || s.serverOf(4) != "s2" {
+		t.Errorf("%s on %s", j.State, s.serverOf(4))
 	}
-	told := s.told(id)
-	same(t, "the end of what was told", told[len(told)-3:], []string{
-		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2", "job.state.changed completed@s2",
+	events := s.events(id)
+	compare(t, "the end of what was events", events[len(events)-3:], []string{
+		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
+		"job.state.changed completed@s2",
 	})
 }
 
-func TestServersHaveTurns(t *testing.T) {
+func TestWorker_LimitsMigrationsPerServer(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
@@ -245,11 +260,11 @@ func TestServersHaveTurns(t *testing.T) {
 		mu.Lock()
 		most = max(most, n)
 		mu.Unlock()
-		time.Sleep(15 * time.Millisecond) // how long a migration takes
+		time.Sleep(15 * time.Millisecond) // duration of a migration
 		running.Add(-1)
 		return nil
 	}}
-	s.hold = time.Minute // a turn that is renewed late would be another's
+	s.lease = time.Minute // slots must not expire on a slow machine
 	ids := make([]string, 10)
 	for i := range ids {
 		ids[i] = s.migrate(i, "s2")
@@ -259,31 +274,31 @@ func TestServersHaveTurns(t *testing.T) {
 		stops = append(stops, s.work(b, name, d, nil))
 	}
 	for _, id := range ids {
-		if j := s.over(id); j.State != relay.JobCompleted {
-			t.Errorf("%s %s", j.State, j.Error)
+		if j := s.awaitEnd(id); j.State != relay.JobCompleted {
+			t.Errorf("got state %s, error %s", j.State, j.Error)
 		}
 	}
 	if most != 2 {
-		t.Errorf("%d ran at once, want 2", most)
+		t.Errorf("got %d concurrent migrations, want 2", most)
 	}
-	for _, stop := range stops { // a turn is given up behind the end of its job
+	for _, stop := range stops { // slots are released after the end of their jobs
 		stop()
 	}
 	if n := b.Commands().HLen(t.Context(), b.Keys().ServerSlots()).Val(); n != 0 {
-		t.Errorf("%d turns are left", n)
+		t.Errorf("got %d server slots, want 0", n)
 	}
 }
 
-func TestTurnThatNeverComes(t *testing.T) {
+func TestWorker_ExpiresWaitingJob(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
 	id := s.migrate(5, "s2")
 	s.work(b, "w1", &fakeDriver{}, func(o *WorkerOptions) { o.ServerConcurrency, o.ExpireAfter = 0, time.Millisecond })
-	j := s.over(id)
-	if j.State != relay.JobExpired || !strings.Contains(j.Error, "nothing was touched") || !j.Started.IsZero() {
-		t.Errorf("%s %q", j.State, j.Error)
+	j := s.awaitEnd(id)
+	if j.State != relay.JobExpired || !strings.Contains(j.Error, "nothing was changed") || !j.Started.IsZero() {
+		t.Errorf("got state %s, error %q", j.State, j.Error)
 	}
-	told := s.told(id)
-	same(t, "the end", told[len(told)-1], "job.state.changed expired@s1 "+j.Error)
+	events := s.events(id)
+	compare(t, "the end", events[len(events)-1], "job.state.changed expired@s1 "+j.Error)
 }

@@ -12,17 +12,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.RunParallel(8) // the tests wait most of the time
+	testkit.RunParallel(8) // the tests mostly wait
 	goleak.VerifyTestMain(m)
 }
 
-// newRedis has a Redis of its own with several partitions.
+// newRedis opens a store with several partitions on its own Redis.
 func newRedis(t *testing.T) *redisconn.Conn {
 	t.Helper()
 	return open(t, redistest.Start(t).URL())
 }
 
-// newClusterRedis has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
+// newClusterRedis opens a store on a Redis Cluster with one node. Even such a cluster rejects commands and
+// scripts across slots.
 func newClusterRedis(t *testing.T) *redisconn.Conn {
 	t.Helper()
 	port, bus := redistest.FreePort(t), redistest.FreePort(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// The in-process Redis of `memory:` runs every script as a server does: a job runs, another fails, one waits for its turn
-// and is taken over.
-func TestInProcessRedis(t *testing.T) {
+// The in-process Redis of `memory:` runs all scripts: one job runs, one fails, one waits for its slots, and an
+// import changes the inventory.
+func TestWorker_InProcessRedis(t *testing.T) {
 	t.Parallel()
 	memory, err := embeddedredis.Memory(t.Context())
 	if err != nil {
@@ -44,15 +44,17 @@ func TestInProcessRedis(t *testing.T) {
 		return nil
 	}}
 	s.work(b, "w2", d, nil)
-	if j := s.over(first); j.State != relay.JobCompleted || s.where(0) != "s2" {
-		t.Errorf("%s %s on %s", j.State, j.Error, s.where(0))
+	if j := s.awaitEnd(first); j.State != relay.JobCompleted || s.serverOf(0) != "s2" {
+		t.Errorf("%s %s on %s", j.State, j.Error, s.serverOf(0))
 	}
-	if j := s.over(second); j.State != relay.JobError || j.Error != "no room" || time.Since(j.Queued) > time.Hour {
+	if j := s.awaitEnd(second); j.State != relay.JobError || j.Error != "no room" || time.Since(j.Queued) > time.Hour {
 		t.Errorf("%s %s", j.State, j.Error)
 	}
-	same(t, "what was told", s.told(first), []string{
-		"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1", "job.state.changed running@s1",
-		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2", "job.state.changed completed@s2",
+	compare(t, "what was events", s.events(first), []string{
+		"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1",
+		"job.state.changed running@s1",
+		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
+		"job.state.changed completed@s2",
 	})
 	r := s.request(2, "s2")
 	r.IdempotencyKey = "k"

@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Redis is killed again and again while jobs run: each is completed once, and what is told of it is whole and in order.
-func TestRedisIsKilled(t *testing.T) {
+// Redis is killed repeatedly while jobs run. Each job is completed once, and its events are complete and in order.
+func TestWorker_SurvivesRedisCrashes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
 	b := open(t, server.URL())
@@ -20,7 +20,7 @@ func TestRedisIsKilled(t *testing.T) {
 	d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 		for _, step := range []string{"copy", "start"} {
 			report(relay.Progress{Step: step})
-			if !relay.Sleep(ctx, 10*time.Millisecond) { // what a step takes
+			if !relay.Sleep(ctx, 10*time.Millisecond) { // duration of a step
 				return ctx.Err()
 			}
 			report(relay.Progress{Step: step, Completed: true})
@@ -40,18 +40,21 @@ func TestRedisIsKilled(t *testing.T) {
 	const seed = 5
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 8 {
-		relay.Sleep(t.Context(), time.Duration(random.IntN(60))*time.Millisecond) // the moment is random on purpose
+		relay.Sleep(t.Context(), time.Duration(random.IntN(60))*time.Millisecond) // a random moment
 		server.Restart()
 	}
 	for i, id := range ids {
-		j := s.over(id)
+		j := s.awaitEnd(id)
 		want := []string{
-			"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1", "job.state.changed running@s1",
-			"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2", "job.state.changed completed@s2",
+			"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1",
+			"job.state.changed running@s1",
+			"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
+			"job.state.changed completed@s2",
 		}
 		if i == 3 {
-			want = append(want[:5], "container.instance.error running@s1 no room", "container.instance.state.changed running@s1", "job.state.changed error@s1 no room")
+			want = append(want[:5], "container.instance.error running@s1 no room",
+				"container.instance.state.changed running@s1", "job.state.changed error@s1 no room")
 		}
-		same(t, "what was told of "+id+", which is "+string(j.State), s.told(id), want)
+		compare(t, "what was events of "+id+", which is "+string(j.State), s.events(id), want)
 	}
 }

@@ -11,47 +11,49 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// queuedJob is the entry of a job in its partition's stream.
+// queuedJob is the entry of a job in the stream of its partition.
 type queuedJob struct {
 	partition int
 	entry     string
 	job       string
 }
 
-// partitionsBySlot groups the partitions by what one read may name.
+// partitionsBySlot groups the partitions that one read may include.
 func (s *jobStore) partitionsBySlot() [][]int {
 	var groups [][]int
-	at := make(map[int]int)
+	groupIndex := make(map[int]int)
 	for p := range s.keys.Partitions() {
 		slot := s.keys.Slot(s.keys.Jobs(p))
-		i, ok := at[slot]
+		i, ok := groupIndex[slot]
 		if !ok {
 			i = len(groups)
-			at[slot], groups = i, append(groups, nil)
+			groupIndex[slot], groups = i, append(groups, nil)
 		}
 		groups[i] = append(groups[i], p)
 	}
 	return groups
 }
 
-// createGroup creates the group of the workers where it is missing, which it is once in the life of a Redis.
+// createGroup creates the consumer group of the workers. The group is missing only in an empty Redis.
 func (s *jobStore) createGroup(ctx context.Context, partitions []int) error {
 	for _, p := range partitions {
 		err := s.client.XGroupCreateMkStream(ctx, s.keys.Jobs(p), workers, "0").Err()
 		if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
-			return fmt.Errorf("create the group of the jobs' workers: %w", err)
+			return fmt.Errorf("create the consumer group of the jobs: %w", err)
 		}
 	}
 	return nil
 }
 
-// read waits for new jobs of the partitions, which share a slot, and hands some to the worker.
-func (s *jobStore) read(ctx context.Context, partitions []int, worker string, block time.Duration) ([]queuedJob, error) {
+// readNew waits for new jobs of the partitions, which share a slot, and assigns some to the worker.
+func (s *jobStore) readNew(
+	ctx context.Context, partitions []int, worker string, block time.Duration,
+) ([]queuedJob, error) {
 	streams := make([]string, 2*len(partitions))
-	of := make(map[string]int, len(partitions))
+	partitionOf := make(map[string]int, len(partitions))
 	for i, p := range partitions {
 		key := s.keys.Jobs(p)
-		streams[i], streams[len(partitions)+i], of[key] = key, ">", p
+		streams[i], streams[len(partitions)+i], partitionOf[key] = key, ">", p
 	}
 	reply, err := s.readers.XReadGroup(ctx, &redis.XReadGroupArgs{
 		Group: workers, Consumer: worker, Streams: streams, Count: 1, Block: block,
@@ -64,15 +66,19 @@ func (s *jobStore) read(ctx context.Context, partitions []int, worker string, bl
 	}
 	var list []queuedJob
 	for _, stream := range reply {
-		list = append(list, waitingOf(of[stream.Stream], stream.Messages)...)
+		list = append(list, toQueuedJobs(partitionOf[stream.Stream], stream.Messages)...)
 	}
 	return list, nil
 }
 
-// claimAbandoned hands jobs to the worker whose own worker has shown no life for idle.
-func (s *jobStore) claimAbandoned(ctx context.Context, worker string, idle time.Duration, most int64) ([]queuedJob, error) {
+// claimAbandoned assigns up to limit jobs to the worker whose own worker sent no heartbeat for idle.
+func (s *jobStore) claimAbandoned(
+	ctx context.Context, worker string, idle time.Duration, limit int64,
+) ([]queuedJob, error) {
 	args := func(p int, start string) *redis.XAutoClaimArgs {
-		return &redis.XAutoClaimArgs{Stream: s.keys.Jobs(p), Group: workers, Consumer: worker, MinIdle: idle, Start: start, Count: most}
+		return &redis.XAutoClaimArgs{
+			Stream: s.keys.Jobs(p), Group: workers, Consumer: worker, MinIdle: idle, Start: start, Count: limit,
+		}
 	}
 	claims := make([]*redis.XAutoClaimCmd, s.keys.Partitions())
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -83,28 +89,28 @@ func (s *jobStore) claimAbandoned(ctx context.Context, worker string, idle time.
 	})
 	var list []queuedJob
 	for p, claim := range claims {
-		messages, next, e := claim.Result() // what failed first is in err
-		list = append(list, waitingOf(p, messages)...)
-		// Redis looks at ten times as many as it may claim: those that others work on may fill that.
-		for e == nil && next != "0-0" && int64(len(list)) < most {
+		messages, next, e := claim.Result() // err already has the first error
+		list = append(list, toQueuedJobs(p, messages)...)
+		// Redis examines ten entries per entry to claim. Entries of running jobs may use up this number.
+		for e == nil && next != "0-0" && int64(len(list)) < limit {
 			messages, next, e = s.client.XAutoClaim(ctx, args(p, next)).Result()
-			list, err = append(list, waitingOf(p, messages)...), cmp.Or(err, e)
+			list, err = append(list, toQueuedJobs(p, messages)...), cmp.Or(err, e)
 		}
 	}
 	if err != nil {
-		return list, fmt.Errorf("look for abandoned jobs: %w", err)
+		return list, fmt.Errorf("claim abandoned jobs: %w", err)
 	}
 	return list, nil
 }
 
-func waitingOf(partition int, messages []redis.XMessage) []queuedJob {
+func toQueuedJobs(partition int, messages []redis.XMessage) []queuedJob {
 	list := make([]queuedJob, 0, len(messages))
 	for _, m := range messages {
-		id, _ := m.Values["job"].(string) // an entry without one is taken for a job that is gone
+		id, _ := m.Values["job"].(string) // an entry without an ID is handled like a missing job
 		list = append(list, queuedJob{partition, m.ID, id})
 	}
 	return list
 }
 
-// groupMissing tells whether a Redis was emptied, or replaced, behind our back.
-func groupMissing(err error) bool { return err != nil && strings.Contains(err.Error(), "NOGROUP") }
+// isGroupMissing reports whether err means that Redis was emptied or replaced.
+func isGroupMissing(err error) bool { return err != nil && strings.Contains(err.Error(), "NOGROUP") }

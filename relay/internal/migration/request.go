@@ -14,57 +14,61 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// actionMigrate is the only action there is (spec.md, "Migrate an instance").
+// actionMigrate is the only supported action (spec.md, "Migrate an instance").
 const actionMigrate = "migrate"
 
-// maxServerID bounds what is looked up, in bytes.
+// maxServerID is the maximum length of a server ID in a request, in bytes.
 const maxServerID = 256
 
-// maxOptions bounds what is kept of value.stateful, in bytes.
+// maxOptions is the maximum size of value.stateful, in bytes.
 const maxOptions = 16 << 10
 
-// migrateRequest is the body of a request.
+// migrateRequest is the decoded body of a request.
 type migrateRequest struct {
 	destination string
 	copyVolumes bool
 	options     json.RawMessage
 }
 
-// parseMigrateRequest reads the body of a request. It refuses unknown members, but in value.stateful, whose other fields
-// spec.md leaves open.
+// parseMigrateRequest decodes the body of a request. It rejects unknown members, except in value.stateful, whose
+// members spec.md leaves open.
 func parseMigrateRequest(contentType string, body []byte) (migrateRequest, *relay.Error) {
 	var in migrateRequest
-	if refused := checkContentType(contentType); refused != nil {
-		return in, refused
+	if rejected := checkContentType(contentType); rejected != nil {
+		return in, rejected
 	}
-	if refused := checkSyntax(body); refused != nil {
-		return in, refused
+	if rejected := checkSyntax(body); rejected != nil {
+		return in, rejected
 	}
-	top, refused := decodeObject(body, "", "action", "value")
-	if refused != nil {
-		return in, refused
+	top, rejected := decodeObject(body, "", "action", "value")
+	if rejected != nil {
+		return in, rejected
 	}
-	action, refused := requiredString(top, "", "action")
-	if refused != nil {
-		return in, refused
+	action, rejected := requiredString(top, "", "action")
+	if rejected != nil {
+		return in, rejected
 	}
 	if action != actionMigrate {
 		return in, relay.NewError(relay.CodeInvalidArgument,
-			"action "+strconv.Quote(relay.Truncate(action, 60))+" is not known here; the only one is "+strconv.Quote(actionMigrate)).WithPointer("/action")
+			"action "+strconv.Quote(relay.Truncate(
+				action, 60,
+			))+" is not supported; the only action is "+strconv.Quote(actionMigrate)).WithPointer("/action")
 	}
 	if top["value"] == nil {
 		return in, missingArgument("", "value")
 	}
-	value, refused := decodeObject(top["value"], "/value", "destination_server_id", "stateful")
-	if refused != nil {
-		return in, refused
+	value, rejected := decodeObject(top["value"], "/value", "destination_server_id", "stateful")
+	if rejected != nil {
+		return in, rejected
 	}
-	if in.destination, refused = requiredString(value, "/value", "destination_server_id"); refused != nil {
-		return in, refused
+	if in.destination, rejected = requiredString(value, "/value", "destination_server_id"); rejected != nil {
+		return in, rejected
 	}
 	if len(in.destination) > maxServerID {
 		return in, relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf("destination_server_id has %d bytes, at most %d are possible", len(in.destination), maxServerID)).WithPointer("/value/destination_server_id")
+			fmt.Sprintf(
+				"destination_server_id has %d bytes, the maximum is %d", len(in.destination), maxServerID,
+			)).WithPointer("/value/destination_server_id")
 	}
 	if value["stateful"] == nil || isNull(value["stateful"]) {
 		return in, nil
@@ -73,9 +77,9 @@ func parseMigrateRequest(contentType string, body []byte) (migrateRequest, *rela
 }
 
 func (in *migrateRequest) parseStateful(text []byte) *relay.Error {
-	members, refused := decodeObject(text, "/value/stateful")
-	if refused != nil {
-		return refused
+	members, rejected := decodeObject(text, "/value/stateful")
+	if rejected != nil {
+		return rejected
 	}
 	if flag, ok := members["copy_volumes"]; ok && !isNull(flag) {
 		if err := json.Unmarshal(flag, &in.copyVolumes); err != nil {
@@ -85,10 +89,12 @@ func (in *migrateRequest) parseStateful(text []byte) *relay.Error {
 	delete(members, "copy_volumes")
 	if len(text) > maxOptions {
 		return relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf("stateful has %d bytes, at most %d are kept with a job", len(text), maxOptions)).WithPointer("/value/stateful")
+			fmt.Sprintf(
+				"stateful has %d bytes, the maximum is %d", len(text), maxOptions,
+			)).WithPointer("/value/stateful")
 	}
 	if len(members) > 0 {
-		in.options, _ = json.Marshal(members) // of what was decoded
+		in.options, _ = json.Marshal(members) // The values are valid JSON.
 	}
 	return nil
 }
@@ -103,81 +109,87 @@ func checkContentType(contentType string) *relay.Error {
 	return nil
 }
 
-// checkSyntax finds what is no JSON, and members that stand there twice: of those nobody knows which is meant.
+// checkSyntax rejects invalid JSON and duplicate members, which are ambiguous.
 func checkSyntax(body []byte) *relay.Error {
 	if len(bytes.TrimSpace(body)) == 0 {
-		return relay.NewError(relay.CodeInvalidSyntax, `the body is empty; it must be an object such as {"action":"migrate","value":{"destination_server_id":"…"}}`)
+		return relay.NewError(relay.CodeInvalidSyntax, "the body is empty; it must be an object such as "+
+			`{"action":"migrate","value":{"destination_server_id":"…"}}`)
 	}
-	var anything json.RawMessage // its numbers may be larger than ours
+	var anything json.RawMessage // Numbers may exceed the range of Go types.
 	err := json.Unmarshal(body, &anything)
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		return relay.NewError(relay.CodeInvalidSyntax, fmt.Sprintf("the body is not JSON: %s at byte %d", syntax.Error(), syntax.Offset))
+		return relay.NewError(relay.CodeInvalidSyntax,
+			fmt.Sprintf("the body is not JSON: %s at byte %d", syntax.Error(), syntax.Offset))
 	case err != nil:
 		return relay.NewError(relay.CodeInvalidSyntax, "the body is not JSON: "+err.Error())
 	}
 	tokens := json.NewDecoder(bytes.NewReader(body))
 	tokens.UseNumber()
 	if name := duplicateMember(tokens); name != "" {
-		return relay.NewError(relay.CodeInvalidArgument, "a member stands there twice: it is not known which one is meant").WithPointer(relay.Truncate(name, 300))
+		return relay.NewError(relay.CodeInvalidArgument, "duplicate member").WithPointer(relay.Truncate(name, 300))
 	}
 	return nil
 }
 
-// decodeObject decodes an object whose members are known, where any are named.
-func decodeObject(text []byte, at string, known ...string) (map[string]json.RawMessage, *relay.Error) {
+// decodeObject decodes an object. If known is not empty, it rejects other members.
+func decodeObject(text []byte, pointer string, known ...string) (map[string]json.RawMessage, *relay.Error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil || members == nil {
-		return nil, wrongType(at, "an object", text)
+		return nil, wrongType(pointer, "an object", text)
 	}
 	if len(known) == 0 {
 		return members, nil
 	}
 	for name := range members {
 		if !slices.Contains(known, name) {
-			hint := "possible are " + strings.Join(known, " and ")
+			hint := "the members are " + strings.Join(known, " and ")
 			if near := relay.ClosestName(name, known); near != "" {
 				hint = "did you mean " + near + "?"
 			}
 			return nil, relay.NewError(relay.CodeInvalidArgument,
-				"the member "+strconv.Quote(relay.Truncate(name, 60))+" is not known; "+hint).WithPointer(at + relay.JSONPointer(relay.Truncate(name, 200)))
+				"the member "+strconv.Quote(relay.Truncate(name, 60))+" is unknown; "+hint).WithPointer(
+				pointer + relay.JSONPointer(relay.Truncate(name, 200)),
+			)
 		}
 	}
 	return members, nil
 }
 
-// requiredString decodes a string that must be there and not be empty.
-func requiredString(members map[string]json.RawMessage, at, name string) (string, *relay.Error) {
+// requiredString decodes a string that must not be empty.
+func requiredString(members map[string]json.RawMessage, pointer, name string) (string, *relay.Error) {
 	text := members[name]
 	if text == nil || isNull(text) {
-		return "", missingArgument(at, name)
+		return "", missingArgument(pointer, name)
 	}
 	var s string
 	if err := json.Unmarshal(text, &s); err != nil {
-		return "", wrongType(at+relay.JSONPointer(name), "a string", text)
+		return "", wrongType(pointer+relay.JSONPointer(name), "a string", text)
 	}
 	if s == "" {
-		return "", relay.NewError(relay.CodeMissingArgument, name+" is empty").WithPointer(at + relay.JSONPointer(name))
+		return "", relay.NewError(relay.CodeMissingArgument,
+			name+" is empty").WithPointer(pointer + relay.JSONPointer(name))
 	}
 	return s, nil
 }
 
-func missingArgument(at, name string) *relay.Error {
-	return relay.NewError(relay.CodeMissingArgument, name+" is missing").WithPointer(at + relay.JSONPointer(name))
+func missingArgument(pointer, name string) *relay.Error {
+	return relay.NewError(relay.CodeMissingArgument, name+" is missing").WithPointer(pointer + relay.JSONPointer(name))
 }
 
 func isNull(text []byte) bool { return string(bytes.TrimSpace(text)) == "null" }
 
-func wrongType(at, wanted string, text []byte) *relay.Error {
-	what := "the body"
-	if at != "" {
-		what = at[strings.LastIndexByte(at, '/')+1:]
+func wrongType(pointer, want string, text []byte) *relay.Error {
+	name := "the body"
+	if pointer != "" {
+		name = pointer[strings.LastIndexByte(pointer, '/')+1:]
 	}
-	return relay.NewError(relay.CodeInvalidArgument, what+" must be "+wanted+", not "+relay.JSONTypeName(bytes.TrimSpace(text)[0])).WithPointer(at)
+	return relay.NewError(relay.CodeInvalidArgument,
+		name+" must be "+want+", not "+relay.JSONTypeName(bytes.TrimSpace(text)[0])).WithPointer(pointer)
 }
 
-// duplicateMember returns the pointer of the first member that an object of valid JSON has twice, "" for none.
+// duplicateMember returns the pointer of the first duplicate member in valid JSON, or "".
 func duplicateMember(d *json.Decoder) string {
 	token, err := d.Token()
 	if err != nil {

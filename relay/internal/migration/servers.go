@@ -9,8 +9,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// operatorFile is the operator's inventory file. The settings of its servers decide where commands run and files are written,
-// so they never come from Redis or from the API.
+// operatorFile is the operator's inventory file. The settings of its servers decide where commands run and files
+// are written, so they never come from Redis or from the API.
 type operatorFile struct {
 	file    *File
 	servers map[string]relay.Server // by ID
@@ -18,7 +18,7 @@ type operatorFile struct {
 	generation int64
 }
 
-// ServersError says that an import would change servers, which only the operator's inventory file may do.
+// ServersError reports an import that would change servers. Only the operator's inventory file may do that.
 type ServersError struct {
 	// Server is the ID of the first server that differs.
 	Server string
@@ -26,24 +26,26 @@ type ServersError struct {
 }
 
 func (e *ServersError) Error() string {
-	return fmt.Sprintf("the import %s the server %q: servers are defined by migration.inventory_file of the daemon alone; "+
-		"change them there, or leave clusters out of the import", e.change, e.Server)
+	return fmt.Sprintf("the import %s the server %q: only migration.inventory_file of the daemon defines servers; "+
+		"change them there, or remove clusters from the import", e.change, e.Server)
 }
 
-// SetFile sets the operator's inventory file, whose servers are the only ones. Until it is called there are none.
+// SetFile sets the operator's inventory file, which defines all servers. Before the first call the list is empty.
 func (v *Inventory) SetFile(f *File) {
-	next := &operatorFile{file: f, servers: make(map[string]relay.Server, len(f.Servers)), generation: v.operator.Load().generation + 1}
+	next := &operatorFile{
+		file: f, servers: make(map[string]relay.Server, len(f.Servers)), generation: v.operator.Load().generation + 1,
+	}
 	for _, s := range f.Servers {
 		next.servers[s.ID] = s
 	}
 	v.operator.Store(next)
 }
 
-// settings returns the settings of a server, nil if the operator's file does not define it.
+// settings returns the settings of a server, or nil if the operator's file does not define it.
 func (v *Inventory) settings(id string) []byte { return v.operator.Load().servers[id].Settings }
 
-// withOperatorServers returns the import with the operator's servers. It returns a [ServersError] if the import defines
-// others.
+// withOperatorServers returns the import with the operator's servers. It returns a [ServersError] if the import
+// defines different ones.
 func (v *Inventory) withOperatorServers(f *File) (*File, error) {
 	own := v.operator.Load().servers
 	if !f.keepServers {
@@ -65,9 +67,9 @@ func (v *Inventory) withOperatorServers(f *File) (*File, error) {
 }
 
 func compareServers(own map[string]relay.Server, list []relay.Server) error {
-	given := make(map[string]bool, len(list))
+	listed := make(map[string]bool, len(list))
 	for _, s := range list {
-		given[s.ID] = true
+		listed[s.ID] = true
 		known, ok := own[s.ID]
 		switch {
 		case !ok:
@@ -77,7 +79,7 @@ func compareServers(own map[string]relay.Server, list []relay.Server) error {
 		}
 	}
 	for id := range own {
-		if !given[id] {
+		if !listed[id] {
 			return &ServersError{Server: id, change: "removes"}
 		}
 	}

@@ -9,14 +9,18 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Whoever may import containers could otherwise have a command of their own run by the driver.
-func TestImportCannotChangeServers(t *testing.T) {
+// Otherwise an import could make the driver run any command.
+func TestImport_CannotChangeServers(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
-	v.imports(sample())
+	v.importFile(sample())
 	for change, servers := range map[string][]relay.Server{
-		`changes the server "s1"`: {server("s1", "p", `{"path":"/attacker"}`), server("s2", "p", `{}`), server("s3", "q", `{}`)},
-		`changes the server "s2"`: {server("s1", "p", `{"path":"/a"}`), server("s2", "other", `{}`), server("s3", "q", `{}`)},
+		`changes the server "s1"`: {
+			server("s1", "p", `{"path":"/attacker"}`), server("s2", "p", `{}`), server("s3", "q", `{}`),
+		},
+		`changes the server "s2"`: {
+			server("s1", "p", `{"path":"/a"}`), server("s2", "other", `{}`), server("s3", "q", `{}`),
+		},
 		`adds the server "s4"`:    append(sample().Servers, server("s4", "p", `{"path":"/attacker"}`)),
 		`removes the server "s3"`: sample().Servers[:2],
 	} {
@@ -28,19 +32,19 @@ func TestImportCannotChangeServers(t *testing.T) {
 		if !errors.As(err, &refused) || !strings.Contains(err.Error(), change) {
 			t.Errorf("got %v, want an error that the import %s", err, change)
 		}
-		if c := v.found("h1", "c1", "i1", "").Container; c.Account != "acc" {
+		if c := v.find("h1", "c1", "i1", "").Container; c.Account != "acc" {
 			t.Errorf("an import that %s changed the container to %+v", change, c)
 		}
 	}
-	if got := string(v.found("h1", "c1", "i1", "s2").Source.Settings); got != `{"path":"/a"}` {
+	if got := string(v.find("h1", "c1", "i1", "s2").Source.Settings); got != `{"path":"/a"}` {
 		t.Errorf("got settings %s, want those of the operator's file", got)
 	}
 }
 
-func TestImportMayLeaveOutServers(t *testing.T) {
+func TestImport_MayOmitServers(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
-	v.imports(sample())
+	v.importFile(sample())
 	f, err := ParseImport("x", []byte("containers: {c1: {hub_id: h1, instances: {i1: {server_id: s2}}}}"))
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +53,7 @@ func TestImportMayLeaveOutServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := v.List(t.Context())
-	if got := v.where(); err != nil || got != "c1/i1@s2" || len(list.Servers) != 3 {
+	if got := v.listServers(); err != nil || got != "c1/i1@s2" || len(list.Servers) != 3 {
 		t.Errorf("got %s with %d servers, %v; want c1/i1@s2 with 3", got, len(list.Servers), err)
 	}
 	f, err = ParseImport("x", []byte("containers: {c1: {hub_id: h1, instances: {i1: {server_id: nowhere}}}}"))
@@ -58,25 +62,29 @@ func TestImportMayLeaveOutServers(t *testing.T) {
 	}
 	var refused *ServersError
 	if _, err := v.Import(t.Context(), f); !errors.As(err, &refused) || refused.Server != "nowhere" {
-		t.Errorf("got %v, want a refusal of the unknown server", err)
+		t.Errorf("got %v, want an error about the unknown server", err)
 	}
-	if _, err := ParseFile("x", []byte("containers: {c1: {hub_id: h1, instances: {i1: {server_id: s1}}}}")); err == nil {
-		t.Error("the operator's file may not leave out the servers")
+	if _, err := ParseFile("x",
+		[]byte("containers: {c1: {hub_id: h1, instances: {i1: {server_id: s1}}}}")); err == nil {
+		t.Error("an operator's file without servers was accepted")
 	}
 }
 
-// What somebody writes into Redis does not reach the driver: producers of notifications may write there.
-func TestSettingsInRedisAreIgnored(t *testing.T) {
+// Servers that another process writes to Redis do not reach the driver. Producers of notifications may have write
+// access.
+func TestServers_IgnoreSettingsInRedis(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	if err := s.inv.client.HSet(t.Context(), s.inv.keys.Servers(),
-		"s1", `{"cluster":"one","settings":{"path":"/attacker"}}`, "s9", `{"cluster":"one","settings":{"path":"/attacker"}}`).Err(); err != nil {
+		"s1", `{"cluster":"one","settings":{"path":"/attacker"}}`, "s9", `{"cluster":"one",`+
+			`"settings":{"path":"/attacker"}}`).Err(); err != nil {
 		t.Fatal(err)
 	}
 	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
 	s.work(s.b, "w", d, nil)
-	s.over(s.migrate(0, "s2"))
-	if m := d.called()[0]; string(m.Source.Settings) != `{"path":"/s1"}` || string(m.Destination.Settings) != `{"path":"/s2"}` {
+	s.awaitEnd(s.migrate(0, "s2"))
+	if m := d.called()[0]; string(m.Source.Settings) != `{"path":"/s1"}` ||
+		string(m.Destination.Settings) != `{"path":"/s2"}` {
 		t.Errorf("Migrate got settings %s and %s", m.Source.Settings, m.Destination.Settings)
 	}
 	d.mu.Lock()
@@ -89,7 +97,7 @@ func TestSettingsInRedisAreIgnored(t *testing.T) {
 }
 
 // A node whose inventory file lacks a server leaves the job to a node that has it.
-func TestJobWaitsForNodeWithServers(t *testing.T) {
+func TestWorker_LeavesJobWithUnknownServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	migrate := func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }
@@ -100,15 +108,16 @@ func TestJobWaitsForNodeWithServers(t *testing.T) {
 	id := s.migrate(0, "s2")
 	s.await(id, "taken up", func(j *job) bool { return j.State == relay.JobScheduled })
 	s.work(s.b, "complete", complete, nil)
-	if j := s.over(id); j.State != relay.JobCompleted || len(lacking.called()) != 0 || len(complete.called()) != 1 {
-		t.Errorf("got %s with %d and %d calls, want completed with 0 and 1", j.State, len(lacking.called()), len(complete.called()))
+	if j := s.awaitEnd(id); j.State != relay.JobCompleted || len(lacking.called()) != 0 || len(complete.called()) != 1 {
+		t.Errorf("got %s with %d and %d calls, want completed with 0 and 1", j.State, len(lacking.called()),
+			len(complete.called()))
 	}
 }
 
-// A driver that is told of no servers would stop all instances.
-func TestLostInventoryIsImportedAgain(t *testing.T) {
+// A driver that is configured without servers stops all instances.
+func TestServers_ReimportLostInventory(t *testing.T) {
 	v := newInventory(t)
-	v.imports(sample())
+	v.importFile(sample())
 	v.must(v.client.FlushDB(t.Context()).Err())
 	servers, err := v.Servers(t.Context())
 	if err != nil || len(servers) != 3 || len(servers[0].Instances) != 2 {

@@ -12,35 +12,35 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// Caller is who asks.
+// Caller identifies the sender of a request.
 type Caller struct {
-	// KeyName names the key. Idempotency keys are its own.
+	// KeyName is the name of the API key. Idempotency keys belong to it.
 	KeyName string
-	// Hub is the hub that the key opens and the request names.
+	// Hub is the hub of the request, which the key may access.
 	Hub string
-	// Sees tells whether what belongs to an account may be shown to the caller.
+	// Sees reports whether the caller may see what belongs to an account.
 	Sees func(account string) bool
 }
 
-// Request asks for an instance to be migrated.
+// Request is a request to migrate an instance.
 type Request struct {
 	Caller
 	Container string
 	Instance  string
-	// ContentType and IdempotencyKey are the request's headers, empty where absent.
+	// ContentType and IdempotencyKey are the headers of the request. They are empty if missing.
 	ContentType    string
 	IdempotencyKey string
 	Body           []byte
 }
 
-// Service answers requests for migrations. It may be used concurrently.
+// Service handles requests for migrations. It may be used concurrently.
 type Service struct {
 	store     *jobStore
 	inventory *Inventory
 	newID     func() string
 }
 
-// NewService returns a service. newID returns a new ID for a notification.
+// NewService returns a service that stores its jobs in c. newID returns a new notification ID.
 func NewService(c *redisconn.Conn, inventory *Inventory, newID func() string) *Service {
 	return &Service{store: newJobStore(c), inventory: inventory, newID: newID}
 }
@@ -49,19 +49,20 @@ func newJobStore(c *redisconn.Conn) *jobStore {
 	return &jobStore{client: c.Commands(), readers: c.Readers(), keys: c.Keys()}
 }
 
-// maxTries bounds how often a request is looked at anew because its instance has just moved.
+// maxTries is the maximum number of attempts if the instance moves during a request.
 const maxTries = 3
 
-// Migrate checks a request and stores its job. What it refuses is a *relay.Error; once it returns a descriptor, the job
-// is as safe as everything in Redis.
+// Migrate validates a request and stores its job. It returns a *relay.Error for an invalid request. If it returns
+// a descriptor, the job is stored in Redis.
 func (s *Service) Migrate(ctx context.Context, r Request) (relay.TaskDescriptor, error) {
-	in, refused := parseMigrateRequest(r.ContentType, r.Body)
-	if refused != nil {
-		return relay.TaskDescriptor{}, refused
+	in, rejected := parseMigrateRequest(r.ContentType, r.Body)
+	if rejected != nil {
+		return relay.TaskDescriptor{}, rejected
 	}
 	key, digest := "", ""
 	if r.IdempotencyKey != "" {
-		key, digest = eventlog.HashScopedKey("migrate", r.KeyName, r.Hub, r.IdempotencyKey), eventlog.HashScopedKey(r.Container, r.Instance, string(r.Body))
+		key, digest = eventlog.HashScopedKey("migrate", r.KeyName, r.Hub,
+			r.IdempotencyKey), eventlog.HashScopedKey(r.Container, r.Instance, string(r.Body))
 		known, err := s.store.jobForKey(ctx, r.Hub, key, digest)
 		if err != nil || known != "" {
 			return relay.TaskDescriptor{Action: actionMigrate, JobID: known}, s.clientError(err)
@@ -72,39 +73,46 @@ func (s *Service) Migrate(ctx context.Context, r Request) (relay.TaskDescriptor,
 		if err != nil {
 			return relay.TaskDescriptor{}, err
 		}
-		id, err := s.store.createJob(ctx, newJobRequest{order: o, events: s.creationEvents(&o), key: key, digest: digest})
+		id, err := s.store.createJob(ctx, newJobRequest{
+			order: o, events: s.creationEvents(&o), key: key, digest: digest,
+		})
 		switch {
 		case err == nil:
 			return relay.TaskDescriptor{Action: actionMigrate, JobID: id}, nil
 		case errors.Is(err, errMigrating):
 			return relay.TaskDescriptor{}, relay.NewError(relay.CodeInvalidState,
-				"the instance is being migrated already, by the job "+id+"; wait until it is over").WithExtra("job_id", id)
+				"the instance is already being migrated by job "+id+"; wait until that has ended").WithExtra(
+				"job_id", id,
+			)
 		case !errors.Is(err, errInstanceMoved):
 			return relay.TaskDescriptor{}, s.clientError(err)
 		}
 	}
-	return relay.TaskDescriptor{}, relay.NewError(relay.CodeNotReady, "the instance moves all the time; try again")
+	return relay.TaskDescriptor{}, relay.NewError(relay.CodeNotReady, "the instance is moved repeatedly; try again")
 }
 
-// newJobSpec checks a request against the inventory.
+// newJobSpec validates a request against the inventory.
 func (s *Service) newJobSpec(ctx context.Context, r Request, in migrateRequest) (jobSpec, error) {
 	found, err := s.findInstance(ctx, r.Caller, r.Container, r.Instance, in.destination)
 	if err != nil {
 		return jobSpec{}, err
 	}
-	const at = "/value/destination_server_id"
+	const pointer = "/value/destination_server_id"
 	name := strconv.Quote(relay.Truncate(in.destination, 60))
 	switch {
 	case found.Destination.ID == "":
-		return jobSpec{}, relay.NewError(relay.CodeInvalidArgument, "the inventory has no server "+name).WithPointer(at)
+		return jobSpec{}, relay.NewError(relay.CodeInvalidArgument,
+			"the inventory has no server "+name).WithPointer(pointer)
 	case found.Destination.ID == found.Source.ID:
-		return jobSpec{}, relay.NewError(relay.CodeInvalidState, "the instance is on the server "+name+" already").WithPointer(at)
+		return jobSpec{}, relay.NewError(relay.CodeInvalidState,
+			"the instance is already on the server "+name).WithPointer(pointer)
 	case found.Source.Cluster == "":
 		return jobSpec{}, relay.NewError(relay.CodeInvalidState, "the server "+strconv.Quote(found.Source.ID)+
-			" that the instance is on has left the inventory; name it there again")
+			" of the instance was removed from the inventory; add it again")
 	case found.Destination.Cluster != found.Source.Cluster:
-		return jobSpec{}, relay.NewError(relay.CodeNotCompatible, "the server "+name+" is in another cluster than the instance, which is in "+
-			strconv.Quote(found.Source.Cluster)).WithPointer(at)
+		return jobSpec{}, relay.NewError(relay.CodeNotCompatible, "the server "+name+" is not in the cluster of "+
+			"the instance, "+
+			strconv.Quote(found.Source.Cluster)).WithPointer(pointer)
 	}
 	c := found.Container
 	return jobSpec{
@@ -114,24 +122,29 @@ func (s *Service) newJobSpec(ctx context.Context, r Request, in migrateRequest) 
 	}, nil
 }
 
-// findInstance looks an instance up. What the caller may not see does not exist.
-func (s *Service) findInstance(ctx context.Context, c Caller, container, instance, destination string) (InstanceLookup, error) {
+// findInstance finds an instance. What the caller may not see counts as missing.
+func (s *Service) findInstance(
+	ctx context.Context, c Caller, container, instance, destination string,
+) (InstanceLookup, error) {
 	found, err := s.inventory.Find(ctx, c.Hub, container, instance, destination)
 	switch {
 	case errors.Is(err, ErrNoContainer) || found.Container.ID != "" && !c.Sees(found.Container.Account):
-		return InstanceLookup{}, relay.NewError(relay.CodeNoContainer, "the hub has no container "+strconv.Quote(relay.Truncate(container, 60)))
+		return InstanceLookup{}, relay.NewError(relay.CodeNoContainer,
+			"the hub has no container "+strconv.Quote(relay.Truncate(container, 60)))
 	case errors.Is(err, ErrNoInstance):
-		return InstanceLookup{}, relay.NewError(relay.CodeNoInstance, "the container has no instance "+strconv.Quote(relay.Truncate(instance, 60)))
+		return InstanceLookup{}, relay.NewError(relay.CodeNoInstance,
+			"the container has no instance "+strconv.Quote(relay.Truncate(instance, 60)))
 	}
 	return found, s.clientError(err)
 }
 
 func (s *Service) creationEvents(o *jobSpec) []relay.Notification {
 	e := &eventBuilder{job: o, newID: s.newID}
-	return e.addJobState(topicJobCreated, relay.JobNew, "", o.Source).addJobState(topicJobChanged, relay.JobQueued, "", o.Source).notifications
+	return e.addJobState(topicJobCreated, relay.JobNew, "", o.Source).addJobState(topicJobChanged, relay.JobQueued, "",
+		o.Source).notifications
 }
 
-// Jobs lists the migrations of an instance, the newest first.
+// Jobs returns the migrations of an instance, the newest first.
 func (s *Service) Jobs(ctx context.Context, c Caller, container, instance string) ([]relay.TaskDescriptor, error) {
 	if _, err := s.findInstance(ctx, c, container, instance, ""); err != nil {
 		return nil, err
@@ -147,39 +160,40 @@ func (s *Service) Jobs(ctx context.Context, c Caller, container, instance string
 	return list, nil
 }
 
-// Job shows a job.
+// Job returns a job.
 func (s *Service) Job(ctx context.Context, c Caller, id string) (relay.Job, error) {
-	none := relay.NewError(relay.CodeNoJob, "the hub has no job "+strconv.Quote(relay.Truncate(id, 60))+", or it was over too long ago")
+	notFound := relay.NewError(relay.CodeNoJob,
+		"the hub has no job "+strconv.Quote(relay.Truncate(id, 60))+", or it ended too long ago")
 	if !isID(id) {
-		return relay.Job{}, none
+		return relay.Job{}, notFound
 	}
 	j, err := s.store.loadJob(ctx, c.Hub, id)
 	switch {
 	case err != nil:
 		return relay.Job{}, s.clientError(err)
 	case j == nil || !c.Sees(j.Account):
-		return relay.Job{}, none
+		return relay.Job{}, notFound
 	}
 	return j.toView(), nil
 }
 
-// isID tells whether a job may have this id.
+// isID reports whether id has the form of a job ID.
 func isID(id string) bool {
 	return len(id) == 24 && strings.Trim(id, "0123456789abcdef") == ""
 }
 
-// clientError says what the sender can do about an error, and keeps its cause for our own logs.
+// clientError converts an error for the client, with advice. It keeps the cause for the log.
 func (s *Service) clientError(err error) error {
-	var answer *relay.Error
+	var apiError *relay.Error
 	switch {
-	case err == nil || errors.As(err, &answer) || errors.Is(err, errDamaged):
+	case err == nil || errors.As(err, &apiError) || errors.Is(err, errDamaged):
 		return err
 	case errors.Is(err, eventlog.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
-			"this Idempotency-Key was used for another request within ten minutes; use a new key for every new request")
+			"this Idempotency-Key was used for another request within ten minutes; use a new key for each new request")
 	case errors.Is(err, errInstanceRemoved):
-		return relay.NewError(relay.CodeNoInstance, "the instance has just left the inventory")
+		return relay.NewError(relay.CodeNoInstance, "the instance was removed from the inventory")
 	}
 	return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
-		"the relay's Redis does not answer; it may be that the job was stored. Send an Idempotency-Key to make repeats safe"), err)
+		"Redis does not respond, and the job may have been stored. Send an Idempotency-Key to make repeats safe"), err)
 }

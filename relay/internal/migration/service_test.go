@@ -10,38 +10,55 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestParseInstruction(t *testing.T) {
+func TestParseMigrateRequest(t *testing.T) {
 	t.Parallel()
 	const server = `"destination_server_id":"s2"`
 	for body, want := range map[string]string{
-		``:                                  "400.invalid-syntax: the body is empty",
-		`{`:                                 "400.invalid-syntax: the body is not JSON: unexpected end of JSON input at byte 1",
-		`migrate`:                           "400.invalid-syntax: the body is not JSON",
-		`{"action":"migrate"} x`:            "400.invalid-syntax: the body is not JSON",
-		`[]`:                                "422.invalid-argument: the body must be an object, not an array",
-		`null`:                              "422.invalid-argument: the body must be an object, not null",
-		`"migrate"`:                         "422.invalid-argument: the body must be an object, not a string",
-		`{}`:                                "422.missing-argument at /action: action is missing",
-		`{"action":null}`:                   "422.missing-argument at /action: action is missing",
-		`{"action":""}`:                     "422.missing-argument at /action: action is empty",
-		`{"action":7}`:                      "422.invalid-argument at /action: action must be a string, not a number",
-		`{"action":"restart"}`:              `422.invalid-argument at /action: action "restart" is not known here; the only one is "migrate"`,
-		`{"action":"migrate"}`:              "422.missing-argument at /value: value is missing",
-		`{"acton":"migrate"}`:               `422.invalid-argument at /acton: the member "acton" is not known; did you mean action?`,
-		`{"a/b":1}`:                         `422.invalid-argument at /a~1b: the member "a/b" is not known`,
-		`{"action":"m","action":"migrate"}`: "422.invalid-argument at /action: a member stands there twice",
-		`{"action":"migrate","value":null}`: "422.invalid-argument at /value: value must be an object, not null",
-		`{"action":"migrate","value":"s2"}`: "422.invalid-argument at /value: value must be an object, not a string",
-		`{"action":"migrate","value":{}}`:   "422.missing-argument at /value/destination_server_id",
-		`{"action":"migrate","value":{"destination_server_id":""}}`:                                            "422.missing-argument at /value/destination_server_id: destination_server_id is empty",
-		`{"action":"migrate","value":{"destination_server_id":["s2"]}}`:                                        "422.invalid-argument at /value/destination_server_id: destination_server_id must be a string, not an array",
-		`{"action":"migrate","value":{"destination_server_id":"` + strings.Repeat("s", 300) + `"}}`:            "422.invalid-argument at /value/destination_server_id: destination_server_id has 300 bytes",
-		`{"action":"migrate","value":{` + server + `,"x":1}}`:                                                  `422.invalid-argument at /value/x: the member "x" is not known`,
-		`{"action":"migrate","value":{` + server + `,"stateful":true}}`:                                        "422.invalid-argument at /value/stateful: stateful must be an object, not a boolean",
-		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":"yes"}}}`:                      "422.invalid-argument at /value/stateful/copy_volumes: copy_volumes must be true or false, not a string",
-		`{"action":"migrate","value":{` + server + `,"stateful":{"a":"` + strings.Repeat("a", 16<<10) + `"}}}`: "422.invalid-argument at /value/stateful: stateful has 163",
-		`{"action":"migrate","value":{` + server + `,"stateful":{"a":1,"a":2}}}`:                               "422.invalid-argument at /value/stateful/a",
-		`{"action":"migrate","value":{` + server + `,"stateful":{"b":1e999,"a":1,"a":2}}}`:                     "422.invalid-argument at /value/stateful/a",
+		``: "400.invalid-syntax: the body is empty",
+		`{`: "400.invalid-syntax: the body is not JSON: unexpected end of JSON " +
+			"input at byte 1",
+		`migrate`:                "400.invalid-syntax: the body is not JSON",
+		`{"action":"migrate"} x`: "400.invalid-syntax: the body is not JSON",
+		`[]`:                     "422.invalid-argument: the body must be an object, not an array",
+		`null`:                   "422.invalid-argument: the body must be an object, not null",
+		`"migrate"`:              "422.invalid-argument: the body must be an object, not a string",
+		`{}`:                     "422.missing-argument at /action: action is missing",
+		`{"action":null}`:        "422.missing-argument at /action: action is missing",
+		`{"action":""}`:          "422.missing-argument at /action: action is empty",
+		`{"action":7}`:           "422.invalid-argument at /action: action must be a string, not a number",
+		`{"action":"restart"}`: `422.invalid-argument at /action: action "restart" is not ` +
+			`supported; the only action is "migrate"`,
+		`{"action":"migrate"}`: "422.missing-argument at /value: value is missing",
+		`{"acton":"migrate"}`: `422.invalid-argument at /acton: the member "acton" is unknown; ` +
+			`did you mean action?`,
+		`{"a/b":1}`: `422.invalid-argument at /a~1b: the ` +
+			`member "a/b" is unknown`,
+		`{"action":"m","action":"migrate"}`: "422.invalid-argument at /action: duplicate member",
+		`{"action":"migrate","value":null}`: "422.invalid-argument at /value: value " +
+			"must be an object, not null",
+		`{"action":"migrate","value":"s2"}`: "422.invalid-argument at /value: value " +
+			"must be an object, not a string",
+		`{"action":"migrate","value":{}}`: "422.missing-argument at " +
+			"/value/destination_server_id",
+		`{"action":"migrate","value":{"destination_server_id":""}}`: "422.missing-argument at " +
+			"/value/destination_server_id: destination_server_id is empty",
+		`{"action":"migrate","value":{"destination_server_id":["s2"]}}`: "422.invalid-argument at " +
+			"/value/destination_server_id: destination_server_id must be a string, not an array",
+		`{"action":"migrate","value":{"destination_server_id":"` + strings.Repeat("s", 300) +
+			`"}}`: "422.invalid-argument at /value/destination_server_id: destination_server_id has 300 bytes",
+		`{"action":"migrate","value":{` + server +
+			`,"x":1}}`: `422.invalid-argument at /value/x: the member "x" is unknown`,
+		`{"action":"migrate","value":{` + server +
+			`,"stateful":true}}`: "422.invalid-argument at /value/stateful: stateful must be an object, not a boolean",
+		`{"action":"migrate","value":{` + server +
+			`,"stateful":{"copy_volumes":"yes"}}}`: "422.invalid-argument at /value/stateful/copy_volumes: " +
+			"copy_volumes must be true or false, not a string",
+		`{"action":"migrate","value":{` + server + `,"stateful":{"a":"` + strings.Repeat("a", 16<<10) +
+			`"}}}`: "422.invalid-argument at /value/stateful: stateful has 163",
+		`{"action":"migrate","value":{` + server +
+			`,"stateful":{"a":1,"a":2}}}`: "422.invalid-argument at /value/stateful/a",
+		`{"action":"migrate","value":{` + server +
+			`,"stateful":{"b":1e999,"a":1,"a":2}}}`: "422.invalid-argument at /value/stateful/a",
 	} {
 		_, err := parseMigrateRequest("application/json", []byte(body))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -49,41 +66,54 @@ func TestParseInstruction(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]migrateRequest{
-		`{"action":"migrate","value":{` + server + `,"stateful":{"a":-1e999}}}`:                              {destination: "s2", options: []byte(`{"a":-1e999}`)},
-		`{"action":"migrate","value":{` + server + `}}`:                                                      {destination: "s2"},
-		` {"value":{"stateful":null,` + server + `},"action":"migrate"} `:                                    {destination: "s2"},
-		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":true}}}`:                     {destination: "s2", copyVolumes: true},
-		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":null,"b":[1],"a":{"c":2}}}}`: {destination: "s2", options: []byte(`{"a":{"c":2},"b":[1]}`)},
+		`{"action":"migrate","value":{` + server + `,"stateful":{"a":-1e999}}}`: {
+			destination: "s2", options: []byte(`{"a":-1e999}`),
+		},
+		`{"action":"migrate","value":{` + server + `}}`: {
+			destination: "s2",
+		},
+		` {"value":{"stateful":null,` + server + `},"action":"migrate"} `: {
+			destination: "s2",
+		},
+		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":true}}}`: {
+			destination: "s2", copyVolumes: true,
+		},
+		`{"action":"migrate","value":{` + server + `,"stateful":{"copy_volumes":null,"b":[1],"a":{"c":2}}}}`: {
+			destination: "s2", options: []byte(`{"a":{"c":2},"b":[1]}`),
+		},
 	} {
 		got, err := parseMigrateRequest("application/json; charset=UTF-8", []byte(body))
 		if err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
-		same(t, body, got, want)
+		compare(t, body, got, want)
 	}
 	long := strings.Repeat("x", 100<<10)
-	if _, err := parseMigrateRequest("application/json", []byte(`{"`+long+`":1,"`+long+`":2}`)); err == nil || len(err.Error()) > 500 {
-		t.Error("the pointer of a long member is not cut")
+	if _, err := parseMigrateRequest("application/json", []byte(`{"`+long+`":1,"`+long+`":2}`)); err == nil ||
+		len(err.Error()) > 500 {
+		t.Error("the pointer of a long member is not truncated")
 	}
-	for _, kind := range []string{"", "text/plain", "application/x-ndjson", "application/json; charset=latin1", "application/json;;"} {
+	for _, kind := range []string{
+		"", "text/plain", "application/x-ndjson", "application/json; charset=latin1", "application/json;;",
+	} {
 		if _, err := parseMigrateRequest(kind, []byte(`{}`)); err == nil || err.Code != relay.CodeInvalidContentType {
 			t.Errorf("content type %q: %v", kind, err)
 		}
 	}
 }
 
-func FuzzParseInstruction(f *testing.F) {
+func FuzzParseMigrateRequest(f *testing.F) {
 	f.Add([]byte(`{"action":"migrate","value":{"destination_server_id":"s2","stateful":{"copy_volumes":true}}}`))
 	f.Add([]byte(`[[{"a":[]}],"\u0000"]`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		in, err := parseMigrateRequest("application/json", body)
 		if err == nil && (in.destination == "" || len(in.destination) > maxServerID) {
-			t.Errorf("%q was taken for %q", body, in.destination)
+			t.Errorf("%q: got destination %q", body, in.destination)
 		}
 	})
 }
 
-func TestRefusals(t *testing.T) {
+func TestService_RejectsRequests(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	for name, c := range map[string]struct {
@@ -93,19 +123,25 @@ func TestRefusals(t *testing.T) {
 	}{
 		"unknown container":    {func(r *Request) { r.Container = "c99" }, "s2", "404.container"},
 		"container of another": {func(r *Request) { r.Container, r.Instance = "x", "y" }, "s2", "404.container"},
-		"account of another":   {func(r *Request) { r.Sees = func(string) bool { return false } }, "s2", "404.container"},
+		"account of another": {
+			func(r *Request) { r.Sees = func(string) bool { return false } }, "s2", "404.container",
+		},
 		"its account, no such instance": {
 			func(r *Request) { r.Instance, r.Sees = "i99", func(string) bool { return false } }, "s2", "404.container",
 		},
-		"a slash":                {func(r *Request) { r.Container = "c0/i0" }, "s2", "404.container"},
-		"dots":                   {func(r *Request) { r.Instance = ".." }, "s2", "404.instance"},
-		"unicode":                {func(r *Request) { r.Instance = "ｉ0" }, "s2", "404.instance"},
-		"10 kB":                  {func(r *Request) { r.Container = strings.Repeat("c", 10<<10) }, "s2", "404.container"},
+		"a slash": {func(r *Request) { r.Container = "c0/i0" }, "s2", "404.container"},
+		"dots":    {func(r *Request) { r.Instance = ".." }, "s2", "404.instance"},
+		"unicode": {func(r *Request) { r.Instance = "ｉ0" }, "s2", "404.instance"},
+		"10 kB": {
+			func(r *Request) { r.Container = strings.Repeat("c", 10<<10) }, "s2", "404.container",
+		},
 		"instance of another":    {func(r *Request) { r.Instance = "i1" }, "s2", "404.instance"},
 		"unknown server":         {nil, "s99", "422.invalid-argument at /value/destination_server_id"},
 		"server of another hub?": {nil, "t1", "422.not-compatible at /value/destination_server_id"},
 		"the present server":     {nil, "s1", "409.invalid-state at /value/destination_server_id"},
-		"10 kB of server":        {nil, strings.Repeat("s", 10<<10), "422.invalid-argument at /value/destination_server_id"},
+		"10 kB of server": {
+			nil, strings.Repeat("s", 10<<10), "422.invalid-argument at /value/destination_server_id",
+		},
 	} {
 		r := s.request(0, c.to)
 		if c.change != nil {
@@ -117,33 +153,35 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 		if err != nil && len(err.Error()) > 400 {
-			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
+			t.Errorf("%s: got an error of %d bytes", name, len(err.Error()))
 		}
 	}
 	id := s.migrate(0, "s2")
 	_, err := s.svc.Migrate(t.Context(), s.request(0, "s3"))
 	var refused *relay.Error
 	if !errors.As(err, &refused) || refused.Code != relay.CodeInvalidState || refused.Extra["job_id"] != id {
-		t.Errorf("while it is migrated: %v", err)
+		t.Errorf("during a migration: got %v", err)
 	}
 	for _, other := range []string{"0123456789abcdef01234567", "x", strings.Repeat("0", 5000), id[:23] + "G"} {
-		if _, err := s.svc.Job(t.Context(), s.request(0, "").Caller, other); !errors.As(err, &refused) || refused.Code != relay.CodeNoJob {
+		if _, err := s.svc.Job(t.Context(), s.request(0, "").Caller, other); !errors.As(err, &refused) ||
+			refused.Code != relay.CodeNoJob {
 			t.Errorf("job %.30s: %v", other, err)
 		}
 	}
 	stranger := Caller{Hub: "hub-b", Sees: func(string) bool { return true }}
 	if _, err := s.svc.Job(t.Context(), stranger, id); !errors.As(err, &refused) || refused.Code != relay.CodeNoJob {
-		t.Errorf("a job of another hub: %v", err)
+		t.Errorf("job of another hub: got %v", err)
 	}
 }
 
-// Of many requests at once for an instance one is taken; repeats with its key get the first answer.
-func TestOneOfMany(t *testing.T) {
+// Of many concurrent requests for an instance, one creates a job. Repeats with its idempotency key return the same
+// job.
+func TestService_ConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	var wait sync.WaitGroup
 	var mu sync.Mutex
-	ids, refusals := map[string]int{}, 0
+	ids, rejections := map[string]int{}, 0
 	for i := range 20 {
 		wait.Go(func() {
 			r := s.request(0, "s2")
@@ -154,19 +192,19 @@ func TestOneOfMany(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				refusals++
+				rejections++
 				return
 			}
 			ids[d.JobID]++
 		})
 	}
 	wait.Wait()
-	if len(ids) != 1 || refusals == 0 {
-		t.Errorf("%d jobs, %d refusals", len(ids), refusals)
+	if len(ids) != 1 || rejections == 0 {
+		t.Errorf("got %d jobs, %d rejections", len(ids), rejections)
 	}
 	for id, n := range ids {
-		if told := s.told(id); len(told) != 2 {
-			t.Errorf("job %s, %d times, was told as %v", id, n, told)
+		if told := s.events(id); len(told) != 2 {
+			t.Errorf("job %s, returned %d times, has events %v", id, n, told)
 		}
 	}
 	r := s.request(1, "s2")
@@ -176,15 +214,16 @@ func TestOneOfMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := s.svc.Migrate(t.Context(), r); err != nil || again != first {
-		t.Errorf("again: %v %v", again, err)
+		t.Errorf("repeated request: got %v, %v", again, err)
 	}
 	r.Body = []byte(strings.Replace(string(r.Body), "s2", "s3", 1))
-	if _, err := s.svc.Migrate(t.Context(), r); err == nil || !strings.Contains(err.Error(), "used for another request") {
-		t.Errorf("another request with the same key: %v", err)
+	if _, err := s.svc.Migrate(t.Context(), r); err == nil ||
+		!strings.Contains(err.Error(), "used for another request") {
+		t.Errorf("other request with the same key: got %v", err)
 	}
 	r.KeyName = "other"
 	var refused *relay.Error
 	if _, err := s.svc.Migrate(t.Context(), r); !errors.As(err, &refused) || refused.Code != relay.CodeInvalidState {
-		t.Errorf("the same key of another: %v", err)
+		t.Errorf("same key of another caller: got %v", err)
 	}
 }

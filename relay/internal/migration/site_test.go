@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// fakeDriver stands for a driver process: what it does with a migration is the test's.
+// fakeDriver is a driver whose behavior a test defines.
 type fakeDriver struct {
 	migrate func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error
 
@@ -28,7 +28,9 @@ type fakeDriver struct {
 }
 
 func (d *fakeDriver) Describe(context.Context) (relay.DriverDescription, error) {
-	return relay.DriverDescription{Name: "fake", Steps: []relay.MigrationStep{{ID: "copy", Caption: "Copy"}, {ID: "start", Caption: "Start"}}}, nil
+	return relay.DriverDescription{
+		Name: "fake", Steps: []relay.MigrationStep{{ID: "copy", Caption: "Copy"}, {ID: "start", Caption: "Start"}},
+	}, nil
 }
 
 func (d *fakeDriver) Configure(_ context.Context, servers []relay.Server) error {
@@ -55,18 +57,18 @@ func (d *fakeDriver) called() []relay.Migration {
 
 const hubA = "hub-a"
 
-// site is a Redis with an inventory: cluster one has the servers s1 to s4, two has t1; each container c0 to c9 of hub-a has
-// an instance i0 to i9 on s1, and x of hub-b has y on t1.
+// site is a Redis with an inventory. Cluster one has the servers s1 to s4, cluster two has t1. Each container c0
+// to c9 of hub-a has one instance on s1.
 type site struct {
 	t   *testing.T
 	b   *redisconn.Conn
 	inv *Inventory
 	svc *Service
 	ids atomic.Int64
-	// room is how many jobs a worker has in hand, as usual where it is zero.
-	room int
-	// hold is how long a claim lasts, as usual in tests where it is zero.
-	hold time.Duration
+	// capacity is the maximum number of held jobs, or 0 for the default.
+	capacity int
+	// lease is the heartbeat timeout, or 0 for the default of tests.
+	lease time.Duration
 }
 
 func newSite(t *testing.T, b *redisconn.Conn) *site {
@@ -79,7 +81,7 @@ func newSite(t *testing.T, b *redisconn.Conn) *site {
 	return s
 }
 
-// newInventoryWith returns an inventory whose operator's file is f.
+// newInventoryWith returns an inventory with f as the operator's file.
 func newInventoryWith(b *redisconn.Conn, f *File) *Inventory {
 	v := NewInventory(b.Commands(), b.Keys())
 	v.SetFile(f)
@@ -104,7 +106,7 @@ func inventoryOfSite() *File {
 
 func (s *site) newID() string { return fmt.Sprintf("%024x", s.ids.Add(1)) }
 
-// work runs a worker until the returned function is called, or the test ends.
+// work runs a worker until the returned function is called or the test ends.
 func (s *site) work(b *redisconn.Conn, name string, d relay.Driver, change func(*WorkerOptions)) (stop func()) {
 	s.t.Helper()
 	o := WorkerOptions{
@@ -116,11 +118,14 @@ func (s *site) work(b *redisconn.Conn, name string, d relay.Driver, change func(
 	}
 	w := NewWorker(o)
 	w.timings = workerTimings{
-		heartbeatTimeout: cmp.Or(s.hold, 400*time.Millisecond), heartbeatInterval: 50 * time.Millisecond, slotPollInterval: 10 * time.Millisecond, progressInterval: 20 * time.Millisecond,
-		minRetryWait: 10 * time.Millisecond, maxRetryWait: 50 * time.Millisecond,
+		heartbeatTimeout: cmp.Or(
+			s.lease, 400*time.Millisecond,
+		), heartbeatInterval: 50 * time.Millisecond, slotPollInterval: 10 * time.Millisecond,
+		progressInterval: 20 * time.Millisecond,
+		minRetryWait:     10 * time.Millisecond, maxRetryWait: 50 * time.Millisecond,
 	}
-	if s.room > 0 {
-		w.heldSlots, w.maxAhead = make(chan struct{}, s.room), s.room/2
+	if s.capacity > 0 {
+		w.heldSlots, w.maxAhead = make(chan struct{}, s.capacity), s.capacity/2
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -142,7 +147,10 @@ func (s *site) request(n int, destination string) Request {
 	return Request{
 		Caller:    Caller{KeyName: "k", Hub: hubA, Sees: func(a string) bool { return a == "" || a == "acc" }},
 		Container: fmt.Sprint("c", n), Instance: fmt.Sprint("i", n), ContentType: "application/json",
-		Body: []byte(`{"action":"migrate","value":{"destination_server_id":"` + destination + `","stateful":{"copy_volumes":true,"speed":3}}}`),
+		Body: []byte(
+			`{"action":"migrate","value":{"destination_server_id":"` + destination +
+				`","stateful":{"copy_volumes":true,"speed":3}}}`,
+		),
 	}
 }
 
@@ -164,25 +172,25 @@ func (s *site) job(id string) *job {
 	return j
 }
 
-// await waits until the job is as asked.
-func (s *site) await(id string, what string, ok func(*job) bool) (j *job) {
+// await waits until ok returns true for the job.
+func (s *site) await(id string, name string, ok func(*job) bool) (j *job) {
 	s.t.Helper()
-	testkit.Eventually(s.t, "job "+id+" to become "+what, func() (err error) {
+	testkit.Eventually(s.t, "job "+id+" to become "+name, func() (err error) {
 		if j, err = s.svc.store.loadJob(s.t.Context(), hubA, id); err == nil && (j == nil || !ok(j)) {
-			err = fmt.Errorf("it is %+v", j)
+			err = fmt.Errorf("got %+v", j)
 		}
 		return err
 	})
 	return j
 }
 
-func (s *site) over(id string) *job {
+func (s *site) awaitEnd(id string) *job {
 	s.t.Helper()
 	return s.await(id, "over", func(j *job) bool { return j.State.IsFinal() })
 }
 
-// told returns the topics and states that the log of hub-a tells of a job, without those of its steps.
-func (s *site) told(id string) (list []string) {
+// events returns the topics and states of the events of a job in the log of hub-a, except for events of steps.
+func (s *site) events(id string) (list []string) {
 	s.t.Helper()
 	all, err := eventlog.New(s.b, s.b.Keys()).Range(s.t.Context(), s.b.Keys().Partition(hubA), "0-0", 10000)
 	if err != nil {
@@ -197,17 +205,19 @@ func (s *site) told(id string) (list []string) {
 			continue
 		}
 		if n.Hub != hubA || n.Account != "acc" || !reflect.DeepEqual(e.Context, relay.Context{
-			HubID: hubA, AccountID: "acc", Environments: []string{"env"}, DNSZones: []string{}, Clusters: []string{"one"},
+			HubID: hubA, AccountID: "acc", Environments: []string{"env"}, DNSZones: []string{},
+			Clusters:   []string{"one"},
 			Containers: []string{"c" + e.Object.Instance[1:]},
 		}) {
-			s.t.Errorf("context of %s", n.Data)
+			s.t.Errorf("wrong context in %s", n.Data)
 		}
-		list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s@%s %s", n.Topic, e.Object.State, e.Object.Server, e.Object.Error)))
+		list = append(list,
+			strings.TrimSpace(fmt.Sprintf("%s %s@%s %s", n.Topic, e.Object.State, e.Object.Server, e.Object.Error)))
 	}
 	return list
 }
 
-func (s *site) where(n int) string {
+func (s *site) serverOf(n int) string {
 	s.t.Helper()
 	f, err := s.inv.Find(s.t.Context(), hubA, fmt.Sprint("c", n), fmt.Sprint("i", n), "")
 	if err != nil {
@@ -216,9 +226,9 @@ func (s *site) where(n int) string {
 	return f.Source.ID
 }
 
-func same(t *testing.T, what string, got, want any) {
+func compare(t *testing.T, name string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+		t.Errorf("%s:\n got %+v\nwant %+v", name, got, want)
 	}
 }

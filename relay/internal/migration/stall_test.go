@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// A driver that hangs, be it while it repeats what it said, is stopped each time and asked to go back in the end.
-func TestStalledDriverIsStopped(t *testing.T) {
+// A driver without progress, even if it repeats old reports, is stopped each time and finally called with Undo.
+func TestWorker_StopsStalledDriver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
@@ -30,21 +30,21 @@ func TestStalledDriverIsStopped(t *testing.T) {
 		}
 	}}
 	s.work(s.b, "w1", d, func(o *WorkerOptions) { o.StallTimeout = 100 * time.Millisecond })
-	j := s.over(s.migrate(1, "s2"))
-	if j.State != relay.JobError || !strings.Contains(j.Error, "got no further within 100ms") ||
+	j := s.awaitEnd(s.migrate(1, "s2"))
+	if j.State != relay.JobError || !strings.Contains(j.Error, "made no progress for 100ms") ||
 		!strings.HasSuffix(j.Error, "; the instance is back on s1") {
-		t.Errorf("%s %q", j.State, j.Error)
+		t.Errorf("got state %s, error %q", j.State, j.Error)
 	}
 	if n := len(d.called()); n != maxDriverFailures+1 {
-		t.Errorf("the driver was called %d times", n)
+		t.Errorf("got %d driver calls", n)
 	}
 }
 
-// What is slow is no reason to stop a driver that gets on.
-func TestSlowDriverIsNotStopped(t *testing.T) {
+// A slow driver with progress is not stopped.
+func TestWorker_KeepsSlowDriver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
-	s.hold = time.Minute // so that only a stall can end a call, and no lease that a busy machine renews late
+	s.lease = time.Minute // Only a stall may end a call, not a late heartbeat on a busy machine.
 	const stall, steps = 5 * time.Second, 24
 	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
 		again := time.NewTicker(stall / 20)
@@ -60,7 +60,7 @@ func TestSlowDriverIsNotStopped(t *testing.T) {
 		return nil
 	}}
 	s.work(s.b, "w1", d, func(o *WorkerOptions) { o.StallTimeout = stall })
-	if j := s.over(s.migrate(1, "s2")); j.State != relay.JobCompleted || len(d.called()) != 1 {
-		t.Errorf("%s %q after %d calls", j.State, j.Error, len(d.called()))
+	if j := s.awaitEnd(s.migrate(1, "s2")); j.State != relay.JobCompleted || len(d.called()) != 1 {
+		t.Errorf("got state %s, error %q after %d calls", j.State, j.Error, len(d.called()))
 	}
 }

@@ -2,7 +2,7 @@ package migration
 
 import (
 	"context"
-	_ "embed" // the scripts
+	_ "embed" // for the scripts
 	"errors"
 	"fmt"
 	"strconv"
@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// jobTTL is how long a job that is over can be looked at.
+	// jobTTL is the time for which an ended job is stored.
 	jobTTL = 30 * 24 * time.Hour
-	// maxJobsPerInstance is how many jobs of an instance are listed.
+	// maxJobsPerInstance is the maximum number of listed jobs per instance.
 	maxJobsPerInstance = 100
-	// workers is the consumer group of the jobs' streams.
+	// workers is the consumer group of the job streams.
 	workers = "workers"
 )
 
@@ -31,49 +31,49 @@ var (
 	//go:embed scripts/create.lua
 	createSource string
 	//go:embed scripts/claim_job.lua
-	takeSource string
+	claimSource string
 	//go:embed scripts/update_job.lua
-	changeSource string
+	updateSource string
 	//go:embed scripts/heartbeat.lua
-	beatSource string
+	heartbeatSource string
 	//go:embed scripts/server_slot.lua
-	turnSource string
+	slotSource string
 	//go:embed scripts/requeue.lua
-	putOffSource string
+	requeueSource string
 
-	createScript = redis.NewScript(commonSource + createSource)
-	takeScript   = redis.NewScript(commonSource + takeSource)
-	changeScript = redis.NewScript(commonSource + changeSource)
-	beatScript   = redis.NewScript(beatSource)
-	turnScript   = redis.NewScript(commonSource + turnSource)
-	putOffScript = redis.NewScript(putOffSource)
+	createScript    = redis.NewScript(commonSource + createSource)
+	claimScript     = redis.NewScript(commonSource + claimSource)
+	updateScript    = redis.NewScript(commonSource + updateSource)
+	heartbeatScript = redis.NewScript(heartbeatSource)
+	slotScript      = redis.NewScript(commonSource + slotSource)
+	requeueScript   = redis.NewScript(requeueSource)
 )
 
 var (
-	errSuperseded      = errors.New("another worker has taken the job over")
-	errJobMissing      = fmt.Errorf("the job is gone from Redis, so that %w", errSuperseded)
-	errMigrating       = errors.New("the instance is being migrated already")
-	errInstanceMoved   = errors.New("the instance has moved meanwhile")
-	errInstanceRemoved = errors.New("the instance has left the inventory")
+	errSuperseded      = errors.New("another worker has taken over the job")
+	errJobMissing      = fmt.Errorf("the job is missing in Redis: %w", errSuperseded)
+	errMigrating       = errors.New("the instance is already being migrated")
+	errInstanceMoved   = errors.New("the instance has moved")
+	errInstanceRemoved = errors.New("the instance was removed from the inventory")
 )
 
-// jobStore is the jobs in Redis. All times are Redis' own. It may be used concurrently.
+// jobStore stores the jobs in Redis. All times are from the clock of Redis. It may be used concurrently.
 type jobStore struct {
 	client  redis.UniversalClient
 	readers redis.UniversalClient
 	keys    keyspace.Space
 }
 
-// newJobRequest is a job that is to be stored.
+// newJobRequest is a new job.
 type newJobRequest struct {
 	order  jobSpec
 	events []relay.Notification
-	// key is a hash of the idempotency key with its owner, empty for none; digest tells the request from others.
+	// key is a hash of the idempotency key and its owner, or empty. digest is a hash of the request.
 	key, digest string
 }
 
-// createJob stores a job and returns its id, for a repeat that of the first time. Where the instance is being migrated
-// already, it returns errMigrating and the id of that job.
+// createJob stores a job and returns its ID. For a repeated request it returns the ID of the first. If the
+// instance is already being migrated, it returns errMigrating and the ID of that job.
 func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, error) {
 	text, err := c.order.encode()
 	if err != nil {
@@ -82,21 +82,25 @@ func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, erro
 	o := &c.order
 	p := s.keys.Partition(o.Hub)
 	keys := []string{
-		s.keys.Job(o.ID, p), eventlog.Key(s.keys, p), s.keys.Jobs(p), s.keys.InstanceJobs(p, InstanceField(o.Container, o.Instance)), s.keys.ActiveMigrations(p),
+		s.keys.Job(o.ID, p), eventlog.Key(s.keys, p), s.keys.Jobs(p), s.keys.InstanceJobs(p,
+			InstanceField(o.Container, o.Instance)), s.keys.ActiveMigrations(p),
 		s.keys.MigratedTo(p), s.keys.Instances(p),
 	}
 	if c.key != "" {
 		keys = append(keys, eventlog.IdempotencyKey(s.keys, p, c.key))
 	}
 	args := []any{
-		InstanceField(o.Container, o.Instance), o.Source, o.ID, text, c.digest, eventlog.IdempotencyTime.Milliseconds(), jobTTL.Milliseconds(), maxJobsPerInstance,
+		InstanceField(
+			o.Container, o.Instance,
+		), o.Source, o.ID, text, c.digest, eventlog.IdempotencyTime.Milliseconds(), jobTTL.Milliseconds(),
+		maxJobsPerInstance,
 	}
 	reply, err := createScript.Run(ctx, s.client, keys, appendEvents(args, c.events)...).StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("store a job: %w", err)
 	}
 	if len(reply) != 2 {
-		return "", errors.New("store a job: redis answered something else than was asked")
+		return "", errors.New("store a job: unexpected response of Redis")
 	}
 	switch reply[0] {
 	case "created":
@@ -119,14 +123,14 @@ func appendEvents(args []any, events []relay.Notification) []any {
 	return args
 }
 
-// jobForKey returns the job that a request with this idempotency key has made, "" for none.
+// jobForKey returns the job of an earlier request with this idempotency key, or "".
 func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (string, error) {
 	text, err := s.client.Get(ctx, eventlog.IdempotencyKey(s.keys, s.keys.Partition(hub), key)).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("look for an earlier request: %w", err)
+		return "", fmt.Errorf("find an earlier request: %w", err)
 	}
 	if len(text) <= len(digest) || text[:len(digest)+1] != digest+"\n" {
 		return "", eventlog.ErrKeyReused
@@ -134,7 +138,7 @@ func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (stri
 	return text[len(digest)+1:], nil
 }
 
-// loadJob returns a job of a hub, nil where there is none.
+// loadJob returns a job of a hub, or nil if it does not exist.
 func (s *jobStore) loadJob(ctx context.Context, hub, id string) (*job, error) {
 	fields, err := s.client.HGetAll(ctx, s.keys.Job(id, s.keys.Partition(hub))).Result()
 	if err != nil {
@@ -150,32 +154,33 @@ func (s *jobStore) loadJob(ctx context.Context, hub, id string) (*job, error) {
 	return j, nil
 }
 
-// jobsOfInstance returns the ids of an instance's jobs, the newest first.
+// jobsOfInstance returns the IDs of an instance's jobs, the newest first.
 func (s *jobStore) jobsOfInstance(ctx context.Context, hub, container, instance string) ([]string, error) {
-	ids, err := s.client.LRange(ctx, s.keys.InstanceJobs(s.keys.Partition(hub), InstanceField(container, instance)), 0, -1).Result()
+	ids, err := s.client.LRange(ctx, s.keys.InstanceJobs(s.keys.Partition(hub), InstanceField(container, instance)), 0,
+		-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the jobs of an instance: %w", err)
 	}
 	return ids, nil
 }
 
-// claimJob takes a job up for a worker, nil where there is nothing left to do.
+// claimJob claims a job for a worker. It returns nil if there is nothing left to do.
 func (s *jobStore) claimJob(ctx context.Context, partition int, entry, id, worker string) (*job, error) {
 	keys := []string{s.keys.Job(id, partition), s.keys.MigrationLeases(partition), s.keys.Jobs(partition)}
-	reply, err := takeScript.Run(ctx, s.client, keys, worker, entry).Slice()
+	reply, err := claimScript.Run(ctx, s.client, keys, worker, entry).Slice()
 	if err != nil {
-		return nil, fmt.Errorf("take up a job: %w", err)
+		return nil, fmt.Errorf("claim a job: %w", err)
 	}
 	if len(reply) == 0 {
 		return nil, nil
 	}
 	pairs, ok := reply[len(reply)-1].([]any)
 	if !ok || len(reply) != 3 {
-		return nil, errors.New("take up a job: redis answered something else than was asked")
+		return nil, errors.New("claim a job: unexpected response of Redis")
 	}
-	at, err := strconv.ParseInt(fmt.Sprint(reply[1]), 10, 64)
+	now, err := strconv.ParseInt(fmt.Sprint(reply[1]), 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("take up a job: redis' time: %w", err)
+		return nil, fmt.Errorf("claim a job: parse the time: %w", err)
 	}
 	fields := make(map[string]string, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -188,22 +193,28 @@ func (s *jobStore) claimJob(ctx context.Context, partition int, entry, id, worke
 	if err != nil {
 		return nil, err
 	}
-	j.noteClocks(time.UnixMilli(at), time.Now())
+	j.setQueuedLocal(time.UnixMilli(now), time.Now())
 	return j, nil
 }
 
-// recoverDamaged makes as much of a job whose order cannot be read as it takes to end it.
-func (s *jobStore) recoverDamaged(ctx context.Context, partition int, id string, fields map[string]string) (*job, error) {
+// recoverDamaged restores a job with an unreadable spec as far as required to end it.
+func (s *jobStore) recoverDamaged(
+	ctx context.Context, partition int, id string, fields map[string]string,
+) (*job, error) {
 	container, instance, _ := strings.Cut(fields["field"], "/")
 	value, err := s.client.HGet(ctx, s.keys.Containers(partition), container).Result()
 	if err != nil {
-		return nil, fmt.Errorf("%w, and its container %q is not in the inventory: %w", errDamaged, relay.Truncate(container, 60), err)
+		return nil, fmt.Errorf("%w, and its container %q is not in the inventory: %w", errDamaged,
+			relay.Truncate(container, 60), err)
 	}
-	c, err := containerOf(container, value)
+	c, err := decodeContainer(container, value)
 	if err != nil {
 		return nil, err
 	}
-	o := jobSpec{ID: id, Hub: c.Hub, Account: c.Account, Environment: c.Environment, Container: container, Instance: instance, Stateful: c.Stateful}
+	o := jobSpec{
+		ID: id, Hub: c.Hub, Account: c.Account, Environment: c.Environment, Container: container, Instance: instance,
+		Stateful: c.Stateful,
+	}
 	if fields["order"], err = o.encode(); err != nil {
 		return nil, err
 	}
@@ -215,74 +226,76 @@ func (s *jobStore) recoverDamaged(ctx context.Context, partition int, id string,
 	return j, nil
 }
 
-// jobUpdate is a change of a job that a worker holds.
+// jobUpdate is a change of a job.
 type jobUpdate struct {
-	// fields are names and values; the value "@now" is the time.
+	// fields are names and values. The value "@now" means the current time.
 	fields []string
 	events []relay.Notification
-	// isFinal is set where nothing follows; the instance has moved to movedTo then, or, where that is empty, has not.
+	// isFinal ends the job. If movedTo is not empty, the instance has moved to that server.
 	isFinal bool
 	movedTo string
 }
 
-// applyUpdate makes the change, once for a mark. It returns errSuperseded where the job has another worker by now.
+// applyUpdate stores a change once per mark. It returns errSuperseded if another worker holds the job.
 func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUpdate) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{
-		s.keys.Job(j.ID, p), eventlog.Key(s.keys, p), s.keys.Jobs(p), s.keys.ActiveMigrations(p), s.keys.MigratedTo(p), s.keys.Instances(p),
+		s.keys.Job(j.ID, p), eventlog.Key(s.keys, p), s.keys.Jobs(p), s.keys.ActiveMigrations(p), s.keys.MigratedTo(p),
+		s.keys.Instances(p),
 	}
-	keep := ""
+	ttl := ""
 	if u.isFinal {
-		keep = strconv.FormatInt(jobTTL.Milliseconds(), 10)
+		ttl = strconv.FormatInt(jobTTL.Milliseconds(), 10)
 	}
-	args := []any{j.lease, mark, keep, u.movedTo, len(u.fields)}
+	args := []any{j.lease, mark, ttl, u.movedTo, len(u.fields)}
 	for _, f := range u.fields {
 		args = append(args, f)
 	}
-	return leaseHeld(changeScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "change a job")
+	return checkLease(updateScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "update a job")
 }
 
-// heartbeat shows that a job is being worked on; with an idle of more than zero it seems to have been left alone for so long.
+// heartbeat marks a job as active. If idle is positive, the job instead looks abandoned for that time.
 func (s *jobStore) heartbeat(ctx context.Context, j *job, worker string, idle time.Duration) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.Job(j.ID, p), s.keys.Jobs(p)}
-	return leaseHeld(beatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds()), "hold a job")
+	return checkLease(heartbeatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds()), "renew a job")
 }
 
-// requeue puts a job behind all that are queued.
+// requeue moves a job to the end of the queue.
 func (s *jobStore) requeue(ctx context.Context, j *job) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.Job(j.ID, p), s.keys.Jobs(p)}
-	return leaseHeld(putOffScript.Run(ctx, s.client, keys, j.lease, j.ID), "put a job off")
+	return checkLease(requeueScript.Run(ctx, s.client, keys, j.lease, j.ID), "requeue a job")
 }
 
-func leaseHeld(cmd *redis.Cmd, doing string) error {
-	held, err := cmd.Int()
+func checkLease(cmd *redis.Cmd, operation string) error {
+	result, err := cmd.Int()
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w", doing, err)
-	case held == 0:
-		return fmt.Errorf("%s: %w", doing, errSuperseded)
-	case held < 0:
-		return fmt.Errorf("%s: %w", doing, errJobMissing)
+		return fmt.Errorf("%s: %w", operation, err)
+	case result == 0:
+		return fmt.Errorf("%s: %w", operation, errSuperseded)
+	case result < 0:
+		return fmt.Errorf("%s: %w", operation, errJobMissing)
 	}
 	return nil
 }
 
-// acquireServerSlot asks for a job's turn at its servers, or keeps it for ttl, and tells whether the job may run.
-func (s *jobStore) acquireServerSlot(ctx context.Context, j *job, most int, ttl time.Duration) (bool, error) {
-	n, err := turnScript.Run(ctx, s.client, []string{s.keys.ServerSlots()},
-		j.ID, j.Source, j.Destination, most, ttl.Milliseconds(), j.Queued.UnixMilli()).Int()
+// acquireServerSlot requests the server slots of a job, or renews them for ttl. It reports whether the job may
+// run.
+func (s *jobStore) acquireServerSlot(ctx context.Context, j *job, maxPerServer int, ttl time.Duration) (bool, error) {
+	n, err := slotScript.Run(ctx, s.client, []string{s.keys.ServerSlots()},
+		j.ID, j.Source, j.Destination, maxPerServer, ttl.Milliseconds(), j.Queued.UnixMilli()).Int()
 	if err != nil {
-		return false, fmt.Errorf("ask for a job's turn: %w", err)
+		return false, fmt.Errorf("acquire server slots: %w", err)
 	}
 	return n == 1, nil
 }
 
-// releaseServerSlot gives a job's turn up.
+// releaseServerSlot releases the server slots of a job.
 func (s *jobStore) releaseServerSlot(ctx context.Context, id string) error {
 	if err := s.client.HDel(ctx, s.keys.ServerSlots(), id).Err(); err != nil {
-		return fmt.Errorf("give up a job's turn: %w", err)
+		return fmt.Errorf("release server slots: %w", err)
 	}
 	return nil
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// toView shows a job to those who asked for it.
+// toView converts the job for the public API.
 func (j *job) toView() relay.Job {
 	v := relay.Job{ID: j.ID, HubID: j.Hub, Caption: j.Caption(), Tasks: make([]relay.JobTask, 0, len(j.Steps))}
-	v.State.Current, v.State.Changed, v.State.Error = j.State, j.Changed, j.Error
+	v.State.Current, v.State.Changed, v.State.Error = j.State, j.Changed, relay.NewJobFailure(j.Error)
 	v.Events.Queued, v.Events.Started, v.Events.Completed = timePtr(j.Queued), timePtr(j.Started), timePtr(j.Completed)
 	current := j.currentStep()
 	for i, s := range j.Steps {
@@ -18,14 +18,14 @@ func (j *job) toView() relay.Job {
 	return v
 }
 
-// currentStep is the index of the step that runs or has failed, -1 for none.
+// currentStep returns the index of the step that runs or has failed, or -1.
 func (j *job) currentStep() int {
 	if j.State != relay.JobRunning && j.State != relay.JobError {
 		return -1
 	}
 	current := -1
 	for i, s := range j.Steps {
-		if p, begun := j.Progress[s.ID]; begun && !p.Completed {
+		if p, started := j.Progress[s.ID]; started && !p.Completed {
 			current = i
 		}
 	}
@@ -34,24 +34,24 @@ func (j *job) currentStep() int {
 
 func (j *job) taskView(s relay.MigrationStep, current bool) relay.JobTask {
 	t := relay.JobTask{ID: s.ID, Caption: s.Caption}
-	p, begun := j.Progress[s.ID]
+	p, started := j.Progress[s.ID]
 	t.State.Current, t.Bytes, t.Total = relay.JobNew, p.Bytes, p.Total
-	if begun {
+	if started {
 		t.State.Current, t.State.Changed, t.Progress = relay.JobRunning, timePtr(p.Time), progressPercent(p)
 	}
 	switch {
-	case p.Completed, j.State == relay.JobCompleted: // a driver may have been killed before it said so
+	case p.Completed, j.State == relay.JobCompleted: // A driver may stop before it reports the last step.
 		t.State.Current, t.Progress = relay.JobCompleted, 100
-	case begun && j.State.IsFinal():
+	case started && j.State.IsFinal():
 		t.State.Current = relay.JobError
 	}
 	if current {
-		t.Error = j.Error
+		t.Error = relay.NewJobFailure(j.Error)
 	}
 	return t
 }
 
-// progressPercent is how far a step is. Only one that is done has 100.
+// progressPercent returns the progress of a step. Only a completed step has 100.
 func progressPercent(p relay.Progress) int {
 	switch {
 	case p.Completed:

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -10,33 +11,35 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
-// Once a job is over, none of its steps runs.
-func TestStepsOfAJobThatIsOver(t *testing.T) {
+// After the end of a job, none of its steps is running.
+func TestToView_EndedJobHasNoRunningStep(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[relay.JobState][3]relay.JobState{
 		relay.JobRunning:   {relay.JobRunning, relay.JobRunning, relay.JobNew},
 		relay.JobError:     {relay.JobError, relay.JobError, relay.JobNew},
 		relay.JobCompleted: {relay.JobCompleted, relay.JobCompleted, relay.JobCompleted},
 	} {
-		j := &job{State: state, Error: "why", Steps: []relay.MigrationStep{{ID: "a"}, {ID: "b"}, {ID: "c"}}, Progress: map[string]relay.Progress{
+		j := &job{State: state, Error: "why", Steps: []relay.MigrationStep{
+			{ID: "a"}, {ID: "b"}, {ID: "c"},
+		}, Progress: map[string]relay.Progress{
 			"a": {Step: "a", Bytes: 1, Total: 2}, "b": {Step: "b", Bytes: 1, Total: 3},
 		}}
 		var got [3]relay.JobState
 		for i, task := range j.toView().Tasks {
 			got[i] = task.State.Current
-			if failed := state != relay.JobCompleted && i == 1; failed != (task.Error == "why") {
-				t.Errorf("%s: the error of step %d is %q", state, i, task.Error)
+			if failed := state != relay.JobCompleted && i == 1; failed != (task.Error.String() == "why") {
+				t.Errorf("%s: got error %q of step %d", state, task.Error, i)
 			}
 			if (task.Progress == 100) != (got[i] == relay.JobCompleted) {
-				t.Errorf("%s: step %d has %d %%", state, i, task.Progress)
+				t.Errorf("%s: step %d: got %d %%", state, i, task.Progress)
 			}
 		}
-		same(t, string(state), got, want)
+		compare(t, string(state), got, want)
 	}
 }
 
-// A driver that says the same again and again does not flood the log.
-func TestFloodOfReports(t *testing.T) {
+// Repeated reports of the same progress do not flood the log.
+func TestProgress_RepeatsAreNotStored(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
@@ -47,12 +50,32 @@ func TestFloodOfReports(t *testing.T) {
 		return errors.New("enough")
 	}}, nil)
 	id := s.migrate(0, "s2")
-	s.over(id)
+	s.awaitEnd(id)
 	all, err := eventlog.New(s.b, s.b.Keys()).Range(t.Context(), b.Keys().Partition(hubA), "0-0", 10000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(all) - len(s.told(id)); n > 30 { // 20 ms between two
-		t.Errorf("%d events of one step", n)
+	if n := len(all) - len(s.events(id)); n > 30 { // at most one per 20 ms
+		t.Errorf("got %d events of one step", n)
+	}
+}
+
+func TestToView_ErrorIsNullOrMessage(t *testing.T) {
+	steps := []relay.MigrationStep{{ID: "copy"}}
+	progress := map[string]relay.Progress{"copy": {Step: "copy"}}
+	for reason, want := range map[string]string{"": "null", "the disk is full": `{"message":"the disk is full"}`} {
+		j := &job{State: relay.JobRunning, Error: reason, Steps: steps, Progress: progress}
+		text, err := json.Marshal(j.toView())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			State struct{ Error json.RawMessage }
+			Tasks []struct{ Error json.RawMessage }
+		}
+		if err := json.Unmarshal(text, &got); err != nil || string(got.State.Error) != want ||
+			string(got.Tasks[0].Error) != want {
+			t.Errorf("%q: got %s, %v, want errors %s", reason, text, err, want)
+		}
 	}
 }

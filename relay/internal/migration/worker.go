@@ -14,112 +14,114 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// workerTimings is how fast a worker is. All workers of a Redis have the same, but in tests.
+// workerTimings are the intervals of a worker. All workers of a Redis use the same, except in tests.
 type workerTimings struct {
-	// heartbeatTimeout is how long a worker may show no life before another takes its jobs over.
+	// heartbeatTimeout is the time without a heartbeat after which another worker claims a job.
 	heartbeatTimeout time.Duration
-	// heartbeatInterval is how often it shows some, and looks after what has changed.
+	// heartbeatInterval is the time between heartbeats, and between checks for changes.
 	heartbeatInterval time.Duration
-	// slotPollInterval is how often a job asks for its turn.
+	// slotPollInterval is the time between requests for server slots.
 	slotPollInterval time.Duration
-	// progressInterval is how often it is told how far a step is; its begin and its end are told at once.
+	// progressInterval is the time between updates of a running step. Its start and its end are stored immediately.
 	progressInterval time.Duration
-	// The waits between calls of a driver that left a migration unsettled.
+	// Delays between driver calls with an unknown outcome.
 	minRetryWait, maxRetryWait time.Duration
 }
 
-// retryWait is how long to wait after so many calls that left it unsettled.
+// retryWait returns the delay after the given number of calls with an unknown outcome.
 func (p workerTimings) retryWait(calls int) time.Duration {
 	return min(p.minRetryWait<<min(calls-1, 10), p.maxRetryWait)
 }
 
 func defaultTimings() workerTimings {
 	return workerTimings{
-		heartbeatTimeout: 5 * time.Second, heartbeatInterval: time.Second, slotPollInterval: 200 * time.Millisecond, progressInterval: time.Second,
-		minRetryWait: time.Second, maxRetryWait: 30 * time.Second,
+		heartbeatTimeout: 5 * time.Second, heartbeatInterval: time.Second, slotPollInterval: 200 * time.Millisecond,
+		progressInterval: time.Second,
+		minRetryWait:     time.Second, maxRetryWait: 30 * time.Second,
 	}
 }
 
 const (
-	// maxHeldJobs bounds the jobs of a worker that run or wait for their servers' turn.
+	// maxHeldJobs is the maximum number of jobs of a worker that run or wait for server slots.
 	maxHeldJobs = 64
-	// maxJobsAhead bounds how many of them run or are older than one that waits: any more, and it is put off, so that there is room
-	// for those whose servers are idle, and for those of workers that have died.
+	// maxJobsAhead is the maximum number of running or older jobs before a waiting job is requeued. This leaves
+	// capacity for jobs with idle servers and for jobs of failed workers.
 	maxJobsAhead = maxHeldJobs / 2
-	// readBlock is how long a read for new jobs waits.
+	// readBlock is the maximum time that a read waits for new jobs.
 	readBlock = time.Second
-	// finalWriteTimeout bounds how long the end of a job is tried to be stored once the worker shall end.
+	// finalWriteTimeout limits the attempts to store the end of a job during shutdown.
 	finalWriteTimeout = 5 * time.Second
-	// handoverIdleTime is for how long a job that is handed over shall seem to have been left alone.
+	// handoverIdleTime is the idle time of a job that is handed over, so it looks abandoned.
 	handoverIdleTime = time.Hour
 )
 
-// WorkerOptions describe a [Worker]. All but Observer and Log are required.
+// WorkerOptions are the options of a [Worker]. All are required, except Observer and Log.
 type WorkerOptions struct {
 	Redis     *redisconn.Conn
 	Inventory *Inventory
 	Driver    relay.Driver
-	// Name is the worker's, unique among all that live.
+	// Name identifies the worker. It must be unique among the running workers.
 	Name string
-	// ServerConcurrency is how many migrations may run at once from or to a server, over all nodes.
+	// ServerConcurrency is the maximum number of migrations from or to a server, on all nodes together.
 	ServerConcurrency int
-	// ExpireAfter is how long a job may wait for its turn.
+	// ExpireAfter is the maximum time that a job waits for server slots.
 	ExpireAfter time.Duration
-	// StallTimeout is how long a driver may report nothing new of a migration before it is stopped and called again.
+	// StallTimeout is the time without progress after which a driver call is stopped and retried.
 	StallTimeout time.Duration
-	// NewID returns an id as every notification has one.
+	// NewID returns a new notification ID.
 	NewID    func() string
 	Observer Observer
 	Log      *slog.Logger
 }
 
-// Observer counts. Its methods are called concurrently and must not block.
+// Observer collects metrics. Its methods are called concurrently and must not block.
 type Observer interface {
-	// JobEnded is called for each job that is over, with how long it took since it was asked for.
-	JobEnded(state relay.JobState, took time.Duration)
-	// JobsHeld tells how many jobs this worker has.
+	// JobEnded is called for each ended job with the time since the request.
+	JobEnded(state relay.JobState, duration time.Duration)
+	// JobsHeld is called with the current number of jobs of this worker.
 	JobsHeld(n int)
 }
 
-type noObserver struct{}
+type noopObserver struct{}
 
-func (noObserver) JobEnded(relay.JobState, time.Duration) {}
-func (noObserver) JobsHeld(int)                           {}
+func (noopObserver) JobEnded(relay.JobState, time.Duration) {}
+func (noopObserver) JobsHeld(int)                           {}
 
-// Worker has jobs done by a driver: those that are new, and those whose worker has died.
+// Worker runs jobs with a driver: new jobs, and jobs whose worker has failed.
 type Worker struct {
 	o         WorkerOptions
 	store     *jobStore
 	timings   workerTimings
-	heldSlots chan struct{} // holds one for each job in hand
-	maxAhead  int           // mostAhead, but in tests
+	heldSlots chan struct{} // one element per job in progress
+	maxAhead  int           // maxJobsAhead, except in tests
 	jobs      sync.WaitGroup
 
 	mu          sync.Mutex
 	held        map[string]bool
-	queuedAt    map[string]time.Time // when those in hand were queued, zero for those that run
+	queuedAt    map[string]time.Time // queue time of each held job; zero while it runs
 	steps       []relay.MigrationStep
-	servers     map[string]relay.Server // as the driver knows them
-	driverReady chan struct{}           // closed when the driver knows the servers
-	driverErr   error                   // why the driver cannot work, or knows only servers of before
+	servers     map[string]relay.Server // as configured in the driver
+	driverReady chan struct{}           // closed after the first successful Configure
+	driverErr   error                   // why the driver cannot work or uses old servers
 }
 
-// NewWorker returns a worker, which does nothing before Run.
+// NewWorker returns a worker. Run starts it.
 func NewWorker(o WorkerOptions) *Worker {
 	if o.Observer == nil {
-		o.Observer = noObserver{}
+		o.Observer = noopObserver{}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Worker{
-		o: o, store: newJobStore(o.Redis), timings: defaultTimings(), heldSlots: make(chan struct{}, maxHeldJobs), maxAhead: maxJobsAhead,
+		o: o, store: newJobStore(o.Redis), timings: defaultTimings(), heldSlots: make(chan struct{},
+			maxHeldJobs), maxAhead: maxJobsAhead,
 		held: make(map[string]bool), queuedAt: make(map[string]time.Time), driverReady: make(chan struct{}),
 	}
 }
 
-// Run works until ctx ends; then it stops the driver at the next point from which another worker goes on, hands all jobs
-// over, and returns nil. It can be called once.
+// Run works until ctx ends. Then it stops the driver at the next point from which another worker can continue,
+// hands over all jobs and returns nil. Run can be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.followInventory(ctx) })
@@ -135,27 +137,27 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// followInventory tells the driver which servers there are.
+// followInventory configures the driver after each change of the inventory.
 func (w *Worker) followInventory(ctx context.Context) error {
-	told := int64(-1)
-	complained := ""
+	configured := int64(-1)
+	logged := ""
 	for wait := w.timings.heartbeatInterval; ; {
 		version, err := w.o.Inventory.Version(ctx)
-		if err == nil && version != told {
+		if err == nil && version != configured {
 			if err = w.configureDriver(ctx); err == nil {
-				told = version
+				configured = version
 			}
 		}
 		switch {
 		case err == nil:
-			wait, complained = w.timings.heartbeatInterval, ""
+			wait, logged = w.timings.heartbeatInterval, ""
 		case ctx.Err() == nil:
-			if err.Error() != complained {
-				w.o.Log.Error("the driver of migrations cannot work; jobs wait until it can", "error", err)
-				complained = err.Error()
+			if err.Error() != logged {
+				w.o.Log.Error("migration driver is not ready, jobs are waiting", "error", err)
+				logged = err.Error()
 			}
 			if wait = min(2*wait, w.timings.maxRetryWait); errors.Is(err, redisconn.ErrUnavailable) {
-				wait = w.timings.heartbeatInterval // only what the driver says is worth patience
+				wait = w.timings.heartbeatInterval // only errors of the driver need longer delays
 			}
 		}
 		w.mu.Lock()
@@ -167,8 +169,8 @@ func (w *Worker) followInventory(ctx context.Context) error {
 	}
 }
 
-// DriverError is why the driver of this node cannot work, or has refused the present inventory; nil where all is well, as far
-// as is known.
+// DriverError returns the reason why the driver of this node cannot work or has rejected the current inventory, or
+// nil.
 func (w *Worker) DriverError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,7 +182,7 @@ func (w *Worker) configureDriver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	about, err := w.o.Driver.Describe(ctx)
+	description, err := w.o.Driver.Describe(ctx)
 	if err != nil {
 		return fmt.Errorf("start the driver: %w", err)
 	}
@@ -190,10 +192,11 @@ func (w *Worker) configureDriver(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.steps == nil {
-		w.o.Log.Info("migrations are possible", "driver", about.Name, "version", about.Version, "servers", len(servers))
+		w.o.Log.Info("migration driver is ready", "driver", description.Name, "version", description.Version,
+			"server_count", len(servers))
 		close(w.driverReady)
 	}
-	w.steps = append([]relay.MigrationStep{}, about.Steps...)
+	w.steps = append([]relay.MigrationStep{}, description.Steps...)
 	w.servers = make(map[string]relay.Server, len(servers))
 	for _, s := range servers {
 		w.servers[s.ID] = s
@@ -201,7 +204,7 @@ func (w *Worker) configureDriver(ctx context.Context) error {
 	return nil
 }
 
-// readNewJobs takes new jobs.
+// readNewJobs reads new jobs and starts them.
 func (w *Worker) readNewJobs(ctx context.Context, partitions []int) error {
 	if !w.waitForDriver(ctx) {
 		return ctx.Err()
@@ -215,11 +218,11 @@ func (w *Worker) readNewJobs(ctx context.Context, partitions []int) error {
 			return ctx.Err()
 		}
 		if err == nil {
-			list, err = w.store.read(ctx, partitions, w.o.Name, readBlock)
+			list, err = w.store.readNew(ctx, partitions, w.o.Name, readBlock)
 		}
 		<-w.heldSlots
-		for _, one := range list {
-			w.startJob(ctx, one)
+		for _, queued := range list {
+			w.startJob(ctx, queued)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -227,7 +230,7 @@ func (w *Worker) readNewJobs(ctx context.Context, partitions []int) error {
 		if err == nil {
 			continue
 		}
-		w.o.Log.Warn("cannot read the jobs, will go on", "error", err)
+		w.o.Log.Warn("cannot read jobs, retrying", "error", err)
 		if !relay.Sleep(ctx, w.timings.heartbeatInterval) {
 			return ctx.Err()
 		}
@@ -235,41 +238,41 @@ func (w *Worker) readNewJobs(ctx context.Context, partitions []int) error {
 	}
 }
 
-// claimAbandoned takes the jobs of workers that have died.
+// claimAbandoned claims the jobs of failed workers and starts them.
 func (w *Worker) claimAbandoned(ctx context.Context) error {
 	for w.waitForDriver(ctx) && relay.Sleep(ctx, w.timings.heartbeatInterval) {
-		// Where there is no room, one waits for it in front of the new jobs.
+		// If all slots are in use, one job waits before new ones.
 		free := max(1, int64(cap(w.heldSlots)-len(w.heldSlots)))
 		list, err := w.store.claimAbandoned(ctx, w.o.Name, w.timings.heartbeatTimeout, free)
-		if err != nil && !groupMissing(err) && ctx.Err() == nil {
-			w.o.Log.Warn("cannot look for abandoned jobs", "error", err)
+		if err != nil && !isGroupMissing(err) && ctx.Err() == nil {
+			w.o.Log.Warn("cannot claim abandoned jobs", "error", err)
 		}
-		for _, one := range list {
-			w.startJob(ctx, one)
+		for _, queued := range list {
+			w.startJob(ctx, queued)
 		}
 	}
 	return ctx.Err()
 }
 
-// startJob works on a job that was handed to this worker, once there is room.
-func (w *Worker) startJob(ctx context.Context, one queuedJob) {
-	if !w.markHeld(one.job) {
-		return // it is in hand, and its next beat says so
+// startJob runs a job that is assigned to this worker when a slot is free.
+func (w *Worker) startJob(ctx context.Context, queued queuedJob) {
+	if !w.markHeld(queued.job) {
+		return // it is in progress, and its next heartbeat shows that
 	}
 	select {
 	case w.heldSlots <- struct{}{}:
 	case <-ctx.Done():
-		w.unmarkHeld(one.job)
+		w.unmarkHeld(queued.job)
 		return
 	}
 	w.jobs.Go(func() {
 		defer func() {
 			<-w.heldSlots
-			w.unmarkHeld(one.job)
+			w.unmarkHeld(queued.job)
 		}()
-		j, err := w.store.claimJob(ctx, one.partition, one.entry, one.job, w.o.Name)
+		j, err := w.store.claimJob(ctx, queued.partition, queued.entry, queued.job, w.o.Name)
 		if err != nil && ctx.Err() == nil {
-			w.o.Log.Warn("cannot take up a job, will try again", "job", one.job, "error", err)
+			w.o.Log.Warn("cannot claim a job, retrying", "job_id", queued.job, "error", err)
 		}
 		if err == nil && j != nil {
 			newJobRunner(w, j).runJob(ctx)
@@ -296,28 +299,28 @@ func (w *Worker) unmarkHeld(job string) {
 	w.o.Observer.JobsHeld(len(w.held))
 }
 
-// waitForDriver waits until the driver can work: until then other nodes shall have the jobs. After as long as a job may wait it gives
-// that up, since somebody has to tell that jobs have expired.
+// waitForDriver waits until the driver is ready, because other nodes should take the jobs until then. It gives up
+// after ExpireAfter, because a worker must end expired jobs.
 func (w *Worker) waitForDriver(ctx context.Context) bool {
-	late := time.NewTimer(w.o.ExpireAfter)
-	defer late.Stop()
+	timeout := time.NewTimer(w.o.ExpireAfter)
+	defer timeout.Stop()
 	select {
 	case <-w.driverReady:
-	case <-late.C:
+	case <-timeout.C:
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
 }
 
-// setQueuedAt puts a job into the line of those in hand, with the time when it was queued, or none if it runs.
+// setQueuedAt sets the queue time of a held job, or zero if it runs.
 func (w *Worker) setQueuedAt(job string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queuedAt[job] = at
 }
 
-// hasTooManyAhead reports whether maxAhead held jobs precede a job. As in server_slot.lua, the older job comes first, and of two
-// from the same millisecond the one with the lower ID.
+// hasTooManyAhead reports whether maxAhead held jobs precede a job. The order is the order of server_slot.lua: the
+// older job first, and for equal times the lower ID.
 func (w *Worker) hasTooManyAhead(job string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -330,7 +333,7 @@ func (w *Worker) hasTooManyAhead(job string) bool {
 	return ahead >= w.maxAhead
 }
 
-// driverSteps returns the driver's steps once it can work.
+// driverSteps waits until the driver is ready and returns its steps.
 func (w *Worker) driverSteps(ctx context.Context) ([]relay.MigrationStep, error) {
 	select {
 	case <-w.driverReady:
@@ -342,7 +345,8 @@ func (w *Worker) driverSteps(ctx context.Context) ([]relay.MigrationStep, error)
 	return w.steps, nil
 }
 
-// serverSettings returns the settings of a server with which the driver was configured, nil if it does not know the server.
+// serverSettings returns the settings with which the driver was configured for a server, or nil if it does not
+// know the server.
 func (w *Worker) serverSettings(server string) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()

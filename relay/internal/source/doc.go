@@ -1,9 +1,9 @@
-// Package source takes over what an upstream sends: another relay, or any platform that speaks its token endpoint and
-// websocket. One node reads each source, by a lease; what it has read is validated by ingest like anything else and stored
-// together with the place behind it, so that nothing is lost or stored twice, whoever is killed.
+// Package source copies notifications from an upstream: another relay, or a platform with the same token endpoint
+// and websocket. A lease selects one node per source. Package ingest validates the notifications, and they are
+// stored together with the new position, so a crash neither loses nor duplicates any.
 //
-// An upstream that knows no cursors is read live, at most once; what may be missing is counted.
+// An upstream without cursors is read live, at most once. Possible losses are counted.
 //
-// How the place is kept is the business of package sourcestore, the protocol client's. Neither Redis commands nor websockets nor the
-// configuration come in here.
+// Package sourcestore stores the position, and package client implements the protocol. Redis commands, websockets and
+// the configuration do not belong here.
 package source

@@ -15,8 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/source"
 )
 
-// A resync and a cursor that the upstream does not know are gaps that operators hear of; what follows is stored.
-func TestUpstreamLosesThings(t *testing.T) {
+// A resync message and an unknown cursor are gaps that are reported to operators. Later notifications are stored.
+func TestSource_ReportsGaps(t *testing.T) {
 	t.Parallel()
 	var after []string
 	var mu sync.Mutex
@@ -27,27 +27,29 @@ func TestUpstreamLosesThings(t *testing.T) {
 		switch n {
 		case 1:
 			send(ws, `{"topic":"hubrelay.cursor","context":{"hub_id":"h"},"cursor":"c0"}`, event("h", 1, cursor("c1")),
-				`{"topic":"hubrelay.resync","object":{"error":"it was trimmed"},"context":{"hub_id":"h"},"cursor":"c5"}`)
+				`{"topic":"hubrelay.resync","object":{"error":"it was trimmed"},"context":{"hub_id":"h"},`+
+					`"cursor":"c5"}`)
 		case 2:
 			send(ws, event("h", 2, cursor("c6")))
-			hold(ws)
+			waitForClose(ws)
 		default:
-			hold(ws)
+			waitForClose(ws)
 		}
 	})
 	r := newReader(t, u.URL, nil)
-	r.has("1 ~ 2")
-	if told := <-r.gaps; !strings.Contains(told, "it was trimmed") || len(told) < 25 || told[24] != ' ' {
-		t.Errorf("told %q", told)
+	r.expectLog("1 ~ 2")
+	if reported := <-r.gaps; !strings.Contains(reported, "it was trimmed") || len(reported) < 25 ||
+		reported[24] != ' ' {
+		t.Errorf("got reports %q", reported)
 	}
 	if f := r.figures(); f.Gaps != 1 || f.Cursor != "c6" {
 		t.Errorf("%+v", f)
 	}
-	r.end()
-	u.Config.Handler = stale(u.Config.Handler)
+	r.stop()
+	u.Config.Handler = rejectCursors(u.Config.Handler)
 	r.start()
-	if told := <-r.gaps; !strings.Contains(told, "does not know the place") {
-		t.Errorf("told %q", told)
+	if reported := <-r.gaps; !strings.Contains(reported, "no longer knows the cursor") {
+		t.Errorf("got reports %q", reported)
 	}
 	r.status(`"connected"`)
 	testkit.Eventually(t, "the gap to be counted", func() error {
@@ -56,73 +58,75 @@ func TestUpstreamLosesThings(t *testing.T) {
 		}
 		return nil
 	})
-	r.has("1 ~ 2 ~") // for clients of the stream
+	r.expectLog("1 ~ 2 ~") // for clients of the stream
 	mu.Lock()
 	defer mu.Unlock()
 	if got := strings.Join(after, " "); got != "now c5 now" {
-		t.Errorf("asked for what is behind %s", got)
+		t.Errorf("got cursor %s", got)
 	}
 }
 
-// The gap of a place that is not known any more is stored once the upstream is connected again: clients who look then at how
-// things are miss nothing. That holds for a place of this turn and for one of an earlier turn.
-func TestGapIsToldOnceConnected(t *testing.T) {
+// The gap of an unknown cursor is stored after the upstream is connected again, because clients that refetch their
+// state earlier would miss what follows.
+func TestSource_ReportsGapAfterReconnect(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
-		send(ws, fmt.Sprintf(`{"topic":"hubrelay.cursor","context":{"hub_id":"h"},"cursor":"c%d"}`, n), event("h", n, cursor(fmt.Sprint("d", n))))
+		send(ws, fmt.Sprintf(`{"topic":"hubrelay.cursor","context":{"hub_id":"h"},"cursor":"c%d"}`, n),
+			event("h", n, cursor(fmt.Sprint("d", n))))
 		if n > 1 {
-			hold(ws)
+			waitForClose(ws)
 		}
 	})
-	var away atomic.Bool // behind a refused place, for one request
-	u.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
-		if !away.Swap(false) {
+	var unreachable atomic.Bool // unreachable after a rejected cursor, for one request
+	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
+		if !unreachable.Swap(false) {
 			return false
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
 	}
-	next := stale(u.Config.Handler)
+	next := rejectCursors(u.Config.Handler)
 	u.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if after := r.URL.Query().Get("after"); after != "" && after != "now" {
-			away.Store(true)
+			unreachable.Store(true)
 		}
 		next.ServeHTTP(w, r)
 	})
 	r := newReader(t, u.URL, func(o *source.Options) {
 		o.ReportGap = func(_ context.Context, _, why string) error {
-			if away.Load() {
-				t.Errorf("told before anybody was connected again: %s", why)
+			if unreachable.Load() {
+				t.Errorf("reported before the next connection: %s", why)
 			}
 			return nil
 		}
 	})
-	r.has("1 ~ 2")
-	r.end()
+	r.expectLog("1 ~ 2")
+	r.stop()
 	r.start()
-	r.has("1 ~ 2 ~ 3")
+	r.expectLog("1 ~ 2 ~ 3")
 	if f := r.figures(); f.Gaps != 2 || f.Cursor != "d3" {
 		t.Errorf("%+v", f)
 	}
 }
 
-// A kill between the refused place and the next connection forgets no gap: the place that was refused is kept until then.
-func TestGapOutlivesAKill(t *testing.T) {
+// A crash between a rejected cursor and the next connection does not lose the gap, because the rejected cursor
+// stays stored until then.
+func TestSource_GapSurvivesCrash(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
 		send(ws, event("h", n, cursor(fmt.Sprint("c", n))))
-		hold(ws)
+		waitForClose(ws)
 	})
 	r := newReader(t, u.URL, nil)
-	r.has("1")
-	r.end()
+	r.expectLog("1")
+	r.stop()
 	var refused atomic.Bool
-	next := stale(u.Config.Handler)
+	next := rejectCursors(u.Config.Handler)
 	u.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
 		refused.CompareAndSwap(false, r.URL.Query().Get("after") != "")
 	})
-	u.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
 		if refused.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
@@ -130,24 +134,28 @@ func TestGapOutlivesAKill(t *testing.T) {
 	}
 	r.start()
 	r.status(`"waiting"`)
-	r.end()
+	r.stop()
 	if f := r.figures(); f.Gaps != 0 || f.Cursor != "c1" {
-		t.Errorf("before anybody was connected again: %+v", f)
+		t.Errorf("before the next connection: got %+v", f)
 	}
-	u.refuse = nil
+	u.reject = nil
 	r.start()
-	r.has("1 ~ 2")
-	if told := <-r.gaps; !strings.Contains(told, "does not know the place") {
-		t.Errorf("told %q", told)
+	r.expectLog("1 ~ 2")
+	if reported := <-r.gaps; !strings.Contains(reported, "no longer knows the cursor") {
+		t.Errorf("got reports %q", reported)
 	}
 }
 
-// stale refuses every cursor as an upstream does that was set up anew.
-func stale(next http.Handler) http.Handler {
+// rejectCursors rejects every cursor, like an upstream that was set up again.
+func rejectCursors(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if after := r.URL.Query().Get("after"); after != "" && after != "now" {
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			_, _ = fmt.Fprint(w, `{"error":{"status":422,"code":"422.invalid-argument","title":"T","detail":"no cursor of this relay","extra":{"parameter":"after"}},"data":null}`)
+			_, _ = fmt.Fprint(
+				w,
+				`{"error":{"status":422,"code":"422.invalid-argument","title":"T","detail":"no cursor of this `+
+					`relay","extra":{"parameter":"after"}},"data":null}`,
+			)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -29,18 +29,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.RunParallel(8) // the tests wait most of the time
+	testkit.RunParallel(8) // the tests mostly wait
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 const patience = 30 * time.Second
 
-// upstream is a double of a platform: it knows spec.md and what the test makes it do, nothing of cursors.
+// upstream is a fake platform that implements spec.md without cursors. Tests extend it.
 type upstream struct {
 	*httptest.Server
-	// refuse answers a request for a token where it returns true.
-	refuse func(w http.ResponseWriter, r *http.Request) bool
-	// stream is called with each connection and its number, from 1, and ends it by returning.
+	// reject handles a request for a token if it returns true.
+	reject func(w http.ResponseWriter, r *http.Request) bool
+	// stream is called for each connection with its number, from 1. The connection ends when it returns.
 	stream func(n int, ws *websocket.Conn, query map[string][]string)
 	opened atomic.Int64
 	asked  atomic.Int64
@@ -53,7 +53,7 @@ func startUpstream(t *testing.T, stream func(n int, ws *websocket.Conn, query ma
 	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !websocket.IsWebSocketUpgrade(r) {
 			u.asked.Add(1)
-			if u.refuse == nil || !u.refuse(w, r) {
+			if u.reject == nil || !u.reject(w, r) {
 				_, _ = fmt.Fprint(w, `{"data":{"token":"t"}}`)
 			}
 			return
@@ -81,8 +81,8 @@ func send(ws *websocket.Conn, texts ...string) {
 	}
 }
 
-// hold keeps the connection until the client goes.
-func hold(ws *websocket.Conn) {
+// waitForClose keeps the connection open until the client closes it.
+func waitForClose(ws *websocket.Conn) {
 	for {
 		if _, _, err := ws.ReadMessage(); err != nil {
 			return
@@ -91,15 +91,16 @@ func hold(ws *websocket.Conn) {
 }
 
 func event(hub string, n int, more string) string {
-	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"%d"},"context":{"hub_id":%q,"account_id":"a"}%s}`, n, hub, more)
+	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"%d"},"context":{"hub_id":%q,"account_id":"a"}%s}`, n,
+		hub, more)
 }
 
 func cursor(c string) string { return fmt.Sprintf(`,"cursor":%q`, c) }
 
-// held is a lease that nobody contests.
-type held struct{}
+// freeLease is a lease without other holders.
+type freeLease struct{}
 
-func (held) Run(ctx context.Context, fn func(context.Context) error) error {
+func (freeLease) Run(ctx context.Context, fn func(context.Context) error) error {
 	for ctx.Err() == nil {
 		if err := fn(ctx); err != nil {
 			return err
@@ -114,37 +115,37 @@ func (s store) Open(ctx context.Context, name, hub string) (source.Position, sou
 	return s.Store.Open(ctx, name, hub)
 }
 
-// reader is a source under test and what it has stored.
-type reader struct {
-	t     *testing.T
-	redis *redistest.Server
-	b     *redisconn.Conn
-	opt   source.Options
-	log   *lines
-	gaps  chan string
-	stop  context.CancelFunc
-	done  chan struct{}
+// testReader runs a source and records what it stores.
+type testReader struct {
+	t      *testing.T
+	redis  *redistest.Server
+	b      *redisconn.Conn
+	opt    source.Options
+	log    *logBuffer
+	gaps   chan string
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
-// lines is what was logged.
-type lines struct {
+// logBuffer records log lines.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *lines) Write(b []byte) (int, error) {
+func (l *logBuffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(b)
 }
 
-func (l *lines) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-func newReader(t *testing.T, url string, change func(o *source.Options)) *reader {
+func newReader(t *testing.T, url string, change func(o *source.Options)) *testReader {
 	t.Helper()
 	s := redistest.Start(t)
 	b := conntest.Open(t, s, redisconn.Options{})
@@ -152,13 +153,15 @@ func newReader(t *testing.T, url string, change func(o *source.Options)) *reader
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{t: t, redis: s, b: b, log: &lines{}, gaps: make(chan string, 100)}
+	r := &testReader{t: t, redis: s, b: b, log: &logBuffer{}, gaps: make(chan string, 100)}
 	r.opt = source.Options{
 		Name: "up", URL: url, Key: func() (string, error) { return "secret", nil }, Instance: "me", Node: "node-0",
 		HTTP: func() (*http.Client, error) {
 			return &http.Client{Transport: &http.Transport{}}, nil
 		},
-		Decoder: ingest.NewDecoder(catalog), Store: store{sourcestore.New(b, b.Keys())}, Lease: held{}, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Decoder: ingest.NewDecoder(catalog), Store: store{sourcestore.New(b, b.Keys())}, Lease: freeLease{}, Log: slog.New(slog.NewTextHandler(
+			r.log, nil,
+		)),
 		ReportGap: func(_ context.Context, id, why string) error { r.gaps <- id + " " + why; return nil },
 	}
 	if change != nil {
@@ -166,35 +169,35 @@ func newReader(t *testing.T, url string, change func(o *source.Options)) *reader
 	}
 	r.start()
 	t.Cleanup(func() {
-		r.end()
+		r.stop()
 		if t.Failed() {
-			t.Logf("the log of the source:\n%s", r.log)
+			t.Logf("log of the source:\n%s", r.log)
 		}
 	})
 	return r
 }
 
-func (r *reader) start() {
-	ctx, stop := context.WithCancel(context.Background())
+func (r *testReader) start() {
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	r.stop, r.done = stop, done
+	r.cancel, r.done = cancel, done
 	go func() {
 		defer close(done)
 		_ = source.New(r.opt).Run(ctx)
 	}()
 }
 
-func (r *reader) end() {
-	r.stop()
+func (r *testReader) stop() {
+	r.cancel()
 	select {
 	case <-r.done: // closed
 	case <-time.After(patience):
-		r.t.Error("the source did not end")
+		r.t.Error("the source did not stop")
 	}
 }
 
-// has waits until the log of the relay has these object ids, and nothing else; ~ is a resync.
-func (r *reader) has(ids string) {
+// expectLog waits until the log contains exactly these object IDs. "~" is a resync entry.
+func (r *testReader) expectLog(ids string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, "the log to have "+ids, func() error {
 		ns, err := eventlog.New(r.b, r.b.Keys()).Range(context.Background(), 0, "", 1000)
@@ -214,13 +217,13 @@ func (r *reader) has(ids string) {
 			got = append(got, e.Object.ID)
 		}
 		if strings.Join(got, " ") != ids {
-			return fmt.Errorf("it has %q", got)
+			return fmt.Errorf("got log %q", got)
 		}
 		return nil
 	})
 }
 
-func (r *reader) figures() sourcestore.Stats {
+func (r *testReader) figures() sourcestore.Stats {
 	r.t.Helper()
 	f, err := sourcestore.New(r.b, r.b.Keys()).Stats(context.Background(), "up", r.opt.Hub)
 	if err != nil {
@@ -229,7 +232,7 @@ func (r *reader) figures() sourcestore.Stats {
 	return f
 }
 
-func (r *reader) quarantined() (reasons []string) {
+func (r *testReader) quarantined() (reasons []string) {
 	r.t.Helper()
 	entries, err := r.b.Commands().XRange(context.Background(), inbox.QuarantineKey(r.b.Keys()), "-", "+").Result()
 	if err != nil {
@@ -241,12 +244,12 @@ func (r *reader) quarantined() (reasons []string) {
 	return reasons
 }
 
-func (r *reader) status(part string) {
+func (r *testReader) status(part string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, "the status to say "+part, func() error {
 		text, err := sourcestore.New(r.b, r.b.Keys()).Status(context.Background(), "up")
 		if err == nil && !strings.Contains(string(text), part) {
-			err = fmt.Errorf("it is %s", text)
+			err = fmt.Errorf("got status %s", text)
 		}
 		return err
 	})

@@ -15,68 +15,68 @@ import (
 )
 
 const (
-	// minRejectedWait and refusedMax bound the pause after what no repetition mends but an operator may: a wrong key, a wrong
-	// address.
+	// minRejectedWait and maxRejectedWait limit the delay after an error that an operator must fix, such as a wrong
+	// key or address.
 	minRejectedWait = 5 * time.Second
 	maxRejectedWait = 2 * time.Minute
-	// keyPollInterval is how often another key is looked for meanwhile.
+	// keyPollInterval is the time between checks for a new key during this delay.
 	keyPollInterval = time.Second
 )
 
-// InstanceHeader is the header of a token's answer that names the relay which gives it.
+// InstanceHeader is the header of a token response with the name of the relay.
 const InstanceHeader = "Hubrelay-Instance"
 
-// errUpstreamIsSelf ends a circle of one.
-var errUpstreamIsSelf = errors.New("the upstream is this relay itself: whatever it sent would come back; give the source another url")
+// errUpstreamIsSelf reports a loop of one relay.
+var errUpstreamIsSelf = errors.New("the upstream is this relay itself; change the url of the source")
 
-// read reads the upstream until ctx ends.
-func (t *session) read(ctx context.Context) error {
-	refusals, used := 0, ""
+// readLoop reads the upstream until ctx ends.
+func (t *session) readLoop(ctx context.Context) error {
+	rejections, usedKey := 0, ""
 	for ctx.Err() == nil {
 		key, err := t.opt.Key()
 		if err == nil {
-			if key != used {
-				refusals = 0 // another key deserves another try
+			if key != usedKey {
+				rejections = 0 // a new key may be accepted
 			}
-			used = key
+			usedKey = key
 			err = t.listen(ctx, key)
 		}
 		if ctx.Err() != nil {
 			break
 		}
 		if t.isStaleCursor(err) {
-			// The place that is stored stays until the gap stands before the next one, so that a kill forgets neither.
-			t.cursor, t.gapReason = "", "the upstream does not know the place any more: "+err.Error()
+			// The stored position stays until the gap is stored before the next one, so a crash loses neither.
+			t.cursor, t.gapReason = "", "the upstream no longer knows the cursor: "+err.Error()
 			continue
 		}
-		if fresh, keyErr := t.opt.Key(); keyErr == nil && fresh != used {
+		if newKey, keyErr := t.opt.Key(); keyErr == nil && newKey != usedKey {
 			continue
 		}
-		wait := min(minRejectedWait<<min(refusals, 10), maxRejectedWait)
-		wait = wait/2 + rand.N(wait/2)
-		refusals++
+		delay := min(minRejectedWait<<min(rejections, 10), maxRejectedWait)
+		delay = delay/2 + rand.N(delay/2)
+		rejections++
 		if t.logThrottle.allow("refused", err) {
-			t.opt.Log.ErrorContext(ctx, "the upstream cannot be read until somebody mends this", "error", shortError(err))
+			t.opt.Log.ErrorContext(ctx, "upstream rejects the connection", "error", shortError(err))
 		}
 		t.opt.Observer.SourceFailed(t.opt.Name)
-		t.status.setDisconnected(stateRefused, err, wait)
-		t.waitForKey(ctx, wait, used)
+		t.status.setDisconnected(stateRefused, err, delay)
+		t.waitForKey(ctx, delay, usedKey)
 	}
 	return ctx.Err()
 }
 
-// waitForKey waits, for less where the key changes.
-func (t *session) waitForKey(ctx context.Context, wait time.Duration, used string) {
-	until := time.Now().Add(wait)
-	for ctx.Err() == nil && time.Now().Before(until) {
-		relay.Sleep(ctx, min(keyPollInterval, time.Until(until)))
-		if fresh, err := t.opt.Key(); err == nil && fresh != used {
+// waitForKey waits for delay, or until the key has changed.
+func (t *session) waitForKey(ctx context.Context, delay time.Duration, usedKey string) {
+	deadline := time.Now().Add(delay)
+	for ctx.Err() == nil && time.Now().Before(deadline) {
+		relay.Sleep(ctx, min(keyPollInterval, time.Until(deadline)))
+		if newKey, err := t.opt.Key(); err == nil && newKey != usedKey {
 			return
 		}
 	}
 }
 
-// listen hands on what comes until ctx ends or an error comes that no repetition mends.
+// listen forwards messages until ctx ends or an error occurs that a retry cannot fix.
 func (t *session) listen(ctx context.Context, key string) error {
 	httpClient, err := t.opt.HTTP()
 	if err != nil {
@@ -84,10 +84,10 @@ func (t *session) listen(ctx context.Context, key string) error {
 	}
 	defer httpClient.CloseIdleConnections()
 	c := &client.Client{URL: t.opt.URL, Key: key, Hub: t.opt.Hub, HTTP: httpClient, UserAgent: t.opt.UserAgent}
-	var failed error // of a callback
-	do := func(err error) {
-		if failed == nil {
-			failed = err
+	var callbackErr error // first error of a callback
+	recordError := func(err error) {
+		if callbackErr == nil {
+			callbackErr = err
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -96,25 +96,25 @@ func (t *session) listen(ctx context.Context, key string) error {
 		Topics: t.opt.Topics, After: t.cursor, MaxMessage: maxMessage,
 		MinBackoff: t.opt.MinPause, MaxBackoff: t.opt.MaxPause,
 		OnToken:     t.checkUpstream,
-		OnConnected: func() { do(t.onConnected(ctx)) },
+		OnConnected: func() { recordError(t.onConnected(ctx)) },
 		OnStart: func(cursor string) {
 			t.cursor = cursor
-			do(t.enqueue(ctx, message{cursor: cursor}))
+			recordError(t.enqueue(ctx, message{cursor: cursor}))
 		},
-		OnSkipped: func(beginning []byte, why error) {
-			do(t.enqueue(ctx, message{data: beginning, rejectReason: why.Error()}))
+		OnSkipped: func(beginning []byte, reason error) {
+			recordError(t.enqueue(ctx, message{data: beginning, rejectReason: reason.Error()}))
 		},
 		OnDisconnected: func(err error, pause time.Duration) {
 			t.opt.Observer.SourceConnected(t.opt.Name, false)
 			t.opt.Observer.SourceFailed(t.opt.Name)
 			if t.logThrottle.allow("away", err) {
-				t.opt.Log.WarnContext(ctx, "not connected to the upstream, trying again", "error", shortError(err))
+				t.opt.Log.WarnContext(ctx, "not connected to the upstream, retrying", "error", shortError(err))
 			}
 			t.status.setDisconnected(stateWaiting, err, pause)
 		},
 	}) {
-		if failed != nil {
-			return failed
+		if callbackErr != nil {
+			return callbackErr
 		}
 		if err != nil {
 			t.opt.Observer.SourceConnected(t.opt.Name, false)
@@ -124,10 +124,10 @@ func (t *session) listen(ctx context.Context, key string) error {
 			return err
 		}
 	}
-	return failed
+	return callbackErr
 }
 
-// checkUpstream looks who the upstream is.
+// checkUpstream stores the identity of the upstream and detects a loop.
 func (t *session) checkUpstream(header http.Header) error {
 	t.upstreamID = header.Get(InstanceHeader)
 	if t.upstreamID != "" && t.upstreamID == t.opt.Instance {
@@ -139,8 +139,9 @@ func (t *session) checkUpstream(header http.Header) error {
 	return nil
 }
 
-// onConnected notes that the stream has begun. Without a cursor whatever came since the last connection is missing. The gap is
-// stored only now: who is told of it looks at how things are, and would miss what came between that and the stream.
+// onConnected handles the start of a stream. Without a cursor everything since the last connection is missing. The
+// gap is stored only now: clients refetch their state after it, and would miss what happens between an earlier
+// report and the start of the stream.
 func (t *session) onConnected(ctx context.Context) error {
 	t.opt.Observer.SourceConnected(t.opt.Name, true)
 	if t.logThrottle.allow("connected", nil) {
@@ -155,20 +156,21 @@ func (t *session) onConnected(ctx context.Context) error {
 	case t.gapReason != "":
 		m.gap, m.gapReported = t.gapReason, true
 	case t.wasConnected:
-		m.gap = "the upstream gave no cursor, so what it sent while nobody was connected is missing"
+		m.gap = "the upstream sent no cursor, so notifications since the last connection are missing"
 	}
 	t.wasConnected, t.gapReason = true, ""
 	return t.enqueue(ctx, m)
 }
 
-// handleMessage hands on what the stream has brought.
+// handleMessage forwards a message of the stream.
 func (t *session) handleMessage(ctx context.Context, n relay.Notification) error {
 	if n.Topic == relay.TopicResync {
 		return t.handleResync(ctx, n)
 	}
 	if n.Cursor == "" && !t.warnedNoCursors {
 		t.warnedNoCursors = true
-		t.opt.Log.WarnContext(ctx, "the upstream knows no cursors: what it sends while this relay is not connected is missed, and counted as a gap")
+		t.opt.Log.WarnContext(ctx,
+			"upstream sends no cursors, so notifications during a disconnect are lost and counted as a gap")
 	}
 	if n.Cursor != "" {
 		t.cursor = n.Cursor
@@ -176,18 +178,18 @@ func (t *session) handleMessage(ctx context.Context, n relay.Notification) error
 	return t.enqueue(ctx, message{data: n.Data, cursor: n.Cursor, from: t.upstreamID})
 }
 
-// handleResync takes in that the upstream has lost something, or one of those before it.
+// handleResync handles a gap that the upstream, or a relay before it, has reported.
 func (t *session) handleResync(ctx context.Context, n relay.Notification) error {
 	t.cursor = n.Cursor
 	problem, via := readResync(n.Data)
-	why := "the upstream has lost what came behind the place: " + problem
-	if slices.Contains(via, t.opt.Instance) { // this relay was the first to know
+	reason := "the upstream has lost notifications after the cursor: " + problem
+	if slices.Contains(via, t.opt.Instance) { // this relay has reported it first
 		return t.enqueue(ctx, message{cursor: n.Cursor})
 	}
-	return t.enqueue(ctx, message{cursor: n.Cursor, gap: why, gapReported: true, relayPath: t.relayPath(via)})
+	return t.enqueue(ctx, message{cursor: n.Cursor, gap: reason, gapReported: true, relayPath: t.relayPath(via)})
 }
 
-// relayPath adds the upstream to the relays that something has come through.
+// relayPath appends the upstream to the relays that a message has passed.
 func (t *session) relayPath(before []string) []string {
 	if t.upstreamID == "" {
 		return before
@@ -195,23 +197,24 @@ func (t *session) relayPath(before []string) []string {
 	return append(before, t.upstreamID)
 }
 
-// isStaleCursor tells whether the upstream refuses the cursor that it gave.
+// isStaleCursor reports whether the upstream rejects its own cursor.
 func (t *session) isStaleCursor(err error) bool {
-	var answer *client.Error
-	return errors.As(err, &answer) && answer.Status == http.StatusUnprocessableEntity && answer.Extra["parameter"] == "after" &&
+	var apiErr *client.Error
+	return errors.As(err, &apiErr) && apiErr.Status == http.StatusUnprocessableEntity &&
+		apiErr.Extra["parameter"] == "after" &&
 		t.cursor != ""
 }
 
-// maxVia bounds how many relays are listed, as for notifications.
+// maxVia is the maximum number of listed relays, as for notifications.
 const maxVia = 16
 
-func readResync(data []byte) (why string, via []string) {
+func readResync(data []byte) (reason string, via []string) {
 	var resync struct {
 		Object struct{ Error string }
 		Via    []string `json:"hubrelay_via"`
 	}
 	if json.Unmarshal(data, &resync) != nil || resync.Object.Error == "" {
-		return "it does not say why", nil
+		return "no reason given", nil
 	}
 	return fmt.Sprintf("%q", relay.Truncate(resync.Object.Error, 300)), resync.Via[:min(len(resync.Via), maxVia)]
 }

@@ -17,82 +17,83 @@ import (
 )
 
 const (
-	// maxWaiting bounds what was read and is not stored yet, in bytes and in messages: while Redis is away nothing more is
-	// read from the upstream.
+	// maxWaiting and maxWaitingCount limit the messages that are read but not stored, in bytes and in number. While
+	// Redis is unreachable, nothing more is read from the upstream.
 	maxWaiting      = 8 << 20
 	maxWaitingCount = 2048
-	// maxMessage bounds a message that is looked at. What is larger goes to the quarantine by its beginning.
+	// maxMessage is the maximum size of a message. Only the beginning of a larger one goes to the quarantine.
 	maxMessage = 2 * ingest.MaxNotification
 
-	backoffMin = 50 * time.Millisecond
-	backoffMax = 2 * time.Second
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 2 * time.Second
 )
 
-// Position is where this node is in a source; *sourcestore.Position is one, and its method says what it promises.
+// Position is the position of this node in a source. *sourcestore.Position implements and documents it.
 type Position interface {
 	Store(ctx context.Context, batch sourcestore.Batch) error
 }
 
-// Store keeps places. Both methods may be called concurrently.
+// Store stores positions. Both methods may be called concurrently.
 type Store interface {
 	Open(ctx context.Context, name, hub string) (Position, sourcestore.Stats, error)
-	SetStatus(ctx context.Context, name string, status []byte, keep time.Duration) error
+	SetStatus(ctx context.Context, name string, status []byte, ttl time.Duration) error
 }
 
-// Lease lets one process at a time do something, again and again until ctx ends. *lease.Lease is one.
+// Lease runs fn in one process at a time, repeatedly until ctx ends.
 type Lease interface {
 	Run(ctx context.Context, fn func(context.Context) error) error
 }
 
-// Observer counts. Its methods must not block.
+// Observer collects metrics. Its methods must not block.
 type Observer interface {
-	// SourceConnected tells whether this node is connected to the upstream.
+	// SourceConnected is called with the state of the connection to the upstream.
 	SourceConnected(source string, connected bool)
-	// SourceFailed counts connections and attempts to connect that ended.
+	// SourceFailed counts closed connections and failed attempts to connect.
 	SourceFailed(source string)
-	// SourceStored counts what a batch brought.
+	// SourceStored counts the content of a batch.
 	SourceStored(source string, b sourcestore.Batch)
 }
 
-// Options describe a source. Topics, HTTP, Gap, Observer and Log may be nil.
+// Options are the options of a source. Topics, HTTP, ReportGap, Observer and Log may be nil.
 type Options struct {
-	// Name is the source's own, by which its place is kept.
+	// Name identifies the source and its stored position.
 	Name string
-	// URL is the upstream's address, http or https.
+	// URL is the address of the upstream, http or https.
 	URL string
-	// Hub is the hub whose pipeline is read; empty for that of the key's account.
+	// Hub is the hub to read. If it is empty, the account pipeline of the key is read.
 	Hub string
-	// Topics are patterns that the upstream is asked for; nil for all.
+	// Topics are the requested patterns. Nil means all topics.
 	Topics []string
-	// Key returns the API key for the upstream. It is called before each attempt that an answer of the upstream has made
-	// necessary, and once a second while it waits after one that refused the key.
+	// Key returns the API key of the upstream. It is called before each connection, and every second while the source
+	// waits after a rejection.
 	Key func() (string, error)
-	// HTTP returns the client for the upstream. It is called when Key is.
+	// HTTP returns the client for the upstream. It is called for each connection.
 	HTTP func() (*http.Client, error)
-	// UserAgent names the program to the upstream.
+	// UserAgent identifies the program to the upstream.
 	UserAgent string
-	// MinPause and MaxPause bound the pause between two attempts to connect. Zero means the defaults of client.ListenOptions.
+	// MinPause and MaxPause limit the delay between attempts to connect. Zero means the defaults of
+	// client.ListenOptions.
 	MinPause, MaxPause time.Duration
-	// Instance names this relay; see redisconn.Conn.Instance. Node names this node to operators.
+	// Instance is the name of this relay; see redisconn.Conn.Instance. Node is the name of this node for operators.
 	Instance, Node string
 
 	Decoder *ingest.Decoder
 	Store   Store
 	Lease   Lease
-	// ReportGap tells operators that something may be missing and why. It is called before that is stored, again after a kill, and
-	// then with the same id: 24 hexadecimal digits.
-	ReportGap func(ctx context.Context, id, why string) error
+	// ReportGap reports to operators that notifications may be missing. It is called before the gap is stored. After
+	// a crash it is called again with the same ID of 24 hexadecimal digits.
+	ReportGap func(ctx context.Context, id, reason string) error
 	Observer  Observer
 	Log       *slog.Logger
 }
 
-// Source is one upstream.
+// Source reads one upstream.
 type Source struct {
 	opt         Options
 	logThrottle *logThrottle
 }
 
-// New returns a source that does nothing before Run.
+// New returns a source. Run starts it.
 func New(o Options) *Source {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -106,7 +107,7 @@ func New(o Options) *Source {
 	if o.ReportGap == nil {
 		o.ReportGap = func(context.Context, string, string) error { return nil }
 	}
-	return &Source{opt: o, logThrottle: newSpeaker()}
+	return &Source{opt: o, logThrottle: newLogThrottle()}
 }
 
 type noopObserver struct{}
@@ -115,33 +116,33 @@ func (noopObserver) SourceConnected(string, bool)           {}
 func (noopObserver) SourceFailed(string)                    {}
 func (noopObserver) SourceStored(string, sourcestore.Batch) {}
 
-// Run takes over what the upstream sends until ctx ends, whenever it has the lease, and returns ctx's error. An upstream
-// that is away or refuses is tried again for ever. While Redis is away nothing more is read, and nothing is lost of what
-// the upstream still has.
+// Run reads the upstream while it has the lease, until ctx ends, and returns the error of ctx. It retries forever
+// if the upstream is unreachable or rejects the connection. While Redis is unreachable it stops reading, and loses
+// nothing that the upstream still has.
 func (s *Source) Run(ctx context.Context) error {
 	return s.opt.Lease.Run(ctx, s.runWithLease)
 }
 
-// runWithLease is what this node does while it has the lease.
+// runWithLease reads the upstream while this node has the lease.
 func (s *Source) runWithLease(ctx context.Context) error {
-	place, kept, err := s.openPosition(ctx)
+	position, stats, err := s.openPosition(ctx)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	t := &session{
-		Source: s, position: place, status: newStatus(s.opt.Node),
+		Source: s, position: position, status: newStatus(s.opt.Node),
 		messages: make(chan message, maxWaitingCount), inFlightBytes: semaphore.NewWeighted(maxWaiting),
-		cursor: kept.Cursor, savedCursor: kept.Cursor, wasConnected: kept.HasPosition,
+		cursor: stats.Cursor, savedCursor: stats.Cursor, wasConnected: stats.HasPosition,
 	}
-	group.Go(func() error { return t.read(ctx) })
+	group.Go(func() error { return t.readLoop(ctx) })
 	group.Go(func() error { return t.storeLoop(ctx) })
 	group.Go(func() error { return t.publishStatus(ctx) })
 	err = group.Wait()
 	s.opt.Observer.SourceConnected(s.opt.Name, false)
 	switch {
 	case errors.Is(err, sourcestore.ErrTakenOver):
-		s.opt.Log.InfoContext(ctx, "another node reads the source now")
+		s.opt.Log.InfoContext(ctx, "another node has taken over the source")
 		return nil
 	case errors.Is(err, context.Canceled):
 		return nil
@@ -149,21 +150,21 @@ func (s *Source) runWithLease(ctx context.Context) error {
 	return err
 }
 
-// openPosition waits for Redis.
+// openPosition opens the position. It waits while Redis is unreachable.
 func (s *Source) openPosition(ctx context.Context) (Position, sourcestore.Stats, error) {
-	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
-		place, kept, err := s.opt.Store.Open(ctx, s.opt.Name, s.opt.Hub)
+	for delay := minBackoff; ; delay = min(2*delay, maxBackoff) {
+		position, stats, err := s.opt.Store.Open(ctx, s.opt.Name, s.opt.Hub)
 		if err == nil || !errors.Is(err, redisconn.ErrUnavailable) || ctx.Err() != nil {
-			return place, kept, err
+			return position, stats, err
 		}
 		if s.logThrottle.allow("open", err) {
-			s.opt.Log.WarnContext(ctx, "the place in the source cannot be read yet", "error", shortError(err))
+			s.opt.Log.WarnContext(ctx, "position of the source cannot be read, retrying", "error", shortError(err))
 		}
-		relay.Sleep(ctx, wait)
+		relay.Sleep(ctx, delay)
 	}
 }
 
-// session is the state of a turn: what comes in is read by one goroutine and stored by another.
+// session is the state while this node has the lease. One goroutine reads messages, another stores them.
 type session struct {
 	*Source
 	position      Position
@@ -171,38 +172,38 @@ type session struct {
 	messages      chan message
 	inFlightBytes *semaphore.Weighted
 
-	// Of the reader:
-	cursor          string // behind what was read last, empty where the upstream has told none
-	wasConnected    bool   // the source has been connected before, now or in an earlier turn
-	gapReason       string // why something is missing before the next connection, where operators are to hear of it
-	upstreamID      string // the relay that sends, empty where it is none
-	warnedNoCursors bool   // that was said
+	// Used by the reader only:
+	cursor          string // of the last message; empty if the upstream has sent none
+	wasConnected    bool   // whether the source was ever connected, now or in an earlier session
+	gapReason       string // gap before the next connection, if operators must be informed
+	upstreamID      string // name of the sending relay; empty if the upstream is not a relay
+	warnedNoCursors bool   // whether the missing cursors were logged
 
-	// Of the writer:
-	savedCursor string // the last cursor that was stored
+	// Used by the writer only:
+	savedCursor string // last stored cursor
 }
 
-// message is what the reader hands to the writer.
+// message is passed from the reader to the writer.
 type message struct {
 	data   []byte
 	cursor string
-	// from names the relay that sent it.
+	// from is the name of the relay that sent it.
 	from string
-	// rejectReason says what is wrong with data, where it is no notification at all.
+	// rejectReason is set if data is not a notification.
 	rejectReason string
-	// gap says why something may be missing before it; told tells whether operators hear of it. via lists the relays that the
-	// news of it has come through.
+	// gap is the reason of a gap before the message. gapReported is set if operators must be informed. relayPath
+	// lists the relays that the report of the gap has passed.
 	gap         string
 	gapReported bool
 	relayPath   []string
 }
 
-// isNotification tells whether the message is a notification.
+// isNotification reports whether the message is a notification.
 func (m *message) isNotification() bool { return m.data != nil && m.rejectReason == "" }
 
 func (m *message) size() int64 { return int64(min(len(m.data)+256, maxWaiting)) }
 
-// enqueue hands a message to the writer, and waits while too much waits.
+// enqueue passes a message to the writer. It blocks while too many messages are waiting.
 func (t *session) enqueue(ctx context.Context, m message) error {
 	if err := t.inFlightBytes.Acquire(ctx, m.size()); err != nil {
 		return err

@@ -17,43 +17,44 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/source"
 )
 
-// A platform that speaks the specification alone is read live: said once, and each return counted as a gap, over restarts
-// too. Nobody is told of it as of something that happened.
-func TestUpstreamWithoutCursors(t *testing.T) {
+// A platform without cursors is read live. This is logged once, and each reconnect is counted as a gap, also after
+// restarts of the source.
+func TestSource_UpstreamWithoutCursors(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
 		send(ws, event("h", n, ""))
 		if n >= 3 {
-			hold(ws)
+			waitForClose(ws)
 		}
 	})
 	r := newReader(t, u.URL, nil)
-	r.has("1 ~ 2 ~ 3")
+	r.expectLog("1 ~ 2 ~ 3")
 	testkit.Eventually(t, "two gaps", func() error {
 		if f := r.figures(); f.Gaps != 2 || f.Cursor != "" || f.Received != 3 {
 			return fmt.Errorf("%+v", f)
 		}
 		return nil
 	})
-	r.end()
+	r.stop()
 	r.start()
-	r.has("1 ~ 2 ~ 3 ~ 4")
+	r.expectLog("1 ~ 2 ~ 3 ~ 4")
 	if f := r.figures(); f.Gaps != 3 {
 		t.Errorf("%+v", f)
 	}
-	if n := strings.Count(r.log.String(), "knows no cursors"); n != 2 { // each turn
-		t.Errorf("said %d times:\n%s", n, r.log)
+	if n := strings.Count(r.log.String(), "sends no cursors"); n != 2 { // once per session
+		t.Errorf("logged %d times:\n%s", n, r.log)
 	}
 	if len(r.gaps) != 0 {
-		t.Errorf("somebody was told: %s", <-r.gaps)
+		t.Errorf("unexpected report: %s", <-r.gaps)
 	}
 }
 
-// The news of a gap says by which relays it has come, and ends at the one that was the first to know.
-func TestGapsGoRoundInNoCircle(t *testing.T) {
+// A report of a gap lists the relays that it has passed, and stops at the relay that reported it first.
+func TestSource_GapReportsDoNotLoop(t *testing.T) {
 	t.Parallel()
 	resync := func(via, c string) string {
-		return `{"topic":"hubrelay.resync","object":{"error":"gone"},"context":{"hub_id":"h"},"hubrelay_via":[` + via + `],"cursor":"` + c + `"}`
+		return `{"topic":"hubrelay.resync","object":{"error":"gone"},"context":{"hub_id":"h"},"hubrelay_via":[` + via +
+			`],"cursor":"` + c + `"}`
 	}
 	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
 		if n == 1 {
@@ -61,79 +62,84 @@ func TestGapsGoRoundInNoCircle(t *testing.T) {
 		} else {
 			send(ws, event("h", 2, cursor("c3")), resync(`"far"`, "c4"), event("h", 3, cursor("c5")))
 		}
-		hold(ws)
+		waitForClose(ws)
 	})
-	u.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set(source.InstanceHeader, "near")
 		return false
 	}
 	r := newReader(t, u.URL, nil)
-	r.has("1")
+	r.expectLog("1")
 	testkit.Eventually(t, "the place behind what came back", func() error {
 		if f := r.figures(); f.Cursor != "c2" || f.Gaps != 0 {
 			return fmt.Errorf("%+v", f)
 		}
 		return nil
 	})
-	r.end()
+	r.stop()
 	r.start()
-	r.has("1 2 ~ 3")
+	r.expectLog("1 2 ~ 3")
 	list, err := eventlog.New(r.b, r.b.Keys()).Range(t.Context(), 0, "", 10)
-	if err != nil || !strings.HasSuffix(string(list[2].Data), `,"flags":null,"hubrelay_via":["far","near"]}`) || strings.Contains(string(list[2].Data), "gone") {
-		t.Errorf("%v, the clients get %s", err, list[2].Data)
+	if err != nil || !strings.HasSuffix(string(list[2].Data), `,"flags":null,"hubrelay_via":["far","near"]}`) ||
+		strings.Contains(string(list[2].Data), "gone") {
+		t.Errorf("got %v, resync entry %s", err, list[2].Data)
 	}
 }
 
-// What is no good goes to the quarantine with its reason, whatever it is, and the rest arrives in order.
-func TestUpstreamSendsGarbage(t *testing.T) {
+// Invalid messages go to the quarantine with a reason, and the others are stored in order.
+func TestSource_QuarantinesInvalidMessages(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
 		if n > 1 {
-			hold(ws)
+			waitForClose(ws)
 			return
 		}
 		send(ws, event("h", 1, ""), "{", `[]`, `"x"`, "", `{"topic":"no.such.topic","context":{"hub_id":"h"}}`)
 		_ = ws.WriteMessage(websocket.BinaryMessage, []byte{1, 2, 3})
-		send(ws, event("other", 9, ""), `{"topic":"hubrelay.sink.disabled","context":{"hub_id":"h"}}`, event("h", 2, ""))
+		send(ws, event("other", 9, ""), `{"topic":"hubrelay.sink.disabled","context":{"hub_id":"h"}}`,
+			event("h", 2, ""))
 		send(ws, event("h", 9, `,"x":"`+strings.Repeat("x", 300<<10)+`"`))
 		send(ws, strings.Repeat("y", 50<<20), event("h", 3, ""))
-		hold(ws)
+		waitForClose(ws)
 	})
 	r := newReader(t, u.URL, func(o *source.Options) { o.Hub = "h" })
-	r.has("1 2 3")
+	r.expectLog("1 2 3")
 	reasons := strings.Join(r.quarantined(), "\n")
 	for _, part := range []string{
-		"unexpected end", "no topic", "binary", `"no.such.topic"`, `"other", but the source reads the hub "h"`, "hubrelay.sink.disabled",
+		"unexpected end", "no topic", "binary", `"no.such.topic"`, `"other", but the source reads the hub "h"`,
+		"hubrelay.sink.disabled",
 		"413.too-large", "the message has 52428800 bytes",
 	} {
 		if !strings.Contains(reasons, part) {
-			t.Errorf("%q is missing in\n%s", part, reasons)
+			t.Errorf("want %q in\n%s", part, reasons)
 		}
 	}
 	if f := r.figures(); f.Quarantined != 10 || f.Received != 3 {
 		t.Errorf("%+v\n%s", f, reasons)
 	}
-	if n := strings.Count(r.log.String(), "in the quarantine"); n != 1 {
-		t.Errorf("said %d times", n)
+	if n := strings.Count(r.log.String(), "to the quarantine"); n != 1 {
+		t.Errorf("logged %d times", n)
 	}
 	if u.opened.Load() != 1 {
-		t.Error("the connection did not last")
+		t.Error("the connection was closed")
 	}
 }
 
-// What an operator has to mend is said in the status and seldom in the log, and asked again; another key is tried at once.
-func TestUpstreamRefuses(t *testing.T) {
+// An error that an operator must fix is in the status and seldom in the log. It is retried, and a new key is tried
+// immediately.
+func TestSource_UpstreamRejects(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(_ int, ws *websocket.Conn, _ map[string][]string) {
 		send(ws, event("h", 1, ""))
-		hold(ws)
+		waitForClose(ws)
 	})
-	u.refuse = func(w http.ResponseWriter, r *http.Request) bool {
+	u.reject = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Authorization") == "Bearer hunter2-right" {
 			return false
 		}
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = fmt.Fprint(w, `{"error":{"status":401,"code":"401.auth-invalid","title":"T","detail":"the key is wrong"},"data":null}`)
+		_, _ = fmt.Fprint(w,
+			`{"error":{"status":401,"code":"401.auth-invalid","title":"T","detail":"the key is wrong"},"data":null}`)
 		return true
 	}
 	var key atomic.Pointer[string]
@@ -152,33 +158,34 @@ func TestUpstreamRefuses(t *testing.T) {
 	key.Store(nil)
 	r.status("401.auth-invalid")
 	key.Store(&right)
-	r.has("1")
+	r.expectLog("1")
 	r.status(`"connected"`)
 	if n := u.asked.Load(); n > 5 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("got %d requests", n)
 	}
-	if n := strings.Count(r.log.String(), "until somebody mends this"); n != 1 {
-		t.Errorf("said %d times:\n%s", n, r.log)
+	if n := strings.Count(r.log.String(), "upstream rejects the connection"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, r.log)
 	}
 	if text := r.log.String(); strings.Contains(text, "hunter2") {
-		t.Errorf("the log shows the key:\n%s", text)
+		t.Errorf("the log contains the key:\n%s", text)
 	}
 }
 
-// An upstream that is away, too busy or hangs up is tried again and again, and the log stays short.
-func TestUpstreamComesAndGoes(t *testing.T) {
+// An upstream that is unreachable, overloaded or disconnects is retried, and the log stays short.
+func TestSource_ReconnectsAfterFailures(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
 		if n < 4 {
 			code := map[int]int{1: 1008, 2: 1012, 3: 1013}[n]
-			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, "go"), time.Now().Add(time.Second))
+			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, "go"),
+				time.Now().Add(time.Second))
 			return
 		}
 		send(ws, event("h", 1, cursor("c1")))
-		hold(ws)
+		waitForClose(ws)
 	})
 	var refusals atomic.Int64
-	u.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
 		n := refusals.Add(1)
 		if n > 2 {
 			return false
@@ -188,21 +195,23 @@ func TestUpstreamComesAndGoes(t *testing.T) {
 		return true
 	}
 	began := time.Now()
-	r := newReader(t, u.URL, func(o *source.Options) { o.MinPause, o.MaxPause = 10*time.Millisecond, 100*time.Millisecond })
+	r := newReader(t, u.URL, func(o *source.Options) {
+		o.MinPause, o.MaxPause = 10*time.Millisecond, 100*time.Millisecond
+	})
 	r.status(`"waiting"`)
-	r.has("~ ~ ~ 1")
-	if took := time.Since(began); took < 2*time.Second {
-		t.Errorf("the upstream asked for two seconds of peace and got %s", took)
+	r.expectLog("~ ~ ~ 1")
+	if elapsed := time.Since(began); elapsed < 2*time.Second {
+		t.Errorf("got a delay of %s, want at least 2s", elapsed)
 	}
 	for _, part := range []string{"429", "503", "1008", "1012", "1013"} {
 		if !strings.Contains(r.log.String(), part) {
-			t.Errorf("no word of %s in\n%s", part, r.log)
+			t.Errorf("want %s in\n%s", part, r.log)
 		}
 	}
 }
 
-// While Redis is away no more is read than a few MiB, and nothing is lost or doubled.
-func TestRedisIsAway(t *testing.T) {
+// While Redis is stopped, only a few MiB are read, and nothing is lost or duplicated.
+func TestSource_RedisStopped(t *testing.T) {
 	t.Parallel()
 	const count = 200
 	var sent atomic.Int64
@@ -220,7 +229,7 @@ func TestRedisIsAway(t *testing.T) {
 				return
 			}
 			sent.Store(int64(n))
-			if n == 20 { // the rest comes while Redis is away
+			if n == 20 { // the rest is sent while Redis is stopped
 				select {
 				case <-away:
 				case <-t.Context().Done():
@@ -228,7 +237,7 @@ func TestRedisIsAway(t *testing.T) {
 				}
 			}
 		}
-		hold(ws)
+		waitForClose(ws)
 	})
 	r := newReader(t, u.URL, nil)
 	testkit.Eventually(t, "a beginning", func() error {
@@ -240,12 +249,12 @@ func TestRedisIsAway(t *testing.T) {
 	r.redis.Signal(19) // SIGSTOP
 	close(away)
 	time.Sleep(3 * time.Second)
-	// What the source may hold, and the sockets of both sides.
+	// the limit of the source plus both socket buffers
 	if n := sent.Load(); n > 20+(8+24)<<20/(200<<10) {
-		t.Errorf("%d were read while nothing could be stored", n)
+		t.Errorf("read %d messages while Redis was stopped", n)
 	}
 	r.redis.Signal(18)                                 // SIGCONT
-	testkit.Eventually(t, "everything", func() error { // to read the log again and again would take longer than to fill it
+	testkit.Eventually(t, "everything", func() error { // reading the log repeatedly would take longer than writing it
 		if f := r.figures(); f.Received < count {
 			return fmt.Errorf("%+v", f)
 		}
@@ -255,33 +264,34 @@ func TestRedisIsAway(t *testing.T) {
 	for n := 1; n <= count; n++ {
 		ids = append(ids, fmt.Sprint(n))
 	}
-	r.has(strings.Join(ids, " "))
+	r.expectLog(strings.Join(ids, " "))
 	if f := r.figures(); f.Received != count || f.Gaps != 0 {
 		t.Errorf("%+v", f)
 	}
 }
 
-// An upstream that is this relay itself is refused, and what has come through this relay before is left out.
-func TestCircle(t *testing.T) {
+// An upstream that is this relay is rejected, and notifications that have passed this relay are discarded.
+func TestSource_DetectsLoops(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(_ int, ws *websocket.Conn, _ map[string][]string) {
-		send(ws, event("h", 1, `,"hubrelay_via":["me"]`), event("h", 2, `,"hubrelay_via":["another"]`), event("h", 3, ""))
-		hold(ws)
+		send(ws, event("h", 1, `,"hubrelay_via":["me"]`), event("h", 2, `,"hubrelay_via":["another"]`),
+			event("h", 3, ""))
+		waitForClose(ws)
 	})
 	name := "me"
-	u.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set(source.InstanceHeader, name)
 		return false
 	}
 	r := newReader(t, u.URL, nil)
 	r.status("this relay itself")
 	if u.opened.Load() != 0 {
-		t.Error("it connected to itself")
+		t.Error("the source connected to itself")
 	}
-	r.end()
+	r.stop()
 	name = "upstream"
 	r.start()
-	r.has("2 3")
+	r.expectLog("2 3")
 	if f := r.figures(); f.Looped != 1 {
 		t.Errorf("%+v", f)
 	}

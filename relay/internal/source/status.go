@@ -10,34 +10,34 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The states of a source, as the node that reads it sees it.
+// States of a source on the node that reads it.
 const (
 	stateConnecting = "connecting"
 	stateConnected  = "connected"
 	stateWaiting    = "waiting" // for the next attempt
-	stateRefused    = "refused" // the upstream refuses, or is no relay: somebody has to mend something
+	stateRefused    = "refused" // the upstream rejects the connection or is not a relay; an operator must fix this
 )
 
 const (
-	// statusEvery is how often the status is told, and statusKeep how long it counts.
-	statusEvery = 3 * time.Second
-	statusKeep  = 10 * time.Second
-	// maxReason bounds what is told of an error.
+	// statusInterval is the time between reports of the status, and statusTTL the time for which a report is valid.
+	statusInterval = 3 * time.Second
+	statusTTL      = 10 * time.Second
+	// maxReason is the maximum length of an error text, in bytes.
 	maxReason = 500
 )
 
-// Status is how the node that reads a source finds its upstream.
+// Status is the status of a source on the node that reads it.
 type Status struct {
 	Node  string `json:"node"`
 	State string `json:"state"`
-	// Reason says why it is not connected.
+	// Reason explains why the source is not connected.
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since"`
-	// Next is when it tries again.
+	// Next is the time of the next attempt.
 	Next *time.Time `json:"next,omitempty"`
 }
 
-// statusTracker is a Status that changes. It may be used concurrently.
+// statusTracker tracks the current Status. It may be used concurrently.
 type statusTracker struct {
 	mu      sync.Mutex
 	current Status
@@ -45,27 +45,29 @@ type statusTracker struct {
 }
 
 func newStatus(node string) *statusTracker {
-	return &statusTracker{current: Status{Node: node, State: stateConnecting, Since: utcNow()}, changed: make(chan struct{}, 1)}
+	return &statusTracker{
+		current: Status{Node: node, State: stateConnecting, Since: utcNow()}, changed: make(chan struct{}, 1),
+	}
 }
 
 func utcNow() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 func (s *statusTracker) setConnected() { s.setStatus(Status{State: stateConnected}) }
 
-// setDisconnected says that there is no connection, and that the next is tried after wait.
-func (s *statusTracker) setDisconnected(state string, why error, wait time.Duration) {
-	next := utcNow().Add(wait)
-	s.setStatus(Status{State: state, Reason: shortError(why), Next: &next})
+// setDisconnected records that the source is not connected and retries after delay.
+func (s *statusTracker) setDisconnected(state string, err error, delay time.Duration) {
+	next := utcNow().Add(delay)
+	s.setStatus(Status{State: state, Reason: shortError(err), Next: &next})
 }
 
-func (s *statusTracker) setStatus(now Status) {
+func (s *statusTracker) setStatus(next Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now.Node, now.Since = s.current.Node, s.current.Since
-	if now.State != s.current.State {
-		now.Since = utcNow()
+	next.Node, next.Since = s.current.Node, s.current.Since
+	if next.State != s.current.State {
+		next.Since = utcNow()
 	}
-	s.current = now
+	s.current = next
 	select {
 	case s.changed <- struct{}{}:
 	default:
@@ -78,20 +80,20 @@ func (s *statusTracker) currentStatus() Status {
 	return s.current
 }
 
-// publishStatus tells all nodes how the source is, until ctx ends. Then, after statusKeep, nobody reads it.
+// publishStatus publishes the status for all nodes until ctx ends. The last status expires after statusTTL.
 func (t *session) publishStatus(ctx context.Context) error {
-	tick := time.NewTicker(statusEvery)
+	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
 	for {
 		text, err := json.Marshal(t.status.currentStatus())
 		if err != nil {
 			return err
 		}
-		// Redis being away is said by whoever stores.
-		told, cancel := context.WithTimeout(ctx, storeTime)
-		_ = t.opt.Store.SetStatus(told, t.opt.Name, text, statusKeep)
+		// storeLoop logs if Redis is unreachable.
+		writeCtx, cancel := context.WithTimeout(ctx, storeTimeout)
+		_ = t.opt.Store.SetStatus(writeCtx, t.opt.Name, text, statusTTL)
 		cancel()
-		relay.Sleep(ctx, 100*time.Millisecond) // an upstream that comes and goes is told of ten times a second at most
+		relay.Sleep(ctx, 100*time.Millisecond) // At most ten updates per second, if the connection changes often.
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -101,11 +103,10 @@ func (t *session) publishStatus(ctx context.Context) error {
 	}
 }
 
-// logRepeatInterval is how often the log repeats what goes on.
+// logRepeatInterval is the minimum time between equal log records.
 const logRepeatInterval = time.Minute
 
-// logThrottle keeps the log short: what goes on for long or comes again and again is worth a line when it begins, and then one
-// a minute. It may be used concurrently.
+// logThrottle limits repeated log records to one per minute. It may be used concurrently.
 type logThrottle struct {
 	now func() time.Time
 
@@ -113,13 +114,15 @@ type logThrottle struct {
 	next map[string]time.Time
 }
 
-func newSpeaker() *logThrottle { return &logThrottle{now: time.Now, next: make(map[string]time.Time)} }
+func newLogThrottle() *logThrottle {
+	return &logThrottle{now: time.Now, next: make(map[string]time.Time)}
+}
 
-// allow tells whether something is worth a line. Reasons that differ in a port alone are the same.
-func (s *logThrottle) allow(what string, why error) bool {
-	key := what
-	if why != nil {
-		key += withoutPorts(why.Error())
+// allow reports whether to log an event now. Errors that differ only in port numbers count as equal.
+func (s *logThrottle) allow(event string, err error) bool {
+	key := event
+	if err != nil {
+		key += withoutPorts(err.Error())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,17 +130,17 @@ func (s *logThrottle) allow(what string, why error) bool {
 	if now.Before(s.next[key]) {
 		return false
 	}
-	if len(s.next) > 100 { // reasons without end
+	if len(s.next) > 100 { // too many different errors
 		clear(s.next)
 	}
 	s.next[key] = now.Add(logRepeatInterval)
 	return true
 }
 
-// withoutPorts leaves out what has the digits of a port that the system has chosen.
+// withoutPorts removes numbers that may be ephemeral ports.
 func withoutPorts(text string) string {
 	return regexp.MustCompile(`[0-9]{5,}`).ReplaceAllString(text, "")
 }
 
-// shortError is an error as the log and operators see it.
+// shortError returns the text of an error for logs and operators.
 func shortError(err error) string { return relay.Truncate(err.Error(), maxReason) }

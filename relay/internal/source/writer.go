@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// batchCount and batchBytes bound what one script stores, so that it does not hold up Redis.
+	// batchCount and batchBytes limit what one script stores, so it does not block Redis.
 	batchCount = 256
 	batchBytes = 1 << 20
-	// gapNotice is what clients of the stream hear of a gap. Why, and of which source, is the operators' business.
-	gapNotice = "something that this relay takes over from another may be missing"
-	// maxQuarantined bounds the data that is kept of a bad message.
+	// gapNotice is the message of a gap for clients of the stream. The reason and the source are only for operators.
+	gapNotice = "notifications from another relay may be missing"
+	// maxQuarantined is the maximum number of stored bytes of an invalid message.
 	maxQuarantined = 64 << 10
 )
 
-// storeLoop stores what the reader hands over, all that waits at once, until ctx ends.
+// storeLoop stores messages of the reader until ctx ends. It batches all messages that are waiting.
 func (t *session) storeLoop(ctx context.Context) error {
 	for {
 		var first message
@@ -32,11 +32,11 @@ func (t *session) storeLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		taken, batch := t.collectBatch(ctx, first)
+		released, batch := t.collectBatch(ctx, first)
 		if err := t.storeBatch(ctx, batch); err != nil {
 			return err
 		}
-		t.inFlightBytes.Release(taken)
+		t.inFlightBytes.Release(released)
 		if batch.Cursor != "" {
 			t.savedCursor = batch.Cursor
 		}
@@ -45,31 +45,32 @@ func (t *session) storeLoop(ctx context.Context) error {
 	}
 }
 
-// collectBatch makes a batch of first and what waits behind it. taken is how much room that had.
-func (t *session) collectBatch(ctx context.Context, first message) (taken int64, batch sourcestore.Batch) {
+// collectBatch returns a batch of first and the messages after it, and the size to release.
+func (t *session) collectBatch(ctx context.Context, first message) (released int64, batch sourcestore.Batch) {
 	size := 0
 	for m, count := first, 1; ; count++ {
-		taken += m.size()
+		released += m.size()
 		size += len(m.data)
 		t.appendMessage(ctx, &batch, m)
 		if count == batchCount || size >= batchBytes {
-			return taken, batch
+			return released, batch
 		}
 		select {
 		case m = <-t.messages:
 		default:
-			return taken, batch
+			return released, batch
 		}
 	}
 }
 
-// appendMessage validates a message.
+// appendMessage validates a message and adds it to the batch.
 func (t *session) appendMessage(ctx context.Context, batch *sourcestore.Batch, m message) {
 	if m.gap != "" {
 		batch.Gaps++
 		t.reportGap(ctx, m)
 		batch.Notifications = append(batch.Notifications, relay.Notification{
-			ID: t.opt.Decoder.NewID(), Topic: relay.TopicResync, Hub: t.opt.Hub, Data: relay.ResyncEntry(t.opt.Hub, gapNotice, m.relayPath),
+			ID: t.opt.Decoder.NewID(), Topic: relay.TopicResync, Hub: t.opt.Hub, Data: relay.ResyncEntry(t.opt.Hub,
+				gapNotice, m.relayPath),
 		})
 	}
 	if m.cursor != "" {
@@ -79,33 +80,35 @@ func (t *session) appendMessage(ctx context.Context, batch *sourcestore.Batch, m
 		return
 	}
 	if m.isNotification() {
-		n, returned, refused := t.opt.Decoder.DecodeRelayed(m.data, ingest.Defaults{Hub: t.opt.Hub, AnyAccount: true},
+		n, returned, rejected := t.opt.Decoder.DecodeRelayed(m.data, ingest.Defaults{Hub: t.opt.Hub, AnyAccount: true},
 			ingest.RelayHop{From: m.from, Self: t.opt.Instance})
 		switch {
 		case returned:
 			batch.Looped++
 			return
-		case refused == nil:
+		case rejected == nil:
 			batch.Notifications = append(batch.Notifications, n)
 			return
 		}
-		m.rejectReason = refused.Error()
+		m.rejectReason = rejected.Error()
 	}
 	if len(m.data) > maxQuarantined {
 		m.data = m.data[:maxQuarantined]
-		m.rejectReason += " (only the beginning is kept)"
+		m.rejectReason += " (only the beginning is stored)"
 	}
-	batch.Rejected = append(batch.Rejected, sourcestore.RejectedMessage{Data: m.data, Reason: "source " + t.opt.Name + ": " + m.rejectReason})
+	batch.Rejected = append(batch.Rejected, sourcestore.RejectedMessage{
+		Data: m.data, Reason: "source " + t.opt.Name + ": " + m.rejectReason,
+	})
 }
 
-// storeBatch stores a batch, for which Redis may have to come back.
+// storeBatch stores a batch. It retries while Redis is unreachable.
 func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error {
-	for wait := backoffMin; ; wait = min(2*wait, backoffMax) {
+	for delay := minBackoff; ; delay = min(2*delay, maxBackoff) {
 		err := t.position.Store(ctx, batch)
 		switch {
-		case err == nil && wait > backoffMin:
+		case err == nil && delay > minBackoff:
 			if t.logThrottle.allow("stored", nil) {
-				t.opt.Log.InfoContext(ctx, "what comes from the upstream is stored again")
+				t.opt.Log.InfoContext(ctx, "notifications of the upstream are stored again")
 			}
 			return nil
 		case err == nil:
@@ -116,34 +119,36 @@ func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error
 			return err
 		}
 		if t.logThrottle.allow("store", err) {
-			t.opt.Log.WarnContext(ctx, "what comes from the upstream cannot be stored now, so nothing more is read", "error", shortError(err))
+			t.opt.Log.WarnContext(ctx, "notifications of the upstream cannot be stored, reading is suspended", "error",
+				shortError(err))
 		}
-		relay.Sleep(ctx, wait)
+		relay.Sleep(ctx, delay)
 	}
 }
 
-// reportGap says that something is missing.
+// reportGap logs a gap and reports it to operators.
 func (t *session) reportGap(ctx context.Context, m message) {
 	if !m.gapReported {
 		if t.logThrottle.allow("gap", nil) {
-			t.opt.Log.WarnContext(ctx, "something may be missing from the upstream", "reason", m.gap)
+			t.opt.Log.WarnContext(ctx, "notifications of the upstream may be missing", "reason", m.gap)
 		}
 		return
 	}
-	t.opt.Log.ErrorContext(ctx, "something is missing from the upstream", "reason", m.gap, "after", relay.Truncate(t.savedCursor, 200))
+	t.opt.Log.ErrorContext(ctx, "notifications of the upstream are missing", "reason", m.gap, "after_cursor",
+		relay.Truncate(t.savedCursor, 200))
 	sum := sha256.Sum256([]byte(t.opt.Name + "\n" + t.opt.Hub + "\n" + t.savedCursor))
 	if err := t.opt.ReportGap(ctx, hex.EncodeToString(sum[:12]), m.gap); err != nil && ctx.Err() == nil {
-		t.opt.Log.WarnContext(ctx, "no sink could be told of the gap", "error", err)
+		t.opt.Log.WarnContext(ctx, "gap could not be reported to sinks", "error", err)
 	}
 }
 
-// logRejected names the first of what went to the quarantine, seldom.
+// logRejected logs the first rejected message of a batch, at most once a minute.
 func (t *session) logRejected(batch sourcestore.Batch) {
 	if len(batch.Rejected) > 0 && t.logThrottle.allow("quarantined", nil) {
-		t.opt.Log.Warn("messages of the upstream were refused, they are in the quarantine",
+		t.opt.Log.Warn("messages of the upstream were moved to the quarantine",
 			"count", len(batch.Rejected), "reason", batch.Rejected[0].Reason)
 	}
 }
 
-// storeTime bounds one write of the status.
-const storeTime = 2 * time.Second
+// storeTimeout limits one write of the status.
+const storeTimeout = 2 * time.Second

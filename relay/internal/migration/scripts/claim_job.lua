@@ -1,7 +1,10 @@
--- Take a job up with a lease that is higher than all before, of other jobs of the instance too. The clock is part of it,
--- so that it stays higher than what a driver remembers even where this Redis has forgotten.
--- KEYS: job, leases, jobs. ARGV: worker, the job's entry.
--- Returns the lease, the time and the job's fields; nothing for a job that is over or gone, or whose entry another worker has.
+-- Claim a job with a new lease. The lease is higher than all earlier ones, including those of other jobs of the
+-- instance. It is at least the current time in milliseconds, so it exceeds what a driver has stored even after
+-- this Redis has lost its data.
+-- KEYS: job, leases, jobs.
+-- ARGV: worker, entry of the job.
+-- Returns the lease, the time and the fields of the job; nothing if the job has ended or is missing, or if another
+-- worker has the entry.
 local state = redis.call('HGET', KEYS[1], 'state')
 if not state or state == 'completed' or state == 'error' or state == 'expired' then
   redis.call('XACK', KEYS[3], 'workers', ARGV[2])

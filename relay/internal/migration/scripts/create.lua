@@ -1,8 +1,10 @@
--- Store a new job with its events, unless the instance is being moved, or is not where the caller saw it.
--- KEYS: job, log, jobs, the instance's jobs, migrating, moved, instances and, with an idempotency key, its memory.
--- ARGV: the instance's field, where it was seen, the job's id, its order, digest of the request, milliseconds to remember
--- the idempotency key, milliseconds to keep the instance's jobs, how many, then id, topic, hub, account, data of each event.
--- Returns what came of it, and the id of the job that this is about.
+-- Store a new job with its events, unless the instance is being moved or has moved since the lookup.
+-- KEYS: job, log, jobs, jobs of the instance, migrating, moved, instances, optional: result of the idempotency
+-- key.
+-- ARGV: field of the instance, its server at the lookup, job ID, order, digest of the request, milliseconds to
+-- store the idempotency key, milliseconds to store the jobs of the instance, their maximum number, then id, topic,
+-- hub, account and data of each event.
+-- Returns the outcome and the ID of the job concerned.
 local known = KEYS[8] and redis.call('GET', KEYS[8])
 if known then
   local cut = string.find(known, '\n', 1, true)
@@ -29,7 +31,7 @@ redis.call('HSET', KEYS[5], ARGV[1], ARGV[3])
 redis.call('LPUSH', KEYS[4], ARGV[3])
 redis.call('LTRIM', KEYS[4], 0, tonumber(ARGV[8]) - 1)
 redis.call('PEXPIRE', KEYS[4], ARGV[7])
-tell(KEYS[2], 9)
+append_events(KEYS[2], 9)
 if KEYS[8] then
   redis.call('SET', KEYS[8], ARGV[5] .. '\n' .. ARGV[3], 'PX', ARGV[6])
 end

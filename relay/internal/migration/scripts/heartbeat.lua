@@ -1,6 +1,7 @@
--- Show that a job is being worked on, or give it away to whoever looks next.
--- KEYS: job, jobs. ARGV: lease, worker, milliseconds for which it shall seem to have been left alone.
--- Returns 1; 0 where the lease is no longer the caller's, -1 where there is no such job.
+-- Mark a job as active, or make it look abandoned.
+-- KEYS: job, jobs.
+-- ARGV: lease, worker, idle time in milliseconds.
+-- Returns 1; 0 if the lease is superseded, -1 if the job is missing.
 local lease = redis.call('HGET', KEYS[1], 'lease')
 if lease ~= ARGV[1] then
   return lease and 0 or -1

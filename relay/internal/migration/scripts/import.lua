@@ -1,10 +1,10 @@
--- Make the containers of a partition those of an import, or only tell what that would change.
+-- Replace the containers of a partition with an import, or only count the changes.
 -- KEYS: containers, instances, moved, migrating, imported.
--- ARGV: the import's number, 1 to change or 0 to tell, the number of servers and their ids, the number of containers and id
--- and value of each, then <container>/<instance> and server of each instance.
--- Returns 0 for an overtaken import. Else 1, how many containers and then how many instances are added, changed and removed,
--- how many places of moved instances are forgotten, and the instances on the move whose container forbids the import: with
--- any of these nothing is changed.
+-- ARGV: number of the import, 1 to apply or 0 to count, number of servers and their IDs, number of containers with
+-- ID and value of each, then <container>/<instance> and server of each instance.
+-- Returns 0 if the import is superseded. Otherwise 1, the numbers of added, changed and removed containers, the
+-- same for instances, the number of cleared moves, and the migrating instances that prevent the import. If there
+-- are any of these, nothing is changed.
 local containers, instances, moved, migrating, imported = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local number, apply = tonumber(ARGV[1]), ARGV[2] == '1'
 if tonumber(redis.call('GET', imported) or '0') > number then
@@ -37,44 +37,44 @@ local to_instances = pairs_of((#ARGV - at + 1) / 2)
 local is_containers, is_instances, is_moved, is_migrating =
   read(containers), read(instances), read(moved), read(migrating)
 
--- Where a job has moved an instance counts, until the file says the same or the server is gone.
-local settled = {}
+-- A recorded move remains until the file names the same server or the server is removed.
+local cleared = {}
 for field, server in pairs(is_moved) do
   if not to_instances[field] or to_instances[field] == server or not known[server] then
-    settled[#settled + 1] = field
-    settled[field] = true
+    cleared[#cleared + 1] = field
+    cleared[field] = true
   end
 end
 
 local function container_of(field) return string.match(field, '^[^/]*') end
-local forbidding = {}
-for field in pairs(is_migrating) do forbidding[container_of(field)] = true end
-local forbidden = {}
+local busy_containers = {}
+for field in pairs(is_migrating) do busy_containers[container_of(field)] = true end
+local changed_containers = {}
 for _, fields in ipairs({is_instances, is_moved}) do
   for field in pairs(fields) do
     local now, later = is_moved[field] or is_instances[field], to_instances[field]
-    if is_moved[field] and not settled[field] then later = is_moved[field] end
-    if now ~= later and forbidding[container_of(field)] then forbidden[container_of(field)] = true end
+    if is_moved[field] and not cleared[field] then later = is_moved[field] end
+    if now ~= later and busy_containers[container_of(field)] then changed_containers[container_of(field)] = true end
   end
 end
-local refused = {}
+local blocking = {}
 for field in pairs(is_migrating) do
-  if forbidden[container_of(field)] then refused[#refused + 1] = field end
+  if changed_containers[container_of(field)] then blocking[#blocking + 1] = field end
 end
 
-apply = apply and #refused == 0
-local function make(key, is, to)
+apply = apply and #blocking == 0
+local function replace(key, current, target)
   local added, changed, removed = 0, 0, 0
-  for name, value in pairs(to) do
-    if not is[name] then
+  for name, value in pairs(target) do
+    if not current[name] then
       added = added + 1
-    elseif is[name] ~= value then
+    elseif current[name] ~= value then
       changed = changed + 1
     end
-    if apply and is[name] ~= value then redis.call('HSET', key, name, value) end
+    if apply and current[name] ~= value then redis.call('HSET', key, name, value) end
   end
-  for name in pairs(is) do
-    if not to[name] then
+  for name in pairs(current) do
+    if not target[name] then
       removed = removed + 1
       if apply then redis.call('HDEL', key, name) end
     end
@@ -82,12 +82,12 @@ local function make(key, is, to)
   return added, changed, removed
 end
 
-local ca, cc, cr = make(containers, is_containers, to_containers)
-local ia, ic, ir = make(instances, is_instances, to_instances)
+local ca, cc, cr = replace(containers, is_containers, to_containers)
+local ia, ic, ir = replace(instances, is_instances, to_instances)
 if apply then
-  for _, field in ipairs(settled) do redis.call('HDEL', moved, field) end
+  for _, field in ipairs(cleared) do redis.call('HDEL', moved, field) end
   redis.call('SET', imported, ARGV[1])
 end
-local reply = {1, ca, cc, cr, ia, ic, ir, #settled}
-for _, field in ipairs(refused) do reply[#reply + 1] = field end
+local reply = {1, ca, cc, cr, ia, ic, ir, #cleared}
+for _, field in ipairs(blocking) do reply[#reply + 1] = field end
 return reply

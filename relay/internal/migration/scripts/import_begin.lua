@@ -1,6 +1,7 @@
--- Begin an import, which from now on overtakes every earlier one.
--- KEYS: imports, seed. ARGV: digest of what is imported, 1 for the import of a daemon that starts.
--- Returns the number of the import, 0 where a daemon has imported the same last, so that there is nothing to do.
+-- Start an import. It supersedes all earlier ones.
+-- KEYS: imports, seed.
+-- ARGV: digest of the content, 1 for a seed.
+-- Returns the number of the import, or 0 if the same content was seeded last.
 if ARGV[2] == '1' and redis.call('GET', KEYS[2]) == ARGV[1] then
   return 0
 end

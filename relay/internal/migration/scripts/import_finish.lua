@@ -1,7 +1,8 @@
--- End an import: remove the servers that it does not name, and raise the version where it has changed something, or
--- one before it that was broken off.
--- KEYS: imports, servers, version, seed. ARGV: the import's number, the digest to store as the seed or '', then the id of
--- each server that stays. Returns 0 for an overtaken import.
+-- Finish an import: remove the servers that it does not contain. Increase the version if this import, or an
+-- earlier interrupted one, has changed anything.
+-- KEYS: imports, servers, version, seed.
+-- ARGV: number of the import, digest to store as the seed or '', then the IDs of the remaining servers.
+-- Returns 0 if the import is superseded.
 if redis.call('HGET', KEYS[1], 'begun') ~= ARGV[1] then
   return 0
 end

@@ -1,5 +1,7 @@
--- Add and change servers, as the first step of an import that changes something.
--- KEYS: imports, servers. ARGV: the import's number, then id and value of each server. Returns 0 for an overtaken import.
+-- Add and change servers. This is the first step of an import with changes.
+-- KEYS: imports, servers.
+-- ARGV: number of the import, then ID and value of each server.
+-- Returns 0 if the import is superseded.
 if redis.call('HGET', KEYS[1], 'begun') ~= ARGV[1] then
   return 0
 end

@@ -1,6 +1,7 @@
--- Put a job that is the caller's behind all that are queued. Its lease stays until somebody takes it up.
--- KEYS: job, jobs. ARGV: lease, the job's id.
--- Returns 1; 0 where the lease is no longer the caller's, -1 where there is no such job.
+-- Move a job of the caller to the end of the queue. Its lease remains until another worker claims it.
+-- KEYS: job, jobs.
+-- ARGV: lease, job ID.
+-- Returns 1; 0 if the lease is superseded, -1 if the job is missing.
 local lease = redis.call('HGET', KEYS[1], 'lease')
 if lease ~= ARGV[1] then
   return lease and 0 or -1

@@ -1,36 +1,36 @@
--- Ask for a job's turn at its two servers, or keep the turn that it has. Of those that ask, what was queued first goes first at
--- each server.
--- KEYS: turns, a hash of "source destination since expires running" by job, separated by line feeds.
--- ARGV: job, source, destination, most at once on a server, milliseconds until an entry that is not renewed is void,
--- when the job was queued.
--- Returns 1 where the job may run.
+-- Request the slots of a job at its two servers, or renew them. At each server the job that was queued first is
+-- served first.
+-- KEYS: slots, a hash of "source destination since expires running" by job, separated by line feeds.
+-- ARGV: job, source, destination, maximum per server, milliseconds until the entry expires, queue time of the job.
+-- Returns 1 if the job may run.
 local at = tonumber(now())
 local function parse(text)
   local parts = {}
   for part in string.gmatch(text, '[^\n]+') do
     parts[#parts + 1] = part
   end
-  return {source = parts[1], destination = parts[2], since = tonumber(parts[3]), expires = tonumber(parts[4]), running = parts[5] == '1'}
+  return {source = parts[1], destination = parts[2], since = tonumber(parts[3]), expires = tonumber(parts[4]),
+    running = parts[5] == '1'}
 end
 local mine = {source = ARGV[2], destination = ARGV[3], since = tonumber(ARGV[6]), running = false}
 local others = {}
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
-  local turn = parse(all[i + 1])
+  local slot = parse(all[i + 1])
   if all[i] == ARGV[1] then
-    mine.running = turn.running
-  elseif turn.expires < at then
+    mine.running = slot.running
+  elseif slot.expires < at then
     redis.call('HDEL', KEYS[1], all[i])
   else
-    turn.job = all[i]
-    others[#others + 1] = turn
+    slot.job = all[i]
+    others[#others + 1] = slot
   end
 end
 local function free(server)
   local taken = 0
-  for _, turn in ipairs(others) do
-    local before = turn.running or turn.since < mine.since or (turn.since == mine.since and turn.job < ARGV[1])
-    if before and (turn.source == server or turn.destination == server) then
+  for _, slot in ipairs(others) do
+    local before = slot.running or slot.since < mine.since or (slot.since == mine.since and slot.job < ARGV[1])
+    if before and (slot.source == server or slot.destination == server) then
       taken = taken + 1
     end
   end

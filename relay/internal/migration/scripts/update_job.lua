@@ -1,8 +1,8 @@
--- Change a job that is still the caller's, together with the events of the change.
+-- Update a job of the caller and append the events of the change. An update with the same mark is applied once.
 -- KEYS: job, log, jobs, migrating, moved, instances.
--- ARGV: lease, mark of this change, milliseconds to keep a job that is over ('' where it goes on), where the instance has
--- moved ('' where it has not), how many fields and values, these, then id, topic, hub, account, data of each event.
--- Returns 1; 0 where the lease is no longer the caller's, -1 where there is no such job. A change that was made already is not made again.
+-- ARGV: lease, mark, milliseconds to store an ended job ('' if it continues), the new server of the instance (''
+-- if it has not moved), number of fields and values, these, then id, topic, hub, account and data of each event.
+-- Returns 1; 0 if the lease is superseded, -1 if the job is missing.
 local job = KEYS[1]
 local lease = redis.call('HGET', job, 'lease')
 if lease ~= ARGV[1] then
@@ -21,7 +21,7 @@ for i = 6, events - 1, 2 do
   end
   redis.call('HSET', job, ARGV[i], value)
 end
-tell(KEYS[2], events)
+append_events(KEYS[2], events)
 if ARGV[3] ~= '' then
   local field = redis.call('HGET', job, 'field')
   redis.call('HDEL', KEYS[4], field)

@@ -1,0 +1,86 @@
+package config
+
+import "reflect"
+
+// describe returns the description of a key: the tag doc, followed by the details that do not fit into a tag.
+func describe(owner reflect.Type, key, doc string) string {
+	if owner.PkgPath() != reflect.TypeFor[Config]().PkgPath() {
+		return doc
+	}
+	if more := details()[owner.Name()+"."+key]; more != "" {
+		return doc + " " + more
+	}
+	return doc
+}
+
+// details returns further sentences about a key, by the struct and the key.
+func details() map[string]string {
+	return map[string]string{
+		"Server.public_url":      "The form is http(s)://host[:port][/path]. If empty, it is taken from the request.",
+		"Server.allowed_origins": "Each is https://host[:port], or * for all. The own host is always allowed.",
+		"Admin.listen": "It requires tokens. If empty, the listener is the unix socket admin.sock in " +
+			"redis.data_dir.",
+		"Admin.tokens": "Create a token with hubrelay keys new --admin.",
+		"AdminToken.role": "viewer reads; operator also controls sinks and dead letters; " +
+			"admin may do everything.",
+		"Redis.url": "redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or memory:. " +
+			"If empty, the daemon starts its own redis-server.",
+		"Redis.data_dir":   "It is relative to the working directory.",
+		"Redis.partitions": "The number cannot change once there is data.",
+		"Redis.min_replicas": "An event is accepted only if that many replicas have it. " +
+			"If fewer confirm it within a second, publishing returns 503.",
+		"Redis.retention": "Sinks do not depend on it: undelivered events stay in the queues of the sinks.",
+		"Websocket.queue": "A client that exceeds the limit is closed as a slow consumer.",
+		"Websocket.gather": "Events within the interval are sent together, which saves CPU at high " +
+			"rates. 0 disables it.",
+		"Websocket.compression": "The extension is permessage-deflate, RFC 7692.",
+		"Websocket.history": "The memory holds the newest events of all partitions, so replays need " +
+			"not read Redis. Segments that replays read from Redis use up to half as much again, and account " +
+			"pipelines over several partitions use the same amount once more.",
+		"Websocket.ping_interval":    "Keep it below the idle timeout of proxies.",
+		"Websocket.pong_timeout":     "The check runs with each ping.",
+		"Websocket.max_connections":  "0 derives the limit from the limit of open files, minus a reserve.",
+		"Compression.enabled":        "Event streams (SSE) are not compressed.",
+		"Compression.cpu":            "Further messages are sent uncompressed.",
+		"Notifications.extra_topics": "The command hubrelay topics lists the built-in ones.",
+		"Auth.token_ttl": "A token of an event stream is valid for the same time after the stream " +
+			"has ended.",
+		"Key.key_sha256": "With the digest, the key itself is stored nowhere.",
+		"Key.account_id": "* sees everything in its hubs. If empty, the key sees only events " +
+			"without an account.",
+		"Key.hubs":         "* means all hubs.",
+		"Key.capabilities": "Each is notifications-publish or containers-instances-migrate.",
+		"Key.expires": "The form is 2027-01-31 or 2027-01-31T12:00:00Z. If empty, the key never " +
+			"expires.",
+		"Sink.environments": "One of them is enough.",
+		"Sink.clusters":     "One of them is enough.",
+		"Sink.containers":   "One of them is enough.",
+		"Sink.topics": "* matches any run of characters, and a leading ! excludes. If empty, " +
+			"all topics match.",
+		"Sink.when": "It uses topic, object and context, such as object.state == " +
+			"\"unhealthy\". If empty, all events match.",
+		"Sink.disable_after": "A disabled sink keeps its backlog. 0 means never.",
+		"Sink.backlog": "If a queue is full, its oldest events are dropped and counted. The same " +
+			"limit applies to scheduled retries, after which fresh deliveries wait, and to dead letters.",
+		"Sink.ordering": "Deliveries are in order for each hub or container, or not at all.",
+		"Sink.rate": "All nodes share it. The form is 10/s, 90/m or 1000/h. If empty, there " +
+			"is no limit.",
+		"Sink.burst": "It requires a rate. 0 means the number that the rate allows per second.",
+		"Retry.max_attempts": "The count includes the first attempt, up to 100. If the schedule is " +
+			"shorter, its last delay repeats. 0 means the length of the schedule.",
+		"Digest.max":    "Further events are only counted.",
+		"Digest.by":     "If empty, all events are combined.",
+		"Source.hub_id": "If empty, the relay receives everything that the key's account may see.",
+		"Source.topics": "* matches any run of characters, and a leading ! excludes. If empty, " +
+			"all topics are requested.",
+		"Source.ca_file": "They replace the system's authorities. The file is read again for each " +
+			"connection.",
+		"Migration.driver": "Without it, migrations are disabled.",
+		"Migration.inventory_file": "It is imported at the start and after each change. Servers are defined " +
+			"only here.",
+		"Migration.server_concurrency": "The range is 1 to 1024. All nodes share the limit.",
+		"Migration.stall_timeout": "After that the driver is stopped and called again. The value must exceed the " +
+			"longest time without progress, such as the " +
+			"time of a health check.",
+	}
+}
