@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -118,22 +117,6 @@ func newAdminClient(address, token string) *adminClient {
 func isNumber(port string) bool {
 	_, err := strconv.ParseUint(port, 10, 16)
 	return err == nil
-}
-
-// localURL is how this machine reaches what listens on listen.
-func localURL(scheme, listen string) string {
-	host, port, err := net.SplitHostPort(listen)
-	if err != nil {
-		return scheme + "://" + listen
-	}
-	addr, err := netip.ParseAddr(host)
-	switch {
-	case host == "", err == nil && addr.IsUnspecified() && addr.Is4():
-		host = "127.0.0.1"
-	case err == nil && addr.IsUnspecified():
-		host = "::1"
-	}
-	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 // adminClient calls the admin API of a running daemon.

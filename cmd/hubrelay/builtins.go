@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -21,8 +19,6 @@ func builtinPlugins() map[string]func() error {
 		print.Name:     print.Serve,
 	}
 }
-
-func builtinNames() []string { return slices.Sorted(maps.Keys(builtinPlugins())) }
 
 // newBuiltinPlugin is how the daemon runs a plugin of its own, in a process of its own. Nobody else calls it.
 func newBuiltinPlugin() *cobra.Command {

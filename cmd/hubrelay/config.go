@@ -12,13 +12,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
-func newConfig(std streams) *cobra.Command {
-	return commandGroup("config", "Check and show configurations", newConfigCheck(std), newConfigPrint(std), newConfigSchema(std))
+func newConfig(std streams, build Build) *cobra.Command {
+	return commandGroup("config", "Check and show configurations", newConfigCheck(std, build), newConfigPrint(std, build), newConfigSchema(std, build))
 }
 
 // loadConfig loads a configuration. What the user got wrong is printed one problem a line, like a compiler does.
-func loadConfig(std streams, file string) (*daemon.Config, error) {
-	cfg, err := daemon.LoadConfig(file, std.env, configKinds())
+func loadConfig(std streams, build Build, file string) (*daemon.Config, error) {
+	cfg, err := daemon.LoadConfig(file, std.env, build.Kinds)
 	return cfg, printProblems(std, err)
 }
 
@@ -40,7 +40,7 @@ func printProblems(std streams, err error) error {
 	return errReported
 }
 
-func newConfigCheck(std streams) *cobra.Command {
+func newConfigCheck(std streams, build Build) *cobra.Command {
 	var file string
 	var noPlugins bool
 	cmd := &cobra.Command{
@@ -52,7 +52,7 @@ Nothing is delivered, and none of hubrelay's own dials anybody. One that cannot 
 the daemon would start without it.`,
 		Args: withUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadConfig(std, file)
+			cfg, err := loadConfig(std, build, file)
 			if err != nil {
 				return err
 			}
@@ -93,7 +93,7 @@ func preflightPlugins(ctx context.Context, std streams, cfg *daemon.Config) erro
 	return printProblems(std, err)
 }
 
-func newConfigPrint(std streams) *cobra.Command {
+func newConfigPrint(std streams, build Build) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "print -c FILE",
@@ -101,7 +101,7 @@ func newConfigPrint(std streams) *cobra.Command {
 		Long:  "Prints what serve would run with: defaults, file and environment taken together, secrets left out.",
 		Args:  withUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			cfg, err := loadConfig(std, file)
+			cfg, err := loadConfig(std, build, file)
 			if err != nil {
 				return err
 			}
@@ -112,13 +112,13 @@ func newConfigPrint(std streams) *cobra.Command {
 	return cmd
 }
 
-func newConfigSchema(std streams) *cobra.Command {
+func newConfigSchema(std streams, build Build) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration, for editors",
 		Args:  withUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			schema, err := daemon.ConfigSchema(configKinds())
+			schema, err := daemon.ConfigSchema(build.Kinds)
 			if err != nil {
 				return err
 			}

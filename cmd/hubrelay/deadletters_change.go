@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -101,14 +100,6 @@ func changeLetters(ctx context.Context, std streams, client *adminClient, f *cha
 			missing, len(ids), sanitizeForTerminal(sink), c.pastTense)
 	}
 	return err
-}
-
-// pluralize is n things.
-func pluralize(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return strconv.Itoa(n) + " " + thing
 }
 
 func letterIDs(ctx context.Context, std streams, client *adminClient, sink string, query url.Values) ([]string, error) {

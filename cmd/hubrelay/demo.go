@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,8 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/internal/embeddedredis"
@@ -30,36 +27,17 @@ const (
 	demoAccount = "acme"
 )
 
-type demoFlags struct {
-	listen, health string
-	interval       time.Duration
-}
-
-func newDemo(std streams) *cobra.Command {
-	var f demoFlags
-	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "Start a relay with sample events, a listener and a webhook receiver, and watch what travels where",
-		Long: `Starts a relay on this machine with a throwaway key, a webhook receiver, a websocket listener and a steady stream
-of sample events, and prints what travels where. Now and then it moves an instance between servers, which are folders here.
-Nothing is left behind when it ends; where it was killed, the next demo clears up.`,
-		Args: withUsageErrors(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.interval < time.Millisecond {
-				return newUsageError(cmd, errors.New("--every must be 1ms or more"))
-			}
-			return runDemo(cmd.Context(), std, f)
-		},
-	}
-	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8080", "public address; a free port where it is taken")
-	cmd.Flags().StringVar(&f.health, "health", "127.0.0.1:9090", "address of /healthz, /readyz and /metrics; a free port if it is taken")
-	cmd.Flags().DurationVar(&f.interval, "every", 700*time.Millisecond, "time between two sample events")
-	return cmd
+// demoOptions are the settings of a demo.
+type demoOptions struct {
+	listen, health string        // addresses; a free port is used instead of one in use
+	interval       time.Duration // between two sample events
+	version        string
+	kinds          daemon.Kinds
 }
 
 // demo is one run: the relay, and around it a producer, a listener and a receiver that know it only from outside.
 type demo struct {
-	flags    demoFlags
+	options  demoOptions
 	folder   *demoDir
 	dir      string // the folder's path
 	memory   bool
@@ -74,8 +52,8 @@ type demo struct {
 	paint palette
 }
 
-func runDemo(ctx context.Context, std streams, f demoFlags) error {
-	d := &demo{flags: f, std: std, paint: paletteFor(std.out, std.env)}
+func runDemo(ctx context.Context, std streams, o demoOptions) error {
+	d := &demo{options: o, std: std, paint: paletteFor(std.out, std.env)}
 	log := slog.New(newLineHandler(std.err, slog.LevelWarn, paletteFor(std.err, std.env)))
 	if err := d.prepare(ctx, log); err != nil {
 		return err
@@ -92,13 +70,13 @@ func runDemo(ctx context.Context, std streams, f demoFlags) error {
 	if err != nil {
 		return err
 	}
-	inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
+	inventory, err := daemon.LoadInventory(cfg.Migration.InventoryFile)
 	if err != nil {
 		return err
 	}
 	ready := make(chan daemon.Addresses, 1)
 	relayed, err := daemon.New(cfg, daemon.Settings{
-		Version: buildVersion(), Log: log, SinkKinds: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
+		Version: o.version, Log: log, SinkKinds: o.kinds.Sinks, Driver: o.kinds.Driver, Inventory: inventory,
 		Ready: func(a daemon.Addresses) { ready <- a },
 	})
 	if err != nil {
@@ -160,8 +138,8 @@ func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
 	if _, err := embeddedredis.FindBinary(); err != nil {
 		d.memory = true
 	}
-	d.flags.listen = freeAddress(d.flags.listen)
-	d.flags.health = freeAddress(d.flags.health)
+	d.options.listen = freeAddress(d.options.listen)
+	d.options.health = freeAddress(d.options.health)
 	return nil
 }
 
@@ -197,12 +175,12 @@ auth:
 migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}
 sinks:
   receiver: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8]}
-`, d.flags.listen, d.flags.health, d.redisURL(), filepath.Join(d.dir, "data"), d.key, demoAccount, receiver, d.secret)
+`, d.options.listen, d.options.health, d.redisURL(), filepath.Join(d.dir, "data"), d.key, demoAccount, receiver, d.secret)
 	file := filepath.Join(d.dir, "hubrelay.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("write the demo's configuration: %w", err)
 	}
-	return daemon.LoadConfig(file, nil, configKinds())
+	return daemon.LoadConfig(file, nil, d.options.kinds)
 }
 
 func (d *demo) printf(format string, args ...any) {
@@ -215,7 +193,7 @@ func (d *demo) printf(format string, args ...any) {
 
 func (d *demo) produceLoop(ctx context.Context) {
 	samples := newSampler(uint64(time.Now().UnixNano()), demoHub, demoAccount)
-	tick := time.NewTicker(d.flags.interval)
+	tick := time.NewTicker(d.options.interval)
 	defer tick.Stop()
 	for {
 		select {

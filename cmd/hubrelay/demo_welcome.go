@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -15,7 +14,7 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 	notification := `{"topic":"container.created","object":{"id":"mine"},"context":{"hub_id":"` + demoHub + `","containers":["mine"]}}`
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("%s %s", p.bold("hubrelay demo"), p.dim(buildVersion()))
+	line("%s %s", p.bold("hubrelay demo"), p.dim(d.options.version))
 	line("  relay    %s", url)
 	line("  health   http://%s  (/metrics, /healthz, /readyz)", a.Health)
 	line("  admin    %s  (for this user's hubrelay commands)", a.Admin)
@@ -55,12 +54,4 @@ func (d *demo) suggestMigrations(line func(format string, args ...any)) {
 	line("    -d '{\"action\":\"migrate\",\"value\":{\"destination_server_id\":\"server-3\",\"stateful\":{\"copy_volumes\":true}}}'")
 	line("  %[1]s jobs show \"$(%[1]s jobs list shop shop-2 | head -1)\"\n", programName())
 	line("  %s\n  %s inventory list\n", d.paint.dim("# see where they all are"), programName())
-}
-
-// programName is how the reader started this program, so that the printed commands work from the same folder.
-func programName() string {
-	if strings.ContainsRune(os.Args[0], filepath.Separator) {
-		return os.Args[0]
-	}
-	return "hubrelay"
 }

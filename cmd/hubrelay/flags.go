@@ -3,22 +3,11 @@ package main
 import (
 	"fmt"
 	"net/url"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/relay/client"
 )
-
-// getenv returns the value of an environment variable, empty where it is not set.
-func (s streams) getenv(name string) string {
-	for _, v := range s.env {
-		if value, ok := strings.CutPrefix(v, name+"="); ok {
-			return value
-		}
-	}
-	return ""
-}
 
 // relayFlags says which relay a client command talks to, from its flags or the environment.
 type relayFlags struct{ url, key, hub string }

@@ -71,6 +71,12 @@ type setupPrompter struct {
 // errNoAnswer ends init where the input ends.
 var errNoAnswer = errors.New("the input has ended: nothing was written; give --yes, or flags, where nobody answers")
 
+// ask asks in a terminal for what no flag gave.
+func (s *initConfig) ask(ctx context.Context, std streams, terminal *os.File, given func(flag string) bool) error {
+	a := &setupPrompter{in: bufio.NewReader(terminal), terminal: terminal, streams: std, setup: s, given: given}
+	return a.ask(ctx)
+}
+
 func (a *setupPrompter) ask(ctx context.Context) error {
 	a.printf("This writes %s. Enter takes what stands in brackets, Ctrl-C ends without writing.\n\n", a.setup.file)
 	if !a.given("listen") {
@@ -103,7 +109,7 @@ func (a *setupPrompter) ask(ctx context.Context) error {
 func (a *setupPrompter) askKind(ctx context.Context) (*initSink, error) {
 	a.printf("\nWhere should events go, besides the stream that clients open?\n")
 	var types []string
-	for _, k := range sinkKinds() {
+	for _, k := range a.setup.kinds.Sinks {
 		if p := promptsOf(k.Type); p.summary != "" {
 			types = append(types, k.Type)
 			a.printf("  %d  %-10s %s\n", len(types), k.Type, p.summary)
@@ -117,7 +123,7 @@ func (a *setupPrompter) askKind(ctx context.Context) (*initSink, error) {
 		if n, err := strconv.Atoi(answer); err == nil && n >= 1 && n <= len(types) {
 			answer = types[n-1]
 		}
-		sink, err := newSetupSink(answer)
+		sink, err := a.setup.newSink(answer)
 		if err == nil && promptsOf(answer).summary != "" {
 			return sink, nil
 		}

@@ -21,11 +21,23 @@ import (
 //go:embed init.yaml.tmpl
 var initTemplate string
 
-// initConfig is what init writes a configuration from.
-type initConfig struct {
-	file, listen, redis, key string
-	sinks                    []*initSink
+// initOptions are the settings of a new configuration.
+type initOptions struct {
+	file, listen, redis string
+	force               bool // overwrite a file
+	version             string
+	kinds               daemon.Kinds
 }
+
+// initConfig is a configuration that is being written.
+type initConfig struct {
+	initOptions
+	key   string
+	sinks []*initSink
+}
+
+// newInitConfig returns a configuration with a new API key and no sinks.
+func newInitConfig(o initOptions) *initConfig { return &initConfig{initOptions: o, key: apikey.New()} }
 
 // initSink is one destination.
 type initSink struct {
@@ -35,10 +47,10 @@ type initSink struct {
 	generatedSecret string // the secret that init made for it
 }
 
-// newSetupSink fails for a type that there is not.
-func newSetupSink(kind string) (*initSink, error) {
+// newSink fails for a type that there is not.
+func (s *initConfig) newSink(kind string) (*initSink, error) {
 	var types []string
-	for _, k := range sinkKinds() {
+	for _, k := range s.kinds.Sinks {
 		if k.Type == kind {
 			return &initSink{kind: k}, nil
 		}
@@ -93,7 +105,7 @@ func (s *initConfig) renderYAML() ([]byte, error) {
 	var b strings.Builder
 	err = t.Execute(&b, map[string]any{
 		"File": filepath.Base(s.file), "Listen": s.listen, "Redis": s.redis, "Sinks": s.sinkViews(),
-		"Hash": apikey.FormatHash(apikey.HashOf(s.key)), "Version": buildVersion(),
+		"Hash": apikey.FormatHash(apikey.HashOf(s.key)), "Version": s.version,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write a configuration: %w", err)
@@ -144,7 +156,7 @@ func (s *initConfig) checkConfig(environ []string) (checkResult, error) {
 		return checkResult{}, err
 	}
 	defer func() { _ = os.Remove(draft) }()
-	cfg, err := daemon.LoadConfig(draft, environ, configKinds())
+	cfg, err := daemon.LoadConfig(draft, environ, s.kinds)
 	var v checkResult
 	var problems yamldoc.Problems
 	switch {
@@ -208,8 +220,21 @@ func (s *initConfig) writeDraft(text []byte) (string, error) {
 	return f.Name(), nil
 }
 
-// write puts the configuration in its place, whole or not at all.
-func (s *initConfig) write(force bool) error {
+// write checks the configuration and writes it, completely or not at all. It returns yamldoc.Problems if the configuration is not
+// valid.
+func (s *initConfig) write(environ []string) (warnings []yamldoc.Problem, err error) {
+	checked, err := s.checkConfig(environ)
+	if err != nil {
+		return nil, err
+	}
+	if len(checked.problems) > 0 {
+		return nil, checked.problems
+	}
+	return checked.warnings, s.writeFile()
+}
+
+// writeFile writes the configuration to its file, completely or not at all.
+func (s *initConfig) writeFile() error {
 	text, err := s.renderYAML()
 	if err != nil {
 		return err
@@ -219,7 +244,7 @@ func (s *initConfig) write(force bool) error {
 		return err
 	}
 	defer func() { _ = os.Remove(draft) }()
-	if force {
+	if s.force {
 		return os.Rename(draft, s.file)
 	}
 	err = os.Link(draft, s.file) // fails where somebody has made the file meanwhile

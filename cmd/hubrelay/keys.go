@@ -110,13 +110,6 @@ admin:
 	return err
 }
 
-// newWebhookSecret makes a secret as Standard Webhooks 1.0 writes it, from 256 random bits.
-func newWebhookSecret() string {
-	random := make([]byte, 32)
-	_, _ = rand.Read(random) // never fails, see crypto/rand
-	return "whsec_" + base64.StdEncoding.EncodeToString(random)
-}
-
 func printWebhookSecret(std streams, asJSON bool) error {
 	secret := newWebhookSecret()
 	if asJSON {

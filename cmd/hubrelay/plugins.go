@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
-func newPlugins(std streams) *cobra.Command {
-	return commandGroup("plugins", "Work on plugins", newPluginsNew(std), newPluginsCheck(std))
+func newPlugins(std streams, build Build) *cobra.Command {
+	return commandGroup("plugins", "Work on plugins", newPluginsNew(std, build), newPluginsCheck(std))
 }
 
 type pluginsCheck struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/skeleton"
 )
 
-func newPluginsNew(std streams) *cobra.Command {
-	p := skeleton.Plugin{Version: moduleVersion()}
+func newPluginsNew(std streams, build Build) *cobra.Command {
+	p := skeleton.Plugin{Version: build.ModuleVersion}
 	cmd := &cobra.Command{
 		Use:   "new NAME --lang LANGUAGE",
 		Short: "Write the beginning of a plugin, with a test, into a new folder",

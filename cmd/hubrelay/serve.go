@@ -26,7 +26,7 @@ func configFlag(cmd *cobra.Command, file *string) {
 	}
 }
 
-func newServe(std streams) *cobra.Command {
+func newServe(std streams, build Build) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "serve -c FILE",
@@ -40,9 +40,9 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			signal.Ignore(syscall.SIGPIPE)
 			tuneGC(std)
 			reload := daemon.NewReloadSource(file, func() (*daemon.Config, error) {
-				return daemon.LoadConfig(file, std.env, configKinds())
+				return daemon.LoadConfig(file, std.env, build.Kinds)
 			})
-			cfg, err := loadConfig(std, file)
+			cfg, err := loadConfig(std, build, file)
 			if err != nil {
 				return err
 			}
@@ -59,11 +59,11 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			}
 			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) { setLevel(level, name) }
 			relayed, err := daemon.New(cfg, daemon.Settings{
-				Version: buildVersion(), Log: log, SinkKinds: sinkKinds(), Driver: configKinds().Driver, Inventory: inventory,
+				Version: build.Version, Log: log, SinkKinds: build.Kinds.Sinks, Driver: build.Kinds.Driver, Inventory: inventory,
 				Reload: reload,
 				Ready: func(a daemon.Addresses) {
 					log.Info("serving", "public", a.Public.String(), "health", a.Health.String(), "admin", a.Admin.String(),
-						"redis", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys), "version", buildVersion())
+						"redis", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys), "version", build.Version)
 				},
 			})
 			if err != nil {

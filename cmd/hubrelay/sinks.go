@@ -41,9 +41,9 @@ type sinkInfo struct {
 	Failed map[string]int64 `json:"failed"`
 }
 
-func newSinksCommand(std streams) *cobra.Command {
+func newSinksCommand(std streams, build Build) *cobra.Command {
 	cmd := commandGroup("sinks", "See and steer the sinks of a running daemon",
-		newSinksList(std), newSinksTest(std), newSinksExplain(std),
+		newSinksList(std), newSinksTest(std), newSinksExplain(std, build),
 		newSinksSwitch(std, "pause", "Stop delivering to a sink, and keep what comes for it",
 			"Stops deliveries to the sink on all nodes within about a second. Its backlog is kept, over restarts too, up to its limit."),
 		newSinksSwitch(std, "resume", "Deliver to a paused or disabled sink again",

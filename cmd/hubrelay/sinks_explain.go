@@ -21,7 +21,7 @@ type explainFlags struct {
 	asJSON           bool
 }
 
-func newSinksExplain(std streams) *cobra.Command {
+func newSinksExplain(std streams, build Build) *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain -c FILE --event FILE",
@@ -39,7 +39,7 @@ hidden. A plugin is started, asked what it would send, and ended; one that canno
 			if f.event == "" {
 				return newUsageError(cmd, errors.New("an event is needed: give --event FILE, or --event - for standard input"))
 			}
-			return explainSinks(std, &f)
+			return explainSinks(std, build, &f)
 		},
 	}
 	configFlag(cmd, &f.file)
@@ -72,8 +72,8 @@ type explainedRequest struct {
 	inOrder []relay.Header
 }
 
-func explainSinks(std streams, f *explainFlags) error {
-	cfg, err := loadConfig(std, f.file)
+func explainSinks(std streams, build Build, f *explainFlags) error {
+	cfg, err := loadConfig(std, build, f.file)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func explainSinks(std streams, f *explainFlags) error {
 	lines := json.NewEncoder(std.out)
 	lines.SetEscapeHTML(false)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
-		e, err := explainSink(cfg, name, n)
+		e, err := explainSink(cfg, build, name, n)
 		switch {
 		case err != nil:
 			return fmt.Errorf("sink %s: %w", name, err)
@@ -122,8 +122,8 @@ func readEvent(std streams, cfg *daemon.Config, f *explainFlags) (relay.Notifica
 	return daemon.ReadEvent(cfg, file, f.hub)
 }
 
-func explainSink(cfg *daemon.Config, name string, n relay.Notification) (explained, error) {
-	e, err := daemon.Explain(cfg, sinkKinds(), buildVersion(), name, n)
+func explainSink(cfg *daemon.Config, build Build, name string, n relay.Notification) (explained, error) {
+	e, err := daemon.Explain(cfg, build.Kinds.Sinks, build.Version, name, n)
 	shown := explained{Sink: e.Sink, Type: e.Type, Matched: e.Matched, Reason: e.Reason, Timing: e.Timing}
 	if e.Err != nil {
 		shown.Error = e.Err.Error()

@@ -1,12 +1,7 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"runtime"
 	"runtime/debug"
-
-	"github.com/spf13/cobra"
 )
 
 // version is set by the linker in releases (-X main.version=v1.2.3).
@@ -35,20 +30,4 @@ func moduleVersion() string {
 		}
 	}
 	return buildVersion()
-}
-
-func newVersion(std streams) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: withUsageErrors(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
-			if asJSON {
-				return json.NewEncoder(std.out).Encode(map[string]string{"version": buildVersion(), "go": runtime.Version()})
-			}
-			_, err := fmt.Fprintf(std.out, "hubrelay %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
-	return cmd
 }

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/hubrelay/hubrelay/plugins/settings"
+	"github.com/hubrelay/hubrelay/relay/daemon"
+	"github.com/hubrelay/hubrelay/sinks"
+)
+
+// newBuild describes this program.
+func newBuild() Build {
+	builtins := slices.Sorted(maps.Keys(builtinPlugins()))
+	return Build{
+		Version: buildVersion(), ModuleVersion: moduleVersion(),
+		Kinds: daemon.Kinds{Sinks: sinks.Kinds(os.Stdout, builtins...), Driver: settings.DriverKind(builtins...)},
+	}
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+)
+
+func newVersion(std streams, build Build) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version", Args: withUsageErrors(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			if asJSON {
+				return json.NewEncoder(std.out).Encode(map[string]string{"version": build.Version, "go": runtime.Version()})
+			}
+			_, err := fmt.Fprintf(std.out, "hubrelay %s (%s, %s/%s)\n", build.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
+	return cmd
+}
