@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,13 +48,17 @@ func TestNewAdminToken(t *testing.T) {
 func TestKeysNewUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"keys new --admin --webhook":   "without --webhook",
-		"keys new --role viewer":       "give --admin too",
-		"keys new --admin --role root": "choose one of viewer, operator, admin",
+		"new --admin --webhook":   "without --webhook",
+		"new --role viewer":       "give --admin too",
+		"new --admin --role root": "choose one of viewer, operator, admin",
 	} {
 		var out, errOut bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), streams{out: &out, err: &errOut}); code != exitUsage || !strings.Contains(errOut.String(), want) {
-			t.Errorf("%s ended with %d: %s%s", args, code, out.String(), errOut.String())
+		cmd := newKeys(streams{out: &out, err: &errOut})
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(strings.Fields(args))
+		var usage *usageError
+		if err := cmd.ExecuteContext(t.Context()); !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("keys %s: got error %v and output %s%s, want a usage error with %q", args, err, out.String(), errOut.String(), want)
 		}
 	}
 }
